@@ -1,0 +1,61 @@
+// Package lockstore is the contract between a guard and the place where its
+// locks live. Programs use package guard; this package is for authors of
+// stores and for tools that look at locks.
+//
+// # Words
+//
+// A key names the resource. An owner is the opaque id of one acquisition. A
+// lease is a grant of a key to an owner for a time, its TTL. A fencing token,
+// [Fence], is a number that comes with a lease and only ever grows for its
+// key. A holder says, for people, who has the lock. Takeover is the grant of
+// an expired lease's key to another owner. To withdraw is to release an
+// acquire whose outcome is unknown.
+//
+// # What every store promises
+//
+// Package storetest checks each of these on each store.
+//
+//  1. At most one lease of a key is live, by the store's own time. Every new
+//     grant has a larger Fence than every earlier grant of that key: after a
+//     release, an expiry, a deleted entry, a restart or a restored older entry.
+//     The rule is fence = max(previous+1, now in microseconds), see
+//     [NextFence]. Its limit: when the previous value is lost and the clock
+//     that decides is behind the moment of the last grant, a fence can repeat.
+//  2. Acquire is idempotent per owner. The same request again (after a lost
+//     reply) returns the same lease with the time that is left of it. An own
+//     lease that has expired is lost ([ErrLost]); the next try takes a new
+//     owner. Owners are compared whole.
+//  3. Renew extends only a lease that this owner holds with this Fence. It
+//     never re-creates a lease and never shortens one. Renew again after a lost
+//     reply still says held.
+//  4. Release frees only the owner's lease. Release again is nil for as long as
+//     the store remembers the first one; after another's grant it may be
+//     [ErrLost], and the other's lease is untouched. A Release with Fence 0
+//     withdraws: it matches by owner alone and leaves a mark, so that an acquire
+//     of that owner that arrives later takes no lock. How long a store
+//     remembers is in its own documentation.
+//  5. Errors have one meaning each, found with errors.Is: see [ErrHeld],
+//     [ErrLost], [ErrInvalid], [ErrCorrupt], [ErrUnavailable]. Context errors
+//     stay matchable. Every other error means that the outcome is unknown: the
+//     request may or may not have been applied, and it must not be taken for
+//     held or for busy.
+//  6. An entry of another type or shape is refused and left as it is. A corrupt
+//     entry is never treated as free.
+//  7. Keys are 1 to 1024 bytes of UTF-8 without control characters, and two
+//     different keys never meet, whatever characters they have. Holder text is
+//     cut to 256 bytes.
+//  8. The TTL of a returned Lease is the time for which it may be trusted,
+//     counted from before the request was sent. A caller that counts so stops
+//     trusting before the store grants the key to another.
+//
+// # What it does not promise
+//
+// A lock stops overlap, not repetition. A holder that stalls past its lease
+// does not know it until it looks; only a resource that compares fences can
+// refuse its late write. Fences of different keys cannot be compared.
+//
+// # Cost
+//
+// A free key takes one request to acquire and one to release. Acquire, Renew
+// and Release read nothing on the side: a refusal brings what it needs.
+package lockstore

@@ -1,0 +1,344 @@
+package lockstore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Store keeps leases. It is safe for concurrent use. Each method makes one
+// attempt and is bounded by its context; the guard decides about repeating.
+type Store interface {
+	// Acquire grants the key to the owner, or returns an error that matches
+	// ErrHeld (as *HeldError) when another has it. The same request again
+	// returns the same lease.
+	Acquire(ctx context.Context, req Request) (Lease, error)
+
+	// Renew makes the lease last at least ttl from now and returns the time for
+	// which it may be trusted, counted from before the call. It returns ErrLost
+	// when the lease is expired, released or another's.
+	Renew(ctx context.Context, lease Lease, ttl time.Duration) (time.Duration, error)
+
+	// Release frees the key if this lease holds it. Again is nil. With Fence 0
+	// it withdraws an Acquire whose outcome is unknown.
+	Release(ctx context.Context, lease Lease) error
+}
+
+// Inspector is implemented by stores that can look at a key without changing
+// it. A waiter looks this way and tries to acquire only when it may win.
+type Inspector interface {
+	Inspect(ctx context.Context, key string) (Status, error)
+}
+
+// DelayedReleaser is implemented by stores that can keep a key closed after a
+// release.
+type DelayedReleaser interface {
+	// ReleaseAfter ends the lease for its owner at once and keeps the key
+	// closed to everybody for d more, then it is free. It answers as Release
+	// does. d follows the rule for TTLs, see ValidateTTL.
+	ReleaseAfter(ctx context.Context, lease Lease, d time.Duration) error
+}
+
+// Checker is implemented by stores that can look at their own server's set-up.
+// It is for deploy time and for operators; it may need more permissions than
+// locking does.
+type Checker interface {
+	Check(ctx context.Context) ([]Finding, error)
+}
+
+// Finding is one thing that Check would change.
+type Finding struct {
+	Problem string // what is set, and what it does to locks
+	Fix     string // what to set instead
+}
+
+// As finds an optional interface on s or on a store that s wraps. A wrapper
+// shows the store it wraps with a method Unwrap() Store.
+func As[T any](s Store) (T, bool) {
+	for s != nil {
+		if t, ok := s.(T); ok {
+			return t, true
+		}
+		w, ok := s.(interface{ Unwrap() Store })
+		if !ok {
+			break
+		}
+		s = w.Unwrap()
+	}
+	var none T
+	return none, false
+}
+
+// Request asks for the lease of a key.
+type Request struct {
+	Key    string        // 1 to MaxKeyBytes bytes, see ValidateKey
+	Owner  Owner         // new for every acquisition, the same for its repeats
+	TTL    time.Duration // MinTTL to MaxTTL
+	Holder Holder        // for people; never compared
+}
+
+// Lease is a grant. TTL is the time for which it may be trusted, counted from
+// before the request that returned it. It can be zero or negative when the
+// answer came too late to be of use.
+type Lease struct {
+	Key   string
+	Owner Owner
+	Fence Fence
+	TTL   time.Duration
+}
+
+// Status is what Inspect saw. Held is false as soon as an Acquire may win,
+// also when a dead holder's entry is still there.
+type Status struct {
+	Key       string
+	Held      bool
+	Holder    Holder        // of the live lease; zero when not held
+	Fence     Fence         // of the last grant; 0 when the store knows none
+	Remaining time.Duration // until another may take over at the latest, if nobody renews
+}
+
+// Fence is a fencing token. It grows with every grant of its key. A resource
+// that stores the largest fence it has seen, and refuses smaller ones, is safe
+// from a holder that woke up too late. The idea is from Kleppmann, "How to do
+// distributed locking" (2016), and from Chubby's sequencers (Burrows, OSDI 2006).
+type Fence int64
+
+// MarshalBinary writes the fence in decimal digits, so that Redis clients take
+// it as an argument.
+func (f Fence) MarshalBinary() ([]byte, error) {
+	return strconv.AppendInt(nil, int64(f), 10), nil
+}
+
+// NextFence is the fence of the next grant: one more than the previous one, and
+// at least now in microseconds since 1970, so that it still grows when the
+// previous value is gone. A previous value of 0 means none.
+func NextFence(previous Fence, now time.Time) Fence {
+	return max(previous+1, Fence(now.UnixMicro()))
+}
+
+// Owner is the secret id of one acquisition. Whoever knows it can release the
+// lease, so printing it shows its first four characters only. Use
+// string(owner) to store it.
+type Owner string
+
+// NewOwner returns a new owner with at least 128 random bits.
+func NewOwner() Owner { return Owner(rand.Text()) }
+
+// String shows four characters, enough to tell two owners apart in a log.
+func (o Owner) String() string {
+	if len(o) <= 4 {
+		return "…"
+	}
+	return string(o[:4]) + "…"
+}
+
+// GoString is String, so that %#v of a Lease hides the owner too.
+func (o Owner) GoString() string { return o.String() }
+
+// MarshalText is String, so that JSON of a Lease hides the owner too.
+func (o Owner) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// Holder says who holds a lock, for people. It is never compared.
+type Holder struct {
+	Name  string    // what holds it, for example the function's name
+	ID    string    // which run of it, for example the request id
+	Since time.Time // when it asked, by its own clock; kept in milliseconds
+}
+
+// MaxHolderBytes bounds the text of a stored Holder.
+const MaxHolderBytes = 256
+
+// String is a sentence part for people: who, which, since when.
+func (h Holder) String() string {
+	if h == (Holder{}) {
+		return "unknown"
+	}
+	s := h.Name
+	if s == "" {
+		s = "unnamed"
+	}
+	if h.ID != "" {
+		s += " (" + h.ID + ")"
+	}
+	if !h.Since.IsZero() {
+		s += " since " + h.Since.UTC().Format(time.RFC3339)
+	}
+	return s
+}
+
+// Encode writes the holder as stores keep it: milliseconds since 1970, id and
+// name, separated by tabs, at most MaxHolderBytes. Control characters and
+// invalid UTF-8 become spaces, and the name, then the id, is cut to fit.
+func (h Holder) Encode() string {
+	ms := int64(0)
+	if !h.Since.IsZero() {
+		ms = h.Since.UnixMilli()
+	}
+	s := strconv.FormatInt(ms, 10) + "\t" + clean(h.ID) + "\t" + clean(h.Name)
+	if len(s) <= MaxHolderBytes {
+		return s
+	}
+	cut := MaxHolderBytes
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut]
+}
+
+// DecodeHolder reads what Encode wrote. Other text is kept as the name, cut
+// and cleaned: a holder is for people, and half an answer beats none.
+func DecodeHolder(s string) Holder {
+	parts := strings.SplitN(s, "\t", 3)
+	ms, err := strconv.ParseInt(parts[0], 10, 64)
+	if err != nil {
+		return Holder{Name: clean(s[:min(len(s), MaxHolderBytes)])}
+	}
+	var h Holder
+	if ms != 0 {
+		h.Since = time.UnixMilli(ms)
+	}
+	if len(parts) > 1 {
+		h.ID = clean(parts[1])
+	}
+	if len(parts) > 2 {
+		h.Name = clean(parts[2])
+	}
+	return h
+}
+
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || isControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// MarshalJSON writes name, id and since, and leaves out what is not known.
+func (h Holder) MarshalJSON() ([]byte, error) {
+	var out struct {
+		Name  string     `json:"name,omitempty"`
+		ID    string     `json:"id,omitempty"`
+		Since *time.Time `json:"since,omitempty"`
+	}
+	out.Name, out.ID = h.Name, h.ID
+	if !h.Since.IsZero() {
+		out.Since = &h.Since
+	}
+	return json.Marshal(out)
+}
+
+// Bounds of a Request. They are the same for every store.
+const (
+	MaxKeyBytes   = 1024
+	MaxOwnerBytes = 64
+	MinTTL        = time.Second
+	MaxTTL        = 24 * time.Hour
+)
+
+// Key joins parts into a key so that different parts never give the same key:
+// Key("account", "7") is "account/7", and "/" and "%" inside a part are
+// percent-encoded. An empty part, which is nearly always a missing field, gives
+// "", and every store refuses that.
+func Key(parts ...string) string {
+	for _, p := range parts {
+		if p == "" {
+			return ""
+		}
+	}
+	if len(parts) == 1 {
+		return keyEscaper.Replace(parts[0])
+	}
+	var b strings.Builder
+	for i, p := range parts {
+		if i > 0 {
+			b.WriteByte('/')
+		}
+		b.WriteString(keyEscaper.Replace(p))
+	}
+	return b.String()
+}
+
+var keyEscaper = strings.NewReplacer("%", "%25", "/", "%2F")
+
+// ValidateKey returns an error matching ErrInvalid unless key is 1 to 1024
+// bytes of UTF-8 without control characters.
+func ValidateKey(key string) error {
+	switch {
+	case key == "":
+		return invalid("Key", "is empty; want 1 to %d bytes", MaxKeyBytes)
+	case len(key) > MaxKeyBytes:
+		return invalid("Key", "has %d bytes; want 1 to %d", len(key), MaxKeyBytes)
+	}
+	if i := strings.IndexFunc(key, isControl); i >= 0 {
+		return invalid("Key", "has a control character at byte %d", i)
+	}
+	if !utf8.ValidString(key) {
+		return invalid("Key", "is not valid UTF-8")
+	}
+	return nil
+}
+
+// isControl also names the two Unicode line breaks, which would break a log
+// line as a newline does.
+func isControl(r rune) bool {
+	return r < 0x20 || (r >= 0x7f && r < 0xa0) || r == '\u2028' || r == '\u2029'
+}
+
+// ValidateTTL returns an error matching ErrInvalid unless ttl is MinTTL to
+// MaxTTL.
+func ValidateTTL(ttl time.Duration) error {
+	if ttl < MinTTL || ttl > MaxTTL {
+		return invalid("TTL", "is %v; want %v to %v", ttl, MinTTL, MaxTTL)
+	}
+	return nil
+}
+
+func validateOwner(o Owner) error {
+	if len(o) < 1 || len(o) > MaxOwnerBytes {
+		return invalid("Owner", "has %d bytes; want 1 to %d", len(o), MaxOwnerBytes)
+	}
+	for i := range len(o) {
+		if o[i] <= ' ' || o[i] > '~' {
+			return invalid("Owner", "has a byte at %d that is not printable ASCII", i)
+		}
+	}
+	return nil
+}
+
+// Validate checks the request's bounds; every store calls it first. Its error
+// matches ErrInvalid and names the field and the bound.
+func (r Request) Validate() error {
+	if err := ValidateKey(r.Key); err != nil {
+		return err
+	}
+	if err := validateOwner(r.Owner); err != nil {
+		return err
+	}
+	return ValidateTTL(r.TTL)
+}
+
+// Validate checks a lease that is to be renewed or released. Fence 0, which
+// withdraws, is valid here; TTL is not looked at.
+func (l Lease) Validate() error {
+	if err := ValidateKey(l.Key); err != nil {
+		return err
+	}
+	if err := validateOwner(l.Owner); err != nil {
+		return err
+	}
+	if l.Fence < 0 {
+		return invalid("Fence", "is %d; want 0 or more", l.Fence)
+	}
+	return nil
+}
+
+func invalid(field, format string, args ...any) error {
+	return fmt.Errorf("lockstore: %s %s: %w", field, fmt.Sprintf(format, args...), ErrInvalid)
+}

@@ -1,0 +1,70 @@
+package lockstore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Config is what a store is opened from. A store reads its settings from the
+// URL and, where its SDK's conventions ask for it, from the environment through
+// Getenv; it never reads the environment itself.
+type Config struct {
+	URL    *url.URL
+	Getenv func(string) string
+}
+
+// Openers maps URL schemes to the stores that a program links. It is written
+// as a literal in main, so what is linked can be read there.
+type Openers map[string]func(context.Context, Config) (Store, error)
+
+// Open opens the store that rawURL names. Its errors never show the URL's user
+// part, path or parameters, which may be secret. An unknown scheme's error
+// lists the schemes that are linked.
+func (o Openers) Open(ctx context.Context, rawURL string, getenv func(string) string) (Store, error) {
+	linked := strings.Join(slices.Sorted(maps.Keys(o)), ", ")
+	u, err := ParseURL(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("%w; linked here: %s", err, linked)
+	}
+	open := o[u.Scheme]
+	if open == nil {
+		return nil, fmt.Errorf("lockstore: no store for the scheme %q; linked here: %s: %w", u.Scheme, linked, ErrInvalid)
+	}
+	return open(ctx, Config{URL: u, Getenv: getenv})
+}
+
+// ParseURL is url.Parse for URLs that may hold a secret: its error, which
+// matches ErrInvalid, does not show them.
+func ParseURL(rawURL string) (*url.URL, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Scheme == "" {
+		return nil, fmt.Errorf("lockstore: the store's URL cannot be read; want scheme://… (not shown, it may hold a secret): %w", ErrInvalid)
+	}
+	return u, nil
+}
+
+// Params returns the URL's parameters. A parameter that is not among known, or
+// stands twice, is an error that matches ErrInvalid, so that a typing mistake
+// does not go unseen.
+func (c Config) Params(known ...string) (map[string]string, error) {
+	query, err := url.ParseQuery(c.URL.RawQuery)
+	if err != nil {
+		return nil, fmt.Errorf("lockstore: the parameters of the %s URL cannot be read: %w", c.URL.Scheme, ErrInvalid)
+	}
+	params := make(map[string]string, len(query))
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("lockstore: the %s URL has the unknown parameter %q; known: %s: %w",
+				c.URL.Scheme, name, strings.Join(known, ", "), ErrInvalid)
+		}
+		if len(query[name]) > 1 {
+			return nil, fmt.Errorf("lockstore: the %s URL has the parameter %q twice: %w", c.URL.Scheme, name, ErrInvalid)
+		}
+		params[name] = query[name][0]
+	}
+	return params, nil
+}

@@ -1,0 +1,51 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Harness is a store under test and what the suite may do to it from outside.
+// Store is required. A case that needs a nil field is skipped and says which.
+// Every key that the suite uses is new, so a harness may share its server with
+// others.
+type Harness struct {
+	// Store is the store under test.
+	Store lockstore.Store
+
+	// Sleep lets d pass for the store's deciding clock: time.Sleep inside a
+	// synctest bubble or on the wall clock, or an advance of an injected clock.
+	// nil is time.Sleep.
+	Sleep func(d time.Duration)
+
+	// TakeoverDelay is how long after a lease's TTL another owner may have to
+	// wait before it is granted the key (clock tolerance, whole-second clocks).
+	TakeoverDelay time.Duration
+
+	// Margin is what the store subtracts from a lease's trusted time.
+	Margin time.Duration
+
+	// Requests returns how many requests the store has sent so far.
+	Requests func() int
+
+	// Delete removes the key's entry, as an operator or an eviction would.
+	Delete func(t *testing.T, key string)
+
+	// Snapshot returns a func that puts back the key's entry as it is now.
+	Snapshot func(t *testing.T, key string) (restore func())
+
+	// Dump returns the key's entry as bytes that are equal when nothing changed.
+	Dump func(t *testing.T, key string) string
+
+	// Foreign are ways to put something at the key that is not this store's.
+	Foreign map[string]func(t *testing.T, key string)
+
+	// Corrupt are ways to damage the entry that is at the key.
+	Corrupt map[string]func(t *testing.T, key string)
+
+	// ShiftClock moves the clock that stamps fences and expiries by d, until the
+	// end of the test.
+	ShiftClock func(t *testing.T, d time.Duration)
+}
