@@ -1,0 +1,153 @@
+// Package boot turns a function's environment into a guard. It is the only
+// package here that reads the environment and the only one that may end the
+// process: when something is missing it says so in one sentence on standard
+// error and exits with status 1.
+//
+// It reads
+//
+//	LOCK_URL       where the locks are, for example dynamodb://locks (required)
+//	LOCK_TTL       guard.Options.TTL, for example 30s
+//	LOCK_MAX_HOLD  guard.Options.MaxHold
+//	LOCK_WAIT      guard.Options.Wait
+//	LOCK_RESERVE   guard.Options.Reserve
+//	LOCK_SIGTERM   true: on SIGTERM cancel the work, so that its lease is released
+//
+// and what the opened store asks for. Durations are Go's: 500ms, 30s, 5m.
+package boot
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-lambda-go/lambdacontext"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Guard opens the store that LOCK_URL names and returns a guard over it, whose
+// holder is the function's name and request id and which logs one JSON line for
+// each run to standard output. It makes no request to the store.
+func Guard(openers lockstore.Openers) *guard.Guard {
+	g, err := newGuard(openers, os.Getenv)
+	if err != nil {
+		exit(err)
+	}
+	return g
+}
+
+// Config reads the URL in the environment variable name, for a function's own
+// resources, so that they are opened from the environment as the store is.
+func Config(name string) lockstore.Config {
+	cfg, err := config(name, os.Getenv)
+	if err != nil {
+		exit(err)
+	}
+	return cfg
+}
+
+// Must is for what a function opens next to its guard: it returns v, or exits
+// with err's sentence.
+func Must[T any](v T, err error) T {
+	if err != nil {
+		exit(err)
+	}
+	return v
+}
+
+// Start runs the function. It does not return. With LOCK_SIGTERM=true it
+// registers for SIGTERM, which Lambda then sends half a second before it ends
+// the process, also after a timeout; that costs start time, so it is not the
+// default.
+func Start[In, Out any](g *guard.Guard, handler func(context.Context, In) (Out, error)) {
+	options, err := startOptions(g, os.Getenv)
+	if err != nil {
+		exit(err)
+	}
+	lambda.StartWithOptions(handler, options...)
+}
+
+func exit(err error) {
+	fmt.Fprintln(os.Stderr, "lambdalock:", err)
+	os.Exit(1)
+}
+
+func newGuard(openers lockstore.Openers, getenv func(string) string) (*guard.Guard, error) {
+	options := guard.Options{
+		Holder:  holder,
+		Observe: guard.LogReports(slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: lambdacontext.ReplaceAttr}))),
+	}
+	for _, v := range []struct {
+		name string
+		to   *time.Duration
+	}{
+		{"LOCK_TTL", &options.TTL},
+		{"LOCK_MAX_HOLD", &options.MaxHold},
+		{"LOCK_WAIT", &options.Wait},
+		{"LOCK_RESERVE", &options.Reserve},
+	} {
+		text := getenv(v.name)
+		if text == "" {
+			continue
+		}
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s is %q; want a duration such as 30s", v.name, text)
+		}
+		*v.to = d
+	}
+	url := getenv("LOCK_URL")
+	if url == "" {
+		return nil, missing("LOCK_URL")
+	}
+	store, err := openers.Open(context.Background(), url, getenv)
+	if err != nil {
+		return nil, fmt.Errorf("LOCK_URL: %w", err)
+	}
+	return guard.New(store, options)
+}
+
+func config(name string, getenv func(string) string) (lockstore.Config, error) {
+	text := getenv(name)
+	if text == "" {
+		return lockstore.Config{}, missing(name)
+	}
+	u, err := lockstore.ParseURL(text)
+	if err != nil {
+		return lockstore.Config{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return lockstore.Config{URL: u, Getenv: getenv}, nil
+}
+
+func missing(name string) error {
+	return fmt.Errorf("the environment variable %s is not set; set it to a store's URL, for example dynamodb://TABLE or redis://HOST:6379", name)
+}
+
+func startOptions(g *guard.Guard, getenv func(string) string) ([]lambda.Option, error) {
+	text := getenv("LOCK_SIGTERM")
+	if text == "" {
+		return nil, nil
+	}
+	on, err := strconv.ParseBool(text)
+	if err != nil {
+		return nil, fmt.Errorf("LOCK_SIGTERM is %q; want true or false", text)
+	}
+	if !on {
+		return nil, nil
+	}
+	return []lambda.Option{lambda.WithEnableSIGTERM(g.Shutdown)}, nil
+}
+
+// holder says who holds a lock, in the words of the function's logs.
+func holder(ctx context.Context) lockstore.Holder {
+	h := lockstore.Holder{Name: lambdacontext.FunctionName}
+	if lc, ok := lambdacontext.FromContext(ctx); ok {
+		h.ID = lc.AwsRequestID
+	}
+	return h
+}

@@ -1,0 +1,225 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+var (
+	errNested = errors.New("this key is already held by the run around this one")
+	errLate   = errors.New("the lease arrived too late to be used")
+)
+
+// acquire gets the lease, or returns the outcome and the error of a run whose
+// work does not start.
+func (r *run) acquire() (outcome string, err error) {
+	defer func() { r.report.Waited = r.elapsed() }()
+	key := r.report.Key
+	if err := lockstore.ValidateKey(key); err != nil {
+		return "invalid", &LockInvalid{key, err}
+	}
+	for o := r.outer; o != nil; o = o.outer {
+		if o.guard == r.guard && o.report.Key == key && !o.finished() {
+			return "invalid", &LockInvalid{key, errNested}
+		}
+	}
+	if !r.guard.enter(r) {
+		return "deadline", &LockDeadline{key, ErrShutdown}
+	}
+	if r.left < r.guard.opt.Reserve+leastWork {
+		return "deadline", &LockDeadline{Key: key}
+	}
+	a := r.newAttempt()
+	outcome, err = r.try(&a)
+	if err != nil && a.unknown {
+		if withdrawErr := r.withdraw(a); withdrawErr != nil {
+			r.report.ReleaseErr = withdrawErr
+			if u, ok := err.(*LockStoreUnavailable); ok {
+				outcome = "unknown"
+				u.Err = fmt.Errorf("%w; the attempt could not be withdrawn and may block the key for up to %v: %w", u.Err, a.ttl, withdrawErr)
+			}
+		} else if u, ok := err.(*LockStoreUnavailable); ok {
+			u.Err = fmt.Errorf("%w; the attempt was withdrawn", u.Err)
+		}
+	}
+	return outcome, err
+}
+
+// attempt is one owner's acquisition: a request and its repeats.
+type attempt struct {
+	owner   lockstore.Owner
+	sent    time.Duration // when it was first sent; the trust counts from here
+	ttl     time.Duration
+	unknown bool // a request of this owner may be applied, now or later
+}
+
+func (r *run) newAttempt() attempt {
+	now := r.elapsed()
+	return attempt{owner: lockstore.NewOwner(), sent: now, ttl: r.ttl(now)}
+}
+
+// try asks until it has the lease or there is nothing more to hope for. A held
+// lock is waited for; an unknown outcome is asked about again by the same
+// owner; an unavailable store is asked again after a pause.
+func (r *run) try(a *attempt) (string, error) {
+	key := r.report.Key
+	waitEnd := min(r.guard.opt.Wait, r.left/2)
+	troubleEnd := max(waitEnd, min(troubleTime, r.left/2))
+	var waits, pause pauses
+	for {
+		ctx, cancel := context.WithTimeout(r, min(callTime, max(leastCall, troubleEnd-r.elapsed())))
+		lease, err := r.guard.store.Acquire(ctx, lockstore.Request{Key: key, Owner: a.owner, TTL: a.ttl, Holder: r.report.Holder})
+		cancel()
+		r.report.Requests++
+
+		switch {
+		case err == nil:
+			if r.granted(*a, lease) {
+				return "", nil
+			}
+			// Too late to work under it: give it back at once.
+			if releaseErr := r.release(lease); releaseErr != nil {
+				r.report.ReleaseErr = releaseErr
+			}
+			if r.left-r.guard.opt.Reserve-r.elapsed() < leastWork {
+				return "deadline", &LockDeadline{Key: key}
+			}
+			err = errLate
+			*a = r.newAttempt()
+		case errors.Is(err, lockstore.ErrHeld):
+			busy := newLockBusy(key, err)
+			if !r.waitFree(busy, &waits, waitEnd) {
+				if cause := r.gone(); cause != nil {
+					return "deadline", &LockDeadline{key, cause}
+				}
+				return "busy", busy
+			}
+			// Another's grant settles nothing about an own request that is still
+			// under way: withdraw it before a new owner asks.
+			if !a.unknown || r.withdraw(*a) == nil {
+				*a = r.newAttempt()
+			}
+			continue
+		case errors.Is(err, lockstore.ErrInvalid):
+			return "invalid", &LockInvalid{key, err}
+		case errors.Is(err, lockstore.ErrCorrupt):
+			return "corrupt", &LockCorrupt{key, err}
+		case errors.Is(err, lockstore.ErrLost):
+			*a = r.newAttempt()
+		case errors.Is(err, lockstore.ErrUnavailable):
+		default:
+			a.unknown = true
+		}
+
+		if !r.sleep(min(pause.next(), troubleEnd-r.elapsed())) || r.elapsed() >= troubleEnd {
+			if cause := r.gone(); cause != nil {
+				return "deadline", &LockDeadline{key, cause}
+			}
+			return "unavailable", &LockStoreUnavailable{key, err}
+		}
+	}
+}
+
+// granted takes the lease if there is time to work under it.
+func (r *run) granted(a attempt, lease lockstore.Lease) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.elapsed()
+	stop := min(r.left-r.guard.opt.Reserve, now+r.guard.opt.MaxHold)
+	trust := a.sent + lease.TTL - margin
+	if min(stop, trust)-now < leastWork || r.Context.Err() != nil {
+		return false
+	}
+	r.lease, r.sent, r.asked = lease, a.sent, a.ttl
+	r.stop, r.trust, r.holdEnd = stop, trust, now+r.guard.opt.MaxHold
+	r.report.Fence = lease.Fence
+	r.report.Granted = time.Unix(0, int64(r.start.wall+now))
+	return true
+}
+
+// gone says why nobody waits for this run any more; nil while somebody does.
+func (r *run) gone() error {
+	if r.Context.Err() == nil {
+		return nil
+	}
+	return context.Cause(r.Context)
+}
+
+// waitFree looks at the key until a request may win, and returns false when the
+// time to wait is over. It reads, because a refused write costs more than a
+// read; holds are short and leases long, so the lease's remaining time is no
+// time to sleep for. A store that cannot be looked at is asked again instead.
+func (r *run) waitFree(busy *LockBusy, waits *pauses, waitEnd time.Duration) bool {
+	inspector, canLook := lockstore.As[lockstore.Inspector](r.guard.store)
+	for r.elapsed() < waitEnd && r.sleep(min(waits.next(), waitEnd-r.elapsed())) && r.elapsed() < waitEnd {
+		if !canLook {
+			return true
+		}
+		ctx, cancel := context.WithTimeout(r, min(callTime, waitEnd-r.elapsed()))
+		status, err := inspector.Inspect(ctx, busy.Key)
+		cancel()
+		r.report.Requests++
+		switch {
+		case errors.Is(err, lockstore.ErrCorrupt):
+			return true // acquire says what is wrong with it
+		case err != nil:
+			// Nothing was learned; the next look may tell more.
+		case !status.Held:
+			return true
+		default:
+			busy.Holder, busy.Remaining = status.Holder, status.Remaining
+		}
+	}
+	return false
+}
+
+func (r *run) finished() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.done
+}
+
+// release gives a lease back, asking again when the answer was lost. It does
+// not depend on the run's context, which has ended by now, but it leaves time
+// for the handler's answer before the caller's deadline.
+func (r *run) release(lease lockstore.Lease) error {
+	budget := max(answerTime, min(releaseTime, r.left-r.elapsed()-answerTime))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.caller), budget)
+	defer cancel()
+	var pause pauses
+	for repeated := false; ; repeated = true {
+		// The first call may use half of the time, so that one repeat fits in.
+		callCtx, cancelCall := ctx, context.CancelFunc(func() {})
+		if !repeated {
+			callCtx, cancelCall = context.WithTimeout(ctx, budget/2)
+		}
+		err := r.guard.store.Release(callCtx, lease)
+		cancelCall()
+		r.report.Requests++
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, lockstore.ErrLost) && repeated:
+			return fmt.Errorf("%w %w", err, errRepeated)
+		case errors.Is(err, lockstore.ErrLost), errors.Is(err, lockstore.ErrCorrupt), errors.Is(err, lockstore.ErrInvalid):
+			return err
+		}
+		timer := time.NewTimer(pause.next())
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
+}
+
+// withdraw makes sure that no request of this owner takes the lock, also one
+// that arrives later.
+func (r *run) withdraw(a attempt) error {
+	return r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner})
+}

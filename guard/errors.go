@@ -1,0 +1,133 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Causes of a work context's end, found with context.Cause and errors.Is. When
+// the lease is lost the cause matches lockstore.ErrLost.
+var (
+	// ErrDeadline: the time for the work is over, by the context's deadline less
+	// Reserve or by MaxHold.
+	ErrDeadline = errors.New("time for the work is over")
+	// ErrShutdown: Shutdown was called.
+	ErrShutdown = errors.New("guard is shut down")
+)
+
+// The errors of a run are returned as pointers and never wrapped, because
+// Lambda reports the outermost type's name as errorType, and a Step Functions
+// Retry matches on that name.
+
+// LockBusy: another holds the lock, and it did not become free within Wait. The
+// work did not run. It matches lockstore.ErrHeld.
+type LockBusy struct {
+	Key    string
+	Holder lockstore.Holder
+	// Remaining is the longest time until the lock is free if its holder is dead.
+	Remaining time.Duration
+}
+
+func newLockBusy(key string, err error) *LockBusy {
+	busy := &LockBusy{Key: key}
+	if held, ok := errors.AsType[*lockstore.HeldError](err); ok {
+		busy.Holder, busy.Remaining = held.Holder, held.Remaining
+	}
+	return busy
+}
+
+func (e *LockBusy) Error() string {
+	return fmt.Sprintf("lock %q is busy: held by %v", e.Key, e.Holder)
+}
+
+// Unwrap makes errors.Is(err, lockstore.ErrHeld) true.
+func (e *LockBusy) Unwrap() error { return lockstore.ErrHeld }
+
+// LockLost: the lease was lost before the work returned. The work ran, at least
+// in part, and what it wrote may stand. It matches lockstore.ErrLost and what
+// the work said.
+type LockLost struct {
+	Key string
+	Err error // what the work said; nil when it reported success
+}
+
+func (e *LockLost) Error() string {
+	s := fmt.Sprintf("lock %q was lost while the work ran; what it wrote may stand", e.Key)
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns lockstore.ErrLost and what the work said.
+func (e *LockLost) Unwrap() []error { return withSentinel(lockstore.ErrLost, e.Err) }
+
+// LockDeadline: there was no time to run the work in, because the deadline is
+// too near, the caller went away, or the guard was shut down. The work did not
+// run. It matches ErrDeadline.
+type LockDeadline struct {
+	Key string
+	Err error // the caller's cancellation or ErrShutdown; nil for a near deadline
+}
+
+func (e *LockDeadline) Error() string {
+	s := fmt.Sprintf("lock %q: no time left to run the work", e.Key)
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns ErrDeadline and the cause.
+func (e *LockDeadline) Unwrap() []error { return withSentinel(ErrDeadline, e.Err) }
+
+// LockInvalid: the key cannot be locked. The work did not run. It matches
+// lockstore.ErrInvalid.
+type LockInvalid struct {
+	Key string
+	Err error
+}
+
+func (e *LockInvalid) Error() string { return fmt.Sprintf("lock %q is invalid: %v", e.Key, e.Err) }
+
+// Unwrap returns lockstore.ErrInvalid and the reason.
+func (e *LockInvalid) Unwrap() []error { return withSentinel(lockstore.ErrInvalid, e.Err) }
+
+// LockCorrupt: the lock's entry is foreign or corrupt, or the store is set up
+// wrongly. Trying again does not help. The work did not run. It matches
+// lockstore.ErrCorrupt.
+type LockCorrupt struct {
+	Key string
+	Err error
+}
+
+func (e *LockCorrupt) Error() string { return fmt.Sprintf("lock %q is corrupt: %v", e.Key, e.Err) }
+
+// Unwrap returns lockstore.ErrCorrupt and the reason.
+func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }
+
+// LockStoreUnavailable: the store did not grant the lock and did not say that
+// another holds it. The work did not run. When Err matches
+// lockstore.ErrUnavailable the store certainly granted nothing; otherwise its
+// answers were lost, and the message says whether the attempt was withdrawn.
+type LockStoreUnavailable struct {
+	Key string
+	Err error
+}
+
+func (e *LockStoreUnavailable) Error() string {
+	return fmt.Sprintf("lock %q: the store is unavailable: %v", e.Key, e.Err)
+}
+
+// Unwrap returns what the store said last.
+func (e *LockStoreUnavailable) Unwrap() error { return e.Err }
+
+func withSentinel(sentinel, err error) []error {
+	if err == nil {
+		return []error{sentinel}
+	}
+	return []error{sentinel, err}
+}

@@ -1,0 +1,178 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// The numbers of the life cycle that nobody has needed to change.
+const (
+	defaultTTL     = time.Minute
+	defaultMaxHold = 15 * time.Minute
+	defaultReserve = 300 * time.Millisecond
+
+	// margin ends the trust in a lease before the store may grant the key to
+	// another: it covers the time in which a cancelled context is noticed and
+	// clocks that run at slightly different rates.
+	margin = 250 * time.Millisecond
+	// leastWork is the least time that is worth starting work for.
+	leastWork = 100 * time.Millisecond
+	// callTime bounds one call to the store.
+	callTime = 2 * time.Second
+	// leastCall is what a call gets when the time to ask is nearly over: a call
+	// cut short would turn a clear answer into an unknown outcome.
+	leastCall = 200 * time.Millisecond
+	// troubleTime bounds how long a run goes on asking a store that is
+	// unavailable or whose answers are lost.
+	troubleTime = 5 * time.Second
+	// releaseTime bounds release and withdraw with all their repeats.
+	releaseTime = time.Second
+	// answerTime is kept for the handler's answer when a release runs late.
+	answerTime = 100 * time.Millisecond
+	// afterEnd is how much longer than the run's own end a lease lasts, so that
+	// a run that ends in time never renews.
+	afterEnd = time.Second
+
+	firstPause = 50 * time.Millisecond
+	maxPause   = time.Second
+)
+
+// Options are a Guard's settings; the zero value is good for most functions.
+type Options struct {
+	// TTL is the longest lease that is taken at once, and so the longest time
+	// for which a dead holder blocks others. 0 is one minute, or MaxHold when
+	// that is less. A run whose context ends sooner takes a shorter lease; one
+	// that may last longer renews after each third.
+	TTL time.Duration
+
+	// MaxHold bounds the work of one run, renewals included. 0 is 15 minutes.
+	MaxHold time.Duration
+
+	// Wait is how long a run waits for a lock that another holds, at most half
+	// of the time that its context has left. 0 does not wait.
+	Wait time.Duration
+
+	// Reserve is how long before the context's deadline the work's context ends,
+	// so that the lease can be released and the answer sent. 0 is 300 ms.
+	Reserve time.Duration
+
+	// Holder says, for people who look at the lock, who this run is. nil leaves
+	// it unnamed.
+	Holder func(context.Context) lockstore.Holder
+
+	// Observe is called once at the end of every run, also of one that got no
+	// lock, on the run's own goroutine. nil observes nothing.
+	Observe func(context.Context, Report)
+}
+
+// Guard runs work only while a lock is held. It is safe for concurrent use and
+// keeps nothing from one run to the next.
+type Guard struct {
+	store lockstore.Store
+	opt   Options
+	now   func() instant
+
+	mu     sync.Mutex
+	runs   map[*run]struct{}
+	closed bool
+}
+
+// New checks the options against one another and returns a Guard. Its error
+// names the option and the bound.
+func New(store lockstore.Store, opt Options) (*Guard, error) {
+	if store == nil {
+		return nil, errors.New("guard: the store is nil")
+	}
+	for _, o := range []struct {
+		name  string
+		value time.Duration
+	}{{"TTL", opt.TTL}, {"MaxHold", opt.MaxHold}, {"Wait", opt.Wait}, {"Reserve", opt.Reserve}} {
+		if o.value < 0 {
+			return nil, fmt.Errorf("guard: %s is %v; want 0 (the default) or more", o.name, o.value)
+		}
+	}
+	ttlGiven := opt.TTL != 0
+	if opt.MaxHold == 0 {
+		opt.MaxHold = defaultMaxHold
+		opt.MaxHold = max(opt.MaxHold, opt.TTL)
+	}
+	if !ttlGiven {
+		opt.TTL = min(defaultTTL, opt.MaxHold)
+	}
+	if opt.Reserve == 0 {
+		opt.Reserve = defaultReserve
+	}
+	switch {
+	case opt.MaxHold < lockstore.MinTTL || opt.MaxHold > lockstore.MaxTTL:
+		return nil, fmt.Errorf("guard: MaxHold is %v; want %v to %v", opt.MaxHold, lockstore.MinTTL, lockstore.MaxTTL)
+	case opt.TTL < lockstore.MinTTL || opt.TTL > lockstore.MaxTTL:
+		return nil, fmt.Errorf("guard: TTL is %v; want %v to %v", opt.TTL, lockstore.MinTTL, lockstore.MaxTTL)
+	case opt.TTL > opt.MaxHold:
+		return nil, fmt.Errorf("guard: TTL is %v but MaxHold is %v; want TTL at most MaxHold", opt.TTL, opt.MaxHold)
+	case opt.Reserve > opt.MaxHold-leastWork:
+		return nil, fmt.Errorf("guard: Reserve is %v but MaxHold is %v; want Reserve at most MaxHold less %v", opt.Reserve, opt.MaxHold, leastWork)
+	}
+	if opt.Wait > lockstore.MaxTTL {
+		return nil, fmt.Errorf("guard: Wait is %v; want at most %v", opt.Wait, lockstore.MaxTTL)
+	}
+	if opt.Holder == nil {
+		opt.Holder = func(context.Context) lockstore.Holder { return lockstore.Holder{} }
+	}
+	if opt.Observe == nil {
+		opt.Observe = func(context.Context, Report) {}
+	}
+	return &Guard{store: store, opt: opt, now: systemClock(), runs: make(map[*run]struct{})}, nil
+}
+
+// Shutdown cancels the context of all running work, with the cause ErrShutdown,
+// and refuses new runs. It returns at once. Each run releases its lease when
+// its work has returned, never before.
+func (g *Guard) Shutdown() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	for r := range g.runs {
+		r.cancel(ErrShutdown)
+	}
+}
+
+// enter makes Shutdown reach the run.
+func (g *Guard) enter(r *run) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.runs[r] = struct{}{}
+	return true
+}
+
+func (g *Guard) leave(r *run) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.runs, r)
+}
+
+// instant is one moment on both local clocks. They are kept apart because each
+// can stand still or jump while the other goes on: a frozen Lambda environment
+// may stop the monotonic clock, and a wall clock can be set.
+type instant struct{ mono, wall time.Duration }
+
+func systemClock() func() instant {
+	born := time.Now()
+	return func() instant {
+		now := time.Now()
+		return instant{mono: now.Sub(born), wall: time.Duration(now.UnixNano())}
+	}
+}
+
+// since is the longer of the two clocks' answers: the one that does not
+// overstate how long a lease may still be trusted.
+func (i instant) since(earlier instant) time.Duration {
+	return max(i.mono-earlier.mono, i.wall-earlier.wall)
+}

@@ -1,0 +1,70 @@
+package guard
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Report is what one run did. It holds no secret.
+type Report struct {
+	Key    string
+	Holder lockstore.Holder // this run, as others see it in the lock
+
+	// Outcome is ok, error (the work's own), panic, lost, busy, deadline,
+	// invalid, corrupt, unavailable or unknown. The work ran in the first four;
+	// in the last the store may hold a lease of this run that nobody uses.
+	Outcome string
+	Err     error // what Do returned
+
+	Fence    lockstore.Fence // 0 when the work did not run
+	Granted  time.Time       // when the lock was had; zero when it was not
+	Waited   time.Duration   // from the call until the lock was had or given up
+	Held     time.Duration   // from the grant until the work returned
+	Requests int             // calls to the store
+
+	// ReleaseErr says why the lock may not be free now: a release or withdraw
+	// failed, and the lease ends by its TTL.
+	ReleaseErr error
+}
+
+// LogReports returns an observer that writes one line for each run: Info when
+// the run went as it should, busy included, Warn otherwise.
+func LogReports(logger *slog.Logger) func(context.Context, Report) {
+	return func(ctx context.Context, r Report) {
+		level := slog.LevelInfo
+		switch r.Outcome {
+		case "lost", "corrupt", "unavailable", "unknown", "panic":
+			level = slog.LevelWarn
+		}
+		if r.ReleaseErr != nil {
+			level = slog.LevelWarn
+		}
+		if !logger.Enabled(ctx, level) {
+			return
+		}
+		attrs := make([]slog.Attr, 0, 10)
+		attrs = append(attrs,
+			slog.String("requestId", r.Holder.ID),
+			slog.String("key", r.Key),
+			slog.String("outcome", r.Outcome),
+			slog.Float64("wait_ms", milliseconds(r.Waited)),
+			slog.Float64("hold_ms", milliseconds(r.Held)),
+			slog.Int64("fence", int64(r.Fence)),
+			slog.Int("requests", r.Requests))
+		if !r.Granted.IsZero() {
+			attrs = append(attrs, slog.Time("granted", r.Granted))
+		}
+		if r.Err != nil {
+			attrs = append(attrs, slog.String("error", r.Err.Error()))
+		}
+		if r.ReleaseErr != nil {
+			attrs = append(attrs, slog.String("releaseError", r.ReleaseErr.Error()))
+		}
+		logger.LogAttrs(ctx, level, "lock", attrs...)
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

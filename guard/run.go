@@ -1,0 +1,313 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Lock is what the work gets: the key that is held and its fencing token. Write
+// the fence with the data and refuse a smaller one, and a holder that woke up
+// too late can do no harm.
+type Lock struct {
+	Key   string
+	Fence lockstore.Fence
+}
+
+// Do acquires the lock of key, runs work and releases it. It returns what work
+// returned, unless the lock was not had (*LockBusy, *LockDeadline,
+// *LockInvalid, *LockCorrupt, *LockStoreUnavailable: work did not run) or was
+// lost while work ran (*LockLost).
+//
+// The work's context ends in time: Reserve before ctx's deadline, at MaxHold,
+// or when the lease can no longer be trusted. It is cancelled when work
+// returns. If work panics or calls runtime.Goexit the lease is released and the
+// panic goes on with its own stack. Work that does not return keeps its lease
+// until that expires; it is never released under running work.
+func (g *Guard) Do(ctx context.Context, key string, work func(context.Context, Lock) error) error {
+	if g == nil || g.store == nil {
+		return &LockInvalid{key, errors.New("guard is nil or was not made by New")}
+	}
+	r := g.newRun(ctx, key)
+	defer r.close()
+	if work == nil {
+		return r.end("invalid", &LockInvalid{key, errors.New("the work is nil")})
+	}
+	if outcome, err := r.acquire(); err != nil {
+		return r.end(outcome, err)
+	}
+	return r.hold(work)
+}
+
+// run is one Do. It is also the work's context, so that the clocks are looked
+// at whenever the work looks at its context: after a freeze the first look
+// already finds the lease gone, before any timer has fired.
+//
+// All its durations are counted from start.
+type run struct {
+	context.Context
+	cancel context.CancelCauseFunc
+
+	guard  *Guard
+	caller context.Context
+	outer  *run // the run that this one is nested in
+	start  instant
+	left   time.Duration // until the caller's deadline
+	report Report
+
+	lease   lockstore.Lease
+	asked   time.Duration // the TTL that the lease was asked for
+	sent    time.Duration // when that was first asked
+	holdEnd time.Duration // sent + MaxHold
+	joined  chan struct{} // closed when the renewing goroutine has returned; nil without one
+
+	mu    sync.Mutex // guards what follows
+	timer *time.Timer
+	stop  time.Duration // end of the time for the work
+	trust time.Duration // end of the trust in the lease
+	lost  error
+	done  bool
+}
+
+type runKey struct{}
+
+func (g *Guard) newRun(ctx context.Context, key string) *run {
+	r := &run{guard: g, caller: ctx, start: g.now(),
+		left: math.MaxInt64, holdEnd: math.MaxInt64, stop: math.MaxInt64, trust: math.MaxInt64}
+	if deadline, ok := ctx.Deadline(); ok {
+		now := time.Now()
+		r.left = max(0, min(deadline.Sub(now), deadline.Round(0).Sub(now.Round(0))))
+	}
+	r.outer, _ = ctx.Value(runKey{}).(*run)
+	r.Context, r.cancel = context.WithCancelCause(ctx)
+	r.report.Key = key
+	r.report.Holder = g.opt.Holder(ctx)
+	if r.report.Holder.Since.IsZero() {
+		r.report.Holder.Since = time.UnixMilli(r.start.wall.Milliseconds())
+	}
+	return r
+}
+
+// elapsed is the time since start on the faster of the two local clocks.
+func (r *run) elapsed() time.Duration { return r.guard.now().since(r.start) }
+
+// Deadline, Done, Err and Value make the run a context.
+
+func (r *run) Deadline() (time.Time, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stop == math.MaxInt64 {
+		return r.Context.Deadline()
+	}
+	return time.Unix(0, int64(r.start.wall+r.stop)), true
+}
+
+func (r *run) Done() <-chan struct{} {
+	r.check()
+	return r.Context.Done()
+}
+
+func (r *run) Err() error {
+	r.check()
+	err := r.Context.Err()
+	if err != nil && context.Cause(r.Context) == ErrDeadline {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+func (r *run) Value(key any) any {
+	if key == (runKey{}) {
+		return r
+	}
+	return r.Context.Value(key)
+}
+
+// check ends the work's context if its time is over, and says how long it lasts
+// otherwise.
+func (r *run) check() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done {
+		return 0
+	}
+	now := r.elapsed()
+	if now >= r.trust && r.lost == nil {
+		r.lost = errExpired
+		r.cancel(errExpired)
+	}
+	if now >= r.stop {
+		r.cancel(ErrDeadline)
+	}
+	return min(r.stop, r.trust) - now
+}
+
+// tick looks at the clocks at least once a second, because a timer runs on the
+// monotonic clock alone and contexts below ours do not ask us.
+func (r *run) tick() {
+	left := r.check()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.done && left > 0 {
+		r.timer.Reset(min(left, time.Second))
+	}
+}
+
+func (r *run) lose(cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lost == nil {
+		r.lost = cause
+		r.cancel(cause)
+	}
+}
+
+// hold runs the work under the lease and gives the lease back.
+func (r *run) hold(work func(context.Context, Lock) error) (err error) {
+	r.mu.Lock()
+	wait, renew := min(r.stop, r.trust)-r.elapsed(), r.trust < r.stop
+	r.timer = time.AfterFunc(min(wait, time.Second), r.tick)
+	r.mu.Unlock()
+	if renew {
+		r.joined = make(chan struct{})
+		go r.renew()
+	}
+	granted, returned := r.elapsed(), false
+	// No recover: a panic or Goexit passes through with its own stack.
+	defer func() {
+		r.report.Held = r.elapsed() - granted
+		r.finish()
+		outcome := "ok"
+		switch {
+		case !returned:
+			outcome, err = "panic", errNotReturned
+		case err != nil:
+			outcome = "error"
+		}
+		if r.lost == nil || r.lost == errExpired {
+			r.giveBack()
+		}
+		if r.lost != nil && returned {
+			outcome, err = "lost", &LockLost{r.report.Key, err}
+		}
+		err = r.end(outcome, err)
+	}()
+	err = work(r, Lock{r.report.Key, r.lease.Fence})
+	returned = true
+	return err
+}
+
+var (
+	errNotReturned = errors.New("the work did not return: it panicked or called runtime.Goexit")
+	errExpired     = fmt.Errorf("the lease can no longer be trusted: %w", lockstore.ErrLost)
+	errRepeated    = errors.New("after a repeated request")
+)
+
+// finish looks at the clocks a last time, ends the work's context and joins the
+// renewing goroutine.
+func (r *run) finish() {
+	r.check()
+	r.mu.Lock()
+	r.done = true
+	r.timer.Stop()
+	r.mu.Unlock()
+	r.cancel(nil)
+	if r.joined != nil {
+		<-r.joined
+	}
+}
+
+// giveBack releases the lease after the work. When the store answers that the
+// lease is not there, while it could still be trusted, it vanished under the
+// work. After the end of trust, or behind a lost reply, the same answer says
+// nothing about the time of the work.
+func (r *run) giveBack() {
+	err := r.release(r.lease)
+	r.report.ReleaseErr = err
+	if errors.Is(err, lockstore.ErrLost) && !errors.Is(err, errRepeated) && r.elapsed() < r.trust {
+		r.lost = err
+	}
+}
+
+// close frees what the run has of its guard and its context.
+func (r *run) close() {
+	r.guard.leave(r)
+	r.cancel(nil)
+}
+
+// end tells the observer.
+func (r *run) end(outcome string, err error) error {
+	r.report.Outcome, r.report.Err = outcome, err
+	r.guard.opt.Observe(r.caller, r.report)
+	return err
+}
+
+// renew keeps the lease until the work ends or the trust reaches past it.
+func (r *run) renew() {
+	defer close(r.joined)
+	next, pause := r.sent+r.asked/3, pauses{}
+	for r.sleep(next - r.elapsed()) {
+		sent := r.elapsed()
+		ttl := r.ttl(sent)
+		ctx, cancel := context.WithTimeout(r, min(callTime, r.check()))
+		trusted, err := r.guard.store.Renew(ctx, r.lease, ttl)
+		cancel()
+		r.report.Requests++
+		switch {
+		case err == nil:
+			next, pause = sent+ttl/3, pauses{}
+			r.mu.Lock()
+			r.trust = sent + trusted - margin
+			enough := r.trust >= r.stop
+			r.mu.Unlock()
+			if enough {
+				return
+			}
+		case errors.Is(err, lockstore.ErrLost):
+			r.lose(err)
+			return
+		case errors.Is(err, lockstore.ErrCorrupt), errors.Is(err, lockstore.ErrInvalid):
+			r.lose(fmt.Errorf("%w: %w", lockstore.ErrLost, err))
+			return
+		default:
+			next = r.elapsed() + pause.next()
+		}
+	}
+}
+
+// ttl is the lease to ask for at the time now: a little longer than the run can
+// last, within the option.
+func (r *run) ttl(now time.Duration) time.Duration {
+	rest := min(r.left-now, r.holdEnd-now, r.guard.opt.MaxHold)
+	return max(lockstore.MinTTL, min(rest+afterEnd, r.guard.opt.TTL))
+}
+
+// sleep waits for d, or returns false when the run's context ends.
+func (r *run) sleep(d time.Duration) bool {
+	if d <= 0 {
+		return r.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return r.Err() == nil
+	case <-r.Done():
+		return false
+	}
+}
+
+// pauses are the times between two looks at the store: random up to a bound
+// that doubles ("full jitter", Brooker, AWS Architecture Blog 2015).
+type pauses struct{ bound time.Duration }
+
+func (p *pauses) next() time.Duration {
+	p.bound = min(max(2*p.bound, firstPause), maxPause)
+	return rand.N(p.bound) + 1
+}
