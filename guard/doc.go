@@ -1,0 +1,81 @@
+// Package guard runs work only while a lock is held. [Guard.Do] is the whole
+// life cycle; [Wrap] gives it to a Lambda handler; the packages below this one
+// adapt it to one event source each. It uses the standard library only and
+// knows nothing of AWS: a Lambda's deadline arrives as the context's.
+//
+// # States of a run
+//
+//	          key refused, deadline too near
+//	  start ─────────────────────────────────────────▶ invalid, deadline
+//	    │
+//	    ▼        another holds it, Wait is over
+//	 asking ─────────────────────────────────────────▶ busy
+//	  │  ▲ │     store down, answers lost
+//	  │  │ └─────────────────────────────────────────▶ unavailable, unknown
+//	  │  └─ waiting: look, pause, look again
+//	  ▼
+//	 holding ──── work returns ────▶ releasing ──────▶ ok, error
+//	  │    │ ▲
+//	  │    └─┘ renew after each third of a lease
+//	  │
+//	  │ store says lost, or the trust window ends
+//	  ▼
+//	 losing: work's context is cancelled ── work returns ──▶ lost
+//
+// A panic or runtime.Goexit in the work goes through releasing as well, and
+// then on with its own stack. Work that never returns is never released under:
+// its lease ends by its TTL.
+//
+// # The trust window
+//
+// The store decides, by its own clock, when another may have the key. The guard
+// decides, by the local clocks, until when it believes in its own lease, and is
+// always the one to give up first:
+//
+//	request sent                                     store may grant to another
+//	     │  reply                                                     │
+//	     ├────┼──────────────────────────────────────┬────────────────┤
+//	     │    │  work may run                        │ margin 250 ms  │
+//	     └────┴──────────────────────────────────────┴────────────────┘
+//	     window = TTL that the store lets us trust, counted from before the
+//	     request; a slow reply makes the work's part shorter, never the lease longer
+//
+// The window is measured on the monotonic and on the wall clock, and the longer
+// answer counts: a frozen Lambda environment may stop the one, and only the
+// other then shows that time has passed. The clocks are looked at whenever the
+// work looks at its context (Err, Done), and once a second besides. A wall
+// clock that is set back while the environment is frozen cannot be noticed; only
+// the fence helps there.
+//
+// # The work's context
+//
+// It ends at the earliest of: Reserve (300 ms) before the caller's deadline,
+// MaxHold after the grant, the end of the trust window, Shutdown, the return of
+// the work. context.Cause tells which: ErrDeadline, an error that matches
+// lockstore.ErrLost, ErrShutdown. Work that does not look at its context runs
+// on; then the fence that it wrote with is what protects the resource.
+//
+// # How long a lease is
+//
+// What the caller's context has left and one second more, but at most TTL
+// (60 s). So a function that ends within a minute never renews, and a holder
+// that crashes blocks others for at most TTL and the store's own tolerance. A
+// run that may last longer renews after each third of its lease, inside the
+// invocation only, and at most until MaxHold (15 min).
+//
+// # When the store does not answer
+//
+// A lost answer means that the outcome is unknown: the same request is repeated
+// by the same owner, which the store answers with the same lease. When the time
+// for that is over the attempt is withdrawn, so that nothing of it is left
+// behind. A store that says it applied nothing is asked again after a pause.
+// After five seconds of either the run ends as *LockStoreUnavailable; one call
+// takes at most two seconds. Release and withdraw have one second with all
+// repeats, less when the deadline is near.
+//
+// # What is not promised
+//
+// A lock stops overlap, not repetition: an event that Lambda delivers twice
+// runs twice, one after the other. And no lock can stop work that has stalled:
+// pass Lock.Fence to the resource and let it refuse a smaller one.
+package guard
