@@ -1,0 +1,268 @@
+package lambdatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// Config says what an environment runs. Binary is required.
+type Config struct {
+	Binary         string        // path of the bootstrap
+	Env            []string      // "NAME=value", added to the platform's own; the process inherits nothing else
+	Name           string        // function name; "": "function"
+	Timeout        time.Duration // of one invocation; 0: 3 s, Lambda's own default
+	MaxConcurrency int           // invocations at once in one process; 0: 1
+	Log            io.Writer     // gets every line that the process writes, whole; nil: none
+}
+
+// Limits of this package.
+const (
+	initTimeout     = 30 * time.Second       // the platform allows 10 s, but its machine is not shared with a compiler
+	shutdownGrace   = 500 * time.Millisecond // between SIGTERM and SIGKILL
+	maxResponseSize = 6<<20 + 100            // bytes; larger answers are refused as the platform does
+	maxLogLines     = 10_000
+	maxLogLine      = 64 << 10
+)
+
+// ErrClosed is returned for an environment that was closed.
+var ErrClosed = errors.New("lambdatest: the environment is closed")
+
+// Env is one execution environment. It is safe for concurrent use.
+type Env struct {
+	config Config
+	slots  chan struct{} // one per invocation that may run
+	logs   *logBuffer
+
+	mu      sync.Mutex // guards the fields below, and starts of processes
+	process *process
+	started int
+	closed  bool
+}
+
+// Event is one invocation.
+type Event struct {
+	Payload []byte
+	// ID is the request id; "": a new one. Lambda's own retries of an async
+	// invocation come with the id of the first try.
+	ID string
+	// Deadline is what the function is told; zero: now + timeout. The platform's
+	// own enforcement stays at the timeout.
+	Deadline time.Time
+}
+
+// Result is what the caller of an invocation sees.
+type Result struct {
+	RequestID    string
+	Payload      []byte // the answer, or the error's JSON
+	ErrorType    string // "" when the function succeeded
+	ErrorMessage string
+	Duration     time.Duration // from hand-over to the answer
+	Init         time.Duration // from process start to its first poll, in the first result of each process
+}
+
+// Error types that the platform itself reports.
+const (
+	ErrorTimeout  = "Sandbox.Timedout"
+	ErrorExit     = "Runtime.ExitError"
+	ErrorTooLarge = "Function.ResponseSizeTooLarge"
+)
+
+// Start starts a process and waits until it asks for its first invocation. The
+// context bounds the start only.
+func Start(ctx context.Context, config Config) (*Env, error) {
+	if config.Binary == "" {
+		return nil, errors.New("lambdatest: Config.Binary is empty")
+	}
+	if config.Timeout < 0 || config.MaxConcurrency < 0 {
+		return nil, errors.New("lambdatest: Config.Timeout and Config.MaxConcurrency must not be negative")
+	}
+	if config.Name == "" {
+		config.Name = "function"
+	}
+	if config.Timeout == 0 {
+		config.Timeout = 3 * time.Second
+	}
+	config.MaxConcurrency = max(config.MaxConcurrency, 1)
+	e := &Env{
+		config: config,
+		slots:  make(chan struct{}, config.MaxConcurrency),
+		logs:   newLogBuffer(config.Log),
+	}
+	if _, err := e.ready(ctx); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+// Invoke runs one invocation with a new request id.
+func (e *Env) Invoke(ctx context.Context, payload []byte) (Result, error) {
+	return e.Send(ctx, Event{Payload: payload})
+}
+
+// Send runs one invocation. A function's failure, its timeout and the end of its
+// process are results with an ErrorType; the error says that the invocation was
+// never handed over, or that the context ended while it was running. In the
+// second case the invocation runs on, as it does when a client hangs up.
+func (e *Env) Send(ctx context.Context, event Event) (Result, error) {
+	if event.ID == "" {
+		event.ID = newRequestID()
+	}
+	select {
+	case e.slots <- struct{}{}:
+	case <-ctx.Done():
+		return Result{}, ctx.Err()
+	}
+	inv := newInvocation(event, e.config.Timeout)
+	for {
+		p, err := e.ready(ctx)
+		if err == nil {
+			err = p.handOver(ctx, inv)
+		}
+		if errors.Is(err, errProcessEnded) {
+			continue // it ended before it took the invocation, so another may have it
+		}
+		if err != nil {
+			<-e.slots
+			return Result{}, err
+		}
+		go func() {
+			p.supervise(inv, e.config)
+			<-e.slots
+		}()
+		break
+	}
+	select {
+	case <-inv.done:
+		return inv.result, nil
+	case <-ctx.Done():
+		return Result{}, ctx.Err()
+	}
+}
+
+// ready returns a process that has polled, and starts one if none is running.
+func (e *Env) ready(ctx context.Context) (*process, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, ErrClosed
+	}
+	if e.process != nil && !e.process.hasEnded() {
+		return e.process, nil
+	}
+	if e.process != nil {
+		e.process.close()
+		e.process = nil
+	}
+	p, err := startProcess(e.config, e.logs)
+	if err != nil {
+		return nil, fmt.Errorf("lambdatest: %w", err)
+	}
+	if err := p.waitReady(ctx); err != nil {
+		p.kill()
+		p.close()
+		return nil, fmt.Errorf("lambdatest: %s: %w; its last line: %q", e.config.Name, err, e.logs.last())
+	}
+	e.process = p
+	e.started++
+	return p, nil
+}
+
+func (e *Env) current() (*process, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.process == nil || e.process.hasEnded() {
+		return nil, errors.New("lambdatest: no process is running")
+	}
+	return e.process, nil
+}
+
+// Kill ends the process with SIGKILL and returns when it is gone. Its
+// invocations end with ErrorExit. The next invocation starts a new process.
+func (e *Env) Kill() error {
+	p, err := e.current()
+	if err != nil {
+		return err
+	}
+	p.kill()
+	return nil
+}
+
+// Shutdown ends the process as the platform does when it no longer needs the
+// environment: with SIGTERM and 500 ms of grace if the process registered an
+// extension, with SIGKILL at once if not. It returns when the process is gone.
+func (e *Env) Shutdown() error {
+	p, err := e.current()
+	if err != nil {
+		return err
+	}
+	p.shutdown()
+	return nil
+}
+
+// Stop stops the process with SIGSTOP: it runs nothing until Cont. A timeout
+// still kills it.
+func (e *Env) Stop() error { return e.signal(sigStop) }
+
+// Cont continues a stopped process.
+func (e *Env) Cont() error { return e.signal(sigCont) }
+
+// PID is the process's id, or 0 when none is running.
+func (e *Env) PID() int {
+	p, err := e.current()
+	if err != nil {
+		return 0
+	}
+	return p.pid()
+}
+
+// Started says how many processes this environment has started so far.
+func (e *Env) Started() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.started
+}
+
+// InitDuration is the time from the start of the present process to its first
+// poll, on this machine's monotonic clock.
+func (e *Env) InitDuration() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.process == nil {
+		return 0
+	}
+	return e.process.api.initDuration()
+}
+
+// Logs returns the last lines that the environment's processes wrote, oldest
+// first, at most 10,000.
+func (e *Env) Logs() []string { return e.logs.all() }
+
+// WaitLog waits for a line that match accepts, also among those already
+// written, and returns it.
+func (e *Env) WaitLog(ctx context.Context, match func(line string) bool) (string, error) {
+	return e.logs.wait(ctx, match)
+}
+
+// Close ends the process with SIGKILL, and returns when the process and
+// everything that served it is gone. Again is nil.
+func (e *Env) Close() error {
+	e.mu.Lock()
+	p := e.process
+	e.process, e.closed = nil, true
+	e.mu.Unlock()
+	if p != nil {
+		p.kill()
+		p.close()
+	}
+	for range cap(e.slots) {
+		e.slots <- struct{}{} // every invocation has been answered
+	}
+	for range cap(e.slots) {
+		<-e.slots
+	}
+	return nil
+}

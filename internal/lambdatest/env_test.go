@@ -1,0 +1,429 @@
+package lambdatest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// function is the path of the built testdata/function.
+var function string
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "lambdatest")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	function = filepath.Join(dir, "bootstrap")
+	if err := Build(ctx, "./testdata/function", function); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func start(t *testing.T, config Config) *Env {
+	t.Helper()
+	config.Binary = function
+	env, err := Start(testContext(t), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, env.Close()) })
+	return env
+}
+
+// goneSoon checks that no process has this id any more.
+func goneSoon(t *testing.T, pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }, 5*time.Second, 5*time.Millisecond)
+}
+
+func do(what string, n int) []byte {
+	return fmt.Appendf(nil, `{"do":%q,"n":%d}`, what, n)
+}
+
+type answer struct {
+	RequestID string        `json:"requestId"`
+	PID       int           `json:"pid"`
+	Remaining time.Duration `json:"remaining"`
+	Env       []string      `json:"env"`
+}
+
+func decode(t *testing.T, r Result) answer {
+	t.Helper()
+	require.Empty(t, r.ErrorType, r.ErrorMessage)
+	var a answer
+	require.NoError(t, json.Unmarshal(r.Payload, &a))
+	return a
+}
+
+func TestInvoke(t *testing.T) {
+	env := start(t, Config{Timeout: 5 * time.Second})
+	r, err := env.Invoke(testContext(t), do("echo", 0))
+	require.NoError(t, err)
+	a := decode(t, r)
+	assert.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, r.RequestID)
+	assert.Equal(t, r.RequestID, a.RequestID)
+	assert.Equal(t, env.PID(), a.PID)
+	assert.InDelta(t, 5*time.Second, a.Remaining, float64(time.Second))
+	assert.Positive(t, r.Duration)
+	assert.Equal(t, env.InitDuration(), r.Init)
+
+	again, err := env.Invoke(testContext(t), do("echo", 0))
+	require.NoError(t, err)
+	assert.Equal(t, a.PID, decode(t, again).PID, "the environment is used again")
+	assert.NotEqual(t, r.RequestID, again.RequestID)
+	assert.Zero(t, again.Init, "only the first invocation of a process carries its start")
+}
+
+func TestInitDurationIsMeasured(t *testing.T) {
+	env := start(t, Config{})
+	t.Logf("start to first poll: %v", env.InitDuration())
+	assert.Greater(t, env.InitDuration(), 100*time.Microsecond)
+	assert.Less(t, env.InitDuration(), initTimeout)
+}
+
+func TestFixedRequestIDAndDeadline(t *testing.T) {
+	env := start(t, Config{Timeout: 5 * time.Second})
+	for range 2 { // as Lambda's retry of an async invocation
+		r, err := env.Send(testContext(t), Event{Payload: do("echo", 0), ID: "the-same-id"})
+		require.NoError(t, err)
+		assert.Equal(t, "the-same-id", decode(t, r).RequestID)
+	}
+	far, err := env.Send(testContext(t), Event{Payload: do("echo", 0), Deadline: time.Now().Add(9_999_999_990 * time.Millisecond)})
+	require.NoError(t, err)
+	assert.Greater(t, decode(t, far).Remaining, 2000*time.Hour)
+	past, err := env.Send(testContext(t), Event{Payload: do("echo", 0), Deadline: time.Now().Add(-time.Hour)})
+	require.NoError(t, err)
+	assert.Negative(t, decode(t, past).Remaining)
+}
+
+func TestErrorTypesOnTheWire(t *testing.T) {
+	for name, want := range map[string]struct{ errorType, message string }{
+		"named":   {"NamedError", "named: as asked"},
+		"wrapped": {"wrapError", "wrapped: named: as asked"},
+		"plain":   {"errorString", "plain"},
+		"panic":   {"string", "as asked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := start(t, Config{})
+			r, err := env.Invoke(testContext(t), do(name, 0))
+			require.NoError(t, err)
+			assert.Equal(t, want.errorType, r.ErrorType)
+			assert.Equal(t, want.message, r.ErrorMessage)
+			assert.Contains(t, string(r.Payload), fmt.Sprintf(`"errorType":%q`, want.errorType))
+
+			next, err := env.Invoke(testContext(t), do("echo", 0))
+			require.NoError(t, err)
+			assert.Empty(t, next.ErrorType)
+			started := 1
+			if name == "panic" {
+				started = 2
+			}
+			assert.Equal(t, started, env.Started(), "only a panic ends the process")
+		})
+	}
+}
+
+func TestExitWithoutAnswer(t *testing.T) {
+	env := start(t, Config{})
+	r, err := env.Invoke(testContext(t), do("exit", 0))
+	require.NoError(t, err)
+	assert.Equal(t, ErrorExit, r.ErrorType)
+	assert.Equal(t, "RequestId: "+r.RequestID+" Error: Runtime exited with error: exit status 7", r.ErrorMessage)
+	next, err := env.Invoke(testContext(t), do("echo", 0))
+	require.NoError(t, err)
+	decode(t, next)
+	assert.Positive(t, next.Init)
+}
+
+func TestTimeoutKills(t *testing.T) {
+	env := start(t, Config{Timeout: 300 * time.Millisecond})
+	pid := env.PID()
+	r, err := env.Invoke(testContext(t), do("hang", 0))
+	require.NoError(t, err)
+	assert.Equal(t, ErrorTimeout, r.ErrorType)
+	assert.Equal(t, "RequestId: "+r.RequestID+" Error: Task timed out after 0.30 seconds", r.ErrorMessage)
+	assert.GreaterOrEqual(t, r.Duration, 300*time.Millisecond)
+	goneSoon(t, pid)
+
+	next, err := env.Invoke(testContext(t), do("echo", 0))
+	require.NoError(t, err)
+	assert.NotEqual(t, pid, decode(t, next).PID)
+	assert.Positive(t, next.Init)
+}
+
+func TestTimeoutSendsSIGTERMFirstToAnExtension(t *testing.T) {
+	env := start(t, Config{Timeout: 300 * time.Millisecond, Env: []string{"WITH_SIGTERM=1"}})
+	r, err := env.Invoke(testContext(t), do("hang", 0))
+	require.NoError(t, err)
+	assert.Equal(t, ErrorTimeout, r.ErrorType)
+	assert.Contains(t, env.Logs(), "got SIGTERM")
+	assert.GreaterOrEqual(t, r.Duration, 300*time.Millisecond+shutdownGrace, "the process had its grace")
+}
+
+func TestShutdown(t *testing.T) {
+	t.Run("with an extension", func(t *testing.T) {
+		env := start(t, Config{Env: []string{"WITH_SIGTERM=1"}})
+		pid, began := env.PID(), time.Now()
+		require.NoError(t, env.Shutdown())
+		assert.GreaterOrEqual(t, time.Since(began), shutdownGrace)
+		assert.Contains(t, env.Logs(), "got SIGTERM")
+		goneSoon(t, pid)
+		assert.Error(t, env.Shutdown())
+	})
+	t.Run("without", func(t *testing.T) {
+		env := start(t, Config{})
+		pid, began := env.PID(), time.Now()
+		require.NoError(t, env.Shutdown())
+		assert.Less(t, time.Since(began), shutdownGrace)
+		goneSoon(t, pid)
+	})
+}
+
+func TestConcurrency(t *testing.T) {
+	const n = 8
+	env := start(t, Config{MaxConcurrency: n, Timeout: 20 * time.Second})
+	p, err := env.current()
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		p.api.mu.Lock()
+		defer p.api.mu.Unlock()
+		return p.api.polls == n
+	}, 10*time.Second, time.Millisecond, "one outstanding poll for each worker")
+
+	var all sync.WaitGroup
+	results := make([]Result, n)
+	for i := range n {
+		all.Go(func() {
+			r, err := env.Invoke(testContext(t), do("meet", n))
+			assert.NoError(t, err)
+			results[i] = r
+		})
+	}
+	all.Wait()
+	for _, r := range results {
+		assert.Equal(t, env.PID(), decode(t, r).PID, "all in one process, at the same time")
+	}
+}
+
+func TestOneAtATime(t *testing.T) {
+	env := start(t, Config{Timeout: 20 * time.Second})
+	ctx, cancel := context.WithTimeout(testContext(t), 500*time.Millisecond)
+	defer cancel()
+	// Two that wait for each other never meet in one environment.
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			_, err := env.Invoke(ctx, do("meet", 2))
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+	}
+	both.Wait()
+}
+
+func TestTimeoutWithConcurrencyIsOnlyReported(t *testing.T) {
+	env := start(t, Config{MaxConcurrency: 2, Timeout: 200 * time.Millisecond})
+	pid := env.PID()
+	r, err := env.Send(testContext(t), Event{Payload: do("late", 5), Deadline: time.Now().Add(500 * time.Millisecond)})
+	require.NoError(t, err)
+	assert.Equal(t, ErrorTimeout, r.ErrorType)
+	_, err = env.WaitLog(testContext(t), func(line string) bool { return line == "late 5" })
+	require.NoError(t, err)
+	assert.Equal(t, pid, env.PID())
+}
+
+func TestKillWhileRunning(t *testing.T) {
+	env := start(t, Config{Timeout: 20 * time.Second})
+	var result Result
+	var running sync.WaitGroup
+	running.Go(func() {
+		r, err := env.Invoke(testContext(t), do("hang", 1))
+		assert.NoError(t, err)
+		result = r
+	})
+	_, err := env.WaitLog(testContext(t), func(line string) bool { return line == "hanging 1" })
+	require.NoError(t, err)
+	require.NoError(t, env.Kill())
+	running.Wait()
+	assert.Equal(t, ErrorExit, result.ErrorType)
+	assert.Contains(t, result.ErrorMessage, "signal: killed")
+	assert.Zero(t, env.PID())
+
+	next, err := env.Invoke(testContext(t), do("echo", 0))
+	require.NoError(t, err)
+	decode(t, next)
+}
+
+func TestStopAndCont(t *testing.T) {
+	env := start(t, Config{Timeout: 20 * time.Second})
+	require.NoError(t, env.Stop())
+	ctx, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
+	defer cancel()
+	_, err := env.Send(ctx, Event{Payload: do("log", 0)})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Empty(t, env.Logs(), "a stopped process runs nothing")
+	require.NoError(t, env.Cont())
+	_, err = env.WaitLog(testContext(t), func(line string) bool { return line == "to stderr" })
+	require.NoError(t, err, "it goes on with the invocation whose caller went away")
+}
+
+func TestStoppedProcessIsKilledAtTheTimeout(t *testing.T) {
+	env := start(t, Config{Timeout: 300 * time.Millisecond})
+	require.NoError(t, env.Stop())
+	r, err := env.Invoke(testContext(t), do("echo", 0))
+	require.NoError(t, err)
+	assert.Equal(t, ErrorTimeout, r.ErrorType)
+}
+
+func TestLogs(t *testing.T) {
+	var out bytes.Buffer
+	env := start(t, Config{Log: &out})
+	r, err := env.Invoke(testContext(t), do("log", 0))
+	require.NoError(t, err)
+	decode(t, r)
+	_, err = env.WaitLog(testContext(t), func(line string) bool { return line == "to stderr" })
+	require.NoError(t, err)
+	assert.Equal(t, []string{"to stdout", "to stderr"}, env.Logs())
+	require.NoError(t, env.Close())
+	assert.Equal(t, "to stdout\nto stderr\n", out.String())
+}
+
+func TestLineWriter(t *testing.T) {
+	logs := newLogBuffer(nil)
+	w := &lineWriter{log: logs}
+	long := strings.Repeat("x", maxLogLine+3)
+	for _, part := range []string{"a\nb", "c\n", "\n", long, "\nend"} {
+		n, err := w.Write([]byte(part))
+		require.NoError(t, err)
+		require.Equal(t, len(part), n)
+	}
+	w.flush()
+	assert.Equal(t, []string{"a", "bc", "", long[:maxLogLine], "xxx", "end"}, logs.all())
+}
+
+func TestLogBufferIsBounded(t *testing.T) {
+	logs := newLogBuffer(nil)
+	for i := range 5 * maxLogLines {
+		logs.add(fmt.Appendf(nil, "%d", i))
+	}
+	assert.Len(t, logs.all(), maxLogLines)
+	assert.Equal(t, fmt.Sprint(5*maxLogLines-1), logs.last())
+	assert.LessOrEqual(t, len(logs.lines), 2*maxLogLines)
+	got, err := logs.wait(testContext(t), func(line string) bool { return line == logs.lines[0] })
+	require.NoError(t, err)
+	assert.Equal(t, logs.lines[0], got)
+}
+
+func TestEnvironmentIsThePlatformsAlone(t *testing.T) {
+	t.Setenv("LEAKED_FROM_THE_TEST", "1")
+	env := start(t, Config{Name: "withdraw", Env: []string{"LOCK_URL=redis://example", "TZ=Europe/Berlin"}, MaxConcurrency: 3})
+	r, err := env.Invoke(testContext(t), do("env", 0))
+	require.NoError(t, err)
+	got := decode(t, r).Env
+	assert.Contains(t, got, "AWS_LAMBDA_FUNCTION_NAME=withdraw")
+	assert.Contains(t, got, "AWS_LAMBDA_MAX_CONCURRENCY=3")
+	assert.Contains(t, got, "LOCK_URL=redis://example")
+	assert.Contains(t, got, "TZ=Europe/Berlin", "Config.Env wins over the platform's own")
+	assert.NotContains(t, strings.Join(got, "\n"), "LEAKED")
+}
+
+func TestLargeAnswerIsRefused(t *testing.T) {
+	env := start(t, Config{})
+	r, err := env.Invoke(testContext(t), do("large", 6<<20))
+	require.NoError(t, err)
+	assert.Equal(t, ErrorTooLarge, r.ErrorType)
+}
+
+func TestSameRequestIDTwiceAtOnceIsRefused(t *testing.T) {
+	env := start(t, Config{MaxConcurrency: 2, Timeout: 20 * time.Second})
+	var first sync.WaitGroup
+	first.Go(func() {
+		_, err := env.Send(testContext(t), Event{Payload: do("hang", 1), ID: "one"})
+		assert.NoError(t, err)
+	})
+	_, err := env.WaitLog(testContext(t), func(line string) bool { return line == "hanging 1" })
+	require.NoError(t, err)
+	_, err = env.Send(testContext(t), Event{Payload: do("echo", 0), ID: "one"})
+	require.ErrorContains(t, err, `request id "one" is running in this environment already`)
+	require.NoError(t, env.Kill())
+	first.Wait()
+}
+
+func TestStartFails(t *testing.T) {
+	t.Run("no binary", func(t *testing.T) {
+		_, err := Start(testContext(t), Config{})
+		require.ErrorContains(t, err, "Config.Binary is empty")
+	})
+	t.Run("binary not there", func(t *testing.T) {
+		_, err := Start(testContext(t), Config{Binary: filepath.Join(t.TempDir(), "bootstrap")})
+		require.ErrorIs(t, err, os.ErrNotExist)
+	})
+	t.Run("process ends in init", func(t *testing.T) {
+		_, err := Start(testContext(t), Config{Binary: function, Env: []string{"FAIL_INIT=1"}})
+		require.ErrorContains(t, err, "exit status 1")
+		require.ErrorContains(t, err, "no store is configured")
+	})
+	t.Run("context ends", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(testContext(t))
+		cancel()
+		_, err := Start(ctx, Config{Binary: function})
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestClose(t *testing.T) {
+	env := start(t, Config{Timeout: 20 * time.Second})
+	pid := env.PID()
+	var running sync.WaitGroup
+	running.Go(func() {
+		r, err := env.Invoke(testContext(t), do("hang", 1))
+		assert.NoError(t, err)
+		assert.Equal(t, ErrorExit, r.ErrorType)
+	})
+	_, err := env.WaitLog(testContext(t), func(line string) bool { return line == "hanging 1" })
+	require.NoError(t, err)
+	require.NoError(t, env.Close())
+	running.Wait()
+	goneSoon(t, pid)
+	require.NoError(t, env.Close())
+	_, err = env.Invoke(testContext(t), do("echo", 0))
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+func TestBuildSaysWhatIsWrong(t *testing.T) {
+	err := Build(testContext(t), "./testdata/absent", filepath.Join(t.TempDir(), "bootstrap"))
+	require.ErrorContains(t, err, "build ./testdata/absent")
+	require.ErrorContains(t, err, "directory not found")
+}
