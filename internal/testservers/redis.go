@@ -1,0 +1,164 @@
+package testservers
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Programs that Start and Cluster take.
+const (
+	RedisServer  = "redis-server"
+	ValkeyServer = "valkey-server"
+)
+
+const installRedis = "run internal/testservers/install-redis.sh"
+
+// Redis starts a redis-server for the test and returns its address. args are
+// further settings as redis-server takes them, such as "--maxmemory", "4mb".
+func Redis(t testing.TB, args ...string) (addr string) {
+	t.Helper()
+	return Start(t, RedisServer, args...).Addr
+}
+
+// Valkey is Redis with a valkey-server.
+func Valkey(t testing.TB, args ...string) (addr string) {
+	t.Helper()
+	return Start(t, ValkeyServer, args...).Addr
+}
+
+// Start starts RedisServer or ValkeyServer for a test that kills, restarts or
+// pauses it. Without "--appendonly", "yes" a killed server forgets everything.
+func Start(t testing.TB, program string, args ...string) *Server {
+	t.Helper()
+	path := find(t, program, installRedis)
+	return start(t, spec{
+		name:  program,
+		ready: pong,
+		command: func(port int, dir string) *exec.Cmd {
+			return exec.Command(path, append([]string{
+				"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
+				"--save", "", "--appendfsync", "always", "--daemonize", "no",
+			}, args...)...)
+		},
+	})
+}
+
+func pong(addr string) error {
+	answer, err := ask(addr, "PING")
+	if err != nil {
+		return err
+	}
+	// A server that asks for a password is up as well.
+	if answer != "+PONG" && !strings.HasPrefix(answer, "-NOAUTH") {
+		return fmt.Errorf("answers %q", answer)
+	}
+	return nil
+}
+
+// Cluster starts three masters without replicas, RedisServer's or
+// ValkeyServer's, and waits until they agree about all slots.
+func Cluster(t testing.TB, program string) (addrs []string) {
+	t.Helper()
+	for _, s := range StartCluster(t, program) {
+		addrs = append(addrs, s.Addr)
+	}
+	return addrs
+}
+
+// StartCluster is Cluster for a test that kills, restarts or pauses a node.
+func StartCluster(t testing.TB, program string) []*Server {
+	t.Helper()
+	path := find(t, program, installRedis)
+	bus := func(port int) int { return port + 10000 }
+	var nodes []*Server
+	for range 3 {
+		nodes = append(nodes, start(t, spec{
+			name:  program,
+			ready: pong,
+			ports: func(port int) []int { return []int{bus(port)} },
+			command: func(port int, dir string) *exec.Cmd {
+				return exec.Command(path,
+					"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
+					"--save", "", "--daemonize", "no", "--cluster-enabled", "yes",
+					"--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "5000",
+					"--cluster-announce-ip", "127.0.0.1")
+			},
+		}))
+	}
+	const slots = 16384
+	for i, node := range nodes {
+		mustOK(t, node.Addr, fmt.Sprintf("CLUSTER ADDSLOTSRANGE %d %d", i*slots/3, (i+1)*slots/3-1))
+		if i > 0 {
+			mustOK(t, nodes[0].Addr, "CLUSTER MEET "+strings.Replace(node.Addr, ":", " ", 1))
+		}
+	}
+	for _, node := range nodes {
+		waitClusterOK(t, node.Addr)
+	}
+	return nodes
+}
+
+func mustOK(t testing.TB, addr, command string) {
+	t.Helper()
+	answer, err := ask(addr, command)
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+	if answer != "+OK" {
+		t.Fatalf("%s: %s", command, answer)
+	}
+}
+
+func waitClusterOK(t testing.TB, addr string) {
+	t.Helper()
+	late := time.After(startTime)
+	for {
+		info, err := ask(addr, "CLUSTER INFO")
+		if err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_size:3") {
+			return
+		}
+		select {
+		case <-late:
+			t.Fatalf("the cluster node %s is not ready after %v: %s %v", addr, startTime, info, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// ask sends one command and returns its one-line or bulk answer.
+func ask(addr, command string) (string, error) {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(conn, command+"\r\n"); err != nil {
+		return "", err
+	}
+	r := bufio.NewReader(conn)
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimSpace(line)
+	if !strings.HasPrefix(line, "$") {
+		return line, nil
+	}
+	size, err := strconv.Atoi(line[1:])
+	if err != nil || size < 0 {
+		return "", err
+	}
+	bulk := make([]byte, size)
+	_, err = io.ReadFull(r, bulk)
+	return string(bulk), err
+}

@@ -1,0 +1,214 @@
+// Package testservers starts the real servers that tests talk to, on free
+// loopback ports, with a temporary directory each, and stops them when the
+// test ends. Nothing here is linked into a function.
+//
+// A server whose program is not installed skips the test, and fails it where
+// the environment variable CI is set, so that a pipeline cannot pass by
+// leaving tests out.
+package testservers
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startTime bounds how long a server may take until it answers.
+const startTime = 20 * time.Second
+
+// Server is a server process that belongs to a test.
+type Server struct {
+	Addr string // host:port
+	Dir  string // its working directory, kept over a Restart
+
+	t      testing.TB
+	spec   spec
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when cmd has been waited for
+}
+
+// spec says how to start a kind of server.
+type spec struct {
+	name string
+	// command builds the process for an address; it runs in dir.
+	command func(port int, dir string) *exec.Cmd
+	// ready returns nil when the server answers.
+	ready func(addr string) error
+	// ports returns the further ports that the server opens.
+	ports func(port int) []int
+}
+
+// missing ends the test because what it needs is not on this machine.
+func missing(t testing.TB, what, how string) {
+	t.Helper()
+	text := fmt.Sprintf("%s is not installed; %s", what, how)
+	if os.Getenv("CI") != "" {
+		t.Fatal(text)
+	}
+	t.Skip(text)
+}
+
+// start starts a server and waits until it answers. It tries other ports when
+// the server ends early, since a free port can be taken before it is used.
+func start(t testing.TB, s spec) *Server {
+	t.Helper()
+	var err error
+	for range 5 {
+		port := freePort(t, s.ports)
+		server := &Server{
+			Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+			Dir:  t.TempDir(),
+			t:    t,
+			spec: s,
+		}
+		if err = server.run(); err == nil {
+			t.Cleanup(server.Kill)
+			return server
+		}
+		server.Kill()
+	}
+	t.Fatalf("%s does not start: %v", s.name, err)
+	return nil
+}
+
+// run starts the process and waits until it answers, ends or takes too long.
+func (s *Server) run() error {
+	_, port, err := net.SplitHostPort(s.Addr)
+	if err != nil {
+		return err
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return err
+	}
+	logFile, err := os.OpenFile(filepath.Join(s.Dir, "server.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer logFile.Close()
+
+	cmd := s.spec.command(number, s.Dir)
+	cmd.Dir = s.Dir
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	cmd.SysProcAttr = dieWithParent()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // a killed server's exit status says nothing
+		close(exited)
+	}()
+	s.cmd, s.exited = cmd, exited
+
+	late := time.After(startTime)
+	for {
+		err := s.spec.ready(s.Addr)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-exited:
+			return fmt.Errorf("it ended: %s", s.logTail())
+		case <-late:
+			return fmt.Errorf("it does not answer after %v: %w: %s", startTime, err, s.logTail())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// Kill ends the process at once (SIGKILL) and waits until it is gone. A killed
+// server can be started again with Restart.
+func (s *Server) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill() // an error means that it is gone already
+	<-s.exited
+	s.cmd = nil
+}
+
+// Restart starts the server again with the same port, directory and arguments.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	if err := s.run(); err != nil {
+		s.t.Fatalf("%s does not start again: %v", s.spec.name, err)
+	}
+}
+
+// Pause stops the process (SIGSTOP): connections stay open and nothing answers.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatalf("%v to %s: %v", sig, s.spec.name, err)
+	}
+}
+
+func (s *Server) logTail() string {
+	text, err := os.ReadFile(filepath.Join(s.Dir, "server.log"))
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-5):], " | ")
+}
+
+// freePort returns a port that nobody listens on, and with it those that more
+// names. It looks below the range from which the system takes ports for
+// outgoing connections, so that a restarted server finds its port free.
+func freePort(t testing.TB, more func(int) []int) int {
+	t.Helper()
+	for range 100 {
+		port := 10000 + rand.IntN(10000)
+		wanted := []int{port}
+		if more != nil {
+			wanted = append(wanted, more(port)...)
+		}
+		if allFree(wanted) {
+			return port
+		}
+	}
+	t.Fatal("no free loopback port between 10000 and 19999")
+	return 0
+}
+
+func allFree(ports []int) bool {
+	for _, port := range ports {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			return false
+		}
+		if l.Close() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// find returns the path of an installed program, or ends the test.
+func find(t testing.TB, program, how string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if errors.Is(err, exec.ErrNotFound) {
+		missing(t, program, how)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
