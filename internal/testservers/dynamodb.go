@@ -1,0 +1,81 @@
+package testservers
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// dynamoVersion is the version that install-dynamodb.sh installs.
+const dynamoVersion = "2.6.1"
+
+const installDynamo = "run internal/testservers/install-dynamodb.sh"
+
+// DynamoDB starts a DynamoDB Local for the test, in memory and empty, and
+// returns its endpoint. A start takes about two seconds, so subtests share one.
+// It wants credentials, any letters and digits, and keeps the tables of
+// different access keys and regions apart. It has no option to listen on the
+// loopback interface alone.
+func DynamoDB(t testing.TB) (endpoint string) {
+	t.Helper()
+	return "http://" + StartDynamoDB(t).Addr
+}
+
+// StartDynamoDB is DynamoDB for a test that kills, restarts or pauses it. A
+// killed one forgets everything.
+func StartDynamoDB(t testing.TB) *Server {
+	t.Helper()
+	java := find(t, "java", installDynamo)
+	lib := dynamoLib(t)
+	return start(t, spec{
+		name:  "DynamoDB Local",
+		ready: answersHTTP,
+		command: func(port int, _ string) *exec.Cmd {
+			// The small heap and the first compiler alone start it sooner.
+			return exec.Command(java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+				"-Djava.library.path="+lib, "-cp", filepath.Join(lib, "*"),
+				"com.amazonaws.services.dynamodbv2.local.main.ServerRunner",
+				"-inMemory", "-disableTelemetry", "-port", strconv.Itoa(port))
+		},
+	})
+}
+
+// dynamoLib returns the folder with DynamoDB Local's libraries, or ends the test.
+func dynamoLib(t testing.TB) string {
+	t.Helper()
+	// Not os.UserCacheDir, which is another folder than the script's on macOS.
+	cache := os.Getenv("XDG_CACHE_HOME")
+	if cache == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cache = filepath.Join(home, ".cache")
+	}
+	lib := filepath.Join(cache, "lambdalock", "dynamodb-local-"+dynamoVersion, "lib")
+	if _, err := os.Stat(lib); err != nil {
+		missing(t, "DynamoDB Local "+dynamoVersion, installDynamo)
+	}
+	return lib
+}
+
+// answersHTTP returns nil when the server answers a request, any answer will do.
+func answersHTTP(addr string) error {
+	client := http.Client{Timeout: time.Second}
+	resp, err := client.Get("http://" + addr + "/")
+	if err != nil {
+		return err
+	}
+	if err := resp.Body.Close(); err != nil {
+		return err
+	}
+	if resp.StatusCode >= http.StatusInternalServerError {
+		return fmt.Errorf("answers %s", resp.Status)
+	}
+	return nil
+}

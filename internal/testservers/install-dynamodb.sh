@@ -1,0 +1,49 @@
+#!/bin/sh
+# Installs DynamoDB Local for the tests, by its Maven coordinates, into the
+# user's cache. Its licence forbids redistribution: it is never committed.
+# Needs Java 17 and Maven; on Debian and Ubuntu it installs what is missing.
+set -eu
+
+version=2.6.1 # the same in dynamodb.go; a test compares them
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock
+target=$cache/dynamodb-local-$version
+
+if [ -f "$target/lib/DynamoDBLocal-$version.jar" ] && command -v java >/dev/null; then
+	exit 0
+fi
+
+packages=
+command -v java >/dev/null || packages="default-jre-headless"
+if [ ! -d "$target" ]; then
+	command -v mvn >/dev/null || packages="$packages maven"
+fi
+if [ -n "$packages" ]; then
+	if ! command -v apt-get >/dev/null; then
+		echo "DynamoDB Local needs Java 17 or newer and Maven: install them (java and mvn on the PATH), then run this again." >&2
+		exit 1
+	fi
+	sudo=
+	[ "$(id -u)" = 0 ] || sudo=sudo
+	echo "Installing by apt-get: $packages"
+	# shellcheck disable=SC2086 # a list of packages
+	$sudo apt-get install -y --no-install-recommends $packages ||
+		{ $sudo apt-get update && $sudo apt-get install -y --no-install-recommends $packages; }
+fi
+[ -d "$target" ] && exit 0
+
+echo "Installing DynamoDB Local $version into $target (51 MB)"
+mkdir -p "$cache"
+work=$(mktemp -d "$cache/tmp.XXXXXX")
+trap 'rm -rf "$work"' EXIT INT TERM
+cat >"$work/pom.xml" <<POM
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>lambdalock</groupId><artifactId>install</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>com.amazonaws</groupId><artifactId>DynamoDBLocal</artifactId><version>$version</version></dependency>
+  </dependencies>
+</project>
+POM
+mvn -q -B -f "$work/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$work/new/lib"
+# Renamed as a whole, so that a half download is never taken for an installation.
+mv -T "$work/new" "$target" 2>/dev/null || [ -d "$target" ] || mv "$work/new" "$target"
