@@ -46,4 +46,4 @@ cat >"$work/pom.xml" <<POM
 POM
 mvn -q -B -f "$work/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$work/new/lib"
 # Renamed as a whole, so that a half download is never taken for an installation.
-mv -T "$work/new" "$target" 2>/dev/null || [ -d "$target" ] || mv "$work/new" "$target"
+[ -d "$target" ] || mv "$work/new" "$target"
