@@ -1,0 +1,180 @@
+// Package memstore is the reference store: the promises of package lockstore
+// in their shortest form, over a map. It is for tests only, because separate
+// processes share nothing through it, and every lock is gone with the process.
+//
+// The clock handed to New decides everything: what is live, what is expired and
+// the time part of a fence. Owners are compared whole. A grant may be trusted
+// for its whole TTL, and another may have the key from the instant of expiry on.
+//
+// For each key it remembers the last 16 owners whose acquisition has ended. So
+// a late duplicate of an ended acquire takes no lock (ErrLost), and a repeated
+// release is nil, until 16 later acquisitions of the same key have ended.
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Store keeps leases in memory. It also implements lockstore.Inspector and
+// lockstore.DelayedReleaser.
+type Store struct {
+	now func() time.Time
+
+	mu      sync.Mutex
+	entries map[string]entry
+}
+
+var (
+	_ lockstore.Store           = (*Store)(nil)
+	_ lockstore.Inspector       = (*Store)(nil)
+	_ lockstore.DelayedReleaser = (*Store)(nil)
+)
+
+// New returns an empty store whose clock is now; nil is time.Now.
+func New(now func() time.Time) *Store {
+	if now == nil {
+		now = time.Now
+	}
+	return &Store{now: now, entries: map[string]entry{}}
+}
+
+// Acquire implements lockstore.Store.
+func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
+	if err := req.Validate(); err != nil {
+		return lockstore.Lease{}, err
+	}
+	if err := done(ctx); err != nil {
+		return lockstore.Lease{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, e := s.now(), s.entries[req.Key]
+
+	switch _, ended := e.ending(req.Owner); {
+	case ended:
+		return lockstore.Lease{}, lost(req.Key, "this acquisition has ended")
+	case e.owner == req.Owner && !e.closed(now):
+		return lockstore.Lease{}, lost(req.Key, "the lease has expired")
+	case e.owner == req.Owner:
+		return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: e.fence, TTL: e.expires.Sub(now)}, nil
+	case e.closed(now):
+		return lockstore.Lease{}, &lockstore.HeldError{
+			Key:       req.Key,
+			Holder:    lockstore.DecodeHolder(e.holder),
+			Remaining: e.expires.Sub(now),
+		}
+	}
+
+	if e.owner != "" {
+		e.end(e.owner, expired)
+	}
+	e.owner = req.Owner
+	e.fence = lockstore.NextFence(e.fence, now)
+	e.expires = now.Add(req.TTL)
+	e.holder = req.Holder.Encode()
+	s.entries[req.Key] = e
+	return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: e.fence, TTL: req.TTL}, nil
+}
+
+// Renew implements lockstore.Store.
+func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+	if err := lease.Validate(); err != nil {
+		return 0, err
+	}
+	if err := lockstore.ValidateTTL(ttl); err != nil {
+		return 0, err
+	}
+	if err := done(ctx); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, e := s.now(), s.entries[lease.Key]
+
+	if !e.holds(lease, now) {
+		return 0, lost(lease.Key, "this lease does not hold it")
+	}
+	if longer := now.Add(ttl); longer.After(e.expires) {
+		e.expires = longer
+		s.entries[lease.Key] = e
+	}
+	return e.expires.Sub(now), nil
+}
+
+// Release implements lockstore.Store.
+func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
+	return s.release(ctx, lease, 0)
+}
+
+// ReleaseAfter implements lockstore.DelayedReleaser.
+func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
+	if err := lockstore.ValidateTTL(d); err != nil {
+		return err
+	}
+	return s.release(ctx, lease, d)
+}
+
+func (s *Store) release(ctx context.Context, lease lockstore.Lease, stay time.Duration) error {
+	if err := lease.Validate(); err != nil {
+		return err
+	}
+	if err := done(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, e := s.now(), s.entries[lease.Key]
+
+	withdraw := lease.Fence == 0
+	how, ended := e.ending(lease.Owner)
+	switch {
+	case ended && (withdraw || how == released):
+		return nil
+	case e.holds(lease, now) || withdraw && e.owner == lease.Owner:
+		// The fence stays: the next grant must be above it.
+		e.owner, e.expires = "", now.Add(stay)
+	case !withdraw:
+		return lost(lease.Key, "this lease does not hold it")
+	}
+	e.end(lease.Owner, released)
+	s.entries[lease.Key] = e
+	return nil
+}
+
+// Inspect implements lockstore.Inspector.
+func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
+	if err := lockstore.ValidateKey(key); err != nil {
+		return lockstore.Status{}, err
+	}
+	if err := done(ctx); err != nil {
+		return lockstore.Status{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, e := s.now(), s.entries[key]
+
+	st := lockstore.Status{Key: key, Fence: e.fence}
+	if e.closed(now) {
+		st.Held = true
+		st.Holder = lockstore.DecodeHolder(e.holder)
+		st.Remaining = e.expires.Sub(now)
+	}
+	return st, nil
+}
+
+// done returns an error when ctx has ended. Nothing was applied then.
+func done(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("memstore: not applied: %w: %w", lockstore.ErrUnavailable, err)
+	}
+	return nil
+}
+
+func lost(key, why string) error {
+	return fmt.Errorf("memstore: key %q: %s: %w", key, why, lockstore.ErrLost)
+}
