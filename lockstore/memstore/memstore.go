@@ -137,7 +137,10 @@ func (s *Store) release(ctx context.Context, lease lockstore.Lease, stay time.Du
 		return nil
 	case e.holds(lease, now) || withdraw && e.owner == lease.Owner:
 		// The fence stays: the next grant must be above it.
-		e.owner, e.expires = "", now.Add(stay)
+		e.owner, e.expires = "", time.Time{}
+		if stay > 0 {
+			e.expires = now.Add(stay)
+		}
 	case !withdraw:
 		return lost(lease.Key, "this lease does not hold it")
 	}

@@ -17,7 +17,7 @@ type Harness struct {
 
 	// Sleep lets d pass for the store's deciding clock: time.Sleep inside a
 	// synctest bubble or on the wall clock, or an advance of an injected clock.
-	// nil is time.Sleep.
+	// Several goroutines may call it at once. nil is time.Sleep.
 	Sleep func(d time.Duration)
 
 	// TakeoverDelay is how long after a lease's TTL another owner may have to
@@ -48,4 +48,11 @@ type Harness struct {
 	// ShiftClock moves the clock that stamps fences and expiries by d, until the
 	// end of the test.
 	ShiftClock func(t *testing.T, d time.Duration)
+
+	// Unreachable returns a store like Store whose server refuses connections.
+	Unreachable func(t *testing.T) lockstore.Store
+
+	// LoseReplies makes the server apply requests and lose the replies, until
+	// the returned func is called.
+	LoseReplies func(t *testing.T) (restore func())
 }

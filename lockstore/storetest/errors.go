@@ -1,0 +1,134 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+var errorCases = []testCase{
+	{
+		"errors/a context that is done leaves nothing behind F22",
+		"A call whose context is over was certainly not applied, says so, and still shows the context's error.",
+		func(c *check) {
+			cancelled, cancel := context.WithCancel(c.t.Context())
+			cancel()
+			late, cancel := context.WithDeadline(c.t.Context(), time.Now().Add(-time.Second))
+			defer cancel()
+			for _, ctx := range []context.Context{cancelled, late} {
+				held, lease := c.take(long)
+				count := c.requests()
+				req := newRequest(newKey(), long)
+				_, err := c.Store.Acquire(ctx, req)
+				c.wantDone("Acquire", err, ctx)
+				_, err = c.Store.Acquire(ctx, newRequest(held.Key, long))
+				c.wantDone("Acquire of a held key", err, ctx)
+				_, err = c.Store.Renew(ctx, lease, long)
+				c.wantDone("Renew", err, ctx)
+				c.wantDone("Release", c.Store.Release(ctx, lease), ctx)
+				c.wantDone("Withdraw", c.Store.Release(ctx, lockstore.Lease{Key: held.Key, Owner: held.Owner}), ctx)
+				if i, ok := lockstore.As[lockstore.Inspector](c.Store); ok {
+					_, err = i.Inspect(ctx, held.Key)
+					c.wantDone("Inspect", err, ctx)
+				}
+				if d, ok := lockstore.As[lockstore.DelayedReleaser](c.Store); ok {
+					c.wantDone("ReleaseAfter", d.ReleaseAfter(ctx, lease, long), ctx)
+				}
+				c.wantRequests("calls with a context that is done", count, 0, 0)
+				c.acquire(newRequest(req.Key, long))
+				c.reacquire(held, lease)
+				c.renew(lease, long)
+				c.release(lease)
+			}
+		},
+	},
+	{
+		"errors/a server that cannot be reached is unavailable F21",
+		"Nothing was applied and nobody holds the lock: it is neither held nor unknown, and the call does not hang.",
+		func(c *check) {
+			c.need("Unreachable", c.Unreachable != nil)
+			c.Store = c.Unreachable(c.t)
+			c.everyMethod("unreachable", lockstore.Lease{Key: newKey(), Owner: lockstore.NewOwner(), Fence: 1}, func(what string, err error) {
+				c.Helper()
+				c.wantErr(what, err, lockstore.ErrUnavailable)
+			})
+		},
+	},
+	{
+		"errors/a lost reply to an acquire is unknown F23 M15 M16 M17",
+		"The lease may be granted: to call it held or busy would leave it behind. The same request again finds out.",
+		func(c *check) {
+			c.need("LoseReplies", c.LoseReplies != nil)
+			req := newRequest(newKey(), long)
+			restore := c.LoseReplies(c.t)
+			_, err := c.tryAcquire(req)
+			restore()
+			c.wantUnknown("Acquire whose reply was lost", err)
+			c.held(newRequest(req.Key, long))
+			lease, err := c.tryAcquire(req)
+			if err != nil {
+				c.fatalf("Acquire again after a lost reply: %v; want the lease", err)
+			}
+			c.fits(lease, req)
+			c.renew(lease, long)
+			c.release(lease)
+		},
+	},
+	{
+		"errors/a lost reply to an acquire can be withdrawn F23 F26",
+		"A caller that gives up on an unknown acquire leaves nothing behind.",
+		func(c *check) {
+			c.need("LoseReplies", c.LoseReplies != nil)
+			req := newRequest(newKey(), long)
+			restore := c.LoseReplies(c.t)
+			_, err := c.tryAcquire(req)
+			restore()
+			c.wantUnknown("Acquire whose reply was lost", err)
+			c.withdraw(req)
+			c.acquire(newRequest(req.Key, long))
+		},
+	},
+	{
+		"errors/a lost reply to a renewal is unknown F24",
+		"The renewal was applied; again, it is held.",
+		func(c *check) {
+			c.need("LoseReplies", c.LoseReplies != nil)
+			req, lease := c.take(30 * time.Second)
+			restore := c.LoseReplies(c.t)
+			_, err := c.tryRenew(lease, long)
+			restore()
+			c.wantUnknown("Renew whose reply was lost", err)
+			if r := c.remaining(req.Key); r < long-time.Minute {
+				c.Errorf("after a renewal for %v whose reply was lost, %v remain", long, r)
+			}
+			c.renew(lease, long)
+			c.release(lease)
+		},
+	},
+	{
+		"errors/a lost reply to a release is unknown F25",
+		"The key is free; again, the release is nil.",
+		func(c *check) {
+			c.need("LoseReplies", c.LoseReplies != nil)
+			req, lease := c.take(long)
+			restore := c.LoseReplies(c.t)
+			err := c.tryRelease(lease)
+			restore()
+			c.wantUnknown("Release whose reply was lost", err)
+			c.release(lease)
+			c.acquire(newRequest(req.Key, long))
+		},
+	},
+}
+
+// wantDone wants an error that says both: not applied, and why.
+func (c *check) wantDone(what string, err error, ctx context.Context) {
+	c.Helper()
+	what += " with a context that is done"
+	c.wantErr(what, err, lockstore.ErrUnavailable)
+	if !errors.Is(err, ctx.Err()) {
+		c.Errorf("%s: %v; want it to match %q too", what, err, ctx.Err())
+	}
+}

@@ -1,0 +1,85 @@
+package storetest
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+var holderCases = []testCase{
+	{
+		"holder/a refusal says who holds the key and for how long",
+		"The refused caller learns all of it from the one request that was refused.",
+		func(c *check) {
+			const ttl = 30 * time.Second
+			req, _ := c.take(ttl)
+			held := c.held(newRequest(req.Key, long))
+			c.sameHolder(held.Holder, req.Holder)
+			if most := ttl + c.TakeoverDelay + rounding; held.Remaining <= 0 || held.Remaining > most {
+				c.Errorf("Remaining is %v; want more than 0 and at most %v", held.Remaining, most)
+			}
+		},
+	},
+	{
+		"holder/an unknown holder stays unknown",
+		"No holder text is no reason to refuse, and not to be shown as something.",
+		func(c *check) {
+			req := newRequest(newKey(), long)
+			req.Holder = lockstore.Holder{}
+			c.acquire(req)
+			c.sameHolder(c.held(newRequest(req.Key, long)).Holder, req.Holder)
+		},
+	},
+	{
+		"holder/long text is cut and control characters are cleaned",
+		"Holder text comes from outside and ends in logs: it is bounded, and it cannot break a line.",
+		func(c *check) {
+			for _, h := range []lockstore.Holder{
+				{Name: strings.Repeat("n", 2000), ID: "id"},
+				{Name: "name", ID: strings.Repeat("i", 2000)},
+				{Name: strings.Repeat("é", 1000), ID: strings.Repeat("漢", 60), Since: time.Now()},
+				{Name: "a\nb\tc\x00d\x7fe\u2028f", ID: "\r\n\t"},
+				{Name: "\xff\xfe", ID: "\xc3"},
+				{Name: "a\tb", ID: "c\td"},
+			} {
+				req := newRequest(newKey(), long)
+				req.Holder = h
+				lease := c.acquire(req)
+				got := c.held(newRequest(req.Key, long)).Holder
+				c.sameHolder(got, lockstore.DecodeHolder(h.Encode()))
+				if n := len(got.Name) + len(got.ID); n > lockstore.MaxHolderBytes {
+					c.Errorf("the holder's text came back with %d bytes; want at most %d", n, lockstore.MaxHolderBytes)
+				}
+				for _, s := range []string{got.Name, got.ID} {
+					if !utf8.ValidString(s) || strings.ContainsAny(s, "\x00\t\r\n\x7f\u2028") {
+						c.Errorf("the holder's text came back as %q; want it clean", s)
+					}
+				}
+				c.release(lease)
+			}
+		},
+	},
+	{
+		"holder/a takeover shows the new holder",
+		"A held error that names a dead holder sends people to the wrong log.",
+		func(c *check) {
+			req, lease := c.take(long)
+			c.release(lease)
+			next := newRequest(req.Key, long)
+			c.acquire(next)
+			c.sameHolder(c.held(newRequest(req.Key, long)).Holder, next.Holder)
+		},
+	},
+}
+
+func (c *check) sameHolder(got, want lockstore.Holder) {
+	c.Helper()
+	if got.Name != want.Name || got.ID != want.ID || !got.Since.Equal(want.Since) {
+		c.Errorf("the holder is %q %q since %v; want %q %q since %v",
+			got.Name, got.ID, got.Since.UTC(), want.Name, want.ID, want.Since.UTC())
+	}
+}
+
+func repeat(s string, n int) string { return strings.Repeat(s, n)[:n] }

@@ -1,0 +1,158 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+var renewCases = []testCase{
+	{
+		"renew/the trusted time",
+		"The time that a renewal returns is for how long its caller runs on: not more than the store keeps the key, and not nothing.",
+		func(c *check) {
+			_, lease := c.take(30 * time.Second)
+			before := c.elapsed()
+			trusted := c.renew(lease, long)
+			took := c.elapsed() - before
+			if trusted > long+rounding {
+				c.Errorf("a renewal for %v may be trusted for %v", long, trusted)
+			}
+			if least := long - c.Margin - took - rounding; trusted < least {
+				c.Errorf("a renewal for %v may be trusted for %v; want at least %v", long, trusted, least)
+			}
+		},
+	},
+	{
+		"renew/again after a lost reply F24",
+		"When the reply to a renewal is lost, the same renewal again must say held: a holder that is told lost stops good work.",
+		func(c *check) {
+			_, lease := c.take(30 * time.Second)
+			for range 3 {
+				c.renew(lease, long)
+			}
+			c.release(lease)
+		},
+	},
+	{
+		"renew/never shortens F27",
+		"Two renewals that change places on the way must not leave the shorter expiry (M09).",
+		func(c *check) {
+			req, lease := c.take(30 * time.Second)
+			c.renew(lease, long)
+			trusted := c.renew(lease, 10*time.Second)
+			if trusted <= 0 || trusted > long+rounding {
+				c.Errorf("a shorter renewal may be trusted for %v; want more than 0 and at most what is left of %v", trusted, long)
+			}
+			if r := c.remaining(req.Key); r < long-time.Minute {
+				c.Errorf("after renewals for %v and then 10s, %v remain", long, r)
+			}
+		},
+	},
+	{
+		"renew/never shortens what acquire gave F27",
+		"A renewal says at least until then, also when it is shorter than the first TTL.",
+		func(c *check) {
+			req, lease := c.take(long)
+			c.renew(lease, short)
+			if r := c.remaining(req.Key); r < long-time.Minute {
+				c.Errorf("after an acquire for %v and a renewal for %v, %v remain", long, short, r)
+			}
+		},
+	},
+	{
+		"renew/an expired lease is lost F09",
+		"A renewal that was frozen past the expiry must not revive the lease, even if nobody has taken the key yet (M08).",
+		func(c *check) {
+			req, lease := c.take(short)
+			c.expire(short)
+			c.renewLost("Renew of an expired lease", lease)
+			c.renewLost("Renew again of an expired lease", lease)
+			next := c.acquire(newRequest(req.Key, long))
+			c.grew(lease.Fence, next.Fence)
+		},
+	},
+	{
+		"renew/a released lease is lost F09",
+		"A renewal that arrives after the release must not take the key again (M07).",
+		func(c *check) {
+			req, lease := c.take(long)
+			c.release(lease)
+			c.renewLost("Renew after the release", lease)
+			c.acquire(newRequest(req.Key, long))
+			c.renewLost("Renew after the release and another's grant", lease)
+		},
+	},
+	{
+		"renew/a withdrawn lease is lost",
+		"A withdrawn acquisition is over for each of its requests.",
+		func(c *check) {
+			req, lease := c.take(long)
+			c.withdraw(req)
+			c.renewLost("Renew after the withdrawal", lease)
+			c.acquire(newRequest(req.Key, long))
+		},
+	},
+	{
+		"renew/a key that was never acquired is lost",
+		"Renew never makes a lease (M07).",
+		func(c *check) {
+			req := newRequest(newKey(), long)
+			c.renewLost("Renew of an unknown key", lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: 7})
+			c.acquire(newRequest(req.Key, long))
+		},
+	},
+	{
+		"renew/a deleted entry is not made again F35 F43",
+		"When the entry is deleted under a holder, others may have the key already: the holder has lost (M07).",
+		func(c *check) {
+			c.need("Delete", c.Delete != nil)
+			req, lease := c.take(long)
+			c.Delete(c.t, req.Key)
+			c.renewLost("Renew of a deleted entry", lease)
+			c.sleep(tick)
+			next := c.acquire(newRequest(req.Key, long))
+			c.grew(lease.Fence, next.Fence)
+			c.renewLost("Renew of a deleted entry after another's grant", lease)
+			c.renew(next, long)
+		},
+	},
+	{
+		"renew/another owner or another fence is refused",
+		"Only owner and fence together name a lease (M06).",
+		func(c *check) {
+			const ttl = 30 * time.Second
+			req, lease := c.take(ttl)
+			granted := c.elapsed()
+			strange := lease
+			strange.Owner = lockstore.NewOwner()
+			c.renewLost("Renew by another owner with the right fence", strange)
+			for _, f := range []lockstore.Fence{lease.Fence - 1, lease.Fence + 1, 1} {
+				strange = lease
+				strange.Fence = f
+				c.renewLost("Renew with another fence", strange)
+			}
+			strange.Fence = 0
+			if _, err := c.tryRenew(strange, long); err == nil {
+				c.Errorf("Renew with fence 0: no error; want it refused")
+			}
+			asked := c.elapsed()
+			if r, most := c.remaining(req.Key), ttl-(asked-granted)+c.TakeoverDelay+rounding; r > most {
+				c.Errorf("after refused renewals %v remain; want at most %v", r, most)
+			}
+			c.renew(lease, ttl)
+		},
+	},
+	{
+		"renew/leaves the fence and the holder",
+		"A renewal is the same lease: its fence stays, so a resource goes on to accept it.",
+		func(c *check) {
+			req, lease := c.take(30 * time.Second)
+			for range 3 {
+				c.renew(lease, long)
+			}
+			c.reacquire(req, lease)
+			c.sameHolder(c.held(newRequest(req.Key, long)).Holder, req.Holder)
+		},
+	},
+}
