@@ -134,6 +134,7 @@ func (r *run) granted(a attempt, lease lockstore.Lease) bool {
 	if min(stop, trust)-now < leastWork || r.Context.Err() != nil {
 		return false
 	}
+	r.holding = true
 	r.lease, r.sent, r.asked = lease, a.sent, a.ttl
 	r.stop, r.trust, r.holdEnd = stop, trust, now+r.guard.opt.MaxHold
 	r.report.Fence = lease.Fence
@@ -187,18 +188,15 @@ func (r *run) finished() bool {
 // not depend on the run's context, which has ended by now, but it leaves time
 // for the handler's answer before the caller's deadline.
 func (r *run) release(lease lockstore.Lease) error {
-	budget := max(answerTime, min(releaseTime, r.left-r.elapsed()-answerTime))
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.caller), budget)
-	defer cancel()
+	end := r.elapsed() + max(answerTime, min(releaseTime, r.left-r.elapsed()-answerTime))
+	caller := context.WithoutCancel(r.caller)
+	// The first call may use half of the time, so that one repeat fits in.
+	limit := (end - r.elapsed()) / 2
 	var pause pauses
 	for repeated := false; ; repeated = true {
-		// The first call may use half of the time, so that one repeat fits in.
-		callCtx, cancelCall := ctx, context.CancelFunc(func() {})
-		if !repeated {
-			callCtx, cancelCall = context.WithTimeout(ctx, budget/2)
-		}
-		err := r.guard.store.Release(callCtx, lease)
-		cancelCall()
+		ctx, cancel := context.WithTimeout(caller, limit)
+		err := r.guard.store.Release(ctx, lease)
+		cancel()
 		r.report.Requests++
 		switch {
 		case err == nil:
@@ -208,11 +206,8 @@ func (r *run) release(lease lockstore.Lease) error {
 		case errors.Is(err, lockstore.ErrLost), errors.Is(err, lockstore.ErrCorrupt), errors.Is(err, lockstore.ErrInvalid):
 			return err
 		}
-		timer := time.NewTimer(pause.next())
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		time.Sleep(min(pause.next(), max(0, end-r.elapsed())))
+		if limit = end - r.elapsed(); limit <= 0 {
 			return err
 		}
 	}

@@ -5,22 +5,22 @@
 //
 // # States of a run
 //
-//	          key refused, deadline too near
-//	  start ─────────────────────────────────────────▶ invalid, deadline
-//	    │
-//	    ▼        another holds it, Wait is over
-//	 asking ─────────────────────────────────────────▶ busy
-//	  │  ▲ │     store down, answers lost
-//	  │  │ └─────────────────────────────────────────▶ unavailable, unknown
-//	  │  └─ waiting: look, pause, look again
-//	  ▼
-//	 holding ──── work returns ────▶ releasing ──────▶ ok, error
-//	  │    │ ▲
-//	  │    └─┘ renew after each third of a lease
-//	  │
-//	  │ store says lost, or the trust window ends
-//	  ▼
-//	 losing: work's context is cancelled ── work returns ──▶ lost
+//	         key refused, deadline too near
+//	 start ─────────────────────────────────────────▶ invalid, deadline
+//	   │
+//	   ▼        another holds it, Wait is over
+//	asking ─────────────────────────────────────────▶ busy
+//	 │  ▲ │     store down, answers lost
+//	 │  │ └─────────────────────────────────────────▶ unavailable, unknown
+//	 │  └─ waiting: look, pause, look again
+//	 ▼
+//	holding ──── work returns ────▶ releasing ──────▶ ok, error
+//	 │    │ ▲
+//	 │    └─┘ renew after each third of a lease
+//	 │
+//	 │ store says lost, or the trust window ends
+//	 ▼
+//	losing: work's context is cancelled ── work returns ──▶ lost
 //
 // A panic or runtime.Goexit in the work goes through releasing as well, and
 // then on with its own stack. Work that never returns is never released under:

@@ -67,12 +67,13 @@ type run struct {
 	holdEnd time.Duration // sent + MaxHold
 	joined  chan struct{} // closed when the renewing goroutine has returned; nil without one
 
-	mu    sync.Mutex // guards what follows
-	timer *time.Timer
-	stop  time.Duration // end of the time for the work
-	trust time.Duration // end of the trust in the lease
-	lost  error
-	done  bool
+	mu      sync.Mutex  // guards what follows
+	timer   *time.Timer // nil until somebody waits for Done
+	holding bool
+	stop    time.Duration // end of the time for the work
+	trust   time.Duration // end of the trust in the lease
+	lost    error
+	done    bool
 }
 
 type runKey struct{}
@@ -109,7 +110,9 @@ func (r *run) Deadline() (time.Time, bool) {
 }
 
 func (r *run) Done() <-chan struct{} {
-	r.check()
+	if left := r.check(); left > 0 {
+		r.watch(left)
+	}
 	return r.Context.Done()
 }
 
@@ -148,13 +151,22 @@ func (r *run) check() time.Duration {
 	return min(r.stop, r.trust) - now
 }
 
-// tick looks at the clocks at least once a second, because a timer runs on the
-// monotonic clock alone and contexts below ours do not ask us.
+// watch starts the timer for those who wait for Done. It looks at the clocks at
+// least once a second, because a timer runs on the monotonic clock alone, and
+// contexts below this one do not ask it. Work that never waits needs no timer.
+func (r *run) watch(left time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timer == nil && r.holding && !r.done {
+		r.timer = time.AfterFunc(min(left, time.Second), r.tick)
+	}
+}
+
 func (r *run) tick() {
 	left := r.check()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.done && left > 0 {
+	if left > 0 && !r.done {
 		r.timer.Reset(min(left, time.Second))
 	}
 }
@@ -170,11 +182,7 @@ func (r *run) lose(cause error) {
 
 // hold runs the work under the lease and gives the lease back.
 func (r *run) hold(work func(context.Context, Lock) error) (err error) {
-	r.mu.Lock()
-	wait, renew := min(r.stop, r.trust)-r.elapsed(), r.trust < r.stop
-	r.timer = time.AfterFunc(min(wait, time.Second), r.tick)
-	r.mu.Unlock()
-	if renew {
+	if r.trust < r.stop {
 		r.joined = make(chan struct{})
 		go r.renew()
 	}
@@ -215,7 +223,9 @@ func (r *run) finish() {
 	r.check()
 	r.mu.Lock()
 	r.done = true
-	r.timer.Stop()
+	if r.timer != nil {
+		r.timer.Stop()
+	}
 	r.mu.Unlock()
 	r.cancel(nil)
 	if r.joined != nil {

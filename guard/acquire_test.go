@@ -1,0 +1,350 @@
+package guard
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+func TestTooLate(t *testing.T) {
+	for name, left := range map[string]time.Duration{
+		"F65 nearer than reserve and least work": defaultReserve + leastWork - 1,
+		"F66 nothing left":                       0,
+		"F66 less than nothing left":             -time.Hour,
+	} {
+		bubble(name, t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			ctx, cancel := context.WithDeadline(context.Background(), time.Now().Add(left))
+			defer cancel()
+			err := b.Do(ctx, "k", neverRuns(t))
+			require.IsType(t, &LockDeadline{}, err)
+			require.ErrorIs(t, err, ErrDeadline)
+			require.Empty(t, b.store.requests, "nothing is asked for")
+			require.Equal(t, "deadline", b.report(t).Outcome)
+		})
+	}
+	bubble("the caller has gone", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		err := b.Do(ctx, "k", neverRuns(t))
+		require.IsType(t, &LockDeadline{}, err)
+		require.ErrorIs(t, err, context.Canceled)
+		b.free(t, "k")
+	})
+}
+
+func TestBusy(t *testing.T) {
+	bubble("F64 at once and with the holder, when there is no Wait", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.occupy(t, "k", time.Minute)
+		start := time.Now()
+		err := b.Do(context.Background(), "k", neverRuns(t))
+		busy, ok := err.(*LockBusy)
+		require.True(t, ok, "%T", err)
+		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.Equal(t, "another", busy.Holder.Name)
+		require.Equal(t, time.Minute, busy.Remaining)
+		require.Zero(t, time.Since(start))
+		require.Equal(t, 1, b.report(t).Requests)
+		require.Empty(t, b.store.releases, "a clear refusal leaves nothing to withdraw")
+	})
+	bubble("a store that names no holder", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
+			return lockstore.Lease{}, lockstore.ErrHeld
+		}
+		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
+	})
+	bubble("waits by reading and writes only when it may win", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		lease := b.occupy(t, "k", time.Hour)
+		time.AfterFunc(20*time.Second, func() { b.store.Store.Release(context.Background(), lease) })
+		require.NoError(t, b.Do(context.Background(), "k", nothing))
+		require.Len(t, b.store.requests, 2, "one refused, one granted")
+		require.Greater(t, b.store.looks, 20)
+		require.Less(t, b.store.looks, 100)
+		require.InDelta(t, 20.5, b.report(t).Waited.Seconds(), 0.6, "noticed within one poll")
+	})
+	bubble("a store that cannot be looked at is asked again instead", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		lease := b.occupy(t, "k", time.Hour)
+		g, err := New(struct{ lockstore.Store }{b.store}, Options{Wait: time.Minute})
+		require.NoError(t, err)
+		time.AfterFunc(5*time.Second, func() { b.store.Store.Release(context.Background(), lease) })
+		require.NoError(t, g.Do(context.Background(), "k", nothing))
+		require.Zero(t, b.store.looks)
+	})
+	bubble("waits at most half of what is left", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Hour})
+		b.occupy(t, "k", time.Hour)
+		start := time.Now()
+		require.IsType(t, &LockBusy{}, b.Do(within(t, 20*time.Second), "k", neverRuns(t)))
+		require.Equal(t, 10*time.Second, time.Since(start))
+	})
+	bubble("F01 a dead holder's lock is taken over one poll after its TTL", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 5 * time.Minute})
+		dead := b.occupy(t, "k", time.Minute)
+		require.NoError(t, b.Do(context.Background(), "k", func(_ context.Context, lock Lock) error {
+			assert.Greater(t, lock.Fence, dead.Fence)
+			return nil
+		}))
+		waited := b.report(t).Waited
+		require.GreaterOrEqual(t, waited, time.Minute)
+		require.LessOrEqual(t, waited, time.Minute+maxPause)
+	})
+	bubble("a long wait does not eat the lease", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Hour})
+		b.occupy(t, "k", 10*time.Minute)
+		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+			pass(50 * time.Second)
+			return ctx.Err()
+		}))
+	})
+}
+
+func TestUnknownOutcome(t *testing.T) {
+	bubble("F23 a lost reply is asked again by the same owner: one grant, one fence", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		var first lockstore.Lease
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			if n == 1 {
+				first = lease
+				return lockstore.Lease{}, errLostReply
+			}
+			return lease, err
+		}
+		require.NoError(t, b.Do(context.Background(), "k", func(_ context.Context, lock Lock) error {
+			assert.Equal(t, first.Fence, lock.Fence)
+			return nil
+		}))
+		require.Len(t, b.store.requests, 2)
+		require.Equal(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
+		b.free(t, "k")
+	})
+	bubble("F23 the trust counts from the first request", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			if n == 1 {
+				<-ctx.Done() // the reply never comes
+				return lockstore.Lease{}, ctx.Err()
+			}
+			lease.TTL = req.TTL // a store that forgets to count down
+			return lease, err
+		}
+		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+			return 0, errDown
+		}
+		start := time.Now()
+		b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+			<-ctx.Done()
+			assert.Equal(t, time.Minute-margin, time.Since(start))
+			return nil
+		})
+	})
+	bubble("F28 F22 a store that never answers is withdrawn from in the end", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		var late []lockstore.Request
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			<-ctx.Done()
+			late = append(late, req)
+			return lockstore.Lease{}, ctx.Err()
+		}
+		start := time.Now()
+		err := b.Do(context.Background(), "k", neverRuns(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.NotErrorIs(t, err, lockstore.ErrUnavailable, "nobody knows")
+		require.NotErrorIs(t, err, lockstore.ErrHeld)
+		require.Contains(t, err.Error(), "was withdrawn")
+		require.LessOrEqual(t, time.Since(start), troubleTime+releaseTime)
+		require.Equal(t, lockstore.Fence(0), b.store.releases[0].Fence, "a withdrawal")
+
+		// F26: the requests arrive now, and take no lock.
+		for _, req := range late {
+			_, err := b.store.Store.Acquire(context.Background(), req)
+			require.ErrorIs(t, err, lockstore.ErrLost)
+		}
+		b.free(t, "k")
+	})
+	bubble("when the withdrawal fails too, the error says that the key may be blocked", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
+			return lockstore.Lease{}, errLostReply
+		}
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		err := b.Do(context.Background(), "k", neverRuns(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.Contains(t, err.Error(), "may block the key for up to 1m0s")
+		require.Equal(t, "unknown", b.report(t).Outcome)
+		require.Error(t, b.report(t).ReleaseErr)
+	})
+	bubble("F26 held after a lost reply is busy, and the own attempt is withdrawn", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n == 1 {
+				b.occupy(t, "k", time.Minute)
+				return lockstore.Lease{}, errLostReply
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
+		require.Len(t, b.store.releases, 1)
+		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
+	})
+	bubble("F26 a waiter withdraws the attempt before a new owner asks", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n == 1 {
+				b.occupy(t, "k", 5*time.Second)
+				return lockstore.Lease{}, errLostReply
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		require.NoError(t, b.Do(context.Background(), "k", nothing))
+		_, err := b.store.Store.Acquire(context.Background(), b.store.requests[0])
+		require.ErrorIs(t, err, lockstore.ErrLost)
+	})
+	bubble("a caller that leaves in the middle leaves nothing behind", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		ctx, cancel := context.WithCancel(context.Background())
+		b.store.acquire = func(callCtx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			b.store.Store.Acquire(callCtx, req)
+			cancel()
+			return lockstore.Lease{}, callCtx.Err()
+		}
+		err := b.Do(ctx, "k", neverRuns(t))
+		require.IsType(t, &LockDeadline{}, err)
+		require.ErrorIs(t, err, context.Canceled)
+		b.free(t, "k")
+	})
+}
+
+func TestUnavailableStore(t *testing.T) {
+	bubble("F21 F44 is asked again with pauses, then named, and nothing is withdrawn", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
+			return lockstore.Lease{}, errDown
+		}
+		start := time.Now()
+		err := b.Do(context.Background(), "k", neverRuns(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorIs(t, err, lockstore.ErrUnavailable)
+		require.NotErrorIs(t, err, lockstore.ErrHeld)
+		require.Contains(t, err.Error(), "connection refused", "the cause is kept")
+		require.LessOrEqual(t, time.Since(start), troubleTime)
+		require.Less(t, len(b.store.requests), 40, "no retry storm")
+		require.Greater(t, len(b.store.requests), 4)
+		require.Empty(t, b.store.releases)
+	})
+	bubble("F38 that comes back in time is used", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n < 4 {
+				return lockstore.Lease{}, errDown
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		require.NoError(t, b.Do(context.Background(), "k", nothing))
+	})
+	bubble("takes at most half of what is left", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
+			return lockstore.Lease{}, errDown
+		}
+		start := time.Now()
+		require.IsType(t, &LockStoreUnavailable{}, b.Do(within(t, 3*time.Second), "k", neverRuns(t)))
+		require.LessOrEqual(t, time.Since(start), 1500*time.Millisecond)
+	})
+	bubble("F44 F53 F54 a corrupt entry or a wrong table is not asked again", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
+			return lockstore.Lease{}, lockstore.ErrCorrupt
+		}
+		err := b.Do(context.Background(), "k", neverRuns(t))
+		require.IsType(t, &LockCorrupt{}, err)
+		require.ErrorIs(t, err, lockstore.ErrCorrupt)
+		require.Len(t, b.store.requests, 1)
+	})
+}
+
+func TestSlowGrant(t *testing.T) {
+	bubble("F29 the work has what is left of the lease, counted from the request", t, func(t *testing.T) {
+		b := newBench(t, Options{TTL: 3 * time.Second})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			pass(1500 * time.Millisecond)
+			return lease, err
+		}
+		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+			return 0, errDown
+		}
+		start := time.Now()
+		b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+			<-ctx.Done()
+			assert.Equal(t, 3*time.Second-margin, time.Since(start))
+			return nil
+		})
+	})
+	bubble("F11 F29 a lease that comes too late is given back and asked for anew", t, func(t *testing.T) {
+		b := newBench(t, Options{TTL: time.Second})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			if n == 1 {
+				pass(900 * time.Millisecond)
+			}
+			return lease, err
+		}
+		require.NoError(t, b.Do(context.Background(), "k", func(_ context.Context, lock Lock) error { return nil }))
+		require.Len(t, b.store.requests, 2)
+		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
+		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
+	})
+	bubble("F11 a freeze inside the request never runs work on a dead lease", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			if n == 1 {
+				b.shift(instant{wall: 2 * time.Minute})
+			}
+			return lease, err
+		}
+		// The caller's time went by in the freeze as well.
+		err := b.Do(within(t, 30*time.Second), "k", neverRuns(t))
+		require.IsType(t, &LockDeadline{}, err)
+		b.free(t, "k")
+	})
+	bubble("F09 an own lease that is over is asked for by a new owner", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n == 1 {
+				return lockstore.Lease{}, lockstore.ErrLost
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		require.NoError(t, b.Do(context.Background(), "k", nothing))
+		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
+	})
+}
+
+func TestKeys(t *testing.T) {
+	for name, key := range map[string]string{
+		"empty": "", "too long": strings.Repeat("k", 1025), "NUL": "a\x00b", "newline": "a\nb", "not UTF-8": "a\xffb",
+	} {
+		bubble("F52 refused: "+name, t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			err := b.Do(context.Background(), key, neverRuns(t))
+			require.IsType(t, &LockInvalid{}, err)
+			require.ErrorIs(t, err, lockstore.ErrInvalid)
+			require.NotContains(t, err.Error(), "\n", "an error is one line")
+			require.Empty(t, b.store.requests)
+		})
+	}
+}

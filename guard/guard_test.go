@@ -1,0 +1,191 @@
+package guard
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+func TestNew(t *testing.T) {
+	_, err := New(nil, Options{})
+	require.ErrorContains(t, err, "store is nil", "F51")
+	store := memstore.New(nil)
+	for _, c := range []struct {
+		name string
+		opt  Options
+		want []string // parts of the error; none: it is fine
+	}{
+		{"the zero value", Options{}, nil},
+		{"F48 negative TTL", Options{TTL: -1}, []string{"TTL is -1ns", "0 (the default)"}},
+		{"F48 TTL below a millisecond", Options{TTL: time.Microsecond}, []string{"TTL is 1µs", "1s"}},
+		{"F48 TTL over the store's bound", Options{TTL: lockstore.MaxTTL + 1}, []string{"24h"}},
+		{"F48 the largest duration there is", Options{TTL: math.MaxInt64}, []string{"24h"}},
+		{"F48 negative MaxHold", Options{MaxHold: -time.Second}, []string{"MaxHold is -1s"}},
+		{"F48 MaxHold too small", Options{MaxHold: time.Millisecond}, []string{"MaxHold is 1ms", "1s"}},
+		{"F48 MaxHold too large", Options{MaxHold: 25 * time.Hour}, []string{"MaxHold is 25h", "24h"}},
+		{"F48 negative Wait", Options{Wait: -1}, []string{"Wait is -1ns"}},
+		{"F48 Wait too large", Options{Wait: 25 * time.Hour}, []string{"Wait is 25h", "24h"}},
+		{"F48 negative Reserve", Options{Reserve: -1}, []string{"Reserve is -1ns"}},
+		{"F49 TTL and MaxHold", Options{TTL: time.Minute, MaxHold: 30 * time.Second}, []string{"TTL is 1m0s", "MaxHold is 30s"}},
+		{"F49 Reserve and MaxHold", Options{Reserve: time.Minute, MaxHold: time.Minute}, []string{"Reserve is 1m0s", "MaxHold is 1m0s"}},
+		{"a TTL over the default MaxHold raises it", Options{TTL: time.Hour}, nil},
+		{"a MaxHold under the default TTL lowers it", Options{MaxHold: 5 * time.Second}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, err := New(store, c.opt)
+			if c.want == nil {
+				require.NoError(t, err)
+				require.NoError(t, g.Do(context.Background(), "k", nothing))
+				return
+			}
+			require.Nil(t, g)
+			for _, part := range c.want {
+				require.ErrorContains(t, err, part)
+			}
+		})
+	}
+}
+
+func TestNil(t *testing.T) {
+	var none *Guard
+	require.IsType(t, &LockInvalid{}, none.Do(context.Background(), "k", nothing), "F51")
+	require.IsType(t, &LockInvalid{}, new(Guard).Do(context.Background(), "k", nothing), "F51")
+	b := newBench(t, Options{})
+	require.IsType(t, &LockInvalid{}, b.Do(context.Background(), "k", nil), "F51")
+}
+
+func TestWrap(t *testing.T) {
+	key := func(_ context.Context, in string) (string, error) { return in, nil }
+	echo := func(_ context.Context, lock Lock, in string) (string, error) { return in + " under " + lock.Key, nil }
+	ctx := context.Background()
+
+	t.Run("runs the handler under the key's lock", func(t *testing.T) {
+		b := newBench(t, Options{})
+		out, err := Wrap(b.Guard, key, echo)(ctx, "k")
+		require.NoError(t, err)
+		require.Equal(t, "k under k", out)
+	})
+	t.Run("F56 a key that cannot be told runs nothing", func(t *testing.T) {
+		b := newBench(t, Options{})
+		bad := errors.New("no id in the event")
+		_, err := Wrap(b.Guard, func(context.Context, string) (string, error) { return "", bad }, func(context.Context, Lock, string) (string, error) {
+			t.Error("ran")
+			return "", nil
+		})(ctx, "k")
+		require.IsType(t, &LockInvalid{}, err)
+		require.ErrorIs(t, err, bad)
+		require.Empty(t, b.store.requests)
+	})
+	t.Run("F56 a key function that panics runs nothing", func(t *testing.T) {
+		b := newBench(t, Options{})
+		h := Wrap(b.Guard, func(context.Context, string) (string, error) { panic("boom") }, echo)
+		require.PanicsWithValue(t, "boom", func() { h(ctx, "k") })
+		require.Empty(t, b.store.requests)
+	})
+	t.Run("F51 nil functions and a nil guard are errors", func(t *testing.T) {
+		b := newBench(t, Options{})
+		for _, h := range []func(context.Context, string) (string, error){
+			Wrap[string, string](b.Guard, nil, echo), Wrap[string, string](b.Guard, key, nil),
+			Wrap(b.Guard, key, Unfenced[string, string](nil)), Wrap(nil, key, echo),
+		} {
+			_, err := h(ctx, "k")
+			require.IsType(t, &LockInvalid{}, err)
+		}
+	})
+	t.Run("F51 a handler wrapped twice is refused, not locked out by itself", func(t *testing.T) {
+		b := newBench(t, Options{})
+		twice := Wrap(b.Guard, key, Unfenced(Wrap(b.Guard, key, echo)))
+		_, err := twice(ctx, "k")
+		require.IsType(t, &LockInvalid{}, err)
+		b.free(t, "k")
+	})
+	t.Run("a result that would be read after the release is refused", func(t *testing.T) {
+		b := newBench(t, Options{})
+		_, err := Wrap(b.Guard, key, func(context.Context, Lock, string) (*strings.Reader, error) {
+			t.Error("ran")
+			return nil, nil
+		})(ctx, "k")
+		require.IsType(t, &LockInvalid{}, err)
+		_, err = Wrap(b.Guard, key, func(context.Context, Lock, string) (io.Reader, error) { return strings.NewReader("x"), nil })(ctx, "k")
+		require.IsType(t, &LockInvalid{}, err)
+		_, err = Wrap(b.Guard, key, func(context.Context, Lock, string) (any, error) { return strings.NewReader("x"), nil })(ctx, "k")
+		require.IsType(t, &LockInvalid{}, err)
+	})
+	t.Run("the handler's result and error pass", func(t *testing.T) {
+		b := newBench(t, Options{})
+		bad := errors.New("bad")
+		out, err := Wrap(b.Guard, key, func(context.Context, Lock, string) (string, error) { return "half", bad })(ctx, "k")
+		require.Equal(t, "half", out)
+		require.Equal(t, bad, err)
+	})
+}
+
+func TestLogReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		store := &hooked{Store: memstore.New(nil)}
+		g, err := New(store, Options{
+			Holder:  func(context.Context) lockstore.Holder { return lockstore.Holder{Name: "withdraw", ID: "req-1"} },
+			Observe: LogReports(slog.New(slog.NewJSONHandler(&out, nil))),
+		})
+		require.NoError(t, err)
+		require.NoError(t, g.Do(context.Background(), "account/7", func(context.Context, Lock) error {
+			pass(25 * time.Millisecond)
+			return nil
+		}))
+		require.Equal(t, 1, strings.Count(out.String(), "\n"), "one line for each run")
+		var line map[string]any
+		require.NoError(t, json.Unmarshal(out.Bytes(), &line))
+		assert.Equal(t, "lock", line["msg"])
+		assert.Equal(t, "req-1", line["requestId"])
+		assert.Equal(t, "account/7", line["key"])
+		assert.Equal(t, "ok", line["outcome"])
+		assert.EqualValues(t, 0, line["wait_ms"])
+		assert.EqualValues(t, 25, line["hold_ms"])
+		assert.EqualValues(t, store.releases[0].Fence, line["fence"])
+		assert.EqualValues(t, 2, line["requests"])
+		assert.NotContains(t, out.String(), string(store.requests[0].Owner), "the owner is a secret")
+
+		out.Reset()
+		store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		require.NoError(t, g.Do(context.Background(), "account/7", nothing))
+		assert.Contains(t, out.String(), `"level":"WARN"`)
+		assert.Contains(t, out.String(), `"releaseError"`)
+		assert.NotContains(t, out.String(), string(store.requests[1].Owner))
+	})
+}
+
+func TestErrorsMatch(t *testing.T) {
+	cause := errors.New("cause")
+	for _, c := range []struct {
+		err  error
+		want []error
+	}{
+		{&LockBusy{Key: "k"}, []error{lockstore.ErrHeld}},
+		{&LockLost{"k", cause}, []error{lockstore.ErrLost, cause}},
+		{&LockLost{"k", nil}, []error{lockstore.ErrLost}},
+		{&LockDeadline{"k", cause}, []error{ErrDeadline, cause}},
+		{&LockInvalid{"k", cause}, []error{lockstore.ErrInvalid, cause}},
+		{&LockCorrupt{"k", cause}, []error{lockstore.ErrCorrupt, cause}},
+		{&LockStoreUnavailable{"k", cause}, []error{cause}},
+	} {
+		for _, want := range c.want {
+			require.ErrorIs(t, c.err, want)
+		}
+		require.Contains(t, c.err.Error(), `"k"`)
+	}
+}

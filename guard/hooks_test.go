@@ -1,0 +1,164 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// hooked is a memory store in which a test can put itself between the guard
+// and each call. A nil hook passes the call on.
+type hooked struct {
+	*memstore.Store
+	acquire func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error)
+	renew   func(ctx context.Context, n int, lease lockstore.Lease, ttl time.Duration) (time.Duration, error)
+	release func(ctx context.Context, n int, lease lockstore.Lease) error
+	inspect func(ctx context.Context, n int, key string) (lockstore.Status, error)
+
+	mu       sync.Mutex
+	requests []lockstore.Request
+	renewals []time.Duration
+	releases []lockstore.Lease
+	looks    int
+}
+
+func (h *hooked) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
+	h.mu.Lock()
+	h.requests = append(h.requests, req)
+	n := len(h.requests)
+	h.mu.Unlock()
+	if h.acquire != nil {
+		return h.acquire(ctx, n, req)
+	}
+	return h.Store.Acquire(ctx, req)
+}
+
+func (h *hooked) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+	h.mu.Lock()
+	h.renewals = append(h.renewals, ttl)
+	n := len(h.renewals)
+	h.mu.Unlock()
+	if h.renew != nil {
+		return h.renew(ctx, n, lease, ttl)
+	}
+	return h.Store.Renew(ctx, lease, ttl)
+}
+
+func (h *hooked) Release(ctx context.Context, lease lockstore.Lease) error {
+	h.mu.Lock()
+	h.releases = append(h.releases, lease)
+	n := len(h.releases)
+	h.mu.Unlock()
+	if h.release != nil {
+		return h.release(ctx, n, lease)
+	}
+	return h.Store.Release(ctx, lease)
+}
+
+func (h *hooked) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
+	h.mu.Lock()
+	h.looks++
+	n := h.looks
+	h.mu.Unlock()
+	if h.inspect != nil {
+		return h.inspect(ctx, n, key)
+	}
+	return h.Store.Inspect(ctx, key)
+}
+
+// bench is a guard over a hooked store, with the reports it made.
+type bench struct {
+	*Guard
+	store *hooked
+
+	mu      sync.Mutex
+	reports []Report
+	skew    instant // added to the guard's clocks
+}
+
+func newBench(t *testing.T, opt Options) *bench {
+	t.Helper()
+	b := &bench{store: &hooked{Store: memstore.New(nil)}}
+	opt.Observe = func(_ context.Context, r Report) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.reports = append(b.reports, r)
+	}
+	g, err := New(b.store, opt)
+	require.NoError(t, err)
+	clock := g.now
+	g.now = func() instant {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		i := clock()
+		return instant{i.mono + b.skew.mono, i.wall + b.skew.wall}
+	}
+	b.Guard = g
+	return b
+}
+
+// shift moves the guard's clocks.
+func (b *bench) shift(by instant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.skew = by
+}
+
+// report is the only report there may be.
+func (b *bench) report(t *testing.T) Report {
+	t.Helper()
+	require.Len(t, b.reports, 1, "one report for each run")
+	return b.reports[0]
+}
+
+// free says that another may take the key now.
+func (b *bench) free(t *testing.T, key string) {
+	t.Helper()
+	status, err := b.store.Store.Inspect(context.Background(), key)
+	require.NoError(t, err)
+	require.False(t, status.Held, "the key is still held by %v", status.Holder)
+}
+
+// occupy lets another owner hold the key for ttl.
+func (b *bench) occupy(t *testing.T, key string, ttl time.Duration) lockstore.Lease {
+	t.Helper()
+	lease, err := b.store.Store.Acquire(context.Background(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl,
+		Holder: lockstore.Holder{Name: "another", ID: "r-2"}})
+	require.NoError(t, err)
+	return lease
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func nothing(context.Context, Lock) error { return nil }
+
+func neverRuns(t *testing.T) func(context.Context, Lock) error {
+	return func(context.Context, Lock) error {
+		t.Error("the work ran")
+		return nil
+	}
+}
+
+var (
+	errLostReply = errors.New("connection reset")
+	errDown      = errors.Join(lockstore.ErrUnavailable, errors.New("connection refused"))
+)
+
+// pass lets time pass for a work that does not look at its context.
+func pass(d time.Duration) { <-time.After(d) }
+
+func bubble(name string, t *testing.T, f func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}

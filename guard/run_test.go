@@ -1,0 +1,506 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+func TestLeaseLength(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		left time.Duration // 0: no deadline
+		opt  Options
+		want time.Duration
+	}{
+		{"a short function: what is left and a second", 10 * time.Second, Options{}, 11 * time.Second},
+		{"a long one: TTL", 10 * time.Minute, Options{}, time.Minute},
+		{"no deadline: TTL", 0, Options{}, time.Minute},
+		{"a deadline absurdly far away: TTL", 9_999_999_990 * time.Millisecond, Options{}, time.Minute},
+		{"the farthest deadline there is", math.MaxInt64, Options{}, time.Minute},
+		{"MaxHold is shorter than the deadline", 10 * time.Minute, Options{MaxHold: 20 * time.Second}, 20 * time.Second},
+		{"a TTL of one's own", 10 * time.Minute, Options{TTL: 5 * time.Second}, 5 * time.Second},
+		{"never below the store's least", 450 * time.Millisecond, Options{}, 1450 * time.Millisecond},
+	} {
+		bubble(c.name, t, func(t *testing.T) {
+			b := newBench(t, c.opt)
+			ctx := context.Background()
+			if c.left != 0 {
+				ctx = within(t, c.left)
+			}
+			require.NoError(t, b.Do(ctx, "k", nothing))
+			require.Equal(t, c.want, b.store.requests[0].TTL)
+		})
+	}
+}
+
+func TestWorkContext(t *testing.T) {
+	bubble("ends Reserve before the deadline, with the cause ErrDeadline", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		start := time.Now()
+		err := b.Do(within(t, 10*time.Second), "k", func(ctx context.Context, _ Lock) error {
+			deadline, ok := ctx.Deadline()
+			assert.True(t, ok)
+			assert.WithinDuration(t, start.Add(10*time.Second-defaultReserve), deadline, time.Millisecond)
+			<-ctx.Done()
+			assert.Equal(t, 10*time.Second-defaultReserve, time.Since(start))
+			assert.Equal(t, ErrDeadline, context.Cause(ctx))
+			assert.Equal(t, context.DeadlineExceeded, ctx.Err())
+			return ctx.Err()
+		})
+		require.Equal(t, context.DeadlineExceeded, err, "what the work said")
+		require.Empty(t, b.store.renewals, "a run that ends within its lease does not renew")
+		b.free(t, "k")
+	})
+	bubble("ends at MaxHold, however long the caller would wait", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		start := time.Now()
+		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+			<-ctx.Done()
+			assert.Equal(t, 15*time.Minute, time.Since(start))
+			assert.Equal(t, ErrDeadline, context.Cause(ctx))
+			return nil
+		}))
+		b.free(t, "k")
+	})
+	bubble("is a child of the caller's", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		type name struct{}
+		parent, cancel := context.WithCancelCause(context.WithValue(context.Background(), name{}, "v"))
+		gone := errors.New("gone")
+		require.NoError(t, b.Do(parent, "k", func(ctx context.Context, _ Lock) error {
+			assert.Equal(t, "v", ctx.Value(name{}))
+			cancel(gone)
+			<-ctx.Done()
+			assert.Equal(t, gone, context.Cause(ctx))
+			return nil
+		}))
+		b.free(t, "k")
+	})
+	bubble("F67 ends when the work returns, and nothing of the run goes on", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		leaked := make(chan error, 1)
+		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+			child, cancel := context.WithTimeout(ctx, time.Hour)
+			t.Cleanup(cancel)
+			go func() {
+				<-child.Done()
+				leaked <- child.Err()
+			}()
+			pass(time.Minute) // renewing goes on meanwhile
+			return nil
+		}))
+		synctest.Wait()
+		require.Equal(t, context.Canceled, <-leaked)
+		before := len(b.store.renewals)
+		require.NotZero(t, before)
+		pass(time.Hour)
+		require.Len(t, b.store.renewals, before)
+	})
+}
+
+func TestRenewal(t *testing.T) {
+	bubble("after each third of the lease, inside the run only", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		require.NoError(t, b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
+			pass(99 * time.Second)
+			return ctx.Err()
+		}))
+		require.Equal(t, []time.Duration{time.Minute, time.Minute, time.Minute, time.Minute}, b.store.renewals, "at 20, 40, 60, 80 s")
+		require.Equal(t, 6, b.report(t).Requests)
+	})
+	bubble("stops when the lease reaches past the deadline", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		require.NoError(t, b.Do(within(t, 70*time.Second), "k", func(ctx context.Context, _ Lock) error {
+			pass(69 * time.Second)
+			return ctx.Err()
+		}))
+		require.Equal(t, []time.Duration{51 * time.Second}, b.store.renewals)
+	})
+	bubble("F24 a lost reply is asked again and the lease is still held", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			left, err := b.store.Store.Renew(ctx, l, ttl)
+			if n%2 == 1 {
+				return 0, errLostReply
+			}
+			return left, err
+		}
+		require.NoError(t, b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
+			pass(5 * time.Minute)
+			return ctx.Err()
+		}))
+	})
+	bubble("F35 F43 a lease that the store took away ends the work", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+			return 0, lockstore.ErrLost
+		}
+		start := time.Now()
+		err := b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
+			<-ctx.Done()
+			assert.Equal(t, 20*time.Second, time.Since(start))
+			assert.ErrorIs(t, context.Cause(ctx), lockstore.ErrLost)
+			return nil
+		})
+		require.IsType(t, &LockLost{}, err)
+		require.ErrorIs(t, err, lockstore.ErrLost)
+		require.Empty(t, b.store.releases, "there is nothing to release")
+	})
+	bubble("F53 F54 an entry that turned foreign ends the work", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+			return 0, lockstore.ErrCorrupt
+		}
+		err := b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		require.IsType(t, &LockLost{}, err)
+		require.ErrorIs(t, err, lockstore.ErrCorrupt)
+	})
+	for name, fault := range map[string]error{
+		"F31 F71 a store that throttles or refuses": errDown,
+		"F32 a store that does not answer":          errLostReply,
+	} {
+		bubble(name+" ends the work before another may be granted", t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			start := time.Now()
+			var last, calls atomic.Int64
+			b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+				calls.Add(1)
+				last.Store(int64(time.Since(start)))
+				return 0, fault
+			}
+			err := b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
+				<-ctx.Done()
+				assert.Equal(t, time.Minute-margin, time.Since(start))
+				assert.ErrorIs(t, context.Cause(ctx), lockstore.ErrLost)
+				return context.Cause(ctx)
+			})
+			require.IsType(t, &LockLost{}, err)
+			require.Greater(t, last.Load(), int64(55*time.Second), "it tried to the end")
+			require.Less(t, calls.Load(), int64(200), "and paused between tries")
+			require.Equal(t, "lost", b.report(t).Outcome)
+			b.free(t, "k")
+		})
+	}
+	bubble("F29 a slow renewal counts from when it was sent", t, func(t *testing.T) {
+		b := newBench(t, Options{TTL: 3 * time.Second})
+		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			left, err := b.store.Store.Renew(ctx, l, ttl)
+			pass(1200 * time.Millisecond) // two fifths of the TTL
+			return left, err
+		}
+		require.NoError(t, b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
+			pass(20 * time.Second)
+			return ctx.Err()
+		}))
+		require.Equal(t, 20*time.Second, b.report(t).Held)
+	})
+	bubble("F29 a renewal slower than the lease loses it in time", t, func(t *testing.T) {
+		b := newBench(t, Options{TTL: 3 * time.Second})
+		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			left, err := b.store.Store.Renew(ctx, l, ttl)
+			pass(3300 * time.Millisecond)
+			return left, err
+		}
+		start := time.Now()
+		err := b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
+			<-ctx.Done()
+			assert.Equal(t, 3*time.Second-margin, time.Since(start))
+			return nil
+		})
+		require.IsType(t, &LockLost{}, err)
+	})
+	bubble("F14 a renewal that is late by most of the lease keeps or loses it, never both", t, func(t *testing.T) {
+		b := newBench(t, Options{TTL: 10 * time.Second})
+		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			pass(6200 * time.Millisecond) // the first third and this: 0.95 of the TTL
+			return b.store.Store.Renew(context.Background(), l, ttl)
+		}
+		require.NoError(t, b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
+			pass(9600 * time.Millisecond)
+			return ctx.Err()
+		}))
+	})
+}
+
+func TestClocks(t *testing.T) {
+	bubble("F08 F07 a freeze is seen at the first look, before any timer", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		err := b.Do(within(t, 30*time.Second), "k", func(ctx context.Context, _ Lock) error {
+			require.NoError(t, ctx.Err())
+			b.shift(instant{wall: time.Hour}) // the monotonic clock stood still
+			assert.Error(t, ctx.Err())
+			select {
+			case <-ctx.Done():
+			default:
+				assert.Fail(t, "Done is still open")
+			}
+			assert.ErrorIs(t, context.Cause(ctx), lockstore.ErrLost)
+			return nil
+		})
+		require.IsType(t, &LockLost{}, err, "the work's nil does not hide the loss")
+	})
+	bubble("F08 a context below the work's ends within a second of a freeze", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		err := b.Do(within(t, time.Hour), "k", func(ctx context.Context, _ Lock) error {
+			child, cancel := context.WithCancel(ctx)
+			defer cancel()
+			b.shift(instant{wall: time.Hour})
+			before := time.Now()
+			<-child.Done()
+			assert.LessOrEqual(t, time.Since(before), time.Second)
+			return nil
+		})
+		require.IsType(t, &LockLost{}, err)
+	})
+	bubble("F17 a wall clock that steps back changes nothing", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+			return 0, errDown
+		}
+		start := time.Now()
+		err := b.Do(within(t, time.Hour), "k", func(ctx context.Context, _ Lock) error {
+			b.shift(instant{wall: -10 * time.Minute})
+			<-ctx.Done()
+			assert.Equal(t, time.Minute-margin, time.Since(start), "the trust ends as if nothing had happened")
+			return nil
+		})
+		require.IsType(t, &LockLost{}, err)
+	})
+	bubble("F10 a freeze between the work's end and the release leaves the result", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.release = func(ctx context.Context, _ int, l lockstore.Lease) error {
+			b.shift(instant{mono: time.Hour, wall: time.Hour})
+			return lockstore.ErrLost // another has been granted the key since
+		}
+		require.NoError(t, b.Do(within(t, 30*time.Second), "k", nothing))
+		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrLost)
+	})
+	bubble("F35 a lease that vanished while it was trusted is lost, whatever the work says", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return lockstore.ErrLost }
+		err := b.Do(within(t, 30*time.Second), "k", nothing)
+		require.IsType(t, &LockLost{}, err)
+	})
+	bubble("F18 a store clock that runs ten per cent fast is inside the margin of a short lease", t, func(t *testing.T) {
+		require.GreaterOrEqual(t, margin, 2*time.Second/10)
+	})
+}
+
+func TestWorkThatDoesNotReturnWell(t *testing.T) {
+	bubble("F05 an error is the caller's, and the lease is released", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		bad := errors.New("bad")
+		require.Equal(t, bad, b.Do(context.Background(), "k", func(context.Context, Lock) error { return bad }))
+		require.Equal(t, "error", b.report(t).Outcome)
+		b.free(t, "k")
+	})
+	bubble("F04 a panic is released and goes on with its own stack", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		func() {
+			defer func() {
+				assert.Equal(t, "boom", recover())
+				assert.Contains(t, string(debug.Stack()), "panicsHere", "the stack of the panic itself")
+			}()
+			b.Do(context.Background(), "k", panicsHere)
+		}()
+		require.Equal(t, "panic", b.report(t).Outcome)
+		require.Len(t, b.store.releases, 1)
+		b.free(t, "k")
+	})
+	bubble("F05 Goexit is released", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			b.Do(context.Background(), "k", func(context.Context, Lock) error { runtime.Goexit(); return nil })
+		}()
+		<-done
+		require.Equal(t, "panic", b.report(t).Outcome)
+		b.free(t, "k")
+	})
+	bubble("work that overstays its deadline keeps its lease until it returns", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.Do(within(t, 10*time.Second), "k", func(context.Context, Lock) error {
+			pass(10500 * time.Millisecond)
+			require.Empty(t, b.store.releases)
+			status, err := b.store.Store.Inspect(context.Background(), "k")
+			require.NoError(t, err)
+			require.True(t, status.Held)
+			return nil
+		})
+		require.Len(t, b.store.releases, 1)
+	})
+	bubble("work that overstays its lease is lost, even when it says nil", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		err := b.Do(within(t, 10*time.Second), "k", func(context.Context, Lock) error {
+			pass(12 * time.Second)
+			return nil
+		})
+		require.IsType(t, &LockLost{}, err)
+		require.Contains(t, err.Error(), "may stand")
+	})
+}
+
+func panicsHere(context.Context, Lock) error { panic("boom") }
+
+func TestRelease(t *testing.T) {
+	bubble("F25 a lost reply is asked again, and the key is free", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
+			err := b.store.Store.Release(ctx, l)
+			if n == 1 {
+				return errLostReply
+			}
+			return err
+		}
+		require.NoError(t, b.Do(context.Background(), "k", nothing))
+		require.NoError(t, b.report(t).ReleaseErr)
+		b.free(t, "k")
+	})
+	bubble("F25 lost after a lost reply says nothing about the work", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
+			if n == 1 {
+				return errLostReply
+			}
+			return lockstore.ErrLost
+		}
+		require.NoError(t, b.Do(context.Background(), "k", nothing))
+		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrLost)
+	})
+	bubble("does not depend on the caller's context", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		ctx, cancel := context.WithCancel(context.Background())
+		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { cancel(); return nil }))
+		b.free(t, "k")
+	})
+	bubble("a failure leaves the work's result, takes a second at most and is reported", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		start := time.Now()
+		require.NoError(t, b.Do(context.Background(), "k", nothing))
+		require.LessOrEqual(t, time.Since(start), releaseTime)
+		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
+		require.Equal(t, "ok", b.report(t).Outcome)
+	})
+	bubble("F28 a store that never answers takes its budget and no more", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { <-ctx.Done(); return ctx.Err() }
+		start := time.Now()
+		require.NoError(t, b.Do(context.Background(), "k", nothing))
+		require.LessOrEqual(t, time.Since(start), releaseTime)
+		require.GreaterOrEqual(t, len(b.store.releases), 2, "there was time for a repeat")
+	})
+	bubble("near the deadline it leaves time for the answer", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { <-ctx.Done(); return ctx.Err() }
+		start := time.Now()
+		b.Do(within(t, 5*time.Second), "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return nil })
+		require.Less(t, time.Since(start), 5*time.Second)
+	})
+}
+
+func TestShutdown(t *testing.T) {
+	bubble("F69 cancels the work and releases when it has returned, never before", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		running, result := make(chan struct{}), make(chan error, 1)
+		go func() {
+			result <- b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+				close(running)
+				<-ctx.Done()
+				assert.Equal(t, ErrShutdown, context.Cause(ctx))
+				pass(2 * time.Second)
+				assert.Empty(t, b.store.releases, "released under running work")
+				return ctx.Err()
+			})
+		}()
+		<-running
+		b.Shutdown()
+		require.ErrorIs(t, <-result, context.Canceled)
+		b.free(t, "k")
+
+		err := b.Do(context.Background(), "k", neverRuns(t))
+		require.IsType(t, &LockDeadline{}, err)
+		require.ErrorIs(t, err, ErrShutdown)
+	})
+	bubble("F69 ends a waiter at once", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Hour})
+		b.occupy(t, "k", time.Hour)
+		result := make(chan error, 1)
+		go func() { result <- b.Do(context.Background(), "k", neverRuns(t)) }()
+		pass(3 * time.Second)
+		before := time.Now()
+		b.Shutdown()
+		require.ErrorIs(t, <-result, ErrShutdown)
+		require.Zero(t, time.Since(before))
+	})
+}
+
+func TestSeveralRunsInOneProcess(t *testing.T) {
+	bubble("F70 F13 each has an owner of its own, and one key has one holder", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Hour})
+		var inside, most atomic.Int64
+		results := make(chan error, 8)
+		for range 8 {
+			go func() {
+				results <- b.Do(within(t, time.Hour), "k", func(context.Context, Lock) error {
+					most.Store(max(most.Load(), inside.Add(1)))
+					pass(time.Second)
+					inside.Add(-1)
+					return nil
+				})
+			}()
+		}
+		for range 8 {
+			require.NoError(t, <-results)
+		}
+		require.EqualValues(t, 1, most.Load())
+		owners := map[lockstore.Owner]bool{}
+		for _, l := range b.store.releases {
+			owners[l.Owner] = true
+		}
+		require.Len(t, owners, 8)
+	})
+	bubble("a key nested in itself is refused, another key is not", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		var leaked context.Context
+		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+			leaked = context.WithoutCancel(ctx)
+			return b.Do(ctx, "other", func(ctx context.Context, lock Lock) error {
+				assert.Equal(t, "other", lock.Key)
+				err := b.Do(ctx, "k", neverRuns(t))
+				assert.IsType(t, &LockInvalid{}, err)
+				assert.ErrorIs(t, err, errNested)
+				return nil
+			})
+		}))
+		require.NoError(t, b.Do(leaked, "k", nothing), "the run around it has ended")
+	})
+}
+
+func TestErrorsNameNoOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.occupy(t, "k", time.Minute)
+		err := b.Do(context.Background(), "k", neverRuns(t))
+		for _, req := range b.store.requests {
+			require.False(t, strings.Contains(err.Error(), string(req.Owner)))
+		}
+	})
+}
