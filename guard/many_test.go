@@ -1,0 +1,101 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// TestManyKeys is many runs at once in one process, each on its own key and
+// long enough to renew.
+func TestManyKeys(t *testing.T) {
+	const keys = 10_000
+	bubble("F58 10,000 keys, one run each: no cross-talk", t, func(t *testing.T) {
+		store := memstore.New(nil)
+		var reports atomic.Int64
+		g, err := New(store, Options{TTL: 3 * time.Second, Observe: func(_ context.Context, r Report) {
+			reports.Add(1)
+			if r.Outcome != "ok" || r.Requests < 3 {
+				t.Errorf("key %q: %s after %d requests: %v", r.Key, r.Outcome, r.Requests, r.Err)
+			}
+		}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+
+		var running atomic.Int64
+		var wg sync.WaitGroup
+		for i := range keys {
+			wg.Go(func() {
+				key := fmt.Sprintf("account/%d", i)
+				err := g.Do(ctx, key, func(ctx context.Context, lock Lock) error {
+					running.Add(1)
+					if lock.Key != key {
+						t.Errorf("the work of %q runs under %q", key, lock.Key)
+					}
+					pass(2 * time.Second)
+					if n := running.Load(); n != keys {
+						t.Errorf("%d runs at once; want %d", n, keys)
+					}
+					pass(2 * time.Second) // the first lease alone would have ended by now
+					status, err := store.Inspect(ctx, key)
+					if err == nil && (!status.Held || status.Fence != lock.Fence) {
+						t.Errorf("key %q has fence %d in the store (held: %v), and %d here", key, status.Fence, status.Held, lock.Fence)
+					}
+					return err
+				})
+				if err != nil {
+					t.Errorf("key %q: %v", key, err)
+				}
+			})
+		}
+		wg.Wait()
+		// A goroutine that is left would fail the test at the end of the bubble.
+		require.EqualValues(t, keys, reports.Load())
+		require.Empty(t, g.runs, "the guard keeps nothing of a run that is over")
+	})
+
+	t.Run("F58 what a guard keeps does not grow with the keys it has seen", func(t *testing.T) {
+		g, err := New(forgetful{}, Options{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		round := func(name string) {
+			for i := range keys {
+				require.NoError(t, g.Do(ctx, fmt.Sprintf("%s/%d", name, i), nothing))
+			}
+		}
+		round("first") // the runtime's own tables have their size now
+		goroutines, before := runtime.NumGoroutine(), heap()
+		round("second")
+		require.Less(t, int64(heap()-before), int64(64<<10), "bytes kept after 10,000 more keys")
+		require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
+	})
+}
+
+// forgetful grants everything and keeps nothing, so that what stays in memory
+// is the guard's.
+type forgetful struct{ lockstore.Store }
+
+func (forgetful) Acquire(_ context.Context, req lockstore.Request) (lockstore.Lease, error) {
+	return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: 1, TTL: req.TTL}, nil
+}
+
+func (forgetful) Release(context.Context, lockstore.Lease) error { return nil }
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // the first one only finds what finalizers and pools still hold
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
