@@ -170,6 +170,17 @@ func (c *check) remaining(key string) time.Duration {
 	return c.held(newRequest(key, long)).Remaining
 }
 
+// between wants a time that is above 0 and in the bounds, give or take what the
+// store may round and its delay.
+func (c *check) between(what string, d, least, most time.Duration) {
+	c.Helper()
+	least -= rounding
+	most += c.TakeoverDelay + rounding
+	if d <= 0 || d < least || d > most {
+		c.Errorf("%s is %v; want more than 0, and %v to %v", what, d, least, most)
+	}
+}
+
 // notGranted wants an acquire refused as held or as lost; either is true when
 // another has the key now and the owner's time is over too.
 func (c *check) notGranted(what string, req lockstore.Request) {

@@ -17,9 +17,7 @@ var closedCases = []testCase{
 			c.releaseAfter(lease, short)
 			after := c.elapsed()
 			held := c.held(newRequest(req.Key, long))
-			if most := short + c.TakeoverDelay + rounding; held.Remaining <= 0 || held.Remaining > most {
-				c.Errorf("Remaining is %v; want more than 0 and at most %v", held.Remaining, most)
-			}
+			c.between("Remaining", held.Remaining, short-(c.elapsed()-before), short)
 			same := newRequest(req.Key, long)
 			same.Holder = req.Holder
 			c.held(same)

@@ -67,7 +67,7 @@ var contentionCases = []testCase{
 		"contention/one at a time, with a growing fence F57",
 		"Many that take turns are never two at once, and each has a larger fence than the one before.",
 		func(c *check) {
-			const workers, turns = 4, 4
+			const workers, turns, patience = 4, 4, time.Minute
 			key := newKey()
 			var mu sync.Mutex
 			var inside int
@@ -76,7 +76,7 @@ var contentionCases = []testCase{
 				for range turns {
 					req := newRequest(key, long)
 					lease, err := c.tryAcquire(req)
-					for errors.Is(err, lockstore.ErrHeld) {
+					for errors.Is(err, lockstore.ErrHeld) && c.elapsed() < patience {
 						c.sleep(time.Millisecond)
 						lease, err = c.tryAcquire(req)
 					}
