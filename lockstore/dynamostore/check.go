@@ -1,0 +1,108 @@
+package dynamostore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// describer is what Check calls; *dynamodb.Client has it.
+type describer interface {
+	DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error)
+	DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error)
+}
+
+// Check implements lockstore.Checker. It needs dynamodb:DescribeTable and
+// dynamodb:DescribeTimeToLive, which locking does not, so it runs with the
+// deployer's rights.
+func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
+	api, ok := s.api.(describer)
+	if !ok {
+		return nil, invalid("the client has no DescribeTable and DescribeTimeToLive, so it cannot check")
+	}
+	out, err := api.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.table})
+	if err != nil {
+		return nil, s.explainCheck(err)
+	}
+	findings := checkTable(out.Table)
+
+	ttl, err := api.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &s.table})
+	if err != nil {
+		return nil, s.explainCheck(err)
+	}
+	return append(findings, checkTTL(ttl.TimeToLiveDescription)...), nil
+}
+
+// explainCheck wraps an error of a read. Nothing can have been applied by one.
+func (s *Store) explainCheck(err error) error {
+	class, _ := classify(err)
+	if class == nil {
+		return fmt.Errorf("dynamostore: check of table %s: %w", s.table, err)
+	}
+	return fmt.Errorf("dynamostore: check of table %s: %w: %w", s.table, class, err)
+}
+
+func checkTable(table *types.TableDescription) []lockstore.Finding {
+	var findings []lockstore.Finding
+	add := func(fix, problem string, args ...any) {
+		findings = append(findings, lockstore.Finding{Problem: fmt.Sprintf(problem, args...), Fix: fix})
+	}
+
+	if keys := keySchema(table); keys != attrKey+" S HASH" {
+		add(`make a table with the partition key "key" of type S and no sort key`,
+			"the primary key is %q; no lock can be written", keys)
+	}
+	if table.TableStatus != types.TableStatusActive && table.TableStatus != types.TableStatusUpdating {
+		add("wait until it is ACTIVE, or give its KMS key back", "the table is %s; locks cannot be taken", table.TableStatus)
+	}
+	billing := types.BillingModeProvisioned
+	if table.BillingModeSummary != nil {
+		billing = table.BillingModeSummary.BillingMode
+	}
+	if billing != types.BillingModePayPerRequest {
+		add("set BillingMode to PAY_PER_REQUEST, or watch ThrottledRequests",
+			"the capacity is provisioned; a burst of lockers is throttled, renewals too")
+	}
+	if len(table.Replicas) > 0 && table.MultiRegionConsistency != types.MultiRegionConsistencyStrong {
+		add("use a table of one Region, or one with multi-Region strong consistency",
+			"the table is replicated to %d Regions with eventual consistency; two Regions can hold the same lock", len(table.Replicas))
+	}
+	if n := len(table.GlobalSecondaryIndexes) + len(table.LocalSecondaryIndexes); n > 0 {
+		add("keep locks in a table without indexes", "the table has %d indexes; each lock write may be paid more than once", n)
+	}
+	return findings
+}
+
+// keySchema prints the primary key as "name type role".
+func keySchema(table *types.TableDescription) string {
+	var parts []string
+	for _, k := range table.KeySchema {
+		kind := "?"
+		for _, a := range table.AttributeDefinitions {
+			if *a.AttributeName == *k.AttributeName {
+				kind = string(a.AttributeType)
+			}
+		}
+		parts = append(parts, fmt.Sprintf("%s %s %s", *k.AttributeName, kind, k.KeyType))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func checkTTL(d *types.TimeToLiveDescription) []lockstore.Finding {
+	const fix = `set TimeToLiveSpecification to AttributeName "ttl", Enabled true`
+	on := d != nil && (d.TimeToLiveStatus == types.TimeToLiveStatusEnabled || d.TimeToLiveStatus == types.TimeToLiveStatusEnabling)
+	switch {
+	case !on:
+		return []lockstore.Finding{{Problem: "time to live is off; rows of keys that are no longer used stay for ever", Fix: fix}}
+	case d.AttributeName != nil && *d.AttributeName == attrExpires:
+		return []lockstore.Finding{{Problem: `time to live looks at "expires", which is in milliseconds and belongs to the lock`, Fix: fix}}
+	case d.AttributeName == nil || *d.AttributeName != attrTTL:
+		return []lockstore.Finding{{Problem: "time to live looks at another attribute; rows of keys that are no longer used stay for ever", Fix: fix}}
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package dynamostore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Open opens the store of a URL, see the package's documentation. It sends
+// nothing. Its errors match lockstore.ErrInvalid.
+func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+	set, err := parse(cfg)
+	if err != nil {
+		return nil, err
+	}
+	client, err := set.client(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return New(client, set.table, Options{Skew: set.skew})
+}
+
+// Client returns the client that Open uses, for a function's own data: the
+// URL's host is then the function's table, and skew says nothing. It reads the
+// region and the credentials as Lambda sets them and none of the SDK's shared
+// files, which makes it small and quick to start. Each attempt is bounded to
+// less than two seconds, and a call has at most three.
+func Client(cfg lockstore.Config) (*dynamodb.Client, error) {
+	set, err := parse(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return set.client(cfg)
+}
+
+type settings struct {
+	table, region, endpoint string
+	skew                    time.Duration
+}
+
+func parse(cfg lockstore.Config) (settings, error) {
+	params, err := cfg.Params("region", "endpoint", "skew")
+	if err != nil {
+		return settings{}, err
+	}
+	set := settings{table: cfg.URL.Host, region: params["region"], endpoint: params["endpoint"]}
+	if cfg.URL.User != nil || cfg.URL.Fragment != "" || strings.Trim(cfg.URL.Path, "/") != "" || cfg.URL.Opaque != "" {
+		return settings{}, invalid("the URL has more than a table and parameters; want dynamodb://TABLE?region=…")
+	}
+	if err := validateTable(set.table); err != nil {
+		return settings{}, err
+	}
+	for _, name := range []string{"AWS_REGION", "AWS_DEFAULT_REGION"} {
+		if set.region == "" {
+			set.region = cfg.Getenv(name)
+		}
+	}
+	if set.region == "" {
+		return settings{}, invalid("the region is missing: set it in the URL (?region=…) or in AWS_REGION")
+	}
+	if raw := params["endpoint"]; raw != "" {
+		u, err := url.Parse(raw)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return settings{}, invalid("the parameter endpoint is not a URL; want http://host:port or https://host")
+		}
+	}
+	if raw, ok := params["skew"]; ok {
+		set.skew, err = time.ParseDuration(raw)
+		if err != nil || set.skew <= 0 || set.skew > MaxSkew {
+			return settings{}, invalid("the parameter skew is %q; want a duration above 0 and up to %v, such as 1s", raw, MaxSkew)
+		}
+	}
+	return set, nil
+}
+
+func (set settings) client(cfg lockstore.Config) (*dynamodb.Client, error) {
+	creds, err := findCredentials(cfg.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	opt := dynamodb.Options{
+		Region:      set.region,
+		Credentials: creds,
+		HTTPClient:  httpClient(),
+		// Set here, because the SDK's own defaults are about to change.
+		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
+			o.MaxAttempts = 3
+			o.Backoff = retry.BackoffDelayerFunc(backoff)
+		}),
+		EndpointDiscovery: dynamodb.EndpointDiscoveryOptions{
+			EnableEndpointDiscovery: aws.EndpointDiscoveryDisabled,
+		},
+	}
+	if set.endpoint != "" {
+		opt.BaseEndpoint = &set.endpoint
+	}
+	return dynamodb.New(opt), nil
+}
+
+// backoff waits a random time up to 50 ms, then 100 ms: what is longer belongs
+// to the guard, which knows how much time is left.
+func backoff(attempt int, _ error) (time.Duration, error) {
+	return time.Duration(rand.Int64N(int64(25*time.Millisecond) << min(attempt, 3))), nil
+}
+
+// httpClient gives up on a connection that died while the process was frozen
+// soon enough for a second attempt.
+func httpClient() *http.Client {
+	dialer := net.Dialer{Timeout: 800 * time.Millisecond, KeepAlive: 15 * time.Second}
+	return &http.Client{
+		Timeout: 1900 * time.Millisecond,
+		Transport: &http.Transport{
+			Proxy:                 http.ProxyFromEnvironment,
+			DialContext:           dialer.DialContext,
+			TLSHandshakeTimeout:   1200 * time.Millisecond,
+			ResponseHeaderTimeout: 900 * time.Millisecond,
+			IdleConnTimeout:       60 * time.Second,
+			MaxIdleConnsPerHost:   16,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// findCredentials looks where Lambda puts credentials: in variables, or behind
+// an endpoint on managed instances and with SnapStart.
+func findCredentials(getenv func(string) string) (aws.CredentialsProvider, error) {
+	id, secret := getenv("AWS_ACCESS_KEY_ID"), getenv("AWS_SECRET_ACCESS_KEY")
+	if id != "" && secret != "" {
+		return credentials.NewStaticCredentialsProvider(id, secret, getenv("AWS_SESSION_TOKEN")), nil
+	}
+	if id != "" || secret != "" {
+		return nil, invalid("only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set")
+	}
+	endpoint := getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI")
+	if endpoint == "" {
+		return nil, invalid("there are no credentials: want AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_CONTAINER_CREDENTIALS_FULL_URI (for a profile or single sign-on build a client yourself and call New)")
+	}
+	if !safeForCredentials(endpoint) {
+		return nil, invalid("AWS_CONTAINER_CREDENTIALS_FULL_URI is neither https nor on this host")
+	}
+	provider := endpointcreds.New(endpoint, func(o *endpointcreds.Options) {
+		o.HTTPClient = httpClient()
+		o.AuthorizationToken = getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN")
+		if file := getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); file != "" {
+			o.AuthorizationTokenProvider = endpointcreds.TokenProviderFunc(func() (string, error) {
+				token, err := os.ReadFile(file)
+				return strings.TrimSpace(string(token)), err
+			})
+		}
+	})
+	return aws.NewCredentialsCache(aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+		c, err := provider.Retrieve(ctx)
+		if err != nil {
+			// Marked here, where it is certain that nothing was sent to DynamoDB.
+			return c, fmt.Errorf("%w: the credentials endpoint gives none: %w", lockstore.ErrUnavailable, err)
+		}
+		return c, nil
+	}), func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = 5 * time.Minute }), nil
+}
+
+// safeForCredentials follows the SDKs' rule: https, or an address that does not
+// leave the host.
+func safeForCredentials(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" {
+		return false
+	}
+	if u.Scheme == "https" || u.Scheme == "http" && u.Hostname() == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return err == nil && u.Scheme == "http" &&
+		(ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip == netip.MustParseAddr("fd00:ec2::23"))
+}

@@ -1,0 +1,207 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// API is what the store calls; *dynamodb.Client has it.
+type API interface {
+	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
+	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
+}
+
+// Options are a Store's settings; the zero value is good.
+type Options struct {
+	// Skew is how far the clocks of holders may be apart from the service's; 0 is
+	// DefaultSkew, at most MaxSkew. All users of a table need the same value: it
+	// is added to the end of a lease, on one side as trust, on the other as
+	// patience.
+	Skew time.Duration
+	// Logger gets a warning when a grant's stamp had to be corrected because the
+	// local clock is off; nil is slog.Default().
+	Logger *slog.Logger
+}
+
+// Bounds of Options.Skew.
+const (
+	DefaultSkew = time.Second
+	MaxSkew     = time.Minute
+)
+
+const (
+	// margin covers service hosts whose Dates disagree.
+	margin = 250 * time.Millisecond
+	// dateStep is the resolution of the Date header, which is cut down to it.
+	dateStep = time.Second
+	// idleRow is how long an unused row stays at least; its fence is needed that
+	// long.
+	idleRow = 30 * 24 * time.Hour
+)
+
+// Store keeps leases in a DynamoDB table. It implements lockstore.Store,
+// lockstore.Inspector, lockstore.DelayedReleaser and lockstore.Checker.
+type Store struct {
+	api   API
+	table string
+	skew  time.Duration
+	log   *slog.Logger
+	clock clock
+}
+
+var (
+	_ lockstore.Store           = (*Store)(nil)
+	_ lockstore.Inspector       = (*Store)(nil)
+	_ lockstore.DelayedReleaser = (*Store)(nil)
+	_ lockstore.Checker         = (*Store)(nil)
+)
+
+// New returns a store that keeps its locks in table through client. The
+// client's retryer should allow at least two attempts (the SDK corrects a
+// clock that the service refuses on the second one) and short pauses. Its
+// errors match lockstore.ErrInvalid.
+func New(client API, table string, opt Options) (*Store, error) {
+	if c, ok := client.(*dynamodb.Client); client == nil || ok && c == nil {
+		return nil, invalid("the client is nil")
+	}
+	if err := validateTable(table); err != nil {
+		return nil, err
+	}
+	if opt.Skew == 0 {
+		opt.Skew = DefaultSkew
+	}
+	if opt.Skew < 0 || opt.Skew > MaxSkew {
+		return nil, invalid("Skew is %v; want 0 to %v", opt.Skew, MaxSkew)
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.Default()
+	}
+	return &Store{api: client, table: table, skew: opt.Skew, log: opt.Logger, clock: clock{now: time.Now}}, nil
+}
+
+func validateTable(name string) error {
+	if len(name) < 3 || len(name) > 255 {
+		return invalid("the table name %.300q has %d characters; want 3 to 255", name, len(name))
+	}
+	for _, r := range name {
+		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-", r) {
+			return invalid("the table name %q has the character %q; want letters, digits, '_', '.' and '-'", name, r)
+		}
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("dynamostore: %s: %w", fmt.Sprintf(format, args...), lockstore.ErrInvalid)
+}
+
+// write is one conditional update of a key's row.
+type write struct {
+	key       string
+	update    string
+	condition string
+	values    map[string]types.AttributeValue
+}
+
+// reply is the service's answer to a write or a read.
+type reply struct {
+	applied bool
+	item    map[string]types.AttributeValue // before the write, or what refused it, or what was read
+	sent    time.Time                       // local time before the request
+	date    time.Time                       // the service's time in whole seconds; zero when it did not say
+}
+
+// update sends a write. A refused condition is a reply, not an error.
+func (s *Store) update(ctx context.Context, w write) (reply, error) {
+	in := &dynamodb.UpdateItemInput{
+		TableName:                           &s.table,
+		Key:                                 map[string]types.AttributeValue{attrKey: text(w.key)},
+		UpdateExpression:                    &w.update,
+		ConditionExpression:                 &w.condition,
+		ExpressionAttributeNames:            aliases(w.update, w.condition),
+		ExpressionAttributeValues:           w.values,
+		ReturnValues:                        types.ReturnValueAllOld,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}
+	if err := ctx.Err(); err != nil {
+		return reply{}, notSent(w.key, err)
+	}
+	var tries attempts
+	r := reply{sent: s.clock.local()}
+	out, err := s.api.UpdateItem(ctx, in, tries.watch)
+	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
+		r.item = refusal.Item
+		r.date = failureDate(err)
+	} else if err != nil {
+		s.clock.learn(r.sent, failureDate(err))
+		return reply{}, s.explain(w.key, err, tries)
+	} else {
+		r.applied = true
+		r.item = out.Attributes
+		r.date, _ = awsmiddleware.GetServerTime(out.ResultMetadata)
+	}
+	s.clock.learn(r.sent, r.date)
+	return r, nil
+}
+
+// failureDate is the Date header of an error's response.
+func failureDate(err error) time.Time {
+	resp, ok := errors.AsType[*awshttp.ResponseError](err)
+	if !ok || resp.Response == nil || resp.Response.Response == nil {
+		return time.Time{}
+	}
+	date, err := http.ParseTime(resp.Response.Header.Get("Date"))
+	if err != nil {
+		return time.Time{}
+	}
+	return date
+}
+
+// Inspect implements lockstore.Inspector by one consistent read. Status.Fence
+// can be larger than the last grant's, because a withdrawal raises it too.
+func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
+	if err := lockstore.ValidateKey(key); err != nil {
+		return lockstore.Status{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return lockstore.Status{}, notSent(key, err)
+	}
+	var tries attempts
+	r := reply{sent: s.clock.local()}
+	out, err := s.api.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName:      &s.table,
+		Key:            map[string]types.AttributeValue{attrKey: text(key)},
+		ConsistentRead: aws.Bool(true),
+	}, tries.watch)
+	if err != nil {
+		s.clock.learn(r.sent, failureDate(err))
+		return lockstore.Status{}, s.explain(key, err, tries)
+	}
+	r.date, _ = awsmiddleware.GetServerTime(out.ResultMetadata)
+	s.clock.learn(r.sent, r.date)
+
+	seen, err := decode(key, out.Item)
+	if err != nil {
+		return lockstore.Status{}, err
+	}
+	status := lockstore.Status{Key: key, Fence: seen.fence}
+	if seen.owner != "" && !s.takeable(seen, r.date) {
+		status.Held = true
+		status.Holder = seen.holder
+		status.Remaining = s.remaining(seen, r)
+	}
+	return status, nil
+}

@@ -1,0 +1,125 @@
+package dynamostore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// attempts sees every failed attempt of one call, through the client's own
+// retryer. The last error alone would not do: a first attempt that was applied
+// and lost its reply can be followed by one that was certainly refused.
+type attempts struct {
+	aws.Retryer
+	watched   bool // the client took the option
+	ambiguous bool // an attempt may have been applied
+}
+
+// watch is an option of a call.
+func (a *attempts) watch(o *dynamodb.Options) {
+	a.Retryer, a.watched = o.Retryer, true
+	o.Retryer = a
+}
+
+// IsErrorRetryable is asked once after each failed attempt.
+func (a *attempts) IsErrorRetryable(err error) bool {
+	if class, _ := classify(err); class == nil {
+		a.ambiguous = true
+	}
+	return a.Retryer.IsErrorRetryable(err)
+}
+
+// GetAttemptToken keeps an adaptive retryer's rate limit, which the embedded
+// interface would hide.
+func (a *attempts) GetAttemptToken(ctx context.Context) (func(error) error, error) {
+	if r, ok := a.Retryer.(aws.RetryerV2); ok {
+		return r.GetAttemptToken(ctx)
+	}
+	return a.Retryer.GetInitialToken(), nil
+}
+
+// classify returns ErrUnavailable or ErrCorrupt for an error after which the
+// request was certainly not applied, and nil for all others. advice says what
+// to change.
+func classify(err error) (class error, advice string) {
+	if errors.Is(err, lockstore.ErrUnavailable) {
+		return lockstore.ErrUnavailable, "" // no credentials, see client.go
+	}
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		return classifyCode(api)
+	}
+	if dial, ok := errors.AsType[*net.OpError](err); ok && (dial.Op == "dial" || dial.Op == "proxyconnect") {
+		return lockstore.ErrUnavailable, "there is no connection to DynamoDB"
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return lockstore.ErrUnavailable, "the endpoint's name cannot be resolved"
+	}
+	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
+	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
+	if unverified || notTLS || errors.Is(err, http.ErrSchemeMismatch) {
+		return lockstore.ErrUnavailable, "the endpoint does not prove by TLS that it is DynamoDB"
+	}
+	return nil, ""
+}
+
+// classifyCode knows the codes by which DynamoDB refuses a request before it
+// looks at the item. Conflicts with transactions or other Regions are not
+// among them: they resolve at once when the request is repeated, and repeating
+// is what an unknown outcome leads to.
+func classifyCode(api smithy.APIError) (class error, advice string) {
+	switch code := api.ErrorCode(); code {
+	case "ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "RequestLimitExceeded":
+		return lockstore.ErrUnavailable, "the table is throttled"
+	case "AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "ExpiredToken",
+		"InvalidSignatureException", "SignatureDoesNotMatch", "IncompleteSignatureException", "IncompleteSignature",
+		"MissingAuthenticationTokenException", "MissingAuthenticationToken", "InvalidClientTokenId", "OptInRequired":
+		return lockstore.ErrUnavailable, "the credentials are not accepted or do not allow dynamodb:UpdateItem and dynamodb:GetItem on this table (and its KMS key)"
+	case "ResourceNotFoundException":
+		return lockstore.ErrCorrupt, "the table does not exist in this region and account, or is being made or deleted"
+	case "ValidationException":
+		if strings.Contains(api.ErrorMessage(), "KMS") {
+			return lockstore.ErrUnavailable, "the table's KMS key cannot be used"
+		}
+		return lockstore.ErrCorrupt, `the table cannot hold locks: it needs the partition key "key" of type S and no sort key`
+	default:
+		if strings.HasPrefix(code, "KMS") {
+			return lockstore.ErrUnavailable, "the table's KMS key cannot be used"
+		}
+		return nil, ""
+	}
+}
+
+// explain turns a failed call into this store's error: of one class if no
+// attempt can have been applied, of unknown outcome otherwise.
+func (s *Store) explain(key string, err error, tries attempts) error {
+	class, advice := classify(err)
+	ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	switch {
+	case tries.ambiguous:
+		class, advice = nil, ""
+	case class == nil && tries.watched && ended:
+		class, advice = lockstore.ErrUnavailable, "not sent, or refused by each attempt so far"
+	}
+	if class == nil {
+		return fmt.Errorf("dynamostore: table %s, key %q: the outcome is unknown: %w", s.table, key, err)
+	}
+	if advice != "" {
+		advice += ": "
+	}
+	return fmt.Errorf("dynamostore: table %s, key %q: %w: %s%w", s.table, key, class, advice, err)
+}
+
+// notSent is the error for a context that has ended before a request.
+func notSent(key string, err error) error {
+	return fmt.Errorf("dynamostore: key %q: not sent: %w: %w", key, lockstore.ErrUnavailable, err)
+}

@@ -1,0 +1,297 @@
+package fakedynamo
+
+import (
+	"fmt"
+	"maps"
+	"math/big"
+	"reflect"
+	"regexp"
+	"strings"
+)
+
+// env evaluates expressions on one item. The grammar is the part of DynamoDB's
+// that works on top-level attributes:
+//
+//	or      = and { "OR" and }
+//	and     = not { "AND" not }
+//	not     = [ "NOT" ] first
+//	first   = "(" or ")" | function "(" operand { "," operand } ")" | operand compare operand
+//	compare = "=" | "<>" | "<" | "<=" | ">" | ">="
+//	update  = { "SET" name "=" operand [ ("+" | "-") operand ] { "," … } | "REMOVE" name { "," name } }
+type env struct {
+	names  map[string]string
+	values map[string]Value
+	used   map[string]bool
+	item   Item
+
+	tokens []string
+	err    error
+}
+
+var tokenForm = regexp.MustCompile(`\s*(<>|<=|>=|[=<>(),+-]|[#:]?[A-Za-z0-9_]+)`)
+
+// reserved are the reserved words among the names that tests use.
+var reserved = []string{"key", "owner", "ttl", "set", "remove", "and", "or", "not"}
+
+func (e *env) scan(expression string) {
+	e.tokens = nil
+	for rest := strings.TrimSpace(expression); rest != ""; rest = strings.TrimSpace(rest) {
+		at := tokenForm.FindStringSubmatchIndex(rest)
+		if at == nil || at[0] != 0 {
+			e.fail("unexpected text at %q", rest)
+			return
+		}
+		e.tokens = append(e.tokens, rest[at[2]:at[3]])
+		rest = rest[at[1]:]
+	}
+}
+
+func (e *env) fail(format string, args ...any) {
+	if e.err == nil {
+		e.err = fmt.Errorf(format, args...)
+	}
+	e.tokens = nil
+}
+
+func (e *env) next() string {
+	if len(e.tokens) == 0 {
+		e.fail("unexpected end")
+		return ""
+	}
+	t := e.tokens[0]
+	e.tokens = e.tokens[1:]
+	return t
+}
+
+// take consumes the next token if it is want; keywords match in any case.
+func (e *env) take(want string) bool {
+	if len(e.tokens) == 0 || !strings.EqualFold(e.tokens[0], want) {
+		return false
+	}
+	e.tokens = e.tokens[1:]
+	return true
+}
+
+func (e *env) expect(want string) {
+	if !e.take(want) {
+		e.fail("want %q", want)
+	}
+}
+
+func (e *env) condition(expression string) (bool, error) {
+	e.scan(expression)
+	holds := e.or()
+	if len(e.tokens) > 0 {
+		e.fail("unexpected %q", e.tokens[0])
+	}
+	return holds, e.err
+}
+
+func (e *env) or() bool {
+	holds := e.and()
+	for e.take("OR") {
+		right := e.and() // always parsed
+		holds = holds || right
+	}
+	return holds
+}
+
+func (e *env) and() bool {
+	holds := e.not()
+	for e.take("AND") {
+		right := e.not()
+		holds = holds && right
+	}
+	return holds
+}
+
+func (e *env) not() bool {
+	if e.take("NOT") {
+		return !e.first()
+	}
+	return e.first()
+}
+
+func (e *env) first() bool {
+	if e.take("(") {
+		holds := e.or()
+		e.expect(")")
+		return holds
+	}
+	if len(e.tokens) > 1 && e.tokens[1] == "(" {
+		return e.function(e.next())
+	}
+	left := e.operand()
+	op := e.next()
+	right := e.operand()
+	return e.compare(left, op, right)
+}
+
+func (e *env) function(name string) bool {
+	e.expect("(")
+	var args []Value
+	for {
+		args = append(args, e.operand())
+		if !e.take(",") {
+			break
+		}
+	}
+	e.expect(")")
+	switch {
+	case name == "attribute_exists" && len(args) == 1:
+		return args[0] != nil
+	case name == "attribute_not_exists" && len(args) == 1:
+		return args[0] == nil
+	case name == "attribute_type" && len(args) == 2:
+		kind, ok := args[1]["S"].(string)
+		if !ok {
+			e.fail("the type is not a text")
+			return false
+		}
+		_, ok = args[0][kind]
+		return ok
+	}
+	e.fail("the function %s with %d arguments is not known", name, len(args))
+	return false
+}
+
+// operand returns a value, or an attribute of the item, nil when it is missing.
+func (e *env) operand() Value {
+	t := e.next()
+	if !strings.HasPrefix(t, ":") {
+		return e.item[e.name(t)]
+	}
+	v, ok := e.values[t]
+	if !ok {
+		e.fail("the value %s is not given", t)
+	}
+	e.used[t] = true
+	return v
+}
+
+// name resolves the token of an attribute name.
+func (e *env) name(t string) string {
+	if !strings.HasPrefix(t, "#") {
+		for _, word := range reserved {
+			if strings.EqualFold(t, word) {
+				e.fail("%s is a reserved word", t)
+			}
+		}
+		return t
+	}
+	name, ok := e.names[t]
+	if !ok {
+		e.fail("the name %s is not given", t)
+	}
+	e.used[t] = true
+	return name
+}
+
+// compare has DynamoDB's answers for missing attributes and other types: they
+// are different, and neither smaller nor larger.
+func (e *env) compare(left Value, op string, right Value) bool {
+	order, comparable := orderOf(left, right)
+	equal := comparable && order == 0 || !comparable && left != nil && reflect.DeepEqual(left, right)
+	switch op {
+	case "=":
+		return equal
+	case "<>":
+		return !equal
+	case "<":
+		return comparable && order < 0
+	case "<=":
+		return comparable && order <= 0
+	case ">":
+		return comparable && order > 0
+	case ">=":
+		return comparable && order >= 0
+	}
+	e.fail("%q is no comparison", op)
+	return false
+}
+
+func orderOf(left, right Value) (int, bool) {
+	if a, b, ok := numbers(left, right); ok {
+		return a.Cmp(b), true
+	}
+	a, aOK := left["S"].(string)
+	b, bOK := right["S"].(string)
+	return strings.Compare(a, b), aOK && bOK
+}
+
+func numbers(left, right Value) (a, b *big.Rat, ok bool) {
+	aText, aOK := left["N"].(string)
+	bText, bOK := right["N"].(string)
+	if !aOK || !bOK {
+		return nil, nil, false
+	}
+	a, aOK = new(big.Rat).SetString(aText)
+	b, bOK = new(big.Rat).SetString(bText)
+	return a, b, aOK && bOK
+}
+
+func (e *env) update(expression string) (Item, error) {
+	changed := maps.Clone(e.item)
+	if changed == nil {
+		changed = Item{}
+	}
+	done := map[string]bool{}
+	touch := func(name string) string {
+		if name == keyName {
+			e.fail("%s is part of the key", name)
+		}
+		if done[name] {
+			e.fail("two changes of %s", name)
+		}
+		done[name] = true
+		return name
+	}
+	e.scan(expression)
+	for len(e.tokens) > 0 {
+		switch {
+		case e.take("SET"):
+			for {
+				name := touch(e.name(e.next()))
+				e.expect("=")
+				changed[name] = e.sum()
+				if !e.take(",") {
+					break
+				}
+			}
+		case e.take("REMOVE"):
+			for {
+				delete(changed, touch(e.name(e.next())))
+				if !e.take(",") {
+					break
+				}
+			}
+		default:
+			e.fail("want SET or REMOVE, not %q", e.tokens[0])
+		}
+	}
+	return changed, e.err
+}
+
+// sum reads an operand, or two with a sign between them. Operands are the
+// item's old values.
+func (e *env) sum() Value {
+	v := e.operand()
+	if v == nil {
+		e.fail("an operand refers to an attribute that does not exist")
+	}
+	for _, sign := range []string{"+", "-"} {
+		if !e.take(sign) {
+			continue
+		}
+		a, b, ok := numbers(v, e.operand())
+		if !ok {
+			e.fail("an operand of %s is not a number", sign)
+			return nil
+		}
+		if sign == "-" {
+			b.Neg(b)
+		}
+		return Value{"N": a.Add(a, b).RatString()}
+	}
+	return v
+}

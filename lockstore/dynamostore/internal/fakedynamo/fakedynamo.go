@@ -1,0 +1,324 @@
+// Package fakedynamo is DynamoDB's UpdateItem and GetItem behind an
+// http.RoundTripper, for tests of package dynamostore in virtual time. It
+// parses and evaluates the expressions that it is sent and knows nothing of
+// locks. Its clock is its own, so that the client's can be wrong, and faults
+// can be put on the way in and on the way out. The same tests run on DynamoDB
+// Local, which keeps it honest.
+package fakedynamo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Value is an attribute value as DynamoDB's JSON has it: one type and what it
+// holds, such as {"N": "7"}.
+type Value map[string]any
+
+// Item is a row.
+type Item map[string]Value
+
+// Service is one account in one region. Its fields may be set before it is
+// used.
+type Service struct {
+	// Now is the service's clock; nil is time.Now.
+	Now func() time.Time
+	// Fault is asked before each request.
+	Fault func(Request) Fault
+	// NoDate leaves the Date header out.
+	NoDate bool
+
+	mu       sync.Mutex
+	tables   map[string]map[string]Item
+	actions  map[string]int
+	requests int
+}
+
+// Request is what a fault is chosen by.
+type Request struct {
+	N      int // 1 for the first request
+	Action string
+	Update string // the update expression
+}
+
+// Fault is what happens to a request; the zero value is nothing.
+type Fault struct {
+	In, Out   time.Duration // time on the way to the service and back
+	Unsent    error         // the connection fails before the request is sent
+	Refuse    *Failure      // the service answers so and applies nothing
+	LoseReply error         // applied, then the connection fails
+	Repeat    time.Duration // the network delivers it once more, so much later
+}
+
+// Failure is an error reply.
+type Failure struct {
+	Status        int
+	Code, Message string
+	item          Item
+}
+
+func (f *Failure) Error() string { return f.Code + ": " + f.Message }
+
+const (
+	keyName = "key"
+	// signatureAge is how far off a request may be signed.
+	signatureAge = 5 * time.Minute
+)
+
+// New returns a service with empty tables of these names, whose partition key
+// is "key" of type S.
+func New(tables ...string) *Service {
+	s := &Service{Now: time.Now, tables: map[string]map[string]Item{}, actions: map[string]int{}}
+	for _, name := range tables {
+		s.tables[name] = map[string]Item{}
+	}
+	return s
+}
+
+// Row returns a copy of a row, nil when it is not there.
+func (s *Service) Row(table, key string) Item {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.tables[table][key])
+}
+
+// SetRow puts a row without its key attribute; nil deletes it.
+func (s *Service) SetRow(table, key string, item Item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if item == nil {
+		delete(s.tables[table], key)
+		return
+	}
+	item = maps.Clone(item)
+	item[keyName] = Value{"S": key}
+	s.tables[table][key] = item
+}
+
+// Requests returns how many requests the client has sent.
+func (s *Service) Requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
+}
+
+// Actions returns how often each action was asked for.
+func (s *Service) Actions() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.actions)
+}
+
+// RoundTrip implements http.RoundTripper. A request whose context ends on the
+// way is delivered all the same, as a network would.
+func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Body.Close(); err != nil {
+		return nil, err
+	}
+	c := call{header: r.Header.Clone(), body: body}
+	_, c.action, _ = strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+
+	var fault Fault
+	s.mu.Lock()
+	s.requests++
+	s.actions[c.action]++
+	request := Request{N: s.requests, Action: c.action}
+	s.mu.Unlock()
+	if s.Fault != nil {
+		var in struct{ UpdateExpression string }
+		if err := json.Unmarshal(body, &in); err != nil {
+			return nil, err
+		}
+		request.Update = in.UpdateExpression
+		fault = s.Fault(request)
+	}
+	if fault.Unsent != nil {
+		return nil, fault.Unsent
+	}
+
+	replies := make(chan *http.Response, 1)
+	go func() {
+		pause(fault.In)
+		reply := s.serve(c, fault.Refuse)
+		pause(fault.Out)
+		replies <- reply
+	}()
+	if fault.Repeat > 0 {
+		go func() {
+			pause(fault.In + fault.Repeat)
+			s.serve(c, nil)
+		}()
+	}
+	select {
+	case <-r.Context().Done():
+		return nil, context.Cause(r.Context())
+	case reply := <-replies:
+		if fault.LoseReply != nil {
+			return nil, fault.LoseReply
+		}
+		return reply, nil
+	}
+}
+
+func pause(d time.Duration) {
+	if d > 0 {
+		time.Sleep(d)
+	}
+}
+
+type call struct {
+	action string
+	header http.Header
+	body   []byte
+}
+
+// serve answers a call that has arrived.
+func (s *Service) serve(c call, refuse *Failure) *http.Response {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.Now()
+	failure := refuse
+	var out any
+	if failure == nil {
+		failure = checkSignatureTime(c.header, now)
+	}
+	if failure == nil {
+		out, failure = s.apply(c)
+	}
+	status := http.StatusOK
+	if failure != nil {
+		status = failure.Status
+		reply := map[string]any{"__type": "com.amazonaws.dynamodb.v20120810#" + failure.Code, "message": failure.Message}
+		if failure.item != nil {
+			reply["Item"] = failure.item
+		}
+		out = reply
+	}
+	body, err := json.Marshal(out)
+	if err != nil {
+		panic(err) // the values came from JSON
+	}
+	header := http.Header{"Content-Type": {"application/x-amz-json-1.0"}}
+	if !s.NoDate {
+		header.Set("Date", now.UTC().Format(http.TimeFormat))
+	}
+	return &http.Response{
+		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: header, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+	}
+}
+
+// checkSignatureTime refuses what the real service refuses. The signature
+// itself is not looked at.
+func checkSignatureTime(header http.Header, now time.Time) *Failure {
+	signed, err := time.Parse("20060102T150405Z", header.Get("X-Amz-Date"))
+	if err != nil || now.Sub(signed).Abs() > signatureAge {
+		return &Failure{Status: 400, Code: "InvalidSignatureException", Message: "Signature expired or not yet current"}
+	}
+	return nil
+}
+
+type input struct {
+	TableName                           string
+	Key                                 Item
+	UpdateExpression                    string
+	ConditionExpression                 string
+	ExpressionAttributeNames            map[string]string
+	ExpressionAttributeValues           map[string]Value
+	ReturnValues                        string
+	ReturnValuesOnConditionCheckFailure string
+	ConsistentRead                      bool
+}
+
+func (s *Service) apply(c call) (any, *Failure) {
+	var in input
+	if err := json.Unmarshal(c.body, &in); err != nil {
+		return nil, validation("the request cannot be read: %v", err)
+	}
+	table, ok := s.tables[in.TableName]
+	if !ok {
+		return nil, &Failure{Status: 400, Code: "ResourceNotFoundException", Message: "Cannot do operations on a non-existent table"}
+	}
+	key, ok := in.Key[keyName]["S"].(string)
+	if !ok || len(in.Key) != 1 {
+		return nil, validation("The provided key element does not match the schema")
+	}
+	if key == "" || len(key) > 2048 {
+		return nil, validation("One or more parameter values are not valid: the key has %d bytes", len(key))
+	}
+	old := table[key]
+	switch c.action {
+	case "GetItem":
+		if !in.ConsistentRead {
+			// A test that needs the newest row must fail when it does not ask for it.
+			return map[string]any{}, nil
+		}
+		if old == nil {
+			return map[string]any{}, nil
+		}
+		return map[string]any{"Item": old}, nil
+	case "UpdateItem":
+		changed, failure := update(in, old)
+		if failure != nil {
+			return nil, failure
+		}
+		table[key] = changed
+		if in.ReturnValues == "ALL_OLD" && old != nil {
+			return map[string]any{"Attributes": old}, nil
+		}
+		return map[string]any{}, nil
+	default:
+		return nil, &Failure{Status: 400, Code: "UnknownOperationException", Message: c.action}
+	}
+}
+
+// update returns the row after the update, or why it was refused.
+func update(in input, old Item) (Item, *Failure) {
+	e := &env{names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}, item: old}
+	holds := true
+	if in.ConditionExpression != "" {
+		var err error
+		if holds, err = e.condition(in.ConditionExpression); err != nil {
+			return nil, validation("Invalid ConditionExpression: %v", err)
+		}
+	}
+	changed, err := e.update(in.UpdateExpression)
+	if err != nil {
+		return nil, validation("Invalid UpdateExpression: %v", err)
+	}
+	for name := range in.ExpressionAttributeNames {
+		if !e.used[name] {
+			return nil, validation("Value provided in ExpressionAttributeNames unused in expressions: %s", name)
+		}
+	}
+	for name := range in.ExpressionAttributeValues {
+		if !e.used[name] {
+			return nil, validation("Value provided in ExpressionAttributeValues unused in expressions: %s", name)
+		}
+	}
+	if !holds {
+		failure := &Failure{Status: 400, Code: "ConditionalCheckFailedException", Message: "The conditional request failed"}
+		if in.ReturnValuesOnConditionCheckFailure == "ALL_OLD" {
+			failure.item = old
+		}
+		return nil, failure
+	}
+	changed[keyName] = in.Key[keyName]
+	return changed, nil
+}
+
+func validation(format string, args ...any) *Failure {
+	return &Failure{Status: 400, Code: "ValidationException", Message: fmt.Sprintf(format, args...)}
+}

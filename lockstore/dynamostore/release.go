@@ -1,0 +1,135 @@
+package dynamostore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+const (
+	ifMine = "#owner = :me AND #fence = :fence"
+
+	freed = " REMOVE #owner, #expires, #holder"
+
+	withdrawUpdate = "SET #released = :me, #fence = :fence, #ttl = :ttl" + freed
+
+	notAnothers = "(#owner = :me OR attribute_not_exists(#owner))"
+
+	// ifNotAnothers raises the fence above every stamp that the owner has sent;
+	// that is what refuses its late acquire.
+	ifNotAnothers = "(attribute_not_exists(#key) OR (" + ours + " AND " + notAnothers + "))" +
+		" AND (attribute_not_exists(#fence) OR #fence < :fence)"
+
+	// ifNotAnothersAt does so for a fence at or above the local time.
+	ifNotAnothersAt = notAnothers + " AND #fence = :seen"
+)
+
+// Release implements lockstore.Store, by one request. It updates the row and
+// does not delete it: the fence stays.
+func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
+	if err := lease.Validate(); err != nil {
+		return err
+	}
+	if lease.Fence == 0 {
+		return s.withdraw(ctx, lease)
+	}
+	return s.release(ctx, lease, write{
+		key:       lease.Key,
+		update:    "SET #released = :me, #ttl = :ttl" + freed,
+		condition: ifMine,
+		values: map[string]types.AttributeValue{
+			":me":    ownerText(lease.Owner),
+			":fence": fenceNumber(lease.Fence),
+			":ttl":   sweepTime(s.clock.read()),
+		},
+	})
+}
+
+// ReleaseAfter implements lockstore.DelayedReleaser, by one request. The key
+// gets an owner that nobody is, whose lease ends after d by the corrected local
+// clock and is taken over as a dead holder's is: the key stays closed for at
+// least d and at most d + 2 skew + 2 s, and says so as held by the last holder.
+// Fence 0 is refused: a grant that is not known cannot be closed.
+func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
+	if err := lease.Validate(); err != nil {
+		return err
+	}
+	if lease.Fence == 0 {
+		return invalid("Fence is 0; want that of a grant")
+	}
+	if err := lockstore.ValidateTTL(d); err != nil {
+		return err
+	}
+	opens := s.clock.read().Add(d)
+	return s.release(ctx, lease, write{
+		key:       lease.Key,
+		update:    "SET #released = :me, #owner = :closed, #expires = :opens, #ttl = :ttl",
+		condition: ifMine,
+		values: map[string]types.AttributeValue{
+			":me":     ownerText(lease.Owner),
+			":fence":  fenceNumber(lease.Fence),
+			":closed": text(closedOwner),
+			":opens":  millis(opens),
+			":ttl":    sweepTime(opens),
+		},
+	})
+}
+
+func (s *Store) release(ctx context.Context, lease lockstore.Lease, w write) error {
+	r, err := s.update(ctx, w)
+	if err != nil || r.applied {
+		return err
+	}
+	seen, err := decode(lease.Key, r.item)
+	switch {
+	case err != nil:
+		return err
+	case seen.released == lease.Owner:
+		return nil
+	default:
+		return lost(lease.Key, "this lease does not hold it")
+	}
+}
+
+// withdraw ends an acquire of unknown outcome, applied or still on its way.
+func (s *Store) withdraw(ctx context.Context, lease lockstore.Lease) error {
+	// The clock may have been corrected downwards since the acquire was stamped.
+	fence := max(lockstore.Fence(s.clock.read().UnixMicro()), lockstore.Fence(s.clock.highest.Load())+1)
+	w := write{
+		key:       lease.Key,
+		update:    withdrawUpdate,
+		condition: ifNotAnothers,
+		values: map[string]types.AttributeValue{
+			":me":     ownerText(lease.Owner),
+			":fence":  fenceNumber(fence),
+			":ttl":    sweepTime(s.clock.read()),
+			":number": text("N"),
+		},
+	}
+	for range grantWrites {
+		r, err := s.update(ctx, w)
+		if err != nil || r.applied {
+			return err
+		}
+		seen, err := decode(lease.Key, r.item)
+		if err != nil {
+			return err
+		}
+		if seen.owner != "" && seen.owner != lease.Owner {
+			return nil // another holds it: nothing of this owner is there
+		}
+		fence = max(fence, seen.fence+1)
+		w.condition = ifNotAnothersAt
+		w.values = map[string]types.AttributeValue{
+			":me":    ownerText(lease.Owner),
+			":fence": fenceNumber(fence),
+			":ttl":   sweepTime(s.clock.read()),
+			":seen":  fenceNumber(seen.fence),
+		}
+	}
+	return fmt.Errorf("dynamostore: key %q: not withdrawn, the key changed hands %d times meanwhile", lease.Key, grantWrites)
+}

@@ -1,0 +1,122 @@
+package dynamostore
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// The attributes of a lock row. Some of the names are reserved words, so
+// expressions alias each as '#' and its name.
+const (
+	attrKey      = "key"      // S, partition key
+	attrOwner    = "owner"    // S, only while leased or closed
+	attrFence    = "fence"    // N, the last grant's or withdrawal's; marks the row as ours
+	attrExpires  = "expires"  // N, milliseconds since 1970, only with owner
+	attrReleased = "released" // S, the last owner that released or withdrew
+	attrHolder   = "holder"   // S, for people
+	attrTTL      = "ttl"      // N, seconds since 1970: when DynamoDB may sweep an idle row
+)
+
+// closedOwner is the owner of a key that ReleaseAfter keeps closed. Its spaces
+// make it none that a request may have.
+const closedOwner = "closed to all"
+
+// maxMilli is the end of the year 9999: no stamp is beyond it, not even one
+// that a clock far ahead wrote.
+const maxMilli = 253_402_300_799_999
+
+// row is a decoded lock row; the zero row is one that does not exist.
+type row struct {
+	owner    lockstore.Owner // "" when free
+	fence    lockstore.Fence
+	expires  time.Time
+	released lockstore.Owner
+	holder   lockstore.Holder
+}
+
+// decode reads a row that the service returned. A row that this store did not
+// write, or that was damaged, is an error that matches lockstore.ErrCorrupt.
+func decode(key string, item map[string]types.AttributeValue) (row, error) {
+	if len(item) == 0 {
+		return row{}, nil
+	}
+	var r row
+	fence, err := number(item, attrFence, maxMilli*1000)
+	if err != nil {
+		return row{}, corrupt(key, err)
+	}
+	r.fence = lockstore.Fence(fence)
+	// Only whole owners are compared, so a value of another type is nobody's.
+	if released, ok := item[attrReleased].(*types.AttributeValueMemberS); ok {
+		r.released = lockstore.Owner(released.Value)
+	}
+	if item[attrOwner] == nil {
+		return r, nil
+	}
+	owner, ok := item[attrOwner].(*types.AttributeValueMemberS)
+	if !ok || owner.Value == "" {
+		return row{}, corrupt(key, fmt.Errorf("the attribute %q is not a text", attrOwner))
+	}
+	r.owner = lockstore.Owner(owner.Value)
+	expires, err := number(item, attrExpires, maxMilli)
+	if err != nil {
+		return row{}, corrupt(key, err)
+	}
+	r.expires = time.UnixMilli(expires)
+	if holder, ok := item[attrHolder].(*types.AttributeValueMemberS); ok {
+		r.holder = lockstore.DecodeHolder(holder.Value)
+	}
+	return r, nil
+}
+
+func number(item map[string]types.AttributeValue, name string, most int64) (int64, error) {
+	n, ok := item[name].(*types.AttributeValueMemberN)
+	if !ok {
+		return 0, fmt.Errorf("the attribute %q is missing or not a number", name)
+	}
+	v, err := strconv.ParseInt(n.Value, 10, 64)
+	if err != nil || v < 0 || v > most {
+		return 0, fmt.Errorf("the attribute %q is %.40s; want a whole number from 0 to %d", name, n.Value, most)
+	}
+	return v, nil
+}
+
+func corrupt(key string, cause error) error {
+	return fmt.Errorf("dynamostore: the row of key %q is not a lock row of this store, or it is damaged: %w: %w",
+		key, cause, lockstore.ErrCorrupt)
+}
+
+// aliases returns the names that the expressions use; the service refuses ones
+// that they do not.
+func aliases(expressions ...string) map[string]string {
+	names := make(map[string]string, 7)
+	for _, name := range [...]string{attrKey, attrOwner, attrFence, attrExpires, attrReleased, attrHolder, attrTTL} {
+		for _, e := range expressions {
+			if strings.Contains(e, "#"+name) {
+				names["#"+name] = name
+			}
+		}
+	}
+	return names
+}
+
+func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+
+func integer(n int64) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+}
+
+func millis(t time.Time) types.AttributeValue { return integer(t.UnixMilli()) }
+
+func ownerText(o lockstore.Owner) types.AttributeValue { return text(string(o)) }
+
+func fenceNumber(f lockstore.Fence) types.AttributeValue { return integer(int64(f)) }
+
+// sweepTime is the value of the ttl attribute for a row that is used until t.
+func sweepTime(t time.Time) types.AttributeValue { return integer(t.Add(idleRow).Unix() + 1) }
