@@ -32,13 +32,13 @@ type Lock struct {
 // until that expires; it is never released under running work.
 func (g *Guard) Do(ctx context.Context, key string, work func(context.Context, Lock) error) error {
 	if g == nil || g.store == nil {
-		return &LockInvalid{key, errors.New("guard is nil or was not made by New")}
+		return errors.New("guard: the Guard is nil or was not made by New")
+	}
+	if work == nil {
+		return errors.New("guard: the work is nil")
 	}
 	r := g.newRun(ctx, key)
 	defer r.close()
-	if work == nil {
-		return r.end("invalid", &LockInvalid{key, errors.New("the work is nil")})
-	}
 	if outcome, err := r.acquire(); err != nil {
 		return r.end(outcome, err)
 	}

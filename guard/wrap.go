@@ -14,21 +14,22 @@ type Handler[In, Out any] func(ctx context.Context, lock Lock, in In) (Out, erro
 // not run and the error is a *LockInvalid.
 //
 // An Out that is an io.Reader would be streamed after the lock is released, so
-// it is refused.
+// it is refused. So are nil arguments: such mistakes in the program are plain
+// errors of every invocation.
 func Wrap[In, Out any](g *Guard, key func(context.Context, In) (string, error), next Handler[In, Out]) func(context.Context, In) (Out, error) {
 	var wrong error
 	var none Out
 	switch _, streams := any(none).(io.Reader); {
 	case key == nil:
-		wrong = errors.New("the key function is nil")
+		wrong = errors.New("guard: the key function is nil")
 	case next == nil:
-		wrong = errors.New("the handler is nil")
+		wrong = errors.New("guard: the handler is nil")
 	case streams:
 		wrong = errStream
 	}
 	return func(ctx context.Context, in In) (out Out, err error) {
 		if wrong != nil {
-			return none, &LockInvalid{Err: wrong}
+			return none, wrong
 		}
 		k, err := key(ctx, in)
 		if err != nil {
@@ -38,7 +39,7 @@ func Wrap[In, Out any](g *Guard, key func(context.Context, In) (string, error), 
 			var err error
 			out, err = next(ctx, lock, in)
 			if _, streams := any(out).(io.Reader); streams && err == nil {
-				out, err = none, &LockInvalid{k, errStream}
+				out, err = none, errStream
 			}
 			return err
 		})
@@ -46,7 +47,7 @@ func Wrap[In, Out any](g *Guard, key func(context.Context, In) (string, error), 
 	}
 }
 
-var errStream = errors.New("the handler's result is an io.Reader, which would be read after the lock is released")
+var errStream = errors.New("guard: the handler's result is an io.Reader, which would be read after the lock is released")
 
 // Unfenced makes a Handler of a plain handler that does not use the fence. A
 // holder that stalls past its lease can then still write: search for Unfenced

@@ -73,7 +73,11 @@ func Problem(err error) (Response, bool) {
 	case *guard.LockBusy:
 		return problem(http.StatusConflict, "Another request is working on the same resource. Try again.", retryAfter(e)), true
 	case *guard.LockInvalid:
-		return problem(http.StatusBadRequest, e.Err.Error(), 0), true
+		detail := "The key cannot be locked."
+		if e.Err != nil {
+			detail = e.Err.Error()
+		}
+		return problem(http.StatusBadRequest, detail, 0), true
 	case *guard.LockDeadline:
 		return problem(http.StatusServiceUnavailable, "There was no time left to begin. Try again.", 1), true
 	case *guard.LockStoreUnavailable:

@@ -1,0 +1,252 @@
+package boot
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// The test binary is also the function that the tests run as a process.
+func TestMain(m *testing.M) {
+	switch os.Getenv("BOOT_TEST") {
+	case "":
+		os.Exit(m.Run())
+	case "function":
+		function()
+	}
+}
+
+type event struct {
+	Do  string
+	Key string
+}
+
+type NotEnoughMoney struct{}
+
+func (*NotEnoughMoney) Error() string { return "not enough money" }
+
+func function() {
+	store := &scripted{Store: memstore.New(nil)}
+	g := Guard(lockstore.Openers{"memory": func(context.Context, lockstore.Config) (lockstore.Store, error) { return store, nil }})
+	Start(g, guard.Wrap(g, func(_ context.Context, e event) (string, error) {
+		store.do = e.Do
+		if e.Do == "no-key" {
+			return "", errors.New("no account in the event")
+		}
+		return e.Key, nil
+	}, func(ctx context.Context, lock guard.Lock, e event) (event, error) {
+		switch e.Do {
+		case "fail":
+			return event{}, &NotEnoughMoney{}
+		case "panic":
+			panic("boom")
+		case "until-cancelled":
+			<-ctx.Done()
+			return event{Do: context.Cause(ctx).Error()}, nil
+		case "lose":
+			return e, nil
+		}
+		return event{Do: "did " + e.Do, Key: lock.Key}, nil
+	}))
+}
+
+// scripted is a store that fails as the event asks it to.
+type scripted struct {
+	*memstore.Store
+	do string
+}
+
+func (s *scripted) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
+	switch s.do {
+	case "busy":
+		return lockstore.Lease{}, &lockstore.HeldError{Key: req.Key, Holder: lockstore.Holder{Name: "another"}}
+	case "corrupt":
+		return lockstore.Lease{}, lockstore.ErrCorrupt
+	case "down":
+		return lockstore.Lease{}, lockstore.ErrUnavailable
+	case "unknown":
+		return lockstore.Lease{}, errors.New("connection reset")
+	}
+	return s.Store.Acquire(ctx, req)
+}
+
+func (s *scripted) Release(ctx context.Context, lease lockstore.Lease) error {
+	err := s.Store.Release(ctx, lease)
+	if s.do == "lose" {
+		return lockstore.ErrLost
+	}
+	return err
+}
+
+func startFunction(t *testing.T, timeout time.Duration, env ...string) *lambdatest.Env {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	f, err := lambdatest.Start(ctx, lambdatest.Config{Binary: self, Name: "withdraw", Timeout: timeout,
+		Env: append([]string{"BOOT_TEST=function", "LOCK_URL=memory://"}, env...)})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, f.Close()) })
+	return f
+}
+
+func invoke(t *testing.T, f *lambdatest.Env, e event) lambdatest.Result {
+	t.Helper()
+	payload, err := json.Marshal(e)
+	require.NoError(t, err)
+	r, err := f.Invoke(t.Context(), payload)
+	require.NoError(t, err)
+	return r
+}
+
+// A Step Functions Retry matches on errorType, which is the name of the
+// outermost type of the error.
+func TestErrorTypesOnTheWire(t *testing.T) {
+	f := startFunction(t, 2*time.Second)
+	for do, want := range map[string]string{
+		"work": "", "busy": "LockBusy", "lose": "LockLost", "corrupt": "LockCorrupt", "no-key": "LockInvalid",
+		"down": "LockStoreUnavailable", "unknown": "LockStoreUnavailable", "fail": "NotEnoughMoney",
+	} {
+		t.Run(do, func(t *testing.T) {
+			r := invoke(t, f, event{Do: do, Key: "account/7"})
+			require.Equal(t, want, r.ErrorType, "%s", r.ErrorMessage)
+		})
+	}
+	t.Run("F65 deadline", func(t *testing.T) {
+		r, err := f.Send(t.Context(), lambdatest.Event{Payload: []byte(`{"Do":"work","Key":"k"}`), Deadline: time.Now().Add(200 * time.Millisecond)})
+		require.NoError(t, err)
+		require.Equal(t, "LockDeadline", r.ErrorType)
+	})
+	t.Run("F04 panic", func(t *testing.T) {
+		r := invoke(t, f, event{Do: "panic", Key: "account/7"})
+		require.Equal(t, "boom", r.ErrorMessage)
+		require.Contains(t, string(r.Payload), "boot_test.go", "the panic's own stack")
+	})
+}
+
+func TestReportLine(t *testing.T) {
+	f := startFunction(t, 3*time.Second)
+	r := invoke(t, f, event{Do: "work", Key: "account/7"})
+	require.Empty(t, r.ErrorType)
+	text, err := f.WaitLog(t.Context(), func(line string) bool { return strings.Contains(line, `"message":"lock"`) })
+	require.NoError(t, err)
+	var line map[string]any
+	require.NoError(t, json.Unmarshal([]byte(text), &line))
+	assert.Equal(t, r.RequestID, line["requestId"])
+	assert.Equal(t, "account/7", line["key"])
+	assert.Equal(t, "ok", line["outcome"])
+	assert.Contains(t, line, "timestamp")
+}
+
+func TestSIGTERM(t *testing.T) {
+	t.Run("F69 cancels the work when asked to", func(t *testing.T) {
+		f := startFunction(t, time.Second, "LOCK_SIGTERM=true", "LOCK_RESERVE=10ms")
+		// The function's deadline is told as far away, so that the platform's
+		// timeout comes as a surprise, and SIGTERM with it.
+		r, err := f.Send(t.Context(), lambdatest.Event{Payload: []byte(`{"Do":"until-cancelled","Key":"k"}`), Deadline: time.Now().Add(time.Minute)})
+		require.NoError(t, err)
+		require.Equal(t, lambdatest.ErrorTimeout, r.ErrorType)
+		_, err = f.WaitLog(t.Context(), func(line string) bool {
+			return strings.Contains(line, `"message":"lock"`) && strings.Contains(line, `"outcome":"ok"`)
+		})
+		require.NoError(t, err, "the lease was released within the grace")
+	})
+}
+
+func TestMissingSettings(t *testing.T) {
+	openers := lockstore.Openers{"memory": func(context.Context, lockstore.Config) (lockstore.Store, error) { return memstore.New(nil), nil }}
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		want []string // parts of the one sentence; none: it works
+	}{
+		{"nothing set", nil, []string{"LOCK_URL", "not set", "dynamodb://"}},
+		{"F44 an unknown scheme names what is linked", map[string]string{"LOCK_URL": "redis://user:hunter2@host"}, []string{"LOCK_URL", `"redis"`, "memory"}},
+		{"a URL that cannot be read", map[string]string{"LOCK_URL": "redis://hunter2:%zz"}, []string{"LOCK_URL", "cannot be read"}},
+		{"a duration that is none", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "30"}, []string{"LOCK_TTL", `"30"`, "30s"}},
+		{"F48 a duration out of bounds", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "5ms"}, []string{"TTL is 5ms", "1s"}},
+		{"F49 durations that contradict", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "1m", "LOCK_MAX_HOLD": "30s"}, []string{"TTL is 1m0s", "MaxHold is 30s"}},
+		{"all set", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "30s", "LOCK_MAX_HOLD": "1m", "LOCK_WAIT": "2s", "LOCK_RESERVE": "1s"}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, err := newGuard(openers, func(name string) string { return c.env[name] })
+			if c.want == nil {
+				require.NoError(t, err)
+				require.NotNil(t, g)
+				return
+			}
+			for _, part := range c.want {
+				require.ErrorContains(t, err, part)
+			}
+			require.NotContains(t, err.Error(), "hunter2")
+			require.NotContains(t, err.Error(), "\n")
+		})
+	}
+}
+
+func TestConfig(t *testing.T) {
+	env := map[string]string{"ACCOUNTS_URL": "redis://host:6379", "BAD": "hunter2"}
+	getenv := func(name string) string { return env[name] }
+	cfg, err := config("ACCOUNTS_URL", getenv)
+	require.NoError(t, err)
+	require.Equal(t, "host:6379", cfg.URL.Host)
+	_, err = config("MISSING", getenv)
+	require.ErrorContains(t, err, "MISSING is not set")
+	_, err = config("BAD", getenv)
+	require.ErrorContains(t, err, "BAD")
+	require.NotContains(t, err.Error(), "hunter2")
+}
+
+func TestStartOptions(t *testing.T) {
+	for text, want := range map[string]int{"": 0, "false": 0, "true": 1} {
+		options, err := startOptions(anyGuard(t), func(string) string { return text })
+		require.NoError(t, err)
+		require.Len(t, options, want)
+	}
+	_, err := startOptions(anyGuard(t), func(string) string { return "perhaps" })
+	require.ErrorContains(t, err, "LOCK_SIGTERM")
+}
+
+func anyGuard(t *testing.T) *guard.Guard {
+	g, err := guard.New(memstore.New(nil), guard.Options{})
+	require.NoError(t, err)
+	return g
+}
+
+func TestExitIsOneSentence(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self)
+	cmd.Env = []string{"BOOT_TEST=function"}
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err = cmd.Run()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, 1, exit.ExitCode())
+	require.Empty(t, out.String())
+	require.Equal(t, 1, strings.Count(errOut.String(), "\n"), errOut.String())
+	require.Contains(t, errOut.String(), "LOCK_URL")
+}
+
+func TestHolder(t *testing.T) {
+	require.Equal(t, lockstore.Holder{Name: lambdacontext.FunctionName}, holder(context.Background()))
+	ctx := lambdacontext.NewContext(context.Background(), &lambdacontext.LambdaContext{AwsRequestID: "req-1"})
+	require.Equal(t, "req-1", holder(ctx).ID)
+}

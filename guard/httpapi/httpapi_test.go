@@ -1,0 +1,154 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// failing answers every acquire, or every release, with an error.
+type failing struct {
+	*memstore.Store
+	acquire, release error
+}
+
+func (f *failing) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
+	if f.acquire != nil {
+		return lockstore.Lease{}, f.acquire
+	}
+	return f.Store.Acquire(ctx, req)
+}
+
+func (f *failing) Release(ctx context.Context, lease lockstore.Lease) error {
+	if f.release != nil {
+		return f.release
+	}
+	return f.Store.Release(ctx, lease)
+}
+
+func byPath(_ context.Context, r Request) (string, error) { return r.RawPath, nil }
+
+func created(context.Context, guard.Lock, Request) (Response, error) {
+	return Response{StatusCode: http.StatusCreated}, nil
+}
+
+func call(t *testing.T, store *failing, key func(context.Context, Request) (string, error), next guard.Handler[Request, Response]) (Response, error) {
+	t.Helper()
+	store.Store = memstore.New(nil)
+	g, err := guard.New(store, guard.Options{})
+	require.NoError(t, err)
+	return Wrap(g, key, next)(context.Background(), Request{RawPath: "/accounts/7"})
+}
+
+func TestWrap(t *testing.T) {
+	held := &lockstore.HeldError{Key: "k", Holder: lockstore.Holder{Name: "somebody", ID: "req-9"}}
+	for _, c := range []struct {
+		name       string
+		store      failing
+		key        string // "": the path
+		status     int
+		retryAfter bool
+	}{
+		{name: "the work's own answer", status: 201},
+		{name: "F64 busy", store: failing{acquire: held}, status: 409, retryAfter: true},
+		{name: "F52 a key that cannot be locked", key: "a\nb", status: 400},
+		{name: "F21 store down", store: failing{acquire: lockstore.ErrUnavailable}, status: 503, retryAfter: true},
+		{name: "unknown outcome", store: failing{acquire: errors.New("reset")}, status: 503, retryAfter: true},
+		{name: "F54 corrupt", store: failing{acquire: lockstore.ErrCorrupt}, status: 500},
+		{name: "F35 lost", store: failing{release: lockstore.ErrLost}, status: 500},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				key := byPath
+				if c.key != "" {
+					key = func(context.Context, Request) (string, error) { return c.key, nil }
+				}
+				out, err := call(t, &c.store, key, created)
+				require.NoError(t, err)
+				require.Equal(t, c.status, out.StatusCode)
+				require.Equal(t, c.retryAfter, out.Headers["Retry-After"] != "")
+				if c.status == 201 {
+					return
+				}
+				require.Equal(t, "application/problem+json", out.Headers["Content-Type"])
+				var body map[string]any
+				require.NoError(t, json.Unmarshal([]byte(out.Body), &body))
+				require.EqualValues(t, c.status, body["status"])
+				require.Equal(t, http.StatusText(c.status), body["title"])
+				require.NotEmpty(t, body["detail"])
+				require.NotContains(t, out.Body, "somebody", "the holder is not named to a caller")
+				require.NotContains(t, out.Body, "req-9")
+			})
+		})
+	}
+}
+
+func TestKeyErrorIsTheCallers(t *testing.T) {
+	out, err := call(t, &failing{}, func(context.Context, Request) (string, error) { return "", errors.New(`"amount" is missing`) }, created)
+	require.NoError(t, err)
+	require.Equal(t, 400, out.StatusCode)
+	require.Contains(t, out.Body, `\"amount\" is missing`, "F56")
+}
+
+func TestTooLate(t *testing.T) {
+	g, err := guard.New(memstore.New(nil), guard.Options{})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	out, err := Wrap(g, byPath, created)(ctx, Request{RawPath: "/x"})
+	require.NoError(t, err)
+	require.Equal(t, 503, out.StatusCode, "F65")
+}
+
+// The handler's own errors pass as they are, also when they are another lock's
+// and also when they cannot be compared.
+func TestHandlersOwnError(t *testing.T) {
+	for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner"}, &guard.LockLost{Key: "inner"}, uncomparable{"a"}} {
+		_, err := call(t, &failing{}, byPath, func(context.Context, guard.Lock, Request) (Response, error) { return Response{}, own })
+		require.Equal(t, own, err)
+	}
+}
+
+type uncomparable []string
+
+func (u uncomparable) Error() string { return u[0] }
+
+func TestNil(t *testing.T) {
+	_, err := call(t, &failing{}, byPath, nil)
+	require.ErrorContains(t, err, "handler is nil", "F51: a mistake in the program is not the caller's")
+}
+
+func TestRetryAfterGrowsWithTheHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for held, want := range map[time.Duration]int{
+			0: 1, 300 * time.Millisecond: 1, 3 * time.Second: 3, time.Hour: 5, -time.Hour: 1, // another's clock may be ahead
+		} {
+			out, ok := Problem(&guard.LockBusy{Key: "k", Holder: lockstore.Holder{Since: time.Now().Add(-held)}, Remaining: time.Hour})
+			require.True(t, ok)
+			require.Equal(t, strconv.Itoa(want), out.Headers["Retry-After"], "held for %v", held)
+		}
+		out, _ := Problem(&guard.LockBusy{Key: "k"})
+		require.Equal(t, "1", out.Headers["Retry-After"])
+	})
+}
+
+func TestProblemOfOtherErrors(t *testing.T) {
+	_, ok := Problem(errors.New("other"))
+	require.False(t, ok)
+	_, ok = Problem(nil)
+	require.False(t, ok)
+	out, ok := Problem(&guard.LockInvalid{Key: "k"})
+	require.True(t, ok)
+	require.Equal(t, 400, out.StatusCode)
+}
