@@ -61,7 +61,7 @@ func TestManyKeys(t *testing.T) {
 		wg.Wait()
 		// A goroutine that is left would fail the test at the end of the bubble.
 		require.EqualValues(t, keys, reports.Load())
-		require.Empty(t, g.runs, "the guard keeps nothing of a run that is over")
+		require.Zero(t, len(g.runs), "the guard keeps nothing of a run that is over")
 	})
 
 	t.Run("F58 what a guard keeps does not grow with the keys it has seen", func(t *testing.T) {
