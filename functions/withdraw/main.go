@@ -1,0 +1,43 @@
+// Command withdraw is the Lambda behind POST /accounts/{id}/withdrawals.
+package main
+
+import (
+	"context"
+
+	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/functions/internal/withdrawals"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+)
+
+func main() {
+	g := boot.Guard(lockstore.Openers{
+		"dynamodb": dynamostore.Open,
+		"redis":    redisstore.Open,
+		"rediss":   redisstore.Open,
+		"valkey":   redisstore.Open,
+		"valkeys":  redisstore.Open,
+	})
+	book := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
+	boot.Start(g, httpapi.Wrap(g, key, handle(book)))
+}
+
+// key reads the whole request, so that a bad one takes no lock.
+func key(_ context.Context, r httpapi.Request) (string, error) {
+	w, err := withdrawals.Parse(r)
+	return accounts.Key(w.Account), err
+}
+
+func handle(book *accounts.Book) guard.Handler[httpapi.Request, httpapi.Response] {
+	return func(ctx context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {
+		w, err := withdrawals.Parse(r)
+		if err != nil {
+			return httpapi.Response{}, err
+		}
+		return withdrawals.Answer(book.Withdraw(ctx, lock, w))
+	}
+}
