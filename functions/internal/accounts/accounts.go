@@ -1,0 +1,163 @@
+// Package accounts is the sample resource of the functions: balances of
+// accounts, in whole cents, in DynamoDB or in Redis.
+//
+// A withdrawal reads the balance, calls a payment provider, and writes the new
+// balance back. Two at once on one account would lose one of the two updates,
+// so each runs under the lock of [Key]. The lock alone is not enough: a process
+// can stall past its lease and wake up in the middle. Both the read and the
+// write therefore carry the lock's fencing token, and the account refuses a
+// token that is smaller than one it has seen (Kleppmann, "How to do distributed
+// locking", 2016). The read has to carry it too: from then on an earlier holder
+// can no longer change what was read.
+//
+// # Repeats
+//
+// A withdrawal has an id of its caller's choice. The account remembers its last
+// 50 withdrawals, in the same write as the balance, and answers a repeated id
+// with the first outcome. The same id with another amount is refused. Only
+// withdrawals that were made are remembered: a refused one changed nothing, and
+// the same id may succeed later. A repeat that comes more than 50 withdrawals
+// later is a new withdrawal.
+package accounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Why a withdrawal was not made, found with errors.Is. After each of them the
+// balance is as it was. After any other error the outcome is unknown: asking
+// again with the same id tells.
+var (
+	ErrNotFound     = errors.New("the account does not exist")
+	ErrInsufficient = errors.New("the account's balance is too low")
+	ErrReused       = errors.New("the withdrawal's id was used before, with another amount")
+	ErrStaleFence   = errors.New("a later holder of the lock has been at the account")
+	ErrWrongLock    = errors.New("the lock is not the account's")
+	ErrExists       = errors.New("the account exists")
+	ErrCorrupt      = errors.New("the account's entry cannot be read")
+)
+
+// Withdrawal asks for an amount in whole cents. Its ID is new for every
+// withdrawal and the same for its repeats.
+type Withdrawal struct {
+	Account string
+	ID      string
+	Amount  int64
+}
+
+// Receipt is a withdrawal that was made, and the balance right after it.
+type Receipt struct {
+	Withdrawal
+	Balance int64
+}
+
+// Book is a set of accounts. It is safe for concurrent use.
+type Book struct {
+	// Pay is the slow step between read and write. It must be safe to repeat for
+	// the same id, because a crash after it makes the caller repeat the whole.
+	Pay func(context.Context, Withdrawal) error
+
+	shelf shelf
+}
+
+// remembered is how many withdrawals an account remembers.
+const remembered = 50
+
+// shelf is where the accounts are. All methods return the errors above.
+type shelf interface {
+	// claim reads the account and, in the same request, makes it refuse smaller
+	// fences from now on.
+	claim(ctx context.Context, account string, fence lockstore.Fence) (record, error)
+	// write replaces the account's content unless it has seen a larger fence.
+	write(ctx context.Context, account string, fence lockstore.Fence, r record) error
+	// create makes a new account.
+	create(ctx context.Context, account string, r record) error
+	// read reads without a fence.
+	read(ctx context.Context, account string) (record, error)
+}
+
+// record is an account's content.
+type record struct {
+	Balance int64
+	Recent  []entry // oldest first
+}
+
+// entry is one remembered withdrawal.
+type entry struct {
+	ID      string `json:"id"`
+	Amount  int64  `json:"amount"`
+	Balance int64  `json:"balance"` // right after it
+}
+
+func newBook(s shelf) *Book {
+	return &Book{Pay: pause, shelf: s}
+}
+
+// pause stands for the call to a payment provider.
+func pause(ctx context.Context, _ Withdrawal) error {
+	timer := time.NewTimer(20 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Key is the key whose lock guards an account.
+func Key(account string) string { return lockstore.Key("account", account) }
+
+// Withdraw makes a withdrawal under the account's lock.
+func (b *Book) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (Receipt, error) {
+	if lock.Key != Key(w.Account) || lock.Fence < 1 {
+		return Receipt{}, fmt.Errorf("account %q under lock %q with fence %d: %w", w.Account, lock.Key, lock.Fence, ErrWrongLock)
+	}
+	r, err := b.shelf.claim(ctx, w.Account, lock.Fence)
+	if err != nil {
+		return Receipt{}, fmt.Errorf("account %q: %w", w.Account, err)
+	}
+	if i := slices.IndexFunc(r.Recent, func(e entry) bool { return e.ID == w.ID }); i >= 0 {
+		if r.Recent[i].Amount != w.Amount {
+			return Receipt{}, fmt.Errorf("account %q, withdrawal %q: %w", w.Account, w.ID, ErrReused)
+		}
+		return Receipt{w, r.Recent[i].Balance}, nil
+	}
+	if r.Balance < w.Amount {
+		return Receipt{}, fmt.Errorf("account %q: %w", w.Account, ErrInsufficient)
+	}
+	if err := b.Pay(ctx, w); err != nil {
+		return Receipt{}, fmt.Errorf("account %q, payment %q: %w", w.Account, w.ID, err)
+	}
+	r.Balance -= w.Amount
+	r.Recent = append(r.Recent, entry{w.ID, w.Amount, r.Balance})
+	r.Recent = r.Recent[max(0, len(r.Recent)-remembered):]
+	if err := b.shelf.write(ctx, w.Account, lock.Fence, r); err != nil {
+		return Receipt{}, fmt.Errorf("account %q: %w", w.Account, err)
+	}
+	return Receipt{w, r.Balance}, nil
+}
+
+// Create makes a new account.
+func (b *Book) Create(ctx context.Context, account string, balance int64) error {
+	if err := b.shelf.create(ctx, account, record{Balance: balance}); err != nil {
+		return fmt.Errorf("account %q: %w", account, err)
+	}
+	return nil
+}
+
+// Balance reads an account's balance, as of some moment, without its lock.
+func (b *Book) Balance(ctx context.Context, account string) (int64, error) {
+	r, err := b.shelf.read(ctx, account)
+	if err != nil {
+		return 0, fmt.Errorf("account %q: %w", account, err)
+	}
+	return r.Balance, nil
+}

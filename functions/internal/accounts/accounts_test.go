@@ -1,0 +1,315 @@
+package accounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// harness is a set of accounts under test. damage puts the entry in the place
+// of an account's balance or of the whole account.
+type harness struct {
+	shelf  shelf
+	damage map[string]func(t *testing.T, account string)
+}
+
+func TestAccounts(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) harness{
+		"miniredis": func(t *testing.T) harness {
+			return redisHarness(t, &redis.UniversalOptions{Addrs: []string{miniredis.RunT(t).Addr()}})
+		},
+		"redis": func(t *testing.T) harness {
+			return redisHarness(t, &redis.UniversalOptions{Addrs: []string{testservers.Redis(t)}})
+		},
+		"redis cluster": func(t *testing.T) harness {
+			return redisHarness(t, &redis.UniversalOptions{Addrs: testservers.Cluster(t, testservers.RedisServer)})
+		},
+		"DynamoDB Local": dynamoHarness,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t)
+			for _, c := range cases {
+				t.Run(c.name, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+					defer cancel()
+					book := newBook(h.shelf)
+					book.Pay = func(context.Context, Withdrawal) error { return nil }
+					account := "acc-" + strings.ToLower(lockstore.NewOwner().String()[:4]) + fmt.Sprint(time.Now().UnixNano())
+					require.NoError(t, book.Create(ctx, account, 1000))
+					c.run(t, ctx, book, account)
+				})
+			}
+			for what, damage := range h.damage {
+				t.Run("F54 "+what, func(t *testing.T) { testCorrupt(t, newBook(h.shelf), what, damage) })
+			}
+		})
+	}
+}
+
+func redisHarness(t *testing.T, options *redis.UniversalOptions) harness {
+	client := redis.NewUniversalClient(options)
+	t.Cleanup(func() { assert.NoError(t, client.Close()) })
+	return harness{newRedis(client), map[string]func(*testing.T, string){
+		"another type": func(t *testing.T, account string) {
+			require.NoError(t, client.Set(t.Context(), redisKey(account), "x", 0).Err())
+		},
+		"balance": func(t *testing.T, account string) {
+			require.NoError(t, client.HSet(t.Context(), redisKey(account), "balance", "12.5").Err())
+		},
+		"fence": func(t *testing.T, account string) {
+			require.NoError(t, client.HSet(t.Context(), redisKey(account), "balance", "12", "fence", "x").Err())
+		},
+		"no balance": func(t *testing.T, account string) {
+			require.NoError(t, client.HSet(t.Context(), redisKey(account), "other", "12").Err())
+		},
+		"recent": func(t *testing.T, account string) {
+			require.NoError(t, client.HSet(t.Context(), redisKey(account), "balance", "12", "recent", "{").Err())
+		},
+	}}
+}
+
+func dynamoHarness(t *testing.T) harness {
+	client := dynamodb.New(dynamodb.Options{
+		BaseEndpoint: aws.String(testservers.DynamoDB(t)),
+		Region:       "us-east-1",
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, nil
+		}),
+	})
+	const table = "accounts"
+	_, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
+		TableName:            aws.String(table),
+		BillingMode:          types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("account"), AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("account"), KeyType: types.KeyTypeHash}},
+	})
+	require.NoError(t, err)
+	put := func(name string, value types.AttributeValue) func(*testing.T, string) {
+		return func(t *testing.T, account string) {
+			item := map[string]types.AttributeValue{
+				"account": &types.AttributeValueMemberS{Value: account},
+				"balance": number(12),
+			}
+			item[name] = value
+			_, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String(table), Item: item})
+			require.NoError(t, err)
+		}
+	}
+	text := &types.AttributeValueMemberS{Value: "{"}
+	return harness{newDynamo(client, table), map[string]func(*testing.T, string){
+		"balance":         put("balance", text),
+		"balance, no int": put("balance", &types.AttributeValueMemberN{Value: "12.5"}),
+		"lock_fence":      put("lock_fence", text),
+		"recent":          put("recent", text),
+		"recent's type":   put("recent", number(1)),
+	}}
+}
+
+// fence is a fence as the stores give them: microseconds since 1970.
+const fence lockstore.Fence = 1_795_235_467_123_456
+
+func lock(account string, f lockstore.Fence) guard.Lock {
+	return guard.Lock{Key: Key(account), Fence: f}
+}
+
+func balance(t *testing.T, ctx context.Context, book *Book, account string) int64 {
+	t.Helper()
+	b, err := book.Balance(ctx, account)
+	require.NoError(t, err)
+	return b
+}
+
+var cases = []struct {
+	name string
+	run  func(t *testing.T, ctx context.Context, book *Book, account string)
+}{
+	{"withdrawals add up", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		for i := range 3 {
+			w := Withdrawal{account, fmt.Sprint("w-", i), 100}
+			r, err := book.Withdraw(ctx, lock(account, fence+lockstore.Fence(i)), w)
+			require.NoError(t, err)
+			assert.Equal(t, Receipt{w, int64(900 - 100*i)}, r)
+		}
+		assert.EqualValues(t, 700, balance(t, ctx, book, account))
+	}},
+	{"down to zero and no further", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "all", 1000})
+		require.NoError(t, err)
+		_, err = book.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "one more", 1})
+		require.ErrorIs(t, err, ErrInsufficient)
+		assert.Zero(t, balance(t, ctx, book, account))
+	}},
+	{"a refused withdrawal is not remembered", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 1001})
+		require.ErrorIs(t, err, ErrInsufficient)
+		r, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
+		require.NoError(t, err)
+		assert.EqualValues(t, 990, r.Balance)
+	}},
+	{"F03 a repeat after a crash before the release sees the first outcome", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		paid := 0
+		book.Pay = func(context.Context, Withdrawal) error { paid++; return nil }
+		w := Withdrawal{account, "w", 100}
+		first, err := book.Withdraw(ctx, lock(account, fence), w)
+		require.NoError(t, err)
+		_, err = book.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "other", 1})
+		require.NoError(t, err)
+		again, err := book.Withdraw(ctx, lock(account, fence+2), w)
+		require.NoError(t, err)
+		assert.Equal(t, first, again)
+		assert.Equal(t, 2, paid)
+		assert.EqualValues(t, 899, balance(t, ctx, book, account))
+	}},
+	{"an id with another amount is refused", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 100})
+		require.NoError(t, err)
+		_, err = book.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "w", 101})
+		require.ErrorIs(t, err, ErrReused)
+		assert.EqualValues(t, 900, balance(t, ctx, book, account))
+	}},
+	{"the last 50 withdrawals are remembered", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		for i := range remembered + 1 {
+			_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, fmt.Sprint("w-", i), 1})
+			require.NoError(t, err)
+		}
+		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w-1", 1})
+		require.NoError(t, err)
+		require.EqualValues(t, 949, balance(t, ctx, book, account), "w-1 is the oldest that is remembered")
+		_, err = book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w-0", 1})
+		require.NoError(t, err)
+		require.EqualValues(t, 948, balance(t, ctx, book, account), "w-0 was forgotten and is a new one")
+		r, err := book.shelf.read(ctx, account)
+		require.NoError(t, err)
+		require.Len(t, r.Recent, remembered)
+	}},
+	{"F12 a pause between read and write: the fence refuses", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		slow := *book
+		slow.Pay = func(ctx context.Context, _ Withdrawal) error { // the lease ends here, and another takes over
+			_, err := book.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "second", 10})
+			return err
+		}
+		_, err := slow.Withdraw(ctx, lock(account, fence), Withdrawal{account, "first", 100})
+		require.ErrorIs(t, err, ErrStaleFence)
+		assert.EqualValues(t, 990, balance(t, ctx, book, account), "only the later holder's withdrawal is there")
+	}},
+	{"F12 a later holder's read is enough to refuse", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		var stale error
+		later := *book
+		later.Pay = func(ctx context.Context, _ Withdrawal) error { // it has read; now the earlier one wakes up
+			r := record{Balance: 900}
+			stale = book.shelf.write(ctx, account, fence, r)
+			return nil
+		}
+		_, err := book.shelf.claim(ctx, account, fence)
+		require.NoError(t, err)
+		_, err = later.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "w", 10})
+		require.NoError(t, err)
+		require.ErrorIs(t, stale, ErrStaleFence)
+		assert.EqualValues(t, 990, balance(t, ctx, book, account))
+	}},
+	{"a smaller fence may not even read", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
+		require.NoError(t, err)
+		_, err = book.Withdraw(ctx, lock(account, fence-1), Withdrawal{account, "x", 10})
+		require.ErrorIs(t, err, ErrStaleFence)
+	}},
+	{"control: with the same fence for all, an update is lost", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		slow := *book
+		slow.Pay = func(ctx context.Context, _ Withdrawal) error {
+			_, err := book.Withdraw(ctx, lock(account, 1), Withdrawal{account, "second", 10})
+			return err
+		}
+		_, err := slow.Withdraw(ctx, lock(account, 1), Withdrawal{account, "first", 100})
+		require.NoError(t, err)
+		assert.EqualValues(t, 900, balance(t, ctx, book, account), "the second withdrawal is overwritten")
+	}},
+	{"the payment fails", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		declined := errors.New("declined")
+		book.Pay = func(context.Context, Withdrawal) error { return declined }
+		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
+		require.ErrorIs(t, err, declined)
+		assert.EqualValues(t, 1000, balance(t, ctx, book, account))
+	}},
+	{"another account's lock, and none", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		for _, l := range []guard.Lock{lock("other", fence), lock(account, 0), {}} {
+			_, err := book.Withdraw(ctx, l, Withdrawal{account, "w", 10})
+			require.ErrorIs(t, err, ErrWrongLock)
+		}
+	}},
+	{"an account that does not exist", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		_, err := book.Withdraw(ctx, lock("absent", fence), Withdrawal{"absent", "w", 10})
+		require.ErrorIs(t, err, ErrNotFound)
+		_, err = book.Balance(ctx, "absent")
+		require.ErrorIs(t, err, ErrNotFound, "the refused withdrawal made no account")
+	}},
+	{"an account is made once", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		require.ErrorIs(t, book.Create(ctx, account, 5), ErrExists)
+		assert.EqualValues(t, 1000, balance(t, ctx, book, account))
+		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
+		require.NoError(t, err)
+		require.ErrorIs(t, book.Create(ctx, account, 5), ErrExists)
+	}},
+	{"the context ends", func(t *testing.T, ctx context.Context, book *Book, account string) {
+		ctx, cancel := context.WithCancel(ctx)
+		book.Pay = func(ctx context.Context, w Withdrawal) error { cancel(); return pause(ctx, w) }
+		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
+		require.ErrorIs(t, err, context.Canceled)
+	}},
+}
+
+// testCorrupt: an entry that is not ours is refused and left as it is.
+func testCorrupt(t *testing.T, book *Book, what string, damage func(*testing.T, string)) {
+	account := "corrupt-" + lockstore.Key(strings.NewReplacer(" ", "-", ",", "", "'", "").Replace(what))
+	damage(t, account)
+	book.Pay = func(context.Context, Withdrawal) error { t.Error("paid on a corrupt account"); return nil }
+	_, err := book.Withdraw(t.Context(), lock(account, fence), Withdrawal{account, "w", 1})
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, account)
+}
+
+func TestPause(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("gone")
+	cancel(gone)
+	require.ErrorIs(t, pause(ctx, Withdrawal{}), gone)
+	began := time.Now()
+	require.NoError(t, pause(t.Context(), Withdrawal{}))
+	assert.GreaterOrEqual(t, time.Since(began), 20*time.Millisecond)
+}
+
+func TestOpen(t *testing.T) {
+	open := func(rawURL string) error {
+		u, err := lockstore.ParseURL(rawURL)
+		require.NoError(t, err)
+		env := map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+		_, err = Open(lockstore.Config{URL: u, Getenv: func(name string) string { return env[name] }})
+		return err
+	}
+	for _, good := range []string{
+		"dynamodb://accounts?region=eu-central-1", "redis://127.0.0.1:1", "rediss://host", "valkey://host", "valkeys://host?cluster=true",
+	} {
+		assert.NoError(t, open(good), good)
+	}
+	for bad, want := range map[string]string{
+		"etcd://host":         `the scheme "etcd"; want dynamodb, redis, rediss, valkey or valkeys`,
+		"dynamodb://accounts": "region",
+		"redis://host?cache":  "cache",
+	} {
+		assert.ErrorContains(t, open(bad), want, bad)
+	}
+}
