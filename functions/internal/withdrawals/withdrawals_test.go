@@ -1,0 +1,135 @@
+package withdrawals
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/guard/httpapi"
+)
+
+func request(account, body string) httpapi.Request {
+	return httpapi.Request{PathParameters: map[string]string{"id": account}, Body: body}
+}
+
+func TestParse(t *testing.T) {
+	want := accounts.Withdrawal{Account: "7", ID: "w-1", Amount: 500}
+	const body = `{"id": "w-1", "amount": 500}`
+	for name, r := range map[string]httpapi.Request{
+		"plain":       request("7", body),
+		"other order": request("7", ` { "amount":500 , "id":"w-1" } `+"\n"),
+		"base64":      {PathParameters: map[string]string{"id": "7"}, Body: base64.StdEncoding.EncodeToString([]byte(body)), IsBase64Encoded: true},
+	} {
+		got, err := Parse(r)
+		require.NoError(t, err, name)
+		assert.Equal(t, want, got, name)
+	}
+	for _, body := range []string{
+		`{"id":"` + strings.Repeat("x", 64) + `","amount":1}`,
+		`{"id":"größe {}/..","amount":100000000000}`,
+	} {
+		_, err := Parse(request("A-z_9", body))
+		assert.NoError(t, err, body)
+	}
+}
+
+func TestF52BadInputIsRefusedByName(t *testing.T) {
+	for _, account := range []string{"", "a/b", "a b", "ä", "..", "a\x00", "a\n", "{a}", strings.Repeat("a", 65)} {
+		_, err := Parse(request(account, `{"id": "w", "amount": 1}`))
+		assert.ErrorContains(t, err, "account: want 1 to 64", "%q", account)
+	}
+	_, err := Parse(httpapi.Request{Body: `{"id": "w", "amount": 1}`})
+	assert.ErrorContains(t, err, "account: ", "no path parameters")
+
+	for body, want := range map[string]string{
+		``:                                           "body: want a JSON object",
+		`[]`:                                         "body: want a JSON object",
+		`"x"`:                                        "body: want a JSON object",
+		`null`:                                       "body: want a JSON object",
+		`{`:                                          "body: is not valid JSON",
+		`{"id": "w", "amount": 1`:                    "body: is not valid JSON",
+		`{"id": "w" "amount": 1}`:                    "body: is not valid JSON",
+		`{"id": "w", "amount": 1,}`:                  "body: is not valid JSON",
+		`{"id": "w", "amount": 1} x`:                 "body: has something after",
+		`{"id": "w", "amount": 1}{}`:                 "body: has something after",
+		"{\"id\": \"\xff\", \"amount\": 1}":          "body: is not valid UTF-8",
+		`{}`:                                         "id: is missing",
+		`{"id": "w"}`:                                "amount: is missing",
+		`{"amount": 1}`:                              "id: is missing",
+		`{"id": "w", "amount": 1, "x": 1}`:           `"x": is unknown; want id and amount`,
+		`{"id": "w", "Amount": 1}`:                   `"Amount": is unknown`,
+		`{"id": "w", "id": "w"}`:                     `"id": stands twice`,
+		`{"id": 1, "amount": 1}`:                     "id: want a string",
+		`{"id": null, "amount": 1}`:                  "id: want a string",
+		`{"id": {"a": 1}, "amount": 1}`:              "id: want a string",
+		`{"id": "", "amount": 1}`:                    "id: has 0 bytes; want 1 to 64",
+		`{"id": "a\u0000", "amount": 1}`:             "id: has a character that cannot be printed",
+		`{"id": "a\n", "amount": 1}`:                 "id: has a character that cannot be printed",
+		`{"id": "a\u2028", "amount": 1}`:             "id: has a character that cannot be printed",
+		`{"id": "w", "amount": "1"}`:                 "amount: want a number",
+		`{"id": "\ud800", "amount": 1}`:              "id: has a character that cannot be printed",
+		`{"id": "w", "amount": true}`:                "amount: want a number",
+		`{"id": "w", "amount": [1]}`:                 "amount: want a number",
+		`{"id": "w", "amount": 0}`:                   `amount: is "0"; want a whole number of cents, 1 to 100000000000`,
+		`{"id": "w", "amount": -5}`:                  `amount: is "-5"; want`,
+		`{"id": "w", "amount": 1.5}`:                 `amount: is "1.5"; want`,
+		`{"id": "w", "amount": 1e3}`:                 `amount: is "1e3"; want`,
+		`{"id": "w", "amount": 100000000001}`:        `amount: is "100000000001"; want`,
+		`{"id": "w", "amount": 9223372036854775808}`: `amount: is "9223372036854775808"; want`,
+		`{"id": "` + strings.Repeat("x", 65) + `", "amount": 1}`:            "id: has 65 bytes",
+		`{"id": "w", "amount": 1` + strings.Repeat(" ", maxBodyBytes) + `}`: "body: want at most 1024 bytes",
+	} {
+		_, err := Parse(request("7", body))
+		assert.ErrorContains(t, err, want, "%.80s", body)
+	}
+	for body, want := range map[string]string{
+		"###": "body: is not valid base64",
+		base64.StdEncoding.EncodeToString([]byte(strings.Repeat(" ", maxBodyBytes+1))): "body: want at most 1024 bytes",
+		strings.Repeat("A", 3*maxBodyBytes):                                            "body: want at most 1024 bytes",
+	} {
+		_, err := Parse(httpapi.Request{PathParameters: map[string]string{"id": "7"}, Body: body, IsBase64Encoded: true})
+		assert.ErrorContains(t, err, want, "%.80s", body)
+	}
+}
+
+func TestUnknownNameIsCut(t *testing.T) {
+	_, err := Parse(request("7", `{"`+strings.Repeat("long", 100)+`": 1}`))
+	require.ErrorContains(t, err, "is unknown")
+	assert.Less(t, len(err.Error()), 120)
+}
+
+func TestAnswer(t *testing.T) {
+	w := accounts.Withdrawal{Account: "7", ID: "w-1", Amount: 500}
+	made, err := Answer(accounts.Receipt{Withdrawal: w, Balance: 99500}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, 200, made.StatusCode)
+	assert.JSONEq(t, `{"account":"7","withdrawal":"w-1","amount":500,"balance":99500}`, made.Body)
+
+	for _, c := range []struct {
+		err    error
+		status int
+		detail string
+	}{
+		{accounts.ErrNotFound, 404, "There is no such account."},
+		{accounts.ErrInsufficient, 422, "The account's balance is too low."},
+		{accounts.ErrReused, 422, "id: was used before, with another amount."},
+		{accounts.ErrStaleFence, 409, "Another request went ahead on the account, and nothing was withdrawn. Try again."},
+	} {
+		r, err := Answer(accounts.Receipt{}, fmt.Errorf("account 7: %w", c.err))
+		require.NoError(t, err)
+		assert.Equal(t, c.status, r.StatusCode)
+		assert.Equal(t, "application/problem+json", r.Headers["Content-Type"])
+		assert.Contains(t, r.Body, fmt.Sprintf("%q", c.detail))
+		assert.Equal(t, c.status == 409, r.Headers["Retry-After"] != "", "only a conflict is worth a retry")
+	}
+
+	unknown := errors.New("connection reset")
+	_, err = Answer(accounts.Receipt{}, unknown)
+	require.Equal(t, unknown, err, "an unknown outcome is never dressed up as an answer")
+}
