@@ -1,0 +1,43 @@
+# The deployed functions are built with these; the tests are not stripped.
+FUNCTION_GOFLAGS := -tags=lambda.norpc -trimpath '-ldflags=-s -w'
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lambdalock
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+CFN_LINT := 1.58.0
+
+.DEFAULT_GOAL := help
+.PHONY: help run test install-servers lint lint-template size bench
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## 200 withdrawals in 8 environments, without and with the lock (LOCK_URL=redis://… for a real server)
+	@go run ./internal/demo
+
+test: install-servers ## install and start what the tests need, run them all with the race detector
+	go vet ./...
+	go test -race -cover -timeout 15m ./...
+
+install-servers: ## Redis, Valkey and DynamoDB Local for the tests; part of make test
+	@sh internal/testservers/install-redis.sh
+	@sh internal/testservers/install-dynamodb.sh
+
+lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	go mod tidy -diff
+	go mod verify
+	cd bench && go vet ./... && go mod tidy -diff
+
+lint-template: ## cfn-lint over template.yaml
+	@[ -x $(CACHE)/cfn-lint-$(CFN_LINT)/bin/cfn-lint ] || { \
+		echo "installing cfn-lint $(CFN_LINT) into $(CACHE)"; \
+		python3 -m venv $(CACHE)/cfn-lint-$(CFN_LINT) && \
+		$(CACHE)/cfn-lint-$(CFN_LINT)/bin/pip install --quiet --disable-pip-version-check cfn-lint==$(CFN_LINT); }
+	$(CACHE)/cfn-lint-$(CFN_LINT)/bin/cfn-lint --include-checks I -- template.yaml
+
+size: ## sizes of the function binaries, fails past their budgets
+	@go run ./internal/size
+
+bench: install-servers ## speed against the raw floor and against other locks, as ratios in one run
+	cd bench && go test -run TestBudgets -v -count=1 .
