@@ -1,0 +1,143 @@
+// Command size builds the functions and the probes below it as they are
+// deployed, prints how large the binaries are and exits with status 1 when one
+// is over its budget. Run it at the top of the repository:
+//
+//	go run ./internal/size
+//
+// A megabyte is 1,000,000 bytes here. The budget holds for arm64, which is what
+// is deployed; amd64 is shown beside it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lambdalock/lambdalock/internal/lambdatest"
+)
+
+const (
+	module    = "github.com/lambdalock/lambdalock"
+	redis     = module + "/lockstore/redisstore"
+	dynamo    = module + "/lockstore/dynamostore"
+	probes    = "internal/size/probe"
+	mb        = 1_000_000
+	noLock    = 6.0
+	redisTop  = 8.8
+	dynamoTop = 8.3
+	bothTop   = 10.6
+)
+
+func main() {
+	over, err := run(context.Background(), os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "size:", err)
+		os.Exit(2)
+	}
+	if over {
+		os.Exit(1)
+	}
+}
+
+// binary is one row of the table.
+type binary struct {
+	pkg          string // path below the top of the repository
+	links        string // what decides its budget
+	budget       float64
+	arm64, amd64 int64 // bytes
+}
+
+func (b binary) over() bool { return float64(b.arm64) > b.budget*mb }
+
+func run(ctx context.Context, out io.Writer) (over bool, err error) {
+	mains, err := filepath.Glob("functions/*/main.go")
+	if err != nil {
+		return false, err
+	}
+	more, err := filepath.Glob(probes + "/*/main.go")
+	if err != nil {
+		return false, err
+	}
+	if len(more) == 0 {
+		return false, fmt.Errorf("no %s here; run it at the top of the repository", probes)
+	}
+	dir, err := os.MkdirTemp("", "size")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(dir)
+	var binaries []binary
+	for _, file := range append(more, mains...) {
+		b, err := measure(ctx, filepath.Dir(file), dir)
+		if err != nil {
+			return false, err
+		}
+		binaries = append(binaries, b)
+	}
+	return report(out, binaries), nil
+}
+
+// measure builds one binary for both processors.
+func measure(ctx context.Context, pkg, dir string) (binary, error) {
+	list, err := exec.CommandContext(ctx, "go", "list", "-deps", "./"+pkg).Output()
+	if err != nil {
+		return binary{}, fmt.Errorf("go list -deps ./%s: %w", pkg, err)
+	}
+	b := binary{pkg: pkg}
+	b.links, b.budget = budget(strings.Fields(string(list)))
+	for arch, size := range map[string]*int64{"arm64": &b.arm64, "amd64": &b.amd64} {
+		for name, value := range map[string]string{"GOOS": "linux", "GOARCH": arch} {
+			if err := os.Setenv(name, value); err != nil {
+				return binary{}, err
+			}
+		}
+		file := filepath.Join(dir, "bootstrap")
+		if err := lambdatest.Build(ctx, "./"+pkg, file); err != nil {
+			return binary{}, err
+		}
+		info, err := os.Stat(file)
+		if err != nil {
+			return binary{}, err
+		}
+		*size = info.Size()
+	}
+	return b, nil
+}
+
+// budget goes by the stores that a binary links.
+func budget(deps []string) (links string, mb float64) {
+	switch r, d := slices.Contains(deps, redis), slices.Contains(deps, dynamo); {
+	case r && d:
+		return "both", bothTop
+	case r:
+		return "redis", redisTop
+	case d:
+		return "dynamodb", dynamoTop
+	}
+	return "no store", noLock
+}
+
+// report prints the table and says whether a binary is over its budget.
+func report(out io.Writer, binaries []binary) (over bool) {
+	const row = "%-36s %-9s %7s %7s %7s  %s\n"
+	fmt.Fprintf(out, row, "binary, linux, MB of 10^6 bytes", "links", "arm64", "budget", "amd64", "")
+	for _, b := range binaries {
+		verdict := "ok"
+		if b.over() {
+			verdict, over = "OVER", true
+		}
+		fmt.Fprintf(out, row, b.pkg, b.links, megabytes(b.arm64), fmt.Sprintf("%.2f", b.budget), megabytes(b.amd64), verdict)
+	}
+	if over {
+		fmt.Fprintln(out, "\nOver budget: look for the import that came in with\n"+
+			"  go list -deps ./PACKAGE   and   go tool nm -size -sort size BINARY | head -50")
+	}
+	return over
+}
+
+func megabytes(bytes int64) string { return fmt.Sprintf("%.2f", float64(bytes)/mb) }

@@ -1,0 +1,27 @@
+// Command both is the smallest function with both stores, of which the environment chooses one.
+package main
+
+import (
+	"context"
+
+	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+)
+
+func main() {
+	g := boot.Guard(lockstore.Openers{"dynamodb": dynamostore.Open, "redis": redisstore.Open})
+	boot.Start(g, guard.Wrap(g, key, handle))
+}
+
+type task struct {
+	Account string `json:"account"`
+}
+
+func key(_ context.Context, in task) (string, error) {
+	return lockstore.Key("account", in.Account), nil
+}
+
+func handle(_ context.Context, lock guard.Lock, _ task) (string, error) { return lock.Key, nil }
