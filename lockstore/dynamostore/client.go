@@ -28,7 +28,7 @@ func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := set.client(cfg)
+	client, err := Client(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,11 @@ func Client(cfg lockstore.Config) (*dynamodb.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return set.client(cfg)
+	creds, err := findCredentials(cfg.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	return newClient(set, creds, httpClient()), nil
 }
 
 type settings struct {
@@ -88,15 +92,11 @@ func parse(cfg lockstore.Config) (settings, error) {
 	return set, nil
 }
 
-func (set settings) client(cfg lockstore.Config) (*dynamodb.Client, error) {
-	creds, err := findCredentials(cfg.Getenv)
-	if err != nil {
-		return nil, err
-	}
+func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dynamodb.Client {
 	opt := dynamodb.Options{
 		Region:      set.region,
 		Credentials: creds,
-		HTTPClient:  httpClient(),
+		HTTPClient:  h,
 		// Set here, because the SDK's own defaults are about to change.
 		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
 			o.MaxAttempts = 3
@@ -109,7 +109,7 @@ func (set settings) client(cfg lockstore.Config) (*dynamodb.Client, error) {
 	if set.endpoint != "" {
 		opt.BaseEndpoint = &set.endpoint
 	}
-	return dynamodb.New(opt), nil
+	return dynamodb.New(opt)
 }
 
 // backoff waits a random time up to 50 ms, then 100 ms: what is longer belongs

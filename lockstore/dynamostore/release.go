@@ -11,13 +11,16 @@ import (
 )
 
 const (
-	ifMine = "#owner = :me AND #fence = :fence"
+	// sound is false for a lease whose end is damaged, which stays as it is.
+	sound = "#expires <= :last"
+
+	ifMine = "#owner = :me AND #fence = :fence AND " + sound
 
 	freed = " REMOVE #owner, #expires, #holder"
 
 	withdrawUpdate = "SET #released = :me, #fence = :fence, #ttl = :ttl" + freed
 
-	notAnothers = "(#owner = :me OR attribute_not_exists(#owner))"
+	notAnothers = "((#owner = :me AND " + sound + ") OR attribute_not_exists(#owner))"
 
 	// ifNotAnothers raises the fence above every stamp that the owner has sent;
 	// that is what refuses its late acquire.
@@ -44,6 +47,7 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 		values: map[string]types.AttributeValue{
 			":me":    ownerText(lease.Owner),
 			":fence": fenceNumber(lease.Fence),
+			":last":  integer(maxMilli),
 			":ttl":   sweepTime(s.clock.read()),
 		},
 	})
@@ -74,6 +78,7 @@ func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.
 			":fence":  fenceNumber(lease.Fence),
 			":closed": text(closedOwner),
 			":opens":  millis(opens),
+			":last":   integer(maxMilli),
 			":ttl":    sweepTime(opens),
 		},
 	})
@@ -108,6 +113,7 @@ func (s *Store) withdraw(ctx context.Context, lease lockstore.Lease) error {
 			":fence":  fenceNumber(fence),
 			":ttl":    sweepTime(s.clock.read()),
 			":number": text("N"),
+			":last":   integer(maxMilli),
 		},
 	}
 	for range grantWrites {
@@ -129,6 +135,7 @@ func (s *Store) withdraw(ctx context.Context, lease lockstore.Lease) error {
 			":fence": fenceNumber(fence),
 			":ttl":   sweepTime(s.clock.read()),
 			":seen":  fenceNumber(seen.fence),
+			":last":  integer(maxMilli),
 		}
 	}
 	return fmt.Errorf("dynamostore: key %q: not withdrawn, the key changed hands %d times meanwhile", lease.Key, grantWrites)

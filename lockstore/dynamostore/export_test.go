@@ -1,0 +1,29 @@
+package dynamostore
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+)
+
+// SetNow gives the store another local clock.
+func (s *Store) SetNow(now func() time.Time) { s.clock.now = now }
+
+// Correction is what the store adds to its local clock.
+func (s *Store) Correction() time.Duration { return time.Duration(s.clock.offset.Load()) }
+
+// ClientOver is the lean client over another transport.
+func ClientOver(transport http.RoundTripper, endpoint string, timeout time.Duration) *dynamodb.Client {
+	set := settings{region: "eu-west-1", endpoint: endpoint}
+	creds := credentials.NewStaticCredentialsProvider("local", "local", "")
+	return newClient(set, creds, &http.Client{Transport: transport, Timeout: timeout})
+}
+
+// The bounds and forms that tests look at.
+const (
+	Margin      = margin
+	ClosedOwner = closedOwner
+	IdleRow     = idleRow
+)

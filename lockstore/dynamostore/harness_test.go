@@ -1,0 +1,243 @@
+package dynamostore_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+const (
+	table        = "locks"
+	fakeEndpoint = "http://dynamo.invalid"
+)
+
+type item = map[string]types.AttributeValue
+
+// rows is a table seen from outside the store.
+type rows interface {
+	get(t testing.TB, key string) item
+	put(t testing.TB, key string, row item) // nil deletes
+}
+
+// wire is the transport between a store and its service. It counts requests
+// and can lose replies.
+type wire struct {
+	next     http.RoundTripper
+	requests atomic.Int64
+	lost     atomic.Bool
+}
+
+func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	w.requests.Add(1)
+	resp, err := w.next.RoundTrip(r)
+	if err == nil && w.lost.Load() {
+		if err := resp.Body.Close(); err != nil {
+			return nil, err
+		}
+		return nil, io.ErrUnexpectedEOF
+	}
+	return resp, err
+}
+
+// refused is a transport whose host accepts no connection.
+type refused struct{}
+
+func (refused) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+}
+
+// harness is the suite's view of a new store over a transport and its table.
+func harness(t testing.TB, next http.RoundTripper, endpoint string, r rows) storetest.Harness {
+	w := &wire{next: next}
+	var shift atomic.Int64
+	open := func(transport http.RoundTripper) *dynamostore.Store {
+		s, err := dynamostore.New(dynamostore.ClientOver(transport, endpoint, 0), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		s.SetNow(func() time.Time { return time.Now().Add(time.Duration(shift.Load())) })
+		return s
+	}
+	change := func(f func(item)) func(*testing.T, string) {
+		return func(t *testing.T, key string) {
+			row := maps.Clone(r.get(t, key))
+			f(row)
+			r.put(t, key, row)
+		}
+	}
+	set := func(row item) func(*testing.T, string) {
+		return func(t *testing.T, key string) { r.put(t, key, row) }
+	}
+	return storetest.Harness{
+		Store:         open(w),
+		TakeoverDelay: 2*dynamostore.DefaultSkew + 2*time.Second,
+		Margin:        dynamostore.Margin,
+		Requests:      func() int { return int(w.requests.Load()) },
+		Delete:        func(t *testing.T, key string) { r.put(t, key, nil) },
+		Snapshot: func(t *testing.T, key string) func() {
+			row := r.get(t, key)
+			return func() { r.put(t, key, row) }
+		},
+		Dump: func(t *testing.T, key string) string { return dump(r.get(t, key)) },
+		Foreign: map[string]func(*testing.T, string){
+			"nothing of ours":     set(item{"balance": n("7")}),
+			"the key alone":       set(item{}),
+			"a fence in a string": set(item{"fence": s("12")}),
+			"a fence that is NULL": set(item{
+				"fence": &types.AttributeValueMemberNULL{Value: true},
+			}),
+			"an owner without a fence":     set(item{"owner": s("me"), "expires": n("9")}),
+			"another program's expiry":     set(item{"owner": s("me"), "expires": s("2026-01-01"), "fence": n("1")}),
+			"another program's owner type": set(item{"owner": n("4"), "expires": n("9"), "fence": n("1")}),
+		},
+		Corrupt: map[string]func(*testing.T, string){
+			"no fence":            change(func(row item) { delete(row, "fence") }),
+			"string in the fence": change(func(row item) { row["fence"] = s(row["fence"].(*types.AttributeValueMemberN).Value) }),
+			"huge fence":          change(func(row item) { row["fence"] = n("99999999999999999999999999999999999999") }),
+			"owner without expiry": change(func(row item) {
+				keepOwner(row)
+				delete(row, "expires")
+			}),
+			"string in the expiry": change(func(row item) {
+				keepOwner(row)
+				row["expires"] = s("soon")
+			}),
+			"huge expiry": change(func(row item) {
+				keepOwner(row)
+				row["expires"] = n("9223372036854775807")
+			}),
+			"binary owner": change(func(row item) { row["owner"] = &types.AttributeValueMemberB{Value: []byte("me")} }),
+		},
+		ShiftClock: func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
+		Unreachable: func(*testing.T) lockstore.Store {
+			return open(refused{})
+		},
+		LoseReplies: func(*testing.T) func() {
+			w.lost.Store(true)
+			return func() { w.lost.Store(false) }
+		},
+	}
+}
+
+// keepOwner gives a released row an owner, so that damage to its expiry is
+// damage to a lease. Its owner is the one that released, as after a lost write.
+func keepOwner(row item) {
+	if row["owner"] == nil {
+		row["owner"] = row["released"]
+		delete(row, "released")
+	}
+}
+
+func s(v string) types.AttributeValue { return &types.AttributeValueMemberS{Value: v} }
+func n(v string) types.AttributeValue { return &types.AttributeValueMemberN{Value: v} }
+
+func dump(row item) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(row)) {
+		fmt.Fprintf(&b, "%s=%T", name, row[name])
+		switch v := row[name].(type) {
+		case *types.AttributeValueMemberS:
+			fmt.Fprintf(&b, "(%q) ", v.Value)
+		case *types.AttributeValueMemberN:
+			fmt.Fprintf(&b, "(%s) ", v.Value)
+		case *types.AttributeValueMemberB:
+			fmt.Fprintf(&b, "(%x) ", v.Value)
+		default:
+			fmt.Fprintf(&b, "(%+v) ", v)
+		}
+	}
+	return b.String()
+}
+
+// fakeRows are the rows of the fake service.
+type fakeRows struct{ *fakedynamo.Service }
+
+func (f fakeRows) get(t testing.TB, key string) item {
+	row := f.Row(table, key)
+	if row == nil {
+		return nil
+	}
+	out := item{}
+	for name, v := range row {
+		switch {
+		case v["S"] != nil:
+			out[name] = s(v["S"].(string))
+		case v["N"] != nil:
+			out[name] = n(v["N"].(string))
+		case v["NULL"] != nil:
+			out[name] = &types.AttributeValueMemberNULL{Value: true}
+		case v["B"] != nil:
+			value, err := base64.StdEncoding.DecodeString(v["B"].(string))
+			require.NoError(t, err)
+			out[name] = &types.AttributeValueMemberB{Value: value}
+		default:
+			t.Fatalf("the attribute %s has the value %v, which this test does not know", name, v)
+		}
+	}
+	return out
+}
+
+func (f fakeRows) put(t testing.TB, key string, row item) {
+	if row == nil {
+		f.SetRow(table, key, nil)
+		return
+	}
+	in := fakedynamo.Item{}
+	for name, v := range row {
+		switch v := v.(type) {
+		case *types.AttributeValueMemberS:
+			in[name] = fakedynamo.Value{"S": v.Value}
+		case *types.AttributeValueMemberN:
+			in[name] = fakedynamo.Value{"N": v.Value}
+		case *types.AttributeValueMemberNULL:
+			in[name] = fakedynamo.Value{"NULL": true}
+		case *types.AttributeValueMemberB:
+			in[name] = fakedynamo.Value{"B": base64.StdEncoding.EncodeToString(v.Value)}
+		default:
+			t.Fatalf("the attribute %s has the type %T, which this test does not know", name, v)
+		}
+	}
+	f.SetRow(table, key, in)
+}
+
+// realRows are the rows of a real table.
+type realRows struct{ client *dynamodb.Client }
+
+func (r realRows) get(t testing.TB, key string) item {
+	out, err := r.client.GetItem(context.Background(), &dynamodb.GetItemInput{
+		TableName: aws.String(table), Key: item{"key": s(key)}, ConsistentRead: aws.Bool(true),
+	})
+	require.NoError(t, err)
+	return out.Item
+}
+
+func (r realRows) put(t testing.TB, key string, row item) {
+	if row == nil {
+		_, err := r.client.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{TableName: aws.String(table), Key: item{"key": s(key)}})
+		require.NoError(t, err)
+		return
+	}
+	row = maps.Clone(row)
+	row["key"] = s(key)
+	_, err := r.client.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String(table), Item: row})
+	require.NoError(t, err)
+}

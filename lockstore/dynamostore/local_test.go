@@ -1,0 +1,57 @@
+package dynamostore_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+// TestOnDynamoDBLocal keeps the fake honest: the suite and the expressions are
+// the same, the service is Amazon's.
+func TestOnDynamoDBLocal(t *testing.T) {
+	endpoint := testservers.DynamoDB(t)
+	transport := newTransport(t)
+	client := dynamostore.ClientOver(transport, endpoint, 0)
+	makeTable(t, client, table)
+
+	t.Run("suite", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) storetest.Harness {
+			return harness(t, transport, endpoint, realRows{client})
+		}, storetest.Parallel)
+	})
+}
+
+func newTransport(t testing.TB) *http.Transport {
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
+}
+
+// makeTable makes a lock table as the template does.
+func makeTable(t testing.TB, client *dynamodb.Client, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
+		TableName:            aws.String(name),
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash}},
+		BillingMode:          types.BillingModePayPerRequest,
+	})
+	require.NoError(t, err)
+	_, err = client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
+		TableName:               aws.String(name),
+		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String("ttl"), Enabled: aws.Bool(true)},
+	})
+	require.NoError(t, err)
+}
