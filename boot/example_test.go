@@ -1,0 +1,33 @@
+package boot_test
+
+import (
+	"context"
+
+	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+)
+
+func Example() {
+	g := boot.Guard(lockstore.Openers{"dynamodb": dynamostore.Open})
+	boot.Start(g, guard.Wrap(g, key, handle))
+}
+
+func key(_ context.Context, o Order) (string, error) {
+	return lockstore.Key("account", o.Account), nil
+}
+
+func handle(ctx context.Context, lock guard.Lock, o Order) (Receipt, error) {
+	// Only one invocation per account is here at a time. ctx ends in time.
+	return book.Add(ctx, o, lock.Fence) // the write refuses an older fence
+}
+
+type Order struct{ Account string }
+
+type Receipt struct{}
+
+// book stands for the function's own database.
+var book interface {
+	Add(context.Context, Order, lockstore.Fence) (Receipt, error)
+}
