@@ -71,7 +71,7 @@ func (r *run) try(a *attempt) (string, error) {
 	troubleEnd := max(waitEnd, min(troubleTime, r.left/2))
 	var waits, pause pauses
 	for {
-		ctx, cancel := context.WithTimeout(r, min(callTime, max(leastCall, troubleEnd-r.elapsed())))
+		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(leastCall, troubleEnd-r.elapsed())))
 		lease, err := r.guard.store.Acquire(ctx, lockstore.Request{Key: key, Owner: a.owner, TTL: a.ttl, Holder: r.report.Holder})
 		cancel()
 		r.report.Requests++
@@ -188,10 +188,11 @@ func (r *run) finished() bool {
 // not depend on the run's context, which has ended by now, but it leaves time
 // for the handler's answer before the caller's deadline.
 func (r *run) release(lease lockstore.Lease) error {
-	end := r.elapsed() + max(answerTime, min(releaseTime, r.left-r.elapsed()-answerTime))
+	now := r.elapsed()
+	end := now + max(answerTime, min(releaseTime, r.left-now-answerTime))
 	caller := context.WithoutCancel(r.caller)
 	// The first call may use half of the time, so that one repeat fits in.
-	limit := (end - r.elapsed()) / 2
+	limit := (end - now) / 2
 	var pause pauses
 	for repeated := false; ; repeated = true {
 		ctx, cancel := context.WithTimeout(caller, limit)

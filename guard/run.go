@@ -186,10 +186,10 @@ func (r *run) hold(work func(context.Context, Lock) error) (err error) {
 		r.joined = make(chan struct{})
 		go r.renew()
 	}
-	granted, returned := r.elapsed(), false
+	returned := false
 	// No recover: a panic or Goexit passes through with its own stack.
 	defer func() {
-		r.report.Held = r.elapsed() - granted
+		r.report.Held = r.elapsed() - r.report.Waited
 		r.finish()
 		outcome := "ok"
 		switch {
