@@ -28,6 +28,20 @@ const (
 	maxLogLine      = 64 << 10
 )
 
+// InitError says that a process did not get as far as asking for its first
+// invocation.
+type InitError struct {
+	Name     string
+	Err      error
+	LastLine string // what the process wrote last, which is mostly the reason
+}
+
+func (e *InitError) Error() string {
+	return fmt.Sprintf("lambdatest: %s: %v; its last line: %q", e.Name, e.Err, e.LastLine)
+}
+
+func (e *InitError) Unwrap() error { return e.Err }
+
 // ErrClosed is returned for an environment that was closed.
 var ErrClosed = errors.New("lambdatest: the environment is closed")
 
@@ -164,7 +178,7 @@ func (e *Env) ready(ctx context.Context) (*process, error) {
 	if err := p.waitReady(ctx); err != nil {
 		p.kill()
 		p.close()
-		return nil, fmt.Errorf("lambdatest: %s: %w; its last line: %q", e.config.Name, err, e.logs.last())
+		return nil, &InitError{e.config.Name, err, e.logs.last()}
 	}
 	e.process = p
 	e.started++
