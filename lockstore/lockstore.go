@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -123,7 +124,8 @@ func NextFence(previous Fence, now time.Time) Fence {
 
 // Owner is the secret id of one acquisition. Whoever knows it can release the
 // lease, so printing it shows its first four characters only. Use
-// string(owner) to store it.
+// string(owner) to store it. Go itself shows it whole as the key of a JSON map
+// and in an unexported field that is printed with the struct around it.
 type Owner string
 
 // NewOwner returns a new owner with at least 128 random bits.
@@ -137,8 +139,9 @@ func (o Owner) String() string {
 	return string(o[:4]) + "…"
 }
 
-// GoString is String, so that %#v of a Lease hides the owner too.
-func (o Owner) GoString() string { return o.String() }
+// Format is String for every verb, so that %#v of a Lease, or a wrong verb,
+// hides the owner too.
+func (o Owner) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, o.String()) }
 
 // MarshalText is String, so that JSON of a Lease hides the owner too.
 func (o Owner) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
@@ -193,14 +196,16 @@ func (h Holder) Encode() string {
 // DecodeHolder reads what Encode wrote. Other text is kept as the name, cut
 // and cleaned: a holder is for people, and half an answer beats none.
 func DecodeHolder(s string) Holder {
+	s = s[:min(len(s), MaxHolderBytes)]
 	parts := strings.SplitN(s, "\t", 3)
 	ms, err := strconv.ParseInt(parts[0], 10, 64)
 	if err != nil {
-		return Holder{Name: clean(s[:min(len(s), MaxHolderBytes)])}
+		return Holder{Name: clean(s)}
 	}
 	var h Holder
-	if ms != 0 {
-		h.Since = time.UnixMilli(ms)
+	// JSON refuses other years, and a holder must not spoil the log line it is in.
+	if since := time.UnixMilli(ms).UTC(); ms != 0 && since.Year() >= 1 && since.Year() <= 9999 {
+		h.Since = since
 	}
 	if len(parts) > 1 {
 		h.ID = clean(parts[1])

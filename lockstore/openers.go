@@ -22,7 +22,7 @@ type Config struct {
 type Openers map[string]func(context.Context, Config) (Store, error)
 
 // Open opens the store that rawURL names. Its errors never show the URL's user
-// part, path or parameters, which may be secret. An unknown scheme's error
+// part, path or parameter values, which may be secret. An unknown scheme's error
 // lists the schemes that are linked.
 func (o Openers) Open(ctx context.Context, rawURL string, getenv func(string) string) (Store, error) {
 	linked := strings.Join(slices.Sorted(maps.Keys(o)), ", ")
@@ -38,10 +38,11 @@ func (o Openers) Open(ctx context.Context, rawURL string, getenv func(string) st
 }
 
 // ParseURL is url.Parse for URLs that may hold a secret: its error, which
-// matches ErrInvalid, does not show them.
+// matches ErrInvalid, does not show them. What has no "//", like user:password,
+// is refused too, because its "scheme" may be a secret.
 func ParseURL(rawURL string) (*url.URL, error) {
 	u, err := url.Parse(rawURL)
-	if err != nil || u.Scheme == "" {
+	if err != nil || u.Scheme == "" || u.Opaque != "" {
 		return nil, fmt.Errorf("lockstore: the store's URL cannot be read; want scheme://… (not shown, it may hold a secret): %w", ErrInvalid)
 	}
 	return u, nil

@@ -1,0 +1,170 @@
+package lockstore_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+func ExampleKey() {
+	fmt.Println(lockstore.Key("account", "7"))
+	fmt.Println(lockstore.Key("report", "2026/10", "50%"))
+	fmt.Printf("%q\n", lockstore.Key("account", ""))
+	// Output:
+	// account/7
+	// report/2026%2F10/50%25
+	// ""
+}
+
+func TestKey(t *testing.T) {
+	for _, tc := range []struct {
+		parts []string
+		want  string
+	}{
+		{nil, ""},
+		{[]string{""}, ""},
+		{[]string{"", "a"}, ""},
+		{[]string{"a", ""}, ""},
+		{[]string{"a", "", "b"}, ""},
+		{[]string{"a"}, "a"},
+		{[]string{"a/b"}, "a%2Fb"},
+		{[]string{"a", "b"}, "a/b"},
+		{[]string{"a%2Fb"}, "a%252Fb"},
+		{[]string{"%"}, "%25"},
+		{[]string{"/", "/"}, "%2F/%2F"},
+		{[]string{"..", "{}", " "}, "../{}/ "},
+		{[]string{"漢字", "😀"}, "漢字/😀"},
+	} {
+		assert.Equal(t, tc.want, lockstore.Key(tc.parts...), "%q", tc.parts)
+	}
+}
+
+// Every list of up to three parts from a hostile alphabet has a key of its own.
+func TestKeyIsInjectiveF52(t *testing.T) {
+	alphabet := []string{"a", "/", "%", "2F", "25", "%2F", "%25", "%252F", "a/", "/a", "//", "a/a", "{", "}"}
+	seen := map[string][]string{}
+	note := func(parts ...string) {
+		key := lockstore.Key(parts...)
+		if other, twice := seen[key]; twice {
+			t.Errorf("Key(%q) and Key(%q) are both %q", parts, other, key)
+		}
+		seen[key] = parts
+	}
+	for _, a := range alphabet {
+		note(a)
+		for _, b := range alphabet {
+			note(a, b)
+			for _, c := range alphabet {
+				note(a, b, c)
+			}
+		}
+	}
+	assert.Len(t, seen, 14+14*14+14*14*14)
+}
+
+func FuzzKeyIsInjectiveF52(f *testing.F) {
+	f.Add("a", "b", "a/b", "")
+	f.Add("a%2Fb", "c", "a/b", "c")
+	f.Add("%", "25", "%25", "x")
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		one, two := lockstore.Key(a, b), lockstore.Key(c, d)
+		if a == "" || b == "" {
+			assert.Empty(t, one)
+			return
+		}
+		if (one == two) != (a == c && b == d) {
+			t.Errorf("Key(%q, %q) = %q and Key(%q, %q) = %q", a, b, one, c, d, two)
+		}
+		assert.Equal(t, 1, strings.Count(one, "/"), "only the join has a slash: %q", one)
+		assert.NotEqual(t, one, lockstore.Key(one), "one part never looks like two")
+	})
+}
+
+func TestValidateKeyF52(t *testing.T) {
+	good := map[string]string{
+		"one byte":           "k",
+		"as long as allowed": strings.Repeat("k", 1024),
+		"1024 bytes of é":    strings.Repeat("é", 512),
+		"space":              " ",
+		"braces":             "{}",
+		"slash":              "/",
+		"dots":               "../..",
+		"colon":              ":",
+		"emoji":              "😀",
+		"no-break space":     "a\u00a0b",
+		"replacement":        "\ufffd",
+		"byte order mark":    "\ufeff",
+		"tilde":              "~",
+		"percent":            "%00",
+		"last of Unicode":    "\U0010ffff",
+	}
+	for name, key := range good {
+		t.Run("accepted "+name, func(t *testing.T) {
+			assert.NoError(t, lockstore.ValidateKey(key))
+		})
+	}
+	bad := map[string]struct{ key, says string }{
+		"empty":               {"", "is empty; want 1 to 1024 bytes"},
+		"1025 bytes":          {strings.Repeat("k", 1025), "has 1025 bytes; want 1 to 1024"},
+		"2049 bytes":          {strings.Repeat("k", 2049), "has 2049 bytes"},
+		"342 characters":      {strings.Repeat("漢", 342), "has 1026 bytes"},
+		"NUL":                 {"\x00", "control character at byte 0"},
+		"newline":             {"ab\ncd", "control character at byte 2"},
+		"carriage return":     {"a\r", "control character at byte 1"},
+		"tab":                 {"a\tb", "control character at byte 1"},
+		"unit separator":      {"a\x1f", "control character at byte 1"},
+		"DEL":                 {"a\x7f", "control character at byte 1"},
+		"C1":                  {"é\u0085", "control character at byte 2"},
+		"C1 last":             {"\u009f", "control character at byte 0"},
+		"line separator":      {"a\u2028", "control character at byte 1"},
+		"paragraph separator": {"a\u2029", "control character at byte 1"},
+		"invalid UTF-8":       {"a\xff", "not valid UTF-8"},
+		"half a character":    {"\xe6\xbc", "not valid UTF-8"},
+		"surrogate":           {"\xed\xa0\x80", "not valid UTF-8"},
+		"overlong slash":      {"\xc0\xaf", "not valid UTF-8"},
+	}
+	for name, tc := range bad {
+		t.Run("refused "+name, func(t *testing.T) {
+			err := lockstore.ValidateKey(tc.key)
+			requireInvalid(t, err, "Key")
+			assert.ErrorContains(t, err, tc.says)
+			assert.Less(t, len(err.Error()), 200, "the key itself is not in the error")
+			for _, r := range err.Error() {
+				assert.GreaterOrEqual(t, r, ' ', "the error is one clean line")
+			}
+		})
+	}
+}
+
+func FuzzValidateKey(f *testing.F) {
+	for _, s := range []string{"", "k", "a\nb", "\xff", "\u2028", strings.Repeat("x", 1025)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, key string) {
+		err := lockstore.ValidateKey(key)
+		line := fmt.Sprintf("key=%s", key)
+		if err == nil {
+			assert.Len(t, strings.FieldsFunc(line, func(r rune) bool { return r == '\n' || r == '\r' || r == '\u2028' || r == '\u0085' }), 1)
+			assert.LessOrEqual(t, len(key), lockstore.MaxKeyBytes)
+			assert.Equal(t, key, strings.ToValidUTF8(key, "?"))
+			return
+		}
+		require.ErrorIs(t, err, lockstore.ErrInvalid)
+	})
+}
+
+// requireInvalid wants an error of this one meaning that names the field.
+func requireInvalid(t *testing.T, err error, field string) {
+	t.Helper()
+	require.ErrorIs(t, err, lockstore.ErrInvalid)
+	assert.ErrorContains(t, err, "lockstore: "+field+" ")
+	others := []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrCorrupt, lockstore.ErrUnavailable}
+	assert.False(t, slices.ContainsFunc(others, func(other error) bool { return errors.Is(err, other) }), "one meaning: %v", err)
+}
