@@ -1,0 +1,61 @@
+package redisstore
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+func benchClient(b *testing.B) redis.UniversalClient {
+	u, err := url.Parse("redis://" + testservers.Redis(b))
+	require.NoError(b, err)
+	client, err := Client(lockstore.Config{URL: u})
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// BenchmarkCycle is one acquire and one release of a free key.
+func BenchmarkCycle(b *testing.B) {
+	store, err := New(benchClient(b), Options{})
+	require.NoError(b, err)
+	holder := lockstore.Holder{Name: "bench", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Unix(1, 0)}
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		lease, err := store.Acquire(ctx, lockstore.Request{Key: "account/7", Owner: lockstore.NewOwner(), TTL: time.Minute, Holder: holder})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := store.Release(ctx, lease); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkRawFloor is the least that a lock can do: SET NX PX, and a script
+// that compares and deletes. No fence, no holder, nothing remembered.
+func BenchmarkRawFloor(b *testing.B) {
+	client := benchClient(b)
+	del := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+	ctx := context.Background()
+	require.NoError(b, del.Load(ctx, client).Err())
+	b.ReportAllocs()
+	for b.Loop() {
+		owner := string(lockstore.NewOwner())
+		ok, err := client.SetNX(ctx, "account/7", owner, time.Minute).Result()
+		if err != nil || !ok {
+			b.Fatal(ok, err)
+		}
+		if n, err := del.EvalSha(ctx, client, []string{"account/7"}, owner).Int(); err != nil || n != 1 {
+			b.Fatal(n, err)
+		}
+	}
+}

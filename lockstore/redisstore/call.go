@@ -1,0 +1,138 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// call is one request. It is also the request's owner argument, so that the
+// client tells it each time it writes the command: a request that was never
+// written was certainly not sent, whatever the error says.
+type call struct {
+	owner lockstore.Owner
+	cmd   *redis.StringCmd
+	sent  atomic.Int32
+	doubt atomic.Bool // an earlier attempt of this request may have been applied
+	bytes [lockstore.MaxOwnerBytes]byte
+}
+
+// MarshalBinary is called when the client writes the command.
+func (c *call) MarshalBinary() ([]byte, error) {
+	if c.sent.Add(1) > 1 && !refused(c.cmd.Err()) {
+		c.doubt.Store(true)
+	}
+	return append(c.bytes[:0], c.owner...), nil
+}
+
+// String keeps the owner out of what tracing hooks print.
+func (c *call) String() string { return c.owner.String() }
+
+// run sends a script as EVALSHA, and as EVAL once if the server does not know
+// it. Its error says what is known of the outcome.
+func (s *Store) run(ctx context.Context, sc script, key string, owner lockstore.Owner, a, b any) (reply, error) {
+	if s == nil || s.client == nil {
+		return reply{}, errNotMade()
+	}
+	if err := ctx.Err(); err != nil {
+		return reply{}, fmt.Errorf("redisstore: key %q: not sent: %w: %w", key, lockstore.ErrUnavailable, err)
+	}
+	c := &call{owner: owner}
+	args := []any{"evalsha", sc.sha, 1, s.prefix + key, c, a, b}
+	text, err := c.do(ctx, s.client, args)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		c = &call{owner: owner}
+		text, err = c.do(ctx, s.client, []any{"eval", sc.source, 1, args[3], c, a, b})
+	}
+	if err != nil {
+		return reply{}, c.outcome(ctx, key, err)
+	}
+	r, err := parseReply(text)
+	if err != nil {
+		return reply{}, fmt.Errorf("redisstore: key %q: the server gave %w, outcome unknown", key, err)
+	}
+	return r, nil
+}
+
+func (c *call) do(ctx context.Context, client redis.UniversalClient, args []any) (string, error) {
+	c.cmd = redis.NewStringCmd(ctx, args...)
+	c.cmd.SetFirstKeyPos(3)
+	_ = client.Process(ctx, c.cmd) // the command has the same error
+	return c.cmd.Result()
+}
+
+// outcome says what a failed request did: nothing for certain, or unknown.
+func (c *call) outcome(ctx context.Context, key string, err error) error {
+	if refusalCode(err) == "WRONGTYPE" {
+		return errForeign(key, err)
+	}
+	known := c.sent.Load() == 0 || !c.doubt.Load() && refused(err)
+	// A socket timeout does not say that it was the context's deadline.
+	if ended := ended(ctx); ended != nil && !errors.Is(err, ended) {
+		err = fmt.Errorf("%w: %w", ended, err)
+	}
+	if known {
+		return fmt.Errorf("redisstore: key %q: not applied: %w: %w", key, lockstore.ErrUnavailable, err)
+	}
+	return fmt.Errorf("redisstore: key %q: outcome unknown: %w", key, err)
+}
+
+// ended is ctx.Err, and says so too in the moment before the context's own timer.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// refused reports whether err is an answer with which a server refuses a
+// command before it does anything. The scripts write once, as the last thing,
+// so it is the same for a command inside them. Other errors, and those of
+// proxies between, say nothing about the outcome.
+func refused(err error) bool {
+	switch refusalCode(err) {
+	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT",
+		"MISCONF", "BUSY", "NOREPLICAS", "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "NOSCRIPT",
+		"max", "unknown": // ERR max number of clients reached; ERR unknown command
+		return true
+	}
+	return false
+}
+
+// refusalCode is the first word of a server's error, which is its kind.
+func refusalCode(err error) string {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	text := answer.Error()
+	// Redis 6 puts the place in the script before an error that pcall caught.
+	if i := strings.Index(text, ": -"); i >= 0 && strings.HasPrefix(text, "@user_script") {
+		text = text[i+3:]
+	}
+	text = strings.TrimPrefix(text, "ERR ")
+	code, _, _ := strings.Cut(text, " ")
+	return code
+}
+
+// errForeign: cause is the server's answer, or nil when the script saw it.
+func errForeign(key string, cause error) error {
+	if cause != nil {
+		return fmt.Errorf("redisstore: key %q: what is there is not a lock: %w: %w", key, lockstore.ErrCorrupt, cause)
+	}
+	return fmt.Errorf("redisstore: key %q: what is there is not a lock of this store: %w", key, lockstore.ErrCorrupt)
+}
+
+func errNotMade() error {
+	return fmt.Errorf("redisstore: the store was not made by New or Open: %w", lockstore.ErrInvalid)
+}

@@ -1,0 +1,87 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Check implements lockstore.Checker: it reads INFO of the server, or of every
+// master of a cluster, and finds an eviction policy that removes live locks and
+// a server that cannot be written to. It needs the permission for INFO, which
+// locking does not.
+func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
+	if s == nil || s.client == nil {
+		return nil, errNotMade()
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("redisstore: check: not sent: %w: %w", lockstore.ErrUnavailable, err)
+	}
+	var (
+		mu       sync.Mutex
+		findings []lockstore.Finding
+	)
+	check := func(ctx context.Context, node redis.Cmdable) error {
+		text, err := node.Info(ctx).Result()
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, f := range findingsIn(text) {
+			if !slices.Contains(findings, f) { // the nodes of a cluster are set up alike
+				findings = append(findings, f)
+			}
+		}
+		return nil
+	}
+	var err error
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return check(ctx, node) })
+	} else {
+		err = check(ctx, s.client)
+	}
+	if err != nil {
+		// INFO changes nothing, so a failed one was not applied, whatever failed.
+		if e := ended(ctx); e != nil && !errors.Is(err, e) {
+			err = fmt.Errorf("%w: %w", e, err)
+		}
+		return nil, fmt.Errorf("redisstore: check: INFO failed: %w: %w", lockstore.ErrUnavailable, err)
+	}
+	return findings, nil
+}
+
+func findingsIn(info string) []lockstore.Finding {
+	var found []lockstore.Finding
+	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
+		found = append(found, lockstore.Finding{
+			Problem: fmt.Sprintf("the eviction policy is %s: when memory runs out the server may remove live locks, and then two hold the same key", policy),
+			Fix: "set maxmemory-policy to noeviction (ElastiCache: in the parameter group); " +
+				"where it cannot be set (ElastiCache Serverless) keep memory use below the limit, with an alarm, and check fences in the resource",
+		})
+	}
+	if role := infoField(info, "role"); role == "slave" || role == "replica" {
+		found = append(found, lockstore.Finding{
+			Problem: "this server is a replica, which refuses every lock",
+			Fix:     "name the primary's address in the URL",
+		})
+	}
+	return found
+}
+
+// infoField returns the value of a line "name:value" of INFO's answer.
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,38 @@
+-- Stands before each script and reads the lock's entry: one string, its fields
+-- separated by one space, times in microseconds of the server's clock.
+--   lambdalock1 state owner fence since ttl released withdrawn holder
+-- state      H: owner holds it, from since for ttl. F: free, owner had it last.
+--            C: as F, but closed from since for ttl.
+-- released   the owner that had it before owner, if it ended it
+-- withdrawn  the last withdrawn owner that did not have it
+--
+-- Each script changes the entry once, as the last thing that it does. So an
+-- error from the server means that nothing was applied. Numbers stay text where
+-- they are only passed on: to format one costs as much as a GET.
+local entry = redis.pcall('GET', KEYS[1])
+if type(entry) == 'table' then return entry end
+local me = ARGV[1]
+local state, owner, fence, since, ttl, released, withdrawn, holder = 'F', '', '0', '0', '0', '', '', ''
+if entry then
+	state, owner, fence, since, ttl, released, withdrawn, holder =
+		string.match(entry, '^lambdalock1 ([HFC]) (%S*) (%d+) (%d+) (%d+) (%S*) (%S*) (.*)$')
+	if not state then return 'F' end
+end
+
+local function text()
+	return 'lambdalock1 ' .. state .. ' ' .. owner .. ' ' .. fence .. ' ' .. since .. ' ' .. ttl .. ' ' ..
+		released .. ' ' .. withdrawn .. ' ' .. holder
+end
+
+-- keep writes what keeps or ends a lease. A server that is out of memory would
+-- refuse that, unless the script has written before; so the expiry goes first.
+-- It returns the server's error, or false.
+local function keep(...)
+	local done = redis.pcall(...)
+	if type(done) ~= 'table' or not done.err then return false end
+	if not string.find(done.err, 'OOM', 1, true) or redis.call('PEXPIRE', KEYS[1], '2592000000') == 0 then
+		return done
+	end
+	done = redis.pcall(...)
+	return type(done) == 'table' and done.err and done
+end

@@ -1,0 +1,145 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Open opens the store that cfg.URL names, see the package comment. It makes
+// no network call.
+func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+	client, err := Client(cfg)
+	if err != nil {
+		return nil, err
+	}
+	params, err := cfg.Params(paramCluster, paramPrefix)
+	if err != nil {
+		return nil, err
+	}
+	return New(client, Options{Prefix: params[paramPrefix]})
+}
+
+const (
+	paramCluster = "cluster"
+	paramPrefix  = "prefix"
+)
+
+// Client returns a client for the server that cfg.URL names, with settings for
+// a Lambda function: connections are made when they are needed, one that was
+// idle for 30 s is not used again (after a thaw it may be dead), a request is
+// sent once and is bounded by its context. It makes no network call. A function
+// can use it for its own data beside a store from New.
+func Client(cfg lockstore.Config) (redis.UniversalClient, error) {
+	opt, err := options(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if opt.IsClusterMode {
+		cluster := opt.Cluster()
+		// One key per script needs no routing by command, which would ask the
+		// server for its command table first.
+		cluster.DisableRoutingPolicies = true
+		return redis.NewClusterClient(cluster), nil
+	}
+	return redis.NewClient(opt.Simple()), nil
+}
+
+func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
+	if cfg.URL == nil {
+		return nil, fmt.Errorf("redisstore: Config.URL is nil: %w", lockstore.ErrInvalid)
+	}
+	params, err := cfg.Params(paramCluster, paramPrefix)
+	if err != nil {
+		return nil, err
+	}
+	u := cfg.URL
+	invalid := func(format string, args ...any) error {
+		return fmt.Errorf("redisstore: the %s URL %s: %w", u.Scheme, fmt.Sprintf(format, args...), lockstore.ErrInvalid)
+	}
+
+	dialer := dial
+	switch u.Scheme {
+	case "redis", "valkey":
+	case "rediss", "valkeys":
+		dialer = dialTLS
+	default:
+		return nil, invalid("has an unknown scheme; want redis, rediss, valkey or valkeys")
+	}
+	if u.Hostname() == "" {
+		return nil, invalid("has no host")
+	}
+	port := u.Port()
+	if port == "" {
+		port = "6379"
+	}
+	db := 0
+	if path := strings.TrimPrefix(u.Path, "/"); path != "" {
+		// The path is not shown: a secret may have slipped into it.
+		if db, err = strconv.Atoi(path); err != nil || db < 0 {
+			return nil, invalid("has a path that is not a database number")
+		}
+	}
+	cluster := false
+	if text, ok := params[paramCluster]; ok {
+		if cluster, err = strconv.ParseBool(text); err != nil {
+			return nil, invalid("has a parameter %s that is not true or false", paramCluster)
+		}
+	}
+	if cluster && db != 0 {
+		return nil, invalid("names a database and has cluster=true; a cluster has database 0 only")
+	}
+	password, _ := u.User.Password()
+
+	return &redis.UniversalOptions{
+		Addrs:         []string{net.JoinHostPort(u.Hostname(), port)},
+		Username:      u.User.Username(),
+		Password:      password,
+		DB:            db,
+		IsClusterMode: cluster,
+		Dialer:        dialer,
+
+		Protocol:                 2, // push messages, which 3 adds, have no use here
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+
+		// The guard repeats what may be repeated, and knows for how long.
+		MaxRetries:            -1,
+		DialerRetries:         1,
+		ContextTimeoutEnabled: true,
+		DialTimeout:           dialTimeout,
+		ReadTimeout:           answerTimeout,
+		WriteTimeout:          answerTimeout,
+
+		// One invocation uses one or two connections; more are made only when
+		// several invocations run in one process.
+		PoolSize:        10,
+		ConnMaxIdleTime: 30 * time.Second,
+	}, nil
+}
+
+const (
+	dialTimeout   = 900 * time.Millisecond
+	answerTimeout = 900 * time.Millisecond
+)
+
+func dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := net.Dialer{Timeout: dialTimeout}
+	return d.DialContext(ctx, network, addr)
+}
+
+// dialTLS verifies the server's certificate for the host of addr. The client's
+// own dialer would not end its handshake with the context.
+func dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: &tls.Config{MinVersion: tls.VersionTLS12}}
+	return d.DialContext(ctx, network, addr)
+}

@@ -1,0 +1,163 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// DefaultPrefix stands before every lock's key on the server.
+const DefaultPrefix = "lambdalock:"
+
+// Options are settings of New. The zero value is good.
+type Options struct {
+	// Prefix stands before every lock's key on the server; "" is DefaultPrefix.
+	// Stores with different prefixes lock nothing from one another, so all users
+	// of a resource need the same one.
+	Prefix string
+}
+
+// Store keeps leases on a Redis or Valkey server. It also implements
+// lockstore.Inspector, lockstore.DelayedReleaser and lockstore.Checker.
+type Store struct {
+	client                           redis.UniversalClient
+	prefix                           string
+	acquire, renew, release, inspect script
+}
+
+var (
+	_ lockstore.Store           = (*Store)(nil)
+	_ lockstore.Inspector       = (*Store)(nil)
+	_ lockstore.DelayedReleaser = (*Store)(nil)
+	_ lockstore.Checker         = (*Store)(nil)
+)
+
+// New returns a store over a client of the caller's, who closes it. A
+// *redis.Ring is refused with lockstore.ErrInvalid: it moves a key to another
+// server when one is down, and then two would hold the lock. So is an
+// autopipeliner, whose commands outlive their context.
+//
+// The client's own retries are safe here, since every request is idempotent,
+// but they make a request longer than its context only if ContextTimeoutEnabled
+// is off. Client has the settings that suit a Lambda function.
+func New(client redis.UniversalClient, opt Options) (*Store, error) {
+	var refused string
+	switch c := client.(type) {
+	case nil:
+		refused = "is nil"
+	case *redis.Client:
+		if c == nil {
+			refused = "is nil"
+		}
+	case *redis.ClusterClient:
+		if c == nil {
+			refused = "is nil"
+		}
+	case *redis.Ring:
+		refused = "is a Ring, which moves keys to another server when one is down"
+	case *redis.AutoPipeliner:
+		refused = "is an AutoPipeliner, whose commands outlive their context"
+	}
+	if refused != "" {
+		return nil, fmt.Errorf("redisstore: the client %s; want a *redis.Client or *redis.ClusterClient: %w", refused, lockstore.ErrInvalid)
+	}
+	if opt.Prefix == "" {
+		opt.Prefix = DefaultPrefix
+	}
+	return &Store{
+		client:  client,
+		prefix:  opt.Prefix,
+		acquire: newScript(acquireLua),
+		renew:   newScript(renewLua),
+		release: newScript(releaseLua),
+		inspect: newScript(inspectLua),
+	}, nil
+}
+
+// Acquire implements lockstore.Store.
+func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
+	if err := req.Validate(); err != nil {
+		return lockstore.Lease{}, err
+	}
+	r, err := s.run(ctx, s.acquire, req.Key, req.Owner, micros(req.TTL), req.Holder.Encode())
+	if err != nil {
+		return lockstore.Lease{}, err
+	}
+	if r.code != granted {
+		return lockstore.Lease{}, r.refusal(req.Key)
+	}
+	// Rounded up to the microsecond on the way out, a TTL may come back longer.
+	return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: r.fence, TTL: min(r.left, req.TTL)}, nil
+}
+
+// Renew implements lockstore.Store.
+func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+	if err := lease.Validate(); err != nil {
+		return 0, err
+	}
+	if err := lockstore.ValidateTTL(ttl); err != nil {
+		return 0, err
+	}
+	r, err := s.run(ctx, s.renew, lease.Key, lease.Owner, micros(ttl), int64(lease.Fence))
+	if err != nil {
+		return 0, err
+	}
+	if r.code != granted {
+		return 0, r.refusal(lease.Key)
+	}
+	return r.left, nil
+}
+
+// Release implements lockstore.Store.
+func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
+	return s.end(ctx, lease, 0)
+}
+
+// ReleaseAfter implements lockstore.DelayedReleaser.
+func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
+	if err := lockstore.ValidateTTL(d); err != nil {
+		return err
+	}
+	return s.end(ctx, lease, d)
+}
+
+func (s *Store) end(ctx context.Context, lease lockstore.Lease, closed time.Duration) error {
+	if err := lease.Validate(); err != nil {
+		return err
+	}
+	r, err := s.run(ctx, s.release, lease.Key, lease.Owner, int64(lease.Fence), micros(closed))
+	if err != nil {
+		return err
+	}
+	if r.code != released {
+		return r.refusal(lease.Key)
+	}
+	return nil
+}
+
+// Inspect implements lockstore.Inspector.
+func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
+	if err := lockstore.ValidateKey(key); err != nil {
+		return lockstore.Status{}, err
+	}
+	r, err := s.run(ctx, s.inspect, key, "", "", "")
+	if err != nil {
+		return lockstore.Status{}, err
+	}
+	switch r.code {
+	case held:
+		return lockstore.Status{Key: key, Held: true, Holder: r.holder, Fence: r.fence, Remaining: r.left}, nil
+	case free:
+		return lockstore.Status{Key: key, Fence: r.fence}, nil
+	}
+	return lockstore.Status{}, r.refusal(key)
+}
+
+// micros rounds up, so that a lease is not shorter than what was asked for.
+func micros(d time.Duration) int64 {
+	return int64((d + time.Microsecond - 1) / time.Microsecond)
+}

@@ -1,0 +1,16 @@
+-- ARGV: owner, fence ('0' withdraws), microseconds that the key stays closed
+local withdraw = ARGV[2] == '0'
+if state == 'H' and me == owner and (withdraw or fence == ARGV[2]) then
+	if ARGV[3] == '0' then
+		return keep('SETRANGE', KEYS[1], '12', 'F') or 'R' -- the state, in place
+	end
+	local time = redis.call('TIME')
+	state, since, ttl = 'C', time[1] .. string.sub('00000' .. time[2], -6), ARGV[3]
+elseif (me == owner and state ~= 'H' or me == released or me == withdrawn) then
+	return 'R'
+elseif withdraw then
+	withdrawn = me
+else
+	return 'L'
+end
+return keep('SET', KEYS[1], text(), 'PX', '2592000000') or 'R'

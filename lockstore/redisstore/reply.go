@@ -1,0 +1,83 @@
+package redisstore
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// code is the first byte of a script's answer.
+type code byte
+
+const (
+	granted  code = 'G' // fence, microseconds left
+	held     code = 'H' // fence, microseconds left, holder
+	free     code = 'I' // fence
+	released code = 'R'
+	lost     code = 'L'
+	foreign  code = 'F'
+	corrupt  code = 'C'
+	clock    code = 'T'
+)
+
+// reply is a script's answer.
+type reply struct {
+	code   code
+	fence  lockstore.Fence
+	left   time.Duration
+	holder lockstore.Holder
+}
+
+func parseReply(text string) (reply, error) {
+	if text == "" {
+		return reply{}, fmt.Errorf("an empty answer")
+	}
+	r := reply{code: code(text[0])}
+	text = text[1:]
+	switch r.code {
+	case released, lost, foreign, corrupt, clock:
+		return r, nil
+	case granted, held, free:
+		number, rest, _ := strings.Cut(text, " ")
+		fence, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			return reply{}, err
+		}
+		r.fence = lockstore.Fence(fence)
+		if r.code == free {
+			return r, nil
+		}
+		number, rest, _ = strings.Cut(rest, " ")
+		left, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			return reply{}, err
+		}
+		r.left = time.Duration(left) * time.Microsecond
+		if r.code == held {
+			r.holder = lockstore.DecodeHolder(rest)
+		}
+		return r, nil
+	}
+	return reply{}, fmt.Errorf("an answer of the unknown kind %q", r.code)
+}
+
+// refusal is the error for an answer that is not what was asked for.
+func (r reply) refusal(key string) error {
+	switch r.code {
+	case held:
+		return &lockstore.HeldError{Key: key, Holder: r.holder, Remaining: r.left}
+	case lost:
+		return fmt.Errorf("redisstore: key %q: the lease is expired, ended, gone or another's: %w", key, lockstore.ErrLost)
+	case foreign:
+		return errForeign(key, nil)
+	case corrupt:
+		return fmt.Errorf("redisstore: key %q: the entry's fence or expiry is out of bounds: %w", key, lockstore.ErrCorrupt)
+	case clock:
+		return fmt.Errorf("redisstore: key %q: the lease has more time left than it was granted, "+
+			"so the server's clock has stepped back (or the entry is damaged): %w", key, lockstore.ErrCorrupt)
+	}
+	return fmt.Errorf("redisstore: key %q: unexpected answer %q, outcome unknown", key, r.code)
+}
