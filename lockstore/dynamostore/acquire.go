@@ -60,7 +60,7 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 		return lockstore.Lease{}, err
 	}
 	if !g.repeat && s.stampOff(g, req.TTL) {
-		s.log.LogAttrs(ctx, slog.LevelWarn, "dynamostore: the local clock is off; the lease is made again with the service's time",
+		s.log.LogAttrs(ctx, slog.LevelWarn, "dynamostore: the lease was stamped too far from the service's time and is made again; the local clock is off or the request was slow",
 			slog.String("key", req.Key), slog.Duration("correction", time.Duration(s.clock.offset.Load())))
 		if err := s.undo(ctx, g); err != nil {
 			return lockstore.Lease{}, err

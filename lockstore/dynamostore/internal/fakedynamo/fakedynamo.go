@@ -36,6 +36,8 @@ type Service struct {
 	// NoDate leaves the Date header out.
 	NoDate bool
 
+	underWay sync.WaitGroup // requests, also those whose client has gone
+
 	mu       sync.Mutex
 	tables   map[string]map[string]Item
 	actions  map[string]int
@@ -117,6 +119,9 @@ func (s *Service) Actions() map[string]int {
 	return maps.Clone(s.actions)
 }
 
+// Wait returns when all requests have been delivered, late duplicates too.
+func (s *Service) Wait() { s.underWay.Wait() }
+
 // RoundTrip implements http.RoundTripper. A request whose context ends on the
 // way is delivered all the same, as a network would.
 func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -149,17 +154,17 @@ func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 
 	replies := make(chan *http.Response, 1)
-	go func() {
+	s.underWay.Go(func() {
 		pause(fault.In)
 		reply := s.serve(c, fault.Refuse)
 		pause(fault.Out)
 		replies <- reply
-	}()
+	})
 	if fault.Repeat > 0 {
-		go func() {
+		s.underWay.Go(func() {
 			pause(fault.In + fault.Repeat)
 			s.serve(c, nil)
-		}()
+		})
 	}
 	select {
 	case <-r.Context().Done():
