@@ -1,0 +1,527 @@
+package dynamostore_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
+)
+
+var errReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+
+var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+
+// on returns a plan that gives each request of these numbers the fault.
+func on(fault fakedynamo.Fault, numbers ...int) func(fakedynamo.Request) fakedynamo.Fault {
+	return func(r fakedynamo.Request) fakedynamo.Fault {
+		for _, n := range numbers {
+			if r.N == n {
+				return fault
+			}
+		}
+		return fakedynamo.Fault{}
+	}
+}
+
+// The SDK repeats a request whose reply was lost, inside one call. The row then
+// shows that the first one won.
+func TestLostReplyInsideOneCall(t *testing.T) {
+	open := func(t *testing.T) (*fakedynamo.Service, *dynamostore.Store) {
+		service := fakedynamo.New(table)
+		return service, newStore(t, service, 0, dynamostore.Options{})
+	}
+	t.Run("F23 M15 acquire", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			service, s := open(t)
+			service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 1)
+			lease, err := s.Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			require.Equal(t, 2, service.Requests())
+			require.Equal(t, int64(lease.Fence), number(t, fakeRows{service}.get(t, key), "fence"), "one fence step")
+			require.Greater(t, lease.TTL, 59*time.Second)
+			require.NoError(t, s.Release(t.Context(), lease))
+		})
+	})
+	t.Run("F23 F15 acquire with a clock far ahead", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			s := newStore(t, service, 10*time.Minute, dynamostore.Options{})
+			service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 1)
+			lease, err := s.Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			row := fakeRows{service}.get(t, key)
+			require.InDelta(t, time.Now().Add(time.Minute).UnixMilli(), number(t, row, "expires"), 1101)
+			require.Greater(t, int64(lease.Fence), time.Now().Add(9*time.Minute).UnixMicro(),
+				"the replaced fence is not known, and a lower one must not be guessed")
+		})
+	})
+	t.Run("F24 renew", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			service, s := open(t)
+			lease, err := s.Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			pass(10 * time.Second)
+			service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 2)
+			left, err := s.Renew(t.Context(), lease, time.Minute)
+			require.NoError(t, err)
+			require.Greater(t, left, 59*time.Second)
+		})
+	})
+	t.Run("F25 release", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			service, s := open(t)
+			lease, err := s.Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 2)
+			require.NoError(t, s.Release(t.Context(), lease))
+		})
+	})
+	t.Run("F23 takeover", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			service, s := open(t)
+			first, err := s.Acquire(t.Context(), request(time.Second))
+			require.NoError(t, err)
+			pass(5 * time.Second)
+			service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 3) // 2 is the refusal
+			lease, err := s.Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			require.Greater(t, lease.Fence, first.Fence)
+			require.Equal(t, 4, service.Requests())
+		})
+	})
+}
+
+// F26: the network delivers an acquire once more, late. It takes no lock.
+func TestLateDuplicateOfAnAcquire(t *testing.T) {
+	const later = 20 * time.Second
+	for name, offset := range map[string]time.Duration{"clock right": 0, "F15 clock ahead": 10 * time.Minute, "F16 clock behind": -10 * time.Minute} {
+		for _, end := range []string{"release", "withdraw", "withdraw before"} {
+			t.Run("F26 M18 "+name+", after "+end, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					service := fakedynamo.New(table)
+					s := newStore(t, service, offset, dynamostore.Options{})
+					req := request(time.Minute)
+					if end == "withdraw before" {
+						// None of the SDK's attempts arrives in time.
+						service.Fault = on(fakedynamo.Fault{In: later, Repeat: time.Second}, 1, 2, 3)
+						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+						defer cancel()
+						_, err := s.Acquire(ctx, req)
+						require.ErrorIs(t, err, context.DeadlineExceeded)
+						require.True(t, isUnknown(err), "%v", err)
+						// Meanwhile another key's reply teaches the clock.
+						other := req
+						other.Key, other.Owner = "account/8", lockstore.NewOwner()
+						_, err = s.Acquire(t.Context(), other)
+						require.NoError(t, err)
+						require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
+						// Others come and go, so the withdrawal's mark is no longer there.
+						for range 2 {
+							lease, err := s.Acquire(t.Context(), request(time.Minute))
+							require.NoError(t, err)
+							require.NoError(t, s.Release(t.Context(), lease))
+						}
+					} else {
+						service.Fault = on(fakedynamo.Fault{Repeat: later}, 1)
+						lease, err := s.Acquire(t.Context(), req)
+						require.NoError(t, err)
+						if end == "withdraw" {
+							lease.Fence = 0
+						}
+						require.NoError(t, s.Release(t.Context(), lease))
+					}
+					service.Wait()
+					status, err := s.Inspect(t.Context(), key)
+					require.NoError(t, err)
+					require.False(t, status.Held, "a ghost: %s", dump(fakeRows{service}.get(t, key)))
+				})
+			})
+		}
+	}
+}
+
+// A renewal between a refusal and the takeover that follows it changes the
+// expiry alone: the takeover is refused.
+func TestRenewalInBetweenStopsATakeover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		lease, err := s.Acquire(t.Context(), request(time.Second))
+		require.NoError(t, err)
+		pass(5 * time.Second)
+		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+			if r.N == 3 {
+				// A holder whose clock is behind, so that its lease looks alive to it.
+				_, err := newStore(t, service, -4500*time.Millisecond, dynamostore.Options{}).Renew(t.Context(), lease, time.Minute)
+				require.NoError(t, err)
+			}
+			return fakedynamo.Fault{}
+		}
+		_, err = s.Acquire(t.Context(), request(time.Minute))
+		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.Equal(t, 4, service.Requests(), "the first grant, a refusal, the renewal, a refused takeover")
+		row := fakeRows{service}.get(t, key)
+		require.Equal(t, int64(lease.Fence), number(t, row, "fence"))
+	})
+}
+
+// A release between a refusal and the takeover is one acquire more.
+func TestReleaseInBetweenATakeover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		first, err := s.Acquire(t.Context(), request(time.Second))
+		require.NoError(t, err)
+		pass(5 * time.Second)
+		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+			if r.N == 3 {
+				require.NoError(t, newStore(t, service, 0, dynamostore.Options{}).Release(t.Context(), first))
+			}
+			return fakedynamo.Fault{}
+		}
+		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		require.Greater(t, lease.Fence, first.Fence)
+	})
+}
+
+// Without a Date nothing is taken over and nothing is trusted.
+func TestNoDate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		lease, err := s.Acquire(t.Context(), request(time.Second))
+		require.NoError(t, err)
+		service.NoDate = true
+		pass(time.Hour)
+		_, err = s.Acquire(t.Context(), request(time.Second))
+		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.NoError(t, s.Release(t.Context(), lease))
+		req := request(time.Second)
+		_, err = s.Acquire(t.Context(), req)
+		require.ErrorContains(t, err, "no Date header")
+		require.True(t, isUnknown(err))
+		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
+	})
+}
+
+// Each method gives each failure its one meaning.
+func TestErrors(t *testing.T) {
+	refuse := func(status int, code, message string) fakedynamo.Fault {
+		return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: status, Code: code, Message: message}}
+	}
+	for name, tc := range map[string]struct {
+		fault fakedynamo.Fault
+		want  error // nil: unknown
+		once  bool  // sent once, not repeated by the SDK
+		says  string
+	}{
+		"F31 throughput exceeded":    {fault: refuse(400, "ProvisionedThroughputExceededException", ""), want: lockstore.ErrUnavailable},
+		"F31 throttled":              {fault: refuse(400, "ThrottlingException", ""), want: lockstore.ErrUnavailable},
+		"F31 request limit":          {fault: refuse(400, "RequestLimitExceeded", ""), want: lockstore.ErrUnavailable},
+		"F44 access denied":          {fault: refuse(400, "AccessDeniedException", "not authorized"), want: lockstore.ErrUnavailable, once: true, says: "dynamodb:UpdateItem"},
+		"F44 unknown client":         {fault: refuse(400, "UnrecognizedClientException", ""), want: lockstore.ErrUnavailable, once: true},
+		"F71 expired token":          {fault: refuse(400, "ExpiredTokenException", ""), want: lockstore.ErrUnavailable, once: true, says: "credentials"},
+		"F44 KMS":                    {fault: refuse(400, "ValidationException", "KMS key is disabled"), want: lockstore.ErrUnavailable, once: true, says: "KMS"},
+		"F44 KMS by its own code":    {fault: refuse(400, "KMSDisabledException", ""), want: lockstore.ErrUnavailable, once: true, says: "KMS"},
+		"F44 table missing":          {fault: refuse(400, "ResourceNotFoundException", ""), want: lockstore.ErrCorrupt, once: true, says: "does not exist"},
+		"F44 key schema":             {fault: refuse(400, "ValidationException", "The provided key element does not match the schema"), want: lockstore.ErrCorrupt, once: true, says: `partition key "key"`},
+		"F42 internal error":         {fault: refuse(500, "InternalServerError", "")},
+		"F42 service unavailable":    {fault: refuse(503, "ServiceUnavailable", "")},
+		"F42 transaction conflict":   {fault: refuse(400, "TransactionConflictException", ""), once: true},
+		"F42 replicated conflict":    {fault: refuse(400, "ReplicatedWriteConflictException", ""), once: true},
+		"F42 item collection":        {fault: refuse(400, "ItemCollectionSizeLimitExceededException", ""), once: true},
+		"F22 reset after sending":    {fault: fakedynamo.Fault{LoseReply: errReset}},
+		"F22 end of file":            {fault: fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}},
+		"F21 refused":                {fault: fakedynamo.Fault{Unsent: errRefused}, want: lockstore.ErrUnavailable, says: "no connection"},
+		"F21 dial timeout":           {fault: fakedynamo.Fault{Unsent: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ETIMEDOUT}}, want: lockstore.ErrUnavailable},
+		"F21 no such host":           {fault: fakedynamo.Fault{Unsent: &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}}, want: lockstore.ErrUnavailable, once: true},
+		"F21 name on no certificate": {fault: fakedynamo.Fault{Unsent: &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}}}, want: lockstore.ErrUnavailable, says: "TLS"},
+		"F21 no TLS":                 {fault: fakedynamo.Fault{Unsent: tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}}, want: lockstore.ErrUnavailable, says: "TLS"},
+		"F21 plain HTTP":             {fault: fakedynamo.Fault{Unsent: &url.Error{Op: "Post", Err: http.ErrSchemeMismatch}}, want: lockstore.ErrUnavailable, says: "TLS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				s := newStore(t, service, 0, dynamostore.Options{})
+				lease, err := s.Acquire(t.Context(), request(time.Hour))
+				require.NoError(t, err)
+				service.Fault = func(fakedynamo.Request) fakedynamo.Fault { return tc.fault }
+				for method, call := range methods(s, lease) {
+					before := service.Requests()
+					err := call(t.Context())
+					if tc.want != nil {
+						require.ErrorIs(t, err, tc.want, method)
+					} else {
+						require.True(t, isUnknown(err), "%s: %v", method, err)
+					}
+					require.ErrorContains(t, err, tc.says, method)
+					require.ErrorContains(t, err, table, method)
+					sent := service.Requests() - before
+					require.LessOrEqual(t, sent, 3, method)
+					if tc.once {
+						require.Equal(t, 1, sent, "%s: no repeat helps", method)
+					}
+				}
+			})
+		})
+	}
+}
+
+func methods(s *dynamostore.Store, lease lockstore.Lease) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"Acquire": func(ctx context.Context) error {
+			_, err := s.Acquire(ctx, lockstore.Request{Key: lease.Key, Owner: lockstore.NewOwner(), TTL: time.Second})
+			return err
+		},
+		"Renew": func(ctx context.Context) error {
+			_, err := s.Renew(ctx, lease, 2*time.Hour)
+			return err
+		},
+		"Release": func(ctx context.Context) error { return s.Release(ctx, lease) },
+		"Withdraw": func(ctx context.Context) error {
+			return s.Release(ctx, lockstore.Lease{Key: lease.Key, Owner: lease.Owner})
+		},
+		"ReleaseAfter": func(ctx context.Context) error { return s.ReleaseAfter(ctx, lease, time.Second) },
+		"Inspect": func(ctx context.Context) error {
+			_, err := s.Inspect(ctx, lease.Key)
+			return err
+		},
+	}
+}
+
+// An attempt that may have been applied makes the outcome unknown, whatever
+// the attempts after it say.
+func TestAmbiguousAttempts(t *testing.T) {
+	for name, last := range map[string]fakedynamo.Fault{
+		"F22 then refused":         {Unsent: errRefused},
+		"F31 then throttled":       {Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}},
+		"F44 then table not found": {Refuse: &fakedynamo.Failure{Status: 400, Code: "ResourceNotFoundException"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				s := newStore(t, service, 0, dynamostore.Options{})
+				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+					if r.N == 1 {
+						return fakedynamo.Fault{LoseReply: errReset}
+					}
+					return last
+				}
+				req := request(time.Minute)
+				_, err := s.Acquire(t.Context(), req)
+				require.True(t, isUnknown(err), "%v", err)
+				require.NotNil(t, fakeRows{service}.get(t, key)["owner"], "the first attempt was applied")
+
+				service.Fault = nil
+				lease, err := s.Acquire(t.Context(), req)
+				require.NoError(t, err)
+				require.NoError(t, s.Release(t.Context(), lease))
+			})
+		})
+	}
+}
+
+// F22: a context that ends while the SDK waits between refused attempts leaves
+// nothing behind, and says so.
+func TestContextEndsBetweenAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
+			cancel()
+			return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}}
+		}
+		_, err := s.Acquire(ctx, request(time.Minute))
+		// The SDK may notice the end while it waits or with the reply in hand.
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+// F28: a connection that says nothing is given up in time for another attempt.
+func TestSilentConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		service.Fault = on(fakedynamo.Fault{In: time.Hour}, 1)
+		s, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 1900*time.Millisecond), table, dynamostore.Options{})
+		require.NoError(t, err)
+		start := time.Now()
+		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		require.Less(t, time.Since(start), 2100*time.Millisecond)
+		require.NoError(t, s.Release(t.Context(), lease))
+		service.Wait()
+	})
+}
+
+// Locking needs two actions, and one request per call.
+func TestActions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		lease, err := s.Acquire(t.Context(), request(time.Second))
+		require.NoError(t, err)
+		_, err = s.Acquire(t.Context(), request(time.Second))
+		require.ErrorIs(t, err, lockstore.ErrHeld)
+		_, err = s.Renew(t.Context(), lease, 2*time.Second)
+		require.NoError(t, err)
+		require.NoError(t, s.Release(t.Context(), lease))
+		require.Equal(t, map[string]int{"UpdateItem": 4}, service.Actions(), "no reads on the side")
+
+		lease, err = s.Acquire(t.Context(), request(time.Second))
+		require.NoError(t, err)
+		require.NoError(t, s.ReleaseAfter(t.Context(), lease, time.Second))
+		pass(6 * time.Second)
+		req := request(time.Second)
+		_, err = s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
+		_, err = s.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		actions := service.Actions()
+		require.Equal(t, 1, actions["GetItem"])
+		require.Len(t, actions, 2)
+	})
+}
+
+// M37 M38: the sweep time is in seconds, at least 30 days after the last use.
+func TestSweepTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		check := func(what string, used time.Time) {
+			t.Helper()
+			swept := time.Unix(number(t, fakeRows{service}.get(t, key), "ttl"), 0)
+			require.False(t, swept.Before(used.Add(30*24*time.Hour)), "%s: %v", what, swept)
+			require.True(t, swept.Before(used.Add(31*24*time.Hour)), "%s: %v", what, swept)
+		}
+		lease, err := s.Acquire(t.Context(), request(time.Hour))
+		require.NoError(t, err)
+		check("Acquire", time.Now().Add(time.Hour))
+		_, err = s.Renew(t.Context(), lease, 2*time.Hour)
+		require.NoError(t, err)
+		check("Renew", time.Now().Add(2*time.Hour))
+		require.NoError(t, s.Release(t.Context(), lease))
+		check("Release", time.Now())
+		lease, err = s.Acquire(t.Context(), request(time.Hour))
+		require.NoError(t, err)
+		require.NoError(t, s.ReleaseAfter(t.Context(), lease, 3*time.Hour))
+		check("ReleaseAfter", time.Now().Add(3*time.Hour))
+		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner()}))
+		pass(4 * time.Hour)
+		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "account/8", Owner: lockstore.NewOwner()}))
+		row := service.Row(table, "account/8")
+		require.NotNil(t, row["ttl"], "a withdrawal's row is swept too")
+	})
+}
+
+// A row with the longest owners and holder and a key of 512 bytes is below the
+// 1024 bytes of one write unit.
+func TestOneWriteUnit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		req := lockstore.Request{
+			Key:    strings.Repeat("k", 512),
+			Owner:  lockstore.Owner(strings.Repeat("a", lockstore.MaxOwnerBytes)),
+			TTL:    time.Hour,
+			Holder: lockstore.Holder{Name: strings.Repeat("n", 500), ID: strings.Repeat("i", 500), Since: time.Now()},
+		}
+		lease, err := s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.NoError(t, s.Release(t.Context(), lease))
+		req.Owner = lockstore.Owner(strings.Repeat("b", lockstore.MaxOwnerBytes))
+		_, err = s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+
+		row := service.Row(table, req.Key)
+		size := 0
+		for name, v := range row {
+			size += len(name)
+			if text, ok := v["S"].(string); ok {
+				size += len(text)
+			}
+			if digits, ok := v["N"].(string); ok {
+				size += (len(digits)+1)/2 + 1 // DynamoDB's rule of thumb, rounded up
+			}
+		}
+		require.Len(t, row, 7)
+		require.LessOrEqual(t, size, 1024)
+		t.Logf("the largest row with a key of 512 bytes has about %d bytes", size)
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	client := dynamostore.ClientOver(refused{}, fakeEndpoint, 0)
+	for name, open := range map[string]func() (*dynamostore.Store, error){
+		"F51 nil client": func() (*dynamostore.Store, error) { return dynamostore.New(nil, table, dynamostore.Options{}) },
+		"F51 nil pointer": func() (*dynamostore.Store, error) {
+			client := client
+			client = nil
+			return dynamostore.New(client, table, dynamostore.Options{})
+		},
+		"F48 short table": func() (*dynamostore.Store, error) { return dynamostore.New(client, "ab", dynamostore.Options{}) },
+		"F48 long table": func() (*dynamostore.Store, error) {
+			return dynamostore.New(client, strings.Repeat("a", 256), dynamostore.Options{})
+		},
+		"F48 strange table": func() (*dynamostore.Store, error) { return dynamostore.New(client, "locks/x", dynamostore.Options{}) },
+		"F48 negative skew": func() (*dynamostore.Store, error) {
+			return dynamostore.New(client, table, dynamostore.Options{Skew: -1})
+		},
+		"F48 skew of an hour": func() (*dynamostore.Store, error) {
+			return dynamostore.New(client, table, dynamostore.Options{Skew: time.Hour})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := open()
+			require.Nil(t, s)
+			require.ErrorIs(t, err, lockstore.ErrInvalid)
+			t.Log(err)
+		})
+	}
+	_, err := dynamostore.New(client, strings.Repeat("a", 255), dynamostore.Options{Skew: dynamostore.MaxSkew})
+	require.NoError(t, err)
+}
+
+// A closed key opens by the same rule as a dead holder's, so at least d later.
+func TestReleaseAfterBounds(t *testing.T) {
+	for _, offset := range []time.Duration{0, time.Second, -time.Second} {
+		t.Run(fmt.Sprint(offset), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				s := newStore(t, service, offset, dynamostore.Options{})
+				lease, err := s.Acquire(t.Context(), request(time.Minute))
+				require.NoError(t, err)
+				start := time.Now()
+				require.NoError(t, s.ReleaseAfter(t.Context(), lease, 10*time.Second))
+				for {
+					_, err := s.Acquire(t.Context(), request(time.Minute))
+					if err == nil {
+						break
+					}
+					require.ErrorIs(t, err, lockstore.ErrHeld)
+					pass(50 * time.Millisecond)
+				}
+				require.GreaterOrEqual(t, time.Since(start), 10*time.Second)
+				require.LessOrEqual(t, time.Since(start), 10*time.Second+patience)
+				require.Error(t, s.ReleaseAfter(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}, time.Minute), "fence 0")
+			})
+		})
+	}
+}
