@@ -5,7 +5,7 @@ local now = time[1] .. string.sub('00000' .. time[2], -6)
 if state ~= 'F' then
 	local left = since + ttl - now
 	if left > 0 then
-		if left > ttl + 1000000 or left > 86401000000 then return 'T' end
+		if left > ttl + 1000000 then return 'T' end
 		if me ~= owner then return string.format('H%s %.0f %s', fence, left, holder) end
 		return string.format('G%s %.0f', fence, math.min(left, tonumber(ttl)))
 	end
@@ -15,7 +15,7 @@ if state ~= 'H' and owner ~= '' then released = owner end
 local new = fence + 1
 if new > now + 0 then
 	-- Above 2^53 a Lua number does not count by one.
-	if new >= 9007199254740992 then return 'C' end
+	if new >= 9007199254740992 then return 'F' end
 	fence = string.format('%.0f', new)
 else
 	fence = now

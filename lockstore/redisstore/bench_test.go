@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"net/url"
 	"testing"
 	"time"
 
@@ -13,18 +12,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-func benchClient(b *testing.B) redis.UniversalClient {
-	u, err := url.Parse("redis://" + testservers.Redis(b))
-	require.NoError(b, err)
-	client, err := Client(lockstore.Config{URL: u})
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
 // BenchmarkCycle is one acquire and one release of a free key.
 func BenchmarkCycle(b *testing.B) {
-	store, err := New(benchClient(b), Options{})
+	store, err := New(openClient(b, "redis://"+testservers.Redis(b)), Options{})
 	require.NoError(b, err)
 	holder := lockstore.Holder{Name: "bench", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Unix(1, 0)}
 	ctx := context.Background()
@@ -43,7 +33,7 @@ func BenchmarkCycle(b *testing.B) {
 // BenchmarkRawFloor is the least that a lock can do: SET NX PX, and a script
 // that compares and deletes. No fence, no holder, nothing remembered.
 func BenchmarkRawFloor(b *testing.B) {
-	client := benchClient(b)
+	client := openClient(b, "redis://"+testservers.Redis(b))
 	del := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 	ctx := context.Background()
 	require.NoError(b, del.Load(ctx, client).Err())

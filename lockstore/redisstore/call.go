@@ -125,12 +125,13 @@ func refusalCode(err error) string {
 	return code
 }
 
-// errForeign: cause is the server's answer, or nil when the script saw it.
+// errForeign says why the entry is refused: cause is the server's answer for a
+// value of another type, or nil for a string that is not an entry.
 func errForeign(key string, cause error) error {
 	if cause != nil {
 		return fmt.Errorf("redisstore: key %q: what is there is not a lock: %w: %w", key, lockstore.ErrCorrupt, cause)
 	}
-	return fmt.Errorf("redisstore: key %q: what is there is not a lock of this store: %w", key, lockstore.ErrCorrupt)
+	return fmt.Errorf("redisstore: key %q: what is there is not a lock of this store, or is damaged: %w", key, lockstore.ErrCorrupt)
 }
 
 func errNotMade() error {

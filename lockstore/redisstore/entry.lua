@@ -16,7 +16,7 @@ local state, owner, fence, since, ttl, released, withdrawn, holder = 'F', '', '0
 if entry then
 	state, owner, fence, since, ttl, released, withdrawn, holder =
 		string.match(entry, '^lambdalock1 ([HFC]) (%S*) (%d+) (%d+) (%d+) (%S*) (%S*) (.*)$')
-	if not state then return 'F' end
+	if not state or #fence > 16 or #since > 16 or #ttl > 11 then return 'F' end
 end
 
 local function text()

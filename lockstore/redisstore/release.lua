@@ -6,7 +6,7 @@ if state == 'H' and me == owner and (withdraw or fence == ARGV[2]) then
 	end
 	local time = redis.call('TIME')
 	state, since, ttl = 'C', time[1] .. string.sub('00000' .. time[2], -6), ARGV[3]
-elseif (me == owner and state ~= 'H' or me == released or me == withdrawn) then
+elseif me == owner and state ~= 'H' or me == released or me == withdrawn then
 	return 'R'
 elseif withdraw then
 	withdrawn = me

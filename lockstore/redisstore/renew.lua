@@ -4,12 +4,10 @@ local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
 local left = since + ttl - now
 if left <= 0 then return 'L' end
-if left > 86401000000 then return 'T' end
 -- More than its own TTL is left only when the server's clock has stepped back.
 -- The holder counts its TTL from before now, so now + TTL is no shorter for it.
 local stepped = left > tonumber(ttl)
-local longer = tonumber(ARGV[2]) > tonumber(ttl)
 if not stepped and left >= tonumber(ARGV[2]) then return string.format('G%s %.0f', fence, left) end
-if not stepped or longer then ttl = ARGV[2] end
+if not stepped or tonumber(ARGV[2]) > tonumber(ttl) then ttl = ARGV[2] end
 since = now
 return keep('SET', KEYS[1], text(), 'PX', '2592000000') or 'G' .. fence .. ' ' .. ttl

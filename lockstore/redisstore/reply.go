@@ -18,8 +18,7 @@ const (
 	free     code = 'I' // fence
 	released code = 'R'
 	lost     code = 'L'
-	foreign  code = 'F'
-	corrupt  code = 'C'
+	foreign  code = 'F' // or damaged
 	clock    code = 'T'
 )
 
@@ -38,7 +37,7 @@ func parseReply(text string) (reply, error) {
 	r := reply{code: code(text[0])}
 	text = text[1:]
 	switch r.code {
-	case released, lost, foreign, corrupt, clock:
+	case released, lost, foreign, clock:
 		return r, nil
 	case granted, held, free:
 		number, rest, _ := strings.Cut(text, " ")
@@ -73,8 +72,6 @@ func (r reply) refusal(key string) error {
 		return fmt.Errorf("redisstore: key %q: the lease is expired, ended, gone or another's: %w", key, lockstore.ErrLost)
 	case foreign:
 		return errForeign(key, nil)
-	case corrupt:
-		return fmt.Errorf("redisstore: key %q: the entry's fence or expiry is out of bounds: %w", key, lockstore.ErrCorrupt)
 	case clock:
 		return fmt.Errorf("redisstore: key %q: the lease has more time left than it was granted, "+
 			"so the server's clock has stepped back (or the entry is damaged): %w", key, lockstore.ErrCorrupt)

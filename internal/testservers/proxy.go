@@ -1,0 +1,178 @@
+package testservers
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"testing"
+)
+
+// CutProxy stands between a client and a server and breaks their connections
+// as a test says.
+type CutProxy struct {
+	Addr string // where clients connect
+
+	target string
+	mu     sync.Mutex
+	mode   mode
+	match  []byte
+	cuts   int
+	conns  map[net.Conn]struct{}
+}
+
+type mode int
+
+const (
+	forward mode = iota
+	cutReplies
+	cutRequests
+	swallow
+)
+
+// Proxy starts a CutProxy in front of target. It forwards until told otherwise.
+func Proxy(t testing.TB, target string) *CutProxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &CutProxy{Addr: l.Addr().String(), target: target, conns: map[net.Conn]struct{}{}}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return // closed by the cleanup
+			}
+			wg.Go(func() { p.serve(client) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		p.Disconnect()
+		wg.Wait()
+	})
+	return p
+}
+
+// Forward passes everything on, from now on.
+func (p *CutProxy) Forward() { p.set(forward, "") }
+
+// CutReplies delivers requests that contain match, waits for the server's
+// reply, so that the request was applied, and closes the connection instead of
+// passing the reply on.
+func (p *CutProxy) CutReplies(match string) { p.set(cutReplies, match) }
+
+// CutRequests closes the connection when a request that contains match comes
+// in, without delivering it.
+func (p *CutProxy) CutRequests(match string) { p.set(cutRequests, match) }
+
+// Swallow keeps connections open and delivers nothing, as when a path drops
+// packets without a word.
+func (p *CutProxy) Swallow() { p.set(swallow, "") }
+
+// Cuts returns how many connections were cut since the mode was set.
+func (p *CutProxy) Cuts() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cuts
+}
+
+// Disconnect closes all connections that are open.
+func (p *CutProxy) Disconnect() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.Close()
+	}
+}
+
+func (p *CutProxy) set(m mode, match string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mode, p.match, p.cuts = m, []byte(match), 0
+}
+
+func (p *CutProxy) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	p.mu.Lock()
+	p.conns[client], p.conns[server] = struct{}{}, struct{}{}
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.conns, client)
+		delete(p.conns, server)
+		p.mu.Unlock()
+	}()
+
+	cut := make(chan struct{}) // closed when the next reply is to be cut
+	var once sync.Once
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer client.Close()
+		for b := make([]byte, 64<<10); ; {
+			n, err := server.Read(b)
+			if err != nil {
+				return
+			}
+			select {
+			case <-cut:
+				return
+			default:
+			}
+			if p.current() == swallow {
+				continue
+			}
+			if _, err := client.Write(b[:n]); err != nil {
+				return
+			}
+		}
+	})
+	for b := make([]byte, 64<<10); ; {
+		n, err := client.Read(b)
+		if err != nil {
+			break
+		}
+		m := p.arrived(b[:n])
+		if m == swallow {
+			continue
+		}
+		if m == cutRequests {
+			break
+		}
+		if m == cutReplies {
+			once.Do(func() { close(cut) })
+		}
+		if _, err := server.Write(b[:n]); err != nil {
+			break
+		}
+	}
+	client.Close()
+	server.Close()
+	wg.Wait()
+}
+
+func (p *CutProxy) current() mode {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mode
+}
+
+// arrived says what to do with a request.
+func (p *CutProxy) arrived(request []byte) mode {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mode == swallow {
+		return swallow
+	}
+	if p.mode == forward || !bytes.Contains(bytes.ToLower(request), bytes.ToLower(p.match)) {
+		return forward
+	}
+	p.cuts++
+	return p.mode
+}

@@ -1,0 +1,279 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+// TestConformanceVirtualTime runs the suite on miniredis, whose clock is the
+// bubble's, through the real client.
+func TestConformanceVirtualTime(t *testing.T) {
+	storetest.Run(t, openMini, synctest.Test)
+}
+
+func TestConformanceRedis(t *testing.T) {
+	conformance(t, testservers.Redis(t), "")
+}
+
+func TestConformanceValkey(t *testing.T) {
+	conformance(t, testservers.Valkey(t), "")
+}
+
+func TestConformanceRedisCluster(t *testing.T) {
+	conformance(t, testservers.Cluster(t, testservers.RedisServer)[1], "?cluster=true")
+}
+
+func TestConformanceValkeyCluster(t *testing.T) {
+	conformance(t, testservers.Cluster(t, testservers.ValkeyServer)[1], "?cluster=true")
+}
+
+// conformance runs the suite on a real server. Each case has its own client;
+// all share the server, because each uses its own keys.
+func conformance(t *testing.T, addr, params string) {
+	direct := openClient(t, "redis://"+addr+params)
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		client := openClient(t, "redis://"+addr+params)
+		h := harness(t, client, direct)
+		if params == "" { // a cluster's client talks to addresses of the nodes' own choice
+			proxy := testservers.Proxy(t, addr)
+			client := openClient(t, "redis://"+proxy.Addr)
+			h = harness(t, client, direct)
+			h.LoseReplies = func(t *testing.T) func() {
+				proxy.CutReplies("evalsha")
+				return func() {
+					require.Positive(t, proxy.Cuts(), "no reply was lost")
+					proxy.Forward()
+				}
+			}
+		}
+		h.Unreachable = func(t *testing.T) lockstore.Store {
+			return openStore(t, "redis://"+closedPort(t)+params)
+		}
+		return h
+	}, storetest.Parallel)
+}
+
+// harness is what real servers and miniredis have in common. The suite's own
+// meddling goes through direct.
+func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harness {
+	store, err := New(client, Options{})
+	require.NoError(t, err)
+	count := &counter{}
+	client.AddHook(count)
+	loadScripts(t, store)
+
+	ctx := context.Background()
+	at := func(key string) string { return DefaultPrefix + key }
+	change := func(f func(string) string) func(*testing.T, string) {
+		return func(t *testing.T, key string) {
+			entry, err := direct.Get(ctx, at(key)).Result()
+			require.NoError(t, err)
+			changed := f(entry)
+			require.NotEqual(t, entry, changed)
+			require.NoError(t, direct.Set(ctx, at(key), changed, redis.KeepTTL).Err())
+		}
+	}
+	// field changes one of the fields between the magic word and the holder.
+	field := func(i int, value string) func(*testing.T, string) {
+		return change(func(entry string) string {
+			parts := strings.SplitN(entry, " ", 9)
+			parts[i] = value
+			return strings.Join(parts, " ")
+		})
+	}
+	return storetest.Harness{
+		Store:    store,
+		Requests: func() int { return int(count.n.Load()) },
+		Delete:   func(t *testing.T, key string) { require.NoError(t, direct.Del(ctx, at(key)).Err()) },
+		Snapshot: func(t *testing.T, key string) func() {
+			entry, err := direct.Get(ctx, at(key)).Result()
+			require.NoError(t, err)
+			return func() { require.NoError(t, direct.Set(ctx, at(key), entry, time.Hour).Err()) }
+		},
+		Dump: func(t *testing.T, key string) string {
+			kind, err := direct.Type(ctx, at(key)).Result()
+			require.NoError(t, err)
+			switch kind {
+			case "string":
+				return kind + direct.Get(ctx, at(key)).String()
+			case "list":
+				return kind + direct.LRange(ctx, at(key), 0, -1).String()
+			case "hash":
+				return kind + direct.HGetAll(ctx, at(key)).String()
+			case "set":
+				return kind + direct.SMembers(ctx, at(key)).String()
+			case "none":
+				return kind
+			}
+			t.Fatalf("type %s", kind)
+			return ""
+		},
+		Foreign: map[string]func(*testing.T, string){
+			"list":         func(t *testing.T, key string) { require.NoError(t, direct.RPush(ctx, at(key), "a").Err()) },
+			"hash":         func(t *testing.T, key string) { require.NoError(t, direct.HSet(ctx, at(key), "owner", "b").Err()) },
+			"set":          func(t *testing.T, key string) { require.NoError(t, direct.SAdd(ctx, at(key), "a").Err()) },
+			"plain string": func(t *testing.T, key string) { require.NoError(t, direct.Set(ctx, at(key), "hello", 0).Err()) },
+			"empty string": func(t *testing.T, key string) { require.NoError(t, direct.Set(ctx, at(key), "", 0).Err()) },
+			"number":       func(t *testing.T, key string) { require.NoError(t, direct.Set(ctx, at(key), 42, 0).Err()) },
+			"another lock's token": func(t *testing.T, key string) {
+				require.NoError(t, direct.Set(ctx, at(key), rand.Text(), time.Hour).Err())
+			},
+			"binary": func(t *testing.T, key string) {
+				require.NoError(t, direct.Set(ctx, at(key), "lambdalock1 \x00\xff", 0).Err())
+			},
+		},
+		Corrupt: map[string]func(*testing.T, string){
+			"cut in the numbers":    change(func(e string) string { return e[:50] }),
+			"cut after the magic":   change(func(e string) string { return e[:len("lambdalock1 ")] }),
+			"a later format":        change(func(e string) string { return strings.Replace(e, "lambdalock1", "lambdalock2", 1) }),
+			"something in front":    change(func(e string) string { return " " + e }),
+			"upside down":           change(func(e string) string { b := []byte(e); b[0], b[5] = b[5], b[0]; return string(b) }),
+			"unknown state":         field(1, "X"),
+			"fence is no number":    field(3, "abc"),
+			"fence is negative":     field(3, "-1"),
+			"fence is empty":        field(3, ""),
+			"fence is out of range": field(3, "18446744073709551615"),
+			"since is no number":    field(4, "soon"),
+			"since is fractional":   field(4, "1.5"),
+			"since is out of range": field(4, "99999999999999999999"),
+			"TTL is no number":      field(5, "1e3"),
+			"TTL is huge":           field(5, "315360000000000000"),
+		},
+	}
+}
+
+// openMini opens the store on a new miniredis inside a synctest bubble.
+func openMini(t *testing.T) storetest.Harness {
+	m := miniredis.NewMiniRedis()
+	t.Cleanup(m.Close)
+	var lose atomic.Bool
+	open := func(dial func(ctx context.Context, network, addr string) (net.Conn, error)) redis.UniversalClient {
+		opt, err := options(config(t, "redis://127.0.0.1"))
+		require.NoError(t, err)
+		opt.Dialer = dial
+		client := redis.NewUniversalClient(opt)
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		return client
+	}
+	client := open(func(context.Context, string, string) (net.Conn, error) {
+		conn, err := m.Dial()
+		return &lossyConn{Conn: conn, lose: &lose}, err
+	})
+	h := harness(t, client, open(func(context.Context, string, string) (net.Conn, error) { return m.Dial() }))
+
+	// miniredis stands still once its time is set, so a shifted clock is set
+	// again whenever time passes.
+	var shift atomic.Int64
+	h.Sleep = func(d time.Duration) {
+		time.Sleep(d)
+		if s := shift.Load(); s != 0 {
+			m.SetTime(time.Now().Add(time.Duration(s)))
+		}
+	}
+	h.ShiftClock = func(t *testing.T, d time.Duration) {
+		shift.Store(int64(d))
+		m.SetTime(time.Now().Add(d))
+	}
+	h.LoseReplies = func(*testing.T) func() {
+		lose.Store(true)
+		return func() { lose.Store(false) }
+	}
+	h.Unreachable = func(t *testing.T) lockstore.Store {
+		store, err := New(open(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("connection refused")}
+		}), Options{})
+		require.NoError(t, err)
+		return store
+	}
+	return h
+}
+
+// lossyConn loses the replies to scripts while lose says so: the server has
+// applied them, and the connection ends.
+type lossyConn struct {
+	net.Conn
+	lose *atomic.Bool
+	cut  bool
+}
+
+func (c *lossyConn) Write(b []byte) (int, error) {
+	c.cut = c.lose.Load() && strings.Contains(string(b), "evalsha")
+	return c.Conn.Write(b)
+}
+
+func (c *lossyConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.cut && err == nil {
+		c.Conn.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// counter counts the commands that reach the client.
+type counter struct{ n atomic.Int32 }
+
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// loadScripts makes the server know the scripts, so that a call is one request.
+func loadScripts(t testing.TB, s *Store) {
+	ctx := context.Background()
+	for _, sc := range []script{s.acquire, s.renew, s.release, s.inspect} {
+		require.NoError(t, s.client.ScriptLoad(ctx, sc.source.(string)).Err())
+	}
+}
+
+func config(t testing.TB, rawURL string) lockstore.Config {
+	u, err := url.Parse(rawURL)
+	require.NoError(t, err)
+	return lockstore.Config{URL: u}
+}
+
+func openClient(t testing.TB, rawURL string) redis.UniversalClient {
+	client, err := Client(config(t, rawURL))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() }) // a test may have closed it
+	return client
+}
+
+func openStore(t testing.TB, rawURL string) *Store {
+	store, err := New(openClient(t, rawURL), Options{})
+	require.NoError(t, err)
+	return store
+}
+
+// closedPort returns an address where nobody listens.
+func closedPort(t testing.TB) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
