@@ -2,20 +2,40 @@ package memstore
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 func TestStore(t *testing.T) {
-	storetest.Run(t, open, synctest.Test)
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		h, _ := harness(time.Now)
+		return h
+	}, synctest.Test)
 }
 
-func open(t *testing.T) storetest.Harness {
-	var shift time.Duration
-	s := New(func() time.Time { return time.Now().Add(shift) })
+// The same on a clock that only moves when it is told to.
+func TestStoreOnAnInjectedClock(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		start := time.Now()
+		h, moved := harness(func() time.Time { return start })
+		h.Sleep = func(d time.Duration) { moved.Add(int64(d)) }
+		return h
+	}, storetest.Direct)
+}
+
+// harness has a store whose clock is now, moved by what is stored in the
+// returned number.
+func harness(now func() time.Time) (storetest.Harness, *atomic.Int64) {
+	var moved atomic.Int64
+	s := New(func() time.Time { return now().Add(time.Duration(moved.Load())) })
 	set := func(key string, e entry) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -34,6 +54,128 @@ func open(t *testing.T) storetest.Harness {
 			return func() { set(key, e) }
 		},
 		Dump:       func(_ *testing.T, key string) string { return fmt.Sprintf("%#v", get(key)) },
-		ShiftClock: func(_ *testing.T, d time.Duration) { shift += d },
+		ShiftClock: func(_ *testing.T, d time.Duration) { moved.Add(int64(d)) },
+	}, &moved
+}
+
+func request(owner lockstore.Owner) lockstore.Request {
+	return lockstore.Request{Key: "k", Owner: owner, TTL: time.Minute}
+}
+
+// The reference answers exactly: each time and fence follows from the clock.
+func TestExactTimes(t *testing.T) {
+	now := time.UnixMicro(1_790_942_400_000_000)
+	s := New(func() time.Time { return now })
+
+	first, err := s.Acquire(t.Context(), request("a"))
+	require.NoError(t, err)
+	assert.Equal(t, lockstore.Lease{Key: "k", Owner: "a", Fence: 1_790_942_400_000_000, TTL: time.Minute}, first)
+
+	now = now.Add(20 * time.Second)
+	again, err := s.Acquire(t.Context(), request("a"))
+	require.NoError(t, err)
+	assert.Equal(t, lockstore.Lease{Key: "k", Owner: "a", Fence: first.Fence, TTL: 40 * time.Second}, again)
+
+	trusted, err := s.Renew(t.Context(), first, 10*time.Second)
+	require.NoError(t, err)
+	assert.Equal(t, 40*time.Second, trusted, "a shorter renewal leaves the expiry")
+	trusted, err = s.Renew(t.Context(), first, 50*time.Second)
+	require.NoError(t, err)
+	assert.Equal(t, 50*time.Second, trusted)
+
+	now = now.Add(50*time.Second - 1)
+	var held *lockstore.HeldError
+	_, err = s.Acquire(t.Context(), request("b"))
+	require.ErrorAs(t, err, &held)
+	assert.Equal(t, time.Duration(1), held.Remaining, "held until the last nanosecond")
+
+	now = now.Add(1)
+	_, err = s.Renew(t.Context(), first, time.Minute)
+	require.ErrorIs(t, err, lockstore.ErrLost, "and lost from the instant of expiry on")
+	next, err := s.Acquire(t.Context(), request("b"))
+	require.NoError(t, err)
+	assert.Equal(t, lockstore.Fence(now.UnixMicro()), next.Fence)
+
+	require.NoError(t, s.Release(t.Context(), next))
+	third, err := s.Acquire(t.Context(), request("c"))
+	require.NoError(t, err)
+	assert.Equal(t, next.Fence+1, third.Fence, "in the same microsecond")
+}
+
+func TestRemembersEndedOwners(t *testing.T) {
+	s := New(nil)
+	var leases []lockstore.Lease
+	for i := range maxEndings + 1 {
+		lease, err := s.Acquire(t.Context(), request(lockstore.Owner(fmt.Sprint("owner", i))))
+		require.NoError(t, err)
+		require.NoError(t, s.Release(t.Context(), lease))
+		leases = append(leases, lease)
+	}
+	assert.Len(t, s.entries["k"].endings, maxEndings, "memory is bounded")
+
+	for _, lease := range leases[1:] {
+		_, err := s.Acquire(t.Context(), request(lease.Owner))
+		require.ErrorIs(t, err, lockstore.ErrLost, "a late duplicate takes no lock F26")
+		require.NoError(t, s.Release(t.Context(), lease), "a repeated release is nil F25")
+	}
+	require.ErrorIs(t, s.Release(t.Context(), leases[0]), lockstore.ErrLost, "the oldest is forgotten")
+	_, err := s.Acquire(t.Context(), request(leases[0].Owner))
+	require.NoError(t, err, "the stated limit")
+}
+
+// An owner that was overtaken stays out after the next one has released too.
+func TestRemembersOvertakenOwnersF26(t *testing.T) {
+	now := time.Now()
+	s := New(func() time.Time { return now })
+	old, err := s.Acquire(t.Context(), request("old"))
+	require.NoError(t, err)
+	now = now.Add(time.Minute)
+	next, err := s.Acquire(t.Context(), request("next"))
+	require.NoError(t, err)
+	require.NoError(t, s.Release(t.Context(), next))
+
+	_, err = s.Acquire(t.Context(), request("old"))
+	require.ErrorIs(t, err, lockstore.ErrLost)
+	require.ErrorIs(t, s.Release(t.Context(), old), lockstore.ErrLost, "it was never released")
+	require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: "old"}), "a withdrawal is nil")
+	status, err := s.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	assert.Equal(t, lockstore.Status{Key: "k", Fence: next.Fence}, status)
+}
+
+func TestWithdrawalClosesAfterwardsToo(t *testing.T) {
+	s := New(nil)
+	lease, err := s.Acquire(t.Context(), request("a"))
+	require.NoError(t, err)
+	lease.Fence = 0
+	require.NoError(t, s.ReleaseAfter(t.Context(), lease, time.Minute), "it answers as Release does")
+	_, err = s.Acquire(t.Context(), request("b"))
+	require.ErrorIs(t, err, lockstore.ErrHeld)
+}
+
+func TestRefusedCallsKeepNoEntry(t *testing.T) {
+	s := New(nil)
+	lease := lockstore.Lease{Key: "k", Owner: "a", Fence: 1}
+	_, err := s.Renew(t.Context(), lease, time.Minute)
+	require.ErrorIs(t, err, lockstore.ErrLost)
+	require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost)
+	_, err = s.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	assert.Empty(t, s.entries)
+}
+
+func BenchmarkAcquireRelease(b *testing.B) {
+	s := New(nil)
+	req := request(lockstore.NewOwner())
+	b.ReportAllocs()
+	for b.Loop() {
+		req.Owner = lockstore.NewOwner()
+		lease, err := s.Acquire(b.Context(), req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Release(b.Context(), lease); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -16,6 +16,7 @@ const (
 	short       = lockstore.MinTTL // a TTL that a case waits for
 	callTimeout = 20 * time.Second // so that a hanging store fails, not the whole run
 	rounding    = 5 * time.Millisecond
+	early       = time.Millisecond      // stores keep whole milliseconds
 	tick        = 20 * time.Millisecond // lets the clock of a fence move on
 )
 

@@ -27,8 +27,8 @@ var closedCases = []testCase{
 				asked := c.elapsed()
 				next, err := c.tryAcquire(same)
 				if err == nil {
-					if early := before + short - c.elapsed(); early > 0 {
-						c.Errorf("granted %v before the key was to open", early)
+					if left := before + short - c.elapsed(); left > early {
+						c.Errorf("granted %v before the key was to open", left)
 					}
 					c.grew(lease.Fence, next.Fence)
 					return

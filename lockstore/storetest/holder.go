@@ -48,6 +48,9 @@ var holderCases = []testCase{
 				lease := c.acquire(req)
 				got := c.held(newRequest(req.Key, long)).Holder
 				c.sameHolder(got, lockstore.DecodeHolder(h.Encode()))
+				if _, ok := lockstore.As[lockstore.Inspector](c.Store); ok {
+					c.sameHolder(c.inspect(req.Key).Holder, got)
+				}
 				if n := len(got.Name) + len(got.ID); n > lockstore.MaxHolderBytes {
 					c.Errorf("the holder's text came back with %d bytes; want at most %d", n, lockstore.MaxHolderBytes)
 				}

@@ -71,6 +71,9 @@ func (m *model) request(ctx context.Context, key string, f func(r *row, now time
 	}
 	now := m.now()
 	r, err := m.decode(m.row(key))
+	if err != nil && m.has("F54 a refused entry is cleared") {
+		m.rows[m.place(key)] = ""
+	}
 	if err != nil {
 		if m.has("F53 error without the key") {
 			return fmt.Errorf("model: %w", lockstore.ErrCorrupt)
@@ -78,6 +81,14 @@ func (m *model) request(ctx context.Context, key string, f func(r *row, now time
 		return fmt.Errorf("model: key %q: %w", key, lockstore.ErrCorrupt)
 	}
 	before := m.encode(r)
+	if m.has("M19 check then set") {
+		m.mu.Unlock()
+		time.Sleep(time.Millisecond) // as a reply and a next request take
+		m.mu.Lock()
+	}
+	if m.has("F15 clock that is off is refused") && m.shift != 0 {
+		return fmt.Errorf("model: %w", lockstore.ErrUnavailable)
+	}
 	err = f(&r, now)
 	if after := m.encode(r); after != before {
 		m.rows[m.place(key)] = after
@@ -196,12 +207,18 @@ func (m *model) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 		if slices.Contains(r.Ended, me) && !m.has("M18 ghost acquire") {
 			return fmt.Errorf("model: ended: %w", lockstore.ErrLost)
 		}
+		if slices.Contains(r.Expired, me) && m.has("overtaken owner shares the new lease") {
+			lease = lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: r.Fence, TTL: time.Second}
+			return nil
+		}
 		if slices.Contains(r.Expired, me) && !m.has("M18 ghost acquire") {
 			return fmt.Errorf("model: taken over: %w", lockstore.ErrLost)
 		}
 		left := time.Duration(r.Expires - now.UnixNano())
 		switch {
 		case m.has("M01 acquire unconditional"):
+		case mine && m.has("holder text is compared") && r.Holder != req.Holder.Encode():
+			return m.held(req.Key, r, left)
 		case mine && m.has("M15 own retry reads busy"):
 			return m.held(req.Key, r, left)
 		case mine && m.has("own retry takes a new fence") && live:
@@ -248,7 +265,9 @@ func (m *model) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 		case m.has("unknown holder gets a name") && req.Holder == (lockstore.Holder{}):
 			r.Holder = "0\t\tunknown"
 		}
-		r.Fence = m.nextFence(r.Fence, now)
+		if !m.has("takeover keeps the fence") || len(r.Expired) == 0 {
+			r.Fence = m.nextFence(r.Fence, now)
+		}
 		lease = lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: r.Fence, TTL: req.TTL}
 		switch {
 		case m.has("M37 TTL in other units"):
@@ -305,6 +324,16 @@ func (m *model) held(key string, r *row, left time.Duration) error {
 	return &lockstore.HeldError{Key: key, Holder: lockstore.DecodeHolder(r.Holder), Remaining: left}
 }
 
+// overAnywhere looks for an ended owner on every key.
+func (m *model) overAnywhere(o fullOwner) bool {
+	for _, text := range m.rows {
+		if r, err := m.decode(text); err == nil && slices.Contains(r.Ended, o) {
+			return true
+		}
+	}
+	return false
+}
+
 func (m *model) Renew(ctx context.Context, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 	if err := m.validLease(l); err != nil {
 		return 0, err
@@ -320,6 +349,15 @@ func (m *model) Renew(ctx context.Context, l lockstore.Lease, ttl time.Duration)
 		case m.has("M07 renew recreates lost") && r.Owner == "":
 			r.Owner, r.Fence, r.Expires = me, max(l.Fence, r.Fence), until
 			return nil
+		case m.has("M07 renew says lost and recreates") && r.Owner == "":
+			r.Owner, r.Fence, r.Expires = me, max(l.Fence, r.Fence), until
+			return fmt.Errorf("model: %w", lockstore.ErrLost)
+		case m.has("M06 renew says lost and extends") && (r.Owner != me || r.Fence != l.Fence):
+			r.Expires = max(r.Expires, until)
+			return fmt.Errorf("model: %w", lockstore.ErrLost)
+		case m.has("M08 renew says lost and revives") && r.Owner == me && !r.closed(now):
+			r.Expires = until
+			return fmt.Errorf("model: %w", lockstore.ErrLost)
 		case m.has("M07 renew recreates deleted") && r.Owner == "" && r.Fence == 0 && len(r.Ended) == 0:
 			r.Owner, r.Fence, r.Expires = me, l.Fence, until
 			return nil
@@ -333,6 +371,9 @@ func (m *model) Renew(ctx context.Context, l lockstore.Lease, ttl time.Duration)
 			return nil
 		case m.has("M36 lost as held") && !m.same(r.Owner, me):
 			return m.held(l.Key, r, 0)
+		case m.has("owner is over on all keys") && m.overAnywhere(me):
+			return fmt.Errorf("model: %w", lockstore.ErrLost)
+		case m.has("M14 fence compared in 32 bits") && r.Owner == me && int32(r.Fence) == int32(l.Fence):
 		case !m.same(r.Owner, me) || r.Fence != l.Fence || !r.closed(now):
 			return fmt.Errorf("model: %w", lockstore.ErrLost)
 		}
@@ -390,6 +431,12 @@ func (m *model) release(ctx context.Context, l lockstore.Lease, stay time.Durati
 		switch {
 		case m.has("M04 release unchecked"):
 			free()
+		case m.has("M04 release says lost and frees") && !withdraw && (!mine || r.Fence != l.Fence):
+			free()
+			return fmt.Errorf("model: %w", lockstore.ErrLost)
+		case m.has("M04 release again frees the next") && slices.Contains(r.Ended, me):
+			free()
+		case m.has("release after a takeover is nil") && slices.Contains(r.Expired, me):
 		case m.has("withdraw frees everybody's") && withdraw:
 			free()
 		case m.has("withdraw does nothing") && withdraw:
@@ -431,6 +478,9 @@ func (m *model) release(ctx context.Context, l lockstore.Lease, stay time.Durati
 				stay = max(stay, time.Duration(r.Expires-now.UnixNano()))
 			}
 			free()
+			if m.has("release says nil and keeps the lease") && !withdraw && stay == 0 {
+				r.Owner, r.Expires, r.Ended = me, now.Add(time.Minute).UnixNano(), nil
+			}
 			if m.has("closed to others only") && stay > 0 {
 				r.Ended = nil
 				r.Owner = me
@@ -472,6 +522,8 @@ func (m *model) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 		switch {
 		case m.has("inspect sees the held as free"):
 			st.Held, st.Holder, st.Remaining = false, lockstore.Holder{}, 0
+		case m.has("inspect shows the raw holder") && st.Held:
+			st.Holder = lockstore.Holder{Name: r.Holder}
 		case m.has("inspect shows the last holder"):
 			st.Holder = lockstore.DecodeHolder(r.Holder)
 		case m.has("inspect knows no fence"):

@@ -50,8 +50,9 @@ func Direct(t *testing.T, f func(*testing.T)) {
 }
 
 // Parallel runs a case with t.Parallel, so that the cases that wait for the
-// wall clock wait together. The harness must allow it: its hooks may only
-// touch the store and the keys of their own case.
+// wall clock wait together, as many at once as go test's flag -parallel says.
+// The harness must allow it: its hooks may only touch the store and the keys of
+// their own case.
 func Parallel(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	t.Parallel()

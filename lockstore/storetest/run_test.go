@@ -1,0 +1,56 @@
+package storetest
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestRunOnABrokenStore is run by TestRunFailsAndExplains in a process of its
+// own, because it fails.
+func TestRunOnABrokenStore(t *testing.T) {
+	runner := map[string]func(*testing.T, func(*testing.T)){"synctest": synctest.Test, "direct": Direct, "parallel": Parallel}[os.Getenv("STORETEST_BROKEN")]
+	if runner == nil {
+		t.Skip("only in the process that TestRunFailsAndExplains starts")
+	}
+	Run(t, func(*testing.T) Harness {
+		h := newModel("M01 acquire unconditional").harness()
+		h.Delete = nil
+		return h
+	}, runner)
+}
+
+func TestRunFailsAndExplains(t *testing.T) {
+	for _, runner := range []string{"synctest", "direct", "parallel"} {
+		t.Run(runner, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^TestRunOnABrokenStore$/^(acquire|renew)$/^(a_held_key|a_deleted|a_key)")
+			cmd.Env = append(os.Environ(), "STORETEST_BROKEN="+runner)
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit, string(out))
+			assert.Equal(t, 1, exit.ExitCode())
+			text := string(out)
+			assert.Contains(t, text, "--- FAIL: TestRunOnABrokenStore/acquire/a_held_key_is_refused_F64")
+			assert.Contains(t, text, "Two events for the same resource must not both get the lease", "the explanation")
+			assert.Contains(t, text, "want it held by another", "what was seen")
+			assert.Contains(t, text, "--- SKIP: TestRunOnABrokenStore/renew/a_deleted_entry", "a case that cannot run does not pass")
+			assert.Contains(t, text, "the harness has no Delete")
+			assert.Contains(t, text, "--- PASS: TestRunOnABrokenStore/renew/a_key_that_was_never_acquired")
+			assert.NotContains(t, text, "Renew never makes a lease", "a case that passes explains nothing")
+		})
+	}
+}
+
+func TestCaseNamesAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, tc := range cases() {
+		assert.False(t, seen[tc.name], tc.name)
+		seen[tc.name] = true
+		assert.Regexp(t, `^[A-Z0-9].*\.$`, tc.explanation, tc.name)
+	}
+}
