@@ -44,14 +44,18 @@ func Client(cfg lockstore.Config) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	if opt.IsClusterMode {
-		cluster := opt.Cluster()
-		// One key per script needs no routing by command, which would ask the
-		// server for its command table first.
-		cluster.DisableRoutingPolicies = true
-		return redis.NewClusterClient(cluster), nil
+	return newClient(opt), nil
+}
+
+func newClient(opt *redis.UniversalOptions) redis.UniversalClient {
+	if !opt.IsClusterMode {
+		return redis.NewClient(opt.Simple())
 	}
-	return redis.NewClient(opt.Simple()), nil
+	cluster := opt.Cluster()
+	// One key per script needs no routing by command, which would ask the server
+	// for its command table first.
+	cluster.DisableRoutingPolicies = true
+	return redis.NewClusterClient(cluster)
 }
 
 func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
