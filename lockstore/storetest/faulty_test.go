@@ -246,6 +246,13 @@ func TestFaultyDelays(t *testing.T) {
 // bare has no optional interface.
 type bare struct{ lockstore.Store }
 
+// A store with the three methods alone passes; what it lacks is skipped.
+func TestThreeMethodsAreAStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		return storetest.Harness{Store: bare{memstore.New(nil)}}
+	}, synctest.Test)
+}
+
 func TestFaultyPromisesOnlyWhatTheStoreHas(t *testing.T) {
 	inner := memstore.New(nil)
 	store := storetest.NewFaulty(bare{inner}, nil)

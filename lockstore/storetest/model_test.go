@@ -342,7 +342,7 @@ func (m *model) Renew(ctx context.Context, l lockstore.Lease, ttl time.Duration)
 		return 0, err
 	}
 	me := fullOwner(l.Owner)
-	trusted := ttl
+	var trusted time.Duration
 	err := m.request(ctx, l.Key, func(r *row, now time.Time) error {
 		until := now.Add(ttl).UnixNano()
 		switch {
@@ -390,6 +390,7 @@ func (m *model) Renew(ctx context.Context, l lockstore.Lease, ttl time.Duration)
 		default:
 			r.Expires = max(r.Expires, until)
 		}
+		trusted = time.Duration(r.Expires - now.UnixNano())
 		switch {
 		case m.has("renew is trusted longer than asked"):
 			trusted += time.Second
@@ -485,6 +486,7 @@ func (m *model) release(ctx context.Context, l lockstore.Lease, stay time.Durati
 				r.Ended = nil
 				r.Owner = me
 			}
+		case withdraw && slices.Contains(r.Expired, me):
 		case withdraw:
 			r.Ended = append(r.Ended, me)
 		default:

@@ -2,17 +2,10 @@
 // promises as a test case that every store passes, and a wrapper, [Faulty],
 // that makes any store fail in chosen ways.
 //
-// A store's test is one call:
-//
-//	func TestStore(t *testing.T) {
-//		storetest.Run(t, func(t *testing.T) storetest.Harness {
-//			return storetest.Harness{Store: memstore.New(nil)}
-//		}, synctest.Test)
-//	}
-//
-// The suite only reads time through the harness, so a store without a real
-// network runs in virtual time, where each expiry is exact and takes no time.
-// A store that wraps another one passes the suite too.
+// A store's test is one call of [Run]. A store without a real network runs in
+// virtual time, with synctest.Test: each expiry is exact and takes no time, and
+// a goroutine that is left behind fails its case. A store that wraps another
+// one passes the suite too.
 package storetest
 
 import "testing"
