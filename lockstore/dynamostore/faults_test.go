@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -110,15 +111,20 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 func TestLateDuplicateOfAnAcquire(t *testing.T) {
 	const later = 20 * time.Second
 	for name, offset := range map[string]time.Duration{"clock right": 0, "F15 clock ahead": 10 * time.Minute, "F16 clock behind": -10 * time.Minute} {
-		for _, end := range []string{"release", "withdraw", "withdraw before"} {
+		for _, end := range []string{"release", "withdraw", "withdraw before", "withdraw before, fence ahead", "withdraw before, alone, fence ahead"} {
 			t.Run("F26 M18 "+name+", after "+end, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					service := fakedynamo.New(table)
 					s := newStore(t, service, offset, dynamostore.Options{})
 					req := request(time.Minute)
-					if end == "withdraw before" {
-						// None of the SDK's attempts arrives in time.
-						service.Fault = on(fakedynamo.Fault{In: later, Repeat: time.Second}, 1, 2, 3)
+					if strings.HasPrefix(end, "withdraw before") {
+						slow := 1
+						if strings.HasSuffix(end, "ahead") {
+							fence := time.Now().Add(time.Hour).UnixMicro()
+							fakeRows{service}.put(t, key, item{"fence": n(strconv.FormatInt(fence, 10))})
+							slow = 2 // after the refusal that shows the fence
+						}
+						service.Fault = on(fakedynamo.Fault{In: later, Repeat: time.Second}, slow)
 						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 						defer cancel()
 						_, err := s.Acquire(ctx, req)
@@ -131,7 +137,7 @@ func TestLateDuplicateOfAnAcquire(t *testing.T) {
 						require.NoError(t, err)
 						require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
 						// Others come and go, so the withdrawal's mark is no longer there.
-						for range 2 {
+						for range others(end) {
 							lease, err := s.Acquire(t.Context(), request(time.Minute))
 							require.NoError(t, err)
 							require.NoError(t, s.Release(t.Context(), lease))
@@ -153,6 +159,13 @@ func TestLateDuplicateOfAnAcquire(t *testing.T) {
 			})
 		}
 	}
+}
+
+func others(end string) int {
+	if strings.Contains(end, "alone") {
+		return 0
+	}
+	return 2
 }
 
 // A renewal between a refusal and the takeover that follows it changes the

@@ -24,6 +24,10 @@ func TestOnDynamoDBLocal(t *testing.T) {
 	client := dynamostore.ClientOver(transport, endpoint, 0)
 	makeTable(t, client, table)
 
+	makeTable(t, client, dataTable)
+
+	t.Run("check", func(t *testing.T) { testCheck(t, client) })
+	t.Run("fenced", func(t *testing.T) { testFenced(t, client) })
 	t.Run("suite", func(t *testing.T) {
 		storetest.Run(t, func(t *testing.T) storetest.Harness {
 			return harness(t, transport, endpoint, realRows{client})

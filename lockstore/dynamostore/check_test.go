@@ -1,0 +1,150 @@
+package dynamostore_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
+)
+
+// described answers Check's two reads.
+type described struct {
+	dynamostore.API
+	table types.TableDescription
+	ttl   *types.TimeToLiveDescription
+}
+
+func (d described) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+	return &dynamodb.DescribeTableOutput{Table: &d.table}, nil
+}
+
+func (d described) DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
+	return &dynamodb.DescribeTimeToLiveOutput{TimeToLiveDescription: d.ttl}, nil
+}
+
+func TestCheckF50(t *testing.T) {
+	good := func() described {
+		return described{
+			API: dynamostore.ClientOver(refused{}, fakeEndpoint, 0),
+			table: types.TableDescription{
+				TableStatus:          types.TableStatusActive,
+				KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash}},
+				AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS}},
+				BillingModeSummary:   &types.BillingModeSummary{BillingMode: types.BillingModePayPerRequest},
+			},
+			ttl: &types.TimeToLiveDescription{AttributeName: aws.String("ttl"), TimeToLiveStatus: types.TimeToLiveStatusEnabled},
+		}
+	}
+	for name, tc := range map[string]struct {
+		change func(*described)
+		says   string
+	}{
+		"good":           {change: func(*described) {}},
+		"key of numbers": {change: func(d *described) { d.table.AttributeDefinitions[0].AttributeType = types.ScalarAttributeTypeN }, says: "key N HASH"},
+		"another key": {change: func(d *described) {
+			d.table.KeySchema[0].AttributeName = aws.String("id")
+			d.table.AttributeDefinitions[0].AttributeName = aws.String("id")
+		}, says: "id S HASH"},
+		"sort key": {change: func(d *described) {
+			d.table.KeySchema = append(d.table.KeySchema, types.KeySchemaElement{AttributeName: aws.String("at"), KeyType: types.KeyTypeRange})
+		}, says: "at ? RANGE"},
+		"KMS off":     {change: func(d *described) { d.table.TableStatus = types.TableStatusInaccessibleEncryptionCredentials }, says: "INACCESSIBLE"},
+		"provisioned": {change: func(d *described) { d.table.BillingModeSummary = nil }, says: "provisioned"},
+		"two Regions": {change: func(d *described) { d.table.Replicas = make([]types.ReplicaDescription, 1) }, says: "two Regions can hold"},
+		"two Regions, strong": {change: func(d *described) {
+			d.table.Replicas = make([]types.ReplicaDescription, 1)
+			d.table.MultiRegionConsistency = types.MultiRegionConsistencyStrong
+		}},
+		"index":       {change: func(d *described) { d.table.GlobalSecondaryIndexes = make([]types.GlobalSecondaryIndexDescription, 1) }, says: "1 indexes"},
+		"TTL off":     {change: func(d *described) { d.ttl = nil }, says: "time to live is off"},
+		"TTL expires": {change: func(d *described) { d.ttl.AttributeName = aws.String("expires") }, says: "milliseconds"},
+		"TTL other":   {change: func(d *described) { d.ttl.AttributeName = aws.String("x") }, says: "another attribute"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := good()
+			tc.change(&d)
+			s, err := dynamostore.New(d, table, dynamostore.Options{})
+			require.NoError(t, err)
+			findings, err := s.Check(t.Context())
+			require.NoError(t, err)
+			if tc.says == "" {
+				require.Empty(t, findings)
+				return
+			}
+			require.Len(t, findings, 1)
+			require.Contains(t, findings[0].Problem, tc.says)
+			require.NotEmpty(t, findings[0].Fix)
+		})
+	}
+}
+
+func TestCheckErrors(t *testing.T) {
+	s, err := dynamostore.New(struct{ dynamostore.API }{}, table, dynamostore.Options{})
+	require.NoError(t, err)
+	_, err = s.Check(t.Context())
+	require.ErrorIs(t, err, lockstore.ErrInvalid)
+
+	service := fakedynamo.New(table)
+	service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
+		return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "AccessDeniedException"}}
+	}
+	_, err = newStore(t, service, 0, dynamostore.Options{}).Check(t.Context())
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+}
+
+// testCheck runs on DynamoDB Local, see TestOnDynamoDBLocal.
+func testCheck(t *testing.T, client *dynamodb.Client) {
+	check := func(name string) []lockstore.Finding {
+		s, err := dynamostore.New(client, name, dynamostore.Options{})
+		require.NoError(t, err)
+		findings, err := s.Check(t.Context())
+		require.NoError(t, err)
+		return findings
+	}
+	require.Empty(t, check(table))
+
+	_, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
+		TableName: aws.String("sorted"),
+		AttributeDefinitions: []types.AttributeDefinition{
+			{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS},
+			{AttributeName: aws.String("at"), AttributeType: types.ScalarAttributeTypeN},
+		},
+		KeySchema: []types.KeySchemaElement{
+			{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash},
+			{AttributeName: aws.String("at"), KeyType: types.KeyTypeRange},
+		},
+		ProvisionedThroughput: &types.ProvisionedThroughput{ReadCapacityUnits: aws.Int64(1), WriteCapacityUnits: aws.Int64(1)},
+	})
+	require.NoError(t, err)
+	var all strings.Builder
+	for _, f := range check("sorted") {
+		all.WriteString(f.Problem + "\n")
+	}
+	require.Contains(t, all.String(), "key S HASH, at N RANGE")
+	require.Contains(t, all.String(), "provisioned")
+	require.Contains(t, all.String(), "time to live is off")
+
+	t.Run("F44 what the service says to such tables", func(t *testing.T) {
+		for name, says := range map[string]string{"sorted": "no sort key", "missing": "does not exist"} {
+			s, err := dynamostore.New(client, name, dynamostore.Options{})
+			require.NoError(t, err)
+			for method, call := range methods(s, lockstore.Lease{Key: "k", Owner: lockstore.NewOwner(), Fence: 1}) {
+				err := call(t.Context())
+				require.ErrorIs(t, err, lockstore.ErrCorrupt, method)
+				require.ErrorContains(t, err, says, method)
+			}
+		}
+		s, err := dynamostore.New(client, "missing", dynamostore.Options{})
+		require.NoError(t, err)
+		_, err = s.Check(t.Context())
+		require.ErrorIs(t, err, lockstore.ErrCorrupt)
+	})
+}

@@ -1,0 +1,133 @@
+package dynamostore_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+)
+
+func config(t testing.TB, rawURL string, env map[string]string) lockstore.Config {
+	u, err := lockstore.ParseURL(rawURL)
+	require.NoError(t, err)
+	return lockstore.Config{URL: u, Getenv: func(name string) string { return env[name] }}
+}
+
+func staticEnv() map[string]string {
+	return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		url  string
+		env  map[string]string
+		says string
+	}{
+		"no table":           {url: "dynamodb://?region=r", says: "table name"},
+		"short table":        {url: "dynamodb://ab?region=r", says: "3 to 255"},
+		"path":               {url: "dynamodb://locks/x?region=r", says: "dynamodb://TABLE"},
+		"user":               {url: "dynamodb://me:secret@locks?region=r", says: "dynamodb://TABLE"},
+		"unknown parameter":  {url: "dynamodb://locks?regoin=r", says: `"regoin"`},
+		"parameter twice":    {url: "dynamodb://locks?region=a&region=b", says: "twice"},
+		"no region":          {url: "dynamodb://locks", says: "AWS_REGION"},
+		"endpoint":           {url: "dynamodb://locks?region=r&endpoint=127.0.0.1", says: "endpoint"},
+		"F48 skew":           {url: "dynamodb://locks?region=r&skew=1", says: "skew"},
+		"F48 skew zero":      {url: "dynamodb://locks?region=r&skew=0s", says: "above 0"},
+		"F48 skew too large": {url: "dynamodb://locks?region=r&skew=2m", says: "up to 1m0s"},
+		"no credentials":     {url: "dynamodb://locks?region=r", env: map[string]string{}, says: "AWS_ACCESS_KEY_ID"},
+		"half credentials":   {url: "dynamodb://locks?region=r", env: map[string]string{"AWS_ACCESS_KEY_ID": "a"}, says: "only one"},
+		"credentials from far away": {
+			url:  "dynamodb://locks?region=r",
+			env:  map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://192.0.2.1/creds"},
+			says: "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := tc.env
+			if env == nil {
+				env = staticEnv()
+			}
+			s, err := dynamostore.Open(t.Context(), config(t, tc.url, env))
+			require.Nil(t, s)
+			require.ErrorIs(t, err, lockstore.ErrInvalid)
+			require.ErrorContains(t, err, tc.says)
+			require.NotContains(t, err.Error(), "secret@")
+			t.Log(err)
+		})
+	}
+}
+
+func TestOpenSendsNothing(t *testing.T) {
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests++ }))
+	defer server.Close()
+	env := map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": server.URL, "AWS_REGION": "eu-west-1"}
+	s, err := dynamostore.Open(t.Context(), config(t, "dynamodb://my_locks.v-2?endpoint="+server.URL+"&skew=1500ms", env))
+	require.NoError(t, err)
+	require.NotNil(t, s)
+	require.Zero(t, requests)
+}
+
+// Managed instances and SnapStart hand credentials out over an endpoint.
+func TestCredentialsEndpoint(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte("from-a-file\n"), 0o600))
+	fails := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path != "/creds":
+			require.Contains(t, r.Header.Get("Authorization"), "Credential=FROMENDPOINT/")
+			w.Header().Set("Date", time.Now().UTC().Format(http.TimeFormat))
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = w.Write([]byte(`{"__type":"ThrottlingException"}`))
+		case fails:
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			require.Equal(t, "from-a-file", r.Header.Get("Authorization"))
+			_, _ = w.Write([]byte(`{"AccessKeyId":"FROMENDPOINT","SecretAccessKey":"s","Token":"t"}`))
+		}
+	}))
+	defer server.Close()
+	env := map[string]string{
+		"AWS_CONTAINER_CREDENTIALS_FULL_URI":     server.URL + "/creds",
+		"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": token,
+	}
+	open := func() lockstore.Store {
+		s, err := dynamostore.Open(t.Context(), config(t, "dynamodb://locks?region=eu-west-1&endpoint="+server.URL, env))
+		require.NoError(t, err)
+		return s
+	}
+	_, err := open().Acquire(t.Context(), request(time.Minute))
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorContains(t, err, "throttled", "the credentials were accepted")
+
+	fails = true
+	_, err = open().Acquire(t.Context(), request(time.Minute))
+	require.ErrorIs(t, err, lockstore.ErrUnavailable, "F71: nothing was sent to DynamoDB")
+	require.ErrorContains(t, err, "credentials endpoint")
+}
+
+// F21 F44: a server that is not there is found out within the dial budget.
+func TestRefusedConnection(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	endpoint := server.URL
+	server.Close()
+	s, err := dynamostore.Open(t.Context(), config(t, "dynamodb://locks?region=eu-west-1&endpoint="+endpoint, staticEnv()))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err = s.Acquire(ctx, request(time.Minute))
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorContains(t, err, "refused")
+	require.NoError(t, ctx.Err())
+	require.Less(t, strings.Count(err.Error(), "\n"), 1)
+}
