@@ -55,8 +55,8 @@ func pong(addr string) error {
 	if err != nil {
 		return err
 	}
-	// A server that asks for a password is up as well.
-	if answer != "+PONG" && !strings.HasPrefix(answer, "-NOAUTH") {
+	// One that asks for a password, or for its primary, is up as well.
+	if answer != "+PONG" && !strings.HasPrefix(answer, "-NOAUTH") && !strings.HasPrefix(answer, "-MASTERDOWN") {
 		return fmt.Errorf("answers %q", answer)
 	}
 	return nil

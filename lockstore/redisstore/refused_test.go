@@ -1,0 +1,279 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// everyRequest calls each method of the store once.
+func everyRequest(ctx context.Context, s *Store) map[string]error {
+	lease := lockstore.Lease{Key: "account/7", Owner: lockstore.NewOwner(), Fence: 7}
+	_, acquire := s.Acquire(ctx, newRequest("account/7"))
+	_, renew := s.Renew(ctx, lease, time.Minute)
+	_, inspect := s.Inspect(ctx, lease.Key)
+	return map[string]error{
+		"Acquire":      acquire,
+		"Renew":        renew,
+		"Release":      s.Release(ctx, lease),
+		"Withdraw":     s.Release(ctx, lockstore.Lease{Key: lease.Key, Owner: lease.Owner}),
+		"ReleaseAfter": s.ReleaseAfter(ctx, lease, time.Minute),
+		"Inspect":      inspect,
+	}
+}
+
+func newRequest(key string) lockstore.Request {
+	return lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, Holder: lockstore.Holder{Name: "test", ID: "1"}}
+}
+
+func requireUnavailable(t *testing.T, err error, cause string) {
+	t.Helper()
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorContains(t, err, cause)
+	requireNoOther(t, err, lockstore.ErrUnavailable)
+}
+
+func requireUnknown(t *testing.T, err error) {
+	t.Helper()
+	require.Error(t, err)
+	requireNoOther(t, err, nil)
+}
+
+func requireNoOther(t *testing.T, err, wanted error) {
+	t.Helper()
+	for _, sentinel := range []error{
+		lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable,
+	} {
+		if sentinel != wanted {
+			require.NotErrorIs(t, err, sentinel)
+		}
+	}
+}
+
+// Each answer with which a server refuses a command before it does anything.
+func TestRefusalsAreUnavailable(t *testing.T) {
+	for name, answer := range map[string]string{
+		"F37 out of memory":               "OOM command not allowed when used memory > 'maxmemory'.",
+		"F37 out of memory, Redis 6":      "@user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.",
+		"F38 loading":                     "LOADING Redis is loading the dataset in memory",
+		"F38 read-only":                   "READONLY You can't write against a read only replica.",
+		"F38 read-only in the script":     "READONLY You can't write against a read only replica. script: 0123, on @user_script:24.",
+		"F38 primary down":                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+		"F38 cluster down":                "CLUSTERDOWN The cluster is down",
+		"F38 cluster hash slot":           "CLUSTERDOWN Hash slot not served",
+		"F38 cannot save":                 "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+		"F38 busy with a script":          "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+		"F38 too few replicas":            "NOREPLICAS Not enough good replicas to write.",
+		"F38 too many clients":            "ERR max number of clients reached",
+		"F38 protected":                   "DENIED Redis is running in protected mode",
+		"F38 no scripts here":             "ERR unknown command 'EVALSHA', with args beginning with:",
+		"F40 moved":                       "MOVED 3999 127.0.0.1:1",
+		"F40 slot is moving":              "TRYAGAIN Multiple keys request during rehashing of slot",
+		"F40 another slot":                "CROSSSLOT Keys in request don't hash to the same slot",
+		"F44 not authenticated":           "NOAUTH Authentication required.",
+		"F44 wrong password":              "WRONGPASS invalid username-password pair or user is disabled.",
+		"F44 no permission":               "NOPERM User default has no permissions to run the 'evalsha' command",
+		"F44 no permission in the script": "NOPERM User default has no permissions to run the 'time' command script: 0123, on @user_script:9.",
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := openStore(t, "redis://"+fakeServer(t, func([]string) string { return "-" + answer + "\r\n" }))
+			for what, err := range everyRequest(t.Context(), store) {
+				t.Log(what, err)
+				requireUnavailable(t, err, answer)
+			}
+		})
+	}
+}
+
+// What a server or a proxy says otherwise leaves the outcome open.
+func TestOtherAnswersAreUnknown(t *testing.T) {
+	for name, reply := range map[string]string{
+		"an error of a proxy":     "-ERR upstream failure\r\n",
+		"another proxy's":         "-ERR Connection timed out\r\n",
+		"a killed script":         "-ERR Error running script: Script killed by user with SCRIPT KILL...\r\n",
+		"an empty string":         "$0\r\n\r\n",
+		"nothing":                 "$-1\r\n",
+		"a kind of its own":       "$1\r\nX\r\n",
+		"no fence":                "$1\r\nG\r\n",
+		"a fence that is text":    "$5\r\nGa 60\r\n",
+		"a time that is text":     "$4\r\nG1 a\r\n",
+		"an answer to another":    "$3\r\nI 7\r\n",
+		"a number":                ":1\r\n",
+		"a list":                  "*1\r\n:1\r\n",
+		"the end of a connection": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := openStore(t, "redis://"+fakeServer(t, func([]string) string { return reply }))
+			for what, err := range everyRequest(t.Context(), store) {
+				t.Log(what, err)
+				requireUnknown(t, err)
+			}
+		})
+	}
+}
+
+// A client of the user's own may send a request again. A refusal of the last
+// attempt says nothing about the first one, which may have been applied.
+func TestRefusalAfterALostReplyIsUnknown(t *testing.T) {
+	var n atomic.Int32
+	addr := fakeServer(t, func([]string) string {
+		if n.Add(1) == 1 {
+			return ""
+		}
+		return "-LOADING Redis is loading the dataset in memory\r\n"
+	})
+	opt, err := options(config(t, "redis://"+addr))
+	require.NoError(t, err)
+	opt.MaxRetries, opt.MinRetryBackoff = 1, time.Millisecond
+	client := newClient(opt)
+	defer client.Close()
+	store, err := New(client, Options{})
+	require.NoError(t, err)
+	_, err = store.Acquire(t.Context(), newRequest("k"))
+	require.EqualValues(t, 2, n.Load())
+	require.ErrorContains(t, err, "LOADING")
+	requireUnknown(t, err)
+}
+
+// The cluster client sends again on its own after these, and each time the
+// server does nothing.
+func TestClusterRefusalIsUnavailable(t *testing.T) {
+	for name, answer := range map[string]string{
+		"F38 cluster down": "CLUSTERDOWN The cluster is down",
+		"F38 loading":      "LOADING Redis is loading the dataset in memory",
+		"F38 read-only":    "READONLY You can't write against a read only replica.",
+		"F40 try again":    "TRYAGAIN Multiple keys request during rehashing of slot",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var addr string
+			var sent atomic.Int32
+			addr = fakeServer(t, func(command []string) string {
+				if strings.EqualFold(command[0], "evalsha") {
+					sent.Add(1)
+					return "-" + answer + "\r\n"
+				}
+				host, port, _ := strings.Cut(addr, ":")
+				return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\nx\r\n", len(host), host, port)
+			})
+			store := openStore(t, "redis://"+addr+"?cluster=true")
+			_, err := store.Acquire(t.Context(), newRequest("k"))
+			requireUnavailable(t, err, answer)
+			require.Greater(t, sent.Load(), int32(1), "the client sends again by itself")
+		})
+	}
+}
+
+// Real servers in the states that refuse locks.
+func TestRefusalsOfRealServers(t *testing.T) {
+	for _, program := range []string{testservers.RedisServer, testservers.ValkeyServer} {
+		t.Run(program, func(t *testing.T) {
+			start := func(args ...string) string { return "redis://" + testservers.Start(t, program, args...).Addr }
+			refuses := func(t *testing.T, url, answer string) {
+				for what, err := range everyRequest(t.Context(), openStore(t, url)) {
+					// Some states allow reading, and these had nothing to write then.
+					if err == nil && what == "Inspect" || errors.Is(err, lockstore.ErrLost) && what != "Acquire" && what != "Withdraw" {
+						continue
+					}
+					t.Log(what, err)
+					requireUnavailable(t, err, answer)
+				}
+			}
+			t.Run("F38 read-only replica", func(t *testing.T) {
+				primary := start()
+				u, err := url.Parse(primary)
+				require.NoError(t, err)
+				replica := start("--replicaof", u.Hostname()+" "+u.Port())
+				awaitInfo(t, replica, "master_link_status:up")
+				refuses(t, replica, "READONLY")
+			})
+			t.Run("F38 replica without its primary", func(t *testing.T) {
+				replica := start("--replicaof", "127.0.0.1 1", "--replica-serve-stale-data", "no")
+				refuses(t, replica, "MASTERDOWN")
+			})
+			t.Run("F38 too few replicas", func(t *testing.T) {
+				refuses(t, start("--min-replicas-to-write", "1"), "NOREPLICAS")
+			})
+			t.Run("F38 cluster node without slots", func(t *testing.T) {
+				refuses(t, start("--cluster-enabled", "yes"), "CLUSTERDOWN")
+			})
+			t.Run("F38 busy with a script", func(t *testing.T) {
+				addr := start("--lua-time-limit", "10")
+				client := openClient(t, addr)
+				done := make(chan error, 1)
+				go func() { done <- client.Eval(context.Background(), "while true do end", nil).Err() }()
+				awaitBusy(t, openClient(t, addr))
+				refuses(t, addr, "BUSY")
+				require.NoError(t, openClient(t, addr).ScriptKill(context.Background()).Err())
+				require.Error(t, <-done)
+			})
+			t.Run("F44 no password", func(t *testing.T) {
+				refuses(t, start("--requirepass", "s3cret"), "NOAUTH")
+			})
+			t.Run("F44 wrong password", func(t *testing.T) {
+				addr := start("--requirepass", "s3cret")
+				secret := strings.Replace(addr, "//", "//default:wr0ng@", 1)
+				refuses(t, secret, "WRONGPASS")
+				for _, err := range everyRequest(t.Context(), openStore(t, secret)) {
+					require.NotContains(t, err.Error(), "wr0ng")
+				}
+				_, err := openStore(t, strings.Replace(addr, "//", "//:s3cret@", 1)).Acquire(t.Context(), newRequest("k"))
+				require.NoError(t, err, "the right password")
+			})
+			t.Run("F44 no permission", func(t *testing.T) {
+				addr := start()
+				admin := openClient(t, addr)
+				ctx := context.Background()
+				require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "reader", "on", ">pw", "~*", "+get").Err())
+				refuses(t, strings.Replace(addr, "//", "//reader:pw@", 1), "NOPERM")
+				// What the package comment lists is enough.
+				require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "locker", "on", ">pw", "~lambdalock:*",
+					"+evalsha", "+eval", "+get", "+set", "+setrange", "+pexpire", "+time").Err())
+				lockUnlock(t, openStore(t, strings.Replace(addr, "//", "//locker:pw@", 1)))
+				require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "noclock", "on", ">pw", "~*", "+evalsha", "+eval", "+get", "+set").Err())
+				_, err := openStore(t, strings.Replace(addr, "//", "//noclock:pw@", 1)).Acquire(t.Context(), newRequest("other"))
+				require.ErrorIs(t, err, lockstore.ErrUnavailable)
+			})
+		})
+	}
+}
+
+// lockUnlock is one whole life of a lock, each request once.
+func lockUnlock(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := t.Context()
+	lease, err := s.Acquire(ctx, newRequest("account/7"))
+	require.NoError(t, err)
+	_, err = s.Renew(ctx, lease, 2*time.Minute)
+	require.NoError(t, err)
+	_, err = s.Acquire(ctx, newRequest("account/7"))
+	require.ErrorIs(t, err, lockstore.ErrHeld)
+	_, err = s.Inspect(ctx, lease.Key)
+	require.NoError(t, err)
+	require.NoError(t, s.Release(ctx, lease))
+}
+
+func awaitInfo(t *testing.T, addr, text string) {
+	client := openClient(t, addr)
+	require.Eventually(t, func() bool {
+		info, err := client.Info(context.Background(), "replication").Result()
+		return err == nil && strings.Contains(info, text)
+	}, 15*time.Second, 10*time.Millisecond)
+}
+
+func awaitBusy(t *testing.T, client redis.UniversalClient) {
+	require.Eventually(t, func() bool {
+		err := client.Ping(context.Background()).Err()
+		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
+	}, 5*time.Second, 10*time.Millisecond)
+}
