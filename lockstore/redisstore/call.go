@@ -70,7 +70,7 @@ func (c *call) do(ctx context.Context, client redis.UniversalClient, args []any)
 
 // outcome says what a failed request did: nothing for certain, or unknown.
 func (c *call) outcome(ctx context.Context, key string, err error) error {
-	if refusalCode(err) == "WRONGTYPE" {
+	if word(serverText(err)) == "WRONGTYPE" {
 		return errForeign(key, err)
 	}
 	known := c.sent.Load() == 0 || !c.doubt.Load() && refused(err)
@@ -100,17 +100,28 @@ func ended(ctx context.Context) error {
 // so it is the same for a command inside them. Other errors, and those of
 // proxies between, say nothing about the outcome.
 func refused(err error) bool {
-	switch refusalCode(err) {
+	text := serverText(err)
+	switch word(text) {
 	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT",
-		"MISCONF", "BUSY", "NOREPLICAS", "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "NOSCRIPT",
-		"max", "unknown": // ERR max number of clients reached; ERR unknown command
+		"MISCONF", "BUSY", "NOREPLICAS", "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "NOSCRIPT":
 		return true
+	}
+	for _, plain := range []string{
+		"max number of clients reached",
+		"unknown command",
+		"The user executing the script can't run", // no permission for a command inside it
+		"ACL failure in script",                   // the same, on Valkey
+	} {
+		if strings.HasPrefix(text, plain) {
+			return true
+		}
 	}
 	return false
 }
 
-// refusalCode is the first word of a server's error, which is its kind.
-func refusalCode(err error) string {
+// serverText is the text of a server's error without the general ERR before it,
+// or "" when err is not from a server.
+func serverText(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
 		return ""
@@ -120,9 +131,13 @@ func refusalCode(err error) string {
 	if i := strings.Index(text, ": -"); i >= 0 && strings.HasPrefix(text, "@user_script") {
 		text = text[i+3:]
 	}
-	text = strings.TrimPrefix(text, "ERR ")
-	code, _, _ := strings.Cut(text, " ")
-	return code
+	return strings.TrimPrefix(text, "ERR ")
+}
+
+// word is the first word of a server's error, which is its kind.
+func word(text string) string {
+	w, _, _ := strings.Cut(text, " ")
+	return w
 }
 
 // errForeign says why the entry is refused: cause is the server's answer for a

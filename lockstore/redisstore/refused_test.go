@@ -84,7 +84,8 @@ func TestRefusalsAreUnavailable(t *testing.T) {
 		"F44 not authenticated":           "NOAUTH Authentication required.",
 		"F44 wrong password":              "WRONGPASS invalid username-password pair or user is disabled.",
 		"F44 no permission":               "NOPERM User default has no permissions to run the 'evalsha' command",
-		"F44 no permission in the script": "NOPERM User default has no permissions to run the 'time' command script: 0123, on @user_script:9.",
+		"F44 no permission in the script": "ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:9.",
+		"F44 the same on Valkey":          "ERR ACL failure in script: User x has no permissions to run the 'time' command script: 0123, on @user_script:9.",
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := openStore(t, "redis://"+fakeServer(t, func([]string) string { return "-" + answer + "\r\n" }))
@@ -190,7 +191,7 @@ func TestRefusalsOfRealServers(t *testing.T) {
 				}
 			}
 			t.Run("F38 read-only replica", func(t *testing.T) {
-				primary := start()
+				primary := start("--repl-diskless-sync-delay", "0")
 				u, err := url.Parse(primary)
 				require.NoError(t, err)
 				replica := start("--replicaof", u.Hostname()+" "+u.Port())
