@@ -13,16 +13,12 @@ import (
 )
 
 const (
-	// ours is true for a row of this store and for one that does not exist.
-	ours = "(attribute_not_exists(#key) OR attribute_type(#fence, :number))"
-
 	grantUpdate = "SET #owner = :me, #fence = :fence, #expires = :expires, #holder = :holder, #ttl = :ttl"
 
-	// ifFree takes a free key whose fence is below the local time. The mark of an
-	// owner's own release refuses its late acquire.
-	ifFree = ours + " AND attribute_not_exists(#owner)" +
-		" AND (attribute_not_exists(#released) OR #released <> :me)" +
-		" AND (attribute_not_exists(#fence) OR #fence < :fence)"
+	// ifFree takes a key that has no row, or a free one whose fence is below the
+	// local time. A row without a number as its fence is not ours, and refused. The
+	// mark of an owner's own release refuses its late acquire.
+	ifFree = "attribute_not_exists(#key) OR (#fence < :fence AND attribute_not_exists(#owner) AND #released <> :me)"
 
 	// ifFreeAt takes a free key whose fence is at or above the local time, if
 	// nothing happened since the refusal.
@@ -88,7 +84,6 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 		}
 		switch condition {
 		case ifFree:
-			values[":number"] = text("N")
 			s.clock.stamped(fence)
 		case ifFreeAt:
 			fence = seen.fence + 1
@@ -101,7 +96,7 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 		}
 		values[":fence"] = fenceNumber(fence)
 
-		r, err := s.update(ctx, write{key: req.Key, update: grantUpdate, condition: condition, values: values})
+		r, err := s.update(ctx, write{key: req.Key, update: grantUpdate, condition: condition, values: values, before: true})
 		if err != nil {
 			return grant{}, err
 		}

@@ -114,6 +114,7 @@ type write struct {
 	update    string
 	condition string
 	values    map[string]types.AttributeValue
+	before    bool // an applied write returns the row before it; a refusal always does
 }
 
 // reply is the service's answer to a write or a read.
@@ -133,8 +134,10 @@ func (s *Store) update(ctx context.Context, w write) (reply, error) {
 		ConditionExpression:                 &w.condition,
 		ExpressionAttributeNames:            aliases(w.update, w.condition),
 		ExpressionAttributeValues:           w.values,
-		ReturnValues:                        types.ReturnValueAllOld,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}
+	if w.before {
+		in.ReturnValues = types.ReturnValueAllOld
 	}
 	if err := ctx.Err(); err != nil {
 		return reply{}, notSent(w.key, err)

@@ -24,8 +24,7 @@ const (
 
 	// ifNotAnothers raises the fence above every stamp that the owner has sent;
 	// that is what refuses its late acquire.
-	ifNotAnothers = "(attribute_not_exists(#key) OR (" + ours + " AND " + notAnothers + "))" +
-		" AND (attribute_not_exists(#fence) OR #fence < :fence)"
+	ifNotAnothers = "attribute_not_exists(#key) OR (#fence < :fence AND " + notAnothers + ")"
 
 	// ifNotAnothersAt does so for a fence at or above the local time.
 	ifNotAnothersAt = notAnothers + " AND #fence = :seen"
@@ -109,11 +108,10 @@ func (s *Store) withdraw(ctx context.Context, lease lockstore.Lease) error {
 		update:    withdrawUpdate,
 		condition: ifNotAnothers,
 		values: map[string]types.AttributeValue{
-			":me":     ownerText(lease.Owner),
-			":fence":  fenceNumber(fence),
-			":ttl":    sweepTime(s.clock.read()),
-			":number": text("N"),
-			":last":   integer(maxMilli),
+			":me":    ownerText(lease.Owner),
+			":fence": fenceNumber(fence),
+			":ttl":   sweepTime(s.clock.read()),
+			":last":  integer(maxMilli),
 		},
 	}
 	for range grantWrites {
