@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,7 +24,49 @@ import (
 var function string
 
 func TestMain(m *testing.M) {
+	if binary := os.Getenv(orphanVariable); binary != "" {
+		orphan(binary)
+	}
 	os.Exit(run(m))
+}
+
+// orphanVariable makes this test binary a parent that is going to be killed.
+const orphanVariable = "LAMBDATEST_ORPHAN"
+
+// orphan starts an environment, stops its process, so that it cannot end
+// itself, and waits.
+func orphan(binary string) {
+	env, err := Start(context.Background(), Config{Binary: binary})
+	if err == nil {
+		err = env.Stop()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(env.PID())
+	select {}
+}
+
+func TestProcessEndsWithItsParent(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux can tie a process to its parent")
+	}
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	parent := exec.CommandContext(testContext(t), binary)
+	parent.Env = append(os.Environ(), orphanVariable+"="+function)
+	out, err := parent.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, parent.Start())
+	var pid int
+	_, err = fmt.Fscanln(out, &pid)
+	require.NoError(t, err)
+	require.Positive(t, pid)
+	require.NoError(t, syscall.Kill(pid, 0), "it is there")
+	require.NoError(t, parent.Process.Kill())
+	_ = parent.Wait() // it was killed
+	goneSoon(t, pid)
 }
 
 func run(m *testing.M) int {
@@ -66,7 +110,14 @@ func start(t *testing.T, config Config) *Env {
 // goneSoon checks that no process has this id any more.
 func goneSoon(t *testing.T, pid int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		if syscall.Kill(pid, 0) == syscall.ESRCH {
+			return true
+		}
+		// An orphan that nobody waits for, as in some containers.
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err == nil && strings.Contains(string(stat), ") Z ")
+	}, 5*time.Second, 5*time.Millisecond)
 }
 
 func do(what string, n int) []byte {

@@ -52,8 +52,7 @@ func startProcess(config Config, logs *logBuffer) (*process, error) {
 	p.cmd.Stdout, p.cmd.Stderr = lines, lines
 	// A child of the process that keeps the pipe open must not hold us up.
 	p.cmd.WaitDelay = time.Second
-	// A Ctrl-C in a terminal is for us; we end the processes.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.SysProcAttr = sysProcAttr()
 	p.api.started = time.Now()
 	if err := p.cmd.Start(); err != nil {
 		close(p.ended)
