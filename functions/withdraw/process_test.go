@@ -51,6 +51,7 @@ func TestMain(m *testing.M) {
 //	stubborn  the payment waits for the gate, and nothing looks at the context
 //	hang      the payment never returns
 //	exit      the payment ends the process
+//	panic     the payment panics
 //	stall     everything is done, but the handler does not return
 func function(gate string) {
 	g := boot.Guard(lockstore.Openers{"dynamodb": dynamostore.Open, "redis": redisstore.Open})
@@ -65,11 +66,17 @@ func function(gate string) {
 			select {}
 		case "exit":
 			os.Exit(3)
+		case "panic":
+			panic("no such card")
 		}
 		return nil
 	}
+	asked := func(ctx context.Context, r httpapi.Request) (string, error) {
+		fmt.Println("asked")
+		return key(ctx, r)
+	}
 	next := handle(book)
-	boot.Start(g, httpapi.Wrap(g, key, func(ctx context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {
+	boot.Start(g, httpapi.Wrap(g, asked, func(ctx context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {
 		w, err := key(ctx, r)
 		fmt.Println("granted", w, int64(lock.Fence), err)
 		if strings.Contains(r.Body, `"stubborn-`) {
@@ -292,13 +299,16 @@ var cases = []struct {
 	run  func(*testing.T, *site)
 }{
 	{"F01 killed right after acquire", testF01},
+	{"F02 killed while waiting", testF02},
 	{"F03 killed between write and release", testF03},
+	{"F04 panic in the handler", testF04},
 	{"F05 exit in the handler", testF05},
 	{"F07 stopped for longer than the lease: a work that looks at its context ends", testF07("wait-1", "worked 0 account")},
 	{"F07 F12 stopped for longer than the lease: the fence refuses a work that does not", testF07("stubborn-1", "worked 409 <nil>")},
 	{"F13 F70 eight owners in one process", testF70},
 	{"F63 F68 timeout while holding", testF63},
 	{"F64 duplicate event while the first runs", testF64},
+	{"F65 F66 no time left", testF65},
 	{"F69 SIGTERM: work that returns is released", testF69Returns},
 	{"F69 SIGTERM: work that does not return keeps its lease", testF69DoesNotReturn},
 	{"F69 not asked for: the lease ends by its TTL", testF69NotAsked},
@@ -315,6 +325,21 @@ func testF01(t *testing.T, s *site) {
 	assert.Equal(t, 409, s.send(s.start(lambdatest.Config{}), "plain-0", "").status, "until its lease ends, others see it held")
 	s.takesOver(e, died, "plain-1")
 	assert.EqualValues(t, opening-500, s.balance())
+}
+
+func testF02(t *testing.T, s *site) {
+	e := s.start(lambdatest.Config{})
+	first := s.sending(e, "wait-1", "")
+	s.at(e, "paying")
+	waiter := s.start(lambdatest.Config{}, patient)
+	waiting := s.sending(waiter, "plain-1", "")
+	s.at(waiter, "asked")
+	require.NoError(t, waiter.Kill())
+	assert.Equal(t, lambdatest.ErrorExit, waiting().ErrorType)
+	s.openGate()
+	require.Equal(t, 200, first().status)
+	assert.Equal(t, 200, s.send(waiter, "plain-2", "").status, "a dead waiter keeps nobody out")
+	assert.EqualValues(t, opening-2*500, s.balance())
 }
 
 func testF03(t *testing.T, s *site) {
@@ -336,6 +361,16 @@ func testF03(t *testing.T, s *site) {
 	assert.EqualValues(t, opening-500, s.balance(), "the write is kept once")
 	require.NoError(t, again.Kill())
 	retry()
+}
+
+func testF04(t *testing.T, s *site) {
+	e := s.start(lambdatest.Config{})
+	a := s.send(e, "panic-1", "")
+	assert.Equal(t, "string", a.ErrorType, "the panic is the function's own")
+	assert.Equal(t, "no such card", a.ErrorMessage)
+	assert.Contains(t, string(a.Payload), "process_test.go", "with the stack of where it happened")
+	assert.Equal(t, 200, s.send(s.start(lambdatest.Config{}), "plain-1", "").status, "the lock is free at once")
+	assert.EqualValues(t, opening-500, s.balance())
 }
 
 func testF05(t *testing.T, s *site) {
@@ -449,6 +484,17 @@ func testF64(t *testing.T, s *site) {
 	assert.Equal(t, a.body, b.body, "the duplicate gets the first outcome")
 	assert.EqualValues(t, opening-500, s.balance())
 	assert.Greater(t, s.fences(waiting)[0], s.fences(e)[0])
+}
+
+func testF65(t *testing.T, s *site) {
+	e := s.start(lambdatest.Config{})
+	for _, left := range []time.Duration{300 * time.Millisecond, 0, -time.Hour} {
+		r, err := e.Send(s.ctx, lambdatest.Event{Payload: s.payload("plain-1"), Deadline: time.Now().Add(left)})
+		require.NoError(t, err)
+		assert.Contains(t, string(r.Payload), `"statusCode":503`, "%v left", left)
+	}
+	assert.Empty(t, s.fences(e), "the work was not begun")
+	assert.Equal(t, 200, s.send(e, "plain-1", "").status, "and nothing is left locked")
 }
 
 func testF69Returns(t *testing.T, s *site) {
