@@ -38,7 +38,7 @@ func (c *call) String() string { return c.owner.String() }
 // run sends a script as EVALSHA, and as EVAL once if the server does not know
 // it. Its error says what is known of the outcome.
 func (s *Store) run(ctx context.Context, sc script, key string, owner lockstore.Owner, a, b any) (reply, error) {
-	if s == nil || s.client == nil {
+	if s.client == nil {
 		return reply{}, errNotMade()
 	}
 	if err := ctx.Err(); err != nil {

@@ -18,7 +18,7 @@ import (
 // a server that cannot be written to. It needs the permission for INFO, which
 // locking does not.
 func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
-	if s == nil || s.client == nil {
+	if s.client == nil {
 		return nil, errNotMade()
 	}
 	if err := ctx.Err(); err != nil {

@@ -1,0 +1,522 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// onBoth runs a test on Redis and on Valkey.
+func onBoth(t *testing.T, test func(t *testing.T, program string)) {
+	for _, program := range []string{testservers.RedisServer, testservers.ValkeyServer} {
+		t.Run(program, func(t *testing.T) { test(t, program) })
+	}
+}
+
+func acquire(t *testing.T, s *Store, key string) lockstore.Lease {
+	t.Helper()
+	lease, err := s.Acquire(t.Context(), newRequest(key))
+	require.NoError(t, err)
+	return lease
+}
+
+func requireLost(t *testing.T, s *Store, lease lockstore.Lease) {
+	t.Helper()
+	_, err := s.Renew(t.Context(), lease, time.Minute)
+	require.ErrorIs(t, err, lockstore.ErrLost)
+}
+
+func requireHeld(t *testing.T, s *Store, key string) {
+	t.Helper()
+	_, err := s.Acquire(t.Context(), newRequest(key))
+	require.ErrorIs(t, err, lockstore.ErrHeld)
+}
+
+// F19: the server's clock jumps. Its leases follow it.
+func TestF19ServerClockJumps(t *testing.T) {
+	bubble := func(name string, test func(t *testing.T, m *miniredis.Miniredis, s *Store)) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := miniredis.NewMiniRedis()
+				t.Cleanup(m.Close)
+				client := openDialer(t, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) { return m.Dial() })
+				store, err := New(client, Options{})
+				require.NoError(t, err)
+				test(t, m, store)
+			})
+		})
+	}
+	bubble("ahead: leases end early and the old holder is fenced off", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+		old := acquire(t, s, "k")
+		m.SetTime(time.Now().Add(time.Hour))
+		requireLost(t, s, old)
+		next := acquire(t, s, "k")
+		require.Greater(t, next.Fence, old.Fence)
+		require.ErrorIs(t, s.Release(t.Context(), old), lockstore.ErrLost)
+	})
+	bubble("back: waiters get a clear error, not an hour of silence", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+		lease := acquire(t, s, "k")
+		m.SetTime(time.Now().Add(-time.Hour))
+		_, err := s.Acquire(t.Context(), newRequest("k"))
+		require.ErrorIs(t, err, lockstore.ErrCorrupt)
+		require.ErrorContains(t, err, `key "k"`)
+		require.ErrorContains(t, err, "clock")
+		_, err = s.Inspect(t.Context(), "k")
+		require.ErrorIs(t, err, lockstore.ErrCorrupt)
+		require.ErrorContains(t, err, "clock")
+
+		require.NoError(t, s.Release(t.Context(), lease), "the holder can still release")
+		next := acquire(t, s, "k")
+		require.Equal(t, lease.Fence+1, next.Fence)
+	})
+	bubble("back: the holder goes on and its renewal repairs the entry", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+		req := newRequest("k")
+		lease, err := s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		m.SetTime(time.Now().Add(-time.Hour))
+		again, err := s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.Equal(t, lease.Fence, again.Fence)
+		require.LessOrEqual(t, again.TTL, req.TTL, "never more than was asked for, whatever the clock says")
+		left, err := s.Renew(t.Context(), lease, 10*time.Second)
+		require.NoError(t, err)
+		require.Equal(t, req.TTL, left, "a shorter renewal does not shorten the lease")
+		_, err = s.Acquire(t.Context(), newRequest("k"))
+		var held *lockstore.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, req.TTL, held.Remaining)
+	})
+	bubble("back by less than a second is no error", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+		acquire(t, s, "k")
+		m.SetTime(time.Now().Add(-900 * time.Millisecond))
+		requireHeld(t, s, "k")
+	})
+	bubble("F20 back: the fence counts on", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+		lease := acquire(t, s, "k")
+		for i := range 3 {
+			require.NoError(t, s.Release(t.Context(), lease))
+			m.SetTime(time.Now().Add(-time.Duration(i+1) * time.Hour))
+			next := acquire(t, s, "k")
+			require.Equal(t, lease.Fence+1, next.Fence)
+			lease = next
+		}
+	})
+	bubble("a fence at the end of what Lua can count is refused", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+		const last = 1<<53 - 1
+		require.NoError(t, m.Set(DefaultPrefix+"k", fmt.Sprintf("lambdalock1 F A %d 0 0   ", last-1)))
+		lease := acquire(t, s, "k")
+		require.EqualValues(t, last, lease.Fence)
+		requireHeld(t, s, "k")
+		require.NoError(t, s.Release(t.Context(), lease))
+		_, err := s.Acquire(t.Context(), newRequest("k"))
+		require.ErrorIs(t, err, lockstore.ErrCorrupt)
+	})
+}
+
+func TestF21ServerCannotBeReached(t *testing.T) {
+	check := func(t *testing.T, s *Store, cause string) {
+		start := time.Now()
+		for _, err := range everyRequest(t.Context(), s) {
+			t.Log(err)
+			requireUnavailable(t, err, cause)
+			var op *net.OpError
+			require.ErrorAs(t, err, &op, "the cause is kept")
+		}
+		require.Less(t, time.Since(start), 6*dialTimeout)
+	}
+	t.Run("refused", func(t *testing.T) {
+		check(t, openStore(t, "redis://"+closedPort(t)), "connection refused")
+	})
+	t.Run("refused, cluster", func(t *testing.T) {
+		_, err := openStore(t, "redis://"+closedPort(t)+"?cluster=true").Acquire(t.Context(), newRequest("k"))
+		requireUnavailable(t, err, "connection refused")
+	})
+	t.Run("no such host", func(t *testing.T) {
+		nowhere := closedPort(t)
+		resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", nowhere)
+		}}
+		client := openDialer(t, "redis://cache.test", func(ctx context.Context, network, addr string) (net.Conn, error) {
+			d := net.Dialer{Resolver: resolver, Timeout: dialTimeout}
+			return d.DialContext(ctx, network, addr)
+		})
+		store, err := New(client, Options{})
+		require.NoError(t, err)
+		check(t, store, "lookup cache.test")
+	})
+	t.Run("the connection ends in the handshake", func(t *testing.T) {
+		p := testservers.Proxy(t, closedPort(t))
+		_, err := openStore(t, "redis://"+p.Addr).Acquire(t.Context(), newRequest("k"))
+		requireUnavailable(t, err, "")
+	})
+	t.Run("the handshake takes longer than the context", func(t *testing.T) {
+		p := testservers.Proxy(t, testservers.Redis(t))
+		p.Swallow()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := openStore(t, "redis://"+p.Addr).Acquire(ctx, newRequest("k"))
+		requireUnavailable(t, err, "")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, time.Since(start), answerTimeout/2)
+	})
+}
+
+// F22: what ends before the request is written was certainly not applied.
+func TestF22CutBeforeTheRequest(t *testing.T) {
+	t.Run("a server that is gone", func(t *testing.T) {
+		server := testservers.Start(t, testservers.RedisServer)
+		s := openStore(t, "redis://"+server.Addr)
+		lockUnlock(t, s)
+		server.Kill()
+		_, err := s.Acquire(t.Context(), newRequest("k"))
+		requireUnavailable(t, err, "connection refused")
+	})
+	t.Run("no connection is free", func(t *testing.T) {
+		opt, err := options(config(t, "redis://"+testservers.Redis(t)))
+		require.NoError(t, err)
+		opt.PoolSize = 1
+		client := newClient(opt)
+		defer client.Close()
+		s, err := New(client, Options{})
+		require.NoError(t, err)
+		done := make(chan error, 1)
+		go func() { done <- client.BLPop(context.Background(), time.Second, "nothing").Err() }()
+		require.Eventually(t, func() bool {
+			stats := client.PoolStats()
+			return stats.TotalConns == 1 && stats.IdleConns == 0
+		}, 5*time.Second, time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err = s.Acquire(ctx, newRequest("k"))
+		requireUnavailable(t, err, "")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, <-done, redis.Nil)
+	})
+	t.Run("a connection that is cut while the request is on its way", func(t *testing.T) {
+		addr := testservers.Redis(t)
+		p := testservers.Proxy(t, addr)
+		s := openStore(t, "redis://"+p.Addr)
+		lockUnlock(t, s)
+		p.CutRequests("evalsha")
+		req := newRequest("k")
+		_, err := s.Acquire(t.Context(), req)
+		require.Positive(t, p.Cuts())
+		requireUnknown(t, err) // from here it cannot be told from a lost reply
+		p.Forward()
+		_, err = s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+	})
+}
+
+// F23 F24 F25: the server applies the request, and its reply is lost.
+func TestLostReplies(t *testing.T) {
+	onBoth(t, func(t *testing.T, program string) {
+		addr := testservers.Start(t, program).Addr
+		p := testservers.Proxy(t, addr)
+		s, direct := openStore(t, "redis://"+p.Addr), openStore(t, "redis://"+addr)
+		loadScripts(t, direct)
+		lose := func(t *testing.T, request func() error) {
+			t.Helper()
+			p.CutReplies("evalsha")
+			err := request()
+			require.Equal(t, 1, p.Cuts(), "sent once")
+			p.Forward()
+			t.Log(err)
+			requireUnknown(t, err)
+		}
+		t.Run("F23 acquire", func(t *testing.T) {
+			req := newRequest("f23")
+			lose(t, func() error { _, err := s.Acquire(t.Context(), req); return err })
+			applied, err := direct.Inspect(t.Context(), req.Key)
+			require.NoError(t, err)
+			require.True(t, applied.Held, "the request was applied")
+			lease, err := s.Acquire(t.Context(), req)
+			require.NoError(t, err)
+			require.Equal(t, applied.Fence, lease.Fence, "one fence step")
+		})
+		t.Run("F23 acquire, withdrawn", func(t *testing.T) {
+			req := newRequest("f23w")
+			lose(t, func() error { _, err := s.Acquire(t.Context(), req); return err })
+			withdrawal := lockstore.Lease{Key: req.Key, Owner: req.Owner}
+			lose(t, func() error { return s.Release(t.Context(), withdrawal) })
+			require.NoError(t, s.Release(t.Context(), withdrawal))
+			_, err := s.Acquire(t.Context(), req)
+			require.ErrorIs(t, err, lockstore.ErrLost)
+			acquire(t, s, req.Key)
+		})
+		t.Run("F24 renew", func(t *testing.T) {
+			lease := acquire(t, s, "f24")
+			lose(t, func() error { _, err := s.Renew(t.Context(), lease, time.Hour); return err })
+			left, err := s.Renew(t.Context(), lease, time.Minute)
+			require.NoError(t, err)
+			require.Greater(t, left, 59*time.Minute, "the lost one was applied and is not shortened")
+		})
+		t.Run("F25 release", func(t *testing.T) {
+			lease := acquire(t, s, "f25")
+			lose(t, func() error { return s.Release(t.Context(), lease) })
+			require.NoError(t, s.Release(t.Context(), lease))
+			acquire(t, s, "f25")
+		})
+	})
+}
+
+// F26: how many owners are remembered, as the package comment says.
+func TestF26WhatIsRemembered(t *testing.T) {
+	s := openStore(t, "redis://"+testservers.Redis(t))
+	ctx := t.Context()
+	end := func(key string) lockstore.Request {
+		req := newRequest(key)
+		lease, err := s.Acquire(ctx, req)
+		require.NoError(t, err)
+		require.NoError(t, s.Release(ctx, lease))
+		return req
+	}
+	withdraw := func(key string) lockstore.Request {
+		req := newRequest(key)
+		require.NoError(t, s.Release(ctx, lockstore.Lease{Key: key, Owner: req.Owner}))
+		return req
+	}
+	late := func(req lockstore.Request) error { _, err := s.Acquire(ctx, req); return err }
+
+	first, second := end("released"), end("released")
+	require.ErrorIs(t, late(first), lockstore.ErrLost)
+	require.ErrorIs(t, late(second), lockstore.ErrLost)
+
+	gone := withdraw("withdrawn")
+	third := end("withdrawn")
+	require.ErrorIs(t, late(gone), lockstore.ErrLost, "a grant in between does not make it forgotten")
+	require.ErrorIs(t, late(third), lockstore.ErrLost)
+	withdraw("withdrawn")
+	require.NoError(t, late(gone), "another withdrawal does: the stated limit")
+}
+
+// F28: the path drops packets without a word.
+func TestF28HalfOpen(t *testing.T) {
+	p := testservers.Proxy(t, testservers.Redis(t))
+	s := openStore(t, "redis://"+p.Addr)
+	lockUnlock(t, s)
+	for name, timeout := range map[string]time.Duration{"the context's deadline": 100 * time.Millisecond, "the client's": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			p.Forward()
+			acquire(t, s, "k"+name)
+			p.Swallow()
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			start := time.Now()
+			_, err := s.Acquire(ctx, newRequest("other"))
+			requireUnknown(t, err)
+			require.Less(t, time.Since(start), min(timeout, answerTimeout)+answerTimeout/2)
+			require.Equal(t, timeout < answerTimeout, errors.Is(err, context.DeadlineExceeded))
+		})
+	}
+}
+
+func TestF33Restart(t *testing.T) {
+	onBoth(t, func(t *testing.T, program string) {
+		t.Run("without append-only file", func(t *testing.T) {
+			server := testservers.Start(t, program)
+			s := openStore(t, "redis://"+server.Addr)
+			old := acquire(t, s, "k")
+			server.Restart()
+			requireLost(t, s, old)
+			next := acquire(t, s, "k")
+			require.Greater(t, next.Fence, old.Fence)
+			requireLost(t, s, old)
+			require.ErrorIs(t, s.Release(t.Context(), old), lockstore.ErrLost)
+		})
+		t.Run("with append-only file", func(t *testing.T) {
+			server := testservers.Start(t, program, "--appendonly", "yes")
+			s := openStore(t, "redis://"+server.Addr)
+			lease := acquire(t, s, "k")
+			server.Restart()
+			requireHeld(t, s, "k")
+			_, err := s.Renew(t.Context(), lease, time.Minute)
+			require.NoError(t, err)
+			require.NoError(t, s.Release(t.Context(), lease))
+			server.Restart()
+			next := acquire(t, s, "k")
+			require.Greater(t, next.Fence, lease.Fence)
+		})
+	})
+}
+
+func TestF35FlushAll(t *testing.T) {
+	addr := testservers.Redis(t)
+	s := openStore(t, "redis://"+addr)
+	old := acquire(t, s, "k")
+	require.NoError(t, openClient(t, "redis://"+addr).FlushAll(t.Context()).Err())
+	requireLost(t, s, old)
+	require.ErrorIs(t, s.Release(t.Context(), old), lockstore.ErrLost)
+	status, err := s.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, lockstore.Status{Key: "k"}, status, "nothing is made again")
+	require.Greater(t, acquire(t, s, "k").Fence, old.Fence)
+}
+
+func configure(t *testing.T, client redis.UniversalClient, name, value string) {
+	t.Helper()
+	require.NoError(t, client.ConfigSet(t.Context(), name, value).Err())
+}
+
+func TestF36Eviction(t *testing.T) {
+	onBoth(t, func(t *testing.T, program string) {
+		addr := testservers.Start(t, program, "--maxmemory-policy", "volatile-lru").Addr
+		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
+		old := acquire(t, s, "k")
+		configure(t, admin, "maxmemory", "1")
+		require.Eventually(t, func() bool { return admin.Exists(t.Context(), DefaultPrefix+"k").Val() == 0 },
+			5*time.Second, time.Millisecond, "the live lock is evicted")
+		requireLost(t, s, old)
+		configure(t, admin, "maxmemory", "0")
+		require.Greater(t, acquire(t, s, "k").Fence, old.Fence)
+
+		findings, err := s.Check(t.Context())
+		require.NoError(t, err)
+		require.Len(t, findings, 1)
+		require.Contains(t, findings[0].Problem, "volatile-lru")
+		require.Contains(t, findings[0].Fix, "noeviction")
+		configure(t, admin, "maxmemory-policy", "noeviction")
+		findings, err = s.Check(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, findings)
+	})
+}
+
+func TestF37OutOfMemory(t *testing.T) {
+	onBoth(t, func(t *testing.T, program string) {
+		addr := testservers.Start(t, program).Addr
+		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
+		lease, closing, unknown := acquire(t, s, "k"), acquire(t, s, "closing"), acquire(t, s, "unknown")
+		configure(t, admin, "maxmemory", "1")
+
+		_, err := s.Acquire(t.Context(), newRequest("new"))
+		requireUnavailable(t, err, "OOM")
+		requireHeld(t, s, "k")
+		_, err = s.Renew(t.Context(), lease, time.Hour)
+		require.NoError(t, err, "a lease can be kept")
+		require.NoError(t, s.Release(t.Context(), lease), "a lease can be released")
+		require.NoError(t, s.ReleaseAfter(t.Context(), closing, time.Minute))
+		requireHeld(t, s, "closing")
+		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "unknown", Owner: unknown.Owner}), "and withdrawn")
+		for _, key := range []string{"k", "unknown"} {
+			status, err := s.Inspect(t.Context(), key)
+			require.NoError(t, err)
+			require.False(t, status.Held)
+			_, err = s.Acquire(t.Context(), newRequest(key))
+			requireUnavailable(t, err, "OOM")
+		}
+		err = s.Release(t.Context(), lockstore.Lease{Key: "new", Owner: lockstore.NewOwner()})
+		requireUnavailable(t, err, "OOM") // it would make a new entry
+
+		ttl, err := admin.PTTL(t.Context(), DefaultPrefix+"k").Result()
+		require.NoError(t, err)
+		require.Greater(t, ttl, 29*24*time.Hour, "the fence outlives the lock")
+		configure(t, admin, "maxmemory", "0")
+		require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
+	})
+}
+
+func TestF39ScriptFlush(t *testing.T) {
+	onBoth(t, func(t *testing.T, program string) {
+		addr := testservers.Start(t, program).Addr
+		client, admin := openClient(t, "redis://"+addr), openClient(t, "redis://"+addr)
+		count := &counter{}
+		client.AddHook(count)
+		s, err := New(client, Options{})
+		require.NoError(t, err)
+		loadScripts(t, s)
+		flush := func() {
+			require.NoError(t, admin.ScriptFlush(t.Context()).Err())
+			count.n.Store(0)
+		}
+		flush()
+		lease := acquire(t, s, "k")
+		require.EqualValues(t, 2, count.n.Load(), "EVALSHA, then EVAL once")
+		flush()
+		_, err = s.Renew(t.Context(), lease, time.Hour)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, count.n.Load())
+		flush()
+		require.NoError(t, s.Release(t.Context(), lease))
+		require.EqualValues(t, 2, count.n.Load())
+		require.NoError(t, s.Release(t.Context(), lease))
+		require.EqualValues(t, 3, count.n.Load(), "known again")
+	})
+}
+
+// F41: the server stands still for longer than the lease.
+func TestF41ClientPause(t *testing.T) {
+	addr := testservers.Redis(t)
+	s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
+	req := newRequest("k")
+	req.TTL = lockstore.MinTTL
+	lease, err := s.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	require.NoError(t, admin.Do(t.Context(), "CLIENT", "PAUSE", "2000").Err())
+	_, err = s.Renew(t.Context(), lease, time.Minute)
+	requireUnknown(t, err)
+	require.Eventually(t, func() bool {
+		_, err = s.Renew(t.Context(), lease, time.Minute)
+		return errors.Is(err, lockstore.ErrLost)
+	}, 10*time.Second, 10*time.Millisecond, "the renewals that waited came too late")
+	require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
+}
+
+func TestF51NoClient(t *testing.T) {
+	var noClient *redis.Client
+	var noCluster *redis.ClusterClient
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer ring.Close()
+	real := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer real.Close()
+	pipeliner, err := real.AutoPipeline()
+	require.NoError(t, err)
+	for name, client := range map[string]redis.UniversalClient{
+		"nil": nil, "nil client": noClient, "nil cluster": noCluster, "ring": ring, "autopipeliner": pipeliner,
+	} {
+		s, err := New(client, Options{})
+		require.ErrorIs(t, err, lockstore.ErrInvalid, name)
+		require.Nil(t, s, name)
+	}
+	for _, err := range everyRequest(t.Context(), new(Store)) {
+		require.ErrorIs(t, err, lockstore.ErrInvalid)
+	}
+	_, err = new(Store).Check(t.Context())
+	require.ErrorIs(t, err, lockstore.ErrInvalid)
+	for _, params := range []string{"", "?cluster=true"} {
+		client := openClient(t, "redis://"+testservers.Redis(t)+params)
+		s, err := New(client, Options{})
+		require.NoError(t, err)
+		require.NoError(t, client.Close())
+		for _, err := range everyRequest(t.Context(), s) {
+			requireUnavailable(t, err, "closed")
+		}
+		_, err = s.Check(t.Context())
+		require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	}
+}
+
+// F68: the sockets in the pool died while the environment was frozen.
+func TestF68DeadPooledSockets(t *testing.T) {
+	onBoth(t, func(t *testing.T, program string) {
+		server := testservers.Start(t, program)
+		s := openStore(t, "redis://"+server.Addr)
+		lockUnlock(t, s)
+		server.Restart()
+		start := time.Now()
+		acquire(t, s, "k")
+		require.Less(t, time.Since(start), answerTimeout, "redialled at once")
+	})
+}
