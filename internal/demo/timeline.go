@@ -76,7 +76,7 @@ func (p *picture) legend(x, y int) {
 			p.printf(`<rect class="%s" x="%d" y="%d" width="24" height="12" rx="2"/>`+"\n", l.class, x, y-11)
 		}
 		p.text(x+32, y, "sub", l.text)
-		x += 32 + 8*len(l.text) + 24
+		x += 32 + 7*len(l.text) + 32
 	}
 }
 
@@ -112,7 +112,8 @@ func (p *picture) panel(top int, h half) {
 	for _, s := range h.sections {
 		middle := lanes + s.environment*laneHeight + laneHeight/2
 		start := x(s.start)
-		if s.start.Sub(s.waiting) > span/1000 && !s.waiting.IsZero() {
+		// Without a lock nobody waits: a late start is the machine's own.
+		if s.fence > 0 && !s.waiting.IsZero() && s.start.Sub(s.waiting) > span/1000 {
 			p.printf(`<line class="wait" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", x(s.waiting), middle, start, middle)
 		}
 		class := "good"
