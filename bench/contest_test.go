@@ -56,6 +56,8 @@ func median[T float64 | time.Duration](values []T) T {
 	return sorted[len(sorted)/2]
 }
 
+func micro(times []time.Duration) time.Duration { return median(times).Round(100 * time.Nanosecond) }
+
 // budget prints one line and fails the test when the value is over its budget.
 func budget(t *testing.T, what string, value, limit float64, unit, note string) {
 	t.Helper()
@@ -64,5 +66,14 @@ func budget(t *testing.T, what string, value, limit float64, unit, note string) 
 		verdict = "OVER"
 		t.Errorf("%s is %.2f%s; want at most %.2f%s", what, value, unit, limit, unit)
 	}
-	fmt.Println(strings.TrimRight(fmt.Sprintf("%-40s %6.2f%-3s of %6.2f %-5s %s", what, value, unit, limit, verdict, note), " "))
+	line(what, fmt.Sprintf("%.2f%s", value, unit), fmt.Sprintf("%.2f", limit), verdict, note)
+}
+
+// note prints one line without a budget.
+func note(what string, value float64, unit, note string) {
+	line(what, fmt.Sprintf("%.2f%s", value, unit), "", "", note)
+}
+
+func line(what, value, limit, verdict, note string) {
+	fmt.Println(strings.TrimRight(fmt.Sprintf("%-37s %7s %6s %-4s %s", what, value, limit, verdict, note), " "))
 }
