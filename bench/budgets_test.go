@@ -81,7 +81,7 @@ func testGuard(t *testing.T) {
 		}
 	}
 	store := cycle(t, memstore.New(nil))
-	times := contest(60, 5_000, contestant{"guard", do}, contestant{"store", store})
+	times := contest(400, 500, contestant{"guard", do}, contestant{"store", store})
 	fastest := times[0][0]
 	for _, d := range times[0] {
 		fastest = min(fastest, d)
@@ -267,7 +267,7 @@ func testDynamoDB(t *testing.T) {
 // testStart compares the time from the start of a process to its first request
 // for an invocation with that of a function without a lock.
 func testStart(t *testing.T) {
-	const runs = 60
+	const runs = 120
 	probes := []struct {
 		name  string
 		env   []string
