@@ -79,8 +79,11 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 	default:
 		return nil, invalid("has an unknown scheme; want redis, rediss, valkey or valkeys")
 	}
-	if u.Hostname() == "" {
+	switch host := u.Hostname(); {
+	case host == "":
 		return nil, invalid("has no host")
+	case strings.Contains(host, ","):
+		return nil, invalid("names several hosts; want one, from which a cluster's client finds the others")
 	}
 	port := u.Port()
 	if port == "" {

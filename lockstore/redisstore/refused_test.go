@@ -252,13 +252,17 @@ func TestRefusalsOfRealServers(t *testing.T) {
 // lockUnlock is one whole life of a lock, each request once.
 func lockUnlock(t *testing.T, s *Store) {
 	t.Helper()
+	lockUnlockKey(t, s, "account/7")
+}
+
+func lockUnlockKey(t *testing.T, s *Store, key string) {
+	t.Helper()
 	ctx := t.Context()
-	lease, err := s.Acquire(ctx, newRequest("account/7"))
+	lease, err := s.Acquire(ctx, newRequest(key))
 	require.NoError(t, err)
 	_, err = s.Renew(ctx, lease, 2*time.Minute)
 	require.NoError(t, err)
-	_, err = s.Acquire(ctx, newRequest("account/7"))
-	require.ErrorIs(t, err, lockstore.ErrHeld)
+	requireHeld(t, s, key)
 	_, err = s.Inspect(ctx, lease.Key)
 	require.NoError(t, err)
 	require.NoError(t, s.Release(ctx, lease))

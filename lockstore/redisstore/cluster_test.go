@@ -1,0 +1,94 @@
+package redisstore
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// F40: a slot moves to another node while its lock is in use.
+func TestF40SlotMigration(t *testing.T) {
+	onBoth(t, func(t *testing.T, program string) {
+		addrs := testservers.Cluster(t, program)
+		ctx := t.Context()
+		s := openStore(t, "redis://"+addrs[0]+"?cluster=true")
+		const key = "{account}/7"
+		at := DefaultPrefix + key
+		lease := acquire(t, s, key) // the client knows the slots from here on
+
+		slot, err := openClient(t, "redis://"+addrs[0]).ClusterKeySlot(ctx, at).Result()
+		require.NoError(t, err)
+		var from, to *redis.Client
+		var fromID, toID string
+		for _, addr := range addrs {
+			node := openClient(t, "redis://"+addr).(*redis.Client)
+			id := node.ClusterMyID(ctx).Val()
+			if node.Exists(ctx, at).Val() == 1 {
+				from, fromID = node, id
+			} else {
+				to, toID = node, id
+			}
+		}
+		require.NotNil(t, from)
+
+		// A client that is not a cluster's is sent away; that is not an outcome.
+		wrong, err := New(to, Options{})
+		require.NoError(t, err)
+		_, err = wrong.Acquire(ctx, newRequest(key))
+		requireUnavailable(t, err, "MOVED")
+
+		require.NoError(t, to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID).Err())
+		require.NoError(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID).Err())
+		requireHeld(t, s, key) // still on the old node
+		host, port, _ := strings.Cut(to.Options().Addr, ":")
+		require.NoError(t, from.Migrate(ctx, host, port, at, 0, answerTimeout).Err())
+		requireHeld(t, s, key) // ASK
+		_, err = s.Renew(ctx, lease, 2*newRequest(key).TTL)
+		require.NoError(t, err)
+		plain, err := New(from, Options{})
+		require.NoError(t, err)
+		_, err = plain.Renew(ctx, lease, newRequest(key).TTL)
+		requireUnavailable(t, err, "ASK")
+
+		for _, node := range []*redis.Client{to, from} {
+			require.NoError(t, node.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", toID).Err())
+		}
+		requireHeld(t, s, key) // MOVED
+		require.NoError(t, s.Release(ctx, lease))
+		require.Greater(t, acquire(t, s, key).Fence, lease.Fence)
+	})
+}
+
+// Keys spread over all nodes, whatever braces they have, and nothing crosses.
+func TestClusterKeys(t *testing.T) {
+	addrs := testservers.Cluster(t, testservers.RedisServer)
+	s := openStore(t, "redis://"+addrs[2]+"?cluster=true")
+	for _, key := range []string{"a", "{a}", "{}a", "{}", "a{b}c", "{a}{b}", "}{", "{{a}}", "é{", "/", "..", ":"} {
+		lockUnlockKey(t, s, key)
+	}
+	held := map[string]lockstore.Lease{}
+	for i := range 30 {
+		key := lockstore.Key("account", string(rune('a'+i)))
+		held[key] = acquire(t, s, key)
+	}
+	nodes := 0
+	for _, addr := range addrs {
+		if openClient(t, "redis://"+addr).DBSize(context.Background()).Val() > 0 {
+			nodes++
+		}
+	}
+	require.Equal(t, 3, nodes)
+	for key, lease := range held {
+		requireHeld(t, s, key)
+		require.NoError(t, s.Release(t.Context(), lease))
+	}
+	findings, err := s.Check(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, findings)
+}

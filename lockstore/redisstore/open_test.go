@@ -1,0 +1,122 @@
+package redisstore
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+func openers() lockstore.Openers {
+	return lockstore.Openers{"redis": Open, "rediss": Open, "valkey": Open, "valkeys": Open}
+}
+
+func TestOpen(t *testing.T) {
+	addr := testservers.Redis(t)
+	for _, url := range []string{
+		"redis://" + addr,
+		"valkey://" + addr,
+		"redis://" + addr + "/",
+		"redis://" + addr + "/3",
+		"redis://" + addr + "?prefix=other:",
+		"redis://" + addr + "?cluster=false",
+	} {
+		t.Run(url, func(t *testing.T) {
+			store, err := openers().Open(t.Context(), url, os.Getenv)
+			require.NoError(t, err)
+			lockUnlock(t, store.(*Store))
+		})
+	}
+	keys := func(db int) []string {
+		client := redis.NewClient(&redis.Options{Addr: addr, DB: db})
+		defer client.Close()
+		return client.Keys(t.Context(), "*").Val()
+	}
+	require.ElementsMatch(t, []string{"lambdalock:account/7", "other:account/7"}, keys(0))
+	require.Equal(t, []string{"lambdalock:account/7"}, keys(3))
+}
+
+// Open makes no network call: a function's start must not depend on the cache.
+func TestOpenDoesNotConnect(t *testing.T) {
+	for _, url := range []string{"redis://192.0.2.1", "rediss://no.such.host.test/1", "valkeys://[2001:db8::1]:7000?cluster=true"} {
+		start := time.Now()
+		store, err := openers().Open(t.Context(), url, os.Getenv)
+		require.NoError(t, err)
+		require.Less(t, time.Since(start), dialTimeout/2)
+		require.NoError(t, store.(*Store).client.Close())
+	}
+}
+
+func TestOpenRefusesBadURLs(t *testing.T) {
+	for url, says := range map[string]string{
+		"redis://user:s3cret@":                          "no host",
+		"redis://user:s3cret@/0":                        "no host",
+		"redis://user:s3cret@host/s3cret":               "path",
+		"redis://user:s3cret@host/-1":                   "path",
+		"redis://user:s3cret@host/1/2":                  "path",
+		"redis://user:s3cret@host?cluster=s3cret":       "cluster",
+		"redis://user:s3cret@host/1?cluster=true":       "database 0 only",
+		"redis://user:s3cret@host?pool_size=5":          `"pool_size"`,
+		"redis://user:s3cret@host?prefix=a&prefix=b":    `"prefix" twice`,
+		"redis://user:s3cret@host?password=s3cret":      `"password"`,
+		"rediss://user:s3cret@host?skip_verify=true":    `"skip_verify"`,
+		"redis://user:s3cret@host:port":                 "cannot be read",
+		"unix://user:s3cret@host":                       `"unix"`,
+		"redis://user:s3cret@host1:6379,host2:6379":     "several hosts",
+		"redis://user:s3cret@host?cluster=true&db=3;x=": "cannot be read",
+	} {
+		t.Run(url, func(t *testing.T) {
+			_, err := openers().Open(t.Context(), url, os.Getenv)
+			require.ErrorIs(t, err, lockstore.ErrInvalid)
+			require.ErrorContains(t, err, says)
+			require.NotContains(t, err.Error(), "s3cret")
+		})
+	}
+	_, err := Open(t.Context(), lockstore.Config{})
+	require.ErrorIs(t, err, lockstore.ErrInvalid)
+	_, err = Open(t.Context(), config(t, "http://host"))
+	require.ErrorContains(t, err, "scheme")
+}
+
+// The settings that a frozen and thawed environment depends on.
+func TestClientSettings(t *testing.T) {
+	opt := openClient(t, "redis://user:pw@host:7000/2").(*redis.Client).Options()
+	require.Equal(t, "host:7000", opt.Addr)
+	require.Equal(t, "user", opt.Username)
+	require.Equal(t, "pw", opt.Password)
+	require.Equal(t, 2, opt.DB)
+	require.Zero(t, opt.MaxRetries)
+	require.Equal(t, 1, opt.DialerRetries)
+	require.True(t, opt.ContextTimeoutEnabled)
+	require.Zero(t, opt.MinIdleConns)
+	require.LessOrEqual(t, opt.ConnMaxIdleTime, time.Minute)
+	for _, d := range []time.Duration{opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout} {
+		require.Positive(t, d)
+		require.Less(t, d, time.Second)
+	}
+	cluster := openClient(t, "redis://host?cluster=true").(*redis.ClusterClient).Options()
+	require.Equal(t, []string{"host:6379"}, cluster.Addrs)
+	require.LessOrEqual(t, cluster.MaxRetries, 0)
+	require.LessOrEqual(t, cluster.ConnMaxIdleTime, time.Minute)
+}
+
+// Nothing but the lock's own command is sent on a new connection, apart from
+// the handshake.
+func TestHandshakeIsOneRequest(t *testing.T) {
+	commands := make(chan string, 10)
+	addr := fakeServer(t, func(command []string) string {
+		commands <- strings.ToLower(command[0])
+		return "$2\r\nI7\r\n"
+	})
+	status, err := openStore(t, "redis://"+addr).Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.EqualValues(t, 7, status.Fence)
+	require.Equal(t, "evalsha", <-commands)
+	require.Empty(t, commands)
+}

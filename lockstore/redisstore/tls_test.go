@@ -1,0 +1,131 @@
+package redisstore
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+)
+
+// Certificates reach the client through SSL_CERT_FILE, which Go reads once in a
+// process, so all of TLS is one test.
+func TestF21TLSIsVerified(t *testing.T) {
+	addr := testservers.Redis(t)
+	dir := t.TempDir()
+	trusted, stranger := newAuthority(t), newAuthority(t)
+	file := filepath.Join(dir, "trusted.pem")
+	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted.cert.Raw}), 0o600))
+	t.Setenv("SSL_CERT_FILE", file)
+	t.Setenv("SSL_CERT_DIR", dir)
+
+	local := trusted.issue(t, "127.0.0.1")
+	for _, scheme := range []string{"rediss://", "valkeys://"} {
+		lockUnlock(t, openStore(t, scheme+tlsFront(t, addr, &tls.Config{Certificates: []tls.Certificate{local}})))
+	}
+	for name, c := range map[string]struct {
+		server *tls.Config
+		cause  string
+	}{
+		"name mismatch":     {&tls.Config{Certificates: []tls.Certificate{trusted.issue(t, "192.0.2.1")}}, "192.0.2.1"},
+		"unknown authority": {&tls.Config{Certificates: []tls.Certificate{stranger.issue(t, "127.0.0.1")}}, "unknown authority"},
+		"old version":       {&tls.Config{Certificates: []tls.Certificate{local}, MaxVersion: tls.VersionTLS11}, "version"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for what, err := range everyRequest(t.Context(), openStore(t, "rediss://"+tlsFront(t, addr, c.server))) {
+				t.Log(what, err)
+				requireUnavailable(t, err, c.cause)
+			}
+		})
+	}
+	t.Run("no TLS there", func(t *testing.T) {
+		_, err := openStore(t, "rediss://"+addr).Acquire(t.Context(), newRequest("k"))
+		requireUnavailable(t, err, "")
+	})
+}
+
+// tlsFront is a TLS listener before a server without TLS.
+func tlsFront(t *testing.T, target string, cfg *tls.Config) (addr string) {
+	l, err := tls.Listen("tcp", "127.0.0.1:0", cfg)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return // closed by the cleanup
+			}
+			wg.Go(func() {
+				defer client.Close()
+				server, err := net.Dial("tcp", target)
+				if err != nil {
+					return
+				}
+				wg.Go(func() {
+					_, _ = io.Copy(client, server) // ends when either side closes
+					client.Close()
+				})
+				_, _ = io.Copy(server, client)
+				server.Close()
+			})
+		}
+	})
+	// Clients are closed by cleanups that were registered later, so before this.
+	t.Cleanup(func() {
+		l.Close()
+		wg.Wait()
+	})
+	return l.Addr().String()
+}
+
+// authority issues certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) authority {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := certificate(1)
+	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return authority{cert, key}
+}
+
+func (a authority) issue(t *testing.T, ip string) tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := certificate(2)
+	template.IPAddresses = []net.IP{net.ParseIP(ip)}
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	require.NoError(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func certificate(serial int64) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(serial),
+		Subject:      pkix.Name{CommonName: "lambdalock test"},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+	}
+}
