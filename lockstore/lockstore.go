@@ -41,7 +41,7 @@ type Inspector interface {
 type DelayedReleaser interface {
 	// ReleaseAfter ends the lease for its owner at once and keeps the key
 	// closed to everybody for d more, then it is free. It answers as Release
-	// does. d follows the rule for TTLs, see ValidateTTL.
+	// does, but it does not withdraw: see ValidateReleaseAfter.
 	ReleaseAfter(ctx context.Context, lease Lease, d time.Duration) error
 }
 
@@ -342,6 +342,19 @@ func (l Lease) Validate() error {
 		return invalid("Fence", "is %d; want 0 or more", l.Fence)
 	}
 	return nil
+}
+
+// ValidateReleaseAfter checks the arguments of ReleaseAfter: a lease whose Fence
+// is known, because what was perhaps never granted cannot be kept closed, and a
+// time within the bounds of a TTL.
+func ValidateReleaseAfter(l Lease, d time.Duration) error {
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	if l.Fence == 0 {
+		return invalid("Fence", "is 0; want that of a grant")
+	}
+	return ValidateTTL(d)
 }
 
 func invalid(field, format string, args ...any) error {

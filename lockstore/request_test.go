@@ -22,6 +22,15 @@ func TestValidateTTLF48(t *testing.T) {
 	}
 }
 
+func TestValidateReleaseAfterF48(t *testing.T) {
+	good := lockstore.Lease{Key: "k", Owner: "o", Fence: 1}
+	assert.NoError(t, lockstore.ValidateReleaseAfter(good, time.Minute))
+	requireInvalid(t, lockstore.ValidateReleaseAfter(good, time.Millisecond), "TTL")
+	requireInvalid(t, lockstore.ValidateReleaseAfter(lockstore.Lease{Owner: "o", Fence: 1}, time.Minute), "Key")
+	good.Fence = 0
+	requireInvalid(t, lockstore.ValidateReleaseAfter(good, time.Minute), "Fence")
+}
+
 func TestRequestValidateF48(t *testing.T) {
 	good := lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute}
 	assert.NoError(t, good.Validate())

@@ -56,15 +56,8 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 // gets an owner that nobody is, whose lease ends after d by the corrected local
 // clock and is taken over as a dead holder's is: the key stays closed for at
 // least d and at most d + 2 skew + 2 s, and says so as held by the last holder.
-// Fence 0 is refused: a grant that is not known cannot be closed.
 func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
-	if err := lease.Validate(); err != nil {
-		return err
-	}
-	if lease.Fence == 0 {
-		return invalid("Fence is 0; want that of a grant")
-	}
-	if err := lockstore.ValidateTTL(d); err != nil {
+	if err := lockstore.ValidateReleaseAfter(lease, d); err != nil {
 		return err
 	}
 	opens := s.clock.read().Add(d)

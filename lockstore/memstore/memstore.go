@@ -113,7 +113,7 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 
 // ReleaseAfter implements lockstore.DelayedReleaser.
 func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
-	if err := lockstore.ValidateTTL(d); err != nil {
+	if err := lockstore.ValidateReleaseAfter(lease, d); err != nil {
 		return err
 	}
 	return s.release(ctx, lease, d)

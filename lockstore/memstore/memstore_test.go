@@ -143,16 +143,6 @@ func TestRemembersOvertakenOwnersF26(t *testing.T) {
 	assert.Equal(t, lockstore.Status{Key: "k", Fence: next.Fence}, status)
 }
 
-func TestWithdrawalClosesAfterwardsToo(t *testing.T) {
-	s := New(nil)
-	lease, err := s.Acquire(t.Context(), request("a"))
-	require.NoError(t, err)
-	lease.Fence = 0
-	require.NoError(t, s.ReleaseAfter(t.Context(), lease, time.Minute), "it answers as Release does")
-	_, err = s.Acquire(t.Context(), request("b"))
-	require.ErrorIs(t, err, lockstore.ErrHeld)
-}
-
 func TestRefusedCallsKeepNoEntry(t *testing.T) {
 	s := New(nil)
 	lease := lockstore.Lease{Key: "k", Owner: "a", Fence: 1}

@@ -140,6 +140,7 @@ var plantedBugs = []struct {
 	{"F48 key is not checked", []string{"keys/bad"}},
 	{"F48 owner is not checked", []string{"invalid/owner"}},
 	{"F48 fence is not checked", []string{"invalid/negative fence"}},
+	{"F48 closes what was never granted", []string{"invalid/ReleaseAfter without a fence"}},
 	{"F48 bounds are too narrow", []string{"acquire/the bounds"}},
 	{"F53 corrupt row is free", []string{"corrupt/"}},
 	{"F53 error without the key", []string{"corrupt/"}},

@@ -53,6 +53,19 @@ var invalidCases = []testCase{
 		},
 	},
 	{
+		"invalid/ReleaseAfter without a fence F48",
+		"Fence 0 stands for a grant that is not known; it can be withdrawn, not kept closed.",
+		func(c *check) {
+			c.delayed()
+			req, lease := c.take(long)
+			count := c.requests()
+			bad := lockstore.Lease{Key: req.Key, Owner: req.Owner}
+			c.wantInvalid("ReleaseAfter", c.tryReleaseAfter(bad, long), "Fence")
+			c.wantRequests("ReleaseAfter with fence 0", count, 0, 0)
+			c.renew(lease, long)
+		},
+	},
+	{
 		"invalid/negative fence F48",
 		"A fence below 0 was never granted.",
 		func(c *check) {

@@ -500,6 +500,9 @@ func (m *model) ReleaseAfter(ctx context.Context, l lockstore.Lease, d time.Dura
 	if err := m.validTTL(d); err != nil {
 		return err
 	}
+	if err := lockstore.ValidateReleaseAfter(l, d); err != nil && !m.has("F48 closes what was never granted") && l.Fence == 0 {
+		return err
+	}
 	if m.has("closed for nothing") {
 		d = 0
 	}
