@@ -40,7 +40,7 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 
 // explainCheck wraps an error of a read. Nothing can have been applied by one.
 func (s *Store) explainCheck(err error) error {
-	class, _ := classify(err)
+	_, class := classify(err)
 	if class == nil {
 		return fmt.Errorf("dynamostore: check of table %s: %w", s.table, err)
 	}

@@ -33,7 +33,7 @@ func (a *attempts) watch(o *dynamodb.Options) {
 
 // IsErrorRetryable is asked once after each failed attempt.
 func (a *attempts) IsErrorRetryable(err error) bool {
-	if class, _ := classify(err); class == nil {
+	if _, class := classify(err); class == nil {
 		a.ambiguous = true
 	}
 	return a.Retryer.IsErrorRetryable(err)
@@ -49,66 +49,66 @@ func (a *attempts) GetAttemptToken(ctx context.Context) (func(error) error, erro
 }
 
 // classify returns ErrUnavailable or ErrCorrupt for an error after which the
-// request was certainly not applied, and nil for all others. advice says what
-// to change.
-func classify(err error) (class error, advice string) {
+// request was certainly not applied, with advice on what to change, and nil for
+// all others.
+func classify(err error) (advice string, class error) {
 	if errors.Is(err, lockstore.ErrUnavailable) {
-		return lockstore.ErrUnavailable, "" // no credentials, see client.go
+		return "", lockstore.ErrUnavailable // no credentials, see client.go
 	}
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		return classifyCode(api)
 	}
 	if dial, ok := errors.AsType[*net.OpError](err); ok && (dial.Op == "dial" || dial.Op == "proxyconnect") {
-		return lockstore.ErrUnavailable, "there is no connection to DynamoDB"
+		return "there is no connection to DynamoDB", lockstore.ErrUnavailable
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return lockstore.ErrUnavailable, "the endpoint's name cannot be resolved"
+		return "the endpoint's name cannot be resolved", lockstore.ErrUnavailable
 	}
 	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
 	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
 	if unverified || notTLS || errors.Is(err, http.ErrSchemeMismatch) {
-		return lockstore.ErrUnavailable, "the endpoint does not prove by TLS that it is DynamoDB"
+		return "the endpoint does not prove by TLS that it is DynamoDB", lockstore.ErrUnavailable
 	}
-	return nil, ""
+	return "", nil
 }
 
 // classifyCode knows the codes by which DynamoDB refuses a request before it
 // looks at the item. Conflicts with transactions or other Regions are not
 // among them: they resolve at once when the request is repeated, and repeating
 // is what an unknown outcome leads to.
-func classifyCode(api smithy.APIError) (class error, advice string) {
+func classifyCode(api smithy.APIError) (advice string, class error) {
 	switch code := api.ErrorCode(); code {
 	case "ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "RequestLimitExceeded":
-		return lockstore.ErrUnavailable, "the table is throttled"
+		return "the table is throttled", lockstore.ErrUnavailable
 	case "AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "ExpiredToken",
 		"InvalidSignatureException", "SignatureDoesNotMatch", "IncompleteSignatureException", "IncompleteSignature",
 		"MissingAuthenticationTokenException", "MissingAuthenticationToken", "InvalidClientTokenId", "OptInRequired":
-		return lockstore.ErrUnavailable, "the credentials are not accepted or do not allow dynamodb:UpdateItem and dynamodb:GetItem on this table (and its KMS key)"
+		return "the credentials are not accepted or do not allow dynamodb:UpdateItem and dynamodb:GetItem on this table (and its KMS key)", lockstore.ErrUnavailable
 	case "ResourceNotFoundException":
-		return lockstore.ErrCorrupt, "the table does not exist in this region and account, or is being made or deleted"
+		return "the table does not exist in this region and account, or is being made or deleted", lockstore.ErrCorrupt
 	case "ValidationException":
 		if strings.Contains(api.ErrorMessage(), "KMS") {
-			return lockstore.ErrUnavailable, "the table's KMS key cannot be used"
+			return "the table's KMS key cannot be used", lockstore.ErrUnavailable
 		}
-		return lockstore.ErrCorrupt, `the table cannot hold locks: it needs the partition key "key" of type S and no sort key`
+		return `the table cannot hold locks: it needs the partition key "key" of type S and no sort key`, lockstore.ErrCorrupt
 	default:
 		if strings.HasPrefix(code, "KMS") {
-			return lockstore.ErrUnavailable, "the table's KMS key cannot be used"
+			return "the table's KMS key cannot be used", lockstore.ErrUnavailable
 		}
-		return nil, ""
+		return "", nil
 	}
 }
 
 // explain turns a failed call into this store's error: of one class if no
 // attempt can have been applied, of unknown outcome otherwise.
 func (s *Store) explain(key string, err error, tries attempts) error {
-	class, advice := classify(err)
+	advice, class := classify(err)
 	ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	switch {
 	case tries.ambiguous:
-		class, advice = nil, ""
+		advice, class = "", nil
 	case class == nil && tries.watched && ended:
-		class, advice = lockstore.ErrUnavailable, "not sent, or refused by each attempt so far"
+		advice, class = "not sent, or refused by each attempt so far", lockstore.ErrUnavailable
 	}
 	if class == nil {
 		return fmt.Errorf("dynamostore: table %s, key %q: the outcome is unknown: %w", s.table, key, err)

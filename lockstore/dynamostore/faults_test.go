@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -486,9 +487,8 @@ func TestNewRefuses(t *testing.T) {
 	for name, open := range map[string]func() (*dynamostore.Store, error){
 		"F51 nil client": func() (*dynamostore.Store, error) { return dynamostore.New(nil, table, dynamostore.Options{}) },
 		"F51 nil pointer": func() (*dynamostore.Store, error) {
-			client := client
-			client = nil
-			return dynamostore.New(client, table, dynamostore.Options{})
+			var none *dynamodb.Client
+			return dynamostore.New(none, table, dynamostore.Options{})
 		},
 		"F48 short table": func() (*dynamostore.Store, error) { return dynamostore.New(client, "ab", dynamostore.Options{}) },
 		"F48 long table": func() (*dynamostore.Store, error) {

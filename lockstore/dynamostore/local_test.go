@@ -26,6 +26,7 @@ func TestOnDynamoDBLocal(t *testing.T) {
 
 	makeTable(t, client, dataTable)
 
+	t.Run("expressions", func(t *testing.T) { testExpressions(t, client) })
 	t.Run("check", func(t *testing.T) { testCheck(t, client) })
 	t.Run("fenced", func(t *testing.T) { testFenced(t, client) })
 	t.Run("suite", func(t *testing.T) {

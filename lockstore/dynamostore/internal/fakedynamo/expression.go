@@ -1,6 +1,7 @@
 package fakedynamo
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/big"
@@ -25,7 +26,8 @@ type env struct {
 	item   Item
 
 	tokens []string
-	err    error
+	err    error // found in the text of an expression
+	late   error // found in the item, only looked at when the condition holds
 }
 
 var tokenForm = regexp.MustCompile(`\s*(<>|<=|>=|[=<>(),+-]|[#:]?[A-Za-z0-9_]+)`)
@@ -166,7 +168,7 @@ func (e *env) operand() Value {
 		e.fail("the value %s is not given", t)
 	}
 	e.used[t] = true
-	return v
+	return normal(v)
 }
 
 // name resolves the token of an attribute name.
@@ -238,7 +240,7 @@ func (e *env) update(expression string) (Item, error) {
 	done := map[string]bool{}
 	touch := func(name string) string {
 		if name == keyName {
-			e.fail("%s is part of the key", name)
+			e.late = fmt.Errorf("%s is part of the key", name)
 		}
 		if done[name] {
 			e.fail("two changes of %s", name)
@@ -277,7 +279,7 @@ func (e *env) update(expression string) (Item, error) {
 func (e *env) sum() Value {
 	v := e.operand()
 	if v == nil {
-		e.fail("an operand refers to an attribute that does not exist")
+		e.late = errors.New("an operand refers to an attribute that does not exist")
 	}
 	for _, sign := range []string{"+", "-"} {
 		if !e.take(sign) {
@@ -285,13 +287,34 @@ func (e *env) sum() Value {
 		}
 		a, b, ok := numbers(v, e.operand())
 		if !ok {
-			e.fail("an operand of %s is not a number", sign)
+			e.late = fmt.Errorf("an operand of %s is not a number", sign)
 			return nil
 		}
 		if sign == "-" {
 			b.Neg(b)
 		}
 		return Value{"N": a.Add(a, b).RatString()}
+	}
+	return v
+}
+
+// Tokens returns the names and values that stand in a text of expressions.
+func Tokens(expressions string) map[string]bool {
+	found := map[string]bool{}
+	for _, t := range regexp.MustCompile(`[#:][A-Za-z0-9_]+`).FindAllString(expressions, -1) {
+		found[t] = true
+	}
+	return found
+}
+
+// normal returns a value as the service keeps it: whole numbers as plain digits.
+func normal(v Value) Value {
+	text, ok := v["N"].(string)
+	if !ok {
+		return v
+	}
+	if r, ok := new(big.Rat).SetString(text); ok && r.IsInt() {
+		return Value{"N": r.RatString()}
 	}
 	return v
 }

@@ -100,9 +100,11 @@ func (s *Service) SetRow(table, key string, item Item) {
 		delete(s.tables[table], key)
 		return
 	}
-	item = maps.Clone(item)
-	item[keyName] = Value{"S": key}
-	s.tables[table][key] = item
+	row := Item{keyName: Value{"S": key}}
+	for name, v := range item {
+		row[name] = normal(v)
+	}
+	s.tables[table][key] = row
 }
 
 // Requests returns how many requests the client has sent.
@@ -319,6 +321,9 @@ func update(in input, old Item) (Item, *Failure) {
 			failure.item = old
 		}
 		return nil, failure
+	}
+	if e.late != nil {
+		return nil, validation("%v", e.late)
 	}
 	changed[keyName] = in.Key[keyName]
 	return changed, nil
