@@ -5,7 +5,7 @@ local now = time[1] .. string.sub('00000' .. time[2], -6)
 if state ~= 'F' then
 	local left = since + ttl - now
 	if left > 0 then
-		if me == owner then return string.format('G%s %.0f', fence, math.min(left, tonumber(ttl))) end
+		if me == owner then return string.format('G%s %.0f', fence, left) end
 		if left > ttl + 1000000 then return 'T' end
 		return string.format('H%s %.0f %s', fence, left, holder)
 	end

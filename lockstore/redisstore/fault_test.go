@@ -276,11 +276,13 @@ func TestLostReplies(t *testing.T) {
 func TestF26WhatIsRemembered(t *testing.T) {
 	s := openStore(t, "redis://"+testservers.Redis(t))
 	ctx := t.Context()
+	var ended []lockstore.Lease
 	end := func(key string) lockstore.Request {
 		req := newRequest(key)
 		lease, err := s.Acquire(ctx, req)
 		require.NoError(t, err)
 		require.NoError(t, s.Release(ctx, lease))
+		ended = append(ended, lease)
 		return req
 	}
 	withdraw := func(key string) lockstore.Request {
@@ -294,7 +296,15 @@ func TestF26WhatIsRemembered(t *testing.T) {
 	require.ErrorIs(t, late(first), lockstore.ErrLost)
 	require.ErrorIs(t, late(second), lockstore.ErrLost)
 
+	for _, lease := range ended {
+		require.NoError(t, s.Release(ctx, lease), "again is nil for as long as it is remembered")
+	}
+	acquire(t, s, "released")
+	require.NoError(t, s.Release(ctx, ended[1]))
+	require.ErrorIs(t, s.Release(ctx, ended[0]), lockstore.ErrLost)
+
 	gone := withdraw("withdrawn")
+	require.NoError(t, s.Release(ctx, lockstore.Lease{Key: gone.Key, Owner: gone.Owner, Fence: 1}), "it has ended")
 	third := end("withdrawn")
 	require.ErrorIs(t, late(gone), lockstore.ErrLost, "a grant in between does not make it forgotten")
 	require.ErrorIs(t, late(third), lockstore.ErrLost)

@@ -90,7 +90,8 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 	if r.code != granted {
 		return lockstore.Lease{}, r.refusal(req.Key)
 	}
-	// Rounded up to the microsecond on the way out, a TTL may come back longer.
+	// More is left when the TTL was rounded up, after a renewal, and when the
+	// server's clock has stepped back; it is not needed, and then not trusted.
 	return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: r.fence, TTL: min(r.left, req.TTL)}, nil
 }
 

@@ -158,11 +158,14 @@ func TestClusterRefusalIsUnavailable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var addr string
-			var sent atomic.Int32
+			var sent, others atomic.Int32
 			addr = fakeServer(t, func(command []string) string {
 				if strings.EqualFold(command[0], "evalsha") {
 					sent.Add(1)
 					return "-" + answer + "\r\n"
+				}
+				if !strings.EqualFold(strings.Join(command, " "), "cluster slots") {
+					others.Add(1) // such as COMMAND, which a lock's user may not be allowed to run
 				}
 				host, port, _ := strings.Cut(addr, ":")
 				return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\nx\r\n", len(host), host, port)
@@ -171,6 +174,7 @@ func TestClusterRefusalIsUnavailable(t *testing.T) {
 			_, err := store.Acquire(t.Context(), newRequest("k"))
 			requireUnavailable(t, err, answer)
 			require.Greater(t, sent.Load(), int32(1), "the client sends again by itself")
+			require.Zero(t, others.Load(), "nothing is sent but CLUSTER SLOTS")
 		})
 	}
 }
