@@ -165,7 +165,7 @@ func testRedis(t *testing.T) {
 	}
 	ours := cycle(t, open(client()))
 
-	times := contest(60, 200, contestant{"redisstore", ours}, contestant{"raw", floor},
+	times := contest(40, 1000, contestant{"redisstore", ours}, contestant{"raw", floor},
 		contestant{"redislock", withRedislock}, contestant{"redsync", withRedsync})
 	note := func(i int) string { return fmt.Sprintf("%v : %v", micro(times[0]), micro(times[i])) }
 	budget(t, "redisstore : SET NX PX and EVALSHA", ratio(times[0], times[1]), 1.35, "x", note(1))
