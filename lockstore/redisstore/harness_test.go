@@ -260,6 +260,10 @@ func openDialer(t testing.TB, rawURL string, dial dialFunc) redis.UniversalClien
 	opt, err := options(config(t, rawURL))
 	require.NoError(t, err)
 	opt.Dialer = dial
+	// The client's pool keeps timers of callers that had to wait for a connection,
+	// for all clients of the process. One from outside a synctest bubble ends the
+	// process inside it, so nobody waits.
+	opt.PoolSize = 1000
 	client := newClient(opt)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client
