@@ -10,12 +10,12 @@ CFN_LINT := 1.58.0
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## 200 withdrawals in 8 environments, without and with the lock (LOCK_URL=redis://… for a real server)
-	@go run ./internal/demo
+run: ## 200 withdrawals in 8 environments, without and with the lock
+	@go build -o build/demo ./internal/demo && build/demo
 
-test: install-servers ## install and start what the tests need, run them all with the race detector
+test: install-servers ## install what the tests need, run all with the race detector
 	go vet ./...
-	go test -race -cover -timeout 15m ./...
+	go test -race -cover -parallel 16 -timeout 15m ./...
 
 install-servers: ## Redis, Valkey and DynamoDB Local for the tests; part of make test
 	@sh internal/testservers/install-redis.sh
@@ -39,5 +39,5 @@ lint-template: ## cfn-lint over template.yaml
 size: ## sizes of the function binaries, fails past their budgets
 	@go run ./internal/size
 
-bench: install-servers ## speed against the raw floor and against other locks, as ratios in one run
+bench: install-servers ## speed against raw requests and other locks, as ratios
 	cd bench && go test -run TestBudgets -v -count=1 .

@@ -171,7 +171,7 @@ func openMini(t *testing.T) storetest.Harness {
 	// again whenever time passes.
 	var shift atomic.Int64
 	h.Sleep = func(d time.Duration) {
-		time.Sleep(d)
+		<-time.After(d)
 		if s := shift.Load(); s != 0 {
 			m.SetTime(time.Now().Add(time.Duration(s)))
 		}

@@ -83,7 +83,7 @@ func (m *model) request(ctx context.Context, key string, f func(r *row, now time
 	before := m.encode(r)
 	if m.has("M19 check then set") {
 		m.mu.Unlock()
-		time.Sleep(time.Millisecond) // as a reply and a next request take
+		<-time.After(time.Millisecond) // as a reply and a next request take
 		m.mu.Lock()
 	}
 	if m.has("F15 clock that is off is refused") && m.shift != 0 {
