@@ -138,7 +138,7 @@ func (r *run) granted(a attempt, lease lockstore.Lease) bool {
 	r.lease, r.sent, r.asked = lease, a.sent, a.ttl
 	r.stop, r.trust, r.holdEnd = stop, trust, now+r.guard.opt.MaxHold
 	r.report.Fence = lease.Fence
-	r.report.Granted = time.Unix(0, int64(r.start.wall+now))
+	r.report.Granted = r.began.Add(now)
 	return true
 }
 

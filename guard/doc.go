@@ -40,12 +40,13 @@
 //	     window = TTL that the store lets us trust, counted from before the
 //	     request; a slow reply makes the work's part shorter, never the lease longer
 //
-// The window is measured on the monotonic and on the wall clock, and the longer
-// answer counts: a frozen Lambda environment may stop the one, and only the
-// other then shows that time has passed. The clocks are looked at whenever the
-// work looks at its context (Err, Done), and once a second besides. A wall
-// clock that is set back while the environment is frozen cannot be noticed; only
-// the fence helps there.
+// The window is measured on the monotonic and on the wall clock, and between two
+// looks the longer answer counts: a frozen Lambda environment may stop the one,
+// and only the other then shows that time has passed. The clocks are looked at
+// whenever the work looks at its context (Err, Done), and once a second besides
+// when it waits for Done or renews. A wall clock that is set back between two
+// looks hides as much of a freeze between the same two; only the fence helps
+// there.
 //
 // # The work's context
 //

@@ -75,7 +75,7 @@ type Options struct {
 type Guard struct {
 	store lockstore.Store
 	opt   Options
-	now   func() instant
+	clock clock
 
 	mu     sync.Mutex
 	runs   map[*run]struct{}
@@ -126,7 +126,7 @@ func New(store lockstore.Store, opt Options) (*Guard, error) {
 	if opt.Observe == nil {
 		opt.Observe = func(context.Context, Report) {}
 	}
-	return &Guard{store: store, opt: opt, now: systemClock(), runs: make(map[*run]struct{})}, nil
+	return &Guard{store: store, opt: opt, clock: clock{now: systemClock()}, runs: make(map[*run]struct{})}, nil
 }
 
 // Shutdown cancels the context of all running work, with the cause ErrShutdown,
@@ -156,23 +156,4 @@ func (g *Guard) leave(r *run) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.runs, r)
-}
-
-// instant is one moment on both local clocks. They are kept apart because each
-// can stand still or jump while the other goes on: a frozen Lambda environment
-// may stop the monotonic clock, and a wall clock can be set.
-type instant struct{ mono, wall time.Duration }
-
-func systemClock() func() instant {
-	born := time.Now()
-	return func() instant {
-		now := time.Now()
-		return instant{mono: now.Sub(born), wall: time.Duration(now.UnixNano())}
-	}
-}
-
-// since is the longer of the two clocks' answers: the one that does not
-// overstate how long a lease may still be trusted.
-func (i instant) since(earlier instant) time.Duration {
-	return max(i.mono-earlier.mono, i.wall-earlier.wall)
 }

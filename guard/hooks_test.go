@@ -94,11 +94,11 @@ func newBench(t *testing.T, opt Options) *bench {
 	}
 	g, err := New(b.store, opt)
 	require.NoError(t, err)
-	clock := g.now
-	g.now = func() instant {
+	system := g.clock.now
+	g.clock.now = func() instant {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		i := clock()
+		i := system()
 		return instant{i.mono + b.skew.mono, i.wall + b.skew.wall}
 	}
 	b.Guard = g

@@ -56,15 +56,16 @@ type run struct {
 
 	guard  *Guard
 	caller context.Context
-	outer  *run // the run that this one is nested in
-	start  instant
+	outer  *run          // the run that this one is nested in
+	start  time.Duration // on the guard's clock
+	began  time.Time     // the same on the wall clock
 	left   time.Duration // until the caller's deadline
 	report Report
 
 	lease   lockstore.Lease
 	asked   time.Duration // the TTL that the lease was asked for
 	sent    time.Duration // when that was first asked
-	holdEnd time.Duration // sent + MaxHold
+	holdEnd time.Duration // the grant + MaxHold
 	joined  chan struct{} // closed when the renewing goroutine has returned; nil without one
 
 	mu      sync.Mutex  // guards what follows
@@ -79,24 +80,29 @@ type run struct {
 type runKey struct{}
 
 func (g *Guard) newRun(ctx context.Context, key string) *run {
-	r := &run{guard: g, caller: ctx, start: g.now(),
+	start, wall := g.clock.look()
+	r := &run{guard: g, caller: ctx, start: start, began: time.Unix(0, int64(wall)),
 		left: math.MaxInt64, holdEnd: math.MaxInt64, stop: math.MaxInt64, trust: math.MaxInt64}
 	if deadline, ok := ctx.Deadline(); ok {
 		now := time.Now()
 		r.left = max(0, min(deadline.Sub(now), deadline.Round(0).Sub(now.Round(0))))
 	}
 	r.outer, _ = ctx.Value(runKey{}).(*run)
-	r.Context, r.cancel = context.WithCancelCause(ctx)
 	r.report.Key = key
 	r.report.Holder = g.opt.Holder(ctx)
 	if r.report.Holder.Since.IsZero() {
-		r.report.Holder.Since = time.UnixMilli(r.start.wall.Milliseconds())
+		r.report.Holder.Since = time.UnixMilli(r.began.UnixMilli())
 	}
+	// After the option's function, which may panic: nothing is left open then.
+	r.Context, r.cancel = context.WithCancelCause(ctx)
 	return r
 }
 
-// elapsed is the time since start on the faster of the two local clocks.
-func (r *run) elapsed() time.Duration { return r.guard.now().since(r.start) }
+// elapsed is the time since start; it never understates it.
+func (r *run) elapsed() time.Duration {
+	now, _ := r.guard.clock.look()
+	return now - r.start
+}
 
 // Deadline, Done, Err and Value make the run a context.
 
@@ -106,7 +112,7 @@ func (r *run) Deadline() (time.Time, bool) {
 	if r.stop == math.MaxInt64 {
 		return r.Context.Deadline()
 	}
-	return time.Unix(0, int64(r.start.wall+r.stop)), true
+	return r.began.Add(r.stop), true
 }
 
 func (r *run) Done() <-chan struct{} {

@@ -282,6 +282,53 @@ func TestClocks(t *testing.T) {
 		})
 		require.IsType(t, &LockLost{}, err)
 	})
+	bubble("F17 F08 a wall clock that stepped back does not hide a later freeze", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		err := b.Do(within(t, time.Hour), "k", func(ctx context.Context, _ Lock) error {
+			b.shift(instant{wall: -10 * time.Minute})
+			assert.NoError(t, ctx.Err())
+			b.shift(instant{wall: -8 * time.Minute}) // two minutes of freeze
+			assert.Error(t, ctx.Err())
+			return nil
+		})
+		require.IsType(t, &LockLost{}, err)
+	})
+	for name, when := range map[string]struct{ acquire, renew bool }{
+		"F17 a wall clock that was ahead for the request and is corrected makes no lease longer": {acquire: true},
+		"F17 nor for a renewal": {renew: true},
+	} {
+		bubble(name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: time.Hour})
+			var sent time.Time
+			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+				if n == 1 && when.acquire {
+					b.shift(instant{wall: 10 * time.Minute})
+					return lockstore.Lease{}, lockstore.ErrHeld
+				}
+				sent = time.Now()
+				return b.store.Store.Acquire(ctx, req)
+			}
+			b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+				if n > 1 || when.acquire {
+					return 0, errDown
+				}
+				sent = time.Now()
+				return b.store.Store.Renew(ctx, l, ttl)
+			}
+			err := b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+				if when.renew {
+					b.shift(instant{wall: 30 * time.Second})
+					pass(5 * time.Second) // it renews at once, by the clock that is ahead
+				}
+				b.shift(instant{})
+				<-ctx.Done()
+				assert.LessOrEqual(t, time.Since(sent), time.Minute-margin, "the trust outlives the lease")
+				assert.Greater(t, time.Since(sent), 50*time.Second)
+				return nil
+			})
+			require.IsType(t, &LockLost{}, err)
+		})
+	}
 	bubble("F10 a freeze between the work's end and the release leaves the result", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.release = func(ctx context.Context, _ int, l lockstore.Lease) error {
