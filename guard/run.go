@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -137,6 +138,10 @@ func (r *run) Value(key any) any {
 	}
 	return r.Context.Value(key)
 }
+
+// Format names the type and nothing else: the run is handed out as a context,
+// and printing one must neither show its owner nor read what others write.
+func (r *run) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "guard.run") }
 
 // check ends the work's context if its time is over, and says how long it lasts
 // otherwise.

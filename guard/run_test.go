@@ -1,8 +1,11 @@
 package guard
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -538,6 +541,25 @@ func TestSeveralRunsInOneProcess(t *testing.T) {
 			})
 		}))
 		require.NoError(t, b.Do(leaked, "k", nothing), "the run around it has ended")
+	})
+}
+
+func TestContextNamesNoOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+			child := context.WithValue(ctx, 1, 2)
+			var out bytes.Buffer
+			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
+				fmt.Fprintf(&out, verb+verb+verb, ctx, child, struct{ Ctx context.Context }{ctx})
+			}
+			slog.New(slog.NewTextHandler(&out, nil)).Info("m", "ctx", ctx)
+			slog.New(slog.NewJSONHandler(&out, nil)).Info("m", "ctx", ctx)
+			owner := string(b.store.requests[0].Owner)
+			assert.NotContains(t, out.String(), owner, "M40")
+			assert.NotContains(t, out.String(), fmt.Sprintf("%x", owner), "M40")
+			return nil
+		}))
 	})
 }
 
