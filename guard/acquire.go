@@ -194,7 +194,8 @@ func (r *run) release(lease lockstore.Lease) error {
 	// The first call may use half of the time, so that one repeat fits in.
 	limit := (end - now) / 2
 	var pause pauses
-	for repeated := false; ; repeated = true {
+	repeated := false // a request before this one may have been applied
+	for {
 		ctx, cancel := context.WithTimeout(caller, limit)
 		err := r.guard.store.Release(ctx, lease)
 		cancel()
@@ -206,6 +207,8 @@ func (r *run) release(lease lockstore.Lease) error {
 			return fmt.Errorf("%w %w", err, errRepeated)
 		case errors.Is(err, lockstore.ErrLost), errors.Is(err, lockstore.ErrCorrupt), errors.Is(err, lockstore.ErrInvalid):
 			return err
+		case !errors.Is(err, lockstore.ErrUnavailable):
+			repeated = true
 		}
 		time.Sleep(min(pause.next(), max(0, end-r.elapsed())))
 		if limit = end - r.elapsed(); limit <= 0 {

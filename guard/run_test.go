@@ -434,6 +434,18 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrLost)
 	})
+	bubble("F31 F35 lost behind a refusal is lost: the refused request was not applied", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
+			if n == 1 {
+				return errDown
+			}
+			return lockstore.ErrLost
+		}
+		err := b.Do(context.Background(), "k", nothing)
+		require.IsType(t, &LockLost{}, err)
+		require.Equal(t, "lost", b.report(t).Outcome)
+	})
 	bubble("does not depend on the caller's context", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		ctx, cancel := context.WithCancel(context.Background())
