@@ -153,7 +153,8 @@ func (r *run) gone() error {
 // waitFree looks at the key until a request may win, and returns false when the
 // time to wait is over. It reads, because a refused write costs more than a
 // read; holds are short and leases long, so the lease's remaining time is no
-// time to sleep for. A store that cannot be looked at is asked again instead.
+// time to sleep for. A store that cannot be looked at, or does not answer such a
+// look, is asked again instead.
 func (r *run) waitFree(busy *LockBusy, waits *pauses, waitEnd time.Duration) bool {
 	inspector, canLook := lockstore.As[lockstore.Inspector](r.guard.store)
 	for r.elapsed() < waitEnd && r.sleep(min(waits.next(), waitEnd-r.elapsed())) && r.elapsed() < waitEnd {
@@ -165,14 +166,12 @@ func (r *run) waitFree(busy *LockBusy, waits *pauses, waitEnd time.Duration) boo
 		cancel()
 		r.report.Requests++
 		switch {
-		case errors.Is(err, lockstore.ErrCorrupt):
-			return true // acquire says what is wrong with it
-		case err != nil:
-			// Nothing was learned; the next look may tell more.
-		case !status.Held:
-			return true
-		default:
+		case err == nil && status.Held:
 			busy.Holder, busy.Remaining = status.Holder, status.Remaining
+		case err == nil, r.Err() == nil:
+			// It is free, or the look failed. A failed look says nothing, so the
+			// store is asked: busy is never a guess.
+			return true
 		}
 	}
 	return false

@@ -81,6 +81,45 @@ func TestBusy(t *testing.T) {
 		require.NoError(t, g.Do(context.Background(), "k", nothing))
 		require.Zero(t, b.store.looks)
 	})
+	bubble("F31 F44 a look that fails is no reason to call a free lock busy", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		lease := b.occupy(t, "k", time.Hour)
+		b.store.inspect = func(context.Context, int, string) (lockstore.Status, error) {
+			return lockstore.Status{}, errDown // denied, for example
+		}
+		time.AfterFunc(5*time.Second, func() { b.store.Store.Release(context.Background(), lease) })
+		require.NoError(t, b.Do(context.Background(), "k", nothing))
+		require.LessOrEqual(t, b.report(t).Waited, 5*time.Second+maxPause)
+		require.Less(t, len(b.store.requests), 30, "it pauses between tries")
+	})
+	bubble("F38 a store that goes down under a waiter is unavailable, not busy", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 20 * time.Second})
+		b.occupy(t, "k", time.Hour)
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n > 1 {
+				return lockstore.Lease{}, errDown
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		b.store.inspect = func(context.Context, int, string) (lockstore.Status, error) { return lockstore.Status{}, errDown }
+		err := b.Do(context.Background(), "k", neverRuns(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	})
+	bubble("a waiter whose caller leaves during a look asks for nothing more", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		b.occupy(t, "k", time.Hour)
+		ctx, cancel := context.WithCancel(context.Background())
+		b.store.inspect = func(ctx context.Context, _ int, _ string) (lockstore.Status, error) {
+			cancel()
+			<-ctx.Done()
+			return lockstore.Status{}, ctx.Err()
+		}
+		err := b.Do(ctx, "k", neverRuns(t))
+		require.IsType(t, &LockDeadline{}, err)
+		require.Len(t, b.store.requests, 1)
+		require.Empty(t, b.store.releases)
+	})
 	bubble("waits at most half of what is left", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Hour})
 		b.occupy(t, "k", time.Hour)
