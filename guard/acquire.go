@@ -35,15 +35,18 @@ func (r *run) acquire() (outcome string, err error) {
 	}
 	a := r.newAttempt()
 	outcome, err = r.try(&a)
-	if err != nil && a.unknown {
-		if withdrawErr := r.withdraw(a); withdrawErr != nil {
-			r.report.ReleaseErr = withdrawErr
-			if u, ok := err.(*LockStoreUnavailable); ok {
-				outcome = "unknown"
-				u.Err = fmt.Errorf("%w; the attempt could not be withdrawn and may block the key for up to %v: %w", u.Err, a.ttl, withdrawErr)
-			}
-		} else if u, ok := err.(*LockStoreUnavailable); ok {
+	if err != nil && a.unknown != nil {
+		withdrawErr := r.withdraw(a)
+		r.report.ReleaseErr = withdrawErr
+		u, ok := err.(*LockStoreUnavailable)
+		switch {
+		case ok && withdrawErr == nil:
 			u.Err = fmt.Errorf("%w; the attempt was withdrawn", u.Err)
+		case ok:
+			outcome = "unknown"
+			// The withdrawal may have been refused by a store that is down, and so
+			// may the last request; the outcome is unknown all the same.
+			u.Err = fmt.Errorf("%w; the attempt could not be withdrawn and may block the key for up to %v: %v", a.unknown, a.ttl, withdrawErr)
 		}
 	}
 	return outcome, err
@@ -54,7 +57,7 @@ type attempt struct {
 	owner   lockstore.Owner
 	sent    time.Duration // when it was first sent; the trust counts from here
 	ttl     time.Duration
-	unknown bool // a request of this owner may be applied, now or later
+	unknown error // not nil: a request of this owner may be applied, now or later
 }
 
 func (r *run) newAttempt() attempt {
@@ -81,15 +84,15 @@ func (r *run) try(a *attempt) (string, error) {
 			if r.granted(*a, lease) {
 				return "", nil
 			}
-			// Too late to work under it: give it back at once.
-			if releaseErr := r.release(lease); releaseErr != nil {
-				r.report.ReleaseErr = releaseErr
-			}
+			// Too late to work under it. It has to go before a new owner asks, who
+			// would else find the key held by this run itself.
+			err, a.unknown = errLate, errLate
 			if r.left-r.guard.opt.Reserve-r.elapsed() < leastWork {
 				return "deadline", &LockDeadline{Key: key}
 			}
-			err = errLate
-			*a = r.newAttempt()
+			if r.withdraw(*a) == nil {
+				*a = r.newAttempt()
+			}
 		case errors.Is(err, lockstore.ErrHeld):
 			busy := newLockBusy(key, err)
 			if !r.waitFree(busy, &waits, waitEnd) {
@@ -100,7 +103,7 @@ func (r *run) try(a *attempt) (string, error) {
 			}
 			// Another's grant settles nothing about an own request that is still
 			// under way: withdraw it before a new owner asks.
-			if !a.unknown || r.withdraw(*a) == nil {
+			if a.unknown == nil || r.withdraw(*a) == nil {
 				*a = r.newAttempt()
 			}
 			continue
@@ -112,7 +115,7 @@ func (r *run) try(a *attempt) (string, error) {
 			*a = r.newAttempt()
 		case errors.Is(err, lockstore.ErrUnavailable):
 		default:
-			a.unknown = true
+			a.unknown = err
 		}
 
 		if !r.sleep(min(pause.next(), troubleEnd-r.elapsed())) || r.elapsed() >= troubleEnd {

@@ -225,6 +225,23 @@ func TestUnknownOutcome(t *testing.T) {
 		require.Equal(t, "unknown", b.report(t).Outcome)
 		require.Error(t, b.report(t).ReleaseErr)
 	})
+	bubble("F37 it is unknown also when the store goes down after the lost reply", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n == 1 {
+				b.store.Store.Acquire(ctx, req)
+				return lockstore.Lease{}, errLostReply
+			}
+			return lockstore.Lease{}, errDown
+		}
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		err := b.Do(context.Background(), "k", neverRuns(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorIs(t, err, errLostReply)
+		require.NotErrorIs(t, err, lockstore.ErrUnavailable, "that would say that nothing was applied")
+		require.Equal(t, "unknown", b.report(t).Outcome)
+		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
+	})
 	bubble("F26 held after a lost reply is busy, and the own attempt is withdrawn", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
@@ -345,6 +362,33 @@ func TestSlowGrant(t *testing.T) {
 		require.Len(t, b.store.requests, 2)
 		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
 		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
+	})
+	bubble("F11 a late lease that cannot be given back is unknown, not busy with this run itself", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			lease.TTL = 0
+			return lease, err
+		}
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		err := b.Do(context.Background(), "k", neverRuns(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
+		require.Contains(t, err.Error(), "may block the key")
+		require.Equal(t, "unknown", b.report(t).Outcome)
+	})
+	bubble("F11 late leases that were given back leave nothing to report", t, func(t *testing.T) {
+		b := newBench(t, Options{TTL: time.Second})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			pass(1100 * time.Millisecond)
+			return lease, err
+		}
+		err := b.Do(within(t, 10*time.Second), "k", neverRuns(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorIs(t, err, errLate)
+		require.NoError(t, b.report(t).ReleaseErr)
+		b.free(t, "k")
 	})
 	bubble("F11 a freeze inside the request never runs work on a dead lease", t, func(t *testing.T) {
 		b := newBench(t, Options{})

@@ -109,10 +109,11 @@ func (e *LockCorrupt) Error() string { return fmt.Sprintf("lock %q is corrupt: %
 // Unwrap returns lockstore.ErrCorrupt and the reason.
 func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }
 
-// LockStoreUnavailable: the store did not grant the lock and did not say that
-// another holds it. The work did not run. When Err matches
-// lockstore.ErrUnavailable the store certainly granted nothing; otherwise its
-// answers were lost, and the message says whether the attempt was withdrawn.
+// LockStoreUnavailable: the store did not grant the lock in time and did not say
+// that another holds it. The work did not run. When Err matches
+// lockstore.ErrUnavailable nothing of this run is left in the store; otherwise
+// answers were lost or late, and the message says whether the attempt was
+// withdrawn.
 type LockStoreUnavailable struct {
 	Key string
 	Err error
