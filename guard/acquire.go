@@ -138,7 +138,7 @@ func (r *run) granted(a attempt, lease lockstore.Lease) bool {
 		return false
 	}
 	r.holding = true
-	r.lease, r.sent, r.asked = lease, a.sent, a.ttl
+	r.lease, r.sent = lease, a.sent
 	r.stop, r.trust, r.holdEnd = stop, trust, now+r.guard.opt.MaxHold
 	r.report.Fence = lease.Fence
 	r.report.Granted = r.began.Add(now)

@@ -64,8 +64,7 @@ type run struct {
 	report Report
 
 	lease   lockstore.Lease
-	asked   time.Duration // the TTL that the lease was asked for
-	sent    time.Duration // when that was first asked
+	sent    time.Duration // when the lease was first asked for
 	holdEnd time.Duration // the grant + MaxHold
 	joined  chan struct{} // closed when the renewing goroutine has returned; nil without one
 
@@ -269,10 +268,12 @@ func (r *run) end(outcome string, err error) error {
 	return err
 }
 
-// renew keeps the lease until the work ends or the trust reaches past it.
+// renew keeps the lease until the work ends or the trust reaches past it. The
+// thirds are those of the time that the store lets us trust, which may be much
+// less than what was asked for.
 func (r *run) renew() {
 	defer close(r.joined)
-	next, pause := r.sent+r.asked/3, pauses{}
+	next, pause := r.sent+r.lease.TTL/3, pauses{}
 	for r.sleep(next - r.elapsed()) {
 		sent := r.elapsed()
 		ttl := r.ttl(sent)
@@ -282,7 +283,7 @@ func (r *run) renew() {
 		r.report.Requests++
 		switch {
 		case err == nil:
-			next, pause = sent+ttl/3, pauses{}
+			next, pause = sent+trusted/3, pauses{}
 			r.mu.Lock()
 			r.trust = sent + trusted - margin
 			enough := r.trust >= r.stop

@@ -132,6 +132,23 @@ func TestRenewal(t *testing.T) {
 		}))
 		require.Equal(t, []time.Duration{51 * time.Second}, b.store.renewals)
 	})
+	bubble("F16 in time, when the store lets less be trusted than was asked for", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			lease.TTL = 15 * time.Second
+			return lease, err
+		}
+		b.store.renew = func(ctx context.Context, _ int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			left, err := b.store.Store.Renew(ctx, l, ttl)
+			return min(left, 15*time.Second), err
+		}
+		require.NoError(t, b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
+			pass(time.Minute)
+			return ctx.Err()
+		}))
+		require.Len(t, b.store.renewals, 11, "each five seconds")
+	})
 	bubble("F24 a lost reply is asked again and the lease is still held", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
