@@ -53,8 +53,11 @@
 // It ends at the earliest of: Reserve (300 ms) before the caller's deadline,
 // MaxHold after the grant, the end of the trust window, Shutdown, the return of
 // the work. context.Cause tells which: ErrDeadline, an error that matches
-// lockstore.ErrLost, ErrShutdown. Work that does not look at its context runs
-// on; then the fence that it wrote with is what protects the resource.
+// lockstore.ErrLost, ErrShutdown. At ErrDeadline the context itself says
+// context.DeadlineExceeded, but contexts that the work derived from it before
+// say context.Canceled: ask for the cause. Work that does not look at its
+// context runs on; then the fence that it wrote with is what protects the
+// resource.
 //
 // # How long a lease is
 //
@@ -70,7 +73,8 @@
 // by the same owner, which the store answers with the same lease. When the time
 // for that is over the attempt is withdrawn, so that nothing of it is left
 // behind. A store that says it applied nothing is asked again after a pause.
-// After five seconds of either the run ends as *LockStoreUnavailable; one call
+// After five seconds of either, or Wait when that is longer, but at most half of
+// what the context had left, the run ends as *LockStoreUnavailable; one call
 // takes at most two seconds. Release and withdraw have one second with all
 // repeats, less when the deadline is near.
 //

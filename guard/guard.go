@@ -27,8 +27,8 @@ const (
 	// leastCall is what a call gets when the time to ask is nearly over: a call
 	// cut short would turn a clear answer into an unknown outcome.
 	leastCall = 200 * time.Millisecond
-	// troubleTime bounds how long a run goes on asking a store that is
-	// unavailable or whose answers are lost.
+	// troubleTime bounds how long a run that does not wait for longer goes on
+	// asking a store that is unavailable or whose answers are lost.
 	troubleTime = 5 * time.Second
 	// releaseTime bounds release and withdraw with all their repeats.
 	releaseTime = time.Second
@@ -50,7 +50,8 @@ type Options struct {
 	// that may last longer renews after each third.
 	TTL time.Duration
 
-	// MaxHold bounds the work of one run, renewals included. 0 is 15 minutes.
+	// MaxHold bounds the work of one run, renewals included. 0 is 15 minutes, or
+	// TTL when that is more.
 	MaxHold time.Duration
 
 	// Wait is how long a run waits for a lock that another holds, at most half
@@ -98,8 +99,7 @@ func New(store lockstore.Store, opt Options) (*Guard, error) {
 	}
 	ttlGiven := opt.TTL != 0
 	if opt.MaxHold == 0 {
-		opt.MaxHold = defaultMaxHold
-		opt.MaxHold = max(opt.MaxHold, opt.TTL)
+		opt.MaxHold = max(defaultMaxHold, opt.TTL)
 	}
 	if !ttlGiven {
 		opt.TTL = min(defaultTTL, opt.MaxHold)
