@@ -68,6 +68,45 @@ func TestNil(t *testing.T) {
 	require.ErrorContains(t, b.Do(context.Background(), "k", nil), "work is nil", "F51")
 }
 
+// watched counts the contexts that hang on it.
+type watched struct {
+	context.Context
+	done     chan struct{}
+	children int
+}
+
+func (w *watched) Done() <-chan struct{} { return w.done }
+
+func (w *watched) AfterFunc(func()) func() bool {
+	w.children++
+	return func() bool { w.children--; return true }
+}
+
+func TestPanicsOfOptionsAndStores(t *testing.T) {
+	for name, set := range map[string]func(*bench){
+		"holder":  func(b *bench) { b.opt.Holder = func(context.Context) lockstore.Holder { panic("boom") } },
+		"observe": func(b *bench) { b.opt.Observe = func(context.Context, Report) { panic("boom") } },
+		"acquire": func(b *bench) {
+			b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) { panic("boom") }
+		},
+		"release": func(b *bench) {
+			b.store.release = func(context.Context, int, lockstore.Lease) error { panic("boom") }
+		},
+	} {
+		bubble(name, t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			set(b)
+			ctx := &watched{Context: context.Background(), done: make(chan struct{})}
+			require.PanicsWithValue(t, "boom", func() { b.Do(ctx, "k", nothing) })
+			require.Zero(t, ctx.children, "the run's context is still open")
+			require.Empty(t, b.runs, "the guard still knows the run")
+			if name == "observe" {
+				b.free(t, "k")
+			}
+		})
+	}
+}
+
 func TestWrap(t *testing.T) {
 	key := func(_ context.Context, in string) (string, error) { return in, nil }
 	echo := func(_ context.Context, lock Lock, in string) (string, error) { return in + " under " + lock.Key, nil }
