@@ -233,7 +233,7 @@ func TestExitIsOneSentence(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self)
-	cmd.Env = []string{"BOOT_TEST=function"}
+	cmd.Env = []string{"BOOT_TEST=function", "GOCOVERDIR=" + t.TempDir()}
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err = cmd.Run()
