@@ -147,7 +147,7 @@ func TestRenewal(t *testing.T) {
 			return min(left, 15*time.Second), err
 		}
 		require.NoError(t, b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
-			pass(time.Minute)
+			pass(58 * time.Second)
 			return ctx.Err()
 		}))
 		require.Len(t, b.store.renewals, 11, "each five seconds")
@@ -233,6 +233,25 @@ func TestRenewal(t *testing.T) {
 		}))
 		require.Equal(t, 20*time.Second, b.report(t).Held)
 	})
+	bubble("F29 the trust after a slow renewal ends a lease after it was sent (M20)", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		var sent time.Time
+		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			if n > 1 {
+				return 0, errDown
+			}
+			sent = time.Now()
+			left, err := b.store.Store.Renew(ctx, l, ttl)
+			pass(1900 * time.Millisecond)
+			return left, err
+		}
+		err := b.Do(within(t, time.Hour), "k", func(ctx context.Context, _ Lock) error {
+			<-ctx.Done()
+			assert.Equal(t, time.Minute-margin, time.Since(sent))
+			return nil
+		})
+		require.IsType(t, &LockLost{}, err)
+	})
 	bubble("F29 a renewal slower than the lease loses it in time", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: 3 * time.Second})
 		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
@@ -278,19 +297,22 @@ func TestClocks(t *testing.T) {
 		})
 		require.IsType(t, &LockLost{}, err, "the work's nil does not hide the loss")
 	})
-	bubble("F08 a context below the work's ends within a second of a freeze", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		err := b.Do(within(t, time.Hour), "k", func(ctx context.Context, _ Lock) error {
-			child, cancel := context.WithCancel(ctx)
-			defer cancel()
-			b.shift(instant{wall: time.Hour})
-			before := time.Now()
-			<-child.Done()
-			assert.LessOrEqual(t, time.Since(before), time.Second)
-			return nil
+	for name, left := range map[string]time.Duration{"that renews": time.Hour, "that does not": 30 * time.Second} {
+		bubble("F08 a context below the work's ends within a second of a freeze, in a run "+name, t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			err := b.Do(within(t, left), "k", func(ctx context.Context, _ Lock) error {
+				child, cancel := context.WithCancel(ctx)
+				defer cancel()
+				pass(5500 * time.Millisecond)
+				b.shift(instant{wall: time.Hour})
+				before := time.Now()
+				<-child.Done()
+				assert.LessOrEqual(t, time.Since(before), time.Second)
+				return nil
+			})
+			require.IsType(t, &LockLost{}, err)
 		})
-		require.IsType(t, &LockLost{}, err)
-	})
+	}
 	bubble("F17 a wall clock that steps back changes nothing", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
