@@ -2,6 +2,8 @@ package guard
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +29,30 @@ func TestTooLate(t *testing.T) {
 			require.ErrorIs(t, err, ErrDeadline)
 			require.Empty(t, b.store.requests, "nothing is asked for")
 			require.Equal(t, "deadline", b.report(t).Outcome)
+		})
+	}
+	for name, deadline := range map[string]time.Time{
+		"F66 in the first year":  time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC),
+		"F66 as old as times go": time.Unix(math.MinInt64, 0),
+	} {
+		bubble(name, t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			ctx, cancel := context.WithDeadline(context.Background(), deadline)
+			defer cancel()
+			require.IsType(t, &LockDeadline{}, b.Do(ctx, "k", neverRuns(t)))
+			require.Empty(t, b.store.requests)
+		})
+	}
+	for _, year := range []int{2263, 2600, 9999, 100_000_000} {
+		bubble(fmt.Sprintf("F48 a deadline in the year %d is as good as none", year), t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: time.Hour})
+			b.occupy(t, "k", time.Minute)
+			ctx, cancel := context.WithDeadline(context.Background(), time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
+			defer cancel()
+			require.NoError(t, b.Do(ctx, "k", nothing))
+			for _, req := range b.store.requests {
+				require.Equal(t, time.Minute, req.TTL)
+			}
 		})
 	}
 	bubble("the caller has gone", t, func(t *testing.T) {
@@ -402,6 +428,45 @@ func TestSlowGrant(t *testing.T) {
 		// The caller's time went by in the freeze as well.
 		err := b.Do(within(t, 30*time.Second), "k", neverRuns(t))
 		require.IsType(t, &LockDeadline{}, err)
+		b.free(t, "k")
+	})
+	bubble("F11 a freeze while waiting ends as a deadline", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		b.occupy(t, "k", time.Hour)
+		b.store.inspect = func(context.Context, int, string) (lockstore.Status, error) {
+			b.shift(instant{wall: 2 * time.Minute})
+			return lockstore.Status{}, nil // free, the last thing that was seen
+		}
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n == 1 {
+				return b.store.Store.Acquire(ctx, req)
+			}
+			return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: 1, TTL: req.TTL}, req.Validate()
+		}
+		require.IsType(t, &LockDeadline{}, b.Do(within(t, time.Minute), "k", neverRuns(t)))
+	})
+	bubble("a lease that comes when the caller has left is given back", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		ctx, cancel := context.WithCancel(context.Background())
+		b.store.acquire = func(callCtx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			defer cancel()
+			return b.store.Store.Acquire(callCtx, req)
+		}
+		err := b.Do(ctx, "k", neverRuns(t))
+		require.IsType(t, &LockDeadline{}, err)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Zero(t, b.report(t).Fence)
+		b.free(t, "k")
+	})
+	bubble("F69 a lease that comes after Shutdown is given back", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			defer b.Shutdown()
+			return b.store.Store.Acquire(ctx, req)
+		}
+		err := b.Do(context.Background(), "k", neverRuns(t))
+		require.IsType(t, &LockDeadline{}, err)
+		require.ErrorIs(t, err, ErrShutdown)
 		b.free(t, "k")
 	})
 	bubble("F09 an own lease that is over is asked for by a new owner", t, func(t *testing.T) {
