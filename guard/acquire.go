@@ -189,7 +189,7 @@ func (r *run) finished() bool {
 // release gives a lease back, asking again when the answer was lost. It does
 // not depend on the run's context, which has ended by now, but it leaves time
 // for the handler's answer before the caller's deadline.
-func (r *run) release(lease lockstore.Lease) error {
+func (r *run) release(lease lockstore.Lease, after closing) error {
 	now := r.elapsed()
 	end := now + max(answerTime, min(releaseTime, r.left-now-answerTime))
 	caller := context.WithoutCancel(r.caller)
@@ -199,7 +199,7 @@ func (r *run) release(lease lockstore.Lease) error {
 	repeated := false // a request before this one may have been applied
 	for {
 		ctx, cancel := context.WithTimeout(caller, limit)
-		err := r.guard.store.Release(ctx, lease)
+		err := after.release(ctx, r.guard.store, lease)
 		cancel()
 		r.report.Requests++
 		switch {
@@ -222,5 +222,5 @@ func (r *run) release(lease lockstore.Lease) error {
 // withdraw makes sure that no request of this owner takes the lock, also one
 // that arrives later.
 func (r *run) withdraw(a attempt) error {
-	return r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner})
+	return r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner}, closing{})
 }

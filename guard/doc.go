@@ -24,7 +24,8 @@
 //
 // A panic or runtime.Goexit in the work goes through releasing as well, and
 // then on with its own stack. Work that never returns is never released under:
-// its lease ends by its TTL.
+// its lease ends by its TTL. [Guard.Closing] leaves the key closed for a while
+// when it releases after good work.
 //
 // # The trust window
 //

@@ -129,6 +129,15 @@ func New(store lockstore.Store, opt Options) (*Guard, error) {
 	return &Guard{store: store, opt: opt, clock: clock{now: systemClock()}, runs: make(map[*run]struct{})}, nil
 }
 
+// Holder says who a run with this context would be in the lock. Adapters
+// compare it with the holder of a busy lock.
+func (g *Guard) Holder(ctx context.Context) lockstore.Holder {
+	if g == nil || g.opt.Holder == nil {
+		return lockstore.Holder{}
+	}
+	return g.opt.Holder(ctx)
+}
+
 // Shutdown cancels the context of all running work, with the cause ErrShutdown,
 // and refuses new runs. It returns at once. Each run releases its lease when
 // its work has returned, never before.

@@ -32,8 +32,12 @@ type Lock struct {
 // panic goes on with its own stack. Work that does not return keeps its lease
 // until that expires; it is never released under running work.
 func (g *Guard) Do(ctx context.Context, key string, work func(context.Context, Lock) error) error {
+	return g.do(ctx, key, closing{}, work)
+}
+
+func (g *Guard) do(ctx context.Context, key string, after closing, work func(context.Context, Lock) error) error {
 	if g == nil || g.store == nil {
-		return errors.New("guard: the Guard is nil or was not made by New")
+		return errNoGuard
 	}
 	if work == nil {
 		return errors.New("guard: the work is nil")
@@ -43,7 +47,7 @@ func (g *Guard) Do(ctx context.Context, key string, work func(context.Context, L
 	if outcome, err := r.acquire(); err != nil {
 		return r.end(outcome, err)
 	}
-	return r.hold(work)
+	return r.hold(after, work)
 }
 
 // run is one Do. It is also the work's context, so that the clocks are looked
@@ -191,7 +195,7 @@ func (r *run) lose(cause error) {
 }
 
 // hold runs the work under the lease and gives the lease back.
-func (r *run) hold(work func(context.Context, Lock) error) (err error) {
+func (r *run) hold(after closing, work func(context.Context, Lock) error) (err error) {
 	if r.trust < r.stop {
 		r.joined = make(chan struct{})
 		go r.renew()
@@ -208,8 +212,11 @@ func (r *run) hold(work func(context.Context, Lock) error) (err error) {
 		case err != nil:
 			outcome = "error"
 		}
+		if err != nil || r.lost != nil {
+			after = closing{}
+		}
 		if r.lost == nil || r.lost == errExpired {
-			r.giveBack()
+			r.giveBack(after)
 		}
 		if r.lost != nil && returned {
 			outcome, err = "lost", &LockLost{r.report.Key, err}
@@ -247,8 +254,8 @@ func (r *run) finish() {
 // lease is not there, while it could still be trusted, it vanished under the
 // work. After the end of trust, or behind a lost reply, the same answer says
 // nothing about the time of the work.
-func (r *run) giveBack() {
-	err := r.release(r.lease)
+func (r *run) giveBack(after closing) {
+	err := r.release(r.lease, after)
 	r.report.ReleaseErr = err
 	if errors.Is(err, lockstore.ErrLost) && !errors.Is(err, errRepeated) && r.elapsed() < r.trust {
 		r.lost = err
