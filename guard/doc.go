@@ -22,8 +22,9 @@
 //	 ▼
 //	losing: work's context is cancelled ── work returns ──▶ lost
 //
-// A panic or runtime.Goexit in the work goes through releasing as well, and
-// then on with its own stack. Work that never returns is never released under:
+// Asking ends as deadline too, when the caller leaves, Shutdown is called or the
+// lease comes too late, and as corrupt when the entry is not a lock. A panic or
+// runtime.Goexit in the work goes through releasing as well, and then on with its own stack. Work that never returns is never released under:
 // its lease ends by its TTL. [Guard.Closing] leaves the key closed for a while
 // when it releases after good work.
 //
@@ -46,8 +47,9 @@
 // and only the other then shows that time has passed. The clocks are looked at
 // whenever the work looks at its context (Err, Done), and once a second besides
 // when it waits for Done or renews. A wall clock that is set back between two
-// looks hides as much of a freeze between the same two; only the fence helps
-// there.
+// looks hides as much of a freeze between the same two, and a store's clock that
+// runs faster than the local ones by more than the margin's part of a lease
+// (0.4 % of a minute) ends it before the guard does; only the fence helps there.
 //
 // # The work's context
 //
