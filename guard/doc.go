@@ -24,9 +24,10 @@
 //
 // Asking ends as deadline too, when the caller leaves, Shutdown is called or the
 // lease comes too late, and as corrupt when the entry is not a lock. A panic or
-// runtime.Goexit in the work goes through releasing as well, and then on with its own stack. Work that never returns is never released under:
-// its lease ends by its TTL. [Guard.Closing] leaves the key closed for a while
-// when it releases after good work.
+// runtime.Goexit in the work goes through releasing as well, and then on with
+// its own stack. Work that never returns is never released under: its lease ends
+// by its TTL. [Guard.Closing] leaves the key closed for a while when it releases
+// after good work.
 //
 // # The trust window
 //
