@@ -1,0 +1,324 @@
+package schedule
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+const key = "schedule/nightly"
+
+type event struct {
+	ID string `json:"id"`
+}
+
+type requestID struct{}
+
+// request is the context of an invocation with this request id.
+func request(id string) context.Context {
+	return context.WithValue(context.Background(), requestID{}, id)
+}
+
+// bench is a guard over a memory store, with the outcomes it reported.
+type bench struct {
+	*guard.Guard
+	store *memstore.Store
+
+	mu       sync.Mutex
+	outcomes []string
+}
+
+func newBench(t *testing.T, wait time.Duration, wrap func(*memstore.Store) lockstore.Store) *bench {
+	t.Helper()
+	b := &bench{store: memstore.New(nil)}
+	var store lockstore.Store = b.store
+	if wrap != nil {
+		store = wrap(b.store)
+	}
+	g, err := guard.New(store, guard.Options{
+		Wait: wait,
+		Holder: func(ctx context.Context) lockstore.Holder {
+			id, _ := ctx.Value(requestID{}).(string)
+			return lockstore.Holder{Name: "nightly", ID: id}
+		},
+		Observe: func(_ context.Context, r guard.Report) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.outcomes = append(b.outcomes, r.Outcome)
+		},
+	})
+	require.NoError(t, err)
+	b.Guard = g
+	return b
+}
+
+// crashed leaves the lease of a run that was killed.
+func (b *bench) crashed(t *testing.T, id string, ttl time.Duration) {
+	t.Helper()
+	_, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl,
+		Holder: lockstore.Holder{Name: "nightly", ID: id}})
+	require.NoError(t, err)
+}
+
+func neverRuns(t *testing.T) func(context.Context, guard.Lock, event) error {
+	return func(context.Context, guard.Lock, event) error {
+		t.Error("the work ran")
+		return nil
+	}
+}
+
+// counts counts its runs and takes the time d.
+func counts(runs *int, d time.Duration) func(context.Context, guard.Lock, event) error {
+	return func(context.Context, guard.Lock, event) error {
+		*runs++
+		<-time.After(d)
+		return nil
+	}
+}
+
+func bubble(name string, t *testing.T, f func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+func TestWrap(t *testing.T) {
+	bubble("runs under the lock of the key", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		h := Wrap(b.Guard, key, func(_ context.Context, lock guard.Lock, e event) error {
+			assert.Equal(t, key, lock.Key)
+			assert.Positive(t, lock.Fence)
+			assert.Equal(t, "e-1", e.ID)
+			return nil
+		})
+		out, err := h(request("r-1"), event{"e-1"})
+		require.NoError(t, err)
+		require.Equal(t, Result{}, out)
+		require.Equal(t, []string{"ok"}, b.outcomes)
+	})
+	bubble("F64 an overlapping run is skipped, as a success that is counted", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		runs := 0
+		h := Wrap(b.Guard, key, counts(&runs, time.Minute))
+		first := make(chan error)
+		go func() {
+			_, err := h(request("r-1"), event{})
+			first <- err
+		}()
+		synctest.Wait()
+		out, err := h(request("r-2"), event{})
+		require.NoError(t, err)
+		require.True(t, out.Skipped)
+		require.Equal(t, "r-1", out.Holder.ID)
+		require.Equal(t, "nightly", out.Holder.Name)
+		require.NoError(t, <-first)
+		require.Equal(t, 1, runs)
+		require.Equal(t, []string{"busy", "ok"}, b.outcomes)
+	})
+	bubble("F63 a run does not skip on its own crashed try", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		runs := 0
+		h := Wrap(b.Guard, key, counts(&runs, time.Second))
+		b.crashed(t, "r-1", 90*time.Second)
+		<-time.After(time.Minute)
+		_, err := h(request("r-1"), event{})
+		require.IsType(t, &guard.LockBusy{}, err, "Lambda tries again")
+		require.Zero(t, runs)
+		<-time.After(2 * time.Minute)
+		out, err := h(request("r-1"), event{})
+		require.NoError(t, err)
+		require.False(t, out.Skipped)
+		require.Equal(t, 1, runs)
+	})
+	bubble("F63 also when its id is long and has to be cleaned", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		id := "a\tb" + strings.Repeat("é", lockstore.MaxHolderBytes)
+		b.crashed(t, id, time.Minute)
+		_, err := Wrap(b.Guard, key, neverRuns(t))(request(id), event{})
+		require.IsType(t, &guard.LockBusy{}, err)
+	})
+	bubble("empty ids are never the same", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		b.crashed(t, "", time.Minute)
+		out, err := Wrap(b.Guard, key, neverRuns(t))(request(""), event{})
+		require.NoError(t, err)
+		require.True(t, out.Skipped)
+	})
+	bubble("F64 a guard that waits waits before it skips", t, func(t *testing.T) {
+		b := newBench(t, 5*time.Second, nil)
+		b.crashed(t, "r-1", time.Minute)
+		start := time.Now()
+		out, err := Wrap(b.Guard, key, neverRuns(t))(request("r-2"), event{})
+		require.NoError(t, err)
+		require.True(t, out.Skipped)
+		require.Equal(t, 5*time.Second, time.Since(start))
+	})
+	bubble("the work's own errors pass, another lock's too, and free the key", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner", Holder: lockstore.Holder{ID: "r-9"}}, &guard.LockLost{Key: "inner"}, uncomparable{"a"}} {
+			out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return own })(request("r-1"), event{})
+			require.Equal(t, own, err)
+			require.Equal(t, Result{}, out)
+		}
+	})
+	bubble("F04 a panic passes, after the release", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		h := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { panic("boom") })
+		require.PanicsWithValue(t, "boom", func() { h(request("r-1"), event{}) })
+		out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return nil })(request("r-2"), event{})
+		require.NoError(t, err)
+		require.False(t, out.Skipped)
+	})
+	bubble("F65 a deadline that is too near is an error, not a skip", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		ctx, cancel := context.WithTimeout(request("r-1"), 300*time.Millisecond)
+		defer cancel()
+		out, err := Wrap(b.Guard, key, neverRuns(t))(ctx, event{})
+		require.IsType(t, &guard.LockDeadline{}, err)
+		require.Equal(t, Result{}, out)
+	})
+	bubble("F44 a store that refuses is an error, not a skip", t, func(t *testing.T) {
+		b := newBench(t, 0, func(s *memstore.Store) lockstore.Store { return denied{s} })
+		_, err := Wrap(b.Guard, key, neverRuns(t))(request("r-1"), event{})
+		require.IsType(t, &guard.LockStoreUnavailable{}, err)
+	})
+	t.Run("F70 eight runs in one process are eight owners", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g, err := guard.New(memstore.New(nil), guard.Options{}) // nobody is named
+			require.NoError(t, err)
+			runs := make(chan guard.Lock, 8)
+			h := Wrap(g, key, func(_ context.Context, lock guard.Lock, _ event) error {
+				runs <- lock
+				<-time.After(time.Second)
+				return nil
+			})
+			skips := make(chan bool, 8)
+			for range 8 {
+				go func() {
+					out, err := h(context.Background(), event{})
+					assert.NoError(t, err)
+					skips <- out.Skipped
+				}()
+			}
+			skipped := 0
+			for range 8 {
+				if <-skips {
+					skipped++
+				}
+			}
+			require.Equal(t, 7, skipped)
+			require.Len(t, runs, 1)
+		})
+	})
+}
+
+func TestAtLeastFor(t *testing.T) {
+	wrap := func(t *testing.T, b *bench, d time.Duration, work func(context.Context, guard.Lock, event) error) func(context.Context, event) (Result, error) {
+		t.Helper()
+		h, err := WrapWith(b.Guard, key, work, Options{AtLeastFor: d})
+		require.NoError(t, err)
+		return h
+	}
+	bubble("F64 a duplicate trigger after the run is skipped, the next run is not", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		runs := 0
+		h := wrap(t, b, 30*time.Second, counts(&runs, time.Second))
+		for i, c := range []struct {
+			after   time.Duration
+			skipped bool
+		}{{0, false}, {0, true}, {29 * time.Second, true}, {time.Second, false}} {
+			<-time.After(c.after)
+			out, err := h(request("r-"+string(rune('a'+i))), event{})
+			require.NoError(t, err)
+			require.Equal(t, c.skipped, out.Skipped, "trigger %d", i)
+		}
+		require.Equal(t, 2, runs)
+	})
+	bubble("after an error the key is free at once", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		own := errors.New("own")
+		_, err := wrap(t, b, time.Hour, func(context.Context, guard.Lock, event) error { return own })(request("r-1"), event{})
+		require.Equal(t, own, err)
+		runs := 0
+		out, err := wrap(t, b, time.Hour, counts(&runs, 0))(request("r-1"), event{})
+		require.NoError(t, err)
+		require.False(t, out.Skipped)
+		require.Equal(t, 1, runs)
+	})
+	bubble("the closed key's own event is told busy, as the documentation says", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		runs := 0
+		h := wrap(t, b, time.Hour, counts(&runs, 0))
+		_, err := h(request("r-1"), event{})
+		require.NoError(t, err)
+		_, err = h(request("r-1"), event{})
+		require.IsType(t, &guard.LockBusy{}, err)
+		require.Equal(t, 1, runs)
+	})
+}
+
+func TestRefused(t *testing.T) {
+	b := newBench(t, 0, nil)
+	plain := newBench(t, 0, func(s *memstore.Store) lockstore.Store { return struct{ lockstore.Store }{s} })
+	good := func(context.Context, guard.Lock, event) error { return nil }
+	for _, c := range []struct {
+		name string
+		g    *guard.Guard
+		key  string
+		work func(context.Context, guard.Lock, event) error
+		opt  Options
+		want string
+	}{
+		{"F51 nil guard", nil, key, good, Options{}, "guard is nil"},
+		{"F51 nil work", b.Guard, key, nil, Options{}, "work is nil"},
+		{"F52 empty key", b.Guard, "", good, Options{}, "is empty"},
+		{"F52 key with a line break", b.Guard, "a\nb", good, Options{}, "control character"},
+		{"a store that cannot keep a key closed", plain.Guard, key, good, Options{AtLeastFor: time.Minute}, "AtLeastFor: guard: the store (struct { lockstore.Store }) cannot keep a key closed"},
+		{"F48 negative", b.Guard, key, good, Options{AtLeastFor: -time.Second}, "AtLeastFor: guard: the time to keep a key closed is -1s; want 1s to 24h"},
+		{"F48 too short", b.Guard, key, good, Options{AtLeastFor: 1}, "want 1s to 24h"},
+		{"F48 overflow", b.Guard, key, good, Options{AtLeastFor: math.MaxInt64}, "want 1s to 24h"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h, err := WrapWith(c.g, c.key, c.work, c.opt)
+			require.ErrorContains(t, err, c.want)
+			require.Nil(t, h)
+			if c.opt == (Options{}) {
+				_, again := Wrap(c.g, c.key, c.work)(request("r-1"), event{})
+				require.Equal(t, err, again)
+			}
+		})
+	}
+	require.Empty(t, b.outcomes)
+}
+
+func TestResultJSON(t *testing.T) {
+	for want, r := range map[string]Result{
+		`{"skipped":false}`: {},
+		`{"skipped":true,"holder":{"name":"nightly","id":"r-1"}}`: {Skipped: true, Holder: lockstore.Holder{Name: "nightly", ID: "r-1"}},
+	} {
+		got, err := json.Marshal(r)
+		require.NoError(t, err)
+		require.JSONEq(t, want, string(got))
+	}
+}
+
+type denied struct{ *memstore.Store }
+
+func (denied) Acquire(context.Context, lockstore.Request) (lockstore.Lease, error) {
+	return lockstore.Lease{}, lockstore.ErrUnavailable
+}
+
+type uncomparable []string
+
+func (u uncomparable) Error() string { return u[0] }
