@@ -20,7 +20,9 @@ func (r *run) acquire() (outcome string, err error) {
 	defer func() { r.report.Waited = r.elapsed() }()
 	key := r.report.Key
 	if err := lockstore.ValidateKey(key); err != nil {
-		return "invalid", &LockInvalid{key, err}
+		// It may be as large as an event; an error and a log line must not be.
+		r.report.Key = key[:min(len(key), lockstore.MaxKeyBytes)]
+		return "invalid", &LockInvalid{r.report.Key, err}
 	}
 	for o := r.outer; o != nil; o = o.outer {
 		if o.guard == r.guard && o.report.Key == key && !o.finished() {

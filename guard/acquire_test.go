@@ -484,7 +484,7 @@ func TestSlowGrant(t *testing.T) {
 
 func TestKeys(t *testing.T) {
 	for name, key := range map[string]string{
-		"empty": "", "too long": strings.Repeat("k", 1025), "NUL": "a\x00b", "newline": "a\nb", "not UTF-8": "a\xffb",
+		"empty": "", "too long": strings.Repeat("k", 1025), "as large as an event": strings.Repeat("k", 6<<20), "NUL": "a\x00b", "newline": "a\nb", "not UTF-8": "a\xffb",
 	} {
 		bubble("F52 refused: "+name, t, func(t *testing.T) {
 			b := newBench(t, Options{})
@@ -492,6 +492,8 @@ func TestKeys(t *testing.T) {
 			require.IsType(t, &LockInvalid{}, err)
 			require.ErrorIs(t, err, lockstore.ErrInvalid)
 			require.NotContains(t, err.Error(), "\n", "an error is one line")
+			require.Less(t, len(err.Error()), 2000)
+			require.LessOrEqual(t, len(b.report(t).Key), lockstore.MaxKeyBytes)
 			require.Empty(t, b.store.requests)
 		})
 	}

@@ -87,7 +87,7 @@ func (e *LockDeadline) Unwrap() []error { return withSentinel(ErrDeadline, e.Err
 // LockInvalid: the key cannot be locked. The work did not run. It matches
 // lockstore.ErrInvalid.
 type LockInvalid struct {
-	Key string
+	Key string // a key that is too long is cut to lockstore.MaxKeyBytes
 	Err error
 }
 
