@@ -1,5 +1,3 @@
-# The deployed functions are built with these; the tests are not stripped.
-FUNCTION_GOFLAGS := -tags=lambda.norpc -trimpath '-ldflags=-s -w'
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lambdalock
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CFN_LINT := 1.58.0

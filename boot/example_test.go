@@ -19,7 +19,8 @@ func key(_ context.Context, o Order) (string, error) {
 }
 
 func handle(ctx context.Context, lock guard.Lock, o Order) (Receipt, error) {
-	// Only one invocation per account is here at a time. ctx ends in time.
+	// Only one invocation per account is here at a time. ctx is cancelled
+	// before Lambda's deadline and before the lease ends.
 	return book.Add(ctx, o, lock.Fence) // the write refuses an older fence
 }
 

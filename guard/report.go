@@ -30,8 +30,8 @@ type Report struct {
 	ReleaseErr error
 }
 
-// LogReports returns an observer that writes one line for each run: Info when
-// the run went as it should, busy included, Warn otherwise.
+// LogReports returns an observer that writes one line for each run: Warn for lost,
+// corrupt, unavailable, unknown, panic and a failed release, Info otherwise.
 func LogReports(logger *slog.Logger) func(context.Context, Report) {
 	return func(ctx context.Context, r Report) {
 		level := slog.LevelInfo

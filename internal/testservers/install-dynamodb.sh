@@ -19,8 +19,9 @@ if [ ! -d "$target" ]; then
 fi
 if [ -n "$packages" ]; then
 	if ! command -v apt-get >/dev/null; then
-		echo "DynamoDB Local needs Java 17 or newer and Maven: install them (java and mvn on the PATH), then run this again." >&2
-		exit 1
+		echo "DynamoDB Local needs Java 17 or newer and Maven: install them (java and mvn on the PATH), then run this again. Its tests are skipped until then." >&2
+		[ -z "${CI:-}" ]
+		exit
 	fi
 	sudo=
 	[ "$(id -u)" = 0 ] || sudo=sudo
