@@ -40,3 +40,15 @@ func (e *HeldError) Error() string {
 
 // Unwrap makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Unwrap() error { return ErrHeld }
+
+// invalidError is a sentence that matches ErrInvalid without ending in its
+// words: whoever shows it has mostly said already that the request is invalid.
+type invalidError string
+
+func (e invalidError) Error() string { return string(e) }
+
+func (invalidError) Unwrap() error { return ErrInvalid }
+
+func invalid(format string, args ...any) error {
+	return invalidError("lockstore: " + fmt.Sprintf(format, args...))
+}

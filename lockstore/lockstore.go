@@ -14,25 +14,30 @@ import (
 
 // Store keeps leases. It is safe for concurrent use. Each method makes one
 // attempt and is bounded by its context; the guard decides about repeating.
+// Arguments are checked first, and bad ones match ErrInvalid: nothing is sent.
 type Store interface {
 	// Acquire grants the key to the owner, or returns an error that matches
 	// ErrHeld (as *HeldError) when another has it. The same request again
-	// returns the same lease.
+	// returns the same lease. It calls Request.Validate first, and keeps the
+	// holder as Holder.Encode writes it: cleaned and cut.
 	Acquire(ctx context.Context, req Request) (Lease, error)
 
 	// Renew makes the lease last at least ttl from now and returns the time for
 	// which it may be trusted, counted from before the call. It returns ErrLost
-	// when the lease is expired, released or another's.
+	// when the lease is expired, released or another's. It calls Lease.Validate
+	// and ValidateTTL first.
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) (time.Duration, error)
 
 	// Release frees the key if this lease holds it. Again is nil. With Fence 0
-	// it withdraws an Acquire whose outcome is unknown.
+	// it withdraws an Acquire whose outcome is unknown. It calls Lease.Validate
+	// first.
 	Release(ctx context.Context, lease Lease) error
 }
 
 // Inspector is implemented by stores that can look at a key without changing
 // it. A waiter looks this way and tries to acquire only when it may win.
 type Inspector interface {
+	// Inspect looks at the key. It calls ValidateKey first.
 	Inspect(ctx context.Context, key string) (Status, error)
 }
 
@@ -41,7 +46,7 @@ type Inspector interface {
 type DelayedReleaser interface {
 	// ReleaseAfter ends the lease for its owner at once and keeps the key
 	// closed to everybody for d more, then it is free. It answers as Release
-	// does, but it does not withdraw: see ValidateReleaseAfter.
+	// does, but it does not withdraw. It calls ValidateReleaseAfter first.
 	ReleaseAfter(ctx context.Context, lease Lease, d time.Duration) error
 }
 
@@ -277,15 +282,15 @@ var keyEscaper = strings.NewReplacer("%", "%25", "/", "%2F")
 func ValidateKey(key string) error {
 	switch {
 	case key == "":
-		return invalid("Key", "is empty; want 1 to %d bytes", MaxKeyBytes)
+		return invalid("Key is empty; want 1 to %d bytes", MaxKeyBytes)
 	case len(key) > MaxKeyBytes:
-		return invalid("Key", "has %d bytes; want 1 to %d", len(key), MaxKeyBytes)
+		return invalid("Key has %d bytes; want 1 to %d", len(key), MaxKeyBytes)
 	}
 	if i := strings.IndexFunc(key, isControl); i >= 0 {
-		return invalid("Key", "has a control character at byte %d", i)
+		return invalid("Key has a control character at byte %d", i)
 	}
 	if !utf8.ValidString(key) {
-		return invalid("Key", "is not valid UTF-8")
+		return invalid("Key is not valid UTF-8")
 	}
 	return nil
 }
@@ -300,18 +305,18 @@ func isControl(r rune) bool {
 // MaxTTL.
 func ValidateTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
-		return invalid("TTL", "is %v; want %v to %v", ttl, MinTTL, MaxTTL)
+		return invalid("TTL is %v; want %v to %v", ttl, MinTTL, MaxTTL)
 	}
 	return nil
 }
 
 func validateOwner(o Owner) error {
 	if len(o) < 1 || len(o) > MaxOwnerBytes {
-		return invalid("Owner", "has %d bytes; want 1 to %d", len(o), MaxOwnerBytes)
+		return invalid("Owner has %d bytes; want 1 to %d", len(o), MaxOwnerBytes)
 	}
 	for i := range len(o) {
 		if o[i] <= ' ' || o[i] > '~' {
-			return invalid("Owner", "has a byte at %d that is not printable ASCII", i)
+			return invalid("Owner has a byte at %d that is not printable ASCII", i)
 		}
 	}
 	return nil
@@ -339,7 +344,7 @@ func (l Lease) Validate() error {
 		return err
 	}
 	if l.Fence < 0 {
-		return invalid("Fence", "is %d; want 0 or more", l.Fence)
+		return invalid("Fence is %d; want 0 or more", l.Fence)
 	}
 	return nil
 }
@@ -352,11 +357,7 @@ func ValidateReleaseAfter(l Lease, d time.Duration) error {
 		return err
 	}
 	if l.Fence == 0 {
-		return invalid("Fence", "is 0; want that of a grant")
+		return invalid("Fence is 0; want that of a grant")
 	}
 	return ValidateTTL(d)
-}
-
-func invalid(field, format string, args ...any) error {
-	return fmt.Errorf("lockstore: %s %s: %w", field, fmt.Sprintf(format, args...), ErrInvalid)
 }

@@ -32,7 +32,7 @@ func (o Openers) Open(ctx context.Context, rawURL string, getenv func(string) st
 	}
 	open := o[u.Scheme]
 	if open == nil {
-		return nil, fmt.Errorf("lockstore: no store for the scheme %q; linked here: %s: %w", u.Scheme, linked, ErrInvalid)
+		return nil, invalid("no store for the scheme %q; linked here: %s", u.Scheme, linked)
 	}
 	return open(ctx, Config{URL: u, Getenv: getenv})
 }
@@ -43,7 +43,7 @@ func (o Openers) Open(ctx context.Context, rawURL string, getenv func(string) st
 func ParseURL(rawURL string) (*url.URL, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Scheme == "" || u.Opaque != "" {
-		return nil, fmt.Errorf("lockstore: the store's URL cannot be read; want scheme://… (not shown, it may hold a secret): %w", ErrInvalid)
+		return nil, invalid("the store's URL cannot be read; want scheme://… (not shown, it may hold a secret)")
 	}
 	return u, nil
 }
@@ -54,16 +54,15 @@ func ParseURL(rawURL string) (*url.URL, error) {
 func (c Config) Params(known ...string) (map[string]string, error) {
 	query, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
-		return nil, fmt.Errorf("lockstore: the parameters of the %s URL cannot be read: %w", c.URL.Scheme, ErrInvalid)
+		return nil, invalid("the parameters of the %s URL cannot be read", c.URL.Scheme)
 	}
 	params := make(map[string]string, len(query))
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("lockstore: the %s URL has the unknown parameter %q; known: %s: %w",
-				c.URL.Scheme, name, strings.Join(known, ", "), ErrInvalid)
+			return nil, invalid("the %s URL has the unknown parameter %q; known: %s", c.URL.Scheme, name, strings.Join(known, ", "))
 		}
 		if len(query[name]) > 1 {
-			return nil, fmt.Errorf("lockstore: the %s URL has the parameter %q twice: %w", c.URL.Scheme, name, ErrInvalid)
+			return nil, invalid("the %s URL has the parameter %q twice", c.URL.Scheme, name)
 		}
 		params[name] = query[name][0]
 	}
