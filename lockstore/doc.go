@@ -23,8 +23,9 @@
 //     that decides is behind the moment of the last grant, a fence can repeat.
 //  2. Acquire is idempotent per owner. The same request again (after a lost
 //     reply) returns the same lease with the time that is left of it. An own
-//     lease that has expired is lost ([ErrLost]); the next try takes a new
-//     owner. Owners are compared whole.
+//     lease that has expired is lost ([ErrLost]) for as long as the store
+//     remembers the owner; the next try takes a new owner. Owners are compared
+//     whole.
 //  3. Renew extends only a lease that this owner holds with this Fence. It
 //     never re-creates a lease and never shortens one. Renew again after a lost
 //     reply still says held.
@@ -36,14 +37,15 @@
 //     remembers is in its own documentation.
 //  5. Errors have one meaning each, found with errors.Is: see [ErrHeld],
 //     [ErrLost], [ErrInvalid], [ErrCorrupt], [ErrUnavailable]. Context errors
-//     stay matchable. Every other error means that the outcome is unknown: the
-//     request may or may not have been applied, and it must not be taken for
-//     held or for busy.
+//     stay matchable. A call whose context is over before anything is sent
+//     changes nothing and matches both ErrUnavailable and the context's error.
+//     Every other error means that the outcome is unknown: the request may or
+//     may not have been applied, and it must not be taken for held or for busy.
 //  6. An entry of another type or shape is refused and left as it is. A corrupt
 //     entry is never treated as free.
 //  7. Keys are 1 to 1024 bytes of UTF-8 without control characters, and two
-//     different keys never meet, whatever characters they have. Holder text is
-//     cut to 256 bytes.
+//     different keys never meet, whatever characters they have. A store keeps
+//     what [Holder.Encode] writes: clean text, cut to 256 bytes.
 //  8. The TTL of a returned Lease is the time for which it may be trusted,
 //     counted from before the request was sent. A caller that counts so stops
 //     trusting before the store grants the key to another.
