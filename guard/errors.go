@@ -47,23 +47,33 @@ func (e *LockBusy) Error() string {
 func (e *LockBusy) Unwrap() error { return lockstore.ErrHeld }
 
 // LockLost: the lease was lost before the work returned. The work ran, at least
-// in part, and what it wrote may stand. It matches lockstore.ErrLost and what
-// the work said.
+// in part, and what it wrote may stand. It matches lockstore.ErrLost, its cause
+// and what the work said.
 type LockLost struct {
-	Key string
-	Err error // what the work said; nil when it reported success
+	Key   string
+	Err   error // what the work said; nil when it reported success
+	Cause error // the store's answer, or that the trust in the lease has ended
 }
 
 func (e *LockLost) Error() string {
 	s := fmt.Sprintf("lock %q was lost while the work ran; what it wrote may stand", e.Key)
+	if e.Cause != nil {
+		s += " (" + e.Cause.Error() + ")"
+	}
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
 	return s
 }
 
-// Unwrap returns lockstore.ErrLost and what the work said.
-func (e *LockLost) Unwrap() []error { return withSentinel(lockstore.ErrLost, e.Err) }
+// Unwrap returns lockstore.ErrLost, the cause and what the work said.
+func (e *LockLost) Unwrap() []error {
+	all := withSentinel(lockstore.ErrLost, e.Err)
+	if e.Cause != nil {
+		all = append(all, e.Cause)
+	}
+	return all
+}
 
 // LockDeadline: there was no time to run the work in, because the deadline is
 // too near, the caller went away, or the guard was shut down. The work did not

@@ -215,8 +215,9 @@ func TestErrorsMatch(t *testing.T) {
 		want []error
 	}{
 		{&LockBusy{Key: "k"}, []error{lockstore.ErrHeld}},
-		{&LockLost{"k", cause}, []error{lockstore.ErrLost, cause}},
-		{&LockLost{"k", nil}, []error{lockstore.ErrLost}},
+		{&LockLost{"k", cause, nil}, []error{lockstore.ErrLost, cause}},
+		{&LockLost{"k", nil, nil}, []error{lockstore.ErrLost}},
+		{&LockLost{"k", errors.New("work"), cause}, []error{lockstore.ErrLost, cause}},
 		{&LockDeadline{"k", cause}, []error{ErrDeadline, cause}},
 		{&LockInvalid{"k", cause}, []error{lockstore.ErrInvalid, cause}},
 		{&LockCorrupt{"k", cause}, []error{lockstore.ErrCorrupt, cause}},

@@ -219,7 +219,7 @@ func (r *run) hold(after closing, work func(context.Context, Lock) error) (err e
 			r.giveBack(after)
 		}
 		if r.lost != nil && returned {
-			outcome, err = "lost", &LockLost{r.report.Key, err}
+			outcome, err = "lost", &LockLost{r.report.Key, err, r.lost}
 		}
 		err = r.end(outcome, err)
 	}()
