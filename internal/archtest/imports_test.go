@@ -17,7 +17,8 @@ var layers = []struct {
 }{
 	{"lockstore", nil},
 	{"lockstore/storetest", []string{"lockstore"}},
-	{"lockstore/*store/...", []string{"lockstore"}},
+	{"lockstore/internal/...", []string{"lockstore"}},
+	{"lockstore/*store/...", []string{"lockstore", "lockstore/internal/..."}},
 	{"guard", []string{"lockstore"}},
 	{"guard/*", []string{"guard", "lockstore"}},
 	{"boot", []string{"guard", "lockstore"}},
@@ -31,6 +32,8 @@ var layers = []struct {
 var sdks = map[string][]string{
 	"lockstore/dynamostore": {"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"},
 	"lockstore/redisstore":  {"github.com/redis/go-redis/v9"},
+	// Signs ElastiCache's tokens; its users link both.
+	"lockstore/redisstore/elasticache": {"github.com/aws/aws-sdk-go-v2"},
 }
 
 // mayUseLambda are the packages that know AWS Lambda.
@@ -157,7 +160,10 @@ func outside(g graph) (problems []string) {
 		if !matches("lockstore/*store/...", p) {
 			continue
 		}
-		root := strings.Join(strings.Split(p, "/")[:2], "/")
+		root := p
+		if sdks[root] == nil {
+			root = strings.Join(strings.Split(p, "/")[:2], "/")
+		}
 		for _, dep := range g[module+"/"+p].Imports {
 			own := strings.HasPrefix(dep, module+"/") || g[dep].Standard
 			if !own && !slices.ContainsFunc(sdks[root], func(sdk string) bool { return dep == sdk || strings.HasPrefix(dep, sdk+"/") }) {

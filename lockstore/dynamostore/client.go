@@ -6,19 +6,16 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	"github.com/aws/aws-sdk-go-v2/credentials"
-	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/awsenv"
 )
 
 // Open opens the store of a URL, see the package's documentation. It sends
@@ -45,9 +42,9 @@ func Client(cfg lockstore.Config) (*dynamodb.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	creds, err := findCredentials(cfg.Getenv)
+	creds, err := awsenv.Credentials(cfg.Getenv, httpClient())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("dynamostore: %w", err)
 	}
 	return newClient(set, creds, httpClient()), nil
 }
@@ -69,10 +66,8 @@ func parse(cfg lockstore.Config) (settings, error) {
 	if err := validateTable(set.table); err != nil {
 		return settings{}, err
 	}
-	for _, name := range []string{"AWS_REGION", "AWS_DEFAULT_REGION"} {
-		if set.region == "" {
-			set.region = cfg.Getenv(name)
-		}
+	if set.region == "" {
+		set.region = awsenv.Region(cfg.Getenv)
 	}
 	if set.region == "" {
 		return settings{}, invalid("the region is missing: set it in the URL (?region=…) or in AWS_REGION")
@@ -134,56 +129,4 @@ func httpClient() *http.Client {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-}
-
-// findCredentials looks where Lambda puts credentials: in variables, or behind
-// an endpoint on managed instances and with SnapStart.
-func findCredentials(getenv func(string) string) (aws.CredentialsProvider, error) {
-	id, secret := getenv("AWS_ACCESS_KEY_ID"), getenv("AWS_SECRET_ACCESS_KEY")
-	if id != "" && secret != "" {
-		return credentials.NewStaticCredentialsProvider(id, secret, getenv("AWS_SESSION_TOKEN")), nil
-	}
-	if id != "" || secret != "" {
-		return nil, invalid("only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set")
-	}
-	endpoint := getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI")
-	if endpoint == "" {
-		return nil, invalid("there are no credentials: want AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_CONTAINER_CREDENTIALS_FULL_URI (for a profile or single sign-on build a client yourself and call New)")
-	}
-	if !safeForCredentials(endpoint) {
-		return nil, invalid("AWS_CONTAINER_CREDENTIALS_FULL_URI is neither https nor on this host")
-	}
-	provider := endpointcreds.New(endpoint, func(o *endpointcreds.Options) {
-		o.HTTPClient = httpClient()
-		o.AuthorizationToken = getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN")
-		if file := getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); file != "" {
-			o.AuthorizationTokenProvider = endpointcreds.TokenProviderFunc(func() (string, error) {
-				token, err := os.ReadFile(file)
-				return strings.TrimSpace(string(token)), err
-			})
-		}
-	})
-	return aws.NewCredentialsCache(aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
-		c, err := provider.Retrieve(ctx)
-		if err != nil {
-			// Marked here, where it is certain that nothing was sent to DynamoDB.
-			return c, fmt.Errorf("%w: the credentials endpoint gives none: %w", lockstore.ErrUnavailable, err)
-		}
-		return c, nil
-	}), func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = 5 * time.Minute }), nil
-}
-
-// safeForCredentials follows the SDKs' rule: https, or an address that does not
-// leave the host.
-func safeForCredentials(endpoint string) bool {
-	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" {
-		return false
-	}
-	if u.Scheme == "https" || u.Scheme == "http" && u.Hostname() == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(u.Hostname())
-	return err == nil && u.Scheme == "http" &&
-		(ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip == netip.MustParseAddr("fd00:ec2::23"))
 }

@@ -40,9 +40,22 @@ const (
 // sent once and is bounded by its context. It makes no network call. A function
 // can use it for its own data beside a store from New.
 func Client(cfg lockstore.Config) (redis.UniversalClient, error) {
+	return ClientWithCredentials(cfg, nil)
+}
+
+// ClientWithCredentials is Client for servers that take a user and a token that
+// changes, which credentials returns for each new connection, instead of the
+// URL's. A connection is used for an hour at most, so that no server ends it for
+// its age in the middle of a request.
+func ClientWithCredentials(cfg lockstore.Config, credentials func(context.Context) (user, password string, err error)) (redis.UniversalClient, error) {
 	opt, err := options(cfg)
 	if err != nil {
 		return nil, err
+	}
+	if credentials != nil {
+		opt.Username, opt.Password = "", ""
+		opt.CredentialsProviderContext = credentials
+		opt.ConnMaxLifetime = time.Hour
 	}
 	return newClient(opt), nil
 }

@@ -1,0 +1,84 @@
+// Package awsenv reads region and credentials as Lambda's environment has them,
+// without the SDK's config package: that reads shared files and costs start time
+// and a megabyte.
+package awsenv
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Region is AWS_REGION, or AWS_DEFAULT_REGION, or "".
+func Region(getenv func(string) string) string {
+	if region := getenv("AWS_REGION"); region != "" {
+		return region
+	}
+	return getenv("AWS_DEFAULT_REGION")
+}
+
+// Credentials looks where Lambda puts credentials: in variables, or behind an
+// endpoint on managed instances and with SnapStart, which it asks through
+// client. Its errors match lockstore.ErrInvalid; those of the provider, when the
+// endpoint gives none, match lockstore.ErrUnavailable.
+func Credentials(getenv func(string) string, client *http.Client) (aws.CredentialsProvider, error) {
+	id, secret := getenv("AWS_ACCESS_KEY_ID"), getenv("AWS_SECRET_ACCESS_KEY")
+	if id != "" && secret != "" {
+		return credentials.NewStaticCredentialsProvider(id, secret, getenv("AWS_SESSION_TOKEN")), nil
+	}
+	if id != "" || secret != "" {
+		return nil, invalid("only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set")
+	}
+	endpoint := getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI")
+	if endpoint == "" {
+		return nil, invalid("there are no credentials: want AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_CONTAINER_CREDENTIALS_FULL_URI (for a profile or single sign-on build a client yourself)")
+	}
+	if !safeForCredentials(endpoint) {
+		return nil, invalid("AWS_CONTAINER_CREDENTIALS_FULL_URI is neither https nor on this host")
+	}
+	provider := endpointcreds.New(endpoint, func(o *endpointcreds.Options) {
+		o.HTTPClient = client
+		o.AuthorizationToken = getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN")
+		if file := getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); file != "" {
+			o.AuthorizationTokenProvider = endpointcreds.TokenProviderFunc(func() (string, error) {
+				token, err := os.ReadFile(file)
+				return strings.TrimSpace(string(token)), err
+			})
+		}
+	})
+	return aws.NewCredentialsCache(aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+		c, err := provider.Retrieve(ctx)
+		if err != nil {
+			return c, fmt.Errorf("%w: the credentials endpoint gives none: %w", lockstore.ErrUnavailable, err)
+		}
+		return c, nil
+	}), func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = 5 * time.Minute }), nil
+}
+
+// safeForCredentials follows the SDKs' rule: https, or an address that does not
+// leave the host.
+func safeForCredentials(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" {
+		return false
+	}
+	if u.Scheme == "https" || u.Scheme == "http" && u.Hostname() == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return err == nil && u.Scheme == "http" &&
+		(ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip == netip.MustParseAddr("fd00:ec2::23"))
+}
+
+func invalid(sentence string) error { return fmt.Errorf("%s: %w", sentence, lockstore.ErrInvalid) }

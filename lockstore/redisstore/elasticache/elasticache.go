@@ -1,0 +1,164 @@
+// Package elasticache opens a redisstore on an Amazon ElastiCache that lets users
+// in by IAM: with a signed token instead of a password.
+//
+// # URL
+//
+//	elasticache://USER@HOST[:port]?cache=NAME[&serverless=false][&cluster=false][&prefix=text]
+//
+//	USER        the cache's user, whose id and name are equal, IAM-enabled
+//	HOST        the cache's endpoint; the connection is always TLS
+//	cache       the name of the cache, which the token is signed for
+//	serverless  false for a replication group; true if left out
+//	cluster     false for a cache without cluster mode; true if left out
+//	prefix      as in redisstore
+//
+// Region and credentials are the Lambda environment's.
+//
+// # Permissions
+//
+// elasticache:Connect on both the cache and the user:
+// arn:aws:elasticache:REGION:ACCOUNT:serverlesscache:NAME (or replicationgroup:NAME)
+// and arn:aws:elasticache:REGION:ACCOUNT:user:USER.
+//
+// # Tokens
+//
+// A token is a presigned request that is never sent: SigV4, as ElastiCache's
+// documentation on authentication with IAM describes it. It is good for 15
+// minutes and needed only to connect; it is used again for 10 minutes, then
+// signed anew, without a request.
+package elasticache
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/awsenv"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+)
+
+const (
+	tokenLife = 15 * time.Minute
+	tokenUse  = 10 * time.Minute
+)
+
+// Open opens the store that the URL names, see the package comment. It makes no
+// network call. Its errors match lockstore.ErrInvalid.
+func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+	redisConfig, t, err := parse(cfg)
+	if err != nil {
+		return nil, err
+	}
+	client, err := redisstore.ClientWithCredentials(redisConfig, t.credentials)
+	if err != nil {
+		return nil, err
+	}
+	return redisstore.New(client, redisstore.Options{Prefix: redisConfig.URL.Query().Get("prefix")})
+}
+
+// parse splits the URL into what redisstore reads and what a token is for.
+func parse(cfg lockstore.Config) (lockstore.Config, *token, error) {
+	params, err := cfg.Params("cache", "serverless", "cluster", "prefix")
+	if err != nil {
+		return cfg, nil, err
+	}
+	t := &token{cache: strings.ToLower(params["cache"]), region: awsenv.Region(cfg.Getenv), now: time.Now}
+	flags := map[string]bool{"serverless": true, "cluster": true}
+	for name := range flags {
+		if text, ok := params[name]; ok {
+			if flags[name], err = strconv.ParseBool(text); err != nil {
+				return cfg, nil, invalid("the parameter " + name + " is not true or false")
+			}
+		}
+	}
+	t.serverless = flags["serverless"]
+	t.user = cfg.URL.User.Username()
+	_, password := cfg.URL.User.Password()
+	switch {
+	case t.user == "":
+		return cfg, nil, invalid("the URL names no user; want elasticache://USER@HOST?cache=NAME")
+	case password:
+		return cfg, nil, invalid("the URL has a password; the user gets in by IAM")
+	case t.cache == "":
+		return cfg, nil, invalid("the parameter cache is missing; want the cache's name")
+	case t.serverless && !flags["cluster"]:
+		return cfg, nil, invalid("a serverless cache is in cluster mode; leave out cluster=false, or set serverless=false")
+	case t.region == "":
+		return cfg, nil, invalid("the region is missing: set AWS_REGION")
+	}
+	t.source, err = awsenv.Credentials(cfg.Getenv, &http.Client{Timeout: 2 * time.Second})
+	if err != nil {
+		return cfg, nil, fmt.Errorf("elasticache: %w", err)
+	}
+	query := url.Values{"cluster": {strconv.FormatBool(flags["cluster"])}}
+	if prefix := params["prefix"]; prefix != "" {
+		query.Set("prefix", prefix)
+	}
+	u := &url.URL{Scheme: "rediss", Host: cfg.URL.Host, Path: cfg.URL.Path, RawQuery: query.Encode()}
+	return lockstore.Config{URL: u, Getenv: cfg.Getenv}, t, nil
+}
+
+// token signs and keeps the password of one user of one cache.
+type token struct {
+	cache, user, region string
+	serverless          bool
+	source              aws.CredentialsProvider
+	now                 func() time.Time
+
+	mu     sync.Mutex
+	text   string
+	signed time.Time
+	keyID  string // of the credentials that signed it
+}
+
+// credentials is asked by the client for each new connection.
+func (t *token) credentials(ctx context.Context) (user, password string, err error) {
+	creds, err := t.source.Retrieve(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	if age := now.Sub(t.signed); t.text == "" || age < 0 || age >= tokenUse || t.keyID != creds.AccessKeyID {
+		if t.text, err = t.sign(ctx, creds, now); err != nil {
+			t.text = ""
+			return "", "", fmt.Errorf("elasticache: the token cannot be signed: %w", err)
+		}
+		t.signed, t.keyID = now, creds.AccessKeyID
+	}
+	return t.user, t.text, nil
+}
+
+func (t *token) sign(ctx context.Context, creds aws.Credentials, now time.Time) (string, error) {
+	query := url.Values{
+		"Action":        {"connect"},
+		"User":          {t.user},
+		"X-Amz-Expires": {strconv.Itoa(int(tokenLife / time.Second))},
+	}
+	if t.serverless {
+		query.Set("ResourceType", "ServerlessCache")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.cache+"/?"+query.Encode(), nil)
+	if err != nil {
+		return "", err
+	}
+	emptyBody := sha256.Sum256(nil)
+	signed, _, err := v4.NewSigner().PresignHTTP(ctx, creds, req, hex.EncodeToString(emptyBody[:]), "elasticache", t.region, now.UTC())
+	return strings.TrimPrefix(signed, "http://"), err
+}
+
+func invalid(sentence string) error {
+	return fmt.Errorf("elasticache: %s: %w", sentence, lockstore.ErrInvalid)
+}

@@ -1,0 +1,120 @@
+package elasticache
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+var lambdaEnv = map[string]string{
+	"AWS_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG", "AWS_SESSION_TOKEN": "session",
+}
+
+func config(t *testing.T, raw string, env map[string]string) lockstore.Config {
+	u, err := lockstore.ParseURL(raw)
+	require.NoError(t, err)
+	return lockstore.Config{URL: u, Getenv: func(name string) string { return env[name] }}
+}
+
+func TestOpen(t *testing.T) {
+	for name, c := range map[string]struct {
+		url  string
+		env  map[string]string
+		want string // part of the error; "": it opens
+	}{
+		"serverless":             {"elasticache://locks@my.serverless.euw1.cache.amazonaws.com:6379?cache=my", lambdaEnv, ""},
+		"replication group":      {"elasticache://locks@host?cache=my&serverless=false&cluster=false&prefix=p:", lambdaEnv, ""},
+		"no user":                {"elasticache://host?cache=my", lambdaEnv, "no user"},
+		"a password":             {"elasticache://locks:hunter2@host?cache=my", lambdaEnv, "has a password"},
+		"no cache":               {"elasticache://locks@host", lambdaEnv, "cache is missing"},
+		"no region":              {"elasticache://locks@host?cache=my", map[string]string{"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}, "AWS_REGION"},
+		"no credentials":         {"elasticache://locks@host?cache=my", map[string]string{"AWS_REGION": "x"}, "no credentials"},
+		"serverless, no cluster": {"elasticache://locks@host?cache=my&cluster=false", lambdaEnv, "cluster mode"},
+		"a bad flag":             {"elasticache://locks@host?cache=my&serverless=perhaps", lambdaEnv, "serverless is not true or false"},
+		"an unknown parameter":   {"elasticache://locks@host?cache=my&chache=x", lambdaEnv, `"chache"`},
+		"no host":                {"elasticache://locks@?cache=my", lambdaEnv, "no host"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, err := Open(t.Context(), config(t, c.url, c.env))
+			if c.want == "" {
+				require.NoError(t, err)
+				require.NotNil(t, store)
+				return
+			}
+			require.ErrorContains(t, err, c.want)
+			require.ErrorIs(t, err, lockstore.ErrInvalid)
+			require.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+}
+
+func TestToken(t *testing.T) {
+	_, tok, err := parse(config(t, "elasticache://locks@host?cache=My-Cache", lambdaEnv))
+	require.NoError(t, err)
+	now := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
+	tok.now = func() time.Time { return now }
+	user, text, err := tok.credentials(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "locks", user)
+	require.True(t, strings.HasPrefix(text, "my-cache/?"), "no scheme, the cache's name in lower case")
+	u, err := url.Parse("http://" + text)
+	require.NoError(t, err)
+	q := u.Query()
+	assert.Equal(t, "connect", q.Get("Action"))
+	assert.Equal(t, "locks", q.Get("User"))
+	assert.Equal(t, "ServerlessCache", q.Get("ResourceType"))
+	assert.Equal(t, "900", q.Get("X-Amz-Expires"))
+	assert.Equal(t, "AWS4-HMAC-SHA256", q.Get("X-Amz-Algorithm"))
+	assert.Equal(t, "20261121T040000Z", q.Get("X-Amz-Date"))
+	assert.Equal(t, "AKIDEXAMPLE/20261121/eu-west-1/elasticache/aws4_request", q.Get("X-Amz-Credential"))
+	assert.Equal(t, "session", q.Get("X-Amz-Security-Token"))
+	assert.Equal(t, "host", q.Get("X-Amz-SignedHeaders"))
+	assert.Len(t, q.Get("X-Amz-Signature"), 64)
+
+	now = now.Add(tokenUse - time.Second)
+	_, again, err := tok.credentials(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, text, again, "a token is used again")
+	now = now.Add(time.Second)
+	_, fresh, err := tok.credentials(t.Context())
+	require.NoError(t, err)
+	assert.NotEqual(t, text, fresh, "and signed anew before it ends")
+	now = now.Add(-time.Hour)
+	_, back, err := tok.credentials(t.Context())
+	require.NoError(t, err)
+	assert.NotEqual(t, fresh, back, "a clock that steps back does not keep an old token alive")
+}
+
+func TestTokenOfAReplicationGroup(t *testing.T) {
+	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my&serverless=false", lambdaEnv))
+	require.NoError(t, err)
+	_, text, err := tok.credentials(t.Context())
+	require.NoError(t, err)
+	assert.NotContains(t, text, "ResourceType")
+}
+
+func TestNewCredentialsSignANewToken(t *testing.T) {
+	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my", lambdaEnv))
+	require.NoError(t, err)
+	_, first, err := tok.credentials(t.Context())
+	require.NoError(t, err)
+	tok.source = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: "AKIDOTHER", SecretAccessKey: "s"}, nil
+	})
+	_, second, err := tok.credentials(t.Context())
+	require.NoError(t, err)
+	assert.NotEqual(t, first, second)
+	gone := errors.New("no credentials now")
+	tok.source = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return aws.Credentials{}, gone })
+	_, _, err = tok.credentials(t.Context())
+	require.ErrorIs(t, err, gone, "F71")
+}
