@@ -35,6 +35,7 @@ type check struct {
 	reporter
 	Harness
 	t     *testing.T // for the harness's hooks only
+	lacks string     // what a skipped case would have needed
 	start time.Time
 	slept atomic.Int64
 }
@@ -56,6 +57,7 @@ func (c *check) fatalf(format string, args ...any) {
 func (c *check) need(field string, have bool) {
 	c.Helper()
 	if !have {
+		c.lacks = field
 		c.Skipf("the harness has no %s", field)
 	}
 }
@@ -245,6 +247,7 @@ func (c *check) inspector() lockstore.Inspector {
 	c.Helper()
 	i, ok := lockstore.As[lockstore.Inspector](c.Store)
 	if !ok {
+		c.lacks = "Inspector"
 		c.Skipf("the store is no lockstore.Inspector")
 	}
 	return i
@@ -269,6 +272,7 @@ func (c *check) delayed() lockstore.DelayedReleaser {
 	c.Helper()
 	d, ok := lockstore.As[lockstore.DelayedReleaser](c.Store)
 	if !ok {
+		c.lacks = "DelayedReleaser"
 		c.Skipf("the store is no lockstore.DelayedReleaser")
 	}
 	return d

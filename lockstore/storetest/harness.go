@@ -8,7 +8,8 @@ import (
 )
 
 // Harness is a store under test and what the suite may do to it from outside.
-// Store is required. A case that needs a nil field is skipped and says which.
+// Store is required. A case that needs a nil field is skipped and says which;
+// the package documentation says which fields matter most.
 // Every key that the suite uses is new, so a harness may share its server with
 // others.
 type Harness struct {
@@ -36,7 +37,8 @@ type Harness struct {
 	// Snapshot returns a func that puts back the key's entry as it is now.
 	Snapshot func(t *testing.T, key string) (restore func())
 
-	// Dump returns the key's entry as bytes that are equal when nothing changed.
+	// Dump returns the key's entry as bytes that are equal when nothing changed;
+	// there may be no entry.
 	Dump func(t *testing.T, key string) string
 
 	// Foreign are ways to put something at the key that is not this store's.

@@ -40,6 +40,7 @@ func TestRunFailsAndExplains(t *testing.T) {
 			assert.Contains(t, text, "want it held by another", "what was seen")
 			assert.Contains(t, text, "--- SKIP: TestRunOnABrokenStore/renew/a_deleted_entry", "a case that cannot run does not pass")
 			assert.Contains(t, text, "the harness has no Delete")
+			assert.Contains(t, text, "storetest: 1 of 3 cases skipped: no Delete\n", "the last line says what was not checked")
 			assert.Contains(t, text, "--- PASS: TestRunOnABrokenStore/renew/a_key_that_was_never_acquired")
 			assert.NotContains(t, text, "Renew never makes a lease", "a case that passes explains nothing")
 		})
@@ -53,4 +54,17 @@ func TestCaseNamesAreUnique(t *testing.T) {
 		seen[tc.name] = true
 		assert.Regexp(t, `^[A-Z0-9].*\.$`, tc.explanation, tc.name)
 	}
+}
+
+func TestSummary(t *testing.T) {
+	var s summary
+	assert.Equal(t, "storetest: 0 of 0 cases skipped", s.String())
+	s.add(&check{}, false)
+	assert.Equal(t, "storetest: 0 of 1 cases skipped", s.String())
+	for _, lacks := range []string{"Snapshot", "Delete", "Snapshot"} {
+		s.add(&check{lacks: lacks}, true)
+	}
+	assert.Equal(t, "storetest: 3 of 4 cases skipped: no Delete, no Snapshot", s.String())
+	s.add(nil, true)
+	assert.Equal(t, "storetest: 4 of 5 cases skipped: no Delete, no Snapshot, no harness", s.String())
 }

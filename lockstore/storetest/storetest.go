@@ -6,6 +6,30 @@
 // virtual time, with synctest.Test: each expiry is exact and takes no time, and
 // a goroutine that is left behind fails its case. A store that wraps another
 // one passes the suite too.
+//
+// # What was skipped
+//
+// [Harness] needs only Store, but a fifth of the cases is skipped then, a third
+// if the store has the three methods alone, and go test says nothing about it
+// unless it runs with -v. Run logs a last line that counts them and names what
+// was missing, for example
+//
+//	storetest: 4 of 97 cases skipped: no LoseReplies
+//
+// Of the store behind a real server, set in this order:
+//
+//   - TakeoverDelay and Margin, if the store's documentation has them: without
+//     them cases fail that should pass.
+//   - LoseReplies and Unreachable, by a proxy or by the client's own dialer:
+//     lost replies are where stores go wrong.
+//   - Delete, Snapshot and ShiftClock: the fence after an eviction, a restored
+//     backup and a clock that was set.
+//   - Foreign, Corrupt and Dump: entries of other programs stay as they are.
+//   - Requests, a counter in the client: it also makes cases check that a
+//     refused argument and an ended context send nothing.
+//
+// A store that is no lockstore.Inspector or lockstore.DelayedReleaser skips the
+// cases of what it does not have; that is no fault.
 package storetest
 
 import "testing"
@@ -13,20 +37,26 @@ import "testing"
 // Run runs every case as a subtest. It calls open for each case, so no case
 // sees another's store. run is how a case is run: synctest.Test for a store
 // that lives in virtual time, [Direct] or [Parallel] on the wall clock. open
-// is called inside it.
+// is called inside it. When all are done, Run logs how many were skipped, and
+// for want of what.
 func Run(t *testing.T, open func(t *testing.T) Harness, run func(*testing.T, func(*testing.T))) {
 	t.Helper()
+	var sum summary
+	t.Cleanup(func() { t.Log(sum.String()) }) // after parallel cases too
 	for _, tc := range cases() {
 		t.Run(tc.name, func(t *testing.T) {
 			skipped := false
 			run(t, func(t *testing.T) {
+				var c *check
 				defer func() {
 					skipped = t.Skipped()
+					sum.add(c, skipped)
 					if t.Failed() {
 						t.Log(tc.explanation)
 					}
 				}()
-				tc.run(newCheck(t, t, open(t)))
+				c = newCheck(t, t, open(t))
+				tc.run(c)
 			})
 			// A skip in a synctest bubble would be counted as passed.
 			if skipped {
