@@ -56,7 +56,7 @@ var holderCases = []testCase{
 				}
 				for _, s := range []string{got.Name, got.ID} {
 					if !utf8.ValidString(s) || strings.ContainsAny(s, "\x00\t\r\n\x7f\u2028") {
-						c.Errorf("the holder's text came back as %q; want it clean", s)
+						c.Errorf("the holder's text came back as %.60q; want it clean", s)
 					}
 				}
 				c.release(lease)
@@ -79,7 +79,7 @@ var holderCases = []testCase{
 func (c *check) sameHolder(got, want lockstore.Holder) {
 	c.Helper()
 	if got.Name != want.Name || got.ID != want.ID || !got.Since.Equal(want.Since) {
-		c.Errorf("the holder is %q %q since %v; want %q %q since %v",
+		c.Errorf("the holder is %.60q %.60q since %v; want %.60q %.60q since %v",
 			got.Name, got.ID, got.Since.UTC(), want.Name, want.ID, want.Since.UTC())
 	}
 }
