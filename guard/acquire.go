@@ -76,7 +76,7 @@ func (r *run) try(a *attempt) (string, error) {
 	troubleEnd := max(waitEnd, min(troubleTime, r.left/2))
 	var waits, pause pauses
 	for {
-		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(leastCall, troubleEnd-r.elapsed())))
+		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(leastCall, (troubleEnd-r.elapsed())/2)))
 		lease, err := r.guard.store.Acquire(ctx, lockstore.Request{Key: key, Owner: a.owner, TTL: a.ttl, Holder: r.report.Holder})
 		cancel()
 		r.report.Requests++

@@ -498,3 +498,32 @@ func TestKeys(t *testing.T) {
 		})
 	}
 }
+
+func TestOneCallThatHangsLeavesTimeForAnother(t *testing.T) {
+	bubble("F28 acquire under a short deadline", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n == 1 {
+				<-ctx.Done()
+				return lockstore.Lease{}, ctx.Err()
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		require.NoError(t, b.Do(within(t, 3*time.Second), "k", nothing))
+		require.Len(t, b.store.requests, 2)
+	})
+	bubble("F28 renewal of a short lease", t, func(t *testing.T) {
+		b := newBench(t, Options{TTL: 3 * time.Second})
+		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			if n == 1 {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}
+			return b.store.Store.Renew(ctx, l, ttl)
+		}
+		require.NoError(t, b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
+			pass(10 * time.Second)
+			return ctx.Err()
+		}))
+	})
+}

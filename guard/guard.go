@@ -22,7 +22,8 @@ const (
 	margin = 250 * time.Millisecond
 	// leastWork is the least time that is worth starting work for.
 	leastWork = 100 * time.Millisecond
-	// callTime bounds one call to the store.
+	// callTime bounds one call to the store. When less than twice as much is left,
+	// a call gets half of that, so that a repeat fits in behind one that hangs.
 	callTime = 2 * time.Second
 	// leastCall is what a call gets when the time to ask is nearly over: a call
 	// cut short would turn a clear answer into an unknown outcome.

@@ -284,7 +284,7 @@ func (r *run) renew() {
 	for r.sleep(next - r.elapsed()) {
 		sent := r.elapsed()
 		ttl := r.ttl(sent)
-		ctx, cancel := context.WithTimeout(r, min(callTime, r.check()))
+		ctx, cancel := context.WithTimeout(r, min(callTime, r.check()/2))
 		trusted, err := r.guard.store.Renew(ctx, r.lease, ttl)
 		cancel()
 		r.report.Requests++
