@@ -78,6 +78,7 @@ var forbidden = map[string]map[string]string{
 	"boot":               with(badDeps, module+"/lockstore/*store", "a store that boot links would be in every function"),
 	"guard/httpapi":      with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
 	"guard/schedule":     with(badDeps, lambdaModule+"/...", "a schedule may send any event, and the guard knows the request id", module+"/lockstore/*store", "main names the stores"),
+	"guard/sqsbatch":     with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
 	"lockstore/dynamostore": with(badDeps,
 		"github.com/aws/aws-sdk-go-v2/service/sts", "roles are assumed by Lambda, not by the store",
 		"github.com/aws/aws-sdk-go-v2/feature/...", "nothing there is needed to lock"),

@@ -1,0 +1,266 @@
+package sqsbatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// batch is one invocation.
+type batch struct {
+	guard *guard.Guard
+	key   func(context.Context, events.SQSMessage) (string, error)
+	work  func(context.Context, guard.Lock, events.SQSMessage) error
+	opt   Options
+
+	records []*record
+	granted atomic.Bool // a lock of this batch was had
+	down    atomic.Bool // the store was unavailable to a key
+}
+
+// record is one message of the batch.
+type record struct {
+	events.SQSMessage
+	at    int // its place in the batch
+	key   string
+	group *group
+	done  bool  // its work ended well
+	err   error // why it failed
+}
+
+// group is the messages that have to stay in order: those of a message group in
+// an ordered queue, and each message alone otherwise. At any time only one
+// goroutine works on a group.
+type group struct {
+	failed *record       // its first message that failed; no later one runs
+	delay  time.Duration // of what fails, once a message's lock was held
+}
+
+// stopped says that an earlier message of the group failed.
+func (r *record) stopped() bool { return r.group.failed != nil && r.group.failed.at < r.at }
+
+var (
+	errOrder = errors.New("not begun: an earlier message of its group failed")
+	errDown  = errors.New("not begun: the store was unavailable to another key of the batch, and granted none")
+)
+
+// run works on all messages in rounds. A round takes of each group the messages
+// up to the next change of keys, so that one key is locked once in it; a batch
+// has more than one round only if a group has several keys.
+func (b *batch) run(ctx context.Context, messages []events.SQSMessage) {
+	pending := b.plan(ctx, messages)
+	slots := make(chan struct{}, b.opt.Concurrency)
+	for len(pending) > 0 {
+		var keys [][]*record
+		keys, pending = round(pending)
+		var all sync.WaitGroup
+		for _, records := range keys {
+			slots <- struct{}{}
+			all.Go(func() {
+				defer func() { <-slots }()
+				b.hold(ctx, records)
+			})
+		}
+		all.Wait()
+	}
+}
+
+// plan finds the key and the group of each message, and returns those that can
+// be worked on.
+func (b *batch) plan(ctx context.Context, messages []events.SQSMessage) (pending []*record) {
+	groups := map[string]*group{}
+	for i, m := range messages {
+		r := &record{SQSMessage: m, at: i, group: new(group)}
+		b.records = append(b.records, r)
+		if strings.HasSuffix(m.EventSourceARN, ".fifo") {
+			id := m.Attributes["MessageGroupId"]
+			if groups[id] == nil {
+				groups[id] = new(group)
+			}
+			r.group = groups[id]
+		}
+		if r.stopped() {
+			b.fail(ctx, r, errOrder)
+			continue
+		}
+		err := call(func() (err error) {
+			r.key, err = b.key(ctx, m)
+			return err
+		})
+		if err != nil {
+			b.fail(ctx, r, fmt.Errorf("its key cannot be told: %w", err))
+			continue
+		}
+		pending = append(pending, r)
+	}
+	return pending
+}
+
+// round takes from the pending messages, by key, those whose turn it is.
+func round(pending []*record) (keys [][]*record, later []*record) {
+	at := map[string]int{}      // a key's place in keys
+	turn := map[*group]string{} // the key whose turn it is in a group
+	waits := map[*group]bool{}  // groups of which the rest waits for another round
+	for _, r := range pending {
+		key, begun := turn[r.group]
+		if waits[r.group] || begun && key != r.key {
+			waits[r.group] = true
+			later = append(later, r)
+			continue
+		}
+		turn[r.group] = r.key
+		i, ok := at[r.key]
+		if !ok {
+			i = len(keys)
+			at[r.key] = i
+			keys = append(keys, nil)
+		}
+		keys[i] = append(keys[i], r)
+	}
+	return keys, later
+}
+
+// hold works on the messages of one key, under its lock.
+func (b *batch) hold(ctx context.Context, records []*record) {
+	records = slices.DeleteFunc(records, func(r *record) bool {
+		if r.stopped() {
+			b.fail(ctx, r, errOrder)
+		}
+		return r.err != nil
+	})
+	if len(records) == 0 {
+		return
+	}
+	// A store that grants nothing at all would cost each key its full patience.
+	if b.down.Load() && !b.granted.Load() {
+		b.failAll(ctx, records, errDown)
+		return
+	}
+	noticed := false
+	err := call(func() error {
+		return b.guard.Do(ctx, records[0].key, func(ctx context.Context, lock guard.Lock) (err error) {
+			b.granted.Store(true)
+			noticed, err = b.each(ctx, lock, records)
+			return err
+		})
+	})
+	// These are the guard's own: each returns none of these types.
+	switch err.(type) {
+	case *guard.LockBusy:
+		for _, r := range records {
+			r.group.delay = max(r.group.delay, delay(r.SQSMessage))
+		}
+	case *guard.LockStoreUnavailable:
+		b.down.Store(true)
+	case *guard.LockLost:
+		// The store forgot the lease at an unknown time under the work.
+		for _, r := range records {
+			r.done = r.done && noticed
+		}
+	}
+	b.failAll(ctx, records, err)
+}
+
+// each runs the messages of one key one after the other. It says whether it saw
+// that the lock was lost: what was done before is done then.
+func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) (lost bool, err error) {
+	var failed []*record
+	for _, r := range records {
+		// A look at the context looks at the clocks.
+		switch over := ctx.Err(); {
+		case r.stopped():
+			b.fail(ctx, r, errOrder)
+		case over != nil:
+			lost = lost || errors.Is(context.Cause(ctx), lockstore.ErrLost)
+			b.fail(ctx, r, fmt.Errorf("not begun: %w", context.Cause(ctx)))
+		default:
+			err := call(func() error { return b.work(ctx, lock, r.SQSMessage) })
+			if ctx.Err() != nil && errors.Is(context.Cause(ctx), lockstore.ErrLost) {
+				lost, err = true, &guard.LockLost{Key: lock.Key, Err: err}
+			}
+			if err != nil {
+				b.fail(ctx, r, err)
+			} else {
+				r.done = true
+			}
+		}
+		if r.err != nil {
+			failed = append(failed, r)
+		}
+	}
+	if len(failed) == 0 {
+		return lost, nil
+	}
+	return lost, fmt.Errorf("%d of %d messages failed, first %s: %w", len(failed), len(records), failed[0].MessageId, failed[0].err)
+}
+
+// failAll fails the messages that are not done and have not failed already.
+func (b *batch) failAll(ctx context.Context, records []*record, err error) {
+	for _, r := range records {
+		switch {
+		case r.done || r.err != nil:
+		case r.stopped():
+			b.fail(ctx, r, errOrder)
+		default:
+			b.fail(ctx, r, err)
+		}
+	}
+}
+
+// fail notes and logs why a message is not done.
+func (b *batch) fail(ctx context.Context, r *record, err error) {
+	r.err = err
+	if g := r.group; g.failed == nil || r.at < g.failed.at {
+		g.failed = r
+	}
+	level := slog.LevelWarn
+	if r.group.delay > 0 {
+		level = slog.LevelInfo // as it should be
+	}
+	b.log(ctx, level, "message failed", r, err)
+	if r.group.delay == 0 || b.opt.Delay == nil {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, delayTime)
+	defer cancel()
+	if err := call(func() error { return b.opt.Delay(limited, r.SQSMessage, r.group.delay) }); err != nil {
+		b.log(ctx, slog.LevelWarn, "message not delayed", r, err)
+	}
+}
+
+func (b *batch) log(ctx context.Context, level slog.Level, what string, r *record, err error) {
+	attrs := []slog.Attr{
+		slog.String("requestId", b.guard.Holder(ctx).ID),
+		slog.String("messageId", r.MessageId),
+		slog.String("key", r.key),
+		slog.String("error", err.Error()),
+	}
+	if p, ok := errors.AsType[*panicked](err); ok {
+		attrs = append(attrs, slog.String("stack", string(p.stack)))
+	}
+	slog.Default().LogAttrs(ctx, level, what, attrs...)
+}
+
+// answer names each message that failed once, in the batch's order.
+func (b *batch) answer() events.SQSEventResponse {
+	failures := []events.SQSBatchItemFailure{}
+	named := map[string]bool{}
+	for _, r := range b.records {
+		if r.err != nil && !named[r.MessageId] {
+			named[r.MessageId] = true
+			failures = append(failures, events.SQSBatchItemFailure{ItemIdentifier: r.MessageId})
+		}
+	}
+	return events.SQSEventResponse{BatchItemFailures: failures}
+}

@@ -1,0 +1,645 @@
+package sqsbatch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// hooked counts acquires by key and lets a test answer acquires and releases.
+type hooked struct {
+	*memstore.Store
+	acquire func(lockstore.Request) error
+	release func(lockstore.Lease) error
+
+	mu     sync.Mutex
+	asked  map[string]int
+	owners map[lockstore.Owner]string // and their keys
+}
+
+func (h *hooked) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
+	h.mu.Lock()
+	h.asked[req.Key]++
+	h.owners[req.Owner] = req.Key
+	h.mu.Unlock()
+	if h.acquire != nil {
+		if err := h.acquire(req); err != nil {
+			return lockstore.Lease{}, err
+		}
+	}
+	return h.Store.Acquire(ctx, req)
+}
+
+func (h *hooked) Release(ctx context.Context, lease lockstore.Lease) error {
+	if h.release != nil {
+		if err := h.release(lease); err != nil {
+			return err
+		}
+	}
+	return h.Store.Release(ctx, lease)
+}
+
+// bench is a guard over a hooked store and a work that a test scripts by body.
+type bench struct {
+	*guard.Guard
+	store *hooked
+	opt   Options
+	log   bytes.Buffer
+
+	mu  sync.Mutex
+	ran []string // ids of the messages whose work began
+	do  func(ctx context.Context, m events.SQSMessage) error
+}
+
+func newBench(t *testing.T, opt guard.Options) *bench {
+	t.Helper()
+	b := &bench{store: &hooked{Store: memstore.New(nil), asked: map[string]int{}, owners: map[lockstore.Owner]string{}}}
+	opt.Holder = func(context.Context) lockstore.Holder { return lockstore.Holder{ID: "r-1"} }
+	g, err := guard.New(b.store, opt)
+	require.NoError(t, err)
+	b.Guard = g
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewJSONHandler(&b.log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return b
+}
+
+// key is the body up to the first space.
+func key(_ context.Context, m events.SQSMessage) (string, error) {
+	k, _, _ := strings.Cut(m.Body, " ")
+	switch k {
+	case "nokey":
+		return "", errors.New("no account in the body")
+	case "keypanic":
+		panic("key boom")
+	case "keyexit":
+		runtime.Goexit()
+	}
+	return k, nil
+}
+
+// work does what the body says after the key.
+func (b *bench) work(ctx context.Context, lock guard.Lock, m events.SQSMessage) error {
+	b.mu.Lock()
+	b.ran = append(b.ran, m.MessageId)
+	b.mu.Unlock()
+	k, what, _ := strings.Cut(m.Body, " ")
+	if lock.Key != k || lock.Fence <= 0 {
+		return fmt.Errorf("lock is %v for the key %q", lock, k)
+	}
+	switch what {
+	case "fail":
+		return errors.New("own")
+	case "panic":
+		panic("boom")
+	case "exit":
+		runtime.Goexit()
+	case "inner busy":
+		return &guard.LockBusy{Key: "inner"}
+	case "inner lost":
+		return &guard.LockLost{Key: "inner"}
+	case "second":
+		<-time.After(time.Second)
+	case "until":
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if b.do != nil {
+		return b.do(ctx, m)
+	}
+	return nil
+}
+
+func (b *bench) handler(t *testing.T) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
+	t.Helper()
+	h, err := WrapWith(b.Guard, key, b.work, b.opt)
+	require.NoError(t, err)
+	return h
+}
+
+// run returns the ids of the messages that failed.
+func (b *bench) run(t *testing.T, ctx context.Context, messages ...events.SQSMessage) []string {
+	t.Helper()
+	out, err := b.handler(t)(ctx, events.SQSEvent{Records: messages})
+	require.NoError(t, err)
+	failed := []string{}
+	known := map[string]bool{"": false}
+	for _, m := range messages {
+		known[m.MessageId] = true
+	}
+	for _, f := range out.BatchItemFailures {
+		require.True(t, known[f.ItemIdentifier], "empty or unknown id %q", f.ItemIdentifier)
+		failed = append(failed, f.ItemIdentifier)
+	}
+	require.Len(t, slices.Compact(slices.Sorted(slices.Values(failed))), len(failed), "an id twice")
+	return failed
+}
+
+// free says that nobody holds the keys.
+func (b *bench) free(t *testing.T, keys ...string) {
+	t.Helper()
+	for _, k := range keys {
+		status, err := b.store.Inspect(context.Background(), k)
+		require.NoError(t, err)
+		require.False(t, status.Held, "%s is held", k)
+	}
+}
+
+func (b *bench) occupy(t *testing.T, key string) {
+	t.Helper()
+	_, err := b.store.Store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Hour})
+	require.NoError(t, err)
+}
+
+// lines are the log's lines about the message.
+func (b *bench) lines(t *testing.T, id string) (lines []map[string]any) {
+	t.Helper()
+	for _, text := range strings.Split(strings.TrimSpace(b.log.String()), "\n") {
+		var line map[string]any
+		if text == "" {
+			continue
+		}
+		require.NoError(t, json.Unmarshal([]byte(text), &line))
+		if line["messageId"] == id {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+const (
+	standardARN = "arn:aws:sqs:eu-west-1:123456789012:payments"
+	fifoARN     = standardARN + ".fifo"
+)
+
+// messages are those of a standard queue, with the ids m1, m2, ...
+func messages(bodies ...string) (all []events.SQSMessage) {
+	for i, body := range bodies {
+		all = append(all, events.SQSMessage{MessageId: fmt.Sprintf("m%d", i+1), Body: body, EventSourceARN: standardARN})
+	}
+	return all
+}
+
+// ordered are those of an ordered queue; each text begins with the group.
+func ordered(texts ...string) (all []events.SQSMessage) {
+	for i, text := range texts {
+		group, body, _ := strings.Cut(text, " ")
+		all = append(all, events.SQSMessage{MessageId: fmt.Sprintf("m%d", i+1), Body: body, EventSourceARN: fifoARN,
+			Attributes: map[string]string{"MessageGroupId": group}})
+	}
+	return all
+}
+
+func bubble(name string, t *testing.T, f func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+func TestBatch(t *testing.T) {
+	ctx := context.Background()
+	bubble("F72 several keys, partial failure: only what failed is named, all keys are free", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.occupy(t, "held")
+		require.Equal(t, []string{"m2", "m4", "m6", "m7"},
+			b.run(t, ctx, messages("a", "a fail", "a", "held", "b", "held", "nokey", "c")...))
+		require.ElementsMatch(t, []string{"m1", "m2", "m3", "m5", "m8"}, b.ran)
+		require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1, "held": 1}, b.store.asked, "one acquire for each key")
+		b.free(t, "a", "b", "c")
+	})
+	bubble("an empty batch is a success, in the form that Lambda reads", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		for _, in := range []events.SQSEvent{{}, {Records: []events.SQSMessage{}}, {Records: messages("a")}} {
+			out, err := b.handler(t)(ctx, in)
+			require.NoError(t, err)
+			text, err := json.Marshal(out)
+			require.NoError(t, err)
+			require.JSONEq(t, `{"batchItemFailures":[]}`, string(text))
+		}
+	})
+	bubble("a message without an id fails the invocation, before anything ran", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		in := messages("a", "b", "c")
+		in[1].MessageId = ""
+		out, err := b.handler(t)(ctx, events.SQSEvent{Records: in})
+		require.ErrorContains(t, err, "record 2 of 3 has no messageId")
+		require.Empty(t, out.BatchItemFailures)
+		require.Empty(t, b.ran)
+		require.Empty(t, b.store.asked)
+	})
+	bubble("F72 a message that is twice in the batch is named once", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		in := messages("a fail", "a fail", "a", "b")
+		in[1].MessageId = "m1"
+		in[2].MessageId = "m1"
+		require.Equal(t, []string{"m1"}, b.run(t, ctx, in...))
+		require.Len(t, b.ran, 4)
+	})
+	bubble("messages of one key keep the batch's order", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		require.Empty(t, b.run(t, ctx, messages("a second", "a", "a second", "a")...))
+		require.Equal(t, []string{"m1", "m2", "m3", "m4"}, b.ran)
+	})
+	bubble("different keys run at the same time, ten of them by default", t, func(t *testing.T) {
+		for concurrency, want := range map[int]time.Duration{0: 3 * time.Second, 1: 25 * time.Second, 5: 5 * time.Second, 25: time.Second} {
+			b := newBench(t, guard.Options{})
+			b.opt.Concurrency = concurrency
+			var bodies []string
+			for i := range 25 {
+				bodies = append(bodies, fmt.Sprintf("k%d second", i))
+			}
+			start := time.Now()
+			require.Empty(t, b.run(t, ctx, messages(bodies...)...))
+			require.Equal(t, want, time.Since(start), "concurrency %d", concurrency)
+		}
+	})
+	bubble("F04 F05 a panic or Goexit in one message fails it, and is logged with its stack", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		require.Equal(t, []string{"m1", "m3"}, b.run(t, ctx, messages("a panic", "a", "a exit", "a", "b")...))
+		require.Len(t, b.ran, 5)
+		b.free(t, "a", "b")
+		lines := b.lines(t, "m1")
+		require.Len(t, lines, 1)
+		assert.Equal(t, "WARN", lines[0]["level"])
+		assert.Equal(t, "message failed", lines[0]["msg"])
+		assert.Equal(t, "panic: boom", lines[0]["error"])
+		assert.Equal(t, "a", lines[0]["key"])
+		assert.Equal(t, "r-1", lines[0]["requestId"])
+		assert.Contains(t, lines[0]["stack"], "sqsbatch_test.go", "the line that panicked")
+		assert.Contains(t, b.lines(t, "m3")[0]["error"], "Goexit")
+		assert.NotContains(t, b.lines(t, "m3")[0], "stack")
+		assert.Empty(t, b.lines(t, "m2"))
+	})
+	bubble("F56 a message whose key cannot be told fails without a lock", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		require.Equal(t, []string{"m1", "m2", "m3", "m5"}, b.run(t, ctx, messages("nokey", "keypanic", "keyexit", "a", "bad\nkey")...))
+		require.Equal(t, []string{"m4"}, b.ran)
+		require.Equal(t, map[string]int{"a": 1}, b.store.asked)
+		require.Contains(t, b.lines(t, "m1")[0]["error"], "no account in the body")
+		require.Contains(t, b.lines(t, "m2")[0]["error"], "key boom")
+		require.Contains(t, b.lines(t, "m2")[0]["stack"], "sqsbatch_test.go")
+		require.Contains(t, b.lines(t, "m5")[0]["error"], "control character")
+	})
+	bubble("another lock's error is an error like any other", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.opt.Delay = func(context.Context, events.SQSMessage, time.Duration) error {
+			t.Error("delayed")
+			return nil
+		}
+		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("a inner busy", "a inner lost", "a", "b")...))
+		require.Len(t, b.ran, 4)
+	})
+	bubble("F64 a batch that comes twice at once: each message runs in one of them only", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		first := make(chan []string)
+		in := messages("a second", "b second")
+		go func() { first <- b.run(t, ctx, in...) }()
+		synctest.Wait()
+		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, in...), "busy")
+		require.Empty(t, <-first)
+		require.Len(t, b.ran, 2)
+		require.Equal(t, "INFO", b.lines(t, "m1")[0]["level"])
+	})
+	bubble("F64 a guard that waits gets the key when the other is done", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{Wait: 5 * time.Second})
+		first := make(chan []string)
+		go func() { first <- b.run(t, ctx, messages("a second")...) }()
+		synctest.Wait()
+		require.Empty(t, b.run(t, ctx, messages("a", "a")...))
+		require.Empty(t, <-first)
+		require.Len(t, b.ran, 3)
+	})
+	bubble("F65 what is not begun when the time is over fails", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.opt.Concurrency = 1
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		require.Equal(t, []string{"m2", "m3", "m4"}, b.run(t, ctx, messages("a second", "a until", "a", "b")...))
+		require.Equal(t, []string{"m1", "m2"}, b.ran)
+		require.NotContains(t, b.store.asked, "b")
+		b.free(t, "a")
+	})
+	bubble("F65 work that finishes although its time is over is done", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		b.do = func(ctx context.Context, _ events.SQSMessage) error {
+			<-ctx.Done()
+			return nil
+		}
+		require.Equal(t, []string{"m2"}, b.run(t, ctx, messages("a", "a")...))
+	})
+	bubble("F69 shutdown: what runs may end, the rest fails", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.opt.Concurrency = 1
+		b.do = func(context.Context, events.SQSMessage) error {
+			b.Shutdown()
+			return nil
+		}
+		require.Equal(t, []string{"m2", "m3"}, b.run(t, ctx, messages("a", "a", "b")...))
+		b.free(t, "a", "b")
+	})
+	bubble("F35 a lock that is lost fails the message it is lost under and the rest of its key", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{TTL: 3 * time.Second})
+		b.do = func(ctx context.Context, m events.SQSMessage) error {
+			if m.MessageId != "m2" {
+				return nil
+			}
+			b.vanish(t, "a")
+			<-time.After(10 * time.Second) // until a renewal finds out
+			return nil
+		}
+		require.Equal(t, []string{"m2", "m3"}, b.run(t, ctx, messages("a", "a", "a", "b")...))
+		require.ElementsMatch(t, []string{"m1", "m2", "m4"}, b.ran)
+		require.Contains(t, b.lines(t, "m2")[0]["error"], "may stand")
+	})
+	bubble("F35 a lock that the release finds lost fails all of its key", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.store.release = func(lease lockstore.Lease) error {
+			if lease.Key == "a" {
+				return lockstore.ErrLost
+			}
+			return nil
+		}
+		require.Equal(t, []string{"m1", "m2", "m3"}, b.run(t, ctx, messages("a", "a fail", "a", "b")...))
+		require.Contains(t, b.lines(t, "m2")[0]["error"], "own")
+		require.Contains(t, b.lines(t, "m3")[0]["error"], "was lost")
+	})
+	bubble("a release that fails leaves the work's results", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.store.release = func(lockstore.Lease) error { return lockstore.ErrUnavailable }
+		require.Empty(t, b.run(t, ctx, messages("a", "a")...))
+	})
+	bubble("F44 a store that refuses everything fails the batch soon, with few requests", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.store.acquire = func(lockstore.Request) error { return lockstore.ErrUnavailable }
+		var bodies []string
+		for i := range 1000 {
+			bodies = append(bodies, fmt.Sprintf("k%d", i))
+		}
+		start := time.Now()
+		require.Len(t, b.run(t, ctx, messages(bodies...)...), 1000)
+		require.Empty(t, b.ran)
+		require.LessOrEqual(t, time.Since(start), 6*time.Second)
+		require.Len(t, b.store.asked, defaultConcurrency, "no retry storm: the other keys are not asked for")
+		require.Contains(t, b.lines(t, "m1000")[0]["error"], "not begun")
+	})
+	bubble("a store that refuses one key does not stop the others", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.opt.Concurrency = 2
+		b.store.acquire = func(req lockstore.Request) error {
+			if req.Key == "hot" {
+				return lockstore.ErrUnavailable
+			}
+			return nil
+		}
+		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("hot", "a", "b", "c second", "d second", "e second", "f second", "g second", "h second")...))
+	})
+	bubble("F70 eight batches in one process are eight owners", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{Wait: time.Minute})
+		inside, most := 0, 0
+		b.do = func(context.Context, events.SQSMessage) error {
+			b.mu.Lock()
+			inside++
+			most = max(most, inside)
+			b.mu.Unlock()
+			<-time.After(time.Second)
+			b.mu.Lock()
+			inside--
+			b.mu.Unlock()
+			return nil
+		}
+		h := b.handler(t)
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				out, err := h(ctx, events.SQSEvent{Records: messages(fmt.Sprintf("k%d", i), "shared")})
+				assert.NoError(t, err)
+				assert.Empty(t, out.BatchItemFailures)
+			})
+		}
+		all.Wait()
+		require.GreaterOrEqual(t, len(b.store.owners), 16)
+		require.Equal(t, 9, most, "eight keys of their own and one that is shared")
+	})
+	bubble("a panic of the observer fails what was not done, and the batch goes on", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{Observe: func(_ context.Context, r guard.Report) {
+			if r.Key == "held" {
+				panic("observer boom")
+			}
+		}})
+		b.occupy(t, "held")
+		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("held", "a")...))
+		require.Contains(t, b.lines(t, "m1")[0]["error"], "observer boom")
+	})
+}
+
+// vanish takes the key's lease away from its holder.
+func (b *bench) vanish(t *testing.T, key string) {
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	for owner, k := range b.store.owners {
+		if k == key {
+			assert.NoError(t, b.store.Store.Release(context.Background(), lockstore.Lease{Key: key, Owner: owner}))
+		}
+	}
+}
+
+func TestOrdered(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		name   string
+		in     []string
+		failed []string
+		ran    []string
+	}{
+		{"all is well", []string{"g a", "g a", "h b"}, nil, []string{"m1", "m2", "m3"}},
+		{"F72 the first failure of a group takes all later ones of it, groups are independent",
+			[]string{"g a", "h b", "g a fail", "h b", "g a", "h b", "i c panic"}, []string{"m3", "m5", "m7"}, []string{"m1", "m2", "m3", "m4", "m6", "m7"}},
+		{"F04 a panic stops its group", []string{"g a panic", "g a"}, []string{"m1", "m2"}, []string{"m1"}},
+		{"F64 a held key stops its group", []string{"g held", "g a", "h a"}, []string{"m1", "m2"}, []string{"m3"}},
+		{"F56 a key that cannot be told stops what comes after it, not what comes before",
+			[]string{"g a", "g nokey", "g a", "h b"}, []string{"m2", "m3"}, []string{"m1", "m4"}},
+		{"a failure before a message without a key", []string{"g a fail", "g a", "g nokey", "g a"}, []string{"m1", "m2", "m3", "m4"}, []string{"m1"}},
+		{"a group with several keys keeps its order", []string{"g a second", "g b second", "g a", "g b fail", "g c"}, []string{"m4", "m5"}, []string{"m1", "m2", "m3", "m4"}},
+		{"groups that share a key", []string{"g a second", "h a fail", "g a", "h a"}, []string{"m2", "m4"}, []string{"m1", "m2", "m3"}},
+		{"groups that need two keys in opposite orders", []string{"g a second", "h b second", "g b", "h a"}, nil, []string{"m1", "m2", "m3", "m4"}},
+	} {
+		bubble(c.name, t, func(t *testing.T) {
+			b := newBench(t, guard.Options{})
+			b.occupy(t, "held")
+			in := ordered(c.in...)
+			failed := b.run(t, ctx, in...)
+			if c.failed == nil {
+				c.failed = []string{}
+			}
+			require.Equal(t, c.failed, failed)
+			require.ElementsMatch(t, c.ran, b.ran)
+			b.free(t, "a", "b", "c")
+
+			last := map[string]string{}
+			for _, id := range b.ran { // ids of one digit, in the order of the runs
+				for _, m := range in {
+					if g := m.Attributes["MessageGroupId"]; m.MessageId == id {
+						require.Less(t, last[g], id, "the order of group %s", g)
+						last[g] = id
+					}
+				}
+			}
+		})
+	}
+	bubble("one acquire for each key when the order allows it", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		require.Empty(t, b.run(t, ctx, ordered("g a", "h a", "g a", "i b", "h a", "i b")...))
+		require.Equal(t, map[string]int{"a": 1, "b": 1}, b.store.asked)
+	})
+	bubble("groups run at the same time", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		start := time.Now()
+		require.Empty(t, b.run(t, ctx, ordered("g a second", "h b second", "i c second")...))
+		require.Equal(t, time.Second, time.Since(start))
+	})
+	bubble("F35 a lost lock stops the group from its first doubtful message", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.store.release = func(lease lockstore.Lease) error {
+			if lease.Key == "b" {
+				return lockstore.ErrLost
+			}
+			return nil
+		}
+		require.Equal(t, []string{"m2", "m3", "m4"}, b.run(t, ctx, ordered("g a", "g b", "g b", "g c")...))
+		require.Equal(t, []string{"m1", "m2", "m3"}, b.ran)
+	})
+	bubble("an ordered queue's messages whose group is missing are one group", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		in := ordered("g a fail", "h b")
+		in[0].Attributes, in[1].Attributes = nil, nil
+		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, in...))
+	})
+	bubble("a group of a standard queue has no order", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		in := ordered("g a fail", "g a", "g b")
+		for i := range in {
+			in[i].EventSourceARN = standardARN
+		}
+		require.Equal(t, []string{"m1"}, b.run(t, ctx, in...))
+		require.Len(t, b.ran, 3)
+	})
+}
+
+func TestDelay(t *testing.T) {
+	ctx := context.Background()
+	received := func(m events.SQSMessage, count string) events.SQSMessage {
+		attributes := map[string]string{"ApproximateReceiveCount": count}
+		for k, v := range m.Attributes {
+			attributes[k] = v
+		}
+		m.Attributes = attributes
+		return m
+	}
+	// delayed runs the messages and returns what was delayed for how long.
+	delayed := func(t *testing.T, b *bench, hook error, in ...events.SQSMessage) map[string]time.Duration {
+		got := map[string]time.Duration{}
+		b.opt.Delay = func(ctx context.Context, m events.SQSMessage, d time.Duration) error {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			require.NotContains(t, got, m.MessageId)
+			got[m.MessageId] = d
+			return hook
+		}
+		b.run(t, ctx, in...)
+		return got
+	}
+	bubble("F64 1 to 5 seconds, growing with the receive count, for held locks only", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.occupy(t, "held")
+		var in []events.SQSMessage
+		counts := []string{"1", "3", "5", "6", "99999999999999999999", "2147483648", "0", "-7", "", "x"}
+		for i, count := range counts {
+			in = append(in, received(messages(slices.Repeat([]string{"held"}, i+1)...)[i], count))
+		}
+		in = append(in, events.SQSMessage{MessageId: "none", Body: "held"}, events.SQSMessage{MessageId: "own", Body: "a fail"}, events.SQSMessage{MessageId: "fine", Body: "a"})
+		require.Equal(t, map[string]time.Duration{"m1": time.Second, "m2": 3 * time.Second, "m3": 5 * time.Second, "m4": 5 * time.Second,
+			"m5": time.Second, "m6": 5 * time.Second, "m7": time.Second, "m8": time.Second, "m9": time.Second, "m10": time.Second, "none": time.Second},
+			delayed(t, b, nil, in...))
+	})
+	bubble("an ordered group becomes visible together, or the first waits for the last", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.occupy(t, "held")
+		in := ordered("g held", "g held", "g a", "h a fail", "h a")
+		in[0] = received(in[0], "4")
+		require.Equal(t, map[string]time.Duration{"m1": 4 * time.Second, "m2": 4 * time.Second, "m3": 4 * time.Second}, delayed(t, b, nil, in...))
+	})
+	bubble("its error and its panic are logged; the message failed all the same", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.occupy(t, "held")
+		delayed(t, b, errors.New("access denied"), messages("held")...)
+		lines := b.lines(t, "m1")
+		require.Len(t, lines, 2)
+		require.Equal(t, "message not delayed", lines[1]["msg"])
+		require.Equal(t, "WARN", lines[1]["level"])
+		require.Equal(t, "access denied", lines[1]["error"])
+
+		b.opt.Delay = func(context.Context, events.SQSMessage, time.Duration) error { panic("hook boom") }
+		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("held", "a")...))
+		require.Contains(t, b.lines(t, "m1")[3]["error"], "hook boom")
+	})
+	bubble("one that hangs costs two seconds", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.occupy(t, "held")
+		b.opt.Delay = func(ctx context.Context, _ events.SQSMessage, _ time.Duration) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		start := time.Now()
+		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("held", "a")...))
+		require.Equal(t, delayTime, time.Since(start))
+	})
+}
+
+func TestRefused(t *testing.T) {
+	b := newBench(t, guard.Options{})
+	for _, c := range []struct {
+		name string
+		g    *guard.Guard
+		key  func(context.Context, events.SQSMessage) (string, error)
+		work func(context.Context, guard.Lock, events.SQSMessage) error
+		opt  Options
+		want string
+	}{
+		{"F51 nil guard", nil, key, b.work, Options{}, "guard is nil"},
+		{"F51 nil key function", b.Guard, nil, b.work, Options{}, "key function is nil"},
+		{"F51 nil work", b.Guard, key, nil, Options{}, "work is nil"},
+		{"F48 negative Concurrency", b.Guard, key, b.work, Options{Concurrency: -1}, "Concurrency is -1; want 0 (the default) to 1000"},
+		{"F48 Concurrency too large", b.Guard, key, b.work, Options{Concurrency: 1001}, "Concurrency is 1001"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := WrapWith(c.g, c.key, c.work, c.opt)
+			require.ErrorContains(t, err, c.want)
+			if c.opt.Concurrency == 0 {
+				_, again := Wrap(c.g, c.key, c.work)(context.Background(), events.SQSEvent{Records: messages("a")})
+				require.Equal(t, err, again)
+			}
+		})
+	}
+	out, err := Wrap(new(guard.Guard), key, b.work)(context.Background(), events.SQSEvent{Records: messages("a")})
+	require.NoError(t, err)
+	require.Len(t, out.BatchItemFailures, 1, "F51 a guard that New did not make runs nothing")
+	require.Empty(t, b.ran)
+}
