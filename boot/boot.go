@@ -11,6 +11,7 @@
 //	LOCK_WAIT      guard.Options.Wait
 //	LOCK_RESERVE   guard.Options.Reserve
 //	LOCK_SIGTERM   true: on SIGTERM cancel the work, so that its lease is released
+//	LOCK_METRICS   a CloudWatch namespace: each report line is a metric there, too
 //
 // and what the opened store asks for. Durations are Go's: 500ms, 30s, 5m.
 package boot
@@ -18,9 +19,11 @@ package boot
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
@@ -78,10 +81,7 @@ func exit(err error) {
 }
 
 func newGuard(openers lockstore.Openers, getenv func(string) string) (*guard.Guard, error) {
-	options := guard.Options{
-		Holder:  holder,
-		Observe: guard.LogReports(slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: lambdacontext.ReplaceAttr}))),
-	}
+	options := guard.Options{Holder: holder}
 	for _, v := range []struct {
 		name string
 		to   *time.Duration
@@ -109,7 +109,19 @@ func newGuard(openers lockstore.Openers, getenv func(string) string) (*guard.Gua
 	if err != nil {
 		return nil, fmt.Errorf("LOCK_URL: %w", err)
 	}
+	scheme, _, _ := strings.Cut(url, ":")
+	options.Observe = guard.LogReports(reportLogger(os.Stdout, scheme, getenv("LOCK_METRICS")))
 	return guard.New(store, options)
+}
+
+// reportLogger writes the reports as JSON lines, with the names that Lambda's
+// own log lines have.
+func reportLogger(w io.Writer, scheme, namespace string) *slog.Logger {
+	var handler slog.Handler = slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: lambdacontext.ReplaceAttr})
+	if namespace != "" {
+		handler = metrics{handler, namespace}
+	}
+	return slog.New(handler).With("service", lambdacontext.FunctionName, "store", scheme)
 }
 
 func config(name string, getenv func(string) string) (lockstore.Config, error) {

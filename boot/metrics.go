@@ -1,0 +1,56 @@
+package boot
+
+import (
+	"context"
+	"log/slog"
+)
+
+// metrics makes each report line a CloudWatch metric too, in the embedded
+// metric format: CloudWatch reads the line, and no request is made. The
+// dimensions are service, store and outcome; a key is never one, because each
+// value of a dimension is a metric of its own that is paid for.
+type metrics struct {
+	slog.Handler
+	namespace string
+}
+
+func (m metrics) Handle(ctx context.Context, r slog.Record) error {
+	r.AddAttrs(
+		slog.Int("runs", 1),
+		slog.Any("_aws", embedded{
+			Timestamp: r.Time.UnixMilli(),
+			CloudWatchMetrics: []directive{{
+				Namespace:  m.namespace,
+				Dimensions: [][]string{{"service", "store", "outcome"}},
+				Metrics: []metric{
+					{"runs", "Count"},
+					{"wait_ms", "Milliseconds"},
+					{"hold_ms", "Milliseconds"},
+					{"requests", "Count"},
+				},
+			}},
+		}))
+	return m.Handler.Handle(ctx, r)
+}
+
+func (m metrics) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return metrics{m.Handler.WithAttrs(attrs), m.namespace}
+}
+
+func (m metrics) WithGroup(name string) slog.Handler {
+	return metrics{m.Handler.WithGroup(name), m.namespace}
+}
+
+// The embedded metric format, version 1.0 (Amazon CloudWatch user guide).
+type embedded struct {
+	Timestamp         int64
+	CloudWatchMetrics []directive
+}
+
+type directive struct {
+	Namespace  string
+	Dimensions [][]string
+	Metrics    []metric
+}
+
+type metric struct{ Name, Unit string }

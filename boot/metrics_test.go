@@ -1,0 +1,51 @@
+package boot
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+func TestMetrics(t *testing.T) {
+	report := guard.Report{Key: "account/7", Outcome: "ok", Waited: 5 * time.Millisecond, Held: 20 * time.Millisecond, Requests: 2,
+		Fence: 7, Holder: lockstore.Holder{ID: "req-1"}}
+	line := func(namespace string) map[string]any {
+		var out bytes.Buffer
+		guard.LogReports(reportLogger(&out, "dynamodb", namespace))(t.Context(), report)
+		var m map[string]any
+		require.NoError(t, json.Unmarshal(out.Bytes(), &m))
+		return m
+	}
+	t.Run("none without a namespace", func(t *testing.T) {
+		m := line("")
+		require.NotContains(t, m, "_aws")
+		require.NotContains(t, m, "runs")
+		require.Equal(t, "dynamodb", m["store"])
+	})
+	t.Run("each metric and dimension is a member of the line, and the key is none", func(t *testing.T) {
+		m := line("lambdalock")
+		text, err := json.Marshal(m["_aws"])
+		require.NoError(t, err)
+		var aws embedded
+		require.NoError(t, json.Unmarshal(text, &aws))
+		require.InDelta(t, time.Now().UnixMilli(), aws.Timestamp, float64(time.Minute/time.Millisecond))
+		d := aws.CloudWatchMetrics[0]
+		require.Equal(t, "lambdalock", d.Namespace)
+		require.Equal(t, [][]string{{"service", "store", "outcome"}}, d.Dimensions)
+		for _, name := range d.Dimensions[0] {
+			require.IsType(t, "", m[name])
+		}
+		for _, metric := range d.Metrics {
+			require.IsType(t, 0.0, m[metric.Name], metric.Name)
+		}
+		require.EqualValues(t, 1, m["runs"])
+		require.EqualValues(t, 5, m["wait_ms"])
+		require.EqualValues(t, 20, m["hold_ms"])
+	})
+}
