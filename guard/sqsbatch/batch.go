@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/internal/apart"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -94,7 +95,7 @@ func (b *batch) plan(ctx context.Context, messages []events.SQSMessage) (pending
 			b.fail(ctx, r, errOrder)
 			continue
 		}
-		err := call(func() (err error) {
+		err := apart.Run(func() (err error) {
 			r.key, err = b.key(ctx, m)
 			return err
 		})
@@ -147,14 +148,21 @@ func (b *batch) hold(ctx context.Context, records []*record) {
 		b.failAll(ctx, records, errDown)
 		return
 	}
+	var said error // by the work, as one
 	noticed := false
-	err := call(func() error {
-		return b.guard.Do(ctx, records[0].key, func(ctx context.Context, lock guard.Lock) (err error) {
+	err := apart.Run(func() error {
+		return b.guard.Do(ctx, records[0].key, func(ctx context.Context, lock guard.Lock) error {
 			b.granted.Store(true)
-			noticed, err = b.each(ctx, lock, records)
-			return err
+			noticed, said = b.each(ctx, lock, records)
+			return said
 		})
 	})
+	if err != said && !noticed {
+		// The lock was found lost afterwards, at an unknown time under the work.
+		for _, r := range records {
+			r.done = false
+		}
+	}
 	// These are the guard's own: each returns none of these types.
 	switch err.(type) {
 	case *guard.LockBusy:
@@ -163,11 +171,6 @@ func (b *batch) hold(ctx context.Context, records []*record) {
 		}
 	case *guard.LockStoreUnavailable:
 		b.down.Store(true)
-	case *guard.LockLost:
-		// The store forgot the lease at an unknown time under the work.
-		for _, r := range records {
-			r.done = r.done && noticed
-		}
 	}
 	b.failAll(ctx, records, err)
 }
@@ -185,7 +188,7 @@ func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) (l
 			lost = lost || errors.Is(context.Cause(ctx), lockstore.ErrLost)
 			b.fail(ctx, r, fmt.Errorf("not begun: %w", context.Cause(ctx)))
 		default:
-			err := call(func() error { return b.work(ctx, lock, r.SQSMessage) })
+			err := apart.Run(func() error { return b.work(ctx, lock, r.SQSMessage) })
 			if ctx.Err() != nil && errors.Is(context.Cause(ctx), lockstore.ErrLost) {
 				lost, err = true, &guard.LockLost{Key: lock.Key, Err: err}
 			}
@@ -234,7 +237,7 @@ func (b *batch) fail(ctx context.Context, r *record, err error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, delayTime)
 	defer cancel()
-	if err := call(func() error { return b.opt.Delay(limited, r.SQSMessage, r.group.delay) }); err != nil {
+	if err := apart.Run(func() error { return b.opt.Delay(limited, r.SQSMessage, r.group.delay) }); err != nil {
 		b.log(ctx, slog.LevelWarn, "message not delayed", r, err)
 	}
 }
@@ -246,8 +249,8 @@ func (b *batch) log(ctx context.Context, level slog.Level, what string, r *recor
 		slog.String("key", r.key),
 		slog.String("error", err.Error()),
 	}
-	if p, ok := errors.AsType[*panicked](err); ok {
-		attrs = append(attrs, slog.String("stack", string(p.stack)))
+	if stack := apart.Stack(err); stack != "" {
+		attrs = append(attrs, slog.String("stack", stack))
 	}
 	slog.Default().LogAttrs(ctx, level, what, attrs...)
 }

@@ -438,15 +438,16 @@ func TestBatch(t *testing.T) {
 		require.GreaterOrEqual(t, len(b.store.owners), 16)
 		require.Equal(t, 9, most, "eight keys of their own and one that is shared")
 	})
-	bubble("a panic of the observer fails what was not done, and the batch goes on", t, func(t *testing.T) {
+	bubble("a panic of the observer is not hidden: it fails its key, and the batch goes on", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{Observe: func(_ context.Context, r guard.Report) {
-			if r.Key == "held" {
+			if r.Key != "a" {
 				panic("observer boom")
 			}
 		}})
 		b.occupy(t, "held")
-		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("held", "a")...))
+		require.Equal(t, []string{"m1", "m3"}, b.run(t, ctx, messages("held", "a", "b")...))
 		require.Contains(t, b.lines(t, "m1")[0]["error"], "observer boom")
+		require.Contains(t, b.lines(t, "m3")[0]["error"], "observer boom")
 	})
 }
 
