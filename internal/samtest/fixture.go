@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// fixture is an event and the answer that its function is to give.
+type fixture struct {
+	name     string // file name without .json
+	function function
+	event    []byte
+	want     []byte
+}
+
+func readFixtures(dir string, t template) ([]fixture, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var all []fixture
+	for _, file := range files {
+		if strings.HasSuffix(file, ".out.json") {
+			continue
+		}
+		f := fixture{name: strings.TrimSuffix(filepath.Base(file), ".json")}
+		var known bool
+		if f.function, known = t.functionOf(f.name); !known {
+			return nil, fmt.Errorf("%s belongs to no function of the template", file)
+		}
+		if f.event, err = os.ReadFile(file); err != nil {
+			return nil, err
+		}
+		if f.want, err = os.ReadFile(strings.TrimSuffix(file, ".json") + ".out.json"); err != nil {
+			return nil, err
+		}
+		all = append(all, f)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no events; run this in the repository's root", dir)
+	}
+	slices.SortFunc(all, func(a, b fixture) int { return strings.Compare(a.name, b.name) })
+	return all, nil
+}
+
+// What the unit tests of the functions set up for their events.
+const (
+	account = "7"
+	opening = 100_000 // cents
+)
+
+// prepare makes the world that the event was written for: an account, and a
+// lock that another holds where the event is about that.
+func (f fixture) prepare(ctx context.Context, s *store, d desk, t template) error {
+	if err := s.fresh(ctx); err != nil {
+		return fmt.Errorf("%s cannot be emptied: %w", s.name, err)
+	}
+	if err := d.open(ctx, account, opening); err != nil {
+		return fmt.Errorf("no account can be opened on %s: %w", s.name, err)
+	}
+	if !strings.Contains(f.name, "busy") {
+		return nil
+	}
+	if err := s.hold(ctx, t, lockstore.Key("account", account)); err != nil {
+		return fmt.Errorf("no lock can be taken on %s: %w", s.name, err)
+	}
+	return nil
+}
+
+// request is an event of an HTTP API, as its client sent it.
+type request struct {
+	Method, Path, ContentType string
+	Body                      []byte
+}
+
+// http returns the client's request, when the event comes from an HTTP API.
+func (f fixture) http() (request, bool) {
+	var event struct {
+		RawPath string            `json:"rawPath"`
+		Headers map[string]string `json:"headers"`
+		Context struct {
+			HTTP struct {
+				Method string `json:"method"`
+			} `json:"http"`
+		} `json:"requestContext"`
+		Body     string `json:"body"`
+		IsBase64 bool   `json:"isBase64Encoded"`
+	}
+	if json.Unmarshal(f.event, &event) != nil || event.Context.HTTP.Method == "" {
+		return request{}, false
+	}
+	r := request{event.Context.HTTP.Method, event.RawPath, event.Headers["content-type"], []byte(event.Body)}
+	if event.IsBase64 {
+		body, err := base64.StdEncoding.DecodeString(event.Body)
+		if err != nil {
+			return request{}, false
+		}
+		r.Body = body
+	}
+	return r, true
+}
+
+// sameJSON tells how two JSON texts differ, not looking at spaces and the order
+// of names.
+func sameJSON(want, got []byte) error {
+	a, err := decoded(want)
+	if err != nil {
+		return fmt.Errorf("the expected answer: %w", err)
+	}
+	b, err := decoded(got)
+	if err != nil {
+		return fmt.Errorf("the answer %.200q: %w", got, err)
+	}
+	if reflect.DeepEqual(a, b) {
+		return nil
+	}
+	var short bytes.Buffer
+	if err := json.Compact(&short, want); err != nil {
+		return err
+	}
+	return fmt.Errorf("want %s\n     got  %s", short.Bytes(), bytes.TrimSpace(got))
+}
+
+func decoded(text []byte) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if d.More() {
+		return nil, errors.New("has something after its one JSON value")
+	}
+	return v, nil
+}

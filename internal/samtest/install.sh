@@ -1,0 +1,96 @@
+#!/bin/sh
+# Installs what the run under SAM needs and says so before it does. One argument:
+#
+#	sam      the SAM CLI, in a virtual environment in the user's cache
+#	docker   a Docker engine, by apt-get; nothing is started that was not before,
+#	         unless the distribution's package does it by itself
+#	busybox  a static busybox in the user's cache, for a stand-in base image
+#
+# Does nothing when it is there already.
+set -eu
+
+version=1.170.0 # the same in sam.go; a test compares them
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock
+
+give_up() {
+	echo "install: $1" >&2
+	exit 1
+}
+
+# packages installs by apt-get. Output goes to the screen only when it fails.
+packages() {
+	command -v apt-get >/dev/null || give_up "there is no apt-get here; please install by hand: $*"
+	sudo=
+	if [ "$(id -u)" -ne 0 ]; then
+		command -v sudo >/dev/null || give_up "installing $* needs root, and there is no sudo"
+		sudo=sudo
+	fi
+	echo "installing by apt-get: $*"
+	log=$(mktemp)
+	if ! $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >"$log" 2>&1; then
+		# The lists may be missing or old.
+		$sudo apt-get -qq update >>"$log" 2>&1 || true
+		$sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >>"$log" 2>&1 || {
+			tail -n 5 "$log" >&2
+			rm -f "$log"
+			give_up "these packages do not install: $*"
+		}
+	fi
+	rm -f "$log"
+}
+
+install_sam() {
+	command -v curl >/dev/null || packages curl
+	target=$cache/sam-$version
+	# Written last, so that a half installation is never taken for a whole one. A
+	# virtual environment cannot be made elsewhere and renamed.
+	if [ -f "$target/complete" ] && "$target/bin/python3" -c '' 2>/dev/null; then return; fi
+	command -v python3 >/dev/null && python3 -c 'import ensurepip, venv' 2>/dev/null || packages python3 python3-venv
+	echo "installing the SAM CLI $version into $target (200 MB, about a minute)"
+	rm -rf "$target"
+	mkdir -p "$cache"
+	python3 -m venv "$target"
+	"$target/bin/pip" install --quiet --disable-pip-version-check "aws-sam-cli==$version" ||
+		give_up "pip cannot install aws-sam-cli $version"
+	: >"$target/complete"
+}
+
+install_docker() {
+	missing=
+	PATH=$PATH:/usr/sbin:/sbin
+	command -v dockerd >/dev/null || missing="docker.io"
+	command -v docker >/dev/null || missing="docker.io"
+	command -v ip >/dev/null || missing="$missing iproute2"
+	# shellcheck disable=SC2086 # a list of packages
+	[ -z "$missing" ] || packages $missing
+}
+
+# install_busybox takes the program out of the package: installing it would
+# remove a busybox that is there and not static.
+install_busybox() {
+	[ -s /etc/ssl/certs/ca-certificates.crt ] || packages ca-certificates
+	[ -x "$cache/busybox-static" ] && return
+	command -v apt-get >/dev/null || give_up "there is no apt-get here to get a static busybox"
+	echo "putting a static busybox into $cache (2 MB)"
+	mkdir -p "$cache"
+	work=$(mktemp -d "$cache/tmp.XXXXXX")
+	trap 'rm -rf "$work"' EXIT
+	trap 'exit 1' INT TERM
+	cd "$work"
+	if ! apt-get -qq download busybox-static >"$work/log" 2>&1; then
+		packages busybox-static # has apt-get update where the lists are missing
+		cp "$(command -v busybox)" "$work/busybox"
+	else
+		dpkg -x busybox-static_*.deb "$work/files"
+		cp "$(find "$work/files" -type f -name busybox | head -n 1)" "$work/busybox"
+	fi
+	chmod 755 "$work/busybox"
+	mv "$work/busybox" "$cache/busybox-static"
+}
+
+case ${1:-} in
+sam) install_sam ;;
+docker) install_docker ;;
+busybox) install_busybox ;;
+*) give_up "want sam, docker or busybox as the argument, not \"${1:-}\"" ;;
+esac

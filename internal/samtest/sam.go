@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// samVersion is the version that install.sh installs.
+const samVersion = "1.170.0"
+
+// sam runs the SAM CLI.
+type sam struct {
+	program string
+	engine  *engine
+	image   string // base image
+	built   string // folder of what it builds, absolute
+	dir     string // for what it writes
+	out     *screen
+	shown   map[string]bool // commands of which one was shown
+}
+
+// environment is ours without anything of AWS, because the SAM CLI would hand a
+// person's own credentials to the functions, or ask AWS with them.
+func (s *sam) environment() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "AWS_") && !strings.HasPrefix(v, "SAM_") {
+			env = append(env, v)
+		}
+	}
+	return append(env,
+		"AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_EC2_METADATA_DISABLED=true",
+		"AWS_DEFAULT_REGION="+region, "SAM_CLI_TELEMETRY=0", "DOCKER_HOST="+s.engine.host,
+		// As the functions are deployed.
+		"CGO_ENABLED=0", "GOFLAGS=-tags=lambda.norpc -trimpath '-ldflags=-s -w'")
+}
+
+func (s *sam) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, s.program, args...)
+	cmd.Env = s.environment()
+	cmd.SysProcAttr = ownGroup()
+	// It removes its container when it is asked to end.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = stopTime
+	return cmd
+}
+
+// run runs one command to its end and shows it.
+func (s *sam) run(ctx context.Context, args ...string) error {
+	began := time.Now()
+	text, err := s.command(ctx, args...).CombinedOutput()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("sam %s: %w\n%s", args[0], err, bytes.TrimSpace(text))
+	}
+	s.out.line("$ sam %s   %s", s.readable(args), seconds(time.Since(began)))
+	return nil
+}
+
+func (s *sam) validate(ctx context.Context) error { return s.run(ctx, "validate", "--lint") }
+
+func (s *sam) build(ctx context.Context) error {
+	return s.run(ctx, "build", "--build-dir", s.built, "--parameter-overrides", "Architecture="+s.engine.arch)
+}
+
+// local is the arguments that all local commands have.
+func (s *sam) local(command string, variables map[string]string, args ...string) ([]string, error) {
+	text, err := json.Marshal(map[string]any{"Parameters": variables})
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(s.dir, "variables.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return nil, err
+	}
+	all := append([]string{"local", command}, args...)
+	return append(all,
+		"--template", filepath.Join(s.built, "template.yaml"),
+		"--parameter-overrides", "Architecture="+s.engine.arch,
+		"--skip-pull-image", "--invoke-image", s.image,
+		"--env-vars", file,
+		"--add-host", hostName+":host-gateway"), nil
+}
+
+// show prints the first command of a kind.
+func (s *sam) show(args []string) {
+	if !s.shown[args[1]] {
+		s.shown[args[1]] = true
+		s.out.line("$ sam %s", s.readable(args))
+	}
+}
+
+// readable is the arguments with paths as seen from here, in several lines
+// where they are many.
+func (s *sam) readable(args []string) string {
+	root, err := os.Getwd()
+	if err != nil {
+		root = s.dir
+	}
+	text, width := "", 6
+	for _, arg := range args {
+		arg = strings.TrimPrefix(arg, root+string(filepath.Separator))
+		if width+len(arg) > 72 && strings.HasPrefix(arg, "--") {
+			text += "\\\n      "
+			width = 6
+		}
+		text += arg + " "
+		width += len(arg) + 1
+	}
+	return strings.TrimSuffix(text, " ")
+}
+
+// invoke runs one event in a container of its own and returns the function's
+// answer, which stands alone on standard output. The exit status says nothing
+// about the function.
+func (s *sam) invoke(ctx context.Context, f fixture, variables map[string]string) ([]byte, error) {
+	args, err := s.local("invoke", variables, f.function.id, "--event", filepath.Join("events", f.name+".json"))
+	if err != nil {
+		return nil, err
+	}
+	s.show(args)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := s.command(ctx, args...)
+	var answer, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &answer, &log
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("sam local invoke: %w: %s", err, lastLines(log.String(), 4))
+	}
+	if answer.Len() == 0 {
+		return nil, fmt.Errorf("the function gave no answer: %s", lastLines(log.String(), 4))
+	}
+	return answer.Bytes(), nil
+}
+
+// server is sam local start-lambda or start-api.
+type server struct {
+	*process
+	base string // URL
+}
+
+func (s *sam) serve(ctx context.Context, command string, variables map[string]string, args ...string) (*server, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	args, err = s.local(command, variables, append(args, "--port", port, "--no-watch")...)
+	if err != nil {
+		return nil, err
+	}
+	s.show(args)
+	cmd := exec.Command(s.program, args...)
+	cmd.Env = s.environment()
+	p, err := background(ctx, s.dir, command, cmd, time.Minute, connects(port))
+	if err != nil {
+		return nil, err
+	}
+	return &server{p, "http://" + net.JoinHostPort(loopback, port)}, nil
+}
+
+// invoke sends an event to start-lambda.
+func (s *server) invoke(ctx context.Context, id string, event []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base+"/2015-03-31/functions/"+id+"/invocations", bytes.NewReader(event))
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("%w; %s", err, s.tail())
+	}
+	defer response.Body.Close()
+	var answer bytes.Buffer
+	if _, err := answer.ReadFrom(response.Body); err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK || response.Header.Get("X-Amz-Function-Error") != "" {
+		return nil, fmt.Errorf("%s: %s: %.300s", id, response.Status, answer.Bytes())
+	}
+	return answer.Bytes(), nil
+}

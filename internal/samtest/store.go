@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+)
+
+// hostName is what the functions call this machine.
+const hostName = "host.docker.internal"
+
+const loopback = "127.0.0.1"
+
+// store is a real server for locks and accounts, on this machine.
+type store struct {
+	name   string
+	server *process
+	url    func(host, table string) string // "" as the table where a server has none
+	fresh  func(context.Context) error     // forgets everything
+	open   func(context.Context, lockstore.Config) (lockstore.Store, error)
+	close  func() error
+}
+
+// variables are the environment of the functions, for who calls this machine
+// by that name.
+func (s *store) variables(t template, host string) map[string]string {
+	v := map[string]string{}
+	for name, table := range t.urls {
+		v[name] = s.url(host, table)
+	}
+	return v
+}
+
+// hold takes a lock as another invocation would.
+func (s *store) hold(ctx context.Context, t template, key string) error {
+	u, err := url.Parse(s.url(loopback, t.urls[lockVariable]))
+	if err != nil {
+		return err
+	}
+	locks, err := s.open(ctx, lockstore.Config{URL: u, Getenv: func(string) string { return "local" }})
+	if err != nil {
+		return err
+	}
+	_, err = locks.Acquire(ctx, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
+	return err
+}
+
+const startTime = 30 * time.Second
+
+// startRedis starts a redis-server that the containers reach, and who else is
+// on this machine, but nobody from outside.
+func startRedis(ctx context.Context, e *engine, dir string) (*store, error) {
+	program, err := find("redis-server")
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"--port", port, "--protected-mode", "no", "--save", "", "--dir", dir, "--bind", loopback}
+	if e.bridge != "" {
+		args = append(args, e.bridge)
+	}
+	server, err := background(ctx, dir, "redis", exec.Command(program, args...), startTime, connects(port))
+	if err != nil {
+		return nil, err
+	}
+	client := redis.NewClient(&redis.Options{Addr: net.JoinHostPort(loopback, port), DisableIdentity: true})
+	return &store{
+		name:   "Redis",
+		server: server,
+		url:    func(host, _ string) string { return "redis://" + net.JoinHostPort(host, port) },
+		fresh:  func(ctx context.Context) error { return client.FlushAll(ctx).Err() },
+		open:   redisstore.Open,
+		close:  client.Close,
+	}, nil
+}
+
+// startDynamo starts a DynamoDB Local. It has no option to listen on some
+// addresses only.
+func startDynamo(ctx context.Context, t template, cache, dir string) (*store, error) {
+	java, err := find("java")
+	if err != nil {
+		return nil, err
+	}
+	libs, err := filepath.Glob(filepath.Join(cache, "dynamodb-local-*", "lib"))
+	if err != nil || len(libs) == 0 {
+		return nil, errors.Join(errors.New("DynamoDB Local is not installed"), err)
+	}
+	lib := libs[len(libs)-1]
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	endpoint := "http://" + net.JoinHostPort(loopback, port)
+	// Shared, because the functions' credentials are the SAM CLI's and not ours.
+	server, err := background(ctx, dir, "dynamodb", exec.Command(java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+		"-Djava.library.path="+lib, "-cp", filepath.Join(lib, "*"), "com.amazonaws.services.dynamodbv2.local.main.ServerRunner",
+		"-inMemory", "-sharedDb", "-disableTelemetry", "-port", port), startTime, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint, nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		return response.Body.Close()
+	})
+	if err != nil {
+		return nil, err
+	}
+	client := dynamodb.New(dynamodb.Options{
+		BaseEndpoint: &endpoint, Region: region,
+		Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
+	})
+	return &store{
+		name:   "DynamoDB Local",
+		server: server,
+		url: func(host, table string) string {
+			return fmt.Sprintf("dynamodb://%s?region=%s&endpoint=http://%s", table, region, net.JoinHostPort(host, port))
+		},
+		fresh: func(ctx context.Context) error {
+			for _, t := range t.tables {
+				if err := freshTable(ctx, client, t); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		open:  dynamostore.Open,
+		close: func() error { return nil },
+	}, nil
+}
+
+const region = "us-east-1"
+
+func freshTable(ctx context.Context, client *dynamodb.Client, t dynamoTable) error {
+	_, err := client.DeleteTable(ctx, &dynamodb.DeleteTableInput{TableName: &t.id})
+	if _, absent := errors.AsType[*types.ResourceNotFoundException](err); err != nil && !absent {
+		return err
+	}
+	_, err = client.CreateTable(ctx, &dynamodb.CreateTableInput{
+		TableName:            &t.id,
+		BillingMode:          types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(t.key), AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(t.key), KeyType: types.KeyTypeHash}},
+	})
+	return err
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// table shows all reports side by side, at most 80 columns wide for two.
+func table(fixtures []fixture, t template, reports []*report) string {
+	var b strings.Builder
+	row := func(name string, cells func(*report) (string, string)) {
+		fmt.Fprintf(&b, "  %-25.25s", name)
+		for _, r := range reports {
+			left, right := cells(r)
+			fmt.Fprintf(&b, " %12.12s %12.12s", left, right)
+		}
+		b.WriteByte('\n')
+	}
+	row("", func(r *report) (string, string) { return cut(r.store) })
+	row("event", func(*report) (string, string) { return "invoke", "curl" })
+	for _, f := range fixtures {
+		row(f.name, func(r *report) (string, string) {
+			called, ok := r.called[f.name]
+			if !ok {
+				return r.invoked[f.name].String(), ""
+			}
+			return r.invoked[f.name].String(), called.String()
+		})
+	}
+	row(fmt.Sprint(burstSize, " withdrawals at once"), func(r *report) (string, string) {
+		return r.burst.String(), fmt.Sprint(r.busy, " busy")
+	})
+	row("", func(*report) (string, string) { return "", "" })
+	row("function", func(*report) (string, string) { return "cold", "warm" })
+	for _, f := range t.functions {
+		row(f.id, func(r *report) (string, string) { return milliseconds(r.cold[f.id]), milliseconds(r.warm[f.id]) })
+	}
+	return trimmed(b.String())
+}
+
+// cut divides a title between two right-aligned columns.
+func cut(title string) (left, right string) {
+	if at := strings.LastIndexByte(title, ' '); at > 0 {
+		return title[:at], title[at+1:]
+	}
+	return title, ""
+}
+
+func (c check) String() string {
+	word := "ok"
+	if c.err != nil {
+		word = "differs"
+	}
+	return fmt.Sprintf("%s %.1fs", word, c.took.Seconds())
+}
+
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+}
+
+// trimmed is the text without spaces at the ends of lines.
+func trimmed(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
+}
