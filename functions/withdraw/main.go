@@ -12,15 +12,17 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
 )
 
 func main() {
 	g := boot.Guard(lockstore.Openers{
-		"dynamodb": dynamostore.Open,
-		"redis":    redisstore.Open,
-		"rediss":   redisstore.Open,
-		"valkey":   redisstore.Open,
-		"valkeys":  redisstore.Open,
+		"dynamodb":    dynamostore.Open,
+		"redis":       redisstore.Open,
+		"rediss":      redisstore.Open,
+		"valkey":      redisstore.Open,
+		"valkeys":     redisstore.Open,
+		"elasticache": elasticache.Open,
 	})
 	book := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
 	boot.Start(g, httpapi.Wrap(g, key, handle(book)))

@@ -24,7 +24,7 @@ var layers = []struct {
 	{"guard/*", []string{"guard", "guard/internal/*", "lockstore"}},
 	{"boot", []string{"guard", "lockstore"}},
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "functions/internal/..."}},
-	{"functions/*", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "functions/internal/..."}},
+	{"functions/*", []string{"boot", "guard/...", "lockstore", "lockstore/*store/...", "functions/internal/..."}},
 	{"cmd/...", []string{"boot", "guard/...", "lockstore/..."}},
 	{"internal/...", []string{"boot", "guard/...", "lockstore/...", "functions/internal/...", "internal/..."}},
 }
