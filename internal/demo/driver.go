@@ -36,7 +36,7 @@ const (
 // half runs all invocations against one binary.
 func (d *driver) half(ctx context.Context, title, binary string) (_ half, err error) {
 	account := fmt.Sprintf("demo-%s-%s", filepath.Base(filepath.Dir(binary)), rand.Text()[:8])
-	h := half{title: title, environments: d.environments, amount: d.event.amount, opening: 2 * int64(d.invocations) * d.event.amount}
+	h := half{title: title, environments: d.environments, amount: d.event.amount, opening: d.opening(d.event)}
 
 	d.out.progress("%s: starting %d environments", title, d.environments)
 	desk, err := d.start(ctx, "desk", d.binaries.unguarded)
@@ -45,6 +45,9 @@ func (d *driver) half(ctx context.Context, title, binary string) (_ half, err er
 	}
 	defer func() { err = errors.Join(err, desk.Close()) }()
 	if err := ask(ctx, desk, fmt.Sprintf(`{"open": {"account": %q, "balance": %d}}`, account, h.opening), nil); err != nil {
+		if d.place.needs != "" {
+			err = fmt.Errorf("%w; %s", err, d.place.needs)
+		}
 		return half{}, fmt.Errorf("no account can be opened on %s: %w", d.place.name, err)
 	}
 	envs, err := d.startAll(ctx, binary)
@@ -162,7 +165,7 @@ func (d *driver) withdraw(ctx context.Context, env *lambdatest.Env, account, id 
 		}
 		a.requestIDs = append(a.requestIDs, r.RequestID)
 		if r.ErrorType != "" {
-			a.failure = r.ErrorType + ": " + r.ErrorMessage
+			a.failure = r.ErrorType + ": " + shorten(r.ErrorMessage)
 			return a, nil
 		}
 		var answer struct {
@@ -193,7 +196,7 @@ func ask(ctx context.Context, desk *lambdatest.Env, event string, to any) error 
 		return err
 	}
 	if r.ErrorType != "" {
-		return errors.New(r.ErrorMessage)
+		return errors.New(shorten(r.ErrorMessage))
 	}
 	if to == nil {
 		return nil
