@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -43,8 +45,9 @@ func TestRun(t *testing.T) {
 	var b bytes.Buffer
 	set := small(t, "")
 	require.NoError(t, run(testContext(t), set, &screen{out: &b}))
-	assert.Contains(t, b.String(), "36 withdrawals from one account, 6 Lambda environments at once,\non an embedded Redis.\n")
+	assert.Contains(t, b.String(), "36 withdrawals of 5.00 from one account of 360.00,\n6 Lambda environments at once, on an embedded Redis.\n")
 	assert.Contains(t, b.String(), "36 of 36            36 of 36")
+	assert.Regexp(t, `\nThe work alone takes \d+\.\d s when it runs one after the other\.\n`, b.String())
 	assert.NotContains(t, b.String(), "nothing was lost")
 	assert.NotContains(t, b.String(), "\x1b")
 	for line := range strings.Lines(b.String()) {
@@ -105,18 +108,40 @@ func TestEveryStore(t *testing.T) {
 			for i := 1; i < len(with.sections); i++ {
 				assert.Greater(t, with.sections[i].fence, with.sections[i-1].fence, "fences grow from grant to grant")
 			}
+			if name == "redis" {
+				requireLeft(t, set.lockURL)
+			}
 			t.Logf("%d lost and %d overlaps without, wait p50 %v p99 %v with", without.lost(), without.overlaps, with.percentile(50), with.percentile(99))
 		})
 	}
+}
+
+// requireLeft wants on the server what leftBehind says.
+func requireLeft(t *testing.T, url string) {
+	opt, err := redis.ParseURL(url)
+	require.NoError(t, err)
+	client := redis.NewClient(opt)
+	defer client.Close()
+	keys, err := client.Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	slices.Sort(keys)
+	require.Len(t, keys, 3)
+	for i, prefix := range []string{"account:demo-", "account:demo-", "lambdalock:account/demo-"} {
+		assert.True(t, strings.HasPrefix(keys[i], prefix), keys[i])
+	}
+	ttl, err := client.TTL(t.Context(), keys[2]).Result()
+	require.NoError(t, err)
+	assert.InDelta(t, 30*24, ttl.Hours(), 1)
 }
 
 func TestRunSaysWhatIsWrong(t *testing.T) {
 	for lockURL, want := range map[string]string{
 		"nonsense":              "LOCK_URL: lockstore: the store's URL cannot be read",
 		"redis://:hunter2@[::1": "LOCK_URL: lockstore: the store's URL cannot be read",
-		"etcd://host":           `LOCK_URL: the demo knows dynamodb, redis, rediss, valkey and valkeys, not "etcd"`,
+		"etcd://host":           `LOCK_URL: lockstore: no store for the scheme "etcd"; linked here: dynamodb, redis, rediss, valkey, valkeys`,
 		"redis://127.0.0.1:1":   "no account can be opened on redis://127.0.0.1:1",
-		"redis://127.0.0.1?x=y": `unknown parameter "x"`,
+		"redis://127.0.0.1?x=y": `LOCK_URL: lockstore: the redis URL has the unknown parameter "x"`,
+		"dynamodb://x":          "LOCK_URL: dynamostore: the table name",
 		"dynamodb://locks?endpoint=http://127.0.0.1:1": "the tables cannot be made on http://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused",
 	} {
 		err := run(testContext(t), small(t, lockURL), &screen{out: &bytes.Buffer{}})
@@ -177,12 +202,64 @@ func TestTablesAreMadeOnlyHere(t *testing.T) {
 }
 
 func TestRealDynamoGetsTheCallersCredentials(t *testing.T) {
-	getenv := func(name string) string {
-		return map[string]string{"AWS_ACCESS_KEY_ID": "mine", "AWS_REGION": "eu-central-1"}[name]
+	const sentence = "LOCK_URL names DynamoDB on AWS: set AWS_REGION and export credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY); " +
+		"the tables locks (key S) and locks-accounts (account S) must exist"
+	id, secret := "AWS_ACCESS_KEY_ID=mine", "AWS_SECRET_ACCESS_KEY=hunter2"
+	region, other := "AWS_REGION=eu-central-1", "AWS_DEFAULT_REGION=eu-central-1"
+	for _, c := range []struct {
+		lockURL string
+		env     []string
+		want    []string // of the functions' environment, after the URLs; nil: the sentence
+	}{
+		{"dynamodb://locks", nil, nil},
+		{"dynamodb://locks", []string{id, secret}, nil},
+		{"dynamodb://locks?region=eu-central-1", nil, nil},
+		{"dynamodb://locks", []string{region, id}, nil},
+		{"dynamodb://locks", []string{region, secret}, nil},
+		{"dynamodb://locks", []string{region, id, secret}, []string{region, other, id, secret}},
+		{"dynamodb://locks", []string{other, id, secret}, []string{region, other, id, secret}},
+		{"dynamodb://locks?region=eu-central-1", []string{id, secret, "AWS_SESSION_TOKEN=t"}, []string{id, secret, "AWS_SESSION_TOKEN=t"}},
+	} {
+		getenv := func(name string) string {
+			for _, v := range c.env {
+				if value, ok := strings.CutPrefix(v, name+"="); ok {
+					return value
+				}
+			}
+			return ""
+		}
+		p, err := openPlace(testContext(t), c.lockURL, getenv)
+		if c.want == nil {
+			require.EqualError(t, err, sentence, "%v", c)
+			continue
+		}
+		require.NoError(t, err, "%v", c)
+		accounts := strings.Replace(c.lockURL, "//locks", "//locks-accounts", 1)
+		assert.Equal(t, append([]string{"LOCK_URL=" + c.lockURL, "ACCOUNTS_URL=" + accounts}, c.want...), p.env)
 	}
-	p, err := openPlace(testContext(t), "dynamodb://locks", getenv)
-	require.NoError(t, err)
-	assert.Equal(t, []string{
-		"AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=mine", "LOCK_URL=dynamodb://locks", "ACCOUNTS_URL=dynamodb://locks-accounts",
-	}, p.env)
+	_, err := openPlace(testContext(t), "dynamodb://locks?endpoint=http://192.168.1.2:8000", func(string) string { return "" })
+	require.ErrorContains(t, err, "names DynamoDB behind a remote endpoint: set AWS_REGION")
+}
+
+// TestTablesThatAreNotThere: where no tables are made, the demo says in one
+// short line what is missing. 0.0.0.0 reaches this machine and is none of the
+// addresses that stand for it.
+func TestTablesThatAreNotThere(t *testing.T) {
+	set := small(t, "dynamodb://locks?region=us-east-1&endpoint="+strings.Replace(testservers.DynamoDB(t), "127.0.0.1", "0.0.0.0", 1))
+	set.getenv = functionEnv
+	err := run(testContext(t), set, &screen{out: &bytes.Buffer{}})
+	require.ErrorContains(t, err, "ResourceNotFoundException: Cannot do operations on a non-existent table; the tables locks (key S) and locks-accounts (account S) must exist")
+	assert.NotContains(t, err.Error(), "operation error")
+	assert.NotContains(t, err.Error(), "RequestID")
+}
+
+func TestShorten(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain": "plain",
+		`account "a": operation error DynamoDB: UpdateItem, https response error StatusCode: 400, RequestID: 55feab0a-8d86, ResourceNotFoundException: no table`:                                                            `account "a": ResourceNotFoundException: no table`,
+		`operation error DynamoDB: UpdateItem, exceeded maximum number of attempts, 3, https response error StatusCode: 0, RequestID: , request send failed, Post "http://h:1/": dial tcp h:1: connect: connection refused`: "dial tcp h:1: connect: connection refused",
+		"operation error DynamoDB: GetItem, get identity: no credentials": "get identity: no credentials",
+	} {
+		assert.Equal(t, want, shorten(text))
+	}
 }

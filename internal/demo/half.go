@@ -22,9 +22,9 @@ type half struct {
 	sections     []section // by start
 
 	succeeded, busy int
-	overlaps        int // sections that began while another was running
-	waits           []time.Duration
-	failure         string // the first one
+	overlaps        int             // sections that ran at the same time as another
+	waits           []time.Duration // for the lock, sorted
+	failure         string          // the first one
 }
 
 // attempt is one withdrawal as its client saw it.
@@ -93,27 +93,41 @@ func (h *half) finish() {
 	for i := range h.sections {
 		s := &h.sections[i]
 		s.waiting = sent[s.requestID]
-		if !s.waiting.IsZero() {
+		if s.fence > 0 && !s.waiting.IsZero() { // without a lock nobody waits for it
 			h.waits = append(h.waits, max(0, s.start.Sub(s.waiting)))
 		}
 	}
 	slices.SortFunc(h.waits, cmp.Compare)
 }
 
-// markOverlaps marks the sections, sorted by start, that shared time with
-// another, and returns how many began while another was running.
+// markOverlaps marks the sections, sorted by start, that ran at the same time
+// as another, and returns how many these are.
 func markOverlaps(sections []section) int {
-	n, longest := 0, 0 // longest: the earlier section that ends last
+	longest := 0 // the earlier section that ends last
 	for i := 1; i < len(sections); i++ {
 		if sections[i].start.Before(sections[longest].end) {
 			sections[i].overlaps, sections[longest].overlaps = true, true
-			n++
 		}
 		if sections[i].end.After(sections[longest].end) {
 			longest = i
 		}
 	}
+	n := 0
+	for _, s := range sections {
+		if s.overlaps {
+			n++
+		}
+	}
 	return n
+}
+
+// work is how long the sections take one after the other.
+func (h half) work() time.Duration {
+	var sum time.Duration
+	for _, s := range h.sections {
+		sum += s.end.Sub(s.start)
+	}
+	return sum
 }
 
 func (h half) expected() int64 { return h.opening - int64(h.succeeded)*h.amount }

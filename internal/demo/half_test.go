@@ -23,12 +23,12 @@ func TestMarkOverlaps(t *testing.T) {
 		"none":                   {nil, 0, nil},
 		"one":                    {[][2]int{{0, 10}}, 0, []bool{false}},
 		"one after another":      {[][2]int{{0, 10}, {10, 20}, {25, 30}}, 0, []bool{false, false, false}},
-		"two at once":            {[][2]int{{0, 10}, {9, 20}, {20, 30}}, 1, []bool{true, true, false}},
-		"a chain":                {[][2]int{{0, 10}, {5, 15}, {12, 20}}, 2, []bool{true, true, true}},
-		"inside a long one":      {[][2]int{{0, 100}, {10, 20}, {30, 40}, {100, 110}}, 2, []bool{true, true, true, false}},
-		"the same start":         {[][2]int{{0, 10}, {0, 10}}, 1, []bool{true, true}},
-		"a long one ends last":   {[][2]int{{0, 50}, {10, 20}, {45, 60}}, 2, []bool{true, true, true}},
-		"nothing of a long past": {[][2]int{{0, 50}, {10, 20}, {60, 70}}, 1, []bool{true, true, false}},
+		"two at once":            {[][2]int{{0, 10}, {9, 20}, {20, 30}}, 2, []bool{true, true, false}},
+		"a chain":                {[][2]int{{0, 10}, {5, 15}, {12, 20}}, 3, []bool{true, true, true}},
+		"inside a long one":      {[][2]int{{0, 100}, {10, 20}, {30, 40}, {100, 110}}, 3, []bool{true, true, true, false}},
+		"the same start":         {[][2]int{{0, 10}, {0, 10}}, 2, []bool{true, true}},
+		"a long one ends last":   {[][2]int{{0, 50}, {10, 20}, {45, 60}}, 3, []bool{true, true, true}},
+		"nothing of a long past": {[][2]int{{0, 50}, {10, 20}, {60, 70}}, 2, []bool{true, true, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all []section
@@ -62,7 +62,10 @@ func madeUp(title string, lost int, spans ...[2]int) half {
 	for i, s := range spans {
 		id := fmt.Sprint("r-", i)
 		h.attempts = append(h.attempts, attempt{sent: at(s[0] - 10), requestIDs: []string{"busy-" + id, id}, busy: 1})
-		h.sections = append(h.sections, section{environment: i % 2, requestID: id, fence: int64(i + 1), start: at(s[0]), end: at(s[1])})
+		h.sections = append(h.sections, section{environment: i % 2, requestID: id, start: at(s[0]), end: at(s[1])})
+		if title == "with lambdalock" {
+			h.sections[i].fence = int64(i + 1)
+		}
 	}
 	h.closing = h.opening - int64(len(spans)-lost)*h.amount
 	h.finish()
@@ -70,13 +73,15 @@ func madeUp(title string, lost int, spans ...[2]int) half {
 }
 
 func TestHalfCounts(t *testing.T) {
-	h := madeUp("without a lock", 1, [2]int{20, 40}, [2]int{30, 50}, [2]int{60, 80})
+	h := madeUp("with lambdalock", 1, [2]int{20, 40}, [2]int{30, 50}, [2]int{60, 90})
 	assert.Equal(t, 3, h.succeeded)
 	assert.Equal(t, 3, h.busy)
-	assert.Equal(t, 1, h.overlaps)
+	assert.Equal(t, 2, h.overlaps)
 	assert.EqualValues(t, 8_500, h.expected())
 	assert.Equal(t, 1, h.lost())
 	assert.Equal(t, 10*time.Millisecond, h.percentile(50), "the wait counts from the first try")
+	assert.Equal(t, 70*time.Millisecond, h.work())
+	assert.Empty(t, madeUp("without a lock", 1, [2]int{20, 40}).waits, "without a lock nobody waits for it")
 }
 
 func TestPercentile(t *testing.T) {
@@ -96,7 +101,7 @@ func TestVerdict(t *testing.T) {
 	require.NoError(t, good.verdict())
 
 	require.EqualError(t, madeUp("with lambdalock", 1, [2]int{20, 40}, [2]int{40, 60}).verdict(), "with lambdalock, 1 updates were lost")
-	require.EqualError(t, madeUp("with lambdalock", 0, [2]int{20, 40}, [2]int{39, 60}).verdict(), "with lambdalock, 1 critical sections overlapped")
+	require.EqualError(t, madeUp("with lambdalock", 0, [2]int{20, 40}, [2]int{39, 60}).verdict(), "with lambdalock, 2 critical sections overlapped")
 	require.Error(t, madeUp("with lambdalock", -1, [2]int{20, 40}, [2]int{40, 60}).verdict(), "a withdrawal made twice is as wrong as a lost one")
 
 	failed := good

@@ -55,6 +55,9 @@ type settings struct {
 	invocations  int
 }
 
+// opening is the balance at the start, in cents: twice what is withdrawn.
+func (s settings) opening(e event) int64 { return 2 * int64(s.invocations) * e.amount }
+
 // bound ends a demo that hangs.
 const bound = 5 * time.Minute
 
@@ -76,8 +79,8 @@ func run(ctx context.Context, set settings, out *screen) error {
 	}
 	defer os.RemoveAll(dir)
 
-	out.printf("%d withdrawals from one account, %d Lambda environments at once,\non %s.\n\n",
-		set.invocations, set.environments, place.name)
+	out.printf("%d withdrawals of %s from one account of %s,\n%d Lambda environments at once, on %s.\n\n",
+		set.invocations, money(event.amount), money(set.opening(event)), set.environments, place.name)
 	built, err := build(ctx, set.root, dir, out)
 	if err != nil {
 		return err
@@ -95,6 +98,7 @@ func run(ctx context.Context, set settings, out *screen) error {
 		return err
 	}
 	out.printf("%s\n", table(without, with, out.color))
+	out.printf("The work alone takes %s when it runs one after the other.\n", seconds(with.work()))
 	out.printf("Every critical section is in %s (open it in a browser).\n", set.picture)
 	if place.left != "" {
 		out.printf("%s\n", place.left)

@@ -31,14 +31,22 @@ func table(without, with half, color bool) string {
 	row("balance", money(without.closing), money(with.closing))
 	row("balance it should have", money(without.expected()), money(with.expected()))
 	counts("lost updates", without.lost(), with.lost())
-	counts("overlaps", without.overlaps, with.overlaps)
-	row("wait p50", milliseconds(without.percentile(50)), milliseconds(with.percentile(50)))
-	row("wait p99", milliseconds(without.percentile(99)), milliseconds(with.percentile(99)))
+	counts("overlapping sections", without.overlaps, with.overlaps)
+	row("wait p50", wait(without, 50), wait(with, 50))
+	row("wait p99", wait(without, 99), wait(with, 99))
 	row("took", seconds(without.took), seconds(with.took))
 	return b.String()
 }
 
 func of(h half) string { return fmt.Sprintf("%d of %d", h.succeeded, len(h.attempts)) }
+
+// wait is a percentile of the waits for the lock, "-" where nobody waited.
+func wait(h half, p int) string {
+	if len(h.waits) == 0 {
+		return "-"
+	}
+	return milliseconds(h.percentile(p))
+}
 
 // money writes cents as whole units with two digits.
 func money(cents int64) string {

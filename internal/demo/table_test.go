@@ -25,15 +25,15 @@ func TestTable(t *testing.T) {
   balance                                90.00               80.00
   balance it should have                 80.00               80.00
   lost updates                               2                   0
-  overlaps                                   2                   0
-  wait p50                               10 ms               10 ms
-  wait p99                               10 ms               10 ms
+  overlapping sections                       3                   0
+  wait p50                                   -               10 ms
+  wait p99                                   -               10 ms
   took                                   1.5 s               1.5 s
 `
 	assert.Equal(t, want, table(without, with, false))
 
 	colored := table(without, with, true)
-	assert.Contains(t, colored, "\x1b[31m                   2\x1b[0m\x1b[32m                   0\x1b[0m")
+	assert.Contains(t, colored, "\x1b[31m                   3\x1b[0m\x1b[32m                   0\x1b[0m")
 	assert.Equal(t, want, regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(colored, ""))
 	for line := range strings.Lines(want) {
 		assert.LessOrEqual(t, len(line), 81)

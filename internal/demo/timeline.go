@@ -28,15 +28,16 @@ func timeline(without, with half) string {
 	total := len(with.attempts)
 	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="t d">`+"\n", pictureWidth, height)
 	p.printf("<title id=\"t\">%d withdrawals from one account by %d Lambda environments, without and with a lock</title>\n", total, with.environments)
-	p.printf("<desc id=\"d\">Without a lock %d critical sections overlap and %d updates are lost. With lambdalock %d overlap and %d are lost.</desc>\n",
+	p.printf("<desc id=\"d\">Without a lock %d critical sections overlap another and %d updates are lost. With lambdalock %d overlap and %d are lost.</desc>\n",
 		without.overlaps, without.lost(), with.overlaps, with.lost())
 	p.b.WriteString(style)
 	p.printf("<rect class=\"page\" width=\"%d\" height=\"%d\"/>\n", pictureWidth, height)
 	p.text(leftMargin, 42, "h1", fmt.Sprintf("%d withdrawals from one account, %d Lambda environments at once", total, with.environments))
 	p.text(leftMargin, 66, "sub", "Each lane is one environment, a process of its own. Each bar is one critical section: read the balance, call a payment provider, write the balance.")
 	p.legend(leftMargin, 92)
-	p.panel(headHeight, without)
-	p.panel(headHeight+p.panelHeight(without), with)
+	span := max(without.span(), with.span()) // one scale, so that bars can be compared
+	p.panel(headHeight, span, without)
+	p.panel(headHeight+p.panelHeight(without), span, with)
 	p.b.WriteString("</svg>\n")
 	return p.b.String()
 }
@@ -68,7 +69,7 @@ func (p *picture) text(x, y int, class, s string) {
 
 func (p *picture) legend(x, y int) {
 	for _, l := range []struct{ class, text string }{
-		{"good", "alone"}, {"bad", "at the same time as another"}, {"wait", "waiting for the lock"},
+		{"good", "alone"}, {"bad", "overlaps another"}, {"wait", "waiting for the lock"},
 	} {
 		if l.class == "wait" {
 			p.printf(`<line class="wait" x1="%d" y1="%d" x2="%d" y2="%d"/>`+"\n", x, y-5, x+24, y-5)
@@ -82,15 +83,14 @@ func (p *picture) legend(x, y int) {
 
 func (p *picture) panelHeight(h half) int { return panelHead + h.environments*laneHeight + panelFoot }
 
-func (p *picture) panel(top int, h half) {
+func (p *picture) panel(top int, span time.Duration, h half) {
 	verdict, class := fmt.Sprintf("%d of %d updates lost", h.lost(), h.succeeded), "verdict-good"
 	if h.lost() != 0 || h.overlaps > 0 {
 		class = "verdict-bad"
 	}
-	p.printf(`<text x="%d" y="%d" class="h2">%s: <tspan class="%s">%s, %d overlaps</tspan> <tspan class="sub" font-weight="400">in %s</tspan></text>`+"\n",
+	p.printf(`<text x="%d" y="%d" class="h2">%s: <tspan class="%s">%s, %d critical sections overlap</tspan> <tspan class="sub" font-weight="400">in %s</tspan></text>`+"\n",
 		leftMargin, top+28, escape(upperFirst(h.title)), class, escape(verdict), h.overlaps, seconds(h.took))
 
-	span := h.span()
 	x := func(t time.Time) float64 {
 		return leftMargin + plotWidth*float64(t.Sub(h.began))/float64(span)
 	}
@@ -125,7 +125,7 @@ func (p *picture) panel(top int, h half) {
 	}
 }
 
-// span is the length of the time axis: until the last section ends.
+// span is the time until the last section ends.
 func (h half) span() time.Duration {
 	span := time.Millisecond
 	for _, s := range h.sections {
@@ -140,7 +140,7 @@ func (s section) describe(began time.Time) string {
 		text += fmt.Sprintf(", fence %d", s.fence)
 	}
 	if s.overlaps {
-		text += ", not alone"
+		text += ", overlaps another"
 	}
 	return text + ", request " + s.requestID
 }
