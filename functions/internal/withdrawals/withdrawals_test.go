@@ -82,16 +82,16 @@ func TestF52BadInputIsRefusedByName(t *testing.T) {
 		`{"id": "w", "amount": 1e3}`:                 `amount: is "1e3"; want`,
 		`{"id": "w", "amount": 100000000001}`:        `amount: is "100000000001"; want`,
 		`{"id": "w", "amount": 9223372036854775808}`: `amount: is "9223372036854775808"; want`,
-		`{"id": "` + strings.Repeat("x", 65) + `", "amount": 1}`:            "id: has 65 bytes",
-		`{"id": "w", "amount": 1` + strings.Repeat(" ", maxBodyBytes) + `}`: "body: want at most 1024 bytes",
+		`{"id": "` + strings.Repeat("x", 65) + `", "amount": 1}`:                     "id: has 65 bytes",
+		`{"id": "w", "amount": 1` + strings.Repeat(" ", accounts.MaxTextBytes) + `}`: "body: want at most 1024 bytes",
 	} {
 		_, err := Parse(request("7", body))
 		assert.ErrorContains(t, err, want, "%.80s", body)
 	}
 	for body, want := range map[string]string{
 		"###": "body: is not valid base64",
-		base64.StdEncoding.EncodeToString([]byte(strings.Repeat(" ", maxBodyBytes+1))): "body: want at most 1024 bytes",
-		strings.Repeat("A", 3*maxBodyBytes):                                            "body: want at most 1024 bytes",
+		base64.StdEncoding.EncodeToString([]byte(strings.Repeat(" ", accounts.MaxTextBytes+1))): "body: want at most 1024 bytes",
+		strings.Repeat("A", 3*accounts.MaxTextBytes):                                            "body: want at most 1024 bytes",
 	} {
 		_, err := Parse(httpapi.Request{PathParameters: map[string]string{"id": "7"}, Body: body, IsBase64Encoded: true})
 		assert.ErrorContains(t, err, want, "%.80s", body)

@@ -1,0 +1,138 @@
+package accounts
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of a withdrawal.
+const (
+	MaxTextBytes = 1024 // of the JSON that Parse reads
+
+	maxIDBytes = 64
+	maxAmount  = 1_000_000_000_00 // a billion, in cents
+)
+
+var accountID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// Validate checks the bounds. Its error names the field and is for the caller
+// to see.
+func (w Withdrawal) Validate() error {
+	switch {
+	case !accountID.MatchString(w.Account):
+		return errors.New("account: want 1 to 64 letters, digits, '-' or '_'")
+	case len(w.ID) < 1 || len(w.ID) > maxIDBytes:
+		return fmt.Errorf("id: has %d bytes; want 1 to %d", len(w.ID), maxIDBytes)
+	case strings.IndexFunc(w.ID, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) >= 0:
+		return errors.New("id: has a character that cannot be printed")
+	case w.Amount < 1 || w.Amount > maxAmount:
+		return errAmount(strconv.FormatInt(w.Amount, 10))
+	}
+	return nil
+}
+
+func errAmount(text string) error {
+	return fmt.Errorf("amount: is %s; want a whole number of cents, 1 to %d", shown(text), int64(maxAmount))
+}
+
+// Parse reads a withdrawal from a JSON object that has exactly the named ones
+// of the fields account, id and amount. It does not look at their bounds. Its
+// error names the field and is for the caller to see. The standard decoder
+// would take other spellings of a name, and the last of two values.
+func Parse(text string, fields ...string) (Withdrawal, error) {
+	var w Withdrawal
+	want := strings.Join(fields[:len(fields)-1], ", ") + " and " + fields[len(fields)-1]
+	switch {
+	case len(text) > MaxTextBytes:
+		return w, ErrTooLong
+	case !utf8.ValidString(text):
+		return w, errors.New("body: is not valid UTF-8")
+	}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return w, fmt.Errorf("body: want a JSON object with %s", want)
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return w, errNotJSON
+		}
+		name, ok := t.(string)
+		switch {
+		case !ok:
+			return w, errNotJSON
+		case seen[name]:
+			return w, fmt.Errorf("%s: stands twice", shown(name))
+		case !slices.Contains(fields, name):
+			return w, fmt.Errorf("%s: is unknown; want %s", shown(name), want)
+		}
+		seen[name] = true
+		value, err := d.Token()
+		if err != nil {
+			return w, errNotJSON
+		}
+		if err := w.set(name, value); err != nil {
+			return w, err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return w, errNotJSON
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return w, errors.New("body: has something after the JSON object")
+	}
+	for _, name := range fields {
+		if !seen[name] {
+			return w, fmt.Errorf("%s: is missing", name)
+		}
+	}
+	return w, nil
+}
+
+// ErrTooLong is what Parse says about a longer text.
+var ErrTooLong = fmt.Errorf("body: want at most %d bytes", MaxTextBytes)
+
+var errNotJSON = errors.New("body: is not valid JSON")
+
+func (w *Withdrawal) set(name string, value json.Token) error {
+	if name == "amount" {
+		n, ok := value.(json.Number)
+		if !ok {
+			return errors.New("amount: want a number")
+		}
+		amount, err := n.Int64()
+		if err != nil {
+			return errAmount(n.String())
+		}
+		w.Amount = amount
+		return nil
+	}
+	text, ok := value.(string)
+	if !ok {
+		return fmt.Errorf("%s: want a string", name)
+	}
+	if name == "id" {
+		w.ID = text
+	} else {
+		w.Account = text
+	}
+	return nil
+}
+
+// shown is a caller's text in an answer, quoted and cut.
+func shown(s string) string {
+	if len(s) > 40 {
+		s = s[:40] + "…"
+	}
+	return fmt.Sprintf("%q", s)
+}

@@ -1,0 +1,56 @@
+package accounts
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// What else a text may be is tested through package withdrawals.
+func TestParse(t *testing.T) {
+	fields := []string{"account", "id", "amount"}
+	w, err := Parse(`{"amount": 500, "account": "7", "id": "s-1"}`, fields...)
+	require.NoError(t, err)
+	require.Equal(t, Withdrawal{"7", "s-1", 500}, w)
+	require.NoError(t, w.Validate())
+	for text, want := range map[string]string{
+		`{}`:               "account: is missing",
+		`{"account": "7"}`: "id: is missing",
+		`{"account": 7}`:   "account: want a string",
+		`{"account": "7", "id": "s", "amount": 1, "x": 1}`:         `"x": is unknown; want account, id and amount`,
+		`{"account": "7", "account": "8", "id": "s", "amount": 1}`: `"account": stands twice`,
+		``:     "body: want a JSON object with account, id and amount",
+		`{"a"`: "is unknown",
+	} {
+		_, err := Parse(text, fields...)
+		assert.ErrorContains(t, err, want, text)
+	}
+	_, err = Parse(`{"account": "7", "id": "s", "amount": 1}`, "id", "amount")
+	require.ErrorContains(t, err, `"account": is unknown; want id and amount`)
+}
+
+func TestF52Validate(t *testing.T) {
+	good := Withdrawal{strings.Repeat("a", 64), strings.Repeat("x", 64), maxAmount}
+	require.NoError(t, good.Validate())
+	require.NoError(t, Withdrawal{"A-z_9", "größe {}/..", 1}.Validate())
+	for _, c := range []struct {
+		w    Withdrawal
+		want string
+	}{
+		{Withdrawal{}, "account: want 1 to 64"},
+		{Withdrawal{"a/b", "w", 1}, "account: "},
+		{Withdrawal{"a\n", "w", 1}, "account: "},
+		{Withdrawal{strings.Repeat("a", 65), "w", 1}, "account: "},
+		{Withdrawal{"7", "", 1}, "id: has 0 bytes; want 1 to 64"},
+		{Withdrawal{"7", strings.Repeat("x", 65), 1}, "id: has 65 bytes"},
+		{Withdrawal{"7", "a\x00", 1}, "id: has a character"},
+		{Withdrawal{"7", "a\xff", 1}, "id: has a character"},
+		{Withdrawal{"7", "w", 0}, `amount: is "0"; want a whole number of cents, 1 to 100000000000`},
+		{Withdrawal{"7", "w", -1}, `amount: is "-1"`},
+		{Withdrawal{"7", "w", maxAmount + 1}, `amount: is "100000000001"`},
+	} {
+		assert.ErrorContains(t, c.w.Validate(), c.want)
+	}
+}
