@@ -28,6 +28,7 @@ type batch struct {
 	records []*record
 	granted atomic.Bool // a lock of this batch was had
 	down    atomic.Bool // the store was unavailable to a key
+	slow    atomic.Bool // a call of Options.Delay took all its time
 }
 
 // record is one message of the batch.
@@ -53,6 +54,7 @@ func (r *record) stopped() bool { return r.group.failed != nil && r.group.failed
 
 var (
 	errOrder = errors.New("not begun: an earlier message of its group failed")
+	errSlow  = errors.New("no time left for Options.Delay")
 	errDown  = errors.New("not begun: the store was unavailable to another key of the batch, and granted none")
 )
 
@@ -167,7 +169,7 @@ func (b *batch) hold(ctx context.Context, records []*record) {
 	switch err.(type) {
 	case *guard.LockBusy:
 		for _, r := range records {
-			r.group.delay = max(r.group.delay, delay(r.SQSMessage))
+			r.group.delay = max(r.group.delay, visibility(r.SQSMessage))
 		}
 	case *guard.LockStoreUnavailable:
 		b.down.Store(true)
@@ -232,13 +234,32 @@ func (b *batch) fail(ctx context.Context, r *record, err error) {
 		level = slog.LevelInfo // as it should be
 	}
 	b.log(ctx, level, "message failed", r, err)
-	if r.group.delay == 0 || b.opt.Delay == nil {
+	if r.group.delay > 0 && b.opt.Delay != nil {
+		b.delay(ctx, r)
+	}
+}
+
+// delay lets the message be visible again soon.
+func (b *batch) delay(ctx context.Context, r *record) {
+	limit := delayTime
+	if deadline, ok := ctx.Deadline(); ok {
+		// At most half of what is left for one of many messages: the answer must
+		// not be late.
+		limit = min(limit, (time.Until(deadline)-answerTime)/2)
+	}
+	if limit <= 0 || b.slow.Load() {
+		b.log(ctx, slog.LevelWarn, "message not delayed", r, errSlow)
 		return
 	}
-	limited, cancel := context.WithTimeout(ctx, delayTime)
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := apart.Run(func() error { return b.opt.Delay(limited, r.SQSMessage, r.group.delay) }); err != nil {
-		b.log(ctx, slog.LevelWarn, "message not delayed", r, err)
+	err := apart.Run(func() error { return b.opt.Delay(limited, r.SQSMessage, r.group.delay) })
+	if err == nil {
+		return
+	}
+	b.log(ctx, slog.LevelWarn, "message not delayed", r, err)
+	if limited.Err() != nil {
+		b.slow.Store(true)
 	}
 }
 
@@ -247,7 +268,7 @@ func (b *batch) log(ctx context.Context, level slog.Level, what string, r *recor
 		slog.String("requestId", b.guard.Holder(ctx).ID),
 		slog.String("messageId", r.MessageId),
 		slog.String("key", r.key),
-		slog.String("error", err.Error()),
+		slog.String("error", fmt.Sprint(err)), // a nil pointer as an error must not end the batch
 	}
 	if stack := apart.Stack(err); stack != "" {
 		attrs = append(attrs, slog.String("stack", stack))

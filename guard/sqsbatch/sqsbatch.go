@@ -73,9 +73,10 @@ type Options struct {
 	// lock was held, and on an ordered queue for the later ones of its group. It
 	// is to make the message visible again after d, with SQS's
 	// ChangeMessageVisibility and the message's receipt handle; d is whole
-	// seconds, 1 to 5, growing with the message's receive count. It has two
-	// seconds at most. Its error is logged; the message is then visible again
-	// when the queue's own timeout is over.
+	// seconds, 1 to 5, growing with the message's receive count. A call has two
+	// seconds and at most half of what is left; after one that takes them all it
+	// is not called again in the batch. What it fails at is logged, and the
+	// message is then visible again when the queue's own timeout is over.
 	Delay func(ctx context.Context, m events.SQSMessage, d time.Duration) error
 }
 
@@ -85,6 +86,8 @@ const (
 
 	// delayTime bounds one call of Options.Delay.
 	delayTime = 2 * time.Second
+	// answerTime is kept for the answer when calls of it run late.
+	answerTime = 300 * time.Millisecond
 	// maxDelay is the longest delay, in seconds.
 	maxDelay = 5
 )
@@ -128,8 +131,8 @@ func WrapWith(g *guard.Guard, key func(context.Context, events.SQSMessage) (stri
 	}, nil
 }
 
-// delay is 1 to 5 seconds: the more often the message has come, the longer.
-func delay(m events.SQSMessage) time.Duration {
+// visibility is 1 to 5 seconds: the more often the message has come, the longer.
+func visibility(m events.SQSMessage) time.Duration {
 	received, err := strconv.Atoi(m.Attributes["ApproximateReceiveCount"])
 	if err != nil || received < 1 {
 		return time.Second

@@ -296,6 +296,17 @@ func TestBatch(t *testing.T) {
 		require.Contains(t, b.lines(t, "m2")[0]["stack"], "sqsbatch_test.go")
 		require.Contains(t, b.lines(t, "m5")[0]["error"], "control character")
 	})
+	bubble("a nil pointer as an error fails its message only", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.do = func(_ context.Context, m events.SQSMessage) error {
+			if m.MessageId == "m2" {
+				return (*guard.LockBusy)(nil)
+			}
+			return nil
+		}
+		require.Equal(t, []string{"m2"}, b.run(t, ctx, messages("a", "a", "a", "b")...))
+		require.Len(t, b.ran, 4)
+	})
 	bubble("another lock's error is an error like any other", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		b.opt.Delay = func(context.Context, events.SQSMessage, time.Duration) error {
@@ -555,7 +566,7 @@ func TestDelay(t *testing.T) {
 		return m
 	}
 	// delayed runs the messages and returns what was delayed for how long.
-	delayed := func(t *testing.T, b *bench, hook error, in ...events.SQSMessage) map[string]time.Duration {
+	delayedIn := func(t *testing.T, ctx context.Context, b *bench, hook error, in ...events.SQSMessage) map[string]time.Duration {
 		got := map[string]time.Duration{}
 		b.opt.Delay = func(ctx context.Context, m events.SQSMessage, d time.Duration) error {
 			b.mu.Lock()
@@ -566,6 +577,9 @@ func TestDelay(t *testing.T) {
 		}
 		b.run(t, ctx, in...)
 		return got
+	}
+	delayed := func(t *testing.T, b *bench, hook error, in ...events.SQSMessage) map[string]time.Duration {
+		return delayedIn(t, ctx, b, hook, in...)
 	}
 	bubble("F64 1 to 5 seconds, growing with the receive count, for held locks only", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
@@ -601,16 +615,48 @@ func TestDelay(t *testing.T) {
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("held", "a")...))
 		require.Contains(t, b.lines(t, "m1")[3]["error"], "hook boom")
 	})
-	bubble("one that hangs costs two seconds", t, func(t *testing.T) {
+	bubble("one that hangs costs two seconds, once", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		b.occupy(t, "held")
+		calls := 0
 		b.opt.Delay = func(ctx context.Context, _ events.SQSMessage, _ time.Duration) error {
+			calls++
 			<-ctx.Done()
 			return ctx.Err()
 		}
 		start := time.Now()
-		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("held", "a")...))
+		require.Equal(t, []string{"m1", "m2", "m3"}, b.run(t, ctx, messages("held", "held", "held", "a")...))
 		require.Equal(t, delayTime, time.Since(start))
+		require.Equal(t, 1, calls)
+		require.Contains(t, b.lines(t, "m3")[1]["error"], "no time left")
+	})
+	bubble("F65 one that is slow does not make the answer late", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.occupy(t, "held")
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		b.opt.Delay = func(ctx context.Context, _ events.SQSMessage, _ time.Duration) error {
+			select {
+			case <-time.After(500 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			return ctx.Err()
+		}
+		start := time.Now()
+		require.Len(t, b.run(t, ctx, messages(slices.Repeat([]string{"held"}, 100)...)...), 100)
+		require.LessOrEqual(t, time.Since(start), 3*time.Second-answerTime)
+	})
+	bubble("when the time is over it is not called", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.occupy(t, "held")
+		ctx, cancel := context.WithTimeout(ctx, 420*time.Millisecond)
+		defer cancel()
+		b.store.acquire = func(lockstore.Request) error {
+			<-time.After(150 * time.Millisecond)
+			return nil
+		}
+		require.Empty(t, delayedIn(t, ctx, b, nil, messages("held")...))
+		require.Contains(t, b.lines(t, "m1")[1]["error"], "no time left")
 	})
 }
 

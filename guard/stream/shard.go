@@ -119,7 +119,7 @@ func (s shard[R]) log(ctx context.Context, key, sequence string, left int, err e
 		slog.String("sequenceNumber", sequence),
 		slog.String("key", key),
 		slog.Int("left", left),
-		slog.String("error", err.Error()),
+		slog.String("error", fmt.Sprint(err)), // a nil pointer as an error must not end the batch
 	}
 	if stack := apart.Stack(err); stack != "" {
 		attrs = append(attrs, slog.String("stack", stack))
