@@ -140,6 +140,9 @@ func (d *driver) fire(ctx context.Context, envs []*lambdatest.Env, title, accoun
 				}
 				attempts[i] = a
 				d.out.progress("%s: %d of %d", title, done.Add(1), d.invocations)
+				if int(next.Load()) >= d.invocations {
+					return // nothing is left, and a pause would count as time that it took
+				}
 				if err := sleep(ctx, thinkTime+mathrand.N(thinkTime)); err != nil {
 					return // the context says why
 				}
