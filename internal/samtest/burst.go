@@ -152,7 +152,7 @@ type section struct {
 // so a report need not begin a line.
 func sections(log string) []section {
 	var all []section
-	for i := strings.Index(log, reportBegin); i >= 0; {
+	for i := strings.IndexByte(log, '{'); i >= 0; i = strings.IndexByte(log, '{') {
 		log = log[i:]
 		var r struct {
 			Message string    `json:"message"`
@@ -164,13 +164,10 @@ func sections(log string) []section {
 			all = append(all, section{r.Granted, r.Granted.Add(time.Duration(r.HoldMS * float64(time.Millisecond))), r.Fence})
 		}
 		log = log[1:]
-		i = strings.Index(log, reportBegin)
 	}
 	slices.SortFunc(all, func(a, b section) int { return a.begin.Compare(b.begin) })
 	return all
 }
-
-const reportBegin = `{"timestamp"`
 
 // checkSections says whether each withdrawal had a critical section, none of
 // them shared time, and their fences grew.

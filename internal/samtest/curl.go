@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -8,8 +9,6 @@ import (
 	"net/textproto"
 	"os/exec"
 	"strings"
-
-	"bufio"
 )
 
 // curl sends a request to the API and compares the response with the answer

@@ -42,17 +42,25 @@ func main() {
 	cancel()
 	interrupted := ctx.Err() != nil
 	stop()
+	status, text := ending(err, interrupted, os.Getenv("CI") != "")
+	if text != "" {
+		fmt.Fprintln(os.Stderr, "samtest:", text)
+	}
+	os.Exit(status)
+}
+
+// ending is the exit status and the last words of a run.
+func ending(err error, interrupted, ci bool) (status int, text string) {
 	noEngine, ok := errors.AsType[*noEngineError](err)
 	switch {
 	case err == nil:
+		return 0, ""
 	case interrupted:
-		fmt.Fprintln(os.Stderr, "samtest: interrupted; everything that was started is stopped")
-		os.Exit(130)
-	case ok && os.Getenv("CI") == "":
-		fmt.Println("Nothing was tested:", noEngine)
+		return 130, "interrupted; everything that was started is stopped"
+	case ok && !ci:
+		return 0, "nothing was tested: " + noEngine.Error()
 	default:
-		fmt.Fprintln(os.Stderr, "samtest:", err)
-		os.Exit(1)
+		return 1, err.Error()
 	}
 }
 

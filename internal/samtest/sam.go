@@ -101,24 +101,30 @@ func (s *sam) show(args []string) {
 	}
 }
 
-// readable is the arguments with paths as seen from here, in several lines
-// where they are many.
+// readable is the arguments with paths as seen from here, in lines of 80
+// columns that a shell takes as one.
 func (s *sam) readable(args []string) string {
+	const indent, limit = len("$ sam "), 78
 	root, err := os.Getwd()
 	if err != nil {
 		root = s.dir
 	}
-	text, width := "", 6
-	for _, arg := range args {
+	var b strings.Builder
+	width := indent
+	for i, arg := range args {
 		arg = strings.TrimPrefix(arg, root+string(filepath.Separator))
-		if width+len(arg) > 72 && strings.HasPrefix(arg, "--") {
-			text += "\\\n      "
-			width = 6
+		next := len(arg) + 1
+		if i+1 < len(args) && strings.HasPrefix(arg, "--") && !strings.HasPrefix(args[i+1], "--") {
+			next += len(strings.TrimPrefix(args[i+1], root+string(filepath.Separator))) + 1 // an option's value stays with it
 		}
-		text += arg + " "
+		if strings.HasPrefix(arg, "--") && width+next > limit {
+			b.WriteString("\\\n" + strings.Repeat(" ", indent))
+			width = indent
+		}
+		b.WriteString(arg + " ")
 		width += len(arg) + 1
 	}
-	return strings.TrimSuffix(text, " ")
+	return strings.TrimSuffix(b.String(), " ")
 }
 
 // invoke runs one event in a container of its own and returns the function's

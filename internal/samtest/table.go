@@ -17,7 +17,11 @@ func table(fixtures []fixture, t template, reports []*report) string {
 		}
 		b.WriteByte('\n')
 	}
-	row("", func(r *report) (string, string) { return cut(r.store) })
+	fmt.Fprintf(&b, "  %-25s", "")
+	for _, r := range reports {
+		fmt.Fprintf(&b, " %25s", r.store)
+	}
+	b.WriteByte('\n')
 	row("event", func(*report) (string, string) { return "invoke", "curl" })
 	for _, f := range fixtures {
 		row(f.name, func(r *report) (string, string) {
@@ -39,20 +43,11 @@ func table(fixtures []fixture, t template, reports []*report) string {
 	return trimmed(b.String())
 }
 
-// cut divides a title between two right-aligned columns.
-func cut(title string) (left, right string) {
-	if at := strings.LastIndexByte(title, ' '); at > 0 {
-		return title[:at], title[at+1:]
-	}
-	return title, ""
-}
-
 func (c check) String() string {
-	word := "ok"
 	if c.err != nil {
-		word = "differs"
+		return fmt.Sprintf("differs %.0fs", c.took.Seconds())
 	}
-	return fmt.Sprintf("%s %.1fs", word, c.took.Seconds())
+	return fmt.Sprintf("ok %.1fs", c.took.Seconds())
 }
 
 func milliseconds(d time.Duration) string {
