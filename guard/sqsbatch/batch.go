@@ -187,7 +187,6 @@ func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) (l
 		case r.stopped():
 			b.fail(ctx, r, errOrder)
 		case over != nil:
-			lost = lost || errors.Is(context.Cause(ctx), lockstore.ErrLost)
 			b.fail(ctx, r, fmt.Errorf("not begun: %w", context.Cause(ctx)))
 		default:
 			err := apart.Run(func() error { return b.work(ctx, lock, r.SQSMessage) })

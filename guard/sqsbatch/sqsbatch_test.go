@@ -521,6 +521,11 @@ func TestOrdered(t *testing.T) {
 		require.Empty(t, b.run(t, ctx, ordered("g a", "h a", "g a", "i b", "h a", "i b")...))
 		require.Equal(t, map[string]int{"a": 1, "b": 1}, b.store.asked)
 	})
+	bubble("what comes after a failure takes no lock", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, ordered("g a fail", "g b", "h c")...))
+		require.Equal(t, map[string]int{"a": 1, "c": 1}, b.store.asked)
+	})
 	bubble("groups run at the same time", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		start := time.Now()

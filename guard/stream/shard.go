@@ -93,8 +93,7 @@ func (s shard[R]) each(ctx context.Context, lock guard.Lock, records []R) (done 
 	for _, r := range records {
 		// A look at the context looks at the clocks.
 		if ctx.Err() != nil {
-			cause := context.Cause(ctx)
-			return done, errors.Is(cause, lockstore.ErrLost), fmt.Errorf("not begun: %w", cause)
+			return done, false, fmt.Errorf("not begun: %w", context.Cause(ctx))
 		}
 		err := apart.Run(func() error { return s.work(ctx, lock, r) })
 		if ctx.Err() != nil && errors.Is(context.Cause(ctx), lockstore.ErrLost) {
