@@ -1,0 +1,124 @@
+// Package functest is what the tests of the functions share: event files that
+// are run against their expected answers, and real processes of a function on
+// real stores.
+package functest
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+)
+
+// Opening is what each account has before an event, in cents.
+const Opening = 100_000
+
+// World is what an event is run in: locks, and the accounts 7 and 9.
+type World struct {
+	Guard *guard.Guard
+	Book  *accounts.Book
+	Store lockstore.Store
+}
+
+func newWorld(t *testing.T) World {
+	cfg := lockstore.Config{URL: &url.URL{Scheme: "redis", Host: miniredis.RunT(t).Addr()}, Getenv: func(string) string { return "" }}
+	store, err := redisstore.Open(t.Context(), cfg)
+	require.NoError(t, err)
+	book, err := accounts.Open(cfg)
+	require.NoError(t, err)
+	for _, account := range []string{"7", "9"} {
+		require.NoError(t, book.Create(t.Context(), account, Opening))
+	}
+	g, err := guard.New(store, guard.Options{})
+	require.NoError(t, err)
+	return World{g, book, store}
+}
+
+// Balances are those of the accounts 7 and 9.
+func (w World) Balances(t *testing.T) [2]int64 {
+	t.Helper()
+	var all [2]int64
+	for i, account := range []string{"7", "9"} {
+		var err error
+		all[i], err = w.Book.Balance(t.Context(), account)
+		require.NoError(t, err)
+	}
+	return all
+}
+
+// Free checks that nobody holds the keys.
+func (w World) Free(t *testing.T, keys ...string) {
+	t.Helper()
+	inspector, ok := lockstore.As[lockstore.Inspector](w.Store)
+	require.True(t, ok)
+	for _, key := range keys {
+		status, err := inspector.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		assert.False(t, status.Held, "%s is held by %v", key, status.Holder)
+	}
+}
+
+// Events runs each event of a function as Lambda does, decoded from its file,
+// and compares the answer or the error, as it is on the wire, with the .out.json
+// beside it. Where the file's name has "busy" in it, another holds the key busy.
+// check looks at what else came of the event; it has a row for every file.
+func Events(t *testing.T, function, busy string, handler func(World) any, check map[string]func(*testing.T, World)) {
+	files, err := filepath.Glob("../../events/" + function + "*.json")
+	require.NoError(t, err)
+	run := map[string]bool{}
+	for _, file := range files {
+		name, isOut := strings.CutSuffix(strings.TrimSuffix(filepath.Base(file), ".json"), ".out")
+		if isOut {
+			continue
+		}
+		run[name] = true
+		t.Run(name, func(t *testing.T) {
+			in, err := os.ReadFile(file)
+			require.NoError(t, err)
+			want, err := os.ReadFile(strings.TrimSuffix(file, ".json") + ".out.json")
+			require.NoError(t, err)
+			w := newWorld(t)
+			if strings.Contains(name, "busy") {
+				_, err := w.Store.Acquire(t.Context(), lockstore.Request{Key: busy, Owner: lockstore.NewOwner(), TTL: time.Minute})
+				require.NoError(t, err)
+			}
+			assert.JSONEq(t, string(want), string(invoke(t.Context(), t, handler(w), in)))
+			require.Contains(t, check, name)
+			check[name](t, w)
+		})
+	}
+	for name := range check {
+		assert.True(t, run[name], "events/%s.json is not there", name)
+	}
+}
+
+func invoke(ctx context.Context, t *testing.T, handler any, in []byte) []byte {
+	t.Helper()
+	out, err := lambda.NewHandler(handler).Invoke(ctx, in)
+	if err == nil {
+		return out
+	}
+	// As aws-lambda-go reports an error: by the name of its outermost type.
+	typ := reflect.TypeOf(err)
+	if typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	out, err = json.Marshal(map[string]string{"errorType": typ.Name(), "errorMessage": err.Error()})
+	require.NoError(t, err)
+	return out
+}
