@@ -1,0 +1,37 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/functions/internal/functest"
+	"github.com/lambdalock/lambdalock/guard/sqsbatch"
+)
+
+// TestEvents runs every event file against its expected answer.
+func TestEvents(t *testing.T) {
+	// booked checks what was booked on the accounts 7 and 9, in cents.
+	booked := func(seven, nine int64) func(*testing.T, functest.World) {
+		return func(t *testing.T, w functest.World) {
+			assert.Equal(t, [2]int64{functest.Opening - seven, functest.Opening - nine}, w.Balances(t))
+		}
+	}
+	free := func(check func(*testing.T, functest.World)) func(*testing.T, functest.World) {
+		return func(t *testing.T, w functest.World) {
+			check(t, w)
+			w.Free(t, accounts.Key("7"), accounts.Key("8"), accounts.Key("9"))
+		}
+	}
+	functest.Events(t, "settle", accounts.Key("7"), func(w functest.World) any {
+		return sqsbatch.Wrap(w.Guard, key, handle(w.Book))
+	}, map[string]func(*testing.T, functest.World){
+		"settle":         free(booked(600, 250)),
+		"settle-poison":  free(booked(600, 0)),
+		"settle-busy":    booked(0, 250),
+		"settle-refused": free(booked(100, 0)),
+		"settle-fifo":    free(booked(500, 50)),
+		"settle-empty":   free(booked(0, 0)),
+	})
+}
