@@ -1,0 +1,41 @@
+// Command nightly is the Lambda that a schedule starts at the end of a day. It
+// books the day's fee on accounts; one run at a time.
+package main
+
+import (
+	"context"
+
+	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/functions/internal/fees"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/schedule"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
+)
+
+// key is the schedule's: a second run is skipped while a first one is at work.
+const key = "schedule/nightly"
+
+func main() {
+	g := boot.Guard(lockstore.Openers{
+		"dynamodb":    dynamostore.Open,
+		"redis":       redisstore.Open,
+		"rediss":      redisstore.Open,
+		"valkey":      redisstore.Open,
+		"valkeys":     redisstore.Open,
+		"elasticache": elasticache.Open,
+	})
+	book := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
+	boot.Start(g, schedule.Wrap(g, key, handle(g, book)))
+}
+
+// handle does not use the schedule's fence: it writes to the accounts only, and
+// each of them has a lock and fences of its own.
+func handle(g *guard.Guard, book *accounts.Book) func(context.Context, guard.Lock, fees.Event) error {
+	return func(ctx context.Context, _ guard.Lock, e fees.Event) error {
+		return fees.Book(ctx, g, book, e)
+	}
+}
