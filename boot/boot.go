@@ -35,12 +35,14 @@ import (
 
 // Guard opens the store that LOCK_URL names and returns a guard over it, whose
 // holder is the function's name and request id and which logs one JSON line for
-// each run to standard output. It makes no request to the store.
+// each run to standard output. It makes slog's default logger write such lines
+// too, for what stores and adapters have to say. It makes no request to the store.
 func Guard(openers lockstore.Openers) *guard.Guard {
 	g, err := newGuard(openers, os.Getenv)
 	if err != nil {
 		exit(err)
 	}
+	slog.SetDefault(slog.New(jsonHandler(os.Stdout)))
 	return g
 }
 
@@ -114,10 +116,13 @@ func newGuard(openers lockstore.Openers, getenv func(string) string) (*guard.Gua
 	return guard.New(store, options)
 }
 
-// reportLogger writes the reports as JSON lines, with the names that Lambda's
-// own log lines have.
+// jsonHandler writes JSON lines with the names that Lambda's own log lines have.
+func jsonHandler(w io.Writer) slog.Handler {
+	return slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: lambdacontext.ReplaceAttr})
+}
+
 func reportLogger(w io.Writer, scheme, namespace string) *slog.Logger {
-	var handler slog.Handler = slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: lambdacontext.ReplaceAttr})
+	handler := jsonHandler(w)
 	if namespace != "" {
 		handler = metrics{handler, namespace}
 	}
