@@ -30,6 +30,7 @@ type half struct {
 // attempt is one withdrawal as its client saw it.
 type attempt struct {
 	sent       time.Time
+	answered   time.Time
 	requestIDs []string // of all its tries
 	busy       int      // 409s that were tried again
 	failure    string   // "" when it was made

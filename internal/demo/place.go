@@ -65,12 +65,12 @@ func openPlace(ctx context.Context, lockURL string, getenv func(string) string) 
 	return place{
 		name:  u.Scheme + "://" + u.Host,
 		env:   []string{"LOCK_URL=" + lockURL, "ACCOUNTS_URL=" + lockURL},
-		left:  leftBehind + "; the lock\ngoes after 30 days.",
+		left:  leftBehind + "; the lock goes after 30 days.",
 		close: func() {},
 	}, nil
 }
 
-const leftBehind = "The server keeps two small accounts and one lock entry, all with demo- in their key"
+const leftBehind = "The server keeps two small accounts and one lock entry, all with demo- in their\nkey"
 
 // functionEnv is the part of the functions' environment that a store reads, see
 // lambdatest.
@@ -87,7 +87,7 @@ func openDynamo(ctx context.Context, u *url.URL, getenv func(string) string) (pl
 		name:  u.Scheme + "://" + u.Host,
 		env:   []string{"LOCK_URL=" + u.String(), "ACCOUNTS_URL=" + accounts.String()},
 		needs: fmt.Sprintf("the tables %s (key S) and %s (account S) must exist", u.Host, accounts.Host),
-		left:  leftBehind + "; the lock\ngoes after 30 days if the table's time to live is on.",
+		left:  leftBehind + "; the lock goes after 30 days if the table's time to live is on.",
 		close: func() {},
 	}
 	endpoint := u.Query().Get("endpoint")
