@@ -54,25 +54,37 @@ func readFixtures(dir string, t template) ([]fixture, error) {
 	return all, nil
 }
 
-// What the unit tests of the functions set up for their events.
+// What the unit tests of the functions set up for their events: account 8 does
+// not exist.
 const (
 	account = "7"
+	another = "9"
 	opening = 100_000 // cents
 )
 
-// prepare makes the world that the event was written for: an account, and a
-// lock that another holds where the event is about that.
+// heldKey is the key that another holds when the event is about that.
+func (f fixture) heldKey() string {
+	if f.function.name == "nightly" {
+		return lockstore.Key("schedule", "nightly")
+	}
+	return lockstore.Key("account", account)
+}
+
+// prepare makes the world that the event was written for: accounts, and a lock
+// that another holds where the event is about that.
 func (f fixture) prepare(ctx context.Context, s *store, d desk, t template) error {
 	if err := s.fresh(ctx); err != nil {
 		return fmt.Errorf("%s cannot be emptied: %w", s.name, err)
 	}
-	if err := d.open(ctx, account, opening); err != nil {
-		return fmt.Errorf("no account can be opened on %s: %w", s.name, err)
+	for _, id := range []string{account, another} {
+		if err := d.open(ctx, id, opening); err != nil {
+			return fmt.Errorf("no account can be opened on %s: %w", s.name, err)
+		}
 	}
 	if !strings.Contains(f.name, "busy") {
 		return nil
 	}
-	if err := s.hold(ctx, t, lockstore.Key("account", account)); err != nil {
+	if err := s.hold(ctx, t, f.heldKey()); err != nil {
 		return fmt.Errorf("no lock can be taken on %s: %w", s.name, err)
 	}
 	return nil

@@ -181,7 +181,7 @@ func TestTableFits(t *testing.T) {
 			invoked: map[string]check{"withdraw": {nil, 1400 * time.Millisecond}, fixtures[1].name: {errors.New("x"), 99900 * time.Millisecond}},
 			called:  map[string]check{"withdraw": {nil, time.Second}},
 			burst:   check{nil, 99900 * time.Millisecond}, busy: 1000,
-			cold: map[string]time.Duration{"WithdrawFunction": 99999900 * time.Microsecond},
+			cold: map[string]check{"WithdrawFunction": {nil, 99999900 * time.Microsecond}},
 			warm: map[string]time.Duration{"WithdrawFunction": 12340 * time.Microsecond},
 		})
 	}
@@ -192,7 +192,7 @@ func TestTableFits(t *testing.T) {
 	assert.Contains(t, text, "ok 1.4s")
 	assert.Contains(t, text, "differs 100s")
 	assert.Contains(t, text, "12.3 ms")
-	assert.ErrorContains(t, verdict(reports), "2 of 8 checks differ")
+	assert.ErrorContains(t, verdict(reports), "2 of 10 checks differ")
 	assert.NoError(t, verdict(nil))
 }
 
@@ -300,6 +300,8 @@ func TestStores(t *testing.T) {
 				assert.EqualValues(t, opening, balance)
 				assert.ErrorIs(t, s.hold(t.Context(), tm, lockstore.Key("account", account)), lockstore.ErrHeld)
 			}
+			require.NoError(t, fixture{name: "nightly-busy", function: function{name: "nightly"}}.prepare(t.Context(), s, d, tm))
+			assert.ErrorIs(t, s.hold(t.Context(), tm, "schedule/nightly"), lockstore.ErrHeld)
 			require.NoError(t, fixture{name: "withdraw"}.prepare(t.Context(), s, d, tm))
 			assert.NoError(t, s.hold(t.Context(), tm, lockstore.Key("account", account)), "a plain event finds the lock free")
 		})

@@ -38,7 +38,7 @@ func table(fixtures []fixture, t template, reports []*report) string {
 	row("", func(*report) (string, string) { return "", "" })
 	row("function", func(*report) (string, string) { return "cold", "warm" })
 	for _, f := range t.functions {
-		row(f.id, func(r *report) (string, string) { return milliseconds(r.cold[f.id]), milliseconds(r.warm[f.id]) })
+		row(f.id, func(r *report) (string, string) { return milliseconds(r.cold[f.id].took), milliseconds(r.warm[f.id]) })
 	}
 	return trimmed(b.String())
 }

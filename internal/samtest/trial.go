@@ -24,7 +24,7 @@ type report struct {
 	called  map[string]check // through the HTTP API
 	burst   check
 	busy    int                      // answers 409 in the burst
-	cold    map[string]time.Duration // by function: the first call, with the container
+	cold    map[string]check         // by function: the first call, with the container
 	warm    map[string]time.Duration // by function: median of further calls
 }
 
@@ -38,7 +38,7 @@ func (tr trial) on(ctx context.Context, s *store) (*report, error) {
 	r := &report{
 		store:   s.name,
 		invoked: map[string]check{}, called: map[string]check{},
-		cold: map[string]time.Duration{}, warm: map[string]time.Duration{},
+		cold: map[string]check{}, warm: map[string]time.Duration{},
 	}
 	tr.out.line("\n%s", s.name)
 	if err := s.fresh(ctx); err != nil {
@@ -178,15 +178,20 @@ func (tr trial) measure(ctx context.Context, s *store, d desk, variables map[str
 		var took []time.Duration
 		for range 1 + warmCalls {
 			began := time.Now()
-			if _, err := server.invoke(ctx, f.id, plain.event); err != nil {
-				return err
-			}
+			_, err = server.invoke(ctx, f.id, plain.event)
 			took = append(took, time.Since(began))
+			if err != nil {
+				break
+			}
 		}
-		r.cold[f.id] = took[0]
-		warm := took[1:]
-		slices.Sort(warm)
-		r.warm[f.id] = warm[len(warm)/2]
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r.cold[f.id] = tr.checked("sam local start-lambda, "+f.name, err, took[0])
+		if warm := took[1:]; err == nil {
+			slices.Sort(warm)
+			r.warm[f.id] = warm[len(warm)/2]
+		}
 	}
 	return nil
 }
@@ -201,7 +206,7 @@ func verdict(reports []*report) error {
 		}
 	}
 	for _, r := range reports {
-		for _, checks := range []map[string]check{r.invoked, r.called, {"": r.burst}} {
+		for _, checks := range []map[string]check{r.invoked, r.called, {"": r.burst}, r.cold} {
 			for _, c := range checks {
 				count(c)
 			}
