@@ -102,7 +102,6 @@ func TestEveryStore(t *testing.T) {
 			with, err := d.half(ctx, "with lambdalock", built.withdraw)
 			require.NoError(t, err)
 			assert.NoError(t, with.verdict())
-			assert.InDelta(t, with.span().Seconds(), with.took.Seconds(), 0.1, "it ends with the last answer")
 			assert.Equal(t, set.invocations, with.succeeded)
 			assert.Zero(t, with.lost())
 			assert.Zero(t, with.overlaps)

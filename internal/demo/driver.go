@@ -64,9 +64,6 @@ func (d *driver) half(ctx context.Context, title, binary string) (_ half, err er
 	if h.attempts, err = d.fire(ctx, envs, title, account); err != nil {
 		return half{}, err
 	}
-	for _, a := range h.attempts { // a client's pause after its last one is no part of it
-		h.took = max(h.took, a.answered.Sub(h.began))
-	}
 	var closing struct{ Balance int64 }
 	if err := ask(ctx, desk, fmt.Sprintf(`{"read": {"account": %q}}`, account), &closing); err != nil {
 		return half{}, fmt.Errorf("the balance cannot be read: %w", err)

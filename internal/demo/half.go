@@ -17,10 +17,10 @@ type half struct {
 	opening      int64
 	closing      int64
 	began        time.Time
-	took         time.Duration
 	attempts     []attempt
 	sections     []section // by start
 
+	took            time.Duration // until the last answer
 	succeeded, busy int
 	overlaps        int             // sections that ran at the same time as another
 	waits           []time.Duration // for the lock, sorted
@@ -81,6 +81,7 @@ func (h *half) finish() {
 	sent := map[string]time.Time{}
 	for _, a := range h.attempts {
 		h.busy += a.busy
+		h.took = max(h.took, a.answered.Sub(h.began))
 		switch {
 		case a.failure == "":
 			h.succeeded++

@@ -58,10 +58,10 @@ func TestSectionsReadsReportLines(t *testing.T) {
 // madeUp is a half of 4 withdrawals of 5.00 whose closing balance is wrong by
 // lost of them.
 func madeUp(title string, lost int, spans ...[2]int) half {
-	h := half{title: title, environments: 2, amount: 500, opening: 10_000, began: zero, took: 1500 * time.Millisecond}
+	h := half{title: title, environments: 2, amount: 500, opening: 10_000, began: zero}
 	for i, s := range spans {
 		id := fmt.Sprint("r-", i)
-		h.attempts = append(h.attempts, attempt{sent: at(s[0] - 10), requestIDs: []string{"busy-" + id, id}, busy: 1})
+		h.attempts = append(h.attempts, attempt{sent: at(s[0] - 10), answered: at(s[1] + 1000), requestIDs: []string{"busy-" + id, id}, busy: 1})
 		h.sections = append(h.sections, section{environment: i % 2, requestID: id, start: at(s[0]), end: at(s[1])})
 		if title == "with lambdalock" {
 			h.sections[i].fence = int64(i + 1)
@@ -81,6 +81,7 @@ func TestHalfCounts(t *testing.T) {
 	assert.Equal(t, 1, h.lost())
 	assert.Equal(t, 10*time.Millisecond, h.percentile(50), "the wait counts from the first try")
 	assert.Equal(t, 70*time.Millisecond, h.work())
+	assert.Equal(t, 1090*time.Millisecond, h.took, "until the last answer")
 	assert.Empty(t, madeUp("without a lock", 1, [2]int{20, 40}).waits, "without a lock nobody waits for it")
 }
 

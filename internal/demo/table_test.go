@@ -28,7 +28,7 @@ func TestTable(t *testing.T) {
   overlapping sections                       3                   0
   wait p50                                   -               10 ms
   wait p99                                   -               10 ms
-  took                                   1.5 s               1.5 s
+  took                                   1.1 s               1.1 s
 `
 	assert.Equal(t, want, table(without, with, false))
 
