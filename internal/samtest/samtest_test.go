@@ -38,7 +38,7 @@ func TestTemplate(t *testing.T) {
 	assert.Equal(t, "AccountsTable", tm.urls["ACCOUNTS_URL"])
 
 	const whole = `
-Globals: {Function: {Environment: {Variables: {LOCK_URL: !Sub 'dynamodb://${Locks}', OTHER: !Ref Locks}}}}
+Globals: {Function: {Environment: {Variables: {LOCK_URL: !If [Cache, !Sub 'rediss://${Cache}', !Sub 'dynamodb://${Locks}'], OTHER: !Ref Locks}}}}
 Resources:
   Locks: {Type: 'AWS::DynamoDB::Table', Properties: {KeySchema: [{AttributeName: key, KeyType: HASH}]}}
   NightlyFunction: {Type: 'AWS::Serverless::Function', Properties: {CodeUri: functions/nightly, Role: !GetAtt Role.Arn}}

@@ -89,8 +89,8 @@ func parseTemplate(text []byte) (template, error) {
 	}
 	for _, v := range variables {
 		for name, node := range v.Variables {
-			if m := tableURL.FindStringSubmatch(node.Value); m != nil {
-				t.urls[name] = m[1]
+			if id := namedTable(&node); id != "" {
+				t.urls[name] = id
 			}
 		}
 	}
@@ -113,6 +113,20 @@ const (
 	lockVariable     = "LOCK_URL"
 	accountsVariable = "ACCOUNTS_URL"
 )
+
+// namedTable returns the table that a value names, also as one of the choices of
+// an !If, or "".
+func namedTable(node *yaml.Node) string {
+	if m := tableURL.FindStringSubmatch(node.Value); m != nil {
+		return m[1]
+	}
+	for _, inner := range node.Content {
+		if id := namedTable(inner); id != "" {
+			return id
+		}
+	}
+	return ""
+}
 
 // functionOf returns the function that an event's name begins with.
 func (t template) functionOf(event string) (function, bool) {
