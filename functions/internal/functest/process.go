@@ -1,0 +1,218 @@
+package functest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// GateVariable makes a test binary the function, with the payment of Pay.
+const GateVariable = "FUNCTION_TEST_GATE"
+
+const (
+	// TTL is how long a dead process keeps its locks.
+	TTL = 2 * time.Second
+	// Slack is for a machine that is busy with something else: a poll of a waiter
+	// (up to 1 s) and the processes themselves.
+	Slack = 3 * time.Second
+	// Patient waits for a lock longer than any test lets another have it.
+	Patient = "LOCK_WAIT=15s"
+)
+
+// Pay is a payment that says where it is and does what the account or the id
+// begins with: wait waits for the gate or the end of its context, and panic
+// panics.
+func Pay(gate string) func(context.Context, accounts.Withdrawal) error {
+	return func(ctx context.Context, w accounts.Withdrawal) error {
+		fmt.Println("paying", w.Account, w.ID)
+		switch {
+		case strings.HasPrefix(w.Account, "wait"), strings.HasPrefix(w.ID, "wait"):
+			return wait(ctx, gate)
+		case strings.HasPrefix(w.ID, "panic"):
+			panic("no such card")
+		}
+		return nil
+	}
+}
+
+func wait(ctx context.Context, gate string) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+			if _, err := os.Stat(gate); err == nil {
+				return nil
+			}
+		}
+	}
+}
+
+// Site is a store without locks and accounts, and what processes that use it
+// have in their environment.
+type Site struct {
+	Book *accounts.Book
+	Late time.Duration // how long after a lease's TTL a takeover may come
+
+	t    *testing.T
+	ctx  context.Context
+	env  []string
+	gate string
+}
+
+// Sites runs each case on each kind of store, on a site of its own.
+func Sites(t *testing.T, cases map[string]func(*testing.T, *Site)) {
+	t.Run("redis", func(t *testing.T) {
+		each(t, cases, 0, func(t *testing.T, _ int) (string, string) {
+			u := "redis://" + miniredis.RunT(t).Addr()
+			return u, u
+		})
+	})
+	t.Run("dynamodb", func(t *testing.T) {
+		endpoint := testservers.DynamoDB(t)
+		// Two skews of a second, and the service's whole seconds.
+		each(t, cases, 4*time.Second, func(t *testing.T, i int) (string, string) {
+			return table(t, endpoint, fmt.Sprint("locks-", i), "key"), table(t, endpoint, fmt.Sprint("accounts-", i), "account")
+		})
+	})
+}
+
+func each(t *testing.T, cases map[string]func(*testing.T, *Site), late time.Duration, open func(t *testing.T, i int) (locks, accounts string)) {
+	i := 0
+	for name, run := range cases {
+		number := i
+		i++
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			t.Cleanup(cancel)
+			lockURL, accountsURL := open(t, number)
+			u, err := url.Parse(accountsURL)
+			require.NoError(t, err)
+			book, err := accounts.Open(lockstore.Config{URL: u, Getenv: func(string) string { return "local" }})
+			require.NoError(t, err)
+			gate := filepath.Join(t.TempDir(), "gate")
+			run(t, &Site{Book: book, Late: late, t: t, ctx: ctx, gate: gate, env: []string{
+				"LOCK_URL=" + lockURL, "ACCOUNTS_URL=" + accountsURL, "LOCK_TTL=" + TTL.String(), GateVariable + "=" + gate,
+			}})
+		})
+	}
+}
+
+// table makes a table and returns its URL.
+func table(t *testing.T, endpoint, name, attribute string) string {
+	t.Helper()
+	client := dynamodb.New(dynamodb.Options{
+		BaseEndpoint: &endpoint, Region: "us-east-1",
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, nil
+		}),
+	})
+	_, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
+		TableName:            &name,
+		BillingMode:          types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: &attribute, AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: &attribute, KeyType: types.KeyTypeHash}},
+	})
+	require.NoError(t, err)
+	return "dynamodb://" + name + "?region=us-east-1&endpoint=" + endpoint
+}
+
+// Open makes accounts with the balance Opening.
+func (s *Site) Open(names ...string) {
+	s.t.Helper()
+	for _, account := range names {
+		require.NoError(s.t, s.Book.Create(s.ctx, account, Opening))
+	}
+}
+
+// Booked is how much was withdrawn from an account.
+func (s *Site) Booked(account string) int64 {
+	s.t.Helper()
+	balance, err := s.Book.Balance(s.ctx, account)
+	require.NoError(s.t, err)
+	return Opening - balance
+}
+
+// OpenGate lets waiting payments go on.
+func (s *Site) OpenGate() {
+	s.t.Helper()
+	require.NoError(s.t, os.WriteFile(s.gate, nil, 0o600))
+}
+
+// Start starts an environment of the function: of this test binary.
+func (s *Site) Start(config lambdatest.Config, env ...string) *lambdatest.Env {
+	s.t.Helper()
+	binary, err := os.Executable()
+	require.NoError(s.t, err)
+	config.Binary = binary
+	config.Env = append(append([]string{}, s.env...), env...)
+	if config.Timeout == 0 {
+		config.Timeout = 30 * time.Second
+	}
+	e, err := lambdatest.Start(s.ctx, config)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { assert.NoError(s.t, e.Close()) })
+	return e
+}
+
+// Send runs one invocation, with a new request id if the given one is "".
+func (s *Site) Send(e *lambdatest.Env, event any, id string) lambdatest.Result {
+	s.t.Helper()
+	payload, err := json.Marshal(event)
+	require.NoError(s.t, err)
+	r, err := e.Send(s.ctx, lambdatest.Event{Payload: payload, ID: id})
+	assert.NoError(s.t, err)
+	return r
+}
+
+// Sending is Send in the background; the func it returns waits for the answer.
+func (s *Site) Sending(e *lambdatest.Env, event any, id string) func() lambdatest.Result {
+	var r lambdatest.Result
+	var done sync.WaitGroup
+	done.Go(func() { r = s.Send(e, event, id) })
+	return func() lambdatest.Result { done.Wait(); return r }
+}
+
+// At waits until the process writes a line that begins so.
+func (s *Site) At(e *lambdatest.Env, begin string) {
+	s.t.Helper()
+	_, err := e.WaitLog(s.ctx, func(line string) bool { return strings.HasPrefix(line, begin) })
+	require.NoError(s.t, err, "waiting for %q in %q", begin, e.Logs())
+}
+
+// Fences are those of all lines "granted KEY FENCE" of a key, oldest first.
+func (s *Site) Fences(e *lambdatest.Env, key string) []int64 {
+	s.t.Helper()
+	var all []int64
+	for _, line := range e.Logs() {
+		if rest, ok := strings.CutPrefix(line, "granted "+key+" "); ok {
+			n, err := strconv.ParseInt(rest, 10, 64)
+			require.NoError(s.t, err)
+			all = append(all, n)
+		}
+	}
+	return all
+}
