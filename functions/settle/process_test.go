@@ -119,7 +119,7 @@ func testF72(t *testing.T, s *functest.Site) {
 
 func testF72Slow(t *testing.T, s *functest.Site) {
 	s.Open("a", "wait-b")
-	e := s.Start(lambdatest.Config{Name: "settle", Timeout: 3 * time.Second})
+	e := s.Start(lambdatest.Config{Name: "settle", Timeout: 3 * time.Second}, "LOCK_RESERVE=1s")
 	r := s.Send(e, batch("a", "s-1", "wait-b", "s-2", "wait-b", "s-3"), "")
 	require.Equal(t, []string{"m-s-2", "m-s-3"}, failed(t, r), "the answer comes before the timeout")
 	assert.EqualValues(t, 500, s.Booked("a"))
