@@ -1,4 +1,4 @@
-// Command nightly is the Lambda that a schedule starts at the end of a day. It
+// Command nightly is the Lambda that a schedule starts once a day. It
 // books the day's fee on accounts; one run at a time.
 package main
 
