@@ -14,13 +14,19 @@ import (
 
 // burst sends withdrawals from one account at the same time, each to a
 // container of its own, and looks for lost updates and for critical sections
-// that share time.
+// that overlap.
+//
+// The answers tell both. A withdrawal reads the balance, pays and writes the new
+// balance. If another one is between its own read and write meanwhile, either
+// one of the two updates is lost and the balances show it, or the account
+// refuses the smaller fence and the answer says that another request went ahead,
+// which is an answer 409 other than that of a lock that is held.
+//
+// The functions' own reports are looked at too, those that there are: the SAM
+// CLI loses the output of a container that ends before it has attached to it.
 type burst struct {
-	n       int
-	took    time.Duration
-	busy    int // answers 409 that were tried again
-	balance int64
-	granted int // critical sections
+	took time.Duration
+	busy int // answers that the lock is held, which were tried again
 }
 
 const (
@@ -29,38 +35,36 @@ const (
 	burstPause = 200 * time.Millisecond
 )
 
-func runBurst(ctx context.Context, server *server, id string, event []byte, d desk) (burst, error) {
-	b := burst{n: burstSize}
+// runBurst sends the event again and again with other ids. held is the body of
+// the answer when another holds the lock.
+func runBurst(ctx context.Context, server *server, id string, event []byte, held string, d desk) (burst, error) {
 	ctx, cancel := context.WithTimeout(ctx, burstTime)
 	defer cancel()
 	began := time.Now()
-	answers := make([]withdrawal, b.n)
-	errs := make([]error, b.n)
+	answers := make([]withdrawal, burstSize)
+	errs := make([]error, burstSize)
 	var all sync.WaitGroup
-	for i := range b.n {
-		all.Go(func() { answers[i], errs[i] = withdraw(ctx, server, id, event, fmt.Sprint("burst-", i)) })
+	for i := range burstSize {
+		all.Go(func() { answers[i], errs[i] = withdraw(ctx, server, id, event, held, fmt.Sprint("burst-", i)) })
 	}
 	all.Wait()
-	b.took = time.Since(began)
+	b := burst{took: time.Since(began)}
+	for _, a := range answers {
+		b.busy += a.busy
+	}
 	if err := errors.Join(errs...); err != nil {
 		return b, err
 	}
-	var err error
-	if b.balance, err = d.balance(ctx, account); err != nil {
+	balance, err := d.balance(ctx, account)
+	if err != nil {
 		return b, err
 	}
-	// The log is whole when the server has ended.
-	server.stop()
+	server.stop() // then its log is whole
 	log, err := os.ReadFile(server.log)
 	if err != nil {
 		return b, err
 	}
-	granted := sections(string(log))
-	b.granted = len(granted)
-	for _, a := range answers {
-		b.busy += a.busy
-	}
-	return b, errors.Join(checkBalances(answers, b.balance), checkSections(granted, b.n))
+	return b, errors.Join(checkBalances(answers, balance), checkSections(sections(string(log)), burstSize))
 }
 
 // withdrawal is what one client was told.
@@ -70,7 +74,7 @@ type withdrawal struct {
 }
 
 // withdraw makes one withdrawal as a client would: busy is tried again.
-func withdraw(ctx context.Context, server *server, id string, event []byte, name string) (withdrawal, error) {
+func withdraw(ctx context.Context, server *server, id string, event []byte, held, name string) (withdrawal, error) {
 	payload, err := renamed(event, name)
 	if err != nil {
 		return withdrawal{}, err
@@ -87,13 +91,13 @@ func withdraw(ctx context.Context, server *server, id string, event []byte, name
 		if err := json.Unmarshal(text, &response); err != nil {
 			return w, fmt.Errorf("%s: %.200q: %w", name, text, err)
 		}
-		switch response.StatusCode {
-		case 200:
+		switch {
+		case response.StatusCode == 200:
 			var made struct{ Amount, Balance int64 }
 			err := json.Unmarshal([]byte(response.Body), &made)
 			w.amount, w.balance = made.Amount, made.Balance
 			return w, err
-		case 409:
+		case response.StatusCode == 409 && response.Body == held:
 			select {
 			case <-time.After(burstPause):
 			case <-ctx.Done():
@@ -169,11 +173,12 @@ func sections(log string) []section {
 	return all
 }
 
-// checkSections says whether each withdrawal had a critical section, none of
-// them shared time, and their fences grew.
-func checkSections(all []section, want int) error {
-	if len(all) != want {
-		return fmt.Errorf("%d critical sections were reported, not %d", len(all), want)
+// checkSections says whether any of the critical sections that were reported
+// shared time, and whether their fences grew. There are at most as many as
+// withdrawals, and too few would show nothing.
+func checkSections(all []section, most int) error {
+	if len(all) < 2 || len(all) > most {
+		return fmt.Errorf("%d critical sections were reported, not 2 to %d", len(all), most)
 	}
 	for i := 1; i < len(all); i++ {
 		switch before, now := all[i-1], all[i]; {

@@ -132,9 +132,52 @@ func TestOverlapsAreSeen(t *testing.T) {
 	}
 	good := read(report(2, 1000, 7), report(1, 999, 6))
 	assert.NoError(t, checkSections(good, 2))
-	assert.ErrorContains(t, checkSections(good, 3), "2 critical sections were reported, not 3")
+	assert.NoError(t, checkSections(good, 3), "the output of one was lost")
+	assert.ErrorContains(t, checkSections(good[:1], 3), "1 critical sections were reported, not 2 to 3")
+	assert.ErrorContains(t, checkSections(good, 1), "2 critical sections were reported, not 2 to 1")
 	assert.ErrorContains(t, checkSections(read(report(1, 1001, 6), report(2, 1, 7)), 2), "share 1ms")
 	assert.ErrorContains(t, checkSections(read(report(1, 1, 7), report(2, 1, 7)), 2), "the fence of critical section 2 is 7, after 7")
+}
+
+// TestBurst plays start-lambda: a function that keeps a lock, one that has none,
+// and one whose fence refuses.
+func TestBurst(t *testing.T) {
+	event := []byte(`{"body": "{\"id\": \"w-1\", \"amount\": 500}"}`)
+	const held, ahead = `{"detail": "is held"}`, `{"detail": "went ahead"}`
+	reply := func(w io.Writer, status int, body string) {
+		fmt.Fprintf(w, `{"statusCode": %d, "body": %q}`, status, body)
+	}
+	for name, c := range map[string]struct {
+		answer func(w io.Writer, nth int)
+		want   string
+	}{
+		"busy is tried again": {func(w io.Writer, nth int) {
+			if nth%2 == 0 {
+				reply(w, 409, held)
+			} else {
+				reply(w, 200, fmt.Sprintf(`{"amount": 500, "balance": %d}`, nth))
+			}
+		}, ""},
+		"a smaller fence is refused": {func(w io.Writer, _ int) { reply(w, 409, ahead) }, "status 409: " + ahead},
+		"the function fails":         {func(w io.Writer, _ int) { fmt.Fprint(w, `{"errorType": "LockLost"}`) }, "status 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nth := 0
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				assert.Equal(t, "/2015-03-31/functions/WithdrawFunction/invocations", r.URL.Path)
+				c.answer(w, nth)
+				nth++
+			}))
+			defer s.Close()
+			got, err := withdraw(t.Context(), &server{&process{}, s.URL}, "WithdrawFunction", event, held, "burst-1")
+			if c.want != "" {
+				require.ErrorContains(t, err, c.want)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, withdrawal{amount: 500, balance: 1, busy: 1}, got)
+		})
+	}
 }
 
 func TestRenamed(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -123,8 +124,16 @@ func (tr trial) call(ctx context.Context, s *store, d desk, variables map[string
 
 // crowd makes withdrawals at the same time.
 func (tr trial) crowd(ctx context.Context, s *store, d desk, variables map[string]string, r *report) error {
-	plain, err := tr.plain(crowdFixture)
+	plain, err := tr.named(crowdFixture)
 	if err != nil {
+		return err
+	}
+	busy, err := tr.named(crowdFixture + "-busy")
+	if err != nil {
+		return err
+	}
+	var held struct{ Body string }
+	if err := json.Unmarshal(busy.want, &held); err != nil {
 		return err
 	}
 	if err := plain.prepare(ctx, s, d, tr.template); err != nil {
@@ -135,7 +144,7 @@ func (tr trial) crowd(ctx context.Context, s *store, d desk, variables map[strin
 		return err
 	}
 	defer server.stop()
-	b, err := runBurst(ctx, server, plain.function.id, plain.event, d)
+	b, err := runBurst(ctx, server, plain.function.id, plain.event, held.Body, d)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -144,11 +153,11 @@ func (tr trial) crowd(ctx context.Context, s *store, d desk, variables map[strin
 	return nil
 }
 
-// crowdFixture is the event of a withdrawal: the one function that needs to be
-// known here, because the balances tell whether an update was lost.
+// crowdFixture is the event of a withdrawal: the one function whose answers need
+// to be known here, because they tell whether an update was lost.
 const crowdFixture = "withdraw"
 
-func (tr trial) plain(name string) (fixture, error) {
+func (tr trial) named(name string) (fixture, error) {
 	i := slices.IndexFunc(tr.fixtures, func(f fixture) bool { return f.name == name })
 	if i < 0 {
 		return fixture{}, fmt.Errorf("there is no events/%s.json", name)
@@ -168,7 +177,7 @@ func (tr trial) measure(ctx context.Context, s *store, d desk, variables map[str
 	}
 	defer server.stop()
 	for _, f := range tr.template.functions {
-		plain, err := tr.plain(f.name)
+		plain, err := tr.named(f.name)
 		if err != nil {
 			return err
 		}
