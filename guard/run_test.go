@@ -616,7 +616,8 @@ func TestContextNamesNoOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
-			child := context.WithValue(ctx, 1, 2)
+			type name struct{}
+			child := context.WithValue(ctx, name{}, 2)
 			var out bytes.Buffer
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 				fmt.Fprintf(&out, verb+verb+verb, ctx, child, struct{ Ctx context.Context }{ctx})
