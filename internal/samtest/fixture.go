@@ -84,7 +84,7 @@ func (f fixture) prepare(ctx context.Context, s *store, d desk, t template) erro
 	if !strings.Contains(f.name, "busy") {
 		return nil
 	}
-	if err := s.hold(ctx, t, f.heldKey()); err != nil {
+	if _, err := s.hold(ctx, t, f.heldKey()); err != nil {
 		return fmt.Errorf("no lock can be taken on %s: %w", s.name, err)
 	}
 	return nil

@@ -341,12 +341,18 @@ func TestStores(t *testing.T) {
 				balance, err := d.balance(t.Context(), account)
 				require.NoError(t, err)
 				assert.EqualValues(t, opening, balance)
-				assert.ErrorIs(t, s.hold(t.Context(), tm, lockstore.Key("account", account)), lockstore.ErrHeld)
+				_, err = s.hold(t.Context(), tm, lockstore.Key("account", account))
+				assert.ErrorIs(t, err, lockstore.ErrHeld)
 			}
 			require.NoError(t, fixture{name: "nightly-busy", function: function{name: "nightly"}}.prepare(t.Context(), s, d, tm))
-			assert.ErrorIs(t, s.hold(t.Context(), tm, "schedule/nightly"), lockstore.ErrHeld)
+			_, err = s.hold(t.Context(), tm, "schedule/nightly")
+			assert.ErrorIs(t, err, lockstore.ErrHeld)
 			require.NoError(t, fixture{name: "withdraw"}.prepare(t.Context(), s, d, tm))
-			assert.NoError(t, s.hold(t.Context(), tm, lockstore.Key("account", account)), "a plain event finds the lock free")
+			for range 2 {
+				release, err := s.hold(t.Context(), tm, lockstore.Key("account", account))
+				require.NoError(t, err, "a plain event finds the lock free, and so does who comes after its release")
+				require.NoError(t, release(t.Context()))
+			}
 		})
 	}
 }

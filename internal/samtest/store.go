@@ -47,18 +47,18 @@ func (s *store) variables(t template, host string) map[string]string {
 	return v
 }
 
-// hold takes a lock as another invocation would.
-func (s *store) hold(ctx context.Context, t template, key string) error {
+// hold takes a lock as another invocation would. What it returns releases it.
+func (s *store) hold(ctx context.Context, t template, key string) (release func(context.Context) error, err error) {
 	u, err := url.Parse(s.url(loopback, t.urls[lockVariable]))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	locks, err := s.open(ctx, lockstore.Config{URL: u, Getenv: func(string) string { return "local" }})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = locks.Acquire(ctx, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
-	return err
+	lease, err := locks.Acquire(ctx, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
+	return func(ctx context.Context) error { return locks.Release(ctx, lease) }, err
 }
 
 const startTime = 30 * time.Second

@@ -24,13 +24,7 @@ func table(fixtures []fixture, t template, reports []*report) string {
 	b.WriteByte('\n')
 	row("event", func(*report) (string, string) { return "invoke", "curl" })
 	for _, f := range fixtures {
-		row(f.name, func(r *report) (string, string) {
-			called, ok := r.called[f.name]
-			if !ok {
-				return r.invoked[f.name].String(), ""
-			}
-			return r.invoked[f.name].String(), called.String()
-		})
+		row(f.name, func(r *report) (string, string) { return cell(r.invoked, f.name), cell(r.called, f.name) })
 	}
 	row(fmt.Sprint(burstSize, " withdrawals at once"), func(r *report) (string, string) {
 		return r.burst.String(), fmt.Sprint(r.busy, " busy")
@@ -41,6 +35,15 @@ func table(fixtures []fixture, t template, reports []*report) string {
 		row(f.id, func(r *report) (string, string) { return milliseconds(r.cold[f.id].took), milliseconds(r.warm[f.id]) })
 	}
 	return trimmed(b.String())
+}
+
+// cell is empty for what was not run.
+func cell(checks map[string]check, name string) string {
+	c, ok := checks[name]
+	if !ok {
+		return ""
+	}
+	return c.String()
 }
 
 func (c check) String() string {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -139,12 +140,18 @@ func (tr trial) crowd(ctx context.Context, s *store, d desk, variables map[strin
 	if err := plain.prepare(ctx, s, d, tr.template); err != nil {
 		return err
 	}
-	server, err := tr.sam.serve(ctx, "start-lambda", variables)
+	patient := maps.Clone(variables)
+	patient["LOCK_WAIT"] = burstWait
+	server, err := tr.sam.serve(ctx, "start-lambda", patient)
 	if err != nil {
 		return err
 	}
 	defer server.stop()
-	b, err := runBurst(ctx, server, plain.function.id, plain.event, held.Body, d)
+	release, err := s.hold(ctx, tr.template, plain.heldKey())
+	if err != nil {
+		return err
+	}
+	b, err := runBurst(ctx, server, plain.function.id, plain.event, held.Body, d, release)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
