@@ -82,9 +82,10 @@ install_busybox() {
 		cp "$(command -v busybox)" "$work/busybox"
 	else
 		dpkg -x busybox-static_*.deb "$work/files"
-		cp "$(find "$work/files" -type f -name busybox | head -n 1)" "$work/busybox"
+		cp "$(find "$work/files" -type f -path '*/bin/busybox')" "$work/busybox"
 	fi
 	chmod 755 "$work/busybox"
+	"$work/busybox" true || give_up "the busybox of this distribution does not run"
 	mv "$work/busybox" "$cache/busybox-static"
 }
 
