@@ -34,11 +34,8 @@ func openEngine(ctx context.Context, out *screen, cache, dir string) (*engine, e
 	e := &engine{host: host, stop: func() {}}
 	if err == nil {
 		out.line("Docker engine %s answers and is used", version)
-	} else {
-		out.line("no Docker engine answers; starting one with a data root of its own")
-		if e, err = startEngine(ctx, out, cache, dir); err != nil {
-			return nil, err
-		}
+	} else if e, err = startEngine(ctx, out, cache, dir); err != nil {
+		return nil, err
 	}
 	if err := e.look(ctx); err != nil {
 		e.stop()
@@ -72,6 +69,7 @@ func startEngine(ctx context.Context, out *screen, cache, dir string) (*engine, 
 	if os.Geteuid() != 0 {
 		return nil, &noEngineError{"none answers, and to start one needs root"}
 	}
+	out.line("no Docker engine answers; starting one with a data root of its own")
 	if err := install(ctx, out, "docker"); err != nil {
 		return nil, &noEngineError{err.Error()}
 	}
