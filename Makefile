@@ -3,7 +3,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CFN_LINT := 1.58.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test install-servers lint lint-template size bench
+.PHONY: help run test install-servers sam-test lint lint-template size bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ test: install-servers ## install what the tests need, run all with the race dete
 install-servers: ## Redis, Valkey and DynamoDB Local for the tests; part of make test
 	@sh internal/testservers/install-redis.sh
 	@sh internal/testservers/install-dynamodb.sh
+
+sam-test: ## the functions under sam local in Docker, with every event
+	@go run ./internal/samtest
 
 lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
