@@ -27,7 +27,7 @@ var layers = []struct {
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockstore", "lockstore/*store/...", "functions/internal/..."}},
 	{"cmd/...", []string{"boot", "guard/...", "lockstore/..."}},
-	{"internal/...", []string{"boot", "guard/...", "lockstore/...", "functions/internal/...", "internal/..."}},
+	{"internal/...", []string{"boot", "guard/...", "lockstore/...", "internal/..."}},
 }
 
 // sdks are the only modules from outside that a store may use.
