@@ -18,30 +18,17 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/sqsbatch"
 	"github.com/lambdalock/lambdalock/internal/lambdatest"
-	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
-	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
 // The test binary is also the function that the tests run as a process.
 func TestMain(m *testing.M) {
-	if gate := os.Getenv(functest.GateVariable); gate != "" {
-		function(gate)
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// function is main with a payment that the tests steer.
-func function(gate string) {
-	g := boot.Guard(lockstore.Openers{"dynamodb": dynamostore.Open, "redis": redisstore.Open})
-	book := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
-	book.Pay = functest.Pay(gate)
-	work := handle(book)
-	boot.Start(g, sqsbatch.Wrap(g, key, func(ctx context.Context, lock guard.Lock, m events.SQSMessage) error {
-		fmt.Println("granted", lock.Key, int64(lock.Fence))
-		return work(ctx, lock, m)
-	}))
+	functest.Main(m, os.Getenv(functest.GateVariable), func(g *guard.Guard, book *accounts.Book) {
+		work := handle(book)
+		boot.Start(g, sqsbatch.Wrap(g, key, func(ctx context.Context, lock guard.Lock, m events.SQSMessage) error {
+			fmt.Println("granted", lock.Key, int64(lock.Fence))
+			return work(ctx, lock, m)
+		}))
+	})
 }
 
 func TestProcesses(t *testing.T) {

@@ -23,7 +23,7 @@ var layers = []struct {
 	{"guard/internal/*", nil},
 	{"guard/*", []string{"guard", "guard/internal/*", "lockstore"}},
 	{"boot", []string{"guard", "lockstore"}},
-	{"functions/internal/functest", []string{"guard", "lockstore", "lockstore/*store", "functions/internal/...", "internal/..."}},
+	{"functions/internal/functest", []string{"boot", "guard", "lockstore", "lockstore/*store", "functions/internal/...", "internal/..."}},
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockstore", "lockstore/*store/...", "functions/internal/..."}},
 	{"cmd/...", []string{"boot", "guard/...", "lockstore/..."}},

@@ -20,10 +20,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/lambdatest"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
 // GateVariable makes a test binary the function, with the payment of Pay.
@@ -39,9 +43,21 @@ const (
 	Patient = "LOCK_WAIT=15s"
 )
 
+// Main is TestMain of a function. gate is the value of GateVariable: where it is
+// set, the process is the function on its real stores, with the payment of Pay.
+func Main(m *testing.M, gate string, function func(*guard.Guard, *accounts.Book)) {
+	if gate == "" {
+		os.Exit(m.Run())
+	}
+	g := boot.Guard(lockstore.Openers{"dynamodb": dynamostore.Open, "redis": redisstore.Open})
+	book := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
+	book.Pay = Pay(gate)
+	function(g, book)
+}
+
 // Pay is a payment that says where it is and does what the account or the id
-// begins with: wait waits for the gate or the end of its context, and panic
-// panics.
+// begins with: wait waits for the gate or the end of its context. By the id
+// alone, panic panics, hang never returns, and exit ends the process.
 func Pay(gate string) func(context.Context, accounts.Withdrawal) error {
 	return func(ctx context.Context, w accounts.Withdrawal) error {
 		fmt.Println("paying", w.Account, w.ID)
@@ -50,6 +66,10 @@ func Pay(gate string) func(context.Context, accounts.Withdrawal) error {
 			return wait(ctx, gate)
 		case strings.HasPrefix(w.ID, "panic"):
 			panic("no such card")
+		case strings.HasPrefix(w.ID, "hang"):
+			select {}
+		case strings.HasPrefix(w.ID, "exit"):
+			os.Exit(3)
 		}
 		return nil
 	}
@@ -139,6 +159,9 @@ func table(t *testing.T, endpoint, name, attribute string) string {
 	require.NoError(t, err)
 	return "dynamodb://" + name + "?region=us-east-1&endpoint=" + endpoint
 }
+
+// Context bounds the case to a minute.
+func (s *Site) Context() context.Context { return s.ctx }
 
 // Open makes accounts with the balance Opening.
 func (s *Site) Open(names ...string) {
