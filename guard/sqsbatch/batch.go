@@ -191,7 +191,7 @@ func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) (l
 		default:
 			err := apart.Run(func() error { return b.work(ctx, lock, r.SQSMessage) })
 			if ctx.Err() != nil && errors.Is(context.Cause(ctx), lockstore.ErrLost) {
-				lost, err = true, &guard.LockLost{Key: lock.Key, Err: err}
+				lost, err = true, &guard.LockLost{Key: lock.Key, Err: err, Cause: context.Cause(ctx)}
 			}
 			if err != nil {
 				b.fail(ctx, r, err)

@@ -97,7 +97,7 @@ func (s shard[R]) each(ctx context.Context, lock guard.Lock, records []R) (done 
 		}
 		err := apart.Run(func() error { return s.work(ctx, lock, r) })
 		if ctx.Err() != nil && errors.Is(context.Cause(ctx), lockstore.ErrLost) {
-			return done, true, fmt.Errorf("the work: %w", &guard.LockLost{Key: lock.Key, Err: err})
+			return done, true, fmt.Errorf("the work: %w", &guard.LockLost{Key: lock.Key, Err: err, Cause: context.Cause(ctx)})
 		}
 		if err != nil {
 			return done, false, fmt.Errorf("the work: %w", err)
