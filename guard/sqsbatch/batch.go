@@ -267,12 +267,8 @@ func (b *batch) log(ctx context.Context, level slog.Level, what string, r *recor
 		slog.String("requestId", b.guard.Holder(ctx).ID),
 		slog.String("messageId", r.MessageId),
 		slog.String("key", r.key),
-		slog.String("error", fmt.Sprint(err)), // a nil pointer as an error must not end the batch
 	}
-	if stack := apart.Stack(err); stack != "" {
-		attrs = append(attrs, slog.String("stack", stack))
-	}
-	slog.Default().LogAttrs(ctx, level, what, attrs...)
+	slog.Default().LogAttrs(ctx, level, what, append(attrs, apart.Attrs(err)...)...)
 }
 
 // answer names each message that failed once, in the batch's order.

@@ -300,7 +300,7 @@ func TestBatch(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		b.do = func(_ context.Context, m events.SQSMessage) error {
 			if m.MessageId == "m2" {
-				return (*guard.LockBusy)(nil)
+				return (*guard.LockLost)(nil)
 			}
 			return nil
 		}

@@ -118,10 +118,6 @@ func (s shard[R]) log(ctx context.Context, key, sequence string, left int, err e
 		slog.String("sequenceNumber", sequence),
 		slog.String("key", key),
 		slog.Int("left", left),
-		slog.String("error", fmt.Sprint(err)), // a nil pointer as an error must not end the batch
 	}
-	if stack := apart.Stack(err); stack != "" {
-		attrs = append(attrs, slog.String("stack", stack))
-	}
-	slog.Default().LogAttrs(ctx, level, "record failed", attrs...)
+	slog.Default().LogAttrs(ctx, level, "record failed", append(attrs, apart.Attrs(err)...)...)
 }

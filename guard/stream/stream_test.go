@@ -378,6 +378,17 @@ func TestLifeCycle(t *testing.T) {
 		require.Equal(t, "2", b.run(t, ctx, "a", "a", "a"))
 		require.Contains(t, b.line(t)["error"], "may stand")
 	})
+	bubble("a nil pointer as an error stops at its record", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.do = func(_ context.Context, r record) error {
+			if r.sequence == "2" {
+				return (*guard.LockLost)(nil)
+			}
+			return nil
+		}
+		require.Equal(t, "2", b.run(t, ctx, "a", "a", "a"))
+		require.Len(t, b.ran, 2)
+	})
 	bubble("F35 a lock that the release finds lost stops at the first record under it", t, func(t *testing.T) {
 		for _, last := range []string{"b", "b fail"} {
 			b := newBench(t, guard.Options{})

@@ -5,6 +5,7 @@ package apart
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 )
 
@@ -26,12 +27,16 @@ func Run(f func() error) error {
 	return err
 }
 
-// Stack is that of the panic which err is or wraps, or "".
-func Stack(err error) string {
+// Attrs are err for a log line, with the stack of the panic that it is or wraps.
+// An error of the caller's may be a nil pointer whose methods panic: that must
+// not end the batch.
+func Attrs(err error) (attrs []slog.Attr) {
+	attrs = append(attrs, slog.String("error", fmt.Sprint(err)))
+	defer func() { _ = recover() }()
 	if p, ok := errors.AsType[*panicked](err); ok {
-		return string(p.stack)
+		attrs = append(attrs, slog.String("stack", string(p.stack)))
 	}
-	return ""
+	return attrs
 }
 
 type panicked struct {
