@@ -15,7 +15,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/apart"
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // batch is one invocation.
@@ -37,7 +36,7 @@ type record struct {
 	at    int // its place in the batch
 	key   string
 	group *group
-	done  bool  // its work ended well
+	done  bool  // its work ended well, and under the lock
 	err   error // why it failed
 }
 
@@ -151,19 +150,15 @@ func (b *batch) hold(ctx context.Context, records []*record) {
 		return
 	}
 	var said error // by the work, as one
-	noticed := false
 	err := apart.Run(func() error {
 		return b.guard.Do(ctx, records[0].key, func(ctx context.Context, lock guard.Lock) error {
 			b.granted.Store(true)
-			noticed, said = b.each(ctx, lock, records)
+			said = b.each(ctx, lock, records)
 			return said
 		})
 	})
-	if err != said && !noticed {
-		// The lock was found lost afterwards, at an unknown time under the work.
-		for _, r := range records {
-			r.done = false
-		}
+	if err == said {
+		return
 	}
 	// These are the guard's own: each returns none of these types.
 	switch err.(type) {
@@ -177,9 +172,8 @@ func (b *batch) hold(ctx context.Context, records []*record) {
 	b.failAll(ctx, records, err)
 }
 
-// each runs the messages of one key one after the other. It says whether it saw
-// that the lock was lost: what was done before is done then.
-func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) (lost bool, err error) {
+// each runs the messages of one key one after the other.
+func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) error {
 	var failed []*record
 	for _, r := range records {
 		// A look at the context looks at the clocks.
@@ -189,11 +183,7 @@ func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) (l
 		case over != nil:
 			b.fail(ctx, r, fmt.Errorf("not begun: %w", context.Cause(ctx)))
 		default:
-			err := apart.Run(func() error { return b.work(ctx, lock, r.SQSMessage) })
-			if ctx.Err() != nil && errors.Is(context.Cause(ctx), lockstore.ErrLost) {
-				lost, err = true, &guard.LockLost{Key: lock.Key, Err: err, Cause: context.Cause(ctx)}
-			}
-			if err != nil {
+			if err := apart.Run(func() error { return b.work(ctx, lock, r.SQSMessage) }); err != nil {
 				b.fail(ctx, r, err)
 			} else {
 				r.done = true
@@ -204,17 +194,18 @@ func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) (l
 		}
 	}
 	if len(failed) == 0 {
-		return lost, nil
+		return nil
 	}
-	return lost, fmt.Errorf("%d of %d messages failed, first %s: %w", len(failed), len(records), failed[0].MessageId, failed[0].err)
+	return fmt.Errorf("%d of %d messages failed, first %s: %w", len(failed), len(records), failed[0].MessageId, failed[0].err)
 }
 
-// failAll fails the messages that are not done and have not failed already.
+// failAll fails the messages that have not failed already. When the lock was
+// lost that is also what was done, because nobody knows since when.
 func (b *batch) failAll(ctx context.Context, records []*record, err error) {
 	for _, r := range records {
 		switch {
-		case r.done || r.err != nil:
-		case r.stopped():
+		case r.err != nil:
+		case !r.done && r.stopped():
 			b.fail(ctx, r, errOrder)
 		default:
 			b.fail(ctx, r, err)
@@ -224,7 +215,7 @@ func (b *batch) failAll(ctx context.Context, records []*record, err error) {
 
 // fail notes and logs why a message is not done.
 func (b *batch) fail(ctx context.Context, r *record, err error) {
-	r.err = err
+	r.done, r.err = false, err
 	if g := r.group; g.failed == nil || r.at < g.failed.at {
 		g.failed = r
 	}
@@ -271,12 +262,12 @@ func (b *batch) log(ctx context.Context, level slog.Level, what string, r *recor
 	slog.Default().LogAttrs(ctx, level, what, append(attrs, apart.Attrs(err)...)...)
 }
 
-// answer names each message that failed once, in the batch's order.
+// answer names each message that is not done once, in the batch's order.
 func (b *batch) answer() events.SQSEventResponse {
 	failures := []events.SQSBatchItemFailure{}
 	named := map[string]bool{}
 	for _, r := range b.records {
-		if r.err != nil && !named[r.MessageId] {
+		if !r.done && !named[r.MessageId] {
 			named[r.MessageId] = true
 			failures = append(failures, events.SQSBatchItemFailure{ItemIdentifier: r.MessageId})
 		}

@@ -16,9 +16,7 @@
 //	key cannot be locked                        failed
 //	lock held by another                        failed, sooner visible with Options.Delay
 //	store unavailable, unknown or corrupt       failed
-//	lock lost while the work ran                failed, and the key's later messages; those
-//	                                            before it are done
-//	lock found lost at the release              all of the key failed
+//	lock lost, found then or at the release     all of the key failed: nobody knows since when
 //	not begun when the time is over             failed
 //
 // A message that fails is in the answer once, and is logged with its key and the

@@ -366,19 +366,23 @@ func TestBatch(t *testing.T) {
 		require.Equal(t, []string{"m2", "m3"}, b.run(t, ctx, messages("a", "a", "b")...))
 		b.free(t, "a", "b")
 	})
-	bubble("F35 a lock that is lost fails the message it is lost under and the rest of its key", t, func(t *testing.T) {
+	bubble("F35 a lock that is lost fails all of its key: the work of m2 ran without it, too", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{TTL: 3 * time.Second})
 		b.do = func(ctx context.Context, m events.SQSMessage) error {
-			if m.MessageId != "m2" {
-				return nil
+			switch m.MessageId {
+			case "m2":
+				b.vanish(t, "a")
+			case "m3":
+				<-time.After(10 * time.Second) // until a renewal finds out
 			}
-			b.vanish(t, "a")
-			<-time.After(10 * time.Second) // until a renewal finds out
 			return nil
 		}
-		require.Equal(t, []string{"m2", "m3"}, b.run(t, ctx, messages("a", "a", "a", "b")...))
-		require.ElementsMatch(t, []string{"m1", "m2", "m4"}, b.ran)
-		require.Contains(t, b.lines(t, "m2")[0]["error"], "may stand")
+		require.Equal(t, []string{"m1", "m2", "m3", "m4"}, b.run(t, ctx, messages("a", "a", "a", "a", "b")...))
+		require.ElementsMatch(t, []string{"m1", "m2", "m3", "m5"}, b.ran)
+		for _, id := range []string{"m1", "m2", "m3"} {
+			require.Contains(t, b.lines(t, id)[0]["error"], "may stand")
+		}
+		require.Contains(t, b.lines(t, "m4")[0]["error"], "not begun")
 	})
 	bubble("F35 a lock that the release finds lost fails all of its key", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
@@ -542,6 +546,8 @@ func TestOrdered(t *testing.T) {
 		}
 		require.Equal(t, []string{"m2", "m3", "m4"}, b.run(t, ctx, ordered("g a", "g b", "g b", "g c")...))
 		require.Equal(t, []string{"m1", "m2", "m3"}, b.ran)
+		require.Contains(t, b.lines(t, "m3")[0]["error"], "was lost", "it was begun")
+		require.Contains(t, b.lines(t, "m4")[0]["error"], "not begun")
 	})
 	bubble("an ordered queue's messages whose group is missing are one group", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})

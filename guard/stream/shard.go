@@ -8,7 +8,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/apart"
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // shard works on batches of one source's records.
@@ -70,41 +69,36 @@ func (s shard[R]) keys(ctx context.Context, records []R) (keys []string, stop er
 }
 
 // hold works on records of the same key under one lock. It returns how many are
-// done, and why not all.
+// done, and why not all. When the lock was lost that is none, because nobody
+// knows since when.
 func (s shard[R]) hold(ctx context.Context, key string, records []R) (done int, err error) {
 	var said error // by the work, as one
-	noticed := false
 	err = apart.Run(func() error {
 		return s.guard.Do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
-			done, noticed, said = s.each(ctx, lock, records)
+			done, said = s.each(ctx, lock, records)
 			return said
 		})
 	})
-	if err != said && !noticed {
-		return 0, err // the lock was found lost afterwards, at an unknown time under the work
+	if err != said {
+		return 0, err
 	}
 	return done, err
 }
 
 // each works on the records one after the other. It returns how many are done,
-// why not all, and whether it saw that the lock was lost. What was done before
-// it saw that is done.
-func (s shard[R]) each(ctx context.Context, lock guard.Lock, records []R) (done int, lost bool, err error) {
+// and why not all.
+func (s shard[R]) each(ctx context.Context, lock guard.Lock, records []R) (done int, err error) {
 	for _, r := range records {
 		// A look at the context looks at the clocks.
 		if ctx.Err() != nil {
-			return done, false, fmt.Errorf("not begun: %w", context.Cause(ctx))
+			return done, fmt.Errorf("not begun: %w", context.Cause(ctx))
 		}
-		err := apart.Run(func() error { return s.work(ctx, lock, r) })
-		if ctx.Err() != nil && errors.Is(context.Cause(ctx), lockstore.ErrLost) {
-			return done, true, fmt.Errorf("the work: %w", &guard.LockLost{Key: lock.Key, Err: err, Cause: context.Cause(ctx)})
-		}
-		if err != nil {
-			return done, false, fmt.Errorf("the work: %w", err)
+		if err := apart.Run(func() error { return s.work(ctx, lock, r) }); err != nil {
+			return done, fmt.Errorf("the work: %w", err)
 		}
 		done++
 	}
-	return done, false, nil
+	return done, nil
 }
 
 // log says why the batch stops.

@@ -16,8 +16,8 @@
 //	key cannot be locked                       at that record
 //	lock held by another                       at the first record that needs it
 //	store unavailable, unknown or corrupt      at the first record that needs it
-//	lock lost while the work ran               at that record; those before it are done
-//	lock found lost at the release             at the first record that ran under it
+//	lock lost, found then or at the release    at the first record that ran under it: nobody
+//	                                           knows since when
 //	the time is over                           at the first record that is not begun
 //
 // The failure is logged with its key, sequence number and reason, a panic with

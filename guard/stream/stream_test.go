@@ -366,16 +366,19 @@ func TestLifeCycle(t *testing.T) {
 		require.Equal(t, "INFO", b.line(t)["level"])
 		require.EqualValues(t, 2, b.line(t)["left"])
 	})
-	bubble("F35 a lock that is lost stops at the record it is lost under", t, func(t *testing.T) {
+	bubble("F35 a lock that is lost stops at the first record under it: the work of record 3 ran without it, too", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{TTL: 3 * time.Second})
 		b.do = func(_ context.Context, r record) error {
-			if r.sequence == "2" {
-				assert.NoError(t, b.store.Store.Release(context.Background(), lockstore.Lease{Key: "a", Owner: b.store.asked[0].Owner}))
+			switch r.sequence {
+			case "3":
+				assert.NoError(t, b.store.Store.Release(context.Background(), lockstore.Lease{Key: "a", Owner: b.store.asked[1].Owner}))
+			case "4":
 				<-time.After(10 * time.Second) // until a renewal finds out
 			}
 			return nil
 		}
-		require.Equal(t, "2", b.run(t, ctx, "a", "a", "a"))
+		require.Equal(t, "2", b.run(t, ctx, "b", "a", "a", "a", "a"))
+		require.Equal(t, []string{"1", "2", "3", "4"}, b.ran)
 		require.Contains(t, b.line(t)["error"], "may stand")
 	})
 	bubble("a nil pointer as an error stops at its record", t, func(t *testing.T) {
