@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +34,7 @@ type record struct {
 	events.SQSMessage
 	at    int // its place in the batch
 	key   string
+	noKey error // why its key cannot be told
 	group *group
 	done  bool  // its work ended well, and under the lock
 	err   error // why it failed
@@ -61,11 +61,11 @@ var (
 // up to the next change of keys, so that one key is locked once in it; a batch
 // has more than one round only if a group has several keys.
 func (b *batch) run(ctx context.Context, messages []events.SQSMessage) {
-	pending := b.plan(ctx, messages)
+	b.plan(ctx, messages)
 	slots := make(chan struct{}, b.opt.Concurrency)
-	for len(pending) > 0 {
+	for pending := b.records; len(pending) > 0; {
 		var keys [][]*record
-		keys, pending = round(pending)
+		keys, pending = b.round(ctx, pending)
 		var all sync.WaitGroup
 		for _, records := range keys {
 			slots <- struct{}{}
@@ -78,9 +78,8 @@ func (b *batch) run(ctx context.Context, messages []events.SQSMessage) {
 	}
 }
 
-// plan finds the key and the group of each message, and returns those that can
-// be worked on.
-func (b *batch) plan(ctx context.Context, messages []events.SQSMessage) (pending []*record) {
+// plan finds the group and the key of each message.
+func (b *batch) plan(ctx context.Context, messages []events.SQSMessage) {
 	groups := map[string]*group{}
 	for i, m := range messages {
 		r := &record{SQSMessage: m, at: i, group: new(group)}
@@ -92,33 +91,32 @@ func (b *batch) plan(ctx context.Context, messages []events.SQSMessage) (pending
 			}
 			r.group = groups[id]
 		}
-		if r.stopped() {
-			b.fail(ctx, r, errOrder)
-			continue
-		}
-		err := apart.Run(func() (err error) {
+		r.noKey = apart.Run(func() (err error) {
 			r.key, err = b.key(ctx, m)
 			return err
 		})
-		if err != nil {
-			b.fail(ctx, r, fmt.Errorf("its key cannot be told: %w", err))
-			continue
-		}
-		pending = append(pending, r)
 	}
-	return pending
 }
 
-// round takes from the pending messages, by key, those whose turn it is.
-func round(pending []*record) (keys [][]*record, later []*record) {
+// round takes from the pending messages, by key, those whose turn it is. A message
+// without a key fails when its turn comes and not before: an earlier one of its
+// group may fail first.
+func (b *batch) round(ctx context.Context, pending []*record) (keys [][]*record, later []*record) {
 	at := map[string]int{}      // a key's place in keys
 	turn := map[*group]string{} // the key whose turn it is in a group
 	waits := map[*group]bool{}  // groups of which the rest waits for another round
 	for _, r := range pending {
 		key, begun := turn[r.group]
-		if waits[r.group] || begun && key != r.key {
+		switch {
+		case waits[r.group], begun && (r.noKey != nil || key != r.key):
 			waits[r.group] = true
 			later = append(later, r)
+			continue
+		case r.stopped():
+			b.fail(ctx, r, errOrder)
+			continue
+		case r.noKey != nil:
+			b.fail(ctx, r, fmt.Errorf("its key cannot be told: %w", r.noKey))
 			continue
 		}
 		turn[r.group] = r.key
@@ -135,15 +133,6 @@ func round(pending []*record) (keys [][]*record, later []*record) {
 
 // hold works on the messages of one key, under its lock.
 func (b *batch) hold(ctx context.Context, records []*record) {
-	records = slices.DeleteFunc(records, func(r *record) bool {
-		if r.stopped() {
-			b.fail(ctx, r, errOrder)
-		}
-		return r.err != nil
-	})
-	if len(records) == 0 {
-		return
-	}
 	// A store that grants nothing at all would cost each key its full patience.
 	if b.down.Load() && !b.granted.Load() {
 		b.failAll(ctx, records, errDown)

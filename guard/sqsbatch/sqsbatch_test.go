@@ -612,6 +612,12 @@ func TestDelay(t *testing.T) {
 		in[0] = received(in[0], "4")
 		require.Equal(t, map[string]time.Duration{"m1": 4 * time.Second, "m2": 4 * time.Second, "m3": 4 * time.Second}, delayed(t, b, nil, in...))
 	})
+	bubble("also with a later message whose key cannot be told", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.occupy(t, "held")
+		require.Equal(t, map[string]time.Duration{"m1": time.Second, "m2": time.Second, "m3": time.Second},
+			delayed(t, b, nil, ordered("g held", "g nokey", "g a", "h nokey", "h held")...))
+	})
 	bubble("its error and its panic are logged; the message failed all the same", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		b.occupy(t, "held")
