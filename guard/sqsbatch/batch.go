@@ -24,7 +24,7 @@ type batch struct {
 	opt   Options
 
 	records []*record
-	granted atomic.Bool // a lock of this batch was had
+	works   atomic.Bool // the store granted or refused a lock of this batch
 	down    atomic.Bool // the store was unavailable to a key
 	slow    atomic.Bool // a call of Options.Delay took all its time
 }
@@ -54,7 +54,7 @@ func (r *record) stopped() bool { return r.group.failed != nil && r.group.failed
 var (
 	errOrder = errors.New("not begun: an earlier message of its group failed")
 	errSlow  = errors.New("no time left for Options.Delay")
-	errDown  = errors.New("not begun: the store was unavailable to another key of the batch, and granted none")
+	errDown  = errors.New("not begun: the store was unavailable to another key of the batch, and has answered for none")
 )
 
 // run works on all messages in rounds. A round takes of each group the messages
@@ -133,15 +133,15 @@ func (b *batch) round(ctx context.Context, pending []*record) (keys [][]*record,
 
 // hold works on the messages of one key, under its lock.
 func (b *batch) hold(ctx context.Context, records []*record) {
-	// A store that grants nothing at all would cost each key its full patience.
-	if b.down.Load() && !b.granted.Load() {
+	// A store that never answers would cost each key its full patience.
+	if b.down.Load() && !b.works.Load() {
 		b.failAll(ctx, records, errDown)
 		return
 	}
 	var said error // by the work, as one
 	err := apart.Run(func() error {
 		return b.guard.Do(ctx, records[0].key, func(ctx context.Context, lock guard.Lock) error {
-			b.granted.Store(true)
+			b.works.Store(true)
 			said = b.each(ctx, lock, records)
 			return said
 		})
@@ -152,6 +152,7 @@ func (b *batch) hold(ctx context.Context, records []*record) {
 	// These are the guard's own: each returns none of these types.
 	switch err.(type) {
 	case *guard.LockBusy:
+		b.works.Store(true)
 		for _, r := range records {
 			r.group.delay = max(r.group.delay, visibility(r.SQSMessage))
 		}

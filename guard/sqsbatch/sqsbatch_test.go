@@ -426,6 +426,18 @@ func TestBatch(t *testing.T) {
 		}
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("hot", "a", "b", "c second", "d second", "e second", "f second", "g second", "h second")...))
 	})
+	bubble("a store that answers for a held key does not stop the others", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.opt.Concurrency = 1
+		b.occupy(t, "held")
+		b.store.acquire = func(req lockstore.Request) error {
+			if req.Key == "hot" {
+				return lockstore.ErrUnavailable
+			}
+			return nil
+		}
+		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("held", "hot", "a")...))
+	})
 	bubble("F70 eight batches in one process are eight owners", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{Wait: time.Minute})
 		inside, most := 0, 0
