@@ -51,6 +51,8 @@ import (
 const (
 	tokenLife = 15 * time.Minute
 	tokenUse  = 10 * time.Minute
+
+	nameLetters = "abcdefghijklmnopqrstuvwxyz0123456789-"
 )
 
 // Open opens the store that the URL names, see the package comment. It makes no
@@ -92,6 +94,8 @@ func parse(cfg lockstore.Config) (lockstore.Config, *token, error) {
 		return cfg, nil, invalid("the URL has a password; the user gets in by IAM")
 	case t.cache == "":
 		return cfg, nil, invalid("the parameter cache is missing; want the cache's name")
+	case strings.Trim(t.cache, nameLetters) != "":
+		return cfg, nil, invalid("the parameter cache is not a name: want letters, digits and hyphens, and no endpoint")
 	case t.serverless && !flags["cluster"]:
 		return cfg, nil, invalid("a serverless cache is in cluster mode; leave out cluster=false, or set serverless=false")
 	case t.region == "":
@@ -130,7 +134,9 @@ func (t *token) credentials(ctx context.Context) (user, password string, err err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.now()
+	// The wall clock alone: the server goes by it, and a frozen environment may
+	// stop the other one.
+	now := t.now().Round(0)
 	if age := now.Sub(t.signed); t.text == "" || age < 0 || age >= tokenUse || t.keyID != creds.AccessKeyID {
 		if t.text, err = t.sign(ctx, creds, now); err != nil {
 			t.text = ""

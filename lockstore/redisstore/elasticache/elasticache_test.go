@@ -39,6 +39,8 @@ func TestOpen(t *testing.T) {
 		"no region":              {"elasticache://locks@host?cache=my", map[string]string{"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}, "AWS_REGION"},
 		"no credentials":         {"elasticache://locks@host?cache=my", map[string]string{"AWS_REGION": "x"}, "no credentials"},
 		"serverless, no cluster": {"elasticache://locks@host?cache=my&cluster=false", lambdaEnv, "cluster mode"},
+		"an endpoint for a name": {"elasticache://locks@host?cache=my.serverless.euw1.cache.amazonaws.com", lambdaEnv, "cache is not a name"},
+		"a path for a name":      {"elasticache://locks@host?cache=my/x", lambdaEnv, "cache is not a name"},
 		"a bad flag":             {"elasticache://locks@host?cache=my&serverless=perhaps", lambdaEnv, "serverless is not true or false"},
 		"an unknown parameter":   {"elasticache://locks@host?cache=my&chache=x", lambdaEnv, `"chache"`},
 		"no host":                {"elasticache://locks@?cache=my", lambdaEnv, "no host"},
@@ -92,6 +94,16 @@ func TestToken(t *testing.T) {
 	_, back, err := tok.credentials(t.Context())
 	require.NoError(t, err)
 	assert.NotEqual(t, fresh, back, "a clock that steps back does not keep an old token alive")
+}
+
+// A frozen environment may stop the monotonic clock. The server looks at the wall
+// clock, so a token's age must not be measured on the other one.
+func TestF08AgeOfATokenIsWallTime(t *testing.T) {
+	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my", lambdaEnv))
+	require.NoError(t, err)
+	_, _, err = tok.credentials(t.Context())
+	require.NoError(t, err)
+	require.NotContains(t, tok.signed.String(), "m=", "a reading of the monotonic clock")
 }
 
 func TestTokenOfAReplicationGroup(t *testing.T) {
