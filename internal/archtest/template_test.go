@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -73,5 +75,125 @@ func TestBatchesReportFailures(t *testing.T) {
 	without := strings.ReplaceAll(string(text), "FunctionResponseTypes: [ReportBatchItemFailures]", "Enabled: true")
 	if problems, _, err := silentBatches([]byte(without)); err != nil || len(problems) == 0 {
 		t.Errorf("a template without it gives %v, %v; want a problem", problems, err)
+	}
+}
+
+// expression is what an alarm here may watch. Metric math that takes no list,
+// such as a + b, may have no value where one of its metrics has none.
+var expression = regexp.MustCompile(`^(?:SUM|MAX)\(\[([\w/, ]+)\]\)$`)
+
+// deafAlarms finds alarms of a SAM template that may not notice: an expression
+// that is no list of all its metrics, missing data that is not harmless, and a
+// share of a function's time that is not reckoned with its Timeout.
+func deafAlarms(template []byte) (problems []string, alarms int, err error) {
+	type function struct {
+		Timeout int `yaml:"Timeout"`
+	}
+	var t struct {
+		Globals struct {
+			Function function `yaml:"Function"`
+		} `yaml:"Globals"`
+		Resources map[string]struct {
+			Type       string    `yaml:"Type"`
+			Properties yaml.Node `yaml:"Properties"`
+		} `yaml:"Resources"`
+	}
+	if err := yaml.Unmarshal(template, &t); err != nil {
+		return nil, 0, err
+	}
+	for name, r := range t.Resources {
+		if r.Type != "AWS::CloudWatch::Alarm" {
+			continue
+		}
+		alarms++
+		var alarm struct {
+			Missing string `yaml:"TreatMissingData"`
+			Metrics []struct {
+				ID         string `yaml:"Id"`
+				Expression string `yaml:"Expression"`
+			} `yaml:"Metrics"`
+		}
+		if err := r.Properties.Decode(&alarm); err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", name, err)
+		}
+		if alarm.Missing != "notBreaching" {
+			problems = append(problems, name+": set TreatMissingData to notBreaching")
+		}
+		metrics, watched := map[string]bool{}, []string{}
+		for _, m := range alarm.Metrics {
+			metrics[m.ID] = m.Expression == ""
+			if found := expression.FindStringSubmatch(m.Expression); found != nil {
+				watched = strings.Split(found[1], ", ")
+			} else if m.Expression != "" {
+				problems = append(problems, fmt.Sprintf("%s: %s: write SUM([...]) or MAX([...])", name, m.Expression))
+			}
+		}
+		for _, term := range watched {
+			id, divisor, _ := strings.Cut(term, "/")
+			if !metrics[id] {
+				problems = append(problems, fmt.Sprintf("%s: there is no metric %s", name, id))
+			}
+			delete(metrics, id)
+			if divisor == "" {
+				continue
+			}
+			f := t.Globals.Function
+			properties := t.Resources[resourceName(id)].Properties
+			if err := properties.Decode(&f); err != nil {
+				return nil, 0, fmt.Errorf("%s: %w", id, err)
+			}
+			if divisor != strconv.Itoa(f.Timeout*10) {
+				problems = append(problems, fmt.Sprintf("%s: %s: the Timeout is %d s", name, term, f.Timeout))
+			}
+		}
+		for id, unused := range metrics {
+			if unused {
+				problems = append(problems, fmt.Sprintf("%s: %s is not in the expression", name, id))
+			}
+		}
+	}
+	return problems, alarms, nil
+}
+
+func TestAlarmsNotice(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "template.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, alarms, err := deafAlarms(text)
+	if err != nil || len(problems) > 0 || alarms == 0 {
+		t.Errorf("%d alarms: %q, %v", alarms, problems, err)
+	}
+	for old, changed := range map[string]string{
+		"SUM([withdraw, settle, nightly])": "withdraw + settle + nightly",
+		"SUM([settlements, nights])":       "SUM([settlements])",
+		"settle/300":                       "settle/100",
+		"notBreaching":                     "missing",
+	} {
+		without := strings.ReplaceAll(string(text), old, changed)
+		if problems, _, err := deafAlarms([]byte(without)); err != nil || len(problems) == 0 {
+			t.Errorf("a template with %q gives %q, %v; want a problem", changed, problems, err)
+		}
+	}
+}
+
+// The filters of the log group look for words that a report line has.
+func TestFiltersKnowTheReports(t *testing.T) {
+	template, err := os.ReadFile(filepath.Join("..", "..", "template.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := os.ReadFile(filepath.Join("..", "..", "guard", "report.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := regexp.MustCompile(`\$\.(?:message|outcome) = ("\w+")`).FindAllStringSubmatch(string(template), -1)
+	if len(words) == 0 {
+		t.Error("no filter was found, so nothing was checked")
+	}
+	for _, word := range words {
+		if !strings.Contains(string(report), word[1]) {
+			t.Errorf("a filter of template.yaml looks for %s, which guard/report.go does not log", word[1])
+		}
 	}
 }
