@@ -14,6 +14,9 @@
 //	LOCK_METRICS   a CloudWatch namespace: each report line is a metric there, too
 //
 // and what the opened store asks for. Durations are Go's: 500ms, 30s, 5m.
+//
+// Most report lines have the level INFO. A function whose ApplicationLogLevel is
+// higher has neither them nor their metrics.
 package boot
 
 import (
@@ -103,6 +106,10 @@ func newGuard(openers lockstore.Openers, getenv func(string) string) (*guard.Gua
 		}
 		*v.to = d
 	}
+	namespace := getenv("LOCK_METRICS")
+	if err := checkNamespace(namespace); err != nil {
+		return nil, err
+	}
 	url := getenv("LOCK_URL")
 	if url == "" {
 		return nil, missing("LOCK_URL")
@@ -112,7 +119,7 @@ func newGuard(openers lockstore.Openers, getenv func(string) string) (*guard.Gua
 		return nil, fmt.Errorf("LOCK_URL: %w", err)
 	}
 	scheme, _, _ := strings.Cut(url, ":")
-	options.Observe = guard.LogReports(reportLogger(os.Stdout, scheme, getenv("LOCK_METRICS")))
+	options.Observe = guard.LogReports(reportLogger(os.Stdout, scheme, namespace))
 	return guard.New(store, options)
 }
 

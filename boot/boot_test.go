@@ -182,7 +182,10 @@ func TestMissingSettings(t *testing.T) {
 		{"a duration that is none", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "30"}, []string{"LOCK_TTL", `"30"`, "30s"}},
 		{"F48 a duration out of bounds", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "5ms"}, []string{"TTL is 5ms", "1s"}},
 		{"F49 durations that contradict", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "1m", "LOCK_MAX_HOLD": "30s"}, []string{"TTL is 1m0s", "MaxHold is 30s"}},
-		{"all set", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "30s", "LOCK_MAX_HOLD": "1m", "LOCK_WAIT": "2s", "LOCK_RESERVE": "1s"}, nil},
+		{"a namespace that CloudWatch would drop", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "locks|nightly"}, []string{"LOCK_METRICS", `"locks|nightly"`, "letters"}},
+		{"a namespace of AWS's own", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "AWS/Lambda"}, []string{"LOCK_METRICS", "AWS/"}},
+		{"a namespace that is too long", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": strings.Repeat("n", 256)}, []string{"LOCK_METRICS", "255"}},
+		{"all set", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "My App/locks", "LOCK_TTL": "30s", "LOCK_MAX_HOLD": "1m", "LOCK_WAIT": "2s", "LOCK_RESERVE": "1s"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, err := newGuard(openers, func(name string) string { return c.env[name] })

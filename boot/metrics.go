@@ -2,8 +2,23 @@ package boot
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 )
+
+const (
+	namespaceLetters  = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_/#: "
+	maxNamespaceBytes = 255
+)
+
+// checkNamespace refuses what CloudWatch would drop without a word.
+func checkNamespace(namespace string) error {
+	if len(namespace) > maxNamespaceBytes || strings.HasPrefix(namespace, "AWS/") || strings.Trim(namespace, namespaceLetters) != "" {
+		return fmt.Errorf("LOCK_METRICS is %q; want at most %d letters, digits, spaces and .-_/#: that do not begin with AWS/", namespace, maxNamespaceBytes)
+	}
+	return nil
+}
 
 // metrics makes each report line a CloudWatch metric too, in the embedded
 // metric format: CloudWatch reads the line, and no request is made. The
