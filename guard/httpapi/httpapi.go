@@ -12,8 +12,9 @@
 //
 // Each body is a problem of RFC 9457 (application/problem+json). The holder of
 // a lock is never named to a caller, and neither is the reason of a 5xx: both
-// are in the function's log. An error that the handler itself returns goes to
-// Lambda as it is.
+// are in the function's log. The reason of a 400 is shown, what the key function
+// said included: it is to judge the request alone, and to name no secret. An
+// error that the handler itself returns goes to Lambda as it is.
 package httpapi
 
 import (

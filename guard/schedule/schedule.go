@@ -18,6 +18,10 @@
 // of guard.Options.Holder, which must therefore be the request id, as boot makes
 // it. Empty ids are never the same.
 //
+// A run that died looks alive until its lease ends, at most guard.Options.TTL
+// later. A run of another event in that time is skipped: what Lambda then
+// delivers again is the dead one's event, if it has tries left.
+//
 // A skip is counted where the guard's runs are: Options.Observe gets a report
 // with the outcome busy. A guard that waits (Options.Wait) waits first, and
 // skips if the other run is still at it then; one that ends in that time is
