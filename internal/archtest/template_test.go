@@ -197,3 +197,15 @@ func TestFiltersKnowTheReports(t *testing.T) {
 		}
 	}
 }
+
+// A schedule whose name SAM makes has the same name in every stack, and only
+// one of an account's stacks could be deployed.
+func TestSchedulesHaveNamesOfTheirOwn(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "template.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if schedules, own := strings.Count(string(text), "Type: ScheduleV2"), strings.Count(string(text), "OmitName: true"); schedules != own {
+		t.Errorf("%d of %d schedules have OmitName: true", own, schedules)
+	}
+}
