@@ -1,13 +1,10 @@
 package sqsbatch
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -20,112 +17,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/internal/batchtest"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-// hooked counts acquires by key and lets a test answer acquires and releases.
-type hooked struct {
-	*memstore.Store
-	acquire func(lockstore.Request) error
-	release func(lockstore.Lease) error
-
-	mu     sync.Mutex
-	asked  map[string]int
-	owners map[lockstore.Owner]string // and their keys
-}
-
-func (h *hooked) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	h.mu.Lock()
-	h.asked[req.Key]++
-	h.owners[req.Owner] = req.Key
-	h.mu.Unlock()
-	if h.acquire != nil {
-		if err := h.acquire(req); err != nil {
-			return lockstore.Lease{}, err
-		}
-	}
-	return h.Store.Acquire(ctx, req)
-}
-
-func (h *hooked) Release(ctx context.Context, lease lockstore.Lease) error {
-	if h.release != nil {
-		if err := h.release(lease); err != nil {
-			return err
-		}
-	}
-	return h.Store.Release(ctx, lease)
-}
-
-// bench is a guard over a hooked store and a work that a test scripts by body.
+// bench is the guard and the work of the tests; a message's text is its body.
 type bench struct {
-	*guard.Guard
-	store *hooked
-	opt   Options
-	log   bytes.Buffer
-
-	mu  sync.Mutex
-	ran []string // ids of the messages whose work began
-	do  func(ctx context.Context, m events.SQSMessage) error
+	*batchtest.Bench
+	opt Options
 }
 
 func newBench(t *testing.T, opt guard.Options) *bench {
 	t.Helper()
-	b := &bench{store: &hooked{Store: memstore.New(nil), asked: map[string]int{}, owners: map[lockstore.Owner]string{}}}
-	opt.Holder = func(context.Context) lockstore.Holder { return lockstore.Holder{ID: "r-1"} }
-	g, err := guard.New(b.store, opt)
-	require.NoError(t, err)
-	b.Guard = g
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewJSONHandler(&b.log, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
-	return b
+	return &bench{Bench: batchtest.New(t, opt)}
 }
 
-// key is the body up to the first space.
-func key(_ context.Context, m events.SQSMessage) (string, error) {
-	k, _, _ := strings.Cut(m.Body, " ")
-	switch k {
-	case "nokey":
-		return "", errors.New("no account in the body")
-	case "keypanic":
-		panic("key boom")
-	case "keyexit":
-		runtime.Goexit()
-	}
-	return k, nil
-}
+func key(_ context.Context, m events.SQSMessage) (string, error) { return batchtest.Key(m.Body) }
 
-// work does what the body says after the key.
 func (b *bench) work(ctx context.Context, lock guard.Lock, m events.SQSMessage) error {
-	b.mu.Lock()
-	b.ran = append(b.ran, m.MessageId)
-	b.mu.Unlock()
-	k, what, _ := strings.Cut(m.Body, " ")
-	if lock.Key != k || lock.Fence <= 0 {
-		return fmt.Errorf("lock is %v for the key %q", lock, k)
-	}
-	switch what {
-	case "fail":
-		return errors.New("own")
-	case "panic":
-		panic("boom")
-	case "exit":
-		runtime.Goexit()
-	case "inner busy":
-		return &guard.LockBusy{Key: "inner"}
-	case "inner lost":
-		return &guard.LockLost{Key: "inner"}
-	case "second":
-		<-time.After(time.Second)
-	case "until":
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	if b.do != nil {
-		return b.do(ctx, m)
-	}
-	return nil
+	return b.Work(ctx, lock, m.MessageId, m.Body)
 }
 
 func (b *bench) handler(t *testing.T) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
@@ -153,36 +63,10 @@ func (b *bench) run(t *testing.T, ctx context.Context, messages ...events.SQSMes
 	return failed
 }
 
-// free says that nobody holds the keys.
-func (b *bench) free(t *testing.T, keys ...string) {
-	t.Helper()
-	for _, k := range keys {
-		status, err := b.store.Inspect(context.Background(), k)
-		require.NoError(t, err)
-		require.False(t, status.Held, "%s is held", k)
-	}
-}
-
-func (b *bench) occupy(t *testing.T, key string) {
-	t.Helper()
-	_, err := b.store.Store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Hour})
-	require.NoError(t, err)
-}
-
 // lines are the log's lines about the message.
-func (b *bench) lines(t *testing.T, id string) (lines []map[string]any) {
+func (b *bench) lines(t *testing.T, id string) []map[string]any {
 	t.Helper()
-	for _, text := range strings.Split(strings.TrimSpace(b.log.String()), "\n") {
-		var line map[string]any
-		if text == "" {
-			continue
-		}
-		require.NoError(t, json.Unmarshal([]byte(text), &line))
-		if line["messageId"] == id {
-			lines = append(lines, line)
-		}
-	}
-	return lines
+	return slices.DeleteFunc(b.Lines(t), func(line map[string]any) bool { return line["messageId"] != id })
 }
 
 const (
@@ -208,22 +92,18 @@ func ordered(texts ...string) (all []events.SQSMessage) {
 	return all
 }
 
-func bubble(name string, t *testing.T, f func(*testing.T)) {
-	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
-}
-
 func TestBatch(t *testing.T) {
 	ctx := context.Background()
-	bubble("F72 several keys, partial failure: only what failed is named, all keys are free", t, func(t *testing.T) {
+	batchtest.Bubble("F72 several keys, partial failure: only what failed is named, all keys are free", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.occupy(t, "held")
+		b.Occupy(t, "held")
 		require.Equal(t, []string{"m2", "m4", "m6", "m7"},
 			b.run(t, ctx, messages("a", "a fail", "a", "held", "b", "held", "nokey", "c")...))
-		require.ElementsMatch(t, []string{"m1", "m2", "m3", "m5", "m8"}, b.ran)
-		require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1, "held": 1}, b.store.asked, "one acquire for each key")
-		b.free(t, "a", "b", "c")
+		require.ElementsMatch(t, []string{"m1", "m2", "m3", "m5", "m8"}, b.Ran())
+		require.ElementsMatch(t, []string{"a", "b", "c", "held"}, b.Store.Asked(), "one acquire for each key")
+		b.Free(t, "a", "b", "c")
 	})
-	bubble("an empty batch is a success, in the form that Lambda reads", t, func(t *testing.T) {
+	batchtest.Bubble("an empty batch is a success, in the form that Lambda reads", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		for _, in := range []events.SQSEvent{{}, {Records: []events.SQSMessage{}}, {Records: messages("a")}} {
 			out, err := b.handler(t)(ctx, in)
@@ -233,30 +113,30 @@ func TestBatch(t *testing.T) {
 			require.JSONEq(t, `{"batchItemFailures":[]}`, string(text))
 		}
 	})
-	bubble("a message without an id fails the invocation, before anything ran", t, func(t *testing.T) {
+	batchtest.Bubble("a message without an id fails the invocation, before anything ran", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		in := messages("a", "b", "c")
 		in[1].MessageId = ""
 		out, err := b.handler(t)(ctx, events.SQSEvent{Records: in})
 		require.ErrorContains(t, err, "record 2 of 3 has no messageId")
 		require.Empty(t, out.BatchItemFailures)
-		require.Empty(t, b.ran)
-		require.Empty(t, b.store.asked)
+		require.Empty(t, b.Ran())
+		require.Empty(t, b.Store.Asked())
 	})
-	bubble("F72 a message that is twice in the batch is named once", t, func(t *testing.T) {
+	batchtest.Bubble("F72 a message that is twice in the batch is named once", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		in := messages("a fail", "a fail", "a", "b")
 		in[1].MessageId = "m1"
 		in[2].MessageId = "m1"
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, in...))
-		require.Len(t, b.ran, 4)
+		require.Len(t, b.Ran(), 4)
 	})
-	bubble("messages of one key keep the batch's order", t, func(t *testing.T) {
+	batchtest.Bubble("messages of one key keep the batch's order", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		require.Empty(t, b.run(t, ctx, messages("a second", "a", "a second", "a")...))
-		require.Equal(t, []string{"m1", "m2", "m3", "m4"}, b.ran)
+		require.Equal(t, []string{"m1", "m2", "m3", "m4"}, b.Ran())
 	})
-	bubble("different keys run at the same time, ten of them by default", t, func(t *testing.T) {
+	batchtest.Bubble("different keys run at the same time, ten of them by default", t, func(t *testing.T) {
 		for concurrency, want := range map[int]time.Duration{0: 3 * time.Second, 1: 25 * time.Second, 5: 5 * time.Second, 25: time.Second} {
 			b := newBench(t, guard.Options{})
 			b.opt.Concurrency = concurrency
@@ -269,11 +149,11 @@ func TestBatch(t *testing.T) {
 			require.Equal(t, want, time.Since(start), "concurrency %d", concurrency)
 		}
 	})
-	bubble("F04 F05 a panic or Goexit in one message fails it, and is logged with its stack", t, func(t *testing.T) {
+	batchtest.Bubble("F04 F05 a panic or Goexit in one message fails it, and is logged with its stack", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		require.Equal(t, []string{"m1", "m3"}, b.run(t, ctx, messages("a panic", "a", "a exit", "a", "b")...))
-		require.Len(t, b.ran, 5)
-		b.free(t, "a", "b")
+		require.Len(t, b.Ran(), 5)
+		b.Free(t, "a", "b")
 		lines := b.lines(t, "m1")
 		require.Len(t, lines, 1)
 		assert.Equal(t, "WARN", lines[0]["level"])
@@ -286,37 +166,31 @@ func TestBatch(t *testing.T) {
 		assert.NotContains(t, b.lines(t, "m3")[0], "stack")
 		assert.Empty(t, b.lines(t, "m2"))
 	})
-	bubble("F56 a message whose key cannot be told fails without a lock", t, func(t *testing.T) {
+	batchtest.Bubble("F56 a message whose key cannot be told fails without a lock", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		require.Equal(t, []string{"m1", "m2", "m3", "m5"}, b.run(t, ctx, messages("nokey", "keypanic", "keyexit", "a", "bad\nkey")...))
-		require.Equal(t, []string{"m4"}, b.ran)
-		require.Equal(t, map[string]int{"a": 1}, b.store.asked)
-		require.Contains(t, b.lines(t, "m1")[0]["error"], "no account in the body")
+		require.Equal(t, []string{"m4"}, b.Ran())
+		require.ElementsMatch(t, []string{"a"}, b.Store.Asked())
+		require.Contains(t, b.lines(t, "m1")[0]["error"], "no account in the record")
 		require.Contains(t, b.lines(t, "m2")[0]["error"], "key boom")
 		require.Contains(t, b.lines(t, "m2")[0]["stack"], "sqsbatch_test.go")
 		require.Contains(t, b.lines(t, "m5")[0]["error"], "control character")
 	})
-	bubble("a nil pointer as an error fails its message only", t, func(t *testing.T) {
+	batchtest.Bubble("a nil pointer as an error fails its message only", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.do = func(_ context.Context, m events.SQSMessage) error {
-			if m.MessageId == "m2" {
-				return (*guard.LockLost)(nil)
-			}
-			return nil
-		}
-		require.Equal(t, []string{"m2"}, b.run(t, ctx, messages("a", "a", "a", "b")...))
-		require.Len(t, b.ran, 4)
+		require.Equal(t, []string{"m2"}, b.run(t, ctx, messages("a", "a nil pointer", "a", "b")...))
+		require.Len(t, b.Ran(), 4)
 	})
-	bubble("another lock's error is an error like any other", t, func(t *testing.T) {
+	batchtest.Bubble("another lock's error is an error like any other", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		b.opt.Delay = func(context.Context, events.SQSMessage, time.Duration) error {
 			t.Error("delayed")
 			return nil
 		}
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("a inner busy", "a inner lost", "a", "b")...))
-		require.Len(t, b.ran, 4)
+		require.Len(t, b.Ran(), 4)
 	})
-	bubble("F64 a batch that comes twice at once: each message runs in one of them only", t, func(t *testing.T) {
+	batchtest.Bubble("F64 a batch that comes twice at once: each message runs in one of them only", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		first := make(chan []string)
 		in := messages("a second", "b second")
@@ -324,69 +198,69 @@ func TestBatch(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, in...), "busy")
 		require.Empty(t, <-first)
-		require.Len(t, b.ran, 2)
+		require.Len(t, b.Ran(), 2)
 		require.Equal(t, "INFO", b.lines(t, "m1")[0]["level"])
 	})
-	bubble("F64 a guard that waits gets the key when the other is done", t, func(t *testing.T) {
+	batchtest.Bubble("F64 a guard that waits gets the key when the other is done", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{Wait: 5 * time.Second})
 		first := make(chan []string)
 		go func() { first <- b.run(t, ctx, messages("a second")...) }()
 		synctest.Wait()
 		require.Empty(t, b.run(t, ctx, messages("a", "a")...))
 		require.Empty(t, <-first)
-		require.Len(t, b.ran, 3)
+		require.Len(t, b.Ran(), 3)
 	})
-	bubble("F65 what is not begun when the time is over fails", t, func(t *testing.T) {
+	batchtest.Bubble("F65 what is not begun when the time is over fails", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		b.opt.Concurrency = 1
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		require.Equal(t, []string{"m2", "m3", "m4"}, b.run(t, ctx, messages("a second", "a until", "a", "b")...))
-		require.Equal(t, []string{"m1", "m2"}, b.ran)
-		require.NotContains(t, b.store.asked, "b")
-		b.free(t, "a")
+		require.Equal(t, []string{"m1", "m2"}, b.Ran())
+		require.NotContains(t, b.Store.Asked(), "b")
+		b.Free(t, "a")
 	})
-	bubble("F65 work that finishes although its time is over is done", t, func(t *testing.T) {
+	batchtest.Bubble("F65 work that finishes although its time is over is done", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		b.do = func(ctx context.Context, _ events.SQSMessage) error {
+		b.Do = func(ctx context.Context, _, _ string) error {
 			<-ctx.Done()
 			return nil
 		}
 		require.Equal(t, []string{"m2"}, b.run(t, ctx, messages("a", "a")...))
 	})
-	bubble("F69 shutdown: what runs may end, the rest fails", t, func(t *testing.T) {
+	batchtest.Bubble("F69 shutdown: what runs may end, the rest fails", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		b.opt.Concurrency = 1
-		b.do = func(context.Context, events.SQSMessage) error {
+		b.Do = func(context.Context, string, string) error {
 			b.Shutdown()
 			return nil
 		}
 		require.Equal(t, []string{"m2", "m3"}, b.run(t, ctx, messages("a", "a", "b")...))
-		b.free(t, "a", "b")
+		b.Free(t, "a", "b")
 	})
-	bubble("F35 a lock that is lost fails all of its key: the work of m2 ran without it, too", t, func(t *testing.T) {
+	batchtest.Bubble("F35 a lock that is lost fails all of its key: the work of m2 ran without it, too", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{TTL: 3 * time.Second})
-		b.do = func(ctx context.Context, m events.SQSMessage) error {
-			switch m.MessageId {
+		b.Do = func(_ context.Context, id, _ string) error {
+			switch id {
 			case "m2":
-				b.vanish(t, "a")
+				b.Store.Vanish(t, "a")
 			case "m3":
 				<-time.After(10 * time.Second) // until a renewal finds out
 			}
 			return nil
 		}
 		require.Equal(t, []string{"m1", "m2", "m3", "m4"}, b.run(t, ctx, messages("a", "a", "a", "a", "b")...))
-		require.ElementsMatch(t, []string{"m1", "m2", "m3", "m5"}, b.ran)
+		require.ElementsMatch(t, []string{"m1", "m2", "m3", "m5"}, b.Ran())
 		for _, id := range []string{"m1", "m2", "m3"} {
 			require.Contains(t, b.lines(t, id)[0]["error"], "may stand")
 		}
 		require.Contains(t, b.lines(t, "m4")[0]["error"], "not begun")
 	})
-	bubble("F35 a lock that the release finds lost fails all of its key", t, func(t *testing.T) {
+	batchtest.Bubble("F35 a lock that the release finds lost fails all of its key", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.store.release = func(lease lockstore.Lease) error {
+		b.Store.OnRelease = func(lease lockstore.Lease) error {
 			if lease.Key == "a" {
 				return lockstore.ErrLost
 			}
@@ -396,29 +270,29 @@ func TestBatch(t *testing.T) {
 		require.Contains(t, b.lines(t, "m2")[0]["error"], "own")
 		require.Contains(t, b.lines(t, "m3")[0]["error"], "was lost")
 	})
-	bubble("a release that fails leaves the work's results", t, func(t *testing.T) {
+	batchtest.Bubble("a release that fails leaves the work's results", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.store.release = func(lockstore.Lease) error { return lockstore.ErrUnavailable }
+		b.Store.OnRelease = func(lockstore.Lease) error { return lockstore.ErrUnavailable }
 		require.Empty(t, b.run(t, ctx, messages("a", "a")...))
 	})
-	bubble("F44 a store that refuses everything fails the batch soon, with few requests", t, func(t *testing.T) {
+	batchtest.Bubble("F44 a store that refuses everything fails the batch soon, with few requests", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.store.acquire = func(lockstore.Request) error { return lockstore.ErrUnavailable }
+		b.Store.OnAcquire = func(lockstore.Request) error { return lockstore.ErrUnavailable }
 		var bodies []string
 		for i := range 1000 {
 			bodies = append(bodies, fmt.Sprintf("k%d", i))
 		}
 		start := time.Now()
 		require.Len(t, b.run(t, ctx, messages(bodies...)...), 1000)
-		require.Empty(t, b.ran)
+		require.Empty(t, b.Ran())
 		require.LessOrEqual(t, time.Since(start), 6*time.Second)
-		require.Len(t, b.store.asked, defaultConcurrency, "no retry storm: the other keys are not asked for")
+		require.Len(t, slices.Compact(slices.Sorted(slices.Values(b.Store.Asked()))), defaultConcurrency, "no retry storm: the other keys are not asked for")
 		require.Contains(t, b.lines(t, "m1000")[0]["error"], "not begun")
 	})
-	bubble("a store that refuses one key does not stop the others", t, func(t *testing.T) {
+	batchtest.Bubble("a store that refuses one key does not stop the others", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		b.opt.Concurrency = 2
-		b.store.acquire = func(req lockstore.Request) error {
+		b.Store.OnAcquire = func(req lockstore.Request) error {
 			if req.Key == "hot" {
 				return lockstore.ErrUnavailable
 			}
@@ -426,11 +300,11 @@ func TestBatch(t *testing.T) {
 		}
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("hot", "a", "b", "c second", "d second", "e second", "f second", "g second", "h second")...))
 	})
-	bubble("a store that answers for a held key does not stop the others", t, func(t *testing.T) {
+	batchtest.Bubble("a store that answers for a held key does not stop the others", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		b.opt.Concurrency = 1
-		b.occupy(t, "held")
-		b.store.acquire = func(req lockstore.Request) error {
+		b.Occupy(t, "held")
+		b.Store.OnAcquire = func(req lockstore.Request) error {
 			if req.Key == "hot" {
 				return lockstore.ErrUnavailable
 			}
@@ -438,18 +312,19 @@ func TestBatch(t *testing.T) {
 		}
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("held", "hot", "a")...))
 	})
-	bubble("F70 eight batches in one process are eight owners", t, func(t *testing.T) {
+	batchtest.Bubble("F70 eight batches in one process are eight owners", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{Wait: time.Minute})
+		var mu sync.Mutex
 		inside, most := 0, 0
-		b.do = func(context.Context, events.SQSMessage) error {
-			b.mu.Lock()
+		b.Do = func(context.Context, string, string) error {
+			mu.Lock()
 			inside++
 			most = max(most, inside)
-			b.mu.Unlock()
+			mu.Unlock()
 			<-time.After(time.Second)
-			b.mu.Lock()
+			mu.Lock()
 			inside--
-			b.mu.Unlock()
+			mu.Unlock()
 			return nil
 		}
 		h := b.handler(t)
@@ -462,31 +337,20 @@ func TestBatch(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.GreaterOrEqual(t, len(b.store.owners), 16)
+		require.GreaterOrEqual(t, b.Store.Owners(), 16)
 		require.Equal(t, 9, most, "eight keys of their own and one that is shared")
 	})
-	bubble("a panic of the observer is not hidden: it fails its key, and the batch goes on", t, func(t *testing.T) {
+	batchtest.Bubble("a panic of the observer is not hidden: it fails its key, and the batch goes on", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{Observe: func(_ context.Context, r guard.Report) {
 			if r.Key != "a" {
 				panic("observer boom")
 			}
 		}})
-		b.occupy(t, "held")
+		b.Occupy(t, "held")
 		require.Equal(t, []string{"m1", "m3"}, b.run(t, ctx, messages("held", "a", "b")...))
 		require.Contains(t, b.lines(t, "m1")[0]["error"], "observer boom")
 		require.Contains(t, b.lines(t, "m3")[0]["error"], "observer boom")
 	})
-}
-
-// vanish takes the key's lease away from its holder.
-func (b *bench) vanish(t *testing.T, key string) {
-	b.store.mu.Lock()
-	defer b.store.mu.Unlock()
-	for owner, k := range b.store.owners {
-		if k == key {
-			assert.NoError(t, b.store.Store.Release(context.Background(), lockstore.Lease{Key: key, Owner: owner}))
-		}
-	}
 }
 
 func TestOrdered(t *testing.T) {
@@ -509,20 +373,20 @@ func TestOrdered(t *testing.T) {
 		{"groups that share a key", []string{"g a second", "h a fail", "g a", "h a"}, []string{"m2", "m4"}, []string{"m1", "m2", "m3"}},
 		{"groups that need two keys in opposite orders", []string{"g a second", "h b second", "g b", "h a"}, nil, []string{"m1", "m2", "m3", "m4"}},
 	} {
-		bubble(c.name, t, func(t *testing.T) {
+		batchtest.Bubble(c.name, t, func(t *testing.T) {
 			b := newBench(t, guard.Options{})
-			b.occupy(t, "held")
+			b.Occupy(t, "held")
 			in := ordered(c.in...)
 			failed := b.run(t, ctx, in...)
 			if c.failed == nil {
 				c.failed = []string{}
 			}
 			require.Equal(t, c.failed, failed)
-			require.ElementsMatch(t, c.ran, b.ran)
-			b.free(t, "a", "b", "c")
+			require.ElementsMatch(t, c.ran, b.Ran())
+			b.Free(t, "a", "b", "c")
 
 			last := map[string]string{}
-			for _, id := range b.ran { // ids of one digit, in the order of the runs
+			for _, id := range b.Ran() { // ids of one digit, in the order of the runs
 				for _, m := range in {
 					if g := m.Attributes["MessageGroupId"]; m.MessageId == id {
 						require.Less(t, last[g], id, "the order of group %s", g)
@@ -532,49 +396,49 @@ func TestOrdered(t *testing.T) {
 			}
 		})
 	}
-	bubble("one acquire for each key when the order allows it", t, func(t *testing.T) {
+	batchtest.Bubble("one acquire for each key when the order allows it", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		require.Empty(t, b.run(t, ctx, ordered("g a", "h a", "g a", "i b", "h a", "i b")...))
-		require.Equal(t, map[string]int{"a": 1, "b": 1}, b.store.asked)
+		require.ElementsMatch(t, []string{"a", "b"}, b.Store.Asked())
 	})
-	bubble("what comes after a failure takes no lock", t, func(t *testing.T) {
+	batchtest.Bubble("what comes after a failure takes no lock", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, ordered("g a fail", "g b", "h c")...))
-		require.Equal(t, map[string]int{"a": 1, "c": 1}, b.store.asked)
+		require.ElementsMatch(t, []string{"a", "c"}, b.Store.Asked())
 	})
-	bubble("groups run at the same time", t, func(t *testing.T) {
+	batchtest.Bubble("groups run at the same time", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		start := time.Now()
 		require.Empty(t, b.run(t, ctx, ordered("g a second", "h b second", "i c second")...))
 		require.Equal(t, time.Second, time.Since(start))
 	})
-	bubble("F35 a lost lock stops the group from its first doubtful message", t, func(t *testing.T) {
+	batchtest.Bubble("F35 a lost lock stops the group from its first doubtful message", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.store.release = func(lease lockstore.Lease) error {
+		b.Store.OnRelease = func(lease lockstore.Lease) error {
 			if lease.Key == "b" {
 				return lockstore.ErrLost
 			}
 			return nil
 		}
 		require.Equal(t, []string{"m2", "m3", "m4"}, b.run(t, ctx, ordered("g a", "g b", "g b", "g c")...))
-		require.Equal(t, []string{"m1", "m2", "m3"}, b.ran)
+		require.Equal(t, []string{"m1", "m2", "m3"}, b.Ran())
 		require.Contains(t, b.lines(t, "m3")[0]["error"], "was lost", "it was begun")
 		require.Contains(t, b.lines(t, "m4")[0]["error"], "not begun")
 	})
-	bubble("an ordered queue's messages whose group is missing are one group", t, func(t *testing.T) {
+	batchtest.Bubble("an ordered queue's messages whose group is missing are one group", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		in := ordered("g a fail", "h b")
 		in[0].Attributes, in[1].Attributes = nil, nil
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, in...))
 	})
-	bubble("a group of a standard queue has no order", t, func(t *testing.T) {
+	batchtest.Bubble("a group of a standard queue has no order", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		in := ordered("g a fail", "g a", "g b")
 		for i := range in {
 			in[i].EventSourceARN = standardARN
 		}
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, in...))
-		require.Len(t, b.ran, 3)
+		require.Len(t, b.Ran(), 3)
 	})
 }
 
@@ -590,10 +454,11 @@ func TestDelay(t *testing.T) {
 	}
 	// delayed runs the messages and returns what was delayed for how long.
 	delayedIn := func(t *testing.T, ctx context.Context, b *bench, hook error, in ...events.SQSMessage) map[string]time.Duration {
+		var mu sync.Mutex
 		got := map[string]time.Duration{}
 		b.opt.Delay = func(ctx context.Context, m events.SQSMessage, d time.Duration) error {
-			b.mu.Lock()
-			defer b.mu.Unlock()
+			mu.Lock()
+			defer mu.Unlock()
 			require.NotContains(t, got, m.MessageId)
 			got[m.MessageId] = d
 			return hook
@@ -604,9 +469,9 @@ func TestDelay(t *testing.T) {
 	delayed := func(t *testing.T, b *bench, hook error, in ...events.SQSMessage) map[string]time.Duration {
 		return delayedIn(t, ctx, b, hook, in...)
 	}
-	bubble("F64 1 to 5 seconds, growing with the receive count, for held locks only", t, func(t *testing.T) {
+	batchtest.Bubble("F64 1 to 5 seconds, growing with the receive count, for held locks only", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.occupy(t, "held")
+		b.Occupy(t, "held")
 		var in []events.SQSMessage
 		counts := []string{"1", "3", "5", "6", "99999999999999999999", "2147483648", "0", "-7", "", "x"}
 		for i, count := range counts {
@@ -617,22 +482,22 @@ func TestDelay(t *testing.T) {
 			"m5": time.Second, "m6": 5 * time.Second, "m7": time.Second, "m8": time.Second, "m9": time.Second, "m10": time.Second, "none": time.Second},
 			delayed(t, b, nil, in...))
 	})
-	bubble("an ordered group becomes visible together, or the first waits for the last", t, func(t *testing.T) {
+	batchtest.Bubble("an ordered group becomes visible together, or the first waits for the last", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.occupy(t, "held")
+		b.Occupy(t, "held")
 		in := ordered("g held", "g held", "g a", "h a fail", "h a")
 		in[0] = received(in[0], "4")
 		require.Equal(t, map[string]time.Duration{"m1": 4 * time.Second, "m2": 4 * time.Second, "m3": 4 * time.Second}, delayed(t, b, nil, in...))
 	})
-	bubble("also with a later message whose key cannot be told", t, func(t *testing.T) {
+	batchtest.Bubble("also with a later message whose key cannot be told", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.occupy(t, "held")
+		b.Occupy(t, "held")
 		require.Equal(t, map[string]time.Duration{"m1": time.Second, "m2": time.Second, "m3": time.Second},
 			delayed(t, b, nil, ordered("g held", "g nokey", "g a", "h nokey", "h held")...))
 	})
-	bubble("its error and its panic are logged; the message failed all the same", t, func(t *testing.T) {
+	batchtest.Bubble("its error and its panic are logged; the message failed all the same", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.occupy(t, "held")
+		b.Occupy(t, "held")
 		delayed(t, b, errors.New("access denied"), messages("held")...)
 		lines := b.lines(t, "m1")
 		require.Len(t, lines, 2)
@@ -644,9 +509,9 @@ func TestDelay(t *testing.T) {
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("held", "a")...))
 		require.Contains(t, b.lines(t, "m1")[3]["error"], "hook boom")
 	})
-	bubble("one that hangs costs two seconds, once", t, func(t *testing.T) {
+	batchtest.Bubble("one that hangs costs two seconds, once", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.occupy(t, "held")
+		b.Occupy(t, "held")
 		calls := 0
 		b.opt.Delay = func(ctx context.Context, _ events.SQSMessage, _ time.Duration) error {
 			calls++
@@ -659,9 +524,9 @@ func TestDelay(t *testing.T) {
 		require.Equal(t, 1, calls)
 		require.Contains(t, b.lines(t, "m3")[1]["error"], "no time left")
 	})
-	bubble("F65 one that is slow does not make the answer late", t, func(t *testing.T) {
+	batchtest.Bubble("F65 one that is slow does not make the answer late", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.occupy(t, "held")
+		b.Occupy(t, "held")
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		b.opt.Delay = func(ctx context.Context, _ events.SQSMessage, _ time.Duration) error {
@@ -675,12 +540,12 @@ func TestDelay(t *testing.T) {
 		require.Len(t, b.run(t, ctx, messages(slices.Repeat([]string{"held"}, 100)...)...), 100)
 		require.LessOrEqual(t, time.Since(start), 3*time.Second-answerTime)
 	})
-	bubble("when the time is over it is not called", t, func(t *testing.T) {
+	batchtest.Bubble("when the time is over it is not called", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.occupy(t, "held")
+		b.Occupy(t, "held")
 		ctx, cancel := context.WithTimeout(ctx, 420*time.Millisecond)
 		defer cancel()
-		b.store.acquire = func(lockstore.Request) error {
+		b.Store.OnAcquire = func(lockstore.Request) error {
 			<-time.After(150 * time.Millisecond)
 			return nil
 		}
@@ -717,5 +582,5 @@ func TestRefused(t *testing.T) {
 	out, err := Wrap(new(guard.Guard), key, b.work)(context.Background(), events.SQSEvent{Records: messages("a")})
 	require.NoError(t, err)
 	require.Len(t, out.BatchItemFailures, 1, "F51 a guard that New did not make runs nothing")
-	require.Empty(t, b.ran)
+	require.Empty(t, b.Ran())
 }

@@ -20,6 +20,7 @@ var layers = []struct {
 	{"lockstore/internal/...", []string{"lockstore"}},
 	{"lockstore/*store/...", []string{"lockstore", "lockstore/internal/..."}},
 	{"guard", []string{"lockstore"}},
+	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/memstore"}},
 	{"guard/internal/*", nil},
 	{"guard/*", []string{"guard", "guard/internal/*", "lockstore"}},
 	{"boot", []string{"guard", "lockstore"}},
