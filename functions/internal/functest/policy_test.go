@@ -1,55 +1,136 @@
 package functest
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/internal/lambdatest"
 	"github.com/lambdalock/lambdalock/internal/testservers"
-	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
 
-// actions are those on the two tables, such as "locks GetItem".
+// actions are what a role may do or did, such as "dynamodb:GetItem locks".
 type actions map[string]bool
 
-// allowed reads from a template what the policies of each function allow where
-// the locks are in DynamoDB, by the function's folder. What it does not
-// understand is an error, because that may allow more.
-func allowed(template []byte) (map[string]actions, error) {
-	var t struct {
-		Resources map[string]struct {
-			Type       string `yaml:"Type"`
-			Properties struct {
-				CodeURI  string      `yaml:"CodeUri"`
-				Role     yaml.Node   `yaml:"Role"`
-				Policies []yaml.Node `yaml:"Policies"`
-			} `yaml:"Properties"`
-		} `yaml:"Resources"`
+// deployment is one of the ways in which the template can be deployed: the
+// conditions of its !If, and what its !Ref, !GetAtt and ${} stand for.
+type deployment struct {
+	conditions map[string]bool
+	values     map[string]string
+}
+
+var onDynamoDB, onMadeCache, onExistingCache = deploy(false, false), deploy(true, true), deploy(true, false)
+
+func deploy(useCache, makeCache bool) deployment {
+	return deployment{
+		map[string]bool{"UseCache": useCache, "MakeCache": makeCache},
+		map[string]string{
+			"AWS::Partition": "aws", "AWS::Region": "us-east-1", "AWS::AccountId": "123456789012",
+			"LockTable": "locks", "LockTable.Arn": "locks", "AccountsTable": "accounts", "AccountsTable.Arn": "accounts",
+			"CacheUser": "somebody", "Cache": "made", "Cache.Endpoint.Address": "127.0.0.1",
+			"CacheName": "existing", "CacheEndpoint": "127.0.0.1",
+		},
 	}
-	if err := yaml.Unmarshal(template, &t); err != nil {
-		return nil, err
+}
+
+// chosen is the side of an !If that counts. One on another condition stays, and
+// is then no text and no policy.
+func (d deployment) chosen(n yaml.Node) yaml.Node {
+	for n.Tag == "!If" && len(n.Content) == 3 {
+		met, known := d.conditions[n.Content[0].Value]
+		switch {
+		case !known:
+			return n
+		case met:
+			n = *n.Content[1]
+		default:
+			n = *n.Content[2]
+		}
 	}
+	return n
+}
+
+// text is what a value of the template comes to. What it does not understand is
+// an error.
+func (d deployment) text(n yaml.Node) (string, error) {
+	n = d.chosen(n)
+	pattern, own := n.Value, map[string]string{}
+	switch {
+	case n.Tag == "!Ref" || n.Tag == "!GetAtt":
+		pattern = "${" + n.Value + "}"
+	case n.Tag == "!Sub" && len(n.Content) == 2:
+		pattern = n.Content[0].Value
+		for names := n.Content[1].Content; len(names) > 1; names = names[2:] {
+			var err error
+			if own[names[0].Value], err = d.text(*names[1]); err != nil {
+				return "", err
+			}
+		}
+	case n.Kind != yaml.ScalarNode:
+		return "", fmt.Errorf("line %d: want a text, !Ref, !GetAtt or !Sub", n.Line)
+	}
+	var err error
+	text := os.Expand(pattern, func(name string) string {
+		for _, values := range []map[string]string{own, d.values} {
+			if value, ok := values[name]; ok {
+				return value
+			}
+		}
+		err = fmt.Errorf("line %d: %s has no value", n.Line, name)
+		return ""
+	})
+	return text, err
+}
+
+// stack is what this test reads of a template.
+type stack struct {
+	Globals struct {
+		Function struct {
+			Environment struct {
+				Variables map[string]yaml.Node `yaml:"Variables"`
+			} `yaml:"Environment"`
+		} `yaml:"Function"`
+	} `yaml:"Globals"`
+	Resources map[string]struct {
+		Type       string `yaml:"Type"`
+		Properties struct {
+			AccessString string      `yaml:"AccessString"`
+			CodeURI      string      `yaml:"CodeUri"`
+			Role         yaml.Node   `yaml:"Role"`
+			Policies     []yaml.Node `yaml:"Policies"`
+		} `yaml:"Properties"`
+	} `yaml:"Resources"`
+}
+
+func readStack(template []byte) (s stack, err error) {
+	err = yaml.Unmarshal(template, &s)
+	return s, err
+}
+
+// variable is one of the environment that all functions get.
+func (s stack) variable(t *testing.T, d deployment, name string) string {
+	t.Helper()
+	text, err := d.text(s.Globals.Function.Environment.Variables[name])
+	require.NoError(t, err)
+	require.NotEmpty(t, text, name)
+	return text
+}
+
+// allowed is what the policies of each function allow, by the function's folder.
+// What it does not understand is an error, because that may allow more. What SAM
+// adds to a role by itself is not looked at: logs, traces, the network of a
+// VpcConfig, reading the queue of an event, writing to the queue of an
+// EventInvokeConfig.
+func (s stack) allowed(d deployment) (map[string]actions, error) {
 	all := map[string]actions{}
-	for name, r := range t.Resources {
+	for name, r := range s.Resources {
 		p := r.Properties
 		if r.Type != "AWS::Serverless::Function" {
 			continue
@@ -59,7 +140,7 @@ func allowed(template []byte) (map[string]actions, error) {
 		}
 		all[p.CodeURI] = actions{}
 		for _, policy := range p.Policies {
-			if err := all[p.CodeURI].add(onDynamo(policy)); err != nil {
+			if err := d.add(all[p.CodeURI], d.chosen(policy)); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 		}
@@ -67,17 +148,12 @@ func allowed(template []byte) (map[string]actions, error) {
 	return all, nil
 }
 
-// onDynamo is the branch of an !If that counts without a cache.
-func onDynamo(n yaml.Node) yaml.Node {
-	if n.Tag == "!If" && len(n.Content) == 3 && n.Content[0].Value == "UseCache" {
-		return onDynamo(*n.Content[2])
-	}
-	return n
-}
-
-func (a actions) add(policy yaml.Node) error {
-	if policy.Tag == "!Ref" && policy.Value == "AWS::NoValue" {
+func (d deployment) add(a actions, policy yaml.Node) error {
+	switch {
+	case policy.Tag == "!Ref" && policy.Value == "AWS::NoValue":
 		return nil
+	case d.conditions["UseCache"] && policy.Value == "AWSLambdaVPCAccessExecutionRole":
+		return nil // Lambda itself uses it, to reach the cache's network
 	}
 	var p struct {
 		Statement []yaml.Node `yaml:"Statement"`
@@ -86,126 +162,141 @@ func (a actions) add(policy yaml.Node) error {
 		return fmt.Errorf("line %d: want a policy with a list Statement", policy.Line)
 	}
 	for _, n := range p.Statement {
-		n = onDynamo(n)
+		n = d.chosen(n)
 		var s map[string]yaml.Node
 		if err := n.Decode(&s); err != nil {
 			return err
 		}
-		action, effect, resource := s["Action"], s["Effect"], s["Resource"]
-		table := map[string]string{"LockTable.Arn": "locks", "AccountsTable.Arn": "accounts"}[resource.Value]
-		if _, sid := s["Sid"]; !sid || len(s) != 4 || effect.Value != "Allow" || resource.Tag != "!GetAtt" || table == "" {
-			return fmt.Errorf("line %d: want Sid, Effect: Allow, Action, and one table's Arn as Resource", n.Line)
+		if _, sid := s["Sid"]; !sid || len(s) != 4 || s["Effect"].Value != "Allow" {
+			return fmt.Errorf("line %d: want Sid, Effect: Allow, Action and Resource", n.Line)
 		}
-		names := []string{action.Value}
-		if action.Kind != yaml.ScalarNode && action.Decode(&names) != nil {
-			return fmt.Errorf("line %d: want an action or a list of them", action.Line)
+		names, err := d.texts(s["Action"])
+		if err != nil {
+			return err
+		}
+		resources, err := d.texts(s["Resource"])
+		if err != nil {
+			return err
 		}
 		for _, name := range names {
-			a[table+" "+strings.TrimPrefix(name, "dynamodb:")] = true
+			for _, resource := range resources {
+				a[name+" "+resource] = true
+			}
 		}
 	}
 	return nil
 }
 
-// record starts a way to DynamoDB that notes in used what passes.
-func record(t *testing.T, endpoint string, used actions) string {
-	target, err := url.Parse(endpoint)
-	require.NoError(t, err)
-	var mu sync.Mutex
-	server := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(target)
-		var in struct{ TableName string } // stays "" for an action on several tables or on none
-		body, err := io.ReadAll(r.In.Body)
-		assert.NoError(t, errors.Join(err, json.Unmarshal(body, &in)))
-		r.Out.Body = io.NopCloser(bytes.NewReader(body))
-		role, _, _ := strings.Cut(in.TableName, "-")
-		_, action, _ := strings.Cut(r.In.Header.Get("X-Amz-Target"), ".")
-		mu.Lock()
-		defer mu.Unlock()
-		used[role+" "+action] = true
-	}})
-	t.Cleanup(server.Close)
-	return server.URL
+// texts are those of one value or of a list of them.
+func (d deployment) texts(n yaml.Node) (all []string, err error) {
+	list := []*yaml.Node{&n}
+	if n.Tag == "!!seq" {
+		list = n.Content
+	}
+	for _, one := range list {
+		text, err := d.text(*one)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, text)
+	}
+	return all, nil
 }
 
-// runEvent runs a binary on the event that has the answer in the file, with
-// tables of its own behind the proxy.
-func runEvent(t *testing.T, endpoint, proxy, binary, file string) {
-	t.Parallel()
-	name := strings.TrimSuffix(filepath.Base(file), ".out.json")
-	lockURL, accountsURL := table(t, endpoint, "locks-"+name, "key"), table(t, endpoint, "accounts-"+name, "account")
-	config := func(raw string) lockstore.Config {
-		u, err := url.Parse(raw)
-		require.NoError(t, err)
-		return lockstore.Config{URL: u, Getenv: func(string) string { return "local" }}
-	}
-	book, err := accounts.Open(config(accountsURL))
-	require.NoError(t, err)
-	(&Site{Book: book, t: t, ctx: t.Context()}).Open("7", "9")
-	if strings.Contains(name, "busy") {
-		store, err := dynamostore.Open(t.Context(), config(lockURL))
-		require.NoError(t, err)
-		for _, key := range []string{accounts.Key("7"), "schedule/nightly"} {
-			_, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
-			require.NoError(t, err)
-		}
-	}
-	e, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Timeout: 30 * time.Second, Env: []string{"LOCK_WAIT=2s",
-		"LOCK_URL=" + strings.Replace(lockURL, endpoint, proxy, 1), "ACCOUNTS_URL=" + strings.Replace(accountsURL, endpoint, proxy, 1)}})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, e.Close()) })
-	in, errIn := os.ReadFile(strings.Replace(file, ".out", "", 1))
-	want, errWant := os.ReadFile(file)
-	r, err := e.Invoke(t.Context(), in)
-	require.NoError(t, errors.Join(errIn, errWant, err))
-	require.JSONEq(t, string(want), string(r.Payload), "%q", e.Logs())
+// connect is the right to use a cache or a user of one.
+func connect(kind, name string) string {
+	return "elasticache:Connect arn:aws:elasticache:us-east-1:123456789012:" + kind + ":" + name
 }
 
 // TestPolicies runs each function of the template, as built for Lambda, on all
-// its events: its policies are to allow what it does on DynamoDB, and no more.
+// its events, with the locks where the template puts them: its policies are to
+// allow what it does on DynamoDB and ElastiCache, and no more.
 func TestPolicies(t *testing.T) {
 	template, err := os.ReadFile("../../../template.yaml")
 	require.NoError(t, err)
-	policies, err := allowed(template)
+	s, err := readStack(template)
+	require.NoError(t, err)
+	policies, err := s.allowed(onDynamoDB)
 	require.NoError(t, err)
 	require.NotEmpty(t, policies)
 	endpoint := testservers.DynamoDB(t)
-	for folder, may := range policies {
+	sites := map[string]site{"dynamodb": dynamoSite(t, s, endpoint), "elasticache": cacheSite(t, s, endpoint)}
+	for folder := range policies {
 		t.Run(folder, func(t *testing.T) {
 			binary := filepath.Join(t.TempDir(), "bootstrap")
 			require.NoError(t, lambdatest.Build(t.Context(), "github.com/lambdalock/lambdalock/"+folder, binary))
-			answers, err := filepath.Glob("../../../events/" + filepath.Base(folder) + "*.out.json")
-			require.NoError(t, err)
-			used := actions{}
-			t.Run("events", func(t *testing.T) {
-				proxy := record(t, endpoint, used)
-				for _, file := range answers {
-					t.Run(filepath.Base(file), func(t *testing.T) { runEvent(t, endpoint, proxy, binary, file) })
-				}
-			})
-			require.Equal(t, used, may, "expected: what the events make it do; actual: what its policies allow")
-			t.Run("a wrong policy is found", func(t *testing.T) { doctored(t, string(template), folder, used) })
+			for store, on := range sites {
+				t.Run(store, func(t *testing.T) {
+					used := on.events(t, folder, binary)
+					policies, err := s.allowed(on.deployment)
+					require.NoError(t, err)
+					require.Equal(t, used, policies[folder], "expected: what the events make it do; actual: what its policies allow")
+					t.Run("a wrong policy is found", func(t *testing.T) { doctored(t, string(template), store, folder, on, used) })
+				})
+			}
 		})
 	}
 }
 
+// A cache that was there before has another name, in LOCK_URL as in the policies.
+func TestPoliciesOnAnExistingCache(t *testing.T) {
+	template, err := os.ReadFile("../../../template.yaml")
+	require.NoError(t, err)
+	s, err := readStack(template)
+	require.NoError(t, err)
+	policies, err := s.allowed(onExistingCache)
+	require.NoError(t, err)
+	u, err := url.Parse(s.variable(t, onExistingCache, "LOCK_URL"))
+	require.NoError(t, err)
+	want := actions{
+		"dynamodb:UpdateItem accounts":                     true,
+		connect("serverlesscache", u.Query().Get("cache")): true,
+		connect("user", u.User.Username()):                 true,
+	}
+	require.Contains(t, want, connect("serverlesscache", "existing"))
+	for folder, may := range policies {
+		require.Equal(t, want, may, folder)
+	}
+}
+
 // doctored changes the template's policies: they then differ from what a
-// function used, or are refused.
-func doctored(t *testing.T, template, folder string, used actions) {
-	const read, arn = "                  - dynamodb:GetItem\n", "!GetAtt AccountsTable.Arn"
-	for name, c := range map[string]struct{ old, new, less, more string }{
-		"one action more":  {read, read + strings.Replace(read, "Get", "Delete", 1), "", "locks DeleteItem"},
-		"one action less":  {read, "", "locks GetItem", ""},
-		"a wildcard":       {read, strings.Replace(read, "GetItem", "*", 1), "locks GetItem", "locks *"},
-		"the wrong table":  {arn, "!GetAtt LockTable.Arn", "accounts UpdateItem", ""},
-		"all tables":       {arn, `"*"`, "", ""},
-		"something denied": {"Effect: Allow", "Effect: Deny", "", ""},
+// function used on the store, or are refused.
+func doctored(t *testing.T, template, store, folder string, on site, used actions) {
+	const (
+		read     = "                  - dynamodb:GetItem\n"
+		accounts = "!GetAtt AccountsTable.Arn"
+		grant    = "Action: elasticache:Connect"
+		user     = "                  - !Sub arn:${AWS::Partition}:elasticache:${AWS::Region}:${AWS::AccountId}:user:${CacheUser}\n"
+		managed  = "      Policies:\n"
+	)
+	for name, c := range map[string]struct{ store, old, new, less, more, says string }{
+		"one action more":        {"dynamodb", read, read + strings.Replace(read, "Get", "Delete", 1), "", "dynamodb:DeleteItem locks", ""},
+		"one action less":        {"dynamodb", read, "", "dynamodb:GetItem locks", "", ""},
+		"a wildcard":             {"dynamodb", read, strings.Replace(read, "GetItem", "*", 1), "dynamodb:GetItem locks", "dynamodb:* locks", ""},
+		"the wrong table":        {"dynamodb", accounts, "!GetAtt LockTable.Arn", "dynamodb:UpdateItem accounts", "", ""},
+		"all tables":             {"dynamodb", accounts, `"*"`, "dynamodb:UpdateItem accounts", "dynamodb:UpdateItem *", ""},
+		"something denied":       {"dynamodb", "Effect: Allow", "Effect: Deny", "", "", "want Sid"},
+		"the cache's network":    {"dynamodb", managed, managed + "        - AWSLambdaVPCAccessExecutionRole\n", "", "", "want a policy"},
+		"a managed policy":       {"elasticache", managed, managed + "        - AmazonDynamoDBReadOnlyAccess\n", "", "", "want a policy"},
+		"the lock table, too":    {"elasticache", accounts, "[" + accounts + ", !GetAtt LockTable.Arn]", "", "dynamodb:UpdateItem locks", ""},
+		"not the user":           {"elasticache", user, "", connect("user", "somebody"), "", ""},
+		"every user":             {"elasticache", "user:${CacheUser}\n", "user:*\n", connect("user", "somebody"), connect("user", "*"), ""},
+		"every cache":            {"elasticache", "serverlesscache:${Name}", "serverlesscache:*", connect("serverlesscache", "made"), connect("serverlesscache", "*"), ""},
+		"another cache's name":   {"elasticache", "!If [MakeCache, !Ref Cache, !Ref CacheName]", "!Ref CacheName", connect("serverlesscache", "made"), connect("serverlesscache", "existing"), ""},
+		"more than to connect":   {"elasticache", grant, grant + "\n                NotAction: x", "", "", "want Sid"},
+		"another condition":      {"elasticache", "!If [MakeCache, !Ref Cache,", "!If [MakeRedis, !Ref Cache,", "", "", "want a text"},
+		"what has no value here": {"elasticache", "serverlesscache:${Name}", "serverlesscache:${Nam}", "", "", "Nam has no value"},
 	} {
+		if c.store != store {
+			continue
+		}
 		changed := strings.ReplaceAll(template, c.old, c.new)
 		require.NotEqual(t, template, changed, name)
-		policies, err := allowed([]byte(changed))
-		if c.less+c.more == "" {
-			require.ErrorContains(t, err, "want Sid", name)
+		s, err := readStack([]byte(changed))
+		require.NoError(t, err, name)
+		policies, err := s.allowed(on.deployment)
+		if c.says != "" {
+			require.ErrorContains(t, err, c.says, name)
 			continue
 		}
 		require.NoError(t, err, name)

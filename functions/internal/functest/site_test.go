@@ -1,0 +1,228 @@
+package functest
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+)
+
+// site is real servers for a deployment. The functions find them by the
+// template's own URLs, through proxies that note what they do.
+type site struct {
+	deployment
+	endpoint    string // of DynamoDB
+	proxy       string // to it
+	accountsURL string // to which an event's name is added
+	used        *usage
+	// locks are those of one event: LOCK_URL, what else the environment needs for
+	// it, and the same locks for the test.
+	locks func(t *testing.T, event string) (lockURL string, env []string, store lockstore.Store)
+}
+
+// usage is what functions did since they were asked about last.
+type usage struct {
+	mu   sync.Mutex
+	done actions
+}
+
+func (u *usage) note(action string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.done[action] = true
+}
+
+// dynamoDB starts a way to DynamoDB that notes what passes.
+func (u *usage) dynamoDB(t *testing.T, endpoint string) string {
+	target, err := url.Parse(endpoint)
+	require.NoError(t, err)
+	server := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		var in struct{ TableName string } // stays "" for an action on several tables or on none
+		body, err := io.ReadAll(r.In.Body)
+		assert.NoError(t, errors.Join(err, json.Unmarshal(body, &in)))
+		r.Out.Body = io.NopCloser(bytes.NewReader(body))
+		table, _, _ := strings.Cut(in.TableName, "-")
+		_, action, _ := strings.Cut(r.In.Header.Get("X-Amz-Target"), ".")
+		u.note("dynamodb:" + action + " " + table)
+	}})
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// redis lets connections through to a Redis, and notes which cache and user
+// their tokens are for.
+func (u *usage) redis(t *testing.T, l net.Listener, addr string) {
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return // closed by the cleanup
+			}
+			all.Go(func() { u.connection(client, addr) })
+		}
+	})
+	t.Cleanup(func() { assert.NoError(t, l.Close()); all.Wait() })
+}
+
+var token = regexp.MustCompile(`([\w-]+)/\?(Action=connect&\S+)`)
+
+// connection ends when one of its sides does.
+func (u *usage) connection(client net.Conn, addr string) {
+	defer client.Close()
+	server, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	first := make([]byte, 4096) // who it is comes in one piece, before anything else
+	n, err := client.Read(first)
+	if err != nil {
+		return
+	}
+	if found := token.FindSubmatch(first[:n]); found != nil {
+		query, _ := url.ParseQuery(string(found[2])) // what is not there is noted as ""
+		u.note(connect(strings.ToLower(query.Get("ResourceType")), string(found[1])))
+		u.note(connect("user", query.Get("User")))
+	}
+	if _, err := server.Write(first[:n]); err != nil {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(client, server)
+		client.Close()
+	}()
+	_, _ = io.Copy(server, client)
+}
+
+func config(t *testing.T, raw string) lockstore.Config {
+	t.Helper()
+	u, err := lockstore.ParseURL(raw)
+	require.NoError(t, err)
+	return lockstore.Config{URL: u, Getenv: func(string) string { return "local" }}
+}
+
+// dynamoSite has all tables in DynamoDB Local; events have their own.
+func dynamoSite(t *testing.T, s stack, endpoint string) site {
+	u := &usage{done: actions{}}
+	proxy := u.dynamoDB(t, endpoint)
+	lockURL := s.variable(t, onDynamoDB, "LOCK_URL")
+	return site{onDynamoDB, endpoint, proxy, s.variable(t, onDynamoDB, "ACCOUNTS_URL") + "-dynamodb-", u,
+		func(t *testing.T, event string) (string, []string, lockstore.Store) {
+			store, err := dynamostore.Open(t.Context(), config(t, table(t, endpoint, "locks-"+event, "key")))
+			require.NoError(t, err)
+			return lockURL + "-" + event + at(proxy), nil, store
+		}}
+}
+
+// at is the rest of a table's URL.
+func at(endpoint string) string { return "?region=us-east-1&endpoint=" + endpoint }
+
+// cacheSite has the locks in a Redis that is like the cache that the template
+// makes: in cluster mode, by TLS, for a user who may do what its access string
+// says. That the user's token is genuine nobody looks at. Events have their own
+// prefix.
+func cacheSite(t *testing.T, s stack, endpoint string) site {
+	u := &usage{done: actions{}}
+	authority := httptest.NewTLSServer(nil) // for its certificate, which is 127.0.0.1's
+	t.Cleanup(authority.Close)
+	trusted := filepath.Join(t.TempDir(), "trusted.pem")
+	require.NoError(t, os.WriteFile(trusted, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate().Raw}), 0o600))
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: authority.TLS.Certificates})
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	addr := testservers.Redis(t, "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", port)
+	u.redis(t, l, addr)
+
+	admin := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { assert.NoError(t, admin.Close()) })
+	user := []any{"ACL", "SETUSER", onMadeCache.values["CacheUser"], "nopass"}
+	for _, rule := range strings.Fields(s.Resources["CacheUserResource"].Properties.AccessString) {
+		user = append(user, rule)
+	}
+	require.NoError(t, admin.Do(t.Context(), user...).Err())
+	require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	require.Eventually(t, func() bool {
+		info, err := admin.ClusterInfo(t.Context()).Result()
+		return err == nil && strings.Contains(info, "cluster_state:ok")
+	}, 20*time.Second, 20*time.Millisecond)
+
+	lockURL := s.variable(t, onMadeCache, "LOCK_URL")
+	require.Contains(t, lockURL, ":6379?")
+	lockURL = strings.Replace(lockURL, ":6379?", ":"+port+"?", 1)
+	return site{onMadeCache, endpoint, u.dynamoDB(t, endpoint), s.variable(t, onMadeCache, "ACCOUNTS_URL") + "-elasticache-", u,
+		func(t *testing.T, event string) (string, []string, lockstore.Store) {
+			prefix := "prefix=" + redisstore.DefaultPrefix + event + ":"
+			store, err := redisstore.Open(t.Context(), config(t, "redis://"+addr+"?"+prefix))
+			require.NoError(t, err)
+			return lockURL + "&" + prefix, []string{"SSL_CERT_FILE=" + trusted}, store
+		}}
+}
+
+// events runs a function on all its events, and returns what it did.
+func (s site) events(t *testing.T, folder, binary string) actions {
+	answers, err := filepath.Glob("../../../events/" + filepath.Base(folder) + "*.out.json")
+	require.NoError(t, err)
+	t.Run("events", func(t *testing.T) {
+		for _, file := range answers {
+			t.Run(filepath.Base(file), func(t *testing.T) { s.event(t, binary, file) })
+		}
+	})
+	s.used.mu.Lock()
+	defer s.used.mu.Unlock()
+	done := s.used.done
+	s.used.done = actions{}
+	return done
+}
+
+// event runs a function on the event that has the answer in the file.
+func (s site) event(t *testing.T, binary, file string) {
+	t.Parallel()
+	name := strings.TrimSuffix(filepath.Base(file), ".out.json")
+	lockURL, env, store := s.locks(t, name)
+	accountsURL := s.accountsURL + name
+	book, err := accounts.Open(config(t, table(t, s.endpoint, strings.TrimPrefix(accountsURL, "dynamodb://"), "account")))
+	require.NoError(t, err)
+	(&Site{Book: book, t: t, ctx: t.Context()}).Open("7", "9")
+	if strings.Contains(name, "busy") {
+		for _, key := range []string{accounts.Key("7"), "schedule/nightly"} {
+			_, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
+			require.NoError(t, err)
+		}
+	}
+	e, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Timeout: 30 * time.Second,
+		Env: append(env, "LOCK_WAIT=2s", "LOCK_URL="+lockURL, "ACCOUNTS_URL="+accountsURL+at(s.proxy))})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	in, errIn := os.ReadFile(strings.Replace(file, ".out", "", 1))
+	want, errWant := os.ReadFile(file)
+	r, err := e.Invoke(t.Context(), in)
+	require.NoError(t, errors.Join(errIn, errWant, err))
+	require.JSONEq(t, string(want), string(r.Payload), "%q", e.Logs())
+}
