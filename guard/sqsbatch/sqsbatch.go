@@ -15,7 +15,8 @@
 //	key function: error, panic, Goexit          failed, without a lock
 //	key cannot be locked                        failed
 //	lock held by another                        failed, sooner visible with Options.Delay
-//	store unavailable, unknown or corrupt       failed
+//	store unavailable, unknown or corrupt       failed; while the store has answered for no
+//	                                            key, those not begun as well
 //	lock lost, found then or at the release     all of the key failed: nobody knows since when
 //	not begun when the time is over             failed
 //
@@ -48,6 +49,10 @@
 // For a mistake in the program (a nil argument), and for a batch with a message
 // that has no id: its failure could not be reported, and it would be deleted.
 // Nothing runs then. A batch without messages is a success.
+//
+// Work that runs on after the end of its context holds the answer back. When
+// Lambda's own deadline passes there is none, and SQS delivers all messages again,
+// also what was done.
 package sqsbatch
 
 import (

@@ -44,6 +44,9 @@
 // For a mistake in the program (a nil argument), and for a batch with a record
 // that has no sequence number: its failure could not be reported. Nothing runs
 // then. A batch without records is a success.
+//
+// Work that runs on after the end of its context holds the answer back. When
+// Lambda's own deadline passes there is none, and all records are delivered again.
 package stream
 
 import (
