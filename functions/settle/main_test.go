@@ -27,11 +27,12 @@ func TestEvents(t *testing.T) {
 	functest.Events(t, "settle", accounts.Key("7"), func(w functest.World) any {
 		return sqsbatch.Wrap(w.Guard, key, handle(w.Book))
 	}, map[string]func(*testing.T, functest.World){
-		"settle":         free(booked(600, 250)),
-		"settle-poison":  free(booked(600, 0)),
-		"settle-busy":    booked(0, 250),
-		"settle-refused": free(booked(100, 0)),
-		"settle-fifo":    free(booked(500, 50)),
-		"settle-empty":   free(booked(0, 0)),
+		"settle":           free(booked(600, 250)),
+		"settle-poison":    free(booked(600, 0)),
+		"settle-bad-input": free(booked(100, 250)),
+		"settle-busy":      booked(0, 250),
+		"settle-refused":   free(booked(100, 0)),
+		"settle-fifo":      free(booked(500, 50)),
+		"settle-empty":     free(booked(0, 0)),
 	})
 }
