@@ -149,12 +149,8 @@ func (s stack) allowed(d deployment) (map[string]actions, error) {
 }
 
 func (d deployment) add(a actions, policy yaml.Node) error {
-	switch {
-	case policy.Tag == "!Ref" && policy.Value == "AWS::NoValue":
-		return nil
-	case d.conditions["UseCache"] && policy.Value == "AWSLambdaVPCAccessExecutionRole":
-		return nil // Lambda itself uses it, to reach the cache's network
-	}
+	// A managed policy is none, also the one for a VPC: SAM adds that itself, and
+	// a role that has it twice cannot be made.
 	var p struct {
 		Statement []yaml.Node `yaml:"Statement"`
 	}
@@ -276,8 +272,8 @@ func doctored(t *testing.T, template, store, folder string, on site, used action
 		"the wrong table":        {"dynamodb", accounts, "!GetAtt LockTable.Arn", "dynamodb:UpdateItem accounts", "", ""},
 		"all tables":             {"dynamodb", accounts, `"*"`, "dynamodb:UpdateItem accounts", "dynamodb:UpdateItem *", ""},
 		"something denied":       {"dynamodb", "Effect: Allow", "Effect: Deny", "", "", "want Sid"},
-		"the cache's network":    {"dynamodb", managed, managed + "        - AWSLambdaVPCAccessExecutionRole\n", "", "", "want a policy"},
-		"a managed policy":       {"elasticache", managed, managed + "        - AmazonDynamoDBReadOnlyAccess\n", "", "", "want a policy"},
+		"a managed policy":       {"dynamodb", managed, managed + "        - AmazonDynamoDBReadOnlyAccess\n", "", "", "want a policy"},
+		"one that SAM adds":      {"elasticache", managed, managed + "        - !If [UseCache, AWSLambdaVPCAccessExecutionRole, !Ref AWS::NoValue]\n", "", "", "want a policy"},
 		"the lock table, too":    {"elasticache", accounts, "[" + accounts + ", !GetAtt LockTable.Arn]", "", "dynamodb:UpdateItem locks", ""},
 		"not the user":           {"elasticache", user, "", connect("user", "somebody"), "", ""},
 		"every user":             {"elasticache", "user:${CacheUser}\n", "user:*\n", connect("user", "somebody"), connect("user", "*"), ""},
