@@ -33,6 +33,7 @@ type Store struct {
 
 	mu    sync.Mutex
 	asked []lockstore.Request
+	gone  map[lockstore.Owner]bool
 }
 
 // Acquire is the memory store's unless OnAcquire has an error.
@@ -48,12 +49,19 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 	return s.Store.Acquire(ctx, req)
 }
 
-// Release is the memory store's unless OnRelease has an error.
+// Release is the memory store's unless OnRelease has an error or the lease has
+// vanished.
 func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 	if s.OnRelease != nil {
 		if err := s.OnRelease(lease); err != nil {
 			return err
 		}
+	}
+	s.mu.Lock()
+	gone := s.gone[lease.Owner]
+	s.mu.Unlock()
+	if gone {
+		return lockstore.ErrLost
 	}
 	return s.Store.Release(ctx, lease)
 }
@@ -79,12 +87,13 @@ func (s *Store) Owners() int {
 	return len(owners)
 }
 
-// Vanish takes the key's lease away from its holder.
+// Vanish takes the key's lease away from its holder, as an operator can.
 func (s *Store) Vanish(t *testing.T, key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, req := range s.asked {
 		if req.Key == key {
+			s.gone[req.Owner] = true
 			assert.NoError(t, s.Store.Release(context.Background(), lockstore.Lease{Key: key, Owner: req.Owner}))
 		}
 	}
@@ -105,7 +114,7 @@ type Bench struct {
 // New makes a Bench, and collects what slog's default logger writes.
 func New(t *testing.T, opt guard.Options) *Bench {
 	t.Helper()
-	b := &Bench{Store: &Store{Store: memstore.New(nil)}}
+	b := &Bench{Store: &Store{Store: memstore.New(nil), gone: map[lockstore.Owner]bool{}}}
 	opt.Holder = func(context.Context) lockstore.Holder { return lockstore.Holder{ID: "r-1"} }
 	var err error
 	b.Guard, err = guard.New(b.Store, opt)
