@@ -63,7 +63,7 @@ func TestWrap(t *testing.T) {
 		{name: "the work's own answer", status: 201},
 		{name: "F64 busy", store: failing{acquire: held}, status: 409, retryAfter: true},
 		{name: "F52 a key that cannot be locked", key: "a\nb", status: 400},
-		{name: "F21 store down", store: failing{acquire: lockstore.ErrUnavailable}, status: 503, retryAfter: true},
+		{name: "F21 F44 store down, or it refuses", store: failing{acquire: lockstore.ErrUnavailable}, status: 503, retryAfter: true},
 		{name: "unknown outcome", store: failing{acquire: errors.New("reset")}, status: 503, retryAfter: true},
 		{name: "F54 corrupt", store: failing{acquire: lockstore.ErrCorrupt}, status: 500},
 		{name: "F35 lost", store: failing{release: lockstore.ErrLost}, status: 500},
@@ -118,6 +118,17 @@ func TestHandlersOwnError(t *testing.T) {
 		_, err := call(t, &failing{}, byPath, func(context.Context, guard.Lock, Request) (Response, error) { return Response{}, own })
 		require.Equal(t, own, err)
 	}
+}
+
+func TestF04AHandlersPanicPassesAfterTheRelease(t *testing.T) {
+	store := &failing{}
+	require.PanicsWithValue(t, "boom", func() {
+		_, _ = call(t, store, byPath, func(context.Context, guard.Lock, Request) (Response, error) { panic("boom") })
+	})
+	status, err := store.Inspect(t.Context(), "/accounts/7")
+	require.NoError(t, err)
+	require.Positive(t, status.Fence, "it was locked")
+	require.False(t, status.Held)
 }
 
 type uncomparable []string
