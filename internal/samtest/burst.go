@@ -5,18 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// burst sends withdrawals from one account at the same time, each to a
-// container of its own, and looks for lost updates and for critical sections
+// burst sends withdrawals from one account at the same time, each to an
+// environment of its own, and looks for lost updates and for critical sections
 // that overlap.
 //
-// The lock is held while the containers start, so that nobody may get through,
+// The lock is held while the environments start, so that nobody may get through,
 // and then released, so that all go for it at the same time.
 //
 // The answers tell the rest. A withdrawal reads the balance, pays and writes the new
@@ -25,8 +24,7 @@ import (
 // refuses the smaller fence and the answer says that another request went ahead,
 // which is an answer 409 other than that of a lock that is held.
 //
-// The functions' own reports are looked at too, those that there are: the SAM
-// CLI loses the output of a container that ends before it has attached to it.
+// The functions' own reports are looked at too, where they can be had.
 type burst struct {
 	took time.Duration
 	busy int // answers that the lock is held, which were tried again
@@ -36,8 +34,8 @@ const (
 	burstSize  = 12
 	burstTime  = 90 * time.Second // of one withdrawal, all its retries
 	burstPause = 200 * time.Millisecond
-	// burstHold is how long the lock is held: as long as the containers take to
-	// start on a small machine. burstWait is what they wait for it, at most half
+	// burstHold is how long the lock is held: as long as containers take to start
+	// on a small machine. burstWait is what they wait for it, at most half
 	// of a function's time.
 	burstHold = 3 * time.Second
 	burstWait = "5s"
@@ -45,7 +43,7 @@ const (
 
 // runBurst sends the event again and again with other ids. held is the body of
 // the answer when another holds the lock, as we do until release.
-func runBurst(ctx context.Context, server *server, id string, event []byte, held string, d desk, release func(context.Context) error) (burst, error) {
+func runBurst(ctx context.Context, server service, id string, event []byte, held string, d desk, release func(context.Context) error) (burst, error) {
 	ctx, cancel := context.WithTimeout(ctx, burstTime)
 	defer cancel()
 	began := time.Now()
@@ -68,12 +66,7 @@ func runBurst(ctx context.Context, server *server, id string, event []byte, held
 	if err != nil {
 		return b, err
 	}
-	server.stop() // then its log is whole
-	log, err := os.ReadFile(server.log)
-	if err != nil {
-		return b, err
-	}
-	return b, errors.Join(checkBalances(answers, balance), checkSections(sections(string(log)), burstSize))
+	return b, errors.Join(checkBalances(answers, balance), server.overlap())
 }
 
 // holdOn releases the lock after a while, and says whether somebody withdrew
@@ -98,13 +91,13 @@ type withdrawal struct {
 }
 
 // withdraw makes one withdrawal as a client would: busy is tried again.
-func withdraw(ctx context.Context, server *server, id string, event []byte, held, name string) (withdrawal, error) {
+func withdraw(ctx context.Context, server service, id string, event []byte, held, name string) (withdrawal, error) {
 	payload, err := renamed(event, name)
 	if err != nil {
 		return withdrawal{}, err
 	}
 	for w := (withdrawal{}); ; w.busy++ {
-		text, err := server.invoke(ctx, id, payload)
+		got, err := server.invoke(ctx, id, payload)
 		if err != nil {
 			return w, fmt.Errorf("%s: %w", name, err)
 		}
@@ -112,8 +105,8 @@ func withdraw(ctx context.Context, server *server, id string, event []byte, held
 			StatusCode int
 			Body       string
 		}
-		if err := json.Unmarshal(text, &response); err != nil {
-			return w, fmt.Errorf("%s: %.200q: %w", name, text, err)
+		if err := json.Unmarshal(got.text, &response); err != nil {
+			return w, fmt.Errorf("%s: %.200q: %w", name, got.text, err)
 		}
 		switch {
 		case response.StatusCode == 200:

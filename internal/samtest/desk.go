@@ -23,7 +23,7 @@ func openDesk(ctx context.Context, binary string, s *store, t template) (desk, e
 	env, err := lambdatest.Start(ctx, lambdatest.Config{
 		Binary: binary,
 		Name:   "desk",
-		Env:    []string{accountsVariable + "=" + s.url(loopback, t.urls[accountsVariable])},
+		Env:    append([]string{accountsVariable + "=" + s.url(loopback, t.urls[accountsVariable])}, s.env...),
 	})
 	return desk{env}, err
 }

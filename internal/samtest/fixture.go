@@ -54,11 +54,11 @@ func readFixtures(dir string, t template) ([]fixture, error) {
 	return all, nil
 }
 
-// What the unit tests of the functions set up for their events: account 8 does
-// not exist.
+// What the unit tests of the functions set up for their events.
 const (
 	account = "7"
 	another = "9"
+	nobody  = "8"     // does not exist
 	opening = 100_000 // cents
 )
 
@@ -70,10 +70,13 @@ func (f fixture) heldKey() string {
 	return lockstore.Key("account", account)
 }
 
+// busy says that the event is about a lock that another holds.
+func (f fixture) busy() bool { return strings.Contains(f.name, "busy") }
+
 // prepare makes the world that the event was written for: accounts, and a lock
 // that another holds where the event is about that.
 func (f fixture) prepare(ctx context.Context, s *store, d desk, t template) error {
-	if err := s.fresh(ctx); err != nil {
+	if err := errors.Join(s.letGo(ctx), s.fresh(ctx)); err != nil {
 		return fmt.Errorf("%s cannot be emptied: %w", s.name, err)
 	}
 	for _, id := range []string{account, another} {
@@ -81,12 +84,14 @@ func (f fixture) prepare(ctx context.Context, s *store, d desk, t template) erro
 			return fmt.Errorf("no account can be opened on %s: %w", s.name, err)
 		}
 	}
-	if !strings.Contains(f.name, "busy") {
+	if !f.busy() {
 		return nil
 	}
-	if _, err := s.hold(ctx, t, f.heldKey()); err != nil {
+	release, err := s.hold(ctx, t, f.heldKey())
+	if err != nil {
 		return fmt.Errorf("no lock can be taken on %s: %w", s.name, err)
 	}
+	s.held = release
 	return nil
 }
 

@@ -16,11 +16,26 @@
 //
 // Where Docker cannot run it says why and ends with status 0, or 1 where the
 // environment variable CI is set. It ends with status 1 when anything differs.
+//
+// # A deployed stack
+//
+//	go run ./internal/samtest -stack NAME
+//
+// does the same with the functions, the API and the tables of a stack in AWS: it
+// asks CloudFormation for their names, invokes the functions, and signs its
+// requests to the API. It replaces the accounts 7 and 9 of the stack, and the
+// functions take the locks of the events; nothing else is written. It fails
+// before that where account 8 exists, which the events expect not to.
+//
+// A cache is out of its reach: with LockStore=elasticache what needs a lock that
+// another holds is shown as not tried. So is a cold start where an environment
+// was there already, which Lambda tells in the log of an invocation.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -32,13 +47,29 @@ import (
 	"time"
 )
 
+const usage = `Runs every event of events/ and compares the answers, under sam local or, with
+-stack, in AWS. There it replaces the accounts 7 and 9 of the stack and takes the
+locks of the events. Run it at the top of the repository.
+
+With -stack:
+%s
+
+`
+
 // bound ends a run that hangs.
 const bound = 8 * time.Minute
 
 func main() {
+	run, err := command(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		os.Exit(2) // it was said why
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	bounded, cancel := context.WithTimeout(ctx, bound)
-	err := run(bounded, &screen{out: os.Stdout}, os.Getenv)
+	err = run(bounded, &screen{out: os.Stdout}, os.Getenv)
 	cancel()
 	interrupted := ctx.Err() != nil
 	stop()
@@ -47,6 +78,35 @@ func main() {
 		fmt.Fprintln(os.Stderr, "samtest:", text)
 	}
 	os.Exit(status)
+}
+
+// command is the run that the arguments ask for. What is wrong with them is
+// written to out.
+func command(args []string, out io.Writer) (run func(context.Context, *screen, func(string) string) error, err error) {
+	run = runLocally
+	flags := flag.NewFlagSet("samtest", flag.ContinueOnError)
+	flags.SetOutput(out)
+	flags.Usage = func() {
+		fmt.Fprintf(out, usage, needs)
+		flags.PrintDefaults()
+	}
+	flags.Func("stack", "run the functions of this deployed CloudFormation `stack`, not sam local", func(name string) error {
+		if name == "" {
+			return errors.New("want the name of a stack, as in make it-aws STACK=lambdalock")
+		}
+		run = func(ctx context.Context, out *screen, getenv func(string) string) error {
+			return runDeployed(ctx, out, getenv, name)
+		}
+		return nil
+	})
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		err = fmt.Errorf("samtest: %q is no argument here; see -help", flags.Arg(0))
+		fmt.Fprintln(out, err)
+	}
+	return run, err
 }
 
 // ending is the exit status and the last words of a run.
@@ -78,13 +138,20 @@ func (s *screen) line(format string, args ...any) {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-func run(ctx context.Context, out *screen, getenv func(string) string) (err error) {
-	began := time.Now()
+// readAll reads what every run needs of the repository.
+func readAll() (template, []fixture, error) {
 	t, err := readTemplate("template.yaml")
 	if err != nil {
-		return fmt.Errorf("run this at the top of the repository: %w", err)
+		return t, nil, fmt.Errorf("run this at the top of the repository: %w", err)
 	}
 	fixtures, err := readFixtures("events", t)
+	return t, fixtures, err
+}
+
+// runLocally runs the fixtures under sam local.
+func runLocally(ctx context.Context, out *screen, getenv func(string) string) (err error) {
+	began := time.Now()
+	t, fixtures, err := readAll()
 	if err != nil {
 		return err
 	}
@@ -129,7 +196,7 @@ func run(ctx context.Context, out *screen, getenv func(string) string) (err erro
 	if err != nil {
 		return err
 	}
-	trial := trial{sam: s, template: t, fixtures: fixtures, clerk: clerk, out: out}
+	trial := trial{template: t, fixtures: fixtures, clerk: clerk, out: out}
 	var reports []*report
 	for _, start := range []func() (*store, error){
 		func() (*store, error) { return startRedis(ctx, engine, dir) },
@@ -139,7 +206,7 @@ func run(ctx context.Context, out *screen, getenv func(string) string) (err erro
 		if err != nil {
 			return err
 		}
-		r, err := trial.on(ctx, store)
+		r, err := trial.on(ctx, store, local{s, store.variables(t, hostName)}, trial.invoke, trial.call, trial.crowd, trial.measure)
 		store.server.stop()
 		if err := errors.Join(err, store.close()); err != nil {
 			return err

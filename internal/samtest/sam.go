@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -74,8 +75,8 @@ func (s *sam) build(ctx context.Context) error {
 	return s.run(ctx, "build", "--build-dir", s.built, "--parameter-overrides", "Architecture="+s.engine.arch)
 }
 
-// local is the arguments that all local commands have.
-func (s *sam) local(command string, variables map[string]string, args ...string) ([]string, error) {
+// arguments are those that all local commands have.
+func (s *sam) arguments(command string, variables map[string]string, args ...string) ([]string, error) {
 	text, err := json.Marshal(map[string]any{"Parameters": variables})
 	if err != nil {
 		return nil, err
@@ -127,11 +128,16 @@ func (s *sam) readable(args []string) string {
 	return strings.TrimSuffix(b.String(), " ")
 }
 
-// invoke runs one event in a container of its own and returns the function's
-// answer, which stands alone on standard output. The exit status says nothing
-// about the function.
-func (s *sam) invoke(ctx context.Context, f fixture, variables map[string]string) ([]byte, error) {
-	args, err := s.local("invoke", variables, f.function.id, "--event", filepath.Join("events", f.name+".json"))
+// local runs the functions by sam local, with these variables.
+type local struct {
+	*sam
+	variables map[string]string
+}
+
+// once runs the event in a container of its own. The answer stands alone on
+// standard output. The exit status says nothing about the function.
+func (s local) once(ctx context.Context, f fixture) ([]byte, error) {
+	args, err := s.arguments("invoke", s.variables, f.function.id, "--event", filepath.Join("events", f.name+".json"))
 	if err != nil {
 		return nil, err
 	}
@@ -156,12 +162,25 @@ type server struct {
 	base string // URL
 }
 
-func (s *sam) serve(ctx context.Context, command string, variables map[string]string, args ...string) (*server, error) {
+func (s local) serve(ctx context.Context, what purpose) (service, error) {
+	switch what {
+	case forRequests:
+		return s.start(ctx, "start-api", s.variables)
+	case forCrowd:
+		patient := maps.Clone(s.variables)
+		patient["LOCK_WAIT"] = burstWait
+		return s.start(ctx, "start-lambda", patient)
+	default:
+		return s.start(ctx, "start-lambda", s.variables, "--warm-containers", "LAZY")
+	}
+}
+
+func (s *sam) start(ctx context.Context, command string, variables map[string]string, args ...string) (*server, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	args, err = s.local(command, variables, append(args, "--port", port, "--no-watch")...)
+	args, err = s.arguments(command, variables, append(args, "--port", port, "--no-watch")...)
 	if err != nil {
 		return nil, err
 	}
@@ -175,25 +194,40 @@ func (s *sam) serve(ctx context.Context, command string, variables map[string]st
 	return &server{p, "http://" + net.JoinHostPort(loopback, port)}, nil
 }
 
+func (s *server) call(ctx context.Context, r request, want []byte) error {
+	return curl(ctx, s.base, r, want)
+}
+
+// overlap reads the reports that there are: the SAM CLI loses the output of a
+// container that ends before it has attached to it.
+func (s *server) overlap() error {
+	s.stop() // then its log is whole
+	log, err := os.ReadFile(s.log)
+	if err != nil {
+		return err
+	}
+	return checkSections(sections(string(log)), burstSize)
+}
+
 // invoke sends an event to start-lambda.
-func (s *server) invoke(ctx context.Context, id string, event []byte) ([]byte, error) {
+func (s *server) invoke(ctx context.Context, id string, event []byte) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base+"/2015-03-31/functions/"+id+"/invocations", bytes.NewReader(event))
 	if err != nil {
-		return nil, err
+		return reply{}, err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("%w; %s", err, s.tail())
+		return reply{}, fmt.Errorf("%w; %s", err, s.tail())
 	}
 	defer response.Body.Close()
 	var answer bytes.Buffer
 	if _, err := answer.ReadFrom(response.Body); err != nil {
-		return nil, err
+		return reply{}, err
 	}
 	if response.StatusCode != http.StatusOK || response.Header.Get("X-Amz-Function-Error") != "" {
-		return nil, fmt.Errorf("%s: %s: %.300s", id, response.Status, answer.Bytes())
+		return reply{}, fmt.Errorf("%s: %s: %.300s", id, response.Status, answer.Bytes())
 	}
-	return answer.Bytes(), nil
+	return reply{text: answer.Bytes()}, nil
 }

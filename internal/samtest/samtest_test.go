@@ -221,10 +221,10 @@ func TestTableFits(t *testing.T) {
 	for _, name := range []string{"Redis", "DynamoDB Local"} {
 		reports = append(reports, &report{
 			store:   name,
-			invoked: map[string]check{"withdraw": {nil, 1400 * time.Millisecond}, fixtures[1].name: {errors.New("x"), 99900 * time.Millisecond}},
-			called:  map[string]check{"withdraw": {nil, time.Second}},
-			burst:   check{nil, 99900 * time.Millisecond}, busy: 1000,
-			cold: map[string]check{"WithdrawFunction": {nil, 99999900 * time.Microsecond}},
+			invoked: map[string]check{"withdraw": {took: 1400 * time.Millisecond}, fixtures[1].name: {err: errors.New("x"), took: 99900 * time.Millisecond}},
+			called:  map[string]check{"withdraw": {took: time.Second}},
+			burst:   check{took: 99900 * time.Millisecond}, busy: 1000,
+			cold: map[string]check{"WithdrawFunction": {took: 99999900 * time.Microsecond}},
 			warm: map[string]time.Duration{"WithdrawFunction": 12340 * time.Microsecond},
 		})
 	}
@@ -275,7 +275,7 @@ func TestReadableCommandFits(t *testing.T) {
 	require.NoError(t, err)
 	s := &sam{dir: "/tmp/x", built: filepath.Join(root, "build"), image: standIn + "x86_64", engine: &engine{arch: "x86_64"}}
 	s.dir = t.TempDir()
-	args, err := s.local("invoke", map[string]string{"LOCK_URL": "x"}, "WithdrawFunction", "--event", "events/withdraw.json")
+	args, err := s.arguments("invoke", map[string]string{"LOCK_URL": "x"}, "WithdrawFunction", "--event", "events/withdraw.json")
 	require.NoError(t, err)
 	text := s.readable(args)
 	assert.Contains(t, text, "--template build/template.yaml", "paths are as seen from here")
@@ -326,10 +326,7 @@ func TestStores(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := start(t.TempDir())
-			if err != nil && strings.Contains(err.Error(), "install") || errors.Is(err, exec.ErrNotFound) {
-				missing(t, err.Error())
-			}
-			require.NoError(t, err)
+			mustStart(t, err)
 			defer func() { s.server.stop(); assert.NoError(t, s.close()) }()
 			require.NoError(t, s.fresh(t.Context()))
 			d, err := openDesk(t.Context(), clerk, s, tm)
@@ -355,6 +352,15 @@ func TestStores(t *testing.T) {
 			}
 		})
 	}
+}
+
+// mustStart ends a test whose server did not start.
+func mustStart(t *testing.T, err error) {
+	t.Helper()
+	if err != nil && strings.Contains(err.Error(), "install") || errors.Is(err, exec.ErrNotFound) {
+		missing(t, err.Error())
+	}
+	require.NoError(t, err)
 }
 
 // missing ends a test that needs something else on the machine.

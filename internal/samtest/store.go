@@ -27,15 +27,35 @@ const hostName = "host.docker.internal"
 
 const loopback = "127.0.0.1"
 
-// store is a real server for locks and accounts, on this machine.
+// store is a real server for locks and accounts: on this machine, or AWS.
 type store struct {
 	name   string
 	server *process
 	url    func(host, table string) string // "" as the table where a server has none
-	fresh  func(context.Context) error     // forgets everything
+	fresh  func(context.Context) error     // forgets everything, or what the fixtures use
 	open   func(context.Context, lockstore.Config) (lockstore.Store, error)
 	close  func() error
+	getenv func(string) string // has its credentials
+	env    []string            // the same for another process, "NAME=value"
+	noHold string              // why no lock can be taken from here, "" where it can
+
+	held func(context.Context) error // releases what prepare holds
 }
+
+// letGo releases the lock that prepare took, if any.
+func (s *store) letGo(ctx context.Context) error {
+	release := s.held
+	s.held = nil
+	if release == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return release(ctx)
+}
+
+// anything is as good as credentials for the servers on this machine.
+func anything(string) string { return "local" }
 
 // variables are the environment of the functions, for who calls this machine
 // by that name.
@@ -53,7 +73,7 @@ func (s *store) hold(ctx context.Context, t template, key string) (release func(
 	if err != nil {
 		return nil, err
 	}
-	locks, err := s.open(ctx, lockstore.Config{URL: u, Getenv: func(string) string { return "local" }})
+	locks, err := s.open(ctx, lockstore.Config{URL: u, Getenv: s.getenv})
 	if err != nil {
 		return nil, err
 	}
@@ -90,6 +110,7 @@ func startRedis(ctx context.Context, e *engine, dir string) (*store, error) {
 		fresh:  func(ctx context.Context) error { return client.FlushAll(ctx).Err() },
 		open:   redisstore.Open,
 		close:  client.Close,
+		getenv: anything,
 	}, nil
 }
 
@@ -145,8 +166,9 @@ func startDynamo(ctx context.Context, t template, cache, dir string) (*store, er
 			}
 			return nil
 		},
-		open:  dynamostore.Open,
-		close: func() error { return nil },
+		open:   dynamostore.Open,
+		close:  func() error { return nil },
+		getenv: anything,
 	}, nil
 }
 

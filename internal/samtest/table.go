@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -22,19 +24,41 @@ func table(fixtures []fixture, t template, reports []*report) string {
 		fmt.Fprintf(&b, " %25s", r.store)
 	}
 	b.WriteByte('\n')
-	row("event", func(*report) (string, string) { return "invoke", "curl" })
+	row("event", func(*report) (string, string) { return "invoke", "HTTP" })
 	for _, f := range fixtures {
 		row(f.name, func(r *report) (string, string) { return cell(r.invoked, f.name), cell(r.called, f.name) })
 	}
 	row(fmt.Sprint(burstSize, " withdrawals at once"), func(r *report) (string, string) {
+		if r.burst.untried != "" {
+			return r.burst.String(), ""
+		}
 		return r.burst.String(), fmt.Sprint(r.busy, " busy")
 	})
 	row("", func(*report) (string, string) { return "", "" })
 	row("function", func(*report) (string, string) { return "cold", "warm" })
 	for _, f := range t.functions {
-		row(f.id, func(r *report) (string, string) { return milliseconds(r.cold[f.id].took), milliseconds(r.warm[f.id]) })
+		row(f.id, func(r *report) (string, string) {
+			if c := r.cold[f.id]; c.untried != "" {
+				return c.String(), milliseconds(r.warm[f.id])
+			}
+			return milliseconds(r.cold[f.id].took), milliseconds(r.warm[f.id])
+		})
+	}
+	for _, reason := range reasons(reports) {
+		fmt.Fprintf(&b, "  not tried: %s\n", reason)
 	}
 	return trimmed(b.String())
+}
+
+// reasons are why checks were not tried, each once.
+func reasons(reports []*report) []string {
+	all := map[string]bool{}
+	for c := range checks(reports) {
+		if c.untried != "" {
+			all[c.untried] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // cell is empty for what was not run.
@@ -47,6 +71,9 @@ func cell(checks map[string]check, name string) string {
 }
 
 func (c check) String() string {
+	if c.untried != "" {
+		return "not tried"
+	}
 	if c.err != nil {
 		return fmt.Sprintf("differs %.0fs", c.took.Seconds())
 	}

@@ -5,18 +5,53 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"iter"
 	"slices"
 	"time"
 )
 
 // trial runs everything on one store after the other.
 type trial struct {
-	sam      *sam
 	template template
 	fixtures []fixture
 	clerk    string // binary of the desk
 	out      *screen
+}
+
+// runner runs the functions: the SAM CLI, or AWS.
+type runner interface {
+	// once runs an event and returns the function's answer, also one that is an
+	// error.
+	once(context.Context, fixture) ([]byte, error)
+	serve(context.Context, purpose) (service, error)
+}
+
+// purpose is what a service is for.
+type purpose int
+
+const (
+	forRequests purpose = iota // one after the other, to the HTTP API
+	forCrowd                   // invocations at the same time
+	forTiming                  // invocations of which all but the first are warm
+)
+
+// service runs functions until stop.
+type service interface {
+	// call sends a request to the HTTP API and compares the response with the
+	// answer that the function gives for it.
+	call(ctx context.Context, r request, want []byte) error
+	// invoke runs an event whose answer is no error.
+	invoke(ctx context.Context, id string, event []byte) (reply, error)
+	// overlap ends the service and says whether its functions reported critical
+	// sections that overlap.
+	overlap() error
+	stop()
+}
+
+// reply is a function's answer.
+type reply struct {
+	text   []byte
+	reused bool // by an environment that does not report that it has just begun
 }
 
 // report is what was seen on one store. The maps are by fixture.
@@ -26,17 +61,21 @@ type report struct {
 	called  map[string]check // through the HTTP API
 	burst   check
 	busy    int                      // answers 409 in the burst
-	cold    map[string]check         // by function: the first call, with the container
+	cold    map[string]check         // by function: the first call, with the start of an environment
 	warm    map[string]time.Duration // by function: median of further calls
 }
 
 // check is how a comparison ended, and how long what was compared took.
 type check struct {
-	err  error
-	took time.Duration
+	err     error
+	took    time.Duration
+	untried string // why there is nothing to compare
 }
 
-func (tr trial) on(ctx context.Context, s *store) (*report, error) {
+// step fills a part of the report.
+type step func(context.Context, *store, desk, runner, *report) error
+
+func (tr trial) on(ctx context.Context, s *store, functions runner, steps ...step) (*report, error) {
 	r := &report{
 		store:   s.name,
 		invoked: map[string]check{}, called: map[string]check{},
@@ -50,28 +89,29 @@ func (tr trial) on(ctx context.Context, s *store) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
-	variables := s.variables(tr.template, hostName)
-	for _, step := range []func(context.Context, *store, desk, map[string]string, *report) error{
-		tr.invoke, tr.call, tr.crowd, tr.measure,
-	} {
-		if err = step(ctx, s, clerk, variables, r); err != nil {
+	for _, step := range steps {
+		if err = step(ctx, s, clerk, functions, r); err != nil {
 			break
 		}
 		if err = ctx.Err(); err != nil {
 			break
 		}
 	}
-	return r, errors.Join(err, clerk.env.Close())
+	return r, errors.Join(err, s.letGo(context.WithoutCancel(ctx)), clerk.env.Close())
 }
 
-// invoke runs every event by sam local invoke.
-func (tr trial) invoke(ctx context.Context, s *store, d desk, variables map[string]string, r *report) error {
+// invoke runs every event.
+func (tr trial) invoke(ctx context.Context, s *store, d desk, functions runner, r *report) error {
 	for _, f := range tr.fixtures {
+		if f.busy() && s.noHold != "" {
+			r.invoked[f.name] = check{untried: s.noHold}
+			continue
+		}
 		if err := f.prepare(ctx, s, d, tr.template); err != nil {
 			return err
 		}
 		began := time.Now()
-		got, err := tr.sam.invoke(ctx, f, variables)
+		got, err := functions.once(ctx, f)
 		took := time.Since(began)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -79,7 +119,7 @@ func (tr trial) invoke(ctx context.Context, s *store, d desk, variables map[stri
 		if err == nil {
 			err = sameJSON(f.want, got)
 		}
-		r.invoked[f.name] = tr.checked("sam local invoke, "+f.name, err, took)
+		r.invoked[f.name] = tr.checked("the answer to "+f.name, err, took)
 	}
 	return nil
 }
@@ -89,18 +129,18 @@ func (tr trial) checked(what string, err error, took time.Duration) check {
 	if err != nil {
 		tr.out.line("  %s differs:\n     %v", what, err)
 	}
-	return check{err, took}
+	return check{err: err, took: took}
 }
 
-// call sends the events of the HTTP API to sam local start-api.
-func (tr trial) call(ctx context.Context, s *store, d desk, variables map[string]string, r *report) error {
+// call sends the events of the HTTP API as requests.
+func (tr trial) call(ctx context.Context, s *store, d desk, functions runner, r *report) error {
 	requests := map[string]request{}
 	for _, f := range tr.fixtures {
 		if request, ok := f.http(); ok {
 			requests[f.name] = request
 		}
 	}
-	server, err := tr.sam.serve(ctx, "start-api", variables)
+	server, err := functions.serve(ctx, forRequests)
 	if err != nil {
 		return err
 	}
@@ -110,21 +150,29 @@ func (tr trial) call(ctx context.Context, s *store, d desk, variables map[string
 		if !ok {
 			continue
 		}
+		if f.busy() && s.noHold != "" {
+			r.called[f.name] = check{untried: s.noHold}
+			continue
+		}
 		if err := f.prepare(ctx, s, d, tr.template); err != nil {
 			return err
 		}
 		began := time.Now()
-		err := curl(ctx, server.base, request, f.want)
+		err := server.call(ctx, request, f.want)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		r.called[f.name] = tr.checked("curl to sam local start-api, "+f.name, err, time.Since(began))
+		r.called[f.name] = tr.checked("the response to "+f.name, err, time.Since(began))
 	}
 	return nil
 }
 
 // crowd makes withdrawals at the same time.
-func (tr trial) crowd(ctx context.Context, s *store, d desk, variables map[string]string, r *report) error {
+func (tr trial) crowd(ctx context.Context, s *store, d desk, functions runner, r *report) error {
+	if s.noHold != "" {
+		r.burst = check{untried: s.noHold}
+		return nil
+	}
 	plain, err := tr.named(crowdFixture)
 	if err != nil {
 		return err
@@ -140,9 +188,7 @@ func (tr trial) crowd(ctx context.Context, s *store, d desk, variables map[strin
 	if err := plain.prepare(ctx, s, d, tr.template); err != nil {
 		return err
 	}
-	patient := maps.Clone(variables)
-	patient["LOCK_WAIT"] = burstWait
-	server, err := tr.sam.serve(ctx, "start-lambda", patient)
+	server, err := functions.serve(ctx, forCrowd)
 	if err != nil {
 		return err
 	}
@@ -151,7 +197,8 @@ func (tr trial) crowd(ctx context.Context, s *store, d desk, variables map[strin
 	if err != nil {
 		return err
 	}
-	b, err := runBurst(ctx, server, plain.function.id, plain.event, held.Body, d, release)
+	s.held = release
+	b, err := runBurst(ctx, server, plain.function.id, plain.event, held.Body, d, s.letGo)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -174,11 +221,11 @@ func (tr trial) named(name string) (fixture, error) {
 
 const warmCalls = 15
 
-// measure times each function's plain event in a new container and in one that
-// has run before. The answers were compared already; a repeated event may be
+// measure times each function's plain event in a new environment and in one
+// that has run before. Other steps compare the answers; a repeated event may be
 // answered from memory.
-func (tr trial) measure(ctx context.Context, s *store, d desk, variables map[string]string, r *report) error {
-	server, err := tr.sam.serve(ctx, "start-lambda", variables, "--warm-containers", "LAZY")
+func (tr trial) measure(ctx context.Context, s *store, d desk, functions runner, r *report) error {
+	server, err := functions.serve(ctx, forTiming)
 	if err != nil {
 		return err
 	}
@@ -191,11 +238,13 @@ func (tr trial) measure(ctx context.Context, s *store, d desk, variables map[str
 		if err := plain.prepare(ctx, s, d, tr.template); err != nil {
 			return err
 		}
+		var replies []reply
 		var took []time.Duration
 		for range 1 + warmCalls {
 			began := time.Now()
-			_, err = server.invoke(ctx, f.id, plain.event)
-			took = append(took, time.Since(began))
+			var got reply
+			got, err = server.invoke(ctx, f.id, plain.event)
+			took, replies = append(took, time.Since(began)), append(replies, got)
 			if err != nil {
 				break
 			}
@@ -203,7 +252,10 @@ func (tr trial) measure(ctx context.Context, s *store, d desk, variables map[str
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		r.cold[f.id] = tr.checked("sam local start-lambda, "+f.name, err, took[0])
+		r.cold[f.id] = tr.checked("a repeated "+f.name, err, took[0])
+		if replies[0].reused {
+			r.cold[f.id] = check{untried: "a cold start, because an environment was there already; come back in an hour"}
+		}
 		if warm := took[1:]; err == nil {
 			slices.Sort(warm)
 			r.warm[f.id] = warm[len(warm)/2]
@@ -212,24 +264,34 @@ func (tr trial) measure(ctx context.Context, s *store, d desk, variables map[str
 	return nil
 }
 
-// verdict is nil when everything was as expected.
+// checks are all that was compared, or was to be.
+func checks(reports []*report) iter.Seq[check] {
+	return func(yield func(check) bool) {
+		for _, r := range reports {
+			for _, some := range []map[string]check{r.invoked, r.called, {"": r.burst}, r.cold} {
+				for _, c := range some {
+					if !yield(c) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// verdict is nil when everything that was tried was as expected.
 func verdict(reports []*report) error {
-	differ, all := 0, 0
-	count := func(c check) {
-		all++
+	differ, tried := 0, 0
+	for c := range checks(reports) {
+		if c.untried == "" {
+			tried++
+		}
 		if c.err != nil {
 			differ++
 		}
 	}
-	for _, r := range reports {
-		for _, checks := range []map[string]check{r.invoked, r.called, {"": r.burst}, r.cold} {
-			for _, c := range checks {
-				count(c)
-			}
-		}
-	}
 	if differ > 0 {
-		return fmt.Errorf("%d of %d checks differ", differ, all)
+		return fmt.Errorf("%d of %d checks differ", differ, tried)
 	}
 	return nil
 }
