@@ -3,7 +3,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CFN_LINT := 1.58.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test install-servers sam-test lint lint-template size bench
+.PHONY: help run test install-servers sam-test deploy it-aws lint lint-template size bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,12 @@ install-servers: ## Redis, Valkey and DynamoDB Local for the tests; part of make
 
 sam-test: ## the functions under sam local in Docker, with every event
 	@go run ./internal/samtest
+
+deploy: ## build with the SAM CLI and deploy; asks the first time
+	@sh internal/samtest/deploy.sh
+
+it-aws: ## the events of sam-test against a deployed stack, STACK=name
+	@go run ./internal/samtest -stack "$(STACK)"
 
 lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }

@@ -1,0 +1,75 @@
+#!/bin/sh
+# Builds the application and deploys it with the SAM CLI, which it installs. Run
+# it at the top of the repository.
+#
+# The first time SAM asks for the stack's name, region and parameters. It saves
+# the answers in samconfig.deploy.toml, a copy of samconfig.toml that is not
+# committed, because one person's stack is not another's. Remove the file to be
+# asked again. ARCHITECTURE is the processor, until one is saved: arm64 if left
+# out, or x86_64.
+set -eu
+
+saved=samconfig.deploy.toml
+here=internal/samtest
+version=$(sed -n 's/^version=\([^ ]*\).*/\1/p' $here/install.sh)
+bin=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock/sam-$version/bin
+export SAM_CLI_TELEMETRY=0
+
+guided=
+grep -qs '^s3_prefix' $saved || guided=--guided # SAM writes it with the answers
+
+# SAM does not know AWS_REGION, which the functions and make it-aws do.
+region=${AWS_DEFAULT_REGION:-${AWS_REGION:-}}
+if [ -n "$region" ]; then export AWS_DEFAULT_REGION="$region"; fi
+
+sh $here/install.sh sam
+
+# boto3 looks where SAM will: variables, profiles, single sign-on, a role.
+if ! missing=$("$bin/python3" - "$guided" <<'EOF'
+import sys, boto3, botocore.exceptions
+missing = []
+try:
+    session = boto3.Session()
+    found = session.get_credentials()
+    if found is None or not found.get_frozen_credentials().access_key:
+        missing.append("credentials")
+    if sys.argv[1] and not session.region_name:
+        missing.append("a region")
+except botocore.exceptions.BotoCoreError as e:
+    missing.append("credentials that work (%s)" % e)
+print(" and ".join(missing))
+sys.exit(bool(missing))
+EOF
+); then
+	cat >&2 <<EOF
+deploy: there is nothing to deploy with: AWS needs $missing. Set
+  export AWS_REGION=eu-central-1        or another one
+  export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...
+  export AWS_SESSION_TOKEN=...          if the keys are temporary
+The keys come from the AWS console: from the access portal, "Access keys", or
+from IAM, Users, Security credentials, Create access key. They have to be allowed
+to make everything in template.yaml, roles included. Where the AWS CLI is set up,
+export AWS_PROFILE=NAME does instead. Nothing was built.
+EOF
+	exit 1
+fi
+
+# What is built and what the parameter says must be one processor.
+built=
+if [ -z "$guided" ]; then built=$(sed -n 's/.*Architecture=\\"\([a-z0-9_]*\)\\".*/\1/p' $saved); fi
+built=${built:-${ARCHITECTURE:-arm64}}
+
+CGO_ENABLED=0 GOFLAGS="-tags=lambda.norpc '-ldflags=-s -w'" \
+	"$bin/sam" build --parameter-overrides "Architecture=$built"
+
+if [ -n "$guided" ]; then
+	cp samconfig.toml $saved
+	echo "The functions are built for $built: leave Architecture as it is. (For another
+one stop here and run make deploy ARCHITECTURE=x86_64 or arm64.)"
+	"$bin/sam" deploy --guided --config-file $saved --parameter-overrides "Architecture=$built"
+else
+	"$bin/sam" deploy --config-file $saved
+fi
+
+name=$(sed -n 's/^stack_name = "\(.*\)"/\1/p' $saved | tail -n 1)
+echo "What is deployed is tested by: make it-aws STACK=$name"

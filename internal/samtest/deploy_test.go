@@ -1,0 +1,87 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDeployScript runs deploy.sh with a SAM CLI that writes down how it is
+// called and, when it is guided, saves answers as the real one does.
+func TestDeployScript(t *testing.T) {
+	const fakeSAM = `#!/bin/sh
+echo "$* region=$AWS_DEFAULT_REGION cgo=$CGO_ENABLED flags=$GOFLAGS" >>calls
+case "$*" in
+*--guided*)
+	[ -z "$ABORT" ] || exit 1
+	printf '%s\n' 's3_prefix = "mine"' 'stack_name = "mine"' 'parameter_overrides = "LockTtl=\"60s\" Architecture=\"'"$ANSWER"'\" AlarmTopic=\"\""' >>samconfig.deploy.toml
+esac
+`
+	const fakePython = `#!/bin/sh
+[ "$1" = -c ] && exit 0
+echo "$MISSING"
+[ -z "$MISSING" ]
+`
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	cache := filepath.Join(dir, "cache", "lambdalock", "sam-"+samVersion)
+	here := filepath.Join(dir, "internal", "samtest")
+	require.NoError(t, os.MkdirAll(filepath.Join(cache, "bin"), 0o755))
+	require.NoError(t, os.MkdirAll(here, 0o755))
+	for file, text := range map[string]string{"complete": "", "bin/sam": fakeSAM, "bin/python3": fakePython} {
+		require.NoError(t, os.WriteFile(filepath.Join(cache, file), []byte(text), 0o755))
+	}
+	for from, to := range map[string]string{"samconfig.toml": dir, "internal/samtest/install.sh": here, "internal/samtest/deploy.sh": here} {
+		text, err := os.ReadFile(filepath.Join(root, from))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(to, filepath.Base(from)), text, 0o644))
+	}
+	deploy := func(env ...string) (calls []string, out string, err error) {
+		cmd := exec.Command("sh", "internal/samtest/deploy.sh")
+		cmd.Dir = dir
+		cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_CACHE_HOME=" + filepath.Join(dir, "cache")}, env...)
+		text, err := cmd.CombinedOutput()
+		written, _ := os.ReadFile(filepath.Join(dir, "calls")) // absent when nothing was called
+		_ = os.Remove(filepath.Join(dir, "calls"))
+		return strings.Split(strings.TrimSpace(string(written)), "\n"), string(text), err
+	}
+
+	calls, out, err := deploy("MISSING=credentials and a region")
+	require.Error(t, err)
+	assert.Equal(t, []string{""}, calls, "nothing is built")
+	for _, want := range []string{"AWS needs credentials and a region", "export AWS_REGION=", "export AWS_ACCESS_KEY_ID=", "AWS_SESSION_TOKEN", "IAM", "Nothing was built"} {
+		assert.Contains(t, out, want)
+	}
+	_, err = os.Stat(filepath.Join(dir, "samconfig.deploy.toml"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+
+	built := func(arch, region string) string {
+		return "build --parameter-overrides Architecture=" + arch + " region=" + region + " cgo=0 flags=-tags=lambda.norpc '-ldflags=-s -w'"
+	}
+	_, _, err = deploy("ABORT=1", "AWS_REGION=eu-west-1")
+	require.Error(t, err)
+	for range 2 { // who gave up is asked again, and sees what is built
+		calls, out, err = deploy("ABORT=1", "AWS_REGION=eu-west-1", "ARCHITECTURE=x86_64")
+		require.Error(t, err)
+		assert.Equal(t, []string{built("x86_64", "eu-west-1"), "deploy --guided --config-file samconfig.deploy.toml --parameter-overrides Architecture=x86_64 region=eu-west-1 cgo= flags="}, calls)
+		assert.Contains(t, out, "built for x86_64")
+	}
+	calls, out, err = deploy("ANSWER=arm64", "AWS_REGION=eu-west-1", "AWS_DEFAULT_REGION=eu-west-2")
+	require.NoError(t, err, out)
+	assert.Equal(t, []string{built("arm64", "eu-west-2"), "deploy --guided --config-file samconfig.deploy.toml --parameter-overrides Architecture=arm64 region=eu-west-2 cgo= flags="}, calls)
+	assert.Contains(t, out, "make it-aws STACK=mine")
+	saved, err := os.ReadFile(filepath.Join(dir, "samconfig.deploy.toml"))
+	require.NoError(t, err)
+	assert.Contains(t, string(saved), "cached = false")
+
+	calls, out, err = deploy("ARCHITECTURE=x86_64")
+	require.NoError(t, err, out)
+	assert.Equal(t, []string{built("arm64", ""), "deploy --config-file samconfig.deploy.toml region= cgo= flags="}, calls, "it is not asked again, and what is saved counts")
+	assert.NotContains(t, out, "leave Architecture")
+}
