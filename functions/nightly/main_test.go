@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/functions/internal/functest"
@@ -27,4 +29,25 @@ func TestEvents(t *testing.T) {
 		"nightly-refused":   booked(0, 150),
 		"nightly-bad-input": booked(0, 0),
 	})
+}
+
+// An event that cannot be decoded is a failure and not a skip, so that Lambda
+// puts it into the queue of failures.
+func TestUnreadableEvents(t *testing.T) {
+	w := functest.NewWorld(t)
+	for in, want := range map[string]string{
+		`[]`:   "UnmarshalTypeError",
+		`null`: "BadInput",
+		`{}`:   "BadInput",
+		`{"time": "tonight", "detail": {"accounts": ["7"], "fee": 150}}`:                "ParseError",
+		`{"time": "2026-11-21T02:15:00Z", "detail": {"accounts": "7", "fee": 150}}`:     "UnmarshalTypeError",
+		`{"time": "2026-11-21T02:15:00Z", "detail": {"accounts": ["7"], "fee": "150"}}`: "UnmarshalTypeError",
+	} {
+		var got struct{ ErrorType string }
+		out := functest.Invoke(t, schedule.Wrap(w.Guard, key, handle(w.Guard, w.Book)), []byte(in))
+		require.NoError(t, json.Unmarshal(out, &got))
+		assert.Equal(t, want, got.ErrorType, "%s: %s", in, out)
+	}
+	assert.Equal(t, [2]int64{functest.Opening, functest.Opening}, w.Balances(t))
+	w.Free(t, key)
 }

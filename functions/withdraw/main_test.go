@@ -1,9 +1,11 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/functions/internal/functest"
@@ -29,4 +31,40 @@ func TestEvents(t *testing.T) {
 		"withdraw-insufficient":    booked(0, accounts.Key("7")),
 		"withdraw-unknown-account": booked(0, accounts.Key("8")),
 	})
+}
+
+// TestF55 sends what a client may send by mistake, and one withdrawal twice.
+func TestF55(t *testing.T) {
+	w := functest.NewWorld(t)
+	send := func(account, body string) httpapi.Response {
+		r, err := httpapi.Wrap(w.Guard, key, handle(w.Book))(t.Context(), httpapi.Request{PathParameters: map[string]string{"id": account}, Body: body})
+		require.NoError(t, err)
+		return r
+	}
+	const good = `{"id": "w-1", "amount": 500}`
+	made := send("7", good)
+	require.Equal(t, 200, made.StatusCode)
+	require.Equal(t, made, send("7", good), "a replay gets the first outcome")
+
+	for name, c := range map[string]struct {
+		account, body string
+		status        int
+		detail        string
+	}{
+		"nothing":                      {"", "", 400, "body: want a JSON object"},
+		"not JSON":                     {"7", `{"id": "w-2", `, 400, "body: is not valid JSON"},
+		"missing field":                {"7", `{"id": "w-2"}`, 400, "amount: is missing"},
+		"wrong type":                   {"7", `{"id": 2, "amount": 500}`, 400, "id: want a string"},
+		"unknown field":                {"7", `{"id": "w-2", "amount": 500, "currency": "EUR"}`, 400, "is unknown; want id and amount"},
+		"oversize":                     {"7", good + strings.Repeat(" ", accounts.MaxTextBytes), 400, "body: want at most 1024 bytes"},
+		"no account":                   {"a/b", good, 400, "account: want 1 to 64"},
+		"the id of another withdrawal": {"7", `{"id": "w-1", "amount": 501}`, 422, "was used before"},
+	} {
+		r := send(c.account, c.body)
+		assert.Equal(t, c.status, r.StatusCode, name)
+		assert.Contains(t, r.Body, c.detail, name)
+		assert.Empty(t, r.Headers["Retry-After"], "%s: another try does not help", name)
+	}
+	assert.Equal(t, [2]int64{functest.Opening - 500, functest.Opening}, w.Balances(t))
+	w.Free(t, accounts.Key("7"))
 }

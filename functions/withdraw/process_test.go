@@ -63,6 +63,7 @@ func TestProcesses(t *testing.T) {
 		"F69 SIGTERM: work that returns is released":                                        testF69Returns,
 		"F69 SIGTERM: work that does not return keeps its lease":                            testF69DoesNotReturn,
 		"F69 not asked for: the lease ends by its TTL":                                      testF69NotAsked,
+		"F71 credentials expire while holding":                                              testF71,
 	})
 }
 
@@ -361,4 +362,23 @@ func testF69NotAsked(t *testing.T, s *functest.Site) {
 	require.NoError(t, e.Shutdown())
 	first()
 	assert.Equal(t, 409, send(t, s, start(s, lambdatest.Config{}), "plain-0", "").status)
+}
+
+func testF71(t *testing.T, s *functest.Site) {
+	s.Open(account)
+	e := start(s, lambdatest.Config{})
+	first := sending(t, s, e, "wait-1", "")
+	s.At(e, "paying")
+	s.Refuse(true)
+	refused := time.Now()
+	a := first()
+	assert.Less(t, time.Since(refused), functest.TTL+functest.Slack, "long before its deadline")
+	assert.Equal(t, 500, a.status, "%s %s", a.body, a.ErrorMessage)
+	assert.Contains(t, a.body, "The lock was lost while working.")
+	s.Refuse(false)
+	takesOver(t, s, e, refused, "plain-1")
+	s.Refuse(true)
+	assert.Equal(t, 503, send(t, s, e, "plain-2", "").status, "no lock, and not busy")
+	s.Refuse(false)
+	assert.EqualValues(t, 500, s.Booked(account))
 }

@@ -4,7 +4,6 @@
 package functest
 
 import (
-	"context"
 	"encoding/json"
 	"net/url"
 	"os"
@@ -35,7 +34,9 @@ type World struct {
 	Store lockstore.Store
 }
 
-func newWorld(t *testing.T) World {
+// NewWorld is one that nobody has been in.
+func NewWorld(t *testing.T) World {
+	t.Helper()
 	cfg := lockstore.Config{URL: &url.URL{Scheme: "redis", Host: miniredis.RunT(t).Addr()}, Getenv: func(string) string { return "" }}
 	store, err := redisstore.Open(t.Context(), cfg)
 	require.NoError(t, err)
@@ -92,12 +93,12 @@ func Events(t *testing.T, function, busy string, handler func(World) any, check 
 			require.NoError(t, err)
 			want, err := os.ReadFile(strings.TrimSuffix(file, ".json") + ".out.json")
 			require.NoError(t, err)
-			w := newWorld(t)
+			w := NewWorld(t)
 			if strings.Contains(name, "busy") {
 				_, err := w.Store.Acquire(t.Context(), lockstore.Request{Key: busy, Owner: lockstore.NewOwner(), TTL: time.Minute})
 				require.NoError(t, err)
 			}
-			assert.JSONEq(t, string(want), string(invoke(t.Context(), t, handler(w), in)))
+			assert.JSONEq(t, string(want), string(Invoke(t, handler(w), in)))
 			require.Contains(t, check, name)
 			check[name](t, w)
 		})
@@ -107,9 +108,11 @@ func Events(t *testing.T, function, busy string, handler func(World) any, check 
 	}
 }
 
-func invoke(ctx context.Context, t *testing.T, handler any, in []byte) []byte {
+// Invoke runs one event as Lambda does, and returns what is then on the wire: the
+// answer or the error.
+func Invoke(t *testing.T, handler any, in []byte) []byte {
 	t.Helper()
-	out, err := lambda.NewHandler(handler).Invoke(ctx, in)
+	out, err := lambda.NewHandler(handler).Invoke(t.Context(), in)
 	if err == nil {
 		return out
 	}

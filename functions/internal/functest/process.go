@@ -4,12 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,30 +101,63 @@ type Site struct {
 	Book *accounts.Book
 	Late time.Duration // how long after a lease's TTL a takeover may come
 
-	t    *testing.T
-	ctx  context.Context
-	env  []string
-	gate string
+	t      *testing.T
+	ctx    context.Context
+	env    []string
+	gate   string
+	refuse func(bool)
+}
+
+// stores are those of one case, by what processes and the test itself need.
+type stores struct {
+	locks, accounts string // URLs for the processes
+	book            string // the accounts' URL for the test
+	refuse          func(bool)
 }
 
 // Sites runs each case on each kind of store, on a site of its own.
 func Sites(t *testing.T, cases map[string]func(*testing.T, *Site)) {
 	t.Run("redis", func(t *testing.T) {
-		each(t, cases, 0, func(t *testing.T, _ int) (string, string) {
-			u := "redis://" + miniredis.RunT(t).Addr()
-			return u, u
+		each(t, cases, 0, func(t *testing.T, _ int) stores {
+			m := miniredis.RunT(t)
+			u := "redis://" + m.Addr()
+			return stores{u, u, u, func(on bool) {
+				m.RequireAuth(map[bool]string{true: "another token"}[on])
+			}}
 		})
 	})
 	t.Run("dynamodb", func(t *testing.T) {
 		endpoint := testservers.DynamoDB(t)
 		// Two skews of a second, and the service's whole seconds.
-		each(t, cases, 4*time.Second, func(t *testing.T, i int) (string, string) {
-			return table(t, endpoint, fmt.Sprint("locks-", i), "key"), table(t, endpoint, fmt.Sprint("accounts-", i), "account")
+		each(t, cases, 4*time.Second, func(t *testing.T, i int) stores {
+			proxy, refuse := expiring(t, endpoint)
+			locks, book := table(t, endpoint, fmt.Sprint("locks-", i), "key"), table(t, endpoint, fmt.Sprint("accounts-", i), "account")
+			return stores{strings.Replace(locks, endpoint, proxy, 1), strings.Replace(book, endpoint, proxy, 1), book, refuse}
 		})
 	})
 }
 
-func each(t *testing.T, cases map[string]func(*testing.T, *Site), late time.Duration, open func(t *testing.T, i int) (locks, accounts string)) {
+// expiring starts a way to DynamoDB that can refuse as the service does when the
+// credentials of a request have expired.
+func expiring(t *testing.T, endpoint string) (proxy string, refuse func(bool)) {
+	target, err := url.Parse(endpoint)
+	require.NoError(t, err)
+	through := httputil.NewSingleHostReverseProxy(target)
+	var refused atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !refused.Load() {
+			through.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"__type": "com.amazon.coral.service#ExpiredTokenException", "message": "The security token included in the request is expired"}`)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, refused.Store
+}
+
+func each(t *testing.T, cases map[string]func(*testing.T, *Site), late time.Duration, open func(t *testing.T, i int) stores) {
 	i := 0
 	for name, run := range cases {
 		number := i
@@ -128,14 +166,14 @@ func each(t *testing.T, cases map[string]func(*testing.T, *Site), late time.Dura
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			t.Cleanup(cancel)
-			lockURL, accountsURL := open(t, number)
-			u, err := url.Parse(accountsURL)
+			at := open(t, number)
+			u, err := url.Parse(at.book)
 			require.NoError(t, err)
 			book, err := accounts.Open(lockstore.Config{URL: u, Getenv: func(string) string { return "local" }})
 			require.NoError(t, err)
 			gate := filepath.Join(t.TempDir(), "gate")
-			run(t, &Site{Book: book, Late: late, t: t, ctx: ctx, gate: gate, env: []string{
-				"LOCK_URL=" + lockURL, "ACCOUNTS_URL=" + accountsURL, "LOCK_TTL=" + TTL.String(), GateVariable + "=" + gate,
+			run(t, &Site{Book: book, Late: late, t: t, ctx: ctx, gate: gate, refuse: at.refuse, env: []string{
+				"LOCK_URL=" + at.locks, "ACCOUNTS_URL=" + at.accounts, "LOCK_TTL=" + TTL.String(), GateVariable + "=" + gate,
 			}})
 		})
 	}
@@ -184,6 +222,10 @@ func (s *Site) OpenGate() {
 	s.t.Helper()
 	require.NoError(s.t, os.WriteFile(s.gate, nil, 0o600))
 }
+
+// Refuse makes the stores refuse the processes' credentials from now on, or no
+// more. On Redis that is the test's Book, too.
+func (s *Site) Refuse(on bool) { s.refuse(on) }
 
 // Start starts an environment of the function: of this test binary.
 func (s *Site) Start(config lambdatest.Config, env ...string) *lambdatest.Env {
