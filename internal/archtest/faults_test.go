@@ -14,8 +14,8 @@ import (
 // names the fault that it makes, in its own name or in a text.
 var faults = strings.Fields(`
 	F01 F03 F04 F05 F07 F08 F09 F10 F11 F12 F13 F15 F16 F17 F19 F20 F21 F22 F23 F24
-	F25 F26 F27 F28 F33 F35 F37 F38 F39 F43 F44 F45 F48 F49 F51 F52 F53 F54 F56 F58
-	F62 F63 F64 F65 F66 F67 F68 F69 F70 F72`)
+	F25 F26 F27 F28 F33 F35 F37 F38 F39 F43 F44 F45 F48 F49 F51 F52 F53 F54 F55 F56
+	F58 F62 F63 F64 F65 F66 F67 F68 F69 F70 F71 F72`)
 
 var faultID = regexp.MustCompile(`^F\d\d(\D|$)`)
 
