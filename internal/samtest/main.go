@@ -57,7 +57,7 @@ With -stack:
 `
 
 // bound ends a run that hangs.
-const bound = 8 * time.Minute
+const bound = 15 * time.Minute
 
 func main() {
 	run, err := command(os.Args[1:], os.Stderr)
