@@ -12,6 +12,7 @@ import (
 var (
 	errNested = errors.New("this key is already held by the run around this one")
 	errLate   = errors.New("the lease arrived too late to be used")
+	errAgain  = errors.New("its owner is to ask again, which would be refused after a withdrawal")
 )
 
 // acquire gets the lease, or returns the outcome and the error of a run whose
@@ -64,7 +65,11 @@ type attempt struct {
 
 func (r *run) newAttempt() attempt {
 	now := r.elapsed()
-	return attempt{owner: lockstore.NewOwner(), sent: now, ttl: r.ttl(now)}
+	a := attempt{owner: r.loan.Owner, sent: now, ttl: r.ttl(now)}
+	if a.owner == "" {
+		a.owner = lockstore.NewOwner()
+	}
+	return a
 }
 
 // try asks until it has the lease or there is nothing more to hope for. A held
@@ -72,7 +77,7 @@ func (r *run) newAttempt() attempt {
 // owner; an unavailable store is asked again after a pause.
 func (r *run) try(a *attempt) (string, error) {
 	key := r.report.Key
-	waitEnd := min(r.guard.opt.Wait, r.left/2)
+	waitEnd := min(r.wait, r.left/2)
 	troubleEnd := max(waitEnd, min(troubleTime, r.left/2))
 	var waits, pause pauses
 	for {
@@ -113,6 +118,8 @@ func (r *run) try(a *attempt) (string, error) {
 			return "invalid", &LockInvalid{key, err}
 		case errors.Is(err, lockstore.ErrCorrupt):
 			return "corrupt", &LockCorrupt{key, err}
+		case errors.Is(err, lockstore.ErrLost) && r.loan.Owner != "":
+			return "lost", &LockLost{Key: key, Cause: err}
 		case errors.Is(err, lockstore.ErrLost):
 			*a = r.newAttempt()
 		case errors.Is(err, lockstore.ErrUnavailable):
@@ -224,5 +231,8 @@ func (r *run) release(lease lockstore.Lease, after closing) error {
 // withdraw makes sure that no request of this owner takes the lock, also one
 // that arrives later.
 func (r *run) withdraw(a attempt) error {
+	if r.loan.Owner != "" {
+		return errAgain
+	}
 	return r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner}, closing{})
 }

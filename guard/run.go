@@ -65,6 +65,8 @@ type run struct {
 	start  time.Duration // on the guard's clock
 	began  time.Time     // the same on the wall clock
 	left   time.Duration // until the caller's deadline
+	wait   time.Duration // for a lock that another holds
+	loan   Loan          // what Acquire asked for; zero in a Do
 	report Report
 
 	lease   lockstore.Lease
@@ -85,7 +87,7 @@ type runKey struct{}
 
 func (g *Guard) newRun(ctx context.Context, key string) *run {
 	start, wall := g.clock.look()
-	r := &run{guard: g, caller: ctx, start: start, began: time.Unix(0, int64(wall)),
+	r := &run{guard: g, caller: ctx, start: start, began: time.Unix(0, int64(wall)), wait: g.opt.Wait,
 		left: math.MaxInt64, holdEnd: math.MaxInt64, stop: math.MaxInt64, trust: math.MaxInt64}
 	if deadline, ok := ctx.Deadline(); ok {
 		now := time.Now()
@@ -311,8 +313,11 @@ func (r *run) renew() {
 }
 
 // ttl is the lease to ask for at the time now: a little longer than the run can
-// last, within the option.
+// last, within the option. A loan says itself how long it is.
 func (r *run) ttl(now time.Duration) time.Duration {
+	if r.loan.TTL != 0 {
+		return r.loan.TTL
+	}
 	rest := min(r.left-now, r.holdEnd-now, r.guard.opt.MaxHold)
 	return max(lockstore.MinTTL, min(rest+afterEnd, r.guard.opt.TTL))
 }

@@ -1,0 +1,345 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+var errCut = errors.New("the reply was lost")
+
+func TestLoan(t *testing.T) {
+	ctx := context.Background()
+	loan := Loan{Key: "k", TTL: 10 * time.Second}
+
+	bubble("stays held after the call, until it is released", t, func(t *testing.T) {
+		b := newBench(t, Options{Holder: func(context.Context) lockstore.Holder { return lockstore.Holder{Name: "service", ID: "call"} }})
+		lease, err := b.Acquire(ctx, loan)
+		require.NoError(t, err)
+		require.Equal(t, 10*time.Second-margin, lease.TTL)
+		status, err := b.Inspect(ctx, "k")
+		require.NoError(t, err)
+		require.True(t, status.Held)
+		require.Equal(t, lease.Fence, status.Fence)
+		require.Equal(t, "service", status.Holder.Name)
+		require.Equal(t, "acquired", b.report(t).Outcome)
+		require.Equal(t, lease.Fence, b.report(t).Fence)
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+
+		require.NoError(t, b.Release(ctx, lease))
+		require.NoError(t, b.Release(ctx, lease), "again is nil")
+		require.Equal(t, "released", b.reports[2].Outcome)
+		b.free(t, "k")
+	})
+	bubble("ends by its TTL when its holder dies", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		lease, err := b.Acquire(ctx, loan)
+		require.NoError(t, err)
+		pass(10 * time.Second)
+		require.NoError(t, b.Do(ctx, "k", func(_ context.Context, l Lock) error {
+			require.Greater(t, l.Fence, lease.Fence)
+			return nil
+		}))
+		require.IsType(t, &LockLost{}, b.Release(ctx, lease))
+	})
+	bubble("the trust counts from before the request, and a slow reply shortens it", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			pass(1500 * time.Millisecond)
+			return lease, err
+		}
+		lease, err := b.Acquire(ctx, loan)
+		require.NoError(t, err)
+		require.Equal(t, 8500*time.Millisecond-margin, lease.TTL)
+	})
+	bubble("says who holds it", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		loan := loan
+		loan.Holder = lockstore.Holder{Name: "cron on host 4", ID: "17"}
+		_, err := b.Acquire(ctx, loan)
+		require.NoError(t, err)
+		busy := b.Do(ctx, "k", neverRuns(t)).(*LockBusy)
+		require.Equal(t, "cron on host 4", busy.Holder.Name)
+		require.False(t, busy.Holder.Since.IsZero())
+	})
+	bubble("F64 another's lock is busy, at once or after the wait", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Hour})
+		b.occupy(t, "k", time.Minute)
+		began := time.Now()
+		_, err := b.Acquire(ctx, loan)
+		require.IsType(t, &LockBusy{}, err)
+		require.Zero(t, time.Since(began), "the guard's own Wait is not for loans")
+		waits := loan
+		waits.Wait = 5 * time.Second
+		_, err = b.Acquire(ctx, waits)
+		require.IsType(t, &LockBusy{}, err)
+		require.Equal(t, 5*time.Second, time.Since(began))
+		waits.Wait = 2 * time.Minute
+		_, err = b.Acquire(ctx, waits)
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), time.Minute+2*time.Second)
+	})
+	bubble("F65 no time left to answer", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		ctx, cancel := context.WithTimeout(ctx, defaultReserve)
+		defer cancel()
+		_, err := b.Acquire(ctx, loan)
+		require.IsType(t, &LockDeadline{}, err)
+		require.Empty(t, b.store.requests)
+	})
+	bubble("after Shutdown nothing is lent", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.Shutdown()
+		_, err := b.Acquire(ctx, loan)
+		require.ErrorIs(t, err, ErrShutdown)
+	})
+	bubble("F23 a lost reply is asked about again by the same owner", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = cutFirst(b, 1)
+		lease, err := b.Acquire(ctx, loan)
+		require.NoError(t, err)
+		require.Equal(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
+		require.Equal(t, b.store.requests[0].Owner, lease.Owner)
+		status, err := b.Inspect(ctx, "k")
+		require.NoError(t, err)
+		require.Equal(t, lease.Fence, status.Fence, "one step of the fence")
+	})
+	bubble("M17 an outcome that stays unknown is withdrawn", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = cutFirst(b, 1<<30)
+		_, err := b.Acquire(ctx, loan)
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorContains(t, err, "withdrawn")
+		b.free(t, "k")
+	})
+	bubble("nobody waits for the answer any more", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		ctx, cancel := context.WithCancel(ctx)
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			defer cancel()
+			return b.store.Store.Acquire(ctx, req)
+		}
+		_, err := b.Acquire(ctx, loan)
+		require.IsType(t, &LockDeadline{}, err)
+		require.ErrorIs(t, err, context.Canceled)
+		b.free(t, "k")
+	})
+	bubble("what cannot be asked for", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		for want, loan := range map[string]Loan{
+			"Key is empty; want 1 to 1024 bytes":  {TTL: time.Minute},
+			"Key has 1025 bytes; want 1 to 1024":  {Key: strings.Repeat("k", 1025), TTL: time.Minute},
+			"TTL is 0s; want 1s to 24h0m0s":       {Key: "k"},
+			"TTL is 24h0m0.000000001s":            {Key: "k", TTL: lockstore.MaxTTL + 1},
+			"Wait is -1ns; want 0 or more":        {Key: "k", TTL: time.Minute, Wait: -1},
+			"Owner has 65 bytes; want 1 to 64":    {Key: "k", TTL: time.Minute, Owner: lockstore.Owner(strings.Repeat("o", 65))},
+			"Key has a control character at byte": {Key: "k\n", TTL: time.Minute},
+		} {
+			_, err := b.Acquire(ctx, loan)
+			require.IsType(t, &LockInvalid{}, err)
+			require.ErrorContains(t, err, want)
+		}
+		_, err := b.Acquire(ctx, Loan{Key: strings.Repeat("k", 5000)})
+		require.Less(t, len(err.Error()), 1200, "a key as large as an event is cut")
+		b.store.inspect = func(context.Context, int, string) (lockstore.Status, error) {
+			return lockstore.Status{}, lockstore.ErrCorrupt
+		}
+		_, err = b.Inspect(ctx, "k")
+		require.IsType(t, &LockCorrupt{}, err)
+	})
+}
+
+func TestLoanThatCanBeAskedForAgain(t *testing.T) {
+	ctx := context.Background()
+	loan := Loan{Key: "k", TTL: 10 * time.Second, Owner: "me"}
+
+	bubble("the same owner gets the same lease, with the time that is left", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		first, err := b.Acquire(ctx, loan)
+		require.NoError(t, err)
+		pass(4 * time.Second)
+		again, err := b.Acquire(ctx, loan)
+		require.NoError(t, err)
+		require.Equal(t, first.Fence, again.Fence)
+		require.Equal(t, first.TTL-4*time.Second, again.TTL)
+		stranger := loan
+		stranger.Owner = "you"
+		_, err = b.Acquire(ctx, stranger)
+		require.IsType(t, &LockBusy{}, err)
+	})
+	for name, end := range map[string]func(*testing.T, *bench, lockstore.Lease){
+		"released": func(t *testing.T, b *bench, lease lockstore.Lease) { require.NoError(t, b.Release(ctx, lease)) },
+		"expired":  func(*testing.T, *bench, lockstore.Lease) { pass(10 * time.Second) },
+	} {
+		bubble("an owner whose lease is "+name+" is not served again", t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			lease, err := b.Acquire(ctx, loan)
+			require.NoError(t, err)
+			end(t, b, lease)
+			began := time.Now()
+			_, err = b.Acquire(ctx, loan)
+			require.IsType(t, &LockLost{}, err)
+			require.Zero(t, time.Since(began))
+		})
+	}
+	bubble("an unknown outcome is left to the next call, and says so", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = cutFirst(b, 1<<30)
+		_, err := b.Acquire(ctx, loan)
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
+		require.ErrorContains(t, err, "may block the key for up to 10s")
+		require.Equal(t, "unknown", b.report(t).Outcome)
+		require.Error(t, b.report(t).ReleaseErr)
+		require.Empty(t, b.store.releases)
+
+		b.store.acquire = nil
+		lease, err := b.Acquire(ctx, loan)
+		require.NoError(t, err)
+		require.Less(t, lease.TTL, 6*time.Second, "the lease is the first request's")
+	})
+	bubble("waits under its own name", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.occupy(t, "k", 3*time.Second)
+		loan := loan
+		loan.Wait = time.Minute
+		lease, err := b.Acquire(ctx, loan)
+		require.NoError(t, err)
+		require.Equal(t, lockstore.Owner("me"), lease.Owner)
+		require.Greater(t, lease.TTL, 9*time.Second, "the trust counts from the request that won")
+	})
+	bubble("a withdrawn owner gets nothing any more", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		require.NoError(t, b.Release(ctx, lockstore.Lease{Key: "k", Owner: "me"}))
+		_, err := b.Acquire(ctx, loan)
+		require.IsType(t, &LockLost{}, err)
+		b.free(t, "k")
+	})
+}
+
+func TestLoanRenewed(t *testing.T) {
+	ctx := context.Background()
+	lent := func(t *testing.T) (*bench, lockstore.Lease) {
+		b := newBench(t, Options{})
+		lease, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+		require.NoError(t, err)
+		pass(5 * time.Second)
+		b.reports = nil
+		return b, lease
+	}
+	bubble("lasts longer", t, func(t *testing.T) {
+		b, lease := lent(t)
+		trusted, err := b.Renew(ctx, lease, 20*time.Second)
+		require.NoError(t, err)
+		require.Equal(t, 20*time.Second-margin, trusted)
+		require.Equal(t, "renewed", b.report(t).Outcome)
+		require.Equal(t, lease.Fence, b.report(t).Fence)
+	})
+	bubble("F24 a lost reply is asked about again", t, func(t *testing.T) {
+		b, lease := lent(t)
+		b.store.renew = func(ctx context.Context, n int, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			d, err := b.store.Store.Renew(ctx, lease, ttl)
+			if n == 1 {
+				return 0, errCut
+			}
+			return d, err
+		}
+		trusted, err := b.Renew(ctx, lease, 20*time.Second)
+		require.NoError(t, err)
+		require.InDelta(t, 20*time.Second-margin, trusted, float64(time.Second))
+	})
+	bubble("F10 a renew that is thawed after the end is lost", t, func(t *testing.T) {
+		b, lease := lent(t)
+		b.store.renew = func(ctx context.Context, _ int, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			pass(5 * time.Second)
+			return b.store.Store.Renew(context.WithoutCancel(ctx), lease, ttl)
+		}
+		_, err := b.Renew(ctx, lease, 20*time.Second)
+		require.IsType(t, &LockLost{}, err)
+		require.Equal(t, "lost", b.report(t).Outcome)
+	})
+	bubble("a reply that comes too late is worth nothing", t, func(t *testing.T) {
+		b, lease := lent(t)
+		b.store.renew = func(ctx context.Context, _ int, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			d, err := b.store.Store.Renew(ctx, lease, ttl)
+			pass(ttl)
+			return d, err
+		}
+		trusted, err := b.Renew(ctx, lease, 20*time.Second)
+		require.NoError(t, err)
+		require.Zero(t, trusted)
+	})
+	bubble("M16 answers that stay lost are no answer", t, func(t *testing.T) {
+		b, lease := lent(t)
+		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) { return 0, errCut }
+		began := time.Now()
+		_, err := b.Renew(ctx, lease, 20*time.Second)
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorIs(t, err, errCut)
+		require.Equal(t, "unknown", b.report(t).Outcome)
+		require.Equal(t, troubleTime, time.Since(began))
+		require.Greater(t, b.report(t).Requests, 3)
+	})
+	bubble("a release whose answers stay lost is not known", t, func(t *testing.T) {
+		b, lease := lent(t)
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return errCut }
+		require.IsType(t, &LockStoreUnavailable{}, b.Release(ctx, lease))
+		require.Equal(t, "unknown", b.report(t).Outcome)
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return lockstore.ErrUnavailable }
+		require.IsType(t, &LockStoreUnavailable{}, b.Release(ctx, lease))
+		require.Equal(t, "unavailable", b.reports[1].Outcome)
+	})
+	bubble("F62 two release and renew the same lease at once", t, func(t *testing.T) {
+		b, lease := lent(t)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() { assert.NoError(t, b.Release(ctx, lease)) })
+			wg.Go(func() {
+				if _, err := b.Renew(ctx, lease, 20*time.Second); err != nil {
+					assert.IsType(t, &LockLost{}, err)
+				}
+			})
+		}
+		wg.Wait()
+		b.free(t, "k")
+	})
+}
+
+// blind is a store that cannot look at a key.
+type blind struct{ lockstore.Store }
+
+func TestLoanF51(t *testing.T) {
+	for _, g := range []*Guard{nil, new(Guard)} {
+		_, err := g.Acquire(t.Context(), Loan{})
+		require.ErrorIs(t, err, errNoGuard)
+		_, err = g.Renew(t.Context(), lockstore.Lease{}, time.Second)
+		require.ErrorIs(t, err, errNoGuard)
+		require.ErrorIs(t, g.Release(t.Context(), lockstore.Lease{}), errNoGuard)
+		_, err = g.Inspect(t.Context(), "k")
+		require.ErrorIs(t, err, errNoGuard)
+	}
+	g, err := New(blind{newBench(t, Options{}).store}, Options{})
+	require.NoError(t, err)
+	_, err = g.Inspect(t.Context(), "k")
+	require.ErrorContains(t, err, "cannot look at a key")
+}
+
+// cutFirst loses the replies of the first n requests.
+func cutFirst(b *bench, n int) func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
+	return func(ctx context.Context, i int, req lockstore.Request) (lockstore.Lease, error) {
+		lease, err := b.store.Store.Acquire(ctx, req)
+		if i <= n {
+			return lockstore.Lease{}, errCut
+		}
+		return lease, err
+	}
+}
