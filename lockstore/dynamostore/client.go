@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/awsenv"
+	"github.com/lambdalock/lambdalock/lockstore/awsenv"
 )
 
 // Open opens the store of a URL, see the package's documentation. It sends

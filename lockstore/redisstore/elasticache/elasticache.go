@@ -44,7 +44,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/awsenv"
+	"github.com/lambdalock/lambdalock/lockstore/awsenv"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
