@@ -4,13 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/lambdalock/lambdalock/functions/internal/strictjson"
 )
 
 // Bounds of a withdrawal.
@@ -40,69 +40,32 @@ func (w Withdrawal) Validate() error {
 }
 
 func errAmount(text string) error {
-	return fmt.Errorf("amount: is %s; want a whole number of cents, 1 to %d", shown(text), int64(maxAmount))
+	return fmt.Errorf("amount: is %s; want a whole number of cents, 1 to %d", strictjson.Shown(text), int64(maxAmount))
 }
 
 // Parse reads a withdrawal from a JSON object that has exactly the named ones
 // of the fields account, id and amount. It does not look at their bounds. Its
-// error names the field and is for the caller to see. The standard decoder
-// would take other spellings of a name, and the last of two values.
+// error names the field and is for the caller to see.
 func Parse(text string, fields ...string) (Withdrawal, error) {
 	var w Withdrawal
-	want := strings.Join(fields[:len(fields)-1], ", ") + " and " + fields[len(fields)-1]
-	switch {
-	case len(text) > MaxTextBytes:
-		return w, ErrTooLong
-	case !utf8.ValidString(text):
-		return w, errors.New("body: is not valid UTF-8")
+	values, err := strictjson.Object(text, MaxTextBytes, fields...)
+	if err != nil {
+		return w, err
 	}
-	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber()
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return w, fmt.Errorf("body: want a JSON object with %s", want)
-	}
-	seen := map[string]bool{}
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return w, errNotJSON
-		}
-		name, ok := t.(string)
-		switch {
-		case !ok:
-			return w, errNotJSON
-		case seen[name]:
-			return w, fmt.Errorf("%s: stands twice", shown(name))
-		case !slices.Contains(fields, name):
-			return w, fmt.Errorf("%s: is unknown; want %s", shown(name), want)
-		}
-		seen[name] = true
-		value, err := d.Token()
-		if err != nil {
-			return w, errNotJSON
+	for _, name := range fields {
+		value, ok := values[name]
+		if !ok {
+			return w, fmt.Errorf("%s: is missing", name)
 		}
 		if err := w.set(name, value); err != nil {
 			return w, err
-		}
-	}
-	if _, err := d.Token(); err != nil {
-		return w, errNotJSON
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return w, errors.New("body: has something after the JSON object")
-	}
-	for _, name := range fields {
-		if !seen[name] {
-			return w, fmt.Errorf("%s: is missing", name)
 		}
 	}
 	return w, nil
 }
 
 // ErrTooLong is what Parse says about a longer text.
-var ErrTooLong = fmt.Errorf("body: want at most %d bytes", MaxTextBytes)
-
-var errNotJSON = errors.New("body: is not valid JSON")
+var ErrTooLong = strictjson.TooLong(MaxTextBytes)
 
 func (w *Withdrawal) set(name string, value json.Token) error {
 	if name == "amount" {
@@ -127,12 +90,4 @@ func (w *Withdrawal) set(name string, value json.Token) error {
 		w.Account = text
 	}
 	return nil
-}
-
-// shown is a caller's text in an answer, quoted and cut.
-func shown(s string) string {
-	if len(s) > 40 {
-		s = s[:40] + "…"
-	}
-	return fmt.Sprintf("%q", s)
 }

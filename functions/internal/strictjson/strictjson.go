@@ -1,0 +1,78 @@
+// Package strictjson reads flat JSON objects from callers who are to notice
+// their mistakes. The standard decoder takes other spellings of a name, the last
+// of two values, and whatever follows the object's end.
+package strictjson
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Object reads a JSON object of at most max bytes, whose names are among fields
+// and stand once each, and returns its values: string, json.Number, bool or nil.
+// Its error names the field and is for the caller to see.
+func Object(text string, max int, fields ...string) (map[string]json.Token, error) {
+	switch {
+	case len(text) > max:
+		return nil, TooLong(max)
+	case !utf8.ValidString(text):
+		return nil, errors.New("body: is not valid UTF-8")
+	}
+	want := strings.Join(fields, ", ")
+	if n := len(fields); n > 1 {
+		want = strings.Join(fields[:n-1], ", ") + " and " + fields[n-1]
+	}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, fmt.Errorf("body: want a JSON object with %s", want)
+	}
+	values := map[string]json.Token{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, errNotJSON
+		}
+		name, ok := t.(string)
+		_, twice := values[name]
+		switch {
+		case !ok:
+			return nil, errNotJSON
+		case twice:
+			return nil, fmt.Errorf("%s: stands twice", Shown(name))
+		case !slices.Contains(fields, name):
+			return nil, fmt.Errorf("%s: is unknown; want %s", Shown(name), want)
+		}
+		if values[name], err = d.Token(); err != nil {
+			return nil, errNotJSON
+		}
+		if _, nested := values[name].(json.Delim); nested {
+			return nil, fmt.Errorf("%s: want a single value, no object or list", name)
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, errNotJSON
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("body: has something after the JSON object")
+	}
+	return values, nil
+}
+
+var errNotJSON = errors.New("body: is not valid JSON")
+
+// TooLong is what Object says about a text of more than max bytes.
+func TooLong(max int) error { return fmt.Errorf("body: want at most %d bytes", max) }
+
+// Shown is a caller's text in an answer, quoted and cut.
+func Shown(s string) string {
+	if len(s) > 40 {
+		s = s[:40] + "…"
+	}
+	return fmt.Sprintf("%q", s)
+}
