@@ -1,0 +1,83 @@
+package lockservice
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// A token is what its bearer renews and releases a lease with. It is a secret,
+// and says all that the service needs to know:
+//
+//	version 1 byte, fence 8, tag 32, owner 1 to 64; base64url
+//
+// The tag is an HMAC-SHA256 (RFC 2104) over the key and the lease, so a token
+// that was made up or changed reaches no store, and whoever reads the owner in
+// the store has no token. The owner does not depend on the secret: when that is
+// rotated no lease ends.
+const (
+	tokenVersion = 1
+	tokenHead    = 1 + 8
+	tokenBody    = tokenHead + sha256.Size
+)
+
+// secret is what tokens are made with.
+type secret []byte
+
+// Format hides the secret, whatever it is printed with.
+func (s secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "secret") }
+
+// token writes the token of a lease for its bearer.
+func (s secret) token(lease lockstore.Lease) string {
+	b := append(make([]byte, 0, tokenBody+len(lease.Owner)), tokenVersion)
+	b = binary.BigEndian.AppendUint64(b, uint64(lease.Fence))
+	b = append(b, s.tag(lease)...)
+	return base64.RawURLEncoding.EncodeToString(append(b, lease.Owner...))
+}
+
+// lease reads a token of the key that was made with one of the secrets.
+func leaseOf(text, key string, secrets []secret) (lease lockstore.Lease, ok bool) {
+	// Strict, or the last letter's unused bits would give a token two spellings.
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) <= tokenBody || b[0] != tokenVersion {
+		return lockstore.Lease{}, false
+	}
+	lease = lockstore.Lease{
+		Key:   key,
+		Owner: lockstore.Owner(b[tokenBody:]),
+		Fence: lockstore.Fence(binary.BigEndian.Uint64(b[1:])),
+	}
+	for _, s := range secrets {
+		if hmac.Equal(b[tokenHead:tokenBody], s.tag(lease)) {
+			return lease, true
+		}
+	}
+	return lockstore.Lease{}, false
+}
+
+func (s secret) tag(lease lockstore.Lease) []byte {
+	fence := binary.BigEndian.AppendUint64(nil, uint64(lease.Fence))
+	return s.sum("token", lease.Key, string(lease.Owner), string(fence))
+}
+
+// owner is the same for the same three, so that a repeated request asks for the
+// same lease. Nobody without the secret can make another's.
+func (s secret) owner(caller, key, idempotencyKey string) lockstore.Owner {
+	return lockstore.Owner(base64.RawURLEncoding.EncodeToString(s.sum("owner", caller, key, idempotencyKey)))
+}
+
+// sum is over the parts, each behind its length, so that other parts never give
+// the same bytes.
+func (s secret) sum(parts ...string) []byte {
+	h := hmac.New(sha256.New, s)
+	for _, p := range parts {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
+		h.Write([]byte(p))
+	}
+	return h.Sum(nil)
+}
