@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -64,7 +62,10 @@ const (
 
 // heldKey is the key that another holds when the event is about that.
 func (f fixture) heldKey() string {
-	if f.function.name == "nightly" {
+	switch f.function.name {
+	case "locks":
+		return lockstore.Key("shared", "report")
+	case "nightly":
 		return lockstore.Key("schedule", "nightly")
 	}
 	return lockstore.Key("account", account)
@@ -126,37 +127,4 @@ func (f fixture) http() (request, bool) {
 		r.Body = body
 	}
 	return r, true
-}
-
-// sameJSON tells how two JSON texts differ, not looking at spaces and the order
-// of names.
-func sameJSON(want, got []byte) error {
-	a, err := decoded(want)
-	if err != nil {
-		return fmt.Errorf("the expected answer: %w", err)
-	}
-	b, err := decoded(got)
-	if err != nil {
-		return fmt.Errorf("the answer %.200q: %w", got, err)
-	}
-	if reflect.DeepEqual(a, b) {
-		return nil
-	}
-	var short bytes.Buffer
-	if err := json.Compact(&short, want); err != nil {
-		return err
-	}
-	return fmt.Errorf("want %s\n     got  %s", short.Bytes(), bytes.TrimSpace(got))
-}
-
-func decoded(text []byte) (v any, err error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
-		return nil, err
-	}
-	if d.More() {
-		return nil, errors.New("has something after its one JSON value")
-	}
-	return v, nil
 }

@@ -95,21 +95,6 @@ func TestFixtures(t *testing.T) {
 	assert.ErrorContains(t, err, "belongs to no function")
 }
 
-func TestSameJSON(t *testing.T) {
-	assert.NoError(t, sameJSON([]byte(`{"a": 1, "b": [null]}`), []byte(`{"b":[null],"a":1}`+"\n")))
-	for want, got := range map[string]string{
-		`{"a": 1}`:                     `{"a": 2}`,
-		`{"b": null}`:                  `{}`,
-		`{"n": 12345678901234567}`:     `{"n": 12345678901234568}`,
-		`{"statusCode": 200}`:          `{"errorType": "LockBusy"}`,
-		`{"c": 1}`:                     `{"c": 1} {"c": 1}`,
-		`"Task timed out"`:             `Task timed out`,
-		`{"empty answer of": "a run"}`: ``,
-	} {
-		assert.Error(t, sameJSON([]byte(want), []byte(got)), want)
-	}
-}
-
 func TestLostUpdatesAreSeen(t *testing.T) {
 	answers := func(balances ...int64) []withdrawal {
 		var all []withdrawal

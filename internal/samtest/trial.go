@@ -8,6 +8,8 @@ import (
 	"iter"
 	"slices"
 	"time"
+
+	"github.com/lambdalock/lambdalock/internal/lambdatest"
 )
 
 // trial runs everything on one store after the other.
@@ -117,7 +119,7 @@ func (tr trial) invoke(ctx context.Context, s *store, d desk, functions runner, 
 			return ctx.Err()
 		}
 		if err == nil {
-			err = sameJSON(f.want, got)
+			err = lambdatest.SameAnswer(f.want, got)
 		}
 		r.invoked[f.name] = tr.checked("the answer to "+f.name, err, took)
 	}
