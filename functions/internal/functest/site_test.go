@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
@@ -70,6 +71,19 @@ func (u *usage) dynamoDB(t *testing.T, endpoint string) string {
 		_, action, _ := strings.Cut(r.In.Header.Get("X-Amz-Target"), ".")
 		u.note("dynamodb:" + action + " " + table)
 	}})
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// secrets starts a Secrets Manager that notes what it is asked for.
+func (u *usage) secrets(t *testing.T) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var in struct{ SecretId, VersionStage string }
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&in))
+		u.note(strings.Replace(r.Header.Get("X-Amz-Target"), ".", ":", 1) + " " + in.SecretId)
+		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+		assert.NoError(t, json.NewEncoder(w).Encode(map[string]string{"SecretString": strings.Repeat(in.VersionStage, 4)}))
+	}))
 	t.Cleanup(server.Close)
 	return server.URL
 }
@@ -211,18 +225,19 @@ func (s site) event(t *testing.T, binary, file string) {
 	require.NoError(t, err)
 	(&Site{Book: book, t: t, ctx: t.Context()}).Open("7", "9")
 	if strings.Contains(name, "busy") {
-		for _, key := range []string{accounts.Key("7"), "schedule/nightly"} {
+		for _, key := range []string{accounts.Key("7"), "schedule/nightly", "shared/report"} {
 			_, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
 			require.NoError(t, err)
 		}
 	}
 	e, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Timeout: 30 * time.Second,
-		Env: append(env, "LOCK_WAIT=2s", "LOCK_URL="+lockURL, "ACCOUNTS_URL="+accountsURL+at(s.proxy))})
+		Env: append(env, "LOCK_WAIT=2s", "LOCK_URL="+lockURL, "ACCOUNTS_URL="+accountsURL+at(s.proxy),
+			"LOCK_TOKEN_SECRET=secretsmanager:///token-secret", `LOCK_CALLERS={"*": ["shared/"]}`, "AWS_ENDPOINT_URL_SECRETS_MANAGER="+s.used.secrets(t))})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
 	in, errIn := os.ReadFile(strings.Replace(file, ".out", "", 1))
 	want, errWant := os.ReadFile(file)
 	r, err := e.Invoke(t.Context(), in)
 	require.NoError(t, errors.Join(errIn, errWant, err))
-	require.JSONEq(t, string(want), string(r.Payload), "%q", e.Logs())
+	require.NoError(t, lambdatest.SameAnswer(want, r.Payload), "%q", e.Logs())
 }

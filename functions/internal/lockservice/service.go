@@ -177,7 +177,7 @@ func (s *Service) get(ctx context.Context, _ httpapi.Request, key string) (httpa
 		return httpapi.Response{}, err
 	}
 	answer := state{Held: status.Held, Fence: status.Fence, Remaining: seconds(status.Remaining)}
-	if status.Held {
+	if status.Holder != (lockstore.Holder{}) {
 		answer.Holder = &status.Holder
 	}
 	return respond(http.StatusOK, "application/json", answer)

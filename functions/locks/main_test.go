@@ -1,0 +1,43 @@
+package main
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/functions/internal/functest"
+	"github.com/lambdalock/lambdalock/functions/internal/lockservice"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+const key = "shared/report"
+
+// TestEvents runs every event file against its expected answer.
+func TestEvents(t *testing.T) {
+	free := func(t *testing.T, w functest.World) { w.Free(t, key) }
+	held := func(t *testing.T, w functest.World) {
+		inspector, ok := lockstore.As[lockstore.Inspector](w.Store)
+		require.True(t, ok)
+		status, err := inspector.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.True(t, status.Held)
+	}
+	functest.Events(t, "locks", key, func(w functest.World) any {
+		service, err := lockservice.Open(w.Guard, lockstore.Config{
+			URL:    &url.URL{Scheme: "text", Path: "/any secret that has at least 32 bytes"},
+			Getenv: func(string) string { return `{"*": ["shared/"]}` },
+		})
+		require.NoError(t, err)
+		return service.Handle
+	}, map[string]func(*testing.T, functest.World){
+		"locks":           held,
+		"locks-busy":      held,
+		"locks-get":       free,
+		"locks-get-busy":  held,
+		"locks-bad-input": free,
+		"locks-forbidden": func(t *testing.T, w functest.World) { w.Free(t, "payroll/october") },
+		"locks-no-lease":  free,
+		"locks-openapi":   free,
+	})
+}
