@@ -5,8 +5,8 @@
 # The first time SAM asks for the stack's name, region and parameters. It saves
 # the answers in samconfig.deploy.toml, a copy of samconfig.toml that is not
 # committed, because one person's stack is not another's. Remove the file to be
-# asked again. ARCHITECTURE is the processor, until one is saved: arm64 if left
-# out, or x86_64.
+# asked again. ARCHITECTURE is the processor, arm64 if left out, or x86_64; once
+# one is saved, no other.
 set -eu
 
 saved=samconfig.deploy.toml
@@ -15,8 +15,33 @@ version=$(sed -n 's/^version=\([^ ]*\).*/\1/p' $here/install.sh)
 bin=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock/sam-$version/bin
 export SAM_CLI_TELEMETRY=0
 
-guided=
-grep -qs '^s3_prefix' $saved || guided=--guided # SAM writes it with the answers
+give_up() {
+	echo "deploy: $1" >&2
+	exit 1
+}
+
+answered() { grep -qs '^s3_prefix' $saved; } # SAM writes it with the answers
+
+# What is built and what the parameter says must be one processor.
+asked=${ARCHITECTURE:-}
+case $asked in
+"" | arm64 | x86_64) ;;
+*) give_up "ARCHITECTURE=$asked; want arm64 or x86_64" ;;
+esac
+guided=--guided
+built=
+if answered; then
+	guided=
+	built=$(sed -n 's/.*Architecture=\\"\([a-z0-9_]*\)\\".*/\1/p' $saved)
+fi
+if [ -n "$asked" ] && [ "$asked" != "${built:-$asked}" ]; then
+	give_up "ARCHITECTURE=$asked, but $saved says $built; remove that file to be asked again"
+fi
+built=${built:-${asked:-arm64}}
+
+if [ -n "$guided" ] && ! [ -t 0 ]; then
+	give_up "the first run asks questions and needs a terminal; nothing was built"
+fi
 
 # SAM does not know AWS_REGION, which the functions and make it-aws do.
 region=${AWS_DEFAULT_REGION:-${AWS_REGION:-}}
@@ -54,22 +79,21 @@ EOF
 	exit 1
 fi
 
-# What is built and what the parameter says must be one processor.
-built=
-if [ -z "$guided" ]; then built=$(sed -n 's/.*Architecture=\\"\([a-z0-9_]*\)\\".*/\1/p' $saved); fi
-built=${built:-${ARCHITECTURE:-arm64}}
-
+# Its standard output is advice to go on without this script.
 CGO_ENABLED=0 GOFLAGS="-tags=lambda.norpc '-ldflags=-s -w'" \
-	"$bin/sam" build --parameter-overrides "Architecture=$built"
+	"$bin/sam" build --parameter-overrides "Architecture=$built" >/dev/null
 
 if [ -n "$guided" ]; then
 	cp samconfig.toml $saved
-	echo "The functions are built for $built: leave Architecture as it is. (For another
+	echo "Enter takes the default; the Cache... questions matter for LockStore=elasticache only.
+The functions are built for $built: leave Architecture as it is. (For another
 one stop here and run make deploy ARCHITECTURE=x86_64 or arm64.)"
-	"$bin/sam" deploy --guided --config-file $saved --parameter-overrides "Architecture=$built"
+	"$bin/sam" deploy --guided --config-file $saved --stack-name lambdalock --parameter-overrides "Architecture=$built"
 else
 	"$bin/sam" deploy --config-file $saved
 fi
 
-name=$(sed -n 's/^stack_name = "\(.*\)"/\1/p' $saved | tail -n 1)
-echo "What is deployed is tested by: make it-aws STACK=$name"
+if answered; then
+	name=$(sed -n 's/^stack_name = "\(.*\)"/\1/p' $saved | tail -n 1)
+	echo "What is deployed is tested by: make it-aws STACK=$name"
+fi

@@ -19,7 +19,9 @@ echo "$* region=$AWS_DEFAULT_REGION cgo=$CGO_ENABLED flags=$GOFLAGS" >>calls
 case "$*" in
 *--guided*)
 	[ -z "$ABORT" ] || exit 1
-	printf '%s\n' 's3_prefix = "mine"' 'stack_name = "mine"' 'parameter_overrides = "LockTtl=\"60s\" Architecture=\"'"$ANSWER"'\" AlarmTopic=\"\""' >>samconfig.deploy.toml
+	[ -n "$ANSWER" ] || exit 0 # who does not save
+	printf '%s\n' 's3_prefix = "mine"' 'stack_name = "mine"' 'parameter_overrides = "LockTtl=\"60s\" Architecture=\"'"$ANSWER"'\" AlarmTopic=\"\""' >>samconfig.deploy.toml ;;
+build*) echo "sam deploy --guided" ;;
 esac
 `
 	const fakePython = `#!/bin/sh
@@ -27,6 +29,9 @@ esac
 echo "$MISSING"
 [ -z "$MISSING" ]
 `
+	if _, err := exec.LookPath("python3"); err != nil {
+		missing(t, "python3, which makes a terminal here, is not installed")
+	}
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	dir := t.TempDir()
@@ -42,8 +47,9 @@ echo "$MISSING"
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(to, filepath.Base(from)), text, 0o644))
 	}
-	deploy := func(env ...string) (calls []string, out string, err error) {
-		cmd := exec.Command("sh", "internal/samtest/deploy.sh")
+	script := []string{"sh", "internal/samtest/deploy.sh"}
+	run := func(args []string, env ...string) (calls []string, out string, err error) {
+		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Dir = dir
 		cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_CACHE_HOME=" + filepath.Join(dir, "cache")}, env...)
 		text, err := cmd.CombinedOutput()
@@ -51,8 +57,21 @@ echo "$MISSING"
 		_ = os.Remove(filepath.Join(dir, "calls"))
 		return strings.Split(strings.TrimSpace(string(written)), "\n"), string(text), err
 	}
+	const terminal = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+	deploy := func(env ...string) (calls []string, out string, err error) {
+		return run(append([]string{"python3", "-c", terminal}, script...), env...)
+	}
 
-	calls, out, err := deploy("MISSING=credentials and a region")
+	calls, out, err := run(script)
+	require.Error(t, err)
+	assert.Equal(t, []string{""}, calls, "nothing is built")
+	assert.Equal(t, "deploy: the first run asks questions and needs a terminal; nothing was built\n", out)
+	calls, out, err = deploy("ARCHITECTURE=x86")
+	require.Error(t, err)
+	assert.Equal(t, []string{""}, calls, "nothing is built")
+	assert.Contains(t, out, "ARCHITECTURE=x86; want arm64 or x86_64")
+
+	calls, out, err = deploy("MISSING=credentials and a region")
 	require.Error(t, err)
 	assert.Equal(t, []string{""}, calls, "nothing is built")
 	for _, want := range []string{"AWS needs credentials and a region", "export AWS_REGION=", "export AWS_ACCESS_KEY_ID=", "AWS_SESSION_TOKEN", "IAM", "Nothing was built"} {
@@ -69,19 +88,36 @@ echo "$MISSING"
 	for range 2 { // who gave up is asked again, and sees what is built
 		calls, out, err = deploy("ABORT=1", "AWS_REGION=eu-west-1", "ARCHITECTURE=x86_64")
 		require.Error(t, err)
-		assert.Equal(t, []string{built("x86_64", "eu-west-1"), "deploy --guided --config-file samconfig.deploy.toml --parameter-overrides Architecture=x86_64 region=eu-west-1 cgo= flags="}, calls)
+		assert.Equal(t, []string{built("x86_64", "eu-west-1"), "deploy --guided --config-file samconfig.deploy.toml --stack-name lambdalock --parameter-overrides Architecture=x86_64 region=eu-west-1 cgo= flags="}, calls)
+		assert.Contains(t, out, "Enter takes the default")
 		assert.Contains(t, out, "built for x86_64")
+		assert.NotContains(t, out, "sam deploy --guided", "SAM's advice would pass this script by")
+	}
+	for range 2 { // who did not save is asked again
+		calls, out, err = deploy("AWS_REGION=eu-west-1")
+		require.NoError(t, err, out)
+		assert.Len(t, calls, 2)
+		assert.Contains(t, calls[1], "--guided")
+		assert.NotContains(t, out, "it-aws")
 	}
 	calls, out, err = deploy("ANSWER=arm64", "AWS_REGION=eu-west-1", "AWS_DEFAULT_REGION=eu-west-2")
 	require.NoError(t, err, out)
-	assert.Equal(t, []string{built("arm64", "eu-west-2"), "deploy --guided --config-file samconfig.deploy.toml --parameter-overrides Architecture=arm64 region=eu-west-2 cgo= flags="}, calls)
+	assert.Equal(t, []string{built("arm64", "eu-west-2"), "deploy --guided --config-file samconfig.deploy.toml --stack-name lambdalock --parameter-overrides Architecture=arm64 region=eu-west-2 cgo= flags="}, calls)
 	assert.Contains(t, out, "make it-aws STACK=mine")
 	saved, err := os.ReadFile(filepath.Join(dir, "samconfig.deploy.toml"))
 	require.NoError(t, err)
 	assert.Contains(t, string(saved), "cached = false")
+	assert.Equal(t, 1, strings.Count(string(saved), "stack_name"), "samconfig.toml has none for sam delete to go for")
 
-	calls, out, err = deploy("ARCHITECTURE=x86_64")
+	calls, out, err = run(script, "ARCHITECTURE=x86_64")
+	require.Error(t, err)
+	assert.Equal(t, []string{""}, calls)
+	assert.Equal(t, "deploy: ARCHITECTURE=x86_64, but samconfig.deploy.toml says arm64; remove that file to be asked again\n", out)
+	calls, out, err = run(script)
 	require.NoError(t, err, out)
 	assert.Equal(t, []string{built("arm64", ""), "deploy --config-file samconfig.deploy.toml region= cgo= flags="}, calls, "it is not asked again, and what is saved counts")
 	assert.NotContains(t, out, "leave Architecture")
+	assert.Contains(t, out, "make it-aws STACK=mine")
+	_, out, err = run(script, "ARCHITECTURE=arm64")
+	require.NoError(t, err, out)
 }
