@@ -35,7 +35,8 @@ func deploy(useCache, makeCache bool) deployment {
 			"AWS::Partition": "aws", "AWS::Region": "us-east-1", "AWS::AccountId": "123456789012",
 			"LockTable": "locks", "LockTable.Arn": "locks", "AccountsTable": "accounts", "AccountsTable.Arn": "accounts",
 			"CacheUser": "somebody", "Cache": "made", "Cache.Endpoint.Address": "127.0.0.1",
-			"CacheName": "existing", "CacheEndpoint": "127.0.0.1", "TokenSecret": "token-secret",
+			"CacheName": "existing", "CacheEndpoint": "127.0.0.1",
+			"TokenSecret": "token-secret", "LockCallers": `{"*": ["shared/"]}`,
 		},
 	}
 }
@@ -91,22 +92,28 @@ func (d deployment) text(n yaml.Node) (string, error) {
 
 // stack is what this test reads of a template.
 type stack struct {
+	Parameters map[string]struct {
+		Default string `yaml:"Default"`
+	} `yaml:"Parameters"`
 	Globals struct {
 		Function struct {
-			Environment struct {
-				Variables map[string]yaml.Node `yaml:"Variables"`
-			} `yaml:"Environment"`
+			Environment environment `yaml:"Environment"`
 		} `yaml:"Function"`
 	} `yaml:"Globals"`
 	Resources map[string]struct {
 		Type       string `yaml:"Type"`
 		Properties struct {
 			AccessString string      `yaml:"AccessString"`
+			Environment  environment `yaml:"Environment"`
 			CodeURI      string      `yaml:"CodeUri"`
 			Role         yaml.Node   `yaml:"Role"`
 			Policies     []yaml.Node `yaml:"Policies"`
 		} `yaml:"Properties"`
 	} `yaml:"Resources"`
+}
+
+type environment struct {
+	Variables map[string]yaml.Node `yaml:"Variables"`
 }
 
 func readStack(template []byte) (s stack, err error) {
@@ -121,6 +128,22 @@ func (s stack) variable(t *testing.T, d deployment, name string) string {
 	require.NoError(t, err)
 	require.NotEmpty(t, text, name)
 	return text
+}
+
+// own are the variables that a function has beside those of all functions.
+func (s stack) own(t *testing.T, d deployment, folder string) (env []string) {
+	t.Helper()
+	for _, r := range s.Resources {
+		if r.Properties.CodeURI != folder {
+			continue
+		}
+		for name, value := range r.Properties.Environment.Variables {
+			text, err := d.text(value)
+			require.NoError(t, err, name)
+			env = append(env, name+"="+text)
+		}
+	}
+	return env
 }
 
 // allowed is what the policies of each function allow, by the function's folder.
@@ -215,6 +238,7 @@ func TestPolicies(t *testing.T) {
 	policies, err := s.allowed(onDynamoDB)
 	require.NoError(t, err)
 	require.NotEmpty(t, policies)
+	require.Equal(t, s.Parameters["LockCallers"].Default, onDynamoDB.values["LockCallers"], "the events are for the default")
 	endpoint := testservers.DynamoDB(t)
 	sites := map[string]site{"dynamodb": dynamoSite(t, s, endpoint), "elasticache": cacheSite(t, s, endpoint)}
 	for folder := range policies {
@@ -223,7 +247,7 @@ func TestPolicies(t *testing.T) {
 			require.NoError(t, lambdatest.Build(t.Context(), "github.com/lambdalock/lambdalock/"+folder, binary))
 			for store, on := range sites {
 				t.Run(store, func(t *testing.T) {
-					used := on.events(t, folder, binary)
+					used := on.events(t, folder, binary, s.own(t, on.deployment, folder))
 					policies, err := s.allowed(on.deployment)
 					require.NoError(t, err)
 					require.Equal(t, used, policies[folder], "expected: what the events make it do; actual: what its policies allow")
@@ -249,8 +273,15 @@ func TestPoliciesOnAnExistingCache(t *testing.T) {
 		connect("user", u.User.Username()):                 true,
 	}
 	require.Contains(t, want, connect("serverlesscache", "existing"))
+	onMade, err := s.allowed(onMadeCache)
+	require.NoError(t, err)
 	for folder, may := range policies {
-		maps.DeleteFunc(may, func(action string, _ bool) bool { return !strings.HasPrefix(action, "elasticache:") })
+		want := maps.Clone(want)
+		for action := range onMade[folder] {
+			if !strings.HasPrefix(action, "elasticache:") {
+				want[action] = true
+			}
+		}
 		require.Equal(t, want, may, folder)
 	}
 }

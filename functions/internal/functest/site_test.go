@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -199,13 +200,14 @@ func cacheSite(t *testing.T, s stack, endpoint string) site {
 		}}
 }
 
-// events runs a function on all its events, and returns what it did.
-func (s site) events(t *testing.T, folder, binary string) actions {
+// events runs a function with its own variables on all its events, and returns
+// what it did.
+func (s site) events(t *testing.T, folder, binary string, env []string) actions {
 	answers, err := filepath.Glob("../../../events/" + filepath.Base(folder) + "*.out.json")
 	require.NoError(t, err)
 	t.Run("events", func(t *testing.T) {
 		for _, file := range answers {
-			t.Run(filepath.Base(file), func(t *testing.T) { s.event(t, binary, file) })
+			t.Run(filepath.Base(file), func(t *testing.T) { s.event(t, binary, file, env) })
 		}
 	})
 	s.used.mu.Lock()
@@ -216,7 +218,7 @@ func (s site) events(t *testing.T, folder, binary string) actions {
 }
 
 // event runs a function on the event that has the answer in the file.
-func (s site) event(t *testing.T, binary, file string) {
+func (s site) event(t *testing.T, binary, file string, own []string) {
 	t.Parallel()
 	name := strings.TrimSuffix(filepath.Base(file), ".out.json")
 	lockURL, env, store := s.locks(t, name)
@@ -231,8 +233,8 @@ func (s site) event(t *testing.T, binary, file string) {
 		}
 	}
 	e, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Timeout: 30 * time.Second,
-		Env: append(env, "LOCK_WAIT=2s", "LOCK_URL="+lockURL, "ACCOUNTS_URL="+accountsURL+at(s.proxy),
-			"LOCK_TOKEN_SECRET=secretsmanager:///token-secret", `LOCK_CALLERS={"*": ["shared/"]}`, "AWS_ENDPOINT_URL_SECRETS_MANAGER="+s.used.secrets(t))})
+		Env: slices.Concat(env, own, []string{"LOCK_WAIT=2s", "LOCK_URL=" + lockURL, "ACCOUNTS_URL=" + accountsURL + at(s.proxy),
+			"AWS_ENDPOINT_URL_SECRETS_MANAGER=" + s.used.secrets(t)})})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
 	in, errIn := os.ReadFile(strings.Replace(file, ".out", "", 1))
