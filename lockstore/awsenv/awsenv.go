@@ -81,4 +81,10 @@ func safeForCredentials(endpoint string) bool {
 		(ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip == netip.MustParseAddr("fd00:ec2::23"))
 }
 
-func invalid(sentence string) error { return fmt.Errorf("%s: %w", sentence, lockstore.ErrInvalid) }
+// invalid is a sentence that matches ErrInvalid without ending in its words,
+// which are about a request.
+type invalid string
+
+func (e invalid) Error() string { return string(e) }
+
+func (invalid) Unwrap() error { return lockstore.ErrInvalid }
