@@ -18,8 +18,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/awsenv"
 )
 
 // needs is what a run against a deployed stack has to be given.
@@ -57,20 +56,22 @@ func openCloud(ctx context.Context, getenv func(string) string) (*cloud, error) 
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
-	if getenv("AWS_REGION") == "" && getenv("AWS_DEFAULT_REGION") == "" {
+	region := awsenv.Region(getenv)
+	if region == "" {
 		return nil, errors.New("AWS cannot be asked: AWS_REGION is not set\n" + needs)
 	}
-	// The client is for any table.
-	u, err := url.Parse(c.tableURL("any"))
+	keys, err := awsenv.Credentials(getenv, &http.Client{Timeout: 2 * time.Second})
 	if err == nil {
-		c.Client, err = dynamostore.Client(lockstore.Config{URL: u, Getenv: getenv})
-	}
-	if err == nil {
-		_, err = c.Options().Credentials.Retrieve(ctx)
+		_, err = keys.Retrieve(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("AWS cannot be asked: %w\n%s", err, needs)
 	}
+	options := dynamodb.Options{Region: region, Credentials: keys}
+	if c.endpoint != "" {
+		options.BaseEndpoint = &c.endpoint
+	}
+	c.Client = dynamodb.New(options)
 	return c, nil
 }
 
@@ -147,7 +148,8 @@ func (c *cloud) send(ctx context.Context, service, method, to string, header htt
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return nil, nil, err
+		name := map[string]string{"cloudformation": "CloudFormation", "lambda": "Lambda", "execute-api": "the API"}[service]
+		return nil, nil, fmt.Errorf("%s cannot be reached; check AWS_REGION (%s) and the network: %w", name, c.Options().Region, err)
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, 8<<20))

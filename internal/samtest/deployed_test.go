@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -244,11 +245,28 @@ func TestDeployedNeeds(t *testing.T) {
 		env[next.name] = next.value
 		err := run()
 		require.ErrorContains(t, err, next.want)
+		assert.NotContains(t, err.Error(), "dynamostore")
+		assert.NotContains(t, err.Error(), "lock request")
 		for _, want := range []string{"AWS_SESSION_TOKEN", "lambda:InvokeFunction", "execute-api:Invoke", "dynamodb:DeleteItem", "cloudformation:DescribeStacks"} {
 			assert.ErrorContains(t, err, want)
 		}
 		status, _ := ending(err, false, false)
 		assert.Equal(t, 1, status)
+	}
+}
+
+func TestUnreachableServicesAreNamed(t *testing.T) {
+	dead := httptest.NewServer(nil)
+	dead.Close()
+	c, err := openCloud(t.Context(), (&fakeAWS{Server: dead}).getenv)
+	require.NoError(t, err)
+	d := deployed{c, stack{api: dead.URL}}
+	_, describing := c.describe(t.Context(), fakeStack, template{})
+	_, invoking := d.invoke(t.Context(), "x", nil)
+	for want, err := range map[string]error{
+		"CloudFormation": describing, "Lambda": invoking, "the API": d.call(t.Context(), request{}, nil),
+	} {
+		assert.ErrorContains(t, err, want+" cannot be reached; check AWS_REGION ("+region+") and the network: ")
 	}
 }
 
