@@ -75,11 +75,13 @@ type Options struct {
 	// Delay, when not nil, is called for each message that failed because its
 	// lock was held, and on an ordered queue for the later ones of its group. It
 	// is to make the message visible again after d, with SQS's
-	// ChangeMessageVisibility and the message's receipt handle; d is whole
-	// seconds, 1 to 5, growing with the message's receive count. A call has two
-	// seconds and at most half of what is left; after one that takes them all it
-	// is not called again in the batch. What it fails at is logged, and the
-	// message is then visible again when the queue's own timeout is over.
+	// ChangeMessageVisibility and the message's receipt handle. It needs an SQS
+	// client of the caller's own, and the function's role the permission
+	// sqs:ChangeMessageVisibility. d is whole seconds, 1 to 5, growing with the
+	// message's receive count. A call has two seconds and at most half of what
+	// is left; after one that takes them all it is not called again in the
+	// batch. What it fails at is logged, and the message is then visible again
+	// when the queue's own timeout is over.
 	Delay func(ctx context.Context, m events.SQSMessage, d time.Duration) error
 }
 

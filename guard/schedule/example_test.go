@@ -1,0 +1,30 @@
+package schedule_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/schedule"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+)
+
+// The main function of a Lambda that a schedule starts once an hour.
+func Example() {
+	g := boot.Guard(lockstore.Openers{"dynamodb": dynamostore.Open})
+	boot.Start(g, boot.Must(schedule.WrapWith(g, "schedule/report", handle, options)))
+}
+
+// A trigger that comes twice within ten minutes does not make two reports.
+var options = schedule.Options{AtLeastFor: 10 * time.Minute}
+
+type event struct{ Time time.Time }
+
+func handle(ctx context.Context, lock guard.Lock, e event) error {
+	// One run of the schedule is here at a time.
+	fmt.Println("report of", e.Time.Format(time.DateOnly))
+	return nil
+}

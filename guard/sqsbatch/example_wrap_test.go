@@ -1,0 +1,31 @@
+package sqsbatch_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/sqsbatch"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// The handler of the package's example with a store in memory, as in a test.
+func ExampleWrap() {
+	g, err := guard.New(memstore.New(nil), guard.Options{})
+	if err != nil {
+		panic(err)
+	}
+	handler := sqsbatch.Wrap(g, key, handle)
+	answer, err := handler(context.Background(), events.SQSEvent{Records: []events.SQSMessage{
+		{MessageId: "a", Body: `{"account": "7", "cents": 500}`},
+		{MessageId: "b", Body: `no JSON`},
+		{MessageId: "c", Body: `{"account": "7", "cents": 20}`},
+	}})
+	fmt.Println("failed:", answer.BatchItemFailures, err)
+	// Output:
+	// book 500 under account/7
+	// book 20 under account/7
+	// failed: [{b}] <nil>
+}
