@@ -79,7 +79,7 @@ func (r *run) try(a *attempt) (string, error) {
 	key := r.report.Key
 	waitEnd := min(r.wait, r.left/2)
 	troubleEnd := max(waitEnd, min(troubleTime, r.left/2))
-	var waits, pause pauses
+	waits, pause := r.guard.pauses(), r.guard.pauses()
 	for {
 		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(leastCall, (troubleEnd-r.elapsed())/2)))
 		lease, err := r.guard.store.Acquire(ctx, lockstore.Request{Key: key, Owner: a.owner, TTL: a.ttl, Holder: r.report.Holder})
@@ -91,14 +91,13 @@ func (r *run) try(a *attempt) (string, error) {
 			if r.granted(*a, lease) {
 				return "", nil
 			}
-			// Too late to work under it. It has to go before a new owner asks, who
-			// would else find the key held by this run itself.
+			// Too late to work under it.
 			err, a.unknown = errLate, errLate
 			if r.left-r.guard.opt.Reserve-r.elapsed() < leastWork {
 				return "deadline", &LockDeadline{Key: key}
 			}
-			if r.withdraw(*a) == nil {
-				*a = r.newAttempt()
+			if r.askAnew(a) != nil {
+				return "unavailable", &LockStoreUnavailable{key, err}
 			}
 		case errors.Is(err, lockstore.ErrHeld):
 			busy := newLockBusy(key, err)
@@ -108,10 +107,8 @@ func (r *run) try(a *attempt) (string, error) {
 				}
 				return "busy", busy
 			}
-			// Another's grant settles nothing about an own request that is still
-			// under way: withdraw it before a new owner asks.
-			if a.unknown == nil || r.withdraw(*a) == nil {
-				*a = r.newAttempt()
+			if r.askAnew(a) != nil {
+				return "unavailable", &LockStoreUnavailable{key, a.unknown}
 			}
 			continue
 		case errors.Is(err, lockstore.ErrInvalid):
@@ -134,6 +131,25 @@ func (r *run) try(a *attempt) (string, error) {
 			return "unavailable", &LockStoreUnavailable{key, err}
 		}
 	}
+}
+
+// askAnew makes way for a new owner. Another's grant settles nothing about an own
+// request that is still under way: it is withdrawn first, or the new owner could
+// find the key held by this very run. When the withdrawal's own outcome is not
+// known, the run is over: it may arrive at any time, and would free a key that the
+// old owner had meanwhile been granted.
+func (r *run) askAnew(a *attempt) error {
+	if a.unknown != nil {
+		switch err := r.withdraw(*a); err {
+		case nil:
+		case errAgain:
+			return nil
+		default:
+			return err
+		}
+	}
+	*a = r.newAttempt()
+	return nil
 }
 
 // granted takes the lease if there is time to work under it.
@@ -204,7 +220,7 @@ func (r *run) release(lease lockstore.Lease, after closing) error {
 	caller := context.WithoutCancel(r.caller)
 	// The first call may use half of the time, so that one repeat fits in.
 	limit := (end - now) / 2
-	var pause pauses
+	pause := r.guard.pauses()
 	repeated := false // a request before this one may have been applied
 	for {
 		ctx, cancel := context.WithTimeout(caller, limit)

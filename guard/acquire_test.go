@@ -66,6 +66,36 @@ func TestTooLate(t *testing.T) {
 	})
 }
 
+// A withdrawal whose reply is lost may arrive at any time. Its owner must not be
+// granted the key any more, or it would be freed under the work.
+func TestWithdrawalThatMayStillArrive(t *testing.T) {
+	for name, first := range map[string]func(*bench) (lockstore.Lease, error){
+		"behind another's grant": func(b *bench) (lockstore.Lease, error) { return lockstore.Lease{}, errLostReply },
+		"behind a grant that came too late": func(b *bench) (lockstore.Lease, error) {
+			return lockstore.Lease{TTL: leastWork}, nil
+		},
+	} {
+		bubble(name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: 10 * time.Second})
+			b.occupy(t, "k", 2*time.Second)
+			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+				if n == 1 {
+					return first(b)
+				}
+				return b.store.Store.Acquire(ctx, req)
+			}
+			b.store.release = func(context.Context, int, lockstore.Lease) error { return errLostReply }
+			err := b.Do(context.Background(), "k", neverRuns(t))
+			require.IsType(t, &LockStoreUnavailable{}, err)
+			require.Equal(t, "unknown", b.report(t).Outcome)
+			for _, req := range b.store.requests {
+				require.Equal(t, b.store.requests[0].Owner, req.Owner, "no other owner asks while this one may be granted")
+			}
+			require.LessOrEqual(t, len(b.store.requests), 2)
+		})
+	}
+}
+
 func TestBusy(t *testing.T) {
 	bubble("F64 at once and with the holder, when there is no Wait", t, func(t *testing.T) {
 		b := newBench(t, Options{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -75,9 +76,10 @@ type Options struct {
 // Guard runs work only while a lock is held. It is safe for concurrent use and
 // keeps nothing from one run to the next.
 type Guard struct {
-	store lockstore.Store
-	opt   Options
-	clock clock
+	store  lockstore.Store
+	opt    Options
+	clock  clock
+	random func(time.Duration) time.Duration // 0 up to its argument
 
 	mu     sync.Mutex
 	runs   map[*run]struct{}
@@ -127,7 +129,7 @@ func New(store lockstore.Store, opt Options) (*Guard, error) {
 	if opt.Observe == nil {
 		opt.Observe = func(context.Context, Report) {}
 	}
-	return &Guard{store: store, opt: opt, clock: clock{now: systemClock()}, runs: make(map[*run]struct{})}, nil
+	return &Guard{store: store, opt: opt, clock: clock{now: systemClock()}, random: rand.N[time.Duration], runs: make(map[*run]struct{})}, nil
 }
 
 // Holder says who a run with this context would be in the lock. Adapters

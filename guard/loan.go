@@ -133,7 +133,7 @@ func (g *Guard) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 // ask calls the store until it gives a clear answer, or the time to ask is over.
 func (r *run) ask(call func(context.Context) error) (outcome string, err error) {
 	end := min(troubleTime, r.left/2)
-	var pause pauses
+	pause := r.guard.pauses()
 	for {
 		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(leastCall, (end-r.elapsed())/2)))
 		err := call(ctx)

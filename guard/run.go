@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -282,7 +281,7 @@ func (r *run) end(outcome string, err error) error {
 // less than what was asked for.
 func (r *run) renew() {
 	defer close(r.joined)
-	next, pause := r.sent+r.lease.TTL/3, pauses{}
+	next, pause := r.sent+r.lease.TTL/3, r.guard.pauses()
 	for r.sleep(next - r.elapsed()) {
 		sent := r.elapsed()
 		ttl := r.ttl(sent)
@@ -292,7 +291,7 @@ func (r *run) renew() {
 		r.report.Requests++
 		switch {
 		case err == nil:
-			next, pause = sent+trusted/3, pauses{}
+			next, pause = sent+trusted/3, r.guard.pauses()
 			r.mu.Lock()
 			r.trust = sent + trusted - margin
 			enough := r.trust >= r.stop
@@ -339,9 +338,14 @@ func (r *run) sleep(d time.Duration) bool {
 
 // pauses are the times between two looks at the store: random up to a bound
 // that doubles ("full jitter", Brooker, AWS Architecture Blog 2015).
-type pauses struct{ bound time.Duration }
+type pauses struct {
+	random func(time.Duration) time.Duration
+	bound  time.Duration
+}
+
+func (g *Guard) pauses() pauses { return pauses{random: g.random} }
 
 func (p *pauses) next() time.Duration {
 	p.bound = min(max(2*p.bound, firstPause), maxPause)
-	return rand.N(p.bound) + 1
+	return p.random(p.bound) + 1
 }

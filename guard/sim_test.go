@@ -1,0 +1,501 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/record"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// TestSimulation runs guards whose clocks are off, drift, step and stand still,
+// in processes that freeze and die at any request, over a network that is slow,
+// loses, repeats and delays, in virtual time. What must hold is looked at in
+// the store itself, whose clock is the true one:
+//
+//   - work that may look at its context never finds it open when the store may
+//     grant, or has granted, the key to another (P2)
+//   - busy, held and lost are never guesses (P5)
+//   - a run that has ended asks for nothing any more, and leaves nothing behind
+//     unless it says so
+//   - in the end the key is free, and fences grew
+//
+// A resource that does not compare fences is the control: it must see stale
+// writes, or the simulation was too kind.
+//
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./guard -run TestSimulation replays one.
+func TestSimulation(t *testing.T) {
+	first, seeds := record.Seed(t, 150, 20_000)
+	began := time.Now()
+	var total simCounts
+	for seed := first; seed < first+uint64(seeds); seed++ {
+		w := &simWorld{seed: seed}
+		synctest.Test(t, w.run)
+		total.add(w.counts)
+		if t.Failed() {
+			t.Fatalf("replay with VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./guard -run TestSimulation", seed)
+		}
+	}
+	t.Logf("%d seeds: %+v", seeds, total)
+	for name, n := range total.all() {
+		require.Positive(t, n, "a run without %s shows nothing", name)
+	}
+	record.Write(t, record.Rung{
+		ID: "L4", Name: "simulated guards in memory", Seed: first, Counts: total.all(), Took: time.Since(began),
+		Controls: []record.Control{{
+			What:  "the same runs on a resource that compares no fences",
+			Shown: total.StaleUnfenced > 0, Saw: fmt.Sprintf("%d stale writes accepted", total.StaleUnfenced),
+		}},
+	})
+}
+
+type simCounts struct {
+	Seeds, Operations, Grants, Renewals, Deaths, Freezes, Steps, LostReplies, Late, Repeats, Busy, Losses, StaleUnfenced int64
+}
+
+func (c *simCounts) add(o simCounts) {
+	c.Seeds++
+	for _, p := range []struct {
+		to *int64
+		n  int64
+	}{
+		{&c.Operations, o.Operations}, {&c.Grants, o.Grants}, {&c.Renewals, o.Renewals}, {&c.Deaths, o.Deaths},
+		{&c.Freezes, o.Freezes}, {&c.Steps, o.Steps}, {&c.LostReplies, o.LostReplies}, {&c.Late, o.Late},
+		{&c.Repeats, o.Repeats}, {&c.Busy, o.Busy}, {&c.Losses, o.Losses}, {&c.StaleUnfenced, o.StaleUnfenced},
+	} {
+		*p.to += p.n
+	}
+}
+
+func (c simCounts) all() map[string]int64 {
+	return map[string]int64{
+		"seeds": c.Seeds, "operations": c.Operations, "grants": c.Grants, "renewals": c.Renewals, "deaths": c.Deaths,
+		"freezes": c.Freezes, "clock steps": c.Steps, "lost replies": c.LostReplies, "late requests": c.Late,
+		"repeated requests": c.Repeats, "busy": c.Busy, "losses": c.Losses, "stale writes without fences": c.StaleUnfenced,
+	}
+}
+
+const (
+	simTTL  = 6 * time.Second
+	simTime = 2 * time.Minute
+	simKey  = "k"
+)
+
+// simWorld is the store, the network and the resource of one seed.
+type simWorld struct {
+	seed  uint64
+	t     *testing.T
+	ctx   context.Context // the end of the simulation
+	start time.Time
+	store *memstore.Store
+
+	mu      sync.Mutex
+	counts  simCounts
+	runs    map[lockstore.Owner]*simRun
+	highest lockstore.Fence // of all grants
+	written lockstore.Fence // the resource's
+	late    sync.WaitGroup
+}
+
+// simRun is one call of Do as the network sees it.
+type simRun struct {
+	held  bool // the store has told it that another holds the key
+	ended bool // Do has returned, and said that nothing is left behind
+}
+
+func (w *simWorld) fail(format string, args ...any) {
+	w.t.Errorf("seed %d at %v: %s", w.seed, time.Since(w.start), fmt.Sprintf(format, args...))
+}
+
+func (w *simWorld) count(n *int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	*n++
+}
+
+func (w *simWorld) run(t *testing.T) {
+	w.t, w.start, w.store = t, time.Now(), memstore.New(nil)
+	w.runs = map[lockstore.Owner]*simRun{}
+	ctx, cancel := context.WithTimeout(t.Context(), simTime)
+	defer cancel()
+	w.ctx = ctx
+	var clients sync.WaitGroup
+	for id := range 4 {
+		clients.Go(func() {
+			for n := uint64(0); ctx.Err() == nil; n++ {
+				p := &simProcess{world: w, rng: rand.New(rand.NewPCG(w.seed, uint64(id)<<32|n))}
+				p.live()
+			}
+		})
+	}
+	clients.Wait()
+	w.late.Wait()
+	// A dead holder delays others by at most a TTL.
+	pass(simTTL)
+	lease, err := w.store.Acquire(context.Background(), lockstore.Request{Key: simKey, Owner: "last", TTL: simTTL})
+	if err != nil {
+		w.fail("the key is not free in the end: %v", err)
+	} else if lease.Fence <= w.highest {
+		w.fail("the fence fell from %d to %d", w.highest, lease.Fence)
+	}
+}
+
+// simProcess is one execution environment: a guard, its clocks and its way to
+// the store.
+type simProcess struct {
+	world *simWorld
+	guard *Guard
+
+	mu       sync.Mutex
+	rng      *rand.Rand
+	rate     float64       // of the local clocks
+	ahead    time.Duration // of the wall clock
+	frozen   time.Duration // what the monotonic clock has missed in all freezes that are over
+	freezing time.Time     // since when it stands still; zero when it goes
+	until    time.Time     // the end of the freeze
+	dead     bool
+	run      *simRun
+}
+
+func (p *simProcess) float() float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rng.Float64()
+}
+
+func (p *simProcess) upTo(d time.Duration) time.Duration {
+	return time.Duration(p.float() * float64(d))
+}
+
+// clocks are the process's own. Monotonic time stands still in a freeze.
+func (p *simProcess) clocks() instant {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	true := time.Since(p.world.start)
+	mono := true - p.frozen
+	if !p.freezing.IsZero() {
+		mono -= time.Since(p.freezing)
+	}
+	return instant{
+		mono: time.Duration(p.rate * float64(mono)),
+		wall: time.Duration(p.world.start.UnixNano()) + p.ahead + time.Duration(p.rate*float64(true)),
+	}
+}
+
+// yield is a point at which the process may freeze or die.
+func (p *simProcess) yield() {
+	p.mu.Lock()
+	if p.freezing.IsZero() && !p.dead {
+		switch f := p.rng.Float64(); {
+		case f < 0.010:
+			p.dead = true
+			p.world.count(&p.world.counts.Deaths)
+		case f < 0.025:
+			p.freezing = time.Now()
+			p.until = p.freezing.Add(time.Duration(p.rng.Float64() * 3 * float64(simTTL)))
+			p.world.count(&p.world.counts.Freezes)
+		case f < 0.040:
+			p.ahead += time.Duration((p.rng.Float64() - 0.5) * 4 * float64(simTTL))
+			p.world.count(&p.world.counts.Steps)
+		}
+	}
+	freezing, until, dead := !p.freezing.IsZero(), p.until, p.dead
+	p.mu.Unlock()
+	// A wall clock that is set back and a freeze between the same two looks hide
+	// one another, which is the documented limit: so the guard looks in between.
+	p.guard.clock.look()
+	if dead {
+		<-p.world.ctx.Done()
+		return
+	}
+	if !freezing {
+		return
+	}
+	pass(time.Until(until))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.freezing.IsZero() {
+		p.frozen += time.Since(p.freezing)
+		p.freezing = time.Time{}
+	}
+}
+
+func (p *simProcess) isDead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
+}
+
+func (p *simProcess) live() {
+	p.rate = 0.985 + 0.03*p.float() // F18
+	p.ahead = time.Duration((p.float() - 0.5) * float64(20*time.Minute))
+	p.guard = nil
+	var report Report
+	g, err := New(&simWire{p}, Options{
+		TTL: simTTL, MaxHold: 4 * simTTL, Wait: p.upTo(simTTL),
+		Observe: func(_ context.Context, r Report) { report = r },
+	})
+	require.NoError(p.world.t, err)
+	g.clock.now = p.clocks
+	g.random = p.upTo
+	p.guard = g
+	for p.world.ctx.Err() == nil && !p.isDead() {
+		run := &simRun{}
+		p.mu.Lock()
+		p.run = run
+		p.mu.Unlock()
+		ctx, cancel := context.WithTimeout(p.world.ctx, time.Second+p.upTo(5*simTTL))
+		ran := false
+		err := p.do(ctx, &ran)
+		cancel()
+		if p.isDead() {
+			return
+		}
+		p.judge(run, report, ran, err)
+		pass(p.upTo(2 * time.Second))
+	}
+}
+
+var errSim = errors.New("the work failed")
+
+// do is Do, with work that panics now and then.
+func (p *simProcess) do(ctx context.Context, ran *bool) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			if r != errSim {
+				panic(r)
+			}
+			err = errSim
+		}
+	}()
+	return p.guard.Do(ctx, simKey, func(ctx context.Context, lock Lock) error {
+		*ran = true
+		return p.work(ctx, lock)
+	})
+}
+
+// work looks at its context and writes, until it has had enough. Between a look
+// and a write the process may freeze: only the fence helps there.
+func (p *simProcess) work(ctx context.Context, lock Lock) error {
+	w := p.world
+	for p.float() < 0.8 {
+		pass(p.upTo(1500 * time.Millisecond))
+		p.yield()
+		if p.isDead() {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		status, err := w.store.Inspect(context.Background(), simKey)
+		require.NoError(w.t, err)
+		if !status.Held || status.Fence != lock.Fence {
+			w.fail("P2: fence %d found its context open, but the store has %+v", lock.Fence, status)
+		}
+		p.yield()
+		if p.isDead() {
+			return nil
+		}
+		w.mu.Lock()
+		if lock.Fence < w.written {
+			w.counts.StaleUnfenced++ // refused by its fence; without it, it would have been accepted
+		}
+		w.written = max(w.written, lock.Fence)
+		w.mu.Unlock()
+	}
+	switch f := p.float(); {
+	case f < 0.05:
+		panic(errSim)
+	case f < 0.15:
+		return errSim
+	}
+	return nil
+}
+
+// judge compares what Do said with what the network saw.
+func (p *simProcess) judge(run *simRun, report Report, ran bool, err error) {
+	w := p.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if report.ReleaseErr == nil {
+		run.ended = true
+	}
+	switch err.(type) {
+	case *LockBusy:
+		w.counts.Busy++
+		if !run.held {
+			w.fail("M17: busy, but the store never said so")
+		}
+		if ran {
+			w.fail("busy, and the work ran")
+		}
+	case *LockLost:
+		w.counts.Losses++
+		if !ran {
+			w.fail("lost, and the work did not run")
+		}
+	case *LockDeadline, *LockStoreUnavailable:
+		if ran {
+			w.fail("%v, and the work ran", err)
+		}
+	case nil:
+		if !ran {
+			w.fail("M16: no error, and the work did not run")
+		}
+	default:
+		if err != errSim {
+			w.fail("%T: %v", err, err)
+		}
+	}
+	if !run.ended {
+		return
+	}
+	for owner, r := range w.runs {
+		if r == run {
+			w.mustNotHold(owner, fmt.Sprintf("after its run: %+v, %v", report, err))
+		}
+	}
+}
+
+// mustNotHold is called with the lock held.
+func (w *simWorld) mustNotHold(owner lockstore.Owner, when string) {
+	// Asking as this owner tells whether it holds the key, and changes nothing of
+	// an owner that has ended.
+	_, err := w.store.Renew(context.Background(), lockstore.Lease{Key: simKey, Owner: owner, Fence: w.highest}, lockstore.MinTTL)
+	if err == nil {
+		w.fail("%v still holds the key %s", owner, when)
+	}
+}
+
+// simWire is a process's way to the store.
+type simWire struct{ p *simProcess }
+
+var errSimCut = errors.New("connection reset by peer")
+
+// send carries one request. server applies it, at most twice and perhaps late,
+// and may be called after send has returned.
+func simSend[T any](ctx context.Context, wire *simWire, server func() (T, error)) (T, error) {
+	p, w := wire.p, wire.p.world
+	var none T
+	p.yield()
+	if p.isDead() {
+		return none, w.ctx.Err()
+	}
+	w.count(&w.counts.Operations)
+	in, out, fate := p.upTo(40*time.Millisecond), p.upTo(40*time.Millisecond), p.float()
+	again := time.Duration(0)
+	type reply struct {
+		v   T
+		err error
+	}
+	replies := make(chan reply, 1)
+	deliver := func() {
+		pass(in)
+		v, err := server()
+		if again > 0 && err == nil {
+			w.late.Go(func() {
+				pass(again)
+				_, _ = server()
+			})
+		}
+		pass(out)
+		replies <- reply{v, err}
+	}
+	switch {
+	case fate < 0.03: // refused, certainly not applied
+		return none, fmt.Errorf("%w: throttled", lockstore.ErrUnavailable)
+	case fate < 0.07: // the reply is lost
+		w.count(&w.counts.LostReplies)
+		pass(in)
+		_, _ = server()
+		return none, errSimCut
+	case fate < 0.10: // swallowed
+		deliver = func() {}
+	case fate < 0.13: // F11, F18: it arrives when nobody waits any more
+		w.count(&w.counts.Late)
+		in = p.upTo(2 * simTTL)
+	case fate < 0.16: // F29
+		out = p.upTo(2 * simTTL)
+	case fate < 0.20: // F26: a proxy repeats it, later. A repeated acquire that was
+		// refused at first can take the key when it is free again: the documented
+		// limit, so it is not repeated here.
+		w.count(&w.counts.Repeats)
+		again = p.upTo(2 * simTTL)
+	}
+	w.late.Go(deliver)
+	select {
+	case r := <-replies:
+		p.yield()
+		if p.isDead() {
+			return none, w.ctx.Err()
+		}
+		return r.v, r.err
+	case <-ctx.Done():
+		p.yield()
+		return none, ctx.Err()
+	}
+}
+
+// current is the run that asks.
+func (s *simWire) current(owner lockstore.Owner) *simRun {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	s.p.world.mu.Lock()
+	defer s.p.world.mu.Unlock()
+	s.p.world.runs[owner] = s.p.run
+	return s.p.run
+}
+
+func (s *simWire) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
+	w, run := s.p.world, s.current(req.Owner)
+	lease, err := simSend(ctx, s, func() (lockstore.Lease, error) {
+		lease, err := w.store.Acquire(context.Background(), req)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if err == nil && lease.Fence > w.highest {
+			w.counts.Grants++
+			w.highest = lease.Fence
+			if run.ended {
+				w.fail("M18: a request of a run that left nothing behind took the key")
+			}
+		}
+		return lease, err
+	})
+	if errors.Is(err, lockstore.ErrHeld) {
+		w.mu.Lock()
+		run.held = true
+		w.mu.Unlock()
+	}
+	return lease, err
+}
+
+func (s *simWire) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+	w := s.p.world
+	w.mu.Lock()
+	if run := w.runs[lease.Owner]; run.ended {
+		w.fail("M24: a renewal after the end of its run")
+	}
+	w.counts.Renewals++
+	w.mu.Unlock()
+	return simSend(ctx, s, func() (time.Duration, error) { return w.store.Renew(context.Background(), lease, ttl) })
+}
+
+func (s *simWire) Release(ctx context.Context, lease lockstore.Lease) error {
+	_, err := simSend(ctx, s, func() (struct{}, error) {
+		return struct{}{}, s.p.world.store.Release(context.Background(), lease)
+	})
+	return err
+}
+
+func (s *simWire) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
+	return simSend(ctx, s, func() (lockstore.Status, error) { return s.p.world.store.Inspect(context.Background(), key) })
+}
