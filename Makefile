@@ -35,6 +35,7 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 	go mod tidy -diff
 	go mod verify
 	cd bench && go vet ./... && go mod tidy -diff
+	cd verify && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 
 lint-template: ## cfn-lint over template.yaml
 	@[ -x $(CACHE)/cfn-lint-$(CFN_LINT)/bin/cfn-lint ] || { \

@@ -1,0 +1,127 @@
+// Package history records what clients asked of a store and what they were told,
+// and checks it against what a store promises.
+//
+// Two checkers look at a history. Check is a linearizability checker (porcupine,
+// after Wing and Gong 1993 and Lowe 2017) with a model of a lease that knows
+// real time: each operation took effect at one moment between its call and its
+// return. Sweep needs no search and never times out; it looks at what holders
+// may believe.
+package history
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Kind is what was asked.
+type Kind string
+
+// The kinds of operations. A withdrawal is a release without a fence.
+const (
+	Acquire  Kind = "acquire"
+	Renew    Kind = "renew"
+	Release  Kind = "release"
+	Withdraw Kind = "withdraw"
+)
+
+// Outcome is what the client was told.
+type Outcome string
+
+// The outcomes. After Refused certainly nothing was applied, after Unknown it may
+// have been, now or later.
+const (
+	OK      Outcome = "ok"
+	Busy    Outcome = "busy"
+	Lost    Outcome = "lost"
+	Refused Outcome = "refused"
+	Unknown Outcome = "unknown"
+)
+
+// Op is one operation. Times count from the history's beginning, on one clock
+// that never jumps.
+type Op struct {
+	Client  int
+	Kind    Kind
+	Key     string
+	Owner   string
+	TTL     time.Duration // asked for
+	Fence   int64         // of the lease: told by Acquire, named by Renew and Release
+	Trust   time.Duration // from Call on; of Acquire and Renew
+	Outcome Outcome
+	Call    time.Duration
+	Return  time.Duration
+	Cause   string // what an outcome other than OK was, for people
+}
+
+func (o Op) String() string {
+	s := fmt.Sprintf("client %d %s %s as %.6s: %s", o.Client, o.Kind, o.Key, o.Owner, o.Outcome)
+	if o.Fence != 0 {
+		s += fmt.Sprintf(", fence %d", o.Fence)
+	}
+	if o.Trust != 0 {
+		s += fmt.Sprintf(", trusted for %v", o.Trust)
+	}
+	return s + fmt.Sprintf("  [%v, %v]", o.Call.Round(time.Microsecond), o.Return.Round(time.Microsecond))
+}
+
+// Limits are what a store's tolerance adds to the times that clients know.
+type Limits struct {
+	// Early is by how much a grant may come before the end of the trust of the one
+	// before it: the error of the recording itself.
+	Early time.Duration
+	// Late is how long after the end of a TTL the key may still be busy.
+	Late time.Duration
+	// Forgetful allows that the store forgets leases: a restart without its data, a
+	// failover, a deletion by hand. Fences still have to grow.
+	Forgetful bool
+}
+
+// History collects operations from many clients.
+type History struct {
+	Start time.Time
+
+	mu  sync.Mutex
+	ops []Op
+}
+
+// New is an empty history that begins now.
+func New() *History { return &History{Start: time.Now()} }
+
+// Now is the time on the history's clock.
+func (h *History) Now() time.Duration { return time.Since(h.Start) }
+
+// Add records an operation that has returned.
+func (h *History) Add(op Op) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, op)
+}
+
+// Ops are the operations so far.
+func (h *History) Ops() []Op {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Op(nil), h.ops...)
+}
+
+// forever is the return of an operation that may still be applied.
+const forever = time.Duration(math.MaxInt64 / 4)
+
+// OutcomeOf reads a store's answer.
+func OutcomeOf(err error) Outcome {
+	switch {
+	case err == nil:
+		return OK
+	case is(err, lockstore.ErrHeld):
+		return Busy
+	case is(err, lockstore.ErrLost):
+		return Lost
+	case is(err, lockstore.ErrUnavailable), is(err, lockstore.ErrInvalid), is(err, lockstore.ErrCorrupt):
+		return Refused
+	}
+	return Unknown
+}
