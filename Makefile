@@ -3,13 +3,16 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CFN_LINT := 1.58.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test install-servers sam-test deploy it-aws lint lint-template size bench
+.PHONY: help run serve test install-servers sam-test deploy it-aws lint lint-template size bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## 200 withdrawals in 8 environments, without and with the lock
 	@go build -o build/demo ./internal/demo && build/demo
+
+serve: ## the lock service on this machine, to try with curl; PORT=8080
+	@go build -o build/serve ./functions/internal/serve && exec build/serve $(PORT)
 
 test: install-servers ## install what the tests need, run all with the race detector
 	go vet ./...

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/internal/gateway"
+)
+
+// start serves on a free port until the test ends, and returns what it prints.
+func start(t *testing.T) (base, printed string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, "0", in) }()
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		cancel()
+		assert.NoError(t, <-ended)
+	})
+	lines := bufio.NewReader(out)
+	for !strings.Contains(printed, "Ctrl-C") {
+		line, err := lines.ReadString('\n')
+		require.NoError(t, err)
+		printed += line
+	}
+	base = regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(printed)
+	require.NotEmpty(t, base)
+	return base, printed
+}
+
+// ask sends a request; headers are pairs.
+func ask(t *testing.T, ctx context.Context, method, url, body string, headers ...string) (status int, answer map[string]any, header http.Header) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := http.DefaultClient.Do(r)
+	if ctx.Err() != nil {
+		return 0, nil, nil
+	}
+	require.NoError(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	if len(text) > 0 {
+		require.NoError(t, json.Unmarshal(text, &answer), "%s", text)
+	}
+	return response.StatusCode, answer, response.Header
+}
+
+func TestLifeOfALock(t *testing.T) {
+	base, _ := start(t)
+	lock := base + "/locks/reports/daily"
+	status, had, header := ask(t, t.Context(), "PUT", lock, `{"ttl": 30}`, "Content-Type", "application/json")
+	require.Equal(t, 200, status, had)
+	assert.Equal(t, "no-store", header.Get("Cache-Control"))
+	status, busy, header := ask(t, t.Context(), "PUT", lock, `{"ttl": 30}`)
+	assert.Equal(t, 409, status)
+	assert.Equal(t, "busy", busy["code"])
+	assert.NotEmpty(t, header.Get("Retry-After"))
+	status, _, _ = ask(t, t.Context(), "PATCH", lock, `{"ttl": 60}`, "Lock-Token", had["token"].(string))
+	assert.Equal(t, 200, status)
+	_, state, _ := ask(t, t.Context(), "GET", lock, "")
+	assert.Equal(t, true, state["held"])
+	status, _, _ = ask(t, t.Context(), "DELETE", lock, "", "Lock-Token", had["token"].(string))
+	assert.Equal(t, 204, status)
+	_, state, _ = ask(t, t.Context(), "GET", lock, "")
+	assert.Equal(t, false, state["held"])
+}
+
+func TestRefusals(t *testing.T) {
+	base, _ := start(t)
+	long := strings.Repeat(" ", 8<<10) + "{"
+	for _, c := range []struct {
+		name, method, path, body string
+		status                   int
+		code                     string
+	}{
+		{"F52 dot segments", "GET", "/locks/a/../b", "", 400, "invalid"},
+		{"F52 encoded dot segments", "GET", "/locks/a%2F%2e%2e%2Fb", "", 400, "invalid"},
+		{"F52 an empty segment", "GET", "/locks/a//b", "", 400, "invalid"},
+		{"F52 no key", "GET", "/locks/", "", 400, "invalid"},
+		{"F55 a long body", "PUT", "/locks/a", long, 413, "too-large"},
+		{"HEAD", "HEAD", "/locks/a", "", 405, ""},
+		{"OPTIONS", "OPTIONS", "/locks/a", "", 405, "method"},
+		{"POST", "POST", "/locks/a", `{"ttl": 30}`, 405, "method"},
+		{"unknown path", "GET", "/", "", 404, "not-found"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			status, answer, header := ask(t, t.Context(), c.method, base+c.path, c.body)
+			assert.Equal(t, c.status, status)
+			if c.code != "" {
+				assert.Equal(t, c.code, answer["code"])
+			}
+			assert.Equal(t, "application/problem+json", header.Get("Content-Type"))
+			assert.Equal(t, c.status == 405, header.Get("Allow") != "")
+		})
+	}
+	t.Run("F55 a long body in chunks", func(t *testing.T) {
+		r, err := http.NewRequest("PUT", base+"/locks/a", io.MultiReader(strings.NewReader(long))) // its length is not known
+		require.NoError(t, err)
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		assert.Equal(t, 413, response.StatusCode)
+	})
+	_, state, _ := ask(t, t.Context(), "GET", base+"/locks/a", "")
+	assert.Equal(t, false, state["held"])
+}
+
+func TestOneKeyHasOnePath(t *testing.T) {
+	base, _ := start(t)
+	status, _, _ := ask(t, t.Context(), "PUT", base+"/locks/a/b", `{"ttl": 30}`)
+	require.Equal(t, 200, status)
+	status, _, _ = ask(t, t.Context(), "PUT", base+"/locks/a%2Fb", `{"ttl": 30}`)
+	assert.Equal(t, 409, status, "the same key")
+	status, _, _ = ask(t, t.Context(), "PUT", base+"/locks/a%252Fb", `{"ttl": 30}`)
+	assert.Equal(t, 200, status, "another key")
+	status, _, _ = ask(t, t.Context(), "PUT", base+"/locks/a/b?x=1", `{"ttl": 30}`)
+	assert.Equal(t, 409, status, "a query changes no key")
+}
+
+func TestF57AThousandAtOnce(t *testing.T) {
+	base, _ := start(t)
+	var had, busy atomic.Int32
+	var all sync.WaitGroup
+	gate := make(chan struct{})
+	for range 1000 {
+		all.Go(func() {
+			<-gate
+			switch status, answer, _ := ask(t, t.Context(), "PUT", base+"/locks/a", `{"ttl": 60}`); status {
+			case 200:
+				had.Add(1)
+			case 409:
+				busy.Add(1)
+			default:
+				t.Error(status, answer)
+			}
+		})
+	}
+	close(gate)
+	all.Wait()
+	assert.EqualValues(t, 1, had.Load())
+	assert.EqualValues(t, 999, busy.Load())
+}
+
+func TestClientThatHasGoneTakesNoLock(t *testing.T) {
+	f, err := newService()
+	require.NoError(t, err)
+	began, ended := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(gateway.Function(func(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
+		waiting := strings.Contains(r.Body, "wait")
+		if waiting {
+			close(began)
+		}
+		answer, err := f(ctx, r)
+		if waiting {
+			close(ended)
+		}
+		return answer, err
+	}))
+	defer server.Close()
+	lock := server.URL + "/locks/a"
+	_, had, _ := ask(t, t.Context(), "PUT", lock, `{"ttl": 60}`)
+	ctx, hangUp := context.WithCancel(t.Context())
+	go func() {
+		<-began
+		hangUp()
+	}()
+	asked := time.Now()
+	ask(t, ctx, "PUT", lock, `{"ttl": 60, "wait": 20}`)
+	<-ended
+	assert.Less(t, time.Since(asked), 10*time.Second, "it waits for nobody")
+	status, _, _ := ask(t, t.Context(), "DELETE", lock, "", "Lock-Token", had["token"].(string))
+	require.Equal(t, 204, status)
+	_, state, _ := ask(t, t.Context(), "GET", lock, "")
+	assert.Equal(t, false, state["held"])
+}
+
+// A server that is stopped answers those who wait for a lock, and ends.
+func TestStop(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, "0", in) }()
+	first, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	go io.Copy(io.Discard, out) //nolint:errcheck // it ends with the pipe
+	base := regexp.MustCompile(`http://[0-9.:]+\d`).FindString(first)
+	status, _, _ := ask(t, t.Context(), "PUT", base+"/locks/a", `{"ttl": 60}`)
+	require.Equal(t, 200, status)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+	require.NoError(t, err)
+	defer conn.Close()
+	body := `{"ttl": 60, "wait": 20}`
+	_, err = fmt.Fprintf(conn, "PUT /locks/a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body))
+	require.NoError(t, err)
+	answers := bufio.NewReader(conn)
+	line, err := answers.ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "100 Continue", "the request is being answered")
+	stop()
+	_, err = io.WriteString(conn, body)
+	require.NoError(t, err)
+	_, err = answers.ReadString('\n')
+	require.NoError(t, err)
+	r, err := http.ReadResponse(answers, nil)
+	require.NoError(t, err)
+	require.NoError(t, r.Body.Close())
+	assert.Equal(t, 503, r.StatusCode)
+	require.NoError(t, <-ended)
+}
+
+func TestPorts(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	_, port, err := net.SplitHostPort(taken.Addr().String())
+	require.NoError(t, err)
+	assert.EqualError(t, run(t.Context(), port, io.Discard), "port "+port+" is taken; choose another one, for example make serve PORT=8081")
+	for _, bad := range []string{"", "http", "65536", "-1", "+1", "127.0.0.1:80"} {
+		assert.ErrorContains(t, run(t.Context(), bad, io.Discard), fmt.Sprintf("PORT is %q; want", bad))
+	}
+}
+
+// What it prints to be tried can be copied line by line.
+func TestPrintedLines(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		missing(t, "curl")
+	}
+	_, printed := start(t)
+	_, rest, _ := strings.Cut(printed, "\n\n")
+	lines, _, _ := strings.Cut(rest, "\n\n")
+	require.Len(t, strings.Split(lines, "\n"), 3)
+	text, err := exec.CommandContext(t.Context(), "sh", "-c", lines).CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	answers := strings.SplitN(string(text), "\n", 3)
+	require.Len(t, answers, 3)
+	assert.Contains(t, answers[0], `"token":`)
+	assert.Contains(t, answers[1], `"held":true`)
+	assert.Contains(t, answers[1], `"me"`)
+	assert.Contains(t, answers[2], "204 No Content")
+}
+
+// missing ends a test that needs a program.
+func missing(t *testing.T, program string) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%s is not installed", program)
+	}
+	t.Skipf("%s is not installed", program)
+}
