@@ -83,6 +83,7 @@ var forbidden = map[string]map[string]string{
 	"functions/locks":    badDeps,
 	"functions/nightly":  badDeps,
 	"functions/settle":   badDeps,
+	"functions/step":     badDeps,
 	"functions/withdraw": badDeps,
 	"boot":               with(badDeps, module+"/lockstore/*store", "a store that boot links would be in every function"),
 	"guard/httpapi":      with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),

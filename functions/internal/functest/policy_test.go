@@ -291,6 +291,7 @@ func TestPoliciesOnAnExistingCache(t *testing.T) {
 func doctored(t *testing.T, template, store, folder string, on site, used actions) {
 	const (
 		read     = "                  - dynamodb:GetItem\n"
+		write    = "dynamodb:UpdateItem\n                Resource: !GetAtt LockTable.Arn"
 		accounts = "!GetAtt AccountsTable.Arn"
 		secret   = "Resource: !Ref TokenSecret"
 		grant    = "Action: elasticache:Connect"
@@ -300,6 +301,7 @@ func doctored(t *testing.T, template, store, folder string, on site, used action
 	for name, c := range map[string]struct{ store, old, new, less, more, says string }{
 		"one action more":        {"dynamodb", read, read + strings.Replace(read, "Get", "Delete", 1), "", "dynamodb:DeleteItem locks", ""},
 		"one action less":        {"dynamodb", read, "", "dynamodb:GetItem locks", "", ""},
+		"another action":         {"dynamodb", write, strings.Replace(write, "Update", "Put", 1), "dynamodb:UpdateItem locks", "dynamodb:PutItem locks", ""},
 		"a wildcard":             {"dynamodb", read, strings.Replace(read, "GetItem", "*", 1), "dynamodb:GetItem locks", "dynamodb:* locks", ""},
 		"the wrong table":        {"dynamodb", accounts, "!GetAtt LockTable.Arn", "dynamodb:UpdateItem accounts", "", ""},
 		"all tables":             {"dynamodb", accounts, `"*"`, "dynamodb:UpdateItem accounts", "dynamodb:UpdateItem *", ""},
@@ -316,7 +318,7 @@ func doctored(t *testing.T, template, store, folder string, on site, used action
 		"another condition":      {"elasticache", "!If [MakeCache, !Ref Cache,", "!If [MakeRedis, !Ref Cache,", "", "", "want a text"},
 		"what has no value here": {"elasticache", "serverlesscache:${Name}", "serverlesscache:${Nam}", "", "", "Nam has no value"},
 	} {
-		own := map[string]string{accounts: "dynamodb:UpdateItem accounts", secret: "secretsmanager:GetSecretValue token-secret"}[c.old]
+		own := map[string]string{read: "dynamodb:GetItem locks", accounts: "dynamodb:UpdateItem accounts", secret: "secretsmanager:GetSecretValue token-secret"}[c.old]
 		if c.store != store || own != "" && !used[own] {
 			continue
 		}

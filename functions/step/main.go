@@ -1,0 +1,24 @@
+// Command step is the Lambda behind the states of a Step Functions state machine
+// that hold a lock; see package steplock, and payout.asl.json for a machine.
+package main
+
+import (
+	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/functions/internal/steplock"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
+)
+
+func main() {
+	g := boot.Guard(lockstore.Openers{
+		"dynamodb":    dynamostore.Open,
+		"redis":       redisstore.Open,
+		"rediss":      redisstore.Open,
+		"valkey":      redisstore.Open,
+		"valkeys":     redisstore.Open,
+		"elasticache": elasticache.Open,
+	})
+	boot.Start(g, steplock.Handler(g))
+}
