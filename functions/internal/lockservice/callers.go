@@ -5,14 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 )
 
-// Anonymous is the caller of a request without an identity: a service behind no
-// authorizer, such as one on the own machine.
-const Anonymous = "anonymous"
+const (
+	// Anonymous is the caller of a request without an identity: the service is
+	// behind no authorizer, for example on a machine of one's own.
+	Anonymous = "anonymous"
+	// everybody is the entry for all callers but Anonymous.
+	everybody = "*"
+)
 
 // caller is who the gateway says has sent the request: the ARN of IAM, without
 // the session of an assumed role, or issuer and subject of a JWT.
@@ -22,53 +27,80 @@ func caller(r httpapi.Request) string {
 	case a == nil:
 		return Anonymous
 	case a.IAM != nil && a.IAM.UserARN != "":
-		arn := a.IAM.UserARN
-		if strings.Contains(arn, ":assumed-role/") {
-			arn = arn[:strings.LastIndexByte(arn, '/')]
-		}
-		return arn
+		return withoutSession(a.IAM.UserARN)
 	case a.JWT != nil && a.JWT.Claims["sub"] != "":
 		return a.JWT.Claims["iss"] + "#" + a.JWT.Claims["sub"]
 	}
 	return Anonymous
 }
 
-// Callers says which keys each caller may use: those that begin with one of its
-// prefixes. The entry "*" is for every caller but Anonymous, beside its own.
-type Callers map[string][]string
+// withoutSession is arn:aws:sts::ACCOUNT:assumed-role/NAME.
+func withoutSession(arn string) string {
+	role, name, ok := strings.Cut(arn, ":assumed-role/")
+	if !ok {
+		return arn
+	}
+	name, _, _ = strings.Cut(name, "/")
+	return role + ":assumed-role/" + name
+}
 
-// ParseCallers reads a JSON object such as {"*": ["shared/"]}.
-func ParseCallers(text string) (Callers, error) {
-	var c Callers
+// callers says which keys each caller may use: those that begin with one of its
+// prefixes, or with one of everybody's.
+type callers map[string][]string
+
+// parseCallers reads a JSON object such as {"*": ["shared/"]}. It refuses what
+// would silently allow too much or nothing.
+func parseCallers(text string) (callers, error) {
+	wrong := errors.New(`want a JSON object of callers with their lists of key prefixes, such as {"*": ["shared/"]}`)
 	d := json.NewDecoder(strings.NewReader(text))
-	if err := d.Decode(&c); err != nil {
-		return nil, fmt.Errorf(`want a JSON object of callers with their lists of key prefixes, such as {"*": ["shared/"]}: %w`, err)
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, wrong
+	}
+	all := callers{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, wrong
+		}
+		name, ok := t.(string)
+		if !ok {
+			return nil, wrong
+		}
+		var prefixes []*string // a null would else be "", which allows every key
+		if d.Decode(&prefixes) != nil {
+			return nil, fmt.Errorf("the caller %q: want a list of key prefixes", name)
+		}
+		switch _, twice := all[name]; {
+		case twice:
+			return nil, fmt.Errorf("the caller %q stands twice", name)
+		case len(prefixes) == 0:
+			return nil, fmt.Errorf("the caller %q has no key prefix; leave it out to refuse it", name)
+		case strings.Contains(name, ":role/"), name != withoutSession(name):
+			return nil, fmt.Errorf("the caller %q: want a role as arn:aws:sts::ACCOUNT:assumed-role/NAME, without path and session", name)
+		}
+		for _, p := range prefixes {
+			if p == nil {
+				return nil, fmt.Errorf("the caller %q: null is no key prefix", name)
+			}
+			all[name] = append(all[name], *p)
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, wrong
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return nil, errors.New("there is something after the JSON object")
 	}
-	for name, prefixes := range c {
-		if len(prefixes) == 0 {
-			return nil, fmt.Errorf("the caller %q has no key prefix; leave the caller out to refuse it", name)
-		}
+	if len(all) == 0 {
+		return nil, errors.New(`nobody could do anything; want for example {"*": ["shared/"]}`)
 	}
-	if len(c) == 0 {
-		return nil, errors.New(`no caller may do anything; want for example {"*": ["shared/"]}`)
-	}
-	return c, nil
+	return all, nil
 }
 
-func (c Callers) allow(caller, key string) bool {
-	lists := [][]string{c[caller]}
-	if caller != Anonymous {
-		lists = append(lists, c["*"])
-	}
-	for _, prefixes := range lists {
-		for _, p := range prefixes {
-			if strings.HasPrefix(key, p) {
-				return true
-			}
-		}
-	}
-	return false
+func (c callers) allow(caller, key string) bool {
+	return begins(key, c[caller]) || caller != Anonymous && begins(key, c[everybody])
+}
+
+func begins(key string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
 }

@@ -1,14 +1,12 @@
 package lockservice
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
-	"mime"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
@@ -37,17 +35,13 @@ func newProblem(status int, code, detail string) *problem {
 
 var (
 	errForbidden = newProblem(http.StatusForbidden, "forbidden", "This caller may not use this key.")
-	// One answer, whatever the reason: it tells nobody whether another's lease is
-	// there.
-	errNoLease = newProblem(http.StatusNotFound, "no-lease", "This token holds no lease on this key.")
+	// One answer for all tokens that are no good, whatever the reason: it tells
+	// nobody whether another's lease is there.
+	errNoLease   = newProblem(http.StatusNotFound, "no-lease", "This token holds no lease on this key.")
+	errMediaType = newProblem(http.StatusUnsupportedMediaType, "media-type", "Content-Type: want application/json.")
 )
 
-func invalid(err error) *problem {
-	if err == errTooLong {
-		return newProblem(http.StatusRequestEntityTooLarge, "too-large", err.Error())
-	}
-	return newProblem(http.StatusBadRequest, "invalid", err.Error())
-}
+func invalid(detail string) *problem { return newProblem(http.StatusBadRequest, "invalid", detail) }
 
 func notAllowed(allow string) *problem {
 	p := newProblem(http.StatusMethodNotAllowed, "method", "Want one of these methods: "+allow+".")
@@ -55,69 +49,78 @@ func notAllowed(allow string) *problem {
 	return p
 }
 
-func wantJSON(r httpapi.Request) error {
-	text, ok := header(r, "Content-Type")
-	if !ok {
-		return nil
-	}
-	if mediaType, _, err := mime.ParseMediaType(text); err != nil || mediaType != "application/json" {
-		return newProblem(http.StatusUnsupportedMediaType, "media-type", "Content-Type: want application/json.")
-	}
-	return nil
+func unavailable(code, detail string) *problem {
+	p := newProblem(http.StatusServiceUnavailable, code, detail)
+	p.RetryAfter = 1
+	return p
 }
 
-// refusal is the answer to an error. What went wrong in the service is for its
-// log alone.
-func refusal(ctx context.Context, err error, creating bool) *problem {
+// refusal is the answer to an error.
+func refusal(method string, err error) *problem {
 	switch e := err.(type) {
 	case *problem:
 		return e
 	case *guard.LockBusy:
 		p := newProblem(http.StatusConflict, "busy", "Another holds the lock.")
-		p.RetryAfter = 1 + rand.IntN(3) // spread, so that those who were refused together do not come back together
+		p.RetryAfter = retryAfter(e.Holder)
 		if e.Holder != (lockstore.Holder{}) {
 			p.Holder = &e.Holder
 		}
 		return p
 	case *guard.LockLost:
-		if creating {
-			return newProblem(http.StatusUnprocessableEntity, "ended", "Idempotency-Key: its lease has ended; use a new one.")
+		if method == http.MethodPut {
+			return newProblem(http.StatusUnprocessableEntity, "ended", "Idempotency-Key: the lease that was had with it has ended; use a new one.")
 		}
 		return errNoLease
-	case *guard.LockInvalid:
-		return newProblem(http.StatusBadRequest, "invalid", e.Err.Error())
 	case *guard.LockDeadline:
-		return unavailable("There was no time left to ask for the lock. Try again.")
-	case *guard.LockStoreUnavailable:
-		if errors.Is(e, lockstore.ErrUnavailable) {
-			return unavailable("The store is not available. Try again.")
+		if e.Err == nil {
+			return unavailable("unavailable", "There was no time left for the request. Try again, with the same Idempotency-Key if there was one.")
 		}
-		p := unavailable("It is not known what became of the request. Try again, with the same Idempotency-Key or Lock-Token.")
-		p.Code = "unknown"
-		return p
+	case *guard.LockStoreUnavailable:
+		// A look that failed has changed nothing either.
+		if method == http.MethodGet || errors.Is(e, lockstore.ErrUnavailable) {
+			return unavailable("unavailable", "The store is not available. Try again.")
+		}
+	case *secretError:
+		return unavailable("unavailable", "The service is not ready. Try again.")
+	case *guard.LockCorrupt:
+		return newProblem(http.StatusInternalServerError, "corrupt", "The lock cannot be used. The service's log says why.")
+	default:
+		return newProblem(http.StatusInternalServerError, "internal", "The service failed. Its log says why.")
 	}
-	slog.ErrorContext(ctx, "lock service", "error", err.Error())
-	return newProblem(http.StatusInternalServerError, "internal", "The service failed.")
+	if method == http.MethodPut {
+		return unavailable("unknown", "It is not known whether the lock was had. Try again with the same Idempotency-Key; without one it may be held until the ttl is over.")
+	}
+	return unavailable("unknown", "It is not known whether this was done. Try again.")
 }
 
-func unavailable(detail string) *problem {
-	p := newProblem(http.StatusServiceUnavailable, "unavailable", detail)
-	p.RetryAfter = 1
-	return p
+// retryAfter is 1 to 5 seconds. The longer the present holder has been at it, the
+// longer the caller may have to stay away; and it is random, so that those who
+// were refused together do not come back together. The holder's clock is only a
+// hint here.
+func retryAfter(holder lockstore.Holder) int {
+	longest := time.Second
+	if !holder.Since.IsZero() {
+		longest = min(max(time.Since(holder.Since), time.Second), 5*time.Second)
+	}
+	return 1 + rand.IntN(int(longest/time.Second))
 }
 
-func (p *problem) response() (httpapi.Response, error) {
-	answer, err := respond(p.Status, "application/problem+json", p)
+func (p *problem) response() httpapi.Response {
+	answer := respond(p.Status, "application/problem+json", p)
 	if p.RetryAfter > 0 {
 		answer.Headers["Retry-After"] = strconv.Itoa(p.RetryAfter)
 	}
 	if p.allow != "" {
 		answer.Headers["Allow"] = p.allow
 	}
-	return answer, err
+	return answer
 }
 
-func respond(status int, contentType string, body any) (httpapi.Response, error) {
-	b, err := json.Marshal(body)
-	return httpapi.Response{StatusCode: status, Headers: map[string]string{"Content-Type": contentType}, Body: string(b)}, err
+func respond(status int, contentType string, body any) httpapi.Response {
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // texts, numbers and times of this age always have a JSON form
+	}
+	return httpapi.Response{StatusCode: status, Headers: map[string]string{"Content-Type": contentType}, Body: string(text)}
 }

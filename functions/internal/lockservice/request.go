@@ -3,8 +3,9 @@ package lockservice
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"mime"
+	"net/http"
 	"strings"
 	"time"
 	"unicode"
@@ -17,12 +18,28 @@ import (
 
 // Bounds of a request.
 const (
-	MaxBodyBytes   = 8 << 10
+	maxBodyBytes   = 8 << 10
 	maxTTL         = 900 // seconds
-	maxWait        = 20
+	maxWait        = 20  // seconds
 	maxHolderBytes = 128
 	maxIdemBytes   = 255
 )
+
+// The functions here return errors for the caller to see, each a *problem.
+
+// checkKey is stricter than the stores: one key has one path. Proxies join or
+// drop segments that are empty or made of dots.
+func checkKey(key string) error {
+	if err := lockstore.ValidateKey(key); err != nil {
+		return invalid(strings.TrimPrefix(err.Error(), "lockstore: "))
+	}
+	for s := range strings.SplitSeq(key, "/") {
+		if s == "" || s == "." || s == ".." {
+			return invalid(fmt.Sprintf("Key has the segment %q; want none that is empty or made of dots", s))
+		}
+	}
+	return nil
+}
 
 // terms are what a caller asks for.
 type terms struct {
@@ -30,34 +47,24 @@ type terms struct {
 	holder    string
 }
 
-// parseKey checks a key beyond what every store checks: one key has one path.
-// Proxies join or drop segments that are empty or made of dots.
-func parseKey(key string) error {
-	if err := lockstore.ValidateKey(key); err != nil {
-		return err
-	}
-	for s := range strings.SplitSeq(key, "/") {
-		if s == "" || s == "." || s == ".." {
-			return fmt.Errorf("key: has the segment %q; want none that is empty or made of dots", s)
-		}
-	}
-	return nil
-}
-
 // parseTerms reads the body of a request that may have the named fields; ttl is
 // needed.
-func parseTerms(r httpapi.Request, fields ...string) (terms, error) {
-	var t terms
-	body, err := requestBody(r)
+func parseTerms(r httpapi.Request, fields ...string) (t terms, err error) {
+	if text, ok := header(r, "Content-Type"); ok {
+		if mediaType, _, err := mime.ParseMediaType(text); err != nil || mediaType != "application/json" {
+			return t, errMediaType
+		}
+	}
+	text, err := body(r)
 	if err != nil {
 		return t, err
 	}
-	values, err := strictjson.Object(body, MaxBodyBytes, fields...)
+	values, err := strictjson.Object(text, maxBodyBytes, fields...)
 	if err != nil {
-		return t, err
+		return t, invalid(err.Error())
 	}
 	if _, ok := values["ttl"]; !ok {
-		return t, errors.New("ttl: is missing")
+		return t, invalid("ttl: is missing")
 	}
 	if t.ttl, err = wholeSeconds(values, "ttl", 1, maxTTL); err != nil {
 		return t, err
@@ -65,18 +72,23 @@ func parseTerms(r httpapi.Request, fields ...string) (terms, error) {
 	if t.wait, err = wholeSeconds(values, "wait", 0, maxWait); err != nil {
 		return t, err
 	}
-	if v, ok := values["holder"]; ok {
-		if t.holder, ok = v.(string); !ok {
-			return t, errors.New("holder: want a string")
+	t.holder, err = holder(values)
+	return t, err
+}
+
+func body(r httpapi.Request) (string, error) {
+	text := r.Body
+	if r.IsBase64Encoded && len(text) <= base64.StdEncoding.EncodedLen(maxBodyBytes) {
+		b, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return "", invalid("body: is not valid base64")
 		}
-		if len(t.holder) < 1 || len(t.holder) > maxHolderBytes {
-			return t, fmt.Errorf("holder: has %d bytes; want 1 to %d", len(t.holder), maxHolderBytes)
-		}
-		if strings.IndexFunc(t.holder, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) >= 0 {
-			return t, errors.New("holder: has a character that cannot be printed")
-		}
+		text = string(b)
 	}
-	return t, nil
+	if len(text) > maxBodyBytes {
+		return "", newProblem(http.StatusRequestEntityTooLarge, "too-large", strictjson.TooLong(maxBodyBytes).Error())
+	}
+	return text, nil
 }
 
 func wholeSeconds(values map[string]json.Token, name string, low, high int64) (time.Duration, error) {
@@ -86,34 +98,31 @@ func wholeSeconds(values map[string]json.Token, name string, low, high int64) (t
 	}
 	number, ok := v.(json.Number)
 	if !ok {
-		return 0, fmt.Errorf("%s: want a number", name)
+		return 0, invalid(name + ": want a number")
 	}
-	n, err := number.Int64()
+	n, err := number.Int64() // refuses 30.0 and 3e1, which other readers round
 	if err != nil || n < low || n > high {
-		return 0, fmt.Errorf("%s: is %s; want whole seconds, %d to %d", name, strictjson.Shown(number.String()), low, high)
+		return 0, invalid(fmt.Sprintf("%s: is %s; want whole seconds, %d to %d", name, strictjson.Shown(number.String()), low, high))
 	}
 	return time.Duration(n) * time.Second, nil
 }
 
-func requestBody(r httpapi.Request) (string, error) {
-	if len(r.Body) > base64.StdEncoding.EncodedLen(MaxBodyBytes) {
-		return "", errTooLong
+func holder(values map[string]json.Token) (string, error) {
+	v, ok := values["holder"]
+	if !ok {
+		return "", nil
 	}
-	body := r.Body
-	if r.IsBase64Encoded {
-		b, err := base64.StdEncoding.DecodeString(r.Body)
-		if err != nil {
-			return "", errors.New("body: is not valid base64")
-		}
-		body = string(b)
+	text, ok := v.(string)
+	switch {
+	case !ok:
+		return "", invalid("holder: want a string")
+	case len(text) < 1 || len(text) > maxHolderBytes:
+		return "", invalid(fmt.Sprintf("holder: has %d bytes; want 1 to %d", len(text), maxHolderBytes))
+	case strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) >= 0:
+		return "", invalid("holder: has a character that cannot be printed")
 	}
-	if len(body) > MaxBodyBytes {
-		return "", errTooLong
-	}
-	return body, nil
+	return text, nil
 }
-
-var errTooLong = strictjson.TooLong(MaxBodyBytes)
 
 // header finds a header, whatever way its name is spelt: HTTP APIs write small
 // letters, other gateways do not.
@@ -132,11 +141,11 @@ func parseIdempotencyKey(r httpapi.Request) (string, error) {
 		return "", nil
 	}
 	if len(text) < 1 || len(text) > maxIdemBytes {
-		return "", fmt.Errorf("Idempotency-Key: has %d bytes; want 1 to %d", len(text), maxIdemBytes)
+		return "", invalid(fmt.Sprintf("Idempotency-Key: has %d bytes; want 1 to %d", len(text), maxIdemBytes))
 	}
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {
-			return "", fmt.Errorf("Idempotency-Key: has a byte at %d that is not printable ASCII", i)
+			return "", invalid(fmt.Sprintf("Idempotency-Key: has a byte at %d that is not printable ASCII", i))
 		}
 	}
 	return text, nil

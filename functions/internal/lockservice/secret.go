@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,41 +14,35 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 
-	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/awsenv"
 )
 
-// minSecretBytes is the least length of a secret: that of the hash.
-const minSecretBytes = 32
+const (
+	// minSecretBytes is the least length of a secret: that of the hash.
+	minSecretBytes = 32
+	// secretUse is how long secrets are used before they are read again. A
+	// rotation has to keep the one before for longer than this and a lease.
+	secretUse = 5 * time.Minute
+	// secretRest is how long they are not read again, whoever asks: tokens that
+	// are no good ask each time.
+	secretRest = time.Second
+	// secretTrouble is the same after a read that failed.
+	secretTrouble = 30 * time.Second
+	// secretTime bounds a read, secretCall one call of it.
+	secretTime = 5 * time.Second
+	secretCall = 2 * time.Second
+)
 
-// secretUse is how long the secrets are used before they are read again. A
-// rotation has to keep the one before for longer than this and a lease.
-const secretUse = 5 * time.Minute
+// secretsFunc returns the secrets that tokens are made with, the current one
+// first. They were read maxAge ago at most, if that is possible. Its error is a
+// *secretError.
+type secretsFunc func(ctx context.Context, maxAge time.Duration) ([]secret, error)
 
-// Secrets gives the secrets that tokens are made with, the current one first.
-type Secrets func(context.Context) ([]secret, error)
+// secretError: there is no secret. It never says what a secret is.
+type secretError struct{ error }
 
-// Open makes the service from its environment. The URL says where the secret is:
-//
-//	secretsmanager:///NAME or .../ARN   AWS Secrets Manager; a rotated secret's previous version counts, too
-//	text:///TEXT                        the secret itself, for a machine of one's own
-//
-// and the variable LOCK_CALLERS who may use which keys, see Callers. It makes no
-// request.
-func Open(g *guard.Guard, cfg lockstore.Config) (*Service, error) {
-	secrets, err := openSecrets(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("the token secret's URL: %w", err)
-	}
-	callers, err := ParseCallers(cfg.Getenv("LOCK_CALLERS"))
-	if err != nil {
-		return nil, fmt.Errorf("LOCK_CALLERS: %w", err)
-	}
-	return New(g, secrets, callers), nil
-}
-
-func openSecrets(cfg lockstore.Config) (Secrets, error) {
+func openSecrets(cfg lockstore.Config) (secretsFunc, error) {
 	if _, err := cfg.Params(); err != nil {
 		return nil, err
 	}
@@ -60,9 +55,9 @@ func openSecrets(cfg lockstore.Config) (Secrets, error) {
 		if len(text) < minSecretBytes {
 			return nil, tooShort(len(text))
 		}
-		return func(context.Context) ([]secret, error) { return []secret{secret(text)}, nil }, nil
+		return func(context.Context, time.Duration) ([]secret, error) { return []secret{secret(text)}, nil }, nil
 	case "secretsmanager":
-		client := &http.Client{Timeout: 2 * time.Second}
+		client := &http.Client{Timeout: secretCall}
 		credentials, err := awsenv.Credentials(cfg.Getenv, client)
 		if err != nil {
 			return nil, err
@@ -71,70 +66,73 @@ func openSecrets(cfg lockstore.Config) (Secrets, error) {
 		if region == "" {
 			return nil, errors.New("the region is missing: set AWS_REGION")
 		}
-		m := &managed{id: text, now: time.Now, api: secretsmanager.New(secretsmanager.Options{
-			Region:       region,
-			Credentials:  credentials,
-			HTTPClient:   client,
-			BaseEndpoint: endpoint(cfg.Getenv("AWS_ENDPOINT_URL_SECRETS_MANAGER")),
-		})}
+		options := secretsmanager.Options{Region: region, Credentials: credentials, HTTPClient: client, RetryMaxAttempts: 2}
+		if endpoint := cfg.Getenv("AWS_ENDPOINT_URL_SECRETS_MANAGER"); endpoint != "" {
+			options.BaseEndpoint = &endpoint
+		}
+		m := &managed{api: secretsmanager.New(options), id: text, now: time.Now}
 		return m.secrets, nil
 	}
 	return nil, fmt.Errorf("the scheme is %q; want secretsmanager or text", cfg.URL.Scheme)
 }
 
-func endpoint(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
+type tooShort int
+
+func (n tooShort) Error() string {
+	return fmt.Sprintf("the secret has %d bytes; want at least %d", int(n), minSecretBytes)
 }
 
-func tooShort(n int) error {
-	return fmt.Errorf("the secret has %d bytes; want at least %d", n, minSecretBytes)
-}
-
-// secretsAPI is what is asked of AWS Secrets Manager.
-type secretsAPI interface {
-	GetSecretValue(context.Context, *secretsmanager.GetSecretValueInput, ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error)
-}
-
-// managed reads a secret's current and previous version.
+// managed is a secret of AWS Secrets Manager, with its version before.
 type managed struct {
-	api secretsAPI
+	api *secretsmanager.Client
 	id  string
 	now func() time.Time
 
 	mu   sync.Mutex
 	all  []secret
-	read time.Time
+	read time.Time // when all was read
+	rest time.Time // until when it is not read again
 }
 
-// secrets reads them again after secretUse. When that fails those it has are
-// used on: a lock service should not fall with another.
-func (m *managed) secrets(ctx context.Context) ([]secret, error) {
+// secrets is a secretsFunc. When the secrets cannot be read again those it has
+// are used on: a lock service is not to fall with another.
+func (m *managed) secrets(ctx context.Context, maxAge time.Duration) ([]secret, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// The wall clock alone: a frozen environment may stop the other one.
+	// By the wall clock alone: a frozen environment may stop the other one.
 	now := m.now().Round(0)
-	if age := now.Sub(m.read); m.all != nil && age >= 0 && age < secretUse {
+	if age := now.Sub(m.read); m.all != nil && age >= 0 && (age < maxAge || now.Before(m.rest)) {
 		return m.all, nil
 	}
-	var all []secret
-	for _, stage := range []string{"AWSCURRENT", "AWSPREVIOUS"} {
-		s, err := m.version(ctx, stage)
-		if _, none := errors.AsType[*types.ResourceNotFoundException](err); none && all != nil {
-			break // it was never rotated
-		}
-		if err != nil {
-			if m.all != nil {
-				return m.all, nil
-			}
-			return nil, fmt.Errorf("the secret %s cannot be read: %w", stage, err)
-		}
-		all = append(all, s)
+	// Others need them, too, when this caller has gone away.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secretTime)
+	defer cancel()
+	all, err := m.versions(ctx)
+	switch {
+	case err == nil:
+		m.all, m.read, m.rest = all, now, now.Add(secretRest)
+	case m.all == nil:
+		return nil, &secretError{fmt.Errorf("the token secret cannot be read: %w", err)}
+	default:
+		slog.WarnContext(ctx, "lock service: the token secret cannot be read again; the one from before is used", "error", err.Error())
+		m.rest = now.Add(secretTrouble)
 	}
-	m.all, m.read = all, now
-	return all, nil
+	return m.all, nil
+}
+
+// versions are the current secret and, when there is one, that before.
+func (m *managed) versions(ctx context.Context) ([]secret, error) {
+	current, err := m.version(ctx, "AWSCURRENT")
+	if err != nil {
+		return nil, err
+	}
+	previous, err := m.version(ctx, "AWSPREVIOUS")
+	_, none := errors.AsType[*types.ResourceNotFoundException](err) // it was never rotated
+	_, short := errors.AsType[tooShort](err)                        // no token was made with it
+	if none || short {
+		return []secret{current}, nil
+	}
+	return []secret{current, previous}, err
 }
 
 func (m *managed) version(ctx context.Context, stage string) (secret, error) {

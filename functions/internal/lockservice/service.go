@@ -2,21 +2,26 @@
 // handler is behind an HTTP API of API Gateway, or a plain server that makes the
 // same events.
 //
-//	PUT    /locks/{key}  {"ttl": 30, "wait": 5, "holder": "cron on host 4"}
-//	PATCH  /locks/{key}  {"ttl": 30}   Lock-Token: the token   renews
-//	DELETE /locks/{key}                Lock-Token: the token   releases
-//	GET    /locks/{key}                                        looks
-//	GET    /openapi.json                                       says all this exactly
+//	PUT    /locks/{key}  {"ttl": 30, "wait": 5, "holder": "cron on host 4"}   acquires
+//	PATCH  /locks/{key}  {"ttl": 30}   Lock-Token: the token                  renews
+//	DELETE /locks/{key}                Lock-Token: the token                  releases
+//	GET    /locks/{key}                                                       looks
+//	GET    /openapi.json                                                      says all this exactly
 //
-// A lock that is had frees itself after ttl seconds, when its holder has died.
-// The service keeps no session: the token says all that it needs to know, see
-// token. The key is the rest of the path, decoded once, with its slashes.
+// Nobody renews a lock but its holder, and one whose holder has died is free
+// after ttl seconds. The service keeps no session: a token says all that it needs
+// to know. The key is the rest of the path, decoded once, with its slashes.
+//
+// A caller whose answer was lost does not know whether it has the lock. With an
+// Idempotency-Key it asks again and is told; without one the lock stays held
+// until its ttl is over, unless the service itself noticed that nobody waits.
 package lockservice
 
 import (
 	"context"
 	_ "embed"
-	"errors"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -31,39 +36,59 @@ var openAPI string
 // Service answers the requests.
 type Service struct {
 	guard   *guard.Guard
-	secrets Secrets
-	callers Callers
+	secrets secretsFunc
+	callers callers
 }
 
-// New makes a Service whose locks are those of the guard.
-func New(g *guard.Guard, secrets Secrets, callers Callers) *Service {
-	return &Service{g, secrets, callers}
+// Open makes the service from its environment; the locks are those of the guard.
+// The URL says where the secret of the tokens is:
+//
+//	secretsmanager:///NAME or .../ARN   AWS Secrets Manager; a rotated secret's previous version counts, too
+//	text:///TEXT                        the secret itself, for a machine of one's own
+//
+// The secret has at least 32 bytes. The variable LOCK_CALLERS says who may use
+// which keys: a JSON object of callers with lists of key prefixes. The entry "*"
+// is for everybody but the caller "anonymous", beside their own. Open makes no
+// request.
+func Open(g *guard.Guard, cfg lockstore.Config) (*Service, error) {
+	secrets, err := openSecrets(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("the token secret's URL: %w", err)
+	}
+	callers, err := parseCallers(cfg.Getenv("LOCK_CALLERS"))
+	if err != nil {
+		return nil, fmt.Errorf("LOCK_CALLERS: %w", err)
+	}
+	return &Service{g, secrets, callers}, nil
 }
 
-// grant is the answer to a request that has the lock.
+// grant is the answer to one who has the lock.
 type grant struct {
 	Fence     lockstore.Fence `json:"fence"`
-	ExpiresAt time.Time       `json:"expiresAt"`
-	ExpiresIn float64         `json:"expiresIn"`
+	ExpiresAt time.Time       `json:"expiresAt"` // by this service's clock
+	ExpiresIn float64         `json:"expiresIn"` // seconds
 	Token     string          `json:"token"`
 }
 
 // state is the answer to one who looks.
 type state struct {
 	Held      bool              `json:"held"`
-	Fence     lockstore.Fence   `json:"fence"`
+	Fence     lockstore.Fence   `json:"fence"` // of the last grant; 0 when none is known
 	Holder    *lockstore.Holder `json:"holder,omitempty"`
-	Remaining float64           `json:"remaining,omitempty"`
+	Remaining float64           `json:"remaining,omitempty"` // seconds
 }
 
-// Handle answers one request.
+// Handle answers one request. It returns no error: whatever goes wrong has a
+// status.
 func (s *Service) Handle(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
 	answer, err := s.route(ctx, r)
 	if err != nil {
-		creating := r.RequestContext.HTTP.Method == http.MethodPut
-		if answer, err = refusal(ctx, err, creating).response(); err != nil {
-			return httpapi.Response{}, err
+		p := refusal(r.RequestContext.HTTP.Method, err)
+		if p.Status >= http.StatusInternalServerError {
+			// What went wrong is for the log alone.
+			slog.ErrorContext(ctx, "lock service", "requestId", s.guard.Holder(ctx).ID, "code", p.Code, "error", err.Error())
 		}
+		answer = p.response()
 	}
 	answer.Headers["Cache-Control"] = "no-store"
 	return answer, nil
@@ -84,9 +109,11 @@ func (s *Service) route(ctx context.Context, r httpapi.Request) (httpapi.Respons
 	if handle == nil {
 		return httpapi.Response{}, notAllowed("DELETE, GET, PATCH, PUT")
 	}
-	if err := parseKey(key); err != nil {
-		return httpapi.Response{}, invalid(err)
+	if err := checkKey(key); err != nil {
+		return httpapi.Response{}, err
 	}
+	// Before anything is asked about the key, so that no answer tells a caller who
+	// may not use it whether it is held.
 	if !s.callers.allow(caller(r), key) {
 		return httpapi.Response{}, errForbidden
 	}
@@ -94,61 +121,38 @@ func (s *Service) route(ctx context.Context, r httpapi.Request) (httpapi.Respons
 }
 
 func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (httpapi.Response, error) {
-	if err := wantJSON(r); err != nil {
-		return httpapi.Response{}, err
-	}
 	want, err := parseTerms(r, "ttl", "wait", "holder")
 	if err != nil {
-		return httpapi.Response{}, invalid(err)
+		return httpapi.Response{}, err
 	}
 	again, err := parseIdempotencyKey(r)
 	if err != nil {
-		return httpapi.Response{}, invalid(err)
+		return httpapi.Response{}, err
 	}
-	secrets, err := s.secrets(ctx)
+	// Before the lock is had: without a secret there is no token for it.
+	secrets, err := s.secrets(ctx, secretUse)
 	if err != nil {
 		return httpapi.Response{}, err
 	}
-	loan := guard.Loan{Key: key, TTL: want.ttl, Wait: want.wait, Holder: lockstore.Holder{Name: want.holder, ID: r.RequestContext.RequestID}}
+	loan := guard.Loan{Key: key, TTL: want.ttl, Wait: want.wait, Holder: s.guard.Holder(ctx)}
+	loan.Holder.Name = want.holder
 	if want.holder == "" {
 		loan.Holder.Name = caller(r)
 	}
-	lease, err := s.lend(ctx, loan, secrets, caller(r), again)
+	if again != "" {
+		loan.Owner = ownerOf(caller(r), key, again)
+	}
+	lease, err := s.guard.Acquire(ctx, loan)
 	if err != nil {
 		return httpapi.Response{}, err
 	}
-	return granted(lease, secrets[0])
-}
-
-// lend gets the lease. The same caller, key and Idempotency-Key have the same
-// owner, and so the same lease. Behind a rotation it may be that of the owner
-// made with the secret before, so that one is asked for when the key is busy.
-func (s *Service) lend(ctx context.Context, loan guard.Loan, secrets []secret, caller, again string) (lockstore.Lease, error) {
-	if again == "" {
-		return s.guard.Acquire(ctx, loan)
-	}
-	wait := loan.Wait
-	for i, secret := range secrets {
-		loan.Owner, loan.Wait = secret.owner(caller, loan.Key, again), 0
-		lease, err := s.guard.Acquire(ctx, loan)
-		if _, busy := err.(*guard.LockBusy); !busy {
-			return lease, err
-		}
-		if i == len(secrets)-1 && wait == 0 {
-			return lease, err
-		}
-	}
-	loan.Owner, loan.Wait = secrets[0].owner(caller, loan.Key, again), wait
-	return s.guard.Acquire(ctx, loan)
+	return granted(lease, secrets), nil
 }
 
 func (s *Service) patch(ctx context.Context, r httpapi.Request, key string) (httpapi.Response, error) {
-	if err := wantJSON(r); err != nil {
-		return httpapi.Response{}, err
-	}
 	want, err := parseTerms(r, "ttl")
 	if err != nil {
-		return httpapi.Response{}, invalid(err)
+		return httpapi.Response{}, err
 	}
 	lease, secrets, err := s.bearer(ctx, r, key)
 	if err != nil {
@@ -157,7 +161,7 @@ func (s *Service) patch(ctx context.Context, r httpapi.Request, key string) (htt
 	if lease.TTL, err = s.guard.Renew(ctx, lease, want.ttl); err != nil {
 		return httpapi.Response{}, err
 	}
-	return granted(lease, secrets[0])
+	return granted(lease, secrets), nil
 }
 
 func (s *Service) delete(ctx context.Context, r httpapi.Request, key string) (httpapi.Response, error) {
@@ -180,36 +184,38 @@ func (s *Service) get(ctx context.Context, _ httpapi.Request, key string) (httpa
 	if status.Holder != (lockstore.Holder{}) {
 		answer.Holder = &status.Holder
 	}
-	return respond(http.StatusOK, "application/json", answer)
+	return respond(http.StatusOK, "application/json", answer), nil
 }
 
-// bearer is the lease of the request's token.
+// bearer is the lease of the request's token, and the secrets for a new one.
 func (s *Service) bearer(ctx context.Context, r httpapi.Request, key string) (lockstore.Lease, []secret, error) {
 	text, ok := header(r, "Lock-Token")
 	if !ok {
-		return lockstore.Lease{}, nil, invalid(errors.New("Lock-Token: the header is missing; want the token of the lease"))
+		return lockstore.Lease{}, nil, invalid("Lock-Token: is missing; want the token of the lease")
 	}
-	secrets, err := s.secrets(ctx)
-	if err != nil {
-		return lockstore.Lease{}, nil, err
+	// Another environment may have made it with a secret that is newer than those
+	// that are known here.
+	for _, age := range []time.Duration{secretUse, 0} {
+		secrets, err := s.secrets(ctx, age)
+		if err != nil {
+			return lockstore.Lease{}, nil, err
+		}
+		if lease, ok := leaseOf(text, key, secrets); ok {
+			return lease, secrets, nil
+		}
 	}
-	lease, ok := leaseOf(text, key, secrets)
-	if !ok {
-		return lockstore.Lease{}, nil, errNoLease
-	}
-	return lease, secrets, nil
+	return lockstore.Lease{}, nil, errNoLease
 }
 
-func granted(lease lockstore.Lease, s secret) (httpapi.Response, error) {
+// granted shows a lease, whose TTL counts from now.
+func granted(lease lockstore.Lease, secrets []secret) httpapi.Response {
 	return respond(http.StatusOK, "application/json", grant{
 		Fence:     lease.Fence,
 		ExpiresAt: time.Now().Add(lease.TTL).UTC().Truncate(time.Millisecond),
 		ExpiresIn: seconds(lease.TTL),
-		Token:     s.token(lease),
+		Token:     secrets[0].token(lease),
 	})
 }
 
 // seconds are whole milliseconds, never more than d.
-func seconds(d time.Duration) float64 {
-	return float64(d.Milliseconds()) / 1000
-}
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }

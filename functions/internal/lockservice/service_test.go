@@ -22,7 +22,7 @@ const testSecret = "0123456789abcdef0123456789abcdef"
 func newService(t *testing.T) *Service {
 	g, err := guard.New(memstore.New(nil), guard.Options{})
 	require.NoError(t, err)
-	return New(g, func(context.Context) ([]secret, error) { return []secret{secret(testSecret)}, nil }, Callers{Anonymous: {""}})
+	return &Service{g, func(context.Context, time.Duration) ([]secret, error) { return []secret{secret(testSecret)}, nil }, callers{Anonymous: {""}}}
 }
 
 func ask(t *testing.T, s *Service, method, key, body string, headers ...string) (httpapi.Response, map[string]any) {

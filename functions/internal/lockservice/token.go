@@ -6,7 +6,9 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"hash"
 	"io"
+	"strconv"
 
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -16,10 +18,9 @@ import (
 //
 //	version 1 byte, fence 8, tag 32, owner 1 to 64; base64url
 //
-// The tag is an HMAC-SHA256 (RFC 2104) over the key and the lease, so a token
-// that was made up or changed reaches no store, and whoever reads the owner in
-// the store has no token. The owner does not depend on the secret: when that is
-// rotated no lease ends.
+// The tag is an HMAC-SHA256 (RFC 2104) over key, owner and fence. So a token that
+// was made up or changed reaches no store, and whoever knows the owner has no
+// token. No owner depends on the secret: when that is rotated no lease ends.
 const (
 	tokenVersion = 1
 	tokenHead    = 1 + 8
@@ -40,11 +41,15 @@ func (s secret) token(lease lockstore.Lease) string {
 	return base64.RawURLEncoding.EncodeToString(append(b, lease.Owner...))
 }
 
-// lease reads a token of the key that was made with one of the secrets.
+// leaseOf reads a token of the key that was made with one of the secrets.
 func leaseOf(text, key string, secrets []secret) (lease lockstore.Lease, ok bool) {
-	// Strict, or the last letter's unused bits would give a token two spellings.
-	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(b) <= tokenBody || b[0] != tokenVersion {
+		return lockstore.Lease{}, false
+	}
+	// The decoder passes over line ends and the last letter's unused bits, but a
+	// token has one spelling.
+	if base64.RawURLEncoding.EncodeToString(b) != text {
 		return lockstore.Lease{}, false
 	}
 	lease = lockstore.Lease{
@@ -61,23 +66,24 @@ func leaseOf(text, key string, secrets []secret) (lease lockstore.Lease, ok bool
 }
 
 func (s secret) tag(lease lockstore.Lease) []byte {
-	fence := binary.BigEndian.AppendUint64(nil, uint64(lease.Fence))
-	return s.sum("token", lease.Key, string(lease.Owner), string(fence))
-}
-
-// owner is the same for the same three, so that a repeated request asks for the
-// same lease. Nobody without the secret can make another's.
-func (s secret) owner(caller, key, idempotencyKey string) lockstore.Owner {
-	return lockstore.Owner(base64.RawURLEncoding.EncodeToString(s.sum("owner", caller, key, idempotencyKey)))
-}
-
-// sum is over the parts, each behind its length, so that other parts never give
-// the same bytes.
-func (s secret) sum(parts ...string) []byte {
 	h := hmac.New(sha256.New, s)
+	write(h, "token", lease.Key, string(lease.Owner), strconv.FormatInt(int64(lease.Fence), 10))
+	return h.Sum(nil)
+}
+
+// ownerOf is the same for the same three, so that a repeated request asks for the
+// same lease, also after a rotation.
+func ownerOf(caller, key, idempotencyKey string) lockstore.Owner {
+	h := sha256.New()
+	write(h, "lambdalock http", caller, key, idempotencyKey)
+	return lockstore.Owner(base64.RawURLEncoding.EncodeToString(h.Sum(nil)))
+}
+
+// write puts each part behind its length, so that other parts never give the
+// same bytes.
+func write(h hash.Hash, parts ...string) {
 	for _, p := range parts {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
 		h.Write([]byte(p))
 	}
-	return h.Sum(nil)
 }
