@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -137,7 +138,7 @@ func (c *cloud) send(ctx context.Context, service, method, to string, header htt
 	if err != nil {
 		return nil, nil, err
 	}
-	request.Header = header
+	maps.Copy(request.Header, header)
 	keys, err := c.Options().Credentials.Retrieve(ctx)
 	if err != nil {
 		return nil, nil, err

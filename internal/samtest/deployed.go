@@ -43,7 +43,7 @@ func runDeployed(ctx context.Context, out *screen, getenv func(string) string, n
 	}
 	out.line("stack %s in %s, locks in %s", name, c.Options().Region, at.lockStore)
 	out.line("  replaces the accounts %s and %s in the table %s", account, another, at.ids[t.urls[accountsVariable]])
-	out.line("  takes the locks of the accounts %s, %s, %s and of the schedule nightly", account, nobody, another)
+	out.line("  takes the locks of the accounts %s, %s, %s, of the schedule nightly, and some in shared/", account, nobody, another)
 	out.line("  changes nothing else")
 	if err := d.absent(ctx, t, nobody); err != nil {
 		return err
@@ -87,6 +87,7 @@ func (d deployed) store(ctx context.Context, t template) (*store, error) {
 		open:   dynamostore.Open,
 		getenv: d.cloud.getenv,
 		env:    env,
+		keeps:  true,
 	}
 	if d.stack.lockStore == "elasticache" {
 		s.noHold = "what needs a lock that another holds; the cache is in a VPC, out of reach from here"
@@ -152,13 +153,12 @@ func (d deployed) invoke(ctx context.Context, id string, event []byte) (reply, e
 	return got.reply, err
 }
 
-func (d deployed) call(ctx context.Context, r request, want []byte) error {
-	header := http.Header{"Content-Type": {r.ContentType}}
-	response, text, err := d.cloud.send(ctx, "execute-api", r.Method, d.stack.api+r.Path, header, r.Body)
+func (d deployed) call(ctx context.Context, r request) (response, error) {
+	got, text, err := d.cloud.send(ctx, "execute-api", r.Method, d.stack.api+r.Path, r.Header, r.Body)
 	if err != nil {
-		return err
+		return response{}, err
 	}
-	return sameResponse(want, response.StatusCode, response.Header, text)
+	return response{got.StatusCode, got.Header, text}, nil
 }
 
 // began says that the end of an invocation's log, in base64, reports the start

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,7 @@ func TestDeployed(t *testing.T) {
 			}
 			assert.Regexp(t, fmt.Sprintf(want, f.name), text.String())
 		}
+		assert.Regexp(t, `(?m)^  the life of a lock +ok \d+\.\ds$`, text.String())
 		assert.Regexp(t, `(?m)^  12 withdrawals at once +ok .* busy$`, text.String())
 		assert.Regexp(t, `(?m)^  WithdrawFunction +[\d.]+ ms +[\d.]+ ms$`, text.String())
 		assert.NotContains(t, text.String(), "not tried")
@@ -51,7 +53,7 @@ func TestDeployed(t *testing.T) {
 		}
 	})
 	t.Run("a second run finds the functions warm", func(t *testing.T) {
-		r, text := aws.part(t, []string{"nightly", "settle", "withdraw"}, trial.measure)
+		r, text := aws.part(t, aws.plain(), trial.measure)
 		assert.Contains(t, text, "WithdrawFunction             not tried ")
 		assert.Contains(t, text, "not tried: a cold start")
 		require.NoError(t, verdict(r))
@@ -123,7 +125,7 @@ func TestDeployed(t *testing.T) {
 		},
 		"a timing fails": {
 			lambda(refused(500, "ServiceException", "{}")),
-			[]string{"nightly", "settle", "withdraw"}, []methodStep{trial.measure}, "Lambda answers 500",
+			aws.plain(), []methodStep{trial.measure}, "Lambda answers 500",
 		},
 		"the API refuses": {
 			func(w http.ResponseWriter, _ *http.Request, service string) bool {
@@ -143,6 +145,29 @@ func TestDeployed(t *testing.T) {
 			require.ErrorContains(t, verdict(r), "checks differ")
 			assert.Contains(t, text, c.want)
 			assert.NotContains(t, strings.Join(strings.Fields(text), " "), c.fixtures[0]+" ok")
+		})
+	}
+	for name, c := range map[string]struct {
+		change func(*http.Request)
+		want   string
+	}{
+		"an API that decodes paths twice":   {func(r *http.Request) { r.URL.Path = strings.ReplaceAll(r.URL.Path, "%2F", "/") }, "%252F is taken for a slash"},
+		"an API that tidies paths":          {func(r *http.Request) { r.URL.Path = path.Clean(r.URL.Path) }, "PUT /locks/shared//"},
+		"an API that keeps a header back":   {func(r *http.Request) { r.Header.Del("Idempotency-Key") }, "is answered by 409"},
+		"an API that takes paths literally": {func(r *http.Request) { r.URL.Path = r.URL.EscapedPath() }, "is answered by 403"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			aws.before = func(_ http.ResponseWriter, r *http.Request, service string) bool {
+				if service == "execute-api" {
+					c.change(r)
+				}
+				return false
+			}
+			defer func() { aws.before = nil }()
+			r, text := aws.part(t, []string{"withdraw"}, trial.call)
+			require.ErrorContains(t, verdict(r), "1 of 3 checks differ", "the burst counts, too")
+			assert.Contains(t, text, lifeRow+" differs:")
+			assert.Contains(t, text, c.want)
 		})
 	}
 	t.Run("a function without the lock", func(t *testing.T) {
@@ -194,6 +219,14 @@ func TestDeployed(t *testing.T) {
 		err = runDeployed(t.Context(), &screen{out: &bytes.Buffer{}}, aws.getenv, fakeStack)
 		assert.ErrorContains(t, err, "the account 8 is in the table it-AccountsTable-1A2B3C")
 	})
+}
+
+// plain are the events that are just the functions' names.
+func (f *fakeAWS) plain() (names []string) {
+	for _, f := range f.template.functions {
+		names = append(names, f.name)
+	}
+	return names
 }
 
 func (f *fakeAWS) deployed(t *testing.T) deployed {
@@ -263,8 +296,9 @@ func TestUnreachableServicesAreNamed(t *testing.T) {
 	d := deployed{c, stack{api: dead.URL}}
 	_, describing := c.describe(t.Context(), fakeStack, template{})
 	_, invoking := d.invoke(t.Context(), "x", nil)
+	_, calling := d.call(t.Context(), request{})
 	for want, err := range map[string]error{
-		"CloudFormation": describing, "Lambda": invoking, "the API": d.call(t.Context(), request{}, nil),
+		"CloudFormation": describing, "Lambda": invoking, "the API": calling,
 	} {
 		assert.ErrorContains(t, err, want+" cannot be reached; check AWS_REGION ("+region+") and the network: ")
 	}

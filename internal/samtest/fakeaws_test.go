@@ -101,7 +101,7 @@ func startFakeAWS(t *testing.T) *fakeAWS {
 		dynamo:    &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(endpoint) }},
 		bootstrap: map[string]string{}, idle: map[string][]*lambdatest.Env{}, seen: map[string]int{},
 		// A short wait, so that a busy answer does not take two seconds.
-		env: []string{"LOCK_WAIT=300ms"},
+		env: []string{"LOCK_WAIT=300ms", "LOCK_TOKEN_SECRET=text:///a-secret-that-only-this-test-has", `LOCK_CALLERS={"*": ["shared/"]}`},
 	}
 	for name, table := range tm.urls {
 		f.env = append(f.env, name+"="+s.url(loopback, physical(table)))
@@ -181,8 +181,8 @@ func verify(r *http.Request, body []byte) (service string, err error) {
 		return "", fmt.Errorf("the signature is %q", r.Header.Get("Authorization"))
 	}
 	signed := strings.Split(m[4], ";")
-	for _, name := range []string{"host", "x-amz-date", "x-amz-security-token", "content-type"} {
-		if !slices.Contains(signed, name) {
+	for _, name := range []string{"host", "x-amz-date", "x-amz-security-token", "content-type", "lock-token"} {
+		if r.Header.Get(name) != "" && !slices.Contains(signed, name) {
 			return "", fmt.Errorf("the header %s is not signed", name)
 		}
 	}
@@ -290,27 +290,57 @@ func (f *fakeAWS) run(id string, event []byte) lambdatest.Result {
 	return result
 }
 
-// api is the HTTP API with its one route.
+// routes are those of the HTTP API, by function. A group of a path's pattern is a
+// parameter of the path.
+var routes = []struct {
+	route, function string
+	path            *regexp.Regexp
+}{
+	{"POST /accounts/{id}/withdrawals", "WithdrawFunction", regexp.MustCompile(`^/accounts/(?P<id>[^/]+)/withdrawals$`)},
+	{"ANY /locks/{key+}", "LocksFunction", regexp.MustCompile(`^/locks/(?P<key>.+)$`)},
+	{"GET /openapi.json", "LocksFunction", regexp.MustCompile(`^/openapi\.json$`)},
+}
+
+// api is the HTTP API.
 func (f *fakeAWS) api(w http.ResponseWriter, r *http.Request, body []byte) {
-	account, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/accounts/"), "/withdrawals")
-	if !ok || r.Method != http.MethodPost {
-		w.WriteHeader(http.StatusNotFound)
-		fmt.Fprint(w, `{"message":"Not Found"}`)
+	for _, route := range routes {
+		method, _, _ := strings.Cut(route.route, " ")
+		found := route.path.FindStringSubmatch(r.URL.Path)
+		if found == nil || method != "ANY" && method != r.Method {
+			continue
+		}
+		parameters := map[string]string{}
+		for i, name := range route.path.SubexpNames()[1:] {
+			parameters[name] = found[i+1]
+		}
+		headers := map[string]string{}
+		for name, values := range r.Header {
+			headers[strings.ToLower(name)] = values[0]
+		}
+		event, err := json.Marshal(map[string]any{
+			"version": "2.0", "routeKey": route.route, "rawPath": r.URL.Path,
+			"headers": headers, "body": string(body), "pathParameters": parameters,
+			"requestContext": map[string]any{
+				"http":       map[string]string{"method": r.Method, "path": r.URL.Path},
+				"authorizer": map[string]any{"iam": map[string]string{"userArn": "arn:aws:iam::123456789012:user/it"}},
+			},
+		})
+		assert.NoError(f.t, err)
+		f.answer(w, f.run(route.function, event))
 		return
 	}
-	event, err := json.Marshal(map[string]any{
-		"version": "2.0", "routeKey": "POST /accounts/{id}/withdrawals", "rawPath": r.URL.Path,
-		"headers": map[string]string{"content-type": r.Header.Get("Content-Type")}, "body": string(body),
-		"pathParameters": map[string]string{"id": account},
-		"requestContext": map[string]any{"http": map[string]string{"method": r.Method, "path": r.URL.Path}},
-	})
-	assert.NoError(f.t, err)
+	w.WriteHeader(http.StatusNotFound)
+	fmt.Fprint(w, `{"message":"Not Found"}`)
+}
+
+// answer writes the response that a function's answer asks for.
+func (f *fakeAWS) answer(w http.ResponseWriter, result lambdatest.Result) {
 	var answer struct {
 		StatusCode int
 		Headers    map[string]string
 		Body       string
 	}
-	if result := f.run("WithdrawFunction", event); result.ErrorType != "" || json.Unmarshal(result.Payload, &answer) != nil {
+	if result.ErrorType != "" || json.Unmarshal(result.Payload, &answer) != nil {
 		w.WriteHeader(http.StatusInternalServerError)
 		fmt.Fprint(w, `{"message":"Internal Server Error"}`)
 		return

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -98,8 +101,15 @@ func (f fixture) prepare(ctx context.Context, s *store, d desk, t template) erro
 
 // request is an event of an HTTP API, as its client sent it.
 type request struct {
-	Method, Path, ContentType string
-	Body                      []byte
+	Method, Path string
+	Header       http.Header
+	Body         []byte
+}
+
+// ofGateway are headers that a client writes for itself, or the gateway adds.
+var ofGateway = map[string]bool{
+	"Content-Length": true, "Host": true, "User-Agent": true, "X-Amzn-Trace-Id": true,
+	"X-Forwarded-For": true, "X-Forwarded-Port": true, "X-Forwarded-Proto": true,
 }
 
 // http returns the client's request, when the event comes from an HTTP API.
@@ -118,7 +128,12 @@ func (f fixture) http() (request, bool) {
 	if json.Unmarshal(f.event, &event) != nil || event.Context.HTTP.Method == "" {
 		return request{}, false
 	}
-	r := request{event.Context.HTTP.Method, event.RawPath, event.Headers["content-type"], []byte(event.Body)}
+	r := request{event.Context.HTTP.Method, event.RawPath, http.Header{}, []byte(event.Body)}
+	for name, value := range event.Headers {
+		if name = http.CanonicalHeaderKey(name); !ofGateway[name] {
+			r.Header.Set(name, value)
+		}
+	}
 	if event.IsBase64 {
 		body, err := base64.StdEncoding.DecodeString(event.Body)
 		if err != nil {
@@ -127,4 +142,51 @@ func (f fixture) http() (request, bool) {
 		r.Body = body
 	}
 	return r, true
+}
+
+// unused is the event of an execution of a state machine that no store has seen,
+// because one that has given its lock back does not get it again.
+func (f fixture) unused() []byte {
+	var e struct {
+		Execution string
+		Detail    struct{ ExecutionArn string }
+	}
+	if json.Unmarshal(f.event, &e) != nil || e.Execution+e.Detail.ExecutionArn == "" {
+		return f.event
+	}
+	execution := e.Execution + e.Detail.ExecutionArn
+	name := execution[strings.LastIndexByte(execution, ':')+1:]
+	return bytes.ReplaceAll(f.event, []byte(name), []byte(rand.Text()))
+}
+
+// handBack is the event that gives back the lock that the answer says is had. ok
+// is false where it says no such thing.
+func (f fixture) handBack(answer []byte) (event []byte, ok bool) {
+	var had struct {
+		Body  string // of the lock service
+		Fence int64  // of a step
+	}
+	var e map[string]any
+	if json.Unmarshal(answer, &had) != nil || json.Unmarshal(f.event, &e) != nil {
+		return nil, false
+	}
+	var grant struct{ Token string }
+	switch {
+	case e["action"] == "acquire" && had.Fence > 0:
+		e["action"], e["fence"] = "release", had.Fence
+		delete(e, "ttl")
+	case json.Unmarshal([]byte(had.Body), &grant) == nil && grant.Token != "":
+		e = map[string]any{
+			"headers":        map[string]string{"lock-token": grant.Token},
+			"pathParameters": e["pathParameters"],
+			"requestContext": e["requestContext"],
+		}
+		if r, ok := e["requestContext"].(map[string]any); ok {
+			r["http"] = map[string]string{"method": http.MethodDelete}
+		}
+	default:
+		return nil, false
+	}
+	event, err := json.Marshal(e)
+	return event, err == nil
 }

@@ -165,7 +165,7 @@ type server struct {
 func (s local) serve(ctx context.Context, what purpose) (service, error) {
 	switch what {
 	case forRequests:
-		return s.start(ctx, "start-api", s.variables)
+		return s.start(ctx, "start-api", s.variables, "--warm-containers", "LAZY")
 	case forCrowd:
 		patient := maps.Clone(s.variables)
 		patient["LOCK_WAIT"] = burstWait
@@ -194,8 +194,8 @@ func (s *sam) start(ctx context.Context, command string, variables map[string]st
 	return &server{p, "http://" + net.JoinHostPort(loopback, port)}, nil
 }
 
-func (s *server) call(ctx context.Context, r request, want []byte) error {
-	return curl(ctx, s.base, r, want)
+func (s *server) call(ctx context.Context, r request) (response, error) {
+	return curl(ctx, s.base, r)
 }
 
 // overlap reads the reports that there are: the SAM CLI loses the output of a

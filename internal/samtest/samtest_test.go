@@ -83,9 +83,11 @@ func TestFixtures(t *testing.T) {
 			requests[f.name] = r
 		}
 	}
-	plain := request{"POST", "/accounts/7/withdrawals", "application/json", []byte(`{"id": "w-1", "amount": 500}`)}
+	json := http.Header{"Accept": {"application/json"}, "Content-Type": {"application/json"}}
+	plain := request{"POST", "/accounts/7/withdrawals", json, []byte(`{"id": "w-1", "amount": 500}`)}
 	assert.Equal(t, plain, requests["withdraw"])
 	assert.JSONEq(t, `{"id": "w-2", "amount": 500}`, string(requests["withdraw-base64"].Body))
+	assert.Equal(t, "AQAGR9Wx", requests["locks-no-lease"].Header.Get("Lock-Token"))
 
 	_, err = readFixtures(t.TempDir(), tm)
 	assert.ErrorContains(t, err, "has no events")
@@ -184,19 +186,22 @@ func TestCurlComparesEverything(t *testing.T) {
 		fmt.Fprintf(w, `{"method": %q, "path": %q, "body": %q}`, r.Method, r.URL.Path, body)
 	}))
 	defer server.Close()
-	r := request{"PUT", "/a/7", "text/x", []byte("body")}
+	r := request{"PUT", "/a/./7", http.Header{"Content-Type": {"text/x"}}, []byte("body")}
 	answer := func(status int, retry, path string) []byte {
 		return fmt.Appendf(nil, `{"statusCode": %d, "headers": {"Content-Type": "text/x", "Retry-After": %q}, "body": "{\"method\": \"PUT\", \"path\": %q, \"body\": \"body\"}"}`,
 			status, retry, path)
 	}
 	quoted := func(s string) []byte { return []byte(strings.ReplaceAll(s, `"/a/`, `\"/a/`)) }
 	fix := func(b []byte) []byte { return quoted(strings.ReplaceAll(string(b), `7",`, `7\",`)) }
-	assert.NoError(t, curl(t.Context(), server.URL, r, fix(answer(409, "1", "/a/7"))))
-	assert.ErrorContains(t, curl(t.Context(), server.URL, r, fix(answer(200, "1", "/a/7"))), "want status 200")
-	assert.ErrorContains(t, curl(t.Context(), server.URL, r, fix(answer(409, "2", "/a/7"))), "want Retry-After: 2")
-	assert.ErrorContains(t, curl(t.Context(), server.URL, r, fix(answer(409, "1", "/a/77"))), `/a/77`)
+	got, err := curl(t.Context(), server.URL, r)
+	require.NoError(t, err)
+	assert.NoError(t, got.same(fix(answer(409, "1", "/a/./7"))))
+	assert.ErrorContains(t, got.same(fix(answer(200, "1", "/a/./7"))), "want status 200")
+	assert.ErrorContains(t, got.same(fix(answer(409, "2", "/a/./7"))), "want Retry-After: 2")
+	assert.ErrorContains(t, got.same(fix(answer(409, "1", "/a/7"))), `/a/7`)
 	server.Close()
-	assert.ErrorContains(t, curl(t.Context(), server.URL, r, fix(answer(409, "1", "/a/7"))), "curl: ")
+	_, err = curl(t.Context(), server.URL, r)
+	assert.ErrorContains(t, err, "curl: ")
 }
 
 func TestTableFits(t *testing.T) {

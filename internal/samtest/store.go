@@ -38,6 +38,7 @@ type store struct {
 	getenv func(string) string // has its credentials
 	env    []string            // the same for another process, "NAME=value"
 	noHold string              // why no lock can be taken from here, "" where it can
+	keeps  bool                // fresh forgets no lock
 
 	held func(context.Context) error // releases what prepare holds
 }
@@ -58,9 +59,12 @@ func (s *store) letGo(ctx context.Context) error {
 func anything(string) string { return "local" }
 
 // variables are the environment of the functions, for who calls this machine
-// by that name.
+// by that name. The SAM CLI has no authorizer: its requests are anonymous.
 func (s *store) variables(t template, host string) map[string]string {
-	v := map[string]string{}
+	v := map[string]string{
+		"LOCK_TOKEN_SECRET": "text:///a-secret-that-only-this-run-has",
+		"LOCK_CALLERS":      `{"*": ["shared/"], "anonymous": ["shared/"]}`,
+	}
 	for name, table := range t.urls {
 		v[name] = s.url(host, table)
 	}

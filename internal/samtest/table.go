@@ -28,6 +28,7 @@ func table(fixtures []fixture, t template, reports []*report) string {
 	for _, f := range fixtures {
 		row(f.name, func(r *report) (string, string) { return cell(r.invoked, f.name), cell(r.called, f.name) })
 	}
+	row(lifeRow, func(r *report) (string, string) { return "", cell(r.called, lifeRow) })
 	row(fmt.Sprint(burstSize, " withdrawals at once"), func(r *report) (string, string) {
 		if r.burst.untried != "" {
 			return r.burst.String(), ""

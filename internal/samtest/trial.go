@@ -39,9 +39,8 @@ const (
 
 // service runs functions until stop.
 type service interface {
-	// call sends a request to the HTTP API and compares the response with the
-	// answer that the function gives for it.
-	call(ctx context.Context, r request, want []byte) error
+	// call sends a request to the HTTP API.
+	call(context.Context, request) (response, error)
 	// invoke runs an event whose answer is no error.
 	invoke(ctx context.Context, id string, event []byte) (reply, error)
 	// overlap ends the service and says whether its functions reported critical
@@ -112,6 +111,9 @@ func (tr trial) invoke(ctx context.Context, s *store, d desk, functions runner, 
 		if err := f.prepare(ctx, s, d, tr.template); err != nil {
 			return err
 		}
+		if s.keeps {
+			f.event = f.unused()
+		}
 		began := time.Now()
 		got, err := functions.once(ctx, f)
 		took := time.Since(began)
@@ -122,8 +124,22 @@ func (tr trial) invoke(ctx context.Context, s *store, d desk, functions runner, 
 			err = lambdatest.SameAnswer(f.want, got)
 		}
 		r.invoked[f.name] = tr.checked("the answer to "+f.name, err, took)
+		if err := tr.giveBack(ctx, s, functions, f, got); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// giveBack releases what the answer to an event says is had, on a store that
+// does not forget it.
+func (tr trial) giveBack(ctx context.Context, s *store, functions runner, f fixture, answer []byte) error {
+	event, ok := f.handBack(answer)
+	if !ok || !s.keeps {
+		return nil
+	}
+	_, err := functions.once(ctx, fixture{function: f.function, event: event})
+	return err
 }
 
 // checked shows what differs at once; the table has room for a word.
@@ -134,7 +150,8 @@ func (tr trial) checked(what string, err error, took time.Duration) check {
 	return check{err: err, took: took}
 }
 
-// call sends the events of the HTTP API as requests.
+// call sends the events of the HTTP API as requests, and then those of a client
+// that borrows a lock.
 func (tr trial) call(ctx context.Context, s *store, d desk, functions runner, r *report) error {
 	requests := map[string]request{}
 	for _, f := range tr.fixtures {
@@ -160,13 +177,23 @@ func (tr trial) call(ctx context.Context, s *store, d desk, functions runner, r 
 			return err
 		}
 		began := time.Now()
-		err := server.call(ctx, request, f.want)
+		got, err := server.call(ctx, request)
+		took := time.Since(began)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		r.called[f.name] = tr.checked("the response to "+f.name, err, time.Since(began))
+		if err == nil {
+			err = got.same(f.want)
+		}
+		r.called[f.name] = tr.checked("the response to "+f.name, err, took)
+		if err := tr.giveBack(ctx, s, functions, f, got.answer()); err != nil {
+			return err
+		}
 	}
-	return nil
+	began := time.Now()
+	err = life(ctx, server)
+	r.called[lifeRow] = tr.checked(lifeRow, err, time.Since(began))
+	return ctx.Err()
 }
 
 // crowd makes withdrawals at the same time.
@@ -243,12 +270,19 @@ func (tr trial) measure(ctx context.Context, s *store, d desk, functions runner,
 		var replies []reply
 		var took []time.Duration
 		for range 1 + warmCalls {
+			plain.event = plain.unused()
 			began := time.Now()
 			var got reply
 			got, err = server.invoke(ctx, f.id, plain.event)
 			took, replies = append(took, time.Since(began)), append(replies, got)
 			if err != nil {
 				break
+			}
+			// Or the next call would find it busy.
+			if back, ok := plain.handBack(got.text); ok {
+				if _, err = server.invoke(ctx, f.id, back); err != nil {
+					break
+				}
 			}
 		}
 		if ctx.Err() != nil {
