@@ -101,7 +101,7 @@ func startFakeAWS(t *testing.T) *fakeAWS {
 		dynamo:    &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(endpoint) }},
 		bootstrap: map[string]string{}, idle: map[string][]*lambdatest.Env{}, seen: map[string]int{},
 		// A short wait, so that a busy answer does not take two seconds.
-		env: []string{"LOCK_WAIT=300ms", "LOCK_TOKEN_SECRET=text:///a-secret-that-only-this-test-has", `LOCK_CALLERS={"*": ["shared/"]}`},
+		env: []string{"LOCK_WAIT=300ms", "LOCK_TOKEN_SECRET=" + localSecret, `LOCK_CALLERS={"*": ["shared/"]}`},
 	}
 	for name, table := range tm.urls {
 		f.env = append(f.env, name+"="+s.url(loopback, physical(table)))

@@ -55,6 +55,9 @@ func (s *store) letGo(ctx context.Context) error {
 	return release(ctx)
 }
 
+// localSecret is what the lock service signs with where there is no other.
+const localSecret = "text:///signs-tokens-on-this-machine-and-nowhere-else"
+
 // anything is as good as credentials for the servers on this machine.
 func anything(string) string { return "local" }
 
@@ -62,7 +65,7 @@ func anything(string) string { return "local" }
 // by that name. The SAM CLI has no authorizer: its requests are anonymous.
 func (s *store) variables(t template, host string) map[string]string {
 	v := map[string]string{
-		"LOCK_TOKEN_SECRET": "text:///a-secret-that-only-this-run-has",
+		"LOCK_TOKEN_SECRET": localSecret,
 		"LOCK_CALLERS":      `{"*": ["shared/"], "anonymous": ["shared/"]}`,
 	}
 	for name, table := range t.urls {
