@@ -49,16 +49,17 @@ const lambdaModule = "github.com/aws/aws-lambda-go"
 
 // badDeps are the packages that no function links, with the reason.
 var badDeps = map[string]string{
-	"testing":                       "test code is not deployed",
-	"github.com/stretchr/...":       "test code is not deployed",
-	"go.uber.org/goleak/...":        "test code is not deployed",
-	"github.com/alicebob/...":       "a fake Redis is for tests",
-	"github.com/yuin/gopher-lua":    "comes with the fake Redis, which is for tests",
-	"go.yaml.in/...":                "only a test reads YAML",
-	module + "/lockstore/memstore":  "environments share nothing through it, so it would lock nothing",
-	module + "/lockstore/storetest": "the conformance suite is for tests",
-	module + "/internal/...":        "machinery of our tests and tools",
-	module + "/cmd/...":             "an operator's tool is not a function's",
+	"testing":                        "test code is not deployed",
+	"github.com/stretchr/...":        "test code is not deployed",
+	"go.uber.org/goleak/...":         "test code is not deployed",
+	"github.com/alicebob/...":        "a fake Redis is for tests",
+	"github.com/santhosh-tekuri/...": "only a test compares with schemas",
+	"github.com/yuin/gopher-lua":     "comes with the fake Redis, which is for tests",
+	"go.yaml.in/...":                 "only a test reads YAML",
+	module + "/lockstore/memstore":   "environments share nothing through it, so it would lock nothing",
+	module + "/lockstore/storetest":  "the conformance suite is for tests",
+	module + "/internal/...":         "machinery of our tests and tools",
+	module + "/cmd/...":              "an operator's tool is not a function's",
 	"github.com/aws/aws-sdk-go-v2/config": "it costs start time and a megabyte; " +
 		"the Lambda environment's region and credentials are enough",
 	"github.com/aws/aws-sdk-go/...":  "version 1 of the SDK is no longer maintained",

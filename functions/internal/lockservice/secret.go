@@ -57,20 +57,10 @@ func openSecrets(cfg lockstore.Config) (secretsFunc, error) {
 		}
 		return func(context.Context, time.Duration) ([]secret, error) { return []secret{secret(text)}, nil }, nil
 	case "secretsmanager":
-		client := &http.Client{Timeout: secretCall}
-		credentials, err := awsenv.Credentials(cfg.Getenv, client)
+		m, err := openManaged(cfg.Getenv, text)
 		if err != nil {
 			return nil, err
 		}
-		region := awsenv.Region(cfg.Getenv)
-		if region == "" {
-			return nil, errors.New("the region is missing: set AWS_REGION")
-		}
-		options := secretsmanager.Options{Region: region, Credentials: credentials, HTTPClient: client, RetryMaxAttempts: 2}
-		if endpoint := cfg.Getenv("AWS_ENDPOINT_URL_SECRETS_MANAGER"); endpoint != "" {
-			options.BaseEndpoint = &endpoint
-		}
-		m := &managed{api: secretsmanager.New(options), id: text, now: time.Now}
 		return m.secrets, nil
 	}
 	return nil, fmt.Errorf("the scheme is %q; want secretsmanager or text", cfg.URL.Scheme)
@@ -92,6 +82,23 @@ type managed struct {
 	all  []secret
 	read time.Time // when all was read
 	rest time.Time // until when it is not read again
+}
+
+func openManaged(getenv func(string) string, id string) (*managed, error) {
+	client := &http.Client{Timeout: secretCall}
+	credentials, err := awsenv.Credentials(getenv, client)
+	if err != nil {
+		return nil, err
+	}
+	region := awsenv.Region(getenv)
+	if region == "" {
+		return nil, errors.New("the region is missing: set AWS_REGION")
+	}
+	options := secretsmanager.Options{Region: region, Credentials: credentials, HTTPClient: client, RetryMaxAttempts: 2}
+	if endpoint := getenv("AWS_ENDPOINT_URL_SECRETS_MANAGER"); endpoint != "" {
+		options.BaseEndpoint = &endpoint
+	}
+	return &managed{api: secretsmanager.New(options), id: id, now: time.Now}, nil
 }
 
 // secrets is a secretsFunc. When the secrets cannot be read again those it has

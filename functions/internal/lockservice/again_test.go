@@ -1,0 +1,178 @@
+package lockservice
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+const (
+	key    = "shared/k"
+	thirty = `{"ttl": 30}`
+	idem   = "Idempotency-Key"
+)
+
+// TestF55ReplayedAcquire repeats a request that has an Idempotency-Key.
+func TestF55ReplayedAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWorld(t).Service
+		had := acquire(t, s, key, thirty, idem, "7")
+		<-time.After(10 * time.Second)
+		again := acquire(t, s, key, `{"ttl": 900}`, idem, "7")
+		require.Equal(t, had.said["fence"], again.said["fence"])
+		require.Equal(t, had.token(), again.token())
+		require.Equal(t, 19.75, again.said["expiresIn"], "the first thirty count")
+		require.Equal(t, had.said["expiresAt"], again.said["expiresAt"])
+
+		t.Log("F64: nobody else gets the lease")
+		for _, r := range []struct{ as, key string }{{web, "7"}, {cron, "70"}, {cron, "07"}, {cron, "7 "}} {
+			a := send(t, t.Context(), s, request(r.as, "PUT", key, thirty, idem, r.key))
+			require.Equal(t, http.StatusConflict, a.StatusCode, "%v", r)
+		}
+		require.Equal(t, http.StatusConflict, ask(t, s, "PUT", key, thirty).StatusCode)
+		require.NotEqual(t, had.token(), acquire(t, s, key+"2", thirty, idem, "7").token(), "another key is another lock")
+
+		require.Equal(t, http.StatusOK, ask(t, s, "PATCH", key, `{"ttl": 60}`, "Lock-Token", had.token()).StatusCode)
+		require.Equal(t, 59.75, acquire(t, s, key, thirty, idem, "7").said["expiresIn"])
+
+		require.Equal(t, http.StatusNoContent, ask(t, s, "DELETE", key, "", "Lock-Token", again.token()).StatusCode)
+		for range 2 {
+			require.Equal(t, http.StatusUnprocessableEntity, ask(t, s, "PUT", key, thirty, idem, "7").StatusCode, "released")
+		}
+		acquire(t, s, key, thirty, idem, "8")
+		<-time.After(30 * time.Second)
+		require.Equal(t, http.StatusUnprocessableEntity, ask(t, s, "PUT", key, `{"ttl": 30, "wait": 20}`, idem, "8").StatusCode, "expired")
+		require.Equal(t, http.StatusOK, ask(t, s, "PUT", key, thirty).StatusCode)
+	})
+}
+
+// A busy request with the key takes nothing: the same one may win later.
+func TestReplayAfterBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWorld(t).Service
+		acquire(t, s, key, `{"ttl": 3}`)
+		began := time.Now()
+		busy := ask(t, s, "PUT", key, `{"ttl": 30, "wait": 1}`, idem, "7")
+		require.Equal(t, http.StatusConflict, busy.StatusCode)
+		require.Equal(t, time.Second, time.Since(began))
+		won := acquire(t, s, key, `{"ttl": 30, "wait": 20}`, idem, "7")
+		require.Less(t, time.Since(began), 5*time.Second)
+		require.Equal(t, won.token(), acquire(t, s, key, thirty, idem, "7").token())
+	})
+}
+
+// A wait is half of the service's own time at most.
+func TestWaitLeavesTimeToAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWorld(t).Service
+		acquire(t, s, key, `{"ttl": 900}`)
+		for limit, want := range map[time.Duration]time.Duration{10 * time.Second: 5 * time.Second, time.Minute: 20 * time.Second} {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			began := time.Now()
+			a := send(t, ctx, s, request(cron, "PUT", key, `{"ttl": 30, "wait": 20}`))
+			require.Equal(t, http.StatusConflict, a.StatusCode)
+			require.Equal(t, want, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		a := send(t, ctx, s, request(cron, "PUT", "shared/free", thirty))
+		require.Equal(t, "unavailable", a.said["code"])
+	})
+}
+
+// TestF23LostReplies loses the store's replies to a request that it carried out.
+func TestF23LostReplies(t *testing.T) {
+	lost := func(t *testing.T, headers ...string) world {
+		w := newWorld(t)
+		w.store.fail(errLostReply)
+		a := ask(t, w.Service, "PUT", key, thirty, headers...)
+		require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+		require.Equal(t, "unknown", a.said["code"])
+		require.Equal(t, "1", a.Headers["Retry-After"])
+		w.store.fail(nil)
+		return w
+	}
+	bubble(t, "the replay finds the grant", func(t *testing.T) {
+		w := lost(t, idem, "7")
+		status, err := w.store.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.True(t, status.Held)
+		had := acquire(t, w.Service, key, thirty, idem, "7")
+		require.Equal(t, float64(status.Fence), had.said["fence"])
+		require.Equal(t, http.StatusNoContent, ask(t, w.Service, "DELETE", key, "", "Lock-Token", had.token()).StatusCode)
+	})
+	bubble(t, "without a key it was withdrawn, as soon as the store answered", func(t *testing.T) {
+		w := lost(t)
+		require.False(t, w.store.held(t, key))
+	})
+	bubble(t, "renew and release are repeated", func(t *testing.T) {
+		w := newWorld(t)
+		token := acquire(t, w.Service, key, thirty).token()
+		for _, method := range []string{"PATCH", "DELETE"} {
+			w.store.fail(errLostReply)
+			a := ask(t, w.Service, method, key, thirty, "Lock-Token", token)
+			require.Equal(t, "unknown", a.said["code"])
+			w.store.fail(nil)
+			require.Less(t, ask(t, w.Service, method, key, thirty, "Lock-Token", token).StatusCode, 300)
+		}
+	})
+	bubble(t, "a store that refuses is known to have done nothing", func(t *testing.T) {
+		w := newWorld(t)
+		w.store.fail(lockstore.ErrUnavailable)
+		require.Equal(t, "unavailable", ask(t, w.Service, "PUT", "shared/other", thirty).said["code"])
+	})
+}
+
+// TestClientGone ends the request's context while the store is being asked.
+func TestClientGone(t *testing.T) {
+	for name, headers := range map[string][]string{"plain": nil, "to be repeated": {idem, "7"}} {
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			w.store.hook = func(err error) error { cancel(); return err }
+			a := send(t, ctx, w.Service, request(cron, "PUT", key, thirty, headers...))
+			require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+			require.Equal(t, "unknown", a.said["code"])
+			if headers == nil {
+				require.False(t, w.store.held(t, key), "nobody would ever release it")
+				return
+			}
+			w.store.fail(nil)
+			require.Equal(t, http.StatusOK, ask(t, w.Service, "PUT", key, thirty, headers...).StatusCode)
+		})
+	}
+}
+
+// A holder that is not named is the caller.
+func TestHolder(t *testing.T) {
+	s := newWorld(t).Service
+	acquire(t, s, key, thirty)
+	require.Equal(t, cron, ask(t, s, "GET", key, "").said["holder"].(object)["name"])
+}
+
+// Retry-After grows with the time that the holder has been at it, and differs.
+func TestRetryAfter(t *testing.T) {
+	seen := func(since time.Time) map[int]bool {
+		all := map[int]bool{}
+		for range 1000 {
+			all[retryAfter(lockstore.Holder{Since: since})] = true
+		}
+		return all
+	}
+	now := time.Now()
+	require.Equal(t, map[int]bool{1: true}, seen(time.Time{}))
+	require.Equal(t, map[int]bool{1: true}, seen(now.Add(time.Hour)))
+	require.Equal(t, map[int]bool{1: true, 2: true, 3: true}, seen(now.Add(-3*time.Second)))
+	require.Equal(t, map[int]bool{1: true, 2: true, 3: true, 4: true, 5: true}, seen(now.Add(-time.Hour)))
+}
+
+func bubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
