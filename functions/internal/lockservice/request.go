@@ -33,6 +33,10 @@ func checkKey(key string) error {
 	if err := lockstore.ValidateKey(key); err != nil {
 		return invalid(strings.TrimPrefix(err.Error(), "lockstore: "))
 	}
+	// Gateways write it for each byte that is no text, so it is not one key.
+	if strings.ContainsRune(key, utf8.RuneError) {
+		return invalid("Key has the character U+FFFD; it stands for bytes that are no UTF-8")
+	}
 	for s := range strings.SplitSeq(key, "/") {
 		if s == "" || s == "." || s == ".." {
 			return invalid(fmt.Sprintf("Key has the segment %q; want none that is empty or made of dots", s))
