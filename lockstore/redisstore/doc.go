@@ -4,15 +4,20 @@
 //
 // # URL
 //
-//	redis://[user[:password]@]host[:port][/database][?cluster=true][&prefix=text]
+//	rediss://[user[:password]@]host[:port][/database][?cluster=true][&prefix=text]
 //
-// valkey is the same as redis; rediss and valkeys use TLS (1.2 or later, the
-// certificate is verified). The port is 6379 if it is left out.
+// It is TLS, 1.2 or later, and the certificate is verified. redis is without TLS
+// and for a server on this machine: localhost, a loopback address, or
+// host.docker.internal, as a container calls it. valkeys and valkey are the same
+// as rediss and redis. The port is 6379 if it is left out.
 //
-//	cluster  true for a server in cluster mode, as ElastiCache Serverless is;
-//	         host is then any node or the configuration endpoint
-//	prefix   stands before each lock's key on the server, "lambdalock:" if it is
-//	         left out; it must be the same for all who share a resource
+//	cluster    true for a server in cluster mode, as ElastiCache Serverless is;
+//	           host is then any node or the configuration endpoint, which says
+//	           where the others are
+//	plaintext  true lets redis and valkey name another machine; who reads along
+//	           there learns the password, and can take and end locks
+//	prefix     stands before each lock's key on the server, "lambdalock:" if it
+//	           is left out; it must be the same for all who share a resource
 //
 // Another parameter is an error. No error shows user, password or path. For
 // Sentinel, for tokens instead of a password, or for settings of your own, make

@@ -147,7 +147,7 @@ func TestF21ServerCannotBeReached(t *testing.T) {
 		resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", nowhere)
 		}}
-		client := openDialer(t, "redis://cache.test", func(ctx context.Context, network, addr string) (net.Conn, error) {
+		client := openDialer(t, "redis://cache.test?plaintext=true", func(ctx context.Context, network, addr string) (net.Conn, error) {
 			d := net.Dialer{Resolver: resolver, Timeout: dialTimeout}
 			return d.DialContext(ctx, network, addr)
 		})

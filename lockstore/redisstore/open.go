@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	params, err := cfg.Params(paramCluster, paramPrefix)
+	params, err := cfg.Params(parameters...)
 	if err != nil {
 		return nil, err
 	}
@@ -30,9 +31,12 @@ func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 }
 
 const (
-	paramCluster = "cluster"
-	paramPrefix  = "prefix"
+	paramCluster   = "cluster"
+	paramPlaintext = "plaintext"
+	paramPrefix    = "prefix"
 )
+
+var parameters = []string{paramCluster, paramPlaintext, paramPrefix}
 
 // Client returns a client for the server that cfg.URL names, with settings for
 // a Lambda function: connections are made when they are needed, one that was
@@ -75,7 +79,7 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 	if cfg.URL == nil {
 		return nil, fmt.Errorf("redisstore: Config.URL is nil: %w", lockstore.ErrInvalid)
 	}
-	params, err := cfg.Params(paramCluster, paramPrefix)
+	params, err := cfg.Params(parameters...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,11 +88,23 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		return fmt.Errorf("redisstore: the %s URL %s: %w", u.Scheme, fmt.Sprintf(format, args...), lockstore.ErrInvalid)
 	}
 
+	flags := map[string]bool{}
+	for _, name := range []string{paramCluster, paramPlaintext} {
+		if text, ok := params[name]; ok {
+			if flags[name], err = strconv.ParseBool(text); err != nil {
+				return nil, invalid("has a parameter %s that is not true or false", name)
+			}
+		}
+	}
+	cluster, plaintext := flags[paramCluster], flags[paramPlaintext]
+
 	dialer := dial
 	switch u.Scheme {
 	case "redis", "valkey":
 	case "rediss", "valkeys":
-		dialer = dialTLS
+		if dialer = dialTLS; plaintext {
+			return nil, invalid("has plaintext=true, but its scheme means TLS")
+		}
 	default:
 		return nil, invalid("has an unknown scheme; want redis, rediss, valkey or valkeys")
 	}
@@ -97,6 +113,10 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		return nil, invalid("has no host")
 	case strings.Contains(host, ","):
 		return nil, invalid("names several hosts; want one, from which a cluster's client finds the others")
+	case (u.Scheme == "redis" || u.Scheme == "valkey") && !plaintext && !here(host):
+		// Whoever reads along learns the password and the owners, and can end leases.
+		return nil, invalid("is without TLS and its host is not this machine; want %ss://, "+
+			"or plaintext=true if nobody else can read or change what is sent there", u.Scheme)
 	}
 	port := u.Port()
 	if port == "" {
@@ -107,12 +127,6 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		// The path is not shown: a secret may have slipped into it.
 		if db, err = strconv.Atoi(path); err != nil || db < 0 {
 			return nil, invalid("has a path that is not a database number")
-		}
-	}
-	cluster := false
-	if text, ok := params[paramCluster]; ok {
-		if cluster, err = strconv.ParseBool(text); err != nil {
-			return nil, invalid("has a parameter %s that is not true or false", paramCluster)
 		}
 	}
 	if cluster && db != 0 {
@@ -145,6 +159,17 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		PoolSize:        10,
 		ConnMaxIdleTime: 30 * time.Second,
 	}, nil
+}
+
+// here reports whether a host is the machine that this process or its container
+// runs on. It looks at the name only and resolves nothing.
+func here(host string) bool {
+	host = strings.ToLower(host)
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") || host == "host.docker.internal" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
 }
 
 const (

@@ -44,7 +44,7 @@ func TestOpen(t *testing.T) {
 
 // Open makes no network call: a function's start must not depend on the cache.
 func TestOpenDoesNotConnect(t *testing.T) {
-	for _, url := range []string{"redis://192.0.2.1", "rediss://no.such.host.test/1", "valkeys://[2001:db8::1]:7000?cluster=true"} {
+	for _, url := range []string{"redis://192.0.2.1?plaintext=true", "rediss://no.such.host.test/1", "valkeys://[2001:db8::1]:7000?cluster=true"} {
 		start := time.Now()
 		store, err := openers().Open(t.Context(), url, os.Getenv)
 		require.NoError(t, err)
@@ -55,21 +55,21 @@ func TestOpenDoesNotConnect(t *testing.T) {
 
 func TestOpenRefusesBadURLs(t *testing.T) {
 	for url, says := range map[string]string{
-		"redis://user:s3cret@":                          "no host",
-		"redis://user:s3cret@/0":                        "no host",
-		"redis://user:s3cret@host/s3cret":               "path",
-		"redis://user:s3cret@host/-1":                   "path",
-		"redis://user:s3cret@host/1/2":                  "path",
-		"redis://user:s3cret@host?cluster=s3cret":       "cluster",
-		"redis://user:s3cret@host/1?cluster=true":       "database 0 only",
-		"redis://user:s3cret@host?pool_size=5":          `"pool_size"`,
-		"redis://user:s3cret@host?prefix=a&prefix=b":    `"prefix" twice`,
-		"redis://user:s3cret@host?password=s3cret":      `"password"`,
-		"rediss://user:s3cret@host?skip_verify=true":    `"skip_verify"`,
-		"redis://user:s3cret@host:port":                 "cannot be read",
-		"unix://user:s3cret@host":                       `"unix"`,
-		"redis://user:s3cret@host1:6379,host2:6379":     "several hosts",
-		"redis://user:s3cret@host?cluster=true&db=3;x=": "cannot be read",
+		"redis://user:s3cret@":                           "no host",
+		"redis://user:s3cret@/0":                         "no host",
+		"rediss://user:s3cret@host/s3cret":               "path",
+		"rediss://user:s3cret@host/-1":                   "path",
+		"rediss://user:s3cret@host/1/2":                  "path",
+		"rediss://user:s3cret@host?cluster=s3cret":       "cluster",
+		"rediss://user:s3cret@host/1?cluster=true":       "database 0 only",
+		"rediss://user:s3cret@host?pool_size=5":          `"pool_size"`,
+		"rediss://user:s3cret@host?prefix=a&prefix=b":    `"prefix" twice`,
+		"rediss://user:s3cret@host?password=s3cret":      `"password"`,
+		"rediss://user:s3cret@host?skip_verify=true":     `"skip_verify"`,
+		"rediss://user:s3cret@host:port":                 "cannot be read",
+		"unix://user:s3cret@host":                        `"unix"`,
+		"rediss://user:s3cret@host1:6379,host2:6379":     "several hosts",
+		"rediss://user:s3cret@host?cluster=true&db=3;x=": "cannot be read",
 	} {
 		t.Run(url, func(t *testing.T) {
 			_, err := openers().Open(t.Context(), url, os.Getenv)
@@ -84,9 +84,54 @@ func TestOpenRefusesBadURLs(t *testing.T) {
 	require.ErrorContains(t, err, "scheme")
 }
 
+// Without TLS a URL names this machine, or says that it means it.
+func TestOpenWithoutTLSOnlyHere(t *testing.T) {
+	open := func(rawURL string) error {
+		store, err := openers().Open(t.Context(), rawURL, os.Getenv)
+		if err == nil {
+			require.NoError(t, store.(*Store).client.Close())
+		}
+		return err
+	}
+	for _, host := range []string{
+		"localhost", "LocalHost:7000", "redis.localhost", "127.0.0.1", "127.9.9.9:7000", "[::1]:7000", "[::ffff:127.0.0.1]",
+		"host.docker.internal:6379",
+	} {
+		for _, scheme := range []string{"redis", "valkey", "rediss", "valkeys"} {
+			require.NoError(t, open(scheme+"://user:s3cret@"+host), scheme+" "+host)
+		}
+	}
+	for _, host := range []string{
+		"cache", "redis:6379", "cache.example.com", "10.0.0.5", "192.168.1.2", "172.17.0.1", "0.0.0.0", "[::]", "[2001:db8::1]", "[fe80::1]", "128.0.0.1",
+		"localhost.example.com", "notlocalhost", "127.0.0.1.example.com", "2130706433", "127.1", "localhost.", "docker.internal",
+	} {
+		for _, scheme := range []string{"redis", "valkey"} {
+			err := open(scheme + "://user:s3cret@" + host)
+			require.ErrorIs(t, err, lockstore.ErrInvalid, host)
+			require.ErrorContains(t, err, "without TLS")
+			require.ErrorContains(t, err, "want "+scheme+"s://, or plaintext=true")
+			require.NotContains(t, err.Error(), "s3cret")
+			require.ErrorContains(t, open(scheme+"://user:s3cret@"+host+"?plaintext=false"), "without TLS")
+			require.NoError(t, open(scheme+"://user:s3cret@"+host+"?plaintext=true"), host)
+			require.NoError(t, open(scheme+"s://user:s3cret@"+host), host)
+		}
+	}
+	for rawURL, says := range map[string]string{
+		"rediss://user:s3cret@cache?plaintext=true":   "has plaintext=true, but its scheme means TLS",
+		"valkeys://user:s3cret@localhost?plaintext=1": "has plaintext=true, but its scheme means TLS",
+		"redis://user:s3cret@cache?plaintext=s3cret":  "a parameter plaintext that is not true or false",
+		"redis://user:s3cret@cache?plaintext=":        "a parameter plaintext that is not true or false",
+	} {
+		err := open(rawURL)
+		require.ErrorIs(t, err, lockstore.ErrInvalid)
+		require.ErrorContains(t, err, says)
+		require.NotContains(t, err.Error(), "s3cret")
+	}
+}
+
 // The settings that a frozen and thawed environment depends on.
 func TestClientSettings(t *testing.T) {
-	opt := openClient(t, "redis://user:pw@host:7000/2").(*redis.Client).Options()
+	opt := openClient(t, "rediss://user:pw@host:7000/2").(*redis.Client).Options()
 	require.Equal(t, "host:7000", opt.Addr)
 	require.Equal(t, "user", opt.Username)
 	require.Equal(t, "pw", opt.Password)
@@ -100,7 +145,7 @@ func TestClientSettings(t *testing.T) {
 		require.Positive(t, d)
 		require.Less(t, d, time.Second)
 	}
-	cluster := openClient(t, "redis://host?cluster=true").(*redis.ClusterClient).Options()
+	cluster := openClient(t, "rediss://host?cluster=true").(*redis.ClusterClient).Options()
 	require.Equal(t, []string{"host:6379"}, cluster.Addrs)
 	require.LessOrEqual(t, cluster.MaxRetries, 0)
 	require.LessOrEqual(t, cluster.ConnMaxIdleTime, time.Minute)

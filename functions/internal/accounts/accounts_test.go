@@ -301,14 +301,15 @@ func TestOpen(t *testing.T) {
 		return err
 	}
 	for _, good := range []string{
-		"dynamodb://accounts?region=eu-central-1", "redis://127.0.0.1:1", "rediss://host", "valkey://host", "valkeys://host?cluster=true",
+		"dynamodb://accounts?region=eu-central-1", "redis://127.0.0.1:1", "rediss://host", "valkey://host?plaintext=true", "valkeys://host?cluster=true",
 	} {
 		assert.NoError(t, open(good), good)
 	}
 	for bad, want := range map[string]string{
 		"etcd://host":         `the scheme "etcd"; want dynamodb, redis, rediss, valkey or valkeys`,
 		"dynamodb://accounts": "region",
-		"redis://host?cache":  "cache",
+		"rediss://host?cache": "cache",
+		"redis://host":        "without TLS",
 	} {
 		assert.ErrorContains(t, open(bad), want, bad)
 	}
