@@ -131,7 +131,7 @@ func Sites(t *testing.T, cases map[string]func(*testing.T, *Site)) {
 		// Two skews of a second, and the service's whole seconds.
 		each(t, cases, 4*time.Second, func(t *testing.T, i int) stores {
 			proxy, refuse := expiring(t, endpoint)
-			locks, book := table(t, endpoint, fmt.Sprint("locks-", i), "key"), table(t, endpoint, fmt.Sprint("accounts-", i), "account")
+			locks, book := Table(t, endpoint, fmt.Sprint("locks-", i), "key"), Table(t, endpoint, fmt.Sprint("accounts-", i), "account")
 			return stores{strings.Replace(locks, endpoint, proxy, 1), strings.Replace(book, endpoint, proxy, 1), book, refuse}
 		})
 	})
@@ -179,8 +179,8 @@ func each(t *testing.T, cases map[string]func(*testing.T, *Site), late time.Dura
 	}
 }
 
-// table makes a table and returns its URL.
-func table(t *testing.T, endpoint, name, attribute string) string {
+// Table makes a table in DynamoDB Local and returns its URL.
+func Table(t testing.TB, endpoint, name, attribute string) string {
 	t.Helper()
 	client := dynamodb.New(dynamodb.Options{
 		BaseEndpoint: &endpoint, Region: "us-east-1",

@@ -149,7 +149,7 @@ func dynamoSite(t *testing.T, s stack, endpoint string) site {
 	lockURL := s.variable(t, onDynamoDB, "LOCK_URL")
 	return site{onDynamoDB, endpoint, proxy, s.variable(t, onDynamoDB, "ACCOUNTS_URL") + "-dynamodb-", u,
 		func(t *testing.T, event string) (string, []string, lockstore.Store) {
-			store, err := dynamostore.Open(t.Context(), config(t, table(t, endpoint, "locks-"+event, "key")))
+			store, err := dynamostore.Open(t.Context(), config(t, Table(t, endpoint, "locks-"+event, "key")))
 			require.NoError(t, err)
 			return lockURL + "-" + event + at(proxy), nil, store
 		}}
@@ -223,7 +223,7 @@ func (s site) event(t *testing.T, binary, file string, own []string) {
 	name := strings.TrimSuffix(filepath.Base(file), ".out.json")
 	lockURL, env, store := s.locks(t, name)
 	accountsURL := s.accountsURL + name
-	book, err := accounts.Open(config(t, table(t, s.endpoint, strings.TrimPrefix(accountsURL, "dynamodb://"), "account")))
+	book, err := accounts.Open(config(t, Table(t, s.endpoint, strings.TrimPrefix(accountsURL, "dynamodb://"), "account")))
 	require.NoError(t, err)
 	(&Site{Book: book, t: t, ctx: t.Context()}).Open("7", "9")
 	if strings.Contains(name, "busy") {
