@@ -165,10 +165,10 @@ func TestAlarmsNotice(t *testing.T) {
 		t.Errorf("%d alarms: %q, %v", alarms, problems, err)
 	}
 	for old, changed := range map[string]string{
-		"SUM([settlements, nights])": "settlements + nights",
-		"SUM([withdraw, ":            "SUM([",
-		"settle/300":                 "settle/100",
-		"notBreaching":               "missing",
+		"SUM([settlements, nights, ends])": "settlements + nights + ends",
+		"SUM([withdraw, ":                  "SUM([",
+		"settle/300":                       "settle/100",
+		"notBreaching":                     "missing",
 	} {
 		without := strings.ReplaceAll(string(text), old, changed)
 		if problems, _, err := deafAlarms([]byte(without)); err != nil || len(problems) == 0 {
