@@ -3,7 +3,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CFN_LINT := 1.58.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test install-servers sam-test deploy it-aws lint lint-template size bench
+.PHONY: help run serve test install-servers sam-test deploy it-aws lint lint-template size verify verify-page soak mutants bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,18 @@ lint-template: ## cfn-lint over template.yaml
 
 size: ## sizes of the function binaries, fails past their budgets
 	@go run ./internal/size
+
+verify: install-servers ## every rung of the verification; KEEP=1 keeps the record for docs/
+	cd verify && go run ./ladder $(if $(KEEP),-keep)
+
+verify-page: ## docs/verification.md and the README's line from the kept record
+	cd verify && go run ./ladder -page
+
+soak: install-servers ## the verification with new seeds for TIME=1h; goes on where it was
+	cd verify && go run ./ladder -soak $(or $(TIME),1h)
+
+mutants: install-servers ## plant every bug, print which test caught it
+	cd verify && go test ./mutants -run TestMutants -v -count=1 -timeout 30m
 
 bench: install-servers ## speed against raw requests and other locks, as ratios
 	cd bench && go test -run TestBudgets -v -count=1 .
