@@ -43,14 +43,16 @@ type secretsFunc func(ctx context.Context, maxAge time.Duration) ([]secret, erro
 type secretError struct{ error }
 
 func openSecrets(cfg lockstore.Config) (secretsFunc, error) {
-	if _, err := cfg.Params(); err != nil {
-		return nil, err
-	}
-	text := strings.TrimPrefix(cfg.URL.Path, "/")
-	if cfg.URL.Host != "" || cfg.URL.User != nil || text == "" {
+	// None of these is shown: it may be the secret.
+	u := cfg.URL
+	text := strings.TrimPrefix(u.Path, "/")
+	switch {
+	case u.Host != "" || u.User != nil || text == "":
 		return nil, errors.New("want secretsmanager:///NAME, or text:///TEXT on a machine of your own")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return nil, errors.New("want no ? and no #; write %3F and %23")
 	}
-	switch cfg.URL.Scheme {
+	switch u.Scheme {
 	case "text":
 		if len(text) < minSecretBytes {
 			return nil, tooShort(len(text))
@@ -63,7 +65,7 @@ func openSecrets(cfg lockstore.Config) (secretsFunc, error) {
 		}
 		return m.secrets, nil
 	}
-	return nil, fmt.Errorf("the scheme is %q; want secretsmanager or text", cfg.URL.Scheme)
+	return nil, fmt.Errorf("the scheme is %q; want secretsmanager or text", u.Scheme)
 }
 
 type tooShort int

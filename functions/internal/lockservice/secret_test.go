@@ -239,13 +239,15 @@ func TestOpen(t *testing.T) {
 	}
 	require.Equal(t, "arn:aws:secretsmanager:eu-central-1:123456789012:secret:token-AbCdEf", m.lastName)
 	for url, want := range map[string]string{
-		"text:///" + oldSecret[:31]:                "the token secret's URL: the secret has 31 bytes; want at least 32",
-		"text:///":                                 "want secretsmanager:///NAME, or text:///TEXT",
-		"text://" + oldSecret:                      "want secretsmanager:///NAME, or text:///TEXT",
-		"text://" + oldSecret + "@/" + oldSecret:   "want secretsmanager:///NAME, or text:///TEXT",
-		"text:///" + oldSecret + "?a=" + oldSecret: `has the unknown parameter "a"`,
-		"secretsmanager://token":                   "want secretsmanager:///NAME",
-		"file:///" + oldSecret:                     `the scheme is "file"; want secretsmanager or text`,
+		"text:///" + oldSecret[:31]:              "the token secret's URL: the secret has 31 bytes; want at least 32",
+		"text:///":                               "want secretsmanager:///NAME, or text:///TEXT",
+		"text://" + oldSecret:                    "want secretsmanager:///NAME, or text:///TEXT",
+		"text://" + oldSecret + "@/" + oldSecret: "want secretsmanager:///NAME, or text:///TEXT",
+		"text:///" + oldSecret + "?" + oldSecret: "want no ? and no #; write %3F and %23",
+		"text:///" + oldSecret + "?":             "want no ? and no #",
+		"text:///" + oldSecret + "#" + oldSecret: "want no ? and no #",
+		"secretsmanager://token":                 "want secretsmanager:///NAME",
+		"file:///" + oldSecret:                   `the scheme is "file"; want secretsmanager or text`,
 	} {
 		_, err := open(url, `{"*": ["shared/"]}`)
 		require.ErrorContains(t, err, want)
