@@ -62,10 +62,7 @@ func parseCallers(text string) (callers, error) {
 		if err != nil {
 			return nil, wrong
 		}
-		name, ok := t.(string)
-		if !ok {
-			return nil, wrong
-		}
+		name := t.(string)     // the decoder takes no other name
 		var prefixes []*string // a null would else be "", which allows every key
 		if d.Decode(&prefixes) != nil {
 			return nil, fmt.Errorf("the caller %q: want a list of key prefixes", name)

@@ -65,6 +65,7 @@ func TestF55BadRequests(t *testing.T) {
 		{key: "a\u0085", status: 400, detail: "Key has a control character at byte 1"},
 		{key: "a\xffb", status: 400, detail: "Key is not valid UTF-8"},
 		{key: "a\ufffdb", status: 400, detail: "Key has the character U+FFFD; it stands for bytes that are no UTF-8"},
+		{key: "a\u2028b", status: 400, detail: "Key has a control character at byte 1"},
 		{key: "/a", status: 400, detail: `Key has the segment ""; want none that is empty or made of dots`},
 		{key: "a/", status: 400, detail: `Key has the segment ""`},
 		{key: "a//b", status: 400, detail: `Key has the segment ""`},

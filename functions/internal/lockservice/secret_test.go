@@ -255,14 +255,16 @@ func TestOpen(t *testing.T) {
 	}
 	_, err := open("text:///"+oldSecret, "")
 	require.ErrorContains(t, err, "LOCK_CALLERS: want a JSON object")
-	for _, missing := range []string{"AWS_REGION", "AWS_ACCESS_KEY_ID"} {
-		_, err := openManaged(func(name string) string {
+	for missing, want := range map[string]string{"AWS_REGION": "set AWS_REGION", "AWS_ACCESS_KEY_ID": "only one of"} {
+		u, err := lockstore.ParseURL("secretsmanager:///token")
+		require.NoError(t, err)
+		_, err = Open(newWorld(t).guard, lockstore.Config{URL: u, Getenv: func(name string) string {
 			if name == missing {
 				return ""
 			}
 			return m.getenv(name)
-		}, "x")
-		require.Error(t, err, missing)
+		}})
+		require.ErrorContains(t, err, want)
 	}
 }
 
