@@ -1,0 +1,167 @@
+#!/bin/sh
+# Runs a command while it holds a lock of the lock service, so that the command
+# runs once at a time, on however many machines:
+#
+#   */5 * * * *  LOCKS_URL=https://... cron.sh shared/reports/daily report --all
+#
+#   LOCKS_URL   the service, for example http://127.0.0.1:8080
+#   LOCKS_TTL   seconds after which others may have the lock of a machine that
+#               died, at least 10; by default 60
+#   LOCKS_WAIT  seconds to wait for a lock that another has; by default 0
+#
+# The key is spelt as in a URL. The command has the lock's fence in LOCK_FENCE.
+# When the lock is lost, or cannot be renewed in time, all processes of the
+# command are stopped: by TERM, and by KILL before others may have the lock. Where
+# AWS_ACCESS_KEY_ID is set requests are signed, also with AWS_SECRET_ACCESS_KEY,
+# AWS_REGION and, if there is one, AWS_SESSION_TOKEN.
+#
+# The exit status is the command's, or 64 usage, 69 the service gives no lock, 70
+# the lock was lost, 75 another has it, 128 + n ended by the signal n.
+set -u
+
+say() { echo "cron.sh: $*" >&2; }
+
+if [ $# -lt 2 ] || [ -z "${LOCKS_URL:-}" ]; then
+	say "usage: LOCKS_URL=http://... cron.sh KEY COMMAND [ARGUMENT...]"
+	exit 64
+fi
+url=$LOCKS_URL/locks/$1 ttl=${LOCKS_TTL:-60} wait=${LOCKS_WAIT:-0}
+shift
+case $ttl$wait in *[!0-9]*)
+	say "LOCKS_TTL, LOCKS_WAIT: want whole seconds"
+	exit 64
+	;;
+esac
+grace=$((ttl / 6)) # between TERM and KILL
+newline='
+'
+
+# now is in seconds of a clock that also counts while the machine is suspended
+# and, where there is one, that nobody sets.
+now() {
+	if read -r uptime _ </proc/uptime; then echo "${uptime%%.*}"; else date +%s; fi
+} 2>/dev/null
+
+random() { od -An -N16 -tx1 /dev/urandom | sed 's/ //g'; }
+
+# ask METHOD SECONDS [BODY] sets status and answer. Secrets go through standard
+# input, because everybody on the machine can see arguments.
+ask() {
+	answer=$({
+		printf 'header = "Idempotency-Key: %s"\n' "$again"
+		[ -z "$token" ] || printf 'header = "Lock-Token: %s"\n' "$token"
+		if [ -n "${AWS_ACCESS_KEY_ID:-}" ]; then
+			printf 'aws-sigv4 = "aws:amz:%s:execute-api"\nuser = "%s:%s"\n' "$AWS_REGION" "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY"
+			[ -z "${AWS_SESSION_TOKEN:-}" ] || printf 'header = "x-amz-security-token: %s"\n' "$AWS_SESSION_TOKEN"
+		fi
+	} | curl -q --config - --silent --globoff --path-as-is --max-time "$2" --request "$1" ${3+--data "$3"} \
+		--header 'Content-Type: application/json' --write-out '\n%{http_code}' "$url") || answer="no answer${newline}000"
+	status=${answer##*"$newline"} answer=${answer%"$newline"*}
+}
+
+# field NAME prints that field of the answer.
+field() { printf '%s\n' "$answer" | sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p"; }
+
+# granted BEFORE takes the lease that was asked for at BEFORE. It may be trusted
+# until end; that is up to 3 seconds early, because all here are whole.
+granted() {
+	token=$(field token) expires=$(field expiresIn)
+	end=$(($1 + ${expires%%.*} - 2))
+}
+
+# send SIGNAL goes to all processes of the command: they are a group of their own,
+# a moment after it was started. 0 asks whether there is one.
+send() { kill -s "$1" -- "-$job" || kill -s "$1" "$job"; } 2>/dev/null
+
+# keep renews the lock while the command runs, and then gives it back. It fails if
+# the lock was lost. It is a process of its own, so it goes on when the script is
+# killed.
+keep() {
+	trap '' HUP INT TERM
+	next=$((before + ttl / 3))
+	while send 0; do
+		before=$(now) left=$((end - grace - before))
+		if [ "$left" -le 0 ]; then
+			send TERM
+			while send 0 && [ "$(now)" -lt "$end" ]; do sleep 1; done
+			send KILL
+			return 1
+		fi
+		if [ "$before" -ge "$next" ]; then
+			ask PATCH $((left < 5 ? left : 5)) "{\"ttl\": $ttl}"
+			case $status in
+			200) granted "$before" && next=$((before + ttl / 3)) ;;
+			404) end=$((before + grace)) ;; # it is lost
+			esac
+		fi
+		sleep 1
+	done
+	for _ in 1 2 3; do # when all fail the lock ends by its ttl
+		ask DELETE 5
+		case $status in
+		204) return 0 ;;
+		404) return 1 ;;
+		esac
+		sleep 1
+	done
+	say "the lock could not be given back: $status $(field detail)"
+}
+
+signal='' job=''
+stop() {
+	signal=$1
+	[ -z "$job" ] || send TERM
+}
+trap 'stop 1' HUP
+trap 'stop 2' INT
+trap 'stop 15' TERM
+
+again=$(random) token='' tries=0 patience=$(($(now) + wait))
+while [ -z "$signal" ]; do
+	before=$(now)
+	ask PUT 10 "{\"ttl\": $ttl, \"holder\": \"cron.sh $$ on $(uname -n)\"}"
+	pause=$(field retryAfter) tries=$((tries + 1))
+	case $status in
+	200)
+		granted "$before"
+		[ "$(now)" -ge $((end - grace)) ] || break
+		answer='it came too late'
+		;;
+	409)
+		if [ "$before" -ge "$patience" ]; then
+			say "busy: $(field name) has the lock"
+			exit 75
+		fi
+		tries=0
+		;;
+	422) again=$(random) ;; # the lease of a lost answer has ended
+	000 | 429 | 5??) ;;     # it may have been granted: the same Idempotency-Key gets the same lease
+	*) tries=6 ;;
+	esac
+	if [ "$tries" -gt 5 ]; then
+		say "no lock: $status $answer"
+		exit 69
+	fi
+	sleep "${pause:-1}"
+done
+if [ -n "$signal" ]; then
+	[ -z "$token" ] || ask DELETE 5
+	exit $((128 + signal))
+fi
+group=setsid
+command -v setsid >/dev/null || { group='' && set -m; } # dash has no set -m without a terminal
+LOCK_FENCE=$(field fence) $group "$@" </dev/null &
+job=$!
+keep </dev/null &
+keeper=$!
+[ -z "$signal" ] || send TERM
+while wait "$keeper"; kept=$?; [ "$kept" -gt 128 ] && kill -s 0 "$keeper" 2>/dev/null; do :; done # a signal ends wait
+[ "$kept" = 0 ] || send KILL
+wait "$job"
+result=$?
+if [ "$kept" != 0 ]; then
+	say "the lock was lost"
+	exit 70
+fi
+[ -z "$signal" ] || exit $((128 + signal))
+exit "$result"
