@@ -60,10 +60,11 @@ func life(ctx context.Context, server service) error {
 	c.want(!slash.Held, "%%252F is taken for a slash")
 	c.ask(http.StatusNoContent, http.MethodDelete, escaped, bearer(twice), "")
 
-	// Gateways refuse these, redirect, or leave it to the function: none may give
-	// the lock of another path.
+	// None of these may give the lock of another path. The SAM CLI refuses the first
+	// itself and leaves the others to the function, %FF as U+FFFD; other gateways
+	// refuse more or redirect.
 	for _, path := range []string{"", "shared/", "shared//RUN", "shared/./RUN", "shared/x/../RUN", "shared/%2E/RUN",
-		"shared/x/%2E%2E/RUN", "shared/%2FRUN", "shared/RUN%00"} {
+		"shared/x/%2E%2E/RUN", "shared/%2FRUN", "shared/RUN%00", "shared/RUN%FF"} {
 		path = "/locks/" + strings.Replace(path, "RUN", run, 1)
 		c.ask(0, http.MethodPut, path, nil, `{"ttl": 30}`)
 		c.want(c.last.status >= 300 && c.last.status < 500, "PUT %s is answered by %d %s", path, c.last.status, c.last.body)

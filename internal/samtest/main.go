@@ -5,10 +5,11 @@
 //	go run ./internal/samtest
 //
 // It validates and builds template.yaml, sends every event of events/ through
-// sam local invoke and compares the answer with the expected one, sends those
-// of the HTTP API through sam local start-api with curl, and makes twelve
-// withdrawals at once through sam local start-lambda. The functions, tables and
-// variables are those of the template.
+// sam local invoke, or on the second store start-lambda, and compares the answer
+// with the expected one, sends those of the HTTP API through sam local start-api
+// with curl, borrows a lock there from PUT to DELETE, also by the clients in
+// examples/, and makes twelve withdrawals at once through sam local start-lambda.
+// The functions, tables and variables are those of the template.
 //
 // It installs the SAM CLI and, where no Docker engine answers, an engine, which
 // it starts with a data root, a socket and a process of its own and stops in
@@ -24,8 +25,9 @@
 // does the same with the functions, the API and the tables of a stack in AWS: it
 // asks CloudFormation for their names, invokes the functions, and signs its
 // requests to the API. It replaces the accounts 7 and 9 of the stack, and the
-// functions take the locks of the events; nothing else is written. It fails
-// before that where account 8 exists, which the events expect not to.
+// functions take the locks of the events, and some in shared/, which all callers
+// must have in LockCallers; nothing else is written. It fails before that where
+// account 8 exists, which the events expect not to.
 //
 // A cache is out of its reach: with LockStore=elasticache what needs a lock that
 // another holds is shown as not tried. So is a cold start where an environment
@@ -49,7 +51,8 @@ import (
 
 const usage = `Runs every event of events/ and compares the answers, under sam local or, with
 -stack, in AWS. There it replaces the accounts 7 and 9 of the stack and takes the
-locks of the events. Run it at the top of the repository.
+locks of the events, of which all callers must have shared/ in LockCallers. Run it
+at the top of the repository.
 
 With -stack:
 %s
@@ -198,7 +201,7 @@ func runLocally(ctx context.Context, out *screen, getenv func(string) string) (e
 	}
 	trial := trial{template: t, fixtures: fixtures, clerk: clerk, out: out}
 	var reports []*report
-	for _, start := range []func() (*store, error){
+	for i, start := range []func() (*store, error){
 		func() (*store, error) { return startRedis(ctx, engine, dir) },
 		func() (*store, error) { return startDynamo(ctx, t, cache, dir) },
 	} {
@@ -206,7 +209,12 @@ func runLocally(ctx context.Context, out *screen, getenv func(string) string) (e
 		if err != nil {
 			return err
 		}
-		r, err := trial.on(ctx, store, local{s, store.variables(t, hostName)}, trial.invoke, trial.call, trial.crowd, trial.measure)
+		functions := local{s, store.variables(t, hostName)}
+		invoke := step(trial.invoke)
+		if i > 0 { // that each event can have a container of its own has been seen
+			invoke = functions.warm(invoke)
+		}
+		r, err := trial.on(ctx, store, functions, invoke, trial.call, trial.crowd, trial.measure)
 		store.server.stop()
 		if err := errors.Join(err, store.close()); err != nil {
 			return err

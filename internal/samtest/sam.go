@@ -156,6 +156,29 @@ func (s local) once(ctx context.Context, f fixture) ([]byte, error) {
 	return answer.Bytes(), nil
 }
 
+// warm is the step with functions that each have one container for all events,
+// which is faster than once of local.
+func (s local) warm(events step) step {
+	return func(ctx context.Context, at *store, d desk, _ runner, r *report) error {
+		server, err := s.start(ctx, "start-lambda", s.variables, "--warm-containers", "LAZY")
+		if err != nil {
+			return err
+		}
+		defer server.stop()
+		return events(ctx, at, d, warm{s, server}, r)
+	}
+}
+
+type warm struct {
+	local
+	server *server
+}
+
+func (w warm) once(ctx context.Context, f fixture) ([]byte, error) {
+	text, _, err := w.server.post(ctx, f.function.id, f.event)
+	return text, err
+}
+
 // server is sam local start-lambda or start-api.
 type server struct {
 	*process
@@ -211,23 +234,32 @@ func (s *server) overlap() error {
 
 // invoke sends an event to start-lambda.
 func (s *server) invoke(ctx context.Context, id string, event []byte) (reply, error) {
+	text, failed, err := s.post(ctx, id, event)
+	if failed && err == nil {
+		err = fmt.Errorf("%s: %.300s", id, text)
+	}
+	return reply{text: text}, err
+}
+
+// post is invoke where the answer may be an error, which failed says.
+func (s *server) post(ctx context.Context, id string, event []byte) (text []byte, failed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base+"/2015-03-31/functions/"+id+"/invocations", bytes.NewReader(event))
 	if err != nil {
-		return reply{}, err
+		return nil, false, err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return reply{}, fmt.Errorf("%w; %s", err, s.tail())
+		return nil, false, fmt.Errorf("%w; %s", err, s.tail())
 	}
 	defer response.Body.Close()
 	var answer bytes.Buffer
 	if _, err := answer.ReadFrom(response.Body); err != nil {
-		return reply{}, err
+		return nil, false, err
 	}
-	if response.StatusCode != http.StatusOK || response.Header.Get("X-Amz-Function-Error") != "" {
-		return reply{}, fmt.Errorf("%s: %s: %.300s", id, response.Status, answer.Bytes())
+	if response.StatusCode != http.StatusOK {
+		return nil, false, fmt.Errorf("%s: %s: %.300s", id, response.Status, answer.Bytes())
 	}
-	return reply{text: answer.Bytes()}, nil
+	return answer.Bytes(), response.Header.Get("X-Amz-Function-Error") != "", nil
 }

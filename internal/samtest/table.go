@@ -29,6 +29,11 @@ func table(fixtures []fixture, t template, reports []*report) string {
 		row(f.name, func(r *report) (string, string) { return cell(r.invoked, f.name), cell(r.called, f.name) })
 	}
 	row(lifeRow, func(r *report) (string, string) { return "", cell(r.called, lifeRow) })
+	for _, e := range examples {
+		if slices.ContainsFunc(reports, func(r *report) bool { _, ok := r.called[e.file]; return ok }) {
+			row(e.file, func(r *report) (string, string) { return "", cell(r.called, e.file) })
+		}
+	}
 	row(fmt.Sprint(burstSize, " withdrawals at once"), func(r *report) (string, string) {
 		if r.burst.untried != "" {
 			return r.burst.String(), ""
