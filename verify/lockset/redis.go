@@ -1,0 +1,69 @@
+package lockset
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed list.lua
+var listScript string
+
+// redisLists keeps a list in a hash, with its elements between spaces, and its
+// stamps in a Redis list.
+type redisLists struct {
+	client redis.UniversalClient
+	script *redis.Script
+	mode   string
+}
+
+func newRedis(client redis.UniversalClient, fenced bool) *redisLists {
+	l := &redisLists{client: client, script: redis.NewScript(listScript)}
+	if fenced {
+		l.mode = "fenced"
+	}
+	return l
+}
+
+func (l *redisLists) Read(ctx context.Context, list string, s Stamp) ([]string, error) {
+	_, elements, err := l.run(ctx, list, s)
+	return strings.Fields(elements), err
+}
+
+func (l *redisLists) Write(ctx context.Context, list string, s Stamp, elements []string) (stale bool, err error) {
+	stale, _, err = l.run(ctx, list, s, strings.Join(elements, " "))
+	return stale, err
+}
+
+func (l *redisLists) run(ctx context.Context, list string, s Stamp, more ...any) (stale bool, elements string, err error) {
+	args := append([]any{l.mode, s.Fence, s.String()}, more...)
+	answer, err := l.script.Run(ctx, l.client, []string{redisKey(list), stampsKey(list)}, args...).StringSlice()
+	if err != nil {
+		return false, "", err
+	}
+	if len(answer) != 2 {
+		return false, "", fmt.Errorf("list %q: the script answered %q", list, answer)
+	}
+	if answer[0] == "refused" {
+		return false, "", ErrStale
+	}
+	return answer[0] == "stale", answer[1], nil
+}
+
+func (l *redisLists) Look(ctx context.Context, list string) (Content, error) {
+	elements, err := l.client.HGet(ctx, redisKey(list), "elements").Result()
+	if err != nil && err != redis.Nil {
+		return Content{}, err
+	}
+	stamps, err := l.client.LRange(ctx, stampsKey(list), 0, -1).Result()
+	if err != nil {
+		return Content{}, err
+	}
+	return parse(elements, stamps)
+}
+
+func redisKey(list string) string  { return "list:" + list }
+func stampsKey(list string) string { return "stamps:" + list }

@@ -1,0 +1,596 @@
+package lockset
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+const (
+	ttl = time.Second
+	// perList bounds a list: then the events go to a new one, so that a list stays
+	// cheap to read and write.
+	perList = 50
+	// retries is how often Lambda repeats a failed asynchronous event.
+	retries = 2
+	// slack is for a machine that is busy with something else.
+	slack = 3 * time.Second
+	poll  = time.Second // a waiter's longest pause
+)
+
+// place is a store for the locks and the lists.
+type place struct {
+	name         string
+	locks, lists string // URLs
+	store        lockstore.Store
+	late         time.Duration // how long after a lease's TTL a takeover may come
+	lanes        int           // lists in use at a time: more where a dead holder blocks for longer
+}
+
+// fault is what happens to a process.
+type fault int
+
+const (
+	none fault = iota
+	kill       // SIGKILL
+	stop       // SIGSTOP for longer than a lease lasts, then SIGCONT
+	term       // SIGTERM, and SIGKILL after half a second
+	hang       // the work does not return: the platform's timeout ends the process
+	numFaults
+)
+
+// plan is what a try does and what is done to it, by the run's seed.
+type plan struct {
+	fault     fault
+	fromGrant bool          // after is counted from the grant, else from the asking
+	after     time.Duration // when the fault strikes
+	stopped   time.Duration
+	pause     time.Duration
+	stubborn  bool
+	duplicate bool          // another delivery of the event follows at once
+	delay     time.Duration // before the event is repeated if this try fails
+}
+
+func (s *site) plan(event, attempt int) plan {
+	r := rand.New(rand.NewPCG(s.seed, uint64(event)<<8|uint64(attempt)))
+	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+	p := plan{
+		pause:     20*time.Millisecond + upTo(100*time.Millisecond),
+		stubborn:  r.IntN(2) == 0,
+		fromGrant: r.IntN(3) > 0,
+		duplicate: attempt == 0 && r.IntN(10) == 0 || s.variant == "M28 request" && attempt == 0,
+		delay:     upTo(500 * time.Millisecond),
+	}
+	p.after = upTo(p.pause + 30*time.Millisecond)
+	// So long that another can be granted the key meanwhile, and use it.
+	p.stopped = ttl + s.place.late + 300*time.Millisecond + upTo(time.Second)
+	switch n := r.IntN(100); {
+	case n < 25:
+		p.fault = kill
+	case n < 50:
+		p.fault = stop
+	case n < 56:
+		p.fault = term
+	case n < 58:
+		p.fault = hang
+		p.stubborn = true
+		p.pause = s.timeout() + ttl + s.place.late
+	}
+	if s.variant == "unfenced" {
+		// The stops alone, where they do harm; the rest would only take time.
+		p.stubborn, p.fromGrant = true, true
+		if p.fault != stop {
+			p.fault = none
+		}
+	}
+	return p
+}
+
+// event is one element to add.
+type event struct {
+	number, attempts int    // attempts after the first
+	id               string // the request id of all its tries
+	notBefore        time.Duration
+	acknowledged     bool
+}
+
+// counts is what happened so far.
+type counts struct {
+	events, tries, acknowledged     int64
+	struck                          [numFaults]int64 // delivered signals; of hang the timeouts
+	holding                         int64            // of which to a process that had a lock
+	busy, lost, unavailable, failed int64
+	repeated, duplicates            int64
+	found                           int64 // elements that an earlier try had added
+	refused, stale                  int64 // writes by a holder that had stalled: refused, and accepted
+	missing                         int64 // acknowledged elements that were seen not to be there, if only for a time
+	shared                          int64 // grants with a fence that another has
+}
+
+// site is one run. Its seed decides what is done and when; how far a process has
+// come by then is the machine's. It has environments of one variant of the function on one store.
+type site struct {
+	t       *testing.T
+	place   place
+	variant string
+	seed    uint64
+	lanes   int // lists in use at a time; fewer than environments, so that they meet
+	enough  func(counts) bool
+	start   time.Time
+	over    chan struct{} // closed when enough has happened, or the time is over
+	look    func(ctx context.Context, list string) (Content, error)
+
+	mu       sync.Mutex
+	counts   counts
+	events   []*event
+	again    []*event // to be repeated
+	tries    []*try
+	fences   map[string]bool
+	problems []string
+	ended    bool
+	tail     []string // the last lines of all processes
+}
+
+// try is a Try that is under way.
+type try struct {
+	Try
+	sent           time.Duration
+	asked, granted chan struct{} // closed then
+}
+
+// environment is an execution environment and the tries in it.
+type environment struct {
+	*lambdatest.Env
+	running  map[string]*try // by request id; the site's mutex guards these
+	striking bool
+	ending   bool          // got SIGTERM
+	struck   time.Duration // when the last fault was over
+}
+
+func (s *site) now() time.Duration { return time.Since(s.start) }
+
+// timeout is the function's: a process that is stopped in the middle can go on.
+func (s *site) timeout() time.Duration { return 3*ttl + 2*s.place.late }
+
+func (s *site) problem(format string, args ...any) {
+	s.problems = append(s.problems, fmt.Sprintf(format, args...))
+}
+
+// run keeps the environments busy until enough has happened, and judges it.
+func (s *site) run(binary string, limit time.Duration) Verdict {
+	s.start, s.fences, s.over = time.Now(), map[string]bool{}, make(chan struct{})
+	late := time.AfterFunc(limit, func() { s.end(true) })
+	defer late.Stop()
+	lists, err := Open(config(s.t, s.place.lists), true)
+	require.NoError(s.t, err)
+	s.look = lists.Look
+	var observer sync.WaitGroup
+	observer.Go(s.observe)
+	var workers sync.WaitGroup
+	var all []*environment
+	for i := range 2*s.lanes + 1 {
+		e := &environment{running: map[string]*try{}}
+		slots := 1
+		if i == 0 {
+			slots = 2 // as on managed instances
+		}
+		env, err := lambdatest.Start(s.t.Context(), lambdatest.Config{
+			Binary: binary, Name: "lockset", Timeout: s.timeout(), MaxConcurrency: slots,
+			Log: s,
+			Env: []string{
+				"LOCK_URL=" + s.place.locks, "LISTS_URL=" + s.place.lists, "VARIANT=" + s.variant,
+				"LOCK_TTL=" + ttl.String(), "LOCK_WAIT=1m", "LOCK_SIGTERM=true",
+			},
+		})
+		require.NoError(s.t, err)
+		e.Env = env
+		all = append(all, e)
+		for range slots {
+			workers.Go(func() { s.work(e) })
+		}
+	}
+	if runtime.GOOS == "linux" {
+		assert.NotEmpty(s.t, left(s.t, binary), "the look for processes has to see these")
+	}
+	workers.Wait()
+	observer.Wait()
+	if s.variant == "" {
+		s.drain(all)
+	}
+	for _, e := range all {
+		assert.NoError(s.t, e.Close())
+	}
+	if s.variant == "" {
+		s.free()
+	}
+	return s.judge()
+}
+
+// work is one slot of an environment.
+func (s *site) work(e *environment) {
+	for {
+		ev, attempt := s.next(e)
+		if ev == nil {
+			return
+		}
+		s.deliver(e, ev, s.plan(ev.number, attempt))
+	}
+}
+
+// next is an event to repeat, or a new one. The same request id is never twice
+// in one environment.
+func (s *site) next(e *environment) (ev *event, attempt int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e.ending { // the platform gives it nothing more
+		s.mu.Unlock()
+		<-time.After(10 * time.Millisecond)
+		s.mu.Lock()
+	}
+	if s.ended || s.enough(s.counts) {
+		s.end(false)
+		return nil, 0
+	}
+	for i, ev := range s.again {
+		if ev.notBefore <= s.now() && e.running[ev.id] == nil {
+			s.again = slices.Delete(s.again, i, i+1)
+			ev.attempts++
+			s.counts.repeated++
+			return ev, ev.attempts
+		}
+	}
+	n := len(s.events)
+	ev = &event{number: n, id: fmt.Sprint("event-", n)}
+	s.events = append(s.events, ev)
+	s.counts.events++
+	if s.plan(n, 0).duplicate {
+		s.counts.duplicates++
+		s.again = append(s.again, ev)
+	}
+	return ev, 0
+}
+
+// end lets those who wait finish; the site's mutex is held unless time is up.
+func (s *site) end(timeUp bool) {
+	if timeUp {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.ended {
+			s.problem("not enough has happened: %+v", s.counts)
+		}
+	}
+	if !s.ended {
+		s.ended = true
+		close(s.over)
+	}
+}
+
+// observe looks from time to time whether an acknowledged element is missing: a
+// holder in the middle of its work may bring it back later.
+func (s *site) observe() {
+	missing := map[int]bool{}
+	for {
+		select {
+		case <-s.over:
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+		wanted := map[string][]*event{}
+		s.mu.Lock()
+		for _, ev := range s.events[max(0, len(s.events)-perList):] {
+			if ev.acknowledged {
+				wanted[s.list(ev.number)] = append(wanted[s.list(ev.number)], ev)
+			}
+		}
+		s.mu.Unlock()
+		for list, events := range wanted {
+			c, err := s.look(context.Background(), list)
+			s.mu.Lock()
+			if err != nil {
+				s.problem("looking at %s: %v", list, err)
+			}
+			for _, ev := range events {
+				if err == nil && !missing[ev.number] && !slices.Contains(c.Elements, ev.element()) {
+					missing[ev.number] = true
+					s.counts.missing++
+				}
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (e *event) element() string { return fmt.Sprint("e", e.number) }
+
+// list spreads the events over the lanes, and on to new lists.
+func (s *site) list(n int) string {
+	return fmt.Sprintf("%s-%d", strings.ReplaceAll(s.variant+"run", " ", "-"), n/(s.lanes*perList)*s.lanes+n%s.lanes)
+}
+
+// deliver sends an event and strikes its process as planned.
+func (s *site) deliver(e *environment, ev *event, p plan) {
+	t := &try{asked: make(chan struct{}), granted: make(chan struct{})}
+	t.Event = Event{List: s.list(ev.number), Element: ev.element(), Pause: int(p.pause.Milliseconds()), Stubborn: p.stubborn}
+	s.mu.Lock()
+	s.tries = append(s.tries, t)
+	t.Event.Try = len(s.tries)
+	t.sent = s.now()
+	e.running[ev.id] = t
+	s.counts.tries++
+	s.mu.Unlock()
+	payload, err := json.Marshal(t.Event)
+	if err != nil {
+		panic(err) // two strings and three numbers
+	}
+
+	done := make(chan struct{})
+	var strike sync.WaitGroup
+	strike.Go(func() { s.strike(e, t, p, done) })
+	// Not bounded by the run's end: the platform's timeout bounds it.
+	r, err := e.Send(context.Background(), lambdatest.Event{Payload: payload, ID: ev.id})
+	ended := s.now()
+	close(done)
+	strike.Wait()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(e.running, ev.id)
+	t.Ended, t.Outcome = ended, r.ErrorType
+	if err != nil {
+		t.Outcome = "not sent"
+		s.problem("try %d was not sent: %v", t.Event.Try, err)
+	}
+	excused := t.Struck != 0 || e.striking || e.struck > t.sent
+	switch t.Outcome {
+	case "":
+		if string(r.Payload) == `"was there"` {
+			s.counts.found++
+		}
+		if !ev.acknowledged {
+			s.counts.acknowledged++
+		}
+		ev.acknowledged = true
+		return
+	case "LockBusy":
+		s.counts.busy++
+	case "LockLost":
+		s.counts.lost++
+	case "LockStoreUnavailable":
+		s.counts.unavailable++
+	case lambdatest.ErrorTimeout:
+		s.counts.struck[hang]++
+	case lambdatest.ErrorExit:
+		if !excused {
+			s.problem("the process of try %d ended by itself: %s", t.Event.Try, r.ErrorMessage)
+		}
+	case "LockInvalid", "LockCorrupt":
+		s.problem("try %d: %s", t.Event.Try, r.Payload)
+	default:
+		s.counts.failed++
+	}
+	if ev.attempts < retries {
+		ev.notBefore = s.now() + p.delay
+		s.again = append(s.again, ev)
+	}
+}
+
+// strike does to the process what the plan says, unless the try is over first.
+func (s *site) strike(e *environment, t *try, p plan, done <-chan struct{}) {
+	if p.fault == none {
+		return
+	}
+	if p.fault == hang {
+		select {
+		case <-done:
+			return
+		case <-s.over: // nobody waits for the timeout any more
+		}
+	}
+	from := t.asked
+	if p.fromGrant {
+		from = t.granted
+	}
+	select {
+	case <-from:
+	case <-done:
+		return
+	}
+	select {
+	case <-time.After(p.after):
+	case <-done:
+		return
+	}
+	s.mu.Lock()
+	if e.striking {
+		s.mu.Unlock()
+		return // the other slot's plan is at it
+	}
+	e.striking, e.ending = true, p.fault == term
+	at := s.now()
+	holding := false
+	var hit []*try
+	for _, other := range e.running {
+		if other.Struck == 0 {
+			other.Struck = at
+			hit = append(hit, other)
+		}
+		holding = holding || other.Granted != 0
+	}
+	s.mu.Unlock()
+
+	var err error
+	switch p.fault {
+	case kill, hang:
+		p.fault, err = kill, e.Kill()
+	case stop:
+		if err = e.Stop(); err == nil {
+			select {
+			case <-time.After(p.stopped):
+			case <-s.over:
+			}
+			_ = e.Cont() // an error: the platform's timeout has ended it meanwhile
+		}
+	case term:
+		err = e.Shutdown()
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.striking, e.ending, e.struck = false, false, s.now()
+	if err != nil { // it has just ended
+		for _, other := range hit {
+			other.Struck = 0
+		}
+		return
+	}
+	s.counts.struck[p.fault]++
+	if holding {
+		s.counts.holding++
+	}
+}
+
+func (s *site) count(f func(*counts)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.counts)
+}
+
+// drain repeats what was given up, without faults: each event gets through.
+func (s *site) drain(all []*environment) {
+	var left []*event
+	for _, ev := range s.events {
+		if !ev.acknowledged {
+			left = append(left, ev)
+		}
+	}
+	work := make(chan *event)
+	var workers sync.WaitGroup
+	for _, e := range all {
+		workers.Go(func() {
+			for ev := range work {
+				for range 5 {
+					if !ev.acknowledged {
+						s.deliver(e, ev, plan{pause: time.Millisecond})
+					}
+				}
+				if !ev.acknowledged {
+					s.count(func(*counts) { s.problem("event %d never got through", ev.number) })
+				}
+			}
+		})
+	}
+	for _, ev := range left {
+		work <- ev
+	}
+	close(work)
+	workers.Wait()
+}
+
+// free takes every lock once.
+func (s *site) free() {
+	last := map[string]lockstore.Fence{}
+	for _, t := range s.tries {
+		last[t.List] = max(last[t.List], t.Fence)
+	}
+	deadline := time.After(ttl + s.place.late + slack)
+	for name, before := range last {
+		for {
+			ctx := context.Background()
+			lease, err := s.place.store.Acquire(ctx, lockstore.Request{Key: Key(name), Owner: lockstore.NewOwner(), TTL: ttl})
+			if err == nil {
+				err = s.place.store.Release(ctx, lease)
+			}
+			if err == nil && lease.Fence <= before {
+				s.problem("%s: the last fence is %d, after %d", name, lease.Fence, before)
+			}
+			if err == nil {
+				break
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+				continue
+			case <-deadline:
+				s.problem("%s is not free in the end: %v", name, err)
+			}
+			return
+		}
+	}
+}
+
+func (s *site) judge() Verdict {
+	contents := map[string]Content{}
+	tries := make([]Try, len(s.tries))
+	for i, t := range s.tries {
+		tries[i] = t.Try
+		if _, ok := contents[t.List]; !ok {
+			c, err := s.look(context.Background(), t.List)
+			require.NoError(s.t, err)
+			contents[t.List] = c
+		}
+	}
+	return Check(tries, contents, ttl+s.place.late+poll+slack)
+}
+
+// Write reads a line that a process wrote.
+func (s *site) Write(line []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tail = append(s.tail, strings.TrimSpace(string(line)))
+	s.tail = s.tail[max(0, len(s.tail)-200):]
+	var what string
+	var number int
+	var fence lockstore.Fence
+	n, _ := fmt.Sscan(string(line), &what, &number, &fence) // other lines are the guard's reports
+	if n < 2 || number < 1 || number > len(s.tries) {
+		return len(line), nil
+	}
+	t := s.tries[number-1]
+	switch what {
+	case "asked":
+		t.Asked = s.now()
+		close(t.asked)
+	case "granted":
+		t.Granted, t.Fence = s.now(), fence
+		id := fmt.Sprint(t.List, " ", fence)
+		if s.fences[id] {
+			s.counts.shared++
+		}
+		s.fences[id] = true
+		close(t.granted)
+	case "refused":
+		s.counts.refused++
+	case "stale":
+		s.counts.stale++
+	}
+	return len(line), nil
+}
+
+// left are processes of the binary that still run.
+func left(t *testing.T, binary string) (pids []string) {
+	if runtime.GOOS != "linux" {
+		return nil // lambdatest waits for each of them; only Linux lets us look
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/exe")
+	require.NoError(t, err)
+	for _, link := range all {
+		if to, err := os.Readlink(link); err == nil && to == binary { // others' are not for us to read
+			pids = append(pids, link)
+		}
+	}
+	return pids
+}
