@@ -18,9 +18,10 @@ test: install-servers ## install what the tests need, run all with the race dete
 	go vet ./...
 	go test -race -cover -parallel 16 -timeout 15m ./...
 
-install-servers: ## Redis, Valkey and DynamoDB Local for the tests; part of make test
+install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, a state machine interpreter
 	@sh internal/testservers/install-redis.sh
 	@sh internal/testservers/install-dynamodb.sh
+	@sh internal/testservers/install-stepfunctions.sh
 
 sam-test: ## the functions under sam local in Docker, with every event
 	@go run ./internal/samtest

@@ -48,20 +48,26 @@ func StartDynamoDB(t testing.TB) *Server {
 // dynamoLib returns the folder with DynamoDB Local's libraries, or ends the test.
 func dynamoLib(t testing.TB) string {
 	t.Helper()
-	// Not os.UserCacheDir, which is another folder than the script's on macOS.
-	cache := os.Getenv("XDG_CACHE_HOME")
-	if cache == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cache = filepath.Join(home, ".cache")
-	}
-	lib := filepath.Join(cache, "lambdalock", "dynamodb-local-"+dynamoVersion, "lib")
+	lib := filepath.Join(cache(t), "dynamodb-local-"+dynamoVersion, "lib")
 	if _, err := os.Stat(lib); err != nil {
 		missing(t, "DynamoDB Local "+dynamoVersion, installDynamo)
 	}
 	return lib
+}
+
+// cache is where the scripts install what no package manager of the machine has.
+func cache(t testing.TB) string {
+	t.Helper()
+	// Not os.UserCacheDir, which is another folder than the scripts' on macOS.
+	folder := os.Getenv("XDG_CACHE_HOME")
+	if folder == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		folder = filepath.Join(home, ".cache")
+	}
+	return filepath.Join(folder, "lambdalock")
 }
 
 // answersHTTP returns nil when the server answers a request, any answer will do.

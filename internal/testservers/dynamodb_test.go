@@ -18,10 +18,12 @@ func TestDynamoDB(t *testing.T) {
 	require.NotEmpty(t, resp.Header.Get("Date"), "the store reads its clock there")
 }
 
-func TestDynamoDBVersionIsTheInstalledOne(t *testing.T) {
-	script, err := os.ReadFile("install-dynamodb.sh")
-	require.NoError(t, err)
-	inScript := regexp.MustCompile(`(?m)^version=(\S+)`).FindSubmatch(script)
-	require.NotNil(t, inScript)
-	require.Equal(t, dynamoVersion, string(inScript[1]))
+func TestTheScriptsInstallTheseVersions(t *testing.T) {
+	for script, version := range map[string]string{"install-dynamodb.sh": dynamoVersion, "install-stepfunctions.sh": stepFunctionsVersion} {
+		text, err := os.ReadFile(script)
+		require.NoError(t, err)
+		inScript := regexp.MustCompile(`(?m)^version=(\S+)`).FindSubmatch(text)
+		require.NotNil(t, inScript, script)
+		require.Equal(t, version, string(inScript[1]), script)
+	}
 }

@@ -33,8 +33,9 @@
 // that times out or is aborted runs no state any more. For it EventBridge sends
 // the execution's change of status, and Handler withdraws by the owner alone,
 // which needs no fence: nobody may have seen one. Withdraw frees the lock, and
-// refuses a late acquire of the same owner, which may still be under way. The
-// key is then looked for in the execution's input, as its field "key": an
+// refuses a late acquire of the same owner, which may still be under way, for as
+// long as the store remembers it; after that such a lock is nobody's, and ends
+// by its ttl. The key is then looked for in the execution's input, as its field "key": an
 // execution that is gone has said nothing else. Express workflows send no such
 // events, so their executions are refused.
 package steplock

@@ -1,0 +1,63 @@
+// Runs executions of a state machine, all at once. Standard input is
+//   {"definition": {...}, "url": "http://...", "executions": {"name": {"input": {...}, "context": {...}}}}
+// and standard output {"name": {"status": "...", "error": "...", "cause": "...", "states": [...]}}.
+// A task is a POST of its parameters to URL/NAME/STATE, answered by {"result"},
+// {"error", "cause"} or {"abort": true}.
+'use strict';
+const { StateMachine } = require('aws-local-stepfunctions');
+
+async function execute(definition, url, { input, context }) {
+  let running;
+  let aborted = false;
+  const tasks = {};
+  const pauses = {};
+  for (const [name, state] of Object.entries(definition.States)) {
+    if (state.Type !== 'Task') continue;
+    pauses[name] = 20;
+    tasks[name] = async (parameters) => {
+      // This interpreter goes on behind an abort, with the task's timeout and retry.
+      if (aborted) return new Promise(() => {});
+      const response = await fetch(`${url}/${name}`, { method: 'POST', body: JSON.stringify(parameters) });
+      const answer = await response.json();
+      if (answer.abort) {
+        aborted = true;
+        running.abort();
+        return new Promise(() => {});
+      }
+      if (answer.error) throw Object.assign(new Error(answer.cause), { name: answer.error });
+      return answer.result;
+    };
+  }
+  // Acquire's own pauses are tried, with their jitter.
+  delete pauses.Acquire;
+  running = new StateMachine(definition).run(input, {
+    context,
+    overrides: { taskResourceLocalHandlers: tasks, waitTimeOverrides: { Pay: 20 }, retryIntervalOverrides: pauses },
+  });
+  const states = [];
+  const log = (async () => {
+    for await (const event of running.eventLogs) {
+      if (event.type === 'StateEntered') states.push(event.state.name);
+    }
+  })();
+  try {
+    await running.result;
+    await log;
+    return { status: 'SUCCEEDED', states };
+  } catch (failure) {
+    if (failure.name === 'ExecutionAbortedError') return { status: 'ABORTED', states };
+    return { status: 'FAILED', error: failure.cause?.name ?? failure.name, cause: failure.cause?.message ?? failure.message, states };
+  }
+}
+
+async function main() {
+  let text = '';
+  for await (const chunk of process.stdin) text += chunk;
+  const { definition, url, executions } = JSON.parse(text);
+  const outcomes = await Promise.all(
+    Object.entries(executions).map(async ([name, e]) => [name, await execute(definition, `${url}/${name}`, e)]),
+  );
+  process.stdout.write(JSON.stringify(Object.fromEntries(outcomes)), () => process.exit(0));
+}
+
+main();
