@@ -67,6 +67,18 @@ func TestReplayAfterBusy(t *testing.T) {
 	})
 }
 
+// A lease that is all but over is not given out again.
+func TestReplayAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWorld(t).Service
+		acquire(t, s, key, `{"ttl": 2}`, idem, "7")
+		<-time.After(1600 * time.Millisecond)
+		require.Equal(t, 0.15, acquire(t, s, key, thirty, idem, "7").said["expiresIn"])
+		<-time.After(100 * time.Millisecond)
+		require.Equal(t, http.StatusUnprocessableEntity, ask(t, s, "PUT", key, thirty, idem, "7").StatusCode)
+	})
+}
+
 // A wait is half of the service's own time at most.
 func TestWaitLeavesTimeToAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
