@@ -127,6 +127,21 @@ func TestRotation(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, ask(t, s, "PUT", key, thirty, "Idempotency-Key", "7").StatusCode, "and a replay too late is one")
 }
 
+// Other parts are never the same bytes.
+func TestPartsAreKeptApart(t *testing.T) {
+	owners := map[lockstore.Owner]bool{}
+	for _, parts := range [][3]string{{"a", "b", "c"}, {"ab", "", "c"}, {"", "ab", "c"}, {"a", "bc", ""}, {"a", "b", "d"}, {"a", "d", "c"}, {"d", "b", "c"}, {"a", "b\x00", "c"}} {
+		owners[ownerOf(parts[0], parts[1], parts[2])] = true
+	}
+	require.Len(t, owners, 8)
+
+	raw, err := base64.RawURLEncoding.DecodeString(secret(oldSecret).token(lockstore.Lease{Key: "k", Owner: "1owner", Fence: 7}))
+	require.NoError(t, err)
+	moved := append(raw[:tokenBody:tokenBody], raw[tokenBody+1:]...)
+	_, ok := leaseOf(base64.RawURLEncoding.EncodeToString(moved), "k1", []secret{secret(oldSecret)})
+	require.False(t, ok, "the tag of k and 1owner is none of k1 and owner")
+}
+
 // A token of a new secret may come to an environment that knows the old one.
 func TestTokenOfASecretThatIsNotKnownYet(t *testing.T) {
 	s := newWorld(t).Service
