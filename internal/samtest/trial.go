@@ -251,7 +251,7 @@ func (tr trial) named(name string) (fixture, error) {
 	return tr.fixtures[i], nil
 }
 
-const warmCalls = 15
+const warmCalls = 5
 
 // measure times each function's plain event in a new environment and in one
 // that has run before. Other steps compare the answers; a repeated event may be
