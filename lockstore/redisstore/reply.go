@@ -41,7 +41,7 @@ func parseReply(text string) (reply, error) {
 		return r, nil
 	case granted, held, free:
 		number, rest, _ := strings.Cut(text, " ")
-		fence, err := strconv.ParseInt(number, 10, 64)
+		fence, err := strconv.ParseUint(number, 10, 63)
 		if err != nil {
 			return reply{}, err
 		}
@@ -50,7 +50,7 @@ func parseReply(text string) (reply, error) {
 			return r, nil
 		}
 		number, rest, _ = strings.Cut(rest, " ")
-		left, err := strconv.ParseInt(number, 10, 64)
+		left, err := strconv.ParseUint(number, 10, 53) // in nanoseconds still below 63 bits
 		if err != nil {
 			return reply{}, err
 		}

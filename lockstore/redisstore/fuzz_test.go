@@ -1,0 +1,256 @@
+package redisstore
+
+import (
+	"context"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// fuzzStore is a store on a miniredis and its clock, which stands still.
+func fuzzStore(f *testing.F) (*Store, redis.UniversalClient, time.Time) {
+	m := miniredis.RunT(f)
+	now := time.UnixMicro(1_790_942_400_123_456)
+	m.SetTime(now)
+	client := openDialer(f, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) { return m.Dial() })
+	s, err := New(client, Options{})
+	require.NoError(f, err)
+	loadScripts(f, s)
+	return s, client, now
+}
+
+// FuzzEntryF53: whatever stands under a lock's key is refused and left as it is,
+// or it is read as what it says.
+func FuzzEntryF53(f *testing.F) {
+	s, client, now := fuzzStore(f)
+	for _, entry := range entries(now) {
+		f.Add(entry)
+	}
+	f.Fuzz(func(t *testing.T, entry string) { checkEntry(t, s, client, now, entry) })
+}
+
+// The server's Lua is not the fake's: both read the same.
+func TestEntriesF53(t *testing.T) {
+	for name, start := range map[string]func(testing.TB, ...string) string{"Redis": testservers.Redis, "Valkey": testservers.Valkey} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, "redis://"+start(t))
+			for _, entry := range entries(time.Now()) {
+				now, err := s.client.Time(t.Context()).Result()
+				require.NoError(t, err)
+				checkEntry(t, s, s.client, now, entry)
+			}
+		})
+	}
+}
+
+// entries are sound ones, damaged ones and other programs'. None ends within a
+// minute of now.
+func entries(now time.Time) []string {
+	at := func(d time.Duration) string { return strconv.FormatInt(now.Add(d).UnixMicro(), 10) }
+	minute, hour := "60000000", "3600000000"
+	live := "lambdalock1 H OWNEROWNEROWNEROWNEROWNER1 1790942400000000 " + at(0) + " " + hour + " RELEASED WITHDRAWN 1790942400123\tid\tname"
+	all := []string{
+		live,
+		"lambdalock1 H OWNER 7 " + at(-time.Hour) + " " + minute + "   ",
+		"lambdalock1 F OWNER 7 " + at(-time.Hour) + " " + minute + "   ",
+		"lambdalock1 C OWNER 7 " + at(0) + " " + hour + "   holder",
+		"lambdalock1 C OWNER 7 " + at(-time.Hour) + " " + minute + "   holder",
+		"lambdalock1 F  0 0 0   ",
+		"lambdalock1 F  007 0 0   ",
+		"lambdalock1 H  7 " + at(0) + " " + hour + "   ",                                // held by nobody
+		"lambdalock1 H OWNER 7 " + at(10*time.Hour) + " " + hour + "   ",                // begins later: the clock stepped back
+		"lambdalock1 H OWNER 7 " + at(0) + " 99999999999   ",                            // the longest TTL
+		"lambdalock1 H OWNER 7 " + at(0) + " 100000000000   ",                           // a longer one
+		"lambdalock1 H OWNER 9007199254740990 " + at(-time.Hour) + " " + minute + "   ", // the last fences
+		"lambdalock1 H OWNER 9007199254740991 " + at(-time.Hour) + " " + minute + "   ",
+		"lambdalock1 F OWNER 9999999999999999 " + at(-time.Hour) + " " + minute + "   ",
+		"lambdalock1 F OWNER 10000000000000000 0 0   ",
+		"lambdalock1 H OWNER 7 9999999999999999 " + minute + "   ",
+		"lambdalock1 H OWNER 7 " + at(0) + " " + hour + "   a\nb c  d\x00\xff",
+		"lambdalock1 H OW\x00NER\xff 7 " + at(0) + " " + hour + " \xe6 \x00 ",
+		"lambdalock1 H OW\nNER 7 " + at(0) + " " + hour + "   ",
+		"lambdalock1 H OW\vNER 7 " + at(0) + " " + hour + "   ",
+		"lambdalock1 H OW\u00a0NER 7 " + at(0) + " " + hour + " \u2003 \u0085 ",
+		"lambdalock1 H OWNER ٧ " + at(0) + " " + hour + "   ",
+		"lambdalock1 H OWNER 0x7 " + at(0) + " " + hour + "   ",
+		"lambdalock1 H OWNER 1e9 " + at(0) + " " + hour + "   ",
+		"lambdalock1 H OWNER -7 " + at(0) + " " + hour + "   ",
+		"lambdalock1 H OWNER 7 " + at(0) + " " + hour + "  ",
+		"lambdalock1 h OWNER 7 " + at(0) + " " + hour + "   ",
+		"lambdalock2" + live[len("lambdalock1"):],
+		"", " ", "0", "42", "hello", "lambdalock1", "{}", "\x00", strings.Repeat("lambdalock1 ", 50),
+	}
+	for cut := 0; cut < len(live); cut += 7 {
+		all = append(all, live[:cut], live[cut:], live[:cut]+"\x00"+live[cut:], live[:cut]+" "+live[cut:])
+	}
+	return all
+}
+
+// blank is what Lua's %s is.
+const blank = "\t\n\v\f\r "
+
+var soundEntry = regexp.MustCompile(`(?s)^lambdalock1 ([HFC]) ([^` + blank + `]*) (\d{1,16}) (\d{1,16}) (\d{1,11}) ([^` + blank + `]*) ([^` + blank + `]*) (.*)$`)
+
+// checkEntry puts an entry under a key and asks for it in every way, as one who
+// is not named in it and as the one who has it. What it expects is read from the
+// entry a second time, by other code than the scripts.
+func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.Time, entry string) {
+	const key = "fuzz"
+	ctx := t.Context()
+	put := func() { require.NoError(t, client.Set(ctx, s.prefix+key, entry, 0).Err()) }
+	same := func(what string) {
+		t.Helper()
+		there, err := client.Get(ctx, s.prefix+key).Result()
+		require.NoError(t, err)
+		require.Equal(t, entry, there, "%s changed the entry", what)
+	}
+	// requests are everything that can be asked for a key, each on the entry as it was.
+	requests := func(owner lockstore.Owner, fence lockstore.Fence, each func(what string, err error)) {
+		t.Helper()
+		lease := lockstore.Lease{Key: key, Owner: owner, Fence: fence}
+		for what, ask := range map[string]func() error{
+			"Inspect": func() error { _, err := s.Inspect(ctx, key); return err },
+			"Acquire": func() error {
+				_, err := s.Acquire(ctx, lockstore.Request{Key: key, Owner: owner, TTL: time.Minute})
+				return err
+			},
+			"Renew":        func() error { _, err := s.Renew(ctx, lease, time.Minute); return err },
+			"Release":      func() error { return s.Release(ctx, lease) },
+			"ReleaseAfter": func() error { return s.ReleaseAfter(ctx, lease, time.Minute) },
+			"withdraw":     func() error { return s.Release(ctx, lockstore.Lease{Key: key, Owner: owner}) },
+		} {
+			put()
+			each(what, ask())
+		}
+	}
+	stranger := lockstore.NewOwner()
+
+	parts := soundEntry.FindStringSubmatch(entry)
+	if parts == nil {
+		requests(stranger, 1, func(what string, err error) {
+			t.Helper()
+			require.ErrorIs(t, err, lockstore.ErrCorrupt, what)
+			require.NotContains(t, err.Error(), string(stranger), what)
+			same(what)
+		})
+		return
+	}
+	number := func(text string) int64 {
+		n, err := strconv.ParseInt(text, 10, 64)
+		require.NoError(t, err)
+		return n
+	}
+	state, owner := parts[1], lockstore.Owner(parts[2])
+	fence, since, ttl := number(parts[3]), number(parts[4]), number(parts[5])
+	left := since + ttl - now.UnixMicro()
+	closed := state != "F" && left > 0
+	stepped := closed && left > ttl+time.Second.Microseconds()
+
+	requests(stranger, max(1, lockstore.Fence(fence)), func(what string, err error) {
+		t.Helper()
+		switch {
+		case what == "Inspect" && stepped, what == "Acquire" && stepped,
+			what == "Acquire" && !closed && fence+1 >= 1<<53:
+			require.ErrorIs(t, err, lockstore.ErrCorrupt, what)
+		case what == "Inspect":
+			require.NoError(t, err)
+		case what == "Acquire" && closed:
+			require.ErrorIs(t, err, lockstore.ErrHeld)
+		case what == "Acquire":
+			require.NoError(t, err)
+			return // it was free
+		case what == "withdraw":
+			require.NoError(t, err)
+			there, err := client.Get(ctx, s.prefix+key).Result()
+			require.NoError(t, err)
+			require.Equal(t, strings.Join([]string{"lambdalock1", parts[1], parts[2], parts[3], parts[4], parts[5], parts[6], string(stranger), parts[8]}, " "), there)
+			return
+		default:
+			require.ErrorIs(t, err, lockstore.ErrLost, what)
+		}
+		same(what)
+	})
+
+	put()
+	if status, err := s.Inspect(ctx, key); !stepped {
+		require.NoError(t, err)
+		require.Equal(t, closed, status.Held)
+		require.EqualValues(t, fence, status.Fence)
+		if closed {
+			// Lua's format ends a text at its first NUL, which no holder of ours has.
+			whole, _, _ := strings.Cut(parts[8], "\x00")
+			require.Contains(t, []lockstore.Holder{lockstore.DecodeHolder(parts[8]), lockstore.DecodeHolder(whole)}, status.Holder)
+			require.InDelta(t, left, status.Remaining.Microseconds(), float64(10*time.Second.Microseconds()))
+		}
+	}
+	if (lockstore.Lease{Key: key, Owner: owner}).Validate() != nil {
+		return
+	}
+	// The one who has it gets its own lease again, and only that.
+	lease, err := s.Acquire(ctx, lockstore.Request{Key: key, Owner: owner, TTL: time.Minute})
+	same("Acquire again")
+	if state == "H" && closed && string(owner) != parts[6] && string(owner) != parts[7] {
+		require.NoError(t, err)
+		require.EqualValues(t, fence, lease.Fence)
+		require.LessOrEqual(t, lease.TTL, time.Duration(left)*time.Microsecond)
+	} else {
+		require.ErrorIs(t, err, lockstore.ErrLost)
+	}
+}
+
+// FuzzKeysM29: two keys that are let through never meet on the server.
+func FuzzKeysM29(f *testing.F) {
+	s, client, _ := fuzzStore(f)
+	for _, pair := range [][2]string{
+		{"a", "A"}, {"a", "a "}, {"{a}b", "{a}c"}, {"{}", "{}{}"}, {"a/b", "a%2Fb"}, {"é", "e\u0301"}, {"lambdalock:a", "a"},
+		{strings.Repeat("k", 1023) + "a", strings.Repeat("k", 1023) + "b"}, {"*", "?"}, {"a\\", "a"}, {"\u00a0", " "}, {"\n", "a"},
+	} {
+		f.Add(pair[0], pair[1])
+	}
+	f.Fuzz(func(t *testing.T, one, two string) {
+		if one == two || lockstore.ValidateKey(one) != nil || lockstore.ValidateKey(two) != nil {
+			t.Skip("not two keys")
+		}
+		ctx := t.Context()
+		require.NoError(t, client.FlushAll(ctx).Err())
+		first, err := s.Acquire(ctx, lockstore.Request{Key: one, Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		second, err := s.Acquire(ctx, lockstore.Request{Key: two, Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		require.NoError(t, s.Release(ctx, first))
+		_, err = s.Renew(ctx, second, time.Minute)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, client.DBSize(ctx).Val())
+	})
+}
+
+// FuzzReply: whatever a server answers is read within bounds, or refused.
+func FuzzReply(f *testing.F) {
+	for _, text := range []string{
+		"", "G1790942400000000 60000000", "H7 5 1790942400123\tid\tname", "H7 5", "I0", "I", "R", "L", "F", "T", "Gx", "G1 ", "G1 x", "X", "\x00",
+		"G-1 5", "I-1", "H1 -5 h", "G1 9223372036854775807", "H1 9223372036854776 h", "G99999999999999999999 1",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := parseReply(text)
+		if err != nil {
+			return
+		}
+		require.Contains(t, "GHIRLFT", string(rune(r.code)))
+		require.GreaterOrEqual(t, r.fence, lockstore.Fence(0))
+		require.GreaterOrEqual(t, r.left, time.Duration(0))
+		require.LessOrEqual(t, len(r.holder.Name)+len(r.holder.ID), lockstore.MaxHolderBytes)
+		require.Error(t, r.refusal("k"))
+	})
+}
