@@ -81,7 +81,7 @@ func parse(cfg lockstore.Config) (settings, error) {
 	if raw, ok := params["skew"]; ok {
 		set.skew, err = time.ParseDuration(raw)
 		if err != nil || set.skew <= 0 || set.skew > MaxSkew {
-			return settings{}, invalid("the parameter skew is %q; want a duration above 0 and up to %v, such as 1s", raw, MaxSkew)
+			return settings{}, invalid("the parameter skew is not a duration above 0 and up to %v, such as 1s", MaxSkew)
 		}
 	}
 	return set, nil

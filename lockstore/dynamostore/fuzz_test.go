@@ -1,0 +1,253 @@
+package dynamostore_test
+
+import (
+	"log/slog"
+	"math/big"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
+)
+
+// How a fuzzed attribute is stored.
+const (
+	absent = iota
+	asText
+	asNumber
+	sinceNow // a number: so much after the present time
+	asBytes
+	asNull
+	kinds
+)
+
+var numberForm = regexp.MustCompile(`^-?\d{1,38}(\.\d{1,20})?$`)
+
+// attribute returns the value and, if it is a whole number from 0, that.
+func attribute(kind uint8, value string, now int64) (v types.AttributeValue, whole *big.Int, ok bool) {
+	switch kind % kinds {
+	case asText:
+		return s(value), nil, true
+	case asBytes:
+		return &types.AttributeValueMemberB{Value: []byte(value)}, nil, true
+	case asNull:
+		return &types.AttributeValueMemberNULL{Value: true}, nil, true
+	case sinceNow:
+		offset, err := strconv.ParseInt(value, 10, 54)
+		if err != nil {
+			return nil, nil, false
+		}
+		value = strconv.FormatInt(now+offset, 10)
+		fallthrough
+	case asNumber:
+		if !numberForm.MatchString(value) {
+			return nil, nil, false // no table has it
+		}
+		r, ok := new(big.Rat).SetString(value)
+		if ok && r.IsInt() && r.Sign() >= 0 {
+			whole = r.Num()
+		}
+		return n(value), whole, ok
+	}
+	return nil, nil, true
+}
+
+// FuzzRowF53F54: whatever row there is, it is refused and left as it is, or read
+// as what it says. A row with an owner, of whatever form, is never taken before
+// the end that it names.
+func FuzzRowF53F54(f *testing.F) {
+	service := fakedynamo.New(table)
+	store, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(f, err)
+	rows := fakeRows{service}
+
+	const owner, holder = "OWNEROWNEROWNEROWNEROWNER1", "1790942400123\tid\tname"
+	type seed struct {
+		fenceKind  uint8
+		fence      string
+		ownerKind  uint8
+		owner      string
+		endKind    uint8
+		end        string
+		endedKind  uint8
+		ended      string
+		holderKind uint8
+		holder     string
+	}
+	for _, x := range []seed{
+		{sinceNow, "-5000000", asText, owner, sinceNow, "60000", absent, "", asText, holder},
+		{sinceNow, "-5000000", asText, owner, sinceNow, "-60000", asText, "RELEASED", asText, holder},
+		{sinceNow, "-5000000", absent, "", absent, "", asText, owner, absent, ""},
+		{sinceNow, "5000000", absent, "", absent, "", asText, owner, absent, ""},
+		{sinceNow, "5000000", asText, dynamostore.ClosedOwner, sinceNow, "60000", asText, owner, asNull, ""},
+		{asNumber, "0", asText, owner, asNumber, "0", absent, "", absent, ""},
+		{asNumber, "253402300799998000", asText, owner, asNumber, "253402300799999", absent, "", absent, ""},
+		{asNumber, "253402300799999001", absent, "", absent, "", absent, "", absent, ""},
+		{asNumber, "7", asText, owner, asNumber, "253402300800000", absent, "", absent, ""},
+		{absent, "", absent, "", absent, "", absent, "", absent, ""},
+		{asText, "7", absent, "", absent, "", absent, "", absent, ""},
+		{asText, "7", asText, owner, sinceNow, "60000", absent, "", absent, ""},
+		{asNull, "", absent, "", absent, "", absent, "", absent, ""},
+		{asBytes, "7", asText, owner, absent, "", absent, "", absent, ""},
+		{asNumber, "-7", asText, owner, sinceNow, "-60000", absent, "", absent, ""},
+		{asNumber, "7.5", asText, owner, sinceNow, "-60000", absent, "", absent, ""},
+		{asNumber, "99999999999999999999999999999999999999", absent, "", absent, "", absent, "", absent, ""},
+		{asNumber, "7", asText, "", sinceNow, "-60000", absent, "", absent, ""},
+		{asNumber, "7", asNumber, "7", sinceNow, "-60000", absent, "", absent, ""},
+		{asNumber, "7", asBytes, owner, sinceNow, "-60000", absent, "", absent, ""},
+		{asNumber, "7", asNull, "", sinceNow, "-60000", absent, "", absent, ""},
+		{asNumber, "7", asText, owner, absent, "", absent, "", absent, ""},
+		{asNumber, "7", asText, owner, asText, "soon", absent, "", absent, ""},
+		{asNumber, "7", asText, owner, asNumber, "-1", absent, "", absent, ""},
+		{asNumber, "7", asText, owner, asNumber, "1.5", absent, "", absent, ""},
+		{asNumber, "7", asText, owner, sinceNow, "-2000", asNumber, "4", asNumber, "5"},
+		{asNumber, "7", asText, "a b\x00\n", sinceNow, "60000", asBytes, "x", asText, "a\nb\x00"},
+	} {
+		f.Add(x.fenceKind, x.fence, x.ownerKind, x.owner, x.endKind, x.end, x.endedKind, x.ended, x.holderKind, x.holder)
+	}
+	f.Fuzz(func(t *testing.T, fenceKind uint8, fence string, ownerKind uint8, owner string, endKind uint8, end string, endedKind uint8, ended string, holderKind uint8, holder string) {
+		const key = "fuzz"
+		ctx, now := t.Context(), time.Now()
+		row := item{}
+		add := func(name string, kind uint8, value string, now int64) *big.Int {
+			v, whole, ok := attribute(kind, strings.ToValidUTF8(value, "?"), now)
+			if !ok {
+				t.Skip("no such number")
+			}
+			if v != nil {
+				row[name] = v
+			}
+			return whole
+		}
+		grant := add("fence", fenceKind, fence, now.UnixMicro())
+		add("owner", ownerKind, owner, 0)
+		expires := add("expires", endKind, end, now.UnixMilli())
+		add("released", endedKind, ended, 0)
+		add("holder", holderKind, holder, 0)
+
+		const lastMilli = 253_402_300_799_999
+		within := func(v *big.Int, most int64) bool { return v != nil && v.Cmp(big.NewInt(most)) <= 0 }
+		if within(grant, lastMilli*1000) && !within(grant, lastMilli*1000-100) {
+			t.Skip("the next fence is out of bounds")
+		}
+		had, isText := row["owner"].(*types.AttributeValueMemberS)
+		damaged := !within(grant, lastMilli*1000) || row["owner"] != nil && (!isText || had.Value == "" || !within(expires, lastMilli))
+		var over, live bool // both false close to the end
+		if row["owner"] != nil && !damaged {
+			patience := time.UnixMilli(expires.Int64()).Add(dynamostore.DefaultSkew + time.Second)
+			over, live = now.After(patience.Add(2*time.Second)), now.Before(patience)
+		}
+		// A fence without an owner only has to be a number for the row to be a free
+		// one: the condition cannot see more, and nobody has anything to lose.
+		looksFree := false
+		if number, ok := row["fence"].(*types.AttributeValueMemberN); ok && row["owner"] == nil {
+			r, ok := new(big.Rat).SetString(number.Value)
+			require.True(t, ok)
+			ahead, _ := r.Sub(r, new(big.Rat).SetInt64(now.UnixMicro())).Float64() // microseconds
+			if damaged && ahead >= 0 && ahead < 60e6 {
+				t.Skip("too close to the time of the request")
+			}
+			looksFree = ahead < 0
+		}
+
+		before := ""
+		same := func(what string) {
+			t.Helper()
+			require.Equal(t, before, dump(rows.get(t, key)), "%s changed the row", what)
+		}
+		me := lockstore.NewOwner()
+		lease := lockstore.Lease{Key: key, Owner: me, Fence: 1}
+		if !damaged {
+			lease.Fence = max(1, lockstore.Fence(grant.Int64()))
+		}
+		for what, ask := range map[string]func() error{
+			"Inspect": func() error {
+				status, err := store.Inspect(ctx, key)
+				if err == nil && row["owner"] != nil {
+					require.True(t, status.Held || !live)
+					require.False(t, status.Held && over)
+				}
+				return err
+			},
+			"Acquire": func() error {
+				_, err := store.Acquire(ctx, lockstore.Request{Key: key, Owner: me, TTL: time.Minute})
+				return err
+			},
+			"Renew":        func() error { _, err := store.Renew(ctx, lease, time.Minute); return err },
+			"Release":      func() error { return store.Release(ctx, lease) },
+			"ReleaseAfter": func() error { return store.ReleaseAfter(ctx, lease, time.Minute) },
+			"withdraw":     func() error { return store.Release(ctx, lockstore.Lease{Key: key, Owner: me}) },
+		} {
+			rows.put(t, key, row)
+			before = dump(rows.get(t, key))
+			err := ask()
+			if err != nil && isText && len(had.Value) > 8 && !strings.Contains(holder, had.Value) {
+				require.NotContains(t, err.Error(), had.Value, "M40")
+			}
+			free := row["owner"] == nil
+			switch {
+			case looksFree && (what == "Acquire" || what == "withdraw"):
+				require.NoError(t, err, what)
+			case damaged:
+				require.ErrorIs(t, err, lockstore.ErrCorrupt, what)
+				same(what)
+			case what == "Inspect":
+				require.NoError(t, err)
+				same(what)
+			case what == "withdraw":
+				require.NoError(t, err)
+				if !free {
+					same(what)
+				}
+			case what != "Acquire":
+				require.ErrorIs(t, err, lockstore.ErrLost, what)
+				same(what)
+			case live:
+				require.ErrorIs(t, err, lockstore.ErrHeld)
+				same(what)
+			case free || over:
+				require.NoError(t, err)
+				status, err := store.Inspect(ctx, key)
+				require.NoError(t, err)
+				require.True(t, status.Held)
+				require.Greater(t, int64(status.Fence), grant.Int64(), "the fence grows")
+			}
+		}
+	})
+}
+
+// FuzzKeysM29: two keys that are let through never meet in the table.
+func FuzzKeysM29(f *testing.F) {
+	service := fakedynamo.New(table)
+	store, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{})
+	require.NoError(f, err)
+	for _, pair := range [][2]string{
+		{"a", "A"}, {"a", "a "}, {"a/b", "a%2Fb"}, {"é", "e\u0301"}, {"\ufffd", "?"}, {"<", "\\u003c"}, {`"`, `\"`}, {"\u00a0", " "},
+		{strings.Repeat("k", 1023) + "a", strings.Repeat("k", 1023) + "b"}, {"\n", "a"},
+	} {
+		f.Add(pair[0], pair[1])
+	}
+	f.Fuzz(func(t *testing.T, one, two string) {
+		if one == two || lockstore.ValidateKey(one) != nil || lockstore.ValidateKey(two) != nil {
+			t.Skip("not two keys")
+		}
+		defer service.SetRow(table, one, nil)
+		defer service.SetRow(table, two, nil)
+		first, err := store.Acquire(t.Context(), lockstore.Request{Key: one, Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		second, err := store.Acquire(t.Context(), lockstore.Request{Key: two, Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		require.NoError(t, store.Release(t.Context(), first))
+		_, err = store.Renew(t.Context(), second, time.Minute)
+		require.NoError(t, err)
+		require.NotNil(t, service.Row(table, one))
+		require.NotNil(t, service.Row(table, two))
+	})
+}
