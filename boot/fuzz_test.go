@@ -1,0 +1,100 @@
+package boot
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
+)
+
+// secret is in no sentence by chance.
+const secret = "hunter2hunter2"
+
+// every is each scheme of each store.
+var every = lockstore.Openers{
+	"dynamodb": dynamostore.Open, "elasticache": elasticache.Open,
+	"redis": redisstore.Open, "rediss": redisstore.Open, "valkey": redisstore.Open, "valkeys": redisstore.Open,
+}
+
+// FuzzStoreURL: no LOCK_URL makes any store's Open panic or send something, and
+// no error shows what may be secret in it: user, password, path, the value of a
+// parameter. One clean line names the variable.
+func FuzzStoreURL(f *testing.F) {
+	for _, host := range []string{"locks", "127.0.0.1:6379", "[::1]", "host", "a,b", "[::1", "", "host:port", "%zz", "ho st", "\x00", "[fe80::1%25eth0]"} {
+		for scheme := range every {
+			f.Add(scheme, host, "", "region", "eu-west-1")
+		}
+		f.Add("REDISS", host, "0", "cluster", "true")
+	}
+	for _, param := range []string{"cluster", "prefix", "plaintext", "region", "endpoint", "skew", "cache", "serverless", "x", "%zz", ""} {
+		for scheme := range every {
+			f.Add(scheme, "localhost", "", param, "")
+			f.Add(scheme, "localhost", "1", param, "true")
+			f.Add(scheme, "localhost", "/", param, "http://")
+		}
+	}
+	f.Fuzz(func(t *testing.T, scheme, host, path, param, value string) {
+		if strings.ContainsAny(scheme+host+path+param+value, "?&;#") || strings.Contains(host, "@") {
+			t.Skip("the secret would be elsewhere")
+		}
+		env := map[string]string{"AWS_ACCESS_KEY_ID": secret, "AWS_SECRET_ACCESS_KEY": secret, "AWS_REGION": "eu-west-1"}
+		for _, raw := range []string{
+			scheme + "://" + host + "/" + path + "?" + param + "=" + value,
+			scheme + "://" + secret + "@" + host + "/" + path + "?" + param + "=" + value,
+			scheme + "://user:" + secret + "@" + host + "/" + path + "?" + param + "=" + value,
+			scheme + "://" + host + "/" + path + secret + "?" + param + "=" + value,
+			scheme + "://" + host + "/" + path + "?" + param + "=" + value + secret,
+			scheme + "://" + host + "/" + path + "?" + param + "=" + value + "#" + secret,
+		} {
+			env["LOCK_URL"] = raw
+			began := time.Now()
+			_, err := newGuard(every, func(name string) string { return env[name] })
+			require.Less(t, time.Since(began), 5*time.Second)
+			if err == nil {
+				u, err := url.Parse(raw)
+				require.NoError(t, err)
+				require.Contains(t, every, u.Scheme)
+				continue
+			}
+			text := err.Error()
+			require.True(t, strings.HasPrefix(text, "LOCK_URL: "), text)
+			require.NotContains(t, text, secret, raw)
+			require.False(t, strings.ContainsFunc(text, func(r rune) bool { return r < ' ' }), "%q", text)
+			require.Less(t, len(text), 1500)
+		}
+	})
+}
+
+// FuzzSettings: the other variables are within bounds, or an error of one line
+// names the one that is not.
+func FuzzSettings(f *testing.F) {
+	for _, text := range []string{"", "30s", "1m", "1h", "15m", "0", "-1s", "5ms", "30", "9223372036854775807ns", "9999999h", "1e3s", "∞", "\x00", " 30s"} {
+		f.Add(text, "", "", "", "")
+		f.Add("", text, text, "", "App/locks")
+		f.Add("30s", "", "", text, text)
+	}
+	f.Fuzz(func(t *testing.T, ttl, maxHold, wait, reserve, namespace string) {
+		env := map[string]string{
+			"LOCK_URL": "redis://127.0.0.1", "LOCK_TTL": ttl, "LOCK_MAX_HOLD": maxHold, "LOCK_WAIT": wait, "LOCK_RESERVE": reserve, "LOCK_METRICS": namespace,
+		}
+		g, err := newGuard(every, func(name string) string { return env[name] })
+		if err == nil {
+			require.NotNil(t, g)
+			return
+		}
+		text := err.Error()
+		require.False(t, strings.ContainsFunc(text, func(r rune) bool { return r < ' ' }), "%q", text)
+		named := false
+		for _, name := range []string{"TTL", "MAX_HOLD", "MaxHold", "WAIT", "Wait", "RESERVE", "Reserve", "LOCK_METRICS"} {
+			named = named || strings.Contains(text, name)
+		}
+		require.True(t, named, text)
+	})
+}
