@@ -3,7 +3,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CFN_LINT := 1.58.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test install-servers sam-test deploy it-aws lint lint-template size verify verify-page soak mutants bench
+.PHONY: help run serve test install-servers sam-test deploy it-aws lint lint-template size verify verify-page soak mutants fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,3 +65,7 @@ mutants: install-servers ## plant every bug, print which test caught it
 
 bench: install-servers ## speed against raw requests and other locks, as ratios
 	cd bench && go test -run TestBudgets -v -count=1 .
+
+FUZZTIME ?= 20s
+fuzz: ## every fuzz target of the module; FUZZTIME=20s each
+	@go run ./internal/fuzz -time $(FUZZTIME)
