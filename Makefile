@@ -63,9 +63,8 @@ soak: install-servers ## the verification with new seeds for TIME=1h; goes on wh
 mutants: install-servers ## plant every bug, print which test caught it
 	cd verify && go test ./mutants -run TestMutants -v -count=1 -timeout 30m
 
+fuzz: ## every fuzz function, FUZZTIME=20s each; part of make verify
+	cd verify && FUZZTIME=$(or $(FUZZTIME),20s) go test ./fuzz -run TestFuzz -v -count=1 -timeout 1h
+
 bench: install-servers ## speed against raw requests and other locks, as ratios
 	cd bench && go test -run TestBudgets -v -count=1 .
-
-FUZZTIME ?= 20s
-fuzz: ## every fuzz target of the module; FUZZTIME=20s each
-	@go run ./internal/fuzz -time $(FUZZTIME)
