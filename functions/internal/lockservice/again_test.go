@@ -139,6 +139,8 @@ func TestF23LostReplies(t *testing.T) {
 		w := newWorld(t)
 		w.store.fail(lockstore.ErrUnavailable)
 		require.Equal(t, "unavailable", ask(t, w.Service, "PUT", "shared/other", thirty).said["code"])
+		w.store.fail(lockstore.ErrCorrupt)
+		require.Equal(t, "corrupt", ask(t, w.Service, "PUT", "shared/another", thirty).said["code"])
 	})
 }
 
