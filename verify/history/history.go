@@ -5,10 +5,14 @@
 // after Wing and Gong 1993 and Lowe 2017) with a model of a lease that knows
 // real time: each operation took effect at one moment between its call and its
 // return. Sweep needs no search and never times out; it looks at what holders
-// may believe.
+// may believe, at what a resource accepted, and at how long each answer took.
+//
+// A store that loses data is not excused: what it lost, and when, is part of the
+// history (Forget, Keep, Back), and all answers still have to fit.
 package history
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -17,28 +21,41 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Kind is what was asked.
+// Kind is what was asked, or what happened to the store.
 type Kind string
 
-// The kinds of operations. A withdrawal is a release without a fence.
+// The kinds of operations. A withdrawal is a release without a fence. A write goes
+// to the resource that the lock protects, which compares fences: it is OK, or
+// Lost when the resource has seen a larger one.
 const (
 	Acquire  Kind = "acquire"
 	Renew    Kind = "renew"
 	Release  Kind = "release"
 	Withdraw Kind = "withdraw"
+	Write    Kind = "write"
+)
+
+// What happens to a store's copy of a key, at one moment between Call and Return.
+// It has no client and its outcome is OK.
+const (
+	Forget Kind = "forget" // the key's entry is gone
+	Keep   Kind = "keep"   // from now on a replica gets no changes
+	Back   Kind = "back"   // the replica takes over as it was at the last Keep
 )
 
 // Outcome is what the client was told.
 type Outcome string
 
 // The outcomes. After Refused certainly nothing was applied, after Unknown it may
-// have been, now or later.
+// have been, now or later. Broken is an answer that no request of a history
+// deserves: invalid or corrupt.
 const (
 	OK      Outcome = "ok"
 	Busy    Outcome = "busy"
 	Lost    Outcome = "lost"
 	Refused Outcome = "refused"
 	Unknown Outcome = "unknown"
+	Broken  Outcome = "broken"
 )
 
 // Op is one operation. Times count from the history's beginning, on one clock
@@ -47,9 +64,9 @@ type Op struct {
 	Client  int
 	Kind    Kind
 	Key     string
-	Owner   string
+	Owner   string        // one client's, and new for each acquisition
 	TTL     time.Duration // asked for
-	Fence   int64         // of the lease: told by Acquire, named by Renew and Release
+	Fence   int64         // of the lease: told by Acquire, named by the others
 	Trust   time.Duration // from Call on; of Acquire and Renew
 	Outcome Outcome
 	Call    time.Duration
@@ -65,7 +82,11 @@ func (o Op) String() string {
 	if o.Trust != 0 {
 		s += fmt.Sprintf(", trusted for %v", o.Trust)
 	}
-	return s + fmt.Sprintf("  [%v, %v]", o.Call.Round(time.Microsecond), o.Return.Round(time.Microsecond))
+	s += fmt.Sprintf("  [%v, %v]", o.Call.Round(time.Microsecond), o.Return.Round(time.Microsecond))
+	if o.Cause != "" {
+		s += "  " + o.Cause
+	}
+	return s
 }
 
 // Limits are what a store's tolerance adds to the times that clients know.
@@ -75,9 +96,13 @@ type Limits struct {
 	Early time.Duration
 	// Late is how long after the end of a TTL the key may still be busy.
 	Late time.Duration
-	// Forgetful allows that the store forgets leases: a restart without its data, a
-	// failover, a deletion by hand. Fences still have to grow.
-	Forgetful bool
+	// Answer bounds how long an operation may take; 0 is no bound.
+	Answer time.Duration
+	// Stamped says that clients stamp their requests, as dynamostore does. Two
+	// things are different then, and documented there: a withdrawal while another
+	// has the key leaves no mark, and a request that was stamped before a Forget
+	// may bring a smaller fence after it.
+	Stamped bool
 }
 
 // History collects operations from many clients.
@@ -113,15 +138,25 @@ const forever = time.Duration(math.MaxInt64 / 4)
 
 // OutcomeOf reads a store's answer.
 func OutcomeOf(err error) Outcome {
-	switch {
-	case err == nil:
-		return OK
-	case is(err, lockstore.ErrHeld):
-		return Busy
-	case is(err, lockstore.ErrLost):
-		return Lost
-	case is(err, lockstore.ErrUnavailable), is(err, lockstore.ErrInvalid), is(err, lockstore.ErrCorrupt):
-		return Refused
+	for _, o := range []struct {
+		is  error
+		out Outcome
+	}{
+		{lockstore.ErrHeld, Busy},
+		{lockstore.ErrLost, Lost},
+		{lockstore.ErrInvalid, Broken},
+		{lockstore.ErrCorrupt, Broken},
+		{lockstore.ErrUnavailable, Refused},
+	} {
+		if errors.Is(err, o.is) {
+			return o.out
+		}
 	}
-	return Unknown
+	if err != nil {
+		return Unknown
+	}
+	return OK
 }
+
+// grantOf is the owner's own lease.
+type grantOf struct{ key, owner string }

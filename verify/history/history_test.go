@@ -1,12 +1,15 @@
 package history
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // script reads lines such as
@@ -21,7 +24,7 @@ func script(t *testing.T, text string) (ops []Op) {
 		op.Client, op.Key = i, "k"
 		op.Call, op.Return = time.Duration(call)*time.Millisecond, time.Duration(ret)*time.Millisecond
 		op.TTL = time.Duration(ttl) * time.Millisecond
-		if op.Outcome == OK {
+		if op.Outcome == OK && (op.Kind == Acquire || op.Kind == Renew) {
 			op.Trust = op.TTL
 		}
 		ops = append(ops, op)
@@ -30,7 +33,7 @@ func script(t *testing.T, text string) (ops []Op) {
 }
 
 func TestCheckers(t *testing.T) {
-	limits := Limits{Early: time.Millisecond, Late: 5 * time.Millisecond}
+	limits := Limits{Early: time.Millisecond, Late: 5 * time.Millisecond, Answer: 50 * time.Millisecond}
 	for _, c := range []struct {
 		name         string
 		history      string
@@ -114,6 +117,131 @@ acquire b 0 busy 0 30 100`, true, true},
 acquire a 5 ok 0 10 100
 renew a 5 ok 90 100 100
 acquire b 6 ok 120 130 100`, false, false},
+		{"M05 released by another fence", `
+acquire a 5 ok 0 10 100
+release a 4 ok 20 30 0
+acquire b 6 ok 120 130 100`, false, true},
+		{"another fence renews nothing", `
+acquire a 5 ok 0 10 100
+renew a 4 lost 20 30 100
+release a 4 lost 20 30 100
+renew a 5 ok 40 50 100`, true, true},
+		{"M06 renewed by another fence", `
+acquire a 5 ok 0 10 100
+renew a 4 ok 20 30 100`, false, true},
+		{"M04 a stranger's release is told ok and does nothing", `
+acquire a 5 ok 0 10 100
+release b 5 ok 20 30 0
+renew a 5 ok 40 50 100`, false, true},
+		{"M07 an expired lease is granted to its own owner anew", `
+acquire a 5 ok 0 10 100
+acquire a 6 ok 120 130 100`, false, true},
+		{"M08 renewed after its end, when its first reply was lost", `
+acquire a 0 unknown 0 10 100
+acquire a 5 ok 20 30 100
+renew a 5 ok 140 150 100`, false, true},
+		{"M08 a lost renewal came too late to count", `
+acquire a 5 ok 0 10 100
+renew a 5 unknown 120 130 100
+acquire b 0 busy 180 190 100`, false, true},
+		{"busy long after a lost acquire", `
+acquire a 0 unknown 0 10 100
+acquire b 0 busy 20 30 100
+acquire c 0 busy 140 150 100`, false, true},
+		{"M16 a lost acquire took it from a live holder", `
+acquire a 5 ok 0 10 100
+acquire b 0 unknown 20 30 100
+renew a 5 lost 40 50 100`, false, true},
+		{"M13 a fence from a local counter", `
+acquire a 9 ok 0 10 100
+release a 9 ok 20 30 0
+acquire b 3 ok 40 50 100
+release b 3 ok 60 70 0`, false, false},
+		{"M19 two who looked at the same time", `
+acquire a 5 ok 0 10 100
+acquire b 6 ok 5 15 100`, false, false},
+		{"M19 two who looked at the same time, same fence", `
+acquire a 5 ok 0 10 100
+acquire b 5 ok 5 15 100`, false, false},
+		{"M36 a failure is told as busy", `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+acquire b 0 busy 40 50 100
+acquire c 6 ok 60 70 100`, false, true},
+		{"a new owner has lost something", `
+acquire a 5 ok 0 10 100
+acquire b 0 lost 20 30 100`, false, true},
+		{"its own try has expired", `
+acquire a 0 unknown 0 10 100
+acquire a 0 lost 120 130 100
+acquire b 6 ok 140 150 100`, true, true},
+		{"released twice, with others in between", `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+acquire b 6 ok 40 50 100
+release a 5 ok 55 60 0
+release b 6 ok 60 70 0
+release a 5 ok 80 90 0`, true, true},
+		{"released again, and then it is forgotten", `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+release a 5 lost 40 50 0`, true, true},
+		{"a late release after another's takeover", `
+acquire a 5 ok 0 10 100
+acquire b 6 ok 105 115 100
+release a 5 ok 120 130 0`, false, true},
+		{"refused, though it was applied", `
+acquire a 0 refused 0 10 100
+acquire b 0 busy 20 30 100`, false, true},
+		{"corrupt", `
+acquire a 0 broken 0 10 100`, true, false},
+		{"an answer that took too long", `
+acquire a 5 ok 0 60 100`, true, false},
+		{"a write is refused that comes too late", `
+acquire a 5 ok 0 10 100
+acquire b 6 ok 105 115 100
+write b 6 ok 120 120 0
+write a 5 lost 130 130 0`, true, true},
+		{"a stale write is accepted", `
+acquire a 9 ok 0 10 100
+acquire b 6 ok 105 115 100
+write b 6 ok 120 120 0
+write a 9 ok 130 130 0`, false, false},
+		{"a release by another fence does not end the trust", `
+acquire a 5 ok 0 10 100
+release a 4 lost 20 30 0
+acquire b 6 ok 40 50 100`, false, false},
+		{"the store forgets a lease", `
+acquire a 5 ok 0 10 100
+forget - 0 ok 15 25 0
+acquire b 6 ok 30 40 100
+renew a 5 lost 50 60 100`, true, true},
+		{"the store forgets, but not yet", `
+acquire a 5 ok 0 10 100
+acquire b 6 ok 30 40 100
+forget - 0 ok 45 50 0`, false, false},
+		{"the fence grows all the same", `
+acquire a 5 ok 0 10 100
+forget - 0 ok 15 25 0
+acquire b 4 ok 30 40 100`, false, false},
+		{"a replica takes over without the last grant", `
+keep - 0 ok 0 1 0
+acquire a 5 ok 5 10 100
+back - 0 ok 20 25 0
+acquire b 6 ok 30 40 100
+release a 5 lost 50 60 0`, true, true},
+		{"a replica takes over without the last release", `
+acquire a 5 ok 0 10 100
+keep - 0 ok 15 16 0
+release a 5 ok 20 30 0
+back - 0 ok 40 45 0
+acquire b 0 busy 50 60 100
+acquire b 6 ok 111 120 100`, true, true},
+		{"a replica knows what was granted before it was cut off", `
+acquire a 5 ok 0 10 100
+keep - 0 ok 15 16 0
+back - 0 ok 40 45 0
+acquire b 6 ok 50 60 100`, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ops := script(t, c.history)
@@ -125,33 +253,58 @@ acquire b 6 ok 120 130 100`, false, false},
 	}
 }
 
-func TestForgetful(t *testing.T) {
-	limits := Limits{Forgetful: true}
-	lost := script(t, `
+// What a store that stamps its requests does not promise.
+func TestStamped(t *testing.T) {
+	for name, text := range map[string]string{
+		"a ghost, withdrawn while another had the key": `
 acquire a 5 ok 0 10 100
-acquire b 6 ok 20 30 100
-renew a 5 lost 40 50 100`)
-	ok, decided, _ := Check(lost, limits, time.Minute)
-	require.True(t, ok && decided)
-	require.Empty(t, Sweep(lost, limits))
-	fell := script(t, `
-acquire a 5 ok 0 10 100
-acquire b 4 ok 20 30 100`)
-	ok, decided, _ = Check(fell, limits, time.Minute)
-	require.False(t, ok)
-	require.True(t, decided)
-	require.NotEmpty(t, Sweep(fell, limits), "the fence has to grow all the same")
+acquire b 0 unknown 5 15 100
+withdraw b 0 ok 20 30 0
+release a 5 ok 40 50 0
+acquire c 0 busy 60 70 100`,
+		"a request that was stamped before the row was deleted": `
+acquire b 4 ok 1 40 100
+acquire a 5 ok 2 10 100
+forget - 0 ok 15 25 0`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ops := script(t, text)
+			ok, decided, _ := Check(ops, Limits{}, time.Minute)
+			require.True(t, decided)
+			require.False(t, ok)
+			ok, decided, _ = Check(ops, Limits{Stamped: true}, time.Minute)
+			require.True(t, decided)
+			require.True(t, ok)
+			require.Empty(t, Sweep(ops, Limits{Stamped: true}))
+		})
+	}
 }
 
 func TestCount(t *testing.T) {
 	c := Count(script(t, `
 acquire a 5 ok 0 10 100
 acquire b 0 busy 20 30 100
+acquire a 5 ok 35 36 100
 acquire b 6 ok 120 130 100
 renew a 5 lost 140 150 100
+renew a 4 lost 140 150 100
+release a 5 lost 150 151 0
+write a 5 lost 152 152 0
 acquire c 0 unknown 160 170 100
 acquire d 0 refused 160 170 100
 release b 6 ok 180 190 0
+forget - 0 ok 195 196 0
 acquire e 7 ok 200 210 100`))
-	require.Equal(t, Counts{Operations: 6, Contended: 1, Takeovers: 1, Unknown: 1, Lost: 1}, c)
+	require.Equal(t, Counts{Operations: 9, Contended: 1, Takeovers: 1, Unknown: 1, Refused: 1, Lost: 2, Stale: 1, Losses: 1}, c)
+}
+
+func TestOutcomeOf(t *testing.T) {
+	for want, err := range map[Outcome]error{
+		OK: nil, Busy: &lockstore.HeldError{}, Lost: lockstore.ErrLost, Refused: lockstore.ErrUnavailable,
+		Unknown: context.DeadlineExceeded,
+	} {
+		require.Equal(t, want, OutcomeOf(err))
+	}
+	require.Equal(t, Broken, OutcomeOf(fmt.Errorf("x: %w", lockstore.ErrCorrupt)))
+	require.Equal(t, Broken, OutcomeOf(lockstore.ErrInvalid))
 }

@@ -1,44 +1,53 @@
 package history
 
 import (
-	"errors"
-	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
 )
 
-var is = errors.Is
-
-// lease is the model's state of one key. The moment of expiry is known only to
+// entry is what a store keeps of one key. The moment of expiry is known only to
 // lie between lo, until which its holder may trust it, and hi, from which on it
 // must be had by others.
-type lease struct {
+type entry struct {
 	owner     string // "" when the key is free
 	fence     int64  // of the owner's grant; 0 when its reply was lost
-	last      int64  // the largest fence that anybody was told
 	lo, hi    time.Duration
-	released  string // the last released owner
-	withdrawn string // the last withdrawn owner: takes nothing any more
+	open      time.Duration // TTL of a request whose moment is not known yet; hi follows from it
+	released  string        // the last owner that ended its own lease: it takes nothing any more
+	withdrawn string        // the last owner that withdrew without having the key: the same
+}
+
+// state is the model's state of one key.
+type state struct {
+	entry
+	replica entry         // as of the last Keep
+	last    int64         // the largest fence that anybody was told
+	at      time.Duration // what comes next was not over before
+}
+
+// request is an operation with what its owner did before it.
+type request struct {
+	Op
+	repeat bool // it asked for something before
+	again  bool // it released or withdrew before
 }
 
 // model says which answers a store may give in which state. Unknown outcomes
 // lead to both states.
 func model(l Limits) porcupine.Model {
 	m := porcupine.NondeterministicModel{
-		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
-			return partition(history)
-		},
-		Init:  func() []any { return []any{lease{}} },
-		Equal: func(a, b any) bool { return a == b },
-		Step: func(state, input, _ any) []any {
+		Partition: partition,
+		Init:      func() []any { return []any{state{}} },
+		Equal:     func(a, b any) bool { return a == b },
+		Step: func(before, input, _ any) []any {
 			var next []any
-			for _, s := range step(state.(lease), input.(Op), l) {
+			for _, s := range step(before.(state), input.(request), l) {
 				next = append(next, s)
 			}
 			return next
 		},
-		DescribeOperation: func(input, _ any) string { return input.(Op).String() },
+		DescribeOperation: func(input, _ any) string { return input.(request).String() },
 	}
 	return m.ToModel()
 }
@@ -47,7 +56,7 @@ func partition(history []porcupine.Operation) [][]porcupine.Operation {
 	keys := map[string][]porcupine.Operation{}
 	var order []string
 	for _, op := range history {
-		key := op.Input.(Op).Key
+		key := op.Input.(request).Key
 		if keys[key] == nil {
 			order = append(order, key)
 		}
@@ -62,142 +71,180 @@ func partition(history []porcupine.Operation) [][]porcupine.Operation {
 
 // step returns the states that an operation may lead to; none when the answer
 // is not allowed in this state.
-func step(s lease, op Op, l Limits) []lease {
+func step(s state, op request, l Limits) []state {
 	if op.Outcome == Unknown {
-		return unknown(s, op, l)
+		return unknown(s, op.Op, l)
 	}
-	mine := s.owner == op.Owner
-	mayBeOver := s.owner == "" || op.Return >= s.lo-l.Early || l.Forgetful
-	mustBeOver := s.owner == "" || op.Call > s.hi+l.Late
-	switch op.Kind {
-	case Acquire:
-		switch op.Outcome {
-		case OK:
-			return granted(s, op, mine, mayBeOver, l)
-		case Busy:
-			if mine || mustBeOver {
-				return nil
-			}
-			return []lease{s}
-		case Lost:
-			// Its own lease is over, or it was withdrawn.
-			if mine && !mayBeOver {
-				return nil
-			}
-			return []lease{s}
-		}
-	case Renew:
-		switch op.Outcome {
-		case OK:
-			if !mine || s.fence != 0 && s.fence != op.Fence || op.Call > s.hi {
-				return nil
-			}
-			s.fence = op.Fence
-			s.lo, s.hi = max(s.lo, op.Call+op.Trust), max(s.hi, op.Return+op.TTL)
-			return []lease{s}
-		case Lost:
-			if mine && !mayBeOver {
-				return nil
-			}
-			return []lease{s}
-		}
-	case Release, Withdraw:
-		switch op.Outcome {
-		case OK:
-			return freed(s, op, mine, l)
-		case Lost:
-			if mine && !mayBeOver || op.Kind == Withdraw {
-				return nil
-			}
-			return []lease{s}
-		}
-	}
-	if op.Outcome == Refused {
-		return []lease{s}
-	}
-	return nil
-}
-
-func granted(s lease, op Op, mine, mayBeOver bool, l Limits) []lease {
-	var next []lease
-	if mine && (s.fence == op.Fence || s.fence == 0 && op.Fence > s.last) && op.Call <= s.hi {
-		again := s
-		again.fence, again.last = op.Fence, max(s.last, op.Fence)
-		again.lo = max(s.lo, op.Call+op.Trust)
-		next = append(next, again)
-	}
-	if op.Owner == s.withdrawn || op.Owner == s.released || !mayBeOver || op.Fence <= s.last {
-		return next
-	}
-	fresh := s
-	fresh.owner, fresh.fence, fresh.last = op.Owner, op.Fence, op.Fence
-	fresh.lo, fresh.hi = op.Call+op.Trust, op.Return+op.TTL
-	return append(next, fresh)
-}
-
-func freed(s lease, op Op, mine bool, l Limits) []lease {
-	if op.Kind == Withdraw {
-		s.withdrawn = op.Owner
-	} else if !mine && s.released != op.Owner {
+	if op.Return < s.at {
 		return nil
 	}
-	if mine {
-		s.owner, s.fence, s.lo, s.hi, s.released = "", 0, 0, 0, op.Owner
+	s.at = 0
+	if s.open > 0 {
+		// The request before this operation was applied before this one returned.
+		s.hi, s.open = max(s.hi, op.Return+s.open), 0
 	}
-	return []lease{s}
+	switch op.Kind {
+	case Forget:
+		s.entry = entry{}
+		if l.Stamped {
+			s.last = 0
+		}
+		return []state{s}
+	case Keep:
+		s.replica = s.entry
+		return []state{s}
+	case Back:
+		s.entry = s.replica
+		return []state{s}
+	}
+
+	mine := s.owner == op.Owner
+	same := mine && (s.fence == op.Fence || s.fence == 0)
+	mayBeOver := s.owner == "" || op.Return >= s.lo-l.Early
+	mustBeOver := s.owner == "" || op.Call > s.hi+l.Late
+	switch {
+	case op.Kind == Acquire && op.Outcome == OK:
+		return granted(s, op.Op, mayBeOver)
+	case op.Kind == Acquire && op.Outcome == Busy:
+		if mine || mustBeOver {
+			return nil
+		}
+	case op.Kind == Acquire && op.Outcome == Lost:
+		// A new owner cannot have lost anything, unless that very call outlived it.
+		if mine && !mayBeOver || !mine && !op.repeat && op.Return-op.Call < op.TTL-l.Early {
+			return nil
+		}
+		return []state{ended(s, op.Op, mine)}
+	case op.Kind == Renew && op.Outcome == OK:
+		if !same || op.Call > s.hi {
+			return nil
+		}
+		s.fence = op.Fence
+		s.lo, s.hi = max(s.lo, op.Call+op.Trust), max(s.hi, op.Return+op.TTL)
+	case op.Kind == Renew && op.Outcome == Lost:
+		if same && !mayBeOver {
+			return nil
+		}
+		return []state{ended(s, op.Op, same)}
+	case op.Kind == Release && op.Outcome == OK:
+		switch {
+		case same:
+			s.entry = freed(s.entry, op.Owner)
+		case mine || !op.again:
+			return nil // by another fence, or by nobody's
+		}
+	case op.Kind == Release && op.Outcome == Lost:
+		if same && !mayBeOver {
+			return nil
+		}
+		return []state{ended(s, op.Op, same)}
+	case op.Kind == Withdraw && op.Outcome == OK:
+		s.entry = withdrawn(s.entry, op.Owner, l)
+	default:
+		return nil
+	}
+	return []state{s}
+}
+
+func granted(s state, op Op, mayBeOver bool) []state {
+	if s.owner == op.Owner {
+		// The same lease again. An expired one is lost, and never granted anew.
+		first := s.fence == 0 && op.Fence > s.last
+		if s.fence != op.Fence && !first || op.Call > s.hi {
+			return nil
+		}
+		s.fence, s.last = op.Fence, max(s.last, op.Fence)
+		s.lo = max(s.lo, op.Call+op.Trust)
+		return []state{s}
+	}
+	if op.Owner == s.withdrawn || op.Owner == s.released || !mayBeOver || op.Fence <= s.last {
+		return nil
+	}
+	s.owner, s.fence, s.last = op.Owner, op.Fence, op.Fence
+	s.lo, s.hi = op.Call+op.Trust, op.Return+op.TTL
+	return []state{s}
+}
+
+// ended is the state after its owner was told that its lease is lost. It may
+// still stand there, and block others for as long as the store tolerates.
+func ended(s state, op Op, same bool) state {
+	if same {
+		s.hi = min(s.hi, op.Return)
+	}
+	return s
+}
+
+func freed(e entry, owner string) entry {
+	return entry{released: owner, withdrawn: e.withdrawn}
+}
+
+func withdrawn(e entry, owner string, l Limits) entry {
+	switch {
+	case e.owner == owner:
+		return freed(e, owner)
+	case e.owner == "" || !l.Stamped:
+		e.withdrawn = owner
+	}
+	return e
 }
 
 // unknown is nothing, or what the request would have done. It may be applied as
 // late as the checker likes, so its times are as open as its return.
-func unknown(s lease, op Op, l Limits) []lease {
-	next := []lease{s}
+func unknown(s state, op Op, l Limits) []state {
+	next := []state{s}
+	mine := s.owner == op.Owner
+	same := mine && (s.fence == op.Fence || s.fence == 0)
 	switch op.Kind {
 	case Acquire:
-		if s.owner != op.Owner && op.Owner != s.withdrawn && op.Owner != s.released {
+		if !mine && op.Owner != s.withdrawn && op.Owner != s.released {
 			taken := s
+			if s.owner != "" {
+				taken.at = max(s.at, s.lo-l.Early)
+			}
 			// The fence is told by a later answer to this owner, or never.
 			taken.owner, taken.fence = op.Owner, 0
-			taken.lo, taken.hi = op.Call, forever
+			taken.lo, taken.hi, taken.open = op.Call, 0, op.TTL
 			next = append(next, taken)
 		}
 	case Renew:
-		if s.owner == op.Owner && (s.fence == 0 || s.fence == op.Fence) {
+		if same && (s.open > 0 || op.Call <= s.hi) {
 			longer := s
-			longer.hi = forever
+			longer.open = max(s.open, op.TTL)
 			next = append(next, longer)
 		}
 	case Release:
-		if s.owner == op.Owner {
-			s.owner, s.fence, s.lo, s.hi, s.released = "", 0, 0, 0, op.Owner
+		if same {
+			s.entry = freed(s.entry, op.Owner)
 			next = append(next, s)
 		}
 	case Withdraw:
-		s.withdrawn = op.Owner
-		if s.owner == op.Owner {
-			s.owner, s.fence, s.lo, s.hi, s.released = "", 0, 0, 0, op.Owner
-		}
+		s.entry = withdrawn(s.entry, op.Owner, l)
 		next = append(next, s)
 	}
 	return next
 }
 
 // Check searches for an order of the operations that explains every answer. It
-// returns false, and for people the longest that it could explain, when there is
-// none; decided is false when the search took longer than limit, which is no
-// success.
+// returns false when there is none, and for people the longest orders that
+// explain a part. decided is false when the search took longer than limit, which
+// is no success.
 func Check(ops []Op, l Limits, limit time.Duration) (ok, decided bool, info porcupine.LinearizationInfo) {
 	var all []porcupine.Operation
-	for _, op := range ops {
-		if op.Outcome == Refused {
-			continue // certainly not applied, so it says nothing about the state
+	asked, ended := map[grantOf]bool{}, map[grantOf]bool{}
+	for _, op := range sorted(ops) {
+		if op.Outcome == Refused || op.Outcome == Broken || op.Kind == Write {
+			continue // certainly not applied, or not the store's
 		}
 		end := op.Return
 		if op.Outcome == Unknown {
 			end = forever
 		}
-		all = append(all, porcupine.Operation{ClientId: op.Client, Input: op, Call: int64(op.Call), Return: int64(end)})
+		id := grantOf{op.Key, op.Owner}
+		in := request{op, asked[id], ended[id]}
+		all = append(all, porcupine.Operation{ClientId: op.Client, Input: in, Call: int64(op.Call), Return: int64(end)})
+		asked[id] = true
+		ended[id] = ended[id] || ends(op)
 	}
-	slices.SortFunc(all, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	result, info := porcupine.CheckOperationsVerbose(model(l), all, limit)
 	return result == porcupine.Ok, result != porcupine.Unknown, info
 }

@@ -14,34 +14,34 @@ type belief struct {
 }
 
 // Sweep returns what no order of the operations could excuse: a fence that did
-// not grow, told to two, or two holders who trust their leases of a key at the
-// same time.
+// not grow, or was told to two; two holders who trust their leases of a key at
+// the same time, unless the store lost one of them; a resource that accepted a
+// write after a later holder's; an answer that took too long or should never be
+// given.
 func Sweep(ops []Op, l Limits) (violations []string) {
-	leases := map[[2]string][]*belief{} // by key and owner, in the order of the calls
-	for _, op := range sorted(ops) {
-		id := [2]string{op.Key, op.Owner}
-		own := leases[id]
-		switch {
-		case op.Kind == Acquire && op.Outcome == OK && len(own) > 0 && own[len(own)-1].op.Fence == op.Fence:
-			own[len(own)-1].end = max(own[len(own)-1].end, op.Call+op.Trust)
-		case op.Kind == Acquire && op.Outcome == OK:
-			leases[id] = append(own, &belief{op, op.Return, op.Call + op.Trust})
-		case len(own) == 0:
-		case op.Kind == Renew && op.Outcome == OK:
-			own[len(own)-1].end = max(own[len(own)-1].end, op.Call+op.Trust)
-		case op.Kind == Renew && op.Outcome == Lost:
-			own[len(own)-1].end = min(own[len(own)-1].end, op.Return)
-		case op.Kind == Release, op.Kind == Withdraw:
-			own[len(own)-1].end = min(own[len(own)-1].end, op.Call)
+	ops = sorted(ops)
+	keys := map[string][]*belief{}
+	losses := map[string][]Op{}
+	for _, op := range ops {
+		if op.Kind == Forget || op.Kind == Back {
+			losses[op.Key] = append(losses[op.Key], op)
 		}
 	}
-	keys := map[string][]*belief{}
-	for id, own := range leases {
-		keys[id[0]] = append(keys[id[0]], own...)
+	for id, own := range beliefs(ops) {
+		keys[id.key] = append(keys[id.key], own...)
 	}
-	for _, all := range keys {
-		violations = append(violations, overlaps(all, l)...)
+	for key, all := range keys {
+		violations = append(violations, overlaps(all, losses[key], l)...)
 		violations = append(violations, fences(all)...)
+	}
+	violations = append(violations, staleWrites(ops)...)
+	for _, op := range ops {
+		switch {
+		case op.Outcome == Broken:
+			violations = append(violations, fmt.Sprintf("an answer that nothing deserves:\n  %v", op))
+		case l.Answer > 0 && op.Return-op.Call > l.Answer && op.Kind != Forget && op.Kind != Keep && op.Kind != Back:
+			violations = append(violations, fmt.Sprintf("an answer took longer than %v:\n  %v", l.Answer, op))
+		}
 	}
 	slices.Sort(violations)
 	return violations
@@ -53,17 +53,49 @@ func sorted(ops []Op) []Op {
 	return ops
 }
 
-func overlaps(all []*belief, l Limits) (violations []string) {
-	if l.Forgetful {
-		return nil
+// ends reports whether the operation may have ended its owner's lease.
+func ends(op Op) bool {
+	return (op.Kind == Release || op.Kind == Withdraw) && (op.Outcome == OK || op.Outcome == Unknown)
+}
+
+// beliefs follows what each owner was told of its leases, in the order of the
+// calls.
+func beliefs(ops []Op) map[grantOf][]*belief {
+	leases := map[grantOf][]*belief{}
+	for _, op := range ops {
+		id := grantOf{op.Key, op.Owner}
+		own := leases[id]
+		var last *belief
+		if len(own) > 0 {
+			last = own[len(own)-1]
+		}
+		if op.Kind == Acquire && op.Outcome == OK && (last == nil || last.op.Fence != op.Fence) {
+			leases[id] = append(own, &belief{op, op.Return, op.Call + op.Trust})
+			continue
+		}
+		if last == nil || op.Kind != Acquire && op.Kind != Withdraw && op.Fence != last.op.Fence {
+			continue
+		}
+		switch {
+		case (op.Kind == Acquire || op.Kind == Renew) && op.Outcome == OK:
+			last.end = max(last.end, op.Call+op.Trust)
+		case (op.Kind == Acquire || op.Kind == Renew) && op.Outcome == Lost:
+			last.end = min(last.end, op.Return)
+		case op.Kind == Release, op.Kind == Withdraw:
+			last.end = min(last.end, op.Call) // whoever releases has stopped
+		}
 	}
+	return leases
+}
+
+func overlaps(all []*belief, losses []Op, l Limits) (violations []string) {
 	slices.SortFunc(all, func(a, b *belief) int { return cmp.Compare(a.begin, b.begin) })
 	var last *belief // the one that lasts longest so far
 	for _, b := range all {
 		if b.begin >= b.end {
 			continue // it came too late to be of use
 		}
-		if last != nil && last.end-b.begin > l.Early {
+		if last != nil && last.end-b.begin > l.Early && !lostBetween(last.op, b.op, losses) {
 			violations = append(violations, fmt.Sprintf("two trusted the key for %v:\n  %v\n  %v", last.end-b.begin, last.op, b.op))
 		}
 		if last == nil || b.end > last.end {
@@ -71,6 +103,14 @@ func overlaps(all []*belief, l Limits) (violations []string) {
 		}
 	}
 	return violations
+}
+
+// lostBetween reports whether the store may have lost the first grant before it
+// made the second.
+func lostBetween(first, second Op, losses []Op) bool {
+	return slices.ContainsFunc(losses, func(loss Op) bool {
+		return loss.Return >= first.Call && loss.Call <= second.Return
+	})
 }
 
 // fences have to differ, and a grant that began after another had ended has the
@@ -99,45 +139,91 @@ func fences(all []*belief) (violations []string) {
 	return violations
 }
 
+// staleWrites are accepted writes of a lease after an accepted write of one that
+// was granted later.
+func staleWrites(ops []Op) (violations []string) {
+	grants := map[grantOf]Op{}
+	for _, op := range ops {
+		if op.Kind == Acquire && op.Outcome == OK {
+			grants[grantOf{op.Key, op.Owner}] = op
+		}
+	}
+	latest := map[string]Op{} // the latest grant of each key that has written
+	for _, op := range ops {
+		if op.Kind != Write || op.Outcome != OK {
+			continue
+		}
+		grant := grants[grantOf{op.Key, op.Owner}]
+		later := latest[op.Key]
+		if grant.Return < later.Call {
+			violations = append(violations, fmt.Sprintf("a stale write was accepted:\n  %v\n  %v\n  %v", grant, later, op))
+		}
+		if grant.Call >= later.Call {
+			latest[op.Key] = grant
+		}
+	}
+	return violations
+}
+
 // Counts say what happened in a history.
 type Counts struct {
-	Operations int `json:"operations"` // that returned an answer
+	Operations int `json:"operations"` // that the store answered
 	Contended  int `json:"contended"`  // acquires that were told busy
-	Takeovers  int `json:"takeovers"`  // grants behind a lease that nobody released
+	Takeovers  int `json:"takeovers"`  // grants behind a lease that nobody had released
 	Unknown    int `json:"unknown"`
-	Lost       int `json:"lost"`
+	Refused    int `json:"refused"`
+	Lost       int `json:"lost"`   // leases that their own holder was told to have lost
+	Stale      int `json:"stale"`  // writes that the resource refused
+	Losses     int `json:"losses"` // of an entry by the store
 }
 
 // Count counts.
 func Count(ops []Op) Counts {
 	var c Counts
-	given := map[[2]string]bool{}
+	ops = sorted(ops)
+	given := map[grantOf]time.Duration{} // when its owner gave it back
 	for _, op := range ops {
-		if (op.Kind == Release || op.Kind == Withdraw) && op.Outcome != Refused {
-			given[[2]string{op.Key, op.Owner}] = true
+		id := grantOf{op.Key, op.Owner}
+		if _, ok := given[id]; ends(op) && !ok {
+			given[id] = op.Call
 		}
 	}
+	grants := map[grantOf]Op{}
 	last := map[string]Op{} // the last grant of each key
-	for _, op := range sorted(ops) {
-		switch op.Outcome {
-		case Unknown:
+	for _, op := range ops {
+		id := grantOf{op.Key, op.Owner}
+		switch {
+		case op.Kind == Write:
+			if op.Outcome == Lost {
+				c.Stale++
+			}
+			continue
+		case op.Kind == Forget || op.Kind == Back:
+			c.Losses++
+			continue
+		case op.Kind == Keep, op.Outcome == Broken:
+			continue
+		case op.Outcome == Unknown:
 			c.Unknown++
 			continue
-		case Refused:
+		case op.Outcome == Refused:
+			c.Refused++
 			continue
-		case Busy:
-			c.Contended++
-		case Lost:
-			c.Lost++
 		}
 		c.Operations++
-		if op.Kind != Acquire || op.Outcome != OK {
-			continue
+		switch {
+		case op.Outcome == Busy:
+			c.Contended++
+		case op.Outcome == Lost && op.Fence != 0 && grants[id].Fence == op.Fence:
+			c.Lost++
+		case op.Kind == Acquire && op.Outcome == OK && grants[id].Fence != op.Fence:
+			before, ok := last[op.Key]
+			back, gave := given[grantOf{op.Key, before.Owner}]
+			if ok && before.Owner != op.Owner && (!gave || back > op.Return) {
+				c.Takeovers++
+			}
+			grants[id], last[op.Key] = op, op
 		}
-		if before, ok := last[op.Key]; ok && before.Owner != op.Owner && !given[[2]string{op.Key, before.Owner}] {
-			c.Takeovers++
-		}
-		last[op.Key] = op
 	}
 	return c
 }
