@@ -63,17 +63,18 @@ func pong(addr string) error {
 }
 
 // Cluster starts three masters without replicas, RedisServer's or
-// ValkeyServer's, and waits until they agree about all slots.
-func Cluster(t testing.TB, program string) (addrs []string) {
+// ValkeyServer's, and waits until they agree about all slots. args are further
+// settings of each.
+func Cluster(t testing.TB, program string, args ...string) (addrs []string) {
 	t.Helper()
-	for _, s := range StartCluster(t, program) {
+	for _, s := range StartCluster(t, program, args...) {
 		addrs = append(addrs, s.Addr)
 	}
 	return addrs
 }
 
 // StartCluster is Cluster for a test that kills, restarts or pauses a node.
-func StartCluster(t testing.TB, program string) []*Server {
+func StartCluster(t testing.TB, program string, args ...string) []*Server {
 	t.Helper()
 	path := find(t, program, installRedis)
 	bus := func(port int) int { return port + 10000 }
@@ -84,11 +85,12 @@ func StartCluster(t testing.TB, program string) []*Server {
 			ready: pong,
 			ports: func(port int) []int { return []int{bus(port)} },
 			command: func(port int, dir string) *exec.Cmd {
-				return exec.Command(path,
+				return exec.Command(path, append([]string{
 					"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
-					"--save", "", "--daemonize", "no", "--cluster-enabled", "yes",
+					"--save", "", "--appendfsync", "always", "--daemonize", "no", "--cluster-enabled", "yes",
 					"--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "5000",
-					"--cluster-announce-ip", "127.0.0.1")
+					"--cluster-announce-ip", "127.0.0.1",
+				}, args...)...)
 			},
 		}))
 	}

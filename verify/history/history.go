@@ -103,6 +103,9 @@ type Limits struct {
 	// has the key leaves no mark, and a request that was stamped before a Forget
 	// may bring a smaller fence after it.
 	Stamped bool
+	// Forgets says that the store remembers only the last owners that ended, so
+	// that a late acquire of an older one takes the key, until its own expiry.
+	Forgets bool
 }
 
 // History collects operations from many clients.

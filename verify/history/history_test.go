@@ -255,27 +255,56 @@ acquire b 6 ok 50 60 100`, false, true},
 
 // What a store that stamps its requests does not promise.
 func TestStamped(t *testing.T) {
-	for name, text := range map[string]string{
-		"a ghost, withdrawn while another had the key": `
+	ops := script(t, `
+acquire b 4 ok 1 40 100
+acquire a 5 ok 2 10 100
+forget - 0 ok 15 25 0`)
+	ok, _, _ := Check(ops, Limits{}, time.Minute)
+	require.False(t, ok)
+	ok, _, _ = Check(ops, Limits{Stamped: true}, time.Minute)
+	require.True(t, ok, "a request that was stamped before the row was deleted")
+	require.Empty(t, Sweep(ops, Limits{Stamped: true}))
+}
+
+// A late acquire of an owner that has ended is seen, and told apart from others.
+func TestM18Ghosts(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		history         string
+		haunted, stamps bool // what a ghost explains, on a store that stamps its requests
+	}{
+		{"withdrawn while another had the key", `
 acquire a 5 ok 0 10 100
 acquire b 0 unknown 5 15 100
 withdraw b 0 ok 20 30 0
 release a 5 ok 40 50 0
-acquire c 0 busy 60 70 100`,
-		"a request that was stamped before the row was deleted": `
-acquire b 4 ok 1 40 100
-acquire a 5 ok 2 10 100
-forget - 0 ok 15 25 0`,
+acquire c 0 busy 60 70 100`, false, true},
+		{"withdrawn, and then another withdrew", `
+acquire b 0 unknown 5 15 100
+withdraw b 0 ok 20 30 0
+withdraw a 0 ok 40 50 0
+acquire c 0 busy 60 70 100`, true, true},
+		{"withdrawn just now", `
+acquire b 0 unknown 5 15 100
+withdraw b 0 ok 20 30 0
+acquire c 0 busy 60 70 100`, false, false},
+		{"longer than a TTL", `
+acquire b 0 unknown 5 15 100
+withdraw b 0 ok 20 30 0
+withdraw a 0 ok 40 50 0
+acquire c 0 busy 60 70 100
+acquire c 0 busy 180 190 100`, false, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			ops := script(t, text)
-			ok, decided, _ := Check(ops, Limits{}, time.Minute)
-			require.True(t, decided)
-			require.False(t, ok)
-			ok, decided, _ = Check(ops, Limits{Stamped: true}, time.Minute)
-			require.True(t, decided)
-			require.True(t, ok)
-			require.Empty(t, Sweep(ops, Limits{Stamped: true}))
+		t.Run(c.name, func(t *testing.T) {
+			ops := script(t, c.history)
+			for _, l := range []Limits{{}, {Stamped: true}} {
+				ok, decided, _ := Check(ops, l, time.Minute)
+				require.True(t, decided)
+				require.False(t, ok)
+			}
+			require.False(t, Haunted(ops, Limits{}, time.Minute))
+			require.Equal(t, c.haunted, Haunted(ops, Limits{Forgets: true}, time.Minute))
+			require.Equal(t, c.stamps, Haunted(ops, Limits{Forgets: true, Stamped: true}, time.Minute))
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -24,6 +25,7 @@ type state struct {
 	replica entry         // as of the last Keep
 	last    int64         // the largest fence that anybody was told
 	at      time.Duration // what comes next was not over before
+	now     time.Duration // it is not earlier than the latest call so far
 }
 
 // request is an operation with what its owner did before it.
@@ -72,6 +74,7 @@ func partition(history []porcupine.Operation) [][]porcupine.Operation {
 // step returns the states that an operation may lead to; none when the answer
 // is not allowed in this state.
 func step(s state, op request, l Limits) []state {
+	s.now = max(s.now, op.Call)
 	if op.Outcome == Unknown {
 		return unknown(s, op.Op, l)
 	}
@@ -192,6 +195,10 @@ func withdrawn(e entry, owner string, l Limits) entry {
 // late as the checker likes, so its times are as open as its return.
 func unknown(s state, op Op, l Limits) []state {
 	next := []state{s}
+	applied := s.now // or later
+	if l.Stamped {
+		applied = op.Call
+	}
 	mine := s.owner == op.Owner
 	same := mine && (s.fence == op.Fence || s.fence == 0)
 	switch op.Kind {
@@ -203,13 +210,13 @@ func unknown(s state, op Op, l Limits) []state {
 			}
 			// The fence is told by a later answer to this owner, or never.
 			taken.owner, taken.fence = op.Owner, 0
-			taken.lo, taken.hi, taken.open = op.Call, 0, op.TTL
+			taken.lo, taken.hi, taken.open = applied+op.TTL, 0, op.TTL
 			next = append(next, taken)
 		}
 	case Renew:
 		if same && (s.open > 0 || op.Call <= s.hi) {
 			longer := s
-			longer.open = max(s.open, op.TTL)
+			longer.lo, longer.open = max(s.lo, applied+op.TTL), max(s.open, op.TTL)
 			next = append(next, longer)
 		}
 	case Release:
@@ -228,23 +235,75 @@ func unknown(s state, op Op, l Limits) []state {
 // returns false when there is none, and for people the longest orders that
 // explain a part. decided is false when the search took longer than limit, which
 // is no success.
+//
+// A request of unknown outcome may be applied late, but changes nothing any more
+// once its owner has been told how its lease ended. See Haunted.
 func Check(ops []Op, l Limits, limit time.Duration) (ok, decided bool, info porcupine.LinearizationInfo) {
+	return check(ops, l, limit, false)
+}
+
+// Haunted reports whether late requests of owners that had ended explain what
+// Check could not, on a store that forgets them.
+func Haunted(ops []Op, l Limits, limit time.Duration) bool {
+	if !l.Forgets {
+		return false
+	}
+	ok, _, _ := check(ops, l, limit, true)
+	return ok
+}
+
+func check(ops []Op, l Limits, limit time.Duration, ghosts bool) (ok, decided bool, info porcupine.LinearizationInfo) {
+	ops = sorted(ops)
+	owners := map[grantOf][]Op{}
+	for _, op := range ops {
+		id := grantOf{op.Key, op.Owner}
+		owners[id] = append(owners[id], op)
+	}
+	done := map[grantOf]int{} // how many operations of an owner came before
 	var all []porcupine.Operation
-	asked, ended := map[grantOf]bool{}, map[grantOf]bool{}
-	for _, op := range sorted(ops) {
+	for _, op := range ops {
+		id := grantOf{op.Key, op.Owner}
+		before, after := owners[id][:done[id]], owners[id][done[id]+1:]
+		done[id]++
 		if op.Outcome == Refused || op.Outcome == Broken || op.Kind == Write {
 			continue // certainly not applied, or not the store's
 		}
 		end := op.Return
 		if op.Outcome == Unknown {
+			if op.Kind != Acquire && !slices.ContainsFunc(owners[id], func(o Op) bool { return o.Kind == Acquire }) {
+				continue // a stranger's: if it did anything, the others' answers show it
+			}
 			end = forever
+			if i := slices.IndexFunc(after, op.settledBy); i >= 0 && (!ghosts || op.Kind != Acquire) {
+				end = after[i].Return
+			}
 		}
-		id := grantOf{op.Key, op.Owner}
-		in := request{op, asked[id], ended[id]}
-		all = append(all, porcupine.Operation{ClientId: op.Client, Input: in, Call: int64(op.Call), Return: int64(end)})
-		asked[id] = true
-		ended[id] = ended[id] || ends(op)
+		all = append(all, porcupine.Operation{
+			ClientId: op.Client,
+			Input:    request{op, len(before) > 0, slices.ContainsFunc(before, ends)},
+			Call:     int64(op.Call),
+			Return:   int64(end),
+		})
 	}
-	result, info := porcupine.CheckOperationsVerbose(model(l), all, limit)
+	m := model(l)
+	result := porcupine.CheckOperationsTimeout(m, all, limit)
+	if result == porcupine.Illegal && !ghosts {
+		_, info = porcupine.CheckOperationsVerbose(m, all, limit)
+	}
 	return result == porcupine.Ok, result != porcupine.Unknown, info
+}
+
+// settledBy reports whether a request of unknown outcome changes nothing any more
+// after a later answer to the same owner. A lost acquire is the later one's lease,
+// or refused for good; a lost renewal or release needs the lease to be there.
+func (o Op) settledBy(later Op) bool {
+	over := later.Outcome == Lost && (later.Fence == 0 || later.Fence == o.Fence || o.Kind == Acquire) ||
+		later.Outcome == OK && (later.Kind == Release || later.Kind == Withdraw)
+	switch o.Kind {
+	case Withdraw:
+		return later.Kind == Withdraw && later.Outcome == OK
+	case Acquire:
+		return over || later.Outcome == OK && later.Kind != Write
+	}
+	return over
 }

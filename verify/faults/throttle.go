@@ -1,0 +1,86 @@
+package faults
+
+import (
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Throttle stands before a DynamoDB endpoint. While it is on, it throttles many
+// writes, and fails some more with a server error, before or after the service
+// has applied them.
+type Throttle struct {
+	Endpoint string // where clients connect
+
+	mu     sync.Mutex
+	random *rand.Rand
+	on     bool
+	failed int
+}
+
+// NewThrottle starts a Throttle in front of endpoint.
+func NewThrottle(t testing.TB, endpoint string, seed uint64) *Throttle {
+	t.Helper()
+	target, err := url.Parse(endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &Throttle{random: rand.New(rand.NewPCG(seed, 0))}
+	next := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch p := x.draw(r); {
+		case p < 0.45:
+			fail(w, http.StatusBadRequest, "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException")
+		case p < 0.6:
+			fail(w, http.StatusInternalServerError, "com.amazonaws.dynamodb.v20120810#InternalServerError")
+		case p < 0.75:
+			next.ServeHTTP(httptest.NewRecorder(), r)
+			fail(w, http.StatusInternalServerError, "com.amazonaws.dynamodb.v20120810#InternalServerError")
+		default:
+			next.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	x.Endpoint = server.URL
+	return x
+}
+
+// Set turns it on or off.
+func (x *Throttle) Set(on bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.on = on
+}
+
+// Failed returns how many requests it has failed.
+func (x *Throttle) Failed() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.failed
+}
+
+// draw is from 0 to 1, and 1 for a request that is let through.
+func (x *Throttle) draw(r *http.Request) float64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.on || !strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".UpdateItem") {
+		return 1
+	}
+	p := x.random.Float64()
+	if p < 0.75 {
+		x.failed++
+	}
+	return p
+}
+
+func fail(w http.ResponseWriter, status int, kind string) {
+	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, `{"__type":"`+kind+`","message":"planned"}`) // the client may be gone
+}

@@ -1,0 +1,120 @@
+package matrix
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/record"
+	"github.com/lambdalock/lambdalock/verify/history"
+)
+
+// few are the cells of a run in go test; make verify runs all that can occur.
+var fewCells = map[string]string{
+	"memory":             "request cut or late",
+	"dynamodb local":     "reply lost",
+	"redis":              "client freeze",
+	"valkey":             "data lost",
+	"redis with replica": "the key's server changes",
+	"redis cluster":      "the key's server changes",
+}
+
+func TestMatrix(t *testing.T) {
+	start := time.Now()
+	first, count := record.Seed(t, 1, 5)
+	sz := size{operations: 1000}
+	if !record.Full() {
+		sz = size{operations: 300, length: 6 * time.Second}
+	}
+	var seeds []uint64
+	for i := range count {
+		seeds = append(seeds, first+uint64(i))
+	}
+
+	cells := make([][]record.Cell, len(setups))
+	var mu sync.Mutex
+	var sum history.Counts
+	repeated, ran, occur := 0, 0, 0
+	// DynamoDB Local takes a processor for itself, so its cells come one by one.
+	slow, fast := make(chan func(), 1000), make(chan func(), 1000)
+	for i, s := range setups {
+		cells[i] = make([]record.Cell, len(kinds))
+		for j, f := range kinds {
+			if why := f.never[s.name]; why != "" {
+				cells[i][j] = record.Cell{Fault: f.name, Store: s.name, Why: why}
+				continue
+			}
+			if !record.Full() && fewCells[s.name] != f.name {
+				continue
+			}
+			occur++
+			queue := fast
+			if s.name == "dynamodb local" {
+				queue = slow
+			}
+			queue <- func() {
+				t.Run(s.name+"/"+f.name, func(t *testing.T) {
+					cell, again, n := do(t, f, s, seeds, sz)
+					t.Logf("%+v", cell)
+					mu.Lock()
+					defer mu.Unlock()
+					cells[i][j] = cell
+					ran++
+					repeated += again
+					sum.Stale += n.Stale
+					sum.Losses += n.Losses
+					sum.Refused += n.Refused
+				})
+			}
+		}
+	}
+	close(slow)
+	close(fast)
+	var workers sync.WaitGroup
+	for _, queue := range []chan func(){slow, fast, fast, fast} {
+		workers.Go(func() {
+			for work := range queue {
+				work()
+			}
+		})
+	}
+	workers.Wait()
+	controls := controls(t)
+
+	rung := record.Rung{
+		ID: "L5", Name: "histories on real servers", Seed: first,
+		Counts: map[string]int64{
+			"repeated because they showed nothing": int64(repeated),
+			"stale writes refused by the fence":    int64(sum.Stale),
+			"entries lost by the store":            int64(sum.Losses),
+			"refusals":                             int64(sum.Refused),
+		},
+		Controls: controls,
+		Limits: []string{
+			"clients' clocks that are off: dynamostore takes its clock from inside its package only, so L4 tries them; redisstore and memstore use no client's clock",
+			"real AWS services: DynamoDB Local stands for DynamoDB",
+		},
+		Took: time.Since(start),
+	}
+	for _, row := range cells {
+		for _, c := range row {
+			if c.Fault == "" {
+				continue
+			}
+			rung.Cells = append(rung.Cells, c)
+			rung.Violations += c.Violations
+			rung.Undecided += c.Undecided
+			rung.Counts["histories"] += c.Histories
+			rung.Counts["operations"] += c.Operations
+		}
+	}
+	t.Logf("%d cells, %d histories, %d operations, %d violations, %d undecided, %d repeated, %v",
+		ran, rung.Counts["histories"], rung.Counts["operations"], rung.Violations, rung.Undecided, repeated, rung.Took.Round(time.Second))
+	if ran < occur {
+		return // -run has chosen some
+	}
+	record.Write(t, rung)
+	if record.Full() && count >= 5 && (rung.Counts["histories"] < 300 || rung.Counts["operations"] < 300_000) {
+		t.Errorf("%d histories with %d operations; want 300 with 300,000", rung.Counts["histories"], rung.Counts["operations"])
+	}
+}
