@@ -1,0 +1,84 @@
+package guard
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+func TestCrowd(t *testing.T) {
+	bubble("F57 500 clients on one key: each gets in or is told so, and nobody hammers the store", t, func(t *testing.T) {
+		const clients, patience, work = 500, 20 * time.Second, 20 * time.Millisecond
+		b := newBench(t, Options{Wait: patience})
+		var inside, had, busy atomic.Int32
+		var highest lockstore.Fence // written by one at a time
+		var wg sync.WaitGroup
+		for range clients {
+			wg.Go(func() {
+				err := b.Do(within(t, time.Minute), "k", func(_ context.Context, lock Lock) error {
+					assert.EqualValues(t, 1, inside.Add(1), "holders at once")
+					assert.Greater(t, lock.Fence, highest)
+					highest = lock.Fence
+					pass(work)
+					inside.Add(-1)
+					return nil
+				})
+				if err == nil {
+					had.Add(1)
+				} else if assert.IsType(t, &LockBusy{}, err) {
+					busy.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		require.EqualValues(t, clients, had.Load()+busy.Load())
+		require.Greater(t, had.Load(), int32(clients/2), "the key is not left idle: 20 s are enough for 1,000 works")
+		var waited time.Duration
+		for _, r := range b.reports {
+			require.Less(t, r.Waited, patience+2*time.Second)
+			waited += r.Waited
+		}
+		perSecond := float64(len(b.store.requests)-clients) / waited.Seconds()
+		require.LessOrEqual(t, perSecond, 2.0, "writes of one waiter in a second, its first aside")
+		t.Logf("%d had it, %d were told busy; %.2f writes and %.2f reads a second for each waiter", had.Load(), busy.Load(), perSecond, float64(b.store.looks)/waited.Seconds())
+		b.free(t, "k")
+	})
+
+	// There is no lock of several keys; works that nest their locks in opposite
+	// orders do not wait for one another longer than they were told to.
+	bubble("F61 two keys in opposite orders: no deadlock", t, func(t *testing.T) {
+		const patience = 5 * time.Second
+		b := newBench(t, Options{Wait: patience})
+		var both sync.WaitGroup
+		both.Add(2)
+		nested := func(one, two string) error {
+			return b.Do(within(t, time.Minute), one, func(ctx context.Context, _ Lock) error {
+				both.Done()
+				both.Wait() // each has its first key
+				return b.Do(ctx, two, func(context.Context, Lock) error { return nil })
+			})
+		}
+		began := time.Now()
+		results := make(chan error, 2)
+		go func() { results <- nested("a", "b") }()
+		go func() { results <- nested("b", "a") }()
+		failed := 0
+		for range 2 {
+			if err := <-results; err != nil {
+				require.IsType(t, &LockBusy{}, err)
+				failed++
+			}
+		}
+		require.Positive(t, failed, "both cannot have both")
+		require.Less(t, time.Since(began), patience+2*time.Second)
+		b.free(t, "a")
+		b.free(t, "b")
+	})
+}
