@@ -49,11 +49,12 @@ func TestMain(m *testing.M) {
 
 func TestProcesses(t *testing.T) {
 	functest.Sites(t, map[string]func(*testing.T, *functest.Site){
-		"F01 killed right after acquire":       testF01,
-		"F02 killed while waiting":             testF02,
-		"F03 killed between write and release": testF03,
-		"F04 panic in the handler":             testF04,
-		"F05 exit in the handler":              testF05,
+		"F01 killed right after acquire":            testF01,
+		"F02 killed while waiting":                  testF02,
+		"F03 killed between write and release":      testF03,
+		"F04 panic in the handler":                  testF04,
+		"F05 exit in the handler":                   testF05,
+		"F06 killed for its memory while it renews": testF06,
 		"F07 stopped for longer than the lease: a work that looks at its context ends":      testF07("wait-1", "worked 0 account"),
 		"F07 F12 stopped for longer than the lease: the fence refuses a work that does not": testF07("wait-stubborn-1", "worked 409 <nil>"),
 		"F13 F70 eight owners in one process":                                               testF70,
@@ -208,6 +209,25 @@ func testF05(t *testing.T, s *functest.Site) {
 	died := time.Now()
 	assert.Equal(t, lambdatest.ErrorExit, a.ErrorType)
 	assert.Contains(t, a.ErrorMessage, "exit status 3")
+	takesOver(t, s, e, died, "plain-1")
+	assert.EqualValues(t, 500, s.Booked(account))
+}
+
+// testF06: what the kernel does to a process that takes too much memory is a
+// SIGKILL. By then the lease has been renewed.
+func testF06(t *testing.T, s *functest.Site) {
+	s.Open(account)
+	e := start(s, lambdatest.Config{})
+	first := sending(t, s, e, "hang-1", "")
+	s.At(e, "granted")
+	granted := time.Now()
+	other := start(s, lambdatest.Config{})
+	for time.Since(granted) < functest.TTL+s.Late+functest.TTL/2 {
+		require.Equal(t, 409, send(t, s, other, "plain-0", "").status, "it is renewed past its first end")
+	}
+	require.NoError(t, e.Kill())
+	died := time.Now()
+	assert.Equal(t, lambdatest.ErrorExit, first().ErrorType)
 	takesOver(t, s, e, died, "plain-1")
 	assert.EqualValues(t, 500, s.Booked(account))
 }
