@@ -4,18 +4,15 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
-)
 
-// faults are the rows of the fault catalogue that this release meets. A test
-// names the fault that it makes, in its own name or in a text.
-var faults = strings.Fields(`
-	F01 F03 F04 F05 F07 F08 F09 F10 F11 F12 F13 F15 F16 F17 F19 F20 F21 F22 F23 F24
-	F25 F26 F27 F28 F33 F35 F37 F38 F39 F43 F44 F45 F48 F49 F51 F52 F53 F54 F55 F56
-	F58 F62 F63 F64 F65 F66 F67 F68 F69 F70 F71 F72`)
+	"github.com/lambdalock/lambdalock/internal/record"
+)
 
 var faultID = regexp.MustCompile(`^F\d\d(\D|$)`)
 
@@ -40,7 +37,7 @@ func untested(files []file, faults []string) (problems []string) {
 					note(strings.Trim(n.Value, "`\""))
 				}
 			case *ast.FuncDecl:
-				note(strings.TrimPrefix(n.Name.Name, "Test"))
+				note(strings.TrimPrefix(strings.TrimPrefix(n.Name.Name, "Test"), "test"))
 			}
 			return true
 		})
@@ -53,8 +50,68 @@ func untested(files []file, faults []string) (problems []string) {
 	return problems
 }
 
+// tried are the rows that a test has to make.
+func tried() []string {
+	return slices.DeleteFunc(record.Faults(), func(id string) bool {
+		return slices.ContainsFunc(record.Untried, func(f record.Fault) bool { return f.ID == id })
+	})
+}
+
 func TestFaults(t *testing.T) {
-	none(t, untested(mustFiles(t), faults))
+	none(t, untested(mustFiles(t), tried()))
+}
+
+var rowID = regexp.MustCompile(`F\d\d`)
+
+// listed compares the catalogue that people read with the rows that are tried, and
+// with the reasons for the others.
+func listed(markdown string, tried []string, others ...record.Fault) (problems []string) {
+	catalogue, rest, ok := strings.Cut(markdown, "\n## ")
+	if !ok {
+		return []string{"docs/faults.md has no chapter on what is not tried"}
+	}
+	rows := map[string]bool{}
+	for line := range strings.Lines(catalogue) {
+		if strings.HasPrefix(line, "| F") {
+			for _, id := range rowID.FindAllString(strings.Split(line, "|")[1], -1) {
+				rows[id] = true
+				if !slices.Contains(tried, id) {
+					problems = append(problems, fmt.Sprintf("docs/faults.md has the row %s, which no test makes", id))
+				}
+			}
+		}
+	}
+	for _, id := range tried {
+		if !rows[id] {
+			problems = append(problems, "docs/faults.md has no row "+id)
+		}
+	}
+	for _, f := range others {
+		if row := fmt.Sprintf("| %s | %s |\n", f.ID, f.Why); !strings.Contains(rest, row) {
+			problems = append(problems, fmt.Sprintf("docs/faults.md lacks the row %q of internal/record", row))
+		}
+	}
+	return problems
+}
+
+func TestFaultsAreListed(t *testing.T) {
+	text, err := fs.ReadFile(repository, "docs/faults.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	none(t, listed(string(text), tried(), append(slices.Clone(record.Untried), record.Played...)...))
+	for _, f := range record.Played {
+		if !slices.Contains(tried(), f.ID) {
+			t.Errorf("%s is both untried and played", f.ID)
+		}
+	}
+}
+
+func TestFaultsAreListedCatch(t *testing.T) {
+	const page = "| F01, F02 | a | b |\n| F03 | a F09 | b |\n\n## Not tried\n| F04 | why |\n"
+	caught(t, listed(page, []string{"F01", "F02", "F03"}, record.Fault{ID: "F04", Why: "why"}))
+	caught(t, listed(page, []string{"F01", "F03", "F05"}, record.Fault{ID: "F04", Why: "since"}), "row F02, which", "no row F05", "F04 | since")
+	caught(t, listed("| F01 | a | b |\n", nil), "no chapter")
 }
 
 func TestFaultsCatch(t *testing.T) {
