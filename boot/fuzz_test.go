@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"context"
 	"net/url"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
 )
@@ -80,11 +82,12 @@ func FuzzSettings(f *testing.F) {
 		f.Add("", text, text, "", "App/locks")
 		f.Add("30s", "", "", text, text)
 	}
+	memory := lockstore.Openers{"memory": func(context.Context, lockstore.Config) (lockstore.Store, error) { return memstore.New(nil), nil }}
 	f.Fuzz(func(t *testing.T, ttl, maxHold, wait, reserve, namespace string) {
 		env := map[string]string{
-			"LOCK_URL": "redis://127.0.0.1", "LOCK_TTL": ttl, "LOCK_MAX_HOLD": maxHold, "LOCK_WAIT": wait, "LOCK_RESERVE": reserve, "LOCK_METRICS": namespace,
+			"LOCK_URL": "memory:", "LOCK_TTL": ttl, "LOCK_MAX_HOLD": maxHold, "LOCK_WAIT": wait, "LOCK_RESERVE": reserve, "LOCK_METRICS": namespace,
 		}
-		g, err := newGuard(every, func(name string) string { return env[name] })
+		g, err := newGuard(memory, func(name string) string { return env[name] })
 		if err == nil {
 			require.NotNil(t, g)
 			return
