@@ -40,11 +40,11 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) 
   let again = randomUUID(), tries = 0;
   const patience = performance.now() + wait * 1000;
   while (!(await ask("PUT", JSON.stringify({ ttl }), { "Idempotency-Key": again })) || left() <= 0) {
-    if (status === 409 && performance.now() >= patience) throw new LockBusy(JSON.stringify(answer));
+    if (status === 409 && performance.now() >= patience) throw new LockBusy(JSON.stringify(answer.holder));
     if (status === 422) again = randomUUID(); // the lease of a lost answer has ended
     // Without an answer it may have been granted: the same Idempotency-Key gets the same lease.
     tries = status === 409 ? 0 : tries + 1;
-    if (tries > 5 || [400, 401, 403, 404, 405, 413, 415].includes(status)) throw new Error(`no lock: ${status} ${JSON.stringify(answer)}`);
+    if (tries > 5 || [400, 401, 403, 404, 405, 413, 415].includes(status)) throw new Error(`no lock: ${status} ${answer.detail}`);
     await sleep((answer.retryAfter ?? 1) * 1000);
   }
 

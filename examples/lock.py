@@ -34,13 +34,13 @@ class Lock:
         again, tries, patience = secrets.token_hex(), 0, time.monotonic() + self.wait
         while not self._ask("PUT", {"ttl": self.ttl}, {"Idempotency-Key": again}) or self.left() <= 0:
             if self.status == 409 and time.monotonic() >= patience:
-                raise LockBusy(self.answer)
+                raise LockBusy(self.answer.get("holder"))
             if self.status == 422:  # the lease of a lost answer has ended
                 again = secrets.token_hex()
             # Without an answer it may have been granted: the same Idempotency-Key gets the same lease.
             tries = 0 if self.status == 409 else tries + 1
             if tries > 5 or self.status in (400, 401, 403, 404, 405, 413, 415):
-                raise OSError(f"no lock: {self.status} {self.answer}")
+                raise OSError(f"no lock: {self.status} {self.answer.get('detail')}")
             time.sleep(self.answer.get("retryAfter", 1))
         self._done = threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True)

@@ -18,15 +18,13 @@ import (
 	"time"
 )
 
-// ttl is that of the examples' leases, in seconds: the least that cron.sh takes.
-const ttl = 10
-
-// Bound is the longest that a trial takes.
-const Bound = 90 * time.Second
-
 // Service is a lock service that the examples are tried on.
 type Service struct {
 	URL string
+
+	// TTL is that of the programs' leases, whole seconds, at least 10: more where a
+	// request takes long.
+	TTL time.Duration
 
 	// Late is how long after its TTL the lock of a dead holder may still be held:
 	// what the store tolerates, and what a slow machine takes.
@@ -59,9 +57,10 @@ func Trials(root string, service Service) []Trial {
 // Missing says why the program cannot run on this machine, or is nil.
 func (t Trial) Missing(ctx context.Context) error { return t.program.missing(ctx) }
 
-// Run runs the trial. It ends all that it has started.
+// Run runs the trial, for two TTLs mostly and nine at most. It ends all that it has
+// started.
 func (t Trial) Run(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, Bound)
+	ctx, cancel := context.WithTimeout(ctx, 9*t.service.TTL)
 	defer cancel()
 	root, err := filepath.Abs(t.root)
 	if err != nil {
@@ -132,7 +131,7 @@ func (s *scene) want(ok bool, format string, args ...any) {
 // start runs the program around the job, with further variables.
 func (s *scene) start(env ...string) *process {
 	cmd := s.program.command(s.root, s.key)
-	cmd.Env = append(environment(), "LOCKS_URL="+s.wire.url, "LOCKS_TTL="+strconv.Itoa(ttl), "LOCKS_WAIT=0",
+	cmd.Env = append(environment(), "LOCKS_URL="+s.wire.url, fmt.Sprintf("LOCKS_TTL=%.0f", s.service.TTL.Seconds()), "LOCKS_WAIT=0",
 		"JOB_DIR="+s.dir, "JOB_STATUS=0", "PYTHONPATH="+filepath.Join(s.root, "examples"), "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Env = append(cmd.Env, env...)
 	p, err := startProcess(cmd)
@@ -199,7 +198,7 @@ func (s *scene) takeOver(since time.Time, fence int64) answer {
 			return a
 		}
 		s.want(a.status == 409, "asked for a lock whose holder is gone: %d %s", a.status, a.text)
-		s.want(after < ttl*time.Second+s.service.Late, "the lock is still held after %v", after)
+		s.want(after < s.service.TTL+s.service.Late, "the lock is still held after %v", after)
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-s.ctx.Done():

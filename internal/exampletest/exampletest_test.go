@@ -43,7 +43,7 @@ func TestOnTheFunction(t *testing.T) {
 const atOnce = 8
 
 func try(t *testing.T, url string) {
-	trials := Trials(root, Service{URL: url, Late: slow})
+	trials := Trials(root, Service{URL: url, TTL: 15 * time.Second, Late: slow})
 	errs, missing := make([]error, len(trials)), make([]error, len(trials))
 	running := make(chan struct{}, atOnce)
 	var all sync.WaitGroup

@@ -23,6 +23,7 @@ var situations = []struct {
 	{"F07 stopped for longer than the lease", "", stopped},
 	{"F32 cut off", "", cutOff},
 	{"F35 the lease is gone", "", gone},
+	{"F35 the lease is gone, told by the signal", "lock.mjs", signalTells},
 	{"signs when it has credentials", "cron.sh", signs},
 }
 
@@ -45,7 +46,7 @@ func renews(s *scene) {
 	s.want(state.Held && state.Fence == fence, "the key is another one: %s", state.text)
 	// The fourth comes after the first lease's end.
 	all := those(s.until("renewals", atLeast(4, "PATCH", 200)), "PATCH", 200)
-	s.want(all[3].at.Sub(all[0].at) > ttl*time.Second*2/3, "it renews after %v", all[1].at.Sub(all[0].at))
+	s.want(all[3].at.Sub(all[0].at) > s.service.TTL*2/3, "it renews after %v", all[1].at.Sub(all[0].at))
 	s.busy()
 	s.openGate()
 	s.exits(p, 0)
@@ -164,6 +165,14 @@ func gone(s *scene) {
 	n := len(those(s.wire.seen.list(), "PATCH", 0))
 	s.want(n == 1, "it asked %d times for a lease that was lost", n)
 	s.free(fence)
+}
+
+func signalTells(s *scene) {
+	s.wire.plan("PATCH", ended)
+	p := s.start("JOB_WAITS=1")
+	s.begun(p)
+	s.exits(p, 70)
+	s.want(strings.Contains(p.tail(), "aborted"), "the job heard nothing")
 }
 
 func signs(s *scene) {

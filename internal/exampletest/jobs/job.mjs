@@ -12,6 +12,10 @@ try {
     console.log("begin", lock.fence);
     if (existsSync(inside)) console.log("overlap");
     mkdirSync(inside, { recursive: true });
+    if (process.env.JOB_WAITS) {
+      await new Promise((heard) => lock.signal.addEventListener("abort", heard));
+      console.log("aborted");
+    }
     while (!existsSync(gate)) {
       const before = Date.now() / 1000;
       lock.check();
