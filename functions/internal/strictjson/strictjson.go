@@ -38,11 +38,9 @@ func Object(text string, max int, fields ...string) (map[string]json.Token, erro
 		if err != nil {
 			return nil, errNotJSON
 		}
-		name, ok := t.(string)
+		name := t.(string) // the decoder takes no other name
 		_, twice := values[name]
 		switch {
-		case !ok:
-			return nil, errNotJSON
 		case twice:
 			return nil, fmt.Errorf("%s: stands twice", Shown(name))
 		case !slices.Contains(fields, name):
