@@ -104,7 +104,7 @@ const welcome = `Locks over HTTP at http://%[1]s, in memory. Take a lock, look a
 
 had=$(curl -s -X PUT -H content-type:application/json -d '{"ttl": 60, "holder": "me"}' http://%[1]s/locks/reports/daily); echo "$had"
 curl -s -w '\n' http://%[1]s/locks/reports/daily
-curl -i -X DELETE -H "lock-token: $(echo "$had" | sed 's/.*"token":"//; s/".*//')" http://%[1]s/locks/reports/daily
+curl -s -i -X DELETE -H "lock-token: $(echo "$had" | sed 's/.*"token":"//; s/".*//')" http://%[1]s/locks/reports/daily
 
 Ctrl-C ends it. What can be asked: http://%[1]s/openapi.json
 `
