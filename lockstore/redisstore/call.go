@@ -65,7 +65,38 @@ func (c *call) do(ctx context.Context, client redis.UniversalClient, args []any)
 	c.cmd = redis.NewStringCmd(ctx, args...)
 	c.cmd.SetFirstKeyPos(3)
 	_ = client.Process(ctx, c.cmd) // the command has the same error
-	return c.cmd.Result()
+	text, err := c.cmd.Result()
+	return text, withoutSecrets(err, c.owner)
+}
+
+// answer is a server's error, in other words than the server's.
+type answer string
+
+func (a answer) Error() string { return string(a) }
+
+// RedisError makes it a redis.Error.
+func (answer) RedisError() {}
+
+// withoutSecrets takes out of a server's error what it says of a command's
+// arguments. Servers that do not know a command quote the first ones: the owner
+// of a script's, the password of a greeting's.
+func withoutSecrets(err error, owner lockstore.Owner) error {
+	var server redis.Error
+	if !errors.As(err, &server) {
+		return err
+	}
+	const quoted = "with args beginning with:"
+	text, _, cut := strings.Cut(server.Error(), quoted)
+	if cut {
+		text += quoted + " …"
+	}
+	if owner != "" {
+		text = strings.ReplaceAll(text, string(owner), owner.String())
+	}
+	if text == server.Error() {
+		return err
+	}
+	return answer(text)
 }
 
 // outcome says what a failed request did: nothing for certain, or unknown.
@@ -122,11 +153,11 @@ func refused(err error) bool {
 // serverText is the text of a server's error without the general ERR before it,
 // or "" when err is not from a server.
 func serverText(err error) string {
-	var answer redis.Error
-	if !errors.As(err, &answer) {
+	var server redis.Error
+	if !errors.As(err, &server) {
 		return ""
 	}
-	text := answer.Error()
+	text := server.Error()
 	// Redis 6 puts the place in the script before an error that pcall caught.
 	if i := strings.Index(text, ": -"); i >= 0 && strings.HasPrefix(text, "@user_script") {
 		text = text[i+3:]

@@ -48,7 +48,7 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	} else {
 		err = check(ctx, s.client)
 	}
-	if err != nil {
+	if err = withoutSecrets(err, ""); err != nil {
 		// INFO changes nothing, so a failed one was not applied, whatever failed.
 		if e := ended(ctx); e != nil && !errors.Is(err, e) {
 			err = fmt.Errorf("%w: %w", e, err)

@@ -97,6 +97,42 @@ func TestRefusalsAreUnavailable(t *testing.T) {
 	}
 }
 
+// Servers quote the arguments of a command that they do not know: of a script the
+// owner, of the greeting the password (M40).
+func TestAnswersThatQuoteArguments(t *testing.T) {
+	onBoth(t, func(t *testing.T, program string) {
+		for name, c := range map[string]struct {
+			user string
+			args []string
+		}{
+			"no scripts":  {"", []string{"--rename-command", "EVALSHA", ""}},
+			"no greeting": {"somebody:s3cret@", []string{"--rename-command", "HELLO", "", "--rename-command", "AUTH", ""}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s := openStore(t, "redis://"+c.user+testservers.Start(t, program, c.args...).Addr)
+				req := newRequest("k")
+				_, err := s.Acquire(t.Context(), req)
+				requireUnavailable(t, err, "with args beginning with: …")
+				require.NotContains(t, err.Error(), string(req.Owner[:5]))
+				if c.user != "" {
+					_, err = s.Check(t.Context())
+					requireUnavailable(t, err, "with args beginning with: …")
+				}
+				require.NotContains(t, err.Error(), "s3cret")
+			})
+		}
+	})
+	for text, want := range map[string]string{
+		"ERR unknown command `evalsha`, with args beginning with: `OWNER`, `1`": "ERR unknown command `evalsha`, with args beginning with: …",
+		"ERR the proxy does not take OWNEROWNER and OWNEROWNER":                 "ERR the proxy does not take OWNE… and OWNE…",
+		"ERR something else": "ERR something else",
+	} {
+		require.EqualError(t, withoutSecrets(fmt.Errorf("%w", answer(text)), "OWNEROWNER"), want)
+	}
+	require.NoError(t, withoutSecrets(nil, "OWNEROWNER"))
+	require.Equal(t, context.Canceled, withoutSecrets(context.Canceled, "OWNEROWNER"))
+}
+
 // What a server or a proxy says otherwise leaves the outcome open.
 func TestOtherAnswersAreUnknown(t *testing.T) {
 	for name, reply := range map[string]string{
