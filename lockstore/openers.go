@@ -3,6 +3,7 @@ package lockstore
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
 	"slices"
@@ -15,6 +16,16 @@ import (
 type Config struct {
 	URL    *url.URL
 	Getenv func(string) string
+}
+
+// Format shows the scheme and the host only, for every verb, so that a Config in a
+// log line shows no secret.
+func (c Config) Format(f fmt.State, _ rune) {
+	if c.URL == nil {
+		_, _ = io.WriteString(f, "{no URL}")
+		return
+	}
+	_, _ = fmt.Fprintf(f, "{%s://%s}", c.URL.Scheme, c.URL.Host)
 }
 
 // Openers maps URL schemes to the stores that a program links. It is written

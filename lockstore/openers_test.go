@@ -1,8 +1,12 @@
 package lockstore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -109,4 +113,20 @@ func TestConfigParams(t *testing.T) {
 		assert.ErrorContains(t, err, says)
 		assert.NotContains(t, err.Error(), "hunter2", raw)
 	}
+}
+
+// A URL prints itself with its password, and so would the struct around it (M40).
+func TestConfigShowsNoSecret(t *testing.T) {
+	u, err := lockstore.ParseURL("redis://user:hunter2@host:6379/hunter2?x=hunter2#hunter2")
+	require.NoError(t, err)
+	config := lockstore.Config{URL: u, Getenv: os.Getenv}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		assert.Equal(t, "{redis://host:6379}", fmt.Sprintf(verb, config), verb)
+		assert.NotContains(t, fmt.Sprintf(verb, struct{ C any }{&config}), "hunter2", verb)
+	}
+	var b bytes.Buffer
+	slog.New(slog.NewTextHandler(&b, nil)).Info("m", "config", config)
+	slog.New(slog.NewJSONHandler(&b, nil)).Info("m", "config", config)
+	assert.NotContains(t, b.String(), "hunter2")
+	assert.Equal(t, "{no URL}", fmt.Sprint(lockstore.Config{}))
 }
