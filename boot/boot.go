@@ -149,7 +149,7 @@ func config(name string, getenv func(string) string) (lockstore.Config, error) {
 }
 
 func missing(name string) error {
-	return fmt.Errorf("the environment variable %s is not set; set it to a store's URL, for example dynamodb://TABLE or rediss://HOST:6379", name)
+	return fmt.Errorf("the environment variable %s is not set; want a URL", name)
 }
 
 func startOptions(g *guard.Guard, getenv func(string) string) ([]lambda.Option, error) {

@@ -46,9 +46,9 @@ func (e *LockBusy) Error() string {
 // Unwrap makes errors.Is(err, lockstore.ErrHeld) true.
 func (e *LockBusy) Unwrap() error { return lockstore.ErrHeld }
 
-// LockLost: the lease was lost before the work returned. The work ran, at least
-// in part, and what it wrote may stand. It matches lockstore.ErrLost, its cause
-// and what the work said.
+// LockLost: the lease was lost before the work returned, or, of a Loan, before its
+// holder gave it back. The work ran, at least in part, and what it wrote may stand.
+// It matches lockstore.ErrLost, its cause and what the work said.
 type LockLost struct {
 	Key   string
 	Err   error // what the work said; nil when it reported success
@@ -56,7 +56,7 @@ type LockLost struct {
 }
 
 func (e *LockLost) Error() string {
-	s := fmt.Sprintf("lock %q was lost while the work ran; what it wrote may stand", e.Key)
+	s := fmt.Sprintf("lock %q was lost; what was written under it may stand", e.Key)
 	if e.Cause != nil {
 		s += " (" + e.Cause.Error() + ")"
 	}

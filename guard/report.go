@@ -15,7 +15,8 @@ type Report struct {
 
 	// Outcome is ok, error (the work's own), panic, lost, busy, deadline,
 	// invalid, corrupt, unavailable or unknown. The work ran in the first four;
-	// in the last the store may hold a lease of this run that nobody uses.
+	// in the last the store may hold a lease of this run that nobody uses. Calls
+	// for a Loan that are done end as acquired, renewed or released.
 	Outcome string
 	Err     error // what Do returned
 
