@@ -25,8 +25,9 @@ import (
 //   - work that may look at its context never finds it open when the store may
 //     grant, or has granted, the key to another (P2)
 //   - busy, held and lost are never guesses (P5)
-//   - a run that has ended asks for nothing any more, and leaves nothing behind
-//     unless it says so
+//   - a run renews only while its work runs, has no call under way when it ends,
+//     and leaves nothing behind unless it says so
+//   - a run that met no trouble and had the time has released
 //   - in the end the key is free, and fences grew
 //
 // A resource that does not compare fences is the control: it must see stale
@@ -39,11 +40,8 @@ func TestSimulation(t *testing.T) {
 	var total simCounts
 	for seed := first; seed < first+uint64(seeds); seed++ {
 		w := &simWorld{seed: seed}
-		synctest.Test(t, w.run)
+		synctest.Test(t, w.run) // ends this test when it fails
 		total.add(w.counts)
-		if t.Failed() {
-			t.Fatalf("replay with VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./guard -run TestSimulation", seed)
-		}
 	}
 	t.Logf("%d seeds: %+v", seeds, total)
 	for name, n := range total.all() {
@@ -108,8 +106,12 @@ type simWorld struct {
 
 // simRun is one call of Do as the network sees it.
 type simRun struct {
-	held  bool // the store has told it that another holds the key
-	ended bool // Do has returned, and said that nothing is left behind
+	held    bool      // the store has told it that another holds the key
+	stopped time.Time // the end of its work; zero while it runs
+	calls   int       // under way, as the guard sees it
+	trouble bool      // it met a fault: of the network, or a clock that moved
+	hurry   bool      // its work ended so late that a release may not get through
+	ended   bool      // Do has returned, and said that nothing is left behind
 }
 
 func (w *simWorld) fail(format string, args ...any) {
@@ -123,6 +125,11 @@ func (w *simWorld) count(n *int64) {
 }
 
 func (w *simWorld) run(t *testing.T) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("replay with VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./guard -run TestSimulation", w.seed)
+		}
+	})
 	w.t, w.start, w.store = t, time.Now(), memstore.New(nil)
 	w.runs = map[lockstore.Owner]*simRun{}
 	ctx, cancel := context.WithTimeout(t.Context(), simTime)
@@ -195,7 +202,13 @@ func (p *simProcess) clocks() instant {
 func (p *simProcess) yield() {
 	p.mu.Lock()
 	if p.freezing.IsZero() && !p.dead {
-		switch f := p.rng.Float64(); {
+		f := p.rng.Float64()
+		if f < 0.040 {
+			p.world.mu.Lock()
+			p.run.trouble = true
+			p.world.mu.Unlock()
+		}
+		switch {
 		case f < 0.010:
 			p.dead = true
 			p.world.count(&p.world.counts.Deaths)
@@ -229,6 +242,16 @@ func (p *simProcess) yield() {
 	}
 }
 
+// change changes what is known of the present run, and returns it.
+func (p *simProcess) change(f func(*simRun)) *simRun {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	f(p.run)
+	return p.run
+}
+
 func (p *simProcess) isDead() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +261,6 @@ func (p *simProcess) isDead() bool {
 func (p *simProcess) live() {
 	p.rate = 0.985 + 0.03*p.float() // F18
 	p.ahead = time.Duration((p.float() - 0.5) * float64(20*time.Minute))
-	p.guard = nil
 	var report Report
 	g, err := New(&simWire{p}, Options{
 		TTL: simTTL, MaxHold: 4 * simTTL, Wait: p.upTo(simTTL),
@@ -249,20 +271,29 @@ func (p *simProcess) live() {
 	g.random = p.upTo
 	p.guard = g
 	for p.world.ctx.Err() == nil && !p.isDead() {
-		run := &simRun{}
-		p.mu.Lock()
-		p.run = run
-		p.mu.Unlock()
-		ctx, cancel := context.WithTimeout(p.world.ctx, time.Second+p.upTo(5*simTTL))
-		ran := false
-		err := p.do(ctx, &ran)
-		cancel()
-		if p.isDead() {
-			return
-		}
-		p.judge(run, report, ran, err)
-		pass(p.upTo(2 * time.Second))
+		p.once(&report)
 	}
+}
+
+// once is one run, and what comes after it. The caller's context lives on for a
+// while then, as that of a batch does.
+func (p *simProcess) once(report *Report) {
+	run := &simRun{}
+	p.mu.Lock()
+	p.run = run
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(p.world.ctx, time.Second+p.upTo(5*simTTL))
+	defer cancel()
+	if p.float() < 0.1 { // the caller goes away
+		defer time.AfterFunc(p.upTo(2*simTTL), cancel).Stop()
+	}
+	ran := false
+	err := p.do(ctx, &ran)
+	if p.isDead() {
+		return
+	}
+	p.judge(run, *report, ran, err)
+	pass(p.upTo(3 * time.Second))
 }
 
 var errSim = errors.New("the work failed")
@@ -277,9 +308,15 @@ func (p *simProcess) do(ctx context.Context, ran *bool) (err error) {
 			err = errSim
 		}
 	}()
-	return p.guard.Do(ctx, simKey, func(ctx context.Context, lock Lock) error {
+	return p.guard.Do(ctx, simKey, func(work context.Context, lock Lock) error {
 		*ran = true
-		return p.work(ctx, lock)
+		defer func() {
+			deadline, _ := ctx.Deadline()
+			p.change(func(run *simRun) {
+				run.stopped, run.hurry = time.Now(), time.Until(deadline) < 1500*time.Millisecond
+			})
+		}()
+		return p.work(work, lock)
 	})
 }
 
@@ -288,7 +325,13 @@ func (p *simProcess) do(ctx context.Context, ran *bool) (err error) {
 func (p *simProcess) work(ctx context.Context, lock Lock) error {
 	w := p.world
 	for p.float() < 0.8 {
-		pass(p.upTo(1500 * time.Millisecond))
+		if p.float() < 0.9 {
+			pass(p.upTo(1500 * time.Millisecond))
+		} else { // until just after the lease, if it is not renewed
+			status, err := w.store.Inspect(context.Background(), simKey)
+			require.NoError(w.t, err)
+			pass(status.Remaining + p.upTo(margin/4))
+		}
 		p.yield()
 		if p.isDead() {
 			return nil
@@ -328,6 +371,11 @@ func (p *simProcess) judge(run *simRun, report Report, ran bool, err error) {
 	defer w.mu.Unlock()
 	if report.ReleaseErr == nil {
 		run.ended = true
+	} else if ran && !run.trouble && !run.hurry && !errors.Is(report.ReleaseErr, lockstore.ErrLost) {
+		w.fail("M26: not released, and nothing was in the way: %v", report.ReleaseErr)
+	}
+	if run.calls > 0 {
+		w.fail("M24: a call to the store is under way at the end of its run")
 	}
 	switch err.(type) {
 	case *LockBusy:
@@ -390,8 +438,20 @@ func simSend[T any](ctx context.Context, wire *simWire, server func() (T, error)
 	if p.isDead() {
 		return none, w.ctx.Err()
 	}
+	if err := ctx.Err(); err != nil {
+		return none, fmt.Errorf("%w: not sent: %w", lockstore.ErrUnavailable, err)
+	}
 	w.count(&w.counts.Operations)
+	run := p.change(func(run *simRun) { run.calls++ })
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		run.calls--
+	}()
 	in, out, fate := p.upTo(40*time.Millisecond), p.upTo(40*time.Millisecond), p.float()
+	if fate < 0.20 {
+		p.change(func(run *simRun) { run.trouble = true })
+	}
 	again := time.Duration(0)
 	type reply struct {
 		v   T
@@ -481,8 +541,8 @@ func (s *simWire) Acquire(ctx context.Context, req lockstore.Request) (lockstore
 func (s *simWire) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 	w := s.p.world
 	w.mu.Lock()
-	if run := w.runs[lease.Owner]; run.ended {
-		w.fail("M24: a renewal after the end of its run")
+	if stopped := w.runs[lease.Owner].stopped; !stopped.IsZero() && time.Since(stopped) > 0 {
+		w.fail("M24: a renewal after the end of its work")
 	}
 	w.counts.Renewals++
 	w.mu.Unlock()
