@@ -149,7 +149,7 @@ func config(name string, getenv func(string) string) (lockstore.Config, error) {
 }
 
 func missing(name string) error {
-	return fmt.Errorf("the environment variable %s is not set; want a URL", name)
+	return fmt.Errorf("the environment variable %s is not set; want a URL, such as dynamodb://TABLE for a table", name)
 }
 
 func startOptions(g *guard.Guard, getenv func(string) string) ([]lambda.Option, error) {
