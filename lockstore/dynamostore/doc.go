@@ -72,5 +72,6 @@
 // corrected stamp has replaced can do the same while its time is to come.
 //
 // The row remembers one released owner: Release again is nil until another
-// owner releases or withdraws.
+// owner releases or withdraws. A Release whose reply was lost, and that finds
+// after the SDK's repeat that another has had the key since, is unknown.
 package dynamostore

@@ -120,6 +120,7 @@ type write struct {
 // reply is the service's answer to a write or a read.
 type reply struct {
 	applied bool
+	doubt   bool                            // refused, but an earlier attempt of the same call may have been applied
 	item    map[string]types.AttributeValue // before the write, or what refused it, or what was read
 	sent    time.Time                       // local time before the request
 	date    time.Time                       // the service's time in whole seconds; zero when it did not say
@@ -146,7 +147,7 @@ func (s *Store) update(ctx context.Context, w write) (reply, error) {
 	r := reply{sent: s.clock.local()}
 	out, err := s.api.UpdateItem(ctx, in, tries.watch)
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
-		r.item = refusal.Item
+		r.item, r.doubt = refusal.Item, tries.ambiguous
 		r.date = failureDate(err)
 	} else if err != nil {
 		s.clock.learn(r.sent, failureDate(err))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -33,7 +34,8 @@ func (a *attempts) watch(o *dynamodb.Options) {
 
 // IsErrorRetryable is asked once after each failed attempt.
 func (a *attempts) IsErrorRetryable(err error) bool {
-	if _, class := classify(err); class == nil {
+	_, refused := errors.AsType[*types.ConditionalCheckFailedException](err)
+	if _, class := classify(err); class == nil && !refused {
 		a.ambiguous = true
 	}
 	return a.Retryer.IsErrorRetryable(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -91,6 +92,39 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 			require.NoError(t, err)
 			service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 2)
 			require.NoError(t, s.Release(t.Context(), lease))
+		})
+	})
+	// The row remembers the other's release. ErrLost would be taken for a lease that
+	// vanished under its holder.
+	t.Run("F25 release, and another takes a turn before the repeat", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			service, s := open(t)
+			lease, err := s.Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+				switch r.N {
+				case 2:
+					return fakedynamo.Fault{LoseReply: errReset}
+				case 3:
+					return fakedynamo.Fault{In: time.Second}
+				}
+				return fakedynamo.Fault{}
+			}
+			other := make(chan error)
+			go func() {
+				pass(500 * time.Millisecond)
+				turn, err := s.Acquire(t.Context(), request(time.Minute))
+				other <- errors.Join(err, s.Release(t.Context(), turn))
+			}()
+			released := make(chan error, 1)
+			go func() { released <- s.Release(t.Context(), lease) }()
+			require.NoError(t, <-other)
+			err = <-released
+			require.Error(t, err)
+			for _, known := range []error{lockstore.ErrLost, lockstore.ErrUnavailable, lockstore.ErrHeld, lockstore.ErrCorrupt} {
+				require.NotErrorIs(t, err, known)
+			}
+			require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost, "the same again has one reply, and no doubt")
 		})
 	})
 	t.Run("F23 takeover", func(t *testing.T) {

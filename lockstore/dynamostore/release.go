@@ -87,6 +87,10 @@ func (s *Store) release(ctx context.Context, lease lockstore.Lease, w write) err
 		return err
 	case seen.released == lease.Owner:
 		return nil
+	case r.doubt:
+		// That attempt may have released it, and another had the key since then.
+		// ErrLost would say that the lease vanished under its holder.
+		return fmt.Errorf("dynamostore: key %q: the outcome is unknown: a reply was lost, and the row has no trace of this lease", lease.Key)
 	default:
 		return lost(lease.Key, "this lease does not hold it")
 	}
