@@ -48,7 +48,9 @@ func (s *Store) run(ctx context.Context, sc script, key string, owner lockstore.
 	args := []any{"evalsha", sc.sha, 1, s.prefix + key, c, a, b}
 	text, err := c.do(ctx, s.client, args)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		before := c
 		c = &call{owner: owner}
+		c.doubt.Store(before.doubt.Load())
 		text, err = c.do(ctx, s.client, []any{"eval", sc.source, 1, args[3], c, a, b})
 	}
 	if err != nil {
@@ -58,6 +60,7 @@ func (s *Store) run(ctx context.Context, sc script, key string, owner lockstore.
 	if err != nil {
 		return reply{}, fmt.Errorf("redisstore: key %q: the server gave %w, outcome unknown", key, err)
 	}
+	r.doubt = c.doubt.Load()
 	return r, nil
 }
 

@@ -92,3 +92,44 @@ func TestClusterKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, findings)
 }
+
+// A cluster's client repeats a request by itself when its reply is lost. Others
+// have had the key in between, so that the lease is forgotten: ErrLost would be
+// taken for a lease that vanished under its holder.
+func TestF25ReleaseRepeatedByTheClient(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		answers []string // to the scripts
+		lost    bool
+	}{
+		{"repeated", []string{"", "$1\r\nL\r\n"}, false},
+		{"repeated at a server that has restarted", []string{"", "-NOSCRIPT No matching script.\r\n", "$1\r\nL\r\n"}, false},
+		{"sent away at first", []string{"-ASK 1 SELF\r\n", "$1\r\nL\r\n"}, true},
+		{"not repeated", []string{"$1\r\nL\r\n"}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var addr string
+			answers := c.answers
+			addr = fakeServer(t, func(command []string) string {
+				host, port, _ := strings.Cut(addr, ":")
+				switch strings.ToLower(command[0]) {
+				case "cluster":
+					return "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n" + host + "\r\n:" + port + "\r\n"
+				case "evalsha", "eval":
+					answer := strings.Replace(answers[0], "SELF", addr, 1)
+					answers = answers[1:]
+					return answer
+				}
+				return "+OK\r\n"
+			})
+			s := openStore(t, "redis://"+addr+"?cluster=true")
+			err := s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: lockstore.NewOwner(), Fence: 7})
+			require.Empty(t, answers)
+			if c.lost {
+				require.ErrorIs(t, err, lockstore.ErrLost)
+			} else {
+				requireUnknown(t, err)
+			}
+		})
+	}
+}

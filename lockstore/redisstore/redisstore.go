@@ -134,10 +134,15 @@ func (s *Store) end(ctx context.Context, lease lockstore.Lease, closed time.Dura
 	if err != nil {
 		return err
 	}
-	if r.code != released {
-		return r.refusal(lease.Key)
+	switch {
+	case r.code == released:
+		return nil
+	case r.code == lost && r.doubt:
+		// That attempt may have released it, and others had the key since then.
+		// ErrLost would say that the lease vanished under its holder.
+		return fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and the entry has no trace of this lease", lease.Key)
 	}
-	return nil
+	return r.refusal(lease.Key)
 }
 
 // Inspect implements lockstore.Inspector.

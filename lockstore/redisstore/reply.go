@@ -28,6 +28,7 @@ type reply struct {
 	fence  lockstore.Fence
 	left   time.Duration
 	holder lockstore.Holder
+	doubt  bool // an earlier attempt of this request may have been applied
 }
 
 func parseReply(text string) (reply, error) {
