@@ -75,7 +75,7 @@ acquire a 5 ok 0 10 100
 renew a 5 ok 120 130 100`, false, true},
 		{"M15 its own retry reads as busy", `
 acquire a 5 ok 0 10 100
-acquire a 0 busy 20 30 100`, false, true},
+acquire a 0 busy 20 30 100`, false, false},
 		{"busy when nobody has it", `
 acquire a 5 ok 0 10 100
 release a 5 ok 20 30 0
@@ -85,7 +85,12 @@ acquire a 5 ok 0 10 100
 acquire b 0 busy 120 130 100`, false, true},
 		{"lost while it is held", `
 acquire a 5 ok 0 10 100
-renew a 5 lost 20 30 100`, false, true},
+renew a 5 lost 20 30 100`, false, false},
+		{"F25 released and told lost, after another's turn", `
+acquire a 5 ok 0 10 100
+release a 5 lost 20 30 100
+acquire b 6 ok 22 23 100
+release b 6 ok 24 25 100`, false, false},
 		{"F23 a lost reply, and the same lease again", `
 acquire a 0 unknown 0 10 100
 acquire b 0 busy 20 30 100
@@ -151,7 +156,7 @@ acquire c 0 busy 140 150 100`, false, true},
 		{"M16 a lost acquire took it from a live holder", `
 acquire a 5 ok 0 10 100
 acquire b 0 unknown 20 30 100
-renew a 5 lost 40 50 100`, false, true},
+renew a 5 lost 40 50 100`, false, false},
 		{"M13 a fence from a local counter", `
 acquire a 9 ok 0 10 100
 release a 9 ok 20 30 0
@@ -202,6 +207,13 @@ acquire a 5 ok 0 10 100
 acquire b 6 ok 105 115 100
 write b 6 ok 120 120 0
 write a 5 lost 130 130 0`, true, true},
+		{"writes before a late duplicate of the other's acquire", `
+acquire a 5 ok 0 10 100
+write a 5 ok 11 11 0
+acquire b 6 ok 105 115 100
+write b 6 ok 120 120 0
+release b 6 ok 125 126 0
+acquire a 7 ok 130 140 100`, true, true},
 		{"a stale write is accepted", `
 acquire a 9 ok 0 10 100
 acquire b 6 ok 105 115 100

@@ -14,10 +14,10 @@ type belief struct {
 }
 
 // Sweep returns what no order of the operations could excuse: a fence that did
-// not grow, or was told to two; two holders who trust their leases of a key at
-// the same time, unless the store lost one of them; a resource that accepted a
-// write after a later holder's; an answer that took too long or should never be
-// given.
+// not grow, or was told to two; a holder who is told, while it may trust its lease,
+// that it has none, or two who trust theirs at the same time, unless the store lost
+// one; a resource that accepted a write after a later holder's; an answer that took
+// too long or should never be given.
 func Sweep(ops []Op, l Limits) (violations []string) {
 	ops = sorted(ops)
 	keys := map[string][]*belief{}
@@ -27,7 +27,9 @@ func Sweep(ops []Op, l Limits) (violations []string) {
 			losses[op.Key] = append(losses[op.Key], op)
 		}
 	}
-	for id, own := range beliefs(ops) {
+	leases, denied := beliefs(ops, losses, l)
+	violations = append(violations, denied...)
+	for id, own := range leases {
 		keys[id.key] = append(keys[id.key], own...)
 	}
 	for key, all := range keys {
@@ -59,9 +61,9 @@ func ends(op Op) bool {
 }
 
 // beliefs follows what each owner was told of its leases, in the order of the
-// calls.
-func beliefs(ops []Op) map[grantOf][]*belief {
-	leases := map[grantOf][]*belief{}
+// calls. denied are answers that contradict what its owner was told before.
+func beliefs(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*belief, denied []string) {
+	leases = map[grantOf][]*belief{}
 	for _, op := range ops {
 		id := grantOf{op.Key, op.Owner}
 		own := leases[id]
@@ -73,8 +75,11 @@ func beliefs(ops []Op) map[grantOf][]*belief {
 			leases[id] = append(own, &belief{op, op.Return, op.Call + op.Trust})
 			continue
 		}
-		if last == nil || op.Kind != Acquire && op.Kind != Withdraw && op.Fence != last.op.Fence {
+		if last == nil || op.Kind == Write || op.Kind != Acquire && op.Kind != Withdraw && op.Fence != last.op.Fence {
 			continue
+		}
+		if (op.Outcome == Lost || op.Outcome == Busy) && op.Return < last.end-l.Early && !lostBetween(last.op, op, losses[op.Key]) {
+			denied = append(denied, fmt.Sprintf("a holder was told so %v before the end of its trust:\n  %v\n  %v", last.end-op.Return, last.op, op))
 		}
 		switch {
 		case (op.Kind == Acquire || op.Kind == Renew) && op.Outcome == OK:
@@ -85,7 +90,7 @@ func beliefs(ops []Op) map[grantOf][]*belief {
 			last.end = min(last.end, op.Call) // whoever releases has stopped
 		}
 	}
-	return leases
+	return leases, denied
 }
 
 func overlaps(all []*belief, losses []Op, l Limits) (violations []string) {
@@ -142,10 +147,15 @@ func fences(all []*belief) (violations []string) {
 // staleWrites are accepted writes of a lease after an accepted write of one that
 // was granted later.
 func staleWrites(ops []Op) (violations []string) {
-	grants := map[grantOf]Op{}
+	type lease struct {
+		grantOf
+		fence int64
+	}
+	grants := map[lease]Op{} // the first that told of the lease
 	for _, op := range ops {
-		if op.Kind == Acquire && op.Outcome == OK {
-			grants[grantOf{op.Key, op.Owner}] = op
+		id := lease{grantOf{op.Key, op.Owner}, op.Fence}
+		if _, again := grants[id]; op.Kind == Acquire && op.Outcome == OK && !again {
+			grants[id] = op
 		}
 	}
 	latest := map[string]Op{} // the latest grant of each key that has written
@@ -153,7 +163,7 @@ func staleWrites(ops []Op) (violations []string) {
 		if op.Kind != Write || op.Outcome != OK {
 			continue
 		}
-		grant := grants[grantOf{op.Key, op.Owner}]
+		grant := grants[lease{grantOf{op.Key, op.Owner}, op.Fence}]
 		later := latest[op.Key]
 		if grant.Return < later.Call {
 			violations = append(violations, fmt.Sprintf("a stale write was accepted:\n  %v\n  %v\n  %v", grant, later, op))

@@ -26,6 +26,9 @@ type fault struct {
 	effect func(r *run, n history.Counts) int
 	// doubt says that it leaves outcomes unknown.
 	doubt bool
+	// hidden is the set-up whose client repeats a request within its call, so that
+	// outcomes are slow there instead.
+	hidden string
 	// never says in which set-ups it cannot occur, and why.
 	never map[string]string
 }
@@ -90,15 +93,7 @@ var kinds = []*fault{
 	},
 	{
 		name: "latency of 0.5 to 1.1 TTL", mix: few, path: toxic,
-		effect: func(r *run, _ history.Counts) int {
-			slow := 0
-			for _, op := range r.Ops() {
-				if op.Return-op.Call > 2*ttl/5 {
-					slow++
-				}
-			}
-			return slow
-		},
+		effect: slow,
 		inject: func(ctx context.Context, c *cell) error {
 			latency := func(r *rand.Rand) time.Duration { return ttl/2 + time.Duration(r.Int64N(int64(3*ttl/5))) }
 			if c.sys.plan != nil {
@@ -119,7 +114,7 @@ var kinds = []*fault{
 					x.SlowRequests(latency(c.random))
 				}
 				return 1200 * time.Millisecond
-			})
+			}, 700, 1300)
 		},
 	},
 	{
@@ -133,41 +128,41 @@ var kinds = []*fault{
 					x.Reset()
 				}
 				return 300 * time.Millisecond
-			})
+			}, 300, 800)
 		},
 		never: map[string]string{"memory": noPath},
 	},
 	{
-		name: "silent drop", mix: few, path: cutting, doubt: true,
-		effect: unknowns,
+		name: "silent drop", mix: few, path: cutting, doubt: true, hidden: "redis cluster",
+		effect: slow,
 		inject: func(ctx context.Context, c *cell) error {
 			for ctx.Err() == nil {
 				for _, p := range c.sys.cuts {
 					p.Swallow()
 				}
 				c.struck++
-				sleep(ctx, c.between(900, 1900))
+				sleep(ctx, c.between(900, 2200))
 				for _, p := range c.sys.cuts {
 					p.Forward()
 					p.Disconnect() // what was dropped in the middle never continues
 				}
-				sleep(ctx, c.between(600, 1100))
+				sleep(ctx, c.between(900, 1500))
 			}
 			return nil
 		},
 		never: map[string]string{"memory": noPath},
 	},
 	{
-		name: "server paused", mix: few, doubt: true,
-		effect: unknowns,
+		name: "server paused", mix: few, doubt: true, hidden: "redis cluster",
+		effect: slow,
 		inject: func(ctx context.Context, c *cell) error {
 			for ctx.Err() == nil {
 				server := c.sys.servers[c.random.IntN(len(c.sys.servers))]
 				server.Pause()
 				c.struck++
-				sleep(ctx, c.between(400, 1700))
+				sleep(ctx, c.between(400, 2200))
 				server.Resume()
-				sleep(ctx, c.between(500, 1000))
+				sleep(ctx, c.between(900, 1500))
 			}
 			return nil
 		},
@@ -177,7 +172,11 @@ var kinds = []*fault{
 		name: "server restarted, data kept", mix: few, redis: persistent, doubt: true,
 		effect: func(_ *run, n history.Counts) int { return n.Refused + n.Unknown },
 		inject: func(ctx context.Context, c *cell) error {
-			for sleep(ctx, c.between(500, 1500)) {
+			rest := 500
+			if len(c.sys.servers) > 1 {
+				rest = 2500 // a node of a cluster refuses everything for its first two seconds
+			}
+			for sleep(ctx, c.between(rest, rest+1000)) {
 				c.restart(c.sys.servers[c.random.IntN(len(c.sys.servers))])
 			}
 			return nil
@@ -242,6 +241,15 @@ var kinds = []*fault{
 
 var errPlanned = errors.New("the connection ended")
 
+func slow(r *run, _ history.Counts) (n int) {
+	for _, op := range r.Ops() {
+		if op.Return-op.Call > 2*ttl/5 {
+			n++
+		}
+	}
+	return n
+}
+
 func unknowns(_ *run, n history.Counts) int { return n.Unknown }
 
 // planned lets a plan run for as long as the histories do.
@@ -268,7 +276,7 @@ func (c *cell) cutting(ctx context.Context, set func(*testservers.CutProxy)) err
 	return nil
 }
 
-func (c *cell) poisoned(ctx context.Context, set func(*faults.Toxic) time.Duration) error {
+func (c *cell) poisoned(ctx context.Context, set func(*faults.Toxic) time.Duration, low, high int) error {
 	for ctx.Err() == nil {
 		var length time.Duration
 		for _, x := range c.sys.toxics {
@@ -279,7 +287,7 @@ func (c *cell) poisoned(ctx context.Context, set func(*faults.Toxic) time.Durati
 		for _, x := range c.sys.toxics {
 			x.Heal()
 		}
-		sleep(ctx, c.between(300, 800))
+		sleep(ctx, c.between(low, high))
 	}
 	return nil
 }
