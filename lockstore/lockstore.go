@@ -129,8 +129,9 @@ func NextFence(previous Fence, now time.Time) Fence {
 
 // Owner is the secret id of one acquisition. Whoever knows it can release the
 // lease, so printing it shows its first four characters only. Use
-// string(owner) to store it. Go itself shows it whole as the key of a JSON map
-// and in an unexported field that is printed with the struct around it.
+// string(owner) to store it. Go itself shows it whole as the key of a JSON map,
+// in an unexported field that is printed with the struct around it, and behind a
+// pointer inside a value that is printed with a verb for texts or numbers.
 type Owner string
 
 // NewOwner returns a new owner with at least 128 random bits.
