@@ -35,8 +35,8 @@ const (
 )
 
 // secretsFunc returns the secrets that tokens are made with, the current one
-// first. They were read maxAge ago at most, if that is possible. Its error is a
-// *secretError.
+// first. They were read maxAge ago at most, if that is possible; a maxAge of 0
+// insists on that, but for those of the last second. Its error is a *secretError.
 type secretsFunc func(ctx context.Context, maxAge time.Duration) ([]secret, error)
 
 // secretError: there is no secret. It never says what a secret is.
@@ -84,6 +84,7 @@ type managed struct {
 	all  []secret
 	read time.Time // when all was read
 	rest time.Time // until when it is not read again
+	err  error     // of the last try to read it; nil or a *secretError
 }
 
 func openManaged(getenv func(string) string, id string) (*managed, error) {
@@ -110,23 +111,28 @@ func (m *managed) secrets(ctx context.Context, maxAge time.Duration) ([]secret, 
 	defer m.mu.Unlock()
 	// By the wall clock alone: a frozen environment may stop the other one.
 	now := m.now().Round(0)
-	if age := now.Sub(m.read); m.all != nil && age >= 0 && (age < maxAge || now.Before(m.rest)) {
-		return m.all, nil
+	if age := now.Sub(m.read); m.all == nil || age < 0 || age >= maxAge && !now.Before(m.rest) {
+		m.readAgain(ctx, now)
 	}
+	if m.err != nil && (m.all == nil || maxAge == 0) {
+		return nil, m.err
+	}
+	return m.all, nil
+}
+
+func (m *managed) readAgain(ctx context.Context, now time.Time) {
 	// Others need them, too, when this caller has gone away.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secretTime)
 	defer cancel()
 	all, err := m.versions(ctx)
-	switch {
-	case err == nil:
-		m.all, m.read, m.rest = all, now, now.Add(secretRest)
-	case m.all == nil:
-		return nil, &secretError{fmt.Errorf("the token secret cannot be read: %w", err)}
-	default:
-		slog.WarnContext(ctx, "lock service: the token secret cannot be read again; the one from before is used", "error", err.Error())
-		m.rest = now.Add(secretTrouble)
+	if err == nil {
+		m.all, m.read, m.rest, m.err = all, now, now.Add(secretRest), nil
+		return
 	}
-	return m.all, nil
+	m.rest, m.err = now.Add(secretTrouble), &secretError{fmt.Errorf("the token secret cannot be read: %w", err)}
+	if m.all != nil {
+		slog.WarnContext(ctx, "lock service: the token secret cannot be read again; the one from before is used", "error", err.Error())
+	}
 }
 
 // versions are the current secret and, when there is one, that before.

@@ -133,7 +133,8 @@ func TestManagedSecret(t *testing.T) {
 		pass(secretUse)
 		want(secretUse, "third "+newSecret, newSecret)
 		require.NotZero(t, m.requests())
-		want(0, "third "+newSecret, newSecret)
+		_, err := s.secrets(t.Context(), 0)
+		require.IsType(t, &secretError{}, err, "newer ones are not to be had")
 		pass(secretTrouble - 1)
 		want(secretUse, "third "+newSecret, newSecret)
 		require.Zero(t, m.requests(), "a manager in trouble is left alone for a while")
@@ -198,6 +199,35 @@ func TestNoSecret(t *testing.T) {
 			acquire(t, w.Service, key, thirty)
 		})
 	}
+}
+
+// A token may be made with a secret that this environment cannot read. That it is
+// not known is no reason to say that its lease is lost.
+func TestF23TokenOfASecretThatCannotBeRead(t *testing.T) {
+	m := newManager(t)
+	captureLog(t)
+	w := newWorld(t)
+	s, now := m.open(t)
+	w.secrets = s.secrets
+	m.set(0, current, oldSecret)
+	token := acquire(t, w.Service, key, thirty).token()
+	other := *w.Service // which has read it
+	other.secrets = fixed(newSecret, oldSecret)
+	renewed := ask(t, &other, "PATCH", key, thirty, "Lock-Token", token)
+	require.Equal(t, http.StatusOK, renewed.StatusCode)
+
+	m.set(http.StatusInternalServerError)
+	*now = now.Add(secretRest)
+	for _, method := range []string{"PATCH", "DELETE"} {
+		for _, text := range []string{renewed.token(), "x"} {
+			a := ask(t, w.Service, method, key, thirty, "Lock-Token", text)
+			require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+		}
+		require.Equal(t, http.StatusOK, ask(t, w.Service, "PATCH", key, thirty, "Lock-Token", token).StatusCode, "one that is known goes on")
+	}
+	m.set(0, current, newSecret, previous, oldSecret)
+	*now = now.Add(secretTrouble)
+	require.Equal(t, http.StatusNoContent, ask(t, w.Service, "DELETE", key, "", "Lock-Token", renewed.token()).StatusCode)
 }
 
 // Many requests at once read the secret once. That the first one's client has

@@ -194,7 +194,7 @@ func (s *Service) bearer(ctx context.Context, r httpapi.Request, key string) (lo
 		return lockstore.Lease{}, nil, invalid("Lock-Token: is missing; want the token of the lease")
 	}
 	// Another environment may have made it with a secret that is newer than those
-	// that are known here.
+	// that are known here. While that cannot be read, nothing is known of its lease.
 	for _, age := range []time.Duration{secretUse, 0} {
 		secrets, err := s.secrets(ctx, age)
 		if err != nil {
