@@ -34,14 +34,14 @@ func caller(r httpapi.Request) string {
 	return Anonymous
 }
 
-// withoutSession is arn:aws:sts::ACCOUNT:assumed-role/NAME.
+// withoutSession is arn:aws:sts::ACCOUNT:assumed-role/NAME, of an assumed role. The
+// path of a user may look like one.
 func withoutSession(arn string) string {
-	role, name, ok := strings.Cut(arn, ":assumed-role/")
-	if !ok {
+	parts := strings.SplitN(arn, "/", 3)
+	if len(parts) < 2 || strings.Count(parts[0], ":") != 5 || !strings.HasSuffix(parts[0], ":assumed-role") {
 		return arn
 	}
-	name, _, _ = strings.Cut(name, "/")
-	return role + ":assumed-role/" + name
+	return parts[0] + "/" + parts[1]
 }
 
 // callers says which keys each caller may use: those that begin with one of its
@@ -78,6 +78,9 @@ func parseCallers(text string) (callers, error) {
 		for _, p := range prefixes {
 			if p == nil {
 				return nil, fmt.Errorf("the caller %q: null is no key prefix", name)
+			}
+			if err := checkKey(*p + "x"); err != nil {
+				return nil, fmt.Errorf("the caller %q: no key begins with %q: %w", name, *p, err)
 			}
 			all[name] = append(all[name], *p)
 		}

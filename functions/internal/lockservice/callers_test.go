@@ -3,6 +3,7 @@ package lockservice
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +21,7 @@ func TestCaller(t *testing.T) {
 		`{"iam": {"userArn": "arn:aws-cn:sts::123456789012:assumed-role/cron/jo@example.com"}}`:               "arn:aws-cn:sts::123456789012:assumed-role/cron",
 		`{"iam": {"userArn": "arn:aws:sts::123456789012:assumed-role/cron/a/b"}}`:                             "arn:aws:sts::123456789012:assumed-role/cron",
 		`{"iam": {"userArn": "arn:aws:sts::123456789012:assumed-role/cron"}}`:                                 "arn:aws:sts::123456789012:assumed-role/cron",
+		`{"iam": {"userArn": "arn:aws:iam::123456789012:user/x:assumed-role/cron/jo"}}`:                       "arn:aws:iam::123456789012:user/x:assumed-role/cron/jo", // a path may have colons
 		`{"iam": {"userArn": "arn:aws:iam::123456789012:root"}}`:                                              "arn:aws:iam::123456789012:root",
 		`{"jwt": {"claims": {"iss": "https://id.example.com", "sub": "7"}, "scopes": null}}`:                  "https://id.example.com#7",
 		`{"jwt": {"claims": {"iss": "https://id.example.com"}}}`:                                              "anonymous",
@@ -37,7 +39,7 @@ func TestPolicy(t *testing.T) {
 	c, err := parseCallers(`{
 		"*": ["shared/"],
 		"arn:aws:sts::123456789012:assumed-role/cron": [""],
-		"https://id.example.com#7": ["a/", "b"],
+		"https://id.example.com#7": ["a/", "b", ".", "a/.."],
 		"anonymous": ["public/"]
 	}`)
 	require.NoError(t, err)
@@ -81,6 +83,10 @@ func TestPoliciesThatAreRefused(t *testing.T) {
 		`{"*": ["a"], "*": [""]}`: `the caller "*" stands twice`,
 		`{"arn:aws:iam::123456789012:role/team/cron": ["a"]}`:            "want a role as arn:aws:sts::ACCOUNT:assumed-role/NAME",
 		`{"arn:aws:sts::123456789012:assumed-role/cron/session": ["a"]}`: "without path and session",
+		`{"*": ["shared/", "/shared/"]}`:                                 `the caller "*": no key begins with "/shared/": Key has the segment ""`,
+		`{"*": ["a/../b"]}`:                                              `no key begins with "a/../b"`,
+		`{"*": ["a\n"]}`:                                                 `no key begins with "a\n"`,
+		`{"*": ["` + strings.Repeat("a", 1025) + `"]}`:                   `want 1 to 1024`,
 	} {
 		_, err := parseCallers(text)
 		require.ErrorContains(t, err, want, text)
