@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -46,10 +47,48 @@ type site struct {
 	locks func(t *testing.T, event string) (lockURL string, env []string, store lockstore.Store)
 }
 
-// usage is what functions did since they were asked about last.
+// usage is what functions did since they were asked about last, and what they know
+// that nobody is to see.
 type usage struct {
-	mu   sync.Mutex
-	done actions
+	mu     sync.Mutex
+	done   actions
+	owners map[string]bool
+	hidden map[string]bool // passwords, tokens and the like
+}
+
+func newUsage() *usage {
+	return &usage{done: actions{}, owners: map[string]bool{}, hidden: map[string]bool{credential: true}}
+}
+
+// credential is the secret part of the functions' credentials.
+const credential = "the-secret-key-and-the-session-token"
+
+// hides fails the test if an owner or a secret is in a text. more are those of one
+// event (M40).
+func (u *usage) hides(t *testing.T, text string, more ...string) {
+	t.Helper()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, secret := range slices.Concat(slices.Collect(maps.Keys(u.owners)), slices.Collect(maps.Keys(u.hidden)), more) {
+		if strings.Contains(text, secret) {
+			t.Errorf("%q is shown in %s", secret, text)
+		}
+	}
+}
+
+// owner notes who is named in a request of a lock.
+func (u *usage) owner(text string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(text) >= 16 { // as all owners; what is shorter is no secret
+		u.owners[text] = true
+	}
+}
+
+func (u *usage) secret(text string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.hidden[text] = true
 }
 
 func (u *usage) note(action string) {
@@ -64,10 +103,18 @@ func (u *usage) dynamoDB(t *testing.T, endpoint string) string {
 	require.NoError(t, err)
 	server := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
-		var in struct{ TableName string } // stays "" for an action on several tables or on none
+		var in struct {
+			TableName                 string // stays "" for an action on several tables or on none
+			ExpressionAttributeValues map[string]map[string]any
+		}
 		body, err := io.ReadAll(r.In.Body)
 		assert.NoError(t, errors.Join(err, json.Unmarshal(body, &in)))
 		r.Out.Body = io.NopCloser(bytes.NewReader(body))
+		for _, name := range []string{":me", ":theirs"} {
+			if text, ok := in.ExpressionAttributeValues[name]["S"].(string); ok {
+				u.owner(text)
+			}
+		}
 		table, _, _ := strings.Cut(in.TableName, "-")
 		_, action, _ := strings.Cut(r.In.Header.Get("X-Amz-Target"), ".")
 		u.note("dynamodb:" + action + " " + table)
@@ -83,7 +130,9 @@ func (u *usage) secrets(t *testing.T) string {
 		assert.NoError(t, json.NewDecoder(r.Body).Decode(&in))
 		u.note(strings.Replace(r.Header.Get("X-Amz-Target"), ".", ":", 1) + " " + in.SecretId)
 		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
-		assert.NoError(t, json.NewEncoder(w).Encode(map[string]string{"SecretString": strings.Repeat(in.VersionStage, 4)}))
+		text := strings.Repeat(in.VersionStage, 4)
+		u.secret(text)
+		assert.NoError(t, json.NewEncoder(w).Encode(map[string]string{"SecretString": text}))
 	}))
 	t.Cleanup(server.Close)
 	return server.URL
@@ -121,6 +170,7 @@ func (u *usage) connection(client net.Conn, addr string) {
 		return
 	}
 	if found := token.FindSubmatch(first[:n]); found != nil {
+		u.secret(string(found[0]))
 		query, _ := url.ParseQuery(string(found[2])) // what is not there is noted as ""
 		u.note(connect(strings.ToLower(query.Get("ResourceType")), string(found[1])))
 		u.note(connect("user", query.Get("User")))
@@ -132,7 +182,28 @@ func (u *usage) connection(client net.Conn, addr string) {
 		_, _ = io.Copy(client, server)
 		client.Close()
 	}()
-	_, _ = io.Copy(server, client)
+	_, _ = io.Copy(server, io.TeeReader(client, &scripts{u: u}))
+}
+
+// scripts reads from what a client sends who is named in scripts: the argument
+// behind the key.
+type scripts struct {
+	u    *usage
+	rest []byte
+}
+
+var script = regexp.MustCompile(`(?is)\r\neval(?:sha)?\r\n\$\d+\r\n.*?\r\n\$1\r\n1\r\n\$\d+\r\n[^\r]*\r\n\$\d+\r\n([^\r]*)\r\n`)
+
+func (s *scripts) Write(b []byte) (int, error) {
+	s.rest = append(s.rest, b...)
+	for {
+		found := script.FindSubmatchIndex(s.rest)
+		if found == nil {
+			return len(b), nil
+		}
+		s.u.owner(string(s.rest[found[2]:found[3]]))
+		s.rest = s.rest[found[1]:]
+	}
 }
 
 func config(t *testing.T, raw string) lockstore.Config {
@@ -144,7 +215,7 @@ func config(t *testing.T, raw string) lockstore.Config {
 
 // dynamoSite has all tables in DynamoDB Local; events have their own.
 func dynamoSite(t *testing.T, s stack, endpoint string) site {
-	u := &usage{done: actions{}}
+	u := newUsage()
 	proxy := u.dynamoDB(t, endpoint)
 	lockURL := s.variable(t, onDynamoDB, "LOCK_URL")
 	return site{onDynamoDB, endpoint, proxy, s.variable(t, onDynamoDB, "ACCOUNTS_URL") + "-dynamodb-", u,
@@ -163,7 +234,7 @@ func at(endpoint string) string { return "?region=us-east-1&endpoint=" + endpoin
 // says. That the user's token is genuine nobody looks at. Events have their own
 // prefix.
 func cacheSite(t *testing.T, s stack, endpoint string) site {
-	u := &usage{done: actions{}}
+	u := newUsage()
 	authority := httptest.NewTLSServer(nil) // for its certificate, which is 127.0.0.1's
 	t.Cleanup(authority.Close)
 	trusted := filepath.Join(t.TempDir(), "trusted.pem")
@@ -212,6 +283,8 @@ func (s site) events(t *testing.T, folder, binary string, env []string) actions 
 	})
 	s.used.mu.Lock()
 	defer s.used.mu.Unlock()
+	require.NotEmpty(t, s.used.owners, "no request named an owner")
+	t.Logf("%d owners and %d secrets are in no log and no answer", len(s.used.owners), len(s.used.hidden))
 	done := s.used.done
 	s.used.done = actions{}
 	return done
@@ -233,13 +306,26 @@ func (s site) event(t *testing.T, binary, file string, own []string) {
 		}
 	}
 	e, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Timeout: 30 * time.Second,
-		Env: slices.Concat(env, own, []string{"LOCK_WAIT=2s", "LOCK_URL=" + lockURL, "ACCOUNTS_URL=" + accountsURL + at(s.proxy),
+		Env: slices.Concat(env, own, []string{"LOCK_WAIT=2s", "LOCK_METRICS=locks", "AWS_SECRET_ACCESS_KEY=" + credential, "AWS_SESSION_TOKEN=" + credential, "LOCK_URL=" + lockURL, "ACCOUNTS_URL=" + accountsURL + at(s.proxy),
 			"AWS_ENDPOINT_URL_SECRETS_MANAGER=" + s.used.secrets(t)})})
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	t.Cleanup(func() { assert.NoError(t, e.Close()) }) // again is fine
 	in, errIn := os.ReadFile(strings.Replace(file, ".out", "", 1))
 	want, errWant := os.ReadFile(file)
 	r, err := e.Invoke(t.Context(), in)
 	require.NoError(t, errors.Join(errIn, errWant, err))
 	require.NoError(t, lambdatest.SameAnswer(want, r.Payload), "%q", e.Logs())
+	require.NoError(t, e.Close()) // then its log is whole
+	s.used.hides(t, string(r.Payload))
+	s.used.hides(t, strings.Join(e.Logs(), "\n"), bearers(r.Payload)...)
+}
+
+// bearers are the tokens in an answer: its caller's secrets, so not the log's.
+func bearers(answer []byte) (tokens []string) {
+	var response struct{ Body string }
+	var body struct{ Token string }
+	if json.Unmarshal(answer, &response) == nil && json.Unmarshal([]byte(response.Body), &body) == nil && body.Token != "" {
+		tokens = append(tokens, body.Token)
+	}
+	return tokens
 }
