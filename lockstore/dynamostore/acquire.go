@@ -44,8 +44,8 @@ type grant struct {
 }
 
 // Acquire implements lockstore.Store. It sends one request when the key is
-// free and one more for a takeover, a fence ahead of the clock, or a key that
-// changed hands in between. Once per call, a grant whose stamp turns out to be
+// free and one more for a takeover, a repeat, a fence ahead of the clock, or a
+// key that changed hands in between. Once per call, a grant whose stamp turns out to be
 // off is released and made again with the corrected time (two requests more).
 func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
 	if err := req.Validate(); err != nil {
@@ -119,7 +119,7 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 			// The SDK sent this write twice, and the first one was applied.
 			return s.trusted(g, req.TTL)
 		case seen.owner == req.Owner:
-			return s.again(req, seen, r)
+			return s.again(ctx, req, seen, r)
 		case seen.released == req.Owner:
 			return grant{}, lost(req.Key, "this acquisition has ended")
 		case seen.owner == "" && int64(seen.fence) >= s.clock.read().UnixMicro():
@@ -148,7 +148,7 @@ func (s *Store) trusted(g grant, ttl time.Duration) (grant, error) {
 // again answers the repeat of an earlier call, whose reply was lost, with the
 // time that is left. Both ends that are looked at are counted from before this
 // request: the stamped one by the corrected clock, and the service's.
-func (s *Store) again(req lockstore.Request, seen row, r reply) (grant, error) {
+func (s *Store) again(ctx context.Context, req lockstore.Request, seen row, r reply) (grant, error) {
 	if r.date.IsZero() {
 		return grant{}, noDate(req.Key)
 	}
@@ -156,10 +156,43 @@ func (s *Store) again(req lockstore.Request, seen row, r reply) (grant, error) {
 	if left <= 0 {
 		return grant{}, lost(req.Key, "the lease has expired")
 	}
+	if err := s.confirm(ctx, req, seen); err != nil {
+		return grant{}, err
+	}
 	return grant{
 		lease:  lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: seen.fence, TTL: left - margin},
 		repeat: true,
 	}, nil
+}
+
+// confirm moves the end of a lease that an earlier call was granted, by as little
+// as it can. That call may have found its stamp off and begun to take the grant
+// back, by a request that is still under way: it finds another end then, and is
+// refused.
+func (s *Store) confirm(ctx context.Context, req lockstore.Request, seen row) error {
+	expires := seen.expires.Add(time.Millisecond)
+	r, err := s.update(ctx, write{
+		key:       req.Key,
+		update:    "SET #expires = :expires",
+		condition: "#owner = :me AND #fence = :fence AND #expires = :ended",
+		values: map[string]types.AttributeValue{
+			":me":      ownerText(req.Owner),
+			":fence":   fenceNumber(seen.fence),
+			":ended":   millis(seen.expires),
+			":expires": millis(expires),
+		},
+	})
+	if err != nil || r.applied {
+		return err
+	}
+	now, err := decode(req.Key, r.item)
+	if err != nil {
+		return err
+	}
+	if now.owner != req.Owner || now.fence != seen.fence || !now.expires.Equal(expires) {
+		return fmt.Errorf("dynamostore: key %q: the lease changed while it was asked about again, outcome unknown", req.Key)
+	}
+	return nil // the SDK sent this write twice
 }
 
 // stampOff reports whether a grant's stamp is so far off that it would block

@@ -21,7 +21,8 @@
 // # Cost
 //
 // Acquire of a free key, Renew, Release and a refusal are one request each; a
-// takeover is two. Each is one write unit for keys up to 512 bytes.
+// takeover is two, and so is the repeat of an Acquire whose reply was lost. Each
+// is one write unit for keys up to 512 bytes.
 //
 // # Clock
 //

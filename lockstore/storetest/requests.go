@@ -15,7 +15,7 @@ var requestCases = []testCase{
 			c.held(newRequest(req.Key, long))
 			c.wantRequests("Acquire of a held key", count, 1, 1)
 			c.reacquire(req, lease)
-			c.wantRequests("Acquire again", count, 1, 1)
+			c.wantRequests("Acquire again", count, 1, 2)
 			c.renew(lease, long)
 			c.wantRequests("Renew", count, 1, 1)
 			c.renewLost("Renew with another fence", lockstore.Lease{Key: lease.Key, Owner: lease.Owner, Fence: lease.Fence + 1})
