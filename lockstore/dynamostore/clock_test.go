@@ -6,16 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/holders"
+	"github.com/lambdalock/lambdalock/internal/record"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
@@ -105,6 +108,40 @@ func TestStampIsCorrected(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A call with a clock that is off takes its grant back, and its caller stops
+// waiting while that is on its way. The lease that the repeat is told of stays.
+func TestLateCorrectionLeavesARepeatsLeaseF26(t *testing.T) {
+	const ttl = 30 * time.Second
+	for name, offset := range map[string]time.Duration{"F15 ahead": time.Minute, "F16 behind": -20 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+					if r.N == 2 {
+						require.Contains(t, r.Update, "REMOVE #owner")
+						return fakedynamo.Fault{In: 5 * time.Second}
+					}
+					return fakedynamo.Fault{}
+				}
+				s := newStore(t, service, offset, dynamostore.Options{})
+				req := request(ttl)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := s.Acquire(ctx, req)
+				require.True(t, isUnknown(err), err)
+				lease, err := s.Acquire(t.Context(), req)
+				require.NoError(t, err)
+				require.Greater(t, lease.TTL, 6*time.Second)
+
+				service.Wait()
+				_, err = newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
+				require.ErrorIs(t, err, lockstore.ErrHeld)
+				require.NoError(t, s.Release(t.Context(), lease))
+			})
+		})
 	}
 }
 
@@ -264,196 +301,87 @@ func TestWallClockSteps(t *testing.T) {
 	}
 }
 
-// Holders with clocks that are off, drift and step, over a network that is
-// slow, loses replies and delivers late duplicates: no two of them may trust
-// their lease at the same time, and fences grow in the order of trust.
+// TestTrustNeverOverlaps simulates holders with clocks that are off and drift, over
+// a network that is slow, loses requests and replies and delivers late duplicates:
+// no two of them may trust their lease at the same time, and fences grow in the
+// order of trust.
+//
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestTrustNeverOverlaps replays one.
 func TestTrustNeverOverlaps(t *testing.T) {
-	seeds := 100
-	if testing.Short() {
-		seeds = 30
+	first, seeds := record.Seed(t, 50, 2000)
+	began := time.Now()
+	var total holders.Counts
+	for seed := first; seed < first+uint64(seeds); seed++ {
+		synctest.Test(t, func(t *testing.T) { // ends this test when it fails
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("replay with VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestTrustNeverOverlaps", seed)
+				}
+			})
+			total.Add(simulate(t, seed))
+		})
 	}
-	var total struct{ grants, deaths, renewals, unknown int }
-	for seed := range seeds {
-		w := &world{rand: rand.New(rand.NewPCG(uint64(seed), 1))}
-		synctest.Test(t, func(t *testing.T) { w.run(t, seed) })
-		total.grants += w.grants
-		total.deaths += w.deaths
-		total.renewals += w.renewals
-		total.unknown += w.unknown
-		if t.Failed() {
-			return
+	t.Logf("%+v", total)
+	if seeds > 1 { // not a replay
+		for name, n := range total.All() {
+			require.GreaterOrEqual(t, n, int64(seeds), "a run without %s shows nothing", name)
 		}
 	}
-	t.Logf("%d seeds: %+v", seeds, total)
-	// A run without these shows nothing.
-	require.Greater(t, total.grants, 15*seeds)
-	require.Greater(t, total.deaths, seeds)
-	require.Greater(t, total.renewals, seeds)
-	require.Greater(t, total.unknown, seeds)
+	record.Write(t, record.Rung{
+		ID: "L4", Name: "simulated holders on DynamoDB's fake", Seed: first, Counts: total.All(), Took: time.Since(began),
+	})
 }
 
-type world struct {
-	mu   sync.Mutex
-	rand *rand.Rand
-	cut  int // replies still to lose
-
-	trusted                           []span
-	grants, deaths, renewals, unknown int
-}
-
-// span is a time in which a client trusts its lease.
-type span struct {
-	client   int
-	fence    lockstore.Fence
-	from, to time.Time
-}
-
-func (w *world) float() float64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.rand.Float64()
-}
-
-func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.float() * float64(d)) }
-
-func (w *world) run(t *testing.T, seed int) {
+func simulate(t *testing.T, seed uint64) holders.Counts {
 	const ttl = 6 * time.Second
+	var mu sync.Mutex
+	cut := map[*holders.Process]int{} // replies still to lose
 	service := fakedynamo.New(table)
-	service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
-		f := fakedynamo.Fault{In: w.upTo(100 * time.Millisecond), Out: w.upTo(100 * time.Millisecond)}
-		p := w.float()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.cut-- // replies are lost in rows, or the SDK's own attempts hide it
-		switch {
-		case w.cut >= 0:
+	service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+		p := holders.From(r.Context)
+		f := fakedynamo.Fault{In: p.UpTo(100 * time.Millisecond), Out: p.UpTo(100 * time.Millisecond)}
+		mu.Lock()
+		defer mu.Unlock()
+		cut[p]-- // replies are lost in rows, or the SDK's own attempts hide it
+		switch fate := p.Float(); {
+		case cut[p] >= 0:
 			f.LoseReply = errors.New("connection reset by peer")
-		case p < 0.05:
-			f.In = time.Duration(w.rand.Float64() * 2 * float64(ttl))
-		case p < 0.10:
-			f.Out = time.Duration(w.rand.Float64() * 2 * float64(ttl))
-		case p < 0.17:
-			w.cut = w.rand.IntN(9)
-		case p < 0.27:
-			f.Repeat = time.Duration(w.rand.Float64() * 2 * float64(ttl))
+		case fate < 0.05:
+			f.In = p.UpTo(2 * ttl)
+		case fate < 0.10:
+			f.Out = p.UpTo(2 * ttl)
+		case fate < 0.17:
+			cut[p] = int(p.Float() * 9)
+		case fate < 0.27:
+			f.Repeat = p.UpTo(2 * ttl)
 		}
 		return f
 	}
-	start := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*ttl)
-	defer cancel()
-	var clients sync.WaitGroup
-	for id := range 3 {
-		clients.Go(func() {
-			offset := time.Duration((w.float() - 0.5) * 3 * float64(ttl))
-			rate := 0.9 + 0.2*w.float() // F18
-			clock := func() time.Time {
-				return start.Add(offset + time.Duration(rate*float64(time.Since(start))))
-			}
-			for ctx.Err() == nil {
-				// A process: it has learned nothing yet.
-				s := newStore(t, service, 0, dynamostore.Options{})
-				s.SetNow(clock)
-				for range 1 + int(w.float()*4) {
-					w.hold(ctx, s, id, rate, ttl)
-					pass(w.upTo(ttl / 2))
-				}
-			}
+	sim := &holders.Sim{Seed: seed, TTL: ttl, Length: 20 * ttl, Drift: 0.1}
+	sim.Open = func(p *holders.Process) (lockstore.Store, func()) {
+		// The client with the process's own chance, so that a seed gives the same again.
+		client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) {
+			o.Retryer = jitter{o.Retryer.(aws.RetryerV2), p}
 		})
+		s, err := dynamostore.New(client, table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		start, offset := time.Now(), time.Duration((p.Float()-0.5)*3*float64(ttl))
+		s.SetNow(func() time.Time {
+			return start.Add(offset + time.Duration(p.Rate*float64(time.Since(start))))
+		})
+		return s, func() {}
 	}
-	clients.Wait()
+	counts := sim.Run(t)
 	service.Wait()
-
-	for i, a := range w.trusted {
-		for _, b := range w.trusted[i+1:] {
-			if a.client != b.client && a.from.Before(b.to) && b.from.Before(a.to) {
-				t.Errorf("seed %d: two trust their lease at once: %s and %s", seed, a.in(start), b.in(start))
-			}
-			if a.to.Before(b.from) && a.fence > b.fence || b.to.Before(a.from) && b.fence > a.fence {
-				t.Errorf("seed %d: the fence fell: %s and %s", seed, a.in(start), b.in(start))
-			}
-		}
-	}
+	return counts
 }
 
-func (s span) in(start time.Time) string {
-	return fmt.Sprintf("client %d, fence %d, %v to %v", s.client, s.fence, s.from.Sub(start), s.to.Sub(start))
+// jitter draws the pauses between attempts from the simulation's numbers.
+type jitter struct {
+	aws.RetryerV2
+	p *holders.Process
 }
 
-// hold is one acquisition as a guard makes it, or one that dies while holding.
-func (w *world) hold(ctx context.Context, s *dynamostore.Store, id int, rate float64, ttl time.Duration) {
-	var held *lockstore.HeldError
-	req := request(ttl)
-	asked := time.Now() // the guard counts from the owner's first request
-	lease, err := s.Acquire(ctx, req)
-	for i := 0; i < 3 && isUnknown(err); i++ {
-		w.count(&w.unknown)
-		lease, err = s.Acquire(ctx, req)
-	}
-	switch {
-	case errors.As(err, &held):
-		pass(w.upTo(time.Second))
-		return
-	case isUnknown(err):
-		_ = s.Release(ctx, lockstore.Lease{Key: key, Owner: req.Owner}) // best effort, as the guard's
-		return
-	case err != nil:
-		return
-	}
-	w.count(&w.grants)
-	// The local clock that counts down runs at its own rate.
-	w.trust(id, lease.Fence, asked.Add(time.Duration(float64(lease.TTL)/rate)))
-	for w.float() < 0.5 {
-		pass(w.upTo(ttl / 2))
-		asked := time.Now()
-		left, err := s.Renew(ctx, lease, ttl)
-		if err != nil {
-			return
-		}
-		w.count(&w.renewals)
-		w.trust(id, lease.Fence, asked.Add(time.Duration(float64(left)/rate)))
-	}
-	if w.float() < 0.4 {
-		w.count(&w.deaths)
-		return // dies: only a takeover frees the key
-	}
-	pass(w.upTo(ttl / 2))
-	released := time.Now()
-	w.endTrust(id, lease.Fence, released)
-	_ = s.Release(ctx, lease) // a lost reply is a dead holder
-}
-
-func isUnknown(err error) bool {
-	for _, known := range []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
-		if errors.Is(err, known) {
-			return false
-		}
-	}
-	return err != nil
-}
-
-func (w *world) count(n *int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	*n++
-}
-
-// trust notes that the client trusts its lease, from when it knew to the end.
-func (w *world) trust(id int, f lockstore.Fence, to time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if now := time.Now(); now.Before(to) {
-		w.trusted = append(w.trusted, span{client: id, fence: f, from: now, to: to})
-	}
-}
-
-// endTrust notes that the client stopped on its own.
-func (w *world) endTrust(id int, f lockstore.Fence, at time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i, s := range w.trusted {
-		if s.client == id && s.fence == f && at.Before(s.to) {
-			w.trusted[i].to = at
-		}
-	}
+func (j jitter) RetryDelay(int, error) (time.Duration, error) {
+	return j.p.UpTo(100 * time.Millisecond), nil
 }

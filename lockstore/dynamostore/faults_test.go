@@ -573,3 +573,12 @@ func TestReleaseAfterBounds(t *testing.T) {
 		})
 	}
 }
+
+func isUnknown(err error) bool {
+	for _, known := range []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
+		if errors.Is(err, known) {
+			return false
+		}
+	}
+	return err != nil
+}

@@ -46,9 +46,10 @@ type Service struct {
 
 // Request is what a fault is chosen by.
 type Request struct {
-	N      int // 1 for the first request
-	Action string
-	Update string // the update expression
+	N       int // 1 for the first request
+	Action  string
+	Update  string          // the update expression
+	Context context.Context // of the request
 }
 
 // Fault is what happens to a request; the zero value is nothing.
@@ -141,7 +142,7 @@ func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	s.requests++
 	s.actions[c.action]++
-	request := Request{N: s.requests, Action: c.action}
+	request := Request{N: s.requests, Action: c.action, Context: r.Context()}
 	s.mu.Unlock()
 	if s.Fault != nil {
 		var in struct{ UpdateExpression string }
