@@ -44,8 +44,10 @@ func TestSimulation(t *testing.T) {
 		total.add(w.counts)
 	}
 	t.Logf("%d seeds: %+v", seeds, total)
-	for name, n := range total.all() {
-		require.Positive(t, n, "a run without %s shows nothing", name)
+	if seeds > 1 { // not a replay
+		for name, n := range total.all() {
+			require.Positive(t, n, "a run without %s shows nothing", name)
+		}
 	}
 	record.Write(t, record.Rung{
 		ID: "L4", Name: "simulated guards in memory", Seed: first, Counts: total.all(), Took: time.Since(began),
