@@ -193,6 +193,14 @@ goes on with other seeds.
 	for _, l := range limits {
 		fmt.Fprintf(&b, "- %s\n", l)
 	}
+	b.WriteString("\n## Faults\n\nEvery fault of [the list](faults.md) has a test that names it, but for these:\n\n")
+	for _, f := range record.Untried {
+		fmt.Fprintf(&b, "- %s: %s\n", f.ID, f.Why)
+	}
+	b.WriteString("\nIn these something stands in for the real cause:\n\n")
+	for _, f := range record.Played {
+		fmt.Fprintf(&b, "- %s: %s\n", f.ID, f.Why)
+	}
 	return b.String()
 }
 
@@ -200,6 +208,7 @@ goes on with other seeds.
 var limits = []string{
 	"The AWS services themselves: DynamoDB, ElastiCache and MemoryDB were not reached; DynamoDB Local, Redis and Valkey stood in.",
 	"Lambda's own freeze and thaw: simulated, and approximated by stopping processes, whose monotonic clock goes on.",
+	"Known weak points of dependencies: govulncheck cannot reach its database from where this ran.",
 	"Multi-Region tables with strong consistency.",
 	"Processors other than the one named above.",
 }
