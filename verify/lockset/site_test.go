@@ -73,7 +73,7 @@ func (s *site) plan(event, attempt int) plan {
 		pause:     20*time.Millisecond + upTo(100*time.Millisecond),
 		stubborn:  r.IntN(2) == 0,
 		fromGrant: r.IntN(3) > 0,
-		duplicate: attempt == 0 && r.IntN(10) == 0 || s.variant == "M28 request" && attempt == 0,
+		duplicate: attempt == 0 && r.IntN(10) == 0,
 		delay:     upTo(500 * time.Millisecond),
 	}
 	p.after = upTo(p.pause + 30*time.Millisecond)
@@ -88,15 +88,25 @@ func (s *site) plan(event, attempt int) plan {
 		p.fault = term
 	case n < 58:
 		p.fault = hang
-		p.stubborn = true
-		p.pause = s.timeout() + ttl + s.place.late
 	}
-	if s.variant == "unfenced" {
+	switch s.variant {
+	case "unfenced":
 		// The stops alone, where they do harm; the rest would only take time.
 		p.stubborn, p.fromGrant = true, true
 		if p.fault != stop {
 			p.fault = none
 		}
+	case "M28 request":
+		p.duplicate = attempt == 0
+	case "M28 init":
+		p.pause += 500 * time.Millisecond // the process's other slot is to come in time
+		if p.fault == stop {
+			p.fault = none
+		}
+	}
+	if p.fault == hang {
+		p.stubborn = true
+		p.pause = s.timeout() + ttl + s.place.late
 	}
 	return p
 }
@@ -122,14 +132,16 @@ type counts struct {
 	shared                          int64 // grants with a fence that another has
 }
 
-// site is one run. Its seed decides what is done and when; how far a process has
-// come by then is the machine's. It has environments of one variant of the function on one store.
+// site is one run: environments of one variant of the function on one store. Its
+// seed decides what is done and when; how far a process has come by then is the
+// machine's.
 type site struct {
 	t       *testing.T
 	place   place
 	variant string
 	seed    uint64
 	lanes   int // lists in use at a time; fewer than environments, so that they meet
+	envs    int
 	enough  func(counts) bool
 	start   time.Time
 	over    chan struct{} // closed when enough has happened, or the time is over
@@ -156,10 +168,14 @@ type try struct {
 // environment is an execution environment and the tries in it.
 type environment struct {
 	*lambdatest.Env
+	slots    int
 	running  map[string]*try // by request id; the site's mutex guards these
 	striking bool
-	ending   bool          // got SIGTERM
-	struck   time.Duration // when the last fault was over
+	ending   bool // got SIGTERM
+	// Tries of an environment with two slots that run on after their timeout. When
+	// such a one answers, aws-lambda-go ends the process.
+	late   map[string]bool
+	struck time.Duration // when the last fault was over
 }
 
 func (s *site) now() time.Duration { return time.Since(s.start) }
@@ -179,12 +195,9 @@ func (s *site) run(binary string, limit time.Duration) Verdict {
 	lists, err := Open(config(s.t, s.place.lists), true)
 	require.NoError(s.t, err)
 	s.look = lists.Look
-	var observer sync.WaitGroup
-	observer.Go(s.observe)
-	var workers sync.WaitGroup
 	var all []*environment
-	for i := range 2*s.lanes + 1 {
-		e := &environment{running: map[string]*try{}}
+	for i := range s.envs {
+		e := &environment{running: map[string]*try{}, late: map[string]bool{}}
 		slots := 1
 		if i == 0 {
 			slots = 2 // as on managed instances
@@ -198,19 +211,23 @@ func (s *site) run(binary string, limit time.Duration) Verdict {
 			},
 		})
 		require.NoError(s.t, err)
-		e.Env = env
+		s.t.Cleanup(func() { assert.NoError(s.t, env.Close()) })
+		e.Env, e.slots = env, slots
 		all = append(all, e)
-		for range slots {
-			workers.Go(func() { s.work(e) })
-		}
 	}
 	if runtime.GOOS == "linux" {
 		assert.NotEmpty(s.t, left(s.t, binary), "the look for processes has to see these")
 	}
+	var workers sync.WaitGroup
+	workers.Go(s.observe)
+	for _, e := range all {
+		for range e.slots {
+			workers.Go(func() { s.work(e) })
+		}
+	}
 	workers.Wait()
-	observer.Wait()
 	if s.variant == "" {
-		s.drain(all)
+		s.drain(all[1:]) // in the first one tries may still run
 	}
 	for _, e := range all {
 		assert.NoError(s.t, e.Close())
@@ -233,7 +250,7 @@ func (s *site) work(e *environment) {
 }
 
 // next is an event to repeat, or a new one. The same request id is never twice
-// in one environment.
+// at a time in one environment.
 func (s *site) next(e *environment) (ev *event, attempt int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +264,7 @@ func (s *site) next(e *environment) (ev *event, attempt int) {
 		return nil, 0
 	}
 	for i, ev := range s.again {
-		if ev.notBefore <= s.now() && e.running[ev.id] == nil {
+		if ev.notBefore <= s.now() && e.running[ev.id] == nil && !e.late[ev.id] {
 			s.again = slices.Delete(s.again, i, i+1)
 			ev.attempts++
 			s.counts.repeated++
@@ -346,6 +363,11 @@ func (s *site) deliver(e *environment, ev *event, p plan) {
 	ended := s.now()
 	close(done)
 	strike.Wait()
+	var last []string
+	if r.ErrorType == lambdatest.ErrorExit {
+		last = e.Logs() // not while the mutex is held, for which a log line may wait
+		last = last[max(0, len(last)-3):]
+	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -355,7 +377,7 @@ func (s *site) deliver(e *environment, ev *event, p plan) {
 		t.Outcome = "not sent"
 		s.problem("try %d was not sent: %v", t.Event.Try, err)
 	}
-	excused := t.Struck != 0 || e.striking || e.struck > t.sent
+	excused := t.Struck != 0 || e.striking || e.struck > t.sent || len(e.late) > 0
 	switch t.Outcome {
 	case "":
 		if string(r.Payload) == `"was there"` {
@@ -374,9 +396,12 @@ func (s *site) deliver(e *environment, ev *event, p plan) {
 		s.counts.unavailable++
 	case lambdatest.ErrorTimeout:
 		s.counts.struck[hang]++
+		if e.slots > 1 {
+			e.late[ev.id] = true
+		}
 	case lambdatest.ErrorExit:
 		if !excused {
-			s.problem("the process of try %d ended by itself: %s", t.Event.Try, r.ErrorMessage)
+			s.problem("the process of try %d ended by itself: %s %q", t.Event.Try, r.ErrorMessage, last)
 		}
 	case "LockInvalid", "LockCorrupt":
 		s.problem("try %d: %s", t.Event.Try, r.Payload)
