@@ -105,6 +105,10 @@ func (r *run) try(a *attempt) (string, error) {
 				if cause := r.gone(); cause != nil {
 					return "deadline", &LockDeadline{key, cause}
 				}
+				if a.unknown != nil && r.loan.Owner != "" {
+					// It is not withdrawn, and may get the lock after that one.
+					return "unknown", &LockStoreUnavailable{key, a.unknown}
+				}
 				return "busy", busy
 			}
 			if r.askAnew(a) != nil {
@@ -143,6 +147,7 @@ func (r *run) askAnew(a *attempt) error {
 		switch err := r.withdraw(*a); err {
 		case nil:
 		case errAgain:
+			a.sent = r.elapsed() // the store says what is left of the lease, if it is there
 			return nil
 		default:
 			return err

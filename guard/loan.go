@@ -27,8 +27,9 @@ type Loan struct {
 	// Owner, when it is given, makes the call one that can be repeated: the same
 	// owner gets the same lease again, with the time that is left. Such a call
 	// withdraws nothing when its outcome is unknown, because it is to be made
-	// again. An owner whose lease has ended gets *LockLost: take a new one.
-	// "" is a new owner for this call alone.
+	// again; its error is then *LockStoreUnavailable, also when another has the
+	// lock. An owner whose lease has ended gets *LockLost: take a new one. "" is a
+	// new owner for this call alone.
 	Owner lockstore.Owner
 
 	// Holder says, for people who look at the lock, who has it; since when, the
@@ -65,7 +66,7 @@ func (g *Guard) Acquire(ctx context.Context, loan Loan) (lockstore.Lease, error)
 		return lockstore.Lease{}, r.end(outcome, err)
 	}
 	lease := r.lease
-	lease.TTL = r.trust - r.elapsed()
+	lease.TTL = max(0, r.trust-r.elapsed())
 	return lease, r.end("acquired", nil)
 }
 

@@ -217,6 +217,42 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 		require.Equal(t, lockstore.Owner("me"), lease.Owner)
 		require.Greater(t, lease.TTL, 9*time.Second, "the trust counts from the request that won")
 	})
+	bubble("F26 another's lock behind a lost reply is not busy: the lost request may yet take it", t, func(t *testing.T) {
+		for _, wait := range []time.Duration{0, 3 * time.Second} {
+			b := newBench(t, Options{})
+			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+				if n == 1 {
+					b.occupy(t, "k", time.Minute)
+					return lockstore.Lease{}, errCut
+				}
+				return b.store.Store.Acquire(ctx, req)
+			}
+			loan := loan
+			loan.Wait = wait
+			_, err := b.Acquire(ctx, loan)
+			require.IsType(t, &LockStoreUnavailable{}, err)
+			require.ErrorIs(t, err, errCut)
+			require.NotErrorIs(t, err, lockstore.ErrUnavailable)
+			require.Equal(t, "unknown", b.report(t).Outcome)
+			_, err = b.Acquire(ctx, loan)
+			require.IsType(t, &LockBusy{}, err, "a call that lost nothing says so")
+		}
+	})
+	bubble("F26 what is had after a lost reply and a wait is of use", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n == 1 {
+				b.occupy(t, "k", 8*time.Second)
+				return lockstore.Lease{}, errCut
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		loan := loan
+		loan.TTL, loan.Wait = 5*time.Second, 20*time.Second
+		lease, err := b.Acquire(ctx, loan)
+		require.NoError(t, err)
+		require.Greater(t, lease.TTL, 4*time.Second, "the trust counts from the request that won")
+	})
 	bubble("a withdrawn owner gets nothing any more", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		require.NoError(t, b.Release(ctx, lockstore.Lease{Key: "k", Owner: "me"}))
