@@ -165,6 +165,52 @@ func TestRefusedSignature(t *testing.T) {
 	}
 }
 
+// A grant that is made again may have been given to a repeat of the same acquire
+// meanwhile: that one's caller relies on its lease and its fence.
+func TestStampIsNotCorrectedUnderARepeat(t *testing.T) {
+	const ttl = 30 * time.Second
+	for _, offset := range []time.Duration{time.Minute, -25 * time.Second} {
+		for latency := range 8 {
+			t.Run(fmt.Sprintf("F16 F23 clock off by %v, the repeat's request %d is slow", offset, latency), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					service := fakedynamo.New(table)
+					service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+						switch r.N {
+						case 1: // the grant
+							return fakedynamo.Fault{Out: 500 * time.Millisecond}
+						case latency:
+							return fakedynamo.Fault{In: 600 * time.Millisecond}
+						}
+						return fakedynamo.Fault{}
+					}
+					req := request(ttl)
+					acquire := func(s *dynamostore.Store) (lease lockstore.Lease, err error) {
+						for range 2 { // once more when the outcome is unknown, as a guard does
+							if lease, err = s.Acquire(t.Context(), req); err == nil {
+								break
+							}
+						}
+						return lease, err
+					}
+					var first lockstore.Lease
+					var err error
+					var wg sync.WaitGroup
+					wg.Go(func() { first, err = acquire(newStore(t, service, offset, dynamostore.Options{})) })
+					pass(100 * time.Millisecond)
+					s := newStore(t, service, 0, dynamostore.Options{})
+					repeat, repeatErr := acquire(s)
+					wg.Wait()
+					require.NoError(t, err)
+					require.NoError(t, repeatErr)
+					require.Equal(t, first.Fence, repeat.Fence)
+					_, err = s.Renew(t.Context(), repeat, ttl)
+					require.NoError(t, err)
+				})
+			})
+		}
+	}
+}
+
 // A clock that is right is never corrected, however slow the replies are.
 func TestSlowRepliesDoNotMoveARightClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
