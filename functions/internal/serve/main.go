@@ -102,9 +102,9 @@ func newService() (gateway.Function, error) {
 // welcome has one line for each thing to try, for a POSIX shell.
 const welcome = `Locks over HTTP at http://%[1]s, in memory. Take a lock, look at it, give it back:
 
-had=$(curl -s -X PUT -H content-type:application/json -d '{"ttl": 60, "holder": "me"}' http://%[1]s/locks/reports/daily); echo "$had"
-curl -s -w '\n' http://%[1]s/locks/reports/daily
-curl -s -i -X DELETE -H "lock-token: $(echo "$had" | sed 's/.*"token":"//; s/".*//')" http://%[1]s/locks/reports/daily
+had=$(curl -s -X PUT -H content-type:application/json -d '{"ttl": 60, "holder": "me"}' http://%[1]s/locks/shared/reports/daily); echo "$had"
+curl -s -w '\n' http://%[1]s/locks/shared/reports/daily
+curl -s -i -X DELETE -H "lock-token: $(echo "$had" | sed 's/.*"token":"//; s/".*//')" http://%[1]s/locks/shared/reports/daily
 
 Ctrl-C ends it. What can be asked: http://%[1]s/openapi.json
 `

@@ -72,7 +72,7 @@ func ask(t *testing.T, ctx context.Context, method, url, body string, headers ..
 
 func TestLifeOfALock(t *testing.T) {
 	base, _ := start(t)
-	lock := base + "/locks/reports/daily"
+	lock := base + "/locks/shared/reports/daily"
 	status, had, header := ask(t, t.Context(), "PUT", lock, `{"ttl": 30}`, "Content-Type", "application/json")
 	require.Equal(t, 200, status, had)
 	assert.Equal(t, "no-store", header.Get("Cache-Control"))

@@ -38,6 +38,9 @@
 // by its ttl. The key is then looked for in the execution's input, as its field "key": an
 // execution that is gone has said nothing else. Express workflows send no such
 // events, so their executions are refused.
+//
+// An execution takes a key once: its parallel branches share the lock, and after
+// its release the same execution gets LockLost.
 package steplock
 
 import (
