@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/record"
 )
 
-// few are the cells of a run in go test; make verify runs all that can occur.
+// fewCells are the cells of a run in go test; make verify runs all that can occur.
 var fewCells = map[string]string{
 	"memory":             "request cut or late",
 	"dynamodb local":     "reply lost",
@@ -18,6 +19,27 @@ var fewCells = map[string]string{
 	"valkey":             "data lost",
 	"redis with replica": "the key's server changes",
 	"redis cluster":      "the key's server changes",
+}
+
+// A cell that is left out has a reason, and its names are not mistyped.
+func TestCells(t *testing.T) {
+	require.Len(t, kinds, 12)
+	require.Len(t, setups, 6)
+	columns, rows := map[string]bool{}, map[string]bool{}
+	for _, s := range setups {
+		columns[s.name] = true
+	}
+	for _, f := range kinds {
+		rows[f.name] = true
+		for name, why := range f.never {
+			require.True(t, columns[name], name)
+			require.NotEmpty(t, why)
+		}
+		require.True(t, f.hidden == "" || columns[f.hidden], f.hidden)
+	}
+	for column, row := range fewCells {
+		require.True(t, columns[column] && rows[row], "%s/%s", column, row)
+	}
 }
 
 func TestMatrix(t *testing.T) {
