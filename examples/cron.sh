@@ -4,34 +4,34 @@
 #
 #   */5 * * * *  LOCKS_URL=https://... cron.sh shared/reports/daily report --all
 #
-#   LOCKS_URL   the service, for example http://127.0.0.1:8080
+#   LOCKS_URL   the service, without a path, for example http://127.0.0.1:8080
 #   LOCKS_TTL   seconds after which others may have the lock of a machine that
-#               died, at least 10; by default 60
+#               died, 10 to 900; by default 60
 #   LOCKS_WAIT  seconds to wait for a lock that another has; by default 0
 #
-# The key is spelt as in a URL. The command has the lock's fence in LOCK_FENCE.
-# When the lock is lost, or cannot be renewed in time, all processes of the
+# The key is spelt as in a URL; in a crontab write \% for %. The command has the
+# lock's fence in LOCK_FENCE. Its standard input is empty. When the lock is lost, or cannot be renewed in time, all processes of the
 # command are stopped: by TERM, and by KILL before others may have the lock. Where
 # AWS_ACCESS_KEY_ID is set requests are signed, also with AWS_SECRET_ACCESS_KEY,
-# AWS_REGION and, if there is one, AWS_SESSION_TOKEN.
+# AWS_REGION (or AWS_DEFAULT_REGION) and, if there is one, AWS_SESSION_TOKEN.
 #
 # The exit status is the command's, or 64 usage, 69 the service gives no lock, 70
 # the lock was lost, 75 another has it, 128 + n ended by the signal n.
 set -u
 
 say() { echo "cron.sh: $*" >&2; }
+refuse() { say "$*"; exit 64; }
 
 if [ $# -lt 2 ] || [ -z "${LOCKS_URL:-}" ]; then
-	say "usage: LOCKS_URL=http://... cron.sh KEY COMMAND [ARGUMENT...]"
-	exit 64
+	refuse "usage: LOCKS_URL=http://... cron.sh KEY COMMAND [ARGUMENT...]"
 fi
-url=$LOCKS_URL/locks/$1 ttl=${LOCKS_TTL:-60} wait=${LOCKS_WAIT:-0}
+url=${LOCKS_URL%/} ttl=${LOCKS_TTL:-60} wait=${LOCKS_WAIT:-0} region=${AWS_REGION:-${AWS_DEFAULT_REGION:-}}
+case ${url#*://} in *[/?#]*) refuse "LOCKS_URL is $LOCKS_URL; want it without a path" ;; esac
+case $ttl in [1-9][0-9] | [1-8][0-9][0-9] | 900) ;; *) refuse "LOCKS_TTL is $ttl; want 10 to 900" ;; esac
+case $wait in 0?* | *[!0-9]*) refuse "LOCKS_WAIT is $wait; want whole seconds" ;; esac
+[ -z "${AWS_ACCESS_KEY_ID:-}" ] || [ -n "$region" ] || refuse "AWS_REGION is not set; requests are signed with it"
+url=$url/locks/$1
 shift
-case $ttl$wait in *[!0-9]*)
-	say "LOCKS_TTL, LOCKS_WAIT: want whole seconds"
-	exit 64
-	;;
-esac
 grace=$((ttl / 6)) # between TERM and KILL
 newline='
 '
@@ -51,11 +51,14 @@ ask() {
 		printf 'header = "Idempotency-Key: %s"\n' "$again"
 		[ -z "$token" ] || printf 'header = "Lock-Token: %s"\n' "$token"
 		if [ -n "${AWS_ACCESS_KEY_ID:-}" ]; then
-			printf 'aws-sigv4 = "aws:amz:%s:execute-api"\nuser = "%s:%s"\n' "$AWS_REGION" "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY"
+			printf 'aws-sigv4 = "aws:amz:%s:execute-api"\nuser = "%s:%s"\n' "$region" "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY"
 			[ -z "${AWS_SESSION_TOKEN:-}" ] || printf 'header = "x-amz-security-token: %s"\n' "$AWS_SESSION_TOKEN"
 		fi
-	} | curl -q --config - --silent --globoff --path-as-is --max-time "$2" --request "$1" ${3+--data "$3"} \
-		--header 'Content-Type: application/json' --write-out '\n%{http_code}' "$url") || answer="no answer${newline}000"
+	} | curl -q --config - --silent --show-error --globoff --path-as-is --max-time "$2" --request "$1" ${3+--data "$3"} \
+		--header 'Content-Type: application/json' --write-out '\n%{http_code}' "$url" 2>&1) || {
+		[ $? -ne 3 ] || refuse "KEY: spell it as in a URL: $url"
+		answer="no answer from $url: $(printf '%s\n' "$answer" | sed -n 's/.*curl: //p')${newline}000"
+	}
 	status=${answer##*"$newline"} answer=${answer%"$newline"*}
 }
 
@@ -78,19 +81,21 @@ send() { kill -s "$1" -- "-$job" || kill -s "$1" "$job"; } 2>/dev/null
 # killed.
 keep() {
 	trap '' HUP INT TERM
-	next=$((before + ttl / 3))
+	next=$((before + ttl / 3)) how='it was renewed too late'
 	while send 0; do
 		before=$(now) left=$((end - grace - before))
 		if [ "$left" -le 0 ]; then
 			send TERM
 			while send 0 && [ "$(now)" -lt "$end" ]; do sleep 1; done
 			send KILL
+			say "the lock was lost: $how"
 			return 1
 		fi
 		if [ "$before" -ge "$next" ]; then
 			ask PATCH $((left < 5 ? left : 5)) "{\"ttl\": $ttl}"
+			how="renewing it failed, last with $status $answer"
 			case $status in
-			200) granted "$before" && next=$((before + ttl / 3)) ;;
+			200) granted "$before" && next=$((before + ttl / 3)) how='it was renewed too late' ;;
 			404) end=$((before + grace)) ;; # it is lost
 			esac
 		fi
@@ -100,7 +105,10 @@ keep() {
 		ask DELETE 5
 		case $status in
 		204) return 0 ;;
-		404) return 1 ;;
+		404)
+			say "the lock was lost: giving it back failed with 404 $answer"
+			return 1
+			;;
 		esac
 		sleep 1
 	done
@@ -160,7 +168,7 @@ while wait "$keeper"; kept=$?; [ "$kept" -gt 128 ] && kill -s 0 "$keeper" 2>/dev
 wait "$job"
 result=$?
 if [ "$kept" != 0 ]; then
-	say "the lock was lost"
+	[ "$kept" = 1 ] || say "the lock was lost: what renews it ended with status $kept"
 	exit 70
 fi
 [ -z "$signal" ] || exit $((128 + signal))
