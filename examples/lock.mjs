@@ -6,19 +6,28 @@
 //       await write(page, { fence: lock.fence, signal: lock.signal });
 //     }
 //   });
+//
+// It throws LockBusy or LockLost, or what the function throws: when lock.signal
+// ends a timer, that is an AbortError with LockLost as its cause.
 import { randomUUID } from "node:crypto";
+import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 
-export class LockBusy extends Error {} // another had the lock for as long as this one waited
-export class LockLost extends Error {} // the lease ended before the function did
+// Another had the lock for as long as this one waited.
+export class LockBusy extends Error { name = "LockBusy"; }
+// The lease ended before the function did.
+export class LockLost extends Error { name = "LockLost"; }
 
 // Two clocks: one stands still while the machine is suspended, the other may be set.
 const now = () => [performance.now(), Date.now()];
 
-// ttl and wait are in seconds; headers are such as Authorization.
+// ttl and wait are in seconds. headers are such as Authorization, or a function
+// (method, url, body) -> headers that is called for each request, to sign it for
+// example, and that bounds its own time.
 export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) {
   if (/(^|\/)\.{0,2}(\/|$)/.test(key)) throw new RangeError(`key: ${key}`); // a URL would drop such segments
-  const url = `${process.env.LOCKS_URL}/locks/${key.split("/").map(encodeURIComponent).join("/")}`;
+  if (!process.env.LOCKS_URL) throw new Error("LOCKS_URL is not set; want the URL of the lock service");
+  const url = `${process.env.LOCKS_URL.replace(/\/$/, "")}/locks/${key.split("/").map(encodeURIComponent).join("/")}`;
   let lease, end, status, answer;
   const left = () => Math.min(...now().map((t, i) => end[i] - t)); // ms for which the lease may be trusted
 
@@ -27,30 +36,35 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) 
     const sent = now();
     const signal = AbortSignal.timeout(Math.max(1, Math.ceil(ms)));
     try {
-      const response = await fetch(url, { method, body, signal, headers: { "Content-Type": "application/json", ...headers, ...more } });
+      const own = typeof headers === "function" ? await headers(method, url, body) : headers;
+      const response = await fetch(url, { method, body, signal, headers: { "Content-Type": "application/json", ...own, ...more } });
       answer = JSON.parse((await response.text()) || "{}");
       status = response.status;
     } catch (e) {
-      [status, answer] = [0, { detail: String(e) }]; // no answer, or half of one
+      [status, answer] = [0, { detail: [e, e.cause?.message || e.cause?.code].filter(Boolean).join(": ") }]; // no answer, or half of one
     }
     if (status === 200) [lease, end] = [answer, sent.map((t) => t + answer.expiresIn * 1000)];
     return status === 200;
   };
 
+  const holder = `process ${process.pid} on ${hostname()}`.replace(/[^ -~]/g, "?").slice(0, 128);
   let again = randomUUID(), tries = 0;
   const patience = performance.now() + wait * 1000;
-  while (!(await ask("PUT", JSON.stringify({ ttl }), { "Idempotency-Key": again })) || left() <= 0) {
-    if (status === 409 && performance.now() >= patience) throw new LockBusy(JSON.stringify(answer.holder));
+  while (!(await ask("PUT", JSON.stringify({ ttl, holder }), { "Idempotency-Key": again })) || left() <= 0) {
+    if (status === 409 && performance.now() >= patience) throw new LockBusy(`${answer.holder?.name ?? "another"} has the lock ${url}`);
     if (status === 422) again = randomUUID(); // the lease of a lost answer has ended
     // Without an answer it may have been granted: the same Idempotency-Key gets the same lease.
     tries = status === 409 ? 0 : tries + 1;
-    if (tries > 5 || [400, 401, 403, 404, 405, 413, 415].includes(status)) throw new Error(`no lock: ${status} ${answer.detail}`);
+    if (tries > 5 || [400, 401, 403, 404, 405, 413, 415].includes(status)) {
+      const hint = status === 401 || status === 403 ? "; is the request signed, and may this caller use the key?" : "";
+      throw new Error(`no lock: ${status} ${answer.detail ?? answer.message}${hint}`);
+    }
     await sleep((answer.retryAfter ?? 1) * 1000);
   }
 
   const done = new AbortController(), lost = new AbortController();
   const check = () => {
-    if (left() <= 0) lost.abort(new LockLost(url));
+    if (left() <= 0) lost.abort(new LockLost(`the lease of ${url} has ended`));
     lost.signal.throwIfAborted();
   };
   const renewing = (async () => {
@@ -61,7 +75,7 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) 
       if (status === 404) end = [0, 0]; // it is lost
       pause = renewed ? (ttl * 1000) / 3 : 500;
     }
-    if (left() <= 0) lost.abort(new LockLost(url));
+    if (left() <= 0) lost.abort(new LockLost(`the lease of ${url} has ended`));
   })();
   let result;
   try {
@@ -75,6 +89,6 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) 
       if (status === 204 || status === 404) break; // when none arrives the lease ends by its ttl
     }
   }
-  if (status === 404) throw new LockLost(url);
+  if (status === 404) throw new LockLost(`the lease of ${url} has ended`);
   return result;
 }

@@ -5,7 +5,7 @@
             lock.check()  # raises LockLost when the lease is over
             write(page, fence=lock.fence)
 """
-import http.client, json, os, secrets, threading, time, urllib.error, urllib.parse, urllib.request
+import http.client, json, os, secrets, socket, threading, time, urllib.error, urllib.parse, urllib.request
 
 
 class LockBusy(Exception): """Another had the lock for as long as this one waited."""
@@ -18,8 +18,13 @@ def now():
 
 
 class Lock:
-    def __init__(self, key, ttl=60, wait=0, headers={}):  # seconds; headers such as Authorization
-        self.url = f"{os.environ['LOCKS_URL']}/locks/{urllib.parse.quote(key)}"
+    def __init__(self, key, ttl=60, wait=0, headers={}):
+        """ttl and wait are in seconds. headers are such as Authorization, or a function
+        (method, url, body) -> headers that is called for each request, to sign it for
+        example, and that bounds its own time."""
+        if not os.environ.get("LOCKS_URL"):
+            raise ValueError("LOCKS_URL is not set; want the URL of the lock service")
+        self.url = f"{os.environ['LOCKS_URL'].rstrip('/')}/locks/{urllib.parse.quote(key)}"
         self.ttl, self.wait, self.headers = ttl, wait, headers
 
     def left(self):
@@ -28,11 +33,12 @@ class Lock:
 
     def check(self):
         if self.left() <= 0:
-            raise LockLost(self.url)
+            raise LockLost(f"the lease of {self.url} has ended")
 
     def __enter__(self):
+        holder = f"process {os.getpid()} on {socket.gethostname()}".encode("ascii", "replace").decode()[:128]
         again, tries, patience = secrets.token_hex(), 0, time.monotonic() + self.wait
-        while not self._ask("PUT", {"ttl": self.ttl}, {"Idempotency-Key": again}) or self.left() <= 0:
+        while not self._ask("PUT", {"ttl": self.ttl, "holder": holder}, {"Idempotency-Key": again}) or self.left() <= 0:
             if self.status == 409 and time.monotonic() >= patience:
                 raise LockBusy(self.answer.get("holder"))
             if self.status == 422:  # the lease of a lost answer has ended
@@ -40,7 +46,8 @@ class Lock:
             # Without an answer it may have been granted: the same Idempotency-Key gets the same lease.
             tries = 0 if self.status == 409 else tries + 1
             if tries > 5 or self.status in (400, 401, 403, 404, 405, 413, 415):
-                raise OSError(f"no lock: {self.status} {self.answer.get('detail')}")
+                hint = "; is the request signed, and may this caller use the key?" if self.status in (401, 403) else ""
+                raise OSError(f"no lock: {self.status} {self.answer.get('detail') or self.answer.get('message')}{hint}")
             time.sleep(self.answer.get("retryAfter", 1))
         self._done = threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True)
@@ -64,13 +71,14 @@ class Lock:
             if self.status in (204, 404):
                 break
         if error is None and (not held or self.status == 404):
-            raise LockLost(self.url)
+            raise LockLost(f"the lease of {self.url} has ended")
 
     def _ask(self, method, body, headers, timeout=10):
         """Asks the service; True with a lease, which is counted from before the request."""
         sent, data = now(), json.dumps(body).encode() if body else None
-        headers = {"Content-Type": "application/json", **self.headers, **headers}
         try:
+            more = self.headers(method, self.url, data) if callable(self.headers) else self.headers
+            headers = {"Content-Type": "application/json", **more, **headers}
             try:
                 answer = urllib.request.urlopen(urllib.request.Request(self.url, data, headers, method=method), timeout=timeout)
             except urllib.error.HTTPError as e:

@@ -2,6 +2,7 @@ package exampletest
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -25,6 +26,7 @@ var situations = []struct {
 	{"F35 the lease is gone", "", gone},
 	{"F35 the lease is gone, told by the signal", "lock.mjs", signalTells},
 	{"signs when it has credentials", "cron.sh", signs},
+	{"refuses settings that it cannot use", "cron.sh", refuses},
 }
 
 // those are the requests of the method that had this answer; 0 is any.
@@ -44,6 +46,9 @@ func renews(s *scene) {
 	fence := s.begun(p)
 	state := s.state()
 	s.want(state.Held && state.Fence == fence, "the key is another one: %s", state.text)
+	host, err := os.Hostname()
+	s.must(err)
+	s.want(strings.Contains(string(state.text), " on "+host), "the holder does not say where it is: %s", state.text)
 	// The fourth comes after the first lease's end.
 	all := those(s.until("renewals", atLeast(4, "PATCH", 200)), "PATCH", 200)
 	s.want(all[3].at.Sub(all[0].at) > s.service.TTL*2/3, "it renews after %v", all[1].at.Sub(all[0].at))
@@ -186,4 +191,21 @@ func signs(s *scene) {
 		s.want(strings.HasPrefix(e.authorization, fmt.Sprintf("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/%s/eu-central-1/execute-api/aws4_request", day)) && e.session == "a/session+token==",
 			"%s is signed by %q", e.method, e.authorization)
 	}
+}
+
+func refuses(s *scene) {
+	for _, c := range []struct{ setting, text string }{
+		{"LOCKS_TTL=9", "LOCKS_TTL is 9; want 10 to 900"},
+		{"LOCKS_TTL=901", "LOCKS_TTL is 901; want 10 to 900"},
+		{"LOCKS_TTL=060", "LOCKS_TTL is 060; want 10 to 900"},
+		{"LOCKS_WAIT=08", "LOCKS_WAIT is 08; want whole seconds"},
+		{"LOCKS_URL=" + s.wire.url + "/locks", "want it without a path"},
+		{"LOCKS_URL=http://127.0.0.1:port", "KEY: spell it as in a URL"},
+		{"AWS_ACCESS_KEY_ID=AKIDEXAMPLE", "AWS_REGION is not set"},
+	} {
+		p := s.start(c.setting)
+		s.exits(p, 64)
+		s.want(strings.Contains(p.tail(), c.text), "%s: it says %q", c.setting, p.tail())
+	}
+	s.want(len(s.wire.seen.list()) == 0, "it asked all the same")
 }

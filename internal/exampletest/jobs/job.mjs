@@ -8,7 +8,7 @@ const [inside, gate] = ["inside", "gate"].map((name) => `${process.env.JOB_DIR}/
 class Failed extends Error {}
 
 try {
-  await withLock(process.argv[2], { ttl, wait, headers: { Authorization: "Bearer of a test" } }, async (lock) => {
+  await withLock(process.argv[2], { ttl, wait, headers: async () => ({ Authorization: "Bearer of a test" }) }, async (lock) => {
     console.log("begin", lock.fence);
     if (existsSync(inside)) console.log("overlap");
     mkdirSync(inside, { recursive: true });

@@ -5,7 +5,7 @@ from lock import Lock, LockBusy, LockLost
 inside, gate = (os.path.join(os.environ["JOB_DIR"], name) for name in ("inside", "gate"))
 try:
     with Lock(sys.argv[1], ttl=int(os.environ["LOCKS_TTL"]), wait=int(os.environ["LOCKS_WAIT"]),
-              headers={"Authorization": "Bearer of a test"}) as lock:
+              headers=lambda method, url, body: {"Authorization": "Bearer of a test"}) as lock:
         print("begin", lock.fence, flush=True)
         if os.path.exists(inside):
             print("overlap", flush=True)
