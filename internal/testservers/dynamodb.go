@@ -2,11 +2,13 @@ package testservers
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -32,7 +34,7 @@ func StartDynamoDB(t testing.TB) *Server {
 	t.Helper()
 	java := find(t, "java", installDynamo)
 	lib := dynamoLib(t)
-	return start(t, spec{
+	server := start(t, spec{
 		name:  "DynamoDB Local",
 		ready: answersHTTP,
 		command: func(port int, _ string) *exec.Cmd {
@@ -43,6 +45,46 @@ func StartDynamoDB(t testing.TB) *Server {
 				"-inMemory", "-disableTelemetry", "-port", strconv.Itoa(port))
 		},
 	})
+	warm(t, server.Addr)
+	return server
+}
+
+// warm makes a cold server do what tests ask of it: its first writes take so long
+// on a busy machine that a lease of a second is over before its reply is there.
+// What it makes is another access key's, so no test sees it.
+func warm(t testing.TB, addr string) {
+	t.Helper()
+	const key = `"Key": {"key": {"S": "k"}}, "TableName": "warm"`
+	askDynamo(t, addr, "CreateTable", `{"TableName": "warm", "BillingMode": "PAY_PER_REQUEST",
+		"AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}], "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}]}`)
+	for range 30 {
+		askDynamo(t, addr, "UpdateItem", `{`+key+`, "UpdateExpression": "SET #n = :n", "ConditionExpression": "attribute_not_exists(#n) OR #n <= :n",
+			"ExpressionAttributeNames": {"#n": "n"}, "ExpressionAttributeValues": {":n": {"N": "1"}}, "ReturnValues": "ALL_OLD"}`)
+		askDynamo(t, addr, "GetItem", `{`+key+`, "ConsistentRead": true}`)
+	}
+}
+
+func askDynamo(t testing.TB, addr, action, body string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-amz-json-1.0")
+	r.Header.Set("X-Amz-Target", "DynamoDB_20120810."+action)
+	// It takes any signature.
+	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=warm/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatalf("DynamoDB Local, %s: %v", action, err)
+	}
+	answer, err := io.ReadAll(resp.Body)
+	if closeErr := resp.Body.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("DynamoDB Local, %s: %s: %s %v", action, resp.Status, answer, err)
+	}
 }
 
 // dynamoLib returns the folder with DynamoDB Local's libraries, or ends the test.
