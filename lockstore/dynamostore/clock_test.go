@@ -354,7 +354,7 @@ func TestWallClockSteps(t *testing.T) {
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestTrustNeverOverlaps replays one.
 func TestTrustNeverOverlaps(t *testing.T) {
-	first, seeds := record.Seed(t, 50, 2000)
+	first, seeds := record.Seed(t, 30, 2000)
 	began := time.Now()
 	var total holders.Counts
 	for seed := first; seed < first+uint64(seeds); seed++ {
@@ -364,9 +364,16 @@ func TestTrustNeverOverlaps(t *testing.T) {
 					t.Logf("replay with VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestTrustNeverOverlaps", seed)
 				}
 			})
-			total.Add(simulate(t, seed))
+			counts, wrong := simulate(t, seed, false)
+			require.Empty(t, wrong)
+			total.Add(counts)
 		})
 	}
+	var control []string
+	for seed := first; len(control) == 0 && seed < first+20; seed++ {
+		synctest.Test(t, func(t *testing.T) { _, control = simulate(t, seed, true) })
+	}
+	require.NotEmpty(t, control, "M20: trust from the reply shows nothing")
 	t.Logf("%+v", total)
 	if seeds > 1 { // not a replay
 		for name, n := range total.All() {
@@ -375,10 +382,11 @@ func TestTrustNeverOverlaps(t *testing.T) {
 	}
 	record.Write(t, record.Rung{
 		ID: "L4", Name: "simulated holders on DynamoDB's fake", Seed: first, Counts: total.All(), Took: time.Since(began),
+		Controls: []record.Control{{What: "M20: the same with trust that counts from the reply", Shown: true, Saw: control[0]}},
 	})
 }
 
-func simulate(t *testing.T, seed uint64) holders.Counts {
+func simulate(t *testing.T, seed uint64, fromReply bool) (counts holders.Counts, wrong []string) {
 	const ttl = 6 * time.Second
 	var mu sync.Mutex
 	cut := map[*holders.Process]int{} // replies still to lose
@@ -403,7 +411,7 @@ func simulate(t *testing.T, seed uint64) holders.Counts {
 		}
 		return f
 	}
-	sim := &holders.Sim{Seed: seed, TTL: ttl, Length: 20 * ttl, Drift: 0.1}
+	sim := &holders.Sim{Seed: seed, TTL: ttl, Length: 20 * ttl, Drift: 0.1, FromReply: fromReply}
 	sim.Open = func(p *holders.Process) (lockstore.Store, func()) {
 		// The client with the process's own chance, so that a seed gives the same again.
 		client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) {
@@ -417,9 +425,9 @@ func simulate(t *testing.T, seed uint64) holders.Counts {
 		})
 		return s, func() {}
 	}
-	counts := sim.Run(t)
+	counts, wrong = sim.Run(t)
 	service.Wait()
-	return counts
+	return counts, wrong
 }
 
 // jitter draws the pauses between attempts from the simulation's numbers.

@@ -257,6 +257,13 @@ type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error
 
 // openDialer is openClient with connections of the test's own making.
 func openDialer(t testing.TB, rawURL string, dial dialFunc) redis.UniversalClient {
+	client := dialerClient(t, rawURL, dial)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
+
+// dialerClient is openDialer without an end.
+func dialerClient(t testing.TB, rawURL string, dial dialFunc) redis.UniversalClient {
 	opt, err := options(config(t, rawURL))
 	require.NoError(t, err)
 	opt.Dialer = dial
@@ -264,9 +271,7 @@ func openDialer(t testing.TB, rawURL string, dial dialFunc) redis.UniversalClien
 	// for all clients of the process. One from outside a synctest bubble ends the
 	// process inside it, so nobody waits.
 	opt.PoolSize = 1000
-	client := newClient(opt)
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	return client
+	return newClient(opt)
 }
 
 func openStore(t testing.TB, rawURL string) *Store {

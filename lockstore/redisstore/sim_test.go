@@ -1,0 +1,336 @@
+package redisstore
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/holders"
+	"github.com/lambdalock/lambdalock/internal/record"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// TestSimulation runs simulated holders over the real client and the real scripts,
+// which miniredis executes, in virtual time. The wire between them is slow, loses
+// requests and replies, holds requests back until nobody waits for them, repeats
+// them, refuses them and makes the server forget its scripts.
+//
+// No two holders may trust their lease at the same time, and fences grow in the
+// order of trust. What each script does to the entry is looked at as well: it
+// grants no live lease's key and no ended owner a key, it renews only what is held
+// and live, never shortens a lease, ends nobody else's, and the fence never falls.
+//
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestSimulation replays one.
+func TestSimulation(t *testing.T) {
+	first, seeds := record.Seed(t, 20, 1000)
+	began := time.Now()
+	var total holders.Counts
+	wires := map[string]int64{}
+	for seed := first; seed < first+uint64(seeds); seed++ {
+		synctest.Test(t, func(t *testing.T) { // ends this test when it fails
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("replay with VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestSimulation", seed)
+				}
+			})
+			counts, wrong := simulate(t, seed, wires, false)
+			require.Empty(t, wrong)
+			total.Add(counts)
+		})
+	}
+	var control []string
+	for seed := first; len(control) == 0 && seed < first+20; seed++ {
+		synctest.Test(t, func(t *testing.T) { _, control = simulate(t, seed, map[string]int64{}, true) })
+	}
+	require.NotEmpty(t, control, "M20: trust from the reply shows nothing")
+	counts := total.All()
+	for name, n := range wires {
+		counts[name] = n
+	}
+	t.Logf("%v", counts)
+	if seeds > 1 { // not a replay
+		require.Len(t, wires, 10)
+		for name, n := range counts {
+			require.GreaterOrEqual(t, n, int64(seeds)/2, "a run without %s shows nothing", name)
+		}
+	}
+	record.Write(t, record.Rung{
+		ID: "L4", Name: "simulated holders on miniredis", Seed: first, Counts: counts, Took: time.Since(began),
+		Controls: []record.Control{{What: "M20: the same with trust that counts from the reply", Shown: true, Saw: control[0]}},
+	})
+}
+
+func simulate(t *testing.T, seed uint64, wires map[string]int64, fromReply bool) (counts holders.Counts, wrong []string) {
+	w := &wire{t: t, server: miniredis.NewMiniRedis(), start: time.Now(), counts: wires, ended: map[lockstore.Owner]bool{}}
+	t.Cleanup(w.server.Close)
+	sim := &holders.Sim{Seed: seed, TTL: simTTL, Length: 15 * simTTL, Open: w.open, FromReply: fromReply}
+	counts, wrong = sim.Run(t)
+	w.underWay.Wait()
+	return counts, wrong
+}
+
+const simTTL = 3 * time.Second
+
+// wire is the network of one seed, and the server at its end.
+type wire struct {
+	t        *testing.T
+	server   *miniredis.Miniredis
+	start    time.Time
+	underWay sync.WaitGroup // connections and requests that are repeated
+
+	mu        sync.Mutex // while a script runs
+	counts    map[string]int64
+	had       []lockstore.Owner        // the owners of all grants
+	ended     map[lockstore.Owner]bool // by themselves
+	withdrawn lockstore.Owner          // the last one that did not have the key
+}
+
+func (w *wire) open(p *holders.Process) (lockstore.Store, func()) {
+	client := dialerClient(w.t, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		w.underWay.Go(func() { w.serve(p, theirs) })
+		return ours, nil
+	})
+	s, err := New(client, Options{})
+	require.NoError(w.t, err)
+	return s, func() { require.NoError(w.t, client.Close()) }
+}
+
+// serve is one connection. What it has read from the client reaches the server, also
+// when the client has gone by then.
+func (w *wire) serve(p *holders.Process, client net.Conn) {
+	defer client.Close()
+	server, err := w.server.Dial()
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	defer server.Close()
+	for r := bufio.NewReader(client); ; {
+		command, err := readCommand(r)
+		if err != nil {
+			return
+		}
+		reply := ""
+		if strings.HasPrefix(command[0], "eval") {
+			reply = w.carry(p, server, command)
+		} else {
+			reply = w.exchange(server, command)
+		}
+		if reply == hang {
+			_, _ = io.Copy(io.Discard, r) // until the client gives up
+			return
+		}
+		if _, err := io.WriteString(client, reply); err != nil || reply == "" {
+			return
+		}
+	}
+}
+
+const hang = "hang"
+
+// carry brings a script's call to the server, or not. It returns the reply, "" for
+// one that is lost with its connection, or hang.
+func (w *wire) carry(p *holders.Process, server net.Conn, command []string) string {
+	in, out, fate := p.UpTo(40*time.Millisecond), p.UpTo(40*time.Millisecond), p.Float()
+	lose := false
+	switch {
+	case fate < 0.02:
+		w.count("refused requests")
+		return "-LOADING Redis is loading the dataset in memory\r\n"
+	case fate < 0.07:
+		w.count("lost replies")
+		lose = true
+	case fate < 0.10:
+		w.count("cut requests")
+		return ""
+	case fate < 0.13:
+		w.count("swallowed requests")
+		return hang
+	case fate < 0.18:
+		w.count("late requests")
+		in = p.UpTo(2 * simTTL)
+	case fate < 0.22:
+		w.count("late replies")
+		out = p.UpTo(2 * simTTL)
+	case fate < 0.26:
+		w.count("slow requests and replies") // and the client waits for them
+		in, out = p.UpTo(answerTimeout/2), p.UpTo(answerTimeout/2)
+	case fate < 0.32:
+		w.count("repeated requests")
+		again := p.UpTo(2 * simTTL)
+		w.underWay.Go(func() {
+			pass(in + again)
+			server, err := w.server.Dial()
+			if err != nil {
+				w.t.Error(err)
+				return
+			}
+			defer server.Close()
+			w.script(server, command)
+		})
+	case fate < 0.34:
+		w.count("forgotten scripts")
+		w.exchange(server, []string{"SCRIPT", "FLUSH"})
+	}
+	pass(in)
+	reply := w.script(server, command)
+	pass(out)
+	if lose {
+		return ""
+	}
+	return reply
+}
+
+func pass(d time.Duration) { <-time.After(d) }
+
+func (w *wire) count(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[what]++
+}
+
+// exchange sends a command and reads the reply, which the server writes at once.
+func (w *wire) exchange(server net.Conn, command []string) string {
+	text := fmt.Sprintf("*%d\r\n", len(command))
+	for _, word := range command {
+		text += fmt.Sprintf("$%d\r\n%s\r\n", len(word), word)
+	}
+	if _, err := io.WriteString(server, text); err != nil {
+		w.t.Error(err)
+	}
+	reply := make([]byte, 1<<16)
+	n, err := server.Read(reply)
+	if err != nil {
+		w.t.Error(err)
+	}
+	return string(reply[:n])
+}
+
+// seen is an entry as the server has it.
+type seen struct {
+	state string
+	owner lockstore.Owner
+	fence int64
+	end   int64 // of the lease, in microseconds
+}
+
+func (w *wire) entry() seen {
+	text, err := w.server.Get(DefaultPrefix + holders.Key)
+	if errors.Is(err, miniredis.ErrKeyNotFound) {
+		return seen{state: "F"}
+	}
+	if err != nil {
+		w.t.Error(err)
+		return seen{}
+	}
+	f := strings.SplitN(text, " ", 9)
+	number := func(i int) int64 {
+		n, err := strconv.ParseInt(f[i], 10, 64)
+		if err != nil {
+			w.t.Error(err)
+		}
+		return n
+	}
+	return seen{f[1], lockstore.Owner(f[2]), number(3), number(4) + number(5)}
+}
+
+// live says that the lease holds now.
+func (s seen) live() bool { return s.state == "H" && time.Now().UnixMicro() < s.end }
+
+// simScripts are the scripts' names by what a call sends of them.
+var simScripts = func() map[string]string {
+	names := map[string]string{}
+	for name, source := range map[string]string{"acquire": acquireLua, "renew": renewLua, "release": releaseLua} {
+		sc := newScript(source)
+		names[sc.sha.(string)], names[sc.source.(string)] = name, name
+	}
+	return names
+}()
+
+// script runs a script on the server and looks at what it has done.
+func (w *wire) script(server net.Conn, command []string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.entry()
+	reply := w.exchange(server, command)
+	after := w.entry()
+	if strings.HasPrefix(reply, "-NOSCRIPT") {
+		return reply
+	}
+	name, me, fence := simScripts[command[1]], lockstore.Owner(command[4]), command[len(command)-1]
+	_, answer, _ := strings.Cut(reply, "\r\n")
+	fail := func(format string, args ...any) {
+		w.t.Errorf("at %v: %s of %s answered %q: %s: %+v became %+v", time.Since(w.start), name, string(me[:4]), reply, fmt.Sprintf(format, args...), before, after)
+	}
+	if answer == "" {
+		fail("not an answer")
+		return reply
+	}
+
+	w.counts["scripts"]++
+	if after.fence < before.fence {
+		fail("the fence fell")
+	}
+	switch code := code(answer[0]); {
+	case name == "acquire" && code == granted && after != before:
+		switch {
+		case before.live():
+			fail("a live lease's key was granted")
+		case after.fence <= before.fence:
+			fail("the fence did not grow")
+		case w.remembered(me):
+			fail("M18: an owner that has ended has the key")
+		}
+		w.had = append(w.had, me)
+	case name == "acquire" && code == granted && !(before.live() && before.owner == me):
+		fail("nothing was granted")
+	case name == "acquire" && code == held && (!before.live() || before.owner == me):
+		fail("M15: busy, and it is free or its own")
+	case name == "renew" && code == granted:
+		if !before.live() || before.owner != me || strconv.FormatInt(before.fence, 10) != fence {
+			fail("M06 M08: it did not hold the key")
+		}
+		if after.end < before.end {
+			fail("M09: the lease got shorter")
+		}
+	case name == "release" && code == released:
+		fence = command[5]
+		switch {
+		case before.state == "H" && before.owner == me:
+			w.ended[me] = true
+			if after.state != "F" || fence != "0" && fence != strconv.FormatInt(before.fence, 10) {
+				fail("M05: released another lease than its own, or none")
+			}
+		case after != before:
+			fail("M04: another's lease was ended")
+		case fence == "0" && !w.remembered(me):
+			w.withdrawn = me
+		}
+	default:
+		if after != before {
+			fail("a refused request changed the entry")
+		}
+	}
+	return reply
+}
+
+// remembered says whether the owner is one of those that a late acquire is refused
+// to, as the package comment says: the last two that had the key, if they ended that
+// themselves, and the last withdrawn one that did not have it.
+func (w *wire) remembered(o lockstore.Owner) bool {
+	return w.ended[o] && slices.Contains(w.had[max(0, len(w.had)-2):], o) || w.withdrawn == o
+}
