@@ -12,7 +12,7 @@ var mutants = []mutant{
 	{id: "M05", what: "release without a look at the fence", rung: "L2", pkg: "./lockstore/redisstore", run: "^TestConformanceVirtualTime$"},
 	{id: "M06", what: "renew without a look at the owner", rung: "L2", pkg: "./lockstore/redisstore", run: "^TestConformanceVirtualTime$"},
 	{id: "M07", what: "renew makes a lost lease anew", rung: "L2", pkg: "./lockstore/redisstore", run: "^TestConformanceVirtualTime$"},
-	{id: "M08", what: "renew revives an expired lease", rung: "L2", pkg: "./lockstore/redisstore", run: "^TestConformanceVirtualTime$"},
+	{id: "M08", what: "renew revives an expired lease", rung: "L4", pkg: "./lockstore/redisstore", run: "^TestSimulation$"},
 	{id: "M09", what: "renew shortens a lease", rung: "L2", pkg: "./lockstore/redisstore", run: "^TestConformanceVirtualTime$"},
 	{id: "M10", what: "the fence stays the same", rung: "L2", pkg: "./lockstore/redisstore", run: "^TestConformanceVirtualTime$"},
 	{id: "M11", what: "release deletes the fence", rung: "L2", pkg: "./lockstore/dynamostore", run: "^TestStoreOnTheFake$"},
