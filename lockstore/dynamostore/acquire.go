@@ -189,10 +189,12 @@ func (s *Store) confirm(ctx context.Context, req lockstore.Request, seen row) er
 	if err != nil {
 		return err
 	}
-	if now.owner != req.Owner || now.fence != seen.fence || !now.expires.Equal(expires) {
+	// A later end of the same grant is as good: this write sent twice, another repeat or
+	// a renewal moved it.
+	if now.owner != req.Owner || now.fence != seen.fence || !now.expires.After(seen.expires) {
 		return fmt.Errorf("dynamostore: key %q: the lease changed while it was asked about again, outcome unknown", req.Key)
 	}
-	return nil // the SDK sent this write twice
+	return nil
 }
 
 // stampOff reports whether a grant's stamp is so far off that it would block

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -109,8 +110,11 @@ func TestF25ReleaseRepeatedByTheClient(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var addr string
+			var mu sync.Mutex // the client asks on a connection for each attempt
 			answers := c.answers
 			addr = fakeServer(t, func(command []string) string {
+				mu.Lock()
+				defer mu.Unlock()
 				host, port, _ := strings.Cut(addr, ":")
 				switch strings.ToLower(command[0]) {
 				case "cluster":
@@ -124,7 +128,9 @@ func TestF25ReleaseRepeatedByTheClient(t *testing.T) {
 			})
 			s := openStore(t, "redis://"+addr+"?cluster=true")
 			err := s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: lockstore.NewOwner(), Fence: 7})
+			mu.Lock()
 			require.Empty(t, answers)
+			mu.Unlock()
 			if c.lost {
 				require.ErrorIs(t, err, lockstore.ErrLost)
 			} else {
