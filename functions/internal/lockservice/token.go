@@ -6,10 +6,10 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
-	"hash"
 	"io"
 	"strconv"
 
+	"github.com/lambdalock/lambdalock/functions/internal/ownerhash"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -67,23 +67,12 @@ func leaseOf(text, key string, secrets []secret) (lease lockstore.Lease, ok bool
 
 func (s secret) tag(lease lockstore.Lease) []byte {
 	h := hmac.New(sha256.New, s)
-	write(h, "token", lease.Key, string(lease.Owner), strconv.FormatInt(int64(lease.Fence), 10))
+	ownerhash.Write(h, "token", lease.Key, string(lease.Owner), strconv.FormatInt(int64(lease.Fence), 10))
 	return h.Sum(nil)
 }
 
 // ownerOf is the same for the same three, so that a repeated request asks for the
 // same lease, also after a rotation.
 func ownerOf(caller, key, idempotencyKey string) lockstore.Owner {
-	h := sha256.New()
-	write(h, "lambdalock http", caller, key, idempotencyKey)
-	return lockstore.Owner(base64.RawURLEncoding.EncodeToString(h.Sum(nil)))
-}
-
-// write puts each part behind its length, so that other parts never give the
-// same bytes.
-func write(h hash.Hash, parts ...string) {
-	for _, p := range parts {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
-		h.Write([]byte(p))
-	}
+	return ownerhash.Of("lambdalock http", caller, key, idempotencyKey)
 }

@@ -45,13 +45,11 @@ package steplock
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"time"
 
+	"github.com/lambdalock/lambdalock/functions/internal/ownerhash"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -95,13 +93,7 @@ func (r request) do(ctx context.Context, g *guard.Guard) (Answer, error) {
 	return Answer{r.key, lease.Fence, time.Now().Add(lease.TTL).UTC().Truncate(time.Millisecond)}, nil
 }
 
-// owner is a hash of what makes an acquisition, each part behind its length, so
-// that other parts never give the same bytes.
+// owner is a hash of what makes an acquisition.
 func (r request) owner() lockstore.Owner {
-	h := sha256.New()
-	for _, part := range []string{"lambdalock step", string(r.execution), fmt.Sprint(r.redrive), r.key} {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
-		h.Write([]byte(part))
-	}
-	return lockstore.Owner(base64.RawURLEncoding.EncodeToString(h.Sum(nil)))
+	return ownerhash.Of("lambdalock step", string(r.execution), fmt.Sprint(r.redrive), r.key)
 }
