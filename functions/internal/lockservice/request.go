@@ -95,31 +95,26 @@ func body(r httpapi.Request) (string, error) {
 	return text, nil
 }
 
+// wholeSeconds is nothing where the field is left out.
 func wholeSeconds(values map[string]json.Token, name string, low, high int64) (time.Duration, error) {
-	v, ok := values[name]
-	if !ok {
+	if _, ok := values[name]; !ok {
 		return 0, nil
 	}
-	number, ok := v.(json.Number)
-	if !ok {
-		return 0, invalid(name + ": want a number")
-	}
-	n, err := number.Int64() // refuses 30.0 and 3e1, which other readers round
-	if err != nil || n < low || n > high {
-		return 0, invalid(fmt.Sprintf("%s: is %s; want whole seconds, %d to %d", name, strictjson.Shown(number.String()), low, high))
+	n, err := strictjson.Whole(values, name, "whole seconds", low, high)
+	if err != nil {
+		return 0, invalid(err.Error())
 	}
 	return time.Duration(n) * time.Second, nil
 }
 
 func holder(values map[string]json.Token) (string, error) {
-	v, ok := values["holder"]
-	if !ok {
+	if _, ok := values["holder"]; !ok {
 		return "", nil
 	}
-	text, ok := v.(string)
+	text, err := strictjson.String(values, "holder")
 	switch {
-	case !ok:
-		return "", invalid("holder: want a string")
+	case err != nil:
+		return "", invalid(err.Error())
 	case len(text) < 1 || len(text) > maxHolderBytes:
 		return "", invalid(fmt.Sprintf("holder: has %d bytes; want 1 to %d", len(text), maxHolderBytes))
 	case strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) >= 0:

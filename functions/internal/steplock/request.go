@@ -86,7 +86,7 @@ func parseAction(text string) (r request, err error) {
 		return r, err
 	}
 	r.key, _ = values["key"].(string) // for the error; looked at again below
-	if r.action, err = stringOf(values, "action"); err != nil {
+	if r.action, err = strictjson.String(values, "action"); err != nil {
 		return r, err
 	}
 	needs, known := fields[r.action]
@@ -98,10 +98,10 @@ func parseAction(text string) (r request, err error) {
 			return r, fmt.Errorf("%s: does not belong to the action %s", name, r.action)
 		}
 	}
-	if r.key, err = stringOf(values, "key"); err != nil {
+	if r.key, err = strictjson.String(values, "key"); err != nil {
 		return r, err
 	}
-	arn, err := stringOf(values, "execution")
+	arn, err := strictjson.String(values, "execution")
 	if err != nil {
 		return r, err
 	}
@@ -109,52 +109,24 @@ func parseAction(text string) (r request, err error) {
 	if err := r.execution.validate(); err != nil {
 		return r, fmt.Errorf("execution: %w", err)
 	}
-	if r.redrive, err = wholeOf(values, "redrive", 0, math.MaxInt64); err != nil {
+	if r.redrive, err = strictjson.Whole(values, "redrive", "a whole number", 0, math.MaxInt64); err != nil {
 		return r, err
 	}
 	if slices.Contains(needs, "fence") {
-		n, err := wholeOf(values, "fence", 1, math.MaxInt64)
+		n, err := strictjson.Whole(values, "fence", "a whole number", 1, math.MaxInt64)
 		if err != nil {
 			return r, err
 		}
 		r.fence = lockstore.Fence(n)
 	}
 	if slices.Contains(needs, "ttl") {
-		n, err := wholeOf(values, "ttl", minTTL, maxTTL)
+		n, err := strictjson.Whole(values, "ttl", "a whole number", minTTL, maxTTL)
 		if err != nil {
 			return r, err
 		}
 		r.ttl = time.Duration(n) * time.Second
 	}
 	return r, nil
-}
-
-func stringOf(values map[string]json.Token, name string) (string, error) {
-	v, ok := values[name]
-	if !ok {
-		return "", fmt.Errorf("%s: is missing", name)
-	}
-	text, ok := v.(string)
-	if !ok {
-		return "", fmt.Errorf("%s: want a string", name)
-	}
-	return text, nil
-}
-
-func wholeOf(values map[string]json.Token, name string, low, high int64) (int64, error) {
-	v, ok := values[name]
-	if !ok {
-		return 0, fmt.Errorf("%s: is missing", name)
-	}
-	number, ok := v.(json.Number)
-	if !ok {
-		return 0, fmt.Errorf("%s: want a number", name)
-	}
-	n, err := number.Int64()
-	if err != nil || n < low || n > high {
-		return 0, fmt.Errorf("%s: is %s; want a whole number, %d to %d", name, strictjson.Shown(number.String()), low, high)
-	}
-	return n, nil
 }
 
 // What EventBridge says of executions that run no state any more. One that

@@ -62,6 +62,39 @@ func Object(text string, max int, fields ...string) (map[string]json.Token, erro
 	return values, nil
 }
 
+// String is a value that has to be there. Its error names the field and is for the
+// caller to see, as that of Whole is.
+func String(values map[string]json.Token, name string) (string, error) {
+	v, ok := values[name]
+	if !ok {
+		return "", fmt.Errorf("%s: is missing", name)
+	}
+	text, ok := v.(string)
+	if !ok {
+		return "", fmt.Errorf("%s: want a string", name)
+	}
+	return text, nil
+}
+
+// Whole is a value that has to be there, from low to high, which are numbers of
+// unit, such as "whole seconds". It refuses 30.0 and 3e1, which other readers
+// round.
+func Whole(values map[string]json.Token, name, unit string, low, high int64) (int64, error) {
+	v, ok := values[name]
+	if !ok {
+		return 0, fmt.Errorf("%s: is missing", name)
+	}
+	number, ok := v.(json.Number)
+	if !ok {
+		return 0, fmt.Errorf("%s: want a number", name)
+	}
+	n, err := number.Int64()
+	if err != nil || n < low || n > high {
+		return 0, fmt.Errorf("%s: is %s; want %s, %d to %d", name, Shown(number.String()), unit, low, high)
+	}
+	return n, nil
+}
+
 var errNotJSON = errors.New("body: is not valid JSON")
 
 // TooLong is what Object says about a text of more than max bytes.

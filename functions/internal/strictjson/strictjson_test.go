@@ -37,3 +37,25 @@ func TestObject(t *testing.T) {
 		require.ErrorContains(t, err, want, text)
 	}
 }
+
+func TestFields(t *testing.T) {
+	values, err := Object(`{"name": "a", "ttl": 30, "half": 30.0, "none": null}`, 100, "name", "ttl", "half", "none")
+	require.NoError(t, err)
+	text, err := String(values, "name")
+	require.NoError(t, err)
+	require.Equal(t, "a", text)
+	n, err := Whole(values, "ttl", "whole seconds", 30, 30)
+	require.NoError(t, err)
+	require.EqualValues(t, 30, n)
+	for want, read := range map[string]func() error{
+		"gone: is missing":         func() error { _, err := String(values, "gone"); return err },
+		"ttl: want a string":       func() error { _, err := String(values, "ttl"); return err },
+		"lost: is missing":         func() error { _, err := Whole(values, "lost", "whole seconds", 1, 9); return err },
+		"none: want a number":      func() error { _, err := Whole(values, "none", "whole seconds", 1, 9); return err },
+		`half: is "30.0"; want w`:  func() error { _, err := Whole(values, "half", "whole seconds", 1, 90); return err },
+		`want whole seconds, 1 to`: func() error { _, err := Whole(values, "ttl", "whole seconds", 1, 29); return err },
+		`want a number of, 31 to`:  func() error { _, err := Whole(values, "ttl", "a number of", 31, 99); return err },
+	} {
+		require.ErrorContains(t, read(), want)
+	}
+}
