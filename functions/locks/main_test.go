@@ -16,13 +16,7 @@ const key = "shared/report"
 // TestEvents runs every event file against its expected answer.
 func TestEvents(t *testing.T) {
 	free := func(t *testing.T, w functest.World) { w.Free(t, key) }
-	held := func(t *testing.T, w functest.World) {
-		inspector, ok := lockstore.As[lockstore.Inspector](w.Store)
-		require.True(t, ok)
-		status, err := inspector.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		require.True(t, status.Held)
-	}
+	held := func(t *testing.T, w functest.World) { w.Held(t, key) }
 	functest.Events(t, "locks", key, func(w functest.World) any {
 		service, err := lockservice.Open(w.Guard, lockstore.Config{
 			URL:    &url.URL{Scheme: "text", Path: "/any secret that has at least 32 bytes"},

@@ -66,13 +66,19 @@ func (w World) Balances(t *testing.T) [2]int64 {
 // Free checks that nobody holds the keys.
 func (w World) Free(t *testing.T, keys ...string) {
 	t.Helper()
-	inspector, ok := lockstore.As[lockstore.Inspector](w.Store)
-	require.True(t, ok)
 	for _, key := range keys {
-		status, err := inspector.Inspect(t.Context(), key)
+		status, err := w.Guard.Inspect(t.Context(), key)
 		require.NoError(t, err)
 		assert.False(t, status.Held, "%s is held by %v", key, status.Holder)
 	}
+}
+
+// Held checks that somebody holds the key.
+func (w World) Held(t *testing.T, key string) {
+	t.Helper()
+	status, err := w.Guard.Inspect(t.Context(), key)
+	require.NoError(t, err)
+	require.True(t, status.Held)
 }
 
 // Events runs each event of a function as Lambda does, decoded from its file,
