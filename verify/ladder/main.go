@@ -147,7 +147,7 @@ func (g rung) climb(ctx context.Context, dir string, seed uint64) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "test", g.pkg, "-run", "^"+g.run+"$", "-count=1", "-timeout", rungTime.String(), "-v")
 	cmd.Dir = g.dir
-	cmd.Env = append(os.Environ(), "VERIFY_DIR="+dir, fmt.Sprint("VERIFY_SEED=", seed))
+	cmd.Env = append(cmd.Environ(), "VERIFY_DIR="+dir, fmt.Sprint("VERIFY_SEED=", seed))
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.WaitDelay = 10 * time.Second
 	log := filepath.Join(dir, strings.ToLower(g.id+strings.ReplaceAll(strings.TrimPrefix(g.pkg, "."), "/", "-"))+".log")
