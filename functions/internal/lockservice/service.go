@@ -103,10 +103,17 @@ func (s *Service) route(ctx context.Context, r httpapi.Request) (httpapi.Respons
 		}
 		return httpapi.Response{StatusCode: http.StatusOK, Body: openAPI, Headers: map[string]string{"Content-Type": "application/json"}}, nil
 	}
-	handle := map[string]func(context.Context, httpapi.Request, string) (httpapi.Response, error){
-		http.MethodPut: s.put, http.MethodPatch: s.patch, http.MethodDelete: s.delete, http.MethodGet: s.get,
-	}[method]
-	if handle == nil {
+	var handle func(context.Context, httpapi.Request, string) (httpapi.Response, error)
+	switch method {
+	case http.MethodPut:
+		handle = s.put
+	case http.MethodPatch:
+		handle = s.patch
+	case http.MethodDelete:
+		handle = s.delete
+	case http.MethodGet:
+		handle = s.get
+	default:
 		return httpapi.Response{}, notAllowed("DELETE, GET, PATCH, PUT")
 	}
 	if err := checkKey(key); err != nil {
