@@ -98,11 +98,11 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 	}
 	cluster, plaintext := flags[paramCluster], flags[paramPlaintext]
 
-	dialer := dial
+	dialer, encrypted := dial, false
 	switch u.Scheme {
 	case "redis", "valkey":
 	case "rediss", "valkeys":
-		if dialer = dialTLS; plaintext {
+		if dialer, encrypted = dialTLS, true; plaintext {
 			return nil, invalid("has plaintext=true, but its scheme means TLS")
 		}
 	default:
@@ -113,7 +113,7 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		return nil, invalid("has no host")
 	case strings.Contains(host, ","):
 		return nil, invalid("names several hosts; want one, from which a cluster's client finds the others")
-	case (u.Scheme == "redis" || u.Scheme == "valkey") && !plaintext && !here(host):
+	case !encrypted && !plaintext && !here(host):
 		// Whoever reads along learns the password and the owners, and can end leases.
 		return nil, invalid("is without TLS and its host is not this machine; want %ss://, "+
 			"or plaintext=true if nobody else can read or change what is sent there", u.Scheme)
