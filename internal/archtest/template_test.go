@@ -57,11 +57,17 @@ func silentBatches(template []byte) (problems []string, sources int, err error) 
 	return problems, sources, nil
 }
 
-func TestBatchesReportFailures(t *testing.T) {
+func templateText(t *testing.T) []byte {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "template.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return text
+}
+
+func TestBatchesReportFailures(t *testing.T) {
+	text := templateText(t)
 	problems, sources, err := silentBatches(text)
 	if err != nil {
 		t.Fatal(err)
@@ -156,10 +162,7 @@ func deafAlarms(template []byte) (problems []string, alarms int, err error) {
 }
 
 func TestAlarmsNotice(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "template.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := templateText(t)
 	problems, alarms, err := deafAlarms(text)
 	if err != nil || len(problems) > 0 || alarms == 0 {
 		t.Errorf("%d alarms: %q, %v", alarms, problems, err)
@@ -179,10 +182,7 @@ func TestAlarmsNotice(t *testing.T) {
 
 // The filters of the log group look for words that a report line has.
 func TestFiltersKnowTheReports(t *testing.T) {
-	template, err := os.ReadFile(filepath.Join("..", "..", "template.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	template := templateText(t)
 	report, err := os.ReadFile(filepath.Join("..", "..", "guard", "report.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -201,10 +201,7 @@ func TestFiltersKnowTheReports(t *testing.T) {
 // A schedule whose name SAM makes has the same name in every stack, and only
 // one of an account's stacks could be deployed.
 func TestSchedulesHaveNamesOfTheirOwn(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "template.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := templateText(t)
 	if schedules, own := strings.Count(string(text), "Type: ScheduleV2"), strings.Count(string(text), "OmitName: true"); schedules != own {
 		t.Errorf("%d of %d schedules have OmitName: true", own, schedules)
 	}
