@@ -107,6 +107,21 @@ acquire b 6 ok 40 50 100`, true, true},
 acquire a 0 unknown 0 10 1000
 withdraw a 0 ok 20 30 0
 acquire b 0 busy 40 50 100`, false, true},
+		{"F29 a slow acquire is told how the lease of its first try ended", `
+acquire a 0 lost 0 45 30
+acquire b 0 busy 20 22 30
+acquire b 5 ok 46 48 30`, true, true},
+		{"an acquire is lost faster than its lease could end", `
+acquire a 0 lost 0 25 30
+acquire b 0 busy 20 22 30`, false, true},
+		{"F29 a slow renewal is told how its first try's lease ended", `
+acquire a 5 ok 0 2 30
+renew a 5 lost 10 50 30
+acquire b 0 busy 42 44 30`, true, true},
+		{"a renewal is lost faster than it could end, and the key stays busy", `
+acquire a 5 ok 0 2 30
+renew a 5 lost 25 45 30
+acquire b 0 busy 46 48 30`, false, true},
 		{"F24 a lost renewal", `
 acquire a 5 ok 0 10 100
 renew a 5 unknown 50 60 100

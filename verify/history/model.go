@@ -278,9 +278,16 @@ func check(ops []Op, l Limits, limit time.Duration, ghosts bool) (ok, decided bo
 				end = after[i].Return
 			}
 		}
+		repeat, again := len(before) > 0, slices.ContainsFunc(before, ends)
+		if first, may := repeated(op, l); may {
+			all = append(all, porcupine.Operation{
+				ClientId: op.Client, Input: request{first, repeat, again}, Call: int64(op.Call), Return: int64(op.Return),
+			})
+			repeat = true
+		}
 		all = append(all, porcupine.Operation{
 			ClientId: op.Client,
-			Input:    request{op, len(before) > 0, slices.ContainsFunc(before, ends)},
+			Input:    request{op, repeat, again},
 			Call:     int64(op.Call),
 			Return:   int64(end),
 		})
@@ -291,6 +298,16 @@ func check(ops []Op, l Limits, limit time.Duration, ghosts bool) (ok, decided bo
 		_, info = porcupine.CheckOperationsVerbose(m, all, limit)
 	}
 	return result == porcupine.Ok, result != porcupine.Unknown, info
+}
+
+// repeated is what a call may have done before it did what it was told. A client
+// repeats within its call what had no answer, so an acquire or a renewal that
+// took longer than its TTL can be told how the lease that it made itself ended.
+func repeated(op Op, l Limits) (first Op, may bool) {
+	first = op
+	first.Outcome, first.Trust = Unknown, 0
+	may = (op.Kind == Acquire || op.Kind == Renew) && (op.Outcome == Lost || op.Outcome == Busy)
+	return first, may && op.Return-op.Call >= op.TTL-l.Early
 }
 
 // settledBy reports whether a request of unknown outcome changes nothing any more

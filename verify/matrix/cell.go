@@ -3,6 +3,7 @@
 package matrix
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -14,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/anishathalye/porcupine"
 
 	"github.com/lambdalock/lambdalock/internal/record"
 	"github.com/lambdalock/lambdalock/verify/history"
@@ -156,17 +159,35 @@ func judge(ops []history.Op, l history.Limits) verdict {
 		case history.Haunted(own, l, ghostTime):
 			v.ghosts++
 		default:
-			longest := 0
-			for _, orders := range info.PartialLinearizationsOperations() {
-				for _, order := range orders {
-					longest = max(longest, len(order))
-				}
-			}
-			v.violations = append(v.violations, fmt.Sprintf("no order explains the answers about %s: at most %d of its %d operations", key, longest, len(own)))
+			v.violations = append(v.violations, fmt.Sprintf("no order explains the answers about %s: at most %s", key, explained(own, info)))
 			return v
 		}
 	}
 	return v
+}
+
+// explained says how far the longest order goes, and what is the first to fit nowhere.
+func explained(ops []history.Op, info porcupine.LinearizationInfo) string {
+	var longest []porcupine.Operation
+	for _, orders := range info.PartialLinearizationsOperations() {
+		for _, order := range orders {
+			if len(order) > len(longest) {
+				longest = order
+			}
+		}
+	}
+	fits := map[string]bool{}
+	for _, op := range longest {
+		fits[fmt.Sprint(op.Input)] = true
+	}
+	text := fmt.Sprintf("%d of its %d operations", len(longest), len(ops))
+	for _, op := range slices.SortedFunc(slices.Values(ops), func(a, b history.Op) int { return cmp.Compare(a.Call, b.Call) }) {
+		may := op.Outcome == history.Refused || op.Outcome == history.Unknown || op.Kind == history.Write
+		if !may && !fits[op.String()] {
+			return text + "; the first that does not fit:\n  " + op.String()
+		}
+	}
+	return text
 }
 
 func keysOf(ops []history.Op) (keys []string) {
