@@ -47,7 +47,7 @@ func (b *bentClient) Acquire(_ context.Context, req lockstore.Request) (lockstor
 	defer b.mu.Unlock()
 	e := b.entry(req.Key)
 	b.calls++
-	if b.calls%20 == 0 {
+	if b.calls%8 == 0 {
 		if b.bug == "M36 a failure reads as busy" {
 			return lockstore.Lease{}, lockstore.ErrHeld
 		}
