@@ -28,7 +28,7 @@ import (
 
 const (
 	product  = "../.."
-	fullTime = 20 * time.Second
+	fullTime = 12 * time.Second
 
 	// workers is how many inputs are tried at once. go test's own default takes
 	// the machine's processors for ours.
