@@ -5,18 +5,19 @@
 //	go run ./ladder -soak 2h   again and again with new seeds: make soak TIME=2h
 //	go run ./ladder -page      the page anew from the record, and nothing else
 //
-// A rung is a test that writes a record.Rung into the folder that VERIFY_DIR
+// A rung is a test that writes one record.Rung into the folder that VERIFY_DIR
 // names. The record goes to build/verify/record.json; with -keep, as the one that
 // the page is made from, to docs/verification.json as well. A soak adds a line to
-// build/soak.jsonl for each round and goes on behind the last one's seeds.
+// build/soak.jsonl for each round and goes on behind the last one's seeds; a round
+// that failed comes again, and its logs stay in build/soak.
 //
-// It ends with status 1 when a rung fails, when a violation or an undecided history
-// is recorded, when a control did not show what it must, or when a mutant lived.
+// It ends with status 1 when a rung fails or does less than its floor, when a
+// violation or an undecided history is recorded, when a control did not show what
+// it must, or when a planted bug lived.
 package main
 
 import (
-	"bufio"
-	"cmp"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -35,22 +37,32 @@ import (
 	"github.com/lambdalock/lambdalock/internal/record"
 )
 
-// rung is a test, or a few of one package, in the product's or in this module.
+// rung is a test in the product's or in this module.
 type rung struct {
 	id, dir, pkg, run string
-	seeded            bool // by VERIFY_SEED, so worth repeating
+	seeded            bool             // by VERIFY_SEED, so worth repeating
+	floors            map[string]int64 // what its record counts at least
 }
 
 var rungs = []rung{
-	{"L3", "..", "./lockstore/memstore", "TestSearch", false},
-	{"L4", "..", "./guard", "TestSimulation", true},
-	{"L4", "..", "./lockstore/dynamostore", "TestTrustNeverOverlaps", true},
-	{"L4", "..", "./lockstore/redisstore", "TestSimulation", true},
-	{"L5", ".", "./matrix", "TestMatrix", true},
-	{"L6", ".", "./lockset", "TestLockSet", true},
-	{"L7", ".", "./mutants", "TestMutants", false},
-	{"L8", ".", "./fuzz", "TestFuzz", false},
+	{id: "L3", dir: "..", pkg: "./lockstore/memstore", run: "TestSearch"},
+	{id: "L4", dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, floors: map[string]int64{seeds: 20_000}},
+	{id: "L4", dir: "..", pkg: "./lockstore/dynamostore", run: "TestTrustNeverOverlaps", seeded: true, floors: map[string]int64{seeds: 2000}},
+	{id: "L4", dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, floors: map[string]int64{seeds: 1000}},
+	{id: "L5", dir: ".", pkg: "./matrix", run: "TestMatrix", seeded: true, floors: map[string]int64{histories: 300, operations: 300_000}},
+	{id: "L6", dir: ".", pkg: "./lockset", run: "TestLockSet", seeded: true, floors: map[string]int64{kills: 300, stops: 300}},
+	{id: "L7", dir: ".", pkg: "./mutants", run: "TestMutants"},
+	{id: "L8", dir: ".", pkg: "./fuzz", run: "TestFuzz"},
 }
+
+// The counts that the claim adds up.
+const (
+	seeds      = "seeds"
+	histories  = "histories"
+	operations = "operations"
+	kills      = "SIGKILL"
+	stops      = "SIGSTOP"
+)
 
 // rungTime bounds one rung; make verify as a whole takes less than half an hour.
 const rungTime = 20 * time.Minute
@@ -114,56 +126,66 @@ func climb(ctx context.Context, dir string, rungs []rung, seed uint64) (*Record,
 	}
 	began := time.Now()
 	r := &Record{Date: began.UTC().Format(time.DateOnly), Machine: machine()}
-	if r.Commit, r.Changed, err = commit(ctx); err != nil {
+	var changed bool
+	if r.Commit, changed, err = commit(ctx); err != nil {
 		return nil, err
 	}
 	var failed []error
-	for _, g := range rungs {
+	for i, g := range rungs {
 		start := time.Now()
-		err := g.climb(ctx, dir, seed)
-		fmt.Printf("%s  %-24s %-24s %8s  %s\n", g.id, g.pkg, g.run, time.Since(start).Round(time.Second), word(err))
-		failed = append(failed, err)
+		did, err := g.climb(ctx, filepath.Join(dir, fmt.Sprintf("%d-%s", i+1, g.id)), seed)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
+		if did != nil {
+			r.Rungs = append(r.Rungs, *did)
+		}
+		word := "ok"
+		if err != nil {
+			word = "FAILED"
+			failed = append(failed, fmt.Errorf("%s %s: %w", g.pkg, g.run, err))
+		}
+		fmt.Printf("%s  %-24s %-24s %8s  %s\n", g.id, g.pkg, g.run, time.Since(start).Round(time.Second), word)
 	}
 	r.Took = time.Since(began).Round(time.Second)
-	if r.Rungs, err = read(dir); err != nil {
+	end, changedSince, err := commit(ctx)
+	r.Changed = changed || changedSince || end != r.Commit
+	return r, errors.Join(append(failed, err, save(filepath.Join(dir, "record.json"), r))...)
+}
+
+// climb runs the rung's test and returns what it recorded, also beside an error.
+func (g rung) climb(ctx context.Context, dir string, seed uint64) (*record.Rung, error) {
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
-	failed = append(failed, judge(r.Rungs, rungs)...)
-	return r, errors.Join(append(failed, save(filepath.Join(dir, "record.json"), r))...)
-}
-
-func word(err error) string {
-	if err != nil {
-		return "FAILED"
-	}
-	return "ok"
-}
-
-func (g rung) climb(ctx context.Context, dir string, seed uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, rungTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "test", g.pkg, "-run", "^"+g.run+"$", "-count=1", "-timeout", rungTime.String(), "-v")
 	cmd.Dir = g.dir
-	cmd.Env = append(cmd.Environ(), "VERIFY_DIR="+dir, fmt.Sprint("VERIFY_SEED=", seed))
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	// What a replay has set must not make the rung smaller.
+	cmd.Env = append(cmd.Environ(), "VERIFY_DIR="+dir, fmt.Sprint("VERIFY_SEED=", seed), "VERIFY_SEEDS=", "FUZZTIME=")
+	// go test leaves it to the terminal to end the test, so the whole group is told.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 10 * time.Second
-	log := filepath.Join(dir, strings.ToLower(g.id+strings.ReplaceAll(strings.TrimPrefix(g.pkg, "."), "/", "-"))+".log")
+	log := filepath.Join(dir, "log")
 	out, err := os.Create(log)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cmd.Stdout, cmd.Stderr = out, out
 	err = cmd.Run()
 	if closeErr := out.Close(); closeErr != nil {
-		return closeErr
+		return nil, closeErr
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", g.pkg, g.run, err, tail(log, 40))
+		err = fmt.Errorf("%w; the end of %s:\n%s", err, log, tail(log, 40))
 	}
-	return nil
+	did, readErr := read(dir)
+	if did == nil {
+		return nil, errors.Join(err, readErr)
+	}
+	return did, errors.Join(append(g.judge(*did, seed), err)...)
 }
 
 func tail(file string, lines int) string {
@@ -175,66 +197,63 @@ func tail(file string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// read collects what the rungs wrote.
-func read(dir string) ([]record.Rung, error) {
+// read returns the one record in a rung's folder.
+func read(dir string) (*record.Rung, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		return nil, err
 	}
-	var all []record.Rung
-	for _, file := range files {
-		if filepath.Base(file) == "record.json" {
-			continue
-		}
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		var r record.Rung
-		if err := json.Unmarshal(b, &r); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		all = append(all, r)
+	if len(files) != 1 {
+		return nil, fmt.Errorf("it wrote %d records instead of one", len(files))
 	}
-	slices.SortFunc(all, func(a, b record.Rung) int {
-		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Name, b.Name))
-	})
-	return all, nil
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		return nil, err
+	}
+	var r record.Rung
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", files[0], err)
+	}
+	return &r, nil
 }
 
-// judge looks at the records themselves: a rung that wrote none, or that says
-// something bad although its test passed, counts as failed.
-func judge(all []record.Rung, rungs []rung) (problems []error) {
-	for _, g := range rungs {
-		if !slices.ContainsFunc(all, func(r record.Rung) bool { return r.ID == g.id }) {
-			problems = append(problems, fmt.Errorf("%s: %s wrote no record", g.id, g.pkg))
+// judge looks at the record itself: one that says something bad although its test
+// passed counts as failed.
+func (g rung) judge(r record.Rung, seed uint64) (problems []error) {
+	add := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if r.ID != g.id || g.seeded && r.Seed != seed {
+		add("it recorded %s from seed %d; want %s from %d", r.ID, r.Seed, g.id, seed)
+	}
+	for name, floor := range g.floors {
+		if r.Counts[name] < floor {
+			add("only %d %s; want %d", r.Counts[name], name, floor)
 		}
 	}
-	for _, r := range all {
-		violations, undecided := r.Violations, r.Undecided
-		for _, c := range r.Cells {
-			violations += c.Violations
-			undecided += c.Undecided
+	if r.Violations > 0 || r.Undecided > 0 {
+		add("%d violations, %d undecided", r.Violations, r.Undecided)
+	}
+	for _, c := range r.Controls {
+		if !c.Shown {
+			add("the control did not show it: %s", c.What)
 		}
-		if violations > 0 || undecided > 0 {
-			problems = append(problems, fmt.Errorf("%s %s: %d violations, %d undecided", r.ID, r.Name, violations, undecided))
-		}
-		for _, c := range r.Controls {
-			if !c.Shown {
-				problems = append(problems, fmt.Errorf("%s %s: the control did not show it: %s", r.ID, r.Name, c.What))
-			}
-		}
-		for _, m := range r.Mutants {
-			if !m.Killed && m.Why == "" {
-				problems = append(problems, fmt.Errorf("%s: %s lived: %s", r.ID, m.ID, m.What))
-			}
+	}
+	for _, m := range r.Mutants {
+		if !m.Killed && m.Why == "" {
+			add("%s lived: %s", m.ID, m.What)
 		}
 	}
 	return problems
 }
 
+var processor = regexp.MustCompile(`(?m)^model name\s*: (.+)$`)
+
 func machine() string {
-	return fmt.Sprintf("%d cores, %s/%s, %s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+	model := ""
+	info, err := os.ReadFile("/proc/cpuinfo") // Linux
+	if found := processor.FindSubmatch(info); err == nil && found != nil {
+		model = " of " + string(found[1])
+	}
+	return fmt.Sprintf("%d cores%s, %s/%s, %s", runtime.NumCPU(), model, runtime.GOOS, runtime.GOARCH, runtime.Version())
 }
 
 func commit(ctx context.Context) (hash string, changed bool, err error) {
@@ -242,7 +261,7 @@ func commit(ctx context.Context) (hash string, changed bool, err error) {
 	if err != nil {
 		return "", false, fmt.Errorf("git rev-parse: %w", err)
 	}
-	status, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no").Output()
+	status, err := exec.CommandContext(ctx, "git", "status", "--porcelain").Output()
 	return strings.TrimSpace(string(out)), len(status) > 0, err
 }
 
@@ -285,33 +304,40 @@ func runSoak(ctx context.Context, long time.Duration) error {
 			return writeErr
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("seeds from %d on, which the next soak begins with: %w", seed, err)
 		}
 	}
 	return ctx.Err()
 }
 
-// nextSeed is where the last round of the ledger says.
+// nextSeed is where the last round of the ledger says, or that round's own when it
+// failed. Half a line, of a soak that was killed while it wrote, is cut off.
 func nextSeed(ledger string) (uint64, error) {
-	f, err := os.Open(ledger)
+	text, err := os.ReadFile(ledger)
 	if errors.Is(err, os.ErrNotExist) {
 		return 1 + stride, nil // verify itself begins at 1
 	}
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()
-	next := uint64(1 + stride)
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var r round
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return 0, fmt.Errorf("%s: %w", ledger, err)
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	if whole < len(text) {
+		if err := os.Truncate(ledger, int64(whole)); err != nil {
+			return 0, err
 		}
-		next = r.Next
 	}
-	return next, lines.Err()
+	if whole == 0 {
+		return 1 + stride, nil
+	}
+	lines := bytes.Split(text[:whole-1], []byte("\n"))
+	var last round
+	if err := json.Unmarshal(lines[len(lines)-1], &last); err != nil {
+		return 0, fmt.Errorf("%s: %w", ledger, err)
+	}
+	if !last.OK {
+		return last.Seed, nil
+	}
+	return last.Next, nil
 }
 
 func appendLine(file string, v any) error {

@@ -21,7 +21,15 @@ func table(w io.Writer, r Record) error {
 	for _, g := range r.Rungs {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", g.ID, g.Name, summary(g), g.Took.Round(time.Second))
 	}
-	fmt.Fprintf(t, "\n%s, on %s, in %v\n", claim(r), r.Machine, r.Took)
+	for _, g := range r.Rungs {
+		if m := matrix(g.Cells); m != nil {
+			fmt.Fprintln(t, "\nhistories and operations; a dash is what cannot occur")
+			for _, row := range m.rows {
+				fmt.Fprintln(t, strings.Join(row, "\t"))
+			}
+		}
+	}
+	fmt.Fprintf(t, "\n%s,\non %s, in %v\n", claim(r), r.Machine, r.Took)
 	return t.Flush()
 }
 
@@ -31,50 +39,47 @@ func summary(g record.Rung) string {
 	for _, name := range slices.Sorted(maps.Keys(g.Counts)) {
 		parts = append(parts, fmt.Sprintf("%s %s", grouped(g.Counts[name]), name))
 	}
-	if n := len(g.Mutants); n > 0 {
+	if len(g.Mutants) > 0 {
 		killed, live := killed(g.Mutants)
 		parts = append(parts, fmt.Sprintf("%d of %d planted bugs caught", killed, live))
 	}
-	violations, undecided, histories, operations := g.Violations, g.Undecided, int64(0), int64(0)
-	for _, c := range g.Cells {
-		violations += c.Violations
-		undecided += c.Undecided
-		histories += c.Histories
-		operations += c.Operations
-	}
-	if histories > 0 {
-		parts = append(parts, fmt.Sprintf("%s histories, %s operations", grouped(histories), grouped(operations)))
-	}
-	return strings.Join(append(parts, fmt.Sprintf("%d violations, %d undecided", violations, undecided)), ", ")
+	return strings.Join(append(parts, fmt.Sprintf("%d violations, %d undecided", g.Violations, g.Undecided)), ", ")
 }
 
+// killed counts the planted bugs that apply, and those of them whose every variant
+// was caught.
 func killed(all []record.Mutant) (dead, applicable int) {
+	lived := map[string]bool{}
 	for _, m := range all {
 		if m.Why == "" {
-			applicable++
+			lived[m.ID] = lived[m.ID] || !m.Killed
 		}
-		if m.Killed {
+	}
+	for _, alive := range lived {
+		if !alive {
 			dead++
 		}
 	}
-	return dead, applicable
+	return dead, len(lived)
 }
 
 // claim is the line that the README shows.
 func claim(r Record) string {
-	var histories, operations, seeds, dead, live, stops, violations, undecided int64
+	sum := map[string]int64{}
+	var dead, live int
+	var violations, undecided int64
 	faults, stores := map[string]bool{}, map[string]bool{}
 	for _, g := range r.Rungs {
 		violations, undecided = violations+g.Violations, undecided+g.Undecided
-		if g.ID == "L4" {
-			seeds += g.Counts["seeds"]
+		for _, name := range []string{seeds, kills, stops} {
+			sum[name] += g.Counts[name]
 		}
-		stops += g.Counts["kills"] + g.Counts["stops"]
+		if g.ID == "L5" { // those of L4 are not on real servers
+			sum[histories], sum[operations] = g.Counts[histories], g.Counts[operations]
+		}
 		k, l := killed(g.Mutants)
-		dead, live = dead+int64(k), live+int64(l)
+		dead, live = dead+k, live+l
 		for _, c := range g.Cells {
-			violations, undecided = violations+c.Violations, undecided+c.Undecided
-			histories, operations = histories+c.Histories, operations+c.Operations
 			if c.Histories > 0 {
 				faults[c.Fault], stores[c.Store] = true, true
 			}
@@ -82,7 +87,8 @@ func claim(r Record) string {
 	}
 	return fmt.Sprintf("%s histories and %s operations on %d store set-ups under %d kinds of faults, %s simulated runs, "+
 		"%s processes killed or stopped: %d violations, %d undecided; %d of %d planted bugs caught",
-		grouped(histories), grouped(operations), len(stores), len(faults), grouped(seeds), grouped(stops), violations, undecided, dead, live)
+		grouped(sum[histories]), grouped(sum[operations]), len(stores), len(faults), grouped(sum[seeds]), grouped(sum[kills]+sum[stops]),
+		violations, undecided, dead, live)
 }
 
 func grouped(n int64) string {
@@ -162,8 +168,23 @@ goes on with other seeds.
 	for _, g := range r.Rungs {
 		fmt.Fprintf(&b, "| %s | %s | %s | %v |\n", g.ID, g.Name, summary(g), g.Took.Round(time.Second))
 	}
+	b.WriteString("\n" + explanation)
 	for _, g := range r.Rungs {
-		matrix(&b, g.Cells)
+		m := matrix(g.Cells)
+		if m == nil {
+			continue
+		}
+		b.WriteString("\n## Faults by stores\n\nHistories and operations in each cell; a dash is a cell that cannot occur, for the reason below.\n\n")
+		for i, row := range m.rows {
+			b.WriteString("| " + strings.Join(row, " | ") + " |\n")
+			if i == 0 {
+				b.WriteString(strings.Repeat("| --- ", len(row)) + "|\n")
+			}
+		}
+		b.WriteString("\n")
+		for _, reason := range m.reasons {
+			b.WriteString("- " + reason + "\n")
+		}
 	}
 	b.WriteString("\n## Controls\n\nA harness that cannot fail proves nothing: each of these runs has to show the violation, or the whole run counts as failed.\n\n| rung | what was broken | what it showed |\n| --- | --- | --- |\n")
 	for _, g := range r.Rungs {
@@ -193,7 +214,7 @@ goes on with other seeds.
 	for _, l := range limits {
 		fmt.Fprintf(&b, "- %s\n", l)
 	}
-	b.WriteString("\n## Faults\n\nEvery fault of [the list](faults.md) has a test that names it, but for these:\n\n")
+	b.WriteString("\n## Faults\n\n`make test` has a test for every fault of [the list](faults.md), named by its id, but for these:\n\n")
 	for _, f := range record.Untried {
 		fmt.Fprintf(&b, "- %s: %s\n", f.ID, f.Why)
 	}
@@ -204,52 +225,63 @@ goes on with other seeds.
 	return b.String()
 }
 
+const explanation = `What the rungs are, beside the gates of every change (L0: vet, staticcheck and the
+like; L1: unit tests; L2: the suite that every store passes, on fakes and on real servers):
+
+- L3 visits every state of a model with few clients. The store is the shipped reference
+  store in memory; the clients are a short model of the guard's protocol.
+- L4 runs seeded random schedules in virtual time, with clocks that are off, freezes,
+  deaths, and a network that loses, delays and repeats. The first is the shipped guard over
+  the store in memory, the others are the shipped DynamoDB store on a fake service and the
+  shipped Redis store on miniredis, under clients that are a model of the guard.
+- L5 records what clients of real servers were told while faults strike, and looks for an
+  order that explains every answer (porcupine, with a model of a lease in real time). A
+  history in which the fault did not strike or nobody waited is replaced once, then fails.
+- L6 is Jepsen's lock-set: real function processes add elements to lists under the lock and
+  are killed, stopped, told to end or run into their timeout. The order in which the lists
+  took the writes is the servers' own.
+- L7 plants bugs in a copy of the code, one at a time, and runs the test that has to fail.
+- L8 feeds generated input to everything that reads keys, entries, URLs and requests.
+`
+
 // limits hold for every rung.
 var limits = []string{
 	"The AWS services themselves: DynamoDB, ElastiCache and MemoryDB were not reached; DynamoDB Local, Redis and Valkey stood in.",
 	"Lambda's own freeze and thaw: simulated, and approximated by stopping processes, whose monotonic clock goes on.",
-	"Known weak points of dependencies: govulncheck cannot reach its database from where this ran.",
+	"Known weak points of dependencies: govulncheck needs its database, which was not asked.",
 	"Multi-Region tables with strong consistency.",
-	"Processors other than the one named above.",
+	"Other processors and systems than those named above.",
 }
 
-// matrix is the table of faults by stores.
-func matrix(b *strings.Builder, cells []record.Cell) {
-	if len(cells) == 0 {
-		return
+// cells is the table of faults by stores, and why some of it is empty.
+type cells struct {
+	rows    [][]string // the first one is the heading
+	reasons []string
+}
+
+func matrix(all []record.Cell) *cells {
+	if len(all) == 0 {
+		return nil
 	}
-	var faults, stores []string
-	at := map[[2]string]record.Cell{}
-	for _, c := range cells {
-		if !slices.Contains(faults, c.Fault) {
-			faults = append(faults, c.Fault)
+	m := &cells{rows: [][]string{{"fault"}}}
+	column, row := map[string]int{}, map[string]int{}
+	for _, c := range all {
+		if column[c.Store] == 0 {
+			column[c.Store] = len(m.rows[0])
+			m.rows[0] = append(m.rows[0], c.Store)
 		}
-		if !slices.Contains(stores, c.Store) {
-			stores = append(stores, c.Store)
+	}
+	for _, c := range all {
+		if row[c.Fault] == 0 {
+			row[c.Fault] = len(m.rows)
+			m.rows = append(m.rows, append([]string{c.Fault}, make([]string, len(column))...))
 		}
-		at[[2]string{c.Fault, c.Store}] = c
-	}
-	b.WriteString("\n## Faults by stores\n\nHistories and operations in each cell; a dash is a cell that cannot occur, for the reason below.\n\n| fault |")
-	for _, s := range stores {
-		fmt.Fprintf(b, " %s |", s)
-	}
-	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(stores)) + "\n")
-	var reasons []string
-	for _, f := range faults {
-		fmt.Fprintf(b, "| %s |", f)
-		for _, s := range stores {
-			c, ok := at[[2]string{f, s}]
-			switch {
-			case !ok:
-				b.WriteString(" |")
-			case c.Why != "":
-				b.WriteString(" – |")
-				reasons = append(reasons, fmt.Sprintf("- %s on %s: %s", f, s, c.Why))
-			default:
-				fmt.Fprintf(b, " %d, %s |", c.Histories, grouped(c.Operations))
-			}
+		text := fmt.Sprintf("%d, %s", c.Histories, grouped(c.Operations))
+		if c.Why != "" {
+			text = "–"
+			m.reasons = append(m.reasons, fmt.Sprintf("%s on %s: %s", c.Fault, c.Store, c.Why))
 		}
-		b.WriteString("\n")
+		m.rows[row[c.Fault]][column[c.Store]] = text
 	}
-	b.WriteString("\n" + strings.Join(reasons, "\n") + "\n")
+	return m
 }
