@@ -98,14 +98,17 @@ type Limits struct {
 	Late time.Duration
 	// Answer bounds how long an operation may take; 0 is no bound.
 	Answer time.Duration
-	// Stamped says that clients stamp their requests, as dynamostore does. Two
-	// things are different then, and documented there: a withdrawal while another
-	// has the key leaves no mark, and a request that was stamped before a Forget
-	// may bring a smaller fence after it.
+	// Stamped says that clients stamp their requests, as dynamostore does. Three
+	// things are different then, and documented there: a lease counts from the stamp,
+	// a withdrawal while another has the key leaves no mark, and a request that was
+	// stamped before a Forget may bring a smaller fence after it.
 	Stamped bool
-	// Forgets says that the store remembers only the last owners that ended, so
-	// that a late acquire of an older one takes the key, until its own expiry.
-	Forgets bool
+	// Repeats says that the client itself repeats, within a call, what had no answer.
+	Repeats bool
+	// Ghosts is how long after its owner's end a request may arrive, at a store that
+	// remembers only the last owners that ended: a late acquire of an older one takes
+	// the key, until its own expiry. 0 is a store that remembers them all.
+	Ghosts time.Duration
 }
 
 // History collects operations from many clients.

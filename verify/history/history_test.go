@@ -107,21 +107,6 @@ acquire b 6 ok 40 50 100`, true, true},
 acquire a 0 unknown 0 10 1000
 withdraw a 0 ok 20 30 0
 acquire b 0 busy 40 50 100`, false, true},
-		{"F29 a slow acquire is told how the lease of its first try ended", `
-acquire a 0 lost 0 45 30
-acquire b 0 busy 20 22 30
-acquire b 5 ok 46 48 30`, true, true},
-		{"an acquire is lost faster than its lease could end", `
-acquire a 0 lost 0 25 30
-acquire b 0 busy 20 22 30`, false, true},
-		{"F29 a slow renewal is told how its first try's lease ended", `
-acquire a 5 ok 0 2 30
-renew a 5 lost 10 50 30
-acquire b 0 busy 42 44 30`, true, true},
-		{"a renewal is lost faster than it could end, and the key stays busy", `
-acquire a 5 ok 0 2 30
-renew a 5 lost 25 45 30
-acquire b 0 busy 46 48 30`, false, true},
 		{"F24 a lost renewal", `
 acquire a 5 ok 0 10 100
 renew a 5 unknown 50 60 100
@@ -202,10 +187,27 @@ acquire b 6 ok 40 50 100
 release a 5 ok 55 60 0
 release b 6 ok 60 70 0
 release a 5 ok 80 90 0`, true, true},
-		{"released again, and then it is forgotten", `
+		{"released again, and it is forgotten at once", `
 acquire a 5 ok 0 10 100
 release a 5 ok 20 30 0
-release a 5 lost 40 50 0`, true, true},
+release a 5 lost 40 50 0`, false, true},
+		{"released again, behind another's turn", `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+acquire b 6 ok 40 50 100
+release a 5 lost 60 70 0`, true, true},
+		{"M15 its own repeat reads as lost", `
+acquire a 0 unknown 0 10 100
+acquire a 0 lost 20 30 100
+acquire b 0 busy 40 50 100`, false, true},
+		{"a lost renewal cannot last longer than from the lease's end on", `
+acquire a 5 ok 0 10 100
+renew a 5 unknown 50 60 100
+acquire b 0 busy 1000 1010 100`, false, true},
+		{"a lost acquire cannot last longer than from its end on", `
+acquire a 0 unknown 0 10 100
+acquire a 5 ok 20 30 100
+acquire b 0 busy 1000 1010 100`, false, true},
 		{"a late release after another's takeover", `
 acquire a 5 ok 0 10 100
 acquire b 6 ok 105 115 100
@@ -280,6 +282,59 @@ acquire b 6 ok 50 60 100`, false, true},
 	}
 }
 
+// A client that repeats within its call may be told what came of the repeat, when
+// the lease of the first try is over. Any other may not.
+func TestF29SlowCalls(t *testing.T) {
+	for _, c := range []struct {
+		name, history string
+		repeats       bool // it is right then
+	}{
+		{"an acquire is told how the lease of its first try ended", `
+acquire a 0 lost 0 45 30
+acquire b 0 busy 20 22 30
+acquire b 5 ok 46 48 30`, true},
+		{"and when it was over", `
+acquire a 0 lost 0 45 30
+acquire b 0 busy 1000 1002 30`, false},
+		{"an acquire is lost faster than its lease could end", `
+acquire a 0 lost 0 25 30
+acquire b 0 busy 20 22 30`, false},
+		{"a renewal is told how the lease of its first try ended", `
+acquire a 5 ok 0 2 30
+renew a 5 lost 10 50 30
+acquire b 0 busy 42 44 30`, true},
+		{"and when that was over", `
+acquire a 5 ok 0 2 30
+renew a 5 lost 10 50 30
+acquire b 0 busy 1000 1002 30`, false},
+		{"a renewal is lost faster than it could end, and the key stays busy", `
+acquire a 5 ok 0 2 30
+renew a 5 lost 25 45 30
+acquire b 0 busy 46 48 30`, false},
+		{"an acquire's third try is granted what its first had, behind another's turn", `
+acquire c 0 busy 5 6 30
+acquire a 7 ok 0 48 30
+acquire b 6 ok 32 34 30
+release b 6 ok 36 38 30
+acquire c 0 busy 47 49 30`, true},
+		{"busy with nobody's lease, in a slow call", `
+acquire a 5 ok 0 2 30
+acquire b 0 busy 10 45 30
+release a 5 ok 20 22 0
+acquire c 0 busy 60 62 30`, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ops := script(t, c.history)
+			l := Limits{Early: time.Millisecond, Late: 5 * time.Millisecond}
+			for _, l.Repeats = range []bool{false, true} {
+				ok, decided, _ := Check(ops, l, time.Minute)
+				require.True(t, decided)
+				require.Equal(t, c.repeats && l.Repeats, ok, "repeats: %v", l.Repeats)
+			}
+		})
+	}
+}
+
 // What a store that stamps its requests does not promise.
 func TestStamped(t *testing.T) {
 	ops := script(t, `
@@ -321,6 +376,11 @@ withdraw b 0 ok 20 30 0
 withdraw a 0 ok 40 50 0
 acquire c 0 busy 60 70 100
 acquire c 0 busy 180 190 100`, false, false},
+		{"later than anything arrives", `
+acquire b 0 unknown 5 15 100
+withdraw b 0 ok 20 30 0
+withdraw a 0 ok 40 50 0
+acquire c 0 busy 185 190 100`, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ops := script(t, c.history)
@@ -329,9 +389,18 @@ acquire c 0 busy 180 190 100`, false, false},
 				require.True(t, decided)
 				require.False(t, ok)
 			}
-			require.False(t, Haunted(ops, Limits{}, time.Minute))
-			require.Equal(t, c.haunted, Haunted(ops, Limits{Forgets: true}, time.Minute))
-			require.Equal(t, c.stamps, Haunted(ops, Limits{Forgets: true, Stamped: true}, time.Minute))
+			for _, l := range []struct {
+				Limits
+				want bool
+			}{
+				{Limits{}, false},
+				{Limits{Ghosts: 50 * time.Millisecond}, c.haunted},
+				{Limits{Ghosts: 50 * time.Millisecond, Stamped: true}, c.stamps},
+			} {
+				explained, decided := Haunted(ops, l.Limits, time.Minute)
+				require.True(t, decided)
+				require.Equal(t, l.want, explained, "%+v", l)
+			}
 		})
 	}
 }

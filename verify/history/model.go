@@ -15,6 +15,7 @@ type entry struct {
 	fence     int64  // of the owner's grant; 0 when its reply was lost
 	lo, hi    time.Duration
 	open      time.Duration // TTL of a request whose moment is not known yet; hi follows from it
+	openEnd   time.Duration // by when that request was applied
 	released  string        // the last owner that ended its own lease: it takes nothing any more
 	withdrawn string        // the last owner that withdrew without having the key: the same
 }
@@ -28,20 +29,21 @@ type state struct {
 	now     time.Duration // it is not earlier than the latest call so far
 }
 
-// request is an operation with what its owner did before it.
+// request is an operation with what else is known of its owner.
 type request struct {
 	Op
-	repeat bool // it asked for something before
-	again  bool // it released or withdrew before
+	first time.Duration // when the owner asked for the first time
+	again bool          // it released or withdrew before
+	end   time.Duration // of unknown outcome: by when it was applied, if it was
+	over  bool          // what it made was over by then
 }
 
-// model says which answers a store may give in which state. Unknown outcomes
-// lead to both states.
+// model says which answers about a key a store may give in which state. Unknown
+// outcomes lead to both states.
 func model(l Limits) porcupine.Model {
 	m := porcupine.NondeterministicModel{
-		Partition: partition,
-		Init:      func() []any { return []any{state{}} },
-		Equal:     func(a, b any) bool { return a == b },
+		Init:  func() []any { return []any{state{}} },
+		Equal: func(a, b any) bool { return a == b },
 		Step: func(before, input, _ any) []any {
 			var next []any
 			for _, s := range step(before.(state), input.(request), l) {
@@ -49,26 +51,8 @@ func model(l Limits) porcupine.Model {
 			}
 			return next
 		},
-		DescribeOperation: func(input, _ any) string { return input.(request).String() },
 	}
 	return m.ToModel()
-}
-
-func partition(history []porcupine.Operation) [][]porcupine.Operation {
-	keys := map[string][]porcupine.Operation{}
-	var order []string
-	for _, op := range history {
-		key := op.Input.(request).Key
-		if keys[key] == nil {
-			order = append(order, key)
-		}
-		keys[key] = append(keys[key], op)
-	}
-	var parts [][]porcupine.Operation
-	for _, key := range order {
-		parts = append(parts, keys[key])
-	}
-	return parts
 }
 
 // step returns the states that an operation may lead to; none when the answer
@@ -76,7 +60,7 @@ func partition(history []porcupine.Operation) [][]porcupine.Operation {
 func step(s state, op request, l Limits) []state {
 	s.now = max(s.now, op.Call)
 	if op.Outcome == Unknown {
-		return unknown(s, op.Op, l)
+		return unknown(s, op, l)
 	}
 	if op.Return < s.at {
 		return nil
@@ -84,7 +68,7 @@ func step(s state, op request, l Limits) []state {
 	s.at = 0
 	if s.open > 0 {
 		// The request before this operation was applied before this one returned.
-		s.hi, s.open = max(s.hi, op.Return+s.open), 0
+		s.hi, s.open, s.openEnd = max(s.hi, min(op.Return, s.openEnd)+s.open), 0, 0
 	}
 	switch op.Kind {
 	case Forget:
@@ -113,8 +97,8 @@ func step(s state, op request, l Limits) []state {
 			return nil
 		}
 	case op.Kind == Acquire && op.Outcome == Lost:
-		// A new owner cannot have lost anything, unless that very call outlived it.
-		if mine && !mayBeOver || !mine && !op.repeat && op.Return-op.Call < op.TTL-l.Early {
+		// It cannot have lost what nobody ended and what could not end yet.
+		if mine && !mayBeOver || !mine && !op.again && op.Return-op.first < op.TTL-l.Early {
 			return nil
 		}
 		return []state{ended(s, op.Op, mine)}
@@ -137,7 +121,7 @@ func step(s state, op request, l Limits) []state {
 			return nil // by another fence, or by nobody's
 		}
 	case op.Kind == Release && op.Outcome == Lost:
-		if same && !mayBeOver {
+		if same && !mayBeOver || s.owner == "" && s.released == op.Owner {
 			return nil
 		}
 		return []state{ended(s, op.Op, same)}
@@ -193,7 +177,7 @@ func withdrawn(e entry, owner string, l Limits) entry {
 
 // unknown is nothing, or what the request would have done. It may be applied as
 // late as the checker likes, so its times are as open as its return.
-func unknown(s state, op Op, l Limits) []state {
+func unknown(s state, op request, l Limits) []state {
 	next := []state{s}
 	applied := s.now // or later
 	if l.Stamped {
@@ -210,14 +194,17 @@ func unknown(s state, op Op, l Limits) []state {
 			}
 			// The fence is told by a later answer to this owner, or never.
 			taken.owner, taken.fence = op.Owner, 0
-			taken.lo, taken.hi, taken.open = applied+op.TTL, 0, op.TTL
-			next = append(next, taken)
+			taken.lo, taken.hi = applied+op.TTL, 0
+			next = append(next, lasting(taken, op, l))
 		}
 	case Renew:
 		if same && (s.open > 0 || op.Call <= s.hi) {
 			longer := s
-			longer.lo, longer.open = max(s.lo, applied+op.TTL), max(s.open, op.TTL)
-			next = append(next, longer)
+			longer.lo = max(s.lo, applied+op.TTL)
+			if s.open == 0 { // it found the lease alive
+				op.end = min(op.end, s.hi)
+			}
+			next = append(next, lasting(longer, op, l))
 		}
 	case Release:
 		if same {
@@ -231,83 +218,90 @@ func unknown(s state, op Op, l Limits) []state {
 	return next
 }
 
-// Check searches for an order of the operations that explains every answer. It
-// returns false when there is none, and for people the longest orders that
-// explain a part. decided is false when the search took longer than limit, which
-// is no success.
+// lasting sets by when the key is free again after a request of unknown outcome.
+func lasting(s state, op request, l Limits) state {
+	switch {
+	case op.over:
+		s.hi = max(s.hi, op.Return)
+	case l.Stamped: // from its stamp on, whenever it arrives
+		s.hi = max(s.hi, op.Return+op.TTL)
+	default:
+		s.open, s.openEnd = max(s.open, op.TTL), max(s.openEnd, op.end)
+	}
+	return s
+}
+
+// Check searches for an order of the operations on one key that explains every
+// answer. It returns false when there is none, and for people the longest orders
+// that explain a part. decided is false when the search took longer than limit,
+// which is no success.
 //
 // A request of unknown outcome may be applied late, but changes nothing any more
 // once its owner has been told how its lease ended. See Haunted.
 func Check(ops []Op, l Limits, limit time.Duration) (ok, decided bool, info porcupine.LinearizationInfo) {
-	return check(ops, l, limit, false)
+	all := requests(ops, l, false)
+	ok, decided = check(all, l, limit)
+	if decided && !ok {
+		_, info = porcupine.CheckOperationsVerbose(model(l), all, limit)
+	}
+	return ok, decided, info
 }
 
 // Haunted reports whether late requests of owners that had ended explain what
 // Check could not, on a store that forgets them.
-func Haunted(ops []Op, l Limits, limit time.Duration) bool {
-	if !l.Forgets {
-		return false
+func Haunted(ops []Op, l Limits, limit time.Duration) (explained, decided bool) {
+	if l.Ghosts == 0 {
+		return false, true
 	}
-	ok, _, _ := check(ops, l, limit, true)
-	return ok
+	return check(requests(ops, l, true), l, limit)
 }
 
-func check(ops []Op, l Limits, limit time.Duration, ghosts bool) (ok, decided bool, info porcupine.LinearizationInfo) {
+func check(all []porcupine.Operation, l Limits, limit time.Duration) (ok, decided bool) {
+	result := porcupine.CheckOperationsTimeout(model(l), all, limit)
+	return result == porcupine.Ok, result != porcupine.Unknown
+}
+
+// requests are the operations as the model takes them.
+func requests(ops []Op, l Limits, ghosts bool) (all []porcupine.Operation) {
 	ops = sorted(ops)
-	owners := map[grantOf][]Op{}
+	owners := map[string][]Op{}
 	for _, op := range ops {
-		id := grantOf{op.Key, op.Owner}
-		owners[id] = append(owners[id], op)
+		owners[op.Owner] = append(owners[op.Owner], op)
 	}
-	done := map[grantOf]int{} // how many operations of an owner came before
-	var all []porcupine.Operation
+	done := map[string]int{} // how many operations of an owner came before
 	for _, op := range ops {
-		id := grantOf{op.Key, op.Owner}
-		before, after := owners[id][:done[id]], owners[id][done[id]+1:]
-		done[id]++
+		own := owners[op.Owner]
+		before, after := own[:done[op.Owner]], own[done[op.Owner]+1:]
+		done[op.Owner]++
 		if op.Outcome == Refused || op.Outcome == Broken || op.Kind == Write {
 			continue // certainly not applied, or not the store's
 		}
-		end := op.Return
+		r := request{Op: op, first: own[0].Call, again: slices.ContainsFunc(before, ends), end: op.Return}
+		add := func(r request) {
+			all = append(all, porcupine.Operation{ClientId: op.Client, Input: r, Call: int64(op.Call), Return: int64(r.end)})
+		}
+		if l.Repeats && (op.Kind == Acquire || op.Kind == Renew) && op.Return-op.Call >= op.TTL-l.Early {
+			// The client repeats within a call what had no answer. So it may be told
+			// what came of the repeat, after the lease of its first try was over.
+			try := r
+			try.Outcome, try.Trust, try.over = Unknown, 0, true
+			add(try)
+		}
 		if op.Outcome == Unknown {
-			if op.Kind != Acquire && !slices.ContainsFunc(owners[id], func(o Op) bool { return o.Kind == Acquire }) {
+			if op.Kind != Acquire && !slices.ContainsFunc(own, func(o Op) bool { return o.Kind == Acquire }) {
 				continue // a stranger's: if it did anything, the others' answers show it
 			}
-			end = forever
-			if i := slices.IndexFunc(after, op.settledBy); i >= 0 && (!ghosts || op.Kind != Acquire) {
-				end = after[i].Return
+			r.end = forever
+			if i := slices.IndexFunc(after, op.settledBy); i >= 0 {
+				r.end = after[i].Return
+				if ghosts && op.Kind == Acquire {
+					r.end += l.Ghosts
+				}
 			}
 		}
-		repeat, again := len(before) > 0, slices.ContainsFunc(before, ends)
-		if first, may := repeated(op, l); may {
-			all = append(all, porcupine.Operation{
-				ClientId: op.Client, Input: request{first, repeat, again}, Call: int64(op.Call), Return: int64(op.Return),
-			})
-			repeat = true
-		}
-		all = append(all, porcupine.Operation{
-			ClientId: op.Client,
-			Input:    request{op, repeat, again},
-			Call:     int64(op.Call),
-			Return:   int64(end),
-		})
+		add(r)
 	}
-	m := model(l)
-	result := porcupine.CheckOperationsTimeout(m, all, limit)
-	if result == porcupine.Illegal && !ghosts {
-		_, info = porcupine.CheckOperationsVerbose(m, all, limit)
-	}
-	return result == porcupine.Ok, result != porcupine.Unknown, info
-}
-
-// repeated is what a call may have done before it did what it was told. A client
-// repeats within its call what had no answer, so an acquire or a renewal that
-// took longer than its TTL can be told how the lease that it made itself ended.
-func repeated(op Op, l Limits) (first Op, may bool) {
-	first = op
-	first.Outcome, first.Trust = Unknown, 0
-	may = (op.Kind == Acquire || op.Kind == Renew) && (op.Outcome == Lost || op.Outcome == Busy)
-	return first, may && op.Return-op.Call >= op.TTL-l.Early
+	return all
 }
 
 // settledBy reports whether a request of unknown outcome changes nothing any more
