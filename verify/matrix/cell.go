@@ -139,12 +139,8 @@ type verdict struct {
 	ghosts     int // keys that a documented ghost explains
 }
 
-// The search in one key's history needs a hundredth of checkTime. That for ghosts
-// needs longer when there are none.
-const (
-	checkTime = 30 * time.Second
-	ghostTime = 3 * time.Second
-)
+// checkTime is a hundred times of what the search in one key's history needs.
+const checkTime = 30 * time.Second
 
 // judge stops at the first key whose answers nothing explains.
 func judge(ops []history.Op, l history.Limits) verdict {
@@ -152,11 +148,15 @@ func judge(ops []history.Op, l history.Limits) verdict {
 	for _, key := range keysOf(ops) {
 		own := slices.DeleteFunc(slices.Clone(ops), func(op history.Op) bool { return op.Key != key })
 		ok, decided, info := history.Check(own, l, checkTime)
+		haunted := false
+		if decided && !ok {
+			haunted, decided = history.Haunted(own, l, checkTime)
+		}
 		switch {
 		case !decided:
 			v.undecided = true
 		case ok:
-		case history.Haunted(own, l, ghostTime):
+		case haunted:
 			v.ghosts++
 		default:
 			v.violations = append(v.violations, fmt.Sprintf("no order explains the answers about %s: at most %s", key, explained(own, info)))
@@ -182,8 +182,8 @@ func explained(ops []history.Op, info porcupine.LinearizationInfo) string {
 	}
 	text := fmt.Sprintf("%d of its %d operations", len(longest), len(ops))
 	for _, op := range slices.SortedFunc(slices.Values(ops), func(a, b history.Op) int { return cmp.Compare(a.Call, b.Call) }) {
-		may := op.Outcome == history.Refused || op.Outcome == history.Unknown || op.Kind == history.Write
-		if !may && !fits[op.String()] {
+		told := op.Outcome == history.OK || op.Outcome == history.Busy || op.Outcome == history.Lost
+		if told && op.Kind != history.Write && !fits[op.String()] {
 			return text + "; the first that does not fit:\n  " + op.String()
 		}
 	}

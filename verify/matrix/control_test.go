@@ -79,15 +79,21 @@ func bentRun(t *testing.T, bug string) string {
 		sys.open = func(seed uint64) lockstore.Store { return sys.plan.over(t, &bentClient{bent: store}, seed) }
 		return sys
 	}}
-	c, stuck := play(t, f, s, []uint64{1}, size{length: 6 * time.Second})
-	v := judge(c.runs[0].Ops(), exact)
-	require.False(t, v.undecided)
-	seen := append(v.violations, stuck...)
-	if len(seen) == 0 {
-		return ""
+	c, _ := play(t, f, s, []uint64{1}, size{length: 6 * time.Second})
+	var seen []string
+	for _, l := range []history.Limits{exact, onRedis} {
+		if l == onRedis && strings.HasPrefix(bug, "M18") {
+			continue // what a store may do that forgets
+		}
+		l.Answer = 0 // none of them is about slowness
+		v := judge(c.runs[0].Ops(), l)
+		require.False(t, v.undecided)
+		if len(v.violations) == 0 {
+			return ""
+		}
+		seen = v.violations
 	}
-	first, _, _ := strings.Cut(seen[0], "\n")
-	return fmt.Sprintf("%d violations, the first: %s", len(seen), first)
+	return fmt.Sprintf("%d violations, the first: %s", len(seen), strings.Join(strings.Fields(seen[0]), " "))
 }
 
 // lostGrant is F34: a replica that was cut off takes over, so that two hold the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
@@ -137,11 +138,12 @@ var kinds = []*fault{
 		effect: slow,
 		inject: func(ctx context.Context, c *cell) error {
 			for ctx.Err() == nil {
+				from := time.Now()
 				for _, p := range c.sys.cuts {
 					p.Swallow()
 				}
-				c.struck++
 				sleep(ctx, c.between(900, 2200))
+				c.hit(from, time.Now())
 				for _, p := range c.sys.cuts {
 					p.Forward()
 					p.Disconnect() // what was dropped in the middle never continues
@@ -158,10 +160,11 @@ var kinds = []*fault{
 		inject: func(ctx context.Context, c *cell) error {
 			for ctx.Err() == nil {
 				server := c.sys.servers[c.random.IntN(len(c.sys.servers))]
+				from := time.Now()
 				server.Pause()
-				c.struck++
 				sleep(ctx, c.between(400, 2200))
 				server.Resume()
+				c.hit(from, time.Now())
 				sleep(ctx, c.between(900, 1500))
 			}
 			return nil
@@ -241,9 +244,13 @@ var kinds = []*fault{
 
 var errPlanned = errors.New("the connection ended")
 
+// slow counts what took long while the fault struck: a busy machine is slow, too.
 func slow(r *run, _ history.Counts) (n int) {
+	r.mu.Lock()
+	strikes := slices.Clone(r.strikes)
+	r.mu.Unlock()
 	for _, op := range r.Ops() {
-		if op.Return-op.Call > 2*ttl/5 {
+		if op.Return-op.Call > 2*ttl/5 && slices.ContainsFunc(strikes, func(s strike) bool { return op.Return > s.from && op.Call < s.to }) {
 			n++
 		}
 	}
@@ -254,11 +261,23 @@ func unknowns(_ *run, n history.Counts) int { return n.Unknown }
 
 // planned lets a plan run for as long as the histories do.
 func (c *cell) planned(ctx context.Context, fault func(*rand.Rand) storetest.Fault) error {
+	now := time.Now()
+	c.hit(now, now.Add(time.Hour)) // single calls, all the time
 	c.sys.plan.set(fault)
 	<-ctx.Done()
 	c.sys.plan.set(nil)
-	c.struck += c.sys.plan.count()
+	c.struck = c.sys.plan.count()
 	return nil
+}
+
+// hit counts a strike and remembers when it was.
+func (c *cell) hit(from, to time.Time) {
+	c.struck++
+	for _, r := range c.runs {
+		r.mu.Lock()
+		r.strikes = append(r.strikes, strike{from.Sub(r.Start), to.Sub(r.Start)})
+		r.mu.Unlock()
+	}
 }
 
 func (c *cell) cutting(ctx context.Context, set func(*testservers.CutProxy)) error {
@@ -279,11 +298,12 @@ func (c *cell) cutting(ctx context.Context, set func(*testservers.CutProxy)) err
 func (c *cell) poisoned(ctx context.Context, set func(*faults.Toxic) time.Duration, low, high int) error {
 	for ctx.Err() == nil {
 		var length time.Duration
+		from := time.Now()
 		for _, x := range c.sys.toxics {
 			length = set(x)
 		}
-		c.struck++
 		sleep(ctx, length)
+		c.hit(from, time.Now())
 		for _, x := range c.sys.toxics {
 			x.Heal()
 		}

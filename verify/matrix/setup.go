@@ -70,11 +70,15 @@ const drift = 2 * time.Millisecond
 // machine with too much to do.
 const answer = callTime + 1500*time.Millisecond
 
+// ghosts is how long the faults hold a request back at most, and some.
+const ghosts = 2500 * time.Millisecond
+
 var (
-	exact   = history.Limits{Early: drift, Late: drift, Answer: answer}
-	onRedis = history.Limits{Early: drift, Late: drift, Answer: answer, Forgets: true}
+	exact     = history.Limits{Early: drift, Late: drift, Answer: answer}
+	onRedis   = history.Limits{Early: drift, Late: drift, Answer: answer, Ghosts: ghosts}
+	onCluster = history.Limits{Early: drift, Late: drift, Answer: answer, Ghosts: ghosts, Repeats: true}
 	// The documented bound: TTL + 2 skew + 2 s.
-	onDynamo = history.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, Forgets: true, Stamped: true}
+	onDynamo = history.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, Ghosts: ghosts, Repeats: true, Stamped: true}
 )
 
 var setups = []*setup{
@@ -83,7 +87,7 @@ var setups = []*setup{
 	{"redis", onRedis, 10 * time.Second, single(testservers.RedisServer)},
 	{"valkey", onRedis, 10 * time.Second, single(testservers.ValkeyServer)},
 	{"redis with replica", onRedis, 11 * time.Second, startPair},
-	{"redis cluster", onRedis, 11 * time.Second, startCluster},
+	{"redis cluster", onCluster, 11 * time.Second, startCluster},
 }
 
 // connect puts the fault's path before a server.

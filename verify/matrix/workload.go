@@ -41,10 +41,13 @@ type run struct {
 	struck           atomic.Int64 // by a fault that aims at single keys
 
 	mu      sync.Mutex
+	strikes []strike                 // that slow calls down
 	asked   map[string]int           // operations on each key
 	highest map[string]int64         // what the resource has seen
 	freed   map[string]chan struct{} // closed at the next release of the key
 }
+
+type strike struct{ from, to time.Duration }
 
 func newRun(name string, seed uint64, m mix, late time.Duration) *run {
 	r := &run{
