@@ -28,8 +28,7 @@ import (
 //
 // What must hold:
 //   - a client that trusts its lease has it, so no two do
-//   - each grant's fence is above all earlier ones, and the resource takes no write
-//     with a fence below one that it has taken
+//   - each grant's fence is above all earlier ones
 //   - an owner that was withdrawn or released never has the key again, and a client
 //     that was told so has left nothing behind
 //   - a renewal never revives a lease
@@ -46,7 +45,10 @@ func TestSearch(t *testing.T) {
 	if record.Full() {
 		sizes = []size{{2, 2}, {3, 1}}
 	}
-	rung := record.Rung{ID: "L3", Name: "every state of a small model", Counts: map[string]int64{}}
+	rung := record.Rung{ID: "L3", Name: "every state of a few clients of the store in memory", Counts: map[string]int64{}, Limits: []string{
+		"one key, a TTL of two ticks, requests of at most one earlier owner of a client under way; of 3 clients one has such an owner, of 2 both",
+		"the clients are a model of the guard; the guard itself and the other stores are simulated (L4)",
+	}}
 	began := time.Now()
 	for _, size := range sizes {
 		s := search(size, rules{})
