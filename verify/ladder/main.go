@@ -182,8 +182,8 @@ func (g rung) climb(ctx context.Context, dir string, seed uint64) (*record.Rung,
 		err = fmt.Errorf("%w; the end of %s:\n%s", err, log, tail(log, 40))
 	}
 	did, readErr := read(dir)
-	if did == nil {
-		return nil, errors.Join(err, readErr)
+	if readErr != nil {
+		return nil, errors.Join(err, fmt.Errorf("%w; see %s", readErr, log))
 	}
 	return did, errors.Join(append(g.judge(*did, seed), err)...)
 }
