@@ -17,7 +17,7 @@ serve: ## the lock service on this machine, to try with curl; PORT=8080
 test: install-servers ## install what the tests need, run all with the race detector
 	go vet ./...
 	go test -race -cover -parallel 16 -timeout 15m ./...
-	cd verify && go test -race ./history ./ladder ./mutants
+	cd verify && go test -race ./faults ./history ./ladder ./mutants
 
 install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, a state machine interpreter
 	@sh internal/testservers/install-redis.sh
