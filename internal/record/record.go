@@ -17,7 +17,8 @@ type Rung struct {
 	ID         string           `json:"id"`   // for example L4
 	Name       string           `json:"name"` // what was tried, in a few words
 	Seed       uint64           `json:"seed,omitempty"`
-	Counts     map[string]int64 `json:"counts,omitempty"` // what happened, by name
+	Servers    []string         `json:"servers,omitempty"` // names and versions
+	Counts     map[string]int64 `json:"counts,omitempty"`  // what happened, by name
 	Cells      []Cell           `json:"cells,omitempty"`
 	Mutants    []Mutant         `json:"mutants,omitempty"`
 	Controls   []Control        `json:"controls,omitempty"`

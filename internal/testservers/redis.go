@@ -50,6 +50,22 @@ func Start(t testing.TB, program string, args ...string) *Server {
 	})
 }
 
+// Versions are the servers' names and versions, for a record of what was tested.
+func Versions(t testing.TB) []string {
+	t.Helper()
+	all := []string{"DynamoDB Local " + dynamoVersion}
+	for _, program := range []string{RedisServer, ValkeyServer} {
+		out, err := exec.Command(find(t, program, installRedis), "--version").Output()
+		if err != nil {
+			t.Fatalf("%s --version: %v", program, err)
+		}
+		_, after, _ := strings.Cut(string(out), "v=")
+		version, _, _ := strings.Cut(after, " ")
+		all = append(all, program+" "+version)
+	}
+	return all
+}
+
 func pong(addr string) error {
 	answer, err := ask(addr, "PING")
 	if err != nil {

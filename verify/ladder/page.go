@@ -168,6 +168,11 @@ goes on with other seeds.
 	for _, g := range r.Rungs {
 		fmt.Fprintf(&b, "| %s | %s | %s | %v |\n", g.ID, g.Name, summary(g), g.Took.Round(time.Second))
 	}
+	for _, g := range r.Rungs {
+		if g.Servers != nil {
+			fmt.Fprintf(&b, "\nThe servers of %s: %s.\n", g.ID, strings.Join(g.Servers, ", "))
+		}
+	}
 	b.WriteString("\n" + explanation)
 	for _, g := range r.Rungs {
 		m := matrix(g.Cells)

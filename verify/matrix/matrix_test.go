@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/record"
+	"github.com/lambdalock/lambdalock/internal/testservers"
 )
 
 // fewCells are the cells of a run in go test; make verify runs all that can occur.
@@ -104,6 +105,7 @@ func TestMatrix(t *testing.T) {
 
 	rung := record.Rung{
 		ID: "L5", Name: "histories on real servers", Seed: first,
+		Servers: testservers.Versions(t),
 		Counts: map[string]int64{
 			"histories":  0,
 			"operations": 0,
