@@ -102,7 +102,7 @@ func newGuard(openers lockstore.Openers, getenv func(string) string) (*guard.Gua
 		}
 		d, err := time.ParseDuration(text)
 		if err != nil {
-			return nil, fmt.Errorf("%s is %q; want a duration such as 30s", v.name, text)
+			return nil, fmt.Errorf("%s is %.40q; want a duration such as 30s", v.name, text)
 		}
 		*v.to = d
 	}
@@ -159,7 +159,7 @@ func startOptions(g *guard.Guard, getenv func(string) string) ([]lambda.Option, 
 	}
 	on, err := strconv.ParseBool(text)
 	if err != nil {
-		return nil, fmt.Errorf("LOCK_SIGTERM is %q; want true or false", text)
+		return nil, fmt.Errorf("LOCK_SIGTERM is %.40q; want true or false", text)
 	}
 	if !on {
 		return nil, nil

@@ -15,7 +15,7 @@ const (
 // checkNamespace refuses what CloudWatch would drop without a word.
 func checkNamespace(namespace string) error {
 	if len(namespace) > maxNamespaceBytes || strings.HasPrefix(namespace, "AWS/") || strings.Trim(namespace, namespaceLetters) != "" {
-		return fmt.Errorf("LOCK_METRICS is %q; want at most %d letters, digits, spaces and .-_/#: that do not begin with AWS/", namespace, maxNamespaceBytes)
+		return fmt.Errorf("LOCK_METRICS is %.300q; want at most %d letters, digits, spaces and .-_/#: that do not begin with AWS/", namespace, maxNamespaceBytes)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (o Openers) Open(ctx context.Context, rawURL string, getenv func(string) st
 	}
 	open := o[u.Scheme]
 	if open == nil {
-		return nil, invalid("no store for the scheme %q; linked here: %s", u.Scheme, linked)
+		return nil, invalid("no store for the scheme %.40q; linked here: %s", u.Scheme, linked)
 	}
 	return open(ctx, Config{URL: u, Getenv: getenv})
 }
@@ -70,10 +70,10 @@ func (c Config) Params(known ...string) (map[string]string, error) {
 	params := make(map[string]string, len(query))
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if !slices.Contains(known, name) {
-			return nil, invalid("the %s URL has the unknown parameter %q; known: %s", c.URL.Scheme, name, strings.Join(known, ", "))
+			return nil, invalid("the %s URL has the unknown parameter %.40q; known: %s", c.URL.Scheme, name, strings.Join(known, ", "))
 		}
 		if len(query[name]) > 1 {
-			return nil, invalid("the %s URL has the parameter %q twice", c.URL.Scheme, name)
+			return nil, invalid("the %s URL has the parameter %.40q twice", c.URL.Scheme, name)
 		}
 		params[name] = query[name][0]
 	}
