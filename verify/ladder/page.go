@@ -19,7 +19,7 @@ import (
 func table(w io.Writer, r Record) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, g := range r.Rungs {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", g.ID, g.Name, summary(g), g.Took.Round(time.Second))
+		fmt.Fprintf(t, "%s\t%s\t%v\t%d violations, %d undecided\n", g.ID, g.Name, g.Took.Round(time.Second), g.Violations, g.Undecided)
 	}
 	for _, g := range r.Rungs {
 		if m := matrix(g.Cells); m != nil {
@@ -37,13 +37,13 @@ func table(w io.Writer, r Record) error {
 func summary(g record.Rung) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(g.Counts)) {
-		parts = append(parts, fmt.Sprintf("%s %s", grouped(g.Counts[name]), name))
+		parts = append(parts, fmt.Sprintf("%s: %s", name, grouped(g.Counts[name])))
 	}
 	if len(g.Mutants) > 0 {
 		killed, live := killed(g.Mutants)
-		parts = append(parts, fmt.Sprintf("%d of %d planted bugs caught", killed, live))
+		parts = append(parts, fmt.Sprintf("planted bugs caught: %d of %d", killed, live))
 	}
-	return strings.Join(append(parts, fmt.Sprintf("%d violations, %d undecided", g.Violations, g.Undecided)), ", ")
+	return strings.Join(append(parts, fmt.Sprintf("**violations: %d, undecided: %d**", g.Violations, g.Undecided)), "; ")
 }
 
 // killed counts the planted bugs that apply, and those of them whose every variant
@@ -157,8 +157,8 @@ func page(r Record) string {
 	fmt.Fprintf(&b, `# What was verified
 
 Made from [verification.json](verification.json) by `+"`make verify-page`"+`. The record is
-of commit %s%s, %s, on %s; it took %v. `+"`make verify`"+` does it again, `+"`make soak TIME=2h`"+`
-goes on with other seeds.
+of commit %s%s, %s, on %s; it took %v.
+`+"`make verify`"+` does it again, `+"`make soak TIME=2h`"+` goes on with other seeds.
 
 %s.
 
