@@ -1,17 +1,24 @@
 // Package mutants plants bugs in a copy of the project, one at a time, and runs
 // the test that claims to catch it. A planted bug is a patch in patches/; nothing
 // of it is in the product.
+//
+// A bug counts as caught when that test passes without the bug, fails with it, and
+// prints the words that name what is wrong. Another failure is no catch: the
+// machine may have been too busy, or the test may have crashed over something else.
 package mutants
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,11 +31,17 @@ import (
 type mutant struct {
 	id, file string
 	what     string
-	rung     string   // that claims it
-	dir      string   // of the module that has the test: "" or verify
-	pkg, run string   // the test: a package and a pattern for -run
-	env      []string // more environment for the test
-	why      string   // why it does not apply; then there is no patch
+	rung     string // that claims it
+	trial
+	says string // what the test has to print
+	why  string // why it does not apply; then there is no patch
+}
+
+// trial is a run of go test.
+type trial struct {
+	dir      string // of the module that has the test: "" or verify
+	pkg, run string // the test: a package and a pattern for -run
+	env      string // one more variable for the test, or ""
 }
 
 func (m mutant) patch() string {
@@ -42,117 +55,154 @@ func (m mutant) patch() string {
 const root = "../.."
 
 // TestMutants plants every bug in make verify and make mutants. Elsewhere it plants
-// three, to see that the machinery works.
+// those of the package that is built fastest, to see that the machinery works.
 func TestMutants(t *testing.T) {
 	began := time.Now()
-	chosen := mutants
-	if !record.Full() && !strings.Contains(strings.Join(os.Args, " "), "-test.v=true") {
-		chosen = mutants[:3]
+	all := record.Full() || os.Getenv("MUTANTS") == "all"
+	var chosen []mutant
+	without := map[trial]*baseline{}
+	for _, m := range mutants {
+		if all || m.pkg == "./lockstore" {
+			chosen = append(chosen, m)
+			without[m.trial] = &baseline{}
+		}
 	}
-	copies := make(chan string, 2) // two cores
-	for range cap(copies) {
+	require.NotEmpty(t, chosen)
+	results := make([]record.Mutant, len(chosen))
+	queue := make(chan int)
+	var workers sync.WaitGroup
+	for range 2 { // cores
 		dir := t.TempDir()
 		copyProject(t, dir)
-		copies <- dir
-	}
-	results := make([]record.Mutant, len(chosen))
-	t.Cleanup(func() { report(t, results, time.Since(began)) }) // when all are done
-	for i, m := range chosen {
-		results[i] = record.Mutant{ID: m.id, What: m.what, Rung: m.rung, Why: m.why}
-		if m.why != "" {
-			continue
-		}
-		t.Run(m.patch(), func(t *testing.T) {
-			t.Parallel()
-			dir := <-copies
-			defer func() { copies <- dir }()
-			by, err := m.plant(t.Context(), dir)
-			require.NoError(t, err)
-			results[i].Killed, results[i].By = by != "", by
-			require.NotEmpty(t, by, "it lived: %s (%s -run %s)", m.what, m.pkg, m.run)
+		workers.Go(func() {
+			for i := range queue {
+				m, r := chosen[i], &results[i]
+				*r = record.Mutant{ID: m.id, What: m.what, Rung: m.rung, Why: m.why}
+				if m.why != "" {
+					show(r)
+					continue
+				}
+				t.Run(m.patch(), func(t *testing.T) {
+					defer show(r)
+					require.NoError(t, without[m.trial].passes(t.Context(), dir, m.trial))
+					by, err := m.plant(t.Context(), dir)
+					require.NoError(t, err)
+					r.Killed, r.By = true, path.Join(m.dir, m.pkg)+" "+by+": "+m.says
+				})
+			}
 		})
 	}
-}
-
-func report(t *testing.T, results []record.Mutant, took time.Duration) {
-	for _, r := range results {
-		word := "caught by " + r.By
-		switch {
-		case r.Why != "":
-			word = "does not apply: " + r.Why
-		case !r.Killed:
-			word = "LIVED"
-		}
-		t.Logf("%s  %-55s %s  %s", r.ID, r.What, r.Rung, word)
+	for i := range chosen {
+		queue <- i
 	}
-	record.Write(t, record.Rung{ID: "L7", Name: "planted bugs", Mutants: results, Took: took})
+	close(queue)
+	workers.Wait()
+	record.Write(t, record.Rung{ID: "L7", Name: "planted bugs", Mutants: results, Took: time.Since(began)})
 }
 
-// plant applies the patch, runs the test, and takes the patch back. It returns the
-// name of the test that failed, or "" when none did. A patch that does not apply or
-// does not compile has caught nothing: that is an error.
+// show prints a result as soon as it is known.
+func show(r *record.Mutant) {
+	end := "caught by " + r.By
+	switch {
+	case r.Why != "":
+		end = "does not apply: " + r.Why
+	case !r.Killed:
+		end = "NOT CAUGHT"
+	}
+	fmt.Printf("%s  %2s  %s\n         %s\n", r.ID, r.Rung, r.What, end)
+}
+
+// baseline is a trial without any bug, made once for all that share it.
+type baseline struct {
+	once sync.Once
+	err  error
+}
+
+func (b *baseline) passes(ctx context.Context, dir string, tr trial) error {
+	b.once.Do(func() {
+		out, err := tr.test(ctx, dir)
+		switch {
+		case err != nil:
+			b.err = fmt.Errorf("without any bug it fails: %w\n%s", err, out)
+		case strings.Contains(out, "no tests to run"):
+			b.err = fmt.Errorf("no test is named so: %s -run %s", tr.pkg, tr.run)
+		}
+	})
+	return b.err
+}
+
+// plant applies the patch, makes the trial and takes the patch back. It returns the
+// name of the test that caught the bug.
 func (m mutant) plant(ctx context.Context, dir string) (by string, err error) {
 	patch, err := filepath.Abs(filepath.Join("patches", m.patch()+".patch"))
 	if err != nil {
 		return "", err
 	}
-	if out, err := command(ctx, dir, nil, "git", "apply", "--whitespace=nowarn", patch); err != nil {
+	if out, err := command(ctx, dir, "", "git", "apply", patch); err != nil {
 		return "", fmt.Errorf("the patch does not apply: %w\n%s", err, out)
 	}
-	defer func(dir string) {
-		if out, takeBack := command(context.WithoutCancel(ctx), dir, nil, "git", "apply", "-R", "--whitespace=nowarn", patch); takeBack != nil && err == nil {
-			err = fmt.Errorf("the patch cannot be taken back: %w\n%s", takeBack, out)
+	defer func() {
+		if out, takeBack := command(context.WithoutCancel(ctx), dir, "", "git", "apply", "-R", patch); takeBack != nil {
+			err = errors.Join(err, fmt.Errorf("the patch cannot be taken back: %w\n%s", takeBack, out))
 		}
-	}(dir)
-	dir = filepath.Join(dir, m.dir)
-	if out, err := command(ctx, dir, nil, "go", "vet", m.pkg); err != nil {
-		return "", fmt.Errorf("it does not compile: %w\n%s", err, out)
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
-	defer cancel()
-	out, err := command(ctx, dir, m.env, "go", "test", m.pkg, "-run", m.run, "-count=1", "-failfast", "-timeout", "4m")
-	if bytes.Contains(out, []byte("no tests to run")) {
-		return "", fmt.Errorf("no test is named so: %s", m.run)
-	}
+	}()
+	out, err := m.test(ctx, dir)
 	if err == nil {
-		return "", nil
+		return "", fmt.Errorf("it lived: %s -run %s", m.pkg, m.run)
 	}
-	if ctx.Err() != nil {
-		return "", ctx.Err()
+	if by, err = caught(out, m.says); err != nil {
+		return "", fmt.Errorf("%w:\n%s", err, out)
 	}
-	failed := failure.FindAllSubmatch(out, -1)
-	if failed == nil {
-		// A crash or a deadlock is a catch, too, as long as the test ran.
-		if bytes.Contains(out, []byte("panic:")) || bytes.Contains(out, []byte("test timed out")) {
-			return "a crash of " + m.run, nil
-		}
-		return "", fmt.Errorf("the test did not run: %w\n%s", err, out)
-	}
-	return string(failed[len(failed)-1][1]), nil
+	return by, nil
 }
 
-// failure finds the names of failed tests; the last one is the innermost.
-var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+func (tr trial) test(ctx context.Context, dir string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	return command(ctx, filepath.Join(dir, tr.dir), tr.env, "go", "test", tr.pkg, "-run", tr.run, "-count=1", "-failfast", "-timeout", "4m")
+}
 
-func command(ctx context.Context, dir string, env []string, name string, args ...string) ([]byte, error) {
+var (
+	failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	// crash is also what a timeout looks like.
+	crash = regexp.MustCompile(`(?m)^(panic|fatal error): `)
+)
+
+// caught finds in the output of a go test that failed the test that printed the
+// words.
+func caught(out, says string) (test string, err error) {
+	before, _, found := strings.Cut(out, says)
+	failed := failure.FindAllStringSubmatch(before, -1)
+	switch {
+	case crash.MatchString(out):
+		return "", errors.New("a crash or a timeout is no catch")
+	case !found || failed == nil:
+		return "", fmt.Errorf("no test failed with %q", says)
+	}
+	return failed[len(failed)-1][1], nil
+}
+
+// command runs with the environment of this process without what sizes a rung.
+func command(ctx context.Context, dir, env, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "VERIFY_DIR=")
-	cmd.Env = append(cmd.Env, env...)
+	cmd.Env = append(cmd.Environ(), "VERIFY_DIR=", "VERIFY_SEED=", "VERIFY_SEEDS=", env)
 	cmd.WaitDelay = 10 * time.Second
-	return cmd.CombinedOutput()
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // copyProject copies the files that git knows, as they are now.
 func copyProject(t *testing.T, dir string) {
-	out, err := command(t.Context(), root, nil, "git", "ls-files", "-z")
-	require.NoError(t, err, "%s", out)
-	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+	out, err := command(t.Context(), root, "", "git", "ls-files", "-z")
+	require.NoError(t, err, out)
+	for name := range strings.SplitSeq(strings.TrimRight(out, "\x00"), "\x00") {
 		from, to := filepath.Join(root, name), filepath.Join(dir, name)
 		info, err := os.Stat(from)
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // deleted, but not yet committed
 		}
+		require.NoError(t, err)
 		b, err := os.ReadFile(from)
 		require.NoError(t, err)
 		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
@@ -160,14 +210,15 @@ func copyProject(t *testing.T, dir string) {
 	}
 }
 
-// Every planted bug of the list has a patch or a reason, and every patch a row.
+// Every planted bug of the list has a patch or a reason, and every patch a row. A
+// row without words would count any failure.
 func TestEveryMutantIsListed(t *testing.T) {
 	listed, patches := map[string]bool{}, map[string]bool{}
 	for _, m := range mutants {
 		listed[m.id] = true
 		if m.why == "" {
 			patches[m.patch()+".patch"] = true
-			require.FileExists(t, filepath.Join("patches", m.patch()+".patch"))
+			require.NotEmpty(t, m.says, m.patch())
 		}
 	}
 	for n := 1; n <= 40; n++ {
@@ -177,12 +228,15 @@ func TestEveryMutantIsListed(t *testing.T) {
 	}
 	files, err := os.ReadDir("patches")
 	require.NoError(t, err)
+	there := map[string]bool{}
 	for _, f := range files {
-		require.True(t, patches[f.Name()], "%s belongs to no planted bug", f.Name())
+		there[f.Name()] = true
 	}
+	require.Equal(t, patches, there)
 }
 
-// A patch that does not apply any more would be noticed in make mutants only.
+// A patch that does not apply any more, or no longer changes the product, would be
+// noticed in make mutants only.
 func TestEveryPatchApplies(t *testing.T) {
 	dir := t.TempDir()
 	copyProject(t, dir)
@@ -191,7 +245,55 @@ func TestEveryPatchApplies(t *testing.T) {
 	for _, patch := range patches {
 		file, err := filepath.Abs(patch)
 		require.NoError(t, err)
-		out, err := command(t.Context(), dir, nil, "git", "apply", "--check", file)
+		out, err := command(t.Context(), dir, "", "git", "apply", "--check", file)
 		require.NoError(t, err, "%s: %s", patch, out)
+		out, err = command(t.Context(), dir, "", "git", "apply", "--numstat", file)
+		require.NoError(t, err, "%s: %s", patch, out)
+		require.NotContains(t, out, "_test.go", patch)
+		require.NotContains(t, out, "\tverify/", patch)
 	}
+}
+
+// What go test prints when something else than the words made it fail.
+func TestOnlyTheWordsAreACatch(t *testing.T) {
+	const words = "two trust their lease at once"
+	for name, c := range map[string]struct{ out, by, err string }{
+		"the words": {"--- FAIL: TestA (0.01s)\n    --- FAIL: TestA/x (0.00s)\n        a_test.go:7: " + words + "\nFAIL\n", "TestA/x", ""},
+		"the words of an earlier test": {
+			"--- FAIL: TestA (0.01s)\n    a_test.go:7: " + words + "\n--- FAIL: TestB (0.01s)\n    b_test.go:8: other words\nFAIL\n", "TestA", "",
+		},
+		"other words":  {"--- FAIL: TestA (0.01s)\n    a_test.go:7: not enough has happened\nFAIL\n", "", "no test failed with"},
+		"no test":      {"a.go:7:1: " + words + "\nFAIL\ta [build failed]\n", "", "no test failed with"},
+		"a timeout":    {"panic: test timed out after 4m0s\n\trunning tests:\n\t\tTestA (4m0s)\nFAIL\n", "", "a crash or a timeout"},
+		"a crash":      {"--- FAIL: TestA (0.01s)\npanic: " + words + " [recovered, repanicked]\nFAIL\n", "", "a crash or a timeout"},
+		"a deadlock":   {"fatal error: all goroutines are asleep - deadlock!\nFAIL\n", "", "a crash or a timeout"},
+		"a later test": {"--- FAIL: TestA (0.01s)\n    a_test.go:7: " + words + "\npanic: in another\nFAIL\n", "", "a crash or a timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			by, err := caught(c.out, words)
+			require.Equal(t, c.by, by)
+			if c.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.err)
+			}
+		})
+	}
+}
+
+// A test that fails by itself, or is not there, catches nothing.
+func TestABaselineHasToPass(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":    "module a\n",
+		"a_test.go": "package a\n\nimport \"testing\"\n\nfunc TestFails(t *testing.T) { t.Error(\"by itself\") }\n\nfunc TestPasses(*testing.T) {}\n",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	passes := func(run string) error {
+		return new(baseline).passes(t.Context(), dir, trial{pkg: ".", run: run})
+	}
+	require.NoError(t, passes("^TestPasses$"))
+	require.ErrorContains(t, passes("^TestFails$"), "by itself")
+	require.ErrorContains(t, passes("^TestIsNotThere$"), "no test is named so")
 }
