@@ -62,7 +62,7 @@ soak: install-servers ## the verification with new seeds for TIME=1h; goes on wh
 	cd verify && go run ./ladder -soak $(or $(TIME),1h)
 
 mutants: install-servers ## plant every bug, print which test caught it
-	cd verify && go test ./mutants -run TestMutants -v -count=1 -timeout 30m
+	cd verify/mutants && MUTANTS=all go test -run TestMutants -count=1 -timeout 30m
 
 fuzz: ## every fuzz function, FUZZTIME=20s each; part of make verify
 	cd verify && FUZZTIME=$(or $(FUZZTIME),20s) go test ./fuzz -run TestFuzz -v -count=1 -timeout 1h
