@@ -9,7 +9,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
 
@@ -22,17 +21,17 @@ type dynamoLists struct {
 }
 
 func (l *dynamoLists) Read(ctx context.Context, list string, s Stamp) ([]string, error) {
-	before, err := l.update(ctx, list, s, nil)
-	return strings.Fields(str(before["elements"])), err
+	elements, err := l.update(ctx, list, s, nil)
+	return strings.Fields(elements), err
 }
 
-func (l *dynamoLists) Write(ctx context.Context, list string, s Stamp, elements []string) (stale bool, err error) {
-	before, err := l.update(ctx, list, s, elements)
-	return before != nil && fence(before) > s.Fence, err
+func (l *dynamoLists) Write(ctx context.Context, list string, s Stamp, elements []string) error {
+	_, err := l.update(ctx, list, s, elements)
+	return err
 }
 
-// update returns the item as it was before.
-func (l *dynamoLists) update(ctx context.Context, list string, s Stamp, elements []string) (map[string]types.AttributeValue, error) {
+// update returns the elements as they were before.
+func (l *dynamoLists) update(ctx context.Context, list string, s Stamp, elements []string) (before string, err error) {
 	in := &dynamodb.UpdateItemInput{
 		TableName:                &l.table,
 		Key:                      itemKey(list),
@@ -51,7 +50,7 @@ func (l *dynamoLists) update(ctx context.Context, list string, s Stamp, elements
 	}
 	if l.fenced {
 		if err := dynamostore.Fenced(in, s.Fence); err != nil {
-			return nil, err
+			return "", err
 		}
 	} else {
 		*in.UpdateExpression += ", " + dynamostore.FenceAttribute + " = :fence"
@@ -60,11 +59,11 @@ func (l *dynamoLists) update(ctx context.Context, list string, s Stamp, elements
 	out, err := l.client.UpdateItem(ctx, in)
 	switch {
 	case dynamostore.IsStale(err, s.Fence):
-		return nil, ErrStale
+		return "", ErrStale
 	case err != nil:
-		return nil, err
+		return "", err
 	}
-	return out.Attributes, nil
+	return str(out.Attributes["elements"]), nil
 }
 
 func (l *dynamoLists) Look(ctx context.Context, list string) (Content, error) {
@@ -87,24 +86,12 @@ func itemKey(list string) map[string]types.AttributeValue {
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
-// str and fence read what only this package writes; anything else is empty, and
-// the check then misses elements.
+// str reads what only this package writes; anything else is empty, and the check
+// then misses elements.
 func str(v types.AttributeValue) string {
 	s, ok := v.(*types.AttributeValueMemberS)
 	if !ok {
 		return ""
 	}
 	return s.Value
-}
-
-func fence(item map[string]types.AttributeValue) lockstore.Fence {
-	n, ok := item[dynamostore.FenceAttribute].(*types.AttributeValueMemberN)
-	if !ok {
-		return 0
-	}
-	f, err := strconv.ParseInt(n.Value, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return lockstore.Fence(f)
 }

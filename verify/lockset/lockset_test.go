@@ -200,7 +200,7 @@ func write(t *testing.T, seed uint64, began time.Time, results []*result) {
 			"events": c.events, "tries": c.tries, "repeated tries": c.repeated, "events delivered twice": c.duplicates,
 			"acknowledged elements": c.acknowledged, "elements added by a try that did not say so": c.found,
 			"signals to a holder": c.holding, "busy": c.busy, "losses": c.lost, "unavailable": c.unavailable,
-			"stale requests refused": c.refused, "waits for a dead holder": int64(r.verdict.Waits),
+			"stale requests refused": c.refused, "stale requests accepted": int64(len(r.verdict.Stale)), "waits for a dead holder": int64(r.verdict.Waits),
 		} {
 			rung.Counts[name] += n
 		}

@@ -3,7 +3,7 @@ package lockset
 import (
 	"context"
 	_ "embed"
-	"fmt"
+	"errors"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -29,33 +29,27 @@ func newRedis(client redis.UniversalClient, fenced bool) *redisLists {
 }
 
 func (l *redisLists) Read(ctx context.Context, list string, s Stamp) ([]string, error) {
-	_, elements, err := l.run(ctx, list, s)
+	elements, err := l.run(ctx, list, s)
 	return strings.Fields(elements), err
 }
 
-func (l *redisLists) Write(ctx context.Context, list string, s Stamp, elements []string) (stale bool, err error) {
-	stale, _, err = l.run(ctx, list, s, strings.Join(elements, " "))
-	return stale, err
+func (l *redisLists) Write(ctx context.Context, list string, s Stamp, elements []string) error {
+	_, err := l.run(ctx, list, s, strings.Join(elements, " "))
+	return err
 }
 
-func (l *redisLists) run(ctx context.Context, list string, s Stamp, more ...any) (stale bool, elements string, err error) {
+func (l *redisLists) run(ctx context.Context, list string, s Stamp, more ...any) (elements string, err error) {
 	args := append([]any{l.mode, s.Fence, s.String()}, more...)
-	answer, err := l.script.Run(ctx, l.client, []string{redisKey(list), stampsKey(list)}, args...).StringSlice()
-	if err != nil {
-		return false, "", err
+	elements, err = l.script.Run(ctx, l.client, []string{redisKey(list), stampsKey(list)}, args...).Text()
+	if errors.Is(err, redis.Nil) {
+		return "", ErrStale
 	}
-	if len(answer) != 2 {
-		return false, "", fmt.Errorf("list %q: the script answered %q", list, answer)
-	}
-	if answer[0] == "refused" {
-		return false, "", ErrStale
-	}
-	return answer[0] == "stale", answer[1], nil
+	return elements, err
 }
 
 func (l *redisLists) Look(ctx context.Context, list string) (Content, error) {
 	elements, err := l.client.HGet(ctx, redisKey(list), "elements").Result()
-	if err != nil && err != redis.Nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return Content{}, err
 	}
 	stamps, err := l.client.LRange(ctx, stampsKey(list), 0, -1).Result()

@@ -47,11 +47,10 @@ var ErrStale = errors.New("a later holder of the lock has been at the list")
 // Lists are where functions add their elements.
 type Lists interface {
 	// Read returns the elements and makes the list refuse smaller fences from now
-	// on, if it compares them.
+	// on. A list that compares none refuses nothing.
 	Read(ctx context.Context, list string, s Stamp) ([]string, error)
-	// Write replaces the elements. It reports a write that only a list that
-	// compares fences would have refused.
-	Write(ctx context.Context, list string, s Stamp, elements []string) (stale bool, err error)
+	// Write replaces the elements, and is refused likewise.
+	Write(ctx context.Context, list string, s Stamp, elements []string) error
 	// Look reads everything without a fence.
 	Look(ctx context.Context, list string) (Content, error)
 }

@@ -127,7 +127,7 @@ type counts struct {
 	busy, lost, unavailable, failed int64
 	repeated, duplicates            int64
 	found                           int64 // elements that an earlier try had added
-	refused, stale                  int64 // writes by a holder that had stalled: refused, and accepted
+	refused                         int64 // requests that a list refused
 	missing                         int64 // acknowledged elements that were seen not to be there, if only for a time
 	shared                          int64 // grants with a fence that another has
 }
@@ -599,8 +599,6 @@ func (s *site) Write(line []byte) (int, error) {
 		close(t.granted)
 	case "refused":
 		s.counts.refused++
-	case "stale":
-		s.counts.stale++
 	}
 	return len(line), nil
 }

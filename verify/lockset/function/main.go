@@ -59,11 +59,7 @@ func (f function) add(ctx context.Context, lock guard.Lock, e lockset.Event) (st
 		return "was there", nil // an earlier try's
 	}
 	pause(ctx, time.Duration(e.Pause)*time.Millisecond)
-	stale, err := f.lists.Write(ctx, e.List, stamp, append(elements, e.Element))
-	if stale {
-		fmt.Println("stale", e.Try)
-	}
-	if err != nil {
+	if err := f.lists.Write(ctx, e.List, stamp, append(elements, e.Element)); err != nil {
 		return "", refused(e, err)
 	}
 	return "added", nil
