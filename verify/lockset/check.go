@@ -16,6 +16,7 @@ type Try struct {
 	Asked, Granted, Ended time.Duration
 	Struck                time.Duration // the first signal that the process got in this time
 	Fence                 lockstore.Fence
+	Robbed                bool   // a list refused it, and its lease was still trusted when the refusal had come
 	Outcome               string // "" when the function answered that the element is there
 }
 
@@ -23,6 +24,7 @@ type Try struct {
 type Verdict struct {
 	Lost    []string // acknowledged elements that are not there
 	Twice   []string // elements that are there more than once, or were never sent
+	Robbed  []string // tries whose key was granted to another while they trusted their lease
 	Stale   []string // requests accepted after one with a larger fence
 	Shared  []string // fences that two tries had
 	Late    []string // waits that were longer than the bound
@@ -32,7 +34,7 @@ type Verdict struct {
 
 // Violations is everything that a list which compares fences may not show.
 func (v Verdict) Violations() []string {
-	return slices.Concat(v.Lost, v.Twice, v.Stale, v.Shared, v.Late)
+	return slices.Concat(v.Robbed, v.Lost, v.Twice, v.Stale, v.Shared, v.Late)
 }
 
 // Check judges a run. bound is the longest time for which a dead holder may keep
@@ -51,6 +53,9 @@ func Check(tries []Try, lists map[string]Content, bound time.Duration) Verdict {
 		}
 		if t.Granted != 0 {
 			v.shared(grants, t.List, Stamp{t.Fence, t.Try})
+		}
+		if t.Robbed {
+			v.Robbed = append(v.Robbed, fmt.Sprintf("%s: fence %d of try %d was refused while its lease was trusted", t.List, t.Fence, t.Try))
 		}
 	}
 	there := map[string]int{}
@@ -84,7 +89,7 @@ func Check(tries []Try, lists map[string]Content, bound time.Duration) Verdict {
 	for name, all := range byList {
 		v.waits(name, all, bound)
 	}
-	for _, all := range [][]string{v.Lost, v.Twice, v.Stale, v.Shared, v.Late} {
+	for _, all := range [][]string{v.Robbed, v.Lost, v.Twice, v.Stale, v.Shared, v.Late} {
 		slices.Sort(all)
 	}
 	return v

@@ -28,7 +28,7 @@ import (
 // F06), stopped for longer than their leases last (F07 F12), told to end (F69)
 // and run into their timeout (F63), while failed events are repeated with their
 // request ids and some events come twice (F64). No element that was acknowledged
-// may be missing.
+// may be missing, and no list may refuse a holder that still trusts its lease.
 func TestLockSet(t *testing.T) {
 	seed, _ := record.Seed(t, 1, 1)
 	began := time.Now()
@@ -169,6 +169,9 @@ func (r *result) runs(t *testing.T, all *sync.WaitGroup) {
 				}
 				return fmt.Sprintf("%d acknowledged elements seen missing, %d missing in the end, %d stale requests accepted", c.missing, len(v.Lost), len(v.Stale))
 			}},
+		{"M01", "M01, a key that another holds is granted", 2, 5,
+			func(c counts) bool { return c.robbed > 0 },
+			func(_ counts, v Verdict) string { return first(v.Robbed) }},
 		{"M28 init", "M28, the owner of a lease is the process's", 1, 1,
 			func(c counts) bool { return c.shared > 0 },
 			func(_ counts, v Verdict) string { return first(v.Shared) }},
@@ -201,6 +204,7 @@ func write(t *testing.T, seed uint64, began time.Time, results []*result) {
 		Limits: []string{
 			"in L6 the seed decides which signal comes when; how far a process has come by then is the machine's",
 			"a stopped process's clocks go on, those of a frozen Lambda may not: that is simulated (L4)",
+			"L6 sees that a live key was granted to another only if that one has reached the list before the holder was done with it",
 			fmt.Sprintf("a dead holder's key may stay closed for its lease (%v) and what the store adds (%v on DynamoDB Local, whose Date has whole seconds), "+
 				"and a waiter looks once in %v; L6 allows %v more for a busy machine, and sees no delay below that", ttl, dynamoLate, poll, slack),
 		},
@@ -212,7 +216,7 @@ func write(t *testing.T, seed uint64, began time.Time, results []*result) {
 			"events": c.events, "tries": c.tries, "repeated tries": c.repeated, "events delivered twice": c.duplicates,
 			"acknowledged elements": c.acknowledged, "elements added by a try that did not say so": c.found,
 			"signals to a holder": c.holding, "busy": c.busy, "losses": c.lost, "unavailable": c.unavailable,
-			"stale requests refused": c.refused, "stale requests accepted": int64(len(v.Stale)),
+			"stale requests refused": c.refused, "stale requests accepted": int64(len(v.Stale)), "live keys granted to another": int64(len(v.Robbed)),
 			"waits for a dead holder": int64(v.Waits),
 		} {
 			rung.Counts[name] += n

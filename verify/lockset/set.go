@@ -4,7 +4,9 @@
 // element more. Whoever writes after another was granted the lock takes that
 // one's elements away. (The idea is from Kingsbury's Jepsen.) A list that
 // compares fences must lose nothing; one that does not has to lose some, or the
-// processes were not treated badly enough.
+// processes were not treated badly enough. And what such a list refuses has to be
+// late: where a holder's lease was still trusted when the refusal had come, its key
+// was granted to another under it, and nothing that is slow or stopped excuses that.
 package lockset
 
 import (

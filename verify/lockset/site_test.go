@@ -96,6 +96,8 @@ func (s *site) plan(event, attempt int) plan {
 		if p.fault != stop {
 			p.fault = none
 		}
+	case "M01":
+		p.fault = none // nothing that could excuse a refusal
 	case "M28 request":
 		p.duplicate = attempt == 0
 	case "M28 init":
@@ -127,7 +129,8 @@ type counts struct {
 	busy, lost, unavailable, failed int64
 	repeated, duplicates            int64
 	found                           int64 // elements that an earlier try had added
-	refused                         int64 // requests that a list refused
+	refused                         int64 // requests that a list refused to a holder whose lease was over
+	robbed                          int64 // the same to a holder that still trusted its lease
 	missing                         int64 // acknowledged elements that were seen not to be there, if only for a time
 	shared                          int64 // grants with a fence that another has
 }
@@ -599,6 +602,9 @@ func (s *site) Write(line []byte) (int, error) {
 		close(t.granted)
 	case "refused":
 		s.counts.refused++
+	case "robbed":
+		t.Robbed = true
+		s.counts.robbed++
 	}
 	return len(line), nil
 }

@@ -1,7 +1,8 @@
 // Command function is the Lambda of the lock-set runs. VARIANT "" is the right
-// one; "unfenced" writes to lists that compare no fences, and two plant the bug
-// M28: "M28 request" makes the request id the owner of a lease, "M28 init" has one
-// owner for all that the process ever locks.
+// one; "unfenced" writes to lists that compare no fences. The others plant bugs in
+// the store: "M01" grants a key that another holds, "M28 request" makes the request
+// id the owner of a lease, "M28 init" has one owner for all that the process ever
+// locks.
 package main
 
 import (
@@ -24,16 +25,20 @@ import (
 func main() {
 	cfg := boot.Config("LISTS_URL")
 	variant := cfg.Getenv("VARIANT")
-	var owner func(context.Context) lockstore.Owner
+	bend := func(s lockstore.Store) lockstore.Store { return s }
 	switch variant {
+	case "M01":
+		bend = func(s lockstore.Store) lockstore.Store { return m01{s} }
 	case "M28 request":
-		owner = requestID
+		bend = func(s lockstore.Store) lockstore.Store { return m28{s, requestID} }
 	case "M28 init":
 		one := lockstore.NewOwner()
-		owner = func(context.Context) lockstore.Owner { return one }
+		bend = func(s lockstore.Store) lockstore.Store {
+			return m28{s, func(context.Context) lockstore.Owner { return one }}
+		}
 	}
-	redis := owned(owner, redisstore.Open)
-	g := boot.Guard(lockstore.Openers{"dynamodb": owned(owner, dynamostore.Open), "redis": redis, "valkey": redis})
+	redis := bent(redisstore.Open, bend)
+	g := boot.Guard(lockstore.Openers{"dynamodb": bent(dynamostore.Open, bend), "redis": redis, "valkey": redis})
 	f := function{boot.Must(lockset.Open(cfg, variant != "unfenced"))}
 	boot.Start(g, guard.Wrap(g, key, f.add))
 }
@@ -47,26 +52,35 @@ type function struct{ lists lockset.Lists }
 
 func (f function) add(ctx context.Context, lock guard.Lock, e lockset.Event) (string, error) {
 	fmt.Println("granted", e.Try, int64(lock.Fence))
+	held := ctx
 	if e.Stubborn {
 		ctx = context.WithoutCancel(ctx)
 	}
 	stamp := lockset.Stamp{Fence: lock.Fence, Try: e.Try}
 	elements, err := f.lists.Read(ctx, e.List, stamp)
 	if err != nil {
-		return "", refused(e, err)
+		return "", refused(held, e, err)
 	}
 	if slices.Contains(elements, e.Element) {
 		return "was there", nil // an earlier try's
 	}
 	pause(ctx, time.Duration(e.Pause)*time.Millisecond)
 	if err := f.lists.Write(ctx, e.List, stamp, append(elements, e.Element)); err != nil {
-		return "", refused(e, err)
+		return "", refused(held, e, err)
 	}
 	return "added", nil
 }
 
-func refused(e lockset.Event, err error) error {
-	if errors.Is(err, lockset.ErrStale) {
+// refused tells a holder that came too late from one whose key was granted to
+// another under it. held looks at the clocks only now, so where it is still open
+// the refusal came within the trust in the lease, however slow the process was or
+// how long it was stopped.
+func refused(held context.Context, e lockset.Event, err error) error {
+	switch {
+	case !errors.Is(err, lockset.ErrStale):
+	case held.Err() == nil:
+		fmt.Println("robbed", e.Try)
+	default:
 		fmt.Println("refused", e.Try)
 	}
 	return err
@@ -81,15 +95,35 @@ func pause(ctx context.Context, d time.Duration) {
 
 type opener func(context.Context, lockstore.Config) (lockstore.Store, error)
 
-// owned plants M28 in the stores that open returns.
-func owned(owner func(context.Context) lockstore.Owner, open opener) opener {
-	if owner == nil {
-		return open
-	}
+// bent bends what open returns.
+func bent(open opener, bend func(lockstore.Store) lockstore.Store) opener {
 	return func(ctx context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 		s, err := open(ctx, cfg)
-		return m28{s, owner}, err
+		if err != nil {
+			return nil, err
+		}
+		return bend(s), nil
 	}
+}
+
+// m01 releases the lease that is in its way. It finds the owner where the people's
+// words about the holder belong. Fences grow, and an owner who asks again is told
+// of its own lease.
+type m01 struct{ lockstore.Store }
+
+func (s m01) Unwrap() lockstore.Store { return s.Store }
+
+func (s m01) Acquire(ctx context.Context, r lockstore.Request) (lockstore.Lease, error) {
+	r.Holder.ID = string(r.Owner)
+	lease, err := s.Store.Acquire(ctx, r)
+	held, ok := errors.AsType[*lockstore.HeldError](err)
+	if !ok {
+		return lease, err
+	}
+	if err := s.Release(ctx, lockstore.Lease{Key: r.Key, Owner: lockstore.Owner(held.Holder.ID)}); err != nil {
+		return lockstore.Lease{}, err
+	}
+	return s.Store.Acquire(ctx, r)
 }
 
 type m28 struct {
