@@ -168,6 +168,8 @@ type site struct {
 // try is a Try that is under way.
 type try struct {
 	Try
+	event          *event
+	plan           plan
 	sent           time.Duration
 	asked, granted chan struct{} // closed then
 }
@@ -248,17 +250,17 @@ func (s *site) run(binary string, limit time.Duration) Verdict {
 // work is one slot of an environment.
 func (s *site) work(e *environment) {
 	for {
-		ev, attempt := s.next(e)
-		if ev == nil {
+		t := s.next(e)
+		if t == nil {
 			return
 		}
-		s.deliver(e, ev, s.plan(ev.number, attempt))
+		s.deliver(e, t)
 	}
 }
 
-// next is an event to repeat, or a new one. The same request id is never twice
-// at a time in one environment.
-func (s *site) next(e *environment) (ev *event, attempt int) {
+// next is a try of an event to repeat, or of a new one, or nil in the end. The same
+// request id is never twice at a time in one environment.
+func (s *site) next(e *environment) *try {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for e.ending { // the platform gives it nothing more
@@ -268,25 +270,36 @@ func (s *site) next(e *environment) (ev *event, attempt int) {
 	}
 	if s.ended || s.enough(s.counts) {
 		s.end(false)
-		return nil, 0
+		return nil
 	}
 	for i, ev := range s.again {
 		if ev.notBefore <= s.now() && e.running[ev.id] == nil && !e.late[ev.id] {
 			s.again = slices.Delete(s.again, i, i+1)
 			ev.attempts++
 			s.counts.repeated++
-			return ev, ev.attempts
+			return s.begin(e, ev, s.plan(ev.number, ev.attempts))
 		}
 	}
 	n := len(s.events)
-	ev = &event{number: n, id: fmt.Sprint("event-", n)}
+	ev := &event{number: n, id: fmt.Sprint("event-", n)}
 	s.events = append(s.events, ev)
 	s.counts.events++
-	if s.plan(n, 0).duplicate {
+	p := s.plan(n, 0)
+	if p.duplicate {
 		s.counts.duplicates++
 		s.again = append(s.again, ev)
 	}
-	return ev, 0
+	return s.begin(e, ev, p)
+}
+
+// begin makes a try; the site's mutex is held.
+func (s *site) begin(e *environment, ev *event, p plan) *try {
+	t := &try{event: ev, plan: p, sent: s.now(), asked: make(chan struct{}), granted: make(chan struct{})}
+	s.tries = append(s.tries, t)
+	t.Event = Event{Try: len(s.tries), List: s.list(ev.number), Element: ev.element(), Pause: int(p.pause.Milliseconds()), Stubborn: p.stubborn}
+	e.running[ev.id] = t
+	s.counts.tries++
+	return t
 }
 
 // end lets those who wait finish; the site's mutex is held unless time is up.
@@ -361,17 +374,9 @@ func (s *site) list(n int) string {
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(s.variant+"run", " ", "-"), n/(s.lanes*perList)*s.lanes+n%s.lanes)
 }
 
-// deliver sends an event and strikes its process as planned.
-func (s *site) deliver(e *environment, ev *event, p plan) {
-	t := &try{asked: make(chan struct{}), granted: make(chan struct{})}
-	t.Event = Event{List: s.list(ev.number), Element: ev.element(), Pause: int(p.pause.Milliseconds()), Stubborn: p.stubborn}
-	s.mu.Lock()
-	s.tries = append(s.tries, t)
-	t.Event.Try = len(s.tries)
-	t.sent = s.now()
-	e.running[ev.id] = t
-	s.counts.tries++
-	s.mu.Unlock()
+// deliver sends a try's event and strikes its process as planned.
+func (s *site) deliver(e *environment, t *try) {
+	ev := t.event
 	payload, err := json.Marshal(t.Event)
 	if err != nil {
 		panic(err) // two strings and three numbers
@@ -379,7 +384,7 @@ func (s *site) deliver(e *environment, ev *event, p plan) {
 
 	done := make(chan struct{})
 	var strike sync.WaitGroup
-	strike.Go(func() { s.strike(e, t, p, done) })
+	strike.Go(func() { s.strike(e, t, done) })
 	// Not bounded by the run's end: the platform's timeout bounds it.
 	r, err := e.Send(context.Background(), lambdatest.Event{Payload: payload, ID: ev.id})
 	ended := s.now()
@@ -431,13 +436,14 @@ func (s *site) deliver(e *environment, ev *event, p plan) {
 		s.counts.failed++
 	}
 	if ev.attempts < retries {
-		ev.notBefore = s.now() + p.delay
+		ev.notBefore = s.now() + t.plan.delay
 		s.again = append(s.again, ev)
 	}
 }
 
 // strike does to the process what the plan says, unless the try is over first.
-func (s *site) strike(e *environment, t *try, p plan, done <-chan struct{}) {
+func (s *site) strike(e *environment, t *try, done <-chan struct{}) {
+	p := t.plan
 	if p.fault == none {
 		return
 	}
@@ -532,7 +538,10 @@ func (s *site) drain(all []*environment) {
 			for ev := range work {
 				for range 5 {
 					if !ev.acknowledged {
-						s.deliver(e, ev, plan{pause: time.Millisecond})
+						s.mu.Lock()
+						t := s.begin(e, ev, plan{pause: time.Millisecond})
+						s.mu.Unlock()
+						s.deliver(e, t)
 					}
 				}
 				if !ev.acknowledged {
