@@ -244,7 +244,8 @@ like; L1: unit tests; L2: the suite that every store passes, on fakes and on rea
   history in which the fault did not strike or nobody waited is replaced once, then fails.
 - L6 is Jepsen's lock-set: real function processes add elements to lists under the lock and
   are killed, stopped, told to end or run into their timeout. The order in which the lists
-  took the writes is the servers' own.
+  took the writes is the servers' own. A list's refusal counts as a violation when the
+  holder still trusted its lease after it had come.
 - L7 plants bugs in a copy of the code, one at a time, and runs the test that has to fail.
 - L8 feeds generated input to everything that reads keys, entries, URLs and requests.
 `
