@@ -44,7 +44,7 @@ func TestLockSet(t *testing.T) {
 	all.Wait()
 	assert.Empty(t, left(t, binary), "processes that nobody waited for")
 	if t.Failed() {
-		t.Fatalf("replay, as far as processes can be, with VERIFY_SEED=%d go test -run TestLockSet ./lockset", seed)
+		t.Fatalf("replay in verify/, as far as processes can be: VERIFY_SEED=%d go test -run TestLockSet ./lockset", seed)
 	}
 	write(t, seed, began, results)
 }

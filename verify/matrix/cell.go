@@ -237,7 +237,7 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out record.C
 			}
 			out.Violations += int64(len(v.violations))
 			if v.undecided || len(v.violations) > 0 {
-				t.Errorf("%s, seed %d: undecided: %v, violations:\n%s\nall operations are in %s\nagain: VERIFY_DIR=/tmp VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./matrix -run '%s'",
+				t.Errorf("%s, seed %d: undecided: %v, violations:\n%s\nall operations are in %s\nagain, in verify/: VERIFY_DIR=/tmp VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./matrix -run '%s'",
 					r.name, r.seed, v.undecided, strings.Join(v.violations[:min(5, len(v.violations))], "\n"), dump(t, r.name, r.seed, ops), r.seed, t.Name())
 			}
 			if missing := f.guards(s, r, sz.operations); len(missing) > 0 {
