@@ -244,8 +244,9 @@ like; L1: unit tests; L2: the suite that every store passes, on fakes and on rea
   the store in memory, the others are the shipped DynamoDB store on a fake service and the
   shipped Redis store on miniredis, under clients that are a model of the guard.
 - L5 records what clients of real servers were told while faults strike, and looks for an
-  order that explains every answer (porcupine, with a model of a lease in real time). It is
-  undecided when the search took too long, and that fails the run. A history in which the fault did not strike or nobody waited is replaced once, then fails.
+  order that explains every answer (porcupine, with a model of a lease in real time). A
+  search that took too long is undecided, and fails the run. A history in which the fault
+  did not strike or nobody waited is replaced once, then fails.
 - L6 is Jepsen's lock-set: real function processes add elements to lists under the lock and
   are killed, stopped, told to end or run into their timeout. The order in which the lists
   took the writes is the servers' own. A list's refusal counts as a violation when the
