@@ -103,11 +103,13 @@ type Limits struct {
 	// a withdrawal while another has the key leaves no mark, and a request that was
 	// stamped before a Forget may bring a smaller fence after it.
 	Stamped bool
-	// Repeats says that the client itself repeats, within a call, what had no answer.
-	Repeats bool
-	// Ghosts is how long after its owner's end a request may arrive, at a store that
-	// remembers only the last owners that ended: a late acquire of an older one takes
-	// the key, until its own expiry. 0 is a store that remembers them all.
+	// Repeats is how long the client waits for an answer before it repeats the
+	// request within the call; 0 if it does not.
+	Repeats time.Duration
+	// Ghosts is how long after its call or its owner's end a request may arrive, at a
+	// store that remembers only the last owners that ended: a late acquire of an older
+	// one, or of one that was told busy, takes the key, until its own expiry. 0 is a
+	// store that remembers them all, or a network that holds nothing back.
 	Ghosts time.Duration
 }
 

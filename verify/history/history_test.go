@@ -204,6 +204,16 @@ acquire b 0 busy 40 50 100`, false, true},
 acquire a 5 ok 0 10 100
 renew a 5 unknown 50 60 100
 acquire b 0 busy 1000 1010 100`, false, true},
+		{"nor can two", `
+acquire a 5 ok 0 10 100
+renew a 5 unknown 50 60 100
+renew a 5 unknown 70 80 100
+acquire b 0 busy 1000 1010 100`, false, true},
+		{"but two after one another last longer than one", `
+acquire a 5 ok 0 10 100
+renew a 5 unknown 50 60 100
+renew a 5 unknown 70 80 100
+acquire b 0 busy 220 230 100`, true, true},
 		{"a lost acquire cannot last longer than from its end on", `
 acquire a 0 unknown 0 10 100
 acquire a 5 ok 20 30 100
@@ -311,6 +321,11 @@ acquire b 0 busy 1000 1002 30`, false},
 acquire a 5 ok 0 2 30
 renew a 5 lost 25 45 30
 acquire b 0 busy 46 48 30`, false},
+		{"an acquire is told lost, and nobody sees why", `
+acquire a 0 lost 0 45 30`, true},
+		{"an acquire was granted, undone and then not sent again", `
+acquire a 0 refused 0 45 30
+acquire b 0 busy 20 22 30`, true},
 		{"an acquire's third try is granted what its first had, behind another's turn", `
 acquire c 0 busy 5 6 30
 acquire a 7 ok 0 48 30
@@ -326,12 +341,26 @@ acquire c 0 busy 60 62 30`, false},
 		t.Run(c.name, func(t *testing.T) {
 			ops := script(t, c.history)
 			l := Limits{Early: time.Millisecond, Late: 5 * time.Millisecond}
-			for _, l.Repeats = range []bool{false, true} {
+			for _, l.Repeats = range []time.Duration{0, 25 * time.Millisecond} {
 				ok, decided, _ := Check(ops, l, time.Minute)
 				require.True(t, decided)
-				require.Equal(t, c.repeats && l.Repeats, ok, "repeats: %v", l.Repeats)
+				require.Equal(t, c.repeats && l.Repeats > 0, ok, "repeats: %v", l.Repeats)
 			}
 		})
+	}
+}
+
+// On a free row a withdrawal takes the place of the last release.
+func TestStampedWithdrawal(t *testing.T) {
+	ops := script(t, `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+withdraw b 0 ok 40 50 0
+release a 5 lost 60 70 0`)
+	for _, stamped := range []bool{false, true} {
+		ok, decided, _ := Check(ops, Limits{Stamped: stamped}, time.Minute)
+		require.True(t, decided)
+		require.Equal(t, stamped, ok)
 	}
 }
 
@@ -402,6 +431,32 @@ acquire c 0 busy 185 190 100`, false, false},
 				require.Equal(t, l.want, explained, "%+v", l)
 			}
 		})
+	}
+}
+
+// Of two copies of an acquire one is told busy, and the other one arrives when the
+// key is free.
+func TestF26GhostOfACallThatWasToldBusy(t *testing.T) {
+	ops := script(t, `
+acquire a 5 ok 0 2 100
+acquire b 0 busy 10 45 100
+release a 5 ok 47 48 0
+acquire c 0 busy 60 62 100`)
+	for _, c := range []struct {
+		Limits
+		want bool
+	}{
+		{Limits{Ghosts: 20 * time.Millisecond, Repeats: 30 * time.Millisecond}, true},
+		{Limits{Ghosts: 20 * time.Millisecond, Repeats: 40 * time.Millisecond}, false},
+		{Limits{Ghosts: 1 * time.Millisecond, Repeats: 30 * time.Millisecond}, false},
+		{Limits{Ghosts: 20 * time.Millisecond}, false},
+	} {
+		ok, decided, _ := Check(ops, c.Limits, time.Minute)
+		require.True(t, decided)
+		require.False(t, ok)
+		explained, decided := Haunted(ops, c.Limits, time.Minute)
+		require.True(t, decided)
+		require.Equal(t, c.want, explained, "%+v", c.Limits)
 	}
 }
 

@@ -98,7 +98,8 @@ func step(s state, op request, l Limits) []state {
 		}
 	case op.Kind == Acquire && op.Outcome == Lost:
 		// It cannot have lost what nobody ended and what could not end yet.
-		if mine && !mayBeOver || !mine && !op.again && op.Return-op.first < op.TTL-l.Early {
+		tooSoon := op.Return-op.first < op.TTL-l.Early || op.first == op.Call && l.Repeats == 0
+		if mine && !mayBeOver || !mine && !op.again && tooSoon {
 			return nil
 		}
 		return []state{ended(s, op.Op, mine)}
@@ -169,7 +170,9 @@ func withdrawn(e entry, owner string, l Limits) entry {
 	switch {
 	case e.owner == owner:
 		return freed(e, owner)
-	case e.owner == "" || !l.Stamped:
+	case l.Stamped && e.owner == "":
+		e.withdrawn, e.released = owner, "" // there is room for one
+	case !l.Stamped:
 		e.withdrawn = owner
 	}
 	return e
@@ -194,16 +197,15 @@ func unknown(s state, op request, l Limits) []state {
 			}
 			// The fence is told by a later answer to this owner, or never.
 			taken.owner, taken.fence = op.Owner, 0
-			taken.lo, taken.hi = applied+op.TTL, 0
+			taken.lo, taken.hi, taken.open, taken.openEnd = applied+op.TTL, 0, 0, 0
 			next = append(next, lasting(taken, op, l))
 		}
 	case Renew:
-		if same && (s.open > 0 || op.Call <= s.hi) {
+		alive := max(s.hi, s.openEnd+s.open)
+		if same && op.Call <= alive {
 			longer := s
 			longer.lo = max(s.lo, applied+op.TTL)
-			if s.open == 0 { // it found the lease alive
-				op.end = min(op.end, s.hi)
-			}
+			op.end = min(op.end, alive)
 			next = append(next, lasting(longer, op, l))
 		}
 	case Release:
@@ -247,8 +249,9 @@ func Check(ops []Op, l Limits, limit time.Duration) (ok, decided bool, info porc
 	return ok, decided, info
 }
 
-// Haunted reports whether late requests of owners that had ended explain what
-// Check could not, on a store that forgets them.
+// Haunted reports whether requests that arrived when their owners had ended, or had
+// been told something else, explain what Check could not, on a store that forgets
+// owners.
 func Haunted(ops []Op, l Limits, limit time.Duration) (explained, decided bool) {
 	if l.Ghosts == 0 {
 		return false, true
@@ -273,19 +276,29 @@ func requests(ops []Op, l Limits, ghosts bool) (all []porcupine.Operation) {
 		own := owners[op.Owner]
 		before, after := own[:done[op.Owner]], own[done[op.Owner]+1:]
 		done[op.Owner]++
-		if op.Outcome == Refused || op.Outcome == Broken || op.Kind == Write {
-			continue // certainly not applied, or not the store's
+		if op.Outcome == Broken || op.Kind == Write {
+			continue // no answer, or not the store's
 		}
 		r := request{Op: op, first: own[0].Call, again: slices.ContainsFunc(before, ends), end: op.Return}
 		add := func(r request) {
 			all = append(all, porcupine.Operation{ClientId: op.Client, Input: r, Call: int64(op.Call), Return: int64(r.end)})
 		}
-		if l.Repeats && (op.Kind == Acquire || op.Kind == Renew) && op.Return-op.Call >= op.TTL-l.Early {
-			// The client repeats within a call what had no answer. So it may be told
-			// what came of the repeat, after the lease of its first try was over.
+		if took := op.Return - op.Call; l.Repeats > 0 && took >= l.Repeats && (op.Kind == Acquire || op.Kind == Renew) {
+			// The client repeats within a call what had no answer in time. So it may be
+			// told what came of the repeat, after the lease of its first try was over.
 			try := r
-			try.Outcome, try.Trust, try.over = Unknown, 0, true
-			add(try)
+			try.Outcome, try.Trust = Unknown, 0
+			switch {
+			case ghosts: // or the first try arrives last
+				try.end += l.Ghosts
+				add(try)
+			case took >= op.TTL-l.Early:
+				try.over = true
+				add(try)
+			}
+		}
+		if op.Outcome == Refused {
+			continue // certainly not applied in the end
 		}
 		if op.Outcome == Unknown {
 			if op.Kind != Acquire && !slices.ContainsFunc(own, func(o Op) bool { return o.Kind == Acquire }) {
