@@ -218,6 +218,10 @@ func (a *tally) add(b tally) {
 // seeds, and judges all.
 func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out record.Cell, more tally) {
 	out = record.Cell{Fault: f.name, Store: s.name}
+	limits := s.limits
+	if !f.late {
+		limits.Ghosts = 0
+	}
 	for again := range 2 {
 		c, stuck := play(t, f, s, seeds, sz)
 		out.Injected += int64(c.struck)
@@ -231,7 +235,7 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out record.C
 		var vacuous []uint64
 		for _, r := range c.runs {
 			ops := r.Ops()
-			v := judge(ops, s.limits)
+			v := judge(ops, limits)
 			if v.undecided {
 				out.Undecided++
 			}

@@ -27,6 +27,9 @@ type fault struct {
 	effect func(r *run, n history.Counts) int
 	// doubt says that it leaves outcomes unknown.
 	doubt bool
+	// late says that it holds requests back, so that one may arrive after its owner
+	// has ended.
+	late bool
 	// hidden is the set-up whose client repeats a request within its call, so that
 	// outcomes are slow there instead.
 	hidden string
@@ -93,7 +96,7 @@ var kinds = []*fault{
 		},
 	},
 	{
-		name: "latency of 0.5 to 1.1 TTL", mix: few, path: toxic,
+		name: "latency of 0.5 to 1.1 TTL", mix: few, path: toxic, late: true,
 		effect: slow,
 		inject: func(ctx context.Context, c *cell) error {
 			latency := func(r *rand.Rand) time.Duration { return ttl/2 + time.Duration(r.Int64N(int64(3*ttl/5))) }
@@ -119,7 +122,7 @@ var kinds = []*fault{
 		},
 	},
 	{
-		name: "resets and slices of bytes", mix: few, path: toxic, doubt: true,
+		name: "resets and slices of bytes", mix: few, path: toxic, late: true, doubt: true,
 		effect: unknowns,
 		inject: func(ctx context.Context, c *cell) error {
 			return c.poisoned(ctx, func(x *faults.Toxic) time.Duration {
@@ -134,7 +137,7 @@ var kinds = []*fault{
 		never: map[string]string{"memory": noPath},
 	},
 	{
-		name: "silent drop", mix: few, path: cutting, doubt: true, hidden: "redis cluster",
+		name: "silent drop", mix: few, path: cutting, late: true, doubt: true, hidden: "redis cluster",
 		effect: slow,
 		inject: func(ctx context.Context, c *cell) error {
 			for ctx.Err() == nil {
@@ -155,7 +158,7 @@ var kinds = []*fault{
 		never: map[string]string{"memory": noPath},
 	},
 	{
-		name: "server paused", mix: few, doubt: true, hidden: "redis cluster",
+		name: "server paused", mix: few, late: true, doubt: true, hidden: "redis cluster",
 		effect: slow,
 		inject: func(ctx context.Context, c *cell) error {
 			for ctx.Err() == nil {

@@ -73,12 +73,16 @@ const answer = callTime + 1500*time.Millisecond
 // ghosts is how long the faults hold a request back at most, and some.
 const ghosts = 2500 * time.Millisecond
 
+// repeats is when the clients of a cluster and of DynamoDB send a request again, and
+// a little less.
+const repeats = 850 * time.Millisecond
+
 var (
 	exact     = history.Limits{Early: drift, Late: drift, Answer: answer}
 	onRedis   = history.Limits{Early: drift, Late: drift, Answer: answer, Ghosts: ghosts}
-	onCluster = history.Limits{Early: drift, Late: drift, Answer: answer, Ghosts: ghosts, Repeats: true}
+	onCluster = history.Limits{Early: drift, Late: drift, Answer: answer, Ghosts: ghosts, Repeats: repeats}
 	// The documented bound: TTL + 2 skew + 2 s.
-	onDynamo = history.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, Ghosts: ghosts, Repeats: true, Stamped: true}
+	onDynamo = history.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, Ghosts: ghosts, Repeats: repeats, Stamped: true}
 )
 
 var setups = []*setup{
