@@ -83,7 +83,7 @@ func main() {
 	keep := flag.Bool("keep", false, "keep the record as the page's")
 	page := flag.Bool("page", false, "make the page anew from docs/verification.json")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	var err error
 	switch {
@@ -136,7 +136,7 @@ func climb(ctx context.Context, dir string, rungs []rung, seed uint64) (*Record,
 		start := time.Now()
 		did, err := g.climb(ctx, filepath.Join(dir, fmt.Sprintf("%d-%s", i+1, g.id)), seed)
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil, errors.Join(append(failed, ctx.Err())...)
 		}
 		if did != nil {
 			r.Rungs = append(r.Rungs, *did)
@@ -161,7 +161,7 @@ func (g rung) climb(ctx context.Context, dir string, seed uint64) (*record.Rung,
 	}
 	ctx, cancel := context.WithTimeout(ctx, rungTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", g.pkg, "-run", "^"+g.run+"$", "-count=1", "-timeout", rungTime.String(), "-v")
+	cmd := exec.CommandContext(ctx, "go", "test", g.pkg, "-run", "^"+g.run+"$", "-count=1", "-timeout", (rungTime - time.Minute).String(), "-v")
 	cmd.Dir = g.dir
 	// What a replay has set must not make the rung smaller.
 	cmd.Env = append(cmd.Environ(), "VERIFY_DIR="+dir, fmt.Sprint("VERIFY_SEED=", seed), "VERIFY_SEEDS=", "FUZZTIME=")
