@@ -67,10 +67,11 @@
 //
 // A withdrawal marks the row and raises its fence above every stamp that the
 // owner has sent, so that its late acquire is refused. One ghost remains: an
-// acquire that was withdrawn while another held the key, and that is delivered
-// after the other's release (or as a takeover of the other's dead lease),
-// locks the key until its own lease ends. It runs nothing. A request that a
-// corrected stamp has replaced can do the same while its time is to come.
+// acquire that was withdrawn while another held the key, or of which the SDK's
+// repeat was refused as held, and that is delivered after the other's release (or
+// as a takeover of the other's dead lease), locks the key until its own lease
+// ends. It runs nothing. A request that a corrected stamp has replaced can do the
+// same while its time is to come.
 //
 // The row remembers one released owner: Release again is nil until another
 // owner releases or withdraws. A Release whose reply was lost, and that finds
