@@ -142,15 +142,16 @@ type verdict struct {
 // checkTime is a hundred times of what the search in one key's history needs.
 const checkTime = 30 * time.Second
 
-// judge stops at the first key whose answers nothing explains.
-func judge(ops []history.Op, l history.Limits) verdict {
+// judge stops at the first key whose answers nothing explains. limit bounds each
+// search.
+func judge(ops []history.Op, l history.Limits, limit time.Duration) verdict {
 	v := verdict{violations: history.Sweep(ops, l)}
 	for _, key := range keysOf(ops) {
 		own := slices.DeleteFunc(slices.Clone(ops), func(op history.Op) bool { return op.Key != key })
-		ok, decided, info := history.Check(own, l, checkTime)
+		ok, decided, info := history.Check(own, l, limit)
 		haunted := false
 		if decided && !ok {
-			haunted, decided = history.Haunted(own, l, checkTime)
+			haunted, decided = history.Haunted(own, l, limit)
 		}
 		switch {
 		case !decided:
@@ -235,7 +236,7 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out record.C
 		var vacuous []uint64
 		for _, r := range c.runs {
 			ops := r.Ops()
-			v := judge(ops, limits)
+			v := judge(ops, limits, checkTime)
 			if v.undecided {
 				out.Undecided++
 			}
