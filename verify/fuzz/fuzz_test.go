@@ -121,6 +121,9 @@ func (g target) run(ctx context.Context, root string, each time.Duration) (int64
 	cmd.WaitDelay = 10 * time.Second
 	text, err := cmd.CombinedOutput()
 	execs := executions(text)
+	if endedLate(text) {
+		err = nil
+	}
 	if err == nil && execs == 0 {
 		err = errors.New("nothing was tried")
 	}
@@ -128,6 +131,15 @@ func (g target) run(ctx context.Context, root string, each time.Duration) (int64
 		err = fmt.Errorf("%s %s: %w\n%s", g.pkg, g.name, err, bytes.TrimSpace(text))
 	}
 	return execs, err
+}
+
+var late = regexp.MustCompile(`(?m)^\s*--- FAIL: \S+ \(\S+\)\n\s+context deadline exceeded\n\s*FAIL$`)
+
+// endedLate says that go test found nothing and failed nevertheless: at the end of
+// its time its coordinator may take its own deadline for a failure. An input that
+// fails is always written to a file.
+func endedLate(output []byte) bool {
+	return late.Match(output) && !bytes.Contains(output, []byte("Failing input written"))
 }
 
 var progress = regexp.MustCompile(`fuzz: elapsed: \S+, execs: (\d+) `)
@@ -141,6 +153,14 @@ func executions(output []byte) int64 {
 		}
 	}
 	return last
+}
+
+func TestEndedLate(t *testing.T) {
+	const end = "fuzz: elapsed: 13s, execs: 141967 (0/sec), new interesting: 12 (total: 103)\n--- FAIL: FuzzA (13.01s)\n    context deadline exceeded\nFAIL\nexit status 1\n"
+	require.True(t, endedLate([]byte(end)))
+	require.False(t, endedLate([]byte(end+"    Failing input written to testdata/fuzz/FuzzA/1\n")))
+	require.False(t, endedLate([]byte("--- FAIL: FuzzA (1.01s)\n    --- FAIL: FuzzA (0.00s)\n        a_test.go:7: context deadline exceeded\nFAIL\n")))
+	require.False(t, endedLate([]byte("--- FAIL: FuzzA (1.01s)\n    fuzzing process hung or terminated unexpectedly\nFAIL\n")))
 }
 
 // A function that finds something fails the run and keeps its input.
