@@ -215,13 +215,13 @@ of commit %s%s, %s, on %s; it took %v.
 		}
 	}
 	b.WriteString("\n## What cannot be claimed from here\n\n")
-	for _, g := range r.Rungs {
-		for _, l := range g.Limits {
-			fmt.Fprintf(&b, "- %s\n", l)
-		}
-	}
 	for _, l := range limits {
 		fmt.Fprintf(&b, "- %s\n", l)
+	}
+	for _, g := range r.Rungs {
+		if len(g.Limits) > 0 {
+			fmt.Fprintf(&b, "\n%s, %s:\n\n- %s\n", g.ID, g.Name, strings.Join(g.Limits, "\n- "))
+		}
 	}
 	b.WriteString("\n## Faults\n\n`make test` has a test for every fault of [the list](faults.md), named by its id, but for these:\n\n")
 	for _, f := range record.Untried {
