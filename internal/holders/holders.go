@@ -12,10 +12,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/record"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -94,6 +97,37 @@ type processKey struct{}
 
 // From is the process whose request has this context.
 func From(ctx context.Context) *Process { return ctx.Value(processKey{}).(*Process) }
+
+// Seeds runs one simulation for each seed, as record.Seed says, and fails the test
+// with the first of which something must not be. simulate runs one in a bubble.
+// control is what FromReply showed, in one of the first twenty seeds.
+func Seeds(t *testing.T, pkg string, few, full int, simulate func(t *testing.T, seed uint64, fromReply bool) (Counts, []string)) (first uint64, count int, total Counts, control record.Control) {
+	t.Helper()
+	first, count = record.Seed(t, few, full)
+	name := t.Name()
+	for seed := first; seed < first+uint64(count); seed++ {
+		synctest.Test(t, func(t *testing.T) { // ends this test when it fails
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("replay with VERIFY_SEED=%d VERIFY_SEEDS=1 go test %s -run %s", seed, pkg, name)
+				}
+			})
+			counts, wrong := simulate(t, seed, false)
+			if len(wrong) > 0 {
+				t.Fatal(strings.Join(wrong, "\n"))
+			}
+			total.Add(counts)
+		})
+	}
+	var shown []string
+	for seed := first; len(shown) == 0 && seed < first+20; seed++ {
+		synctest.Test(t, func(t *testing.T) { _, shown = simulate(t, seed, true) })
+	}
+	if len(shown) == 0 {
+		t.Fatal("M20: trust from the reply shows nothing")
+	}
+	return first, count, total, record.Control{What: "M20: the same with trust that counts from the reply", Shown: true, Saw: shown[0]}
+}
 
 const clients = 3
 
