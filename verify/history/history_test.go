@@ -32,6 +32,22 @@ func script(t *testing.T, text string) (ops []Op) {
 	return ops
 }
 
+// explains reports whether some order explains the history.
+func explains(t *testing.T, ops []Op, l Limits) bool {
+	t.Helper()
+	ok, decided, _ := Check(ops, l, time.Minute)
+	require.True(t, decided)
+	return ok
+}
+
+// haunted reports whether late requests explain it.
+func haunted(t *testing.T, ops []Op, l Limits) bool {
+	t.Helper()
+	explained, decided := Haunted(ops, l, time.Minute)
+	require.True(t, decided)
+	return explained
+}
+
 func TestCheckers(t *testing.T) {
 	limits := Limits{Early: time.Millisecond, Late: 5 * time.Millisecond, Answer: 50 * time.Millisecond}
 	for _, c := range []struct {
@@ -284,9 +300,7 @@ acquire b 6 ok 50 60 100`, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ops := script(t, c.history)
-			ok, decided, _ := Check(ops, limits, time.Minute)
-			require.True(t, decided)
-			require.Equal(t, c.check, ok, "linearizability")
+			require.Equal(t, c.check, explains(t, ops, limits), "linearizability")
 			require.Equal(t, c.sweep, len(Sweep(ops, limits)) == 0, "%v", Sweep(ops, limits))
 		})
 	}
@@ -342,9 +356,7 @@ acquire c 0 busy 60 62 30`, false},
 			ops := script(t, c.history)
 			l := Limits{Early: time.Millisecond, Late: 5 * time.Millisecond}
 			for _, l.Repeats = range []time.Duration{0, 25 * time.Millisecond} {
-				ok, decided, _ := Check(ops, l, time.Minute)
-				require.True(t, decided)
-				require.Equal(t, c.repeats && l.Repeats > 0, ok, "repeats: %v", l.Repeats)
+				require.Equal(t, c.repeats && l.Repeats > 0, explains(t, ops, l), "repeats: %v", l.Repeats)
 			}
 		})
 	}
@@ -358,9 +370,7 @@ release a 5 ok 20 30 0
 withdraw b 0 ok 40 50 0
 release a 5 lost 60 70 0`)
 	for _, stamped := range []bool{false, true} {
-		ok, decided, _ := Check(ops, Limits{Stamped: stamped}, time.Minute)
-		require.True(t, decided)
-		require.Equal(t, stamped, ok)
+		require.Equal(t, stamped, explains(t, ops, Limits{Stamped: stamped}))
 	}
 }
 
@@ -370,10 +380,8 @@ func TestStamped(t *testing.T) {
 acquire b 4 ok 1 40 100
 acquire a 5 ok 2 10 100
 forget - 0 ok 15 25 0`)
-	ok, _, _ := Check(ops, Limits{}, time.Minute)
-	require.False(t, ok)
-	ok, _, _ = Check(ops, Limits{Stamped: true}, time.Minute)
-	require.True(t, ok, "a request that was stamped before the row was deleted")
+	require.False(t, explains(t, ops, Limits{}))
+	require.True(t, explains(t, ops, Limits{Stamped: true}), "a request that was stamped before the row was deleted")
 	require.Empty(t, Sweep(ops, Limits{Stamped: true}))
 }
 
@@ -414,9 +422,7 @@ acquire c 0 busy 185 190 100`, false, false},
 		t.Run(c.name, func(t *testing.T) {
 			ops := script(t, c.history)
 			for _, l := range []Limits{{}, {Stamped: true}} {
-				ok, decided, _ := Check(ops, l, time.Minute)
-				require.True(t, decided)
-				require.False(t, ok)
+				require.False(t, explains(t, ops, l))
 			}
 			for _, l := range []struct {
 				Limits
@@ -426,9 +432,7 @@ acquire c 0 busy 185 190 100`, false, false},
 				{Limits{Ghosts: 50 * time.Millisecond}, c.haunted},
 				{Limits{Ghosts: 50 * time.Millisecond, Stamped: true}, c.stamps},
 			} {
-				explained, decided := Haunted(ops, l.Limits, time.Minute)
-				require.True(t, decided)
-				require.Equal(t, l.want, explained, "%+v", l)
+				require.Equal(t, l.want, haunted(t, ops, l.Limits), "%+v", l)
 			}
 		})
 	}
@@ -451,12 +455,8 @@ acquire c 0 busy 60 62 100`)
 		{Limits{Ghosts: 1 * time.Millisecond, Repeats: 30 * time.Millisecond}, false},
 		{Limits{Ghosts: 20 * time.Millisecond}, false},
 	} {
-		ok, decided, _ := Check(ops, c.Limits, time.Minute)
-		require.True(t, decided)
-		require.False(t, ok)
-		explained, decided := Haunted(ops, c.Limits, time.Minute)
-		require.True(t, decided)
-		require.Equal(t, c.want, explained, "%+v", c.Limits)
+		require.False(t, explains(t, ops, c.Limits))
+		require.Equal(t, c.want, haunted(t, ops, c.Limits), "%+v", c.Limits)
 	}
 }
 
