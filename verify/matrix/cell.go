@@ -275,7 +275,7 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out record.C
 func dump(t *testing.T, name string, seed uint64, ops []history.Op) string {
 	t.Helper()
 	slices.SortStableFunc(ops, func(a, b history.Op) int {
-		return strings.Compare(a.Key, b.Key)*2 + sign(a.Call-b.Call)
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Call, b.Call))
 	})
 	var b strings.Builder
 	for _, op := range ops {
@@ -291,14 +291,4 @@ func dump(t *testing.T, name string, seed uint64, ops []history.Op) string {
 		t.Errorf("the history could not be kept: %v", err)
 	}
 	return file
-}
-
-func sign(d time.Duration) int {
-	switch {
-	case d < 0:
-		return -1
-	case d > 0:
-		return 1
-	}
-	return 0
 }
