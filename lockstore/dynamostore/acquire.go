@@ -56,7 +56,7 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 		return lockstore.Lease{}, err
 	}
 	if !g.repeat && s.stampOff(g, req.TTL) {
-		s.log.LogAttrs(ctx, slog.LevelWarn, "dynamostore: the lease was stamped too far from the service's time and is made again; the local clock is off or the request was slow",
+		s.logger().LogAttrs(ctx, slog.LevelWarn, "dynamostore: the lease was stamped too far from the service's time and is made again; the local clock is off or the request was slow",
 			slog.String("key", req.Key), slog.Duration("correction", time.Duration(s.clock.offset.Load())))
 		if err := s.undo(ctx, g); err != nil {
 			return lockstore.Lease{}, err
@@ -74,7 +74,7 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 	condition := ifFree
 	for range grantWrites {
 		now := s.clock.read()
-		expires := now.Add(req.TTL).Truncate(time.Millisecond)
+		expires := s.stamp(now, req.TTL)
 		fence := lockstore.Fence(now.UnixMicro())
 		values := map[string]types.AttributeValue{
 			":me":      ownerText(req.Owner),
@@ -126,7 +126,7 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 			condition = ifFreeAt
 		case seen.owner == "":
 			condition = ifFree
-		case condition != ifStill && s.takeable(seen, r.date):
+		case condition != ifStill && takeable(seen, r.date):
 			condition = ifStill
 		default:
 			return grant{}, s.held(req.Key, seen, r)
@@ -141,18 +141,17 @@ func (s *Store) trusted(g grant, ttl time.Duration) (grant, error) {
 	if g.date.IsZero() {
 		return grant{}, noDate(g.lease.Key)
 	}
-	g.lease.TTL = s.lasts(ttl, g.expires, g.date) - margin
+	g.lease.TTL = lasts(ttl, g.expires, g.date) - margin
 	return g, nil
 }
 
 // again answers the repeat of an earlier call, whose reply was lost, with the
-// time that is left. Both ends that are looked at are counted from before this
-// request: the stamped one by the corrected clock, and the service's.
+// time that is left, counted from before this request.
 func (s *Store) again(ctx context.Context, req lockstore.Request, seen row, r reply) (grant, error) {
 	if r.date.IsZero() {
 		return grant{}, noDate(req.Key)
 	}
-	left := min(s.lasts(req.TTL, seen.expires, r.date), seen.expires.Sub(s.clock.correct(r.sent)))
+	left := lasts(min(req.TTL, s.left(seen.expires, r)), seen.expires, r.date)
 	if left <= 0 {
 		return grant{}, lost(req.Key, "the lease has expired")
 	}
@@ -202,8 +201,8 @@ func (s *Store) confirm(ctx context.Context, req lockstore.Request, seen row) er
 // judges: by a later reading of the clock, a slow reply would look the same as
 // a slow clock and hide it.
 func (s *Store) stampOff(g grant, ttl time.Duration) bool {
-	ahead := g.expires.Sub(g.date) > ttl+s.skew+dateStep
-	behind := s.lasts(ttl, g.expires, g.date) < ttl/2
+	ahead := g.expires.Sub(g.date) > ttl+2*s.skew+dateStep
+	behind := lasts(ttl, g.expires, g.date) < ttl/2
 	return ahead || behind
 }
 
@@ -230,6 +229,13 @@ func (s *Store) undo(ctx context.Context, g grant) error {
 	// Refused: the stamp was so old that another has taken the key over since.
 	_, err := s.update(ctx, w)
 	return err
+}
+
+func (s *Store) logger() *slog.Logger {
+	if s.log == nil {
+		return slog.Default()
+	}
+	return s.log
 }
 
 func (s *Store) held(key string, seen row, r reply) error {

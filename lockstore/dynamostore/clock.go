@@ -10,13 +10,18 @@ import (
 // clock is the local clock, corrected by what the service's Date headers say.
 // All of it is wall time: stamps are compared with other machines'.
 type clock struct {
-	now     func() time.Time
-	offset  atomic.Int64 // nanoseconds to add to the local time
-	highest atomic.Int64 // the largest fence stamp that was sent, see withdraw
+	now     func() time.Time // nil is time.Now
+	offset  atomic.Int64     // nanoseconds to add to the local time
+	highest atomic.Int64     // the largest fence stamp that was sent, see withdraw
 }
 
 // local reads the local clock, not corrected.
-func (c *clock) local() time.Time { return c.now().Round(0) }
+func (c *clock) local() time.Time {
+	if c.now == nil {
+		return time.Now().Round(0)
+	}
+	return c.now().Round(0)
+}
 
 // read returns the corrected time.
 func (c *clock) read() time.Time { return c.correct(c.local()) }
@@ -56,18 +61,31 @@ func (c *clock) stamped(f lockstore.Fence) {
 	}
 }
 
-// lasts returns how long a lease that ends at expires may last from the
-// reading that was stamped into it, at most ttl. date is the service's time at
-// some moment after that reading: if the local clock is behind, expires comes
-// too early, and so does this end. The margin is not yet taken off.
-func (s *Store) lasts(ttl time.Duration, expires, date time.Time) time.Duration {
-	return min(ttl, expires.Add(s.skew).Sub(date))
+// stamp returns the end of a lease of ttl that is asked for at now, as the row
+// keeps it: the writer's clock tolerance is in it, so that all others wait for
+// as long as this writer may trust.
+func (s *Store) stamp(now time.Time, ttl time.Duration) time.Time {
+	return now.Add(ttl + s.skew).Truncate(time.Millisecond)
+}
+
+// lasts returns how long a lease that ends at expires may be trusted from a
+// reading of the local clock on, at most ttl. date is the service's time at some
+// moment after that reading: if the local clock is behind, expires comes too
+// early, and so does this end. The margin is not yet taken off.
+func lasts(ttl time.Duration, expires, date time.Time) time.Duration {
+	return min(ttl, expires.Sub(date))
 }
 
 // takeable reports whether another may take over the lease in the row. Only
 // the service's own time decides; without it nothing is taken.
-func (s *Store) takeable(r row, date time.Time) bool {
-	return !date.IsZero() && !r.expires.Add(s.skew+dateStep).After(date)
+func takeable(r row, date time.Time) bool {
+	return !date.IsZero() && !r.expires.Add(dateStep).After(date)
+}
+
+// left is what is left of a lease that ends at expires, by the corrected clock,
+// counted from before the request.
+func (s *Store) left(expires time.Time, r reply) time.Duration {
+	return expires.Add(-s.skew).Sub(s.clock.correct(r.sent))
 }
 
 // remaining is the longest time from the reply on until takeable becomes true.
@@ -76,7 +94,7 @@ func (s *Store) remaining(seen row, r reply) time.Duration {
 	if from.IsZero() {
 		from = s.clock.read()
 	}
-	end := seen.expires.Add(s.skew + dateStep)
+	end := seen.expires.Add(dateStep)
 	if whole := end.Truncate(dateStep); whole.Before(end) {
 		end = whole.Add(dateStep) // Date moves in whole seconds
 	}

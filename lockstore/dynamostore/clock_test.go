@@ -92,7 +92,7 @@ func TestStampIsCorrected(t *testing.T) {
 					require.Equal(t, 3, service.Requests(), "a grant, a release and a grant")
 					require.Equal(t, before, restored)
 					row := r.get(t, key)
-					require.InDelta(t, time.Now().Add(ttl).UnixMilli(), number(t, row, "expires"), 1001)
+					require.InDelta(t, time.Now().Add(ttl+dynamostore.DefaultSkew).UnixMilli(), number(t, row, "expires"), 1001)
 					require.InDelta(t, time.Now().UnixMicro(), number(t, row, "fence"), 1.001e6)
 					require.Equal(t, number(t, row, "fence"), int64(lease.Fence))
 					require.Equal(t, ttl-dynamostore.Margin, lease.TTL)
@@ -158,7 +158,7 @@ func TestRefusedSignature(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, 30*time.Second-dynamostore.Margin, lease.TTL)
 				expires := number(t, fakeRows{service}.get(t, key), "expires")
-				require.InDelta(t, service.Now().Add(30*time.Second).UnixMilli(), expires, 1101)
+				require.InDelta(t, service.Now().Add(30*time.Second+dynamostore.DefaultSkew).UnixMilli(), expires, 1101)
 				require.NoError(t, s.Release(t.Context(), lease))
 			})
 		})
@@ -304,7 +304,7 @@ func TestSlowRequestsAndReplies(t *testing.T) {
 }
 
 // F17: the wall clock steps while the lease is held. A renewal confirms the
-// lease for no longer than the service does, or says that it is lost.
+// lease for no longer than the service does.
 func TestWallClockSteps(t *testing.T) {
 	const ttl = 30 * time.Second
 	for _, step := range []time.Duration{-time.Hour, -20 * time.Second, -3 * time.Second, 3 * time.Second, time.Hour} {
@@ -317,20 +317,14 @@ func TestWallClockSteps(t *testing.T) {
 				trusted := time.Now().Add(lease.TTL)
 
 				s.SetNow(func() time.Time { return time.Now().Add(step) })
-				lost := false
 				for range 6 {
 					pass(ttl / 3)
 					asked := time.Now()
 					left, err := s.Renew(t.Context(), lease, ttl)
-					if errors.Is(err, lockstore.ErrLost) {
-						lost = true
-						break
-					}
-					require.NoError(t, err)
+					require.NoError(t, err, "the local clock alone never loses a lease")
 					require.LessOrEqual(t, left, ttl-dynamostore.Margin)
 					trusted = asked.Add(left)
 				}
-				require.Equal(t, step >= ttl, lost, "only a step over the end of the lease loses it")
 				for {
 					_, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
 					if err == nil {
@@ -339,9 +333,7 @@ func TestWallClockSteps(t *testing.T) {
 					require.ErrorIs(t, err, lockstore.ErrHeld)
 					pass(50 * time.Millisecond)
 				}
-				if !lost {
-					require.True(t, trusted.Before(time.Now()), "still trusted when another was granted")
-				}
+				require.True(t, trusted.Before(time.Now()), "still trusted when another was granted")
 			})
 		})
 	}

@@ -5,10 +5,10 @@
 //	dynamodb://TABLE?region=eu-west-1&endpoint=http://127.0.0.1:8000&skew=1s
 //
 // region defaults to AWS_REGION, then AWS_DEFAULT_REGION. endpoint is for an
-// emulator. skew is Options.Skew; all users of a table need the same. The
-// credentials are those of the Lambda environment: AWS_ACCESS_KEY_ID,
-// AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or the endpoint in
-// AWS_CONTAINER_CREDENTIALS_FULL_URI. Who has a client already calls [New].
+// emulator. skew is Options.Skew. The credentials are those of the Lambda
+// environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or
+// the endpoint in AWS_CONTAINER_CREDENTIALS_FULL_URI. If you have a client, call
+// [New].
 //
 // # Table and permissions
 //
@@ -20,42 +20,59 @@
 //
 // # Cost
 //
-// Acquire of a free key, Renew, Release and a refusal are one request each; a
-// takeover is two, and so is the repeat of an Acquire whose reply was lost. Each
-// is one write unit for keys up to 512 bytes.
+// Acquire of a free key, Renew, Release and a refusal are one request each. A
+// takeover is two requests, and so is the repeat of an Acquire whose reply was
+// lost. Each request is one write unit for keys up to 512 bytes.
 //
 // # Clock
 //
-// DynamoDB has no clock that a condition could use, so a holder stamps the end
-// of its lease with its own clock, and two rules keep that safe whatever this
-// clock says:
+// DynamoDB has no clock that a condition could use. So a holder writes the end
+// of its lease into the row by its own clock:
 //
-//   - Another may take over only when the service itself, in the Date header
-//     of the refusal, is past the end by skew + 1 s. The takeover is refused
-//     when anything changed in between. A client's clock never takes a lease,
-//     and a fresh process takes over a dead one at once.
-//   - A lease is trusted for the TTL, or until the end + skew by the Date of
-//     its own grant, whichever is earlier, less 250 ms, counted from before the
-//     request. So trust ends before a takeover can begin.
+//	expires = local time before the request + TTL + skew
 //
-// The store learns from each reply how far the local clock is off and stamps
-// with the corrected time. If a grant's stamp is off nevertheless (the first
-// one of a process with a bad clock), it is released, with the fence that it
-// replaced, and made again: two requests more, and a warning in the log.
+// Two rules keep that safe, whatever the local clock says:
+//
+//   - Another process may take over a lease only when the service's own time, the
+//     Date header of the reply that refused it, is at least expires + 1 s. The
+//     takeover is refused when anything in the row changed in between. A local
+//     clock never takes a lease. A fresh process takes over a dead one at once.
+//   - A lease may be trusted for min(TTL, expires - Date) - 250 ms, counted from
+//     before its request. Date is that of the reply which granted it. So the trust
+//     ends before a takeover can begin.
+//
+// Renew follows the same rule: a lease is lost when another may take it over by
+// the service's time. A renewal whose process has a clock that is behind can
+// extend a lease that is over and that nobody has taken over. It is the same grant
+// then, and no other was made in between.
+//
+// The store learns from each reply how far the local clock is off, and writes the
+// corrected time from then on. The first request of a process with a wrong clock
+// is corrected after its reply:
+//
+//   - A grant that could be trusted for less than half of its TTL, or that would
+//     block others for too long, is released, with the fence that it replaced, and
+//     made once more. That is two requests more, and a warning in the log.
+//   - A renewal that ends too early, or that was refused because the local clock
+//     is ahead, is sent once more.
+//   - A withdrawal whose fence is ahead of the service's time gets a smaller one.
 //
 // A dead holder blocks others for the TTL + 2 skew + 2 s at most, counted from
-// its last request, and longer by as much as its clock was ahead if it died
-// before it could correct its stamp. While a process is frozen its clock may be
-// set back without it noticing; there only the fence helps.
+// its last request. It blocks them for longer by as much as its clock was ahead in
+// that request, if it died before it could correct that. While a process is frozen
+// its clock may be set back without it noticing. Then only the fence helps.
 //
 // # Consistency
 //
 // Every write is a conditional update of one row, and DynamoDB applies those
 // of one row one after the other. The fence is in the row and stays there when
 // the lock is released. Never delete a lock row by hand: a request that was
-// stamped before may make it again with a smaller fence. The sweep by time to
-// live, at least 30 days after the last use, is safe; it never frees a lock. A
-// global table with eventual consistency cannot hold locks for two Regions.
+// stamped before may make it again with a smaller fence.
+//
+// The sweep by time to live, at least a day after the last use, never frees a
+// lock. After it the next fence comes from the local clock alone. It grows all the
+// same, unless that clock is wrong by more than a day. A global table
+// with eventual consistency cannot hold locks for two Regions.
 //
 // # Lost replies
 //
@@ -66,12 +83,15 @@
 // the outcome is unknown, and the same call again finds out.
 //
 // A withdrawal marks the row and raises its fence above every stamp that the
-// owner has sent, so that its late acquire is refused. One ghost remains: an
-// acquire that was withdrawn while another held the key, or of which the SDK's
-// repeat was refused as held, and that is delivered after the other's release (or
-// as a takeover of the other's dead lease), locks the key until its own lease
-// ends. It runs nothing. A request that a corrected stamp has replaced can do the
-// same while its time is to come.
+// owner's process has sent, so that its late acquire is refused. In two cases a
+// late duplicate of an acquire takes the key until its own lease ends. It runs
+// nothing:
+//
+//   - The acquire was withdrawn while another held the key, or its repeat by the
+//     SDK was refused as held, and the duplicate arrives after the other's release
+//     or after the end of the other's lease.
+//   - A request with a corrected stamp has replaced it, and the time of the first
+//     stamp is still to come.
 //
 // The row remembers one released owner: Release again is nil until another
 // owner releases or withdraws. A Release whose reply was lost, and that finds

@@ -26,13 +26,14 @@ type API interface {
 
 // Options are a Store's settings; the zero value is good.
 type Options struct {
-	// Skew is how far the clocks of holders may be apart from the service's; 0 is
-	// DefaultSkew, at most MaxSkew. All users of a table need the same value: it
-	// is added to the end of a lease, on one side as trust, on the other as
-	// patience.
+	// Skew is how far the local clock may be behind the service's before a lease
+	// is trusted for less than its TTL. 0 is DefaultSkew, at most MaxSkew. It is
+	// added to the end of each lease that this store writes, so others wait for
+	// that much longer when this holder dies. Users of one table may have
+	// different values.
 	Skew time.Duration
 	// Logger gets a warning when a grant's stamp had to be corrected because the
-	// local clock is off; nil is slog.Default().
+	// local clock is off; nil is the slog.Default() of that moment.
 	Logger *slog.Logger
 }
 
@@ -47,9 +48,10 @@ const (
 	margin = 250 * time.Millisecond
 	// dateStep is the resolution of the Date header, which is cut down to it.
 	dateStep = time.Second
-	// idleRow is how long an unused row stays at least; its fence is needed that
-	// long.
-	idleRow = 30 * 24 * time.Hour
+	// idleRow is how long an unused row stays at least. The next fence comes from
+	// the clock, so the row is remembered for late duplicates only, and the service
+	// refuses a request minutes after it was signed.
+	idleRow = 24 * time.Hour
 )
 
 // Store keeps leases in a DynamoDB table. It implements lockstore.Store,
@@ -58,7 +60,7 @@ type Store struct {
 	api   API
 	table string
 	skew  time.Duration
-	log   *slog.Logger
+	log   *slog.Logger // nil is slog.Default()
 	clock clock
 }
 
@@ -86,10 +88,7 @@ func New(client API, table string, opt Options) (*Store, error) {
 	if opt.Skew < 0 || opt.Skew > MaxSkew {
 		return nil, invalid("Skew is %v; want 0 to %v", opt.Skew, MaxSkew)
 	}
-	if opt.Logger == nil {
-		opt.Logger = slog.Default()
-	}
-	return &Store{api: client, table: table, skew: opt.Skew, log: opt.Logger, clock: clock{now: time.Now}}, nil
+	return &Store{api: client, table: table, skew: opt.Skew, log: opt.Logger}, nil
 }
 
 func validateTable(name string) error {
@@ -202,7 +201,7 @@ func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 		return lockstore.Status{}, err
 	}
 	status := lockstore.Status{Key: key, Fence: seen.fence}
-	if seen.owner != "" && !s.takeable(seen, r.date) {
+	if seen.owner != "" && !takeable(seen, r.date) {
 		status.Held = true
 		status.Holder = seen.holder
 		status.Remaining = s.remaining(seen, r)

@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -60,7 +61,7 @@ func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.
 	if err := lockstore.ValidateReleaseAfter(lease, d); err != nil {
 		return err
 	}
-	opens := s.clock.read().Add(d)
+	opens := s.stamp(s.clock.read(), d)
 	return s.release(ctx, lease, write{
 		key:       lease.Key,
 		update:    "SET #released = :me, #owner = :closed, #expires = :opens, #ttl = :ttl",
@@ -110,17 +111,25 @@ func (s *Store) withdraw(ctx context.Context, lease lockstore.Lease) error {
 			":ttl":   sweepTime(s.clock.read()),
 			":last":  integer(maxMilli),
 		},
+		before: true,
 	}
 	for range grantWrites {
 		r, err := s.update(ctx, w)
-		if err != nil || r.applied {
-			return err
-		}
-		seen, err := decode(lease.Key, r.item)
 		if err != nil {
 			return err
 		}
-		if seen.owner != "" && seen.owner != lease.Owner {
+		seen, err := decode(lease.Key, r.item)
+		switch {
+		case r.applied && err == nil:
+			s.lower(ctx, lease, fence, seen.fence)
+			return nil
+		case r.applied:
+			return nil
+		case err != nil:
+			return err
+		case seen.released == lease.Owner && seen.fence == fence:
+			return nil // the SDK sent this write twice, and the first one was applied
+		case seen.owner != "" && seen.owner != lease.Owner:
 			return nil // another holds it: nothing of this owner is there
 		}
 		fence = max(fence, seen.fence+1)
@@ -134,4 +143,32 @@ func (s *Store) withdraw(ctx context.Context, lease lockstore.Lease) error {
 		}
 	}
 	return fmt.Errorf("dynamostore: key %q: not withdrawn, the key changed hands %d times meanwhile", lease.Key, grantWrites)
+}
+
+// lower corrects the fence of a withdrawal that this process stamped before it
+// knew that its clock is ahead: until that time has come, every acquire would need
+// a second request. The fence stays above what it was before the withdrawal, and
+// above every stamp that this process has sent. The withdrawal is done, so a
+// failure is only logged.
+func (s *Store) lower(ctx context.Context, lease lockstore.Lease, fence, before lockstore.Fence) {
+	now := s.clock.read()
+	right := max(lockstore.Fence(now.UnixMicro()), lockstore.Fence(s.clock.highest.Load())+1, before+1)
+	if int64(fence-right) <= (s.skew + dateStep).Microseconds() {
+		return
+	}
+	_, err := s.update(ctx, write{
+		key:       lease.Key,
+		update:    "SET #fence = :fence, #ttl = :ttl",
+		condition: "attribute_not_exists(#owner) AND #released = :me AND #fence = :seen",
+		values: map[string]types.AttributeValue{
+			":me":    ownerText(lease.Owner),
+			":fence": fenceNumber(right),
+			":seen":  fenceNumber(fence),
+			":ttl":   sweepTime(now),
+		},
+	})
+	if err != nil {
+		s.logger().LogAttrs(ctx, slog.LevelWarn, "dynamostore: the fence of a key is ahead of the service's time, because the local clock is; until then an acquire of the key needs two requests",
+			slog.String("key", lease.Key), slog.String("error", err.Error()))
+	}
 }
