@@ -36,7 +36,7 @@ func TestEdgeOfTheTakeover(t *testing.T) {
 					pass(time.Until(over) - time.Millisecond)
 					other := newStore(t, service, 0, dynamostore.Options{})
 					_, err = other.Acquire(t.Context(), request(ttl))
-					require.ErrorIs(t, err, lockstore.ErrHeld)
+					require.ErrorIs(t, err, lockstore.ErrHeld, "taken over before its time")
 					pass(time.Millisecond)
 					_, err = other.Acquire(t.Context(), request(ttl))
 					require.NoError(t, err)
@@ -78,8 +78,8 @@ func TestEdgesOfTheStamp(t *testing.T) {
 					s := newStore(t, service, c.offset-phase, dynamostore.Options{})
 					lease, err := s.Acquire(t.Context(), request(ttl))
 					require.NoError(t, err)
-					require.Equal(t, c.requests, service.Requests())
-					require.Equal(t, c.trusted-250*ms, lease.TTL)
+					require.Equal(t, c.requests, service.Requests(), "requests of a grant")
+					require.Equal(t, c.trusted-250*ms, lease.TTL, "the trust in a grant")
 				})
 			})
 		}
@@ -109,7 +109,7 @@ func TestEdgeOfTheRenewalsStamp(t *testing.T) {
 				sent := service.Requests()
 				_, err = newStore(t, service, -c.behind, dynamostore.Options{}).Renew(t.Context(), lease, c.ttl)
 				require.NoError(t, err)
-				require.Equal(t, sent+c.requests, service.Requests())
+				require.Equal(t, sent+c.requests, service.Requests(), "requests of a renewal")
 			})
 		})
 	}

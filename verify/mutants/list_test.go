@@ -7,7 +7,7 @@ var mutants = []mutant{
 	{id: "M01", file: "M01-redis", what: "acquire without a condition (Redis)", rung: "L2", trial: redisCase("acquire", "a_held_key_is_refused"), says: "want it held by another"},
 	{id: "M02", file: "M02-dynamodb", what: "expiry compared the wrong way (DynamoDB)", rung: "L2", trial: dynamoCase("takeover", "not_before_the_TTL"), says: "granted 0s after the first acquire"},
 	{id: "M02", file: "M02-redis", what: "expiry compared the wrong way (Redis)", rung: "L2", trial: redisCase("takeover", "not_before_the_TTL"), says: "granted 0s after the first acquire"},
-	{id: "M03", what: "the clock tolerance with the wrong sign", rung: "L4", trial: dynamoSimulation, says: "two trust their lease at once"},
+	{id: "M03", what: "the tolerance of whole seconds with the wrong sign", rung: "L4", trial: dynamoSimulation, says: "two trust their lease at once"},
 	{id: "M04", what: "release without a look at owner and fence", rung: "L2", trial: redisCase("release", "another_owner"), says: "Release by another owner with the right fence: no error"},
 	{id: "M05", what: "release without a look at the fence", rung: "L2", trial: redisCase("release", "another_owner"), says: "Release with another fence: no error"},
 	{id: "M06", what: "renew without a look at owner and fence", rung: "L2", trial: redisCase("renew", "another_owner"), says: "Renew by another owner with the right fence: no error"},
@@ -41,9 +41,18 @@ var mutants = []mutant{
 	{id: "M35", what: "no EVAL behind NOSCRIPT", rung: "L2", trial: trial{pkg: redis, run: "^TestF39ScriptFlush$"}, says: "NOSCRIPT No matching script"},
 	{id: "M36", what: "a server error taken as busy", rung: "L2", trial: trial{pkg: redis, run: "^TestRefusalsAreUnavailable$"}, says: "is held by unknown"},
 	{id: "M37", what: "a TTL in the wrong unit", rung: "L2", trial: redisCase("takeover", "not_before_the_TTL"), says: "the lease may be trusted for 1ms"},
-	{id: "M38", what: "the sweep time in milliseconds", rung: "L2", trial: trial{pkg: dynamo, run: "^TestSweepTime$"}, says: "Acquire: 32051-07-01"},
+	{id: "M38", what: "the sweep time in milliseconds", rung: "L2", trial: trial{pkg: dynamo, run: "^TestSweepTime$"}, says: "Acquire: 31972-02-06"},
 	{id: "M39", what: "a duration that overflows", rung: "L1", trial: trial{pkg: "./guard", run: "^TestTooLate$/^F48"}, says: "actual  : 1s"},
 	{id: "M40", what: "the owner in a log line", rung: "L1", trial: trial{pkg: "./lockstore", run: "^TestOwnerIsNeverPrintedWhole$"}, says: `should not contain "secret"`},
+	{id: "M41", what: "renew judges by the local clock", rung: "L2", trial: dynamoTest("TestRenewByAFreshProcess"), says: "the lease has expired: lock is lost"},
+	{id: "M42", what: "half of the clock tolerance in the row", rung: "L2", trial: dynamoTest("TestEdgeOfTheTakeover"), says: "taken over before its time"},
+	{id: "M43", what: "half of a whole second of Date", rung: "L2", trial: dynamoTest("TestEdgeOfTheTakeover"), says: "taken over before its time"},
+	{id: "M44", what: "half of the store's margin", rung: "L2", trial: dynamoTest("TestEdgesOfTheStamp"), says: "the trust in a grant"},
+	{id: "M45", what: "a stamp that is behind is accepted for longer", rung: "L2", trial: dynamoTest("TestEdgesOfTheStamp"), says: "requests of a grant"},
+	{id: "M46", what: "a stamp that is ahead is accepted for less", rung: "L2", trial: dynamoTest("TestEdgesOfTheStamp"), says: "requests of a grant"},
+	{id: "M47", what: "rows that are swept after half of a day", rung: "L2", trial: dynamoTest("TestSweepTime"), says: "Acquire: 2000-01-01 13:00:02"},
+	{id: "M48", what: "an abandoned acquire leaves a fence ahead of the time", rung: "L2", trial: dynamoTest("TestWithdrawalWithAClockAhead"), says: "one request each"},
+	{id: "M49", what: "a short renewal that ends too early", rung: "L2", trial: dynamoTest("TestEdgeOfTheRenewalsStamp"), says: "requests of a renewal"},
 }
 
 const (
@@ -64,6 +73,8 @@ var (
 func dynamoCase(part, name string) trial {
 	return trial{pkg: dynamo, run: "^TestStoreOnTheFake$/^" + part + "$/^" + name}
 }
+
+func dynamoTest(name string) trial { return trial{pkg: dynamo, run: "^" + name + "$"} }
 
 func redisCase(part, name string) trial {
 	return trial{pkg: redis, run: "^TestConformanceVirtualTime$/^" + part + "$/^" + name}

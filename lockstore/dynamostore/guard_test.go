@@ -1,0 +1,313 @@
+package dynamostore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/record"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
+)
+
+// TestGuardsOverDynamoDB runs the guard over this store in virtual time: calls of
+// Do, and long-lived leases of which each request goes through another process, as
+// a lock service's do. The clock of a process is off by up to 5 minutes, and many
+// are asked their first request. In every seed:
+//
+//   - no two owners trust their lease at the same time, and fences grow in the order
+//     of trust
+//   - in the end the key is free
+//
+// In a quiet seed the network is slow and does nothing else. Then no lease is lost
+// that its holder could still trust. In a rough seed requests and replies are lost,
+// late, repeated and refused, and holders die.
+//
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestGuardsOverDynamoDB
+// replays one, except for the guard's own random pauses.
+func TestGuardsOverDynamoDB(t *testing.T) {
+	began := time.Now()
+	first, seeds := record.Seed(t, 12, 200)
+	total := map[string]int64{}
+	for seed := first; seed < first+uint64(seeds); seed++ {
+		synctest.Test(t, func(t *testing.T) { // ends this test when it fails
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("replay with VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestGuardsOverDynamoDB", seed)
+				}
+			})
+			w := &guardWorld{t: t, rng: rand.New(rand.NewPCG(seed, 0)), quiet: seed%2 == 0, trusting: map[int]trust{}, counts: map[string]int64{"seeds": 1, falseLosses: 0}}
+			w.run()
+			for name, n := range w.counts {
+				total[name] += n
+			}
+		})
+	}
+	t.Logf("%d seeds: %v", seeds, total)
+	if seeds > 1 { // not a replay
+		for _, name := range []string{"runs", "busy", "long-lived leases", "renewals", "lost renewals", "repeated acquires", "deaths", "unknown outcomes"} {
+			require.Positive(t, total[name], "a run without %s shows nothing", name)
+		}
+	}
+	record.Write(t, record.Rung{
+		ID: "L4", Name: "simulated guards over DynamoDB's fake", Seed: first, Counts: total, Took: time.Since(began),
+	})
+}
+
+// falseLosses counts the leases that were called lost in a quiet seed while their
+// holder could trust them.
+const falseLosses = "false losses"
+
+const guardTTL = 6 * time.Second
+
+// guardWorld is the service, its network and all who trust a lease of one seed.
+type guardWorld struct {
+	t       *testing.T
+	service *fakedynamo.Service
+	quiet   bool
+
+	mu       sync.Mutex
+	rng      *rand.Rand
+	entered  int
+	trusting map[int]trust
+	highest  lockstore.Fence
+	counts   map[string]int64
+}
+
+// trust is one holder's belief in its lease.
+type trust struct {
+	who   string
+	fence lockstore.Fence
+	alive func() bool
+}
+
+func (w *guardWorld) float() float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rng.Float64()
+}
+
+func (w *guardWorld) upTo(d time.Duration) time.Duration {
+	return time.Duration(w.float() * float64(d))
+}
+
+func (w *guardWorld) count(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[name]++
+}
+
+func (w *guardWorld) run() {
+	w.service = fakedynamo.New(table)
+	w.service.Fault = w.fault
+	pass(w.upTo(time.Second)) // the phase of the service's Date
+	end := time.Now().Add(12 * guardTTL)
+	var all sync.WaitGroup
+	for n := range 3 {
+		all.Go(func() { w.doer(n, end) })
+	}
+	for n := range 2 {
+		all.Go(func() { w.borrower(n, end) })
+	}
+	all.Wait()
+	w.service.Wait()
+	w.service.Fault = nil
+	// A dead holder's clock may have been ahead in its last request.
+	pass(guardTTL + 4*time.Second + 5*time.Minute)
+	lease, err := newStore(w.t, w.service, 0, dynamostore.Options{}).Acquire(w.t.Context(), request(guardTTL))
+	require.NoError(w.t, err, "the key is not free in the end")
+	require.Greater(w.t, lease.Fence, w.highest)
+}
+
+func (w *guardWorld) fault(fakedynamo.Request) fakedynamo.Fault {
+	f := fakedynamo.Fault{In: w.upTo(60 * time.Millisecond), Out: w.upTo(60 * time.Millisecond)}
+	if w.quiet {
+		return f
+	}
+	switch fate := w.float(); {
+	case fate < 0.04:
+		f.In = w.upTo(2 * guardTTL)
+	case fate < 0.08:
+		f.Out = w.upTo(2 * guardTTL)
+	case fate < 0.18:
+		f.LoseReply = errors.New("connection reset by peer")
+	case fate < 0.26:
+		f.Repeat = w.upTo(2 * guardTTL)
+	case fate < 0.30:
+		f.Refuse = &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}
+	}
+	return f
+}
+
+// open is the guard of a new process.
+func (w *guardWorld) open() *guard.Guard {
+	s := newStore(w.t, w.service, 0, dynamostore.Options{})
+	start, offset, rate := time.Now(), time.Duration(0), 1+(w.float()-0.5)*0.02
+	switch fate := w.float(); {
+	case fate < 0.3: // seconds, around the tolerance
+		offset = time.Duration((w.float() - 0.5) * float64(3*guardTTL))
+	case fate < 0.6:
+		offset = time.Duration((w.float() - 0.5) * float64(10*time.Minute))
+	}
+	s.SetNow(func() time.Time { return start.Add(offset + time.Duration(rate*float64(time.Since(start)))) })
+	g, err := guard.New(s, guard.Options{TTL: guardTTL, Wait: 3 * time.Second, MaxHold: time.Minute})
+	require.NoError(w.t, err)
+	return g
+}
+
+// trusts notes that a holder trusts its lease from now on, and looks for another
+// that does. Trust only ends by itself, so two that overlap do so when one begins.
+func (w *guardWorld) trusts(h trust) (end func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, other := range w.trusting {
+		if other.who != h.who && other.alive() && h.alive() {
+			w.t.Errorf("two trust their lease at once: %s with fence %d and %s with fence %d", other.who, other.fence, h.who, h.fence)
+		}
+	}
+	if h.fence < w.highest && h.alive() {
+		w.t.Errorf("the fence fell from %d to %d", w.highest, h.fence)
+	}
+	w.highest = max(w.highest, h.fence)
+	w.entered++
+	n := w.entered
+	w.trusting[n] = h
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.trusting, n)
+	}
+}
+
+// doer runs work under the lock in one process after the other.
+func (w *guardWorld) doer(n int, end time.Time) {
+	g := w.open()
+	for i := 0; time.Now().Before(end); i++ {
+		if w.float() < 0.3 {
+			g = w.open()
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), w.upTo(4*guardTTL)+time.Second)
+		err := g.Do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
+			defer w.trusts(trust{fmt.Sprintf("run %d.%d", n, i), lock.Fence, func() bool { return ctx.Err() == nil }})()
+			select {
+			case <-time.After(w.upTo(2 * guardTTL)):
+			case <-ctx.Done():
+			}
+			return nil
+		})
+		cancel()
+		switch {
+		case err == nil:
+			w.count("runs")
+		case errors.Is(err, lockstore.ErrLost):
+			w.count("lost runs")
+			if w.quiet {
+				w.count(falseLosses)
+				w.t.Errorf("a run lost its lease, and nothing was wrong but clocks: %v", err)
+			}
+		case errors.Is(err, lockstore.ErrHeld):
+			w.count("busy")
+		}
+		pass(w.upTo(time.Second))
+	}
+}
+
+// borrower takes long-lived leases, as a client of a lock service does. Each of its
+// requests reaches another process.
+func (w *guardWorld) borrower(n int, end time.Time) {
+	for i := 0; time.Now().Before(end); i++ {
+		w.borrow(fmt.Sprintf("lease %d.%d", n, i))
+		pass(w.upTo(2 * time.Second))
+	}
+}
+
+func (w *guardWorld) borrow(who string) {
+	owner := lockstore.NewOwner()
+	acquire := func() (lockstore.Lease, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		return w.open().Acquire(ctx, guard.Loan{Key: key, TTL: guardTTL, Owner: owner, Wait: time.Second})
+	}
+	lease, err := acquire()
+	for n := 0; n < 3 && err != nil && !errors.Is(err, lockstore.ErrLost); n++ {
+		lease, err = acquire()
+	}
+	if err != nil {
+		return
+	}
+	w.count("long-lived leases")
+	var mu sync.Mutex
+	until := time.Now().Add(lease.TTL)
+	left := func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Until(until)
+	}
+	alive := func() bool { return left() > 0 }
+	h := trust{who, lease.Fence, alive}
+	stop := w.trusts(h)
+	judge := func(what string, err error, had time.Duration) {
+		lost := errors.Is(err, lockstore.ErrLost)
+		switch {
+		case lost && had <= 0, err == nil:
+		case lost && w.quiet:
+			w.count(falseLosses)
+			w.t.Errorf("%s: the %s says lost, %v before the end of the trust: %v", who, what, had, err)
+		case !lost:
+			w.count("unknown outcomes")
+		}
+		if lost {
+			w.count("lost " + what + "s")
+		}
+	}
+	for range int(w.float() * 4) {
+		pass(w.upTo(guardTTL * 5 / 4)) // some come too late
+		had := left()
+		if w.float() < 0.2 {
+			w.count("repeated acquires")
+			again, err := acquire()
+			judge("repeat", err, had-2*time.Second) // the repeat is told what is left by a coarse clock
+			if err == nil && again.Fence != lease.Fence {
+				if had > 0 {
+					w.t.Errorf("%s: the repeat has fence %d; want %d", who, again.Fence, lease.Fence)
+				}
+				stop() // its lease was over, and others had the key since
+				return
+			}
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		trusted, err := w.open().Renew(ctx, lease, guardTTL)
+		cancel()
+		judge("renewal", err, had)
+		if err == nil {
+			w.count("renewals")
+			mu.Lock()
+			until = time.Now().Add(trusted)
+			mu.Unlock()
+			stop()
+			stop = w.trusts(h)
+		} else if errors.Is(err, lockstore.ErrLost) {
+			stop()
+			return
+		}
+	}
+	if w.float() < 0.3 {
+		w.count("deaths")
+		return
+	}
+	had := left()
+	stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	judge("release", w.open().Release(ctx, lease), had)
+}
