@@ -104,7 +104,7 @@ func step(s state, op request, l Limits) []state {
 		}
 		return []state{ended(s, op.Op, mine)}
 	case op.Kind == Renew && op.Outcome == OK:
-		if !same || op.Call > s.hi {
+		if !same || op.Call > s.hi+l.Late { // until then nobody else may take it over
 			return nil
 		}
 		s.fence = op.Fence
@@ -202,7 +202,7 @@ func unknown(s state, op request, l Limits) []state {
 		}
 	case Renew:
 		alive := max(s.hi, s.openEnd+s.open)
-		if same && op.Call <= alive {
+		if same && op.Call <= alive+l.Late {
 			longer := s
 			longer.lo = max(s.lo, applied+op.TTL)
 			op.end = min(op.end, alive)
