@@ -15,6 +15,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
+const cron = "arn:aws:sts::123456789012:assumed-role/cron"
+
 var noon = time.Date(2026, 10, 2, 12, 0, 0, 123_456_789, time.UTC)
 
 func TestHolderComesBackAsItWent(t *testing.T) {
@@ -27,6 +29,9 @@ func TestHolderComesBackAsItWent(t *testing.T) {
 		{Name: "as 漢字 😀 é", ID: "a b:c|d"},
 		{Since: time.UnixMilli(-1).UTC()},
 		{Name: "5", ID: "7"},
+		{Caller: cron},
+		{Name: "nightly", ID: "8f507cfc", Since: noon.Truncate(time.Millisecond), Caller: cron},
+		{Name: "nightly", Caller: strings.Repeat("c", lockstore.MaxCallerBytes)},
 	} {
 		assert.Equal(t, h, lockstore.DecodeHolder(h.Encode()), h.Encode())
 	}
@@ -52,9 +57,41 @@ func TestHolderEncodeIsBounded(t *testing.T) {
 	assert.Greater(t, len(h.Encode()), lockstore.MaxHolderBytes-utf8.UTFMax)
 }
 
+// Who was authenticated is not pushed out by what a caller writes.
+func TestHolderKeepsItsCaller(t *testing.T) {
+	long := strings.Repeat("漢", 300)
+	for name, h := range map[string]lockstore.Holder{
+		"a long name":        {Name: long, Caller: cron},
+		"a long id":          {ID: long, Caller: cron},
+		"a long name and id": {Name: long, ID: long, Since: noon, Caller: cron},
+		"a far year":         {Name: long, ID: long, Since: time.UnixMilli(math.MinInt64), Caller: cron},
+		"tabs in the name":   {Name: "me\t" + cron + "2", ID: "1\t2\t3", Caller: cron},
+		"a caller's name":    {Name: cron + "2", Caller: cron},
+	} {
+		text := h.Encode()
+		assert.LessOrEqual(t, len(text), lockstore.MaxHolderBytes, name)
+		assert.True(t, utf8.ValidString(text), name)
+		assert.Equal(t, cron, lockstore.DecodeHolder(text).Caller, name)
+	}
+	role := "arn:aws-us-gov:sts::123456789012:assumed-role/" + strings.Repeat("r", 64)
+	back := lockstore.DecodeHolder(lockstore.Holder{Name: long, ID: "8f507cfc-41e1-4f9a-8d4e-2d1a4b7f0c11", Since: noon, Caller: role}.Encode())
+	assert.Equal(t, role, back.Caller, "the longest role")
+	assert.Equal(t, "8f507cfc-41e1-4f9a-8d4e-2d1a4b7f0c11", back.ID, "the name is cut first")
+	assert.NotEmpty(t, back.Name)
+
+	user := "arn:aws:iam::123456789012:user/" + strings.Repeat("漢", 170) + "/jo"
+	back = lockstore.DecodeHolder(lockstore.Holder{Caller: user}.Encode())
+	assert.Regexp(t, "^arn:aws:iam::123456789012:user/漢+…漢+/jo$", back.Caller, "the beginning and the end are kept")
+	assert.InDelta(t, lockstore.MaxCallerBytes, len(back.Caller), 2*utf8.UTFMax)
+	assert.LessOrEqual(t, len(back.Caller), lockstore.MaxCallerBytes)
+
+	assert.Equal(t, lockstore.Holder{Name: "name", ID: "id"}, lockstore.DecodeHolder("0\tid\tname"), "from before there was a caller")
+	assert.Equal(t, "0\tid\tname", lockstore.Holder{Name: "name", ID: "id"}.Encode(), "as before where there is none")
+}
+
 func TestHolderIsCleaned(t *testing.T) {
-	h := lockstore.Holder{Name: "a\nb\tc\x00d\x7fe\u0085f\u2028g\u2029h\xffi", ID: "\r\n"}
-	want := lockstore.Holder{Name: "a b c d e f g h i", ID: "  "}
+	h := lockstore.Holder{Name: "a\nb\tc\x00d\x7fe\u0085f\u2028g\u2029h\xffi", ID: "\r\n", Caller: "a\tb\nc\xff"}
+	want := lockstore.Holder{Name: "a b c d e f g h i", ID: "  ", Caller: "a b c "}
 	assert.Equal(t, want, lockstore.DecodeHolder(h.Encode()))
 }
 
@@ -66,7 +103,7 @@ func TestDecodeHolderOfForeignText(t *testing.T) {
 		"\xff\xfe":                  {Name: "  "},
 		"0":                         {},
 		"0\tid":                     {ID: "id"},
-		"0\tid\tname\ttail":         {ID: "id", Name: "name tail"},
+		"0\tid\tname\tcaller\ttail": {ID: "id", Name: "name", Caller: "caller tail"},
 		"0\ti\nd\tna\x00me":         {ID: "i d", Name: "na me"},
 		"1e3\tid\tname":             {Name: "1e3 id name"},
 		"99999999999999999999\tid":  {Name: "99999999999999999999 id"},
@@ -74,9 +111,9 @@ func TestDecodeHolderOfForeignText(t *testing.T) {
 	} {
 		assert.Equal(t, want, lockstore.DecodeHolder(text), "%q", text)
 	}
-	for _, text := range []string{strings.Repeat("x", 5000), "0\t" + strings.Repeat("x", 5000), "0\t\t" + strings.Repeat("x", 5000)} {
+	for _, text := range []string{strings.Repeat("x", 5000), "0\t" + strings.Repeat("x", 5000), "0\t\t" + strings.Repeat("x", 5000), "0\t\t\t" + strings.Repeat("x", 5000)} {
 		h := lockstore.DecodeHolder(text)
-		assert.LessOrEqual(t, len(h.Name)+len(h.ID), lockstore.MaxHolderBytes)
+		assert.LessOrEqual(t, len(h.Name)+len(h.ID)+len(h.Caller), lockstore.MaxHolderBytes)
 		assert.NotEqual(t, lockstore.Holder{}, h)
 	}
 }
@@ -89,6 +126,10 @@ func TestHolderString(t *testing.T) {
 		"withdraw (8f50)":                    {Name: "withdraw", ID: "8f50"},
 		"unnamed since 2026-10-02T12:00:00Z": {Since: noon},
 		"withdraw (8f50) since 2026-10-02T12:00:00Z": {Name: "withdraw", ID: "8f50", Since: noon.In(time.FixedZone("", 7200))},
+		cron:             {Caller: cron},
+		cron + " (8f50)": {Caller: cron, ID: "8f50"},
+		cron + ` as "me" (8f50) since 2026-10-02T12:00:00Z`:    {Name: "me", ID: "8f50", Since: noon, Caller: cron},
+		cron + ` as "arn:aws:iam::1:user/jo as \"me\"" (8f50)`: {Name: `arn:aws:iam::1:user/jo as "me"`, ID: "8f50", Caller: cron},
 	} {
 		assert.Equal(t, want, h.String())
 	}
@@ -100,6 +141,7 @@ func TestHolderJSON(t *testing.T) {
 		`{"name":"a"}`:      {Name: "a"},
 		`{"id":"\u003c\""}`: {ID: `<"`},
 		`{"name":"a","id":"b","since":"2026-10-02T12:00:00.123456789Z"}`: {Name: "a", ID: "b", Since: noon},
+		`{"name":"a","caller":"b"}`:                                      {Name: "a", Caller: "b"},
 	} {
 		text, err := json.Marshal(h)
 		require.NoError(t, err)
@@ -108,11 +150,11 @@ func TestHolderJSON(t *testing.T) {
 }
 
 func FuzzHolderEncode(f *testing.F) {
-	f.Add("name", "id", int64(1_790_942_400_123))
-	f.Add(strings.Repeat("漢", 100), strings.Repeat("é", 100), int64(math.MaxInt64))
-	f.Add("a\tb\nc", "\xff", int64(-1))
-	f.Fuzz(func(t *testing.T, name, id string, ms int64) {
-		text := lockstore.Holder{Name: name, ID: id, Since: time.UnixMilli(ms)}.Encode()
+	f.Add("name", "id", int64(1_790_942_400_123), "")
+	f.Add(strings.Repeat("漢", 100), strings.Repeat("é", 100), int64(math.MaxInt64), strings.Repeat("😀", 100))
+	f.Add("a\tb\nc", "\xff", int64(-1), "c\td")
+	f.Fuzz(func(t *testing.T, name, id string, ms int64, caller string) {
+		text := lockstore.Holder{Name: name, ID: id, Since: time.UnixMilli(ms), Caller: caller}.Encode()
 		require.LessOrEqual(t, len(text), lockstore.MaxHolderBytes)
 		require.True(t, utf8.ValidString(text))
 		back := lockstore.DecodeHolder(text)
@@ -120,16 +162,19 @@ func FuzzHolderEncode(f *testing.F) {
 		clean := func(s string) bool {
 			return lockstore.ValidateKey("k"+s) == nil && !strings.Contains(s, "\ufffd")
 		}
-		if len(name)+len(id)+len(strconv.FormatInt(ms, 10))+2 <= lockstore.MaxHolderBytes && clean(name) && clean(id) {
-			require.Equal(t, name, back.Name)
-			require.Equal(t, id, back.ID)
+		if len(caller) <= lockstore.MaxCallerBytes && clean(caller) {
+			require.Equal(t, caller, back.Caller, "whatever stands before it")
+			if len(name)+len(id)+len(caller)+len(strconv.FormatInt(ms, 10))+3 <= lockstore.MaxHolderBytes && clean(name) && clean(id) {
+				require.Equal(t, name, back.Name)
+				require.Equal(t, id, back.ID)
+			}
 		}
 		require.Equal(t, back, lockstore.DecodeHolder(back.Encode()), "what was read once stays")
 	})
 }
 
 func FuzzDecodeHolder(f *testing.F) {
-	for _, s := range []string{"", "0\tid\tname", "x", "-9223372036854775808\t\t", "1\t\xff\t\u2028"} {
+	for _, s := range []string{"", "0\tid\tname", "x", "-9223372036854775808\t\t", "1\t\xff\t\u2028", "0\tid\tname\tcaller\tmore"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -140,8 +185,8 @@ func FuzzDecodeHolder(f *testing.F) {
 // wellFormed wants a holder that can be put into any log.
 func wellFormed(t *testing.T, h lockstore.Holder) {
 	t.Helper()
-	require.LessOrEqual(t, len(h.Name)+len(h.ID), lockstore.MaxHolderBytes)
-	for _, s := range []string{h.Name, h.ID} {
+	require.LessOrEqual(t, len(h.Name)+len(h.ID)+len(h.Caller), lockstore.MaxHolderBytes)
+	for _, s := range []string{h.Name, h.ID, h.Caller} {
 		if s != "" {
 			require.NoError(t, lockstore.ValidateKey(s), "no control characters, valid UTF-8: %q", s)
 		}

@@ -152,23 +152,38 @@ func (o Owner) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, o.String()
 // MarshalText is String, so that JSON of a Lease hides the owner too.
 func (o Owner) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// Holder says who holds a lock, for people. It is never compared.
+// Holder says who holds a lock, for people. It is never compared. Whoever acquires
+// writes it, so a Name or an ID may be made up.
 type Holder struct {
 	Name  string    // what holds it, for example the function's name
 	ID    string    // which run of it, for example the request id
 	Since time.Time // when it asked, by its own clock; kept in milliseconds
+
+	// Caller is whom the service that took the lock for another had authenticated,
+	// for example the ARN of a role; "" when nobody was. The service writes it, and
+	// never takes it from the request.
+	Caller string
 }
 
-// MaxHolderBytes bounds the text of a stored Holder.
-const MaxHolderBytes = 256
+// Bounds of a stored Holder: of its whole text, and of Caller in it.
+const (
+	MaxHolderBytes = 256
+	MaxCallerBytes = 128
+)
 
-// String is a sentence part for people: who, which, since when.
+// String is a sentence part for people: who, which, since when. The caller stands
+// first, and the name that it gave then stands in quotes.
 func (h Holder) String() string {
 	if h == (Holder{}) {
 		return "unknown"
 	}
 	s := h.Name
-	if s == "" {
+	switch {
+	case h.Caller != "" && h.Name != "":
+		s = h.Caller + " as " + strconv.Quote(h.Name)
+	case h.Caller != "":
+		s = h.Caller
+	case h.Name == "":
 		s = "unnamed"
 	}
 	if h.ID != "" {
@@ -180,30 +195,57 @@ func (h Holder) String() string {
 	return s
 }
 
-// Encode writes the holder as stores keep it: milliseconds since 1970, id and
-// name, separated by tabs, at most MaxHolderBytes. Control characters and
-// invalid UTF-8 become spaces, and the name, then the id, is cut to fit.
+// Encode writes the holder as stores keep it: milliseconds since 1970, id, name
+// and, if there is one, caller, separated by tabs, at most MaxHolderBytes. Control
+// characters and invalid UTF-8 become spaces. A caller of more than MaxCallerBytes
+// keeps its beginning and its end, and "…" between them. To fit, the end of the
+// name is cut, then the end of the id.
 func (h Holder) Encode() string {
 	ms := int64(0)
 	if !h.Since.IsZero() {
 		ms = h.Since.UnixMilli()
 	}
-	s := strconv.FormatInt(ms, 10) + "\t" + clean(h.ID) + "\t" + clean(h.Name)
-	if len(s) <= MaxHolderBytes {
-		return s
+	since, caller := strconv.FormatInt(ms, 10), clean(h.Caller)
+	if caller != "" {
+		caller = "\t" + shorten(caller, MaxCallerBytes)
 	}
-	cut := MaxHolderBytes
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut]
+	room := MaxHolderBytes - len(since) - len("\t\t") - len(caller)
+	id := cut(clean(h.ID), room)
+	return since + "\t" + id + "\t" + cut(clean(h.Name), room-len(id)) + caller
 }
 
-// DecodeHolder reads what Encode wrote. Other text is kept as the name, cut
-// and cleaned: a holder is for people, and half an answer beats none.
+// cut keeps the beginning of s: at most n bytes, and no half character.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// shorten keeps the beginning and the end of s: the account or the issuer stands
+// in the one, the name in the other.
+func shorten(s string, n int) string {
+	const gap = "…"
+	if len(s) <= n {
+		return s
+	}
+	half := (n - len(gap)) / 2
+	end := len(s) - half
+	for !utf8.RuneStart(s[end]) {
+		end++
+	}
+	return cut(s, half) + gap + s[end:]
+}
+
+// DecodeHolder reads what Encode wrote, now or when there was no caller. Other text
+// is kept as the name, cut and cleaned: a holder is for people, and half an answer
+// beats none.
 func DecodeHolder(s string) Holder {
 	s = s[:min(len(s), MaxHolderBytes)]
-	parts := strings.SplitN(s, "\t", 3)
+	parts := strings.SplitN(s, "\t", 4)
 	ms, err := strconv.ParseInt(parts[0], 10, 64)
 	if err != nil {
 		return Holder{Name: clean(s)}
@@ -213,11 +255,10 @@ func DecodeHolder(s string) Holder {
 	if since := time.UnixMilli(ms).UTC(); ms != 0 && since.Year() >= 1 && since.Year() <= 9999 {
 		h.Since = since
 	}
-	if len(parts) > 1 {
-		h.ID = clean(parts[1])
-	}
-	if len(parts) > 2 {
-		h.Name = clean(parts[2])
+	for i, field := range []*string{&h.ID, &h.Name, &h.Caller} {
+		if len(parts) > i+1 {
+			*field = clean(parts[i+1])
+		}
 	}
 	return h
 }
@@ -231,14 +272,15 @@ func clean(s string) string {
 	}, s)
 }
 
-// MarshalJSON writes name, id and since, and leaves out what is not known.
+// MarshalJSON writes name, id, since and caller, and leaves out what is not known.
 func (h Holder) MarshalJSON() ([]byte, error) {
 	var out struct {
-		Name  string     `json:"name,omitempty"`
-		ID    string     `json:"id,omitempty"`
-		Since *time.Time `json:"since,omitempty"`
+		Name   string     `json:"name,omitempty"`
+		ID     string     `json:"id,omitempty"`
+		Since  *time.Time `json:"since,omitempty"`
+		Caller string     `json:"caller,omitempty"`
 	}
-	out.Name, out.ID = h.Name, h.ID
+	out.Name, out.ID, out.Caller = h.Name, h.ID, h.Caller
 	if !h.Since.IsZero() {
 		out.Since = &h.Since
 	}

@@ -89,7 +89,7 @@ func newRequest(key string, ttl time.Duration) lockstore.Request {
 		Key:    key,
 		Owner:  lockstore.NewOwner(),
 		TTL:    ttl,
-		Holder: lockstore.Holder{Name: "storetest", ID: rand.Text()[:8], Since: time.Now().Truncate(time.Millisecond)},
+		Holder: lockstore.Holder{Name: "storetest", ID: rand.Text()[:8], Since: time.Now().Truncate(time.Millisecond), Caller: "caller"},
 	}
 }
 

@@ -42,6 +42,8 @@ var holderCases = []testCase{
 				{Name: "a\nb\tc\x00d\x7fe\u2028f", ID: "\r\n\t"},
 				{Name: "\xff\xfe", ID: "\xc3"},
 				{Name: "a\tb", ID: "c\td"},
+				{Name: strings.Repeat("n", 2000), ID: strings.Repeat("i", 2000), Caller: "arn:aws:sts::1:assumed-role/cron"},
+				{Name: "a\tb", Caller: strings.Repeat("c", 2000) + "\td"},
 			} {
 				req := newRequest(newKey(), long)
 				req.Holder = h
@@ -51,10 +53,10 @@ var holderCases = []testCase{
 				if _, ok := lockstore.As[lockstore.Inspector](c.Store); ok {
 					c.sameHolder(c.inspect(req.Key).Holder, got)
 				}
-				if n := len(got.Name) + len(got.ID); n > lockstore.MaxHolderBytes {
+				if n := len(got.Name) + len(got.ID) + len(got.Caller); n > lockstore.MaxHolderBytes {
 					c.Errorf("the holder's text came back with %d bytes; want at most %d", n, lockstore.MaxHolderBytes)
 				}
-				for _, s := range []string{got.Name, got.ID} {
+				for _, s := range []string{got.Name, got.ID, got.Caller} {
 					if !utf8.ValidString(s) || strings.ContainsAny(s, "\x00\t\r\n\x7f\u2028") {
 						c.Errorf("the holder's text came back as %.60q; want it clean", s)
 					}
@@ -78,9 +80,9 @@ var holderCases = []testCase{
 
 func (c *check) sameHolder(got, want lockstore.Holder) {
 	c.Helper()
-	if got.Name != want.Name || got.ID != want.ID || !got.Since.Equal(want.Since) {
-		c.Errorf("the holder is %.60q %.60q since %v; want %.60q %.60q since %v",
-			got.Name, got.ID, got.Since.UTC(), want.Name, want.ID, want.Since.UTC())
+	if got.Name != want.Name || got.ID != want.ID || !got.Since.Equal(want.Since) || got.Caller != want.Caller {
+		c.Errorf("the holder is %.60q %.60q since %v, caller %.60q; want %.60q %.60q since %v, caller %.60q",
+			got.Name, got.ID, got.Since.UTC(), got.Caller, want.Name, want.ID, want.Since.UTC(), want.Caller)
 	}
 }
 
