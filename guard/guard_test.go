@@ -198,13 +198,19 @@ func TestLogReports(t *testing.T) {
 		assert.EqualValues(t, store.releases[0].Fence, line["fence"])
 		assert.EqualValues(t, 2, line["requests"])
 		assert.NotContains(t, out.String(), string(store.requests[0].Owner), "the owner is a secret")
+		assert.NotContains(t, line, "caller", "nobody was authenticated")
+
+		out.Reset()
+		_, err = g.Acquire(context.Background(), Loan{Key: "shared/k", TTL: time.Minute, Holder: lockstore.Holder{Name: "me", Caller: "arn:aws:iam::1:user/jo"}})
+		require.NoError(t, err)
+		assert.Contains(t, out.String(), `"caller":"arn:aws:iam::1:user/jo"`)
 
 		out.Reset()
 		store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
 		require.NoError(t, g.Do(context.Background(), "account/7", nothing))
 		assert.Contains(t, out.String(), `"level":"WARN"`)
 		assert.Contains(t, out.String(), `"releaseError"`)
-		assert.NotContains(t, out.String(), string(store.requests[1].Owner))
+		assert.NotContains(t, out.String(), string(store.requests[2].Owner))
 	})
 }
 

@@ -46,7 +46,7 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		if !logger.Enabled(ctx, level) {
 			return
 		}
-		attrs := make([]slog.Attr, 0, 10)
+		attrs := make([]slog.Attr, 0, 11)
 		attrs = append(attrs,
 			slog.String("requestId", r.Holder.ID),
 			slog.String("key", r.Key),
@@ -57,6 +57,9 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 			slog.Int("requests", r.Requests))
 		if !r.Granted.IsZero() {
 			attrs = append(attrs, slog.Time("granted", r.Granted))
+		}
+		if r.Holder.Caller != "" {
+			attrs = append(attrs, slog.String("caller", r.Holder.Caller))
 		}
 		if r.Err != nil {
 			attrs = append(attrs, slog.String("error", r.Err.Error()))

@@ -2,13 +2,17 @@ package lockservice
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -164,11 +168,46 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// A holder that is not named is the caller.
+// Whatever a request says of its holder, the answers to others name the caller
+// whom the gateway has authenticated.
 func TestHolder(t *testing.T) {
-	s := newWorld(t).Service
-	acquire(t, s, key, thirty)
-	require.Equal(t, cron, ask(t, s, "GET", key, "").said["holder"].(object)["name"])
+	jwt := func(r httpapi.Request) {
+		r.RequestContext.Authorizer.IAM = nil
+		r.RequestContext.Authorizer.JWT = &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{
+			Claims: map[string]string{"iss": "https://id.example.com", "sub": "7"},
+		}
+	}
+	longest := strings.Repeat("n", maxHolderBytes)
+	for name, c := range map[string]struct {
+		as, holder   string
+		change       func(httpapi.Request)
+		name, caller any
+	}{
+		"another's ARN":        {as: web, holder: cron, name: cron, caller: web},
+		"none":                 {as: web, name: web, caller: web},
+		"as long as it may be": {as: web, holder: longest, name: longest, caller: web},
+		"a JWT":                {as: web, holder: cron, change: jwt, name: cron, caller: "https://id.example.com#7"},
+		"nobody authenticated": {holder: cron, name: cron},
+		"nobody at all":        {name: Anonymous},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			body := thirty
+			if c.holder != "" {
+				body = fmt.Sprintf(`{"ttl": 30, "holder": %q}`, c.holder)
+			}
+			r := request(c.as, "PUT", key, body)
+			if c.change != nil {
+				c.change(r)
+			}
+			require.Equal(t, http.StatusOK, send(t, t.Context(), w.Service, r).StatusCode)
+			for _, a := range []answer{ask(t, w.Service, "GET", key, ""), ask(t, w.Service, "PUT", key, thirty)} {
+				shown := a.said["holder"].(object)
+				require.Equal(t, c.name, shown["name"])
+				require.Equal(t, c.caller, shown["caller"])
+			}
+		})
+	}
 }
 
 // Retry-After grows with the time that the holder has been at it, and differs.

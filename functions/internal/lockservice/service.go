@@ -18,6 +18,7 @@
 package lockservice
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -141,13 +142,14 @@ func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (httpa
 	if err != nil {
 		return httpapi.Response{}, err
 	}
+	who := caller(r)
 	loan := guard.Loan{Key: key, TTL: want.ttl, Wait: want.wait, Holder: s.guard.Holder(ctx)}
-	loan.Holder.Name = want.holder
-	if want.holder == "" {
-		loan.Holder.Name = caller(r)
+	loan.Holder.Name = cmp.Or(want.holder, who)
+	if who != Anonymous {
+		loan.Holder.Caller = who
 	}
 	if again != "" {
-		loan.Owner = ownerOf(caller(r), key, again)
+		loan.Owner = ownerOf(who, key, again)
 	}
 	lease, err := s.guard.Acquire(ctx, loan)
 	if err != nil {

@@ -21,7 +21,7 @@ func TestLifeOfALock(t *testing.T) {
 
 		busy := ask(t, s, "PUT", "reports/daily", `{"ttl": 30}`)
 		require.Equal(t, http.StatusConflict, busy.StatusCode)
-		require.Equal(t, map[string]any{"name": "cron on host 4", "id": "request", "since": began.UTC().Format(time.RFC3339Nano)}, busy.said["holder"])
+		require.Equal(t, map[string]any{"name": "cron on host 4", "caller": cron, "id": "request", "since": began.UTC().Format(time.RFC3339Nano)}, busy.said["holder"])
 
 		look := ask(t, s, "GET", "reports/daily", "")
 		require.Equal(t, map[string]any{"held": true, "fence": had.said["fence"], "holder": busy.said["holder"], "remaining": 30.0}, look.said)

@@ -58,7 +58,8 @@ func (e execution) validate() error {
 	return nil
 }
 
-// holder says, for people, which execution it is.
+// holder says, for people, which execution it is. It has no Caller: Lambda does not
+// tell a function who has invoked it, so the execution is what the input says.
 func (e execution) holder() lockstore.Holder {
 	parts := executionARN.FindStringSubmatch(string(e))
 	return lockstore.Holder{Name: parts[1], ID: parts[2]}
