@@ -145,9 +145,18 @@ func (b *Book) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (Rec
 	return Receipt{w, r.Balance}, nil
 }
 
-// Create makes a new account.
+// Create makes a new account. Again with the same balance is nil, until somebody
+// withdraws from it.
 func (b *Book) Create(ctx context.Context, account string, balance int64) error {
-	if err := b.shelf.create(ctx, account, record{Balance: balance}); err != nil {
+	err := b.shelf.create(ctx, account, record{Balance: balance})
+	if errors.Is(err, ErrExists) {
+		// The client may have repeated a request whose reply was lost.
+		r, readErr := b.shelf.read(ctx, account)
+		if readErr == nil && r.Balance == balance && len(r.Recent) == 0 {
+			return nil
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("account %q: %w", account, err)
 	}
 	return nil

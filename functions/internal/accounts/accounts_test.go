@@ -259,10 +259,12 @@ var cases = []struct {
 	}},
 	{"an account is made once", func(t *testing.T, ctx context.Context, book *Book, account string) {
 		require.ErrorIs(t, book.Create(ctx, account, 5), ErrExists)
+		require.NoError(t, book.Create(ctx, account, 1000), "a repeated request, whose first reply was lost")
 		assert.EqualValues(t, 1000, balance(t, ctx, book, account))
 		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
 		require.NoError(t, err)
 		require.ErrorIs(t, book.Create(ctx, account, 5), ErrExists)
+		require.ErrorIs(t, book.Create(ctx, account, 990), ErrExists)
 	}},
 	{"the context ends", func(t *testing.T, ctx context.Context, book *Book, account string) {
 		ctx, cancel := context.WithCancel(ctx)
