@@ -7,6 +7,9 @@
 # committed, because one person's stack is not another's. Remove the file to be
 # asked again. ARCHITECTURE is the processor, arm64 if left out, or x86_64; once
 # one is saved, no other.
+#
+# Then the stack gets the policy in stack-policy.json: no later update may replace
+# or remove what has locks or accounts in it.
 set -eu
 
 saved=samconfig.deploy.toml
@@ -79,7 +82,9 @@ EOF
 	exit 1
 fi
 
-# Its standard output is advice to go on without this script.
+# The SAM CLI takes no settings for go build from a template or from samconfig.toml:
+# they are in the environment, here and in docs/deploy.md. Its standard output is
+# advice to go on without this script.
 CGO_ENABLED=0 GOFLAGS="-tags=lambda.norpc '-ldflags=-s -w'" \
 	"$bin/sam" build --parameter-overrides "Architecture=$built" >/dev/null
 
@@ -93,7 +98,16 @@ else
 	"$bin/sam" deploy --config-file $saved
 fi
 
-if answered; then
-	name=$(sed -n 's/^stack_name = "\(.*\)"/\1/p' $saved | tail -n 1)
-	echo "What is deployed is tested by: make it-aws STACK=$name"
-fi
+answered || exit 0 # without the answers the stack's name is not known
+name=$(sed -n 's/^stack_name = "\(.*\)"/\1/p' $saved | tail -n 1)
+region=$(sed -n 's/^region = "\(.*\)"/\1/p' $saved | tail -n 1)
+"$bin/python3" - stack-policy.json "$name" "$region" <<'EOF' || give_up "$name is deployed, but stack-policy.json does not protect it: a later change may replace its tables and its cache"
+import sys, boto3, botocore.exceptions
+_, policy, name, region = sys.argv
+try:
+    cloudformation = boto3.client("cloudformation", region_name=region or None)
+    cloudformation.set_stack_policy(StackName=name, StackPolicyBody=open(policy).read())
+except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as e:
+    sys.exit("deploy: %s" % e)
+EOF
+echo "What is deployed is tested by: make it-aws STACK=$name"

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"debug/elf"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -20,12 +23,13 @@ case "$*" in
 *--guided*)
 	[ -z "$ABORT" ] || exit 1
 	[ -n "$ANSWER" ] || exit 0 # who does not save
-	printf '%s\n' 's3_prefix = "mine"' 'stack_name = "mine"' 'parameter_overrides = "LockTtl=\"60s\" Architecture=\"'"$ANSWER"'\" AlarmTopic=\"\""' >>samconfig.deploy.toml ;;
+	printf '%s\n' 's3_prefix = "mine"' 'stack_name = "mine"' 'region = "eu-west-3"' 'parameter_overrides = "LockTtl=\"60s\" Architecture=\"'"$ANSWER"'\" AlarmTopic=\"\""' >>samconfig.deploy.toml ;;
 build*) echo "sam deploy --guided" ;;
 esac
 `
 	const fakePython = `#!/bin/sh
 [ "$1" = -c ] && exit 0
+[ "$2" = stack-policy.json ] && { echo "$*" >>calls; exit "${REFUSED:-0}"; }
 echo "$MISSING"
 [ -z "$MISSING" ]
 `
@@ -100,9 +104,10 @@ echo "$MISSING"
 		assert.Contains(t, calls[1], "--guided")
 		assert.NotContains(t, out, "it-aws")
 	}
+	const protected = "- stack-policy.json mine eu-west-3"
 	calls, out, err = deploy("ANSWER=arm64", "AWS_REGION=eu-west-1", "AWS_DEFAULT_REGION=eu-west-2")
 	require.NoError(t, err, out)
-	assert.Equal(t, []string{built("arm64", "eu-west-2"), "deploy --guided --config-file samconfig.deploy.toml --stack-name lambdalock --parameter-overrides Architecture=arm64 region=eu-west-2 cgo= flags="}, calls)
+	assert.Equal(t, []string{built("arm64", "eu-west-2"), "deploy --guided --config-file samconfig.deploy.toml --stack-name lambdalock --parameter-overrides Architecture=arm64 region=eu-west-2 cgo= flags=", protected}, calls)
 	assert.Contains(t, out, "make it-aws STACK=mine")
 	saved, err := os.ReadFile(filepath.Join(dir, "samconfig.deploy.toml"))
 	require.NoError(t, err)
@@ -115,9 +120,66 @@ echo "$MISSING"
 	assert.Equal(t, "deploy: ARCHITECTURE=x86_64, but samconfig.deploy.toml says arm64; remove that file to be asked again\n", out)
 	calls, out, err = run(script)
 	require.NoError(t, err, out)
-	assert.Equal(t, []string{built("arm64", ""), "deploy --config-file samconfig.deploy.toml region= cgo= flags="}, calls, "it is not asked again, and what is saved counts")
+	assert.Equal(t, []string{built("arm64", ""), "deploy --config-file samconfig.deploy.toml region= cgo= flags=", protected}, calls, "it is not asked again, and what is saved counts")
 	assert.NotContains(t, out, "leave Architecture")
 	assert.Contains(t, out, "make it-aws STACK=mine")
 	_, out, err = run(script, "ARCHITECTURE=arm64")
 	require.NoError(t, err, out)
+	_, out, err = run(script, "REFUSED=1")
+	require.Error(t, err)
+	assert.Contains(t, out, "mine is deployed, but stack-policy.json does not protect it")
+}
+
+// TestStackPolicy finds what the policy protects in the template: all that keeps
+// locks or accounts.
+func TestStackPolicy(t *testing.T) {
+	text, err := os.ReadFile("../../stack-policy.json")
+	require.NoError(t, err)
+	var policy struct {
+		Statement []struct {
+			Effect   string
+			Action   any
+			Resource any
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &policy))
+	var denied []any
+	for _, s := range policy.Statement {
+		if s.Effect == "Deny" {
+			assert.Equal(t, []any{"Update:Replace", "Update:Delete"}, s.Action)
+			denied = append(denied, s.Resource.([]any)...)
+		}
+	}
+	template, err := os.ReadFile("../../template.yaml")
+	require.NoError(t, err)
+	kept := regexp.MustCompile(`(?m)^  (\w+):\n    Type: (?:AWS::DynamoDB::Table|AWS::ElastiCache::\w*Cache\w*)\n`).FindAllSubmatch(template, -1)
+	require.Len(t, kept, 3)
+	for _, name := range kept {
+		assert.Contains(t, denied, "LogicalResourceId/"+string(name[1]))
+	}
+	assert.Len(t, denied, len(kept))
+}
+
+// TestBuildWithoutTheScript builds a function for this machine with the settings that
+// deploy.sh and the documentation have, as the SAM CLI does. It needs no library of
+// the machine that it was built on.
+func TestBuildWithoutTheScript(t *testing.T) {
+	const line = `CGO_ENABLED=0 GOFLAGS="-tags=lambda.norpc '-ldflags=-s -w'"`
+	for _, file := range []string{"deploy.sh", "../../docs/deploy.md"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.True(t, strings.Contains(string(text), line), file)
+	}
+	binary := filepath.Join(t.TempDir(), "bootstrap")
+	// An environment that asks for cgo, as where a C compiler is installed.
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `CGO_ENABLED=1; export CGO_ENABLED; `+line+` go build -trimpath -o "$0" "$1"`, binary, "../../functions/step")
+	cmd.Env = append(os.Environ(), "GOOS=linux")
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	built, err := elf.Open(binary)
+	require.NoError(t, err)
+	defer built.Close()
+	for _, p := range built.Progs {
+		assert.NotEqual(t, elf.PT_INTERP, p.Type, "it is linked dynamically")
+	}
 }
