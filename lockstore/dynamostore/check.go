@@ -21,30 +21,29 @@ type describer interface {
 // dynamodb:DescribeTimeToLive, which locking does not, so it runs with the
 // deployer's rights.
 func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
+	if s.api == nil {
+		return nil, errNotMade
+	}
 	api, ok := s.api.(describer)
 	if !ok {
 		return nil, invalid("the client has no DescribeTable and DescribeTimeToLive, so it cannot check")
 	}
-	out, err := api.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.table})
+	table, seen, err := call(ctx, api.DescribeTable, &dynamodb.DescribeTableInput{TableName: &s.table})
 	if err != nil {
-		return nil, s.explainCheck(err)
+		return nil, s.explain("Check", err, seen)
 	}
-	findings := checkTable(out.Table)
-
-	ttl, err := api.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &s.table})
+	if table.Table == nil {
+		return nil, fmt.Errorf("dynamostore: %s, Check: the answer describes no table", s.where)
+	}
+	findings := checkTable(table.Table)
+	if table.Table.MultiRegionConsistency == types.MultiRegionConsistencyStrong {
+		return findings, nil // it has no time to live
+	}
+	ttl, seen, err := call(ctx, api.DescribeTimeToLive, &dynamodb.DescribeTimeToLiveInput{TableName: &s.table})
 	if err != nil {
-		return nil, s.explainCheck(err)
+		return nil, s.explain("Check", err, seen)
 	}
 	return append(findings, checkTTL(ttl.TimeToLiveDescription)...), nil
-}
-
-// explainCheck wraps an error of a read. Nothing can have been applied by one.
-func (s *Store) explainCheck(err error) error {
-	_, class := classify(err)
-	if class == nil {
-		return fmt.Errorf("dynamostore: check of table %s: %w", s.table, err)
-	}
-	return fmt.Errorf("dynamostore: check of table %s: %w: %w", s.table, class, err)
 }
 
 func checkTable(table *types.TableDescription) []lockstore.Finding {
@@ -68,8 +67,12 @@ func checkTable(table *types.TableDescription) []lockstore.Finding {
 		add("set BillingMode to PAY_PER_REQUEST, or watch ThrottledRequests",
 			"the capacity is provisioned; a burst of lockers is throttled, renewals too")
 	}
-	if len(table.Replicas) > 0 && table.MultiRegionConsistency != types.MultiRegionConsistencyStrong {
-		add("use a table of one Region, or one with multi-Region strong consistency",
+	switch {
+	case table.MultiRegionConsistency == types.MultiRegionConsistencyStrong:
+		add("use a table of one Region, unless locks have to outlive the failure of a Region; then use few keys, and Fenced instead of StillHeld",
+			"the table has multi-Region strong consistency; locks in it are safe, but it has no time to live, so the row of each key stays for ever, and no transactions, so StillHeld does not work")
+	case len(table.Replicas) > 0:
+		add("use a table of one Region; multi-Region strong consistency is safe too, but has neither time to live nor transactions",
 			"the table is replicated to %d Regions with eventual consistency; two Regions can hold the same lock", len(table.Replicas))
 	}
 	if n := len(table.GlobalSecondaryIndexes) + len(table.LocalSecondaryIndexes); n > 0 {

@@ -62,7 +62,8 @@ func TestCheckF50(t *testing.T) {
 		"two Regions, strong": {change: func(d *described) {
 			d.table.Replicas = make([]types.ReplicaDescription, 1)
 			d.table.MultiRegionConsistency = types.MultiRegionConsistencyStrong
-		}},
+			d.ttl = nil // it cannot be on
+		}, says: "stays for ever, and no transactions, so StillHeld does not work"},
 		"index":       {change: func(d *described) { d.table.GlobalSecondaryIndexes = make([]types.GlobalSecondaryIndexDescription, 1) }, says: "1 indexes"},
 		"TTL off":     {change: func(d *described) { d.ttl = nil }, says: "time to live is off"},
 		"TTL expires": {change: func(d *described) { d.ttl.AttributeName = aws.String("expires") }, says: "milliseconds"},
@@ -91,6 +92,7 @@ func TestCheckErrors(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Check(t.Context())
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
+	require.ErrorContains(t, err, "no DescribeTable")
 
 	service := fakedynamo.New(table)
 	service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
@@ -98,6 +100,20 @@ func TestCheckErrors(t *testing.T) {
 	}
 	_, err = newStore(t, service, 0, dynamostore.Options{}).Check(t.Context())
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorContains(t, err, "Check needs dynamodb:DescribeTable")
+
+	s, err = dynamostore.New(noTable{}, table, dynamostore.Options{})
+	require.NoError(t, err)
+	_, err = s.Check(t.Context())
+	require.True(t, isUnknown(err))
+	require.ErrorContains(t, err, "describes no table")
+}
+
+// noTable answers Check's first read with nothing.
+type noTable struct{ described }
+
+func (noTable) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+	return &dynamodb.DescribeTableOutput{}, nil
 }
 
 // testCheck runs on DynamoDB Local, see TestOnDynamoDBLocal.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"reflect"
 	"strings"
 	"time"
 
@@ -18,7 +20,11 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// API is what the store calls; *dynamodb.Client has it.
+// API is what the store calls; *dynamodb.Client has it. A wrapper must hand the
+// options on to the client: by them the store learns what was sent. Without them
+// the outcome of each failed call is unknown, and so is that of a Release that was
+// refused. A method may be called in a goroutine of its own, and the store does not
+// wait for one that goes on after its context has ended.
 type API interface {
 	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
@@ -59,6 +65,7 @@ const (
 type Store struct {
 	api   API
 	table string
+	where string // the table and its region, for errors
 	skew  time.Duration
 	log   *slog.Logger // nil is slog.Default()
 	clock clock
@@ -76,7 +83,7 @@ var (
 // clock that the service refuses on the second one) and short pauses. Its
 // errors match lockstore.ErrInvalid.
 func New(client API, table string, opt Options) (*Store, error) {
-	if c, ok := client.(*dynamodb.Client); client == nil || ok && c == nil {
+	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid("the client is nil")
 	}
 	if err := validateTable(table); err != nil {
@@ -88,7 +95,25 @@ func New(client API, table string, opt Options) (*Store, error) {
 	if opt.Skew < 0 || opt.Skew > MaxSkew {
 		return nil, invalid("Skew is %v; want 0 to %v", opt.Skew, MaxSkew)
 	}
-	return &Store{api: client, table: table, skew: opt.Skew, log: opt.Logger}, nil
+	return &Store{api: client, table: table, where: where(client, table), skew: opt.Skew, log: opt.Logger}, nil
+}
+
+// where names a table and, as far as the client shows them, its region and
+// endpoint.
+func where(client API, table string) string {
+	name := "table " + table
+	c, ok := client.(interface{ Options() dynamodb.Options })
+	if !ok {
+		return name
+	}
+	opt := c.Options()
+	if opt.Region != "" {
+		name += " in " + opt.Region
+	}
+	if u, err := url.Parse(aws.ToString(opt.BaseEndpoint)); err == nil && u.Host != "" {
+		name += " at " + u.Host // without what else the URL says, which may be secret
+	}
+	return name
 }
 
 func validateTable(name string) error {
@@ -107,6 +132,9 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("dynamostore: %s: %w", fmt.Sprintf(format, args...), lockstore.ErrInvalid)
 }
 
+// errNotMade is the error of the zero Store.
+var errNotMade = invalid("this Store was not made by New")
+
 // write is one conditional update of a key's row.
 type write struct {
 	key       string
@@ -119,7 +147,7 @@ type write struct {
 // reply is the service's answer to a write or a read.
 type reply struct {
 	applied bool
-	doubt   bool                            // refused, but an earlier attempt of the same call may have been applied
+	doubt   bool                            // refused, but another attempt of the same call may have been applied
 	item    map[string]types.AttributeValue // before the write, or what refused it, or what was read
 	sent    time.Time                       // local time before the request
 	date    time.Time                       // the service's time in whole seconds; zero when it did not say
@@ -127,6 +155,9 @@ type reply struct {
 
 // update sends a write. A refused condition is a reply, not an error.
 func (s *Store) update(ctx context.Context, w write) (reply, error) {
+	if s.api == nil {
+		return reply{}, errNotMade
+	}
 	in := &dynamodb.UpdateItemInput{
 		TableName:                           &s.table,
 		Key:                                 map[string]types.AttributeValue{attrKey: text(w.key)},
@@ -139,18 +170,14 @@ func (s *Store) update(ctx context.Context, w write) (reply, error) {
 	if w.before {
 		in.ReturnValues = types.ReturnValueAllOld
 	}
-	if err := ctx.Err(); err != nil {
-		return reply{}, notSent(w.key, err)
-	}
-	var tries attempts
 	r := reply{sent: s.clock.local()}
-	out, err := s.api.UpdateItem(ctx, in, tries.watch)
+	out, seen, err := call(ctx, s.api.UpdateItem, in)
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
-		r.item, r.doubt = refusal.Item, tries.ambiguous
+		r.item, r.doubt = refusal.Item, seen.unsure()
 		r.date = failureDate(err)
 	} else if err != nil {
 		s.clock.learn(r.sent, failureDate(err))
-		return reply{}, s.explain(w.key, err, tries)
+		return reply{}, s.explain(ofKey(w.key), err, seen)
 	} else {
 		r.applied = true
 		r.item = out.Attributes
@@ -179,32 +206,31 @@ func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 	if err := lockstore.ValidateKey(key); err != nil {
 		return lockstore.Status{}, err
 	}
-	if err := ctx.Err(); err != nil {
-		return lockstore.Status{}, notSent(key, err)
+	if s.api == nil {
+		return lockstore.Status{}, errNotMade
 	}
-	var tries attempts
 	r := reply{sent: s.clock.local()}
-	out, err := s.api.GetItem(ctx, &dynamodb.GetItemInput{
+	out, seen, err := call(ctx, s.api.GetItem, &dynamodb.GetItemInput{
 		TableName:      &s.table,
 		Key:            map[string]types.AttributeValue{attrKey: text(key)},
 		ConsistentRead: aws.Bool(true),
-	}, tries.watch)
+	})
 	if err != nil {
 		s.clock.learn(r.sent, failureDate(err))
-		return lockstore.Status{}, s.explain(key, err, tries)
+		return lockstore.Status{}, s.explain(ofKey(key), err, seen)
 	}
 	r.date, _ = awsmiddleware.GetServerTime(out.ResultMetadata)
 	s.clock.learn(r.sent, r.date)
 
-	seen, err := decode(key, out.Item)
+	entry, err := decode(key, out.Item)
 	if err != nil {
 		return lockstore.Status{}, err
 	}
-	status := lockstore.Status{Key: key, Fence: seen.fence}
-	if seen.owner != "" && !takeable(seen, r.date) {
+	status := lockstore.Status{Key: key, Fence: entry.fence}
+	if entry.owner != "" && !takeable(entry, r.date) {
 		status.Held = true
-		status.Holder = seen.holder
-		status.Remaining = s.remaining(seen, r)
+		status.Holder = entry.holder
+		status.Remaining = s.remaining(entry, r)
 	}
 	return status, nil
 }

@@ -1,7 +1,6 @@
 package dynamostore
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -9,54 +8,15 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// attempts sees every failed attempt of one call, through the client's own
-// retryer. The last error alone would not do: a first attempt that was applied
-// and lost its reply can be followed by one that was certainly refused.
-type attempts struct {
-	aws.Retryer
-	watched   bool // the client took the option
-	ambiguous bool // an attempt may have been applied
-}
-
-// watch is an option of a call.
-func (a *attempts) watch(o *dynamodb.Options) {
-	a.Retryer, a.watched = o.Retryer, true
-	o.Retryer = a
-}
-
-// IsErrorRetryable is asked once after each failed attempt.
-func (a *attempts) IsErrorRetryable(err error) bool {
-	_, refused := errors.AsType[*types.ConditionalCheckFailedException](err)
-	if _, class := classify(err); class == nil && !refused {
-		a.ambiguous = true
-	}
-	return a.Retryer.IsErrorRetryable(err)
-}
-
-// GetAttemptToken keeps an adaptive retryer's rate limit, which the embedded
-// interface would hide.
-func (a *attempts) GetAttemptToken(ctx context.Context) (func(error) error, error) {
-	if r, ok := a.Retryer.(aws.RetryerV2); ok {
-		return r.GetAttemptToken(ctx)
-	}
-	return a.Retryer.GetInitialToken(), nil
-}
-
 // classify returns ErrUnavailable or ErrCorrupt for an error after which the
 // request was certainly not applied, with advice on what to change, and nil for
 // all others.
 func classify(err error) (advice string, class error) {
-	if errors.Is(err, lockstore.ErrUnavailable) {
-		return "", lockstore.ErrUnavailable // no credentials, see client.go
-	}
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		return classifyCode(api)
 	}
@@ -85,9 +45,9 @@ func classifyCode(api smithy.APIError) (advice string, class error) {
 	case "AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "ExpiredToken",
 		"InvalidSignatureException", "SignatureDoesNotMatch", "IncompleteSignatureException", "IncompleteSignature",
 		"MissingAuthenticationTokenException", "MissingAuthenticationToken", "InvalidClientTokenId", "OptInRequired":
-		return "the credentials are not accepted or do not allow dynamodb:UpdateItem and dynamodb:GetItem on this table (and its KMS key)", lockstore.ErrUnavailable
+		return "the credentials are not accepted, or do not allow this action on the table and its KMS key; locking needs dynamodb:UpdateItem and dynamodb:GetItem, Check needs dynamodb:DescribeTable and dynamodb:DescribeTimeToLive", lockstore.ErrUnavailable
 	case "ResourceNotFoundException":
-		return "the table does not exist in this region and account, or is being made or deleted", lockstore.ErrCorrupt
+		return "it does not exist in this account, or it is being made or deleted; make it, or correct the table's name, the region or the credentials", lockstore.ErrCorrupt
 	case "ValidationException":
 		if strings.Contains(api.ErrorMessage(), "KMS") {
 			return "the table's KMS key cannot be used", lockstore.ErrUnavailable
@@ -102,26 +62,22 @@ func classifyCode(api smithy.APIError) (advice string, class error) {
 }
 
 // explain turns a failed call into this store's error: of one class if no
-// attempt can have been applied, of unknown outcome otherwise.
-func (s *Store) explain(key string, err error, tries attempts) error {
+// request can have been applied, of unknown outcome otherwise. what says what was
+// asked for.
+func (s *Store) explain(what string, err error, seen attempts) error {
 	advice, class := classify(err)
-	ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	switch {
-	case tries.ambiguous:
-		advice, class = "", nil
-	case class == nil && tries.watched && ended:
-		advice, class = "not sent, or refused by each attempt so far", lockstore.ErrUnavailable
+	case !seen.watched:
+		return fmt.Errorf("dynamostore: %s, %s: the outcome is unknown, the client does not show what it has sent: %w", s.where, what, err)
+	case seen.unsure():
+		return fmt.Errorf("dynamostore: %s, %s: the outcome is unknown: %w", s.where, what, err)
+	case class != nil:
+	case seen.sent == 0:
+		advice, class = "nothing was sent", lockstore.ErrUnavailable
+	default:
+		advice, class = "refused each time, and not sent again", lockstore.ErrUnavailable
 	}
-	if class == nil {
-		return fmt.Errorf("dynamostore: table %s, key %q: the outcome is unknown: %w", s.table, key, err)
-	}
-	if advice != "" {
-		advice += ": "
-	}
-	return fmt.Errorf("dynamostore: table %s, key %q: %w: %s%w", s.table, key, class, advice, err)
+	return fmt.Errorf("dynamostore: %s: %s (%s): %w: %w", s.where, advice, what, class, err)
 }
 
-// notSent is the error for a context that has ended before a request.
-func notSent(key string, err error) error {
-	return fmt.Errorf("dynamostore: key %q: not sent: %w: %w", key, lockstore.ErrUnavailable, err)
-}
+func ofKey(key string) string { return fmt.Sprintf("key %q", key) }

@@ -524,6 +524,9 @@ func TestNewRefuses(t *testing.T) {
 			var none *dynamodb.Client
 			return dynamostore.New(none, table, dynamostore.Options{})
 		},
+		"F51 nil pointer of another type": func() (*dynamostore.Store, error) {
+			return dynamostore.New((*never)(nil), table, dynamostore.Options{})
+		},
 		"F48 short table": func() (*dynamostore.Store, error) { return dynamostore.New(client, "ab", dynamostore.Options{}) },
 		"F48 long table": func() (*dynamostore.Store, error) {
 			return dynamostore.New(client, strings.Repeat("a", 256), dynamostore.Options{})
@@ -581,4 +584,19 @@ func isUnknown(err error) bool {
 		}
 	}
 	return err != nil
+}
+
+// The text of an error begins with the table and where it is, then says what to do.
+func TestErrorsNameTheTable(t *testing.T) {
+	missing := func(client dynamostore.API) string {
+		s, err := dynamostore.New(client, "missing", dynamostore.Options{})
+		require.NoError(t, err)
+		return s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: 1}).Error()
+	}
+	service := fakedynamo.New(table)
+	local := dynamostore.ClientOver(service, "http://user:secret@127.0.0.1:8000", 0)
+	require.Regexp(t, `^dynamostore: table missing in eu-west-1 at 127\.0\.0\.1:8000: it does not exist in this account, .*; make it, or correct .* \(key "account/7"\): lock entry is foreign`, missing(local))
+	require.NotContains(t, missing(local), "secret")
+	require.Regexp(t, `^dynamostore: table missing in eu-west-1: it does not`, missing(dynamostore.ClientOver(service, "", 0)))
+	require.Regexp(t, `^dynamostore: table missing, key "account/7": the outcome is unknown`, missing(odd{end: func() {}}), "a client that does not show its options")
 }

@@ -1,0 +1,314 @@
+package dynamostore_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go/middleware"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
+)
+
+// A call that fails before anything left this machine has no unknown outcome.
+func TestNothingSent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*dynamodb.Options)
+		says   string
+	}{
+		"F71 no credentials": {
+			change: func(o *dynamodb.Options) {
+				o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+					return aws.Credentials{}, errors.New("no role was found")
+				})
+			},
+			says: "no role was found",
+		},
+		"F21 no region": {
+			change: func(o *dynamodb.Options) { o.Region, o.BaseEndpoint = "", nil },
+			says:   "Invalid Configuration: Missing Region",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), tc.change)
+				s, err := dynamostore.New(client, table, dynamostore.Options{})
+				require.NoError(t, err)
+				for method, call := range allMethods(s) {
+					err := call(t.Context())
+					require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
+					require.ErrorContains(t, err, "nothing was sent", method)
+					require.ErrorContains(t, err, tc.says, method)
+				}
+				require.Zero(t, service.Requests())
+			})
+		})
+	}
+}
+
+// deaf is a wrapper that keeps the store's options to itself.
+type deaf struct{ *dynamodb.Client }
+
+func (d deaf) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	return d.Client.UpdateItem(ctx, in)
+}
+
+func (d deaf) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	return d.Client.GetItem(ctx, in)
+}
+
+// aside is a client that takes the options and sends in a way of its own, as a
+// client of a cache in front of DynamoDB does.
+type aside struct{ deaf }
+
+func (a aside) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, options ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	var o dynamodb.Options
+	for _, option := range options {
+		option(&o)
+	}
+	return a.deaf.UpdateItem(ctx, in)
+}
+
+// What a client sends unseen may have been applied, whatever its last error is.
+func TestClientThatIsNotWatched(t *testing.T) {
+	for name, wrap := range map[string]func(*dynamodb.Client) dynamostore.API{
+		"options dropped":  func(c *dynamodb.Client) dynamostore.API { return deaf{c} },
+		"options not used": func(c *dynamodb.Client) dynamostore.API { return aside{deaf{c}} },
+	} {
+		open := func(t *testing.T) (*fakedynamo.Service, *dynamostore.Store) {
+			service := fakedynamo.New(table)
+			s, err := dynamostore.New(wrap(dynamostore.ClientOver(service, fakeEndpoint, 0)), table, dynamostore.Options{})
+			require.NoError(t, err)
+			return service, s
+		}
+		t.Run("F22 applied, then throttled, "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service, s := open(t)
+				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+					if r.N == 1 {
+						return fakedynamo.Fault{LoseReply: errReset}
+					}
+					return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}}
+				}
+				req := request(time.Minute)
+				_, err := s.Acquire(t.Context(), req)
+				require.True(t, isUnknown(err), "%v", err)
+				require.ErrorContains(t, err, "does not show what it has sent")
+				require.NotNil(t, fakeRows{service}.get(t, key)["owner"])
+				_, err = s.Inspect(t.Context(), key)
+				require.True(t, isUnknown(err), "%v", err)
+
+				service.Fault = nil
+				lease, err := s.Acquire(t.Context(), req)
+				require.NoError(t, err)
+				require.NoError(t, s.Release(t.Context(), lease))
+			})
+		})
+		t.Run("F25 a refused release, "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, s := open(t)
+				lease, err := s.Acquire(t.Context(), request(time.Minute))
+				require.NoError(t, err)
+				_, err = s.Acquire(t.Context(), request(time.Minute))
+				require.ErrorIs(t, err, lockstore.ErrHeld)
+				lease.Owner = lockstore.NewOwner()
+				require.True(t, isUnknown(s.Release(t.Context(), lease)), "an attempt before may have released it")
+			})
+		})
+	}
+}
+
+// never is a client and a transport that ignore the end of a context. They answer,
+// too late, when until is closed.
+type never struct {
+	until chan struct{}
+	sent  atomic.Int64
+}
+
+func (n *never) wait() error {
+	n.sent.Add(1)
+	<-n.until
+	return errors.New("too late")
+}
+
+func (n *never) RoundTrip(*http.Request) (*http.Response, error) { return nil, n.wait() }
+
+func (n *never) UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	return nil, n.wait()
+}
+
+func (n *never) GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	return nil, n.wait()
+}
+
+func (n *never) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+	return nil, n.wait()
+}
+
+func (n *never) DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
+	return nil, n.wait()
+}
+
+// halfNever answers the first of Check's two reads.
+type halfNever struct{ *never }
+
+func (h halfNever) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+	return &dynamodb.DescribeTableOutput{Table: &types.TableDescription{}}, nil
+}
+
+// F28: each call ends with its context, also when the client does not, and says
+// that nothing was sent only if that is so.
+func TestCallsEndWithTheirContext(t *testing.T) {
+	const within = 50 * time.Millisecond
+	for name, tc := range map[string]struct {
+		client func(*never) dynamostore.API
+		unsent bool
+	}{
+		"a client that hangs":      {client: func(n *never) dynamostore.API { return n }},
+		"a second read that hangs": {client: func(n *never) dynamostore.API { return halfNever{n} }},
+		"a transport that hangs":   {client: func(n *never) dynamostore.API { return dynamostore.ClientOver(n, fakeEndpoint, 0) }},
+		"before the request is sent": {
+			client: func(n *never) dynamostore.API {
+				return dynamodb.New(dynamostore.ClientOver(n, fakeEndpoint, 0).Options(), dynamodb.WithAPIOptions(func(stack *middleware.Stack) error {
+					return stack.Finalize.Add(middleware.FinalizeMiddlewareFunc("hangs", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+						<-n.until
+						return next.HandleFinalize(ctx, in)
+					}), middleware.After)
+				}))
+			},
+			unsent: true,
+		},
+	} {
+		t.Run("F28 "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &never{until: make(chan struct{})}
+				s, err := dynamostore.New(tc.client(n), table, dynamostore.Options{})
+				require.NoError(t, err)
+				for method, call := range allMethods(s) {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					start := time.Now()
+					err := call(ctx)
+					cancel()
+					took := time.Since(start)
+					require.GreaterOrEqual(t, took, time.Second, method)
+					require.LessOrEqual(t, took, time.Second+within, method)
+					require.ErrorIs(t, err, context.DeadlineExceeded, method)
+					if tc.unsent {
+						require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
+					} else {
+						require.True(t, isUnknown(err), "%s: %v", method, err)
+					}
+				}
+				close(n.until)
+				synctest.Wait()
+				if tc.unsent {
+					require.Zero(t, n.sent.Load(), "what was called unsent is not sent later")
+				}
+			})
+		})
+	}
+}
+
+// F21: a call whose context ends while the connection is still being made has
+// sent nothing. The context's error alone would not say so.
+func TestContextEndsWithoutConnection(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"F21 no answer": time.Hour, "F21 refused slowly": 400 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+					pass(takes)
+					return nil, errRefused
+				}}
+				s, err := dynamostore.New(dynamostore.ClientOver(transport, fakeEndpoint, 0), table, dynamostore.Options{})
+				require.NoError(t, err)
+				for method, call := range allMethods(s) {
+					ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+					err := call(ctx)
+					cancel()
+					require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
+					require.ErrorIs(t, err, context.DeadlineExceeded, method)
+					require.ErrorContains(t, err, "nothing was sent", method)
+				}
+				pass(takes) // the transport's own goroutines end
+			})
+		})
+	}
+}
+
+// A context that has ended before the call reaches no client.
+func TestContextHasEnded(t *testing.T) {
+	n := &never{until: make(chan struct{})}
+	s, err := dynamostore.New(n, table, dynamostore.Options{})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for method, call := range allMethods(s) {
+		err := call(ctx)
+		require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
+		require.ErrorIs(t, err, context.Canceled, method)
+		require.ErrorContains(t, err, "nothing was sent", method)
+	}
+	require.Zero(t, n.sent.Load())
+}
+
+// odd is a client whose UpdateItem ends in an odd way.
+type odd struct {
+	dynamostore.API
+	end func()
+}
+
+func (o odd) UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	o.end()
+	return nil, nil
+}
+
+func TestClientThatBreaksItsPromise(t *testing.T) {
+	release := func(end func()) error {
+		s, err := dynamostore.New(odd{end: end}, table, dynamostore.Options{})
+		require.NoError(t, err)
+		return s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: 1})
+	}
+	err := release(func() {})
+	require.True(t, isUnknown(err))
+	require.ErrorContains(t, err, "neither an answer nor an error")
+	err = release(runtime.Goexit)
+	require.True(t, isUnknown(err))
+	require.ErrorContains(t, err, "ended its goroutine")
+	defer func() {
+		p := recover()
+		require.Contains(t, p, "the client panicked: on purpose", "the caller's goroutine panics, not one that nobody can recover")
+		require.Contains(t, p, "call_test.go", "and says where")
+	}()
+	_ = release(func() { panic("on purpose") })
+}
+
+func TestZeroStore(t *testing.T) {
+	for method, call := range allMethods(&dynamostore.Store{}) {
+		err := call(t.Context())
+		require.ErrorIs(t, err, lockstore.ErrInvalid, method)
+		require.ErrorContains(t, err, "New", method)
+	}
+}
+
+// allMethods are the methods that send a request.
+func allMethods(s *dynamostore.Store) map[string]func(context.Context) error {
+	all := methods(s, lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: 1})
+	all["Check"] = func(ctx context.Context) error {
+		_, err := s.Check(ctx)
+		return err
+	}
+	return all
+}
