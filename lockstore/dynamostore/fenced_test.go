@@ -2,6 +2,8 @@ package dynamostore_test
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
 // deposit is a caller's own write, fenced.
@@ -32,14 +35,18 @@ func deposit(ctx context.Context, client *dynamodb.Client, account string, amoun
 
 const dataTable = "accounts"
 
-// testFenced runs on DynamoDB Local, see TestOnDynamoDBLocal.
+func TestFencedOnTheFake(t *testing.T) {
+	testFenced(t, dynamostore.ClientOver(fakedynamo.New(table, dataTable), fakeEndpoint, 0))
+}
+
+// testFenced runs on DynamoDB Local, too, see TestOnDynamoDBLocal.
 func testFenced(t *testing.T, client *dynamodb.Client) {
 	store, err := dynamostore.New(client, table, dynamostore.Options{})
 	require.NoError(t, err)
 	ctx := t.Context()
-	account := func() item {
+	get := func(account string) item {
 		out, err := client.GetItem(ctx, &dynamodb.GetItemInput{
-			TableName: aws.String(dataTable), Key: item{"key": s("7")}, ConsistentRead: aws.Bool(true),
+			TableName: aws.String(dataTable), Key: item{"key": s(account)}, ConsistentRead: aws.Bool(true),
 		})
 		require.NoError(t, err)
 		return out.Item
@@ -52,8 +59,8 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 	old := lock()
 	require.NoError(t, deposit(ctx, client, "7", "10", old.Fence))
 	require.NoError(t, deposit(ctx, client, "7", "5", old.Fence), "one holder writes as often as it likes")
-	require.Equal(t, int64(15), number(t, account(), "balance"))
-	require.Equal(t, int64(old.Fence), number(t, account(), dynamostore.FenceAttribute))
+	require.Equal(t, int64(15), number(t, get("7"), "balance"))
+	require.Equal(t, int64(old.Fence), number(t, get("7"), dynamostore.FenceAttribute))
 
 	require.NoError(t, store.Release(ctx, old))
 	held := lock()
@@ -63,36 +70,68 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 		err := deposit(ctx, client, "7", "1000", old.Fence)
 		require.True(t, dynamostore.IsStale(err, old.Fence), "%v", err)
 		require.False(t, dynamostore.IsStale(err, held.Fence))
-		require.Equal(t, int64(16), number(t, account(), "balance"))
+		require.Equal(t, int64(16), number(t, get("7"), "balance"))
 	})
 
-	transact := func(key string, fence lockstore.Fence) error {
+	t.Run("F12 fenced again on one input, as in a loop", func(t *testing.T) {
+		in := &dynamodb.UpdateItemInput{
+			TableName: aws.String(dataTable), Key: item{"key": s("loop")},
+			UpdateExpression:          aws.String("SET n = :n"),
+			ConditionExpression:       aws.String("attribute_not_exists(closed) OR closed = :n"),
+			ExpressionAttributeValues: item{":n": n("1")},
+		}
+		for _, fence := range []lockstore.Fence{5, 5, 6, 7} {
+			require.NoError(t, dynamostore.Fenced(in, fence))
+			_, err := client.UpdateItem(ctx, in)
+			require.NoError(t, err)
+		}
+		require.NoError(t, dynamostore.Fenced(in, 6))
+		_, err := client.UpdateItem(ctx, in)
+		require.True(t, dynamostore.IsStale(err, 6), "%v", err)
+	})
+
+	transact := func(key string, fence lockstore.Fence, condition string) error {
 		_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
-			dynamostore.StillHeld(table, key, fence),
 			{Update: &types.Update{
 				TableName: aws.String(dataTable), Key: item{"key": s("8")},
 				UpdateExpression: aws.String("ADD balance :one"), ExpressionAttributeValues: item{":one": n("1")},
+				ConditionExpression:                 aws.String(condition),
+				ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 			}},
+			dynamostore.StillHeld(table, key, fence),
 		}})
 		return err
 	}
-	refused := func(t *testing.T, err error) {
-		t.Helper()
-		var cancelled *types.TransactionCanceledException
-		require.ErrorAs(t, err, &cancelled)
-		require.Equal(t, "ConditionalCheckFailed", *cancelled.CancellationReasons[0].Code)
-	}
+	const open, closed = "attribute_not_exists(closed)", "attribute_exists(closed)"
 	t.Run("a transaction while the lock is held", func(t *testing.T) {
-		require.NoError(t, transact("fenced/7", held.Fence))
-		refused(t, transact("fenced/7", old.Fence))
-		refused(t, transact("fenced/never", held.Fence))
+		require.NoError(t, transact("fenced/7", held.Fence, open))
+		err := transact("fenced/7", held.Fence, closed)
+		require.Error(t, err)
+		require.False(t, dynamostore.IsStale(err, held.Fence), "the caller's own condition: %v", err)
 	})
-	t.Run("a transaction after the release", func(t *testing.T) {
+	stale := func(t *testing.T, key string, fence lockstore.Fence) {
+		t.Helper()
+		for _, condition := range []string{open, closed} {
+			err := transact(key, fence, condition)
+			require.True(t, dynamostore.IsStale(err, fence), "%v", err)
+			require.True(t, dynamostore.IsStale(fmt.Errorf("wrapped: %w", err), fence))
+		}
+	}
+	t.Run("F12 a transaction after the lease", func(t *testing.T) {
+		stale(t, "fenced/7", old.Fence)
 		require.NoError(t, store.Release(ctx, held))
-		refused(t, transact("fenced/7", held.Fence))
+		stale(t, "fenced/7", held.Fence)
 		closed := lock()
 		require.NoError(t, store.ReleaseAfter(ctx, closed, time.Minute))
-		refused(t, transact("fenced/7", closed.Fence))
+		stale(t, "fenced/7", closed.Fence)
+		require.Equal(t, int64(1), number(t, get("8"), "balance"))
+	})
+	t.Run("a transaction under a key without a row", func(t *testing.T) {
+		err := transact("fenced/never", held.Fence, open)
+		var cancelled *types.TransactionCanceledException
+		require.ErrorAs(t, err, &cancelled)
+		require.Equal(t, "ConditionalCheckFailed", *cancelled.CancellationReasons[1].Code)
+		require.False(t, dynamostore.IsStale(err, held.Fence), "nothing says whose condition it was")
 	})
 	t.Run("the caller's own condition is told apart", func(t *testing.T) {
 		_, err := client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
@@ -109,8 +148,9 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 
 func TestFencedExpressions(t *testing.T) {
 	const set = "lock_fence = :lock_fence"
+	const guard = "(attribute_not_exists(lock_fence) OR lock_fence <= :lock_fence)"
 	for expression, want := range map[string]string{
-		"":                              "SET " + set + " ",
+		"":                              "SET " + set,
 		"SET a = :a":                    "SET " + set + ", a = :a",
 		"set a = :a":                    "set " + set + ", a = :a",
 		"REMOVE b SET a = :a":           "REMOVE b SET " + set + ", a = :a",
@@ -119,22 +159,87 @@ func TestFencedExpressions(t *testing.T) {
 		"REMOVE #set ADD n :set":        "SET " + set + " REMOVE #set ADD n :set",
 		"ADD offset :n":                 "SET " + set + " ADD offset :n",
 		"ADD setting :n SET reset = :x": "ADD setting :n SET " + set + ", reset = :x",
+		"SET lock_fence = :lock_fences": "SET " + set + ", lock_fence = :lock_fences",
 	} {
 		in := &dynamodb.UpdateItemInput{UpdateExpression: aws.String(expression)}
-		require.NoError(t, dynamostore.Fenced(in, 7))
-		require.Equal(t, want, *in.UpdateExpression)
-		require.Equal(t, "(attribute_not_exists(lock_fence) OR lock_fence <= :lock_fence)", *in.ConditionExpression)
-		require.Equal(t, n("7"), in.ExpressionAttributeValues[":lock_fence"])
+		for fence := range 3 { // once, and again
+			require.NoError(t, dynamostore.Fenced(in, lockstore.Fence(7+fence)))
+			require.Equal(t, want, *in.UpdateExpression)
+			require.Equal(t, guard, *in.ConditionExpression)
+			require.Equal(t, item{":lock_fence": n(strconv.Itoa(7 + fence))}, in.ExpressionAttributeValues)
+		}
 	}
-	in := &dynamodb.UpdateItemInput{ConditionExpression: aws.String("a = :a OR b = :b"), ExpressionAttributeValues: item{":a": n("1")}}
-	values := in.ExpressionAttributeValues
+	for condition, want := range map[string]string{
+		"a = :a OR b = :b":                  "(a = :a OR b = :b) AND " + guard,
+		"(a = :a) OR (b = :b)":              "((a = :a) OR (b = :b)) AND " + guard,
+		"c = :c OR (a = :a) AND " + guard:   "(c = :c OR (a = :a) AND " + guard + ") AND " + guard,
+		"(a = :a) OR (b = :b) AND " + guard: "((a = :a) OR (b = :b) AND " + guard + ") AND " + guard,
+		"a = :a OR " + guard:                "(a = :a OR " + guard + ") AND " + guard,
+		"(a = :a AND (b = :b))":             "((a = :a AND (b = :b))) AND " + guard,
+	} {
+		in := &dynamodb.UpdateItemInput{ConditionExpression: aws.String(condition)}
+		for range 3 {
+			require.NoError(t, dynamostore.Fenced(in, 7))
+			require.Equal(t, want, *in.ConditionExpression)
+		}
+	}
+	in := &dynamodb.UpdateItemInput{ExpressionAttributeValues: item{":a": n("1")}}
+	first := in.ExpressionAttributeValues
 	require.NoError(t, dynamostore.Fenced(in, 7))
-	require.Equal(t, "(a = :a OR b = :b) AND (attribute_not_exists(lock_fence) OR lock_fence <= :lock_fence)", *in.ConditionExpression)
 	require.Equal(t, "SET lock_fence = :lock_fence", *in.UpdateExpression)
-	require.Len(t, values, 1, "the caller's own map stays as it is")
+	second := in.ExpressionAttributeValues
+	require.NoError(t, dynamostore.Fenced(in, 8))
+	require.Equal(t, item{":a": n("1")}, first, "no map that the caller has seen is changed")
+	require.Equal(t, item{":a": n("1"), ":lock_fence": n("7")}, second)
 
 	require.ErrorIs(t, dynamostore.Fenced(nil, 7), lockstore.ErrInvalid)
 	require.ErrorIs(t, dynamostore.Fenced(in, 0), lockstore.ErrInvalid)
-	require.False(t, dynamostore.IsStale(nil, 7))
-	require.False(t, dynamostore.IsStale(&types.ConditionalCheckFailedException{}, 7), "without ALL_OLD nothing is known")
+	require.ErrorIs(t, dynamostore.Fenced(in, -1), lockstore.ErrInvalid)
+}
+
+// IsStale needs the row that refused, and knows a lock's row by its attributes.
+func TestIsStale(t *testing.T) {
+	const fence = 7
+	lock := func(change func(item)) item {
+		row := item{"key": s("k"), "owner": s("me"), "fence": n("7"), "expires": n("9"), "ttl": n("9")}
+		change(row)
+		return row
+	}
+	refusal := func(row item) error { return &types.ConditionalCheckFailedException{Item: row} }
+	cancelled := func(code string, row item) error {
+		return &types.TransactionCanceledException{CancellationReasons: []types.CancellationReason{{}, {Code: &code, Item: row}}}
+	}
+	const failed = "ConditionalCheckFailed"
+	for name, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"no error":                      {},
+		"another error":                 {err: lockstore.ErrLost},
+		"no row":                        {err: refusal(nil)},
+		"the same fence":                {err: refusal(item{"lock_fence": n("7")})},
+		"a larger fence":                {err: refusal(item{"lock_fence": n("8")}), want: true},
+		"a larger fence in a text":      {err: refusal(item{"lock_fence": s("8")})},
+		"a fence that is not whole":     {err: refusal(item{"lock_fence": n("8.5")})},
+		"an update's refusal by a lock": {err: refusal(lock(func(row item) { row["fence"] = n("8") }))},
+		"a transaction without reasons": {err: &types.TransactionCanceledException{}},
+		"a transaction, no row":         {err: cancelled(failed, nil)},
+		"a transaction, a larger fence": {err: cancelled(failed, item{"lock_fence": n("8")}), want: true},
+		"a transaction, the same fence": {err: cancelled(failed, item{"lock_fence": n("7")})},
+		"a transaction, another reason": {err: cancelled("TransactionConflict", item{"lock_fence": n("8")})},
+		"a lock that is held":           {err: cancelled(failed, lock(func(item) {}))},
+		"a lock with a larger fence":    {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8") })), want: true},
+		"a lock with a smaller fence":   {err: cancelled(failed, lock(func(row item) { row["fence"] = n("6") })), want: true},
+		"a lock that is free":           {err: cancelled(failed, lock(func(row item) { delete(row, "owner") })), want: true},
+		"a lock that is closed":         {err: cancelled(failed, lock(func(row item) { row["owner"] = s(dynamostore.ClosedOwner) })), want: true},
+		"a damaged lock":                {err: cancelled(failed, lock(func(row item) { row["fence"] = s("8") }))},
+		"an item with a fence, no key":  {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8"); delete(row, "key") }))},
+		"an item with a fence, no ttl":  {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8"); delete(row, "ttl") }))},
+		"an item whose key is a number": {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8"); row["key"] = n("1") }))},
+		"an item whose ttl is a text":   {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8"); row["ttl"] = s("1") }))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, tc.want, dynamostore.IsStale(tc.err, fence))
+		})
+	}
 }

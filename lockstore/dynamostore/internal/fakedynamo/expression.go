@@ -18,7 +18,8 @@ import (
 //	not     = [ "NOT" ] first
 //	first   = "(" or ")" | function "(" operand { "," operand } ")" | operand compare operand
 //	compare = "=" | "<>" | "<" | "<=" | ">" | ">="
-//	update  = { "SET" name "=" operand [ ("+" | "-") operand ] { "," … } | "REMOVE" name { "," name } }
+//	update  = { "SET" name "=" value [ ("+" | "-") operand ] { "," … } | "REMOVE" name { "," name } | "ADD" name operand { "," … } }
+//	value   = operand | "if_not_exists" "(" operand "," operand ")"
 type env struct {
 	names  map[string]string
 	values map[string]Value
@@ -33,7 +34,7 @@ type env struct {
 var tokenForm = regexp.MustCompile(`\s*(<>|<=|>=|[=<>(),+-]|[#:]?[A-Za-z0-9_]+)`)
 
 // reserved are the reserved words among the names that tests use.
-var reserved = []string{"key", "owner", "ttl", "set", "remove", "and", "or", "not"}
+var reserved = []string{"key", "owner", "ttl", "set", "remove", "add", "and", "or", "not"}
 
 func (e *env) scan(expression string) {
 	e.tokens = nil
@@ -267,35 +268,66 @@ func (e *env) update(expression string) (Item, error) {
 					break
 				}
 			}
+		case e.take("ADD"):
+			for {
+				name := touch(e.name(e.next()))
+				changed[name] = e.plus(e.item[name], e.operand(), "ADD")
+				if !e.take(",") {
+					break
+				}
+			}
 		default:
-			e.fail("want SET or REMOVE, not %q", e.tokens[0])
+			e.fail("want SET, REMOVE or ADD, not %q", e.tokens[0])
 		}
 	}
 	return changed, e.err
 }
 
-// sum reads an operand, or two with a sign between them. Operands are the
+// sum reads a value, or one and an operand with a sign between them. All are the
 // item's old values.
 func (e *env) sum() Value {
-	v := e.operand()
+	v := e.value()
 	if v == nil {
 		e.late = errors.New("an operand refers to an attribute that does not exist")
 	}
 	for _, sign := range []string{"+", "-"} {
-		if !e.take(sign) {
-			continue
+		if e.take(sign) {
+			return e.plus(v, e.operand(), sign)
 		}
-		a, b, ok := numbers(v, e.operand())
-		if !ok {
-			e.late = fmt.Errorf("an operand of %s is not a number", sign)
-			return nil
-		}
-		if sign == "-" {
-			b.Neg(b)
-		}
-		return Value{"N": a.Add(a, b).RatString()}
 	}
 	return v
+}
+
+// value reads an operand, or the function that replaces a missing one.
+func (e *env) value() Value {
+	if !e.take("if_not_exists") {
+		return e.operand()
+	}
+	e.expect("(")
+	v := e.operand()
+	e.expect(",")
+	instead := e.operand()
+	e.expect(")")
+	if v == nil {
+		return instead
+	}
+	return v
+}
+
+// plus returns the sum or difference. ADD alone makes an attribute that is missing.
+func (e *env) plus(old, operand Value, sign string) Value {
+	if sign == "ADD" && old == nil {
+		old = Value{"N": "0"}
+	}
+	a, b, ok := numbers(old, operand)
+	if !ok {
+		e.late = fmt.Errorf("an operand of %s is not a number", sign)
+		return nil
+	}
+	if sign == "-" {
+		b.Neg(b)
+	}
+	return Value{"N": a.Add(a, b).RatString()}
 }
 
 // Tokens returns the names and values that stand in a text of expressions.

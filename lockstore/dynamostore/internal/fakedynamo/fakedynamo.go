@@ -1,5 +1,5 @@
-// Package fakedynamo is DynamoDB's UpdateItem and GetItem behind an
-// http.RoundTripper, for tests of package dynamostore in virtual time. It
+// Package fakedynamo is DynamoDB's UpdateItem, GetItem and TransactWriteItems
+// behind an http.RoundTripper, for tests of package dynamostore in virtual time. It
 // parses and evaluates the expressions that it is sent and knows nothing of
 // locks. Its clock is its own, so that the client's can be wrong, and faults
 // can be put on the way in and on the way out. The same tests run on DynamoDB
@@ -66,6 +66,7 @@ type Failure struct {
 	Status        int
 	Code, Message string
 	item          Item
+	reasons       []any // why a transaction was cancelled, one for each item
 }
 
 func (f *Failure) Error() string { return f.Code + ": " + f.Message }
@@ -74,6 +75,8 @@ const (
 	keyName = "key"
 	// signatureAge is how far off a request may be signed.
 	signatureAge = 5 * time.Minute
+
+	conditionFailed = "ConditionalCheckFailedException"
 )
 
 // New returns a service with empty tables of these names, whose partition key
@@ -212,6 +215,9 @@ func (s *Service) serve(c call, refuse *Failure) *http.Response {
 		if failure.item != nil {
 			reply["Item"] = failure.item
 		}
+		if failure.reasons != nil {
+			reply["CancellationReasons"] = failure.reasons
+		}
 		out = reply
 	}
 	body, err := json.Marshal(out)
@@ -251,20 +257,23 @@ type input struct {
 }
 
 func (s *Service) apply(c call) (any, *Failure) {
-	var in input
+	var in struct {
+		input
+		TransactItems []struct{ ConditionCheck, Update *input }
+	}
 	if err := json.Unmarshal(c.body, &in); err != nil {
 		return nil, validation("the request cannot be read: %v", err)
 	}
-	table, ok := s.tables[in.TableName]
-	if !ok {
-		return nil, &Failure{Status: 400, Code: "ResourceNotFoundException", Message: "Cannot do operations on a non-existent table"}
+	if c.action == "TransactWriteItems" {
+		var checks, updates []*input
+		for _, item := range in.TransactItems {
+			checks, updates = append(checks, item.ConditionCheck), append(updates, item.Update)
+		}
+		return s.transact(checks, updates)
 	}
-	key, ok := in.Key[keyName]["S"].(string)
-	if !ok || len(in.Key) != 1 {
-		return nil, validation("The provided key element does not match the schema")
-	}
-	if key == "" || len(key) > 2048 {
-		return nil, validation("One or more parameter values are not valid: the key has %d bytes", len(key))
+	table, key, failure := s.find(in.input)
+	if failure != nil {
+		return nil, failure
 	}
 	old := table[key]
 	switch c.action {
@@ -278,7 +287,7 @@ func (s *Service) apply(c call) (any, *Failure) {
 		}
 		return map[string]any{"Item": old}, nil
 	case "UpdateItem":
-		changed, failure := update(in, old)
+		changed, failure := update(in.input, old)
 		if failure != nil {
 			return nil, failure
 		}
@@ -290,6 +299,59 @@ func (s *Service) apply(c call) (any, *Failure) {
 	default:
 		return nil, &Failure{Status: 400, Code: "UnknownOperationException", Message: c.action}
 	}
+}
+
+// find returns the table and the key that a request names.
+func (s *Service) find(in input) (map[string]Item, string, *Failure) {
+	table, ok := s.tables[in.TableName]
+	if !ok {
+		return nil, "", &Failure{Status: 400, Code: "ResourceNotFoundException", Message: "Cannot do operations on a non-existent table"}
+	}
+	key, ok := in.Key[keyName]["S"].(string)
+	if !ok || len(in.Key) != 1 {
+		return nil, "", validation("The provided key element does not match the schema")
+	}
+	if key == "" || len(key) > 2048 {
+		return nil, "", validation("One or more parameter values are not valid: the key has %d bytes", len(key))
+	}
+	return table, key, nil
+}
+
+// transact applies all updates if all conditions hold. At each place one of checks
+// and updates is not nil.
+func (s *Service) transact(checks, updates []*input) (any, *Failure) {
+	var reasons []any
+	var apply []func()
+	holds := true
+	for i, in := range updates {
+		if in == nil {
+			in = checks[i]
+		}
+		table, key, failure := s.find(*in)
+		if failure != nil {
+			return nil, failure
+		}
+		changed, failure := update(*in, table[key])
+		switch {
+		case failure == nil:
+			reasons = append(reasons, map[string]any{"Code": "None"})
+		case failure.Code == conditionFailed:
+			reasons = append(reasons, map[string]any{"Code": "ConditionalCheckFailed", "Message": failure.Message, "Item": failure.item})
+			holds = false
+		default:
+			return nil, failure
+		}
+		if updates[i] != nil {
+			apply = append(apply, func() { table[key] = changed })
+		}
+	}
+	if !holds {
+		return nil, &Failure{Status: 400, Code: "TransactionCanceledException", Message: "Transaction cancelled", reasons: reasons}
+	}
+	for _, write := range apply {
+		write()
+	}
+	return map[string]any{}, nil
 }
 
 // update returns the row after the update, or why it was refused.
@@ -317,7 +379,7 @@ func update(in input, old Item) (Item, *Failure) {
 		}
 	}
 	if !holds {
-		failure := &Failure{Status: 400, Code: "ConditionalCheckFailedException", Message: "The conditional request failed"}
+		failure := &Failure{Status: 400, Code: conditionFailed, Message: "The conditional request failed"}
 		if in.ReturnValuesOnConditionCheckFailure == "ALL_OLD" {
 			failure.item = old
 		}
