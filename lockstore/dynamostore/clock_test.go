@@ -111,6 +111,23 @@ func TestStampIsCorrected(t *testing.T) {
 	}
 }
 
+// A function sets slog's default logger after it has opened its store.
+func TestWarningsGoToTheDefaultLoggerOfTheMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{})
+		require.NoError(t, err)
+		s.SetNow(func() time.Time { return time.Now().Add(time.Minute) })
+		var log bytes.Buffer
+		before := slog.Default()
+		defer slog.SetDefault(before)
+		slog.SetDefault(slog.New(slog.NewJSONHandler(&log, nil)))
+		_, err = s.Acquire(t.Context(), request(30*time.Second))
+		require.NoError(t, err)
+		require.Contains(t, log.String(), `"level":"WARN"`)
+	})
+}
+
 // A call with a clock that is off takes its grant back, and its caller stops
 // waiting while that is on its way. The lease that the repeat is told of stays.
 func TestLateCorrectionLeavesARepeatsLeaseF26(t *testing.T) {
