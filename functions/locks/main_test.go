@@ -17,7 +17,7 @@ const key = "shared/report"
 func TestEvents(t *testing.T) {
 	free := func(t *testing.T, w functest.World) { w.Free(t, key) }
 	held := func(t *testing.T, w functest.World) { w.Held(t, key) }
-	functest.Events(t, "locks", key, func(w functest.World) any {
+	functest.Events(t, "locks", func(w functest.World) any {
 		service, err := lockservice.Open(w.Guard, lockstore.Config{
 			URL:    &url.URL{Scheme: "text", Path: "/any secret that has at least 32 bytes"},
 			Getenv: func(string) string { return `{"*": ["shared/"]}` },

@@ -21,7 +21,7 @@ func TestEvents(t *testing.T) {
 			w.Free(t, accounts.Key("7"), accounts.Key("8"), accounts.Key("9"))
 		}
 	}
-	functest.Events(t, "nightly", key, func(w functest.World) any {
+	functest.Events(t, "nightly", func(w functest.World) any {
 		return schedule.Wrap(w.Guard, key, handle(w.Guard, w.Book))
 	}, map[string]func(*testing.T, functest.World){
 		"nightly":           booked(150, 150),

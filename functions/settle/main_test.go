@@ -24,7 +24,7 @@ func TestEvents(t *testing.T) {
 			w.Free(t, accounts.Key("7"), accounts.Key("8"), accounts.Key("9"))
 		}
 	}
-	functest.Events(t, "settle", accounts.Key("7"), func(w functest.World) any {
+	functest.Events(t, "settle", func(w functest.World) any {
 		return sqsbatch.Wrap(w.Guard, key, handle(w.Book))
 	}, map[string]func(*testing.T, functest.World){
 		"settle":           free(booked(600, 250)),

@@ -12,7 +12,7 @@ func TestEvents(t *testing.T) {
 	const key = "account/7"
 	free := func(t *testing.T, w functest.World) { w.Free(t, key) }
 	held := func(t *testing.T, w functest.World) { w.Held(t, key) }
-	functest.Events(t, "step", key, func(w functest.World) any {
+	functest.Events(t, "step", func(w functest.World) any {
 		return steplock.Handler(w.Guard)
 	}, map[string]func(*testing.T, functest.World){
 		"step":            held,

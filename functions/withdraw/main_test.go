@@ -21,7 +21,7 @@ func TestEvents(t *testing.T) {
 			w.Free(t, free...)
 		}
 	}
-	functest.Events(t, "withdraw", accounts.Key("7"), func(w functest.World) any {
+	functest.Events(t, "withdraw", func(w functest.World) any {
 		return httpapi.Wrap(w.Guard, key, handle(w.Book))
 	}, map[string]func(*testing.T, functest.World){
 		"withdraw":                 booked(500, accounts.Key("7")),

@@ -119,6 +119,12 @@ func events(top fs.FS, functions []string) (problems []string, err error) {
 		if err != nil {
 			return nil, err
 		}
+		if in, ok := strings.CutSuffix(p, ".held"); ok {
+			if !slices.Contains(files, in+".json") {
+				problems = append(problems, fmt.Sprintf("%s is the held key of no event: add %s.json", p, in))
+			}
+			continue
+		}
 		if !strings.HasSuffix(p, ".json") || !json.Valid(text) {
 			problems = append(problems, fmt.Sprintf("%s is not JSON: mend it or take it away", p))
 			continue
@@ -171,6 +177,7 @@ func TestNamesCatch(t *testing.T) {
 			"events/nightly-report.out.json":     {Data: []byte("{}")},
 			"events/nightly-report-bad.json":     {Data: []byte("{}")},
 			"events/nightly-report-bad.out.json": {Data: []byte("{}")},
+			"events/nightly-report.held":         {Data: []byte("schedule/nightly")},
 			"template.yaml": {Data: []byte("Resources:\n" +
 				"  Locks: {Type: 'AWS::DynamoDB::Table', Properties: {TableName: !Sub '${AWS::StackName}-locks'}}\n" +
 				"  NightlyReportFunction:\n    Type: AWS::Serverless::Function\n    Properties:\n      CodeUri: functions/nightly-report\n" +
@@ -203,6 +210,7 @@ func TestNamesCatch(t *testing.T) {
 	check(t, func(top fstest.MapFS) { replace(top, "Serverless::Function", "Lambda::Function") }, "no AWS::Serverless::Function NightlyReportFunction")
 	check(t, func(top fstest.MapFS) { delete(top, "events/nightly-report-bad.out.json") }, "add events/nightly-report-bad.out.json")
 	check(t, func(top fstest.MapFS) { delete(top, "events/nightly-report-bad.json") }, "is the output of no event")
+	check(t, func(top fstest.MapFS) { top["events/nightly-report-late.held"] = &fstest.MapFile{} }, "is the held key of no event")
 	check(t, func(top fstest.MapFS) { top["events/other.json"] = &fstest.MapFile{Data: []byte("{}")} }, "belongs to no function")
 	check(t, func(top fstest.MapFS) { top["events/nightly-report.json"].Data = []byte("{") }, "is not JSON")
 	check(t, func(top fstest.MapFS) {

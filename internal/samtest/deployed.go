@@ -127,13 +127,13 @@ func (d deployed) accountRow(t template, id string) (table string, key map[strin
 }
 
 func (d deployed) once(ctx context.Context, f fixture) ([]byte, error) {
-	got, err := d.cloud.invoke(ctx, d.stack.ids[f.function.id], f.event)
+	got, err := d.cloud.invoke(ctx, d.stack.ids[f.function.id], f.Event)
 	if err != nil {
 		return nil, err
 	}
 	var wanted struct{ ErrorType string }
-	if json.Unmarshal(f.want, &wanted) == nil && (wanted.ErrorType != "") != (got.failed != "") {
-		return nil, fmt.Errorf("want %s\n     got  X-Amz-Function-Error %q, %.300s", bytes.TrimSpace(f.want), got.failed, got.text)
+	if json.Unmarshal(f.Want, &wanted) == nil && (wanted.ErrorType != "") != (got.failed != "") {
+		return nil, fmt.Errorf("want %s\n     got  X-Amz-Function-Error %q, %.300s", bytes.TrimSpace(f.Want), got.failed, got.text)
 	}
 	return got.text, nil
 }

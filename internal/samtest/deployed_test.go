@@ -34,7 +34,7 @@ func TestDeployed(t *testing.T) {
 			if _, http := f.http(); http {
 				want = `(?m)^  %.25s +ok \d+\.\ds +ok \d+\.\ds$`
 			}
-			assert.Regexp(t, fmt.Sprintf(want, f.name), text.String())
+			assert.Regexp(t, fmt.Sprintf(want, f.Name), text.String())
 		}
 		assert.Regexp(t, `(?m)^  the life of a lock +ok \d+\.\ds$`, text.String())
 		assert.Regexp(t, `(?m)^  12 withdrawals at once +ok .* busy$`, text.String())
@@ -243,7 +243,7 @@ func (f *fakeAWS) part(t *testing.T, names []string, steps ...methodStep) ([]*re
 	t.Helper()
 	_, fixtures, err := readAll()
 	require.NoError(t, err)
-	fixtures = slices.DeleteFunc(fixtures, func(f fixture) bool { return !slices.Contains(names, f.name) })
+	fixtures = slices.DeleteFunc(fixtures, func(f fixture) bool { return !slices.Contains(names, f.Name) })
 	d := f.deployed(t)
 	s, err := d.store(t.Context(), f.template)
 	require.NoError(t, err)

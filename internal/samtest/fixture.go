@@ -9,49 +9,29 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
-	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/internal/lambdatest"
 )
 
-// fixture is an event and the answer that its function is to give.
+// fixture is an event and the function that it is for.
 type fixture struct {
-	name     string // file name without .json
+	lambdatest.Fixture
 	function function
-	event    []byte
-	want     []byte
 }
 
-func readFixtures(dir string, t template) ([]fixture, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+func readFixtures(dir string, t template) (all []fixture, err error) {
+	found, err := lambdatest.Fixtures(dir, "")
 	if err != nil {
 		return nil, err
 	}
-	var all []fixture
-	for _, file := range files {
-		if strings.HasSuffix(file, ".out.json") {
-			continue
+	for _, f := range found {
+		of, known := t.functionOf(f.Name)
+		if !known {
+			return nil, fmt.Errorf("events/%s.json belongs to no function of the template", f.Name)
 		}
-		f := fixture{name: strings.TrimSuffix(filepath.Base(file), ".json")}
-		var known bool
-		if f.function, known = t.functionOf(f.name); !known {
-			return nil, fmt.Errorf("%s belongs to no function of the template", file)
-		}
-		if f.event, err = os.ReadFile(file); err != nil {
-			return nil, err
-		}
-		if f.want, err = os.ReadFile(strings.TrimSuffix(file, ".json") + ".out.json"); err != nil {
-			return nil, err
-		}
-		all = append(all, f)
+		all = append(all, fixture{f, of})
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s has no events; run this in the repository's root", dir)
-	}
-	slices.SortFunc(all, func(a, b fixture) int { return strings.Compare(a.name, b.name) })
 	return all, nil
 }
 
@@ -62,20 +42,6 @@ const (
 	nobody  = "8"     // does not exist
 	opening = 100_000 // cents
 )
-
-// heldKey is the key that another holds when the event is about that.
-func (f fixture) heldKey() string {
-	switch f.function.name {
-	case "locks":
-		return lockstore.Key("shared", "report")
-	case "nightly":
-		return lockstore.Key("schedule", "nightly")
-	}
-	return lockstore.Key("account", account)
-}
-
-// busy says that the event is about a lock that another holds.
-func (f fixture) busy() bool { return strings.Contains(f.name, "busy") }
 
 // prepare makes the world that the event was written for: accounts, and a lock
 // that another holds where the event is about that.
@@ -88,10 +54,10 @@ func (f fixture) prepare(ctx context.Context, s *store, d desk, t template) erro
 			return fmt.Errorf("no account can be opened on %s: %w", s.name, err)
 		}
 	}
-	if !f.busy() {
+	if f.Held == "" {
 		return nil
 	}
-	release, err := s.hold(ctx, t, f.heldKey())
+	release, err := s.hold(ctx, t, f.Held)
 	if err != nil {
 		return fmt.Errorf("no lock can be taken on %s: %w", s.name, err)
 	}
@@ -125,7 +91,7 @@ func (f fixture) http() (request, bool) {
 		Body     string `json:"body"`
 		IsBase64 bool   `json:"isBase64Encoded"`
 	}
-	if json.Unmarshal(f.event, &event) != nil || event.Context.HTTP.Method == "" {
+	if json.Unmarshal(f.Event, &event) != nil || event.Context.HTTP.Method == "" {
 		return request{}, false
 	}
 	r := request{event.Context.HTTP.Method, event.RawPath, http.Header{}, []byte(event.Body)}
@@ -151,12 +117,12 @@ func (f fixture) unused() []byte {
 		Execution string
 		Detail    struct{ ExecutionArn string }
 	}
-	if json.Unmarshal(f.event, &e) != nil || e.Execution+e.Detail.ExecutionArn == "" {
-		return f.event
+	if json.Unmarshal(f.Event, &e) != nil || e.Execution+e.Detail.ExecutionArn == "" {
+		return f.Event
 	}
 	execution := e.Execution + e.Detail.ExecutionArn
 	name := execution[strings.LastIndexByte(execution, ':')+1:]
-	return bytes.ReplaceAll(f.event, []byte(name), []byte(rand.Text()))
+	return bytes.ReplaceAll(f.Event, []byte(name), []byte(rand.Text()))
 }
 
 // handBack is the event that gives back the lock that the answer says is had. ok
@@ -167,7 +133,7 @@ func (f fixture) handBack(answer []byte) (event []byte, ok bool) {
 		Fence int64  // of a step
 	}
 	var e map[string]any
-	if json.Unmarshal(answer, &had) != nil || json.Unmarshal(f.event, &e) != nil {
+	if json.Unmarshal(answer, &had) != nil || json.Unmarshal(f.Event, &e) != nil {
 		return nil, false
 	}
 	var grant struct{ Token string }

@@ -137,7 +137,7 @@ type local struct {
 // once runs the event in a container of its own. The answer stands alone on
 // standard output. The exit status says nothing about the function.
 func (s local) once(ctx context.Context, f fixture) ([]byte, error) {
-	args, err := s.arguments("invoke", s.variables, f.function.id, "--event", filepath.Join("events", f.name+".json"))
+	args, err := s.arguments("invoke", s.variables, f.function.id, "--event", filepath.Join("events", f.Name+".json"))
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ type warm struct {
 }
 
 func (w warm) once(ctx context.Context, f fixture) ([]byte, error) {
-	text, _, err := w.server.post(ctx, f.function.id, f.event)
+	text, _, err := w.server.post(ctx, f.function.id, f.Event)
 	return text, err
 }
 

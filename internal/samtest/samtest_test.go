@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -80,7 +81,7 @@ func TestFixtures(t *testing.T) {
 	requests := map[string]request{}
 	for _, f := range fixtures {
 		if r, ok := f.http(); ok {
-			requests[f.name] = r
+			requests[f.Name] = r
 		}
 	}
 	json := http.Header{"Accept": {"application/json"}, "Content-Type": {"application/json"}}
@@ -90,9 +91,11 @@ func TestFixtures(t *testing.T) {
 	assert.Equal(t, "AQAGR9Wx", requests["locks-no-lease"].Header.Get("Lock-Token"))
 
 	_, err = readFixtures(t.TempDir(), tm)
-	assert.ErrorContains(t, err, "has no events")
+	assert.ErrorContains(t, err, "there is no ")
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "other.json"), []byte("{}"), 0o600))
+	for _, name := range []string{"other.json", "other.out.json"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("{}"), 0o600))
+	}
 	_, err = readFixtures(dir, tm)
 	assert.ErrorContains(t, err, "belongs to no function")
 }
@@ -205,13 +208,16 @@ func TestCurlComparesEverything(t *testing.T) {
 }
 
 func TestTableFits(t *testing.T) {
-	fixtures := []fixture{{name: "withdraw"}, {name: "withdraw-with-a-name-that-is-too-long"}}
+	fixtures := []fixture{
+		{Fixture: lambdatest.Fixture{Name: "withdraw"}},
+		{Fixture: lambdatest.Fixture{Name: "withdraw-with-a-name-that-is-too-long"}},
+	}
 	tm := template{functions: []function{{id: "WithdrawFunction"}}}
 	var reports []*report
 	for _, name := range []string{"Redis", "DynamoDB Local"} {
 		reports = append(reports, &report{
 			store:   name,
-			invoked: map[string]check{"withdraw": {took: 1400 * time.Millisecond}, fixtures[1].name: {err: errors.New("x"), took: 99900 * time.Millisecond}},
+			invoked: map[string]check{"withdraw": {took: 1400 * time.Millisecond}, fixtures[1].Name: {err: errors.New("x"), took: 99900 * time.Millisecond}},
 			called:  map[string]check{"withdraw": {took: time.Second}},
 			burst:   check{took: 99900 * time.Millisecond}, busy: 1000,
 			cold: map[string]check{"WithdrawFunction": {took: 99999900 * time.Microsecond}},
@@ -324,17 +330,17 @@ func TestStores(t *testing.T) {
 			defer func() { assert.NoError(t, d.env.Close()) }()
 
 			for range 2 { // the second finds a used server
-				require.NoError(t, fixture{name: "withdraw-busy"}.prepare(t.Context(), s, d, tm))
+				require.NoError(t, holding(lockstore.Key("account", account)).prepare(t.Context(), s, d, tm))
 				balance, err := d.balance(t.Context(), account)
 				require.NoError(t, err)
 				assert.EqualValues(t, opening, balance)
 				_, err = s.hold(t.Context(), tm, lockstore.Key("account", account))
 				assert.ErrorIs(t, err, lockstore.ErrHeld)
 			}
-			require.NoError(t, fixture{name: "nightly-busy", function: function{name: "nightly"}}.prepare(t.Context(), s, d, tm))
+			require.NoError(t, holding("schedule/nightly").prepare(t.Context(), s, d, tm))
 			_, err = s.hold(t.Context(), tm, "schedule/nightly")
 			assert.ErrorIs(t, err, lockstore.ErrHeld)
-			require.NoError(t, fixture{name: "withdraw"}.prepare(t.Context(), s, d, tm))
+			require.NoError(t, holding("").prepare(t.Context(), s, d, tm))
 			for range 2 {
 				release, err := s.hold(t.Context(), tm, lockstore.Key("account", account))
 				require.NoError(t, err, "a plain event finds the lock free, and so does who comes after its release")
@@ -343,6 +349,9 @@ func TestStores(t *testing.T) {
 		})
 	}
 }
+
+// holding is an event about a key that another holds, "" for none.
+func holding(key string) fixture { return fixture{Fixture: lambdatest.Fixture{Held: key}} }
 
 // mustStart ends a test whose server did not start.
 func mustStart(t *testing.T, err error) {

@@ -26,7 +26,7 @@ func table(fixtures []fixture, t template, reports []*report) string {
 	b.WriteByte('\n')
 	row("event", func(*report) (string, string) { return "invoke", "HTTP" })
 	for _, f := range fixtures {
-		row(f.name, func(r *report) (string, string) { return cell(r.invoked, f.name), cell(r.called, f.name) })
+		row(f.Name, func(r *report) (string, string) { return cell(r.invoked, f.Name), cell(r.called, f.Name) })
 	}
 	row(lifeRow, func(r *report) (string, string) { return "", cell(r.called, lifeRow) })
 	for _, e := range examples {

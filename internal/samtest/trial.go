@@ -104,15 +104,15 @@ func (tr trial) on(ctx context.Context, s *store, functions runner, steps ...ste
 // invoke runs every event.
 func (tr trial) invoke(ctx context.Context, s *store, d desk, functions runner, r *report) error {
 	for _, f := range tr.fixtures {
-		if f.busy() && s.noHold != "" {
-			r.invoked[f.name] = check{untried: s.noHold}
+		if f.Held != "" && s.noHold != "" {
+			r.invoked[f.Name] = check{untried: s.noHold}
 			continue
 		}
 		if err := f.prepare(ctx, s, d, tr.template); err != nil {
 			return err
 		}
 		if s.keeps {
-			f.event = f.unused()
+			f.Event = f.unused()
 		}
 		began := time.Now()
 		got, err := functions.once(ctx, f)
@@ -121,9 +121,9 @@ func (tr trial) invoke(ctx context.Context, s *store, d desk, functions runner, 
 			return ctx.Err()
 		}
 		if err == nil {
-			err = lambdatest.SameAnswer(f.want, got)
+			err = lambdatest.SameAnswer(f.Want, got)
 		}
-		r.invoked[f.name] = tr.checked("the answer to "+f.name, err, took)
+		r.invoked[f.Name] = tr.checked("the answer to "+f.Name, err, took)
 		if err := tr.giveBack(ctx, s, functions, f, got); err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (tr trial) giveBack(ctx context.Context, s *store, functions runner, f fixt
 	if !ok || !s.keeps {
 		return nil
 	}
-	_, err := functions.once(ctx, fixture{function: f.function, event: event})
+	_, err := functions.once(ctx, fixture{lambdatest.Fixture{Event: event}, f.function})
 	return err
 }
 
@@ -156,7 +156,7 @@ func (tr trial) call(ctx context.Context, s *store, d desk, functions runner, r 
 	requests := map[string]request{}
 	for _, f := range tr.fixtures {
 		if request, ok := f.http(); ok {
-			requests[f.name] = request
+			requests[f.Name] = request
 		}
 	}
 	api, err := functions.serve(ctx, forRequests)
@@ -165,12 +165,12 @@ func (tr trial) call(ctx context.Context, s *store, d desk, functions runner, r 
 	}
 	defer api.stop()
 	for _, f := range tr.fixtures {
-		request, ok := requests[f.name]
+		request, ok := requests[f.Name]
 		if !ok {
 			continue
 		}
-		if f.busy() && s.noHold != "" {
-			r.called[f.name] = check{untried: s.noHold}
+		if f.Held != "" && s.noHold != "" {
+			r.called[f.Name] = check{untried: s.noHold}
 			continue
 		}
 		if err := f.prepare(ctx, s, d, tr.template); err != nil {
@@ -183,9 +183,9 @@ func (tr trial) call(ctx context.Context, s *store, d desk, functions runner, r 
 			return ctx.Err()
 		}
 		if err == nil {
-			err = got.same(f.want)
+			err = got.same(f.Want)
 		}
-		r.called[f.name] = tr.checked("the response to "+f.name, err, took)
+		r.called[f.Name] = tr.checked("the response to "+f.Name, err, took)
 		if err := tr.giveBack(ctx, s, functions, f, got.answer()); err != nil {
 			return err
 		}
@@ -214,7 +214,7 @@ func (tr trial) crowd(ctx context.Context, s *store, d desk, functions runner, r
 		return err
 	}
 	var held struct{ Body string }
-	if err := json.Unmarshal(busy.want, &held); err != nil {
+	if err := json.Unmarshal(busy.Want, &held); err != nil {
 		return err
 	}
 	if err := plain.prepare(ctx, s, d, tr.template); err != nil {
@@ -225,12 +225,12 @@ func (tr trial) crowd(ctx context.Context, s *store, d desk, functions runner, r
 		return err
 	}
 	defer server.stop()
-	release, err := s.hold(ctx, tr.template, plain.heldKey())
+	release, err := s.hold(ctx, tr.template, busy.Held)
 	if err != nil {
 		return err
 	}
 	s.held = release
-	b, err := runBurst(ctx, server, plain.function.id, plain.event, held.Body, d, s.letGo)
+	b, err := runBurst(ctx, server, plain.function.id, plain.Event, held.Body, d, s.letGo)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -244,7 +244,7 @@ func (tr trial) crowd(ctx context.Context, s *store, d desk, functions runner, r
 const crowdFixture = "withdraw"
 
 func (tr trial) named(name string) (fixture, error) {
-	i := slices.IndexFunc(tr.fixtures, func(f fixture) bool { return f.name == name })
+	i := slices.IndexFunc(tr.fixtures, func(f fixture) bool { return f.Name == name })
 	if i < 0 {
 		return fixture{}, fmt.Errorf("there is no events/%s.json", name)
 	}
@@ -273,10 +273,10 @@ func (tr trial) measure(ctx context.Context, s *store, d desk, functions runner,
 		var replies []reply
 		var took []time.Duration
 		for range 1 + warmCalls {
-			plain.event = plain.unused()
+			plain.Event = plain.unused()
 			began := time.Now()
 			var got reply
-			got, err = server.invoke(ctx, f.id, plain.event)
+			got, err = server.invoke(ctx, f.id, plain.Event)
 			took, replies = append(took, time.Since(began)), append(replies, got)
 			if err != nil {
 				break

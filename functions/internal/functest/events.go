@@ -6,10 +6,7 @@ package functest
 import (
 	"encoding/json"
 	"net/url"
-	"os"
-	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -28,11 +25,13 @@ import (
 // Opening is what each account has before an event, in cents.
 const Opening = 100_000
 
-// World is what an event is run in: locks, and the accounts 7 and 9.
+// World is what an event is run in: locks, the accounts 7 and 9, and the server that
+// has them, for what else a function uses.
 type World struct {
-	Guard *guard.Guard
-	Book  *accounts.Book
-	Store lockstore.Store
+	Guard  *guard.Guard
+	Book   *accounts.Book
+	Store  lockstore.Store
+	Server lockstore.Config
 }
 
 // NewWorld is one that nobody has been in.
@@ -48,7 +47,7 @@ func NewWorld(t *testing.T) World {
 	}
 	g, err := guard.New(store, guard.Options{})
 	require.NoError(t, err)
-	return World{g, book, store}
+	return World{g, book, store, cfg}
 }
 
 // Balances are those of the accounts 7 and 9.
@@ -83,32 +82,21 @@ func (w World) Held(t *testing.T, key string) {
 
 // Events runs each event of a function as Lambda does, decoded from its file,
 // and compares the answer or the error, as it is on the wire, with the .out.json
-// beside it. Where the file's name has "busy" in it, another holds the key busy.
+// beside it. Where there is a .held beside it, another holds the key that it names.
 // check looks at what else came of the event; it has a row for every file.
-func Events(t *testing.T, function, busy string, handler func(World) any, check map[string]func(*testing.T, World)) {
-	files, err := filepath.Glob("../../events/" + function + "*.json")
+func Events(t *testing.T, function string, handler func(World) any, check map[string]func(*testing.T, World)) {
+	fixtures, err := lambdatest.Fixtures("../../events", function)
 	require.NoError(t, err)
 	run := map[string]bool{}
-	for _, file := range files {
-		name, isOut := strings.CutSuffix(strings.TrimSuffix(filepath.Base(file), ".json"), ".out")
-		if isOut {
-			continue
-		}
-		run[name] = true
-		t.Run(name, func(t *testing.T) {
-			in, err := os.ReadFile(file)
-			require.NoError(t, err)
-			want, err := os.ReadFile(strings.TrimSuffix(file, ".json") + ".out.json")
-			require.NoError(t, err)
+	for _, f := range fixtures {
+		run[f.Name] = true
+		t.Run(f.Name, func(t *testing.T) {
 			w := NewWorld(t)
-			if strings.Contains(name, "busy") {
-				_, err := w.Store.Acquire(t.Context(), lockstore.Request{Key: busy, Owner: lockstore.NewOwner(), TTL: time.Minute})
-				require.NoError(t, err)
-			}
-			assert.NoError(t, lambdatest.SameAnswer(want, Invoke(t, handler(w), in)))
-			look, ok := check[name]
+			hold(t, w.Store, f.Held)
+			assert.NoError(t, lambdatest.SameAnswer(f.Want, Invoke(t, handler(w), f.Event)))
+			look, ok := check[f.Name]
 			if !ok {
-				t.Fatalf("add a row for %s to main_test.go", name)
+				t.Fatalf("add a row for %s to main_test.go", f.Name)
 			}
 			look(t, w)
 		})
@@ -116,6 +104,16 @@ func Events(t *testing.T, function, busy string, handler func(World) any, check 
 	for name := range check {
 		assert.True(t, run[name], "events/%s.json is not there", name)
 	}
+}
+
+// hold makes another hold the key, if there is one.
+func hold(t *testing.T, store lockstore.Store, key string) {
+	t.Helper()
+	if key == "" {
+		return
+	}
+	_, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
+	require.NoError(t, err)
 }
 
 // Invoke runs one event as Lambda does, and returns what is then on the wire: the

@@ -16,7 +16,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/testservers"
 )
 
-// actions are what a role may do or did, such as "dynamodb:GetItem locks".
+// actions are what a role may do or did, such as "dynamodb:GetItem LockTable".
 type actions map[string]bool
 
 // deployment is one of the ways in which the template can be deployed: the
@@ -26,20 +26,31 @@ type deployment struct {
 	values     map[string]string
 }
 
-var onDynamoDB, onMadeCache, onExistingCache = deploy(false, false), deploy(true, true), deploy(true, false)
-
-func deploy(useCache, makeCache bool) deployment {
-	return deployment{
+// deployment is the stack with the parameters' defaults. Tables and secrets have
+// their logical ids as names and ARNs.
+func (s stack) deployment(useCache, makeCache bool) deployment {
+	d := deployment{
 		map[string]bool{"UseCache": useCache, "MakeCache": makeCache},
 		map[string]string{
-			"AWS::Partition": "aws", "AWS::Region": "us-east-1", "AWS::AccountId": "123456789012",
-			"LockTable": "locks", "LockTable.Arn": "locks", "AccountsTable": "accounts", "AccountsTable.Arn": "accounts",
-			"CacheUser": "somebody", "Cache": "made", "Cache.Endpoint.Address": "127.0.0.1",
-			"CacheName": "existing", "CacheEndpoint": "127.0.0.1",
-			"TokenSecret": "token-secret", "LockCallers": `{"*": ["shared/"]}`,
+			"AWS::Partition": "aws", "AWS::Region": "us-east-1", "AWS::AccountId": "123456789012", "AWS::StackName": "stack",
+			"Cache": "made", "Cache.Endpoint.Address": "127.0.0.1",
 		},
 	}
+	for name, p := range s.Parameters {
+		d.values[name] = p.Default
+	}
+	for name, r := range s.Resources {
+		if r.Type == "AWS::DynamoDB::Table" || r.Type == "AWS::SecretsManager::Secret" {
+			d.values[name], d.values[name+".Arn"] = name, name
+		}
+	}
+	maps.Copy(d.values, map[string]string{"CacheUser": "somebody", "CacheName": "existing", "CacheEndpoint": "127.0.0.1"})
+	return d
 }
+
+func (s stack) onDynamoDB() deployment      { return s.deployment(false, false) }
+func (s stack) onMadeCache() deployment     { return s.deployment(true, true) }
+func (s stack) onExistingCache() deployment { return s.deployment(true, false) }
 
 // chosen is the side of an !If that counts. One on another condition stays, and
 // is then no text and no policy.
@@ -103,11 +114,14 @@ type stack struct {
 	Resources map[string]struct {
 		Type       string `yaml:"Type"`
 		Properties struct {
-			AccessString string      `yaml:"AccessString"`
-			Environment  environment `yaml:"Environment"`
-			CodeURI      string      `yaml:"CodeUri"`
-			Role         yaml.Node   `yaml:"Role"`
-			Policies     []yaml.Node `yaml:"Policies"`
+			AccessString string `yaml:"AccessString"`
+			KeySchema    []struct {
+				AttributeName string `yaml:"AttributeName"`
+			} `yaml:"KeySchema"`
+			Environment environment `yaml:"Environment"`
+			CodeURI     string      `yaml:"CodeUri"`
+			Role        yaml.Node   `yaml:"Role"`
+			Policies    []yaml.Node `yaml:"Policies"`
 		} `yaml:"Properties"`
 	} `yaml:"Resources"`
 }
@@ -121,29 +135,24 @@ func readStack(template []byte) (s stack, err error) {
 	return s, err
 }
 
-// variable is one of the environment that all functions get.
-func (s stack) variable(t *testing.T, d deployment, name string) string {
+// variables are the environment of a function.
+func (s stack) variables(t *testing.T, d deployment, folder string) map[string]string {
 	t.Helper()
-	text, err := d.text(s.Globals.Function.Environment.Variables[name])
-	require.NoError(t, err)
-	require.NotEmpty(t, text, name)
-	return text
-}
-
-// own are the variables that a function has beside those of all functions.
-func (s stack) own(t *testing.T, d deployment, folder string) (env []string) {
-	t.Helper()
-	for _, r := range s.Resources {
-		if r.Properties.CodeURI != folder {
-			continue
-		}
-		for name, value := range r.Properties.Environment.Variables {
+	all := map[string]string{}
+	add := func(e environment) {
+		for name, value := range e.Variables {
 			text, err := d.text(value)
 			require.NoError(t, err, name)
-			env = append(env, name+"="+text)
+			all[name] = text
 		}
 	}
-	return env
+	add(s.Globals.Function.Environment)
+	for _, r := range s.Resources {
+		if r.Properties.CodeURI == folder {
+			add(r.Properties.Environment)
+		}
+	}
+	return all
 }
 
 // allowed is what the policies of each function allow, by the function's folder.
@@ -235,10 +244,9 @@ func TestPolicies(t *testing.T) {
 	require.NoError(t, err)
 	s, err := readStack(template)
 	require.NoError(t, err)
-	policies, err := s.allowed(onDynamoDB)
+	policies, err := s.allowed(s.onDynamoDB())
 	require.NoError(t, err)
 	require.NotEmpty(t, policies)
-	require.Equal(t, s.Parameters["LockCallers"].Default, onDynamoDB.values["LockCallers"], "the events are for the default")
 	endpoint := testservers.DynamoDB(t)
 	sites := map[string]site{"dynamodb": dynamoSite(t, s, endpoint), "elasticache": cacheSite(t, s, endpoint)}
 	for folder := range policies {
@@ -247,7 +255,7 @@ func TestPolicies(t *testing.T) {
 			require.NoError(t, lambdatest.Build(t.Context(), "github.com/lambdalock/lambdalock/"+folder, binary))
 			for store, on := range sites {
 				t.Run(store, func(t *testing.T) {
-					used := on.events(t, folder, binary, s.own(t, on.deployment, folder))
+					used := on.events(t, folder, binary)
 					policies, err := s.allowed(on.deployment)
 					require.NoError(t, err)
 					require.Equal(t, used, policies[folder], "expected: what the events make it do; actual: what its policies allow")
@@ -264,16 +272,16 @@ func TestPoliciesOnAnExistingCache(t *testing.T) {
 	require.NoError(t, err)
 	s, err := readStack(template)
 	require.NoError(t, err)
-	policies, err := s.allowed(onExistingCache)
+	policies, err := s.allowed(s.onExistingCache())
 	require.NoError(t, err)
-	u, err := url.Parse(s.variable(t, onExistingCache, "LOCK_URL"))
+	u, err := url.Parse(s.variables(t, s.onExistingCache(), "")["LOCK_URL"])
 	require.NoError(t, err)
 	want := actions{
 		connect("serverlesscache", u.Query().Get("cache")): true,
 		connect("user", u.User.Username()):                 true,
 	}
 	require.Contains(t, want, connect("serverlesscache", "existing"))
-	onMade, err := s.allowed(onMadeCache)
+	onMade, err := s.allowed(s.onMadeCache())
 	require.NoError(t, err)
 	for folder, may := range policies {
 		want := maps.Clone(want)
@@ -299,17 +307,17 @@ func doctored(t *testing.T, template, store, folder string, on site, used action
 		managed  = "      Policies:\n"
 	)
 	for name, c := range map[string]struct{ store, old, new, less, more, says string }{
-		"one action more":        {"dynamodb", read, read + strings.Replace(read, "Get", "Delete", 1), "", "dynamodb:DeleteItem locks", ""},
-		"one action less":        {"dynamodb", read, "", "dynamodb:GetItem locks", "", ""},
-		"another action":         {"dynamodb", write, strings.Replace(write, "Update", "Put", 1), "dynamodb:UpdateItem locks", "dynamodb:PutItem locks", ""},
-		"a wildcard":             {"dynamodb", read, strings.Replace(read, "GetItem", "*", 1), "dynamodb:GetItem locks", "dynamodb:* locks", ""},
-		"the wrong table":        {"dynamodb", accounts, "!GetAtt LockTable.Arn", "dynamodb:UpdateItem accounts", "", ""},
-		"all tables":             {"dynamodb", accounts, `"*"`, "dynamodb:UpdateItem accounts", "dynamodb:UpdateItem *", ""},
-		"all secrets":            {"dynamodb", secret, `Resource: "*"`, "secretsmanager:GetSecretValue token-secret", "secretsmanager:GetSecretValue *", ""},
+		"one action more":        {"dynamodb", read, read + strings.Replace(read, "Get", "Delete", 1), "", "dynamodb:DeleteItem LockTable", ""},
+		"one action less":        {"dynamodb", read, "", "dynamodb:GetItem LockTable", "", ""},
+		"another action":         {"dynamodb", write, strings.Replace(write, "Update", "Put", 1), "dynamodb:UpdateItem LockTable", "dynamodb:PutItem LockTable", ""},
+		"a wildcard":             {"dynamodb", read, strings.Replace(read, "GetItem", "*", 1), "dynamodb:GetItem LockTable", "dynamodb:* LockTable", ""},
+		"the wrong table":        {"dynamodb", accounts, "!GetAtt LockTable.Arn", "dynamodb:UpdateItem AccountsTable", "", ""},
+		"all tables":             {"dynamodb", accounts, `"*"`, "dynamodb:UpdateItem AccountsTable", "dynamodb:UpdateItem *", ""},
+		"all secrets":            {"dynamodb", secret, `Resource: "*"`, "secretsmanager:GetSecretValue TokenSecret", "secretsmanager:GetSecretValue *", ""},
 		"something denied":       {"dynamodb", "Effect: Allow", "Effect: Deny", "", "", "want Sid"},
 		"a managed policy":       {"dynamodb", managed, managed + "        - AmazonDynamoDBReadOnlyAccess\n", "", "", "want a policy"},
 		"one that SAM adds":      {"elasticache", managed, managed + "        - !If [UseCache, AWSLambdaVPCAccessExecutionRole, !Ref AWS::NoValue]\n", "", "", "want a policy"},
-		"the lock table, too":    {"elasticache", accounts, "[" + accounts + ", !GetAtt LockTable.Arn]", "", "dynamodb:UpdateItem locks", ""},
+		"the lock table, too":    {"elasticache", accounts, "[" + accounts + ", !GetAtt LockTable.Arn]", "", "dynamodb:UpdateItem LockTable", ""},
 		"not the user":           {"elasticache", user, "", connect("user", "somebody"), "", ""},
 		"every user":             {"elasticache", "user:${CacheUser}\n", "user:*\n", connect("user", "somebody"), connect("user", "*"), ""},
 		"every cache":            {"elasticache", "serverlesscache:${Name}", "serverlesscache:*", connect("serverlesscache", "made"), connect("serverlesscache", "*"), ""},
@@ -318,7 +326,7 @@ func doctored(t *testing.T, template, store, folder string, on site, used action
 		"another condition":      {"elasticache", "!If [MakeCache, !Ref Cache,", "!If [MakeRedis, !Ref Cache,", "", "", "want a text"},
 		"what has no value here": {"elasticache", "serverlesscache:${Name}", "serverlesscache:${Nam}", "", "", "Nam has no value"},
 	} {
-		own := map[string]string{read: "dynamodb:GetItem locks", accounts: "dynamodb:UpdateItem accounts", secret: "secretsmanager:GetSecretValue token-secret"}[c.old]
+		own := map[string]string{read: "dynamodb:GetItem LockTable", accounts: "dynamodb:UpdateItem AccountsTable", secret: "secretsmanager:GetSecretValue TokenSecret"}[c.old]
 		if c.store != store || own != "" && !used[own] {
 			continue
 		}

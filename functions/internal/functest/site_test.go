@@ -34,17 +34,19 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
-// site is real servers for a deployment. The functions find them by the
+// site is real servers for a deployment of a stack. The functions find them by the
 // template's own URLs, through proxies that note what they do.
 type site struct {
+	stack
 	deployment
-	endpoint    string // of DynamoDB
-	proxy       string // to it
-	accountsURL string // to which an event's name is added
-	used        *usage
-	// locks are those of one event: LOCK_URL, what else the environment needs for
-	// it, and the same locks for the test.
-	locks func(t *testing.T, event string) (lockURL string, env []string, store lockstore.Store)
+	name     string
+	endpoint string // of DynamoDB
+	proxy    string // to it
+	used     *usage
+	// locks are those of one event, by the template's LOCK_URL, and the same locks for
+	// the test; env is what else the functions need for them. nil where they are in a
+	// table, as all else is.
+	locks func(t *testing.T, event, lockURL string) (url string, env []string, store lockstore.Store)
 }
 
 // usage is what functions did since they were asked about last, and what they know
@@ -216,18 +218,8 @@ func config(t *testing.T, raw string) lockstore.Config {
 // dynamoSite has all tables in DynamoDB Local; events have their own.
 func dynamoSite(t *testing.T, s stack, endpoint string) site {
 	u := newUsage()
-	proxy := u.dynamoDB(t, endpoint)
-	lockURL := s.variable(t, onDynamoDB, "LOCK_URL")
-	return site{onDynamoDB, endpoint, proxy, s.variable(t, onDynamoDB, "ACCOUNTS_URL") + "-dynamodb-", u,
-		func(t *testing.T, event string) (string, []string, lockstore.Store) {
-			store, err := dynamostore.Open(t.Context(), config(t, Table(t, endpoint, "locks-"+event, "key")))
-			require.NoError(t, err)
-			return lockURL + "-" + event + at(proxy), nil, store
-		}}
+	return site{s, s.onDynamoDB(), "dynamodb", endpoint, u.dynamoDB(t, endpoint), u, nil}
 }
-
-// at is the rest of a table's URL.
-func at(endpoint string) string { return "?region=us-east-1&endpoint=" + endpoint }
 
 // cacheSite has the locks in a Redis that is like the cache that the template
 // makes: in cluster mode, by TLS, for a user who may do what its access string
@@ -248,7 +240,8 @@ func cacheSite(t *testing.T, s stack, endpoint string) site {
 
 	admin := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { assert.NoError(t, admin.Close()) })
-	user := []any{"ACL", "SETUSER", onMadeCache.values["CacheUser"], "nopass"}
+	made := s.onMadeCache()
+	user := []any{"ACL", "SETUSER", made.values["CacheUser"], "nopass"}
 	for _, rule := range strings.Fields(s.Resources["CacheUserResource"].Properties.AccessString) {
 		user = append(user, rule)
 	}
@@ -259,26 +252,23 @@ func cacheSite(t *testing.T, s stack, endpoint string) site {
 		return err == nil && strings.Contains(info, "cluster_state:ok")
 	}, 20*time.Second, 20*time.Millisecond)
 
-	lockURL := s.variable(t, onMadeCache, "LOCK_URL")
-	require.Contains(t, lockURL, ":6379?")
-	lockURL = strings.Replace(lockURL, ":6379?", ":"+port+"?", 1)
-	return site{onMadeCache, endpoint, u.dynamoDB(t, endpoint), s.variable(t, onMadeCache, "ACCOUNTS_URL") + "-elasticache-", u,
-		func(t *testing.T, event string) (string, []string, lockstore.Store) {
+	return site{s, made, "elasticache", endpoint, u.dynamoDB(t, endpoint), u,
+		func(t *testing.T, event, lockURL string) (string, []string, lockstore.Store) {
+			require.Contains(t, lockURL, ":6379?")
 			prefix := "prefix=" + redisstore.DefaultPrefix + event + ":"
 			store, err := redisstore.Open(t.Context(), config(t, "redis://"+addr+"?"+prefix))
 			require.NoError(t, err)
-			return lockURL + "&" + prefix, []string{"SSL_CERT_FILE=" + trusted}, store
+			return strings.Replace(lockURL, ":6379?", ":"+port+"?"+prefix+"&", 1), []string{"SSL_CERT_FILE=" + trusted}, store
 		}}
 }
 
-// events runs a function with its own variables on all its events, and returns
-// what it did.
-func (s site) events(t *testing.T, folder, binary string, env []string) actions {
-	answers, err := filepath.Glob("../../../events/" + filepath.Base(folder) + "*.out.json")
+// events runs a function on all its events, and returns what it did.
+func (s site) events(t *testing.T, folder, binary string) actions {
+	fixtures, err := lambdatest.Fixtures("../../../events", filepath.Base(folder))
 	require.NoError(t, err)
 	t.Run("events", func(t *testing.T) {
-		for _, file := range answers {
-			t.Run(filepath.Base(file), func(t *testing.T) { s.event(t, binary, file, env) })
+		for _, f := range fixtures {
+			t.Run(f.Name, func(t *testing.T) { s.event(t, folder, binary, f) })
 		}
 	})
 	s.used.mu.Lock()
@@ -290,31 +280,42 @@ func (s site) events(t *testing.T, folder, binary string, env []string) actions 
 	return done
 }
 
-// event runs a function on the event that has the answer in the file.
-func (s site) event(t *testing.T, binary, file string, own []string) {
+// event runs a function on one event, with tables of its own: empty ones, and the
+// accounts.
+func (s site) event(t *testing.T, folder, binary string, f lambdatest.Fixture) {
 	t.Parallel()
-	name := strings.TrimSuffix(filepath.Base(file), ".out.json")
-	lockURL, env, store := s.locks(t, name)
-	accountsURL := s.accountsURL + name
-	book, err := accounts.Open(config(t, Table(t, s.endpoint, strings.TrimPrefix(accountsURL, "dynamodb://"), "account")))
-	require.NoError(t, err)
-	(&Site{Book: book, t: t, ctx: t.Context()}).Open("7", "9")
-	if strings.Contains(name, "busy") {
-		for _, key := range []string{accounts.Key("7"), "schedule/nightly", "shared/report"} {
-			_, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
-			require.NoError(t, err)
+	env := []string{"AWS_SECRET_ACCESS_KEY=" + credential, "AWS_SESSION_TOKEN=" + credential, "AWS_ENDPOINT_URL_SECRETS_MANAGER=" + s.used.secrets(t)}
+	variables := s.variables(t, s.deployment, folder)
+	tables := map[string]string{} // URLs for the test, by variable
+	for name, value := range variables {
+		if id, ok := strings.CutPrefix(value, "dynamodb://"); ok {
+			tables[name] = Table(t, s.endpoint, id+"-"+s.name+"-"+f.Name, s.Resources[id].Properties.KeySchema[0].AttributeName)
+			variables[name] = strings.Replace(tables[name], s.endpoint, s.proxy, 1)
 		}
 	}
-	e, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Timeout: 30 * time.Second,
-		Env: slices.Concat(env, own, []string{"LOCK_WAIT=2s", "LOCK_METRICS=locks", "AWS_SECRET_ACCESS_KEY=" + credential, "AWS_SESSION_TOKEN=" + credential, "LOCK_URL=" + lockURL, "ACCOUNTS_URL=" + accountsURL + at(s.proxy),
-			"AWS_ENDPOINT_URL_SECRETS_MANAGER=" + s.used.secrets(t)})})
+	var store lockstore.Store
+	if s.locks == nil {
+		var err error
+		store, err = dynamostore.Open(t.Context(), config(t, tables["LOCK_URL"]))
+		require.NoError(t, err)
+	} else {
+		var more []string
+		variables["LOCK_URL"], more, store = s.locks(t, f.Name, variables["LOCK_URL"])
+		env = append(env, more...)
+	}
+	hold(t, store, f.Held)
+	book, err := accounts.Open(config(t, tables["ACCOUNTS_URL"]))
+	require.NoError(t, err)
+	(&Site{Book: book, t: t, ctx: t.Context()}).Open("7", "9")
+	for name, value := range variables {
+		env = append(env, name+"="+value)
+	}
+	e, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Timeout: 30 * time.Second, Env: env})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, e.Close()) }) // again is fine
-	in, errIn := os.ReadFile(strings.Replace(file, ".out", "", 1))
-	want, errWant := os.ReadFile(file)
-	r, err := e.Invoke(t.Context(), in)
-	require.NoError(t, errors.Join(errIn, errWant, err))
-	require.NoError(t, lambdatest.SameAnswer(want, r.Payload), "%q", e.Logs())
+	r, err := e.Invoke(t.Context(), f.Event)
+	require.NoError(t, err)
+	require.NoError(t, lambdatest.SameAnswer(f.Want, r.Payload), "%q", e.Logs())
 	require.NoError(t, e.Close()) // then its log is whole
 	s.used.hides(t, string(r.Payload))
 	s.used.hides(t, strings.Join(e.Logs(), "\n"), bearers(r.Payload)...)
