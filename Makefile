@@ -3,7 +3,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CFN_LINT := 1.58.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test install-servers sam-test deploy it-aws lint lint-template size verify verify-page soak mutants fuzz bench
+.PHONY: help run serve dynamodb test install-servers sam-test deploy it-aws lint lint-template size verify verify-page soak mutants fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,6 +13,9 @@ run: ## 200 withdrawals in 8 environments, without and with the lock
 
 serve: ## the lock service on this machine, to try with curl; PORT=8080
 	@go build -o build/serve ./functions/internal/serve && exec build/serve $(PORT)
+
+dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PORT=8000
+	@exec sh internal/testservers/run-dynamodb.sh $(or $(PORT),8000)
 
 test: install-servers ## install what the tests need, run all with the race detector
 	go vet ./...

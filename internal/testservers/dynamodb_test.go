@@ -1,9 +1,15 @@
 package testservers
 
 import (
+	"bufio"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
+	"strconv"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,6 +22,32 @@ func TestDynamoDB(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.NotEmpty(t, resp.Header.Get("x-amzn-RequestId"))
 	require.NotEmpty(t, resp.Header.Get("Date"), "the store reads its clock there")
+}
+
+// make dynamodb: the table is there, for every access key, until the script ends.
+func TestRunDynamoDB(t *testing.T) {
+	find(t, "curl", "install curl")
+	find(t, "java", installDynamo)
+	dynamoLib(t)
+	port := freePort(t, nil)
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	script := exec.Command("sh", "run-dynamodb.sh", strconv.Itoa(port), "mine")
+	script.SysProcAttr = dieWithParent()
+	out, err := script.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, script.Start())
+	end := sync.OnceFunc(func() {
+		require.NoError(t, script.Process.Signal(syscall.SIGTERM))
+		require.ErrorContains(t, script.Wait(), "exit status 130")
+	})
+	t.Cleanup(end)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "LOCK_URL='dynamodb://mine?endpoint=http://"+addr+"'\n", line)
+	askDynamo(t, addr, "GetItem", `{"TableName": "mine", "Key": {"key": {"S": "k"}}}`)
+	end()
+	_, err = net.Dial("tcp", addr)
+	require.Error(t, err, "the server ends with the script")
 }
 
 func TestTheScriptsInstallTheseVersions(t *testing.T) {

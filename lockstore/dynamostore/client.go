@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -21,11 +23,7 @@ import (
 // Open opens the store of a URL, see the package's documentation. It sends
 // nothing. Its errors match lockstore.ErrInvalid.
 func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
-	set, err := parse(cfg)
-	if err != nil {
-		return nil, err
-	}
-	client, err := Client(cfg)
+	client, set, err := open(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -38,20 +36,54 @@ func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 // files, which makes it small and quick to start. Each attempt is bounded to
 // less than two seconds, and a call has at most three.
 func Client(cfg lockstore.Config) (*dynamodb.Client, error) {
+	client, _, err := open(cfg)
+	return client, err
+}
+
+func open(cfg lockstore.Config) (*dynamodb.Client, settings, error) {
+	if cfg.URL == nil {
+		return nil, settings{}, invalid("the URL is missing; want dynamodb://TABLE")
+	}
+	if cfg.Getenv == nil {
+		cfg.Getenv = func(string) string { return "" }
+	}
 	set, err := parse(cfg)
 	if err != nil {
-		return nil, err
+		return nil, settings{}, err
 	}
-	creds, err := awsenv.Credentials(cfg.Getenv, httpClient())
-	if err != nil {
-		return nil, fmt.Errorf("dynamostore: %w", err)
+	creds, err := set.credentials(cfg.Getenv)
+	const noRegion = "the region is missing: set it in the URL (?region=…) or in AWS_REGION"
+	switch {
+	case err != nil && set.region == "":
+		return nil, settings{}, fmt.Errorf("dynamostore: %s; %w", noRegion, err)
+	case err != nil:
+		return nil, settings{}, fmt.Errorf("dynamostore: %w", err)
+	case set.region == "":
+		return nil, settings{}, invalid(noRegion)
 	}
-	return newClient(set, creds, httpClient()), nil
+	return newClient(set, creds, httpClient()), set, nil
 }
 
 type settings struct {
 	table, region, endpoint string
+	local                   bool // the endpoint is on this machine
 	skew                    time.Duration
+}
+
+// What DynamoDB Local is asked with where the environment says nothing. It takes
+// anything, but keeps the tables of each region and access key apart, so these are
+// what lambdatest's functions have, too.
+const (
+	localRegion = "us-east-1"
+	localKey    = "local"
+)
+
+func (set settings) credentials(getenv func(string) string) (aws.CredentialsProvider, error) {
+	none := getenv("AWS_ACCESS_KEY_ID") == "" && getenv("AWS_SECRET_ACCESS_KEY") == "" && getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") == ""
+	if set.local && none {
+		return credentials.NewStaticCredentialsProvider(localKey, localKey, ""), nil
+	}
+	return awsenv.Credentials(getenv, httpClient())
 }
 
 func parse(cfg lockstore.Config) (settings, error) {
@@ -66,17 +98,19 @@ func parse(cfg lockstore.Config) (settings, error) {
 	if err := validateTable(set.table); err != nil {
 		return settings{}, err
 	}
-	if set.region == "" {
-		set.region = awsenv.Region(cfg.Getenv)
-	}
-	if set.region == "" {
-		return settings{}, invalid("the region is missing: set it in the URL (?region=…) or in AWS_REGION")
-	}
 	if raw := params["endpoint"]; raw != "" {
 		u, err := url.Parse(raw)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			return settings{}, invalid("the parameter endpoint is not a URL; want http://host:port or https://host")
 		}
+		ip, err := netip.ParseAddr(u.Hostname())
+		set.local = u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
+	}
+	if set.region == "" {
+		set.region = awsenv.Region(cfg.Getenv)
+	}
+	if set.region == "" && set.local {
+		set.region = localRegion
 	}
 	if raw, ok := params["skew"]; ok {
 		set.skew, err = time.ParseDuration(raw)

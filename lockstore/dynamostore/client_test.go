@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +64,68 @@ func TestOpenRefuses(t *testing.T) {
 			require.NotContains(t, err.Error(), "secret@")
 			t.Log(err)
 		})
+	}
+}
+
+// What is missing is named at once, not one thing after the other.
+func TestOpenNamesAllThatIsMissing(t *testing.T) {
+	none := map[string]string{}
+	_, err := dynamostore.Open(t.Context(), config(t, "dynamodb://locks?endpoint=http://192.0.2.1:8000", none))
+	require.ErrorIs(t, err, lockstore.ErrInvalid)
+	for _, says := range []string{"?region=", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_CONTAINER_CREDENTIALS_FULL_URI"} {
+		require.ErrorContains(t, err, says)
+	}
+	_, err = dynamostore.Open(t.Context(), config(t, "dynamodb://locks", staticEnv()))
+	require.ErrorContains(t, err, "AWS_REGION")
+	require.NotContains(t, err.Error(), "AWS_ACCESS_KEY_ID")
+	_, err = dynamostore.Open(t.Context(), config(t, "dynamodb://locks?region=r", none))
+	require.ErrorContains(t, err, "AWS_ACCESS_KEY_ID")
+	require.NotContains(t, err.Error(), "AWS_REGION")
+
+	for _, cfg := range []lockstore.Config{{}, {Getenv: os.Getenv}, {URL: config(t, "dynamodb://locks", nil).URL}} {
+		_, err := dynamostore.Open(t.Context(), cfg)
+		require.ErrorIs(t, err, lockstore.ErrInvalid, "F51")
+		_, err = dynamostore.Client(cfg)
+		require.ErrorIs(t, err, lockstore.ErrInvalid, "F51")
+	}
+}
+
+// DynamoDB Local wants a region and credentials and takes any, but keeps the tables
+// of each apart. The environment still decides if it says something.
+func TestDefaultsOnThisMachine(t *testing.T) {
+	for _, endpoint := range []string{"http://127.0.0.1:8000", "http://127.1.2.3:8000", "http://localhost:8000", "http://[::1]:8000", "https://localhost"} {
+		for name, tc := range map[string]struct {
+			query       string
+			env         map[string]string
+			region, key string
+		}{
+			"nothing":         {region: "us-east-1", key: "local"},
+			"region in URL":   {query: "&region=eu-west-1", region: "eu-west-1", key: "local"},
+			"a region":        {env: map[string]string{"AWS_REGION": "eu-west-2"}, region: "eu-west-2", key: "local"},
+			"another region":  {env: map[string]string{"AWS_DEFAULT_REGION": "eu-west-3"}, region: "eu-west-3", key: "local"},
+			"credentials":     {env: map[string]string{"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "s"}, region: "us-east-1", key: "mine"},
+			"half of a pair":  {env: map[string]string{"AWS_ACCESS_KEY_ID": "mine"}},
+			"the other half":  {env: map[string]string{"AWS_SECRET_ACCESS_KEY": "s"}},
+			"an unsafe place": {env: map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://192.0.2.1/creds"}},
+		} {
+			t.Run(name+" "+endpoint, func(t *testing.T) {
+				client, err := dynamostore.Client(config(t, "dynamodb://locks?endpoint="+url.QueryEscape(endpoint)+tc.query, tc.env))
+				if tc.key == "" {
+					require.ErrorIs(t, err, lockstore.ErrInvalid)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, tc.region, client.Options().Region)
+				creds, err := client.Options().Credentials.Retrieve(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, tc.key, creds.AccessKeyID)
+				require.NotEmpty(t, creds.SecretAccessKey)
+			})
+		}
+	}
+	for _, elsewhere := range []string{"", "?endpoint=http://192.0.2.1:8000", "?endpoint=http://localhost.example.com", "?endpoint=http://[::2]:8000"} {
+		_, err := dynamostore.Client(config(t, "dynamodb://locks"+elsewhere, nil))
+		require.ErrorIs(t, err, lockstore.ErrInvalid, elsewhere)
 	}
 }
 
