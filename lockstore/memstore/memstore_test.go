@@ -16,26 +16,25 @@ import (
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		h, _ := harness(time.Now)
-		return h
+		return harness(time.Now)
 	}, synctest.Test)
 }
 
 // The same on a clock that only moves when it is told to.
 func TestStoreOnAnInjectedClock(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		start := time.Now()
-		h, moved := harness(func() time.Time { return start })
+		start := time.Now().Truncate(time.Second)
+		var moved atomic.Int64
+		h := harness(func() time.Time { return start.Add(time.Duration(moved.Load())) })
 		h.Sleep = func(d time.Duration) { moved.Add(int64(d)) }
 		return h
-	}, storetest.Direct)
+	}, storetest.Parallel)
 }
 
-// harness has a store whose clock is now, moved by what is stored in the
-// returned number.
-func harness(now func() time.Time) (storetest.Harness, *atomic.Int64) {
-	var moved atomic.Int64
-	s := New(func() time.Time { return now().Add(time.Duration(moved.Load())) })
+// harness has a store whose clock is now until the suite shifts it.
+func harness(now func() time.Time) storetest.Harness {
+	var shift atomic.Int64
+	s := New(func() time.Time { return now().Add(time.Duration(shift.Load())) })
 	set := func(key string, e entry) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -54,8 +53,8 @@ func harness(now func() time.Time) (storetest.Harness, *atomic.Int64) {
 			return func() { set(key, e) }
 		},
 		Dump:       func(_ *testing.T, key string) string { return fmt.Sprintf("%#v", get(key)) },
-		ShiftClock: func(_ *testing.T, d time.Duration) { moved.Add(int64(d)) },
-	}, &moved
+		ShiftClock: func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
+	}
 }
 
 func request(owner lockstore.Owner) lockstore.Request {

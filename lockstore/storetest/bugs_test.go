@@ -29,17 +29,19 @@ func (r *recorder) Skipf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// watch runs the case on a new model with the bug.
+// watch runs the case on new models with the bug.
 func watch(t *testing.T, tc testCase, bug string) *recorder {
 	r := &recorder{}
-	synctest.Test(t, func(t *testing.T) {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			tc.run(newCheck(t, r, newModel(bug).harness()))
-		}()
-		<-done
-	})
+	for _, phase := range phases {
+		synctest.Test(t, func(t *testing.T) {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				newCheck(t, r, newModel(bug).harness(), true).at(phase, tc)
+			}()
+			<-done
+		})
+	}
 	return r
 }
 
@@ -96,7 +98,18 @@ var plantedBugs = []struct {
 	{"M01 acquire unconditional", []string{"acquire/a held key is refused"}},
 	{"M02 expiry compare flipped", []string{"acquire/a held key is refused"}},
 	{"M02 never expires", []string{"takeover/not before the TTL", "takeover/time after time", "fence/grows over an expiry", "contention/one of many takes"}},
-	{"M02 expires a little early", []string{"takeover/not before the TTL"}},
+	{"takeover 1 ms early", []string{"takeover/not before the lease's end", "closed/not for less", "renew/with the same TTL"}},
+	{"takeover 100 ms early", []string{"takeover/not before the lease's end", "closed/not for less", "renew/with the same TTL"}},
+	{"takeover 500 ms early", []string{"takeover/not before the lease's end", "closed/not for less", "renew/with the same TTL"}},
+	{"takeover 999 ms early", []string{"takeover/not before the lease's end", "closed/not for less", "renew/with the same TTL"}},
+	{"takeover by whole seconds, rounded up", []string{"takeover/not before the lease's end", "closed/not for less", "renew/with the same TTL"}},
+	{"takeover by whole seconds, rounded", []string{"takeover/not before the lease's end", "closed/not for less", "renew/with the same TTL"}},
+	{"TTL in whole seconds", []string{"takeover/not before the lease's end", "closed/not for less", "renew/with the same TTL"}},
+	{"end in whole milliseconds", []string{"takeover/not before the lease's end", "closed/not for less", "renew/with the same TTL"}},
+	{"end in whole seconds", []string{"takeover/not before the lease's end", "closed/not for less", "renew/with the same TTL"}},
+	{"end in whole seconds, rounded", []string{"takeover/not before the lease's end", "closed/not for less", "renew/with the same TTL"}},
+	{"takeover by another clock than the lease's", []string{"takeover/not before trust ends"}},
+	{"begin in whole seconds", []string{"takeover/not before the lease's end", "closed/not for less", "renew/with the same TTL"}},
 	{"M04 release unchecked", []string{"release/another owner"}},
 	{"M04 release says lost and frees", []string{"release/another owner"}},
 	{"M04 release again frees the next", []string{"release/again after another's grant"}},
@@ -175,6 +188,7 @@ var plantedBugs = []struct {
 	{"fence is the time alone", []string{"fence/grows when the clock is behind", "fence/grows when the clock was ahead", "contention/one of many wins a released key"}},
 	{"fence is one more alone", []string{"fence/grows over a deleted entry", "fence/grows over an older entry"}},
 	{"renew does not extend", []string{"takeover/a renewed lease"}},
+	{"renew for little more is not written", []string{"renew/with the same TTL"}},
 	{"renew takes a new fence", []string{"renew/leaves the fence"}},
 	{"renew drops the holder", []string{"renew/leaves the fence"}},
 	{"renew is trusted longer than asked", []string{"renew/the trusted time"}},

@@ -12,11 +12,10 @@ import (
 )
 
 const (
-	long        = 10 * time.Minute // a TTL that does not end during a case
-	short       = lockstore.MinTTL // a TTL that a case waits for
-	callTimeout = 20 * time.Second // so that a hanging store fails, not the whole run
-	rounding    = 5 * time.Millisecond
-	early       = time.Millisecond      // stores keep whole milliseconds
+	long        = 10 * time.Minute      // a TTL that does not end during a case
+	short       = lockstore.MinTTL      // a TTL that a case waits for
+	callTimeout = 20 * time.Second      // so that a hanging store fails, not the whole run
+	rounding    = 5 * time.Millisecond  // how much shorter or later than promised; never longer or earlier
 	tick        = 20 * time.Millisecond // lets the clock of a fence move on
 )
 
@@ -34,17 +33,31 @@ type reporter interface {
 type check struct {
 	reporter
 	Harness
-	t     *testing.T // for the harness's hooks only
-	lacks string     // what a skipped case would have needed
-	start time.Time
-	slept atomic.Int64
+	t        *testing.T // for the harness's hooks only
+	virtual  bool       // waiting takes no time
+	injected bool       // because the harness has a clock of its own
+	lacks    string     // what a skipped case would have needed
+	start    time.Time
+	slept    atomic.Int64
 }
 
-func newCheck(t *testing.T, r reporter, h Harness) *check {
+// newCheck is called in the bubble, if there is one.
+func newCheck(t *testing.T, r reporter, h Harness, bubble bool) *check {
+	c := &check{reporter: r, Harness: h, t: t, start: time.Now()}
+	c.injected = h.Sleep != nil && !bubble
+	c.virtual = bubble || c.injected
 	if h.Sleep == nil {
-		h.Sleep = time.Sleep
+		c.Sleep = time.Sleep
 	}
-	return &check{reporter: r, Harness: h, t: t, start: time.Now()}
+	return c
+}
+
+// at runs the case from this far into a second on, if waiting takes no time.
+func (c *check) at(phase time.Duration, tc testCase) {
+	if c.virtual && phase > 0 {
+		c.sleep(phase)
+	}
+	tc.run(c)
 }
 
 func (c *check) fatalf(format string, args ...any) {
@@ -67,15 +80,23 @@ func (c *check) sleep(d time.Duration) {
 	c.Sleep(d)
 }
 
+// sleepUntil waits until elapsed is d.
+func (c *check) sleepUntil(d time.Duration) {
+	if d -= c.elapsed(); d > 0 {
+		c.sleep(d)
+	}
+}
+
 // expire waits until a lease of ttl that was granted before now is over for
 // everybody.
 func (c *check) expire(ttl time.Duration) { c.sleep(ttl + c.TakeoverDelay + tick) }
 
-// elapsed is the time since the start of the case on the clock that sleep
-// moves. An injected clock may run faster than the local one, and a wall clock
-// runs on while a request takes its time.
+// elapsed is the time since the start of the case on the clock that sleep moves.
 func (c *check) elapsed() time.Duration {
-	return max(time.Since(c.start), time.Duration(c.slept.Load()))
+	if c.injected {
+		return time.Duration(c.slept.Load())
+	}
+	return time.Since(c.start)
 }
 
 func (c *check) context() (context.Context, context.CancelFunc) {

@@ -27,7 +27,7 @@ var closedCases = []testCase{
 				asked := c.elapsed()
 				next, err := c.tryAcquire(same)
 				if err == nil {
-					if left := before + short - c.elapsed(); left > early {
+					if left := before + short - c.elapsed(); left > 0 {
 						c.Errorf("granted %v before the key was to open", left)
 					}
 					c.grew(lease.Fence, next.Fence)
@@ -39,6 +39,19 @@ var closedCases = []testCase{
 				}
 				c.sleep(50 * time.Millisecond)
 			}
+		},
+	},
+	{
+		"closed/not for less, wherever in a second its end lies",
+		"As for the end of a lease: a server that tells whole seconds must not open the key early.",
+		func(c *check) {
+			c.delayed()
+			c.edges(10, func(int) span {
+				req, lease := c.take(long)
+				start := c.elapsed()
+				c.releaseAfter(lease, edgeTTL)
+				return span{req.Key, start + edgeTTL, c.elapsed() + edgeTTL}
+			})
 		},
 	},
 	{

@@ -105,7 +105,7 @@ func faultyHarness(always *storetest.Fault) storetest.Harness {
 				return storetest.Fault{Drop: lockstore.ErrUnavailable}
 			})
 		},
-		ShiftClock: func(_ *testing.T, d time.Duration) { shift.Add(int64(d)) },
+		ShiftClock: func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
 	}
 	if always != nil {
 		h.LoseReplies = func(*testing.T) func() {

@@ -16,9 +16,9 @@ type Harness struct {
 	// Store is the store under test.
 	Store lockstore.Store
 
-	// Sleep lets d pass for the store's deciding clock: time.Sleep inside a
-	// synctest bubble or on the wall clock, or an advance of an injected clock.
-	// Several goroutines may call it at once. nil is time.Sleep.
+	// Sleep lets d pass for the store's deciding clock; nil is time.Sleep. Outside a
+	// synctest bubble, one of the harness's own advances a clock that stands still
+	// otherwise. Several goroutines may call it at once.
 	Sleep func(d time.Duration)
 
 	// TakeoverDelay is how long after a lease's TTL another owner may have to

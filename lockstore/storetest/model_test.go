@@ -154,6 +154,47 @@ func (m *model) decode(text string) (row, error) {
 
 func (r *row) closed(now time.Time) bool { return now.UnixNano() < r.Expires }
 
+// judged is the time by which a takeover is decided.
+func (m *model) judged(now time.Time) time.Time {
+	switch m.bug {
+	case "takeover 1 ms early":
+		return now.Add(time.Millisecond)
+	case "takeover 100 ms early":
+		return now.Add(100 * time.Millisecond)
+	case "takeover 500 ms early":
+		return now.Add(500 * time.Millisecond)
+	case "takeover 999 ms early":
+		return now.Add(999 * time.Millisecond)
+	case "takeover by whole seconds, rounded up":
+		return now.Add(time.Second - 1).Truncate(time.Second)
+	case "takeover by whole seconds, rounded":
+		return now.Round(time.Second)
+	case "takeover by another clock than the lease's":
+		return now.Add(-m.shift)
+	}
+	return now
+}
+
+// end is when a lease that begins now ends.
+func (m *model) end(now time.Time, ttl time.Duration) int64 {
+	end := now.Add(ttl)
+	switch m.bug {
+	case "M37 TTL in other units":
+		end = now.Add(ttl / 1000)
+	case "TTL in whole seconds":
+		end = now.Add(ttl.Truncate(time.Second))
+	case "end in whole milliseconds":
+		end = end.Truncate(time.Millisecond)
+	case "end in whole seconds":
+		end = end.Truncate(time.Second)
+	case "end in whole seconds, rounded":
+		end = end.Round(time.Second)
+	case "begin in whole seconds":
+		end = now.Truncate(time.Second).Add(ttl)
+	}
+	return end.UnixNano()
+}
+
 // same compares owners.
 func (m *model) same(a, b fullOwner) bool {
 	switch {
@@ -201,8 +242,8 @@ func (m *model) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 			live = r.Owner != "" && !live
 		case m.has("M02 never expires"):
 			live = live || r.Owner != ""
-		case m.has("M02 expires a little early"):
-			live = now.Add(100*time.Millisecond).UnixNano() < r.Expires
+		default:
+			live = r.closed(m.judged(now))
 		}
 		if slices.Contains(r.Ended, me) && !m.has("M18 ghost acquire") {
 			return fmt.Errorf("model: ended: %w", lockstore.ErrLost)
@@ -251,7 +292,7 @@ func (m *model) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 		if m.has("cost: takeover watches first") && r.Owner != "" {
 			m.requests += 2
 		}
-		r.Owner, r.Expires = me, now.Add(req.TTL).UnixNano()
+		r.Owner, r.Expires = me, m.end(now, req.TTL)
 		r.Holder = req.Holder.Encode()
 		switch {
 		case m.has("holder is kept as it comes"):
@@ -270,8 +311,6 @@ func (m *model) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 		}
 		lease = lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: r.Fence, TTL: req.TTL}
 		switch {
-		case m.has("M37 TTL in other units"):
-			r.Expires = now.Add(req.TTL / 1000).UnixNano()
 		case m.has("F29 trusted longer than asked"):
 			lease.TTL += time.Second
 		case m.has("trusted for nothing"):
@@ -344,7 +383,7 @@ func (m *model) Renew(ctx context.Context, l lockstore.Lease, ttl time.Duration)
 	me := fullOwner(l.Owner)
 	var trusted time.Duration
 	err := m.request(ctx, l.Key, func(r *row, now time.Time) error {
-		until := now.Add(ttl).UnixNano()
+		until := m.end(now, ttl)
 		switch {
 		case m.has("M07 renew recreates lost") && r.Owner == "":
 			r.Owner, r.Fence, r.Expires = me, max(l.Fence, r.Fence), until
@@ -381,6 +420,9 @@ func (m *model) Renew(ctx context.Context, l lockstore.Lease, ttl time.Duration)
 		case m.has("M09 renew shortens"):
 			r.Expires = until
 		case m.has("renew does not extend"):
+		case m.has("renew for little more is not written") && until-r.Expires < int64(time.Second):
+			trusted = ttl
+			return nil
 		case m.has("renew takes a new fence"):
 			r.Fence++
 			r.Expires = max(r.Expires, until)
@@ -420,7 +462,7 @@ func (m *model) release(ctx context.Context, l lockstore.Lease, stay time.Durati
 		free := func() {
 			r.Owner, r.Expires = "", 0
 			if stay > 0 {
-				r.Expires = now.Add(stay).UnixNano()
+				r.Expires = m.end(now, stay)
 			}
 			if !slices.Contains(r.Ended, me) {
 				r.Ended = append(r.Ended, me)
@@ -590,7 +632,7 @@ func (m *model) harness() Harness {
 		ShiftClock: func(_ *testing.T, d time.Duration) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			m.shift += d
+			m.shift = d
 		},
 		Foreign: map[string]func(*testing.T, string){
 			"text":        put("hello"),

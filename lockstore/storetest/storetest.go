@@ -32,32 +32,61 @@
 // cases of what it does not have; that is no fault.
 package storetest
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
+
+// phases are how far into a second a case begins. A synctest bubble begins with a
+// whole second, in which a server's clock that tells whole seconds is exact.
+var phases = []time.Duration{0, 700 * time.Millisecond}
 
 // Run runs every case as a subtest. It calls open for each case, so no case
 // sees another's store. run is how a case is run: synctest.Test for a store
 // that lives in virtual time, [Direct] or [Parallel] on the wall clock. open
 // is called inside it. When all are done, Run logs how many were skipped, and
 // for want of what.
+//
+// Where waiting takes no time, in a bubble or with a Sleep of the harness's own,
+// each case runs twice, with a store of its own: from the beginning of a second,
+// and from 0.7 s after it.
 func Run(t *testing.T, open func(t *testing.T) Harness, run func(*testing.T, func(*testing.T))) {
 	t.Helper()
+	if open == nil || run == nil {
+		t.Fatal("storetest: Run needs open, which returns the harness of a case, and run, how a case is run: synctest.Test, Direct or Parallel")
+	}
 	var sum summary
 	t.Cleanup(func() { t.Log(sum.String()) }) // after parallel cases too
 	for _, tc := range cases() {
 		t.Run(tc.name, func(t *testing.T) {
+			outside := time.Now()
+			var c *check
 			skipped := false
-			run(t, func(t *testing.T) {
-				var c *check
-				defer func() {
-					skipped = t.Skipped()
-					sum.add(c, skipped)
-					if t.Failed() {
-						t.Log(tc.explanation)
+			defer func() { sum.add(c, skipped) }()
+			run := run
+			for _, phase := range phases {
+				run(t, func(t *testing.T) {
+					defer func() {
+						skipped = t.Skipped()
+						if t.Failed() {
+							t.Logf("%s (The case began %v into a second.)", tc.explanation, phase)
+						}
+					}()
+					h := open(t)
+					if h.Store == nil {
+						t.Fatal("storetest: the harness has no Store")
 					}
-				}()
-				c = newCheck(t, t, open(t))
-				tc.run(c)
-			})
+					bubble := time.Now().Unix() < outside.Unix() // it begins in the year 2000
+					if !bubble {
+						run = Direct // a test can be made parallel once
+					}
+					c = newCheck(t, t, h, bubble)
+					c.at(phase, tc)
+				})
+				if !c.virtual || skipped {
+					break
+				}
+			}
 			// A skip in a synctest bubble would be counted as passed.
 			if skipped {
 				t.SkipNow()
