@@ -22,10 +22,11 @@ type Store interface {
 	// holder as Holder.Encode writes it: cleaned and cut.
 	Acquire(ctx context.Context, req Request) (Lease, error)
 
-	// Renew makes the lease last at least ttl from now and returns the time for
-	// which it may be trusted, counted from before the call. It returns ErrLost
-	// when the lease is expired, released or another's. It calls Lease.Validate
-	// and ValidateTTL first.
+	// Renew makes the lease last until ttl from now, or as long as it would have
+	// lasted without it, whichever is longer. It returns the time for which the
+	// lease may be trusted, counted from before the call: a ttl below what is left
+	// leaves the trust that is left. It returns ErrLost when the lease is expired,
+	// released or another's. It calls Lease.Validate and ValidateTTL first.
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) (time.Duration, error)
 
 	// Release frees the key if this lease holds it. Again is nil. With Fence 0

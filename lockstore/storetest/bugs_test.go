@@ -193,6 +193,7 @@ var plantedBugs = []struct {
 	{"renew drops the holder", []string{"renew/leaves the fence"}},
 	{"renew is trusted longer than asked", []string{"renew/the trusted time"}},
 	{"renew is trusted for nothing", []string{"renew/the trusted time"}},
+	{"shorter renew is trusted for its TTL alone", []string{"renew/never shortens F27"}},
 	{"shorter renew is trusted for nothing", []string{"renew/never shortens F27"}},
 	{"renew of withdrawn is held", []string{"renew/a withdrawn lease"}},
 	{"withdraw frees everybody's", []string{"withdraw/while another holds"}},

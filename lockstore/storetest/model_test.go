@@ -438,6 +438,8 @@ func (m *model) Renew(ctx context.Context, l lockstore.Lease, ttl time.Duration)
 			trusted += time.Second
 		case m.has("renew is trusted for nothing"):
 			trusted = 1
+		case m.has("shorter renew is trusted for its TTL alone"):
+			trusted = min(trusted, ttl)
 		case m.has("shorter renew is trusted for nothing") && until < r.Expires:
 			trusted = 0
 		}
