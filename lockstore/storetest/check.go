@@ -12,11 +12,17 @@ import (
 )
 
 const (
-	long        = 10 * time.Minute      // a TTL that does not end during a case
-	short       = lockstore.MinTTL      // a TTL that a case waits for
-	callTimeout = 20 * time.Second      // so that a hanging store fails, not the whole run
-	rounding    = 5 * time.Millisecond  // how much shorter or later than promised; never longer or earlier
-	tick        = 20 * time.Millisecond // lets the clock of a fence move on
+	long     = 10 * time.Minute      // a TTL that does not end during a case
+	short    = lockstore.MinTTL      // a TTL that a case waits for
+	rounding = 5 * time.Millisecond  // how much shorter or later than promised; never longer or earlier
+	tick     = 20 * time.Millisecond // lets the clock of a fence move on
+
+	// How soon a call has to end: in any case, or the run would hang with it; after the
+	// end of its context, on a busy machine too; and when the server refuses connections.
+	callTimeout            = 20 * time.Second
+	endsWithin             = 50 * time.Millisecond
+	endsWithinOnAWallClock = time.Second
+	refusedWithin          = 2 * time.Second
 )
 
 // reporter is the part of *testing.T that a case reports to. It is an
@@ -101,6 +107,75 @@ func (c *check) elapsed() time.Duration {
 
 func (c *check) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.t.Context(), callTimeout)
+}
+
+// method is a call of one of the store's methods.
+type method struct {
+	name string
+	call func(context.Context) error
+}
+
+// methods are calls of each method, for the lease's key and owner.
+func (c *check) methods(l lockstore.Lease) []method {
+	all := []method{
+		{"Acquire", func(ctx context.Context) error {
+			_, err := c.Store.Acquire(ctx, lockstore.Request{Key: l.Key, Owner: l.Owner, TTL: long})
+			return err
+		}},
+		{"Renew", func(ctx context.Context) error {
+			_, err := c.Store.Renew(ctx, l, long)
+			return err
+		}},
+		{"Release", func(ctx context.Context) error { return c.Store.Release(ctx, l) }},
+		{"Withdraw", func(ctx context.Context) error {
+			return c.Store.Release(ctx, lockstore.Lease{Key: l.Key, Owner: l.Owner})
+		}},
+	}
+	if i, ok := lockstore.As[lockstore.Inspector](c.Store); ok {
+		all = append(all, method{"Inspect", func(ctx context.Context) error {
+			_, err := i.Inspect(ctx, l.Key)
+			return err
+		}})
+	}
+	if d, ok := lockstore.As[lockstore.DelayedReleaser](c.Store); ok {
+		all = append(all, method{"ReleaseAfter", func(ctx context.Context) error { return d.ReleaseAfter(ctx, l, long) }})
+	}
+	return all
+}
+
+// everyMethod calls each method and hands its answer to want.
+func (c *check) everyMethod(about string, l lockstore.Lease, want func(what string, err error)) {
+	c.Helper()
+	for _, m := range c.methods(l) {
+		ctx, cancel := c.context()
+		err := m.call(ctx)
+		cancel()
+		want(m.name+" ("+about+")", err)
+	}
+}
+
+// answer calls the method and returns its answer, which has to come within most.
+// during happens while the call is on its way; most counts from its end.
+func (c *check) answer(m method, limit time.Duration, during func(cancel func()), most time.Duration, why string) (context.Context, error) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), limit)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- m.call(ctx) }()
+	during(cancel)
+	select {
+	case err := <-done:
+		return ctx, err
+	case <-time.After(most):
+		c.Errorf("%s: no answer within %v %s", m.name, most, why)
+		cancel()
+		select { // a bubble must not end before the call
+		case <-done:
+		case <-time.After(callTimeout):
+		}
+		c.FailNow()
+		return nil, nil
+	}
 }
 
 func newKey() string { return "storetest/" + rand.Text() }
@@ -332,11 +407,11 @@ func (c *check) wantErr(what string, err, want error) {
 func (c *check) wantUnknown(what string, err error) {
 	c.Helper()
 	if err == nil {
-		c.fatalf("%s: no error; want one, for the reply was lost", what)
+		c.fatalf("%s: no error; want one, for no reply came", what)
 	}
 	for _, s := range sentinels() {
 		if errors.Is(err, s) {
-			c.fatalf("%s: %v: matches %q; want an unknown outcome, for the request was applied and its reply lost", what, err, s)
+			c.fatalf("%s: %v: matches %q; want an unknown outcome, for the request may have been applied", what, err, s)
 		}
 	}
 }

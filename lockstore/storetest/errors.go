@@ -19,28 +19,39 @@ var errorCases = []testCase{
 			defer cancel()
 			for _, ctx := range []context.Context{cancelled, late} {
 				held, lease := c.take(long)
-				count := c.requests()
 				req := newRequest(newKey(), long)
-				_, err := c.Store.Acquire(ctx, req)
-				c.wantDone("Acquire", err, ctx)
-				_, err = c.Store.Acquire(ctx, newRequest(held.Key, long))
-				c.wantDone("Acquire of a held key", err, ctx)
-				_, err = c.Store.Renew(ctx, lease, long)
-				c.wantDone("Renew", err, ctx)
-				c.wantDone("Release", c.Store.Release(ctx, lease), ctx)
-				c.wantDone("Withdraw", c.Store.Release(ctx, lockstore.Lease{Key: held.Key, Owner: held.Owner}), ctx)
-				if i, ok := lockstore.As[lockstore.Inspector](c.Store); ok {
-					_, err = i.Inspect(ctx, held.Key)
-					c.wantDone("Inspect", err, ctx)
+				count := c.requests()
+				for _, l := range []lockstore.Lease{
+					lease,
+					{Key: held.Key, Owner: req.Owner, Fence: 1},
+					{Key: req.Key, Owner: req.Owner, Fence: 1},
+				} {
+					for _, m := range c.methods(l) {
+						c.wantDone(m.name, m.call(ctx), ctx)
+					}
 				}
-				if d, ok := lockstore.As[lockstore.DelayedReleaser](c.Store); ok {
-					c.wantDone("ReleaseAfter", d.ReleaseAfter(ctx, lease, long), ctx)
-				}
-				c.wantRequests("calls with a context that is done", count, 0, 0)
+				c.wantRequests("calls with a context that is done", count, 0)
 				c.acquire(newRequest(req.Key, long))
 				c.reacquire(held, lease)
 				c.renew(lease, long)
 				c.release(lease)
+			}
+		},
+	},
+	{
+		"errors/a call ends with its context F28",
+		"A server that takes requests and never answers must not hold a caller longer than the caller allows: Lambda's deadline comes soon after. What was sent may be applied, so the outcome is unknown.",
+		func(c *check) {
+			c.need("Hang", c.Hang != nil)
+			for i, m := range c.methods(lockstore.Lease{}) {
+				for _, cancels := range []bool{true, false} {
+					req, lease := c.take(long)
+					if m.name == "Acquire" {
+						req = newRequest(newKey(), long)
+						lease = lockstore.Lease{Key: req.Key, Owner: req.Owner}
+					}
+					c.hangs(c.methods(lease)[i], req, lease, cancels)
+				}
 			}
 		},
 	},
@@ -50,10 +61,10 @@ var errorCases = []testCase{
 		func(c *check) {
 			c.need("Unreachable", c.Unreachable != nil)
 			c.Store = c.Unreachable(c.t)
-			c.everyMethod("unreachable", lockstore.Lease{Key: newKey(), Owner: lockstore.NewOwner(), Fence: 1}, func(what string, err error) {
-				c.Helper()
-				c.wantErr(what, err, lockstore.ErrUnavailable)
-			})
+			for _, m := range c.methods(lockstore.Lease{Key: newKey(), Owner: lockstore.NewOwner(), Fence: 1}) {
+				_, err := c.answer(m, callTimeout, func(func()) {}, refusedWithin, "though the server refuses connections")
+				c.wantErr(m.name+" (unreachable)", err, lockstore.ErrUnavailable)
+			}
 		},
 	},
 	{
@@ -130,5 +141,43 @@ func (c *check) wantDone(what string, err error, ctx context.Context) {
 	c.wantErr(what, err, lockstore.ErrUnavailable)
 	if !errors.Is(err, ctx.Err()) {
 		c.Errorf("%s: %v; want it to match %q too", what, err, ctx.Err())
+	}
+}
+
+// hangs makes a call whose request gets no answer, and wants it to end with its
+// context. An answer that says "not applied" has to be true.
+func (c *check) hangs(m method, req lockstore.Request, lease lockstore.Lease, cancels bool) {
+	c.Helper()
+	const wait = 100 * time.Millisecond // for the request to arrive
+	limit, end := wait, "after the deadline of its context"
+	if cancels {
+		limit, end = callTimeout, "after its context was cancelled"
+	}
+	most := endsWithin
+	if !c.virtual {
+		most = endsWithinOnAWallClock
+	}
+	restore := c.Hang(c.t)
+	ctx, err := c.answer(m, limit, func(cancel func()) {
+		time.Sleep(wait)
+		if cancels {
+			cancel()
+		}
+	}, most, end)
+	restore()
+	what := m.name + " whose reply does not come"
+	if err == nil {
+		c.fatalf("%s: no error; want one", what)
+	}
+	if !errors.Is(err, ctx.Err()) {
+		c.Errorf("%s: %v; want it to match %q", what, err, ctx.Err())
+	}
+	switch {
+	case !errors.Is(err, lockstore.ErrUnavailable):
+		c.wantUnknown(what, err)
+	case m.name == "Acquire":
+		c.acquire(newRequest(req.Key, long))
+	default:
+		c.reacquire(req, lease)
 	}
 }

@@ -85,7 +85,7 @@ func TestFaultyThatIsSlowPassesTheSuiteF29(t *testing.T) {
 
 // faultyHarness has the fault on each call, and two more that cases ask for.
 func faultyHarness(always *storetest.Fault) storetest.Harness {
-	var cut atomic.Bool
+	var cut, hang atomic.Bool
 	var shift atomic.Int64
 	store := memstore.New(func() time.Time { return time.Now().Add(time.Duration(shift.Load())) })
 	var plan func(storetest.Call) storetest.Fault
@@ -94,6 +94,9 @@ func faultyHarness(always *storetest.Fault) storetest.Harness {
 			fault := *always
 			if cut.Load() {
 				fault.Cut = io.ErrUnexpectedEOF
+			}
+			if hang.Load() {
+				fault.After = time.Hour
 			}
 			return fault
 		}
@@ -111,6 +114,10 @@ func faultyHarness(always *storetest.Fault) storetest.Harness {
 		h.LoseReplies = func(*testing.T) func() {
 			cut.Store(true)
 			return func() { cut.Store(false) }
+		}
+		h.Hang = func(*testing.T) func() {
+			hang.Store(true)
+			return func() { hang.Store(false) }
 		}
 	}
 	return h

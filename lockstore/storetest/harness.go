@@ -31,6 +31,12 @@ type Harness struct {
 	// Requests returns how many requests the store has sent so far.
 	Requests func() int
 
+	// RequestsPerCall is for a store that has to read before it writes: how many
+	// requests a call may take at most. It is 1 for what is not in it, and 2 for
+	// OpWithdraw. OpAcquire stands for a free key and for a refusal; a takeover and a
+	// repeat may take one more.
+	RequestsPerCall map[Op]int
+
 	// Delete removes the key's entry, as an operator or an eviction would.
 	Delete func(t *testing.T, key string)
 
@@ -47,14 +53,22 @@ type Harness struct {
 	// Corrupt are ways to damage the entry that is at the key.
 	Corrupt map[string]func(t *testing.T, key string)
 
-	// ShiftClock moves the clock that stamps fences and expiries by d, until the
-	// end of the test.
+	// ShiftClock sets the clock that stamps fences and expiries, which is the
+	// store's own or its server's, to d from the right time. It does not add up: d
+	// replaces the one before. The suite does not set it back.
 	ShiftClock func(t *testing.T, d time.Duration)
 
 	// Unreachable returns a store like Store whose server refuses connections.
 	Unreachable func(t *testing.T) lockstore.Store
 
 	// LoseReplies makes the server apply requests and lose the replies, until
-	// the returned func is called.
+	// the returned func is called. For a store that reads before it writes, only
+	// the reply of the request that changes the entry: after a lost read it is
+	// certain that nothing was applied.
 	LoseReplies func(t *testing.T) (restore func())
+
+	// Hang makes the server keep its replies to itself, with the connections
+	// open, until the returned func is called; then it answers new requests. It may
+	// apply what it gets, or not.
+	Hang func(t *testing.T) (restore func())
 }

@@ -74,7 +74,7 @@ var keyCases = []testCase{
 					c.wantInvalid(what, err, "Key")
 				})
 			}
-			c.wantRequests("calls with a bad key", count, 0, 0)
+			c.wantRequests("calls with a bad key", count, 0)
 		},
 	},
 	{

@@ -26,6 +26,7 @@ type model struct {
 	rows     map[string]string
 	requests int
 	cut      bool
+	hang     bool
 	counter  lockstore.Fence // only of a planted bug
 }
 
@@ -92,6 +93,23 @@ func (m *model) request(ctx context.Context, key string, f func(r *row, now time
 	err = f(&r, now)
 	if after := m.encode(r); after != before {
 		m.rows[m.place(key)] = after
+	}
+	if m.hang {
+		m.mu.Unlock()
+		<-ctx.Done()
+		if m.has("F28 call outlives its context") {
+			<-time.After(time.Second)
+		}
+		m.mu.Lock()
+		switch {
+		case m.has("F28 call that was cut off is unavailable"):
+			return fmt.Errorf("model: %w: %w", lockstore.ErrUnavailable, ctx.Err())
+		case m.has("F28 call that was cut off is held"):
+			return fmt.Errorf("%w: %w", &lockstore.HeldError{Key: key}, ctx.Err())
+		case m.has("F28 call that was cut off hides its context's error"):
+			return errCut
+		}
+		return fmt.Errorf("model: %w", ctx.Err())
 	}
 	if m.cut {
 		switch {
@@ -646,20 +664,27 @@ func (m *model) harness() Harness {
 		},
 		Unreachable: func(*testing.T) lockstore.Store {
 			return NewFaulty(m, func(c Call) Fault {
-				if m.has("M36 server error as busy") {
+				switch {
+				case m.has("M36 server error as busy"):
 					return Fault{Drop: &lockstore.HeldError{Key: c.Key}}
+				case m.has("F21 refused connections are waited for"):
+					return Fault{Before: time.Minute, Drop: lockstore.ErrUnavailable}
 				}
 				return Fault{Drop: lockstore.ErrUnavailable}
 			})
 		},
-		LoseReplies: func(*testing.T) func() {
-			set := func(on bool) {
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				m.cut = on
-			}
-			set(true)
-			return func() { set(false) }
-		},
+		LoseReplies: func(*testing.T) func() { return m.switched(&m.cut) },
+		Hang:        func(*testing.T) func() { return m.switched(&m.hang) },
 	}
+}
+
+// switched turns a fault on, and returns what turns it off.
+func (m *model) switched(fault *bool) func() {
+	set := func(on bool) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		*fault = on
+	}
+	set(true)
+	return func() { set(false) }
 }
