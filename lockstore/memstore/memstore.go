@@ -21,9 +21,9 @@ import (
 )
 
 // Store keeps leases in memory. It also implements lockstore.Inspector and
-// lockstore.DelayedReleaser.
+// lockstore.DelayedReleaser. The zero Store is as New(nil).
 type Store struct {
-	now func() time.Time
+	now func() time.Time // nil is time.Now
 
 	mu      sync.Mutex
 	entries map[string]entry
@@ -37,10 +37,7 @@ var (
 
 // New returns an empty store whose clock is now; nil is time.Now.
 func New(now func() time.Time) *Store {
-	if now == nil {
-		now = time.Now
-	}
-	return &Store{now: now, entries: map[string]entry{}}
+	return &Store{now: now}
 }
 
 // Acquire implements lockstore.Store.
@@ -53,7 +50,7 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, e := s.now(), s.entries[req.Key]
+	now, e := s.read(req.Key)
 
 	switch _, ended := e.ending(req.Owner); {
 	case ended:
@@ -77,7 +74,7 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 	e.fence = lockstore.NextFence(e.fence, now)
 	e.expires = now.Add(req.TTL)
 	e.holder = req.Holder.Encode()
-	s.entries[req.Key] = e
+	s.write(req.Key, e)
 	return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: e.fence, TTL: req.TTL}, nil
 }
 
@@ -94,14 +91,14 @@ func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, e := s.now(), s.entries[lease.Key]
+	now, e := s.read(lease.Key)
 
 	if !e.holds(lease, now) {
 		return 0, lost(lease.Key, "this lease does not hold it")
 	}
 	if longer := now.Add(ttl); longer.After(e.expires) {
 		e.expires = longer
-		s.entries[lease.Key] = e
+		s.write(lease.Key, e)
 	}
 	return e.expires.Sub(now), nil
 }
@@ -128,7 +125,7 @@ func (s *Store) release(ctx context.Context, lease lockstore.Lease, stay time.Du
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, e := s.now(), s.entries[lease.Key]
+	now, e := s.read(lease.Key)
 
 	withdraw := lease.Fence == 0
 	how, ended := e.ending(lease.Owner)
@@ -145,7 +142,7 @@ func (s *Store) release(ctx context.Context, lease lockstore.Lease, stay time.Du
 		return lost(lease.Key, "this lease does not hold it")
 	}
 	e.end(lease.Owner, released)
-	s.entries[lease.Key] = e
+	s.write(lease.Key, e)
 	return nil
 }
 
@@ -159,7 +156,7 @@ func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, e := s.now(), s.entries[key]
+	now, e := s.read(key)
 
 	st := lockstore.Status{Key: key, Fence: e.fence}
 	if e.closed(now) {
@@ -168,6 +165,21 @@ func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 		st.Remaining = e.expires.Sub(now)
 	}
 	return st, nil
+}
+
+func (s *Store) read(key string) (time.Time, entry) {
+	now := time.Now
+	if s.now != nil {
+		now = s.now
+	}
+	return now(), s.entries[key]
+}
+
+func (s *Store) write(key string, e entry) {
+	if s.entries == nil {
+		s.entries = map[string]entry{}
+	}
+	s.entries[key] = e
 }
 
 // done returns an error when ctx has ended. Nothing was applied then.

@@ -31,6 +31,12 @@ func TestStoreOnAnInjectedClock(t *testing.T) {
 	}, storetest.Parallel)
 }
 
+func TestZeroStoreF51(t *testing.T) {
+	storetest.Run(t, func(*testing.T) storetest.Harness {
+		return storetest.Harness{Store: &Store{}}
+	}, synctest.Test)
+}
+
 // harness has a store whose clock is now until the suite shifts it.
 func harness(now func() time.Time) storetest.Harness {
 	var shift atomic.Int64
@@ -38,7 +44,7 @@ func harness(now func() time.Time) storetest.Harness {
 	set := func(key string, e entry) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.entries[key] = e
+		s.write(key, e)
 	}
 	get := func(key string) entry {
 		s.mu.Lock()

@@ -561,7 +561,7 @@ func (s *searcher) arrives(n node, who int, earlier bool, r requests) {
 			lease.Owner = name
 		}
 	}
-	s.store.entries[key] = e
+	s.store.write(key, e)
 
 	left, bad := time.Duration(0), ""
 	var err error

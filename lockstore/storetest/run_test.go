@@ -28,13 +28,7 @@ func TestRunFailsAndExplains(t *testing.T) {
 	for _, runner := range []string{"synctest", "direct", "parallel"} {
 		t.Run(runner, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^TestRunOnABrokenStore$/^(acquire|renew)$/^(a_held_key|a_deleted|a_key)")
-			cmd.Env = append(os.Environ(), "STORETEST_BROKEN="+runner)
-			out, err := cmd.CombinedOutput()
-			var exit *exec.ExitError
-			require.ErrorAs(t, err, &exit, string(out))
-			assert.Equal(t, 1, exit.ExitCode())
-			text := string(out)
+			text := runAlone(t, "STORETEST_BROKEN="+runner, "-test.run=^TestRunOnABrokenStore$/^(acquire|renew)$/^(a_held_key|a_deleted|a_key)")
 			assert.Contains(t, text, "--- FAIL: TestRunOnABrokenStore/acquire/a_held_key_is_refused_F64")
 			assert.Contains(t, text, "Two events for the same resource must not both get the lease", "the explanation")
 			assert.Contains(t, text, "want it held by another", "what was seen")
@@ -45,6 +39,43 @@ func TestRunFailsAndExplains(t *testing.T) {
 			assert.NotContains(t, text, "Renew never makes a lease", "a case that passes explains nothing")
 		})
 	}
+}
+
+// TestRunOnNothing is run by TestRunSaysWhatIsMissingF51 in a process of its own.
+func TestRunOnNothing(t *testing.T) {
+	switch os.Getenv("STORETEST_NOTHING") {
+	case "open":
+		Run(t, nil, Direct)
+	case "run":
+		Run(t, func(*testing.T) Harness { return Harness{} }, nil)
+	case "store":
+		Run(t, func(*testing.T) Harness { return Harness{} }, synctest.Test)
+	default:
+		t.Skip("only in the process that TestRunSaysWhatIsMissingF51 starts")
+	}
+}
+
+func TestRunSaysWhatIsMissingF51(t *testing.T) {
+	for missing, says := range map[string]string{
+		"open":  "storetest: Run needs open",
+		"run":   "storetest: Run needs open",
+		"store": "storetest: the harness has no Store",
+	} {
+		out := runAlone(t, "STORETEST_NOTHING="+missing, "-test.run=^TestRunOnNothing$/^acquire$/^a_held_key")
+		assert.Contains(t, out, says)
+		assert.NotContains(t, out, "panic")
+	}
+}
+
+// runAlone runs tests that fail in a process of their own, and returns what it prints.
+func runAlone(t *testing.T, env string, args ...string) string {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], append(args, "-test.v")...)
+	cmd.Env = append(os.Environ(), env)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, string(out))
+	assert.Equal(t, 1, exit.ExitCode())
+	return string(out)
 }
 
 func TestCaseNamesAreUnique(t *testing.T) {
