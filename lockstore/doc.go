@@ -59,5 +59,30 @@
 // # Cost
 //
 // A free key takes one request to acquire and one to release. Acquire, Renew
-// and Release read nothing on the side: a refusal brings what it needs.
+// and Release read nothing on the side: a refusal brings what it needs. A database
+// that can only compare and swap takes a read more for each.
+//
+// # For authors of stores
+//
+// Package memstore shows the promises in the fewest lines, and storetest checks them.
+// What neither shows:
+//
+//   - Reads. A store that answers [ErrLost] or [Status] from a read takes one that
+//     is linearizable: it sees every write that ended before it began. [ErrHeld] may
+//     come from an older one, because it only delays.
+//   - Time. The server's clock decides about a takeover, never a client's. Each
+//     clock that tells whole seconds is up to a second behind: wait for that second
+//     on top of the lease's end. What is cut off an end that is kept is cut off the
+//     trust too. A store may be late, which its documentation says; it is never early.
+//   - Applied or not. A store that reads before it writes has sent nothing that
+//     counts until it writes: an error before that matches [ErrUnavailable]. After a write
+//     whose reply is lost the outcome stays unknown, also when a later read fails.
+//   - Opening. The openers of this project send nothing: the first call does, and a
+//     server that is down is [ErrUnavailable] there. An opener that needs a session may
+//     connect, within its context. A session must be made anew by the store itself when it
+//     has ended, for example while Lambda had frozen the process.
+//   - Closing. A store that holds a session implements [io.Closer]. Whoever opened it
+//     closes it, when no call is under way. Package boot closes nothing, because Lambda
+//     ends a process without asking. So no promise may need a Close: leases end by
+//     their TTL.
 package lockstore

@@ -13,8 +13,10 @@ import (
 )
 
 // Store keeps leases. It is safe for concurrent use. Each method makes one
-// attempt and is bounded by its context; the guard decides about repeating.
-// Arguments are checked first, and bad ones match ErrInvalid: nothing is sent.
+// attempt; the guard decides about repeating. Arguments are checked first, and bad
+// ones match ErrInvalid: nothing is sent. A method returns within 50 ms of the end of
+// its context, whatever the server does, with an error that matches the context's;
+// and within 2 s when the server refuses connections, with ErrUnavailable.
 type Store interface {
 	// Acquire grants the key to the owner, or returns an error that matches
 	// ErrHeld (as *HeldError) when another has it. The same request again
@@ -22,11 +24,11 @@ type Store interface {
 	// holder as Holder.Encode writes it: cleaned and cut.
 	Acquire(ctx context.Context, req Request) (Lease, error)
 
-	// Renew makes the lease last until ttl from now, or as long as it would have
-	// lasted without it, whichever is longer. It returns the time for which the
-	// lease may be trusted, counted from before the call: a ttl below what is left
-	// leaves the trust that is left. It returns ErrLost when the lease is expired,
-	// released or another's. It calls Lease.Validate and ValidateTTL first.
+	// Renew makes the lease last at least ttl from now, and at least as long as it
+	// would have lasted without it. It returns the time for which the lease may be
+	// trusted, counted from before the call: a ttl below what is left takes nothing
+	// off it. It returns ErrLost when the lease is expired, released or another's. It
+	// calls Lease.Validate and ValidateTTL first.
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) (time.Duration, error)
 
 	// Release frees the key if this lease holds it. Again is nil. With Fence 0
@@ -36,7 +38,8 @@ type Store interface {
 }
 
 // Inspector is implemented by stores that can look at a key without changing
-// it. A waiter looks this way and tries to acquire only when it may win.
+// it. A waiter looks this way and tries to acquire only when it may win. The look
+// sees every write that ended before it began.
 type Inspector interface {
 	// Inspect looks at the key. It calls ValidateKey first.
 	Inspect(ctx context.Context, key string) (Status, error)

@@ -411,7 +411,7 @@ func (c *check) wantUnknown(what string, err error) {
 	}
 	for _, s := range sentinels() {
 		if errors.Is(err, s) {
-			c.fatalf("%s: %v: matches %q; want an unknown outcome, for the request may have been applied", what, err, s)
+			c.fatalf("%s: %v: matches %q; want an unknown outcome, for the request that changes the entry may have been applied", what, err, s)
 		}
 	}
 }

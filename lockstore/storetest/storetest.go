@@ -14,19 +14,20 @@
 // unless it runs with -v. Run logs a last line that counts them and names what
 // was missing, for example
 //
-//	storetest: 4 of 97 cases skipped: no LoseReplies
+//	storetest: 5 of 102 cases skipped: no Hang, no LoseReplies
 //
 // Of the store behind a real server, set in this order:
 //
 //   - TakeoverDelay and Margin, if the store's documentation has them: without
 //     them cases fail that should pass.
-//   - LoseReplies and Unreachable, by a proxy or by the client's own dialer:
+//   - LoseReplies, Hang and Unreachable, by a proxy or by the client's own dialer:
 //     lost replies are where stores go wrong.
 //   - Delete, Snapshot and ShiftClock: the fence after an eviction, a restored
 //     backup and a clock that was set.
 //   - Foreign, Corrupt and Dump: entries of other programs stay as they are.
 //   - Requests, a counter in the client: it also makes cases check that a
-//     refused argument and an ended context send nothing.
+//     refused argument and an ended context send nothing. RequestsPerCall is for a
+//     store that has to read before it writes.
 //
 // A store that is no lockstore.Inspector or lockstore.DelayedReleaser skips the
 // cases of what it does not have; that is no fault.
@@ -49,7 +50,8 @@ var phases = []time.Duration{0, 700 * time.Millisecond}
 //
 // Where waiting takes no time, in a bubble or with a Sleep of the harness's own,
 // each case runs twice, with a store of its own: from the beginning of a second,
-// and from 0.7 s after it.
+// and from 0.7 s after it. On the wall clock it runs once, whenever that is. The
+// cases about the end of a lease spread ten leases over a second in any case.
 func Run(t *testing.T, open func(t *testing.T) Harness, run func(*testing.T, func(*testing.T))) {
 	t.Helper()
 	if open == nil || run == nil {
@@ -66,13 +68,15 @@ func Run(t *testing.T, open func(t *testing.T) Harness, run func(*testing.T, fun
 			run := run
 			for _, phase := range phases {
 				run(t, func(t *testing.T) {
+					var h Harness
 					defer func() {
 						skipped = t.Skipped()
 						if t.Failed() {
-							t.Logf("%s (The case began %v into a second.)", tc.explanation, phase)
+							t.Logf("%s (The case began %v into a second, TakeoverDelay is %v, Margin is %v.)",
+								tc.explanation, phase, h.TakeoverDelay, h.Margin)
 						}
 					}()
-					h := open(t)
+					h = open(t)
 					if h.Store == nil {
 						t.Fatal("storetest: the harness has no Store")
 					}

@@ -188,7 +188,7 @@ func (c *check) edges(n int, shut func(i int) span) {
 		taken[q.key] = err == nil
 		switch {
 		case q.early && err == nil && left > 0:
-			c.fatalf("granted to another %v too early", left)
+			c.fatalf("granted to another %v before it may be, or earlier", left)
 		case !q.early && err != nil:
 			c.fatalf("%v after the end, with a TakeoverDelay of %v: %v; want it granted", -left, c.TakeoverDelay, err)
 		}
