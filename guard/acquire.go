@@ -30,29 +30,36 @@ func (r *run) acquire() (outcome string, err error) {
 			return "invalid", &LockInvalid{key, errNested}
 		}
 	}
-	if !r.guard.enter(r) {
-		return "deadline", &LockDeadline{key, ErrShutdown}
+	if r.guard.isShutDown() {
+		return "deadline", &LockDeadline{Key: key, Err: ErrShutdown}
 	}
 	if r.left < r.guard.opt.Reserve+leastWork {
-		return "deadline", &LockDeadline{Key: key}
+		return r.tooLate(r.left)
 	}
 	a := r.newAttempt()
 	outcome, err = r.try(&a)
-	if err != nil && a.unknown != nil {
-		withdrawErr := r.withdraw(a)
-		r.report.ReleaseErr = withdrawErr
-		u, ok := err.(*LockStoreUnavailable)
-		switch {
-		case ok && withdrawErr == nil:
+	if err == nil || a.unknown == nil {
+		return outcome, err
+	}
+	withdrawErr := r.withdraw(&a)
+	r.report.ReleaseErr = withdrawErr
+	switch {
+	case withdrawErr == nil:
+		if u, ok := err.(*LockStoreUnavailable); ok {
 			u.Err = fmt.Errorf("%w; the attempt was withdrawn", u.Err)
-		case ok:
-			outcome = "unknown"
-			// The withdrawal may have been refused by a store that is down, and so
-			// may the last request; the outcome is unknown all the same.
-			u.Err = fmt.Errorf("%w; the attempt could not be withdrawn and may block the key for up to %v: %v", a.unknown, a.ttl, withdrawErr)
 		}
+	case outcome != "invalid" && outcome != "corrupt":
+		// Whatever ended the run, the store may grant the attempt now or later.
+		// The withdrawal and the last request may have been refused by a store
+		// that is down; the outcome is unknown all the same.
+		return "unknown", &LockStoreUnavailable{key, fmt.Errorf("%w; the attempt could not be withdrawn and may block the key for up to %v: %v", a.unknown, a.ttl, withdrawErr)}
 	}
 	return outcome, err
+}
+
+// tooLate is the answer when a run has only left until the caller's deadline.
+func (r *run) tooLate(left time.Duration) (outcome string, err error) {
+	return "deadline", &LockDeadline{Key: r.report.Key, Left: max(0, left), Reserve: r.guard.opt.Reserve}
 }
 
 // attempt is one owner's acquisition: a request and its repeats.
@@ -61,6 +68,8 @@ type attempt struct {
 	sent    time.Duration // when it was first sent; the trust counts from here
 	ttl     time.Duration
 	unknown error // not nil: a request of this owner may be applied, now or later
+
+	withdrawErr error // why it could not be withdrawn
 }
 
 func (r *run) newAttempt() attempt {
@@ -86,28 +95,24 @@ func (r *run) try(a *attempt) (string, error) {
 		cancel()
 		r.report.Requests++
 
-		switch {
-		case err == nil:
+		switch outcome := outcomeOf(err); outcome {
+		case "":
 			if r.granted(*a, lease) {
 				return "", nil
 			}
 			// Too late to work under it.
 			err, a.unknown = errLate, errLate
-			if r.left-r.guard.opt.Reserve-r.elapsed() < leastWork {
-				return "deadline", &LockDeadline{Key: key}
+			if left := r.left - r.elapsed(); left < r.guard.opt.Reserve+leastWork {
+				return r.tooLate(left)
 			}
 			if r.askAnew(a) != nil {
 				return "unavailable", &LockStoreUnavailable{key, err}
 			}
-		case errors.Is(err, lockstore.ErrHeld):
+		case "busy":
 			busy := newLockBusy(key, err)
 			if !r.waitFree(busy, &waits, waitEnd) {
 				if cause := r.gone(); cause != nil {
-					return "deadline", &LockDeadline{key, cause}
-				}
-				if a.unknown != nil && r.loan.Owner != "" {
-					// It is not withdrawn, and may get the lock after that one.
-					return "unknown", &LockStoreUnavailable{key, a.unknown}
+					return "deadline", &LockDeadline{Key: key, Err: cause}
 				}
 				return "busy", busy
 			}
@@ -115,22 +120,23 @@ func (r *run) try(a *attempt) (string, error) {
 				return "unavailable", &LockStoreUnavailable{key, a.unknown}
 			}
 			continue
-		case errors.Is(err, lockstore.ErrInvalid):
-			return "invalid", &LockInvalid{key, err}
-		case errors.Is(err, lockstore.ErrCorrupt):
-			return "corrupt", &LockCorrupt{key, err}
-		case errors.Is(err, lockstore.ErrLost) && r.loan.Owner != "":
-			return "lost", &LockLost{Key: key, Cause: err}
-		case errors.Is(err, lockstore.ErrLost):
+		case "lost":
+			a.unknown = nil // this owner is granted nothing any more
+			if r.loan.Owner != "" {
+				return r.refused(err)
+			}
 			*a = r.newAttempt()
-		case errors.Is(err, lockstore.ErrUnavailable):
-		default:
-			a.unknown = err
+		case "invalid", "corrupt":
+			return r.refused(err)
+		case "unknown":
+			if a.unknown == nil {
+				a.unknown = err
+			}
 		}
 
 		if !r.sleep(min(pause.next(), troubleEnd-r.elapsed())) || r.elapsed() >= troubleEnd {
 			if cause := r.gone(); cause != nil {
-				return "deadline", &LockDeadline{key, cause}
+				return "deadline", &LockDeadline{Key: key, Err: cause}
 			}
 			return "unavailable", &LockStoreUnavailable{key, err}
 		}
@@ -144,7 +150,7 @@ func (r *run) try(a *attempt) (string, error) {
 // old owner had meanwhile been granted.
 func (r *run) askAnew(a *attempt) error {
 	if a.unknown != nil {
-		switch err := r.withdraw(*a); err {
+		switch err := r.withdraw(a); err {
 		case nil:
 		case errAgain:
 			a.sent = r.elapsed() // the store says what is left of the lease, if it is there
@@ -218,42 +224,90 @@ func (r *run) finished() bool {
 
 // release gives a lease back, asking again when the answer was lost. It does
 // not depend on the run's context, which has ended by now, but it leaves time
-// for the handler's answer before the caller's deadline.
+// for the handler's answer before the caller's deadline, and ends in time after
+// Shutdown.
 func (r *run) release(lease lockstore.Lease, after closing) error {
 	now := r.elapsed()
-	end := now + max(answerTime, min(releaseTime, r.left-now-answerTime))
+	end := now + max(answerTime, min(r.guard.releaseTime(), r.left-now-answerTime))
 	caller := context.WithoutCancel(r.caller)
+	defer r.setCut(nil)
 	// The first call may use half of the time, so that one repeat fits in.
 	limit := (end - now) / 2
 	pause := r.guard.pauses()
-	repeated := false // a request before this one may have been applied
+	var answers answers
 	for {
-		ctx, cancel := context.WithTimeout(caller, limit)
-		err := after.release(ctx, r.guard.store, lease)
+		call, cancel := r.step(caller, limit)
+		err := after.release(call, r.guard.store, lease)
 		cancel()
 		r.report.Requests++
-		switch {
-		case err == nil:
+		if err == nil {
 			return nil
-		case errors.Is(err, lockstore.ErrLost) && repeated:
-			return fmt.Errorf("%w %w", err, errRepeated)
-		case errors.Is(err, lockstore.ErrLost), errors.Is(err, lockstore.ErrCorrupt), errors.Is(err, lockstore.ErrInvalid):
-			return err
-		case !errors.Is(err, lockstore.ErrUnavailable):
-			repeated = true
 		}
-		time.Sleep(min(pause.next(), max(0, end-r.elapsed())))
-		if limit = end - r.elapsed(); limit <= 0 {
+		outcome := outcomeOf(err)
+		err = answers.add(outcome, err)
+		if outcome != "unavailable" && outcome != "unknown" {
+			return err
+		}
+		rest, cancel := r.step(caller, min(pause.next(), end-r.elapsed()))
+		<-rest.Done()
+		isCut := rest.Err() == context.Canceled
+		cancel()
+		if limit = end - r.elapsed(); limit <= 0 || isCut {
 			return err
 		}
 	}
 }
 
+// step is a context for one step of a release, which Shutdown may cut.
+func (r *run) step(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(parent, d)
+	r.setCut(cancel)
+	return ctx, cancel
+}
+
+func (r *run) setCut(cut context.CancelFunc) {
+	r.guard.mu.Lock()
+	defer r.guard.mu.Unlock()
+	r.cut = cut
+	if r.isCut && cut != nil {
+		cut()
+	}
+}
+
+// endRelease cuts the release that was under way at Shutdown.
+func (r *run) endRelease() {
+	r.guard.mu.Lock()
+	defer r.guard.mu.Unlock()
+	r.isCut = true
+	if r.cut != nil {
+		r.cut()
+	}
+}
+
+// answers are what the store says to a request and its repeats. A reply that was
+// lost leaves open whether its request was applied, and what a repeat is told
+// does not settle that.
+type answers struct{ unknown error }
+
+// add returns what is known after one more answer, an error with this outcome.
+func (a *answers) add(outcome string, err error) error {
+	switch {
+	case a.unknown != nil:
+		return fmt.Errorf("%w; asked again: %v", a.unknown, err)
+	case outcome == "unknown":
+		a.unknown = err
+	}
+	return err
+}
+
 // withdraw makes sure that no request of this owner takes the lock, also one
 // that arrives later.
-func (r *run) withdraw(a attempt) error {
-	if r.loan.Owner != "" {
+func (r *run) withdraw(a *attempt) error {
+	switch {
+	case r.loan.Owner != "":
 		return errAgain
+	case a.withdrawErr == nil: // else it has had its time
+		a.withdrawErr = r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner}, closing{})
 	}
-	return r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner}, closing{})
+	return a.withdrawErr
 }

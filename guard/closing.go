@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -19,8 +18,8 @@ import (
 // It is an error when the store is no lockstore.DelayedReleaser, or when d is
 // not lockstore.MinTTL to lockstore.MaxTTL.
 func (g *Guard) Closing(d time.Duration) (func(ctx context.Context, key string, work func(context.Context, Lock) error) error, error) {
-	if g == nil || g.store == nil {
-		return nil, errNoGuard
+	if err := g.usable(context.Background()); err != nil {
+		return nil, err
 	}
 	closer, ok := lockstore.As[lockstore.DelayedReleaser](g.store)
 	if !ok {
@@ -47,5 +46,3 @@ func (c closing) release(ctx context.Context, store lockstore.Store, lease locks
 	}
 	return c.store.ReleaseAfter(ctx, lease, c.d)
 }
-
-var errNoGuard = errors.New("guard: the Guard is nil or was not made by New")

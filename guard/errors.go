@@ -81,14 +81,17 @@ func (e *LockLost) Unwrap() []error {
 type LockDeadline struct {
 	Key string
 	Err error // the caller's cancellation or ErrShutdown; nil for a near deadline
+
+	// Of a near deadline: what was left until it, and Options.Reserve.
+	Left, Reserve time.Duration
 }
 
 func (e *LockDeadline) Error() string {
-	s := fmt.Sprintf("lock %q: no time left to run the work", e.Key)
+	s := fmt.Sprintf("lock %q: no time left to run the work: ", e.Key)
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		return s + e.Err.Error()
 	}
-	return s
+	return s + fmt.Sprintf("the deadline is %v away; want at least Reserve (%v) and %v for the work", e.Left.Round(time.Millisecond), e.Reserve, leastWork)
 }
 
 // Unwrap returns ErrDeadline and the cause.

@@ -21,8 +21,10 @@ import (
 )
 
 func TestNew(t *testing.T) {
-	_, err := New(nil, Options{})
-	require.ErrorContains(t, err, "store is nil", "F51")
+	for _, none := range []lockstore.Store{nil, (*memstore.Store)(nil), (*hooked)(nil)} {
+		_, err := New(none, Options{})
+		require.ErrorContains(t, err, "store is nil", "F51 %T", none)
+	}
 	store := memstore.New(nil)
 	for _, c := range []struct {
 		name string
@@ -35,6 +37,7 @@ func TestNew(t *testing.T) {
 		{"F48 TTL over the store's bound", Options{TTL: lockstore.MaxTTL + 1}, []string{"24h"}},
 		{"F48 the largest duration there is", Options{TTL: math.MaxInt64}, []string{"24h"}},
 		{"F48 negative MaxHold", Options{MaxHold: -time.Second}, []string{"MaxHold is -1s"}},
+		{"F48 a TTL that would raise MaxHold over its bound", Options{TTL: 30 * time.Hour}, []string{"TTL is 30h0m0s", "24h"}},
 		{"F48 MaxHold too small", Options{MaxHold: time.Millisecond}, []string{"MaxHold is 1ms", "1s"}},
 		{"F48 MaxHold too large", Options{MaxHold: 25 * time.Hour}, []string{"MaxHold is 25h", "24h"}},
 		{"F48 negative Wait", Options{Wait: -1}, []string{"Wait is -1ns"}},
@@ -60,12 +63,24 @@ func TestNew(t *testing.T) {
 	}
 }
 
-func TestNil(t *testing.T) {
-	var none *Guard
-	require.ErrorContains(t, none.Do(context.Background(), "k", nothing), "Guard is nil", "F51")
-	require.ErrorContains(t, new(Guard).Do(context.Background(), "k", nothing), "not made by New", "F51")
+func TestNilF51(t *testing.T) {
+	ctx := context.Background()
+	for _, g := range []*Guard{nil, new(Guard)} {
+		require.ErrorIs(t, g.Do(ctx, "k", nothing), errNoGuard)
+		g.Shutdown()
+		g.Shutdown()
+	}
 	b := newBench(t, Options{})
-	require.ErrorContains(t, b.Do(context.Background(), "k", nil), "work is nil", "F51")
+	require.ErrorContains(t, b.Do(ctx, "k", nil), "work is nil")
+	var none context.Context
+	require.ErrorIs(t, b.Do(none, "k", nothing), errNoContext)
+	_, err := b.Acquire(none, Loan{Key: "k", TTL: time.Second})
+	require.ErrorIs(t, err, errNoContext)
+	_, err = b.Renew(none, lockstore.Lease{}, time.Second)
+	require.ErrorIs(t, err, errNoContext)
+	require.ErrorIs(t, b.Release(none, lockstore.Lease{}), errNoContext)
+	_, err = b.Inspect(none, "k")
+	require.ErrorIs(t, err, errNoContext)
 }
 
 // watched counts the contexts that hang on it.
@@ -214,6 +229,16 @@ func TestLogReports(t *testing.T) {
 	})
 }
 
+func TestLogReportsToTheDefaultF51(t *testing.T) {
+	var out bytes.Buffer
+	observe := LogReports(nil)
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
+	observe(t.Context(), Report{Key: "k", Outcome: "ok"})
+	require.Contains(t, out.String(), "key=k", "the default at the time of the line, not of LogReports")
+}
+
 func TestErrorsMatch(t *testing.T) {
 	cause := errors.New("cause")
 	for _, c := range []struct {
@@ -224,7 +249,7 @@ func TestErrorsMatch(t *testing.T) {
 		{&LockLost{"k", cause, nil}, []error{lockstore.ErrLost, cause}},
 		{&LockLost{"k", nil, nil}, []error{lockstore.ErrLost}},
 		{&LockLost{"k", errors.New("work"), cause}, []error{lockstore.ErrLost, cause}},
-		{&LockDeadline{"k", cause}, []error{ErrDeadline, cause}},
+		{&LockDeadline{Key: "k", Err: cause}, []error{ErrDeadline, cause}},
 		{&LockInvalid{"k", cause}, []error{lockstore.ErrInvalid, cause}},
 		{&LockCorrupt{"k", cause}, []error{lockstore.ErrCorrupt, cause}},
 		{&LockStoreUnavailable{"k", cause}, []error{cause}},

@@ -49,8 +49,8 @@ func (l Loan) validate() error {
 // those of Do: *LockBusy, *LockDeadline, *LockInvalid, *LockCorrupt,
 // *LockStoreUnavailable, and *LockLost as Loan says.
 func (g *Guard) Acquire(ctx context.Context, loan Loan) (lockstore.Lease, error) {
-	if g == nil || g.store == nil {
-		return lockstore.Lease{}, errNoGuard
+	if err := g.usable(ctx); err != nil {
+		return lockstore.Lease{}, err
 	}
 	r := g.newRun(ctx, loan.Key)
 	defer r.close()
@@ -75,8 +75,8 @@ func (g *Guard) Acquire(ctx context.Context, loan Loan) (lockstore.Lease, error)
 // says that the lease has ended or is another's; *LockStoreUnavailable says
 // nothing about that, and the call may be made again.
 func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	if g == nil || g.store == nil {
-		return 0, errNoGuard
+	if err := g.usable(ctx); err != nil {
+		return 0, err
 	}
 	r := g.newRun(ctx, lease.Key)
 	defer r.close()
@@ -99,8 +99,8 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 // is not known, also one that the store has yet to see. *LockLost says that the
 // lease had ended and the key is another's, or that nothing is known of it.
 func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
-	if g == nil || g.store == nil {
-		return errNoGuard
+	if err := g.usable(ctx); err != nil {
+		return err
 	}
 	r := g.newRun(ctx, lease.Key)
 	defer r.close()
@@ -114,8 +114,8 @@ func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
 // Inspect looks at a lock without changing it. It reports to no observer. A
 // store that is no lockstore.Inspector gives a plain error.
 func (g *Guard) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
-	if g == nil || g.store == nil {
-		return lockstore.Status{}, errNoGuard
+	if err := g.usable(ctx); err != nil {
+		return lockstore.Status{}, err
 	}
 	inspector, ok := lockstore.As[lockstore.Inspector](g.store)
 	if !ok {
@@ -135,37 +135,59 @@ func (g *Guard) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 func (r *run) ask(call func(context.Context) error) (outcome string, err error) {
 	end := min(troubleTime, r.left/2)
 	pause := r.guard.pauses()
+	var answers answers
 	for {
 		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(leastCall, (end-r.elapsed())/2)))
 		err := call(ctx)
 		cancel()
 		r.report.Requests++
-		if err == nil {
+		outcome := outcomeOf(err)
+		switch outcome {
+		case "":
 			return "", nil
-		}
-		outcome, named := r.refused(err)
-		if outcome != "unavailable" && outcome != "unknown" {
-			return outcome, named
+		case "unavailable", "unknown":
+			err = answers.add(outcome, err)
+		default:
+			return r.refused(err)
 		}
 		if !r.sleep(min(pause.next(), end-r.elapsed())) || r.elapsed() >= end {
-			return outcome, named
+			return r.refused(err)
 		}
 	}
 }
 
-// refused is the outcome and the error of a call other than Acquire.
+// outcomeOf is the outcome that a store's answer stands for; "" is that of nil.
+func outcomeOf(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, lockstore.ErrHeld):
+		return "busy"
+	case errors.Is(err, lockstore.ErrLost):
+		return "lost"
+	case errors.Is(err, lockstore.ErrInvalid):
+		return "invalid"
+	case errors.Is(err, lockstore.ErrCorrupt):
+		return "corrupt"
+	case errors.Is(err, lockstore.ErrUnavailable):
+		return "unavailable"
+	}
+	return "unknown"
+}
+
+// refused is the outcome and the error of a call that the store answered with err.
 func (r *run) refused(err error) (outcome string, named error) {
 	key := r.report.Key
-	switch {
-	case errors.Is(err, lockstore.ErrLost):
-		return "lost", &LockLost{Key: key, Cause: err}
-	case errors.Is(err, lockstore.ErrInvalid):
+	switch outcome = outcomeOf(err); outcome {
+	case "lost":
+		return outcome, &LockLost{Key: key, Cause: err}
+	case "invalid":
 		r.report.Key = key[:min(len(key), lockstore.MaxKeyBytes)]
-		return "invalid", &LockInvalid{r.report.Key, err}
-	case errors.Is(err, lockstore.ErrCorrupt):
-		return "corrupt", &LockCorrupt{key, err}
-	case errors.Is(err, lockstore.ErrUnavailable):
-		return "unavailable", &LockStoreUnavailable{key, err}
+		return outcome, &LockInvalid{r.report.Key, err}
+	case "corrupt":
+		return outcome, &LockCorrupt{key, err}
+	case "unavailable":
+		return outcome, &LockStoreUnavailable{key, err}
 	default:
 		return "unknown", &LockStoreUnavailable{key, err}
 	}

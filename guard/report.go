@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -32,9 +33,11 @@ type Report struct {
 }
 
 // LogReports returns an observer that writes one line for each run: Warn for lost,
-// corrupt, unavailable, unknown, panic and a failed release, Info otherwise.
+// corrupt, unavailable, unknown, panic and a failed release, Info otherwise. A nil
+// logger is slog.Default() at the time of each line.
 func LogReports(logger *slog.Logger) func(context.Context, Report) {
 	return func(ctx context.Context, r Report) {
+		logger := cmp.Or(logger, slog.Default())
 		level := slog.LevelInfo
 		switch r.Outcome {
 		case "lost", "corrupt", "unavailable", "unknown", "panic":

@@ -35,8 +35,8 @@ func (g *Guard) Do(ctx context.Context, key string, work func(context.Context, L
 }
 
 func (g *Guard) do(ctx context.Context, key string, after closing, work func(context.Context, Lock) error) error {
-	if g == nil || g.store == nil {
-		return errNoGuard
+	if err := g.usable(ctx); err != nil {
+		return err
 	}
 	if work == nil {
 		return errors.New("guard: the work is nil")
@@ -73,6 +73,10 @@ type run struct {
 	holdEnd time.Duration // the grant + MaxHold
 	joined  chan struct{} // closed when the renewing goroutine has returned; nil without one
 
+	// Guarded by the guard's mu:
+	cut   context.CancelFunc // ends the present step of a release; nil without one
+	isCut bool               // the time for a release is over
+
 	mu      sync.Mutex  // guards what follows
 	timer   *time.Timer // nil until somebody waits for Done
 	holding bool
@@ -100,6 +104,7 @@ func (g *Guard) newRun(ctx context.Context, key string) *run {
 	}
 	// After the option's function, which may panic: nothing is left open then.
 	r.Context, r.cancel = context.WithCancelCause(ctx)
+	g.enter(r)
 	return r
 }
 
@@ -232,7 +237,6 @@ func (r *run) hold(after closing, work func(context.Context, Lock) error) (err e
 var (
 	errNotReturned = errors.New("the work did not return: it panicked or called runtime.Goexit")
 	errExpired     = fmt.Errorf("the lease can no longer be trusted: %w", lockstore.ErrLost)
-	errRepeated    = errors.New("after a repeated request")
 )
 
 // finish looks at the clocks a last time, ends the work's context and joins the
@@ -258,7 +262,7 @@ func (r *run) finish() {
 func (r *run) giveBack(after closing) {
 	err := r.release(r.lease, after)
 	r.report.ReleaseErr = err
-	if errors.Is(err, lockstore.ErrLost) && !errors.Is(err, errRepeated) && r.elapsed() < r.trust {
+	if errors.Is(err, lockstore.ErrLost) && r.elapsed() < r.trust {
 		r.lost = err
 	}
 }
@@ -322,16 +326,18 @@ func (r *run) ttl(now time.Duration) time.Duration {
 }
 
 // sleep waits for d, or returns false when the run's context ends.
-func (r *run) sleep(d time.Duration) bool {
+func (r *run) sleep(d time.Duration) bool { return sleep(r, d) }
+
+func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
-		return r.Err() == nil
+		return ctx.Err() == nil
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return r.Err() == nil
-	case <-r.Done():
+		return ctx.Err() == nil
+	case <-ctx.Done():
 		return false
 	}
 }

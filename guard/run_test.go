@@ -488,7 +488,7 @@ func TestRelease(t *testing.T) {
 			return lockstore.ErrLost
 		}
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
-		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrLost)
+		require.ErrorIs(t, b.report(t).ReleaseErr, errLostReply)
 	})
 	bubble("F31 F35 lost behind a refusal is lost: the refused request was not applied", t, func(t *testing.T) {
 		b := newBench(t, Options{})

@@ -45,6 +45,9 @@ func (o Openers) Open(ctx context.Context, rawURL string, getenv func(string) st
 	if open == nil {
 		return nil, invalid("no store for the scheme %.40q; linked here: %s", u.Scheme, linked)
 	}
+	if getenv == nil {
+		return nil, invalid("Getenv is nil; want a function such as os.Getenv")
+	}
 	return open(ctx, Config{URL: u, Getenv: getenv})
 }
 
@@ -63,6 +66,9 @@ func ParseURL(rawURL string) (*url.URL, error) {
 // stands twice, is an error that matches ErrInvalid, so that a typing mistake
 // does not go unseen.
 func (c Config) Params(known ...string) (map[string]string, error) {
+	if c.URL == nil {
+		return nil, invalid("the store's URL is nil")
+	}
 	query, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
 		return nil, invalid("the parameters of the %s URL cannot be read", c.URL.Scheme)

@@ -76,6 +76,21 @@ func TestOpenersErrorsNeverShowASecret(t *testing.T) {
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
 }
 
+func TestNothingToOpenFromF51(t *testing.T) {
+	openers := lockstore.Openers{"memory": func(context.Context, lockstore.Config) (lockstore.Store, error) {
+		t.Error("opened")
+		return nil, nil
+	}}
+	_, err := openers.Open(t.Context(), "memory://", nil)
+	require.ErrorIs(t, err, lockstore.ErrInvalid)
+	require.ErrorContains(t, err, "Getenv is nil")
+	_, err = lockstore.Config{}.Params("a")
+	require.ErrorIs(t, err, lockstore.ErrInvalid)
+	require.ErrorContains(t, err, "URL is nil")
+	_, err = lockstore.Openers(nil).Open(t.Context(), "memory://", os.Getenv)
+	require.ErrorIs(t, err, lockstore.ErrInvalid)
+}
+
 func TestParseURL(t *testing.T) {
 	u, err := lockstore.ParseURL("rediss://user:pass@host:6379/2?pool=3")
 	require.NoError(t, err)

@@ -139,6 +139,45 @@ func TestF23LostReplies(t *testing.T) {
 			require.Less(t, ask(t, w.Service, method, key, thirty, "Lock-Token", token).StatusCode, 300)
 		}
 	})
+	// lostThenDown carries the first request out, loses its reply, and refuses all
+	// later ones.
+	lostThenDown := func(w world) {
+		n := 0
+		w.store.hook = func(error) error {
+			if n++; n == 1 {
+				return errLostReply
+			}
+			return lockstore.ErrUnavailable
+		}
+	}
+	for _, method := range []string{"PATCH", "DELETE"} {
+		bubble(t, "F24 F25 "+method+": a store that is down behind the lost reply does not make it undone", func(t *testing.T) {
+			w := newWorld(t)
+			token := acquire(t, w.Service, key, `{"ttl": 10}`).token()
+			lostThenDown(w)
+			a := ask(t, w.Service, method, key, `{"ttl": 60}`, "Lock-Token", token)
+			require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+			require.Equal(t, "unknown", a.said["code"], "unavailable says that it was certainly not done")
+			w.store.fail(nil)
+			look := ask(t, w.Service, "GET", key, "").said
+			require.Equal(t, method == "PATCH", look["held"], "it was done")
+
+			w.store.fail(lockstore.ErrUnavailable)
+			require.Equal(t, "unavailable", ask(t, w.Service, method, key, `{"ttl": 60}`, "Lock-Token", token).said["code"])
+		})
+	}
+	bubble(t, "PUT: nor does a lease that came too late and cannot be given back", func(t *testing.T) {
+		w := newWorld(t)
+		w.store.hook = func(err error) error { // the store is down once it has granted the lock
+			<-time.After(700 * time.Millisecond)
+			w.store.hook = func(error) error { return lockstore.ErrUnavailable }
+			return err
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		a := send(t, ctx, w.Service, request(cron, "PUT", key, thirty))
+		require.Equal(t, "unknown", a.said["code"])
+	})
 	bubble(t, "a store that refuses is known to have done nothing", func(t *testing.T) {
 		w := newWorld(t)
 		w.store.fail(lockstore.ErrUnavailable)

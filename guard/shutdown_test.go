@@ -1,0 +1,138 @@
+package guard
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// hangs answers nothing, and ends as late after its context as a store may.
+func hangs(ctx context.Context) error {
+	<-ctx.Done()
+	pass(50 * time.Millisecond)
+	return ctx.Err()
+}
+
+// Lambda ends the process 500 ms after SIGTERM. Whatever a run is at when Shutdown
+// is called, and though the store answers nothing any more, it has returned and
+// reported 400 ms later.
+func TestF69ShutdownWithAStoreThatHangs(t *testing.T) {
+	const patience = 400 * time.Millisecond
+	untilCancelled := func(ctx context.Context, _ Lock) error { <-ctx.Done(); return nil }
+	for name, c := range map[string]struct {
+		opt     Options
+		work    func(context.Context, Lock) error
+		prepare func(*testing.T, *bench)
+	}{
+		"while it acquires": {prepare: func(_ *testing.T, b *bench) {
+			b.store.acquire = func(ctx context.Context, _ int, _ lockstore.Request) (lockstore.Lease, error) {
+				return lockstore.Lease{}, hangs(ctx)
+			}
+		}},
+		"while it waits": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) { b.occupy(t, "k", time.Hour) }},
+		"while it looks": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
+			b.occupy(t, "k", time.Hour)
+			b.store.inspect = func(ctx context.Context, _ int, _ string) (lockstore.Status, error) { return lockstore.Status{}, hangs(ctx) }
+		}},
+		"while it withdraws": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
+			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+				if n == 1 {
+					return lockstore.Lease{}, errLostReply
+				}
+				if n == 2 {
+					b.occupy(t, "k", time.Second)
+				}
+				return b.store.Store.Acquire(ctx, req)
+			}
+		}},
+		"while the work runs": {work: untilCancelled},
+		"while it renews": {work: untilCancelled, prepare: func(_ *testing.T, b *bench) {
+			b.store.renew = func(ctx context.Context, _ int, _ lockstore.Lease, _ time.Duration) (time.Duration, error) { return 0, hangs(ctx) }
+		}},
+		"while it releases": {work: nothing},
+		"while it pauses between two releases": {work: nothing, prepare: func(_ *testing.T, b *bench) {
+			b.store.release = func(ctx context.Context, n int, _ lockstore.Lease) error {
+				if n <= 2 {
+					return errDown
+				}
+				return hangs(ctx)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Every 25 ms of the first two seconds, and about when it renews first.
+			for _, from := range []time.Duration{0, 20 * time.Second} {
+				for after := from; after < from+2*time.Second; after += 25 * time.Millisecond {
+					bubble(after.String(), t, func(t *testing.T) {
+						b := newBench(t, c.opt)
+						b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { return hangs(ctx) }
+						if c.prepare != nil {
+							c.prepare(t, b)
+						}
+						work := c.work
+						if work == nil {
+							work = untilCancelled
+						}
+						returned := make(chan time.Time, 1)
+						go func() {
+							_ = b.Do(context.Background(), "k", work)
+							returned <- time.Now()
+						}()
+						pass(after)
+						called := time.Now()
+						b.Shutdown()
+						require.Less(t, (<-returned).Sub(called), patience)
+						require.Len(t, b.reports, 1)
+					})
+				}
+			}
+		})
+	}
+	bubble("a release of a lease that was acquired before", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		lease, err := b.Acquire(context.Background(), Loan{Key: "k", TTL: time.Minute})
+		require.NoError(t, err)
+		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { return hangs(ctx) }
+		var called time.Time
+		time.AfterFunc(30*time.Millisecond, func() { called = time.Now(); b.Shutdown() })
+		require.IsType(t, &LockStoreUnavailable{}, b.Release(context.Background(), lease))
+		require.Less(t, time.Since(called), patience)
+
+		called = time.Now()
+		require.IsType(t, &LockStoreUnavailable{}, b.Release(context.Background(), lease))
+		require.Less(t, time.Since(called), patience, "and after Shutdown")
+	})
+	bubble("a store that answers late still releases", t, func(t *testing.T) {
+		for _, at := range []time.Duration{0, 250 * time.Millisecond, 10 * time.Second} { // when the work returns
+			b := newBench(t, Options{})
+			b.store.release = func(ctx context.Context, _ int, l lockstore.Lease) error {
+				pass(40 * time.Millisecond)
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				return b.store.Store.Release(ctx, l)
+			}
+			time.AfterFunc(time.Second, b.Shutdown)
+			require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+				<-ctx.Done()
+				pass(at)
+				return nil
+			}))
+			require.NoError(t, b.report(t).ReleaseErr, at)
+			b.free(t, "k")
+		}
+	})
+	bubble("Shutdown twice counts from the first", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { return hangs(ctx) }
+		called := time.Now()
+		time.AfterFunc(time.Second, b.Shutdown)
+		time.AfterFunc(1200*time.Millisecond, b.Shutdown)
+		require.NoError(t, b.Do(context.Background(), "k", untilCancelled))
+		require.Less(t, time.Since(called), time.Second+patience)
+	})
+}

@@ -1,0 +1,208 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// What a repeat is told says nothing about a request whose reply was lost before
+// it: that one may have been applied.
+func TestAnUnknownOutcomeIsKept(t *testing.T) {
+	ctx := context.Background()
+	// unknown says that the call may have been applied, and why.
+	unknown := func(t *testing.T, b *bench, err error) {
+		t.Helper()
+		assert.IsType(t, &LockStoreUnavailable{}, err)
+		assert.ErrorIs(t, err, errLostReply, "the first lost reply")
+		assert.NotErrorIs(t, err, lockstore.ErrUnavailable, "that would say that nothing was applied")
+		assert.Equal(t, "unknown", b.reports[len(b.reports)-1].Outcome)
+	}
+	for name, later := range map[string]error{"F24 F25 down": errDown, "F24 F25 lost": lockstore.ErrLost, "F24 F25 foreign": lockstore.ErrCorrupt} {
+		// first applies the first request and loses its reply.
+		first := func(n int, apply func() error) error {
+			if n > 1 {
+				return later
+			}
+			if err := apply(); err != nil {
+				return err
+			}
+			return errLostReply
+		}
+		bubble(name+" after a release", t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
+				return first(n, func() error { return b.store.Store.Release(ctx, l) })
+			}
+			lease, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+			require.NoError(t, err)
+			unknown(t, b, b.Release(ctx, lease))
+			b.free(t, "k")
+		})
+		bubble(name+" after the release of an acquire whose outcome is unknown", t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
+				return first(n, func() error { return b.store.Store.Release(ctx, l) })
+			}
+			unknown(t, b, b.Release(ctx, lockstore.Lease{Key: "k", Owner: "me"}))
+		})
+		bubble(name+" after the release of a run", t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
+				return first(n, func() error { return b.store.Store.Release(ctx, l) })
+			}
+			require.NoError(t, b.Do(ctx, "k", nothing), "the work's result stands")
+			require.Equal(t, "ok", b.report(t).Outcome)
+			require.ErrorIs(t, b.report(t).ReleaseErr, errLostReply)
+			require.NotErrorIs(t, b.report(t).ReleaseErr, later)
+			require.ErrorContains(t, b.report(t).ReleaseErr, later.Error(), "what came after it is told, too")
+		})
+		if later != errDown {
+			continue
+		}
+		bubble(name+" after a renewal", t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+				return 0, first(n, func() error {
+					_, err := b.store.Store.Renew(ctx, l, ttl)
+					return err
+				})
+			}
+			lease, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+			require.NoError(t, err)
+			_, err = b.Renew(ctx, lease, time.Minute)
+			unknown(t, b, err)
+			status, err := b.Inspect(ctx, "k")
+			require.NoError(t, err)
+			require.Greater(t, status.Remaining, 50*time.Second, "it was renewed")
+		})
+		bubble(name+" after an acquire, and the attempt cannot be withdrawn", t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+				return lockstore.Lease{}, first(n, func() error {
+					_, err := b.store.Store.Acquire(ctx, req)
+					return err
+				})
+			}
+			b.store.release = func(_ context.Context, n int, l lockstore.Lease) error {
+				return first(n, func() error { return nil })
+			}
+			_, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+			unknown(t, b, err)
+			require.NotErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable, "the withdrawal may have been applied")
+		})
+	}
+	bubble("F25 the caller leaves between a lost reply and the repeat", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		lease, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(ctx)
+		b.store.renew = func(callCtx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			defer cancel()
+			_, _ = b.store.Store.Renew(callCtx, l, ttl)
+			return 0, errLostReply
+		}
+		_, err = b.Renew(ctx, lease, time.Minute)
+		unknown(t, b, err)
+		require.Len(t, b.store.renewals, 1)
+	})
+	bubble("F25 the caller leaves inside the repeat", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		lease, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(ctx)
+		b.store.renew = func(callCtx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			if n == 1 {
+				return 0, errLostReply
+			}
+			cancel()
+			return b.store.Store.Renew(callCtx, l, ttl) // refused: the context has ended
+		}
+		_, err = b.Renew(ctx, lease, time.Minute)
+		unknown(t, b, err)
+	})
+	bubble("a clear answer after a lost reply counts", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		lease, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+		require.NoError(t, err)
+		b.store.renew = func(_ context.Context, n int, _ lockstore.Lease, _ time.Duration) (time.Duration, error) {
+			if n == 1 {
+				return 0, errLostReply
+			}
+			return 0, lockstore.ErrLost
+		}
+		_, err = b.Renew(ctx, lease, time.Minute)
+		require.IsType(t, &LockLost{}, err, "whatever the first request did, the lease is gone now")
+	})
+}
+
+// The store may grant, later, what could not be withdrawn: that is unknown,
+// whatever else ended the run.
+func TestWhatCannotBeWithdrawnIsUnknown(t *testing.T) {
+	unknown := func(t *testing.T, b *bench, err error, cause error) {
+		t.Helper()
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorIs(t, err, cause)
+		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
+		require.NotErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorContains(t, err, "may block the key")
+		require.Equal(t, "unknown", b.report(t).Outcome)
+		require.Error(t, b.report(t).ReleaseErr)
+	}
+	bubble("F26 another holds the lock", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n == 1 {
+				b.occupy(t, "k", time.Minute)
+				return lockstore.Lease{}, errLostReply
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		unknown(t, b, b.Do(context.Background(), "k", neverRuns(t)), errLostReply)
+	})
+	bubble("F26 another holds the lock, and the run waits", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 20 * time.Second})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n == 1 {
+				b.occupy(t, "k", 5*time.Second)
+				return lockstore.Lease{}, errLostReply
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		var began time.Time
+		b.store.release = func(_ context.Context, n int, _ lockstore.Lease) error {
+			if n == 1 {
+				began = time.Now()
+			}
+			return errDown
+		}
+		unknown(t, b, b.Do(context.Background(), "k", neverRuns(t)), errLostReply)
+		require.LessOrEqual(t, time.Since(began), releaseTime, "a withdrawal that failed is not begun again")
+	})
+	bubble("F11 the lease came too late for the deadline", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			pass(time.Second)
+			return b.store.Store.Acquire(context.WithoutCancel(ctx), req)
+		}
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		unknown(t, b, b.Do(within(t, time.Second), "k", neverRuns(t)), errLate)
+	})
+	bubble("the caller has left", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		ctx, cancel := context.WithCancelCause(context.Background())
+		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
+			cancel(errors.New("gone"))
+			return lockstore.Lease{}, errLostReply
+		}
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		unknown(t, b, b.Do(ctx, "k", neverRuns(t)), errLostReply)
+	})
+}
