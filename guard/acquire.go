@@ -175,7 +175,8 @@ func (r *run) granted(a attempt, lease lockstore.Lease) bool {
 	}
 	r.holding = true
 	r.lease, r.sent = lease, a.sent
-	r.stop, r.trust, r.holdEnd = stop, trust, now+r.guard.opt.MaxHold
+	r.stop, r.holdEnd = stop, now+r.guard.opt.MaxHold
+	r.extended(trust)
 	r.report.Fence = lease.Fence
 	r.report.Granted = r.began.Add(now)
 	return true

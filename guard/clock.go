@@ -50,3 +50,10 @@ func (c *clock) look() (t, wall time.Duration) {
 	}
 	return now.mono + c.extra, now.wall
 }
+
+// missed is what the monotonic clock has missed since the clock was made.
+func (c *clock) missed() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.extra
+}

@@ -3,6 +3,7 @@ package guard
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -57,13 +58,19 @@ type LockLost struct {
 
 func (e *LockLost) Error() string {
 	s := fmt.Sprintf("lock %q was lost; what was written under it may stand", e.Key)
-	if e.Cause != nil {
-		s += " (" + e.Cause.Error() + ")"
-	}
+	said := ""
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		said = ": " + e.Err.Error()
 	}
-	return s
+	if e.Cause != nil {
+		// Neither that it was lost nor the cause is to stand there twice: work often
+		// returns its context's cause.
+		cause := strings.TrimSuffix(strings.TrimSuffix(e.Cause.Error(), lockstore.ErrLost.Error()), ": ")
+		if cause != "" && !strings.Contains(said, cause) {
+			s += " (" + cause + ")"
+		}
+	}
+	return s + said
 }
 
 // Unwrap returns lockstore.ErrLost, the cause and what the work said.
@@ -74,6 +81,16 @@ func (e *LockLost) Unwrap() []error {
 	}
 	return all
 }
+
+// loss is a cause of LockLost in words of its own.
+type loss struct {
+	text  string
+	cause error
+}
+
+func (e *loss) Error() string { return e.text }
+
+func (e *loss) Unwrap() []error { return withSentinel(lockstore.ErrLost, e.cause) }
 
 // LockDeadline: there was no time to run the work in, because the deadline is
 // too near, the caller went away, or the guard was shut down. The work did not
@@ -117,7 +134,8 @@ type LockCorrupt struct {
 	Err error
 }
 
-func (e *LockCorrupt) Error() string { return fmt.Sprintf("lock %q is corrupt: %v", e.Key, e.Err) }
+// What is wrong may be the whole table or server, so the store's words come first.
+func (e *LockCorrupt) Error() string { return fmt.Sprintf("%v (lock %q)", e.Err, e.Key) }
 
 // Unwrap returns lockstore.ErrCorrupt and the reason.
 func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }

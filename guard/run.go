@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -82,8 +83,18 @@ type run struct {
 	holding bool
 	stop    time.Duration // end of the time for the work
 	trust   time.Duration // end of the trust in the lease
-	lost    error
+	lost    error         // why the lease is lost
+	expired bool          // because the trust in it has ended
 	done    bool
+	why     why
+}
+
+// why is what may have kept a run from renewing its lease since it last could.
+type why struct {
+	due     time.Duration // when the timer is to look at the clocks; 0 without one
+	late    time.Duration // how long after that they were looked at, at most
+	missed  time.Duration // what the monotonic clock had missed when the lease was last extended
+	renewal error         // why the last renewal failed
 }
 
 type runKey struct{}
@@ -161,9 +172,13 @@ func (r *run) check() time.Duration {
 		return 0
 	}
 	now := r.elapsed()
+	if r.why.due > 0 {
+		r.why.late = max(r.why.late, now-r.why.due)
+	}
 	if now >= r.trust && r.lost == nil {
-		r.lost = errExpired
-		r.cancel(errExpired)
+		r.expired = true
+		r.lost = r.expiry()
+		r.cancel(r.lost)
 	}
 	if now >= r.stop {
 		r.cancel(ErrDeadline)
@@ -178,7 +193,7 @@ func (r *run) watch(left time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.timer == nil && r.holding && !r.done {
-		r.timer = time.AfterFunc(min(left, time.Second), r.tick)
+		r.timer = time.AfterFunc(r.untilTick(left), r.tick)
 	}
 }
 
@@ -187,8 +202,36 @@ func (r *run) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if left > 0 && !r.done {
-		r.timer.Reset(min(left, time.Second))
+		r.timer.Reset(r.untilTick(left))
 	}
+}
+
+// untilTick is called with the lock held.
+func (r *run) untilTick(left time.Duration) time.Duration {
+	d := min(left, time.Second)
+	r.why.due = r.elapsed() + d
+	return d
+}
+
+// extended begins a new time of trust. It is called with the lock held.
+func (r *run) extended(trust time.Duration) {
+	r.trust = trust
+	r.why = why{due: r.why.due, missed: r.guard.clock.missed()}
+}
+
+// expiry says why the trust in the lease has ended. It is called with the lock held.
+func (r *run) expiry() error {
+	var reasons []string
+	if d := max(r.why.late, r.guard.clock.missed()-r.why.missed); d >= time.Second {
+		reasons = append(reasons, fmt.Sprintf("the process stood still for %v, or its clock was set forward", d.Round(100*time.Millisecond)))
+	}
+	if r.why.renewal != nil {
+		reasons = append(reasons, fmt.Sprintf("the last renewal failed: %v", r.why.renewal))
+	}
+	if reasons == nil {
+		reasons = append(reasons, "the work went on after its end")
+	}
+	return &loss{"the lease can no longer be trusted: " + strings.Join(reasons, "; "), nil}
 }
 
 func (r *run) lose(cause error) {
@@ -221,7 +264,7 @@ func (r *run) hold(after closing, work func(context.Context, Lock) error) (err e
 		if err != nil || r.lost != nil {
 			after = closing{}
 		}
-		if r.lost == nil || r.lost == errExpired {
+		if r.lost == nil || r.expired {
 			r.giveBack(after)
 		}
 		if r.lost != nil && returned {
@@ -234,10 +277,7 @@ func (r *run) hold(after closing, work func(context.Context, Lock) error) (err e
 	return err
 }
 
-var (
-	errNotReturned = errors.New("the work did not return: it panicked or called runtime.Goexit")
-	errExpired     = fmt.Errorf("the lease can no longer be trusted: %w", lockstore.ErrLost)
-)
+var errNotReturned = errors.New("the work did not return: it panicked or called runtime.Goexit")
 
 // finish looks at the clocks a last time, ends the work's context and joins the
 // renewing goroutine.
@@ -297,7 +337,7 @@ func (r *run) renew() {
 		case err == nil:
 			next, pause = sent+trusted/3, r.guard.pauses()
 			r.mu.Lock()
-			r.trust = sent + trusted - margin
+			r.extended(sent + trusted - margin)
 			enough := r.trust >= r.stop
 			r.mu.Unlock()
 			if enough {
@@ -307,9 +347,12 @@ func (r *run) renew() {
 			r.lose(err)
 			return
 		case errors.Is(err, lockstore.ErrCorrupt), errors.Is(err, lockstore.ErrInvalid):
-			r.lose(fmt.Errorf("%w: %w", lockstore.ErrLost, err))
+			r.lose(&loss{err.Error(), err})
 			return
 		default:
+			r.mu.Lock()
+			r.why.renewal = err
+			r.mu.Unlock()
 			next = r.elapsed() + pause.next()
 		}
 	}

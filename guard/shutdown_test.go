@@ -36,7 +36,9 @@ func TestF69ShutdownWithAStoreThatHangs(t *testing.T) {
 		"while it waits": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) { b.occupy(t, "k", time.Hour) }},
 		"while it looks": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Hour)
-			b.store.inspect = func(ctx context.Context, _ int, _ string) (lockstore.Status, error) { return lockstore.Status{}, hangs(ctx) }
+			b.store.inspect = func(ctx context.Context, _ int, _ string) (lockstore.Status, error) {
+				return lockstore.Status{}, hangs(ctx)
+			}
 		}},
 		"while it withdraws": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
 			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
@@ -51,7 +53,9 @@ func TestF69ShutdownWithAStoreThatHangs(t *testing.T) {
 		}},
 		"while the work runs": {work: untilCancelled},
 		"while it renews": {work: untilCancelled, prepare: func(_ *testing.T, b *bench) {
-			b.store.renew = func(ctx context.Context, _ int, _ lockstore.Lease, _ time.Duration) (time.Duration, error) { return 0, hangs(ctx) }
+			b.store.renew = func(ctx context.Context, _ int, _ lockstore.Lease, _ time.Duration) (time.Duration, error) {
+				return 0, hangs(ctx)
+			}
 		}},
 		"while it releases": {work: nothing},
 		"while it pauses between two releases": {work: nothing, prepare: func(_ *testing.T, b *bench) {

@@ -1,0 +1,171 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Who reads LockLost has to learn why, and to learn it once.
+func TestLockLostSaysWhy(t *testing.T) {
+	refused := fmt.Errorf("redisstore: dial tcp 10.0.0.1:6379: connection refused: %w", lockstore.ErrUnavailable)
+	down := func(b *bench) {
+		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) { return 0, refused }
+	}
+	wait := func(ctx context.Context, _ *bench) error { <-ctx.Done(); return nil }
+	for name, c := range map[string]struct {
+		left  time.Duration // 0: one minute
+		store func(*bench)
+		work  func(context.Context, *bench) error
+		want  []string
+		not   []string
+	}{
+		"F71 renewals failed": {store: down, work: wait, want: []string{"the last renewal failed", "connection refused"}, not: []string{"stood still", "went on"}},
+		"F71 and the work returns the cause": {store: down, want: []string{"connection refused"}, work: func(ctx context.Context, _ *bench) error {
+			<-ctx.Done()
+			return fmt.Errorf("half done: %w", context.Cause(ctx))
+		}},
+		"F31 and the work returns its context's error": {store: down, want: []string{"connection refused", ": context canceled"}, work: func(ctx context.Context, _ *bench) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}},
+		"F08 the monotonic clock stood still, and nobody waited": {
+			work: func(_ context.Context, b *bench) error { b.shift(instant{wall: 8 * time.Second}); return nil },
+			want: []string{"stood still for 8s"}, not: []string{"renewal", "went on"},
+		},
+		"F07 stopped, with both clocks going on": {
+			work: func(ctx context.Context, b *bench) error {
+				time.AfterFunc(500*time.Millisecond, func() { b.shift(instant{mono: 8 * time.Second, wall: 8 * time.Second}) })
+				<-ctx.Done()
+				return nil
+			},
+			want: []string{"stood still for 8s"}, not: []string{"renewal", "went on"},
+		},
+		"F08 a freeze before the last renewal is not why": {
+			store: func(b *bench) {
+				b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+					if n > 2 {
+						return 0, refused
+					}
+					return b.store.Store.Renew(ctx, l, ttl)
+				}
+			},
+			work: func(ctx context.Context, b *bench) error {
+				pass(500 * time.Millisecond)
+				b.shift(instant{wall: 3 * time.Second})
+				<-ctx.Done()
+				return nil
+			},
+			want: []string{"connection refused"}, not: []string{"stood still"},
+		},
+		"a failure before the last renewal is not why": {
+			store: func(b *bench) {
+				b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+					if n == 1 {
+						return 0, refused
+					}
+					return b.store.Store.Renew(ctx, l, ttl)
+				}
+			},
+			work: func(_ context.Context, b *bench) error {
+				pass(4 * time.Second)
+				b.shift(instant{wall: 8 * time.Second})
+				return nil
+			},
+			want: []string{"stood still for 8s"}, not: []string{"refused"},
+		},
+		"the work outlasted its deadline and its lease": {
+			left: 3 * time.Second,
+			work: func(context.Context, *bench) error { pass(5 * time.Second); return nil },
+			want: []string{"the work went on after its end"}, not: []string{"renewal", "stood still"},
+		},
+		"a clock that is a little off is not why": {
+			left: 3 * time.Second,
+			work: func(_ context.Context, b *bench) error {
+				b.shift(instant{wall: 999 * time.Millisecond})
+				pass(5 * time.Second)
+				return nil
+			},
+			want: []string{"the work went on after its end"}, not: []string{"stood still"},
+		},
+		"F35 the store says so": {
+			store: func(b *bench) {
+				b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+					return 0, fmt.Errorf("redisstore: another has it: %w", lockstore.ErrLost)
+				}
+			},
+			work: wait, want: []string{"(redisstore: another has it)"},
+		},
+		"F35 the store says so and no more": {
+			store: func(b *bench) {
+				b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+					return 0, lockstore.ErrLost
+				}
+			},
+			work: wait, not: []string{"("},
+		},
+		"F54 the entry is foreign": {
+			store: func(b *bench) {
+				b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+					return 0, lockstore.ErrCorrupt
+				}
+			},
+			work: wait, want: []string{lockstore.ErrCorrupt.Error()},
+		},
+	} {
+		bubble(name, t, func(t *testing.T) {
+			b := newBench(t, Options{TTL: 5 * time.Second})
+			if c.store != nil {
+				c.store(b)
+			}
+			if c.left == 0 {
+				c.left = time.Minute
+			}
+			err := b.Do(within(t, c.left), "k", func(ctx context.Context, _ Lock) error { return c.work(ctx, b) })
+			require.IsType(t, &LockLost{}, err)
+			assert.ErrorIs(t, err, lockstore.ErrLost)
+			assert.NotErrorIs(t, err, lockstore.ErrUnavailable, "a renewal that was refused makes the loss no refusal")
+			text := err.Error()
+			assert.Equal(t, 1, strings.Count(text, "lost"), text)
+			for _, want := range c.want {
+				assert.Equal(t, 1, strings.Count(text, want), "%s: %s", want, text)
+			}
+			for _, not := range c.not {
+				assert.NotContains(t, text, not)
+			}
+		})
+	}
+}
+
+func TestErrorTexts(t *testing.T) {
+	missing := errors.New(`dynamostore: there is no table "locks" in eu-west-1`)
+	require.EqualError(t, &LockCorrupt{"k", missing}, `dynamostore: there is no table "locks" in eu-west-1 (lock "k")`)
+	bubble("F65 a reserve that does not fit names both times", t, func(t *testing.T) {
+		b := newBench(t, Options{Reserve: 40 * time.Second})
+		err := b.Do(within(t, 30*time.Second), "k", neverRuns(t))
+		require.EqualError(t, err, `lock "k": no time left to run the work: the deadline is 30s away; want at least Reserve (40s) and 100ms for the work`)
+	})
+	bubble("F65 so does a lease that comes too late", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			pass(5 * time.Second)
+			return b.store.Store.Acquire(context.WithoutCancel(ctx), req)
+		}
+		err := b.Do(within(t, 5350*time.Millisecond), "k", neverRuns(t))
+		require.IsType(t, &LockDeadline{}, err)
+		require.ErrorContains(t, err, "the deadline is 350ms away")
+		require.NoError(t, err.(*LockDeadline).Err)
+	})
+	bubble("F66 a deadline that is over is 0 s away", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		require.ErrorContains(t, b.Do(within(t, -time.Hour), "k", neverRuns(t)), "the deadline is 0s away")
+	})
+}
