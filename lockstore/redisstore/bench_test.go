@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -17,7 +16,7 @@ func BenchmarkCycle(b *testing.B) {
 	store, err := New(openClient(b, "redis://"+testservers.Redis(b)), Options{})
 	require.NoError(b, err)
 	holder := lockstore.Holder{Name: "bench", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Unix(1, 0)}
-	ctx := context.Background()
+	ctx := b.Context() // one that can end, as an invocation's
 	b.ReportAllocs()
 	for b.Loop() {
 		lease, err := store.Acquire(ctx, lockstore.Request{Key: "account/7", Owner: lockstore.NewOwner(), TTL: time.Minute, Holder: holder})
@@ -35,7 +34,7 @@ func BenchmarkCycle(b *testing.B) {
 func BenchmarkRawFloor(b *testing.B) {
 	client := openClient(b, "redis://"+testservers.Redis(b))
 	del := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
-	ctx := context.Background()
+	ctx := b.Context()
 	require.NoError(b, del.Load(ctx, client).Err())
 	b.ReportAllocs()
 	for b.Loop() {

@@ -19,15 +19,32 @@ import (
 type call struct {
 	owner lockstore.Owner
 	cmd   *redis.StringCmd
-	sent  atomic.Int32
-	doubt atomic.Bool // an earlier attempt of this request may have been applied
+	state atomic.Uint32
 	bytes [lockstore.MaxOwnerBytes]byte
+
+	beside beside
+	text   string // the answer
+	err    error
 }
 
-// MarshalBinary is called when the client writes the command.
+// What is known of a call, as bits of its state.
+const (
+	written   = 1 << iota // the command was written, and no answer says that it did nothing
+	uncertain             // an earlier attempt of this request may have been applied
+	left                  // the caller has returned: the command is not written any more
+)
+
+// MarshalBinary is called when the client writes the command. The client may do
+// that long after the caller has returned, for example when it has found a
+// connection at last; then it is refused.
 func (c *call) MarshalBinary() ([]byte, error) {
-	if c.sent.Add(1) > 1 && !refused(c.cmd.Err()) {
-		c.doubt.Store(true)
+	before := c.state.Load()
+	after := before | written
+	if before&written != 0 && !refused(c.cmd.Err()) {
+		after |= uncertain
+	}
+	if before&left != 0 || !c.state.CompareAndSwap(before, after) { // only leaving changes it meanwhile
+		return nil, context.Canceled
 	}
 	return append(c.bytes[:0], c.owner...), nil
 }
@@ -36,40 +53,81 @@ func (c *call) MarshalBinary() ([]byte, error) {
 func (c *call) String() string { return c.owner.String() }
 
 // run sends a script as EVALSHA, and as EVAL once if the server does not know
-// it. Its error says what is known of the outcome.
-func (s *Store) run(ctx context.Context, sc script, key string, owner lockstore.Owner, a, b any) (reply, error) {
-	if s.client == nil {
-		return reply{}, errNotMade()
+// it. Its error says what is known of the outcome. It returns when ctx ends.
+func (s *Store) run(ctx context.Context, name scriptName, key string, owner lockstore.Owner, a, b any) (reply, error) {
+	if err := s.made(); err != nil {
+		return reply{}, err
 	}
 	if err := ctx.Err(); err != nil {
 		return reply{}, fmt.Errorf("redisstore: key %q: not sent: %w: %w", key, lockstore.ErrUnavailable, err)
 	}
 	c := &call{owner: owner}
-	args := []any{"evalsha", sc.sha, 1, s.prefix + key, c, a, b}
-	text, err := c.do(ctx, s.client, args)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		before := c
-		c = &call{owner: owner}
-		c.doubt.Store(before.doubt.Load())
-		text, err = c.do(ctx, s.client, []any{"eval", sc.source, 1, args[3], c, a, b})
+	if err := c.beside.run(ctx, func() { c.ask(ctx, s.client, s.scripts[name], s.prefix+key, a, b) }); err != nil {
+		return reply{}, outcome(key, c.state.Or(left), err)
 	}
-	if err != nil {
-		return reply{}, c.outcome(ctx, key, err)
+	if c.err != nil {
+		return reply{}, outcome(key, c.state.Load(), withContext(ctx, c.err))
 	}
-	r, err := parseReply(text)
+	r, err := parseReply(c.text)
 	if err != nil {
 		return reply{}, fmt.Errorf("redisstore: key %q: the server gave %w, outcome unknown", key, err)
 	}
-	r.doubt = c.doubt.Load()
+	r.doubt = c.state.Load()&uncertain != 0
 	return r, nil
 }
 
-func (c *call) do(ctx context.Context, client redis.UniversalClient, args []any) (string, error) {
+// beside runs a function in a goroutine of its own, which the caller does not wait
+// for when its context ends. go-redis ends a command at its context's deadline at
+// best, with ContextTimeoutEnabled, and never because the context is cancelled.
+type beside struct {
+	done     chan struct{}
+	panicked any
+}
+
+// run returns nil when f has returned, or the context's error when ctx ends before
+// that; then f goes on alone. A panic of f is the caller's.
+func (b *beside) run(ctx context.Context, f func()) error {
+	if ctx.Done() == nil {
+		f()
+		return nil
+	}
+	b.done = make(chan struct{})
+	go b.call(f)
+	select {
+	case <-b.done:
+	case <-ctx.Done():
+		select {
+		case <-b.done: // both at once: the answer counts
+		default:
+			return ctx.Err()
+		}
+	}
+	if b.panicked != nil {
+		panic(b.panicked)
+	}
+	return nil
+}
+
+func (b *beside) call(f func()) {
+	defer close(b.done)
+	defer func() { b.panicked = recover() }()
+	f()
+}
+
+func (c *call) ask(ctx context.Context, client redis.UniversalClient, sc script, key string, a, b any) {
+	c.do(ctx, client, []any{"evalsha", sc.sha, 1, key, c, a, b})
+	if redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+		c.state.And(^uint32(written))
+		c.do(ctx, client, []any{"eval", sc.source, 1, key, c, a, b})
+	}
+}
+
+func (c *call) do(ctx context.Context, client redis.UniversalClient, args []any) {
 	c.cmd = redis.NewStringCmd(ctx, args...)
 	c.cmd.SetFirstKeyPos(3)
 	_ = client.Process(ctx, c.cmd) // the command has the same error
 	text, err := c.cmd.Result()
-	return text, withoutSecrets(err, c.owner)
+	c.text, c.err = text, withoutSecrets(err, c.owner)
 }
 
 // answer is a server's error, in other words than the server's.
@@ -103,30 +161,27 @@ func withoutSecrets(err error, owner lockstore.Owner) error {
 }
 
 // outcome says what a failed request did: nothing for certain, or unknown.
-func (c *call) outcome(ctx context.Context, key string, err error) error {
+func outcome(key string, state uint32, err error) error {
 	if word(serverText(err)) == "WRONGTYPE" {
 		return errForeign(key, err)
 	}
-	known := c.sent.Load() == 0 || !c.doubt.Load() && refused(err)
-	// A socket timeout does not say that it was the context's deadline.
-	if ended := ended(ctx); ended != nil && !errors.Is(err, ended) {
-		err = fmt.Errorf("%w: %w", ended, err)
-	}
-	if known {
+	if state&uncertain == 0 && (state&written == 0 || refused(err)) {
 		return fmt.Errorf("redisstore: key %q: not applied: %w: %w", key, lockstore.ErrUnavailable, err)
 	}
 	return fmt.Errorf("redisstore: key %q: outcome unknown: %w", key, err)
 }
 
-// ended is ctx.Err, and says so too in the moment before the context's own timer.
-func ended(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
+// withContext adds that the context has ended, if it has: a socket's timeout does
+// not say that it was the context's deadline.
+func withContext(ctx context.Context, err error) error {
+	ended := ctx.Err()
+	if deadline, ok := ctx.Deadline(); ok && ended == nil && !time.Now().Before(deadline) {
+		ended = context.DeadlineExceeded // the context's own timer is about to say so
+	}
+	if ended == nil || errors.Is(err, ended) {
 		return err
 	}
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return nil
+	return fmt.Errorf("%w: %w", ended, err)
 }
 
 // refused reports whether err is an answer with which a server refuses a
@@ -183,6 +238,10 @@ func errForeign(key string, cause error) error {
 	return fmt.Errorf("redisstore: key %q: what is there is not a lock of this store, or is damaged: %w", key, lockstore.ErrCorrupt)
 }
 
-func errNotMade() error {
-	return fmt.Errorf("redisstore: the store was not made by New or Open: %w", lockstore.ErrInvalid)
+// made returns an error for a store that New has not made.
+func (s *Store) made() error {
+	if s == nil || s.client == nil {
+		return fmt.Errorf("redisstore: the store was not made by New or Open: %w", lockstore.ErrInvalid)
+	}
+	return nil
 }

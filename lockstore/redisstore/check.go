@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,8 +17,8 @@ import (
 // a server that cannot be written to. It needs the permission for INFO, which
 // locking does not.
 func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
-	if s.client == nil {
-		return nil, errNotMade()
+	if err := s.made(); err != nil {
+		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("redisstore: check: not sent: %w: %w", lockstore.ErrUnavailable, err)
@@ -42,17 +41,19 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 		}
 		return nil
 	}
-	var err error
-	if cluster, ok := s.client.(*redis.ClusterClient); ok {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return check(ctx, node) })
-	} else {
-		err = check(ctx, s.client)
-	}
-	if err = withoutSecrets(err, ""); err != nil {
-		// INFO changes nothing, so a failed one was not applied, whatever failed.
-		if e := ended(ctx); e != nil && !errors.Is(err, e) {
-			err = fmt.Errorf("%w: %w", e, err)
+	var failed error
+	err := new(beside).run(ctx, func() {
+		if cluster, ok := s.client.(*redis.ClusterClient); ok {
+			failed = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return check(ctx, node) })
+		} else {
+			failed = check(ctx, s.client)
 		}
+	})
+	if err == nil && failed != nil {
+		err = withContext(ctx, withoutSecrets(failed, ""))
+	}
+	if err != nil {
+		// INFO changes nothing, so a failed one was not applied, whatever failed.
 		return nil, fmt.Errorf("redisstore: check: INFO failed: %w: %w", lockstore.ErrUnavailable, err)
 	}
 	return findings, nil

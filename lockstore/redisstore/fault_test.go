@@ -484,27 +484,61 @@ func TestF41ClientPause(t *testing.T) {
 	require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
 }
 
-func TestF51NoClient(t *testing.T) {
-	var noClient *redis.Client
-	var noCluster *redis.ClusterClient
+// wrapped is a client of another type, as tracing libraries make one.
+type wrapped struct{ redis.UniversalClient }
+
+// F51: what New cannot use is an error that says why, and never a panic.
+func TestF51ClientsThatAreRefused(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer ring.Close()
-	real := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	defer real.Close()
+	client := func(readTimeout time.Duration) *redis.Client {
+		c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: readTimeout})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadTimeout: -1})
+	defer cluster.Close()
+	real := client(0)
 	pipeliner, err := real.AutoPipeline()
 	require.NoError(t, err)
-	for name, client := range map[string]redis.UniversalClient{
-		"nil": nil, "nil client": noClient, "nil cluster": noCluster, "ring": ring, "autopipeliner": pipeliner,
+	for name, c := range map[string]struct {
+		client redis.UniversalClient
+		says   string
+	}{
+		"nil":                        {nil, "is nil"},
+		"nil client":                 {(*redis.Client)(nil), "is nil"},
+		"nil cluster":                {(*redis.ClusterClient)(nil), "is nil"},
+		"nil ring":                   {(*redis.Ring)(nil), "is nil"},
+		"nil of another type":        {(*wrapped)(nil), "is nil"},
+		"nil client in another type": {wrapped{(*redis.Client)(nil)}, "is nil"},
+		"nil client in a pointer":    {&wrapped{wrapped{(*redis.Client)(nil)}}, "is nil"},
+		"ring":                       {ring, "is a Ring"},
+		"ring in another type":       {wrapped{ring}, "is a Ring"},
+		"autopipeliner":              {pipeliner, "is an AutoPipeliner"},
+		"no timeout":                 {client(-1), "has no ReadTimeout"},
+		"no deadlines at all":        {client(-2), "has no ReadTimeout"},
+		"no timeout in a cluster":    {cluster, "has no ReadTimeout"},
+		"no timeout in another type": {&wrapped{client(-1)}, "has no ReadTimeout"},
 	} {
-		s, err := New(client, Options{})
+		s, err := New(c.client, Options{})
 		require.ErrorIs(t, err, lockstore.ErrInvalid, name)
+		require.ErrorContains(t, err, "the client "+c.says, name)
 		require.Nil(t, s, name)
 	}
-	for _, err := range everyRequest(t.Context(), new(Store)) {
-		require.ErrorIs(t, err, lockstore.ErrInvalid)
+	for _, good := range []redis.UniversalClient{real, client(time.Nanosecond), wrapped{real}, &wrapped{real}} {
+		_, err := New(good, Options{})
+		require.NoError(t, err)
 	}
-	_, err = new(Store).Check(t.Context())
-	require.ErrorIs(t, err, lockstore.ErrInvalid)
+}
+
+// F51: a store that New has not made, and one whose client is closed.
+func TestF51StoresThatCannotWork(t *testing.T) {
+	for _, s := range []*Store{nil, new(Store)} {
+		for name, err := range everyRequest(t.Context(), s) {
+			require.ErrorIs(t, err, lockstore.ErrInvalid, name)
+		}
+		require.ErrorIs(t, check(t.Context(), s), lockstore.ErrInvalid)
+	}
 	for _, params := range []string{"", "?cluster=true"} {
 		client := openClient(t, "redis://"+testservers.Redis(t)+params)
 		s, err := New(client, Options{})

@@ -235,7 +235,7 @@ func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // loadScripts makes the server know the scripts, so that a call is one request.
 func loadScripts(t testing.TB, s *Store) {
 	ctx := context.Background()
-	for _, sc := range []script{s.acquire, s.renew, s.release, s.inspect} {
+	for _, sc := range s.scripts {
 		require.NoError(t, s.client.ScriptLoad(ctx, sc.source.(string)).Err())
 	}
 }

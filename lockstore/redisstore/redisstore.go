@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,9 +25,9 @@ type Options struct {
 // Store keeps leases on a Redis or Valkey server. It also implements
 // lockstore.Inspector, lockstore.DelayedReleaser and lockstore.Checker.
 type Store struct {
-	client                           redis.UniversalClient
-	prefix                           string
-	acquire, renew, release, inspect script
+	client  redis.UniversalClient
+	prefix  string
+	scripts [scriptNames]script
 }
 
 var (
@@ -36,34 +37,23 @@ var (
 	_ lockstore.Checker         = (*Store)(nil)
 )
 
-// New returns a store over a client of the caller's, who closes it. A
-// *redis.Ring is refused with lockstore.ErrInvalid: it moves a key to another
-// server when one is down, and then two would hold the lock. So is an
-// autopipeliner, whose commands outlive their context.
+// New returns a store over a client of the caller's, who closes it. Each call of
+// the store ends with its context, whatever the client's settings are. The client
+// may wait for the reply a while longer, with a connection of its pool: until its
+// ReadTimeout, or until the context's deadline if ContextTimeoutEnabled is set.
+// Client has the settings that suit a Lambda function.
 //
-// The client's own retries are safe here, since every request is idempotent,
-// but they make a request longer than its context only if ContextTimeoutEnabled
-// is off. Client has the settings that suit a Lambda function.
+// The client's own retries are safe here, since every request is idempotent. None
+// is written after the call has ended.
+//
+// These clients are refused with lockstore.ErrInvalid, also when another type
+// embeds them: a nil one; one without a ReadTimeout, whose commands might never
+// end; a *redis.Ring, which moves a key to another server when one is down, and
+// then two would hold the lock; and a *redis.AutoPipeliner, which writes commands
+// after their context has ended.
 func New(client redis.UniversalClient, opt Options) (*Store, error) {
-	var refused string
-	switch c := client.(type) {
-	case nil:
-		refused = "is nil"
-	case *redis.Client:
-		if c == nil {
-			refused = "is nil"
-		}
-	case *redis.ClusterClient:
-		if c == nil {
-			refused = "is nil"
-		}
-	case *redis.Ring:
-		refused = "is a Ring, which moves keys to another server when one is down"
-	case *redis.AutoPipeliner:
-		refused = "is an AutoPipeliner, whose commands outlive their context"
-	}
-	if refused != "" {
-		return nil, fmt.Errorf("redisstore: the client %s; want a *redis.Client or *redis.ClusterClient: %w", refused, lockstore.ErrInvalid)
+	if refused := refusal(client); refused != "" {
+		return nil, fmt.Errorf("redisstore: the client %s: %w", refused, lockstore.ErrInvalid)
 	}
 	if opt.Prefix == "" {
 		opt.Prefix = DefaultPrefix
@@ -71,11 +61,44 @@ func New(client redis.UniversalClient, opt Options) (*Store, error) {
 	return &Store{
 		client:  client,
 		prefix:  opt.Prefix,
-		acquire: newScript(acquireLua),
-		renew:   newScript(renewLua),
-		release: newScript(releaseLua),
-		inspect: newScript(inspectLua),
+		scripts: newScripts(),
 	}, nil
+}
+
+// refusal says why a client cannot be used, or "".
+func refusal(client redis.UniversalClient) string {
+	const want = "; want a *redis.Client or *redis.ClusterClient"
+	v := reflect.ValueOf(client)
+	if client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return "is nil" + want
+	}
+	unlimited := func(readTimeout time.Duration) string {
+		if readTimeout > 0 {
+			return ""
+		}
+		return "has no ReadTimeout, so that a command without an answer might never end; want a ReadTimeout of more than 0"
+	}
+	switch c := client.(type) {
+	case *redis.Client:
+		return unlimited(c.Options().ReadTimeout)
+	case *redis.ClusterClient:
+		return unlimited(c.Options().ReadTimeout)
+	case *redis.Ring:
+		return "is a Ring, which moves keys to another server when one is down" + want
+	case *redis.AutoPipeliner:
+		return "is an AutoPipeliner, whose commands outlive their context" + want
+	}
+	if v = reflect.Indirect(v); v.Kind() == reflect.Struct {
+		for i := range v.NumField() {
+			if !v.Type().Field(i).Anonymous || !v.Field(i).CanInterface() {
+				continue
+			}
+			if inner, ok := v.Field(i).Interface().(redis.UniversalClient); ok {
+				return refusal(inner)
+			}
+		}
+	}
+	return ""
 }
 
 // Acquire implements lockstore.Store.
@@ -83,7 +106,7 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 	if err := req.Validate(); err != nil {
 		return lockstore.Lease{}, err
 	}
-	r, err := s.run(ctx, s.acquire, req.Key, req.Owner, micros(req.TTL), req.Holder.Encode())
+	r, err := s.run(ctx, acquireScript, req.Key, req.Owner, micros(req.TTL), req.Holder.Encode())
 	if err != nil {
 		return lockstore.Lease{}, err
 	}
@@ -103,7 +126,7 @@ func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 	if err := lockstore.ValidateTTL(ttl); err != nil {
 		return 0, err
 	}
-	r, err := s.run(ctx, s.renew, lease.Key, lease.Owner, micros(ttl), int64(lease.Fence))
+	r, err := s.run(ctx, renewScript, lease.Key, lease.Owner, micros(ttl), int64(lease.Fence))
 	if err != nil {
 		return 0, err
 	}
@@ -130,7 +153,7 @@ func (s *Store) end(ctx context.Context, lease lockstore.Lease, closed time.Dura
 	if err := lease.Validate(); err != nil {
 		return err
 	}
-	r, err := s.run(ctx, s.release, lease.Key, lease.Owner, int64(lease.Fence), micros(closed))
+	r, err := s.run(ctx, releaseScript, lease.Key, lease.Owner, int64(lease.Fence), micros(closed))
 	if err != nil {
 		return err
 	}
@@ -150,7 +173,7 @@ func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 	if err := lockstore.ValidateKey(key); err != nil {
 		return lockstore.Status{}, err
 	}
-	r, err := s.run(ctx, s.inspect, key, "", "", "")
+	r, err := s.run(ctx, inspectScript, key, "", "", "")
 	if err != nil {
 		return lockstore.Status{}, err
 	}

@@ -17,20 +17,32 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// everyRequest calls each method of the store once.
+// requests are each request of the store by its name.
+var requests = map[string]func(context.Context, *Store) error{
+	"Acquire": func(ctx context.Context, s *Store) error {
+		_, err := s.Acquire(ctx, newRequest(someLease.Key))
+		return err
+	},
+	"Renew":   func(ctx context.Context, s *Store) error { _, err := s.Renew(ctx, someLease, time.Minute); return err },
+	"Release": func(ctx context.Context, s *Store) error { return s.Release(ctx, someLease) },
+	"Abandon": func(ctx context.Context, s *Store) error {
+		return s.Release(ctx, lockstore.Lease{Key: someLease.Key, Owner: someLease.Owner})
+	},
+	"ReleaseAfter": func(ctx context.Context, s *Store) error { return s.ReleaseAfter(ctx, someLease, time.Minute) },
+	"Inspect":      func(ctx context.Context, s *Store) error { _, err := s.Inspect(ctx, someLease.Key); return err },
+}
+
+var someLease = lockstore.Lease{Key: "account/7", Owner: lockstore.NewOwner(), Fence: 7}
+
+func check(ctx context.Context, s *Store) error { _, err := s.Check(ctx); return err }
+
+// everyRequest makes each request of the store once.
 func everyRequest(ctx context.Context, s *Store) map[string]error {
-	lease := lockstore.Lease{Key: "account/7", Owner: lockstore.NewOwner(), Fence: 7}
-	_, acquire := s.Acquire(ctx, newRequest("account/7"))
-	_, renew := s.Renew(ctx, lease, time.Minute)
-	_, inspect := s.Inspect(ctx, lease.Key)
-	return map[string]error{
-		"Acquire":      acquire,
-		"Renew":        renew,
-		"Release":      s.Release(ctx, lease),
-		"Withdraw":     s.Release(ctx, lockstore.Lease{Key: lease.Key, Owner: lease.Owner}),
-		"ReleaseAfter": s.ReleaseAfter(ctx, lease, time.Minute),
-		"Inspect":      inspect,
+	errs := map[string]error{}
+	for name, request := range requests {
+		errs[name] = request(ctx, s)
 	}
+	return errs
 }
 
 func newRequest(key string) lockstore.Request {
@@ -183,6 +195,51 @@ func TestRefusalAfterALostReplyIsUnknown(t *testing.T) {
 	requireUnknown(t, err)
 }
 
+// A lost reply, then a server that does not know the script, then an EVAL that
+// is not written: the first attempt may have been applied all the same.
+func TestUnwrittenEvalAfterALostReplyIsUnknown(t *testing.T) {
+	for name, lost := range map[string]bool{"the first reply is lost": true, "nothing is lost": false} {
+		t.Run(name, func(t *testing.T) {
+			var n atomic.Int32
+			addr := fakeServer(t, func([]string) string {
+				if n.Add(1) == 1 && lost {
+					return ""
+				}
+				return "-NOSCRIPT No matching script.\r\n"
+			})
+			opt, err := options(config(t, "redis://"+addr))
+			require.NoError(t, err)
+			opt.MaxRetries, opt.MinRetryBackoff = 1, time.Millisecond
+			client := newClient(opt)
+			defer client.Close()
+			client.AddHook(&refuseEval{})
+			store, err := New(client, Options{})
+			require.NoError(t, err)
+			_, err = store.Acquire(t.Context(), newRequest("k"))
+			require.ErrorIs(t, err, errHook)
+			if lost {
+				requireUnknown(t, err)
+			} else {
+				requireUnavailable(t, err, "")
+			}
+		})
+	}
+}
+
+var errHook = errors.New("a hook lets no eval through")
+
+type refuseEval struct{ counter } // the rest of a hook
+
+func (*refuseEval) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "eval" {
+			cmd.SetErr(errHook)
+			return errHook
+		}
+		return next(ctx, cmd)
+	}
+}
+
 // The cluster client sends again on its own after these, and each time the
 // server does nothing.
 func TestClusterRefusalIsUnavailable(t *testing.T) {
@@ -223,7 +280,7 @@ func TestRefusalsOfRealServers(t *testing.T) {
 			refuses := func(t *testing.T, url, answer string) {
 				for what, err := range everyRequest(t.Context(), openStore(t, url)) {
 					// Some states allow reading, and these had nothing to write then.
-					if err == nil && what == "Inspect" || errors.Is(err, lockstore.ErrLost) && what != "Acquire" && what != "Withdraw" {
+					if err == nil && what == "Inspect" || errors.Is(err, lockstore.ErrLost) && what != "Acquire" && what != "Abandon" {
 						continue
 					}
 					t.Log(what, err)

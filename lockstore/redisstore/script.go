@@ -9,6 +9,8 @@ import (
 var (
 	//go:embed entry.lua
 	entryLua string
+	//go:embed keep.lua
+	keepLua string
 	//go:embed acquire.lua
 	acquireLua string
 	//go:embed renew.lua
@@ -19,12 +21,30 @@ var (
 	inspectLua string
 )
 
+type scriptName int
+
+const (
+	acquireScript scriptName = iota
+	renewScript
+	releaseScript
+	inspectScript
+	scriptNames
+)
+
 // script is a Lua script. Its fields are of type any because they are command
 // arguments: so they are boxed once and not in every request.
 type script struct{ source, sha any }
 
 func newScript(source string) script {
-	source = entryLua + source
 	sum := sha1.Sum([]byte(source)) // how the server names a script
 	return script{source, hex.EncodeToString(sum[:])}
+}
+
+func newScripts() [scriptNames]script {
+	return [...]script{
+		acquireScript: newScript(entryLua + acquireLua),
+		renewScript:   newScript(entryLua + keepLua + renewLua),
+		releaseScript: newScript(entryLua + keepLua + releaseLua),
+		inspectScript: newScript(entryLua + inspectLua),
+	}
 }

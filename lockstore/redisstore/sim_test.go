@@ -239,9 +239,9 @@ func (s seen) live() bool { return s.state == "H" && time.Now().UnixMicro() < s.
 
 // simScripts are the scripts' names by what a call sends of them.
 var simScripts = func() map[string]string {
-	names := map[string]string{}
-	for name, source := range map[string]string{"acquire": acquireLua, "renew": renewLua, "release": releaseLua} {
-		sc := newScript(source)
+	names, scripts := map[string]string{}, newScripts()
+	for i, name := range map[scriptName]string{acquireScript: "acquire", renewScript: "renew", releaseScript: "release"} {
+		sc := scripts[i]
 		names[sc.sha.(string)], names[sc.source.(string)] = name, name
 	}
 	return names

@@ -1,0 +1,159 @@
+package redisstore
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"maps"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// silentServer answers greetings after a time, and no request ever.
+type silentServer struct {
+	greeting time.Duration
+	requests atomic.Int32
+}
+
+const silentAddr = "127.0.0.1:6379"
+
+func (s *silentServer) dial(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	go func() {
+		defer theirs.Close()
+		for r := bufio.NewReader(theirs); ; {
+			command, err := readCommand(r)
+			if err != nil {
+				return
+			}
+			reply := "-ERR unknown command\r\n"
+			switch strings.ToLower(command[0]) {
+			case "hello":
+				<-time.After(s.greeting)
+			case "command":
+				reply = "*0\r\n"
+			case "cluster":
+				reply = "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:6379\r\n"
+			case "evalsha", "eval", "info":
+				s.requests.Add(1)
+				continue
+			}
+			if _, err := io.WriteString(theirs, reply); err != nil {
+				return
+			}
+		}
+	}()
+	return ours, nil
+}
+
+// F28: a server that is silent. A call ends with its context and at its deadline,
+// whatever client it goes through, and says what is known: what was not written
+// then is never written.
+func TestF28CallsEndWithTheirContext(t *testing.T) {
+	clients := map[string]func(*testing.T, dialFunc) redis.UniversalClient{
+		"the package's client": func(t *testing.T, d dialFunc) redis.UniversalClient { return dialerClient(t, "redis://"+silentAddr, d) },
+		"the package's cluster client": func(t *testing.T, d dialFunc) redis.UniversalClient {
+			return dialerClient(t, "redis://"+silentAddr+"?cluster=true", d)
+		},
+		"a client with go-redis's settings": func(t *testing.T, d dialFunc) redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: silentAddr, Dialer: d, PoolSize: 1000})
+		},
+		"a cluster client with go-redis's settings": func(t *testing.T, d dialFunc) redis.UniversalClient {
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{silentAddr}, Dialer: d, PoolSize: 1000})
+		},
+	}
+	const patience = 200 * time.Millisecond
+	ends := map[string]func() (context.Context, context.CancelFunc, error){
+		"cancelled": func() (context.Context, context.CancelFunc, error) {
+			ctx, cancel := context.WithCancel(context.Background())
+			time.AfterFunc(patience, cancel)
+			return ctx, cancel, context.Canceled
+		},
+		"cancelled long before the deadline": func() (context.Context, context.CancelFunc, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			time.AfterFunc(patience, cancel)
+			return ctx, cancel, context.Canceled
+		},
+		"deadline": func() (context.Context, context.CancelFunc, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			return ctx, cancel, context.DeadlineExceeded
+		},
+	}
+	for clientName, client := range clients {
+		for endName, end := range ends {
+			all := maps.Clone(requests)
+			all["Check"] = check
+			for ask, request := range all {
+				run := func(name string, greeting time.Duration, written bool) {
+					t.Run(strings.Join([]string{clientName, endName, ask, name}, "/"), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) {
+							server := &silentServer{greeting: greeting}
+							c := client(t, server.dial)
+							defer c.Close()
+							s, err := New(c, Options{})
+							require.NoError(t, err)
+							ctx, cancel, cause := end()
+							defer cancel()
+
+							start := time.Now()
+							err = request(ctx, s)
+							require.Less(t, time.Since(start), patience+50*time.Millisecond)
+							require.ErrorIs(t, err, cause)
+							if written && ask != "Check" {
+								requireUnknown(t, err)
+							} else {
+								requireUnavailable(t, err, "")
+							}
+							before := server.requests.Load()
+							require.Equal(t, written, before > 0)
+							<-time.After(time.Hour)
+							c.PoolStats()
+							<-time.After(5 * time.Second) // a cluster's client looks at its nodes again
+							stats := c.PoolStats()
+							require.Equal(t, stats.TotalConns, stats.IdleConns, "a connection is still in use")
+							if ask != "Check" { // which changes nothing, so it may be sent late and again
+								require.Equal(t, before, server.requests.Load(), "nothing is written after the call has ended")
+							}
+						})
+					})
+				}
+				run("no answer to the request", 0, true)
+				run("a late answer to the greeting", patience+300*time.Millisecond, false)
+			}
+		}
+	}
+}
+
+// An answer that is there when the context ends counts.
+func TestAnAnswerThatIsThereCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 100 { // select chooses at random
+			require.NoError(t, new(beside).run(settled{ctx}, func() {}))
+		}
+	})
+}
+
+// settled is a context whose end is seen when nobody else has anything left to do.
+type settled struct{ context.Context }
+
+func (c settled) Done() <-chan struct{} {
+	synctest.Wait()
+	return c.Context.Done()
+}
+
+// A panic in the client, for example of a hook, is the caller's: beside it nobody
+// could recover from it.
+func TestAPanicIsTheCallers(t *testing.T) {
+	for name, ctx := range map[string]context.Context{"beside": t.Context(), "alone": context.Background()} {
+		require.PanicsWithValue(t, "a hook", func() { _ = new(beside).run(ctx, func() { panic("a hook") }) }, name)
+	}
+}
