@@ -1,4 +1,4 @@
--- ARGV: owner, TTL in microseconds, holder
+-- ARGV: owner, TTL in microseconds, holder, retention in milliseconds
 if me == released or me == withdrawn or me == owner and state ~= 'H' then return 'L' end
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
@@ -21,6 +21,6 @@ else
 	fence = now
 end
 state, owner, since, ttl, holder = 'H', me, now, ARGV[2], ARGV[3]
-local done = redis.pcall('SET', KEYS[1], text(), 'PX', '2592000000')
+local done = redis.pcall('SET', KEYS[1], text(), 'PX', ARGV[4])
 if done.err then return done end
 return 'G' .. fence .. ' ' .. ttl

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ type call struct {
 	cmd   *redis.StringCmd
 	state atomic.Uint32
 	bytes [lockstore.MaxOwnerBytes]byte
+	words [9]any // of the command
 
 	beside beside
 	text   string // the answer
@@ -54,15 +56,18 @@ func (c *call) String() string { return c.owner.String() }
 
 // run sends a script as EVALSHA, and as EVAL once if the server does not know
 // it. Its error says what is known of the outcome. It returns when ctx ends.
-func (s *Store) run(ctx context.Context, name scriptName, key string, owner lockstore.Owner, a, b any) (reply, error) {
+func (s *Store) run(ctx context.Context, name scriptName, key string, owner lockstore.Owner, args ...any) (reply, error) {
 	if err := s.made(); err != nil {
 		return reply{}, err
 	}
 	if err := ctx.Err(); err != nil {
 		return reply{}, fmt.Errorf("redisstore: key %q: not sent: %w: %w", key, lockstore.ErrUnavailable, err)
 	}
+	sc := s.scripts[name]
 	c := &call{owner: owner}
-	if err := c.beside.run(ctx, func() { c.ask(ctx, s.client, s.scripts[name], s.prefix+key, a, b) }); err != nil {
+	c.words = [9]any{"evalsha", sc.sha, 1, s.prefix + key, c}
+	words := c.words[:5+copy(c.words[5:], args)]
+	if err := c.beside.run(ctx, func() { c.ask(ctx, s.client, words, sc.source) }); err != nil {
 		return reply{}, outcome(key, c.state.Or(left), err)
 	}
 	if c.err != nil {
@@ -114,16 +119,18 @@ func (b *beside) call(f func()) {
 	f()
 }
 
-func (c *call) ask(ctx context.Context, client redis.UniversalClient, sc script, key string, a, b any) {
-	c.do(ctx, client, []any{"evalsha", sc.sha, 1, key, c, a, b})
+func (c *call) ask(ctx context.Context, client redis.UniversalClient, words []any, source any) {
+	c.do(ctx, client, words)
 	if redis.HasErrorPrefix(c.err, "NOSCRIPT") {
 		c.state.And(^uint32(written))
-		c.do(ctx, client, []any{"eval", sc.source, 1, key, c, a, b})
+		words = slices.Clone(words) // hooks may still have the first command's
+		words[0], words[1] = "eval", source
+		c.do(ctx, client, words)
 	}
 }
 
-func (c *call) do(ctx context.Context, client redis.UniversalClient, args []any) {
-	c.cmd = redis.NewStringCmd(ctx, args...)
+func (c *call) do(ctx context.Context, client redis.UniversalClient, words []any) {
+	c.cmd = redis.NewStringCmd(ctx, words...)
 	c.cmd.SetFirstKeyPos(3)
 	_ = client.Process(ctx, c.cmd) // the command has the same error
 	text, err := c.cmd.Result()

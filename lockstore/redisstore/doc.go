@@ -14,10 +14,11 @@
 //	cluster    true for a server in cluster mode, as ElastiCache Serverless is;
 //	           host is then any node or the configuration endpoint, which says
 //	           where the others are
-//	plaintext  true lets redis and valkey name another machine; who reads along
-//	           there learns the password, and can take and end locks
+//	plaintext  true lets redis and valkey name another machine. Anyone on the
+//	           network path learns the password, and can take and release locks
 //	prefix     stands before each lock's key on the server, "lambdalock:" if it
-//	           is left out; it must be the same for all who share a resource
+//	           is left out; it must be the same for all who share a resource, see
+//	           Options
 //
 // Another parameter is an error. No error shows user, password or path. For
 // Sentinel, for tokens instead of a password, or for settings of your own, make
@@ -53,18 +54,33 @@
 //
 // # Outcomes
 //
-// A reply that is lost leaves the outcome unknown: the same request again tells
-// it, or a Release with Fence 0 withdraws it. An error matches
-// lockstore.ErrUnavailable only if the request was never written to a
-// connection or the server said that it refused it. A server that is out of
-// memory grants nothing, but leases can still be renewed and released.
+// Every call ends when its context ends, by cancellation or at its deadline,
+// whatever client it goes through.
+//
+// A lost reply leaves the outcome unknown. The same request again tells it, or a
+// Release with Fence 0 abandons it. An error matches lockstore.ErrUnavailable only
+// if the request was not written to a connection and never will be, or if the
+// server said that it refused it. A server that is out of memory grants nothing,
+// but leases can still be renewed and released.
 //
 // # What is kept
 //
-// One string for each key that was ever locked, about 150 bytes and the holder,
-// until 30 days after its last grant or renewal. It remembers the last fence,
-// the last two owners that had the key and ended that themselves (one of them,
-// when the last lease expired), and the last withdrawn owner that did not have
-// it. A late duplicate of an older acquire takes the key; it runs nothing and
-// ends by its own expiry. Fences go up to 2^53 (the year 2255).
+// The server keeps one string for each key, and drops it by itself. It is kept for
+// its TTL and an hour after each grant and each renewal, for the cooldown and an
+// hour after ReleaseAfter, and for an hour at least after an abandoned acquire. A
+// release changes nothing in that. So a million keys that are used once a day with
+// a TTL of a minute are 42,000 entries at a time. An entry takes about 300 bytes of
+// the server's memory (measured: 293 on Redis 7.0, 277 on Valkey 8.1, key and holder
+// of 75 bytes), so that is 13 MB.
+//
+// The entry remembers the last fence and the owners that are done: the last owner,
+// once it has released its lease, the owner before it, if that one released, and the
+// last owner that was abandoned without a lease. An acquire of such an owner gets
+// lockstore.ErrLost. A late duplicate of an older acquire, or one that arrives when
+// the entry is gone, takes the key. It runs nothing, and its lease ends by its TTL.
+//
+// Fences are the server's time in microseconds, or one more than the last fence if
+// that is higher, up to 2^53 (the year 2255). While the entry is there, a clock that
+// steps back cannot make a fence fall. When it is gone, the next fence is higher
+// too, unless the clock has stepped back by more than the TTL and an hour.
 package redisstore

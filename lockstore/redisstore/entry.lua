@@ -6,6 +6,9 @@
 -- released   the owner that had it before owner, if it ended it
 -- withdrawn  the last withdrawn owner that did not have it
 --
+-- The server drops the entry an hour after the end of its lease or closing. Until
+-- then it remembers its fence and the owners that have ended.
+--
 -- Each script changes the entry once, as the last thing that it does. So an
 -- error from the server means that nothing was applied. Numbers stay text where
 -- they are only passed on: to format one costs as much as a GET.

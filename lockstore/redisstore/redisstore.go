@@ -17,8 +17,10 @@ const DefaultPrefix = "lambdalock:"
 // Options are settings of New. The zero value is good.
 type Options struct {
 	// Prefix stands before every lock's key on the server; "" is DefaultPrefix.
-	// Stores with different prefixes lock nothing from one another, so all users
-	// of a resource need the same one.
+	// All users of a resource need the same prefix and key. Two locks are the same
+	// if prefix and key together are the same text: with the prefix "shop:" the key
+	// "eu:7" is the key "7" of the prefix "shop:eu:". To keep stores apart, choose
+	// prefixes of which none begins with another.
 	Prefix string
 }
 
@@ -106,15 +108,16 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 	if err := req.Validate(); err != nil {
 		return lockstore.Lease{}, err
 	}
-	r, err := s.run(ctx, acquireScript, req.Key, req.Owner, micros(req.TTL), req.Holder.Encode())
+	r, err := s.run(ctx, acquireScript, req.Key, req.Owner, micros(req.TTL), req.Holder.Encode(), retention(req.TTL))
 	if err != nil {
 		return lockstore.Lease{}, err
 	}
 	if r.code != granted {
 		return lockstore.Lease{}, r.refusal(req.Key)
 	}
-	// More is left when the TTL was rounded up, after a renewal, and when the
-	// server's clock has stepped back; it is not needed, and then not trusted.
+	// The server may say more than req.TTL: it rounds up, the lease may have been
+	// renewed, or the server's clock has stepped back. Cap it: what is beyond req.TTL
+	// cannot be trusted in the last case and is not needed in the others.
 	return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: r.fence, TTL: min(r.left, req.TTL)}, nil
 }
 
@@ -126,7 +129,7 @@ func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 	if err := lockstore.ValidateTTL(ttl); err != nil {
 		return 0, err
 	}
-	r, err := s.run(ctx, renewScript, lease.Key, lease.Owner, micros(ttl), int64(lease.Fence))
+	r, err := s.run(ctx, renewScript, lease.Key, lease.Owner, micros(ttl), int64(lease.Fence), retention(ttl))
 	if err != nil {
 		return 0, err
 	}
@@ -173,7 +176,7 @@ func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 	if err := lockstore.ValidateKey(key); err != nil {
 		return lockstore.Status{}, err
 	}
-	r, err := s.run(ctx, inspectScript, key, "", "", "")
+	r, err := s.run(ctx, inspectScript, key, "")
 	if err != nil {
 		return lockstore.Status{}, err
 	}
@@ -184,6 +187,12 @@ func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 		return lockstore.Status{Key: key, Fence: r.fence}, nil
 	}
 	return lockstore.Status{}, r.refusal(key)
+}
+
+// retention is how long the server keeps an entry after a grant or a renewal, in
+// milliseconds: an hour longer than the lease. It rounds up.
+func retention(ttl time.Duration) int64 {
+	return int64((ttl + time.Hour + time.Millisecond - 1) / time.Millisecond)
 }
 
 // micros rounds up, so that a lease is not shorter than what was asked for.

@@ -13,4 +13,4 @@ elseif withdraw then
 else
 	return 'L'
 end
-return keep('SET', KEYS[1], text(), 'PX', '2592000000') or 'R'
+return keep('SET', KEYS[1], text(), 'PX', retention()) or 'R'

@@ -1,4 +1,4 @@
--- ARGV: owner, TTL in microseconds, fence
+-- ARGV: owner, TTL in microseconds, fence, retention in milliseconds
 if state ~= 'H' or me ~= owner or fence ~= ARGV[3] then return 'L' end
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
@@ -8,6 +8,7 @@ if left <= 0 then return 'L' end
 -- The holder counts its TTL from before now, so now + TTL is no shorter for it.
 local stepped = left > tonumber(ttl)
 if not stepped and left >= tonumber(ARGV[2]) then return string.format('G%s %.0f', fence, left) end
-if not stepped or tonumber(ARGV[2]) > tonumber(ttl) then ttl = ARGV[2] end
+local kept = ARGV[4]
 since = now
-return keep('SET', KEYS[1], text(), 'PX', '2592000000') or 'G' .. fence .. ' ' .. ttl
+if not stepped or tonumber(ARGV[2]) > tonumber(ttl) then ttl = ARGV[2] else kept = retention() end
+return keep('SET', KEYS[1], text(), 'PX', kept) or 'G' .. fence .. ' ' .. ttl

@@ -257,7 +257,7 @@ func (w *wire) script(server net.Conn, command []string) string {
 	if strings.HasPrefix(reply, "-NOSCRIPT") {
 		return reply
 	}
-	name, me, fence := simScripts[command[1]], lockstore.Owner(command[4]), command[len(command)-1]
+	name, me := simScripts[command[1]], lockstore.Owner(command[4])
 	_, answer, _ := strings.Cut(reply, "\r\n")
 	fail := func(format string, args ...any) {
 		w.t.Errorf("at %v: %s of %s answered %q: %s: %+v became %+v", time.Since(w.start), name, string(me[:4]), reply, fmt.Sprintf(format, args...), before, after)
@@ -287,14 +287,14 @@ func (w *wire) script(server net.Conn, command []string) string {
 	case name == "acquire" && code == held && (!before.live() || before.owner == me):
 		fail("M15: busy, and it is free or its own")
 	case name == "renew" && code == granted:
-		if !before.live() || before.owner != me || strconv.FormatInt(before.fence, 10) != fence {
+		if !before.live() || before.owner != me || strconv.FormatInt(before.fence, 10) != command[6] {
 			fail("M06 M08: it did not hold the key")
 		}
 		if after.end < before.end {
 			fail("M09: the lease got shorter")
 		}
 	case name == "release" && code == released:
-		fence = command[5]
+		fence := command[5]
 		switch {
 		case before.state == "H" && before.owner == me:
 			w.ended[me] = true
