@@ -2,11 +2,15 @@ package redisstore
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -173,6 +177,9 @@ func outcome(key string, state uint32, err error) error {
 		return errForeign(key, err)
 	}
 	if state&uncertain == 0 && (state&written == 0 || refused(err)) {
+		if state&written == 0 {
+			err = withAdvice(err)
+		}
 		return fmt.Errorf("redisstore: key %q: not applied: %w: %w", key, lockstore.ErrUnavailable, err)
 	}
 	return fmt.Errorf("redisstore: key %q: outcome unknown: %w", key, err)
@@ -189,6 +196,23 @@ func withContext(ctx context.Context, err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ended, err)
+}
+
+// withAdvice adds to the failure of a request that was not written what may be
+// behind it. A client with TLS at a server without, and the other way round, sees
+// silence or the end of the connection.
+func withAdvice(err error) error {
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return err // nobody answers there at all
+	}
+	var timeout net.Error
+	var noTLS tls.RecordHeaderError
+	if errors.As(err, &timeout) && timeout.Timeout() || errors.As(err, &noTLS) ||
+		errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return fmt.Errorf("%w: no connection was ready; if this stays so, try the other of rediss:// (TLS) and redis:// (no TLS)", err)
+	}
+	return err
 }
 
 // refused reports whether err is an answer with which a server refuses a

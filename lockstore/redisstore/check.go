@@ -54,7 +54,7 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	}
 	if err != nil {
 		// INFO changes nothing, so a failed one was not applied, whatever failed.
-		return nil, fmt.Errorf("redisstore: check: INFO failed: %w: %w", lockstore.ErrUnavailable, err)
+		return nil, fmt.Errorf("redisstore: check: INFO failed: %w: %w", lockstore.ErrUnavailable, withAdvice(err))
 	}
 	return findings, nil
 }

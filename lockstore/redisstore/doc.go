@@ -70,17 +70,18 @@
 // hour after ReleaseAfter, and for an hour at least after an abandoned acquire. A
 // release changes nothing in that. So a million keys that are used once a day with
 // a TTL of a minute are 42,000 entries at a time. An entry takes about 300 bytes of
-// the server's memory (measured: 293 on Redis 7.0, 277 on Valkey 8.1, key and holder
-// of 75 bytes), so that is 13 MB.
+// the server's memory, so that is 13 MB (measured with 100,000 keys of 14 bytes and
+// holders of 59: 293 bytes each on Redis 7.0, 277 on Valkey 8.0).
 //
-// The entry remembers the last fence and the owners that are done: the last owner,
-// once it has released its lease, the owner before it, if that one released, and the
+// The entry remembers the last fence, the last owner that released its lease, the
+// one that released before it as long as nobody has taken the key since, and the
 // last owner that was abandoned without a lease. An acquire of such an owner gets
-// lockstore.ErrLost. A late duplicate of an older acquire, or one that arrives when
-// the entry is gone, takes the key. It runs nothing, and its lease ends by its TTL.
+// lockstore.ErrLost. A late duplicate of an older acquire takes the key, and so does
+// any that arrives when the entry is gone. It runs nothing, and its lease ends by
+// its TTL.
 //
 // Fences are the server's time in microseconds, or one more than the last fence if
 // that is higher, up to 2^53 (the year 2255). While the entry is there, a clock that
 // steps back cannot make a fence fall. When it is gone, the next fence is higher
-// too, unless the clock has stepped back by more than the TTL and an hour.
+// too, unless the clock has stepped back by more than the TTL and an hour in all.
 package redisstore

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
@@ -171,6 +173,41 @@ func TestF21ServerCannotBeReached(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Less(t, time.Since(start), answerTimeout/2)
 	})
+}
+
+// F21: while the server is down each call says so, and go-redis prints nothing.
+// The first call after that gets through.
+func TestF21ServerIsDownForAWhile(t *testing.T) {
+	lines := &printed{}
+	redis.SetLogger(lines)
+	defer logging.Enable()
+	failures := func(s *Store) {
+		for range 25 { // more than the client has connections
+			_, err := s.Acquire(t.Context(), newRequest("k"))
+			requireUnavailable(t, err, "connection refused")
+		}
+	}
+	server := testservers.Start(t, testservers.RedisServer)
+	s := openStore(t, "redis://"+server.Addr)
+	lockUnlock(t, s)
+	server.Kill()
+	failures(s)
+	failures(openStore(t, "redis://"+closedPort(t)+"?cluster=true"))
+	server.Restart()
+	acquire(t, s, "k")
+	require.Empty(t, lines.all)
+}
+
+// printed is what go-redis prints.
+type printed struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (p *printed) Printf(_ context.Context, format string, v ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = append(p.all, fmt.Sprintf(format, v...))
 }
 
 // F22: what ends before the request is written was certainly not applied.

@@ -253,8 +253,6 @@ func openClient(t testing.TB, rawURL string) redis.UniversalClient {
 	return client
 }
 
-type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
-
 // openDialer is openClient with connections of the test's own making.
 func openDialer(t testing.TB, rawURL string, dial dialFunc) redis.UniversalClient {
 	client := dialerClient(t, rawURL, dial)

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -65,6 +66,7 @@ func ClientWithCredentials(cfg lockstore.Config, credentials func(context.Contex
 }
 
 func newClient(opt *redis.UniversalOptions) redis.UniversalClient {
+	opt.Dialer = failLater(opt.Dialer)
 	if !opt.IsClusterMode {
 		return redis.NewClient(opt.Simple())
 	}
@@ -171,6 +173,32 @@ func here(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.Unmap().IsLoopback()
 }
+
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// failLater makes a dial that fails look like a connection that fails when it is
+// first used, which is for the greeting. The client's pool prints a line for each
+// dial that fails, and no setting of one client turns that off. And after as many
+// failures as it may have connections, it no longer dials for a request: a goroutine
+// tries once a second, which a frozen environment does not have.
+func failLater(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err == nil || errors.Is(ctx.Err(), context.Canceled) {
+			return conn, err // cancelled: nobody would use it, and the pool would keep it
+		}
+		nobody, _ := net.Pipe()
+		return unreachable{nobody, fmt.Errorf("%w", err)}, nil // the client unwraps what fails the greeting
+	}
+}
+
+type unreachable struct {
+	net.Conn
+	err error
+}
+
+func (u unreachable) Read([]byte) (int, error)  { return 0, u.err }
+func (u unreachable) Write([]byte) (int, error) { return 0, u.err }
 
 const (
 	dialTimeout   = 900 * time.Millisecond

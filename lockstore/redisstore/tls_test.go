@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -52,10 +53,31 @@ func TestF21TLSIsVerified(t *testing.T) {
 			}
 		})
 	}
-	t.Run("no TLS there", func(t *testing.T) {
-		_, err := openStore(t, "rediss://"+addr).Acquire(t.Context(), newRequest("k"))
-		requireUnavailable(t, err, "")
-	})
+	for name, url := range map[string]string{
+		"TLS at a server without":   "rediss://" + addr,
+		"no TLS at a server with":   "redis://" + tlsFront(t, addr, &tls.Config{Certificates: []tls.Certificate{local}}),
+		"no TLS at a silent server": "redis://" + silent(t),
+		"TLS at a silent server":    "rediss://" + silent(t),
+	} {
+		for patience, ends := range map[time.Duration]string{100 * time.Millisecond: "context", time.Hour: "client"} {
+			t.Run(name+", until the "+ends+" gives up", func(t *testing.T) {
+				for _, request := range []func(context.Context, *Store) error{requests["Acquire"], check} {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					err := request(ctx, openStore(t, url))
+					t.Log(err)
+					requireUnavailable(t, err, "try the other of rediss:// (TLS) and redis:// (no TLS)")
+				}
+			})
+		}
+	}
+}
+
+// silent is a server that answers nothing.
+func silent(t *testing.T) (addr string) {
+	p := testservers.Proxy(t, testservers.Redis(t))
+	p.Swallow()
+	return p.Addr
 }
 
 // tlsFront is a TLS listener before a server without TLS.
