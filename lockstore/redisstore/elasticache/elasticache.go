@@ -71,6 +71,12 @@ func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 
 // parse splits the URL into what redisstore reads and what a token is for.
 func parse(cfg lockstore.Config) (lockstore.Config, *token, error) {
+	switch {
+	case cfg.URL == nil:
+		return cfg, nil, invalid("Config.URL is nil")
+	case cfg.Getenv == nil:
+		return cfg, nil, invalid("Config.Getenv is nil")
+	}
 	params, err := cfg.Params("cache", "serverless", "cluster", "prefix")
 	if err != nil {
 		return cfg, nil, err

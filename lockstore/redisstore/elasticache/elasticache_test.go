@@ -59,6 +59,19 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// F51
+func TestOpenWithoutURLOrEnvironment(t *testing.T) {
+	cfg := config(t, "elasticache://locks@host?cache=my", lambdaEnv)
+	for says, cfg := range map[string]lockstore.Config{
+		"Config.URL is nil":    {Getenv: cfg.Getenv},
+		"Config.Getenv is nil": {URL: cfg.URL},
+	} {
+		_, err := Open(t.Context(), cfg)
+		require.ErrorIs(t, err, lockstore.ErrInvalid)
+		require.ErrorContains(t, err, says)
+	}
+}
+
 func TestToken(t *testing.T) {
 	_, tok, err := parse(config(t, "elasticache://locks@host?cache=My-Cache", lambdaEnv))
 	require.NoError(t, err)
