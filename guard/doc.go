@@ -66,21 +66,31 @@
 // # How long a lease is
 //
 // What the caller's context has left and one second more, but at most TTL
-// (60 s). So a function that ends within a minute never renews, and a holder
-// that crashes blocks others for at most TTL and the store's own tolerance. A
-// run that may last longer renews after each third of its lease, inside the
-// invocation only, and at most until MaxHold (15 min).
+// (60 s). A holder that crashes blocks others for at most TTL and the store's own
+// tolerance. A run renews its lease if the trust in it may end before the work's
+// time does: after each third of the lease, inside the invocation only, and at
+// most until MaxHold (15 min).
+//
+// A run whose deadline is at most TTL less one second away (59 s) does not renew,
+// if the store lets the guard trust all of the lease but its last second. A run
+// with exactly 60 s does not renew on Redis. On DynamoDB, which lets 250 ms less
+// be trusted, it renews once, 20 s after it began, if the work is not done by
+// then.
 //
 // # When the store does not answer
 //
 // A lost answer means that the outcome is unknown: the same request is repeated
 // by the same owner, which the store answers with the same lease. When the time
 // for that is over the attempt is withdrawn, so that nothing of it is left
-// behind. A store that says it applied nothing is asked again after a pause.
+// behind; when that fails too, the outcome is unknown. A store that says it applied nothing is asked again after a pause.
 // After five seconds of either, or Wait when that is longer, but at most half of
 // what the context had left, the run ends as *LockStoreUnavailable; one call
 // takes at most two seconds. Release and withdraw have one second with all
-// repeats, less when the deadline is near.
+// repeats, less when the deadline is near or Shutdown was called.
+//
+// What a repeat is told says nothing about a request whose reply was lost before
+// it. So a renewal or a release stays unknown when the store goes down after the
+// lost reply, and the error is that of the lost reply.
 //
 // # What is not promised
 //

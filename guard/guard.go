@@ -42,7 +42,8 @@ const (
 	// answerTime is kept for the handler's answer when a release runs late.
 	answerTime = 100 * time.Millisecond
 	// afterEnd is how much longer than the run's own end a lease lasts, so that
-	// a run that ends in time never renews.
+	// a run that ends in time does not renew though the store lets somewhat less
+	// than the lease be trusted.
 	afterEnd = time.Second
 
 	firstPause = 50 * time.Millisecond

@@ -245,7 +245,8 @@ func (r *run) lose(cause error) {
 
 // hold runs the work under the lease and gives the lease back.
 func (r *run) hold(after closing, work func(context.Context, Lock) error) (err error) {
-	if r.trust < r.stop {
+	// A trust that ends with the work's time would end it as lost.
+	if r.trust <= r.stop {
 		r.joined = make(chan struct{})
 		go r.renew()
 	}
@@ -338,7 +339,7 @@ func (r *run) renew() {
 			next, pause = sent+trusted/3, r.guard.pauses()
 			r.mu.Lock()
 			r.extended(sent + trusted - margin)
-			enough := r.trust >= r.stop
+			enough := r.trust > r.stop
 			r.mu.Unlock()
 			if enough {
 				return
