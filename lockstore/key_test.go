@@ -16,11 +16,11 @@ import (
 func ExampleKey() {
 	fmt.Println(lockstore.Key("account", "7"))
 	fmt.Println(lockstore.Key("report", "2026/10", "50%"))
-	fmt.Printf("%q\n", lockstore.Key("account", ""))
+	fmt.Println(lockstore.ValidateKey(lockstore.Key("thumb", "photos", "")))
 	// Output:
 	// account/7
 	// report/2026%2F10/50%25
-	// ""
+	// lockstore: Key has an empty part, number 3; want a value for each part
 }
 
 func TestKey(t *testing.T) {
@@ -29,10 +29,13 @@ func TestKey(t *testing.T) {
 		want  string
 	}{
 		{nil, ""},
-		{[]string{""}, ""},
-		{[]string{"", "a"}, ""},
-		{[]string{"a", ""}, ""},
-		{[]string{"a", "", "b"}, ""},
+		{[]string{""}, "\x00"},
+		{[]string{"", "a"}, "\x00/a"},
+		{[]string{"a", ""}, "a/\x00"},
+		{[]string{"a", "", "b"}, "a/\x00/b"},
+		{[]string{"a", "\x00", "\x7f\n"}, "a/%00/%7F%0A"},
+		{[]string{"\u0085\u2028é"}, "%C2%85%E2%80%A8é"},
+		{[]string{"a\xff\xe6\xbcb", "\ufffd"}, "a%FF%E6%BCb/\ufffd"},
 		{[]string{"a"}, "a"},
 		{[]string{"a/b"}, "a%2Fb"},
 		{[]string{"a", "b"}, "a/b"},
@@ -48,7 +51,7 @@ func TestKey(t *testing.T) {
 
 // Every list of up to three parts from a hostile alphabet has a key of its own.
 func TestKeyIsInjectiveF52(t *testing.T) {
-	alphabet := []string{"a", "/", "%", "2F", "25", "%2F", "%25", "%252F", "a/", "/a", "//", "a/a", "{", "}"}
+	alphabet := []string{"a", "/", "%", "2F", "25", "%2F", "%25", "%252F", "a/", "/a", "//", "a/a", "{", "}", "\x00", "%00", "\xff", "%FF", ""}
 	seen := map[string][]string{}
 	note := func(parts ...string) {
 		key := lockstore.Key(parts...)
@@ -66,25 +69,81 @@ func TestKeyIsInjectiveF52(t *testing.T) {
 			}
 		}
 	}
-	assert.Len(t, seen, 14+14*14+14*14*14)
+	assert.Len(t, seen, 19+19*19+19*19*19)
 }
 
 func FuzzKeyIsInjectiveF52(f *testing.F) {
 	f.Add("a", "b", "a/b", "")
 	f.Add("a%2Fb", "c", "a/b", "c")
 	f.Add("%", "25", "%25", "x")
+	f.Add("\x00", "", "%00", "\x00")
+	f.Add("a\xff", "\u2028", "a%FF", "%E2%80%A8")
+	f.Add("a", strings.Repeat("k", 1022), "a", strings.Repeat("k", 1023))
+	f.Add("a", strings.Repeat("é", 512), "a", strings.Repeat("é", 511)+"è")
+	f.Add(strings.Repeat("\n", 500), "", strings.Repeat("\n", 500), "b")
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
 		one, two := lockstore.Key(a, b), lockstore.Key(c, d)
-		if a == "" || b == "" {
-			assert.Empty(t, one)
-			return
-		}
 		if (one == two) != (a == c && b == d) {
 			t.Errorf("Key(%q, %q) = %q and Key(%q, %q) = %q", a, b, one, c, d, two)
 		}
 		assert.Equal(t, 1, strings.Count(one, "/"), "only the join has a slash: %q", one)
 		assert.NotEqual(t, one, lockstore.Key(one), "one part never looks like two")
+		switch err := lockstore.ValidateKey(one); {
+		case a == "":
+			assert.ErrorContains(t, err, "empty part, number 1")
+		case b == "":
+			assert.ErrorContains(t, err, "empty part, number 2")
+		case len(one) <= lockstore.MaxKeyBytes:
+			assert.NoError(t, err, "whatever the parts are made of")
+		}
+		hashed, other := lockstore.KeyOrHash(a, b), lockstore.KeyOrHash(c, d)
+		assert.Equal(t, one == two, hashed == other)
+		assert.Equal(t, len(one) <= lockstore.MaxKeyBytes || a == "" || b == "", one == hashed)
+		if a != "" && b != "" {
+			assert.NoError(t, lockstore.ValidateKey(hashed))
+		}
 	})
+}
+
+// Object keys of S3 have up to 1,024 bytes of UTF-8, control characters included.
+func TestKeyOrHashF52(t *testing.T) {
+	long := func(end string) string { return strings.Repeat("k", 1024-len(end)) + end }
+	seen := map[string]string{}
+	for name, parts := range map[string][]string{
+		"as long as S3 allows":           {"thumb", "photos", long("")},
+		"different in its last byte":     {"thumb", "photos", long("x")},
+		"different in its first part":    {"scan", "photos", long("")},
+		"characters of two bytes":        {"thumb", "photos", strings.Repeat("é", 512)},
+		"characters of four bytes":       {"thumb", "photos", strings.Repeat("😀", 256)},
+		"slashes only":                   {"thumb", "photos", strings.Repeat("/", 1024)},
+		"control characters":             {"thumb", "photos", strings.Repeat("\x01", 1024)},
+		"bytes that are no UTF-8":        {"thumb", "photos", strings.Repeat("\xff", 1024)},
+		"longer than any":                {"thumb", strings.Repeat("k", 1<<20)},
+		"parts that are a hashed key":    strings.SplitN(lockstore.KeyOrHash("thumb", "photos", long("")), "/", 3),
+		"one part that is a hashed key":  {lockstore.KeyOrHash("thumb", "photos", long(""))},
+		"a long part that is a hash too": {lockstore.KeyOrHash("thumb", "photos", long("")), long("")},
+	} {
+		key := lockstore.KeyOrHash(parts...)
+		require.NoError(t, lockstore.ValidateKey(key), name)
+		require.Empty(t, seen[key], "%s: the same key", name)
+		seen[key] = name
+		if lockstore.ValidateKey(lockstore.Key(parts...)) == nil {
+			require.Equal(t, lockstore.Key(parts...), key, name)
+			continue
+		}
+		require.LessOrEqual(t, len(key), 512, "%s: DynamoDB's write unit", name)
+		require.Greater(t, len(key), 508, name)
+		require.True(t, strings.HasPrefix(lockstore.Key(parts...), key[:430]), "%s: people see what it is for", name)
+		require.Equal(t, key, lockstore.KeyOrHash(parts...), "the same each time")
+	}
+	for _, n := range []int{1022, 1023} { // with "a/": 1,024 and 1,025
+		part := strings.Repeat("k", n)
+		require.Equal(t, n == 1022, lockstore.Key("a", part) == lockstore.KeyOrHash("a", part), n)
+	}
+	for _, parts := range [][]string{{"thumb", "", "k"}, {"thumb", "", long("")}} {
+		requireInvalid(t, lockstore.ValidateKey(lockstore.KeyOrHash(parts...)), "Key")
+		require.ErrorContains(t, lockstore.ValidateKey(lockstore.KeyOrHash(parts...)), "empty part, number 2")
+	}
 }
 
 func TestValidateKeyF52(t *testing.T) {
@@ -115,7 +174,10 @@ func TestValidateKeyF52(t *testing.T) {
 		"1025 bytes":          {strings.Repeat("k", 1025), "has 1025 bytes; want 1 to 1024"},
 		"2049 bytes":          {strings.Repeat("k", 2049), "has 2049 bytes"},
 		"342 characters":      {strings.Repeat("漢", 342), "has 1026 bytes"},
-		"NUL":                 {"\x00", "control character at byte 0"},
+		"NUL":                 {"a\x00", "control character at byte 1"},
+		"an empty part":       {lockstore.Key("thumb", "photos", ""), "empty part, number 3"},
+		"the first of two":    {lockstore.Key("", "photos", ""), "empty part, number 1"},
+		"an empty long key":   {lockstore.Key("", strings.Repeat("k", 2000)), "empty part, number 1"},
 		"newline":             {"ab\ncd", "control character at byte 2"},
 		"carriage return":     {"a\r", "control character at byte 1"},
 		"tab":                 {"a\tb", "control character at byte 1"},

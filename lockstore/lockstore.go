@@ -299,55 +299,6 @@ const (
 	MaxTTL        = 24 * time.Hour
 )
 
-// Key joins parts into a key so that different parts never give the same key:
-// Key("account", "7") is "account/7", and "/" and "%" inside a part are
-// percent-encoded. An empty part, which is nearly always a missing field, gives
-// "", and every store refuses that.
-func Key(parts ...string) string {
-	for _, p := range parts {
-		if p == "" {
-			return ""
-		}
-	}
-	if len(parts) == 1 {
-		return keyEscaper.Replace(parts[0])
-	}
-	var b strings.Builder
-	for i, p := range parts {
-		if i > 0 {
-			b.WriteByte('/')
-		}
-		b.WriteString(keyEscaper.Replace(p))
-	}
-	return b.String()
-}
-
-var keyEscaper = strings.NewReplacer("%", "%25", "/", "%2F")
-
-// ValidateKey returns an error matching ErrInvalid unless key is 1 to 1024
-// bytes of UTF-8 without control characters.
-func ValidateKey(key string) error {
-	switch {
-	case key == "":
-		return invalid("Key is empty; want 1 to %d bytes", MaxKeyBytes)
-	case len(key) > MaxKeyBytes:
-		return invalid("Key has %d bytes; want 1 to %d", len(key), MaxKeyBytes)
-	}
-	if i := strings.IndexFunc(key, isControl); i >= 0 {
-		return invalid("Key has a control character at byte %d", i)
-	}
-	if !utf8.ValidString(key) {
-		return invalid("Key is not valid UTF-8")
-	}
-	return nil
-}
-
-// isControl also names the two Unicode line breaks, which would break a log
-// line as a newline does.
-func isControl(r rune) bool {
-	return r < 0x20 || (r >= 0x7f && r < 0xa0) || r == '\u2028' || r == '\u2029'
-}
-
 // ValidateTTL returns an error matching ErrInvalid unless ttl is MinTTL to
 // MaxTTL.
 func ValidateTTL(ttl time.Duration) error {
