@@ -13,7 +13,10 @@
 //	LOCK_SIGTERM   true: on SIGTERM cancel the work, so that its lease is released
 //	LOCK_METRICS   a CloudWatch namespace: each report line is a metric there, too
 //
-// and what the opened store asks for. Durations are Go's: 500ms, 30s, 5m.
+// and what the opened store and the function ask for. Durations are Go's: 500ms,
+// 30s, 5m. Start refuses a variable that begins with LOCK_ and that nothing has
+// asked for, because it is nearly always a typing mistake: a function that wants
+// one of its own gets it through the lockstore.Config of Config.
 //
 // Most report lines have the level INFO. A function whose ApplicationLogLevel is
 // higher has neither them nor their metrics.
@@ -21,6 +24,7 @@ package boot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -41,7 +45,7 @@ import (
 // each run to standard output. It makes slog's default logger write such lines
 // too, for what stores and adapters have to say. It makes no request to the store.
 func Guard(openers lockstore.Openers) *guard.Guard {
-	g, err := newGuard(openers, os.Getenv)
+	g, err := newGuard(openers, getenv)
 	if err != nil {
 		exit(err)
 	}
@@ -52,7 +56,7 @@ func Guard(openers lockstore.Openers) *guard.Guard {
 // Config reads the URL in the environment variable name, for a function's own
 // resources, so that they are opened from the environment as the store is.
 func Config(name string) lockstore.Config {
-	cfg, err := config(name, os.Getenv)
+	cfg, err := config(name, getenv)
 	if err != nil {
 		exit(err)
 	}
@@ -73,7 +77,10 @@ func Must[T any](v T, err error) T {
 // the process, also after a timeout; that costs start time, so it is not the
 // default.
 func Start[In, Out any](g *guard.Guard, handler func(context.Context, In) (Out, error)) {
-	options, err := startOptions(g, os.Getenv)
+	options, err := startOptions(g, getenv)
+	if err == nil {
+		err = asked.unknown(os.Environ())
+	}
 	if err != nil {
 		exit(err)
 	}
@@ -87,15 +94,17 @@ func exit(err error) {
 
 func newGuard(openers lockstore.Openers, getenv func(string) string) (*guard.Guard, error) {
 	options := guard.Options{Holder: holder}
+	var written, names []string // what to write instead of guard's words
 	for _, v := range []struct {
-		name string
-		to   *time.Duration
+		name, option string
+		to           *time.Duration
 	}{
-		{"LOCK_TTL", &options.TTL},
-		{"LOCK_MAX_HOLD", &options.MaxHold},
-		{"LOCK_WAIT", &options.Wait},
-		{"LOCK_RESERVE", &options.Reserve},
+		{"LOCK_TTL", "TTL", &options.TTL},
+		{"LOCK_MAX_HOLD", "MaxHold", &options.MaxHold},
+		{"LOCK_WAIT", "Wait", &options.Wait},
+		{"LOCK_RESERVE", "Reserve", &options.Reserve},
 	} {
+		names = append(names, v.option, v.name)
 		text := getenv(v.name)
 		if text == "" {
 			continue
@@ -105,6 +114,7 @@ func newGuard(openers lockstore.Openers, getenv func(string) string) (*guard.Gua
 			return nil, fmt.Errorf("%s is %.40q; want a duration such as 30s", v.name, text)
 		}
 		*v.to = d
+		written = append(written, fmt.Sprintf("%s is %v", v.option, d), fmt.Sprintf("%s is %s", v.name, text))
 	}
 	namespace := getenv("LOCK_METRICS")
 	if err := checkNamespace(namespace); err != nil {
@@ -120,7 +130,12 @@ func newGuard(openers lockstore.Openers, getenv func(string) string) (*guard.Gua
 	}
 	scheme, _, _ := strings.Cut(url, ":")
 	options.Observe = guard.LogReports(reportLogger(os.Stdout, scheme, namespace))
-	return guard.New(store, options)
+	g, err := guard.New(store, options)
+	if err != nil {
+		words := append([]string{"guard: ", ""}, append(written, names...)...)
+		return nil, errors.New(strings.NewReplacer(words...).Replace(err.Error()))
+	}
+	return g, nil
 }
 
 // jsonHandler writes JSON lines with the names that Lambda's own log lines have.

@@ -180,8 +180,12 @@ func TestMissingSettings(t *testing.T) {
 		{"F44 an unknown scheme names what is linked", map[string]string{"LOCK_URL": "redis://user:hunter2@host"}, []string{"LOCK_URL", `"redis"`, "memory"}},
 		{"a URL that cannot be read", map[string]string{"LOCK_URL": "redis://hunter2:%zz"}, []string{"LOCK_URL", "cannot be read"}},
 		{"a duration that is none", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "30"}, []string{"LOCK_TTL", `"30"`, "30s"}},
-		{"F48 a duration out of bounds", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "5ms"}, []string{"TTL is 5ms", "1s"}},
-		{"F49 durations that contradict", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "1m", "LOCK_MAX_HOLD": "30s"}, []string{"TTL is 1m0s", "MaxHold is 30s"}},
+		{"F48 a duration out of bounds", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "5ms"}, []string{"LOCK_TTL is 5ms; want 1s to 24h0m0s"}},
+		{"F48 a TTL over its bound is not MaxHold's fault", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "30h"}, []string{"LOCK_TTL is 30h; want 1s to 24h0m0s"}},
+		{"F48 a negative one, as it was written", map[string]string{"LOCK_URL": "memory://", "LOCK_WAIT": "-90s"}, []string{"LOCK_WAIT is -90s; want 0"}},
+		{"F48 MaxHold", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLD": "1500h"}, []string{"LOCK_MAX_HOLD is 1500h; want 1s to 24h0m0s"}},
+		{"F49 Reserve and the default MaxHold", map[string]string{"LOCK_URL": "memory://", "LOCK_RESERVE": "20m"}, []string{"LOCK_RESERVE is 20m but LOCK_MAX_HOLD is 15m0s; want LOCK_RESERVE at most LOCK_MAX_HOLD less 100ms"}},
+		{"F49 durations that contradict", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "1m", "LOCK_MAX_HOLD": "30s"}, []string{"LOCK_TTL is 1m but LOCK_MAX_HOLD is 30s; want LOCK_TTL at most LOCK_MAX_HOLD"}},
 		{"a namespace that CloudWatch would drop", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "locks|nightly"}, []string{"LOCK_METRICS", `"locks|nightly"`, "letters"}},
 		{"a namespace of AWS's own", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "AWS/Lambda"}, []string{"LOCK_METRICS", "AWS/"}},
 		{"a namespace that is too long", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": strings.Repeat("n", 256)}, []string{"LOCK_METRICS", "255"}},
@@ -199,7 +203,35 @@ func TestMissingSettings(t *testing.T) {
 			}
 			require.NotContains(t, err.Error(), "hunter2")
 			require.NotContains(t, err.Error(), "\n")
+			require.NotContains(t, err.Error(), "MaxHold", "the words are the user's")
 		})
+	}
+}
+
+func TestUnknownNames(t *testing.T) {
+	asked := &names{all: map[string]bool{"LOCK_URL": true, "LOCK_TTL": true, "LOCK_WAIT": true, "ACCOUNTS_URL": true}}
+	for _, fine := range [][]string{
+		nil,
+		{"LOCK_URL=redis://host", "LOCK_WAIT=2s", "LOCKS_URL=x", "LOCK=x", "lock_wiat=2s", "ACCOUNTS_ULR=x", "=LOCK_WIAT", "PATH=LOCK_WIAT=2s"},
+	} {
+		require.NoError(t, asked.unknown(fine))
+	}
+	for name, nearest := range map[string]string{"LOCK_WIAT": "LOCK_WAIT", "LOCK_WAITS": "LOCK_WAIT", "LOCK_TL": "LOCK_TTL", "LOCK_": "LOCK_TTL", "LOCK_URI": "LOCK_URL"} {
+		err := asked.unknown([]string{"LOCK_URL=redis://host", name + "=hunter2", "PATH=/bin"})
+		require.EqualError(t, err, `the environment variable "`+name+`" is unknown; did you mean `+nearest+`? Known: LOCK_TTL, LOCK_URL, LOCK_WAIT`)
+	}
+	require.ErrorContains(t, asked.unknown([]string{"LOCK_B=", "LOCK_A="}), `"LOCK_A"`, "also an empty one, and the same each time")
+	asked.note("LOCK_CALLERS")
+	require.NoError(t, asked.unknown([]string{"LOCK_CALLERS={}"}), "a function asks for one of its own")
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"WIAT", "WAIT", 2}, {"kitten", "sitting", 3}, {"saturday", "sunday", 3}, {"abc", "abc", 0}} {
+		require.Equal(t, c.want, distance(c.a, c.b), "%q %q", c.a, c.b)
+		require.Equal(t, c.want, distance(c.b, c.a), "%q %q", c.b, c.a)
 	}
 }
 
@@ -222,7 +254,10 @@ func TestStartOptions(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, options, want)
 	}
-	_, err := startOptions(anyGuard(t), func(string) string { return "perhaps" })
+	options, err := startOptions(nil, func(string) string { return "true" })
+	require.NoError(t, err, "F51 Shutdown of a nil guard does nothing")
+	require.Len(t, options, 1)
+	_, err = startOptions(anyGuard(t), func(string) string { return "perhaps" })
 	require.ErrorContains(t, err, "LOCK_SIGTERM")
 }
 
@@ -235,17 +270,28 @@ func anyGuard(t *testing.T) *guard.Guard {
 func TestExitIsOneSentence(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.Command(self)
-	cmd.Env = []string{"BOOT_TEST=function", "GOCOVERDIR=" + t.TempDir()}
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	err = cmd.Run()
-	var exit *exec.ExitError
-	require.ErrorAs(t, err, &exit)
-	require.Equal(t, 1, exit.ExitCode())
-	require.Empty(t, out.String())
-	require.Equal(t, 1, strings.Count(errOut.String(), "\n"), errOut.String())
-	require.Contains(t, errOut.String(), "LOCK_URL")
+	for name, c := range map[string]struct {
+		env  []string
+		want string
+	}{
+		"a variable is missing":         {nil, "LOCK_URL is not set"},
+		"a variable's name is mistyped": {[]string{"LOCK_URL=memory://", "LOCK_WIAT=2s"}, `"LOCK_WIAT" is unknown; did you mean LOCK_WAIT?`},
+		"a variable is no duration":     {[]string{"LOCK_URL=memory://", "LOCK_WAIT=soon"}, `LOCK_WAIT is "soon"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command(self)
+			cmd.Env = append([]string{"BOOT_TEST=function", "GOCOVERDIR=" + t.TempDir()}, c.env...)
+			var out, errOut bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &errOut
+			err = cmd.Run()
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			require.Equal(t, 1, exit.ExitCode())
+			require.Empty(t, out.String())
+			require.Equal(t, 1, strings.Count(errOut.String(), "\n"), errOut.String())
+			require.Contains(t, errOut.String(), c.want)
+		})
+	}
 }
 
 func TestHolder(t *testing.T) {

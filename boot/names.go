@@ -1,0 +1,73 @@
+package boot
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// asked are the variables that this process has asked for, and those of this
+// package, which a function with a guard of its own does not ask for.
+var asked = &names{all: map[string]bool{
+	"LOCK_URL": true, "LOCK_TTL": true, "LOCK_MAX_HOLD": true, "LOCK_WAIT": true, "LOCK_RESERVE": true, "LOCK_SIGTERM": true, "LOCK_METRICS": true,
+}}
+
+func getenv(name string) string {
+	asked.note(name)
+	return os.Getenv(name)
+}
+
+type names struct {
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+func (n *names) note(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all[name] = true
+}
+
+const prefix = "LOCK_"
+
+// unknown returns an error if a variable of the environment begins with LOCK_ and
+// nothing has asked for it. Its value is not shown.
+func (n *names) unknown(environ []string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	known := slices.DeleteFunc(slices.Sorted(maps.Keys(n.all)), func(name string) bool { return !strings.HasPrefix(name, prefix) })
+	for _, v := range slices.Sorted(slices.Values(environ)) {
+		name, _, _ := strings.Cut(v, "=")
+		if !strings.HasPrefix(name, prefix) || n.all[name] {
+			continue
+		}
+		nearest := slices.MinFunc(known, func(a, b string) int { return distance(name, a) - distance(name, b) })
+		return fmt.Errorf("the environment variable %.40q is unknown; did you mean %s? Known: %s", name, nearest, strings.Join(known, ", "))
+	}
+	return nil
+}
+
+// distance is how many bytes have to be put in, left out or changed to make b of a
+// (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := corner
+			if a[i] != b[j] {
+				change++
+			}
+			corner = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
