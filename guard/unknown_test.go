@@ -147,7 +147,7 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 func TestWhatCannotBeWithdrawnIsUnknown(t *testing.T) {
 	unknown := func(t *testing.T, b *bench, err error, cause error) {
 		t.Helper()
-		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.IsType(t, &LockStoreUnavailable{}, err, "it may be granted later: unknown")
 		require.ErrorIs(t, err, cause)
 		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
 		require.NotErrorIs(t, err, lockstore.ErrHeld)

@@ -53,6 +53,26 @@ var mutants = []mutant{
 	{id: "M47", what: "rows that are swept after half of a day", rung: "L2", trial: dynamoTest("TestSweepTime"), says: "Acquire: 2000-01-01 13:00:02"},
 	{id: "M48", what: "an abandoned acquire leaves a fence ahead of the time", rung: "L2", trial: dynamoTest("TestWithdrawalWithAClockAhead"), says: "one request each"},
 	{id: "M49", what: "a short renewal that ends too early", rung: "L2", trial: dynamoTest("TestEdgeOfTheRenewalsStamp"), says: "requests of a renewal"},
+
+	{id: "M60", file: "M60-margin", what: "half the margin", rung: "L1", trial: numbers("margin$"), says: "the margin is 250 ms"},
+	{id: "M60", file: "M60-first-third", what: "renewed after a sixth of the first lease", rung: "L1", trial: numbers("thirds"), says: "a lease is renewed after each third"},
+	{id: "M60", file: "M60-later-thirds", what: "renewed after a sixth of a later lease", rung: "L1", trial: numbers("thirds"), says: "a lease is renewed after each third"},
+	{id: "M60", file: "M60-reserve", what: "half the reserve", rung: "L1", trial: numbers("reserve$"), says: "the reserve is 300 ms"},
+	{id: "M60", file: "M60-least-work", what: "half the least work", rung: "L1", trial: numbers("least_work"), says: "the least work is 100 ms"},
+	{id: "M60", file: "M60-least-call", what: "half of the least that a call gets", rung: "L1", trial: numbers("call_time_of_acquire$"), says: "and at least 200 ms"},
+	{id: "M60", file: "M60-call-time", what: "half the time for a call", rung: "L1", trial: numbers("call_time_of_a_look$"), says: "a look has 2 s"},
+	{id: "M60", file: "M60-trouble-time", what: "half the time for a store in trouble", rung: "L1", trial: numbers("trouble_time"), says: "a store in trouble is asked for 5 s"},
+	{id: "M60", file: "M60-release-time", what: "half the time for a release", rung: "L1", trial: numbers("release_time$"), says: "a release has 1 s"},
+	{id: "M60", file: "M60-shutdown-time", what: "half as much time again for a release after Shutdown", rung: "L1", trial: numbers("release_after_Shutdown$"), says: "until 300 ms after Shutdown"},
+	{id: "M60", file: "M60-uncut-release", what: "Shutdown leaves a release alone that is under way", rung: "L1", trial: numbers("release_after_Shutdown$"), says: "a release that is under way has until 300 ms after Shutdown"},
+	{id: "M60", file: "M60-answer-time", what: "half the time for the answer", rung: "L1", trial: numbers("answer_time"), says: "100 ms are kept for the answer"},
+	{id: "M60", file: "M60-after-end", what: "a lease ends half a second after the run", rung: "L1", trial: numbers("after_the_end$"), says: "a lease ends 1 s after the run"},
+	{id: "M60", file: "M60-first-pause", what: "half the first pause", rung: "L1", trial: numbers("pauses$"), says: "pauses are random up to 50 ms"},
+	{id: "M60", file: "M60-max-pause", what: "half the longest pause", rung: "L1", trial: numbers("pauses$"), says: "doubled up to 1 s"},
+	{id: "M60", file: "M60-clock-noise", what: "clocks may differ by half as much again", rung: "L1", trial: numbers("clock_noise$"), says: "clocks that differ by 10 ms and less"},
+	{id: "M60", file: "M60-trust-ends-with-the-work", what: "no renewal when the trust ends with the work's time", rung: "L1", trial: trial{pkg: "./guard", run: "^TestWhoNeverRenews$"}, says: "the lease outlasts the work's time"},
+	{id: "M60", file: "M60-unknown-forgotten", what: "a store that goes down makes a lost reply undone", rung: "L1", trial: trial{pkg: "./guard", run: "^TestAnUnknownOutcomeIsKept$"}, says: "that would say that nothing was applied"},
+	{id: "M60", file: "M60-unwithdrawn-is-busy", what: "busy though the own attempt could not be withdrawn", rung: "L1", trial: trial{pkg: "./guard", run: "^TestWhatCannotBeWithdrawnIsUnknown$"}, says: "it may be granted later: unknown"},
 }
 
 const (
@@ -66,6 +86,11 @@ var (
 	dynamoSimulation = trial{pkg: dynamo, run: "^TestTrustNeverOverlaps$"}
 	redisSimulation  = trial{pkg: redis, run: "^TestSimulation$"}
 )
+
+// numbers is a case of the test of the guard's numbers.
+func numbers(name string) trial {
+	return trial{pkg: "./guard", run: "^TestNumbers$/^" + name}
+}
 
 // dynamoCase and redisCase are one case of the suite that every store passes, by
 // the beginning of its name.
