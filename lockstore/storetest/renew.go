@@ -64,8 +64,9 @@ var renewCases = []testCase{
 				asked := c.elapsed()
 				trusted := c.renew(lease, ttl)
 				c.atLeast("a renewal for "+ttl.String(), trusted, end-c.elapsed()-c.Margin)
-				if r := c.remaining(req.Key); r < trusted-(c.elapsed()-asked)-rounding {
-					c.Errorf("a renewal for %v may be trusted for %v, but others have to wait for %v only", ttl, trusted, r)
+				remaining := c.remaining(req.Key)
+				if early := asked + trusted - c.elapsed() - remaining; early > 0 {
+					c.Errorf("a renewal for %v may be trusted for %v; others have to wait for %v less", ttl, trusted, early)
 				}
 			}
 		},
