@@ -108,15 +108,16 @@ func TestExactTimes(t *testing.T) {
 }
 
 func TestRemembersEndedOwners(t *testing.T) {
+	const remembered = 16 // as the package says
 	s := New(nil)
 	var leases []lockstore.Lease
-	for i := range maxEndings + 1 {
+	for i := range remembered + 1 {
 		lease, err := s.Acquire(t.Context(), request(lockstore.Owner(fmt.Sprint("owner", i))))
 		require.NoError(t, err)
 		require.NoError(t, s.Release(t.Context(), lease))
 		leases = append(leases, lease)
 	}
-	assert.Len(t, s.entries["k"].endings, maxEndings, "memory is bounded")
+	assert.Len(t, s.entries["k"].endings, remembered, "memory is bounded")
 
 	for _, lease := range leases[1:] {
 		_, err := s.Acquire(t.Context(), request(lease.Owner))
