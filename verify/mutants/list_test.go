@@ -73,9 +73,16 @@ var mutants = []mutant{
 	{id: "M60", file: "M60-trust-ends-with-the-work", what: "no renewal when the trust ends with the work's time", rung: "L1", trial: trial{pkg: "./guard", run: "^TestWhoNeverRenews$"}, says: "the lease outlasts the work's time"},
 	{id: "M60", file: "M60-unknown-forgotten", what: "a store that goes down makes a lost reply undone", rung: "L1", trial: trial{pkg: "./guard", run: "^TestAnUnknownOutcomeIsKept$"}, says: "that would say that nothing was applied"},
 	{id: "M60", file: "M60-unwithdrawn-is-busy", what: "busy though the own attempt could not be withdrawn", rung: "L1", trial: trial{pkg: "./guard", run: "^TestWhatCannotBeWithdrawnIsUnknown$"}, says: "it may be granted later: unknown"},
+	{id: "M70", what: "a takeover 1 ms early", rung: "L2", trial: memCase("takeover", "not_before_the_lease's_end"), says: "granted to another"},
+	{id: "M71", what: "a lease that is live at the instant of its end", rung: "L1", trial: trial{pkg: mem, run: "^TestExactTimes$"}, says: "and lost from the instant of expiry on"},
+	{id: "M72", what: "an end cut to whole seconds", rung: "L2", trial: memCase("takeover", "not_before_the_lease's_end"), says: "granted to another"},
+	{id: "M73", what: "a renewal for less than is left shortens the trust", rung: "L2", trial: memCase("renew", "never_shortens_F27"), says: "a renewal for 1m0s may be trusted for 1m0s"},
+	{id: "M74", what: "a closed key opens 1 ms early", rung: "L2", trial: memCase("closed", "not_for_less"), says: "granted to another"},
+	{id: "M75", what: "one owner fewer is remembered", rung: "L1", trial: trial{pkg: mem, run: "^TestRemembersEndedOwners$"}, says: "memory is bounded"},
 }
 
 const (
+	mem    = "./lockstore/memstore"
 	dynamo = "./lockstore/dynamostore"
 	redis  = "./lockstore/redisstore"
 )
@@ -93,7 +100,12 @@ func numbers(name string) trial {
 }
 
 // dynamoCase and redisCase are one case of the suite that every store passes, by
+// memCase, dynamoCase and redisCase are one case of the suite that every store passes, by
 // the beginning of its name.
+
+func memCase(part, name string) trial {
+	return trial{pkg: mem, run: "^TestStore$/^" + part + "$/^" + name}
+}
 
 func dynamoCase(part, name string) trial {
 	return trial{pkg: dynamo, run: "^TestStoreOnTheFake$/^" + part + "$/^" + name}
