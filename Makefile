@@ -11,7 +11,8 @@ help: ## list the targets
 run: ## 200 withdrawals in 8 environments, without and with the lock
 	@go build -o build/demo ./internal/demo && build/demo
 
-serve: ## the lock service on this machine, to try with curl; PORT=8080
+serve: export LOCK_URL := $(or $(LOCK_URL),memory://)
+serve: ## the lock service on this machine, to try with curl; PORT=8080, LOCK_URL=memory://
 	@go build -o build/serve ./functions/internal/serve && exec build/serve $(PORT)
 
 dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PORT=8000

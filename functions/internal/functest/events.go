@@ -25,13 +25,11 @@ import (
 // Opening is what each account has before an event, in cents.
 const Opening = 100_000
 
-// World is what an event is run in: locks, the accounts 7 and 9, and the server that
-// has them, for what else a function uses.
+// World is what an event is run in: locks, and the accounts 7 and 9.
 type World struct {
-	Guard  *guard.Guard
-	Book   *accounts.Book
-	Store  lockstore.Store
-	Server lockstore.Config
+	Guard *guard.Guard
+	Book  *accounts.Book
+	Store lockstore.Store
 }
 
 // NewWorld is one that nobody has been in.
@@ -47,7 +45,7 @@ func NewWorld(t *testing.T) World {
 	}
 	g, err := guard.New(store, guard.Options{})
 	require.NoError(t, err)
-	return World{g, book, store, cfg}
+	return World{g, book, store}
 }
 
 // Balances are those of the accounts 7 and 9.

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -277,6 +279,26 @@ func TestDescription(t *testing.T) {
 		note(newWorld(t), "GET description", r)
 		require.Equal(t, slices.Sorted(maps.Keys(described.promised())), slices.Sorted(maps.Keys(made)))
 	})
+}
+
+// TestStatusesOfThePage compares the table in docs/http.md with the document.
+func TestStatusesOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/http.md")
+	require.NoError(t, err)
+	shown := map[string]bool{"GET description 200": true} // named in the text
+	for _, row := range regexp.MustCompile("(?m)^\\| (\\d{3}) \\| (?:`([a-z-]+)`)? ?\\| ([A-Za-z, ]+) \\| \\S").FindAllStringSubmatch(string(page), -1) {
+		for method := range strings.SplitSeq(strings.Replace(row[3], "other", "POST", 1), ", ") {
+			shown[strings.TrimSpace(method+" "+row[1]+" "+row[2])] = true
+		}
+	}
+	require.Equal(t, slices.Sorted(maps.Keys(described.promised())), slices.Sorted(maps.Keys(shown)))
+	for name, bound := range map[string]string{
+		"ttl":    fmt.Sprintf("1 to %d seconds", maxTTL),
+		"wait":   fmt.Sprintf("0 to %d seconds", maxWait),
+		"holder": fmt.Sprintf("at most %d bytes", maxHolderBytes),
+	} {
+		require.Regexp(t, "\n\\| `"+name+"` \\|.*"+bound, string(page))
+	}
 }
 
 // TestDescriptionIsRight looks at what the document says without a service.

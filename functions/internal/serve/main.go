@@ -1,6 +1,7 @@
 // Command serve is the lock service on this machine, to try it out: make serve.
-// The locks are in memory and end with it, and whoever reaches this machine's
-// loopback interface may use them all.
+// LOCK_URL says where the locks are; with memory:// they end with the process. Its
+// tokens always do, and then a lease in another store ends by its ttl. Whoever reaches
+// this machine's loopback interface may use every key.
 package main
 
 import (
@@ -18,16 +19,21 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/functions/internal/lockservice"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/gateway"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
 )
 
 const (
 	everybody   = `{"` + lockservice.Anonymous + `": [""]}`
 	defaultPort = "8080"
+	storeTime   = 5 * time.Second  // for the first requests to the store
 	headerTime  = 10 * time.Second // to send a request's headers
 	stopTime    = 5 * time.Second  // for answers that are under way
 )
@@ -40,20 +46,24 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := run(ctx, port, os.Stdout); err != nil {
+	if err := run(ctx, boot.Config("LOCK_URL"), port, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "serve:", err)
 		os.Exit(1)
 	}
 }
 
-// run serves until the context ends.
-func run(ctx context.Context, port string, out io.Writer) error {
-	service, err := newService()
-	if err != nil {
-		return err
-	}
+// run serves the locks of a store until the context ends.
+func run(ctx context.Context, cfg lockstore.Config, port string, out io.Writer) error {
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return fmt.Errorf("PORT is %q; want 1 to 65535, or 0 for any that is free", port)
+	}
+	store, err := openStore(ctx, cfg, out)
+	if err != nil {
+		return fmt.Errorf("LOCK_URL: %w", err)
+	}
+	service, err := newService(store)
+	if err != nil {
+		return err
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -67,7 +77,7 @@ func run(ctx context.Context, port string, out io.Writer) error {
 		ReadHeaderTimeout: headerTime,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // who waits for a lock waits no longer
 	}
-	fmt.Fprintf(out, welcome, listener.Addr())
+	fmt.Fprintf(out, welcome, listener.Addr(), cfg.URL.Scheme+"://"+cfg.URL.Host)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	select {
@@ -83,9 +93,44 @@ func run(ctx context.Context, port string, out io.Writer) error {
 	return nil
 }
 
-// newService makes a lock service with a store and a secret that end with it.
-func newService() (gateway.Function, error) {
-	g, err := guard.New(memstore.New(nil), guard.Options{})
+// openStore opens a store and uses it once, so that an address or a password that is
+// wrong is told now and not to the first client. It prints what the store would have
+// changed in its server's set-up.
+func openStore(ctx context.Context, cfg lockstore.Config, out io.Writer) (lockstore.Store, error) {
+	store, err := lockstore.Openers{
+		"memory":      func(context.Context, lockstore.Config) (lockstore.Store, error) { return memstore.New(nil), nil },
+		"dynamodb":    dynamostore.Open,
+		"redis":       redisstore.Open,
+		"rediss":      redisstore.Open,
+		"valkey":      redisstore.Open,
+		"valkeys":     redisstore.Open,
+		"elasticache": elasticache.Open,
+	}.Open(ctx, cfg.URL.String(), cfg.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	if s, ok := lockstore.As[lockstore.Inspector](store); ok {
+		if _, err := s.Inspect(ctx, "lambdalock/serve"); err != nil {
+			return nil, err
+		}
+	}
+	if s, ok := lockstore.As[lockstore.Checker](store); ok {
+		findings, err := s.Check(ctx)
+		for _, f := range findings {
+			fmt.Fprintf(out, "%s %s\n", f.Problem, f.Fix)
+		}
+		if err != nil { // it may need a permission that locking does not
+			fmt.Fprintln(out, "The server's set-up cannot be checked:", err)
+		}
+	}
+	return store, nil
+}
+
+// newService makes a lock service with a secret that ends with it.
+func newService(store lockstore.Store) (gateway.Function, error) {
+	g, err := guard.New(store, guard.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +145,7 @@ func newService() (gateway.Function, error) {
 }
 
 // welcome has one line for each thing to try, for a POSIX shell.
-const welcome = `Locks over HTTP at http://%[1]s, in memory. Take a lock, look at it, give it back:
+const welcome = `Locks over HTTP at http://%[1]s, kept in %[2]s. Take a lock, look at it, give it back:
 
 had=$(curl -s -X PUT -H content-type:application/json -d '{"ttl": 60, "holder": "me"}' http://%[1]s/locks/shared/reports/daily); echo "$had"
 curl -s -w '\n' http://%[1]s/locks/shared/reports/daily

@@ -18,20 +18,40 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/functions/internal/functest"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/internal/gateway"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-// start serves on a free port until the test ends, and returns what it prints.
-func start(t *testing.T) (base, printed string) {
+// at is the environment's LOCK_URL.
+func at(t *testing.T, lockURL string) lockstore.Config {
+	t.Helper()
+	u, err := lockstore.ParseURL(lockURL)
+	require.NoError(t, err)
+	return lockstore.Config{URL: u, Getenv: func(string) string { return "local" }}
+}
+
+// start serves locks in memory on a free port until the test ends, and returns what
+// it prints.
+func start(t *testing.T) (base, printed string) { return startOn(t, "memory://") }
+
+func startOn(t *testing.T, lockURL string) (base, printed string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	out, in := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, "0", in) }()
+	cfg := at(t, lockURL)
+	go func() {
+		ended <- run(ctx, cfg, "0", in)
+		_ = in.Close() // a start that fails prints no more
+	}()
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
 		cancel()
@@ -167,7 +187,7 @@ func TestF57AThousandAtOnce(t *testing.T) {
 }
 
 func TestClientThatHasGoneTakesNoLock(t *testing.T) {
-	f, err := newService()
+	f, err := newService(memstore.New(nil))
 	require.NoError(t, err)
 	began, ended := make(chan struct{}), make(chan struct{})
 	server := httptest.NewServer(gateway.Function(func(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
@@ -204,7 +224,8 @@ func TestStop(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	out, in := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, "0", in) }()
+	cfg := at(t, "memory://")
+	go func() { ended <- run(ctx, cfg, "0", in) }()
 	first, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
 	go io.Copy(io.Discard, out) //nolint:errcheck // it ends with the pipe
@@ -239,10 +260,65 @@ func TestPorts(t *testing.T) {
 	defer taken.Close()
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	require.NoError(t, err)
-	assert.EqualError(t, run(t.Context(), port, io.Discard), "port "+port+" is taken; choose another one, for example make serve PORT=8081")
+	assert.EqualError(t, run(t.Context(), at(t, "memory://"), port, io.Discard), "port "+port+" is taken; choose another one, for example make serve PORT=8081")
 	for _, bad := range []string{"", "http", "65536", "-1", "+1", "127.0.0.1:80"} {
-		assert.ErrorContains(t, run(t.Context(), bad, io.Discard), fmt.Sprintf("PORT is %q; want", bad))
+		assert.ErrorContains(t, run(t.Context(), at(t, "memory://"), bad, io.Discard), fmt.Sprintf("PORT is %q; want", bad))
 	}
+}
+
+// Two services on one store have the same locks.
+func TestStores(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) string{
+		"redis":     func(t *testing.T) string { return "redis://" + testservers.Redis(t) },
+		"valkey":    func(t *testing.T) string { return "valkey://" + testservers.Valkey(t) },
+		"miniredis": func(t *testing.T) string { return "redis://" + miniredis.RunT(t).Addr() },
+		"dynamodb": func(t *testing.T) string {
+			return functest.Table(t, testservers.DynamoDB(t), "serve", "key")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lockURL := open(t)
+			one, printed := startOn(t, lockURL)
+			two, _ := startOn(t, lockURL)
+			shown, _, _ := strings.Cut(lockURL, "?")
+			assert.Contains(t, printed, "kept in "+shown)
+			status, had, _ := ask(t, t.Context(), "PUT", one+"/locks/a", `{"ttl": 60, "holder": "one"}`)
+			require.Equal(t, 200, status, had)
+			status, busy, _ := ask(t, t.Context(), "PUT", two+"/locks/a", `{"ttl": 60}`)
+			assert.Equal(t, 409, status)
+			assert.Equal(t, "one", busy["holder"].(map[string]any)["name"])
+			status, _, _ = ask(t, t.Context(), "DELETE", two+"/locks/a", "", "Lock-Token", had["token"].(string))
+			assert.Equal(t, 404, status, "its tokens are its own")
+			status, _, _ = ask(t, t.Context(), "DELETE", one+"/locks/a", "", "Lock-Token", had["token"].(string))
+			assert.Equal(t, 204, status)
+		})
+	}
+}
+
+// A store that cannot be used is told at the start, without a password.
+func TestStoresThatCannotBeUsed(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	nobody := closed.Addr().String()
+	require.NoError(t, closed.Close())
+	guarded := miniredis.RunT(t)
+	guarded.RequireAuth("the password")
+	for lockURL, want := range map[string]string{
+		"etcd://127.0.0.1":                                                 `no store for the scheme "etcd"; linked here: dynamodb, elasticache, memory, redis,`,
+		"redis://:hidden@" + nobody:                                        "connection refused",
+		"redis://:hidden@" + guarded.Addr():                                "WRONGPASS",
+		"redis://" + guarded.Addr():                                        "NOAUTH",
+		"redis://:hidden@cache.example.com":                                "rediss://",
+		"redis://127.0.0.1?prefics=x":                                      "prefics",
+		"dynamodb://locks?endpoint=http://" + nobody + "&region=us-east-1": "there is no connection to DynamoDB",
+	} {
+		t.Run(want, func(t *testing.T) {
+			_, err := openStore(t.Context(), at(t, lockURL), io.Discard)
+			require.ErrorContains(t, err, want)
+			require.NotContains(t, err.Error(), "hidden")
+		})
+	}
+	require.ErrorContains(t, run(t.Context(), at(t, "etcd://127.0.0.1"), "0", io.Discard), "LOCK_URL: ")
 }
 
 // What it prints to be tried can be copied line by line.
