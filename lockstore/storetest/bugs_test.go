@@ -182,6 +182,7 @@ var plantedBugs = []struct {
 	{"holder is kept as it comes", []string{"holder/long text"}},
 	{"holder of the first grant stays", []string{"holder/a takeover"}},
 	{"holder is not kept", []string{"holder/a refusal"}},
+	{"caller is not kept", []string{"holder/a refusal"}},
 	{"unknown holder gets a name", []string{"holder/an unknown"}},
 	{"held error is plain", []string{"acquire/a held key"}},
 	{"held error matches lost too", []string{"acquire/a held key"}},

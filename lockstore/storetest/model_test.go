@@ -319,6 +319,10 @@ func (m *model) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 			if r.Fence != 0 {
 				r.Holder = "0\tfirst\tfirst"
 			}
+		case m.has("caller is not kept"):
+			anonymous := req.Holder
+			anonymous.Caller = ""
+			r.Holder = anonymous.Encode()
 		case m.has("holder is not kept"):
 			r.Holder = ""
 		case m.has("unknown holder gets a name") && req.Holder == (lockstore.Holder{}):
