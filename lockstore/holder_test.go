@@ -128,6 +128,7 @@ func TestHolderString(t *testing.T) {
 		"withdraw (8f50) since 2026-10-02T12:00:00Z": {Name: "withdraw", ID: "8f50", Since: noon.In(time.FixedZone("", 7200))},
 		cron:             {Caller: cron},
 		cron + " (8f50)": {Caller: cron, ID: "8f50"},
+		cron + " (8f51)": {Name: cron, Caller: cron, ID: "8f51"},
 		cron + ` as "me" (8f50) since 2026-10-02T12:00:00Z`:    {Name: "me", ID: "8f50", Since: noon, Caller: cron},
 		cron + ` as "arn:aws:iam::1:user/jo as \"me\"" (8f50)`: {Name: `arn:aws:iam::1:user/jo as "me"`, ID: "8f50", Caller: cron},
 	} {

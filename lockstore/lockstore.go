@@ -176,14 +176,14 @@ const (
 )
 
 // String is a sentence part for people: who, which, since when. The caller stands
-// first, and the name that it gave then stands in quotes.
+// first, and another name that it gave then stands in quotes.
 func (h Holder) String() string {
 	if h == (Holder{}) {
 		return "unknown"
 	}
 	s := h.Name
 	switch {
-	case h.Caller != "" && h.Name != "":
+	case h.Caller != "" && h.Name != "" && h.Name != h.Caller:
 		s = h.Caller + " as " + strconv.Quote(h.Name)
 	case h.Caller != "":
 		s = h.Caller
