@@ -54,7 +54,7 @@ func TestF64Crowd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, open(t))
 			// Not more than these servers answer in time on a small machine.
-			size := cmp.Or(map[string]int{"redis": 200, "dynamodb": 50}[name], 1000)
+			size := cmp.Or(map[string]int{"miniredis": 200, "redis": 200, "dynamodb": 50}[name], 1000)
 			require.Equal(t, http.StatusOK, ask(t, s, "GET", key, "").StatusCode)
 			answers := make([]httpapi.Response, size)
 			var all sync.WaitGroup
