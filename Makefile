@@ -21,7 +21,7 @@ dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PO
 test: install-servers ## install what the tests need, run all with the race detector
 	go vet ./...
 	go test -race -cover -parallel 16 -timeout 15m ./...
-	cd verify && go test -race ./faults ./history ./ladder ./mutants
+	cd verify && go test -race ./faults ./history ./ladder ./mutants ./sqlfence
 
 install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, a state machine interpreter
 	@sh internal/testservers/install-redis.sh

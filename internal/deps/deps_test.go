@@ -57,6 +57,7 @@ var why = map[string]string{
 	"github.com/Shopify/toxiproxy/v2":                  "delays, resets and slices on the way to a server",
 	"github.com/anishathalye/porcupine":                "judges histories",
 	"github.com/rs/zerolog":                            "for toxiproxy; keeps it silent",
+	"github.com/mattn/go-sqlite3":                      "a database for the SQL of docs/fencing.md",
 	"github.com/beorn7/perks":                          "for toxiproxy",
 	"github.com/golang/protobuf":                       "for toxiproxy",
 	"github.com/gorilla/mux":                           "for toxiproxy",

@@ -7,8 +7,9 @@
 // region defaults to AWS_REGION, then AWS_DEFAULT_REGION. endpoint is for an
 // emulator. skew is Options.Skew. The credentials are those of the Lambda
 // environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or
-// the endpoint in AWS_CONTAINER_CREDENTIALS_FULL_URI. If you have a client, call
-// [New].
+// the endpoint in AWS_CONTAINER_CREDENTIALS_FULL_URI. With an endpoint on this
+// machine (localhost or a loopback address) the region is us-east-1 and both keys
+// are "local" if the environment has none. If you have a client, call [New].
 //
 // # Table and permissions
 //
@@ -17,6 +18,11 @@
 // actions on it, dynamodb:UpdateItem and dynamodb:GetItem (the second for
 // Inspect alone). [Store.Check] needs dynamodb:DescribeTable and
 // dynamodb:DescribeTimeToLive, and [StillHeld] dynamodb:ConditionCheckItem.
+//
+// A global table with eventual consistency cannot hold locks for two Regions. One
+// with multi-Region strong consistency can, and keeps every promise, but DynamoDB
+// gives it neither time to live nor transactions: the row of each key stays for
+// ever, and StillHeld does not work.
 //
 // # Cost
 //
@@ -71,8 +77,7 @@
 //
 // The sweep by time to live, at least a day after the last use, never frees a
 // lock. After it the next fence comes from the local clock alone. It grows all the
-// same, unless that clock is wrong by more than a day. A global table
-// with eventual consistency cannot hold locks for two Regions.
+// same, unless that clock is wrong by more than a day.
 //
 // # Lost replies
 //
@@ -80,7 +85,10 @@
 // itself. Acquire, Renew and Release recognise their own earlier write in the
 // row and answer as if the reply had come. When all attempts fail and one of
 // them may have been applied, the error matches none of lockstore's errors:
-// the outcome is unknown, and the same call again finds out.
+// the outcome is unknown, and the same call again finds out. When no attempt left
+// this machine, the error matches [lockstore.ErrUnavailable]. The store counts the
+// attempts inside the client, see [API]. Each call ends with its context, 50 ms
+// later at most, also when the client does not.
 //
 // A withdrawal marks the row and raises its fence above every stamp that the
 // owner's process has sent, so that its late acquire is refused. In two cases a

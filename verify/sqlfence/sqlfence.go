@@ -1,0 +1,67 @@
+// Package sqlfence is the code that docs/fencing.md shows, so that the page shows
+// what was tested. Its SQL is that of PostgreSQL and SQLite; the tests run it on
+// SQLite, with a connection for each writer.
+package sqlfence
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+const addColumn = `
+ALTER TABLE accounts ADD COLUMN fence BIGINT NOT NULL DEFAULT 0
+`
+
+const deposit = `
+INSERT INTO accounts (id, balance, fence) VALUES ($1, $2, $3)
+ON CONFLICT (id) DO UPDATE
+   SET balance = accounts.balance + excluded.balance, fence = excluded.fence
+ WHERE accounts.fence <= excluded.fence
+`
+
+// Deposit writes one row, which need not be there yet.
+func Deposit(ctx context.Context, db *sql.DB, account string, amount int64, fence lockstore.Fence) error {
+	result, err := db.ExecContext(ctx, deposit, account, amount, fence)
+	return fenced(result, err)
+}
+
+// fenced returns lockstore.ErrLost for a write that found a larger fence.
+func fenced(result sql.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	rows, err := result.RowsAffected()
+	if err == nil && rows == 0 {
+		err = fmt.Errorf("written under a larger fence: %w", lockstore.ErrLost)
+	}
+	return err
+}
+
+const makeFences = `
+CREATE TABLE fences (key VARCHAR(1024) PRIMARY KEY, fence BIGINT NOT NULL)
+`
+
+const claim = `
+INSERT INTO fences (key, fence) VALUES ($1, $2)
+ON CONFLICT (key) DO UPDATE SET fence = excluded.fence WHERE fences.fence <= excluded.fence
+`
+
+// Fenced runs writes in a transaction that begins by claiming the lock's key.
+func Fenced(ctx context.Context, db *sql.DB, key string, fence lockstore.Fence, writes func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	result, err := tx.ExecContext(ctx, claim, key, fence)
+	if err := fenced(result, err); err != nil {
+		return err
+	}
+	if err := writes(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
