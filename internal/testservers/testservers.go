@@ -4,7 +4,7 @@
 //
 // A server whose program is not installed skips the test, and fails it where
 // the environment variable CI is set, so that a pipeline cannot pass by
-// leaving tests out.
+// leaving tests out. With -short no test starts a server.
 package testservers
 
 import (
@@ -203,6 +203,9 @@ func allFree(ports []int) bool {
 // find returns the path of an installed program, or ends the test.
 func find(t testing.TB, program, how string) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skipf("-short starts no %s", program)
+	}
 	path, err := exec.LookPath(program)
 	if errors.Is(err, exec.ErrNotFound) {
 		missing(t, program, how)

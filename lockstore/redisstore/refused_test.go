@@ -276,7 +276,9 @@ func TestClusterRefusalIsUnavailable(t *testing.T) {
 func TestRefusalsOfRealServers(t *testing.T) {
 	for _, program := range []string{testservers.RedisServer, testservers.ValkeyServer} {
 		t.Run(program, func(t *testing.T) {
-			start := func(args ...string) string { return "redis://" + testservers.Start(t, program, args...).Addr }
+			start := func(t *testing.T, args ...string) string {
+				return "redis://" + testservers.Start(t, program, args...).Addr
+			}
 			refuses := func(t *testing.T, url, answer string) {
 				for what, err := range everyRequest(t.Context(), openStore(t, url)) {
 					// Some states allow reading, and these had nothing to write then.
@@ -288,25 +290,25 @@ func TestRefusalsOfRealServers(t *testing.T) {
 				}
 			}
 			t.Run("F38 read-only replica", func(t *testing.T) {
-				primary := start("--repl-diskless-sync-delay", "0")
+				primary := start(t, "--repl-diskless-sync-delay", "0")
 				u, err := url.Parse(primary)
 				require.NoError(t, err)
-				replica := start("--replicaof", u.Hostname()+" "+u.Port())
+				replica := start(t, "--replicaof", u.Hostname()+" "+u.Port())
 				awaitInfo(t, replica, "master_link_status:up")
 				refuses(t, replica, "READONLY")
 			})
 			t.Run("F38 replica without its primary", func(t *testing.T) {
-				replica := start("--replicaof", "127.0.0.1 1", "--replica-serve-stale-data", "no")
+				replica := start(t, "--replicaof", "127.0.0.1 1", "--replica-serve-stale-data", "no")
 				refuses(t, replica, "MASTERDOWN")
 			})
 			t.Run("F38 too few replicas", func(t *testing.T) {
-				refuses(t, start("--min-replicas-to-write", "1"), "NOREPLICAS")
+				refuses(t, start(t, "--min-replicas-to-write", "1"), "NOREPLICAS")
 			})
 			t.Run("F38 cluster node without slots", func(t *testing.T) {
-				refuses(t, start("--cluster-enabled", "yes"), "CLUSTERDOWN")
+				refuses(t, start(t, "--cluster-enabled", "yes"), "CLUSTERDOWN")
 			})
 			t.Run("F38 busy with a script", func(t *testing.T) {
-				addr := start("--lua-time-limit", "10")
+				addr := start(t, "--lua-time-limit", "10")
 				client := openClient(t, addr)
 				done := make(chan error, 1)
 				go func() { done <- client.Eval(context.Background(), "while true do end", nil).Err() }()
@@ -316,10 +318,10 @@ func TestRefusalsOfRealServers(t *testing.T) {
 				require.Error(t, <-done)
 			})
 			t.Run("F44 no password", func(t *testing.T) {
-				refuses(t, start("--requirepass", "s3cret"), "NOAUTH")
+				refuses(t, start(t, "--requirepass", "s3cret"), "NOAUTH")
 			})
 			t.Run("F44 wrong password", func(t *testing.T) {
-				addr := start("--requirepass", "s3cret")
+				addr := start(t, "--requirepass", "s3cret")
 				secret := strings.Replace(addr, "//", "//default:wr0ng@", 1)
 				refuses(t, secret, "WRONGPASS")
 				for _, err := range everyRequest(t.Context(), openStore(t, secret)) {
@@ -329,7 +331,7 @@ func TestRefusalsOfRealServers(t *testing.T) {
 				require.NoError(t, err, "the right password")
 			})
 			t.Run("F44 no permission", func(t *testing.T) {
-				addr := start()
+				addr := start(t)
 				admin := openClient(t, addr)
 				ctx := context.Background()
 				require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "reader", "on", ">pw", "~*", "+get").Err())
