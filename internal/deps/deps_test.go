@@ -71,8 +71,14 @@ var why = map[string]string{
 	"github.com/rs/xid":                                "for toxiproxy",
 	"google.golang.org/protobuf":                       "for toxiproxy",
 	"gopkg.in/tomb.v1":                                 "for toxiproxy",
-	"github.com/bsm/redislock":                         "another lock, to compare with",
-	"github.com/go-redsync/redsync/v4":                 "another lock, to compare with",
+
+	"cirello.io/dynamolock/v2":                                     "another lock, to compare with",
+	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue": "for dynamolock",
+	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/expression":     "for dynamolock",
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams":         "for dynamolock",
+
+	"github.com/bsm/redislock":         "another lock, to compare with",
+	"github.com/go-redsync/redsync/v4": "another lock, to compare with",
 }
 
 // dependency is a module that is used.
