@@ -153,17 +153,13 @@ func (c *check) hangs(m method, req lockstore.Request, lease lockstore.Lease, ca
 	if cancels {
 		limit, end = callTimeout, "after its context was cancelled"
 	}
-	most := endsWithin
-	if !c.virtual {
-		most = endsWithinOnAWallClock
-	}
 	restore := c.Hang(c.t)
 	ctx, err := c.answer(m, limit, func(cancel func()) {
 		time.Sleep(wait)
 		if cancels {
 			cancel()
 		}
-	}, most, end)
+	}, endsWithin, end)
 	restore()
 	what := m.name + " whose reply does not come"
 	if err == nil {

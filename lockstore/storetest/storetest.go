@@ -87,7 +87,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness, run func(*testing.T, fun
 					c = newCheck(t, t, h, bubble)
 					c.at(phase, tc)
 				})
-				if !c.virtual || skipped {
+				if c == nil || skipped || !c.virtual {
 					break
 				}
 			}
