@@ -39,7 +39,7 @@ type grant struct {
 	expires  time.Time
 	date     time.Time
 	before   lockstore.Fence // the fence that it replaced, 0 when there was none
-	restores bool            // before is known
+	restores bool            // before is known, and no copy of the request is under way
 	repeat   bool            // an earlier call made it
 }
 
@@ -59,7 +59,7 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 		s.logger().LogAttrs(ctx, slog.LevelWarn, "dynamostore: the lease was stamped too far from the service's time and is made again; the local clock is off or the request was slow",
 			slog.String("key", req.Key), slog.Duration("correction", time.Duration(s.clock.offset.Load())))
 		if err := s.undo(ctx, g); err != nil {
-			return lockstore.Lease{}, err
+			return lockstore.Lease{}, outcome(err, true)
 		}
 		if g, err = s.grant(ctx, req); err != nil {
 			return lockstore.Lease{}, err
@@ -71,6 +71,7 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 // grant writes until the key is granted, or refused for good.
 func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error) {
 	var seen row // what the last refusal showed
+	unsure := false
 	condition := ifFree
 	for range grantWrites {
 		now := s.clock.read()
@@ -98,8 +99,9 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 
 		r, err := s.update(ctx, write{key: req.Key, update: grantUpdate, condition: condition, values: values, before: true})
 		if err != nil {
-			return grant{}, err
+			return grant{}, outcome(err, unsure)
 		}
+		unsure = unsure || r.doubt
 		g := grant{
 			lease:   lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: fence},
 			expires: expires,
@@ -107,7 +109,7 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 		}
 		if r.applied {
 			before, err := decode(req.Key, r.item)
-			g.before, g.restores = before.fence, err == nil
+			g.before, g.restores = before.fence, err == nil && r.once
 			return s.trusted(g, req.TTL)
 		}
 
@@ -151,12 +153,12 @@ func (s *Store) again(ctx context.Context, req lockstore.Request, seen row, r re
 	if r.date.IsZero() {
 		return grant{}, noDate(req.Key)
 	}
-	left := lasts(min(req.TTL, s.left(seen.expires, r)), seen.expires, r.date)
+	left := lasts(req.TTL, seen.expires, r.date)
 	if left <= 0 {
 		return grant{}, lost(req.Key, "the lease has expired")
 	}
 	if err := s.confirm(ctx, req, seen); err != nil {
-		return grant{}, err
+		return grant{}, outcome(err, true)
 	}
 	return grant{
 		lease:  lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: seen.fence, TTL: left - margin},

@@ -82,12 +82,6 @@ func takeable(r row, date time.Time) bool {
 	return !date.IsZero() && !r.expires.Add(dateStep).After(date)
 }
 
-// left is what is left of a lease that ends at expires, by the corrected clock,
-// counted from before the request.
-func (s *Store) left(expires time.Time, r reply) time.Duration {
-	return expires.Add(-s.skew).Sub(s.clock.correct(r.sent))
-}
-
 // remaining is the longest time from the reply on until takeable becomes true.
 func (s *Store) remaining(seen row, r reply) time.Duration {
 	from := r.date

@@ -47,10 +47,10 @@
 //     before its request. Date is that of the reply which granted it. So the trust
 //     ends before a takeover can begin.
 //
-// Renew follows the same rule: a lease is lost when another may take it over by
-// the service's time. A renewal whose process has a clock that is behind can
-// extend a lease that is over and that nobody has taken over. It is the same grant
-// then, and no other was made in between.
+// Renew follows the same rule: the lease of an owner and a fence is lost only when
+// another may take it over by the service's time. A process whose clock is behind
+// can renew a lease whose end has passed, if nobody else has got the key. It is
+// still the same grant, and no other was made in between.
 //
 // The store learns from each reply how far the local clock is off, and writes the
 // corrected time from then on. The first request of a process with a wrong clock
@@ -60,13 +60,16 @@
 //     block others for too long, is released, with the fence that it replaced, and
 //     made once more. That is two requests more, and a warning in the log.
 //   - A renewal that ends too early, or that was refused because the local clock
-//     is ahead, is sent once more.
-//   - A withdrawal whose fence is ahead of the service's time gets a smaller one.
+//     is ahead, is sent once more. A renewal never moves the end of a lease back.
 //
-// A dead holder blocks others for the TTL + 2 skew + 2 s at most, counted from
-// its last request. It blocks them for longer by as much as its clock was ahead in
-// that request, if it died before it could correct that. While a process is frozen
-// its clock may be set back without it noticing. Then only the fence helps.
+// A dead holder blocks others for the TTL + 2 skew + 2 s at most, counted from its
+// last request and rounded up to a whole second. It blocks them for longer by as
+// much as the clock was ahead in a process that renewed the lease by its first
+// request, or that died before it could correct its grant. ReleaseAfter counts by
+// the clock of its process, too, corrected by the replies before it.
+//
+// While a process is frozen its clock may be set back without it noticing. Then
+// only the fence helps.
 //
 // # Consistency
 //
@@ -91,7 +94,8 @@
 // later at most, also when the client does not.
 //
 // A withdrawal marks the row and raises its fence above every stamp that the
-// owner's process has sent, so that its late acquire is refused. In two cases a
+// owner has sent through this process, so that its late acquire is refused. In
+// three cases a
 // late duplicate of an acquire takes the key until its own lease ends. It runs
 // nothing:
 //
@@ -100,6 +104,12 @@
 //     or after the end of the other's lease.
 //   - A request with a corrected stamp has replaced it, and the time of the first
 //     stamp is still to come.
+//   - It was withdrawn through another process than the one that sent it, and the
+//     time of its stamp is still to come: the clock of the process that sent it was
+//     ahead.
+//
+// So does a late duplicate of a renewal of which the SDK's repeat was told that the
+// lease is lost.
 //
 // The row remembers one released owner: Release again is nil until another
 // owner releases or withdraws. A Release whose reply was lost, and that finds

@@ -148,6 +148,7 @@ type write struct {
 type reply struct {
 	applied bool
 	doubt   bool                            // refused, but another attempt of the same call may have been applied
+	once    bool                            // the client has sent it once, so no copy can arrive later
 	item    map[string]types.AttributeValue // before the write, or what refused it, or what was read
 	sent    time.Time                       // local time before the request
 	date    time.Time                       // the service's time in whole seconds; zero when it did not say
@@ -183,6 +184,7 @@ func (s *Store) update(ctx context.Context, w write) (reply, error) {
 		r.item = out.Attributes
 		r.date, _ = awsmiddleware.GetServerTime(out.ResultMetadata)
 	}
+	r.once = seen.watched && seen.sent == 1
 	s.clock.learn(r.sent, r.date)
 	return r, nil
 }

@@ -114,22 +114,3 @@ func TestEdgeOfTheRenewalsStamp(t *testing.T) {
 		})
 	}
 }
-
-// The fence of a withdrawal is corrected when it is ahead by more than a clock
-// that is right can make it seem.
-func TestEdgeOfTheWithdrawalsFence(t *testing.T) {
-	const tolerated = dynamostore.DefaultSkew + time.Second
-	for ahead, requests := range map[time.Duration]int{
-		tolerated + time.Second:                    1, // the reply's Date may be a second old
-		tolerated + time.Second + time.Microsecond: 2,
-	} {
-		t.Run(fmt.Sprintf("F15 M48 ahead by %v", ahead), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				s := newStore(t, service, ahead, dynamostore.Options{})
-				require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner()}))
-				require.Equal(t, requests, service.Requests())
-			})
-		})
-	}
-}

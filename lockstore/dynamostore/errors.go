@@ -81,3 +81,28 @@ func (s *Store) explain(what string, err error, seen attempts) error {
 }
 
 func ofKey(key string) string { return fmt.Sprintf("key %q", key) }
+
+// outcome is err, of a call that sends several requests. unsure says that one
+// before the last was applied, or may be: then nothing is certain about the call,
+// also when the last request was refused.
+func outcome(err error, unsure bool) error {
+	if unsure && errors.Is(err, lockstore.ErrUnavailable) {
+		return unsureError{err}
+	}
+	return err
+}
+
+// unsureError is an error without its class.
+type unsureError struct{ last error }
+
+func (e unsureError) Error() string {
+	return "the outcome is unknown, an earlier request of the call may have been applied: " + e.last.Error()
+}
+
+// Is matches what the last error matches, for example the context's, but not
+// ErrUnavailable.
+func (e unsureError) Is(target error) bool {
+	return target != lockstore.ErrUnavailable && errors.Is(e.last, target)
+}
+
+func (e unsureError) As(target any) bool { return errors.As(e.last, target) }

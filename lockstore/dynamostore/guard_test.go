@@ -54,7 +54,7 @@ func TestGuardsOverDynamoDB(t *testing.T) {
 	}
 	t.Logf("%d seeds: %v", seeds, total)
 	if seeds > 1 { // not a replay
-		for _, name := range []string{"runs", "busy", "long-lived leases", "renewals", "lost renewals", "repeated acquires", "deaths", "unknown outcomes"} {
+		for _, name := range []string{"runs", "busy", "long-lived leases", "renewals", "lost renewals", "repeated acquires", "withdrawals", "deaths", "unknown outcomes"} {
 			require.Positive(t, total[name], "a run without %s shows nothing", name)
 		}
 	}
@@ -80,6 +80,7 @@ type guardWorld struct {
 	entered  int
 	trusting map[int]trust
 	highest  lockstore.Fence
+	last     string // who had it
 	counts   map[string]int64
 }
 
@@ -122,7 +123,7 @@ func (w *guardWorld) run() {
 	w.service.Wait()
 	w.service.Fault = nil
 	// A dead holder's clock may have been ahead in its last request.
-	pass(guardTTL + 4*time.Second + 5*time.Minute)
+	pass(3*guardTTL + 2*time.Second + 5*time.Minute)
 	lease, err := newStore(w.t, w.service, 0, dynamostore.Options{}).Acquire(w.t.Context(), request(guardTTL))
 	require.NoError(w.t, err, "the key is not free in the end")
 	require.Greater(w.t, lease.Fence, w.highest)
@@ -150,7 +151,11 @@ func (w *guardWorld) fault(fakedynamo.Request) fakedynamo.Fault {
 
 // open is the guard of a new process.
 func (w *guardWorld) open() *guard.Guard {
-	s := newStore(w.t, w.service, 0, dynamostore.Options{})
+	options := dynamostore.Options{}
+	if w.float() < 0.3 {
+		options.Skew = 100*time.Millisecond + w.upTo(guardTTL)
+	}
+	s := newStore(w.t, w.service, 0, options)
 	start, offset, rate := time.Now(), time.Duration(0), 1+(w.float()-0.5)*0.02
 	switch fate := w.float(); {
 	case fate < 0.3: // seconds, around the tolerance
@@ -158,7 +163,18 @@ func (w *guardWorld) open() *guard.Guard {
 	case fate < 0.6:
 		offset = time.Duration((w.float() - 0.5) * float64(10*time.Minute))
 	}
-	s.SetNow(func() time.Time { return start.Add(offset + time.Duration(rate*float64(time.Since(start)))) })
+	steps, step := time.Hour, time.Duration(0)
+	if !w.quiet && w.float() < 0.3 {
+		steps, step = w.upTo(guardTTL), time.Duration((w.float()-0.5)*float64(4*guardTTL))
+	}
+	s.SetNow(func() time.Time {
+		passed := time.Since(start)
+		now := start.Add(offset + time.Duration(rate*float64(passed)))
+		if passed > steps {
+			now = now.Add(step)
+		}
+		return now
+	})
 	g, err := guard.New(s, guard.Options{TTL: guardTTL, Wait: 3 * time.Second, MaxHold: time.Minute})
 	require.NoError(w.t, err)
 	return g
@@ -174,10 +190,12 @@ func (w *guardWorld) trusts(h trust) (end func()) {
 			w.t.Errorf("two trust their lease at once: %s with fence %d and %s with fence %d", other.who, other.fence, h.who, h.fence)
 		}
 	}
-	if h.fence < w.highest && h.alive() {
-		w.t.Errorf("the fence fell from %d to %d", w.highest, h.fence)
+	if h.alive() && (h.fence < w.highest || h.fence == w.highest && h.who != w.last) {
+		w.t.Errorf("the fence did not grow: %s has %d, after %s with %d", h.who, h.fence, w.last, w.highest)
 	}
-	w.highest = max(w.highest, h.fence)
+	if h.fence > w.highest {
+		w.highest, w.last = h.fence, h.who
+	}
 	w.entered++
 	n := w.entered
 	w.trusting[n] = h
@@ -242,6 +260,10 @@ func (w *guardWorld) borrow(who string) {
 		lease, err = acquire()
 	}
 	if err != nil {
+		w.count("withdrawals")
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = w.open().Release(ctx, lockstore.Lease{Key: key, Owner: owner}) // its lease ends by itself as well
 		return
 	}
 	w.count("long-lived leases")
@@ -275,7 +297,7 @@ func (w *guardWorld) borrow(who string) {
 		if w.float() < 0.2 {
 			w.count("repeated acquires")
 			again, err := acquire()
-			judge("repeat", err, had-2*time.Second) // the repeat is told what is left by a coarse clock
+			judge("repeat", err, had)
 			if err == nil && again.Fence != lease.Fence {
 				if had > 0 {
 					w.t.Errorf("%s: the repeat has fence %d; want %d", who, again.Fence, lease.Fence)
@@ -286,13 +308,13 @@ func (w *guardWorld) borrow(who string) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		trusted, err := w.open().Renew(ctx, lease, guardTTL)
+		trusted, err := w.open().Renew(ctx, lease, lockstore.MinTTL+w.upTo(guardTTL-lockstore.MinTTL))
 		cancel()
 		judge("renewal", err, had)
 		if err == nil {
 			w.count("renewals")
 			mu.Lock()
-			until = time.Now().Add(trusted)
+			until = later(until, time.Now().Add(trusted)) // both were told, and an end never comes nearer
 			mu.Unlock()
 			stop()
 			stop = w.trusts(h)
@@ -310,4 +332,11 @@ func (w *guardWorld) borrow(who string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	judge("release", w.open().Release(ctx, lease), had)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

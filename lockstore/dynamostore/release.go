@@ -3,7 +3,6 @@ package dynamostore
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -99,76 +98,66 @@ func (s *Store) release(ctx context.Context, lease lockstore.Lease, w write) err
 
 // withdraw ends an acquire of unknown outcome, applied or still on its way.
 func (s *Store) withdraw(ctx context.Context, lease lockstore.Lease) error {
+	w := s.raise(lease, row{})
+	if s.clock.highest.Load() == 0 {
+		// Another process sent the acquire, and no reply may have corrected this one's
+		// clock: a fence from it could be far ahead, and until that time has come each
+		// acquire would need two requests. If the lease is there, its fence is enough.
+		w = write{
+			key:       lease.Key,
+			update:    "SET #released = :me, #ttl = :ttl" + freed,
+			condition: "#owner = :me AND " + sound,
+			values: map[string]types.AttributeValue{
+				":me":   ownerText(lease.Owner),
+				":ttl":  sweepTime(s.clock.read()),
+				":last": integer(maxMilli),
+			},
+		}
+	}
+	unsure := false
+	for range grantWrites {
+		r, err := s.update(ctx, w)
+		if err != nil {
+			return outcome(err, unsure)
+		}
+		if r.applied {
+			return nil
+		}
+		unsure = unsure || r.doubt
+		seen, err := decode(lease.Key, r.item)
+		if err != nil {
+			return err
+		}
+		if seen.owner != "" && seen.owner != lease.Owner {
+			return nil // another holds it: nothing of this owner is there
+		}
+		w = s.raise(lease, seen)
+	}
+	return fmt.Errorf("dynamostore: key %q: not withdrawn, the key changed hands %d times meanwhile", lease.Key, grantWrites)
+}
+
+// raise is the write that marks a free row, or one of this owner, and raises its
+// fence above every stamp that the owner has sent through this process. seen is
+// what the last refusal showed.
+func (s *Store) raise(lease lockstore.Lease, seen row) write {
+	now := s.clock.read()
 	// The clock may have been corrected downwards since the acquire was stamped.
-	fence := max(lockstore.Fence(s.clock.read().UnixMicro()), lockstore.Fence(s.clock.highest.Load())+1)
+	fence := max(lockstore.Fence(now.UnixMicro()), lockstore.Fence(s.clock.highest.Load())+1)
 	w := write{
 		key:       lease.Key,
 		update:    withdrawUpdate,
 		condition: ifNotAnothers,
 		values: map[string]types.AttributeValue{
-			":me":    ownerText(lease.Owner),
-			":fence": fenceNumber(fence),
-			":ttl":   sweepTime(s.clock.read()),
-			":last":  integer(maxMilli),
+			":me":   ownerText(lease.Owner),
+			":ttl":  sweepTime(now),
+			":last": integer(maxMilli),
 		},
-		before: true,
 	}
-	for range grantWrites {
-		r, err := s.update(ctx, w)
-		if err != nil {
-			return err
-		}
-		seen, err := decode(lease.Key, r.item)
-		switch {
-		case r.applied && err == nil:
-			s.lower(ctx, lease, fence, seen.fence)
-			return nil
-		case r.applied:
-			return nil
-		case err != nil:
-			return err
-		case seen.released == lease.Owner && seen.fence == fence:
-			return nil // the SDK sent this write twice, and the first one was applied
-		case seen.owner != "" && seen.owner != lease.Owner:
-			return nil // another holds it: nothing of this owner is there
-		}
-		fence = max(fence, seen.fence+1)
+	if seen.fence >= fence {
+		fence = seen.fence + 1
 		w.condition = ifNotAnothersAt
-		w.values = map[string]types.AttributeValue{
-			":me":    ownerText(lease.Owner),
-			":fence": fenceNumber(fence),
-			":ttl":   sweepTime(s.clock.read()),
-			":seen":  fenceNumber(seen.fence),
-			":last":  integer(maxMilli),
-		}
+		w.values[":seen"] = fenceNumber(seen.fence)
 	}
-	return fmt.Errorf("dynamostore: key %q: not withdrawn, the key changed hands %d times meanwhile", lease.Key, grantWrites)
-}
-
-// lower corrects the fence of a withdrawal that this process stamped before it
-// knew that its clock is ahead: until that time has come, every acquire would need
-// a second request. The fence stays above what it was before the withdrawal, and
-// above every stamp that this process has sent. The withdrawal is done, so a
-// failure is only logged.
-func (s *Store) lower(ctx context.Context, lease lockstore.Lease, fence, before lockstore.Fence) {
-	now := s.clock.read()
-	right := max(lockstore.Fence(now.UnixMicro()), lockstore.Fence(s.clock.highest.Load())+1, before+1)
-	if int64(fence-right) <= (s.skew + dateStep).Microseconds() {
-		return
-	}
-	_, err := s.update(ctx, write{
-		key:       lease.Key,
-		update:    "SET #fence = :fence, #ttl = :ttl",
-		condition: "attribute_not_exists(#owner) AND #released = :me AND #fence = :seen",
-		values: map[string]types.AttributeValue{
-			":me":    ownerText(lease.Owner),
-			":fence": fenceNumber(right),
-			":seen":  fenceNumber(fence),
-			":ttl":   sweepTime(now),
-		},
-	})
-	if err != nil {
-		s.logger().LogAttrs(ctx, slog.LevelWarn, "dynamostore: the fence of a key is ahead of the service's time, because the local clock is; until then an acquire of the key needs two requests",
-			slog.String("key", lease.Key), slog.String("error", err.Error()))
-	}
+	w.values[":fence"] = fenceNumber(fence)
+	return w
 }

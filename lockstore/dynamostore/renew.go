@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -10,17 +11,17 @@ import (
 )
 
 const (
-	// ifLive is what the local clock knows of a lease that can be renewed. The
-	// service's Date decides when this refuses.
+	// ifLive refuses what is no live lease by the local clock. Then the row and the
+	// Date that come with the refusal decide.
 	ifLive = "#owner = :me AND #fence = :fence AND #expires < :expires AND #expires > :now"
 
 	// ifAsSeen renews a lease to which nothing has happened since the last reply.
-	ifAsSeen = "#owner = :me AND #fence = :fence AND #expires = :seen"
+	ifAsSeen = "#owner = :me AND #fence = :fence AND #expires < :expires AND #expires = :seen"
 )
 
 // Renew implements lockstore.Store, by one request, and one more if the local
-// clock turns out to be off. The lease is lost when another may take it over by
-// the service's own time, never by the local clock alone.
+// clock turns out to be off. A lease of this owner and fence is lost only when
+// another may take it over by the service's own time.
 func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 	if err := lease.Validate(); err != nil {
 		return 0, err
@@ -29,29 +30,43 @@ func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 		return 0, err
 	}
 	now := s.clock.read()
-	values := map[string]types.AttributeValue{":now": millis(now)}
-	end, r, err := s.extend(ctx, lease, ifLive, s.stamp(now, ttl), values)
+	first, err := s.extend(ctx, lease, ifLive, s.stamp(now, ttl), map[string]types.AttributeValue{":now": millis(now)})
 	if err != nil {
 		return 0, err
 	}
-	// The reply has corrected the clock. Had it been right before, the lease would
-	// end here.
-	right := s.stamp(s.clock.correct(r.sent), ttl)
-	if right.Sub(end) > min(s.skew, ttl/4) {
-		values = map[string]types.AttributeValue{":seen": millis(end)}
-		if end, r, err = s.extend(ctx, lease, ifAsSeen, s.stamp(s.clock.read(), ttl), values); err != nil {
-			return 0, err
-		}
+	// The reply has corrected the clock. With that clock the first request would
+	// have asked for this end.
+	wanted := s.stamp(s.clock.correct(first.sent), ttl)
+	if wanted.Sub(first.end) <= min(max(s.skew, margin), ttl/4) {
+		return first.trust(ttl), nil
 	}
-	if !r.applied { // an earlier request was given more, and keeps it
-		ttl = max(ttl, s.left(end, r))
+	second, err := s.extend(ctx, lease, ifAsSeen, s.stamp(s.clock.read(), ttl), map[string]types.AttributeValue{":seen": millis(first.end)})
+	switch {
+	case err == nil:
+		return second.trust(ttl), nil
+	case first.applied && !errors.Is(err, lockstore.ErrLost):
+		return first.trust(ttl), nil // whatever came of the second one, it takes nothing off
+	default:
+		return 0, err
 	}
-	return lasts(ttl, end, r.date) - margin, nil
 }
 
-// extend moves the end of the lease to expires if the condition holds, and
-// returns the end that the row has then.
-func (s *Store) extend(ctx context.Context, lease lockstore.Lease, condition string, expires time.Time, values map[string]types.AttributeValue) (time.Time, reply, error) {
+// extension is what one request to renew has found out.
+type extension struct {
+	reply
+	before time.Time // the end of the lease before the request
+	end    time.Time // and after it
+}
+
+// trust is for how long the lease may be trusted, counted from before the request.
+// A renewal for less than what is left takes nothing off.
+func (e extension) trust(ttl time.Duration) time.Duration {
+	return lasts(max(ttl, e.before.Sub(e.date)), e.end, e.date) - margin
+}
+
+// extend moves the end of the lease to expires if the condition holds. When it
+// does not, a lease that is still this owner's is no error.
+func (s *Store) extend(ctx context.Context, lease lockstore.Lease, condition string, expires time.Time, values map[string]types.AttributeValue) (extension, error) {
 	values[":me"] = ownerText(lease.Owner)
 	values[":fence"] = fenceNumber(lease.Fence)
 	values[":expires"] = millis(expires)
@@ -61,24 +76,26 @@ func (s *Store) extend(ctx context.Context, lease lockstore.Lease, condition str
 		update:    "SET #expires = :expires, #ttl = :ttl",
 		condition: condition,
 		values:    values,
+		before:    true,
 	})
 	if err != nil {
-		return time.Time{}, r, err
+		return extension{}, err
 	}
-	if !r.applied {
-		seen, err := decode(lease.Key, r.item)
-		switch {
-		case err != nil:
-			return time.Time{}, r, err
-		case seen.owner != lease.Owner || seen.fence != lease.Fence:
-			return time.Time{}, r, lost(lease.Key, "this lease does not hold it")
-		case takeable(seen, r.date):
-			return time.Time{}, r, lost(lease.Key, "the lease has expired")
-		}
+	seen, err := decode(lease.Key, r.item)
+	switch {
+	case r.applied:
+		// What was there fulfilled the condition, or the reply has left it out.
+	case err != nil:
+		return extension{}, err
+	case seen.owner != lease.Owner || seen.fence != lease.Fence:
+		return extension{}, lost(lease.Key, "this lease does not hold it")
+	case takeable(seen, r.date):
+		return extension{}, lost(lease.Key, "the lease has expired")
+	default:
 		expires = seen.expires
 	}
 	if r.date.IsZero() {
-		return time.Time{}, r, noDate(lease.Key)
+		return extension{}, noDate(lease.Key)
 	}
-	return expires, r, nil
+	return extension{reply: r, before: seen.expires, end: expires}, nil
 }

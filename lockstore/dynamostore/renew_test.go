@@ -2,6 +2,7 @@ package dynamostore_test
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,9 +95,163 @@ func TestShortRenewal(t *testing.T) {
 		pass(5 * time.Second)
 		left, err := s.Renew(t.Context(), lease, 10*time.Second)
 		require.NoError(t, err)
-		require.Equal(t, 55*time.Second-dynamostore.Margin, left)
+		require.Equal(t, 55*time.Second+dynamostore.DefaultSkew-dynamostore.Margin, left, "what others have to wait for")
 		require.Equal(t, 2, service.Requests())
+		for _, c := range []struct{ ahead, skew time.Duration }{{50 * time.Second, 0}, {0, time.Minute}} {
+			other := newStore(t, service, c.ahead, dynamostore.Options{Skew: c.skew})
+			applied, err := other.Renew(t.Context(), lease, 10*time.Second)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, applied, left, "also when it moves the end")
+		}
 	})
+}
+
+// A clock that is set back between the two writes of a renewal does not shorten the
+// lease, and a second write that fails takes nothing off the first one's trust.
+func TestSecondWriteOfARenewal(t *testing.T) {
+	for name, c := range map[string]struct {
+		back  time.Duration
+		fault fakedynamo.Fault
+		least time.Duration
+	}{
+		"F17 the clock is set back":    {time.Hour, fakedynamo.Fault{}, 40 * time.Second},
+		"F17 F24 and replies are lost": {time.Hour, fakedynamo.Fault{LoseReply: errReset}, 40 * time.Second},
+		"F31 it is throttled":          {0, fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}}, 40 * time.Second},
+		"F24 its replies are lost":     {0, fakedynamo.Fault{LoseReply: errReset}, 40 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
+				require.NoError(t, err)
+				pass(30 * time.Second)
+				s := newStore(t, service, 0, dynamostore.Options{})
+				readings := 0
+				s.SetNow(func() time.Time {
+					now := time.Now().Add(-15 * time.Second)
+					if readings++; readings > 3 { // for the stamp, before and after the first request
+						now = now.Add(-c.back)
+					}
+					return now
+				})
+				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+					if r.N > 2 {
+						return c.fault
+					}
+					return fakedynamo.Fault{}
+				}
+				trusted, err := s.Renew(t.Context(), lease, time.Minute)
+				require.NoError(t, err)
+				require.Greater(t, trusted, c.least)
+				service.Fault = nil
+				pass(trusted)
+				_, err = newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
+				require.ErrorIs(t, err, lockstore.ErrHeld)
+			})
+		})
+	}
+}
+
+// A call that has applied a write never says that it certainly has not.
+func TestAFailedCorrectionIsUnknown(t *testing.T) {
+	for name, offset := range map[string]time.Duration{"F15 ahead": 2 * time.Minute, "F16 behind": -2 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+					if r.N >= 2 {
+						return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}}
+					}
+					return fakedynamo.Fault{}
+				}
+				_, err := newStore(t, service, offset, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
+				require.NotNil(t, fakeRows{service}.get(t, key)["owner"])
+				require.True(t, isUnknown(err), err)
+			})
+		})
+	}
+}
+
+// A repeat of an acquire that was applied, with a confirmation that is refused.
+func TestAFailedConfirmationIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		req := request(time.Minute)
+		_, err := s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		pass(time.Second)
+		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+			if r.N >= 3 {
+				return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}}
+			}
+			return fakedynamo.Fault{}
+		}
+		_, err = s.Acquire(t.Context(), req)
+		require.True(t, isUnknown(err), err)
+	})
+}
+
+// A repeat is told the lease that others have to wait for, whatever the tolerance
+// of its own process is.
+func TestRepeatThroughAnotherSkew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		req := request(time.Minute)
+		first, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), req)
+		require.NoError(t, err)
+		pass(2 * time.Second)
+		again, err := newStore(t, service, 0, dynamostore.Options{Skew: time.Minute}).Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.Equal(t, first.Fence, again.Fence)
+		require.Equal(t, 59*time.Second-dynamostore.Margin, again.TTL)
+	})
+}
+
+// F26: copies of the requests of a process whose clock is ahead arrive when others
+// have had the key. A fence never falls.
+func TestLateCopiesLowerNoFence(t *testing.T) {
+	for name, first := range map[string]func(*testing.T, *dynamostore.Store){
+		"of a withdrawal": func(t *testing.T, s *dynamostore.Store) {
+			require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner()}))
+		},
+		"of a grant that is made again": func(t *testing.T, s *dynamostore.Store) {
+			lease, err := s.Acquire(t.Context(), request(10*time.Second))
+			require.NoError(t, err)
+			require.NoError(t, s.Release(t.Context(), lease))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+					if r.N%2 == 1 { // each first attempt is late, and the client sends it again
+						return fakedynamo.Fault{In: 20*time.Second + time.Duration(r.N)*time.Second}
+					}
+					return fakedynamo.Fault{}
+				}
+				s, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 900*time.Millisecond), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
+				require.NoError(t, err)
+				s.SetNow(func() time.Time { return time.Now().Add(4 * time.Minute) })
+				first(t, s)
+				service.Fault = nil
+				var highest lockstore.Fence
+				for n := range 20 {
+					pass(2 * time.Second)
+					offset := -time.Duration(n%5) * 3 * time.Second
+					lease, err := newStore(t, service, offset, dynamostore.Options{}).Acquire(t.Context(), request(10*time.Second))
+					if err != nil {
+						require.ErrorIs(t, err, lockstore.ErrHeld)
+						continue
+					}
+					require.Greater(t, lease.Fence, highest)
+					highest = lease.Fence
+					require.NoError(t, s.Release(t.Context(), lease))
+				}
+				service.Wait()
+			})
+		})
+	}
 }
 
 // The writer's clock tolerance is in the row: others with another one wait for it.
