@@ -27,7 +27,7 @@ var layers = []struct {
 	{"functions/internal/functest", []string{"boot", "guard", "lockstore", "lockstore/*store", "functions/internal/...", "internal/..."}},
 	// The lock service on this machine: it takes the gateway's place, and no
 	// function links it.
-	{"functions/internal/serve", []string{"guard", "lockstore", "lockstore/memstore", "functions/internal/lockservice", "internal/gateway"}},
+	{"functions/internal/serve", []string{"boot", "guard", "lockstore", "lockstore/*store/...", "functions/internal/lockservice", "internal/gateway"}},
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/awsenv", "lockstore/*store", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockstore", "lockstore/*store/...", "functions/internal/..."}},
 	{"cmd/...", []string{"boot", "guard/...", "lockstore/..."}},
