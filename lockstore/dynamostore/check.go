@@ -33,7 +33,7 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 		return nil, s.explain("Check", err, seen)
 	}
 	if table.Table == nil {
-		return nil, fmt.Errorf("dynamostore: %s, Check: the answer describes no table", s.where)
+		return nil, fmt.Errorf("dynamostore: %s, Check: the answer describes no table", s.where())
 	}
 	findings := checkTable(table.Table)
 	if table.Table.MultiRegionConsistency == types.MultiRegionConsistencyStrong {

@@ -65,7 +65,6 @@ const (
 type Store struct {
 	api   API
 	table string
-	where string // the table and its region, for errors
 	skew  time.Duration
 	log   *slog.Logger // nil is slog.Default()
 	clock clock
@@ -95,14 +94,14 @@ func New(client API, table string, opt Options) (*Store, error) {
 	if opt.Skew < 0 || opt.Skew > MaxSkew {
 		return nil, invalid("Skew is %v; want 0 to %v", opt.Skew, MaxSkew)
 	}
-	return &Store{api: client, table: table, where: where(client, table), skew: opt.Skew, log: opt.Logger}, nil
+	return &Store{api: client, table: table, skew: opt.Skew, log: opt.Logger}, nil
 }
 
-// where names a table and, as far as the client shows them, its region and
-// endpoint.
-func where(client API, table string) string {
-	name := "table " + table
-	c, ok := client.(interface{ Options() dynamodb.Options })
+// where names the table for errors and, as far as the client shows them, its region
+// and endpoint.
+func (s *Store) where() string {
+	name := "table " + s.table
+	c, ok := s.api.(interface{ Options() dynamodb.Options })
 	if !ok {
 		return name
 	}

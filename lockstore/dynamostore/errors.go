@@ -68,16 +68,16 @@ func (s *Store) explain(what string, err error, seen attempts) error {
 	advice, class := classify(err)
 	switch {
 	case !seen.watched:
-		return fmt.Errorf("dynamostore: %s, %s: the outcome is unknown, the client does not show what it has sent: %w", s.where, what, err)
+		return fmt.Errorf("dynamostore: %s, %s: the outcome is unknown, the client does not show what it has sent: %w", s.where(), what, err)
 	case seen.unsure():
-		return fmt.Errorf("dynamostore: %s, %s: the outcome is unknown: %w", s.where, what, err)
+		return fmt.Errorf("dynamostore: %s, %s: the outcome is unknown: %w", s.where(), what, err)
 	case class != nil:
 	case seen.sent == 0:
 		advice, class = "nothing was sent", lockstore.ErrUnavailable
 	default:
 		advice, class = "refused each time, and not sent again", lockstore.ErrUnavailable
 	}
-	return fmt.Errorf("dynamostore: %s: %s (%s): %w: %w", s.where, advice, what, class, err)
+	return fmt.Errorf("dynamostore: %s: %s (%s): %w: %w", s.where(), advice, what, class, err)
 }
 
 func ofKey(key string) string { return fmt.Sprintf("key %q", key) }
