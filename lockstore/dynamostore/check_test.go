@@ -64,10 +64,14 @@ func TestCheckF50(t *testing.T) {
 			d.table.MultiRegionConsistency = types.MultiRegionConsistencyStrong
 			d.ttl = nil // it cannot be on
 		}, says: "stays for ever, and no transactions, so StillHeld does not work"},
-		"index":       {change: func(d *described) { d.table.GlobalSecondaryIndexes = make([]types.GlobalSecondaryIndexDescription, 1) }, says: "1 indexes"},
-		"TTL off":     {change: func(d *described) { d.ttl = nil }, says: "time to live is off"},
-		"TTL expires": {change: func(d *described) { d.ttl.AttributeName = aws.String("expires") }, says: "milliseconds"},
-		"TTL other":   {change: func(d *described) { d.ttl.AttributeName = aws.String("x") }, says: "another attribute"},
+		"index":               {change: func(d *described) { d.table.GlobalSecondaryIndexes = make([]types.GlobalSecondaryIndexDescription, 1) }, says: "1 indexes"},
+		"TTL off":             {change: func(d *described) { d.ttl = nil }, says: "time to live is off"},
+		"TTL on its way":      {change: func(d *described) { d.ttl.TimeToLiveStatus = types.TimeToLiveStatusEnabling }},
+		"TTL on its way off":  {change: func(d *described) { d.ttl.TimeToLiveStatus = types.TimeToLiveStatusDisabling }, says: "time to live is off"},
+		"TTL of no attribute": {change: func(d *described) { d.ttl.AttributeName = nil }, says: "another attribute"},
+		"a change under way":  {change: func(d *described) { d.table.TableStatus = types.TableStatusUpdating }},
+		"TTL expires":         {change: func(d *described) { d.ttl.AttributeName = aws.String("expires") }, says: "milliseconds"},
+		"TTL other":           {change: func(d *described) { d.ttl.AttributeName = aws.String("x") }, says: "another attribute"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := good()

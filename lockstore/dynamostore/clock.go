@@ -10,12 +10,12 @@ import (
 // clock is the local clock, corrected by what the service's Date headers say.
 // All of it is wall time: stamps are compared with other machines'.
 type clock struct {
-	now     func() time.Time // nil is time.Now
-	offset  atomic.Int64     // nanoseconds to add to the local time
-	highest atomic.Int64     // the largest fence stamp that was sent, see withdraw
+	now     func() time.Time
+	offset  atomic.Int64 // nanoseconds to add to the local time
+	highest atomic.Int64 // the largest fence stamp that was sent, see withdraw
 }
 
-// local reads the local clock, not corrected.
+// local reads the local clock, not corrected. The zero Store's is time.Now.
 func (c *clock) local() time.Time {
 	if c.now == nil {
 		return time.Now().Round(0)
