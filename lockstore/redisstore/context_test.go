@@ -102,7 +102,7 @@ func TestF28CallsEndWithTheirContext(t *testing.T) {
 
 							start := time.Now()
 							err = request(ctx, s)
-							require.Less(t, time.Since(start), patience+50*time.Millisecond)
+							require.Less(t, time.Since(start), patience+50*time.Millisecond, "the call goes on after its context")
 							require.ErrorIs(t, err, cause)
 							if written && ask != "Check" {
 								requireUnknown(t, err)
@@ -117,7 +117,7 @@ func TestF28CallsEndWithTheirContext(t *testing.T) {
 							stats := c.PoolStats()
 							require.Equal(t, stats.TotalConns, stats.IdleConns, "a connection is still in use")
 							if ask != "Check" { // which changes nothing, so it may be sent late and again
-								require.Equal(t, before, server.requests.Load(), "nothing is written after the call has ended")
+								require.Equal(t, before, server.requests.Load(), "written after the call has ended")
 							}
 						})
 					})

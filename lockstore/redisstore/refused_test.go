@@ -2,11 +2,16 @@ package redisstore
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -380,4 +385,22 @@ func awaitBusy(t *testing.T, client redis.UniversalClient) {
 		err := client.Ping(context.Background()).Err()
 		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
 	}, 5*time.Second, 10*time.Millisecond)
+}
+
+// What a request that was not written says of its cause.
+func TestAdvice(t *testing.T) {
+	const advice = "try the other of rediss:// (TLS) and redis:// (no TLS)"
+	for _, err := range []error{
+		&net.OpError{Op: "read", Err: syscall.ECONNRESET}, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, io.EOF, syscall.EPIPE,
+		context.DeadlineExceeded, tls.RecordHeaderError{},
+	} {
+		require.ErrorContains(t, withAdvice(err), advice, "%T", err)
+		require.ErrorIs(t, withAdvice(err), err)
+	}
+	for _, err := range []error{
+		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, context.Canceled,
+		answer("WRONGPASS"), &net.DNSError{},
+	} {
+		require.Equal(t, err, withAdvice(err))
+	}
 }

@@ -79,6 +79,18 @@ var mutants = []mutant{
 	{id: "M73", what: "a renewal for less than is left shortens the trust", rung: "L2", trial: memCase("renew", "never_shortens_F27"), says: "a renewal for 1m0s may be trusted for 1m0s"},
 	{id: "M74", what: "a closed key opens 1 ms early", rung: "L2", trial: memCase("closed", "not_for_less"), says: "granted to another"},
 	{id: "M75", what: "one owner fewer is remembered", rung: "L1", trial: trial{pkg: mem, run: "^TestRemembersEndedOwners$"}, says: "memory is bounded"},
+	{id: "M50", what: "an entry is kept for half an hour after its lease", rung: "L2", trial: redisTest("TestRetention"), says: "kept for"},
+	{id: "M51", what: "an entry is kept for half an hour after its closing", rung: "L2", trial: redisTest("TestRetention"), says: "kept for"},
+	{id: "M52", what: "the mark of an abandoned owner shortens what is kept for another's lease", rung: "L2", trial: redisTest("TestRetention"), says: "kept for"},
+	{id: "M53", what: "half a second back is a step of the clock, to an acquire", rung: "L2", trial: redisTest("TestEdges"), says: "want it held"},
+	{id: "M54", what: "half a second back is a step of the clock, to an inspection", rung: "L2", trial: redisTest("TestEdges"), says: "Messages:   \tInspect"},
+	{id: "M55", what: "microseconds are rounded to the nearest", rung: "L2", trial: redisTest("TestMicrosRoundsUp"), says: "microseconds of"},
+	{id: "M56", what: "a request is written after its call has ended", rung: "L2", trial: redisTest("TestF28CallsEndWithTheirContext"), says: "written after the call has ended"},
+	{id: "M57", what: "a call waits for its answer after its context", rung: "L2", trial: redisTest("TestF28CallsEndWithTheirContext"), says: "the call goes on after its context"},
+	{id: "M58", what: "fences end at 2^52", rung: "L2", trial: redisTest("TestF19ServerClockJumps"), says: "Received unexpected error"},
+	{id: "M59", what: "a lease ends a microsecond late", rung: "L2", trial: redisTest("TestEdges"), says: "is held by"},
+	{id: "M60", what: "a shorter renewal after a step back shortens what is kept", rung: "L2", trial: redisTest("TestRetention"), says: "kept for"},
+	{id: "M61", what: "an unwritten EVAL hides that an earlier attempt may have been applied", rung: "L2", trial: redisTest("TestUnwrittenEvalAfterALostReplyIsUnknown"), says: "lock store is unavailable"},
 }
 
 const (
@@ -116,3 +128,5 @@ func dynamoTest(name string) trial { return trial{pkg: dynamo, run: "^" + name +
 func redisCase(part, name string) trial {
 	return trial{pkg: redis, run: "^TestConformanceVirtualTime$/^" + part + "$/^" + name}
 }
+
+func redisTest(name string) trial { return trial{pkg: redis, run: "^" + name + "$"} }

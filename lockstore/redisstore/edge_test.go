@@ -1,0 +1,88 @@
+package redisstore
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Each rule of the scripts that compares times holds to the microsecond.
+func TestEdges(t *testing.T) {
+	const ttl = time.Minute
+	for _, phase := range []time.Duration{0, 123_456 * time.Microsecond} { // a bubble begins at a whole second
+		held := func(t *testing.T, name string, at time.Duration, act func(*testing.T, *Store, lockstore.Lease)) {
+			t.Run(name+", "+phase.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s, m := miniStore(t)
+					start := time.Now().Add(phase)
+					m.SetTime(start)
+					lease := acquire(t, s, "k")
+					m.SetTime(start.Add(at))
+					act(t, s, lease)
+				})
+			})
+		}
+		status := func(want lockstore.Status) func(*testing.T, *Store, lockstore.Lease) {
+			return func(t *testing.T, s *Store, lease lockstore.Lease) {
+				got, err := s.Inspect(t.Context(), "k")
+				require.NoError(t, err, "Inspect")
+				require.Equal(t, want.Held, got.Held, "Inspect says held")
+				require.Equal(t, want.Remaining, got.Remaining)
+			}
+		}
+		heldFor := func(left time.Duration) func(*testing.T, *Store, lockstore.Lease) {
+			return func(t *testing.T, s *Store, _ lockstore.Lease) {
+				_, err := s.Acquire(t.Context(), newRequest("k"))
+				var refused *lockstore.HeldError
+				require.ErrorAs(t, err, &refused, "want it held")
+				require.Equal(t, left, refused.Remaining)
+			}
+		}
+		stepped := func(t *testing.T, s *Store, _ lockstore.Lease) {
+			_, err := s.Acquire(t.Context(), newRequest("k"))
+			require.ErrorIs(t, err, lockstore.ErrCorrupt, "Acquire does not see the step")
+			_, err = s.Inspect(t.Context(), "k")
+			require.ErrorIs(t, err, lockstore.ErrCorrupt, "Inspect does not see the step")
+		}
+
+		held(t, "the last microsecond", ttl-time.Microsecond, heldFor(time.Microsecond))
+		held(t, "the last microsecond, seen", ttl-time.Microsecond, status(lockstore.Status{Held: true, Remaining: time.Microsecond}))
+		held(t, "the last microsecond, renewed", ttl-time.Microsecond, func(t *testing.T, s *Store, lease lockstore.Lease) {
+			left, err := s.Renew(t.Context(), lease, ttl)
+			require.NoError(t, err)
+			require.Equal(t, ttl, left)
+		})
+		held(t, "the end", ttl, func(t *testing.T, s *Store, lease lockstore.Lease) {
+			require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
+		})
+		held(t, "the end, seen", ttl, status(lockstore.Status{}))
+		held(t, "the end, renewed", ttl, func(t *testing.T, s *Store, lease lockstore.Lease) { requireLost(t, s, lease) })
+
+		held(t, "F19 back by a second", -time.Second, heldFor(ttl+time.Second))
+		held(t, "F19 back by a second, seen", -time.Second, status(lockstore.Status{Held: true, Remaining: ttl + time.Second}))
+		held(t, "F19 back by more than a second", -time.Second-time.Microsecond, stepped)
+		held(t, "F19 back, and a shorter renewal", -time.Microsecond, func(t *testing.T, s *Store, lease lockstore.Lease) {
+			left, err := s.Renew(t.Context(), lease, ttl/2)
+			require.NoError(t, err)
+			require.Equal(t, ttl, left)
+		})
+	}
+}
+
+// A renewal extends a lease that has less left than what is asked for.
+func TestRenewalEdge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := miniStore(t)
+		lease := acquire(t, s, "k")
+		forward(m, time.Second)
+		for _, ttl := range []time.Duration{59*time.Second - time.Microsecond, 59 * time.Second, 59*time.Second + time.Microsecond} {
+			left, err := s.Renew(t.Context(), lease, ttl)
+			require.NoError(t, err)
+			require.Equal(t, max(ttl, 59*time.Second), left)
+		}
+	})
+}
