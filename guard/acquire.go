@@ -197,7 +197,7 @@ func (r *run) gone() error {
 // look, is asked again instead.
 func (r *run) waitFree(busy *LockBusy, waits *pauses, waitEnd time.Duration) bool {
 	inspector, canLook := lockstore.As[lockstore.Inspector](r.guard.store)
-	for r.elapsed() < waitEnd && r.sleep(min(waits.next(), waitEnd-r.elapsed())) && r.elapsed() < waitEnd {
+	for r.sleep(min(waits.next(), waitEnd-r.elapsed())) && r.elapsed() < waitEnd {
 		if !canLook {
 			return true
 		}

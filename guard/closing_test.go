@@ -150,6 +150,10 @@ func TestClosingRefused(t *testing.T) {
 		_, err := b.Closing(d)
 		require.ErrorContains(t, err, "want 1s to 24h", "F48")
 	}
+	for _, d := range []time.Duration{lockstore.MinTTL, lockstore.MaxTTL} {
+		_, err := b.Closing(d)
+		require.NoError(t, err)
+	}
 	plain, err := New(struct{ lockstore.Store }{b.store}, Options{})
 	require.NoError(t, err)
 	_, err = plain.Closing(time.Minute)

@@ -172,6 +172,45 @@ func TestNumbers(t *testing.T) {
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Equal(t, []time.Duration{2 * time.Second, time.Second}, all(), "a look has 2 s, and no more than is left of Wait")
 	})
+	bubble("looks end with Wait", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 3 * time.Second})
+		b.random = func(d time.Duration) time.Duration { return d }
+		b.occupy(t, "k", time.Hour)
+		began := time.Now()
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Equal(t, 3*time.Second, time.Since(began))
+		require.Equal(t, 6, b.store.looks, "none at the end of Wait, whose answer nobody could wait for")
+		require.Equal(t, 7, b.report(t).Requests)
+	})
+	for took, want := range map[time.Duration]error{750*ms - 1: lockstore.ErrLost, 750 * ms: nil} {
+		bubble("a release that says lost after "+took.String(), t, func(t *testing.T) {
+			b := newBench(t, Options{TTL: time.Second})
+			b.store.release = func(context.Context, int, lockstore.Lease) error { pass(took); return lockstore.ErrLost }
+			require.ErrorIs(t, b.Do(ctx, "k", nothing), want, "it says something about the work while the lease is trusted")
+		})
+	}
+	bubble("held", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		b.occupy(t, "k", 5*time.Second)
+		require.NoError(t, b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
+			select { // a watched context whose work runs on
+			case <-ctx.Done():
+			case <-time.After(2 * time.Second):
+			}
+			return nil
+		}))
+		require.Equal(t, 2*time.Second, b.report(t).Held)
+		require.Greater(t, b.report(t).Waited, 4*time.Second)
+	})
+	bubble("work that goes on after its context's end", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		require.NoError(t, b.Do(within(t, 10*time.Second), "k", func(ctx context.Context, _ Lock) error {
+			<-ctx.Done()
+			pass(100 * ms)
+			return nil
+		}))
+		require.Equal(t, 9800*ms, b.report(t).Held)
+	})
 	for name, fault := range map[string]error{"down": errDown, "lost replies": errLostReply} {
 		bubble("trouble time, "+name, t, func(t *testing.T) {
 			for left, want := range map[time.Duration]time.Duration{time.Hour: 5 * time.Second, 8 * time.Second: 4 * time.Second} {

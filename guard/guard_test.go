@@ -45,6 +45,13 @@ func TestNew(t *testing.T) {
 		{"F48 negative Reserve", Options{Reserve: -1}, []string{"Reserve is -1ns"}},
 		{"F49 TTL and MaxHold", Options{TTL: time.Minute, MaxHold: 30 * time.Second}, []string{"TTL is 1m0s", "MaxHold is 30s"}},
 		{"F49 Reserve and MaxHold", Options{Reserve: time.Minute, MaxHold: time.Minute}, []string{"Reserve is 1m0s", "MaxHold is 1m0s"}},
+		{"F48 the least TTL", Options{TTL: time.Second}, nil},
+		{"F48 the longest TTL", Options{TTL: 24 * time.Hour}, nil},
+		{"F48 the least MaxHold", Options{MaxHold: time.Second}, nil},
+		{"F48 the longest MaxHold", Options{MaxHold: 24 * time.Hour}, nil},
+		{"F48 the longest Wait", Options{Wait: 24 * time.Hour}, nil},
+		{"F49 the longest Reserve", Options{Reserve: 900 * time.Millisecond, MaxHold: time.Second}, nil},
+		{"F49 one more", Options{Reserve: 900*time.Millisecond + 1, MaxHold: time.Second}, []string{"Reserve is 900.000001ms", "at most MaxHold less 100ms"}},
 		{"a TTL over the default MaxHold raises it", Options{TTL: time.Hour}, nil},
 		{"a MaxHold under the default TTL lowers it", Options{MaxHold: 5 * time.Second}, nil},
 	} {

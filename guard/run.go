@@ -137,9 +137,7 @@ func (r *run) Deadline() (time.Time, bool) {
 }
 
 func (r *run) Done() <-chan struct{} {
-	if left := r.check(); left > 0 {
-		r.watch(left)
-	}
+	r.watch(r.check())
 	return r.Context.Done()
 }
 
@@ -373,9 +371,6 @@ func (r *run) ttl(now time.Duration) time.Duration {
 func (r *run) sleep(d time.Duration) bool { return sleep(r, d) }
 
 func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

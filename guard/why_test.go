@@ -41,6 +41,19 @@ func TestLockLostSaysWhy(t *testing.T) {
 			work: func(_ context.Context, b *bench) error { b.shift(instant{wall: 8 * time.Second}); return nil },
 			want: []string{"stood still for 8s"}, not: []string{"renewal", "went on"},
 		},
+		"F08 for a second, and parts of it": {
+			left: 1500 * time.Millisecond,
+			work: func(_ context.Context, b *bench) error {
+				b.shift(instant{wall: time.Second})
+				pass(1250 * time.Millisecond)
+				return nil
+			},
+			want: []string{"stood still for 1s,"},
+		},
+		"F08 for long, to a tenth of a second": {
+			work: func(_ context.Context, b *bench) error { b.shift(instant{wall: 8049 * time.Millisecond}); return nil },
+			want: []string{"stood still for 8s,"},
+		},
 		"F07 stopped, with both clocks going on": {
 			work: func(ctx context.Context, b *bench) error {
 				time.AfterFunc(500*time.Millisecond, func() { b.shift(instant{mono: 8 * time.Second, wall: 8 * time.Second}) })
