@@ -336,7 +336,8 @@ func (r *run) renew() {
 		case err == nil:
 			next, pause = sent+trusted/3, r.guard.pauses()
 			r.mu.Lock()
-			r.extended(sent + trusted - margin)
+			// A renewal takes nothing off, though the whole seconds of a store may look so.
+			r.extended(max(r.trust, sent + trusted - margin))
 			enough := r.trust > r.stop
 			r.mu.Unlock()
 			if enough {
