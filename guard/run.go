@@ -337,7 +337,7 @@ func (r *run) renew() {
 			next, pause = sent+trusted/3, r.guard.pauses()
 			r.mu.Lock()
 			// A renewal takes nothing off, though the whole seconds of a store may look so.
-			r.extended(max(r.trust, sent + trusted - margin))
+			r.extended(max(r.trust, sent+trusted-margin))
 			enough := r.trust > r.stop
 			r.mu.Unlock()
 			if enough {

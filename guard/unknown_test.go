@@ -24,7 +24,7 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 		assert.NotErrorIs(t, err, lockstore.ErrUnavailable, "that would say that nothing was applied")
 		assert.Equal(t, "unknown", b.reports[len(b.reports)-1].Outcome)
 	}
-	for name, later := range map[string]error{"F24 F25 down": errDown, "F24 F25 lost": lockstore.ErrLost, "F24 F25 foreign": lockstore.ErrCorrupt} {
+	for name, later := range map[string]error{"F24 F25 F76 down": errDown, "F24 F25 lost": lockstore.ErrLost, "F24 F25 foreign": lockstore.ErrCorrupt} {
 		// first applies the first request and loses its reply.
 		first := func(n int, apply func() error) error {
 			if n > 1 {

@@ -94,7 +94,7 @@ func TestClientThatIsNotWatched(t *testing.T) {
 			require.NoError(t, err)
 			return service, s
 		}
-		t.Run("F22 applied, then throttled, "+name, func(t *testing.T) {
+		t.Run("F22 F77 applied, then throttled, "+name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service, s := open(t)
 				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {

@@ -24,7 +24,7 @@ func TestRenewByAFreshProcess(t *testing.T) {
 	} {
 		for _, phase := range []time.Duration{0, 700 * time.Millisecond} {
 			for _, left := range []time.Duration{40 * time.Second, 2 * time.Second, dynamostore.Margin} {
-				t.Run(fmt.Sprintf("F15 F16 M41 clock off by %v, phase %v, %v left", offset, phase, left), func(t *testing.T) {
+				t.Run(fmt.Sprintf("F15 F16 F74 M41 clock off by %v, phase %v, %v left", offset, phase, left), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						service := fakedynamo.New(table)
 						pass(phase)
@@ -260,7 +260,7 @@ func TestUsersWithDifferentSkews(t *testing.T) {
 	for _, skews := range [][2]time.Duration{{time.Minute, time.Second}, {time.Second, time.Minute}} {
 		for _, offset := range []time.Duration{0, -20 * time.Second} {
 			for _, renewed := range []bool{false, true} {
-				t.Run(fmt.Sprintf("F16 M42 skew %v clock off by %v, then skew %v, renewed by the second %v", skews[0], offset, skews[1], renewed), func(t *testing.T) {
+				t.Run(fmt.Sprintf("F16 F73 M42 skew %v clock off by %v, then skew %v, renewed by the second %v", skews[0], offset, skews[1], renewed), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						service := fakedynamo.New(table)
 						first := newStore(t, service, offset, dynamostore.Options{Skew: skews[0]})

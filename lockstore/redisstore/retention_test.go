@@ -128,7 +128,7 @@ func TestRetention(t *testing.T) {
 
 // Keys that are used once leave nothing behind: they are there until an hour after
 // the end of their lease, and gone then.
-func TestUsedKeysGo(t *testing.T) {
+func TestF79UsedKeysGo(t *testing.T) {
 	keys := usedKeys(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, m := miniStore(t)

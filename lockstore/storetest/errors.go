@@ -39,7 +39,7 @@ var errorCases = []testCase{
 		},
 	},
 	{
-		"errors/a call ends with its context F28",
+		"errors/a call ends with its context F28 F75",
 		"A server that takes requests and never answers must not hold a caller longer than the caller allows: Lambda's deadline comes soon after. What was sent may be applied, so the outcome is unknown.",
 		func(c *check) {
 			c.need("Hang", c.Hang != nil)

@@ -222,7 +222,7 @@ func TestHolder(t *testing.T) {
 		change       func(httpapi.Request)
 		name, caller any
 	}{
-		"another's ARN":        {as: web, holder: cron, name: cron, caller: web},
+		"F78 another's ARN":    {as: web, holder: cron, name: cron, caller: web},
 		"none":                 {as: web, name: web, caller: web},
 		"as long as it may be": {as: web, holder: longest, name: longest, caller: web},
 		"a JWT":                {as: web, holder: cron, change: jwt, name: cron, caller: "https://id.example.com#7"},
