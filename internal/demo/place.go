@@ -65,7 +65,7 @@ func openPlace(ctx context.Context, lockURL string, getenv func(string) string) 
 	return place{
 		name:  u.Scheme + "://" + u.Host,
 		env:   []string{"LOCK_URL=" + lockURL, "ACCOUNTS_URL=" + lockURL},
-		left:  leftBehind + "; the lock goes after 30 days.",
+		left:  leftBehind + "; the lock goes an hour after its last lease.",
 		close: func() {},
 	}, nil
 }

@@ -404,3 +404,18 @@ func TestAdvice(t *testing.T) {
 		require.Equal(t, err, withAdvice(err))
 	}
 }
+
+// F53: what is there and is not a lock's entry is told, with the server's words if
+// it has any.
+func TestF53SaysWhatIsThere(t *testing.T) {
+	s := openStore(t, "redis://"+testservers.Redis(t))
+	require.NoError(t, s.client.RPush(t.Context(), DefaultPrefix+"list", "a").Err())
+	require.NoError(t, s.client.Set(t.Context(), DefaultPrefix+"text", "a", 0).Err())
+	for key, says := range map[string]string{
+		"list": "what is there is not a lock: lock entry is foreign or corrupt: WRONGTYPE Operation against a key holding the wrong kind of value",
+		"text": "what is there is not a lock of this store, or is damaged: lock entry is foreign or corrupt",
+	} {
+		_, err := s.Inspect(t.Context(), key)
+		require.ErrorContains(t, err, `redisstore: key "`+key+`": `+says)
+	}
+}
