@@ -59,6 +59,17 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+func TestPrefix(t *testing.T) {
+	for raw, want := range map[string]string{
+		"elasticache://locks@host?cache=my":           "cluster=true",
+		"elasticache://locks@host?cache=my&prefix=p:": "cluster=true&prefix=p%3A",
+	} {
+		cfg, _, err := parse(config(t, raw, lambdaEnv))
+		require.NoError(t, err)
+		require.Equal(t, want, cfg.URL.RawQuery)
+	}
+}
+
 // F51
 func TestOpenWithoutURLOrEnvironment(t *testing.T) {
 	cfg := config(t, "elasticache://locks@host?cache=my", lambdaEnv)
