@@ -23,6 +23,7 @@ func TestOpen(t *testing.T) {
 		"redis://" + addr,
 		"valkey://" + addr,
 		"redis://" + addr + "/",
+		"redis://" + addr + "/0",
 		"redis://" + addr + "/3",
 		"redis://" + addr + "?prefix=other:",
 		"redis://" + addr + "?cluster=false",
