@@ -369,3 +369,14 @@ func TestWhoNeverRenews(t *testing.T) {
 		})
 	}
 }
+
+// A renewal after which the trust ends with the work's time is not the last one.
+func TestRenewalUpToTheEnd(t *testing.T) {
+	for left, renewals := range map[time.Duration]int{80*time.Second + 50*time.Millisecond - 1: 1, 80*time.Second + 50*time.Millisecond: 2} {
+		bubble(left.String(), t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			require.NoError(t, b.Do(within(t, left), "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return nil }))
+			require.Len(t, b.store.renewals, renewals)
+		})
+	}
+}

@@ -44,7 +44,7 @@ type record struct {
 // an ordered queue, and each message alone otherwise. At any time only one
 // goroutine works on a group.
 type group struct {
-	failed *record       // its first message that failed; no later one runs
+	failed *record       // the message that failed first; none behind it runs
 	delay  time.Duration // of what fails, once a message's lock was held
 }
 
@@ -206,8 +206,8 @@ func (b *batch) failAll(ctx context.Context, records []*record, err error) {
 // fail notes and logs why a message is not done.
 func (b *batch) fail(ctx context.Context, r *record, err error) {
 	r.done, r.err = false, err
-	if g := r.group; g.failed == nil || r.at < g.failed.at {
-		g.failed = r
+	if r.group.failed == nil {
+		r.group.failed = r
 	}
 	level := slog.LevelWarn
 	if r.group.delay > 0 {

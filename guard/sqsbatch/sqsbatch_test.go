@@ -131,6 +131,14 @@ func TestBatch(t *testing.T) {
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, in...))
 		require.Len(t, b.Ran(), 4)
 	})
+	batchtest.Bubble("what the guard reports of a key is what failed under it", t, func(t *testing.T) {
+		var reports []guard.Report
+		b := newBench(t, guard.Options{Observe: func(_ context.Context, r guard.Report) { reports = append(reports, r) }})
+		require.Equal(t, []string{"m2"}, b.run(t, ctx, messages("a", "a fail", "a")...))
+		require.Len(t, reports, 1)
+		require.Equal(t, "error", reports[0].Outcome)
+		require.ErrorContains(t, reports[0].Err, "1 of 3 messages failed, first m2: ")
+	})
 	batchtest.Bubble("messages of one key keep the batch's order", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		require.Empty(t, b.run(t, ctx, messages("a second", "a", "a second", "a")...))
@@ -540,18 +548,22 @@ func TestDelay(t *testing.T) {
 		require.Len(t, b.run(t, ctx, messages(slices.Repeat([]string{"held"}, 100)...)...), 100)
 		require.LessOrEqual(t, time.Since(start), 3*time.Second-answerTime)
 	})
-	batchtest.Bubble("when the time is over it is not called", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
-		b.Occupy(t, "held")
-		ctx, cancel := context.WithTimeout(ctx, 420*time.Millisecond)
-		defer cancel()
-		b.Store.OnAcquire = func(lockstore.Request) error {
-			<-time.After(150 * time.Millisecond)
-			return nil
-		}
-		require.Empty(t, delayedIn(t, ctx, b, nil, messages("held")...))
-		require.Contains(t, b.lines(t, "m1")[1]["error"], "no time left")
-	})
+	for took, called := range map[time.Duration]int{100*time.Millisecond - 2: 1, 100 * time.Millisecond: 0, 130 * time.Millisecond: 0} {
+		batchtest.Bubble("with 400 ms left it is called if the refusal took less than 100 ms; it took "+took.String(), t, func(t *testing.T) {
+			b := newBench(t, guard.Options{})
+			b.Occupy(t, "held")
+			ctx, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
+			defer cancel()
+			b.Store.OnAcquire = func(lockstore.Request) error {
+				<-time.After(took)
+				return nil
+			}
+			require.Len(t, delayedIn(t, ctx, b, nil, messages("held")...), called)
+			if called == 0 {
+				require.Contains(t, b.lines(t, "m1")[1]["error"], "no time left")
+			}
+		})
+	}
 }
 
 func TestRefused(t *testing.T) {
@@ -579,6 +591,8 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	}
+	_, err := WrapWith(b.Guard, key, b.work, Options{Concurrency: 1000})
+	require.NoError(t, err)
 	out, err := Wrap(new(guard.Guard), key, b.work)(context.Background(), events.SQSEvent{Records: messages("a")})
 	require.NoError(t, err)
 	require.Len(t, out.BatchItemFailures, 1, "F51 a guard that New did not make runs nothing")

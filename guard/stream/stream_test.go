@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -133,6 +134,9 @@ func TestStops(t *testing.T) {
 					line := b.line(t)
 					require.Equal(t, c.stop, line["sequenceNumber"])
 					require.Equal(t, "r-1", line["requestId"])
+					at, err := strconv.Atoi(c.stop)
+					require.NoError(t, err)
+					require.EqualValues(t, len(c.texts)-at+1, line["left"], "records, with the one that failed")
 					require.Contains(t, line["error"], c.why)
 					require.Equal(t, strings.Contains(c.why, "boom"), line["stack"] != nil)
 				}
