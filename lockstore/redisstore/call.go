@@ -71,7 +71,9 @@ func (s *Store) run(ctx context.Context, name scriptName, key string, owner lock
 	c := &call{owner: owner}
 	c.words = [9]any{"evalsha", sc.sha, 1, s.prefix + key, c}
 	words := c.words[:5+copy(c.words[5:], args)]
-	if err := c.beside.run(ctx, func() { c.ask(ctx, s.client, words, sc.source) }); err != nil {
+	if s.ends {
+		endable(ctx, func(ctx context.Context) { c.ask(ctx, s.client, words, sc.source) })
+	} else if err := c.beside.run(ctx, func() { c.ask(ctx, s.client, words, sc.source) }); err != nil {
 		return reply{}, outcome(key, c.state.Or(left), err)
 	}
 	if c.err != nil {
@@ -86,7 +88,7 @@ func (s *Store) run(ctx context.Context, name scriptName, key string, owner lock
 }
 
 // beside runs a function in a goroutine of its own, which the caller does not wait
-// for when its context ends. go-redis ends a command at its context's deadline at
+// for when its context ends. It is for clients that are not this package's: go-redis ends a command at its context's deadline at
 // best, with ContextTimeoutEnabled, and never because the context is cancelled.
 type beside struct {
 	done     chan struct{}

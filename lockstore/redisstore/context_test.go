@@ -97,6 +97,7 @@ func TestF28CallsEndWithTheirContext(t *testing.T) {
 							defer c.Close()
 							s, err := New(c, Options{})
 							require.NoError(t, err)
+							require.Equal(t, strings.HasPrefix(clientName, "the package's"), s.ends)
 							ctx, cancel, cause := end()
 							defer cancel()
 

@@ -66,7 +66,7 @@ func ClientWithCredentials(cfg lockstore.Config, credentials func(context.Contex
 }
 
 func newClient(opt *redis.UniversalOptions) redis.UniversalClient {
-	opt.Dialer = failLater(opt.Dialer)
+	opt.Dialer = withEnds(failLater(opt.Dialer))
 	if !opt.IsClusterMode {
 		return redis.NewClient(opt.Simple())
 	}

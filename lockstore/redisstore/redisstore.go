@@ -28,6 +28,7 @@ type Options struct {
 // lockstore.Inspector, lockstore.DelayedReleaser and lockstore.Checker.
 type Store struct {
 	client  redis.UniversalClient
+	ends    bool // the client's connections are this package's, see endable
 	prefix  string
 	scripts [scriptNames]script
 }
@@ -62,6 +63,7 @@ func New(client redis.UniversalClient, opt Options) (*Store, error) {
 	}
 	return &Store{
 		client:  client,
+		ends:    hasEnds(client),
 		prefix:  opt.Prefix,
 		scripts: newScripts(),
 	}, nil
