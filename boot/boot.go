@@ -15,7 +15,7 @@
 //
 // and what the opened store and the function ask for. Durations are Go's: 500ms,
 // 30s, 5m. Start refuses a variable that begins with LOCK_ and that nothing has
-// asked for, because it is nearly always a typing mistake: a function that wants
+// asked for before, because it is nearly always a typing mistake: a function that wants
 // one of its own gets it through the lockstore.Config of Config.
 //
 // Most report lines have the level INFO. A function whose ApplicationLogLevel is

@@ -229,7 +229,7 @@ func (r *run) finished() bool {
 // Shutdown.
 func (r *run) release(lease lockstore.Lease, after closing) error {
 	now := r.elapsed()
-	end := now + max(answerTime, min(r.guard.releaseTime(), r.left-now-answerTime))
+	end := now + max(answerTime, min(r.beginRelease(), r.left-now-answerTime))
 	caller := context.WithoutCancel(r.caller)
 	defer r.setCut(nil)
 	// The first call may use half of the time, so that one repeat fits in.
@@ -289,6 +289,14 @@ func (r *run) endRelease() {
 // lost leaves open whether its request was applied, and what a repeat is told
 // does not settle that.
 type answers struct{ unknown error }
+
+// after adds to a last answer that an earlier one was lost.
+func (a *answers) after(err error) error {
+	if a.unknown == nil {
+		return err
+	}
+	return fmt.Errorf("%w; the answer to an earlier request was lost: %v", err, a.unknown)
+}
 
 // add returns what is known after one more answer, an error with this outcome.
 func (a *answers) add(outcome string, err error) error {

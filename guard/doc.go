@@ -82,7 +82,8 @@
 // A lost answer means that the outcome is unknown: the same request is repeated
 // by the same owner, which the store answers with the same lease. When the time
 // for that is over the attempt is withdrawn, so that nothing of it is left
-// behind; when that fails too, the outcome is unknown. A store that says it applied nothing is asked again after a pause.
+// behind; when that fails too, the outcome is unknown. A store that says it applied
+// nothing is asked again after a pause.
 // After five seconds of either, or Wait when that is longer, but at most half of
 // what the context had left, the run ends as *LockStoreUnavailable; one call
 // takes at most two seconds. Release and withdraw have one second with all

@@ -141,7 +141,8 @@ func (e *LockCorrupt) Error() string { return fmt.Sprintf("%v (lock %q)", e.Err,
 func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }
 
 // LockStoreUnavailable: the store did not grant the lock in time and did not say
-// that another holds it. The work did not run. When Err matches
+// that another holds it, or did not say that a long-lived lease is renewed or
+// released. The work of a Do did not run. When Err matches
 // lockstore.ErrUnavailable nothing of this run is left in the store; otherwise
 // answers were lost or late, and the message says whether the attempt was
 // withdrawn.
@@ -154,7 +155,7 @@ func (e *LockStoreUnavailable) Error() string {
 	return fmt.Sprintf("lock %q: the store is unavailable: %v", e.Key, e.Err)
 }
 
-// Unwrap returns what the store said last.
+// Unwrap returns what the store said last, or the first answer that was lost.
 func (e *LockStoreUnavailable) Unwrap() error { return e.Err }
 
 func withSentinel(sentinel, err error) []error {

@@ -167,7 +167,7 @@ func (g *Guard) Holder(ctx context.Context) lockstore.Holder {
 }
 
 // Shutdown cancels the context of all running work, with the cause ErrShutdown,
-// and refuses new runs. It returns at once. Each run releases its lease when
+// and refuses new calls of Do and Acquire. It returns at once. Each run releases its lease when
 // its work has returned, never before. A release has until 300 ms after
 // Shutdown, and at least 100 ms when the work returns later; one that is under
 // way is cut short then. So Do returns within 400 ms of Shutdown if the work
@@ -196,14 +196,17 @@ func (g *Guard) isShutDown() bool {
 	return !g.shutdown.IsZero()
 }
 
-// releaseTime is how long a release that begins now may take.
-func (g *Guard) releaseTime() time.Duration {
+// beginRelease returns how long a release that begins now may take. From here on
+// Shutdown ends it.
+func (r *run) beginRelease() time.Duration {
+	g := r.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.shutdown.IsZero() {
-		return releaseTime
+	if !g.shutdown.IsZero() {
+		return shutdownTime - time.Since(g.shutdown)
 	}
-	return shutdownTime - time.Since(g.shutdown)
+	r.cut = func() {} // no call is under way yet
+	return releaseTime
 }
 
 // enter makes Shutdown reach the run.

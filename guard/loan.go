@@ -147,6 +147,8 @@ func (r *run) ask(call func(context.Context) error) (outcome string, err error) 
 			return "", nil
 		case "unavailable", "unknown":
 			err = answers.add(outcome, err)
+		case "corrupt", "invalid":
+			return r.refused(answers.after(err))
 		default:
 			return r.refused(err)
 		}

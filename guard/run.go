@@ -334,11 +334,11 @@ func (r *run) renew() {
 		r.report.Requests++
 		switch {
 		case err == nil:
-			next, pause = sent+trusted/3, r.guard.pauses()
 			r.mu.Lock()
 			// A renewal takes nothing off, though the whole seconds of a store may look so.
 			r.extended(max(r.trust, sent+trusted-margin))
 			enough := r.trust > r.stop
+			next, pause = sent+(r.trust+margin-sent)/3, r.guard.pauses()
 			r.mu.Unlock()
 			if enough {
 				return

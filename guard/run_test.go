@@ -642,3 +642,22 @@ func TestErrorsNameNoOwner(t *testing.T) {
 		}
 	})
 }
+
+// A store that renews for no time at all is not asked without a pause.
+func TestRenewalsForNoTimeAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		renewals := 0
+		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+			pass(5 * time.Millisecond)
+			renewals++
+			return 0, nil
+		}
+		err := b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+			<-ctx.Done()
+			return nil
+		})
+		require.IsType(t, &LockLost{}, err)
+		require.Less(t, renewals, 100)
+	})
+}

@@ -140,3 +140,20 @@ func TestF69ShutdownWithAStoreThatHangs(t *testing.T) {
 		require.Less(t, time.Since(called), time.Second+patience)
 	})
 }
+
+// Shutdown also ends a release that has just begun, and has no call under way.
+func TestShutdownBeforeTheFirstCallOfARelease(t *testing.T) {
+	bubble("F69", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		r := b.newRun(t.Context(), "k")
+		defer r.close()
+		b.enter(r)
+		require.Equal(t, releaseTime, r.beginRelease())
+		b.Shutdown()
+		began := time.Now()
+		call, cancel := r.step(t.Context(), releaseTime/2)
+		defer cancel()
+		<-call.Done()
+		require.Equal(t, shutdownTime, time.Since(began))
+	})
+}

@@ -206,3 +206,22 @@ func TestWhatCannotBeWithdrawnIsUnknown(t *testing.T) {
 		unknown(t, b, b.Do(ctx, "k", neverRuns(t)), errLostReply)
 	})
 }
+
+// A foreign entry that a repeated renewal finds does not hide that the first answer
+// was lost.
+func TestAForeignEntryAfterALostReply(t *testing.T) {
+	bubble("F24 F53 F76", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.renew = func(_ context.Context, n int, _ lockstore.Lease, _ time.Duration) (time.Duration, error) {
+			if n == 1 {
+				return 0, errLostReply
+			}
+			return 0, lockstore.ErrCorrupt
+		}
+		lease, err := b.Acquire(t.Context(), Loan{Key: "k", TTL: 10 * time.Second})
+		require.NoError(t, err)
+		_, err = b.Renew(t.Context(), lease, time.Minute)
+		require.IsType(t, &LockCorrupt{}, err)
+		require.ErrorContains(t, err, errLostReply.Error())
+	})
+}

@@ -35,8 +35,9 @@ func Key(parts ...string) string {
 // KeyOrHash is Key, unless that is longer than MaxKeyBytes: then it is the
 // beginning of that key and its SHA-256, 512 bytes in all. It is for parts that
 // others choose, such as the object keys of S3: one of those alone may have 1,024
-// bytes. (In an S3 event they are URL-encoded; decode them first.) No key of Key is like a hashed one, and different parts give the same
-// hashed key only if SHA-256 does.
+// bytes. In an S3 event they are URL-encoded; decode them first. No key of Key is
+// like a hashed one, and different parts give the same hashed key only if SHA-256
+// does. With an empty part it is Key's, which every store refuses.
 func KeyOrHash(parts ...string) string {
 	key := Key(parts...)
 	if len(key) <= MaxKeyBytes || firstEmptyPart(key) > 0 {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -176,7 +177,8 @@ const (
 )
 
 // String is a sentence part for people: who, which, since when. The caller stands
-// first, and another name that it gave then stands in quotes.
+// first. A name that it gave stands in quotes, and so does a name that could be
+// taken for a caller.
 func (h Holder) String() string {
 	if h == (Holder{}) {
 		return "unknown"
@@ -189,6 +191,8 @@ func (h Holder) String() string {
 		s = h.Caller
 	case h.Name == "":
 		s = "unnamed"
+	case strings.IndexFunc(h.Name, isSpecial) >= 0:
+		s = strconv.Quote(h.Name) // or it could look like a caller
 	}
 	if h.ID != "" {
 		s += " (" + h.ID + ")"
@@ -197,6 +201,11 @@ func (h Holder) String() string {
 		s += " since " + h.Since.UTC().Format(time.RFC3339)
 	}
 	return s
+}
+
+// isSpecial is false for what names of functions and programs are made of.
+func isSpecial(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(" _-.", r)
 }
 
 // Encode writes the holder as stores keep it: milliseconds since 1970, id, name

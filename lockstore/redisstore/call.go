@@ -28,7 +28,8 @@ type call struct {
 	bytes [lockstore.MaxOwnerBytes]byte
 	words [9]any // of the command
 
-	beside beside
+	beside beside // through a client that is not this package's
+	ending ending // through one that is
 	text   string // the answer
 	err    error
 }
@@ -52,6 +53,7 @@ func (c *call) MarshalBinary() ([]byte, error) {
 	if before&left != 0 || !c.state.CompareAndSwap(before, after) { // only leaving changes it meanwhile
 		return nil, context.Canceled
 	}
+	c.cmd.SetErr(nil) // what the next write finds there is then of this one
 	return append(c.bytes[:0], c.owner...), nil
 }
 
@@ -72,7 +74,10 @@ func (s *Store) run(ctx context.Context, name scriptName, key string, owner lock
 	c.words = [9]any{"evalsha", sc.sha, 1, s.prefix + key, c}
 	words := c.words[:5+copy(c.words[5:], args)]
 	if s.ends {
-		endable(ctx, func(ctx context.Context) { c.ask(ctx, s.client, words, sc.source) })
+		stop := c.ending.begin(ctx)
+		defer c.ending.forget()
+		defer stop()
+		c.ask(&c.ending, s.client, words, sc.source)
 	} else if err := c.beside.run(ctx, func() { c.ask(ctx, s.client, words, sc.source) }); err != nil {
 		return reply{}, outcome(key, c.state.Or(left), err)
 	}
@@ -88,8 +93,9 @@ func (s *Store) run(ctx context.Context, name scriptName, key string, owner lock
 }
 
 // beside runs a function in a goroutine of its own, which the caller does not wait
-// for when its context ends. It is for clients that are not this package's: go-redis ends a command at its context's deadline at
-// best, with ContextTimeoutEnabled, and never because the context is cancelled.
+// for when its context ends. It is for clients that are not this package's: go-redis
+// ends a command at its context's deadline at best, with ContextTimeoutEnabled, and
+// never because the context is cancelled.
 type beside struct {
 	done     chan struct{}
 	panicked any
@@ -225,8 +231,10 @@ func refused(err error) bool {
 	text := serverText(err)
 	switch word(text) {
 	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT",
-		"MISCONF", "BUSY", "NOREPLICAS", "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "NOSCRIPT":
+		"MISCONF", "BUSY", "NOREPLICAS", "OOM", "NOAUTH", "WRONGPASS", "DENIED", "NOSCRIPT":
 		return true
+	case "NOPERM":
+		return !strings.Contains(text, "'asking'") // the request behind it may have been carried out
 	}
 	for _, plain := range []string{
 		"max number of clients reached",

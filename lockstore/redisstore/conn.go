@@ -25,6 +25,7 @@ type ending struct {
 	conn  atomic.Pointer[conn] // that it used last
 	over  atomic.Bool          // the context has ended
 	marks []int64              // its deadlines, in nanoseconds since 1970
+	first [4]int64             // for marks, of which most calls need one
 }
 
 // endings are the calls that are under way, by their deadlines.
@@ -56,20 +57,20 @@ func (e *ending) Deadline() (time.Time, bool) {
 	return time.Unix(0, mark), true
 }
 
-// endable calls f with a context that ends the waiting of this package's clients
-// when ctx ends.
-func endable(ctx context.Context, f func(context.Context)) {
-	e := &ending{Context: ctx}
-	stop := context.AfterFunc(ctx, e.end)
-	defer func() {
-		stop()
-		endings.Lock()
-		defer endings.Unlock()
-		for _, mark := range e.marks {
-			delete(endings.by, mark)
-		}
-	}()
-	f(e)
+// begin makes e a context that ends the waiting of this package's clients when ctx
+// ends, until the func that it returns is called.
+func (e *ending) begin(ctx context.Context) (stop func() bool) {
+	e.Context, e.marks = ctx, e.first[:0]
+	return context.AfterFunc(ctx, e.end)
+}
+
+// forget is for the end of the call.
+func (e *ending) forget() {
+	endings.Lock()
+	defer endings.Unlock()
+	for _, mark := range e.marks {
+		delete(endings.by, mark)
+	}
 }
 
 // end ends what the call waits for now, and all that it would wait for later.

@@ -27,7 +27,7 @@
 // # Permissions
 //
 // EVALSHA, EVAL, GET, SET, SETRANGE, PEXPIRE and TIME, for keys that begin with
-// the prefix; CLUSTER SLOTS in cluster mode; INFO for Check only.
+// the prefix; CLUSTER SLOTS and ASKING in cluster mode; INFO for Check only.
 //
 // # Clock
 //

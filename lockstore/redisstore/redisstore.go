@@ -28,7 +28,7 @@ type Options struct {
 // lockstore.Inspector, lockstore.DelayedReleaser and lockstore.Checker.
 type Store struct {
 	client  redis.UniversalClient
-	ends    bool // the client's connections are this package's, see endable
+	ends    bool // the client's connections are this package's, see ending
 	prefix  string
 	scripts [scriptNames]script
 }
@@ -70,23 +70,32 @@ func New(client redis.UniversalClient, opt Options) (*Store, error) {
 }
 
 // refusal says why a client cannot be used, or "".
-func refusal(client redis.UniversalClient) string {
+func refusal(client redis.UniversalClient) (why string) {
 	const want = "; want a *redis.Client or *redis.ClusterClient"
 	v := reflect.ValueOf(client)
 	if client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return "is nil" + want
 	}
-	unlimited := func(readTimeout time.Duration) string {
-		if readTimeout > 0 {
+	unlimited := func(read, write time.Duration) string {
+		name := "ReadTimeout"
+		switch {
+		case read > 0 && write > 0:
 			return ""
+		case read > 0:
+			name = "WriteTimeout"
 		}
-		return "has no ReadTimeout, so that a command without an answer might never end; want a ReadTimeout of more than 0"
+		return "has no " + name + ", so that a command without an answer might never end; want a " + name + " of more than 0"
 	}
+	defer func() {
+		if recover() != nil { // it has no options
+			why = "was not made by go-redis" + want
+		}
+	}()
 	switch c := client.(type) {
 	case *redis.Client:
-		return unlimited(c.Options().ReadTimeout)
+		return unlimited(c.Options().ReadTimeout, c.Options().WriteTimeout)
 	case *redis.ClusterClient:
-		return unlimited(c.Options().ReadTimeout)
+		return unlimited(c.Options().ReadTimeout, c.Options().WriteTimeout)
 	case *redis.Ring:
 		return "is a Ring, which moves keys to another server when one is down" + want
 	case *redis.AutoPipeliner:

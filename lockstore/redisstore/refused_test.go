@@ -419,3 +419,39 @@ func TestF53SaysWhatIsThere(t *testing.T) {
 		require.ErrorContains(t, err, `redisstore: key "`+key+`": `+says)
 	}
 }
+
+// A cluster moves a slot: the redirected request is carried out and its answer is
+// lost, and then another node refuses it. What the client remembers of the redirect
+// is not the answer to the request that was lost.
+func TestRefusalAfterARedirectAndALostReplyIsUnknown(t *testing.T) {
+	for _, last := range []string{"-LOADING x\r\n", "-CLUSTERDOWN x\r\n", "-TRYAGAIN x\r\n", "-OOM x\r\n", "-NOPERM x\r\n", "$1\r\nL\r\n"} {
+		t.Run("F25 F40 F76 "+last[:2], func(t *testing.T) {
+			var addr string
+			var requests atomic.Int32
+			addr = fakeServer(t, func(command []string) string {
+				host, port, _ := strings.Cut(addr, ":")
+				switch strings.ToLower(command[0]) {
+				case "cluster":
+					return "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n" + host + "\r\n:" + port + "\r\n"
+				case "asking":
+					return "" // this and the next command are carried out, and both answers are lost
+				case "evalsha", "eval":
+					if requests.Add(1) == 1 {
+						return "-ASK 1 " + addr + "\r\n"
+					}
+					return last
+				}
+				return "+OK\r\n"
+			})
+			s := openStore(t, "redis://"+addr+"?cluster=true")
+			err := s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: "me", Fence: 7})
+			requireUnknown(t, err)
+		})
+	}
+}
+
+// A user who may not send ASKING: the command behind it may have been carried out.
+func TestRefusedAskingIsUnknown(t *testing.T) {
+	require.False(t, refused(answer("NOPERM User u has no permissions to run the 'asking' command")))
+	require.True(t, refused(answer("NOPERM User u has no permissions to run the 'evalsha' command")))
+}

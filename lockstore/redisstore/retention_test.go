@@ -192,6 +192,7 @@ func TestMemoryOfUsedKeys(t *testing.T) {
 			left, err := admin.PTTL(t.Context(), DefaultPrefix+fmt.Sprintf("order/%08d", i+1)).Result()
 			require.NoError(t, err)
 			require.LessOrEqual(t, left, time.Hour+time.Minute)
+			require.Greater(t, left, time.Hour, "without an end the server keeps it for ever")
 		}
 	})
 }
