@@ -87,6 +87,9 @@ func Full() bool { return os.Getenv("VERIFY_DIR") != "" }
 // seeds to try: full in make verify, VERIFY_SEEDS when that is set, else few.
 func Seed(t testing.TB, few, full int) (first uint64, count int) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a simulation takes long")
+	}
 	first, count = 1, few
 	if Full() {
 		count = full

@@ -90,6 +90,7 @@ var mutants = []mutant{
 	{id: "M84", what: "a renewal for less than is left shortens the trust", rung: "L2", trial: memCase("renew", "never_shortens_F27"), says: "a renewal for 1m0s may be trusted for 1m0s"},
 	{id: "M85", what: "a closed key opens 1 ms early", rung: "L2", trial: memCase("closed", "not_for_less"), says: "granted to another"},
 	{id: "M86", what: "one owner fewer is remembered", rung: "L1", trial: trial{pkg: mem, run: "^TestRemembersEndedOwners$"}, says: "memory is bounded"},
+	{id: "M87", what: "the end of a call does not reach its connection", rung: "L2", trial: redisTest("TestF28CallsEndWithTheirContext"), says: "the call goes on after its context"},
 }
 
 const (
