@@ -50,10 +50,10 @@ var (
 // is written after the call has ended.
 //
 // These clients are refused with lockstore.ErrInvalid, also when another type
-// embeds them: a nil one; one without a ReadTimeout or a WriteTimeout, whose commands might never
-// end; a *redis.Ring, which moves a key to another server when one is down, and
-// then two would hold the lock; and a *redis.AutoPipeliner, which writes commands
-// after their context has ended.
+// embeds them: a nil one; one without a ReadTimeout or a WriteTimeout, whose
+// commands might never end; a *redis.Ring, which moves a key to another server when
+// one is down, and then two would hold the lock; and a *redis.AutoPipeliner, which
+// writes commands after their context has ended.
 func New(client redis.UniversalClient, opt Options) (*Store, error) {
 	if refused := refusal(client); refused != "" {
 		return nil, fmt.Errorf("redisstore: the client %s: %w", refused, lockstore.ErrInvalid)
