@@ -64,8 +64,15 @@ func (e *ending) begin(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, e.end)
 }
 
-// forget is for the end of the call.
+// forget is for the return of the call: its connection is in the pool again.
 func (e *ending) forget() {
+	if c := e.conn.Load(); c != nil {
+		c.mu.Lock()
+		if c.user == e {
+			c.user = nil
+		}
+		c.mu.Unlock()
+	}
 	endings.Lock()
 	defer endings.Unlock()
 	for _, mark := range e.marks {
