@@ -77,6 +77,7 @@ func build(t *testing.T, pkg string) string {
 // serve starts what make serve starts.
 func serve(t *testing.T) string {
 	cmd := exec.Command(build(t, "functions/internal/serve"), "0")
+	cmd.Env = append(cmd.Environ(), "LOCK_URL=memory://")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
