@@ -153,10 +153,10 @@ func (s *Store) again(ctx context.Context, req lockstore.Request, seen row, r re
 	if r.date.IsZero() {
 		return grant{}, noDate(req.Key)
 	}
-	left := lasts(req.TTL, seen.expires, r.date)
-	if left <= 0 {
+	if takeable(seen, r.date) {
 		return grant{}, lost(req.Key, "the lease has expired")
 	}
+	left := min(req.TTL, s.left(seen.expires, r))
 	if err := s.confirm(ctx, req, seen); err != nil {
 		return grant{}, outcome(err, true)
 	}

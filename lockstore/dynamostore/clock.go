@@ -82,6 +82,16 @@ func takeable(r row, date time.Time) bool {
 	return !date.IsZero() && !r.expires.Add(dateStep).After(date)
 }
 
+// left is what is left of a lease that ends at expires, counted from before the
+// request. It ends before the moment of a takeover by the tolerances that a grant
+// has, so that clocks may run at different rates. The lease may be another process's
+// with another tolerance: then the one that is usual is kept.
+func (s *Store) left(expires time.Time, r reply) time.Duration {
+	stamped := expires.Add(-s.skew).Sub(s.clock.correct(r.sent))
+	most := expires.Sub(r.date)
+	return min(most, max(stamped, most-DefaultSkew-dateStep))
+}
+
 // remaining is the longest time from the reply on until takeable becomes true.
 func (s *Store) remaining(seen row, r reply) time.Duration {
 	from := r.date

@@ -38,14 +38,14 @@ func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 	// have asked for this end.
 	wanted := s.stamp(s.clock.correct(first.sent), ttl)
 	if wanted.Sub(first.end) <= min(max(s.skew, margin), ttl/4) {
-		return first.trust(ttl), nil
+		return s.trust(first, ttl), nil
 	}
 	second, err := s.extend(ctx, lease, ifAsSeen, s.stamp(s.clock.read(), ttl), map[string]types.AttributeValue{":seen": millis(first.end)})
 	switch {
 	case err == nil:
-		return second.trust(ttl), nil
+		return s.trust(second, ttl), nil
 	case first.applied && !errors.Is(err, lockstore.ErrLost):
-		return first.trust(ttl), nil // whatever came of the second one, it takes nothing off
+		return s.trust(first, ttl), nil // whatever came of the second one, it takes nothing off
 	default:
 		return 0, err
 	}
@@ -60,8 +60,8 @@ type extension struct {
 
 // trust is for how long the lease may be trusted, counted from before the request.
 // A renewal for less than what is left takes nothing off.
-func (e extension) trust(ttl time.Duration) time.Duration {
-	return lasts(max(ttl, e.before.Sub(e.date)), e.end, e.date) - margin
+func (s *Store) trust(e extension, ttl time.Duration) time.Duration {
+	return lasts(max(ttl, s.left(e.before, e.reply)), e.end, e.date) - margin
 }
 
 // extend moves the end of the lease to expires if the condition holds. When it
