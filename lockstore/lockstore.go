@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -205,7 +204,7 @@ func (h Holder) String() string {
 
 // isSpecial is false for what names of functions and programs are made of.
 func isSpecial(r rune) bool {
-	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(" _-.", r)
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(" _-.", r)
 }
 
 // Encode writes the holder as stores keep it: milliseconds since 1970, id, name

@@ -297,7 +297,8 @@ func (w *guardWorld) borrow(who string) {
 		if w.float() < 0.2 {
 			w.count("repeated acquires")
 			again, err := acquire()
-			judge("repeat", err, had)
+			// A guard goes on asking about a lease of which too little is left for work.
+			judge("repeat", err, left())
 			if err == nil && again.Fence != lease.Fence {
 				if had > 0 {
 					w.t.Errorf("%s: the repeat has fence %d; want %d", who, again.Fence, lease.Fence)
