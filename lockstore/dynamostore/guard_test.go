@@ -300,7 +300,7 @@ func (w *guardWorld) borrow(who string) {
 			// A guard goes on asking about a lease of which too little is left for work.
 			judge("repeat", err, left())
 			if err == nil && again.Fence != lease.Fence {
-				if had > 0 {
+				if alive() {
 					w.t.Errorf("%s: the repeat has fence %d; want %d", who, again.Fence, lease.Fence)
 				}
 				stop() // its lease was over, and others had the key since

@@ -186,11 +186,11 @@ func (c *client) keep(lease lockstore.Lease, trust time.Duration) {
 	}
 }
 
-// freeze stands still until the trust has ended, and goes on as if nothing had
-// happened.
+// freeze stands still until the trust has ended, and often until another may take
+// the key over, and goes on as if nothing had happened.
 func (c *client) freeze(lease lockstore.Lease, trust time.Duration) {
 	c.freezes.Add(1)
-	c.sleep(trust - c.Now() + c.upTo(ttl/2+c.stall/2))
+	c.sleep(trust - c.Now() + c.upTo(ttl/2+c.stall))
 	c.renew(lease, ttl)
 	c.write(lease)
 	c.insist(lease)
