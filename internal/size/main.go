@@ -30,7 +30,7 @@ const (
 	noLock    = 6.0
 	redisTop  = 8.8
 	dynamoTop = 8.3
-	bothTop   = 10.6
+	bothTop   = 10.75
 )
 
 func main() {

@@ -17,7 +17,7 @@ func TestBudget(t *testing.T) {
 		{[]string{"fmt"}, "no store", 6.0},
 		{[]string{"fmt", redis}, "redis", 8.8},
 		{[]string{dynamo, "fmt"}, "dynamodb", 8.3},
-		{[]string{dynamo, redis}, "both", 10.6},
+		{[]string{dynamo, redis}, "both", 10.75},
 	} {
 		links, mb := budget(c.deps)
 		assert.Equal(t, c.links, links)
