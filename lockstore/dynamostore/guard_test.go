@@ -36,7 +36,7 @@ import (
 // replays one, except for the guard's own random pauses.
 func TestGuardsOverDynamoDB(t *testing.T) {
 	began := time.Now()
-	first, seeds := record.Seed(t, 12, 200)
+	first, seeds := record.Seed(t, 12, 100)
 	total := map[string]int64{}
 	for seed := first; seed < first+uint64(seeds); seed++ {
 		synctest.Test(t, func(t *testing.T) { // ends this test when it fails

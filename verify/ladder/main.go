@@ -49,7 +49,7 @@ var rungs = []rung{
 	{id: "L3", dir: "..", pkg: "./lockstore/memstore", run: "TestSearch"},
 	{id: "L4", dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, floors: map[string]int64{seeds: 20_000}},
 	{id: "L4", dir: "..", pkg: "./lockstore/dynamostore", run: "TestTrustNeverOverlaps", seeded: true, floors: map[string]int64{seeds: 2000}},
-	{id: "L4", dir: "..", pkg: "./lockstore/dynamostore", run: "TestGuardsOverDynamoDB", seeded: true, floors: map[string]int64{seeds: 200}},
+	{id: "L4", dir: "..", pkg: "./lockstore/dynamostore", run: "TestGuardsOverDynamoDB", seeded: true, floors: map[string]int64{seeds: 100}},
 	{id: "L4", dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, floors: map[string]int64{seeds: 1000}},
 	{id: "L5", dir: ".", pkg: "./matrix", run: "Test.*", seeded: true, floors: map[string]int64{histories: 300, operations: 300_000}},
 	{id: "L6", dir: ".", pkg: "./lockset", run: "Test.*", seeded: true, floors: map[string]int64{kills: 300, stops: 300}},
