@@ -46,7 +46,7 @@ func (o Openers) Open(ctx context.Context, rawURL string, getenv func(string) st
 		return nil, invalid("no store for the scheme %.40q; linked here: %s", u.Scheme, linked)
 	}
 	if getenv == nil {
-		return nil, invalid("Getenv is nil; want a function such as os.Getenv")
+		return nil, invalid("Getenv is nil; want a function that reads a variable")
 	}
 	return open(ctx, Config{URL: u, Getenv: getenv})
 }
