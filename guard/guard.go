@@ -167,10 +167,10 @@ func (g *Guard) Holder(ctx context.Context) lockstore.Holder {
 }
 
 // Shutdown cancels the context of all running work, with the cause ErrShutdown,
-// and refuses new calls of Do and Acquire. It returns at once. Each run releases its lease when
-// its work has returned, never before. A release has until 300 ms after
-// Shutdown, and at least 100 ms when the work returns later; one that is under
-// way is cut short then. So Do returns within 400 ms of Shutdown if the work
+// and refuses new calls of Do and Acquire. It returns at once. Each run releases
+// its lease when its work has returned, never before. A release has until 300 ms
+// after Shutdown, and at least 100 ms when the work returns later; one that is
+// under way is cut short then. So Do returns within 400 ms of Shutdown if the work
 // returns at once and the store's calls end within 50 ms of their context.
 func (g *Guard) Shutdown() {
 	if g == nil {

@@ -18,6 +18,8 @@ const (
 
 	freed = " REMOVE #owner, #expires, #holder"
 
+	releaseUpdate = "SET #released = :me, #ttl = :ttl" + freed
+
 	withdrawUpdate = "SET #released = :me, #fence = :fence, #ttl = :ttl" + freed
 
 	notAnothers = "((#owner = :me AND " + sound + ") OR attribute_not_exists(#owner))"
@@ -41,7 +43,7 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 	}
 	return s.release(ctx, lease, write{
 		key:       lease.Key,
-		update:    "SET #released = :me, #ttl = :ttl" + freed,
+		update:    releaseUpdate,
 		condition: ifMine,
 		values: map[string]types.AttributeValue{
 			":me":    ownerText(lease.Owner),
@@ -105,7 +107,7 @@ func (s *Store) withdraw(ctx context.Context, lease lockstore.Lease) error {
 		// acquire would need two requests. If the lease is there, its fence is enough.
 		w = write{
 			key:       lease.Key,
-			update:    "SET #released = :me, #ttl = :ttl" + freed,
+			update:    releaseUpdate,
 			condition: "#owner = :me AND " + sound,
 			values: map[string]types.AttributeValue{
 				":me":   ownerText(lease.Owner),

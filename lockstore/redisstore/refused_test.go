@@ -177,6 +177,16 @@ func TestOtherAnswersAreUnknown(t *testing.T) {
 	}
 }
 
+// retryingClient sends a request again once.
+func retryingClient(t *testing.T, addr string) redis.UniversalClient {
+	opt, err := options(config(t, "redis://"+addr))
+	require.NoError(t, err)
+	opt.MaxRetries, opt.MinRetryBackoff = 1, time.Millisecond
+	client := newClient(opt)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
 // A client of the user's own may send a request again. A refusal of the last
 // attempt says nothing about the first one, which may have been applied.
 func TestRefusalAfterALostReplyIsUnknown(t *testing.T) {
@@ -187,12 +197,7 @@ func TestRefusalAfterALostReplyIsUnknown(t *testing.T) {
 		}
 		return "-LOADING Redis is loading the dataset in memory\r\n"
 	})
-	opt, err := options(config(t, "redis://"+addr))
-	require.NoError(t, err)
-	opt.MaxRetries, opt.MinRetryBackoff = 1, time.Millisecond
-	client := newClient(opt)
-	defer client.Close()
-	store, err := New(client, Options{})
+	store, err := New(retryingClient(t, addr), Options{})
 	require.NoError(t, err)
 	_, err = store.Acquire(t.Context(), newRequest("k"))
 	require.EqualValues(t, 2, n.Load())
@@ -212,11 +217,7 @@ func TestUnwrittenEvalAfterALostReplyIsUnknown(t *testing.T) {
 				}
 				return "-NOSCRIPT No matching script.\r\n"
 			})
-			opt, err := options(config(t, "redis://"+addr))
-			require.NoError(t, err)
-			opt.MaxRetries, opt.MinRetryBackoff = 1, time.Millisecond
-			client := newClient(opt)
-			defer client.Close()
+			client := retryingClient(t, addr)
 			client.AddHook(&refuseEval{})
 			store, err := New(client, Options{})
 			require.NoError(t, err)
