@@ -21,7 +21,7 @@ dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PO
 test: install-servers ## install what the tests need, run all with the race detector
 	go vet ./...
 	go test -race -cover -parallel 16 -timeout 15m ./...
-	cd verify && go test -race ./faults ./history ./ladder ./mutants ./sqlfence
+	cd verify && go test -race ./faults ./checker . ./mutants ./sqlfence
 
 install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, a state machine interpreter
 	@sh internal/testservers/install-redis.sh
@@ -32,7 +32,7 @@ sam-test: ## the functions under sam local in Docker, with every event
 	@go run ./internal/samtest
 
 deploy: ## build with the SAM CLI and deploy; asks the first time
-	@sh internal/samtest/deploy.sh
+	@sh deploy/deploy.sh
 
 it-aws: ## the events of sam-test against a deployed stack, STACK=name
 	@go run ./internal/samtest -stack "$(STACK)"
@@ -57,13 +57,13 @@ size: ## sizes of the function binaries, fails past their budgets
 	@go run ./internal/size
 
 verify: install-servers ## every rung of the verification; KEEP=1 keeps the record for docs/
-	cd verify && go run ./ladder $(if $(KEEP),-keep)
+	cd verify && go run . $(if $(KEEP),-keep)
 
 verify-page: ## docs/verification.md and the README's line from the kept record
-	cd verify && go run ./ladder -page
+	cd verify && go run . -page
 
 soak: install-servers ## the verification with new seeds for TIME=1h; goes on where it was
-	cd verify && go run ./ladder -soak $(or $(TIME),1h)
+	cd verify && go run . -soak $(or $(TIME),1h)
 
 mutants: install-servers ## plant every bug (2 min), then a mutation tester over the stores and the guard (half an hour)
 	cd verify/mutants && MUTANTS=all go test -run 'TestMutants|TestGremlins' -count=1 -timeout 4h

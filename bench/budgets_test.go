@@ -21,8 +21,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"

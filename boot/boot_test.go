@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )

@@ -21,14 +21,14 @@ func key(_ context.Context, o Order) (string, error) {
 func handle(ctx context.Context, lock guard.Lock, o Order) (Receipt, error) {
 	// Only one invocation per account is here at a time. ctx is cancelled
 	// before Lambda's deadline and before the lease ends.
-	return book.Add(ctx, o, lock.Fence) // the write refuses an older fence
+	return ledger.Add(ctx, o, lock.Fence) // the write refuses an older fence
 }
 
 type Order struct{ Account string }
 
 type Receipt struct{}
 
-// book stands for the function's own database.
-var book interface {
+// ledger stands for the function's own database.
+var ledger interface {
 	Add(context.Context, Order, lockstore.Fence) (Receipt, error)
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/record"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
@@ -35,7 +35,7 @@ import (
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./guard -run TestSimulation replays one.
 func TestSimulation(t *testing.T) {
-	first, seeds := record.Seed(t, 150, 20_000)
+	first, seeds := verifyrecord.Seed(t, 150, 20_000)
 	began := time.Now()
 	var total simCounts
 	for seed := first; seed < first+uint64(seeds); seed++ {
@@ -49,9 +49,9 @@ func TestSimulation(t *testing.T) {
 			require.Positive(t, n, "a run without %s shows nothing", name)
 		}
 	}
-	record.Write(t, record.Rung{
+	verifyrecord.Write(t, verifyrecord.Rung{
 		ID: "L4", Name: "simulated guards in memory", Seed: first, Counts: total.all(), Took: time.Since(began),
-		Controls: []record.Control{{
+		Controls: []verifyrecord.Control{{
 			What:  "a holder that stands still between its look at the lease and its write",
 			Shown: total.StaleUnfenced > 0, Saw: fmt.Sprintf("%d writes that only a comparison of fences refuses", total.StaleUnfenced),
 		}},

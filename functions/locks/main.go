@@ -3,7 +3,7 @@ package main
 
 import (
 	"github.com/lambdalock/lambdalock/boot"
-	"github.com/lambdalock/lambdalock/functions/internal/lockservice"
+	"github.com/lambdalock/lambdalock/functions/locks/lockservice"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"

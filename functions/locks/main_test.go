@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/functions/internal/functest"
-	"github.com/lambdalock/lambdalock/functions/internal/lockservice"
+	"github.com/lambdalock/lambdalock/functions/locks/lockservice"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
-	"github.com/lambdalock/lambdalock/functions/internal/fees"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/schedule"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -28,14 +27,14 @@ func main() {
 		"valkeys":     redisstore.Open,
 		"elasticache": elasticache.Open,
 	})
-	book := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
-	boot.Start(g, schedule.Wrap(g, key, handle(g, book)))
+	ledger := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
+	boot.Start(g, schedule.Wrap(g, key, handle(g, ledger)))
 }
 
 // handle does not use the schedule's fence: it writes to the accounts only, and
 // each of them has a lock and fences of its own.
-func handle(g *guard.Guard, book *accounts.Book) func(context.Context, guard.Lock, fees.Event) error {
-	return func(ctx context.Context, _ guard.Lock, e fees.Event) error {
-		return fees.Book(ctx, g, book, e)
+func handle(g *guard.Guard, ledger *accounts.Ledger) func(context.Context, guard.Lock, feeEvent) error {
+	return func(ctx context.Context, _ guard.Lock, e feeEvent) error {
+		return chargeFees(ctx, g, ledger, e)
 	}
 }

@@ -13,18 +13,17 @@ import (
 
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
-	"github.com/lambdalock/lambdalock/functions/internal/fees"
 	"github.com/lambdalock/lambdalock/functions/internal/functest"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/schedule"
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
 // The test binary is also the function that the tests run as a process.
 func TestMain(m *testing.M) {
-	functest.Main(m, os.Getenv(functest.GateVariable), func(g *guard.Guard, book *accounts.Book) {
-		work := handle(g, book)
-		boot.Start(g, schedule.Wrap(g, key, func(ctx context.Context, lock guard.Lock, e fees.Event) error {
+	functest.Main(m, os.Getenv(functest.GateVariable), func(g *guard.Guard, ledger *accounts.Ledger) {
+		work := handle(g, ledger)
+		boot.Start(g, schedule.Wrap(g, key, func(ctx context.Context, lock guard.Lock, e feeEvent) error {
 			fmt.Println("granted", lock.Key, int64(lock.Fence))
 			return work(ctx, lock, e)
 		}))
@@ -39,8 +38,8 @@ func TestProcesses(t *testing.T) {
 }
 
 // event books 150 cents on the accounts a and wait-1, whose payment waits.
-func event() fees.Event {
-	e := fees.Event{Time: time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)}
+func event() feeEvent {
+	e := feeEvent{Time: time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)}
 	e.Detail.Accounts, e.Detail.Fee = []string{"a", "wait-1"}, 150
 	return e
 }
@@ -76,7 +75,7 @@ func testF63(t *testing.T, s *functest.Site) {
 	require.Eventually(t, func() bool {
 		r = s.Send(e, event(), "run-1")
 		// The dead try also left the lock of the account it was at.
-		return r.ErrorType != "LockBusy" && r.ErrorType != "NotBooked"
+		return r.ErrorType != "LockBusy" && r.ErrorType != "NotCharged"
 	}, functest.TTL+s.Late+functest.Slack, 50*time.Millisecond)
 	require.JSONEq(t, `{"skipped": false}`, string(r.Payload))
 	t.Logf("taken over %v after the end, TTL %v", time.Since(died).Round(time.Millisecond), functest.TTL)

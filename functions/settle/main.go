@@ -1,5 +1,5 @@
 // Command settle is the Lambda behind the queue of settlements. What it cannot
-// book stays in the queue, and then in the dead-letter queue, for a person to
+// process stays in the queue, and then in the dead-letter queue, for a person to
 // see; see package settlements.
 package main
 
@@ -10,7 +10,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
-	"github.com/lambdalock/lambdalock/functions/internal/settlements"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/sqsbatch"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -28,23 +27,23 @@ func main() {
 		"valkeys":     redisstore.Open,
 		"elasticache": elasticache.Open,
 	})
-	book := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
-	boot.Start(g, sqsbatch.Wrap(g, key, handle(book)))
+	ledger := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
+	boot.Start(g, sqsbatch.Wrap(g, key, handle(ledger)))
 }
 
 // key reads the whole body, so that a bad one takes no lock.
 func key(_ context.Context, m events.SQSMessage) (string, error) {
-	w, err := settlements.Parse(m.Body)
+	w, err := parse(m.Body)
 	return accounts.Key(w.Account), err
 }
 
-func handle(book *accounts.Book) func(context.Context, guard.Lock, events.SQSMessage) error {
+func handle(ledger *accounts.Ledger) func(context.Context, guard.Lock, events.SQSMessage) error {
 	return func(ctx context.Context, lock guard.Lock, m events.SQSMessage) error {
-		w, err := settlements.Parse(m.Body)
+		w, err := parse(m.Body)
 		if err != nil {
 			return err
 		}
-		_, err = book.Withdraw(ctx, lock, w)
+		_, err = ledger.Withdraw(ctx, lock, w)
 		return err
 	}
 }

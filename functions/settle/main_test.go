@@ -25,7 +25,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	functest.Events(t, "settle", func(w functest.World) any {
-		return sqsbatch.Wrap(w.Guard, key, handle(w.Book))
+		return sqsbatch.Wrap(w.Guard, key, handle(w.Ledger))
 	}, map[string]func(*testing.T, functest.World){
 		"settle":           free(booked(600, 250)),
 		"settle-poison":    free(booked(600, 0)),

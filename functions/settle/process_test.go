@@ -17,13 +17,13 @@ import (
 	"github.com/lambdalock/lambdalock/functions/internal/functest"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/sqsbatch"
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
 // The test binary is also the function that the tests run as a process.
 func TestMain(m *testing.M) {
-	functest.Main(m, os.Getenv(functest.GateVariable), func(g *guard.Guard, book *accounts.Book) {
-		work := handle(book)
+	functest.Main(m, os.Getenv(functest.GateVariable), func(g *guard.Guard, ledger *accounts.Ledger) {
+		work := handle(ledger)
 		boot.Start(g, sqsbatch.Wrap(g, key, func(ctx context.Context, lock guard.Lock, m events.SQSMessage) error {
 			fmt.Println("granted", lock.Key, int64(lock.Fence))
 			return work(ctx, lock, m)

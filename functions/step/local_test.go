@@ -21,8 +21,8 @@ import (
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
@@ -71,7 +71,7 @@ func TestInAnInterpreter(t *testing.T) {
 
 	// An account and a lock of its own for each, and what the other interpreter
 	// makes of it.
-	book := l.open("accounts", "account")
+	ledger := l.open("accounts", "account")
 	locks, err := dynamostore.Open(t.Context(), l.config("locks", "key"))
 	require.NoError(t, err)
 	executions := map[string]any{}
@@ -80,7 +80,7 @@ func TestInAnInterpreter(t *testing.T) {
 		if c.amount == 0 {
 			c.amount = amount
 		}
-		require.NoError(t, book.Create(t.Context(), name, opening))
+		require.NoError(t, ledger.Create(t.Context(), name, opening))
 		input := map[string]any{"key": accounts.Key(name), "amount": c.amount}
 		executions[name] = map[string]any{"input": input, "context": executionContext(name, 0)}
 		synctest.Test(t, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestInAnInterpreter(t *testing.T) {
 				assert.Equal(t, w.run.failure.Cause == "planned", got.Cause == "planned")
 			}
 			assert.Equal(t, w.states(), got.States)
-			balance, err := book.Balance(t.Context(), name)
+			balance, err := ledger.Balance(t.Context(), name)
 			require.NoError(t, err)
 			assert.Equal(t, w.account["balance"], balance)
 
@@ -135,7 +135,7 @@ func TestInAnInterpreter(t *testing.T) {
 			g, err := guard.New(locks, guard.Options{})
 			require.NoError(t, err)
 			require.NoError(t, g.Do(t.Context(), accounts.Key(name), func(ctx context.Context, lock guard.Lock) error {
-				_, err := book.Withdraw(ctx, lock, accounts.Withdrawal{Account: name, ID: "w-1", Amount: 1})
+				_, err := ledger.Withdraw(ctx, lock, accounts.Withdrawal{Account: name, ID: "w-1", Amount: 1})
 				return err
 			}))
 		})
@@ -183,11 +183,11 @@ func (l *local) config(table, attribute string) lockstore.Config {
 	return lockstore.Config{URL: u, Getenv: func(string) string { return "local" }}
 }
 
-func (l *local) open(table, attribute string) *accounts.Book {
+func (l *local) open(table, attribute string) *accounts.Ledger {
 	l.t.Helper()
-	book, err := accounts.Open(l.config(table, attribute))
+	ledger, err := accounts.Open(l.config(table, attribute))
 	require.NoError(l.t, err)
-	return book
+	return ledger
 }
 
 // call sends a request as the service integration does, in DynamoDB's own JSON.

@@ -4,7 +4,6 @@ package main
 
 import (
 	"github.com/lambdalock/lambdalock/boot"
-	"github.com/lambdalock/lambdalock/functions/internal/steplock"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
@@ -20,5 +19,5 @@ func main() {
 		"valkeys":     redisstore.Open,
 		"elasticache": elasticache.Open,
 	})
-	boot.Start(g, steplock.Handler(g))
+	boot.Start(g, handler(g))
 }

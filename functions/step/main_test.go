@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/lambdalock/lambdalock/functions/internal/functest"
-	"github.com/lambdalock/lambdalock/functions/internal/steplock"
 )
 
 // TestEvents runs every event file against its expected answer.
@@ -13,7 +12,7 @@ func TestEvents(t *testing.T) {
 	free := func(t *testing.T, w functest.World) { w.Free(t, key) }
 	held := func(t *testing.T, w functest.World) { w.Held(t, key) }
 	functest.Events(t, "step", func(w functest.World) any {
-		return steplock.Handler(w.Guard)
+		return handler(w.Guard)
 	}, map[string]func(*testing.T, functest.World){
 		"step":            held,
 		"step-aborted":    free,

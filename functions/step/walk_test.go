@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/functions/internal/steplock"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -61,7 +60,7 @@ func (f fault) String() string {
 type world struct {
 	t      *testing.T
 	store  *memstore.Store
-	handle func(context.Context, json.RawMessage) (steplock.Answer, error)
+	handle func(context.Context, json.RawMessage) (Answer, error)
 	run    *run
 	ctx    context.Context // of the execution
 	stop   context.CancelCauseFunc
@@ -85,7 +84,7 @@ func newWorld(t *testing.T, m *machine) *world {
 	w := &world{t: t, store: memstore.New(nil), attempts: map[string]int{}, account: map[string]int64{"balance": opening}}
 	g, err := guard.New(w.store, guard.Options{})
 	require.NoError(t, err)
-	w.handle = steplock.Handler(g)
+	w.handle = handler(g)
 	w.run = &run{machine: m, context: executionContext("one", 0), task: w.task, jitter: fullJitter}
 	w.ctx, w.stop = context.WithCancelCause(t.Context())
 	return w
@@ -170,7 +169,7 @@ func (w *world) apply(parameters map[string]any) (any, *failure) {
 }
 
 // invoke calls the function as Lambda does, each time with another request id.
-func (w *world) invoke(in []byte) (steplock.Answer, *failure) {
+func (w *world) invoke(in []byte) (Answer, *failure) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 	defer cancel()
 	answer, err := w.handle(lambdacontext.NewContext(ctx, &lambdacontext.LambdaContext{AwsRequestID: string(lockstore.NewOwner())}), in)
@@ -226,7 +225,7 @@ func (w *world) visit() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	id := look(executionContext(fmt.Sprint("rival-", w.visits), 0), "$.Execution.Id")
-	call := func(more string) (steplock.Answer, *failure) {
+	call := func(more string) (Answer, *failure) {
 		return w.invoke(fmt.Appendf(nil, `{"key": %q, "execution": %q, "redrive": 0, %s}`, lockKey, id, more))
 	}
 	answer, failed := call(`"action": "acquire", "ttl": 60`)

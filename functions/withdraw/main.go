@@ -24,8 +24,8 @@ func main() {
 		"valkeys":     redisstore.Open,
 		"elasticache": elasticache.Open,
 	})
-	book := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
-	boot.Start(g, httpapi.Wrap(g, key, handle(book)))
+	ledger := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
+	boot.Start(g, httpapi.Wrap(g, key, handle(ledger)))
 }
 
 // key reads the whole request, so that a bad one takes no lock.
@@ -34,12 +34,12 @@ func key(_ context.Context, r httpapi.Request) (string, error) {
 	return accounts.Key(w.Account), err
 }
 
-func handle(book *accounts.Book) guard.Handler[httpapi.Request, httpapi.Response] {
+func handle(ledger *accounts.Ledger) guard.Handler[httpapi.Request, httpapi.Response] {
 	return func(ctx context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {
 		w, err := withdrawals.Parse(r)
 		if err != nil {
 			return httpapi.Response{}, err
 		}
-		return withdrawals.Answer(book.Withdraw(ctx, lock, w))
+		return withdrawals.Answer(ledger.Withdraw(ctx, lock, w))
 	}
 }

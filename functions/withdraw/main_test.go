@@ -22,7 +22,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	functest.Events(t, "withdraw", func(w functest.World) any {
-		return httpapi.Wrap(w.Guard, key, handle(w.Book))
+		return httpapi.Wrap(w.Guard, key, handle(w.Ledger))
 	}, map[string]func(*testing.T, functest.World){
 		"withdraw":                 booked(500, accounts.Key("7")),
 		"withdraw-base64":          booked(500, accounts.Key("7")),
@@ -37,7 +37,7 @@ func TestEvents(t *testing.T) {
 func TestF55(t *testing.T) {
 	w := functest.NewWorld(t)
 	send := func(account, body string) httpapi.Response {
-		r, err := httpapi.Wrap(w.Guard, key, handle(w.Book))(t.Context(), httpapi.Request{PathParameters: map[string]string{"id": account}, Body: body})
+		r, err := httpapi.Wrap(w.Guard, key, handle(w.Ledger))(t.Context(), httpapi.Request{PathParameters: map[string]string{"id": account}, Body: body})
 		require.NoError(t, err)
 		return r
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/lambdalock/lambdalock/functions/internal/functest"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
 // The test binary is also the function that the tests run as a process. What the
@@ -26,12 +26,12 @@ import (
 //	stubborn  nothing looks at the context
 //	stall     everything is done, but the handler does not return
 func TestMain(m *testing.M) {
-	functest.Main(m, os.Getenv(functest.GateVariable), func(g *guard.Guard, book *accounts.Book) {
+	functest.Main(m, os.Getenv(functest.GateVariable), func(g *guard.Guard, ledger *accounts.Ledger) {
 		asked := func(ctx context.Context, r httpapi.Request) (string, error) {
 			fmt.Println("asked")
 			return key(ctx, r)
 		}
-		next := handle(book)
+		next := handle(ledger)
 		boot.Start(g, httpapi.Wrap(g, asked, func(ctx context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {
 			fmt.Println("granted", lock.Key, int64(lock.Fence))
 			if strings.Contains(r.Body, "stubborn") {
@@ -197,7 +197,7 @@ func testF04(t *testing.T, s *functest.Site) {
 	a := send(t, s, e, "panic-1", "")
 	assert.Equal(t, "string", a.ErrorType, "the panic is the function's own")
 	assert.Equal(t, "no such card", a.ErrorMessage)
-	assert.Contains(t, string(a.Payload), `(*Book).Withdraw"`, "with the stack of where it happened")
+	assert.Contains(t, string(a.Payload), `(*Ledger).Withdraw"`, "with the stack of where it happened")
 	assert.Equal(t, 200, send(t, s, start(s, lambdatest.Config{}), "plain-1", "").status, "the lock is free at once")
 	assert.EqualValues(t, 500, s.Booked(account))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/guard/internal/apart"
+	"github.com/lambdalock/lambdalock/guard/internal/isolate"
 )
 
 // batch is one invocation.
@@ -91,7 +91,7 @@ func (b *batch) plan(ctx context.Context, messages []events.SQSMessage) {
 			}
 			r.group = groups[id]
 		}
-		r.noKey = apart.Run(func() (err error) {
+		r.noKey = isolate.Run(func() (err error) {
 			r.key, err = b.key(ctx, m)
 			return err
 		})
@@ -139,7 +139,7 @@ func (b *batch) hold(ctx context.Context, records []*record) {
 		return
 	}
 	var said error // by the work, as one
-	err := apart.Run(func() error {
+	err := isolate.Run(func() error {
 		return b.guard.Do(ctx, records[0].key, func(ctx context.Context, lock guard.Lock) error {
 			b.works.Store(true)
 			said = b.each(ctx, lock, records)
@@ -173,7 +173,7 @@ func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) er
 		case over != nil:
 			b.fail(ctx, r, fmt.Errorf("not begun: %w", context.Cause(ctx)))
 		default:
-			if err := apart.Run(func() error { return b.work(ctx, lock, r.SQSMessage) }); err != nil {
+			if err := isolate.Run(func() error { return b.work(ctx, lock, r.SQSMessage) }); err != nil {
 				b.fail(ctx, r, err)
 			} else {
 				r.done = true
@@ -233,7 +233,7 @@ func (b *batch) delay(ctx context.Context, r *record) {
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := apart.Run(func() error { return b.opt.Delay(limited, r.SQSMessage, r.group.delay) })
+	err := isolate.Run(func() error { return b.opt.Delay(limited, r.SQSMessage, r.group.delay) })
 	if err == nil {
 		return
 	}
@@ -249,7 +249,7 @@ func (b *batch) log(ctx context.Context, level slog.Level, what string, r *recor
 		slog.String("messageId", r.MessageId),
 		slog.String("key", r.key),
 	}
-	slog.Default().LogAttrs(ctx, level, what, append(attrs, apart.Attrs(err)...)...)
+	slog.Default().LogAttrs(ctx, level, what, append(attrs, isolate.Attrs(err)...)...)
 }
 
 // answer names each message that is not done once, in the batch's order.

@@ -25,7 +25,7 @@ func ExampleWrap() {
 	}})
 	fmt.Println("failed:", answer.BatchItemFailures, err)
 	// Output:
-	// book 500 under account/7
-	// book 20 under account/7
+	// withdraw 500 under account/7
+	// withdraw 20 under account/7
 	// failed: [{b}] <nil>
 }

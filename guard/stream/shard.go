@@ -7,7 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/guard/internal/apart"
+	"github.com/lambdalock/lambdalock/guard/internal/isolate"
 )
 
 // shard works on batches of one source's records.
@@ -56,7 +56,7 @@ func (s shard[R]) run(ctx context.Context, records []R) (failed string, err erro
 func (s shard[R]) keys(ctx context.Context, records []R) (keys []string, stop error) {
 	for _, r := range records {
 		var key string
-		err := apart.Run(func() (err error) {
+		err := isolate.Run(func() (err error) {
 			key, err = s.key(ctx, r)
 			return err
 		})
@@ -73,7 +73,7 @@ func (s shard[R]) keys(ctx context.Context, records []R) (keys []string, stop er
 // knows since when.
 func (s shard[R]) hold(ctx context.Context, key string, records []R) (done int, err error) {
 	var said error // by the work, as one
-	err = apart.Run(func() error {
+	err = isolate.Run(func() error {
 		return s.guard.Do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
 			done, said = s.each(ctx, lock, records)
 			return said
@@ -93,7 +93,7 @@ func (s shard[R]) each(ctx context.Context, lock guard.Lock, records []R) (done 
 		if ctx.Err() != nil {
 			return done, fmt.Errorf("not begun: %w", context.Cause(ctx))
 		}
-		if err := apart.Run(func() error { return s.work(ctx, lock, r) }); err != nil {
+		if err := isolate.Run(func() error { return s.work(ctx, lock, r) }); err != nil {
 			return done, fmt.Errorf("the work: %w", err)
 		}
 		done++
@@ -113,5 +113,5 @@ func (s shard[R]) log(ctx context.Context, key, sequence string, left int, err e
 		slog.String("key", key),
 		slog.Int("left", left),
 	}
-	slog.Default().LogAttrs(ctx, level, "record failed", append(attrs, apart.Attrs(err)...)...)
+	slog.Default().LogAttrs(ctx, level, "record failed", append(attrs, isolate.Attrs(err)...)...)
 }

@@ -19,7 +19,7 @@ type example struct {
 }
 
 var examples = []example{
-	{"examples/lock.py", []string{"python3", "-c"}, `
+	{"clients/lock.py", []string{"python3", "-c"}, `
 import sys
 sys.path.insert(0, "examples")
 from lock import Lock, LockBusy
@@ -32,8 +32,8 @@ with Lock("KEY/own") as lock:
     lock.check()
     assert lock.fence > 0
 `},
-	{"examples/lock.mjs", []string{"node", "--input-type=module", "--eval"}, `
-import { withLock, LockBusy } from "./examples/lock.mjs";
+	{"clients/lock.mjs", []string{"node", "--input-type=module", "--eval"}, `
+import { withLock, LockBusy } from "./clients/lock.mjs";
 const refused = await withLock("KEY", {}, () => "two have the lock").catch((e) => e);
 if (!(refused instanceof LockBusy)) throw refused;
 await withLock("KEY/own", {}, (lock) => {
@@ -43,7 +43,7 @@ await withLock("KEY/own", {}, (lock) => {
 `},
 }
 
-// clients runs the examples, each as the command for which examples/cron.sh holds
+// clients runs the examples, each as the command for which clients/cron.sh holds
 // the lock.
 func (tr trial) clients(ctx context.Context, base string, r *report) error {
 	for _, e := range examples {
@@ -54,7 +54,7 @@ func (tr trial) clients(ctx context.Context, base string, r *report) error {
 		key := "shared/" + rand.Text()
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
-		args := append([]string{"examples/cron.sh", key}, e.command...)
+		args := append([]string{"clients/cron.sh", key}, e.command...)
 		cmd := exec.CommandContext(ctx, "sh", append(args, strings.ReplaceAll(e.program, "KEY", key))...)
 		cmd.Env = append(os.Environ(), "LOCKS_URL="+base, "AWS_ACCESS_KEY_ID=") // nothing to sign for
 		cmd.SysProcAttr = ownGroup()
@@ -63,7 +63,7 @@ func (tr trial) clients(ctx context.Context, base string, r *report) error {
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, lastLines(string(text), 6))
 		}
-		r.called[e.file] = tr.checked(e.file+" below examples/cron.sh", err, time.Since(began))
+		r.called[e.file] = tr.checked(e.file+" below clients/cron.sh", err, time.Since(began))
 	}
 	return ctx.Err()
 }

@@ -46,12 +46,12 @@ echo "$MISSING"
 	for file, text := range map[string]string{"complete": "", "bin/sam": fakeSAM, "bin/python3": fakePython} {
 		require.NoError(t, os.WriteFile(filepath.Join(cache, file), []byte(text), 0o755))
 	}
-	for from, to := range map[string]string{"samconfig.toml": dir, "internal/samtest/install.sh": here, "internal/samtest/deploy.sh": here} {
+	for from, to := range map[string]string{"samconfig.toml": dir, "internal/samtest/install.sh": here, "deploy/deploy.sh": here} {
 		text, err := os.ReadFile(filepath.Join(root, from))
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(to, filepath.Base(from)), text, 0o644))
 	}
-	script := []string{"sh", "internal/samtest/deploy.sh"}
+	script := []string{"sh", "deploy/deploy.sh"}
 	run := func(args []string, env ...string) (calls []string, out string, err error) {
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Dir = dir

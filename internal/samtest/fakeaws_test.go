@@ -27,7 +27,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
 // fakeAWS plays the services that a run against a stack uses, behind one

@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
 // fixture is an event and the function that it is for.

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 

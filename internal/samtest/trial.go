@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
 // trial runs everything on one store after the other.

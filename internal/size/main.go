@@ -18,7 +18,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
 const (

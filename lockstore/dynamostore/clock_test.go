@@ -17,8 +17,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/holders"
-	"github.com/lambdalock/lambdalock/internal/record"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
@@ -364,26 +364,26 @@ func TestWallClockSteps(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestTrustNeverOverlaps replays one.
 func TestTrustNeverOverlaps(t *testing.T) {
 	began := time.Now()
-	first, seeds, total, control := holders.Seeds(t, "./lockstore/dynamostore", 30, 2000, simulate)
+	first, seeds, total, control := leasesim.Seeds(t, "./lockstore/dynamostore", 30, 2000, simulate)
 	t.Logf("%+v", total)
 	if seeds > 1 { // not a replay
 		for name, n := range total.All() {
 			require.GreaterOrEqual(t, n, int64(seeds), "a run without %s shows nothing", name)
 		}
 	}
-	record.Write(t, record.Rung{
+	verifyrecord.Write(t, verifyrecord.Rung{
 		ID: "L4", Name: "simulated holders on DynamoDB's fake", Seed: first, Counts: total.All(), Took: time.Since(began),
-		Controls: []record.Control{control},
+		Controls: []verifyrecord.Control{control},
 	})
 }
 
-func simulate(t *testing.T, seed uint64, fromReply bool) (counts holders.Counts, wrong []string) {
+func simulate(t *testing.T, seed uint64, fromReply bool) (counts leasesim.Counts, wrong []string) {
 	const ttl = 6 * time.Second
 	var mu sync.Mutex
-	cut := map[*holders.Process]int{} // replies still to lose
+	cut := map[*leasesim.Process]int{} // replies still to lose
 	service := fakedynamo.New(table)
 	service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-		p := holders.From(r.Context)
+		p := leasesim.From(r.Context)
 		f := fakedynamo.Fault{In: p.UpTo(100 * time.Millisecond), Out: p.UpTo(100 * time.Millisecond)}
 		mu.Lock()
 		defer mu.Unlock()
@@ -402,8 +402,8 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (counts holders.Counts,
 		}
 		return f
 	}
-	sim := &holders.Sim{Seed: seed, TTL: ttl, Length: 20 * ttl, Drift: 0.1, FromReply: fromReply}
-	sim.Open = func(p *holders.Process) (lockstore.Store, func()) {
+	sim := &leasesim.Sim{Seed: seed, TTL: ttl, Length: 20 * ttl, Drift: 0.1, FromReply: fromReply}
+	sim.Open = func(p *leasesim.Process) (lockstore.Store, func()) {
 		// The client with the process's own chance, so that a seed gives the same again.
 		client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) {
 			o.Retryer = jitter{o.Retryer.(aws.RetryerV2), p}
@@ -424,7 +424,7 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (counts holders.Counts,
 // jitter draws the pauses between attempts from the simulation's numbers.
 type jitter struct {
 	aws.RetryerV2
-	p *holders.Process
+	p *leasesim.Process
 }
 
 func (j jitter) RetryDelay(int, error) (time.Duration, error) {

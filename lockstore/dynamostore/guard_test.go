@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/record"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
@@ -36,7 +36,7 @@ import (
 // replays one, except for the guard's own random pauses.
 func TestGuardsOverDynamoDB(t *testing.T) {
 	began := time.Now()
-	first, seeds := record.Seed(t, 12, 100)
+	first, seeds := verifyrecord.Seed(t, 12, 100)
 	total := map[string]int64{}
 	for seed := first; seed < first+uint64(seeds); seed++ {
 		synctest.Test(t, func(t *testing.T) { // ends this test when it fails
@@ -58,7 +58,7 @@ func TestGuardsOverDynamoDB(t *testing.T) {
 			require.Positive(t, total[name], "a run without %s shows nothing", name)
 		}
 	}
-	record.Write(t, record.Rung{
+	verifyrecord.Write(t, verifyrecord.Rung{
 		ID: "L4", Name: "simulated guards over DynamoDB's fake", Seed: first, Counts: total, Took: time.Since(began),
 	})
 }

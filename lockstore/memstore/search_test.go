@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/record"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -42,10 +42,10 @@ import (
 // request of it can arrive any more; size bounds how many such owners there are.
 func TestSearch(t *testing.T) {
 	sizes := []size{{2, 0}}
-	if record.Full() {
+	if verifyrecord.Full() {
 		sizes = []size{{2, 2}, {3, 1}}
 	}
-	rung := record.Rung{ID: "L3", Name: "every state of a few clients of the store in memory", Counts: map[string]int64{}, Limits: []string{
+	rung := verifyrecord.Rung{ID: "L3", Name: "every state of a few clients of the store in memory", Counts: map[string]int64{}, Limits: []string{
 		"one key, a TTL of two ticks, requests of at most one earlier owner of a client under way; of 3 clients one has such an owner, of 2 both",
 		"the clients are a model of the guard; the guard itself and the other stores are simulated (L4)",
 	}}
@@ -73,10 +73,10 @@ func TestSearch(t *testing.T) {
 		s := search(size{2, 1}, c.rules)
 		require.Contains(t, s.bad, c.want, c.what)
 		t.Logf("%s: %s after %d steps, %d states:\n%s", c.what, s.bad, s.depth, s.states(), s.trace)
-		rung.Controls = append(rung.Controls, record.Control{What: c.what, Shown: true, Saw: fmt.Sprintf("%s, after %d steps", s.bad, s.depth)})
+		rung.Controls = append(rung.Controls, verifyrecord.Control{What: c.what, Shown: true, Saw: fmt.Sprintf("%s, after %d steps", s.bad, s.depth)})
 	}
 	rung.Took = time.Since(began)
-	record.Write(t, rung)
+	verifyrecord.Write(t, rung)
 }
 
 // rules are what a control breaks.

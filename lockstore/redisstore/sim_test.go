@@ -17,8 +17,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/holders"
-	"github.com/lambdalock/lambdalock/internal/record"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -36,7 +36,7 @@ import (
 func TestSimulation(t *testing.T) {
 	began := time.Now()
 	wires := map[string]int64{}
-	first, seeds, total, control := holders.Seeds(t, "./lockstore/redisstore", 20, 1000, func(t *testing.T, seed uint64, fromReply bool) (holders.Counts, []string) {
+	first, seeds, total, control := leasesim.Seeds(t, "./lockstore/redisstore", 20, 1000, func(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {
 		if fromReply {
 			return simulate(t, seed, map[string]int64{}, true)
 		}
@@ -53,16 +53,16 @@ func TestSimulation(t *testing.T) {
 			require.GreaterOrEqual(t, n, int64(seeds)/2, "a run without %s shows nothing", name)
 		}
 	}
-	record.Write(t, record.Rung{
+	verifyrecord.Write(t, verifyrecord.Rung{
 		ID: "L4", Name: "simulated holders on miniredis", Seed: first, Counts: counts, Took: time.Since(began),
-		Controls: []record.Control{control},
+		Controls: []verifyrecord.Control{control},
 	})
 }
 
-func simulate(t *testing.T, seed uint64, wires map[string]int64, fromReply bool) (counts holders.Counts, wrong []string) {
+func simulate(t *testing.T, seed uint64, wires map[string]int64, fromReply bool) (counts leasesim.Counts, wrong []string) {
 	w := &wire{t: t, server: miniredis.NewMiniRedis(), start: time.Now(), counts: wires, ended: map[lockstore.Owner]bool{}}
 	t.Cleanup(w.server.Close)
-	sim := &holders.Sim{Seed: seed, TTL: simTTL, Length: 15 * simTTL, Open: w.open, FromReply: fromReply}
+	sim := &leasesim.Sim{Seed: seed, TTL: simTTL, Length: 15 * simTTL, Open: w.open, FromReply: fromReply}
 	counts, wrong = sim.Run(t)
 	w.underWay.Wait()
 	return counts, wrong
@@ -84,7 +84,7 @@ type wire struct {
 	withdrawn lockstore.Owner          // the last one that did not have the key
 }
 
-func (w *wire) open(p *holders.Process) (lockstore.Store, func()) {
+func (w *wire) open(p *leasesim.Process) (lockstore.Store, func()) {
 	client := dialerClient(w.t, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
 		w.underWay.Go(func() { w.serve(p, theirs) })
@@ -97,7 +97,7 @@ func (w *wire) open(p *holders.Process) (lockstore.Store, func()) {
 
 // serve is one connection. What it has read from the client reaches the server, also
 // when the client has gone by then.
-func (w *wire) serve(p *holders.Process, client net.Conn) {
+func (w *wire) serve(p *leasesim.Process, client net.Conn) {
 	defer client.Close()
 	server, err := w.server.Dial()
 	if err != nil {
@@ -130,7 +130,7 @@ const hang = "hang"
 
 // carry brings a script's call to the server, or not. It returns the reply, "" for
 // one that is lost with its connection, or hang.
-func (w *wire) carry(p *holders.Process, server net.Conn, command []string) string {
+func (w *wire) carry(p *leasesim.Process, server net.Conn, command []string) string {
 	in, out, fate := p.UpTo(40*time.Millisecond), p.UpTo(40*time.Millisecond), p.Float()
 	lose := false
 	switch {
@@ -215,7 +215,7 @@ type seen struct {
 }
 
 func (w *wire) entry() seen {
-	text, err := w.server.Get(DefaultPrefix + holders.Key)
+	text, err := w.server.Get(DefaultPrefix + leasesim.Key)
 	if errors.Is(err, miniredis.ErrKeyNotFound) {
 		return seen{state: "F"}
 	}

@@ -23,7 +23,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/record"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 )
 
 const (
@@ -50,10 +50,10 @@ func TestFuzz(t *testing.T) {
 	if text := os.Getenv("FUZZTIME"); text != "" {
 		each, err = time.ParseDuration(text)
 		require.NoError(t, err, "FUZZTIME")
-	} else if !record.Full() {
+	} else if !verifyrecord.Full() {
 		each, targets = time.Second, []target{{"./lockstore", "FuzzKeyIsInjectiveF52"}}
 	}
-	rung := record.Rung{ID: "L8", Name: "fuzz", Counts: map[string]int64{"functions": int64(len(targets))}}
+	rung := verifyrecord.Rung{ID: "L8", Name: "fuzz", Counts: map[string]int64{"functions": int64(len(targets))}}
 	for _, g := range targets {
 		execs, err := g.run(t.Context(), product, each)
 		t.Logf("%9d  %s %s", execs, g.pkg, g.name)
@@ -64,7 +64,7 @@ func TestFuzz(t *testing.T) {
 		rung.Counts["inputs"] += execs
 	}
 	rung.Took = time.Since(began)
-	record.Write(t, rung)
+	verifyrecord.Write(t, rung)
 }
 
 // target is one Fuzz function.

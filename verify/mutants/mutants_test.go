@@ -24,7 +24,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/record"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 )
 
 // mutant is a planted bug. Its patch is patches/<file>.patch, or patches/<id>.patch.
@@ -58,7 +58,7 @@ const root = "../.."
 // those of the package that is built fastest, to see that the machinery works.
 func TestMutants(t *testing.T) {
 	began := time.Now()
-	all := record.Full() || os.Getenv("MUTANTS") == "all"
+	all := verifyrecord.Full() || os.Getenv("MUTANTS") == "all"
 	var chosen []mutant
 	without := map[trial]*baseline{}
 	for _, m := range mutants {
@@ -68,7 +68,7 @@ func TestMutants(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, chosen)
-	results := make([]record.Mutant, len(chosen))
+	results := make([]verifyrecord.Mutant, len(chosen))
 	queue := make(chan int)
 	var workers sync.WaitGroup
 	for range 2 { // cores
@@ -77,7 +77,7 @@ func TestMutants(t *testing.T) {
 		workers.Go(func() {
 			for i := range queue {
 				m, r := chosen[i], &results[i]
-				*r = record.Mutant{ID: m.id, What: m.what, Rung: m.rung, Why: m.why}
+				*r = verifyrecord.Mutant{ID: m.id, What: m.what, Rung: m.rung, Why: m.why}
 				if m.why != "" {
 					show(r)
 					continue
@@ -97,11 +97,11 @@ func TestMutants(t *testing.T) {
 	}
 	close(queue)
 	workers.Wait()
-	record.Write(t, record.Rung{ID: "L7", Name: "planted bugs", Mutants: results, Took: time.Since(began)})
+	verifyrecord.Write(t, verifyrecord.Rung{ID: "L7", Name: "planted bugs", Mutants: results, Took: time.Since(began)})
 }
 
 // show prints a result as soon as it is known.
-func show(r *record.Mutant) {
+func show(r *verifyrecord.Mutant) {
 	end := "caught by " + r.By
 	switch {
 	case r.Why != "":

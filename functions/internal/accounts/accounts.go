@@ -58,8 +58,8 @@ type Receipt struct {
 	Balance int64
 }
 
-// Book is a set of accounts. It is safe for concurrent use.
-type Book struct {
+// Ledger is a set of accounts. It is safe for concurrent use.
+type Ledger struct {
 	// Pay is the slow step between read and write. It must be safe to repeat for
 	// the same id, because a crash after it makes the caller repeat the whole.
 	Pay func(context.Context, Withdrawal) error
@@ -96,8 +96,8 @@ type entry struct {
 	Balance int64  `json:"balance"` // right after it
 }
 
-func newBook(s shelf) *Book {
-	return &Book{Pay: pause, shelf: s}
+func newLedger(s shelf) *Ledger {
+	return &Ledger{Pay: pause, shelf: s}
 }
 
 // pause stands for the call to a payment provider.
@@ -116,7 +116,7 @@ func pause(ctx context.Context, _ Withdrawal) error {
 func Key(account string) string { return lockstore.Key("account", account) }
 
 // Withdraw makes a withdrawal under the account's lock.
-func (b *Book) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (Receipt, error) {
+func (b *Ledger) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (Receipt, error) {
 	if lock.Key != Key(w.Account) || lock.Fence < 1 {
 		return Receipt{}, fmt.Errorf("account %q under lock %q with fence %d: %w", w.Account, lock.Key, lock.Fence, ErrWrongLock)
 	}
@@ -147,7 +147,7 @@ func (b *Book) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (Rec
 
 // Create makes a new account. Again with the same balance is nil, until somebody
 // withdraws from it.
-func (b *Book) Create(ctx context.Context, account string, balance int64) error {
+func (b *Ledger) Create(ctx context.Context, account string, balance int64) error {
 	err := b.shelf.create(ctx, account, record{Balance: balance})
 	if errors.Is(err, ErrExists) {
 		// The client may have repeated a request whose reply was lost.
@@ -163,7 +163,7 @@ func (b *Book) Create(ctx context.Context, account string, balance int64) error 
 }
 
 // Balance reads an account's balance, as of some moment, without its lock.
-func (b *Book) Balance(ctx context.Context, account string) (int64, error) {
+func (b *Ledger) Balance(ctx context.Context, account string) (int64, error) {
 	r, err := b.shelf.read(ctx, account)
 	if err != nil {
 		return 0, fmt.Errorf("account %q: %w", account, err)

@@ -47,15 +47,15 @@ func TestAccounts(t *testing.T) {
 				t.Run(c.name, func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 					defer cancel()
-					book := newBook(h.shelf)
-					book.Pay = func(context.Context, Withdrawal) error { return nil }
+					ledger := newLedger(h.shelf)
+					ledger.Pay = func(context.Context, Withdrawal) error { return nil }
 					account := "acc-" + strings.ToLower(lockstore.NewOwner().String()[:4]) + fmt.Sprint(time.Now().UnixNano())
-					require.NoError(t, book.Create(ctx, account, 1000))
-					c.run(t, ctx, book, account)
+					require.NoError(t, ledger.Create(ctx, account, 1000))
+					c.run(t, ctx, ledger, account)
 				})
 			}
 			for what, damage := range h.damage {
-				t.Run("F54 "+what, func(t *testing.T) { testCorrupt(t, newBook(h.shelf), what, damage) })
+				t.Run("F54 "+what, func(t *testing.T) { testCorrupt(t, newLedger(h.shelf), what, damage) })
 			}
 		})
 	}
@@ -127,159 +127,159 @@ func lock(account string, f lockstore.Fence) guard.Lock {
 	return guard.Lock{Key: Key(account), Fence: f}
 }
 
-func balance(t *testing.T, ctx context.Context, book *Book, account string) int64 {
+func balance(t *testing.T, ctx context.Context, ledger *Ledger, account string) int64 {
 	t.Helper()
-	b, err := book.Balance(ctx, account)
+	b, err := ledger.Balance(ctx, account)
 	require.NoError(t, err)
 	return b
 }
 
 var cases = []struct {
 	name string
-	run  func(t *testing.T, ctx context.Context, book *Book, account string)
+	run  func(t *testing.T, ctx context.Context, ledger *Ledger, account string)
 }{
-	{"withdrawals add up", func(t *testing.T, ctx context.Context, book *Book, account string) {
+	{"withdrawals add up", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
 		for i := range 3 {
 			w := Withdrawal{account, fmt.Sprint("w-", i), 100}
-			r, err := book.Withdraw(ctx, lock(account, fence+lockstore.Fence(i)), w)
+			r, err := ledger.Withdraw(ctx, lock(account, fence+lockstore.Fence(i)), w)
 			require.NoError(t, err)
 			assert.Equal(t, Receipt{w, int64(900 - 100*i)}, r)
 		}
-		assert.EqualValues(t, 700, balance(t, ctx, book, account))
+		assert.EqualValues(t, 700, balance(t, ctx, ledger, account))
 	}},
-	{"down to zero and no further", func(t *testing.T, ctx context.Context, book *Book, account string) {
-		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "all", 1000})
+	{"down to zero and no further", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
+		_, err := ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "all", 1000})
 		require.NoError(t, err)
-		_, err = book.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "one more", 1})
+		_, err = ledger.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "one more", 1})
 		require.ErrorIs(t, err, ErrInsufficient)
-		assert.Zero(t, balance(t, ctx, book, account))
+		assert.Zero(t, balance(t, ctx, ledger, account))
 	}},
-	{"a refused withdrawal is not remembered", func(t *testing.T, ctx context.Context, book *Book, account string) {
-		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 1001})
+	{"a refused withdrawal is not remembered", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
+		_, err := ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 1001})
 		require.ErrorIs(t, err, ErrInsufficient)
-		r, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
+		r, err := ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
 		require.NoError(t, err)
 		assert.EqualValues(t, 990, r.Balance)
 	}},
-	{"F03 a repeat after a crash before the release sees the first outcome", func(t *testing.T, ctx context.Context, book *Book, account string) {
+	{"F03 a repeat after a crash before the release sees the first outcome", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
 		paid := 0
-		book.Pay = func(context.Context, Withdrawal) error { paid++; return nil }
+		ledger.Pay = func(context.Context, Withdrawal) error { paid++; return nil }
 		w := Withdrawal{account, "w", 100}
-		first, err := book.Withdraw(ctx, lock(account, fence), w)
+		first, err := ledger.Withdraw(ctx, lock(account, fence), w)
 		require.NoError(t, err)
-		_, err = book.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "other", 1})
+		_, err = ledger.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "other", 1})
 		require.NoError(t, err)
-		again, err := book.Withdraw(ctx, lock(account, fence+2), w)
+		again, err := ledger.Withdraw(ctx, lock(account, fence+2), w)
 		require.NoError(t, err)
 		assert.Equal(t, first, again)
 		assert.Equal(t, 2, paid)
-		assert.EqualValues(t, 899, balance(t, ctx, book, account))
+		assert.EqualValues(t, 899, balance(t, ctx, ledger, account))
 	}},
-	{"an id with another amount is refused", func(t *testing.T, ctx context.Context, book *Book, account string) {
-		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 100})
+	{"an id with another amount is refused", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
+		_, err := ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 100})
 		require.NoError(t, err)
-		_, err = book.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "w", 101})
+		_, err = ledger.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "w", 101})
 		require.ErrorIs(t, err, ErrReused)
-		assert.EqualValues(t, 900, balance(t, ctx, book, account))
+		assert.EqualValues(t, 900, balance(t, ctx, ledger, account))
 	}},
-	{"the last 50 withdrawals are remembered", func(t *testing.T, ctx context.Context, book *Book, account string) {
+	{"the last 50 withdrawals are remembered", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
 		for i := range remembered + 1 {
-			_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, fmt.Sprint("w-", i), 1})
+			_, err := ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, fmt.Sprint("w-", i), 1})
 			require.NoError(t, err)
 		}
-		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w-1", 1})
+		_, err := ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w-1", 1})
 		require.NoError(t, err)
-		require.EqualValues(t, 949, balance(t, ctx, book, account), "w-1 is the oldest that is remembered")
-		_, err = book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w-0", 1})
+		require.EqualValues(t, 949, balance(t, ctx, ledger, account), "w-1 is the oldest that is remembered")
+		_, err = ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w-0", 1})
 		require.NoError(t, err)
-		require.EqualValues(t, 948, balance(t, ctx, book, account), "w-0 was forgotten and is a new one")
-		r, err := book.shelf.read(ctx, account)
+		require.EqualValues(t, 948, balance(t, ctx, ledger, account), "w-0 was forgotten and is a new one")
+		r, err := ledger.shelf.read(ctx, account)
 		require.NoError(t, err)
 		require.Len(t, r.Recent, remembered)
 	}},
-	{"F12 a pause between read and write: the fence refuses", func(t *testing.T, ctx context.Context, book *Book, account string) {
-		slow := *book
+	{"F12 a pause between read and write: the fence refuses", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
+		slow := *ledger
 		slow.Pay = func(ctx context.Context, _ Withdrawal) error { // the lease ends here, and another takes over
-			_, err := book.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "second", 10})
+			_, err := ledger.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "second", 10})
 			return err
 		}
 		_, err := slow.Withdraw(ctx, lock(account, fence), Withdrawal{account, "first", 100})
 		require.ErrorIs(t, err, ErrStaleFence)
-		assert.EqualValues(t, 990, balance(t, ctx, book, account), "only the later holder's withdrawal is there")
+		assert.EqualValues(t, 990, balance(t, ctx, ledger, account), "only the later holder's withdrawal is there")
 	}},
-	{"F12 a later holder's read is enough to refuse", func(t *testing.T, ctx context.Context, book *Book, account string) {
+	{"F12 a later holder's read is enough to refuse", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
 		var stale error
-		later := *book
+		later := *ledger
 		later.Pay = func(ctx context.Context, _ Withdrawal) error { // it has read; now the earlier one wakes up
 			r := record{Balance: 900}
-			stale = book.shelf.write(ctx, account, fence, r)
+			stale = ledger.shelf.write(ctx, account, fence, r)
 			return nil
 		}
-		_, err := book.shelf.claim(ctx, account, fence)
+		_, err := ledger.shelf.claim(ctx, account, fence)
 		require.NoError(t, err)
 		_, err = later.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "w", 10})
 		require.NoError(t, err)
 		require.ErrorIs(t, stale, ErrStaleFence)
-		assert.EqualValues(t, 990, balance(t, ctx, book, account))
+		assert.EqualValues(t, 990, balance(t, ctx, ledger, account))
 	}},
-	{"a smaller fence may not even read", func(t *testing.T, ctx context.Context, book *Book, account string) {
-		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
+	{"a smaller fence may not even read", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
+		_, err := ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
 		require.NoError(t, err)
-		_, err = book.Withdraw(ctx, lock(account, fence-1), Withdrawal{account, "x", 10})
+		_, err = ledger.Withdraw(ctx, lock(account, fence-1), Withdrawal{account, "x", 10})
 		require.ErrorIs(t, err, ErrStaleFence)
 	}},
-	{"control: with the same fence for all, an update is lost", func(t *testing.T, ctx context.Context, book *Book, account string) {
-		slow := *book
+	{"control: with the same fence for all, an update is lost", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
+		slow := *ledger
 		slow.Pay = func(ctx context.Context, _ Withdrawal) error {
-			_, err := book.Withdraw(ctx, lock(account, 1), Withdrawal{account, "second", 10})
+			_, err := ledger.Withdraw(ctx, lock(account, 1), Withdrawal{account, "second", 10})
 			return err
 		}
 		_, err := slow.Withdraw(ctx, lock(account, 1), Withdrawal{account, "first", 100})
 		require.NoError(t, err)
-		assert.EqualValues(t, 900, balance(t, ctx, book, account), "the second withdrawal is overwritten")
+		assert.EqualValues(t, 900, balance(t, ctx, ledger, account), "the second withdrawal is overwritten")
 	}},
-	{"the payment fails", func(t *testing.T, ctx context.Context, book *Book, account string) {
+	{"the payment fails", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
 		declined := errors.New("declined")
-		book.Pay = func(context.Context, Withdrawal) error { return declined }
-		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
+		ledger.Pay = func(context.Context, Withdrawal) error { return declined }
+		_, err := ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
 		require.ErrorIs(t, err, declined)
-		assert.EqualValues(t, 1000, balance(t, ctx, book, account))
+		assert.EqualValues(t, 1000, balance(t, ctx, ledger, account))
 	}},
-	{"another account's lock, and none", func(t *testing.T, ctx context.Context, book *Book, account string) {
+	{"another account's lock, and none", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
 		for _, l := range []guard.Lock{lock("other", fence), lock(account, 0), {}} {
-			_, err := book.Withdraw(ctx, l, Withdrawal{account, "w", 10})
+			_, err := ledger.Withdraw(ctx, l, Withdrawal{account, "w", 10})
 			require.ErrorIs(t, err, ErrWrongLock)
 		}
 	}},
-	{"an account that does not exist", func(t *testing.T, ctx context.Context, book *Book, account string) {
-		_, err := book.Withdraw(ctx, lock("absent", fence), Withdrawal{"absent", "w", 10})
+	{"an account that does not exist", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
+		_, err := ledger.Withdraw(ctx, lock("absent", fence), Withdrawal{"absent", "w", 10})
 		require.ErrorIs(t, err, ErrNotFound)
-		_, err = book.Balance(ctx, "absent")
+		_, err = ledger.Balance(ctx, "absent")
 		require.ErrorIs(t, err, ErrNotFound, "the refused withdrawal made no account")
 	}},
-	{"an account is made once", func(t *testing.T, ctx context.Context, book *Book, account string) {
-		require.ErrorIs(t, book.Create(ctx, account, 5), ErrExists)
-		require.NoError(t, book.Create(ctx, account, 1000), "a repeated request, whose first reply was lost")
-		assert.EqualValues(t, 1000, balance(t, ctx, book, account))
-		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
+	{"an account is made once", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
+		require.ErrorIs(t, ledger.Create(ctx, account, 5), ErrExists)
+		require.NoError(t, ledger.Create(ctx, account, 1000), "a repeated request, whose first reply was lost")
+		assert.EqualValues(t, 1000, balance(t, ctx, ledger, account))
+		_, err := ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
 		require.NoError(t, err)
-		require.ErrorIs(t, book.Create(ctx, account, 5), ErrExists)
-		require.ErrorIs(t, book.Create(ctx, account, 990), ErrExists)
+		require.ErrorIs(t, ledger.Create(ctx, account, 5), ErrExists)
+		require.ErrorIs(t, ledger.Create(ctx, account, 990), ErrExists)
 	}},
-	{"the context ends", func(t *testing.T, ctx context.Context, book *Book, account string) {
+	{"the context ends", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
 		ctx, cancel := context.WithCancel(ctx)
-		book.Pay = func(ctx context.Context, w Withdrawal) error { cancel(); return pause(ctx, w) }
-		_, err := book.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
+		ledger.Pay = func(ctx context.Context, w Withdrawal) error { cancel(); return pause(ctx, w) }
+		_, err := ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w", 10})
 		require.ErrorIs(t, err, context.Canceled)
 	}},
 }
 
 // testCorrupt: an entry that is not ours is refused and left as it is.
-func testCorrupt(t *testing.T, book *Book, what string, damage func(*testing.T, string)) {
+func testCorrupt(t *testing.T, ledger *Ledger, what string, damage func(*testing.T, string)) {
 	account := "corrupt-" + lockstore.Key(strings.NewReplacer(" ", "-", ",", "", "'", "").Replace(what))
 	damage(t, account)
-	book.Pay = func(context.Context, Withdrawal) error { t.Error("paid on a corrupt account"); return nil }
-	_, err := book.Withdraw(t.Context(), lock(account, fence), Withdrawal{account, "w", 1})
+	ledger.Pay = func(context.Context, Withdrawal) error { t.Error("paid on a corrupt account"); return nil }
+	_, err := ledger.Withdraw(t.Context(), lock(account, fence), Withdrawal{account, "w", 1})
 	require.ErrorIs(t, err, ErrCorrupt)
 	require.ErrorContains(t, err, account)
 }

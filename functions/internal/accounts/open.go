@@ -13,20 +13,20 @@ import (
 // takes. It sends nothing. The role needs dynamodb:UpdateItem, and GetItem for
 // Balance; on Redis EVALSHA and EVAL on keys "account:*", and HMGET for
 // Balance.
-func Open(cfg lockstore.Config) (*Book, error) {
+func Open(cfg lockstore.Config) (*Ledger, error) {
 	switch scheme := cfg.URL.Scheme; scheme {
 	case "dynamodb":
 		client, err := dynamostore.Client(cfg)
 		if err != nil {
 			return nil, err
 		}
-		return newBook(newDynamo(client, cfg.URL.Host)), nil
+		return newLedger(newDynamo(client, cfg.URL.Host)), nil
 	case "redis", "rediss", "valkey", "valkeys":
 		client, err := redisstore.Client(cfg)
 		if err != nil {
 			return nil, err
 		}
-		return newBook(newRedis(client)), nil
+		return newLedger(newRedis(client)), nil
 	default:
 		return nil, fmt.Errorf("accounts: no accounts for the scheme %q; want dynamodb, redis, rediss, valkey or valkeys", scheme)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
+	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
@@ -27,9 +27,9 @@ const Opening = 100_000
 
 // World is what an event is run in: locks, and the accounts 7 and 9.
 type World struct {
-	Guard *guard.Guard
-	Book  *accounts.Book
-	Store lockstore.Store
+	Guard  *guard.Guard
+	Ledger *accounts.Ledger
+	Store  lockstore.Store
 }
 
 // NewWorld is one that nobody has been in.
@@ -38,14 +38,14 @@ func NewWorld(t *testing.T) World {
 	cfg := lockstore.Config{URL: &url.URL{Scheme: "redis", Host: miniredis.RunT(t).Addr()}, Getenv: func(string) string { return "" }}
 	store, err := redisstore.Open(t.Context(), cfg)
 	require.NoError(t, err)
-	book, err := accounts.Open(cfg)
+	ledger, err := accounts.Open(cfg)
 	require.NoError(t, err)
 	for _, account := range []string{"7", "9"} {
-		require.NoError(t, book.Create(t.Context(), account, Opening))
+		require.NoError(t, ledger.Create(t.Context(), account, Opening))
 	}
 	g, err := guard.New(store, guard.Options{})
 	require.NoError(t, err)
-	return World{g, book, store}
+	return World{g, ledger, store}
 }
 
 // Balances are those of the accounts 7 and 9.
@@ -54,7 +54,7 @@ func (w World) Balances(t *testing.T) [2]int64 {
 	var all [2]int64
 	for i, account := range []string{"7", "9"} {
 		var err error
-		all[i], err = w.Book.Balance(t.Context(), account)
+		all[i], err = w.Ledger.Balance(t.Context(), account)
 		require.NoError(t, err)
 	}
 	return all

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
 // actions are what a role may do or did, such as "dynamodb:GetItem LockTable".

@@ -28,8 +28,8 @@ import (
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
@@ -50,14 +50,14 @@ const (
 
 // Main is TestMain of a function. gate is the value of GateVariable: where it is
 // set, the process is the function on its real stores, with the payment of Pay.
-func Main(m *testing.M, gate string, function func(*guard.Guard, *accounts.Book)) {
+func Main(m *testing.M, gate string, function func(*guard.Guard, *accounts.Ledger)) {
 	if gate == "" {
 		os.Exit(m.Run())
 	}
 	g := boot.Guard(lockstore.Openers{"dynamodb": dynamostore.Open, "redis": redisstore.Open})
-	book := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
-	book.Pay = Pay(gate)
-	function(g, book)
+	ledger := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
+	ledger.Pay = Pay(gate)
+	function(g, ledger)
 }
 
 // Pay is a payment that says where it is and does what the account or the id
@@ -98,8 +98,8 @@ func wait(ctx context.Context, gate string) error {
 // Site is a store without locks and accounts, and what processes that use it
 // have in their environment.
 type Site struct {
-	Book *accounts.Book
-	Late time.Duration // how long after a lease's TTL a takeover may come
+	Ledger *accounts.Ledger
+	Late   time.Duration // how long after a lease's TTL a takeover may come
 
 	t      *testing.T
 	ctx    context.Context
@@ -111,7 +111,7 @@ type Site struct {
 // stores are those of one case, by what processes and the test itself need.
 type stores struct {
 	locks, accounts string // URLs for the processes
-	book            string // the accounts' URL for the test
+	ledger          string // the accounts' URL for the test
 	refuse          func(bool)
 }
 
@@ -131,8 +131,8 @@ func Sites(t *testing.T, cases map[string]func(*testing.T, *Site)) {
 		// Two skews of a second, and the service's whole seconds.
 		each(t, cases, 4*time.Second, func(t *testing.T, i int) stores {
 			proxy, refuse := expiring(t, endpoint)
-			locks, book := Table(t, endpoint, fmt.Sprint("locks-", i), "key"), Table(t, endpoint, fmt.Sprint("accounts-", i), "account")
-			return stores{strings.Replace(locks, endpoint, proxy, 1), strings.Replace(book, endpoint, proxy, 1), book, refuse}
+			locks, ledger := Table(t, endpoint, fmt.Sprint("locks-", i), "key"), Table(t, endpoint, fmt.Sprint("accounts-", i), "account")
+			return stores{strings.Replace(locks, endpoint, proxy, 1), strings.Replace(ledger, endpoint, proxy, 1), ledger, refuse}
 		})
 	})
 }
@@ -167,12 +167,12 @@ func each(t *testing.T, cases map[string]func(*testing.T, *Site), late time.Dura
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			t.Cleanup(cancel)
 			at := open(t, number)
-			u, err := url.Parse(at.book)
+			u, err := url.Parse(at.ledger)
 			require.NoError(t, err)
-			book, err := accounts.Open(lockstore.Config{URL: u, Getenv: func(string) string { return "local" }})
+			ledger, err := accounts.Open(lockstore.Config{URL: u, Getenv: func(string) string { return "local" }})
 			require.NoError(t, err)
 			gate := filepath.Join(t.TempDir(), "gate")
-			run(t, &Site{Book: book, Late: late, t: t, ctx: ctx, gate: gate, refuse: at.refuse, env: []string{
+			run(t, &Site{Ledger: ledger, Late: late, t: t, ctx: ctx, gate: gate, refuse: at.refuse, env: []string{
 				"LOCK_URL=" + at.locks, "ACCOUNTS_URL=" + at.accounts, "LOCK_TTL=" + TTL.String(), GateVariable + "=" + gate,
 			}})
 		})
@@ -205,14 +205,14 @@ func (s *Site) Context() context.Context { return s.ctx }
 func (s *Site) Open(names ...string) {
 	s.t.Helper()
 	for _, account := range names {
-		require.NoError(s.t, s.Book.Create(s.ctx, account, Opening))
+		require.NoError(s.t, s.Ledger.Create(s.ctx, account, Opening))
 	}
 }
 
 // Booked is how much was withdrawn from an account.
 func (s *Site) Booked(account string) int64 {
 	s.t.Helper()
-	balance, err := s.Book.Balance(s.ctx, account)
+	balance, err := s.Ledger.Balance(s.ctx, account)
 	require.NoError(s.t, err)
 	return Opening - balance
 }
@@ -224,7 +224,7 @@ func (s *Site) OpenGate() {
 }
 
 // Refuse makes the stores refuse the processes' credentials from now on, or no
-// more. On Redis that is the test's Book, too.
+// more. On Redis that is the test's Ledger, too.
 func (s *Site) Refuse(on bool) { s.refuse(on) }
 
 // Start starts an environment of the function: of this test binary.

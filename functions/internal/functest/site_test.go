@@ -27,8 +27,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
-	"github.com/lambdalock/lambdalock/internal/lambdatest"
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
@@ -304,9 +304,9 @@ func (s site) event(t *testing.T, folder, binary string, f lambdatest.Fixture) {
 		env = append(env, more...)
 	}
 	hold(t, store, f.Held)
-	book, err := accounts.Open(config(t, tables["ACCOUNTS_URL"]))
+	ledger, err := accounts.Open(config(t, tables["ACCOUNTS_URL"]))
 	require.NoError(t, err)
-	(&Site{Book: book, t: t, ctx: t.Context()}).Open("7", "9")
+	(&Site{Ledger: ledger, t: t, ctx: t.Context()}).Open("7", "9")
 	for name, value := range variables {
 		env = append(env, name+"="+value)
 	}

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/boot"
-	"github.com/lambdalock/lambdalock/functions/internal/lockservice"
+	"github.com/lambdalock/lambdalock/functions/locks/lockservice"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/gateway"
 	"github.com/lambdalock/lambdalock/lockstore"

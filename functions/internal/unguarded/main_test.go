@@ -18,10 +18,10 @@ import (
 )
 
 func TestHandle(t *testing.T) {
-	book, err := accounts.Open(lockstore.Config{URL: &url.URL{Scheme: "redis", Host: miniredis.RunT(t).Addr()}})
+	ledger, err := accounts.Open(lockstore.Config{URL: &url.URL{Scheme: "redis", Host: miniredis.RunT(t).Addr()}})
 	require.NoError(t, err)
 	var reports []guard.Report
-	f := function{book, func(_ context.Context, r guard.Report) { reports = append(reports, r) }}
+	f := function{ledger, func(_ context.Context, r guard.Report) { reports = append(reports, r) }}
 	handle := func(event string) (any, error) { return f.handle(t.Context(), json.RawMessage(event)) }
 
 	_, err = handle(`{"open": {"account": "7", "balance": 100000}}`)

@@ -22,14 +22,14 @@ import (
 )
 
 func main() {
-	book := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
+	ledger := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
 	logger := slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: lambdacontext.ReplaceAttr}))
-	f := function{book, guard.LogReports(logger)}
+	f := function{ledger, guard.LogReports(logger)}
 	lambda.StartHandlerFunc(f.handle)
 }
 
 type function struct {
-	book   *accounts.Book
+	ledger *accounts.Ledger
 	report func(context.Context, guard.Report)
 }
 
@@ -52,9 +52,9 @@ func (f function) handle(ctx context.Context, in json.RawMessage) (any, error) {
 	}
 	switch {
 	case e.Open != nil:
-		return nil, f.book.Create(ctx, e.Open.Account, e.Open.Balance)
+		return nil, f.ledger.Create(ctx, e.Open.Account, e.Open.Balance)
 	case e.Read != nil:
-		balance, err := f.book.Balance(ctx, e.Read.Account)
+		balance, err := f.ledger.Balance(ctx, e.Read.Account)
 		return map[string]int64{"balance": balance}, err
 	default:
 		return f.withdraw(ctx, e.Request)
@@ -71,7 +71,7 @@ func (f function) withdraw(ctx context.Context, r httpapi.Request) (httpapi.Resp
 		return httpapi.Response{}, err
 	}
 	key, began := accounts.Key(w.Account), time.Now()
-	receipt, err := f.book.Withdraw(ctx, guard.Lock{Key: key, Fence: sameFence}, w)
+	receipt, err := f.ledger.Withdraw(ctx, guard.Lock{Key: key, Fence: sameFence}, w)
 	report := guard.Report{Key: key, Outcome: "ok", Err: err, Granted: began, Held: time.Since(began)}
 	if err != nil {
 		report.Outcome = "error"

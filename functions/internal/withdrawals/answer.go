@@ -9,7 +9,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 )
 
-// Answer turns what Book.Withdraw returned into what the client gets.
+// Answer turns what Ledger.Withdraw returned into what the client gets.
 func Answer(r accounts.Receipt, err error) (httpapi.Response, error) {
 	switch {
 	case err == nil:

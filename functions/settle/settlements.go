@@ -1,0 +1,22 @@
+// Package settlements reads the messages of the queue of settlements:
+//
+//	{"account": "7", "id": "s-1", "amount": 500}
+//
+// A settlement is booked as a withdrawal with its id, so a message that comes
+// again, alone or with its batch, books nothing twice. A bad body never gets
+// better, an unknown account and an id that was used with another amount hardly
+// ever; a balance that is too low may. All of them are failures of the message:
+// SQS delivers it again until maxReceiveCount, and then it is in the dead-letter
+// queue. A settlement that is not booked is never dropped.
+package main
+
+import "github.com/lambdalock/lambdalock/functions/internal/accounts"
+
+// Parse reads the body of a message.
+func parse(body string) (accounts.Withdrawal, error) {
+	w, err := accounts.Parse(body, "account", "id", "amount")
+	if err != nil {
+		return w, err
+	}
+	return w, w.Validate()
+}

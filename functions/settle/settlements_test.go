@@ -1,0 +1,28 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+)
+
+func TestF52Parse(t *testing.T) {
+	w, err := parse(`{"account": "7", "id": "s-1", "amount": 500}`)
+	require.NoError(t, err)
+	require.Equal(t, accounts.Withdrawal{Account: "7", ID: "s-1", Amount: 500}, w)
+	for body, want := range map[string]string{
+		``:                             "body: want a JSON object with account, id and amount",
+		`{"id": "s-1", "amount": 500}`: "account: is missing",
+		`{"account": "a/b", "id": "s-1", "amount": 500}`:                  "account: want 1 to 64",
+		`{"account": "7", "id": "", "amount": 500}`:                       "id: has 0 bytes",
+		`{"account": "7", "id": "s-1", "amount": "5.00"}`:                 "amount: want a number",
+		`{"account": "7", "id": "s-1", "amount": -1}`:                     `amount: is "-1"`,
+		`{"account": "7", "id": "s-1", "amount": 500, "currency": "EUR"}`: `"currency": is unknown`,
+	} {
+		_, err := parse(body)
+		assert.ErrorContains(t, err, want, body)
+	}
+}

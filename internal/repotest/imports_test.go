@@ -1,0 +1,321 @@
+package repotest
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layers says which of our packages a package may import, its own folder's
+// sub-packages aside. The first row that fits a package counts. In a pattern *
+// is one folder's name or a part of it, and /... at the end is any folder below.
+var layers = []struct {
+	who string
+	may []string
+}{
+	{"lockstore", nil},
+	{"lockstore/storetest", []string{"lockstore"}},
+	{"lockstore/awsenv", []string{"lockstore"}},
+	{"lockstore/*store/...", []string{"lockstore", "lockstore/awsenv"}},
+	{"guard", []string{"lockstore"}},
+	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/memstore"}},
+	{"guard/internal/*", nil},
+	{"guard/*", []string{"guard", "guard/internal/*", "lockstore"}},
+	{"boot", []string{"guard", "lockstore"}},
+	// Environments for any function: it knows none of our packages.
+	{"lambdatest", nil},
+	{"functions/internal/functest", []string{"boot", "guard", "lockstore", "lockstore/*store", "functions/internal/...", "lambdatest", "internal/..."}},
+	// The lock service on this machine: it takes the gateway's place, and no
+	// function links it.
+	{"functions/internal/serve", []string{"boot", "guard", "lockstore", "lockstore/*store/...", "functions/locks/lockservice", "internal/gateway"}},
+	{"functions/locks/lockservice", []string{"boot", "guard", "guard/httpapi", "lockstore", "lockstore/awsenv", "functions/internal/..."}},
+	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/awsenv", "lockstore/*store", "functions/internal/..."}},
+	{"functions/*", []string{"boot", "guard/...", "lockstore", "lockstore/*store/...", "functions/internal/..."}},
+	{"cmd/...", []string{"boot", "guard/...", "lockstore/..."}},
+	{"internal/...", []string{"boot", "guard/...", "lockstore/...", "lambdatest", "internal/..."}},
+}
+
+// sdks are the only modules from outside that a store may use.
+var sdks = map[string][]string{
+	"lockstore/dynamostore": {"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"},
+	"lockstore/redisstore":  {"github.com/redis/go-redis/v9"},
+	// Signs ElastiCache's tokens; its users link both.
+	"lockstore/redisstore/elasticache": {"github.com/aws/aws-sdk-go-v2"},
+}
+
+// mayUseLambda are the packages that know AWS Lambda.
+var mayUseLambda = []string{"boot", "guard/*", "functions/...", "internal/...", "cmd/..."}
+
+const lambdaModule = "github.com/aws/aws-lambda-go"
+
+// badDeps are the packages that no function links, with the reason.
+var badDeps = map[string]string{
+	"testing":                        "test code is not deployed",
+	"github.com/stretchr/...":        "test code is not deployed",
+	"go.uber.org/goleak/...":         "test code is not deployed",
+	"github.com/alicebob/...":        "a fake Redis is for tests",
+	"github.com/santhosh-tekuri/...": "only a test compares with schemas",
+	"github.com/yuin/gopher-lua":     "comes with the fake Redis, which is for tests",
+	"go.yaml.in/...":                 "only a test reads YAML",
+	module + "/lockstore/memstore":   "environments share nothing through it, so it would lock nothing",
+	module + "/lockstore/storetest":  "the conformance suite is for tests",
+	module + "/internal/...":         "machinery of our tests and tools",
+	module + "/cmd/...":              "an operator's tool is not a function's",
+	"github.com/aws/aws-sdk-go-v2/config": "it costs start time and a megabyte; " +
+		"the Lambda environment's region and credentials are enough",
+	"github.com/aws/aws-sdk-go/...":  "version 1 of the SDK is no longer maintained",
+	"net/rpc":                        "2 MB; build with -tags lambda.norpc, and link nothing else that needs it",
+	"encoding/gob":                   "comes with net/rpc",
+	"text/template":                  "reflection on method names keeps the linker from leaving out methods: megabytes",
+	"html/template":                  "see text/template",
+	"database/sql":                   "a convenience of some library that every function would carry",
+	"database/sql/driver":            "a convenience of some library that every function would carry",
+	"expvar":                         "registers HTTP handlers in its init",
+	"net/http/pprof":                 "registers HTTP handlers in its init",
+	"os/exec":                        "a function starts no process",
+	"plugin":                         "turns off the removal of dead code",
+	"flag":                           "settings come from the environment, and only boot reads them",
+	"google.golang.org/grpc/...":     "4 MB",
+	"google.golang.org/protobuf/...": "2 MB",
+}
+
+// forbidden has a row for each function and for each package that others link,
+// so that a new function or a heavier dependency needs an edit here.
+var forbidden = map[string]map[string]string{
+	"functions/locks":    badDeps,
+	"functions/nightly":  badDeps,
+	"functions/settle":   badDeps,
+	"functions/step":     badDeps,
+	"functions/withdraw": badDeps,
+	"boot":               with(badDeps, module+"/lockstore/*store", "a store that boot links would be in every function"),
+	"guard/httpapi":      with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
+	"guard/schedule":     with(badDeps, lambdaModule+"/...", "a schedule may send any event, and the guard knows the request id", module+"/lockstore/*store", "main names the stores"),
+	"guard/sqsbatch":     with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
+	"guard/stream":       with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
+	"lockstore/dynamostore": with(badDeps,
+		"github.com/aws/aws-sdk-go-v2/service/sts", "roles are assumed by Lambda, not by the store",
+		"github.com/aws/aws-sdk-go-v2/feature/...", "nothing there is needed to lock"),
+	"lockstore/redisstore": with(badDeps,
+		"github.com/aws/...", "ElastiCache's token is a package of its own, handed in as a func"),
+}
+
+// with is deps and further pairs of package and reason.
+func with(deps map[string]string, more ...string) map[string]string {
+	all := map[string]string{}
+	for p, why := range deps {
+		all[p] = why
+	}
+	for i := 0; i < len(more); i += 2 {
+		all[more[i]] = more[i+1]
+	}
+	return all
+}
+
+func matches(pattern, p string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "/..."); ok {
+		n := strings.Count(prefix, "/") + 1
+		parts := strings.Split(p, "/")
+		if len(parts) < n {
+			return false
+		}
+		pattern, p = prefix, strings.Join(parts[:n], "/")
+	}
+	ok, err := path.Match(pattern, p)
+	return ok && err == nil
+}
+
+func matchesAny(patterns []string, p string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, p) })
+}
+
+// wrongWay finds imports between our own packages that point the wrong way.
+func wrongWay(g graph) (problems []string) {
+	for _, p := range g.own() {
+		i := slices.IndexFunc(layers, func(l struct {
+			who string
+			may []string
+		}) bool {
+			return matches(l.who, p)
+		})
+		if i < 0 {
+			problems = append(problems, fmt.Sprintf("%s has no row in layers: say what it may import", p))
+			continue
+		}
+		for _, imported := range g[module+"/"+p].Imports {
+			to, ours := strings.CutPrefix(imported, module+"/")
+			if ours && !matchesAny(layers[i].may, to) && !strings.HasPrefix(to, p+"/") && !sameStore(p, to) {
+				problems = append(problems, fmt.Sprintf("%s imports %s; it may import only %q. Move the code, or hand it in as a parameter", p, to, layers[i].may))
+			}
+		}
+	}
+	return problems
+}
+
+// sameStore says that both packages belong to one store's folder.
+func sameStore(a, b string) bool {
+	root := func(p string) string {
+		parts := strings.Split(p, "/")
+		return strings.Join(parts[:min(2, len(parts))], "/")
+	}
+	return root(a) == root(b) && matches("lockstore/*store", root(a))
+}
+
+// outside finds what the contract and the guard take from outside the standard
+// library, and what a store takes from outside its SDK.
+func outside(g graph) (problems []string) {
+	for _, p := range []string{"lockstore", "guard"} {
+		for dep := range g.deps(module + "/" + p) {
+			if !g[dep].Standard && !strings.HasPrefix(dep, module+"/") {
+				problems = append(problems, fmt.Sprintf("%s is to use the standard library only, but links %s: %s", p, dep, g.chain(module+"/"+p, dep)))
+			}
+		}
+	}
+	for _, p := range g.own() {
+		if !matches("lockstore/*store/...", p) {
+			continue
+		}
+		root := p
+		if sdks[root] == nil {
+			root = strings.Join(strings.Split(p, "/")[:2], "/")
+		}
+		for _, dep := range g[module+"/"+p].Imports {
+			own := strings.HasPrefix(dep, module+"/") || g[dep].Standard
+			if !own && !slices.ContainsFunc(sdks[root], func(sdk string) bool { return dep == sdk || strings.HasPrefix(dep, sdk+"/") }) {
+				problems = append(problems, fmt.Sprintf("%s imports %s, which is not part of its one SDK: %q. Do without, or add the SDK to sdks", p, dep, sdks[root]))
+			}
+		}
+	}
+	return problems
+}
+
+// lambdaUsers finds packages that use aws-lambda-go and are not to know it.
+func lambdaUsers(g graph) (problems []string) {
+	for _, p := range g.own() {
+		for _, dep := range g[module+"/"+p].Imports {
+			if strings.HasPrefix(dep, lambdaModule) && !matchesAny(mayUseLambda, p) {
+				problems = append(problems, fmt.Sprintf("%s imports %s; only %q know Lambda. Take what is needed as a parameter", p, dep, mayUseLambda))
+			}
+		}
+	}
+	return problems
+}
+
+// tooMuch finds forbidden dependencies, and what has no row.
+func tooMuch(g graph, rows map[string]map[string]string) (problems []string) {
+	for _, p := range g.own() {
+		row, known := rows[p]
+		if !known && (matches("functions/*", p) && g[module+"/"+p].Name == "main" || p == "boot" || matches("guard/*", p) || p != "lockstore/memstore" && matches("lockstore/*store", p)) {
+			problems = append(problems, fmt.Sprintf("%s has no row in forbidden: add one that says what it may not link", p))
+		}
+		deps := g.deps(module + "/" + p)
+		for bad, why := range row {
+			for dep := range deps {
+				if matches(bad, dep) {
+					problems = append(problems, fmt.Sprintf("%s links %s (%s): %s. Take the import out of one of them", p, dep, why, g.chain(module+"/"+p, dep)))
+				}
+			}
+		}
+	}
+	for p := range rows {
+		if _, ok := g[module+"/"+p]; !ok {
+			problems = append(problems, fmt.Sprintf("forbidden has a row for %s, which is not there: take it out", p))
+		}
+	}
+	return problems
+}
+
+// hiddenStores finds stores that a function links and its main does not name.
+func hiddenStores(g graph) (problems []string) {
+	for _, p := range g.own() {
+		if !matches("functions/*", p) || g[module+"/"+p].Name != "main" {
+			continue
+		}
+		for dep := range g.deps(module + "/" + p) {
+			if matches("lockstore/*store", strings.TrimPrefix(dep, module+"/")) && !slices.Contains(g[module+"/"+p].Imports, dep) {
+				problems = append(problems, fmt.Sprintf("%s links %s, which its main.go does not name: %s. Name it in the openers or take the import out", p, dep, g.chain(module+"/"+p, dep)))
+			}
+		}
+	}
+	return problems
+}
+
+func TestImports(t *testing.T) {
+	g := mustGraph(t)
+	t.Run("imports point one way", func(t *testing.T) { none(t, wrongWay(g)) })
+	t.Run("the contract and the guard use the standard library only, a store its one SDK", func(t *testing.T) { none(t, outside(g)) })
+	t.Run("only boot, adapters and functions know Lambda", func(t *testing.T) { none(t, lambdaUsers(g)) })
+	t.Run("nobody links what is forbidden", func(t *testing.T) { none(t, tooMuch(g, forbidden)) })
+	t.Run("a function links only the stores that its main.go names", func(t *testing.T) { none(t, hiddenStores(g)) })
+}
+
+func TestImportRulesCatch(t *testing.T) {
+	// made builds a graph from "package: imports"; our own packages start with a dot.
+	made := func(lines ...string) graph {
+		full := func(p string) string { return strings.Replace(p, "./", module+"/", 1) }
+		g := graph{}
+		add := func(p string) {
+			name := path.Base(p)
+			if matches("functions/*", strings.TrimPrefix(p, module+"/")) {
+				name = "main"
+			}
+			if _, ok := g[p]; !ok {
+				g[p] = pkg{ImportPath: p, Name: name, Standard: !strings.Contains(p, ".")}
+			}
+		}
+		for _, line := range lines {
+			who, imports, _ := strings.Cut(line, ":")
+			who = full(who)
+			add(who)
+			p := g[who]
+			for _, dep := range strings.Fields(imports) {
+				add(full(dep))
+				p.Imports = append(p.Imports, full(dep))
+			}
+			g[who] = p
+		}
+		return g
+	}
+	const aws = "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	t.Run("the wrong way", func(t *testing.T) {
+		caught(t, wrongWay(made("./lockstore: time", "./lockstore/dynamostore: ./lockstore ./lockstore/dynamostore/internal/x "+aws,
+			"./lockstore/dynamostore/internal/x: ./lockstore", "./guard: ./lockstore", "./boot: ./guard", "./functions/a: ./boot ./lockstore/dynamostore")))
+		caught(t, wrongWay(made("./lockstore: ./guard")), "lockstore imports guard")
+		caught(t, wrongWay(made("./guard: ./boot")), "guard imports boot")
+		caught(t, wrongWay(made("./guard: ./lockstore/memstore")), "guard imports lockstore/memstore")
+		caught(t, wrongWay(made("./lockstore/astore: ./lockstore/bstore")), "imports lockstore/bstore")
+		caught(t, wrongWay(made("./lockstore/astore: ./guard")), "imports guard")
+		caught(t, wrongWay(made("./boot: ./internal/faults")), "imports internal/faults")
+		caught(t, wrongWay(made("./functions/a: ./functions/b")), "imports functions/b")
+		caught(t, wrongWay(made("./shiny: time")), "shiny has no row")
+	})
+	t.Run("from outside", func(t *testing.T) {
+		caught(t, outside(made("./lockstore: time", "./guard: ./lockstore", "./guard/a: github.com/x/y", "./lockstore/dynamostore: ./lockstore "+aws)))
+		caught(t, outside(made("./guard: ./lockstore", "./lockstore: github.com/x/y", "github.com/x/y: time")),
+			"guard is to use", "lockstore is to use")
+		caught(t, outside(made("./lockstore/redisstore: "+aws)), "not part of its one SDK")
+		caught(t, outside(made("./lockstore/redisstore/iam: "+aws)), "not part of its one SDK")
+		caught(t, outside(made("./lockstore/newstore: github.com/x/y")), "not part of its one SDK")
+	})
+	t.Run("Lambda", func(t *testing.T) {
+		caught(t, lambdaUsers(made("./boot: "+lambdaModule+"/lambda", "./guard/httpapi: "+lambdaModule+"/events")))
+		caught(t, lambdaUsers(made("./guard: "+lambdaModule+"/lambdacontext")), "guard imports")
+		caught(t, lambdaUsers(made("./lockstore/redisstore: "+lambdaModule+"/events")), "lockstore/redisstore imports")
+	})
+	t.Run("forbidden", func(t *testing.T) {
+		rows := map[string]map[string]string{"functions/a": badDeps}
+		caught(t, tooMuch(made("./functions/a: net/http"), rows))
+		caught(t, tooMuch(made("./functions/a: ./guard", "./guard: x.y/z", "x.y/z: testing"), rows), "-> x.y/z -> testing")
+		caught(t, tooMuch(made("./functions/a: github.com/stretchr/testify/assert ./lockstore/memstore net/rpc"), rows),
+			"testify/assert", "lockstore/memstore", "net/rpc")
+		caught(t, tooMuch(made("./functions/a: time", "./functions/b: time"), rows), "functions/b has no row")
+		caught(t, tooMuch(made("./lockstore/newstore: time"), nil), "lockstore/newstore has no row")
+		caught(t, tooMuch(made("./guard: time"), rows), "functions/a, which is not there")
+	})
+	t.Run("hidden stores", func(t *testing.T) {
+		caught(t, hiddenStores(made("./functions/a: ./lockstore/astore ./functions/internal/x", "./functions/internal/x: ./lockstore/astore")))
+		caught(t, hiddenStores(made("./functions/a: ./functions/internal/x", "./functions/internal/x: ./lockstore/astore")), "does not name")
+	})
+}

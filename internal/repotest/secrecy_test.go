@@ -1,0 +1,601 @@
+package repotest
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/guard/schedule"
+	"github.com/lambdalock/lambdalock/guard/sqsbatch"
+	"github.com/lambdalock/lambdalock/guard/stream"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
+)
+
+// password is in every URL that may have one and in every credential.
+const password = "hunter2hunter2hunter2"
+
+// watch keeps all that was shown and all that must not be in it.
+type watch struct {
+	mu      sync.Mutex
+	shown   bytes.Buffer
+	secrets map[string]bool
+	owners  int
+}
+
+func newWatch() *watch { return &watch{secrets: map[string]bool{password: true}} }
+
+// Write makes it the writer of logs.
+func (w *watch) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.shown.Write(b)
+}
+
+// Printf makes it the Redis client's logger.
+func (w *watch) Printf(_ context.Context, format string, args ...any) {
+	fmt.Fprintf(w, format+"\n", args...)
+}
+
+func (w *watch) owner(o lockstore.Owner) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(o) > 8 && !w.secrets[string(o)] {
+		w.secrets[string(o)] = true
+		w.owners++
+	}
+}
+
+// show prints a value in every way that Go has, an error with all that it wraps.
+func (w *watch) show(what string, v any) {
+	fmt.Fprintf(w, "\n%s: ", what)
+	for _, verb := range []string{"%v", "%+v", "%#v"} {
+		fmt.Fprintf(w, verb+"\n", v)
+		fmt.Fprintf(w, verb+"\n", struct{ Inside any }{v})
+	}
+	// Of a pointer a wrong verb shows what vet warns of: all that is behind it, and
+	// no method is asked.
+	if _, isError := v.(error); isError || reflect.ValueOf(v).Kind() != reflect.Pointer {
+		for _, verb := range []string{"%s", "%q", "%x", "%d"} {
+			fmt.Fprintf(w, verb+"\n", v)
+		}
+	}
+	text, err := json.Marshal(v)
+	fmt.Fprintf(w, "%s %v\n", text, err)
+	slog.New(slog.NewJSONHandler(w, nil)).Info("m", "v", v)
+	slog.New(slog.NewTextHandler(w, nil)).Info("m", "v", v)
+	switch e := v.(type) {
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			w.show(what+" wraps", inner)
+		}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			w.show(what+" wraps", inner)
+		}
+	}
+}
+
+// found are the secrets in what was shown, in any of the ways to write them.
+func (w *watch) found() (all []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for secret := range w.secrets {
+		numbers := strings.Trim(fmt.Sprint([]byte(secret)), "[]")
+		for _, form := range []string{
+			secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret), numbers,
+			base64.StdEncoding.EncodeToString([]byte(secret))[:len(secret)], base64.URLEncoding.EncodeToString([]byte(secret))[:len(secret)],
+		} {
+			if at := bytes.Index(w.shown.Bytes(), []byte(form)); at >= 0 {
+				all = append(all, string(w.shown.Bytes()[max(0, at-300):at+len(form)]))
+			}
+		}
+	}
+	return all
+}
+
+func (w *watch) check(t *testing.T) {
+	t.Helper()
+	for _, text := range w.found() {
+		t.Errorf("a secret is shown: …%s", text)
+	}
+}
+
+// The watch itself finds what is shown.
+func TestWatch(t *testing.T) {
+	const secret = "OWNEROWNEROWNEROWNER"
+	for name, shown := range map[string]any{
+		"plain": "it is " + secret, "hexadecimal": fmt.Sprintf("%x", secret), "bytes": []byte(secret), "wrapped": fmt.Errorf("a: %w", errors.New(secret)),
+		"key of a map": map[lockstore.Owner]int{secret: 1}, "unexported": struct{ o lockstore.Owner }{secret}, // Go's own limits, see lockstore.Owner
+	} {
+		w := newWatch()
+		w.owner(secret)
+		w.show(name, shown)
+		assert.NotEmpty(t, w.found(), name)
+	}
+	w := newWatch()
+	w.owner(secret)
+	w.show("an owner", lockstore.Owner(secret))
+	assert.Empty(t, w.found())
+	assert.Contains(t, w.shown.String(), "OWNE…")
+}
+
+// spy tells the watch about every owner that goes to the store.
+type spy struct {
+	lockstore.Store
+	owner func(lockstore.Owner)
+	show  func(string, any)
+}
+
+func (s spy) Unwrap() lockstore.Store { return s.Store }
+
+func (s spy) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
+	s.owner(req.Owner)
+	s.show("request", req)
+	lease, err := s.Store.Acquire(ctx, req)
+	s.show("lease", lease)
+	s.show("Acquire's error", err)
+	return lease, err
+}
+
+func (s spy) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+	s.owner(lease.Owner)
+	d, err := s.Store.Renew(ctx, lease, ttl)
+	s.show("Renew's error", err)
+	return d, err
+}
+
+func (s spy) Release(ctx context.Context, lease lockstore.Lease) error {
+	s.owner(lease.Owner)
+	err := s.Store.Release(ctx, lease)
+	s.show("Release's error", err)
+	return err
+}
+
+// place is a store's server, which a test can break.
+type place struct {
+	open    func(t *testing.T, addr, password string) lockstore.Store
+	proxy   *testservers.CutProxy // nil: there is none to break
+	request string                // what is in every request of a lock
+	delete  func(t *testing.T, key string)
+	corrupt func(t *testing.T, key string)
+}
+
+func TestNothingShowsASecretM40(t *testing.T) {
+	for name, start := range map[string]func(t *testing.T) place{
+		"memory":   func(*testing.T) place { return place{} },
+		"Redis":    func(t *testing.T) place { return redisPlace(t, testservers.RedisServer, "") },
+		"Valkey":   func(t *testing.T) place { return redisPlace(t, testservers.ValkeyServer, "") },
+		"DynamoDB": dynamoPlace,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatch()
+			redis.SetLogger(w)
+			before := slog.Default()
+			slog.SetDefault(slog.New(slog.NewJSONHandler(w, nil)))
+			defer func() {
+				slog.SetDefault(before)
+				redis.SetLogger(noLogger{})
+				log.SetOutput(t.Output())
+			}()
+			p := start(t)
+			if p.open == nil {
+				live(t, w, memstore.New(nil), p)
+			} else {
+				live(t, w, p.open(t, p.proxy.Addr, password), p)
+				broken(t, w, p)
+			}
+			w.check(t)
+			require.Greater(t, w.owners, 15)
+			require.Greater(t, w.shown.Len(), 100_000)
+			t.Logf("%d owners, %d bytes shown", w.owners, w.shown.Len())
+		})
+	}
+}
+
+type noLogger struct{}
+
+func (noLogger) Printf(context.Context, string, ...any) {}
+
+// observed is a guard whose reports are shown and logged.
+func observed(t *testing.T, w *watch, store lockstore.Store, opt guard.Options) *guard.Guard {
+	lines, text := guard.LogReports(slog.New(slog.NewJSONHandler(w, nil))), guard.LogReports(slog.New(slog.NewTextHandler(w, nil)))
+	opt.Holder = func(context.Context) lockstore.Holder { return lockstore.Holder{Name: "test", ID: "1"} }
+	opt.Observe = func(ctx context.Context, r guard.Report) {
+		lines(ctx, r)
+		text(ctx, r)
+		w.show("report", r)
+	}
+	g, err := guard.New(spy{store, w.owner, w.show}, opt)
+	require.NoError(t, err)
+	return g
+}
+
+// live makes every outcome of a store that works.
+func live(t *testing.T, w *watch, store lockstore.Store, p place) {
+	ctx := t.Context()
+	w.show("options", guard.Options{})
+	g := observed(t, w, store, guard.Options{})
+	do := func(key string, work func(context.Context, guard.Lock) error) (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				w.show("panic", p)
+			}
+		}()
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		err = g.Do(ctx, key, work)
+		w.show("Do's error", err)
+		return err
+	}
+	fine := func(context.Context, guard.Lock) error { return nil }
+
+	require.NoError(t, do("ok", func(ctx context.Context, lock guard.Lock) error {
+		w.show("lock", lock)
+		w.show("context", ctx)
+		w.show("guard while it runs", g)
+		w.show("nested in itself", do("ok", fine))
+		return nil
+	}))
+	require.Error(t, do("error", func(context.Context, guard.Lock) error { return errors.New("its own") }))
+	require.NoError(t, do("panic", func(context.Context, guard.Lock) error { panic("boom") }))
+	for _, key := range []string{"", "a\nb", strings.Repeat("k", 2000)} {
+		require.IsType(t, &guard.LockInvalid{}, do(key, fine))
+	}
+	hurried, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	w.show("no time", g.Do(hurried, "k", fine))
+
+	// Loans, and the adapters at a key that is busy.
+	lease, err := g.Acquire(ctx, guard.Loan{Key: "busy", TTL: time.Minute})
+	require.NoError(t, err)
+	w.show("loan", guard.Loan{Key: "busy", TTL: time.Minute, Owner: lease.Owner})
+	w.show("lent", lease)
+	require.IsType(t, &guard.LockBusy{}, do("busy", fine))
+	answers(ctx, w, g, "busy")
+	status, err := g.Inspect(ctx, "busy")
+	require.NoError(t, err)
+	w.show("status", status)
+	_, err = g.Renew(ctx, lease, time.Minute)
+	require.NoError(t, err)
+	other := lease
+	other.Owner = lockstore.NewOwner()
+	_, err = g.Renew(ctx, other, time.Minute)
+	require.IsType(t, &guard.LockLost{}, err)
+	w.show("Renew", err)
+	w.show("Release", g.Release(ctx, other))
+	for _, bad := range []lockstore.Lease{
+		{Key: "busy", Owner: lockstore.Owner(lease.Owner + " \n"), Fence: 1}, {Key: "busy", Owner: lease.Owner, Fence: -1},
+		{Key: "busy", Owner: lockstore.Owner(strings.Repeat(string(lease.Owner), 5))},
+	} {
+		w.owner(bad.Owner)
+		err := g.Release(ctx, bad)
+		require.ErrorIs(t, err, lockstore.ErrInvalid)
+		w.show("a bad lease's", err)
+	}
+	require.NoError(t, g.Release(ctx, lease))
+	require.NoError(t, g.Release(ctx, lease), "again")
+	if after, ok := lockstore.As[lockstore.DelayedReleaser](store); ok {
+		lease, err := g.Acquire(ctx, guard.Loan{Key: "closed", TTL: time.Minute})
+		require.NoError(t, err)
+		require.NoError(t, after.ReleaseAfter(ctx, lease, time.Minute))
+		w.show("closed", after.ReleaseAfter(ctx, other, time.Minute))
+		w.show("closed", do("closed", fine))
+	}
+
+	if p.delete != nil {
+		require.IsType(t, &guard.LockLost{}, do("lost", func(context.Context, guard.Lock) error {
+			p.delete(t, "lost")
+			return nil
+		}))
+		require.NoError(t, do("corrupt", fine))
+		p.corrupt(t, "corrupt")
+		require.IsType(t, &guard.LockCorrupt{}, do("corrupt", fine))
+		answers(ctx, w, g, "corrupt")
+		if checker, ok := lockstore.As[lockstore.Checker](store); ok {
+			findings, err := checker.Check(ctx)
+			w.show("findings", findings)
+			w.show("Check's error", err)
+		}
+	}
+	answers(ctx, w, g, "answered")
+	w.show("guard", g)
+	g.Shutdown()
+	w.show("after the shutdown", do("k", fine))
+}
+
+// answers shows what every adapter answers for a key.
+func answers(ctx context.Context, w *watch, g *guard.Guard, key string) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	say := func(what string, out any, err error) {
+		w.show(what+"'s answer", out)
+		w.show(what+"'s error", err)
+	}
+	name := func(context.Context, httpapi.Request) (string, error) { return key, nil }
+	out, err := httpapi.Wrap(g, name, func(context.Context, guard.Lock, httpapi.Request) (httpapi.Response, error) {
+		return httpapi.Response{StatusCode: 200}, nil
+	})(ctx, httpapi.Request{})
+	say("HTTP", out, err)
+	batch, err := sqsbatch.Wrap(g, func(context.Context, events.SQSMessage) (string, error) { return key, nil },
+		func(context.Context, guard.Lock, events.SQSMessage) error { return nil })(ctx, events.SQSEvent{Records: []events.SQSMessage{{MessageId: "m"}}})
+	say("SQS", batch, err)
+	records, err := stream.WrapDynamoDB(g, func(context.Context, events.DynamoDBEventRecord) (string, error) { return key, nil },
+		func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return nil })(ctx, events.DynamoDBEvent{Records: []events.DynamoDBEventRecord{{Change: events.DynamoDBStreamRecord{SequenceNumber: "1"}}}})
+	say("a stream", records, err)
+	skip, err := schedule.Wrap(g, key, func(context.Context, guard.Lock, string) error { return nil })(ctx, "")
+	say("a schedule", skip, err)
+}
+
+// broken asks a store whose server, or the way to it, does not work.
+func broken(t *testing.T, w *watch, p place) {
+	fine := func(context.Context, guard.Lock) error { return nil }
+	ask := func(what string, store lockstore.Store) {
+		t.Helper()
+		g := observed(t, w, store, guard.Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := g.Do(ctx, "k-"+what, fine)
+		if assert.IsType(t, &guard.LockStoreUnavailable{}, err, what) {
+			w.show(what, err)
+		}
+		lease := lockstore.Lease{Key: "k-" + what, Owner: lockstore.NewOwner(), Fence: 1}
+		w.owner(lease.Owner)
+		_, err = g.Renew(ctx, lease, time.Minute)
+		w.show(what, err)
+		w.show(what, g.Release(ctx, lease))
+		answers(ctx, w, g, "k-"+what)
+		if checker, ok := lockstore.As[lockstore.Checker](store); ok {
+			_, err := checker.Check(ctx)
+			w.show(what, err)
+		}
+	}
+	store := p.open(t, p.proxy.Addr, password)
+	for what, set := range map[string]func(){
+		"lost replies": func() { p.proxy.CutReplies(p.request) }, "cut requests": func() { p.proxy.CutRequests(p.request) }, "silence": p.proxy.Swallow,
+	} {
+		set()
+		ask(what, store)
+		p.proxy.Forward()
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	ask("refused", p.open(t, l.Addr().String(), password))
+	const wrong = "another-" + password
+	if p.request != dynamoRequest { // DynamoDB Local takes any
+		ask("wrong password", p.open(t, p.proxy.Addr, wrong))
+	}
+	ask("not a server of this kind", p.open(t, quoting(t), password))
+}
+
+// quoting is a server that answers everything with what it was sent.
+func quoting(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // closed by the cleanup
+			}
+			all.Go(func() {
+				defer conn.Close()
+				b := make([]byte, 8<<10)
+				for {
+					if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+						return
+					}
+					n, err := conn.Read(b)
+					if err != nil {
+						return
+					}
+					sent := strings.NewReplacer("\r", " ", "\n", " ").Replace(string(b[:n]))
+					if _, err := fmt.Fprintf(conn, "-ERR unknown command, with args beginning with: %s\r\n", sent); err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); all.Wait() })
+	return l.Addr().String()
+}
+
+func open(t *testing.T, rawURL, secret string) lockstore.Store {
+	openers := lockstore.Openers{"redis": redisstore.Open, "dynamodb": dynamostore.Open}
+	store, err := openers.Open(t.Context(), rawURL, func(name string) string {
+		return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": secret}[name]
+	})
+	require.NoError(t, err)
+	return store
+}
+
+func redisPlace(t *testing.T, program, params string) place {
+	addr := testservers.Start(t, program, "--requirepass", password).Addr
+	admin := redis.NewClient(&redis.Options{Addr: addr, Password: password})
+	t.Cleanup(func() { assert.NoError(t, admin.Close()) })
+	return place{
+		open: func(t *testing.T, addr, password string) lockstore.Store {
+			return open(t, "redis://:"+password+"@"+addr+params, password)
+		},
+		proxy:   testservers.Proxy(t, addr),
+		request: "eval",
+		delete: func(t *testing.T, key string) {
+			require.NoError(t, admin.Del(t.Context(), redisstore.DefaultPrefix+key).Err())
+		},
+		corrupt: func(t *testing.T, key string) {
+			require.NoError(t, admin.Append(t.Context(), redisstore.DefaultPrefix+key, "").Err())
+			require.NoError(t, admin.SetRange(t.Context(), redisstore.DefaultPrefix+key, 12, "X").Err())
+		},
+	}
+}
+
+const dynamoRequest = "DynamoDB_20120810."
+
+func dynamoPlace(t *testing.T) place {
+	endpoint := testservers.DynamoDB(t)
+	name := "locks"
+	admin := dynamodb.New(dynamodb.Options{
+		BaseEndpoint: &endpoint, Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
+	})
+	attribute := "key"
+	_, err := admin.CreateTable(t.Context(), &dynamodb.CreateTableInput{
+		TableName: &name, BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: &attribute, AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: &attribute, KeyType: types.KeyTypeHash}},
+	})
+	require.NoError(t, err)
+	row := func(key string) map[string]types.AttributeValue {
+		return map[string]types.AttributeValue{"key": &types.AttributeValueMemberS{Value: key}}
+	}
+	return place{
+		open: func(t *testing.T, addr, password string) lockstore.Store {
+			return open(t, "dynamodb://"+name+"?region=us-east-1&endpoint=http://"+addr, password)
+		},
+		proxy:   testservers.Proxy(t, strings.TrimPrefix(endpoint, "http://")),
+		request: dynamoRequest,
+		delete: func(t *testing.T, key string) {
+			_, err := admin.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &name, Key: row(key)})
+			require.NoError(t, err)
+		},
+		corrupt: func(t *testing.T, key string) {
+			update := "SET fence = :text"
+			_, err := admin.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{TableName: &name, Key: row(key), UpdateExpression: &update,
+				ExpressionAttributeValues: map[string]types.AttributeValue{":text": &types.AttributeValueMemberS{Value: "soon"}}})
+			require.NoError(t, err)
+		},
+	}
+}
+
+// Every exported type that can be printed is, with secrets in it. A new one needs
+// a row.
+func TestNoTypeShowsASecretM40(t *testing.T) {
+	w := newWatch()
+	owner := lockstore.NewOwner()
+	w.owner(owner)
+	u, err := lockstore.ParseURL("redis://user:" + password + "@127.0.0.1/0?prefix=p")
+	require.NoError(t, err)
+	getenv := func(string) string { return password }
+	config := lockstore.Config{URL: u, Getenv: getenv}
+	redisStore, err := redisstore.Open(t.Context(), config)
+	require.NoError(t, err)
+	cacheURL, err := lockstore.ParseURL("elasticache://user@cache?cache=name")
+	require.NoError(t, err)
+	cacheStore, err := elasticache.Open(t.Context(), lockstore.Config{URL: cacheURL, Getenv: getenv})
+	require.NoError(t, err)
+	tableURL, err := lockstore.ParseURL("dynamodb://table")
+	require.NoError(t, err)
+	dynamoStore, err := dynamostore.Open(t.Context(), lockstore.Config{URL: tableURL, Getenv: getenv})
+	require.NoError(t, err)
+	g, err := guard.New(redisStore, guard.Options{})
+	require.NoError(t, err)
+	lease := lockstore.Lease{Key: "k", Owner: owner, Fence: 7}
+	inner := fmt.Errorf("about %v: %w", lease, lockstore.ErrLost)
+
+	values := map[string][]any{
+		"lockstore.Config":    {config, &config},
+		"lockstore.Openers":   {lockstore.Openers{"redis": redisstore.Open}},
+		"lockstore.Finding":   {lockstore.Finding{}},
+		"lockstore.Request":   {lockstore.Request{Key: "k", Owner: owner}, &lockstore.Request{Owner: owner}},
+		"lockstore.Lease":     {lease, &lease, []lockstore.Lease{lease}, map[string]lockstore.Lease{"k": lease}},
+		"lockstore.Status":    {lockstore.Status{Key: "k"}},
+		"lockstore.Fence":     {lockstore.Fence(7)},
+		"lockstore.Owner":     {owner, []lockstore.Owner{owner}},
+		"lockstore.Holder":    {lockstore.Holder{Name: "n"}},
+		"lockstore.HeldError": {&lockstore.HeldError{Key: "k"}},
+
+		"guard.Options":              {guard.Options{}},
+		"guard.Guard":                {g},
+		"guard.Loan":                 {guard.Loan{Key: "k", Owner: owner}, &guard.Loan{Owner: owner}},
+		"guard.Lock":                 {guard.Lock{Key: "k", Fence: 7}},
+		"guard.Report":               {guard.Report{Key: "k", Err: inner, ReleaseErr: inner}},
+		"guard.LockBusy":             {&guard.LockBusy{Key: "k"}},
+		"guard.LockLost":             {&guard.LockLost{Key: "k", Err: inner, Cause: inner}},
+		"guard.LockDeadline":         {&guard.LockDeadline{Key: "k", Err: inner}},
+		"guard.LockInvalid":          {&guard.LockInvalid{Key: "k", Err: inner}},
+		"guard.LockCorrupt":          {&guard.LockCorrupt{Key: "k", Err: inner}},
+		"guard.LockStoreUnavailable": {&guard.LockStoreUnavailable{Key: "k", Err: inner}},
+
+		"redisstore.Options":  {redisstore.Options{Prefix: "p"}},
+		"redisstore.Store":    {redisStore, cacheStore},
+		"dynamostore.Options": {dynamostore.Options{}},
+		"dynamostore.Store":   {dynamoStore},
+		"schedule.Options":    {schedule.Options{}},
+		"schedule.Result":     {schedule.Result{Skipped: true}},
+		"sqsbatch.Options":    {sqsbatch.Options{}},
+	}
+	for _, folder := range []string{"lockstore", "guard", "lockstore/redisstore", "lockstore/redisstore/elasticache", "lockstore/dynamostore",
+		"guard/httpapi", "guard/schedule", "guard/sqsbatch", "guard/stream", "boot"} {
+		for _, name := range printable(t, folder) {
+			if assert.NotEmpty(t, values[name], "add a row for %s", name) {
+				for _, v := range values[name] {
+					w.show(name, v)
+				}
+				delete(values, name)
+			}
+		}
+	}
+	assert.Empty(t, values, "types that are not there")
+	w.check(t)
+}
+
+// printable are a package's exported types, without interfaces, funcs, and other
+// names of types from elsewhere.
+func printable(t *testing.T, folder string) (names []string) {
+	files, err := filepath.Glob(filepath.Join("..", "..", folder, "*.go"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files, folder)
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range file.Decls {
+			decl, ok := d.(*ast.GenDecl)
+			if !ok || decl.Tok != token.TYPE {
+				continue
+			}
+			for _, s := range decl.Specs {
+				spec := s.(*ast.TypeSpec)
+				_, isInterface := spec.Type.(*ast.InterfaceType)
+				_, isFunc := spec.Type.(*ast.FuncType)
+				if spec.Name.IsExported() && !isInterface && !isFunc && !spec.Assign.IsValid() {
+					names = append(names, file.Name.Name+"."+spec.Name.Name)
+				}
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,287 @@
+package repotest
+
+import (
+	"fmt"
+	"go/ast"
+	"go/build/constraint"
+	"go/token"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mayReadEnv are the folders that read the environment, besides tests.
+var mayReadEnv = []string{"boot", "lambdatest/...", "internal/...", "cmd/...", "bench/..."}
+
+// envReaders finds code that reads the environment where it is not to.
+func envReaders(files []file) (problems []string) {
+	for _, f := range files {
+		if f.test() || matchesAny(mayReadEnv, f.dir()) {
+			continue
+		}
+		imports := f.imports()
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			p, name := f.selected(n, imports)
+			if (p == "os" || p == "syscall") && slices.Contains([]string{"Getenv", "LookupEnv", "Environ", "ExpandEnv"}, name) {
+				problems = append(problems, fmt.Sprintf("%s: %s.%s: only boot reads the environment; take a getenv func(string) string", f.at(n), p, name))
+			}
+			return true
+		})
+	}
+	return problems
+}
+
+// initFuncs finds init functions.
+func initFuncs(files []file) (problems []string) {
+	for _, f := range files {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+				problems = append(problems, fmt.Sprintf("%s: init(): do it in main or in a constructor, where its errors are seen", f.at(fn)))
+			}
+		}
+	}
+	return problems
+}
+
+// globalClients finds package-level variables that hold a client, a connection,
+// a store or a guard, or that a constructor from outside the standard library
+// makes.
+func globalClients(files []file) (problems []string) {
+	for _, f := range files {
+		if f.test() {
+			continue
+		}
+		imports := f.imports()
+		live := func(n ast.Node) bool {
+			p, name := f.selected(n, imports)
+			if id, ok := n.(*ast.Ident); ok {
+				p, name = module, id.Name // a type of this package
+			}
+			for _, end := range []string{"Client", "Conn", "Pool", "Transport", "Guard", "Store"} {
+				if p != "" && strings.HasSuffix(name, end) {
+					return true
+				}
+			}
+			outside := strings.Contains(p, ".") && p != module
+			return outside && (strings.HasPrefix(name, "New") || strings.HasPrefix(name, "Open") || strings.HasPrefix(name, "Load"))
+		}
+		for _, d := range f.ast.Decls {
+			decl, ok := d.(*ast.GenDecl)
+			if !ok || decl.Tok != token.VAR {
+				continue
+			}
+			for _, s := range decl.Specs {
+				spec := s.(*ast.ValueSpec)
+				if !slices.ContainsFunc(spec.Names, func(id *ast.Ident) bool { return id.Name != "_" }) {
+					continue // a check that a type has a method
+				}
+				found := false
+				look := func(n ast.Node) bool {
+					found = found || live(n)
+					_, inside := n.(*ast.FuncLit)
+					return !inside
+				}
+				if spec.Type != nil {
+					ast.Inspect(spec.Type, look)
+				}
+				for _, v := range spec.Values {
+					ast.Inspect(v, look)
+				}
+				if found {
+					problems = append(problems, fmt.Sprintf("%s: the package-level variable %s is a client or the like: make it in main and hand it down", f.at(spec), spec.Names[0].Name))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+// systems are the tags that a test may be built by: a test of what only some
+// systems have.
+var systems = []string{"unix", "linux", "darwin", "windows", "freebsd", "amd64", "arm64"}
+
+// hiddenTests finds tests that a plain go test leaves out.
+func hiddenTests(files []file) (problems []string) {
+	for _, f := range files {
+		if !f.test() {
+			continue
+		}
+		for _, group := range f.ast.Comments {
+			for _, c := range group.List {
+				if group.Pos() > f.ast.Package || !constraint.IsGoBuild(c.Text) {
+					continue
+				}
+				expr, err := constraint.Parse(c.Text)
+				if err != nil {
+					problems = append(problems, fmt.Sprintf("%s: %v", f.at(c), err))
+					continue
+				}
+				var other []string
+				expr.Eval(func(tag string) bool {
+					if !slices.Contains(systems, tag) {
+						other = append(other, tag)
+					}
+					return true
+				})
+				if other != nil {
+					problems = append(problems, fmt.Sprintf("%s: the build tag %q hides a test; look at testing.Short() or skip with a reason", f.at(c), other))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+// sleeps finds tests that call time.Sleep.
+func sleeps(files []file) (problems []string) {
+	for _, f := range files {
+		if !f.test() {
+			continue
+		}
+		imports := f.imports()
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if p, name := f.selected(call.Fun, imports); p == "time" && name == "Sleep" {
+				problems = append(problems, fmt.Sprintf("%s: time.Sleep in a test: use testing/synctest, or wait for the thing itself", f.at(call)))
+			}
+			return true
+		})
+	}
+	return problems
+}
+
+// public are the packages that users read.
+var public = []string{"lockstore", "lockstore/*", "guard", "guard/*", "boot"}
+
+// undocumented finds packages without a package comment, and exported names of
+// the public packages without a comment. A method named Error needs none.
+func undocumented(files []file) (problems []string) {
+	described := map[string]bool{}
+	for _, f := range files {
+		if f.test() {
+			continue
+		}
+		described[f.dir()] = described[f.dir()] || f.ast.Doc != nil
+		if !matchesAny(public, f.dir()) || f.ast.Name.Name == "main" {
+			continue
+		}
+		missing := func(n ast.Node, name string, docs ...*ast.CommentGroup) {
+			if !slices.ContainsFunc(docs, func(d *ast.CommentGroup) bool { return d.Text() != "" }) {
+				problems = append(problems, fmt.Sprintf("%s: %s has no comment: say what it promises", f.at(n), name))
+			}
+		}
+		for _, d := range f.ast.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Name.IsExported() && exportedReceiver(d) && !(d.Recv != nil && d.Name.Name == "Error") {
+					missing(d, d.Name.Name, d.Doc)
+				}
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					switch s := s.(type) {
+					case *ast.TypeSpec:
+						if s.Name.IsExported() {
+							missing(s, s.Name.Name, d.Doc, s.Doc)
+						}
+					case *ast.ValueSpec:
+						for _, name := range s.Names {
+							if name.IsExported() {
+								missing(s, name.Name, d.Doc, s.Doc, s.Comment)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	for dir, ok := range described {
+		if !ok {
+			problems = append(problems, fmt.Sprintf("%s has no package comment: begin one file with it", dir))
+		}
+	}
+	return problems
+}
+
+func exportedReceiver(d *ast.FuncDecl) bool {
+	if d.Recv == nil {
+		return true
+	}
+	exported := false
+	ast.Inspect(d.Recv.List[0].Type, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && !exported {
+			exported = id.IsExported()
+			return false
+		}
+		return true
+	})
+	return exported
+}
+
+func TestSource(t *testing.T) {
+	files := mustFiles(t)
+	t.Run("only boot reads the environment", func(t *testing.T) { none(t, envReaders(files)) })
+	t.Run("no init", func(t *testing.T) { none(t, initFuncs(files)) })
+	t.Run("no package-level clients", func(t *testing.T) { none(t, globalClients(files)) })
+	t.Run("no build tag hides a test", func(t *testing.T) { none(t, hiddenTests(files)) })
+	t.Run("no test sleeps", func(t *testing.T) { none(t, sleeps(files)) })
+	t.Run("what users see is documented", func(t *testing.T) { none(t, undocumented(files)) })
+}
+
+func TestSourceRulesCatch(t *testing.T) {
+	one := func(path, text string) []file { return []file{source(t, path, text)} }
+
+	t.Run("environment", func(t *testing.T) {
+		const text = "package p\nimport \"os\"\nvar get = os.Getenv\nfunc f() { os.LookupEnv(\"A\"); os.Environ(); os.Setenv(\"A\", \"\") }"
+		caught(t, envReaders(one("guard/a.go", text)), "guard/a.go:3: os.Getenv", "guard/a.go:4: os.LookupEnv", "os.Environ")
+		caught(t, envReaders(one("functions/internal/x/a.go", "package p\nimport sys \"os\"\nvar a = sys.Getenv(\"A\")")), "a.go:3: os.Getenv")
+		caught(t, envReaders(one("boot/a.go", text)))
+		caught(t, envReaders(one("guard/a_test.go", text)))
+	})
+	t.Run("init", func(t *testing.T) {
+		caught(t, initFuncs(one("a.go", "package p\ntype t int\nfunc (t) init() {}\nfunc init() {}")), "a.go:4")
+	})
+	t.Run("clients", func(t *testing.T) {
+		const text = `package p
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"github.com/redis/go-redis/v9"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+)
+var (
+	ErrX = errors.New("x")
+	esc  = strings.NewReplacer("a", "b")
+	_    = (*redis.Client)(nil)
+	open = func() *redis.Client { return nil }
+	none = redis.Nil
+)
+var a *redis.Client
+var b = redis.NewClient(nil)
+var c dynamodb.Client
+var d = http.DefaultClient
+var e map[string]*redis.ClusterClient
+`
+		caught(t, globalClients(one("a.go", text)), "variable a ", "variable b ", "variable c ", "variable d ", "variable e ")
+	})
+	t.Run("tags", func(t *testing.T) {
+		caught(t, hiddenTests(one("a_test.go", "//go:build integration && !short\n\npackage p")), `"integration" "short"`)
+		caught(t, hiddenTests(one("a_test.go", "//go:build linux || darwin\n\npackage p")))
+		caught(t, hiddenTests(one("a.go", "//go:build integration\n\npackage p")))
+		caught(t, hiddenTests(one("a_test.go", "//go:build ignore\n\npackage p")), "ignore")
+	})
+	t.Run("sleep", func(t *testing.T) {
+		caught(t, sleeps(one("a_test.go", "package p\nimport \"time\"\nfunc f() {\n\ttime.Sleep(1)\n}")), "a_test.go:4")
+		caught(t, sleeps(one("a_test.go", "package p\nimport \"time\"\nvar f = time.Sleep")))
+	})
+	t.Run("comments", func(t *testing.T) {
+		caught(t, undocumented(one("guard/a.go", "package guard\n\nfunc F() {}\n\ntype T struct{}\n\nfunc (T) M() {}\n\nconst C = 1\n\nvar V = 2\n\n"+
+			"func (*T) Error() string { return \"\" }\n\ntype t struct{}\n\nfunc (t) N() {}\n\nfunc g() {}\n")),
+			"F has no comment", "T has no comment", "M has no comment", "C has no comment", "V has no comment", "no package comment")
+		caught(t, undocumented(one("guard/a.go", "// Package guard is.\npackage guard\n\n// F does.\nfunc F() {}\n\n// Kinds.\nconst (\n\tA = 1\n\tB = 2\n)\n")))
+		caught(t, undocumented(one("internal/a/a.go", "package a\n\nfunc F() {}\n")), "internal/a has no package comment")
+	})
+}

@@ -1,0 +1,115 @@
+// Package record keeps what the rungs of the verification ladder did, in one JSON
+// file each, from which docs/verification.md is made.
+package verifyrecord
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Rung is one rung's result.
+type Rung struct {
+	ID         string           `json:"id"`   // for example L4
+	Name       string           `json:"name"` // what was tried, in a few words
+	Seed       uint64           `json:"seed,omitempty"`
+	Servers    []string         `json:"servers,omitempty"` // names and versions
+	Counts     map[string]int64 `json:"counts,omitempty"`  // what happened, by name
+	Cells      []Cell           `json:"cells,omitempty"`
+	Mutants    []Mutant         `json:"mutants,omitempty"`
+	Controls   []Control        `json:"controls,omitempty"`
+	Violations int64            `json:"violations"`
+	Undecided  int64            `json:"undecided"`
+	Limits     []string         `json:"limits,omitempty"` // what cannot be tried here, and why
+	Took       time.Duration    `json:"took"`
+}
+
+// Cell is one fault on one store.
+type Cell struct {
+	Fault      string `json:"fault"`
+	Store      string `json:"store"`
+	Why        string `json:"why,omitempty"` // why it cannot occur; then nothing else is set
+	Histories  int64  `json:"histories,omitempty"`
+	Operations int64  `json:"operations,omitempty"`
+	Injected   int64  `json:"injected,omitempty"` // how often the fault struck
+	Contended  int64  `json:"contended,omitempty"`
+	Takeovers  int64  `json:"takeovers,omitempty"`
+	Unknown    int64  `json:"unknown,omitempty"`
+	Lost       int64  `json:"lost,omitempty"`
+	Violations int64  `json:"violations"`
+	Undecided  int64  `json:"undecided"`
+}
+
+// Mutant is one planted bug.
+type Mutant struct {
+	ID     string `json:"id"` // for example M04
+	What   string `json:"what"`
+	Rung   string `json:"rung"` // that claims it
+	Killed bool   `json:"killed"`
+	By     string `json:"by,omitempty"`  // the test that failed
+	Why    string `json:"why,omitempty"` // why it does not apply
+}
+
+// Control is a run that has to show the violation: a harness that cannot fail
+// proves nothing.
+type Control struct {
+	What  string `json:"what"`
+	Shown bool   `json:"shown"`
+	Saw   string `json:"saw"`
+}
+
+// Write keeps the rung's result in the folder that VERIFY_DIR names. It does
+// nothing where the variable is not set: the rung is then a test like any other.
+func Write(t testing.TB, r Rung) {
+	t.Helper()
+	dir := os.Getenv("VERIFY_DIR")
+	if dir == "" {
+		return
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.ToLower(r.ID + "-" + strings.ReplaceAll(r.Name, " ", "-"))
+	if err := os.WriteFile(filepath.Join(dir, name+".json"), append(b, '\n'), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Full says whether the rung is to run at its full size, as make verify does.
+func Full() bool { return os.Getenv("VERIFY_DIR") != "" }
+
+// Seed is the first seed of a simulation: VERIFY_SEED, or 1. count is how many
+// seeds to try: full in make verify, VERIFY_SEEDS when that is set, else few.
+func Seed(t testing.TB, few, full int) (first uint64, count int) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a simulation takes long")
+	}
+	first, count = 1, few
+	if Full() {
+		count = full
+	}
+	for _, v := range []struct {
+		name string
+		set  func(uint64)
+	}{
+		{"VERIFY_SEED", func(n uint64) { first = n }},
+		{"VERIFY_SEEDS", func(n uint64) { count = int(n) }},
+	} {
+		text := os.Getenv(v.name)
+		if text == "" {
+			continue
+		}
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			t.Fatalf("%s is %q; want a number", v.name, text)
+		}
+		v.set(n)
+	}
+	return first, count
+}

@@ -1,0 +1,170 @@
+// Package history records what clients asked of a store and what they were told,
+// and checks it against what a store promises.
+//
+// Two checkers look at a history. Check is a linearizability checker (porcupine,
+// after Wing and Gong 1993 and Lowe 2017) with a model of a lease that knows
+// real time: each operation took effect at one moment between its call and its
+// return. Sweep needs no search and never times out; it looks at what holders
+// may believe, at what a resource accepted, and at how long each answer took.
+//
+// A store that loses data is not excused: what it lost, and when, is part of the
+// history (Forget, Keep, Back), and all answers still have to fit.
+package checker
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Kind is what was asked, or what happened to the store.
+type Kind string
+
+// The kinds of operations. A withdrawal is a release without a fence. A write goes
+// to the resource that the lock protects, which compares fences: it is OK, or
+// Lost when the resource has seen a larger one.
+const (
+	Acquire  Kind = "acquire"
+	Renew    Kind = "renew"
+	Release  Kind = "release"
+	Withdraw Kind = "withdraw"
+	Write    Kind = "write"
+)
+
+// What happens to a store's copy of a key, at one moment between Call and Return.
+// It has no client and its outcome is OK.
+const (
+	Forget Kind = "forget" // the key's entry is gone
+	Keep   Kind = "keep"   // from now on a replica gets no changes
+	Back   Kind = "back"   // the replica takes over as it was at the last Keep
+)
+
+// Outcome is what the client was told.
+type Outcome string
+
+// The outcomes. After Refused certainly nothing was applied, after Unknown it may
+// have been, now or later. Broken is an answer that no request of a history
+// deserves: invalid or corrupt.
+const (
+	OK      Outcome = "ok"
+	Busy    Outcome = "busy"
+	Lost    Outcome = "lost"
+	Refused Outcome = "refused"
+	Unknown Outcome = "unknown"
+	Broken  Outcome = "broken"
+)
+
+// Op is one operation. Times count from the history's beginning, on one clock
+// that never jumps.
+type Op struct {
+	Client  int
+	Kind    Kind
+	Key     string
+	Owner   string        // one client's, and new for each acquisition
+	TTL     time.Duration // asked for
+	Fence   int64         // of the lease: told by Acquire, named by the others
+	Trust   time.Duration // from Call on; of Acquire and Renew
+	Outcome Outcome
+	Call    time.Duration
+	Return  time.Duration
+	Cause   string // what an outcome other than OK was, for people
+}
+
+func (o Op) String() string {
+	s := fmt.Sprintf("client %d %s %s as %.6s: %s", o.Client, o.Kind, o.Key, o.Owner, o.Outcome)
+	if o.Fence != 0 {
+		s += fmt.Sprintf(", fence %d", o.Fence)
+	}
+	if o.Trust != 0 {
+		s += fmt.Sprintf(", trusted for %v", o.Trust)
+	}
+	s += fmt.Sprintf("  [%v, %v]", o.Call.Round(time.Microsecond), o.Return.Round(time.Microsecond))
+	if o.Cause != "" {
+		s += "  " + o.Cause
+	}
+	return s
+}
+
+// Limits are what a store's tolerance adds to the times that clients know.
+type Limits struct {
+	// Early is by how much a grant may come before the end of the trust of the one
+	// before it: the error of the recording itself.
+	Early time.Duration
+	// Late is how long after the end of a TTL the key may still be busy.
+	Late time.Duration
+	// Answer bounds how long an operation may take; 0 is no bound.
+	Answer time.Duration
+	// Stamped says that clients stamp their requests, as dynamostore does. Three
+	// things are different then, and documented there: a lease counts from the stamp,
+	// a withdrawal while another has the key leaves no mark, and a request that was
+	// stamped before a Forget may bring a smaller fence after it.
+	Stamped bool
+	// Repeats is how long the client waits for an answer before it repeats the
+	// request within the call; 0 if it does not.
+	Repeats time.Duration
+	// Ghosts is how long after its call or its owner's end a request may arrive, at a
+	// store that remembers only the last owners that ended: a late acquire of an older
+	// one, or of one that was told busy, takes the key, until its own expiry. 0 is a
+	// store that remembers them all, or a network that holds nothing back.
+	Ghosts time.Duration
+}
+
+// History collects operations from many clients.
+type History struct {
+	Start time.Time
+
+	mu  sync.Mutex
+	ops []Op
+}
+
+// New is an empty history that begins now.
+func New() *History { return &History{Start: time.Now()} }
+
+// Now is the time on the history's clock.
+func (h *History) Now() time.Duration { return time.Since(h.Start) }
+
+// Add records an operation that has returned.
+func (h *History) Add(op Op) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, op)
+}
+
+// Ops are the operations so far.
+func (h *History) Ops() []Op {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Op(nil), h.ops...)
+}
+
+// forever is the return of an operation that may still be applied.
+const forever = time.Duration(math.MaxInt64 / 4)
+
+// OutcomeOf reads a store's answer.
+func OutcomeOf(err error) Outcome {
+	for _, o := range []struct {
+		is  error
+		out Outcome
+	}{
+		{lockstore.ErrHeld, Busy},
+		{lockstore.ErrLost, Lost},
+		{lockstore.ErrInvalid, Broken},
+		{lockstore.ErrCorrupt, Broken},
+		{lockstore.ErrUnavailable, Refused},
+	} {
+		if errors.Is(err, o.is) {
+			return o.out
+		}
+	}
+	if err != nil {
+		return Unknown
+	}
+	return OK
+}
+
+// grantOf is the owner's own lease.
+type grantOf struct{ key, owner string }

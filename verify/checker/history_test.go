@@ -1,0 +1,490 @@
+package checker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// script reads lines such as
+//
+//	acquire a 5 ok 0 10 100    owner a, fence 5, from 0 to 10 ms, TTL and trust 100 ms
+func script(t *testing.T, text string) (ops []Op) {
+	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
+		var op Op
+		var call, ret, ttl int
+		_, err := fmt.Sscan(line, &op.Kind, &op.Owner, &op.Fence, &op.Outcome, &call, &ret, &ttl)
+		require.NoError(t, err, line)
+		op.Client, op.Key = i, "k"
+		op.Call, op.Return = time.Duration(call)*time.Millisecond, time.Duration(ret)*time.Millisecond
+		op.TTL = time.Duration(ttl) * time.Millisecond
+		if op.Outcome == OK && (op.Kind == Acquire || op.Kind == Renew) {
+			op.Trust = op.TTL
+		}
+		ops = append(ops, op)
+	}
+	return ops
+}
+
+// explains reports whether some order explains the history.
+func explains(t *testing.T, ops []Op, l Limits) bool {
+	t.Helper()
+	ok, decided, _ := Check(ops, l, time.Minute)
+	require.True(t, decided)
+	return ok
+}
+
+// haunted reports whether late requests explain it.
+func haunted(t *testing.T, ops []Op, l Limits) bool {
+	t.Helper()
+	explained, decided := Haunted(ops, l, time.Minute)
+	require.True(t, decided)
+	return explained
+}
+
+func TestCheckers(t *testing.T) {
+	limits := Limits{Early: time.Millisecond, Late: 5 * time.Millisecond, Answer: 50 * time.Millisecond}
+	for _, c := range []struct {
+		name         string
+		history      string
+		check, sweep bool // what is right for either
+	}{
+		{"in turn", `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+acquire b 6 ok 40 50 100`, true, true},
+		{"busy while held", `
+acquire a 5 ok 0 10 100
+acquire b 0 busy 20 30 100`, true, true},
+		{"taken over after the end", `
+acquire a 5 ok 0 10 100
+acquire b 6 ok 105 115 100
+renew a 5 lost 120 130 100
+release a 5 lost 140 150 0`, true, true},
+		{"M01 taken from a live holder", `
+acquire a 5 ok 0 10 100
+acquire b 6 ok 20 30 100`, false, false},
+		{"M10 the same fence", `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+acquire b 5 ok 40 50 100`, false, false},
+		{"M11 a smaller fence", `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+acquire b 4 ok 40 50 100`, false, false},
+		{"M04 released by a stranger", `
+acquire a 5 ok 0 10 100
+release b 5 ok 20 30 0
+acquire c 6 ok 40 50 100`, false, false},
+		{"M07 renewed when it was another's", `
+acquire a 5 ok 0 10 100
+acquire b 6 ok 110 120 100
+renew a 5 ok 130 140 100`, false, false},
+		{"M08 renewed after its end", `
+acquire a 5 ok 0 10 100
+renew a 5 ok 120 130 100`, false, true},
+		{"M15 its own retry reads as busy", `
+acquire a 5 ok 0 10 100
+acquire a 0 busy 20 30 100`, false, false},
+		{"busy when nobody has it", `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+acquire b 0 busy 40 50 100`, false, true},
+		{"busy long after the end", `
+acquire a 5 ok 0 10 100
+acquire b 0 busy 120 130 100`, false, true},
+		{"lost while it is held", `
+acquire a 5 ok 0 10 100
+renew a 5 lost 20 30 100`, false, false},
+		{"F25 released and told lost, after another's turn", `
+acquire a 5 ok 0 10 100
+release a 5 lost 20 30 100
+acquire b 6 ok 22 23 100
+release b 6 ok 24 25 100`, false, false},
+		{"F23 a lost reply, and the same lease again", `
+acquire a 0 unknown 0 10 100
+acquire b 0 busy 20 30 100
+acquire a 5 ok 40 50 100
+renew a 5 ok 60 70 100`, true, true},
+		{"a lost reply that was never applied", `
+acquire a 0 unknown 0 10 100
+acquire b 5 ok 20 30 100`, true, true},
+		{"F25 a lost release", `
+acquire a 5 ok 0 10 100
+release a 5 unknown 20 30 0
+acquire b 6 ok 40 50 100`, true, true},
+		{"M18 a ghost after the withdrawal", `
+acquire a 0 unknown 0 10 1000
+withdraw a 0 ok 20 30 0
+acquire b 0 busy 40 50 100`, false, true},
+		{"F24 a lost renewal", `
+acquire a 5 ok 0 10 100
+renew a 5 unknown 50 60 100
+acquire b 0 busy 120 130 100`, true, true},
+		{"withdrawn by its owner while it is held", `
+acquire a 5 ok 0 10 100
+withdraw a 0 ok 20 30 0
+acquire b 6 ok 40 50 100`, true, true},
+		{"one of two at once", `
+acquire a 5 ok 0 30 100
+acquire b 0 busy 0 30 100`, true, true},
+		{"trust that reaches past another's grant", `
+acquire a 5 ok 0 10 100
+renew a 5 ok 90 100 100
+acquire b 6 ok 120 130 100`, false, false},
+		{"M05 released by another fence", `
+acquire a 5 ok 0 10 100
+release a 4 ok 20 30 0
+acquire b 6 ok 120 130 100`, false, true},
+		{"another fence renews nothing", `
+acquire a 5 ok 0 10 100
+renew a 4 lost 20 30 100
+release a 4 lost 20 30 100
+renew a 5 ok 40 50 100`, true, true},
+		{"M06 renewed by another fence", `
+acquire a 5 ok 0 10 100
+renew a 4 ok 20 30 100`, false, true},
+		{"M04 a stranger's release is told ok and does nothing", `
+acquire a 5 ok 0 10 100
+release b 5 ok 20 30 0
+renew a 5 ok 40 50 100`, false, true},
+		{"M07 an expired lease is granted to its own owner anew", `
+acquire a 5 ok 0 10 100
+acquire a 6 ok 120 130 100`, false, true},
+		{"M08 renewed after its end, when its first reply was lost", `
+acquire a 0 unknown 0 10 100
+acquire a 5 ok 20 30 100
+renew a 5 ok 140 150 100`, false, true},
+		{"M08 a lost renewal came too late to count", `
+acquire a 5 ok 0 10 100
+renew a 5 unknown 120 130 100
+acquire b 0 busy 180 190 100`, false, true},
+		{"busy long after a lost acquire", `
+acquire a 0 unknown 0 10 100
+acquire b 0 busy 20 30 100
+acquire c 0 busy 140 150 100`, false, true},
+		{"M16 a lost acquire took it from a live holder", `
+acquire a 5 ok 0 10 100
+acquire b 0 unknown 20 30 100
+renew a 5 lost 40 50 100`, false, false},
+		{"M13 a fence from a local counter", `
+acquire a 9 ok 0 10 100
+release a 9 ok 20 30 0
+acquire b 3 ok 40 50 100
+release b 3 ok 60 70 0`, false, false},
+		{"M19 two who looked at the same time", `
+acquire a 5 ok 0 10 100
+acquire b 6 ok 5 15 100`, false, false},
+		{"M19 two who looked at the same time, same fence", `
+acquire a 5 ok 0 10 100
+acquire b 5 ok 5 15 100`, false, false},
+		{"M36 a failure is told as busy", `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+acquire b 0 busy 40 50 100
+acquire c 6 ok 60 70 100`, false, true},
+		{"a new owner has lost something", `
+acquire a 5 ok 0 10 100
+acquire b 0 lost 20 30 100`, false, true},
+		{"its own try has expired", `
+acquire a 0 unknown 0 10 100
+acquire a 0 lost 120 130 100
+acquire b 6 ok 140 150 100`, true, true},
+		{"released twice, with others in between", `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+acquire b 6 ok 40 50 100
+release a 5 ok 55 60 0
+release b 6 ok 60 70 0
+release a 5 ok 80 90 0`, true, true},
+		{"released again, and it is forgotten at once", `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+release a 5 lost 40 50 0`, false, true},
+		{"released again, behind another's turn", `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+acquire b 6 ok 40 50 100
+release a 5 lost 60 70 0`, true, true},
+		{"M15 its own repeat reads as lost", `
+acquire a 0 unknown 0 10 100
+acquire a 0 lost 20 30 100
+acquire b 0 busy 40 50 100`, false, true},
+		{"a lost renewal cannot last longer than from the lease's end on", `
+acquire a 5 ok 0 10 100
+renew a 5 unknown 50 60 100
+acquire b 0 busy 1000 1010 100`, false, true},
+		{"nor can two", `
+acquire a 5 ok 0 10 100
+renew a 5 unknown 50 60 100
+renew a 5 unknown 70 80 100
+acquire b 0 busy 1000 1010 100`, false, true},
+		{"but two after one another last longer than one", `
+acquire a 5 ok 0 10 100
+renew a 5 unknown 50 60 100
+renew a 5 unknown 70 80 100
+acquire b 0 busy 220 230 100`, true, true},
+		{"a lost acquire cannot last longer than from its end on", `
+acquire a 0 unknown 0 10 100
+acquire a 5 ok 20 30 100
+acquire b 0 busy 1000 1010 100`, false, true},
+		{"a late release after another's takeover", `
+acquire a 5 ok 0 10 100
+acquire b 6 ok 105 115 100
+release a 5 ok 120 130 0`, false, true},
+		{"refused, though it was applied", `
+acquire a 0 refused 0 10 100
+acquire b 0 busy 20 30 100`, false, true},
+		{"corrupt", `
+acquire a 0 broken 0 10 100`, true, false},
+		{"an answer that took too long", `
+acquire a 5 ok 0 60 100`, true, false},
+		{"a write is refused that comes too late", `
+acquire a 5 ok 0 10 100
+acquire b 6 ok 105 115 100
+write b 6 ok 120 120 0
+write a 5 lost 130 130 0`, true, true},
+		{"writes before a late duplicate of the other's acquire", `
+acquire a 5 ok 0 10 100
+write a 5 ok 11 11 0
+acquire b 6 ok 105 115 100
+write b 6 ok 120 120 0
+release b 6 ok 125 126 0
+acquire a 7 ok 130 140 100`, true, true},
+		{"a stale write is accepted", `
+acquire a 9 ok 0 10 100
+acquire b 6 ok 105 115 100
+write b 6 ok 120 120 0
+write a 9 ok 130 130 0`, false, false},
+		{"a release by another fence does not end the trust", `
+acquire a 5 ok 0 10 100
+release a 4 lost 20 30 0
+acquire b 6 ok 40 50 100`, false, false},
+		{"the store forgets a lease", `
+acquire a 5 ok 0 10 100
+forget - 0 ok 15 25 0
+acquire b 6 ok 30 40 100
+renew a 5 lost 50 60 100`, true, true},
+		{"the store forgets, but not yet", `
+acquire a 5 ok 0 10 100
+acquire b 6 ok 30 40 100
+forget - 0 ok 45 50 0`, false, false},
+		{"the fence grows all the same", `
+acquire a 5 ok 0 10 100
+forget - 0 ok 15 25 0
+acquire b 4 ok 30 40 100`, false, false},
+		{"a replica takes over without the last grant", `
+keep - 0 ok 0 1 0
+acquire a 5 ok 5 10 100
+back - 0 ok 20 25 0
+acquire b 6 ok 30 40 100
+release a 5 lost 50 60 0`, true, true},
+		{"a replica takes over without the last release", `
+acquire a 5 ok 0 10 100
+keep - 0 ok 15 16 0
+release a 5 ok 20 30 0
+back - 0 ok 40 45 0
+acquire b 0 busy 50 60 100
+acquire b 6 ok 111 120 100`, true, true},
+		{"a replica knows what was granted before it was cut off", `
+acquire a 5 ok 0 10 100
+keep - 0 ok 15 16 0
+back - 0 ok 40 45 0
+acquire b 6 ok 50 60 100`, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ops := script(t, c.history)
+			require.Equal(t, c.check, explains(t, ops, limits), "linearizability")
+			require.Equal(t, c.sweep, len(Sweep(ops, limits)) == 0, "%v", Sweep(ops, limits))
+		})
+	}
+}
+
+// A client that repeats within its call may be told what came of the repeat, when
+// the lease of the first try is over. Any other may not.
+func TestF29SlowCalls(t *testing.T) {
+	for _, c := range []struct {
+		name, history string
+		repeats       bool // it is right then
+	}{
+		{"an acquire is told how the lease of its first try ended", `
+acquire a 0 lost 0 45 30
+acquire b 0 busy 20 22 30
+acquire b 5 ok 46 48 30`, true},
+		{"and when it was over", `
+acquire a 0 lost 0 45 30
+acquire b 0 busy 1000 1002 30`, false},
+		{"an acquire is lost faster than its lease could end", `
+acquire a 0 lost 0 25 30
+acquire b 0 busy 20 22 30`, false},
+		{"a renewal is told how the lease of its first try ended", `
+acquire a 5 ok 0 2 30
+renew a 5 lost 10 50 30
+acquire b 0 busy 42 44 30`, true},
+		{"and when that was over", `
+acquire a 5 ok 0 2 30
+renew a 5 lost 10 50 30
+acquire b 0 busy 1000 1002 30`, false},
+		{"a renewal is lost faster than it could end, and the key stays busy", `
+acquire a 5 ok 0 2 30
+renew a 5 lost 25 45 30
+acquire b 0 busy 46 48 30`, false},
+		{"an acquire is told lost, and nobody sees why", `
+acquire a 0 lost 0 45 30`, true},
+		{"an acquire was granted, undone and then not sent again", `
+acquire a 0 refused 0 45 30
+acquire b 0 busy 20 22 30`, true},
+		{"an acquire's third try is granted what its first had, behind another's turn", `
+acquire c 0 busy 5 6 30
+acquire a 7 ok 0 48 30
+acquire b 6 ok 32 34 30
+release b 6 ok 36 38 30
+acquire c 0 busy 47 49 30`, true},
+		{"busy with nobody's lease, in a slow call", `
+acquire a 5 ok 0 2 30
+acquire b 0 busy 10 45 30
+release a 5 ok 20 22 0
+acquire c 0 busy 60 62 30`, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ops := script(t, c.history)
+			l := Limits{Early: time.Millisecond, Late: 5 * time.Millisecond}
+			for _, l.Repeats = range []time.Duration{0, 25 * time.Millisecond} {
+				require.Equal(t, c.repeats && l.Repeats > 0, explains(t, ops, l), "repeats: %v", l.Repeats)
+			}
+		})
+	}
+}
+
+// On a free row a withdrawal takes the place of the last release.
+func TestStampedWithdrawal(t *testing.T) {
+	ops := script(t, `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+withdraw b 0 ok 40 50 0
+release a 5 lost 60 70 0`)
+	for _, stamped := range []bool{false, true} {
+		require.Equal(t, stamped, explains(t, ops, Limits{Stamped: stamped}))
+	}
+}
+
+// What a store that stamps its requests does not promise.
+func TestStamped(t *testing.T) {
+	ops := script(t, `
+acquire b 4 ok 1 40 100
+acquire a 5 ok 2 10 100
+forget - 0 ok 15 25 0`)
+	require.False(t, explains(t, ops, Limits{}))
+	require.True(t, explains(t, ops, Limits{Stamped: true}), "a request that was stamped before the row was deleted")
+	require.Empty(t, Sweep(ops, Limits{Stamped: true}))
+}
+
+// A late acquire of an owner that has ended is seen, and told apart from others.
+func TestM18Ghosts(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		history         string
+		haunted, stamps bool // what a ghost explains, on a store that stamps its requests
+	}{
+		{"withdrawn while another had the key", `
+acquire a 5 ok 0 10 100
+acquire b 0 unknown 5 15 100
+withdraw b 0 ok 20 30 0
+release a 5 ok 40 50 0
+acquire c 0 busy 60 70 100`, false, true},
+		{"withdrawn, and then another withdrew", `
+acquire b 0 unknown 5 15 100
+withdraw b 0 ok 20 30 0
+withdraw a 0 ok 40 50 0
+acquire c 0 busy 60 70 100`, true, true},
+		{"withdrawn just now", `
+acquire b 0 unknown 5 15 100
+withdraw b 0 ok 20 30 0
+acquire c 0 busy 60 70 100`, false, false},
+		{"longer than a TTL", `
+acquire b 0 unknown 5 15 100
+withdraw b 0 ok 20 30 0
+withdraw a 0 ok 40 50 0
+acquire c 0 busy 60 70 100
+acquire c 0 busy 180 190 100`, false, false},
+		{"later than anything arrives", `
+acquire b 0 unknown 5 15 100
+withdraw b 0 ok 20 30 0
+withdraw a 0 ok 40 50 0
+acquire c 0 busy 185 190 100`, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ops := script(t, c.history)
+			for _, l := range []Limits{{}, {Stamped: true}} {
+				require.False(t, explains(t, ops, l))
+			}
+			for _, l := range []struct {
+				Limits
+				want bool
+			}{
+				{Limits{}, false},
+				{Limits{Ghosts: 50 * time.Millisecond}, c.haunted},
+				{Limits{Ghosts: 50 * time.Millisecond, Stamped: true}, c.stamps},
+			} {
+				require.Equal(t, l.want, haunted(t, ops, l.Limits), "%+v", l)
+			}
+		})
+	}
+}
+
+// Of two copies of an acquire one is told busy, and the other one arrives when the
+// key is free.
+func TestF26GhostOfACallThatWasToldBusy(t *testing.T) {
+	ops := script(t, `
+acquire a 5 ok 0 2 100
+acquire b 0 busy 10 45 100
+release a 5 ok 47 48 0
+acquire c 0 busy 60 62 100`)
+	for _, c := range []struct {
+		Limits
+		want bool
+	}{
+		{Limits{Ghosts: 20 * time.Millisecond, Repeats: 30 * time.Millisecond}, true},
+		{Limits{Ghosts: 20 * time.Millisecond, Repeats: 40 * time.Millisecond}, false},
+		{Limits{Ghosts: 1 * time.Millisecond, Repeats: 30 * time.Millisecond}, false},
+		{Limits{Ghosts: 20 * time.Millisecond}, false},
+	} {
+		require.False(t, explains(t, ops, c.Limits))
+		require.Equal(t, c.want, haunted(t, ops, c.Limits), "%+v", c.Limits)
+	}
+}
+
+func TestCount(t *testing.T) {
+	c := Count(script(t, `
+acquire a 5 ok 0 10 100
+acquire b 0 busy 20 30 100
+acquire a 5 ok 35 36 100
+acquire b 6 ok 120 130 100
+renew a 5 lost 140 150 100
+renew a 4 lost 140 150 100
+release a 5 lost 150 151 0
+write a 5 lost 152 152 0
+acquire c 0 unknown 160 170 100
+acquire d 0 refused 160 170 100
+release b 6 ok 180 190 0
+forget - 0 ok 195 196 0
+acquire e 7 ok 200 210 100`))
+	require.Equal(t, Counts{Operations: 9, Contended: 1, Takeovers: 1, Unknown: 1, Refused: 1, Lost: 2, Stale: 1, Losses: 1}, c)
+}
+
+func TestOutcomeOf(t *testing.T) {
+	for want, err := range map[Outcome]error{
+		OK: nil, Busy: &lockstore.HeldError{}, Lost: lockstore.ErrLost, Refused: lockstore.ErrUnavailable,
+		Unknown: context.DeadlineExceeded,
+	} {
+		require.Equal(t, want, OutcomeOf(err))
+	}
+	require.Equal(t, Broken, OutcomeOf(fmt.Errorf("x: %w", lockstore.ErrCorrupt)))
+	require.Equal(t, Broken, OutcomeOf(lockstore.ErrInvalid))
+}

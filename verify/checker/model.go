@@ -1,0 +1,333 @@
+package checker
+
+import (
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// entry is what a store keeps of one key. The moment of expiry is known only to
+// lie between lo, until which its holder may trust it, and hi, from which on it
+// must be had by others.
+type entry struct {
+	owner     string // "" when the key is free
+	fence     int64  // of the owner's grant; 0 when its reply was lost
+	lo, hi    time.Duration
+	open      time.Duration // TTL of a request whose moment is not known yet; hi follows from it
+	openEnd   time.Duration // by when that request was applied
+	released  string        // the last owner that ended its own lease: it takes nothing any more
+	withdrawn string        // the last owner that withdrew without having the key: the same
+}
+
+// state is the model's state of one key.
+type state struct {
+	entry
+	replica entry         // as of the last Keep
+	last    int64         // the largest fence that anybody was told
+	at      time.Duration // what comes next was not over before
+	now     time.Duration // it is not earlier than the latest call so far
+}
+
+// request is an operation with what else is known of its owner.
+type request struct {
+	Op
+	first time.Duration // when the owner asked for the first time
+	again bool          // it released or withdrew before
+	end   time.Duration // of unknown outcome: by when it was applied, if it was
+	over  bool          // what it made was over by then
+}
+
+// model says which answers about a key a store may give in which state. Unknown
+// outcomes lead to both states.
+func model(l Limits) porcupine.Model {
+	m := porcupine.NondeterministicModel{
+		Init:  func() []any { return []any{state{}} },
+		Equal: func(a, b any) bool { return a == b },
+		Step: func(before, input, _ any) []any {
+			var next []any
+			for _, s := range step(before.(state), input.(request), l) {
+				next = append(next, s)
+			}
+			return next
+		},
+	}
+	return m.ToModel()
+}
+
+// step returns the states that an operation may lead to; none when the answer
+// is not allowed in this state.
+func step(s state, op request, l Limits) []state {
+	s.now = max(s.now, op.Call)
+	if op.Outcome == Unknown {
+		return unknown(s, op, l)
+	}
+	if op.Return < s.at {
+		return nil
+	}
+	s.at = 0
+	if s.open > 0 {
+		// The request before this operation was applied before this one returned.
+		s.hi, s.open, s.openEnd = max(s.hi, min(op.Return, s.openEnd)+s.open), 0, 0
+	}
+	switch op.Kind {
+	case Forget:
+		s.entry = entry{}
+		if l.Stamped {
+			s.last = 0
+		}
+		return []state{s}
+	case Keep:
+		s.replica = s.entry
+		return []state{s}
+	case Back:
+		s.entry = s.replica
+		return []state{s}
+	}
+
+	mine := s.owner == op.Owner
+	same := mine && (s.fence == op.Fence || s.fence == 0)
+	mayBeOver := s.owner == "" || op.Return >= s.lo-l.Early
+	mustBeOver := s.owner == "" || op.Call > s.hi+l.Late
+	switch {
+	case op.Kind == Acquire && op.Outcome == OK:
+		return granted(s, op.Op, mayBeOver)
+	case op.Kind == Acquire && op.Outcome == Busy:
+		if mine || mustBeOver {
+			return nil
+		}
+	case op.Kind == Acquire && op.Outcome == Lost:
+		// It cannot have lost what nobody ended and what could not end yet.
+		tooSoon := op.Return-op.first < op.TTL-l.Early || op.first == op.Call && l.Repeats == 0
+		if mine && !mayBeOver || !mine && !op.again && tooSoon {
+			return nil
+		}
+		return []state{ended(s, op.Op, mine)}
+	case op.Kind == Renew && op.Outcome == OK:
+		if !same || op.Call > s.hi+l.Late { // until then nobody else may take it over
+			return nil
+		}
+		s.fence = op.Fence
+		s.lo, s.hi = max(s.lo, op.Call+op.Trust), max(s.hi, op.Return+op.TTL)
+	case op.Kind == Renew && op.Outcome == Lost:
+		if same && !mayBeOver {
+			return nil
+		}
+		return []state{ended(s, op.Op, same)}
+	case op.Kind == Release && op.Outcome == OK:
+		switch {
+		case same:
+			s.entry = freed(s.entry, op.Owner)
+		case mine || !op.again:
+			return nil // by another fence, or by nobody's
+		}
+	case op.Kind == Release && op.Outcome == Lost:
+		if same && !mayBeOver || s.owner == "" && s.released == op.Owner {
+			return nil
+		}
+		return []state{ended(s, op.Op, same)}
+	case op.Kind == Withdraw && op.Outcome == OK:
+		s.entry = withdrawn(s.entry, op.Owner, l)
+	default:
+		return nil
+	}
+	return []state{s}
+}
+
+func granted(s state, op Op, mayBeOver bool) []state {
+	if s.owner == op.Owner {
+		// The same lease again. An expired one is lost, and never granted anew.
+		first := s.fence == 0 && op.Fence > s.last
+		if s.fence != op.Fence && !first || op.Call > s.hi {
+			return nil
+		}
+		s.fence, s.last = op.Fence, max(s.last, op.Fence)
+		s.lo = max(s.lo, op.Call+op.Trust)
+		return []state{s}
+	}
+	if op.Owner == s.withdrawn || op.Owner == s.released || !mayBeOver || op.Fence <= s.last {
+		return nil
+	}
+	s.owner, s.fence, s.last = op.Owner, op.Fence, op.Fence
+	s.lo, s.hi = op.Call+op.Trust, op.Return+op.TTL
+	return []state{s}
+}
+
+// ended is the state after its owner was told that its lease is lost. It may
+// still stand there, and block others for as long as the store tolerates.
+func ended(s state, op Op, same bool) state {
+	if same {
+		s.hi = min(s.hi, op.Return)
+	}
+	return s
+}
+
+func freed(e entry, owner string) entry {
+	return entry{released: owner, withdrawn: e.withdrawn}
+}
+
+func withdrawn(e entry, owner string, l Limits) entry {
+	switch {
+	case e.owner == owner:
+		return freed(e, owner)
+	case l.Stamped && e.owner == "":
+		e.withdrawn, e.released = owner, "" // there is room for one
+	case !l.Stamped:
+		e.withdrawn = owner
+	}
+	return e
+}
+
+// unknown is nothing, or what the request would have done. It may be applied as
+// late as the checker likes, so its times are as open as its return.
+func unknown(s state, op request, l Limits) []state {
+	next := []state{s}
+	applied := s.now // or later
+	if l.Stamped {
+		applied = op.Call
+	}
+	mine := s.owner == op.Owner
+	same := mine && (s.fence == op.Fence || s.fence == 0)
+	switch op.Kind {
+	case Acquire:
+		if !mine && op.Owner != s.withdrawn && op.Owner != s.released {
+			taken := s
+			if s.owner != "" {
+				taken.at = max(s.at, s.lo-l.Early)
+			}
+			// The fence is told by a later answer to this owner, or never.
+			taken.owner, taken.fence = op.Owner, 0
+			taken.lo, taken.hi, taken.open, taken.openEnd = applied+op.TTL, 0, 0, 0
+			next = append(next, lasting(taken, op, l))
+		}
+	case Renew:
+		alive := max(s.hi, s.openEnd+s.open)
+		if same && op.Call <= alive+l.Late {
+			longer := s
+			longer.lo = max(s.lo, applied+op.TTL)
+			op.end = min(op.end, alive)
+			next = append(next, lasting(longer, op, l))
+		}
+	case Release:
+		if same {
+			s.entry = freed(s.entry, op.Owner)
+			next = append(next, s)
+		}
+	case Withdraw:
+		s.entry = withdrawn(s.entry, op.Owner, l)
+		next = append(next, s)
+	}
+	return next
+}
+
+// lasting sets by when the key is free again after a request of unknown outcome.
+func lasting(s state, op request, l Limits) state {
+	switch {
+	case op.over:
+		s.hi = max(s.hi, op.Return)
+	case l.Stamped: // from its stamp on, whenever it arrives
+		s.hi = max(s.hi, op.Return+op.TTL)
+	default:
+		s.open, s.openEnd = max(s.open, op.TTL), max(s.openEnd, op.end)
+	}
+	return s
+}
+
+// Check searches for an order of the operations on one key that explains every
+// answer. It returns false when there is none, and for people the longest orders
+// that explain a part. decided is false when the search took longer than limit,
+// which is no success.
+//
+// A request of unknown outcome may be applied late, but changes nothing any more
+// once its owner has been told how its lease ended. See Haunted.
+func Check(ops []Op, l Limits, limit time.Duration) (ok, decided bool, info porcupine.LinearizationInfo) {
+	all := requests(ops, l, false)
+	ok, decided = check(all, l, limit)
+	if decided && !ok {
+		_, info = porcupine.CheckOperationsVerbose(model(l), all, limit)
+	}
+	return ok, decided, info
+}
+
+// Haunted reports whether requests that arrived when their owners had ended, or had
+// been told something else, explain what Check could not, on a store that forgets
+// owners.
+func Haunted(ops []Op, l Limits, limit time.Duration) (explained, decided bool) {
+	if l.Ghosts == 0 {
+		return false, true
+	}
+	return check(requests(ops, l, true), l, limit)
+}
+
+func check(all []porcupine.Operation, l Limits, limit time.Duration) (ok, decided bool) {
+	result := porcupine.CheckOperationsTimeout(model(l), all, limit)
+	return result == porcupine.Ok, result != porcupine.Unknown
+}
+
+// requests are the operations as the model takes them.
+func requests(ops []Op, l Limits, ghosts bool) (all []porcupine.Operation) {
+	ops = sorted(ops)
+	owners := map[string][]Op{}
+	for _, op := range ops {
+		owners[op.Owner] = append(owners[op.Owner], op)
+	}
+	done := map[string]int{} // how many operations of an owner came before
+	for _, op := range ops {
+		own := owners[op.Owner]
+		before, after := own[:done[op.Owner]], own[done[op.Owner]+1:]
+		done[op.Owner]++
+		if op.Outcome == Broken || op.Kind == Write {
+			continue // no answer, or not the store's
+		}
+		r := request{Op: op, first: own[0].Call, again: slices.ContainsFunc(before, ends), end: op.Return}
+		add := func(r request) {
+			all = append(all, porcupine.Operation{ClientId: op.Client, Input: r, Call: int64(op.Call), Return: int64(r.end)})
+		}
+		if took := op.Return - op.Call; l.Repeats > 0 && took >= l.Repeats && (op.Kind == Acquire || op.Kind == Renew) {
+			// The client repeats within a call what had no answer in time. So it may be
+			// told what came of the repeat, after the lease of its first try was over.
+			try := r
+			try.Outcome, try.Trust = Unknown, 0
+			switch {
+			case ghosts: // or the first try arrives last
+				try.end += l.Ghosts
+				add(try)
+			case took >= op.TTL-l.Early:
+				try.over = true
+				add(try)
+			}
+		}
+		if op.Outcome == Refused {
+			continue // certainly not applied in the end
+		}
+		if op.Outcome == Unknown {
+			if op.Kind != Acquire && !slices.ContainsFunc(own, func(o Op) bool { return o.Kind == Acquire }) {
+				continue // a stranger's: if it did anything, the others' answers show it
+			}
+			r.end = forever
+			if i := slices.IndexFunc(after, op.settledBy); i >= 0 {
+				r.end = after[i].Return
+				if ghosts && op.Kind == Acquire {
+					r.end += l.Ghosts
+				}
+			}
+		}
+		add(r)
+	}
+	return all
+}
+
+// settledBy reports whether a request of unknown outcome changes nothing any more
+// after a later answer to the same owner. A lost acquire is the later one's lease,
+// or refused for good; a lost renewal or release needs the lease to be there.
+func (o Op) settledBy(later Op) bool {
+	over := later.Outcome == Lost && (later.Fence == 0 || later.Fence == o.Fence || o.Kind == Acquire) ||
+		later.Outcome == OK && (later.Kind == Release || later.Kind == Withdraw)
+	switch o.Kind {
+	case Withdraw:
+		return later.Kind == Withdraw && later.Outcome == OK
+	case Acquire:
+		return over || later.Outcome == OK && later.Kind != Write
+	}
+	return over
+}

@@ -1,0 +1,239 @@
+package checker
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// belief is the time for which a client may believe in its lease.
+type belief struct {
+	op         Op
+	begin, end time.Duration
+}
+
+// Sweep returns what no order of the operations could excuse: a fence that did
+// not grow, or was told to two; a holder who is told, while it may trust its lease,
+// that it has none, or two who trust theirs at the same time, unless the store lost
+// one; a resource that accepted a write after a later holder's; an answer that took
+// too long or should never be given.
+func Sweep(ops []Op, l Limits) (violations []string) {
+	ops = sorted(ops)
+	keys := map[string][]*belief{}
+	losses := map[string][]Op{}
+	for _, op := range ops {
+		if op.Kind == Forget || op.Kind == Back {
+			losses[op.Key] = append(losses[op.Key], op)
+		}
+	}
+	leases, denied := beliefs(ops, losses, l)
+	violations = append(violations, denied...)
+	for id, own := range leases {
+		keys[id.key] = append(keys[id.key], own...)
+	}
+	for key, all := range keys {
+		violations = append(violations, overlaps(all, losses[key], l)...)
+		violations = append(violations, fences(all)...)
+	}
+	violations = append(violations, staleWrites(ops)...)
+	for _, op := range ops {
+		switch {
+		case op.Outcome == Broken:
+			violations = append(violations, fmt.Sprintf("an answer that nothing deserves:\n  %v", op))
+		case l.Answer > 0 && op.Return-op.Call > l.Answer && op.Kind != Forget && op.Kind != Keep && op.Kind != Back:
+			violations = append(violations, fmt.Sprintf("an answer took longer than %v:\n  %v", l.Answer, op))
+		}
+	}
+	slices.Sort(violations)
+	return violations
+}
+
+func sorted(ops []Op) []Op {
+	ops = slices.Clone(ops)
+	slices.SortStableFunc(ops, func(a, b Op) int { return cmp.Compare(a.Call, b.Call) })
+	return ops
+}
+
+// ends reports whether the operation may have ended its owner's lease.
+func ends(op Op) bool {
+	return (op.Kind == Release || op.Kind == Withdraw) && (op.Outcome == OK || op.Outcome == Unknown)
+}
+
+// beliefs follows what each owner was told of its leases, in the order of the
+// calls. denied are answers that contradict what its owner was told before.
+func beliefs(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*belief, denied []string) {
+	leases = map[grantOf][]*belief{}
+	for _, op := range ops {
+		id := grantOf{op.Key, op.Owner}
+		own := leases[id]
+		var last *belief
+		if len(own) > 0 {
+			last = own[len(own)-1]
+		}
+		if op.Kind == Acquire && op.Outcome == OK && (last == nil || last.op.Fence != op.Fence) {
+			leases[id] = append(own, &belief{op, op.Return, op.Call + op.Trust})
+			continue
+		}
+		if last == nil || op.Kind == Write || op.Kind != Acquire && op.Kind != Withdraw && op.Fence != last.op.Fence {
+			continue
+		}
+		if (op.Outcome == Lost || op.Outcome == Busy) && op.Return < last.end-l.Early && !lostBetween(last.op, op, losses[op.Key]) {
+			denied = append(denied, fmt.Sprintf("a holder was told so %v before the end of its trust:\n  %v\n  %v", last.end-op.Return, last.op, op))
+		}
+		switch {
+		case (op.Kind == Acquire || op.Kind == Renew) && op.Outcome == OK:
+			last.end = max(last.end, op.Call+op.Trust)
+		case (op.Kind == Acquire || op.Kind == Renew) && op.Outcome == Lost:
+			last.end = min(last.end, op.Return)
+		case op.Kind == Release, op.Kind == Withdraw:
+			last.end = min(last.end, op.Call) // whoever releases has stopped
+		}
+	}
+	return leases, denied
+}
+
+func overlaps(all []*belief, losses []Op, l Limits) (violations []string) {
+	slices.SortFunc(all, func(a, b *belief) int { return cmp.Compare(a.begin, b.begin) })
+	var last *belief // the one that lasts longest so far
+	for _, b := range all {
+		if b.begin >= b.end {
+			continue // it came too late to be of use
+		}
+		if last != nil && last.end-b.begin > l.Early && !lostBetween(last.op, b.op, losses) {
+			violations = append(violations, fmt.Sprintf("two trusted the key for %v:\n  %v\n  %v", last.end-b.begin, last.op, b.op))
+		}
+		if last == nil || b.end > last.end {
+			last = b
+		}
+	}
+	return violations
+}
+
+// lostBetween reports whether the store may have lost the first grant before it
+// made the second.
+func lostBetween(first, second Op, losses []Op) bool {
+	return slices.ContainsFunc(losses, func(loss Op) bool {
+		return loss.Return >= first.Call && loss.Call <= second.Return
+	})
+}
+
+// fences have to differ, and a grant that began after another had ended has the
+// larger one.
+func fences(all []*belief) (violations []string) {
+	byReturn := slices.Clone(all)
+	slices.SortFunc(byReturn, func(a, b *belief) int { return cmp.Compare(a.op.Return, b.op.Return) })
+	slices.SortFunc(all, func(a, b *belief) int { return cmp.Compare(a.op.Call, b.op.Call) })
+	seen := map[int64]*belief{}
+	var largest *belief
+	i := 0
+	for _, b := range all {
+		for ; i < len(byReturn) && byReturn[i].op.Return < b.op.Call; i++ {
+			if largest == nil || byReturn[i].op.Fence > largest.op.Fence {
+				largest = byReturn[i]
+			}
+		}
+		if largest != nil && b.op.Fence <= largest.op.Fence {
+			violations = append(violations, fmt.Sprintf("the fence did not grow:\n  %v\n  %v", largest.op, b.op))
+		}
+		if twin := seen[b.op.Fence]; twin != nil {
+			violations = append(violations, fmt.Sprintf("two have the same fence:\n  %v\n  %v", twin.op, b.op))
+		}
+		seen[b.op.Fence] = b
+	}
+	return violations
+}
+
+// staleWrites are accepted writes of a lease after an accepted write of one that
+// was granted later.
+func staleWrites(ops []Op) (violations []string) {
+	type lease struct {
+		grantOf
+		fence int64
+	}
+	grants := map[lease]Op{} // the first that told of the lease
+	for _, op := range ops {
+		id := lease{grantOf{op.Key, op.Owner}, op.Fence}
+		if _, again := grants[id]; op.Kind == Acquire && op.Outcome == OK && !again {
+			grants[id] = op
+		}
+	}
+	latest := map[string]Op{} // the latest grant of each key that has written
+	for _, op := range ops {
+		if op.Kind != Write || op.Outcome != OK {
+			continue
+		}
+		grant := grants[lease{grantOf{op.Key, op.Owner}, op.Fence}]
+		later := latest[op.Key]
+		if grant.Return < later.Call {
+			violations = append(violations, fmt.Sprintf("a stale write was accepted:\n  %v\n  %v\n  %v", grant, later, op))
+		}
+		if grant.Call >= later.Call {
+			latest[op.Key] = grant
+		}
+	}
+	return violations
+}
+
+// Counts say what happened in a history.
+type Counts struct {
+	Operations int `json:"operations"` // that the store answered
+	Contended  int `json:"contended"`  // acquires that were told busy
+	Takeovers  int `json:"takeovers"`  // grants behind a lease that nobody had released
+	Unknown    int `json:"unknown"`
+	Refused    int `json:"refused"`
+	Lost       int `json:"lost"`   // leases that their own holder was told to have lost
+	Stale      int `json:"stale"`  // writes that the resource refused
+	Losses     int `json:"losses"` // of an entry by the store
+}
+
+// Count counts.
+func Count(ops []Op) Counts {
+	var c Counts
+	ops = sorted(ops)
+	given := map[grantOf]time.Duration{} // when its owner gave it back
+	for _, op := range ops {
+		id := grantOf{op.Key, op.Owner}
+		if _, ok := given[id]; ends(op) && !ok {
+			given[id] = op.Call
+		}
+	}
+	grants := map[grantOf]Op{}
+	last := map[string]Op{} // the last grant of each key
+	for _, op := range ops {
+		id := grantOf{op.Key, op.Owner}
+		switch {
+		case op.Kind == Write:
+			if op.Outcome == Lost {
+				c.Stale++
+			}
+			continue
+		case op.Kind == Forget || op.Kind == Back:
+			c.Losses++
+			continue
+		case op.Kind == Keep, op.Outcome == Broken:
+			continue
+		case op.Outcome == Unknown:
+			c.Unknown++
+			continue
+		case op.Outcome == Refused:
+			c.Refused++
+			continue
+		}
+		c.Operations++
+		switch {
+		case op.Outcome == Busy:
+			c.Contended++
+		case op.Outcome == Lost && op.Fence != 0 && grants[id].Fence == op.Fence:
+			c.Lost++
+		case op.Kind == Acquire && op.Outcome == OK && grants[id].Fence != op.Fence:
+			before, ok := last[op.Key]
+			back, gave := given[grantOf{op.Key, before.Owner}]
+			if ok && before.Owner != op.Owner && (!gave || back > op.Return) {
+				c.Takeovers++
+			}
+			grants[id], last[op.Key] = op, op
+		}
+	}
+	return c
+}

@@ -1,0 +1,122 @@
+package histories
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// bent is a store in memory with one planted bug, or none. The checkers have to
+// find each.
+type bent struct {
+	bug string
+
+	mu      sync.Mutex
+	entries map[string]*bentEntry
+}
+
+type bentEntry struct {
+	lockstore.Lease
+	expires time.Time
+	ended   map[lockstore.Owner]bool
+}
+
+// bentClient is the store as one process sees it.
+type bentClient struct {
+	*bent
+	fence lockstore.Fence // of M13
+	calls int
+}
+
+var errHang = errors.New("the server failed")
+
+func (b *bentClient) entry(key string) *bentEntry {
+	e := b.entries[key]
+	if e == nil {
+		e = &bentEntry{ended: map[lockstore.Owner]bool{}}
+		b.entries[key] = e
+	}
+	return e
+}
+
+func (b *bentClient) Acquire(_ context.Context, req lockstore.Request) (lockstore.Lease, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entry(req.Key)
+	b.calls++
+	if b.calls%8 == 0 {
+		if b.bug == "M36 a failure reads as busy" {
+			return lockstore.Lease{}, lockstore.ErrHeld
+		}
+		return lockstore.Lease{}, errHang
+	}
+	now := time.Now()
+	held := now.Before(e.expires)
+	if b.bug == "M19 looks, then sets" {
+		b.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		b.mu.Lock()
+	}
+	switch {
+	case e.ended[req.Owner] && b.bug != "M18 a late acquire locks":
+		return lockstore.Lease{}, lockstore.ErrLost
+	case e.Owner == req.Owner && held && b.bug == "M15 its own retry reads as busy":
+		return lockstore.Lease{}, lockstore.ErrHeld
+	case e.Owner == req.Owner && held:
+		return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: e.Fence, TTL: e.expires.Sub(now)}, nil
+	case e.Owner == req.Owner && b.bug != "M18 a late acquire locks":
+		return lockstore.Lease{}, lockstore.ErrLost
+	case held && b.bug != "M01 takes live leases":
+		return lockstore.Lease{}, lockstore.ErrHeld
+	}
+	fence := lockstore.NextFence(e.Fence, now)
+	if b.bug == "M13 a fence from a local counter" {
+		b.fence++
+		fence = b.fence
+	}
+	e.Lease = lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: fence, TTL: req.TTL}
+	e.expires = now.Add(req.TTL)
+	return e.Lease, nil
+}
+
+func (b *bentClient) Renew(_ context.Context, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, now := b.entry(l.Key), time.Now()
+	mine := e.Owner == l.Owner && e.Fence == l.Fence
+	switch {
+	case mine && now.Before(e.expires):
+	case mine && b.bug == "M08 renews what has expired":
+	case b.bug == "M07 renewing makes a lost lease again":
+		e.Lease = l
+	default:
+		return 0, lockstore.ErrLost
+	}
+	if end := now.Add(ttl); end.After(e.expires) {
+		e.expires = end
+	}
+	return e.expires.Sub(now), nil
+}
+
+func (b *bentClient) Release(_ context.Context, l lockstore.Lease) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, now := b.entry(l.Key), time.Now()
+	live := now.Before(e.expires)
+	switch {
+	case e.Owner == l.Owner && (l.Fence == 0 || l.Fence == e.Fence) && live:
+	case e.Owner == l.Owner && live && b.bug == "M05 releases by any fence":
+	case b.bug == "M04 ignores owners at release":
+	case l.Fence == 0, e.ended[l.Owner]:
+		e.ended[l.Owner] = true
+		return nil
+	default:
+		return lockstore.ErrLost
+	}
+	e.ended[e.Owner], e.ended[l.Owner] = true, true
+	e.Owner, e.expires = "", time.Time{}
+	return nil
+}

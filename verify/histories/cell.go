@@ -1,0 +1,294 @@
+// Package matrix makes histories on real stores while faults strike, and has them
+// checked. Each cell of the matrix is one fault on one store set-up.
+package histories
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/verify/checker"
+)
+
+// cell is one fault on one set-up, while its histories run side by side on the
+// same servers, each with its own keys.
+type cell struct {
+	fault  *fault
+	setup  *setup
+	sys    *system
+	random *rand.Rand
+	runs   []*run
+	struck int
+}
+
+// size says how much a cell has to do.
+type size struct {
+	operations int           // of each history at least; 0 is no guards at all
+	length     time.Duration // of each history at least; 0 is the set-up's
+}
+
+// patience is how long a history may go on when too little has happened.
+const patience = 90 * time.Second
+
+// guards are what a history must show, so that it proves something.
+func (f *fault) guards(s *setup, r *run, atLeast int) (missing []string) {
+	n := checker.Count(r.Ops())
+	for _, g := range []struct {
+		what      string
+		have, min int
+	}{
+		{"operations", n.Operations, atLeast},
+		{"contended acquires", n.Contended, 20},
+		{"takeovers", n.Takeovers, 5},
+		{"lost leases", n.Lost, 1},
+		{"effects of the fault", f.effect(r, n), 1},
+	} {
+		if g.have < g.min {
+			missing = append(missing, fmt.Sprintf("%d %s, want %d", g.have, g.what, g.min))
+		}
+	}
+	if f.doubt && f.hidden != s.name && n.Unknown < 5 {
+		missing = append(missing, fmt.Sprintf("%d unknown outcomes, want 5", n.Unknown))
+	}
+	return missing
+}
+
+// play makes one history for each seed, on new servers, and returns them with how
+// often the fault struck, and what was not free in the end.
+func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, stuck []string) {
+	t.Helper()
+	name := s.name + "/" + f.name
+	c = &cell{fault: f, setup: s, random: rand.New(rand.NewPCG(seeds[0], hash(name)))}
+	c.sys = s.start(t, f, seeds[0])
+	for _, seed := range seeds {
+		c.runs = append(c.runs, newRun(name, seed, f.mix, s.limits.Late))
+	}
+	if sz.length == 0 {
+		sz.length = s.length
+	}
+
+	healed, heal := context.WithCancel(t.Context())
+	var playing, leaving sync.WaitGroup
+	var mu sync.Mutex
+	for _, r := range c.runs {
+		done, stop := context.WithCancel(t.Context())
+		playing.Go(func() {
+			for sleep(done, 200*time.Millisecond) {
+				now := r.Now()
+				if now > patience || now > sz.length && (sz.operations == 0 || len(f.guards(s, r, sz.operations)) == 0) {
+					stop()
+				}
+			}
+		})
+		for i := range clients {
+			own := &client{run: r, id: i, store: c.sys.open(r.seed + uint64(i)<<32), random: rand.New(rand.NewPCG(r.seed, hash(name)+uint64(i))), done: done}
+			playing.Go(own.work)
+		}
+		last := c.sys.open(r.seed)
+		leaving.Go(func() {
+			<-healed.Done()
+			left := r.leave(last, longTTL+s.limits.Late+time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			stuck = append(stuck, left...)
+		})
+	}
+	striking, rest := context.WithCancel(t.Context())
+	go func() {
+		playing.Wait()
+		rest()
+	}()
+	if f.inject == nil {
+		<-striking.Done()
+	} else if err := f.inject(striking, c); err != nil {
+		t.Errorf("the fault could not be made: %v", err)
+	}
+	playing.Wait()
+	heal()
+	leaving.Wait()
+	for _, r := range c.runs {
+		if f.inject == nil {
+			c.struck += f.effect(r, checker.Counts{})
+		}
+	}
+	return c, stuck
+}
+
+func hash(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // never fails
+	return h.Sum64()
+}
+
+// verdict is what the checkers say about a history.
+type verdict struct {
+	violations []string
+	undecided  bool
+	ghosts     int // keys that a documented ghost explains
+}
+
+// checkTime is a hundred times of what the search in one key's history needs.
+const checkTime = 30 * time.Second
+
+// judge stops at the first key whose answers nothing explains. limit bounds each
+// search.
+func judge(ops []checker.Op, l checker.Limits, limit time.Duration) verdict {
+	v := verdict{violations: checker.Sweep(ops, l)}
+	for _, key := range keysOf(ops) {
+		own := slices.DeleteFunc(slices.Clone(ops), func(op checker.Op) bool { return op.Key != key })
+		ok, decided, info := checker.Check(own, l, limit)
+		haunted := false
+		if decided && !ok {
+			haunted, decided = checker.Haunted(own, l, limit)
+		}
+		switch {
+		case !decided:
+			v.undecided = true
+		case ok:
+		case haunted:
+			v.ghosts++
+		default:
+			v.violations = append(v.violations, fmt.Sprintf("no order explains the answers about %s: at most %s", key, explained(own, info)))
+			return v
+		}
+	}
+	return v
+}
+
+// explained says how far the longest order goes, and what is the first to fit nowhere.
+func explained(ops []checker.Op, info porcupine.LinearizationInfo) string {
+	var longest []porcupine.Operation
+	for _, orders := range info.PartialLinearizationsOperations() {
+		for _, order := range orders {
+			if len(order) > len(longest) {
+				longest = order
+			}
+		}
+	}
+	fits := map[string]bool{}
+	for _, op := range longest {
+		fits[fmt.Sprint(op.Input)] = true
+	}
+	text := fmt.Sprintf("%d of its %d operations", len(longest), len(ops))
+	for _, op := range slices.SortedFunc(slices.Values(ops), func(a, b checker.Op) int { return cmp.Compare(a.Call, b.Call) }) {
+		told := op.Outcome == checker.OK || op.Outcome == checker.Busy || op.Outcome == checker.Lost
+		if told && op.Kind != checker.Write && !fits[op.String()] {
+			return text + "; the first that does not fit:\n  " + op.String()
+		}
+	}
+	return text
+}
+
+func keysOf(ops []checker.Op) (keys []string) {
+	for _, op := range ops {
+		if !slices.Contains(keys, op.Key) {
+			keys = append(keys, op.Key)
+		}
+	}
+	return keys
+}
+
+// tally is what the cells have in sum and do not show one by one.
+type tally struct {
+	repeated int // histories that showed nothing, and others were made
+	ghosts   int // keys whose answers a late request of a forgotten owner explains
+	counts   checker.Counts
+}
+
+func (a *tally) add(b tally) {
+	a.repeated += b.repeated
+	a.ghosts += b.ghosts
+	a.counts.Refused += b.counts.Refused
+	a.counts.Stale += b.counts.Stale
+	a.counts.Losses += b.counts.Losses
+}
+
+// do plays a cell, repeats the histories that show nothing, once and with other
+// seeds, and judges all.
+func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyrecord.Cell, more tally) {
+	out = verifyrecord.Cell{Fault: f.name, Store: s.name}
+	limits := s.limits
+	if !f.late {
+		limits.Ghosts = 0
+	}
+	for again := range 2 {
+		c, stuck := play(t, f, s, seeds, sz)
+		out.Injected += int64(c.struck)
+		if c.struck == 0 {
+			t.Errorf("%s never struck", f.name)
+		}
+		for _, text := range stuck {
+			out.Violations++
+			t.Errorf("left behind: %s", text)
+		}
+		var vacuous []uint64
+		for _, r := range c.runs {
+			ops := r.Ops()
+			v := judge(ops, limits, checkTime)
+			if v.undecided {
+				out.Undecided++
+			}
+			out.Violations += int64(len(v.violations))
+			if v.undecided || len(v.violations) > 0 {
+				t.Errorf("%s, seed %d: undecided: %v, violations:\n%s\nall operations are in %s\nagain, in verify/: VERIFY_DIR=/tmp VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./matrix -run '%s'",
+					r.name, r.seed, v.undecided, strings.Join(v.violations[:min(5, len(v.violations))], "\n"), dump(t, r.name, r.seed, ops), r.seed, t.Name())
+			}
+			if missing := f.guards(s, r, sz.operations); len(missing) > 0 {
+				t.Logf("%s, seed %d shows nothing: %s", r.name, r.seed, strings.Join(missing, "; "))
+				if again > 0 {
+					t.Errorf("%s shows nothing with another seed, too", r.name)
+				}
+				vacuous = append(vacuous, r.seed+1000)
+				continue
+			}
+			n := checker.Count(ops)
+			out.Histories++
+			out.Operations += int64(n.Operations)
+			out.Contended += int64(n.Contended)
+			out.Takeovers += int64(n.Takeovers)
+			out.Unknown += int64(n.Unknown)
+			out.Lost += int64(n.Lost)
+			more.add(tally{ghosts: v.ghosts, counts: n})
+		}
+		if len(vacuous) == 0 {
+			break
+		}
+		more.repeated += len(vacuous)
+		seeds = vacuous
+	}
+	return out, more
+}
+
+// dump writes a history that failed to a file, for people.
+func dump(t *testing.T, name string, seed uint64, ops []checker.Op) string {
+	t.Helper()
+	slices.SortStableFunc(ops, func(a, b checker.Op) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Call, b.Call))
+	})
+	var b strings.Builder
+	for _, op := range ops {
+		fmt.Fprintln(&b, op)
+	}
+	file := filepath.Join(os.TempDir(), strings.Map(func(r rune) rune {
+		if r == '/' || r == ' ' {
+			return '-'
+		}
+		return r
+	}, fmt.Sprintf("history-%s-%d.txt", name, seed)))
+	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+		t.Errorf("the history could not be kept: %v", err)
+	}
+	return file
+}

@@ -1,0 +1,142 @@
+package histories
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+	"github.com/lambdalock/lambdalock/verify/checker"
+	"github.com/lambdalock/lambdalock/verify/faults"
+)
+
+// controls are runs that have to show a violation.
+func controls(t *testing.T) (out []verifyrecord.Control) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	add := func(c verifyrecord.Control) {
+		mu.Lock()
+		defer mu.Unlock()
+		out = append(out, c)
+	}
+	wg.Go(func() {
+		t.Run("control/failover", func(t *testing.T) { add(lostGrant(t)) })
+	})
+	for _, bug := range []string{
+		"none",
+		"M01 takes live leases",
+		"M04 ignores owners at release",
+		"M05 releases by any fence",
+		"M07 renewing makes a lost lease again",
+		"M08 renews what has expired",
+		"M13 a fence from a local counter",
+		"M15 its own retry reads as busy",
+		"M18 a late acquire locks",
+		"M19 looks, then sets",
+		"M36 a failure reads as busy",
+	} {
+		wg.Go(func() {
+			t.Run("control/"+bug, func(t *testing.T) {
+				saw := bentRun(t, bug)
+				if bug == "none" {
+					require.Empty(t, saw, "the planted bugs' own store")
+					return
+				}
+				require.NotEmpty(t, saw, "nobody saw the bug")
+				add(verifyrecord.Control{What: "a store with a planted bug: " + bug, Shown: true, Saw: saw})
+			})
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(out, func(a, b verifyrecord.Control) int { return strings.Compare(a.What, b.What) })
+	return out
+}
+
+// bentRun makes one history on a store with a planted bug, and returns what the
+// checkers saw.
+func bentRun(t *testing.T, bug string) string {
+	store := &bent{bug: bug, entries: map[string]*bentEntry{}}
+	late := func(r *rand.Rand) (f storetest.Fault) {
+		if p := r.Float64(); p < 0.1 {
+			f.Drop, f.Late = errPlanned, true
+		} else if p < 0.2 {
+			f.Cut = errPlanned
+		}
+		return f
+	}
+	f := &fault{name: "planted bug", mix: few, effect: unknowns, inject: func(ctx context.Context, c *cell) error { return c.planned(ctx, late) }}
+	s := &setup{name: bug, limits: exact, start: func(t *testing.T, _ *fault, _ uint64) *system {
+		sys := &system{plan: new(plan)}
+		sys.open = func(seed uint64) lockstore.Store { return sys.plan.over(t, &bentClient{bent: store}, seed) }
+		return sys
+	}}
+	limit := checkTime
+	if bug != "none" {
+		limit /= 10 // there is an end to searching where there is something to find
+	}
+	c, _ := play(t, f, s, []uint64{1}, size{length: 6 * time.Second})
+	var seen []string
+	for _, l := range []checker.Limits{exact, onRedis} {
+		if l == onRedis && strings.HasPrefix(bug, "M18") {
+			continue // what a store may do that forgets
+		}
+		l.Answer = 0 // none of them is about slowness
+		v := judge(c.runs[0].Ops(), l, limit)
+		require.False(t, v.undecided && bug == "none")
+		if len(v.violations) == 0 {
+			return ""
+		}
+		seen = v.violations
+	}
+	return fmt.Sprintf("%d violations, the first: %s", len(seen), strings.Join(strings.Fields(seen[0]), " "))
+}
+
+// lostGrant is F34: a replica that was cut off takes over, so that two hold the
+// key, and only the fence saves the resource.
+func lostGrant(t *testing.T) verifyrecord.Control {
+	pair := faults.StartPair(t)
+	r := newRun("failover", 1, mix{}, 0)
+	key := r.keys[0]
+	sys := new(system)
+	sys.redis(t, "redis://"+pair.Primary(), func(string) string { return pair.Primary() })
+	one := func(id int) *client {
+		return &client{run: r, id: id, store: sys.open(0), random: rand.New(rand.NewPCG(1, uint64(id))), done: t.Context()}
+	}
+	old, next := one(0), one(1)
+
+	acquire := func(c *client) lockstore.Lease {
+		lease, _, outcome := c.acquire(lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.Equal(t, checker.OK, outcome)
+		return lease
+	}
+	var lost lockstore.Lease
+	f, err := pair.Lose(t.Context(), func() { lost = acquire(old) })
+	require.NoError(t, err)
+	lease := acquire(next)
+	next.write(lease)
+	old.write(lost) // it still trusts its lease
+
+	ops := r.Ops()
+	v := judge(ops, exact, checkTime)
+	require.Len(t, v.violations, 2, "trust overlaps, and no order explains it")
+	require.Contains(t, v.violations[0], "two trusted the key")
+	n := checker.Count(ops)
+	require.Equal(t, 1, n.Stale, "the fence refuses the old holder's write")
+
+	r.happened(checker.Keep, f.CutFrom, f.CutTo, key)
+	r.happened(checker.Back, f.DownFrom, f.DownTo, key)
+	require.Equal(t, verdict{}, judge(r.Ops(), exact, checkTime), "it is the failover that explains it")
+	return verifyrecord.Control{
+		What: "failover to a replica that was cut off (F34)", Shown: true,
+		Saw: fmt.Sprintf("two holders at once, with fences %d and %d; the resource refused the older one's write by its fence", lost.Fence, lease.Fence),
+	}
+}

@@ -1,0 +1,411 @@
+package histories
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+	"github.com/lambdalock/lambdalock/verify/checker"
+	"github.com/lambdalock/lambdalock/verify/faults"
+)
+
+// fault is a row of the matrix.
+type fault struct {
+	name  string
+	path  path
+	mix   mix
+	redis []string // further settings of the servers
+	// inject strikes again and again until ctx ends, and heals. It is not called
+	// where the clients themselves fail.
+	inject func(ctx context.Context, c *cell) error
+	// effect counts in a history what only this fault makes.
+	effect func(r *run, n checker.Counts) int
+	// doubt says that it leaves outcomes unknown.
+	doubt bool
+	// late says that it holds requests back, so that one may arrive after its owner
+	// has ended.
+	late bool
+	// hidden is the set-up whose client repeats a request within its call, so that
+	// outcomes are slow there instead.
+	hidden string
+	// never says in which set-ups it cannot occur, and why.
+	never map[string]string
+}
+
+// The clients' own faults happen in every history: without them nobody takes over
+// and nobody loses a lease.
+var (
+	few      = mix{crash: 0.04, freeze: 0.04}
+	crashing = mix{crash: 0.12, freeze: 0.03}
+	freezing = mix{crash: 0.03, freeze: 0.12}
+)
+
+const (
+	noPath   = "nothing lies between a client and its memory"
+	noServer = "there is no server that could fail without its clients"
+	aService = "the service does not stop or restart for its users"
+	onePlace = "a key has one place for ever"
+	inside   = "the service moves partitions unseen; the emulator has none"
+)
+
+// persistent keeps each write before it is answered.
+var persistent = []string{"--appendonly", "yes"}
+
+var kinds = []*fault{
+	{
+		name: "client crash", mix: crashing,
+		effect: func(r *run, _ checker.Counts) int { return int(r.crashes.Load()) },
+	},
+	{
+		name: "client freeze", mix: freezing,
+		effect: func(r *run, _ checker.Counts) int { return int(r.freezes.Load()) },
+	},
+	{
+		name: "reply lost", mix: few, path: cutting, doubt: true,
+		effect: unknowns,
+		inject: func(ctx context.Context, c *cell) error {
+			if c.sys.plan != nil {
+				return c.planned(ctx, func(r *rand.Rand) (f storetest.Fault) {
+					if r.Float64() < 0.15 {
+						f.Cut = errPlanned
+					}
+					return f
+				})
+			}
+			return c.cutting(ctx, func(p *testservers.CutProxy) { p.CutReplies(c.sys.write) })
+		},
+	},
+	{
+		name: "request cut or late", mix: few, path: cutting, doubt: true,
+		effect: unknowns,
+		inject: func(ctx context.Context, c *cell) error {
+			if c.sys.plan != nil {
+				return c.planned(ctx, func(r *rand.Rand) (f storetest.Fault) {
+					if p := r.Float64(); p < 0.1 {
+						f.Drop, f.Late = errPlanned, p < 0.06
+					}
+					return f
+				})
+			}
+			return c.cutting(ctx, func(p *testservers.CutProxy) { p.CutRequests(c.sys.write) })
+		},
+	},
+	{
+		name: "latency of 0.5 to 1.1 TTL", mix: few, path: toxic, late: true,
+		effect: slow,
+		inject: func(ctx context.Context, c *cell) error {
+			latency := func(r *rand.Rand) time.Duration { return ttl/2 + time.Duration(r.Int64N(int64(3*ttl/5))) }
+			if c.sys.plan != nil {
+				return c.planned(ctx, func(r *rand.Rand) (f storetest.Fault) {
+					switch p := r.Float64(); {
+					case p < 0.05:
+						f.Before = latency(r)
+					case p < 0.1:
+						f.After = latency(r)
+					}
+					return f
+				})
+			}
+			return c.poisoned(ctx, func(x *faults.Toxic) time.Duration {
+				if c.random.IntN(2) == 0 {
+					x.Slow(latency(c.random))
+				} else {
+					x.SlowRequests(latency(c.random))
+				}
+				return 1200 * time.Millisecond
+			}, 700, 1300)
+		},
+	},
+	{
+		name: "resets and slices of bytes", mix: few, path: toxic, late: true, doubt: true,
+		effect: unknowns,
+		inject: func(ctx context.Context, c *cell) error {
+			return c.poisoned(ctx, func(x *faults.Toxic) time.Duration {
+				if c.random.IntN(3) == 0 {
+					x.Slice()
+				} else {
+					x.Reset()
+				}
+				return 300 * time.Millisecond
+			}, 300, 800)
+		},
+		never: map[string]string{"memory": noPath},
+	},
+	{
+		name: "silent drop", mix: few, path: cutting, late: true, doubt: true, hidden: "redis cluster",
+		effect: slow,
+		inject: func(ctx context.Context, c *cell) error {
+			for ctx.Err() == nil {
+				from := time.Now()
+				for _, p := range c.sys.cuts {
+					p.Swallow()
+				}
+				sleep(ctx, c.between(900, 2200))
+				c.hit(from, time.Now())
+				for _, p := range c.sys.cuts {
+					p.Forward()
+					p.Disconnect() // what was dropped in the middle never continues
+				}
+				sleep(ctx, c.between(900, 1500))
+			}
+			return nil
+		},
+		never: map[string]string{"memory": noPath},
+	},
+	{
+		name: "server paused", mix: few, late: true, doubt: true, hidden: "redis cluster",
+		effect: slow,
+		inject: func(ctx context.Context, c *cell) error {
+			for ctx.Err() == nil {
+				server := c.sys.servers[c.random.IntN(len(c.sys.servers))]
+				from := time.Now()
+				server.Pause()
+				sleep(ctx, c.between(400, 2200))
+				server.Resume()
+				c.hit(from, time.Now())
+				sleep(ctx, c.between(900, 1500))
+			}
+			return nil
+		},
+		never: map[string]string{"memory": noServer},
+	},
+	{
+		name: "server restarted, data kept", mix: few, redis: persistent, doubt: true,
+		effect: func(_ *run, n checker.Counts) int { return n.Refused + n.Unknown },
+		inject: func(ctx context.Context, c *cell) error {
+			rest := 500
+			if len(c.sys.servers) > 1 {
+				rest = 2500 // a node of a cluster refuses everything for its first two seconds
+			}
+			for sleep(ctx, c.between(rest, rest+1000)) {
+				c.restart(c.sys.servers[c.random.IntN(len(c.sys.servers))])
+			}
+			return nil
+		},
+		never: map[string]string{"memory": noServer, "dynamodb local": aService},
+	},
+	{
+		name: "data lost", mix: few,
+		effect: func(_ *run, n checker.Counts) int { return n.Losses },
+		inject: func(ctx context.Context, c *cell) error {
+			for sleep(ctx, c.between(600, 1600)) {
+				if err := c.loseData(ctx); err != nil && ctx.Err() == nil {
+					return err
+				}
+			}
+			return nil
+		},
+		never: map[string]string{"memory": "its data are gone only with all its clients"},
+	},
+	{
+		name: "server errors", mix: few, path: throttle,
+		effect: func(_ *run, n checker.Counts) int { return n.Refused },
+		inject: func(ctx context.Context, c *cell) error {
+			for ctx.Err() == nil {
+				heal, err := c.refuse(ctx)
+				if err != nil {
+					return err
+				}
+				c.struck++
+				sleep(ctx, c.between(500, 1200))
+				if err := heal(); err != nil {
+					return err
+				}
+				sleep(ctx, c.between(500, 900))
+			}
+			return nil
+		},
+		never: map[string]string{"memory": noServer},
+	},
+	{
+		name: "the key's server changes", mix: few,
+		effect: func(r *run, n checker.Counts) int { return n.Losses + int(r.struck.Load()) },
+		inject: func(ctx context.Context, c *cell) error {
+			if c.sys.pair != nil {
+				return c.failOver(ctx)
+			}
+			for sleep(ctx, c.between(5, 25)) {
+				r := c.runs[c.random.IntN(len(c.runs))]
+				key := r.keys[c.random.IntN(len(r.keys))]
+				// Not ctx: a slot that is half moved would stay so.
+				if err := faults.MoveSlot(context.Background(), c.sys.servers, redisstore.DefaultPrefix+key, c.random); err != nil {
+					return err
+				}
+				c.struck++
+				r.struck.Add(1)
+			}
+			return nil
+		},
+		never: map[string]string{"memory": onePlace, "dynamodb local": inside, "redis": onePlace, "valkey": onePlace},
+	},
+}
+
+var errPlanned = errors.New("the connection ended")
+
+// slow counts what took long while the fault struck: a busy machine is slow, too.
+func slow(r *run, _ checker.Counts) (n int) {
+	r.mu.Lock()
+	strikes := slices.Clone(r.strikes)
+	r.mu.Unlock()
+	for _, op := range r.Ops() {
+		if op.Return-op.Call > 2*ttl/5 && slices.ContainsFunc(strikes, func(s strike) bool { return op.Return > s.from && op.Call < s.to }) {
+			n++
+		}
+	}
+	return n
+}
+
+func unknowns(_ *run, n checker.Counts) int { return n.Unknown }
+
+// planned lets a plan run for as long as the histories do.
+func (c *cell) planned(ctx context.Context, fault func(*rand.Rand) storetest.Fault) error {
+	now := time.Now()
+	c.hit(now, now.Add(time.Hour)) // single calls, all the time
+	c.sys.plan.set(fault)
+	<-ctx.Done()
+	c.sys.plan.set(nil)
+	c.struck = c.sys.plan.count()
+	return nil
+}
+
+// hit counts a strike and remembers when it was.
+func (c *cell) hit(from, to time.Time) {
+	c.struck++
+	for _, r := range c.runs {
+		r.mu.Lock()
+		r.strikes = append(r.strikes, strike{from.Sub(r.Start), to.Sub(r.Start)})
+		r.mu.Unlock()
+	}
+}
+
+func (c *cell) cutting(ctx context.Context, set func(*testservers.CutProxy)) error {
+	for ctx.Err() == nil {
+		for _, p := range c.sys.cuts {
+			set(p)
+		}
+		sleep(ctx, c.between(100, 350))
+		for _, p := range c.sys.cuts {
+			c.struck += p.Cuts()
+			p.Forward()
+		}
+		sleep(ctx, c.between(150, 500))
+	}
+	return nil
+}
+
+func (c *cell) poisoned(ctx context.Context, set func(*faults.Toxic) time.Duration, low, high int) error {
+	for ctx.Err() == nil {
+		var length time.Duration
+		from := time.Now()
+		for _, x := range c.sys.toxics {
+			length = set(x)
+		}
+		sleep(ctx, length)
+		c.hit(from, time.Now())
+		for _, x := range c.sys.toxics {
+			x.Heal()
+		}
+		sleep(ctx, c.between(low, high))
+	}
+	return nil
+}
+
+// restart kills a server that has been asked and has not answered.
+func (c *cell) restart(server *testservers.Server) (from, to time.Time) {
+	server.Pause()
+	<-time.After(60 * time.Millisecond)
+	from = time.Now()
+	server.Restart()
+	c.struck++
+	return from, time.Now()
+}
+
+// loseData deletes what the store knows, as an operator or a restart without a
+// file does.
+func (c *cell) loseData(ctx context.Context) error {
+	if c.sys.erase != nil {
+		r := c.runs[c.random.IntN(len(c.runs))]
+		key := r.keys[c.random.IntN(len(r.keys))]
+		from := time.Now()
+		if err := c.sys.erase(ctx, key); err != nil {
+			return err
+		}
+		c.struck++
+		r.happened(checker.Forget, from, time.Now(), key)
+		return nil
+	}
+	var from, to time.Time
+	if c.random.IntN(2) == 0 && len(c.sys.servers) == 1 && c.sys.pair == nil {
+		from, to = c.restart(c.sys.servers[0])
+	} else {
+		from = time.Now()
+		if err := onAll(ctx, c.sys.servers, "FLUSHALL"); err != nil {
+			return err
+		}
+		c.struck++
+		to = time.Now()
+	}
+	for _, r := range c.runs {
+		r.happened(checker.Forget, from, to, r.keys...)
+	}
+	return nil
+}
+
+// refuse makes the servers refuse what they are asked.
+func (c *cell) refuse(ctx context.Context) (heal func() error, err error) {
+	if x := c.sys.throttled; x != nil {
+		x.Set(true)
+		return func() error { x.Set(false); return nil }, nil
+	}
+	name, bad, good := "maxmemory", "1", "0" // OOM for whoever wants more memory
+	if c.random.IntN(2) == 0 {
+		name, bad = "min-replicas-to-write", "5" // NOREPLICAS for all
+	}
+	// Not ctx: it has to be healed in the end.
+	set := func(value string) error {
+		return onAll(context.Background(), c.sys.servers, "CONFIG", "SET", name, value)
+	}
+	return func() error { return set(good) }, set(bad)
+}
+
+// failOver takes turns between failovers that lose the last writes and ones that
+// lose nothing.
+func (c *cell) failOver(ctx context.Context) error {
+	for sleep(ctx, c.between(300, 900)) {
+		// Not ctx: the pair has to be whole in the end.
+		f, err := c.sys.pair.Lose(context.Background(), func() { sleep(ctx, c.between(200, 700)) })
+		if err != nil {
+			return err
+		}
+		c.struck++
+		for _, r := range c.runs {
+			r.happened(checker.Keep, f.CutFrom, f.CutTo, r.keys...)
+			r.happened(checker.Back, f.DownFrom, f.DownTo, r.keys...)
+		}
+		if !sleep(ctx, c.between(600, 1200)) {
+			break
+		}
+		if err := c.sys.pair.Hand(context.Background()); err != nil {
+			return err
+		}
+		c.struck++
+	}
+	return nil
+}
+
+// happened records what befell the store.
+func (r *run) happened(kind checker.Kind, from, to time.Time, keys ...string) {
+	for _, key := range keys {
+		r.Add(checker.Op{Client: clients + 1, Kind: kind, Key: key, Outcome: checker.OK, Call: from.Sub(r.Start), Return: to.Sub(r.Start)})
+	}
+}
+
+// between is a random time, in milliseconds.
+func (c *cell) between(low, high int) time.Duration {
+	return time.Duration(low+c.random.IntN(high-low)) * time.Millisecond
+}

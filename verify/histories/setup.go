@@ -1,0 +1,301 @@
+package histories
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+	"github.com/lambdalock/lambdalock/verify/checker"
+	"github.com/lambdalock/lambdalock/verify/faults"
+)
+
+// path is what stands between the clients and the servers.
+type path int
+
+const (
+	direct   path = iota
+	cutting       // testservers.CutProxy
+	toxic         // faults.Toxic
+	throttle      // faults.Throttle, or nothing where the server itself can refuse
+)
+
+// system is a store set-up that runs.
+type system struct {
+	// open opens the store of one client.
+	open func(seed uint64) lockstore.Store
+
+	write     string // is in each request that changes something
+	servers   []*testservers.Server
+	cuts      []*testservers.CutProxy
+	toxics    []*faults.Toxic
+	throttled *faults.Throttle
+	pair      *faults.Pair
+	plan      *plan // of a store in memory
+
+	// erase deletes a key's entry, as an operator would.
+	erase func(ctx context.Context, key string) error
+}
+
+// setup is a column of the matrix.
+type setup struct {
+	name   string
+	limits checker.Limits
+	length time.Duration // of a history; it goes on for a while when too little has happened
+	start  func(t *testing.T, f *fault, seed uint64) *system
+}
+
+// The recorder reads its clock outside of the calls, so it errs on the safe side;
+// what is left is how far the server's clock and this one drift apart in a TTL.
+const drift = 2 * time.Millisecond
+
+// answer is what a client adds at most to the time that its context allows, on a
+// machine with too much to do.
+const answer = callTime + 1500*time.Millisecond
+
+// ghosts is how long the faults hold a request back at most, and some.
+const ghosts = 2500 * time.Millisecond
+
+// repeats is when the clients of a cluster and of DynamoDB send a request again, and
+// a little less.
+const repeats = 850 * time.Millisecond
+
+var (
+	exact     = checker.Limits{Early: drift, Late: drift, Answer: answer}
+	onRedis   = checker.Limits{Early: drift, Late: drift, Answer: answer, Ghosts: ghosts}
+	onCluster = checker.Limits{Early: drift, Late: drift, Answer: answer, Ghosts: ghosts, Repeats: repeats}
+	// The documented bound: TTL + 2 skew + 2 s.
+	onDynamo = checker.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, Ghosts: ghosts, Repeats: repeats, Stamped: true}
+)
+
+var setups = []*setup{
+	{"memory", exact, 10 * time.Second, startMemory},
+	{"dynamodb local", onDynamo, 14 * time.Second, startDynamo},
+	{"redis", onRedis, 10 * time.Second, single(testservers.RedisServer)},
+	{"valkey", onRedis, 10 * time.Second, single(testservers.ValkeyServer)},
+	{"redis with replica", onRedis, 11 * time.Second, startPair},
+	{"redis cluster", onCluster, 11 * time.Second, startCluster},
+}
+
+// connect puts the fault's path before a server.
+func (s *system) connect(t *testing.T, f *fault, addr string) string {
+	switch f.path {
+	case cutting:
+		p := testservers.Proxy(t, addr)
+		s.cuts = append(s.cuts, p)
+		return p.Addr
+	case toxic:
+		p := faults.NewToxic(t, addr)
+		s.toxics = append(s.toxics, p)
+		return p.Addr
+	}
+	return addr
+}
+
+func startMemory(t *testing.T, f *fault, _ uint64) *system {
+	store := memstore.New(nil)
+	s := &system{plan: new(plan)}
+	s.open = func(seed uint64) lockstore.Store { return s.plan.over(t, store, seed) }
+	return s
+}
+
+// plan makes the faults of a store in memory, where there is no path to break.
+type plan struct {
+	mu     sync.Mutex
+	fault  func(*rand.Rand) storetest.Fault
+	struck int
+}
+
+// over returns a store with faults. What it delays arrives within a second.
+func (p *plan) over(t *testing.T, store lockstore.Store, seed uint64) lockstore.Store {
+	random := rand.New(rand.NewPCG(seed, 1))
+	faulty := storetest.NewFaulty(store, func(call storetest.Call) storetest.Fault {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.fault == nil {
+			return storetest.Fault{}
+		}
+		f := p.fault(random)
+		if f != (storetest.Fault{}) {
+			p.struck++
+		}
+		return f
+	})
+	ctx := t.Context()
+	go func() {
+		for sleep(ctx, 300*time.Millisecond) {
+			faulty.Deliver(ctx)
+		}
+	}()
+	return faulty
+}
+
+func (p *plan) set(fault func(*rand.Rand) storetest.Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = fault
+}
+
+func (p *plan) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.struck
+}
+
+const table = "locks"
+
+func startDynamo(t *testing.T, f *fault, seed uint64) *system {
+	server := testservers.StartDynamoDB(t)
+	s := &system{servers: []*testservers.Server{server}, write: "UpdateItem"}
+	// An operator has more patience than a function.
+	lean := dynamoClient(t, "http://"+server.Addr)
+	admin := dynamodb.New(lean.Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Timeout: time.Minute} })
+	_, err := admin.CreateTable(t.Context(), &dynamodb.CreateTableInput{
+		TableName:            aws.String(table),
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash}},
+		BillingMode:          types.BillingModePayPerRequest,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint := "http://" + s.connect(t, f, server.Addr)
+	if f.path == throttle {
+		s.throttled = faults.NewThrottle(t, endpoint, seed)
+		endpoint = s.throttled.Endpoint
+	}
+	s.open = func(uint64) lockstore.Store {
+		store, err := dynamostore.New(dynamoClient(t, endpoint), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store
+	}
+	s.erase = func(ctx context.Context, key string) error {
+		_, err := admin.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String(table), Key: map[string]types.AttributeValue{
+			"key": &types.AttributeValueMemberS{Value: key},
+		}})
+		return err
+	}
+	return s
+}
+
+// dynamoClient is the client that dynamostore.Open uses.
+func dynamoClient(t *testing.T, endpoint string) *dynamodb.Client {
+	u, err := url.Parse("dynamodb://" + table + "?region=eu-west-1&endpoint=" + endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamostore.Client(lockstore.Config{URL: u, Getenv: func(name string) string {
+		return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}[name]
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func single(program string) func(*testing.T, *fault, uint64) *system {
+	return func(t *testing.T, f *fault, _ uint64) *system {
+		server := testservers.Start(t, program, f.redis...)
+		s := &system{servers: []*testservers.Server{server}, write: "evalsha"}
+		addr := s.connect(t, f, server.Addr)
+		s.redis(t, "redis://"+server.Addr, func(string) string { return addr })
+		return s
+	}
+}
+
+func startPair(t *testing.T, f *fault, _ uint64) *system {
+	s := &system{pair: faults.StartPair(t, f.redis...), write: "evalsha"}
+	first := s.pair.Server()
+	s.servers = []*testservers.Server{first}
+	addr := s.connect(t, f, first.Addr)
+	s.redis(t, "redis://"+first.Addr, func(string) string {
+		if f.path == direct {
+			return s.pair.Primary() // as a name that follows the primary
+		}
+		return addr
+	})
+	return s
+}
+
+func startCluster(t *testing.T, f *fault, _ uint64) *system {
+	s := &system{servers: testservers.StartCluster(t, testservers.RedisServer, f.redis...), write: "evalsha"}
+	route := map[string]string{}
+	for _, node := range s.servers {
+		route[node.Addr] = s.connect(t, f, node.Addr)
+	}
+	s.redis(t, "redis://"+s.servers[0].Addr+"?cluster=true", func(addr string) string { return route[addr] })
+	return s
+}
+
+// redis opens the stores of clients that connect where route says.
+func (s *system) redis(t *testing.T, rawURL string, route func(addr string) string) {
+	s.open = func(uint64) lockstore.Store {
+		client := redisClient(t, rawURL, route)
+		t.Cleanup(func() { client.Close() })
+		store, err := redisstore.New(client, redisstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store
+	}
+}
+
+// redisClient is the client that redisstore.Open uses, with another dialer.
+func redisClient(t *testing.T, rawURL string, route func(string) string) redis.UniversalClient {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := redisstore.Client(lockstore.Config{URL: u})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	routed := func(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+		return func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return dial(ctx, network, route(addr))
+		}
+	}
+	switch c := model.(type) {
+	case *redis.Client:
+		opt := *c.Options()
+		opt.Dialer = routed(opt.Dialer)
+		opt.MaxRetries = -1 // a client that was made shows no retries as 0, which asks for the default
+		return redis.NewClient(&opt)
+	case *redis.ClusterClient:
+		opt := *c.Options()
+		opt.Dialer = routed(opt.Dialer)
+		return redis.NewClusterClient(&opt)
+	}
+	t.Fatalf("a client of type %T", model)
+	return nil
+}
+
+// onAll sends one command to all servers of a system.
+func onAll(ctx context.Context, servers []*testservers.Server, args ...any) error {
+	var errs []error
+	for _, s := range servers {
+		c := redis.NewClient(&redis.Options{Addr: s.Addr, Protocol: 2, DisableIdentity: true})
+		errs = append(errs, c.Do(ctx, args...).Err(), c.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,179 @@
+package processes
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Try is one delivery of an event, as it looked from outside. Times count from
+// the beginning of the run; 0 means never.
+type Try struct {
+	Event
+	Asked, Granted, Ended time.Duration
+	Struck                time.Duration // the first signal that the process got in this time
+	Fence                 lockstore.Fence
+	Robbed                bool   // a list refused it, and its lease was still trusted when the refusal had come
+	Outcome               string // "" when the function answered that the element is there
+}
+
+// Verdict is what a run did wrong, in sentences, and how much it did at all.
+type Verdict struct {
+	Lost    []string // acknowledged elements that are not there
+	Twice   []string // elements that are there more than once, or were never sent
+	Robbed  []string // tries whose key was granted to another while they trusted their lease
+	Stale   []string // requests accepted after one with a larger fence
+	Shared  []string // fences that two tries had
+	Late    []string // waits that were longer than the bound
+	Waits   int      // for a key that a struck process left
+	Longest time.Duration
+}
+
+// Violations is everything that a list which compares fences may not show.
+func (v Verdict) Violations() []string {
+	return slices.Concat(v.Robbed, v.Lost, v.Twice, v.Stale, v.Shared, v.Late)
+}
+
+// Check judges a run. bound is the longest time for which a dead holder may keep
+// those who wait from a key.
+func Check(tries []Try, lists map[string]Content, bound time.Duration) Verdict {
+	var v Verdict
+	acknowledged, sent := map[string]bool{}, map[string]bool{}
+	grants := map[string]int{} // the try that has a fence
+	byList := map[string][]Try{}
+	for _, t := range tries {
+		byList[t.List] = append(byList[t.List], t)
+		element := t.List + " " + t.Element
+		sent[element] = true
+		if t.Ended != 0 && t.Outcome == "" {
+			acknowledged[element] = true
+		}
+		if t.Granted != 0 {
+			v.shared(grants, t.List, Stamp{t.Fence, t.Try})
+		}
+		if t.Robbed {
+			v.Robbed = append(v.Robbed, fmt.Sprintf("%s: fence %d of try %d was refused while its lease was trusted", t.List, t.Fence, t.Try))
+		}
+	}
+	there := map[string]int{}
+	for name, list := range lists {
+		for _, e := range list.Elements {
+			there[name+" "+e]++
+		}
+		var highest Stamp
+		for _, s := range list.Stamps {
+			if s.Fence < highest.Fence {
+				v.Stale = append(v.Stale, fmt.Sprintf("%s: fence %d of try %d was accepted after %d of try %d", name, s.Fence, s.Try, highest.Fence, highest.Try))
+			} else {
+				highest = s
+			}
+			v.shared(grants, name, s)
+		}
+	}
+	for e, n := range there {
+		switch {
+		case !sent[e]:
+			v.Twice = append(v.Twice, e+" was never sent")
+		case n > 1:
+			v.Twice = append(v.Twice, fmt.Sprintf("%s is there %d times", e, n))
+		}
+	}
+	for e := range acknowledged {
+		if there[e] == 0 {
+			v.Lost = append(v.Lost, e+" was acknowledged and is not there")
+		}
+	}
+	for name, all := range byList {
+		v.waits(name, all, bound)
+	}
+	for _, all := range [][]string{v.Robbed, v.Lost, v.Twice, v.Stale, v.Shared, v.Late} {
+		slices.Sort(all)
+	}
+	return v
+}
+
+func (v *Verdict) shared(grants map[string]int, list string, s Stamp) {
+	id := fmt.Sprint(list, " ", s.Fence)
+	switch other := grants[id]; other {
+	case s.Try:
+	case 0:
+		grants[id] = s.Try
+	default:
+		if other > 0 {
+			v.Shared = append(v.Shared, fmt.Sprintf("%s: fence %d belongs to try %d and to try %d", list, s.Fence, other, s.Try))
+			grants[id] = -1 // said once
+		}
+	}
+}
+
+// waits looks at how long a key that nobody had was asked for in vain. That
+// begins where its last holder gave it back or could not renew it any more, or
+// where a process was struck whose request may have been granted unseen.
+func (v *Verdict) waits(list string, tries []Try, bound time.Duration) {
+	for _, g := range tries {
+		if g.Granted == 0 {
+			continue
+		}
+		var begin time.Duration
+		dead := false // what begins it is a signal
+		open := false // somebody else may have it at this moment
+		for _, o := range tries {
+			if o.Try == g.Try || o.Asked == 0 {
+				continue
+			}
+			if o.Struck > begin && o.Struck <= g.Granted {
+				begin, dead = o.Struck, true
+			}
+			if o.Granted == 0 && o.Outcome == "LockBusy" || o.Struck > o.Granted {
+				continue // it never had the key, or cannot renew it any more
+			}
+			switch {
+			case o.Ended <= g.Granted:
+				if o.Ended > begin {
+					begin, dead = o.Ended, false
+				}
+			case o.Granted != 0 && o.Granted < g.Granted:
+				open = true
+			}
+		}
+		if begin == 0 || open {
+			continue
+		}
+		wait := asked(tries, begin, g.Granted)
+		if wait > 0 && dead {
+			v.Waits++
+			v.Longest = max(v.Longest, wait)
+		}
+		if wait > bound {
+			v.Late = append(v.Late, fmt.Sprintf("%s: try %d got the key after %v, %v of which somebody asked for it; want at most %v",
+				list, g.Try, (g.Granted-begin).Round(time.Millisecond), wait.Round(time.Millisecond), bound))
+		}
+	}
+}
+
+// asked is for how much of a time at least one live process asked.
+func asked(tries []Try, begin, end time.Duration) (sum time.Duration) {
+	type span struct{ from, to time.Duration }
+	var spans []span
+	for _, t := range tries {
+		s := span{max(begin, t.Asked), end}
+		for _, to := range []time.Duration{t.Granted, t.Struck, t.Ended} {
+			if to != 0 {
+				s.to = min(s.to, to)
+			}
+		}
+		if t.Asked != 0 && s.from < s.to {
+			spans = append(spans, s)
+		}
+	}
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	for _, s := range spans {
+		begin = max(begin, s.from)
+		sum += max(0, s.to-begin)
+		begin = max(begin, s.to)
+	}
+	return sum
+}

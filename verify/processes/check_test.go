@@ -1,0 +1,71 @@
+package processes
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// TestCheck has one run for each thing that Check finds. Times are in seconds.
+func TestCheck(t *testing.T) {
+	try := func(number int, element string, fence lockstore.Fence, asked, granted, struck, ended time.Duration, outcome string) Try {
+		return Try{
+			Event: Event{Try: number, List: "l", Element: element}, Fence: fence, Outcome: outcome,
+			Asked: asked * time.Second, Granted: granted * time.Second, Struck: struck * time.Second, Ended: ended * time.Second,
+		}
+	}
+	const bound = 3 * time.Second
+	robbed := try(1, "a", 5, 1, 1, 0, 3, "errorString")
+	robbed.Robbed = true
+	killed := try(1, "a", 5, 1, 1, 2, 2, "Runtime.ExitError")
+	for _, c := range []struct {
+		name  string
+		tries []Try
+		list  Content
+		want  Verdict
+	}{
+		{"one after the other",
+			[]Try{try(1, "a", 5, 1, 1, 0, 2, ""), try(2, "b", 6, 1, 2, 0, 3, "")},
+			Content{[]string{"a", "b"}, []Stamp{{5, 1}, {5, 1}, {6, 2}, {6, 2}}},
+			Verdict{}},
+		{"added and not acknowledged",
+			[]Try{killed}, Content{[]string{"a"}, []Stamp{{5, 1}}}, Verdict{}},
+		{"an acknowledged element is gone",
+			[]Try{try(1, "a", 5, 1, 1, 0, 2, "")}, Content{nil, []Stamp{{5, 1}}},
+			Verdict{Lost: []string{"l a was acknowledged and is not there"}}},
+		{"an element twice, and one that nobody sent",
+			[]Try{try(1, "a", 5, 1, 1, 0, 2, "")}, Content{[]string{"a", "a", "x"}, []Stamp{{5, 1}}},
+			Verdict{Twice: []string{"l a is there 2 times", "l x was never sent"}}},
+		{"a stale write",
+			[]Try{killed, try(2, "b", 6, 1, 4, 0, 5, "")}, Content{[]string{"b"}, []Stamp{{5, 1}, {6, 2}, {5, 1}}},
+			Verdict{Stale: []string{"l: fence 5 of try 1 was accepted after 6 of try 2"}, Waits: 1, Longest: 2 * time.Second}},
+		{"M01 a live key is granted to another",
+			[]Try{robbed, try(2, "b", 6, 1, 2, 0, 3, "")}, Content{[]string{"b"}, []Stamp{{5, 1}, {6, 2}, {6, 2}}},
+			Verdict{Robbed: []string{"l: fence 5 of try 1 was refused while its lease was trusted"}}},
+		{"M28 two tries with one fence",
+			[]Try{try(1, "a", 5, 1, 1, 0, 3, ""), try(2, "a", 5, 1, 2, 0, 3, "")}, Content{[]string{"a"}, []Stamp{{5, 1}, {5, 2}}},
+			Verdict{Shared: []string{"l: fence 5 belongs to try 1 and to try 2"}}},
+		{"a dead holder blocks for too long",
+			[]Try{killed, try(2, "b", 6, 1, 6, 0, 7, "")}, Content{[]string{"b"}, []Stamp{{5, 1}, {6, 2}}},
+			Verdict{Late: []string{"l: try 2 got the key after 4s, 4s of which somebody asked for it; want at most 3s"}, Waits: 1, Longest: 4 * time.Second}},
+		{"others asked in vain meanwhile",
+			[]Try{killed, try(2, "b", 0, 2, 0, 0, 5, "LockBusy"), try(3, "c", 6, 4, 6, 0, 7, "")}, Content{[]string{"c"}, []Stamp{{6, 3}}},
+			Verdict{Late: []string{"l: try 3 got the key after 4s, 4s of which somebody asked for it; want at most 3s"}, Waits: 1, Longest: 4 * time.Second}},
+		{"nobody asked for most of the time",
+			[]Try{killed, try(2, "b", 6, 8, 9, 0, 10, "")}, Content{[]string{"b"}, []Stamp{{6, 2}}},
+			Verdict{Waits: 1, Longest: time.Second}},
+		{"a stopped process does not ask",
+			[]Try{killed, try(2, "b", 6, 1, 9, 3, 10, "")}, Content{[]string{"b"}, []Stamp{{6, 2}}},
+			Verdict{Waits: 1, Longest: time.Second}},
+		{"one that died while it asked may have been granted the key",
+			[]Try{killed, try(2, "b", 0, 1, 0, 4, 4, "Runtime.ExitError"), try(3, "c", 6, 2, 6, 0, 7, "")}, Content{[]string{"c"}, []Stamp{{6, 3}}},
+			Verdict{Waits: 1, Longest: 2 * time.Second}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			assert.Equal(t, c.want, Check(c.tries, map[string]Content{"l": c.list}, bound))
+		})
+	}
+}

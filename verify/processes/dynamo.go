@@ -1,0 +1,97 @@
+package processes
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+)
+
+// dynamoLists keeps a list in one item: list S (partition key), elements S,
+// stamps L of S, and the fence that dynamostore.Fenced keeps.
+type dynamoLists struct {
+	client *dynamodb.Client
+	table  string
+	fenced bool
+}
+
+func (l *dynamoLists) Read(ctx context.Context, list string, s Stamp) ([]string, error) {
+	elements, err := l.update(ctx, list, s, nil)
+	return strings.Fields(elements), err
+}
+
+func (l *dynamoLists) Write(ctx context.Context, list string, s Stamp, elements []string) error {
+	_, err := l.update(ctx, list, s, elements)
+	return err
+}
+
+// update returns the elements as they were before.
+func (l *dynamoLists) update(ctx context.Context, list string, s Stamp, elements []string) (before string, err error) {
+	in := &dynamodb.UpdateItemInput{
+		TableName:                &l.table,
+		Key:                      itemKey(list),
+		UpdateExpression:         aws.String("SET #stamps = list_append(if_not_exists(#stamps, :none), :stamp)"),
+		ExpressionAttributeNames: map[string]string{"#stamps": "stamps"},
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":none":  &types.AttributeValueMemberL{},
+			":stamp": &types.AttributeValueMemberL{Value: []types.AttributeValue{text(s.String())}},
+		},
+		ReturnValues: types.ReturnValueAllOld,
+	}
+	if elements != nil {
+		*in.UpdateExpression += ", #elements = :elements"
+		in.ExpressionAttributeNames["#elements"] = "elements"
+		in.ExpressionAttributeValues[":elements"] = text(strings.Join(elements, " "))
+	}
+	if l.fenced {
+		if err := dynamostore.Fenced(in, s.Fence); err != nil {
+			return "", err
+		}
+	} else {
+		*in.UpdateExpression += ", " + dynamostore.FenceAttribute + " = :fence"
+		in.ExpressionAttributeValues[":fence"] = &types.AttributeValueMemberN{Value: strconv.FormatInt(int64(s.Fence), 10)}
+	}
+	out, err := l.client.UpdateItem(ctx, in)
+	switch {
+	case dynamostore.IsStale(err, s.Fence):
+		return "", ErrStale
+	case err != nil:
+		return "", err
+	}
+	return str(out.Attributes["elements"]), nil
+}
+
+func (l *dynamoLists) Look(ctx context.Context, list string) (Content, error) {
+	out, err := l.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &l.table, Key: itemKey(list), ConsistentRead: aws.Bool(true)})
+	if err != nil {
+		return Content{}, err
+	}
+	var stamps []string
+	if all, ok := out.Item["stamps"].(*types.AttributeValueMemberL); ok {
+		for _, v := range all.Value {
+			stamps = append(stamps, str(v))
+		}
+	}
+	return parse(str(out.Item["elements"]), stamps)
+}
+
+func itemKey(list string) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{"list": text(list)}
+}
+
+func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+
+// str reads what only this package writes; anything else is empty, and the check
+// then misses elements.
+func str(v types.AttributeValue) string {
+	s, ok := v.(*types.AttributeValueMemberS)
+	if !ok {
+		return ""
+	}
+	return s.Value
+}

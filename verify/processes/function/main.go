@@ -1,0 +1,154 @@
+// Command function is the Lambda of the lock-set runs. VARIANT "" is the right
+// one; "unfenced" writes to lists that compare no fences. The others plant bugs in
+// the store: "M01" grants a key that another holds, "M28 request" makes the request
+// id the owner of a lease, "M28 init" has one owner for all that the process ever
+// locks.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
+
+	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/verify/processes"
+)
+
+func main() {
+	cfg := boot.Config("LISTS_URL")
+	variant := cfg.Getenv("VARIANT")
+	bend := func(s lockstore.Store) lockstore.Store { return s }
+	switch variant {
+	case "M01":
+		bend = func(s lockstore.Store) lockstore.Store { return m01{s} }
+	case "M28 request":
+		bend = func(s lockstore.Store) lockstore.Store { return m28{s, requestID} }
+	case "M28 init":
+		one := lockstore.NewOwner()
+		bend = func(s lockstore.Store) lockstore.Store {
+			return m28{s, func(context.Context) lockstore.Owner { return one }}
+		}
+	}
+	redis := bent(redisstore.Open, bend)
+	g := boot.Guard(lockstore.Openers{"dynamodb": bent(dynamostore.Open, bend), "redis": redis, "valkey": redis})
+	f := function{boot.Must(processes.Open(cfg, variant != "unfenced"))}
+	boot.Start(g, guard.Wrap(g, key, f.add))
+}
+
+func key(_ context.Context, e processes.Event) (string, error) {
+	fmt.Println("asked", e.Try)
+	return processes.Key(e.List), nil
+}
+
+type function struct{ lists processes.Lists }
+
+func (f function) add(ctx context.Context, lock guard.Lock, e processes.Event) (string, error) {
+	fmt.Println("granted", e.Try, int64(lock.Fence))
+	held := ctx
+	if e.Stubborn {
+		ctx = context.WithoutCancel(ctx)
+	}
+	stamp := processes.Stamp{Fence: lock.Fence, Try: e.Try}
+	elements, err := f.lists.Read(ctx, e.List, stamp)
+	if err != nil {
+		return "", refused(held, e, err)
+	}
+	if slices.Contains(elements, e.Element) {
+		return "was there", nil // an earlier try's
+	}
+	pause(ctx, time.Duration(e.Pause)*time.Millisecond)
+	if err := f.lists.Write(ctx, e.List, stamp, append(elements, e.Element)); err != nil {
+		return "", refused(held, e, err)
+	}
+	return "added", nil
+}
+
+// refused tells a holder that came too late from one whose key was granted to
+// another under it. held looks at the clocks only now, so where it is still open
+// the refusal came within the trust in the lease, however slow the process was or
+// how long it was stopped.
+func refused(held context.Context, e processes.Event, err error) error {
+	switch {
+	case !errors.Is(err, processes.ErrStale):
+	case held.Err() == nil:
+		fmt.Println("robbed", e.Try)
+	default:
+		fmt.Println("refused", e.Try)
+	}
+	return err
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+type opener func(context.Context, lockstore.Config) (lockstore.Store, error)
+
+// bent bends what open returns.
+func bent(open opener, bend func(lockstore.Store) lockstore.Store) opener {
+	return func(ctx context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+		s, err := open(ctx, cfg)
+		if err != nil {
+			return nil, err
+		}
+		return bend(s), nil
+	}
+}
+
+// m01 releases the lease that is in its way. It finds the owner where the people's
+// words about the holder belong. Fences grow, and an owner who asks again is told
+// of its own lease.
+type m01 struct{ lockstore.Store }
+
+func (s m01) Unwrap() lockstore.Store { return s.Store }
+
+func (s m01) Acquire(ctx context.Context, r lockstore.Request) (lockstore.Lease, error) {
+	r.Holder.ID = string(r.Owner)
+	lease, err := s.Store.Acquire(ctx, r)
+	held, ok := errors.AsType[*lockstore.HeldError](err)
+	if !ok {
+		return lease, err
+	}
+	if err := s.Release(ctx, lockstore.Lease{Key: r.Key, Owner: lockstore.Owner(held.Holder.ID)}); err != nil {
+		return lockstore.Lease{}, err
+	}
+	return s.Store.Acquire(ctx, r)
+}
+
+type m28 struct {
+	lockstore.Store
+	owner func(context.Context) lockstore.Owner
+}
+
+func (s m28) Unwrap() lockstore.Store { return s.Store }
+
+func (s m28) Acquire(ctx context.Context, r lockstore.Request) (lockstore.Lease, error) {
+	r.Owner = s.owner(ctx)
+	return s.Store.Acquire(ctx, r)
+}
+
+func (s m28) Renew(ctx context.Context, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+	l.Owner = s.owner(ctx)
+	return s.Store.Renew(ctx, l, ttl)
+}
+
+func (s m28) Release(ctx context.Context, l lockstore.Lease) error {
+	l.Owner = s.owner(ctx)
+	return s.Store.Release(ctx, l)
+}
+
+func requestID(ctx context.Context) lockstore.Owner {
+	lc, _ := lambdacontext.FromContext(ctx)
+	return lockstore.Owner(lc.AwsRequestID)
+}
