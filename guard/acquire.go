@@ -12,7 +12,7 @@ import (
 var (
 	errNested = errors.New("this key is already held by the run around this one")
 	errLate   = errors.New("the lease arrived too late to be used")
-	errAgain  = errors.New("its owner is to ask again, which would be refused after a withdrawal")
+	errAgain  = errors.New("its owner is to ask again, which would be refused after an abandon")
 )
 
 // acquire gets the lease, or returns the outcome and the error of a run whose
@@ -41,18 +41,18 @@ func (r *run) acquire() (outcome string, err error) {
 	if err == nil || a.unknown == nil {
 		return outcome, err
 	}
-	withdrawErr := r.withdraw(&a)
-	r.report.ReleaseErr = withdrawErr
+	abandonErr := r.abandon(&a)
+	r.report.ReleaseErr = abandonErr
 	switch {
-	case withdrawErr == nil:
+	case abandonErr == nil:
 		if u, ok := err.(*LockStoreUnavailable); ok {
-			u.Err = fmt.Errorf("%w; the attempt was withdrawn", u.Err)
+			u.Err = fmt.Errorf("%w; the attempt was abandoned", u.Err)
 		}
 	case outcome != "invalid" && outcome != "corrupt":
 		// Whatever ended the run, the store may grant the attempt now or later.
-		// The withdrawal and the last request may have been refused by a store
+		// The abandon and the last request may have been refused by a store
 		// that is down; the outcome is unknown all the same.
-		return "unknown", &LockStoreUnavailable{key, fmt.Errorf("%w; the attempt could not be withdrawn and may block the key for up to %v: %v", a.unknown, a.ttl, withdrawErr)}
+		return "unknown", &LockStoreUnavailable{key, fmt.Errorf("%w; the attempt could not be abandoned and may block the key for up to %v: %v", a.unknown, a.ttl, abandonErr)}
 	}
 	return outcome, err
 }
@@ -69,12 +69,12 @@ type attempt struct {
 	ttl     time.Duration
 	unknown error // not nil: a request of this owner may be applied, now or later
 
-	withdrawErr error // why it could not be withdrawn
+	abandonErr error // why it could not be abandoned
 }
 
 func (r *run) newAttempt() attempt {
 	now := r.elapsed()
-	a := attempt{owner: r.loan.Owner, sent: now, ttl: r.ttl(now)}
+	a := attempt{owner: r.request.Owner, sent: now, ttl: r.ttl(now)}
 	if a.owner == "" {
 		a.owner = lockstore.NewOwner()
 	}
@@ -87,10 +87,10 @@ func (r *run) newAttempt() attempt {
 func (r *run) try(a *attempt) (string, error) {
 	key := r.report.Key
 	waitEnd := min(r.wait, r.left/2)
-	troubleEnd := max(waitEnd, min(troubleTime, r.left/2))
+	troubleEnd := max(waitEnd, min(storeRetryBudget, r.left/2))
 	waits, pause := r.guard.pauses(), r.guard.pauses()
 	for {
-		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(leastCall, (troubleEnd-r.elapsed())/2)))
+		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(minCallTimeout, (troubleEnd-r.elapsed())/2)))
 		lease, err := r.guard.store.Acquire(ctx, lockstore.Request{Key: key, Owner: a.owner, TTL: a.ttl, Holder: r.report.Holder})
 		cancel()
 		r.report.Requests++
@@ -105,24 +105,24 @@ func (r *run) try(a *attempt) (string, error) {
 			if left := r.left - r.elapsed(); left < r.guard.opt.Reserve+leastWork {
 				return r.tooLate(left)
 			}
-			if r.askAnew(a) != nil {
+			if r.retryAsNewOwner(a) != nil {
 				return "unavailable", &LockStoreUnavailable{key, err}
 			}
 		case "busy":
 			busy := newLockBusy(key, err)
 			if !r.waitFree(busy, &waits, waitEnd) {
-				if cause := r.gone(); cause != nil {
+				if cause := r.callerGone(); cause != nil {
 					return "deadline", &LockDeadline{Key: key, Err: cause}
 				}
 				return "busy", busy
 			}
-			if r.askAnew(a) != nil {
+			if r.retryAsNewOwner(a) != nil {
 				return "unavailable", &LockStoreUnavailable{key, a.unknown}
 			}
 			continue
 		case "lost":
 			a.unknown = nil // this owner is granted nothing any more
-			if r.loan.Owner != "" {
+			if r.request.Owner != "" {
 				return r.refused(err)
 			}
 			*a = r.newAttempt()
@@ -135,7 +135,7 @@ func (r *run) try(a *attempt) (string, error) {
 		}
 
 		if !r.sleep(min(pause.next(), troubleEnd-r.elapsed())) || r.elapsed() >= troubleEnd {
-			if cause := r.gone(); cause != nil {
+			if cause := r.callerGone(); cause != nil {
 				return "deadline", &LockDeadline{Key: key, Err: cause}
 			}
 			return "unavailable", &LockStoreUnavailable{key, err}
@@ -143,14 +143,14 @@ func (r *run) try(a *attempt) (string, error) {
 	}
 }
 
-// askAnew makes way for a new owner. Another's grant settles nothing about an own
-// request that is still under way: it is withdrawn first, or the new owner could
-// find the key held by this very run. When the withdrawal's own outcome is not
+// retryAsNewOwner makes way for a new owner. Another's grant settles nothing about an own
+// request that is still under way: it is abandoned first, or the new owner could
+// find the key held by this very run. When the abandon's own outcome is not
 // known, the run is over: it may arrive at any time, and would free a key that the
 // old owner had meanwhile been granted.
-func (r *run) askAnew(a *attempt) error {
+func (r *run) retryAsNewOwner(a *attempt) error {
 	if a.unknown != nil {
-		switch err := r.withdraw(a); err {
+		switch err := r.abandon(a); err {
 		case nil:
 		case errAgain:
 			a.sent = r.elapsed() // the store says what is left of the lease, if it is there
@@ -182,8 +182,8 @@ func (r *run) granted(a attempt, lease lockstore.Lease) bool {
 	return true
 }
 
-// gone says why nobody waits for this run any more; nil while somebody does.
-func (r *run) gone() error {
+// callerGone says why nobody waits for this run any more; nil while somebody does.
+func (r *run) callerGone() error {
 	if r.Context.Err() == nil {
 		return nil
 	}
@@ -227,7 +227,7 @@ func (r *run) finished() bool {
 // not depend on the run's context, which has ended by now, but it leaves time
 // for the handler's answer before the caller's deadline, and ends in time after
 // Shutdown.
-func (r *run) release(lease lockstore.Lease, after closing) error {
+func (r *run) release(lease lockstore.Lease, after cooldown) error {
 	now := r.elapsed()
 	end := now + max(answerTime, min(r.beginRelease(), r.left-now-answerTime))
 	caller := context.WithoutCancel(r.caller)
@@ -309,14 +309,14 @@ func (a *answers) add(outcome string, err error) error {
 	return err
 }
 
-// withdraw makes sure that no request of this owner takes the lock, also one
+// abandon makes sure that no request of this owner takes the lock, also one
 // that arrives later.
-func (r *run) withdraw(a *attempt) error {
+func (r *run) abandon(a *attempt) error {
 	switch {
-	case r.loan.Owner != "":
+	case r.request.Owner != "":
 		return errAgain
-	case a.withdrawErr == nil: // else it has had its time
-		a.withdrawErr = r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner}, closing{})
+	case a.abandonErr == nil: // else it has had its time
+		a.abandonErr = r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner}, cooldown{})
 	}
-	return a.withdrawErr
+	return a.abandonErr
 }

@@ -66,9 +66,9 @@ func TestTooLate(t *testing.T) {
 	})
 }
 
-// A withdrawal whose reply is lost may arrive at any time. Its owner must not be
+// An abandon whose reply is lost may arrive at any time. Its owner must not be
 // granted the key any more, or it would be freed under the work.
-func TestWithdrawalThatMayStillArrive(t *testing.T) {
+func TestAbandonThatMayStillArrive(t *testing.T) {
 	for name, first := range map[string]func(*bench) (lockstore.Lease, error){
 		"behind another's grant": func(b *bench) (lockstore.Lease, error) { return lockstore.Lease{}, errLostReply },
 		"behind a grant that came too late": func(b *bench) (lockstore.Lease, error) {
@@ -109,7 +109,7 @@ func TestBusy(t *testing.T) {
 		require.Equal(t, time.Minute, busy.Remaining)
 		require.Zero(t, time.Since(start))
 		require.Equal(t, 1, b.report(t).Requests)
-		require.Empty(t, b.store.releases, "a clear refusal leaves nothing to withdraw")
+		require.Empty(t, b.store.releases, "a clear refusal leaves nothing to abandon")
 	})
 	bubble("a store that names no holder", t, func(t *testing.T) {
 		b := newBench(t, Options{})
@@ -245,7 +245,7 @@ func TestUnknownOutcome(t *testing.T) {
 			return nil
 		})
 	})
-	bubble("F28 F22 a store that never answers is withdrawn from in the end", t, func(t *testing.T) {
+	bubble("F28 F22 a store that never answers is abandoned from in the end", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		var late []lockstore.Request
 		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
@@ -258,9 +258,9 @@ func TestUnknownOutcome(t *testing.T) {
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.NotErrorIs(t, err, lockstore.ErrUnavailable, "nobody knows")
 		require.NotErrorIs(t, err, lockstore.ErrHeld)
-		require.Contains(t, err.Error(), "was withdrawn")
-		require.LessOrEqual(t, time.Since(start), troubleTime+releaseTime)
-		require.Equal(t, lockstore.Fence(0), b.store.releases[0].Fence, "a withdrawal")
+		require.Contains(t, err.Error(), "was abandoned")
+		require.LessOrEqual(t, time.Since(start), storeRetryBudget+releaseTime)
+		require.Equal(t, lockstore.Fence(0), b.store.releases[0].Fence, "an abandon")
 
 		// F26: the requests arrive now, and take no lock.
 		for _, req := range late {
@@ -269,7 +269,7 @@ func TestUnknownOutcome(t *testing.T) {
 		}
 		b.free(t, "k")
 	})
-	bubble("when the withdrawal fails too, the error says that the key may be blocked", t, func(t *testing.T) {
+	bubble("when the abandon fails too, the error says that the key may be blocked", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
 			return lockstore.Lease{}, errLostReply
@@ -298,7 +298,7 @@ func TestUnknownOutcome(t *testing.T) {
 		require.Equal(t, "unknown", b.report(t).Outcome)
 		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
 	})
-	bubble("F26 held after a lost reply is busy, and the own attempt is withdrawn", t, func(t *testing.T) {
+	bubble("F26 held after a lost reply is busy, and the own attempt is abandoned", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 			if n == 1 {
@@ -311,7 +311,7 @@ func TestUnknownOutcome(t *testing.T) {
 		require.Len(t, b.store.releases, 1)
 		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
 	})
-	bubble("F26 a waiter withdraws the attempt before a new owner asks", t, func(t *testing.T) {
+	bubble("F26 a waiter abandons the attempt before a new owner asks", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 			if n == 1 {
@@ -340,7 +340,7 @@ func TestUnknownOutcome(t *testing.T) {
 }
 
 func TestUnavailableStore(t *testing.T) {
-	bubble("F21 F44 is asked again with pauses, then named, and nothing is withdrawn", t, func(t *testing.T) {
+	bubble("F21 F44 is asked again with pauses, then named, and nothing is abandoned", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
 			return lockstore.Lease{}, errDown
@@ -351,7 +351,7 @@ func TestUnavailableStore(t *testing.T) {
 		require.ErrorIs(t, err, lockstore.ErrUnavailable)
 		require.NotErrorIs(t, err, lockstore.ErrHeld)
 		require.Contains(t, err.Error(), "connection refused", "the cause is kept")
-		require.LessOrEqual(t, time.Since(start), troubleTime)
+		require.LessOrEqual(t, time.Since(start), storeRetryBudget)
 		require.Less(t, len(b.store.requests), 40, "no retry storm")
 		require.Greater(t, len(b.store.requests), 4)
 		require.Empty(t, b.store.releases)

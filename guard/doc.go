@@ -81,12 +81,12 @@
 //
 // A lost answer means that the outcome is unknown: the same request is repeated
 // by the same owner, which the store answers with the same lease. When the time
-// for that is over the attempt is withdrawn, so that nothing of it is left
+// for that is over the attempt is abandoned, so that nothing of it is left
 // behind; when that fails too, the outcome is unknown. A store that says it applied
 // nothing is asked again after a pause.
 // After five seconds of either, or Wait when that is longer, but at most half of
 // what the context had left, the run ends as *LockStoreUnavailable; one call
-// takes at most two seconds. Release and withdraw have one second with all
+// takes at most two seconds. Release and abandon have one second with all
 // repeats, less when the deadline is near or Shutdown was called.
 //
 // What a repeat is told says nothing about a request whose reply was lost before

@@ -37,7 +37,7 @@ func TestNumbers(t *testing.T) {
 		b.store.renew = noRenewal
 		require.Equal(t, 59_750*ms, ends(t, b, ctx), says)
 		b.store.renew = nil
-		lease, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
 		require.Equal(t, 9750*ms, lease.TTL, says)
 		trusted, err := b.Renew(ctx, lease, 20*time.Second)

@@ -47,7 +47,7 @@ func (e *LockBusy) Error() string {
 // Unwrap makes errors.Is(err, lockstore.ErrHeld) true.
 func (e *LockBusy) Unwrap() error { return lockstore.ErrHeld }
 
-// LockLost: the lease was lost before the work returned, or, of a Loan, before its
+// LockLost: the lease was lost before the work returned, or, of a LeaseRequest, before its
 // holder gave it back. The work ran, at least in part, and what it wrote may stand.
 // It matches lockstore.ErrLost, its cause and what the work said.
 type LockLost struct {
@@ -145,7 +145,7 @@ func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrup
 // released. The work of a Do did not run. When Err matches
 // lockstore.ErrUnavailable nothing of this run is left in the store; otherwise
 // answers were lost or late, and the message says whether the attempt was
-// withdrawn.
+// abandoned.
 type LockStoreUnavailable struct {
 	Key string
 	Err error

@@ -27,13 +27,13 @@ const (
 	// callTime bounds one call to the store. When less than twice as much is left,
 	// a call gets half of that, so that a repeat fits in behind one that hangs.
 	callTime = 2 * time.Second
-	// leastCall is what a call gets when the time to ask is nearly over: a call
+	// minCallTimeout is what a call gets when the time to ask is nearly over: a call
 	// cut short would turn a clear answer into an unknown outcome.
-	leastCall = 200 * time.Millisecond
-	// troubleTime bounds how long a run that does not wait for longer goes on
+	minCallTimeout = 200 * time.Millisecond
+	// storeRetryBudget bounds how long a run that does not wait for longer goes on
 	// asking a store that is unavailable or whose answers are lost.
-	troubleTime = 5 * time.Second
-	// releaseTime bounds release and withdraw with all their repeats.
+	storeRetryBudget = 5 * time.Second
+	// releaseTime bounds release and abandon with all their repeats.
 	releaseTime = time.Second
 	// shutdownTime bounds them after Shutdown: Lambda ends the process 500 ms after
 	// SIGTERM, a store may take 50 ms to notice that its time is over, and the
@@ -41,10 +41,10 @@ const (
 	shutdownTime = 300 * time.Millisecond
 	// answerTime is kept for the handler's answer when a release runs late.
 	answerTime = 100 * time.Millisecond
-	// afterEnd is how much longer than the run's own end a lease lasts, so that
+	// ttlSlack is how much longer than the run's own end a lease lasts, so that
 	// a run that ends in time does not renew though the store lets somewhat less
 	// than the lease be trusted.
-	afterEnd = time.Second
+	ttlSlack = time.Second
 
 	firstPause = 50 * time.Millisecond
 	maxPause   = time.Second
@@ -209,14 +209,14 @@ func (r *run) beginRelease() time.Duration {
 	return releaseTime
 }
 
-// enter makes Shutdown reach the run.
-func (g *Guard) enter(r *run) {
+// register makes Shutdown reach the run.
+func (g *Guard) register(r *run) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.runs[r] = struct{}{}
 }
 
-func (g *Guard) leave(r *run) {
+func (g *Guard) unregister(r *run) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.runs, r)

@@ -81,7 +81,7 @@ func TestNilF51(t *testing.T) {
 	require.ErrorContains(t, b.Do(ctx, "k", nil), "work is nil")
 	var none context.Context
 	require.ErrorIs(t, b.Do(none, "k", nothing), errNoContext)
-	_, err := b.Acquire(none, Loan{Key: "k", TTL: time.Second})
+	_, err := b.Acquire(none, LeaseRequest{Key: "k", TTL: time.Second})
 	require.ErrorIs(t, err, errNoContext)
 	_, err = b.Renew(none, lockstore.Lease{}, time.Second)
 	require.ErrorIs(t, err, errNoContext)
@@ -223,7 +223,7 @@ func TestLogReports(t *testing.T) {
 		assert.NotContains(t, line, "caller", "nobody was authenticated")
 
 		out.Reset()
-		_, err = g.Acquire(context.Background(), Loan{Key: "shared/k", TTL: time.Minute, Holder: lockstore.Holder{Name: "me", Caller: "arn:aws:iam::1:user/jo"}})
+		_, err = g.Acquire(context.Background(), LeaseRequest{Key: "shared/k", TTL: time.Minute, Holder: lockstore.Holder{Name: "me", Caller: "arn:aws:iam::1:user/jo"}})
 		require.NoError(t, err)
 		assert.Contains(t, out.String(), `"caller":"arn:aws:iam::1:user/jo"`)
 

@@ -17,7 +17,7 @@ type Report struct {
 	// Outcome is ok, error (the work's own), panic, lost, busy, deadline,
 	// invalid, corrupt, unavailable or unknown. The work ran in the first four;
 	// in the last the store may hold a lease of this run that nobody uses. Calls
-	// for a Loan that are done end as acquired, renewed or released.
+	// for a LeaseRequest that are done end as acquired, renewed or released.
 	Outcome string
 	Err     error // what Do returned
 
@@ -27,7 +27,7 @@ type Report struct {
 	Held     time.Duration   // from the grant until the work returned
 	Requests int             // calls to the store
 
-	// ReleaseErr says why the lock may not be free now: a release or withdraw
+	// ReleaseErr says why the lock may not be free now: a release or abandon
 	// failed, and the lease ends by its TTL.
 	ReleaseErr error
 }

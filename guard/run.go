@@ -32,10 +32,10 @@ type Lock struct {
 // panic goes on with its own stack. Work that does not return keeps its lease
 // until that expires; it is never released under running work.
 func (g *Guard) Do(ctx context.Context, key string, work func(context.Context, Lock) error) error {
-	return g.do(ctx, key, closing{}, work)
+	return g.do(ctx, key, cooldown{}, work)
 }
 
-func (g *Guard) do(ctx context.Context, key string, after closing, work func(context.Context, Lock) error) error {
+func (g *Guard) do(ctx context.Context, key string, after cooldown, work func(context.Context, Lock) error) error {
 	if err := g.usable(ctx); err != nil {
 		return err
 	}
@@ -59,15 +59,15 @@ type run struct {
 	context.Context
 	cancel context.CancelCauseFunc
 
-	guard  *Guard
-	caller context.Context
-	outer  *run          // the run that this one is nested in
-	start  time.Duration // on the guard's clock
-	began  time.Time     // the same on the wall clock
-	left   time.Duration // until the caller's deadline
-	wait   time.Duration // for a lock that another holds
-	loan   Loan          // what Acquire asked for; zero in a Do
-	report Report
+	guard   *Guard
+	caller  context.Context
+	outer   *run          // the run that this one is nested in
+	start   time.Duration // on the guard's clock
+	began   time.Time     // the same on the wall clock
+	left    time.Duration // until the caller's deadline
+	wait    time.Duration // for a lock that another holds
+	request LeaseRequest  // what Acquire asked for; zero in a Do
+	report  Report
 
 	lease   lockstore.Lease
 	sent    time.Duration // when the lease was first asked for
@@ -115,7 +115,7 @@ func (g *Guard) newRun(ctx context.Context, key string) *run {
 	}
 	// After the option's function, which may panic: nothing is left open then.
 	r.Context, r.cancel = context.WithCancelCause(ctx)
-	g.enter(r)
+	g.register(r)
 	return r
 }
 
@@ -242,7 +242,7 @@ func (r *run) lose(cause error) {
 }
 
 // hold runs the work under the lease and gives the lease back.
-func (r *run) hold(after closing, work func(context.Context, Lock) error) (err error) {
+func (r *run) hold(after cooldown, work func(context.Context, Lock) error) (err error) {
 	// A trust that ends with the work's time would end it as lost.
 	if r.trust <= r.stop {
 		r.joined = make(chan struct{})
@@ -261,10 +261,10 @@ func (r *run) hold(after closing, work func(context.Context, Lock) error) (err e
 			outcome = "error"
 		}
 		if err != nil || r.lost != nil {
-			after = closing{}
+			after = cooldown{}
 		}
 		if r.lost == nil || r.expired {
-			r.giveBack(after)
+			r.releaseAfterWork(after)
 		}
 		if r.lost != nil && returned {
 			outcome, err = "lost", &LockLost{r.report.Key, err, r.lost}
@@ -294,11 +294,11 @@ func (r *run) finish() {
 	}
 }
 
-// giveBack releases the lease after the work. When the store answers that the
+// releaseAfterWork releases the lease after the work. When the store answers that the
 // lease is not there, while it could still be trusted, it vanished under the
 // work. After the end of trust, or behind a lost reply, the same answer says
 // nothing about the time of the work.
-func (r *run) giveBack(after closing) {
+func (r *run) releaseAfterWork(after cooldown) {
 	err := r.release(r.lease, after)
 	r.report.ReleaseErr = err
 	if errors.Is(err, lockstore.ErrLost) && r.elapsed() < r.trust {
@@ -308,7 +308,7 @@ func (r *run) giveBack(after closing) {
 
 // close frees what the run has of its guard and its context.
 func (r *run) close() {
-	r.guard.leave(r)
+	r.guard.unregister(r)
 	r.cancel(nil)
 }
 
@@ -361,11 +361,11 @@ func (r *run) renew() {
 // ttl is the lease to ask for at the time now: a little longer than the run can
 // last, within the option. A loan says itself how long it is.
 func (r *run) ttl(now time.Duration) time.Duration {
-	if r.loan.TTL != 0 {
-		return r.loan.TTL
+	if r.request.TTL != 0 {
+		return r.request.TTL
 	}
 	rest := min(r.left-now, r.holdEnd-now, r.guard.opt.MaxHold)
-	return max(lockstore.MinTTL, min(rest+afterEnd, r.guard.opt.TTL))
+	return max(lockstore.MinTTL, min(rest+ttlSlack, r.guard.opt.TTL))
 }
 
 // sleep waits for d, or returns false when the run's context ends.

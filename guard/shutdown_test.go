@@ -40,7 +40,7 @@ func TestF69ShutdownWithAStoreThatHangs(t *testing.T) {
 				return lockstore.Status{}, hangs(ctx)
 			}
 		}},
-		"while it withdraws": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
+		"while it abandons": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
 			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 				if n == 1 {
 					return lockstore.Lease{}, errLostReply
@@ -98,7 +98,7 @@ func TestF69ShutdownWithAStoreThatHangs(t *testing.T) {
 	}
 	bubble("a release of a lease that was acquired before", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		lease, err := b.Acquire(context.Background(), Loan{Key: "k", TTL: time.Minute})
+		lease, err := b.Acquire(context.Background(), LeaseRequest{Key: "k", TTL: time.Minute})
 		require.NoError(t, err)
 		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { return hangs(ctx) }
 		var called time.Time
@@ -147,7 +147,7 @@ func TestShutdownBeforeTheFirstCallOfARelease(t *testing.T) {
 		b := newBench(t, Options{})
 		r := b.newRun(t.Context(), "k")
 		defer r.close()
-		b.enter(r)
+		b.register(r)
 		require.Equal(t, releaseTime, r.beginRelease())
 		b.Shutdown()
 		began := time.Now()

@@ -40,7 +40,7 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 			b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
 				return first(n, func() error { return b.store.Store.Release(ctx, l) })
 			}
-			lease, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+			lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 			require.NoError(t, err)
 			unknown(t, b, b.Release(ctx, lease))
 			b.free(t, "k")
@@ -74,7 +74,7 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 					return err
 				})
 			}
-			lease, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+			lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 			require.NoError(t, err)
 			_, err = b.Renew(ctx, lease, time.Minute)
 			unknown(t, b, err)
@@ -82,7 +82,7 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 			require.NoError(t, err)
 			require.Greater(t, status.Remaining, 50*time.Second, "it was renewed")
 		})
-		bubble(name+" after an acquire, and the attempt cannot be withdrawn", t, func(t *testing.T) {
+		bubble(name+" after an acquire, and the attempt cannot be abandoned", t, func(t *testing.T) {
 			b := newBench(t, Options{})
 			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 				return lockstore.Lease{}, first(n, func() error {
@@ -93,14 +93,14 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 			b.store.release = func(_ context.Context, n int, l lockstore.Lease) error {
 				return first(n, func() error { return nil })
 			}
-			_, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+			_, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 			unknown(t, b, err)
-			require.NotErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable, "the withdrawal may have been applied")
+			require.NotErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable, "the abandon may have been applied")
 		})
 	}
 	bubble("F25 the caller leaves between a lost reply and the repeat", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		lease, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(ctx)
 		b.store.renew = func(callCtx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
@@ -114,7 +114,7 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 	})
 	bubble("F25 the caller leaves inside the repeat", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		lease, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(ctx)
 		b.store.renew = func(callCtx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
@@ -129,7 +129,7 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 	})
 	bubble("a clear answer after a lost reply counts", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		lease, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
 		b.store.renew = func(_ context.Context, n int, _ lockstore.Lease, _ time.Duration) (time.Duration, error) {
 			if n == 1 {
@@ -142,9 +142,9 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 	})
 }
 
-// The store may grant, later, what could not be withdrawn: that is unknown,
+// The store may grant, later, what could not be abandoned: that is unknown,
 // whatever else ended the run.
-func TestWhatCannotBeWithdrawnIsUnknown(t *testing.T) {
+func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 	unknown := func(t *testing.T, b *bench, err error, cause error) {
 		t.Helper()
 		require.IsType(t, &LockStoreUnavailable{}, err, "it may be granted later: unknown")
@@ -184,7 +184,7 @@ func TestWhatCannotBeWithdrawnIsUnknown(t *testing.T) {
 			return errDown
 		}
 		unknown(t, b, b.Do(context.Background(), "k", neverRuns(t)), errLostReply)
-		require.LessOrEqual(t, time.Since(began), releaseTime, "a withdrawal that failed is not begun again")
+		require.LessOrEqual(t, time.Since(began), releaseTime, "an abandon that failed is not begun again")
 	})
 	bubble("F11 the lease came too late for the deadline", t, func(t *testing.T) {
 		b := newBench(t, Options{})
@@ -218,7 +218,7 @@ func TestAForeignEntryAfterALostReply(t *testing.T) {
 			}
 			return 0, lockstore.ErrCorrupt
 		}
-		lease, err := b.Acquire(t.Context(), Loan{Key: "k", TTL: 10 * time.Second})
+		lease, err := b.Acquire(t.Context(), LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
 		_, err = b.Renew(t.Context(), lease, time.Minute)
 		require.IsType(t, &LockCorrupt{}, err)

@@ -8,7 +8,7 @@
 // lease is a grant of a key to an owner for a time, its TTL. A fencing token,
 // [Fence], is a number that comes with a lease and only ever grows for its
 // key. A holder says, for people, who has the lock. Takeover is the grant of
-// an expired lease's key to another owner. To withdraw is to release an
+// an expired lease's key to another owner. To abandon is to release an
 // acquire whose outcome is unknown.
 //
 // # What every store promises
@@ -32,7 +32,7 @@
 //  4. Release frees only the owner's lease. Release again is nil for as long as
 //     the store remembers the first one; after another's grant it may be
 //     [ErrLost], and the other's lease is untouched. A Release with Fence 0
-//     withdraws: it matches by owner alone and leaves a mark, so that an acquire
+//     abandons: it matches by owner alone and leaves a mark, so that an acquire
 //     of that owner that arrives later takes no lock. How long a store
 //     remembers is in its own documentation.
 //  5. Errors have one meaning each, found with errors.Is: see [ErrHeld],

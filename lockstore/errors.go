@@ -11,7 +11,7 @@ import (
 var (
 	// ErrHeld: another owner has a live lease. It comes as *HeldError.
 	ErrHeld = errors.New("lock is held")
-	// ErrLost: this lease is expired, released, withdrawn, gone or another's.
+	// ErrLost: this lease is expired, released, abandoned, gone or another's.
 	ErrLost = errors.New("lock is lost")
 	// ErrInvalid: the caller's key, owner, TTL or fence is out of bounds.
 	// Nothing was sent.

@@ -32,7 +32,7 @@ type Store interface {
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) (time.Duration, error)
 
 	// Release frees the key if this lease holds it. Again is nil. With Fence 0
-	// it withdraws an Acquire whose outcome is unknown. It calls Lease.Validate
+	// it abandons an Acquire whose outcome is unknown. It calls Lease.Validate
 	// first.
 	Release(ctx context.Context, lease Lease) error
 }
@@ -45,12 +45,12 @@ type Inspector interface {
 	Inspect(ctx context.Context, key string) (Status, error)
 }
 
-// DelayedReleaser is implemented by stores that can keep a key closed after a
+// CooldownReleaser is implemented by stores that can keep a key closed after a
 // release.
-type DelayedReleaser interface {
+type CooldownReleaser interface {
 	// ReleaseAfter ends the lease for its owner at once and keeps the key
 	// closed to everybody for d more, then it is free. It answers as Release
-	// does, but it does not withdraw. It calls ValidateReleaseAfter first.
+	// does, but it does not abandon. It calls ValidateReleaseAfter first.
 	ReleaseAfter(ctx context.Context, lease Lease, d time.Duration) error
 }
 
@@ -341,7 +341,7 @@ func (r Request) Validate() error {
 }
 
 // Validate checks a lease that is to be renewed or released. Fence 0, which
-// withdraws, is valid here; TTL is not looked at.
+// abandons, is valid here; TTL is not looked at.
 func (l Lease) Validate() error {
 	if err := ValidateKey(l.Key); err != nil {
 		return err

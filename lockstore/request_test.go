@@ -68,7 +68,7 @@ func TestLeaseValidateF48(t *testing.T) {
 	good := lockstore.Lease{Key: "k", Owner: "o", Fence: 1}
 	assert.NoError(t, good.Validate())
 	good.Fence = 0
-	assert.NoError(t, good.Validate(), "fence 0 withdraws")
+	assert.NoError(t, good.Validate(), "fence 0 abandons")
 	good.Fence = math.MaxInt64
 	assert.NoError(t, good.Validate())
 	good.TTL = -time.Hour

@@ -58,7 +58,7 @@ func TestInAnInterpreter(t *testing.T) {
 	l.cases["insufficient"] = localCase{amount: opening + 1}
 	l.cases["busy"] = localCase{}
 	for name, s := range readMachine(t).States {
-		if s.Type != "Task" || name == withdrawState {
+		if s.Type != "Task" || name == abandonState {
 			continue
 		}
 		l.cases[name+"-once"] = localCase{state: name, fault: fault{err: "Lambda.TooManyRequestsException"}}

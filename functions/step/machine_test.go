@@ -17,10 +17,10 @@ import (
 
 // The states that have the lock's life in their hands.
 const (
-	acquireState  = "Acquire"
-	renewState    = "Renew"
-	releaseState  = "Release"
-	withdrawState = "Withdraw"
+	acquireState = "Acquire"
+	renewState   = "Renew"
+	releaseState = "Release"
+	abandonState = "Abandon"
 )
 
 const (
@@ -126,18 +126,18 @@ func (m *machine) problems(functionTimeout int) (all []string) {
 		}
 	}
 	before := m.reach(m.StartAt, acquireState)
-	under := m.reach(acquireState, releaseState, withdrawState)
+	under := m.reach(acquireState, releaseState, abandonState)
 	working := 0
 	for name, s := range m.States {
 		works := s.Resource == updateItem
-		holds := name == acquireState || under[name] && name != releaseState && name != withdrawState
+		holds := name == acquireState || under[name] && name != releaseState && name != abandonState
 		switch {
 		case works && (before[name] || !under[name]):
 			bad("%s: works without the lock", name)
 		case holds && len(m.edges(name)) == 0:
 			bad("%s: ends the execution and leaves the lock held", name)
-		case holds && s.Type == "Task" && (len(s.Catch) != 1 || s.Catch[0].Next != withdrawState || s.Catch[0].ErrorEquals[0] != "States.ALL" || s.Catch[0].ResultPath != "$.failure"):
-			bad("%s: Catch States.ALL has to lead to %s and keep the failure", name, withdrawState)
+		case holds && s.Type == "Task" && (len(s.Catch) != 1 || s.Catch[0].Next != abandonState || s.Catch[0].ErrorEquals[0] != "States.ALL" || s.Catch[0].ResultPath != "$.failure"):
+			bad("%s: Catch States.ALL has to lead to %s and keep the failure", name, abandonState)
 		}
 		if works {
 			working++
@@ -229,13 +229,13 @@ func TestMistakesAreFound(t *testing.T) {
 		"no timeout":                    {"Claim", `"TimeoutSeconds": 5`, `"TimeoutSeconds": 0`, "Claim: has no TimeoutSeconds"},
 		"less time than the function":   {"Renew", `"TimeoutSeconds": 15`, `"TimeoutSeconds": 10`, "Renew: TimeoutSeconds is 10"},
 		"no such state":                 {"Debit", `"Next": "Settle"`, `"Next": "Settled"`, "leads to Settled"},
-		"a state that nothing leads to": {"Enough", `"Default": "Insufficient"`, `"Default": "Withdraw"`, "Insufficient: is never reached"},
+		"a state that nothing leads to": {"Enough", `"Default": "Insufficient"`, `"Default": "Abandon"`, "Insufficient: is never reached"},
 		"a loop":                        {"Settle", `"Next": "Release"`, `"Next": "Claim"`, "can follow itself"},
-		"no catch":                      {"Debit", `"Next": "Withdraw"`, `"Next": "Failed"`, "Debit: Catch States.ALL has to lead to Withdraw"},
+		"no catch":                      {"Debit", `"Next": "Abandon"`, `"Next": "Failed"`, "Debit: Catch States.ALL has to lead to Abandon"},
 		"a catch of one error":          {"Renew", `"ErrorEquals": ["States.ALL"], "ResultPath": "$.failure"`, `"ErrorEquals": ["LockLost"], "ResultPath": "$.failure"`, "Renew: Catch States.ALL"},
 		"the failure is overwritten":    {"Settle", `"ResultPath": "$.failure"`, `"ResultPath": "$"`, "keep the failure"},
-		"acquire leaves it held":        {"Acquire", `"Next": "Withdraw"`, `"Next": "Failed"`, "Acquire: Catch"},
-		"the choice leaves it held":     {"Insufficient", `"Next": "Withdraw"`, `"Next": "Failed"`, "Failed: ends the execution and leaves the lock held"},
+		"acquire leaves it held":        {"Acquire", `"Next": "Abandon"`, `"Next": "Failed"`, "Acquire: Catch"},
+		"the choice leaves it held":     {"Insufficient", `"Next": "Abandon"`, `"Next": "Failed"`, "Failed: ends the execution and leaves the lock held"},
 		"work before the lock":          {"Check", `"Default": "BadInput"`, `"Default": "Settle"`, "Settle: works without the lock"},
 		"work behind the lock":          {"Release", `"Next": "Done"`, `"Next": "Settle"`, "Settle: can follow itself"},
 		"retries for ever":              {"Acquire", `"MaxAttempts": 12`, `"MaxAttempts": 9999`, "MaxAttempts has to be 1 to 20"},

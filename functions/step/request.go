@@ -32,18 +32,18 @@ type request struct {
 }
 
 const (
-	acquire  = "acquire"
-	renew    = "renew"
-	release  = "release"
-	withdraw = "withdraw"
+	acquire = "acquire"
+	renew   = "renew"
+	release = "release"
+	abandon = "abandon"
 )
 
 // fields are what an action needs beside action, key, execution and redrive.
 var fields = map[string][]string{
-	acquire:  {"ttl"},
-	renew:    {"fence", "ttl"},
-	release:  {"fence"},
-	withdraw: nil,
+	acquire: {"ttl"},
+	renew:   {"fence", "ttl"},
+	release: {"fence"},
+	abandon: nil,
 }
 
 // execution is the ARN of an execution of a standard workflow.
@@ -92,7 +92,7 @@ func parseAction(text string) (r request, err error) {
 	}
 	needs, known := fields[r.action]
 	if !known {
-		return r, fmt.Errorf("action: is %s; want acquire, renew, release or withdraw", strictjson.Shown(r.action))
+		return r, fmt.Errorf("action: is %s; want acquire, renew, release or abandon", strictjson.Shown(r.action))
 	}
 	for _, name := range []string{"fence", "ttl"} {
 		if _, there := values[name]; there && !slices.Contains(needs, name) {
@@ -131,7 +131,7 @@ func parseAction(text string) (r request, err error) {
 }
 
 // What EventBridge says of executions that run no state any more. One that
-// failed may have withdrawn by itself; again does no harm.
+// failed may have abandoned by itself; again does no harm.
 const (
 	eventSource = "aws.states"
 	eventType   = "Step Functions Execution Status Change"
@@ -172,7 +172,7 @@ func parseEvent(in []byte) (r request, err error) {
 	if d.Input == nil {
 		return r, errors.New("detail.input: is missing, because it is too large for an event; the lock ends by its ttl")
 	}
-	r = request{action: withdraw, execution: d.Execution, redrive: *d.Redrive}
+	r = request{action: abandon, execution: d.Execution, redrive: *d.Redrive}
 	r.key, err = keyOf([]byte(*d.Input))
 	return r, err
 }

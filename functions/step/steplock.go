@@ -6,7 +6,7 @@
 //	{"action": "acquire",  "key": "account/7", "execution": ARN, "redrive": 0, "ttl": 180}
 //	{"action": "renew",    "key": "account/7", "execution": ARN, "redrive": 0, "fence": N, "ttl": 180}
 //	{"action": "release",  "key": "account/7", "execution": ARN, "redrive": 0, "fence": N}
-//	{"action": "withdraw", "key": "account/7", "execution": ARN, "redrive": 0}
+//	{"action": "abandon", "key": "account/7", "execution": ARN, "redrive": 0}
 //
 // where execution is $$.Execution.Id and redrive is $$.Execution.RedriveCount.
 // Acquire and renew answer with the fence, and with expiresAt by the function's
@@ -29,10 +29,10 @@
 // that owner, nor can a redrive of the same one: a redriven execution that goes
 // on in the middle finds its lock lost at the next renew or release.
 //
-// An execution that fails in one of its states withdraws in its last ones. One
+// An execution that fails in one of its states abandons in its last ones. One
 // that times out or is aborted runs no state any more. For it EventBridge sends
-// the execution's change of status, and handler withdraws by the owner alone,
-// which needs no fence: nobody may have seen one. Withdraw frees the lock, and
+// the execution's change of status, and handler abandons by the owner alone,
+// which needs no fence: nobody may have seen one. Abandon frees the lock, and
 // refuses a late acquire of the same owner, which may still be under way, for as
 // long as the store remembers it; after that such a lock is nobody's, and ends
 // by its ttl. The key is then looked for in the execution's input, as its field "key": an
@@ -79,10 +79,10 @@ func (r request) do(ctx context.Context, g *guard.Guard) (Answer, error) {
 	var err error
 	switch r.action {
 	case acquire:
-		lease, err = g.Acquire(ctx, guard.Loan{Key: r.key, TTL: r.ttl, Owner: lease.Owner, Holder: r.execution.holder()})
+		lease, err = g.Acquire(ctx, guard.LeaseRequest{Key: r.key, TTL: r.ttl, Owner: lease.Owner, Holder: r.execution.holder()})
 	case renew:
 		lease.TTL, err = g.Renew(ctx, lease, r.ttl)
-	default: // withdraw is a release whose fence is 0
+	default: // abandon is a release whose fence is 0
 		if err = g.Release(ctx, lease); err == nil {
 			return Answer{Key: r.key}, nil
 		}

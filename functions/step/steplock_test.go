@@ -52,8 +52,8 @@ func (c caller) release(t *testing.T, fence lockstore.Fence) error {
 	return err
 }
 
-func (c caller) withdraw(t *testing.T) error {
-	_, err := c.do(t, "withdraw", "")
+func (c caller) abandon(t *testing.T) error {
+	_, err := c.do(t, "abandon", "")
 	return err
 }
 
@@ -147,7 +147,7 @@ func TestM28TheOwnerIsTheExecutions(t *testing.T) {
 			require.IsType(t, &guard.LockLost{}, other.release(t, got.Fence), "%v", other)
 			_, err = other.renew(t, got.Fence)
 			require.IsType(t, &guard.LockLost{}, err, "%v", other)
-			require.NoError(t, other.withdraw(t), "%v", other)
+			require.NoError(t, other.abandon(t), "%v", other)
 			require.NoError(t, other.ended(t, "ABORTED"), "%v", other)
 		}
 		_, err = first.renew(t, got.Fence)
@@ -175,7 +175,7 @@ func TestOwnersDiffer(t *testing.T) {
 func TestM18NoLockAfterTheEnd(t *testing.T) {
 	end := map[string]func(*testing.T, caller, lockstore.Fence) error{
 		"release":   func(t *testing.T, c caller, f lockstore.Fence) error { return c.release(t, f) },
-		"withdraw":  func(t *testing.T, c caller, _ lockstore.Fence) error { return c.withdraw(t) },
+		"abandon":   func(t *testing.T, c caller, _ lockstore.Fence) error { return c.abandon(t) },
 		"FAILED":    func(t *testing.T, c caller, _ lockstore.Fence) error { return c.ended(t, "FAILED") },
 		"TIMED_OUT": func(t *testing.T, c caller, _ lockstore.Fence) error { return c.ended(t, "TIMED_OUT") },
 		"ABORTED":   func(t *testing.T, c caller, _ lockstore.Fence) error { return c.ended(t, "ABORTED") },
@@ -232,7 +232,7 @@ func TestErrors(t *testing.T) {
 			_, err = c.renew(t, 1)
 			require.IsType(t, want, err)
 			require.IsType(t, want, c.release(t, 1))
-			require.IsType(t, want, c.withdraw(t))
+			require.IsType(t, want, c.abandon(t))
 			require.IsType(t, want, c.ended(t, "ABORTED"))
 		})
 	}
@@ -306,7 +306,7 @@ func TestBadInput(t *testing.T) {
 		`[]`:                    "input: want a JSON object",
 		`"acquire"`:             "input: want a JSON object",
 		`{}`:                    "action: is missing",
-		`{"action": "lock"}`:    `action: is "lock"; want acquire, renew, release or withdraw`,
+		`{"action": "lock"}`:    `action: is "lock"; want acquire, renew, release or abandon`,
 		`{"action": "Acquire"}`: `action: is "Acquire"`,
 		`{"action": 1}`:         "action: want a string",
 		`{"action": "acquire", "action": "renew"}`:              `"action": stands twice`,
@@ -329,9 +329,9 @@ func TestBadInput(t *testing.T) {
 		`{"action": "renew", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1}`:                          "fence: is missing",
 		`{"action": "release", "key": "a", ` + arn + `, "redrive": 0}`:                                  "fence: is missing",
 		`{"action": "release", "key": "a", ` + arn + `, "redrive": 0, "fence": 0}`:                      `fence: is "0"; want a whole number, 1 to`,
-		`{"action": "withdraw", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1}`:                       "ttl: does not belong to the action withdraw",
-		`{"action": "withdraw", "key": "", ` + arn + `, "redrive": 0}`:                                  "Key is empty",
-		`{"action": "withdraw", "key": "` + long + `", ` + arn + `, "redrive": 0}`:                      "Key has 1025 bytes",
+		`{"action": "abandon", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1}`:                        "ttl: does not belong to the action abandon",
+		`{"action": "abandon", "key": "", ` + arn + `, "redrive": 0}`:                                   "Key is empty",
+		`{"action": "abandon", "key": "` + long + `", ` + arn + `, "redrive": 0}`:                       "Key has 1025 bytes",
 		`{"action": "acquire", "key": "` + long + `"}`:                                                  "execution: is missing",
 		`{"action": "acquire", "key": "a\nb", ` + arn + `, "redrive": 0, "ttl": 1}`:                     "control character",
 		`{"action": "acquire", "key": "` + strings.Repeat("k", maxInputBytes) + `"}`:                    "want at most 8192",

@@ -121,7 +121,7 @@ func (w *world) task(ctx context.Context, at string, parameters map[string]any) 
 func (w *world) fault(at string, parameters map[string]any) (f fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mine = w.mine && at != releaseState && at != withdrawState
+	w.mine = w.mine && at != releaseState && at != abandonState
 	plan, n := w.plan[at], w.attempts[at]
 	w.attempts[at]++
 	switch {
@@ -296,7 +296,7 @@ func (w *world) walk(from string, input any) {
 		plan := w.plan[state]
 		return len(plan) == 0 || !w.always && !slices.Contains(final[invokeFunction], plan[0].err)
 	}
-	if (w.run.status == "SUCCEEDED" || w.run.status == "FAILED") && told(releaseState) && told(withdrawState) {
+	if (w.run.status == "SUCCEEDED" || w.run.status == "FAILED") && told(releaseState) && told(abandonState) {
 		w.mustBeFree("at the end of the execution")
 	}
 	if w.run.status == "SUCCEEDED" {
@@ -383,7 +383,7 @@ func TestEveryPath(t *testing.T) {
 			}
 		}
 		name := func(what string, f fault) string { return fmt.Sprintf("%s %s: %v", state, what, f) }
-		if state == withdrawState {
+		if state == abandonState {
 			// It runs after another failure, which is the one to be seen.
 			plan := func(f fault) map[string][]fault {
 				return map[string][]fault{"Claim": {{err: "DynamoDB.ConditionalCheckFailedException"}}, state: {f}}
@@ -405,8 +405,8 @@ func TestEveryPath(t *testing.T) {
 			}
 			scenario(name("always", f), good(), one(state, f), true, after)
 			both := one(state, f)
-			both[withdrawState] = []fault{f}
-			scenario(name("always, and Withdraw", f), good(), both, true, after)
+			both[abandonState] = []fault{f}
+			scenario(name("always, and Abandon", f), good(), both, true, after)
 		}
 		for _, err := range final[s.Resource] {
 			after := fails(err)
@@ -527,7 +527,7 @@ func TestStoppedWhileItWaits(t *testing.T) {
 func TestRedrive(t *testing.T) {
 	m := readMachine(t)
 	for state, s := range m.States {
-		if s.Type != "Task" || state == withdrawState {
+		if s.Type != "Task" || state == abandonState {
 			continue
 		}
 		for _, rival := range []bool{true, false} {

@@ -56,7 +56,7 @@ type Options struct {
 	// ended. Choose more than triggers lie apart that belong together, and less
 	// than the schedule's period, or the next run is skipped too. After an error
 	// the key is free at once. 0 does not close it; otherwise the store must be a
-	// lockstore.DelayedReleaser, and the bounds are lockstore.MinTTL to
+	// lockstore.CooldownReleaser, and the bounds are lockstore.MinTTL to
 	// lockstore.MaxTTL.
 	//
 	// Its limit: a closed key still names the run that closed it. If Lambda
@@ -91,7 +91,7 @@ func WrapWith[In any](g *guard.Guard, key string, work func(context.Context, gua
 	do := g.Do
 	if opt.AtLeastFor != 0 {
 		var err error
-		if do, err = g.Closing(opt.AtLeastFor); err != nil {
+		if do, err = g.WithCooldown(opt.AtLeastFor); err != nil {
 			return nil, fmt.Errorf("schedule: AtLeastFor: %w", err)
 		}
 	}

@@ -43,6 +43,6 @@ func handle(ctx context.Context, lock guard.Lock, m events.SQSMessage) error {
 	}
 	// One message of an account is here at a time. Write lock.Fence with the
 	// data, and let the database refuse a smaller one.
-	fmt.Println("ledger", p.Cents, "under", lock.Key)
+	fmt.Println("withdraw", p.Cents, "under", lock.Key)
 	return nil
 }

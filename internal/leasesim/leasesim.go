@@ -46,7 +46,7 @@ type Sim struct {
 
 // Counts is what happened.
 type Counts struct {
-	Seeds, Operations, Grants, Renewals, Deaths, Freezes, Unknown, Withdrawals, Busy, Losses int64
+	Seeds, Operations, Grants, Renewals, Deaths, Freezes, Unknown, Abandons, Busy, Losses int64
 }
 
 // Add adds another simulation's counts.
@@ -58,7 +58,7 @@ func (c *Counts) Add(o Counts) {
 	c.Deaths += o.Deaths
 	c.Freezes += o.Freezes
 	c.Unknown += o.Unknown
-	c.Withdrawals += o.Withdrawals
+	c.Abandons += o.Abandons
 	c.Busy += o.Busy
 	c.Losses += o.Losses
 }
@@ -67,7 +67,7 @@ func (c *Counts) Add(o Counts) {
 func (c Counts) All() map[string]int64 {
 	return map[string]int64{
 		"seeds": c.Seeds, "operations": c.Operations, "grants": c.Grants, "renewals": c.Renewals, "deaths": c.Deaths,
-		"freezes": c.Freezes, "unknown outcomes": c.Unknown, "withdrawals": c.Withdrawals, "busy": c.Busy, "losses": c.Losses,
+		"freezes": c.Freezes, "unknown outcomes": c.Unknown, "withdrawals": c.Abandons, "busy": c.Busy, "losses": c.Losses,
 	}
 }
 
@@ -220,11 +220,11 @@ func (p *Process) hold(ctx context.Context, store lockstore.Store) {
 		err = p.ask(ctx, acquire)
 	}
 	if err != nil && doubt {
-		s.count(func(c *Counts) { c.Withdrawals++ })
-		withdraw := func(ctx context.Context) error {
+		s.count(func(c *Counts) { c.Abandons++ })
+		abandon := func(ctx context.Context) error {
 			return store.Release(ctx, lockstore.Lease{Key: Key, Owner: req.Owner})
 		}
-		for i := 0; i < 3 && p.ask(ctx, withdraw) != nil; i++ {
+		for i := 0; i < 3 && p.ask(ctx, abandon) != nil; i++ {
 			pass(p.UpTo(100 * time.Millisecond))
 		}
 		return

@@ -276,9 +276,9 @@ func live(t *testing.T, w *watch, store lockstore.Store, p place) {
 	w.show("no time", g.Do(hurried, "k", fine))
 
 	// Loans, and the adapters at a key that is busy.
-	lease, err := g.Acquire(ctx, guard.Loan{Key: "busy", TTL: time.Minute})
+	lease, err := g.Acquire(ctx, guard.LeaseRequest{Key: "busy", TTL: time.Minute})
 	require.NoError(t, err)
-	w.show("loan", guard.Loan{Key: "busy", TTL: time.Minute, Owner: lease.Owner})
+	w.show("loan", guard.LeaseRequest{Key: "busy", TTL: time.Minute, Owner: lease.Owner})
 	w.show("lent", lease)
 	require.IsType(t, &guard.LockBusy{}, do("busy", fine))
 	answers(ctx, w, g, "busy")
@@ -304,8 +304,8 @@ func live(t *testing.T, w *watch, store lockstore.Store, p place) {
 	}
 	require.NoError(t, g.Release(ctx, lease))
 	require.NoError(t, g.Release(ctx, lease), "again")
-	if after, ok := lockstore.As[lockstore.DelayedReleaser](store); ok {
-		lease, err := g.Acquire(ctx, guard.Loan{Key: "closed", TTL: time.Minute})
+	if after, ok := lockstore.As[lockstore.CooldownReleaser](store); ok {
+		lease, err := g.Acquire(ctx, guard.LeaseRequest{Key: "closed", TTL: time.Minute})
 		require.NoError(t, err)
 		require.NoError(t, after.ReleaseAfter(ctx, lease, time.Minute))
 		w.show("closed", after.ReleaseAfter(ctx, other, time.Minute))
@@ -537,7 +537,7 @@ func TestNoTypeShowsASecretM40(t *testing.T) {
 
 		"guard.Options":              {guard.Options{}},
 		"guard.Guard":                {g},
-		"guard.Loan":                 {guard.Loan{Key: "k", Owner: owner}, &guard.Loan{Owner: owner}},
+		"guard.LeaseRequest":         {guard.LeaseRequest{Key: "k", Owner: owner}, &guard.LeaseRequest{Owner: owner}},
 		"guard.Lock":                 {guard.Lock{Key: "k", Fence: 7}},
 		"guard.Report":               {guard.Report{Key: "k", Err: inner, ReleaseErr: inner}},
 		"guard.LockBusy":             {&guard.LockBusy{Key: "k"}},

@@ -12,7 +12,7 @@ import (
 type clock struct {
 	now     func() time.Time
 	offset  atomic.Int64 // nanoseconds to add to the local time
-	highest atomic.Int64 // the largest fence stamp that was sent, see withdraw
+	highest atomic.Int64 // the largest fence stamp that was sent, see abandon
 }
 
 // local reads the local clock, not corrected. The zero Store's is time.Now.

@@ -93,18 +93,18 @@
 // attempts inside the client, see [API]. Each call ends with its context, 50 ms
 // later at most, also when the client does not.
 //
-// A withdrawal marks the row and raises its fence above every stamp that the
+// An abandon marks the row and raises its fence above every stamp that the
 // owner has sent through this process, so that its late acquire is refused. In
 // three cases a
 // late duplicate of an acquire takes the key until its own lease ends. It runs
 // nothing:
 //
-//   - The acquire was withdrawn while another held the key, or its repeat by the
+//   - The acquire was abandoned while another held the key, or its repeat by the
 //     SDK was refused as held, and the duplicate arrives after the other's release
 //     or after the end of the other's lease.
 //   - A request with a corrected stamp has replaced it, and the time of the first
 //     stamp is still to come.
-//   - It was withdrawn through another process than the one that sent it, and the
+//   - It was abandoned through another process than the one that sent it, and the
 //     time of its stamp is still to come: the clock of the process that sent it was
 //     ahead.
 //
@@ -112,6 +112,6 @@
 // lease is lost.
 //
 // The row remembers one released owner: Release again is nil until another
-// owner releases or withdraws. A Release whose reply was lost, and that finds
+// owner releases or abandons. A Release whose reply was lost, and that finds
 // after the SDK's repeat that another has had the key since, is unknown.
 package dynamostore

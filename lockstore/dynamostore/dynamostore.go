@@ -61,7 +61,7 @@ const (
 )
 
 // Store keeps leases in a DynamoDB table. It implements lockstore.Store,
-// lockstore.Inspector, lockstore.DelayedReleaser and lockstore.Checker.
+// lockstore.Inspector, lockstore.CooldownReleaser and lockstore.Checker.
 type Store struct {
 	api   API
 	table string
@@ -71,10 +71,10 @@ type Store struct {
 }
 
 var (
-	_ lockstore.Store           = (*Store)(nil)
-	_ lockstore.Inspector       = (*Store)(nil)
-	_ lockstore.DelayedReleaser = (*Store)(nil)
-	_ lockstore.Checker         = (*Store)(nil)
+	_ lockstore.Store            = (*Store)(nil)
+	_ lockstore.Inspector        = (*Store)(nil)
+	_ lockstore.CooldownReleaser = (*Store)(nil)
+	_ lockstore.Checker          = (*Store)(nil)
 )
 
 // New returns a store that keeps its locks in table through client. The
@@ -202,7 +202,7 @@ func failureDate(err error) time.Time {
 }
 
 // Inspect implements lockstore.Inspector by one consistent read. Status.Fence
-// can be larger than the last grant's, because a withdrawal raises it too.
+// can be larger than the last grant's, because an abandon raises it too.
 func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
 	if err := lockstore.ValidateKey(key); err != nil {
 		return lockstore.Status{}, err

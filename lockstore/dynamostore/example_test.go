@@ -13,10 +13,10 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
 
-// A withdrawal from an account that refuses late writers and keeps its own
+// An abandon from an account that refuses late writers and keeps its own
 // condition.
 func ExampleFenced() {
-	withdraw := func(ctx context.Context, client *dynamodb.Client, account string, fence lockstore.Fence) error {
+	abandon := func(ctx context.Context, client *dynamodb.Client, account string, fence lockstore.Fence) error {
 		in := &dynamodb.UpdateItemInput{
 			TableName:           aws.String("accounts"),
 			Key:                 map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: account}},
@@ -39,5 +39,5 @@ func ExampleFenced() {
 		}
 		return err
 	}
-	_ = withdraw
+	_ = abandon
 }

@@ -146,13 +146,13 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 func TestLateDuplicateOfAnAcquire(t *testing.T) {
 	const later = 20 * time.Second
 	for name, offset := range map[string]time.Duration{"clock right": 0, "F15 clock ahead": 10 * time.Minute, "F16 clock behind": -10 * time.Minute} {
-		for _, end := range []string{"release", "withdraw", "withdraw before", "withdraw before, fence ahead", "withdraw before, alone, fence ahead"} {
+		for _, end := range []string{"release", "abandon", "abandon before", "abandon before, fence ahead", "abandon before, alone, fence ahead"} {
 			t.Run("F26 M18 "+name+", after "+end, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					service := fakedynamo.New(table)
 					s := newStore(t, service, offset, dynamostore.Options{})
 					req := request(time.Minute)
-					if strings.HasPrefix(end, "withdraw before") {
+					if strings.HasPrefix(end, "abandon before") {
 						slow := 1
 						if strings.HasSuffix(end, "ahead") {
 							fence := time.Now().Add(time.Hour).UnixMicro()
@@ -171,7 +171,7 @@ func TestLateDuplicateOfAnAcquire(t *testing.T) {
 						_, err = s.Acquire(t.Context(), other)
 						require.NoError(t, err)
 						require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
-						// Others come and go, so the withdrawal's mark is no longer there.
+						// Others come and go, so the abandon's mark is no longer there.
 						for range others(end) {
 							lease, err := s.Acquire(t.Context(), request(time.Minute))
 							require.NoError(t, err)
@@ -181,7 +181,7 @@ func TestLateDuplicateOfAnAcquire(t *testing.T) {
 						service.Fault = on(fakedynamo.Fault{Repeat: later}, 1)
 						lease, err := s.Acquire(t.Context(), req)
 						require.NoError(t, err)
-						if end == "withdraw" {
+						if end == "abandon" {
 							lease.Fence = 0
 						}
 						require.NoError(t, s.Release(t.Context(), lease))
@@ -189,7 +189,7 @@ func TestLateDuplicateOfAnAcquire(t *testing.T) {
 					service.Wait()
 					status, err := s.Inspect(t.Context(), key)
 					require.NoError(t, err)
-					require.False(t, status.Held, "a ghost: %s", dump(fakeRows{service}.get(t, key)))
+					require.False(t, status.Held, "a late duplicate: %s", dump(fakeRows{service}.get(t, key)))
 				})
 			})
 		}
@@ -342,7 +342,7 @@ func methods(s *dynamostore.Store, lease lockstore.Lease) map[string]func(contex
 			return err
 		},
 		"Release": func(ctx context.Context) error { return s.Release(ctx, lease) },
-		"Withdraw": func(ctx context.Context) error {
+		"Abandon": func(ctx context.Context) error {
 			return s.Release(ctx, lockstore.Lease{Key: lease.Key, Owner: lease.Owner})
 		},
 		"ReleaseAfter": func(ctx context.Context) error { return s.ReleaseAfter(ctx, lease, time.Second) },
@@ -476,7 +476,7 @@ func TestSweepTime(t *testing.T) {
 		pass(4 * time.Hour)
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "account/8", Owner: lockstore.NewOwner()}))
 		row := service.Row(table, "account/8")
-		require.NotNil(t, row["ttl"], "a withdrawal's row is swept too")
+		require.NotNil(t, row["ttl"], "an abandon's row is swept too")
 	})
 }
 

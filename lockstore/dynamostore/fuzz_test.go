@@ -183,7 +183,7 @@ func FuzzRowF53F54(f *testing.F) {
 			"Renew":        func() error { _, err := store.Renew(ctx, lease, time.Minute); return err },
 			"Release":      func() error { return store.Release(ctx, lease) },
 			"ReleaseAfter": func() error { return store.ReleaseAfter(ctx, lease, time.Minute) },
-			"withdraw":     func() error { return store.Release(ctx, lockstore.Lease{Key: key, Owner: me}) },
+			"abandon":      func() error { return store.Release(ctx, lockstore.Lease{Key: key, Owner: me}) },
 		} {
 			rows.put(t, key, row)
 			before = dump(rows.get(t, key))
@@ -193,7 +193,7 @@ func FuzzRowF53F54(f *testing.F) {
 			}
 			free := row["owner"] == nil
 			switch {
-			case looksFree && (what == "Acquire" || what == "withdraw"):
+			case looksFree && (what == "Acquire" || what == "abandon"):
 				require.NoError(t, err, what)
 			case damaged:
 				require.ErrorIs(t, err, lockstore.ErrCorrupt, what)
@@ -201,7 +201,7 @@ func FuzzRowF53F54(f *testing.F) {
 			case what == "Inspect":
 				require.NoError(t, err)
 				same(what)
-			case what == "withdraw":
+			case what == "abandon":
 				require.NoError(t, err)
 				if !free {
 					same(what)

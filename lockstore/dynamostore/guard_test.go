@@ -54,7 +54,7 @@ func TestGuardsOverDynamoDB(t *testing.T) {
 	}
 	t.Logf("%d seeds: %v", seeds, total)
 	if seeds > 1 { // not a replay
-		for _, name := range []string{"runs", "busy", "long-lived leases", "renewals", "lost renewals", "repeated acquires", "withdrawals", "deaths", "unknown outcomes"} {
+		for _, name := range []string{"runs", "busy", "long-lived leases", "renewals", "lost renewals", "repeated acquires", "abandons", "deaths", "unknown outcomes"} {
 			require.Positive(t, total[name], "a run without %s shows nothing", name)
 		}
 	}
@@ -253,14 +253,14 @@ func (w *guardWorld) borrow(who string) {
 	acquire := func() (lockstore.Lease, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		return w.open().Acquire(ctx, guard.Loan{Key: key, TTL: guardTTL, Owner: owner, Wait: time.Second})
+		return w.open().Acquire(ctx, guard.LeaseRequest{Key: key, TTL: guardTTL, Owner: owner, Wait: time.Second})
 	}
 	lease, err := acquire()
 	for n := 0; n < 3 && err != nil && !errors.Is(err, lockstore.ErrLost); n++ {
 		lease, err = acquire()
 	}
 	if err != nil {
-		w.count("withdrawals")
+		w.count("abandons")
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		_ = w.open().Release(ctx, lockstore.Lease{Key: key, Owner: owner}) // its lease ends by itself as well

@@ -20,7 +20,7 @@ const (
 
 	releaseUpdate = "SET #released = :me, #ttl = :ttl" + freed
 
-	withdrawUpdate = "SET #released = :me, #fence = :fence, #ttl = :ttl" + freed
+	abandonUpdate = "SET #released = :me, #fence = :fence, #ttl = :ttl" + freed
 
 	notAnothers = "((#owner = :me AND " + sound + ") OR attribute_not_exists(#owner))"
 
@@ -39,7 +39,7 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 		return err
 	}
 	if lease.Fence == 0 {
-		return s.withdraw(ctx, lease)
+		return s.abandon(ctx, lease)
 	}
 	return s.release(ctx, lease, write{
 		key:       lease.Key,
@@ -54,7 +54,7 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 	})
 }
 
-// ReleaseAfter implements lockstore.DelayedReleaser, by one request. The key
+// ReleaseAfter implements lockstore.CooldownReleaser, by one request. The key
 // gets an owner that nobody is, whose lease ends after d by the corrected local
 // clock and is taken over as a dead holder's is: the key stays closed for at
 // least d and at most d + 2 skew + 2 s, and says so as held by the last holder.
@@ -98,8 +98,8 @@ func (s *Store) release(ctx context.Context, lease lockstore.Lease, w write) err
 	}
 }
 
-// withdraw ends an acquire of unknown outcome, applied or still on its way.
-func (s *Store) withdraw(ctx context.Context, lease lockstore.Lease) error {
+// abandon ends an acquire of unknown outcome, applied or still on its way.
+func (s *Store) abandon(ctx context.Context, lease lockstore.Lease) error {
 	w := s.raise(lease, row{})
 	if s.clock.highest.Load() == 0 {
 		// Another process sent the acquire, and no reply may have corrected this one's
@@ -135,7 +135,7 @@ func (s *Store) withdraw(ctx context.Context, lease lockstore.Lease) error {
 		}
 		w = s.raise(lease, seen)
 	}
-	return fmt.Errorf("dynamostore: key %q: not withdrawn, the key changed hands %d times meanwhile", lease.Key, grantWrites)
+	return fmt.Errorf("dynamostore: key %q: not abandoned, the key changed hands %d times meanwhile", lease.Key, grantWrites)
 }
 
 // raise is the write that marks a free row, or one of this owner, and raises its
@@ -147,7 +147,7 @@ func (s *Store) raise(lease lockstore.Lease, seen row) write {
 	fence := max(lockstore.Fence(now.UnixMicro()), lockstore.Fence(s.clock.highest.Load())+1)
 	w := write{
 		key:       lease.Key,
-		update:    withdrawUpdate,
+		update:    abandonUpdate,
 		condition: ifNotAnothers,
 		values: map[string]types.AttributeValue{
 			":me":   ownerText(lease.Owner),

@@ -211,7 +211,7 @@ func TestRepeatThroughAnotherSkew(t *testing.T) {
 // have had the key. A fence never falls.
 func TestLateCopiesLowerNoFence(t *testing.T) {
 	for name, first := range map[string]func(*testing.T, *dynamostore.Store){
-		"of a withdrawal": func(t *testing.T, s *dynamostore.Store) {
+		"of an abandon": func(t *testing.T, s *dynamostore.Store) {
 			require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner()}))
 		},
 		"of a grant that is made again": func(t *testing.T, s *dynamostore.Store) {
@@ -287,9 +287,9 @@ func TestUsersWithDifferentSkews(t *testing.T) {
 	}
 }
 
-// A withdrawal by a fresh process whose clock is ahead leaves a fence that costs
+// An abandon by a fresh process whose clock is ahead leaves a fence that costs
 // the next ones nothing.
-func TestWithdrawalWithAClockAhead(t *testing.T) {
+func TestAbandonWithAClockAhead(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("F15 M48 the acquire was applied %v", held), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -303,8 +303,8 @@ func TestWithdrawalWithAClockAhead(t *testing.T) {
 					require.NoError(t, err)
 				}
 				pass(time.Second)
-				withdrawal := lockstore.Lease{Key: key, Owner: req.Owner}
-				require.NoError(t, newStore(t, service, 4*time.Minute, dynamostore.Options{}).Release(t.Context(), withdrawal))
+				abandon := lockstore.Lease{Key: key, Owner: req.Owner}
+				require.NoError(t, newStore(t, service, 4*time.Minute, dynamostore.Options{}).Release(t.Context(), abandon))
 				pass(2 * time.Second)
 				sent := service.Requests()
 				_, err := s.Acquire(t.Context(), req)

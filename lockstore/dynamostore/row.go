@@ -16,7 +16,7 @@ import (
 const (
 	attrKey      = "key"      // S, partition key
 	attrOwner    = "owner"    // S, only while leased or closed
-	attrFence    = "fence"    // N, the last grant's or withdrawal's; marks the row as ours
+	attrFence    = "fence"    // N, the last grant's or abandon's; marks the row as ours
 	attrExpires  = "expires"  // N, milliseconds since 1970, only with owner
 	attrReleased = "released" // S, the last owner that released or withdrew
 	attrHolder   = "holder"   // S, for people

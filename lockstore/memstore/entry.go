@@ -26,7 +26,7 @@ type ending struct {
 type how int
 
 const (
-	released how = iota // or withdrawn
+	released how = iota // or abandoned
 	expired             // and the key was granted to another
 )
 
@@ -36,7 +36,7 @@ const maxEndings = 16
 // closed after ReleaseAfter.
 func (e entry) closed(now time.Time) bool { return now.Before(e.expires) }
 
-// holds says that this lease is live. For a withdrawal, Fence 0, it is not.
+// holds says that this lease is live. For an abandon, Fence 0, it is not.
 func (e entry) holds(l lockstore.Lease, now time.Time) bool {
 	return e.owner == l.Owner && e.fence == l.Fence && e.closed(now)
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // Store keeps leases in memory. It also implements lockstore.Inspector and
-// lockstore.DelayedReleaser. The zero Store is as New(nil).
+// lockstore.CooldownReleaser. The zero Store is as New(nil).
 type Store struct {
 	now func() time.Time // nil is time.Now
 
@@ -30,9 +30,9 @@ type Store struct {
 }
 
 var (
-	_ lockstore.Store           = (*Store)(nil)
-	_ lockstore.Inspector       = (*Store)(nil)
-	_ lockstore.DelayedReleaser = (*Store)(nil)
+	_ lockstore.Store            = (*Store)(nil)
+	_ lockstore.Inspector        = (*Store)(nil)
+	_ lockstore.CooldownReleaser = (*Store)(nil)
 )
 
 // New returns an empty store whose clock is now; nil is time.Now.
@@ -108,7 +108,7 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 	return s.release(ctx, lease, 0)
 }
 
-// ReleaseAfter implements lockstore.DelayedReleaser.
+// ReleaseAfter implements lockstore.CooldownReleaser.
 func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
 	if err := lockstore.ValidateReleaseAfter(lease, d); err != nil {
 		return err
@@ -127,18 +127,18 @@ func (s *Store) release(ctx context.Context, lease lockstore.Lease, stay time.Du
 	defer s.mu.Unlock()
 	now, e := s.read(lease.Key)
 
-	withdraw := lease.Fence == 0
+	abandon := lease.Fence == 0
 	how, ended := e.ending(lease.Owner)
 	switch {
-	case ended && (withdraw || how == released):
+	case ended && (abandon || how == released):
 		return nil
-	case e.holds(lease, now) || withdraw && e.owner == lease.Owner:
+	case e.holds(lease, now) || abandon && e.owner == lease.Owner:
 		// The fence stays: the next grant must be above it.
 		e.owner, e.expires = "", time.Time{}
 		if stay > 0 {
 			e.expires = now.Add(stay)
 		}
-	case !withdraw:
+	case !abandon:
 		return lost(lease.Key, "this lease does not hold it")
 	}
 	e.end(lease.Owner, released)

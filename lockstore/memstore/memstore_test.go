@@ -143,7 +143,7 @@ func TestRemembersOvertakenOwnersF26(t *testing.T) {
 	_, err = s.Acquire(t.Context(), request("old"))
 	require.ErrorIs(t, err, lockstore.ErrLost)
 	require.ErrorIs(t, s.Release(t.Context(), old), lockstore.ErrLost, "it was never released")
-	require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: "old"}), "a withdrawal is nil")
+	require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: "old"}), "an abandon is nil")
 	status, err := s.Inspect(t.Context(), "k")
 	require.NoError(t, err)
 	assert.Equal(t, lockstore.Status{Key: "k", Fence: next.Fence}, status)

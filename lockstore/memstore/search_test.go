@@ -19,7 +19,7 @@ import (
 // TestSearch visits every state that clients and the store can bring one another
 // into, in every order of their steps. The store is the shipped one. The clients
 // follow the guard's protocol: they ask again when an answer does not come,
-// withdraw in the end, trust a lease from before the first request on, renew,
+// abandon in the end, trust a lease from before the first request on, renew,
 // write with the fence, release, and do all that again with a new owner, without
 // end. A request may arrive at any time after it was sent, also when its client is
 // long gone, any number of times or never. Time
@@ -29,7 +29,7 @@ import (
 // What must hold:
 //   - a client that trusts its lease has it, so no two do
 //   - each grant's fence is above all earlier ones
-//   - an owner that was withdrawn or released never has the key again, and a client
+//   - an owner that was abandoned or released never has the key again, and a client
 //     that was told so has left nothing behind
 //   - a renewal never revives a lease
 //
@@ -65,8 +65,8 @@ func TestSearch(t *testing.T) {
 		{"a resource that compares no fences", rules{unfenced: true}, "a stale write"},
 		{"M20: trust that counts from the reply", rules{trustFromReply: true}, "trusts a lease that it does not have"},
 		{"trust that goes on for a tick after the store's end of it", rules{longTrust: true}, "trusts a lease that it does not have"},
-		{"an owner asks again after a withdrawal without an answer", rules{askAfterWithdrawal: true}, "trusts a lease that it does not have"},
-		{"M18: a store that forgets withdrawn owners", rules{forgetful: true}, "a ghost"},
+		{"an owner asks again after an abandon without an answer", rules{askAfterAbandon: true}, "trusts a lease that it does not have"},
+		{"M18: a store that forgets abandoned owners", rules{forgetful: true}, "a late duplicate"},
 		{"M08: a renewal after the end of the lease", rules{revive: true}, "revived"},
 		{"M05: a release that does not look at the owner", rules{releaseAny: true}, "trusts a lease that it does not have"},
 	} {
@@ -80,7 +80,7 @@ func TestSearch(t *testing.T) {
 }
 
 // rules are what a control breaks.
-type rules struct{ unfenced, trustFromReply, longTrust, askAfterWithdrawal, forgetful, revive, releaseAny bool }
+type rules struct{ unfenced, trustFromReply, longTrust, askAfterAbandon, forgetful, revive, releaseAny bool }
 
 // size is how much there is: clients, and earlier owners of theirs whose requests
 // may still arrive, at most one of each client.
@@ -108,7 +108,7 @@ type phase byte
 const (
 	idle phase = iota
 	asking
-	withdrawing
+	abandoning
 	working
 	checked // working, and about to write: it has just looked at its lease
 	releasing
@@ -131,10 +131,10 @@ const (
 	acquire requests = 1 << iota
 	renew
 	release
-	withdraw
+	abandon
 )
 
-var requestNames = map[requests]string{acquire: "acquire", renew: "renew", release: "release", withdraw: "withdrawal"}
+var requestNames = map[requests]string{acquire: "acquire", renew: "renew", release: "release", abandon: "abandon"}
 
 // owner is one acquisition.
 type owner struct {
@@ -434,7 +434,7 @@ func (s *searcher) steps(n node) {
 	for who := range s.size.clients {
 		for _, earlier := range []bool{false, true} {
 			sent := n.owner(who, earlier).sent
-			for r := acquire; r <= withdraw; r <<= 1 {
+			for r := acquire; r <= abandon; r <<= 1 {
 				if sent&r != 0 {
 					s.arrives(n, who, earlier, r)
 				}
@@ -490,9 +490,9 @@ func (s *searcher) acts(n node, who int) {
 		if !p.unknown {
 			step("asks again", func(p *party) { p.unknown = true })
 		}
-		step("withdraws", func(p *party) { p.becomes(withdrawing, withdraw) })
-	case withdrawing:
-		if s.rules.askAfterWithdrawal {
+		step("abandons", func(p *party) { p.becomes(abandoning, abandon) })
+	case abandoning:
+		if s.rules.askAfterAbandon {
 			step("asks again", func(p *party) { p.becomes(asking, 0) })
 		}
 	case working:
@@ -576,7 +576,7 @@ func (s *searcher) arrives(n node, who int, earlier bool, r requests) {
 		}
 	case release:
 		err = s.store.Release(context.Background(), lease)
-	case withdraw:
+	case abandon:
 		lease.Fence = 0
 		err = s.store.Release(context.Background(), lease)
 	}
@@ -585,11 +585,11 @@ func (s *searcher) arrives(n node, who int, earlier bool, r requests) {
 	m.setEntry(after)
 	switch {
 	case granted && o.gone:
-		bad = "a ghost has the key"
+		bad = "a late duplicate has the key"
 	case after.fence < e.fence || granted && after.fence == e.fence:
 		bad = "the fence did not grow"
 	}
-	if err == nil && r&(release|withdraw) != 0 {
+	if err == nil && r&(release|abandon) != 0 {
 		o.gone = true
 	}
 	for who := range n.parties {
@@ -605,7 +605,7 @@ func (s *searcher) arrives(n node, who int, earlier bool, r requests) {
 	p := &m.parties[who]
 	what := requestNames[r]
 	waits := !earlier && (r == acquire && p.phase == asking || r == renew && p.call > 0 ||
-		r == release && p.phase == releasing || r == withdraw && p.phase == withdrawing)
+		r == release && p.phase == releasing || r == abandon && p.phase == abandoning)
 	if !waits {
 		s.visit(m, what+" arrives", who, bad)
 		return
@@ -647,7 +647,7 @@ func (s *searcher) hears(n node, who int) {
 		p.time = until
 	case p.phase == asking && (a == yes || a == busy && p.unknown):
 		// The lease came too late, or an earlier request may still be under way.
-		p.becomes(withdrawing, withdraw)
+		p.becomes(abandoning, abandon)
 	case p.works() && a == yes:
 		p.call, p.time = 0, until
 	case p.phase == checked:
@@ -687,7 +687,7 @@ func (n *node) pack() packed {
 		if o := &p.earlier; o.fate != fresh || !o.has && o.sent&acquire == 0 || o.has && o.sent == acquire {
 			*o = owner{}
 		} else if !o.has {
-			o.sent &= acquire | withdraw
+			o.sent &= acquire | abandon
 		}
 		switch {
 		case p.phase != checked:

@@ -1,5 +1,5 @@
 -- ARGV: owner, TTL in microseconds, holder, retention in milliseconds
-if me == released or me == withdrawn or me == owner and state ~= 'H' then return 'L' end
+if me == released or me == abandoned or me == owner and state ~= 'H' then return 'L' end
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
 if state ~= 'F' then

@@ -283,12 +283,12 @@ func TestLostReplies(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, applied.Fence, lease.Fence, "one fence step")
 		})
-		t.Run("F23 acquire, withdrawn", func(t *testing.T) {
+		t.Run("F23 acquire, abandoned", func(t *testing.T) {
 			req := newRequest("f23w")
 			lose(t, func() error { _, err := s.Acquire(t.Context(), req); return err })
-			withdrawal := lockstore.Lease{Key: req.Key, Owner: req.Owner}
-			lose(t, func() error { return s.Release(t.Context(), withdrawal) })
-			require.NoError(t, s.Release(t.Context(), withdrawal))
+			abandon := lockstore.Lease{Key: req.Key, Owner: req.Owner}
+			lose(t, func() error { return s.Release(t.Context(), abandon) })
+			require.NoError(t, s.Release(t.Context(), abandon))
 			_, err := s.Acquire(t.Context(), req)
 			require.ErrorIs(t, err, lockstore.ErrLost)
 			acquire(t, s, req.Key)
@@ -322,7 +322,7 @@ func TestF26WhatIsRemembered(t *testing.T) {
 		ended = append(ended, lease)
 		return req
 	}
-	withdraw := func(key string) lockstore.Request {
+	abandon := func(key string) lockstore.Request {
 		req := newRequest(key)
 		require.NoError(t, s.Release(ctx, lockstore.Lease{Key: key, Owner: req.Owner}))
 		return req
@@ -340,13 +340,13 @@ func TestF26WhatIsRemembered(t *testing.T) {
 	require.NoError(t, s.Release(ctx, ended[1]))
 	require.ErrorIs(t, s.Release(ctx, ended[0]), lockstore.ErrLost)
 
-	gone := withdraw("withdrawn")
+	gone := abandon("abandoned")
 	require.NoError(t, s.Release(ctx, lockstore.Lease{Key: gone.Key, Owner: gone.Owner, Fence: 1}), "it has ended")
-	third := end("withdrawn")
+	third := end("abandoned")
 	require.ErrorIs(t, late(gone), lockstore.ErrLost, "a grant in between does not make it forgotten")
 	require.ErrorIs(t, late(third), lockstore.ErrLost)
-	withdraw("withdrawn")
-	require.NoError(t, late(gone), "another withdrawal does: the stated limit")
+	abandon("abandoned")
+	require.NoError(t, late(gone), "another abandon does: the stated limit")
 }
 
 // F28: the path drops packets without a word.
@@ -456,7 +456,7 @@ func TestF37OutOfMemory(t *testing.T) {
 		require.NoError(t, s.Release(t.Context(), lease), "a lease can be released")
 		require.NoError(t, s.ReleaseAfter(t.Context(), closing, time.Minute))
 		requireHeld(t, s, "closing")
-		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "unknown", Owner: unknown.Owner}), "and withdrawn")
+		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "unknown", Owner: unknown.Owner}), "and abandoned")
 		for _, key := range []string{"k", "unknown"} {
 			status, err := s.Inspect(t.Context(), key)
 			require.NoError(t, err)

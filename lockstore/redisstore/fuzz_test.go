@@ -58,7 +58,7 @@ func TestEntriesF53(t *testing.T) {
 func entries(now time.Time) []string {
 	at := func(d time.Duration) string { return strconv.FormatInt(now.Add(d).UnixMicro(), 10) }
 	minute, hour := "60000000", "3600000000"
-	live := "lambdalock1 H OWNEROWNEROWNEROWNEROWNER1 1790942400000000 " + at(0) + " " + hour + " RELEASED WITHDRAWN 1790942400123\tid\tname"
+	live := "lambdalock1 H OWNEROWNEROWNEROWNEROWNER1 1790942400000000 " + at(0) + " " + hour + " RELEASED ABANDONED 1790942400123\tid\tname"
 	all := []string{
 		live,
 		"lambdalock1 H OWNER 7 " + at(-time.Hour) + " " + minute + "   ",
@@ -127,7 +127,7 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 			"Renew":        func() error { _, err := s.Renew(ctx, lease, time.Minute); return err },
 			"Release":      func() error { return s.Release(ctx, lease) },
 			"ReleaseAfter": func() error { return s.ReleaseAfter(ctx, lease, time.Minute) },
-			"withdraw":     func() error { return s.Release(ctx, lockstore.Lease{Key: key, Owner: owner}) },
+			"abandon":      func() error { return s.Release(ctx, lockstore.Lease{Key: key, Owner: owner}) },
 		} {
 			put()
 			each(what, ask())
@@ -169,7 +169,7 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 		case what == "Acquire":
 			require.NoError(t, err)
 			return // it was free
-		case what == "withdraw":
+		case what == "abandon":
 			require.NoError(t, err)
 			there, err := client.Get(ctx, s.prefix+key).Result()
 			require.NoError(t, err)

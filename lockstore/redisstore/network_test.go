@@ -21,7 +21,7 @@ import (
 
 // F30: a third of all requests ends with a reset, before the server has them or
 // after, and what gets through comes byte by byte. Whoever follows the contract
-// (ask again as the same owner, withdraw in the end) is alone with the key.
+// (ask again as the same owner, abandon in the end) is alone with the key.
 func TestF30LossResetsAndSlices(t *testing.T) {
 	onBoth(t, func(t *testing.T, program string) {
 		addr := testservers.Start(t, program).Addr
@@ -60,7 +60,7 @@ func TestF30LossResetsAndSlices(t *testing.T) {
 			if errors.Is(err, lockstore.ErrHeld) {
 				gaveUp.Add(1)
 				_, err := ask(func() error { return s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: req.Owner}) })
-				assert.NoError(t, err, "withdraw")
+				assert.NoError(t, err, "abandon")
 				return
 			}
 			if !assert.NoError(t, err) {

@@ -25,7 +25,7 @@ type Options struct {
 }
 
 // Store keeps leases on a Redis or Valkey server. It also implements
-// lockstore.Inspector, lockstore.DelayedReleaser and lockstore.Checker.
+// lockstore.Inspector, lockstore.CooldownReleaser and lockstore.Checker.
 type Store struct {
 	client  redis.UniversalClient
 	ends    bool // the client's connections are this package's, see ending
@@ -34,10 +34,10 @@ type Store struct {
 }
 
 var (
-	_ lockstore.Store           = (*Store)(nil)
-	_ lockstore.Inspector       = (*Store)(nil)
-	_ lockstore.DelayedReleaser = (*Store)(nil)
-	_ lockstore.Checker         = (*Store)(nil)
+	_ lockstore.Store            = (*Store)(nil)
+	_ lockstore.Inspector        = (*Store)(nil)
+	_ lockstore.CooldownReleaser = (*Store)(nil)
+	_ lockstore.Checker          = (*Store)(nil)
 )
 
 // New returns a store over a client of the caller's, who closes it. Each call of
@@ -155,7 +155,7 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 	return s.end(ctx, lease, 0)
 }
 
-// ReleaseAfter implements lockstore.DelayedReleaser.
+// ReleaseAfter implements lockstore.CooldownReleaser.
 func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
 	if err := lockstore.ValidateReleaseAfter(lease, d); err != nil {
 		return err

@@ -1,15 +1,15 @@
--- ARGV: owner, fence ('0' withdraws), microseconds that the key stays closed
-local withdraw = ARGV[2] == '0'
-if state == 'H' and me == owner and (withdraw or fence == ARGV[2]) then
+-- ARGV: owner, fence ('0' abandons), microseconds that the key stays closed
+local abandon = ARGV[2] == '0'
+if state == 'H' and me == owner and (abandon or fence == ARGV[2]) then
 	if ARGV[3] == '0' then
 		return keep('SETRANGE', KEYS[1], '12', 'F') or 'R' -- the state, in place
 	end
 	local time = redis.call('TIME')
 	state, since, ttl = 'C', time[1] .. string.sub('00000' .. time[2], -6), ARGV[3]
-elseif me == owner and state ~= 'H' or me == released or me == withdrawn then
+elseif me == owner and state ~= 'H' or me == released or me == abandoned then
 	return 'R'
-elseif withdraw then
-	withdrawn = me
+elseif abandon then
+	abandoned = me
 else
 	return 'L'
 end

@@ -81,7 +81,7 @@ type wire struct {
 	counts    map[string]int64
 	had       []lockstore.Owner        // the owners of all grants
 	ended     map[lockstore.Owner]bool // by themselves
-	withdrawn lockstore.Owner          // the last one that did not have the key
+	abandoned lockstore.Owner          // the last one that did not have the key
 }
 
 func (w *wire) open(p *leasesim.Process) (lockstore.Store, func()) {
@@ -304,7 +304,7 @@ func (w *wire) script(server net.Conn, command []string) string {
 		case after != before:
 			fail("M04: another's lease was ended")
 		case fence == "0" && !w.remembered(me):
-			w.withdrawn = me
+			w.abandoned = me
 		}
 	default:
 		if after != before {
@@ -316,7 +316,7 @@ func (w *wire) script(server net.Conn, command []string) string {
 
 // remembered says whether the owner is one of those that a late acquire is refused
 // to, as the package comment says: the last two that had the key, if they ended that
-// themselves, and the last withdrawn one that did not have it.
+// themselves, and the last abandoned one that did not have it.
 func (w *wire) remembered(o lockstore.Owner) bool {
-	return w.ended[o] && slices.Contains(w.had[max(0, len(w.had)-2):], o) || w.withdrawn == o
+	return w.ended[o] && slices.Contains(w.had[max(0, len(w.had)-2):], o) || w.abandoned == o
 }

@@ -77,13 +77,13 @@ func randomCall(random *rand.Rand, leases []lockstore.Lease) func(*testing.T, lo
 	case 8:
 		lease.Fence = 0
 		return func(t *testing.T, s lockstore.Store) (string, lockstore.Lease) {
-			return "withdraw " + outcome(s.Release(t.Context(), lease)), lockstore.Lease{}
+			return "abandon " + outcome(s.Release(t.Context(), lease)), lockstore.Lease{}
 		}
 	default:
 		closes := random.IntN(2) == 0
 		return func(t *testing.T, s lockstore.Store) (string, lockstore.Lease) {
 			if closes {
-				return "close " + outcome(s.(lockstore.DelayedReleaser).ReleaseAfter(t.Context(), lease, ttl)), lockstore.Lease{}
+				return "close " + outcome(s.(lockstore.CooldownReleaser).ReleaseAfter(t.Context(), lease, ttl)), lockstore.Lease{}
 			}
 			st, err := s.(lockstore.Inspector).Inspect(t.Context(), key)
 			return fmt.Sprint("inspect ", outcome(err), " ", st), lockstore.Lease{}

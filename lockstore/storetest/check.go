@@ -128,7 +128,7 @@ func (c *check) methods(l lockstore.Lease) []method {
 			return err
 		}},
 		{"Release", func(ctx context.Context) error { return c.Store.Release(ctx, l) }},
-		{"Withdraw", func(ctx context.Context) error {
+		{"Abandon", func(ctx context.Context) error {
 			return c.Store.Release(ctx, lockstore.Lease{Key: l.Key, Owner: l.Owner})
 		}},
 	}
@@ -138,7 +138,7 @@ func (c *check) methods(l lockstore.Lease) []method {
 			return err
 		}})
 	}
-	if d, ok := lockstore.As[lockstore.DelayedReleaser](c.Store); ok {
+	if d, ok := lockstore.As[lockstore.CooldownReleaser](c.Store); ok {
 		all = append(all, method{"ReleaseAfter", func(ctx context.Context) error { return d.ReleaseAfter(ctx, l, long) }})
 	}
 	return all
@@ -335,10 +335,10 @@ func (c *check) release(lease lockstore.Lease) {
 	}
 }
 
-func (c *check) withdraw(req lockstore.Request) {
+func (c *check) abandon(req lockstore.Request) {
 	c.Helper()
 	if err := c.tryRelease(lockstore.Lease{Key: req.Key, Owner: req.Owner}); err != nil {
-		c.fatalf("Withdraw (Release with Fence 0) of %q: %v; want nil", req.Key, err)
+		c.fatalf("Abandon (Release with Fence 0) of %q: %v; want nil", req.Key, err)
 	}
 }
 
@@ -368,12 +368,12 @@ func (c *check) inspect(key string) lockstore.Status {
 }
 
 // delayed skips the case when the store cannot keep a key closed.
-func (c *check) delayed() lockstore.DelayedReleaser {
+func (c *check) delayed() lockstore.CooldownReleaser {
 	c.Helper()
-	d, ok := lockstore.As[lockstore.DelayedReleaser](c.Store)
+	d, ok := lockstore.As[lockstore.CooldownReleaser](c.Store)
 	if !ok {
-		c.lacks = "DelayedReleaser"
-		c.Skipf("the store is no lockstore.DelayedReleaser")
+		c.lacks = "CooldownReleaser"
+		c.Skipf("the store is no lockstore.CooldownReleaser")
 	}
 	return d
 }

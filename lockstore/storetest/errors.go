@@ -88,7 +88,7 @@ var errorCases = []testCase{
 		},
 	},
 	{
-		"errors/a lost reply to an acquire can be withdrawn F23 F26",
+		"errors/a lost reply to an acquire can be abandoned F23 F26",
 		"A caller that gives up on an unknown acquire leaves nothing behind.",
 		func(c *check) {
 			c.need("LoseReplies", c.LoseReplies != nil)
@@ -97,7 +97,7 @@ var errorCases = []testCase{
 			_, err := c.tryAcquire(req)
 			restore()
 			c.wantUnknown("Acquire whose reply was lost", err)
-			c.withdraw(req)
+			c.abandon(req)
 			c.acquire(newRequest(req.Key, long))
 		},
 	},

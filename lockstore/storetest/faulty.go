@@ -12,12 +12,12 @@ import (
 // Op names what a call asks for.
 type Op string
 
-// The calls that a Faulty store sees. A Release with Fence 0 is a withdrawal.
+// The calls that a Faulty store sees. A Release with Fence 0 is an abandon.
 const (
 	OpAcquire      Op = "acquire"
 	OpRenew        Op = "renew"
 	OpRelease      Op = "release"
-	OpWithdraw     Op = "withdraw"
+	OpAbandon      Op = "abandon"
 	OpReleaseAfter Op = "release after"
 	OpInspect      Op = "inspect"
 )
@@ -58,7 +58,7 @@ type Fault struct {
 // Faulty is a store that fails as planned. It wraps a real one and is for tests
 // of whatever uses a store.
 //
-// [lockstore.As] finds lockstore.Inspector and lockstore.DelayedReleaser on it
+// [lockstore.As] finds lockstore.Inspector and lockstore.CooldownReleaser on it
 // if the wrapped store has them, and their calls follow the plan too.
 type Faulty struct {
 	store lockstore.Store
@@ -116,7 +116,7 @@ func (f *Faulty) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Dura
 func (f *Faulty) Release(ctx context.Context, lease lockstore.Lease) error {
 	op := OpRelease
 	if lease.Fence == 0 {
-		op = OpWithdraw
+		op = OpAbandon
 	}
 	_, err := through(ctx, f, Call{Op: op, Key: lease.Key, Owner: lease.Owner}, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, f.store.Release(ctx, lease)
@@ -127,7 +127,7 @@ func (f *Faulty) Release(ctx context.Context, lease lockstore.Lease) error {
 // Unwrap leads to the wrapped store, over the optional interfaces that it has.
 func (f *Faulty) Unwrap() lockstore.Store {
 	next := f.store
-	if d, ok := lockstore.As[lockstore.DelayedReleaser](f.store); ok {
+	if d, ok := lockstore.As[lockstore.CooldownReleaser](f.store); ok {
 		next = faultyDelayed{next, f, d}
 	}
 	if i, ok := lockstore.As[lockstore.Inspector](f.store); ok {
@@ -141,7 +141,7 @@ func (f *Faulty) Unwrap() lockstore.Store {
 type faultyDelayed struct {
 	lockstore.Store
 	f *Faulty
-	d lockstore.DelayedReleaser
+	d lockstore.CooldownReleaser
 }
 
 func (w faultyDelayed) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {

@@ -39,7 +39,7 @@ func ExampleFaulty() {
 	// <nil>
 }
 
-// An acquire that arrives after its caller has given up and withdrawn it.
+// An acquire that arrives after its caller has given up and abandoned it.
 func ExampleFaulty_Deliver() {
 	store := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) storetest.Fault {
 		if c.Op == storetest.OpAcquire {
@@ -52,13 +52,13 @@ func ExampleFaulty_Deliver() {
 	req := lockstore.Request{Key: "account/7", Owner: lockstore.NewOwner(), TTL: time.Minute}
 	_, err := store.Acquire(ctx, req)
 	fmt.Println("acquire:", err)
-	fmt.Println("withdraw:", store.Release(ctx, lockstore.Lease{Key: req.Key, Owner: req.Owner}))
+	fmt.Println("abandon:", store.Release(ctx, lockstore.Lease{Key: req.Key, Owner: req.Owner}))
 	for _, err := range store.Deliver(ctx) {
 		fmt.Println("late acquire is lost:", errors.Is(err, lockstore.ErrLost))
 	}
 	// Output:
 	// acquire: context deadline exceeded
-	// withdraw: <nil>
+	// abandon: <nil>
 	// late acquire is lost: true
 }
 
@@ -150,13 +150,13 @@ func TestFaultyDropIsNotApplied(t *testing.T) {
 
 func TestFaultyCutIsApplied(t *testing.T) {
 	req := request()
-	for _, op := range []storetest.Op{storetest.OpAcquire, storetest.OpRenew, storetest.OpRelease, storetest.OpWithdraw, storetest.OpReleaseAfter, storetest.OpInspect} {
+	for _, op := range []storetest.Op{storetest.OpAcquire, storetest.OpRenew, storetest.OpRelease, storetest.OpAbandon, storetest.OpReleaseAfter, storetest.OpInspect} {
 		t.Run(string(op), func(t *testing.T) {
 			inner := memstore.New(nil)
 			store := storetest.NewFaulty(inner, once(op, storetest.Fault{Cut: io.ErrUnexpectedEOF}))
 			inspector, ok := lockstore.As[lockstore.Inspector](store)
 			require.True(t, ok)
-			delayed, ok := lockstore.As[lockstore.DelayedReleaser](store)
+			delayed, ok := lockstore.As[lockstore.CooldownReleaser](store)
 			require.True(t, ok)
 
 			lease, err := store.Acquire(t.Context(), req)
@@ -186,7 +186,7 @@ func TestFaultyCutIsApplied(t *testing.T) {
 				_, err := inner.Renew(t.Context(), lease, time.Minute)
 				require.ErrorIs(t, err, lockstore.ErrLost)
 			default:
-				if op == storetest.OpWithdraw {
+				if op == storetest.OpAbandon {
 					lease.Fence = 0
 				}
 				require.Equal(t, io.ErrUnexpectedEOF, store.Release(t.Context(), lease))
@@ -265,7 +265,7 @@ func TestFaultyPromisesOnlyWhatTheStoreHas(t *testing.T) {
 	store := storetest.NewFaulty(bare{inner}, nil)
 	_, ok := lockstore.As[lockstore.Inspector](store)
 	assert.False(t, ok)
-	_, ok = lockstore.As[lockstore.DelayedReleaser](store)
+	_, ok = lockstore.As[lockstore.CooldownReleaser](store)
 	assert.False(t, ok)
 
 	found, ok := lockstore.As[*memstore.Store](storetest.NewFaulty(inner, nil))

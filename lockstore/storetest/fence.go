@@ -43,19 +43,19 @@ var fenceCases = []testCase{
 		},
 	},
 	{
-		"fence/grows over withdrawals",
-		"A withdrawal leaves the fence or raises it.",
+		"fence/grows over abandons",
+		"An abandon leaves the fence or raises it.",
 		func(c *check) {
 			req, lease := c.take(long)
 			last := lease.Fence
-			c.withdraw(req)
+			c.abandon(req)
 			for range 5 {
 				req := newRequest(req.Key, long)
 				lease := c.acquire(req)
 				c.grew(last, lease.Fence)
 				last = lease.Fence
-				c.withdraw(req)
-				c.withdraw(newRequest(req.Key, long))
+				c.abandon(req)
+				c.abandon(newRequest(req.Key, long))
 			}
 		},
 	},
@@ -118,10 +118,10 @@ var fenceCases = []testCase{
 				last = lease.Fence
 				c.renew(lease, long)
 				c.release(lease)
-				withdrawn := newRequest(req.Key, long)
-				c.withdraw(withdrawn)
-				_, err := c.tryAcquire(withdrawn)
-				c.wantErr("Acquire after its withdrawal", err, lockstore.ErrLost)
+				abandoned := newRequest(req.Key, long)
+				c.abandon(abandoned)
+				_, err := c.tryAcquire(abandoned)
+				c.wantErr("Acquire after its abandon", err, lockstore.ErrLost)
 			}
 		},
 	},

@@ -33,7 +33,7 @@ type Harness struct {
 
 	// RequestsPerCall is for a store that has to read before it writes: how many
 	// requests a call may take at most. It is 1 for what is not in it, and 2 for
-	// OpWithdraw. OpAcquire stands for a free key and for a refusal; a takeover and a
+	// OpAbandon. OpAcquire stands for a free key and for a refusal; a takeover and a
 	// repeat may take one more.
 	RequestsPerCall map[Op]int
 

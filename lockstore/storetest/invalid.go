@@ -23,7 +23,7 @@ var invalidCases = []testCase{
 				c.wantInvalid("Acquire for "+ttl.String(), err, "TTL")
 				_, err = c.tryRenew(lease, ttl)
 				c.wantInvalid("Renew for "+ttl.String(), err, "TTL")
-				if _, ok := lockstore.As[lockstore.DelayedReleaser](c.Store); ok {
+				if _, ok := lockstore.As[lockstore.CooldownReleaser](c.Store); ok {
 					c.wantInvalid("ReleaseAfter "+ttl.String(), c.tryReleaseAfter(lease, ttl), "TTL")
 				}
 			}
@@ -54,7 +54,7 @@ var invalidCases = []testCase{
 	},
 	{
 		"invalid/ReleaseAfter without a fence F48",
-		"Fence 0 stands for a grant that is not known; it can be withdrawn, not kept closed.",
+		"Fence 0 stands for a grant that is not known; it can be abandoned, not kept closed.",
 		func(c *check) {
 			c.delayed()
 			req, lease := c.take(long)
@@ -76,7 +76,7 @@ var invalidCases = []testCase{
 				_, err := c.tryRenew(bad, long)
 				c.wantInvalid("Renew", err, "Fence")
 				c.wantInvalid("Release", c.tryRelease(bad), "Fence")
-				if _, ok := lockstore.As[lockstore.DelayedReleaser](c.Store); ok {
+				if _, ok := lockstore.As[lockstore.CooldownReleaser](c.Store); ok {
 					c.wantInvalid("ReleaseAfter", c.tryReleaseAfter(bad, long), "Fence")
 				}
 			}

@@ -35,7 +35,7 @@ type row struct {
 	Fence   lockstore.Fence `json:"fence"`
 	Expires int64           `json:"expires"` // nanoseconds
 	Holder  string          `json:"holder"`
-	Ended   []fullOwner     `json:"ended"`   // released or withdrawn
+	Ended   []fullOwner     `json:"ended"`   // released or abandoned
 	Expired []fullOwner     `json:"expired"` // and taken over
 }
 
@@ -263,14 +263,14 @@ func (m *model) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 		default:
 			live = r.closed(m.judged(now))
 		}
-		if slices.Contains(r.Ended, me) && !m.has("M18 ghost acquire") {
+		if slices.Contains(r.Ended, me) && !m.has("M18 late duplicate of an acquire") {
 			return fmt.Errorf("model: ended: %w", lockstore.ErrLost)
 		}
 		if slices.Contains(r.Expired, me) && m.has("overtaken owner shares the new lease") {
 			lease = lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: r.Fence, TTL: time.Second}
 			return nil
 		}
-		if slices.Contains(r.Expired, me) && !m.has("M18 ghost acquire") {
+		if slices.Contains(r.Expired, me) && !m.has("M18 late duplicate of an acquire") {
 			return fmt.Errorf("model: taken over: %w", lockstore.ErrLost)
 		}
 		left := time.Duration(r.Expires - now.UnixNano())
@@ -428,7 +428,7 @@ func (m *model) Renew(ctx context.Context, l lockstore.Lease, ttl time.Duration)
 		case m.has("M08 renew after expiry") && r.Owner == me && r.Fence == l.Fence:
 		case m.has("F24 renew again is lost") && r.Owner == me && until <= r.Expires:
 			return fmt.Errorf("model: %w", lockstore.ErrLost)
-		case m.has("renew of withdrawn is held") && slices.Contains(r.Ended, me) && r.Owner == "":
+		case m.has("renew of abandoned is held") && slices.Contains(r.Ended, me) && r.Owner == "":
 			return nil
 		case m.has("M36 lost as held") && !m.same(r.Owner, me):
 			return m.held(l.Key, r, 0)
@@ -480,7 +480,7 @@ func (m *model) release(ctx context.Context, l lockstore.Lease, stay time.Durati
 		return err
 	}
 	me := fullOwner(l.Owner)
-	withdraw := l.Fence == 0
+	abandon := l.Fence == 0
 	return m.request(ctx, l.Key, func(r *row, now time.Time) error {
 		mine := m.same(r.Owner, me)
 		free := func() {
@@ -498,38 +498,38 @@ func (m *model) release(ctx context.Context, l lockstore.Lease, stay time.Durati
 		switch {
 		case m.has("M04 release unchecked"):
 			free()
-		case m.has("M04 release says lost and frees") && !withdraw && (!mine || r.Fence != l.Fence):
+		case m.has("M04 release says lost and frees") && !abandon && (!mine || r.Fence != l.Fence):
 			free()
 			return fmt.Errorf("model: %w", lockstore.ErrLost)
 		case m.has("M04 release again frees the next") && slices.Contains(r.Ended, me):
 			free()
 		case m.has("release after a takeover is nil") && slices.Contains(r.Expired, me):
-		case m.has("withdraw frees everybody's") && withdraw:
+		case m.has("abandon frees everybody's") && abandon:
 			free()
-		case m.has("withdraw does nothing") && withdraw:
-		case m.has("withdraw leaves no mark") && withdraw && !mine:
-		case m.has("withdraw of nothing is lost") && withdraw && !mine && !slices.Contains(r.Ended, me):
+		case m.has("abandon does nothing") && abandon:
+		case m.has("abandon leaves no mark") && abandon && !mine:
+		case m.has("abandon of nothing is lost") && abandon && !mine && !slices.Contains(r.Ended, me):
 			return fmt.Errorf("model: %w", lockstore.ErrLost)
-		case m.has("withdraw again is lost") && withdraw && slices.Contains(r.Ended, me):
+		case m.has("abandon again is lost") && abandon && slices.Contains(r.Ended, me):
 			return fmt.Errorf("model: %w", lockstore.ErrLost)
-		case m.has("withdraw of an expired lease is lost") && withdraw && mine && !r.closed(now):
+		case m.has("abandon of an expired lease is lost") && abandon && mine && !r.closed(now):
 			return fmt.Errorf("model: %w", lockstore.ErrLost)
-		case m.has("withdraw lowers the fence") && withdraw:
+		case m.has("abandon lowers the fence") && abandon:
 			free()
 			r.Fence /= 2
 		case m.has("release does nothing"):
 		case m.has("release of the unknown is nil") && r.Fence == 0:
 			return nil
-		case m.has("release leaves a mark on the unknown") && r.Fence == 0 && !withdraw:
+		case m.has("release leaves a mark on the unknown") && r.Fence == 0 && !abandon:
 			r.Ended = append(r.Ended, me)
 			return fmt.Errorf("model: %w", lockstore.ErrLost)
 		case m.has("release of expired closes the key") && mine && !r.closed(now):
 			r.Owner, r.Expires = "dead", math.MaxInt64
-		case m.has("release of deleted is unknown") && r.Fence == 0 && !withdraw:
+		case m.has("release of deleted is unknown") && r.Fence == 0 && !abandon:
 			return errors.New("model: no row")
 		case m.has("closed opens by release") && slices.Contains(r.Ended, me) && r.Owner == "":
 			free()
-		case m.has("closed opens by withdrawal") && withdraw && r.Owner == "":
+		case m.has("closed opens by abandon") && abandon && r.Owner == "":
 			free()
 		case m.has("closed again closes longer") && slices.Contains(r.Ended, me) && stay > 0:
 			r.Expires = now.Add(stay).UnixNano()
@@ -540,20 +540,20 @@ func (m *model) release(ctx context.Context, l lockstore.Lease, stay time.Durati
 		case slices.Contains(r.Ended, me):
 		case m.has("M05 release ignores the fence") && mine:
 			free()
-		case mine && withdraw, mine && r.Fence == l.Fence && r.closed(now):
+		case mine && abandon, mine && r.Fence == l.Fence && r.closed(now):
 			if stay > 0 && m.has("closed until the lease's end") {
 				stay = max(stay, time.Duration(r.Expires-now.UnixNano()))
 			}
 			free()
-			if m.has("release says nil and keeps the lease") && !withdraw && stay == 0 {
+			if m.has("release says nil and keeps the lease") && !abandon && stay == 0 {
 				r.Owner, r.Expires, r.Ended = me, now.Add(time.Minute).UnixNano(), nil
 			}
 			if m.has("closed to others only") && stay > 0 {
 				r.Ended = nil
 				r.Owner = me
 			}
-		case withdraw && slices.Contains(r.Expired, me):
-		case withdraw:
+		case abandon && slices.Contains(r.Expired, me):
+		case abandon:
 			r.Ended = append(r.Ended, me)
 		default:
 			return fmt.Errorf("model: %w", lockstore.ErrLost)

@@ -106,12 +106,12 @@ var renewCases = []testCase{
 		},
 	},
 	{
-		"renew/a withdrawn lease is lost",
-		"A withdrawn acquisition is over for each of its requests.",
+		"renew/an abandoned lease is lost",
+		"An abandoned acquisition is over for each of its requests.",
 		func(c *check) {
 			req, lease := c.take(long)
-			c.withdraw(req)
-			c.renewLost("Renew after the withdrawal", lease)
+			c.abandon(req)
+			c.renewLost("Renew after the abandon", lease)
 			c.acquire(newRequest(req.Key, long))
 		},
 	},

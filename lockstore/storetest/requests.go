@@ -43,21 +43,21 @@ var requestCases = []testCase{
 		},
 	},
 	{
-		"requests/few to withdraw",
-		"A withdrawal is part of a caller's last moments.",
+		"requests/few to abandon",
+		"An abandon is part of a caller's last moments.",
 		func(c *check) {
 			c.need("Requests", c.Requests != nil)
 			c.warm()
 			req := newRequest(newKey(), long)
 			count := c.requests()
-			c.withdraw(req)
-			c.wantRequests("Withdraw on a new key", count, c.most(OpWithdraw))
+			c.abandon(req)
+			c.wantRequests("Abandon on a new key", count, c.most(OpAbandon))
 			held, _ := c.take(long)
 			*count = c.Requests()
-			c.withdraw(newRequest(held.Key, long))
-			c.wantRequests("Withdraw while another holds", count, c.most(OpWithdraw))
-			c.withdraw(held)
-			c.wantRequests("Withdraw of an applied acquire", count, c.most(OpWithdraw))
+			c.abandon(newRequest(held.Key, long))
+			c.wantRequests("Abandon while another holds", count, c.most(OpAbandon))
+			c.abandon(held)
+			c.wantRequests("Abandon of an applied acquire", count, c.most(OpAbandon))
 		},
 	},
 	{
@@ -88,10 +88,10 @@ func (c *check) warm() {
 	if _, ok := lockstore.As[lockstore.Inspector](c.Store); ok {
 		c.inspect(req.Key)
 	}
-	c.withdraw(req)
+	c.abandon(req)
 	_, lease = c.take(long)
 	c.release(lease)
-	if _, ok := lockstore.As[lockstore.DelayedReleaser](c.Store); ok {
+	if _, ok := lockstore.As[lockstore.CooldownReleaser](c.Store); ok {
 		_, lease = c.take(long)
 		c.releaseAfter(lease, long)
 	}
@@ -111,7 +111,7 @@ func (c *check) most(op Op) int {
 	if n, ok := c.RequestsPerCall[op]; ok {
 		return n
 	}
-	if op == OpWithdraw {
+	if op == OpAbandon {
 		return 2
 	}
 	return 1

@@ -29,7 +29,7 @@
 //     refused argument and an ended context send nothing. RequestsPerCall is for a
 //     store that has to read before it writes.
 //
-// A store that is no lockstore.Inspector or lockstore.DelayedReleaser skips the
+// A store that is no lockstore.Inspector or lockstore.CooldownReleaser skips the
 // cases of what it does not have; that is no fault.
 package storetest
 
@@ -124,7 +124,7 @@ type testCase struct {
 func cases() []testCase {
 	var all []testCase
 	for _, group := range [][]testCase{
-		acquireCases, holderCases, takeoverCases, renewCases, releaseCases, withdrawCases, closedCases,
+		acquireCases, holderCases, takeoverCases, renewCases, releaseCases, abandonCases, closedCases,
 		fenceCases, inspectCases, keyCases, invalidCases, errorCases, corruptCases, contentionCases, requestCases,
 	} {
 		all = append(all, group...)

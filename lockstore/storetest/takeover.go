@@ -104,7 +104,7 @@ var takeoverCases = []testCase{
 			c.renewLost("Renew after another's takeover", old)
 			c.wantErr("Release after another's takeover", c.tryRelease(old), lockstore.ErrLost)
 			c.wantErr("Release again after another's takeover", c.tryRelease(old), lockstore.ErrLost)
-			c.withdraw(req)
+			c.abandon(req)
 			c.reacquire(next, lease)
 			c.held(newRequest(req.Key, long))
 			c.renew(lease, long)

@@ -24,15 +24,15 @@ import (
 // Kind is what was asked, or what happened to the store.
 type Kind string
 
-// The kinds of operations. A withdrawal is a release without a fence. A write goes
+// The kinds of operations. An abandon is a release without a fence. A write goes
 // to the resource that the lock protects, which compares fences: it is OK, or
 // Lost when the resource has seen a larger one.
 const (
-	Acquire  Kind = "acquire"
-	Renew    Kind = "renew"
-	Release  Kind = "release"
-	Withdraw Kind = "withdraw"
-	Write    Kind = "write"
+	Acquire Kind = "acquire"
+	Renew   Kind = "renew"
+	Release Kind = "release"
+	Abandon Kind = "abandon"
+	Write   Kind = "write"
 )
 
 // What happens to a store's copy of a key, at one moment between Call and Return.
@@ -100,17 +100,17 @@ type Limits struct {
 	Answer time.Duration
 	// Stamped says that clients stamp their requests, as dynamostore does. Three
 	// things are different then, and documented there: a lease counts from the stamp,
-	// a withdrawal while another has the key leaves no mark, and a request that was
+	// an abandon while another has the key leaves no mark, and a request that was
 	// stamped before a Forget may bring a smaller fence after it.
 	Stamped bool
 	// Repeats is how long the client waits for an answer before it repeats the
 	// request within the call; 0 if it does not.
 	Repeats time.Duration
-	// Ghosts is how long after its call or its owner's end a request may arrive, at a
+	// LateDuplicates is how long after its call or its owner's end a request may arrive, at a
 	// store that remembers only the last owners that ended: a late acquire of an older
 	// one, or of one that was told busy, takes the key, until its own expiry. 0 is a
 	// store that remembers them all, or a network that holds nothing back.
-	Ghosts time.Duration
+	LateDuplicates time.Duration
 }
 
 // History collects operations from many clients.

@@ -40,10 +40,10 @@ func explains(t *testing.T, ops []Op, l Limits) bool {
 	return ok
 }
 
-// haunted reports whether late requests explain it.
-func haunted(t *testing.T, ops []Op, l Limits) bool {
+// explained reports whether late requests explain it.
+func explained(t *testing.T, ops []Op, l Limits) bool {
 	t.Helper()
-	explained, decided := Haunted(ops, l, time.Minute)
+	explained, decided := ExplainedByLateDuplicate(ops, l, time.Minute)
 	require.True(t, decided)
 	return explained
 }
@@ -119,17 +119,17 @@ acquire b 5 ok 20 30 100`, true, true},
 acquire a 5 ok 0 10 100
 release a 5 unknown 20 30 0
 acquire b 6 ok 40 50 100`, true, true},
-		{"M18 a ghost after the withdrawal", `
+		{"M18 a late duplicate after the abandon", `
 acquire a 0 unknown 0 10 1000
-withdraw a 0 ok 20 30 0
+abandon a 0 ok 20 30 0
 acquire b 0 busy 40 50 100`, false, true},
 		{"F24 a lost renewal", `
 acquire a 5 ok 0 10 100
 renew a 5 unknown 50 60 100
 acquire b 0 busy 120 130 100`, true, true},
-		{"withdrawn by its owner while it is held", `
+		{"abandoned by its owner while it is held", `
 acquire a 5 ok 0 10 100
-withdraw a 0 ok 20 30 0
+abandon a 0 ok 20 30 0
 acquire b 6 ok 40 50 100`, true, true},
 		{"one of two at once", `
 acquire a 5 ok 0 30 100
@@ -362,12 +362,12 @@ acquire c 0 busy 60 62 30`, false},
 	}
 }
 
-// On a free row a withdrawal takes the place of the last release.
-func TestStampedWithdrawal(t *testing.T) {
+// On a free row an abandon takes the place of the last release.
+func TestStampedAbandon(t *testing.T) {
 	ops := script(t, `
 acquire a 5 ok 0 10 100
 release a 5 ok 20 30 0
-withdraw b 0 ok 40 50 0
+abandon b 0 ok 40 50 0
 release a 5 lost 60 70 0`)
 	for _, stamped := range []bool{false, true} {
 		require.Equal(t, stamped, explains(t, ops, Limits{Stamped: stamped}))
@@ -386,37 +386,37 @@ forget - 0 ok 15 25 0`)
 }
 
 // A late acquire of an owner that has ended is seen, and told apart from others.
-func TestM18Ghosts(t *testing.T) {
+func TestM18LateDuplicates(t *testing.T) {
 	for _, c := range []struct {
-		name            string
-		history         string
-		haunted, stamps bool // what a ghost explains, on a store that stamps its requests
+		name              string
+		history           string
+		explained, stamps bool // what a late duplicate explains, on a store that stamps its requests
 	}{
-		{"withdrawn while another had the key", `
+		{"abandoned while another had the key", `
 acquire a 5 ok 0 10 100
 acquire b 0 unknown 5 15 100
-withdraw b 0 ok 20 30 0
+abandon b 0 ok 20 30 0
 release a 5 ok 40 50 0
 acquire c 0 busy 60 70 100`, false, true},
-		{"withdrawn, and then another withdrew", `
+		{"abandoned, and then another withdrew", `
 acquire b 0 unknown 5 15 100
-withdraw b 0 ok 20 30 0
-withdraw a 0 ok 40 50 0
+abandon b 0 ok 20 30 0
+abandon a 0 ok 40 50 0
 acquire c 0 busy 60 70 100`, true, true},
-		{"withdrawn just now", `
+		{"abandoned just now", `
 acquire b 0 unknown 5 15 100
-withdraw b 0 ok 20 30 0
+abandon b 0 ok 20 30 0
 acquire c 0 busy 60 70 100`, false, false},
 		{"longer than a TTL", `
 acquire b 0 unknown 5 15 100
-withdraw b 0 ok 20 30 0
-withdraw a 0 ok 40 50 0
+abandon b 0 ok 20 30 0
+abandon a 0 ok 40 50 0
 acquire c 0 busy 60 70 100
 acquire c 0 busy 180 190 100`, false, false},
 		{"later than anything arrives", `
 acquire b 0 unknown 5 15 100
-withdraw b 0 ok 20 30 0
-withdraw a 0 ok 40 50 0
+abandon b 0 ok 20 30 0
+abandon a 0 ok 40 50 0
 acquire c 0 busy 185 190 100`, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -429,10 +429,10 @@ acquire c 0 busy 185 190 100`, false, false},
 				want bool
 			}{
 				{Limits{}, false},
-				{Limits{Ghosts: 50 * time.Millisecond}, c.haunted},
-				{Limits{Ghosts: 50 * time.Millisecond, Stamped: true}, c.stamps},
+				{Limits{LateDuplicates: 50 * time.Millisecond}, c.explained},
+				{Limits{LateDuplicates: 50 * time.Millisecond, Stamped: true}, c.stamps},
 			} {
-				require.Equal(t, l.want, haunted(t, ops, l.Limits), "%+v", l)
+				require.Equal(t, l.want, explained(t, ops, l.Limits), "%+v", l)
 			}
 		})
 	}
@@ -440,7 +440,7 @@ acquire c 0 busy 185 190 100`, false, false},
 
 // Of two copies of an acquire one is told busy, and the other one arrives when the
 // key is free.
-func TestF26GhostOfACallThatWasToldBusy(t *testing.T) {
+func TestF26LateDuplicateOfACallThatWasToldBusy(t *testing.T) {
 	ops := script(t, `
 acquire a 5 ok 0 2 100
 acquire b 0 busy 10 45 100
@@ -450,13 +450,13 @@ acquire c 0 busy 60 62 100`)
 		Limits
 		want bool
 	}{
-		{Limits{Ghosts: 20 * time.Millisecond, Repeats: 30 * time.Millisecond}, true},
-		{Limits{Ghosts: 20 * time.Millisecond, Repeats: 40 * time.Millisecond}, false},
-		{Limits{Ghosts: 1 * time.Millisecond, Repeats: 30 * time.Millisecond}, false},
-		{Limits{Ghosts: 20 * time.Millisecond}, false},
+		{Limits{LateDuplicates: 20 * time.Millisecond, Repeats: 30 * time.Millisecond}, true},
+		{Limits{LateDuplicates: 20 * time.Millisecond, Repeats: 40 * time.Millisecond}, false},
+		{Limits{LateDuplicates: 1 * time.Millisecond, Repeats: 30 * time.Millisecond}, false},
+		{Limits{LateDuplicates: 20 * time.Millisecond}, false},
 	} {
 		require.False(t, explains(t, ops, c.Limits))
-		require.Equal(t, c.want, haunted(t, ops, c.Limits), "%+v", c.Limits)
+		require.Equal(t, c.want, explained(t, ops, c.Limits), "%+v", c.Limits)
 	}
 }
 

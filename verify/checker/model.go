@@ -17,7 +17,7 @@ type entry struct {
 	open      time.Duration // TTL of a request whose moment is not known yet; hi follows from it
 	openEnd   time.Duration // by when that request was applied
 	released  string        // the last owner that ended its own lease: it takes nothing any more
-	withdrawn string        // the last owner that withdrew without having the key: the same
+	abandoned string        // the last owner that withdrew without having the key: the same
 }
 
 // state is the model's state of one key.
@@ -126,8 +126,8 @@ func step(s state, op request, l Limits) []state {
 			return nil
 		}
 		return []state{ended(s, op.Op, same)}
-	case op.Kind == Withdraw && op.Outcome == OK:
-		s.entry = withdrawn(s.entry, op.Owner, l)
+	case op.Kind == Abandon && op.Outcome == OK:
+		s.entry = abandoned(s.entry, op.Owner, l)
 	default:
 		return nil
 	}
@@ -145,7 +145,7 @@ func granted(s state, op Op, mayBeOver bool) []state {
 		s.lo = max(s.lo, op.Call+op.Trust)
 		return []state{s}
 	}
-	if op.Owner == s.withdrawn || op.Owner == s.released || !mayBeOver || op.Fence <= s.last {
+	if op.Owner == s.abandoned || op.Owner == s.released || !mayBeOver || op.Fence <= s.last {
 		return nil
 	}
 	s.owner, s.fence, s.last = op.Owner, op.Fence, op.Fence
@@ -163,17 +163,17 @@ func ended(s state, op Op, same bool) state {
 }
 
 func freed(e entry, owner string) entry {
-	return entry{released: owner, withdrawn: e.withdrawn}
+	return entry{released: owner, abandoned: e.abandoned}
 }
 
-func withdrawn(e entry, owner string, l Limits) entry {
+func abandoned(e entry, owner string, l Limits) entry {
 	switch {
 	case e.owner == owner:
 		return freed(e, owner)
 	case l.Stamped && e.owner == "":
-		e.withdrawn, e.released = owner, "" // there is room for one
+		e.abandoned, e.released = owner, "" // there is room for one
 	case !l.Stamped:
-		e.withdrawn = owner
+		e.abandoned = owner
 	}
 	return e
 }
@@ -190,7 +190,7 @@ func unknown(s state, op request, l Limits) []state {
 	same := mine && (s.fence == op.Fence || s.fence == 0)
 	switch op.Kind {
 	case Acquire:
-		if !mine && op.Owner != s.withdrawn && op.Owner != s.released {
+		if !mine && op.Owner != s.abandoned && op.Owner != s.released {
 			taken := s
 			if s.owner != "" {
 				taken.at = max(s.at, s.lo-l.Early)
@@ -213,8 +213,8 @@ func unknown(s state, op request, l Limits) []state {
 			s.entry = freed(s.entry, op.Owner)
 			next = append(next, s)
 		}
-	case Withdraw:
-		s.entry = withdrawn(s.entry, op.Owner, l)
+	case Abandon:
+		s.entry = abandoned(s.entry, op.Owner, l)
 		next = append(next, s)
 	}
 	return next
@@ -239,7 +239,7 @@ func lasting(s state, op request, l Limits) state {
 // which is no success.
 //
 // A request of unknown outcome may be applied late, but changes nothing any more
-// once its owner has been told how its lease ended. See Haunted.
+// once its owner has been told how its lease ended. See ExplainedByLateDuplicate.
 func Check(ops []Op, l Limits, limit time.Duration) (ok, decided bool, info porcupine.LinearizationInfo) {
 	all := requests(ops, l, false)
 	ok, decided = check(all, l, limit)
@@ -249,11 +249,11 @@ func Check(ops []Op, l Limits, limit time.Duration) (ok, decided bool, info porc
 	return ok, decided, info
 }
 
-// Haunted reports whether requests that arrived when their owners had ended, or had
+// ExplainedByLateDuplicate reports whether requests that arrived when their owners had ended, or had
 // been told something else, explain what Check could not, on a store that forgets
 // owners.
-func Haunted(ops []Op, l Limits, limit time.Duration) (explained, decided bool) {
-	if l.Ghosts == 0 {
+func ExplainedByLateDuplicate(ops []Op, l Limits, limit time.Duration) (explained, decided bool) {
+	if l.LateDuplicates == 0 {
 		return false, true
 	}
 	return check(requests(ops, l, true), l, limit)
@@ -265,7 +265,7 @@ func check(all []porcupine.Operation, l Limits, limit time.Duration) (ok, decide
 }
 
 // requests are the operations as the model takes them.
-func requests(ops []Op, l Limits, ghosts bool) (all []porcupine.Operation) {
+func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operation) {
 	ops = sorted(ops)
 	owners := map[string][]Op{}
 	for _, op := range ops {
@@ -289,8 +289,8 @@ func requests(ops []Op, l Limits, ghosts bool) (all []porcupine.Operation) {
 			try := r
 			try.Outcome, try.Trust = Unknown, 0
 			switch {
-			case ghosts: // or the first try arrives last
-				try.end += l.Ghosts
+			case lateDuplicates: // or the first try arrives last
+				try.end += l.LateDuplicates
 				add(try)
 			case took >= op.TTL-l.Early:
 				try.over = true
@@ -307,8 +307,8 @@ func requests(ops []Op, l Limits, ghosts bool) (all []porcupine.Operation) {
 			r.end = forever
 			if i := slices.IndexFunc(after, op.settledBy); i >= 0 {
 				r.end = after[i].Return
-				if ghosts && op.Kind == Acquire {
-					r.end += l.Ghosts
+				if lateDuplicates && op.Kind == Acquire {
+					r.end += l.LateDuplicates
 				}
 			}
 		}
@@ -322,10 +322,10 @@ func requests(ops []Op, l Limits, ghosts bool) (all []porcupine.Operation) {
 // or refused for good; a lost renewal or release needs the lease to be there.
 func (o Op) settledBy(later Op) bool {
 	over := later.Outcome == Lost && (later.Fence == 0 || later.Fence == o.Fence || o.Kind == Acquire) ||
-		later.Outcome == OK && (later.Kind == Release || later.Kind == Withdraw)
+		later.Outcome == OK && (later.Kind == Release || later.Kind == Abandon)
 	switch o.Kind {
-	case Withdraw:
-		return later.Kind == Withdraw && later.Outcome == OK
+	case Abandon:
+		return later.Kind == Abandon && later.Outcome == OK
 	case Acquire:
 		return over || later.Outcome == OK && later.Kind != Write
 	}

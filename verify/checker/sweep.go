@@ -57,7 +57,7 @@ func sorted(ops []Op) []Op {
 
 // ends reports whether the operation may have ended its owner's lease.
 func ends(op Op) bool {
-	return (op.Kind == Release || op.Kind == Withdraw) && (op.Outcome == OK || op.Outcome == Unknown)
+	return (op.Kind == Release || op.Kind == Abandon) && (op.Outcome == OK || op.Outcome == Unknown)
 }
 
 // beliefs follows what each owner was told of its leases, in the order of the
@@ -75,7 +75,7 @@ func beliefs(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*
 			leases[id] = append(own, &belief{op, op.Return, op.Call + op.Trust})
 			continue
 		}
-		if last == nil || op.Kind == Write || op.Kind != Acquire && op.Kind != Withdraw && op.Fence != last.op.Fence {
+		if last == nil || op.Kind == Write || op.Kind != Acquire && op.Kind != Abandon && op.Fence != last.op.Fence {
 			continue
 		}
 		if (op.Outcome == Lost || op.Outcome == Busy) && op.Return < last.end-l.Early && !lostBetween(last.op, op, losses[op.Key]) {
@@ -86,7 +86,7 @@ func beliefs(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*
 			last.end = max(last.end, op.Call+op.Trust)
 		case (op.Kind == Acquire || op.Kind == Renew) && op.Outcome == Lost:
 			last.end = min(last.end, op.Return)
-		case op.Kind == Release, op.Kind == Withdraw:
+		case op.Kind == Release, op.Kind == Abandon:
 			last.end = min(last.end, op.Call) // whoever releases has stopped
 		}
 	}

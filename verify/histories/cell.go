@@ -134,9 +134,9 @@ func hash(name string) uint64 {
 
 // verdict is what the checkers say about a history.
 type verdict struct {
-	violations []string
-	undecided  bool
-	ghosts     int // keys that a documented ghost explains
+	violations     []string
+	undecided      bool
+	lateDuplicates int // keys that a documented late duplicate explains
 }
 
 // checkTime is a hundred times of what the search in one key's history needs.
@@ -149,16 +149,16 @@ func judge(ops []checker.Op, l checker.Limits, limit time.Duration) verdict {
 	for _, key := range keysOf(ops) {
 		own := slices.DeleteFunc(slices.Clone(ops), func(op checker.Op) bool { return op.Key != key })
 		ok, decided, info := checker.Check(own, l, limit)
-		haunted := false
+		byLateDuplicate := false
 		if decided && !ok {
-			haunted, decided = checker.Haunted(own, l, limit)
+			byLateDuplicate, decided = checker.ExplainedByLateDuplicate(own, l, limit)
 		}
 		switch {
 		case !decided:
 			v.undecided = true
 		case ok:
-		case haunted:
-			v.ghosts++
+		case byLateDuplicate:
+			v.lateDuplicates++
 		default:
 			v.violations = append(v.violations, fmt.Sprintf("no order explains the answers about %s: at most %s", key, explained(own, info)))
 			return v
@@ -202,14 +202,14 @@ func keysOf(ops []checker.Op) (keys []string) {
 
 // tally is what the cells have in sum and do not show one by one.
 type tally struct {
-	repeated int // histories that showed nothing, and others were made
-	ghosts   int // keys whose answers a late request of a forgotten owner explains
-	counts   checker.Counts
+	repeated       int // histories that showed nothing, and others were made
+	lateDuplicates int // keys whose answers a late request of a forgotten owner explains
+	counts         checker.Counts
 }
 
 func (a *tally) add(b tally) {
 	a.repeated += b.repeated
-	a.ghosts += b.ghosts
+	a.lateDuplicates += b.lateDuplicates
 	a.counts.Refused += b.counts.Refused
 	a.counts.Stale += b.counts.Stale
 	a.counts.Losses += b.counts.Losses
@@ -221,7 +221,7 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyre
 	out = verifyrecord.Cell{Fault: f.name, Store: s.name}
 	limits := s.limits
 	if !f.late {
-		limits.Ghosts = 0
+		limits.LateDuplicates = 0
 	}
 	for again := range 2 {
 		c, stuck := play(t, f, s, seeds, sz)
@@ -260,7 +260,7 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyre
 			out.Takeovers += int64(n.Takeovers)
 			out.Unknown += int64(n.Unknown)
 			out.Lost += int64(n.Lost)
-			more.add(tally{ghosts: v.ghosts, counts: n})
+			more.add(tally{lateDuplicates: v.lateDuplicates, counts: n})
 		}
 		if len(vacuous) == 0 {
 			break

@@ -110,7 +110,7 @@ func TestMatrix(t *testing.T) {
 			"histories":  0,
 			"operations": 0,
 			"histories repeated because they showed nothing": int64(sum.repeated),
-			"keys that a late copy of an acquire took":       int64(sum.ghosts),
+			"keys that a late copy of an acquire took":       int64(sum.lateDuplicates),
 			"stale writes refused by the fence":              int64(sum.counts.Stale),
 			"entries lost by the store":                      int64(sum.counts.Losses),
 			"refusals":                                       int64(sum.counts.Refused),

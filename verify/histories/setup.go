@@ -70,8 +70,8 @@ const drift = 2 * time.Millisecond
 // machine with too much to do.
 const answer = callTime + 1500*time.Millisecond
 
-// ghosts is how long the faults hold a request back at most, and some.
-const ghosts = 2500 * time.Millisecond
+// lateDuplicates is how long the faults hold a request back at most, and some.
+const lateDuplicates = 2500 * time.Millisecond
 
 // repeats is when the clients of a cluster and of DynamoDB send a request again, and
 // a little less.
@@ -79,10 +79,10 @@ const repeats = 850 * time.Millisecond
 
 var (
 	exact     = checker.Limits{Early: drift, Late: drift, Answer: answer}
-	onRedis   = checker.Limits{Early: drift, Late: drift, Answer: answer, Ghosts: ghosts}
-	onCluster = checker.Limits{Early: drift, Late: drift, Answer: answer, Ghosts: ghosts, Repeats: repeats}
+	onRedis   = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates}
+	onCluster = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats}
 	// The documented bound: TTL + 2 skew + 2 s.
-	onDynamo = checker.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, Ghosts: ghosts, Repeats: repeats, Stamped: true}
+	onDynamo = checker.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats, Stamped: true}
 )
 
 var setups = []*setup{

@@ -98,7 +98,7 @@ func (c *client) work() {
 }
 
 // obtain asks as the guard does: it repeats what may have been applied, and in
-// the end withdraws it.
+// the end abandons it.
 func (c *client) obtain(key string) (lease lockstore.Lease, trust time.Duration, ok bool) {
 	for range 3 { // owners
 		freed := c.next(key)
@@ -211,7 +211,7 @@ func (c *client) meddle(key string) {
 	c.release(stranger)
 }
 
-// insist releases or withdraws until it has an answer, for a while.
+// insist releases or abandons until it has an answer, for a while.
 func (c *client) insist(lease lockstore.Lease) {
 	for range 8 {
 		switch c.release(lease) {
@@ -243,7 +243,7 @@ func (c *client) renew(lease lockstore.Lease, length time.Duration) (trust time.
 func (c *client) release(lease lockstore.Lease) checker.Outcome {
 	kind := checker.Release
 	if lease.Fence == 0 {
-		kind = checker.Withdraw
+		kind = checker.Abandon
 	}
 	op := c.do(checker.Op{Kind: kind, Key: lease.Key, Owner: string(lease.Owner), Fence: int64(lease.Fence)}, func(ctx context.Context, _ *checker.Op) error {
 		return c.store.Release(ctx, lease)

@@ -124,7 +124,7 @@ func TestF23LostReplies(t *testing.T) {
 		require.Equal(t, float64(status.Fence), had.said["fence"])
 		require.Equal(t, http.StatusNoContent, ask(t, w.Service, "DELETE", key, "", "Lock-Token", had.token()).StatusCode)
 	})
-	bubble(t, "without a key it was withdrawn, as soon as the store answered", func(t *testing.T) {
+	bubble(t, "without a key it was abandoned, as soon as the store answered", func(t *testing.T) {
 		w := lost(t)
 		require.False(t, w.store.held(t, key))
 	})

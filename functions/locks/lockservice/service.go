@@ -143,7 +143,7 @@ func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (httpa
 		return httpapi.Response{}, err
 	}
 	who := caller(r)
-	loan := guard.Loan{Key: key, TTL: want.ttl, Wait: want.wait, Holder: s.guard.Holder(ctx)}
+	loan := guard.LeaseRequest{Key: key, TTL: want.ttl, Wait: want.wait, Holder: s.guard.Holder(ctx)}
 	loan.Holder.Name = cmp.Or(want.holder, who)
 	if who != Anonymous {
 		loan.Holder.Caller = who

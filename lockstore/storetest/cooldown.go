@@ -6,7 +6,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// The cases of lockstore.DelayedReleaser.
+// The cases of lockstore.CooldownReleaser.
 var closedCases = []testCase{
 	{
 		"closed/to everybody, then free",
@@ -58,15 +58,15 @@ var closedCases = []testCase{
 	},
 	{
 		"closed/stays closed through other releases",
-		"A plain release or a withdrawal that comes after ReleaseAfter must not open the key early.",
+		"A plain release or an abandon that comes after ReleaseAfter must not open the key early.",
 		func(c *check) {
 			req, lease := c.take(long)
 			c.releaseAfter(lease, long)
 			c.wantNilOr("Release after ReleaseAfter", c.tryRelease(lease), lockstore.ErrLost)
 			c.held(newRequest(req.Key, long))
-			c.withdraw(newRequest(req.Key, long))
+			c.abandon(newRequest(req.Key, long))
 			c.held(newRequest(req.Key, long))
-			c.withdraw(req)
+			c.abandon(req)
 			c.held(newRequest(req.Key, long))
 		},
 	},

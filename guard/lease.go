@@ -9,11 +9,11 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Loan asks for a lock that stays held after the call. It is for services that
+// LeaseRequest asks for a lock that stays held after the call. It is for services that
 // hold locks for others, such as a workflow or a program on another machine.
 // Nobody renews it and nobody releases it but its holder, and it ends by its
 // TTL when that one dies.
-type Loan struct {
+type LeaseRequest struct {
 	Key string
 
 	// TTL is how long the lock is lent for, lockstore.MinTTL to
@@ -26,7 +26,7 @@ type Loan struct {
 
 	// Owner, when it is given, makes the call one that can be repeated: the same
 	// owner gets the same lease again, with the time that is left. Such a call
-	// withdraws nothing when its outcome is unknown, because it is to be made
+	// abandons nothing when its outcome is unknown, because it is to be made
 	// again; its error is then *LockStoreUnavailable, also when another has the
 	// lock. An owner whose lease has ended gets *LockLost: take a new one. "" is a
 	// new owner for this call alone.
@@ -37,7 +37,7 @@ type Loan struct {
 	Holder lockstore.Holder
 }
 
-func (l Loan) validate() error {
+func (l LeaseRequest) validate() error {
 	if l.Wait < 0 {
 		return fmt.Errorf("%w: Wait is %v; want 0 or more", lockstore.ErrInvalid, l.Wait)
 	}
@@ -47,20 +47,20 @@ func (l Loan) validate() error {
 // Acquire takes a lock and leaves it held. The lease's TTL is the time for which
 // it may be trusted from the return on, Do's margin taken off. The errors are
 // those of Do: *LockBusy, *LockDeadline, *LockInvalid, *LockCorrupt,
-// *LockStoreUnavailable, and *LockLost as Loan says.
-func (g *Guard) Acquire(ctx context.Context, loan Loan) (lockstore.Lease, error) {
+// *LockStoreUnavailable, and *LockLost as LeaseRequest says.
+func (g *Guard) Acquire(ctx context.Context, req LeaseRequest) (lockstore.Lease, error) {
 	if err := g.usable(ctx); err != nil {
 		return lockstore.Lease{}, err
 	}
-	r := g.newRun(ctx, loan.Key)
+	r := g.newRun(ctx, req.Key)
 	defer r.close()
-	if err := loan.validate(); err != nil {
+	if err := req.validate(); err != nil {
 		return lockstore.Lease{}, r.end(r.refused(err))
 	}
-	r.loan, r.wait = loan, loan.Wait
-	if loan.Holder != (lockstore.Holder{}) {
-		loan.Holder.Since = r.report.Holder.Since
-		r.report.Holder = loan.Holder
+	r.request, r.wait = req, req.Wait
+	if req.Holder != (lockstore.Holder{}) {
+		req.Holder.Since = r.report.Holder.Since
+		r.report.Holder = req.Holder
 	}
 	if outcome, err := r.acquire(); err != nil {
 		return lockstore.Lease{}, r.end(outcome, err)
@@ -95,7 +95,7 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 }
 
 // Release frees a lent lock. Again is nil, for as long as the store remembers
-// it. With Fence 0 it withdraws a call of Acquire with this owner whose outcome
+// it. With Fence 0 it abandons a call of Acquire with this owner whose outcome
 // is not known, also one that the store has yet to see. *LockLost says that the
 // lease had ended and the key is another's, or that nothing is known of it.
 func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
@@ -105,7 +105,7 @@ func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
 	r := g.newRun(ctx, lease.Key)
 	defer r.close()
 	r.report.Fence = lease.Fence
-	if err := r.release(lease, closing{}); err != nil {
+	if err := r.release(lease, cooldown{}); err != nil {
 		return r.end(r.refused(err))
 	}
 	return r.end("released", nil)
@@ -133,11 +133,11 @@ func (g *Guard) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 
 // ask calls the store until it gives a clear answer, or the time to ask is over.
 func (r *run) ask(call func(context.Context) error) (outcome string, err error) {
-	end := min(troubleTime, r.left/2)
+	end := min(storeRetryBudget, r.left/2)
 	pause := r.guard.pauses()
 	var answers answers
 	for {
-		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(leastCall, (end-r.elapsed())/2)))
+		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(minCallTimeout, (end-r.elapsed())/2)))
 		err := call(ctx)
 		cancel()
 		r.report.Requests++

@@ -18,11 +18,11 @@ var errCut = errors.New("the reply was lost")
 
 func TestLoan(t *testing.T) {
 	ctx := context.Background()
-	loan := Loan{Key: "k", TTL: 10 * time.Second}
+	req := LeaseRequest{Key: "k", TTL: 10 * time.Second}
 
 	bubble("stays held after the call, until it is released", t, func(t *testing.T) {
 		b := newBench(t, Options{Holder: func(context.Context) lockstore.Holder { return lockstore.Holder{Name: "service", ID: "call"} }})
-		lease, err := b.Acquire(ctx, loan)
+		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		require.Equal(t, 10*time.Second-margin, lease.TTL)
 		status, err := b.Inspect(ctx, "k")
@@ -41,7 +41,7 @@ func TestLoan(t *testing.T) {
 	})
 	bubble("ends by its TTL when its holder dies", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		lease, err := b.Acquire(ctx, loan)
+		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		pass(10 * time.Second)
 		require.NoError(t, b.Do(ctx, "k", func(_ context.Context, l Lock) error {
@@ -57,15 +57,15 @@ func TestLoan(t *testing.T) {
 			pass(1500 * time.Millisecond)
 			return lease, err
 		}
-		lease, err := b.Acquire(ctx, loan)
+		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		require.Equal(t, 8500*time.Millisecond-margin, lease.TTL)
 	})
 	bubble("says who holds it", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		loan := loan
-		loan.Holder = lockstore.Holder{Name: "cron on host 4", ID: "17"}
-		_, err := b.Acquire(ctx, loan)
+		req := req
+		req.Holder = lockstore.Holder{Name: "cron on host 4", ID: "17"}
+		_, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		busy := b.Do(ctx, "k", neverRuns(t)).(*LockBusy)
 		require.Equal(t, "cron on host 4", busy.Holder.Name)
@@ -75,10 +75,10 @@ func TestLoan(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Hour})
 		b.occupy(t, "k", time.Minute)
 		began := time.Now()
-		_, err := b.Acquire(ctx, loan)
+		_, err := b.Acquire(ctx, req)
 		require.IsType(t, &LockBusy{}, err)
 		require.Zero(t, time.Since(began), "the guard's own Wait is not for loans")
-		waits := loan
+		waits := req
 		waits.Wait = 5 * time.Second
 		_, err = b.Acquire(ctx, waits)
 		require.IsType(t, &LockBusy{}, err)
@@ -92,20 +92,20 @@ func TestLoan(t *testing.T) {
 		b := newBench(t, Options{})
 		ctx, cancel := context.WithTimeout(ctx, defaultReserve)
 		defer cancel()
-		_, err := b.Acquire(ctx, loan)
+		_, err := b.Acquire(ctx, req)
 		require.IsType(t, &LockDeadline{}, err)
 		require.Empty(t, b.store.requests)
 	})
 	bubble("after Shutdown nothing is lent", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.Shutdown()
-		_, err := b.Acquire(ctx, loan)
+		_, err := b.Acquire(ctx, req)
 		require.ErrorIs(t, err, ErrShutdown)
 	})
 	bubble("F23 a lost reply is asked about again by the same owner", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = cutFirst(b, 1)
-		lease, err := b.Acquire(ctx, loan)
+		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		require.Equal(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
 		require.Equal(t, b.store.requests[0].Owner, lease.Owner)
@@ -113,12 +113,12 @@ func TestLoan(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, lease.Fence, status.Fence, "one step of the fence")
 	})
-	bubble("M17 an outcome that stays unknown is withdrawn", t, func(t *testing.T) {
+	bubble("M17 an outcome that stays unknown is abandoned", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = cutFirst(b, 1<<30)
-		_, err := b.Acquire(ctx, loan)
+		_, err := b.Acquire(ctx, req)
 		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.ErrorContains(t, err, "withdrawn")
+		require.ErrorContains(t, err, "abandoned")
 		b.free(t, "k")
 	})
 	bubble("nobody waits for the answer any more", t, func(t *testing.T) {
@@ -128,14 +128,14 @@ func TestLoan(t *testing.T) {
 			defer cancel()
 			return b.store.Store.Acquire(ctx, req)
 		}
-		_, err := b.Acquire(ctx, loan)
+		_, err := b.Acquire(ctx, req)
 		require.IsType(t, &LockDeadline{}, err)
 		require.ErrorIs(t, err, context.Canceled)
 		b.free(t, "k")
 	})
 	bubble("what cannot be asked for", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		for want, loan := range map[string]Loan{
+		for want, req := range map[string]LeaseRequest{
 			"Key is empty; want 1 to 1024 bytes":  {TTL: time.Minute},
 			"Key has 1025 bytes; want 1 to 1024":  {Key: strings.Repeat("k", 1025), TTL: time.Minute},
 			"TTL is 0s; want 1s to 24h0m0s":       {Key: "k"},
@@ -144,11 +144,11 @@ func TestLoan(t *testing.T) {
 			"Owner has 65 bytes; want 1 to 64":    {Key: "k", TTL: time.Minute, Owner: lockstore.Owner(strings.Repeat("o", 65))},
 			"Key has a control character at byte": {Key: "k\n", TTL: time.Minute},
 		} {
-			_, err := b.Acquire(ctx, loan)
+			_, err := b.Acquire(ctx, req)
 			require.IsType(t, &LockInvalid{}, err)
 			require.ErrorContains(t, err, want)
 		}
-		_, err := b.Acquire(ctx, Loan{Key: strings.Repeat("k", 5000)})
+		_, err := b.Acquire(ctx, LeaseRequest{Key: strings.Repeat("k", 5000)})
 		require.Less(t, len(err.Error()), 1200, "a key as large as an event is cut")
 		b.store.inspect = func(context.Context, int, string) (lockstore.Status, error) {
 			return lockstore.Status{}, lockstore.ErrCorrupt
@@ -160,18 +160,18 @@ func TestLoan(t *testing.T) {
 
 func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 	ctx := context.Background()
-	loan := Loan{Key: "k", TTL: 10 * time.Second, Owner: "me"}
+	req := LeaseRequest{Key: "k", TTL: 10 * time.Second, Owner: "me"}
 
 	bubble("the same owner gets the same lease, with the time that is left", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		first, err := b.Acquire(ctx, loan)
+		first, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		pass(4 * time.Second)
-		again, err := b.Acquire(ctx, loan)
+		again, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		require.Equal(t, first.Fence, again.Fence)
 		require.Equal(t, first.TTL-4*time.Second, again.TTL)
-		stranger := loan
+		stranger := req
 		stranger.Owner = "you"
 		_, err = b.Acquire(ctx, stranger)
 		require.IsType(t, &LockBusy{}, err)
@@ -182,11 +182,11 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 	} {
 		bubble("an owner whose lease is "+name+" is not served again", t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			lease, err := b.Acquire(ctx, loan)
+			lease, err := b.Acquire(ctx, req)
 			require.NoError(t, err)
 			end(t, b, lease)
 			began := time.Now()
-			_, err = b.Acquire(ctx, loan)
+			_, err = b.Acquire(ctx, req)
 			require.IsType(t, &LockLost{}, err)
 			require.Zero(t, time.Since(began))
 		})
@@ -194,7 +194,7 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 	bubble("an unknown outcome is left to the next call, and says so", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = cutFirst(b, 1<<30)
-		_, err := b.Acquire(ctx, loan)
+		_, err := b.Acquire(ctx, req)
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
 		require.ErrorContains(t, err, "may block the key for up to 10s")
@@ -203,16 +203,16 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 		require.Empty(t, b.store.releases)
 
 		b.store.acquire = nil
-		lease, err := b.Acquire(ctx, loan)
+		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		require.Less(t, lease.TTL, 6*time.Second, "the lease is the first request's")
 	})
 	bubble("waits under its own name", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.occupy(t, "k", 3*time.Second)
-		loan := loan
-		loan.Wait = time.Minute
-		lease, err := b.Acquire(ctx, loan)
+		req := req
+		req.Wait = time.Minute
+		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		require.Equal(t, lockstore.Owner("me"), lease.Owner)
 		require.Greater(t, lease.TTL, 9*time.Second, "the trust counts from the request that won")
@@ -227,14 +227,14 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 				}
 				return b.store.Store.Acquire(ctx, req)
 			}
-			loan := loan
-			loan.Wait = wait
-			_, err := b.Acquire(ctx, loan)
+			req := req
+			req.Wait = wait
+			_, err := b.Acquire(ctx, req)
 			require.IsType(t, &LockStoreUnavailable{}, err)
 			require.ErrorIs(t, err, errCut)
 			require.NotErrorIs(t, err, lockstore.ErrUnavailable)
 			require.Equal(t, "unknown", b.report(t).Outcome)
-			_, err = b.Acquire(ctx, loan)
+			_, err = b.Acquire(ctx, req)
 			require.IsType(t, &LockBusy{}, err, "a call that lost nothing says so")
 		}
 	})
@@ -247,16 +247,16 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 			}
 			return b.store.Store.Acquire(ctx, req)
 		}
-		loan := loan
-		loan.TTL, loan.Wait = 5*time.Second, 20*time.Second
-		lease, err := b.Acquire(ctx, loan)
+		req := req
+		req.TTL, req.Wait = 5*time.Second, 20*time.Second
+		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		require.Greater(t, lease.TTL, 4*time.Second, "the trust counts from the request that won")
 	})
-	bubble("a withdrawn owner gets nothing any more", t, func(t *testing.T) {
+	bubble("an abandoned owner gets nothing any more", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		require.NoError(t, b.Release(ctx, lockstore.Lease{Key: "k", Owner: "me"}))
-		_, err := b.Acquire(ctx, loan)
+		_, err := b.Acquire(ctx, req)
 		require.IsType(t, &LockLost{}, err)
 		b.free(t, "k")
 	})
@@ -266,7 +266,7 @@ func TestLoanRenewed(t *testing.T) {
 	ctx := context.Background()
 	lent := func(t *testing.T) (*bench, lockstore.Lease) {
 		b := newBench(t, Options{})
-		lease, err := b.Acquire(ctx, Loan{Key: "k", TTL: 10 * time.Second})
+		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
 		pass(5 * time.Second)
 		b.reports = nil
@@ -322,7 +322,7 @@ func TestLoanRenewed(t *testing.T) {
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, errCut)
 		require.Equal(t, "unknown", b.report(t).Outcome)
-		require.Equal(t, troubleTime, time.Since(began))
+		require.Equal(t, storeRetryBudget, time.Since(began))
 		require.Greater(t, b.report(t).Requests, 3)
 	})
 	bubble("a release whose answers stay lost is not known", t, func(t *testing.T) {
@@ -355,7 +355,7 @@ type blind struct{ lockstore.Store }
 
 func TestLoanF51(t *testing.T) {
 	for _, g := range []*Guard{nil, new(Guard)} {
-		_, err := g.Acquire(t.Context(), Loan{})
+		_, err := g.Acquire(t.Context(), LeaseRequest{})
 		require.ErrorIs(t, err, errNoGuard)
 		_, err = g.Renew(t.Context(), lockstore.Lease{}, time.Second)
 		require.ErrorIs(t, err, errNoGuard)

@@ -15,32 +15,32 @@ import (
 // When the store cannot be told to keep it closed, Report.ReleaseErr says so
 // and the key opens at the end of the lease, which may be sooner.
 //
-// It is an error when the store is no lockstore.DelayedReleaser, or when d is
+// It is an error when the store is no lockstore.CooldownReleaser, or when d is
 // not lockstore.MinTTL to lockstore.MaxTTL.
-func (g *Guard) Closing(d time.Duration) (func(ctx context.Context, key string, work func(context.Context, Lock) error) error, error) {
+func (g *Guard) WithCooldown(d time.Duration) (func(ctx context.Context, key string, work func(context.Context, Lock) error) error, error) {
 	if err := g.usable(context.Background()); err != nil {
 		return nil, err
 	}
-	closer, ok := lockstore.As[lockstore.DelayedReleaser](g.store)
+	closer, ok := lockstore.As[lockstore.CooldownReleaser](g.store)
 	if !ok {
-		return nil, fmt.Errorf("guard: the store (%T) cannot keep a key closed after a release: it is no lockstore.DelayedReleaser", g.store)
+		return nil, fmt.Errorf("guard: the store (%T) cannot keep a key closed after a release: it is no lockstore.CooldownReleaser", g.store)
 	}
 	if d < lockstore.MinTTL || d > lockstore.MaxTTL {
 		return nil, fmt.Errorf("guard: the time to keep a key closed is %v; want %v to %v", d, lockstore.MinTTL, lockstore.MaxTTL)
 	}
 	return func(ctx context.Context, key string, work func(context.Context, Lock) error) error {
-		return g.do(ctx, key, closing{closer, d}, work)
+		return g.do(ctx, key, cooldown{closer, d}, work)
 	}, nil
 }
 
 // closing keeps the key closed for a while after the release; the zero value
 // does not.
-type closing struct {
-	store lockstore.DelayedReleaser
+type cooldown struct {
+	store lockstore.CooldownReleaser
 	d     time.Duration
 }
 
-func (c closing) release(ctx context.Context, store lockstore.Store, lease lockstore.Lease) error {
+func (c cooldown) release(ctx context.Context, store lockstore.Store, lease lockstore.Lease) error {
 	if c.store == nil {
 		return store.Release(ctx, lease)
 	}

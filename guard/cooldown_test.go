@@ -44,7 +44,7 @@ func TestClosing(t *testing.T) {
 	ctx := context.Background()
 	bubble("a key stays closed for d after good work, then it is free", t, func(t *testing.T) {
 		b, c := newCloser(t)
-		do, err := b.Closing(10 * time.Second)
+		do, err := b.WithCooldown(10 * time.Second)
 		require.NoError(t, err)
 		require.NoError(t, do(ctx, "k", func(context.Context, Lock) error {
 			pass(30 * time.Second)
@@ -63,7 +63,7 @@ func TestClosing(t *testing.T) {
 	})
 	bubble("F05 after an error the key is free at once", t, func(t *testing.T) {
 		b, c := newCloser(t)
-		do, err := b.Closing(time.Hour)
+		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		own := errors.New("own")
 		require.Equal(t, own, do(ctx, "k", func(context.Context, Lock) error { return own }))
@@ -72,7 +72,7 @@ func TestClosing(t *testing.T) {
 	})
 	bubble("F04 F05 after a panic or Goexit too", t, func(t *testing.T) {
 		b, c := newCloser(t)
-		do, err := b.Closing(time.Hour)
+		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.PanicsWithValue(t, "boom", func() { do(ctx, "k", func(context.Context, Lock) error { panic("boom") }) })
 		b.free(t, "k")
@@ -87,7 +87,7 @@ func TestClosing(t *testing.T) {
 	})
 	bubble("F08 work whose lease ran out under it closes nothing", t, func(t *testing.T) {
 		b, c := newCloser(t)
-		do, err := b.Closing(time.Hour)
+		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.IsType(t, &LockLost{}, do(ctx, "k", func(context.Context, Lock) error {
 			b.shift(instant{wall: time.Hour})
@@ -99,7 +99,7 @@ func TestClosing(t *testing.T) {
 	bubble("F35 a lease that vanished under the work is lost", t, func(t *testing.T) {
 		b, c := newCloser(t)
 		c.releaseAfter = func(context.Context, int, lockstore.Lease, time.Duration) error { return lockstore.ErrLost }
-		do, err := b.Closing(time.Hour)
+		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.IsType(t, &LockLost{}, do(ctx, "k", nothing))
 	})
@@ -112,7 +112,7 @@ func TestClosing(t *testing.T) {
 			}
 			return err
 		}
-		do, err := b.Closing(time.Hour)
+		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.NoError(t, do(ctx, "k", nothing))
 		require.Equal(t, 2, c.closed)
@@ -122,7 +122,7 @@ func TestClosing(t *testing.T) {
 	bubble("a store that is down then: the work's result stands and the report says it", t, func(t *testing.T) {
 		b, c := newCloser(t)
 		c.releaseAfter = func(context.Context, int, lockstore.Lease, time.Duration) error { return errDown }
-		do, err := b.Closing(time.Hour)
+		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.NoError(t, do(ctx, "k", nothing))
 		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
@@ -136,7 +136,7 @@ func TestClosing(t *testing.T) {
 			b.shift(instant{wall: time.Hour, mono: time.Hour})
 			return lease, err
 		}
-		do, err := b.Closing(time.Hour)
+		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.Error(t, do(within(t, 10*time.Second), "k", neverRuns(t)))
 		require.Zero(t, c.closed)
@@ -147,28 +147,28 @@ func TestClosing(t *testing.T) {
 func TestClosingRefused(t *testing.T) {
 	b := newBench(t, Options{})
 	for _, d := range []time.Duration{math.MinInt64, -1, 0, lockstore.MinTTL - 1, lockstore.MaxTTL + 1, math.MaxInt64} {
-		_, err := b.Closing(d)
+		_, err := b.WithCooldown(d)
 		require.ErrorContains(t, err, "want 1s to 24h", "F48")
 	}
 	for _, d := range []time.Duration{lockstore.MinTTL, lockstore.MaxTTL} {
-		_, err := b.Closing(d)
+		_, err := b.WithCooldown(d)
 		require.NoError(t, err)
 	}
 	plain, err := New(struct{ lockstore.Store }{b.store}, Options{})
 	require.NoError(t, err)
-	_, err = plain.Closing(time.Minute)
-	require.ErrorContains(t, err, "DelayedReleaser")
+	_, err = plain.WithCooldown(time.Minute)
+	require.ErrorContains(t, err, "CooldownReleaser")
 
 	shown, err := New(wrapped{b.store}, Options{})
 	require.NoError(t, err)
-	do, err := shown.Closing(time.Minute)
+	do, err := shown.WithCooldown(time.Minute)
 	require.NoError(t, err, "a wrapper may show the store that can")
 	require.ErrorContains(t, do(context.Background(), "k", nil), "work is nil", "F51")
 
 	var none *Guard
-	_, err = none.Closing(time.Minute)
+	_, err = none.WithCooldown(time.Minute)
 	require.ErrorContains(t, err, "Guard is nil", "F51")
-	_, err = new(Guard).Closing(time.Minute)
+	_, err = new(Guard).WithCooldown(time.Minute)
 	require.ErrorContains(t, err, "not made by New", "F51")
 }
 
