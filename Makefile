@@ -3,7 +3,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CFN_LINT := 1.58.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve dynamodb test install-servers sam-test deploy it-aws lint lint-template size verify verify-page soak mutants fuzz bench
+.PHONY: help run serve dynamodb test install-servers sam-test deploy test-aws lint lint-template size verify verify-report soak mutants fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ sam-test: ## the functions under sam local in Docker, with every event
 deploy: ## build with the SAM CLI and deploy; asks the first time
 	@sh deploy/deploy.sh
 
-it-aws: ## the events of sam-test against a deployed stack, STACK=name
+test-aws: ## the events of sam-test against a deployed stack, STACK=name
 	@go run ./internal/samtest -stack "$(STACK)"
 
 lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
@@ -56,11 +56,11 @@ lint-template: ## cfn-lint over template.yaml
 size: ## sizes of the function binaries, fails past their budgets
 	@go run ./internal/size
 
-verify: install-servers ## every rung of the verification; KEEP=1 keeps the record for docs/
+verify: install-servers ## all of the verification; KEEP=1 keeps the record for docs/
 	cd verify && go run . $(if $(KEEP),-keep)
 
-verify-page: ## docs/verification.md and the README's line from the kept record
-	cd verify && go run . -page
+verify-report: ## docs/verification.md and the sentence in README.md, from the kept record
+	cd verify && go run . -report
 
 soak: install-servers ## the verification with new seeds for TIME=1h; goes on where it was
 	cd verify && go run . -soak $(or $(TIME),1h)

@@ -46,7 +46,7 @@ if [ -n "$guided" ] && ! [ -t 0 ]; then
 	give_up "the first run asks questions and needs a terminal; nothing was built"
 fi
 
-# SAM does not know AWS_REGION, which the functions and make it-aws do.
+# SAM does not know AWS_REGION, which the functions and make test-aws do.
 region=${AWS_DEFAULT_REGION:-${AWS_REGION:-}}
 if [ -n "$region" ]; then export AWS_DEFAULT_REGION="$region"; fi
 
@@ -110,4 +110,4 @@ try:
 except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as e:
     sys.exit("deploy: %s" % e)
 EOF
-echo "What is deployed is tested by: make it-aws STACK=$name"
+echo "What is deployed is tested by: make test-aws STACK=$name"

@@ -49,15 +49,15 @@ func TestSimulation(t *testing.T) {
 			require.Positive(t, n, "a run without %s shows nothing", name)
 		}
 	}
-	verifyrecord.Write(t, verifyrecord.Rung{
-		ID: "L4", Name: "simulated guards in memory", Seed: first, Counts: total.all(), Took: time.Since(began),
+	verifyrecord.Write(t, verifyrecord.Result{
+		Kind: verifyrecord.Simulation, Name: "simulated guards in memory", Seed: first, Counts: total.all(), Took: time.Since(began),
 		Controls: []verifyrecord.Control{{
 			What:  "a holder that stands still between its look at the lease and its write",
 			Shown: total.StaleUnfenced > 0, Saw: fmt.Sprintf("%d writes that only a comparison of fences refuses", total.StaleUnfenced),
 		}},
 		Limits: []string{
-			"a wall clock that is set back while the process is frozen: the simulated process looks at its clocks in between, because it cannot notice both at once (P2)",
-			"a copy of an acquire that was refused as busy and arrives when the key is free: it takes the key until its TTL ends",
+			"No process can notice a wall clock that is set back while the process is frozen (P2). The simulated process looks at its clocks between the two.",
+			"An acquire may be refused as busy while a duplicate of it is still on its way. If the duplicate arrives when the key is free, it takes the key until its TTL ends.",
 		},
 	})
 }

@@ -1,19 +1,19 @@
-// Command verify climbs the rungs of the verification, keeps what they did in one
-// record, and writes the page that people read. Run it in verify/:
+// Command verify runs every part of the verification, keeps what the parts did in
+// one record, and writes the page that people read. Run it in verify/:
 //
-//	go run .                   every rung once at full size: make verify
-//	go run .        -soak 2h   again and again with new seeds: make soak TIME=2h
-//	go run .        -page      the page anew from the record, and nothing else
+//	go run .            every part once, at full size: make verify
+//	go run . -soak 2h   the parts with seeds, again and again with new ones: make soak TIME=2h
+//	go run . -report    only the page and the README's sentence: make verify-report
 //
-// A rung is a test that writes one verifyrecord.Rung into the folder that VERIFY_DIR
-// names. The record goes to build/verify/record.json; with -keep, as the one that
-// the page is made from, to docs/verification.json as well. A soak adds a line to
-// build/soak.jsonl for each round and goes on behind the last one's seeds; a round
-// that failed comes again, and its logs stay in build/soak.
+// A part is a test that writes one verifyrecord.Result into the folder that
+// VERIFY_DIR names. The record goes to build/verify/record.json. With -keep it also
+// goes to docs/verification.json, from which the page is made. A soak adds a line to
+// build/soak.jsonl for each round, and the next soak continues with the seeds after
+// the last line. A round that failed is repeated first; its logs are in build/soak.
 //
-// It ends with status 1 when a rung fails or does less than its floor, when a
-// violation or an undecided history is recorded, when a control did not show what
-// it must, or when a planted bug lived.
+// The command ends with status 1 when a part fails or does too little, when it
+// records a violation or an undecided history, when a control does not show what it
+// must, or when a planted bug is not caught.
 package main
 
 import (
@@ -37,27 +37,26 @@ import (
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 )
 
-// rung is a test in the product's module, or a package of this one with a test that
-// records.
-type rung struct {
-	id, dir, pkg, run string
-	seeded            bool             // by VERIFY_SEED, so worth repeating
-	floors            map[string]int64 // what its record counts at least
+// part is a test that records, in the product's module or in this one.
+type part struct {
+	kind, dir, pkg, run string
+	seeded              bool             // by VERIFY_SEED, so worth repeating
+	atLeast             map[string]int64 // what its result has to count
 }
 
-var rungs = []rung{
-	{id: "L3", dir: "..", pkg: "./lockstore/memstore", run: "TestSearch"},
-	{id: "L4", dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, floors: map[string]int64{seeds: 20_000}},
-	{id: "L4", dir: "..", pkg: "./lockstore/dynamostore", run: "TestTrustNeverOverlaps", seeded: true, floors: map[string]int64{seeds: 2000}},
-	{id: "L4", dir: "..", pkg: "./lockstore/dynamostore", run: "TestGuardsOverDynamoDB", seeded: true, floors: map[string]int64{seeds: 100}},
-	{id: "L4", dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, floors: map[string]int64{seeds: 1000}},
-	{id: "L5", dir: ".", pkg: "./histories", run: "Test.*", seeded: true, floors: map[string]int64{histories: 300, operations: 300_000}},
-	{id: "L6", dir: ".", pkg: "./processes", run: "Test.*", seeded: true, floors: map[string]int64{kills: 300, stops: 300}},
-	{id: "L7", dir: ".", pkg: "./mutants", run: "TestMutants"},
-	{id: "L8", dir: ".", pkg: "./fuzz", run: "Test.*"},
+var parts = []part{
+	{kind: verifyrecord.Search, dir: "..", pkg: "./lockstore/memstore", run: "TestSearch"},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 20_000}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "TestTrustNeverOverlaps", seeded: true, atLeast: map[string]int64{seeds: 2000}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "TestGuardsOverDynamoDB", seeded: true, atLeast: map[string]int64{seeds: 100}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 1000}},
+	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "Test.*", seeded: true, atLeast: map[string]int64{histories: 300, operations: 300_000}},
+	{kind: verifyrecord.Processes, dir: ".", pkg: "./processes", run: "Test.*", seeded: true, atLeast: map[string]int64{kills: 300, stops: 300}},
+	{kind: verifyrecord.Mutants, dir: ".", pkg: "./mutants", run: "TestMutants"},
+	{kind: verifyrecord.Fuzz, dir: ".", pkg: "./fuzz", run: "Test.*"},
 }
 
-// The counts that the claim adds up.
+// Counts that the parts record and the page shows.
 const (
 	seeds      = "seeds"
 	histories  = "histories"
@@ -66,30 +65,35 @@ const (
 	stops      = "SIGSTOP"
 )
 
-// rungTime bounds one rung; make verify as a whole takes less than half an hour.
-const rungTime = 20 * time.Minute
+// partTime bounds one part.
+const partTime = 20 * time.Minute
 
-// Record is a whole climb.
+// Record is what all parts did.
 type Record struct {
-	Commit  string              `json:"commit"`
-	Changed bool                `json:"changed,omitempty"` // the tree was not the commit's
-	Date    string              `json:"date"`
-	Machine string              `json:"machine"`
-	Took    time.Duration       `json:"took"`
-	Rungs   []verifyrecord.Rung `json:"rungs"`
+	Commit  string                `json:"commit"`
+	Changed bool                  `json:"changed,omitempty"` // the tree was not the commit's
+	Date    string                `json:"date"`
+	Machine string                `json:"machine"`
+	Took    time.Duration         `json:"took"`
+	Results []verifyrecord.Result `json:"results"`
 }
 
+var (
+	buildDir   = filepath.Join("..", "build")
+	keptRecord = filepath.Join("..", "docs", "verification.json")
+)
+
 func main() {
-	soak := flag.Duration("soak", 0, "go on with new seeds for so long")
-	keep := flag.Bool("keep", false, "keep the record as the page's")
-	page := flag.Bool("page", false, "make the page anew from docs/verification.json")
+	soak := flag.Duration("soak", 0, "run with new seeds for so long")
+	keep := flag.Bool("keep", false, "keep the record in docs/")
+	report := flag.Bool("report", false, "write the page from docs/verification.json")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	var err error
 	switch {
-	case *page:
-		err = writePage()
+	case *report:
+		err = writeReport()
 	case *soak > 0:
 		err = runSoak(ctx, *soak)
 	default:
@@ -102,23 +106,22 @@ func main() {
 }
 
 func verify(ctx context.Context, keep bool) error {
-	r, err := climb(ctx, filepath.Join("..", "build", "verify"), rungs, 1)
+	r, err := runAll(ctx, filepath.Join(buildDir, "verify"), parts, 1)
 	if r != nil {
-		fmt.Println()
-		_ = table(os.Stdout, *r)
+		fmt.Printf("\n%s\n", wrapped(claim(*r)))
 	}
 	if err != nil || !keep {
 		return err
 	}
-	if err := save(filepath.Join("..", "docs", "verification.json"), r); err != nil {
+	if err := save(keptRecord, r); err != nil {
 		return err
 	}
-	return writePage()
+	return writeReport()
 }
 
-// climb runs the rungs one after the other and returns what they recorded, also
-// beside an error.
-func climb(ctx context.Context, dir string, rungs []rung, seed uint64) (*Record, error) {
+// runAll runs the parts one after the other. The record is also returned beside an
+// error, unless ctx ended.
+func runAll(ctx context.Context, dir string, parts []part, seed uint64) (*Record, error) {
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return nil, err
 	}
@@ -133,21 +136,21 @@ func climb(ctx context.Context, dir string, rungs []rung, seed uint64) (*Record,
 		return nil, err
 	}
 	var failed []error
-	for i, g := range rungs {
+	for i, p := range parts {
 		start := time.Now()
-		did, err := g.climb(ctx, filepath.Join(dir, fmt.Sprintf("%d-%s", i+1, g.id)), seed)
+		result, err := p.record(ctx, filepath.Join(dir, fmt.Sprintf("%d-%s", i+1, p.kind)), seed)
 		if ctx.Err() != nil {
 			return nil, errors.Join(append(failed, ctx.Err())...)
 		}
-		if did != nil {
-			r.Rungs = append(r.Rungs, *did)
+		if result != nil {
+			r.Results = append(r.Results, *result)
 		}
 		word := "ok"
 		if err != nil {
 			word = "FAILED"
-			failed = append(failed, fmt.Errorf("%s %s: %w", g.pkg, g.run, err))
+			failed = append(failed, fmt.Errorf("%s %s: %w", p.pkg, p.run, err))
 		}
-		fmt.Printf("%s  %-24s %-24s %8s  %s\n", g.id, g.pkg, g.run, time.Since(start).Round(time.Second), word)
+		fmt.Printf("%-10s  %-24s %-24s %8s  %s\n", p.kind, p.pkg, p.run, time.Since(start).Round(time.Second), word)
 	}
 	r.Took = time.Since(began).Round(time.Second)
 	end, changedSince, err := commit(ctx)
@@ -155,18 +158,19 @@ func climb(ctx context.Context, dir string, rungs []rung, seed uint64) (*Record,
 	return r, errors.Join(append(failed, err, save(filepath.Join(dir, "record.json"), r))...)
 }
 
-// climb runs the rung's test and returns what it recorded, also beside an error.
-func (g rung) climb(ctx context.Context, dir string, seed uint64) (*verifyrecord.Rung, error) {
+// record runs the part's test. The result is also returned beside an error.
+func (p part) record(ctx context.Context, dir string, seed uint64) (*verifyrecord.Result, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, rungTime)
+	ctx, cancel := context.WithTimeout(ctx, partTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", g.pkg, "-run", "^"+g.run+"$", "-count=1", "-timeout", (rungTime - time.Minute).String(), "-v")
-	cmd.Dir = g.dir
-	// What a replay has set must not make the rung smaller.
+	cmd := exec.CommandContext(ctx, "go", "test", p.pkg, "-run", "^"+p.run+"$", "-count=1", "-timeout", (partTime - time.Minute).String(), "-v")
+	cmd.Dir = p.dir
+	// Variables that were set for a replay must not make the part smaller.
 	cmd.Env = append(cmd.Environ(), "VERIFY_DIR="+dir, fmt.Sprint("VERIFY_SEED=", seed), "VERIFY_SEEDS=", "FUZZTIME=")
-	// go test leaves it to the terminal to end the test, so the whole group is told.
+	// go test does not end its test when it is ended itself, so the signal goes to
+	// the whole process group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 10 * time.Second
@@ -183,11 +187,11 @@ func (g rung) climb(ctx context.Context, dir string, seed uint64) (*verifyrecord
 	if err != nil {
 		err = fmt.Errorf("%w; the end of %s:\n%s", err, log, tail(log, 40))
 	}
-	did, readErr := read(dir)
+	result, readErr := read(dir)
 	if readErr != nil {
 		return nil, errors.Join(err, fmt.Errorf("%w; see %s", readErr, log))
 	}
-	return did, errors.Join(append(g.judge(*did, seed), err)...)
+	return result, errors.Join(append(p.problems(*result, seed), err)...)
 }
 
 func tail(file string, lines int) string {
@@ -199,36 +203,29 @@ func tail(file string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// read returns the one record in a rung's folder.
-func read(dir string) (*verifyrecord.Rung, error) {
+// read returns the one result in a part's folder.
+func read(dir string) (*verifyrecord.Result, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		return nil, err
 	}
 	if len(files) != 1 {
-		return nil, fmt.Errorf("it wrote %d records instead of one", len(files))
+		return nil, fmt.Errorf("the test wrote %d results; want 1", len(files))
 	}
-	b, err := os.ReadFile(files[0])
-	if err != nil {
-		return nil, err
-	}
-	var r verifyrecord.Rung
-	if err := json.Unmarshal(b, &r); err != nil {
-		return nil, fmt.Errorf("%s: %w", files[0], err)
-	}
-	return &r, nil
+	r, err := load[verifyrecord.Result](files[0])
+	return &r, err
 }
 
-// judge looks at the record itself: one that says something bad although its test
-// passed counts as failed.
-func (g rung) judge(r verifyrecord.Rung, seed uint64) (problems []error) {
+// problems looks at the result itself: a bad result counts as a failure even if the
+// test passed.
+func (p part) problems(r verifyrecord.Result, seed uint64) (problems []error) {
 	add := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if r.ID != g.id || g.seeded && r.Seed != seed {
-		add("it recorded %s from seed %d; want %s from %d", r.ID, r.Seed, g.id, seed)
+	if r.Kind != p.kind || p.seeded && r.Seed != seed {
+		add("the result is of %s from seed %d; want %s from seed %d", r.Kind, r.Seed, p.kind, seed)
 	}
-	for name, floor := range g.floors {
-		if r.Counts[name] < floor {
-			add("only %d %s; want %d", r.Counts[name], name, floor)
+	for name, n := range p.atLeast {
+		if r.Counts[name] < n {
+			add("only %d %s; want %d", r.Counts[name], name, n)
 		}
 	}
 	if r.Violations > 0 || r.Undecided > 0 {
@@ -236,12 +233,12 @@ func (g rung) judge(r verifyrecord.Rung, seed uint64) (problems []error) {
 	}
 	for _, c := range r.Controls {
 		if !c.Shown {
-			add("the control did not show it: %s", c.What)
+			add("the control shows no violation: %s", c.What)
 		}
 	}
 	for _, m := range r.Mutants {
 		if !m.Killed && m.Why == "" {
-			add("%s lived: %s", m.ID, m.What)
+			add("%s was not caught: %s", m.ID, m.What)
 		}
 	}
 	return problems
@@ -267,6 +264,17 @@ func commit(ctx context.Context) (hash string, changed bool, err error) {
 	return strings.TrimSpace(string(out)), len(status) > 0, err
 }
 
+func load[T any](file string) (v T, err error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return v, err
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return v, fmt.Errorf("%s: %w", file, err)
+	}
+	return v, nil
+}
+
 func save(file string, v any) error {
 	b, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
@@ -275,69 +283,66 @@ func save(file string, v any) error {
 	return os.WriteFile(file, append(b, '\n'), 0o644)
 }
 
-// round is a line of the soak's ledger.
+// round is a line of build/soak.jsonl.
 type round struct {
 	Record
 	Seed uint64 `json:"seed"`
-	Next uint64 `json:"next"` // where the round behind it begins
-	OK   bool   `json:"ok"`
+	Next uint64 `json:"next"` // seed of the next round; Seed again after a failure
 }
 
-// stride is more than any rung tries from one seed on.
+// stride is more than any part tries from one seed on.
 const stride = 100_000
 
 func runSoak(ctx context.Context, long time.Duration) error {
-	ledger := filepath.Join("..", "build", "soak.jsonl")
-	if err := os.MkdirAll(filepath.Dir(ledger), 0o755); err != nil {
+	rounds := filepath.Join(buildDir, "soak.jsonl")
+	if err := os.MkdirAll(buildDir, 0o755); err != nil {
 		return err
 	}
-	seed, err := nextSeed(ledger)
+	seed, err := nextSeed(rounds)
 	if err != nil {
 		return err
 	}
-	seeded := slices.DeleteFunc(slices.Clone(rungs), func(g rung) bool { return !g.seeded })
+	seeded := slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return !p.seeded })
 	for end := time.Now().Add(long); time.Now().Before(end) && ctx.Err() == nil; seed += stride {
 		fmt.Printf("\nseeds from %d on\n", seed)
-		r, err := climb(ctx, filepath.Join("..", "build", "soak"), seeded, seed)
+		r, err := runAll(ctx, filepath.Join(buildDir, "soak"), seeded, seed)
 		if r == nil {
 			return err
 		}
-		if writeErr := appendLine(ledger, round{*r, seed, seed + stride, err == nil}); writeErr != nil {
+		next := seed + stride
+		if err != nil {
+			next = seed
+		}
+		if writeErr := appendLine(rounds, round{*r, seed, next}); writeErr != nil {
 			return writeErr
 		}
 		if err != nil {
-			return fmt.Errorf("seeds from %d on, which the next soak begins with: %w", seed, err)
+			return fmt.Errorf("seeds from %d on, with which the next soak begins: %w", seed, err)
 		}
 	}
 	return ctx.Err()
 }
 
-// nextSeed is where the last round of the ledger says, or that round's own when it
-// failed. Half a line, of a soak that was killed while it wrote, is cut off.
-func nextSeed(ledger string) (uint64, error) {
-	text, err := os.ReadFile(ledger)
-	if errors.Is(err, os.ErrNotExist) {
-		return 1 + stride, nil // verify itself begins at 1
-	}
-	if err != nil {
+// nextSeed is what the last line says. A soak that was killed may have left a part
+// of a line, which nextSeed removes.
+func nextSeed(rounds string) (uint64, error) {
+	text, err := os.ReadFile(rounds)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, err
 	}
 	whole := bytes.LastIndexByte(text, '\n') + 1
 	if whole < len(text) {
-		if err := os.Truncate(ledger, int64(whole)); err != nil {
+		if err := os.Truncate(rounds, int64(whole)); err != nil {
 			return 0, err
 		}
 	}
 	if whole == 0 {
-		return 1 + stride, nil
+		return 1 + stride, nil // make verify begins at 1
 	}
 	lines := bytes.Split(text[:whole-1], []byte("\n"))
 	var last round
 	if err := json.Unmarshal(lines[len(lines)-1], &last); err != nil {
-		return 0, fmt.Errorf("%s: %w", ledger, err)
-	}
-	if !last.OK {
-		return last.Seed, nil
+		return 0, fmt.Errorf("%s: %w", rounds, err)
 	}
 	return last.Next, nil
 }

@@ -1,6 +1,6 @@
-// Package holders simulates the users of one key of a store, in the virtual time
+// Package leasesim simulates the users of one key of a store, in the virtual time
 // of a synctest bubble: processes that take a lease as a guard does, renew it,
-// stand still, die or give it back. It looks at what they may believe: no two
+// stand still, die or release it. It looks at what they may believe: no two
 // trust their lease at the same time, and fences grow in the order of trust.
 //
 // All that is left to chance is drawn from numbers of the process that needs it,
@@ -67,7 +67,7 @@ func (c *Counts) Add(o Counts) {
 func (c Counts) All() map[string]int64 {
 	return map[string]int64{
 		"seeds": c.Seeds, "operations": c.Operations, "grants": c.Grants, "renewals": c.Renewals, "deaths": c.Deaths,
-		"freezes": c.Freezes, "unknown outcomes": c.Unknown, "withdrawals": c.Abandons, "busy": c.Busy, "losses": c.Losses,
+		"freezes": c.Freezes, "unknown outcomes": c.Unknown, "abandons": c.Abandons, "busy": c.Busy, "losses": c.Losses,
 	}
 }
 

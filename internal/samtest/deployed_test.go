@@ -19,7 +19,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// TestDeployed runs all of make it-aws against a fake AWS, and then parts of it
+// TestDeployed runs all of make test-aws against a fake AWS, and then parts of it
 // against one that is broken in some way.
 func TestDeployed(t *testing.T) {
 	aws := startFakeAWS(t)

@@ -95,7 +95,7 @@ func command(args []string, out io.Writer) (run func(context.Context, *screen, f
 	}
 	flags.Func("stack", "run the functions of this deployed CloudFormation `stack`, not sam local", func(name string) error {
 		if name == "" {
-			return errors.New("want the name of a stack, as in make it-aws STACK=lambdalock")
+			return errors.New("want the name of a stack, as in make test-aws STACK=lambdalock")
 		}
 		run = func(ctx context.Context, out *screen, getenv func(string) string) error {
 			return runDeployed(ctx, out, getenv, name)

@@ -1,5 +1,5 @@
-// Package record keeps what the rungs of the verification ladder did, in one JSON
-// file each, from which docs/verification.md is made.
+// Package verifyrecord keeps what each part of the verification did, in one JSON
+// file each. The command verify makes docs/verification.md from these files.
 package verifyrecord
 
 import (
@@ -12,9 +12,19 @@ import (
 	"time"
 )
 
-// Rung is one rung's result.
-type Rung struct {
-	ID         string           `json:"id"`   // for example L4
+// The kinds of verification.
+const (
+	Search     = "search"     // every state of a small model
+	Simulation = "simulation" // random schedules from seeds, in virtual time
+	Histories  = "histories"  // the answers of real servers, checked afterwards
+	Processes  = "processes"  // real function processes that are killed and stopped
+	Mutants    = "mutants"    // planted bugs
+	Fuzz       = "fuzz"       // generated input
+)
+
+// Result is what one part of the verification did.
+type Result struct {
+	Kind       string           `json:"kind"`
 	Name       string           `json:"name"` // what was tried, in a few words
 	Seed       uint64           `json:"seed,omitempty"`
 	Servers    []string         `json:"servers,omitempty"` // names and versions
@@ -48,7 +58,7 @@ type Cell struct {
 type Mutant struct {
 	ID     string `json:"id"` // for example M04
 	What   string `json:"what"`
-	Rung   string `json:"rung"` // that claims it
+	Suite  string `json:"suite"` // the tests that have to catch it
 	Killed bool   `json:"killed"`
 	By     string `json:"by,omitempty"`  // the test that failed
 	Why    string `json:"why,omitempty"` // why it does not apply
@@ -62,9 +72,9 @@ type Control struct {
 	Saw   string `json:"saw"`
 }
 
-// Write keeps the rung's result in the folder that VERIFY_DIR names. It does
-// nothing where the variable is not set: the rung is then a test like any other.
-func Write(t testing.TB, r Rung) {
+// Write keeps the result in the folder that VERIFY_DIR names. Without the variable
+// it does nothing: the caller is then a test like all others.
+func Write(t testing.TB, r Result) {
 	t.Helper()
 	dir := os.Getenv("VERIFY_DIR")
 	if dir == "" {
@@ -74,17 +84,17 @@ func Write(t testing.TB, r Rung) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := strings.ToLower(r.ID + "-" + strings.ReplaceAll(r.Name, " ", "-"))
+	name := strings.ToLower(r.Kind + "-" + strings.ReplaceAll(r.Name, " ", "-"))
 	if err := os.WriteFile(filepath.Join(dir, name+".json"), append(b, '\n'), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Full says whether the rung is to run at its full size, as make verify does.
+// Full says whether the test is to run at its full size, as in make verify.
 func Full() bool { return os.Getenv("VERIFY_DIR") != "" }
 
 // Seed is the first seed of a simulation: VERIFY_SEED, or 1. count is how many
-// seeds to try: full in make verify, VERIFY_SEEDS when that is set, else few.
+// seeds to try: VERIFY_SEEDS if that is set, else full in make verify and few elsewhere.
 func Seed(t testing.TB, few, full int) (first uint64, count int) {
 	t.Helper()
 	if testing.Short() {

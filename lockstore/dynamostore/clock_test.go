@@ -371,8 +371,8 @@ func TestTrustNeverOverlaps(t *testing.T) {
 			require.GreaterOrEqual(t, n, int64(seeds), "a run without %s shows nothing", name)
 		}
 	}
-	verifyrecord.Write(t, verifyrecord.Rung{
-		ID: "L4", Name: "simulated holders on DynamoDB's fake", Seed: first, Counts: total.All(), Took: time.Since(began),
+	verifyrecord.Write(t, verifyrecord.Result{
+		Kind: verifyrecord.Simulation, Name: "simulated clients over DynamoDB's fake", Seed: first, Counts: total.All(), Took: time.Since(began),
 		Controls: []verifyrecord.Control{control},
 	})
 }

@@ -58,8 +58,8 @@ func TestGuardsOverDynamoDB(t *testing.T) {
 			require.Positive(t, total[name], "a run without %s shows nothing", name)
 		}
 	}
-	verifyrecord.Write(t, verifyrecord.Rung{
-		ID: "L4", Name: "simulated guards over DynamoDB's fake", Seed: first, Counts: total, Took: time.Since(began),
+	verifyrecord.Write(t, verifyrecord.Result{
+		Kind: verifyrecord.Simulation, Name: "simulated guards over DynamoDB's fake", Seed: first, Counts: total, Took: time.Since(began),
 	})
 }
 

@@ -45,17 +45,17 @@ func TestSearch(t *testing.T) {
 	if verifyrecord.Full() {
 		sizes = []size{{2, 2}, {3, 1}}
 	}
-	rung := verifyrecord.Rung{ID: "L3", Name: "every state of a few clients of the store in memory", Counts: map[string]int64{}, Limits: []string{
-		"one key, a TTL of two ticks, requests of at most one earlier owner of a client under way; of 3 clients one has such an owner, of 2 both",
-		"the clients are a model of the guard; the guard itself and the other stores are simulated (L4)",
+	result := verifyrecord.Result{Kind: verifyrecord.Search, Name: "every state of a few clients of the store in memory", Counts: map[string]int64{}, Limits: []string{
+		"The search has one key, a TTL of two ticks, and at most one earlier owner of a client whose requests are under way. Of 3 clients one has such an owner, of 2 clients both.",
+		"The clients of the search are a model of the guard. The guard itself and the other stores are simulated.",
 	}}
 	began := time.Now()
 	for _, size := range sizes {
 		s := search(size, rules{})
 		t.Logf("%v: %d states, %d steps deep, %v", size, s.states(), s.depth, time.Since(began))
 		require.Empty(t, s.bad, s.trace)
-		rung.Counts[fmt.Sprintf("states with %v", size)] = int64(s.states())
-		rung.Counts[fmt.Sprintf("steps with %v", size)] = int64(s.depth)
+		result.Counts[fmt.Sprintf("states with %v", size)] = int64(s.states())
+		result.Counts[fmt.Sprintf("steps with %v", size)] = int64(s.depth)
 	}
 	for _, c := range []struct {
 		what  string
@@ -73,10 +73,10 @@ func TestSearch(t *testing.T) {
 		s := search(size{2, 1}, c.rules)
 		require.Contains(t, s.bad, c.want, c.what)
 		t.Logf("%s: %s after %d steps, %d states:\n%s", c.what, s.bad, s.depth, s.states(), s.trace)
-		rung.Controls = append(rung.Controls, verifyrecord.Control{What: c.what, Shown: true, Saw: fmt.Sprintf("%s, after %d steps", s.bad, s.depth)})
+		result.Controls = append(result.Controls, verifyrecord.Control{What: c.what, Shown: true, Saw: fmt.Sprintf("%s, after %d steps", s.bad, s.depth)})
 	}
-	rung.Took = time.Since(began)
-	verifyrecord.Write(t, rung)
+	result.Took = time.Since(began)
+	verifyrecord.Write(t, result)
 }
 
 // rules are what a control breaks.

@@ -53,8 +53,8 @@ func TestSimulation(t *testing.T) {
 			require.GreaterOrEqual(t, n, int64(seeds)/2, "a run without %s shows nothing", name)
 		}
 	}
-	verifyrecord.Write(t, verifyrecord.Rung{
-		ID: "L4", Name: "simulated holders on miniredis", Seed: first, Counts: counts, Took: time.Since(began),
+	verifyrecord.Write(t, verifyrecord.Result{
+		Kind: verifyrecord.Simulation, Name: "simulated clients over miniredis", Seed: first, Counts: counts, Took: time.Since(began),
 		Controls: []verifyrecord.Control{control},
 	})
 }

@@ -1,5 +1,4 @@
-// Package fuzz runs every Fuzz function of the product's module for a while, as
-// rung L8. What go test finds it writes beside the function, below testdata/fuzz,
+// Package fuzz runs every Fuzz function of the product's module for a while. What go test finds it writes beside the function, below testdata/fuzz,
 // and from then on every go test runs it.
 //
 //	go test ./fuzz -run TestFuzz -v    one function, for a second
@@ -53,18 +52,18 @@ func TestFuzz(t *testing.T) {
 	} else if !verifyrecord.Full() {
 		each, targets = time.Second, []target{{"./lockstore", "FuzzKeyIsInjectiveF52"}}
 	}
-	rung := verifyrecord.Rung{ID: "L8", Name: "fuzz", Counts: map[string]int64{"functions": int64(len(targets))}}
+	result := verifyrecord.Result{Kind: verifyrecord.Fuzz, Name: "generated input", Counts: map[string]int64{"functions": int64(len(targets))}}
 	for _, g := range targets {
 		execs, err := g.run(t.Context(), product, each)
 		t.Logf("%9d  %s %s", execs, g.pkg, g.name)
 		if err != nil {
-			rung.Violations++
+			result.Violations++
 			t.Error(err)
 		}
-		rung.Counts["inputs"] += execs
+		result.Counts["inputs"] += execs
 	}
-	rung.Took = time.Since(began)
-	verifyrecord.Write(t, rung)
+	result.Took = time.Since(began)
+	verifyrecord.Write(t, result)
 }
 
 // target is one Fuzz function.

@@ -103,22 +103,22 @@ func TestMatrix(t *testing.T) {
 	workers.Wait()
 	controls := controls(t)
 
-	rung := verifyrecord.Rung{
-		ID: "L5", Name: "histories on real servers", Seed: first,
+	result := verifyrecord.Result{
+		Kind: verifyrecord.Histories, Name: "histories on real servers", Seed: first,
 		Servers: testservers.Versions(t),
 		Counts: map[string]int64{
 			"histories":  0,
 			"operations": 0,
 			"histories repeated because they showed nothing": int64(sum.repeated),
-			"keys that a late copy of an acquire took":       int64(sum.lateDuplicates),
+			"keys that a late duplicate of an acquire took":  int64(sum.lateDuplicates),
 			"stale writes refused by the fence":              int64(sum.counts.Stale),
 			"entries lost by the store":                      int64(sum.counts.Losses),
 			"refusals":                                       int64(sum.counts.Refused),
 		},
 		Controls: controls,
 		Limits: []string{
-			"clients' clocks that are off: dynamostore takes its clock from inside its package only, so L4 tries them; redisstore and memstore use no client's clock",
-			"a late copy of an acquire, of an owner that the store has forgotten or has told busy, takes the key until its TTL ends, on Redis and DynamoDB: where that alone explains the answers it is counted, not as a violation",
+			"In the histories the clients' clocks are right. Only dynamostore uses a client's clock, and the simulations set it wrong.",
+			"On Redis and DynamoDB a late duplicate of an acquire takes the key until its TTL ends, if the store has forgotten the owner or told the owner busy. Answers that only such a duplicate explains are counted, but not as a violation.",
 		},
 		Took: time.Since(start),
 	}
@@ -127,17 +127,17 @@ func TestMatrix(t *testing.T) {
 			if c.Fault == "" {
 				continue
 			}
-			rung.Cells = append(rung.Cells, c)
-			rung.Violations += c.Violations
-			rung.Undecided += c.Undecided
-			rung.Counts["histories"] += c.Histories
-			rung.Counts["operations"] += c.Operations
+			result.Cells = append(result.Cells, c)
+			result.Violations += c.Violations
+			result.Undecided += c.Undecided
+			result.Counts["histories"] += c.Histories
+			result.Counts["operations"] += c.Operations
 		}
 	}
 	t.Logf("%d cells, %d histories, %d operations, %d violations, %d undecided, %d repeated, %v",
-		ran, rung.Counts["histories"], rung.Counts["operations"], rung.Violations, rung.Undecided, sum.repeated, rung.Took.Round(time.Second))
+		ran, result.Counts["histories"], result.Counts["operations"], result.Violations, result.Undecided, sum.repeated, result.Took.Round(time.Second))
 	if ran < occur {
 		return // -run has chosen some
 	}
-	verifyrecord.Write(t, rung)
+	verifyrecord.Write(t, result)
 }

@@ -31,14 +31,14 @@ import (
 type mutant struct {
 	id, file string
 	what     string
-	rung     string // that claims it
-	trial
+	suite    string // the tests that have to catch it
+	testRun
 	says string // what the test has to print
 	why  string // why it does not apply; then there is no patch
 }
 
-// trial is a run of go test.
-type trial struct {
+// testRun is a run of go test.
+type testRun struct {
 	dir      string // of the module that has the test: "" or verify
 	pkg, run string // the test: a package and a pattern for -run
 	env      string // one more variable for the test, or ""
@@ -60,11 +60,11 @@ func TestMutants(t *testing.T) {
 	began := time.Now()
 	all := verifyrecord.Full() || os.Getenv("MUTANTS") == "all"
 	var chosen []mutant
-	without := map[trial]*baseline{}
+	without := map[testRun]*baseline{}
 	for _, m := range mutants {
 		if all || m.pkg == "./lockstore" {
 			chosen = append(chosen, m)
-			without[m.trial] = &baseline{}
+			without[m.testRun] = &baseline{}
 		}
 	}
 	require.NotEmpty(t, chosen)
@@ -77,14 +77,14 @@ func TestMutants(t *testing.T) {
 		workers.Go(func() {
 			for i := range queue {
 				m, r := chosen[i], &results[i]
-				*r = verifyrecord.Mutant{ID: m.id, What: m.what, Rung: m.rung, Why: m.why}
+				*r = verifyrecord.Mutant{ID: m.id, What: m.what, Suite: m.suite, Why: m.why}
 				if m.why != "" {
 					show(r)
 					continue
 				}
 				t.Run(m.patch(), func(t *testing.T) {
 					defer show(r)
-					require.NoError(t, without[m.trial].passes(t.Context(), dir, m.trial))
+					require.NoError(t, without[m.testRun].passes(t.Context(), dir, m.testRun))
 					by, err := m.plant(t.Context(), dir)
 					require.NoError(t, err)
 					r.Killed, r.By = true, path.Join(m.dir, m.pkg)+" "+by+": "+m.says
@@ -97,7 +97,7 @@ func TestMutants(t *testing.T) {
 	}
 	close(queue)
 	workers.Wait()
-	verifyrecord.Write(t, verifyrecord.Rung{ID: "L7", Name: "planted bugs", Mutants: results, Took: time.Since(began)})
+	verifyrecord.Write(t, verifyrecord.Result{Kind: verifyrecord.Mutants, Name: "planted bugs", Mutants: results, Took: time.Since(began)})
 }
 
 // show prints a result as soon as it is known.
@@ -109,29 +109,29 @@ func show(r *verifyrecord.Mutant) {
 	case !r.Killed:
 		end = "NOT CAUGHT"
 	}
-	fmt.Printf("%s  %2s  %s\n         %s\n", r.ID, r.Rung, r.What, end)
+	fmt.Printf("%s  %-11s  %s\n         %s\n", r.ID, r.Suite, r.What, end)
 }
 
-// baseline is a trial without any bug, made once for all that share it.
+// baseline is a test run without any bug, made once for all bugs that share it.
 type baseline struct {
 	once sync.Once
 	err  error
 }
 
-func (b *baseline) passes(ctx context.Context, dir string, tr trial) error {
+func (b *baseline) passes(ctx context.Context, dir string, r testRun) error {
 	b.once.Do(func() {
-		out, err := tr.test(ctx, dir)
+		out, err := r.test(ctx, dir)
 		switch {
 		case err != nil:
 			b.err = fmt.Errorf("without any bug it fails: %w\n%s", err, out)
 		case strings.Contains(out, "no tests to run"):
-			b.err = fmt.Errorf("no test is named so: %s -run %s", tr.pkg, tr.run)
+			b.err = fmt.Errorf("no test is named so: %s -run %s", r.pkg, r.run)
 		}
 	})
 	return b.err
 }
 
-// plant applies the patch, makes the trial and takes the patch back. It returns the
+// plant applies the patch, runs the test and takes the patch back. It returns the
 // name of the test that caught the bug.
 func (m mutant) plant(ctx context.Context, dir string) (by string, err error) {
 	patch, err := filepath.Abs(filepath.Join("patches", m.patch()+".patch"))
@@ -156,13 +156,13 @@ func (m mutant) plant(ctx context.Context, dir string) (by string, err error) {
 	return by, nil
 }
 
-func (tr trial) test(ctx context.Context, dir string) (string, error) {
+func (r testRun) test(ctx context.Context, dir string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	// With trimpath the copies share what go has built, also with those of the last
 	// time.
-	return command(ctx, filepath.Join(dir, tr.dir), tr.env, "go", "test", "-trimpath", "-vet=off",
-		tr.pkg, "-run", tr.run, "-count=1", "-failfast", "-timeout", "4m")
+	return command(ctx, filepath.Join(dir, r.dir), r.env, "go", "test", "-trimpath", "-vet=off",
+		r.pkg, "-run", r.run, "-count=1", "-failfast", "-timeout", "4m")
 }
 
 var (
@@ -185,7 +185,7 @@ func caught(out, says string) (test string, err error) {
 	return failed[len(failed)-1][1], nil
 }
 
-// command runs with the environment of this process without what sizes a rung.
+// command runs with the environment of this process without the variables that change how much a test does.
 func command(ctx context.Context, dir, env, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
@@ -293,7 +293,7 @@ func TestABaselineHasToPass(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	passes := func(run string) error {
-		return new(baseline).passes(t.Context(), dir, trial{pkg: ".", run: run})
+		return new(baseline).passes(t.Context(), dir, testRun{pkg: ".", run: run})
 	}
 	require.NoError(t, passes("^TestPasses$"))
 	require.ErrorContains(t, passes("^TestFails$"), "by itself")

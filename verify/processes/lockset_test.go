@@ -199,14 +199,14 @@ func first(all []string) string {
 }
 
 func write(t *testing.T, seed uint64, began time.Time, results []*result) {
-	rung := verifyrecord.Rung{
-		ID: "L6", Name: "function processes killed and stopped while they change lists under the lock", Seed: seed, Counts: map[string]int64{}, Took: time.Since(began),
+	result := verifyrecord.Result{
+		Kind: verifyrecord.Processes, Name: "function processes killed and stopped while they change lists under the lock", Seed: seed, Counts: map[string]int64{}, Took: time.Since(began),
 		Limits: []string{
-			"in L6 the seed decides which signal comes when; how far a process has come by then is the machine's",
-			"a stopped process's clocks go on, those of a frozen Lambda may not: that is simulated (L4)",
-			"L6 sees that a live key was granted to another only if that one has reached the list before the holder was done with it",
-			fmt.Sprintf("a dead holder's key may stay closed for its lease (%v) and what the store adds (%v on DynamoDB Local, whose Date has whole seconds), "+
-				"and a waiter looks once in %v; L6 allows %v more, and as much as the slowest answer took, for a busy machine, and sees no delay below that", ttl, dynamoLate, poll, slack),
+			"In the runs with processes the seed decides which signal comes when. The machine decides how far a process has come by then.",
+			"The clocks of a stopped process go on. The clocks of a frozen Lambda may not, which is simulated.",
+			"A live key that is granted to a second process is noticed only if the second process reaches the list before the first is done with it.",
+			fmt.Sprintf("The key of a dead holder may stay held for its lease (%v) and for what the store adds (%v on DynamoDB Local, whose Date has whole seconds), and a waiter polls once in %v. "+
+				"For a busy machine the check allows %v more, and as much as the slowest answer took. It notices no shorter delay.", ttl, dynamoLate, poll, slack),
 		},
 	}
 	for _, r := range results {
@@ -219,11 +219,11 @@ func write(t *testing.T, seed uint64, began time.Time, results []*result) {
 			"stale requests refused": c.refused, "stale requests accepted": int64(len(v.Stale)), "live keys granted to another": int64(len(v.Robbed)),
 			"waits for a dead holder": int64(v.Waits),
 		} {
-			rung.Counts[name] += n
+			result.Counts[name] += n
 		}
-		rung.Counts["longest wait for a dead holder on "+r.place.name+", ms"] = v.Longest.Milliseconds()
-		rung.Violations += int64(len(v.Violations()))
-		rung.Controls = append(rung.Controls, r.controls...)
+		result.Counts["longest wait for a dead holder on "+r.place.name+", ms"] = v.Longest.Milliseconds()
+		result.Violations += int64(len(v.Violations()))
+		result.Controls = append(result.Controls, r.controls...)
 	}
-	verifyrecord.Write(t, rung)
+	verifyrecord.Write(t, result)
 }

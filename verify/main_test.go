@@ -1,0 +1,174 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+)
+
+func sample() Record {
+	return Record{
+		Commit: "abc", Date: "2026-11-21", Machine: "2 cores", Took: time.Minute,
+		Results: []verifyrecord.Result{
+			{Kind: verifyrecord.Simulation, Name: "simulated guards", Counts: map[string]int64{seeds: 20000, "grants": 7, operations: 3}, Controls: []verifyrecord.Control{{What: "no fences", Shown: true, Saw: "9 stale writes"}, {What: "another"}}},
+			{Kind: verifyrecord.Histories, Name: "real servers", Seed: 1, Servers: []string{"a 1", "b 2"}, Counts: map[string]int64{histories: 7, operations: 1239567}, Cells: []verifyrecord.Cell{
+				{Fault: "replies lost", Store: "Redis", Histories: 5, Operations: 5000},
+				{Fault: "failover", Store: "memory", Why: "it has no replica"},
+				{Fault: "failover", Store: "Redis", Histories: 2, Operations: 1234567},
+			}},
+			{Kind: verifyrecord.Processes, Name: "killed", Counts: map[string]int64{kills: 300, stops: 301}},
+			{Kind: verifyrecord.Mutants, Name: "planted bugs", Mutants: []verifyrecord.Mutant{
+				{ID: "M01", What: "acquire without a condition", Suite: "store tests", Killed: true, By: "TestStore"},
+				{ID: "M01", What: "the same on Redis", Suite: "store tests", By: "TestStore"},
+				{ID: "M02", What: "wrong sign", Suite: "store tests", Killed: true, By: "TestStore"},
+				{ID: "M30", What: "check before subscribe", Suite: "simulation", Why: "there is no subscription"},
+			}, Limits: []string{"a limit of one part"}},
+		},
+	}
+}
+
+func TestPage(t *testing.T) {
+	text := page(sample())
+	for _, want := range []string{
+		"Commit abc, on 2 cores, in 1m0s",
+		"(2026-11-21) made 7 histories with 1,239,567 operations on 1 stores under 2 kinds of faults, ran 20,000 simulations, and killed or stopped 601 processes: " +
+			"it found 0 violations, left 0 histories undecided, and caught 1 of 2 planted bugs.",
+		"| processes | killed | 300 SIGKILL, 301 SIGSTOP | 0s |", "| mutants | planted bugs | 1 of 2 caught | 0s |",
+		"Servers: a 1, b 2.", "failover; replies lost. Each was made on each of 1 stores, except where it cannot occur: 2 cells were run, 1 are empty.",
+		"2 runs in which something is broken on purpose. Each has to show a violation, or the whole run fails; 1 did.", "1 store tests.",
+		"- a limit of one part", "- DynamoDB, ElastiCache",
+	} {
+		require.Contains(t, strings.ReplaceAll(text, "\n", " ")+text, want)
+	}
+	require.Less(t, strings.Count(text, "\n"), 60, "one screen")
+}
+
+func TestProblems(t *testing.T) {
+	good := func() verifyrecord.Result {
+		return verifyrecord.Result{
+			Kind: verifyrecord.Histories, Seed: 7, Counts: map[string]int64{histories: 300},
+			Controls: []verifyrecord.Control{{What: "no fences", Shown: true}},
+			Mutants:  []verifyrecord.Mutant{{ID: "M01", Killed: true}, {ID: "M30", Why: "there is no subscription"}},
+		}
+	}
+	p := part{kind: verifyrecord.Histories, seeded: true, atLeast: map[string]int64{histories: 300}}
+	require.Empty(t, p.problems(good(), 7))
+	for want, change := range map[string]func(*verifyrecord.Result){
+		"of search from seed 7; want histories from seed 7":    func(r *verifyrecord.Result) { r.Kind = verifyrecord.Search },
+		"of histories from seed 1; want histories from seed 7": func(r *verifyrecord.Result) { r.Seed = 1 },
+		"only 299 histories; want 300":                         func(r *verifyrecord.Result) { r.Counts[histories] = 299 },
+		"1 violations, 0 undecided":                            func(r *verifyrecord.Result) { r.Violations = 1 },
+		"0 violations, 2 undecided":                            func(r *verifyrecord.Result) { r.Undecided = 2 },
+		"the control shows no violation: no fences":            func(r *verifyrecord.Result) { r.Controls[0].Shown = false },
+		"M01 was not caught":                                   func(r *verifyrecord.Result) { r.Mutants[0].Killed = false },
+	} {
+		r := good()
+		change(&r)
+		require.ErrorContains(t, errors.Join(p.problems(r, 7)...), want)
+	}
+}
+
+// Of the tests that are run here one records what it has to, one too little, one
+// nothing, and one fails.
+func TestRunAll(t *testing.T) {
+	t.Setenv("VERIFY_SEEDS", "1") // of a replay; it must not reach the parts
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module example.com/m\n\ngo 1.26\n",
+		"m.go":   "package m\n",
+		"m_test.go": `package m
+
+import (
+	"os"
+	"testing"
+)
+
+func write(t *testing.T, seeds string) {
+	text := ` + "`{\"kind\": \"simulation\", \"seed\": ` + os.Getenv(\"VERIFY_SEED\") + `, \"counts\": {\"seeds\": ` + seeds + `}}`" + `
+	if os.Getenv("VERIFY_SEEDS") != "" {
+		t.Error("it may be smaller than it should be")
+	}
+	if err := os.WriteFile(os.Getenv("VERIFY_DIR")+"/a.json", []byte(text), 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGood(t *testing.T)   { write(t, "9") }
+func TestFew(t *testing.T)    { write(t, "8") }
+func TestNothing(t *testing.T) {}
+func TestFails(t *testing.T)  { write(t, "9"); t.Error("two held the lock") }
+`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	record := func(run string) (*Record, error) {
+		p := part{kind: verifyrecord.Simulation, dir: dir, pkg: ".", run: run, seeded: true, atLeast: map[string]int64{seeds: 9}}
+		return runAll(t.Context(), filepath.Join(t.TempDir(), "record"), []part{p}, 5)
+	}
+	r, err := record("TestGood")
+	require.NoError(t, err)
+	require.Len(t, r.Results, 1)
+	require.NotEmpty(t, r.Commit)
+	for run, want := range map[string]string{
+		"TestFew": "only 8 seeds; want 9", "TestNothing": "wrote 0 results", "TestNone": "wrote 0 results", "TestFails": "two held the lock",
+	} {
+		_, err := record(run)
+		require.ErrorContains(t, err, want, run)
+	}
+}
+
+func TestNextSeed(t *testing.T) {
+	rounds := filepath.Join(t.TempDir(), "soak.jsonl")
+	next := func() uint64 {
+		seed, err := nextSeed(rounds)
+		require.NoError(t, err)
+		return seed
+	}
+	require.EqualValues(t, 1+stride, next(), "behind the seeds of make verify")
+	require.NoError(t, appendLine(rounds, round{Record: sample(), Next: 7}))
+	require.NoError(t, appendLine(rounds, round{Next: 8}))
+	require.EqualValues(t, 8, next())
+
+	whole, err := os.ReadFile(rounds)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(rounds, append(slices.Clone(whole), `{"seed": 3`...), 0o644))
+	require.EqualValues(t, 8, next(), "a part of a line says nothing")
+	text, err := os.ReadFile(rounds)
+	require.NoError(t, err)
+	require.Equal(t, whole, text, "and is removed")
+
+	require.NoError(t, os.WriteFile(rounds, []byte("{\n"), 0o644))
+	_, err = nextSeed(rounds)
+	require.ErrorContains(t, err, rounds)
+}
+
+func TestReadmeSentence(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "README.md")
+	require.NoError(t, os.WriteFile(file, []byte("a\n<!-- verify -->\nold\n<!-- /verify -->\nb\n"), 0o644))
+	require.NoError(t, markReadme(file, "5 histories"))
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "a\n<!-- verify -->\n5 histories\n<!-- /verify -->\nb\n", string(text))
+	require.NoError(t, os.WriteFile(file, []byte("nothing"), 0o644))
+	require.ErrorContains(t, markReadme(file, "x"), "<!-- verify -->")
+}
+
+// The page and the README's sentence are made from the kept record.
+func TestPageIsOfTheRecord(t *testing.T) {
+	r, err := load[Record]("../docs/verification.json")
+	require.NoError(t, err)
+	text, err := os.ReadFile("../docs/verification.md")
+	require.NoError(t, err)
+	require.Equal(t, page(r), string(text), "run make verify-report")
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(readme), wrapped(claim(r)), "run make verify-report")
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+)
+
+// kinds says what each kind of verification is, in the page's order.
+var kinds = []struct{ kind, what string }{
+	{verifyrecord.Search, "visits every state of a few clients. The store is the shipped store in memory; the clients are a short model of the guard."},
+	{verifyrecord.Simulation, "runs random schedules from seeds, in virtual time. Clocks are off, processes freeze and die, and the network loses, delays and repeats requests. " +
+		"One simulation has the shipped guard over the store in memory. The others have the shipped DynamoDB store over a fake service or the shipped Redis store over miniredis."},
+	{verifyrecord.Histories, "records what the clients of real servers were told during faults. A checker ([porcupine](https://github.com/anishathalye/porcupine), with a model of a lease in real time) " +
+		"then looks for an order of the operations that explains every answer. A search without an end is undecided, and fails the run."},
+	{verifyrecord.Processes, "adds elements to lists under the lock, as in Jepsen's set test. The function's processes are killed, stopped, told to end, or run into their timeout. No acknowledged element may be missing."},
+	{verifyrecord.Mutants, "plants bugs in a copy of the code, one at a time. The test that claims a bug has to fail and to print the words that name the bug."},
+	{verifyrecord.Fuzz, "generates input for everything that reads keys, entries, URLs and requests."},
+}
+
+// headings are the counts that the page shows. The record has all.
+var headings = []string{seeds, histories, operations, kills, stops, "functions", "inputs"}
+
+// limits hold for every part.
+var limits = []string{
+	"DynamoDB, ElastiCache and MemoryDB themselves were not reached. DynamoDB Local, Redis and Valkey stood in for them.",
+	"Lambda's own freeze is simulated, or replaced by stopped processes, whose monotonic clock goes on.",
+	"Known weak points of dependencies were not looked up: govulncheck needs its database.",
+	"Multi-Region tables with strong consistency, other processors and other systems were not tried.",
+}
+
+// count is the text of a number and what it counts.
+func count(n int64, what string) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s + " " + what
+}
+
+// size says in a few counts how much a part did.
+func size(r verifyrecord.Result) string {
+	var all []string
+	var states int64
+	for name, n := range r.Counts {
+		if strings.HasPrefix(name, "states ") {
+			states += n
+		}
+	}
+	if states > 0 {
+		all = append(all, count(states, "states"))
+	}
+	for _, name := range headings {
+		if n := r.Counts[name]; n > 0 {
+			all = append(all, count(n, name))
+		}
+	}
+	if caught, planted := killed(r.Mutants); planted > 0 {
+		all = append(all, fmt.Sprintf("%d of %d caught", caught, planted))
+	}
+	return strings.Join(all, ", ")
+}
+
+// killed counts the planted bugs that apply, and those of which every variant was
+// caught.
+func killed(all []verifyrecord.Mutant) (caught, planted int) {
+	ids := map[string]bool{} // whether all variants so far were caught
+	for _, m := range all {
+		if m.Why == "" {
+			before, seen := ids[m.ID]
+			ids[m.ID] = m.Killed && (before || !seen)
+		}
+	}
+	for _, all := range ids {
+		if all {
+			caught++
+		}
+	}
+	return caught, len(ids)
+}
+
+// totals are the sums over all parts.
+type totals struct {
+	counts                         map[string]int64
+	violations, undecided          int64
+	faults, stores                 map[string]bool // of the histories
+	cells, empty                   int
+	controls, shown, bugs, planted int
+}
+
+func sum(r Record) totals {
+	s := totals{counts: map[string]int64{}, faults: map[string]bool{}, stores: map[string]bool{}}
+	for _, p := range r.Results {
+		s.violations, s.undecided = s.violations+p.Violations, s.undecided+p.Undecided
+		for name, n := range p.Counts {
+			if name != operations || p.Kind == verifyrecord.Histories { // on real servers
+				s.counts[name] += n
+			}
+		}
+		for _, c := range p.Cells {
+			if c.Why != "" {
+				s.empty++
+				continue
+			}
+			s.cells++
+			s.faults[c.Fault], s.stores[c.Store] = true, true
+		}
+		for _, c := range p.Controls {
+			s.controls++
+			if c.Shown {
+				s.shown++
+			}
+		}
+		caught, planted := killed(p.Mutants)
+		s.bugs, s.planted = s.bugs+caught, s.planted+planted
+	}
+	return s
+}
+
+// claim is the sentence that the README shows.
+func claim(r Record) string {
+	s := sum(r)
+	return fmt.Sprintf("The last `make verify` (%s) made %s with %s on %d stores under %d kinds of faults, ran %s, and killed or stopped %s: "+
+		"it found %d violations, left %d histories undecided, and caught %d of %d planted bugs.",
+		r.Date, count(s.counts[histories], "histories"), count(s.counts[operations], "operations"), len(s.stores), len(s.faults),
+		count(s.counts[seeds], "simulations"), count(s.counts[kills]+s.counts[stops], "processes"), s.violations, s.undecided, s.bugs, s.planted)
+}
+
+// writeReport makes docs/verification.md and the README's sentence from the kept
+// record.
+func writeReport() error {
+	r, err := load[Record](keptRecord)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join("..", "docs", "verification.md"), []byte(page(r)), 0o644); err != nil {
+		return err
+	}
+	return markReadme(filepath.Join("..", "README.md"), claim(r))
+}
+
+const (
+	readmeBegin = "<!-- verify -->"
+	readmeEnd   = "<!-- /verify -->"
+)
+
+// markReadme puts the claim between the two marks.
+func markReadme(file, claim string) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(b), readmeBegin)
+	_, after, ok2 := strings.Cut(rest, readmeEnd)
+	if !ok || !ok2 {
+		return fmt.Errorf("%s lacks %s or %s", file, readmeBegin, readmeEnd)
+	}
+	return os.WriteFile(file, []byte(before+readmeBegin+"\n"+wrapped(claim)+"\n"+readmeEnd+after), 0o644)
+}
+
+func wrapped(text string) string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > 86 {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return strings.Join(append(lines, line), "\n")
+}
+
+// page is docs/verification.md.
+func page(r Record) string {
+	var b strings.Builder
+	s := sum(r)
+	changed := ""
+	if r.Changed {
+		changed = ", with changes"
+	}
+	fmt.Fprintf(&b, `# What was verified
+
+%s
+
+The whole record, with every count, control and planted bug, is [verification.json](verification.json).
+Commit %s%s, on %s, in %v. `+"`make verify`"+` does it again,
+`+"`make soak TIME=2h`"+` continues with new seeds, `+"`make verify-report`"+` writes this page.
+
+| kind | what was tried | how much | time |
+| --- | --- | --- | --- |
+`, wrapped(claim(r)), r.Commit, changed, r.Machine, r.Took)
+	var servers, more []string
+	for _, p := range r.Results {
+		fmt.Fprintf(&b, "| %s | %s | %s | %v |\n", p.Kind, p.Name, size(p), p.Took.Round(time.Second))
+		servers, more = append(servers, p.Servers...), append(more, p.Limits...)
+	}
+	b.WriteString("\n")
+	for _, k := range kinds {
+		fmt.Fprintf(&b, "- **%s** %s\n", k.kind, k.what)
+	}
+	fmt.Fprintf(&b, `
+## How far it goes
+
+- Servers: %s.
+- Faults in the histories: %s. Each was made on each of %d stores, except where it cannot occur: %d cells were run, %d are empty.
+- Controls: %d runs in which something is broken on purpose. Each has to show a violation, or the whole run fails; %d did.
+- Planted bugs, by the tests that caught them: %s.
+- [Faults](faults.md) lists what the tests of every change do, and what stands in for a cause that one machine cannot have.
+
+## What cannot be claimed
+
+`, strings.Join(servers, ", "), strings.Join(sorted(s.faults), "; "), len(s.stores), s.cells, s.empty, s.controls, s.shown, suites(r))
+	for _, l := range slices.Concat(limits, more) {
+		fmt.Fprintf(&b, "- %s\n", l)
+	}
+	return b.String()
+}
+
+func sorted(set map[string]bool) (all []string) {
+	for name := range set {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// suites says how many planted bugs each suite caught, the most first.
+func suites(r Record) string {
+	bySuite := map[string][]verifyrecord.Mutant{}
+	names := map[string]bool{}
+	for _, p := range r.Results {
+		for _, m := range p.Mutants {
+			if m.Why == "" {
+				bySuite[m.Suite] = append(bySuite[m.Suite], m)
+				names[m.Suite] = true
+			}
+		}
+	}
+	all := sorted(names)
+	caught := func(suite string) int { n, _ := killed(bySuite[suite]); return n }
+	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(caught(b), caught(a)) })
+	for i, suite := range all {
+		all[i] = count(int64(caught(suite)), suite)
+	}
+	return strings.Join(all, ", ")
+}
