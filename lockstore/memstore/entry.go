@@ -7,12 +7,11 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// entry is what is known of one key. The zero entry is a key that nobody has
-// written.
+// entry is what the store knows of one key. The zero entry is a new key.
 type entry struct {
-	owner   lockstore.Owner // of the lease, also when it is dead; "" when there is none
+	owner   lockstore.Owner // of the last lease, also after its end; "" after a release
 	fence   lockstore.Fence // of the last grant
-	expires time.Time       // the key is closed until then
+	expires time.Time       // the end of the lease, or without an owner of the cooldown
 	holder  string          // of the last grant, encoded
 	endings []ending        // oldest first
 }
@@ -32,13 +31,13 @@ const (
 
 const maxEndings = 16
 
-// closed says that nobody new may have the key. A key without an owner is
-// closed after ReleaseAfter.
-func (e entry) closed(now time.Time) bool { return now.Before(e.expires) }
+// taken reports whether no other owner may get the key now: a lease is live, or the
+// key is in its cooldown.
+func (e entry) taken(now time.Time) bool { return now.Before(e.expires) }
 
-// holds says that this lease is live. For an abandon, Fence 0, it is not.
+// holds reports whether this lease is live. It is false for Fence 0.
 func (e entry) holds(l lockstore.Lease, now time.Time) bool {
-	return e.owner == l.Owner && e.fence == l.Fence && e.closed(now)
+	return e.owner == l.Owner && e.fence == l.Fence && e.taken(now)
 }
 
 func (e entry) ending(o lockstore.Owner) (how, bool) {
@@ -50,7 +49,8 @@ func (e entry) ending(o lockstore.Owner) (how, bool) {
 	return 0, false
 }
 
-// end makes a new slice, because copies of the entry share the old one.
+// end adds an ending. It makes a new slice, because copies of the entry share the
+// old one.
 func (e *entry) end(o lockstore.Owner, h how) {
 	first := max(0, len(e.endings)-maxEndings+1)
 	e.endings = append(slices.Clone(e.endings[first:]), ending{o, h})

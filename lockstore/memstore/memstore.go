@@ -1,14 +1,16 @@
-// Package memstore is the reference store: the promises of package lockstore
-// in their shortest form, over a map. It is for tests only, because separate
-// processes share nothing through it, and every lock is gone with the process.
+// Package memstore keeps locks in the memory of one process. It is the reference
+// store: it shows the promises of package lockstore in the fewest lines.
 //
-// The clock handed to New decides everything: what is live, what is expired and
-// the time part of a fence. Owners are compared whole. A grant may be trusted
-// for its whole TTL, and another may have the key from the instant of expiry on.
+// It is for tests: other processes do not see its locks, and all locks are gone when
+// the process ends.
 //
-// For each key it remembers the last 16 owners whose acquisition has ended. So
-// a late duplicate of an ended acquire takes no lock (ErrLost), and a repeated
-// release is nil, until 16 later acquisitions of the same key have ended.
+//   - Clock. The clock that New gets decides everything: which lease is live, which
+//     lease has expired, and the time part of a fence.
+//   - Trust. A lease may be trusted for its whole TTL. Another owner may get the key
+//     at the instant at which the lease expires.
+//   - Memory. The store remembers the last 16 acquisitions of each key that have
+//     ended. So a late duplicate of such an acquire gets ErrLost and takes no lock, and
+//     the second release of a lease returns nil.
 package memstore
 
 import (
@@ -21,7 +23,7 @@ import (
 )
 
 // Store keeps leases in memory. It also implements lockstore.Inspector and
-// lockstore.CooldownReleaser. The zero Store is as New(nil).
+// lockstore.CooldownReleaser. The zero Store works like New(nil).
 type Store struct {
 	now func() time.Time // nil is time.Now
 
@@ -35,7 +37,7 @@ var (
 	_ lockstore.CooldownReleaser = (*Store)(nil)
 )
 
-// New returns an empty store whose clock is now; nil is time.Now.
+// New returns an empty store. now is its clock; nil means time.Now.
 func New(now func() time.Time) *Store {
 	return &Store{now: now}
 }
@@ -55,11 +57,11 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 	switch _, ended := e.ending(req.Owner); {
 	case ended:
 		return lockstore.Lease{}, lost(req.Key, "this acquisition has ended")
-	case e.owner == req.Owner && !e.closed(now):
+	case e.owner == req.Owner && !e.taken(now):
 		return lockstore.Lease{}, lost(req.Key, "the lease has expired")
 	case e.owner == req.Owner:
 		return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: e.fence, TTL: e.expires.Sub(now)}, nil
-	case e.closed(now):
+	case e.taken(now):
 		return lockstore.Lease{}, &lockstore.HeldError{
 			Key:       req.Key,
 			Holder:    lockstore.DecodeHolder(e.holder),
@@ -116,7 +118,7 @@ func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.
 	return s.release(ctx, lease, d)
 }
 
-func (s *Store) release(ctx context.Context, lease lockstore.Lease, stay time.Duration) error {
+func (s *Store) release(ctx context.Context, lease lockstore.Lease, cooldown time.Duration) error {
 	if err := lease.Validate(); err != nil {
 		return err
 	}
@@ -135,8 +137,8 @@ func (s *Store) release(ctx context.Context, lease lockstore.Lease, stay time.Du
 	case e.holds(lease, now) || abandon && e.owner == lease.Owner:
 		// The fence stays: the next grant must be above it.
 		e.owner, e.expires = "", time.Time{}
-		if stay > 0 {
-			e.expires = now.Add(stay)
+		if cooldown > 0 {
+			e.expires = now.Add(cooldown)
 		}
 	case !abandon:
 		return lost(lease.Key, "this lease does not hold it")
@@ -159,7 +161,7 @@ func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 	now, e := s.read(key)
 
 	st := lockstore.Status{Key: key, Fence: e.fence}
-	if e.closed(now) {
+	if e.taken(now) {
 		st.Held = true
 		st.Holder = lockstore.DecodeHolder(e.holder)
 		st.Remaining = e.expires.Sub(now)
@@ -182,7 +184,7 @@ func (s *Store) write(key string, e entry) {
 	s.entries[key] = e
 }
 
-// done returns an error when ctx has ended. Nothing was applied then.
+// done returns an error when ctx has ended. Then nothing was applied.
 func done(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("memstore: not applied: %w: %w", lockstore.ErrUnavailable, err)

@@ -20,7 +20,7 @@ func TestStore(t *testing.T) {
 	}, synctest.Test)
 }
 
-// The same on a clock that only moves when it is told to.
+// The suite passes on a clock that moves only when the test says so.
 func TestStoreOnAnInjectedClock(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		start := time.Now().Truncate(time.Second)
@@ -31,13 +31,15 @@ func TestStoreOnAnInjectedClock(t *testing.T) {
 	}, storetest.Parallel)
 }
 
-func TestZeroStoreF51(t *testing.T) {
-	storetest.Run(t, func(*testing.T) storetest.Harness {
-		return storetest.Harness{Store: &Store{}}
-	}, synctest.Test)
+func TestZeroStore(t *testing.T) {
+	t.Run("F51 a store that New has not made", func(t *testing.T) {
+		storetest.Run(t, func(*testing.T) storetest.Harness {
+			return storetest.Harness{Store: &Store{}}
+		}, synctest.Test)
+	})
 }
 
-// harness has a store whose clock is now until the suite shifts it.
+// harness opens a store. now is its clock, until the suite shifts the clock.
 func harness(now func() time.Time) storetest.Harness {
 	var shift atomic.Int64
 	s := New(func() time.Time { return now().Add(time.Duration(shift.Load())) })
@@ -67,7 +69,7 @@ func request(owner lockstore.Owner) lockstore.Request {
 	return lockstore.Request{Key: "k", Owner: owner, TTL: time.Minute}
 }
 
-// The reference answers exactly: each time and fence follows from the clock.
+// Each time and each fence follows from the clock.
 func TestExactTimes(t *testing.T) {
 	now := time.UnixMicro(1_790_942_400_000_000)
 	s := New(func() time.Time { return now })
@@ -83,7 +85,7 @@ func TestExactTimes(t *testing.T) {
 
 	trusted, err := s.Renew(t.Context(), first, 10*time.Second)
 	require.NoError(t, err)
-	assert.Equal(t, 40*time.Second, trusted, "a shorter renewal leaves the expiry")
+	assert.Equal(t, 40*time.Second, trusted, "a shorter renewal leaves the end of the lease")
 	trusted, err = s.Renew(t.Context(), first, 50*time.Second)
 	require.NoError(t, err)
 	assert.Equal(t, 50*time.Second, trusted)
@@ -96,7 +98,7 @@ func TestExactTimes(t *testing.T) {
 
 	now = now.Add(1)
 	_, err = s.Renew(t.Context(), first, time.Minute)
-	require.ErrorIs(t, err, lockstore.ErrLost, "and lost from the instant of expiry on")
+	require.ErrorIs(t, err, lockstore.ErrLost, "lost from the instant of its end on")
 	next, err := s.Acquire(t.Context(), request("b"))
 	require.NoError(t, err)
 	assert.Equal(t, lockstore.Fence(now.UnixMicro()), next.Fence)
@@ -108,7 +110,7 @@ func TestExactTimes(t *testing.T) {
 }
 
 func TestRemembersEndedOwners(t *testing.T) {
-	const remembered = 16 // as the package says
+	const remembered = 16 // as the package documentation says
 	s := New(nil)
 	var leases []lockstore.Lease
 	for i := range remembered + 1 {
@@ -121,16 +123,17 @@ func TestRemembersEndedOwners(t *testing.T) {
 
 	for _, lease := range leases[1:] {
 		_, err := s.Acquire(t.Context(), request(lease.Owner))
-		require.ErrorIs(t, err, lockstore.ErrLost, "a late duplicate takes no lock F26")
-		require.NoError(t, s.Release(t.Context(), lease), "a repeated release is nil F25")
+		require.ErrorIs(t, err, lockstore.ErrLost, "F26 a late duplicate takes no lock")
+		require.NoError(t, s.Release(t.Context(), lease), "F25 a repeated release is nil")
 	}
 	require.ErrorIs(t, s.Release(t.Context(), leases[0]), lockstore.ErrLost, "the oldest is forgotten")
 	_, err := s.Acquire(t.Context(), request(leases[0].Owner))
-	require.NoError(t, err, "the stated limit")
+	require.NoError(t, err, "the documented limit")
 }
 
-// An owner that was overtaken stays out after the next one has released too.
-func TestRemembersOvertakenOwnersF26(t *testing.T) {
+// A takeover ends the lease of the old owner for good: the old owner gets no lease
+// after the new owner has released, either.
+func TestRemembersOwnersThatLostTheirLease(t *testing.T) {
 	now := time.Now()
 	s := New(func() time.Time { return now })
 	old, err := s.Acquire(t.Context(), request("old"))

@@ -87,7 +87,7 @@ var mutants = []mutant{
 	{id: "M79", what: "a store that goes down makes a lost reply undone", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestAnUnknownOutcomeIsKept$/^F24_F25_F76_down_after_a_re"}, says: "that would say that nothing was applied"},
 	{id: "M80", what: "busy though the own attempt could not be abandoned", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestWhatCannotBeAbandonedIsUnknown$"}, says: "it may be granted later: unknown"},
 	{id: "M81", what: "a takeover 1 ms early", suite: store, testRun: memCase("takeover", "not_before_the_lease's_end"), says: "granted to another"},
-	{id: "M82", what: "a lease that is live at the instant of its end", suite: unit, testRun: testRun{pkg: mem, run: "^TestExactTimes$"}, says: "and lost from the instant of expiry on"},
+	{id: "M82", what: "a lease that is live at the instant of its end", suite: unit, testRun: testRun{pkg: mem, run: "^TestExactTimes$"}, says: "lost from the instant of its end on"},
 	{id: "M83", what: "an end cut to whole seconds", suite: store, testRun: memCase("takeover", "not_before_the_lease's_end"), says: "granted to another"},
 	{id: "M84", what: "a renewal for less than is left shortens the trust", suite: store, testRun: memCase("renew", "never_shortens_F27"), says: "a renewal for 1m0s may be trusted for 1m0s"},
 	{id: "M85", what: "a closed key opens 1 ms early", suite: store, testRun: memCase("closed", "not_for_less"), says: "granted to another"},
