@@ -40,12 +40,12 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Guard opens the store that LOCK_URL names and returns a guard over it, whose
+// MustGuard opens the store that LOCK_URL names and returns a guard over it, whose
 // holder is the function's name and request id and which logs one JSON line for
 // each run to standard output. It makes slog's default logger write such lines
 // too, for what stores and adapters have to say. It makes no request to the store.
-func Guard(openers lockstore.Openers) *guard.Guard {
-	g, err := newGuard(openers, getenv)
+func MustGuard(openers ...lockstore.Opener) *guard.Guard {
+	g, err := newGuard(getenv, openers...)
 	if err != nil {
 		exit(err)
 	}
@@ -92,7 +92,7 @@ func exit(err error) {
 	os.Exit(1)
 }
 
-func newGuard(openers lockstore.Openers, getenv func(string) string) (*guard.Guard, error) {
+func newGuard(getenv func(string) string, openers ...lockstore.Opener) (*guard.Guard, error) {
 	options := guard.Options{Holder: holder}
 	var written, names []string // what to write instead of guard's words
 	for _, v := range []struct {
@@ -124,7 +124,7 @@ func newGuard(openers lockstore.Openers, getenv func(string) string) (*guard.Gua
 	if url == "" {
 		return nil, missing("LOCK_URL")
 	}
-	store, err := openers.Open(context.Background(), url, getenv)
+	store, err := lockstore.Open(context.Background(), url, getenv, openers...)
 	if err != nil {
 		return nil, fmt.Errorf("LOCK_URL: %w", err)
 	}

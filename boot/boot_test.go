@@ -42,7 +42,7 @@ func (*NotEnoughMoney) Error() string { return "not enough money" }
 
 func function() {
 	store := &scripted{Store: memstore.New(nil)}
-	g := Guard(lockstore.Openers{"memory": func(context.Context, lockstore.Config) (lockstore.Store, error) { return store, nil }})
+	g := MustGuard(lockstore.Opener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (lockstore.Store, error) { return store, nil }})
 	Start(g, guard.Wrap(g, func(_ context.Context, e event) (string, error) {
 		store.do = e.Do
 		if e.Do == "no-key" {
@@ -170,7 +170,6 @@ func TestSIGTERM(t *testing.T) {
 }
 
 func TestMissingSettings(t *testing.T) {
-	openers := lockstore.Openers{"memory": func(context.Context, lockstore.Config) (lockstore.Store, error) { return memstore.New(nil), nil }}
 	for _, c := range []struct {
 		name string
 		env  map[string]string
@@ -192,7 +191,7 @@ func TestMissingSettings(t *testing.T) {
 		{"all set", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "My App/locks", "LOCK_TTL": "30s", "LOCK_MAX_HOLD": "1m", "LOCK_WAIT": "2s", "LOCK_RESERVE": "1s"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g, err := newGuard(openers, func(name string) string { return c.env[name] })
+			g, err := newGuard(func(name string) string { return c.env[name] }, memstore.Opener)
 			if c.want == nil {
 				require.NoError(t, err)
 				require.NotNil(t, g)

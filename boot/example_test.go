@@ -10,7 +10,7 @@ import (
 )
 
 func Example() {
-	g := boot.Guard(lockstore.Openers{"dynamodb": dynamostore.Open})
+	g := boot.MustGuard(dynamostore.Opener)
 	boot.Start(g, guard.Wrap(g, key, handle))
 }
 

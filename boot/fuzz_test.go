@@ -1,8 +1,8 @@
 package boot
 
 import (
-	"context"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,31 +18,30 @@ import (
 // secret is in no sentence by chance.
 const secret = "hunter2hunter2"
 
-// every is each scheme of each store.
-var every = lockstore.Openers{
-	"dynamodb": dynamostore.Open, "elasticache": elasticache.Open,
-	"redis": redisstore.Open, "rediss": redisstore.Open, "valkey": redisstore.Open, "valkeys": redisstore.Open,
-}
+var (
+	openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener, elasticache.Opener}
+	schemes = slices.Concat(dynamostore.Opener.Schemes, redisstore.Opener.Schemes, elasticache.Opener.Schemes)
+)
 
 // FuzzStoreURL: no LOCK_URL makes any store's Open panic or send something, and
 // no error shows what may be secret in it: user, password, path, the value of a
 // parameter. One clean line names the variable.
 func FuzzStoreURL(f *testing.F) {
 	for _, host := range []string{"locks", "127.0.0.1:6379", "[::1]", "host", "a,b", "[::1", "", "host:port", "%zz", "ho st", "\x00", "[fe80::1%25eth0]"} {
-		for scheme := range every {
+		for _, scheme := range schemes {
 			f.Add(scheme, host, "", "region", "eu-west-1")
 		}
 		f.Add("REDISS", host, "0", "cluster", "true")
 	}
 	for _, param := range []string{"cluster", "prefix", "plaintext", "region", "endpoint", "skew", "cache", "serverless", "x", "%zz", ""} {
-		for scheme := range every {
+		for _, scheme := range schemes {
 			f.Add(scheme, "localhost", "", param, "")
 			f.Add(scheme, "localhost", "1", param, "true")
 			f.Add(scheme, "localhost", "/", param, "http://")
 		}
 	}
 	long := strings.Repeat("x", 3000)
-	for scheme := range every {
+	for _, scheme := range schemes {
 		f.Add(scheme, long, "", "region", "eu-west-1")
 		f.Add(scheme, "localhost", long, "region", "eu-west-1")
 		f.Add(scheme, "localhost", "", long, "")
@@ -65,11 +64,11 @@ func FuzzStoreURL(f *testing.F) {
 			scheme + "://" + host + "/" + path + "?" + param + "=" + value + "#" + secret,
 		} {
 			env["LOCK_URL"] = raw
-			_, err := newGuard(every, func(name string) string { return env[name] })
+			_, err := newGuard(func(name string) string { return env[name] }, openers...)
 			if err == nil {
 				u, err := url.Parse(raw)
 				require.NoError(t, err)
-				require.Contains(t, every, u.Scheme)
+				require.Contains(t, schemes, u.Scheme)
 				continue
 			}
 			text := err.Error()
@@ -89,12 +88,11 @@ func FuzzSettings(f *testing.F) {
 		f.Add("", text, text, "", "App/locks")
 		f.Add("30s", "", "", text, text)
 	}
-	memory := lockstore.Openers{"memory": func(context.Context, lockstore.Config) (lockstore.Store, error) { return memstore.New(nil), nil }}
 	f.Fuzz(func(t *testing.T, ttl, maxHold, wait, reserve, namespace string) {
 		env := map[string]string{
 			"LOCK_URL": "memory:", "LOCK_TTL": ttl, "LOCK_MAX_HOLD": maxHold, "LOCK_WAIT": wait, "LOCK_RESERVE": reserve, "LOCK_METRICS": namespace,
 		}
-		g, err := newGuard(memory, func(name string) string { return env[name] })
+		g, err := newGuard(func(name string) string { return env[name] }, memstore.Opener)
 		if err == nil {
 			require.NotNil(t, g)
 			return

@@ -28,27 +28,53 @@ func (c Config) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "{%s://%s}", c.URL.Scheme, c.URL.Host)
 }
 
-// Openers maps URL schemes to the stores that a program links. It is written
-// as a literal in main, so what is linked can be read there.
-type Openers map[string]func(context.Context, Config) (Store, error)
+// Opener opens the stores of some URL schemes. A store's package has one in its
+// variable Opener. A program links the stores whose openers its main names.
+type Opener struct {
+	Schemes []string // in lower case, such as "redis"
+	Open    func(context.Context, Config) (Store, error)
+}
 
-// Open opens the store that rawURL names. Its errors never show the URL's user
-// part, path or parameter values, which may be secret. An unknown scheme's error
-// lists the schemes that are linked.
-func (o Openers) Open(ctx context.Context, rawURL string, getenv func(string) string) (Store, error) {
-	linked := strings.Join(slices.Sorted(maps.Keys(o)), ", ")
-	u, err := ParseURL(rawURL)
+// Open opens the store that rawURL names with the opener that has the URL's
+// scheme. Its errors never show the URL's user part, path or parameter values,
+// which may be secret. An unknown scheme's error lists the schemes that are
+// linked. A scheme that two openers have is an error, and so is an opener without
+// a scheme or without a func.
+func Open(ctx context.Context, rawURL string, getenv func(string) string, openers ...Opener) (Store, error) {
+	open, err := byScheme(openers)
 	if err != nil {
+		return nil, err
+	}
+	linked := strings.Join(slices.Sorted(maps.Keys(open)), ", ")
+	u, err := ParseURL(rawURL)
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("%w; linked here: %s", err, linked)
-	}
-	open := o[u.Scheme]
-	if open == nil {
+	case open[u.Scheme] == nil:
 		return nil, invalid("no store for the scheme %.40q; linked here: %s", u.Scheme, linked)
-	}
-	if getenv == nil {
+	case getenv == nil:
 		return nil, invalid("Getenv is nil; want a function that reads a variable")
 	}
-	return open(ctx, Config{URL: u, Getenv: getenv})
+	return open[u.Scheme](ctx, Config{URL: u, Getenv: getenv})
+}
+
+func byScheme(openers []Opener) (map[string]func(context.Context, Config) (Store, error), error) {
+	if len(openers) == 0 {
+		return nil, invalid("there is no opener; want one for each store, such as dynamostore.Opener")
+	}
+	open := map[string]func(context.Context, Config) (Store, error){}
+	for i, o := range openers {
+		if len(o.Schemes) == 0 || o.Open == nil {
+			return nil, invalid("opener number %d has no scheme or no func; want both", i+1)
+		}
+		for _, scheme := range o.Schemes {
+			if open[scheme] != nil {
+				return nil, invalid("two openers have the scheme %.40q; want each scheme once", scheme)
+			}
+			open[scheme] = o.Open
+		}
+	}
+	return open, nil
 }
 
 // ParseURL is url.Parse for URLs that may hold a secret: its error, which

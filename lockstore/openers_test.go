@@ -16,17 +16,22 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-func TestOpenersOpen(t *testing.T) {
+// opener opens each of the schemes as the store or the error.
+func opener(store lockstore.Store, err error, schemes ...string) lockstore.Opener {
+	return lockstore.Opener{Schemes: schemes, Open: func(context.Context, lockstore.Config) (lockstore.Store, error) { return store, err }}
+}
+
+func TestOpen(t *testing.T) {
 	store := memstore.New(nil)
 	var got lockstore.Config
-	openers := lockstore.Openers{
-		"memory": func(_ context.Context, c lockstore.Config) (lockstore.Store, error) {
-			got = c
-			return store, nil
-		},
-	}
+	memory := lockstore.Opener{Schemes: []string{"ram", "memory"}, Open: func(_ context.Context, c lockstore.Config) (lockstore.Store, error) {
+		got = c
+		return store, nil
+	}}
 	getenv := func(name string) string { return "value of " + name }
-	opened, err := openers.Open(t.Context(), "MEMORY://user@host/table?a=1", getenv)
+	cause := errors.New("no table")
+	broken := opener(nil, cause, "broken")
+	opened, err := lockstore.Open(t.Context(), "MEMORY://user@host/table?a=1", getenv, broken, memory)
 	require.NoError(t, err)
 	assert.Same(t, store, opened)
 	assert.Equal(t, "memory", got.URL.Scheme)
@@ -34,18 +39,28 @@ func TestOpenersOpen(t *testing.T) {
 	assert.Equal(t, "/table", got.URL.Path)
 	assert.Equal(t, "value of X", got.Getenv("X"))
 
-	cause := errors.New("no table")
-	openers["memory"] = func(context.Context, lockstore.Config) (lockstore.Store, error) { return nil, cause }
-	_, err = openers.Open(t.Context(), "memory://", getenv)
+	_, err = lockstore.Open(t.Context(), "broken://", getenv, broken, memory)
 	assert.Same(t, cause, err, "the opener's own error stays as it is")
 }
 
-func TestOpenersErrorsNeverShowASecret(t *testing.T) {
-	openers := lockstore.Openers{
-		"redis":    func(context.Context, lockstore.Config) (lockstore.Store, error) { return nil, nil },
-		"dynamodb": func(context.Context, lockstore.Config) (lockstore.Store, error) { return nil, nil },
-		"nothing":  nil,
+func TestOpenRefusesMistakesInTheOpeners(t *testing.T) {
+	redis := opener(memstore.New(nil), nil, "redis", "valkey")
+	for says, openers := range map[string][]lockstore.Opener{
+		"there is no opener":                                  nil,
+		`two openers have the scheme "valkey"`:                {redis, opener(memstore.New(nil), nil, "memory", "valkey")},
+		`two openers have the scheme "redis"`:                 {redis, redis},
+		`two openers have the scheme "memory"`:                {opener(memstore.New(nil), nil, "memory", "memory")},
+		"opener number 2 has no scheme or no func; want both": {redis, {Schemes: []string{"memory"}}},
+		"opener number 1 has no scheme or no func; want both": {opener(memstore.New(nil), nil)},
+	} {
+		_, err := lockstore.Open(t.Context(), "redis://host", os.Getenv, openers...)
+		require.ErrorIs(t, err, lockstore.ErrInvalid, says)
+		require.ErrorContains(t, err, says)
 	}
+}
+
+func TestOpenNeverShowsASecret(t *testing.T) {
+	openers := []lockstore.Opener{opener(nil, nil, "redis"), opener(nil, nil, "dynamodb", "nothing")}
 	for _, raw := range []string{
 		"",
 		"hunter2",
@@ -60,35 +75,33 @@ func TestOpenersErrorsNeverShowASecret(t *testing.T) {
 		"redis://user:hunter2@[::1",
 		"redis\x00://:hunter2@host",
 		"unknown://user:hunter2@host/hunter2?password=hunter2#hunter2",
-		"nothing://:hunter2@host",
 		"/hunter2",
 	} {
-		_, err := openers.Open(t.Context(), raw, nil)
+		_, err := lockstore.Open(t.Context(), raw, nil, openers...)
 		require.ErrorIs(t, err, lockstore.ErrInvalid, raw)
 		assert.NotContains(t, err.Error(), lockstore.ErrInvalid.Error(), raw)
 		assert.NotContains(t, err.Error(), "hunter2", raw)
 		assert.ErrorContains(t, err, "dynamodb, nothing, redis", "it lists what is linked, in order")
 	}
-	_, err := openers.Open(t.Context(), "zookeeper://host", nil)
+	_, err := lockstore.Open(t.Context(), "zookeeper://host", nil, openers...)
 	assert.ErrorContains(t, err, `no store for the scheme "zookeeper"`)
-
-	_, err = lockstore.Openers{}.Open(t.Context(), "redis://host", nil)
-	require.ErrorIs(t, err, lockstore.ErrInvalid)
 }
 
-func TestNothingToOpenFromF51(t *testing.T) {
-	openers := lockstore.Openers{"memory": func(context.Context, lockstore.Config) (lockstore.Store, error) {
-		t.Error("opened")
-		return nil, nil
-	}}
-	_, err := openers.Open(t.Context(), "memory://", nil)
-	require.ErrorIs(t, err, lockstore.ErrInvalid)
-	require.ErrorContains(t, err, "Getenv is nil")
-	_, err = lockstore.Config{}.Params("a")
-	require.ErrorIs(t, err, lockstore.ErrInvalid)
-	require.ErrorContains(t, err, "URL is nil")
-	_, err = lockstore.Openers(nil).Open(t.Context(), "memory://", os.Getenv)
-	require.ErrorIs(t, err, lockstore.ErrInvalid)
+func TestNothingToOpenFrom(t *testing.T) {
+	t.Run("F51 no getenv", func(t *testing.T) {
+		_, err := lockstore.Open(t.Context(), "memory://", nil, lockstore.Opener{Schemes: []string{"memory"},
+			Open: func(context.Context, lockstore.Config) (lockstore.Store, error) {
+				t.Error("opened")
+				return nil, nil
+			}})
+		require.ErrorIs(t, err, lockstore.ErrInvalid)
+		require.ErrorContains(t, err, "Getenv is nil")
+	})
+	t.Run("F51 no URL", func(t *testing.T) {
+		_, err := lockstore.Config{}.Params("a")
+		require.ErrorIs(t, err, lockstore.ErrInvalid)
+		require.ErrorContains(t, err, "URL is nil")
+	})
 }
 
 func TestParseURL(t *testing.T) {
@@ -130,7 +143,7 @@ func TestConfigParams(t *testing.T) {
 	}
 }
 
-// A URL prints itself with its password, and so would the struct around it (M40).
+// A URL prints itself with its password, and so would the struct around it.
 func TestConfigShowsNoSecret(t *testing.T) {
 	u, err := lockstore.ParseURL("redis://user:hunter2@host:6379/hunter2?x=hunter2#hunter2")
 	require.NoError(t, err)

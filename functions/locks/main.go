@@ -4,21 +4,13 @@ package main
 import (
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/functions/locks/lockservice"
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
 )
 
 func main() {
-	g := boot.Guard(lockstore.Openers{
-		"dynamodb":    dynamostore.Open,
-		"redis":       redisstore.Open,
-		"rediss":      redisstore.Open,
-		"valkey":      redisstore.Open,
-		"valkeys":     redisstore.Open,
-		"elasticache": elasticache.Open,
-	})
+	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
 	service := boot.Must(lockservice.Open(g, boot.Config("LOCK_TOKEN_SECRET")))
 	boot.Start(g, service.Handle)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/schedule"
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
@@ -19,14 +18,7 @@ import (
 const key = "schedule/nightly"
 
 func main() {
-	g := boot.Guard(lockstore.Openers{
-		"dynamodb":    dynamostore.Open,
-		"redis":       redisstore.Open,
-		"rediss":      redisstore.Open,
-		"valkey":      redisstore.Open,
-		"valkeys":     redisstore.Open,
-		"elasticache": elasticache.Open,
-	})
+	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
 	ledger := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
 	boot.Start(g, schedule.Wrap(g, key, handle(g, ledger)))
 }

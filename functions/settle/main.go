@@ -12,21 +12,13 @@ import (
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/sqsbatch"
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
 )
 
 func main() {
-	g := boot.Guard(lockstore.Openers{
-		"dynamodb":    dynamostore.Open,
-		"redis":       redisstore.Open,
-		"rediss":      redisstore.Open,
-		"valkey":      redisstore.Open,
-		"valkeys":     redisstore.Open,
-		"elasticache": elasticache.Open,
-	})
+	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
 	ledger := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
 	boot.Start(g, sqsbatch.Wrap(g, key, handle(ledger)))
 }

@@ -4,20 +4,12 @@ package main
 
 import (
 	"github.com/lambdalock/lambdalock/boot"
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
 )
 
 func main() {
-	g := boot.Guard(lockstore.Openers{
-		"dynamodb":    dynamostore.Open,
-		"redis":       redisstore.Open,
-		"rediss":      redisstore.Open,
-		"valkey":      redisstore.Open,
-		"valkeys":     redisstore.Open,
-		"elasticache": elasticache.Open,
-	})
+	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
 	boot.Start(g, handler(g))
 }

@@ -9,21 +9,13 @@ import (
 	"github.com/lambdalock/lambdalock/functions/internal/withdrawals"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
 )
 
 func main() {
-	g := boot.Guard(lockstore.Openers{
-		"dynamodb":    dynamostore.Open,
-		"redis":       redisstore.Open,
-		"rediss":      redisstore.Open,
-		"valkey":      redisstore.Open,
-		"valkeys":     redisstore.Open,
-		"elasticache": elasticache.Open,
-	})
+	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
 	ledger := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
 	boot.Start(g, httpapi.Wrap(g, key, handle(ledger)))
 }

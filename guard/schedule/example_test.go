@@ -8,13 +8,12 @@ import (
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/schedule"
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
 
 // The main function of a Lambda that a schedule starts once an hour.
 func Example() {
-	g := boot.Guard(lockstore.Openers{"dynamodb": dynamostore.Open})
+	g := boot.MustGuard(dynamostore.Opener)
 	boot.Start(g, boot.Must(schedule.WrapWith(g, "schedule/report", handle, options)))
 }
 

@@ -16,7 +16,7 @@ import (
 
 // The main function of a Lambda behind a queue.
 func Example() {
-	g := boot.Guard(lockstore.Openers{"dynamodb": dynamostore.Open})
+	g := boot.MustGuard(dynamostore.Opener)
 	boot.Start(g, sqsbatch.Wrap(g, key, handle))
 }
 

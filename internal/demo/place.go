@@ -44,14 +44,7 @@ func openPlace(ctx context.Context, lockURL string, getenv func(string) string) 
 	}
 	// Opened here too, which sends nothing: a typing mistake is told before
 	// anything is built. What the environment lacks is told below.
-	openers := lockstore.Openers{
-		"dynamodb": dynamostore.Open,
-		"redis":    redisstore.Open,
-		"rediss":   redisstore.Open,
-		"valkey":   redisstore.Open,
-		"valkeys":  redisstore.Open,
-	}
-	if _, err := openers.Open(ctx, lockURL, functionEnv); err != nil {
+	if _, err := lockstore.Open(ctx, lockURL, functionEnv, dynamostore.Opener, redisstore.Opener); err != nil {
 		return place{}, fmt.Errorf("LOCK_URL: %w", err)
 	}
 	u, err := lockstore.ParseURL(lockURL)

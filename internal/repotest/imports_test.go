@@ -226,10 +226,14 @@ func tooMuch(g graph, rows map[string]map[string]string) (problems []string) {
 	return problems
 }
 
-// hiddenStores finds stores that a function links and its main does not name.
+// withOpeners are the folders whose mains hand openers to boot.
+var withOpeners = []string{"functions/*", "internal/size/probe/*"}
+
+// hiddenStores finds stores that a function, or a probe of internal/size with one
+// store, links and its main does not name.
 func hiddenStores(g graph) (problems []string) {
 	for _, p := range g.own() {
-		if !matches("functions/*", p) || g[module+"/"+p].Name != "main" {
+		if !matchesAny(withOpeners, p) || g[module+"/"+p].Name != "main" {
 			continue
 		}
 		for dep := range g.deps(module + "/" + p) {
@@ -257,7 +261,7 @@ func TestImportRulesCatch(t *testing.T) {
 		g := graph{}
 		add := func(p string) {
 			name := path.Base(p)
-			if matches("functions/*", strings.TrimPrefix(p, module+"/")) {
+			if matchesAny(withOpeners, strings.TrimPrefix(p, module+"/")) {
 				name = "main"
 			}
 			if _, ok := g[p]; !ok {
@@ -317,5 +321,6 @@ func TestImportRulesCatch(t *testing.T) {
 	t.Run("hidden stores", func(t *testing.T) {
 		caught(t, hiddenStores(made("./functions/a: ./lockstore/astore ./functions/internal/x", "./functions/internal/x: ./lockstore/astore")))
 		caught(t, hiddenStores(made("./functions/a: ./functions/internal/x", "./functions/internal/x: ./lockstore/astore")), "does not name")
+		caught(t, hiddenStores(made("./internal/size/probe/a: ./lockstore/astore", "./lockstore/astore: ./lockstore/bstore")), "lockstore/bstore, which its main.go does not name")
 	})
 }

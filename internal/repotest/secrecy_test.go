@@ -433,10 +433,9 @@ func quoting(t *testing.T) string {
 }
 
 func open(t *testing.T, rawURL, secret string) lockstore.Store {
-	openers := lockstore.Openers{"redis": redisstore.Open, "dynamodb": dynamostore.Open}
-	store, err := openers.Open(t.Context(), rawURL, func(name string) string {
+	store, err := lockstore.Open(t.Context(), rawURL, func(name string) string {
 		return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": secret}[name]
-	})
+	}, redisstore.Opener, dynamostore.Opener)
 	require.NoError(t, err)
 	return store
 }
@@ -525,7 +524,7 @@ func TestNoTypeShowsASecretM40(t *testing.T) {
 
 	values := map[string][]any{
 		"lockstore.Config":    {config, &config},
-		"lockstore.Openers":   {lockstore.Openers{"redis": redisstore.Open}},
+		"lockstore.Opener":    {redisstore.Opener},
 		"lockstore.Finding":   {lockstore.Finding{}},
 		"lockstore.Request":   {lockstore.Request{Key: "k", Owner: owner}, &lockstore.Request{Owner: owner}},
 		"lockstore.Lease":     {lease, &lease, []lockstore.Lease{lease}, map[string]lockstore.Lease{"k": lease}},

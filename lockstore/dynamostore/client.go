@@ -20,6 +20,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/awsenv"
 )
 
+// Opener opens dynamodb URLs.
+var Opener = lockstore.Opener{Schemes: []string{"dynamodb"}, Open: Open}
+
 // Open opens the store of a URL, see the package's documentation. It sends
 // nothing. Its errors match lockstore.ErrInvalid.
 func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {

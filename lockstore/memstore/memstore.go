@@ -37,6 +37,12 @@ var (
 	_ lockstore.CooldownReleaser = (*Store)(nil)
 )
 
+// Opener opens memory URLs: each is a new empty store.
+var Opener = lockstore.Opener{
+	Schemes: []string{"memory"},
+	Open:    func(context.Context, lockstore.Config) (lockstore.Store, error) { return New(nil), nil },
+}
+
 // New returns an empty store. now is its clock; nil means time.Now.
 func New(now func() time.Time) *Store {
 	return &Store{now: now}

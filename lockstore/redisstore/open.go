@@ -17,6 +17,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
+// Opener opens redis, rediss, valkey and valkeys URLs.
+var Opener = lockstore.Opener{Schemes: []string{"redis", "rediss", "valkey", "valkeys"}, Open: Open}
+
 // Open opens the store that cfg.URL names, see the package comment. It makes
 // no network call.
 func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {

@@ -13,10 +13,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-func openers() lockstore.Openers {
-	return lockstore.Openers{"redis": Open, "rediss": Open, "valkey": Open, "valkeys": Open}
-}
-
 func TestOpen(t *testing.T) {
 	addr := testservers.Redis(t)
 	for _, url := range []string{
@@ -29,7 +25,7 @@ func TestOpen(t *testing.T) {
 		"redis://" + addr + "?cluster=false",
 	} {
 		t.Run(url, func(t *testing.T) {
-			store, err := openers().Open(t.Context(), url, os.Getenv)
+			store, err := lockstore.Open(t.Context(), url, os.Getenv, Opener)
 			require.NoError(t, err)
 			lockUnlock(t, store.(*Store))
 		})
@@ -47,7 +43,7 @@ func TestOpen(t *testing.T) {
 func TestOpenDoesNotConnect(t *testing.T) {
 	for _, url := range []string{"redis://192.0.2.1?plaintext=true", "rediss://no.such.host.test/1", "valkeys://[2001:db8::1]:7000?cluster=true"} {
 		start := time.Now()
-		store, err := openers().Open(t.Context(), url, os.Getenv)
+		store, err := lockstore.Open(t.Context(), url, os.Getenv, Opener)
 		require.NoError(t, err)
 		require.Less(t, time.Since(start), dialTimeout/2)
 		require.NoError(t, store.(*Store).client.Close())
@@ -73,7 +69,7 @@ func TestOpenRefusesBadURLs(t *testing.T) {
 		"rediss://user:s3cret@host?cluster=true&db=3;x=": "cannot be read",
 	} {
 		t.Run(url, func(t *testing.T) {
-			_, err := openers().Open(t.Context(), url, os.Getenv)
+			_, err := lockstore.Open(t.Context(), url, os.Getenv, Opener)
 			require.ErrorIs(t, err, lockstore.ErrInvalid)
 			require.ErrorContains(t, err, says)
 			require.NotContains(t, err.Error(), "s3cret")
@@ -88,7 +84,7 @@ func TestOpenRefusesBadURLs(t *testing.T) {
 // Without TLS a URL names this machine, or says that it means it.
 func TestOpenWithoutTLSOnlyHere(t *testing.T) {
 	open := func(rawURL string) error {
-		store, err := openers().Open(t.Context(), rawURL, os.Getenv)
+		store, err := lockstore.Open(t.Context(), rawURL, os.Getenv, Opener)
 		if err == nil {
 			require.NoError(t, store.(*Store).client.Close())
 		}

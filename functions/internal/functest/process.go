@@ -54,7 +54,7 @@ func Main(m *testing.M, gate string, function func(*guard.Guard, *accounts.Ledge
 	if gate == "" {
 		os.Exit(m.Run())
 	}
-	g := boot.Guard(lockstore.Openers{"dynamodb": dynamostore.Open, "redis": redisstore.Open})
+	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener)
 	ledger := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
 	ledger.Pay = Pay(gate)
 	function(g, ledger)

@@ -97,15 +97,8 @@ func run(ctx context.Context, cfg lockstore.Config, port string, out io.Writer) 
 // wrong is told now and not to the first client. It prints what the store would have
 // changed in its server's set-up.
 func openStore(ctx context.Context, cfg lockstore.Config, out io.Writer) (lockstore.Store, error) {
-	store, err := lockstore.Openers{
-		"memory":      func(context.Context, lockstore.Config) (lockstore.Store, error) { return memstore.New(nil), nil },
-		"dynamodb":    dynamostore.Open,
-		"redis":       redisstore.Open,
-		"rediss":      redisstore.Open,
-		"valkey":      redisstore.Open,
-		"valkeys":     redisstore.Open,
-		"elasticache": elasticache.Open,
-	}.Open(ctx, cfg.URL.String(), cfg.Getenv)
+	store, err := lockstore.Open(ctx, cfg.URL.String(), cfg.Getenv,
+		memstore.Opener, dynamostore.Opener, redisstore.Opener, elasticache.Opener)
 	if err != nil {
 		return nil, err
 	}

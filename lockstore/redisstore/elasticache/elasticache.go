@@ -55,6 +55,9 @@ const (
 	nameLetters = "abcdefghijklmnopqrstuvwxyz0123456789-"
 )
 
+// Opener opens elasticache URLs.
+var Opener = lockstore.Opener{Schemes: []string{"elasticache"}, Open: Open}
+
 // Open opens the store that the URL names, see the package comment. It makes no
 // network call. Its errors match lockstore.ErrInvalid.
 func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {

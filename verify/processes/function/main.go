@@ -37,8 +37,7 @@ func main() {
 			return m28{s, func(context.Context) lockstore.Owner { return one }}
 		}
 	}
-	redis := bent(redisstore.Open, bend)
-	g := boot.Guard(lockstore.Openers{"dynamodb": bent(dynamostore.Open, bend), "redis": redis, "valkey": redis})
+	g := boot.MustGuard(bent(dynamostore.Opener, bend), bent(redisstore.Opener, bend))
 	f := function{boot.Must(processes.Open(cfg, variant != "unfenced"))}
 	boot.Start(g, guard.Wrap(g, key, f.add))
 }
@@ -93,17 +92,15 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-type opener func(context.Context, lockstore.Config) (lockstore.Store, error)
-
-// bent bends what open returns.
-func bent(open opener, bend func(lockstore.Store) lockstore.Store) opener {
-	return func(ctx context.Context, cfg lockstore.Config) (lockstore.Store, error) {
-		s, err := open(ctx, cfg)
+// bent bends the stores that o opens.
+func bent(o lockstore.Opener, bend func(lockstore.Store) lockstore.Store) lockstore.Opener {
+	return lockstore.Opener{Schemes: o.Schemes, Open: func(ctx context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+		s, err := o.Open(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}
 		return bend(s), nil
-	}
+	}}
 }
 
 // m01 releases the lease that is in its way. It finds the owner where the people's

@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	g := boot.Guard(lockstore.Openers{"dynamodb": dynamostore.Open, "redis": redisstore.Open})
+	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener)
 	boot.Start(g, guard.Wrap(g, key, handle))
 }
 

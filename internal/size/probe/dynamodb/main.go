@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	g := boot.Guard(lockstore.Openers{"dynamodb": dynamostore.Open})
+	g := boot.MustGuard(dynamostore.Opener)
 	boot.Start(g, guard.Wrap(g, key, handle))
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	g := boot.Guard(lockstore.Openers{"redis": redisstore.Open})
+	g := boot.MustGuard(redisstore.Opener)
 	boot.Start(g, guard.Wrap(g, key, handle))
 }
 
