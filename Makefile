@@ -21,11 +21,13 @@ dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PO
 test: install-servers ## install what the tests need, run all with the race detector
 	go vet ./...
 	go test -race -cover -parallel 16 -timeout 15m ./...
-	cd verify && go test -race ./faults ./checker . ./mutants ./sqlfence
+	cd verify && go test -race ./faults ./checker . ./mutants
+	cd examples/sqlfence && go test -race ./...
 
-install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, a state machine interpreter
+install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, PostgreSQL, a state machine interpreter
 	@sh internal/testservers/install-redis.sh
 	@sh internal/testservers/install-dynamodb.sh
+	@sh internal/testservers/install-postgres.sh
 	@sh internal/testservers/install-stepfunctions.sh
 
 sam-test: ## the functions under sam local in Docker, with every event
@@ -45,6 +47,7 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 	go mod verify
 	cd bench && go vet ./... && go mod tidy -diff
 	cd verify && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
+	cd examples/sqlfence && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 
 lint-template: ## cfn-lint over template.yaml
 	@[ -x $(CACHE)/cfn-lint-$(CFN_LINT)/bin/cfn-lint ] || { \

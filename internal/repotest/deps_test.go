@@ -7,9 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,7 +58,7 @@ var why = map[string]string{
 	"github.com/Shopify/toxiproxy/v2":                  "delays, resets and slices on the way to a server",
 	"github.com/anishathalye/porcupine":                "judges histories",
 	"github.com/rs/zerolog":                            "for toxiproxy; keeps it silent",
-	"github.com/mattn/go-sqlite3":                      "a database for the SQL of docs/fencing.md",
+	"github.com/lib/pq":                                "the driver for the test of examples/sqlfence; it has no dependencies, pgx has five",
 	"github.com/beorn7/perks":                          "for toxiproxy",
 	"github.com/golang/protobuf":                       "for toxiproxy",
 	"github.com/gorilla/mux":                           "for toxiproxy",
@@ -140,6 +142,18 @@ func dependencies(t *testing.T, dir string) map[string]*dependency {
 		}
 	}
 	return found
+}
+
+// modules are the folders of all modules but the product's.
+func modules(t *testing.T) (dirs []string) {
+	require.NoError(t, fs.WalkDir(repository, ".", func(p string, d fs.DirEntry, err error) error {
+		if path.Base(p) == "go.mod" && p != "go.mod" {
+			dirs = append(dirs, path.Dir(p))
+		}
+		return err
+	}))
+	require.Contains(t, dirs, "verify")
+	return dirs
 }
 
 // licenceOf reads a module's licence.
@@ -234,9 +248,11 @@ func write(b *strings.Builder, all map[string]*dependency) {
 func TestDependencies(t *testing.T) {
 	unused := maps.Clone(why)
 	product := dependencies(t, ".")
-	harness := dependencies(t, "verify")
-	maps.Copy(harness, dependencies(t, "bench"))
-	for name, all := range map[string]map[string]*dependency{"the product": product, "verify and bench": harness} {
+	harness := map[string]*dependency{}
+	for _, dir := range modules(t) {
+		maps.Copy(harness, dependencies(t, dir))
+	}
+	for name, all := range map[string]map[string]*dependency{"the product": product, "other modules": harness} {
 		require.NotEmpty(t, all)
 		for p, d := range all {
 			if !isAllowed(d.licence) {
@@ -261,7 +277,7 @@ list; what only tests or tools link is in no program of a user.
 
 `)
 	write(&b, product)
-	b.WriteString("\n## The modules `verify` and `bench`\n\nThey are modules of their own, so that this reaches nobody who uses the product.\nWhat is above is left out.\n\n")
+	b.WriteString("\n## Other modules of this repository\n\nNo program of a user links these, unless the user imports such a module. What is above\nis left out.\n\n")
 	for _, d := range harness {
 		d.users = nil
 	}

@@ -45,6 +45,10 @@ type spec struct {
 	ready func(addr string) error
 	// ports returns the further ports that the server opens.
 	ports func(port int) []int
+	// prepare fills the directory before the first start, if it is not nil.
+	prepare func(dir string) error
+	// as is the user of the process; nil is the test's own.
+	as *syscall.Credential
 }
 
 // missing ends the test because what it needs is not on this machine.
@@ -69,6 +73,11 @@ func start(t testing.TB, s spec) *Server {
 			Dir:  t.TempDir(),
 			t:    t,
 			spec: s,
+		}
+		if s.prepare != nil {
+			if err = s.prepare(server.Dir); err != nil {
+				break
+			}
 		}
 		if err = server.run(); err == nil {
 			t.Cleanup(server.Kill)
@@ -100,6 +109,7 @@ func (s *Server) run() error {
 	cmd.Dir = s.Dir
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.SysProcAttr = dieWithParent()
+	cmd.SysProcAttr.Credential = s.spec.as
 	if err := cmd.Start(); err != nil {
 		return err
 	}

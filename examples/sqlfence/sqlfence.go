@@ -1,6 +1,9 @@
-// Package sqlfence is the code that docs/fencing.md shows, so that the page shows
-// what was tested. Its SQL is that of PostgreSQL and SQLite; the tests run it on
-// SQLite, with a connection for each writer.
+// Package sqlfence is an example of a fence in a SQL database. It is the code of
+// docs/fencing.md: set the fence, refuse an older one, make the first write, and read
+// the number of rows affected. The test runs it on PostgreSQL, with several
+// connections that write at the same time.
+//
+// A program needs a driver of database/sql, which this package does not choose.
 package sqlfence
 
 import (
