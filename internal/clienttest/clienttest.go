@@ -1,4 +1,4 @@
-// Package exampletest tries the programs of examples/ on a lock service, wherever
+// Package clienttest tries the programs of clients/ on a lock service, wherever
 // that is: each as a real process that guards a job of jobs/, with a wire between
 // the two that can lose answers. What a trial needs of the service is its URL, and
 // that everybody may use the keys below "shared/".
@@ -132,7 +132,7 @@ func (s *scene) want(ok bool, format string, args ...any) {
 func (s *scene) start(env ...string) *process {
 	cmd := s.program.command(s.root, s.key)
 	cmd.Env = append(environment(), "LOCKS_URL="+s.wire.url, fmt.Sprintf("LOCKS_TTL=%.0f", s.service.TTL.Seconds()), "LOCKS_WAIT=0",
-		"JOB_DIR="+s.dir, "JOB_STATUS=0", "PYTHONPATH="+filepath.Join(s.root, "examples"), "PYTHONDONTWRITEBYTECODE=1")
+		"JOB_DIR="+s.dir, "JOB_STATUS=0", "PYTHONPATH="+filepath.Join(s.root, "clients"), "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Env = append(cmd.Env, env...)
 	p, err := startProcess(cmd)
 	s.must(err)

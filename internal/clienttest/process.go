@@ -34,7 +34,7 @@ var programs = []program{
 		needs: []string{"sh", "-c", "command -v curl && command -v sed && command -v od"},
 		command: func(root, key string) *exec.Cmd {
 			// The job is a process of the command, not the command itself.
-			return exec.Command("sh", filepath.Join(root, "examples", "cron.sh"), spelt(key), "sh", "-c", `sh "$0"; exit $?`, job(root, "job.sh"))
+			return exec.Command("sh", filepath.Join(root, "clients", "cron.sh"), spelt(key), "sh", "-c", `sh "$0"; exit $?`, job(root, "job.sh"))
 		},
 		signal: syscall.SIGTERM,
 	},
@@ -56,7 +56,7 @@ var programs = []program{
 }
 
 func job(root, file string) string {
-	return filepath.Join(root, "internal", "exampletest", "jobs", file)
+	return filepath.Join(root, "internal", "clienttest", "jobs", file)
 }
 
 func (p program) missing(ctx context.Context) error {

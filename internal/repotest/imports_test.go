@@ -33,6 +33,8 @@ var layers = []struct {
 	{"functions/locks/lockservice", []string{"boot", "guard", "guard/httpapi", "lockstore", "lockstore/awsenv", "functions/internal/..."}},
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/awsenv", "lockstore/*store", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockstore", "lockstore/*store/...", "functions/internal/..."}},
+	// A script and its test.
+	{"deploy", nil},
 	{"cmd/...", []string{"boot", "guard/...", "lockstore/..."}},
 	{"internal/...", []string{"boot", "guard/...", "lockstore/...", "lambdatest", "internal/..."}},
 }

@@ -11,7 +11,8 @@ import (
 	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
+
+	"github.com/lambdalock/lambdalock/internal/template"
 )
 
 const maxMainLines = 50
@@ -75,32 +76,26 @@ func resources(top fs.FS, functions []string) (problems []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Nodes are not decoded further, so CloudFormation's tags (!Ref) do not matter.
-	var template struct {
-		Resources map[string]struct {
-			Type       string               `yaml:"Type"`
-			Properties map[string]yaml.Node `yaml:"Properties"`
-		} `yaml:"Resources"`
+	t, err := template.Parse(text, nil)
+	if err != nil {
+		return nil, fmt.Errorf("template.yaml: %w", err)
 	}
-	if err := yaml.Unmarshal(text, &template); err != nil {
+	found, err := t.Functions()
+	if err != nil {
 		return nil, fmt.Errorf("template.yaml: %w", err)
 	}
 	for _, f := range functions {
-		if r, ok := template.Resources[resourceName(f)]; !ok || r.Type != "AWS::Serverless::Function" {
-			problems = append(problems, fmt.Sprintf("template.yaml has no AWS::Serverless::Function %s for functions/%s: add it", resourceName(f), f))
+		if t.Resources[resourceName(f)].Type != template.FunctionType {
+			problems = append(problems, fmt.Sprintf("template.yaml has no %s %s for functions/%s: add it", template.FunctionType, resourceName(f), f))
 		}
 	}
-	for name, r := range template.Resources {
-		if r.Type != "AWS::Serverless::Function" {
-			continue
-		}
-		uri := r.Properties["CodeUri"].Value
-		f, ok := strings.CutPrefix(strings.TrimSuffix(strings.TrimPrefix(uri, "./"), "/"), "functions/")
+	for _, f := range found {
+		folder, ok := strings.CutPrefix(strings.TrimSuffix(strings.TrimPrefix(f.CodeURI, "./"), "/"), "functions/")
 		switch {
-		case !ok || !slices.Contains(functions, f):
-			problems = append(problems, fmt.Sprintf("template.yaml: %s has CodeUri %q, which is no folder of functions/", name, uri))
-		case resourceName(f) != name:
-			problems = append(problems, fmt.Sprintf("template.yaml: %s has CodeUri %q; want the resource to be %s, or the folder's name to fit", name, uri, resourceName(f)))
+		case !ok || !slices.Contains(functions, folder):
+			problems = append(problems, fmt.Sprintf("template.yaml: %s has CodeUri %q, which is no folder of functions/", f.ID, f.CodeURI))
+		case resourceName(folder) != f.ID:
+			problems = append(problems, fmt.Sprintf("template.yaml: %s has CodeUri %q; want the resource to be %s, or the folder's name to fit", f.ID, f.CodeURI, resourceName(folder)))
 		}
 	}
 	return problems, nil
@@ -178,7 +173,7 @@ func TestNamesCatch(t *testing.T) {
 			"events/nightly-report-bad.json":     {Data: []byte("{}")},
 			"events/nightly-report-bad.out.json": {Data: []byte("{}")},
 			"events/nightly-report.held":         {Data: []byte("schedule/nightly")},
-			"template.yaml": {Data: []byte("Resources:\n" +
+			"template.yaml": {Data: []byte("Conditions: {A: !Equals [a, b]}\nResources:\n" +
 				"  Locks: {Type: 'AWS::DynamoDB::Table', Properties: {TableName: !Sub '${AWS::StackName}-locks'}}\n" +
 				"  NightlyReportFunction:\n    Type: AWS::Serverless::Function\n    Properties:\n      CodeUri: functions/nightly-report\n" +
 				"      Role: !GetAtt [Role, Arn]\n      Layers: !If [A, [!Ref B], !Ref 'AWS::NoValue']\n")},

@@ -5,11 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/lambdalock/lambdalock/internal/template"
 )
 
 // batchSources are the event sources whose failed records are lost, or block
@@ -19,29 +20,22 @@ var batchSources = map[string]bool{"SQS": true, "DynamoDB": true, "Kinesis": tru
 // silentBatches finds batch sources of a SAM template that do not say
 // ReportBatchItemFailures: Lambda would then not read the answer, and delete the
 // failed messages of a batch with the others.
-func silentBatches(template []byte) (problems []string, sources int, err error) {
-	var t struct {
-		Resources map[string]struct {
-			Type       string    `yaml:"Type"`
-			Properties yaml.Node `yaml:"Properties"`
-		} `yaml:"Resources"`
-	}
-	if err := yaml.Unmarshal(template, &t); err != nil {
+func silentBatches(text []byte) (problems []string, sources int, err error) {
+	t, err := template.Parse(text, nil)
+	if err != nil {
 		return nil, 0, err
 	}
 	for name, r := range t.Resources {
-		if r.Type != "AWS::Serverless::Function" {
+		if r.Type != template.FunctionType {
 			continue
 		}
 		var p struct {
 			Events map[string]struct {
-				Type       string `yaml:"Type"`
-				Properties struct {
-					FunctionResponseTypes []string `yaml:"FunctionResponseTypes"`
-				} `yaml:"Properties"`
-			} `yaml:"Events"`
+				Type       string
+				Properties struct{ FunctionResponseTypes []string }
+			}
 		}
-		if err := r.Properties.Decode(&p); err != nil {
+		if err := r.Decode(&p); err != nil {
 			return nil, 0, fmt.Errorf("%s: %w", name, err)
 		}
 		for event, e := range p.Events {
@@ -49,7 +43,7 @@ func silentBatches(template []byte) (problems []string, sources int, err error) 
 				continue
 			}
 			sources++
-			if len(e.Properties.FunctionResponseTypes) != 1 || e.Properties.FunctionResponseTypes[0] != "ReportBatchItemFailures" {
+			if !slices.Equal(e.Properties.FunctionResponseTypes, []string{"ReportBatchItemFailures"}) {
 				problems = append(problems, fmt.Sprintf("%s, event %s: add FunctionResponseTypes: [ReportBatchItemFailures], or failed messages are deleted", name, event))
 			}
 		}
@@ -91,20 +85,13 @@ var expression = regexp.MustCompile(`^(?:SUM|MAX)\(\[([\w/, ]+)\]\)$`)
 // deafAlarms finds alarms of a SAM template that may not notice: an expression
 // that is no list of all its metrics, missing data that is not harmless, and a
 // share of a function's time that is not reckoned with its Timeout.
-func deafAlarms(template []byte) (problems []string, alarms int, err error) {
-	type function struct {
-		Timeout int `yaml:"Timeout"`
+func deafAlarms(text []byte) (problems []string, alarms int, err error) {
+	t, err := template.Parse(text, nil)
+	if err != nil {
+		return nil, 0, err
 	}
-	var t struct {
-		Globals struct {
-			Function function `yaml:"Function"`
-		} `yaml:"Globals"`
-		Resources map[string]struct {
-			Type       string    `yaml:"Type"`
-			Properties yaml.Node `yaml:"Properties"`
-		} `yaml:"Resources"`
-	}
-	if err := yaml.Unmarshal(template, &t); err != nil {
+	functions, err := t.Functions()
+	if err != nil {
 		return nil, 0, err
 	}
 	for name, r := range t.Resources {
@@ -113,16 +100,13 @@ func deafAlarms(template []byte) (problems []string, alarms int, err error) {
 		}
 		alarms++
 		var alarm struct {
-			Missing string `yaml:"TreatMissingData"`
-			Metrics []struct {
-				ID         string `yaml:"Id"`
-				Expression string `yaml:"Expression"`
-			} `yaml:"Metrics"`
+			TreatMissingData string
+			Metrics          []struct{ ID, Expression string }
 		}
-		if err := r.Properties.Decode(&alarm); err != nil {
+		if err := r.Decode(&alarm); err != nil {
 			return nil, 0, fmt.Errorf("%s: %w", name, err)
 		}
-		if alarm.Missing != "notBreaching" {
+		if alarm.TreatMissingData != "notBreaching" {
 			problems = append(problems, name+": set TreatMissingData to notBreaching")
 		}
 		metrics, watched := map[string]bool{}, []string{}
@@ -143,13 +127,9 @@ func deafAlarms(template []byte) (problems []string, alarms int, err error) {
 			if divisor == "" {
 				continue
 			}
-			f := t.Globals.Function
-			properties := t.Resources[resourceName(id)].Properties
-			if err := properties.Decode(&f); err != nil {
-				return nil, 0, fmt.Errorf("%s: %w", id, err)
-			}
-			if divisor != strconv.Itoa(f.Timeout*10) {
-				problems = append(problems, fmt.Sprintf("%s: %s: the Timeout is %d s", name, term, f.Timeout))
+			i := slices.IndexFunc(functions, func(f template.Function) bool { return f.ID == resourceName(id) })
+			if i < 0 || divisor != strconv.Itoa(functions[i].Timeout*10) {
+				problems = append(problems, fmt.Sprintf("%s: %s is not ten times the Timeout of %s", name, term, resourceName(id)))
 			}
 		}
 		for id, unused := range metrics {

@@ -21,7 +21,7 @@ type example struct {
 var examples = []example{
 	{"clients/lock.py", []string{"python3", "-c"}, `
 import sys
-sys.path.insert(0, "examples")
+sys.path.insert(0, "clients")
 from lock import Lock, LockBusy
 try:
     with Lock("KEY"):

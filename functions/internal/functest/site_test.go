@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/internal/template"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -34,18 +35,18 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
-// site is real servers for a deployment of a stack. The functions find them by the
-// template's own URLs, through proxies that note what they do.
-type site struct {
-	stack
-	deployment
+// target is where a deployment of the template has its locks and tables: real
+// servers. The functions find them by the template's own URLs, through proxies
+// that note what the functions do.
+type target struct {
+	values   map[string]string // of the template
 	name     string
 	endpoint string // of DynamoDB
 	proxy    string // to it
 	used     *usage
 	// locks are those of one event, by the template's LOCK_URL, and the same locks for
-	// the test; env is what else the functions need for them. nil where they are in a
-	// table, as all else is.
+	// the test; env is what else the functions need for them. nil where the locks are
+	// in a table.
 	locks func(t *testing.T, event, lockURL string) (url string, env []string, store lockstore.Store)
 }
 
@@ -215,17 +216,17 @@ func config(t *testing.T, raw string) lockstore.Config {
 	return lockstore.Config{URL: u, Getenv: func(string) string { return "local" }}
 }
 
-// dynamoSite has all tables in DynamoDB Local; events have their own.
-func dynamoSite(t *testing.T, s stack, endpoint string) site {
+// dynamoTarget has all tables in DynamoDB Local; events have their own.
+func dynamoTarget(t *testing.T, endpoint string) target {
 	u := newUsage()
-	return site{s, s.onDynamoDB(), "dynamodb", endpoint, u.dynamoDB(t, endpoint), u, nil}
+	return target{onDynamoDB, "dynamodb", endpoint, u.dynamoDB(t, endpoint), u, nil}
 }
 
-// cacheSite has the locks in a Redis that is like the cache that the template
+// cacheTarget has the locks in a Redis that is like the cache that the template
 // makes: in cluster mode, by TLS, for a user who may do what its access string
 // says. That the user's token is genuine nobody looks at. Events have their own
 // prefix.
-func cacheSite(t *testing.T, s stack, endpoint string) site {
+func cacheTarget(t *testing.T, endpoint string) target {
 	u := newUsage()
 	authority := httptest.NewTLSServer(nil) // for its certificate, which is 127.0.0.1's
 	t.Cleanup(authority.Close)
@@ -240,9 +241,10 @@ func cacheSite(t *testing.T, s stack, endpoint string) site {
 
 	admin := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { assert.NoError(t, admin.Close()) })
-	made := s.onMadeCache()
-	user := []any{"ACL", "SETUSER", made.values["CacheUser"], "nopass"}
-	for _, rule := range strings.Fields(s.Resources["CacheUserResource"].Properties.AccessString) {
+	var may struct{ AccessString string }
+	require.NoError(t, readTemplate(t, onMadeCache).Resources["CacheUserResource"].Decode(&may))
+	user := []any{"ACL", "SETUSER", onMadeCache["CacheUser"], "nopass"}
+	for _, rule := range strings.Fields(may.AccessString) {
 		user = append(user, rule)
 	}
 	require.NoError(t, admin.Do(t.Context(), user...).Err())
@@ -252,7 +254,7 @@ func cacheSite(t *testing.T, s stack, endpoint string) site {
 		return err == nil && strings.Contains(info, "cluster_state:ok")
 	}, 20*time.Second, 20*time.Millisecond)
 
-	return site{s, made, "elasticache", endpoint, u.dynamoDB(t, endpoint), u,
+	return target{onMadeCache, "elasticache", endpoint, u.dynamoDB(t, endpoint), u,
 		func(t *testing.T, event, lockURL string) (string, []string, lockstore.Store) {
 			require.Contains(t, lockURL, ":6379?")
 			prefix := "prefix=" + redisstore.DefaultPrefix + event + ":"
@@ -263,7 +265,7 @@ func cacheSite(t *testing.T, s stack, endpoint string) site {
 }
 
 // events runs a function on all its events, and returns what it did.
-func (s site) events(t *testing.T, folder, binary string) actions {
+func (s target) events(t *testing.T, folder, binary string) actions {
 	fixtures, err := lambdatest.Fixtures("../../../events", filepath.Base(folder))
 	require.NoError(t, err)
 	t.Run("events", func(t *testing.T) {
@@ -282,20 +284,26 @@ func (s site) events(t *testing.T, folder, binary string) actions {
 
 // event runs a function on one event, with tables of its own: empty ones, and the
 // accounts.
-func (s site) event(t *testing.T, folder, binary string, f lambdatest.Fixture) {
+func (s target) event(t *testing.T, folder, binary string, f lambdatest.Fixture) {
 	t.Parallel()
+	tm := readTemplate(t, s.values)
 	env := []string{"AWS_SECRET_ACCESS_KEY=" + credential, "AWS_SESSION_TOKEN=" + credential, "AWS_ENDPOINT_URL_SECRETS_MANAGER=" + s.used.secrets(t)}
-	variables := s.variables(t, s.deployment, folder)
+	functions, err := tm.Functions()
+	require.NoError(t, err)
+	known, err := tm.Tables()
+	require.NoError(t, err)
+	variables := functions[slices.IndexFunc(functions, func(f template.Function) bool { return f.CodeURI == folder })].Environment.Variables
 	tables := map[string]string{} // URLs for the test, by variable
 	for name, value := range variables {
-		if id, ok := strings.CutPrefix(value, "dynamodb://"); ok {
-			tables[name] = Table(t, s.endpoint, id+"-"+s.name+"-"+f.Name, s.Resources[id].Properties.KeySchema[0].AttributeName)
-			variables[name] = strings.Replace(tables[name], s.endpoint, s.proxy, 1)
+		for _, table := range known {
+			if value == "dynamodb://"+table.ID {
+				tables[name] = Table(t, s.endpoint, table.ID+"-"+s.name+"-"+f.Name, table.Key)
+				variables[name] = strings.Replace(tables[name], s.endpoint, s.proxy, 1)
+			}
 		}
 	}
 	var store lockstore.Store
 	if s.locks == nil {
-		var err error
 		store, err = dynamostore.Open(t.Context(), config(t, tables["LOCK_URL"]))
 		require.NoError(t, err)
 	} else {

@@ -1,0 +1,248 @@
+// Package template reads a SAM template for tests and tools: each resource as
+// CloudFormation makes it for some values of the parameters. Of the functions of
+// CloudFormation it knows those that template.yaml uses where somebody looks.
+//
+// A resource has its logical id as its name, and ID.Arn as its ARN. A name that
+// stands for nothing stays as ${NAME}, which no right answer contains. Any other
+// thing that this package does not know is an error.
+package template
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Types of resources.
+const (
+	FunctionType = "AWS::Serverless::Function"
+	TableType    = "AWS::DynamoDB::Table"
+)
+
+// Template is a template with values for its parameters.
+type Template struct {
+	Resources map[string]Resource // by logical id
+
+	globals    yaml.Node // of all functions
+	conditions map[string]yaml.Node
+	values     map[string]string // what !Ref NAME, !GetAtt NAME and ${NAME} stand for
+}
+
+// Resource is one resource of a template.
+type Resource struct {
+	Type string
+
+	properties yaml.Node
+	of         *Template
+}
+
+// Function is a Lambda function, with what all functions have in common.
+type Function struct {
+	ID          string // logical id
+	CodeURI     string // folder of its main package
+	Timeout     int    // seconds
+	Environment struct{ Variables map[string]string }
+}
+
+// Name is the function's folder without functions/.
+func (f Function) Name() string { return strings.TrimPrefix(f.CodeURI, "functions/") }
+
+// Table is a DynamoDB table.
+type Table struct {
+	ID  string // logical id
+	Key string // its one key attribute, a string
+}
+
+// Read reads the template in a file, see Parse.
+func Read(file string, values map[string]string) (*Template, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(text, values)
+}
+
+// Parse reads a template. A parameter that values does not name has its default.
+// values may also say what else a name stands for, such as "Cache.Endpoint".
+func Parse(text []byte, values map[string]string) (*Template, error) {
+	var file struct {
+		Parameters map[string]struct {
+			Default string `yaml:"Default"`
+		} `yaml:"Parameters"`
+		Conditions map[string]yaml.Node `yaml:"Conditions"`
+		Globals    struct {
+			Function yaml.Node `yaml:"Function"`
+		} `yaml:"Globals"`
+		Resources map[string]struct {
+			Type       string    `yaml:"Type"`
+			Properties yaml.Node `yaml:"Properties"`
+		} `yaml:"Resources"`
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("the template: %w", err)
+	}
+	t := &Template{map[string]Resource{}, file.Globals.Function, file.Conditions, map[string]string{
+		"AWS::Partition": "aws", "AWS::Region": "us-east-1", "AWS::AccountId": "123456789012", "AWS::StackName": "stack",
+	}}
+	for name, p := range file.Parameters {
+		t.values[name] = p.Default
+	}
+	for id, r := range file.Resources {
+		t.Resources[id] = Resource{r.Type, r.Properties, t}
+		t.values[id] = id
+	}
+	maps.Copy(t.values, values)
+	return t, nil
+}
+
+// Decode stores the resource's properties in to, as json.Unmarshal does: the case
+// of names does not count.
+func (r Resource) Decode(to any) error {
+	v, err := r.of.value(&r.properties)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, to)
+}
+
+// Functions are the template's functions, sorted by id.
+func (t *Template) Functions() (all []Function, err error) {
+	for _, id := range t.ids(FunctionType) {
+		f := Function{ID: id}
+		for _, properties := range []yaml.Node{t.globals, t.Resources[id].properties} {
+			if err := (Resource{FunctionType, properties, t}).Decode(&f); err != nil {
+				return nil, fmt.Errorf("%s: %w", id, err)
+			}
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// Tables are the template's tables, sorted by id.
+func (t *Template) Tables() (all []Table, err error) {
+	for _, id := range t.ids(TableType) {
+		var p struct {
+			KeySchema []struct{ AttributeName string }
+		}
+		if err := t.Resources[id].Decode(&p); err != nil {
+			return nil, fmt.Errorf("%s: %w", id, err)
+		}
+		if len(p.KeySchema) != 1 {
+			return nil, fmt.Errorf("%s: has %d keys; the tables here have one", id, len(p.KeySchema))
+		}
+		all = append(all, Table{id, p.KeySchema[0].AttributeName})
+	}
+	return all, nil
+}
+
+func (t *Template) ids(kind string) (ids []string) {
+	for id, r := range t.Resources {
+		if r.Type == kind {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// noValue is what !Ref AWS::NoValue stands for: the property or item is not there.
+type noValue struct{}
+
+// value is what a node comes to: text, numbers, lists and maps as JSON has them.
+func (t *Template) value(n *yaml.Node) (any, error) {
+	var parts []any // of a list, or of a map: name, value, name, value
+	for _, inner := range n.Content {
+		part, err := t.value(inner)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part)
+	}
+	switch n.Tag {
+	case "!Ref":
+		if n.Value == "AWS::NoValue" {
+			return noValue{}, nil
+		}
+		return t.text("${"+n.Value+"}", nil), nil
+	case "!GetAtt":
+		if len(parts) == 2 {
+			return t.text(fmt.Sprintf("${%s.%s}", parts...), nil), nil
+		}
+		return t.text("${"+n.Value+"}", nil), nil
+	case "!Sub":
+		if len(parts) == 2 {
+			return t.text(fmt.Sprint(parts[0]), parts[1].(map[string]any)), nil
+		}
+		return t.text(n.Value, nil), nil
+	case "!If":
+		met, err := t.condition(fmt.Sprint(parts[0]))
+		if met {
+			return parts[1], err
+		}
+		return parts[2], err
+	case "!Condition":
+		return t.condition(n.Value)
+	case "!Not":
+		return parts[0] == false, nil
+	case "!And":
+		return !slices.Contains(parts, any(false)), nil
+	case "!Equals":
+		return fmt.Sprint(parts[0]) == fmt.Sprint(parts[1]), nil
+	case "!!seq":
+		return slices.DeleteFunc(parts, func(v any) bool { return v == noValue{} }), nil
+	case "!!map":
+		object := map[string]any{}
+		for i := 0; i < len(parts); i += 2 {
+			if parts[i+1] != (noValue{}) {
+				object[fmt.Sprint(parts[i])] = parts[i+1]
+			}
+		}
+		return object, nil
+	}
+	if n.Kind != 0 && !strings.HasPrefix(n.Tag, "!!") {
+		return nil, fmt.Errorf("line %d: the function %s is unknown here", n.Line, n.Tag)
+	}
+	var v any
+	err := n.Decode(&v)
+	return v, err
+}
+
+// condition says whether a condition of the template holds.
+func (t *Template) condition(name string) (bool, error) {
+	n, ok := t.conditions[name]
+	if !ok {
+		return false, fmt.Errorf("there is no condition %q", name)
+	}
+	v, err := t.value(&n)
+	return v == true, err
+}
+
+var named = regexp.MustCompile(`\$\{([^}]+)\}`)
+
+// text puts in what the names stand for; own are names of one !Sub.
+func (t *Template) text(pattern string, own map[string]any) string {
+	return named.ReplaceAllStringFunc(pattern, func(found string) string {
+		name := found[2 : len(found)-1]
+		if v, ok := own[name]; ok {
+			return fmt.Sprint(v)
+		}
+		if v, ok := t.values[name]; ok {
+			return v
+		}
+		if id, _, attribute := strings.Cut(name, "."); attribute && t.Resources[id].Type != "" {
+			return name
+		}
+		return found
+	})
+}
