@@ -161,7 +161,7 @@ func markReadme(file, claim string) error {
 	if !ok || !ok2 {
 		return fmt.Errorf("%s lacks %s or %s", file, readmeBegin, readmeEnd)
 	}
-	return os.WriteFile(file, []byte(before+readmeBegin+"\n"+wrapped(claim)+"\n"+readmeEnd+after), 0o644)
+	return os.WriteFile(file, []byte(before+readmeBegin+"\n"+claim+"\n"+readmeEnd+after), 0o644)
 }
 
 func wrapped(text string) string {

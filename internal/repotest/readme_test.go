@@ -1,36 +1,43 @@
 package repotest
 
 import (
-	"os"
-	"path/filepath"
+	"io/fs"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
-// snippet returns the first Go block of a Markdown text.
-func snippet(markdown string) string {
-	_, rest, _ := strings.Cut(markdown, "```go\n")
-	code, _, _ := strings.Cut(rest, "```")
-	return code
+const maxReadmeLines = 130
+
+// blocks returns the Go blocks of a Markdown text.
+func blocks(markdown string) (all []string) {
+	for {
+		_, rest, ok := strings.Cut(markdown, "```go\n")
+		if !ok {
+			return all
+		}
+		code, rest, _ := strings.Cut(rest, "```")
+		all, markdown = append(all, code), rest
+	}
 }
 
-// The README's function is the compiled example of package boot, so that it
-// cannot grow stale.
-func TestReadmeShowsTheExample(t *testing.T) {
-	root := filepath.Join("..", "..")
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	example, err := os.ReadFile(filepath.Join(root, "boot", "example_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	code := strings.Replace(snippet(string(readme)), "func main()", "func Example()", 1)
-	if !strings.Contains(code, "func Example()") {
-		t.Fatal("README.md has no Go block with a func main")
-	}
-	if !strings.Contains(string(example), code) {
-		t.Errorf("the Go block of README.md is not in boot/example_test.go; make them the same:\n%s", code)
-	}
+func text(t *testing.T, name string) string {
+	t.Helper()
+	b, err := fs.ReadFile(repository, name)
+	require.NoError(t, err)
+	return string(b)
+}
+
+// The code of a page is compiled somewhere else, so that it cannot grow stale.
+func TestPagesShowCompiledCode(t *testing.T) {
+	readme := blocks(text(t, "README.md"))
+	require.Len(t, readme, 2, "README.md: a whole main.go, and the fenced write")
+	main := strings.NewReplacer("package main\n", "package boot_test\n", "func main()", "func Example()").Replace(readme[0])
+	assert.Equal(t, text(t, "boot/example_test.go"), main, "README.md and boot/example_test.go; make them the same")
+}
+
+func TestReadmeIsShort(t *testing.T) {
+	assert.LessOrEqual(t, strings.Count(text(t, "README.md"), "\n"), maxReadmeLines)
 }
