@@ -1,6 +1,6 @@
-// Package awsenv reads region and credentials as Lambda's environment has them,
-// without the SDK's config package: that reads shared files and costs start time
-// and a megabyte.
+// Package awsenv reads the region and the credentials from Lambda's environment. The
+// SDK's config package would read shared files too, start slower, and make each binary a
+// megabyte larger.
 package awsenv
 
 import (
@@ -28,10 +28,10 @@ func Region(getenv func(string) string) string {
 	return getenv("AWS_DEFAULT_REGION")
 }
 
-// Credentials looks where Lambda puts credentials: in variables, or behind an
-// endpoint on managed instances and with SnapStart, which it asks through
-// client. Its errors match lockstore.ErrInvalid; those of the provider, when the
-// endpoint gives none, match lockstore.ErrUnavailable.
+// Credentials returns the credentials that Lambda provides: in variables, or at an
+// endpoint on managed instances and with SnapStart. It calls the endpoint through client.
+// Its errors match lockstore.ErrInvalid. The provider's error, when the endpoint returns
+// no credentials, matches lockstore.ErrUnavailable.
 func Credentials(getenv func(string) string, client *http.Client) (aws.CredentialsProvider, error) {
 	id, secret := getenv("AWS_ACCESS_KEY_ID"), getenv("AWS_SECRET_ACCESS_KEY")
 	if id != "" && secret != "" {
@@ -60,14 +60,13 @@ func Credentials(getenv func(string) string, client *http.Client) (aws.Credentia
 	return aws.NewCredentialsCache(aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
 		c, err := provider.Retrieve(ctx)
 		if err != nil {
-			return c, fmt.Errorf("%w: the credentials endpoint gives none: %w", lockstore.ErrUnavailable, err)
+			return c, fmt.Errorf("%w: the credentials endpoint returns no credentials: %w", lockstore.ErrUnavailable, err)
 		}
 		return c, nil
 	}), func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = 5 * time.Minute }), nil
 }
 
-// safeForCredentials follows the SDKs' rule: https, or an address that does not
-// leave the host.
+// safeForCredentials is the SDKs' rule: https, or an address on this host.
 func safeForCredentials(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" {
@@ -81,8 +80,8 @@ func safeForCredentials(endpoint string) bool {
 		(ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip == netip.MustParseAddr("fd00:ec2::23"))
 }
 
-// invalid is a sentence that matches ErrInvalid without ending in its words,
-// which are about a request.
+// invalid is an error that matches ErrInvalid. It does not end in the words of
+// ErrInvalid, which are about a request.
 type invalid string
 
 func (e invalid) Error() string { return string(e) }

@@ -15,38 +15,39 @@ import (
 const (
 	grantUpdate = "SET #owner = :me, #fence = :fence, #expires = :expires, #holder = :holder, #ttl = :ttl"
 
-	// ifFree takes a key that has no row, or a free one whose fence is below the
-	// local time. A row without a number as its fence is not ours, and refused. The
-	// mark of an owner's own release refuses its late acquire.
+	// ifFree takes a key without a row, or a free key whose fence is smaller than the
+	// local time. It refuses a row of another program, which has no number as its fence,
+	// and it refuses an owner that has released.
 	ifFree = "attribute_not_exists(#key) OR (#fence < :fence AND attribute_not_exists(#owner) AND #released <> :me)"
 
-	// ifFreeAt takes a free key whose fence is at or above the local time, if
-	// nothing happened since the refusal.
+	// ifFreeAt takes a free key whose fence is not smaller than the local time, if the
+	// row has not changed since the refusal.
 	ifFreeAt = "attribute_not_exists(#owner) AND #fence = :seen"
 
-	// ifStill takes over an expired lease, if nothing happened since the refusal.
-	// It compares the expiry too: a renewal in between changes nothing else.
+	// ifStill takes over an expired lease, if the row has not changed since the refusal.
+	// It compares the end too, because a renewal changes only the end.
 	ifStill = "#owner = :theirs AND #fence = :seen AND #expires = :ended AND #released <> :me"
 )
 
-// grantWrites bounds the writes of one grant: the first one, one that answers
-// its refusal, and two for keys that change hands in between.
+// grantWrites is how many writes one grant may take: the first write, the write that
+// follows its refusal, and two more if other owners take and release the key meanwhile.
 const grantWrites = 4
 
-// grant is an applied acquire that the caller has not seen yet.
+// grant is an applied acquire that the caller does not know yet.
 type grant struct {
 	lease    lockstore.Lease
 	expires  time.Time
 	date     time.Time
-	before   lockstore.Fence // the fence that it replaced, 0 when there was none
-	restores bool            // before is known, and no copy of the request is under way
-	repeat   bool            // an earlier call made it
+	before   lockstore.Fence // the fence in the old row, 0 without one
+	restores bool            // before is known, and the client has sent one attempt
+	repeat   bool            // an earlier call was granted the lease
 }
 
-// Acquire implements lockstore.Store. It sends one request when the key is
-// free and one more for a takeover, a repeat, a fence ahead of the clock, or a
-// key that changed hands in between. Once per call, a grant whose stamp turns out to be
-// off is released and made again with the corrected time (two requests more).
+// Acquire implements lockstore.Store. It sends one request if the key is free. It sends
+// a second one for a takeover, for the same acquire again, for a fence ahead of the
+// clock, and if another owner took and released the key meanwhile. Once per call, a
+// grant with a wrong end is released and acquired again with the corrected time: two
+// requests more.
 func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
 	if err := req.Validate(); err != nil {
 		return lockstore.Lease{}, err
@@ -55,8 +56,8 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 	if err != nil {
 		return lockstore.Lease{}, err
 	}
-	if !g.repeat && s.stampOff(g, req.TTL) {
-		s.logger().LogAttrs(ctx, slog.LevelWarn, "dynamostore: the lease was stamped too far from the service's time and is made again; the local clock is off or the request was slow",
+	if !g.repeat && s.mustCorrect(g, req.TTL) {
+		s.logger().LogAttrs(ctx, slog.LevelWarn, "dynamostore: the lease is acquired a second time: its end was too far from DynamoDB's time, because the local clock is wrong or the request was slow",
 			slog.String("key", req.Key), slog.Duration("correction", time.Duration(s.clock.offset.Load())))
 		if err := s.undo(ctx, g); err != nil {
 			return lockstore.Lease{}, outcome(err, true)
@@ -68,14 +69,14 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 	return g.lease, nil
 }
 
-// grant writes until the key is granted, or refused for good.
+// grant writes until the key is granted or the answer is certain.
 func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error) {
-	var seen row // what the last refusal showed
-	unsure := false
+	var seen row // at the last refusal
+	ambiguous := false
 	condition := ifFree
 	for range grantWrites {
 		now := s.clock.read()
-		expires := s.stamp(now, req.TTL)
+		expires := s.expiresAt(now, req.TTL)
 		fence := lockstore.Fence(now.UnixMicro())
 		values := map[string]types.AttributeValue{
 			":me":      ownerText(req.Owner),
@@ -85,7 +86,7 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 		}
 		switch condition {
 		case ifFree:
-			s.clock.stamped(fence)
+			s.clock.noteFence(fence)
 		case ifFreeAt:
 			fence = seen.fence + 1
 			values[":seen"] = fenceNumber(seen.fence)
@@ -97,11 +98,11 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 		}
 		values[":fence"] = fenceNumber(fence)
 
-		r, err := s.update(ctx, write{key: req.Key, update: grantUpdate, condition: condition, values: values, before: true})
+		r, err := s.update(ctx, write{key: req.Key, update: grantUpdate, condition: condition, values: values, oldRow: true})
 		if err != nil {
-			return grant{}, outcome(err, unsure)
+			return grant{}, outcome(err, ambiguous)
 		}
-		unsure = unsure || r.doubt
+		ambiguous = ambiguous || r.ambiguous
 		g := grant{
 			lease:   lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: fence},
 			expires: expires,
@@ -109,7 +110,7 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 		}
 		if r.applied {
 			before, err := decode(req.Key, r.item)
-			g.before, g.restores = before.fence, err == nil && r.once
+			g.before, g.restores = before.fence, err == nil && r.sentOnce
 			return s.trusted(g, req.TTL)
 		}
 
@@ -121,7 +122,7 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 			// The SDK sent this write twice, and the first one was applied.
 			return s.trusted(g, req.TTL)
 		case seen.owner == req.Owner:
-			return s.again(ctx, req, seen, r)
+			return s.answerRepeat(ctx, req, seen, r)
 		case seen.released == req.Owner:
 			return grant{}, lost(req.Key, "this acquisition has ended")
 		case seen.owner == "" && int64(seen.fence) >= s.clock.read().UnixMicro():
@@ -134,22 +135,22 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 			return grant{}, s.held(req.Key, seen, r)
 		}
 	}
-	// Others took and freed it each time in between; it is theirs for now.
+	// Each time another owner took the key and released it before the next write.
 	return grant{}, &lockstore.HeldError{Key: req.Key}
 }
 
-// trusted fills in for how long a grant of this call may be trusted.
+// trusted sets for how long the lease may be trusted.
 func (s *Store) trusted(g grant, ttl time.Duration) (grant, error) {
 	if g.date.IsZero() {
 		return grant{}, noDate(g.lease.Key)
 	}
-	g.lease.TTL = lasts(ttl, g.expires, g.date) - margin
+	g.lease.TTL = trustedFor(ttl, g.expires, g.date) - margin
 	return g, nil
 }
 
-// again answers the repeat of an earlier call, whose reply was lost, with the
-// time that is left, counted from before this request.
-func (s *Store) again(ctx context.Context, req lockstore.Request, seen row, r reply) (grant, error) {
+// answerRepeat answers an owner that holds the lease already: the reply to an earlier
+// call was lost. The TTL is what is left, counted from before this request.
+func (s *Store) answerRepeat(ctx context.Context, req lockstore.Request, seen row, r reply) (grant, error) {
 	if r.date.IsZero() {
 		return grant{}, noDate(req.Key)
 	}
@@ -166,10 +167,9 @@ func (s *Store) again(ctx context.Context, req lockstore.Request, seen row, r re
 	}, nil
 }
 
-// confirm moves the end of a lease that an earlier call was granted, by as little
-// as it can. That call may have found its stamp off and begun to take the grant
-// back, by a request that is still under way: it finds another end then, and is
-// refused.
+// confirm moves the end of a lease from an earlier call by 1 ms. That call may have
+// begun to undo its grant, because of a wrong clock, by a request that is still on its
+// way. That request is refused when it finds another end.
 func (s *Store) confirm(ctx context.Context, req lockstore.Request, seen row) error {
 	expires := seen.expires.Add(time.Millisecond)
 	r, err := s.update(ctx, write{
@@ -190,27 +190,27 @@ func (s *Store) confirm(ctx context.Context, req lockstore.Request, seen row) er
 	if err != nil {
 		return err
 	}
-	// A later end of the same grant is as good: this write sent twice, another repeat or
-	// a renewal moved it.
+	// A later end of the same grant is good too: the SDK sent this write twice, or
+	// another repeat or a renewal moved the end.
 	if now.owner != req.Owner || now.fence != seen.fence || !now.expires.After(seen.expires) {
-		return fmt.Errorf("dynamostore: key %q: the lease changed while it was asked about again, outcome unknown", req.Key)
+		return fmt.Errorf("dynamostore: key %q: the lease changed during the repeat, outcome unknown", req.Key)
 	}
 	return nil
 }
 
-// stampOff reports whether a grant's stamp is so far off that it would block
-// others for too long, or be of too little use. Only the Date of its own reply
-// judges: by a later reading of the clock, a slow reply would look the same as
-// a slow clock and hide it.
-func (s *Store) stampOff(g grant, ttl time.Duration) bool {
+// mustCorrect reports whether the end of a grant is so wrong that others would wait too
+// long, or that the lease could be trusted for too short a time. Only the Date of the
+// grant's own reply is used: with a later reading of the clock, a slow reply and a slow
+// clock would look the same.
+func (s *Store) mustCorrect(g grant, ttl time.Duration) bool {
 	ahead := g.expires.Sub(g.date) > ttl+2*s.skew+dateStep
-	behind := lasts(ttl, g.expires, g.date) < ttl/2
+	behind := trustedFor(ttl, g.expires, g.date) < ttl/2
 	return ahead || behind
 }
 
-// undo takes back a grant that nobody has seen, with the fence that it
-// replaced: a fence from a clock far ahead would cost every later acquire a
-// second request until that time has come.
+// undo releases a grant that the caller does not know, and puts the old fence back. A
+// fence from a clock far ahead would cost every acquire until that time a second
+// request.
 func (s *Store) undo(ctx context.Context, g grant) error {
 	w := write{
 		key:       g.lease.Key,
@@ -225,10 +225,10 @@ func (s *Store) undo(ctx context.Context, g grant) error {
 		},
 	}
 	if !g.restores {
-		// A lost reply took the old fence with it, and a lower one must not be guessed.
+		// The reply with the old fence was lost, and no smaller fence is safe.
 		w.values[":before"] = fenceNumber(g.lease.Fence)
 	}
-	// Refused: the stamp was so old that another has taken the key over since.
+	// If refused, the lease was so short that another owner has taken the key over.
 	_, err := s.update(ctx, w)
 	return err
 }
@@ -248,8 +248,8 @@ func lost(key, why string) error {
 	return fmt.Errorf("dynamostore: key %q: %s: %w", key, why, lockstore.ErrLost)
 }
 
-// noDate is an unknown outcome: the row is written, but nothing says for how
-// long it may be trusted.
+// noDate is an unknown outcome: the row is written, but without a Date header the time
+// of trust is not known.
 func noDate(key string) error {
 	return fmt.Errorf("dynamostore: key %q: %w", key,
 		errors.New("the reply has no Date header, so the lease cannot be trusted; something between here and DynamoDB removes it"))

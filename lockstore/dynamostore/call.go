@@ -15,13 +15,13 @@ import (
 	"github.com/aws/smithy-go/middleware"
 )
 
-// grace is for how long a call waits, after its context has ended, for a client
-// that ends soon: a request that never had a connection has sent nothing, which
-// only its end shows.
+// grace is for how long a call waits for its client after the end of its context. Only
+// an answer of the client shows that a request had no connection, so that nothing was
+// sent.
 const grace = 30 * time.Millisecond
 
-// call calls a method of the client and returns grace after the context's end at
-// the latest, whatever the client does.
+// call calls a method of the client. It returns at most grace after the end of the
+// context, whatever the client does.
 func call[In any, Out comparable](ctx context.Context, method func(context.Context, In, ...func(*dynamodb.Options)) (Out, error), in In) (out Out, seen attempts, err error) {
 	if err := ctx.Err(); err != nil {
 		return out, attempts{watched: true}, err
@@ -55,7 +55,7 @@ func call[In any, Out comparable](ctx context.Context, method func(context.Conte
 			a.err = fmt.Errorf("the client did not end with its context: %w", ctx.Err())
 		}
 	}
-	seen = w.close()
+	seen = w.end()
 	if a.panicked != "" {
 		panic(a.panicked)
 	}
@@ -65,28 +65,28 @@ func call[In any, Out comparable](ctx context.Context, method func(context.Conte
 	return a.out, seen, a.err
 }
 
-// attempts is what is known of the requests that one call has sent.
+// attempts counts the requests that one call has sent.
 type attempts struct {
 	watched bool // the client counts its attempts
 	sent    int  // attempts that may have left this machine
-	refused int  // those of them that the service has certainly not applied
+	refused int  // of these, the attempts that DynamoDB has certainly not applied
 }
 
-// unsure reports whether a request of a call that failed may have been applied.
-func (a attempts) unsure() bool { return !a.watched || a.sent > a.refused }
+// ambiguous reports whether a request of a call that failed may have been applied.
+func (a attempts) ambiguous() bool { return !a.watched || a.sent > a.refused }
 
-// watcher sees each attempt of one call behind its signature, where only sending
-// is left to do. The last error alone would not do: a first attempt that was
-// applied and lost its reply can be followed by one that was certainly refused,
-// and most errors do not say whether anything was sent.
+// watcher sees each attempt of one call after its signature, just before it is sent. The
+// call's last error is not enough. The first attempt may have been applied and its reply
+// lost, before the last attempt was refused. And most errors do not say whether anything
+// was sent.
 type watcher struct {
-	mu     sync.Mutex
-	seen   attempts
-	closed bool
+	mu   sync.Mutex
+	seen attempts
+	done bool // the call has returned
 }
 
-// option is an option of a call. A client that takes it and sends in another way
-// than the SDK builds no stack, and so counts as one that was not watched.
+// option is an option of a call. A client that sends in another way than the SDK builds
+// no stack: then watched stays false.
 func (w *watcher) option(o *dynamodb.Options) {
 	o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
 		w.mu.Lock()
@@ -104,7 +104,7 @@ func (w *watcher) HandleFinalize(ctx context.Context, in middleware.FinalizeInpu
 	if !w.send() {
 		return middleware.FinalizeOutput{}, middleware.Metadata{}, errors.New("the call has already returned")
 	}
-	var asked, connected atomic.Bool // not every transport tells
+	var asked, connected atomic.Bool // some transports set neither
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { asked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
@@ -124,21 +124,21 @@ func (w *watcher) HandleFinalize(ctx context.Context, in middleware.FinalizeInpu
 	return out, metadata, err
 }
 
-// send counts an attempt, or forbids it: a call that has returned may have said
-// that nothing was sent.
+// send counts an attempt. It forbids the attempt if the call has returned, because the
+// call may have said that nothing was sent.
 func (w *watcher) send() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.closed {
+	if !w.done {
 		w.seen.sent++
 	}
-	return !w.closed
+	return !w.done
 }
 
-// close returns what was seen until now; nothing is sent after it.
-func (w *watcher) close() attempts {
+// end returns the attempts until now, and forbids more.
+func (w *watcher) end() attempts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.closed = true
+	w.done = true
 	return w.seen
 }

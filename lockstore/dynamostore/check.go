@@ -11,22 +11,22 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// describer is what Check calls; *dynamodb.Client has it.
+// describer is what Check calls; *dynamodb.Client has these methods.
 type describer interface {
 	DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error)
 	DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error)
 }
 
-// Check implements lockstore.Checker. It needs dynamodb:DescribeTable and
-// dynamodb:DescribeTimeToLive, which locking does not, so it runs with the
-// deployer's rights.
+// Check implements lockstore.Checker. It needs two more permissions than locking:
+// dynamodb:DescribeTable and dynamodb:DescribeTimeToLive. So call it with the deployer's
+// rights.
 func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	if s.api == nil {
 		return nil, errNotMade
 	}
 	api, ok := s.api.(describer)
 	if !ok {
-		return nil, invalid("the client has no DescribeTable and DescribeTimeToLive, so it cannot check")
+		return nil, invalid("the client cannot check the table: it has no DescribeTable and DescribeTimeToLive")
 	}
 	table, seen, err := call(ctx, api.DescribeTable, &dynamodb.DescribeTableInput{TableName: &s.table})
 	if err != nil {
@@ -103,9 +103,9 @@ func checkTTL(d *types.TimeToLiveDescription) []lockstore.Finding {
 	case !on:
 		return []lockstore.Finding{{Problem: "time to live is off; rows of keys that are no longer used stay for ever", Fix: fix}}
 	case d.AttributeName != nil && *d.AttributeName == attrExpires:
-		return []lockstore.Finding{{Problem: `time to live looks at "expires", which is in milliseconds and belongs to the lock`, Fix: fix}}
+		return []lockstore.Finding{{Problem: `time to live is on the attribute "expires", which is in milliseconds and belongs to the lock`, Fix: fix}}
 	case d.AttributeName == nil || *d.AttributeName != attrTTL:
-		return []lockstore.Finding{{Problem: "time to live looks at another attribute; rows of keys that are no longer used stay for ever", Fix: fix}}
+		return []lockstore.Finding{{Problem: "time to live is on another attribute; rows of keys that are no longer used stay for ever", Fix: fix}}
 	}
 	return nil
 }

@@ -23,8 +23,8 @@ import (
 // Opener opens dynamodb URLs.
 var Opener = lockstore.Opener{Schemes: []string{"dynamodb"}, Open: Open}
 
-// Open opens the store of a URL, see the package's documentation. It sends
-// nothing. Its errors match lockstore.ErrInvalid.
+// Open opens the store of a URL, see the package documentation. It sends nothing. Its
+// errors match lockstore.ErrInvalid.
 func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 	client, set, err := open(cfg)
 	if err != nil {
@@ -33,11 +33,11 @@ func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 	return New(client, set.table, Options{Skew: set.skew})
 }
 
-// Client returns the client that Open uses, for a function's own data: the
-// URL's host is then the function's table, and skew says nothing. It reads the
-// region and the credentials as Lambda sets them and none of the SDK's shared
-// files, which makes it small and quick to start. Each attempt is bounded to
-// less than two seconds, and a call has at most three.
+// Client returns the client that Open uses, for a function's own data. The URL's host is
+// then the function's table, and skew has no effect. The client takes the region and the
+// credentials from Lambda's environment. It reads none of the SDK's shared files, which
+// makes it small and quick to start. A call has at most three attempts of less than two
+// seconds each.
 func Client(cfg lockstore.Config) (*dynamodb.Client, error) {
 	client, _, err := open(cfg)
 	return client, err
@@ -73,9 +73,8 @@ type settings struct {
 	skew                    time.Duration
 }
 
-// What DynamoDB Local is asked with where the environment says nothing. It takes
-// anything, but keeps the tables of each region and access key apart, so these are
-// what lambdatest's functions have, too.
+// Defaults for DynamoDB Local. It accepts every region and every key, but each pair of
+// them has its own tables. So these are the values of lambdatest's functions too.
 const (
 	localRegion = "us-east-1"
 	localKey    = "local"
@@ -129,7 +128,7 @@ func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dyn
 		Region:      set.region,
 		Credentials: creds,
 		HTTPClient:  h,
-		// Set here, because the SDK's own defaults are about to change.
+		// The SDK's own defaults will change.
 		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
 			o.MaxAttempts = 3
 			o.Backoff = retry.BackoffDelayerFunc(backoff)
@@ -144,14 +143,14 @@ func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dyn
 	return dynamodb.New(opt)
 }
 
-// backoff waits a random time up to 50 ms, then 100 ms: what is longer belongs
-// to the guard, which knows how much time is left.
+// backoff is a random pause of up to 50 ms, then of up to 100 ms. The guard makes longer
+// pauses, because the guard knows how much time is left.
 func backoff(attempt int, _ error) (time.Duration, error) {
 	return time.Duration(rand.Int64N(int64(25*time.Millisecond) << min(attempt, 3))), nil
 }
 
-// httpClient gives up on a connection that died while the process was frozen
-// soon enough for a second attempt.
+// httpClient has short timeouts: a connection may die while the process is frozen, and
+// there must be time for a second attempt.
 func httpClient() *http.Client {
 	dialer := net.Dialer{Timeout: 800 * time.Millisecond, KeepAlive: 15 * time.Second}
 	return &http.Client{

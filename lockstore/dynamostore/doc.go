@@ -4,114 +4,144 @@
 //
 //	dynamodb://TABLE?region=eu-west-1&endpoint=http://127.0.0.1:8000&skew=1s
 //
-// region defaults to AWS_REGION, then AWS_DEFAULT_REGION. endpoint is for an
-// emulator. skew is Options.Skew. The credentials are those of the Lambda
-// environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or
-// the endpoint in AWS_CONTAINER_CREDENTIALS_FULL_URI. With an endpoint on this
-// machine (localhost or a loopback address) the region is us-east-1 and both keys
-// are "local" if the environment has none. If you have a client, call [New].
+//	region    the table's region; without it AWS_REGION, then AWS_DEFAULT_REGION
+//	endpoint  the address of an emulator
+//	skew      Options.Skew
+//
+// The credentials come from Lambda's environment: from AWS_ACCESS_KEY_ID,
+// AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or from the endpoint in
+// AWS_CONTAINER_CREDENTIALS_FULL_URI. An endpoint on this machine (localhost or a
+// loopback address) needs no settings: the default region is us-east-1, and the
+// default for both keys is "local".
+//
+// If you have a client of your own, call [New].
 //
 // # Table and permissions
 //
-// The table has the partition key "key" of type S and no sort key, and time to
-// live on the attribute "ttl". The store never makes it. Locking needs two
-// actions on it, dynamodb:UpdateItem and dynamodb:GetItem (the second for
-// Inspect alone). [Store.Check] needs dynamodb:DescribeTable and
-// dynamodb:DescribeTimeToLive, and [StillHeld] dynamodb:ConditionCheckItem.
+// The table has the partition key "key" of type S and no sort key. Its time to live
+// is on the attribute "ttl". The store never creates the table.
 //
-// A global table with eventual consistency cannot hold locks for two Regions. One
-// with multi-Region strong consistency can, and keeps every promise, but DynamoDB
-// gives it neither time to live nor transactions: the row of each key stays for
-// ever, and StillHeld does not work.
+//	Acquire, Renew, Release, ReleaseAfter  dynamodb:UpdateItem
+//	Inspect, which a waiting guard calls   dynamodb:GetItem
+//	Check                                  dynamodb:DescribeTable, dynamodb:DescribeTimeToLive
+//	StillHeld                              dynamodb:ConditionCheckItem
+//
+// A global table with eventual consistency is not safe: two Regions can hold the same
+// lock. A global table with multi-Region strong consistency keeps every promise. But
+// DynamoDB gives such a table no time to live and no transactions: the row of each key
+// stays for ever, and StillHeld does not work.
 //
 // # Cost
 //
-// Acquire of a free key, Renew, Release and a refusal are one request each. A
-// takeover is two requests, and so is the repeat of an Acquire whose reply was
-// lost. Each request is one write unit for keys up to 512 bytes.
+//	1 request   Acquire of a free key, Acquire that is refused, Renew, Release, ReleaseAfter
+//	2 requests  Acquire of an expired lease's key, Acquire again after a lost reply
+//
+// Each of these requests costs one write unit if the key has at most 512 bytes. A
+// process whose clock is wrong sends a few requests more, see below.
 //
 // # Clock
 //
-// DynamoDB has no clock that a condition could use. So a holder writes the end
-// of its lease into the row by its own clock:
+// DynamoDB has no clock that a condition could use. So the process that acquires or
+// renews a lease writes the end of the lease into the row, by its local clock:
 //
 //	expires = local time before the request + TTL + skew
 //
-// Two rules keep that safe, whatever the local clock says:
+// The reply to each request has a Date header: DynamoDB's own time, in whole seconds.
+// Two formulas keep the lock safe, whatever the local clock says:
 //
-//   - Another process may take over a lease only when the service's own time, the
-//     Date header of the reply that refused it, is at least expires + 1 s. The
-//     takeover is refused when anything in the row changed in between. A local
-//     clock never takes a lease. A fresh process takes over a dead one at once.
-//   - A lease may be trusted for min(TTL, expires - Date) - 250 ms, counted from
-//     before its request. Date is that of the reply which granted it. So the trust
-//     ends before a takeover can begin.
+//	an acquire may take the key over if    Date >= expires + 1 s
+//	a lease may be trusted for             min(TTL, expires - Date) - 250 ms
 //
-// Renew follows the same rule: the lease of an owner and a fence is lost only when
-// another may take it over by the service's time. A process whose clock is behind
-// can renew a lease whose end has passed, if nobody else has got the key. It is
-// still the same grant, and no other was made in between.
+// If the local clock is right:
 //
-// The store learns from each reply how far the local clock is off, and writes the
-// corrected time from then on. The first request of a process with a wrong clock
-// is corrected after its reply:
+//	request         request + TTL    expires    expires + 1 s
+//	|                     |             |             |
+//	+=== trusted =========+--- skew ----+---- 1 s ----+== others may take over ==>
 //
-//   - A grant that could be trusted for less than half of its TTL, or that would
-//     block others for too long, is released, with the fence that it replaced, and
-//     made once more. That is two requests more, and a warning in the log.
-//   - A renewal that ends too early, or that was refused because the local clock
-//     is ahead, is sent once more. A renewal never moves the end of a lease back.
+// Each formula takes the Date of one reply:
 //
-// A dead holder blocks others for the TTL + 2 skew + 2 s at most, counted from its
-// last request and rounded up to a whole second. It blocks them for longer by as
-// much as the clock was ahead in a process that renewed the lease by its first
-// request, or that died before it could correct its grant. ReleaseAfter counts by
-// the clock of its process, too, corrected by the replies before it.
+//   - Takeover. Date is from the reply that refused the acquire. The request that takes
+//     the key over is refused if the row has changed since that reply. No local clock
+//     takes part, so a new process can take the key over at once.
+//   - Trust. Date is from the reply that granted the lease. The time counts from before
+//     the request, so the trust ends before a takeover can begin.
+//   - Renewal. Renew answers ErrLost from the same moment on: Date >= expires + 1 s. One
+//     exception: a process whose clock is behind can renew the lease later, if nobody
+//     has taken the key over. The fence is still the same.
 //
-// While a process is frozen its clock may be set back without it noticing. Then
-// only the fence helps.
+// The store compares each Date with the local clock, and corrects the local time from
+// then on. So only the first request of a process can write a wrong expires. Then the
+// reply to that request shows the error:
+//
+//   - Acquire. If the lease may be trusted for less than TTL / 2, or if expires is later
+//     than Date + TTL + 2 skew + 1 s, the store releases the key and acquires it again.
+//     That costs two more requests and a warning in the log.
+//   - Renew. The store renews once more if the first request was refused because the
+//     local clock is ahead, or if expires is too early by more than
+//     min(max(skew, 250 ms), TTL / 4). A renewal never makes expires earlier.
+//
+// How long other owners have to wait at most, rounded up to a whole second:
+//
+//	the holder died                             TTL + 2 skew + 2 s after its last request
+//	ReleaseAfter(d)                             d + 2 skew + 2 s
+//	expires is from a clock that was ahead      longer by the clock's error
+//
+// The last row happens when the first request of a process is a renewal or a
+// ReleaseAfter, or when the process dies before it can correct its first acquire. A
+// cooldown can be shorter than d: when the ReleaseAfter is the first request of a process
+// whose clock is behind by more than skew + 1 s.
+//
+// The local clock may be set back while its process is frozen. The process cannot
+// notice that, and may trust its lease for too long. Then only the fence protects the
+// resource.
 //
 // # Consistency
 //
-// Every write is a conditional update of one row, and DynamoDB applies those
-// of one row one after the other. The fence is in the row and stays there when
-// the lock is released. Never delete a lock row by hand: a request that was
-// stamped before may make it again with a smaller fence.
+// Every write is a conditional update of one row. DynamoDB applies the updates of a row
+// one after the other. The fence stays in the row after a release.
 //
-// The sweep by time to live, at least a day after the last use, never frees a
-// lock. After it the next fence comes from the local clock alone. It grows all the
-// same, unless that clock is wrong by more than a day.
+// Never delete a lock row by hand. An old request that is still on its way could make
+// the row again, with a smaller fence.
+//
+// Time to live deletes a row at least a day after the last use, so it never frees a
+// lock. The next fence then comes from the local clock alone. It is larger than the
+// last one unless that clock is wrong by more than a day.
 //
 // # Lost replies
 //
-// A request may be applied and its reply lost; the SDK then sends it again by
-// itself. Acquire, Renew and Release recognise their own earlier write in the
-// row and answer as if the reply had come. When all attempts fail and one of
-// them may have been applied, the error matches none of lockstore's errors:
-// the outcome is unknown, and the same call again finds out. When no attempt left
-// this machine, the error matches [lockstore.ErrUnavailable]. The store counts the
-// attempts inside the client, see [API]. Each call ends with its context, 50 ms
-// later at most, also when the client does not.
+// A reply can be lost after the request was applied. The SDK then sends the request
+// again. Acquire, Renew and Release recognise their own earlier write in the row, and
+// answer as if the first reply had come.
 //
-// An abandon marks the row and raises its fence above every stamp that the
-// owner has sent through this process, so that its late acquire is refused. In
-// three cases a
-// late duplicate of an acquire takes the key until its own lease ends. It runs
-// nothing:
+// What an error says when all attempts of a call have failed:
 //
-//   - The acquire was abandoned while another held the key, or its repeat by the
-//     SDK was refused as held, and the duplicate arrives after the other's release
-//     or after the end of the other's lease.
-//   - A request with a corrected stamp has replaced it, and the time of the first
-//     stamp is still to come.
-//   - It was abandoned through another process than the one that sent it, and the
-//     time of its stamp is still to come: the clock of the process that sent it was
-//     ahead.
+//	no attempt was applied     it matches lockstore.ErrUnavailable, or lockstore.ErrCorrupt
+//	                           if the table is missing or cannot hold locks
+//	one may have been applied  it matches none of lockstore's errors: the outcome is unknown,
+//	                           and the same call again finds out
 //
-// So does a late duplicate of a renewal of which the SDK's repeat was told that the
-// lease is lost.
+// The store counts the attempts inside the client, see [API]. Each call ends at most
+// 50 ms after its context, even if the client does not.
 //
-// The row remembers one released owner: Release again is nil until another
-// owner releases or abandons. A Release whose reply was lost, and that finds
-// after the SDK's repeat that another has had the key since, is unknown.
+// # Late duplicates
+//
+// An abandon writes its owner into the row and makes the fence larger than every fence
+// that this process has sent. So a late duplicate of the acquire is refused. In these
+// cases it is not refused, and takes the key until its own lease ends (no work runs
+// under that lease):
+//
+//   - The abandon found a lease of another owner. The duplicate arrives after that
+//     lease has been released or has expired. The same can happen without an abandon:
+//     the SDK sent the acquire twice, and the second request was refused as held.
+//   - The clock was ahead, and the store has corrected the acquire. The duplicate is
+//     one of the first request, and its fence is still larger than the present time.
+//   - Another process sent the abandon. The clock of the process that sent the acquire
+//     was ahead, and the duplicate's fence is still larger than the present time.
+//
+// A late duplicate of a renewal can extend the lease, if the SDK sent the renewal twice
+// and the second request was told that the lease is lost.
+//
+// The row remembers one owner that has released. A second Release returns nil until
+// another owner releases or abandons. The outcome of a Release is unknown if its reply
+// was lost and the SDK's second request finds that another owner had the key since.
 package dynamostore

@@ -20,11 +20,11 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// API is what the store calls; *dynamodb.Client has it. A wrapper must hand the
-// options on to the client: by them the store learns what was sent. Without them
-// the outcome of each failed call is unknown, and so is that of a Release that was
-// refused. A method may be called in a goroutine of its own, and the store does not
-// wait for one that goes on after its context has ended.
+// API is what the store calls; *dynamodb.Client has these methods. A wrapper must pass
+// the options on to the client, because through them the store counts what was sent.
+// Without the options the outcome of each failed call is unknown, and so is the outcome
+// of a refused Release. The store may call a method in another goroutine, and does not
+// wait for a method that goes on after its context has ended.
 type API interface {
 	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
@@ -32,14 +32,13 @@ type API interface {
 
 // Options are a Store's settings; the zero value is good.
 type Options struct {
-	// Skew is how far the local clock may be behind the service's before a lease
-	// is trusted for less than its TTL. 0 is DefaultSkew, at most MaxSkew. It is
-	// added to the end of each lease that this store writes, so others wait for
-	// that much longer when this holder dies. Users of one table may have
-	// different values.
+	// Skew is how far the local clock may be behind DynamoDB's clock. If it is further
+	// behind, a lease is trusted for less than its TTL. The store adds Skew to the end of
+	// each lease, so others wait longer by Skew when the holder dies. 0 means
+	// DefaultSkew; at most MaxSkew. Users of one table may have different values.
 	Skew time.Duration
-	// Logger gets a warning when a grant's stamp had to be corrected because the
-	// local clock is off; nil is the slog.Default() of that moment.
+	// Logger gets a warning when a wrong local clock made the store acquire a lease
+	// twice. nil means slog.Default() at that time.
 	Logger *slog.Logger
 }
 
@@ -50,13 +49,13 @@ const (
 )
 
 const (
-	// margin covers service hosts whose Dates disagree.
+	// margin is for hosts of DynamoDB whose Dates differ.
 	margin = 250 * time.Millisecond
-	// dateStep is the resolution of the Date header, which is cut down to it.
+	// dateStep is the step of the Date header: whole seconds, rounded down.
 	dateStep = time.Second
-	// idleRow is how long an unused row stays at least. The next fence comes from
-	// the clock, so the row is remembered for late duplicates only, and the service
-	// refuses a request minutes after it was signed.
+	// idleRow is how long an unused row stays at least. Only late duplicates need the
+	// row, because the next fence comes from the clock. DynamoDB refuses a request a few
+	// minutes after its signature.
 	idleRow = 24 * time.Hour
 )
 
@@ -66,7 +65,7 @@ type Store struct {
 	api   API
 	table string
 	skew  time.Duration
-	log   *slog.Logger // nil is slog.Default()
+	log   *slog.Logger // nil means slog.Default()
 	clock clock
 }
 
@@ -77,10 +76,10 @@ var (
 	_ lockstore.Checker          = (*Store)(nil)
 )
 
-// New returns a store that keeps its locks in table through client. The
-// client's retryer should allow at least two attempts (the SDK corrects a
-// clock that the service refuses on the second one) and short pauses. Its
-// errors match lockstore.ErrInvalid.
+// New returns a store that keeps its locks in table and calls client. The client's
+// retryer should allow at least two attempts, with short pauses: DynamoDB refuses the
+// first request of a client whose clock is wrong, and the SDK corrects the second one.
+// The errors of New match lockstore.ErrInvalid.
 func New(client API, table string, opt Options) (*Store, error) {
 	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid("the client is nil")
@@ -97,8 +96,8 @@ func New(client API, table string, opt Options) (*Store, error) {
 	return &Store{api: client, table: table, skew: opt.Skew, log: opt.Logger}, nil
 }
 
-// where names the table for errors and, as far as the client shows them, its region
-// and endpoint.
+// where names the table in errors. It adds the region and the endpoint if the client
+// shows them.
 func (s *Store) where() string {
 	name := "table " + s.table
 	c, ok := s.api.(interface{ Options() dynamodb.Options })
@@ -110,7 +109,7 @@ func (s *Store) where() string {
 		name += " in " + opt.Region
 	}
 	if u, err := url.Parse(aws.ToString(opt.BaseEndpoint)); err == nil && u.Host != "" {
-		name += " at " + u.Host // without what else the URL says, which may be secret
+		name += " at " + u.Host // the rest of the URL may be secret
 	}
 	return name
 }
@@ -131,7 +130,7 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("dynamostore: %s: %w", fmt.Sprintf(format, args...), lockstore.ErrInvalid)
 }
 
-// errNotMade is the error of the zero Store.
+// errNotMade is the error of a Store that New has not made.
 var errNotMade = invalid("this Store was not made by New")
 
 // write is one conditional update of a key's row.
@@ -140,17 +139,17 @@ type write struct {
 	update    string
 	condition string
 	values    map[string]types.AttributeValue
-	before    bool // an applied write returns the row before it; a refusal always does
+	oldRow    bool // ask for the row before an applied write; a refusal always brings the row
 }
 
-// reply is the service's answer to a write or a read.
+// reply is DynamoDB's answer to a write or a read.
 type reply struct {
-	applied bool
-	doubt   bool                            // refused, but another attempt of the same call may have been applied
-	once    bool                            // the client has sent it once, so no copy can arrive later
-	item    map[string]types.AttributeValue // before the write, or what refused it, or what was read
-	sent    time.Time                       // local time before the request
-	date    time.Time                       // the service's time in whole seconds; zero when it did not say
+	applied   bool
+	ambiguous bool                            // refused, but another attempt of the same call may have been applied
+	sentOnce  bool                            // the client has sent one attempt
+	item      map[string]types.AttributeValue // the row before the write, or at a refusal, or at a read
+	sent      time.Time                       // local time before the request
+	date      time.Time                       // DynamoDB's time in whole seconds; zero without a Date header
 }
 
 // update sends a write. A refused condition is a reply, not an error.
@@ -167,13 +166,13 @@ func (s *Store) update(ctx context.Context, w write) (reply, error) {
 		ExpressionAttributeValues:           w.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
-	if w.before {
+	if w.oldRow {
 		in.ReturnValues = types.ReturnValueAllOld
 	}
 	r := reply{sent: s.clock.local()}
 	out, seen, err := call(ctx, s.api.UpdateItem, in)
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
-		r.item, r.doubt = refusal.Item, seen.unsure()
+		r.item, r.ambiguous = refusal.Item, seen.ambiguous()
 		r.date = failureDate(err)
 	} else if err != nil {
 		s.clock.learn(r.sent, failureDate(err))
@@ -183,7 +182,7 @@ func (s *Store) update(ctx context.Context, w write) (reply, error) {
 		r.item = out.Attributes
 		r.date, _ = awsmiddleware.GetServerTime(out.ResultMetadata)
 	}
-	r.once = seen.watched && seen.sent == 1
+	r.sentOnce = seen.watched && seen.sent == 1
 	s.clock.learn(r.sent, r.date)
 	return r, nil
 }
@@ -201,8 +200,8 @@ func failureDate(err error) time.Time {
 	return date
 }
 
-// Inspect implements lockstore.Inspector by one consistent read. Status.Fence
-// can be larger than the last grant's, because an abandon raises it too.
+// Inspect implements lockstore.Inspector by one consistent read. Status.Fence can be
+// larger than the fence of the last grant, because an abandon makes it larger too.
 func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
 	if err := lockstore.ValidateKey(key); err != nil {
 		return lockstore.Status{}, err

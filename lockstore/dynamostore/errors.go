@@ -13,9 +13,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// classify returns ErrUnavailable or ErrCorrupt for an error after which the
-// request was certainly not applied, with advice on what to change, and nil for
-// all others.
+// classify returns ErrUnavailable or ErrCorrupt, and advice, for an error that proves
+// that the request was not applied. For all other errors class is nil.
 func classify(err error) (advice string, class error) {
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		return classifyCode(api)
@@ -34,10 +33,9 @@ func classify(err error) (advice string, class error) {
 	return "", nil
 }
 
-// classifyCode knows the codes by which DynamoDB refuses a request before it
-// looks at the item. Conflicts with transactions or other Regions are not
-// among them: they resolve at once when the request is repeated, and repeating
-// is what an unknown outcome leads to.
+// classifyCode knows the codes with which DynamoDB refuses a request before it reads the
+// item. Conflicts with transactions or with other Regions are not among them: their
+// outcome is unknown, so the caller sends the request again, and that helps at once.
 func classifyCode(api smithy.APIError) (advice string, class error) {
 	switch code := api.ErrorCode(); code {
 	case "ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "RequestLimitExceeded":
@@ -61,48 +59,47 @@ func classifyCode(api smithy.APIError) (advice string, class error) {
 	}
 }
 
-// explain turns a failed call into this store's error: of one class if no
-// request can have been applied, of unknown outcome otherwise. what says what was
-// asked for.
+// explain turns the error of a failed call into this store's error. The error has a class
+// if no attempt can have been applied. Otherwise its outcome is unknown. what names the
+// call.
 func (s *Store) explain(what string, err error, seen attempts) error {
 	advice, class := classify(err)
 	switch {
 	case !seen.watched:
 		return fmt.Errorf("dynamostore: %s, %s: the outcome is unknown, the client does not show what it has sent: %w", s.where(), what, err)
-	case seen.unsure():
+	case seen.ambiguous():
 		return fmt.Errorf("dynamostore: %s, %s: the outcome is unknown: %w", s.where(), what, err)
 	case class != nil:
 	case seen.sent == 0:
 		advice, class = "nothing was sent", lockstore.ErrUnavailable
 	default:
-		advice, class = "refused each time, and not sent again", lockstore.ErrUnavailable
+		advice, class = "each attempt was refused", lockstore.ErrUnavailable
 	}
 	return fmt.Errorf("dynamostore: %s: %s (%s): %w: %w", s.where(), advice, what, class, err)
 }
 
 func ofKey(key string) string { return fmt.Sprintf("key %q", key) }
 
-// outcome is err, of a call that sends several requests. unsure says that one
-// before the last was applied, or may be: then nothing is certain about the call,
-// also when the last request was refused.
-func outcome(err error, unsure bool) error {
-	if unsure && errors.Is(err, lockstore.ErrUnavailable) {
-		return unsureError{err}
+// outcome is the error of a call that sends several requests, when the last request has
+// failed with err. If ambiguous, an earlier request of the call was applied or may have
+// been applied. Then err must not say that the call was not applied.
+func outcome(err error, ambiguous bool) error {
+	if ambiguous && errors.Is(err, lockstore.ErrUnavailable) {
+		return ambiguousError{err}
 	}
 	return err
 }
 
-// unsureError is an error without its class.
-type unsureError struct{ last error }
+// ambiguousError is an error that does not match ErrUnavailable.
+type ambiguousError struct{ last error }
 
-func (e unsureError) Error() string {
+func (e ambiguousError) Error() string {
 	return "the outcome is unknown, an earlier request of the call may have been applied: " + e.last.Error()
 }
 
-// Is matches what the last error matches, for example the context's, but not
-// ErrUnavailable.
-func (e unsureError) Is(target error) bool {
+// Is matches all that the last error matches except ErrUnavailable.
+func (e ambiguousError) Is(target error) bool {
 	return target != lockstore.ErrUnavailable && errors.Is(e.last, target)
 }
 
-func (e unsureError) As(target any) bool { return errors.As(e.last, target) }
+func (e ambiguousError) As(target any) bool { return errors.As(e.last, target) }

@@ -23,7 +23,7 @@ func ClientOver(transport http.RoundTripper, endpoint string, timeout time.Durat
 
 // The bounds and forms that tests look at.
 const (
-	Margin      = margin
-	ClosedOwner = closedOwner
-	IdleRow     = idleRow
+	Margin        = margin
+	CooldownOwner = cooldownOwner
+	IdleRow       = idleRow
 )

@@ -14,18 +14,21 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// FenceAttribute is the attribute of a caller's own item that keeps the largest
-// fence by which it was written.
+// FenceAttribute is an attribute of the caller's own item. It keeps the largest fence
+// with which the item was written.
 const FenceAttribute = "lock_fence"
 
-// ifNotStale is the condition that no larger fence has written the item.
+// ifNotStale is the condition that the item was not written with a larger fence.
 const ifNotStale = "(attribute_not_exists(" + FenceAttribute + ") OR " + FenceAttribute + " <= :" + FenceAttribute + ")"
 
-// Fenced makes a write to the caller's own item refuse a stale fence: it adds
-// the condition that no larger fence has written the item, and the assignment
-// of this one, to in's expressions. All writes to items that the lock protects
-// have to go through it. A refusal is told apart by IsStale. Fenced again on the
-// same input, as in a loop that tries again, only replaces the fence.
+// Fenced adds the fence to a write of the caller's own item:
+//
+//	condition   the item was not written with a larger fence
+//	assignment  lock_fence = fence
+//
+// So DynamoDB refuses the late write of a holder that has lost its lock; see IsStale.
+// Every write to an item that the lock protects needs Fenced. On the same input again,
+// for example in a retry loop, Fenced only replaces the fence.
 func Fenced(in *dynamodb.UpdateItemInput, fence lockstore.Fence) error {
 	switch {
 	case in == nil:
@@ -44,7 +47,7 @@ func Fenced(in *dynamodb.UpdateItemInput, fence lockstore.Fence) error {
 	return nil
 }
 
-// withCondition puts ifNotStale behind a condition, once.
+// withCondition adds ifNotStale to a condition, once.
 func withCondition(own string) string {
 	before, there := strings.CutSuffix(own, " AND "+ifNotStale)
 	switch {
@@ -56,8 +59,8 @@ func withCondition(own string) string {
 	return "(" + own + ") AND " + ifNotStale
 }
 
-// enclosed reports whether one pair of parentheses is around all of a condition:
-// in "a OR (b)" the OR would win over an AND that follows.
+// enclosed reports whether one pair of parentheses is around the whole condition. It is
+// needed before an AND: "a OR (b) AND c" means "a OR ((b) AND c)".
 func enclosed(condition string) bool {
 	depth := 0
 	for i, c := range condition {
@@ -74,8 +77,8 @@ func enclosed(condition string) bool {
 	return false
 }
 
-// withAssignment puts the fence's assignment into an update expression, once. SET
-// may stand there once, and being a reserved word it is nothing else there.
+// withAssignment adds the fence's assignment to an update expression, once. An expression
+// has SET at most once, and no name in it can be SET, which is a reserved word.
 func withAssignment(own string) string {
 	const space, assignment = " \t\r\n", FenceAttribute + " = :" + FenceAttribute
 	for i := 0; i+3 < len(own); i++ {
@@ -95,12 +98,16 @@ func withAssignment(own string) string {
 	return "SET " + assignment + " " + own
 }
 
-// IsStale reports whether err refuses a write because fence is no longer the
-// lock's: Fenced's condition found a larger fence in the item, or StillHeld's found
-// the lock released, expired and granted to another, or closed. It is false for a
-// refusal by the caller's own condition, and for one by StillHeld of a key that has
-// no row. With several StillHeld in one transaction it is true if one of them was
-// refused. Without the row that refused (Fenced and StillHeld ask for it) it is false.
+// IsStale reports whether err refuses a write because the lease of fence is over:
+//
+//	Fenced     the item was written with a larger fence
+//	StillHeld  the lock is released, in its cooldown or granted to another owner
+//
+// It is true if one of several StillHeld in a transaction was refused. It is false:
+//
+//   - if the caller's own condition refused the write
+//   - if StillHeld refused because the key has no row
+//   - if err does not have the row that was refused; Fenced and StillHeld ask for it
 func IsStale(err error, fence lockstore.Fence) bool {
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		return newer(refusal.Item, fence)
@@ -111,29 +118,30 @@ func IsStale(err error, fence lockstore.Fence) bool {
 	})
 }
 
-// newer reports whether a caller's item was written by a larger fence.
+// newer reports whether a caller's item was written with a larger fence.
 func newer(item map[string]types.AttributeValue, fence lockstore.Fence) bool {
 	seen, err := number(item, FenceAttribute, math.MaxInt64)
 	return err == nil && lockstore.Fence(seen) > fence
 }
 
-// ended reports whether an item is a lock's row, and its lock not held by fence.
+// ended reports whether an item is a lock row in which fence does not hold the lock.
 func ended(item map[string]types.AttributeValue, fence lockstore.Fence) bool {
 	_, hasKey := item[attrKey].(*types.AttributeValueMemberS)
 	_, hasTTL := item[attrTTL].(*types.AttributeValueMemberN)
 	seen, err := decode("", item)
-	held := seen.fence == fence && seen.owner != "" && seen.owner != closedOwner
+	held := seen.fence == fence && seen.owner != "" && seen.owner != cooldownOwner
 	return hasKey && hasTTL && err == nil && !held
 }
 
-// StillHeld is a condition for TransactWriteItems: the lock of key, in the
-// store's table, is still the grant of fence. The other writes of the
-// transaction are then applied only if nobody else has been granted the key,
-// also to items that keep no fence. A refusal is told apart by IsStale. It needs
-// dynamodb:ConditionCheckItem on the lock table. A table with multi-Region strong
-// consistency has no transactions; write with Fenced there.
+// StillHeld is a condition for TransactWriteItems: in the store's table, fence still
+// holds the lock of key. DynamoDB then applies the other writes of the transaction only
+// if no other owner has been granted the key. Items need no fence attribute for it. See
+// IsStale for the refusal.
+//
+// StillHeld needs dynamodb:ConditionCheckItem on the lock table. A table with
+// multi-Region strong consistency has no transactions; use Fenced there.
 func StillHeld(table, key string, fence lockstore.Fence) types.TransactWriteItem {
-	condition := "#fence = :fence AND attribute_exists(#owner) AND #owner <> :closed"
+	condition := "#fence = :fence AND attribute_exists(#owner) AND #owner <> :nobody"
 	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
 		TableName:                &table,
 		Key:                      map[string]types.AttributeValue{attrKey: text(key)},
@@ -141,7 +149,7 @@ func StillHeld(table, key string, fence lockstore.Fence) types.TransactWriteItem
 		ExpressionAttributeNames: aliases(condition),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":fence":  fenceNumber(fence),
-			":closed": text(closedOwner),
+			":nobody": text(cooldownOwner),
 		},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}}

@@ -86,7 +86,7 @@ func FuzzRowF53F54(f *testing.F) {
 		{sinceNow, "-5000000", asText, owner, sinceNow, "-60000", asText, "RELEASED", asText, holder},
 		{sinceNow, "-5000000", absent, "", absent, "", asText, owner, absent, ""},
 		{sinceNow, "5000000", absent, "", absent, "", asText, owner, absent, ""},
-		{sinceNow, "5000000", asText, dynamostore.ClosedOwner, sinceNow, "60000", asText, owner, asNull, ""},
+		{sinceNow, "5000000", asText, dynamostore.CooldownOwner, sinceNow, "60000", asText, owner, asNull, ""},
 		{asNumber, "0", asText, owner, asNumber, "0", absent, "", absent, ""},
 		{asNumber, "253402300799998000", asText, owner, asNumber, "253402300799999", absent, "", absent, ""},
 		{asNumber, "253402300799999001", absent, "", absent, "", absent, "", absent, ""},

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// sound is false for a lease whose end is damaged, which stays as it is.
+	// sound is false for a row whose end is damaged. Such a row must not change.
 	sound = "#expires <= :last"
 
 	ifMine = "#owner = :me AND #fence = :fence AND " + sound
@@ -24,16 +24,15 @@ const (
 
 	notAnothers = "((#owner = :me AND " + sound + ") OR attribute_not_exists(#owner))"
 
-	// ifNotAnothers raises the fence above every stamp that the owner has sent;
-	// that is what refuses its late acquire.
+	// ifNotAnothers makes the fence larger than every fence that this process has sent.
+	// So a late acquire of the owner is refused.
 	ifNotAnothers = "attribute_not_exists(#key) OR (#fence < :fence AND " + notAnothers + ")"
 
-	// ifNotAnothersAt does so for a fence at or above the local time.
+	// ifNotAnothersAt does the same for a fence that is not smaller than the local time.
 	ifNotAnothersAt = notAnothers + " AND #fence = :seen"
 )
 
-// Release implements lockstore.Store, by one request. It updates the row and
-// does not delete it: the fence stays.
+// Release implements lockstore.Store by one request. The row and its fence stay.
 func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 	if err := lease.Validate(); err != nil {
 		return err
@@ -54,26 +53,26 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 	})
 }
 
-// ReleaseAfter implements lockstore.CooldownReleaser, by one request. The key
-// gets an owner that nobody is, whose lease ends after d by the corrected local
-// clock and is taken over as a dead holder's is: the key stays closed for at
-// least d and at most d + 2 skew + 2 s, and says so as held by the last holder.
+// ReleaseAfter implements lockstore.CooldownReleaser by one request. It gives the key
+// to an owner that nobody is, and the next acquire after the cooldown takes that
+// owner's lease over. So the cooldown lasts from d to d + 2 skew + 2 s, by the corrected
+// local clock. An acquire during the cooldown is refused in the name of the last holder.
 func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
 	if err := lockstore.ValidateReleaseAfter(lease, d); err != nil {
 		return err
 	}
-	opens := s.stamp(s.clock.read(), d)
+	end := s.expiresAt(s.clock.read(), d)
 	return s.release(ctx, lease, write{
 		key:       lease.Key,
-		update:    "SET #released = :me, #owner = :closed, #expires = :opens, #ttl = :ttl",
+		update:    "SET #released = :me, #owner = :nobody, #expires = :end, #ttl = :ttl",
 		condition: ifMine,
 		values: map[string]types.AttributeValue{
 			":me":     ownerText(lease.Owner),
 			":fence":  fenceNumber(lease.Fence),
-			":closed": text(closedOwner),
-			":opens":  millis(opens),
+			":nobody": text(cooldownOwner),
+			":end":    millis(end),
 			":last":   integer(maxMilli),
-			":ttl":    sweepTime(opens),
+			":ttl":    sweepTime(end),
 		},
 	})
 }
@@ -89,22 +88,23 @@ func (s *Store) release(ctx context.Context, lease lockstore.Lease, w write) err
 		return err
 	case seen.released == lease.Owner:
 		return nil
-	case r.doubt:
-		// That attempt may have released it, and another had the key since then.
-		// ErrLost would say that the lease vanished under its holder.
-		return fmt.Errorf("dynamostore: key %q: the outcome is unknown: a reply was lost, and the row has no trace of this lease", lease.Key)
+	case r.ambiguous:
+		// The other attempt may have released the lease, and another owner may have had
+		// the key since. ErrLost would say that the lease was lost before the release.
+		return fmt.Errorf("dynamostore: key %q: the outcome is unknown: a reply was lost, and the row does not show this lease", lease.Key)
 	default:
 		return lost(lease.Key, "this lease does not hold it")
 	}
 }
 
-// abandon ends an acquire of unknown outcome, applied or still on its way.
+// abandon ends an acquire that may have been applied or may still be on its way.
 func (s *Store) abandon(ctx context.Context, lease lockstore.Lease) error {
-	w := s.raise(lease, row{})
-	if s.clock.highest.Load() == 0 {
-		// Another process sent the acquire, and no reply may have corrected this one's
-		// clock: a fence from it could be far ahead, and until that time has come each
-		// acquire would need two requests. If the lease is there, its fence is enough.
+	w := s.raiseFence(lease, row{})
+	if s.clock.highestFence.Load() == 0 {
+		// Another process sent the acquire, and perhaps no reply has corrected the clock of
+		// this process. A fence from a clock far ahead would cost every acquire until that
+		// time a second request. If the owner's lease is in the row, the row's own fence is
+		// large enough.
 		w = write{
 			key:       lease.Key,
 			update:    releaseUpdate,
@@ -116,35 +116,35 @@ func (s *Store) abandon(ctx context.Context, lease lockstore.Lease) error {
 			},
 		}
 	}
-	unsure := false
+	ambiguous := false
 	for range grantWrites {
 		r, err := s.update(ctx, w)
 		if err != nil {
-			return outcome(err, unsure)
+			return outcome(err, ambiguous)
 		}
 		if r.applied {
 			return nil
 		}
-		unsure = unsure || r.doubt
+		ambiguous = ambiguous || r.ambiguous
 		seen, err := decode(lease.Key, r.item)
 		if err != nil {
 			return err
 		}
 		if seen.owner != "" && seen.owner != lease.Owner {
-			return nil // another holds it: nothing of this owner is there
+			return nil // another owner holds the key, so this owner has nothing there
 		}
-		w = s.raise(lease, seen)
+		w = s.raiseFence(lease, seen)
 	}
-	return fmt.Errorf("dynamostore: key %q: not abandoned, the key changed hands %d times meanwhile", lease.Key, grantWrites)
+	return fmt.Errorf("dynamostore: key %q: not abandoned, the key changed its owner %d times meanwhile", lease.Key, grantWrites)
 }
 
-// raise is the write that marks a free row, or one of this owner, and raises its
-// fence above every stamp that the owner has sent through this process. seen is
-// what the last refusal showed.
-func (s *Store) raise(lease lockstore.Lease, seen row) write {
+// raiseFence is the write that marks a free key, or a key of this owner, as abandoned. It
+// makes the fence larger than every fence that this process has sent. seen is the row
+// at the last refusal.
+func (s *Store) raiseFence(lease lockstore.Lease, seen row) write {
 	now := s.clock.read()
-	// The clock may have been corrected downwards since the acquire was stamped.
-	fence := max(lockstore.Fence(now.UnixMicro()), lockstore.Fence(s.clock.highest.Load())+1)
+	// The clock may have been set back since the acquire was sent.
+	fence := max(lockstore.Fence(now.UnixMicro()), lockstore.Fence(s.clock.highestFence.Load())+1)
 	w := write{
 		key:       lease.Key,
 		update:    abandonUpdate,

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// ifLive refuses what is no live lease by the local clock. Then the row and the
-	// Date that come with the refusal decide.
+	// ifLive refuses a lease that is over by the local clock. Then the row and the Date of
+	// the refusal decide.
 	ifLive = "#owner = :me AND #fence = :fence AND #expires < :expires AND #expires > :now"
 
-	// ifAsSeen renews a lease to which nothing has happened since the last reply.
+	// ifAsSeen renews a lease that has not changed since the last reply.
 	ifAsSeen = "#owner = :me AND #fence = :fence AND #expires < :expires AND #expires = :seen"
 )
 
-// Renew implements lockstore.Store, by one request, and one more if the local
-// clock turns out to be off. A lease of this owner and fence is lost only when
-// another may take it over by the service's own time.
+// Renew implements lockstore.Store. It sends one request, and a second one if the local
+// clock is wrong. The lease is lost only if another owner may take it over by
+// DynamoDB's own time.
 func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 	if err := lease.Validate(); err != nil {
 		return 0, err
@@ -30,42 +30,42 @@ func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 		return 0, err
 	}
 	now := s.clock.read()
-	first, err := s.extend(ctx, lease, ifLive, s.stamp(now, ttl), map[string]types.AttributeValue{":now": millis(now)})
+	first, err := s.extend(ctx, lease, ifLive, s.expiresAt(now, ttl), map[string]types.AttributeValue{":now": millis(now)})
 	if err != nil {
 		return 0, err
 	}
-	// The reply has corrected the clock. With that clock the first request would
-	// have asked for this end.
-	wanted := s.stamp(s.clock.correct(first.sent), ttl)
+	// The reply has corrected the clock. With the corrected clock the first request
+	// would have asked for this end.
+	wanted := s.expiresAt(s.clock.correct(first.sent), ttl)
 	if wanted.Sub(first.end) <= min(max(s.skew, margin), ttl/4) {
 		return s.trust(first, ttl), nil
 	}
-	second, err := s.extend(ctx, lease, ifAsSeen, s.stamp(s.clock.read(), ttl), map[string]types.AttributeValue{":seen": millis(first.end)})
+	second, err := s.extend(ctx, lease, ifAsSeen, s.expiresAt(s.clock.read(), ttl), map[string]types.AttributeValue{":seen": millis(first.end)})
 	switch {
 	case err == nil:
 		return s.trust(second, ttl), nil
 	case first.applied && !errors.Is(err, lockstore.ErrLost):
-		return s.trust(first, ttl), nil // whatever came of the second one, it takes nothing off
+		return s.trust(first, ttl), nil // the second request, applied or not, shortens nothing
 	default:
 		return 0, err
 	}
 }
 
-// extension is what one request to renew has found out.
+// extension is the result of one request to renew.
 type extension struct {
 	reply
 	before time.Time // the end of the lease before the request
-	end    time.Time // and after it
+	end    time.Time // the end of the lease after the request
 }
 
-// trust is for how long the lease may be trusted, counted from before the request.
-// A renewal for less than what is left takes nothing off.
+// trust is for how long the lease may be trusted, counted from before the request. A
+// renewal for less than what is left does not shorten the trust.
 func (s *Store) trust(e extension, ttl time.Duration) time.Duration {
-	return lasts(max(ttl, s.left(e.before, e.reply)), e.end, e.date) - margin
+	return trustedFor(max(ttl, s.left(e.before, e.reply)), e.end, e.date) - margin
 }
 
-// extend moves the end of the lease to expires if the condition holds. When it
-// does not, a lease that is still this owner's is no error.
+// extend moves the end of the lease to expires if the condition holds. If it does not
+// hold and the owner still has the lease, that is no error.
 func (s *Store) extend(ctx context.Context, lease lockstore.Lease, condition string, expires time.Time, values map[string]types.AttributeValue) (extension, error) {
 	values[":me"] = ownerText(lease.Owner)
 	values[":fence"] = fenceNumber(lease.Fence)
@@ -76,7 +76,7 @@ func (s *Store) extend(ctx context.Context, lease lockstore.Lease, condition str
 		update:    "SET #expires = :expires, #ttl = :ttl",
 		condition: condition,
 		values:    values,
-		before:    true,
+		oldRow:    true,
 	})
 	if err != nil {
 		return extension{}, err
@@ -84,7 +84,7 @@ func (s *Store) extend(ctx context.Context, lease lockstore.Lease, condition str
 	seen, err := decode(lease.Key, r.item)
 	switch {
 	case r.applied:
-		// What was there fulfilled the condition, or the reply has left it out.
+		// The old row fulfilled the condition, so an error in decode does not matter.
 	case err != nil:
 		return extension{}, err
 	case seen.owner != lease.Owner || seen.fence != lease.Fence:

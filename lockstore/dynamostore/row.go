@@ -11,24 +11,23 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// The attributes of a lock row. Some of the names are reserved words, so
-// expressions alias each as '#' and its name.
+// The attributes of a lock row. Some of the names are reserved words, so an expression
+// writes each name with a '#'.
 const (
 	attrKey      = "key"      // S, partition key
-	attrOwner    = "owner"    // S, only while leased or closed
-	attrFence    = "fence"    // N, the last grant's or abandon's; marks the row as ours
+	attrOwner    = "owner"    // S, only during a lease or a cooldown
+	attrFence    = "fence"    // N, of the last grant or abandon; every lock row has it
 	attrExpires  = "expires"  // N, milliseconds since 1970, only with owner
-	attrReleased = "released" // S, the last owner that released or withdrew
+	attrReleased = "released" // S, the last owner that released or abandoned
 	attrHolder   = "holder"   // S, for people
-	attrTTL      = "ttl"      // N, seconds since 1970: when DynamoDB may sweep an idle row
+	attrTTL      = "ttl"      // N, seconds since 1970: when DynamoDB may delete an unused row
 )
 
-// closedOwner is the owner of a key that ReleaseAfter keeps closed. Its spaces
-// make it none that a request may have.
-const closedOwner = "closed to all"
+// cooldownOwner is the owner in the row of a key in its cooldown. No request has this
+// owner, because it has spaces.
+const cooldownOwner = "closed to all"
 
-// maxMilli is the end of the year 9999: no stamp is beyond it, not even one
-// that a clock far ahead wrote.
+// maxMilli is the end of the year 9999. No clock writes a later time.
 const maxMilli = 253_402_300_799_999
 
 // row is a decoded lock row; the zero row is one that does not exist.
@@ -40,8 +39,8 @@ type row struct {
 	holder   lockstore.Holder
 }
 
-// decode reads a row that the service returned. A row that this store did not
-// write, or that was damaged, is an error that matches lockstore.ErrCorrupt.
+// decode reads a row from a reply. The error matches lockstore.ErrCorrupt if the row is
+// damaged, or if this store did not write it.
 func decode(key string, item map[string]types.AttributeValue) (row, error) {
 	if len(item) == 0 {
 		return row{}, nil
@@ -52,7 +51,7 @@ func decode(key string, item map[string]types.AttributeValue) (row, error) {
 		return row{}, corrupt(key, err)
 	}
 	r.fence = lockstore.Fence(fence)
-	// Only whole owners are compared, so a value of another type is nobody's.
+	// A value of another type is no owner: owners are compared whole.
 	if released, ok := item[attrReleased].(*types.AttributeValueMemberS); ok {
 		r.released = lockstore.Owner(released.Value)
 	}
@@ -92,8 +91,8 @@ func corrupt(key string, cause error) error {
 		key, cause, lockstore.ErrCorrupt)
 }
 
-// aliases returns the names that the expressions use; the service refuses ones
-// that they do not.
+// aliases returns the names that the expressions use. DynamoDB refuses a name that no
+// expression uses.
 func aliases(expressions ...string) map[string]string {
 	names := make(map[string]string, 7)
 	for _, name := range [...]string{attrKey, attrOwner, attrFence, attrExpires, attrReleased, attrHolder, attrTTL} {
@@ -118,5 +117,5 @@ func ownerText(o lockstore.Owner) types.AttributeValue { return text(string(o)) 
 
 func fenceNumber(f lockstore.Fence) types.AttributeValue { return integer(int64(f)) }
 
-// sweepTime is the value of the ttl attribute for a row that is used until t.
+// sweepTime is the ttl attribute of a row that is used until t.
 func sweepTime(t time.Time) types.AttributeValue { return integer(t.Add(idleRow).Unix() + 1) }
