@@ -55,16 +55,29 @@ func StartDynamoDB(t testing.TB) *Server {
 func warm(t testing.TB, addr string) {
 	t.Helper()
 	const key = `"Key": {"key": {"S": "k"}}, "TableName": "warm"`
-	askDynamo(t, addr, "CreateTable", `{"TableName": "warm", "BillingMode": "PAY_PER_REQUEST",
-		"AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}], "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}]}`)
+	createTable(t, addr, "warm", "warm", "key")
 	for range 30 {
-		askDynamo(t, addr, "UpdateItem", `{`+key+`, "UpdateExpression": "SET #n = :n", "ConditionExpression": "attribute_not_exists(#n) OR #n <= :n",
+		askDynamo(t, addr, "warm", "UpdateItem", `{`+key+`, "UpdateExpression": "SET #n = :n", "ConditionExpression": "attribute_not_exists(#n) OR #n <= :n",
 			"ExpressionAttributeNames": {"#n": "n"}, "ExpressionAttributeValues": {":n": {"N": "1"}}, "ReturnValues": "ALL_OLD"}`)
-		askDynamo(t, addr, "GetItem", `{`+key+`, "ConsistentRead": true}`)
+		askDynamo(t, addr, "warm", "GetItem", `{`+key+`, "ConsistentRead": true}`)
 	}
 }
 
-func askDynamo(t testing.TB, addr, action, body string) {
+// Table makes a table in DynamoDB Local and returns its URL. The partition key is a
+// string. The table is of the access key "local" and of us-east-1.
+func Table(t testing.TB, endpoint, name, partitionKey string) (url string) {
+	t.Helper()
+	createTable(t, strings.TrimPrefix(endpoint, "http://"), "local", name, partitionKey)
+	return "dynamodb://" + name + "?region=us-east-1&endpoint=" + endpoint
+}
+
+func createTable(t testing.TB, addr, accessKey, name, partitionKey string) {
+	t.Helper()
+	askDynamo(t, addr, accessKey, "CreateTable", fmt.Sprintf(`{"TableName": %q, "BillingMode": "PAY_PER_REQUEST",
+		"AttributeDefinitions": [{"AttributeName": %[2]q, "AttributeType": "S"}], "KeySchema": [{"AttributeName": %[2]q, "KeyType": "HASH"}]}`, name, partitionKey))
+}
+
+func askDynamo(t testing.TB, addr, accessKey, action, body string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/", strings.NewReader(body))
 	if err != nil {
@@ -73,7 +86,7 @@ func askDynamo(t testing.TB, addr, action, body string) {
 	r.Header.Set("Content-Type", "application/x-amz-json-1.0")
 	r.Header.Set("X-Amz-Target", "DynamoDB_20120810."+action)
 	// It takes any signature.
-	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=warm/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0")
+	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+accessKey+"/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatalf("DynamoDB Local, %s: %v", action, err)

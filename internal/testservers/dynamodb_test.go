@@ -44,7 +44,7 @@ func TestRunDynamoDB(t *testing.T) {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "LOCK_URL='dynamodb://mine?endpoint=http://"+addr+"'\n", line)
-	askDynamo(t, addr, "GetItem", `{"TableName": "mine", "Key": {"key": {"S": "k"}}}`)
+	askDynamo(t, addr, "any", "GetItem", `{"TableName": "mine", "Key": {"key": {"S": "k"}}}`)
 	end()
 	_, err = net.Dial("tcp", addr)
 	require.Error(t, err, "the server ends with the script")

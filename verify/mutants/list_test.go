@@ -34,7 +34,7 @@ var mutants = []mutant{
 	{id: "M25", what: "a lost lease does not cancel the work", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestRenewal$/^F35_F43"}, says: `in chain: "context deadline exceeded"`},
 	{id: "M26", what: "the release uses the ended context", suite: simulation, testRun: guardSimulation, says: "M26: not released, and nothing was in the way"},
 	{id: "M27", what: "a panic skips the release", suite: simulation, testRun: guardSimulation, says: "still holds the key after its run"},
-	{id: "M28", what: "the owner is the request id", suite: processes, testRun: testRun{dir: "verify", pkg: "./processes", run: "^TestLockSet$/^redis_F01"}, says: "belongs to try"},
+	{id: "M28", what: "the owner is the request id", suite: processes, testRun: testRun{dir: "verify", pkg: "./processes", run: "^TestProcesses$/^redis_F01"}, says: "belongs to try"},
 	{id: "M29", what: "two keys become one", suite: fuzz, testRun: testRun{pkg: redis, run: "^FuzzKeysM29$"}, says: `lock "A" is held by unknown`},
 	{id: "M30", what: "check before subscribe", why: "there are no wake-ups"},
 	{id: "M31", what: "a dead waiter blocks the queue", why: "waiters have no queue"},

@@ -14,27 +14,27 @@ import (
 type Try struct {
 	Event
 	Asked, Granted, Ended time.Duration
-	Struck                time.Duration // the first signal that the process got in this time
+	Signalled             time.Duration // the first signal that the process got in this time
 	Fence                 lockstore.Fence
-	Robbed                bool   // a list refused it, and its lease was still trusted when the refusal had come
+	RefusedTrusted        bool   // a list refused it, and the lease was still trusted when the refusal came
 	Outcome               string // "" when the function answered that the element is there
 }
 
 // Verdict is what a run did wrong, in sentences, and how much it did at all.
 type Verdict struct {
-	Lost    []string // acknowledged elements that are not there
-	Twice   []string // elements that are there more than once, or were never sent
-	Robbed  []string // tries whose key was granted to another while they trusted their lease
-	Stale   []string // requests accepted after one with a larger fence
-	Shared  []string // fences that two tries had
-	Late    []string // waits that were longer than the bound
-	Waits   int      // for a key that a struck process left
-	Longest time.Duration
+	RefusedTrusted []string // tries whose key was granted to another while they trusted their lease
+	Lost           []string // acknowledged elements that are not there
+	Twice          []string // elements that are there more than once, or were never sent
+	Stale          []string // requests accepted after one with a larger fence
+	Shared         []string // fences that two tries had
+	Late           []string // waits that were longer than the bound
+	Waits          int      // for a key that a signalled process left held
+	Longest        time.Duration
 }
 
 // Violations is everything that a list which compares fences may not show.
 func (v Verdict) Violations() []string {
-	return slices.Concat(v.Robbed, v.Lost, v.Twice, v.Stale, v.Shared, v.Late)
+	return slices.Concat(v.RefusedTrusted, v.Lost, v.Twice, v.Stale, v.Shared, v.Late)
 }
 
 // Check judges a run. bound is the longest time for which a dead holder may keep
@@ -54,8 +54,8 @@ func Check(tries []Try, lists map[string]Content, bound time.Duration) Verdict {
 		if t.Granted != 0 {
 			v.shared(grants, t.List, Stamp{t.Fence, t.Try})
 		}
-		if t.Robbed {
-			v.Robbed = append(v.Robbed, fmt.Sprintf("%s: fence %d of try %d was refused while its lease was trusted", t.List, t.Fence, t.Try))
+		if t.RefusedTrusted {
+			v.RefusedTrusted = append(v.RefusedTrusted, fmt.Sprintf("%s: fence %d of try %d was refused while the lease was trusted", t.List, t.Fence, t.Try))
 		}
 	}
 	there := map[string]int{}
@@ -89,7 +89,7 @@ func Check(tries []Try, lists map[string]Content, bound time.Duration) Verdict {
 	for name, all := range byList {
 		v.waits(name, all, bound)
 	}
-	for _, all := range [][]string{v.Robbed, v.Lost, v.Twice, v.Stale, v.Shared, v.Late} {
+	for _, all := range [][]string{v.RefusedTrusted, v.Lost, v.Twice, v.Stale, v.Shared, v.Late} {
 		slices.Sort(all)
 	}
 	return v
@@ -109,9 +109,9 @@ func (v *Verdict) shared(grants map[string]int, list string, s Stamp) {
 	}
 }
 
-// waits looks at how long a key that nobody had was asked for in vain. That
-// begins where its last holder gave it back or could not renew it any more, or
-// where a process was struck whose request may have been granted unseen.
+// waits looks at how long others asked for a key that nobody used. That time begins
+// when the last holder released the key or could not renew its lease any more, or
+// when a process got a signal whose request may have been granted unseen.
 func (v *Verdict) waits(list string, tries []Try, bound time.Duration) {
 	for _, g := range tries {
 		if g.Granted == 0 {
@@ -119,15 +119,15 @@ func (v *Verdict) waits(list string, tries []Try, bound time.Duration) {
 		}
 		var begin time.Duration
 		dead := false // what begins it is a signal
-		open := false // somebody else may have it at this moment
+		open := false // another try may have the key at this moment
 		for _, o := range tries {
 			if o.Try == g.Try || o.Asked == 0 {
 				continue
 			}
-			if o.Struck > begin && o.Struck <= g.Granted {
-				begin, dead = o.Struck, true
+			if o.Signalled > begin && o.Signalled <= g.Granted {
+				begin, dead = o.Signalled, true
 			}
-			if o.Granted == 0 && o.Outcome == "LockBusy" || o.Struck > o.Granted {
+			if o.Granted == 0 && o.Outcome == "LockBusy" || o.Signalled > o.Granted {
 				continue // it never had the key, or cannot renew it any more
 			}
 			switch {
@@ -154,13 +154,13 @@ func (v *Verdict) waits(list string, tries []Try, bound time.Duration) {
 	}
 }
 
-// asked is for how much of a time at least one live process asked.
+// asked is how much of the time at least one live process asked for the key.
 func asked(tries []Try, begin, end time.Duration) (sum time.Duration) {
 	type span struct{ from, to time.Duration }
 	var spans []span
 	for _, t := range tries {
 		s := span{max(begin, t.Asked), end}
-		for _, to := range []time.Duration{t.Granted, t.Struck, t.Ended} {
+		for _, to := range []time.Duration{t.Granted, t.Signalled, t.Ended} {
 			if to != 0 {
 				s.to = min(s.to, to)
 			}

@@ -11,15 +11,15 @@ import (
 
 // TestCheck has one run for each thing that Check finds. Times are in seconds.
 func TestCheck(t *testing.T) {
-	try := func(number int, element string, fence lockstore.Fence, asked, granted, struck, ended time.Duration, outcome string) Try {
+	try := func(number int, element string, fence lockstore.Fence, asked, granted, signalled, ended time.Duration, outcome string) Try {
 		return Try{
 			Event: Event{Try: number, List: "l", Element: element}, Fence: fence, Outcome: outcome,
-			Asked: asked * time.Second, Granted: granted * time.Second, Struck: struck * time.Second, Ended: ended * time.Second,
+			Asked: asked * time.Second, Granted: granted * time.Second, Signalled: signalled * time.Second, Ended: ended * time.Second,
 		}
 	}
 	const bound = 3 * time.Second
-	robbed := try(1, "a", 5, 1, 1, 0, 3, "errorString")
-	robbed.Robbed = true
+	refused := try(1, "a", 5, 1, 1, 0, 3, "errorString")
+	refused.RefusedTrusted = true
 	killed := try(1, "a", 5, 1, 1, 2, 2, "Runtime.ExitError")
 	for _, c := range []struct {
 		name  string
@@ -43,8 +43,8 @@ func TestCheck(t *testing.T) {
 			[]Try{killed, try(2, "b", 6, 1, 4, 0, 5, "")}, Content{[]string{"b"}, []Stamp{{5, 1}, {6, 2}, {5, 1}}},
 			Verdict{Stale: []string{"l: fence 5 of try 1 was accepted after 6 of try 2"}, Waits: 1, Longest: 2 * time.Second}},
 		{"M01 a live key is granted to another",
-			[]Try{robbed, try(2, "b", 6, 1, 2, 0, 3, "")}, Content{[]string{"b"}, []Stamp{{5, 1}, {6, 2}, {6, 2}}},
-			Verdict{Robbed: []string{"l: fence 5 of try 1 was refused while its lease was trusted"}}},
+			[]Try{refused, try(2, "b", 6, 1, 2, 0, 3, "")}, Content{[]string{"b"}, []Stamp{{5, 1}, {6, 2}, {6, 2}}},
+			Verdict{RefusedTrusted: []string{"l: fence 5 of try 1 was refused while the lease was trusted"}}},
 		{"M28 two tries with one fence",
 			[]Try{try(1, "a", 5, 1, 1, 0, 3, ""), try(2, "a", 5, 1, 2, 0, 3, "")}, Content{[]string{"a"}, []Stamp{{5, 1}, {5, 2}}},
 			Verdict{Shared: []string{"l: fence 5 belongs to try 1 and to try 2"}}},

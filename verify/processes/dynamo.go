@@ -66,7 +66,7 @@ func (l *dynamoLists) update(ctx context.Context, list string, s Stamp, elements
 	return str(out.Attributes["elements"]), nil
 }
 
-func (l *dynamoLists) Look(ctx context.Context, list string) (Content, error) {
+func (l *dynamoLists) ReadAll(ctx context.Context, list string) (Content, error) {
 	out, err := l.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &l.table, Key: itemKey(list), ConsistentRead: aws.Bool(true)})
 	if err != nil {
 		return Content{}, err
@@ -86,8 +86,8 @@ func itemKey(list string) map[string]types.AttributeValue {
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
-// str reads what only this package writes; anything else is empty, and the check
-// then misses elements.
+// str reads what only this package writes. All else reads as empty, and then the
+// check misses elements.
 func str(v types.AttributeValue) string {
 	s, ok := v.(*types.AttributeValueMemberS)
 	if !ok {

@@ -47,7 +47,7 @@ func (l *redisLists) run(ctx context.Context, list string, s Stamp, more ...any)
 	return elements, err
 }
 
-func (l *redisLists) Look(ctx context.Context, list string) (Content, error) {
+func (l *redisLists) ReadAll(ctx context.Context, list string) (Content, error) {
 	elements, err := l.client.HGet(ctx, redisKey(list), "elements").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return Content{}, err

@@ -1,8 +1,7 @@
-// Command function is the Lambda of the lock-set runs. VARIANT "" is the right
-// one; "unfenced" writes to lists that compare no fences. The others plant bugs in
-// the store: "M01" grants a key that another holds, "M28 request" makes the request
-// id the owner of a lease, "M28 init" has one owner for all that the process ever
-// locks.
+// Command function is the Lambda function of this package's tests. VARIANT "" is the
+// right one; "unfenced" writes to lists that compare no fences. The others plant bugs
+// in the store: "M01" grants a key that another holds, "M28 request" makes the request
+// id the owner of a lease, "M28 init" has one owner for all leases of a process.
 package main
 
 import (
@@ -25,19 +24,19 @@ import (
 func main() {
 	cfg := boot.Config("LISTS_URL")
 	variant := cfg.Getenv("VARIANT")
-	bend := func(s lockstore.Store) lockstore.Store { return s }
+	plant := func(s lockstore.Store) lockstore.Store { return s }
 	switch variant {
 	case "M01":
-		bend = func(s lockstore.Store) lockstore.Store { return m01{s} }
+		plant = func(s lockstore.Store) lockstore.Store { return m01{s} }
 	case "M28 request":
-		bend = func(s lockstore.Store) lockstore.Store { return m28{s, requestID} }
+		plant = func(s lockstore.Store) lockstore.Store { return m28{s, requestID} }
 	case "M28 init":
 		one := lockstore.NewOwner()
-		bend = func(s lockstore.Store) lockstore.Store {
+		plant = func(s lockstore.Store) lockstore.Store {
 			return m28{s, func(context.Context) lockstore.Owner { return one }}
 		}
 	}
-	g := boot.MustGuard(bent(dynamostore.Opener, bend), bent(redisstore.Opener, bend))
+	g := boot.MustGuard(planted(dynamostore.Opener, plant), planted(redisstore.Opener, plant))
 	f := function{boot.Must(processes.Open(cfg, variant != "unfenced"))}
 	boot.Start(g, guard.Wrap(g, key, f.add))
 }
@@ -52,7 +51,7 @@ type function struct{ lists processes.Lists }
 func (f function) add(ctx context.Context, lock guard.Lock, e processes.Event) (string, error) {
 	fmt.Println("granted", e.Try, int64(lock.Fence))
 	held := ctx
-	if e.Stubborn {
+	if e.IgnoresContext {
 		ctx = context.WithoutCancel(ctx)
 	}
 	stamp := processes.Stamp{Fence: lock.Fence, Try: e.Try}
@@ -70,15 +69,14 @@ func (f function) add(ctx context.Context, lock guard.Lock, e processes.Event) (
 	return "added", nil
 }
 
-// refused tells a holder that came too late from one whose key was granted to
-// another under it. held looks at the clocks only now, so where it is still open
-// the refusal came within the trust in the lease, however slow the process was or
-// how long it was stopped.
+// refused tells a holder that came too late from a holder whose key was granted to
+// another too early. held looks at the clocks only now. So if held has not ended, the
+// lease was trusted when the refusal came, however slow the process was.
 func refused(held context.Context, e processes.Event, err error) error {
 	switch {
 	case !errors.Is(err, processes.ErrStale):
 	case held.Err() == nil:
-		fmt.Println("robbed", e.Try)
+		fmt.Println("refused-while-trusted", e.Try)
 	default:
 		fmt.Println("refused", e.Try)
 	}
@@ -92,20 +90,19 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// bent bends the stores that o opens.
-func bent(o lockstore.Opener, bend func(lockstore.Store) lockstore.Store) lockstore.Opener {
+// planted plants a bug in the stores that o opens.
+func planted(o lockstore.Opener, plant func(lockstore.Store) lockstore.Store) lockstore.Opener {
 	return lockstore.Opener{Schemes: o.Schemes, Open: func(ctx context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 		s, err := o.Open(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}
-		return bend(s), nil
+		return plant(s), nil
 	}}
 }
 
-// m01 releases the lease that is in its way. It finds the owner where the people's
-// words about the holder belong. Fences grow, and an owner who asks again is told
-// of its own lease.
+// m01 releases the lease of another holder. It finds the owner in Holder.ID, where
+// its own Acquire put it. Fences grow, and an owner that asks again gets its lease.
 type m01 struct{ lockstore.Store }
 
 func (s m01) Unwrap() lockstore.Store { return s.Store }

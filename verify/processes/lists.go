@@ -1,0 +1,96 @@
+// Package processes loses updates where a lock does not hold. Real functions, in
+// processes that are killed and stopped at random, add elements to lists. A function
+// takes the list's lock, reads the whole list, pauses, and writes the list back with
+// one element more. A holder that writes after the lock was granted to another
+// overwrites the other's element. (The idea is from Kingsbury's Jepsen.)
+//
+// A list that compares fences must lose no element. A list that compares none has to
+// lose some, or the faults were too weak. A list may refuse only a holder whose lease
+// has ended. If the holder still trusted its lease when the refusal came, the key was
+// granted to another too early, and no slow or stopped process excuses that.
+package processes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+)
+
+// Event asks the function to add an element to a list.
+type Event struct {
+	Try     int    `json:"try"` // new for every delivery; the work does not depend on it
+	List    string `json:"list"`
+	Element string `json:"element"`
+	Pause   int    `json:"pause"` // between reading and writing, in milliseconds
+	// IgnoresContext is work that does not look at its context, as code that hangs.
+	IgnoresContext bool `json:"ignoresContext"`
+}
+
+// Stamp is a request that a list has accepted.
+type Stamp struct {
+	Fence lockstore.Fence
+	Try   int
+}
+
+func (s Stamp) String() string { return fmt.Sprintf("%d %d", s.Fence, s.Try) }
+
+// Content is a list and the requests that it accepted, in the order of its server.
+type Content struct {
+	Elements []string
+	Stamps   []Stamp
+}
+
+// ErrStale is returned when the list has seen a larger fence.
+var ErrStale = errors.New("the list has seen a later holder of the lock")
+
+// Lists are where functions add their elements.
+type Lists interface {
+	// Read returns the elements. From now on the list refuses smaller fences, if it
+	// compares fences at all.
+	Read(ctx context.Context, list string, s Stamp) ([]string, error)
+	// Write replaces the elements, and is refused in the same way.
+	Write(ctx context.Context, list string, s Stamp, elements []string) error
+	// ReadAll reads everything without a fence.
+	ReadAll(ctx context.Context, list string) (Content, error)
+}
+
+// Open opens the lists of a store's URL: a table whose partition key is "list",
+// or a Redis or Valkey. It sends nothing.
+func Open(cfg lockstore.Config, fenced bool) (Lists, error) {
+	switch scheme := cfg.URL.Scheme; scheme {
+	case "dynamodb":
+		client, err := dynamostore.Client(cfg)
+		if err != nil {
+			return nil, err
+		}
+		return &dynamoLists{client, cfg.URL.Host, fenced}, nil
+	case "redis", "valkey":
+		client, err := redisstore.Client(cfg)
+		if err != nil {
+			return nil, err
+		}
+		return newRedis(client, fenced), nil
+	default:
+		return nil, fmt.Errorf("no lists for the scheme %q; want dynamodb, redis or valkey", scheme)
+	}
+}
+
+// Key is the key whose lock guards a list.
+func Key(list string) string { return lockstore.Key("list", list) }
+
+func parse(elements string, stamps []string) (c Content, err error) {
+	c.Elements = strings.Fields(elements)
+	for _, text := range stamps {
+		var s Stamp
+		if _, err := fmt.Sscanf(text, "%d %d", &s.Fence, &s.Try); err != nil {
+			return Content{}, fmt.Errorf("stamp %q: %w", text, err)
+		}
+		c.Stamps = append(c.Stamps, s)
+	}
+	return c, nil
+}

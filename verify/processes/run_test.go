@@ -1,0 +1,635 @@
+package processes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+const (
+	ttl = time.Second
+	// perList bounds a list, so that a list stays cheap to read and write. Later
+	// events go to a new list.
+	perList = 50
+	// retries is how often Lambda repeats a failed asynchronous event.
+	retries = 2
+	// slack is for a machine that is busy with something else. The time of the
+	// slowest reading of a list is added.
+	slack = 3 * time.Second
+	poll  = time.Second // a waiter's longest pause
+)
+
+// target is a store for the locks and the lists.
+type target struct {
+	name         string
+	locks, lists string // URLs
+	store        lockstore.Store
+	late         time.Duration // how long after a lease's TTL a takeover may come
+	parallel     int           // lists in use at a time: more where a dead holder blocks for longer
+}
+
+// fault is what happens to a process.
+type fault int
+
+const (
+	none fault = iota
+	kill       // SIGKILL
+	stop       // SIGSTOP for longer than a lease lasts, then SIGCONT
+	term       // SIGTERM, and SIGKILL after half a second
+	hang       // the work does not return: the platform's timeout ends the process
+	numFaults
+)
+
+// plan is what a try does and what is done to the process, by the run's seed.
+type plan struct {
+	fault          fault
+	fromGrant      bool          // after counts from the grant, else from the request
+	after          time.Duration // when the fault comes
+	stopped        time.Duration
+	pause          time.Duration
+	ignoresContext bool
+	duplicate      bool          // the event is delivered a second time at once
+	delay          time.Duration // before the event is repeated if this try fails
+}
+
+func (r *run) plan(event, attempt int) plan {
+	random := rand.New(rand.NewPCG(r.seed, uint64(event)<<8|uint64(attempt)))
+	upTo := func(d time.Duration) time.Duration { return time.Duration(random.Int64N(int64(d))) }
+	p := plan{
+		pause:          20*time.Millisecond + upTo(100*time.Millisecond),
+		ignoresContext: random.IntN(2) == 0,
+		fromGrant:      random.IntN(3) > 0,
+		duplicate:      attempt == 0 && random.IntN(10) == 0,
+		delay:          upTo(500 * time.Millisecond),
+	}
+	p.after = upTo(p.pause + 30*time.Millisecond)
+	// So long that another process can be granted the key meanwhile, and use it.
+	p.stopped = ttl + r.target.late + 300*time.Millisecond + upTo(time.Second)
+	switch n := random.IntN(100); {
+	case n < 25:
+		p.fault = kill
+	case n < 50:
+		p.fault = stop
+	case n < 56:
+		p.fault = term
+	case n < 58:
+		p.fault = hang
+	}
+	switch r.variant {
+	case "unfenced":
+		// Only the stops do harm; the other faults would take time.
+		p.ignoresContext, p.fromGrant = true, true
+		if p.fault != stop {
+			p.fault = none
+		}
+	case "M01":
+		p.fault = none // nothing that could excuse a refusal
+	case "M28 request":
+		p.duplicate = attempt == 0
+	case "M28 init":
+		p.pause += 500 * time.Millisecond // until a second try is in the same process
+		// A process whose owner was released gets no lock any more.
+		p.fromGrant = false
+		if p.fault == stop {
+			p.fault = kill
+		}
+	}
+	if p.fault == hang {
+		p.ignoresContext = true
+		p.pause = r.timeout() + ttl + r.target.late
+	}
+	return p
+}
+
+// event is one element to add.
+type event struct {
+	number, attempts int    // attempts after the first
+	id               string // the request id of all its tries
+	notBefore        time.Duration
+	acknowledged     bool
+}
+
+func (e *event) element() string { return fmt.Sprint("e", e.number) }
+
+// counts is what happened so far.
+type counts struct {
+	events, tries, acknowledged     int64
+	faults                          [numFaults]int64 // signals that were delivered; of hang the timeouts
+	holding                         int64            // of these to a process that had a lock
+	busy, lost, unavailable, failed int64
+	repeated, duplicates            int64
+	found                           int64 // elements that an earlier try had added
+	refused                         int64 // requests that a list refused to a holder whose lease had ended
+	refusedTrusted                  int64 // the same to a holder that still trusted its lease
+	missing                         int64 // acknowledged elements that were not there, if only for a time
+	shared                          int64 // grants with a fence that another try has
+}
+
+// run is one variant of the function in several environments on one store. The seed
+// decides what is done and when. How far a process has come by then depends on the
+// machine.
+type run struct {
+	t        *testing.T
+	target   target
+	variant  string
+	seed     uint64
+	parallel int // lists in use at a time; fewer than environments, so that tries meet
+	envs     int
+	enough   func(counts) bool
+	start    time.Time
+	over     chan struct{} // closed when enough has happened, or the time is over
+	lists    Lists
+
+	mu       sync.Mutex
+	slowest  time.Duration // reading of a list
+	counts   counts
+	events   []*event
+	again    []*event // to be repeated
+	tries    []*try
+	fences   map[string]bool
+	problems []string
+	ended    bool
+	tail     []string // the last lines of all processes
+}
+
+// try is a Try that is under way.
+type try struct {
+	Try
+	event          *event
+	plan           plan
+	sent           time.Duration
+	asked, granted chan struct{} // closed then
+}
+
+// environment is an execution environment and the tries in it.
+type environment struct {
+	*lambdatest.Env
+	concurrency int
+	// The run's mutex guards the rest.
+	running   map[string]*try // by request id
+	injecting bool
+	ending    bool // got SIGTERM
+	// Tries that run on after their timeout, where there may be two. When such a try
+	// answers, aws-lambda-go ends the process.
+	late    map[string]bool
+	faulted time.Duration // when the last fault was over
+}
+
+func (r *run) now() time.Duration { return time.Since(r.start) }
+
+// timeout is the function's. It is long enough for a process that was stopped.
+func (r *run) timeout() time.Duration { return 3*ttl + 2*r.target.late }
+
+func (r *run) problem(format string, args ...any) {
+	r.problems = append(r.problems, fmt.Sprintf(format, args...))
+}
+
+// play keeps the environments busy until enough has happened, and checks the result.
+func (r *run) play(binary string, limit time.Duration) Verdict {
+	r.start, r.fences, r.over = time.Now(), map[string]bool{}, make(chan struct{})
+	timer := time.AfterFunc(limit, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !r.ended {
+			r.problem("not enough has happened: %+v", r.counts)
+			r.end()
+		}
+	})
+	defer timer.Stop()
+	var err error
+	r.lists, err = Open(config(r.t, r.target.lists), true)
+	require.NoError(r.t, err)
+	var all []*environment
+	for i := range r.envs {
+		e := &environment{concurrency: 1, running: map[string]*try{}, late: map[string]bool{}}
+		if i == 0 {
+			e.concurrency = 2 // as on managed instances
+		}
+		e.Env, err = lambdatest.Start(r.t.Context(), lambdatest.Config{
+			Binary: binary, Name: "lists", Timeout: r.timeout(), MaxConcurrency: e.concurrency,
+			Log: r,
+			Env: []string{
+				"LOCK_URL=" + r.target.locks, "LISTS_URL=" + r.target.lists, "VARIANT=" + r.variant,
+				"LOCK_TTL=" + ttl.String(), "LOCK_WAIT=1m", "LOCK_SIGTERM=true",
+			},
+		})
+		require.NoError(r.t, err)
+		r.t.Cleanup(func() { assert.NoError(r.t, e.Close()) })
+		all = append(all, e)
+	}
+	if runtime.GOOS == "linux" {
+		assert.NotEmpty(r.t, left(r.t, binary), "left has to see these processes")
+	}
+	var workers sync.WaitGroup
+	workers.Go(r.observe)
+	for _, e := range all {
+		for range e.concurrency {
+			workers.Go(func() {
+				for t := r.next(e); t != nil; t = r.next(e) {
+					r.deliver(e, t)
+				}
+			})
+		}
+	}
+	workers.Wait()
+	if r.variant == "" {
+		r.drain(all[1:]) // in the first environment tries may still run
+	}
+	for _, e := range all {
+		assert.NoError(r.t, e.Close())
+	}
+	if r.variant == "" {
+		r.lockAgain()
+	}
+	return r.check()
+}
+
+// next is a try of an event to repeat, or of a new event, or nil in the end. The
+// same request id is never twice at a time in one environment.
+func (r *run) next(e *environment) *try {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for e.ending { // the platform sends it nothing more
+		r.mu.Unlock()
+		<-time.After(10 * time.Millisecond)
+		r.mu.Lock()
+	}
+	if r.ended || r.enough(r.counts) {
+		r.end()
+		return nil
+	}
+	for i, ev := range r.again {
+		if ev.notBefore <= r.now() && e.running[ev.id] == nil && !e.late[ev.id] {
+			r.again = slices.Delete(r.again, i, i+1)
+			ev.attempts++
+			r.counts.repeated++
+			return r.begin(e, ev, r.plan(ev.number, ev.attempts))
+		}
+	}
+	n := len(r.events)
+	ev := &event{number: n, id: fmt.Sprint("event-", n)}
+	r.events = append(r.events, ev)
+	r.counts.events++
+	p := r.plan(n, 0)
+	if p.duplicate {
+		r.counts.duplicates++
+		r.again = append(r.again, ev)
+	}
+	return r.begin(e, ev, p)
+}
+
+// begin makes a try; the run's mutex is held.
+func (r *run) begin(e *environment, ev *event, p plan) *try {
+	t := &try{event: ev, plan: p, sent: r.now(), asked: make(chan struct{}), granted: make(chan struct{})}
+	r.tries = append(r.tries, t)
+	t.Event = Event{Try: len(r.tries), List: r.list(ev.number), Element: ev.element(), Pause: int(p.pause.Milliseconds()), IgnoresContext: p.ignoresContext}
+	e.running[ev.id] = t
+	r.counts.tries++
+	return t
+}
+
+// end lets those who wait finish; the run's mutex is held.
+func (r *run) end() {
+	if !r.ended {
+		r.ended = true
+		close(r.over)
+	}
+}
+
+// observe looks from time to time whether an acknowledged element is missing. A
+// holder in the middle of its work may bring the element back later.
+func (r *run) observe() {
+	missing := map[int]bool{}
+	for {
+		select {
+		case <-r.over:
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+		wanted := map[string][]*event{}
+		r.mu.Lock()
+		for _, ev := range r.events[max(0, len(r.events)-perList):] {
+			if ev.acknowledged {
+				wanted[r.list(ev.number)] = append(wanted[r.list(ev.number)], ev)
+			}
+		}
+		r.mu.Unlock()
+		for list, events := range wanted {
+			c, err := r.readAll(list)
+			r.mu.Lock()
+			if err != nil {
+				r.problem("reading %s: %v", list, err)
+			}
+			for _, ev := range events {
+				if err == nil && !missing[ev.number] && !slices.Contains(c.Elements, ev.element()) {
+					missing[ev.number] = true
+					r.counts.missing++
+				}
+			}
+			r.mu.Unlock()
+		}
+	}
+}
+
+// readAll reads a list, and asks again where a busy machine does not answer in time.
+func (r *run) readAll(list string) (c Content, err error) {
+	began := time.Now()
+	for time.Since(began) < time.Minute {
+		if c, err = r.lists.ReadAll(context.Background(), list); err == nil {
+			break
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.slowest = max(r.slowest, time.Since(began))
+	return c, err
+}
+
+// list spreads the events over the lists in use, and on to new lists.
+func (r *run) list(n int) string {
+	return fmt.Sprintf("%s-%d", strings.ReplaceAll(r.variant+"run", " ", "-"), n/(r.parallel*perList)*r.parallel+n%r.parallel)
+}
+
+// deliver sends a try's event and makes the planned fault.
+func (r *run) deliver(e *environment, t *try) {
+	ev := t.event
+	payload, err := json.Marshal(t.Event)
+	if err != nil {
+		panic(err) // two strings and three numbers
+	}
+
+	done := make(chan struct{})
+	var injecting sync.WaitGroup
+	injecting.Go(func() { r.inject(e, t, done) })
+	// The run's end does not bound this; the platform's timeout does.
+	answer, err := e.Send(context.Background(), lambdatest.Event{Payload: payload, ID: ev.id})
+	ended := r.now()
+	close(done)
+	injecting.Wait()
+	var last []string
+	if answer.ErrorType == lambdatest.ErrorExit {
+		last = e.Logs() // not while the mutex is held, for which a log line may wait
+		last = last[max(0, len(last)-3):]
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(e.running, ev.id)
+	t.Ended, t.Outcome = ended, answer.ErrorType
+	if err != nil {
+		t.Outcome = "not sent"
+		r.problem("try %d was not sent: %v", t.Event.Try, err)
+	}
+	excused := t.Signalled != 0 || e.injecting || e.faulted > t.sent || len(e.late) > 0
+	switch t.Outcome {
+	case "":
+		if string(answer.Payload) == `"was there"` {
+			r.counts.found++
+		}
+		if !ev.acknowledged {
+			r.counts.acknowledged++
+		}
+		ev.acknowledged = true
+		return
+	case "LockBusy":
+		r.counts.busy++
+	case "LockLost":
+		r.counts.lost++
+	case "LockStoreUnavailable":
+		r.counts.unavailable++
+	case lambdatest.ErrorTimeout:
+		r.counts.faults[hang]++
+		if e.concurrency > 1 {
+			e.late[ev.id] = true
+		}
+	case lambdatest.ErrorExit:
+		if !excused {
+			r.problem("the process of try %d ended by itself: %s %q", t.Event.Try, answer.ErrorMessage, last)
+		}
+	case "LockInvalid", "LockCorrupt":
+		r.problem("try %d: %s", t.Event.Try, answer.Payload)
+	default:
+		r.counts.failed++
+	}
+	if ev.attempts < retries {
+		ev.notBefore = r.now() + t.plan.delay
+		r.again = append(r.again, ev)
+	}
+}
+
+// inject does to the process what the plan says, unless the try is over first.
+func (r *run) inject(e *environment, t *try, done <-chan struct{}) {
+	p := t.plan
+	if p.fault == none {
+		return
+	}
+	if p.fault == hang {
+		select {
+		case <-done:
+			return
+		case <-r.over: // nobody waits for the timeout any more
+		}
+	}
+	from := t.asked
+	if p.fromGrant {
+		from = t.granted
+	}
+	select {
+	case <-from:
+	case <-done:
+		return
+	}
+	select {
+	case <-time.After(p.after):
+	case <-done:
+		return
+	}
+	r.mu.Lock()
+	if e.injecting {
+		r.mu.Unlock()
+		return // the other try in this process has a fault under way
+	}
+	e.injecting, e.ending = true, p.fault == term
+	at := r.now()
+	holding := false
+	var signalled []*try
+	for _, other := range e.running {
+		if other.Signalled == 0 {
+			other.Signalled = at
+			signalled = append(signalled, other)
+		}
+		holding = holding || other.Granted != 0
+	}
+	r.mu.Unlock()
+
+	var err error
+	switch p.fault {
+	case kill, hang:
+		p.fault, err = kill, e.Kill()
+	case stop:
+		if err = e.Stop(); err == nil {
+			select {
+			case <-time.After(p.stopped):
+			case <-r.over:
+			}
+			_ = e.Cont() // an error: the platform's timeout has ended it meanwhile
+		}
+	case term:
+		err = e.Shutdown()
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.injecting, e.ending, e.faulted = false, false, r.now()
+	if err != nil { // the process has just ended
+		for _, other := range signalled {
+			other.Signalled = 0
+		}
+		return
+	}
+	r.counts.faults[p.fault]++
+	if holding {
+		r.counts.holding++
+	}
+}
+
+// drain repeats, without faults, the events that were given up. Each has to succeed.
+func (r *run) drain(all []*environment) {
+	work := make(chan *event)
+	var workers sync.WaitGroup
+	for _, e := range all {
+		workers.Go(func() {
+			for ev := range work {
+				for range 5 {
+					if !ev.acknowledged {
+						r.mu.Lock()
+						t := r.begin(e, ev, plan{pause: time.Millisecond})
+						r.mu.Unlock()
+						r.deliver(e, t)
+					}
+				}
+				r.mu.Lock()
+				if !ev.acknowledged {
+					r.problem("event %d never succeeded", ev.number)
+				}
+				r.mu.Unlock()
+			}
+		})
+	}
+	for _, ev := range slices.DeleteFunc(slices.Clone(r.events), func(ev *event) bool { return ev.acknowledged }) {
+		work <- ev
+	}
+	close(work)
+	workers.Wait()
+}
+
+// lockAgain takes every lock once.
+func (r *run) lockAgain() {
+	last := map[string]lockstore.Fence{}
+	for _, t := range r.tries {
+		last[t.List] = max(last[t.List], t.Fence)
+	}
+	deadline := time.After(ttl + r.target.late + slack)
+	for name, before := range last {
+		for {
+			ctx := context.Background()
+			lease, err := r.target.store.Acquire(ctx, lockstore.Request{Key: Key(name), Owner: lockstore.NewOwner(), TTL: ttl})
+			if err == nil {
+				err = r.target.store.Release(ctx, lease)
+			}
+			if err == nil && lease.Fence <= before {
+				r.problem("%s: the last fence is %d, after %d", name, lease.Fence, before)
+			}
+			if err == nil {
+				break
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+				continue
+			case <-deadline:
+				r.problem("%s is not free in the end: %v", name, err)
+			}
+			return
+		}
+	}
+}
+
+func (r *run) check() Verdict {
+	contents := map[string]Content{}
+	tries := make([]Try, len(r.tries))
+	for i, t := range r.tries {
+		tries[i] = t.Try
+		if _, ok := contents[t.List]; !ok {
+			c, err := r.readAll(t.List)
+			require.NoError(r.t, err)
+			contents[t.List] = c
+		}
+	}
+	return Check(tries, contents, ttl+r.target.late+poll+slack+r.slowest)
+}
+
+// Write reads a line that a process wrote.
+func (r *run) Write(line []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tail = append(r.tail, strings.TrimSpace(string(line)))
+	r.tail = r.tail[max(0, len(r.tail)-200):]
+	var what string
+	var number int
+	var fence lockstore.Fence
+	n, _ := fmt.Sscan(string(line), &what, &number, &fence) // other lines are the guard's reports
+	if n < 2 || number < 1 || number > len(r.tries) {
+		return len(line), nil
+	}
+	t := r.tries[number-1]
+	switch what {
+	case "asked":
+		t.Asked = r.now()
+		close(t.asked)
+	case "granted":
+		t.Granted, t.Fence = r.now(), fence
+		id := fmt.Sprint(t.List, " ", fence)
+		if r.fences[id] {
+			r.counts.shared++
+		}
+		r.fences[id] = true
+		close(t.granted)
+	case "refused":
+		r.counts.refused++
+	case "refused-while-trusted":
+		t.RefusedTrusted = true
+		r.counts.refusedTrusted++
+	}
+	return len(line), nil
+}
+
+// left are processes of the binary that still run.
+func left(t *testing.T, binary string) (processes []string) {
+	if runtime.GOOS != "linux" {
+		return nil // lambdatest waits for each of them; only Linux shows them here
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/exe")
+	require.NoError(t, err)
+	for _, link := range all {
+		if to, err := os.Readlink(link); err == nil && to == binary { // others' are not for us to read
+			processes = append(processes, link)
+		}
+	}
+	return processes
+}
