@@ -1,9 +1,9 @@
-// Package boot turns a function's environment into a guard. It is the only
-// package here that reads the environment and the only one that may end the
-// process: when something is missing it says so in one sentence on standard
-// error and exits with status 1.
+// Package boot turns a function's environment into a guard. Of this module's
+// packages only boot reads the environment, and only boot may end the process. The
+// functions that begin with Must, and [Start], print one sentence to standard error
+// and exit with status 1 when a setting is missing or wrong.
 //
-// It reads
+// boot reads these variables:
 //
 //	LOCK_URL       where the locks are, for example dynamodb://locks (required)
 //	LOCK_TTL       guard.Options.TTL, for example 30s
@@ -11,15 +11,19 @@
 //	LOCK_WAIT      guard.Options.Wait
 //	LOCK_RESERVE   guard.Options.Reserve
 //	LOCK_SIGTERM   true: on SIGTERM cancel the work, so that its lease is released
-//	LOCK_METRICS   a CloudWatch namespace: each report line is a metric there, too
+//	LOCK_METRICS   a CloudWatch namespace: each report line is also a metric there
 //
-// and what the opened store and the function ask for. Durations are Go's: 500ms,
-// 30s, 5m. Start refuses a variable that begins with LOCK_ and that nothing has
-// asked for before, because it is nearly always a typing mistake: a function that wants
-// one of its own gets it through the lockstore.Config of Config.
+// The store and the function may read others. A duration is written as in Go: 500ms,
+// 30s, 5m. A variable whose name begins with LOCK_ and that nobody has read is nearly
+// always a typing mistake, so [Start] refuses it. A function reads a variable of its
+// own with [Getenv] or [MustURL]; then Start knows the name.
 //
-// Most report lines have the level INFO. A function whose ApplicationLogLevel is
-// higher has neither them nor their metrics.
+// # Log lines
+//
+// boot writes JSON lines to standard output: one when the process starts, with the
+// store's URL (scheme and host only), and one report for each run of the guard. Most
+// report lines have the level INFO. Lambda drops them, and their metrics, if the
+// function's ApplicationLogLevel is higher.
 package boot
 
 import (
@@ -28,6 +32,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -40,12 +45,13 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// MustGuard opens the store that LOCK_URL names and returns a guard over it, whose
-// holder is the function's name and request id and which logs one JSON line for
-// each run to standard output. It makes slog's default logger write such lines
-// too, for what stores and adapters have to say. It makes no request to the store.
+// MustGuard opens the store that LOCK_URL names, with the opener that has the URL's
+// scheme, and returns a guard over this store. In a lock's entry the holder is the
+// function's name and the request id. The guard logs one JSON line for each run to
+// standard output. MustGuard also makes slog's default logger write such lines, for
+// the messages of stores and adapters. It sends no request to the store.
 func MustGuard(openers ...lockstore.Opener) *guard.Guard {
-	g, err := newGuard(getenv, openers...)
+	g, err := newGuard(os.Stdout, getenv, openers...)
 	if err != nil {
 		exit(err)
 	}
@@ -53,18 +59,22 @@ func MustGuard(openers ...lockstore.Opener) *guard.Guard {
 	return g
 }
 
-// Config reads the URL in the environment variable name, for a function's own
-// resources, so that they are opened from the environment as the store is.
-func Config(name string) lockstore.Config {
-	cfg, err := config(name, getenv)
+// MustURL returns the URL in the environment variable name. It is for a resource of
+// the function's own, such as a table, that the function opens beside its guard.
+func MustURL(name string) *url.URL {
+	u, err := readURL(name, getenv)
 	if err != nil {
 		exit(err)
 	}
-	return cfg
+	return u
 }
 
-// Must is for what a function opens next to its guard: it returns v, or exits
-// with err's sentence.
+// Getenv returns an environment variable, or "" if the variable is not set. It is
+// os.Getenv, and it tells Start that the function knows the variable.
+func Getenv(name string) string { return getenv(name) }
+
+// Must returns v, or exits with err's sentence. It is for what a function opens
+// beside its guard.
 func Must[T any](v T, err error) T {
 	if err != nil {
 		exit(err)
@@ -72,10 +82,10 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// Start runs the function. It does not return. With LOCK_SIGTERM=true it
-// registers for SIGTERM, which Lambda then sends half a second before it ends
-// the process, also after a timeout; that costs start time, so it is not the
-// default.
+// Start runs the function, as lambda.Start does. It does not return. With
+// LOCK_SIGTERM=true it registers for SIGTERM. Lambda then sends SIGTERM half a
+// second before it ends the process, also after a timeout. Registering makes the
+// start slower, so it is not the default.
 func Start[In, Out any](g *guard.Guard, handler func(context.Context, In) (Out, error)) {
 	options, err := startOptions(g, getenv)
 	if err == nil {
@@ -92,7 +102,7 @@ func exit(err error) {
 	os.Exit(1)
 }
 
-func newGuard(getenv func(string) string, openers ...lockstore.Opener) (*guard.Guard, error) {
+func newGuard(out io.Writer, getenv func(string) string, openers ...lockstore.Opener) (*guard.Guard, error) {
 	options := guard.Options{Holder: holder}
 	var written, names []string // what to write instead of guard's words
 	for _, v := range []struct {
@@ -120,21 +130,24 @@ func newGuard(getenv func(string) string, openers ...lockstore.Opener) (*guard.G
 	if err := checkNamespace(namespace); err != nil {
 		return nil, err
 	}
-	url := getenv("LOCK_URL")
-	if url == "" {
+	if getenv("LOCK_URL") == "" {
 		return nil, missing("LOCK_URL")
 	}
-	store, err := lockstore.Open(context.Background(), url, getenv, openers...)
+	store, err := lockstore.Open(context.Background(), getenv("LOCK_URL"), getenv, openers...)
 	if err != nil {
 		return nil, fmt.Errorf("LOCK_URL: %w", err)
 	}
-	scheme, _, _ := strings.Cut(url, ":")
-	options.Observe = guard.LogReports(reportLogger(os.Stdout, scheme, namespace))
+	u, err := readURL("LOCK_URL", getenv)
+	if err != nil {
+		return nil, err
+	}
+	options.Observe = guard.LogReports(logger(out, u, namespace))
 	g, err := guard.New(store, options)
 	if err != nil {
 		words := append([]string{"guard: ", ""}, append(written, names...)...)
 		return nil, errors.New(strings.NewReplacer(words...).Replace(err.Error()))
 	}
+	logger(out, u, "").Info("lock store", "host", u.Host)
 	return g, nil
 }
 
@@ -143,24 +156,26 @@ func jsonHandler(w io.Writer) slog.Handler {
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: lambdacontext.ReplaceAttr})
 }
 
-func reportLogger(w io.Writer, scheme, namespace string) *slog.Logger {
+// logger writes lines that say which function uses which kind of store. With a
+// namespace each line is also a metric.
+func logger(w io.Writer, store *url.URL, namespace string) *slog.Logger {
 	handler := jsonHandler(w)
 	if namespace != "" {
 		handler = metrics{handler, namespace}
 	}
-	return slog.New(handler).With("service", lambdacontext.FunctionName, "store", scheme)
+	return slog.New(handler).With("service", lambdacontext.FunctionName, "store", store.Scheme)
 }
 
-func config(name string, getenv func(string) string) (lockstore.Config, error) {
+func readURL(name string, getenv func(string) string) (*url.URL, error) {
 	text := getenv(name)
 	if text == "" {
-		return lockstore.Config{}, missing(name)
+		return nil, missing(name)
 	}
 	u, err := lockstore.ParseURL(text)
 	if err != nil {
-		return lockstore.Config{}, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return lockstore.Config{URL: u, Getenv: getenv}, nil
+	return u, nil
 }
 
 func missing(name string) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -154,6 +155,21 @@ func TestReportLine(t *testing.T) {
 	assert.Contains(t, line, "timestamp")
 }
 
+func TestTheFirstLineNamesTheStore(t *testing.T) {
+	var out bytes.Buffer
+	_, err := newGuard(&out, func(name string) string {
+		return map[string]string{"LOCK_URL": "MEMORY://user:hunter2@locks:1/hunter2?p=hunter2", "LOCK_METRICS": "App"}[name]
+	}, memstore.Opener)
+	require.NoError(t, err)
+	var line map[string]any
+	require.NoError(t, json.Unmarshal(out.Bytes(), &line), "one line, and of JSON")
+	assert.Equal(t, "lock store", line["message"])
+	assert.Equal(t, "memory", line["store"])
+	assert.Equal(t, "locks:1", line["host"])
+	assert.NotContains(t, out.String(), "hunter2")
+	assert.NotContains(t, line, "_aws", "it is no run, so it is no metric")
+}
+
 func TestSIGTERM(t *testing.T) {
 	t.Run("F69 cancels the work when asked to", func(t *testing.T) {
 		f := startFunction(t, time.Second, "LOCK_SIGTERM=true", "LOCK_RESERVE=10ms")
@@ -191,7 +207,7 @@ func TestMissingSettings(t *testing.T) {
 		{"all set", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "My App/locks", "LOCK_TTL": "30s", "LOCK_MAX_HOLD": "1m", "LOCK_WAIT": "2s", "LOCK_RESERVE": "1s"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g, err := newGuard(func(name string) string { return c.env[name] }, memstore.Opener)
+			g, err := newGuard(io.Discard, func(name string) string { return c.env[name] }, memstore.Opener)
 			if c.want == nil {
 				require.NoError(t, err)
 				require.NotNil(t, g)
@@ -234,15 +250,15 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-func TestConfig(t *testing.T) {
+func TestReadURL(t *testing.T) {
 	env := map[string]string{"ACCOUNTS_URL": "redis://host:6379", "BAD": "hunter2"}
 	getenv := func(name string) string { return env[name] }
-	cfg, err := config("ACCOUNTS_URL", getenv)
+	u, err := readURL("ACCOUNTS_URL", getenv)
 	require.NoError(t, err)
-	require.Equal(t, "host:6379", cfg.URL.Host)
-	_, err = config("MISSING", getenv)
+	require.Equal(t, "host:6379", u.Host)
+	_, err = readURL("MISSING", getenv)
 	require.ErrorContains(t, err, "MISSING is not set")
-	_, err = config("BAD", getenv)
+	_, err = readURL("BAD", getenv)
 	require.ErrorContains(t, err, "BAD")
 	require.NotContains(t, err.Error(), "hunter2")
 }
@@ -286,7 +302,7 @@ func TestExitIsOneSentence(t *testing.T) {
 			var exit *exec.ExitError
 			require.ErrorAs(t, err, &exit)
 			require.Equal(t, 1, exit.ExitCode())
-			require.Empty(t, out.String())
+			require.NotContains(t, out.String(), c.want, "it is an error and no log line")
 			require.Equal(t, 1, strings.Count(errOut.String(), "\n"), errOut.String())
 			require.Contains(t, errOut.String(), c.want)
 		})

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -64,7 +65,9 @@ func FuzzStoreURL(f *testing.F) {
 			scheme + "://" + host + "/" + path + "?" + param + "=" + value + "#" + secret,
 		} {
 			env["LOCK_URL"] = raw
-			_, err := newGuard(func(name string) string { return env[name] }, openers...)
+			var out strings.Builder
+			_, err := newGuard(&out, func(name string) string { return env[name] }, openers...)
+			require.NotContains(t, out.String(), secret, raw)
 			if err == nil {
 				u, err := url.Parse(raw)
 				require.NoError(t, err)
@@ -92,7 +95,7 @@ func FuzzSettings(f *testing.F) {
 		env := map[string]string{
 			"LOCK_URL": "memory:", "LOCK_TTL": ttl, "LOCK_MAX_HOLD": maxHold, "LOCK_WAIT": wait, "LOCK_RESERVE": reserve, "LOCK_METRICS": namespace,
 		}
-		g, err := newGuard(func(name string) string { return env[name] }, memstore.Opener)
+		g, err := newGuard(io.Discard, func(name string) string { return env[name] }, memstore.Opener)
 		if err == nil {
 			require.NotNil(t, g)
 			return

@@ -3,6 +3,7 @@ package boot
 import (
 	"bytes"
 	"encoding/json"
+	"net/url"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ func TestMetrics(t *testing.T) {
 		Fence: 7, Holder: lockstore.Holder{ID: "req-1"}}
 	line := func(namespace string) map[string]any {
 		var out bytes.Buffer
-		guard.LogReports(reportLogger(&out, "dynamodb", namespace))(t.Context(), report)
+		guard.LogReports(logger(&out, &url.URL{Scheme: "dynamodb"}, namespace))(t.Context(), report)
 		var m map[string]any
 		require.NoError(t, json.Unmarshal(out.Bytes(), &m))
 		return m

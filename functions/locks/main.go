@@ -11,6 +11,6 @@ import (
 
 func main() {
 	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
-	service := boot.Must(lockservice.Open(g, boot.Config("LOCK_TOKEN_SECRET")))
+	service := boot.Must(lockservice.Open(g, boot.MustURL("LOCK_TOKEN_SECRET"), boot.Getenv))
 	boot.Start(g, service.Handle)
 }

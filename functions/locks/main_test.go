@@ -8,7 +8,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/functions/internal/functest"
 	"github.com/lambdalock/lambdalock/functions/locks/lockservice"
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 const key = "shared/report"
@@ -18,10 +17,8 @@ func TestEvents(t *testing.T) {
 	free := func(t *testing.T, w functest.World) { w.Free(t, key) }
 	held := func(t *testing.T, w functest.World) { w.Held(t, key) }
 	functest.Events(t, "locks", func(w functest.World) any {
-		service, err := lockservice.Open(w.Guard, lockstore.Config{
-			URL:    &url.URL{Scheme: "text", Path: "/any secret that has at least 32 bytes"},
-			Getenv: func(string) string { return `{"*": ["shared/"]}` },
-		})
+		service, err := lockservice.Open(w.Guard, &url.URL{Scheme: "text", Path: "/any secret that has at least 32 bytes"},
+			func(string) string { return `{"*": ["shared/"]}` })
 		require.NoError(t, err)
 		return service.Handle
 	}, map[string]func(*testing.T, functest.World){

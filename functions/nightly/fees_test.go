@@ -35,7 +35,7 @@ func newBench(t *testing.T) *bench {
 	require.NoError(t, err)
 	b.Guard, err = guard.New(b.store, guard.Options{})
 	require.NoError(t, err)
-	b.ledger, err = accounts.Open(cfg)
+	b.ledger, err = accounts.Open(cfg.URL, cfg.Getenv)
 	require.NoError(t, err)
 	b.ledger.Pay = func(_ context.Context, w accounts.Withdrawal) error {
 		b.paid = append(b.paid, w)

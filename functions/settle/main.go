@@ -19,7 +19,7 @@ import (
 
 func main() {
 	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
-	ledger := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
+	ledger := boot.Must(accounts.Open(boot.MustURL("ACCOUNTS_URL"), boot.Getenv))
 	boot.Start(g, sqsbatch.Wrap(g, key, handle(ledger)))
 }
 

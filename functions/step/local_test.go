@@ -185,7 +185,8 @@ func (l *local) config(table, attribute string) lockstore.Config {
 
 func (l *local) open(table, attribute string) *accounts.Ledger {
 	l.t.Helper()
-	ledger, err := accounts.Open(l.config(table, attribute))
+	at := l.config(table, attribute)
+	ledger, err := accounts.Open(at.URL, at.Getenv)
 	require.NoError(l.t, err)
 	return ledger
 }

@@ -299,7 +299,7 @@ func TestOpen(t *testing.T) {
 		u, err := lockstore.ParseURL(rawURL)
 		require.NoError(t, err)
 		env := map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
-		_, err = Open(lockstore.Config{URL: u, Getenv: func(name string) string { return env[name] }})
+		_, err = Open(u, func(name string) string { return env[name] })
 		return err
 	}
 	for _, good := range []string{

@@ -2,25 +2,27 @@ package accounts
 
 import (
 	"fmt"
+	"net/url"
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
-// Open opens the accounts that the URL names: dynamodb://TABLE, whose partition
+// Open opens the accounts that u names: dynamodb://TABLE, whose partition
 // key is the string attribute "account", or the redis URLs that redisstore
 // takes. It sends nothing. The role needs dynamodb:UpdateItem, and GetItem for
 // Balance; on Redis EVALSHA and EVAL on keys "account:*", and HMGET for
 // Balance.
-func Open(cfg lockstore.Config) (*Ledger, error) {
-	switch scheme := cfg.URL.Scheme; scheme {
+func Open(u *url.URL, getenv func(string) string) (*Ledger, error) {
+	cfg := lockstore.Config{URL: u, Getenv: getenv}
+	switch scheme := u.Scheme; scheme {
 	case "dynamodb":
 		client, err := dynamostore.Client(cfg)
 		if err != nil {
 			return nil, err
 		}
-		return newLedger(newDynamo(client, cfg.URL.Host)), nil
+		return newLedger(newDynamo(client, u.Host)), nil
 	case "redis", "rediss", "valkey", "valkeys":
 		client, err := redisstore.Client(cfg)
 		if err != nil {

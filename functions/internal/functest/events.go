@@ -38,7 +38,7 @@ func NewWorld(t *testing.T) World {
 	cfg := lockstore.Config{URL: &url.URL{Scheme: "redis", Host: miniredis.RunT(t).Addr()}, Getenv: func(string) string { return "" }}
 	store, err := redisstore.Open(t.Context(), cfg)
 	require.NoError(t, err)
-	ledger, err := accounts.Open(cfg)
+	ledger, err := accounts.Open(cfg.URL, cfg.Getenv)
 	require.NoError(t, err)
 	for _, account := range []string{"7", "9"} {
 		require.NoError(t, ledger.Create(t.Context(), account, Opening))

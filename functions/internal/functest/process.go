@@ -30,7 +30,6 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lambdatest"
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
@@ -55,7 +54,7 @@ func Main(m *testing.M, gate string, function func(*guard.Guard, *accounts.Ledge
 		os.Exit(m.Run())
 	}
 	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener)
-	ledger := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
+	ledger := boot.Must(accounts.Open(boot.MustURL("ACCOUNTS_URL"), boot.Getenv))
 	ledger.Pay = Pay(gate)
 	function(g, ledger)
 }
@@ -169,7 +168,7 @@ func each(t *testing.T, cases map[string]func(*testing.T, *Site), late time.Dura
 			at := open(t, number)
 			u, err := url.Parse(at.ledger)
 			require.NoError(t, err)
-			ledger, err := accounts.Open(lockstore.Config{URL: u, Getenv: func(string) string { return "local" }})
+			ledger, err := accounts.Open(u, func(string) string { return "local" })
 			require.NoError(t, err)
 			gate := filepath.Join(t.TempDir(), "gate")
 			run(t, &Site{Ledger: ledger, Late: late, t: t, ctx: ctx, gate: gate, refuse: at.refuse, env: []string{

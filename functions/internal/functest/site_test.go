@@ -312,7 +312,8 @@ func (s target) event(t *testing.T, folder, binary string, f lambdatest.Fixture)
 		env = append(env, more...)
 	}
 	hold(t, store, f.Held)
-	ledger, err := accounts.Open(config(t, tables["ACCOUNTS_URL"]))
+	at := config(t, tables["ACCOUNTS_URL"])
+	ledger, err := accounts.Open(at.URL, at.Getenv)
 	require.NoError(t, err)
 	(&Site{Ledger: ledger, t: t, ctx: t.Context()}).Open("7", "9")
 	for name, value := range variables {

@@ -46,7 +46,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := run(ctx, boot.Config("LOCK_URL"), port, os.Stdout); err != nil {
+	if err := run(ctx, lockstore.Config{URL: boot.MustURL("LOCK_URL"), Getenv: boot.Getenv}, port, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "serve:", err)
 		os.Exit(1)
 	}
@@ -127,10 +127,8 @@ func newService(store lockstore.Store) (gateway.Function, error) {
 	if err != nil {
 		return nil, err
 	}
-	service, err := lockservice.Open(g, lockstore.Config{
-		URL:    &url.URL{Scheme: "text", Path: "/" + rand.Text() + rand.Text()},
-		Getenv: func(name string) string { return map[string]string{"LOCK_CALLERS": everybody}[name] },
-	})
+	service, err := lockservice.Open(g, &url.URL{Scheme: "text", Path: "/" + rand.Text() + rand.Text()},
+		func(name string) string { return map[string]string{"LOCK_CALLERS": everybody}[name] })
 	if err != nil {
 		return nil, err
 	}

@@ -14,11 +14,10 @@ import (
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 func TestHandle(t *testing.T) {
-	ledger, err := accounts.Open(lockstore.Config{URL: &url.URL{Scheme: "redis", Host: miniredis.RunT(t).Addr()}})
+	ledger, err := accounts.Open(&url.URL{Scheme: "redis", Host: miniredis.RunT(t).Addr()}, nil)
 	require.NoError(t, err)
 	var reports []guard.Report
 	f := function{ledger, func(_ context.Context, r guard.Report) { reports = append(reports, r) }}

@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	ledger := boot.Must(accounts.Open(boot.Config("ACCOUNTS_URL")))
+	ledger := boot.Must(accounts.Open(boot.MustURL("ACCOUNTS_URL"), boot.Getenv))
 	logger := slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: lambdacontext.ReplaceAttr}))
 	f := function{ledger, guard.LogReports(logger)}
 	lambda.StartHandlerFunc(f.handle)

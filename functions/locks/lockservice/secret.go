@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/awsenv"
 )
 
@@ -42,9 +42,8 @@ type secretsFunc func(ctx context.Context, maxAge time.Duration) ([]secret, erro
 // secretError: there is no secret. It never says what a secret is.
 type secretError struct{ error }
 
-func openSecrets(cfg lockstore.Config) (secretsFunc, error) {
+func openSecrets(u *url.URL, getenv func(string) string) (secretsFunc, error) {
 	// None of these is shown: it may be the secret.
-	u := cfg.URL
 	text := strings.TrimPrefix(u.Path, "/")
 	switch {
 	case u.Host != "" || u.User != nil || text == "":
@@ -59,7 +58,7 @@ func openSecrets(cfg lockstore.Config) (secretsFunc, error) {
 		}
 		return func(context.Context, time.Duration) ([]secret, error) { return []secret{secret(text)}, nil }, nil
 	case "secretsmanager":
-		m, err := openManaged(cfg.Getenv, text)
+		m, err := openManaged(getenv, text)
 		if err != nil {
 			return nil, err
 		}

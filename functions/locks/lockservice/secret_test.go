@@ -257,12 +257,12 @@ func TestOpen(t *testing.T) {
 	open := func(url, policy string) (*Service, error) {
 		u, err := lockstore.ParseURL(url)
 		require.NoError(t, err)
-		return Open(newWorld(t).guard, lockstore.Config{URL: u, Getenv: func(name string) string {
+		return Open(newWorld(t).guard, u, func(name string) string {
 			if name == "LOCK_CALLERS" {
 				return policy
 			}
 			return m.getenv(name)
-		}})
+		})
 	}
 	m.set(0, current, oldSecret)
 	for _, url := range []string{"secretsmanager:///prod/token", "secretsmanager:///arn:aws:secretsmanager:eu-central-1:123456789012:secret:token-AbCdEf", "text:///" + oldSecret} {
@@ -295,12 +295,12 @@ func TestOpen(t *testing.T) {
 	for missing, want := range map[string]string{"AWS_REGION": "set AWS_REGION", "AWS_ACCESS_KEY_ID": "only one of"} {
 		u, err := lockstore.ParseURL("secretsmanager:///token")
 		require.NoError(t, err)
-		_, err = Open(newWorld(t).guard, lockstore.Config{URL: u, Getenv: func(name string) string {
+		_, err = Open(newWorld(t).guard, u, func(name string) string {
 			if name == missing {
 				return ""
 			}
 			return m.getenv(name)
-		}})
+		})
 		require.ErrorContains(t, err, want)
 	}
 }

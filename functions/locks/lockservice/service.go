@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -41,8 +42,8 @@ type Service struct {
 	callers callers
 }
 
-// Open makes the service from its environment; the locks are those of the guard.
-// The URL says where the secret of the tokens is:
+// Open makes the service; the locks are those of the guard. The URL secret says where
+// the secret of the tokens is:
 //
 //	secretsmanager:///NAME or .../ARN   AWS Secrets Manager; a rotated secret's previous version counts, too
 //	text:///TEXT                        the secret itself, for a machine of one's own
@@ -51,12 +52,12 @@ type Service struct {
 // which keys: a JSON object of callers with lists of key prefixes. The entry "*"
 // is for everybody but the caller "anonymous", beside their own. Open makes no
 // request.
-func Open(g *guard.Guard, cfg lockstore.Config) (*Service, error) {
-	secrets, err := openSecrets(cfg)
+func Open(g *guard.Guard, secret *url.URL, getenv func(string) string) (*Service, error) {
+	secrets, err := openSecrets(secret, getenv)
 	if err != nil {
 		return nil, fmt.Errorf("the token secret's URL: %w", err)
 	}
-	callers, err := parseCallers(cfg.Getenv("LOCK_CALLERS"))
+	callers, err := parseCallers(getenv("LOCK_CALLERS"))
 	if err != nil {
 		return nil, fmt.Errorf("LOCK_CALLERS: %w", err)
 	}

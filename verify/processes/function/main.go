@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	cfg := boot.Config("LISTS_URL")
+	cfg := lockstore.Config{URL: boot.MustURL("LISTS_URL"), Getenv: boot.Getenv}
 	variant := cfg.Getenv("VARIANT")
 	plant := func(s lockstore.Store) lockstore.Store { return s }
 	switch variant {
