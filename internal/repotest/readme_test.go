@@ -11,33 +11,45 @@ import (
 
 const maxReadmeLines = 130
 
-// blocks returns the Go blocks of a Markdown text.
-func blocks(markdown string) (all []string) {
+// goBlocks returns the Go blocks of a Markdown text.
+func goBlocks(markdown string) (blocks []string) {
 	for {
 		_, rest, ok := strings.Cut(markdown, "```go\n")
 		if !ok {
-			return all
+			return blocks
 		}
 		code, rest, _ := strings.Cut(rest, "```")
-		all, markdown = append(all, code), rest
+		blocks, markdown = append(blocks, code), rest
 	}
 }
 
-func text(t *testing.T, name string) string {
-	t.Helper()
-	b, err := fs.ReadFile(repository, name)
-	require.NoError(t, err)
-	return string(b)
+// flat is code without its indentation.
+func flat(code string) string {
+	var b strings.Builder
+	for line := range strings.Lines(code) {
+		b.WriteString(strings.TrimLeft(line, "\t"))
+	}
+	return b.String()
 }
 
-// The code of a page is compiled somewhere else, so that it cannot grow stale.
-func TestPagesShowCompiledCode(t *testing.T) {
-	readme := blocks(text(t, "README.md"))
-	require.Len(t, readme, 2, "README.md: a whole main.go, and the fenced write")
+// The code of the page is compiled somewhere else, so that it cannot grow stale.
+func TestReadmeShowsCompiledCode(t *testing.T) {
+	read := func(name string) string {
+		b, err := fs.ReadFile(repository, name)
+		require.NoError(t, err)
+		return string(b)
+	}
+	readme := goBlocks(read("README.md"))
+	require.Len(t, readme, 2, "README.md: a whole main.go, and a fenced write")
 	main := strings.NewReplacer("package main\n", "package boot_test\n", "func main()", "func Example()").Replace(readme[0])
-	assert.Equal(t, text(t, "boot/example_test.go"), main, "README.md and boot/example_test.go; make them the same")
+	assert.Equal(t, read("boot/example_test.go"), main, "README.md and boot/example_test.go; make them the same")
+
+	assert.Contains(t, flat(read("lockstore/dynamostore/example_test.go")), flat(readme[1]),
+		"README.md and lockstore/dynamostore/example_test.go; make them the same")
 }
 
 func TestReadmeIsShort(t *testing.T) {
-	assert.LessOrEqual(t, strings.Count(text(t, "README.md"), "\n"), maxReadmeLines)
+	b, err := fs.ReadFile(repository, "README.md")
+	require.NoError(t, err)
+	assert.LessOrEqual(t, strings.Count(string(b), "\n"), maxReadmeLines)
 }

@@ -4,19 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
 
-// An abandon from an account that refuses late writers and keeps its own
+// A withdrawal from an account that refuses late writers and keeps its own
 // condition.
 func ExampleFenced() {
-	abandon := func(ctx context.Context, client *dynamodb.Client, account string, fence lockstore.Fence) error {
+	withdraw := func(ctx context.Context, client *dynamodb.Client, lock guard.Lock, account string) error {
 		in := &dynamodb.UpdateItemInput{
 			TableName:           aws.String("accounts"),
 			Key:                 map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: account}},
@@ -26,18 +28,36 @@ func ExampleFenced() {
 				":amount": &types.AttributeValueMemberN{Value: "10"},
 			},
 		}
-		if err := dynamostore.Fenced(in, fence); err != nil {
+		if err := dynamostore.Fenced(in, lock.Fence); err != nil {
 			return err
 		}
 		_, err := client.UpdateItem(ctx, in)
-		if dynamostore.IsStale(err, fence) {
-			return fmt.Errorf("another works on account %s: %w", account, lockstore.ErrLost)
+		if dynamostore.IsStale(err, lock.Fence) {
+			return fmt.Errorf("somebody else has worked on account %s since: %w", account, lockstore.ErrLost)
 		}
-		var refused *types.ConditionalCheckFailedException
-		if errors.As(err, &refused) {
+		if _, refused := errors.AsType[*types.ConditionalCheckFailedException](err); refused {
 			return fmt.Errorf("account %s has less than 10", account)
 		}
 		return err
 	}
-	_ = abandon
+	_ = withdraw
+}
+
+// A deployer's program that asks for settings that endanger locks.
+func ExampleStore_Check() {
+	check := func(ctx context.Context, url string) error {
+		store, err := lockstore.Open(ctx, url, os.Getenv, dynamostore.Opener)
+		if err != nil {
+			return err
+		}
+		if checker, ok := lockstore.As[lockstore.Checker](store); ok {
+			findings, err := checker.Check(ctx)
+			for _, f := range findings {
+				fmt.Println(f.Problem, "-", f.Fix)
+			}
+			return err
+		}
+		return nil
+	}
+	_ = check
 }
