@@ -178,7 +178,7 @@ func (r *run) granted(a attempt, lease lockstore.Lease) bool {
 	r.stop, r.holdEnd = stop, now+r.guard.opt.MaxHold
 	r.extended(trust)
 	r.report.Fence = lease.Fence
-	r.report.Granted = r.began.Add(now)
+	r.report.AcquiredAt = r.began.Add(now)
 	return true
 }
 

@@ -21,11 +21,11 @@ type Report struct {
 	Outcome string
 	Err     error // what Do returned
 
-	Fence    lockstore.Fence // 0 when the work did not run
-	Granted  time.Time       // when the lock was had; zero when it was not
-	Waited   time.Duration   // from the call until the lock was had or given up
-	Held     time.Duration   // from the grant until the work returned
-	Requests int             // calls to the store
+	Fence      lockstore.Fence // 0 when the work did not run
+	AcquiredAt time.Time       // when the run got the lock, by the local clock; zero when it got none
+	Waited     time.Duration   // from the call until the lock was had or given up
+	Held       time.Duration   // from the grant until the work returned
+	Requests   int             // calls to the store
 
 	// ReleaseErr says why the lock may not be free now: a release or abandon
 	// failed, and the lease ends by its TTL.
@@ -58,8 +58,8 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 			slog.Float64("hold_ms", milliseconds(r.Held)),
 			slog.Int64("fence", int64(r.Fence)),
 			slog.Int("requests", r.Requests))
-		if !r.Granted.IsZero() {
-			attrs = append(attrs, slog.Time("granted", r.Granted))
+		if !r.AcquiredAt.IsZero() {
+			attrs = append(attrs, slog.Time("acquired_at", r.AcquiredAt))
 		}
 		if r.Holder.Caller != "" {
 			attrs = append(attrs, slog.String("caller", r.Holder.Caller))

@@ -52,22 +52,22 @@ func sections(environment int, lines []string) []section {
 	var all []section
 	for _, line := range lines {
 		var r struct {
-			Message   string    `json:"message"`
-			RequestID string    `json:"requestId"`
-			Granted   time.Time `json:"granted"`
-			HoldMS    float64   `json:"hold_ms"`
-			Fence     int64     `json:"fence"`
+			Message    string    `json:"message"`
+			RequestID  string    `json:"requestId"`
+			AcquiredAt time.Time `json:"acquired_at"`
+			HoldMS     float64   `json:"hold_ms"`
+			Fence      int64     `json:"fence"`
 		}
 		// Other lines are the function's own business.
-		if json.Unmarshal([]byte(line), &r) != nil || r.Message != "lock" || r.Granted.IsZero() {
+		if json.Unmarshal([]byte(line), &r) != nil || r.Message != "lock" || r.AcquiredAt.IsZero() {
 			continue
 		}
 		all = append(all, section{
 			environment: environment,
 			requestID:   r.RequestID,
 			fence:       r.Fence,
-			start:       r.Granted,
-			end:         r.Granted.Add(time.Duration(r.HoldMS * float64(time.Millisecond))),
+			start:       r.AcquiredAt,
+			end:         r.AcquiredAt.Add(time.Duration(r.HoldMS * float64(time.Millisecond))),
 		})
 	}
 	return all

@@ -45,9 +45,9 @@ func TestMarkOverlaps(t *testing.T) {
 
 func TestSectionsReadsReportLines(t *testing.T) {
 	got := sections(3, []string{
-		`{"timestamp":"2026-11-21T04:31:07.1Z","level":"INFO","message":"lock","requestId":"r-1","key":"account/7","outcome":"ok","wait_ms":1.5,"hold_ms":20.25,"fence":7,"requests":2,"granted":"2026-11-21T04:31:07.05Z"}`,
+		`{"timestamp":"2026-11-21T04:31:07.1Z","level":"INFO","message":"lock","requestId":"r-1","key":"account/7","outcome":"ok","wait_ms":1.5,"hold_ms":20.25,"fence":7,"requests":2,"acquired_at":"2026-11-21T04:31:07.05Z"}`,
 		`{"level":"INFO","message":"lock","requestId":"r-2","key":"account/7","outcome":"busy","wait_ms":1000,"hold_ms":0,"fence":0,"requests":3}`,
-		`{"level":"INFO","message":"something else","granted":"2026-11-21T04:31:07.05Z"}`,
+		`{"level":"INFO","message":"something else","acquired_at":"2026-11-21T04:31:07.05Z"}`,
 		`START RequestId: r-3`,
 		``,
 	})

@@ -176,13 +176,13 @@ func sections(log string) []section {
 	for i := strings.IndexByte(log, '{'); i >= 0; i = strings.IndexByte(log, '{') {
 		log = log[i:]
 		var r struct {
-			Message string    `json:"message"`
-			Granted time.Time `json:"granted"`
-			HoldMS  float64   `json:"hold_ms"`
-			Fence   int64     `json:"fence"`
+			Message    string    `json:"message"`
+			AcquiredAt time.Time `json:"acquired_at"`
+			HoldMS     float64   `json:"hold_ms"`
+			Fence      int64     `json:"fence"`
 		}
-		if json.NewDecoder(strings.NewReader(log)).Decode(&r) == nil && r.Message == "lock" && !r.Granted.IsZero() {
-			all = append(all, section{r.Granted, r.Granted.Add(time.Duration(r.HoldMS * float64(time.Millisecond))), r.Fence})
+		if json.NewDecoder(strings.NewReader(log)).Decode(&r) == nil && r.Message == "lock" && !r.AcquiredAt.IsZero() {
+			all = append(all, section{r.AcquiredAt, r.AcquiredAt.Add(time.Duration(r.HoldMS * float64(time.Millisecond))), r.Fence})
 		}
 		log = log[1:]
 	}

@@ -115,7 +115,7 @@ func TestLostUpdatesAreSeen(t *testing.T) {
 
 func TestOverlapsAreSeen(t *testing.T) {
 	report := func(second int, hold float64, fence int) string {
-		return fmt.Sprintf(`{"timestamp":"x","message":"lock","hold_ms":%v,"fence":%d,"granted":"2026-11-21T06:00:%02d.5Z"}`, hold, fence, second)
+		return fmt.Sprintf(`{"timestamp":"x","message":"lock","hold_ms":%v,"fence":%d,"acquired_at":"2026-11-21T06:00:%02d.5Z"}`, hold, fence, second)
 	}
 	read := func(reports ...string) []section {
 		return sections("START\nEND " + strings.Join(reports, "") + `{"message":"other"}{"message":"lock","outcome":"busy"} {cut`)

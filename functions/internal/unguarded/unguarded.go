@@ -72,7 +72,7 @@ func (f function) withdraw(ctx context.Context, r httpapi.Request) (httpapi.Resp
 	}
 	key, began := accounts.Key(w.Account), time.Now()
 	receipt, err := f.ledger.Withdraw(ctx, guard.Lock{Key: key, Fence: sameFence}, w)
-	report := guard.Report{Key: key, Outcome: "ok", Err: err, Granted: began, Held: time.Since(began)}
+	report := guard.Report{Key: key, Outcome: "ok", Err: err, AcquiredAt: began, Held: time.Since(began)}
 	if err != nil {
 		report.Outcome = "error"
 	}
