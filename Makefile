@@ -11,9 +11,13 @@ help: ## list the targets
 run: ## 200 withdrawals in 8 environments, without and with the lock
 	@go build -o build/demo ./internal/demo && build/demo
 
-serve: export LOCK_URL := $(or $(LOCK_URL),memory://)
-serve: ## the lock service on this machine, to try with curl; PORT=8080, LOCK_URL=memory://
-	@go build -o build/serve ./functions/internal/serve && exec build/serve $(PORT)
+serve: build/lockctl ## the lock service on this machine, to try with curl; PORT=8080, LOCK_URL=memory://
+	@exec build/lockctl serve $(PORT)
+
+# As the functions are built, so that both share the compiled packages.
+.PHONY: build/lockctl
+build/lockctl:
+	@cd cmd/lockctl && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o ../../build/lockctl .
 
 dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PORT=8000
 	@exec sh internal/testservers/run-dynamodb.sh $(or $(PORT),8000)
@@ -21,6 +25,7 @@ dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PO
 test: install-servers ## install what the tests need, run all with the race detector
 	go vet ./...
 	go test -race -cover -parallel 16 -timeout 15m ./...
+	cd cmd/lockctl && go vet ./... && go test -race -cover -timeout 15m ./...
 	cd verify && go test -race ./faults ./checker . ./mutants
 	cd examples/sqlfence && go test -race ./...
 
@@ -45,6 +50,7 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 	go run $(STATICCHECK) ./...
 	go mod tidy -diff
 	go mod verify
+	cd cmd/lockctl && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	cd bench && go vet ./... && go mod tidy -diff
 	cd verify && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	cd examples/sqlfence && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -110,6 +111,39 @@ func Start(ctx context.Context, config Config) (*Env, error) {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
+}
+
+// StartAll starts n environments at the same time, as the platform does for n
+// requests at once, and waits until all of them are ready. If one of them cannot
+// start, StartAll closes the others and returns that error.
+func StartAll(ctx context.Context, n int, config Config) (Envs, error) {
+	envs, errs := make(Envs, n), make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { envs[i], errs[i] = Start(ctx, config) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil { // mostly all of them say the same
+			return nil, errors.Join(err, envs.Close())
+		}
+	}
+	return envs, nil
+}
+
+// Envs are environments of one function. There is no balancing between them: a
+// test sends each event to the environment that it wants.
+type Envs []*Env
+
+// Close closes all environments.
+func (e Envs) Close() error {
+	var errs []error
+	for _, env := range e {
+		if env != nil {
+			errs = append(errs, env.Close())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Invoke runs one invocation with a new request id.
@@ -217,12 +251,17 @@ func (e *Env) Shutdown() error {
 	return nil
 }
 
-// Stop stops the process with SIGSTOP: it runs nothing until Cont. A timeout
-// still kills it.
-func (e *Env) Stop() error { return e.signal(sigStop) }
+// Freeze stops the process with SIGSTOP, also in the middle of an invocation: it
+// runs nothing until Thaw. The function's timeout still kills it.
+//
+// A process that is stopped in this way sees that time went by: both its wall
+// clock and its monotonic clock run on. On Lambda the monotonic clock of a frozen
+// environment may stand still, so a function that passes a test with Freeze has
+// not shown that it can do without the wall clock.
+func (e *Env) Freeze() error { return e.signal(syscall.SIGSTOP) }
 
-// Cont continues a stopped process.
-func (e *Env) Cont() error { return e.signal(sigCont) }
+// Thaw continues a process after Freeze.
+func (e *Env) Thaw() error { return e.signal(syscall.SIGCONT) }
 
 // PID is the process's id, or 0 when none is running.
 func (e *Env) PID() int {

@@ -33,12 +33,12 @@ func TestMain(m *testing.M) {
 // orphanVariable makes this test binary a parent that is going to be killed.
 const orphanVariable = "LAMBDATEST_ORPHAN"
 
-// orphan starts an environment, stops its process, so that it cannot end
+// orphan starts an environment, freezes its process, so that it cannot end
 // itself, and waits.
 func orphan(binary string) {
 	env, err := Start(context.Background(), Config{Binary: binary})
 	if err == nil {
-		err = env.Stop()
+		err = env.Freeze()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -337,22 +337,22 @@ func TestKillWhileRunning(t *testing.T) {
 	decode(t, next)
 }
 
-func TestStopAndCont(t *testing.T) {
+func TestFreezeAndThaw(t *testing.T) {
 	env := start(t, Config{Timeout: 20 * time.Second})
-	require.NoError(t, env.Stop())
+	require.NoError(t, env.Freeze())
 	ctx, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
 	defer cancel()
 	_, err := env.Send(ctx, Event{Payload: do("log", 0)})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Empty(t, env.Logs(), "a stopped process runs nothing")
-	require.NoError(t, env.Cont())
+	assert.Empty(t, env.Logs(), "a frozen process runs nothing")
+	require.NoError(t, env.Thaw())
 	_, err = env.WaitLog(testContext(t), func(line string) bool { return line == "to stderr" })
 	require.NoError(t, err, "it goes on with the invocation whose caller went away")
 }
 
-func TestStoppedProcessIsKilledAtTheTimeout(t *testing.T) {
+func TestFrozenProcessIsKilledAtTheTimeout(t *testing.T) {
 	env := start(t, Config{Timeout: 300 * time.Millisecond})
-	require.NoError(t, env.Stop())
+	require.NoError(t, env.Freeze())
 	r, err := env.Invoke(testContext(t), do("echo", 0))
 	require.NoError(t, err)
 	assert.Equal(t, ErrorTimeout, r.ErrorType)
@@ -454,6 +454,26 @@ func TestStartFails(t *testing.T) {
 	})
 }
 
+func TestStartAll(t *testing.T) {
+	ctx := testContext(t)
+	envs, err := StartAll(ctx, 3, Config{Binary: function})
+	require.NoError(t, err)
+	require.Len(t, envs, 3)
+	pids := map[int]bool{}
+	for _, env := range envs {
+		r, err := env.Invoke(ctx, do("echo", 0))
+		require.NoError(t, err)
+		pids[decode(t, r).PID] = true
+	}
+	require.Len(t, pids, 3, "each has a process of its own")
+	require.NoError(t, envs.Close())
+	for pid := range pids {
+		goneSoon(t, pid)
+	}
+	_, err = StartAll(ctx, 3, Config{Binary: function, Env: []string{"FAIL_INIT=1"}})
+	require.ErrorContains(t, err, "no store is configured")
+}
+
 func TestClose(t *testing.T) {
 	env := start(t, Config{Timeout: 20 * time.Second})
 	pid := env.PID()
@@ -476,5 +496,7 @@ func TestClose(t *testing.T) {
 func TestBuildSaysWhatIsWrong(t *testing.T) {
 	err := Build(testContext(t), "./testdata/absent", filepath.Join(t.TempDir(), "bootstrap"))
 	require.ErrorContains(t, err, "build ./testdata/absent")
-	require.ErrorContains(t, err, "directory not found")
+	require.ErrorContains(t, err, "no such file or directory")
+	err = Build(testContext(t), "example.com/absent", filepath.Join(t.TempDir(), "bootstrap"))
+	require.ErrorContains(t, err, "build example.com/absent")
 }

@@ -11,11 +11,6 @@ import (
 	"time"
 )
 
-const (
-	sigStop = syscall.SIGSTOP
-	sigCont = syscall.SIGCONT
-)
-
 var errProcessEnded = errors.New("the process ended")
 
 // process is one run of the binary and the Runtime API that it talks to.

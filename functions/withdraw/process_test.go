@@ -240,12 +240,12 @@ func testF07(id, worked string) func(*testing.T, *functest.Site) {
 		e := start(s, lambdatest.Config{})
 		first := sending(t, s, e, id, "")
 		s.At(e, "paying")
-		require.NoError(t, e.Stop())
+		require.NoError(t, e.Freeze())
 		takesOver(t, s, e, time.Now(), "plain-1")
 		if strings.Contains(id, "stubborn") {
 			s.OpenGate()
 		}
-		require.NoError(t, e.Cont())
+		require.NoError(t, e.Thaw())
 
 		a := first()
 		assert.Equal(t, 500, a.status, "%s %s", a.body, a.ErrorMessage)

@@ -3,7 +3,6 @@ package clienttest
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http/httptest"
 	"os"
@@ -19,14 +18,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard/httpapi"
-	"github.com/lambdalock/lambdalock/internal/gateway"
 	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
 const (
-	root   = "../.."
-	module = "github.com/lambdalock/lambdalock/"
-	slow   = 10 * time.Second // a machine that is busy with other tests
+	root = "../.."
+	slow = 10 * time.Second // a machine that is busy with other tests
 )
 
 func TestOnThePlainServer(t *testing.T) {
@@ -70,13 +67,13 @@ func try(t *testing.T, url string) {
 func build(t *testing.T, pkg string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), filepath.Base(pkg))
-	require.NoError(t, lambdatest.Build(t.Context(), module+pkg, binary))
+	require.NoError(t, lambdatest.Build(t.Context(), filepath.Join(root, pkg), binary))
 	return binary
 }
 
 // serve starts what make serve starts.
 func serve(t *testing.T) string {
-	cmd := exec.Command(build(t, "functions/internal/serve"), "0")
+	cmd := exec.Command(build(t, "cmd/lockctl"), "serve", "0")
 	cmd.Env = append(cmd.Environ(), "LOCK_URL=memory://")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -98,7 +95,7 @@ func runner(t *testing.T) string {
 	config := lambdatest.Config{
 		Binary:  build(t, "functions/locks"),
 		Name:    "locks",
-		Timeout: gateway.Timeout,
+		Timeout: 29 * time.Second, // as in the template
 		Env: []string{
 			"LOCK_URL=redis://" + miniredis.RunT(t).Addr(),
 			"LOCK_TOKEN_SECRET=text:///a secret that is long enough for its hash",
@@ -127,27 +124,21 @@ func runner(t *testing.T) string {
 		}
 		t.Logf("%d environments", len(all))
 	})
-	server := httptest.NewServer(gateway.Function(func(ctx context.Context, r httpapi.Request) (answer httpapi.Response, err error) {
-		event, err := json.Marshal(r)
-		if err != nil {
-			return answer, err
-		}
-		env, err := take(context.WithoutCancel(ctx))
-		if err != nil {
-			return answer, err
-		}
-		result, err := env.Send(ctx, lambdatest.Event{Payload: event})
-		mu.Lock()
-		idle = append(idle, env)
-		mu.Unlock()
-		if err != nil {
-			return answer, err
-		}
-		if result.ErrorType != "" {
-			return answer, errors.New(result.ErrorMessage)
-		}
-		return answer, json.Unmarshal(result.Payload, &answer)
-	}))
+	server := httptest.NewServer(lambdatest.HTTPAPI{
+		Routes: []string{"ANY /locks/{key+}", "GET /openapi.json"},
+		Invoke: func(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
+			env, err := take(context.WithoutCancel(ctx))
+			if err != nil {
+				return httpapi.Response{}, err
+			}
+			defer func() {
+				mu.Lock()
+				defer mu.Unlock()
+				idle = append(idle, env)
+			}()
+			return env.InvokeHTTP(ctx, r)
+		},
+	})
 	t.Cleanup(server.Close)
 	return server.URL
 }

@@ -47,7 +47,7 @@ var why = map[string]string{
 	"github.com/cespare/xxhash/v2":                                     "for go-redis",
 	"go.uber.org/atomic":                                               "for go-redis",
 	"golang.org/x/sys":                                                 "for go-redis",
-	"github.com/alicebob/miniredis/v2":                                 "tests in virtual time; the demo's server, so that it needs only Go",
+	"github.com/alicebob/miniredis/v2":                                 "tests in virtual time; the server of lockctl local, which then needs only Go",
 	"github.com/yuin/gopher-lua":                                       "for miniredis",
 	"github.com/stretchr/testify":                                      "tests",
 	"go.uber.org/goleak":                                               "tests: nothing leaves a goroutine behind",
@@ -72,6 +72,9 @@ var why = map[string]string{
 	"github.com/rs/xid":                                "for toxiproxy",
 	"google.golang.org/protobuf":                       "for toxiproxy",
 	"gopkg.in/tomb.v1":                                 "for toxiproxy",
+
+	"github.com/spf13/cobra": "commands, flags and their help",
+	"github.com/spf13/pflag": "for cobra",
 
 	"cirello.io/dynamolock/v2":                                     "another lock, to compare with",
 	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue": "for dynamolock",
@@ -220,7 +223,7 @@ func (d dependency) linkedBy() string {
 			functions = append(functions, name)
 		case folder == "boot", folder == "guard" && !strings.HasPrefix(name, "internal/"), folder == "lockstore" && !strings.Contains(name, "/internal/"):
 			packages = append(packages, strings.TrimPrefix(user, "lockstore/"))
-		case folder == "internal":
+		case folder == "internal", folder == "cmd":
 			tools = true
 		}
 	}
@@ -250,7 +253,13 @@ func TestDependencies(t *testing.T) {
 	product := dependencies(t, ".")
 	harness := map[string]*dependency{}
 	for _, dir := range modules(t) {
-		maps.Copy(harness, dependencies(t, dir))
+		for p, d := range dependencies(t, dir) {
+			d.users = slices.DeleteFunc(d.users, func(user string) bool { return !strings.HasPrefix(user, "cmd/") })
+			if harness[p] != nil {
+				d.users = append(d.users, harness[p].users...)
+			}
+			harness[p] = d
+		}
 	}
 	for name, all := range map[string]map[string]*dependency{"the product": product, "other modules": harness} {
 		require.NotEmpty(t, all)
@@ -265,7 +274,12 @@ func TestDependencies(t *testing.T) {
 		}
 	}
 	require.Empty(t, unused, "modules that are not used")
-	maps.DeleteFunc(harness, func(p string, _ *dependency) bool { return product[p] != nil })
+	for p, d := range product {
+		if harness[p] != nil {
+			d.users = append(d.users, harness[p].users...)
+			delete(harness, p)
+		}
+	}
 
 	var b strings.Builder
 	b.WriteString(`# Dependencies
@@ -278,9 +292,6 @@ list; what only tests or tools link is in no program of a user.
 `)
 	write(&b, product)
 	b.WriteString("\n## Other modules of this repository\n\nNo program of a user links these, unless the user imports such a module. What is above\nis left out.\n\n")
-	for _, d := range harness {
-		d.users = nil
-	}
 	write(&b, harness)
 	b.WriteString("\nWhat is known of weak points in them is not looked up here: `govulncheck` needs its\ndatabase (vuln.go.dev), which no gate of this project asks.\n")
 	if *update {

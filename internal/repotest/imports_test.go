@@ -27,15 +27,13 @@ var layers = []struct {
 	// Environments for any function: it knows none of our packages.
 	{"lambdatest", nil},
 	{"functions/internal/functest", []string{"boot", "guard", "lockstore", "lockstore/*store", "functions/internal/...", "lambdatest", "internal/..."}},
-	// The lock service on this machine: it takes the gateway's place, and no
-	// function links it.
-	{"functions/internal/serve", []string{"boot", "guard", "lockstore", "lockstore/*store/...", "functions/locks/lockservice", "internal/gateway"}},
 	{"functions/locks/lockservice", []string{"boot", "guard", "guard/httpapi", "lockstore", "lockstore/awsenv", "functions/internal/..."}},
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/awsenv", "lockstore/*store", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockstore", "lockstore/*store/...", "functions/internal/..."}},
 	// A script and its test.
 	{"deploy", nil},
-	{"cmd/...", []string{"boot", "guard/...", "lockstore/..."}},
+	// The command line. It starts functions from outside, and is the lock service.
+	{"cmd/lockctl/...", []string{"boot", "guard/...", "lockstore/...", "lambdatest", "functions/locks/lockservice", "cmd/lockctl/internal/..."}},
 	{"internal/...", []string{"boot", "guard/...", "lockstore/...", "lambdatest", "internal/..."}},
 }
 
@@ -48,7 +46,7 @@ var sdks = map[string][]string{
 }
 
 // mayUseLambda are the packages that know AWS Lambda.
-var mayUseLambda = []string{"boot", "guard/*", "functions/...", "internal/...", "cmd/..."}
+var mayUseLambda = []string{"boot", "guard/*", "functions/...", "lambdatest", "internal/...", "cmd/..."}
 
 const lambdaModule = "github.com/aws/aws-lambda-go"
 
@@ -251,7 +249,7 @@ func TestImports(t *testing.T) {
 	g := mustGraph(t)
 	t.Run("imports point one way", func(t *testing.T) { none(t, wrongWay(g)) })
 	t.Run("the contract and the guard use the standard library only, a store its one SDK", func(t *testing.T) { none(t, outside(g)) })
-	t.Run("only boot, adapters and functions know Lambda", func(t *testing.T) { none(t, lambdaUsers(g)) })
+	t.Run("only boot, adapters, functions and tools know Lambda", func(t *testing.T) { none(t, lambdaUsers(g)) })
 	t.Run("nobody links what is forbidden", func(t *testing.T) { none(t, tooMuch(g, forbidden)) })
 	t.Run("a function links only the stores that its main.go names", func(t *testing.T) { none(t, hiddenStores(g)) })
 }
@@ -295,6 +293,12 @@ func TestImportRulesCatch(t *testing.T) {
 		caught(t, wrongWay(made("./lockstore/astore: ./guard")), "imports guard")
 		caught(t, wrongWay(made("./boot: ./internal/faults")), "imports internal/faults")
 		caught(t, wrongWay(made("./functions/a: ./functions/b")), "imports functions/b")
+		caught(t, wrongWay(made("./cmd/lockctl: ./cmd/lockctl/internal/a", "./cmd/lockctl/internal/a: ./cmd/lockctl/internal/b ./lambdatest ./functions/locks/lockservice ./guard/httpapi")))
+		caught(t, wrongWay(made("./cmd/lockctl/internal/a: ./functions/internal/b")), "imports functions/internal/b")
+		caught(t, wrongWay(made("./cmd/lockctl/internal/a: ./internal/b")), "imports internal/b")
+		caught(t, wrongWay(made("./internal/a: ./cmd/lockctl/internal/b")), "imports cmd/lockctl/internal/b")
+		caught(t, wrongWay(made("./functions/a: ./cmd/lockctl")), "imports cmd/lockctl")
+		caught(t, wrongWay(made("./lambdatest: ./guard")), "lambdatest imports guard")
 		caught(t, wrongWay(made("./shiny: time")), "shiny has no row")
 	})
 	t.Run("from outside", func(t *testing.T) {

@@ -37,30 +37,42 @@ type pkg struct {
 // by import path.
 type graph map[string]pkg
 
+// layered are the folders of the modules that the rules about imports are for.
+var layered = []string{".", "cmd/lockctl"}
+
 // loadGraph asks the go command once for all tests.
 var loadGraph = sync.OnceValues(func() (graph, error) {
+	g := graph{}
+	for _, folder := range layered {
+		if err := g.load(folder); err != nil {
+			return nil, fmt.Errorf("go list in %s: %w", folder, err)
+		}
+	}
+	return g, nil
+})
+
+// load adds the packages of a module.
+func (g graph) load(folder string) error {
 	// As deployed: with the tag that leaves out net/rpc.
 	cmd := exec.Command("go", "list", "-deps", "-tags=lambda.norpc", "-json=ImportPath,Name,Standard,Imports", "./...")
-	cmd.Dir = "../.."
+	cmd.Dir = path.Join("../..", folder)
 	out, err := cmd.Output()
-	if err != nil {
-		var failed *exec.ExitError
-		if errors.As(err, &failed) {
-			err = fmt.Errorf("%w: %s", err, failed.Stderr)
-		}
-		return nil, fmt.Errorf("go list: %w", err)
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("%w: %s", err, failed.Stderr)
 	}
-	g := graph{}
+	if err != nil {
+		return err
+	}
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p pkg
 		if err := d.Decode(&p); err == io.EOF {
-			return g, nil
+			return nil
 		} else if err != nil {
-			return nil, fmt.Errorf("go list: %w", err)
+			return err
 		}
 		g[p.ImportPath] = p
 	}
-})
+}
 
 func mustGraph(t *testing.T) graph {
 	t.Helper()

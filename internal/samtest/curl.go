@@ -11,7 +11,7 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/internal/eventfiles"
 )
 
 // response is what a client of the HTTP API gets.
@@ -57,11 +57,11 @@ func (r response) same(want []byte) error {
 		return fmt.Errorf("want status %d\n     got  %d %s", answer.StatusCode, r.status, r.body)
 	}
 	for name, value := range answer.Headers {
-		if got := r.header.Get(name); !lambdatest.SameText(value, got) {
+		if got := r.header.Get(name); !eventfiles.SameText(value, got) {
 			return fmt.Errorf("want %s: %s\n     got  %q", name, value, got)
 		}
 	}
-	if !lambdatest.SameText(answer.Body, string(r.body)) {
+	if !eventfiles.SameText(answer.Body, string(r.body)) {
 		return fmt.Errorf("want %s\n     got  %s", answer.Body, r.body)
 	}
 	return nil

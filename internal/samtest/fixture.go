@@ -11,17 +11,17 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/internal/eventfiles"
 )
 
 // fixture is an event and the function that it is for.
 type fixture struct {
-	lambdatest.Fixture
+	eventfiles.Fixture
 	function function
 }
 
 func readFixtures(dir string, t template) (all []fixture, err error) {
-	found, err := lambdatest.Fixtures(dir, "")
+	found, err := eventfiles.Read(dir, "")
 	if err != nil {
 		return nil, err
 	}

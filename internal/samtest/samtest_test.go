@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/internal/eventfiles"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -209,8 +209,8 @@ func TestCurlComparesEverything(t *testing.T) {
 
 func TestTableFits(t *testing.T) {
 	fixtures := []fixture{
-		{Fixture: lambdatest.Fixture{Name: "withdraw"}},
-		{Fixture: lambdatest.Fixture{Name: "withdraw-with-a-name-that-is-too-long"}},
+		{Fixture: eventfiles.Fixture{Name: "withdraw"}},
+		{Fixture: eventfiles.Fixture{Name: "withdraw-with-a-name-that-is-too-long"}},
 	}
 	tm := template{functions: []function{{id: "WithdrawFunction"}}}
 	var reports []*report
@@ -351,7 +351,7 @@ func TestStores(t *testing.T) {
 }
 
 // holding is an event about a key that another holds, "" for none.
-func holding(key string) fixture { return fixture{Fixture: lambdatest.Fixture{Held: key}} }
+func holding(key string) fixture { return fixture{Fixture: eventfiles.Fixture{Held: key}} }
 
 // mustStart ends a test whose server did not start.
 func mustStart(t *testing.T, err error) {

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/internal/eventfiles"
 )
 
 // trial runs everything on one store after the other.
@@ -121,7 +121,7 @@ func (tr trial) invoke(ctx context.Context, s *store, d desk, functions runner, 
 			return ctx.Err()
 		}
 		if err == nil {
-			err = lambdatest.SameAnswer(f.Want, got)
+			err = eventfiles.SameAnswer(f.Want, got)
 		}
 		r.invoked[f.Name] = tr.checked("the answer to "+f.Name, err, took)
 		if err := tr.giveBack(ctx, s, functions, f, got); err != nil {
@@ -138,7 +138,7 @@ func (tr trial) giveBack(ctx context.Context, s *store, functions runner, f fixt
 	if !ok || !s.keeps {
 		return nil
 	}
-	_, err := functions.once(ctx, fixture{lambdatest.Fixture{Event: event}, f.function})
+	_, err := functions.once(ctx, fixture{eventfiles.Fixture{Event: event}, f.function})
 	return err
 }
 

@@ -483,12 +483,12 @@ func (r *run) inject(e *environment, t *try, done <-chan struct{}) {
 	case kill, hang:
 		p.fault, err = kill, e.Kill()
 	case stop:
-		if err = e.Stop(); err == nil {
+		if err = e.Freeze(); err == nil {
 			select {
 			case <-time.After(p.stopped):
 			case <-r.over:
 			}
-			_ = e.Cont() // an error: the platform's timeout has ended it meanwhile
+			_ = e.Thaw() // an error: the platform's timeout has ended it meanwhile
 		}
 	case term:
 		err = e.Shutdown()

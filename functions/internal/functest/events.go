@@ -17,7 +17,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/internal/eventfiles"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
@@ -83,7 +83,7 @@ func (w World) Held(t *testing.T, key string) {
 // beside it. Where there is a .held beside it, another holds the key that it names.
 // check looks at what else came of the event; it has a row for every file.
 func Events(t *testing.T, function string, handler func(World) any, check map[string]func(*testing.T, World)) {
-	fixtures, err := lambdatest.Fixtures("../../events", function)
+	fixtures, err := eventfiles.Read("../../events", function)
 	require.NoError(t, err)
 	run := map[string]bool{}
 	for _, f := range fixtures {
@@ -91,7 +91,7 @@ func Events(t *testing.T, function string, handler func(World) any, check map[st
 		t.Run(f.Name, func(t *testing.T) {
 			w := NewWorld(t)
 			hold(t, w.Store, f.Held)
-			assert.NoError(t, lambdatest.SameAnswer(f.Want, Invoke(t, handler(w), f.Event)))
+			assert.NoError(t, eventfiles.SameAnswer(f.Want, Invoke(t, handler(w), f.Event)))
 			look, ok := check[f.Name]
 			if !ok {
 				t.Fatalf("add a row for %s to main_test.go", f.Name)

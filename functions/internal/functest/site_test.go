@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/internal/eventfiles"
 	"github.com/lambdalock/lambdalock/internal/template"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lambdatest"
@@ -266,7 +267,7 @@ func cacheTarget(t *testing.T, endpoint string) target {
 
 // events runs a function on all its events, and returns what it did.
 func (s target) events(t *testing.T, folder, binary string) actions {
-	fixtures, err := lambdatest.Fixtures("../../../events", filepath.Base(folder))
+	fixtures, err := eventfiles.Read("../../../events", filepath.Base(folder))
 	require.NoError(t, err)
 	t.Run("events", func(t *testing.T) {
 		for _, f := range fixtures {
@@ -284,7 +285,7 @@ func (s target) events(t *testing.T, folder, binary string) actions {
 
 // event runs a function on one event, with tables of its own: empty ones, and the
 // accounts.
-func (s target) event(t *testing.T, folder, binary string, f lambdatest.Fixture) {
+func (s target) event(t *testing.T, folder, binary string, f eventfiles.Fixture) {
 	t.Parallel()
 	tm := readTemplate(t, s.values)
 	env := []string{"AWS_SECRET_ACCESS_KEY=" + credential, "AWS_SESSION_TOKEN=" + credential, "AWS_ENDPOINT_URL_SECRETS_MANAGER=" + s.used.secrets(t)}
@@ -324,7 +325,7 @@ func (s target) event(t *testing.T, folder, binary string, f lambdatest.Fixture)
 	t.Cleanup(func() { assert.NoError(t, e.Close()) }) // again is fine
 	r, err := e.Invoke(t.Context(), f.Event)
 	require.NoError(t, err)
-	require.NoError(t, lambdatest.SameAnswer(f.Want, r.Payload), "%q", e.Logs())
+	require.NoError(t, eventfiles.SameAnswer(f.Want, r.Payload), "%q", e.Logs())
 	require.NoError(t, e.Close()) // then its log is whole
 	s.used.hides(t, string(r.Payload))
 	s.used.hides(t, strings.Join(e.Logs(), "\n"), bearers(r.Payload)...)

@@ -16,8 +16,10 @@ import (
 )
 
 type request struct {
-	Do string `json:"do"`
-	N  int    `json:"n"`
+	Do       string `json:"do"`
+	N        int    `json:"n"`
+	RouteKey string `json:"routeKey"` // of an HTTP request, whose body is what to do
+	Body     string `json:"body"`
 }
 
 type answer struct {
@@ -55,8 +57,13 @@ func handle(ctx context.Context, r request) (any, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		a.Remaining = time.Until(deadline)
 	}
+	if r.Body != "" {
+		r.Do = r.Body
+	}
 	switch r.Do {
 	case "echo":
+	case "http":
+		return map[string]any{"statusCode": 202, "body": r.RouteKey}, nil
 	case "env":
 		a.Env = os.Environ()
 	case "log":

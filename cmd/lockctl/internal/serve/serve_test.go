@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"bufio"
@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"regexp"
@@ -22,21 +23,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/functions/internal/functest"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
-	"github.com/lambdalock/lambdalock/internal/gateway"
 	"github.com/lambdalock/lambdalock/internal/testservers"
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-// at is the environment's LOCK_URL.
-func at(t *testing.T, lockURL string) lockstore.Config {
-	t.Helper()
-	u, err := lockstore.ParseURL(lockURL)
-	require.NoError(t, err)
-	return lockstore.Config{URL: u, Getenv: func(string) string { return "local" }}
-}
+// local is an environment in which every variable is "local".
+func local(string) string { return "local" }
 
 // start serves locks in memory on a free port until the test ends, and returns what
 // it prints.
@@ -47,9 +42,8 @@ func startOn(t *testing.T, lockURL string) (base, printed string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	out, in := io.Pipe()
 	ended := make(chan error, 1)
-	cfg := at(t, lockURL)
 	go func() {
-		ended <- run(ctx, cfg, "0", in)
+		ended <- run(ctx, lockURL, local, "0", in)
 		_ = in.Close() // a start that fails prints no more
 	}()
 	t.Cleanup(func() {
@@ -126,7 +120,6 @@ func TestRefusals(t *testing.T) {
 		{"HEAD", "HEAD", "/locks/a", "", 405, ""},
 		{"OPTIONS", "OPTIONS", "/locks/a", "", 405, "method"},
 		{"POST", "POST", "/locks/a", `{"ttl": 30}`, 405, "method"},
-		{"unknown path", "GET", "/", "", 404, "not-found"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			status, answer, header := ask(t, t.Context(), c.method, base+c.path, c.body)
@@ -138,6 +131,11 @@ func TestRefusals(t *testing.T) {
 			assert.Equal(t, c.status == 405, header.Get("Allow") != "")
 		})
 	}
+	t.Run("unknown path", func(t *testing.T) {
+		status, answer, _ := ask(t, t.Context(), "GET", base+"/", "")
+		assert.Equal(t, 404, status)
+		assert.Equal(t, map[string]any{"message": "Not Found"}, answer, "as API Gateway says it")
+	})
 	t.Run("F55 a long body in chunks", func(t *testing.T) {
 		r, err := http.NewRequest("PUT", base+"/locks/a", io.MultiReader(strings.NewReader(long))) // its length is not known
 		require.NoError(t, err)
@@ -162,7 +160,11 @@ func TestOneKeyHasOnePath(t *testing.T) {
 	assert.Equal(t, 409, status, "a query changes no key")
 }
 
-func TestF57AThousandAtOnce(t *testing.T) {
+func TestManyClients(t *testing.T) {
+	t.Run("F57 a thousand ask at once", testThousand)
+}
+
+func testThousand(t *testing.T) {
 	base, _ := start(t)
 	var had, busy atomic.Int32
 	var all sync.WaitGroup
@@ -187,15 +189,15 @@ func TestF57AThousandAtOnce(t *testing.T) {
 }
 
 func TestClientThatHasGoneTakesNoLock(t *testing.T) {
-	f, err := newService(memstore.New(nil))
+	f, err := openService(memstore.New(nil))
 	require.NoError(t, err)
 	began, ended := make(chan struct{}), make(chan struct{})
-	server := httptest.NewServer(gateway.Function(func(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
+	server := httptest.NewServer(gateway(func(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
 		waiting := strings.Contains(r.Body, "wait")
 		if waiting {
 			close(began)
 		}
-		answer, err := f(ctx, r)
+		answer, err := f.Handle(ctx, r)
 		if waiting {
 			close(ended)
 		}
@@ -224,8 +226,7 @@ func TestStop(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	out, in := io.Pipe()
 	ended := make(chan error, 1)
-	cfg := at(t, "memory://")
-	go func() { ended <- run(ctx, cfg, "0", in) }()
+	go func() { ended <- run(ctx, "memory://", local, "0", in) }()
 	first, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
 	go io.Copy(io.Discard, out) //nolint:errcheck // it ends with the pipe
@@ -254,15 +255,23 @@ func TestStop(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestPorts(t *testing.T) {
+func TestAddresses(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	require.NoError(t, err)
-	assert.EqualError(t, run(t.Context(), at(t, "memory://"), port, io.Discard), "port "+port+" is taken; choose another one, for example make serve PORT=8081")
-	for _, bad := range []string{"", "http", "65536", "-1", "+1", "127.0.0.1:80"} {
-		assert.ErrorContains(t, run(t.Context(), at(t, "memory://"), bad, io.Discard), fmt.Sprintf("PORT is %q; want", bad))
+	err = run(t.Context(), "memory://", local, port, io.Discard)
+	assert.EqualError(t, err, "the address 127.0.0.1:"+port+` is taken; choose another port, for example "lockctl serve 8081" or make serve PORT=8081`)
+	for _, bad := range []string{"", "http", "65536", "-1", "+1", "127.0.0.1", "127.0.0.1:", ":8080", "0.0.0.0:80", "[::]:80", "192.0.2.1:80", "example.com:80", "localhost.example.com:80"} {
+		err := run(t.Context(), "memory://", local, bad, io.Discard)
+		assert.ErrorContains(t, err, fmt.Sprintf("ADDRESS is %q; want a port", bad))
+		assert.Equal(t, exit.Usage, exit.Status(err))
+	}
+	for given, want := range map[string]string{"0": "127.0.0.1:0", "8080": "127.0.0.1:8080", "localhost:1": "localhost:1", "127.0.0.2:1": "127.0.0.2:1", "[::1]:65535": "[::1]:65535"} {
+		address, err := loopback(given)
+		require.NoError(t, err, given)
+		assert.Equal(t, want, address)
 	}
 }
 
@@ -273,7 +282,11 @@ func TestStores(t *testing.T) {
 		"valkey":    func(t *testing.T) string { return "valkey://" + testservers.Valkey(t) },
 		"miniredis": func(t *testing.T) string { return "redis://" + miniredis.RunT(t).Addr() },
 		"dynamodb": func(t *testing.T) string {
-			return functest.Table(t, testservers.DynamoDB(t), "serve", "key")
+			lockURL := "dynamodb://serve?region=us-east-1&endpoint=" + testservers.DynamoDB(t)
+			u, err := url.Parse(lockURL)
+			require.NoError(t, err)
+			require.NoError(t, stores.MakeLocalTable(t.Context(), u))
+			return lockURL
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -313,12 +326,12 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 		"dynamodb://locks?endpoint=http://" + nobody + "&region=us-east-1": "there is no connection to DynamoDB",
 	} {
 		t.Run(want, func(t *testing.T) {
-			_, err := openStore(t.Context(), at(t, lockURL), io.Discard)
+			_, _, err := openStore(t.Context(), lockURL, local, io.Discard)
 			require.ErrorContains(t, err, want)
 			require.NotContains(t, err.Error(), "hidden")
 		})
 	}
-	require.ErrorContains(t, run(t.Context(), at(t, "etcd://127.0.0.1"), "0", io.Discard), "LOCK_URL: ")
+	require.ErrorContains(t, run(t.Context(), "etcd://127.0.0.1", local, "0", io.Discard), "--store, LOCK_URL: ")
 }
 
 // What it prints to be tried can be copied line by line.

@@ -1,4 +1,6 @@
-package lambdatest
+// Package eventfiles reads the events of events/ with their answers, and compares
+// answers.
+package eventfiles
 
 import (
 	"errors"
@@ -17,8 +19,8 @@ type Fixture struct {
 	Held  string // the key that another holds, from NAME.held; "" where there is no such file
 }
 
-// Fixtures reads the events in a folder whose names begin so, sorted by name.
-func Fixtures(dir, begin string) (all []Fixture, err error) {
+// Read reads the events in a folder whose names begin so, sorted by name.
+func Read(dir, begin string) (all []Fixture, err error) {
 	pattern := filepath.Join(dir, begin+"*.out.json")
 	files, err := filepath.Glob(pattern)
 	if err != nil {

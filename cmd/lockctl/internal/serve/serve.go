@@ -1,0 +1,175 @@
+// Package serve is the command serve: the lock service on this machine.
+package serve
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/functions/locks/lockservice"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+const (
+	everybody      = `{"` + lockservice.Anonymous + `": [""]}`
+	defaultStore   = "memory://"
+	defaultAddress = "127.0.0.1:8080"
+
+	functionTime = 29 * time.Second // what the function has in the template
+	headerTime   = 10 * time.Second // to send a request's headers
+	stopTime     = 5 * time.Second  // for answers that are under way
+)
+
+// Command is lockctl serve.
+func Command() *cobra.Command {
+	var store string
+	cmd := &cobra.Command{
+		Use:   "serve [ADDRESS]",
+		Short: "Serve locks over HTTP on this machine",
+		Long: `Serve locks over HTTP on this machine, as functions/locks does on AWS.
+
+ADDRESS is HOST:PORT or PORT, default ` + defaultAddress + `. HOST is a loopback address: everybody who
+reaches it may use every key. Port 0 is any port that is free.
+
+Tokens end with the process. A lease in a store other than memory:// then ends by its ttl.`,
+		Example: `  lockctl serve
+  lockctl serve --store redis://127.0.0.1:6379 8081`,
+		Args: exit.Args(0, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			address := defaultAddress
+			if len(args) > 0 {
+				address = args[0]
+			}
+			return run(cmd.Context(), cmp.Or(store, os.Getenv(stores.Variable), defaultStore), os.Getenv, address, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&store, "store", "", stores.Flag+", or "+defaultStore)
+	return cmd
+}
+
+// run serves the locks of a store until the context ends.
+func run(ctx context.Context, lockURL string, getenv func(string) string, address string, out io.Writer) error {
+	address, err := loopback(address)
+	if err != nil {
+		return err
+	}
+	u, store, err := openStore(ctx, lockURL, getenv, out)
+	if err != nil {
+		return err
+	}
+	service, err := openService(store)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("the address %s is taken; choose another port, for example %q or make serve PORT=8081", address, "lockctl serve 8081")
+	}
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler:           gateway(service.Handle),
+		ReadHeaderTimeout: headerTime,
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // who waits for a lock waits no longer
+	}
+	fmt.Fprintf(out, welcome, listener.Addr(), u.Scheme+"://"+u.Host)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	if server.Shutdown(late) != nil {
+		return server.Close() // some connections have sent nothing yet, or read nothing
+	}
+	return nil
+}
+
+// loopback reads the argument ADDRESS.
+func loopback(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		host, port = "127.0.0.1", address
+	}
+	ip := net.ParseIP(host)
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return "", exit.WrongUsage("ADDRESS is %.60q; want a port from 1 to 65535, 0 for any that is free, or a loopback address with a port, such as %s", address, defaultAddress)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// openStore opens a store and uses it once, so that an address or a password that is
+// wrong is told now and not to the first client. It prints what the store would have
+// changed in its server's set-up.
+func openStore(ctx context.Context, lockURL string, getenv func(string) string, out io.Writer) (*url.URL, lockstore.Store, error) {
+	store, err := stores.Open(ctx, lockURL, getenv, memstore.Opener)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := stores.Try(ctx, store); err != nil {
+		return nil, nil, err
+	}
+	findings, err := stores.Check(ctx, store)
+	for _, f := range findings {
+		fmt.Fprintf(out, "%s %s\n", f.Problem, f.Fix)
+	}
+	if err != nil { // it may need a permission that locking does not
+		fmt.Fprintln(out, "The server's set-up cannot be checked:", err)
+	}
+	u, err := lockstore.ParseURL(lockURL)
+	return u, store, err
+}
+
+// openService makes a lock service with a secret that ends with it.
+func openService(store lockstore.Store) (*lockservice.Service, error) {
+	g, err := guard.New(store, guard.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return lockservice.Open(g, &url.URL{Scheme: "text", Path: "/" + rand.Text() + rand.Text()},
+		func(name string) string { return map[string]string{"LOCK_CALLERS": everybody}[name] })
+}
+
+// gateway is the API of the template before a function.
+func gateway(function func(context.Context, httpapi.Request) (httpapi.Response, error)) http.Handler {
+	return lambdatest.HTTPAPI{
+		Routes: []string{"ANY /locks/{key+}", "GET /openapi.json"},
+		Invoke: func(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
+			ctx, cancel := context.WithTimeout(ctx, functionTime)
+			defer cancel()
+			return function(ctx, r)
+		},
+	}
+}
+
+// welcome has one line for each thing to try, for a POSIX shell.
+const welcome = `Locks over HTTP at http://%[1]s, kept in %[2]s. Take a lock, look at it, give it back:
+
+had=$(curl -s -X PUT -H content-type:application/json -d '{"ttl": 60, "holder": "me"}' http://%[1]s/locks/shared/reports/daily); echo "$had"
+curl -s -w '\n' http://%[1]s/locks/shared/reports/daily
+curl -s -i -X DELETE -H "lock-token: $(echo "$had" | sed 's/.*"token":"//; s/".*//')" http://%[1]s/locks/shared/reports/daily
+
+Ctrl-C ends it. What can be asked: http://%[1]s/openapi.json
+`
