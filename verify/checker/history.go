@@ -1,14 +1,14 @@
-// Package history records what clients asked of a store and what they were told,
-// and checks it against what a store promises.
+// Package checker records what clients asked of a store and what they were told,
+// and checks the answers against what a store promises.
 //
 // Two checkers look at a history. Check is a linearizability checker (porcupine,
 // after Wing and Gong 1993 and Lowe 2017) with a model of a lease that knows
 // real time: each operation took effect at one moment between its call and its
-// return. Sweep needs no search and never times out; it looks at what holders
-// may believe, at what a resource accepted, and at how long each answer took.
+// return. Sweep needs no search and never times out. It looks at what holders may
+// trust, at what a resource accepted, and at how long each answer took.
 //
-// A store that loses data is not excused: what it lost, and when, is part of the
-// history (Forget, Keep, Back), and all answers still have to fit.
+// A store that loses data is not excused. What it lost, and when, is part of the
+// history (Forget, CutOff, Promote), and all answers still have to fit.
 package checker
 
 import (
@@ -38,17 +38,17 @@ const (
 // What happens to a store's copy of a key, at one moment between Call and Return.
 // It has no client and its outcome is OK.
 const (
-	Forget Kind = "forget" // the key's entry is gone
-	Keep   Kind = "keep"   // from now on a replica gets no changes
-	Back   Kind = "back"   // the replica takes over as it was at the last Keep
+	Forget  Kind = "forget"  // the key's entry is gone
+	CutOff  Kind = "cutoff"  // from now on the replica gets no changes
+	Promote Kind = "promote" // the replica takes over as it was at the last CutOff
 )
 
 // Outcome is what the client was told.
 type Outcome string
 
-// The outcomes. After Refused certainly nothing was applied, after Unknown it may
-// have been, now or later. Broken is an answer that no request of a history
-// deserves: invalid or corrupt.
+// The outcomes. After Refused certainly nothing was applied. After Unknown the
+// request may have been applied, or will be later. Broken is invalid or corrupt,
+// which no request of a history may be told.
 const (
 	OK      Outcome = "ok"
 	Busy    Outcome = "busy"
@@ -71,7 +71,7 @@ type Op struct {
 	Outcome Outcome
 	Call    time.Duration
 	Return  time.Duration
-	Cause   string // what an outcome other than OK was, for people
+	Cause   string // the error, for people
 }
 
 func (o Op) String() string {
@@ -91,8 +91,8 @@ func (o Op) String() string {
 
 // Limits are what a store's tolerance adds to the times that clients know.
 type Limits struct {
-	// Early is by how much a grant may come before the end of the trust of the one
-	// before it: the error of the recording itself.
+	// Early is by how much a grant may come before the end of the trust in the
+	// earlier grant: the error of the recording itself.
 	Early time.Duration
 	// Late is how long after the end of a TTL the key may still be busy.
 	Late time.Duration
@@ -106,10 +106,10 @@ type Limits struct {
 	// Repeats is how long the client waits for an answer before it repeats the
 	// request within the call; 0 if it does not.
 	Repeats time.Duration
-	// LateDuplicates is how long after its call or its owner's end a request may arrive, at a
-	// store that remembers only the last owners that ended: a late acquire of an older
-	// one, or of one that was told busy, takes the key, until its own expiry. 0 is a
-	// store that remembers them all, or a network that holds nothing back.
+	// LateDuplicates is how long after its call, or after its owner's end, a request may
+	// arrive. It is for a store that remembers only the last owners that ended. There a
+	// late acquire takes the key until its own expiry, if its owner is forgotten or was
+	// told busy. 0 is a store that remembers all owners, or a network that delays nothing.
 	LateDuplicates time.Duration
 }
 
@@ -166,5 +166,5 @@ func OutcomeOf(err error) Outcome {
 	return OK
 }
 
-// grantOf is the owner's own lease.
+// grantOf names the lease of one owner.
 type grantOf struct{ key, owner string }

@@ -280,22 +280,22 @@ acquire a 5 ok 0 10 100
 forget - 0 ok 15 25 0
 acquire b 4 ok 30 40 100`, false, false},
 		{"a replica takes over without the last grant", `
-keep - 0 ok 0 1 0
+cutoff - 0 ok 0 1 0
 acquire a 5 ok 5 10 100
-back - 0 ok 20 25 0
+promote - 0 ok 20 25 0
 acquire b 6 ok 30 40 100
 release a 5 lost 50 60 0`, true, true},
 		{"a replica takes over without the last release", `
 acquire a 5 ok 0 10 100
-keep - 0 ok 15 16 0
+cutoff - 0 ok 15 16 0
 release a 5 ok 20 30 0
-back - 0 ok 40 45 0
+promote - 0 ok 40 45 0
 acquire b 0 busy 50 60 100
 acquire b 6 ok 111 120 100`, true, true},
 		{"a replica knows what was granted before it was cut off", `
 acquire a 5 ok 0 10 100
-keep - 0 ok 15 16 0
-back - 0 ok 40 45 0
+cutoff - 0 ok 15 16 0
+promote - 0 ok 40 45 0
 acquire b 6 ok 50 60 100`, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -306,14 +306,14 @@ acquire b 6 ok 50 60 100`, false, true},
 	}
 }
 
-// A client that repeats within its call may be told what came of the repeat, when
-// the lease of the first try is over. Any other may not.
-func TestF29SlowCalls(t *testing.T) {
+// A client that repeats a request within its call may be told about the repeat, when
+// the lease of the first try is over. Other clients may not.
+func TestSlowCalls(t *testing.T) {
 	for _, c := range []struct {
 		name, history string
 		repeats       bool // it is right then
 	}{
-		{"an acquire is told how the lease of its first try ended", `
+		{"F29 an acquire is told how the lease of its first try ended", `
 acquire a 0 lost 0 45 30
 acquire b 0 busy 20 22 30
 acquire b 5 ok 46 48 30`, true},
@@ -362,7 +362,7 @@ acquire c 0 busy 60 62 30`, false},
 	}
 }
 
-// On a free row an abandon takes the place of the last release.
+// On a free row an abandon replaces the last release.
 func TestStampedAbandon(t *testing.T) {
 	ops := script(t, `
 acquire a 5 ok 0 10 100
@@ -385,20 +385,20 @@ forget - 0 ok 15 25 0`)
 	require.Empty(t, Sweep(ops, Limits{Stamped: true}))
 }
 
-// A late acquire of an owner that has ended is seen, and told apart from others.
-func TestM18LateDuplicates(t *testing.T) {
+// A late acquire of an owner that has ended is noticed.
+func TestLateDuplicates(t *testing.T) {
 	for _, c := range []struct {
 		name              string
 		history           string
 		explained, stamps bool // what a late duplicate explains, on a store that stamps its requests
 	}{
-		{"abandoned while another had the key", `
+		{"M18 abandoned while another had the key", `
 acquire a 5 ok 0 10 100
 acquire b 0 unknown 5 15 100
 abandon b 0 ok 20 30 0
 release a 5 ok 40 50 0
 acquire c 0 busy 60 70 100`, false, true},
-		{"abandoned, and then another withdrew", `
+		{"abandoned, and then another abandoned", `
 acquire b 0 unknown 5 15 100
 abandon b 0 ok 20 30 0
 abandon a 0 ok 40 50 0
@@ -438,9 +438,8 @@ acquire c 0 busy 185 190 100`, false, false},
 	}
 }
 
-// Of two copies of an acquire one is told busy, and the other one arrives when the
-// key is free.
-func TestF26LateDuplicateOfACallThatWasToldBusy(t *testing.T) {
+// F26: an acquire is told busy, and its duplicate arrives when the key is free.
+func TestLateDuplicateOfARefusedAcquire(t *testing.T) {
 	ops := script(t, `
 acquire a 5 ok 0 2 100
 acquire b 0 busy 10 45 100
@@ -455,8 +454,10 @@ acquire c 0 busy 60 62 100`)
 		{Limits{LateDuplicates: 1 * time.Millisecond, Repeats: 30 * time.Millisecond}, false},
 		{Limits{LateDuplicates: 20 * time.Millisecond}, false},
 	} {
-		require.False(t, explains(t, ops, c.Limits))
-		require.Equal(t, c.want, explained(t, ops, c.Limits), "%+v", c.Limits)
+		t.Run(fmt.Sprintf("F26 %+v", c.Limits), func(t *testing.T) {
+			require.False(t, explains(t, ops, c.Limits))
+			require.Equal(t, c.want, explained(t, ops, c.Limits))
+		})
 	}
 }
 

@@ -7,23 +7,23 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// entry is what a store keeps of one key. The moment of expiry is known only to
-// lie between lo, until which its holder may trust it, and hi, from which on it
-// must be had by others.
+// entry is what a store keeps of one key. The moment of expiry is not known. It lies
+// between lo, until which the holder may trust its lease, and hi, from which on others
+// must get the key.
 type entry struct {
 	owner     string // "" when the key is free
 	fence     int64  // of the owner's grant; 0 when its reply was lost
 	lo, hi    time.Duration
 	open      time.Duration // TTL of a request whose moment is not known yet; hi follows from it
 	openEnd   time.Duration // by when that request was applied
-	released  string        // the last owner that ended its own lease: it takes nothing any more
-	abandoned string        // the last owner that withdrew without having the key: the same
+	released  string        // the last owner that released its lease: it takes nothing any more
+	abandoned string        // the last owner that abandoned without having the key: the same
 }
 
 // state is the model's state of one key.
 type state struct {
 	entry
-	replica entry         // as of the last Keep
+	replica entry         // as of the last CutOff
 	last    int64         // the largest fence that anybody was told
 	at      time.Duration // what comes next was not over before
 	now     time.Duration // it is not earlier than the latest call so far
@@ -33,7 +33,7 @@ type state struct {
 type request struct {
 	Op
 	first time.Duration // when the owner asked for the first time
-	again bool          // it released or withdrew before
+	again bool          // it released or abandoned before
 	end   time.Duration // of unknown outcome: by when it was applied, if it was
 	over  bool          // what it made was over by then
 }
@@ -77,10 +77,10 @@ func step(s state, op request, l Limits) []state {
 			s.last = 0
 		}
 		return []state{s}
-	case Keep:
+	case CutOff:
 		s.replica = s.entry
 		return []state{s}
-	case Back:
+	case Promote:
 		s.entry = s.replica
 		return []state{s}
 	}
@@ -249,9 +249,9 @@ func Check(ops []Op, l Limits, limit time.Duration) (ok, decided bool, info porc
 	return ok, decided, info
 }
 
-// ExplainedByLateDuplicate reports whether requests that arrived when their owners had ended, or had
-// been told something else, explain what Check could not, on a store that forgets
-// owners.
+// ExplainedByLateDuplicate reports whether late requests explain what Check could
+// not, on a store that forgets owners. A late request arrives when its owner has ended
+// or was told something else.
 func ExplainedByLateDuplicate(ops []Op, l Limits, limit time.Duration) (explained, decided bool) {
 	if l.LateDuplicates == 0 {
 		return false, true
@@ -284,8 +284,8 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 			all = append(all, porcupine.Operation{ClientId: op.Client, Input: r, Call: int64(op.Call), Return: int64(r.end)})
 		}
 		if took := op.Return - op.Call; l.Repeats > 0 && took >= l.Repeats && (op.Kind == Acquire || op.Kind == Renew) {
-			// The client repeats within a call what had no answer in time. So it may be
-			// told what came of the repeat, after the lease of its first try was over.
+			// The client repeats a request within a call if no answer comes in time. So the
+			// answer may be about the repeat, after the lease of the first try has ended.
 			try := r
 			try.Outcome, try.Trust = Unknown, 0
 			switch {
@@ -302,7 +302,7 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 		}
 		if op.Outcome == Unknown {
 			if op.Kind != Acquire && !slices.ContainsFunc(own, func(o Op) bool { return o.Kind == Acquire }) {
-				continue // a stranger's: if it did anything, the others' answers show it
+				continue // not the holder's: if it did anything, the others' answers show it
 			}
 			r.end = forever
 			if i := slices.IndexFunc(after, op.settledBy); i >= 0 {
@@ -318,8 +318,8 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 }
 
 // settledBy reports whether a request of unknown outcome changes nothing any more
-// after a later answer to the same owner. A lost acquire is the later one's lease,
-// or refused for good; a lost renewal or release needs the lease to be there.
+// after a later answer to the same owner. An acquire then has got the lease that the
+// later answer is about, or never gets a lease. A renewal or release needs the lease.
 func (o Op) settledBy(later Op) bool {
 	over := later.Outcome == Lost && (later.Fence == 0 || later.Fence == o.Fence || o.Kind == Acquire) ||
 		later.Outcome == OK && (later.Kind == Release || later.Kind == Abandon)

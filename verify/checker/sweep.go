@@ -7,27 +7,28 @@ import (
 	"time"
 )
 
-// belief is the time for which a client may believe in its lease.
-type belief struct {
+// trust is the time for which a client may trust its lease.
+type trust struct {
 	op         Op
 	begin, end time.Duration
 }
 
-// Sweep returns what no order of the operations could excuse: a fence that did
-// not grow, or was told to two; a holder who is told, while it may trust its lease,
-// that it has none, or two who trust theirs at the same time, unless the store lost
-// one; a resource that accepted a write after a later holder's; an answer that took
-// too long or should never be given.
+// Sweep returns what no order of the operations could excuse:
+//   - a fence that did not grow, or was told to two owners
+//   - a holder who is told to have no lease while it may trust its lease, or two
+//     holders who trust theirs at the same time, unless the store lost a lease
+//   - a resource that accepted a write after a write of a later holder
+//   - an answer that took too long or should never be given
 func Sweep(ops []Op, l Limits) (violations []string) {
 	ops = sorted(ops)
-	keys := map[string][]*belief{}
+	keys := map[string][]*trust{}
 	losses := map[string][]Op{}
 	for _, op := range ops {
-		if op.Kind == Forget || op.Kind == Back {
+		if op.Kind == Forget || op.Kind == Promote {
 			losses[op.Key] = append(losses[op.Key], op)
 		}
 	}
-	leases, denied := beliefs(ops, losses, l)
+	leases, denied := trusts(ops, losses, l)
 	violations = append(violations, denied...)
 	for id, own := range leases {
 		keys[id.key] = append(keys[id.key], own...)
@@ -40,8 +41,8 @@ func Sweep(ops []Op, l Limits) (violations []string) {
 	for _, op := range ops {
 		switch {
 		case op.Outcome == Broken:
-			violations = append(violations, fmt.Sprintf("an answer that nothing deserves:\n  %v", op))
-		case l.Answer > 0 && op.Return-op.Call > l.Answer && op.Kind != Forget && op.Kind != Keep && op.Kind != Back:
+			violations = append(violations, fmt.Sprintf("an answer that no request may get:\n  %v", op))
+		case l.Answer > 0 && op.Return-op.Call > l.Answer && op.Kind != Forget && op.Kind != CutOff && op.Kind != Promote:
 			violations = append(violations, fmt.Sprintf("an answer took longer than %v:\n  %v", l.Answer, op))
 		}
 	}
@@ -60,26 +61,26 @@ func ends(op Op) bool {
 	return (op.Kind == Release || op.Kind == Abandon) && (op.Outcome == OK || op.Outcome == Unknown)
 }
 
-// beliefs follows what each owner was told of its leases, in the order of the
+// trusts follows what each owner was told of its leases, in the order of the
 // calls. denied are answers that contradict what its owner was told before.
-func beliefs(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*belief, denied []string) {
-	leases = map[grantOf][]*belief{}
+func trusts(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*trust, denied []string) {
+	leases = map[grantOf][]*trust{}
 	for _, op := range ops {
 		id := grantOf{op.Key, op.Owner}
 		own := leases[id]
-		var last *belief
+		var last *trust
 		if len(own) > 0 {
 			last = own[len(own)-1]
 		}
 		if op.Kind == Acquire && op.Outcome == OK && (last == nil || last.op.Fence != op.Fence) {
-			leases[id] = append(own, &belief{op, op.Return, op.Call + op.Trust})
+			leases[id] = append(own, &trust{op, op.Return, op.Call + op.Trust})
 			continue
 		}
 		if last == nil || op.Kind == Write || op.Kind != Acquire && op.Kind != Abandon && op.Fence != last.op.Fence {
 			continue
 		}
 		if (op.Outcome == Lost || op.Outcome == Busy) && op.Return < last.end-l.Early && !lostBetween(last.op, op, losses[op.Key]) {
-			denied = append(denied, fmt.Sprintf("a holder was told so %v before the end of its trust:\n  %v\n  %v", last.end-op.Return, last.op, op))
+			denied = append(denied, fmt.Sprintf("a holder was told to have no lease %v before the end of its trust:\n  %v\n  %v", last.end-op.Return, last.op, op))
 		}
 		switch {
 		case (op.Kind == Acquire || op.Kind == Renew) && op.Outcome == OK:
@@ -93,9 +94,9 @@ func beliefs(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*
 	return leases, denied
 }
 
-func overlaps(all []*belief, losses []Op, l Limits) (violations []string) {
-	slices.SortFunc(all, func(a, b *belief) int { return cmp.Compare(a.begin, b.begin) })
-	var last *belief // the one that lasts longest so far
+func overlaps(all []*trust, losses []Op, l Limits) (violations []string) {
+	slices.SortFunc(all, func(a, b *trust) int { return cmp.Compare(a.begin, b.begin) })
+	var last *trust // the one that lasts longest so far
 	for _, b := range all {
 		if b.begin >= b.end {
 			continue // it came too late to be of use
@@ -120,12 +121,12 @@ func lostBetween(first, second Op, losses []Op) bool {
 
 // fences have to differ, and a grant that began after another had ended has the
 // larger one.
-func fences(all []*belief) (violations []string) {
+func fences(all []*trust) (violations []string) {
 	byReturn := slices.Clone(all)
-	slices.SortFunc(byReturn, func(a, b *belief) int { return cmp.Compare(a.op.Return, b.op.Return) })
-	slices.SortFunc(all, func(a, b *belief) int { return cmp.Compare(a.op.Call, b.op.Call) })
-	seen := map[int64]*belief{}
-	var largest *belief
+	slices.SortFunc(byReturn, func(a, b *trust) int { return cmp.Compare(a.op.Return, b.op.Return) })
+	slices.SortFunc(all, func(a, b *trust) int { return cmp.Compare(a.op.Call, b.op.Call) })
+	seen := map[int64]*trust{}
+	var largest *trust
 	i := 0
 	for _, b := range all {
 		for ; i < len(byReturn) && byReturn[i].op.Return < b.op.Call; i++ {
@@ -177,25 +178,25 @@ func staleWrites(ops []Op) (violations []string) {
 
 // Counts say what happened in a history.
 type Counts struct {
-	Operations int `json:"operations"` // that the store answered
-	Contended  int `json:"contended"`  // acquires that were told busy
-	Takeovers  int `json:"takeovers"`  // grants behind a lease that nobody had released
-	Unknown    int `json:"unknown"`
-	Refused    int `json:"refused"`
-	Lost       int `json:"lost"`   // leases that their own holder was told to have lost
-	Stale      int `json:"stale"`  // writes that the resource refused
-	Losses     int `json:"losses"` // of an entry by the store
+	Operations int // that the store answered
+	Contended  int // acquires that were told busy
+	Takeovers  int // grants after a lease that nobody had released
+	Unknown    int
+	Refused    int
+	Lost       int // leases that their own holder was told to have lost
+	Stale      int // writes that the resource refused
+	Losses     int // of an entry by the store
 }
 
 // Count counts.
 func Count(ops []Op) Counts {
 	var c Counts
 	ops = sorted(ops)
-	given := map[grantOf]time.Duration{} // when its owner gave it back
+	released := map[grantOf]time.Duration{}
 	for _, op := range ops {
 		id := grantOf{op.Key, op.Owner}
-		if _, ok := given[id]; ends(op) && !ok {
-			given[id] = op.Call
+		if _, ok := released[id]; ends(op) && !ok {
+			released[id] = op.Call
 		}
 	}
 	grants := map[grantOf]Op{}
@@ -208,10 +209,10 @@ func Count(ops []Op) Counts {
 				c.Stale++
 			}
 			continue
-		case op.Kind == Forget || op.Kind == Back:
+		case op.Kind == Forget || op.Kind == Promote:
 			c.Losses++
 			continue
-		case op.Kind == Keep, op.Outcome == Broken:
+		case op.Kind == CutOff, op.Outcome == Broken:
 			continue
 		case op.Outcome == Unknown:
 			c.Unknown++
@@ -228,8 +229,8 @@ func Count(ops []Op) Counts {
 			c.Lost++
 		case op.Kind == Acquire && op.Outcome == OK && grants[id].Fence != op.Fence:
 			before, ok := last[op.Key]
-			back, gave := given[grantOf{op.Key, before.Owner}]
-			if ok && before.Owner != op.Owner && (!gave || back > op.Return) {
+			end, ended := released[grantOf{op.Key, before.Owner}]
+			if ok && before.Owner != op.Owner && (!ended || end > op.Return) {
 				c.Takeovers++
 			}
 			grants[id], last[op.Key] = op, op

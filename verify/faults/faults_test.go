@@ -123,13 +123,13 @@ func TestPair(t *testing.T) {
 
 	set("before")
 	first := p.Primary()
-	require.NoError(t, p.Hand(ctx))
+	require.NoError(t, p.Switch(ctx))
 	require.NotEqual(t, first, p.Primary())
 	require.True(t, has("before"))
 	set("kept")
 
 	second := p.Primary()
-	f, err := p.Lose(ctx, func() { set("lost") })
+	f, err := p.FailOver(ctx, func() { set("lost") })
 	require.NoError(t, err)
 	require.NotEqual(t, second, p.Primary())
 	require.True(t, has("before") && has("kept"))
@@ -137,7 +137,7 @@ func TestPair(t *testing.T) {
 	require.True(t, f.CutFrom.Before(f.CutTo) && f.CutTo.Before(f.DownFrom) && f.DownFrom.Before(f.DownTo))
 
 	set("after")
-	require.NoError(t, p.Hand(ctx), "the pair is whole again")
+	require.NoError(t, p.Switch(ctx), "the pair is whole again")
 	require.True(t, has("kept") && has("after"))
 }
 

@@ -28,7 +28,7 @@ type Pair struct {
 // known to lie between two readings of the clock.
 type Failover struct {
 	CutFrom, CutTo   time.Time // from when on the replica got no more writes
-	DownFrom, DownTo time.Time // when it became what clients reach
+	DownFrom, DownTo time.Time // when clients began to reach it
 }
 
 // StartPair starts two redis-servers.
@@ -66,9 +66,9 @@ func (p *Pair) swap() {
 	p.primary = 1 - p.primary
 }
 
-// Hand makes the replica the primary without losing anything, as a planned
-// failover does, and ends the connections to the old one.
-func (p *Pair) Hand(ctx context.Context) error {
+// Switch makes the replica the primary and loses nothing, as a planned failover does.
+// It ends the connections to the old primary.
+func (p *Pair) Switch(ctx context.Context) error {
 	old, next := p.Server().Addr, p.replica().Addr
 	if err := do(ctx, old, "FAILOVER"); err != nil {
 		return err
@@ -83,11 +83,11 @@ func (p *Pair) Hand(ctx context.Context) error {
 	return do(ctx, old, "CLIENT", "KILL", "TYPE", "normal")
 }
 
-// Lose cuts the replica off, lets happen what is to be lost, kills the primary and
-// promotes the replica. A replica that is merely stopped
-// would still read the last writes from its socket. Then the old primary comes
-// back, empty, and follows the new one.
-func (p *Pair) Lose(ctx context.Context, meanwhile func()) (f Failover, err error) {
+// FailOver cuts the replica off, calls meanwhile, whose writes are to be lost, kills
+// the primary and promotes the replica. (A replica that is only stopped would still
+// read the last writes from its socket.) Then the old primary starts again, empty, and
+// follows the new primary.
+func (p *Pair) FailOver(ctx context.Context, meanwhile func()) (f Failover, err error) {
 	if err := p.follow(ctx); err != nil {
 		return f, err
 	}
@@ -99,7 +99,7 @@ func (p *Pair) Lose(ctx context.Context, meanwhile func()) (f Failover, err erro
 	p.link.Disconnect()
 	f.CutTo = time.Now()
 	meanwhile()
-	// Whoever has asked now does not hear of it.
+	// A request that was sent just now gets no answer.
 	p.Server().Pause()
 	<-time.After(60 * time.Millisecond)
 	f.DownFrom = time.Now()

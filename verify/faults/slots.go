@@ -15,7 +15,7 @@ import (
 )
 
 // MoveSlot moves the slot of a key, named as the server knows it, to another
-// node, with pauses in which clients meet the slot half way.
+// node. It pauses while the slot is half moved, so that clients see that state.
 func MoveSlot(ctx context.Context, nodes []*testservers.Server, key string, random *rand.Rand) error {
 	clients := make([]*redis.Client, len(nodes))
 	ids := make([]string, len(nodes))
@@ -42,7 +42,7 @@ func MoveSlot(ctx context.Context, nodes []*testservers.Server, key string, rand
 		}
 	}
 	if from < 0 {
-		return fmt.Errorf("nobody has slot %d", slot)
+		return fmt.Errorf("no node has slot %d", slot)
 	}
 	to := (from + 1 + random.IntN(len(nodes)-1)) % len(nodes)
 	pause := func() { <-time.After(time.Duration(random.IntN(40)) * time.Millisecond) }
@@ -65,7 +65,7 @@ func MoveSlot(ctx context.Context, nodes []*testservers.Server, key string, rand
 		}
 	}
 	pause()
-	// The new owner first, so that nobody sends a client back.
+	// The new node first, so that no node sends a client back.
 	order := []int{to, from}
 	for i := range nodes {
 		if i != to && i != from {

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// Throttle stands before a DynamoDB endpoint. While it is on, it throttles many
-// writes, and fails some more with a server error, before or after the service
-// has applied them.
+// Throttle is a proxy in front of a DynamoDB endpoint. While it is on, it throttles
+// many writes. Other writes fail with a server error, before or after the service has
+// applied them.
 type Throttle struct {
 	Endpoint string // where clients connect
 

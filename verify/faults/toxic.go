@@ -1,6 +1,6 @@
-// Package faults breaks paths and servers in the ways that internal/testservers
-// does not: slow, sliced and reset connections, a service that throttles, a
-// primary that fails over, a key that moves to another node of a cluster.
+// Package faults breaks connections and servers in the ways that internal/testservers
+// does not: slow, sliced and reset connections, a service that throttles, a primary
+// that fails over, a key that moves to another node of a cluster.
 package faults
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Toxic stands between clients and a server and passes everything on, until it is
-// told otherwise.
+// Toxic is a proxy between clients and a server. Without a fault it forwards
+// everything.
 type Toxic struct {
 	Addr string // where clients connect
 
@@ -45,7 +45,7 @@ func (x *Toxic) SlowRequests(d time.Duration) {
 	x.add("latency", "upstream", map[string]any{"latency": d.Milliseconds()})
 }
 
-// Slice passes on a few bytes at a time, in both directions.
+// Slice forwards a few bytes at a time, in both directions.
 func (x *Toxic) Slice() {
 	for _, stream := range []string{"upstream", "downstream"} {
 		x.add("slicer", stream, map[string]any{"average_size": 2, "size_variation": 1, "delay": 10})
@@ -58,7 +58,7 @@ func (x *Toxic) Reset() {
 	x.add("reset_peer", "downstream", map[string]any{"timeout": 0})
 }
 
-// Heal passes everything on again.
+// Heal ends all faults.
 func (x *Toxic) Heal() { x.proxy.Toxics.ResetToxics(context.Background()) }
 
 func (x *Toxic) add(kind, stream string, attributes map[string]any) {

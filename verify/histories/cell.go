@@ -1,5 +1,5 @@
-// Package matrix makes histories on real stores while faults strike, and has them
-// checked. Each cell of the matrix is one fault on one store set-up.
+// Package histories makes histories on real servers during faults, and has them
+// checked. Each cell of its table is one fault on one store set-up.
 package histories
 
 import (
@@ -22,28 +22,28 @@ import (
 	"github.com/lambdalock/lambdalock/verify/checker"
 )
 
-// cell is one fault on one set-up, while its histories run side by side on the
-// same servers, each with its own keys.
+// cell is one fault on one set-up. Its histories run at the same time on the same
+// servers, each with its own keys.
 type cell struct {
-	fault  *fault
-	setup  *setup
-	sys    *system
-	random *rand.Rand
-	runs   []*run
-	struck int
+	fault    *fault
+	setup    *setup
+	sys      *system
+	random   *rand.Rand
+	runs     []*run
+	injected int // faults so far
 }
 
 // size says how much a cell has to do.
 type size struct {
-	operations int           // of each history at least; 0 is no guards at all
+	operations int           // of each history at least; 0 is whatever happens
 	length     time.Duration // of each history at least; 0 is the set-up's
 }
 
-// patience is how long a history may go on when too little has happened.
-const patience = 90 * time.Second
+// maxLength is how long a history may go on when too little has happened.
+const maxLength = 90 * time.Second
 
-// guards are what a history must show, so that it proves something.
-func (f *fault) guards(s *setup, r *run, atLeast int) (missing []string) {
+// missing says what a history does not show and has to show to prove something.
+func (f *fault) missing(s *setup, r *run, atLeast int) (missing []string) {
 	n := checker.Count(r.Ops())
 	for _, g := range []struct {
 		what      string
@@ -59,14 +59,14 @@ func (f *fault) guards(s *setup, r *run, atLeast int) (missing []string) {
 			missing = append(missing, fmt.Sprintf("%d %s, want %d", g.have, g.what, g.min))
 		}
 	}
-	if f.doubt && f.hidden != s.name && n.Unknown < 5 {
+	if f.ambiguous && f.hidden != s.name && n.Unknown < 5 {
 		missing = append(missing, fmt.Sprintf("%d unknown outcomes, want 5", n.Unknown))
 	}
 	return missing
 }
 
 // play makes one history for each seed, on new servers, and returns them with how
-// often the fault struck, and what was not free in the end.
+// often the fault was injected, and which keys were not free in the end.
 func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, stuck []string) {
 	t.Helper()
 	name := s.name + "/" + f.name
@@ -87,7 +87,7 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, s
 		playing.Go(func() {
 			for sleep(done, 200*time.Millisecond) {
 				now := r.Now()
-				if now > patience || now > sz.length && (sz.operations == 0 || len(f.guards(s, r, sz.operations)) == 0) {
+				if now > maxLength || now > sz.length && (sz.operations == 0 || len(f.missing(s, r, sz.operations)) == 0) {
 					stop()
 				}
 			}
@@ -99,20 +99,20 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, s
 		last := c.sys.open(r.seed)
 		leaving.Go(func() {
 			<-healed.Done()
-			left := r.leave(last, longTTL+s.limits.Late+time.Second)
+			left := r.lockAgain(last, longTTL+s.limits.Late+time.Second)
 			mu.Lock()
 			defer mu.Unlock()
 			stuck = append(stuck, left...)
 		})
 	}
-	striking, rest := context.WithCancel(t.Context())
+	injecting, stop := context.WithCancel(t.Context())
 	go func() {
 		playing.Wait()
-		rest()
+		stop()
 	}()
 	if f.inject == nil {
-		<-striking.Done()
-	} else if err := f.inject(striking, c); err != nil {
+		<-injecting.Done()
+	} else if err := f.inject(injecting, c); err != nil {
 		t.Errorf("the fault could not be made: %v", err)
 	}
 	playing.Wait()
@@ -120,7 +120,7 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, s
 	leaving.Wait()
 	for _, r := range c.runs {
 		if f.inject == nil {
-			c.struck += f.effect(r, checker.Counts{})
+			c.injected += f.effect(r, checker.Counts{})
 		}
 	}
 	return c, stuck
@@ -139,11 +139,11 @@ type verdict struct {
 	lateDuplicates int // keys that a documented late duplicate explains
 }
 
-// checkTime is a hundred times of what the search in one key's history needs.
+// checkTime is a hundred times what the search in one key's history needs.
 const checkTime = 30 * time.Second
 
-// judge stops at the first key whose answers nothing explains. limit bounds each
-// search.
+// judge checks a history and stops at the first key whose answers no order explains.
+// limit bounds each search.
 func judge(ops []checker.Op, l checker.Limits, limit time.Duration) verdict {
 	v := verdict{violations: checker.Sweep(ops, l)}
 	for _, key := range keysOf(ops) {
@@ -167,7 +167,8 @@ func judge(ops []checker.Op, l checker.Limits, limit time.Duration) verdict {
 	return v
 }
 
-// explained says how far the longest order goes, and what is the first to fit nowhere.
+// explained says how many operations the longest order has, and which operation is the
+// first that fits nowhere.
 func explained(ops []checker.Op, info porcupine.LinearizationInfo) string {
 	var longest []porcupine.Operation
 	for _, orders := range info.PartialLinearizationsOperations() {
@@ -200,9 +201,9 @@ func keysOf(ops []checker.Op) (keys []string) {
 	return keys
 }
 
-// tally is what the cells have in sum and do not show one by one.
+// tally is what only the sum of the cells shows.
 type tally struct {
-	repeated       int // histories that showed nothing, and others were made
+	repeated       int // histories that showed nothing and were replaced
 	lateDuplicates int // keys whose answers a late request of a forgotten owner explains
 	counts         checker.Counts
 }
@@ -225,15 +226,15 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyre
 	}
 	for again := range 2 {
 		c, stuck := play(t, f, s, seeds, sz)
-		out.Injected += int64(c.struck)
-		if c.struck == 0 {
-			t.Errorf("%s never struck", f.name)
+		out.Injected += int64(c.injected)
+		if c.injected == 0 {
+			t.Errorf("%s was never injected", f.name)
 		}
 		for _, text := range stuck {
 			out.Violations++
-			t.Errorf("left behind: %s", text)
+			t.Errorf("not free: %s", text)
 		}
-		var vacuous []uint64
+		var empty []uint64
 		for _, r := range c.runs {
 			ops := r.Ops()
 			v := judge(ops, limits, checkTime)
@@ -242,15 +243,15 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyre
 			}
 			out.Violations += int64(len(v.violations))
 			if v.undecided || len(v.violations) > 0 {
-				t.Errorf("%s, seed %d: undecided: %v, violations:\n%s\nall operations are in %s\nagain, in verify/: VERIFY_DIR=/tmp VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./matrix -run '%s'",
+				t.Errorf("%s, seed %d: undecided: %v, violations:\n%s\nall operations are in %s\nagain, in verify/: VERIFY_DIR=/tmp VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./histories -run '%s'",
 					r.name, r.seed, v.undecided, strings.Join(v.violations[:min(5, len(v.violations))], "\n"), dump(t, r.name, r.seed, ops), r.seed, t.Name())
 			}
-			if missing := f.guards(s, r, sz.operations); len(missing) > 0 {
+			if missing := f.missing(s, r, sz.operations); len(missing) > 0 {
 				t.Logf("%s, seed %d shows nothing: %s", r.name, r.seed, strings.Join(missing, "; "))
 				if again > 0 {
-					t.Errorf("%s shows nothing with another seed, too", r.name)
+					t.Errorf("%s shows nothing with a second seed either", r.name)
 				}
-				vacuous = append(vacuous, r.seed+1000)
+				empty = append(empty, r.seed+1000)
 				continue
 			}
 			n := checker.Count(ops)
@@ -262,11 +263,11 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyre
 			out.Lost += int64(n.Lost)
 			more.add(tally{lateDuplicates: v.lateDuplicates, counts: n})
 		}
-		if len(vacuous) == 0 {
+		if len(empty) == 0 {
 			break
 		}
-		more.repeated += len(vacuous)
-		seeds = vacuous
+		more.repeated += len(empty)
+		seeds = empty
 	}
 	return out, more
 }

@@ -46,12 +46,12 @@ func controls(t *testing.T) (out []verifyrecord.Control) {
 	} {
 		wg.Go(func() {
 			t.Run("control/"+bug, func(t *testing.T) {
-				saw := bentRun(t, bug)
+				saw := buggyRun(t, bug)
 				if bug == "none" {
-					require.Empty(t, saw, "the planted bugs' own store")
+					require.Empty(t, saw, "the store without a bug")
 					return
 				}
-				require.NotEmpty(t, saw, "nobody saw the bug")
+				require.NotEmpty(t, saw, "no checker found the bug")
 				add(verifyrecord.Control{What: "a store with a planted bug: " + bug, Shown: true, Saw: saw})
 			})
 		})
@@ -61,10 +61,10 @@ func controls(t *testing.T) (out []verifyrecord.Control) {
 	return out
 }
 
-// bentRun makes one history on a store with a planted bug, and returns what the
-// checkers saw.
-func bentRun(t *testing.T, bug string) string {
-	store := &bent{bug: bug, entries: map[string]*bentEntry{}}
+// buggyRun makes one history on a store with a planted bug, and returns what the
+// checkers found.
+func buggyRun(t *testing.T, bug string) string {
+	store := &buggyStore{bug: bug, entries: map[string]*buggyEntry{}}
 	late := func(r *rand.Rand) (f storetest.Fault) {
 		if p := r.Float64(); p < 0.1 {
 			f.Drop, f.Late = errPlanned, true
@@ -76,20 +76,20 @@ func bentRun(t *testing.T, bug string) string {
 	f := &fault{name: "planted bug", mix: few, effect: unknowns, inject: func(ctx context.Context, c *cell) error { return c.planned(ctx, late) }}
 	s := &setup{name: bug, limits: exact, start: func(t *testing.T, _ *fault, _ uint64) *system {
 		sys := &system{plan: new(plan)}
-		sys.open = func(seed uint64) lockstore.Store { return sys.plan.over(t, &bentClient{bent: store}, seed) }
+		sys.open = func(seed uint64) lockstore.Store { return sys.plan.over(t, &buggyClient{buggyStore: store}, seed) }
 		return sys
 	}}
 	limit := checkTime
 	if bug != "none" {
-		limit /= 10 // there is an end to searching where there is something to find
+		limit /= 10 // a search that finds something ends soon
 	}
 	c, _ := play(t, f, s, []uint64{1}, size{length: 6 * time.Second})
 	var seen []string
 	for _, l := range []checker.Limits{exact, onRedis} {
 		if l == onRedis && strings.HasPrefix(bug, "M18") {
-			continue // what a store may do that forgets
+			continue // a store that forgets owners may do this
 		}
-		l.Answer = 0 // none of them is about slowness
+		l.Answer = 0 // no planted bug makes answers slow
 		v := judge(c.runs[0].Ops(), l, limit)
 		require.False(t, v.undecided && bug == "none")
 		if len(v.violations) == 0 {
@@ -119,7 +119,7 @@ func lostGrant(t *testing.T) verifyrecord.Control {
 		return lease
 	}
 	var lost lockstore.Lease
-	f, err := pair.Lose(t.Context(), func() { lost = acquire(old) })
+	f, err := pair.FailOver(t.Context(), func() { lost = acquire(old) })
 	require.NoError(t, err)
 	lease := acquire(next)
 	next.write(lease)
@@ -132,8 +132,8 @@ func lostGrant(t *testing.T) verifyrecord.Control {
 	n := checker.Count(ops)
 	require.Equal(t, 1, n.Stale, "the fence refuses the old holder's write")
 
-	r.happened(checker.Keep, f.CutFrom, f.CutTo, key)
-	r.happened(checker.Back, f.DownFrom, f.DownTo, key)
+	r.happened(checker.CutOff, f.CutFrom, f.CutTo, key)
+	r.happened(checker.Promote, f.DownFrom, f.DownTo, key)
 	require.Equal(t, verdict{}, judge(r.Ops(), exact, checkTime), "it is the failover that explains it")
 	return verifyrecord.Control{
 		What: "failover to a replica that was cut off (F34)", Shown: true,

@@ -14,31 +14,31 @@ import (
 	"github.com/lambdalock/lambdalock/verify/faults"
 )
 
-// fault is a row of the matrix.
+// fault is a row of the table.
 type fault struct {
 	name  string
 	path  path
 	mix   mix
 	redis []string // further settings of the servers
-	// inject strikes again and again until ctx ends, and heals. It is not called
+	// inject makes the fault again and again until ctx ends, and heals it. It is nil
 	// where the clients themselves fail.
 	inject func(ctx context.Context, c *cell) error
 	// effect counts in a history what only this fault makes.
 	effect func(r *run, n checker.Counts) int
-	// doubt says that it leaves outcomes unknown.
-	doubt bool
-	// late says that it holds requests back, so that one may arrive after its owner
+	// ambiguous says that it leaves outcomes unknown.
+	ambiguous bool
+	// late says that it delays requests, so that a request may arrive after its owner
 	// has ended.
 	late bool
-	// hidden is the set-up whose client repeats a request within its call, so that
-	// outcomes are slow there instead.
+	// hidden is the set-up whose client repeats a request within its call. There the
+	// outcomes are late instead of unknown.
 	hidden string
 	// never says in which set-ups it cannot occur, and why.
 	never map[string]string
 }
 
-// The clients' own faults happen in every history: without them nobody takes over
-// and nobody loses a lease.
+// The clients' own faults are in every history. Without them there is no takeover and
+// no lost lease.
 var (
 	few      = mix{crash: 0.04, freeze: 0.04}
 	crashing = mix{crash: 0.12, freeze: 0.03}
@@ -49,7 +49,7 @@ const (
 	noPath   = "nothing lies between a client and its memory"
 	noServer = "there is no server that could fail without its clients"
 	aService = "the service does not stop or restart for its users"
-	onePlace = "a key has one place for ever"
+	onePlace = "a key never moves to another server"
 	inside   = "the service moves partitions unseen; the emulator has none"
 )
 
@@ -66,7 +66,7 @@ var kinds = []*fault{
 		effect: func(r *run, _ checker.Counts) int { return int(r.freezes.Load()) },
 	},
 	{
-		name: "reply lost", mix: few, path: cutting, doubt: true,
+		name: "reply lost", mix: few, path: cutting, ambiguous: true,
 		effect: unknowns,
 		inject: func(ctx context.Context, c *cell) error {
 			if c.sys.plan != nil {
@@ -81,7 +81,7 @@ var kinds = []*fault{
 		},
 	},
 	{
-		name: "request cut or late", mix: few, path: cutting, doubt: true,
+		name: "request cut or late", mix: few, path: cutting, ambiguous: true,
 		effect: unknowns,
 		inject: func(ctx context.Context, c *cell) error {
 			if c.sys.plan != nil {
@@ -122,7 +122,7 @@ var kinds = []*fault{
 		},
 	},
 	{
-		name: "resets and slices of bytes", mix: few, path: toxic, late: true, doubt: true,
+		name: "resets and slices of bytes", mix: few, path: toxic, late: true, ambiguous: true,
 		effect: unknowns,
 		inject: func(ctx context.Context, c *cell) error {
 			return c.poisoned(ctx, func(x *faults.Toxic) time.Duration {
@@ -137,7 +137,7 @@ var kinds = []*fault{
 		never: map[string]string{"memory": noPath},
 	},
 	{
-		name: "silent drop", mix: few, path: cutting, late: true, doubt: true, hidden: "redis cluster",
+		name: "silent drop", mix: few, path: cutting, late: true, ambiguous: true, hidden: "redis cluster",
 		effect: slow,
 		inject: func(ctx context.Context, c *cell) error {
 			for ctx.Err() == nil {
@@ -146,7 +146,7 @@ var kinds = []*fault{
 					p.Swallow()
 				}
 				sleep(ctx, c.between(900, 2200))
-				c.hit(from, time.Now())
+				c.injectedBetween(from, time.Now())
 				for _, p := range c.sys.cuts {
 					p.Forward()
 					p.Disconnect() // what was dropped in the middle never continues
@@ -158,7 +158,7 @@ var kinds = []*fault{
 		never: map[string]string{"memory": noPath},
 	},
 	{
-		name: "server paused", mix: few, late: true, doubt: true, hidden: "redis cluster",
+		name: "server paused", mix: few, late: true, ambiguous: true, hidden: "redis cluster",
 		effect: slow,
 		inject: func(ctx context.Context, c *cell) error {
 			for ctx.Err() == nil {
@@ -167,7 +167,7 @@ var kinds = []*fault{
 				server.Pause()
 				sleep(ctx, c.between(400, 2200))
 				server.Resume()
-				c.hit(from, time.Now())
+				c.injectedBetween(from, time.Now())
 				sleep(ctx, c.between(900, 1500))
 			}
 			return nil
@@ -175,7 +175,7 @@ var kinds = []*fault{
 		never: map[string]string{"memory": noServer},
 	},
 	{
-		name: "server restarted, data kept", mix: few, redis: persistent, doubt: true,
+		name: "server restarted, data kept", mix: few, redis: persistent, ambiguous: true,
 		effect: func(_ *run, n checker.Counts) int { return n.Refused + n.Unknown },
 		inject: func(ctx context.Context, c *cell) error {
 			rest := 500
@@ -211,7 +211,7 @@ var kinds = []*fault{
 				if err != nil {
 					return err
 				}
-				c.struck++
+				c.injected++
 				sleep(ctx, c.between(500, 1200))
 				if err := heal(); err != nil {
 					return err
@@ -224,7 +224,7 @@ var kinds = []*fault{
 	},
 	{
 		name: "the key's server changes", mix: few,
-		effect: func(r *run, n checker.Counts) int { return n.Losses + int(r.struck.Load()) },
+		effect: func(r *run, n checker.Counts) int { return n.Losses + int(r.injected.Load()) },
 		inject: func(ctx context.Context, c *cell) error {
 			if c.sys.pair != nil {
 				return c.failOver(ctx)
@@ -236,8 +236,8 @@ var kinds = []*fault{
 				if err := faults.MoveSlot(context.Background(), c.sys.servers, redisstore.DefaultPrefix+key, c.random); err != nil {
 					return err
 				}
-				c.struck++
-				r.struck.Add(1)
+				c.injected++
+				r.injected.Add(1)
 			}
 			return nil
 		},
@@ -247,13 +247,13 @@ var kinds = []*fault{
 
 var errPlanned = errors.New("the connection ended")
 
-// slow counts what took long while the fault struck: a busy machine is slow, too.
+// slow counts what took long during the fault: a busy machine is slow, too.
 func slow(r *run, _ checker.Counts) (n int) {
 	r.mu.Lock()
-	strikes := slices.Clone(r.strikes)
+	during := slices.Clone(r.slow)
 	r.mu.Unlock()
 	for _, op := range r.Ops() {
-		if op.Return-op.Call > 2*ttl/5 && slices.ContainsFunc(strikes, func(s strike) bool { return op.Return > s.from && op.Call < s.to }) {
+		if op.Return-op.Call > 2*ttl/5 && slices.ContainsFunc(during, func(s interval) bool { return op.Return > s.from && op.Call < s.to }) {
 			n++
 		}
 	}
@@ -265,20 +265,20 @@ func unknowns(_ *run, n checker.Counts) int { return n.Unknown }
 // planned lets a plan run for as long as the histories do.
 func (c *cell) planned(ctx context.Context, fault func(*rand.Rand) storetest.Fault) error {
 	now := time.Now()
-	c.hit(now, now.Add(time.Hour)) // single calls, all the time
+	c.injectedBetween(now, now.Add(time.Hour)) // single calls, all the time
 	c.sys.plan.set(fault)
 	<-ctx.Done()
 	c.sys.plan.set(nil)
-	c.struck = c.sys.plan.count()
+	c.injected = c.sys.plan.faults()
 	return nil
 }
 
-// hit counts a strike and remembers when it was.
-func (c *cell) hit(from, to time.Time) {
-	c.struck++
+// injectedBetween counts a fault and remembers when it was.
+func (c *cell) injectedBetween(from, to time.Time) {
+	c.injected++
 	for _, r := range c.runs {
 		r.mu.Lock()
-		r.strikes = append(r.strikes, strike{from.Sub(r.Start), to.Sub(r.Start)})
+		r.slow = append(r.slow, interval{from.Sub(r.Start), to.Sub(r.Start)})
 		r.mu.Unlock()
 	}
 }
@@ -290,7 +290,7 @@ func (c *cell) cutting(ctx context.Context, set func(*testservers.CutProxy)) err
 		}
 		sleep(ctx, c.between(100, 350))
 		for _, p := range c.sys.cuts {
-			c.struck += p.Cuts()
+			c.injected += p.Cuts()
 			p.Forward()
 		}
 		sleep(ctx, c.between(150, 500))
@@ -306,7 +306,7 @@ func (c *cell) poisoned(ctx context.Context, set func(*faults.Toxic) time.Durati
 			length = set(x)
 		}
 		sleep(ctx, length)
-		c.hit(from, time.Now())
+		c.injectedBetween(from, time.Now())
 		for _, x := range c.sys.toxics {
 			x.Heal()
 		}
@@ -315,13 +315,13 @@ func (c *cell) poisoned(ctx context.Context, set func(*faults.Toxic) time.Durati
 	return nil
 }
 
-// restart kills a server that has been asked and has not answered.
+// restart kills a server that has received requests and has not answered them.
 func (c *cell) restart(server *testservers.Server) (from, to time.Time) {
 	server.Pause()
 	<-time.After(60 * time.Millisecond)
 	from = time.Now()
 	server.Restart()
-	c.struck++
+	c.injected++
 	return from, time.Now()
 }
 
@@ -335,7 +335,7 @@ func (c *cell) loseData(ctx context.Context) error {
 		if err := c.sys.erase(ctx, key); err != nil {
 			return err
 		}
-		c.struck++
+		c.injected++
 		r.happened(checker.Forget, from, time.Now(), key)
 		return nil
 	}
@@ -347,7 +347,7 @@ func (c *cell) loseData(ctx context.Context) error {
 		if err := onAll(ctx, c.sys.servers, "FLUSHALL"); err != nil {
 			return err
 		}
-		c.struck++
+		c.injected++
 		to = time.Now()
 	}
 	for _, r := range c.runs {
@@ -377,23 +377,23 @@ func (c *cell) refuse(ctx context.Context) (heal func() error, err error) {
 // lose nothing.
 func (c *cell) failOver(ctx context.Context) error {
 	for sleep(ctx, c.between(300, 900)) {
-		// Not ctx: the pair has to be whole in the end.
-		f, err := c.sys.pair.Lose(context.Background(), func() { sleep(ctx, c.between(200, 700)) })
+		// Not ctx: both servers have to run in the end.
+		f, err := c.sys.pair.FailOver(context.Background(), func() { sleep(ctx, c.between(200, 700)) })
 		if err != nil {
 			return err
 		}
-		c.struck++
+		c.injected++
 		for _, r := range c.runs {
-			r.happened(checker.Keep, f.CutFrom, f.CutTo, r.keys...)
-			r.happened(checker.Back, f.DownFrom, f.DownTo, r.keys...)
+			r.happened(checker.CutOff, f.CutFrom, f.CutTo, r.keys...)
+			r.happened(checker.Promote, f.DownFrom, f.DownTo, r.keys...)
 		}
 		if !sleep(ctx, c.between(600, 1200)) {
 			break
 		}
-		if err := c.sys.pair.Hand(context.Background()); err != nil {
+		if err := c.sys.pair.Switch(context.Background()); err != nil {
 			return err
 		}
-		c.struck++
+		c.injected++
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/lambdalock/lambdalock/verify/faults"
 )
 
-// path is what stands between the clients and the servers.
+// path is what is between the clients and the servers.
 type path int
 
 const (
@@ -54,7 +54,7 @@ type system struct {
 	erase func(ctx context.Context, key string) error
 }
 
-// setup is a column of the matrix.
+// setup is a column of the table.
 type setup struct {
 	name   string
 	limits checker.Limits
@@ -62,19 +62,19 @@ type setup struct {
 	start  func(t *testing.T, f *fault, seed uint64) *system
 }
 
-// The recorder reads its clock outside of the calls, so it errs on the safe side;
-// what is left is how far the server's clock and this one drift apart in a TTL.
+// drift is how far the server's clock and this one drift apart in a TTL. The recorder
+// reads its clock before and after each call, so its own error is on the safe side.
 const drift = 2 * time.Millisecond
 
 // answer is what a client adds at most to the time that its context allows, on a
 // machine with too much to do.
 const answer = callTime + 1500*time.Millisecond
 
-// lateDuplicates is how long the faults hold a request back at most, and some.
+// lateDuplicates is a little longer than the faults delay a request.
 const lateDuplicates = 2500 * time.Millisecond
 
-// repeats is when the clients of a cluster and of DynamoDB send a request again, and
-// a little less.
+// repeats is a little less than the time after which the clients of a cluster and of
+// DynamoDB send a request again.
 const repeats = 850 * time.Millisecond
 
 var (
@@ -94,7 +94,7 @@ var setups = []*setup{
 	{"redis cluster", onCluster, 11 * time.Second, startCluster},
 }
 
-// connect puts the fault's path before a server.
+// connect puts the fault's proxy before a server.
 func (s *system) connect(t *testing.T, f *fault, addr string) string {
 	switch f.path {
 	case cutting:
@@ -118,12 +118,12 @@ func startMemory(t *testing.T, f *fault, _ uint64) *system {
 
 // plan makes the faults of a store in memory, where there is no path to break.
 type plan struct {
-	mu     sync.Mutex
-	fault  func(*rand.Rand) storetest.Fault
-	struck int
+	mu    sync.Mutex
+	fault func(*rand.Rand) storetest.Fault
+	count int
 }
 
-// over returns a store with faults. What it delays arrives within a second.
+// over returns a store with faults. A delayed request arrives within a second.
 func (p *plan) over(t *testing.T, store lockstore.Store, seed uint64) lockstore.Store {
 	random := rand.New(rand.NewPCG(seed, 1))
 	faulty := storetest.NewFaulty(store, func(call storetest.Call) storetest.Fault {
@@ -134,7 +134,7 @@ func (p *plan) over(t *testing.T, store lockstore.Store, seed uint64) lockstore.
 		}
 		f := p.fault(random)
 		if f != (storetest.Fault{}) {
-			p.struck++
+			p.count++
 		}
 		return f
 	})
@@ -153,10 +153,10 @@ func (p *plan) set(fault func(*rand.Rand) storetest.Fault) {
 	p.fault = fault
 }
 
-func (p *plan) count() int {
+func (p *plan) faults() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.struck
+	return p.count
 }
 
 const table = "locks"
@@ -164,18 +164,7 @@ const table = "locks"
 func startDynamo(t *testing.T, f *fault, seed uint64) *system {
 	server := testservers.StartDynamoDB(t)
 	s := &system{servers: []*testservers.Server{server}, write: "UpdateItem"}
-	// An operator has more patience than a function.
-	lean := dynamoClient(t, "http://"+server.Addr)
-	admin := dynamodb.New(lean.Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Timeout: time.Minute} })
-	_, err := admin.CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName:            aws.String(table),
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash}},
-		BillingMode:          types.BillingModePayPerRequest,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testservers.Table(t, "http://"+server.Addr, table, "key")
 	endpoint := "http://" + s.connect(t, f, server.Addr)
 	if f.path == throttle {
 		s.throttled = faults.NewThrottle(t, endpoint, seed)
@@ -188,6 +177,8 @@ func startDynamo(t *testing.T, f *fault, seed uint64) *system {
 		}
 		return store
 	}
+	// An operator waits longer than a function.
+	admin := dynamodb.New(dynamoClient(t, "http://"+server.Addr).Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Timeout: time.Minute} })
 	s.erase = func(ctx context.Context, key string) error {
 		_, err := admin.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String(table), Key: map[string]types.AttributeValue{
 			"key": &types.AttributeValueMemberS{Value: key},
@@ -199,13 +190,11 @@ func startDynamo(t *testing.T, f *fault, seed uint64) *system {
 
 // dynamoClient is the client that dynamostore.Open uses.
 func dynamoClient(t *testing.T, endpoint string) *dynamodb.Client {
-	u, err := url.Parse("dynamodb://" + table + "?region=eu-west-1&endpoint=" + endpoint)
+	u, err := url.Parse("dynamodb://" + table + "?endpoint=" + endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := dynamostore.Client(lockstore.Config{URL: u, Getenv: func(name string) string {
-		return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}[name]
-	}})
+	client, err := dynamostore.Client(lockstore.Config{URL: u, Getenv: func(string) string { return "" }})
 	if err != nil {
 		t.Fatal(err)
 	}

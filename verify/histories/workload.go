@@ -31,27 +31,27 @@ type mix struct{ crash, freeze float64 }
 // run is one history while it is made.
 type run struct {
 	*checker.History
-	name  string
-	seed  uint64
-	mix   mix
-	keys  []string // the last one is quiet: what is late there meets nobody
-	stall time.Duration
+	name string
+	seed uint64
+	mix  mix
+	keys []string      // the last key is quiet: a late request finds no other client there
+	late time.Duration // as in checker.Limits
 
 	crashes, freezes atomic.Int64
-	struck           atomic.Int64 // by a fault that aims at single keys
+	injected         atomic.Int64 // faults that are about a single key
 
 	mu      sync.Mutex
-	strikes []strike                 // that slow calls down
+	slow    []interval               // faults that slow calls down
 	asked   map[string]int           // operations on each key
 	highest map[string]int64         // what the resource has seen
 	freed   map[string]chan struct{} // closed at the next release of the key
 }
 
-type strike struct{ from, to time.Duration }
+type interval struct{ from, to time.Duration }
 
 func newRun(name string, seed uint64, m mix, late time.Duration) *run {
 	r := &run{
-		History: checker.New(), name: name, seed: seed, mix: m, stall: late,
+		History: checker.New(), name: name, seed: seed, mix: m, late: late,
 		asked: map[string]int{}, highest: map[string]int64{}, freed: map[string]chan struct{}{},
 	}
 	for i := range busyKeys + 1 {
@@ -71,7 +71,7 @@ type client struct {
 	done   context.Context // ends with the history
 }
 
-// work takes and gives back locks until the history ends.
+// work acquires and releases locks until the history ends.
 func (c *client) work() {
 	for c.done.Err() == nil {
 		c.sleep(c.upTo(80 * time.Millisecond))
@@ -87,28 +87,28 @@ func (c *client) work() {
 			continue
 		}
 		if c.chance(0.04) {
-			c.meddle(key)
+			c.useStrangerLease(key)
 			continue
 		}
-		lease, trust, ok := c.obtain(key)
+		lease, trust, ok := c.lock(key)
 		if ok {
 			c.hold(lease, trust, quiet)
 		}
 	}
 }
 
-// obtain asks as the guard does: it repeats what may have been applied, and in
+// lock asks as the guard does: it repeats a request that may have been applied, and in
 // the end abandons it.
-func (c *client) obtain(key string) (lease lockstore.Lease, trust time.Duration, ok bool) {
+func (c *client) lock(key string) (lease lockstore.Lease, trust time.Duration, ok bool) {
 	for range 3 { // owners
-		freed := c.next(key)
+		freed := c.nextRelease(key)
 		req := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl, Holder: lockstore.Holder{Name: c.name}}
-		doubt := false
+		ambiguous := false
 		var outcome checker.Outcome
 		for range 4 {
 			lease, trust, outcome = c.acquire(req)
-			doubt = doubt || outcome == checker.Unknown
-			if outcome != checker.Unknown && (outcome != checker.Refused || !doubt) {
+			ambiguous = ambiguous || outcome == checker.Unknown
+			if outcome != checker.Unknown && (outcome != checker.Refused || !ambiguous) {
 				break
 			}
 			c.sleep(c.upTo(40 * time.Millisecond))
@@ -116,13 +116,13 @@ func (c *client) obtain(key string) (lease lockstore.Lease, trust time.Duration,
 		if outcome == checker.OK {
 			return lease, trust, true
 		}
-		if doubt {
-			c.insist(lockstore.Lease{Key: key, Owner: req.Owner})
+		if ambiguous {
+			c.releaseOrGiveUp(lockstore.Lease{Key: key, Owner: req.Owner})
 		}
 		if outcome != checker.Busy || c.chance(0.3) {
 			return lease, 0, false
 		}
-		// All who wait here ask at once.
+		// All clients that wait here ask at the same time.
 		select {
 		case <-freed:
 		case <-time.After(200 * time.Millisecond):
@@ -145,7 +145,7 @@ func (c *client) hold(lease lockstore.Lease, trust time.Duration, quiet bool) {
 		c.crashes.Add(1)
 		return
 	case p < c.mix.freeze+c.mix.crash+0.1:
-		c.keep(lease, trust)
+		c.holdLong(lease, trust)
 	default:
 		c.sleep(c.upTo(40 * time.Millisecond))
 	}
@@ -161,14 +161,14 @@ func (c *client) hold(lease lockstore.Lease, trust time.Duration, quiet bool) {
 	if c.chance(0.5) && c.Now() < trust {
 		c.write(lease)
 	}
-	c.insist(lease)
+	c.releaseOrGiveUp(lease)
 	if c.chance(0.1) {
 		c.release(lease)
 	}
 }
 
-// keep holds for longer than a TTL, with renewals, and stops when it loses trust.
-func (c *client) keep(lease lockstore.Lease, trust time.Duration) {
+// holdLong holds for longer than a TTL, with renewals. It stops when the trust ends.
+func (c *client) holdLong(lease lockstore.Lease, trust time.Duration) {
 	until := c.Now() + c.upTo(3*ttl/2)
 	for c.Now() < min(until, trust) && c.done.Err() == nil {
 		c.sleep((trust - c.Now()) / 3)
@@ -186,18 +186,19 @@ func (c *client) keep(lease lockstore.Lease, trust time.Duration) {
 	}
 }
 
-// freeze stands still until the trust has ended, and often until another may take
-// the key over, and goes on as if nothing had happened.
+// freeze stands still until the trust has ended, and often until another client may
+// take the key over. Then it goes on as if nothing had happened.
 func (c *client) freeze(lease lockstore.Lease, trust time.Duration) {
 	c.freezes.Add(1)
-	c.sleep(trust - c.Now() + c.upTo(ttl/2+c.stall))
+	c.sleep(trust - c.Now() + c.upTo(ttl/2+c.late))
 	c.renew(lease, ttl)
 	c.write(lease)
-	c.insist(lease)
+	c.releaseOrGiveUp(lease)
 }
 
-// meddle tries what nobody may do: to end or renew a lease with another owner.
-func (c *client) meddle(key string) {
+// useStrangerLease does what no client may do: it renews or releases the lease of
+// another owner.
+func (c *client) useStrangerLease(key string) {
 	c.mu.Lock()
 	fence := c.highest[key]
 	c.mu.Unlock()
@@ -211,8 +212,8 @@ func (c *client) meddle(key string) {
 	c.release(stranger)
 }
 
-// insist releases or abandons until it has an answer, for a while.
-func (c *client) insist(lease lockstore.Lease) {
+// releaseOrGiveUp releases or abandons until there is an answer, at most eight times.
+func (c *client) releaseOrGiveUp(lease lockstore.Lease) {
 	for range 8 {
 		switch c.release(lease) {
 		case checker.Unknown, checker.Refused:
@@ -286,8 +287,8 @@ func (c *client) write(lease lockstore.Lease) {
 	c.Add(op)
 }
 
-// next is closed at the next release of the key.
-func (c *client) next(key string) <-chan struct{} {
+// nextRelease is closed at the next release of the key.
+func (c *client) nextRelease(key string) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.freed[key]
@@ -317,9 +318,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// leave waits until every key is free and takes it once more, with a larger
-// fence. It returns what does not become free in time.
-func (r *run) leave(store lockstore.Store, bound time.Duration) (stuck []string) {
+// lockAgain waits until every key is free and locks it once more, with a larger
+// fence. It returns the keys that do not become free in time.
+func (r *run) lockAgain(store lockstore.Store, bound time.Duration) (stuck []string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for i, key := range r.keys {
@@ -331,11 +332,11 @@ func (r *run) leave(store lockstore.Store, bound time.Duration) (stuck []string)
 				req := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl}
 				lease, _, outcome := c.acquire(req)
 				if outcome == checker.OK {
-					c.insist(lease)
+					c.releaseOrGiveUp(lease)
 					return
 				}
 				if outcome == checker.Unknown {
-					c.insist(lockstore.Lease{Key: key, Owner: req.Owner})
+					c.releaseOrGiveUp(lockstore.Lease{Key: key, Owner: req.Owner})
 				}
 				if last {
 					mu.Lock()

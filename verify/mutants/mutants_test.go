@@ -1,10 +1,3 @@
-// Package mutants plants bugs in a copy of the project, one at a time, and runs
-// the test that claims to catch it. A planted bug is a patch in patches/; nothing
-// of it is in the product.
-//
-// A bug counts as caught when that test passes without the bug, fails with it, and
-// prints the words that name what is wrong. Another failure is no catch: the
-// machine may have been too busy, or the test may have crashed over something else.
 package mutants
 
 import (

@@ -43,8 +43,8 @@ func TestCells(t *testing.T) {
 	}
 }
 
-func TestMatrix(t *testing.T) {
-	logging.Disable() // the client's own words about each connection that breaks
+func TestHistories(t *testing.T) {
+	logging.Disable() // the Redis client reports each broken connection
 	start := time.Now()
 	first, count := verifyrecord.Seed(t, 1, 5)
 	sz := size{operations: 1000}
@@ -60,7 +60,7 @@ func TestMatrix(t *testing.T) {
 	var mu sync.Mutex
 	var sum tally
 	ran, occur := 0, 0
-	// DynamoDB Local takes a processor for itself, so its cells come one by one.
+	// DynamoDB Local uses a whole processor, so its cells run one by one.
 	slow, fast := make(chan func(), 1000), make(chan func(), 1000)
 	for i, s := range setups {
 		cells[i] = make([]verifyrecord.Cell, len(kinds))

@@ -9,40 +9,40 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// bent is a store in memory with one planted bug, or none. The checkers have to
+// buggyStore is a store in memory with one planted bug, or none. The checkers have to
 // find each.
-type bent struct {
+type buggyStore struct {
 	bug string
 
 	mu      sync.Mutex
-	entries map[string]*bentEntry
+	entries map[string]*buggyEntry
 }
 
-type bentEntry struct {
+type buggyEntry struct {
 	lockstore.Lease
 	expires time.Time
 	ended   map[lockstore.Owner]bool
 }
 
-// bentClient is the store as one process sees it.
-type bentClient struct {
-	*bent
+// buggyClient is the store as one process sees it.
+type buggyClient struct {
+	*buggyStore
 	fence lockstore.Fence // of M13
 	calls int
 }
 
-var errHang = errors.New("the server failed")
+var errServer = errors.New("the server failed")
 
-func (b *bentClient) entry(key string) *bentEntry {
+func (b *buggyClient) entry(key string) *buggyEntry {
 	e := b.entries[key]
 	if e == nil {
-		e = &bentEntry{ended: map[lockstore.Owner]bool{}}
+		e = &buggyEntry{ended: map[lockstore.Owner]bool{}}
 		b.entries[key] = e
 	}
 	return e
 }
 
-func (b *bentClient) Acquire(_ context.Context, req lockstore.Request) (lockstore.Lease, error) {
+func (b *buggyClient) Acquire(_ context.Context, req lockstore.Request) (lockstore.Lease, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.entry(req.Key)
@@ -51,7 +51,7 @@ func (b *bentClient) Acquire(_ context.Context, req lockstore.Request) (lockstor
 		if b.bug == "M36 a failure reads as busy" {
 			return lockstore.Lease{}, lockstore.ErrHeld
 		}
-		return lockstore.Lease{}, errHang
+		return lockstore.Lease{}, errServer
 	}
 	now := time.Now()
 	held := now.Before(e.expires)
@@ -82,7 +82,7 @@ func (b *bentClient) Acquire(_ context.Context, req lockstore.Request) (lockstor
 	return e.Lease, nil
 }
 
-func (b *bentClient) Renew(_ context.Context, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+func (b *buggyClient) Renew(_ context.Context, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e, now := b.entry(l.Key), time.Now()
@@ -101,7 +101,7 @@ func (b *bentClient) Renew(_ context.Context, l lockstore.Lease, ttl time.Durati
 	return e.expires.Sub(now), nil
 }
 
-func (b *bentClient) Release(_ context.Context, l lockstore.Lease) error {
+func (b *buggyClient) Release(_ context.Context, l lockstore.Lease) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e, now := b.entry(l.Key), time.Now()
