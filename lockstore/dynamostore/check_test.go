@@ -64,7 +64,11 @@ func TestCheckF50(t *testing.T) {
 			d.table.MultiRegionConsistency = types.MultiRegionConsistencyStrong
 			d.ttl = nil // it cannot be on
 		}, says: "stays for ever, and no transactions, so StillHeld does not work"},
-		"index":               {change: func(d *described) { d.table.GlobalSecondaryIndexes = make([]types.GlobalSecondaryIndexDescription, 1) }, says: "1 indexes"},
+		"index": {change: func(d *described) { d.table.GlobalSecondaryIndexes = make([]types.GlobalSecondaryIndexDescription, 1) }, says: "1 indexes"},
+		"two kinds of indexes": {change: func(d *described) {
+			d.table.GlobalSecondaryIndexes = make([]types.GlobalSecondaryIndexDescription, 2)
+			d.table.LocalSecondaryIndexes = make([]types.LocalSecondaryIndexDescription, 1)
+		}, says: "3 indexes"},
 		"TTL off":             {change: func(d *described) { d.ttl = nil }, says: "time to live is off"},
 		"TTL on its way":      {change: func(d *described) { d.ttl.TimeToLiveStatus = types.TimeToLiveStatusEnabling }},
 		"TTL on its way off":  {change: func(d *described) { d.ttl.TimeToLiveStatus = types.TimeToLiveStatusDisabling }, says: "time to live is off"},

@@ -149,10 +149,13 @@ func backoff(attempt int, _ error) (time.Duration, error) {
 	return time.Duration(rand.Int64N(int64(25*time.Millisecond) << min(attempt, 3))), nil
 }
 
+// dialTimeout bounds the making of one connection.
+const dialTimeout = 800 * time.Millisecond
+
 // httpClient has short timeouts: a connection may die while the process is frozen, and
 // there must be time for a second attempt.
 func httpClient() *http.Client {
-	dialer := net.Dialer{Timeout: 800 * time.Millisecond, KeepAlive: 15 * time.Second}
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
 	return &http.Client{
 		Timeout: 1900 * time.Millisecond,
 		Transport: &http.Transport{

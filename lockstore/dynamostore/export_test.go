@@ -26,4 +26,8 @@ const (
 	Margin        = margin
 	CooldownOwner = cooldownOwner
 	IdleRow       = idleRow
+	DialTimeout   = dialTimeout
 )
+
+// HTTPClient is the client's own, with its timeouts.
+var HTTPClient = httpClient

@@ -2,6 +2,7 @@ package dynamostore_test
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -189,6 +190,26 @@ func TestAFailedConfirmationIsUnknown(t *testing.T) {
 		}
 		_, err = s.Acquire(t.Context(), req)
 		require.True(t, isUnknown(err), err)
+	})
+}
+
+// The client sends the confirmation of a repeat twice, because the first reply is lost.
+func TestConfirmationSentTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		req := request(time.Minute)
+		first, err := s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+			if r.N == 3 {
+				return fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}
+			}
+			return fakedynamo.Fault{}
+		}
+		again, err := s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.Equal(t, first.Fence, again.Fence)
 	})
 }
 
