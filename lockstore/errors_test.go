@@ -36,7 +36,16 @@ func TestHeldErrorIsOneCleanLine(t *testing.T) {
 	assert.NotContains(t, held.Error(), "\x1b")
 }
 
-func TestErrorsAreOneAnother(t *testing.T) {
+func TestInvalidf(t *testing.T) {
+	cause := errors.New("no number")
+	err := lockstore.Invalidf("mystore: the port is %q: %w", "x", cause)
+	require.EqualError(t, err, `mystore: the port is "x": no number`)
+	require.ErrorIs(t, err, lockstore.ErrInvalid)
+	require.ErrorIs(t, err, cause)
+	require.NotErrorIs(t, err, lockstore.ErrCorrupt)
+}
+
+func TestNoErrorMatchesASecondOne(t *testing.T) {
 	all := []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable}
 	for i, one := range all {
 		for j, two := range all {

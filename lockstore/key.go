@@ -9,13 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// Key joins parts into a key so that different parts never give the same key:
-// Key("account", "7") is "account/7". In a part "/" and "%" are percent-encoded,
-// and so is what a key may not contain: control characters and bytes that are no
-// UTF-8. An empty part is nearly always a missing field: then every store refuses
-// the key, and the error says which part it is.
+// MaxKeyBytes bounds a key.
+const MaxKeyBytes = 1024
+
+// Key joins parts to a key: Key("account", "7") is "account/7". Different parts never
+// give the same key. In a part "/" and "%" are percent-encoded. So is what a key may
+// not contain: control characters, and bytes that are not UTF-8. An empty part is nearly
+// always a missing field. So every store refuses a key with an empty part, and the error
+// has the part's number.
 //
-// The key is as long as its parts need; see KeyOrHash for long ones.
+// The key is as long as its parts need. For long parts see KeyOrHash.
 func Key(parts ...string) string {
 	var b strings.Builder
 	for i, p := range parts {
@@ -32,12 +35,14 @@ func Key(parts ...string) string {
 	return b.String()
 }
 
-// KeyOrHash is Key, unless that is longer than MaxKeyBytes: then it is the
-// beginning of that key and its SHA-256, 512 bytes in all. It is for parts that
-// others choose, such as the object keys of S3: one of those alone may have 1,024
-// bytes. In an S3 event they are URL-encoded; decode them first. No key of Key is
-// like a hashed one, and different parts give the same hashed key only if SHA-256
-// does. With an empty part it is Key's, which every store refuses.
+// KeyOrHash is Key for parts that others choose, such as the object keys of S3. (One
+// object key may have 1,024 bytes. An S3 event has object keys URL-encoded: decode them
+// first.) If the key is longer than MaxKeyBytes, KeyOrHash returns 512 bytes: the
+// beginning of the key and the SHA-256 of the whole key.
+//
+// A hashed key is never equal to a key of Key. Different parts give the same hashed key
+// only if SHA-256 collides. With an empty part the result is that of Key, which every
+// store refuses.
 func KeyOrHash(parts ...string) string {
 	key := Key(parts...)
 	if len(key) <= MaxKeyBytes || firstEmptyPart(key) > 0 {
@@ -56,13 +61,13 @@ const (
 	// emptyPart stands for an empty part. No other part is like it, because its
 	// control character would be encoded.
 	emptyPart = "\x00"
-	// hashMark is in no key of Key: behind a "%" are two digits there.
+	// hashMark is in no key of Key: there two hexadecimal digits follow each "%".
 	hashMark = "%sha256:"
 	// maxHashedKeyBytes is the longest key that DynamoDB writes for one unit.
 	maxHashedKeyBytes = 512
 )
 
-// encodePart percent-encodes what Key says.
+// encodePart percent-encodes the characters that Key names.
 func encodePart(part string) string {
 	if utf8.ValidString(part) && !strings.ContainsFunc(part, isEncoded) {
 		return part
@@ -84,8 +89,8 @@ func encodePart(part string) string {
 
 func isEncoded(r rune) bool { return r == '/' || r == '%' || isControl(r) }
 
-// firstEmptyPart is the number of the first part of a key of Key that is empty,
-// from 1; 0 without one.
+// firstEmptyPart is the number, from 1, of the first empty part of a key of Key. It is 0
+// if no part is empty.
 func firstEmptyPart(key string) int {
 	if !strings.Contains(key, emptyPart) {
 		return 0
@@ -97,25 +102,25 @@ func firstEmptyPart(key string) int {
 // bytes of UTF-8 without control characters.
 func ValidateKey(key string) error {
 	if n := firstEmptyPart(key); n > 0 {
-		return invalid("Key has an empty part, number %d; want a value for each part", n)
+		return Invalidf("lockstore: Key has an empty part, number %d; want a value for each part", n)
 	}
 	switch {
 	case key == "":
-		return invalid("Key is empty; want 1 to %d bytes", MaxKeyBytes)
+		return Invalidf("lockstore: Key is empty; want 1 to %d bytes", MaxKeyBytes)
 	case len(key) > MaxKeyBytes:
-		return invalid("Key has %d bytes; want 1 to %d", len(key), MaxKeyBytes)
+		return Invalidf("lockstore: Key has %d bytes; want 1 to %d", len(key), MaxKeyBytes)
 	}
 	if i := strings.IndexFunc(key, isControl); i >= 0 {
-		return invalid("Key has a control character at byte %d", i)
+		return Invalidf("lockstore: Key has a control character at byte %d", i)
 	}
 	if !utf8.ValidString(key) {
-		return invalid("Key is not valid UTF-8")
+		return Invalidf("lockstore: Key is not valid UTF-8")
 	}
 	return nil
 }
 
-// isControl also names the two Unicode line breaks, which would break a log
-// line as a newline does.
+// isControl is also true for the two Unicode line breaks, which would break a log line
+// as a newline does.
 func isControl(r rune) bool {
 	return r < 0x20 || (r >= 0x7f && r < 0xa0) || r == '\u2028' || r == '\u2029'
 }

@@ -2,60 +2,54 @@ package lockstore
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
-	"fmt"
-	"io"
-	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 )
 
-// Store keeps leases. It is safe for concurrent use. Each method makes one
-// attempt; the guard decides about repeating. Arguments are checked first, and bad
-// ones match ErrInvalid: nothing is sent. A method returns within 50 ms of the end of
-// its context, whatever the server does, with an error that matches the context's;
-// and within 2 s when the server refuses connections, with ErrUnavailable.
+// Store keeps leases. It is safe for concurrent use. Each method makes one attempt;
+// the guard decides about repeats. A method checks its arguments before it sends
+// anything; its error about a bad argument matches ErrInvalid.
+//
+// When the context ends, a method returns within 50 ms, whatever the server does, and
+// its error matches the context's error. When the server refuses connections, a method
+// returns ErrUnavailable within 2 s.
 type Store interface {
-	// Acquire grants the key to the owner, or returns an error that matches
-	// ErrHeld (as *HeldError) when another has it. The same request again
-	// returns the same lease. It calls Request.Validate first, and keeps the
-	// holder as Holder.Encode writes it: cleaned and cut.
+	// Acquire grants the key to the owner. When another owner has a live lease, its
+	// error is a *HeldError, which matches ErrHeld. The same request again returns
+	// the same lease. Acquire calls Request.Validate first. It keeps the holder as
+	// Holder.Encode writes it.
 	Acquire(ctx context.Context, req Request) (Lease, error)
 
-	// Renew makes the lease last at least ttl from now, and at least as long as it
-	// would have lasted without it. It returns the time for which the lease may be
-	// trusted, counted from before the call: a ttl below what is left takes nothing
-	// off it. It returns ErrLost when the lease is expired, released or another's. It
-	// calls Lease.Validate and ValidateTTL first.
+	// Renew makes the lease end at the later of these: its present end, and ttl from
+	// now. It returns the time for which the caller may trust the lease, counted from
+	// before the call. It returns ErrLost when the lease is expired, released or
+	// another owner's. It calls Lease.Validate and ValidateTTL first.
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) (time.Duration, error)
 
-	// Release frees the key if this lease holds it. Again is nil. With Fence 0
-	// it abandons an Acquire whose outcome is unknown. It calls Lease.Validate
-	// first.
+	// Release frees the key if this lease holds it. The same release again returns
+	// nil. With Fence 0 it abandons an Acquire whose outcome is unknown. It calls
+	// Lease.Validate first.
 	Release(ctx context.Context, lease Lease) error
 }
 
-// Inspector is implemented by stores that can look at a key without changing
-// it. A waiter looks this way and tries to acquire only when it may win. The look
-// sees every write that ended before it began.
+// Inspector is implemented by a store that can read a key's state without changing
+// it. A waiting caller polls with Inspect, and acquires only when it may succeed.
 type Inspector interface {
-	// Inspect looks at the key. It calls ValidateKey first.
+	// Inspect returns the state of the key. It sees every write that ended before
+	// Inspect began. It calls ValidateKey first.
 	Inspect(ctx context.Context, key string) (Status, error)
 }
 
-// CooldownReleaser is implemented by stores that can keep a key closed after a
-// release.
+// CooldownReleaser is implemented by a store that can keep a key unavailable for a
+// while after a release: the key's cooldown.
 type CooldownReleaser interface {
-	// ReleaseAfter ends the lease for its owner at once and keeps the key
-	// closed to everybody for d more, then it is free. It answers as Release
-	// does, but it does not abandon. It calls ValidateReleaseAfter first.
+	// ReleaseAfter ends the lease at once. For the time d after that nobody can
+	// acquire the key; then the key is free. It answers as Release does, but it
+	// cannot abandon. It calls ValidateReleaseAfter first.
 	ReleaseAfter(ctx context.Context, lease Lease, d time.Duration) error
 }
 
-// Checker is implemented by stores that can look at their own server's set-up.
-// It is for deploy time and for operators; it may need more permissions than
+// Checker is implemented by a store that can check the set-up of its own server or
+// table. It is for deploy time and for operators. It may need more permissions than
 // locking does.
 type Checker interface {
 	Check(ctx context.Context) ([]Finding, error)
@@ -67,8 +61,8 @@ type Finding struct {
 	Fix     string // what to set instead
 }
 
-// As finds an optional interface on s or on a store that s wraps. A wrapper
-// shows the store it wraps with a method Unwrap() Store.
+// As finds an optional interface on s or on a store that s wraps. A wrapper has a
+// method Unwrap() Store, which returns the store that it wraps.
 func As[T any](s Store) (T, bool) {
 	for s != nil {
 		if t, ok := s.(T); ok {
@@ -92,9 +86,9 @@ type Request struct {
 	Holder Holder        // for people; never compared
 }
 
-// Lease is a grant. TTL is the time for which it may be trusted, counted from
-// before the request that returned it. It can be zero or negative when the
-// answer came too late to be of use.
+// Lease is a grant. TTL is the time for which the caller may trust the lease, counted
+// from before the request that returned it. TTL is zero or negative when the answer
+// came too late to be of use.
 type Lease struct {
 	Key   string
 	Owner Owner
@@ -102,228 +96,27 @@ type Lease struct {
 	TTL   time.Duration
 }
 
-// Status is what Inspect saw. Held is false as soon as an Acquire may win,
-// also when a dead holder's entry is still there.
+// Status is the state of a key. Held is false as soon as an Acquire may succeed, also
+// when the entry of a dead holder is still there.
 type Status struct {
 	Key       string
 	Held      bool
 	Holder    Holder        // of the live lease; zero when not held
 	Fence     Fence         // of the last grant; 0 when the store knows none
-	Remaining time.Duration // until another may take over at the latest, if nobody renews
+	Remaining time.Duration // until a takeover at the latest, if nobody renews
 }
 
-// Fence is a fencing token. It grows with every grant of its key. A resource
-// that stores the largest fence it has seen, and refuses smaller ones, is safe
-// from a holder that woke up too late. The idea is from Kleppmann, "How to do
-// distributed locking" (2016), and from Chubby's sequencers (Burrows, OSDI 2006).
-type Fence int64
-
-// MarshalBinary writes the fence in decimal digits, so that Redis clients take
-// it as an argument.
-func (f Fence) MarshalBinary() ([]byte, error) {
-	return strconv.AppendInt(nil, int64(f), 10), nil
-}
-
-// NextFence is the fence of the next grant: one more than the previous one, and
-// at least now in microseconds since 1970, so that it still grows when the
-// previous value is gone. A previous value of 0 means none.
-func NextFence(previous Fence, now time.Time) Fence {
-	return max(previous+1, Fence(now.UnixMicro()))
-}
-
-// Owner is the secret id of one acquisition. Whoever knows it can release the
-// lease, so printing it shows its first four characters only. Use
-// string(owner) to store it. Go itself shows it whole as the key of a JSON map,
-// in an unexported field that is printed with the struct around it, and behind a
-// pointer inside a value that is printed with a verb for texts or numbers.
-type Owner string
-
-// NewOwner returns a new owner with at least 128 random bits.
-func NewOwner() Owner { return Owner(rand.Text()) }
-
-// String shows four characters, enough to tell two owners apart in a log.
-func (o Owner) String() string {
-	if len(o) <= 4 {
-		return "…"
-	}
-	return string(o[:4]) + "…"
-}
-
-// Format is String for every verb, so that %#v of a Lease, or a wrong verb,
-// hides the owner too.
-func (o Owner) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, o.String()) }
-
-// MarshalText is String, so that JSON of a Lease hides the owner too.
-func (o Owner) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
-
-// Holder says who holds a lock, for people. It is never compared. Whoever acquires
-// writes it, so a Name or an ID may be made up.
-type Holder struct {
-	Name  string    // what holds it, for example the function's name
-	ID    string    // which run of it, for example the request id
-	Since time.Time // when it asked, by its own clock; kept in milliseconds
-
-	// Caller is whom the service that took the lock for another had authenticated,
-	// for example the ARN of a role; "" when nobody was. The service writes it, and
-	// never takes it from the request.
-	Caller string
-}
-
-// Bounds of a stored Holder: of its whole text, and of Caller in it.
+// Bounds of a TTL, the same for every store.
 const (
-	MaxHolderBytes = 256
-	MaxCallerBytes = 128
-)
-
-// String is a sentence part for people: who, which, since when. The caller stands
-// first. A name that it gave stands in quotes, and so does a name that could be
-// taken for a caller.
-func (h Holder) String() string {
-	if h == (Holder{}) {
-		return "unknown"
-	}
-	s := h.Name
-	switch {
-	case h.Caller != "" && h.Name != "" && h.Name != h.Caller:
-		s = h.Caller + " as " + strconv.Quote(h.Name)
-	case h.Caller != "":
-		s = h.Caller
-	case h.Name == "":
-		s = "unnamed"
-	case strings.IndexFunc(h.Name, isSpecial) >= 0:
-		s = strconv.Quote(h.Name) // or it could look like a caller
-	}
-	if h.ID != "" {
-		s += " (" + h.ID + ")"
-	}
-	if !h.Since.IsZero() {
-		s += " since " + h.Since.UTC().Format(time.RFC3339)
-	}
-	return s
-}
-
-// isSpecial is false for what names of functions and programs are made of.
-func isSpecial(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(" _-.", r)
-}
-
-// Encode writes the holder as stores keep it: milliseconds since 1970, id, name
-// and, if there is one, caller, separated by tabs, at most MaxHolderBytes. Control
-// characters and invalid UTF-8 become spaces. A caller of more than MaxCallerBytes
-// keeps its beginning and its end, and "…" between them. To fit, the end of the
-// name is cut, then the end of the id.
-func (h Holder) Encode() string {
-	ms := int64(0)
-	if !h.Since.IsZero() {
-		ms = h.Since.UnixMilli()
-	}
-	since, caller := strconv.FormatInt(ms, 10), clean(h.Caller)
-	if caller != "" {
-		caller = "\t" + shorten(caller, MaxCallerBytes)
-	}
-	room := MaxHolderBytes - len(since) - len("\t\t") - len(caller)
-	id := cut(clean(h.ID), room)
-	return since + "\t" + id + "\t" + cut(clean(h.Name), room-len(id)) + caller
-}
-
-// cut keeps the beginning of s: at most n bytes, and no half character.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
-
-// shorten keeps the beginning and the end of s: the account or the issuer stands
-// in the one, the name in the other.
-func shorten(s string, n int) string {
-	const gap = "…"
-	if len(s) <= n {
-		return s
-	}
-	half := (n - len(gap)) / 2
-	end := len(s) - half
-	for !utf8.RuneStart(s[end]) {
-		end++
-	}
-	return cut(s, half) + gap + s[end:]
-}
-
-// DecodeHolder reads what Encode wrote, now or when there was no caller. Other text
-// is kept as the name, cut and cleaned: a holder is for people, and half an answer
-// beats none.
-func DecodeHolder(s string) Holder {
-	s = s[:min(len(s), MaxHolderBytes)]
-	parts := strings.SplitN(s, "\t", 4)
-	ms, err := strconv.ParseInt(parts[0], 10, 64)
-	if err != nil {
-		return Holder{Name: clean(s)}
-	}
-	var h Holder
-	// JSON refuses other years, and a holder must not spoil the log line it is in.
-	if since := time.UnixMilli(ms).UTC(); ms != 0 && since.Year() >= 1 && since.Year() <= 9999 {
-		h.Since = since
-	}
-	for i, field := range []*string{&h.ID, &h.Name, &h.Caller} {
-		if len(parts) > i+1 {
-			*field = clean(parts[i+1])
-		}
-	}
-	return h
-}
-
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || isControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
-}
-
-// MarshalJSON writes name, id, since and caller, and leaves out what is not known.
-func (h Holder) MarshalJSON() ([]byte, error) {
-	var out struct {
-		Name   string     `json:"name,omitempty"`
-		ID     string     `json:"id,omitempty"`
-		Since  *time.Time `json:"since,omitempty"`
-		Caller string     `json:"caller,omitempty"`
-	}
-	out.Name, out.ID, out.Caller = h.Name, h.ID, h.Caller
-	if !h.Since.IsZero() {
-		out.Since = &h.Since
-	}
-	return json.Marshal(out)
-}
-
-// Bounds of a Request. They are the same for every store.
-const (
-	MaxKeyBytes   = 1024
-	MaxOwnerBytes = 64
-	MinTTL        = time.Second
-	MaxTTL        = 24 * time.Hour
+	MinTTL = time.Second
+	MaxTTL = 24 * time.Hour
 )
 
 // ValidateTTL returns an error matching ErrInvalid unless ttl is MinTTL to
 // MaxTTL.
 func ValidateTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
-		return invalid("TTL is %v; want %v to %v", ttl, MinTTL, MaxTTL)
-	}
-	return nil
-}
-
-func validateOwner(o Owner) error {
-	if len(o) < 1 || len(o) > MaxOwnerBytes {
-		return invalid("Owner has %d bytes; want 1 to %d", len(o), MaxOwnerBytes)
-	}
-	for i := range len(o) {
-		if o[i] <= ' ' || o[i] > '~' {
-			return invalid("Owner has a byte at %d that is not printable ASCII", i)
-		}
+		return Invalidf("lockstore: TTL is %v; want %v to %v", ttl, MinTTL, MaxTTL)
 	}
 	return nil
 }
@@ -341,7 +134,7 @@ func (r Request) Validate() error {
 }
 
 // Validate checks a lease that is to be renewed or released. Fence 0, which
-// abandons, is valid here; TTL is not looked at.
+// abandons, is valid here. It does not check TTL.
 func (l Lease) Validate() error {
 	if err := ValidateKey(l.Key); err != nil {
 		return err
@@ -350,20 +143,20 @@ func (l Lease) Validate() error {
 		return err
 	}
 	if l.Fence < 0 {
-		return invalid("Fence is %d; want 0 or more", l.Fence)
+		return Invalidf("lockstore: Fence is %d; want 0 or more", l.Fence)
 	}
 	return nil
 }
 
-// ValidateReleaseAfter checks the arguments of ReleaseAfter: a lease whose Fence
-// is known, because what was perhaps never granted cannot be kept closed, and a
-// time within the bounds of a TTL.
+// ValidateReleaseAfter checks the arguments of ReleaseAfter: the lease, whose Fence
+// must be known because a cooldown follows a grant, and d, which has the bounds of a
+// TTL.
 func ValidateReleaseAfter(l Lease, d time.Duration) error {
 	if err := l.Validate(); err != nil {
 		return err
 	}
 	if l.Fence == 0 {
-		return invalid("Fence is 0; want that of a grant")
+		return Invalidf("lockstore: Fence is 0; want that of a grant")
 	}
 	return ValidateTTL(d)
 }

@@ -51,25 +51,25 @@ func Open(ctx context.Context, rawURL string, getenv func(string) string, opener
 	case err != nil:
 		return nil, fmt.Errorf("%w; linked here: %s", err, linked)
 	case open[u.Scheme] == nil:
-		return nil, invalid("no store for the scheme %.40q; linked here: %s", u.Scheme, linked)
+		return nil, Invalidf("lockstore: no store for the scheme %.40q; linked here: %s", u.Scheme, linked)
 	case getenv == nil:
-		return nil, invalid("Getenv is nil; want a function that reads a variable")
+		return nil, Invalidf("lockstore: Getenv is nil; want a function that reads a variable")
 	}
 	return open[u.Scheme](ctx, Config{URL: u, Getenv: getenv})
 }
 
 func byScheme(openers []Opener) (map[string]func(context.Context, Config) (Store, error), error) {
 	if len(openers) == 0 {
-		return nil, invalid("there is no opener; want one for each store, such as dynamostore.Opener")
+		return nil, Invalidf("lockstore: there is no opener; want one for each store, such as dynamostore.Opener")
 	}
 	open := map[string]func(context.Context, Config) (Store, error){}
 	for i, o := range openers {
 		if len(o.Schemes) == 0 || o.Open == nil {
-			return nil, invalid("opener number %d has no scheme or no func; want both", i+1)
+			return nil, Invalidf("lockstore: opener number %d has no scheme or no func; want both", i+1)
 		}
 		for _, scheme := range o.Schemes {
 			if open[scheme] != nil {
-				return nil, invalid("two openers have the scheme %.40q; want each scheme once", scheme)
+				return nil, Invalidf("lockstore: two openers have the scheme %.40q; want each scheme once", scheme)
 			}
 			open[scheme] = o.Open
 		}
@@ -83,7 +83,7 @@ func byScheme(openers []Opener) (map[string]func(context.Context, Config) (Store
 func ParseURL(rawURL string) (*url.URL, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Scheme == "" || u.Opaque != "" {
-		return nil, invalid("the store's URL cannot be read; want scheme://… (not shown, it may hold a secret)")
+		return nil, Invalidf("lockstore: the store's URL cannot be read; want scheme://… (not shown, it may hold a secret)")
 	}
 	return u, nil
 }
@@ -93,19 +93,19 @@ func ParseURL(rawURL string) (*url.URL, error) {
 // does not go unseen.
 func (c Config) Params(known ...string) (map[string]string, error) {
 	if c.URL == nil {
-		return nil, invalid("the store's URL is nil")
+		return nil, Invalidf("lockstore: the store's URL is nil")
 	}
 	query, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
-		return nil, invalid("the parameters of the %s URL cannot be read", c.URL.Scheme)
+		return nil, Invalidf("lockstore: the parameters of the %s URL cannot be read", c.URL.Scheme)
 	}
 	params := make(map[string]string, len(query))
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if !slices.Contains(known, name) {
-			return nil, invalid("the %s URL has the unknown parameter %.40q; known: %s", c.URL.Scheme, name, strings.Join(known, ", "))
+			return nil, Invalidf("lockstore: the %s URL has the unknown parameter %.40q; known: %s", c.URL.Scheme, name, strings.Join(known, ", "))
 		}
 		if len(query[name]) > 1 {
-			return nil, invalid("the %s URL has the parameter %.40q twice", c.URL.Scheme, name)
+			return nil, Invalidf("lockstore: the %s URL has the parameter %.40q twice", c.URL.Scheme, name)
 		}
 		params[name] = query[name][0]
 	}

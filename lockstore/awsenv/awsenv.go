@@ -38,14 +38,14 @@ func Credentials(getenv func(string) string, client *http.Client) (aws.Credentia
 		return credentials.NewStaticCredentialsProvider(id, secret, getenv("AWS_SESSION_TOKEN")), nil
 	}
 	if id != "" || secret != "" {
-		return nil, invalid("only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set")
+		return nil, lockstore.Invalidf("only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set")
 	}
 	endpoint := getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI")
 	if endpoint == "" {
-		return nil, invalid("there are no credentials: want AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_CONTAINER_CREDENTIALS_FULL_URI (for a profile or single sign-on build a client yourself)")
+		return nil, lockstore.Invalidf("there are no credentials: want AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_CONTAINER_CREDENTIALS_FULL_URI (for a profile or single sign-on build a client yourself)")
 	}
 	if !safeForCredentials(endpoint) {
-		return nil, invalid("AWS_CONTAINER_CREDENTIALS_FULL_URI is neither https nor on this host")
+		return nil, lockstore.Invalidf("AWS_CONTAINER_CREDENTIALS_FULL_URI is neither https nor on this host")
 	}
 	provider := endpointcreds.New(endpoint, func(o *endpointcreds.Options) {
 		o.HTTPClient = client
@@ -79,11 +79,3 @@ func safeForCredentials(endpoint string) bool {
 	return err == nil && u.Scheme == "http" &&
 		(ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip == netip.MustParseAddr("fd00:ec2::23"))
 }
-
-// invalid is an error that matches ErrInvalid. It does not end in the words of
-// ErrInvalid, which are about a request.
-type invalid string
-
-func (e invalid) Error() string { return string(e) }
-
-func (invalid) Unwrap() error { return lockstore.ErrInvalid }

@@ -3,7 +3,6 @@ package dynamostore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -127,7 +126,7 @@ func validateTable(name string) error {
 }
 
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("dynamostore: %s: %w", fmt.Sprintf(format, args...), lockstore.ErrInvalid)
+	return lockstore.Invalidf("dynamostore: "+format, args...)
 }
 
 // errNotMade is the error of a Store that New has not made.

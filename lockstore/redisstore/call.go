@@ -282,7 +282,7 @@ func errForeign(key string, cause error) error {
 // made returns an error for a store that New has not made.
 func (s *Store) made() error {
 	if s == nil || s.client == nil {
-		return fmt.Errorf("redisstore: the store was not made by New or Open: %w", lockstore.ErrInvalid)
+		return lockstore.Invalidf("redisstore: the store was not made by New or Open")
 	}
 	return nil
 }

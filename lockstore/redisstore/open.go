@@ -82,7 +82,7 @@ func newClient(opt *redis.UniversalOptions) redis.UniversalClient {
 
 func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 	if cfg.URL == nil {
-		return nil, fmt.Errorf("redisstore: Config.URL is nil: %w", lockstore.ErrInvalid)
+		return nil, lockstore.Invalidf("redisstore: Config.URL is nil")
 	}
 	params, err := cfg.Params(parameters...)
 	if err != nil {
@@ -90,7 +90,7 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 	}
 	u := cfg.URL
 	invalid := func(format string, args ...any) error {
-		return fmt.Errorf("redisstore: the %s URL %s: %w", u.Scheme, fmt.Sprintf(format, args...), lockstore.ErrInvalid)
+		return lockstore.Invalidf("redisstore: the %s URL %s", u.Scheme, fmt.Sprintf(format, args...))
 	}
 
 	flags := map[string]bool{}

@@ -56,7 +56,7 @@ var (
 // writes commands after their context has ended.
 func New(client redis.UniversalClient, opt Options) (*Store, error) {
 	if refused := refusal(client); refused != "" {
-		return nil, fmt.Errorf("redisstore: the client %s: %w", refused, lockstore.ErrInvalid)
+		return nil, lockstore.Invalidf("redisstore: the client %s", refused)
 	}
 	if opt.Prefix == "" {
 		opt.Prefix = DefaultPrefix

@@ -76,9 +76,9 @@ func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 func parse(cfg lockstore.Config) (lockstore.Config, *token, error) {
 	switch {
 	case cfg.URL == nil:
-		return cfg, nil, invalid("Config.URL is nil")
+		return cfg, nil, lockstore.Invalidf("elasticache: Config.URL is nil")
 	case cfg.Getenv == nil:
-		return cfg, nil, invalid("Config.Getenv is nil")
+		return cfg, nil, lockstore.Invalidf("elasticache: Config.Getenv is nil")
 	}
 	params, err := cfg.Params("cache", "serverless", "cluster", "prefix")
 	if err != nil {
@@ -89,7 +89,7 @@ func parse(cfg lockstore.Config) (lockstore.Config, *token, error) {
 	for name := range flags {
 		if text, ok := params[name]; ok {
 			if flags[name], err = strconv.ParseBool(text); err != nil {
-				return cfg, nil, invalid("the parameter " + name + " is not true or false")
+				return cfg, nil, lockstore.Invalidf("elasticache: the parameter %s is not true or false", name)
 			}
 		}
 	}
@@ -98,17 +98,17 @@ func parse(cfg lockstore.Config) (lockstore.Config, *token, error) {
 	_, password := cfg.URL.User.Password()
 	switch {
 	case t.user == "":
-		return cfg, nil, invalid("the URL names no user; want elasticache://USER@HOST?cache=NAME")
+		return cfg, nil, lockstore.Invalidf("elasticache: the URL names no user; want elasticache://USER@HOST?cache=NAME")
 	case password:
-		return cfg, nil, invalid("the URL has a password; the user gets in by IAM")
+		return cfg, nil, lockstore.Invalidf("elasticache: the URL has a password; the user gets in by IAM")
 	case t.cache == "":
-		return cfg, nil, invalid("the parameter cache is missing; want the cache's name")
+		return cfg, nil, lockstore.Invalidf("elasticache: the parameter cache is missing; want the cache's name")
 	case strings.Trim(t.cache, nameLetters) != "":
-		return cfg, nil, invalid("the parameter cache is not a name: want letters, digits and hyphens, and no endpoint")
+		return cfg, nil, lockstore.Invalidf("elasticache: the parameter cache is not a name: want letters, digits and hyphens, and no endpoint")
 	case t.serverless && !flags["cluster"]:
-		return cfg, nil, invalid("a serverless cache is in cluster mode; leave out cluster=false, or set serverless=false")
+		return cfg, nil, lockstore.Invalidf("elasticache: a serverless cache is in cluster mode; leave out cluster=false, or set serverless=false")
 	case t.region == "":
-		return cfg, nil, invalid("the region is missing: set AWS_REGION")
+		return cfg, nil, lockstore.Invalidf("elasticache: the region is missing: set AWS_REGION")
 	}
 	t.source, err = awsenv.Credentials(cfg.Getenv, &http.Client{Timeout: 2 * time.Second})
 	if err != nil {
@@ -172,8 +172,4 @@ func (t *token) sign(ctx context.Context, creds aws.Credentials, now time.Time) 
 	emptyBody := sha256.Sum256(nil)
 	signed, _, err := v4.NewSigner().PresignHTTP(ctx, creds, req, hex.EncodeToString(emptyBody[:]), "elasticache", t.region, now.UTC())
 	return strings.TrimPrefix(signed, "http://"), err
-}
-
-func invalid(sentence string) error {
-	return fmt.Errorf("elasticache: %s: %w", sentence, lockstore.ErrInvalid)
 }
