@@ -16,9 +16,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
 
-// BenchmarkCycle compares acquire and release with the two conditional updates
-// that a hand-made lock needs, through the same client and taking turns. Its
-// result is the ratio of the medians; the goal is 1.05.
+// BenchmarkCycle compares two ways through the same client, in turns: Acquire and Release
+// of the store, and the two conditional updates of a hand-made lock. The result is the
+// ratio of the medians; the goal is 1.05.
 func BenchmarkCycle(b *testing.B) {
 	endpoint := testservers.DynamoDB(b)
 	client := dynamostore.ClientOver(newTransport(b), endpoint, 0)

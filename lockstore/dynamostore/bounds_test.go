@@ -15,7 +15,7 @@ import (
 
 // The bounds themselves are allowed.
 func TestBoundsAreAllowed(t *testing.T) {
-	client := dynamostore.ClientOver(refused{}, fakeEndpoint, 0)
+	client := dynamostore.ClientOver(refusingTransport{}, fakeEndpoint, 0)
 	for _, name := range []string{"abc", strings.Repeat("t", 255)} {
 		_, err := dynamostore.New(client, name, dynamostore.Options{Skew: dynamostore.MaxSkew})
 		require.NoError(t, err)
@@ -24,8 +24,7 @@ func TestBoundsAreAllowed(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// No wait of the client outlives a call's time by much, and none is so short that a
-// slow reply would look like a lost one.
+// Each timeout of the client is short enough for a call, and long enough for a slow reply.
 func TestTimeoutsOfTheClient(t *testing.T) {
 	client := dynamostore.HTTPClient()
 	between := func(what string, least, d, most time.Duration) {
@@ -41,7 +40,7 @@ func TestTimeoutsOfTheClient(t *testing.T) {
 	between("a connection", time.Second/2, dynamostore.DialTimeout, client.Timeout)
 }
 
-// An expression that ends in a SET without an assignment is DynamoDB's to refuse.
+// Fenced leaves an expression that ends in SET to DynamoDB, which refuses it.
 func TestFencedUpdateThatEndsInSET(t *testing.T) {
 	in := &dynamodb.UpdateItemInput{UpdateExpression: aws.String("REMOVE a SET")}
 	require.NoError(t, dynamostore.Fenced(in, 7))

@@ -59,34 +59,35 @@ func TestNothingSent(t *testing.T) {
 	}
 }
 
-// deaf is a wrapper that keeps the store's options to itself.
-type deaf struct{ *dynamodb.Client }
+// ignoresOptions is a wrapper that does not pass the store's options on.
+type ignoresOptions struct{ *dynamodb.Client }
 
-func (d deaf) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	return d.Client.UpdateItem(ctx, in)
+func (c ignoresOptions) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	return c.Client.UpdateItem(ctx, in)
 }
 
-func (d deaf) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	return d.Client.GetItem(ctx, in)
+func (c ignoresOptions) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	return c.Client.GetItem(ctx, in)
 }
 
-// aside is a client that takes the options and sends in a way of its own, as a
-// client of a cache in front of DynamoDB does.
-type aside struct{ deaf }
+// ownSender is a client that takes the options but sends in its own way, like the client
+// of a cache for DynamoDB.
+type ownSender struct{ ignoresOptions }
 
-func (a aside) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, options ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+func (c ownSender) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, options ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
 	var o dynamodb.Options
 	for _, option := range options {
 		option(&o)
 	}
-	return a.deaf.UpdateItem(ctx, in)
+	return c.ignoresOptions.UpdateItem(ctx, in)
 }
 
-// What a client sends unseen may have been applied, whatever its last error is.
-func TestClientThatIsNotWatched(t *testing.T) {
+// If the store cannot count the attempts of a client, an attempt may have been applied,
+// whatever the last error is.
+func TestClientWhoseAttemptsAreNotCounted(t *testing.T) {
 	for name, wrap := range map[string]func(*dynamodb.Client) dynamostore.API{
-		"options dropped":  func(c *dynamodb.Client) dynamostore.API { return deaf{c} },
-		"options not used": func(c *dynamodb.Client) dynamostore.API { return aside{deaf{c}} },
+		"options dropped":  func(c *dynamodb.Client) dynamostore.API { return ignoresOptions{c} },
+		"options not used": func(c *dynamodb.Client) dynamostore.API { return ownSender{ignoresOptions{c}} },
 	} {
 		open := func(t *testing.T) (*fakedynamo.Service, *dynamostore.Store) {
 			service := fakedynamo.New(table)
@@ -125,66 +126,66 @@ func TestClientThatIsNotWatched(t *testing.T) {
 				_, err = s.Acquire(t.Context(), request(time.Minute))
 				require.ErrorIs(t, err, lockstore.ErrHeld)
 				lease.Owner = lockstore.NewOwner()
-				require.True(t, isUnknown(s.Release(t.Context(), lease)), "an attempt before may have released it")
+				require.True(t, isUnknown(s.Release(t.Context(), lease)), "an earlier attempt may have released the lease")
 			})
 		})
 	}
 }
 
-// never is a client and a transport that ignore the end of a context. They answer,
-// too late, when until is closed.
-type never struct {
+// hangingClient is a client and a transport that ignore the end of a context. It answers
+// when until is closed.
+type hangingClient struct {
 	until chan struct{}
 	sent  atomic.Int64
 }
 
-func (n *never) wait() error {
-	n.sent.Add(1)
-	<-n.until
+func (c *hangingClient) wait() error {
+	c.sent.Add(1)
+	<-c.until
 	return errors.New("too late")
 }
 
-func (n *never) RoundTrip(*http.Request) (*http.Response, error) { return nil, n.wait() }
+func (c *hangingClient) RoundTrip(*http.Request) (*http.Response, error) { return nil, c.wait() }
 
-func (n *never) UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	return nil, n.wait()
+func (c *hangingClient) UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	return nil, c.wait()
 }
 
-func (n *never) GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	return nil, n.wait()
+func (c *hangingClient) GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	return nil, c.wait()
 }
 
-func (n *never) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
-	return nil, n.wait()
+func (c *hangingClient) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+	return nil, c.wait()
 }
 
-func (n *never) DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
-	return nil, n.wait()
+func (c *hangingClient) DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
+	return nil, c.wait()
 }
 
-// halfNever answers the first of Check's two reads.
-type halfNever struct{ *never }
+// hangsOnSecondRead answers the first of Check's two reads.
+type hangsOnSecondRead struct{ *hangingClient }
 
-func (h halfNever) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+func (h hangsOnSecondRead) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
 	return &dynamodb.DescribeTableOutput{Table: &types.TableDescription{}}, nil
 }
 
-// F28: each call ends with its context, also when the client does not, and says
-// that nothing was sent only if that is so.
+// Each call ends with its context, even if the client does not. The error says that
+// nothing was sent only if that is true.
 func TestCallsEndWithTheirContext(t *testing.T) {
 	const within = 50 * time.Millisecond
 	for name, tc := range map[string]struct {
-		client func(*never) dynamostore.API
+		client func(*hangingClient) dynamostore.API
 		unsent bool
 	}{
-		"a client that hangs":      {client: func(n *never) dynamostore.API { return n }},
-		"a second read that hangs": {client: func(n *never) dynamostore.API { return halfNever{n} }},
-		"a transport that hangs":   {client: func(n *never) dynamostore.API { return dynamostore.ClientOver(n, fakeEndpoint, 0) }},
+		"a client that hangs":      {client: func(c *hangingClient) dynamostore.API { return c }},
+		"a second read that hangs": {client: func(c *hangingClient) dynamostore.API { return hangsOnSecondRead{c} }},
+		"a transport that hangs":   {client: func(c *hangingClient) dynamostore.API { return dynamostore.ClientOver(c, fakeEndpoint, 0) }},
 		"before the request is sent": {
-			client: func(n *never) dynamostore.API {
-				return dynamodb.New(dynamostore.ClientOver(n, fakeEndpoint, 0).Options(), dynamodb.WithAPIOptions(func(stack *middleware.Stack) error {
+			client: func(c *hangingClient) dynamostore.API {
+				return dynamodb.New(dynamostore.ClientOver(c, fakeEndpoint, 0).Options(), dynamodb.WithAPIOptions(func(stack *middleware.Stack) error {
 					return stack.Finalize.Add(middleware.FinalizeMiddlewareFunc("hangs", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
-						<-n.until
+						<-c.until
 						return next.HandleFinalize(ctx, in)
 					}), middleware.After)
 				}))
@@ -194,7 +195,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 	} {
 		t.Run("F28 "+name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := &never{until: make(chan struct{})}
+				n := &hangingClient{until: make(chan struct{})}
 				s, err := dynamostore.New(tc.client(n), table, dynamostore.Options{})
 				require.NoError(t, err)
 				for method, call := range allMethods(s) {
@@ -215,15 +216,15 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 				close(n.until)
 				synctest.Wait()
 				if tc.unsent {
-					require.Zero(t, n.sent.Load(), "what was called unsent is not sent later")
+					require.Zero(t, n.sent.Load(), "the error said that nothing was sent, so nothing is sent later")
 				}
 			})
 		})
 	}
 }
 
-// F21: a call whose context ends while the connection is still being made has
-// sent nothing. The context's error alone would not say so.
+// A call whose context ends before it has a connection has sent nothing. The context's
+// error alone would not say so.
 func TestContextEndsWithoutConnection(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"F21 no answer": time.Hour, "F21 refused slowly": 400 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -242,15 +243,15 @@ func TestContextEndsWithoutConnection(t *testing.T) {
 					require.ErrorIs(t, err, context.DeadlineExceeded, method)
 					require.ErrorContains(t, err, "nothing was sent", method)
 				}
-				pass(takes) // the transport's own goroutines end
+				pass(takes) // for the goroutines of the transport
 			})
 		})
 	}
 }
 
-// A context that has ended before the call reaches no client.
+// A call whose context has ended before does not reach the client.
 func TestContextHasEnded(t *testing.T) {
-	n := &never{until: make(chan struct{})}
+	n := &hangingClient{until: make(chan struct{})}
 	s, err := dynamostore.New(n, table, dynamostore.Options{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -264,20 +265,21 @@ func TestContextHasEnded(t *testing.T) {
 	require.Zero(t, n.sent.Load())
 }
 
-// odd is a client whose UpdateItem ends in an odd way.
-type odd struct {
+// brokenClient is a client whose UpdateItem panics, or returns neither an answer nor an
+// error.
+type brokenClient struct {
 	dynamostore.API
 	end func()
 }
 
-func (o odd) UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	o.end()
+func (c brokenClient) UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	c.end()
 	return nil, nil
 }
 
 func TestClientThatBreaksItsPromise(t *testing.T) {
 	release := func(end func()) error {
-		s, err := dynamostore.New(odd{end: end}, table, dynamostore.Options{})
+		s, err := dynamostore.New(brokenClient{end: end}, table, dynamostore.Options{})
 		require.NoError(t, err)
 		return s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: 1})
 	}
@@ -289,8 +291,8 @@ func TestClientThatBreaksItsPromise(t *testing.T) {
 	require.ErrorContains(t, err, "ended its goroutine")
 	defer func() {
 		p := recover()
-		require.Contains(t, p, "the client panicked: on purpose", "the caller's goroutine panics, not one that nobody can recover")
-		require.Contains(t, p, "call_test.go", "and says where")
+		require.Contains(t, p, "the client panicked: on purpose", "the panic is in the caller's goroutine, where it can be recovered")
+		require.Contains(t, p, "call_test.go", "the panic says where it began")
 	}()
 	_ = release(func() { panic("on purpose") })
 }

@@ -15,25 +15,25 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
-// described answers Check's two reads.
-type described struct {
+// describingClient answers Check's two reads.
+type describingClient struct {
 	dynamostore.API
 	table types.TableDescription
 	ttl   *types.TimeToLiveDescription
 }
 
-func (d described) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+func (d describingClient) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
 	return &dynamodb.DescribeTableOutput{Table: &d.table}, nil
 }
 
-func (d described) DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
+func (d describingClient) DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
 	return &dynamodb.DescribeTimeToLiveOutput{TimeToLiveDescription: d.ttl}, nil
 }
 
-func TestCheckF50(t *testing.T) {
-	good := func() described {
-		return described{
-			API: dynamostore.ClientOver(refused{}, fakeEndpoint, 0),
+func TestCheck(t *testing.T) {
+	good := func() describingClient {
+		return describingClient{
+			API: dynamostore.ClientOver(refusingTransport{}, fakeEndpoint, 0),
 			table: types.TableDescription{
 				TableStatus:          types.TableStatusActive,
 				KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash}},
@@ -44,40 +44,42 @@ func TestCheckF50(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		change func(*described)
+		change func(*describingClient)
 		says   string
 	}{
-		"good":           {change: func(*described) {}},
-		"key of numbers": {change: func(d *described) { d.table.AttributeDefinitions[0].AttributeType = types.ScalarAttributeTypeN }, says: "key N HASH"},
-		"another key": {change: func(d *described) {
+		"good":           {change: func(*describingClient) {}},
+		"key of numbers": {change: func(d *describingClient) { d.table.AttributeDefinitions[0].AttributeType = types.ScalarAttributeTypeN }, says: "key N HASH"},
+		"another key": {change: func(d *describingClient) {
 			d.table.KeySchema[0].AttributeName = aws.String("id")
 			d.table.AttributeDefinitions[0].AttributeName = aws.String("id")
 		}, says: "id S HASH"},
-		"sort key": {change: func(d *described) {
+		"sort key": {change: func(d *describingClient) {
 			d.table.KeySchema = append(d.table.KeySchema, types.KeySchemaElement{AttributeName: aws.String("at"), KeyType: types.KeyTypeRange})
 		}, says: "at ? RANGE"},
-		"KMS off":     {change: func(d *described) { d.table.TableStatus = types.TableStatusInaccessibleEncryptionCredentials }, says: "INACCESSIBLE"},
-		"provisioned": {change: func(d *described) { d.table.BillingModeSummary = nil }, says: "provisioned"},
-		"two Regions": {change: func(d *described) { d.table.Replicas = make([]types.ReplicaDescription, 1) }, says: "two Regions can hold"},
-		"two Regions, strong": {change: func(d *described) {
+		"KMS off":     {change: func(d *describingClient) { d.table.TableStatus = types.TableStatusInaccessibleEncryptionCredentials }, says: "INACCESSIBLE"},
+		"provisioned": {change: func(d *describingClient) { d.table.BillingModeSummary = nil }, says: "provisioned"},
+		"two Regions": {change: func(d *describingClient) { d.table.Replicas = make([]types.ReplicaDescription, 1) }, says: "two Regions can hold"},
+		"two Regions, strong": {change: func(d *describingClient) {
 			d.table.Replicas = make([]types.ReplicaDescription, 1)
 			d.table.MultiRegionConsistency = types.MultiRegionConsistencyStrong
 			d.ttl = nil // it cannot be on
 		}, says: "stays for ever, and no transactions, so StillHeld does not work"},
-		"index": {change: func(d *described) { d.table.GlobalSecondaryIndexes = make([]types.GlobalSecondaryIndexDescription, 1) }, says: "1 indexes"},
-		"two kinds of indexes": {change: func(d *described) {
+		"index": {change: func(d *describingClient) {
+			d.table.GlobalSecondaryIndexes = make([]types.GlobalSecondaryIndexDescription, 1)
+		}, says: "1 indexes"},
+		"two kinds of indexes": {change: func(d *describingClient) {
 			d.table.GlobalSecondaryIndexes = make([]types.GlobalSecondaryIndexDescription, 2)
 			d.table.LocalSecondaryIndexes = make([]types.LocalSecondaryIndexDescription, 1)
 		}, says: "3 indexes"},
-		"TTL off":             {change: func(d *described) { d.ttl = nil }, says: "time to live is off"},
-		"TTL on its way":      {change: func(d *described) { d.ttl.TimeToLiveStatus = types.TimeToLiveStatusEnabling }},
-		"TTL on its way off":  {change: func(d *described) { d.ttl.TimeToLiveStatus = types.TimeToLiveStatusDisabling }, says: "time to live is off"},
-		"TTL of no attribute": {change: func(d *described) { d.ttl.AttributeName = nil }, says: "another attribute"},
-		"a change under way":  {change: func(d *described) { d.table.TableStatus = types.TableStatusUpdating }},
-		"TTL expires":         {change: func(d *described) { d.ttl.AttributeName = aws.String("expires") }, says: "milliseconds"},
-		"TTL other":           {change: func(d *described) { d.ttl.AttributeName = aws.String("x") }, says: "another attribute"},
+		"TTL off":                {change: func(d *describingClient) { d.ttl = nil }, says: "time to live is off"},
+		"TTL is being enabled":   {change: func(d *describingClient) { d.ttl.TimeToLiveStatus = types.TimeToLiveStatusEnabling }},
+		"TTL is being disabled":  {change: func(d *describingClient) { d.ttl.TimeToLiveStatus = types.TimeToLiveStatusDisabling }, says: "time to live is off"},
+		"TTL of no attribute":    {change: func(d *describingClient) { d.ttl.AttributeName = nil }, says: "another attribute"},
+		"table is being changed": {change: func(d *describingClient) { d.table.TableStatus = types.TableStatusUpdating }},
+		"TTL expires":            {change: func(d *describingClient) { d.ttl.AttributeName = aws.String("expires") }, says: "milliseconds"},
+		"TTL other":              {change: func(d *describingClient) { d.ttl.AttributeName = aws.String("x") }, says: "another attribute"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run("F50 "+name, func(t *testing.T) {
 			d := good()
 			tc.change(&d)
 			s, err := dynamostore.New(d, table, dynamostore.Options{})
@@ -110,17 +112,17 @@ func TestCheckErrors(t *testing.T) {
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.ErrorContains(t, err, "Check needs dynamodb:DescribeTable")
 
-	s, err = dynamostore.New(noTable{}, table, dynamostore.Options{})
+	s, err = dynamostore.New(describesNothing{}, table, dynamostore.Options{})
 	require.NoError(t, err)
 	_, err = s.Check(t.Context())
 	require.True(t, isUnknown(err))
 	require.ErrorContains(t, err, "describes no table")
 }
 
-// noTable answers Check's first read with nothing.
-type noTable struct{ described }
+// describesNothing answers Check's first read without a table.
+type describesNothing struct{ describingClient }
 
-func (noTable) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+func (describesNothing) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
 	return &dynamodb.DescribeTableOutput{}, nil
 }
 

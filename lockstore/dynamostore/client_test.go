@@ -45,7 +45,7 @@ func TestOpenRefuses(t *testing.T) {
 		"F48 skew zero":      {url: "dynamodb://locks?region=r&skew=0s", says: "above 0"},
 		"F48 skew too large": {url: "dynamodb://locks?region=r&skew=2m", says: "up to 1m0s"},
 		"no credentials":     {url: "dynamodb://locks?region=r", env: map[string]string{}, says: "AWS_ACCESS_KEY_ID"},
-		"half credentials":   {url: "dynamodb://locks?region=r", env: map[string]string{"AWS_ACCESS_KEY_ID": "a"}, says: "only one"},
+		"one of two keys":    {url: "dynamodb://locks?region=r", env: map[string]string{"AWS_ACCESS_KEY_ID": "a"}, says: "only one"},
 		"credentials from far away": {
 			url:  "dynamodb://locks?region=r",
 			env:  map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://192.0.2.1/creds"},
@@ -67,7 +67,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// What is missing is named at once, not one thing after the other.
+// One error names everything that is missing.
 func TestOpenNamesAllThatIsMissing(t *testing.T) {
 	none := map[string]string{}
 	_, err := dynamostore.Open(t.Context(), config(t, "dynamodb://locks?endpoint=http://192.0.2.1:8000", none))
@@ -90,8 +90,8 @@ func TestOpenNamesAllThatIsMissing(t *testing.T) {
 	}
 }
 
-// DynamoDB Local wants a region and credentials and takes any, but keeps the tables
-// of each apart. The environment still decides if it says something.
+// DynamoDB Local needs some region and some credentials. Settings in the environment
+// have priority over the defaults.
 func TestDefaultsOnThisMachine(t *testing.T) {
 	for _, endpoint := range []string{"http://127.0.0.1:8000", "http://127.1.2.3:8000", "http://localhost:8000", "http://[::1]:8000", "https://localhost"} {
 		for name, tc := range map[string]struct {
@@ -99,14 +99,14 @@ func TestDefaultsOnThisMachine(t *testing.T) {
 			env         map[string]string
 			region, key string
 		}{
-			"nothing":         {region: "us-east-1", key: "local"},
-			"region in URL":   {query: "&region=eu-west-1", region: "eu-west-1", key: "local"},
-			"a region":        {env: map[string]string{"AWS_REGION": "eu-west-2"}, region: "eu-west-2", key: "local"},
-			"another region":  {env: map[string]string{"AWS_DEFAULT_REGION": "eu-west-3"}, region: "eu-west-3", key: "local"},
-			"credentials":     {env: map[string]string{"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "s"}, region: "us-east-1", key: "mine"},
-			"half of a pair":  {env: map[string]string{"AWS_ACCESS_KEY_ID": "mine"}},
-			"the other half":  {env: map[string]string{"AWS_SECRET_ACCESS_KEY": "s"}},
-			"an unsafe place": {env: map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://192.0.2.1/creds"}},
+			"nothing":            {region: "us-east-1", key: "local"},
+			"region in URL":      {query: "&region=eu-west-1", region: "eu-west-1", key: "local"},
+			"a region":           {env: map[string]string{"AWS_REGION": "eu-west-2"}, region: "eu-west-2", key: "local"},
+			"another region":     {env: map[string]string{"AWS_DEFAULT_REGION": "eu-west-3"}, region: "eu-west-3", key: "local"},
+			"credentials":        {env: map[string]string{"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "s"}, region: "us-east-1", key: "mine"},
+			"id without key":     {env: map[string]string{"AWS_ACCESS_KEY_ID": "mine"}},
+			"key without id":     {env: map[string]string{"AWS_SECRET_ACCESS_KEY": "s"}},
+			"an unsafe endpoint": {env: map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://192.0.2.1/creds"}},
 		} {
 			t.Run(name+" "+endpoint, func(t *testing.T) {
 				client, err := dynamostore.Client(config(t, "dynamodb://locks?endpoint="+url.QueryEscape(endpoint)+tc.query, tc.env))
@@ -140,7 +140,7 @@ func TestOpenSendsNothing(t *testing.T) {
 	require.Zero(t, requests)
 }
 
-// Managed instances and SnapStart hand credentials out over an endpoint.
+// Managed instances and SnapStart provide credentials at an endpoint.
 func TestCredentialsEndpoint(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("from-a-file\n"), 0o600))
@@ -179,7 +179,7 @@ func TestCredentialsEndpoint(t *testing.T) {
 	require.ErrorContains(t, err, "credentials endpoint")
 }
 
-// F21 F44: a server that is not there is found out within the dial budget.
+// A server that refuses connections is reported before the client's timeout.
 func TestRefusedConnection(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	endpoint := server.URL
@@ -190,7 +190,7 @@ func TestRefusedConnection(t *testing.T) {
 	defer cancel()
 	_, err = s.Acquire(ctx, request(time.Minute))
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
-	require.ErrorContains(t, err, "refused")
+	require.ErrorContains(t, err, "refused", "F21")
 	require.NoError(t, ctx.Err())
 	require.Less(t, strings.Count(err.Error(), "\n"), 1)
 }

@@ -26,11 +26,11 @@ import (
 
 const (
 	key = "account/7"
-	// patience is how long after a dead holder's TTL others may have to wait.
-	patience = 2*dynamostore.DefaultSkew + 2*time.Second
+	// takeoverDelay is how long other owners may have to wait after a dead holder's TTL.
+	takeoverDelay = 2*dynamostore.DefaultSkew + 2*time.Second
 )
 
-// newStore opens a store on the fake whose local clock is off by offset.
+// newStore opens a store on the fake. Its local clock is wrong by offset.
 func newStore(t testing.TB, service *fakedynamo.Service, offset time.Duration, opt dynamostore.Options) *dynamostore.Store {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -48,6 +48,22 @@ func request(ttl time.Duration) lockstore.Request {
 // pass lets d of virtual time pass.
 func pass(d time.Duration) { <-time.After(d) }
 
+// requireTrustIsOver waits until a new process with opt is granted the key. Then the trust in
+// the old lease, until end, must be over.
+func requireTrustIsOver(t *testing.T, service *fakedynamo.Service, end time.Time, opt dynamostore.Options) lockstore.Lease {
+	t.Helper()
+	pass(time.Until(end) - time.Second)
+	for {
+		next, err := newStore(t, service, 0, opt).Acquire(t.Context(), request(time.Minute))
+		if err == nil {
+			require.True(t, end.Before(time.Now()), "trusted for %v more when another owner was granted the key", time.Until(end))
+			return next
+		}
+		require.ErrorIs(t, err, lockstore.ErrHeld)
+		pass(50 * time.Millisecond)
+	}
+}
+
 func number(t testing.TB, row item, name string) int64 {
 	t.Helper()
 	v, ok := row[name].(*types.AttributeValueMemberN)
@@ -57,9 +73,9 @@ func number(t testing.TB, row item, name string) int64 {
 	return i
 }
 
-// A stamp that is off costs one release, which restores the fence that the
-// grant replaced, and one acquire more, and a line in the log.
-func TestStampIsCorrected(t *testing.T) {
+// A grant with a wrong end costs one release, which puts the old fence back, one more
+// acquire, and a line in the log.
+func TestGrantIsCorrected(t *testing.T) {
 	const ttl = 30 * time.Second
 	for name, offset := range map[string]time.Duration{"F15 ahead": 10 * time.Minute, "F16 behind": -10 * time.Minute} {
 		for _, earlier := range []bool{false, true} {
@@ -69,8 +85,8 @@ func TestStampIsCorrected(t *testing.T) {
 					r := fakeRows{service}
 					before := int64(0)
 					if earlier {
-						// A fence far below the local time, so that a slow clock does not learn
-						// from a refusal first.
+						// A fence far below the local time. Otherwise a refusal would correct a slow
+						// clock first.
 						before = time.Now().Add(-time.Hour).UnixMicro()
 						r.put(t, key, item{"fence": n(strconv.FormatInt(before, 10))})
 					}
@@ -104,15 +120,16 @@ func TestStampIsCorrected(t *testing.T) {
 					pass(2 * time.Second)
 					_, err = s.Acquire(t.Context(), request(ttl))
 					require.NoError(t, err)
-					require.Equal(t, 5, service.Requests(), "the corrected clock stamps right at once")
+					require.Equal(t, 5, service.Requests(), "with the corrected clock one request is enough")
 				})
 			})
 		}
 	}
 }
 
-// A function sets slog's default logger after it has opened its store.
-func TestWarningsGoToTheDefaultLoggerOfTheMoment(t *testing.T) {
+// A function sets slog's default logger after it has opened its store. The warnings go to
+// that logger.
+func TestWarningsGoToTheCurrentDefaultLogger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
 		s, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{})
@@ -128,11 +145,11 @@ func TestWarningsGoToTheDefaultLoggerOfTheMoment(t *testing.T) {
 	})
 }
 
-// A call with a clock that is off takes its grant back, and its caller stops
-// waiting while that is on its way. The lease that the repeat is told of stays.
-func TestLateCorrectionLeavesARepeatsLeaseF26(t *testing.T) {
+// A call with a wrong clock undoes its grant. The request to undo is late, and the caller
+// acquires again meanwhile. The late request must not end the lease of the second call.
+func TestLateUndoLeavesTheNextLease(t *testing.T) {
 	const ttl = 30 * time.Second
-	for name, offset := range map[string]time.Duration{"F15 ahead": time.Minute, "F16 behind": -20 * time.Second} {
+	for name, offset := range map[string]time.Duration{"F15 F26 ahead": time.Minute, "F16 F26 behind": -20 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service := fakedynamo.New(table)
@@ -162,8 +179,8 @@ func TestLateCorrectionLeavesARepeatsLeaseF26(t *testing.T) {
 	}
 }
 
-// A service that is 10 minutes off the whole client refuses its signatures at
-// first: the SDK and the store correct themselves independently.
+// If the local clock is wrong by 10 minutes, DynamoDB refuses the first signature. The SDK
+// and the store each correct their clock.
 func TestRefusedSignature(t *testing.T) {
 	for name, offset := range map[string]time.Duration{"F15": -10 * time.Minute, "F16": 10 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -182,9 +199,9 @@ func TestRefusedSignature(t *testing.T) {
 	}
 }
 
-// A grant that is made again may have been given to a repeat of the same acquire
-// meanwhile: that one's caller relies on its lease and its fence.
-func TestStampIsNotCorrectedUnderARepeat(t *testing.T) {
+// While a call undoes its grant, a second call of the same acquire may have been answered
+// with that lease. Then the lease and its fence must stay.
+func TestGrantOfASecondCallIsNotCorrected(t *testing.T) {
 	const ttl = 30 * time.Second
 	for _, offset := range []time.Duration{time.Minute, -25 * time.Second} {
 		for latency := range 8 {
@@ -228,7 +245,7 @@ func TestStampIsNotCorrectedUnderARepeat(t *testing.T) {
 	}
 }
 
-// A clock that is right is never corrected, however slow the replies are.
+// The store never corrects a clock that is right, however slow the replies are.
 func TestSlowRepliesDoNotMoveARightClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
@@ -245,22 +262,22 @@ func TestSlowRepliesDoNotMoveARightClock(t *testing.T) {
 	})
 }
 
-// Another's clock that is far ahead must not make a live lease look expired,
-// and a dead holder blocks others for TTL + 2 skew + 2 s at most.
-func TestOtherClocksDoNotTakeEarly(t *testing.T) {
-	const ttl = 30 * time.Second
+// A waiter with a clock far ahead does not take a live lease over. After a dead holder
+// others wait for at most TTL + 2 skew + 2 s.
+func TestAWrongClockDoesNotTakeOverEarly(t *testing.T) {
+	const ttl, poll = 30 * time.Second, 200 * time.Millisecond
 	for _, holder := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute, 1500 * time.Millisecond, -1500 * time.Millisecond, -2900 * time.Millisecond} {
 		for _, taker := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 			t.Run(fmt.Sprintf("F15 F16 M02 M03 holder %v taker %v", holder, taker), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					service := fakedynamo.New(table)
-					pass(700 * time.Millisecond) // Date is behind by as much
+					pass(700 * time.Millisecond) // Date is behind by this
 					start := time.Now()
 					lease, err := newStore(t, service, holder, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
 					require.NoError(t, err)
 					require.Greater(t, lease.TTL, ttl/2)
 					for {
-						// A fresh process each time: it has learned nothing.
+						// A new process each time: no reply has corrected its clock.
 						waiter := newStore(t, service, taker, dynamostore.Options{})
 						status, err := waiter.Inspect(t.Context(), key)
 						require.NoError(t, err)
@@ -270,14 +287,14 @@ func TestOtherClocksDoNotTakeEarly(t *testing.T) {
 						if err == nil {
 							require.Greater(t, next.Fence, lease.Fence)
 							require.GreaterOrEqual(t, waited, lease.TTL)
-							require.LessOrEqual(t, waited, ttl+patience+50*time.Millisecond)
+							require.LessOrEqual(t, waited, ttl+takeoverDelay+poll)
 							return
 						}
 						var held *lockstore.HeldError
 						require.ErrorAs(t, err, &held)
-						require.LessOrEqual(t, waited, ttl+patience)
-						require.LessOrEqual(t, waited+held.Remaining, ttl+patience+time.Second)
-						pass(50 * time.Millisecond)
+						require.LessOrEqual(t, waited, ttl+takeoverDelay)
+						require.LessOrEqual(t, waited+held.Remaining, ttl+takeoverDelay+time.Second)
+						pass(poll)
 					}
 				})
 			})
@@ -285,8 +302,7 @@ func TestOtherClocksDoNotTakeEarly(t *testing.T) {
 	}
 }
 
-// F29: the trusted time is counted from before the request, however long the
-// request or its reply took.
+// Trust counts from before the request, however long the request or its reply takes.
 func TestSlowRequestsAndReplies(t *testing.T) {
 	const ttl = 10 * time.Second
 	for _, part := range []float64{0.5, 0.9, 1.1} {
@@ -303,16 +319,7 @@ func TestSlowRequestsAndReplies(t *testing.T) {
 					end := start.Add(lease.TTL)
 
 					service.Fault = nil
-					for {
-						next, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
-						if err == nil {
-							require.Greater(t, next.Fence, lease.Fence)
-							break
-						}
-						require.ErrorIs(t, err, lockstore.ErrHeld)
-						pass(50 * time.Millisecond)
-					}
-					require.True(t, end.Before(time.Now()), "trusted for %v more when another was granted", time.Until(end))
+					require.Greater(t, requireTrustIsOver(t, service, end, dynamostore.Options{}).Fence, lease.Fence)
 					require.Zero(t, s.Correction())
 				})
 			})
@@ -320,8 +327,8 @@ func TestSlowRequestsAndReplies(t *testing.T) {
 	}
 }
 
-// F17: the wall clock steps while the lease is held. A renewal confirms the
-// lease for no longer than the service does.
+// The wall clock steps during a lease. The trust in a renewal ends before another owner is
+// granted the key.
 func TestWallClockSteps(t *testing.T) {
 	const ttl = 30 * time.Second
 	for _, step := range []time.Duration{-time.Hour, -20 * time.Second, -3 * time.Second, 3 * time.Second, time.Hour} {
@@ -338,30 +345,22 @@ func TestWallClockSteps(t *testing.T) {
 					pass(ttl / 3)
 					asked := time.Now()
 					left, err := s.Renew(t.Context(), lease, ttl)
-					require.NoError(t, err, "the local clock alone never loses a lease")
+					require.NoError(t, err, "a step of the local clock does not lose the lease")
 					require.LessOrEqual(t, left, ttl-dynamostore.Margin)
 					trusted = asked.Add(left)
 				}
-				for {
-					_, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
-					if err == nil {
-						break
-					}
-					require.ErrorIs(t, err, lockstore.ErrHeld)
-					pass(50 * time.Millisecond)
-				}
-				require.True(t, trusted.Before(time.Now()), "still trusted when another was granted")
+				requireTrustIsOver(t, service, trusted, dynamostore.Options{})
 			})
 		})
 	}
 }
 
-// TestTrustNeverOverlaps simulates holders with clocks that are off and drift, over
-// a network that is slow, loses requests and replies and delivers late duplicates:
-// no two of them may trust their lease at the same time, and fences grow in the
-// order of trust.
+// TestTrustNeverOverlaps simulates clients whose clocks are wrong and drift. The network is
+// slow, loses requests and replies, and delivers late duplicates. No two clients may
+// trust their leases at the same time, and fences grow in the order of trust.
 //
-// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestTrustNeverOverlaps replays one.
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestTrustNeverOverlaps
+// replays one seed.
 func TestTrustNeverOverlaps(t *testing.T) {
 	began := time.Now()
 	first, seeds, total, control := leasesim.Seeds(t, "./lockstore/dynamostore", 30, 2000, simulate)
@@ -387,7 +386,7 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (counts leasesim.Counts
 		f := fakedynamo.Fault{In: p.UpTo(100 * time.Millisecond), Out: p.UpTo(100 * time.Millisecond)}
 		mu.Lock()
 		defer mu.Unlock()
-		cut[p]-- // replies are lost in rows, or the SDK's own attempts hide it
+		cut[p]-- // several replies are lost in a row, or the SDK's next attempt gets one
 		switch fate := p.Float(); {
 		case cut[p] >= 0:
 			f.LoseReply = errors.New("connection reset by peer")
@@ -404,7 +403,7 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (counts leasesim.Counts
 	}
 	sim := &leasesim.Sim{Seed: seed, TTL: ttl, Length: 20 * ttl, Drift: 0.1, FromReply: fromReply}
 	sim.Open = func(p *leasesim.Process) (lockstore.Store, func()) {
-		// The client with the process's own chance, so that a seed gives the same again.
+		// Random pauses from the process's own numbers, so that a seed can be replayed.
 		client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) {
 			o.Retryer = jitter{o.Retryer.(aws.RetryerV2), p}
 		})
@@ -421,7 +420,7 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (counts leasesim.Counts
 	return counts, wrong
 }
 
-// jitter draws the pauses between attempts from the simulation's numbers.
+// jitter takes the pauses between attempts from the simulation's random numbers.
 type jitter struct {
 	aws.RetryerV2
 	p *leasesim.Process

@@ -11,7 +11,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-// TestMain lets the cases on the wall clock wait together: they sleep.
+// TestMain allows many parallel tests: the cases on the wall clock only wait.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "32"); err != nil {
 		panic(err)

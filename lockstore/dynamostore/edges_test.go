@@ -13,12 +13,12 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
-// phases of the whole second in which a case begins. The service's Date cuts
-// its time down to whole seconds.
+// phases are how far into a second a case begins. The Date header has whole seconds,
+// rounded down.
 var phases = []time.Duration{0, time.Millisecond, 499 * time.Millisecond, 500 * time.Millisecond, 999 * time.Millisecond}
 
-// A lease can be taken over from the first whole second on that is a second
-// past its end, and the end is the TTL and the holder's skew after its stamp.
+// A lease can be taken over at the first whole second >= expires + 1 s, where
+// expires = time of the request + TTL + the holder's skew.
 func TestEdgeOfTheTakeover(t *testing.T) {
 	const ttl = 10 * time.Second
 	for _, skew := range []time.Duration{dynamostore.DefaultSkew, 5 * time.Second} {
@@ -46,18 +46,16 @@ func TestEdgeOfTheTakeover(t *testing.T) {
 	}
 }
 
-// The trust in a grant ends the margin before its TTL, and earlier by as much as
-// the local clock is behind by more than the skew. A grant that could be trusted
-// for less than half of its TTL, or whose end is more than the skew and a second
-// ahead of a clock that is right, is made again.
-func TestEdgesOfTheStamp(t *testing.T) {
+// trust = min(TTL, expires - Date) - 250 ms. A grant is made again if that would be less
+// than TTL / 2 - 250 ms, or if the local clock is ahead by more than skew + 1 s.
+func TestEdgesOfAGrant(t *testing.T) {
 	const (
 		ttl  = time.Minute
 		skew = dynamostore.DefaultSkew
 		ms   = time.Millisecond
 	)
 	for _, c := range []struct {
-		offset   time.Duration // of the local clock, as it seems from a Date at the case's phase
+		offset   time.Duration // of the local clock from the Date
 		trusted  time.Duration
 		requests int
 	}{
@@ -86,10 +84,9 @@ func TestEdgesOfTheStamp(t *testing.T) {
 	}
 }
 
-// A renewal is stamped once more when it ends earlier, by the clock that its reply
-// has corrected, than a right clock would have stamped it: by more than the skew,
-// or by more than a quarter of a TTL that is shorter than four skews.
-func TestEdgeOfTheRenewalsStamp(t *testing.T) {
+// A renewal is sent once more if its end is too early, by the clock that its reply has
+// corrected: by more than min(skew, TTL / 4).
+func TestEdgeOfARenewal(t *testing.T) {
 	const skew = dynamostore.DefaultSkew
 	for _, c := range []struct {
 		ttl, behind time.Duration

@@ -21,11 +21,10 @@ func ClientOver(transport http.RoundTripper, endpoint string, timeout time.Durat
 	return newClient(set, creds, &http.Client{Transport: transport, Timeout: timeout})
 }
 
-// The bounds and forms that tests look at.
+// For tests.
 const (
 	Margin        = margin
 	CooldownOwner = cooldownOwner
-	IdleRow       = idleRow
 	DialTimeout   = dialTimeout
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
-// testExpressions sends updates to the fake and to DynamoDB Local and wants the
-// same outcome and the same row from both.
+// testExpressions sends updates to the fake and to DynamoDB Local. Both must give the
+// same outcome and the same row.
 func testExpressions(t *testing.T, client *dynamodb.Client) {
 	service := fakedynamo.New(table)
 	fake := dynamostore.ClientOver(service, fakeEndpoint, 0)
@@ -37,7 +37,7 @@ func testExpressions(t *testing.T, client *dynamodb.Client) {
 		} {
 			for _, update := range []string{"SET x = :v", "SET x = :v, n = m REMOVE m", "REMOVE n", "SET n = :v REMOVE n", "SET #key = :v", "SET x = n + :v", "SET"} {
 				if number++; number%5 != 0 && update != "SET x = :v" {
-					continue // enough of the product
+					continue // a fifth of all combinations is enough
 				}
 				name := fmt.Sprintf("%s | %s | %s", dump(row), condition, update)
 				k := fmt.Sprint("expressions/", number)
@@ -77,7 +77,7 @@ func testExpressions(t *testing.T, client *dynamodb.Client) {
 	require.Greater(t, found["ValidationException"], 100)
 }
 
-// trim leaves out the names and values that the expressions do not use.
+// trim removes the names and values that the expressions do not use.
 func trim(in *dynamodb.UpdateItemInput) {
 	used := fakedynamo.Tokens(*in.UpdateExpression + " " + *in.ConditionExpression)
 	for name := range in.ExpressionAttributeNames {

@@ -29,7 +29,7 @@ var errReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 
-// on returns a plan that gives each request of these numbers the fault.
+// on plans the fault for the requests with these numbers.
 func on(fault fakedynamo.Fault, numbers ...int) func(fakedynamo.Request) fakedynamo.Fault {
 	return func(r fakedynamo.Request) fakedynamo.Fault {
 		for _, n := range numbers {
@@ -41,8 +41,8 @@ func on(fault fakedynamo.Fault, numbers ...int) func(fakedynamo.Request) fakedyn
 	}
 }
 
-// The SDK repeats a request whose reply was lost, inside one call. The row then
-// shows that the first one won.
+// The SDK sends a request again, inside one call, when the reply was lost. The row then
+// shows that the first request was applied.
 func TestLostReplyInsideOneCall(t *testing.T) {
 	open := func(t *testing.T) (*fakedynamo.Service, *dynamostore.Store) {
 		service := fakedynamo.New(table)
@@ -70,7 +70,7 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 			row := fakeRows{service}.get(t, key)
 			require.InDelta(t, time.Now().Add(time.Minute+dynamostore.DefaultSkew).UnixMilli(), number(t, row, "expires"), 1101)
 			require.Greater(t, int64(lease.Fence), time.Now().Add(9*time.Minute).UnixMicro(),
-				"the replaced fence is not known, and a lower one must not be guessed")
+				"the old fence is not known, and no smaller fence is safe")
 		})
 	})
 	t.Run("F24 renew", func(t *testing.T) {
@@ -94,9 +94,9 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 			require.NoError(t, s.Release(t.Context(), lease))
 		})
 	})
-	// The row remembers the other's release. ErrLost would be taken for a lease that
-	// vanished under its holder.
-	t.Run("F25 release, and another takes a turn before the repeat", func(t *testing.T) {
+	// The row remembers the release of the other owner. ErrLost would say that the lease was
+	// lost before the release.
+	t.Run("F25 release, and another owner acquires and releases before the second request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			service, s := open(t)
 			lease, err := s.Acquire(t.Context(), request(time.Minute))
@@ -124,7 +124,7 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 			for _, known := range []error{lockstore.ErrLost, lockstore.ErrUnavailable, lockstore.ErrHeld, lockstore.ErrCorrupt} {
 				require.NotErrorIs(t, err, known)
 			}
-			require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost, "the same again has one reply, and no doubt")
+			require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost, "in this call no reply was lost")
 		})
 	})
 	t.Run("F23 takeover", func(t *testing.T) {
@@ -142,11 +142,11 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 	})
 }
 
-// F26: the network delivers an acquire once more, late. It takes no lock.
+// The network delivers an acquire a second time, late. The duplicate takes no lock.
 func TestLateDuplicateOfAnAcquire(t *testing.T) {
 	const later = 20 * time.Second
 	for name, offset := range map[string]time.Duration{"clock right": 0, "F15 clock ahead": 10 * time.Minute, "F16 clock behind": -10 * time.Minute} {
-		for _, end := range []string{"release", "abandon", "abandon before", "abandon before, fence ahead", "abandon before, alone, fence ahead"} {
+		for _, end := range []string{"release", "abandon", "abandon before", "abandon before, fence ahead", "abandon before, no other owners, fence ahead"} {
 			t.Run("F26 M18 "+name+", after "+end, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					service := fakedynamo.New(table)
@@ -165,13 +165,13 @@ func TestLateDuplicateOfAnAcquire(t *testing.T) {
 						_, err := s.Acquire(ctx, req)
 						require.ErrorIs(t, err, context.DeadlineExceeded)
 						require.True(t, isUnknown(err), "%v", err)
-						// Meanwhile another key's reply teaches the clock.
+						// Meanwhile the reply to a request for another key corrects the clock.
 						other := req
 						other.Key, other.Owner = "account/8", lockstore.NewOwner()
 						_, err = s.Acquire(t.Context(), other)
 						require.NoError(t, err)
 						require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
-						// Others come and go, so the abandon's mark is no longer there.
+						// Other owners acquire and release, so the row forgets the abandon.
 						for range others(end) {
 							lease, err := s.Acquire(t.Context(), request(time.Minute))
 							require.NoError(t, err)
@@ -196,16 +196,17 @@ func TestLateDuplicateOfAnAcquire(t *testing.T) {
 	}
 }
 
+// others is how many other owners acquire and release after the abandon.
 func others(end string) int {
-	if strings.Contains(end, "alone") {
+	if strings.Contains(end, "no other owners") {
 		return 0
 	}
 	return 2
 }
 
-// A renewal between a refusal and the takeover that follows it changes the
-// expiry alone: the takeover is refused.
-func TestRenewalInBetweenStopsATakeover(t *testing.T) {
+// A renewal between the refusal and the takeover changes only the end of the lease. The
+// takeover is refused.
+func TestRenewalStopsATakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
 		s := newStore(t, service, 0, dynamostore.Options{})
@@ -214,7 +215,7 @@ func TestRenewalInBetweenStopsATakeover(t *testing.T) {
 		pass(5 * time.Second)
 		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
 			if r.N == 3 {
-				// A holder whose clock is behind, so that its lease looks alive to it.
+				// By the holder's clock, which is behind, its lease is live.
 				_, err := newStore(t, service, -4500*time.Millisecond, dynamostore.Options{}).Renew(t.Context(), lease, time.Minute)
 				require.NoError(t, err)
 			}
@@ -228,8 +229,8 @@ func TestRenewalInBetweenStopsATakeover(t *testing.T) {
 	})
 }
 
-// A release between a refusal and the takeover is one acquire more.
-func TestReleaseInBetweenATakeover(t *testing.T) {
+// After a release between the refusal and the takeover, the key is acquired as a free one.
+func TestReleaseBeforeATakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
 		s := newStore(t, service, 0, dynamostore.Options{})
@@ -248,7 +249,7 @@ func TestReleaseInBetweenATakeover(t *testing.T) {
 	})
 }
 
-// Without a Date nothing is taken over and nothing is trusted.
+// Without a Date header the store takes nothing over and trusts no lease.
 func TestNoDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
@@ -268,7 +269,7 @@ func TestNoDate(t *testing.T) {
 	})
 }
 
-// Each method gives each failure its one meaning.
+// Each failure has the same meaning in each method.
 func TestErrors(t *testing.T) {
 	refuse := func(status int, code, message string) fakedynamo.Fault {
 		return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: status, Code: code, Message: message}}
@@ -276,7 +277,7 @@ func TestErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault fakedynamo.Fault
 		want  error // nil: unknown
-		once  bool  // sent once, not repeated by the SDK
+		once  bool  // the SDK sends one attempt
 		says  string
 	}{
 		"F31 throughput exceeded":    {fault: refuse(400, "ProvisionedThroughputExceededException", ""), want: lockstore.ErrUnavailable},
@@ -323,7 +324,7 @@ func TestErrors(t *testing.T) {
 					sent := service.Requests() - before
 					require.LessOrEqual(t, sent, 3, method)
 					if tc.once {
-						require.Equal(t, 1, sent, "%s: no repeat helps", method)
+						require.Equal(t, 1, sent, "%s: a second attempt cannot help", method)
 					}
 				}
 			})
@@ -353,8 +354,8 @@ func methods(s *dynamostore.Store, lease lockstore.Lease) map[string]func(contex
 	}
 }
 
-// An attempt that may have been applied makes the outcome unknown, whatever
-// the attempts after it say.
+// If one attempt may have been applied, the outcome is unknown, whatever the answers to
+// later attempts are.
 func TestAmbiguousAttempts(t *testing.T) {
 	for name, last := range map[string]fakedynamo.Fault{
 		"F22 then refused":         {Unsent: errRefused},
@@ -385,8 +386,8 @@ func TestAmbiguousAttempts(t *testing.T) {
 	}
 }
 
-// F22: a context that ends while the SDK waits between refused attempts leaves
-// nothing behind, and says so.
+// If the context ends between two refused attempts, nothing was applied, and the error
+// says so.
 func TestContextEndsBetweenAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
@@ -398,12 +399,12 @@ func TestContextEndsBetweenAttempts(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
 		defer cancel()
 		_, err := s.Acquire(ctx, request(time.Minute))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, context.DeadlineExceeded, "F22")
 		require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	})
 }
 
-// F28: a connection that says nothing is given up in time for another attempt.
+// The client gives up a silent connection in time for a second attempt.
 func TestSilentConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
@@ -413,7 +414,7 @@ func TestSilentConnection(t *testing.T) {
 		start := time.Now()
 		lease, err := s.Acquire(t.Context(), request(time.Minute))
 		require.NoError(t, err)
-		require.Less(t, time.Since(start), 2100*time.Millisecond)
+		require.Less(t, time.Since(start), 2100*time.Millisecond, "F28")
 		require.NoError(t, s.Release(t.Context(), lease))
 		service.Wait()
 	})
@@ -431,7 +432,7 @@ func TestActions(t *testing.T) {
 		_, err = s.Renew(t.Context(), lease, 2*time.Second)
 		require.NoError(t, err)
 		require.NoError(t, s.Release(t.Context(), lease))
-		require.Equal(t, map[string]int{"UpdateItem": 4}, service.Actions(), "no reads on the side")
+		require.Equal(t, map[string]int{"UpdateItem": 4}, service.Actions(), "no extra reads")
 
 		lease, err = s.Acquire(t.Context(), request(time.Second))
 		require.NoError(t, err)
@@ -449,7 +450,7 @@ func TestActions(t *testing.T) {
 	})
 }
 
-// M37 M38: the sweep time is in seconds, at least a day after the last use.
+// The attribute ttl is in seconds, at least a day after the last use.
 func TestSweepTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
@@ -457,7 +458,7 @@ func TestSweepTime(t *testing.T) {
 		check := func(what string, used time.Time) {
 			t.Helper()
 			swept := time.Unix(number(t, fakeRows{service}.get(t, key), "ttl"), 0)
-			require.False(t, swept.Before(used.Add(24*time.Hour)), "%s: %v", what, swept)
+			require.False(t, swept.Before(used.Add(24*time.Hour)), "M37 M38 %s: %v", what, swept)
 			require.True(t, swept.Before(used.Add(24*time.Hour+5*time.Second)), "%s: %v", what, swept)
 		}
 		lease, err := s.Acquire(t.Context(), request(time.Hour))
@@ -476,12 +477,11 @@ func TestSweepTime(t *testing.T) {
 		pass(4 * time.Hour)
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "account/8", Owner: lockstore.NewOwner()}))
 		row := service.Row(table, "account/8")
-		require.NotNil(t, row["ttl"], "an abandon's row is swept too")
+		require.NotNil(t, row["ttl"], "the row of an abandon is deleted too")
 	})
 }
 
-// A row with the longest owners and holder and a key of 512 bytes is below the
-// 1024 bytes of one write unit.
+// The largest row with a key of 512 bytes has at most 1024 bytes: one write unit.
 func TestOneWriteUnit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
@@ -517,7 +517,7 @@ func TestOneWriteUnit(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	client := dynamostore.ClientOver(refused{}, fakeEndpoint, 0)
+	client := dynamostore.ClientOver(refusingTransport{}, fakeEndpoint, 0)
 	for name, open := range map[string]func() (*dynamostore.Store, error){
 		"F51 nil client": func() (*dynamostore.Store, error) { return dynamostore.New(nil, table, dynamostore.Options{}) },
 		"F51 nil pointer": func() (*dynamostore.Store, error) {
@@ -525,7 +525,7 @@ func TestNewRefuses(t *testing.T) {
 			return dynamostore.New(none, table, dynamostore.Options{})
 		},
 		"F51 nil pointer of another type": func() (*dynamostore.Store, error) {
-			return dynamostore.New((*never)(nil), table, dynamostore.Options{})
+			return dynamostore.New((*hangingClient)(nil), table, dynamostore.Options{})
 		},
 		"F48 short table": func() (*dynamostore.Store, error) { return dynamostore.New(client, "ab", dynamostore.Options{}) },
 		"F48 long table": func() (*dynamostore.Store, error) {
@@ -546,11 +546,9 @@ func TestNewRefuses(t *testing.T) {
 			t.Log(err)
 		})
 	}
-	_, err := dynamostore.New(client, strings.Repeat("a", 255), dynamostore.Options{Skew: dynamostore.MaxSkew})
-	require.NoError(t, err)
 }
 
-// A closed key opens by the same rule as a dead holder's, so at least d later.
+// A cooldown of d lasts from d to d + 2 skew + 2 s.
 func TestReleaseAfterBounds(t *testing.T) {
 	for _, offset := range []time.Duration{0, time.Second, -time.Second} {
 		t.Run(fmt.Sprint(offset), func(t *testing.T) {
@@ -570,7 +568,7 @@ func TestReleaseAfterBounds(t *testing.T) {
 					pass(50 * time.Millisecond)
 				}
 				require.GreaterOrEqual(t, time.Since(start), 10*time.Second)
-				require.LessOrEqual(t, time.Since(start), 10*time.Second+patience)
+				require.LessOrEqual(t, time.Since(start), 10*time.Second+takeoverDelay)
 				require.Error(t, s.ReleaseAfter(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}, time.Minute), "fence 0")
 			})
 		})
@@ -586,7 +584,7 @@ func isUnknown(err error) bool {
 	return err != nil
 }
 
-// The text of an error begins with the table and where it is, then says what to do.
+// An error begins with the table, its region and its endpoint. Then it says what to do.
 func TestErrorsNameTheTable(t *testing.T) {
 	missing := func(client dynamostore.API) string {
 		s, err := dynamostore.New(client, "missing", dynamostore.Options{})
@@ -598,5 +596,5 @@ func TestErrorsNameTheTable(t *testing.T) {
 	require.Regexp(t, `^dynamostore: table missing in eu-west-1 at 127\.0\.0\.1:8000: it does not exist in this account, .*; make it, or correct .* \(key "account/7"\): lock entry is foreign`, missing(local))
 	require.NotContains(t, missing(local), "secret")
 	require.Regexp(t, `^dynamostore: table missing in eu-west-1: it does not`, missing(dynamostore.ClientOver(service, "", 0)))
-	require.Regexp(t, `^dynamostore: table missing, key "account/7": the outcome is unknown`, missing(odd{end: func() {}}), "a client that does not show its options")
+	require.Regexp(t, `^dynamostore: table missing, key "account/7": the outcome is unknown`, missing(brokenClient{end: func() {}}), "a client that does not show its options")
 }

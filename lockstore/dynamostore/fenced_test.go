@@ -17,7 +17,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
-// deposit is a caller's own write, fenced.
+// deposit is a write to the caller's own item, with the fence.
 func deposit(ctx context.Context, client *dynamodb.Client, account string, amount string, fence lockstore.Fence) error {
 	in := &dynamodb.UpdateItemInput{
 		TableName:                 aws.String(dataTable),
@@ -58,7 +58,7 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 	}
 	old := lock()
 	require.NoError(t, deposit(ctx, client, "7", "10", old.Fence))
-	require.NoError(t, deposit(ctx, client, "7", "5", old.Fence), "one holder writes as often as it likes")
+	require.NoError(t, deposit(ctx, client, "7", "5", old.Fence), "a holder may write many times")
 	require.Equal(t, int64(15), number(t, get("7"), "balance"))
 	require.Equal(t, int64(old.Fence), number(t, get("7"), dynamostore.FenceAttribute))
 
@@ -66,14 +66,14 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 	held := lock()
 	require.NoError(t, deposit(ctx, client, "7", "1", held.Fence))
 
-	t.Run("F12 F07 a stale fence is refused and told apart", func(t *testing.T) {
+	t.Run("F12 F07 a stale fence is refused", func(t *testing.T) {
 		err := deposit(ctx, client, "7", "1000", old.Fence)
 		require.True(t, dynamostore.IsStale(err, old.Fence), "%v", err)
 		require.False(t, dynamostore.IsStale(err, held.Fence))
 		require.Equal(t, int64(16), number(t, get("7"), "balance"))
 	})
 
-	t.Run("F12 fenced again on one input, as in a loop", func(t *testing.T) {
+	t.Run("F12 Fenced twice on one input, as in a loop", func(t *testing.T) {
 		in := &dynamodb.UpdateItemInput{
 			TableName: aws.String(dataTable), Key: item{"key": s("loop")},
 			UpdateExpression:          aws.String("SET n = :n"),
@@ -102,16 +102,16 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 		}})
 		return err
 	}
-	const open, closed = "attribute_not_exists(closed)", "attribute_exists(closed)"
+	const holds, fails = "attribute_not_exists(closed)", "attribute_exists(closed)"
 	t.Run("a transaction while the lock is held", func(t *testing.T) {
-		require.NoError(t, transact("fenced/7", held.Fence, open))
-		err := transact("fenced/7", held.Fence, closed)
+		require.NoError(t, transact("fenced/7", held.Fence, holds))
+		err := transact("fenced/7", held.Fence, fails)
 		require.Error(t, err)
 		require.False(t, dynamostore.IsStale(err, held.Fence), "the caller's own condition: %v", err)
 	})
 	stale := func(t *testing.T, key string, fence lockstore.Fence) {
 		t.Helper()
-		for _, condition := range []string{open, closed} {
+		for _, condition := range []string{holds, fails} {
 			err := transact(key, fence, condition)
 			require.True(t, dynamostore.IsStale(err, fence), "%v", err)
 			require.True(t, dynamostore.IsStale(fmt.Errorf("wrapped: %w", err), fence))
@@ -121,19 +121,19 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 		stale(t, "fenced/7", old.Fence)
 		require.NoError(t, store.Release(ctx, held))
 		stale(t, "fenced/7", held.Fence)
-		closed := lock()
-		require.NoError(t, store.ReleaseAfter(ctx, closed, time.Minute))
-		stale(t, "fenced/7", closed.Fence)
+		released := lock()
+		require.NoError(t, store.ReleaseAfter(ctx, released, time.Minute))
+		stale(t, "fenced/7", released.Fence)
 		require.Equal(t, int64(1), number(t, get("8"), "balance"))
 	})
-	t.Run("a transaction under a key without a row", func(t *testing.T) {
-		err := transact("fenced/never", held.Fence, open)
+	t.Run("a transaction with a key without a row", func(t *testing.T) {
+		err := transact("fenced/never", held.Fence, holds)
 		var cancelled *types.TransactionCanceledException
 		require.ErrorAs(t, err, &cancelled)
 		require.Equal(t, "ConditionalCheckFailed", *cancelled.CancellationReasons[1].Code)
-		require.False(t, dynamostore.IsStale(err, held.Fence), "nothing says whose condition it was")
+		require.False(t, dynamostore.IsStale(err, held.Fence), "the error does not say whose condition failed")
 	})
-	t.Run("the caller's own condition is told apart", func(t *testing.T) {
+	t.Run("the caller's own condition is not stale", func(t *testing.T) {
 		_, err := client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 			TableName: aws.String(dataTable), Key: item{"key": s("7")},
 			UpdateExpression: aws.String("SET closed = :one"), ExpressionAttributeValues: item{":one": n("1")},
@@ -162,7 +162,7 @@ func TestFencedExpressions(t *testing.T) {
 		"SET lock_fence = :lock_fences": "SET " + set + ", lock_fence = :lock_fences",
 	} {
 		in := &dynamodb.UpdateItemInput{UpdateExpression: aws.String(expression)}
-		for fence := range 3 { // once, and again
+		for fence := range 3 { // the second and third time change the fence only
 			require.NoError(t, dynamostore.Fenced(in, lockstore.Fence(7+fence)))
 			require.Equal(t, want, *in.UpdateExpression)
 			require.Equal(t, guard, *in.ConditionExpression)
@@ -189,7 +189,7 @@ func TestFencedExpressions(t *testing.T) {
 	require.Equal(t, "SET lock_fence = :lock_fence", *in.UpdateExpression)
 	second := in.ExpressionAttributeValues
 	require.NoError(t, dynamostore.Fenced(in, 8))
-	require.Equal(t, item{":a": n("1")}, first, "no map that the caller has seen is changed")
+	require.Equal(t, item{":a": n("1")}, first, "the caller's own map is not changed")
 	require.Equal(t, item{":a": n("1"), ":lock_fence": n("7")}, second)
 
 	require.ErrorIs(t, dynamostore.Fenced(nil, 7), lockstore.ErrInvalid)
@@ -197,7 +197,7 @@ func TestFencedExpressions(t *testing.T) {
 	require.ErrorIs(t, dynamostore.Fenced(in, -1), lockstore.ErrInvalid)
 }
 
-// IsStale needs the row that refused, and knows a lock's row by its attributes.
+// IsStale needs the refused row. It knows a lock row by the row's attributes.
 func TestIsStale(t *testing.T) {
 	const fence = 7
 	lock := func(change func(item)) item {
@@ -231,7 +231,7 @@ func TestIsStale(t *testing.T) {
 		"a lock with a larger fence":    {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8") })), want: true},
 		"a lock with a smaller fence":   {err: cancelled(failed, lock(func(row item) { row["fence"] = n("6") })), want: true},
 		"a lock that is free":           {err: cancelled(failed, lock(func(row item) { delete(row, "owner") })), want: true},
-		"a lock that is closed":         {err: cancelled(failed, lock(func(row item) { row["owner"] = s(dynamostore.CooldownOwner) })), want: true},
+		"a lock in its cooldown":        {err: cancelled(failed, lock(func(row item) { row["owner"] = s(dynamostore.CooldownOwner) })), want: true},
 		"a damaged lock":                {err: cancelled(failed, lock(func(row item) { row["fence"] = s("8") }))},
 		"an item with a fence, no key":  {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8"); delete(row, "key") }))},
 		"an item with a fence, no ttl":  {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8"); delete(row, "ttl") }))},

@@ -22,7 +22,7 @@ const (
 	absent = iota
 	asText
 	asNumber
-	sinceNow // a number: so much after the present time
+	sinceNow // a number: this much after the present time
 	asBytes
 	asNull
 	kinds
@@ -30,7 +30,7 @@ const (
 
 var numberForm = regexp.MustCompile(`^-?\d{1,38}(\.\d{1,20})?$`)
 
-// attribute returns the value and, if it is a whole number from 0, that.
+// attribute returns the value, and as whole the value of a whole number >= 0.
 func attribute(kind uint8, value string, now int64) (v types.AttributeValue, whole *big.Int, ok bool) {
 	switch kind % kinds {
 	case asText:
@@ -59,10 +59,10 @@ func attribute(kind uint8, value string, now int64) (v types.AttributeValue, who
 	return nil, nil, true
 }
 
-// FuzzRowF53F54: whatever row there is, it is refused and left as it is, or read
-// as what it says. A row with an owner, of whatever form, is never taken before
-// the end that it names.
-func FuzzRowF53F54(f *testing.F) {
+// FuzzRow puts any row into the table. Each request either refuses the row and does not
+// change it, or reads it correctly. The key of a row with an owner is not granted before
+// the end in the row.
+func FuzzRow(f *testing.F) {
 	service := fakedynamo.New(table)
 	store, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(f, err)
@@ -139,14 +139,14 @@ func FuzzRowF53F54(f *testing.F) {
 		}
 		had, isText := row["owner"].(*types.AttributeValueMemberS)
 		damaged := !within(grant, lastMilli*1000) || row["owner"] != nil && (!isText || had.Value == "" || !within(expires, lastMilli))
-		var over, live bool // both false close to the end
+		var over, live bool // near the end both are false
 		if row["owner"] != nil && !damaged {
-			patience := time.UnixMilli(expires.Int64()).Add(dynamostore.DefaultSkew + time.Second)
-			over, live = now.After(patience.Add(2*time.Second)), now.Before(patience)
+			taken := time.UnixMilli(expires.Int64()).Add(dynamostore.DefaultSkew + time.Second)
+			over, live = now.After(taken.Add(2*time.Second)), now.Before(taken)
 		}
-		// A fence without an owner only has to be a number for the row to be a free
-		// one: the condition cannot see more, and nobody has anything to lose.
-		looksFree := false
+		// A damaged row without an owner counts as free if its fence is a number: the
+		// condition of a write cannot check more, and nobody holds the key.
+		countsAsFree := false
 		if number, ok := row["fence"].(*types.AttributeValueMemberN); ok && row["owner"] == nil {
 			r, ok := new(big.Rat).SetString(number.Value)
 			require.True(t, ok)
@@ -154,7 +154,7 @@ func FuzzRowF53F54(f *testing.F) {
 			if damaged && ahead >= 0 && ahead < 60e6 {
 				t.Skip("too close to the time of the request")
 			}
-			looksFree = ahead < 0
+			countsAsFree = ahead < 0
 		}
 
 		before := ""
@@ -193,10 +193,10 @@ func FuzzRowF53F54(f *testing.F) {
 			}
 			free := row["owner"] == nil
 			switch {
-			case looksFree && (what == "Acquire" || what == "abandon"):
+			case countsAsFree && (what == "Acquire" || what == "abandon"):
 				require.NoError(t, err, what)
 			case damaged:
-				require.ErrorIs(t, err, lockstore.ErrCorrupt, what)
+				require.ErrorIs(t, err, lockstore.ErrCorrupt, "F53 F54 "+what)
 				same(what)
 			case what == "Inspect":
 				require.NoError(t, err)
@@ -223,8 +223,8 @@ func FuzzRowF53F54(f *testing.F) {
 	})
 }
 
-// FuzzKeysM29: two keys that are let through never meet in the table.
-func FuzzKeysM29(f *testing.F) {
+// FuzzKeys locks two different valid keys. They have two rows.
+func FuzzKeys(f *testing.F) {
 	service := fakedynamo.New(table)
 	store, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{})
 	require.NoError(f, err)
@@ -247,7 +247,7 @@ func FuzzKeysM29(f *testing.F) {
 		require.NoError(t, store.Release(t.Context(), first))
 		_, err = store.Renew(t.Context(), second, time.Minute)
 		require.NoError(t, err)
-		require.NotNil(t, service.Row(table, one))
+		require.NotNil(t, service.Row(table, one), "M29")
 		require.NotNil(t, service.Row(table, two))
 	})
 }

@@ -19,21 +19,21 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
-// TestGuardsOverDynamoDB runs the guard over this store in virtual time: calls of
-// Do, and long-lived leases of which each request goes through another process, as
-// a lock service's do. The clock of a process is off by up to 5 minutes, and many
-// are asked their first request. In every seed:
+// TestGuardsOverDynamoDB runs guards over this store in virtual time. Some clients call Do.
+// Other clients have long-lived leases, and each of their requests goes through another
+// process, as in a lock service. The clock of a process is wrong by up to 5 minutes, and
+// many processes get only one request. In every seed:
 //
-//   - no two owners trust their lease at the same time, and fences grow in the order
-//     of trust
-//   - in the end the key is free
+//   - no two owners trust their leases at the same time
+//   - fences grow in the order of trust
+//   - at the end the key is free
 //
-// In a quiet seed the network is slow and does nothing else. Then no lease is lost
-// that its holder could still trust. In a rough seed requests and replies are lost,
-// late, repeated and refused, and holders die.
+// In an even seed the network is slow and nothing else happens. Then no lease may be lost
+// while its holder can trust it. In an odd seed requests and replies are lost, late,
+// repeated and refused, and holders die.
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestGuardsOverDynamoDB
-// replays one, except for the guard's own random pauses.
+// replays one seed, except for the guard's own random pauses.
 func TestGuardsOverDynamoDB(t *testing.T) {
 	began := time.Now()
 	first, seeds := verifyrecord.Seed(t, 12, 100)
@@ -45,7 +45,7 @@ func TestGuardsOverDynamoDB(t *testing.T) {
 					t.Logf("replay with VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestGuardsOverDynamoDB", seed)
 				}
 			})
-			w := &guardWorld{t: t, rng: rand.New(rand.NewPCG(seed, 0)), quiet: seed%2 == 0, trusting: map[int]trust{}, counts: map[string]int64{"seeds": 1, falseLosses: 0}}
+			w := &guardSim{t: t, rng: rand.New(rand.NewPCG(seed, 0)), quiet: seed%2 == 0, trusting: map[int]trust{}, counts: map[string]int64{"seeds": 1, falseLosses: 0}}
 			w.run()
 			for name, n := range w.counts {
 				total[name] += n
@@ -63,14 +63,14 @@ func TestGuardsOverDynamoDB(t *testing.T) {
 	})
 }
 
-// falseLosses counts the leases that were called lost in a quiet seed while their
-// holder could trust them.
+// falseLosses counts leases of quiet seeds that were reported lost while their holder could
+// trust them.
 const falseLosses = "false losses"
 
 const guardTTL = 6 * time.Second
 
-// guardWorld is the service, its network and all who trust a lease of one seed.
-type guardWorld struct {
+// guardSim is one seed: the service, its network, and everybody who trusts a lease.
+type guardSim struct {
 	t       *testing.T
 	service *fakedynamo.Service
 	quiet   bool
@@ -80,7 +80,7 @@ type guardWorld struct {
 	entered  int
 	trusting map[int]trust
 	highest  lockstore.Fence
-	last     string // who had it
+	last     string // the holder with the highest fence
 	counts   map[string]int64
 }
 
@@ -91,45 +91,45 @@ type trust struct {
 	alive func() bool
 }
 
-func (w *guardWorld) float() float64 {
+func (w *guardSim) float() float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.rng.Float64()
 }
 
-func (w *guardWorld) upTo(d time.Duration) time.Duration {
+func (w *guardSim) upTo(d time.Duration) time.Duration {
 	return time.Duration(w.float() * float64(d))
 }
 
-func (w *guardWorld) count(name string) {
+func (w *guardSim) count(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.counts[name]++
 }
 
-func (w *guardWorld) run() {
+func (w *guardSim) run() {
 	w.service = fakedynamo.New(table)
 	w.service.Fault = w.fault
 	pass(w.upTo(time.Second)) // the phase of the service's Date
 	end := time.Now().Add(12 * guardTTL)
 	var all sync.WaitGroup
 	for n := range 3 {
-		all.Go(func() { w.doer(n, end) })
+		all.Go(func() { w.runWork(n, end) })
 	}
 	for n := range 2 {
-		all.Go(func() { w.borrower(n, end) })
+		all.Go(func() { w.useLeases(n, end) })
 	}
 	all.Wait()
 	w.service.Wait()
 	w.service.Fault = nil
-	// A dead holder's clock may have been ahead in its last request.
+	// The clock of a dead holder may have been ahead in its last request.
 	pass(3*guardTTL + 2*time.Second + 5*time.Minute)
 	lease, err := newStore(w.t, w.service, 0, dynamostore.Options{}).Acquire(w.t.Context(), request(guardTTL))
-	require.NoError(w.t, err, "the key is not free in the end")
+	require.NoError(w.t, err, "the key is not free at the end")
 	require.Greater(w.t, lease.Fence, w.highest)
 }
 
-func (w *guardWorld) fault(fakedynamo.Request) fakedynamo.Fault {
+func (w *guardSim) fault(fakedynamo.Request) fakedynamo.Fault {
 	f := fakedynamo.Fault{In: w.upTo(60 * time.Millisecond), Out: w.upTo(60 * time.Millisecond)}
 	if w.quiet {
 		return f
@@ -150,7 +150,7 @@ func (w *guardWorld) fault(fakedynamo.Request) fakedynamo.Fault {
 }
 
 // open is the guard of a new process.
-func (w *guardWorld) open() *guard.Guard {
+func (w *guardSim) open() *guard.Guard {
 	options := dynamostore.Options{}
 	if w.float() < 0.3 {
 		options.Skew = 100*time.Millisecond + w.upTo(guardTTL)
@@ -180,9 +180,9 @@ func (w *guardWorld) open() *guard.Guard {
 	return g
 }
 
-// trusts notes that a holder trusts its lease from now on, and looks for another
-// that does. Trust only ends by itself, so two that overlap do so when one begins.
-func (w *guardWorld) trusts(h trust) (end func()) {
+// trusts records that a holder trusts its lease from now on, and fails if another holder
+// does too. Each overlap begins when one of two holders begins to trust.
+func (w *guardSim) trusts(h trust) (end func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, other := range w.trusting {
@@ -206,8 +206,8 @@ func (w *guardWorld) trusts(h trust) (end func()) {
 	}
 }
 
-// doer runs work under the lock in one process after the other.
-func (w *guardWorld) doer(n int, end time.Time) {
+// runWork calls Do in one process after another.
+func (w *guardSim) runWork(n int, end time.Time) {
 	g := w.open()
 	for i := 0; time.Now().Before(end); i++ {
 		if w.float() < 0.3 {
@@ -230,7 +230,7 @@ func (w *guardWorld) doer(n int, end time.Time) {
 			w.count("lost runs")
 			if w.quiet {
 				w.count(falseLosses)
-				w.t.Errorf("a run lost its lease, and nothing was wrong but clocks: %v", err)
+				w.t.Errorf("a run lost its lease, and only clocks were wrong: %v", err)
 			}
 		case errors.Is(err, lockstore.ErrHeld):
 			w.count("busy")
@@ -239,16 +239,16 @@ func (w *guardWorld) doer(n int, end time.Time) {
 	}
 }
 
-// borrower takes long-lived leases, as a client of a lock service does. Each of its
-// requests reaches another process.
-func (w *guardWorld) borrower(n int, end time.Time) {
+// useLeases takes long-lived leases, as a client of a lock service does. Each request
+// reaches another process.
+func (w *guardSim) useLeases(n int, end time.Time) {
 	for i := 0; time.Now().Before(end); i++ {
-		w.borrow(fmt.Sprintf("lease %d.%d", n, i))
+		w.useLease(fmt.Sprintf("lease %d.%d", n, i))
 		pass(w.upTo(2 * time.Second))
 	}
 }
 
-func (w *guardWorld) borrow(who string) {
+func (w *guardSim) useLease(who string) {
 	owner := lockstore.NewOwner()
 	acquire := func() (lockstore.Lease, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -263,7 +263,7 @@ func (w *guardWorld) borrow(who string) {
 		w.count("abandons")
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		_ = w.open().Release(ctx, lockstore.Lease{Key: key, Owner: owner}) // its lease ends by itself as well
+		_ = w.open().Release(ctx, lockstore.Lease{Key: key, Owner: owner}) // if this fails, the lease still ends by its TTL
 		return
 	}
 	w.count("long-lived leases")
@@ -283,7 +283,7 @@ func (w *guardWorld) borrow(who string) {
 		case lost && had <= 0, err == nil:
 		case lost && w.quiet:
 			w.count(falseLosses)
-			w.t.Errorf("%s: the %s says lost, %v before the end of the trust: %v", who, what, had, err)
+			w.t.Errorf("%s: the %s says lost, %v before the end of trust: %v", who, what, had, err)
 		case !lost:
 			w.count("unknown outcomes")
 		}
@@ -297,13 +297,13 @@ func (w *guardWorld) borrow(who string) {
 		if w.float() < 0.2 {
 			w.count("repeated acquires")
 			again, err := acquire()
-			// A guard goes on asking about a lease of which too little is left for work.
+			// A guard keeps trying when too little of the lease is left for work.
 			judge("repeat", err, left())
 			if err == nil && again.Fence != lease.Fence {
 				if alive() {
 					w.t.Errorf("%s: the repeat has fence %d; want %d", who, again.Fence, lease.Fence)
 				}
-				stop() // its lease was over, and others had the key since
+				stop() // the lease was over, and other owners have had the key since
 				return
 			}
 			continue
@@ -315,7 +315,7 @@ func (w *guardWorld) borrow(who string) {
 		if err == nil {
 			w.count("renewals")
 			mu.Lock()
-			until = later(until, time.Now().Add(trusted)) // both were told, and an end never comes nearer
+			until = later(until, time.Now().Add(trusted)) // a renewal never makes the end earlier
 			mu.Unlock()
 			stop()
 			stop = w.trusts(h)

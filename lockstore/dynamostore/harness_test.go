@@ -34,14 +34,14 @@ const (
 
 type item = map[string]types.AttributeValue
 
-// rows is a table seen from outside the store.
+// rows reads and writes a table without the store.
 type rows interface {
 	get(t testing.TB, key string) item
 	put(t testing.TB, key string, row item) // nil deletes
 }
 
-// wire is the transport between a store and its service. It counts requests
-// and can lose replies.
+// wire is the transport between a store and DynamoDB. It counts requests and can lose
+// replies.
 type wire struct {
 	next     http.RoundTripper
 	requests atomic.Int64
@@ -61,13 +61,13 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // refused is a transport whose host accepts no connection.
-type refused struct{}
+type refusingTransport struct{}
 
-func (refused) RoundTrip(*http.Request) (*http.Response, error) {
+func (refusingTransport) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 }
 
-// harness is the suite's view of a new store over a transport and its table.
+// harness opens a store on a transport and gives the suite access to its table.
 func harness(t testing.TB, next http.RoundTripper, endpoint string, r rows) storetest.Harness {
 	w := &wire{next: next}
 	var shift atomic.Int64
@@ -129,7 +129,7 @@ func harness(t testing.TB, next http.RoundTripper, endpoint string, r rows) stor
 		},
 		ShiftClock: func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
 		Unreachable: func(*testing.T) lockstore.Store {
-			return open(refused{})
+			return open(refusingTransport{})
 		},
 		LoseReplies: func(*testing.T) func() {
 			w.lost.Store(true)
@@ -138,8 +138,8 @@ func harness(t testing.TB, next http.RoundTripper, endpoint string, r rows) stor
 	}
 }
 
-// keepOwner gives a released row an owner, so that damage to its expiry is
-// damage to a lease. Its owner is the one that released, as after a lost write.
+// keepOwner makes the owner that released the owner of the row again, so that a damaged
+// end is the end of a lease.
 func keepOwner(row item) {
 	if row["owner"] == nil {
 		row["owner"] = row["released"]

@@ -16,14 +16,13 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-// TestOnDynamoDBLocal keeps the fake honest: the suite and the expressions are
-// the same, the service is Amazon's.
+// TestOnDynamoDBLocal runs the suite and the expressions on Amazon's program, so that the
+// fake cannot differ from it.
 func TestOnDynamoDBLocal(t *testing.T) {
 	endpoint := testservers.DynamoDB(t)
 	transport := newTransport(t)
 	client := dynamostore.ClientOver(transport, endpoint, 0)
 	makeTable(t, client, table)
-
 	makeTable(t, client, dataTable)
 
 	t.Run("expressions", func(t *testing.T) { testExpressions(t, client) })
@@ -42,7 +41,7 @@ func newTransport(t testing.TB) *http.Transport {
 	return transport
 }
 
-// makeTable makes a lock table as the template does.
+// makeTable makes a lock table like the one in the template.
 func makeTable(t testing.TB, client *dynamodb.Client, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -15,9 +15,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
-// A lease that one process holds for a client is renewed through another, whose
-// first request this is: no reply has corrected its clock.
-func TestRenewByAFreshProcess(t *testing.T) {
+// A renewal is the first request of a new process, so no reply has corrected its clock.
+func TestRenewByANewProcess(t *testing.T) {
 	const ttl = time.Minute
 	for _, offset := range []time.Duration{
 		0, time.Second, -time.Second, 3 * time.Second, -3 * time.Second, 30 * time.Second, -30 * time.Second,
@@ -40,14 +39,7 @@ func TestRenewByAFreshProcess(t *testing.T) {
 						if offset == 0 {
 							require.Equal(t, sent+1, service.Requests())
 						}
-						end := time.Now().Add(trusted)
-						for {
-							if _, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl)); err == nil {
-								break
-							}
-							pass(100 * time.Millisecond)
-						}
-						require.True(t, end.Before(time.Now()), "still trusted when another was granted")
+						requireTrustIsOver(t, service, time.Now().Add(trusted), dynamostore.Options{})
 					})
 				})
 			}
@@ -55,7 +47,7 @@ func TestRenewByAFreshProcess(t *testing.T) {
 	}
 }
 
-// Renew, Inspect and another's Acquire agree on the moment in which a lease is over.
+// Renew, Inspect and an Acquire by another owner agree on the end of a lease.
 func TestALeaseIsLostWhenItMayBeTakenOver(t *testing.T) {
 	const ttl = 10 * time.Second
 	for _, offset := range []time.Duration{0, 5 * time.Minute} {
@@ -86,7 +78,7 @@ func TestALeaseIsLostWhenItMayBeTakenOver(t *testing.T) {
 	}
 }
 
-// F27: a renewal for less than what is left shortens neither the lease nor the trust in it.
+// A renewal for less than what is left shortens neither the lease nor the trust.
 func TestShortRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
@@ -96,29 +88,29 @@ func TestShortRenewal(t *testing.T) {
 		pass(5 * time.Second)
 		left, err := s.Renew(t.Context(), lease, 10*time.Second)
 		require.NoError(t, err)
-		require.Equal(t, 55*time.Second-dynamostore.Margin, left)
+		require.Equal(t, 55*time.Second-dynamostore.Margin, left, "F27")
 		require.Equal(t, 2, service.Requests())
 		for _, c := range []struct{ ahead, skew time.Duration }{{50 * time.Second, 0}, {0, time.Minute}} {
 			other := newStore(t, service, c.ahead, dynamostore.Options{Skew: c.skew})
 			applied, err := other.Renew(t.Context(), lease, 10*time.Second)
 			require.NoError(t, err)
-			require.GreaterOrEqual(t, applied, left-time.Second, "also when it moves the end; Date is cut to whole seconds")
+			require.GreaterOrEqual(t, applied, left-time.Second, "even if the end moves; Date has whole seconds")
 		}
 	})
 }
 
-// A clock that is set back between the two writes of a renewal does not shorten the
-// lease, and a second write that fails takes nothing off the first one's trust.
+// Neither a clock that is set back between the two writes of a renewal, nor a failed
+// second write, shortens the lease or the trust of the first write.
 func TestSecondWriteOfARenewal(t *testing.T) {
 	for name, c := range map[string]struct {
 		back  time.Duration
 		fault fakedynamo.Fault
 		least time.Duration
 	}{
-		"F17 the clock is set back":    {time.Hour, fakedynamo.Fault{}, 40 * time.Second},
-		"F17 F24 and replies are lost": {time.Hour, fakedynamo.Fault{LoseReply: errReset}, 40 * time.Second},
-		"F31 it is throttled":          {0, fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}}, 40 * time.Second},
-		"F24 its replies are lost":     {0, fakedynamo.Fault{LoseReply: errReset}, 40 * time.Second},
+		"F17 the clock is set back":                           {time.Hour, fakedynamo.Fault{}, 40 * time.Second},
+		"F17 F24 the clock is set back, and replies are lost": {time.Hour, fakedynamo.Fault{LoseReply: errReset}, 40 * time.Second},
+		"F31 the second write is throttled":                   {0, fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}}, 40 * time.Second},
+		"F24 the replies to the second write are lost":        {0, fakedynamo.Fault{LoseReply: errReset}, 40 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -130,7 +122,7 @@ func TestSecondWriteOfARenewal(t *testing.T) {
 				readings := 0
 				s.SetNow(func() time.Time {
 					now := time.Now().Add(-15 * time.Second)
-					if readings++; readings > 3 { // for the stamp, before and after the first request
+					if readings++; readings > 3 { // one for the end, one before and one after the first request
 						now = now.Add(-c.back)
 					}
 					return now
@@ -153,7 +145,7 @@ func TestSecondWriteOfARenewal(t *testing.T) {
 	}
 }
 
-// A call that has applied a write never says that it certainly has not.
+// A call whose first write was applied never says that nothing was applied.
 func TestAFailedCorrectionIsUnknown(t *testing.T) {
 	for name, offset := range map[string]time.Duration{"F15 ahead": 2 * time.Minute, "F16 behind": -2 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +165,7 @@ func TestAFailedCorrectionIsUnknown(t *testing.T) {
 	}
 }
 
-// A repeat of an acquire that was applied, with a confirmation that is refused.
+// An applied acquire is sent again, and the second write of that call is refused.
 func TestAFailedConfirmationIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
@@ -213,7 +205,7 @@ func TestConfirmationSentTwice(t *testing.T) {
 	})
 }
 
-// A repeat is told what is left, whatever the tolerance of its own process is.
+// An acquire that is sent again through a process with another skew gets what is left.
 func TestRepeatThroughAnotherSkew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
@@ -224,18 +216,18 @@ func TestRepeatThroughAnotherSkew(t *testing.T) {
 		again, err := newStore(t, service, 0, dynamostore.Options{Skew: time.Minute}).Acquire(t.Context(), req)
 		require.NoError(t, err)
 		require.Equal(t, first.Fence, again.Fence)
-		require.Equal(t, 57*time.Second-dynamostore.Margin, again.TTL, "as exact as a Date of whole seconds allows")
+		require.Equal(t, 57*time.Second-dynamostore.Margin, again.TTL, "exact up to the whole seconds of Date")
 	})
 }
 
-// F26: copies of the requests of a process whose clock is ahead arrive when others
-// have had the key. A fence never falls.
-func TestLateCopiesLowerNoFence(t *testing.T) {
+// Late duplicates of requests from a process whose clock is ahead arrive after other
+// owners have had the key. No fence is smaller than an earlier one.
+func TestLateDuplicatesLowerNoFence(t *testing.T) {
 	for name, first := range map[string]func(*testing.T, *dynamostore.Store){
-		"of an abandon": func(t *testing.T, s *dynamostore.Store) {
+		"F26 of an abandon": func(t *testing.T, s *dynamostore.Store) {
 			require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner()}))
 		},
-		"of a grant that is made again": func(t *testing.T, s *dynamostore.Store) {
+		"F26 of a grant that is corrected": func(t *testing.T, s *dynamostore.Store) {
 			lease, err := s.Acquire(t.Context(), request(10*time.Second))
 			require.NoError(t, err)
 			require.NoError(t, s.Release(t.Context(), lease))
@@ -245,7 +237,7 @@ func TestLateCopiesLowerNoFence(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service := fakedynamo.New(table)
 				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-					if r.N%2 == 1 { // each first attempt is late, and the client sends it again
+					if r.N%2 == 1 { // each first attempt is late, and the client sends a second one
 						return fakedynamo.Fault{In: 20*time.Second + time.Duration(r.N)*time.Second}
 					}
 					return fakedynamo.Fault{}
@@ -274,7 +266,8 @@ func TestLateCopiesLowerNoFence(t *testing.T) {
 	}
 }
 
-// The writer's clock tolerance is in the row: others with another one wait for it.
+// The end in the row includes the writer's skew, so a process with another skew waits for
+// long enough.
 func TestUsersWithDifferentSkews(t *testing.T) {
 	const ttl = time.Minute
 	for _, skews := range [][2]time.Duration{{time.Minute, time.Second}, {time.Second, time.Minute}} {
@@ -294,13 +287,7 @@ func TestUsersWithDifferentSkews(t *testing.T) {
 							require.NoError(t, err)
 							end = time.Now().Add(trusted)
 						}
-						for {
-							if _, err := second.Acquire(t.Context(), request(ttl)); err == nil {
-								break
-							}
-							pass(100 * time.Millisecond)
-						}
-						require.True(t, end.Before(time.Now()), "trusted for %v more when another was granted", time.Until(end))
+						requireTrustIsOver(t, service, end, dynamostore.Options{Skew: skews[1]})
 					})
 				})
 			}
@@ -308,8 +295,8 @@ func TestUsersWithDifferentSkews(t *testing.T) {
 	}
 }
 
-// An abandon by a fresh process whose clock is ahead leaves a fence that costs
-// the next ones nothing.
+// A new process whose clock is ahead abandons an acquire. The next acquires still take one
+// request each.
 func TestAbandonWithAClockAhead(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("F15 M48 the acquire was applied %v", held), func(t *testing.T) {
@@ -329,7 +316,7 @@ func TestAbandonWithAClockAhead(t *testing.T) {
 				pass(2 * time.Second)
 				sent := service.Requests()
 				_, err := s.Acquire(t.Context(), req)
-				require.ErrorIs(t, err, lockstore.ErrLost, "its own late request takes nothing")
+				require.ErrorIs(t, err, lockstore.ErrLost, "a late duplicate of the abandoned acquire takes no lock")
 				next, err := s.Acquire(t.Context(), request(time.Minute))
 				require.NoError(t, err)
 				require.Equal(t, sent+2, service.Requests(), "one request each")

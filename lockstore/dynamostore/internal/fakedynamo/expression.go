@@ -28,7 +28,7 @@ type env struct {
 
 	tokens []string
 	err    error // found in the text of an expression
-	late   error // found in the item, only looked at when the condition holds
+	late   error // found in the item; it counts only if the condition holds
 }
 
 var tokenForm = regexp.MustCompile(`\s*(<>|<=|>=|[=<>(),+-]|[#:]?[A-Za-z0-9_]+)`)
@@ -190,8 +190,8 @@ func (e *env) name(t string) string {
 	return name
 }
 
-// compare has DynamoDB's answers for missing attributes and other types: they
-// are different, and neither smaller nor larger.
+// compare answers as DynamoDB does. A missing attribute, or a value of another type, is
+// different, and neither smaller nor larger.
 func (e *env) compare(left Value, op string, right Value) bool {
 	order, comparable := orderOf(left, right)
 	equal := comparable && order == 0 || !comparable && left != nil && reflect.DeepEqual(left, right)
@@ -283,8 +283,8 @@ func (e *env) update(expression string) (Item, error) {
 	return changed, e.err
 }
 
-// sum reads a value, or one and an operand with a sign between them. All are the
-// item's old values.
+// sum reads a value, or a value, a sign and an operand. All values are from before the
+// update.
 func (e *env) sum() Value {
 	v := e.value()
 	if v == nil {
@@ -298,7 +298,7 @@ func (e *env) sum() Value {
 	return v
 }
 
-// value reads an operand, or the function that replaces a missing one.
+// value reads an operand or if_not_exists.
 func (e *env) value() Value {
 	if !e.take("if_not_exists") {
 		return e.operand()
@@ -314,7 +314,7 @@ func (e *env) value() Value {
 	return v
 }
 
-// plus returns the sum or difference. ADD alone makes an attribute that is missing.
+// plus returns the sum or the difference. Only ADD makes a missing attribute.
 func (e *env) plus(old, operand Value, sign string) Value {
 	if sign == "ADD" && old == nil {
 		old = Value{"N": "0"}

@@ -1,9 +1,9 @@
 // Package fakedynamo is DynamoDB's UpdateItem, GetItem and TransactWriteItems
 // behind an http.RoundTripper, for tests of package dynamostore in virtual time. It
-// parses and evaluates the expressions that it is sent and knows nothing of
-// locks. Its clock is its own, so that the client's can be wrong, and faults
-// can be put on the way in and on the way out. The same tests run on DynamoDB
-// Local, which keeps it honest.
+// parses and evaluates expressions and knows nothing of locks. It has its own clock, so
+// a client's clock can be wrong. A test can plan a fault for each request and each
+// reply. The same tests run on DynamoDB Local, so that the fake and the real service
+// agree.
 package fakedynamo
 
 import (
@@ -19,24 +19,22 @@ import (
 	"time"
 )
 
-// Value is an attribute value as DynamoDB's JSON has it: one type and what it
-// holds, such as {"N": "7"}.
+// Value is an attribute value in DynamoDB's JSON, such as {"N": "7"}.
 type Value map[string]any
 
 // Item is a row.
 type Item map[string]Value
 
-// Service is one account in one region. Its fields may be set before it is
-// used.
+// Service is one account in one region. Set its fields before the first request.
 type Service struct {
-	// Now is the service's clock; nil is time.Now.
+	// Now is the service's clock; nil means time.Now.
 	Now func() time.Time
-	// Fault is asked before each request.
+	// Fault plans each request; nil means no faults.
 	Fault func(Request) Fault
-	// NoDate leaves the Date header out.
+	// NoDate removes the Date header from all replies.
 	NoDate bool
 
-	underWay sync.WaitGroup // requests, also those whose client has gone
+	underWay sync.WaitGroup // requests, also if the client does not wait any more
 
 	mu       sync.Mutex
 	tables   map[string]map[string]Item
@@ -44,7 +42,7 @@ type Service struct {
 	requests int
 }
 
-// Request is what a fault is chosen by.
+// Request is the argument of Service.Fault.
 type Request struct {
 	N       int // 1 for the first request
 	Action  string
@@ -52,13 +50,13 @@ type Request struct {
 	Context context.Context // of the request
 }
 
-// Fault is what happens to a request; the zero value is nothing.
+// Fault is what happens to a request. Nothing happens with the zero value.
 type Fault struct {
 	In, Out   time.Duration // time on the way to the service and back
 	Unsent    error         // the connection fails before the request is sent
-	Refuse    *Failure      // the service answers so and applies nothing
-	LoseReply error         // applied, then the connection fails
-	Repeat    time.Duration // the network delivers it once more, so much later
+	Refuse    *Failure      // the service's answer; the request is not applied
+	LoseReply error         // the request is applied, then the connection fails
+	Repeat    time.Duration // the network delivers the request again, this much later
 }
 
 // Failure is an error reply.
@@ -73,7 +71,7 @@ func (f *Failure) Error() string { return f.Code + ": " + f.Message }
 
 const (
 	keyName = "key"
-	// signatureAge is how far off a request may be signed.
+	// signatureAge is how far the time of a signature may be from the service's time.
 	signatureAge = 5 * time.Minute
 
 	conditionFailed = "ConditionalCheckFailedException"
@@ -118,7 +116,7 @@ func (s *Service) Requests() int {
 	return s.requests
 }
 
-// Actions returns how often each action was asked for.
+// Actions returns the number of requests by action.
 func (s *Service) Actions() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +126,8 @@ func (s *Service) Actions() map[string]int {
 // Wait returns when all requests have been delivered, late duplicates too.
 func (s *Service) Wait() { s.underWay.Wait() }
 
-// RoundTrip implements http.RoundTripper. A request whose context ends on the
-// way is delivered all the same, as a network would.
+// RoundTrip implements http.RoundTripper. A request whose context ends on the way is
+// delivered anyway, as in a network.
 func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -234,8 +232,8 @@ func (s *Service) serve(c call, refuse *Failure) *http.Response {
 	}
 }
 
-// checkSignatureTime refuses what the real service refuses. The signature
-// itself is not looked at.
+// checkSignatureTime refuses old signatures, as the real service does. It does not check
+// the signature itself.
 func checkSignatureTime(header http.Header, now time.Time) *Failure {
 	signed, err := time.Parse("20060102T150405Z", header.Get("X-Amz-Date"))
 	if err != nil || now.Sub(signed).Abs() > signatureAge {
@@ -279,7 +277,7 @@ func (s *Service) apply(c call) (any, *Failure) {
 	switch c.action {
 	case "GetItem":
 		if !in.ConsistentRead {
-			// A test that needs the newest row must fail when it does not ask for it.
+			// A read that is not consistent may miss the newest row. Here it always does.
 			return map[string]any{}, nil
 		}
 		if old == nil {
@@ -317,8 +315,8 @@ func (s *Service) find(in input) (map[string]Item, string, *Failure) {
 	return table, key, nil
 }
 
-// transact applies all updates if all conditions hold. At each place one of checks
-// and updates is not nil.
+// transact applies all updates if all conditions hold. For each index either checks or
+// updates has a value.
 func (s *Service) transact(checks, updates []*input) (any, *Failure) {
 	var reasons []any
 	var apply []func()
@@ -354,7 +352,7 @@ func (s *Service) transact(checks, updates []*input) (any, *Failure) {
 	return map[string]any{}, nil
 }
 
-// update returns the row after the update, or why it was refused.
+// update returns the row after the update, or the reason of the refusal.
 func update(in input, old Item) (Item, *Failure) {
 	e := &env{names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}, item: old}
 	holds := true
