@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,17 +22,47 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const module = "github.com/lambdalock/lambdalock"
+const (
+	module = "github.com/lambdalock/lambdalock"
+	root   = "../.."
+)
 
 // repository is the top folder, as seen from this test.
-var repository = os.DirFS("../..")
+var repository = os.DirFS(root)
 
-// pkg is one package of the import graph.
+// pkg is one package of the import graph, as go list describes it.
 type pkg struct {
-	ImportPath string
-	Name       string
-	Standard   bool
-	Imports    []string
+	ImportPath, Name string
+	Standard         bool
+	Imports, Deps    []string
+	Module           *struct {
+		Path, Version, Dir string
+		Main               bool
+	}
+}
+
+// deployed is the build tag of a deployed function, which leaves out net/rpc.
+const deployed = "-tags=lambda.norpc"
+
+// goList runs go list in a folder of the repository, for the system of a function.
+func goList(dir string, args ...string) (all []pkg, err error) {
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Standard,Imports,Deps,Module"}, args...)...)
+	cmd.Dir = filepath.Join(root, dir)
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list in %s: %w", dir, err)
+	}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("go list in %s: %w", dir, err)
+		}
+		all = append(all, p)
+	}
 }
 
 // graph is the import graph of all that is deployed or offered, without tests,
@@ -43,36 +75,17 @@ var layered = []string{".", "cmd/lockctl"}
 // loadGraph asks the go command once for all tests.
 var loadGraph = sync.OnceValues(func() (graph, error) {
 	g := graph{}
-	for _, folder := range layered {
-		if err := g.load(folder); err != nil {
-			return nil, fmt.Errorf("go list in %s: %w", folder, err)
+	for _, dir := range layered {
+		all, err := goList(dir, "-deps", deployed, "./...")
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range all {
+			g[p.ImportPath] = p
 		}
 	}
 	return g, nil
 })
-
-// load adds the packages of a module.
-func (g graph) load(folder string) error {
-	// As deployed: with the tag that leaves out net/rpc.
-	cmd := exec.Command("go", "list", "-deps", "-tags=lambda.norpc", "-json=ImportPath,Name,Standard,Imports", "./...")
-	cmd.Dir = path.Join("../..", folder)
-	out, err := cmd.Output()
-	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-		err = fmt.Errorf("%w: %s", err, failed.Stderr)
-	}
-	if err != nil {
-		return err
-	}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p pkg
-		if err := d.Decode(&p); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		g[p.ImportPath] = p
-	}
-}
 
 func mustGraph(t *testing.T) graph {
 	t.Helper()
@@ -95,15 +108,20 @@ func (g graph) own() []string {
 
 // chain says by which imports from depends on to, or returns "" if it does not.
 func (g graph) chain(from, to string) string {
-	before := map[string]string{from: ""}
-	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
-		if queue[0] == to {
-			text := ""
-			for p := to; p != ""; p = before[p] {
-				text = " -> " + p + text
-			}
-			return strings.TrimPrefix(text, " -> ")
+	before := g.deps(from)
+	text := to
+	for p := to; p != from; text = p + " -> " + text {
+		if p = before[p]; p == "" {
+			return ""
 		}
+	}
+	return text
+}
+
+// deps returns all that from depends on, each with a package that imports it.
+func (g graph) deps(from string) map[string]string {
+	before := map[string]string{}
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
 		for _, next := range g[queue[0]].Imports {
 			if _, seen := before[next]; !seen {
 				before[next] = queue[0]
@@ -111,25 +129,27 @@ func (g graph) chain(from, to string) string {
 			}
 		}
 	}
-	return ""
+	return before
 }
 
-// deps returns all that from depends on, without itself.
-func (g graph) deps(from string) map[string]bool {
-	all := map[string]bool{}
-	for queue := g[from].Imports; len(queue) > 0; queue = queue[1:] {
-		if !all[queue[0]] {
-			all[queue[0]] = true
-			queue = append(queue[:len(queue):len(queue)], g[queue[0]].Imports...)
+// walk calls do with each file of the repository but for what tools make.
+func walk(do func(file string) error) error {
+	return fs.WalkDir(repository, ".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case !d.IsDir():
+			return do(p)
+		case p == "build", p != "." && strings.HasPrefix(d.Name(), ".") && p != ".ci", d.Name() == "node_modules":
+			return fs.SkipDir
 		}
-	}
-	return all
+		return nil
+	})
 }
 
 // file is one parsed Go file.
 type file struct {
 	path string // from the top folder
-	text string
 	ast  *ast.File
 	set  *token.FileSet
 }
@@ -163,34 +183,25 @@ func (f file) imports() map[string]string {
 // selected returns the import path and the name of an expression such as
 // os.Getenv, or "" if it is not one.
 func (f file) selected(n ast.Node, imports map[string]string) (path, name string) {
-	sel, ok := n.(*ast.SelectorExpr)
-	if !ok {
-		return "", ""
+	if sel, ok := n.(*ast.SelectorExpr); ok {
+		if x, ok := sel.X.(*ast.Ident); ok {
+			return imports[x.Name], sel.Sel.Name
+		}
 	}
-	x, ok := sel.X.(*ast.Ident)
-	if !ok {
-		return "", ""
-	}
-	return imports[x.Name], sel.Sel.Name
+	return "", ""
 }
 
 func parse(path, text string) (file, error) {
-	f := file{path: path, text: text, set: token.NewFileSet()}
+	f := file{path: path, set: token.NewFileSet()}
 	var err error
 	f.ast, err = parser.ParseFile(f.set, path, text, parser.ParseComments|parser.SkipObjectResolution)
 	return f, err
 }
 
 // loadFiles reads all our Go files once for all tests.
-var loadFiles = sync.OnceValues(func() ([]file, error) {
-	var files []file
-	err := fs.WalkDir(repository, ".", func(p string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules"):
-			return fs.SkipDir
-		case d.IsDir() || path.Ext(p) != ".go":
+var loadFiles = sync.OnceValues(func() (files []file, err error) {
+	err = walk(func(p string) error {
+		if path.Ext(p) != ".go" {
 			return nil
 		}
 		text, err := fs.ReadFile(repository, p)
@@ -212,6 +223,13 @@ func mustFiles(t *testing.T) []file {
 	return files
 }
 
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := fs.ReadFile(repository, name)
+	require.NoError(t, err)
+	return string(text)
+}
+
 // none fails the test with every problem in a line of its own.
 func none(t *testing.T, problems []string) {
 	t.Helper()
@@ -226,11 +244,7 @@ func caught(t *testing.T, problems []string, parts ...string) {
 	t.Helper()
 	require.Len(t, problems, len(parts), "%q", problems)
 	for _, part := range parts {
-		found := false
-		for _, p := range problems {
-			found = found || strings.Contains(p, part)
-		}
-		require.True(t, found, "no problem names %q: %q", part, problems)
+		require.True(t, slices.ContainsFunc(problems, func(p string) bool { return strings.Contains(p, part) }), "no problem names %q: %q", part, problems)
 	}
 }
 

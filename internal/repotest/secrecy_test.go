@@ -190,14 +190,14 @@ type place struct {
 	corrupt func(t *testing.T, key string)
 }
 
-func TestNothingShowsASecretM40(t *testing.T) {
+func TestNothingShowsASecret(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) place{
 		"memory":   func(*testing.T) place { return place{} },
 		"Redis":    func(t *testing.T) place { return redisPlace(t, testservers.RedisServer, "") },
 		"Valkey":   func(t *testing.T) place { return redisPlace(t, testservers.ValkeyServer, "") },
 		"DynamoDB": dynamoPlace,
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run("M40 "+name, func(t *testing.T) {
 			w := newWatch()
 			redis.SetLogger(w)
 			before := slog.Default()
@@ -499,7 +499,7 @@ func dynamoPlace(t *testing.T) place {
 
 // Every exported type that can be printed is, with secrets in it. A new one needs
 // a row.
-func TestNoTypeShowsASecretM40(t *testing.T) {
+func TestNoTypeShowsASecret(t *testing.T) {
 	w := newWatch()
 	owner := lockstore.NewOwner()
 	w.owner(owner)

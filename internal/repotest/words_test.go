@@ -1,0 +1,86 @@
+package repotest
+
+import (
+	"fmt"
+	"go/ast"
+	"io/fs"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+// retired are words of ours for which the field has words, or plain English has. They
+// are phrases and identifiers, not bare common words: money is withdrawn, a channel is
+// closed. The case of letters does not count.
+var retired = []struct{ pattern, use string }{
+	{`\b(rungs?|ladder)\b`, "the kind of verification: search, simulation, histories, processes, mutants, fuzz"},
+	{`\bL[0-8]\b`, "the kind of verification: search, simulation, histories, processes, mutants, fuzz"},
+	{`\block-?set\b`, "processes"},
+	{`\bverify-page\b`, "verify-report"},
+	{`\bit-aws\b`, "test-aws"},
+	{`\barchtest\b`, "repotest"},
+	{`\b(ghosts?|haunted)\b`, "late duplicate"},
+	{`\blate cop(y|ies)\b`, "late duplicate"},
+	{`\bwithdraw(s|n|al|als|ing)? ((the|a|an|its|that|each) )?(locks?|leases?|owners?|acquires?|requests? of an acquire)\b`, "abandon"},
+	{`\bDelayedReleaser\b`, "CooldownReleaser"},
+	{`\b(troubleTime|leastCall|afterEnd|askAnew)\b`, "storeRetryBudget, minCallTimeout, ttlSlack, retryAsNewOwner"},
+	{`\bin plain sight\b`, "explicitly, in the code"},
+}
+
+// notWords are the files that are not searched: the past, and this list.
+var notWords = []string{"CHANGELOG.md", "docs/design.md", "internal/repotest/words_test.go"}
+
+// retiredWords finds retired words in one file.
+func retiredWords(path, text string) (problems []string) {
+	for _, r := range retired {
+		for _, at := range regexp.MustCompile("(?i)"+r.pattern).FindAllStringIndex(text, -1) {
+			problems = append(problems, fmt.Sprintf("%s:%d: %q is retired; use: %s", path, 1+strings.Count(text[:at[0]], "\n"), text[at[0]:at[1]], r.use))
+		}
+	}
+	return problems
+}
+
+// namedByID are folders whose functions may still be named by an id of a fault or of a
+// planted bug.
+var namedByID = []string{"functions/...", "guard", "guard/httpapi", "lockstore", "lockstore/..."}
+
+var idInName = regexp.MustCompile(`[FM]\d\d`)
+
+// functionsNamedByID finds functions whose name has an id: the title of a subtest is
+// the place for it.
+func functionsNamedByID(files []file) (problems []string) {
+	for _, f := range files {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && idInName.MatchString(fn.Name.Name) && !matchesAny(namedByID, f.dir()) {
+				problems = append(problems, fmt.Sprintf("%s: %s is named by an id; name what it does, and put the id into the title of a subtest", f.at(fn), fn.Name.Name))
+			}
+		}
+	}
+	return problems
+}
+
+func TestWords(t *testing.T) {
+	searched := 0
+	require.NoError(t, walk(func(p string) error {
+		text, err := fs.ReadFile(repository, p)
+		if err != nil || !utf8.Valid(text) || matchesAny(notWords, p) || strings.HasSuffix(p, "go.sum") {
+			return err
+		}
+		searched++
+		none(t, retiredWords(p, string(text)))
+		return nil
+	}))
+	require.Greater(t, searched, 300)
+	none(t, functionsNamedByID(mustFiles(t)))
+}
+
+func TestWordRulesCatch(t *testing.T) {
+	caught(t, retiredWords("a.md", "The ladder\nhas a Rung.\nL4 and ghosts"), `a.md:1: "ladder"`, `a.md:2: "Rung"`, `a.md:3: "L4"`, `"ghosts" is retired; use: late duplicate`)
+	caught(t, retiredWords("a.md", "It withdraws the lock, withdrawn owners"), `"withdraws the lock"`, `"withdrawn owners"`)
+	caught(t, retiredWords("a.md", "withdraw money, L42, wrung, functions/withdraw"))
+	const functions = "package a\nfunc TestF07Frozen() {}\nfunc frozenM12() {}\nfunc TestFrozen() { t.Run(\"F07 frozen\", f) }"
+	caught(t, functionsNamedByID([]file{source(t, "internal/a/a_test.go", functions)}), "a_test.go:2: TestF07Frozen", "a_test.go:3: frozenM12")
+}
