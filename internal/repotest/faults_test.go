@@ -4,47 +4,47 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
-	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"unicode"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 )
 
-var faultID = regexp.MustCompile(`^F\d\d(\D|$)`)
+var (
+	faultID = regexp.MustCompile(`\bF\d\d\b`)
+	inName  = regexp.MustCompile(`^[Tt]est_?(F\d\d)`)
+)
 
 // untested finds faults that no test names. Comments do not count.
 func untested(files []file, faults []string) (problems []string) {
 	seen := map[string]bool{}
-	note := func(text string) {
-		for _, word := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
-			if faultID.MatchString(word) {
-				seen[word[:3]] = true
-			}
-		}
-	}
 	for _, f := range files {
-		if !f.test() && f.dir() != "lockstore/storetest" || strings.HasPrefix(f.path, "internal/repotest/") {
+		if !f.test() && f.dir() != "lockstore/storetest" || f.dir() == "internal/repotest" {
 			continue
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.BasicLit:
 				if n.Kind == token.STRING {
-					note(strings.Trim(n.Value, "`\""))
+					for _, id := range faultID.FindAllString(n.Value, -1) {
+						seen[id] = true
+					}
 				}
 			case *ast.FuncDecl:
-				note(strings.TrimPrefix(strings.TrimPrefix(n.Name.Name, "Test"), "test"))
+				if found := inName.FindStringSubmatch(n.Name.Name); found != nil {
+					seen[found[1]] = true
+				}
 			}
 			return true
 		})
 	}
 	for _, id := range faults {
 		if !seen[id] {
-			problems = append(problems, fmt.Sprintf("no test names %s: write one that makes this fault, with the id in its name", id))
+			problems = append(problems, fmt.Sprintf("no test names %s: write a test that makes this fault, with the id in the title of a subtest", id))
 		}
 	}
 	return problems
@@ -61,8 +61,6 @@ func TestFaults(t *testing.T) {
 	none(t, untested(mustFiles(t), tried()))
 }
 
-var rowID = regexp.MustCompile(`F\d\d`)
-
 // listed compares the catalogue that people read with the rows that are tried, and
 // with the reasons for the others.
 func listed(markdown string, tried []string, others ...verifyrecord.Fault) (problems []string) {
@@ -73,7 +71,7 @@ func listed(markdown string, tried []string, others ...verifyrecord.Fault) (prob
 	rows := map[string]bool{}
 	for line := range strings.Lines(catalogue) {
 		if strings.HasPrefix(line, "| F") {
-			for _, id := range rowID.FindAllString(strings.Split(line, "|")[1], -1) {
+			for _, id := range faultID.FindAllString(strings.Split(line, "|")[1], -1) {
 				rows[id] = true
 				if !slices.Contains(tried, id) {
 					problems = append(problems, fmt.Sprintf("docs/faults.md has the row %s, which no test makes", id))
@@ -95,15 +93,9 @@ func listed(markdown string, tried []string, others ...verifyrecord.Fault) (prob
 }
 
 func TestFaultsAreListed(t *testing.T) {
-	text, err := fs.ReadFile(repository, "docs/faults.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	none(t, listed(string(text), tried(), append(slices.Clone(verifyrecord.Untried), verifyrecord.Played...)...))
+	none(t, listed(read(t, "docs/faults.md"), tried(), slices.Concat(verifyrecord.Untried, verifyrecord.Played)...))
 	for _, f := range verifyrecord.Played {
-		if !slices.Contains(tried(), f.ID) {
-			t.Errorf("%s is both untried and played", f.ID)
-		}
+		require.Contains(t, tried(), f.ID, "it cannot be both untried and played")
 	}
 }
 

@@ -17,21 +17,6 @@ import (
 
 const maxMainLines = 50
 
-// functionNames returns the folders of functions/ that are deployed.
-func functionNames(top fs.FS) ([]string, error) {
-	entries, err := fs.ReadDir(top, "functions")
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() && e.Name() != "internal" {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
-}
-
 // resourceName is the name in the template: nightly-report is
 // NightlyReportFunction.
 func resourceName(function string) string {
@@ -44,69 +29,64 @@ func resourceName(function string) string {
 	return name + "Function"
 }
 
-// names finds functions whose folder, resource and events do not go by one
-// name.
+// names finds functions whose folder, resource and events do not have the same name.
 func names(top fs.FS) (problems []string, err error) {
-	functions, err := functionNames(top)
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	folders, err := fs.ReadDir(top, "functions")
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range functions {
-		text, err := fs.ReadFile(top, "functions/"+f+"/main.go")
-		if err != nil {
-			problems = append(problems, fmt.Sprintf("functions/%s has no main.go: %v", f, err))
+	var functions []string
+	for _, d := range folders {
+		f := d.Name()
+		if !d.IsDir() || f == "internal" {
 			continue
 		}
+		functions = append(functions, f)
+		text, err := fs.ReadFile(top, "functions/"+f+"/main.go")
+		if err != nil {
+			add("functions/%s has no main.go: %v", f, err)
+		}
 		if lines := strings.Count(string(text), "\n"); lines > maxMainLines {
-			problems = append(problems, fmt.Sprintf("functions/%s/main.go has %d lines; want at most %d: main, key, handle. Move the rest to a package below functions/internal", f, lines, maxMainLines))
+			add("functions/%s/main.go has %d lines; want at most %d: main, key, handle. Move the rest to a package below", f, lines, maxMainLines)
 		}
 	}
-	more, err := resources(top, functions)
-	if err != nil {
-		return nil, err
-	}
-	problems = append(problems, more...)
-	more, err = eventFiles(top, functions)
-	return append(problems, more...), err
-}
 
-// resources compares the template with the functions, both ways.
-func resources(top fs.FS, functions []string) (problems []string, err error) {
 	text, err := fs.ReadFile(top, "template.yaml")
 	if err != nil {
 		return nil, err
 	}
 	t, err := template.Parse(text, nil)
 	if err != nil {
-		return nil, fmt.Errorf("template.yaml: %w", err)
+		return nil, err
 	}
-	found, err := t.Functions()
+	resources, err := t.Functions()
 	if err != nil {
-		return nil, fmt.Errorf("template.yaml: %w", err)
+		return nil, err
 	}
 	for _, f := range functions {
 		if t.Resources[resourceName(f)].Type != template.FunctionType {
-			problems = append(problems, fmt.Sprintf("template.yaml has no %s %s for functions/%s: add it", template.FunctionType, resourceName(f), f))
+			add("template.yaml has no %s %s for functions/%s: add it", template.FunctionType, resourceName(f), f)
 		}
 	}
-	for _, f := range found {
+	for _, f := range resources {
 		folder, ok := strings.CutPrefix(strings.TrimSuffix(strings.TrimPrefix(f.CodeURI, "./"), "/"), "functions/")
 		switch {
 		case !ok || !slices.Contains(functions, folder):
-			problems = append(problems, fmt.Sprintf("template.yaml: %s has CodeUri %q, which is no folder of functions/", f.ID, f.CodeURI))
+			add("template.yaml: %s has CodeUri %q, which is no folder of functions/", f.ID, f.CodeURI)
 		case resourceName(folder) != f.ID:
-			problems = append(problems, fmt.Sprintf("template.yaml: %s has CodeUri %q; want the resource to be %s, or the folder's name to fit", f.ID, f.CodeURI, resourceName(folder)))
+			add("template.yaml: %s has CodeUri %q; want the resource to be %s, or the folder's name to fit", f.ID, f.CodeURI, resourceName(folder))
 		}
 	}
-	return problems, nil
-}
 
-// events looks for events without a function, functions without an event and
-// events without their expected output, both ways.
-func eventFiles(top fs.FS, functions []string) (problems []string, err error) {
 	files, err := fs.Glob(top, "events/*")
 	if err != nil {
 		return nil, err
+	}
+	needs := func(p, file string) {
+		if !slices.Contains(files, file) {
+			add("%s has no %s: add it", p, file)
+		}
 	}
 	has := map[string]bool{}
 	for _, p := range files {
@@ -115,19 +95,15 @@ func eventFiles(top fs.FS, functions []string) (problems []string, err error) {
 			return nil, err
 		}
 		if in, ok := strings.CutSuffix(p, ".held"); ok {
-			if !slices.Contains(files, in+".json") {
-				problems = append(problems, fmt.Sprintf("%s is the held key of no event: add %s.json", p, in))
-			}
+			needs(p, in+".json")
 			continue
 		}
 		if !strings.HasSuffix(p, ".json") || !json.Valid(text) {
-			problems = append(problems, fmt.Sprintf("%s is not JSON: mend it or take it away", p))
+			add("%s is not JSON: correct or delete it", p)
 			continue
 		}
 		if in, ok := strings.CutSuffix(p, ".out.json"); ok {
-			if !slices.Contains(files, in+".json") {
-				problems = append(problems, fmt.Sprintf("%s is the output of no event: add %s.json", p, in))
-			}
+			needs(p, in+".json")
 			continue
 		}
 		name := strings.TrimSuffix(path.Base(p), ".json")
@@ -137,27 +113,22 @@ func eventFiles(top fs.FS, functions []string) (problems []string, err error) {
 				function = f
 			}
 		}
+		has[function] = true
 		if function == "" {
-			problems = append(problems, fmt.Sprintf("%s belongs to no function: begin its name with one of %q", p, functions))
+			add("%s belongs to no function: begin its name with one of %q", p, functions)
 			continue
 		}
-		has[function] = true
-		if out := strings.TrimSuffix(p, ".json") + ".out.json"; !slices.Contains(files, out) {
-			problems = append(problems, fmt.Sprintf("%s has no expected output: add %s", p, out))
-		}
+		needs(p, "events/"+name+".out.json")
 	}
 	for _, f := range functions {
 		if !has[f] {
-			problems = append(problems, fmt.Sprintf("functions/%s has no event: add events/%s.json and events/%s.out.json", f, f, f))
+			add("functions/%s has no event: add events/%s.json and events/%s.out.json", f, f, f)
 		}
 	}
 	return problems, nil
 }
 
 func TestNames(t *testing.T) {
-	functions, err := functionNames(repository)
-	require.NoError(t, err)
-	require.NotEmpty(t, functions)
 	problems, err := names(repository)
 	require.NoError(t, err)
 	none(t, problems)
@@ -203,9 +174,9 @@ func TestNamesCatch(t *testing.T) {
 		"no AWS::Serverless::Function NightlyReportFunction", "want the resource to be NightlyReportFunction")
 	check(t, func(top fstest.MapFS) { replace(top, "functions/nightly-report", ".") }, `CodeUri "."`)
 	check(t, func(top fstest.MapFS) { replace(top, "Serverless::Function", "Lambda::Function") }, "no AWS::Serverless::Function NightlyReportFunction")
-	check(t, func(top fstest.MapFS) { delete(top, "events/nightly-report-bad.out.json") }, "add events/nightly-report-bad.out.json")
-	check(t, func(top fstest.MapFS) { delete(top, "events/nightly-report-bad.json") }, "is the output of no event")
-	check(t, func(top fstest.MapFS) { top["events/nightly-report-late.held"] = &fstest.MapFile{} }, "is the held key of no event")
+	check(t, func(top fstest.MapFS) { delete(top, "events/nightly-report-bad.out.json") }, "nightly-report-bad.json has no events/nightly-report-bad.out.json")
+	check(t, func(top fstest.MapFS) { delete(top, "events/nightly-report-bad.json") }, "nightly-report-bad.out.json has no events/nightly-report-bad.json")
+	check(t, func(top fstest.MapFS) { top["events/nightly-report-late.held"] = &fstest.MapFile{} }, "nightly-report-late.held has no events/nightly-report-late.json")
 	check(t, func(top fstest.MapFS) { top["events/other.json"] = &fstest.MapFile{Data: []byte("{}")} }, "belongs to no function")
 	check(t, func(top fstest.MapFS) { top["events/nightly-report.json"].Data = []byte("{") }, "is not JSON")
 	check(t, func(top fstest.MapFS) {

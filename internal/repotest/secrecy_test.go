@@ -8,12 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"log"
 	"log/slog"
 	"net"
-	"path/filepath"
+	"net/url"
 	"reflect"
 	"strings"
 	"sync"
@@ -21,10 +20,10 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -181,21 +180,33 @@ func (s spy) Release(ctx context.Context, lease lockstore.Lease) error {
 	return err
 }
 
-// place is a store's server, which a test can break.
-type place struct {
-	open    func(t *testing.T, addr, password string) lockstore.Store
+// target is a store's server, which a test can break.
+type target struct {
+	url     func(addr, password string) string
 	proxy   *testservers.CutProxy // nil: there is none to break
 	request string                // what is in every request of a lock
 	delete  func(t *testing.T, key string)
 	corrupt func(t *testing.T, key string)
 }
 
+func (on target) open(t *testing.T, addr, password string) lockstore.Store {
+	return open(t, on.url(addr, password), func(name string) string {
+		return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": password, "AWS_SESSION_TOKEN": password}[name]
+	})
+}
+
+func open(t *testing.T, rawURL string, getenv func(string) string) lockstore.Store {
+	store, err := lockstore.Open(t.Context(), rawURL, getenv, redisstore.Opener, elasticache.Opener, dynamostore.Opener)
+	require.NoError(t, err)
+	return store
+}
+
 func TestNothingShowsASecret(t *testing.T) {
-	for name, start := range map[string]func(t *testing.T) place{
-		"memory":   func(*testing.T) place { return place{} },
-		"Redis":    func(t *testing.T) place { return redisPlace(t, testservers.RedisServer, "") },
-		"Valkey":   func(t *testing.T) place { return redisPlace(t, testservers.ValkeyServer, "") },
-		"DynamoDB": dynamoPlace,
+	for name, start := range map[string]func(t *testing.T) target{
+		"memory":   func(*testing.T) target { return target{} },
+		"Redis":    func(t *testing.T) target { return onRedis(t, testservers.RedisServer) },
+		"Valkey":   func(t *testing.T) target { return onRedis(t, testservers.ValkeyServer) },
+		"DynamoDB": onDynamoDB,
 	} {
 		t.Run("M40 "+name, func(t *testing.T) {
 			w := newWatch()
@@ -204,15 +215,15 @@ func TestNothingShowsASecret(t *testing.T) {
 			slog.SetDefault(slog.New(slog.NewJSONHandler(w, nil)))
 			defer func() {
 				slog.SetDefault(before)
-				redis.SetLogger(noLogger{})
+				logging.Disable()
 				log.SetOutput(t.Output())
 			}()
-			p := start(t)
-			if p.open == nil {
-				live(t, w, memstore.New(nil), p)
+			on := start(t)
+			if on.proxy == nil {
+				live(t, w, memstore.New(nil), on)
 			} else {
-				live(t, w, p.open(t, p.proxy.Addr, password), p)
-				broken(t, w, p)
+				live(t, w, on.open(t, on.proxy.Addr, password), on)
+				broken(t, w, on)
 			}
 			w.check(t)
 			require.Greater(t, w.owners, 15)
@@ -221,10 +232,6 @@ func TestNothingShowsASecret(t *testing.T) {
 		})
 	}
 }
-
-type noLogger struct{}
-
-func (noLogger) Printf(context.Context, string, ...any) {}
 
 // observed is a guard whose reports are shown and logged.
 func observed(t *testing.T, w *watch, store lockstore.Store, opt guard.Options) *guard.Guard {
@@ -241,7 +248,7 @@ func observed(t *testing.T, w *watch, store lockstore.Store, opt guard.Options) 
 }
 
 // live makes every outcome of a store that works.
-func live(t *testing.T, w *watch, store lockstore.Store, p place) {
+func live(t *testing.T, w *watch, store lockstore.Store, on target) {
 	ctx := t.Context()
 	w.show("options", guard.Options{})
 	g := observed(t, w, store, guard.Options{})
@@ -275,11 +282,11 @@ func live(t *testing.T, w *watch, store lockstore.Store, p place) {
 	defer cancel()
 	w.show("no time", g.Do(hurried, "k", fine))
 
-	// Loans, and the adapters at a key that is busy.
+	// Long-lived leases, and the adapters at a key that is busy.
 	lease, err := g.Acquire(ctx, guard.LeaseRequest{Key: "busy", TTL: time.Minute})
 	require.NoError(t, err)
-	w.show("loan", guard.LeaseRequest{Key: "busy", TTL: time.Minute, Owner: lease.Owner})
-	w.show("lent", lease)
+	w.show("lease request", guard.LeaseRequest{Key: "busy", TTL: time.Minute, Owner: lease.Owner})
+	w.show("lease", lease)
 	require.IsType(t, &guard.LockBusy{}, do("busy", fine))
 	answers(ctx, w, g, "busy")
 	status, err := g.Inspect(ctx, "busy")
@@ -312,13 +319,13 @@ func live(t *testing.T, w *watch, store lockstore.Store, p place) {
 		w.show("closed", do("closed", fine))
 	}
 
-	if p.delete != nil {
+	if on.delete != nil {
 		require.IsType(t, &guard.LockLost{}, do("lost", func(context.Context, guard.Lock) error {
-			p.delete(t, "lost")
+			on.delete(t, "lost")
 			return nil
 		}))
 		require.NoError(t, do("corrupt", fine))
-		p.corrupt(t, "corrupt")
+		on.corrupt(t, "corrupt")
 		require.IsType(t, &guard.LockCorrupt{}, do("corrupt", fine))
 		answers(ctx, w, g, "corrupt")
 		if checker, ok := lockstore.As[lockstore.Checker](store); ok {
@@ -357,7 +364,7 @@ func answers(ctx context.Context, w *watch, g *guard.Guard, key string) {
 }
 
 // broken asks a store whose server, or the way to it, does not work.
-func broken(t *testing.T, w *watch, p place) {
+func broken(t *testing.T, w *watch, on target) {
 	fine := func(context.Context, guard.Lock) error { return nil }
 	ask := func(what string, store lockstore.Store) {
 		t.Helper()
@@ -379,43 +386,39 @@ func broken(t *testing.T, w *watch, p place) {
 			w.show(what, err)
 		}
 	}
-	store := p.open(t, p.proxy.Addr, password)
+	store := on.open(t, on.proxy.Addr, password)
 	for what, set := range map[string]func(){
-		"lost replies": func() { p.proxy.CutReplies(p.request) }, "cut requests": func() { p.proxy.CutRequests(p.request) }, "silence": p.proxy.Swallow,
+		"lost replies": func() { on.proxy.CutReplies(on.request) }, "cut requests": func() { on.proxy.CutRequests(on.request) }, "silence": on.proxy.Swallow,
 	} {
 		set()
 		ask(what, store)
-		p.proxy.Forward()
+		on.proxy.Forward()
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
-	ask("refused", p.open(t, l.Addr().String(), password))
+	ask("refused", on.open(t, l.Addr().String(), password))
 	const wrong = "another-" + password
-	if p.request != dynamoRequest { // DynamoDB Local takes any
-		ask("wrong password", p.open(t, p.proxy.Addr, wrong))
+	if on.request != dynamoRequest { // DynamoDB Local takes any
+		ask("wrong password", on.open(t, on.proxy.Addr, wrong))
 	}
-	ask("not a server of this kind", p.open(t, quoting(t), password))
+	ask("not a server of this kind", on.open(t, quoting(t), password))
 }
 
 // quoting is a server that answers everything with what it was sent.
 func quoting(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	var all sync.WaitGroup
-	all.Go(func() {
+	t.Cleanup(func() { assert.NoError(t, l.Close()) })
+	go func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return // closed by the cleanup
 			}
-			all.Go(func() {
+			go func() {
 				defer conn.Close()
-				b := make([]byte, 8<<10)
-				for {
-					if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
-						return
-					}
+				for b := make([]byte, 8<<10); ; {
 					n, err := conn.Read(b)
 					if err != nil {
 						return
@@ -425,36 +428,24 @@ func quoting(t *testing.T) string {
 						return
 					}
 				}
-			})
+			}()
 		}
-	})
-	t.Cleanup(func() { l.Close(); all.Wait() })
+	}()
 	return l.Addr().String()
 }
 
-func open(t *testing.T, rawURL, secret string) lockstore.Store {
-	store, err := lockstore.Open(t.Context(), rawURL, func(name string) string {
-		return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": secret}[name]
-	}, redisstore.Opener, dynamostore.Opener)
-	require.NoError(t, err)
-	return store
-}
-
-func redisPlace(t *testing.T, program, params string) place {
+func onRedis(t *testing.T, program string) target {
 	addr := testservers.Start(t, program, "--requirepass", password).Addr
 	admin := redis.NewClient(&redis.Options{Addr: addr, Password: password})
 	t.Cleanup(func() { assert.NoError(t, admin.Close()) })
-	return place{
-		open: func(t *testing.T, addr, password string) lockstore.Store {
-			return open(t, "redis://:"+password+"@"+addr+params, password)
-		},
+	return target{
+		url:     func(addr, password string) string { return "redis://:" + password + "@" + addr },
 		proxy:   testservers.Proxy(t, addr),
 		request: "eval",
 		delete: func(t *testing.T, key string) {
 			require.NoError(t, admin.Del(t.Context(), redisstore.DefaultPrefix+key).Err())
 		},
 		corrupt: func(t *testing.T, key string) {
-			require.NoError(t, admin.Append(t.Context(), redisstore.DefaultPrefix+key, "").Err())
 			require.NoError(t, admin.SetRange(t.Context(), redisstore.DefaultPrefix+key, 12, "X").Err())
 		},
 	}
@@ -462,26 +453,17 @@ func redisPlace(t *testing.T, program, params string) place {
 
 const dynamoRequest = "DynamoDB_20120810."
 
-func dynamoPlace(t *testing.T) place {
-	endpoint := testservers.DynamoDB(t)
-	name := "locks"
-	admin := dynamodb.New(dynamodb.Options{
-		BaseEndpoint: &endpoint, Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
-	})
-	attribute := "key"
-	_, err := admin.CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName: &name, BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: &attribute, AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: &attribute, KeyType: types.KeyTypeHash}},
-	})
+func onDynamoDB(t *testing.T) target {
+	name, endpoint := "locks", testservers.DynamoDB(t)
+	u, err := url.Parse(testservers.Table(t, endpoint, name, "key"))
+	require.NoError(t, err)
+	admin, err := dynamostore.Client(lockstore.Config{URL: u, Getenv: func(string) string { return "" }})
 	require.NoError(t, err)
 	row := func(key string) map[string]types.AttributeValue {
 		return map[string]types.AttributeValue{"key": &types.AttributeValueMemberS{Value: key}}
 	}
-	return place{
-		open: func(t *testing.T, addr, password string) lockstore.Store {
-			return open(t, "dynamodb://"+name+"?region=us-east-1&endpoint=http://"+addr, password)
-		},
+	return target{
+		url:     func(addr, _ string) string { return "dynamodb://" + name + "?region=us-east-1&endpoint=http://" + addr },
 		proxy:   testservers.Proxy(t, strings.TrimPrefix(endpoint, "http://")),
 		request: dynamoRequest,
 		delete: func(t *testing.T, key string) {
@@ -507,16 +489,8 @@ func TestNoTypeShowsASecret(t *testing.T) {
 	require.NoError(t, err)
 	getenv := func(string) string { return password }
 	config := lockstore.Config{URL: u, Getenv: getenv}
-	redisStore, err := redisstore.Open(t.Context(), config)
-	require.NoError(t, err)
-	cacheURL, err := lockstore.ParseURL("elasticache://user@cache?cache=name")
-	require.NoError(t, err)
-	cacheStore, err := elasticache.Open(t.Context(), lockstore.Config{URL: cacheURL, Getenv: getenv})
-	require.NoError(t, err)
-	tableURL, err := lockstore.ParseURL("dynamodb://table")
-	require.NoError(t, err)
-	dynamoStore, err := dynamostore.Open(t.Context(), lockstore.Config{URL: tableURL, Getenv: getenv})
-	require.NoError(t, err)
+	redisStore := open(t, u.String(), getenv)
+	cacheStore, dynamoStore := open(t, "elasticache://user@cache?cache=name", getenv), open(t, "dynamodb://table", getenv)
 	g, err := guard.New(redisStore, guard.Options{})
 	require.NoError(t, err)
 	lease := lockstore.Lease{Key: "k", Owner: owner, Fence: 7}
@@ -554,34 +528,29 @@ func TestNoTypeShowsASecret(t *testing.T) {
 		"schedule.Result":     {schedule.Result{Skipped: true}},
 		"sqsbatch.Options":    {sqsbatch.Options{}},
 	}
-	for _, folder := range []string{"lockstore", "guard", "lockstore/redisstore", "lockstore/redisstore/elasticache", "lockstore/dynamostore",
-		"guard/httpapi", "guard/schedule", "guard/sqsbatch", "guard/stream", "boot"} {
-		for _, name := range printable(t, folder) {
-			if assert.NotEmpty(t, values[name], "add a row for %s", name) {
-				for _, v := range values[name] {
-					w.show(name, v)
-				}
-				delete(values, name)
+	for _, name := range printable(t) {
+		if assert.NotEmpty(t, values[name], "add a row for %s", name) {
+			for _, v := range values[name] {
+				w.show(name, v)
 			}
+			delete(values, name)
 		}
 	}
 	assert.Empty(t, values, "types that are not there")
 	w.check(t)
 }
 
-// printable are a package's exported types, without interfaces, funcs, and other
-// names of types from elsewhere.
-func printable(t *testing.T, folder string) (names []string) {
-	files, err := filepath.Glob(filepath.Join("..", "..", folder, "*.go"))
-	require.NoError(t, err)
-	require.NotEmpty(t, files, folder)
-	for _, path := range files {
-		if strings.HasSuffix(path, "_test.go") {
+// forTests are public packages for tests, which have no secrets.
+var forTests = []string{"lockstore/memstore", "lockstore/storetest", "lambdatest"}
+
+// printable are the exported types of the public packages, without interfaces, funcs,
+// and other names of types from elsewhere.
+func printable(t *testing.T) (names []string) {
+	for _, f := range mustFiles(t) {
+		if f.test() || !matchesAny(public, f.dir()) || matchesAny(forTests, f.dir()) {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, d := range file.Decls {
+		for _, d := range f.ast.Decls {
 			decl, ok := d.(*ast.GenDecl)
 			if !ok || decl.Tok != token.TYPE {
 				continue
@@ -591,7 +560,7 @@ func printable(t *testing.T, folder string) (names []string) {
 				_, isInterface := spec.Type.(*ast.InterfaceType)
 				_, isFunc := spec.Type.(*ast.FuncType)
 				if spec.Name.IsExported() && !isInterface && !isFunc && !spec.Assign.IsValid() {
-					names = append(names, file.Name.Name+"."+spec.Name.Name)
+					names = append(names, f.ast.Name.Name+"."+spec.Name.Name)
 				}
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/build/constraint"
 	"go/token"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -43,6 +44,14 @@ func initFuncs(files []file) (problems []string) {
 	return problems
 }
 
+var (
+	// clientName is the end of the name of a type that holds a connection or the like.
+	clientName = regexp.MustCompile(`(Client|Conn|Pool|Transport|Guard|Store)$`)
+	// constructor is the beginning of the name of a func that makes such a value. An
+	// Opener holds a func, and nothing that is open.
+	constructor = regexp.MustCompile(`^(New|Open|Load)([A-Z]|$)`)
+)
+
 // globalClients finds package-level variables that hold a client, a connection,
 // a store or a guard, or that a constructor from outside the standard library
 // makes.
@@ -53,20 +62,11 @@ func globalClients(files []file) (problems []string) {
 		}
 		imports := f.imports()
 		live := func(n ast.Node) bool {
-			p, name := f.selected(n, imports)
 			if id, ok := n.(*ast.Ident); ok {
-				p, name = module, id.Name // a type of this package
+				return clientName.MatchString(id.Name) // a type of this package
 			}
-			for _, end := range []string{"Client", "Conn", "Pool", "Transport", "Guard", "Store"} {
-				if p != "" && strings.HasSuffix(name, end) {
-					return true
-				}
-			}
-			if p == module+"/lockstore" && name == "Opener" {
-				return false // it holds a func that opens, and nothing that is open
-			}
-			outside := strings.Contains(p, ".") && p != module
-			return outside && (strings.HasPrefix(name, "New") || strings.HasPrefix(name, "Open") || strings.HasPrefix(name, "Load"))
+			p, name := f.selected(n, imports)
+			return p != "" && clientName.MatchString(name) || strings.Contains(p, ".") && constructor.MatchString(name)
 		}
 		for _, d := range f.ast.Decls {
 			decl, ok := d.(*ast.GenDecl)
@@ -75,22 +75,15 @@ func globalClients(files []file) (problems []string) {
 			}
 			for _, s := range decl.Specs {
 				spec := s.(*ast.ValueSpec)
-				if !slices.ContainsFunc(spec.Names, func(id *ast.Ident) bool { return id.Name != "_" }) {
-					continue // a check that a type has a method
-				}
 				found := false
-				look := func(n ast.Node) bool {
-					found = found || live(n)
+				ast.Inspect(spec, func(n ast.Node) bool {
+					named := n != nil && slices.ContainsFunc(spec.Names, func(id *ast.Ident) bool { return n == id })
+					found = found || !named && live(n)
 					_, inside := n.(*ast.FuncLit)
-					return !inside
-				}
-				if spec.Type != nil {
-					ast.Inspect(spec.Type, look)
-				}
-				for _, v := range spec.Values {
-					ast.Inspect(v, look)
-				}
-				if found {
+					return !inside && !named
+				})
+				// _ is a check that a type has a method.
+				if found && slices.ContainsFunc(spec.Names, func(id *ast.Ident) bool { return id.Name != "_" }) {
 					problems = append(problems, fmt.Sprintf("%s: the package-level variable %s is a client or the like: make it in main and hand it down", f.at(spec), spec.Names[0].Name))
 				}
 			}
@@ -106,18 +99,11 @@ var systems = []string{"unix", "linux", "darwin", "windows", "freebsd", "amd64",
 // hiddenTests finds tests that a plain go test leaves out.
 func hiddenTests(files []file) (problems []string) {
 	for _, f := range files {
-		if !f.test() {
-			continue
-		}
 		for _, group := range f.ast.Comments {
 			for _, c := range group.List {
-				if group.Pos() > f.ast.Package || !constraint.IsGoBuild(c.Text) {
-					continue
-				}
 				expr, err := constraint.Parse(c.Text)
-				if err != nil {
-					problems = append(problems, fmt.Sprintf("%s: %v", f.at(c), err))
-					continue
+				if !f.test() || group.Pos() > f.ast.Package || err != nil {
+					continue // no build tag
 				}
 				var other []string
 				expr.Eval(func(tag string) bool {
@@ -138,17 +124,12 @@ func hiddenTests(files []file) (problems []string) {
 // sleeps finds tests that call time.Sleep.
 func sleeps(files []file) (problems []string) {
 	for _, f := range files {
-		if !f.test() {
-			continue
-		}
 		imports := f.imports()
 		ast.Inspect(f.ast, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			if p, name := f.selected(call.Fun, imports); p == "time" && name == "Sleep" {
-				problems = append(problems, fmt.Sprintf("%s: time.Sleep in a test: use testing/synctest, or wait for the thing itself", f.at(call)))
+			if call, ok := n.(*ast.CallExpr); ok && f.test() {
+				if p, name := f.selected(call.Fun, imports); p == "time" && name == "Sleep" {
+					problems = append(problems, fmt.Sprintf("%s: time.Sleep in a test: use testing/synctest, or wait for the thing itself", f.at(call)))
+				}
 			}
 			return true
 		})
@@ -157,10 +138,10 @@ func sleeps(files []file) (problems []string) {
 }
 
 // public are the packages that users read.
-var public = []string{"lockstore", "lockstore/*", "guard", "guard/*", "boot"}
+var public = []string{"lockstore", "lockstore/*", "lockstore/*store/*", "guard", "guard/*", "boot", "lambdatest"}
 
 // undocumented finds packages without a package comment, and exported names of
-// the public packages without a comment. A method named Error needs none.
+// the public packages without a comment. Methods named Error and Unwrap need none.
 func undocumented(files []file) (problems []string) {
 	described := map[string]bool{}
 	for _, f := range files {
@@ -171,29 +152,25 @@ func undocumented(files []file) (problems []string) {
 		if !matchesAny(public, f.dir()) || f.ast.Name.Name == "main" {
 			continue
 		}
-		missing := func(n ast.Node, name string, docs ...*ast.CommentGroup) {
-			if !slices.ContainsFunc(docs, func(d *ast.CommentGroup) bool { return d.Text() != "" }) {
-				problems = append(problems, fmt.Sprintf("%s: %s has no comment: say what it promises", f.at(n), name))
+		check := func(name *ast.Ident, docs ...*ast.CommentGroup) {
+			if name.IsExported() && !slices.ContainsFunc(docs, func(d *ast.CommentGroup) bool { return d.Text() != "" }) {
+				problems = append(problems, fmt.Sprintf("%s: %s has no comment: say what it promises", f.at(name), name.Name))
 			}
 		}
 		for _, d := range f.ast.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
-				if d.Name.IsExported() && exportedReceiver(d) && !(d.Recv != nil && d.Name.Name == "Error") {
-					missing(d, d.Name.Name, d.Doc)
+				if exportedReceiver(d) && !(d.Recv != nil && slices.Contains([]string{"Error", "Unwrap"}, d.Name.Name)) {
+					check(d.Name, d.Doc)
 				}
 			case *ast.GenDecl:
 				for _, s := range d.Specs {
 					switch s := s.(type) {
 					case *ast.TypeSpec:
-						if s.Name.IsExported() {
-							missing(s, s.Name.Name, d.Doc, s.Doc)
-						}
+						check(s.Name, d.Doc, s.Doc)
 					case *ast.ValueSpec:
 						for _, name := range s.Names {
-							if name.IsExported() {
-								missing(s, name.Name, d.Doc, s.Doc, s.Comment)
-							}
+							check(name, d.Doc, s.Doc, s.Comment)
 						}
 					}
 				}

@@ -2,13 +2,13 @@ package repotest
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/template"
 )
@@ -17,14 +17,10 @@ import (
 // what is behind them, unless the function's answer names them.
 var batchSources = map[string]bool{"SQS": true, "DynamoDB": true, "Kinesis": true}
 
-// silentBatches finds batch sources of a SAM template that do not say
-// ReportBatchItemFailures: Lambda would then not read the answer, and delete the
-// failed messages of a batch with the others.
-func silentBatches(text []byte) (problems []string, sources int, err error) {
-	t, err := template.Parse(text, nil)
-	if err != nil {
-		return nil, 0, err
-	}
+// silentBatches finds batch sources that do not say ReportBatchItemFailures: Lambda
+// would then not read the answer, and delete the failed messages of a batch with the
+// others. It also returns how many sources there are.
+func silentBatches(t *template.Template) (problems []string, sources int, err error) {
 	for name, r := range t.Resources {
 		if r.Type != template.FunctionType {
 			continue
@@ -51,45 +47,14 @@ func silentBatches(text []byte) (problems []string, sources int, err error) {
 	return problems, sources, nil
 }
 
-func templateText(t *testing.T) []byte {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "template.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
-func TestBatchesReportFailures(t *testing.T) {
-	text := templateText(t)
-	problems, sources, err := silentBatches(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Error(p)
-	}
-	if sources == 0 {
-		t.Error("no batch source was found, so nothing was checked")
-	}
-	without := strings.ReplaceAll(string(text), "FunctionResponseTypes: [ReportBatchItemFailures]", "Enabled: true")
-	if problems, _, err := silentBatches([]byte(without)); err != nil || len(problems) == 0 {
-		t.Errorf("a template without it gives %v, %v; want a problem", problems, err)
-	}
-}
-
 // expression is what an alarm here may watch. Metric math that takes no list,
 // such as a + b, may have no value where one of its metrics has none.
 var expression = regexp.MustCompile(`^(?:SUM|MAX)\(\[([\w/, ]+)\]\)$`)
 
-// deafAlarms finds alarms of a SAM template that may not notice: an expression
-// that is no list of all its metrics, missing data that is not harmless, and a
-// share of a function's time that is not reckoned with its Timeout.
-func deafAlarms(text []byte) (problems []string, alarms int, err error) {
-	t, err := template.Parse(text, nil)
-	if err != nil {
-		return nil, 0, err
-	}
+// deafAlarms finds alarms that may not notice: an expression that is no list of all
+// its metrics, missing data that is not harmless, and a share of a function's time that
+// is not reckoned with its Timeout. It also returns how many alarms there are.
+func deafAlarms(t *template.Template) (problems []string, alarms int, err error) {
 	functions, err := t.Functions()
 	if err != nil {
 		return nil, 0, err
@@ -141,48 +106,46 @@ func deafAlarms(text []byte) (problems []string, alarms int, err error) {
 	return problems, alarms, nil
 }
 
-func TestAlarmsNotice(t *testing.T) {
-	text := templateText(t)
-	problems, alarms, err := deafAlarms(text)
-	if err != nil || len(problems) > 0 || alarms == 0 {
-		t.Errorf("%d alarms: %q, %v", alarms, problems, err)
-	}
-	for old, changed := range map[string]string{
-		"SUM([settlements, nights, ends])": "settlements + nights + ends",
-		"SUM([withdraw, ":                  "SUM([",
-		"settle/300":                       "settle/100",
-		"notBreaching":                     "missing",
+// TestTemplate: template.yaml keeps each rule, and a change for the worse is found.
+func TestTemplate(t *testing.T) {
+	text := read(t, "template.yaml")
+	for name, c := range map[string]struct {
+		rule    func(*template.Template) (problems []string, looked int, err error)
+		changes map[string]string
+	}{
+		"batches report failures": {silentBatches, map[string]string{"FunctionResponseTypes: [ReportBatchItemFailures]": "Enabled: true"}},
+		"alarms notice": {deafAlarms, map[string]string{
+			"SUM([settlements, nights, ends])": "settlements + nights + ends",
+			"SUM([withdraw, ":                  "SUM([",
+			"settle/300":                       "settle/100",
+			"notBreaching":                     "missing",
+		}},
 	} {
-		without := strings.ReplaceAll(string(text), old, changed)
-		if problems, _, err := deafAlarms([]byte(without)); err != nil || len(problems) == 0 {
-			t.Errorf("a template with %q gives %q, %v; want a problem", changed, problems, err)
+		t.Run(name, func(t *testing.T) {
+			check := func(text string) []string {
+				parsed, err := template.Parse([]byte(text), nil)
+				require.NoError(t, err)
+				problems, looked, err := c.rule(parsed)
+				require.NoError(t, err)
+				require.Positive(t, looked)
+				return problems
+			}
+			none(t, check(text))
+			for good, bad := range c.changes {
+				require.NotEmpty(t, check(strings.ReplaceAll(text, good, bad)), bad)
+			}
+		})
+	}
+	t.Run("the filters of the log group look for words that a report line has", func(t *testing.T) {
+		words := regexp.MustCompile(`\$\.(?:message|outcome) = ("\w+")`).FindAllStringSubmatch(text, -1)
+		require.NotEmpty(t, words)
+		for _, word := range words {
+			require.Contains(t, read(t, "guard/report.go"), word[1])
 		}
-	}
-}
-
-// The filters of the log group look for words that a report line has.
-func TestFiltersKnowTheReports(t *testing.T) {
-	template := templateText(t)
-	report, err := os.ReadFile(filepath.Join("..", "..", "guard", "report.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	words := regexp.MustCompile(`\$\.(?:message|outcome) = ("\w+")`).FindAllStringSubmatch(string(template), -1)
-	if len(words) == 0 {
-		t.Error("no filter was found, so nothing was checked")
-	}
-	for _, word := range words {
-		if !strings.Contains(string(report), word[1]) {
-			t.Errorf("a filter of template.yaml looks for %s, which guard/report.go does not log", word[1])
-		}
-	}
-}
-
-// A schedule whose name SAM makes has the same name in every stack, and only
-// one of an account's stacks could be deployed.
-func TestSchedulesHaveNamesOfTheirOwn(t *testing.T) {
-	text := templateText(t)
-	if schedules, own := strings.Count(string(text), "Type: ScheduleV2"), strings.Count(string(text), "OmitName: true"); schedules != own {
-		t.Errorf("%d of %d schedules have OmitName: true", own, schedules)
-	}
+	})
+	// A schedule whose name SAM makes has the same name in every stack, and only one
+	// of an account's stacks could be deployed.
+	t.Run("schedules have names of their own", func(t *testing.T) {
+		require.Equal(t, strings.Count(text, "Type: ScheduleV2"), strings.Count(text, "OmitName: true"))
+	})
 }
