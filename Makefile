@@ -28,6 +28,7 @@ test: install-servers ## install what the tests need, run all with the race dete
 	cd cmd/lockctl && go vet ./... && go test -race -cover -timeout 15m ./...
 	cd verify && go test -race ./faults ./checker . ./mutants
 	cd examples/sqlfence && go test -race ./...
+	cd examples/own-function && go test -race ./...
 
 install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, PostgreSQL, a state machine interpreter
 	@sh internal/testservers/install-redis.sh
@@ -54,13 +55,14 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 	cd bench && go vet ./... && go mod tidy -diff
 	cd verify && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	cd examples/sqlfence && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
+	cd examples/own-function && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 
-lint-template: ## cfn-lint over template.yaml
+lint-template: ## cfn-lint over the templates
 	@[ -x $(CACHE)/cfn-lint-$(CFN_LINT)/bin/cfn-lint ] || { \
 		echo "installing cfn-lint $(CFN_LINT) into $(CACHE)"; \
 		python3 -m venv $(CACHE)/cfn-lint-$(CFN_LINT) && \
 		$(CACHE)/cfn-lint-$(CFN_LINT)/bin/pip install --quiet --disable-pip-version-check cfn-lint==$(CFN_LINT); }
-	$(CACHE)/cfn-lint-$(CFN_LINT)/bin/cfn-lint --include-checks I -- template.yaml
+	$(CACHE)/cfn-lint-$(CFN_LINT)/bin/cfn-lint --include-checks I -- template.yaml examples/own-function/template.yaml
 
 size: ## sizes of the function binaries, fails past their budgets
 	@go run ./internal/size

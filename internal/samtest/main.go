@@ -8,7 +8,8 @@
 // sam local invoke, or on the second store start-lambda, and compares the answer
 // with the expected one, sends those of the HTTP API through sam local start-api
 // with curl, borrows a lock there from PUT to DELETE, also by the clients in
-// examples/, and makes twelve withdrawals at once through sam local start-lambda.
+// clients/, and makes twelve withdrawals at once through sam local start-lambda.
+// It builds and invokes examples/own-function, too.
 // The functions, tables and variables are those of the template.
 //
 // It installs the SAM CLI and, where no Docker engine answers, an engine, which
@@ -215,6 +216,9 @@ func runLocally(ctx context.Context, out *screen, getenv func(string) string) (e
 			invoke = functions.warm(invoke)
 		}
 		r, err := trial.on(ctx, store, functions, invoke, trial.call, trial.crowd, trial.measure)
+		if err == nil {
+			err = s.example(ctx, t, store)
+		}
 		store.server.stop()
 		if err := errors.Join(err, store.close()); err != nil {
 			return err

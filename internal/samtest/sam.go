@@ -137,7 +137,11 @@ type local struct {
 // once runs the event in a container of its own. The answer stands alone on
 // standard output. The exit status says nothing about the function.
 func (s local) once(ctx context.Context, f fixture) ([]byte, error) {
-	args, err := s.arguments("invoke", s.variables, f.function.id, "--event", filepath.Join("events", f.Name+".json"))
+	return s.invoke(ctx, f.function.id, filepath.Join("events", f.Name+".json"))
+}
+
+func (s local) invoke(ctx context.Context, id, event string) ([]byte, error) {
+	args, err := s.arguments("invoke", s.variables, id, "--event", event)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// A unit test: the lock is in memory, and the accounts are in a small Redis in this process.
+func TestHandle(t *testing.T) {
+	a := cache{redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})}
+	g, err := guard.New(memstore.New(nil), guard.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := Order{ID: "o-1", Account: "7", Amount: 500}
+	receipt, err := guard.Wrap(g, key, handle(a))(t.Context(), order)
+	if want := (Receipt{Order: "o-1", Balance: 500}); err != nil || receipt != want {
+		t.Errorf("the handler answered %+v, %v; want %+v", receipt, err, want)
+	}
+	if _, err := a.add(t.Context(), guard.Lock{Key: "account/7", Fence: 1}, order); !errors.Is(err, lockstore.ErrLost) {
+		t.Errorf("a write with an old fence: %v; want %v", err, lockstore.ErrLost)
+	}
+}
+
+// Three real environments of the binary that is deployed, and ten orders for each at once.
+func TestEnvironments(t *testing.T) {
+	event, err := os.ReadFile("event.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order Order
+	if err := json.Unmarshal(event, &order); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(t.TempDir(), "bootstrap")
+	if err := lambdatest.Build(t.Context(), ".", binary); err != nil {
+		t.Fatal(err)
+	}
+	server := miniredis.RunT(t)
+	url := "redis://" + server.Addr()
+	const environments, orders = 3, 10
+	var senders sync.WaitGroup
+	for range environments {
+		env, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Timeout: time.Minute,
+			Env: []string{"LOCK_URL=" + url, "LOCK_WAIT=30s", "ACCOUNTS_URL=" + url}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer env.Close()
+		senders.Go(func() {
+			for range orders {
+				if r, err := env.Invoke(t.Context(), event); err != nil || r.ErrorType != "" {
+					t.Errorf("an order failed: %v %s %s", err, r.ErrorType, r.ErrorMessage)
+				}
+			}
+		})
+	}
+	senders.Wait()
+	a := cache{redis.NewClient(&redis.Options{Addr: server.Addr()})}
+	balance, err := a.client.HGet(t.Context(), "account:"+order.Account, "balance").Int64()
+	if want := environments * orders * order.Amount; err != nil || balance != want {
+		t.Errorf("the balance is %d, %v; want %d", balance, err, want)
+	}
+}
