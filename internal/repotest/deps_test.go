@@ -21,65 +21,37 @@ const page = "docs/dependencies.md"
 // allowed are the licences that ask for no more than to be named.
 var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"}
 
-// why is what each module is for. One that another module brings along says for
-// which.
+// why is what each module is for that a go.mod of ours asks for. Other modules come
+// with these.
 var why = map[string]string{
-	"github.com/aws/aws-lambda-go":                                     "the runtime loop, event types, request ids",
-	"github.com/aws/aws-sdk-go-v2":                                     "requests to AWS and their signatures",
-	"github.com/aws/aws-sdk-go-v2/credentials":                         "credentials of Lambda's environment and of its endpoint",
-	"github.com/aws/aws-sdk-go-v2/internal/configsources":              "for aws-sdk-go-v2",
-	"github.com/aws/aws-sdk-go-v2/internal/endpoints/v2":               "for aws-sdk-go-v2",
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb":                    "the client of the store",
-	"github.com/aws/aws-sdk-go-v2/service/internal/accept-encoding":    "for service/dynamodb",
-	"github.com/aws/aws-sdk-go-v2/service/internal/endpoint-discovery": "for service/dynamodb",
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager":              "the lock service's secret",
-	"github.com/aws/smithy-go":                                         "for aws-sdk-go-v2; the types of its errors",
-	"github.com/redis/go-redis/v9":                                     "the client for single servers, Sentinel and clusters",
-	"github.com/cespare/xxhash/v2":                                     "for go-redis",
-	"go.uber.org/atomic":                                               "for go-redis",
-	"golang.org/x/sys":                                                 "for go-redis",
-	"github.com/alicebob/miniredis/v2":                                 "tests in virtual time; the server of lockctl local, which then needs only Go",
-	"github.com/yuin/gopher-lua":                                       "for miniredis",
-	"github.com/stretchr/testify":                                      "tests",
-	"go.uber.org/goleak":                                               "tests: nothing leaves a goroutine behind",
-	"go.yaml.in/yaml/v3":                                               "tests and tools read template.yaml",
-	"github.com/santhosh-tekuri/jsonschema/v6":                         "tests: answers are what the OpenAPI description says",
-	"golang.org/x/text":                                                "for jsonschema",
-
-	"github.com/Shopify/toxiproxy/v2":                  "delays, resets and slices on the way to a server",
-	"github.com/anishathalye/porcupine":                "judges histories",
-	"github.com/rs/zerolog":                            "for toxiproxy; keeps it silent",
-	"github.com/lib/pq":                                "the driver for the test of examples/sqlfence; it has no dependencies, pgx has five",
-	"github.com/beorn7/perks":                          "for toxiproxy",
-	"github.com/golang/protobuf":                       "for toxiproxy",
-	"github.com/gorilla/mux":                           "for toxiproxy",
-	"github.com/mattn/go-colorable":                    "for zerolog",
-	"github.com/mattn/go-isatty":                       "for zerolog",
-	"github.com/matttproud/golang_protobuf_extensions": "for toxiproxy",
-	"github.com/prometheus/client_golang":              "for toxiproxy",
-	"github.com/prometheus/client_model":               "for toxiproxy",
-	"github.com/prometheus/common":                     "for toxiproxy",
-	"github.com/prometheus/procfs":                     "for toxiproxy",
-	"github.com/rs/xid":                                "for toxiproxy",
-	"google.golang.org/protobuf":                       "for toxiproxy",
-	"gopkg.in/tomb.v1":                                 "for toxiproxy",
-
-	"github.com/spf13/cobra": "commands, flags and their help",
-	"github.com/spf13/pflag": "for cobra",
-
-	"cirello.io/dynamolock/v2":                                     "another lock, to compare with",
-	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue": "for dynamolock",
-	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/expression":     "for dynamolock",
-	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams":         "for dynamolock",
-
-	"github.com/bsm/redislock":         "another lock, to compare with",
-	"github.com/go-redsync/redsync/v4": "another lock, to compare with",
+	"github.com/aws/aws-lambda-go":                        "the runtime loop, event types, request ids",
+	"github.com/aws/aws-sdk-go-v2":                        "requests to AWS and their signatures",
+	"github.com/aws/aws-sdk-go-v2/credentials":            "credentials of Lambda's environment and of its endpoint",
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb":       "the client of the store",
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager": "the lock service's secret",
+	"github.com/aws/smithy-go":                            "the types of the SDK's errors",
+	"github.com/rs/zerolog":                               "keeps toxiproxy silent",
+	"github.com/redis/go-redis/v9":                        "the client for single servers, Sentinel and clusters",
+	"github.com/alicebob/miniredis/v2":                    "tests in virtual time; the server of lockctl local, which then needs only Go",
+	"github.com/stretchr/testify":                         "tests",
+	"go.uber.org/goleak":                                  "tests: nothing leaves a goroutine behind",
+	"go.yaml.in/yaml/v3":                                  "tests and tools read template.yaml",
+	"github.com/santhosh-tekuri/jsonschema/v6":            "tests: answers are what the OpenAPI description says",
+	"github.com/Shopify/toxiproxy/v2":                     "delays, resets and slices on the way to a server",
+	"github.com/anishathalye/porcupine":                   "judges histories",
+	"github.com/lib/pq":                                   "the driver for the test of examples/sqlfence; it has no dependencies, pgx has five",
+	"github.com/spf13/cobra":                              "commands, flags and their help",
+	"cirello.io/dynamolock/v2":                            "another lock, to compare with",
+	"github.com/bsm/redislock":                            "another lock, to compare with",
+	"github.com/go-redsync/redsync/v4":                    "another lock, to compare with",
 }
 
 // dependency is a module that is used.
 type dependency struct {
 	version, licence string
 	users            []string // our packages that link it, without tests
+	indirect         bool
+	parents          []string // modules that import it
 }
 
 // dependencies are the modules that modules of this repository and their tests are
@@ -90,13 +62,19 @@ func dependencies(t *testing.T, dirs ...string) map[string]*dependency {
 		of := map[string]string{} // the module of a package
 		all, err := goList(dir, "-deps", "-test", "./...")
 		require.NoError(t, err)
+		all = slices.DeleteFunc(all, func(p pkg) bool { return p.Module == nil || p.Module.Main || p.Module.Path == module })
 		for _, p := range all {
-			if p.Module == nil || p.Module.Main || p.Module.Path == module {
-				continue
+			m := p.Module
+			of[p.ImportPath] = m.Path
+			if found[m.Path] == nil {
+				found[m.Path] = &dependency{version: m.Version, licence: licenceOf(t, m.Dir), indirect: m.Indirect}
 			}
-			of[p.ImportPath] = p.Module.Path
-			if found[p.Module.Path] == nil {
-				found[p.Module.Path] = &dependency{version: p.Module.Version, licence: licenceOf(t, p.Module.Dir)}
+		}
+		for _, p := range all {
+			for _, imported := range p.Imports {
+				if d := found[of[imported]]; d != nil && of[imported] != p.Module.Path && !slices.Contains(d.parents, p.Module.Path) {
+					d.parents = append(d.parents, p.Module.Path)
+				}
 			}
 		}
 		all, err = goList(dir, deployed, "./...")
@@ -168,6 +146,14 @@ func isAllowed(licence string) bool {
 	return !slices.ContainsFunc(strings.Split(licence, ", "), func(one string) bool { return !slices.Contains(allowed, one) })
 }
 
+// reason is why the module p is there: for us, or for a module that imports it.
+func (d dependency) reason(p string) string {
+	if why[p] != "" || !d.indirect {
+		return why[p]
+	}
+	return "for " + slices.Min(d.parents)
+}
+
 // linkedBy says in a few words whose programs a module is in.
 func (d dependency) linkedBy() string {
 	var packages, functions []string
@@ -197,7 +183,7 @@ func (d dependency) linkedBy() string {
 func write(b *strings.Builder, all map[string]*dependency) {
 	b.WriteString("| module | version | licence | linked by | why |\n| --- | --- | --- | --- | --- |\n")
 	for _, p := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", p, all[p].version, all[p].licence, all[p].linkedBy(), why[p])
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", p, all[p].version, all[p].licence, all[p].linkedBy(), all[p].reason(p))
 	}
 }
 
@@ -212,7 +198,7 @@ func TestDependencies(t *testing.T) {
 			if !isAllowed(d.licence) {
 				t.Errorf("%s, of %s, has the licence %s; allowed are %s", p, name, d.licence, strings.Join(allowed, ", "))
 			}
-			if why[p] == "" {
+			if d.reason(p) == "" {
 				t.Errorf("%s, of %s, has no reason in why", p, name)
 			}
 			delete(unused, p)

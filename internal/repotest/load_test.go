@@ -37,7 +37,7 @@ type pkg struct {
 	Imports, Deps    []string
 	Module           *struct {
 		Path, Version, Dir string
-		Main               bool
+		Main, Indirect     bool
 	}
 }
 

@@ -38,6 +38,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // password is in every URL that may have one and in every credential.
@@ -148,38 +149,6 @@ func TestWatch(t *testing.T) {
 	assert.Contains(t, w.shown.String(), "OWNE…")
 }
 
-// spy tells the watch about every owner that goes to the store.
-type spy struct {
-	lockstore.Store
-	owner func(lockstore.Owner)
-	show  func(string, any)
-}
-
-func (s spy) Unwrap() lockstore.Store { return s.Store }
-
-func (s spy) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	s.owner(req.Owner)
-	s.show("request", req)
-	lease, err := s.Store.Acquire(ctx, req)
-	s.show("lease", lease)
-	s.show("Acquire's error", err)
-	return lease, err
-}
-
-func (s spy) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	s.owner(lease.Owner)
-	d, err := s.Store.Renew(ctx, lease, ttl)
-	s.show("Renew's error", err)
-	return d, err
-}
-
-func (s spy) Release(ctx context.Context, lease lockstore.Lease) error {
-	s.owner(lease.Owner)
-	err := s.Store.Release(ctx, lease)
-	s.show("Release's error", err)
-	return err
-}
-
 // target is a store's server, which a test can break.
 type target struct {
 	url     func(addr, password string) string
@@ -234,15 +203,20 @@ func TestNothingShowsASecret(t *testing.T) {
 }
 
 // observed is a guard whose reports are shown and logged.
-func observed(t *testing.T, w *watch, store lockstore.Store, opt guard.Options) *guard.Guard {
+func observed(t *testing.T, w *watch, store lockstore.Store) *guard.Guard {
+	seen := storetest.NewFaulty(store, func(c storetest.Call) storetest.Fault {
+		w.owner(c.Owner)
+		return storetest.Fault{}
+	})
 	lines, text := guard.LogReports(slog.New(slog.NewJSONHandler(w, nil))), guard.LogReports(slog.New(slog.NewTextHandler(w, nil)))
-	opt.Holder = func(context.Context) lockstore.Holder { return lockstore.Holder{Name: "test", ID: "1"} }
-	opt.Observe = func(ctx context.Context, r guard.Report) {
-		lines(ctx, r)
-		text(ctx, r)
-		w.show("report", r)
-	}
-	g, err := guard.New(spy{store, w.owner, w.show}, opt)
+	g, err := guard.New(seen, guard.Options{
+		Holder: func(context.Context) lockstore.Holder { return lockstore.Holder{Name: "test", ID: "1"} },
+		Observe: func(ctx context.Context, r guard.Report) {
+			lines(ctx, r)
+			text(ctx, r)
+			w.show("report", r)
+		},
+	})
 	require.NoError(t, err)
 	return g
 }
@@ -250,8 +224,7 @@ func observed(t *testing.T, w *watch, store lockstore.Store, opt guard.Options) 
 // live makes every outcome of a store that works.
 func live(t *testing.T, w *watch, store lockstore.Store, on target) {
 	ctx := t.Context()
-	w.show("options", guard.Options{})
-	g := observed(t, w, store, guard.Options{})
+	g := observed(t, w, store)
 	do := func(key string, work func(context.Context, guard.Lock) error) (err error) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -368,7 +341,7 @@ func broken(t *testing.T, w *watch, on target) {
 	fine := func(context.Context, guard.Lock) error { return nil }
 	ask := func(what string, store lockstore.Store) {
 		t.Helper()
-		g := observed(t, w, store, guard.Options{})
+		g := observed(t, w, store)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := g.Do(ctx, "k-"+what, fine)
