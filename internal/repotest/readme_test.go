@@ -53,3 +53,18 @@ func TestReadmeIsShort(t *testing.T) {
 	require.NoError(t, err)
 	assert.LessOrEqual(t, strings.Count(string(b), "\n"), maxReadmeLines)
 }
+
+// The map in docs/design.md has every folder that a reader sees first.
+func TestDesignNamesEachRoom(t *testing.T) {
+	page, err := fs.ReadFile(repository, "docs/design.md")
+	require.NoError(t, err)
+	for _, dir := range []string{".", "internal"} {
+		entries, err := fs.ReadDir(repository, dir)
+		require.NoError(t, err)
+		for _, e := range entries {
+			if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && e.Name() != "build" {
+				assert.True(t, strings.Contains(string(page), e.Name()+"/"), "the map in docs/design.md has no line for %s/%s", dir, e.Name())
+			}
+		}
+	}
+}
