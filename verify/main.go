@@ -17,12 +17,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -179,19 +179,17 @@ func (p part) record(ctx context.Context, dir string, seed uint64) (*verifyrecor
 	if err != nil {
 		return nil, err
 	}
+	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
-	err = cmd.Run()
-	if closeErr := out.Close(); closeErr != nil {
-		return nil, closeErr
-	}
-	if err != nil {
+	if err = cmd.Run(); err != nil {
 		err = fmt.Errorf("%w; the end of %s:\n%s", err, log, tail(log, 40))
 	}
-	result, readErr := read(dir)
-	if readErr != nil {
-		return nil, errors.Join(err, fmt.Errorf("%w; see %s", readErr, log))
+	files, globErr := filepath.Glob(filepath.Join(dir, "*.json"))
+	if len(files) != 1 {
+		return nil, errors.Join(err, globErr, fmt.Errorf("the test wrote %d results; want 1; see %s", len(files), log))
 	}
-	return result, errors.Join(append(p.problems(*result, seed), err)...)
+	result, loadErr := load[verifyrecord.Result](files[0])
+	return &result, errors.Join(append(p.problems(result, seed), err, loadErr)...)
 }
 
 func tail(file string, lines int) string {
@@ -201,19 +199,6 @@ func tail(file string, lines int) string {
 	}
 	all := strings.Split(strings.TrimSpace(string(b)), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
-}
-
-// read returns the one result in a part's folder.
-func read(dir string) (*verifyrecord.Result, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil {
-		return nil, err
-	}
-	if len(files) != 1 {
-		return nil, fmt.Errorf("the test wrote %d results; want 1", len(files))
-	}
-	r, err := load[verifyrecord.Result](files[0])
-	return &r, err
 }
 
 // problems looks at the result itself: a bad result counts as a failure even if the
@@ -326,25 +311,20 @@ func runSoak(ctx context.Context, long time.Duration) error {
 // nextSeed is what the last line says. A soak that was killed may have left a part
 // of a line, which nextSeed removes.
 func nextSeed(rounds string) (uint64, error) {
-	text, err := os.ReadFile(rounds)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	f, err := os.OpenFile(rounds, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
 		return 0, err
 	}
-	whole := bytes.LastIndexByte(text, '\n') + 1
-	if whole < len(text) {
-		if err := os.Truncate(rounds, int64(whole)); err != nil {
-			return 0, err
+	defer f.Close()
+	last := round{Next: 1 + stride} // make verify begins at 1
+	for d := json.NewDecoder(f); ; {
+		switch err := d.Decode(&last); {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return last.Next, f.Truncate(d.InputOffset())
+		case err != nil:
+			return 0, fmt.Errorf("%s: %w", rounds, err)
 		}
 	}
-	if whole == 0 {
-		return 1 + stride, nil // make verify begins at 1
-	}
-	lines := bytes.Split(text[:whole-1], []byte("\n"))
-	var last round
-	if err := json.Unmarshal(lines[len(lines)-1], &last); err != nil {
-		return 0, fmt.Errorf("%s: %w", rounds, err)
-	}
-	return last.Next, nil
 }
 
 func appendLine(file string, v any) error {
@@ -356,6 +336,6 @@ func appendLine(file string, v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(b, '\n'))
+	_, err = fmt.Fprintf(f, "\n%s", b)
 	return errors.Join(err, f.Close())
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +25,7 @@ var kinds = []struct{ kind, what string }{
 }
 
 // headings are the counts that the page shows. The record has all.
-var headings = []string{seeds, histories, operations, kills, stops, "functions", "inputs"}
+var headings = []string{"states", seeds, histories, operations, kills, stops, "functions", "inputs"}
 
 // limits hold for every part.
 var limits = []string{
@@ -47,17 +47,15 @@ func count(n int64, what string) string {
 // size says in a few counts how much a part did.
 func size(r verifyrecord.Result) string {
 	var all []string
-	var states int64
+	shown := map[string]int64{}
 	for name, n := range r.Counts {
-		if strings.HasPrefix(name, "states ") {
-			states += n
+		if strings.HasPrefix(name, "states ") { // of the search, for each of its sizes
+			name = "states"
 		}
-	}
-	if states > 0 {
-		all = append(all, count(states, "states"))
+		shown[name] += n
 	}
 	for _, name := range headings {
-		if n := r.Counts[name]; n > 0 {
+		if n := shown[name]; n > 0 {
 			all = append(all, count(n, name))
 		}
 	}
@@ -69,38 +67,36 @@ func size(r verifyrecord.Result) string {
 
 // killed counts the planted bugs that apply, and those of which every variant was
 // caught.
-func killed(all []verifyrecord.Mutant) (caught, planted int) {
-	ids := map[string]bool{} // whether all variants so far were caught
+func killed(all []verifyrecord.Mutant) (caught, planted int64) {
+	variants, missed := map[string]bool{}, map[string]bool{}
 	for _, m := range all {
 		if m.Why == "" {
-			before, seen := ids[m.ID]
-			ids[m.ID] = m.Killed && (before || !seen)
+			variants[m.ID] = true
+		}
+		if m.Why == "" && !m.Killed {
+			missed[m.ID] = true
 		}
 	}
-	for _, all := range ids {
-		if all {
-			caught++
-		}
-	}
-	return caught, len(ids)
+	return int64(len(variants) - len(missed)), int64(len(variants))
 }
 
-// totals are the sums over all parts.
-type totals struct {
-	counts                         map[string]int64
-	violations, undecided          int64
-	faults, stores                 map[string]bool // of the histories
-	cells, empty                   int
-	controls, shown, bugs, planted int
+// total has the sums over all parts.
+type total struct {
+	verifyrecord.Result                 // counts, violations, undecided, cells that were run, controls, mutants
+	faults, stores      map[string]bool // of the cells
+	empty               int             // cells that cannot occur
 }
 
-func sum(r Record) totals {
-	s := totals{counts: map[string]int64{}, faults: map[string]bool{}, stores: map[string]bool{}}
+func sum(r Record) total {
+	s := total{faults: map[string]bool{}, stores: map[string]bool{}}
+	s.Counts = map[string]int64{}
 	for _, p := range r.Results {
-		s.violations, s.undecided = s.violations+p.Violations, s.undecided+p.Undecided
+		s.Violations, s.Undecided = s.Violations+p.Violations, s.Undecided+p.Undecided
+		s.Controls, s.Mutants = append(s.Controls, p.Controls...), append(s.Mutants, p.Mutants...)
+		s.Servers, s.Limits = append(s.Servers, p.Servers...), append(s.Limits, p.Limits...)
 		for name, n := range p.Counts {
 			if name != operations || p.Kind == verifyrecord.Histories { // on real servers
-				s.counts[name] += n
+				s.Counts[name] += n
 			}
 		}
 		for _, c := range p.Cells {
@@ -108,17 +104,9 @@ func sum(r Record) totals {
 				s.empty++
 				continue
 			}
-			s.cells++
+			s.Cells = append(s.Cells, c)
 			s.faults[c.Fault], s.stores[c.Store] = true, true
 		}
-		for _, c := range p.Controls {
-			s.controls++
-			if c.Shown {
-				s.shown++
-			}
-		}
-		caught, planted := killed(p.Mutants)
-		s.bugs, s.planted = s.bugs+caught, s.planted+planted
 	}
 	return s
 }
@@ -126,10 +114,11 @@ func sum(r Record) totals {
 // claim is the sentence that the README shows.
 func claim(r Record) string {
 	s := sum(r)
+	caught, planted := killed(s.Mutants)
 	return fmt.Sprintf("The last `make verify` (%s) made %s with %s on %d stores under %d kinds of faults, ran %s, and killed or stopped %s: "+
 		"it found %d violations, left %d histories undecided, and caught %d of %d planted bugs.",
-		r.Date, count(s.counts[histories], "histories"), count(s.counts[operations], "operations"), len(s.stores), len(s.faults),
-		count(s.counts[seeds], "simulations"), count(s.counts[kills]+s.counts[stops], "processes"), s.violations, s.undecided, s.bugs, s.planted)
+		r.Date, count(s.Counts[histories], "histories"), count(s.Counts[operations], "operations"), len(s.stores), len(s.faults),
+		count(s.Counts[seeds], "simulations"), count(s.Counts[kills]+s.Counts[stops], "processes"), s.Violations, s.Undecided, caught, planted)
 }
 
 // writeReport makes docs/verification.md and the README's sentence from the kept
@@ -195,10 +184,8 @@ Commit %s%s, on %s, in %v. `+"`make verify`"+` does it again,
 | kind | what was tried | how much | time |
 | --- | --- | --- | --- |
 `, wrapped(claim(r)), r.Commit, changed, r.Machine, r.Took)
-	var servers, more []string
 	for _, p := range r.Results {
 		fmt.Fprintf(&b, "| %s | %s | %s | %v |\n", p.Kind, p.Name, size(p), p.Took.Round(time.Second))
-		servers, more = append(servers, p.Servers...), append(more, p.Limits...)
 	}
 	b.WriteString("\n")
 	for _, k := range kinds {
@@ -209,44 +196,14 @@ Commit %s%s, on %s, in %v. `+"`make verify`"+` does it again,
 
 - Servers: %s.
 - Faults in the histories: %s. Each was made on each of %d stores, except where it cannot occur: %d cells were run, %d are empty.
-- Controls: %d runs in which something is broken on purpose. Each has to show a violation, or the whole run fails; %d did.
-- Planted bugs, by the tests that caught them: %s.
+- Controls: %d runs in which something is broken on purpose. Each has to show a violation, or the whole run fails.
 - [Faults](faults.md) lists what the tests of every change do, and what stands in for a cause that one machine cannot have.
 
 ## What cannot be claimed
 
-`, strings.Join(servers, ", "), strings.Join(sorted(s.faults), "; "), len(s.stores), s.cells, s.empty, s.controls, s.shown, suites(r))
-	for _, l := range slices.Concat(limits, more) {
+`, strings.Join(s.Servers, ", "), strings.Join(slices.Sorted(maps.Keys(s.faults)), "; "), len(s.stores), len(s.Cells), s.empty, len(s.Controls))
+	for _, l := range slices.Concat(limits, s.Limits) {
 		fmt.Fprintf(&b, "- %s\n", l)
 	}
 	return b.String()
-}
-
-func sorted(set map[string]bool) (all []string) {
-	for name := range set {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
-}
-
-// suites says how many planted bugs each suite caught, the most first.
-func suites(r Record) string {
-	bySuite := map[string][]verifyrecord.Mutant{}
-	names := map[string]bool{}
-	for _, p := range r.Results {
-		for _, m := range p.Mutants {
-			if m.Why == "" {
-				bySuite[m.Suite] = append(bySuite[m.Suite], m)
-				names[m.Suite] = true
-			}
-		}
-	}
-	all := sorted(names)
-	caught := func(suite string) int { n, _ := killed(bySuite[suite]); return n }
-	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(caught(b), caught(a)) })
-	for i, suite := range all {
-		all[i] = count(int64(caught(suite)), suite)
-	}
-	return strings.Join(all, ", ")
 }

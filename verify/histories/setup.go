@@ -236,7 +236,7 @@ func startCluster(t *testing.T, f *fault, _ uint64) *system {
 }
 
 // redis opens the stores of clients that connect where route says.
-func (s *system) redis(t *testing.T, rawURL string, route func(addr string) string) {
+func (s *system) redis(t *testing.T, rawURL string, route route) {
 	s.open = func(uint64) lockstore.Store {
 		client := redisClient(t, rawURL, route)
 		t.Cleanup(func() { client.Close() })
@@ -248,35 +248,36 @@ func (s *system) redis(t *testing.T, rawURL string, route func(addr string) stri
 	}
 }
 
-// redisClient is the client that redisstore.Open uses, with another dialer.
-func redisClient(t *testing.T, rawURL string, route func(string) string) redis.UniversalClient {
+// redisClient is the client that redisstore.Open uses, but it connects where route
+// says.
+func redisClient(t *testing.T, rawURL string, route route) redis.UniversalClient {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	model, err := redisstore.Client(lockstore.Config{URL: u})
+	client, err := redisstore.Client(lockstore.Config{URL: u})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer model.Close()
-	routed := func(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
-		return func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return dial(ctx, network, route(addr))
-		}
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(route) })
+	} else {
+		client.AddHook(route)
 	}
-	switch c := model.(type) {
-	case *redis.Client:
-		opt := *c.Options()
-		opt.Dialer = routed(opt.Dialer)
-		opt.MaxRetries = -1 // a client that was made shows no retries as 0, which asks for the default
-		return redis.NewClient(&opt)
-	case *redis.ClusterClient:
-		opt := *c.Options()
-		opt.Dialer = routed(opt.Dialer)
-		return redis.NewClusterClient(&opt)
-	}
-	t.Fatalf("a client of type %T", model)
-	return nil
+	return client
+}
+
+// route says where a client connects that wants to connect to an address.
+type route func(addr string) string
+
+func (r route) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, r(addr)) }
+}
+
+func (route) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (route) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // onAll sends one command to all servers of a system.

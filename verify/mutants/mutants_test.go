@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -188,22 +187,11 @@ func command(ctx context.Context, dir, env, name string, args ...string) (string
 	return string(out), err
 }
 
-// copyProject copies the files that git knows, as they are now.
+// copyProject copies the files that git knows, as they are now. A file may be deleted
+// and not yet committed.
 func copyProject(t *testing.T, dir string) {
-	out, err := command(t.Context(), root, "", "git", "ls-files", "-z")
+	out, err := command(t.Context(), root, "TO="+dir, "sh", "-c", `git ls-files | xargs ls -d 2>/dev/null | tar -cf - -T - | tar -xf - -C "$TO"`)
 	require.NoError(t, err, out)
-	for name := range strings.SplitSeq(strings.TrimRight(out, "\x00"), "\x00") {
-		from, to := filepath.Join(root, name), filepath.Join(dir, name)
-		info, err := os.Stat(from)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted, but not yet committed
-		}
-		require.NoError(t, err)
-		b, err := os.ReadFile(from)
-		require.NoError(t, err)
-		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
-		require.NoError(t, os.WriteFile(to, b, info.Mode()))
-	}
 }
 
 // Every planted bug of the list has a patch or a reason, and every patch a row. The
