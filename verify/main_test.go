@@ -144,7 +144,7 @@ func TestNextSeed(t *testing.T) {
 	require.NoError(t, appendLine(rounds, round{Next: 9}))
 	require.EqualValues(t, 9, next(), "and is removed")
 
-	require.NoError(t, os.WriteFile(rounds, []byte("{\n"), 0o644))
+	require.NoError(t, os.WriteFile(rounds, []byte("x\n"), 0o644))
 	_, err = nextSeed(rounds)
 	require.ErrorContains(t, err, rounds)
 }
