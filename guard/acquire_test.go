@@ -28,7 +28,7 @@ func TestTooLate(t *testing.T) {
 			require.IsType(t, &LockDeadline{}, err)
 			require.ErrorIs(t, err, ErrDeadline)
 			require.Empty(t, b.store.requests, "nothing is asked for")
-			require.Equal(t, "deadline", b.report(t).Outcome)
+			require.Equal(t, OutcomeDeadline, b.report(t).Outcome)
 		})
 	}
 	for name, deadline := range map[string]time.Time{
@@ -87,7 +87,7 @@ func TestAbandonThatMayStillArrive(t *testing.T) {
 			b.store.release = func(context.Context, int, lockstore.Lease) error { return errLostReply }
 			err := b.Do(context.Background(), "k", neverRuns(t))
 			require.IsType(t, &LockStoreUnavailable{}, err)
-			require.Equal(t, "unknown", b.report(t).Outcome)
+			require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 			for _, req := range b.store.requests {
 				require.Equal(t, b.store.requests[0].Owner, req.Owner, "no other owner asks while this one may be granted")
 			}
@@ -278,7 +278,7 @@ func TestUnknownOutcome(t *testing.T) {
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.Contains(t, err.Error(), "may block the key for up to 1m0s")
-		require.Equal(t, "unknown", b.report(t).Outcome)
+		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.Error(t, b.report(t).ReleaseErr)
 	})
 	bubble("F37 it is unknown also when the store goes down after the lost reply", t, func(t *testing.T) {
@@ -295,7 +295,7 @@ func TestUnknownOutcome(t *testing.T) {
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, errLostReply)
 		require.NotErrorIs(t, err, lockstore.ErrUnavailable, "that would say that nothing was applied")
-		require.Equal(t, "unknown", b.report(t).Outcome)
+		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
 	})
 	bubble("F26 held after a lost reply is busy, and the own attempt is abandoned", t, func(t *testing.T) {
@@ -431,7 +431,7 @@ func TestSlowGrant(t *testing.T) {
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
 		require.Contains(t, err.Error(), "may block the key")
-		require.Equal(t, "unknown", b.report(t).Outcome)
+		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 	})
 	bubble("F11 late leases that were given back leave nothing to report", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: time.Second})

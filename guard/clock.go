@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// instant is one moment on both local clocks. They are kept apart because each
-// can stand still or jump while the other goes on: a frozen Lambda environment
-// may stop the monotonic clock, and a wall clock can be set.
+// instant is one moment on both local clocks. The guard needs both, because each can
+// stand still or jump while the other goes on: a frozen Lambda environment may stop the
+// monotonic clock, and a wall clock can be set.
 type instant struct{ mono, wall time.Duration }
 
 func systemClock() func() instant {
@@ -18,25 +18,27 @@ func systemClock() func() instant {
 	}
 }
 
-// clock measures time so that it never understates how much has passed: between
-// two looks it goes on by the longer of the two local clocks' answers. To
-// compare the clocks with the start alone is not enough: a wall clock that was
-// set back would hide a later freeze, and one that was ahead when a request was
-// sent and is corrected afterwards would make its lease longer.
+// clock measures time and never understates how much has passed. Between two readings it
+// goes on by the longer of the two times that the local clocks show.
+//
+// It compares each reading with the last one and not with the start alone, for two
+// reasons. A wall clock that was set back would hide a later freeze. And a wall clock
+// that was ahead when a request was sent, and is corrected afterwards, would make the
+// lease longer.
 type clock struct {
 	now func() instant
 
 	mu    sync.Mutex
-	ahead time.Duration // wall less monotonic clock, when that last changed
+	ahead time.Duration // wall clock - monotonic clock, when this difference last changed
 	extra time.Duration // what the monotonic clock has missed
 }
 
-// clockNoise is a difference between the two clocks that means nothing: they
-// are read one after the other.
+// clockNoise is a difference that means nothing: the two clocks are read one after the
+// other.
 const clockNoise = 10 * time.Millisecond
 
-// look returns the time on this clock and on the wall clock.
-func (c *clock) look() (t, wall time.Duration) {
+// read returns the time on this clock and on the wall clock.
+func (c *clock) read() (t, wall time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
@@ -51,7 +53,7 @@ func (c *clock) look() (t, wall time.Duration) {
 	return now.mono + c.extra, now.wall
 }
 
-// missed is what the monotonic clock has missed since the clock was made.
+// missed is the time that the monotonic clock has missed since the clock was made.
 func (c *clock) missed() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

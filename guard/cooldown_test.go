@@ -167,7 +167,7 @@ func TestClosingRefused(t *testing.T) {
 
 	var none *Guard
 	_, err = none.WithCooldown(time.Minute)
-	require.ErrorContains(t, err, "Guard is nil", "F51")
+	require.ErrorContains(t, err, "guard is nil", "F51")
 	_, err = new(Guard).WithCooldown(time.Minute)
 	require.ErrorContains(t, err, "not made by New", "F51")
 }

@@ -305,12 +305,12 @@ func TestNumbers(t *testing.T) {
 		for step, want := range map[time.Duration]time.Duration{10 * ms: 0, 10*ms + 1: 10*ms + 1, -10 * ms: 0, -10*ms - 1: 0} {
 			var now instant
 			c := clock{now: func() instant { return now }}
-			c.look()
+			c.read()
 			now.wall += step
-			c.look()
+			c.read()
 			require.Equal(t, want, c.missed(), "clocks that differ by 10 ms and less differ by nothing; step %v", step)
 			now.wall += time.Second // a freeze after it
-			c.look()
+			c.read()
 			switch step {
 			case -10 * ms:
 				want = time.Second - 10*ms // it was no change, so the next one is smaller by it

@@ -12,38 +12,38 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// The numbers of the life cycle that nobody has needed to change.
+// The numbers of the life cycle. They are no options: nobody has needed to change one.
 const (
 	defaultTTL     = time.Minute
 	defaultMaxHold = 15 * time.Minute
 	defaultReserve = 300 * time.Millisecond
 
-	// margin ends the trust in a lease before the store may grant the key to
-	// another: it covers the time in which a cancelled context is noticed and
-	// clocks that run at slightly different rates.
+	// margin ends the trust in a lease before the store may grant the key to another
+	// owner. It covers two things: the time until the work notices that its context is
+	// cancelled, and clocks that run at slightly different rates.
 	margin = 250 * time.Millisecond
-	// leastWork is the least time that is worth starting work for.
+	// leastWork is the least time for the work. A run with less time does not start it.
 	leastWork = 100 * time.Millisecond
-	// callTime bounds one call to the store. When less than twice as much is left,
-	// a call gets half of that, so that a repeat fits in behind one that hangs.
+	// callTime bounds one call to the store. When less than twice as much time is left,
+	// a call gets half of the time that is left, so that one repeat fits in.
 	callTime = 2 * time.Second
-	// minCallTimeout is what a call gets when the time to ask is nearly over: a call
-	// cut short would turn a clear answer into an unknown outcome.
+	// minCallTimeout is what a call gets when the time to ask is nearly over. A call
+	// that is cut off would turn a clear answer into an unknown outcome.
 	minCallTimeout = 200 * time.Millisecond
-	// storeRetryBudget bounds how long a run that does not wait for longer goes on
-	// asking a store that is unavailable or whose answers are lost.
+	// storeRetryBudget bounds how long a run asks a store that is unavailable or whose
+	// answers are lost. A longer Options.Wait raises it.
 	storeRetryBudget = 5 * time.Second
 	// releaseTime bounds release and abandon with all their repeats.
 	releaseTime = time.Second
-	// shutdownTime bounds them after Shutdown: Lambda ends the process 500 ms after
-	// SIGTERM, a store may take 50 ms to notice that its time is over, and the
-	// report has to be written.
+	// shutdownTime bounds both after Shutdown. Lambda ends the process 500 ms after
+	// SIGTERM. In this time a store may take 50 ms to notice that its time is over, and
+	// the report has to be written.
 	shutdownTime = 300 * time.Millisecond
-	// answerTime is kept for the handler's answer when a release runs late.
+	// answerTime is kept for the handler's answer when a release takes long.
 	answerTime = 100 * time.Millisecond
-	// ttlSlack is how much longer than the run's own end a lease lasts, so that
-	// a run that ends in time does not renew though the store lets somewhat less
-	// than the lease be trusted.
+	// ttlSlack is how much longer than the run a lease lasts. Because of it a short run
+	// need not renew, though the store lets the guard trust the lease for somewhat less
+	// than its TTL.
 	ttlSlack = time.Second
 
 	firstPause = 50 * time.Millisecond
@@ -52,35 +52,36 @@ const (
 
 // Options are a Guard's settings; the zero value is good for most functions.
 type Options struct {
-	// TTL is the longest lease that is taken at once, and so the longest time
-	// for which a dead holder blocks others. 0 is one minute, or MaxHold when
-	// that is less. A run whose context ends sooner takes a shorter lease; one
-	// that may last longer renews after each third.
+	// TTL is the longest lease that the guard asks for at once. So it is the longest
+	// time for which a dead holder blocks others. 0 is one minute, or MaxHold when that
+	// is less. A run whose context ends sooner takes a shorter lease. A run that may
+	// last longer renews its lease after each third.
 	TTL time.Duration
 
-	// MaxHold bounds the work of one run, renewals included. 0 is 15 minutes, or
-	// TTL when that is more.
+	// MaxHold bounds the time of the work, however often the lease is renewed. 0 is 15
+	// minutes, or TTL when that is more.
 	MaxHold time.Duration
 
-	// Wait is how long a run waits for a lock that another holds, at most half
-	// of the time that its context has left. 0 does not wait.
+	// Wait is how long a run waits for a lock that another owner holds. It waits for at
+	// most half of the time that its context has left. 0 does not wait.
 	Wait time.Duration
 
-	// Reserve is how long before the context's deadline the work's context ends,
-	// so that the lease can be released and the answer sent. 0 is 300 ms.
+	// Reserve is the time between the end of the work's context and the deadline of the
+	// caller's context. In this time the lease is released and the answer is sent. 0 is
+	// 300 ms.
 	Reserve time.Duration
 
-	// Holder says, for people who look at the lock, who this run is. nil leaves
-	// it unnamed.
+	// Holder says, for people who inspect the lock, which run holds it. nil leaves the
+	// holder unnamed.
 	Holder func(context.Context) lockstore.Holder
 
-	// Observe is called once at the end of every run, also of one that got no
-	// lock, on the run's own goroutine. nil observes nothing.
+	// Observe is called at the end of every run, also if the run got no lock. It is
+	// called once for each key, on the goroutine that called Do. nil observes nothing.
 	Observe func(context.Context, Report)
 }
 
-// Guard runs work only while a lock is held. It is safe for concurrent use and
-// keeps nothing from one run to the next.
+// Guard runs work only while a lock is held. It is safe for concurrent use. It keeps
+// nothing from one run to the next.
 type Guard struct {
 	store  lockstore.Store
 	opt    Options
@@ -92,11 +93,11 @@ type Guard struct {
 	shutdown time.Time // when Shutdown was called first; zero before
 }
 
-// New checks the options against one another and returns a Guard. Its error
-// names the option and the bound.
+// New checks the options against one another and returns a Guard. Its error names the
+// option and the bound.
 func New(store lockstore.Store, opt Options) (*Guard, error) {
-	// The one use of reflection, once at the start: a nil *Store in an interface is
-	// not nil, and would panic at the first request.
+	// The one use of reflection, once at the start: an interface with a nil *Store in it
+	// is not nil, and would panic at the first request.
 	if v := reflect.ValueOf(store); store == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("guard: the store is nil")
 	}
@@ -108,7 +109,7 @@ func New(store lockstore.Store, opt Options) (*Guard, error) {
 			return nil, fmt.Errorf("guard: %s is %v; want 0 (the default) or more", o.name, o.value)
 		}
 	}
-	// The TTL first: a MaxHold that is not given follows it.
+	// The TTL comes first, because it decides about a MaxHold that is not given.
 	if opt.TTL != 0 && (opt.TTL < lockstore.MinTTL || opt.TTL > lockstore.MaxTTL) {
 		return nil, fmt.Errorf("guard: TTL is %v; want %v to %v", opt.TTL, lockstore.MinTTL, lockstore.MaxTTL)
 	}
@@ -142,82 +143,32 @@ func New(store lockstore.Store, opt Options) (*Guard, error) {
 }
 
 var (
-	errNoGuard   = errors.New("guard: the Guard is nil or was not made by New")
+	errNoGuard   = errors.New("guard: the guard is nil or was not made by New")
 	errNoContext = errors.New("guard: the context is nil")
+	errNoWork    = errors.New("guard: the work is nil")
 )
 
-// usable makes a mistake in the program an error and no panic.
-func (g *Guard) usable(ctx context.Context) error {
-	switch {
-	case g == nil || g.store == nil:
+// Validate returns an error unless New has made the guard. Adapters call it, so that a
+// mistake in the program is an error and no panic.
+func (g *Guard) Validate() error {
+	if g == nil || g.store == nil {
 		return errNoGuard
-	case ctx == nil:
-		return errNoContext
 	}
 	return nil
 }
 
-// Holder says who a run with this context would be in the lock. Adapters
-// compare it with the holder of a busy lock.
+func (g *Guard) usable(ctx context.Context) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	return g.Validate()
+}
+
+// Holder returns what Options.Holder says of a run with this context. Adapters compare
+// it with the holder of a busy lock.
 func (g *Guard) Holder(ctx context.Context) lockstore.Holder {
 	if g == nil || g.opt.Holder == nil {
 		return lockstore.Holder{}
 	}
 	return g.opt.Holder(ctx)
-}
-
-// Shutdown cancels the context of all running work, with the cause ErrShutdown,
-// and refuses new calls of Do and Acquire. It returns at once. Each run releases
-// its lease when its work has returned, never before. A release has until 300 ms
-// after Shutdown, and at least 100 ms when the work returns later; one that is
-// under way is cut short then. So Do returns within 400 ms of Shutdown if the work
-// returns at once and the store's calls end within 50 ms of their context.
-func (g *Guard) Shutdown() {
-	if g == nil {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.shutdown.IsZero() {
-		return
-	}
-	g.shutdown = time.Now()
-	for r := range g.runs {
-		r.cancel(ErrShutdown)
-		if r.cut != nil {
-			time.AfterFunc(shutdownTime, r.endRelease)
-		}
-	}
-}
-
-func (g *Guard) isShutDown() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return !g.shutdown.IsZero()
-}
-
-// beginRelease returns how long a release that begins now may take. From here on
-// Shutdown ends it.
-func (r *run) beginRelease() time.Duration {
-	g := r.guard
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.shutdown.IsZero() {
-		return shutdownTime - time.Since(g.shutdown)
-	}
-	r.cut = func() {} // no call is under way yet
-	return releaseTime
-}
-
-// register makes Shutdown reach the run.
-func (g *Guard) register(r *run) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.runs[r] = struct{}{}
-}
-
-func (g *Guard) unregister(r *run) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.runs, r)
 }

@@ -242,7 +242,7 @@ func TestLogReportsToTheDefaultF51(t *testing.T) {
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
 	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
-	observe(t.Context(), Report{Key: "k", Outcome: "ok"})
+	observe(t.Context(), Report{Key: "k", Outcome: OutcomeOK})
 	require.Contains(t, out.String(), "key=k", "the default at the time of the line, not of LogReports")
 }
 

@@ -30,13 +30,13 @@ func TestLoan(t *testing.T) {
 		require.True(t, status.Held)
 		require.Equal(t, lease.Fence, status.Fence)
 		require.Equal(t, "service", status.Holder.Name)
-		require.Equal(t, "acquired", b.report(t).Outcome)
+		require.Equal(t, OutcomeAcquired, b.report(t).Outcome)
 		require.Equal(t, lease.Fence, b.report(t).Fence)
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 
 		require.NoError(t, b.Release(ctx, lease))
 		require.NoError(t, b.Release(ctx, lease), "again is nil")
-		require.Equal(t, "released", b.reports[2].Outcome)
+		require.Equal(t, OutcomeReleased, b.reports[2].Outcome)
 		b.free(t, "k")
 	})
 	bubble("ends by its TTL when its holder dies", t, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
 		require.ErrorContains(t, err, "may block the key for up to 10s")
-		require.Equal(t, "unknown", b.report(t).Outcome)
+		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.Error(t, b.report(t).ReleaseErr)
 		require.Empty(t, b.store.releases)
 
@@ -233,7 +233,7 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 			require.IsType(t, &LockStoreUnavailable{}, err)
 			require.ErrorIs(t, err, errCut)
 			require.NotErrorIs(t, err, lockstore.ErrUnavailable)
-			require.Equal(t, "unknown", b.report(t).Outcome)
+			require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 			_, err = b.Acquire(ctx, req)
 			require.IsType(t, &LockBusy{}, err, "a call that lost nothing says so")
 		}
@@ -277,7 +277,7 @@ func TestLoanRenewed(t *testing.T) {
 		trusted, err := b.Renew(ctx, lease, 20*time.Second)
 		require.NoError(t, err)
 		require.Equal(t, 20*time.Second-margin, trusted)
-		require.Equal(t, "renewed", b.report(t).Outcome)
+		require.Equal(t, OutcomeRenewed, b.report(t).Outcome)
 		require.Equal(t, lease.Fence, b.report(t).Fence)
 	})
 	bubble("F24 a lost reply is asked about again", t, func(t *testing.T) {
@@ -301,7 +301,7 @@ func TestLoanRenewed(t *testing.T) {
 		}
 		_, err := b.Renew(ctx, lease, 20*time.Second)
 		require.IsType(t, &LockLost{}, err)
-		require.Equal(t, "lost", b.report(t).Outcome)
+		require.Equal(t, OutcomeLost, b.report(t).Outcome)
 	})
 	bubble("a reply that comes too late is worth nothing", t, func(t *testing.T) {
 		b, lease := lent(t)
@@ -321,7 +321,7 @@ func TestLoanRenewed(t *testing.T) {
 		_, err := b.Renew(ctx, lease, 20*time.Second)
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, errCut)
-		require.Equal(t, "unknown", b.report(t).Outcome)
+		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.Equal(t, storeRetryBudget, time.Since(began))
 		require.Greater(t, b.report(t).Requests, 3)
 	})
@@ -329,10 +329,10 @@ func TestLoanRenewed(t *testing.T) {
 		b, lease := lent(t)
 		b.store.release = func(context.Context, int, lockstore.Lease) error { return errCut }
 		require.IsType(t, &LockStoreUnavailable{}, b.Release(ctx, lease))
-		require.Equal(t, "unknown", b.report(t).Outcome)
+		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		b.store.release = func(context.Context, int, lockstore.Lease) error { return lockstore.ErrUnavailable }
 		require.IsType(t, &LockStoreUnavailable{}, b.Release(ctx, lease))
-		require.Equal(t, "unavailable", b.reports[1].Outcome)
+		require.Equal(t, OutcomeUnavailable, b.reports[1].Outcome)
 	})
 	bubble("F62 two release and renew the same lease at once", t, func(t *testing.T) {
 		b, lease := lent(t)
@@ -366,7 +366,7 @@ func TestLoanF51(t *testing.T) {
 	g, err := New(blind{newBench(t, Options{}).store}, Options{})
 	require.NoError(t, err)
 	_, err = g.Inspect(t.Context(), "k")
-	require.ErrorContains(t, err, "cannot look at a key")
+	require.ErrorContains(t, err, "cannot inspect a key")
 }
 
 // cutFirst loses the replies of the first n requests.

@@ -9,38 +9,35 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Report is what one run did. It holds no secret.
+// Report says what one run did. It holds no secret. A DoAll has a report for each key that
+// it asked the store for; the Outcome and the Err of all of them are those of the DoAll.
 type Report struct {
 	Key    string
 	Holder lockstore.Holder // this run, as others see it in the lock
 
-	// Outcome is ok, error (the work's own), panic, lost, busy, deadline,
-	// invalid, corrupt, unavailable or unknown. The work ran in the first four;
-	// in the last the store may hold a lease of this run that nobody uses. Calls
-	// for a LeaseRequest that are done end as acquired, renewed or released.
-	Outcome string
+	Outcome Outcome
 	Err     error // what Do returned
 
 	Fence      lockstore.Fence // 0 when the work did not run
 	AcquiredAt time.Time       // when the run got the lock, by the local clock; zero when it got none
-	Waited     time.Duration   // from the call until the lock was had or given up
+	Waited     time.Duration   // from the call until the run got the lock or gave up
 	Held       time.Duration   // from the grant until the work returned
 	Requests   int             // calls to the store
 
-	// ReleaseErr says why the lock may not be free now: a release or abandon
-	// failed, and the lease ends by its TTL.
+	// ReleaseErr says why the lock may not be free now: a release or an abandon
+	// failed. Then the lease ends by its TTL.
 	ReleaseErr error
 }
 
-// LogReports returns an observer that writes one line for each run: Warn for lost,
-// corrupt, unavailable, unknown, panic and a failed release, Info otherwise. A nil
-// logger is slog.Default() at the time of each line.
+// LogReports returns an observer that writes one line for each report. The level is Warn
+// for a failed release and for the outcomes lost, corrupt, unavailable, unknown and
+// panic. Otherwise it is Info. A nil logger is slog.Default() at the time of each line.
 func LogReports(logger *slog.Logger) func(context.Context, Report) {
 	return func(ctx context.Context, r Report) {
 		logger := cmp.Or(logger, slog.Default())
 		level := slog.LevelInfo
 		switch r.Outcome {
-		case "lost", "corrupt", "unavailable", "unknown", "panic":
+		case OutcomeLost, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown, OutcomePanic:
 			level = slog.LevelWarn
 		}
 		if r.ReleaseErr != nil {
@@ -53,7 +50,7 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		attrs = append(attrs,
 			slog.String("requestId", r.Holder.ID),
 			slog.String("key", r.Key),
-			slog.String("outcome", r.Outcome),
+			slog.String("outcome", string(r.Outcome)),
 			slog.Float64("wait_ms", milliseconds(r.Waited)),
 			slog.Float64("hold_ms", milliseconds(r.Held)),
 			slog.Int64("fence", int64(r.Fence)),

@@ -218,7 +218,7 @@ func TestRenewal(t *testing.T) {
 			require.IsType(t, &LockLost{}, err)
 			require.Greater(t, last.Load(), int64(55*time.Second), "it tried to the end")
 			require.Less(t, calls.Load(), int64(200), "and paused between tries")
-			require.Equal(t, "lost", b.report(t).Outcome)
+			require.Equal(t, OutcomeLost, b.report(t).Outcome)
 			b.free(t, "k")
 		})
 	}
@@ -413,7 +413,7 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 		b := newBench(t, Options{})
 		bad := errors.New("bad")
 		require.Equal(t, bad, b.Do(context.Background(), "k", func(context.Context, Lock) error { return bad }))
-		require.Equal(t, "error", b.report(t).Outcome)
+		require.Equal(t, OutcomeError, b.report(t).Outcome)
 		b.free(t, "k")
 	})
 	bubble("F04 a panic is released and goes on with its own stack", t, func(t *testing.T) {
@@ -425,7 +425,7 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 			}()
 			b.Do(context.Background(), "k", panicsHere)
 		}()
-		require.Equal(t, "panic", b.report(t).Outcome)
+		require.Equal(t, OutcomePanic, b.report(t).Outcome)
 		require.Len(t, b.store.releases, 1)
 		b.free(t, "k")
 	})
@@ -437,7 +437,7 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 			b.Do(context.Background(), "k", func(context.Context, Lock) error { runtime.Goexit(); return nil })
 		}()
 		<-done
-		require.Equal(t, "panic", b.report(t).Outcome)
+		require.Equal(t, OutcomePanic, b.report(t).Outcome)
 		b.free(t, "k")
 	})
 	bubble("work that overstays its deadline keeps its lease until it returns", t, func(t *testing.T) {
@@ -500,7 +500,7 @@ func TestRelease(t *testing.T) {
 		}
 		err := b.Do(context.Background(), "k", nothing)
 		require.IsType(t, &LockLost{}, err)
-		require.Equal(t, "lost", b.report(t).Outcome)
+		require.Equal(t, OutcomeLost, b.report(t).Outcome)
 	})
 	bubble("does not depend on the caller's context", t, func(t *testing.T) {
 		b := newBench(t, Options{})
@@ -515,7 +515,7 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.LessOrEqual(t, time.Since(start), releaseTime)
 		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
-		require.Equal(t, "ok", b.report(t).Outcome)
+		require.Equal(t, OutcomeOK, b.report(t).Outcome)
 	})
 	bubble("F28 a store that never answers takes its budget and no more", t, func(t *testing.T) {
 		b := newBench(t, Options{})

@@ -145,9 +145,8 @@ func TestF69ShutdownWithAStoreThatHangs(t *testing.T) {
 func TestShutdownBeforeTheFirstCallOfARelease(t *testing.T) {
 	bubble("F69", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		r := b.newRun(t.Context(), "k")
+		r := b.newCall(t.Context()).newRun(t.Context(), "k")
 		defer r.close()
-		b.register(r)
 		require.Equal(t, releaseTime, r.beginRelease())
 		b.Shutdown()
 		began := time.Now()

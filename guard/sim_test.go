@@ -231,7 +231,7 @@ func (p *simProcess) yield() {
 	p.mu.Unlock()
 	// A wall clock that is set back and a freeze between the same two looks hide
 	// one another, which is the documented limit: so the guard looks in between.
-	p.guard.clock.look()
+	p.guard.clock.read()
 	if dead {
 		<-p.world.ctx.Done()
 		return

@@ -22,7 +22,7 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 		assert.IsType(t, &LockStoreUnavailable{}, err)
 		assert.ErrorIs(t, err, errLostReply, "the first lost reply")
 		assert.NotErrorIs(t, err, lockstore.ErrUnavailable, "that would say that nothing was applied")
-		assert.Equal(t, "unknown", b.reports[len(b.reports)-1].Outcome)
+		assert.Equal(t, OutcomeUnknown, b.reports[len(b.reports)-1].Outcome)
 	}
 	for name, later := range map[string]error{"F24 F25 F76 down": errDown, "F24 F25 lost": lockstore.ErrLost, "F24 F25 foreign": lockstore.ErrCorrupt} {
 		// first applies the first request and loses its reply.
@@ -58,7 +58,7 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 				return first(n, func() error { return b.store.Store.Release(ctx, l) })
 			}
 			require.NoError(t, b.Do(ctx, "k", nothing), "the work's result stands")
-			require.Equal(t, "ok", b.report(t).Outcome)
+			require.Equal(t, OutcomeOK, b.report(t).Outcome)
 			require.ErrorIs(t, b.report(t).ReleaseErr, errLostReply)
 			require.NotErrorIs(t, b.report(t).ReleaseErr, later)
 			require.ErrorContains(t, b.report(t).ReleaseErr, later.Error(), "what came after it is told, too")
@@ -152,7 +152,7 @@ func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
 		require.NotErrorIs(t, err, lockstore.ErrHeld)
 		require.ErrorContains(t, err, "may block the key")
-		require.Equal(t, "unknown", b.report(t).Outcome)
+		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.Error(t, b.report(t).ReleaseErr)
 	}
 	bubble("F26 another holds the lock", t, func(t *testing.T) {

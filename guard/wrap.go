@@ -6,30 +6,39 @@ import (
 	"io"
 )
 
-// Handler is a Lambda handler that also gets the lock it runs under.
+// KeyFunc returns the key of the lock for an event, or for one record of a batch. An
+// error means that the key cannot be told; then the work does not run.
+type KeyFunc[In any] func(ctx context.Context, in In) (string, error)
+
+// Handler is a Lambda handler that also gets the lock under which it runs.
 type Handler[In, Out any] func(ctx context.Context, lock Lock, in In) (Out, error)
 
-// Wrap returns a plain Lambda handler that runs next only while the lock of
-// key(in) is held. It answers as Do does; if key returns an error, next does
-// not run and the error is a *LockInvalid.
+// Work is a handler without a result. Adapters run it for an event, or for one record of
+// a batch.
+type Work[In any] func(ctx context.Context, lock Lock, in In) error
+
+// Wrap returns a plain Lambda handler that runs next only while the lock of key(in) is
+// held. It answers as Do does. If key returns an error, next does not run and the error is
+// a *LockInvalid.
 //
-// An Out that is an io.Reader would be streamed after the lock is released, so
-// it is refused. So are nil arguments: such mistakes in the program are plain
-// errors of every invocation.
-func Wrap[In, Out any](g *Guard, key func(context.Context, In) (string, error), next Handler[In, Out]) func(context.Context, In) (Out, error) {
-	var wrong error
+// Mistakes in the program are plain errors of every invocation, see the package's
+// documentation. One of them is an Out that is an io.Reader: Lambda would read it after
+// the lock is released.
+func Wrap[In, Out any](g *Guard, key KeyFunc[In], next Handler[In, Out]) func(context.Context, In) (Out, error) {
 	var none Out
+	mistake := g.Validate()
 	switch _, streams := any(none).(io.Reader); {
+	case mistake != nil:
 	case key == nil:
-		wrong = errors.New("guard: the key function is nil")
+		mistake = errors.New("guard: the key function is nil")
 	case next == nil:
-		wrong = errors.New("guard: the handler is nil")
+		mistake = errors.New("guard: the handler is nil")
 	case streams:
-		wrong = errStream
+		mistake = errStream
 	}
 	return func(ctx context.Context, in In) (out Out, err error) {
-		if wrong != nil {
-			return none, wrong
+		if mistake != nil {
+			return none, mistake
 		}
 		k, err := key(ctx, in)
 		if err != nil {
@@ -47,11 +56,11 @@ func Wrap[In, Out any](g *Guard, key func(context.Context, In) (string, error), 
 	}
 }
 
-var errStream = errors.New("guard: the handler's result is an io.Reader, which would be read after the lock is released")
+var errStream = errors.New("guard: the handler's result is an io.Reader, which Lambda would read after the lock is released")
 
-// Unfenced makes a Handler of a plain handler that does not use the fence. A
-// holder that stalls past its lease can then still write: search for Unfenced
-// to find the handlers that accept this.
+// Unfenced makes a Handler of a plain handler, which does not use the fence. If such a
+// holder stalls past its lease, nothing refuses its late write. A search for Unfenced
+// finds the handlers that accept this.
 func Unfenced[In, Out any](next func(context.Context, In) (Out, error)) Handler[In, Out] {
 	if next == nil {
 		return nil

@@ -38,7 +38,7 @@ type bench struct {
 	store *memstore.Store
 
 	mu       sync.Mutex
-	outcomes []string
+	outcomes []guard.Outcome
 }
 
 func newBench(t *testing.T, wait time.Duration, wrap func(*memstore.Store) lockstore.Store) *bench {
@@ -105,7 +105,7 @@ func TestWrap(t *testing.T) {
 		out, err := h(request("r-1"), event{"e-1"})
 		require.NoError(t, err)
 		require.Equal(t, Result{}, out)
-		require.Equal(t, []string{"ok"}, b.outcomes)
+		require.Equal(t, []guard.Outcome{guard.OutcomeOK}, b.outcomes)
 	})
 	bubble("F64 an overlapping run is skipped, as a success that is counted", t, func(t *testing.T) {
 		b := newBench(t, 0, nil)
@@ -124,7 +124,7 @@ func TestWrap(t *testing.T) {
 		require.Equal(t, "nightly", out.Holder.Name)
 		require.NoError(t, <-first)
 		require.Equal(t, 1, runs)
-		require.Equal(t, []string{"busy", "ok"}, b.outcomes)
+		require.Equal(t, []guard.Outcome{guard.OutcomeBusy, guard.OutcomeOK}, b.outcomes)
 	})
 	bubble("F63 a run does not skip on its own crashed try", t, func(t *testing.T) {
 		b := newBench(t, 0, nil)
@@ -284,8 +284,8 @@ func TestRefused(t *testing.T) {
 		{"F51 nil work", b.Guard, key, nil, Options{}, "work is nil"},
 		{"F52 empty key", b.Guard, "", good, Options{}, "is empty"},
 		{"F52 key with a line break", b.Guard, "a\nb", good, Options{}, "control character"},
-		{"a store that cannot keep a key closed", plain.Guard, key, good, Options{AtLeastFor: time.Minute}, "AtLeastFor: guard: the store (struct { lockstore.Store }) cannot keep a key closed"},
-		{"F48 negative", b.Guard, key, good, Options{AtLeastFor: -time.Second}, "AtLeastFor: guard: the time to keep a key closed is -1s; want 1s to 24h"},
+		{"a store that cannot keep a key closed", plain.Guard, key, good, Options{AtLeastFor: time.Minute}, "AtLeastFor: guard: the store (struct { lockstore.Store }) has no cooldown"},
+		{"F48 negative", b.Guard, key, good, Options{AtLeastFor: -time.Second}, "AtLeastFor: guard: the cooldown is -1s; want 1s to 24h"},
 		{"F48 too short", b.Guard, key, good, Options{AtLeastFor: 1}, "want 1s to 24h"},
 		{"F48 overflow", b.Guard, key, good, Options{AtLeastFor: math.MaxInt64}, "want 1s to 24h"},
 	} {

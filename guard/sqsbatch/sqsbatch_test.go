@@ -136,7 +136,7 @@ func TestBatch(t *testing.T) {
 		b := newBench(t, guard.Options{Observe: func(_ context.Context, r guard.Report) { reports = append(reports, r) }})
 		require.Equal(t, []string{"m2"}, b.run(t, ctx, messages("a", "a fail", "a")...))
 		require.Len(t, reports, 1)
-		require.Equal(t, "error", reports[0].Outcome)
+		require.Equal(t, guard.OutcomeError, reports[0].Outcome)
 		require.ErrorContains(t, reports[0].Err, "1 of 3 messages failed, first m2: ")
 	})
 	batchtest.Bubble("messages of one key keep the batch's order", t, func(t *testing.T) {

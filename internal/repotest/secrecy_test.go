@@ -485,6 +485,7 @@ func TestNoTypeShowsASecret(t *testing.T) {
 		"guard.Guard":                {g},
 		"guard.LeaseRequest":         {guard.LeaseRequest{Key: "k", Owner: owner}, &guard.LeaseRequest{Owner: owner}},
 		"guard.Lock":                 {guard.Lock{Key: "k", Fence: 7}},
+		"guard.Outcome":              {guard.OutcomeOK},
 		"guard.Report":               {guard.Report{Key: "k", Err: inner, ReleaseErr: inner}},
 		"guard.LockBusy":             {&guard.LockBusy{Key: "k"}},
 		"guard.LockLost":             {&guard.LockLost{Key: "k", Err: inner, Cause: inner}},

@@ -140,7 +140,7 @@ func TestTemplate(t *testing.T) {
 		words := regexp.MustCompile(`\$\.(?:message|outcome) = ("\w+")`).FindAllStringSubmatch(text, -1)
 		require.NotEmpty(t, words)
 		for _, word := range words {
-			require.Contains(t, read(t, "guard/report.go"), word[1])
+			require.Contains(t, read(t, "guard/report.go")+read(t, "guard/outcome.go"), word[1])
 		}
 	})
 	// A schedule whose name SAM makes has the same name in every stack, and only one

@@ -35,7 +35,7 @@ func TestHandle(t *testing.T) {
 	assert.Equal(t, 200, answer.(httpapi.Response).StatusCode)
 	require.Len(t, reports, 1, "one report for each critical section")
 	assert.Equal(t, "account/7", reports[0].Key)
-	assert.Equal(t, "ok", reports[0].Outcome)
+	assert.Equal(t, guard.OutcomeOK, reports[0].Outcome)
 	assert.False(t, reports[0].AcquiredAt.IsZero())
 	assert.Positive(t, reports[0].Held)
 	assert.Zero(t, reports[0].Fence)

@@ -72,9 +72,9 @@ func (f function) withdraw(ctx context.Context, r httpapi.Request) (httpapi.Resp
 	}
 	key, began := accounts.Key(w.Account), time.Now()
 	receipt, err := f.ledger.Withdraw(ctx, guard.Lock{Key: key, Fence: sameFence}, w)
-	report := guard.Report{Key: key, Outcome: "ok", Err: err, AcquiredAt: began, Held: time.Since(began)}
+	report := guard.Report{Key: key, Outcome: guard.OutcomeOK, Err: err, AcquiredAt: began, Held: time.Since(began)}
 	if err != nil {
-		report.Outcome = "error"
+		report.Outcome = guard.OutcomeError
 	}
 	if lc, ok := lambdacontext.FromContext(ctx); ok {
 		report.Holder.ID = lc.AwsRequestID

@@ -1,0 +1,74 @@
+package guard
+
+import (
+	"errors"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Outcome says how a call of the guard ended. It stands in a Report and in its log
+// line.
+type Outcome string
+
+// The outcomes of Do and DoAll. In the first four the work ran, at least in part.
+const (
+	OutcomeOK          Outcome = "ok"          // the work returned nil
+	OutcomeError       Outcome = "error"       // the work returned an error
+	OutcomePanic       Outcome = "panic"       // the work panicked or called runtime.Goexit
+	OutcomeLost        Outcome = "lost"        // the lease was lost before the work returned
+	OutcomeBusy        Outcome = "busy"        // another owner held the lock
+	OutcomeDeadline    Outcome = "deadline"    // there was no time for the work
+	OutcomeInvalid     Outcome = "invalid"     // the key cannot be locked
+	OutcomeCorrupt     Outcome = "corrupt"     // the entry is foreign or corrupt
+	OutcomeUnavailable Outcome = "unavailable" // the store did not grant the lock in time
+	OutcomeUnknown     Outcome = "unknown"     // so, and the store may keep a lease that nobody uses
+)
+
+// The outcomes of Acquire, Renew and Release when they succeed.
+const (
+	OutcomeAcquired Outcome = "acquired"
+	OutcomeRenewed  Outcome = "renewed"
+	OutcomeReleased Outcome = "released"
+)
+
+// outcomeOf says what a store's answer means. Acquire, renew and release all go by
+// this one function.
+func outcomeOf(err error) Outcome {
+	switch {
+	case err == nil:
+		return OutcomeOK
+	case errors.Is(err, lockstore.ErrHeld):
+		return OutcomeBusy
+	case errors.Is(err, lockstore.ErrLost):
+		return OutcomeLost
+	case errors.Is(err, lockstore.ErrInvalid):
+		return OutcomeInvalid
+	case errors.Is(err, lockstore.ErrCorrupt):
+		return OutcomeCorrupt
+	case errors.Is(err, lockstore.ErrUnavailable):
+		return OutcomeUnavailable
+	}
+	return OutcomeUnknown
+}
+
+// mayRetry says whether the same request can be sent again.
+func (o Outcome) mayRetry() bool { return o == OutcomeUnavailable || o == OutcomeUnknown }
+
+// refused is the outcome and the error of a call that the store answered with err.
+func (r *run) refused(err error) (Outcome, error) {
+	key := r.report.Key
+	switch outcome := outcomeOf(err); outcome {
+	case OutcomeLost:
+		return outcome, &LockLost{Key: key, Cause: err}
+	case OutcomeInvalid:
+		// An invalid key may be as large as an event; an error and a log line must not be.
+		r.report.Key = key[:min(len(key), lockstore.MaxKeyBytes)]
+		return outcome, &LockInvalid{r.report.Key, err}
+	case OutcomeCorrupt:
+		return outcome, &LockCorrupt{key, err}
+	case OutcomeUnavailable:
+		return outcome, &LockStoreUnavailable{key, err}
+	default:
+		return OutcomeUnknown, &LockStoreUnavailable{key, err}
+	}
+}

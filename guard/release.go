@@ -1,0 +1,92 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// releaseAfterWork releases the lease after the work. If the store answers that the lease
+// is lost, and the lease could still be trusted, then the lease was lost under the work.
+// After the end of trust, or after a lost reply, the same answer says nothing about the
+// time of the work.
+//
+// The releases of a DoAll share the time that one release has. Each gets an equal part of
+// what is left of it.
+func (r *run) releaseAfterWork(after cooldown) {
+	now, d := r.elapsed(), r.releaseTime()
+	if r.releaseEnd == 0 {
+		r.releaseEnd = now + d
+	}
+	err := r.release(r.lease, min(d, r.releaseEnd-now)/time.Duration(r.place), after)
+	r.report.ReleaseErr = err
+	if errors.Is(err, lockstore.ErrLost) && r.elapsed() < r.trust {
+		r.lost = err
+	}
+}
+
+// releaseTime is how long a release that begins now may take. It leaves time for the
+// handler's answer before the caller's deadline, and less time after Shutdown.
+func (r *run) releaseTime() time.Duration {
+	return max(answerTime, min(r.beginRelease(), r.left-r.elapsed()-answerTime))
+}
+
+// release releases a lease within the time d. After a lost answer it asks again. It does
+// not depend on the run's context, which has ended by now. releaseTime comes first.
+func (r *run) release(lease lockstore.Lease, d time.Duration, after cooldown) error {
+	end := r.elapsed() + d
+	caller := context.WithoutCancel(r.caller)
+	defer r.setCut(nil)
+	// The first call may use half of the time, so that one repeat fits in.
+	limit := d / 2
+	pause := r.guard.pauses()
+	var answers answers
+	for {
+		call, cancel := r.step(caller, limit)
+		err := after.release(call, r.guard.store, lease)
+		cancel()
+		r.report.Requests++
+		if err == nil {
+			return nil
+		}
+		outcome := outcomeOf(err)
+		err = answers.add(outcome, err)
+		if !outcome.mayRetry() {
+			return err
+		}
+		rest, cancel := r.step(caller, min(pause.next(), end-r.elapsed()))
+		<-rest.Done()
+		isCut := rest.Err() == context.Canceled
+		cancel()
+		if limit = end - r.elapsed(); limit <= 0 || isCut {
+			return err
+		}
+	}
+}
+
+// answers are the store's answers to a request and its repeats. If one reply is lost, it
+// is open whether the store applied that request, and the answer to a repeat does not
+// settle it.
+type answers struct{ unknown error }
+
+// add returns what is known after one more answer, an error with this outcome.
+func (a *answers) add(outcome Outcome, err error) error {
+	switch {
+	case a.unknown != nil:
+		return fmt.Errorf("%w; asked again: %v", a.unknown, err)
+	case outcome == OutcomeUnknown:
+		a.unknown = err
+	}
+	return err
+}
+
+// after adds to a final answer that an earlier one was lost.
+func (a *answers) after(err error) error {
+	if a.unknown == nil {
+		return err
+	}
+	return fmt.Errorf("%w; the answer to an earlier request was lost: %v", err, a.unknown)
+}
