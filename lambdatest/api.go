@@ -187,7 +187,7 @@ func (a *api) register(w http.ResponseWriter, _ *http.Request) {
 	a.mu.Lock()
 	a.extension = true
 	a.mu.Unlock()
-	w.Header().Set("Lambda-Extension-Identifier", newRequestID())
+	w.Header().Set("Lambda-Extension-Identifier", NewRequestID())
 	reply(w, http.StatusOK, "OK")
 }
 

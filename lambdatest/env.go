@@ -157,7 +157,7 @@ func (e *Env) Invoke(ctx context.Context, payload []byte) (Result, error) {
 // second case the invocation runs on, as it does when a client hangs up.
 func (e *Env) Send(ctx context.Context, event Event) (Result, error) {
 	if event.ID == "" {
-		event.ID = newRequestID()
+		event.ID = NewRequestID()
 	}
 	select {
 	case e.slots <- struct{}{}:

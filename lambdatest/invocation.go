@@ -65,8 +65,8 @@ type wireError struct {
 	Type    string `json:"errorType"`
 }
 
-// newRequestID returns a random (version 4) UUID, as Lambda's request ids are.
-func newRequestID() string {
+// NewRequestID returns a request id as Lambda makes them: a random (version 4) UUID.
+func NewRequestID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	b[6] = b[6]&0x0f | 0x40

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/local"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/serve"
 )
 
@@ -22,7 +22,7 @@ func main() {
 	err := command().ExecuteContext(ctx)
 	switch {
 	case err == nil:
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+	case ctx.Err() != nil:
 		fmt.Fprintln(os.Stderr, "\nlockctl: interrupted; all processes are stopped")
 		os.Exit(exit.Interrupted)
 	default:
@@ -42,6 +42,6 @@ func command() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return exit.WrongUsage("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(serve.Command())
+	root.AddCommand(local.Command(), serve.Command())
 	return root
 }

@@ -1,23 +1,19 @@
 package stores
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-)
 
-// What a DynamoDB Local is told: it takes any credentials.
-const (
-	LocalRegion      = "us-east-1"
-	LocalCredentials = "local"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
 
 // IsLocalDynamoDB says that a URL names a DynamoDB on this machine, where a table
@@ -31,28 +27,37 @@ func IsLocalDynamoDB(u *url.URL) bool {
 	return endpoint.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// MakeLocalTable makes the lock table on a DynamoDB Local if it is not there.
+// MakeLocalTable makes the lock table on a DynamoDB Local if it is not there. It
+// uses the store's own defaults for the region and the credentials.
 func MakeLocalTable(ctx context.Context, u *url.URL) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
-	defer cancel()
-	endpoint, key := u.Query().Get("endpoint"), "key"
-	client := dynamodb.New(dynamodb.Options{
-		BaseEndpoint: &endpoint,
-		Region:       cmp.Or(u.Query().Get("region"), LocalRegion),
-		Credentials:  credentials.NewStaticCredentialsProvider(LocalCredentials, LocalCredentials, ""),
-	})
-	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
-		TableName:            aws.String(u.Host),
+	client, err := dynamostore.Client(lockstore.Config{URL: u})
+	if err != nil {
+		return err
+	}
+	_, err = client.CreateTable(ctx, &dynamodb.CreateTableInput{
+		TableName:            &u.Host,
 		BillingMode:          types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: &key, AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: &key, KeyType: types.KeyTypeHash}},
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash}},
 	})
 	if _, exists := errors.AsType[*types.ResourceInUseException](err); err == nil || exists {
 		return nil
 	}
-	// The SDK's own text has a line of its bookkeeping for each layer.
-	if dial, ok := errors.AsType[*net.OpError](err); ok {
-		err = dial
-	}
-	return fmt.Errorf("the table %s cannot be made on %s: %w", u.Host, endpoint, err)
+	return fmt.Errorf("the table %s cannot be made on %s: %w", u.Host, u.Query().Get("endpoint"), short(err))
 }
+
+// sdkTrace is what the SDK adds to an error in each of its layers.
+var sdkTrace = regexp.MustCompile(`operation error DynamoDB: \w+, (exceeded maximum number of attempts, \d+, )?` +
+	`(https response error StatusCode: \d+, RequestID: [^,]*, )?(request send failed, \w+ "[^"]*": )?`)
+
+// shortError is an error whose text is without sdkTrace.
+type shortError struct{ error }
+
+func short(err error) error { return shortError{err} }
+
+func (e shortError) Error() string { return Short(e.error.Error()) }
+
+func (e shortError) Unwrap() error { return e.error }
+
+// Short takes out of an error's text what the AWS SDK adds in each of its layers.
+func Short(text string) string { return sdkTrace.ReplaceAllString(text, "") }

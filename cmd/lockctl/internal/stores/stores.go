@@ -18,7 +18,7 @@ import (
 const Variable = "LOCK_URL"
 
 // Flag is the help text of the flag --store.
-const Flag = "URL of the store; default $" + Variable
+const Flag = "`URL` of the store; default $" + Variable
 
 const timeout = 5 * time.Second // for the first requests to the store
 
@@ -49,7 +49,7 @@ func Try(ctx context.Context, store lockstore.Store) error {
 	if errors.Is(err, lockstore.ErrCorrupt) {
 		status = exit.Config
 	}
-	return &exit.Error{Status: status, Err: fmt.Errorf("--store, %s: %w", Variable, err)}
+	return &exit.Error{Status: status, Err: fmt.Errorf("--store, %s: %w", Variable, short(err))}
 }
 
 // Check returns what the store would have changed in its server's set-up.
