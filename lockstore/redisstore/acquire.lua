@@ -14,7 +14,7 @@ end
 if state ~= 'H' and owner ~= '' then released = owner end
 local new = fence + 1
 if new > now + 0 then
-	-- Above 2^53 a Lua number does not count by one.
+	-- Above 2^53 a Lua number cannot grow by one.
 	if new >= 9007199254740992 then return 'F' end
 	fence = string.format('%.0f', new)
 else

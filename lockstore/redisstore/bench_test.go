@@ -16,7 +16,7 @@ func BenchmarkCycle(b *testing.B) {
 	store, err := New(openClient(b, "redis://"+testservers.Redis(b)), Options{})
 	require.NoError(b, err)
 	holder := lockstore.Holder{Name: "bench", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Unix(1, 0)}
-	ctx := b.Context() // one that can end, as an invocation's
+	ctx := b.Context() // a context that can end, as in an invocation
 	b.ReportAllocs()
 	for b.Loop() {
 		lease, err := store.Acquire(ctx, lockstore.Request{Key: "account/7", Owner: lockstore.NewOwner(), TTL: time.Minute, Holder: holder})
@@ -29,8 +29,8 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// BenchmarkRawFloor is the least that a lock can do: SET NX PX, and a script
-// that compares and deletes. No fence, no holder, nothing remembered.
+// BenchmarkRawFloor is the smallest possible lock: SET NX PX, and a script that compares and
+// deletes. It has no fence and no holder, and remembers no owner.
 func BenchmarkRawFloor(b *testing.B) {
 	client := openClient(b, "redis://"+testservers.Redis(b))
 	del := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)

@@ -12,10 +12,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Check implements lockstore.Checker: it reads INFO of the server, or of every
-// master of a cluster, and finds an eviction policy that removes live locks and
-// a server that cannot be written to. It needs the permission for INFO, which
-// locking does not.
+// Check implements lockstore.Checker. It reads INFO of the server, or of every master of a
+// cluster. It finds an eviction policy that may delete live locks, and a server that is a
+// replica. It needs one more permission than locking: INFO.
 func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	if err := s.made(); err != nil {
 		return nil, err
@@ -35,14 +34,14 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, f := range findingsIn(text) {
-			if !slices.Contains(findings, f) { // the nodes of a cluster are set up alike
+			if !slices.Contains(findings, f) { // all nodes of a cluster have the same problem
 				findings = append(findings, f)
 			}
 		}
 		return nil
 	}
 	var failed error
-	err := new(beside).run(ctx, func() {
+	err := new(detached).run(ctx, func() {
 		if cluster, ok := s.client.(*redis.ClusterClient); ok {
 			failed = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return check(ctx, node) })
 		} else {
@@ -53,7 +52,7 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 		err = withContext(ctx, withoutSecrets(failed, ""))
 	}
 	if err != nil {
-		// INFO changes nothing, so a failed one was not applied, whatever failed.
+		// INFO changes nothing, so whatever failed, nothing was applied.
 		return nil, fmt.Errorf("redisstore: check: INFO failed: %w: %w", lockstore.ErrUnavailable, withAdvice(err))
 	}
 	return findings, nil
@@ -63,15 +62,15 @@ func findingsIn(info string) []lockstore.Finding {
 	var found []lockstore.Finding
 	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
 		found = append(found, lockstore.Finding{
-			Problem: fmt.Sprintf("the eviction policy is %s: when memory runs out the server may remove live locks, and then two hold the same key", policy),
+			Problem: fmt.Sprintf("the eviction policy is %s: when memory runs out the server may delete live locks, and then two owners hold the same key", policy),
 			Fix: "set maxmemory-policy to noeviction (ElastiCache: in the parameter group); " +
 				"where it cannot be set (ElastiCache Serverless) keep memory use below the limit, with an alarm, and check fences in the resource",
 		})
 	}
 	if role := infoField(info, "role"); role == "slave" || role == "replica" {
 		found = append(found, lockstore.Finding{
-			Problem: "this server is a replica, which refuses every lock",
-			Fix:     "name the primary's address in the URL",
+			Problem: "this server is a replica and refuses every lock",
+			Fix:     "use the primary's address in the URL",
 		})
 	}
 	return found

@@ -10,9 +10,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// F50: Check says what to change. F36 has the eviction policies.
-func TestF50Check(t *testing.T) {
-	onBoth(t, func(t *testing.T, program string) {
+// Check says what to change. TestEviction has the eviction policies.
+func TestCheck(t *testing.T) {
+	onBoth(t, "F50 check", func(t *testing.T, program string) {
 		primary := testservers.Start(t, program, "--repl-diskless-sync-delay", "0").Addr
 		findings, err := openStore(t, "redis://"+primary).Check(t.Context())
 		require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestF50Check(t *testing.T) {
 	})
 }
 
-func TestF36EachPolicyOfACluster(t *testing.T) {
+func TestPoliciesOfACluster(t *testing.T) {
 	addrs := testservers.Cluster(t, testservers.ValkeyServer)
 	s := openStore(t, "redis://"+addrs[0]+"?cluster=true")
 	for _, addr := range addrs[1:] {
@@ -44,6 +44,6 @@ func TestF36EachPolicyOfACluster(t *testing.T) {
 	}
 	findings, err := s.Check(t.Context())
 	require.NoError(t, err)
-	require.Len(t, findings, 1, "the same finding once")
+	require.Len(t, findings, 1, "F36 the same finding once")
 	require.Contains(t, findings[0].Problem, "volatile-ttl")
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// F40: a slot moves to another node while its lock is in use.
-func TestF40SlotMigration(t *testing.T) {
-	onBoth(t, func(t *testing.T, program string) {
+// A slot moves to another node while a lock in it is held.
+func TestSlotMigration(t *testing.T) {
+	onBoth(t, "F40 slot migration", func(t *testing.T, program string) {
 		addrs := testservers.Cluster(t, program)
 		ctx := t.Context()
 		s := openStore(t, "redis://"+addrs[0]+"?cluster=true")
@@ -38,7 +38,7 @@ func TestF40SlotMigration(t *testing.T) {
 		}
 		require.NotNil(t, from)
 
-		// A client that is not a cluster's is sent away; that is not an outcome.
+		// A client without cluster mode gets an error, and nothing is applied.
 		wrong, err := New(to, Options{})
 		require.NoError(t, err)
 		_, err = wrong.Acquire(ctx, newRequest(key))
@@ -66,7 +66,7 @@ func TestF40SlotMigration(t *testing.T) {
 	})
 }
 
-// Keys spread over all nodes, whatever braces they have, and nothing crosses.
+// Keys with any braces work in a cluster, and keys spread over all nodes.
 func TestClusterKeys(t *testing.T) {
 	addrs := testservers.Cluster(t, testservers.RedisServer)
 	s := openStore(t, "redis://"+addrs[2]+"?cluster=true")
@@ -94,23 +94,23 @@ func TestClusterKeys(t *testing.T) {
 	require.Empty(t, findings)
 }
 
-// A cluster's client repeats a request by itself when its reply is lost. Others
-// have had the key in between, so that the lease is forgotten: ErrLost would be
-// taken for a lease that vanished under its holder.
-func TestF25ReleaseRepeatedByTheClient(t *testing.T) {
+// The client of a cluster sends a request again when the reply is lost. Other owners have
+// had the key meanwhile, so the entry does not know the lease any more. ErrLost would say
+// that the lease was lost before the release.
+func TestReleaseRepeatedByTheClient(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		answers []string // to the scripts
 		lost    bool
 	}{
-		{"repeated", []string{"", "$1\r\nL\r\n"}, false},
-		{"repeated at a server that has restarted", []string{"", "-NOSCRIPT No matching script.\r\n", "$1\r\nL\r\n"}, false},
-		{"sent away at first", []string{"-ASK 1 SELF\r\n", "$1\r\nL\r\n"}, true},
-		{"not repeated", []string{"$1\r\nL\r\n"}, true},
+		{"F25 repeated", []string{"", "$1\r\nL\r\n"}, false},
+		{"F25 repeated at a server that has restarted", []string{"", "-NOSCRIPT No matching script.\r\n", "$1\r\nL\r\n"}, false},
+		{"F25 redirected at first", []string{"-ASK 1 SELF\r\n", "$1\r\nL\r\n"}, true},
+		{"F25 not repeated", []string{"$1\r\nL\r\n"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var addr string
-			var mu sync.Mutex // the client asks on a connection for each attempt
+			var mu sync.Mutex // the client uses another connection for each attempt
 			answers := c.answers
 			addr = fakeServer(t, func(command []string) string {
 				mu.Lock()

@@ -12,82 +12,84 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// go-redis ends a command at its context's deadline, but not when its context is
-// cancelled, and it shows nobody the connection that a command waits for. It does
-// tell each connection until when it may wait: that is the context's deadline. So
-// a call through a client of this package has a deadline that no other call has. By
-// it the connection finds the call, and the call can end the connection's waiting.
-// That is how a call ends with its context without a goroutine of its own.
+// go-redis ends a command at the deadline of its context, but not when the context is
+// cancelled. It does not show which connection a command uses. But it sets a deadline on
+// the connection: the context's. So this file gives each call a deadline that no other
+// call has:
+//
+//	call -> unique deadline -> go-redis sets it on a connection -> the connection finds the call
+//
+// Then the call can end the wait of the connection when its context ends. No call needs
+// another goroutine.
 
-// ending is the context of one call to a client of this package.
-type ending struct {
+// callContext is the context of one call through a client of this package.
+type callContext struct {
 	context.Context
-	conn  atomic.Pointer[conn] // that it used last
-	over  atomic.Bool          // the context has ended
-	marks []int64              // its deadlines, in nanoseconds since 1970
-	first [4]int64             // for marks, of which most calls need one
+	conn      atomic.Pointer[conn] // the connection that the call used last
+	over      atomic.Bool          // the context has ended
+	deadlines []int64              // of this call, in nanoseconds since 1970
+	first     [4]int64             // memory for deadlines; most calls need one
 }
 
-// endings are the calls that are under way, by their deadlines.
-var endings = struct {
+// calls are the calls that have not returned, by their deadlines.
+var calls = struct {
 	sync.Mutex
-	by map[int64]*ending
-}{by: map[int64]*ending{}}
+	by map[int64]*callContext
+}{by: map[int64]*callContext{}}
 
-// patience bounds each wait for the server. It is shorter than the client's own
-// timeout, which would hide the deadline.
-const patience = answerTimeout - 100*time.Millisecond
+// maxWait bounds each wait for the server. It is shorter than the client's own timeout,
+// or the client would set its own deadline on the connection.
+const maxWait = answerTimeout - 100*time.Millisecond
 
-// Deadline returns one that no other call has: the context's, or a little earlier.
-func (e *ending) Deadline() (time.Time, bool) {
-	end := time.Now().Add(patience)
-	if own, ok := e.Context.Deadline(); ok && own.Before(end) {
+// Deadline returns a deadline that no other call has: the context's, or a little earlier.
+func (c *callContext) Deadline() (time.Time, bool) {
+	end := time.Now().Add(maxWait)
+	if own, ok := c.Context.Deadline(); ok && own.Before(end) {
 		end = own
 	}
-	mark := end.UnixNano()
-	endings.Lock()
-	defer endings.Unlock()
-	for endings.by[mark] != nil && endings.by[mark] != e {
-		mark--
+	deadline := end.UnixNano()
+	calls.Lock()
+	defer calls.Unlock()
+	for calls.by[deadline] != nil && calls.by[deadline] != c {
+		deadline--
 	}
-	if endings.by[mark] == nil {
-		endings.by[mark] = e
-		e.marks = append(e.marks, mark)
+	if calls.by[deadline] == nil {
+		calls.by[deadline] = c
+		c.deadlines = append(c.deadlines, deadline)
 	}
-	return time.Unix(0, mark), true
+	return time.Unix(0, deadline), true
 }
 
-// begin makes e a context that ends the waiting of this package's clients when ctx
-// ends, until the func that it returns is called.
-func (e *ending) begin(ctx context.Context) (stop func() bool) {
-	e.Context, e.marks = ctx, e.first[:0]
-	return context.AfterFunc(ctx, e.end)
+// begin starts a call: when ctx ends, the call's connection stops waiting. stop ends this.
+func (c *callContext) begin(ctx context.Context) (stop func() bool) {
+	c.Context, c.deadlines = ctx, c.first[:0]
+	return context.AfterFunc(ctx, c.end)
 }
 
-// forget is for the return of the call: its connection is in the pool again.
-func (e *ending) forget() {
-	if c := e.conn.Load(); c != nil {
-		c.mu.Lock()
-		if c.user == e {
-			c.user = nil
+// forget is for the return of the call, when its connection is in the pool again.
+func (c *callContext) forget() {
+	if used := c.conn.Load(); used != nil {
+		used.mu.Lock()
+		if used.user == c {
+			used.user = nil
 		}
-		c.mu.Unlock()
+		used.mu.Unlock()
 	}
-	endings.Lock()
-	defer endings.Unlock()
-	for _, mark := range e.marks {
-		delete(endings.by, mark)
+	calls.Lock()
+	defer calls.Unlock()
+	for _, deadline := range c.deadlines {
+		delete(calls.by, deadline)
 	}
 }
 
-// end ends what the call waits for now, and all that it would wait for later.
-func (e *ending) end() {
-	e.over.Store(true)
-	if c := e.conn.Load(); c != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.user == e {
-			_ = c.Conn.SetDeadline(past)
+// end ends the call's present wait and all later waits.
+func (c *callContext) end() {
+	c.over.Store(true)
+	if used := c.conn.Load(); used != nil {
+		used.mu.Lock()
+		defer used.mu.Unlock()
+		if used.user == c {
+			_ = used.Conn.SetDeadline(past)
 		}
 	}
 }
@@ -99,7 +101,7 @@ type conn struct {
 	net.Conn
 
 	mu   sync.Mutex
-	user *ending // whose deadline it has; nil for that of nobody who can be found
+	user *callContext // the call whose deadline was set last; nil without one
 }
 
 // SetReadDeadline implements net.Conn.
@@ -109,11 +111,11 @@ func (c *conn) SetReadDeadline(t time.Time) error { return c.wait(t, c.Conn.SetR
 func (c *conn) SetWriteDeadline(t time.Time) error { return c.wait(t, c.Conn.SetWriteDeadline) }
 
 func (c *conn) wait(t time.Time, set func(time.Time) error) error {
-	endings.Lock()
-	user := endings.by[t.UnixNano()]
-	endings.Unlock()
+	calls.Lock()
+	user := calls.by[t.UnixNano()]
+	calls.Unlock()
 	if user != nil {
-		user.conn.Store(c) // before it looks whether the call is over: end does so the other way round
+		user.conn.Store(c) // first conn, then over; end has the reverse order, so one of them sees the other
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,18 +126,18 @@ func (c *conn) wait(t time.Time, set func(time.Time) error) error {
 	return set(t)
 }
 
-// plainConn is a conn without TLS, at which go-redis can look whether the server
-// has closed it.
+// plainConn is a conn without TLS. go-redis uses its syscall.Conn to find out whether the
+// server has closed the connection.
 type plainConn struct {
 	*conn
 	syscall.Conn
 }
 
-// withEnds makes a dialer's connections ones that calls can end. hasEnds knows its
-// func by its code, of which inlining would make several.
+// endable wraps the connections of a dialer so that calls can end them. isEndable compares
+// the code of this function's result, so the function must not be inlined.
 //
 //go:noinline
-func withEnds(dial dialFunc) dialFunc {
+func endable(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		made, err := dial(ctx, network, addr)
 		if err != nil {
@@ -149,8 +151,8 @@ func withEnds(dial dialFunc) dialFunc {
 	}
 }
 
-// hasEnds reports whether a client's connections are from withEnds.
-func hasEnds(client redis.UniversalClient) bool {
+// isEndable reports whether a client's dialer is from endable.
+func isEndable(client redis.UniversalClient) bool {
 	var dialer dialFunc
 	switch c := client.(type) {
 	case *redis.Client:
@@ -158,5 +160,5 @@ func hasEnds(client redis.UniversalClient) bool {
 	case *redis.ClusterClient:
 		dialer = c.Options().Dialer
 	}
-	return reflect.ValueOf(dialer).Pointer() == reflect.ValueOf(withEnds(nil)).Pointer()
+	return reflect.ValueOf(dialer).Pointer() == reflect.ValueOf(endable(nil)).Pointer()
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// silentServer answers greetings after a time, and no request ever.
+// silentServer answers a greeting after a time, and never answers a request.
 type silentServer struct {
 	greeting time.Duration
 	requests atomic.Int32
@@ -51,10 +51,10 @@ func (s *silentServer) dial(context.Context, string, string) (net.Conn, error) {
 	return ours, nil
 }
 
-// F28: a server that is silent. A call ends with its context and at its deadline,
-// whatever client it goes through, and says what is known: what was not written
-// then is never written.
-func TestF28CallsEndWithTheirContext(t *testing.T) {
+// The server is silent. With every client, a call ends when its context is cancelled, and
+// at its deadline. The error says whether the request may have been applied. A request
+// that was not written by then is never written.
+func TestCallsEndWithTheirContext(t *testing.T) {
 	clients := map[string]func(*testing.T, dialFunc) redis.UniversalClient{
 		"the package's client": func(t *testing.T, d dialFunc) redis.UniversalClient { return dialerClient(t, "redis://"+silentAddr, d) },
 		"the package's cluster client": func(t *testing.T, d dialFunc) redis.UniversalClient {
@@ -67,20 +67,20 @@ func TestF28CallsEndWithTheirContext(t *testing.T) {
 			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{silentAddr}, Dialer: d, PoolSize: 1000, DisableRoutingPolicies: true})
 		},
 	}
-	const patience = 200 * time.Millisecond
+	const limit = 200 * time.Millisecond
 	ends := map[string]func() (context.Context, context.CancelFunc, error){
 		"cancelled": func() (context.Context, context.CancelFunc, error) {
 			ctx, cancel := context.WithCancel(context.Background())
-			time.AfterFunc(patience, cancel)
+			time.AfterFunc(limit, cancel)
 			return ctx, cancel, context.Canceled
 		},
 		"cancelled long before the deadline": func() (context.Context, context.CancelFunc, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-			time.AfterFunc(patience, cancel)
+			time.AfterFunc(limit, cancel)
 			return ctx, cancel, context.Canceled
 		},
 		"deadline": func() (context.Context, context.CancelFunc, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			return ctx, cancel, context.DeadlineExceeded
 		},
 	}
@@ -88,9 +88,9 @@ func TestF28CallsEndWithTheirContext(t *testing.T) {
 		for endName, end := range ends {
 			all := maps.Clone(requests)
 			all["Check"] = check
-			for ask, request := range all {
+			for method, request := range all {
 				run := func(name string, greeting time.Duration, written bool) {
-					t.Run(strings.Join([]string{clientName, endName, ask, name}, "/"), func(t *testing.T) {
+					t.Run("F28 "+strings.Join([]string{clientName, endName, method, name}, "/"), func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
 							server := &silentServer{greeting: greeting}
 							c := client(t, server.dial)
@@ -103,9 +103,9 @@ func TestF28CallsEndWithTheirContext(t *testing.T) {
 
 							start := time.Now()
 							err = request(ctx, s)
-							require.Less(t, time.Since(start), patience+50*time.Millisecond, "the call goes on after its context")
+							require.Less(t, time.Since(start), limit+50*time.Millisecond, "the call goes on after its context")
 							require.ErrorIs(t, err, cause)
-							if written && ask != "Check" {
+							if written && method != "Check" {
 								requireUnknown(t, err)
 							} else {
 								requireUnavailable(t, err, "")
@@ -114,45 +114,45 @@ func TestF28CallsEndWithTheirContext(t *testing.T) {
 							require.Equal(t, written, before > 0)
 							<-time.After(time.Hour)
 							c.PoolStats()
-							<-time.After(5 * time.Second) // a cluster's client looks at its nodes again
+							<-time.After(5 * time.Second) // a cluster's client reads its nodes again
 							stats := c.PoolStats()
 							require.Equal(t, stats.TotalConns, stats.IdleConns, "a connection is still in use")
-							if ask != "Check" { // which changes nothing, so it may be sent late and again
+							if method != "Check" { // Check changes nothing, so it may be sent late and twice
 								require.Equal(t, before, server.requests.Load(), "written after the call has ended")
 							}
 						})
 					})
 				}
 				run("no answer to the request", 0, true)
-				run("a late answer to the greeting", patience+300*time.Millisecond, false)
+				run("a late answer to the greeting", limit+300*time.Millisecond, false)
 			}
 		}
 	}
 }
 
-// An answer that is there when the context ends counts.
-func TestAnAnswerThatIsThereCounts(t *testing.T) {
+// If the answer is there when the context ends, the answer counts.
+func TestAnAnswerBeforeTheEndCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for range 100 { // select chooses at random
-			require.NoError(t, new(beside).run(settled{ctx}, func() {}))
+			require.NoError(t, new(detached).run(whenIdle{ctx}, func() {}))
 		}
 	})
 }
 
-// settled is a context whose end is seen when nobody else has anything left to do.
-type settled struct{ context.Context }
+// whenIdle is a context whose Done waits until all other goroutines wait.
+type whenIdle struct{ context.Context }
 
-func (c settled) Done() <-chan struct{} {
+func (c whenIdle) Done() <-chan struct{} {
 	synctest.Wait()
 	return c.Context.Done()
 }
 
-// A panic in the client, for example of a hook, is the caller's: beside it nobody
-// could recover from it.
-func TestAPanicIsTheCallers(t *testing.T) {
-	for name, ctx := range map[string]context.Context{"beside": t.Context(), "alone": context.Background()} {
-		require.PanicsWithValue(t, "a hook", func() { _ = new(beside).run(ctx, func() { panic("a hook") }) }, name)
+// A panic in the client, for example of a hook, panics in the caller, where it can be
+// recovered.
+func TestAPanicReachesTheCaller(t *testing.T) {
+	for name, ctx := range map[string]context.Context{"in another goroutine": t.Context(), "in the same goroutine": context.Background()} {
+		require.PanicsWithValue(t, "a hook", func() { _ = new(detached).run(ctx, func() { panic("a hook") }) }, name)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// A token that changes is asked for when a connection is made.
+// The client asks for the password when it makes a connection.
 func TestClientWithCredentials(t *testing.T) {
 	addr := testservers.Redis(t)
 	admin := redis.NewClient(&redis.Options{Addr: addr})
@@ -41,13 +41,13 @@ func TestClientWithCredentials(t *testing.T) {
 	}
 	require.NoError(t, cycle())
 	require.NoError(t, cycle())
-	require.Equal(t, 1, asked, "once for a connection")
+	require.Equal(t, 1, asked, "once for each connection")
 
 	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "locks", "resetpass", ">token-2").Err())
 	require.NoError(t, admin.Do(t.Context(), "CLIENT", "KILL", "USER", "locks").Err())
 	require.Eventually(t, func() bool { return cycle() != nil }, 5*time.Second, 10*time.Millisecond)
 	err = cycle()
-	require.ErrorIs(t, err, lockstore.ErrUnavailable, "F71: a token that is not accepted is no lock, and not busy")
+	require.ErrorIs(t, err, lockstore.ErrUnavailable, "F71 a refused token is neither a lock nor busy")
 	password = "token-2"
 	require.Eventually(t, func() bool { return cycle() == nil }, 5*time.Second, 10*time.Millisecond)
 }

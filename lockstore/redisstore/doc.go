@@ -1,87 +1,97 @@
-// Package redisstore keeps locks on a Redis or Valkey server (5 or later),
-// among them ElastiCache and MemoryDB. Scripts decide on the server; a free key
-// takes one request to acquire and one to release.
+// Package redisstore keeps locks on a Redis or Valkey server (5 or later), also on
+// ElastiCache and MemoryDB. Lua scripts on the server decide. A free key takes one
+// request to acquire and one to release.
 //
 // # URL
 //
 //	rediss://[user[:password]@]host[:port][/database][?cluster=true][&prefix=text]
 //
-// It is TLS, 1.2 or later, and the certificate is verified. redis is without TLS
-// and for a server on this machine: localhost, a loopback address, or
-// host.docker.internal, as a container calls it. valkeys and valkey are the same
-// as rediss and redis. The port is 6379 if it is left out.
+//	rediss, valkeys  with TLS, 1.2 or later; the certificate is verified
+//	redis, valkey    without TLS, only for this machine: localhost, a loopback address,
+//	                 or host.docker.internal for a container
+//	port             6379 by default
+//	cluster          true for a server in cluster mode, such as ElastiCache Serverless;
+//	                 host is any node or the configuration endpoint, and the client asks
+//	                 it for the other nodes
+//	plaintext        true allows redis and valkey for other machines; then anyone on the
+//	                 network path can read the password, and can take and release locks
+//	prefix           the beginning of each lock's key on the server, "lambdalock:" by
+//	                 default; all users of a resource need the same prefix, see Options
 //
-//	cluster    true for a server in cluster mode, as ElastiCache Serverless is;
-//	           host is then any node or the configuration endpoint, which says
-//	           where the others are
-//	plaintext  true lets redis and valkey name another machine. Anyone on the
-//	           network path learns the password, and can take and release locks
-//	prefix     stands before each lock's key on the server, "lambdalock:" if it
-//	           is left out; it must be the same for all who share a resource, see
-//	           Options
-//
-// Another parameter is an error. No error shows user, password or path. For
-// Sentinel, for tokens instead of a password, or for settings of your own, make
-// the client yourself and use New.
+// Every other parameter is an error. No error shows the user, the password or the path.
+// For Sentinel, for tokens instead of a password, or for settings of your own, make a
+// client and call [New].
 //
 // # Permissions
 //
-// EVALSHA, EVAL, GET, SET, SETRANGE, PEXPIRE and TIME, for keys that begin with
-// the prefix; CLUSTER SLOTS and ASKING in cluster mode; INFO for Check only.
+//	EVALSHA, EVAL, GET, SET, SETRANGE, PEXPIRE, TIME  for keys that begin with the prefix
+//	CLUSTER SLOTS, ASKING                             in cluster mode
+//	INFO                                              for Check
 //
 // # Clock
 //
-// The server's clock decides, and only it: what is live, what is expired, and
-// the time part of a fence. A function's own clock plays no part in it. When
-// the server's clock jumps ahead, leases end early, and only fences keep late
-// writes out. When it steps back by more than a second under a live lease,
-// others get an error that names the clock and matches lockstore.ErrCorrupt,
-// until the holder renews or releases or the clock has caught up.
+// Only the server's clock decides which lease is live, which lease has expired, and what
+// the next fence is. The function's own clock has no effect.
+//
+//   - If the server's clock jumps ahead, leases end early. Then only fences protect the
+//     resource from late writes.
+//   - If the server's clock steps back by more than a second during a lease, other owners
+//     get an error that names the clock and matches lockstore.ErrCorrupt. This ends when
+//     the holder renews or releases, or when the clock has caught up.
 //
 // # Consistency
 //
-// Replication is asynchronous. A failover can lose a lease that was granted just
-// before it, and then two hold the key for a while. A resource that checks the
-// fence stays safe if the new primary's clock is behind the old one's by less
-// than the time from the last lost grant to the next one, and if the old primary
-// serves nobody any more; otherwise the next grant can have the same fence as
-// the lost one. The same holds for a restart without an append-only file.
-// Several independent servers (Redlock) and WAIT do not change that, and are not
-// used.
+// Replication is asynchronous. A failover can lose a lease that was granted just before.
+// Then two owners hold the key for a while. A resource that checks fences is safe if both
+// of these are true:
 //
-// An eviction policy other than noeviction may remove live locks when memory
-// runs out: see Check.
+//   - The old primary serves no client any more.
+//   - The new primary's clock is behind the old primary's clock by less than the time
+//     from the lost grant to the next grant.
+//
+// Otherwise the next grant can have the same fence as the lost grant. A restart of a
+// server without an append-only file has the same effect. Several independent servers
+// (Redlock) and WAIT would not change this, and the store does not use them.
+//
+// With an eviction policy other than noeviction, a server that runs out of memory may
+// delete live locks: see Check.
 //
 // # Outcomes
 //
-// Every call ends when its context ends, by cancellation or at its deadline,
-// whatever client it goes through.
+// Every call ends when its context ends, with every client.
 //
-// A lost reply leaves the outcome unknown. The same request again tells it, or a
-// Release with Fence 0 abandons it. An error matches lockstore.ErrUnavailable only
-// if the request was not written to a connection and never will be, or if the
-// server said that it refused it. A server that is out of memory grants nothing,
-// but leases can still be renewed and released.
+//   - After a lost reply the outcome is unknown. The same request again finds out. After
+//     an acquire, a Release with Fence 0 abandons it.
+//   - An error matches lockstore.ErrUnavailable only if the request was not written to a
+//     connection and never will be, or if the server's answer refuses it.
+//   - A server that is out of memory grants nothing, but renews and releases leases.
 //
-// # What is kept
+// # Entries
 //
-// The server keeps one string for each key, and drops it by itself. It is kept for
-// its TTL and an hour after each grant and each renewal, for the cooldown and an
-// hour after ReleaseAfter, and for an hour at least after an abandoned acquire. A
-// release changes nothing in that. So a million keys that are used once a day with
-// a TTL of a minute are 42,000 entries at a time. An entry takes about 300 bytes of
-// the server's memory, so that is 13 MB (measured with 100,000 keys of 14 bytes and
-// holders of 59: 293 bytes each on Redis 7.0, 277 on Valkey 8.0).
+// The server keeps one string for each key, and deletes it by itself:
 //
-// The entry remembers the last fence, the last owner that released its lease, the
-// one that released before it as long as nobody has taken the key since, and the
-// last owner that was abandoned without a lease. An acquire of such an owner gets
-// lockstore.ErrLost. A late duplicate of an older acquire takes the key, and so does
-// any that arrives when the entry is gone. It runs nothing, and its lease ends by
-// its TTL.
+//	after a grant or a renewal  TTL + 1 h
+//	after ReleaseAfter(d)       d + 1 h
+//	after an abandoned acquire  1 h or more
+//	after a release             at the time from before the release
 //
-// Fences are the server's time in microseconds, or one more than the last fence if
-// that is higher, up to 2^53 (the year 2255). While the entry is there, a clock that
-// steps back cannot make a fence fall. When it is gone, the next fence is higher
-// too, unless the clock has stepped back by more than the TTL and an hour in all.
+// For example, a million keys that are each used once a day, with a TTL of one minute,
+// are 42,000 entries at a time. An entry takes about 300 bytes of the server's memory, so
+// these are 13 MB. (Measured with 100,000 keys of 14 bytes and holders of 59 bytes: 293
+// bytes each on Redis 7.0, 277 on Valkey 8.0.)
+//
+// An entry has the last fence and remembers these owners:
+//
+//   - the last owner that released
+//   - the owner that released before, until another owner acquires
+//   - the last owner that abandoned an acquire without having the lease
+//
+// An acquire by such an owner gets lockstore.ErrLost. Late duplicates of older acquires
+// take the key, and so does every late duplicate after the entry is deleted. No work runs
+// under such a lease, and it ends by its TTL.
+//
+//	fence = max(last fence + 1, server's time in microseconds), below 2^53 (the year 2255)
+//
+// While the entry exists, fences grow even if the clock steps back. After that the next
+// fence is larger too, unless the clock has stepped back by more than TTL + 1 h in all.
 package redisstore

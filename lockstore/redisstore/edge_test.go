@@ -10,7 +10,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Each rule of the scripts that compares times holds to the microsecond.
+// Each comparison of times in the scripts is exact to the microsecond.
 func TestEdges(t *testing.T) {
 	const ttl = time.Minute
 	for _, phase := range []time.Duration{0, 123_456 * time.Microsecond} { // a bubble begins at a whole second
@@ -44,9 +44,9 @@ func TestEdges(t *testing.T) {
 		}
 		stepped := func(t *testing.T, s *Store, _ lockstore.Lease) {
 			_, err := s.Acquire(t.Context(), newRequest("k"))
-			require.ErrorIs(t, err, lockstore.ErrCorrupt, "Acquire does not see the step")
+			require.ErrorIs(t, err, lockstore.ErrCorrupt, "Acquire does not notice the step")
 			_, err = s.Inspect(t.Context(), "k")
-			require.ErrorIs(t, err, lockstore.ErrCorrupt, "Inspect does not see the step")
+			require.ErrorIs(t, err, lockstore.ErrCorrupt, "Inspect does not notice the step")
 		}
 
 		held(t, "the last microsecond", ttl-time.Microsecond, heldFor(time.Microsecond))
@@ -73,7 +73,7 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// A renewal extends a lease that has less left than what is asked for.
+// A renewal extends a lease if less is left than requested.
 func TestRenewalEdge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := miniStore(t)

@@ -1,17 +1,17 @@
--- Stands before each script and reads the lock's entry: one string, its fields
--- separated by one space, times in microseconds of the server's clock.
+-- Runs before each script and reads the lock's entry. An entry is one string. A space
+-- separates its fields. Times are in microseconds of the server's clock.
 --   lambdalock1 state owner fence since ttl released abandoned holder
--- state      H: owner holds it, from since for ttl. F: free, owner had it last.
---            C: as F, but closed from since for ttl.
--- released   the owner that had it before owner, if it ended it
--- abandoned  the last abandoned owner that did not have it
+-- state      H  owner holds the key, from since for ttl
+--            F  the key is free; owner was the last holder
+--            C  as F, and the key is in its cooldown, from since for ttl
+-- released   the last owner before owner that released
+-- abandoned  the last owner that abandoned an acquire without having the lease
 --
--- The server drops the entry an hour after the end of its lease or closing. Until
--- then it remembers its fence and the owners that have ended.
+-- The server deletes the entry an hour after the end of its lease or cooldown.
 --
--- Each script changes the entry once, as the last thing that it does. So an
--- error from the server means that nothing was applied. Numbers stay text where
--- they are only passed on: to format one costs as much as a GET.
+-- Each script writes the entry once, as its last step. So an error from the server
+-- means that nothing was applied. Numbers that a script does not change stay text: to
+-- format a number takes as long as a GET.
 local entry = redis.pcall('GET', KEYS[1])
 if type(entry) == 'table' then return entry end
 local me = ARGV[1]

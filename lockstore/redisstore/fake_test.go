@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeServer is a server that answers what a test says: answer gets the words
-// of a command and returns the raw reply; "" ends the connection.
+// fakeServer is a server with the answers of a test: answer gets the words of a command and
+// returns the raw reply; "" ends the connection.
 func fakeServer(t testing.TB, answer func(command []string) string) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func fakeServer(t testing.TB, answer func(command []string) string) (addr string
 					if err != nil {
 						return
 					}
-					reply := "-ERR unknown command\r\n" // to HELLO: so the client goes on without it
+					reply := "-ERR unknown command\r\n" // to HELLO; the client goes on without it
 					if !strings.EqualFold(command[0], "hello") {
 						reply = answer(command)
 					}

@@ -20,9 +20,9 @@ import (
 )
 
 // onBoth runs a test on Redis and on Valkey.
-func onBoth(t *testing.T, test func(t *testing.T, program string)) {
+func onBoth(t *testing.T, name string, test func(t *testing.T, program string)) {
 	for _, program := range []string{testservers.RedisServer, testservers.ValkeyServer} {
-		t.Run(program, func(t *testing.T) { test(t, program) })
+		t.Run(name+", "+program, func(t *testing.T) { test(t, program) })
 	}
 }
 
@@ -45,8 +45,8 @@ func requireHeld(t *testing.T, s *Store, key string) {
 	require.ErrorIs(t, err, lockstore.ErrHeld)
 }
 
-// F19: the server's clock jumps. Its leases follow it.
-func TestF19ServerClockJumps(t *testing.T) {
+// The server's clock jumps, and the leases follow the clock.
+func TestServerClockJumps(t *testing.T) {
 	bubble := func(name string, test func(t *testing.T, m *miniredis.Miniredis, s *Store)) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestF19ServerClockJumps(t *testing.T) {
 			})
 		})
 	}
-	bubble("ahead: leases end early and the old holder is fenced off", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+	bubble("F19 ahead: leases end early, and the next fence is larger", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
 		old := acquire(t, s, "k")
 		m.SetTime(time.Now().Add(time.Hour))
 		requireLost(t, s, old)
@@ -67,7 +67,7 @@ func TestF19ServerClockJumps(t *testing.T) {
 		require.Greater(t, next.Fence, old.Fence)
 		require.ErrorIs(t, s.Release(t.Context(), old), lockstore.ErrLost)
 	})
-	bubble("back: waiters get a clear error, not an hour of silence", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+	bubble("F19 back: waiters get an error that names the clock", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
 		lease := acquire(t, s, "k")
 		m.SetTime(time.Now().Add(-time.Hour))
 		_, err := s.Acquire(t.Context(), newRequest("k"))
@@ -82,7 +82,7 @@ func TestF19ServerClockJumps(t *testing.T) {
 		next := acquire(t, s, "k")
 		require.Equal(t, lease.Fence+1, next.Fence)
 	})
-	bubble("back: the holder goes on and its renewal repairs the entry", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+	bubble("F19 back: the holder keeps the lease, and its renewal repairs the entry", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
 		req := newRequest("k")
 		lease, err := s.Acquire(t.Context(), req)
 		require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestF19ServerClockJumps(t *testing.T) {
 		again, err := s.Acquire(t.Context(), req)
 		require.NoError(t, err)
 		require.Equal(t, lease.Fence, again.Fence)
-		require.LessOrEqual(t, again.TTL, req.TTL, "never more than was asked for, whatever the clock says")
+		require.LessOrEqual(t, again.TTL, req.TTL, "never more than requested, whatever the clock says")
 		left, err := s.Renew(t.Context(), lease, 10*time.Second)
 		require.NoError(t, err)
 		require.Equal(t, req.TTL, left, "a shorter renewal does not shorten the lease")
@@ -99,12 +99,12 @@ func TestF19ServerClockJumps(t *testing.T) {
 		require.ErrorAs(t, err, &held)
 		require.Equal(t, req.TTL, held.Remaining)
 	})
-	bubble("back by less than a second is no error", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+	bubble("F19 back by less than a second is no error", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
 		acquire(t, s, "k")
 		m.SetTime(time.Now().Add(-900 * time.Millisecond))
 		requireHeld(t, s, "k")
 	})
-	bubble("F20 back: the fence counts on", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+	bubble("F20 back: the fence grows by one", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
 		lease := acquire(t, s, "k")
 		for i := range 3 {
 			require.NoError(t, s.Release(t.Context(), lease))
@@ -114,7 +114,7 @@ func TestF19ServerClockJumps(t *testing.T) {
 			lease = next
 		}
 	})
-	bubble("a fence at the end of what Lua can count is refused", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+	bubble("a fence above what Lua can count is refused", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
 		const last = 1<<53 - 1
 		require.NoError(t, m.Set(DefaultPrefix+"k", fmt.Sprintf("lambdalock1 F A %d 0 0   ", last-1)))
 		lease := acquire(t, s, "k")
@@ -126,7 +126,7 @@ func TestF19ServerClockJumps(t *testing.T) {
 	})
 }
 
-func TestF21ServerCannotBeReached(t *testing.T) {
+func TestServerCannotBeReached(t *testing.T) {
 	check := func(t *testing.T, s *Store, cause string) {
 		start := time.Now()
 		for _, err := range everyRequest(t.Context(), s) {
@@ -137,14 +137,14 @@ func TestF21ServerCannotBeReached(t *testing.T) {
 		}
 		require.Less(t, time.Since(start), 6*dialTimeout)
 	}
-	t.Run("refused", func(t *testing.T) {
+	t.Run("F21 refused", func(t *testing.T) {
 		check(t, openStore(t, "redis://"+closedPort(t)), "connection refused")
 	})
-	t.Run("refused, cluster", func(t *testing.T) {
+	t.Run("F21 refused, cluster", func(t *testing.T) {
 		_, err := openStore(t, "redis://"+closedPort(t)+"?cluster=true").Acquire(t.Context(), newRequest("k"))
 		requireUnavailable(t, err, "connection refused")
 	})
-	t.Run("no such host", func(t *testing.T) {
+	t.Run("F21 no such host", func(t *testing.T) {
 		nowhere := closedPort(t)
 		resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", nowhere)
@@ -157,12 +157,12 @@ func TestF21ServerCannotBeReached(t *testing.T) {
 		require.NoError(t, err)
 		check(t, store, "lookup cache.test")
 	})
-	t.Run("the connection ends in the handshake", func(t *testing.T) {
+	t.Run("F21 the connection ends in the handshake", func(t *testing.T) {
 		p := testservers.Proxy(t, closedPort(t))
 		_, err := openStore(t, "redis://"+p.Addr).Acquire(t.Context(), newRequest("k"))
 		requireUnavailable(t, err, "")
 	})
-	t.Run("the handshake takes longer than the context", func(t *testing.T) {
+	t.Run("F21 the handshake takes longer than the context", func(t *testing.T) {
 		p := testservers.Proxy(t, testservers.Redis(t))
 		p.Swallow()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -175,16 +175,16 @@ func TestF21ServerCannotBeReached(t *testing.T) {
 	})
 }
 
-// F21: while the server is down each call says so, and go-redis prints nothing.
-// The first call after that gets through.
-func TestF21ServerIsDownForAWhile(t *testing.T) {
+// While the server is down each call says so, and go-redis prints nothing. The first call
+// after the restart succeeds.
+func TestServerIsDownForAWhile(t *testing.T) {
 	lines := &printed{}
 	redis.SetLogger(lines)
 	defer logging.Enable()
 	failures := func(s *Store) {
 		for range 25 { // more than the client has connections
 			_, err := s.Acquire(t.Context(), newRequest("k"))
-			requireUnavailable(t, err, "connection refused")
+			requireUnavailable(t, err, "connection refused") // F21
 		}
 	}
 	server := testservers.Start(t, testservers.RedisServer)
@@ -210,9 +210,9 @@ func (p *printed) Printf(_ context.Context, format string, v ...any) {
 	p.all = append(p.all, fmt.Sprintf(format, v...))
 }
 
-// F22: what ends before the request is written was certainly not applied.
-func TestF22CutBeforeTheRequest(t *testing.T) {
-	t.Run("a server that is gone", func(t *testing.T) {
+// A request that was not written was certainly not applied.
+func TestCutBeforeTheRequest(t *testing.T) {
+	t.Run("F22 the server is down", func(t *testing.T) {
 		server := testservers.Start(t, testservers.RedisServer)
 		s := openStore(t, "redis://"+server.Addr)
 		lockUnlock(t, s)
@@ -220,7 +220,7 @@ func TestF22CutBeforeTheRequest(t *testing.T) {
 		_, err := s.Acquire(t.Context(), newRequest("k"))
 		requireUnavailable(t, err, "connection refused")
 	})
-	t.Run("no connection is free", func(t *testing.T) {
+	t.Run("F22 no connection is free", func(t *testing.T) {
 		opt, err := options(config(t, "redis://"+testservers.Redis(t)))
 		require.NoError(t, err)
 		opt.PoolSize = 1
@@ -241,7 +241,7 @@ func TestF22CutBeforeTheRequest(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, <-done, redis.Nil)
 	})
-	t.Run("a connection that is cut while the request is on its way", func(t *testing.T) {
+	t.Run("F22 the connection is cut while the request is on its way", func(t *testing.T) {
 		addr := testservers.Redis(t)
 		p := testservers.Proxy(t, addr)
 		s := openStore(t, "redis://"+p.Addr)
@@ -250,16 +250,16 @@ func TestF22CutBeforeTheRequest(t *testing.T) {
 		req := newRequest("k")
 		_, err := s.Acquire(t.Context(), req)
 		require.Positive(t, p.Cuts())
-		requireUnknown(t, err) // from here it cannot be told from a lost reply
+		requireUnknown(t, err) // the client cannot tell this from a lost reply
 		p.Forward()
 		_, err = s.Acquire(t.Context(), req)
 		require.NoError(t, err)
 	})
 }
 
-// F23 F24 F25: the server applies the request, and its reply is lost.
+// The server applies the request, and the reply is lost.
 func TestLostReplies(t *testing.T) {
-	onBoth(t, func(t *testing.T, program string) {
+	onBoth(t, "lost replies", func(t *testing.T, program string) {
 		addr := testservers.Start(t, program).Addr
 		p := testservers.Proxy(t, addr)
 		s, direct := openStore(t, "redis://"+p.Addr), openStore(t, "redis://"+addr)
@@ -298,7 +298,7 @@ func TestLostReplies(t *testing.T) {
 			lose(t, func() error { _, err := s.Renew(t.Context(), lease, time.Hour); return err })
 			left, err := s.Renew(t.Context(), lease, time.Minute)
 			require.NoError(t, err)
-			require.Greater(t, left, 59*time.Minute, "the lost one was applied and is not shortened")
+			require.Greater(t, left, 59*time.Minute, "the renewal with the lost reply was applied, and the second one does not shorten the lease")
 		})
 		t.Run("F25 release", func(t *testing.T) {
 			lease := acquire(t, s, "f25")
@@ -309,8 +309,8 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
-// F26: how many owners are remembered, as the package comment says.
-func TestF26WhatIsRemembered(t *testing.T) {
+// The package documentation says which owners an entry remembers.
+func TestRememberedOwners(t *testing.T) {
 	s := openStore(t, "redis://"+testservers.Redis(t))
 	ctx := t.Context()
 	var ended []lockstore.Lease
@@ -330,31 +330,31 @@ func TestF26WhatIsRemembered(t *testing.T) {
 	late := func(req lockstore.Request) error { _, err := s.Acquire(ctx, req); return err }
 
 	first, second := end("released"), end("released")
-	require.ErrorIs(t, late(first), lockstore.ErrLost)
+	require.ErrorIs(t, late(first), lockstore.ErrLost, "F26")
 	require.ErrorIs(t, late(second), lockstore.ErrLost)
 
 	for _, lease := range ended {
-		require.NoError(t, s.Release(ctx, lease), "again is nil for as long as it is remembered")
+		require.NoError(t, s.Release(ctx, lease), "the second release is nil while the entry remembers the owner")
 	}
 	acquire(t, s, "released")
 	require.NoError(t, s.Release(ctx, ended[1]))
 	require.ErrorIs(t, s.Release(ctx, ended[0]), lockstore.ErrLost)
 
 	gone := abandon("abandoned")
-	require.NoError(t, s.Release(ctx, lockstore.Lease{Key: gone.Key, Owner: gone.Owner, Fence: 1}), "it has ended")
+	require.NoError(t, s.Release(ctx, lockstore.Lease{Key: gone.Key, Owner: gone.Owner, Fence: 1}), "the acquisition has ended")
 	third := end("abandoned")
-	require.ErrorIs(t, late(gone), lockstore.ErrLost, "a grant in between does not make it forgotten")
+	require.ErrorIs(t, late(gone), lockstore.ErrLost, "the entry remembers the owner after another grant")
 	require.ErrorIs(t, late(third), lockstore.ErrLost)
 	abandon("abandoned")
-	require.NoError(t, late(gone), "another abandon does: the stated limit")
+	require.NoError(t, late(gone), "but not after another abandon: the documented limit")
 }
 
-// F28: the path drops packets without a word.
-func TestF28HalfOpen(t *testing.T) {
+// The network drops all packets, and the connection stays open.
+func TestHalfOpenConnection(t *testing.T) {
 	p := testservers.Proxy(t, testservers.Redis(t))
 	s := openStore(t, "redis://"+p.Addr)
 	lockUnlock(t, s)
-	for name, timeout := range map[string]time.Duration{"the context's deadline": 100 * time.Millisecond, "the client's": time.Hour} {
+	for name, timeout := range map[string]time.Duration{"F28 until the context's deadline": 100 * time.Millisecond, "F28 until the client's timeout": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			p.Forward()
 			acquire(t, s, "k"+name)
@@ -370,8 +370,8 @@ func TestF28HalfOpen(t *testing.T) {
 	}
 }
 
-func TestF33Restart(t *testing.T) {
-	onBoth(t, func(t *testing.T, program string) {
+func TestRestart(t *testing.T) {
+	onBoth(t, "F33 restart", func(t *testing.T, program string) {
 		t.Run("without append-only file", func(t *testing.T) {
 			server := testservers.Start(t, program)
 			s := openStore(t, "redis://"+server.Addr)
@@ -399,7 +399,7 @@ func TestF33Restart(t *testing.T) {
 	})
 }
 
-func TestF35FlushAll(t *testing.T) {
+func TestFlushAll(t *testing.T) {
 	addr := testservers.Redis(t)
 	s := openStore(t, "redis://"+addr)
 	old := acquire(t, s, "k")
@@ -408,7 +408,7 @@ func TestF35FlushAll(t *testing.T) {
 	require.ErrorIs(t, s.Release(t.Context(), old), lockstore.ErrLost)
 	status, err := s.Inspect(t.Context(), "k")
 	require.NoError(t, err)
-	require.Equal(t, lockstore.Status{Key: "k"}, status, "nothing is made again")
+	require.Equal(t, lockstore.Status{Key: "k"}, status, "F35 no request makes the entry again")
 	require.Greater(t, acquire(t, s, "k").Fence, old.Fence)
 }
 
@@ -417,8 +417,8 @@ func configure(t *testing.T, client redis.UniversalClient, name, value string) {
 	require.NoError(t, client.ConfigSet(t.Context(), name, value).Err())
 }
 
-func TestF36Eviction(t *testing.T) {
-	onBoth(t, func(t *testing.T, program string) {
+func TestEviction(t *testing.T) {
+	onBoth(t, "F36 eviction", func(t *testing.T, program string) {
 		addr := testservers.Start(t, program, "--maxmemory-policy", "volatile-lru").Addr
 		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
 		old := acquire(t, s, "k")
@@ -441,21 +441,21 @@ func TestF36Eviction(t *testing.T) {
 	})
 }
 
-func TestF37OutOfMemory(t *testing.T) {
-	onBoth(t, func(t *testing.T, program string) {
+func TestOutOfMemory(t *testing.T) {
+	onBoth(t, "F37 out of memory", func(t *testing.T, program string) {
 		addr := testservers.Start(t, program).Addr
 		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
-		lease, closing, unknown := acquire(t, s, "k"), acquire(t, s, "closing"), acquire(t, s, "unknown")
+		lease, cooldown, unknown := acquire(t, s, "k"), acquire(t, s, "cooldown"), acquire(t, s, "unknown")
 		configure(t, admin, "maxmemory", "1")
 
 		_, err := s.Acquire(t.Context(), newRequest("new"))
 		requireUnavailable(t, err, "OOM")
 		requireHeld(t, s, "k")
 		_, err = s.Renew(t.Context(), lease, time.Hour)
-		require.NoError(t, err, "a lease can be kept")
+		require.NoError(t, err, "a lease can be renewed")
 		require.NoError(t, s.Release(t.Context(), lease), "a lease can be released")
-		require.NoError(t, s.ReleaseAfter(t.Context(), closing, time.Minute))
-		requireHeld(t, s, "closing")
+		require.NoError(t, s.ReleaseAfter(t.Context(), cooldown, time.Minute))
+		requireHeld(t, s, "cooldown")
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "unknown", Owner: unknown.Owner}), "and abandoned")
 		for _, key := range []string{"k", "unknown"} {
 			status, err := s.Inspect(t.Context(), key)
@@ -467,18 +467,18 @@ func TestF37OutOfMemory(t *testing.T) {
 		err = s.Release(t.Context(), lockstore.Lease{Key: "new", Owner: lockstore.NewOwner()})
 		requireUnavailable(t, err, "OOM") // it would make a new entry
 
-		for key, end := range map[string]time.Duration{"k": time.Hour, "closing": time.Minute, "unknown": time.Minute} {
+		for key, end := range map[string]time.Duration{"k": time.Hour, "cooldown": time.Minute, "unknown": time.Minute} {
 			kept, err := admin.PTTL(t.Context(), DefaultPrefix+key).Result()
 			require.NoError(t, err)
-			require.InDelta(t, end+time.Hour, kept, float64(30*time.Second), "the fence outlives the lock "+key)
+			require.InDelta(t, end+time.Hour, kept, float64(30*time.Second), "the fence stays an hour longer than the lock "+key)
 		}
 		configure(t, admin, "maxmemory", "0")
 		require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
 	})
 }
 
-func TestF39ScriptFlush(t *testing.T) {
-	onBoth(t, func(t *testing.T, program string) {
+func TestScriptFlush(t *testing.T) {
+	onBoth(t, "F39 script flush", func(t *testing.T, program string) {
 		addr := testservers.Start(t, program).Addr
 		client, admin := openClient(t, "redis://"+addr), openClient(t, "redis://"+addr)
 		count := &counter{}
@@ -501,12 +501,12 @@ func TestF39ScriptFlush(t *testing.T) {
 		require.NoError(t, s.Release(t.Context(), lease))
 		require.EqualValues(t, 2, count.n.Load())
 		require.NoError(t, s.Release(t.Context(), lease))
-		require.EqualValues(t, 3, count.n.Load(), "known again")
+		require.EqualValues(t, 3, count.n.Load(), "the server knows the script again")
 	})
 }
 
-// F41: the server stands still for longer than the lease.
-func TestF41ClientPause(t *testing.T) {
+// The server pauses for longer than the lease.
+func TestClientPause(t *testing.T) {
 	addr := testservers.Redis(t)
 	s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
 	req := newRequest("k")
@@ -519,15 +519,15 @@ func TestF41ClientPause(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err = s.Renew(t.Context(), lease, time.Minute)
 		return errors.Is(err, lockstore.ErrLost)
-	}, 10*time.Second, 10*time.Millisecond, "the renewals that waited came too late")
+	}, 10*time.Second, 10*time.Millisecond, "F41 the renewals waited and came too late")
 	require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
 }
 
-// wrapped is a client of another type, as tracing libraries make one.
+// wrapped is a client of another type, as in tracing libraries.
 type wrapped struct{ redis.UniversalClient }
 
-// F51: what New cannot use is an error that says why, and never a panic.
-func TestF51ClientsThatAreRefused(t *testing.T) {
+// For a client that it cannot use, New returns an error with the reason, and never panics.
+func TestClientsThatAreRefused(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer ring.Close()
 	client := func(readTimeout time.Duration) *redis.Client {
@@ -563,7 +563,7 @@ func TestF51ClientsThatAreRefused(t *testing.T) {
 		"no timeout in another type": {&wrapped{client(-1)}, "has no ReadTimeout"},
 	} {
 		s, err := New(c.client, Options{})
-		require.ErrorIs(t, err, lockstore.ErrInvalid, name)
+		require.ErrorIs(t, err, lockstore.ErrInvalid, "F51 "+name)
 		require.ErrorContains(t, err, "the client "+c.says, name)
 		require.Nil(t, s, name)
 	}
@@ -573,11 +573,11 @@ func TestF51ClientsThatAreRefused(t *testing.T) {
 	}
 }
 
-// F51: a store that New has not made, and one whose client is closed.
-func TestF51StoresThatCannotWork(t *testing.T) {
+// A store that New has not made, and a store whose client is closed.
+func TestStoresThatCannotWork(t *testing.T) {
 	for _, s := range []*Store{nil, new(Store)} {
 		for name, err := range everyRequest(t.Context(), s) {
-			require.ErrorIs(t, err, lockstore.ErrInvalid, name)
+			require.ErrorIs(t, err, lockstore.ErrInvalid, "F51 "+name)
 		}
 		require.ErrorIs(t, check(t.Context(), s), lockstore.ErrInvalid)
 	}
@@ -594,15 +594,15 @@ func TestF51StoresThatCannotWork(t *testing.T) {
 	}
 }
 
-// F68: the sockets in the pool died while the environment was frozen.
-func TestF68DeadPooledSockets(t *testing.T) {
-	onBoth(t, func(t *testing.T, program string) {
+// The connections in the pool died while the process was frozen.
+func TestDeadConnectionsInThePool(t *testing.T) {
+	onBoth(t, "F68 dead connections", func(t *testing.T, program string) {
 		server := testservers.Start(t, program)
 		s := openStore(t, "redis://"+server.Addr)
 		lockUnlock(t, s)
 		server.Restart()
 		start := time.Now()
 		acquire(t, s, "k")
-		require.Less(t, time.Since(start), answerTimeout, "redialled at once")
+		require.Less(t, time.Since(start), answerTimeout, "a new connection at once")
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// fuzzStore is a store on a miniredis and its clock, which stands still.
+// fuzzStore is a store on a miniredis, and miniredis's clock, which stands still.
 func fuzzStore(f *testing.F) (*Store, redis.UniversalClient, time.Time) {
 	m := miniredis.RunT(f)
 	now := time.UnixMicro(1_790_942_400_123_456)
@@ -29,9 +29,9 @@ func fuzzStore(f *testing.F) (*Store, redis.UniversalClient, time.Time) {
 	return s, client, now
 }
 
-// FuzzEntryF53: whatever stands under a lock's key is refused and left as it is,
-// or it is read as what it says.
-func FuzzEntryF53(f *testing.F) {
+// FuzzEntry writes any value to a lock's key. Each request either refuses the value and
+// does not change it, or reads it correctly.
+func FuzzEntry(f *testing.F) {
 	s, client, now := fuzzStore(f)
 	for _, entry := range entries(now) {
 		f.Add(entry)
@@ -39,8 +39,9 @@ func FuzzEntryF53(f *testing.F) {
 	f.Fuzz(func(t *testing.T, entry string) { checkEntry(t, s, client, now, entry) })
 }
 
-// The server's Lua is not the fake's: both read the same.
-func TestEntriesF53(t *testing.T) {
+// Redis, Valkey and miniredis have different Lua interpreters. All read entries in the same
+// way.
+func TestEntriesOnRealServers(t *testing.T) {
 	for name, start := range map[string]func(testing.TB, ...string) string{"Redis": testservers.Redis, "Valkey": testservers.Valkey} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, "redis://"+start(t))
@@ -53,8 +54,8 @@ func TestEntriesF53(t *testing.T) {
 	}
 }
 
-// entries are sound ones, damaged ones and other programs'. None ends within a
-// minute of now.
+// entries are sound entries, damaged entries and values of other programs. No lease ends
+// within a minute of now.
 func entries(now time.Time) []string {
 	at := func(d time.Duration) string { return strconv.FormatInt(now.Add(d).UnixMicro(), 10) }
 	minute, hour := "60000000", "3600000000"
@@ -67,8 +68,8 @@ func entries(now time.Time) []string {
 		"lambdalock1 C OWNER 7 " + at(-time.Hour) + " " + minute + "   holder",
 		"lambdalock1 F  0 0 0   ",
 		"lambdalock1 F  007 0 0   ",
-		"lambdalock1 H  7 " + at(0) + " " + hour + "   ",                                // held by nobody
-		"lambdalock1 H OWNER 7 " + at(10*time.Hour) + " " + hour + "   ",                // begins later: the clock stepped back
+		"lambdalock1 H  7 " + at(0) + " " + hour + "   ",                                // held, but without an owner
+		"lambdalock1 H OWNER 7 " + at(10*time.Hour) + " " + hour + "   ",                // begins in the future: the clock stepped back
 		"lambdalock1 H OWNER 7 " + at(0) + " 99999999999   ",                            // the longest TTL
 		"lambdalock1 H OWNER 7 " + at(0) + " 100000000000   ",                           // a longer one
 		"lambdalock1 H OWNER 9007199254740990 " + at(-time.Hour) + " " + minute + "   ", // the last fences
@@ -96,14 +97,14 @@ func entries(now time.Time) []string {
 	return all
 }
 
-// blank is what Lua's %s is.
+// blank are the characters of Lua's %s.
 const blank = "\t\n\v\f\r "
 
 var soundEntry = regexp.MustCompile(`(?s)^lambdalock1 ([HFC]) ([^` + blank + `]*) (\d{1,16}) (\d{1,16}) (\d{1,11}) ([^` + blank + `]*) ([^` + blank + `]*) (.*)$`)
 
-// checkEntry puts an entry under a key and asks for it in every way, as one who
-// is not named in it and as the one who has it. What it expects is read from the
-// entry a second time, by other code than the scripts.
+// checkEntry writes an entry and sends every request, by an owner that is not in the entry
+// and by the owner of the entry. It reads the entry itself, by other code than the scripts,
+// to know the right answers.
 func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.Time, entry string) {
 	const key = "fuzz"
 	ctx := t.Context()
@@ -114,7 +115,7 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 		require.NoError(t, err)
 		require.Equal(t, entry, there, "%s changed the entry", what)
 	}
-	// requests are everything that can be asked for a key, each on the entry as it was.
+	// requests sends each request for the key, each on the original entry.
 	requests := func(owner lockstore.Owner, fence lockstore.Fence, each func(what string, err error)) {
 		t.Helper()
 		lease := lockstore.Lease{Key: key, Owner: owner, Fence: fence}
@@ -139,7 +140,7 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 	if parts == nil {
 		requests(stranger, 1, func(what string, err error) {
 			t.Helper()
-			require.ErrorIs(t, err, lockstore.ErrCorrupt, what)
+			require.ErrorIs(t, err, lockstore.ErrCorrupt, "F53 "+what)
 			require.NotContains(t, err.Error(), string(stranger), what)
 			same(what)
 		})
@@ -153,22 +154,22 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 	state, owner := parts[1], lockstore.Owner(parts[2])
 	fence, since, ttl := number(parts[3]), number(parts[4]), number(parts[5])
 	left := since + ttl - now.UnixMicro()
-	closed := state != "F" && left > 0
-	stepped := closed && left > ttl+time.Second.Microseconds()
+	taken := state != "F" && left > 0
+	stepped := taken && left > ttl+time.Second.Microseconds()
 
 	requests(stranger, max(1, lockstore.Fence(fence)), func(what string, err error) {
 		t.Helper()
 		switch {
 		case what == "Inspect" && stepped, what == "Acquire" && stepped,
-			what == "Acquire" && !closed && fence+1 >= 1<<53:
+			what == "Acquire" && !taken && fence+1 >= 1<<53:
 			require.ErrorIs(t, err, lockstore.ErrCorrupt, what)
 		case what == "Inspect":
 			require.NoError(t, err)
-		case what == "Acquire" && closed:
+		case what == "Acquire" && taken:
 			require.ErrorIs(t, err, lockstore.ErrHeld)
 		case what == "Acquire":
 			require.NoError(t, err)
-			return // it was free
+			return // the key was free
 		case what == "abandon":
 			require.NoError(t, err)
 			there, err := client.Get(ctx, s.prefix+key).Result()
@@ -184,10 +185,10 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 	put()
 	if status, err := s.Inspect(ctx, key); !stepped {
 		require.NoError(t, err)
-		require.Equal(t, closed, status.Held)
+		require.Equal(t, taken, status.Held)
 		require.EqualValues(t, fence, status.Fence)
-		if closed {
-			// Lua's format ends a text at its first NUL, which no holder of ours has.
+		if taken {
+			// Lua's format cuts a text at a NUL. A holder of this store has none.
 			whole, _, _ := strings.Cut(parts[8], "\x00")
 			require.Contains(t, []lockstore.Holder{lockstore.DecodeHolder(parts[8]), lockstore.DecodeHolder(whole)}, status.Holder)
 			require.InDelta(t, left, status.Remaining.Microseconds(), float64(10*time.Second.Microseconds()))
@@ -196,10 +197,10 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 	if (lockstore.Lease{Key: key, Owner: owner}).Validate() != nil {
 		return
 	}
-	// The one who has it gets its own lease again, and only that.
+	// The owner of the entry gets its own lease again, or ErrLost.
 	lease, err := s.Acquire(ctx, lockstore.Request{Key: key, Owner: owner, TTL: time.Minute})
 	same("Acquire again")
-	if state == "H" && closed && string(owner) != parts[6] && string(owner) != parts[7] {
+	if state == "H" && taken && string(owner) != parts[6] && string(owner) != parts[7] {
 		require.NoError(t, err)
 		require.EqualValues(t, fence, lease.Fence)
 		require.LessOrEqual(t, lease.TTL, time.Duration(left)*time.Microsecond)
@@ -208,8 +209,8 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 	}
 }
 
-// FuzzKeysM29: two keys that are let through never meet on the server.
-func FuzzKeysM29(f *testing.F) {
+// FuzzKeys locks two different valid keys. They have two entries.
+func FuzzKeys(f *testing.F) {
 	s, client, _ := fuzzStore(f)
 	for _, pair := range [][2]string{
 		{"a", "A"}, {"a", "a "}, {"{a}b", "{a}c"}, {"{}", "{}{}"}, {"a/b", "a%2Fb"}, {"é", "e\u0301"}, {"lambdalock:a", "a"},
@@ -230,11 +231,11 @@ func FuzzKeysM29(f *testing.F) {
 		require.NoError(t, s.Release(ctx, first))
 		_, err = s.Renew(ctx, second, time.Minute)
 		require.NoError(t, err)
-		require.EqualValues(t, 2, client.DBSize(ctx).Val())
+		require.EqualValues(t, 2, client.DBSize(ctx).Val(), "M29")
 	})
 }
 
-// FuzzReply: whatever a server answers is read within bounds, or refused.
+// FuzzReply parses any answer of a server. The result is within its bounds, or an error.
 func FuzzReply(f *testing.F) {
 	for _, text := range []string{
 		"", "G1790942400000000 60000000", "H7 5 1790942400123\tid\tname", "H7 5", "I0", "I", "R", "L", "F", "T", "Gx", "G1 ", "G1 x", "X", "\x00",

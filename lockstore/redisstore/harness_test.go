@@ -22,8 +22,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-// TestConformanceVirtualTime runs the suite on miniredis, whose clock is the
-// bubble's, through the real client.
+// TestConformanceVirtualTime runs the suite with the real client on miniredis, in virtual
+// time.
 func TestConformanceVirtualTime(t *testing.T) {
 	storetest.Run(t, openMini, synctest.Test)
 }
@@ -44,8 +44,8 @@ func TestConformanceValkeyCluster(t *testing.T) {
 	conformance(t, testservers.Cluster(t, testservers.ValkeyServer)[1], "?cluster=true")
 }
 
-// conformance runs the suite on a real server. Each case has its own client;
-// all share the server, because each uses its own keys.
+// conformance runs the suite on a real server. Each case has its own client and its own
+// keys.
 func conformance(t *testing.T, addr, params string) {
 	direct := openClient(t, "redis://"+addr+params)
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
@@ -66,8 +66,8 @@ func conformance(t *testing.T, addr, params string) {
 	}, storetest.Parallel)
 }
 
-// harness is what real servers and miniredis have in common. The suite's own
-// meddling goes through direct.
+// harness is the common part for real servers and miniredis. The suite changes entries
+// through direct.
 func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harness {
 	store, err := New(client, Options{})
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 			require.NoError(t, direct.Set(ctx, at(key), changed, redis.KeepTTL).Err())
 		}
 	}
-	// field changes one of the fields between the magic word and the holder.
+	// field changes one field of an entry.
 	field := func(i int, value string) func(*testing.T, string) {
 		return change(func(entry string) string {
 			parts := strings.SplitN(entry, " ", 9)
@@ -167,8 +167,8 @@ func openMini(t *testing.T) storetest.Harness {
 	})
 	h := harness(t, client, openDialer(t, mini, func(context.Context, string, string) (net.Conn, error) { return m.Dial() }))
 
-	// miniredis stands still once its time is set, so a shifted clock is set
-	// again whenever time passes.
+	// The clock of miniredis stands still after SetTime, so a shifted clock is set again
+	// after each sleep.
 	var shift atomic.Int64
 	h.Sleep = func(d time.Duration) {
 		<-time.After(d)
@@ -194,8 +194,8 @@ func openMini(t *testing.T) storetest.Harness {
 	return h
 }
 
-// lossyConn loses the replies to scripts while lose says so: the server has
-// applied them, and the connection ends.
+// lossyConn loses the replies to scripts while lose is true. The server applies the script,
+// and then the connection ends.
 type lossyConn struct {
 	net.Conn
 	lose *atomic.Bool
@@ -232,7 +232,7 @@ func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return next
 }
 
-// loadScripts makes the server know the scripts, so that a call is one request.
+// loadScripts loads the scripts into the server, so that each call is one request.
 func loadScripts(t testing.TB, s *Store) {
 	ctx := context.Background()
 	for _, sc := range s.scripts {
@@ -253,21 +253,20 @@ func openClient(t testing.TB, rawURL string) redis.UniversalClient {
 	return client
 }
 
-// openDialer is openClient with connections of the test's own making.
+// openDialer is openClient with the test's own dialer.
 func openDialer(t testing.TB, rawURL string, dial dialFunc) redis.UniversalClient {
 	client := dialerClient(t, rawURL, dial)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client
 }
 
-// dialerClient is openDialer without an end.
+// dialerClient is openDialer without closing the client.
 func dialerClient(t testing.TB, rawURL string, dial dialFunc) redis.UniversalClient {
 	opt, err := options(config(t, rawURL))
 	require.NoError(t, err)
 	opt.Dialer = dial
-	// The client's pool keeps timers of callers that had to wait for a connection,
-	// for all clients of the process. One from outside a synctest bubble ends the
-	// process inside it, so nobody waits.
+	// All clients of the process share the timers of callers that waited for a connection. A
+	// timer from outside a synctest bubble panics inside it, so no caller may wait.
 	opt.PoolSize = 1000
 	return newClient(opt)
 }
@@ -278,7 +277,7 @@ func openStore(t testing.TB, rawURL string) *Store {
 	return store
 }
 
-// closedPort returns an address where nobody listens.
+// closedPort returns an address where no server listens.
 func closedPort(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -1,16 +1,15 @@
 
--- retention is the time until an hour after the end of the lease or closing that
--- the entry now says, in milliseconds. So the mark of an abandoned owner does not
--- shorten what is kept for another's lease.
+-- retention is the time until an hour after the end of the entry's lease or cooldown, in
+-- milliseconds. So an abandon does not shorten the time of an entry with a lease.
 local function retention()
 	local time = redis.call('TIME')
 	local left = since + ttl - (time[1] * 1000000 + time[2])
 	return math.ceil(math.max(left, 0) / 1000) + 3600000
 end
 
--- keep writes what keeps or ends a lease. A server that is out of memory would
--- refuse that, unless the script has written before; so the expiry goes first.
--- It returns the server's error, or false.
+-- keep runs a command that renews or ends a lease. A server that is out of memory refuses
+-- the command, unless the script has written before. So then the script sets the time to
+-- delete the entry first. keep returns the server's error, or false.
 local function keep(...)
 	local done = redis.pcall(...)
 	if type(done) ~= 'table' or not done.err then return false end

@@ -19,11 +19,12 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// F30: a third of all requests ends with a reset, before the server has them or
-// after, and what gets through comes byte by byte. Whoever follows the contract
-// (ask again as the same owner, abandon in the end) is alone with the key.
-func TestF30LossResetsAndSlices(t *testing.T) {
-	onBoth(t, func(t *testing.T, program string) {
+// A third of all requests ends with a reset: before the request has reached the server, or
+// before the reply has reached the client. All other traffic comes byte by byte. Clients
+// that follow the contract (the same request again, and an abandon at the end) never hold
+// the key at the same time.
+func TestResetsAndSlices(t *testing.T) {
+	onBoth(t, "F30 resets and slices", func(t *testing.T, program string) {
 		addr := testservers.Start(t, program).Addr
 		f := &flaky{random: rand.New(rand.NewPCG(30, 30))}
 		s, err := New(openDialer(t, "redis://"+addr, func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -34,21 +35,21 @@ func TestF30LossResetsAndSlices(t *testing.T) {
 
 		const workers, turns = 8, 25
 		var inside, unknown atomic.Int32
-		var had, gaveUp atomic.Int32
+		var grants, refusals atomic.Int32
 		var highest lockstore.Fence // written by one at a time
-		// ask repeats a request until its outcome is known, and says whether that of
-		// one was not.
-		ask := func(request func() error) (doubt bool, err error) {
+		// send repeats a request until its outcome is known. ambiguous: the outcome of an
+		// earlier attempt was unknown.
+		send := func(request func() error) (ambiguous bool, err error) {
 			for {
 				err := request()
 				switch {
 				case err == nil, errors.Is(err, lockstore.ErrHeld), errors.Is(err, lockstore.ErrLost):
-					return doubt, err
+					return ambiguous, err
 				case errors.Is(err, lockstore.ErrCorrupt), errors.Is(err, lockstore.ErrInvalid):
 					t.Error(err)
-					return doubt, err
+					return ambiguous, err
 				case !errors.Is(err, lockstore.ErrUnavailable):
-					doubt = true
+					ambiguous = true
 					unknown.Add(1)
 				}
 			}
@@ -56,26 +57,26 @@ func TestF30LossResetsAndSlices(t *testing.T) {
 		turn := func() {
 			req := newRequest("k")
 			var lease lockstore.Lease
-			_, err := ask(func() (err error) { lease, err = s.Acquire(t.Context(), req); return err })
+			_, err := send(func() (err error) { lease, err = s.Acquire(t.Context(), req); return err })
 			if errors.Is(err, lockstore.ErrHeld) {
-				gaveUp.Add(1)
-				_, err := ask(func() error { return s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: req.Owner}) })
+				refusals.Add(1)
+				_, err := send(func() error { return s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: req.Owner}) })
 				assert.NoError(t, err, "abandon")
 				return
 			}
 			if !assert.NoError(t, err) {
 				return
 			}
-			had.Add(1)
+			grants.Add(1)
 			assert.EqualValues(t, 1, inside.Add(1), "holders at once")
 			assert.Greater(t, lease.Fence, highest)
 			highest = lease.Fence
-			_, err = ask(func() error { _, err := s.Renew(t.Context(), lease, 2*time.Minute); return err })
+			_, err = send(func() error { _, err := s.Renew(t.Context(), lease, 2*time.Minute); return err })
 			assert.NoError(t, err, "renew")
 			inside.Add(-1)
-			// Behind a lost reply others may have had the key so often that this owner
-			// is forgotten.
-			if doubt, err := ask(func() error { return s.Release(t.Context(), lease) }); !doubt || !errors.Is(err, lockstore.ErrLost) {
+			// After a lost reply other owners may have had the key so often that the entry
+			// does not remember this owner.
+			if ambiguous, err := send(func() error { return s.Release(t.Context(), lease) }); !ambiguous || !errors.Is(err, lockstore.ErrLost) {
 				assert.NoError(t, err, "release")
 			}
 		}
@@ -88,20 +89,20 @@ func TestF30LossResetsAndSlices(t *testing.T) {
 			})
 		}
 		all.Wait()
-		t.Logf("%d had it, %d found it held; %d unknown outcomes, %d requests lost, %d replies lost",
-			had.Load(), gaveUp.Load(), unknown.Load(), f.requests.Load(), f.replies.Load())
-		require.EqualValues(t, workers*turns, had.Load()+gaveUp.Load())
-		require.GreaterOrEqual(t, had.Load(), int32(20))
+		t.Logf("%d grants, %d refusals, %d unknown outcomes, %d requests lost, %d replies lost",
+			grants.Load(), refusals.Load(), unknown.Load(), f.requests.Load(), f.replies.Load())
+		require.EqualValues(t, workers*turns, grants.Load()+refusals.Load())
+		require.GreaterOrEqual(t, grants.Load(), int32(20))
 		require.GreaterOrEqual(t, unknown.Load(), int32(5))
 		require.Positive(t, f.requests.Load())
 		require.Positive(t, f.replies.Load())
 		status, err := openStore(t, "redis://"+addr).Inspect(t.Context(), "k")
 		require.NoError(t, err)
-		require.False(t, status.Held, "nothing is left behind")
+		require.False(t, status.Held, "the key is free at the end")
 	})
 }
 
-// flaky decides what becomes of requests.
+// flaky decides which requests and replies are lost.
 type flaky struct {
 	requests, replies atomic.Int32 // lost
 
@@ -152,11 +153,10 @@ func (c *flakyConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// F34: the primary grants a lease that its replica never sees, and dies. For a
-// moment two hold the key; the fence has grown, and the old holder learns of its
-// loss.
-func TestF34FailoverLosesALease(t *testing.T) {
-	onBoth(t, func(t *testing.T, program string) {
+// The primary grants a lease, and dies before its replica gets the lease. Then two owners
+// hold the key for a while. The second fence is larger, and the old holder gets ErrLost.
+func TestFailoverLosesALease(t *testing.T) {
+	onBoth(t, "F34 failover", func(t *testing.T, program string) {
 		primary := testservers.Start(t, program, "--repl-diskless-sync-delay", "0")
 		link := testservers.Proxy(t, primary.Addr)
 		host, port, err := net.SplitHostPort(link.Addr)
@@ -180,12 +180,12 @@ func TestF34FailoverLosesALease(t *testing.T) {
 
 		requireHeld(t, after, "kept")
 		_, err = after.Renew(t.Context(), kept, time.Minute)
-		require.NoError(t, err, "what had arrived goes on")
+		require.NoError(t, err, "the replica has this lease")
 		next := acquire(t, after, "lost")
-		require.Greater(t, next.Fence, lost.Fence, "the resource refuses the old holder's write")
+		require.Greater(t, next.Fence, lost.Fence, "a resource can refuse the old holder's write")
 		requireLost(t, after, lost)
 		require.ErrorIs(t, after.Release(t.Context(), lost), lockstore.ErrLost)
 		_, err = after.Renew(t.Context(), next, time.Minute)
-		require.NoError(t, err, "the old holder's requests did not touch it")
+		require.NoError(t, err, "the old holder's requests did not change the new lease")
 	})
 }

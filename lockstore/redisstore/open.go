@@ -20,8 +20,8 @@ import (
 // Opener opens redis, rediss, valkey and valkeys URLs.
 var Opener = lockstore.Opener{Schemes: []string{"redis", "rediss", "valkey", "valkeys"}, Open: Open}
 
-// Open opens the store that cfg.URL names, see the package comment. It makes
-// no network call.
+// Open opens the store that cfg.URL names, see the package documentation. It makes no
+// network call.
 func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 	client, err := Client(cfg)
 	if err != nil {
@@ -42,19 +42,21 @@ const (
 
 var parameters = []string{paramCluster, paramPlaintext, paramPrefix}
 
-// Client returns a client for the server that cfg.URL names, with settings for
-// a Lambda function: connections are made when they are needed, one that was
-// idle for 30 s is not used again (after a thaw it may be dead), a request is
-// sent once and is bounded by its context. It makes no network call. A function
-// can use it for its own data beside a store from New.
+// Client returns a client for the server that cfg.URL names, with settings for a Lambda
+// function. It makes no network call. A function can also use the client for its own data.
+//
+//   - The client makes a connection when a request needs one.
+//   - It does not use a connection again that was idle for 30 s. Such a connection may be
+//     dead, because Lambda had frozen the process.
+//   - It sends a request once. The request ends with its context.
 func Client(cfg lockstore.Config) (redis.UniversalClient, error) {
 	return ClientWithCredentials(cfg, nil)
 }
 
-// ClientWithCredentials is Client for servers that take a user and a token that
-// changes, which credentials returns for each new connection, instead of the
-// URL's. A connection is used for an hour at most, so that no server ends it for
-// its age in the middle of a request.
+// ClientWithCredentials is Client for a server whose password changes. The client calls
+// credentials for each new connection, and does not use the URL's user and password. It
+// uses a connection for at most an hour, so that the server does not end the connection
+// during a request.
 func ClientWithCredentials(cfg lockstore.Config, credentials func(context.Context) (user, password string, err error)) (redis.UniversalClient, error) {
 	opt, err := options(cfg)
 	if err != nil {
@@ -69,13 +71,13 @@ func ClientWithCredentials(cfg lockstore.Config, credentials func(context.Contex
 }
 
 func newClient(opt *redis.UniversalOptions) redis.UniversalClient {
-	opt.Dialer = withEnds(failLater(opt.Dialer))
+	opt.Dialer = endable(failAtFirstUse(opt.Dialer))
 	if !opt.IsClusterMode {
 		return redis.NewClient(opt.Simple())
 	}
 	cluster := opt.Cluster()
-	// One key per script needs no routing by command, which would ask the server
-	// for its command table first.
+	// Each script has one key, so the client needs no table of commands. Routing by
+	// command would ask the server for that table first.
 	cluster.DisableRoutingPolicies = true
 	return redis.NewClusterClient(cluster)
 }
@@ -118,10 +120,10 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		return nil, invalid("has no host")
 	case strings.Contains(host, ","):
 		return nil, invalid("names several hosts; want one, from which a cluster's client finds the others")
-	case !encrypted && !plaintext && !here(host):
-		// Whoever reads along learns the password and the owners, and can end leases.
+	case !encrypted && !plaintext && !isThisMachine(host):
+		// Anyone on the network path could read the password and the owners, and end leases.
 		return nil, invalid("is without TLS and its host is not this machine; want %ss://, "+
-			"or plaintext=true if nobody else can read or change what is sent there", u.Scheme)
+			"or plaintext=true if nobody else can read or change the traffic", u.Scheme)
 	}
 	port := u.Port()
 	if port == "" {
@@ -129,7 +131,7 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 	}
 	db := 0
 	if path := strings.TrimPrefix(u.Path, "/"); path != "" {
-		// The path is not shown: a secret may have slipped into it.
+		// The error does not show the path, which may contain a secret by mistake.
 		if db, err = strconv.Atoi(path); err != nil || db < 0 {
 			return nil, invalid("has a path that is not a database number")
 		}
@@ -147,11 +149,11 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		IsClusterMode: cluster,
 		Dialer:        dialer,
 
-		Protocol:                 2, // push messages, which 3 adds, have no use here
+		Protocol:                 2, // protocol 3 adds push messages, which have no use here
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 
-		// The guard repeats what may be repeated, and knows for how long.
+		// The guard repeats requests, because the guard knows how much time is left.
 		MaxRetries:            -1,
 		DialerRetries:         1,
 		ContextTimeoutEnabled: true,
@@ -159,16 +161,16 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		ReadTimeout:           answerTimeout,
 		WriteTimeout:          answerTimeout,
 
-		// One invocation uses one or two connections; more are made only when
-		// several invocations run in one process.
+		// An invocation uses one or two connections. More are needed only if several
+		// invocations run in one process.
 		PoolSize:        10,
 		ConnMaxIdleTime: 30 * time.Second,
 	}, nil
 }
 
-// here reports whether a host is the machine that this process or its container
-// runs on. It looks at the name only and resolves nothing.
-func here(host string) bool {
+// isThisMachine reports whether a host is the machine of this process or of its container.
+// It compares the name and resolves nothing.
+func isThisMachine(host string) bool {
 	host = strings.ToLower(host)
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") || host == "host.docker.internal" {
 		return true
@@ -179,19 +181,21 @@ func here(host string) bool {
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// failLater makes a dial that fails look like a connection that fails when it is
-// first used, which is for the greeting. The client's pool prints a line for each
-// dial that fails, and no setting of one client turns that off. And after as many
-// failures as it may have connections, it no longer dials for a request: a goroutine
-// tries once a second, which a frozen environment does not have.
-func failLater(dial dialFunc) dialFunc {
+// failAtFirstUse turns a failed dial into a connection that fails at its first use, which
+// is the greeting. There are two reasons:
+//
+//   - The client's pool prints a line for each failed dial. One client alone cannot turn
+//     that off.
+//   - After as many failures as it may have connections, the pool does not dial for a
+//     request any more. A goroutine dials once a second, but not in a frozen process.
+func failAtFirstUse(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err == nil || errors.Is(ctx.Err(), context.Canceled) {
-			return conn, err // cancelled: nobody would use it, and the pool would keep it
+			return conn, err // cancelled: the pool would keep a connection that nobody uses
 		}
-		nobody, _ := net.Pipe()
-		return unreachable{nobody, fmt.Errorf("%w", err)}, nil // the client unwraps what fails the greeting
+		unused, _ := net.Pipe()
+		return unreachable{unused, fmt.Errorf("%w", err)}, nil // the client unwraps the greeting's error once
 	}
 }
 
@@ -213,8 +217,8 @@ func dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	return d.DialContext(ctx, network, addr)
 }
 
-// dialTLS verifies the server's certificate for the host of addr. The client's
-// own dialer would not end its handshake with the context.
+// dialTLS verifies the server's certificate for the host of addr. The handshake of the
+// client's own dialer would not end with the context.
 func dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: &tls.Config{MinVersion: tls.VersionTLS12}}
 	return d.DialContext(ctx, network, addr)

@@ -81,8 +81,8 @@ func TestOpenRefusesBadURLs(t *testing.T) {
 	require.ErrorContains(t, err, "scheme")
 }
 
-// Without TLS a URL names this machine, or says that it means it.
-func TestOpenWithoutTLSOnlyHere(t *testing.T) {
+// A URL without TLS is only for this machine, or needs plaintext=true.
+func TestOpenWithoutTLS(t *testing.T) {
 	open := func(rawURL string) error {
 		store, err := lockstore.Open(t.Context(), rawURL, os.Getenv, Opener)
 		if err == nil {
@@ -126,7 +126,7 @@ func TestOpenWithoutTLSOnlyHere(t *testing.T) {
 	}
 }
 
-// The settings that a frozen and thawed environment depends on.
+// Settings that a process needs after Lambda has frozen it.
 func TestClientSettings(t *testing.T) {
 	opt := openClient(t, "rediss://user:pw@host:7000/2").(*redis.Client).Options()
 	require.Equal(t, "host:7000", opt.Addr)
@@ -148,8 +148,7 @@ func TestClientSettings(t *testing.T) {
 	require.LessOrEqual(t, cluster.ConnMaxIdleTime, time.Minute)
 }
 
-// Nothing but the lock's own command is sent on a new connection, apart from
-// the handshake.
+// After the handshake a new connection sends only the lock's own command.
 func TestHandshakeIsOneRequest(t *testing.T) {
 	commands := make(chan string, 10)
 	addr := fakeServer(t, func(command []string) string {
@@ -163,7 +162,7 @@ func TestHandshakeIsOneRequest(t *testing.T) {
 	require.Empty(t, commands)
 }
 
-// A lease is not shorter than what was asked for.
+// A lease is not shorter than requested.
 func TestMicrosRoundsUp(t *testing.T) {
 	for d, want := range map[time.Duration]int64{0: 0, 1: 1, time.Microsecond: 1, time.Microsecond + 1: 2, lockstore.MaxTTL: 86400e6} {
 		require.Equal(t, want, micros(d), "microseconds of %v", d)

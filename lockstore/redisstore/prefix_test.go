@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Prefix and key together name a lock, as Options says.
-func TestPrefixAndKeyNameALock(t *testing.T) {
+// Two locks are the same if prefix + key is the same text.
+func TestPrefixAndKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := miniStore(t)
 		store := func(prefix string) *Store {

@@ -11,16 +11,17 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// DefaultPrefix stands before every lock's key on the server.
+// DefaultPrefix is the beginning of every lock's key on the server.
 const DefaultPrefix = "lambdalock:"
 
 // Options are settings of New. The zero value is good.
 type Options struct {
-	// Prefix stands before every lock's key on the server; "" is DefaultPrefix.
-	// All users of a resource need the same prefix and key. Two locks are the same
-	// if prefix and key together are the same text: with the prefix "shop:" the key
-	// "eu:7" is the key "7" of the prefix "shop:eu:". To keep stores apart, choose
-	// prefixes of which none begins with another.
+	// Prefix is the beginning of every lock's key on the server; "" means DefaultPrefix.
+	// All users of a resource need the same prefix and the same key.
+	//
+	// Two locks are the same if prefix + key is the same text: the prefix "shop:" with the
+	// key "eu:7" is the prefix "shop:eu:" with the key "7". To separate stores, choose
+	// prefixes that are not the beginning of one another.
 	Prefix string
 }
 
@@ -28,7 +29,7 @@ type Options struct {
 // lockstore.Inspector, lockstore.CooldownReleaser and lockstore.Checker.
 type Store struct {
 	client  redis.UniversalClient
-	ends    bool // the client's connections are this package's, see ending
+	ends    bool // a call can end its connection's wait, see callContext
 	prefix  string
 	scripts [scriptNames]script
 }
@@ -40,20 +41,24 @@ var (
 	_ lockstore.Checker          = (*Store)(nil)
 )
 
-// New returns a store over a client of the caller's, who closes it. Each call of
-// the store ends with its context, whatever the client's settings are. The client
-// may wait for the reply a while longer, with a connection of its pool: until its
-// ReadTimeout, or until the context's deadline if ContextTimeoutEnabled is set.
-// Client has the settings that suit a Lambda function.
+// New returns a store that uses client. The caller closes the client.
 //
-// The client's own retries are safe here, since every request is idempotent. None
-// is written after the call has ended.
+// Each call of the store ends with its context, whatever the client's settings are. The
+// client itself may use a connection of its pool for longer: until its ReadTimeout, or
+// until the context's deadline if ContextTimeoutEnabled is set. [Client] has settings for
+// a Lambda function.
 //
-// These clients are refused with lockstore.ErrInvalid, also when another type
-// embeds them: a nil one; one without a ReadTimeout or a WriteTimeout, whose
-// commands might never end; a *redis.Ring, which moves a key to another server when
-// one is down, and then two would hold the lock; and a *redis.AutoPipeliner, which
-// writes commands after their context has ended.
+// The client may send a request again, because every request is idempotent. It sends
+// nothing after the call has ended.
+//
+// New refuses these clients, also if another type embeds them. The error matches
+// lockstore.ErrInvalid.
+//
+//	nil
+//	no ReadTimeout or no WriteTimeout  a command might never end
+//	*redis.Ring                        moves a key to another server when one is down, so
+//	                                   two owners could hold the lock
+//	*redis.AutoPipeliner               writes commands after their context has ended
 func New(client redis.UniversalClient, opt Options) (*Store, error) {
 	if refused := refusal(client); refused != "" {
 		return nil, lockstore.Invalidf("redisstore: the client %s", refused)
@@ -63,13 +68,13 @@ func New(client redis.UniversalClient, opt Options) (*Store, error) {
 	}
 	return &Store{
 		client:  client,
-		ends:    hasEnds(client),
+		ends:    isEndable(client),
 		prefix:  opt.Prefix,
 		scripts: newScripts(),
 	}, nil
 }
 
-// refusal says why a client cannot be used, or "".
+// refusal is the reason why a client cannot be used, or "".
 func refusal(client redis.UniversalClient) (why string) {
 	const want = "; want a *redis.Client or *redis.ClusterClient"
 	v := reflect.ValueOf(client)
@@ -126,9 +131,8 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 	if r.code != granted {
 		return lockstore.Lease{}, r.refusal(req.Key)
 	}
-	// The server may say more than req.TTL: it rounds up, the lease may have been
-	// renewed, or the server's clock has stepped back. Cap it: what is beyond req.TTL
-	// cannot be trusted in the last case and is not needed in the others.
+	// r.left can be more than req.TTL: the server rounds up, the lease was renewed, or the
+	// server's clock has stepped back. In the last case more than req.TTL is not safe.
 	return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: r.fence, TTL: min(r.left, req.TTL)}, nil
 }
 
@@ -163,21 +167,21 @@ func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.
 	return s.end(ctx, lease, d)
 }
 
-func (s *Store) end(ctx context.Context, lease lockstore.Lease, closed time.Duration) error {
+func (s *Store) end(ctx context.Context, lease lockstore.Lease, cooldown time.Duration) error {
 	if err := lease.Validate(); err != nil {
 		return err
 	}
-	r, err := s.run(ctx, releaseScript, lease.Key, lease.Owner, int64(lease.Fence), micros(closed))
+	r, err := s.run(ctx, releaseScript, lease.Key, lease.Owner, int64(lease.Fence), micros(cooldown))
 	if err != nil {
 		return err
 	}
 	switch {
 	case r.code == released:
 		return nil
-	case r.code == lost && r.doubt:
-		// That attempt may have released it, and others had the key since then.
-		// ErrLost would say that the lease vanished under its holder.
-		return fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and the entry has no trace of this lease", lease.Key)
+	case r.code == lost && r.ambiguous:
+		// The other attempt may have released the lease, and other owners may have had the
+		// key since. ErrLost would say that the lease was lost before the release.
+		return fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and the entry does not show this lease", lease.Key)
 	}
 	return r.refusal(lease.Key)
 }
@@ -200,13 +204,13 @@ func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 	return lockstore.Status{}, r.refusal(key)
 }
 
-// retention is how long the server keeps an entry after a grant or a renewal, in
-// milliseconds: an hour longer than the lease. It rounds up.
+// retention is how long the server keeps an entry after a grant or a renewal: the TTL and
+// an hour, in milliseconds, rounded up.
 func retention(ttl time.Duration) int64 {
 	return int64((ttl + time.Hour + time.Millisecond - 1) / time.Millisecond)
 }
 
-// micros rounds up, so that a lease is not shorter than what was asked for.
+// micros rounds up, so that a lease is not shorter than requested.
 func micros(d time.Duration) int64 {
 	return int64((d + time.Microsecond - 1) / time.Microsecond)
 }

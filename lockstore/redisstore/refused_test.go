@@ -22,7 +22,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// requests are each request of the store by its name.
+// requests are the store's requests by name.
 var requests = map[string]func(context.Context, *Store) error{
 	"Acquire": func(ctx context.Context, s *Store) error {
 		_, err := s.Acquire(ctx, newRequest(someLease.Key))
@@ -41,7 +41,7 @@ var someLease = lockstore.Lease{Key: "account/7", Owner: lockstore.NewOwner(), F
 
 func check(ctx context.Context, s *Store) error { _, err := s.Check(ctx); return err }
 
-// everyRequest makes each request of the store once.
+// everyRequest sends each request of the store once.
 func everyRequest(ctx context.Context, s *Store) map[string]error {
 	errs := map[string]error{}
 	for name, request := range requests {
@@ -78,7 +78,7 @@ func requireNoOther(t *testing.T, err, wanted error) {
 	}
 }
 
-// Each answer with which a server refuses a command before it does anything.
+// With each of these answers a server refuses a command before it does anything.
 func TestRefusalsAreUnavailable(t *testing.T) {
 	for name, answer := range map[string]string{
 		"F37 out of memory":               "OOM command not allowed when used memory > 'maxmemory'.",
@@ -114,10 +114,10 @@ func TestRefusalsAreUnavailable(t *testing.T) {
 	}
 }
 
-// Servers quote the arguments of a command that they do not know: of a script the
-// owner, of the greeting the password (M40).
+// A server quotes the arguments of a command that it does not know: the owner of a script
+// call, or the password of a greeting.
 func TestAnswersThatQuoteArguments(t *testing.T) {
-	onBoth(t, func(t *testing.T, program string) {
+	onBoth(t, "M40 quoted arguments", func(t *testing.T, program string) {
 		for name, c := range map[string]struct {
 			user string
 			args []string
@@ -150,7 +150,7 @@ func TestAnswersThatQuoteArguments(t *testing.T) {
 	require.Equal(t, context.Canceled, withoutSecrets(context.Canceled, "OWNEROWNER"))
 }
 
-// What a server or a proxy says otherwise leaves the outcome open.
+// After every other answer of a server or a proxy the outcome is unknown.
 func TestOtherAnswersAreUnknown(t *testing.T) {
 	for name, reply := range map[string]string{
 		"an error of a proxy":     "-ERR upstream failure\r\n",
@@ -177,7 +177,7 @@ func TestOtherAnswersAreUnknown(t *testing.T) {
 	}
 }
 
-// retryingClient sends a request again once.
+// retryingClient is a client that sends a request again once.
 func retryingClient(t *testing.T, addr string) redis.UniversalClient {
 	opt, err := options(config(t, "redis://"+addr))
 	require.NoError(t, err)
@@ -187,8 +187,8 @@ func retryingClient(t *testing.T, addr string) redis.UniversalClient {
 	return client
 }
 
-// A client of the user's own may send a request again. A refusal of the last
-// attempt says nothing about the first one, which may have been applied.
+// A client of the user's own may send a request again. If the last attempt is refused, the
+// first attempt may still have been applied.
 func TestRefusalAfterALostReplyIsUnknown(t *testing.T) {
 	var n atomic.Int32
 	addr := fakeServer(t, func([]string) string {
@@ -205,8 +205,8 @@ func TestRefusalAfterALostReplyIsUnknown(t *testing.T) {
 	requireUnknown(t, err)
 }
 
-// A lost reply, then a server that does not know the script, then an EVAL that
-// is not written: the first attempt may have been applied all the same.
+// The first reply is lost, then the server does not know the script, then the EVAL is not
+// written. The first attempt may still have been applied.
 func TestUnwrittenEvalAfterALostReplyIsUnknown(t *testing.T) {
 	for name, lost := range map[string]bool{"the first reply is lost": true, "nothing is lost": false} {
 		t.Run(name, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestUnwrittenEvalAfterALostReplyIsUnknown(t *testing.T) {
 
 var errHook = errors.New("a hook lets no eval through")
 
-type refuseEval struct{ counter } // the rest of a hook
+type refuseEval struct{ counter } // counter has the other methods of a hook
 
 func (*refuseEval) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -246,8 +246,8 @@ func (*refuseEval) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// The cluster client sends again on its own after these, and each time the
-// server does nothing.
+// After these answers the cluster client sends the request again, and each time the server
+// does nothing.
 func TestClusterRefusalIsUnavailable(t *testing.T) {
 	for name, answer := range map[string]string{
 		"F38 cluster down": "CLUSTERDOWN The cluster is down",
@@ -264,7 +264,7 @@ func TestClusterRefusalIsUnavailable(t *testing.T) {
 					return "-" + answer + "\r\n"
 				}
 				if !strings.EqualFold(strings.Join(command, " "), "cluster slots") {
-					others.Add(1) // such as COMMAND, which a lock's user may not be allowed to run
+					others.Add(1) // for example COMMAND, which needs one more permission
 				}
 				host, port, _ := strings.Cut(addr, ":")
 				return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\nx\r\n", len(host), host, port)
@@ -278,7 +278,7 @@ func TestClusterRefusalIsUnavailable(t *testing.T) {
 	}
 }
 
-// Real servers in the states that refuse locks.
+// Real servers in states in which they refuse locks.
 func TestRefusalsOfRealServers(t *testing.T) {
 	for _, program := range []string{testservers.RedisServer, testservers.ValkeyServer} {
 		t.Run(program, func(t *testing.T) {
@@ -287,7 +287,7 @@ func TestRefusalsOfRealServers(t *testing.T) {
 			}
 			refuses := func(t *testing.T, url, answer string) {
 				for what, err := range everyRequest(t.Context(), openStore(t, url)) {
-					// Some states allow reading, and these had nothing to write then.
+					// Some states allow reading, and these requests had nothing to write.
 					if err == nil && what == "Inspect" || errors.Is(err, lockstore.ErrLost) && what != "Acquire" && what != "Abandon" {
 						continue
 					}
@@ -342,7 +342,7 @@ func TestRefusalsOfRealServers(t *testing.T) {
 				ctx := context.Background()
 				require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "reader", "on", ">pw", "~*", "+get").Err())
 				refuses(t, strings.Replace(addr, "//", "//reader:pw@", 1), "NOPERM")
-				// What the package comment lists is enough.
+				// The permissions in the package documentation are enough.
 				require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "locker", "on", ">pw", "~lambdalock:*",
 					"+evalsha", "+eval", "+get", "+set", "+setrange", "+pexpire", "+time").Err())
 				lockUnlock(t, openStore(t, strings.Replace(addr, "//", "//locker:pw@", 1)))
@@ -354,7 +354,7 @@ func TestRefusalsOfRealServers(t *testing.T) {
 	}
 }
 
-// lockUnlock is one whole life of a lock, each request once.
+// lockUnlock sends each request once, from Acquire to Release.
 func lockUnlock(t *testing.T, s *Store) {
 	t.Helper()
 	lockUnlockKey(t, s, "account/7")
@@ -388,9 +388,9 @@ func awaitBusy(t *testing.T, client redis.UniversalClient) {
 	}, 5*time.Second, 10*time.Millisecond)
 }
 
-// What a request that was not written says of its cause.
+// The error of a request that was not written has advice if the scheme may be wrong.
 func TestAdvice(t *testing.T) {
-	const advice = "try the other of rediss:// (TLS) and redis:// (no TLS)"
+	const advice = "check the scheme: rediss:// is with TLS, redis:// is without"
 	for _, err := range []error{
 		&net.OpError{Op: "read", Err: syscall.ECONNRESET}, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, io.EOF, syscall.EPIPE,
 		context.DeadlineExceeded, tls.RecordHeaderError{},
@@ -406,24 +406,22 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// F53: what is there and is not a lock's entry is told, with the server's words if
-// it has any.
-func TestF53SaysWhatIsThere(t *testing.T) {
+// The error for a value that is not an entry has the server's error, if there is one.
+func TestErrorOfAForeignValue(t *testing.T) {
 	s := openStore(t, "redis://"+testservers.Redis(t))
 	require.NoError(t, s.client.RPush(t.Context(), DefaultPrefix+"list", "a").Err())
 	require.NoError(t, s.client.Set(t.Context(), DefaultPrefix+"text", "a", 0).Err())
 	for key, says := range map[string]string{
-		"list": "what is there is not a lock: lock entry is foreign or corrupt: WRONGTYPE Operation against a key holding the wrong kind of value",
-		"text": "what is there is not a lock of this store, or is damaged: lock entry is foreign or corrupt",
+		"list": "the value is not a lock: lock entry is foreign or corrupt: WRONGTYPE Operation against a key holding the wrong kind of value",
+		"text": "the value is not a lock of this store, or it is damaged: lock entry is foreign or corrupt",
 	} {
 		_, err := s.Inspect(t.Context(), key)
-		require.ErrorContains(t, err, `redisstore: key "`+key+`": `+says)
+		require.ErrorContains(t, err, `redisstore: key "`+key+`": `+says, "F53")
 	}
 }
 
-// A cluster moves a slot: the redirected request is carried out and its answer is
-// lost, and then another node refuses it. What the client remembers of the redirect
-// is not the answer to the request that was lost.
+// A cluster moves a slot. The redirected request is applied and its reply is lost, and then
+// another node refuses the request. The redirect is not the answer to the lost request.
 func TestRefusalAfterARedirectAndALostReplyIsUnknown(t *testing.T) {
 	for _, last := range []string{"-LOADING x\r\n", "-CLUSTERDOWN x\r\n", "-TRYAGAIN x\r\n", "-OOM x\r\n", "-NOPERM x\r\n", "$1\r\nL\r\n"} {
 		t.Run("F25 F40 F76 "+last[:2], func(t *testing.T) {
@@ -435,7 +433,7 @@ func TestRefusalAfterARedirectAndALostReplyIsUnknown(t *testing.T) {
 				case "cluster":
 					return "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n" + host + "\r\n:" + port + "\r\n"
 				case "asking":
-					return "" // this and the next command are carried out, and both answers are lost
+					return "" // ASKING and the next command are applied, and both replies are lost
 				case "evalsha", "eval":
 					if requests.Add(1) == 1 {
 						return "-ASK 1 " + addr + "\r\n"
@@ -451,7 +449,7 @@ func TestRefusalAfterARedirectAndALostReplyIsUnknown(t *testing.T) {
 	}
 }
 
-// A user who may not send ASKING: the command behind it may have been carried out.
+// The user may not send ASKING. The next command may have been applied.
 func TestRefusedAskingIsUnknown(t *testing.T) {
 	require.False(t, refused(answer("NOPERM User u has no permissions to run the 'asking' command")))
 	require.True(t, refused(answer("NOPERM User u has no permissions to run the 'evalsha' command")))

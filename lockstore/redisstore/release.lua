@@ -1,4 +1,4 @@
--- ARGV: owner, fence ('0' abandons), microseconds that the key stays closed
+-- ARGV: owner, fence ('0' abandons), cooldown in microseconds
 local abandon = ARGV[2] == '0'
 if state == 'H' and me == owner and (abandon or fence == ARGV[2]) then
 	if ARGV[3] == '0' then

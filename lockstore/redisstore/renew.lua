@@ -4,8 +4,8 @@ local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
 local left = since + ttl - now
 if left <= 0 then return 'L' end
--- More than its own TTL is left only when the server's clock has stepped back.
--- The holder counts its TTL from before now, so now + TTL is no shorter for it.
+-- More than the TTL is left only if the server's clock has stepped back. The holder counts
+-- its TTL from before now, so a lease until now + TTL is not too short.
 local stepped = left > tonumber(ttl)
 if not stepped and left >= tonumber(ARGV[2]) then return string.format('G%s %.0f', fence, left) end
 local kept = ARGV[4]

@@ -9,7 +9,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// code is the first byte of a script's answer.
+// code is the first byte of a script's answer. The comments name the rest of the answer.
 type code byte
 
 const (
@@ -18,17 +18,17 @@ const (
 	free     code = 'I' // fence
 	released code = 'R'
 	lost     code = 'L'
-	foreign  code = 'F' // or damaged
-	clock    code = 'T'
+	foreign  code = 'F' // another program's entry, or a damaged one
+	clock    code = 'T' // the server's clock has stepped back
 )
 
 // reply is a script's answer.
 type reply struct {
-	code   code
-	fence  lockstore.Fence
-	left   time.Duration
-	holder lockstore.Holder
-	doubt  bool // an earlier attempt of this request may have been applied
+	code      code
+	fence     lockstore.Fence
+	left      time.Duration
+	holder    lockstore.Holder
+	ambiguous bool // an earlier attempt of this request may have been applied
 }
 
 func parseReply(text string) (reply, error) {
@@ -64,17 +64,17 @@ func parseReply(text string) (reply, error) {
 	return reply{}, fmt.Errorf("an answer of the unknown kind %q", r.code)
 }
 
-// refusal is the error for an answer that is not what was asked for.
+// refusal is the error for an answer that is not success.
 func (r reply) refusal(key string) error {
 	switch r.code {
 	case held:
 		return &lockstore.HeldError{Key: key, Holder: r.holder, Remaining: r.left}
 	case lost:
-		return fmt.Errorf("redisstore: key %q: the lease is expired, ended, gone or another's: %w", key, lockstore.ErrLost)
+		return fmt.Errorf("redisstore: key %q: the lease is expired, released or gone, or the key is another owner's: %w", key, lockstore.ErrLost)
 	case foreign:
 		return errForeign(key, nil)
 	case clock:
-		return fmt.Errorf("redisstore: key %q: the lease has more time left than it was granted, "+
+		return fmt.Errorf("redisstore: key %q: more time is left than the lease's TTL, "+
 			"so the server's clock has stepped back (or the entry is damaged): %w", key, lockstore.ErrCorrupt)
 	}
 	return fmt.Errorf("redisstore: key %q: unexpected answer %q, outcome unknown", key, r.code)

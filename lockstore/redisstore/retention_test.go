@@ -17,7 +17,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// miniStore is a store on a new miniredis, whose clock is the bubble's.
+// miniStore is a store on a new miniredis in virtual time.
 func miniStore(t *testing.T) (*Store, *miniredis.Miniredis) {
 	m := miniredis.NewMiniRedis()
 	t.Cleanup(m.Close)
@@ -28,15 +28,13 @@ func miniStore(t *testing.T) (*Store, *miniredis.Miniredis) {
 	return s, m
 }
 
-// forward lets time pass for the bubble and for miniredis's keys, which have a time of
-// their own.
+// forward lets time pass for the bubble and for the keys of miniredis.
 func forward(m *miniredis.Miniredis, d time.Duration) {
 	<-time.After(d)
 	m.FastForward(d)
 }
 
-// The server keeps an entry until an hour after the end of its lease or closing,
-// and drops it then.
+// The server deletes an entry an hour after the end of its lease or cooldown.
 func TestRetention(t *testing.T) {
 	const long = 20 * time.Hour
 	take := func(t *testing.T, s *Store, ttl time.Duration) lockstore.Lease {
@@ -87,31 +85,31 @@ func TestRetention(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, long, left)
 		}, long},
-		"a closing": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"a cooldown": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
 			forward(m, time.Second)
 			require.NoError(t, s.ReleaseAfter(t.Context(), lease, long))
 		}, long},
-		"the mark of an abandoned owner": {func(t *testing.T, s *Store, m *miniredis.Miniredis) { abandon(t, s) }, 0},
-		"the mark during another's lease": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"an abandon of a new key": {func(t *testing.T, s *Store, m *miniredis.Miniredis) { abandon(t, s) }, 0},
+		"an abandon during another owner's lease": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
 			take(t, s, long)
 			forward(m, time.Second)
 			abandon(t, s)
 		}, long - time.Second},
-		"the mark during a closing": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"an abandon during a cooldown": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
 			require.NoError(t, s.ReleaseAfter(t.Context(), take(t, s, time.Minute), long))
 			abandon(t, s)
 		}, long},
-		"the mark after a release": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"an abandon after a release": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
 			require.NoError(t, s.Release(t.Context(), take(t, s, time.Minute)))
 			abandon(t, s)
 		}, time.Minute},
-		"the mark after the lease": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"an abandon after the lease": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
 			take(t, s, time.Minute)
 			forward(m, 30*time.Minute)
 			abandon(t, s)
 		}, 0},
-		"abandoned by its holder": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"an abandon by the holder": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
 			require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: lease.Owner}))
 		}, time.Minute},
@@ -126,9 +124,9 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// Keys that are used once leave nothing behind: they are there until an hour after
-// the end of their lease, and gone then.
-func TestF79UsedKeysGo(t *testing.T) {
+// A key that is used once leaves nothing on the server: its entry is deleted an hour after
+// the end of the lease.
+func TestUsedKeysAreDeleted(t *testing.T) {
 	keys := usedKeys(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, m := miniStore(t)
@@ -138,11 +136,11 @@ func TestF79UsedKeysGo(t *testing.T) {
 		forward(m, newRequest("").TTL+time.Hour-time.Millisecond)
 		require.Equal(t, keys, len(m.Keys()))
 		forward(m, time.Millisecond)
-		require.Zero(t, len(m.Keys()), "keys are left")
+		require.Zero(t, len(m.Keys()), "F79")
 	})
 }
 
-// usedKeys is how many keys a test uses: KEYS, or few.
+// usedKeys is how many keys a test uses: KEYS, or 1000.
 func usedKeys(t *testing.T) int {
 	text := os.Getenv("KEYS")
 	if text == "" {
@@ -163,12 +161,12 @@ func use(t *testing.T, s *Store, i int) {
 	require.NoError(t, s.Release(t.Context(), lease))
 }
 
-// TestMemoryOfUsedKeys measures what the server keeps of a key that was used once.
+// TestMemoryOfUsedKeys measures the server's memory for a key that was used once.
 //
-// KEYS=100000 go test ./lockstore/redisstore -run TestMemoryOfUsedKeys -v prints it
-// for that many.
+// KEYS=100000 go test ./lockstore/redisstore -run TestMemoryOfUsedKeys -v prints it for
+// 100,000 keys.
 func TestMemoryOfUsedKeys(t *testing.T) {
-	onBoth(t, func(t *testing.T, program string) {
+	onBoth(t, "memory", func(t *testing.T, program string) {
 		addr := testservers.Start(t, program).Addr
 		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
 		used := func() int {
@@ -178,7 +176,7 @@ func TestMemoryOfUsedKeys(t *testing.T) {
 			require.NoError(t, err)
 			return bytes
 		}
-		use(t, s, 0) // connections and scripts are there
+		use(t, s, 0) // makes the connections and loads the scripts
 		before, keys := used(), usedKeys(t)
 		for i := range keys {
 			use(t, s, i+1)
@@ -192,7 +190,7 @@ func TestMemoryOfUsedKeys(t *testing.T) {
 			left, err := admin.PTTL(t.Context(), DefaultPrefix+fmt.Sprintf("order/%08d", i+1)).Result()
 			require.NoError(t, err)
 			require.LessOrEqual(t, left, time.Hour+time.Minute)
-			require.Greater(t, left, time.Hour, "without an end the server keeps it for ever")
+			require.Greater(t, left, time.Hour, "without an end the server keeps the entry for ever")
 		}
 	})
 }

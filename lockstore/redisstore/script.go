@@ -31,12 +31,12 @@ const (
 	scriptNames
 )
 
-// script is a Lua script. Its fields are of type any because they are command
-// arguments: so they are boxed once and not in every request.
+// script is a Lua script. Its fields have the type any, as command arguments do. So Go
+// converts them once, and not for every request.
 type script struct{ source, sha any }
 
 func newScript(source string) script {
-	sum := sha1.Sum([]byte(source)) // how the server names a script
+	sum := sha1.Sum([]byte(source)) // the server's name of a script
 	return script{source, hex.EncodeToString(sum[:])}
 }
 

@@ -22,17 +22,22 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// TestSimulation runs simulated holders over the real client and the real scripts,
-// which miniredis executes, in virtual time. The wire between them is slow, loses
-// requests and replies, holds requests back until nobody waits for them, repeats
-// them, refuses them and makes the server forget its scripts.
+// TestSimulation runs simulated clients with the real client and the real scripts, on
+// miniredis, in virtual time. The network is slow, loses requests and replies, delivers
+// requests too late, repeats and refuses requests, and makes the server forget its
+// scripts.
 //
-// No two holders may trust their lease at the same time, and fences grow in the
-// order of trust. What each script does to the entry is looked at as well: it
-// grants no live lease's key and no ended owner a key, it renews only what is held
-// and live, never shortens a lease, ends nobody else's, and the fence never falls.
+// No two clients may trust their leases at the same time, and fences grow in the order of
+// trust. The test also checks each change of the entry:
 //
-// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestSimulation replays one.
+//   - Acquire does not grant the key of a live lease, and does not grant the key to an
+//     owner that has ended.
+//   - Renew extends only a live lease of its owner, and never shortens it.
+//   - Release ends only the owner's lease.
+//   - The fence never becomes smaller.
+//
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestSimulation replays
+// one seed.
 func TestSimulation(t *testing.T) {
 	began := time.Now()
 	wires := map[string]int64{}
@@ -70,7 +75,7 @@ func simulate(t *testing.T, seed uint64, wires map[string]int64, fromReply bool)
 
 const simTTL = 3 * time.Second
 
-// wire is the network of one seed, and the server at its end.
+// wire is the network of one seed, and the server.
 type wire struct {
 	t        *testing.T
 	server   *miniredis.Miniredis
@@ -80,8 +85,8 @@ type wire struct {
 	mu        sync.Mutex // while a script runs
 	counts    map[string]int64
 	had       []lockstore.Owner        // the owners of all grants
-	ended     map[lockstore.Owner]bool // by themselves
-	abandoned lockstore.Owner          // the last one that did not have the key
+	ended     map[lockstore.Owner]bool // owners that released or abandoned
+	abandoned lockstore.Owner          // the last owner that abandoned without having the key
 }
 
 func (w *wire) open(p *leasesim.Process) (lockstore.Store, func()) {
@@ -95,8 +100,8 @@ func (w *wire) open(p *leasesim.Process) (lockstore.Store, func()) {
 	return s, func() { require.NoError(w.t, client.Close()) }
 }
 
-// serve is one connection. What it has read from the client reaches the server, also
-// when the client has gone by then.
+// serve is one connection. What it has read from the client reaches the server, even if the
+// client does not wait any more.
 func (w *wire) serve(p *leasesim.Process, client net.Conn) {
 	defer client.Close()
 	server, err := w.server.Dial()
@@ -128,8 +133,8 @@ func (w *wire) serve(p *leasesim.Process, client net.Conn) {
 
 const hang = "hang"
 
-// carry brings a script's call to the server, or not. It returns the reply, "" for
-// one that is lost with its connection, or hang.
+// carry delivers a script call to the server, or loses it. It returns the reply, or "" to
+// end the connection, or hang.
 func (w *wire) carry(p *leasesim.Process, server net.Conn, command []string) string {
 	in, out, fate := p.UpTo(40*time.Millisecond), p.UpTo(40*time.Millisecond), p.Float()
 	lose := false
@@ -144,7 +149,7 @@ func (w *wire) carry(p *leasesim.Process, server net.Conn, command []string) str
 		w.count("cut requests")
 		return ""
 	case fate < 0.13:
-		w.count("swallowed requests")
+		w.count("requests without an answer")
 		return hang
 	case fate < 0.18:
 		w.count("late requests")
@@ -206,7 +211,7 @@ func (w *wire) exchange(server net.Conn, command []string) string {
 	return string(reply[:n])
 }
 
-// seen is an entry as the server has it.
+// seen is an entry on the server.
 type seen struct {
 	state string
 	owner lockstore.Owner
@@ -234,10 +239,10 @@ func (w *wire) entry() seen {
 	return seen{f[1], lockstore.Owner(f[2]), number(3), number(4) + number(5)}
 }
 
-// live says that the lease holds now.
+// live reports whether the lease is live now.
 func (s seen) live() bool { return s.state == "H" && time.Now().UnixMicro() < s.end }
 
-// simScripts are the scripts' names by what a call sends of them.
+// simScripts are the names of the scripts by hash and by source.
 var simScripts = func() map[string]string {
 	names, scripts := map[string]string{}, newScripts()
 	for i, name := range map[scriptName]string{acquireScript: "acquire", renewScript: "renew", releaseScript: "release"} {
@@ -247,7 +252,7 @@ var simScripts = func() map[string]string {
 	return names
 }()
 
-// script runs a script on the server and looks at what it has done.
+// script runs a script on the server and checks how it changed the entry.
 func (w *wire) script(server net.Conn, command []string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -285,10 +290,10 @@ func (w *wire) script(server net.Conn, command []string) string {
 	case name == "acquire" && code == granted && !(before.live() && before.owner == me):
 		fail("nothing was granted")
 	case name == "acquire" && code == held && (!before.live() || before.owner == me):
-		fail("M15: busy, and it is free or its own")
+		fail("M15: held, but the key is free or the owner's own")
 	case name == "renew" && code == granted:
 		if !before.live() || before.owner != me || strconv.FormatInt(before.fence, 10) != command[6] {
-			fail("M06 M08: it did not hold the key")
+			fail("M06 M08: the owner did not hold the key")
 		}
 		if after.end < before.end {
 			fail("M09: the lease got shorter")
@@ -299,10 +304,10 @@ func (w *wire) script(server net.Conn, command []string) string {
 		case before.state == "H" && before.owner == me:
 			w.ended[me] = true
 			if after.state != "F" || fence != "0" && fence != strconv.FormatInt(before.fence, 10) {
-				fail("M05: released another lease than its own, or none")
+				fail("M05: it released no lease, or another owner's")
 			}
 		case after != before:
-			fail("M04: another's lease was ended")
+			fail("M04: another owner's lease was ended")
 		case fence == "0" && !w.remembered(me):
 			w.abandoned = me
 		}
@@ -314,9 +319,9 @@ func (w *wire) script(server net.Conn, command []string) string {
 	return reply
 }
 
-// remembered says whether the owner is one of those that a late acquire is refused
-// to, as the package comment says: the last two that had the key, if they ended that
-// themselves, and the last abandoned one that did not have it.
+// remembered reports whether an acquire of the owner must be refused, as the package
+// documentation says: the owner is one of the last two holders and has released, or it is
+// the last owner that abandoned without having the key.
 func (w *wire) remembered(o lockstore.Owner) bool {
 	return w.ended[o] && slices.Contains(w.had[max(0, len(w.had)-2):], o) || w.abandoned == o
 }

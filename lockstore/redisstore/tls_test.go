@@ -23,9 +23,8 @@ import (
 	"github.com/lambdalock/lambdalock/internal/testservers"
 )
 
-// Certificates reach the client through SSL_CERT_FILE, which Go reads once in a
-// process, so all of TLS is one test.
-func TestF21TLSIsVerified(t *testing.T) {
+// Go reads SSL_CERT_FILE once in a process, so this test has all cases of TLS.
+func TestTLSIsVerified(t *testing.T) {
 	addr := testservers.Redis(t)
 	dir := t.TempDir()
 	trusted, stranger := newAuthority(t), newAuthority(t)
@@ -42,9 +41,9 @@ func TestF21TLSIsVerified(t *testing.T) {
 		server *tls.Config
 		cause  string
 	}{
-		"name mismatch":     {&tls.Config{Certificates: []tls.Certificate{trusted.issue(t, "192.0.2.1")}}, "192.0.2.1"},
-		"unknown authority": {&tls.Config{Certificates: []tls.Certificate{stranger.issue(t, "127.0.0.1")}}, "unknown authority"},
-		"old version":       {&tls.Config{Certificates: []tls.Certificate{local}, MaxVersion: tls.VersionTLS11}, "version"},
+		"F21 name mismatch":     {&tls.Config{Certificates: []tls.Certificate{trusted.issue(t, "192.0.2.1")}}, "192.0.2.1"},
+		"F21 unknown authority": {&tls.Config{Certificates: []tls.Certificate{stranger.issue(t, "127.0.0.1")}}, "unknown authority"},
+		"F21 old version":       {&tls.Config{Certificates: []tls.Certificate{local}, MaxVersion: tls.VersionTLS11}, "version"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for what, err := range everyRequest(t.Context(), openStore(t, "rediss://"+tlsFront(t, addr, c.server))) {
@@ -64,22 +63,22 @@ func TestF21TLSIsVerified(t *testing.T) {
 			defer cancel()
 			_, err := openStore(t, url).Acquire(ctx, newRequest("k"))
 			t.Log(err)
-			requireUnavailable(t, err, "try the other of rediss:// (TLS) and redis:// (no TLS)")
+			requireUnavailable(t, err, "check the scheme: rediss:// is with TLS, redis:// is without")
 			t.Run("Check, without a deadline", func(t *testing.T) {
-				requireUnavailable(t, check(t.Context(), openStore(t, url)), "try the other of rediss:// (TLS) and redis:// (no TLS)")
+				requireUnavailable(t, check(t.Context(), openStore(t, url)), "check the scheme: rediss:// is with TLS, redis:// is without")
 			})
 		})
 	}
 }
 
-// silent is a server that answers nothing.
+// silent is a server that never answers.
 func silent(t *testing.T) (addr string) {
 	p := testservers.Proxy(t, testservers.Redis(t))
 	p.Swallow()
 	return p.Addr
 }
 
-// tlsFront is a TLS listener before a server without TLS.
+// tlsFront is a TLS listener in front of a server without TLS.
 func tlsFront(t *testing.T, target string, cfg *tls.Config) (addr string) {
 	l, err := tls.Listen("tcp", "127.0.0.1:0", cfg)
 	require.NoError(t, err)
@@ -105,7 +104,7 @@ func tlsFront(t *testing.T, target string, cfg *tls.Config) (addr string) {
 			})
 		}
 	})
-	// Clients are closed by cleanups that were registered later, so before this.
+	// Cleanups run in reverse order, so the clients are closed before.
 	t.Cleanup(func() {
 		l.Close()
 		wg.Wait()

@@ -1,31 +1,32 @@
-// Package elasticache opens a redisstore on an Amazon ElastiCache that lets users
-// in by IAM: with a signed token instead of a password.
+// Package elasticache opens a redisstore on Amazon ElastiCache with IAM authentication: a
+// signed token instead of a password.
 //
 // # URL
 //
 //	elasticache://USER@HOST[:port]?cache=NAME[&serverless=false][&cluster=false][&prefix=text]
 //
-//	USER        the cache's user, whose id and name are equal, IAM-enabled
-//	HOST        the cache's endpoint; the connection is always TLS
-//	cache       the name of the cache, which the token is signed for
-//	serverless  false for a replication group; true if left out
-//	cluster     false for a cache without cluster mode; true if left out
+//	USER        a user of the cache with IAM authentication; its id and its name are equal
+//	HOST        the cache's endpoint; the connection always has TLS
+//	cache       the name of the cache; the token is valid for this cache only
+//	serverless  false for a replication group; true by default
+//	cluster     false for a cache without cluster mode; true by default
 //	prefix      as in redisstore
 //
-// Region and credentials are the Lambda environment's.
+// The region and the credentials come from Lambda's environment.
 //
 // # Permissions
 //
-// elasticache:Connect on both the cache and the user:
-// arn:aws:elasticache:REGION:ACCOUNT:serverlesscache:NAME (or replicationgroup:NAME)
-// and arn:aws:elasticache:REGION:ACCOUNT:user:USER.
+// The function needs elasticache:Connect on two resources:
+//
+//	arn:aws:elasticache:REGION:ACCOUNT:serverlesscache:NAME  (or replicationgroup:NAME)
+//	arn:aws:elasticache:REGION:ACCOUNT:user:USER
 //
 // # Tokens
 //
-// A token is a presigned request that is never sent: SigV4, as ElastiCache's
-// documentation on authentication with IAM describes it. It is good for 15
-// minutes and needed only to connect; it is used again for 10 minutes, then
-// signed anew, without a request.
+// A token is a request with a SigV4 signature that is never sent, see ElastiCache's
+// documentation on IAM authentication. The function signs it without a request. A token
+// is valid for 15 minutes, and only a new connection needs it. After 10 minutes the
+// function signs a new one.
 package elasticache
 
 import (
@@ -58,7 +59,7 @@ const (
 // Opener opens elasticache URLs.
 var Opener = lockstore.Opener{Schemes: []string{"elasticache"}, Open: Open}
 
-// Open opens the store that the URL names, see the package comment. It makes no
+// Open opens the store that the URL names, see the package documentation. It makes no
 // network call. Its errors match lockstore.ErrInvalid.
 func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 	redisConfig, t, err := parse(cfg)
@@ -72,7 +73,7 @@ func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 	return redisstore.New(client, redisstore.Options{Prefix: redisConfig.URL.Query().Get("prefix")})
 }
 
-// parse splits the URL into what redisstore reads and what a token is for.
+// parse splits the URL into redisstore's URL and the token's parameters.
 func parse(cfg lockstore.Config) (lockstore.Config, *token, error) {
 	switch {
 	case cfg.URL == nil:
@@ -122,7 +123,7 @@ func parse(cfg lockstore.Config) (lockstore.Config, *token, error) {
 	return lockstore.Config{URL: u, Getenv: cfg.Getenv}, t, nil
 }
 
-// token signs and keeps the password of one user of one cache.
+// token makes and keeps the password of one user of one cache.
 type token struct {
 	cache, user, region string
 	serverless          bool
@@ -135,7 +136,7 @@ type token struct {
 	keyID  string // of the credentials that signed it
 }
 
-// credentials is asked by the client for each new connection.
+// credentials returns the user and the token. The client calls it for each new connection.
 func (t *token) credentials(ctx context.Context) (user, password string, err error) {
 	creds, err := t.source.Retrieve(ctx)
 	if err != nil {
@@ -143,8 +144,8 @@ func (t *token) credentials(ctx context.Context) (user, password string, err err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// The wall clock alone: the server goes by it, and a frozen environment may
-	// stop the other one.
+	// The server uses the wall clock. The monotonic clock may stand still while the
+	// process is frozen.
 	now := t.now().Round(0)
 	if age := now.Sub(t.signed); t.text == "" || age < 0 || age >= tokenUse || t.keyID != creds.AccessKeyID {
 		if t.text, err = t.sign(ctx, creds, now); err != nil {

@@ -29,7 +29,7 @@ func TestOpen(t *testing.T) {
 	for name, c := range map[string]struct {
 		url  string
 		env  map[string]string
-		want string // part of the error; "": it opens
+		want string // part of the error; "" if Open succeeds
 	}{
 		"serverless":             {"elasticache://locks@my.serverless.euw1.cache.amazonaws.com:6379?cache=my", lambdaEnv, ""},
 		"replication group":      {"elasticache://locks@host?cache=my&serverless=false&cluster=false&prefix=p:", lambdaEnv, ""},
@@ -70,7 +70,6 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// F51
 func TestOpenWithoutURLOrEnvironment(t *testing.T) {
 	cfg := config(t, "elasticache://locks@host?cache=my", lambdaEnv)
 	for says, cfg := range map[string]lockstore.Config{
@@ -78,7 +77,7 @@ func TestOpenWithoutURLOrEnvironment(t *testing.T) {
 		"Config.Getenv is nil": {URL: cfg.URL},
 	} {
 		_, err := Open(t.Context(), cfg)
-		require.ErrorIs(t, err, lockstore.ErrInvalid)
+		require.ErrorIs(t, err, lockstore.ErrInvalid, "F51")
 		require.ErrorContains(t, err, says)
 	}
 }
@@ -113,21 +112,21 @@ func TestToken(t *testing.T) {
 	now = now.Add(time.Second)
 	_, fresh, err := tok.credentials(t.Context())
 	require.NoError(t, err)
-	assert.NotEqual(t, text, fresh, "and signed anew before it ends")
+	assert.NotEqual(t, text, fresh, "a new token before the old one is invalid")
 	now = now.Add(-time.Hour)
 	_, back, err := tok.credentials(t.Context())
 	require.NoError(t, err)
-	assert.NotEqual(t, fresh, back, "a clock that steps back does not keep an old token alive")
+	assert.NotEqual(t, fresh, back, "a new token after the clock stepped back")
 }
 
-// A frozen environment may stop the monotonic clock. The server looks at the wall
-// clock, so a token's age must not be measured on the other one.
-func TestF08AgeOfATokenIsWallTime(t *testing.T) {
+// The monotonic clock may stand still while the process is frozen. The server uses the wall
+// clock, so a token's age is wall time.
+func TestAgeOfATokenIsWallTime(t *testing.T) {
 	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my", lambdaEnv))
 	require.NoError(t, err)
 	_, _, err = tok.credentials(t.Context())
 	require.NoError(t, err)
-	require.NotContains(t, tok.signed.String(), "m=", "a reading of the monotonic clock")
+	require.NotContains(t, tok.signed.String(), "m=", "F08 a reading of the monotonic clock")
 }
 
 func TestTokenOfAReplicationGroup(t *testing.T) {
