@@ -52,14 +52,14 @@ func TestEnvironments(t *testing.T) {
 	server := miniredis.RunT(t)
 	url := "redis://" + server.Addr()
 	const environments, orders = 3, 10
+	all, err := lambdatest.StartAll(t.Context(), environments, lambdatest.Config{Binary: binary, Timeout: time.Minute,
+		Env: []string{"LOCK_URL=" + url, "LOCK_WAIT=30s", "ACCOUNTS_URL=" + url}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
 	var senders sync.WaitGroup
-	for range environments {
-		env, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Timeout: time.Minute,
-			Env: []string{"LOCK_URL=" + url, "LOCK_WAIT=30s", "ACCOUNTS_URL=" + url}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer env.Close()
+	for _, env := range all {
 		senders.Go(func() {
 			for range orders {
 				if r, err := env.Invoke(t.Context(), event); err != nil || r.ErrorType != "" {
