@@ -12,12 +12,23 @@ import (
 
 // Config says what an environment runs. Binary is required.
 type Config struct {
-	Binary         string        // path of the bootstrap
-	Env            []string      // "NAME=value", added to the platform's own; the process inherits nothing else
-	Name           string        // function name; "": "function"
-	Timeout        time.Duration // of one invocation; 0: 3 s, Lambda's own default
-	MaxConcurrency int           // invocations at once in one process; 0: 1
-	Log            io.Writer     // gets every line that the process writes, whole; nil: none
+	// Binary is the path of the bootstrap, a program for this machine.
+	Binary string
+	// Env has variables of the function, each "NAME=value". They win over those of
+	// the platform, which the process gets in any case: AWS_LAMBDA_..., AWS_REGION
+	// (us-east-1), credentials that no real service takes. The process inherits
+	// nothing else.
+	Env []string
+	// Name is the function's name; "" is "function".
+	Name string
+	// Timeout is that of one invocation; 0 is 3 seconds, as on Lambda.
+	Timeout time.Duration
+	// MaxConcurrency is how many invocations run at once in one process, as on
+	// Lambda Managed Instances; 0 is 1.
+	MaxConcurrency int
+	// Log gets every line that the process writes, one whole line for each Write.
+	// Environments that share a Log write at the same time. nil: nobody gets them.
+	Log io.Writer
 }
 
 // Limits of this package.
@@ -61,11 +72,11 @@ type Env struct {
 // Event is one invocation.
 type Event struct {
 	Payload []byte
-	// ID is the request id; "": a new one. Lambda's own retries of an async
-	// invocation come with the id of the first try.
+	// ID is the request id; "" is a new one. When Lambda repeats an asynchronous
+	// invocation, the repeat has the id of the first try.
 	ID string
-	// Deadline is what the function is told; zero: now + timeout. The platform's
-	// own enforcement stays at the timeout.
+	// Deadline is the deadline that the function is told, by the wall clock; zero is
+	// the present time plus the timeout. The invocation ends at the timeout anyway.
 	Deadline time.Time
 }
 

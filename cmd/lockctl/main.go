@@ -38,6 +38,13 @@ func command() *cobra.Command {
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		Args:              cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return exit.WrongUsage("unknown command %.40q; see lockctl --help", args[0])
+			}
+			return cmd.Help()
+		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return exit.WrongUsage("%w; see %s --help", err, cmd.CommandPath())

@@ -84,7 +84,7 @@ func TestHelp(t *testing.T) {
 		assert.Contains(t, b.String(), want)
 	}
 	for line := range strings.Lines(b.String()) {
-		assert.LessOrEqual(t, len(line), 131, line)
+		assert.LessOrEqual(t, len(line), 116, line)
 	}
 }
 
