@@ -26,12 +26,12 @@ func contest(rounds, runs int, contestants ...contestant) [][]time.Duration {
 	}
 	for round := range rounds {
 		for i := range contestants {
-			// Nobody always runs first, or always behind the same one.
+			// No contestant always runs first, or always after the same other.
 			who := (i + round) % len(contestants)
 			if round%2 == 1 {
 				who = len(contestants) - 1 - who
 			}
-			runtime.GC() // nobody pays for another's garbage
+			runtime.GC() // no contestant pays for the garbage of another
 			start := time.Now()
 			for range runs {
 				contestants[who].run()
@@ -73,7 +73,7 @@ func compare(a, b int) func([][]time.Duration) (float64, string) {
 	}
 }
 
-// contests is how often a contest is held at most.
+// contests is how often a contest is run at most.
 const contests = 3
 
 // outcome is the lowest value of a figure.
@@ -82,10 +82,10 @@ type outcome struct {
 	note  string
 }
 
-// hold holds a contest, again while a figure is over its limit. Of each figure the
-// lowest value counts: what else the machine does makes a figure larger in one
-// contest or another, a slower lock makes it larger in all of them.
-func hold(run func() [][]time.Duration, usage func() (usage, error), figures []figure) ([]outcome, []load) {
+// measure runs a contest, and repeats it while a figure is over its limit. Of each
+// figure the lowest value counts: other work of the machine makes a figure larger in
+// some contests, a slower lock makes it larger in all.
+func measure(run func() [][]time.Duration, usage func() (usage, error), figures []figure) ([]outcome, []load) {
 	lowest := make([]outcome, len(figures))
 	var loads []load
 	for over := true; over && len(loads) < contests; {
@@ -108,11 +108,11 @@ func hold(run func() [][]time.Duration, usage func() (usage, error), figures []f
 	return lowest, loads
 }
 
-// judge holds a contest and prints its figures. A figure over its limit fails the
+// judge runs a contest and prints its figures. A figure over its limit fails the
 // test, also on a machine that was busy; then the error says so.
 func judge(t *testing.T, run func() [][]time.Duration, figures ...figure) {
 	t.Helper()
-	outcomes, loads := hold(run, readUsage, figures)
+	outcomes, loads := measure(run, readUsage, figures)
 	for i, f := range figures {
 		budget(t, f.what, outcomes[i].value, f.limit, f.unit, outcomes[i].note, loads...)
 	}

@@ -3,18 +3,17 @@
 //
 //	cd bench && go test -v -count=1 -timeout 30m .
 //
-// Everything that is compared runs in turns, round by round, in one process and
-// against one server, and what counts is the median of the rounds' ratios. So a
-// slow machine slows all of them alike. Only the guard's own time is a number of
-// its own.
+// The locks that are compared run in turns, round by round, in one process and against
+// one server. The median of the rounds' ratios counts. So a slow machine slows all of
+// them in the same way. Only the guard's own time is not a ratio.
 //
-// Other work on the machine still moves a ratio by a tenth. So each contest prints
-// how much processor time other processes had meanwhile, and other machines on the
-// same hardware. A contest with a figure over its budget is held again, up to three
-// times, and the lowest value of each figure counts: what disturbs is rarely the
-// same each time, a slower lock is slower each time. A figure that stays over fails
-// the run. If every contest was disturbed the error says so, and by how much.
+// Other work on the machine still changes a ratio by a tenth. So each contest prints
+// how much processor time other processes had, and other machines on the same
+// hardware. A contest with a figure over its budget is repeated, up to three times, and
+// the lowest value of each figure counts: a disturbance is rarely the same each time, a
+// slower lock is slower each time. A figure that stays over its budget fails the run.
+// If every contest was disturbed, the error says so, and by how much.
 //
-// It is a module of its own because it needs other lock libraries, which must
-// not reach the users of this one.
+// The package is a module of its own because it needs other lock libraries, which must
+// not reach the users of this library.
 package bench

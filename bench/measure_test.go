@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// A lock that is a tenth slower is over its limit in each contest, and so the error
-// says what else ran. One that was only disturbed is within its limit the next time.
-// Time is virtual.
-func TestHold(t *testing.T) {
+// A lock that is a tenth slower is over its limit in each contest, and the error says
+// what else ran. A lock that was only disturbed is within its limit the next time. Time
+// is virtual.
+func TestMeasure(t *testing.T) {
 	const work = 100 * time.Microsecond
 	slower := func(int) time.Duration { return work / 10 }
 	for name, c := range map[string]struct {
@@ -38,7 +38,7 @@ func TestHold(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var all time.Duration
 				n, others := 0, c.others
-				outcomes, loads := hold(func() [][]time.Duration {
+				outcomes, loads := measure(func() [][]time.Duration {
 					if n++; len(others) > 0 {
 						all, others = all+others[0], others[1:]
 					}
