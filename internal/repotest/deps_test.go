@@ -28,6 +28,8 @@ var why = map[string]string{
 	"github.com/aws/aws-sdk-go-v2":                        "requests to AWS and their signatures",
 	"github.com/aws/aws-sdk-go-v2/credentials":            "credentials of Lambda's environment and of its endpoint",
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb":       "the client of the store",
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation": "tests: the names of a deployed stack",
+	"github.com/aws/aws-sdk-go-v2/service/lambda":         "tests: invocations under sam local and in AWS",
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager": "the lock service's secret",
 	"github.com/aws/smithy-go":                            "the types of the SDK's errors",
 	"github.com/rs/zerolog":                               "keeps toxiproxy silent",

@@ -1,0 +1,177 @@
+package samtest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/template"
+	"github.com/lambdalock/lambdalock/lockstore/awsenv"
+)
+
+// needs is what a run on a deployed stack has to be given.
+const needs = `It needs, in the environment:
+  AWS_REGION                                  the stack's region
+  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY    of a user or a role, and
+  AWS_SESSION_TOKEN                           where the keys are temporary
+or AWS_CONTAINER_CREDENTIALS_FULL_URI instead of the keys. Profiles are not read;
+the AWS CLI, where there is one, prints a profile's keys:
+  eval "$(aws configure export-credentials --format env)"
+It may have to:
+  cloudformation:DescribeStacks, DescribeStackResources    on the stack
+  lambda:InvokeFunction                                    on its functions
+  execute-api:Invoke                                       on its API
+  dynamodb:GetItem, UpdateItem                             on its two tables
+  dynamodb:DeleteItem                                      on its accounts`
+
+// cloud is AWS in one region, or what AWS_ENDPOINT_URL names.
+type cloud struct {
+	region, endpoint string
+	keys             aws.CredentialsProvider
+	getenv           func(string) string
+}
+
+// openCloud takes region and credentials as the functions do.
+func openCloud(t tester, getenv func(string) string) cloud {
+	c := cloud{region: awsenv.Region(getenv), endpoint: getenv("AWS_ENDPOINT_URL"), getenv: getenv}
+	require.NotEmpty(t, c.region, "AWS_REGION is not set\n"+needs)
+	var err error
+	c.keys, err = awsenv.Credentials(getenv, &http.Client{Timeout: 2 * time.Second})
+	require.NoError(t, err, needs)
+	_, err = c.keys.Retrieve(context.Background())
+	require.NoError(t, err, needs)
+	return c
+}
+
+// stack is what is deployed.
+type stack struct {
+	lockStore string            // its parameter LockStore
+	api       string            // its output ApiUrl
+	names     map[string]string // logical id -> name in AWS
+}
+
+// describe asks CloudFormation for the stack of the template.
+func (c cloud) describe(t tester, ctx context.Context, name string, tm *template.Template) stack {
+	client := cloudformation.New(cloudformation.Options{Region: c.region, Credentials: c.keys, BaseEndpoint: endpointOrNil(c.endpoint), HTTPClient: httpClient})
+	described, err := client.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &name})
+	require.NoError(t, err, needs)
+	require.Len(t, described.Stacks, 1)
+	found, s := described.Stacks[0], stack{names: map[string]string{}}
+	require.Contains(t, []types.StackStatus{"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE"},
+		found.StackStatus, "want a stack that is deployed and at rest")
+	for _, p := range found.Parameters {
+		if aws.ToString(p.ParameterKey) == "LockStore" {
+			s.lockStore = aws.ToString(p.ParameterValue)
+		}
+	}
+	for _, o := range found.Outputs {
+		if aws.ToString(o.OutputKey) == "ApiUrl" {
+			s.api = strings.TrimSuffix(aws.ToString(o.OutputValue), "/")
+		}
+	}
+	resources, err := client.DescribeStackResources(ctx, &cloudformation.DescribeStackResourcesInput{StackName: &name})
+	require.NoError(t, err, needs)
+	for _, r := range resources.StackResources {
+		s.names[aws.ToString(r.LogicalResourceId)] = aws.ToString(r.PhysicalResourceId)
+	}
+	s.complete(t, tm)
+	return s
+}
+
+// complete fails where the stack lacks what the run uses.
+func (s stack) complete(t tester, tm *template.Template) {
+	const question = "the stack has no %s; is it this application's, and up to date?"
+	require.Contains(t, []string{"dynamodb", "elasticache"}, s.lockStore, question, "parameter LockStore")
+	require.NotEmpty(t, s.api, question, "output ApiUrl")
+	for id, r := range tm.Resources {
+		if r.Type == template.FunctionType || r.Type == template.TableType {
+			require.NotEmpty(t, s.names[id], question, id)
+		}
+	}
+}
+
+// suite is all that is tried on the stack.
+func (c cloud) suite(t *testing.T, ctx context.Context, name string) *suite {
+	tm := readTemplate(t)
+	at, tables := c.describe(t, ctx, name, tm), tableOf(t, tm)
+	client, accounts := c.mustBeAbsent(t, ctx, at), at.names[tables["ACCOUNTS_URL"]]
+	on := store{
+		accounts: c.tableURL(accounts), getenv: c.getenv, env: c.environment(t),
+		fresh: func(ctx context.Context) error { return removeAccounts(ctx, client, accounts) },
+	}
+	if at.lockStore == "dynamodb" {
+		on.locks = c.tableURL(at.names[tables["LOCK_URL"]])
+	}
+	s := newSuite(t, ctx, tm, on)
+	deployed := &service{
+		lambda: newLambda(c.region, c.endpoint, c.keys), names: at.names, log: lambdatypes.LogTypeTail,
+		api: at.api, sign: c.sign,
+	}
+	s.once = deployed.once
+	s.serve = func(*testing.T, phase) *service { return deployed }
+	return s
+}
+
+// mustBeAbsent fails where account 8 exists: the events expect an account 8 that does
+// not exist, and would withdraw from it.
+func (c cloud) mustBeAbsent(t tester, ctx context.Context, at stack) *dynamodb.Client {
+	client := dynamodb.New(dynamodb.Options{Region: c.region, Credentials: c.keys, BaseEndpoint: endpointOrNil(c.endpoint)})
+	table := at.names["AccountsTable"]
+	found, err := client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &table, Key: accountRow(nobody)})
+	require.NoError(t, err, needs)
+	require.Empty(t, found.Item, "the account %s is in the table %s, and the events are for a table without it; use a stack that nobody else is using", nobody, table)
+	return client
+}
+
+// sign signs a request to the API.
+func (c cloud) sign(ctx context.Context, r *http.Request, body []byte) error {
+	return c.signAt(ctx, r, body, time.Now())
+}
+
+func (c cloud) signAt(ctx context.Context, r *http.Request, body []byte, at time.Time) error {
+	keys, err := c.keys.Retrieve(ctx)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(body)
+	return v4.NewSigner().SignHTTP(ctx, keys, r, hex.EncodeToString(sum[:]), "execute-api", c.region, at)
+}
+
+// tableURL names a table for lambdalock.
+func (c cloud) tableURL(table string) string {
+	u := "dynamodb://" + table
+	if c.endpoint != "" {
+		u += "?endpoint=" + url.QueryEscape(c.endpoint)
+	}
+	return u
+}
+
+// environment hands region, credentials and the way out to another process.
+func (c cloud) environment(t tester) []string {
+	keys, err := c.keys.Retrieve(context.Background())
+	require.NoError(t, err)
+	env := []string{
+		"AWS_REGION=" + c.region, "AWS_ACCESS_KEY_ID=" + keys.AccessKeyID,
+		"AWS_SECRET_ACCESS_KEY=" + keys.SecretAccessKey, "AWS_SESSION_TOKEN=" + keys.SessionToken,
+	}
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
+		if value := c.getenv(name); value != "" {
+			env = append(env, fmt.Sprint(name, "=", value))
+		}
+	}
+	return env
+}

@@ -1,0 +1,189 @@
+package samtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	burstSize  = 12
+	burstTime  = 90 * time.Second // of one withdrawal, all its retries
+	burstPause = 200 * time.Millisecond
+	// burstHold is how long the lock is held: as long as containers take to start on a
+	// small machine. burstWait is how long the functions wait for it, at most half of a
+	// function's time.
+	burstHold = 3 * time.Second
+	burstWait = "5s"
+)
+
+// burst sends withdrawals from one account at the same time, each to an environment
+// of its own, and looks for lost updates and for critical sections that overlap.
+//
+// Another invocation holds the lock while the environments start. Nobody may
+// withdraw until its release, and then all withdrawals go for the lock at the same
+// time.
+//
+// A withdrawal reads the balance, pays and writes the new balance. Where a second
+// withdrawal is between its own read and write meanwhile, either one of the two
+// updates is lost, which the balances show, or the account refuses the smaller fence,
+// which is an answer 409 other than that of a lock that is held.
+func (s *suite) burst(t tester, on *service) {
+	plain, busy := s.named(t, "withdraw"), s.named(t, "withdraw-busy")
+	if s.locks == nil {
+		t.Skip("it needs a lock that another holds, and the cache is out of reach from here")
+	}
+	var held struct{ Body string }
+	require.NoError(t, json.Unmarshal(busy.Want, &held))
+	s.prepare(t, plain)
+	release := s.hold(t, busy.Held)
+	defer release()
+	ctx, cancel := context.WithTimeout(s.ctx, burstTime)
+	defer cancel()
+
+	answers, errs := make([]withdrawal, burstSize), make([]error, burstSize)
+	var all sync.WaitGroup
+	for i := range burstSize {
+		all.Go(func() { answers[i], errs[i] = on.withdraw(ctx, plain, held.Body, fmt.Sprint("burst-", i)) })
+	}
+	<-time.After(burstHold)
+	early := s.accounts.balance(t, account)
+	release()
+	all.Wait()
+	require.EqualValues(t, opening, early, "the balance while the lock was held")
+	tries := 0
+	for i, a := range answers {
+		require.NoError(t, errs[i])
+		tries += a.busy
+	}
+	t.Logf("%d answers said that the lock was held", tries)
+	require.NoError(t, checkBalances(answers, s.accounts.balance(t, account)))
+	if on.logs != nil {
+		require.NoError(t, checkSections(sections(on.logs()), burstSize))
+	}
+}
+
+// withdrawal is what one client was told.
+type withdrawal struct {
+	Amount, Balance int64
+	busy            int // answers that the lock is held, after which the client tried again
+}
+
+// withdraw makes one withdrawal as a client would. held is the body of the answer
+// where another holds the lock.
+func (s *service) withdraw(ctx context.Context, plain fixture, held, id string) (w withdrawal, err error) {
+	if plain.Event, err = renamed(plain.Event, id); err != nil {
+		return w, err
+	}
+	for ; ; w.busy++ {
+		got, err := s.once(ctx, plain)
+		if err != nil {
+			return w, fmt.Errorf("%s: %w", id, err)
+		}
+		var response struct {
+			StatusCode int
+			Body       string
+		}
+		if err := json.Unmarshal(got, &response); err != nil {
+			return w, fmt.Errorf("%s: %.200q: %w", id, got, err)
+		}
+		switch {
+		case response.StatusCode == 200:
+			return w, json.Unmarshal([]byte(response.Body), &w)
+		case response.StatusCode != 409 || response.Body != held:
+			return w, fmt.Errorf("%s: status %d: %s", id, response.StatusCode, response.Body)
+		}
+		select {
+		case <-time.After(burstPause):
+		case <-ctx.Done():
+			return w, fmt.Errorf("%s: busy for too long: %w", id, ctx.Err())
+		}
+	}
+}
+
+// renamed is the event with another withdrawal id.
+func renamed(event []byte, id string) ([]byte, error) {
+	var e, fields map[string]any
+	if err := json.Unmarshal(event, &e); err != nil {
+		return nil, err
+	}
+	body, _ := e["body"].(string)
+	if err := json.Unmarshal([]byte(body), &fields); err != nil {
+		return nil, fmt.Errorf("the event's body: %w", err)
+	}
+	fields["id"] = id
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return nil, err
+	}
+	e["body"] = string(text)
+	return json.Marshal(e)
+}
+
+// checkBalances looks for lost updates: each client is to have seen a balance of its
+// own, one amount below the next larger one, and the account has the smallest.
+func checkBalances(answers []withdrawal, balance int64) error {
+	slices.SortFunc(answers, func(a, b withdrawal) int { return int(b.Balance - a.Balance) })
+	left := int64(opening)
+	for i, a := range answers {
+		left -= a.Amount
+		if a.Balance != left {
+			return fmt.Errorf("an update was lost: the balance after withdrawal %d is %d, not %d", i+1, a.Balance, left)
+		}
+	}
+	if balance != left {
+		return fmt.Errorf("an update was lost: the account has %d, not %d", balance, left)
+	}
+	return nil
+}
+
+// section is the time in which a function held the lock, by its own report.
+type section struct {
+	begin, end time.Time
+	fence      int64
+}
+
+// sections reads the functions' reports. The containers write at the same time, so
+// a report need not begin a line.
+func sections(log string) (all []section) {
+	for i := strings.IndexByte(log, '{'); i >= 0; i = strings.IndexByte(log, '{') {
+		log = log[i:]
+		var r struct {
+			Message    string    `json:"message"`
+			AcquiredAt time.Time `json:"acquired_at"`
+			HoldMS     float64   `json:"hold_ms"`
+			Fence      int64     `json:"fence"`
+		}
+		if json.NewDecoder(strings.NewReader(log)).Decode(&r) == nil && r.Message == "lock" && !r.AcquiredAt.IsZero() {
+			all = append(all, section{r.AcquiredAt, r.AcquiredAt.Add(time.Duration(r.HoldMS * float64(time.Millisecond))), r.Fence})
+		}
+		log = log[1:]
+	}
+	slices.SortFunc(all, func(a, b section) int { return a.begin.Compare(b.begin) })
+	return all
+}
+
+// checkSections says whether any of the critical sections that were reported shared
+// time, and whether their fences grew. There are at most as many as withdrawals: the
+// SAM CLI loses the output of a container that ends before it has attached to the
+// container. Too few sections would show nothing.
+func checkSections(all []section, most int) error {
+	if len(all) < 2 || len(all) > most {
+		return fmt.Errorf("%d critical sections were reported, not 2 to %d", len(all), most)
+	}
+	for i := 1; i < len(all); i++ {
+		switch before, now := all[i-1], all[i]; {
+		case now.begin.Before(before.end):
+			return fmt.Errorf("critical sections %d and %d share %v", i, i+1, before.end.Sub(now.begin))
+		case now.fence <= before.fence:
+			return fmt.Errorf("the fence of critical section %d is %d, after %d", i+1, now.fence, before.fence)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,282 @@
+package samtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/eventfiles"
+	"github.com/lambdalock/lambdalock/internal/template"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+)
+
+const (
+	region   = "us-east-1"
+	loopback = "127.0.0.1"
+	hostName = "host.docker.internal" // what the functions call this machine
+
+	// localSecret is what the lock service signs with where there is no other secret.
+	localSecret = "text:///signs-tokens-on-this-machine-and-nowhere-else"
+)
+
+var openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener}
+
+// store is where locks and accounts are: on this machine, or in AWS.
+type store struct {
+	locks, accounts string // URLs; locks is "" where no lock can be taken from here
+	fresh           func(context.Context) error
+	getenv          func(string) string // has the credentials
+	env             []string            // the same for another process, "NAME=value"
+
+	url func(host, table string) string // of a server on this machine
+}
+
+// onThisMachine is a store that the functions reach by hostName, and we by loopback.
+func onThisMachine(t tester, tm *template.Template, url func(host, table string) string, fresh func(context.Context) error) store {
+	tables := tableOf(t, tm)
+	return store{
+		locks: url(loopback, tables["LOCK_URL"]), accounts: url(loopback, tables["ACCOUNTS_URL"]), url: url, fresh: fresh,
+		getenv: func(string) string { return "local" }, // the servers take any credentials
+	}
+}
+
+// tableOf is the table that each variable of a function names, by its logical id.
+func tableOf(t tester, tm *template.Template) map[string]string {
+	functions, err := tm.Functions()
+	require.NoError(t, err)
+	all := map[string]string{}
+	for _, f := range functions {
+		for name, value := range f.Environment.Variables {
+			if id, ok := strings.CutPrefix(value, "dynamodb://"); ok {
+				require.Equal(t, template.TableType, tm.Resources[id].Type, "%s names %s", name, id)
+				all[name] = id
+			}
+		}
+	}
+	for _, name := range []string{"LOCK_URL", "ACCOUNTS_URL"} {
+		require.NotEmpty(t, all[name], "no function has a variable %s: !Sub dynamodb://${TABLE}", name)
+	}
+	return all
+}
+
+// variables are the environment of the functions. The SAM CLI has no authorizer: its
+// requests are anonymous.
+func (s store) variables(t tester, tm *template.Template) map[string]string {
+	v := map[string]string{"LOCK_TOKEN_SECRET": localSecret, "LOCK_CALLERS": `{"*": ["shared/"], "anonymous": ["shared/"]}`}
+	for name, table := range tableOf(t, tm) {
+		v[name] = s.url(hostName, table)
+	}
+	return v
+}
+
+// startRedis starts a Redis that the containers reach, and who else is on this
+// machine, but nobody from outside.
+func startRedis(t *testing.T, tm *template.Template) store {
+	args := []string{"--protected-mode", "no", "--bind", loopback}
+	// The host's address on the containers' network is none of ours with Docker
+	// Desktop, which sends on to our loopback.
+	bridge, err := exec.CommandContext(t.Context(), "docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}").Output()
+	if address := strings.TrimSpace(string(bridge)); err == nil {
+		if l, err := net.Listen("tcp", net.JoinHostPort(address, "0")); err == nil {
+			require.NoError(t, l.Close())
+			args = append(args, address)
+		}
+	}
+	addr := testservers.Redis(t, args...)
+	_, port, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	client := redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return onThisMachine(t, tm, func(host, _ string) string { return "redis://" + net.JoinHostPort(host, port) },
+		func(ctx context.Context) error { return client.FlushAll(ctx).Err() })
+}
+
+// startDynamo starts a DynamoDB Local, which listens on all addresses.
+func startDynamo(t *testing.T, tm *template.Template) store {
+	endpoint := testservers.DynamoDB(t)
+	tables, err := tm.Tables()
+	require.NoError(t, err)
+	for _, table := range tables {
+		testservers.Table(t, endpoint, table.ID, table.Key)
+	}
+	client := dynamodb.New(dynamodb.Options{BaseEndpoint: &endpoint, Region: region, Credentials: credentials.NewStaticCredentialsProvider("local", "local", "")})
+	accounts := tableOf(t, tm)["ACCOUNTS_URL"]
+	return onThisMachine(t, tm, func(host, table string) string {
+		return fmt.Sprintf("dynamodb://%s?region=%s&endpoint=%s", table, region, strings.Replace(endpoint, loopback, host, 1))
+	}, func(ctx context.Context) error { return removeAccounts(ctx, client, accounts) })
+}
+
+// removeAccounts removes what the fixtures use. A lock's row is not for removal.
+func removeAccounts(ctx context.Context, client *dynamodb.Client, table string) error {
+	for _, id := range []string{account, another} {
+		if _, err := client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &table, Key: accountRow(id)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// accountRow is the key of an account's row.
+func accountRow(id string) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{"account": &types.AttributeValueMemberS{Value: id}}
+}
+
+// sam is the SAM CLI.
+type sam struct {
+	program, arch string
+	image         string // base image
+	built         string // folder of what it builds, absolute
+}
+
+// environment is ours without anything of AWS, because the SAM CLI would hand a
+// person's own credentials to the functions, or ask AWS with them.
+func environment() []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "AWS_") || strings.HasPrefix(v, "SAM_")
+	})
+	return append(env,
+		"AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_EC2_METADATA_DISABLED=true",
+		"AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_DEFAULT_REGION="+region, "SAM_CLI_TELEMETRY=0",
+		// As the functions are deployed.
+		"CGO_ENABLED=0", "GOFLAGS=-tags=lambda.norpc -trimpath '-ldflags=-s -w'")
+}
+
+// stopTime is how long the SAM CLI may take to remove its containers.
+const stopTime = 20 * time.Second
+
+func (s sam) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, s.program, args...)
+	cmd.Env = environment()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is for us, who end it in its turn
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopTime
+	return cmd
+}
+
+// run runs one command to its end.
+func (s sam) run(t tester, ctx context.Context, args ...string) {
+	t.Logf("sam %s", strings.Join(args, " "))
+	text, err := s.command(ctx, args...).CombinedOutput()
+	require.NoError(t, err, "sam %s: %s", args[0], text)
+}
+
+// local runs the functions by sam local, with these variables.
+type local struct {
+	sam
+	variables map[string]string
+}
+
+// arguments are those that all local commands have.
+func (l local) arguments(command string, more map[string]string, args ...string) []string {
+	variables := maps.Clone(l.variables)
+	maps.Copy(variables, more)
+	text, err := json.Marshal(map[string]any{"Parameters": variables})
+	file := filepath.Join(l.built, "variables.json")
+	if err = errors.Join(err, os.WriteFile(file, text, 0o600)); err != nil {
+		panic(err)
+	}
+	return append(append([]string{"local", command}, args...),
+		"--template", filepath.Join(l.built, "template.yaml"),
+		"--parameter-overrides", "Architecture="+l.arch,
+		"--skip-pull-image", "--invoke-image", l.image,
+		"--env-vars", file,
+		"--add-host", hostName+":host-gateway")
+}
+
+// once runs the event in a container of its own. The answer stands alone on standard
+// output. The exit status says nothing about the function.
+func (l local) once(ctx context.Context, f fixture) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := l.command(ctx, l.arguments("invoke", nil, f.function, "--event", "-")...)
+	var answer, log bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(f.Event), &answer, &log
+	if err := cmd.Run(); err != nil || answer.Len() == 0 {
+		return nil, fmt.Errorf("sam local invoke %s: no answer: %w: %s", f.function, err, log.Bytes())
+	}
+	return answer.Bytes(), nil
+}
+
+// example builds examples/own-function, which is a module of its own, and invokes it
+// on the store as its page says. The page's tables are those of the template.
+func (l local) example(t *testing.T, ctx context.Context, on store) {
+	const dir = "examples/own-function/"
+	l.built = filepath.Join(l.built, "own-function")
+	l.run(t, ctx, "build", "--template-file", dir+"template.yaml", "--build-dir", l.built, "--parameter-overrides", "Architecture="+l.arch)
+	event, err := os.ReadFile(dir + "event.json")
+	require.NoError(t, err)
+	require.NoError(t, on.fresh(ctx))
+	for _, want := range []string{`{"order": "o-1", "balance": 500}`, `{"order": "o-1", "balance": 1000}`} {
+		got, err := l.once(ctx, fixture{eventfiles.Fixture{Event: event}, "OwnFunction"})
+		require.NoError(t, err)
+		require.NoError(t, eventfiles.SameAnswer([]byte(want), got))
+	}
+}
+
+// serve starts the functions, and the HTTP API where the phase needs that, until the
+// test ends.
+func (l local) serve(t *testing.T, of phase) *service {
+	free, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(free.Addr().String())
+	require.NoError(t, errors.Join(err, free.Close()))
+	var args []string
+	switch of {
+	case overHTTP:
+		args = l.arguments("start-api", nil, "--warm-containers", "LAZY")
+	case atOnce:
+		args = l.arguments("start-lambda", map[string]string{"LOCK_WAIT": burstWait})
+	default:
+		args = l.arguments("start-lambda", nil, "--warm-containers", "LAZY")
+	}
+	args = append(args, "--port", port, "--no-watch")
+	t.Logf("sam %s", strings.Join(args, " "))
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := l.command(ctx, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	require.NoError(t, cmd.Start())
+	stop := func() string {
+		cancel()
+		_ = cmd.Wait() // the log says how it ended
+		text, err := os.ReadFile(log.Name())
+		require.NoError(t, err)
+		return string(text)
+	}
+	t.Cleanup(func() {
+		if text := stop(); t.Failed() {
+			t.Log(text)
+		}
+	})
+	endpoint := "http://" + net.JoinHostPort(loopback, port)
+	require.Eventually(t, func() bool {
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(loopback, port), time.Second)
+		return err == nil && conn.Close() == nil
+	}, time.Minute, 20*time.Millisecond, "sam %s does not answer", args[1])
+	return &service{
+		lambda: newLambda(region, endpoint, credentials.NewStaticCredentialsProvider("local", "local", "")),
+		api:    endpoint, logs: stop,
+	}
+}

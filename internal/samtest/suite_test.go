@@ -1,0 +1,351 @@
+package samtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/eventfiles"
+	"github.com/lambdalock/lambdalock/internal/template"
+	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// tester is a test, or what looks at a check that has to fail.
+type tester interface {
+	require.TestingT
+	Skip(...any)
+	Logf(string, ...any)
+}
+
+// suite is all that is tried on one store.
+type suite struct {
+	ctx       context.Context
+	functions []template.Function
+	fixtures  []fixture
+	clients   bool // tries those of clients/, which do not all sign for AWS
+
+	accounts accountsTool
+	fresh    func(context.Context) error // forgets the accounts
+	locks    lockstore.Store             // nil where the locks are out of reach
+
+	// once runs an event and returns the function's answer, also an error.
+	once  func(context.Context, fixture) ([]byte, error)
+	serve func(*testing.T, phase) *service
+}
+
+// phase is what a service is for.
+type phase int
+
+const (
+	oneByOne phase = iota // invocations one after the other
+	overHTTP              // requests to the HTTP API, one after the other
+	atOnce                // invocations at the same time
+)
+
+func newSuite(t *testing.T, ctx context.Context, tm *template.Template, on store) *suite {
+	functions, err := tm.Functions()
+	require.NoError(t, err)
+	s := &suite{
+		ctx: ctx, functions: functions, fixtures: readFixtures(t, "events", functions),
+		accounts: openAccounts(t, on), fresh: on.fresh,
+	}
+	if on.locks != "" {
+		s.locks, err = lockstore.Open(ctx, on.locks, on.getenv, openers...)
+		require.NoError(t, err)
+	}
+	return s
+}
+
+// run makes a test of each check. Times come first, while no function has run for a
+// while.
+func (s *suite) run(t *testing.T) {
+	t.Run("cold and warm starts", func(t *testing.T) {
+		on := s.serve(t, oneByOne)
+		for _, f := range s.functions {
+			t.Run(f.Name(), func(t *testing.T) { s.times(t, on, f) })
+		}
+	})
+	t.Run("events", func(t *testing.T) {
+		for _, f := range s.fixtures {
+			t.Run(f.Name, func(t *testing.T) { s.event(t, f) })
+		}
+	})
+	t.Run("HTTP", func(t *testing.T) {
+		api := s.serve(t, overHTTP)
+		for _, f := range s.fixtures {
+			if r, ok := f.request(t); ok {
+				t.Run(f.Name, func(t *testing.T) { s.request(t, api, f, r) })
+			}
+		}
+		t.Run("a lock from PUT to DELETE", func(t *testing.T) { s.lock(t, api) })
+		if s.clients {
+			for _, c := range clients {
+				t.Run(c.file, func(t *testing.T) { c.run(t, s.ctx, api.api) })
+			}
+		}
+	})
+	t.Run(fmt.Sprint(burstSize, " withdrawals at once"), func(t *testing.T) { s.burst(t, s.serve(t, atOnce)) })
+}
+
+// prepare makes the world that the event was written for: accounts, and a lock that
+// another holds where the event is about that. What it returns releases the lock.
+func (s *suite) prepare(t tester, f fixture) (release func()) {
+	if f.Held != "" && s.locks == nil {
+		t.Skip("it needs a lock that another holds, and the cache is out of reach from here")
+	}
+	require.NoError(t, s.fresh(s.ctx))
+	for _, id := range []string{account, another} {
+		s.accounts.open(t, id, opening)
+	}
+	if f.Held == "" {
+		return func() {}
+	}
+	return s.hold(t, f.Held)
+}
+
+// hold takes a lock as another invocation would.
+func (s *suite) hold(t tester, key string) (release func()) {
+	lease, err := s.locks.Acquire(s.ctx, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
+	require.NoError(t, err)
+	return sync.OnceFunc(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), 10*time.Second)
+		defer cancel()
+		require.NoError(t, s.locks.Release(ctx, lease))
+	})
+}
+
+// named finds a fixture.
+func (s *suite) named(t tester, name string) fixture {
+	i := slices.IndexFunc(s.fixtures, func(f fixture) bool { return f.Name == name })
+	require.GreaterOrEqual(t, i, 0, "there is no events/%s.json", name)
+	return s.fixtures[i]
+}
+
+// event sends an event to its function.
+func (s *suite) event(t tester, f fixture) {
+	defer s.prepare(t, f)()
+	f = f.unused()
+	got, err := s.once(s.ctx, f)
+	require.NoError(t, err)
+	s.releaseLock(t, f, got)
+	require.NoError(t, eventfiles.SameAnswer(f.Want, got))
+}
+
+// releaseLock releases the lock that an answer grants, or the next event would find
+// the lock held.
+func (s *suite) releaseLock(t tester, f fixture, answer []byte) {
+	if event, ok := f.release(answer); ok {
+		_, err := s.once(s.ctx, event)
+		require.NoError(t, err)
+	}
+}
+
+// request sends an event of the HTTP API as a request.
+func (s *suite) request(t tester, api *service, f fixture, r request) {
+	defer s.prepare(t, f)()
+	got, err := api.call(s.ctx, r)
+	require.NoError(t, err)
+	answer, err := json.Marshal(map[string]string{"body": string(got.body)})
+	require.NoError(t, err)
+	s.releaseLock(t, f, answer)
+	require.NoError(t, got.same(f.Want))
+}
+
+const warmCalls = 5
+
+// times measures a function's plain event in a new environment and in one that has
+// run before. Other checks compare the answers: a repeated event may be answered from
+// memory.
+func (s *suite) times(t tester, on *service, of template.Function) {
+	plain := s.named(t, of.Name())
+	defer s.prepare(t, plain)()
+	var took []time.Duration
+	cold := true
+	for range 1 + warmCalls {
+		f := plain.unused()
+		began := time.Now()
+		out, err := on.invoke(s.ctx, f)
+		took = append(took, time.Since(began))
+		require.NoError(t, err, "a repeated %s", of.Name())
+		if len(took) == 1 && on.log != "" {
+			cold = coldStart(out.LogResult)
+		}
+		if event, ok := f.release(out.Payload); ok {
+			_, err := on.once(s.ctx, event)
+			require.NoError(t, err)
+		}
+	}
+	slices.Sort(took[1:])
+	if cold {
+		t.Logf("cold %.1f ms", took[0].Seconds()*1000)
+	} else {
+		t.Logf("cold: not seen, because an environment was there already; come back in an hour")
+	}
+	t.Logf("warm %.1f ms, the median of %d", took[1+warmCalls/2].Seconds()*1000, warmCalls)
+}
+
+// lockAnswer is what the lock service says of a lock, to its holder and to others.
+type lockAnswer struct {
+	Fence     int64
+	Token     string
+	ExpiresIn float64
+	Held      bool
+	Holder    struct{ Name string }
+}
+
+// lock borrows locks as a program without this module would, from the PUT to the
+// DELETE, and looks at what the API makes of the path.
+func (s *suite) lock(t tester, api *service) {
+	var last response
+	ask := func(status int, method, path, body string, header ...string) (l lockAnswer) {
+		r := request{method, path, http.Header{"Content-Type": {"application/json"}}, []byte(body)}
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		var err error
+		last, err = api.call(s.ctx, r)
+		require.NoError(t, err)
+		require.True(t, status == last.status || status == 0, "%s %s is answered by %d %s, want %d", method, path, last.status, last.body, status)
+		if status == http.StatusOK {
+			require.NoError(t, json.Unmarshal(last.body, &l), "%s %s is answered by %q", method, path, last.body)
+		}
+		return l
+	}
+	// New in each run, because a store may remember the run before.
+	run := rand.Text()
+	// One key in two spellings: a slash that is escaped is a slash.
+	key, spelt := "/locks/shared/"+run+"/a%20b%C3%A4", "/locks/shared%2F"+run+"%2Fa%20b%c3%a4"
+
+	first := ask(200, "PUT", key, `{"ttl": 30, "holder": "samtest"}`, "Idempotency-Key", run)
+	again := ask(200, "PUT", key, `{"ttl": 30, "holder": "samtest"}`, "Idempotency-Key", run)
+	require.True(t, first.Fence > 0 && first.Token != "" && first.ExpiresIn > 0 && first.ExpiresIn < 30, "a grant is %+v", first)
+	require.True(t, again.Token == first.Token && again.Fence == first.Fence, "the same Idempotency-Key got another lease")
+	busy := ask(409, "PUT", spelt, `{"ttl": 30}`)
+	require.True(t, last.header.Get("Retry-After") != "" && busy.Token == "", "busy is told by %v %s", last.header, last.body)
+	seen := ask(200, "GET", spelt, "")
+	require.True(t, seen.Held && seen.Fence == first.Fence && seen.Holder.Name == "samtest" && seen.Token == "", "a held lock is shown as %s", last.body)
+
+	renewed := ask(200, "PATCH", spelt, `{"ttl": 60}`, "Lock-Token", first.Token)
+	require.True(t, renewed.Fence == first.Fence && renewed.ExpiresIn > 30, "a renewed grant is %+v", renewed)
+	ask(404, "PATCH", "/locks/shared/"+run, `{"ttl": 60}`, "Lock-Token", renewed.Token)
+	foreign := string(last.body)
+	ask(404, "DELETE", key, "", "Lock-Token", "made-up")
+	require.Equal(t, foreign, string(last.body), "another key's token is refused as a made-up one")
+	ask(204, "DELETE", key, "", "Lock-Token", renewed.Token)
+	ask(204, "DELETE", spelt, "", "Lock-Token", renewed.Token)
+	free := ask(200, "GET", key, "")
+	require.True(t, !free.Held && free.Fence == first.Fence, "a free lock is shown as %s", last.body)
+	ask(422, "PUT", key, `{"ttl": 30}`, "Idempotency-Key", run)
+	ask(405, "POST", key, `{"ttl": 30}`)
+
+	// A path is decoded once: this is no key with a slash.
+	escaped := "/locks/shared/" + run + "%252Fa"
+	twice := ask(200, "PUT", escaped, `{"ttl": 30}`)
+	require.False(t, ask(200, "GET", "/locks/shared/"+run+"/a", "").Held, "%252F is taken for a slash")
+	ask(204, "DELETE", escaped, "", "Lock-Token", twice.Token)
+
+	// None of these may give the lock of another path. The SAM CLI refuses the first
+	// itself and leaves the others to the function, %FF as U+FFFD; other gateways
+	// refuse more or redirect.
+	for _, path := range []string{"", "shared/", "shared//RUN", "shared/./RUN", "shared/x/../RUN", "shared/%2E/RUN",
+		"shared/x/%2E%2E/RUN", "shared/%2FRUN", "shared/RUN%00", "shared/RUN%FF"} {
+		path = "/locks/" + strings.Replace(path, "RUN", run, 1)
+		ask(0, "PUT", path, `{"ttl": 30}`)
+		require.True(t, last.status >= 300 && last.status < 500, "PUT %s is answered by %d %s", path, last.status, last.body)
+	}
+}
+
+// client is a program of clients/ and how it is used.
+type client struct {
+	file    string
+	command []string
+	program string // is refused the lock KEY, and has the lock KEY/own
+}
+
+var clients = []client{
+	{"clients/lock.py", []string{"python3", "-c"}, `
+import sys
+sys.path.insert(0, "clients")
+from lock import Lock, LockBusy
+try:
+    with Lock("KEY"):
+        sys.exit("two have the lock")
+except LockBusy:
+    pass
+with Lock("KEY/own") as lock:
+    lock.check()
+    assert lock.fence > 0
+`},
+	{"clients/lock.mjs", []string{"node", "--input-type=module", "--eval"}, `
+import { withLock, LockBusy } from "./clients/lock.mjs";
+const refused = await withLock("KEY", {}, () => "two have the lock").catch((e) => e);
+if (!(refused instanceof LockBusy)) throw refused;
+await withLock("KEY/own", {}, (lock) => {
+  lock.check();
+  if (!(lock.fence > 0)) throw new Error("fence: " + lock.fence);
+});
+`},
+}
+
+// run runs the client as the command for which clients/cron.sh holds the lock.
+func (c client) run(t tester, ctx context.Context, api string) {
+	if _, err := exec.LookPath(c.command[0]); err != nil {
+		t.Skip(c.command[0], "is not installed")
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	key := "shared/" + rand.Text()
+	args := slices.Concat([]string{"clients/cron.sh", key}, c.command, []string{strings.ReplaceAll(c.program, "KEY", key)})
+	cmd := exec.CommandContext(ctx, "sh", args...)
+	cmd.Env = append(os.Environ(), "LOCKS_URL="+api, "AWS_ACCESS_KEY_ID=") // nothing to sign for
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+}
+
+// accountsTool opens accounts and reads balances, which only the functions can.
+type accountsTool struct{ env *lambdatest.Env }
+
+func openAccounts(t *testing.T, on store) accountsTool {
+	binary := filepath.Join(t.TempDir(), "accounts")
+	buildUnguarded(t, binary)
+	env, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Env: append([]string{"ACCOUNTS_URL=" + on.accounts}, on.env...)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, env.Close()) })
+	return accountsTool{env}
+}
+
+// buildUnguarded builds the withdraw function without a lock, which is the accounts
+// tool, too.
+func buildUnguarded(t *testing.T, binary string) {
+	require.NoError(t, lambdatest.Build(t.Context(), "./functions/internal/unguarded", binary))
+}
+
+func (a accountsTool) open(t tester, account string, balance int64) {
+	a.ask(t, fmt.Sprintf(`{"open": {"account": %q, "balance": %d}}`, account, balance))
+}
+
+func (a accountsTool) balance(t tester, account string) int64 {
+	return a.ask(t, fmt.Sprintf(`{"read": {"account": %q}}`, account))
+}
+
+func (a accountsTool) ask(t tester, event string) int64 {
+	r, err := a.env.Invoke(context.Background(), []byte(event))
+	require.NoError(t, err)
+	require.Empty(t, r.ErrorType, r.ErrorMessage)
+	var answer struct{ Balance int64 }
+	require.NoError(t, json.Unmarshal(r.Payload, &answer))
+	return answer.Balance
+}
