@@ -3,13 +3,14 @@ package clienttest
 import (
 	"bufio"
 	"context"
-	"errors"
+	"flag"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"sync"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,53 +22,66 @@ import (
 	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
-const (
-	root = "../.."
-	slow = 10 * time.Second // a machine that is busy with other tests
-)
-
-func TestOnThePlainServer(t *testing.T) {
-	t.Parallel()
-	try(t, serve(t))
+// The tests mostly wait, so more of them run at once than there are processors.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
 }
 
-func TestOnTheFunction(t *testing.T) {
-	t.Parallel()
-	try(t, runner(t))
+// program is one of clients/.
+type program struct {
+	file          string
+	needs         []string       // a command that fails where the program cannot run
+	command       []string       // to which the key is added, for cron.sh in the spelling of URLs, and the job of cron.sh
+	signal        syscall.Signal // that ends the program in order
+	authorization string         // of its requests
+	checks        bool           // the job itself looks at the lease
 }
 
-// atOnce is how many trials run at a time, whatever -parallel is: they mostly wait.
-const atOnce = 8
+// The job of cron.sh is a process of the command, not the command itself.
+var cronJob = []string{"sh", "-c", `sh "$0"; exit $?`, "jobs/job.sh"}
 
-func try(t *testing.T, url string) {
-	trials := Trials(root, Service{URL: url, TTL: 15 * time.Second, Late: slow})
-	errs, missing := make([]error, len(trials)), make([]error, len(trials))
-	running := make(chan struct{}, atOnce)
-	var all sync.WaitGroup
-	for i, trial := range trials {
-		all.Go(func() {
-			running <- struct{}{}
-			defer func() { <-running }()
-			if missing[i] = trial.Missing(t.Context()); missing[i] == nil {
-				errs[i] = trial.Run(t.Context())
+// bearer is what jobs/job.py and jobs/job.mjs send.
+const bearer = "Bearer of a test"
+
+var programs = []program{
+	{"cron.sh", []string{"sh", "-c", "command -v curl && command -v sed && command -v od"}, []string{"sh", "../../clients/cron.sh"}, syscall.SIGTERM, "", false},
+	{"lock.py", []string{"python3", "-c", "import sys; sys.exit(sys.version_info < (3, 8))"}, []string{"python3", "jobs/job.py"}, syscall.SIGINT, bearer, true},
+	{"lock.mjs", []string{"node", "-e", "process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)"}, []string{"node", "jobs/job.mjs"}, 0, bearer, true},
+}
+
+func TestClients(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) string{"on the server of make serve": serve, "on the function": function} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := start(t)
+			for _, p := range programs {
+				t.Run(p.file, func(t *testing.T) {
+					if text, err := exec.CommandContext(t.Context(), p.needs[0], p.needs[1:]...).CombinedOutput(); err != nil {
+						require.Empty(t, os.Getenv("CI"), "%q: %v %s", p.needs, err, text)
+						t.Skipf("it cannot run here: %q: %v %s", p.needs, err, text)
+					}
+					for _, s := range situations {
+						if s.only == "" || strings.Contains(s.only, p.file) {
+							t.Run(s.name, func(t *testing.T) {
+								t.Parallel()
+								s.run(newHarness(t, url, p))
+							})
+						}
+					}
+				})
 			}
 		})
 	}
-	all.Wait()
-	for i, trial := range trials {
-		t.Run(trial.Name, func(t *testing.T) {
-			if missing[i] != nil && os.Getenv("CI") == "" {
-				t.Skip(missing[i])
-			}
-			assert.NoError(t, errors.Join(missing[i], errs[i]))
-		})
-	}
 }
 
-func build(t *testing.T, pkg string) string {
+func build(t *testing.T, folder string) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), filepath.Base(pkg))
-	require.NoError(t, lambdatest.Build(t.Context(), filepath.Join(root, pkg), binary))
+	binary := filepath.Join(t.TempDir(), "program")
+	require.NoError(t, lambdatest.Build(t.Context(), filepath.Join("../..", folder), binary))
 	return binary
 }
 
@@ -89,12 +103,11 @@ func serve(t *testing.T) string {
 	return url
 }
 
-// runner puts the function's binary behind the gateway. An invocation gets an
+// function puts the function's binary behind an HTTP API. An invocation gets an
 // environment of its own if all are at work, as on the platform.
-func runner(t *testing.T) string {
+func function(t *testing.T) string {
 	config := lambdatest.Config{
 		Binary:  build(t, "functions/locks"),
-		Name:    "locks",
 		Timeout: 29 * time.Second, // as in the template
 		Env: []string{
 			"LOCK_URL=redis://" + miniredis.RunT(t).Addr(),
@@ -102,43 +115,30 @@ func runner(t *testing.T) string {
 			`LOCK_CALLERS={"anonymous": ["shared/"]}`,
 		},
 	}
-	var mu sync.Mutex
-	var idle, all []*lambdatest.Env
-	take := func(ctx context.Context) (*lambdatest.Env, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if n := len(idle); n > 0 {
-			env := idle[n-1]
-			idle = idle[:n-1]
-			return env, nil
-		}
-		env, err := lambdatest.Start(ctx, config)
-		if err == nil {
-			all = append(all, env)
-		}
-		return env, err
-	}
-	t.Cleanup(func() {
-		for _, env := range all {
-			assert.NoError(t, env.Close())
-		}
-		t.Logf("%d environments", len(all))
-	})
+	idle := make(chan *lambdatest.Env, 100)
 	server := httptest.NewServer(lambdatest.HTTPAPI{
 		Routes: []string{"ANY /locks/{key+}", "GET /openapi.json"},
-		Invoke: func(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
-			env, err := take(context.WithoutCancel(ctx))
-			if err != nil {
-				return httpapi.Response{}, err
+		Invoke: func(ctx context.Context, r httpapi.Request) (answer httpapi.Response, err error) {
+			var env *lambdatest.Env
+			select {
+			case env = <-idle:
+			default:
+				if env, err = lambdatest.Start(context.WithoutCancel(ctx), config); err != nil {
+					return answer, err
+				}
+				t.Cleanup(func() { assert.NoError(t, env.Close()) })
 			}
-			defer func() {
-				mu.Lock()
-				defer mu.Unlock()
-				idle = append(idle, env)
-			}()
+			defer func() { idle <- env }()
 			return env.InvokeHTTP(ctx, r)
 		},
 	})
 	t.Cleanup(server.Close)
 	return server.URL
 }
+
+const (
+	ttl = 15 * time.Second // of the programs' leases, LOCKS_TTL
+	// late is how long after its TTL the lock of a dead holder may still be held, on a
+	// machine that is busy with other tests.
+	late = 10 * time.Second
+)

@@ -1,17 +1,18 @@
-// What the trials guard: it says where it is until the gate opens.
-import { existsSync, mkdirSync, rmdirSync } from "node:fs";
+// What the tests guard: it writes where it is until the gate opens.
+import { existsSync, mkdirSync, rmdirSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { LockBusy, LockLost, withLock } from "../../../clients/lock.mjs";
 
 const [ttl, wait, status] = ["LOCKS_TTL", "LOCKS_WAIT", "JOB_STATUS"].map((name) => Number(process.env[name]));
 const [inside, gate] = ["inside", "gate"].map((name) => `${process.env.JOB_DIR}/${name}`);
+const say = (name, what) => writeFileSync(`${process.env.JOB_OUT}/${name}`, `${what}\n`);
 class Failed extends Error {}
 
 try {
   await withLock(process.argv[2], { ttl, wait, headers: async () => ({ Authorization: "Bearer of a test" }) }, async (lock) => {
-    console.log("begin", lock.fence);
     if (existsSync(inside)) console.log("overlap");
     mkdirSync(inside, { recursive: true });
+    say("fence", lock.fence);
     if (process.env.JOB_WAITS) {
       await new Promise((heard) => lock.signal.addEventListener("abort", heard));
       console.log("aborted");
@@ -19,11 +20,10 @@ try {
     while (!existsSync(gate)) {
       const before = Date.now() / 1000;
       lock.check();
-      console.log("tick", before);
+      say("tick", before);
       await sleep(100, null, { signal: lock.signal }).catch(() => {}); // check says why
     }
     rmdirSync(inside);
-    console.log("end");
     if (status !== 0) throw new Failed();
   });
 } catch (e) {
