@@ -7,7 +7,7 @@ import (
 )
 
 // KeyFunc returns the key of the lock for an event, or for one record of a batch. An
-// error means that the key cannot be told; then the work does not run.
+// error means that the event has no key; then the work does not run.
 type KeyFunc[In any] func(ctx context.Context, in In) (string, error)
 
 // Handler is a Lambda handler that also gets the lock under which it runs.

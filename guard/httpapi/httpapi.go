@@ -1,25 +1,26 @@
-// Package httpapi guards functions behind an API Gateway HTTP API (payload
-// format 2.0) or a Lambda function URL.
+// Package httpapi guards functions behind an API Gateway HTTP API (payload format 2.0)
+// or a Lambda function URL.
 //
-// What the caller gets when the work does not run, or its lock is lost:
+// If the handler does not run, or loses its lock, the caller gets:
 //
-//	lock held by another           409  Retry-After 1 to 5 seconds
-//	key cannot be locked           400
+//	another owner holds the lock   409  Retry-After 1 to 5 seconds
+//	the key cannot be locked       400
 //	no time left                   503  Retry-After
 //	store unavailable or unknown   503  Retry-After
 //	lock lost while working        500  what was written may stand
 //	foreign or corrupt entry       500
 //
-// Each body is a problem of RFC 9457 (application/problem+json). The holder of
-// a lock is never named to a caller, and neither is the reason of a 5xx: both
-// are in the function's log. The reason of a 400 is shown, what the key function
-// said included: it is to judge the request alone, and to name no secret. An
-// error that the handler itself returns goes to Lambda as it is.
+// Each body is a problem of RFC 9457 (application/problem+json). A caller never learns the
+// holder of a lock or the reason of a 5xx; both are in the function's log. A caller learns
+// the reason of a 400, also the text of the key function's error. So this text must be
+// about the request and must not contain a secret. An error that the handler itself
+// returns goes to Lambda as it is.
 package httpapi
 
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -36,9 +37,10 @@ type (
 	Response = events.APIGatewayV2HTTPResponse
 )
 
-// Wrap runs next only while the lock of key(request) is held, and answers in
-// HTTP's words when it is not.
-func Wrap(g *guard.Guard, key func(context.Context, Request) (string, error), next guard.Handler[Request, Response]) func(context.Context, Request) (Response, error) {
+// Wrap returns a Lambda handler that runs next only while the lock of key(request) is
+// held. Otherwise it answers with a problem. For mistakes in the program see package
+// guard.
+func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request, Response]) func(context.Context, Request) (Response, error) {
 	work := next
 	if next != nil {
 		work = func(ctx context.Context, lock guard.Lock, in Request) (Response, error) {
@@ -62,39 +64,38 @@ func Wrap(g *guard.Guard, key func(context.Context, Request) (string, error), ne
 	}
 }
 
-// workError marks what the handler returned, which may itself be the error of
-// another lock.
+// workError marks an error that the handler returned, because this error may itself be
+// that of another lock.
 type workError struct{ error }
 
 func (e *workError) Unwrap() error { return e.error }
 
-// Problem is the answer to a guard's error, or false when err is not one.
+// Problem returns the answer to a guard's error, or false if err is none.
 func Problem(err error) (Response, bool) {
 	switch e := err.(type) {
 	case *guard.LockBusy:
-		return problem(http.StatusConflict, "Another request is working on the same resource. Try again.", retryAfter(e)), true
+		return tryAgain(http.StatusConflict, "Another request is working on the same resource. Try again.", retryAfter(e)), true
 	case *guard.LockInvalid:
 		detail := "The key cannot be locked."
 		if e.Err != nil {
 			detail = e.Err.Error()
 		}
-		return problem(http.StatusBadRequest, detail, 0), true
+		return NewProblem(http.StatusBadRequest, detail, nil), true
 	case *guard.LockDeadline:
-		return problem(http.StatusServiceUnavailable, "There was no time left to begin. Try again.", 1), true
+		return tryAgain(http.StatusServiceUnavailable, "There was no time left to begin. Try again.", 1), true
 	case *guard.LockStoreUnavailable:
-		return problem(http.StatusServiceUnavailable, "The lock service is unavailable, and the request was not begun. Try again.", 1), true
+		return tryAgain(http.StatusServiceUnavailable, "The lock service is unavailable, and the request was not begun. Try again.", 1), true
 	case *guard.LockLost:
-		return problem(http.StatusInternalServerError, "The lock was lost while working. The request may have been carried out, fully or in part.", 0), true
+		return NewProblem(http.StatusInternalServerError, "The lock was lost while working. The request may have been carried out, fully or in part.", nil), true
 	case *guard.LockCorrupt:
-		return problem(http.StatusInternalServerError, "The lock cannot be used, and the request was not begun.", 0), true
+		return NewProblem(http.StatusInternalServerError, "The lock cannot be used, and the request was not begun.", nil), true
 	}
 	return Response{}, false
 }
 
-// retryAfter is 1 to 5 seconds: the longer the present holder has been at it,
-// the longer the caller should stay away. What the lease has left would be far
-// too long, because most holders release early. The holder's clock is only a
-// hint here.
+// retryAfter is 1 to 5 seconds: the longer the present holder has held the lock, the
+// longer the caller should stay away. The rest of the lease would be far too long, because
+// most holders release early. The holder's clock is only a hint here.
 func retryAfter(busy *guard.LockBusy) int {
 	if busy.Holder.Since.IsZero() {
 		return 1
@@ -102,19 +103,22 @@ func retryAfter(busy *guard.LockBusy) int {
 	return int(min(max(time.Since(busy.Holder.Since), time.Second), 5*time.Second) / time.Second)
 }
 
-func problem(status int, detail string, retryAfter int) Response {
-	body, err := json.Marshal(struct {
-		Type   string `json:"type"`
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail"`
-	}{"about:blank", http.StatusText(status), status, detail})
+func tryAgain(status int, detail string, seconds int) Response {
+	answer := NewProblem(status, detail, nil)
+	answer.Headers["Retry-After"] = strconv.Itoa(seconds)
+	return answer
+}
+
+// NewProblem returns an answer whose body is a problem of RFC 9457: the type
+// "about:blank", the status and its name as the title, and the detail, a sentence for
+// people. extra are further members, for programs; it may be nil. A value of extra that
+// has no JSON form panics.
+func NewProblem(status int, detail string, extra map[string]any) Response {
+	members := map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail}
+	maps.Copy(members, extra)
+	body, err := json.Marshal(members)
 	if err != nil {
-		panic(err) // strings and an int always have a JSON form
+		panic(err)
 	}
-	headers := map[string]string{"Content-Type": "application/problem+json"}
-	if retryAfter > 0 {
-		headers["Retry-After"] = strconv.Itoa(retryAfter)
-	}
-	return Response{StatusCode: status, Headers: headers, Body: string(body)}
+	return Response{StatusCode: status, Headers: map[string]string{"Content-Type": "application/problem+json"}, Body: string(body)}
 }

@@ -120,24 +120,38 @@ func TestHandlersOwnError(t *testing.T) {
 	}
 }
 
-func TestF04AHandlersPanicPassesAfterTheRelease(t *testing.T) {
-	store := &failing{}
-	require.PanicsWithValue(t, "boom", func() {
-		_, _ = call(t, store, byPath, func(context.Context, guard.Lock, Request) (Response, error) { panic("boom") })
+func TestAHandlersPanic(t *testing.T) {
+	t.Run("F04 passes after the release", func(t *testing.T) {
+		store := &failing{}
+		require.PanicsWithValue(t, "boom", func() {
+			_, _ = call(t, store, byPath, func(context.Context, guard.Lock, Request) (Response, error) { panic("boom") })
+		})
+		status, err := store.Inspect(t.Context(), "/accounts/7")
+		require.NoError(t, err)
+		require.Positive(t, status.Fence, "it was locked")
+		require.False(t, status.Held)
 	})
-	status, err := store.Inspect(t.Context(), "/accounts/7")
-	require.NoError(t, err)
-	require.Positive(t, status.Fence, "it was locked")
-	require.False(t, status.Held)
 }
 
 type uncomparable []string
 
 func (u uncomparable) Error() string { return u[0] }
 
-func TestNil(t *testing.T) {
-	_, err := call(t, &failing{}, byPath, nil)
-	require.ErrorContains(t, err, "handler is nil", "F51: a mistake in the program is not the caller's")
+func TestMistakesInTheProgramAreNotTheCallers(t *testing.T) {
+	t.Run("F51 a nil handler", func(t *testing.T) {
+		_, err := call(t, &failing{}, byPath, nil)
+		require.ErrorContains(t, err, "handler is nil")
+	})
+	t.Run("F51 a nil key function", func(t *testing.T) {
+		_, err := call(t, &failing{}, nil, created)
+		require.ErrorContains(t, err, "key function is nil")
+	})
+	t.Run("F51 no guard", func(t *testing.T) {
+		for want, g := range map[string]*guard.Guard{"guard is nil": nil, "not made by New": new(guard.Guard)} {
+			_, err := Wrap(g, byPath, created)(t.Context(), Request{RawPath: "/x"})
+			require.ErrorContains(t, err, want)
+		}
+	})
 }
 
 func TestRetryAfterGrowsWithTheHold(t *testing.T) {
@@ -152,6 +166,14 @@ func TestRetryAfterGrowsWithTheHold(t *testing.T) {
 		out, _ := Problem(&guard.LockBusy{Key: "k"})
 		require.Equal(t, "1", out.Headers["Retry-After"])
 	})
+}
+
+func TestNewProblem(t *testing.T) {
+	answer := NewProblem(404, `no "x"`, map[string]any{"code": "missing", "tries": 2})
+	require.Equal(t, 404, answer.StatusCode)
+	require.Equal(t, map[string]string{"Content-Type": "application/problem+json"}, answer.Headers)
+	require.JSONEq(t, `{"type": "about:blank", "title": "Not Found", "status": 404, "detail": "no \"x\"", "code": "missing", "tries": 2}`, answer.Body)
+	require.Panics(t, func() { NewProblem(404, "", map[string]any{"f": func() {}}) })
 }
 
 func TestProblemOfOtherErrors(t *testing.T) {

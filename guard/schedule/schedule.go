@@ -1,35 +1,41 @@
-// Package schedule guards functions that an EventBridge schedule or rule starts,
-// or anything else that calls them asynchronously and now and then twice, so
-// that two runs of one schedule never overlap.
+// Package schedule guards functions that an EventBridge schedule or rule starts. Two runs
+// of one schedule never overlap: the second run is skipped. The package fits everything
+// that calls a function asynchronously and now and then calls it twice.
 //
-// What comes of one event:
+// The result of one event:
 //
-//	the work returned nil              its Result with Skipped false
-//	another run holds the lock         Result{Skipped: true}, a success: the work is being done
-//	a run of this same event holds it  *guard.LockBusy
-//	key, deadline, store, lost lock    the guard's error
-//	the work returned an error         that error, a *guard.LockBusy of its own included
-//	the work panicked                  the panic, after the release
+//	the work returned nil             Result with Skipped false
+//	another run holds the lock        Result with Skipped true, a success: the other run does the work
+//	an earlier try of this event      *guard.LockBusy
+//	holds the lock
+//	key, deadline, store, lost lock   the guard's error
+//	the work returned an error        this error, also if it is a *guard.LockBusy
+//	the work panicked                 the panic, after the release
 //
-// Lambda delivers an event again, with the same request id, when its first try
-// failed or timed out. Such a try may have left its lease behind; to skip then
-// would lose the event, so the answer is an error and Lambda tries once more, a
-// minute later and two minutes after that. The ids that are compared are the ID
-// of guard.Options.Holder, which must therefore be the request id, as boot makes
-// it. Empty ids are never the same.
+// # An event that comes again
 //
-// A run that died looks alive until its lease ends, at most guard.Options.TTL
-// later. A run of another event in that time is skipped: what Lambda then
-// delivers again is the dead one's event, if it has tries left.
+// When a try fails or times out, Lambda delivers the event again with the same request
+// id: one minute later, and two minutes after that. The failed try may have left its
+// lease. A skip would then lose the event. So the answer is an error, and Lambda tries
+// again. The package compares the ID of guard.Options.Holder with the ID of the lock's
+// holder. The ID must therefore be the request id, as boot sets it. Two empty IDs are
+// never the same.
 //
-// A skip is counted where the guard's runs are: Options.Observe gets a report
-// with the outcome busy. A guard that waits (Options.Wait) waits first, and
-// skips if the other run is still at it then; one that ends in that time is
-// followed by this run.
+// The lease of a run that died stays until its end, at most guard.Options.TTL later. A
+// run of another event is skipped in this time. Lambda then delivers the dead run's event
+// again, if this event has tries left.
 //
-// A lock stops overlap, not repetition: a trigger that comes twice runs twice
-// when the first run has ended before the second begins. Options.AtLeastFor
-// makes it skip the second one.
+// # Waiting and counting
+//
+// With guard.Options.Wait a run waits before it skips. If the other run ends in this
+// time, the waiting run works. For each skip, guard.Options.Observe gets a report with
+// the outcome busy.
+//
+// # Duplicate triggers
+//
+// A lock stops overlap, not repetition. If a trigger comes twice, and the first run has
+// ended before the second begins, both run. With Options.AtLeastFor the second run is
+// skipped.
 package schedule
 
 import (
@@ -42,33 +48,33 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Result is what a guarded function answers.
+// Result is the answer of a guarded function.
 type Result struct {
 	Skipped bool             `json:"skipped"`         // the work did not run, because another run has the lock
-	Holder  lockstore.Holder `json:"holder,omitzero"` // that other run
+	Holder  lockstore.Holder `json:"holder,omitzero"` // the other run
 }
 
-// Options are what a schedule may want besides a lock; the zero value wants
-// nothing.
+// Options are a schedule's settings; the zero value is good for most functions.
 type Options struct {
-	// AtLeastFor keeps the key closed for so long after work that returned nil,
-	// so that a second trigger of the same run is skipped although the first has
-	// ended. Choose more than triggers lie apart that belong together, and less
-	// than the schedule's period, or the next run is skipped too. After an error
-	// the key is free at once. 0 does not close it; otherwise the store must be a
-	// lockstore.CooldownReleaser, and the bounds are lockstore.MinTTL to
-	// lockstore.MaxTTL.
+	// AtLeastFor is the lock's cooldown after work that returned nil: a second trigger
+	// of the same run is skipped, although the first run has ended. Choose a time that
+	// is longer than the gap between duplicate triggers, and shorter than the
+	// schedule's period; otherwise the next run is skipped, too. After an error there
+	// is no cooldown.
 	//
-	// Its limit: a closed key still names the run that closed it. If Lambda
-	// delivers that run's own event once more, with its request id, the answer is
-	// *guard.LockBusy, and Lambda's later try may run the work again.
+	// 0 is no cooldown. Otherwise the store must be a lockstore.CooldownReleaser, and
+	// the bounds are lockstore.MinTTL to lockstore.MaxTTL.
+	//
+	// In its cooldown a key names the run that has ended. If Lambda delivers the event
+	// of this run again, with its request id, the answer is *guard.LockBusy. Lambda's
+	// later try may then run the work again.
 	AtLeastFor time.Duration
 }
 
-// Wrap returns a Lambda handler that runs work only while the lock of key is
-// held, and skips it when another run holds that lock. Mistakes in the program
-// (nil arguments, a key that cannot be locked) are errors of every invocation.
-func Wrap[In any](g *guard.Guard, key string, work func(context.Context, guard.Lock, In) error) func(context.Context, In) (Result, error) {
+// Wrap returns a Lambda handler that runs work only while the lock of key is held, and
+// skips the work when another run holds the lock. A mistake in the program is an error of
+// every invocation, see package guard; here also a key that cannot be locked.
+func Wrap[In any](g *guard.Guard, key string, work guard.Work[In]) func(context.Context, In) (Result, error) {
 	handler, err := WrapWith(g, key, work, Options{})
 	if err != nil {
 		return func(context.Context, In) (Result, error) { return Result{}, err }
@@ -76,13 +82,13 @@ func Wrap[In any](g *guard.Guard, key string, work func(context.Context, guard.L
 	return handler
 }
 
-// WrapWith is Wrap with options. It returns mistakes in the program, and options
-// that the guard's store cannot fulfil, at once.
-func WrapWith[In any](g *guard.Guard, key string, work func(context.Context, guard.Lock, In) error, opt Options) (func(context.Context, In) (Result, error), error) {
-	switch {
-	case g == nil:
-		return nil, errors.New("schedule: the guard is nil")
-	case work == nil:
+// WrapWith is Wrap with options. It returns a mistake in the program at once, also an
+// option that the guard's store cannot fulfil.
+func WrapWith[In any](g *guard.Guard, key string, work guard.Work[In], opt Options) (func(context.Context, In) (Result, error), error) {
+	if err := g.Validate(); err != nil {
+		return nil, err
+	}
+	if work == nil {
 		return nil, errors.New("schedule: the work is nil")
 	}
 	if err := lockstore.ValidateKey(key); err != nil {
@@ -109,8 +115,8 @@ func WrapWith[In any](g *guard.Guard, key string, work func(context.Context, gua
 	}, nil
 }
 
-// sameRun says whether the stored holder is an earlier try of this run's event.
-// A store keeps a holder's text cleaned and cut.
+// sameRun says whether the stored holder is an earlier try of this run's event. A store
+// keeps the text of a holder cleaned and cut, so both must be.
 func sameRun(own, stored lockstore.Holder) bool {
 	id := lockstore.DecodeHolder(own.Encode()).ID
 	return id != "" && id == stored.ID

@@ -281,6 +281,7 @@ func TestRefused(t *testing.T) {
 		want string
 	}{
 		{"F51 nil guard", nil, key, good, Options{}, "guard is nil"},
+		{"F51 a guard that New did not make", new(guard.Guard), key, good, Options{}, "not made by New"},
 		{"F51 nil work", b.Guard, key, nil, Options{}, "work is nil"},
 		{"F52 empty key", b.Guard, "", good, Options{}, "is empty"},
 		{"F52 key with a line break", b.Guard, "a\nb", good, Options{}, "control character"},

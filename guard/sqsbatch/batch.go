@@ -19,12 +19,12 @@ import (
 // batch is one invocation.
 type batch struct {
 	guard *guard.Guard
-	key   func(context.Context, events.SQSMessage) (string, error)
-	work  func(context.Context, guard.Lock, events.SQSMessage) error
+	key   guard.KeyFunc[events.SQSMessage]
+	work  guard.Work[events.SQSMessage]
 	opt   Options
 
 	records []*record
-	works   atomic.Bool // the store granted or refused a lock of this batch
+	works   atomic.Bool // the store has granted or refused a lock of this batch
 	down    atomic.Bool // the store was unavailable to a key
 	slow    atomic.Bool // a call of Options.Delay took all its time
 }
@@ -32,20 +32,19 @@ type batch struct {
 // record is one message of the batch.
 type record struct {
 	events.SQSMessage
-	at    int // its place in the batch
+	at    int // place in the batch
 	key   string
-	noKey error // why its key cannot be told
+	noKey error // why the key function failed
 	group *group
-	done  bool  // its work ended well, and under the lock
-	err   error // why it failed
+	done  bool  // the work returned nil, and under the lock
+	err   error // why the message failed
 }
 
-// group is the messages that have to stay in order: those of a message group in
-// an ordered queue, and each message alone otherwise. At any time only one
-// goroutine works on a group.
+// group is the messages that have to stay in order: those of a message group if the queue
+// has an order, otherwise one message alone. Only one goroutine at a time works on a group.
 type group struct {
-	failed *record       // the message that failed first; none behind it runs
-	delay  time.Duration // of what fails, once a message's lock was held
+	failed *record       // the message that failed first; no later message runs
+	delay  time.Duration // for messages that fail after a message's lock was held
 }
 
 // stopped says that an earlier message of the group failed.
@@ -54,12 +53,12 @@ func (r *record) stopped() bool { return r.group.failed != nil && r.group.failed
 var (
 	errOrder = errors.New("not begun: an earlier message of its group failed")
 	errSlow  = errors.New("no time left for Options.Delay")
-	errDown  = errors.New("not begun: the store was unavailable to another key of the batch, and has answered for none")
+	errDown  = errors.New("not begun: the store was unavailable for another key, and has not answered for any key of the batch")
 )
 
-// run works on all messages in rounds. A round takes of each group the messages
-// up to the next change of keys, so that one key is locked once in it; a batch
-// has more than one round only if a group has several keys.
+// run works on all messages in rounds. From each group a round takes the messages up to
+// the next change of keys, so that it locks each key once. A batch has more than one round
+// only if a group has several keys.
 func (b *batch) run(ctx context.Context, messages []events.SQSMessage) {
 	b.plan(ctx, messages)
 	slots := make(chan struct{}, b.opt.Concurrency)
@@ -98,13 +97,12 @@ func (b *batch) plan(ctx context.Context, messages []events.SQSMessage) {
 	}
 }
 
-// round takes from the pending messages, by key, those whose turn it is. A message
-// without a key fails when its turn comes and not before: an earlier one of its
-// group may fail first.
+// round takes the pending messages whose turn it is, by key. A message without a key fails
+// when its turn comes and not before: an earlier message of its group may fail first.
 func (b *batch) round(ctx context.Context, pending []*record) (keys [][]*record, later []*record) {
 	at := map[string]int{}      // a key's place in keys
 	turn := map[*group]string{} // the key whose turn it is in a group
-	waits := map[*group]bool{}  // groups of which the rest waits for another round
+	waits := map[*group]bool{}  // groups whose rest waits for another round
 	for _, r := range pending {
 		key, begun := turn[r.group]
 		switch {
@@ -116,7 +114,7 @@ func (b *batch) round(ctx context.Context, pending []*record) (keys [][]*record,
 			b.fail(ctx, r, errOrder)
 			continue
 		case r.noKey != nil:
-			b.fail(ctx, r, fmt.Errorf("its key cannot be told: %w", r.noKey))
+			b.fail(ctx, r, fmt.Errorf("the key function failed: %w", r.noKey))
 			continue
 		}
 		turn[r.group] = r.key
@@ -133,12 +131,12 @@ func (b *batch) round(ctx context.Context, pending []*record) (keys [][]*record,
 
 // hold works on the messages of one key, under its lock.
 func (b *batch) hold(ctx context.Context, records []*record) {
-	// A store that never answers would cost each key its full patience.
+	// Each key would wait in vain for a store that never answers.
 	if b.down.Load() && !b.works.Load() {
 		b.failAll(ctx, records, errDown)
 		return
 	}
-	var said error // by the work, as one
+	var said error // the error of the work
 	err := isolate.Run(func() error {
 		return b.guard.Do(ctx, records[0].key, func(ctx context.Context, lock guard.Lock) error {
 			b.works.Store(true)
@@ -149,7 +147,7 @@ func (b *batch) hold(ctx context.Context, records []*record) {
 	if err == said {
 		return
 	}
-	// These are the guard's own: each returns none of these types.
+	// The error is the guard's own: each returns none of these types.
 	switch err.(type) {
 	case *guard.LockBusy:
 		b.works.Store(true)
@@ -166,7 +164,7 @@ func (b *batch) hold(ctx context.Context, records []*record) {
 func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) error {
 	var failed []*record
 	for _, r := range records {
-		// A look at the context looks at the clocks.
+		// The context reads the clocks when it is asked.
 		switch over := ctx.Err(); {
 		case r.stopped():
 			b.fail(ctx, r, errOrder)
@@ -189,8 +187,8 @@ func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) er
 	return fmt.Errorf("%d of %d messages failed, first %s: %w", len(failed), len(records), failed[0].MessageId, failed[0].err)
 }
 
-// failAll fails the messages that have not failed already. When the lock was
-// lost that is also what was done, because nobody knows since when.
+// failAll fails the messages that have not failed already. After a lost lock it also fails
+// the messages that are done, because nobody knows when the lock was lost.
 func (b *batch) failAll(ctx context.Context, records []*record, err error) {
 	for _, r := range records {
 		switch {
@@ -203,7 +201,7 @@ func (b *batch) failAll(ctx context.Context, records []*record, err error) {
 	}
 }
 
-// fail notes and logs why a message is not done.
+// fail keeps and logs why a message is not done.
 func (b *batch) fail(ctx context.Context, r *record, err error) {
 	r.done, r.err = false, err
 	if r.group.failed == nil {
@@ -211,7 +209,7 @@ func (b *batch) fail(ctx context.Context, r *record, err error) {
 	}
 	level := slog.LevelWarn
 	if r.group.delay > 0 {
-		level = slog.LevelInfo // as it should be
+		level = slog.LevelInfo // nothing is wrong
 	}
 	b.log(ctx, level, "message failed", r, err)
 	if r.group.delay > 0 && b.opt.Delay != nil {
@@ -219,12 +217,12 @@ func (b *batch) fail(ctx context.Context, r *record, err error) {
 	}
 }
 
-// delay lets the message be visible again soon.
+// delay makes the message visible again soon.
 func (b *batch) delay(ctx context.Context, r *record) {
 	limit := delayTime
 	if deadline, ok := ctx.Deadline(); ok {
-		// At most half of what is left for one of many messages: the answer must
-		// not be late.
+		// One of many messages gets at most half of the time that is left: the answer
+		// must not be late.
 		limit = min(limit, (time.Until(deadline)-answerTime)/2)
 	}
 	if limit <= 0 || b.slow.Load() {
@@ -252,7 +250,7 @@ func (b *batch) log(ctx context.Context, level slog.Level, what string, r *recor
 	slog.Default().LogAttrs(ctx, level, what, append(attrs, isolate.Attrs(err)...)...)
 }
 
-// answer names each message that is not done once, in the batch's order.
+// answer names each message that is not done, once and in the batch's order.
 func (b *batch) answer() events.SQSEventResponse {
 	failures := []events.SQSBatchItemFailure{}
 	named := map[string]bool{}

@@ -1,58 +1,61 @@
-// Package sqsbatch guards functions that Amazon SQS feeds with batches. Each
-// message has its key. One lock for each key is taken in a batch; the key's
-// messages run one after the other under it, and different keys run at the same
-// time. The answer names the messages that failed, and SQS delivers those again.
+// Package sqsbatch guards functions that Amazon SQS feeds with batches. Each message has a
+// key. In a batch, the handler takes one lock for each key. The messages of one key run
+// one after the other under this lock, and different keys run at the same time. The
+// answer names the messages that failed, and SQS delivers these messages again.
 //
-// The event source mapping must have FunctionResponseTypes:
-// [ReportBatchItemFailures]. Without it Lambda does not read the answer and
-// deletes every message of the batch, the failed ones too.
+// The event source mapping must have FunctionResponseTypes: [ReportBatchItemFailures].
+// Without this setting Lambda does not read the answer, and deletes every message of the
+// batch, also the messages that failed.
 //
-// What comes of one message:
+// The result of one message:
 //
 //	the work returned nil                       done
-//	the work returned an error, panicked or     failed; the key's other messages
-//	called runtime.Goexit                       go on
+//	the work returned an error, panicked or     failed; other messages of the key run
+//	called runtime.Goexit
 //	key function: error, panic, Goexit          failed, without a lock
-//	key cannot be locked                        failed
-//	lock held by another                        failed, sooner visible with Options.Delay
-//	store unavailable, unknown or corrupt       failed; while the store has answered for no
-//	                                            key, those not begun as well
-//	lock lost, found then or at the release     all of the key failed: nobody knows since when
+//	the key cannot be locked                    failed
+//	another owner holds the lock                failed; with Options.Delay visible again sooner
+//	store unavailable, unknown or corrupt       failed
+//	lock lost under the work, or found lost     all messages of the key failed: nobody knows
+//	at the release                              when the lock was lost
 //	not begun when the time is over             failed
 //
-// A message that fails is in the answer once, and is logged with its key and the
-// reason, a panic with its stack, to [slog.Default]. Bodies are not logged. An
-// error of another lock that the work returns is an error like any other.
+// If the store has not answered for any key yet, and it is unavailable for one key, then
+// all messages that have not begun fail. Otherwise each key would wait for the store.
+//
+// A message that fails is in the answer once. It is logged to [slog.Default] with key and
+// reason; a panic with its stack. Bodies are not logged. If the work returns the error of
+// another lock, it counts as any other error.
 //
 // # Queues with an order
 //
-// A queue whose name ends in .fifo keeps the order of each message group: when
-// one of its messages fails, it and all later ones of its group are in the
-// answer, and these do not run. Other groups go on. Messages of a group that have
-// different keys run in order, so one of their keys may be locked again. If group
-// and key are the same thing, SQS already runs one at a time and no lock is
-// needed, unless others use the key too. A standard queue's messages may have a
-// group as well (fair queues); it has no order and none is kept.
+// A queue whose name ends in .fifo keeps the order of each message group. When a message
+// fails, all later messages of its group are in the answer, too, and do not run. Other
+// groups go on. If messages of one group have different keys, they still run in order,
+// and a key may be locked again for a later message. If group and key are the same thing,
+// SQS already delivers one message at a time. Then no lock is needed, unless other
+// programs use the key. Messages of a standard queue may have a group, too (fair queues),
+// but such a group has no order.
 //
 // # How long to wait
 //
-// Each delivery of a message counts towards maxReceiveCount, also one that only
-// found its lock held, and after those the message is in the dead-letter queue.
-// So give the guard a short Options.Wait (boot: LOCK_WAIT), about as long as
-// others hold the lock, and let maxReceiveCount cover the rest. A message that
-// failed is visible again when the queue's visibility timeout is over;
-// Options.Delay makes that 1 to 5 seconds for a message whose lock was held. Then
-// five deliveries last some 15 seconds.
+// SQS counts each delivery of a message, also a delivery that only finds the lock held.
+// After maxReceiveCount deliveries the message goes to the dead-letter queue. So give the
+// guard a short Options.Wait (boot: LOCK_WAIT), about as long as others hold the lock, and
+// choose maxReceiveCount for the rest. A message that failed is visible again after the
+// queue's visibility timeout. With Options.Delay a message whose lock was held is visible
+// after 1 to 5 seconds; five deliveries then take about 15 seconds.
 //
 // # When the whole invocation is an error
 //
-// For a mistake in the program (a nil argument), and for a batch with a message
-// that has no id: its failure could not be reported, and it would be deleted.
-// Nothing runs then. A batch without messages is a success.
+//   - A mistake in the program, see package guard.
+//   - A message has no id, so its failure could not be reported and SQS would delete it.
 //
-// Work that runs on after the end of its context holds the answer back. When
-// Lambda's own deadline passes there is none, and SQS delivers all messages again,
-// also what was done.
+// Then nothing runs. A batch without messages is a success.
+//
+// If work goes on after the end of its context, the answer has to wait. When Lambda's own
+// deadline passes, there is no answer, and SQS delivers all messages again, also those
+// that are done.
 package sqsbatch
 
 import (
@@ -69,19 +72,19 @@ import (
 
 // Options are a batch's settings; the zero value is good for most functions.
 type Options struct {
-	// Concurrency is how many keys of one batch are worked on at a time. 0 is 10.
+	// Concurrency is how many keys of one batch run at the same time. 0 is 10.
 	Concurrency int
 
-	// Delay, when not nil, is called for each message that failed because its
-	// lock was held, and on an ordered queue for the later ones of its group. It
-	// is to make the message visible again after d, with SQS's
-	// ChangeMessageVisibility and the message's receipt handle. It needs an SQS
-	// client of the caller's own, and the function's role the permission
-	// sqs:ChangeMessageVisibility. d is whole seconds, 1 to 5, growing with the
-	// message's receive count. A call has two seconds and at most half of what
-	// is left; after one that takes them all it is not called again in the
-	// batch. What it fails at is logged, and the message is then visible again
-	// when the queue's own timeout is over.
+	// Delay, if it is not nil, is called for each message that failed because its lock
+	// was held. On a queue with an order it is also called for the later messages of
+	// the group. It should make the message visible again after d: call SQS's
+	// ChangeMessageVisibility with the message's receipt handle. This needs an SQS
+	// client and the permission sqs:ChangeMessageVisibility. d is 1 to 5 whole seconds
+	// and grows with the message's receive count.
+	//
+	// A call may take two seconds, and at most half of the time that is left. If a call
+	// takes all of it, Delay is not called again in the batch. An error is logged; the
+	// message is then visible again after the queue's visibility timeout.
 	Delay func(ctx context.Context, m events.SQSMessage, d time.Duration) error
 }
 
@@ -91,16 +94,16 @@ const (
 
 	// delayTime bounds one call of Options.Delay.
 	delayTime = 2 * time.Second
-	// answerTime is kept for the answer when calls of it run late.
+	// answerTime is kept for the answer when such calls take long.
 	answerTime = 300 * time.Millisecond
 	// maxDelay is the longest delay, in seconds.
 	maxDelay = 5
 )
 
-// Wrap returns a Lambda handler that runs work for each message while the lock
-// of key(message) is held. Mistakes in the program are errors of every
-// invocation.
-func Wrap(g *guard.Guard, key func(context.Context, events.SQSMessage) (string, error), work func(context.Context, guard.Lock, events.SQSMessage) error) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
+// Wrap returns a Lambda handler that runs work for each message while the lock of
+// key(message) is held. A mistake in the program is an error of every invocation, see
+// package guard.
+func Wrap(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage]) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
 	handler, err := WrapWith(g, key, work, Options{})
 	if err != nil {
 		return func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
@@ -110,11 +113,12 @@ func Wrap(g *guard.Guard, key func(context.Context, events.SQSMessage) (string, 
 	return handler
 }
 
-// WrapWith is Wrap with options. It returns mistakes in the program at once.
-func WrapWith(g *guard.Guard, key func(context.Context, events.SQSMessage) (string, error), work func(context.Context, guard.Lock, events.SQSMessage) error, opt Options) (func(context.Context, events.SQSEvent) (events.SQSEventResponse, error), error) {
+// WrapWith is Wrap with options. It returns a mistake in the program at once.
+func WrapWith(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage], opt Options) (func(context.Context, events.SQSEvent) (events.SQSEventResponse, error), error) {
+	if err := g.Validate(); err != nil {
+		return nil, err
+	}
 	switch {
-	case g == nil:
-		return nil, errors.New("sqsbatch: the guard is nil")
 	case key == nil:
 		return nil, errors.New("sqsbatch: the key function is nil")
 	case work == nil:
@@ -136,7 +140,7 @@ func WrapWith(g *guard.Guard, key func(context.Context, events.SQSMessage) (stri
 	}, nil
 }
 
-// visibility is 1 to 5 seconds: the more often the message has come, the longer.
+// visibility is 1 to 5 seconds: as many as the message has had deliveries.
 func visibility(m events.SQSMessage) time.Duration {
 	received, err := strconv.Atoi(m.Attributes["ApproximateReceiveCount"])
 	if err != nil || received < 1 {

@@ -13,20 +13,26 @@ import (
 // shard works on batches of one source's records.
 type shard[R any] struct {
 	guard    *guard.Guard
-	key      func(context.Context, R) (string, error)
-	work     func(context.Context, guard.Lock, R) error
+	key      guard.KeyFunc[R]
+	work     guard.Work[R]
 	sequence func(R) string
+}
+
+// mistake returns the error of a program that cannot work.
+func (s shard[R]) mistake() error {
+	switch {
+	case s.key == nil:
+		return errors.New("stream: the key function is nil")
+	case s.work == nil:
+		return errors.New("stream: the work is nil")
+	}
+	return s.guard.Validate()
 }
 
 // run returns the sequence number of the first record that is not done, or "".
 func (s shard[R]) run(ctx context.Context, records []R) (failed string, err error) {
-	switch {
-	case s.guard == nil:
-		return "", errors.New("stream: the guard is nil")
-	case s.key == nil:
-		return "", errors.New("stream: the key function is nil")
-	case s.work == nil:
-		return "", errors.New("stream: the work is nil")
+	if err := s.mistake(); err != nil {
+		return "", err
 	}
 	for i, r := range records {
 		if s.sequence(r) == "" {
@@ -52,7 +58,7 @@ func (s shard[R]) run(ctx context.Context, records []R) (failed string, err erro
 	return s.sequence(records[len(keys)]), nil
 }
 
-// keys are those of the records up to the first whose key cannot be told.
+// keys returns the keys of the records, up to the first record whose key function fails.
 func (s shard[R]) keys(ctx context.Context, records []R) (keys []string, stop error) {
 	for _, r := range records {
 		var key string
@@ -61,18 +67,17 @@ func (s shard[R]) keys(ctx context.Context, records []R) (keys []string, stop er
 			return err
 		})
 		if err != nil {
-			return keys, fmt.Errorf("its key cannot be told: %w", err)
+			return keys, fmt.Errorf("the key function failed: %w", err)
 		}
 		keys = append(keys, key)
 	}
 	return keys, nil
 }
 
-// hold works on records of the same key under one lock. It returns how many are
-// done, and why not all. When the lock was lost that is none, because nobody
-// knows since when.
+// hold works on records of the same key under one lock. It returns how many are done, and
+// why not all. After a lost lock none is done, because nobody knows when it was lost.
 func (s shard[R]) hold(ctx context.Context, key string, records []R) (done int, err error) {
-	var said error // by the work, as one
+	var said error // the work's own error
 	err = isolate.Run(func() error {
 		return s.guard.Do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
 			done, said = s.each(ctx, lock, records)
@@ -85,11 +90,11 @@ func (s shard[R]) hold(ctx context.Context, key string, records []R) (done int, 
 	return done, err
 }
 
-// each works on the records one after the other. It returns how many are done,
-// and why not all.
+// each works on the records one after the other. It returns how many are done, and why
+// not all.
 func (s shard[R]) each(ctx context.Context, lock guard.Lock, records []R) (done int, err error) {
 	for _, r := range records {
-		// A look at the context looks at the clocks.
+		// The context reads the clocks when it is asked.
 		if ctx.Err() != nil {
 			return done, fmt.Errorf("not begun: %w", context.Cause(ctx))
 		}
@@ -105,7 +110,7 @@ func (s shard[R]) each(ctx context.Context, lock guard.Lock, records []R) (done 
 func (s shard[R]) log(ctx context.Context, key, sequence string, left int, err error) {
 	level := slog.LevelWarn
 	if _, busy := err.(*guard.LockBusy); busy {
-		level = slog.LevelInfo // as it should be
+		level = slog.LevelInfo // nothing is wrong
 	}
 	attrs := []slog.Attr{
 		slog.String("requestId", s.guard.Holder(ctx).ID),

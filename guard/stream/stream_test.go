@@ -197,13 +197,15 @@ func TestInput(t *testing.T) {
 		dkey := func(context.Context, events.DynamoDBEventRecord) (string, error) { return "k", nil }
 		dwork := func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return nil }
 		for want, h := range map[string]func(context.Context, events.KinesisEvent) (events.KinesisEventResponse, error){
-			"guard is nil": WrapKinesis(nil, key, work), "key function is nil": WrapKinesis(b.Guard, nil, work), "work is nil": WrapKinesis(b.Guard, key, nil),
+			"guard is nil": WrapKinesis(nil, key, work), "not made by New": WrapKinesis(new(guard.Guard), key, work),
+			"key function is nil": WrapKinesis(b.Guard, nil, work), "work is nil": WrapKinesis(b.Guard, key, nil),
 		} {
 			_, err := h(context.Background(), events.KinesisEvent{})
 			require.ErrorContains(t, err, want)
 		}
 		for want, h := range map[string]func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error){
-			"guard is nil": WrapDynamoDB(nil, dkey, dwork), "key function is nil": WrapDynamoDB(b.Guard, nil, dwork), "work is nil": WrapDynamoDB(b.Guard, dkey, nil),
+			"guard is nil": WrapDynamoDB(nil, dkey, dwork), "not made by New": WrapDynamoDB(new(guard.Guard), dkey, dwork),
+			"key function is nil": WrapDynamoDB(b.Guard, nil, dwork), "work is nil": WrapDynamoDB(b.Guard, dkey, nil),
 		} {
 			_, err := h(context.Background(), events.DynamoDBEvent{})
 			require.ErrorContains(t, err, want)

@@ -13,16 +13,14 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// problem is what a caller gets who does not get what was asked for: a problem
-// of RFC 9457, with a code for programs.
+// problem is the answer to a caller who does not get what was asked for: a problem of
+// RFC 9457, with a code for programs.
 type problem struct {
-	Type       string            `json:"type"`
-	Title      string            `json:"title"`
-	Status     int               `json:"status"`
-	Detail     string            `json:"detail"`
-	Code       string            `json:"code"`
-	Holder     *lockstore.Holder `json:"holder,omitempty"`
-	RetryAfter int               `json:"retryAfter,omitempty"` // seconds
+	Status     int
+	Detail     string
+	Code       string
+	Holder     lockstore.Holder
+	RetryAfter int // seconds
 
 	allow string
 }
@@ -30,7 +28,7 @@ type problem struct {
 func (p *problem) Error() string { return p.Detail }
 
 func newProblem(status int, code, detail string) *problem {
-	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+	return &problem{Status: status, Code: code, Detail: detail}
 }
 
 var (
@@ -62,10 +60,7 @@ func refusal(method string, err error) *problem {
 		return e
 	case *guard.LockBusy:
 		p := newProblem(http.StatusConflict, "busy", "Another holds the lock.")
-		p.RetryAfter = retryAfter(e.Holder)
-		if e.Holder != (lockstore.Holder{}) {
-			p.Holder = &e.Holder
-		}
+		p.RetryAfter, p.Holder = retryAfter(e.Holder), e.Holder
 		return p
 	case *guard.LockLost:
 		if method == http.MethodPut {
@@ -107,7 +102,14 @@ func retryAfter(holder lockstore.Holder) int {
 }
 
 func (p *problem) response() httpapi.Response {
-	answer := respond(p.Status, "application/problem+json", p)
+	extra := map[string]any{"code": p.Code}
+	if p.Holder != (lockstore.Holder{}) {
+		extra["holder"] = p.Holder
+	}
+	if p.RetryAfter > 0 {
+		extra["retryAfter"] = p.RetryAfter
+	}
+	answer := httpapi.NewProblem(p.Status, p.Detail, extra)
 	if p.RetryAfter > 0 {
 		answer.Headers["Retry-After"] = strconv.Itoa(p.RetryAfter)
 	}
@@ -117,10 +119,10 @@ func (p *problem) response() httpapi.Response {
 	return answer
 }
 
-func respond(status int, contentType string, body any) httpapi.Response {
+func respond(body any) httpapi.Response {
 	text, err := json.Marshal(body)
 	if err != nil {
 		panic(err) // texts, numbers and times of this age always have a JSON form
 	}
-	return httpapi.Response{StatusCode: status, Headers: map[string]string{"Content-Type": contentType}, Body: string(text)}
+	return httpapi.Response{StatusCode: http.StatusOK, Headers: map[string]string{"Content-Type": "application/json"}, Body: string(text)}
 }

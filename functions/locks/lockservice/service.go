@@ -194,7 +194,7 @@ func (s *Service) get(ctx context.Context, _ httpapi.Request, key string) (httpa
 	if status.Holder != (lockstore.Holder{}) {
 		answer.Holder = &status.Holder
 	}
-	return respond(http.StatusOK, "application/json", answer), nil
+	return respond(answer), nil
 }
 
 // bearer is the lease of the request's token, and the secrets for a new one.
@@ -219,7 +219,7 @@ func (s *Service) bearer(ctx context.Context, r httpapi.Request, key string) (lo
 
 // granted shows a lease, whose TTL counts from now.
 func granted(lease lockstore.Lease, secrets []secret) httpapi.Response {
-	return respond(http.StatusOK, "application/json", grant{
+	return respond(grant{
 		Fence:     lease.Fence,
 		ExpiresAt: time.Now().Add(lease.TTL).UTC().Truncate(time.Millisecond),
 		ExpiresIn: seconds(lease.TTL),

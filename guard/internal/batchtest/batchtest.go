@@ -1,6 +1,6 @@
-// Package batchtest is what the tests of the adapters for batches share: a guard
-// over a memory store that answers as the test asks it to, and work that does
-// what its record's text says.
+// Package batchtest has what the tests of the adapters for batches share: a guard over a
+// memory store whose answers a test can change, and work that does what the text of its
+// record says.
 package batchtest
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-// Store keeps what acquires asked for.
+// Store is a memory store that keeps the requests of its acquires.
 type Store struct {
 	*memstore.Store
 	OnAcquire func(lockstore.Request) error // an error is the answer

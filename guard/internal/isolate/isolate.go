@@ -1,5 +1,5 @@
-// Package apart runs one record's function so that a panic or runtime.Goexit in
-// it ends that record only and not its batch.
+// Package isolate runs the function of one record, so that a panic or runtime.Goexit in
+// the function ends this record only and not the whole batch.
 package isolate
 
 import (
@@ -9,8 +9,8 @@ import (
 	"runtime/debug"
 )
 
-// Run is f(), on a goroutine of its own that has ended when Run returns. A panic
-// or runtime.Goexit in f is an error.
+// Run calls f on a goroutine of its own, and returns when this goroutine has ended. A
+// panic or runtime.Goexit in f is an error.
 func Run(f func() error) error {
 	err := errExited
 	ended := make(chan struct{})
@@ -27,9 +27,9 @@ func Run(f func() error) error {
 	return err
 }
 
-// Attrs are err for a log line, with the stack of the panic that it is or wraps.
-// An error of the caller's may be a nil pointer whose methods panic: that must
-// not end the batch.
+// Attrs returns err for a log line. If err is or wraps a panic, the stack is in it. An
+// error of the caller's may be a nil pointer whose methods panic, which must not end the
+// batch.
 func Attrs(err error) (attrs []slog.Attr) {
 	attrs = append(attrs, slog.String("error", fmt.Sprint(err)))
 	defer func() { _ = recover() }()
