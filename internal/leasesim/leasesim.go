@@ -44,31 +44,16 @@ type Sim struct {
 	trusted []span
 }
 
-// Counts is what happened.
-type Counts struct {
-	Seeds, Operations, Grants, Renewals, Deaths, Freezes, Unknown, Abandons, Busy, Losses int64
-}
+// Counts is what happened, by name.
+type Counts map[string]int64
 
-// Add adds another simulation's counts.
-func (c *Counts) Add(o Counts) {
-	c.Seeds += o.Seeds
-	c.Operations += o.Operations
-	c.Grants += o.Grants
-	c.Renewals += o.Renewals
-	c.Deaths += o.Deaths
-	c.Freezes += o.Freezes
-	c.Unknown += o.Unknown
-	c.Abandons += o.Abandons
-	c.Busy += o.Busy
-	c.Losses += o.Losses
-}
-
-// All is the counts by name.
-func (c Counts) All() map[string]int64 {
-	return map[string]int64{
-		"seeds": c.Seeds, "operations": c.Operations, "grants": c.Grants, "renewals": c.Renewals, "deaths": c.Deaths,
-		"freezes": c.Freezes, "unknown outcomes": c.Unknown, "abandons": c.Abandons, "busy": c.Busy, "losses": c.Losses,
+// newCounts has every name, so that what never happened is seen.
+func newCounts() Counts {
+	c := Counts{}
+	for _, name := range []string{"seeds", "operations", "grants", "renewals", "deaths", "freezes", "unknown outcomes", "abandons", "busy", "losses"} {
+		c[name] = 0
 	}
+	return c
 }
 
 // Process is one process of one client.
@@ -104,6 +89,7 @@ func From(ctx context.Context) *Process { return ctx.Value(processKey{}).(*Proce
 func Seeds(t *testing.T, pkg string, few, full int, simulate func(t *testing.T, seed uint64, fromReply bool) (Counts, []string)) (first uint64, count int, total Counts, control verifyrecord.Control) {
 	t.Helper()
 	first, count = verifyrecord.Seed(t, few, full)
+	total = newCounts()
 	name := t.Name()
 	for seed := first; seed < first+uint64(count); seed++ {
 		synctest.Test(t, func(t *testing.T) { // ends this test when it fails
@@ -116,7 +102,9 @@ func Seeds(t *testing.T, pkg string, few, full int, simulate func(t *testing.T, 
 			if len(wrong) > 0 {
 				t.Fatal(strings.Join(wrong, "\n"))
 			}
-			total.Add(counts)
+			for name, n := range counts {
+				total[name] += n
+			}
 		})
 	}
 	var shown []string
@@ -133,7 +121,8 @@ const clients = 3
 
 // Run runs the simulation, in a bubble. It returns what must not be.
 func (s *Sim) Run(t *testing.T) (Counts, []string) {
-	s.counts.Seeds = 1
+	s.counts = newCounts()
+	s.counts["seeds"] = 1
 	var wrong []string
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), s.Length)
@@ -190,17 +179,15 @@ func (p *Process) ask(ctx context.Context, call func(context.Context) error) err
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := call(ctx)
-	p.sim.count(func(c *Counts) {
-		c.Operations++
-		switch {
-		case errors.Is(err, lockstore.ErrHeld):
-			c.Busy++
-		case errors.Is(err, lockstore.ErrLost):
-			c.Losses++
-		case unknown(err):
-			c.Unknown++
-		}
-	})
+	p.sim.count("operations")
+	switch {
+	case errors.Is(err, lockstore.ErrHeld):
+		p.sim.count("busy")
+	case errors.Is(err, lockstore.ErrLost):
+		p.sim.count("losses")
+	case unknown(err):
+		p.sim.count("unknown outcomes")
+	}
 	return err
 }
 
@@ -215,12 +202,12 @@ func (p *Process) hold(ctx context.Context, store lockstore.Store) {
 	}
 	asked := time.Now() // a guard counts from the owner's first request
 	err := p.ask(ctx, acquire)
-	doubt := unknown(err)
+	ambiguous := unknown(err)
 	for i := 0; i < 3 && unknown(err); i++ {
 		err = p.ask(ctx, acquire)
 	}
-	if err != nil && doubt {
-		s.count(func(c *Counts) { c.Abandons++ })
+	if err != nil && ambiguous {
+		s.count("abandons")
 		abandon := func(ctx context.Context) error {
 			return store.Release(ctx, lockstore.Lease{Key: Key, Owner: req.Owner})
 		}
@@ -233,7 +220,7 @@ func (p *Process) hold(ctx context.Context, store lockstore.Store) {
 		pass(p.UpTo(time.Second))
 		return
 	}
-	s.count(func(c *Counts) { c.Grants++ })
+	s.count("grants")
 	p.trusts(lease, asked, lease.TTL)
 	for p.Float() < 0.5 {
 		pass(p.UpTo(s.TTL / 2))
@@ -246,14 +233,14 @@ func (p *Process) hold(ctx context.Context, store lockstore.Store) {
 		})
 		switch {
 		case err == nil:
-			s.count(func(c *Counts) { c.Renewals++ })
+			s.count("renewals")
 			p.trusts(lease, asked, left)
 		case errors.Is(err, lockstore.ErrLost):
 			return
 		}
 	}
 	if p.Float() < 0.4 {
-		s.count(func(c *Counts) { c.Deaths++ })
+		s.count("deaths")
 		return // only the end of the lease frees the key
 	}
 	pass(p.UpTo(s.TTL / 2))
@@ -267,7 +254,7 @@ func (p *Process) hold(ctx context.Context, store lockstore.Store) {
 // freeze lets the process stand still now and then.
 func (p *Process) freeze() {
 	if p.Float() < 0.1 {
-		p.sim.count(func(c *Counts) { c.Freezes++ })
+		p.sim.count("freezes")
 		pass(p.UpTo(3 * p.sim.TTL))
 	}
 }
@@ -282,10 +269,10 @@ func unknown(err error) bool {
 	return err != nil
 }
 
-func (s *Sim) count(f func(*Counts)) {
+func (s *Sim) count(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f(&s.counts)
+	s.counts[what]++
 }
 
 // span is a time in which a client trusts its lease.

@@ -47,7 +47,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return simulate(t, seed, wires, false)
 	})
-	counts := total.All()
+	counts := total
 	for name, n := range wires {
 		counts[name] = n
 	}

@@ -109,12 +109,12 @@ func (r *result) runs(t *testing.T, all *sync.WaitGroup) {
 		})
 	}
 	right := &run{parallel: r.target.parallel, envs: 2*r.target.parallel + 1, enough: func(c counts) bool {
-		return c.faults[kill] >= few && c.faults[stop] >= few && c.faults[term] >= few/5 && c.faults[hang] >= few/50 && c.refused >= few/10+1
+		return c[string(kill)] >= few && c[string(stop)] >= few && c[string(term)] >= few/5 && c[string(hang)] >= few/50 && c[refused] >= few/10+1
 	}}
 	play("F01 F03 F06 F07 F12 F63 F64 F69", right, func(t *testing.T, v Verdict) {
 		t.Logf("waited %v for a dead holder, the longest of %d", v.Longest, v.Waits)
 		assert.Empty(t, v.Violations())
-		assert.Zero(t, right.counts.missing, "acknowledged elements that were missing for a time")
+		assert.Zero(t, right.counts[missing], "acknowledged elements that were missing for a time")
 		assert.Positive(t, v.Waits, "nobody waited for a dead holder")
 		r.counts, r.verdict = right.counts, v
 	})
@@ -125,21 +125,21 @@ func (r *result) runs(t *testing.T, all *sync.WaitGroup) {
 		saw            func(counts, Verdict) string // "" if it did not show
 	}{
 		{"unfenced", "holders are stopped, and the lists compare no fences", 2, 5,
-			func(c counts) bool { return c.missing >= few/10+2 },
+			func(c counts) bool { return c[missing] >= few/10+2 },
 			func(c counts, v Verdict) string {
-				if c.missing == 0 || len(v.Stale) == 0 {
+				if c[missing] == 0 || len(v.Stale) == 0 {
 					return ""
 				}
-				return fmt.Sprintf("%d acknowledged elements seen missing, %d missing in the end, %d stale requests accepted", c.missing, len(v.Lost), len(v.Stale))
+				return fmt.Sprintf("%d acknowledged elements seen missing, %d missing in the end, %d stale requests accepted", c[missing], len(v.Lost), len(v.Stale))
 			}},
 		{"M01", "M01, a key that another holds is granted", 2, 5,
-			func(c counts) bool { return c.refusedTrusted > 0 },
+			func(c counts) bool { return c[refusedTrusted] > 0 },
 			func(_ counts, v Verdict) string { return first(v.RefusedTrusted) }},
 		{"M28 init", "M28, the owner of a lease is the process's", 1, 1,
-			func(c counts) bool { return c.shared > 0 },
+			func(c counts) bool { return c[shared] > 0 },
 			func(_ counts, v Verdict) string { return first(v.Shared) }},
 		{"M28 request", "M28, the owner of a lease is the request's", 2, 5,
-			func(c counts) bool { return c.shared > 0 },
+			func(c counts) bool { return c[shared] > 0 },
 			func(_ counts, v Verdict) string { return first(v.Shared) }},
 	}
 	r.controls = make([]verifyrecord.Control, len(controls))
@@ -173,17 +173,12 @@ func write(t *testing.T, seed uint64, began time.Time, results []*result) {
 		},
 	}
 	for _, r := range results {
-		c, v := r.counts, r.verdict
-		for name, n := range map[string]int64{
-			"SIGKILL": c.faults[kill], "SIGSTOP": c.faults[stop], "SIGTERM": c.faults[term], "timeout of the platform": c.faults[hang],
-			"events": c.events, "tries": c.tries, "repeated tries": c.repeated, "events delivered twice": c.duplicates,
-			"acknowledged elements": c.acknowledged, "elements added by a try that did not say so": c.found,
-			"signals to a holder": c.holding, "busy": c.busy, "losses": c.lost, "unavailable": c.unavailable,
-			"stale requests refused": c.refused, "stale requests accepted": int64(len(v.Stale)), "live keys granted to another": int64(len(v.RefusedTrusted)),
-			"waits for a dead holder": int64(v.Waits),
-		} {
+		v := r.verdict
+		for name, n := range r.counts {
 			result.Counts[name] += n
 		}
+		result.Counts["stale requests accepted"] += int64(len(v.Stale))
+		result.Counts["waits for a dead holder"] += int64(v.Waits)
 		result.Counts["longest wait for a dead holder on "+r.target.name+", ms"] = v.Longest.Milliseconds()
 		result.Violations += int64(len(v.Violations()))
 		result.Controls = append(result.Controls, r.controls...)

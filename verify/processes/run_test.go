@@ -43,16 +43,15 @@ type target struct {
 	parallel     int           // lists in use at a time: more where a dead holder blocks for longer
 }
 
-// fault is what happens to a process.
-type fault int
+// fault is what happens to a process; the record counts it by this name.
+type fault string
 
 const (
-	none fault = iota
-	kill       // SIGKILL
-	stop       // SIGSTOP for longer than a lease lasts, then SIGCONT
-	term       // SIGTERM, and SIGKILL after half a second
-	hang       // the work does not return: the platform's timeout ends the process
-	numFaults
+	none fault = ""
+	kill fault = "SIGKILL"
+	stop fault = "SIGSTOP" // for longer than a lease lasts, then SIGCONT
+	term fault = "SIGTERM" // and SIGKILL after half a second
+	hang fault = "timeout of the platform"
 )
 
 // plan is what a try does and what is done to the process, by the run's seed.
@@ -126,19 +125,16 @@ type event struct {
 
 func (e *event) element() string { return fmt.Sprint("e", e.number) }
 
-// counts is what happened so far.
-type counts struct {
-	events, tries, acknowledged     int64
-	faults                          [numFaults]int64 // signals that were delivered; of hang the timeouts
-	holding                         int64            // of these to a process that had a lock
-	busy, lost, unavailable, failed int64
-	repeated, duplicates            int64
-	found                           int64 // elements that an earlier try had added
-	refused                         int64 // requests that a list refused to a holder whose lease had ended
-	refusedTrusted                  int64 // the same to a holder that still trusted its lease
-	missing                         int64 // acknowledged elements that were not there, if only for a time
-	shared                          int64 // grants with a fence that another try has
-}
+// counts is what happened so far, by the names of the record.
+type counts map[string]int64
+
+// Some of the names.
+const (
+	refused        = "stale requests refused"                     // to a holder whose lease had ended
+	refusedTrusted = "requests refused while a lease was trusted" // the list has seen a later holder too early
+	missing        = "acknowledged elements seen missing"         // if only for a time
+	shared         = "grants with the fence of another try"
+)
 
 // run is one variant of the function in several environments on one store. The seed
 // decides what is done and when. How far a process has come by then depends on the
@@ -201,7 +197,7 @@ func (r *run) problem(format string, args ...any) {
 
 // play keeps the environments busy until enough has happened, and checks the result.
 func (r *run) play(binary string, limit time.Duration) Verdict {
-	r.start, r.fences, r.over = time.Now(), map[string]bool{}, make(chan struct{})
+	r.start, r.counts, r.fences, r.over = time.Now(), counts{}, map[string]bool{}, make(chan struct{})
 	timer := time.AfterFunc(limit, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -277,17 +273,17 @@ func (r *run) next(e *environment) *try {
 		if ev.notBefore <= r.now() && e.running[ev.id] == nil && !e.late[ev.id] {
 			r.again = slices.Delete(r.again, i, i+1)
 			ev.attempts++
-			r.counts.repeated++
+			r.counts["repeated tries"]++
 			return r.begin(e, ev, r.plan(ev.number, ev.attempts))
 		}
 	}
 	n := len(r.events)
 	ev := &event{number: n, id: fmt.Sprint("event-", n)}
 	r.events = append(r.events, ev)
-	r.counts.events++
+	r.counts["events"]++
 	p := r.plan(n, 0)
 	if p.duplicate {
-		r.counts.duplicates++
+		r.counts["events delivered twice"]++
 		r.again = append(r.again, ev)
 	}
 	return r.begin(e, ev, p)
@@ -299,7 +295,7 @@ func (r *run) begin(e *environment, ev *event, p plan) *try {
 	r.tries = append(r.tries, t)
 	t.Event = Event{Try: len(r.tries), List: r.list(ev.number), Element: ev.element(), Pause: int(p.pause.Milliseconds()), IgnoresContext: p.ignoresContext}
 	e.running[ev.id] = t
-	r.counts.tries++
+	r.counts["tries"]++
 	return t
 }
 
@@ -314,7 +310,7 @@ func (r *run) end() {
 // observe looks from time to time whether an acknowledged element is missing. A
 // holder in the middle of its work may bring the element back later.
 func (r *run) observe() {
-	missing := map[int]bool{}
+	seen := map[int]bool{} // missing
 	for {
 		select {
 		case <-r.over:
@@ -336,9 +332,9 @@ func (r *run) observe() {
 				r.problem("reading %s: %v", list, err)
 			}
 			for _, ev := range events {
-				if err == nil && !missing[ev.number] && !slices.Contains(c.Elements, ev.element()) {
-					missing[ev.number] = true
-					r.counts.missing++
+				if err == nil && !seen[ev.number] && !slices.Contains(c.Elements, ev.element()) {
+					seen[ev.number] = true
+					r.counts[missing]++
 				}
 			}
 			r.mu.Unlock()
@@ -400,21 +396,21 @@ func (r *run) deliver(e *environment, t *try) {
 	switch t.Outcome {
 	case "":
 		if string(answer.Payload) == `"was there"` {
-			r.counts.found++
+			r.counts["elements added by a try that did not say so"]++
 		}
 		if !ev.acknowledged {
-			r.counts.acknowledged++
+			r.counts["acknowledged elements"]++
 		}
 		ev.acknowledged = true
 		return
 	case "LockBusy":
-		r.counts.busy++
+		r.counts["busy"]++
 	case "LockLost":
-		r.counts.lost++
+		r.counts["losses"]++
 	case "LockStoreUnavailable":
-		r.counts.unavailable++
+		r.counts["unavailable"]++
 	case lambdatest.ErrorTimeout:
-		r.counts.faults[hang]++
+		r.counts[string(hang)]++
 		if e.concurrency > 1 {
 			e.late[ev.id] = true
 		}
@@ -425,7 +421,7 @@ func (r *run) deliver(e *environment, t *try) {
 	case "LockInvalid", "LockCorrupt":
 		r.problem("try %d: %s", t.Event.Try, answer.Payload)
 	default:
-		r.counts.failed++
+		r.counts["other errors"]++
 	}
 	if ev.attempts < retries {
 		ev.notBefore = r.now() + t.plan.delay
@@ -503,9 +499,9 @@ func (r *run) inject(e *environment, t *try, done <-chan struct{}) {
 		}
 		return
 	}
-	r.counts.faults[p.fault]++
+	r.counts[string(p.fault)]++
 	if holding {
-		r.counts.holding++
+		r.counts["signals to a holder"]++
 	}
 }
 
@@ -606,15 +602,15 @@ func (r *run) Write(line []byte) (int, error) {
 		t.Granted, t.Fence = r.now(), fence
 		id := fmt.Sprint(t.List, " ", fence)
 		if r.fences[id] {
-			r.counts.shared++
+			r.counts[shared]++
 		}
 		r.fences[id] = true
 		close(t.granted)
 	case "refused":
-		r.counts.refused++
+		r.counts[refused]++
 	case "refused-while-trusted":
 		t.RefusedTrusted = true
-		r.counts.refusedTrusted++
+		r.counts[refusedTrusted]++
 	}
 	return len(line), nil
 }
