@@ -2,7 +2,7 @@ module example.com/own-function
 
 go 1.26.0
 
-// Take this line out when the function has a repository of its own.
+// Take this line out in a repository of your own: it names the folder above this example.
 replace github.com/lambdalock/lambdalock => ../..
 
 require (
