@@ -2,13 +2,13 @@ package faults
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
 )
@@ -38,9 +38,7 @@ func StartPair(t testing.TB, args ...string) *Pair {
 	for i := range p.servers {
 		p.servers[i] = testservers.Start(t, testservers.RedisServer, append([]string{"--repl-diskless-sync-delay", "0"}, args...)...)
 	}
-	if err := p.follow(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	p.follow()
 	return p
 }
 
@@ -68,33 +66,25 @@ func (p *Pair) swap() {
 
 // Switch makes the replica the primary and loses nothing, as a planned failover does.
 // It ends the connections to the old primary.
-func (p *Pair) Switch(ctx context.Context) error {
+func (p *Pair) Switch() {
+	p.t.Helper()
 	old, next := p.Server().Addr, p.replica().Addr
-	if err := do(ctx, old, "FAILOVER"); err != nil {
-		return err
-	}
-	if err := until(ctx, next, "role:master"); err != nil {
-		return err
-	}
+	Do(p.t, old, "FAILOVER")
+	until(p.t, next, "role:master")
 	p.swap()
-	if err := until(ctx, old, "master_link_status:up"); err != nil {
-		return err
-	}
-	return do(ctx, old, "CLIENT", "KILL", "TYPE", "normal")
+	until(p.t, old, "master_link_status:up")
+	Do(p.t, old, "CLIENT", "KILL", "TYPE", "normal")
 }
 
 // FailOver cuts the replica off, calls meanwhile, whose writes are to be lost, kills
 // the primary and promotes the replica. (A replica that is only stopped would still
 // read the last writes from its socket.) Then the old primary starts again, empty, and
 // follows the new primary.
-func (p *Pair) FailOver(ctx context.Context, meanwhile func()) (f Failover, err error) {
-	if err := p.follow(ctx); err != nil {
-		return f, err
-	}
+func (p *Pair) FailOver(meanwhile func()) (f Failover) {
+	p.t.Helper()
+	p.follow()
 	f.CutFrom = time.Now()
-	if err := p.synced(ctx); err != nil {
-		return f, err
-	}
+	p.sync()
 	p.link.Swallow()
 	p.link.Disconnect()
 	f.CutTo = time.Now()
@@ -104,70 +94,59 @@ func (p *Pair) FailOver(ctx context.Context, meanwhile func()) (f Failover, err 
 	<-time.After(60 * time.Millisecond)
 	f.DownFrom = time.Now()
 	p.Server().Kill()
-	if err := do(ctx, p.replica().Addr, "REPLICAOF", "NO", "ONE"); err != nil {
-		return f, err
-	}
+	Do(p.t, p.replica().Addr, "REPLICAOF", "NO", "ONE")
 	p.swap()
 	f.DownTo = time.Now()
 	p.replica().Restart()
-	return f, p.follow(ctx)
+	p.follow()
+	return f
 }
 
 // follow makes the replica follow the primary through a new link.
-func (p *Pair) follow(ctx context.Context) error {
+func (p *Pair) follow() {
+	p.t.Helper()
 	p.link = testservers.Proxy(p.t, p.Server().Addr)
 	host, port, _ := strings.Cut(p.link.Addr, ":")
-	if err := do(ctx, p.replica().Addr, "REPLICAOF", host, port); err != nil {
-		return err
-	}
-	return until(ctx, p.replica().Addr, "master_link_status:up")
+	Do(p.t, p.replica().Addr, "REPLICAOF", host, port)
+	until(p.t, p.replica().Addr, "master_link_status:up")
 }
 
-// synced returns when the replica has all writes that were answered before.
-func (p *Pair) synced(ctx context.Context) error {
-	return with(p.Server().Addr, func(c *redis.Client) error {
-		conn := c.Conn() // WAIT looks at what its own connection wrote
-		defer conn.Close()
-		if err := conn.Set(ctx, "synced", time.Now().UnixNano(), 0).Err(); err != nil {
-			return err
-		}
-		n, err := conn.Wait(ctx, 1, 2*time.Second).Result()
-		if err == nil && n != 1 {
-			err = fmt.Errorf("the replica of %s does not keep up", p.Server().Addr)
-		}
-		return err
-	})
+// sync returns when the replica has all writes that were answered before.
+func (p *Pair) sync() {
+	p.t.Helper()
+	c := client(p.t, p.Primary())
+	defer c.Close()
+	conn := c.Conn() // WAIT looks at what its own connection wrote
+	defer conn.Close()
+	require.NoError(p.t, conn.Set(context.Background(), "synced", time.Now().UnixNano(), 0).Err())
+	n, err := conn.Wait(context.Background(), 1, 2*time.Second).Result()
+	require.NoError(p.t, err)
+	require.EqualValues(p.t, 1, n, "the replica does not keep up")
 }
 
-func do(ctx context.Context, addr string, args ...any) error {
-	return with(addr, func(c *redis.Client) error {
-		if err := c.Do(ctx, args...).Err(); err != nil {
-			return fmt.Errorf("%v to %s: %w", args, addr, err)
-		}
-		return nil
-	})
+// client connects to one server. It does not end with the test's context: what was
+// broken has to be healed in the end.
+func client(t testing.TB, addr string) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, ReadTimeout: 5 * time.Second})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// Do sends one command to a server.
+func Do(t testing.TB, addr string, args ...any) {
+	t.Helper()
+	c := client(t, addr)
+	defer c.Close()
+	require.NoError(t, c.Do(context.Background(), args...).Err(), "%v to %s", args, addr)
 }
 
 // until waits for a line in the answer to INFO replication.
-func until(ctx context.Context, addr, line string) error {
-	return with(addr, func(c *redis.Client) error {
-		late := time.After(10 * time.Second)
-		for {
-			info, err := c.Info(ctx, "replication").Result()
-			if err == nil && strings.Contains(info, line) {
-				return nil
-			}
-			select {
-			case <-late:
-				return fmt.Errorf("%s does not say %s: %s %w", addr, line, info, err)
-			case <-time.After(5 * time.Millisecond):
-			}
-		}
-	})
-}
-
-func with(addr string, f func(*redis.Client) error) error {
-	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
+func until(t testing.TB, addr, line string) {
+	t.Helper()
+	c := client(t, addr)
 	defer c.Close()
-	return f(c)
+	require.Eventually(t, func() bool {
+		info, err := c.Info(context.Background(), "replication").Result()
+		return err == nil && strings.Contains(info, line)
+	}, 10*time.Second, 5*time.Millisecond, "%s does not say %s", addr, line)
 }

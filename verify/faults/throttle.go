@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Throttle is a proxy in front of a DynamoDB endpoint. While it is on, it throttles
@@ -28,9 +30,7 @@ type Throttle struct {
 func NewThrottle(t testing.TB, endpoint string, seed uint64) *Throttle {
 	t.Helper()
 	target, err := url.Parse(endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	x := &Throttle{random: rand.New(rand.NewPCG(seed, 0))}
 	next := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,7 @@ import (
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 )
 
 // Toxic is a proxy between clients and a server. Without a fault it forwards
@@ -28,9 +29,7 @@ func NewToxic(t testing.TB, target string) *Toxic {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	proxy := toxiproxy.NewProxy(server, "toxic", "127.0.0.1:0", target)
-	if err := proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, proxy.Start())
 	t.Cleanup(proxy.Stop)
 	return &Toxic{Addr: proxy.Listen, t: t, proxy: proxy}
 }
@@ -64,10 +63,7 @@ func (x *Toxic) Heal() { x.proxy.Toxics.ResetToxics(context.Background()) }
 func (x *Toxic) add(kind, stream string, attributes map[string]any) {
 	x.t.Helper()
 	spec, err := json.Marshal(map[string]any{"type": kind, "stream": stream, "attributes": attributes})
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	if _, err := x.proxy.Toxics.AddToxicJson(strings.NewReader(string(spec))); err != nil {
-		x.t.Fatal(err)
-	}
+	require.NoError(x.t, err)
+	_, err = x.proxy.Toxics.AddToxicJson(strings.NewReader(string(spec)))
+	require.NoError(x.t, err)
 }

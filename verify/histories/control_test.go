@@ -73,9 +73,9 @@ func buggyRun(t *testing.T, bug string) string {
 		}
 		return f
 	}
-	f := &fault{name: "planted bug", mix: few, effect: unknowns, inject: func(ctx context.Context, c *cell) error { return c.planned(ctx, late) }}
+	f := &fault{name: "planted bug", mix: few, effect: unknowns, inject: func(ctx context.Context, c *cell) { c.planned(ctx, late) }}
 	s := &setup{name: bug, limits: exact, start: func(t *testing.T, _ *fault, _ uint64) *system {
-		sys := &system{plan: new(plan)}
+		sys := &system{t: t, plan: new(plan)}
 		sys.open = func(seed uint64) lockstore.Store { return sys.plan.over(t, &buggyClient{buggyStore: store}, seed) }
 		return sys
 	}}
@@ -119,8 +119,7 @@ func lostGrant(t *testing.T) verifyrecord.Control {
 		return lease
 	}
 	var lost lockstore.Lease
-	f, err := pair.FailOver(t.Context(), func() { lost = acquire(old) })
-	require.NoError(t, err)
+	f := pair.FailOver(func() { lost = acquire(old) })
 	lease := acquire(next)
 	next.write(lease)
 	old.write(lost) // it still trusts its lease

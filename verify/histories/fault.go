@@ -22,7 +22,7 @@ type fault struct {
 	redis []string // further settings of the servers
 	// inject makes the fault again and again until ctx ends, and heals it. It is nil
 	// where the clients themselves fail.
-	inject func(ctx context.Context, c *cell) error
+	inject func(ctx context.Context, c *cell)
 	// effect counts in a history what only this fault makes.
 	effect func(r *run, n checker.Counts) int
 	// ambiguous says that it leaves outcomes unknown.
@@ -68,40 +68,42 @@ var kinds = []*fault{
 	{
 		name: "reply lost", mix: few, path: cutting, ambiguous: true,
 		effect: unknowns,
-		inject: func(ctx context.Context, c *cell) error {
+		inject: func(ctx context.Context, c *cell) {
 			if c.sys.plan != nil {
-				return c.planned(ctx, func(r *rand.Rand) (f storetest.Fault) {
+				c.planned(ctx, func(r *rand.Rand) (f storetest.Fault) {
 					if r.Float64() < 0.15 {
 						f.Cut = errPlanned
 					}
 					return f
 				})
+				return
 			}
-			return c.cutting(ctx, func(p *testservers.CutProxy) { p.CutReplies(c.sys.write) })
+			c.cutting(ctx, func(p *testservers.CutProxy) { p.CutReplies(c.sys.write) })
 		},
 	},
 	{
 		name: "request cut or late", mix: few, path: cutting, ambiguous: true,
 		effect: unknowns,
-		inject: func(ctx context.Context, c *cell) error {
+		inject: func(ctx context.Context, c *cell) {
 			if c.sys.plan != nil {
-				return c.planned(ctx, func(r *rand.Rand) (f storetest.Fault) {
+				c.planned(ctx, func(r *rand.Rand) (f storetest.Fault) {
 					if p := r.Float64(); p < 0.1 {
 						f.Drop, f.Late = errPlanned, p < 0.06
 					}
 					return f
 				})
+				return
 			}
-			return c.cutting(ctx, func(p *testservers.CutProxy) { p.CutRequests(c.sys.write) })
+			c.cutting(ctx, func(p *testservers.CutProxy) { p.CutRequests(c.sys.write) })
 		},
 	},
 	{
 		name: "latency of 0.5 to 1.1 TTL", mix: few, path: toxic, late: true,
 		effect: slow,
-		inject: func(ctx context.Context, c *cell) error {
+		inject: func(ctx context.Context, c *cell) {
 			latency := func(r *rand.Rand) time.Duration { return ttl/2 + time.Duration(r.Int64N(int64(3*ttl/5))) }
 			if c.sys.plan != nil {
-				return c.planned(ctx, func(r *rand.Rand) (f storetest.Fault) {
+				c.planned(ctx, func(r *rand.Rand) (f storetest.Fault) {
 					switch p := r.Float64(); {
 					case p < 0.05:
 						f.Before = latency(r)
@@ -110,8 +112,9 @@ var kinds = []*fault{
 					}
 					return f
 				})
+				return
 			}
-			return c.poisoned(ctx, func(x *faults.Toxic) time.Duration {
+			c.poisoned(ctx, func(x *faults.Toxic) time.Duration {
 				if c.random.IntN(2) == 0 {
 					x.Slow(latency(c.random))
 				} else {
@@ -124,8 +127,8 @@ var kinds = []*fault{
 	{
 		name: "resets and slices of bytes", mix: few, path: toxic, late: true, ambiguous: true,
 		effect: unknowns,
-		inject: func(ctx context.Context, c *cell) error {
-			return c.poisoned(ctx, func(x *faults.Toxic) time.Duration {
+		inject: func(ctx context.Context, c *cell) {
+			c.poisoned(ctx, func(x *faults.Toxic) time.Duration {
 				if c.random.IntN(3) == 0 {
 					x.Slice()
 				} else {
@@ -139,7 +142,7 @@ var kinds = []*fault{
 	{
 		name: "silent drop", mix: few, path: cutting, late: true, ambiguous: true, hidden: "redis cluster",
 		effect: slow,
-		inject: func(ctx context.Context, c *cell) error {
+		inject: func(ctx context.Context, c *cell) {
 			for ctx.Err() == nil {
 				from := time.Now()
 				for _, p := range c.sys.cuts {
@@ -153,14 +156,13 @@ var kinds = []*fault{
 				}
 				sleep(ctx, c.between(900, 1500))
 			}
-			return nil
 		},
 		never: map[string]string{"memory": noPath},
 	},
 	{
 		name: "server paused", mix: few, late: true, ambiguous: true, hidden: "redis cluster",
 		effect: slow,
-		inject: func(ctx context.Context, c *cell) error {
+		inject: func(ctx context.Context, c *cell) {
 			for ctx.Err() == nil {
 				server := c.sys.servers[c.random.IntN(len(c.sys.servers))]
 				from := time.Now()
@@ -170,14 +172,13 @@ var kinds = []*fault{
 				c.injectedBetween(from, time.Now())
 				sleep(ctx, c.between(900, 1500))
 			}
-			return nil
 		},
 		never: map[string]string{"memory": noServer},
 	},
 	{
 		name: "server restarted, data kept", mix: few, redis: persistent, ambiguous: true,
 		effect: func(_ *run, n checker.Counts) int { return n.Refused + n.Unknown },
-		inject: func(ctx context.Context, c *cell) error {
+		inject: func(ctx context.Context, c *cell) {
 			rest := 500
 			if len(c.sys.servers) > 1 {
 				rest = 2500 // a node of a cluster refuses everything for its first two seconds
@@ -185,61 +186,48 @@ var kinds = []*fault{
 			for sleep(ctx, c.between(rest, rest+1000)) {
 				c.restart(c.sys.servers[c.random.IntN(len(c.sys.servers))])
 			}
-			return nil
 		},
 		never: map[string]string{"memory": noServer, "dynamodb local": aService},
 	},
 	{
 		name: "data lost", mix: few,
 		effect: func(_ *run, n checker.Counts) int { return n.Losses },
-		inject: func(ctx context.Context, c *cell) error {
+		inject: func(ctx context.Context, c *cell) {
 			for sleep(ctx, c.between(600, 1600)) {
-				if err := c.loseData(ctx); err != nil && ctx.Err() == nil {
-					return err
-				}
+				c.loseData()
 			}
-			return nil
 		},
 		never: map[string]string{"memory": "its data are gone only with all its clients"},
 	},
 	{
 		name: "server errors", mix: few, path: throttle,
 		effect: func(_ *run, n checker.Counts) int { return n.Refused },
-		inject: func(ctx context.Context, c *cell) error {
+		inject: func(ctx context.Context, c *cell) {
 			for ctx.Err() == nil {
-				heal, err := c.refuse(ctx)
-				if err != nil {
-					return err
-				}
+				heal := c.refuse()
 				c.injected++
 				sleep(ctx, c.between(500, 1200))
-				if err := heal(); err != nil {
-					return err
-				}
+				heal()
 				sleep(ctx, c.between(500, 900))
 			}
-			return nil
 		},
 		never: map[string]string{"memory": noServer},
 	},
 	{
 		name: "the key's server changes", mix: few,
 		effect: func(r *run, n checker.Counts) int { return n.Losses + int(r.injected.Load()) },
-		inject: func(ctx context.Context, c *cell) error {
+		inject: func(ctx context.Context, c *cell) {
 			if c.sys.pair != nil {
-				return c.failOver(ctx)
+				c.failOver(ctx)
+				return
 			}
 			for sleep(ctx, c.between(5, 25)) {
 				r := c.runs[c.random.IntN(len(c.runs))]
 				key := r.keys[c.random.IntN(len(r.keys))]
-				// Not ctx: a slot that is half moved would stay so.
-				if err := faults.MoveSlot(context.Background(), c.sys.servers, redisstore.DefaultPrefix+key, c.random); err != nil {
-					return err
-				}
+				faults.MoveSlot(c.sys.t, c.sys.servers, redisstore.DefaultPrefix+key, c.random)
 				c.injected++
 				r.injected.Add(1)
 			}
-			return nil
 		},
 		never: map[string]string{"memory": onePlace, "dynamodb local": inside, "redis": onePlace, "valkey": onePlace},
 	},
@@ -263,14 +251,13 @@ func slow(r *run, _ checker.Counts) (n int) {
 func unknowns(_ *run, n checker.Counts) int { return n.Unknown }
 
 // planned lets a plan run for as long as the histories do.
-func (c *cell) planned(ctx context.Context, fault func(*rand.Rand) storetest.Fault) error {
+func (c *cell) planned(ctx context.Context, fault func(*rand.Rand) storetest.Fault) {
 	now := time.Now()
 	c.injectedBetween(now, now.Add(time.Hour)) // single calls, all the time
 	c.sys.plan.set(fault)
 	<-ctx.Done()
 	c.sys.plan.set(nil)
 	c.injected = c.sys.plan.faults()
-	return nil
 }
 
 // injectedBetween counts a fault and remembers when it was.
@@ -283,7 +270,7 @@ func (c *cell) injectedBetween(from, to time.Time) {
 	}
 }
 
-func (c *cell) cutting(ctx context.Context, set func(*testservers.CutProxy)) error {
+func (c *cell) cutting(ctx context.Context, set func(*testservers.CutProxy)) {
 	for ctx.Err() == nil {
 		for _, p := range c.sys.cuts {
 			set(p)
@@ -295,10 +282,9 @@ func (c *cell) cutting(ctx context.Context, set func(*testservers.CutProxy)) err
 		}
 		sleep(ctx, c.between(150, 500))
 	}
-	return nil
 }
 
-func (c *cell) poisoned(ctx context.Context, set func(*faults.Toxic) time.Duration, low, high int) error {
+func (c *cell) poisoned(ctx context.Context, set func(*faults.Toxic) time.Duration, low, high int) {
 	for ctx.Err() == nil {
 		var length time.Duration
 		from := time.Now()
@@ -312,7 +298,6 @@ func (c *cell) poisoned(ctx context.Context, set func(*faults.Toxic) time.Durati
 		}
 		sleep(ctx, c.between(low, high))
 	}
-	return nil
 }
 
 // restart kills a server that has received requests and has not answered them.
@@ -327,61 +312,49 @@ func (c *cell) restart(server *testservers.Server) (from, to time.Time) {
 
 // loseData deletes what the store knows, as an operator or a restart without a
 // file does.
-func (c *cell) loseData(ctx context.Context) error {
+func (c *cell) loseData() {
 	if c.sys.erase != nil {
 		r := c.runs[c.random.IntN(len(c.runs))]
 		key := r.keys[c.random.IntN(len(r.keys))]
 		from := time.Now()
-		if err := c.sys.erase(ctx, key); err != nil {
-			return err
-		}
+		c.sys.erase(key)
 		c.injected++
 		r.happened(checker.Forget, from, time.Now(), key)
-		return nil
+		return
 	}
 	var from, to time.Time
 	if c.random.IntN(2) == 0 && len(c.sys.servers) == 1 && c.sys.pair == nil {
 		from, to = c.restart(c.sys.servers[0])
 	} else {
 		from = time.Now()
-		if err := onAll(ctx, c.sys.servers, "FLUSHALL"); err != nil {
-			return err
-		}
+		c.sys.onAll("FLUSHALL")
 		c.injected++
 		to = time.Now()
 	}
 	for _, r := range c.runs {
 		r.happened(checker.Forget, from, to, r.keys...)
 	}
-	return nil
 }
 
 // refuse makes the servers refuse what they are asked.
-func (c *cell) refuse(ctx context.Context) (heal func() error, err error) {
+func (c *cell) refuse() (heal func()) {
 	if x := c.sys.throttled; x != nil {
 		x.Set(true)
-		return func() error { x.Set(false); return nil }, nil
+		return func() { x.Set(false) }
 	}
 	name, bad, good := "maxmemory", "1", "0" // OOM for whoever wants more memory
 	if c.random.IntN(2) == 0 {
 		name, bad = "min-replicas-to-write", "5" // NOREPLICAS for all
 	}
-	// Not ctx: it has to be healed in the end.
-	set := func(value string) error {
-		return onAll(context.Background(), c.sys.servers, "CONFIG", "SET", name, value)
-	}
-	return func() error { return set(good) }, set(bad)
+	c.sys.onAll("CONFIG", "SET", name, bad)
+	return func() { c.sys.onAll("CONFIG", "SET", name, good) }
 }
 
 // failOver takes turns between failovers that lose the last writes and ones that
 // lose nothing.
-func (c *cell) failOver(ctx context.Context) error {
+func (c *cell) failOver(ctx context.Context) {
 	for sleep(ctx, c.between(300, 900)) {
-		// Not ctx: both servers have to run in the end.
-		f, err := c.sys.pair.FailOver(context.Background(), func() { sleep(ctx, c.between(200, 700)) })
-		if err != nil {
-			return err
-		}
+		f := c.sys.pair.FailOver(func() { sleep(ctx, c.between(200, 700)) })
 		c.injected++
 		for _, r := range c.runs {
 			r.happened(checker.CutOff, f.CutFrom, f.CutTo, r.keys...)
@@ -390,12 +363,9 @@ func (c *cell) failOver(ctx context.Context) error {
 		if !sleep(ctx, c.between(600, 1200)) {
 			break
 		}
-		if err := c.sys.pair.Switch(context.Background()); err != nil {
-			return err
-		}
+		c.sys.pair.Switch()
 		c.injected++
 	}
-	return nil
 }
 
 // happened records what befell the store.

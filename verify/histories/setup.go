@@ -2,7 +2,6 @@ package histories
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -16,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -39,6 +39,7 @@ const (
 
 // system is a store set-up that runs.
 type system struct {
+	t testing.TB
 	// open opens the store of one client.
 	open func(seed uint64) lockstore.Store
 
@@ -51,7 +52,7 @@ type system struct {
 	plan      *plan // of a store in memory
 
 	// erase deletes a key's entry, as an operator would.
-	erase func(ctx context.Context, key string) error
+	erase func(key string)
 }
 
 // setup is a column of the table.
@@ -111,7 +112,7 @@ func (s *system) connect(t *testing.T, f *fault, addr string) string {
 
 func startMemory(t *testing.T, f *fault, _ uint64) *system {
 	store := memstore.New(nil)
-	s := &system{plan: new(plan)}
+	s := &system{t: t, plan: new(plan)}
 	s.open = func(seed uint64) lockstore.Store { return s.plan.over(t, store, seed) }
 	return s
 }
@@ -163,7 +164,7 @@ const table = "locks"
 
 func startDynamo(t *testing.T, f *fault, seed uint64) *system {
 	server := testservers.StartDynamoDB(t)
-	s := &system{servers: []*testservers.Server{server}, write: "UpdateItem"}
+	s := &system{t: t, servers: []*testservers.Server{server}, write: "UpdateItem"}
 	testservers.Table(t, "http://"+server.Addr, table, "key")
 	endpoint := "http://" + s.connect(t, f, server.Addr)
 	if f.path == throttle {
@@ -172,18 +173,16 @@ func startDynamo(t *testing.T, f *fault, seed uint64) *system {
 	}
 	s.open = func(uint64) lockstore.Store {
 		store, err := dynamostore.New(dynamoClient(t, endpoint), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return store
 	}
 	// An operator waits longer than a function.
 	admin := dynamodb.New(dynamoClient(t, "http://"+server.Addr).Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Timeout: time.Minute} })
-	s.erase = func(ctx context.Context, key string) error {
-		_, err := admin.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String(table), Key: map[string]types.AttributeValue{
+	s.erase = func(key string) {
+		_, err := admin.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{TableName: aws.String(table), Key: map[string]types.AttributeValue{
 			"key": &types.AttributeValueMemberS{Value: key},
 		}})
-		return err
+		require.NoError(t, err)
 	}
 	return s
 }
@@ -191,20 +190,16 @@ func startDynamo(t *testing.T, f *fault, seed uint64) *system {
 // dynamoClient is the client that dynamostore.Open uses.
 func dynamoClient(t *testing.T, endpoint string) *dynamodb.Client {
 	u, err := url.Parse("dynamodb://" + table + "?endpoint=" + endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	client, err := dynamostore.Client(lockstore.Config{URL: u, Getenv: func(string) string { return "" }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return client
 }
 
 func single(program string) func(*testing.T, *fault, uint64) *system {
 	return func(t *testing.T, f *fault, _ uint64) *system {
 		server := testservers.Start(t, program, f.redis...)
-		s := &system{servers: []*testservers.Server{server}, write: "evalsha"}
+		s := &system{t: t, servers: []*testservers.Server{server}, write: "evalsha"}
 		addr := s.connect(t, f, server.Addr)
 		s.redis(t, "redis://"+server.Addr, func(string) string { return addr })
 		return s
@@ -212,7 +207,7 @@ func single(program string) func(*testing.T, *fault, uint64) *system {
 }
 
 func startPair(t *testing.T, f *fault, _ uint64) *system {
-	s := &system{pair: faults.StartPair(t, f.redis...), write: "evalsha"}
+	s := &system{t: t, pair: faults.StartPair(t, f.redis...), write: "evalsha"}
 	first := s.pair.Server()
 	s.servers = []*testservers.Server{first}
 	addr := s.connect(t, f, first.Addr)
@@ -226,7 +221,7 @@ func startPair(t *testing.T, f *fault, _ uint64) *system {
 }
 
 func startCluster(t *testing.T, f *fault, _ uint64) *system {
-	s := &system{servers: testservers.StartCluster(t, testservers.RedisServer, f.redis...), write: "evalsha"}
+	s := &system{t: t, servers: testservers.StartCluster(t, testservers.RedisServer, f.redis...), write: "evalsha"}
 	route := map[string]string{}
 	for _, node := range s.servers {
 		route[node.Addr] = s.connect(t, f, node.Addr)
@@ -241,9 +236,7 @@ func (s *system) redis(t *testing.T, rawURL string, route route) {
 		client := redisClient(t, rawURL, route)
 		t.Cleanup(func() { client.Close() })
 		store, err := redisstore.New(client, redisstore.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return store
 	}
 }
@@ -252,13 +245,9 @@ func (s *system) redis(t *testing.T, rawURL string, route route) {
 // says.
 func redisClient(t *testing.T, rawURL string, route route) redis.UniversalClient {
 	u, err := url.Parse(rawURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	client, err := redisstore.Client(lockstore.Config{URL: u})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(route) })
 	} else {
@@ -280,12 +269,9 @@ func (route) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 	return next
 }
 
-// onAll sends one command to all servers of a system.
-func onAll(ctx context.Context, servers []*testservers.Server, args ...any) error {
-	var errs []error
-	for _, s := range servers {
-		c := redis.NewClient(&redis.Options{Addr: s.Addr, Protocol: 2, DisableIdentity: true})
-		errs = append(errs, c.Do(ctx, args...).Err(), c.Close())
+// onAll sends one command to all servers.
+func (s *system) onAll(args ...any) {
+	for _, server := range s.servers {
+		faults.Do(s.t, server.Addr, args...)
 	}
-	return errors.Join(errs...)
 }
