@@ -32,22 +32,6 @@ func script(t *testing.T, text string) (ops []Op) {
 	return ops
 }
 
-// explains reports whether some order explains the history.
-func explains(t *testing.T, ops []Op, l Limits) bool {
-	t.Helper()
-	ok, decided, _ := Check(ops, l, time.Minute)
-	require.True(t, decided)
-	return ok
-}
-
-// explained reports whether late requests explain it.
-func explained(t *testing.T, ops []Op, l Limits) bool {
-	t.Helper()
-	explained, decided := ExplainedByLateDuplicate(ops, l, time.Minute)
-	require.True(t, decided)
-	return explained
-}
-
 func TestCheckers(t *testing.T) {
 	limits := Limits{Early: time.Millisecond, Late: 5 * time.Millisecond, Answer: 50 * time.Millisecond}
 	for _, c := range []struct {
@@ -300,163 +284,150 @@ acquire b 6 ok 50 60 100`, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ops := script(t, c.history)
-			require.Equal(t, c.check, explains(t, ops, limits), "linearizability")
+			ok, decided, _ := Check(ops, limits, time.Minute)
+			require.True(t, decided)
+			require.Equal(t, c.check, ok, "linearizability")
 			require.Equal(t, c.sweep, len(Sweep(ops, limits)) == 0, "%v", Sweep(ops, limits))
 		})
 	}
 }
 
-// A client that repeats a request within its call may be told about the repeat, when
-// the lease of the first try is over. Other clients may not.
-func TestSlowCalls(t *testing.T) {
+// TestDocumentedExceptions: what a store may do that repeats requests, stamps them or
+// forgets owners, and what no other store may do. right lists the limits under which an
+// answer is right. explained lists the limits under which only a late duplicate explains
+// it. Under all other limits the answer is wrong.
+func TestDocumentedExceptions(t *testing.T) {
+	const ms = time.Millisecond
+	strict := Limits{Early: ms, Late: 5 * ms}
+	repeats := Limits{Early: ms, Late: 5 * ms, Repeats: 25 * ms}
+	stamped := Limits{Stamped: true}
+	late := Limits{LateDuplicates: 50 * ms}
+	lateStamped := Limits{LateDuplicates: 50 * ms, Stamped: true}
+	lateRepeats := Limits{LateDuplicates: 20 * ms, Repeats: 30 * ms}
+	slowRepeats := Limits{LateDuplicates: 20 * ms, Repeats: 40 * ms}
+	prompt := Limits{LateDuplicates: ms, Repeats: 30 * ms}
+	type limits []Limits
 	for _, c := range []struct {
-		name, history string
-		repeats       bool // it is right then
+		name, history           string
+		right, explained, wrong limits
 	}{
 		{"F29 an acquire is told how the lease of its first try ended", `
 acquire a 0 lost 0 45 30
 acquire b 0 busy 20 22 30
-acquire b 5 ok 46 48 30`, true},
+acquire b 5 ok 46 48 30`,
+			limits{repeats}, nil, limits{strict}},
 		{"and when it was over", `
 acquire a 0 lost 0 45 30
-acquire b 0 busy 1000 1002 30`, false},
+acquire b 0 busy 1000 1002 30`,
+			nil, nil, limits{strict, repeats}},
 		{"an acquire is lost faster than its lease could end", `
 acquire a 0 lost 0 25 30
-acquire b 0 busy 20 22 30`, false},
+acquire b 0 busy 20 22 30`,
+			nil, nil, limits{strict, repeats}},
 		{"a renewal is told how the lease of its first try ended", `
 acquire a 5 ok 0 2 30
 renew a 5 lost 10 50 30
-acquire b 0 busy 42 44 30`, true},
+acquire b 0 busy 42 44 30`,
+			limits{repeats}, nil, limits{strict}},
 		{"and when that was over", `
 acquire a 5 ok 0 2 30
 renew a 5 lost 10 50 30
-acquire b 0 busy 1000 1002 30`, false},
+acquire b 0 busy 1000 1002 30`,
+			nil, nil, limits{strict, repeats}},
 		{"a renewal is lost faster than it could end, and the key stays busy", `
 acquire a 5 ok 0 2 30
 renew a 5 lost 25 45 30
-acquire b 0 busy 46 48 30`, false},
+acquire b 0 busy 46 48 30`,
+			nil, nil, limits{strict, repeats}},
 		{"an acquire is told lost, and nobody sees why", `
-acquire a 0 lost 0 45 30`, true},
+acquire a 0 lost 0 45 30`,
+			limits{repeats}, nil, limits{strict}},
 		{"an acquire was granted, undone and then not sent again", `
 acquire a 0 refused 0 45 30
-acquire b 0 busy 20 22 30`, true},
+acquire b 0 busy 20 22 30`,
+			limits{repeats}, nil, limits{strict}},
 		{"an acquire's third try is granted what its first had, behind another's turn", `
 acquire c 0 busy 5 6 30
 acquire a 7 ok 0 48 30
 acquire b 6 ok 32 34 30
 release b 6 ok 36 38 30
-acquire c 0 busy 47 49 30`, true},
+acquire c 0 busy 47 49 30`,
+			limits{repeats}, nil, limits{strict}},
 		{"busy with nobody's lease, in a slow call", `
 acquire a 5 ok 0 2 30
 acquire b 0 busy 10 45 30
 release a 5 ok 20 22 0
-acquire c 0 busy 60 62 30`, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			ops := script(t, c.history)
-			l := Limits{Early: time.Millisecond, Late: 5 * time.Millisecond}
-			for _, l.Repeats = range []time.Duration{0, 25 * time.Millisecond} {
-				require.Equal(t, c.repeats && l.Repeats > 0, explains(t, ops, l), "repeats: %v", l.Repeats)
-			}
-		})
-	}
-}
-
-// On a free row an abandon replaces the last release.
-func TestStampedAbandon(t *testing.T) {
-	ops := script(t, `
-acquire a 5 ok 0 10 100
-release a 5 ok 20 30 0
-abandon b 0 ok 40 50 0
-release a 5 lost 60 70 0`)
-	for _, stamped := range []bool{false, true} {
-		require.Equal(t, stamped, explains(t, ops, Limits{Stamped: stamped}))
-	}
-}
-
-// What a store that stamps its requests does not promise.
-func TestStamped(t *testing.T) {
-	ops := script(t, `
-acquire b 4 ok 1 40 100
-acquire a 5 ok 2 10 100
-forget - 0 ok 15 25 0`)
-	require.False(t, explains(t, ops, Limits{}))
-	require.True(t, explains(t, ops, Limits{Stamped: true}), "a request that was stamped before the row was deleted")
-	require.Empty(t, Sweep(ops, Limits{Stamped: true}))
-}
-
-// A late acquire of an owner that has ended is noticed.
-func TestLateDuplicates(t *testing.T) {
-	for _, c := range []struct {
-		name              string
-		history           string
-		explained, stamps bool // what a late duplicate explains, on a store that stamps its requests
-	}{
+acquire c 0 busy 60 62 30`,
+			nil, nil, limits{strict, repeats}},
 		{"M18 abandoned while another had the key", `
 acquire a 5 ok 0 10 100
 acquire b 0 unknown 5 15 100
 abandon b 0 ok 20 30 0
 release a 5 ok 40 50 0
-acquire c 0 busy 60 70 100`, false, true},
+acquire c 0 busy 60 70 100`,
+			nil, limits{lateStamped}, limits{{}, stamped, late}},
 		{"abandoned, and then another abandoned", `
 acquire b 0 unknown 5 15 100
 abandon b 0 ok 20 30 0
 abandon a 0 ok 40 50 0
-acquire c 0 busy 60 70 100`, true, true},
+acquire c 0 busy 60 70 100`,
+			nil, limits{late, lateStamped}, limits{{}, stamped}},
 		{"abandoned just now", `
 acquire b 0 unknown 5 15 100
 abandon b 0 ok 20 30 0
-acquire c 0 busy 60 70 100`, false, false},
+acquire c 0 busy 60 70 100`,
+			nil, nil, limits{{}, stamped, late, lateStamped}},
 		{"longer than a TTL", `
 acquire b 0 unknown 5 15 100
 abandon b 0 ok 20 30 0
 abandon a 0 ok 40 50 0
 acquire c 0 busy 60 70 100
-acquire c 0 busy 180 190 100`, false, false},
+acquire c 0 busy 180 190 100`,
+			nil, nil, limits{{}, stamped, late, lateStamped}},
 		{"later than anything arrives", `
 acquire b 0 unknown 5 15 100
 abandon b 0 ok 20 30 0
 abandon a 0 ok 40 50 0
-acquire c 0 busy 185 190 100`, false, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			ops := script(t, c.history)
-			for _, l := range []Limits{{}, {Stamped: true}} {
-				require.False(t, explains(t, ops, l))
-			}
-			for _, l := range []struct {
-				Limits
-				want bool
-			}{
-				{Limits{}, false},
-				{Limits{LateDuplicates: 50 * time.Millisecond}, c.explained},
-				{Limits{LateDuplicates: 50 * time.Millisecond, Stamped: true}, c.stamps},
-			} {
-				require.Equal(t, l.want, explained(t, ops, l.Limits), "%+v", l)
-			}
-		})
-	}
-}
-
-// F26: an acquire is told busy, and its duplicate arrives when the key is free.
-func TestLateDuplicateOfARefusedAcquire(t *testing.T) {
-	ops := script(t, `
+acquire c 0 busy 185 190 100`,
+			nil, nil, limits{{}, stamped, late, lateStamped}},
+		{"on a free row an abandon replaces the last release", `
+acquire a 5 ok 0 10 100
+release a 5 ok 20 30 0
+abandon b 0 ok 40 50 0
+release a 5 lost 60 70 0`,
+			limits{stamped}, nil, limits{{}}},
+		{"a request was stamped before the row was deleted", `
+acquire b 4 ok 1 40 100
+acquire a 5 ok 2 10 100
+forget - 0 ok 15 25 0`,
+			limits{stamped}, nil, limits{{}}},
+		{"F26 an acquire is told busy, and its duplicate arrives when the key is free", `
 acquire a 5 ok 0 2 100
 acquire b 0 busy 10 45 100
 release a 5 ok 47 48 0
-acquire c 0 busy 60 62 100`)
-	for _, c := range []struct {
-		Limits
-		want bool
-	}{
-		{Limits{LateDuplicates: 20 * time.Millisecond, Repeats: 30 * time.Millisecond}, true},
-		{Limits{LateDuplicates: 20 * time.Millisecond, Repeats: 40 * time.Millisecond}, false},
-		{Limits{LateDuplicates: 1 * time.Millisecond, Repeats: 30 * time.Millisecond}, false},
-		{Limits{LateDuplicates: 20 * time.Millisecond}, false},
+acquire c 0 busy 60 62 100`,
+			nil, limits{lateRepeats}, limits{slowRepeats, prompt, {LateDuplicates: 20 * ms}}},
 	} {
-		t.Run(fmt.Sprintf("F26 %+v", c.Limits), func(t *testing.T) {
-			require.False(t, explains(t, ops, c.Limits))
-			require.Equal(t, c.want, explained(t, ops, c.Limits))
+		t.Run(c.name, func(t *testing.T) {
+			ops := script(t, c.history)
+			check := func(all limits, right, explained bool) {
+				t.Helper()
+				for _, l := range all {
+					ok, decided, _ := Check(ops, l, time.Minute)
+					require.True(t, decided)
+					require.Equal(t, right, ok, "%+v", l)
+					if right {
+						require.Empty(t, Sweep(ops, l))
+					} else {
+						ok, decided = ExplainedByLateDuplicate(ops, l, time.Minute)
+						require.True(t, decided)
+						require.Equal(t, explained, ok, "%+v", l)
+					}
+				}
+			}
+			check(c.right, true, false)
+			check(c.explained, false, true)
+			check(c.wrong, false, false)
 		})
 	}
 }

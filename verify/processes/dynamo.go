@@ -20,18 +20,7 @@ type dynamoLists struct {
 	fenced bool
 }
 
-func (l *dynamoLists) Read(ctx context.Context, list string, s Stamp) ([]string, error) {
-	elements, err := l.update(ctx, list, s, nil)
-	return strings.Fields(elements), err
-}
-
-func (l *dynamoLists) Write(ctx context.Context, list string, s Stamp, elements []string) error {
-	_, err := l.update(ctx, list, s, elements)
-	return err
-}
-
-// update returns the elements as they were before.
-func (l *dynamoLists) update(ctx context.Context, list string, s Stamp, elements []string) (before string, err error) {
+func (l *dynamoLists) Do(ctx context.Context, list string, s Stamp, elements []string) ([]string, error) {
 	in := &dynamodb.UpdateItemInput{
 		TableName:                &l.table,
 		Key:                      itemKey(list),
@@ -50,7 +39,7 @@ func (l *dynamoLists) update(ctx context.Context, list string, s Stamp, elements
 	}
 	if l.fenced {
 		if err := dynamostore.Fenced(in, s.Fence); err != nil {
-			return "", err
+			return nil, err
 		}
 	} else {
 		*in.UpdateExpression += ", " + dynamostore.FenceAttribute + " = :fence"
@@ -59,11 +48,11 @@ func (l *dynamoLists) update(ctx context.Context, list string, s Stamp, elements
 	out, err := l.client.UpdateItem(ctx, in)
 	switch {
 	case dynamostore.IsStale(err, s.Fence):
-		return "", ErrStale
+		return nil, ErrStale
 	case err != nil:
-		return "", err
+		return nil, err
 	}
-	return str(out.Attributes["elements"]), nil
+	return strings.Fields(str(out.Attributes["elements"])), nil
 }
 
 func (l *dynamoLists) ReadAll(ctx context.Context, list string) (Content, error) {

@@ -1,7 +1,7 @@
--- KEYS: a list, its stamps. ARGV: 'fenced' or '', fence, stamp, [elements]
+-- KEYS: a list, its stamps. ARGV: 'true' if the list compares fences, fence, stamp, [elements]
 -- Keeps fence and stamp, replaces the elements when some are given, and returns
--- them; false is a refusal.
-if ARGV[1] == 'fenced' and tonumber(redis.call('HGET', KEYS[1], 'fence') or 0) > tonumber(ARGV[2]) then
+-- the elements; false is a refusal.
+if ARGV[1] == 'true' and tonumber(redis.call('HGET', KEYS[1], 'fence') or 0) > tonumber(ARGV[2]) then
   return false
 end
 redis.call('HSET', KEYS[1], 'fence', ARGV[2])

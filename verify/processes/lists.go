@@ -50,11 +50,9 @@ var ErrStale = errors.New("the list has seen a later holder of the lock")
 
 // Lists are where functions add their elements.
 type Lists interface {
-	// Read returns the elements. From now on the list refuses smaller fences, if it
-	// compares fences at all.
-	Read(ctx context.Context, list string, s Stamp) ([]string, error)
-	// Write replaces the elements, and is refused in the same way.
-	Write(ctx context.Context, list string, s Stamp, elements []string) error
+	// Do replaces the elements, or returns them if elements is nil. From now on the list
+	// refuses smaller fences, if it compares fences at all.
+	Do(ctx context.Context, list string, s Stamp, elements []string) ([]string, error)
 	// ReadAll reads everything without a fence.
 	ReadAll(ctx context.Context, list string) (Content, error)
 }
@@ -74,7 +72,7 @@ func Open(cfg lockstore.Config, fenced bool) (Lists, error) {
 		if err != nil {
 			return nil, err
 		}
-		return newRedis(client, fenced), nil
+		return &redisLists{client, fenced}, nil
 	default:
 		return nil, fmt.Errorf("no lists for the scheme %q; want dynamodb, redis or valkey", scheme)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -12,39 +13,25 @@ import (
 //go:embed list.lua
 var listScript string
 
+var list = redis.NewScript(listScript)
+
 // redisLists keeps a list in a hash, with its elements between spaces, and its
 // stamps in a Redis list.
 type redisLists struct {
 	client redis.UniversalClient
-	script *redis.Script
-	mode   string
+	fenced bool
 }
 
-func newRedis(client redis.UniversalClient, fenced bool) *redisLists {
-	l := &redisLists{client: client, script: redis.NewScript(listScript)}
-	if fenced {
-		l.mode = "fenced"
+func (l *redisLists) Do(ctx context.Context, name string, s Stamp, elements []string) ([]string, error) {
+	args := []any{strconv.FormatBool(l.fenced), s.Fence, s.String()}
+	if elements != nil {
+		args = append(args, strings.Join(elements, " "))
 	}
-	return l
-}
-
-func (l *redisLists) Read(ctx context.Context, list string, s Stamp) ([]string, error) {
-	elements, err := l.run(ctx, list, s)
-	return strings.Fields(elements), err
-}
-
-func (l *redisLists) Write(ctx context.Context, list string, s Stamp, elements []string) error {
-	_, err := l.run(ctx, list, s, strings.Join(elements, " "))
-	return err
-}
-
-func (l *redisLists) run(ctx context.Context, list string, s Stamp, more ...any) (elements string, err error) {
-	args := append([]any{l.mode, s.Fence, s.String()}, more...)
-	elements, err = l.script.Run(ctx, l.client, []string{redisKey(list), stampsKey(list)}, args...).Text()
+	before, err := list.Run(ctx, l.client, []string{redisKey(name), stampsKey(name)}, args...).Text()
 	if errors.Is(err, redis.Nil) {
-		return "", ErrStale
+		return nil, ErrStale
 	}
-	return elements, err
+	return strings.Fields(before), err
 }
 
 func (l *redisLists) ReadAll(ctx context.Context, list string) (Content, error) {

@@ -55,7 +55,7 @@ func (f function) add(ctx context.Context, lock guard.Lock, e processes.Event) (
 		ctx = context.WithoutCancel(ctx)
 	}
 	stamp := processes.Stamp{Fence: lock.Fence, Try: e.Try}
-	elements, err := f.lists.Read(ctx, e.List, stamp)
+	elements, err := f.lists.Do(ctx, e.List, stamp, nil)
 	if err != nil {
 		return "", refused(held, e, err)
 	}
@@ -63,7 +63,7 @@ func (f function) add(ctx context.Context, lock guard.Lock, e processes.Event) (
 		return "was there", nil // an earlier try's
 	}
 	pause(ctx, time.Duration(e.Pause)*time.Millisecond)
-	if err := f.lists.Write(ctx, e.List, stamp, append(elements, e.Element)); err != nil {
+	if _, err := f.lists.Do(ctx, e.List, stamp, append(elements, e.Element)); err != nil {
 		return "", refused(held, e, err)
 	}
 	return "added", nil
