@@ -113,7 +113,7 @@ func TestOverInTheMiddle(t *testing.T) {
 	assert.EqualValues(t, 1000, b.balance(t, "c"))
 }
 
-func TestF52BadInput(t *testing.T) {
+func TestBadInput(t *testing.T) {
 	b := newBench(t)
 	for text, want := range map[string]string{
 		`{}`:                               "time: is missing",
@@ -122,10 +122,12 @@ func TestF52BadInput(t *testing.T) {
 		strings.Replace(abc, `"c"`, `"a/b"`, 1):                           "detail.accounts[2], detail.fee: account: want 1 to 64",
 		`{"time": "2026-11-21T22:00:00Z", "detail": {"accounts": ["a"]}}`: `amount: is "0"`,
 	} {
-		err := chargeFees(t.Context(), b.Guard, b.ledger, feeEventOf(t, text))
-		var bad *BadInput
-		require.ErrorAs(t, err, &bad, text)
-		assert.ErrorContains(t, err, want, text)
+		t.Run("F52 "+want, func(t *testing.T) {
+			err := chargeFees(t.Context(), b.Guard, b.ledger, feeEventOf(t, text))
+			var bad *BadInput
+			require.ErrorAs(t, err, &bad, text)
+			assert.ErrorContains(t, err, want, text)
+		})
 	}
 	assert.Empty(t, b.paid, "nothing is booked before all of the event is good")
 }

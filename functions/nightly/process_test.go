@@ -31,9 +31,9 @@ func TestMain(m *testing.M) {
 }
 
 func TestProcesses(t *testing.T) {
-	functest.Sites(t, map[string]func(*testing.T, *functest.Site){
-		"F63 F03 killed while holding, tried again":         testF63,
-		"F64 a second trigger while the first run is at it": testF64,
+	functest.OnEachStore(t, map[string]func(*testing.T, *functest.Target){
+		"F63 F03 killed while holding, tried again":         killedAndTriedAgain,
+		"F64 a second trigger while the first run is at it": secondTrigger,
 	})
 }
 
@@ -57,7 +57,7 @@ func skipped(t *testing.T, r lambdatest.Result) string {
 	return result.Holder.ID
 }
 
-func testF63(t *testing.T, s *functest.Site) {
+func killedAndTriedAgain(t *testing.T, s *functest.Target) {
 	s.Open("a", "wait-1")
 	e, other := s.Start(lambdatest.Config{Name: "nightly"}), s.Start(lambdatest.Config{Name: "nightly"})
 	first := s.Sending(e, event(), "run-1")
@@ -90,7 +90,7 @@ func testF63(t *testing.T, s *functest.Site) {
 	assert.Empty(t, s.Fences(other, key))
 }
 
-func testF64(t *testing.T, s *functest.Site) {
+func secondTrigger(t *testing.T, s *functest.Target) {
 	s.Open("a", "wait-1")
 	e := s.Start(lambdatest.Config{Name: "nightly"})
 	first := s.Sending(e, event(), "run-1")

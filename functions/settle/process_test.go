@@ -32,11 +32,11 @@ func TestMain(m *testing.M) {
 }
 
 func TestProcesses(t *testing.T) {
-	functest.Sites(t, map[string]func(*testing.T, *functest.Site){
-		"F72 several keys, partial failure":             testF72,
-		"F72 one message outlives the time":             testF72Slow,
-		"F01 F03 killed in the middle, delivered again": testF01,
-		"F64 the same batch again while the first runs": testF64,
+	functest.OnEachStore(t, map[string]func(*testing.T, *functest.Target){
+		"F72 several keys, partial failure":             partialFailure,
+		"F72 one message outlives the time":             outlivesTheTime,
+		"F01 F03 killed in the middle, delivered again": killedInTheMiddle,
+		"F64 the same batch again while the first runs": sameBatchAgain,
 	})
 }
 
@@ -71,7 +71,7 @@ func failed(t *testing.T, r lambdatest.Result) []string {
 
 // free checks that another environment gets the locks of the accounts at once,
 // with larger fences than the environments before.
-func free(t *testing.T, s *functest.Site, before *lambdatest.Env, names ...string) {
+func free(t *testing.T, s *functest.Target, before *lambdatest.Env, names ...string) {
 	t.Helper()
 	var pairs []string
 	for _, account := range names {
@@ -89,7 +89,7 @@ func free(t *testing.T, s *functest.Site, before *lambdatest.Env, names ...strin
 	}
 }
 
-func testF72(t *testing.T, s *functest.Site) {
+func partialFailure(t *testing.T, s *functest.Target) {
 	s.Open("a", "b", "c")
 	e := s.Start(lambdatest.Config{Name: "settle"})
 	r := s.Send(e, batch("a", "s-1", "b", "panic-1", "absent", "s-2", "c", "s-3", "a/b", "s-4", "b", "s-5", "a", "s-6"), "")
@@ -104,7 +104,7 @@ func testF72(t *testing.T, s *functest.Site) {
 	free(t, s, e, "a", "b", "c")
 }
 
-func testF72Slow(t *testing.T, s *functest.Site) {
+func outlivesTheTime(t *testing.T, s *functest.Target) {
 	s.Open("a", "wait-b")
 	e := s.Start(lambdatest.Config{Name: "settle", Timeout: 3 * time.Second}, "LOCK_RESERVE=1s")
 	r := s.Send(e, batch("a", "s-1", "wait-b", "s-2", "wait-b", "s-3"), "")
@@ -115,7 +115,7 @@ func testF72Slow(t *testing.T, s *functest.Site) {
 	free(t, s, e, "a", "wait-b")
 }
 
-func testF01(t *testing.T, s *functest.Site) {
+func killedInTheMiddle(t *testing.T, s *functest.Target) {
 	s.Open("a")
 	messages := batch("a", "s-1", "a", "wait-2", "a", "s-3")
 	e := s.Start(lambdatest.Config{Name: "settle"})
@@ -138,7 +138,7 @@ func testF01(t *testing.T, s *functest.Site) {
 	t.Logf("taken over %v after the end, TTL %v", time.Since(died).Round(time.Millisecond), functest.TTL)
 }
 
-func testF64(t *testing.T, s *functest.Site) {
+func sameBatchAgain(t *testing.T, s *functest.Target) {
 	s.Open("a", "b")
 	messages := batch("a", "s-1", "a", "wait-2", "b", "s-3")
 	e := s.Start(lambdatest.Config{Name: "settle"})

@@ -9,7 +9,7 @@ import (
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 )
 
-func TestF52Parse(t *testing.T) {
+func TestParse(t *testing.T) {
 	w, err := parse(`{"account": "7", "id": "s-1", "amount": 500}`)
 	require.NoError(t, err)
 	require.Equal(t, accounts.Withdrawal{Account: "7", ID: "s-1", Amount: 500}, w)
@@ -22,7 +22,9 @@ func TestF52Parse(t *testing.T) {
 		`{"account": "7", "id": "s-1", "amount": -1}`:                     `amount: is "-1"`,
 		`{"account": "7", "id": "s-1", "amount": 500, "currency": "EUR"}`: `"currency": is unknown`,
 	} {
-		_, err := parse(body)
-		assert.ErrorContains(t, err, want, body)
+		t.Run("F52 "+want, func(t *testing.T) {
+			_, err := parse(body)
+			assert.ErrorContains(t, err, want, body)
+		})
 	}
 }

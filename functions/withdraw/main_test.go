@@ -33,8 +33,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestF55 sends what a client may send by mistake, and one withdrawal twice.
-func TestF55(t *testing.T) {
+// TestMistakesOfClients sends what a client may send by mistake, and one withdrawal twice.
+func TestMistakesOfClients(t *testing.T) {
 	w := functest.NewWorld(t)
 	send := func(account, body string) httpapi.Response {
 		r, err := httpapi.Wrap(w.Guard, key, handle(w.Ledger))(t.Context(), httpapi.Request{PathParameters: map[string]string{"id": account}, Body: body})
@@ -60,10 +60,12 @@ func TestF55(t *testing.T) {
 		"no account":                   {"a/b", good, 400, "account: want 1 to 64"},
 		"the id of another withdrawal": {"7", `{"id": "w-1", "amount": 501}`, 422, "was used before"},
 	} {
-		r := send(c.account, c.body)
-		assert.Equal(t, c.status, r.StatusCode, name)
-		assert.Contains(t, r.Body, c.detail, name)
-		assert.Empty(t, r.Headers["Retry-After"], "%s: another try does not help", name)
+		t.Run("F55 "+name, func(t *testing.T) {
+			r := send(c.account, c.body)
+			assert.Equal(t, c.status, r.StatusCode)
+			assert.Contains(t, r.Body, c.detail)
+			assert.Empty(t, r.Headers["Retry-After"], "another try does not help")
+		})
 	}
 	assert.Equal(t, [2]int64{functest.Opening - 500, functest.Opening}, w.Balances(t))
 	w.Free(t, accounts.Key("7"))

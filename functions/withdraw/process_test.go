@@ -48,30 +48,30 @@ func TestMain(m *testing.M) {
 }
 
 func TestProcesses(t *testing.T) {
-	functest.Sites(t, map[string]func(*testing.T, *functest.Site){
-		"F01 killed right after acquire":            testF01,
-		"F02 killed while waiting":                  testF02,
-		"F03 killed between write and release":      testF03,
-		"F04 panic in the handler":                  testF04,
-		"F05 exit in the handler":                   testF05,
-		"F06 killed for its memory while it renews": testF06,
-		"F07 stopped for longer than the lease: a work that looks at its context ends":      testF07("wait-1", "worked 0 account"),
-		"F07 F12 stopped for longer than the lease: the fence refuses a work that does not": testF07("wait-stubborn-1", "worked 409 <nil>"),
-		"F13 F70 eight owners in one process":                                               testF70,
-		"F63 F68 timeout while holding":                                                     testF63,
-		"F64 duplicate event while the first runs":                                          testF64,
-		"F65 F66 no time left":                                                              testF65,
-		"F69 SIGTERM: work that returns is released":                                        testF69Returns,
-		"F69 SIGTERM: work that does not return keeps its lease":                            testF69DoesNotReturn,
-		"F69 not asked for: the lease ends by its TTL":                                      testF69NotAsked,
-		"F71 credentials expire while holding":                                              testF71,
+	functest.OnEachStore(t, map[string]func(*testing.T, *functest.Target){
+		"F01 killed right after acquire":            killedAfterAcquire,
+		"F02 killed while waiting":                  killedWhileWaiting,
+		"F03 killed between write and release":      killedBeforeRelease,
+		"F04 panic in the handler":                  panics,
+		"F05 exit in the handler":                   exits,
+		"F06 killed for its memory while it renews": killedWhileRenewing,
+		"F07 stopped for longer than the lease: a work that looks at its context ends":      frozen("wait-1", "worked 0 account"),
+		"F07 F12 stopped for longer than the lease: the fence refuses a work that does not": frozen("wait-stubborn-1", "worked 409 <nil>"),
+		"F13 F70 eight owners in one process":                                               eightOwners,
+		"F63 F68 timeout while holding":                                                     timesOut,
+		"F64 duplicate event while the first runs":                                          duplicateEvent,
+		"F65 F66 no time left":                                                              noTimeLeft,
+		"F69 SIGTERM: work that returns is released":                                        shutDownReturns,
+		"F69 SIGTERM: work that does not return keeps its lease":                            shutDownDoesNotReturn,
+		"F69 not asked for: the lease ends by its TTL":                                      shutDownNotAsked,
+		"F71 credentials expire while holding":                                              credentialsExpire,
 	})
 }
 
 const account = "a"
 
 // start starts an environment of the function.
-func start(s *functest.Site, config lambdatest.Config, env ...string) *lambdatest.Env {
+func start(s *functest.Target, config lambdatest.Config, env ...string) *lambdatest.Env {
 	config.Name = "withdraw"
 	return s.Start(config, env...)
 }
@@ -109,23 +109,23 @@ func read(t *testing.T, r lambdatest.Result) answer {
 }
 
 // send runs one withdrawal.
-func send(t *testing.T, s *functest.Site, e *lambdatest.Env, id, requestID string) answer {
+func send(t *testing.T, s *functest.Target, e *lambdatest.Env, id, requestID string) answer {
 	t.Helper()
 	return read(t, s.Send(e, payload(t, id), requestID))
 }
 
 // sending is send in the background; the func it returns waits for the answer.
-func sending(t *testing.T, s *functest.Site, e *lambdatest.Env, id, requestID string) func() answer {
+func sending(t *testing.T, s *functest.Target, e *lambdatest.Env, id, requestID string) func() answer {
 	t.Helper()
 	wait := s.Sending(e, payload(t, id), requestID)
 	return func() answer { return read(t, wait()) }
 }
 
-func fences(s *functest.Site, e *lambdatest.Env) []int64 { return s.Fences(e, accounts.Key(account)) }
+func fences(s *functest.Target, e *lambdatest.Env) []int64 { return s.Fences(e, accounts.Key(account)) }
 
 // takesOver checks that a withdrawal in another environment gets the lock of a
 // process that died at the given time, in time and with a larger fence.
-func takesOver(t *testing.T, s *functest.Site, dead *lambdatest.Env, died time.Time, id string) answer {
+func takesOver(t *testing.T, s *functest.Target, dead *lambdatest.Env, died time.Time, id string) answer {
 	t.Helper()
 	next := start(s, lambdatest.Config{}, functest.Patient)
 	a := send(t, s, next, id, "")
@@ -139,7 +139,7 @@ func takesOver(t *testing.T, s *functest.Site, dead *lambdatest.Env, died time.T
 	return a
 }
 
-func testF01(t *testing.T, s *functest.Site) {
+func killedAfterAcquire(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{})
 	first := sending(t, s, e, "hang-1", "")
@@ -153,7 +153,7 @@ func testF01(t *testing.T, s *functest.Site) {
 	assert.EqualValues(t, 500, s.Booked(account))
 }
 
-func testF02(t *testing.T, s *functest.Site) {
+func killedWhileWaiting(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{})
 	first := sending(t, s, e, "wait-1", "")
@@ -169,7 +169,7 @@ func testF02(t *testing.T, s *functest.Site) {
 	assert.EqualValues(t, 1000, s.Booked(account))
 }
 
-func testF03(t *testing.T, s *functest.Site) {
+func killedBeforeRelease(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{})
 	first := sending(t, s, e, "stall-1", "")
@@ -191,7 +191,7 @@ func testF03(t *testing.T, s *functest.Site) {
 	retry()
 }
 
-func testF04(t *testing.T, s *functest.Site) {
+func panics(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{})
 	a := send(t, s, e, "panic-1", "")
@@ -202,7 +202,7 @@ func testF04(t *testing.T, s *functest.Site) {
 	assert.EqualValues(t, 500, s.Booked(account))
 }
 
-func testF05(t *testing.T, s *functest.Site) {
+func exits(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{})
 	a := send(t, s, e, "exit-1", "")
@@ -213,9 +213,9 @@ func testF05(t *testing.T, s *functest.Site) {
 	assert.EqualValues(t, 500, s.Booked(account))
 }
 
-// testF06: what the kernel does to a process that takes too much memory is a
+// killedWhileRenewing kills as the kernel kills a process that takes too much memory: by
 // SIGKILL. By then the lease has been renewed.
-func testF06(t *testing.T, s *functest.Site) {
+func killedWhileRenewing(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{})
 	first := sending(t, s, e, "hang-1", "")
@@ -232,10 +232,10 @@ func testF06(t *testing.T, s *functest.Site) {
 	assert.EqualValues(t, 500, s.Booked(account))
 }
 
-// testF07 stops the process for longer than its lease, and lets it go on when
+// frozen stops the process for longer than its lease, and lets it go on when
 // another has withdrawn.
-func testF07(id, worked string) func(*testing.T, *functest.Site) {
-	return func(t *testing.T, s *functest.Site) {
+func frozen(id, worked string) func(*testing.T, *functest.Target) {
+	return func(t *testing.T, s *functest.Target) {
 		s.Open(account)
 		e := start(s, lambdatest.Config{})
 		first := sending(t, s, e, id, "")
@@ -258,7 +258,7 @@ func testF07(id, worked string) func(*testing.T, *functest.Site) {
 	}
 }
 
-func testF70(t *testing.T, s *functest.Site) {
+func eightOwners(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{MaxConcurrency: 8})
 	first := sending(t, s, e, "wait-1", "")
@@ -291,7 +291,7 @@ func testF70(t *testing.T, s *functest.Site) {
 	assert.Equal(t, 1, waiting.Started(), "all of it in one process")
 }
 
-func testF63(t *testing.T, s *functest.Site) {
+func timesOut(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{Timeout: 3 * time.Second}, "LOCK_WAIT=1s")
 	a := send(t, s, e, "hang-1", "async-1")
@@ -321,7 +321,7 @@ func testF63(t *testing.T, s *functest.Site) {
 	assert.Equal(t, 2, e.Started())
 }
 
-func testF64(t *testing.T, s *functest.Site) {
+func duplicateEvent(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{})
 	first := sending(t, s, e, "wait-1", "the-same")
@@ -339,7 +339,7 @@ func testF64(t *testing.T, s *functest.Site) {
 	assert.Greater(t, fences(s, waiting)[0], fences(s, e)[0])
 }
 
-func testF65(t *testing.T, s *functest.Site) {
+func noTimeLeft(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{})
 	for _, left := range []time.Duration{300 * time.Millisecond, 0, -time.Hour} {
@@ -351,7 +351,7 @@ func testF65(t *testing.T, s *functest.Site) {
 	assert.Equal(t, 200, send(t, s, e, "plain-1", "").status, "and nothing is left locked")
 }
 
-func testF69Returns(t *testing.T, s *functest.Site) {
+func shutDownReturns(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{}, "LOCK_SIGTERM=true")
 	first := sending(t, s, e, "wait-1", "")
@@ -362,7 +362,7 @@ func testF69Returns(t *testing.T, s *functest.Site) {
 	assert.EqualValues(t, 500, s.Booked(account))
 }
 
-func testF69DoesNotReturn(t *testing.T, s *functest.Site) {
+func shutDownDoesNotReturn(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{}, "LOCK_SIGTERM=true")
 	first := sending(t, s, e, "hang-1", "")
@@ -374,7 +374,7 @@ func testF69DoesNotReturn(t *testing.T, s *functest.Site) {
 	takesOver(t, s, e, died, "plain-1")
 }
 
-func testF69NotAsked(t *testing.T, s *functest.Site) {
+func shutDownNotAsked(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{})
 	first := sending(t, s, e, "wait-1", "")
@@ -384,7 +384,7 @@ func testF69NotAsked(t *testing.T, s *functest.Site) {
 	assert.Equal(t, 409, send(t, s, start(s, lambdatest.Config{}), "plain-0", "").status)
 }
 
-func testF71(t *testing.T, s *functest.Site) {
+func credentialsExpire(t *testing.T, s *functest.Target) {
 	s.Open(account)
 	e := start(s, lambdatest.Config{})
 	first := sending(t, s, e, "wait-1", "")

@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 	require.ErrorContains(t, err, `"account": is unknown; want id and amount`)
 }
 
-func TestF52Validate(t *testing.T) {
+func TestValidate(t *testing.T) {
 	good := Withdrawal{strings.Repeat("a", 64), strings.Repeat("x", 64), maxAmount}
 	require.NoError(t, good.Validate())
 	require.NoError(t, Withdrawal{"A-z_9", "größe {}/..", 1}.Validate())
@@ -51,6 +51,6 @@ func TestF52Validate(t *testing.T) {
 		{Withdrawal{"7", "w", -1}, `amount: is "-1"`},
 		{Withdrawal{"7", "w", maxAmount + 1}, `amount: is "100000000001"`},
 	} {
-		assert.ErrorContains(t, c.w.Validate(), c.want)
+		t.Run("F52 "+c.want, func(t *testing.T) { assert.ErrorContains(t, c.w.Validate(), c.want) })
 	}
 }

@@ -5,7 +5,6 @@ package functest
 
 import (
 	"encoding/json"
-	"net/url"
 	"reflect"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/eventfiles"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
@@ -35,11 +35,8 @@ type World struct {
 // NewWorld is one that nobody has been in.
 func NewWorld(t *testing.T) World {
 	t.Helper()
-	cfg := lockstore.Config{URL: &url.URL{Scheme: "redis", Host: miniredis.RunT(t).Addr()}, Getenv: func(string) string { return "" }}
-	store, err := redisstore.Open(t.Context(), cfg)
-	require.NoError(t, err)
-	ledger, err := accounts.Open(cfg.URL, cfg.Getenv)
-	require.NoError(t, err)
+	at := "redis://" + miniredis.RunT(t).Addr()
+	store, ledger := openStore(t, at), openLedger(t, at)
 	for _, account := range []string{"7", "9"} {
 		require.NoError(t, ledger.Create(t.Context(), account, Opening))
 	}
@@ -102,6 +99,13 @@ func Events(t *testing.T, function string, handler func(World) any, check map[st
 	for name := range check {
 		assert.True(t, run[name], "events/%s.json is not there", name)
 	}
+}
+
+func openStore(t *testing.T, rawURL string) lockstore.Store {
+	t.Helper()
+	store, err := lockstore.Open(t.Context(), rawURL, func(string) string { return "local" }, dynamostore.Opener, redisstore.Opener)
+	require.NoError(t, err)
+	return store
 }
 
 // hold makes another hold the key, if there is one.

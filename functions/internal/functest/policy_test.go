@@ -113,12 +113,12 @@ func TestPolicies(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, functions)
 	endpoint := testservers.DynamoDB(t)
-	targets := map[string]target{"dynamodb": dynamoTarget(t, endpoint), "elasticache": cacheTarget(t, endpoint)}
+	deployments := map[string]deployment{"dynamodb": onTable(t, endpoint), "elasticache": onCache(t, endpoint)}
 	for _, f := range functions {
 		t.Run(f.CodeURI, func(t *testing.T) {
 			binary := filepath.Join(t.TempDir(), "bootstrap")
 			require.NoError(t, lambdatest.Build(t.Context(), "github.com/lambdalock/lambdalock/"+f.CodeURI, binary))
-			for store, on := range targets {
+			for store, on := range deployments {
 				t.Run(store, func(t *testing.T) {
 					used := on.events(t, f.CodeURI, binary)
 					policies, err := allowed(readTemplate(t, on.values))

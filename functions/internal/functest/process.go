@@ -1,7 +1,9 @@
 package functest
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,9 +21,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -34,7 +33,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
-// GateVariable makes a test binary the function, with the payment of Pay.
+// GateVariable makes a test binary the function, with the payment of pay.
 const GateVariable = "FUNCTION_TEST_GATE"
 
 const (
@@ -48,26 +47,32 @@ const (
 )
 
 // Main is TestMain of a function. gate is the value of GateVariable: where it is
-// set, the process is the function on its real stores, with the payment of Pay.
+// set, the process is the function on its real stores, with the payment of pay.
 func Main(m *testing.M, gate string, function func(*guard.Guard, *accounts.Ledger)) {
 	if gate == "" {
 		os.Exit(m.Run())
 	}
 	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener)
 	ledger := boot.Must(accounts.Open(boot.MustURL("ACCOUNTS_URL"), boot.Getenv))
-	ledger.Pay = Pay(gate)
+	ledger.Pay = pay(gate)
 	function(g, ledger)
 }
 
-// Pay is a payment that says where it is and does what the account or the id
-// begins with: wait waits for the gate or the end of its context. By the id
-// alone, panic panics, hang never returns, and exit ends the process.
-func Pay(gate string) func(context.Context, accounts.Withdrawal) error {
+// pay is a payment that says where it is and does what the account or the id begins
+// with: wait waits for the gate or the end of its context. By the id alone, panic
+// panics, hang never returns, and exit ends the process.
+func pay(gate string) func(context.Context, accounts.Withdrawal) error {
 	return func(ctx context.Context, w accounts.Withdrawal) error {
 		fmt.Println("paying", w.Account, w.ID)
 		switch {
 		case strings.HasPrefix(w.Account, "wait"), strings.HasPrefix(w.ID, "wait"):
-			return wait(ctx, gate)
+			for _, err := os.Stat(gate); err != nil; _, err = os.Stat(gate) {
+				select {
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				case <-time.After(5 * time.Millisecond):
+				}
+			}
 		case strings.HasPrefix(w.ID, "panic"):
 			panic("no such card")
 		case strings.HasPrefix(w.ID, "hang"):
@@ -79,24 +84,9 @@ func Pay(gate string) func(context.Context, accounts.Withdrawal) error {
 	}
 }
 
-func wait(ctx context.Context, gate string) error {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-			if _, err := os.Stat(gate); err == nil {
-				return nil
-			}
-		}
-	}
-}
-
-// Site is a store without locks and accounts, and what processes that use it
-// have in their environment.
-type Site struct {
+// Target is a store without locks and accounts, and what processes that use it have
+// in their environment.
+type Target struct {
 	Ledger *accounts.Ledger
 	Late   time.Duration // how long after a lease's TTL a takeover may come
 
@@ -114,10 +104,10 @@ type stores struct {
 	refuse          func(bool)
 }
 
-// Sites runs each case on each kind of store, on a site of its own.
-func Sites(t *testing.T, cases map[string]func(*testing.T, *Site)) {
+// OnEachStore runs each case on each kind of store, on a target of its own.
+func OnEachStore(t *testing.T, cases map[string]func(*testing.T, *Target)) {
 	t.Run("redis", func(t *testing.T) {
-		each(t, cases, 0, func(t *testing.T, _ int) stores {
+		each(t, cases, 0, func(t *testing.T) stores {
 			m := miniredis.RunT(t)
 			u := "redis://" + m.Addr()
 			return stores{u, u, u, func(on bool) {
@@ -128,80 +118,69 @@ func Sites(t *testing.T, cases map[string]func(*testing.T, *Site)) {
 	t.Run("dynamodb", func(t *testing.T) {
 		endpoint := testservers.DynamoDB(t)
 		// Two skews of a second, and the service's whole seconds.
-		each(t, cases, 4*time.Second, func(t *testing.T, i int) stores {
-			proxy, refuse := expiring(t, endpoint)
-			locks, ledger := Table(t, endpoint, fmt.Sprint("locks-", i), "key"), Table(t, endpoint, fmt.Sprint("accounts-", i), "account")
-			return stores{strings.Replace(locks, endpoint, proxy, 1), strings.Replace(ledger, endpoint, proxy, 1), ledger, refuse}
+		each(t, cases, 4*time.Second, func(t *testing.T) stores {
+			var refused atomic.Bool
+			proxy := dynamoProxy(t, endpoint, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+				if refused.Load() { // as the service does when the credentials of a request have expired
+					w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+					w.WriteHeader(http.StatusBadRequest)
+					_, _ = io.WriteString(w, `{"__type": "com.amazon.coral.service#ExpiredTokenException", "message": "The security token included in the request is expired"}`)
+				}
+				return refused.Load()
+			})
+			id := rand.Text()
+			locks, ledger := testservers.Table(t, endpoint, "locks-"+id, "key"), testservers.Table(t, endpoint, "accounts-"+id, "account")
+			return stores{strings.Replace(locks, endpoint, proxy, 1), strings.Replace(ledger, endpoint, proxy, 1), ledger, refused.Store}
 		})
 	})
 }
 
-// expiring starts a way to DynamoDB that can refuse as the service does when the
-// credentials of a request have expired.
-func expiring(t *testing.T, endpoint string) (proxy string, refuse func(bool)) {
+// dynamoProxy starts a way to DynamoDB. answer sees each request, and may answer it
+// itself and return true.
+func dynamoProxy(t *testing.T, endpoint string, answer func(http.ResponseWriter, *http.Request, []byte) bool) string {
 	target, err := url.Parse(endpoint)
 	require.NoError(t, err)
 	through := httputil.NewSingleHostReverseProxy(target)
-	var refused atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !refused.Load() {
+		body, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if !answer(w, r, body) {
 			through.ServeHTTP(w, r)
-			return
 		}
-		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
-		w.WriteHeader(http.StatusBadRequest)
-		_, _ = io.WriteString(w, `{"__type": "com.amazon.coral.service#ExpiredTokenException", "message": "The security token included in the request is expired"}`)
 	}))
 	t.Cleanup(server.Close)
-	return server.URL, refused.Store
+	return server.URL
 }
 
-func each(t *testing.T, cases map[string]func(*testing.T, *Site), late time.Duration, open func(t *testing.T, i int) stores) {
-	i := 0
+func each(t *testing.T, cases map[string]func(*testing.T, *Target), late time.Duration, open func(t *testing.T) stores) {
 	for name, run := range cases {
-		number := i
-		i++
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			t.Cleanup(cancel)
-			at := open(t, number)
-			u, err := url.Parse(at.ledger)
-			require.NoError(t, err)
-			ledger, err := accounts.Open(u, func(string) string { return "local" })
-			require.NoError(t, err)
-			gate := filepath.Join(t.TempDir(), "gate")
-			run(t, &Site{Ledger: ledger, Late: late, t: t, ctx: ctx, gate: gate, refuse: at.refuse, env: []string{
+			at, gate := open(t), filepath.Join(t.TempDir(), "gate")
+			run(t, &Target{Ledger: openLedger(t, at.ledger), Late: late, t: t, ctx: ctx, gate: gate, refuse: at.refuse, env: []string{
 				"LOCK_URL=" + at.locks, "ACCOUNTS_URL=" + at.accounts, "LOCK_TTL=" + TTL.String(), GateVariable + "=" + gate,
 			}})
 		})
 	}
 }
 
-// Table makes a table in DynamoDB Local and returns its URL.
-func Table(t testing.TB, endpoint, name, attribute string) string {
+func openLedger(t *testing.T, rawURL string) *accounts.Ledger {
 	t.Helper()
-	client := dynamodb.New(dynamodb.Options{
-		BaseEndpoint: &endpoint, Region: "us-east-1",
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, nil
-		}),
-	})
-	_, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName:            &name,
-		BillingMode:          types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: &attribute, AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: &attribute, KeyType: types.KeyTypeHash}},
-	})
+	u, err := url.Parse(rawURL)
 	require.NoError(t, err)
-	return "dynamodb://" + name + "?region=us-east-1&endpoint=" + endpoint
+	ledger, err := accounts.Open(u, func(string) string { return "local" })
+	require.NoError(t, err)
+	return ledger
 }
 
 // Context bounds the case to a minute.
-func (s *Site) Context() context.Context { return s.ctx }
+func (s *Target) Context() context.Context { return s.ctx }
 
 // Open makes accounts with the balance Opening.
-func (s *Site) Open(names ...string) {
+func (s *Target) Open(names ...string) {
 	s.t.Helper()
 	for _, account := range names {
 		require.NoError(s.t, s.Ledger.Create(s.ctx, account, Opening))
@@ -209,7 +188,7 @@ func (s *Site) Open(names ...string) {
 }
 
 // Booked is how much was withdrawn from an account.
-func (s *Site) Booked(account string) int64 {
+func (s *Target) Booked(account string) int64 {
 	s.t.Helper()
 	balance, err := s.Ledger.Balance(s.ctx, account)
 	require.NoError(s.t, err)
@@ -217,17 +196,17 @@ func (s *Site) Booked(account string) int64 {
 }
 
 // OpenGate lets waiting payments go on.
-func (s *Site) OpenGate() {
+func (s *Target) OpenGate() {
 	s.t.Helper()
 	require.NoError(s.t, os.WriteFile(s.gate, nil, 0o600))
 }
 
 // Refuse makes the stores refuse the processes' credentials from now on, or no
 // more. On Redis that is the test's Ledger, too.
-func (s *Site) Refuse(on bool) { s.refuse(on) }
+func (s *Target) Refuse(on bool) { s.refuse(on) }
 
 // Start starts an environment of the function: of this test binary.
-func (s *Site) Start(config lambdatest.Config, env ...string) *lambdatest.Env {
+func (s *Target) Start(config lambdatest.Config, env ...string) *lambdatest.Env {
 	s.t.Helper()
 	binary, err := os.Executable()
 	require.NoError(s.t, err)
@@ -243,7 +222,7 @@ func (s *Site) Start(config lambdatest.Config, env ...string) *lambdatest.Env {
 }
 
 // Send runs one invocation, with a new request id if the given one is "".
-func (s *Site) Send(e *lambdatest.Env, event any, id string) lambdatest.Result {
+func (s *Target) Send(e *lambdatest.Env, event any, id string) lambdatest.Result {
 	s.t.Helper()
 	payload, err := json.Marshal(event)
 	require.NoError(s.t, err)
@@ -253,7 +232,7 @@ func (s *Site) Send(e *lambdatest.Env, event any, id string) lambdatest.Result {
 }
 
 // Sending is Send in the background; the func it returns waits for the answer.
-func (s *Site) Sending(e *lambdatest.Env, event any, id string) func() lambdatest.Result {
+func (s *Target) Sending(e *lambdatest.Env, event any, id string) func() lambdatest.Result {
 	var r lambdatest.Result
 	var done sync.WaitGroup
 	done.Go(func() { r = s.Send(e, event, id) })
@@ -261,14 +240,14 @@ func (s *Site) Sending(e *lambdatest.Env, event any, id string) func() lambdates
 }
 
 // At waits until the process writes a line that begins so.
-func (s *Site) At(e *lambdatest.Env, begin string) {
+func (s *Target) At(e *lambdatest.Env, begin string) {
 	s.t.Helper()
 	_, err := e.WaitLog(s.ctx, func(line string) bool { return strings.HasPrefix(line, begin) })
 	require.NoError(s.t, err, "waiting for %q in %q", begin, e.Logs())
 }
 
 // Fences are those of all lines "granted KEY FENCE" of a key, oldest first.
-func (s *Site) Fences(e *lambdatest.Env, key string) []int64 {
+func (s *Target) Fences(e *lambdatest.Env, key string) []int64 {
 	s.t.Helper()
 	var all []int64
 	for _, line := range e.Logs() {

@@ -39,7 +39,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestF52BadInputIsRefusedByName(t *testing.T) {
+func TestBadInputIsRefusedByName(t *testing.T) {
 	for _, account := range []string{"", "a/b", "a b", "ä", "..", "a\x00", "a\n", "{a}", strings.Repeat("a", 65)} {
 		_, err := Parse(request(account, `{"id": "w", "amount": 1}`))
 		assert.ErrorContains(t, err, "account: want 1 to 64", "%q", account)
@@ -85,8 +85,10 @@ func TestF52BadInputIsRefusedByName(t *testing.T) {
 		`{"id": "` + strings.Repeat("x", 65) + `", "amount": 1}`:                     "id: has 65 bytes",
 		`{"id": "w", "amount": 1` + strings.Repeat(" ", accounts.MaxTextBytes) + `}`: "body: want at most 1024 bytes",
 	} {
-		_, err := Parse(request("7", body))
-		assert.ErrorContains(t, err, want, "%.80s", body)
+		t.Run("F52 "+want, func(t *testing.T) {
+			_, err := Parse(request("7", body))
+			assert.ErrorContains(t, err, want, "%.80s", body)
+		})
 	}
 	for body, want := range map[string]string{
 		"###": "body: is not valid base64",

@@ -22,9 +22,9 @@ const (
 	idem   = "Idempotency-Key"
 )
 
-// TestF55ReplayedAcquire repeats a request that has an Idempotency-Key.
-func TestF55ReplayedAcquire(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+// TestRepeatedAcquire repeats a request that has an Idempotency-Key.
+func TestRepeatedAcquire(t *testing.T) {
+	bubble(t, "F55 an acquire with an Idempotency-Key", func(t *testing.T) {
 		s := newWorld(t).Service
 		had := acquire(t, s, key, thirty, idem, "7")
 		<-time.After(10 * time.Second)
@@ -103,8 +103,8 @@ func TestWaitLeavesTimeToAnswer(t *testing.T) {
 	})
 }
 
-// TestF23LostReplies loses the store's replies to a request that it carried out.
-func TestF23LostReplies(t *testing.T) {
+// TestLostReplies loses the store's replies to a request that it carried out.
+func TestLostReplies(t *testing.T) {
 	lost := func(t *testing.T, headers ...string) world {
 		w := newWorld(t)
 		w.store.fail(errLostReply)
@@ -115,7 +115,7 @@ func TestF23LostReplies(t *testing.T) {
 		w.store.fail(nil)
 		return w
 	}
-	bubble(t, "the replay finds the grant", func(t *testing.T) {
+	bubble(t, "F23 the replay finds the grant", func(t *testing.T) {
 		w := lost(t, idem, "7")
 		status, err := w.store.Inspect(t.Context(), key)
 		require.NoError(t, err)
@@ -124,11 +124,11 @@ func TestF23LostReplies(t *testing.T) {
 		require.Equal(t, float64(status.Fence), had.said["fence"])
 		require.Equal(t, http.StatusNoContent, ask(t, w.Service, "DELETE", key, "", "Lock-Token", had.token()).StatusCode)
 	})
-	bubble(t, "without a key it was abandoned, as soon as the store answered", func(t *testing.T) {
+	bubble(t, "F23 without a key it was abandoned, as soon as the store answered", func(t *testing.T) {
 		w := lost(t)
 		require.False(t, w.store.held(t, key))
 	})
-	bubble(t, "renew and release are repeated", func(t *testing.T) {
+	bubble(t, "F23 renew and release are repeated", func(t *testing.T) {
 		w := newWorld(t)
 		token := acquire(t, w.Service, key, thirty).token()
 		for _, method := range []string{"PATCH", "DELETE"} {
@@ -151,7 +151,7 @@ func TestF23LostReplies(t *testing.T) {
 		}
 	}
 	for _, method := range []string{"PATCH", "DELETE"} {
-		bubble(t, "F24 F25 "+method+": a store that is down behind the lost reply does not make it undone", func(t *testing.T) {
+		bubble(t, "F23 F24 F25 "+method+": a store that is down behind the lost reply does not make it undone", func(t *testing.T) {
 			w := newWorld(t)
 			token := acquire(t, w.Service, key, `{"ttl": 10}`).token()
 			lostThenDown(w)
@@ -166,7 +166,7 @@ func TestF23LostReplies(t *testing.T) {
 			require.Equal(t, "unavailable", ask(t, w.Service, method, key, `{"ttl": 60}`, "Lock-Token", token).said["code"])
 		})
 	}
-	bubble(t, "PUT: nor does a lease that came too late and cannot be given back", func(t *testing.T) {
+	bubble(t, "F23 PUT: nor does a lease that came too late and cannot be given back", func(t *testing.T) {
 		w := newWorld(t)
 		w.store.hook = func(err error) error { // the store is down once it has granted the lock
 			<-time.After(700 * time.Millisecond)
@@ -178,7 +178,7 @@ func TestF23LostReplies(t *testing.T) {
 		a := send(t, ctx, w.Service, request(cron, "PUT", key, thirty))
 		require.Equal(t, "unknown", a.said["code"])
 	})
-	bubble(t, "a store that refuses is known to have done nothing", func(t *testing.T) {
+	bubble(t, "F23 a store that refuses is known to have done nothing", func(t *testing.T) {
 		w := newWorld(t)
 		w.store.fail(lockstore.ErrUnavailable)
 		require.Equal(t, "unavailable", ask(t, w.Service, "PUT", "shared/other", thirty).said["code"])

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestF55BadRequests sends what a client may send by mistake. Each is refused,
+// TestBadRequests sends what a client may send by mistake. Each is refused,
 // says what is wrong, and locks nothing.
-func TestF55BadRequests(t *testing.T) {
+func TestBadRequests(t *testing.T) {
 	long := strings.Repeat("k", 1025)
 	for _, c := range []struct {
 		key, body string
@@ -73,21 +73,23 @@ func TestF55BadRequests(t *testing.T) {
 		{key: "a/../b", status: 400, detail: `Key has the segment ".."`},
 		{key: "a/.", status: 400, detail: `Key has the segment "."`},
 	} {
-		w := newWorld(t)
-		if c.key == "" {
-			c.key = "shared/k"
-		}
-		if c.headers != nil || c.key != "shared/k" {
-			c.body = `{"ttl": 30}`
-		}
-		a := ask(t, w.Service, "PUT", c.key, c.body, c.headers...)
-		assert.Equal(t, c.status, a.StatusCode, "%.60s %.60q %.60q", c.body, c.headers, c.key)
-		assert.Contains(t, a.said["detail"], c.detail)
-		assert.False(t, w.store.held(t, "shared/k"))
-		if c.headers == nil && !strings.Contains(c.body, "wait") && !strings.Contains(c.body, "holder") {
-			a = ask(t, w.Service, "PATCH", c.key, c.body, "Lock-Token", "x")
-			assert.Equal(t, c.status, a.StatusCode, "PATCH %.60s", c.body)
-		}
+		t.Run("F55 "+c.detail, func(t *testing.T) {
+			w := newWorld(t)
+			if c.key == "" {
+				c.key = "shared/k"
+			}
+			if c.headers != nil || c.key != "shared/k" {
+				c.body = `{"ttl": 30}`
+			}
+			a := ask(t, w.Service, "PUT", c.key, c.body, c.headers...)
+			assert.Equal(t, c.status, a.StatusCode, "%.60s %.60q %.60q", c.body, c.headers, c.key)
+			assert.Contains(t, a.said["detail"], c.detail)
+			assert.False(t, w.store.held(t, "shared/k"))
+			if c.headers == nil && !strings.Contains(c.body, "wait") && !strings.Contains(c.body, "holder") {
+				a = ask(t, w.Service, "PATCH", c.key, c.body, "Lock-Token", "x")
+				assert.Equal(t, c.status, a.StatusCode, "PATCH %.60s", c.body)
+			}
+		})
 	}
 	w := newWorld(t)
 	a := ask(t, w.Service, "PUT", "", `{"ttl": 30}`)

@@ -203,7 +203,7 @@ func TestNoSecret(t *testing.T) {
 
 // A token may be made with a secret that this environment cannot read. That it is
 // not known is no reason to say that its lease is lost.
-func TestF23TokenOfASecretThatCannotBeRead(t *testing.T) {
+func TestTokenOfASecretThatCannotBeRead(t *testing.T) {
 	m := newManager(t)
 	captureLog(t)
 	w := newWorld(t)
@@ -219,11 +219,13 @@ func TestF23TokenOfASecretThatCannotBeRead(t *testing.T) {
 	m.set(http.StatusInternalServerError)
 	*now = now.Add(secretRest)
 	for _, method := range []string{"PATCH", "DELETE"} {
-		for _, text := range []string{renewed.token(), "x"} {
-			a := ask(t, w.Service, method, key, thirty, "Lock-Token", text)
-			require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
-		}
-		require.Equal(t, http.StatusOK, ask(t, w.Service, "PATCH", key, thirty, "Lock-Token", token).StatusCode, "one that is known goes on")
+		t.Run("F23 "+method, func(t *testing.T) {
+			for _, text := range []string{renewed.token(), "x"} {
+				a := ask(t, w.Service, method, key, thirty, "Lock-Token", text)
+				require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+			}
+			require.Equal(t, http.StatusOK, ask(t, w.Service, "PATCH", key, thirty, "Lock-Token", token).StatusCode, "one that is known goes on")
+		})
 	}
 	m.set(0, current, newSecret, previous, oldSecret)
 	*now = now.Add(secretTrouble)

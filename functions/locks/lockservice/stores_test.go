@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/functions/internal/functest"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -29,7 +28,7 @@ var stores = map[string]func(testing.TB) lockstore.Store{
 	"miniredis": func(t testing.TB) lockstore.Store { return openRedis(t, miniredis.RunT(t).Addr()) },
 	"redis":     func(t testing.TB) lockstore.Store { return openRedis(t, testservers.Redis(t)) },
 	"dynamodb": func(t testing.TB) lockstore.Store {
-		table := functest.Table(t, testservers.DynamoDB(t), strings.ReplaceAll(t.Name(), "/", "-"), "key")
+		table := testservers.Table(t, testservers.DynamoDB(t), strings.ReplaceAll(t.Name(), "/", "-"), "key")
 		store, err := dynamostore.Open(t.Context(), config(t, table))
 		require.NoError(t, err)
 		return store
@@ -48,10 +47,10 @@ func config(t testing.TB, url string) lockstore.Config {
 	return lockstore.Config{URL: u, Getenv: func(string) string { return "local" }}
 }
 
-// TestF64Crowd sends many requests for one lock at the same time: one has it.
-func TestF64Crowd(t *testing.T) {
+// TestManyRequestsAtOnce sends many requests for one lock at the same time: one has it.
+func TestManyRequestsAtOnce(t *testing.T) {
 	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
+		t.Run("F64 "+name, func(t *testing.T) {
 			s := newService(t, open(t))
 			// Not more than these servers answer in time on a small machine.
 			size := cmp.Or(map[string]int{"miniredis": 200, "redis": 200, "dynamodb": 50}[name], 1000)
@@ -122,10 +121,10 @@ func TestLifeOnEachStore(t *testing.T) {
 	}
 }
 
-// TestF62OneTokenForMany renews and releases one lease from many sides at once.
-func TestF62OneTokenForMany(t *testing.T) {
+// TestOneTokenForMany renews and releases one lease from many sides at once.
+func TestOneTokenForMany(t *testing.T) {
 	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
+		t.Run("F62 "+name, func(t *testing.T) {
 			s := newService(t, open(t))
 			token := acquire(t, s, key, thirty).token()
 			var all sync.WaitGroup

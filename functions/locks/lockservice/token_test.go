@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,10 +15,10 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// TestF55F62OneAnswerToTokens sends tokens that are no good, for whatever reason.
+// TestOneAnswerToTokens sends tokens that are no good, for whatever reason.
 // The answers are the same, byte for byte, and nobody's lease is touched.
-func TestF55F62OneAnswerToTokens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+func TestOneAnswerToTokens(t *testing.T) {
+	bubble(t, "F55 F62 tokens that are no good", func(t *testing.T) {
 		w := newWorld(t)
 		token := func(key string) string { return acquire(t, w.Service, key, thirty).token() }
 
