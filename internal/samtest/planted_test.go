@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/template"
+	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
 // failing is a tester for a check that is to fail or to be skipped.
@@ -141,7 +142,7 @@ func TestFakeAWS(t *testing.T) {
 		fake.forget()
 		real, unlocked := fake.bootstrap["WithdrawFunction"], t.TempDir()+"/unguarded"
 		defer func() { fake.forget(); fake.bootstrap["WithdrawFunction"] = real }()
-		buildUnguarded(t, unlocked)
+		require.NoError(t, lambdatest.Build(t.Context(), "./functions/internal/unguarded", unlocked))
 		fake.bootstrap["WithdrawFunction"] = unlocked
 		assert.ErrorContains(t, tried(func(t tester) { s.burst(t, on) }).failed, "the balance while the lock was held")
 	})

@@ -58,6 +58,7 @@ func onThisMachine(t tester, tm *template.Template, url func(host, table string)
 	return store{
 		locks: url(loopback, tables["LOCK_URL"]), accounts: url(loopback, tables["ACCOUNTS_URL"]), url: url, fresh: fresh,
 		getenv: func(string) string { return "local" }, // the servers take any credentials
+		env:    []string{"AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local"},
 	}
 }
 

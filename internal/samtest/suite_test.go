@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -60,7 +61,7 @@ func newSuite(t *testing.T, ctx context.Context, tm *template.Template, on store
 	require.NoError(t, err)
 	s := &suite{
 		ctx: ctx, functions: functions, fixtures: readFixtures(t, "events", functions),
-		accounts: openAccounts(t, on), fresh: on.fresh,
+		accounts: buildTool(t, on), fresh: on.fresh,
 	}
 	if on.locks != "" {
 		s.locks, err = lockstore.Open(ctx, on.locks, on.getenv, openers...)
@@ -315,37 +316,33 @@ func (c client) run(t tester, ctx context.Context, api string) {
 	require.NoError(t, err, "%s", text)
 }
 
-// accountsTool opens accounts and reads balances, which only the functions can.
-type accountsTool struct{ env *lambdatest.Env }
-
-func openAccounts(t *testing.T, on store) accountsTool {
-	binary := filepath.Join(t.TempDir(), "accounts")
-	buildUnguarded(t, binary)
-	env, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Env: append([]string{"ACCOUNTS_URL=" + on.accounts}, on.env...)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, env.Close()) })
-	return accountsTool{env}
+// accountsTool makes accounts and reads balances, which only code below functions/
+// can.
+type accountsTool struct {
+	binary string
+	env    []string
 }
 
-// buildUnguarded builds the withdraw function without a lock, which is the accounts
-// tool, too.
-func buildUnguarded(t *testing.T, binary string) {
-	require.NoError(t, lambdatest.Build(t.Context(), "./functions/internal/unguarded", binary))
+func buildTool(t *testing.T, on store) accountsTool {
+	tool := accountsTool{filepath.Join(t.TempDir(), "accountstool"), append(on.env, "ACCOUNTS_URL="+on.accounts)}
+	require.NoError(t, lambdatest.Build(t.Context(), "./functions/internal/accountstool", tool.binary))
+	return tool
 }
 
-func (a accountsTool) open(t tester, account string, balance int64) {
-	a.ask(t, fmt.Sprintf(`{"open": {"account": %q, "balance": %d}}`, account, balance))
+func (a accountsTool) open(t tester, account string, cents int) {
+	a.run(t, "open", account, strconv.Itoa(cents))
 }
 
 func (a accountsTool) balance(t tester, account string) int64 {
-	return a.ask(t, fmt.Sprintf(`{"read": {"account": %q}}`, account))
+	cents, err := strconv.ParseInt(strings.TrimSpace(a.run(t, "balance", account)), 10, 64)
+	require.NoError(t, err)
+	return cents
 }
 
-func (a accountsTool) ask(t tester, event string) int64 {
-	r, err := a.env.Invoke(context.Background(), []byte(event))
-	require.NoError(t, err)
-	require.Empty(t, r.ErrorType, r.ErrorMessage)
-	var answer struct{ Balance int64 }
-	require.NoError(t, json.Unmarshal(r.Payload, &answer))
-	return answer.Balance
+func (a accountsTool) run(t tester, args ...string) string {
+	cmd := exec.Command(a.binary, args...)
+	cmd.Env = a.env
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	return string(text)
 }
