@@ -88,7 +88,7 @@ func trusts(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*t
 		case (op.Kind == Acquire || op.Kind == Renew) && op.Outcome == Lost:
 			last.end = min(last.end, op.Return)
 		case op.Kind == Release, op.Kind == Abandon:
-			last.end = min(last.end, op.Call) // whoever releases has stopped
+			last.end = min(last.end, op.Call) // a holder that releases has stopped
 		}
 	}
 	return leases, denied

@@ -201,25 +201,10 @@ func keysOf(ops []checker.Op) (keys []string) {
 	return keys
 }
 
-// tally is what only the sum of the cells shows.
-type tally struct {
-	repeated       int // histories that showed nothing and were replaced
-	lateDuplicates int // keys whose answers a late request of a forgotten owner explains
-	counts         checker.Counts
-}
-
-func (a *tally) add(b tally) {
-	a.repeated += b.repeated
-	a.lateDuplicates += b.lateDuplicates
-	a.counts.Refused += b.counts.Refused
-	a.counts.Stale += b.counts.Stale
-	a.counts.Losses += b.counts.Losses
-}
-
 // do plays a cell, repeats the histories that show nothing, once and with other
-// seeds, and judges all.
-func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyrecord.Cell, more tally) {
-	out = verifyrecord.Cell{Fault: f.name, Store: s.name}
+// seeds, and judges all. more are counts that only the sum of the cells shows.
+func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyrecord.Cell, more map[string]int64) {
+	out, more = verifyrecord.Cell{Fault: f.name, Store: s.name}, map[string]int64{}
 	limits := s.limits
 	if !f.late {
 		limits.LateDuplicates = 0
@@ -261,13 +246,15 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyre
 			out.Takeovers += int64(n.Takeovers)
 			out.Unknown += int64(n.Unknown)
 			out.Lost += int64(n.Lost)
-			more.add(tally{lateDuplicates: v.lateDuplicates, counts: n})
+			more["keys that a late duplicate of an acquire took"] += int64(v.lateDuplicates)
+			more["stale writes refused by the fence"] += int64(n.Stale)
+			more["entries lost by the store"] += int64(n.Losses)
+			more["refusals"] += int64(n.Refused)
 		}
-		if len(empty) == 0 {
+		more["histories repeated because they showed nothing"] += int64(len(empty))
+		if seeds = empty; len(seeds) == 0 {
 			break
 		}
-		more.repeated += len(empty)
-		seeds = empty
 	}
 	return out, more
 }

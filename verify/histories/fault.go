@@ -336,13 +336,13 @@ func (c *cell) loseData() {
 	}
 }
 
-// refuse makes the servers refuse what they are asked.
+// refuse makes the servers refuse requests.
 func (c *cell) refuse() (heal func()) {
 	if x := c.sys.throttled; x != nil {
 		x.Set(true)
 		return func() { x.Set(false) }
 	}
-	name, bad, good := "maxmemory", "1", "0" // OOM for whoever wants more memory
+	name, bad, good := "maxmemory", "1", "0" // OOM for a write
 	if c.random.IntN(2) == 0 {
 		name, bad = "min-replicas-to-write", "5" // NOREPLICAS for all
 	}
@@ -350,7 +350,7 @@ func (c *cell) refuse() (heal func()) {
 	return func() { c.sys.onAll("CONFIG", "SET", name, good) }
 }
 
-// failOver takes turns between failovers that lose the last writes and ones that
+// failOver alternates between failovers that lose the last writes and failovers that
 // lose nothing.
 func (c *cell) failOver(ctx context.Context) {
 	for sleep(ctx, c.between(300, 900)) {
@@ -368,7 +368,7 @@ func (c *cell) failOver(ctx context.Context) {
 	}
 }
 
-// happened records what befell the store.
+// happened records what happened to the store.
 func (r *run) happened(kind checker.Kind, from, to time.Time, keys ...string) {
 	for _, key := range keys {
 		r.Add(checker.Op{Client: clients + 1, Kind: kind, Key: key, Outcome: checker.OK, Call: from.Sub(r.Start), Return: to.Sub(r.Start)})

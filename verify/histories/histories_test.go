@@ -56,23 +56,30 @@ func TestHistories(t *testing.T) {
 		seeds = append(seeds, first+uint64(i))
 	}
 
-	cells := make([][]verifyrecord.Cell, len(setups))
-	var mu sync.Mutex
-	var sum tally
-	ran, occur := 0, 0
+	result := verifyrecord.Result{
+		Kind: verifyrecord.Histories, Name: "histories on real servers", Seed: first,
+		Servers: testservers.Versions(t),
+		Counts:  map[string]int64{},
+		Limits: []string{
+			"In the histories the clients' clocks are right. Only dynamostore uses a client's clock, and the simulations set it wrong.",
+			"On Redis and DynamoDB a late duplicate of an acquire takes the key until its TTL ends, if the store has forgotten the owner or told the owner busy. Answers that only such a duplicate explains are counted, but not as a violation.",
+		},
+	}
+	var mu sync.Mutex // guards result and ran
+	ran := 0
 	// DynamoDB Local uses a whole processor, so its cells run one by one.
 	slow, fast := make(chan func(), 1000), make(chan func(), 1000)
-	for i, s := range setups {
-		cells[i] = make([]verifyrecord.Cell, len(kinds))
-		for j, f := range kinds {
-			if why := f.never[s.name]; why != "" {
-				cells[i][j] = verifyrecord.Cell{Fault: f.name, Store: s.name, Why: why}
-				continue
-			}
+	for _, s := range setups {
+		for _, f := range kinds {
 			if !verifyrecord.Full() && fewCells[s.name] != f.name {
 				continue
 			}
-			occur++
+			i := len(result.Cells)
+			result.Cells = append(result.Cells, verifyrecord.Cell{Fault: f.name, Store: s.name, Why: f.never[s.name]})
+			if f.never[s.name] != "" {
+				ran++
+				continue
+			}
 			queue := fast
 			if s.name == "dynamodb local" {
 				queue = slow
@@ -83,9 +90,14 @@ func TestHistories(t *testing.T) {
 					t.Logf("%+v", cell)
 					mu.Lock()
 					defer mu.Unlock()
-					cells[i][j] = cell
 					ran++
-					sum.add(more)
+					result.Cells[i] = cell
+					result.Violations += cell.Violations
+					result.Undecided += cell.Undecided
+					more["histories"], more["operations"] = cell.Histories, cell.Operations
+					for name, n := range more {
+						result.Counts[name] += n
+					}
 				})
 			}
 		}
@@ -101,43 +113,10 @@ func TestHistories(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	controls := controls(t)
-
-	result := verifyrecord.Result{
-		Kind: verifyrecord.Histories, Name: "histories on real servers", Seed: first,
-		Servers: testservers.Versions(t),
-		Counts: map[string]int64{
-			"histories":  0,
-			"operations": 0,
-			"histories repeated because they showed nothing": int64(sum.repeated),
-			"keys that a late duplicate of an acquire took":  int64(sum.lateDuplicates),
-			"stale writes refused by the fence":              int64(sum.counts.Stale),
-			"entries lost by the store":                      int64(sum.counts.Losses),
-			"refusals":                                       int64(sum.counts.Refused),
-		},
-		Controls: controls,
-		Limits: []string{
-			"In the histories the clients' clocks are right. Only dynamostore uses a client's clock, and the simulations set it wrong.",
-			"On Redis and DynamoDB a late duplicate of an acquire takes the key until its TTL ends, if the store has forgotten the owner or told the owner busy. Answers that only such a duplicate explains are counted, but not as a violation.",
-		},
-		Took: time.Since(start),
+	result.Controls = controls(t)
+	result.Took = time.Since(start)
+	t.Logf("%v: %d violations, %d undecided, %v", result.Counts, result.Violations, result.Undecided, result.Took.Round(time.Second))
+	if ran == len(result.Cells) { // -run has chosen all
+		verifyrecord.Write(t, result)
 	}
-	for _, row := range cells {
-		for _, c := range row {
-			if c.Fault == "" {
-				continue
-			}
-			result.Cells = append(result.Cells, c)
-			result.Violations += c.Violations
-			result.Undecided += c.Undecided
-			result.Counts["histories"] += c.Histories
-			result.Counts["operations"] += c.Operations
-		}
-	}
-	t.Logf("%d cells, %d histories, %d operations, %d violations, %d undecided, %d repeated, %v",
-		ran, result.Counts["histories"], result.Counts["operations"], result.Violations, result.Undecided, sum.repeated, result.Took.Round(time.Second))
-	if ran < occur {
-		return // -run has chosen some
-	}
-	verifyrecord.Write(t, result)
 }

@@ -51,7 +51,7 @@ func TestCheck(t *testing.T) {
 		{"a dead holder blocks for too long",
 			[]Try{killed, try(2, "b", 6, 1, 6, 0, 7, "")}, Content{[]string{"b"}, []Stamp{{5, 1}, {6, 2}}},
 			Verdict{Late: []string{"l: try 2 got the key after 4s, 4s of which somebody asked for it; want at most 3s"}, Waits: 1, Longest: 4 * time.Second}},
-		{"others asked in vain meanwhile",
+		{"others asked and did not get it",
 			[]Try{killed, try(2, "b", 0, 2, 0, 0, 5, "LockBusy"), try(3, "c", 6, 4, 6, 0, 7, "")}, Content{[]string{"c"}, []Stamp{{6, 3}}},
 			Verdict{Late: []string{"l: try 3 got the key after 4s, 4s of which somebody asked for it; want at most 3s"}, Waits: 1, Longest: 4 * time.Second}},
 		{"nobody asked for most of the time",
