@@ -31,8 +31,8 @@ func (r *run) acquire() (outcome Outcome, err error) {
 	if r.guard.isShutDown() {
 		return OutcomeDeadline, &LockDeadline{Key: key, Err: ErrShutdown}
 	}
-	if left := r.left - r.elapsed(); left < r.guard.opt.Reserve+leastWork {
-		return r.tooLate(left)
+	if r.left < r.guard.opt.Reserve+leastWork {
+		return r.tooLate(r.left)
 	}
 	a := r.newAttempt()
 	outcome, err = r.try(&a)
@@ -152,6 +152,7 @@ func (r *run) startOver(a *attempt) error {
 
 // granted takes the lease if there is time to work under it.
 func (r *run) granted(a attempt, lease lockstore.Lease) bool {
+	r.check() // the run around this run may have lost its lease meanwhile
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.elapsed()
@@ -232,7 +233,7 @@ func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
 // arrives later. It uses its time once: after a failure it returns the same error again.
 func (r *run) abandon(a *attempt) error {
 	if a.abandonErr == nil {
-		a.abandonErr = r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner}, r.releaseTime(), cooldown{})
+		a.abandonErr = r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner}, r.beginRelease(false), cooldown{})
 	}
 	return a.abandonErr
 }

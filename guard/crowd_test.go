@@ -51,9 +51,8 @@ func TestCrowd(t *testing.T) {
 		b.free(t, "k")
 	})
 
-	// There is no lock of several keys; works that nest their locks in opposite
-	// orders do not wait for one another longer than they were told to.
-	bubble("F61 two keys in opposite orders: no deadlock", t, func(t *testing.T) {
+	// DoAll has an order. Calls of Do inside one another have none.
+	bubble("calls inside one another in opposite orders wait for as long as they may, and no longer", t, func(t *testing.T) {
 		const patience = 5 * time.Second
 		b := newBench(t, Options{Wait: patience})
 		var both sync.WaitGroup

@@ -13,29 +13,16 @@ import (
 // is lost, and the lease could still be trusted, then the lease was lost under the work.
 // After the end of trust, or after a lost reply, the same answer says nothing about the
 // time of the work.
-//
-// The releases of a DoAll share the time that one release has. Each gets an equal part of
-// what is left of it.
 func (r *run) releaseAfterWork(after cooldown) {
-	now, d := r.elapsed(), r.releaseTime()
-	if r.releaseEnd == 0 {
-		r.releaseEnd = now + d
-	}
-	err := r.release(r.lease, min(d, r.releaseEnd-now)/time.Duration(r.place), after)
+	err := r.release(r.lease, r.beginRelease(true), after)
 	r.report.ReleaseErr = err
 	if errors.Is(err, lockstore.ErrLost) && r.elapsed() < r.trust {
 		r.lost = err
 	}
 }
 
-// releaseTime is how long a release that begins now may take. It leaves time for the
-// handler's answer before the caller's deadline, and less time after Shutdown.
-func (r *run) releaseTime() time.Duration {
-	return max(answerTime, min(r.beginRelease(), r.left-r.elapsed()-answerTime))
-}
-
-// release releases a lease within the time d. After a lost answer it asks again. It does
-// not depend on the run's context, which has ended by now. releaseTime comes first.
+// release releases a lease within the time d, which beginRelease returned. After a lost
+// answer it asks again. It does not depend on the run's context, which has ended by now.
 func (r *run) release(lease lockstore.Lease, d time.Duration, after cooldown) error {
 	end := r.elapsed() + d
 	caller := context.WithoutCancel(r.caller)

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -39,17 +40,11 @@ func (g *Guard) do(ctx context.Context, key string, after cooldown, work func(co
 	if work == nil {
 		return errNoWork
 	}
-	_, err := g.newCall(ctx).newRun(ctx, key).do(after, func(ctx context.Context, lock Lock) (Outcome, error) {
-		return outcomeOfWork(work(ctx, lock))
+	c := g.newCall(ctx)
+	_, err := c.newRun(ctx, key).do(after, func(ctx context.Context, lock Lock) (Outcome, error) {
+		return c.runWork(func() error { return work(ctx, lock) })
 	})
 	return err
-}
-
-func outcomeOfWork(err error) (Outcome, error) {
-	if err != nil {
-		return OutcomeError, err
-	}
-	return OutcomeOK, nil
 }
 
 // call is one call of the guard: its deadline and its time to wait, which the runs of a
@@ -63,7 +58,8 @@ type call struct {
 	wait       time.Duration // for a lock that another owner holds
 	holder     lockstore.Holder
 	request    LeaseRequest  // what Acquire asked for; zero in a Do
-	releaseEnd time.Duration // when the time for all releases after the work is over; 0 before the first
+	working    bool          // the work has begun
+	releaseEnd time.Duration // when the time for all releases after the work is over; 0 before the first. The guard's mu guards it
 	reports    []*Report     // of the runs that are over
 }
 
@@ -79,6 +75,15 @@ func (g *Guard) newCall(ctx context.Context) *call {
 		c.holder.Since = time.UnixMilli(c.began.UnixMilli())
 	}
 	return c
+}
+
+// runWork runs the work when all locks are held.
+func (c *call) runWork(work func() error) (Outcome, error) {
+	c.working = true
+	if err := work(); err != nil {
+		return OutcomeError, err
+	}
+	return OutcomeOK, nil
 }
 
 // elapsed is the time since start, or more: the guard's clock never understates it.
@@ -168,8 +173,12 @@ func (r *run) hold(after cooldown, work func(context.Context, Lock) (Outcome, er
 		if r.lost == nil || r.expired {
 			r.releaseAfterWork(after)
 		}
-		if r.lost != nil && returned {
+		switch {
+		case r.lost == nil || !returned:
+		case r.working:
 			outcome, err = OutcomeLost, &LockLost{r.report.Key, err, r.lost}
+		case errors.Is(err, r.lost): // lost while a DoAll asked for the next lock
+			outcome, err = OutcomeUnavailable, &LockStoreUnavailable{r.report.Key, fmt.Errorf("the lease was lost before the work began: %w", r.lost)}
 		}
 		err = r.end(outcome, err)
 	}()

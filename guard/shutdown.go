@@ -12,7 +12,8 @@ import (
 // A release may take until 300 ms after Shutdown. If the work returns later than 200 ms
 // after Shutdown, the release has 100 ms. Shutdown also cuts a release that is under way.
 // So Do returns within 400 ms of Shutdown, if the work returns at once and each call of
-// the store ends within 50 ms of its context.
+// the store ends within 50 ms of its context. DoAll may take 50 ms more for each further
+// key.
 func (g *Guard) Shutdown() {
 	if g == nil {
 		return
@@ -26,7 +27,9 @@ func (g *Guard) Shutdown() {
 	for r := range g.runs {
 		r.cancel(ErrShutdown)
 		if r.cut != nil {
-			time.AfterFunc(shutdownTime, r.endRelease)
+			// The place is the number of releases that are left, with this one.
+			time.AfterFunc(shutdownTime/time.Duration(r.place), r.endRelease)
+			r.releaseEnd = min(r.releaseEnd, r.elapsed()+shutdownTime) // 0 stays 0
 		}
 	}
 }
@@ -50,17 +53,30 @@ func (g *Guard) unregister(r *run) {
 	delete(g.runs, r)
 }
 
-// beginRelease returns how long a release that begins now may take. From now on Shutdown
-// ends this release.
-func (r *run) beginRelease() time.Duration {
+// beginRelease returns how long a release or an abandon that begins now may take. It
+// leaves time for the handler's answer before the caller's deadline. From now on Shutdown
+// reaches this release.
+//
+// The releases after the work of a DoAll share the time of one release. Each may take an
+// equal part of what is left of it.
+func (r *run) beginRelease(afterWork bool) time.Duration {
 	g := r.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.shutdown.IsZero() {
-		return shutdownTime - time.Since(g.shutdown)
+	now, d := r.elapsed(), releaseTime
+	if g.shutdown.IsZero() {
+		r.cut = func() {} // no call is under way yet
+	} else {
+		d = shutdownTime - time.Since(g.shutdown)
 	}
-	r.cut = func() {} // no call is under way yet
-	return releaseTime
+	d = max(answerTime, min(d, r.left-now-answerTime))
+	if !afterWork {
+		return d
+	}
+	if r.releaseEnd == 0 {
+		r.releaseEnd = now + d
+	}
+	return (r.releaseEnd - now) / time.Duration(r.place)
 }
 
 // step is a context for one step of a release, which Shutdown may cut.

@@ -147,7 +147,7 @@ func TestShutdownBeforeTheFirstCallOfARelease(t *testing.T) {
 		b := newBench(t, Options{})
 		r := b.newCall(t.Context()).newRun(t.Context(), "k")
 		defer r.close()
-		require.Equal(t, releaseTime, r.beginRelease())
+		require.Equal(t, releaseTime, r.beginRelease(false))
 		b.Shutdown()
 		began := time.Now()
 		call, cancel := r.step(t.Context(), releaseTime/2)

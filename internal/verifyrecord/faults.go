@@ -34,6 +34,5 @@ var Played = []Fault{
 	{"F44", "denials and lost keys of KMS, answered by the fake DynamoDB; a missing table is real"},
 	{"F45", "an older entry that is put back"},
 	{"F50", "descriptions of tables, answered by the fake DynamoDB; Redis and Valkey are really set up so"},
-	{"F61", "two locks inside one another: there is no lock of several keys"},
 	{"F71", "a refusal as the service words it, and a Redis user who is switched off"},
 }

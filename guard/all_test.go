@@ -1,0 +1,724 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// asked and released are the keys of the store's requests, in their order.
+
+func (h *hooked) asked() (keys []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, req := range h.requests {
+		keys = append(keys, req.Key)
+	}
+	return keys
+}
+
+func (h *hooked) released() (keys []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, lease := range h.releases {
+		keys = append(keys, lease.Key)
+	}
+	return keys
+}
+
+// outcomes are the reports by key.
+func (b *bench) outcomes(t *testing.T) map[string]Outcome {
+	t.Helper()
+	all := map[string]Outcome{}
+	for _, r := range b.reports {
+		require.NotContains(t, all, r.Key, "one report for each key")
+		all[r.Key] = r.Outcome
+	}
+	return all
+}
+
+func (b *bench) held(t *testing.T, key string) bool {
+	t.Helper()
+	status, err := b.store.Store.Inspect(context.Background(), key)
+	require.NoError(t, err)
+	return status.Held
+}
+
+func neverRunsAll(t *testing.T) func(context.Context, []Lock) error {
+	return func(context.Context, []Lock) error {
+		t.Error("the work ran")
+		return nil
+	}
+}
+
+func letters(n int) (keys []string) {
+	for i := range n {
+		keys = append(keys, string(rune('a'+i)))
+	}
+	return keys
+}
+
+func TestDoAll(t *testing.T) {
+	ctx := context.Background()
+	bubble("the work has the locks in the order of the caller's keys, and all are held", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		require.NoError(t, b.DoAll(ctx, []string{"c", "a", "b"}, func(_ context.Context, locks []Lock) error {
+			fences := map[string]lockstore.Fence{}
+			for _, key := range []string{"a", "b", "c"} {
+				status, err := b.store.Store.Inspect(ctx, key)
+				require.NoError(t, err)
+				require.True(t, status.Held)
+				fences[key] = status.Fence
+			}
+			require.Equal(t, []Lock{{"c", fences["c"]}, {"a", fences["a"]}, {"b", fences["b"]}}, locks)
+			pass(time.Second)
+			return nil
+		}))
+		require.Equal(t, []string{"a", "b", "c"}, b.store.asked(), "in one order whoever asks")
+		require.Equal(t, []string{"c", "b", "a"}, b.store.released())
+		require.Equal(t, map[string]Outcome{"a": OutcomeOK, "b": OutcomeOK, "c": OutcomeOK}, b.outcomes(t))
+		for _, r := range b.reports {
+			require.Equal(t, time.Second, r.Held)
+			require.Equal(t, 2, r.Requests)
+			require.Positive(t, r.Fence)
+			require.NoError(t, r.Err)
+			require.NoError(t, r.ReleaseErr)
+			b.free(t, r.Key)
+		}
+		require.Empty(t, b.runs, "the guard keeps nothing of a run that is over")
+	})
+	bubble("one key is enough", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		require.NoError(t, b.DoAll(ctx, []string{"a"}, func(_ context.Context, locks []Lock) error {
+			require.Len(t, locks, 1)
+			return nil
+		}))
+		require.Equal(t, "a", b.report(t).Key)
+	})
+	bubble("a key that stands twice is locked once", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		require.NoError(t, b.DoAll(ctx, []string{"b", "a", "b"}, func(_ context.Context, locks []Lock) error {
+			require.Equal(t, []string{"b", "a", "b"}, []string{locks[0].Key, locks[1].Key, locks[2].Key})
+			require.Equal(t, locks[0], locks[2])
+			return nil
+		}))
+		require.Equal(t, []string{"a", "b"}, b.store.asked())
+	})
+	bubble("the work's error is the caller's, and all locks are released", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		own := errors.New("own")
+		require.Equal(t, own, b.DoAll(ctx, []string{"a", "b"}, func(context.Context, []Lock) error { return own }))
+		require.Equal(t, map[string]Outcome{"a": OutcomeError, "b": OutcomeError}, b.outcomes(t))
+		require.Equal(t, []string{"b", "a"}, b.store.released())
+	})
+	bubble("16 keys are the most, and each has what one has", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		keys := letters(16)
+		require.NoError(t, b.DoAll(within(t, 10*time.Second), keys, func(ctx context.Context, locks []Lock) error {
+			require.Len(t, locks, 16)
+			deadline, ok := ctx.Deadline()
+			require.True(t, ok)
+			require.Equal(t, 9700*time.Millisecond, time.Until(deadline), "the reserve is there once")
+			<-ctx.Done()
+			require.Equal(t, ErrDeadline, context.Cause(ctx))
+			require.Equal(t, context.DeadlineExceeded, ctx.Err())
+			return nil
+		}))
+		for _, req := range b.store.requests {
+			require.Equal(t, 11*time.Second, req.TTL)
+		}
+		require.Empty(t, b.store.renewals)
+	})
+}
+
+func TestDoAllRefusesBeforeItAsks(t *testing.T) {
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		keys []string
+		key  string
+		want string
+	}{
+		"no key":                     {nil, "", "there are 0 keys; want 1 to 16"},
+		"F48 17 keys":                {letters(17), "", "there are 17 keys; want 1 to 16"},
+		"F48 17 keys that are equal": {slices.Repeat([]string{"a"}, 17), "", "there are 17 keys"},
+		"F52 a key that is empty":    {[]string{"a", ""}, "", "Key is empty"},
+		"F52 a key with a newline":   {[]string{"a", "x\ny", "b"}, "x\ny", "control character"},
+		"F52 a key that is too long": {[]string{"a", strings.Repeat("x", 2000)}, strings.Repeat("x", 1024), "2000 bytes"},
+	} {
+		bubble(name, t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			err := b.DoAll(ctx, c.keys, neverRunsAll(t))
+			require.IsType(t, &LockInvalid{}, err)
+			require.ErrorContains(t, err, c.want)
+			require.Equal(t, c.key, err.(*LockInvalid).Key)
+			require.Empty(t, b.store.requests)
+			require.Equal(t, OutcomeInvalid, b.report(t).Outcome)
+		})
+	}
+	t.Run("F51 mistakes in the program are plain errors", func(t *testing.T) {
+		b := newBench(t, Options{})
+		require.ErrorIs(t, b.DoAll(ctx, []string{"a"}, nil), errNoWork)
+		var none *Guard
+		require.ErrorIs(t, none.DoAll(ctx, []string{"a"}, neverRunsAll(t)), errNoGuard)
+		var noContext context.Context
+		require.ErrorIs(t, b.DoAll(noContext, []string{"a"}, neverRunsAll(t)), errNoContext)
+		require.Empty(t, b.reports)
+	})
+}
+
+func TestDoAllIsAllOrNothing(t *testing.T) {
+	ctx := context.Background()
+	bubble("F64 the third key is held: the first two are released", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.occupy(t, "c", time.Minute)
+		err := b.DoAll(ctx, []string{"d", "c", "b", "a"}, neverRunsAll(t))
+		busy, ok := err.(*LockBusy)
+		require.True(t, ok, "%T", err)
+		require.Equal(t, "c", busy.Key)
+		require.Equal(t, "another", busy.Holder.Name)
+		require.Equal(t, []string{"a", "b", "c"}, b.store.asked(), "d is not asked for")
+		require.Equal(t, []string{"b", "a"}, b.store.released())
+		require.Equal(t, map[string]Outcome{"a": OutcomeBusy, "b": OutcomeBusy, "c": OutcomeBusy}, b.outcomes(t))
+		for _, r := range b.reports {
+			require.Equal(t, err, r.Err)
+		}
+	})
+	bubble("F64 Wait is for all locks together", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 4 * time.Second})
+		b.occupy(t, "a", 2*time.Second)
+		b.occupy(t, "b", 5*time.Second)
+		start := time.Now()
+		err := b.DoAll(ctx, []string{"b", "a"}, neverRunsAll(t))
+		require.IsType(t, &LockBusy{}, err)
+		require.Equal(t, "b", err.(*LockBusy).Key)
+		require.Equal(t, 4*time.Second, time.Since(start))
+		b.free(t, "a")
+	})
+	bubble("a lock that becomes free in time is waited for, and what is held meanwhile is renewed", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute, TTL: 5 * time.Second})
+		b.occupy(t, "b", 20*time.Second)
+		require.NoError(t, b.DoAll(ctx, []string{"a", "b"}, func(ctx context.Context, locks []Lock) error {
+			require.True(t, b.held(t, "a"))
+			return ctx.Err()
+		}))
+		require.Greater(t, len(b.store.renewals), 8)
+	})
+	bubble("F23 a lost reply in the middle is asked again by the same owner", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			if n == 2 {
+				return lockstore.Lease{}, errLostReply
+			}
+			return lease, err
+		}
+		require.NoError(t, b.DoAll(ctx, []string{"a", "b", "c"}, func(context.Context, []Lock) error { return nil }))
+		require.Equal(t, []string{"a", "b", "b", "c"}, b.store.asked())
+		require.Equal(t, b.store.requests[1].Owner, b.store.requests[2].Owner)
+		for _, key := range []string{"a", "b", "c"} {
+			b.free(t, key)
+		}
+	})
+	bubble("F26 F28 a key whose replies all are lost is abandoned, and the others are released", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			if req.Key == "b" {
+				return lockstore.Lease{}, errLostReply
+			}
+			return lease, err
+		}
+		start := time.Now()
+		err := b.DoAll(ctx, []string{"a", "b", "c"}, neverRunsAll(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorContains(t, err, "was abandoned")
+		require.Equal(t, "b", err.(*LockStoreUnavailable).Key)
+		require.LessOrEqual(t, time.Since(start), storeRetryBudget+releaseTime)
+		require.Equal(t, []string{"b", "a"}, b.store.released(), "b is abandoned")
+		require.Zero(t, b.store.releases[0].Fence)
+		b.free(t, "a")
+		b.free(t, "b")
+	})
+	bubble("F53 a corrupt entry in the middle", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			if req.Key == "b" {
+				return lockstore.Lease{}, lockstore.ErrCorrupt
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		require.IsType(t, &LockCorrupt{}, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)))
+		require.Equal(t, map[string]Outcome{"a": OutcomeCorrupt, "b": OutcomeCorrupt}, b.outcomes(t))
+		b.free(t, "a")
+	})
+	bubble("F65 the time is over before the last lock is there", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			pass(800 * time.Millisecond)
+			return b.store.Store.Acquire(context.WithoutCancel(ctx), req)
+		}
+		start := time.Now()
+		err := b.DoAll(within(t, 1950*time.Millisecond), []string{"a", "b"}, neverRunsAll(t))
+		require.IsType(t, &LockDeadline{}, err)
+		require.Equal(t, "b", err.(*LockDeadline).Key)
+		require.Less(t, time.Since(start), 2*time.Second)
+		b.free(t, "a")
+		b.free(t, "b")
+	})
+	bubble("F65 the time is over with the second lock: the third is not asked for", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			pass(1450 * time.Millisecond)
+			return lease, err
+		}
+		err := b.DoAll(within(t, 3200*time.Millisecond), []string{"a", "b", "c"}, neverRunsAll(t))
+		require.IsType(t, &LockDeadline{}, err)
+		require.Equal(t, []string{"a", "b"}, b.store.asked())
+		require.ErrorContains(t, err, "the deadline is 300ms away")
+	})
+	for what, lose := range map[string]func(*bench, lockstore.Lease) (time.Duration, error){
+		"F35 a lease vanishes":         func(*bench, lockstore.Lease) (time.Duration, error) { return 0, lockstore.ErrLost },
+		"F31 a lease runs out":         func(*bench, lockstore.Lease) (time.Duration, error) { return 0, errDown },
+		"F54 an entry becomes foreign": func(*bench, lockstore.Lease) (time.Duration, error) { return 0, lockstore.ErrCorrupt },
+	} {
+		bubble(what+" while DoAll waits for the next lock: the work did not run, and the error says so", t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: time.Minute, TTL: 5 * time.Second})
+			b.occupy(t, "c", time.Hour)
+			b.store.renew = func(ctx context.Context, _ int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+				if l.Key == "a" {
+					return lose(b, l)
+				}
+				return b.store.Store.Renew(ctx, l, ttl)
+			}
+			err := b.DoAll(ctx, []string{"a", "b", "c"}, neverRunsAll(t))
+			require.IsType(t, &LockStoreUnavailable{}, err)
+			require.Equal(t, "a", err.(*LockStoreUnavailable).Key)
+			require.ErrorContains(t, err, "lost before the work began")
+			require.ErrorIs(t, err, lockstore.ErrLost)
+			require.Equal(t, map[string]Outcome{"a": OutcomeUnavailable, "b": OutcomeUnavailable, "c": OutcomeUnavailable}, b.outcomes(t))
+			b.free(t, "b")
+		})
+	}
+	bubble("F35 the release of a lease that vanished does not hide why the work did not run", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.occupy(t, "b", time.Minute)
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return lockstore.ErrLost }
+		require.IsType(t, &LockBusy{}, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)))
+	})
+}
+
+func TestDoAllLosesOneLease(t *testing.T) {
+	keys := []string{"a", "b", "c"}
+	for _, lost := range keys {
+		bubble("F35 F43 "+lost+" vanishes: the work's context ends, the others are released", t, func(t *testing.T) {
+			b := newBench(t, Options{TTL: 6 * time.Second})
+			b.store.renew = func(ctx context.Context, _ int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+				if l.Key == lost {
+					return 0, lockstore.ErrLost
+				}
+				return b.store.Store.Renew(ctx, l, ttl)
+			}
+			start := time.Now()
+			err := b.DoAll(context.Background(), keys, func(ctx context.Context, _ []Lock) error {
+				<-ctx.Done()
+				assert.Equal(t, 2*time.Second, time.Since(start), "at the first renewal")
+				assert.ErrorIs(t, context.Cause(ctx), lockstore.ErrLost)
+				return nil
+			})
+			require.IsType(t, &LockLost{}, err)
+			require.Equal(t, lost, err.(*LockLost).Key)
+			require.Equal(t, map[string]Outcome{"a": OutcomeLost, "b": OutcomeLost, "c": OutcomeLost}, b.outcomes(t))
+			require.Len(t, b.store.releases, 2)
+			require.NotContains(t, b.store.released(), lost)
+			for _, key := range keys {
+				require.Equal(t, key == lost, b.held(t, key), "what vanished is another's to release")
+			}
+		})
+		bubble("F31 "+lost+" cannot be renewed: the work's context ends with the trust in it", t, func(t *testing.T) {
+			b := newBench(t, Options{TTL: 6 * time.Second})
+			b.store.renew = func(ctx context.Context, _ int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+				if l.Key == lost {
+					return 0, errDown
+				}
+				return b.store.Store.Renew(ctx, l, ttl)
+			}
+			start := time.Now()
+			err := b.DoAll(context.Background(), keys, func(ctx context.Context, _ []Lock) error {
+				<-ctx.Done()
+				assert.Equal(t, 6*time.Second-margin, time.Since(start))
+				return ctx.Err()
+			})
+			require.IsType(t, &LockLost{}, err)
+			require.Equal(t, lost, err.(*LockLost).Key)
+			require.ErrorContains(t, err, "connection refused")
+		})
+		bubble("F08 a freeze that is too long for "+lost+" alone is seen at the first look", t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+				lease, err := b.store.Store.Acquire(ctx, req)
+				if req.Key == lost {
+					lease.TTL = 5 * time.Second
+				}
+				return lease, err
+			}
+			err := b.DoAll(within(t, 40*time.Second), keys, func(ctx context.Context, _ []Lock) error {
+				require.NoError(t, ctx.Err())
+				b.shift(instant{wall: 10 * time.Second})
+				assert.Error(t, ctx.Err())
+				assert.ErrorIs(t, context.Cause(ctx), lockstore.ErrLost)
+				return nil
+			})
+			require.IsType(t, &LockLost{}, err, "the work's nil does not hide the loss")
+			require.Equal(t, lost, err.(*LockLost).Key)
+		})
+		bubble("F35 the release finds "+lost+" lost", t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			b.store.release = func(ctx context.Context, _ int, l lockstore.Lease) error {
+				if l.Key == lost {
+					return lockstore.ErrLost
+				}
+				return b.store.Store.Release(ctx, l)
+			}
+			err := b.DoAll(context.Background(), keys, func(context.Context, []Lock) error { return nil })
+			require.IsType(t, &LockLost{}, err)
+			require.Equal(t, lost, err.(*LockLost).Key)
+		})
+	}
+	bubble("F08 a freeze while the last lock is asked for: the work does not start", t, func(t *testing.T) {
+		b := newBench(t, Options{TTL: 5 * time.Second})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			if req.Key == "b" {
+				b.shift(instant{wall: 10 * time.Second})
+			}
+			lease, err := b.store.Store.Acquire(ctx, req)
+			lease.TTL += 10 * time.Second // b itself is in order
+			return lease, err
+		}
+		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) { return 0, errDown }
+		b.shift(instant{})
+		err := b.DoAll(context.Background(), []string{"a", "b"}, func(ctx context.Context, _ []Lock) error {
+			return ctx.Err()
+		})
+		require.NoError(t, err, "15 s of trust outlast a freeze of 10 s")
+		b.shift(instant{})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			if req.Key == "d" {
+				b.shift(instant{wall: 10 * time.Second})
+				lease.TTL += 10 * time.Second
+			}
+			return lease, err
+		}
+		err = b.DoAll(context.Background(), []string{"c", "d"}, neverRunsAll(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.Equal(t, "c", err.(*LockStoreUnavailable).Key)
+		b.free(t, "d")
+	})
+	bubble("all leases are renewed for as long as the work runs", t, func(t *testing.T) {
+		b := newBench(t, Options{TTL: 6 * time.Second})
+		require.NoError(t, b.DoAll(context.Background(), keys, func(ctx context.Context, _ []Lock) error {
+			pass(time.Minute)
+			for _, key := range keys {
+				require.True(t, b.held(t, key))
+			}
+			return ctx.Err()
+		}))
+		require.Greater(t, len(b.store.renewals), 3*20)
+	})
+	bubble("MaxHold counts from the first grant", t, func(t *testing.T) {
+		b := newBench(t, Options{TTL: 5 * time.Second, MaxHold: 20 * time.Second, Wait: time.Minute})
+		b.occupy(t, "b", 8*time.Second)
+		start := time.Now()
+		require.NoError(t, b.DoAll(context.Background(), []string{"a", "b"}, func(ctx context.Context, _ []Lock) error {
+			deadline, ok := ctx.Deadline()
+			require.True(t, ok)
+			require.Equal(t, 20*time.Second, deadline.Sub(start))
+			<-ctx.Done()
+			require.Equal(t, ErrDeadline, context.Cause(ctx))
+			require.Equal(t, 20*time.Second, time.Since(start))
+			return nil
+		}))
+	})
+}
+
+func TestDoAllWorkThatDoesNotReturnWell(t *testing.T) {
+	bubble("F04 a panic: all are released, and it goes on with its own stack", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		func() {
+			defer func() {
+				assert.Equal(t, "boom", recover())
+				assert.Contains(t, string(debug.Stack()), "panicsHere", "the stack of the panic itself")
+			}()
+			_ = b.DoAll(context.Background(), []string{"b", "a"}, func(ctx context.Context, locks []Lock) error { return panicsHere(ctx, locks[0]) })
+		}()
+		require.Equal(t, map[string]Outcome{"a": OutcomePanic, "b": OutcomePanic}, b.outcomes(t))
+		require.Equal(t, []string{"b", "a"}, b.store.released())
+		b.free(t, "a")
+		b.free(t, "b")
+		require.Empty(t, b.runs)
+	})
+	bubble("F05 Goexit: all are released", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = b.DoAll(context.Background(), []string{"a", "b"}, func(context.Context, []Lock) error { runtime.Goexit(); return nil })
+		}()
+		<-done
+		require.Equal(t, []string{"b", "a"}, b.store.released())
+		require.Equal(t, map[string]Outcome{"a": OutcomePanic, "b": OutcomePanic}, b.outcomes(t))
+	})
+	for what, key := range map[string]string{"first": "a", "second": "b"} {
+		bubble("a store that panics at the "+what+" acquire leaves no context and no lease open", t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+				if req.Key == key {
+					panic("boom")
+				}
+				return b.store.Store.Acquire(ctx, req)
+			}
+			ctx := &watched{Context: context.Background(), done: make(chan struct{})}
+			require.PanicsWithValue(t, "boom", func() { _ = b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)) })
+			require.Zero(t, ctx.children)
+			require.Empty(t, b.runs)
+			b.free(t, "a")
+		})
+	}
+}
+
+func TestDoAllReleases(t *testing.T) {
+	hang := func(ctx context.Context, _ int, _ lockstore.Lease) error { <-ctx.Done(); return ctx.Err() }
+	for _, n := range []int{1, 2, 3, 16} {
+		bubble(fmt.Sprintf("F28 of %d keys end in the time of one when the store hangs", n), t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			b.store.release = hang
+			start := time.Now()
+			require.NoError(t, b.DoAll(context.Background(), letters(n), func(context.Context, []Lock) error { return nil }))
+			require.InDelta(t, releaseTime, time.Since(start), float64(time.Microsecond))
+			for _, key := range letters(n) {
+				require.Contains(t, b.store.released(), key)
+			}
+			require.Greater(t, len(b.store.releases), n, "there was time for repeats")
+			require.Len(t, b.reports, n)
+			for _, r := range b.reports {
+				require.Error(t, r.ReleaseErr)
+				require.Equal(t, OutcomeOK, r.Outcome)
+			}
+		})
+		bubble(fmt.Sprintf("F28 of %d keys leave time for the answer", n), t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			b.store.release = hang
+			start := time.Now()
+			_ = b.DoAll(within(t, 5*time.Second), letters(n), func(ctx context.Context, _ []Lock) error { <-ctx.Done(); return nil })
+			require.InDelta(t, 5*time.Second-answerTime, time.Since(start), float64(time.Microsecond))
+		})
+		bubble(fmt.Sprintf("F69 of %d keys end in time after Shutdown", n), t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			b.store.release = hang
+			start := time.Now()
+			time.AfterFunc(time.Second, b.Shutdown)
+			_ = b.DoAll(context.Background(), letters(n), func(ctx context.Context, _ []Lock) error {
+				<-ctx.Done()
+				assert.Equal(t, ErrShutdown, context.Cause(ctx))
+				return nil
+			})
+			require.InDelta(t, time.Second+shutdownTime, time.Since(start), float64(time.Microsecond))
+		})
+		bubble(fmt.Sprintf("F69 of %d keys that are under way are cut by Shutdown", n), t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			tried := map[string]bool{}
+			b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
+				tried[l.Key] = tried[l.Key] || ctx.Err() == nil
+				return hang(ctx, n, l)
+			}
+			start := time.Now()
+			time.AfterFunc(10*time.Millisecond, b.Shutdown)
+			require.NoError(t, b.DoAll(context.Background(), letters(n), func(context.Context, []Lock) error { return nil }))
+			require.LessOrEqual(t, time.Since(start), 10*time.Millisecond+shutdownTime)
+			for _, key := range letters(n) {
+				require.True(t, tried[key], "there was time for %s", key)
+			}
+		})
+	}
+	bubble("one that hangs takes its part, and the others are released", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
+			if l.Key == "c" {
+				return hang(ctx, n, l)
+			}
+			return b.store.Store.Release(ctx, l)
+		}
+		start := time.Now()
+		require.NoError(t, b.DoAll(context.Background(), []string{"a", "b", "c"}, func(context.Context, []Lock) error { return nil }))
+		require.InDelta(t, releaseTime/3, time.Since(start), float64(time.Microsecond))
+		b.free(t, "a")
+		b.free(t, "b")
+	})
+	bubble("F25 a lost reply is asked again", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		lost := map[string]bool{}
+		b.store.release = func(ctx context.Context, _ int, l lockstore.Lease) error {
+			err := b.store.Store.Release(ctx, l)
+			if !lost[l.Key] {
+				lost[l.Key] = true
+				return errLostReply
+			}
+			return err
+		}
+		require.NoError(t, b.DoAll(context.Background(), []string{"a", "b"}, func(context.Context, []Lock) error { return nil }))
+		require.Equal(t, []string{"b", "b", "a", "a"}, b.store.released())
+	})
+	bubble("F69 Shutdown between two locks: the first is released, and nothing runs", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Hour})
+		b.occupy(t, "b", time.Hour)
+		time.AfterFunc(3*time.Second, b.Shutdown)
+		start := time.Now()
+		err := b.DoAll(context.Background(), []string{"a", "b"}, neverRunsAll(t))
+		require.IsType(t, &LockDeadline{}, err)
+		require.ErrorIs(t, err, ErrShutdown)
+		require.Equal(t, 3*time.Second, time.Since(start))
+		b.free(t, "a")
+	})
+}
+
+func TestDoAllInsideAndAround(t *testing.T) {
+	ctx := context.Background()
+	refused := func(t *testing.T, err error, key string) {
+		t.Helper()
+		require.IsType(t, &LockInvalid{}, err)
+		require.ErrorIs(t, err, errNested)
+		require.Equal(t, key, err.(*LockInvalid).Key)
+	}
+	bubble("a key that a run around it holds is refused, and the others are released", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		require.NoError(t, b.DoAll(ctx, []string{"b", "c"}, func(ctx context.Context, _ []Lock) error {
+			refused(t, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)), "b")
+			require.False(t, b.held(t, "a"))
+			refused(t, b.Do(ctx, "c", neverRuns(t)), "c")
+			refused(t, b.Do(ctx, "b", neverRuns(t)), "b")
+			return b.DoAll(ctx, []string{"d", "a"}, func(context.Context, []Lock) error { return nil })
+		}))
+		for _, key := range []string{"a", "b", "c", "d"} {
+			b.free(t, key)
+		}
+	})
+	bubble("inside a Do", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		require.NoError(t, b.Do(ctx, "a", func(ctx context.Context, _ Lock) error {
+			refused(t, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)), "a")
+			return b.DoAll(ctx, []string{"b"}, func(context.Context, []Lock) error { return nil })
+		}))
+		require.Len(t, b.reports, 3)
+	})
+}
+
+func TestDoAllInOppositeOrders(t *testing.T) {
+	bubble("F61 two callers with opposite orders: no deadlock, and both run", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		results := make(chan error, 2)
+		for _, keys := range [][]string{{"a", "b"}, {"b", "a"}} {
+			go func() {
+				results <- b.DoAll(within(t, 2*time.Minute), keys, func(context.Context, []Lock) error { pass(time.Second); return nil })
+			}()
+		}
+		for range 2 {
+			require.NoError(t, <-results)
+		}
+	})
+	for name, faults := range map[string]float64{
+		"all run, and no key has two holders":                           0,
+		"with lost replies and refusals: no key has two holders either": 0.15,
+	} {
+		bubble("F61 a crowd with random keys in random orders, "+name, t, func(t *testing.T) { crowdOfKeys(t, faults) })
+	}
+}
+
+// crowdOfKeys lets many callers take random keys in random orders. A part of the store's
+// answers is lost, or is a refusal.
+func crowdOfKeys(t *testing.T, faults float64) {
+	b := newBench(t, Options{Wait: time.Hour, TTL: 5 * time.Second})
+	var mu sync.Mutex
+	dice := rand.New(rand.NewPCG(61, 0))
+	faulty := func(call func() error) error {
+		mu.Lock()
+		f := dice.Float64()
+		mu.Unlock()
+		switch {
+		case f < faults/2:
+			return errDown
+		case f < faults:
+			_ = call()
+			return errLostReply
+		}
+		return call()
+	}
+	b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lease lockstore.Lease, err error) {
+		err = faulty(func() (err error) { lease, err = b.store.Store.Acquire(ctx, req); return err })
+		return lease, err
+	}
+	b.store.renew = func(ctx context.Context, _ int, l lockstore.Lease, ttl time.Duration) (d time.Duration, err error) {
+		err = faulty(func() (err error) { d, err = b.store.Store.Renew(ctx, l, ttl); return err })
+		return d, err
+	}
+	b.store.release = func(ctx context.Context, _ int, l lockstore.Lease) error {
+		return faulty(func() error { return b.store.Store.Release(ctx, l) })
+	}
+	const callers, rounds = 8, 25
+	ran := 0
+	inside, fences := map[string]int{}, map[string]lockstore.Fence{}
+	var all sync.WaitGroup
+	for id := range callers {
+		rng := rand.New(rand.NewPCG(61, uint64(id)))
+		all.Go(func() {
+			for range rounds {
+				keys := letters(6)
+				rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+				keys = keys[:1+rng.IntN(4)]
+				hold := time.Duration(rng.IntN(1000)) * time.Millisecond
+				err := b.DoAll(context.Background(), keys, func(ctx context.Context, locks []Lock) error {
+					mu.Lock()
+					ran++
+					for i, lock := range locks {
+						inside[lock.Key]++
+						assert.Equal(t, keys[i], lock.Key)
+						assert.Equal(t, 1, inside[lock.Key], "two holders of %s", lock.Key)
+						assert.Greater(t, lock.Fence, fences[lock.Key])
+						fences[lock.Key] = lock.Fence
+					}
+					mu.Unlock()
+					pass(hold)
+					mu.Lock()
+					defer mu.Unlock()
+					for _, lock := range locks {
+						inside[lock.Key]--
+					}
+					return ctx.Err()
+				})
+				if faults == 0 {
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Greater(t, ran, callers*rounds/2)
+	pass(5 * time.Second) // a release that failed leaves the key for a TTL
+	for _, key := range letters(6) {
+		b.free(t, key)
+	}
+	require.Empty(t, b.runs)
+}
