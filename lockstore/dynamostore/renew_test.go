@@ -193,6 +193,7 @@ func TestConfirmationSentTwice(t *testing.T) {
 		req := request(time.Minute)
 		first, err := s.Acquire(t.Context(), req)
 		require.NoError(t, err)
+		pass(time.Second)
 		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
 			if r.N == 3 {
 				return fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}
