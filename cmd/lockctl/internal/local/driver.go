@@ -17,6 +17,7 @@ import (
 const (
 	retryTime  = 2 * time.Minute // of one event: longer than a dead holder blocks its lock
 	retryPause = 50 * time.Millisecond
+	mostLines  = 5 // of a function's log, shown with its failure
 )
 
 // driver sends the events of all phases.
@@ -174,6 +175,10 @@ func (d *driver) one(ctx context.Context, e *environment, event []byte) (a attem
 			id = r.RequestID
 		default:
 			a.failed, a.detail = answer.failed, answer.detail
+			if a.failed != "" {
+				lines := e.Logs()
+				a.wrote = lines[max(0, len(lines)-mostLines):]
+			}
 			return a, nil
 		}
 		if err := sleep(ctx, retryPause+random(retryPause)); err != nil {

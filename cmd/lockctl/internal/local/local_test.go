@@ -294,7 +294,9 @@ func TestFunctionThatFails(t *testing.T) {
 		p, _ := out()
 		s := echo(t, `{"do": "hang"}`)
 		s.timeout, s.events = time.Second, 1
-		require.ErrorContains(t, run(testContext(t), s, p), "the first with Sandbox.Timedout: ")
+		err := run(testContext(t), s, p)
+		require.ErrorContains(t, err, "the first with Sandbox.Timedout: ")
+		require.ErrorContains(t, err, "\n  log: hanging 0")
 	})
 	t.Run("no report lines", func(t *testing.T) {
 		p, text := out()

@@ -45,6 +45,7 @@ type attempt struct {
 	sentAgain      int      // tries after a fault
 	failed         string   // the type of its failure; "" when it succeeded
 	detail         string   // of its failure
+	wrote          []string // what its environment wrote last before the failure
 }
 
 // row is a row of the table that --after wrote.
@@ -81,6 +82,9 @@ func (p *phase) finish() {
 			p.failures[a.failed]++
 			if p.failure == "" {
 				p.failure = a.failed + ": " + a.detail
+				for _, line := range a.wrote {
+					p.failure += "\n  log: " + cut(line)
+				}
 			}
 		}
 		for _, id := range a.requestIDs {
