@@ -119,6 +119,7 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 // TestTableThatIsNotThere: 0.0.0.0 reaches this machine and is none of the addresses
 // that stand for it, so no table is made.
 func TestTableThatIsNotThere(t *testing.T) {
+	t.Parallel()
 	url := "dynamodb://locks?region=us-east-1&endpoint=" + strings.Replace(testservers.DynamoDB(t), "127.0.0.1", "0.0.0.0", 1)
 	_, err := openTarget(testContext(t), url, func(name string) string {
 		return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}[name]

@@ -103,6 +103,7 @@ func echo(t *testing.T, event string) settings {
 
 // TestRun is the command as make run calls it.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	var b bytes.Buffer
 	s := sample(t)
 	s.compare = filepath.Join(repository, "functions", "internal", "unguarded")
@@ -128,6 +129,7 @@ func TestRun(t *testing.T) {
 // TestFaults: holders are frozen past their leases, and killed, and no update is
 // lost or made twice.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	s := sample(t)
 	s.environments, s.freeze, s.kill = 4, 2, 2
 	p := phaseOf(t, s)
@@ -174,6 +176,7 @@ func TestEveryStore(t *testing.T) {
 		"DynamoDB Local": func(t *testing.T) string { return "dynamodb://locks?endpoint=" + testservers.DynamoDB(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := sample(t)
 			s.store = open(t)
 			s.env = []string{"ACCOUNTS_URL=" + strings.Replace(s.store, "dynamodb://locks", "dynamodb://locks-accounts", 1)}
@@ -194,6 +197,7 @@ func TestEveryStore(t *testing.T) {
 			assert.NoError(t, with.verdict())
 			assert.Equal(t, s.events, with.succeeded)
 			assert.Equal(t, row{"lost updates", "0"}, with.rows[2])
+			assert.Zero(t, with.unseen, "each event reported its critical section")
 			for i := 1; i < len(with.sections); i++ {
 				assert.Greater(t, with.sections[i].fence, with.sections[i-1].fence, "fences grow from grant to grant")
 			}
@@ -282,7 +286,7 @@ func TestFunctionThatFails(t *testing.T) {
 	t.Run("an error", func(t *testing.T) {
 		p, text := out()
 		err := run(testContext(t), echo(t, `{"do": "named"}`), p)
-		require.EqualError(t, err, "with the lock, 4 of 4 events failed for good, the first with NamedError: named: as asked")
+		require.ErrorContains(t, err, "with the lock, 4 of 4 events failed for good, the first with NamedError: named: as asked")
 		assert.Equal(t, exit.No, exit.Status(err))
 		assert.Contains(t, text.String(), "\n  failed: NamedError                           4\n")
 	})

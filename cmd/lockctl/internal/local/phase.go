@@ -31,6 +31,7 @@ type counts struct {
 	succeeded, busy, sentAgain int
 	failures                   map[string]int // by type
 	failure                    string         // the first one
+	unseen                     int            // events that succeeded without a section
 	keys                       int
 	overlaps                   map[string]int  // sections that overlap, by key; a key without any has no entry
 	lost, beside               int             // sections whose lease was lost; of these, those beside another
@@ -91,7 +92,7 @@ func (p *phase) finish() {
 			event[id] = i
 		}
 	}
-	keys, waited := map[string]bool{}, map[int]bool{}
+	keys, seen := map[string]bool{}, map[int]bool{}
 	for i := range p.sections {
 		s := &p.sections[i]
 		keys[s.key] = true
@@ -107,10 +108,18 @@ func (p *phase) finish() {
 		p.holds = append(p.holds, s.end.Sub(s.start))
 		// Without a lock nobody waits for it, and a later section of an event has
 		// not waited since the event was sent.
-		if n, known := event[s.requestID]; known && s.fence > 0 && !waited[n] {
-			waited[n] = true
+		n, known := event[s.requestID]
+		if known && s.fence > 0 && !seen[n] {
 			s.waiting = p.attempts[n].sent
 			p.waits = append(p.waits, max(0, s.start.Sub(s.waiting)))
+		}
+		if known {
+			seen[n] = true
+		}
+	}
+	for i, a := range p.attempts {
+		if a.failed == "" && !seen[i] {
+			p.unseen++
 		}
 	}
 	p.keys = len(keys)

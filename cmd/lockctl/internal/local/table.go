@@ -29,6 +29,9 @@ func table(phases []phase, color bool) string {
 		t.row("sent again after that", func(p phase) string { return fmt.Sprint(p.sentAgain) })
 	}
 	t.row("critical sections / keys", func(p phase) string { return p.ifReported(fmt.Sprintf("%d / %d", len(p.sections), p.keys)) })
+	if t.any(func(p phase) bool { return p.reported && p.unseen > 0 }) {
+		t.row("succeeded without section", func(p phase) string { return p.ifReported(fmt.Sprint(p.unseen)) })
+	}
 	t.count("overlapping sections", func(p phase) (int, bool) { return p.overlapping(), p.reported })
 	for _, key := range worst(phases, mostKeys) {
 		t.count("  "+key, func(p phase) (int, bool) { return p.overlaps[key], p.reported })

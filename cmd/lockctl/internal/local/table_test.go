@@ -53,6 +53,7 @@ func TestTableOfTroubles(t *testing.T) {
 	p := madeUp("with the lock", [2]int{20, 40}, [2]int{30, 50}, [2]int{60, 90}, [2]int{80, 100}, [2]int{85, 99})
 	p.attempts[1].failed, p.attempts[2].failed, p.attempts[3].failed = "LockLost", "HTTP 500", "HTTP 500"
 	p.attempts[0].sentAgain = 2
+	p.sections[0].requestID = "another's"
 	p.sections[4].key = "a key that is too long for its column"
 	p.sections[3].key = p.sections[4].key
 	p.sections[2].outcome = "lost"
@@ -68,6 +69,7 @@ func TestTableOfTroubles(t *testing.T) {
   frozen / killed                          1 / 2
   sent again after that                        2
   critical sections / keys                 5 / 2
+  succeeded without section                    1
   overlapping sections                         4
     a key that is too long …                   2
     account/7                                  2
