@@ -66,8 +66,8 @@ func TestTooLate(t *testing.T) {
 	})
 }
 
-// An abandon whose reply is lost may arrive at any time. Its owner must not be
-// granted the key any more, or it would be freed under the work.
+// An abandon whose reply is lost may arrive at any time. So its owner must get no lease any
+// more; otherwise the abandon would release the lease under the work.
 func TestAbandonThatMayStillArrive(t *testing.T) {
 	for name, first := range map[string]func(*bench) (lockstore.Lease, error){
 		"behind another's grant": func(b *bench) (lockstore.Lease, error) { return lockstore.Lease{}, errLostReply },
@@ -118,26 +118,26 @@ func TestBusy(t *testing.T) {
 		}
 		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
 	})
-	bubble("waits by reading and writes only when it may win", t, func(t *testing.T) {
+	bubble("waits by reading, and writes only when it may succeed", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
 		lease := b.occupy(t, "k", time.Hour)
 		time.AfterFunc(20*time.Second, func() { b.store.Store.Release(context.Background(), lease) })
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.Len(t, b.store.requests, 2, "one refused, one granted")
-		require.Greater(t, b.store.looks, 20)
-		require.Less(t, b.store.looks, 100)
+		require.Greater(t, b.store.polls, 20)
+		require.Less(t, b.store.polls, 100)
 		require.InDelta(t, 20.5, b.report(t).Waited.Seconds(), 0.6, "noticed within one poll")
 	})
-	bubble("a store that cannot be looked at is asked again instead", t, func(t *testing.T) {
+	bubble("a store that cannot inspect a key is asked for the lease again instead", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
 		lease := b.occupy(t, "k", time.Hour)
 		g, err := New(struct{ lockstore.Store }{b.store}, Options{Wait: time.Minute})
 		require.NoError(t, err)
 		time.AfterFunc(5*time.Second, func() { b.store.Store.Release(context.Background(), lease) })
 		require.NoError(t, g.Do(context.Background(), "k", nothing))
-		require.Zero(t, b.store.looks)
+		require.Zero(t, b.store.polls)
 	})
-	bubble("F31 F44 a look that fails is no reason to call a free lock busy", t, func(t *testing.T) {
+	bubble("F31 F44 a poll that fails is no reason to call a free lock busy", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
 		lease := b.occupy(t, "k", time.Hour)
 		b.store.inspect = func(context.Context, int, string) (lockstore.Status, error) {
@@ -162,7 +162,7 @@ func TestBusy(t *testing.T) {
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	})
-	bubble("a waiter whose caller leaves during a look asks for nothing more", t, func(t *testing.T) {
+	bubble("a waiter whose caller leaves during a poll asks for nothing more", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
 		b.occupy(t, "k", time.Hour)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -176,7 +176,7 @@ func TestBusy(t *testing.T) {
 		require.Len(t, b.store.requests, 1)
 		require.Empty(t, b.store.releases)
 	})
-	bubble("waits at most half of what is left", t, func(t *testing.T) {
+	bubble("waits for at most half of the time that is left", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Hour})
 		b.occupy(t, "k", time.Hour)
 		start := time.Now()
@@ -194,7 +194,7 @@ func TestBusy(t *testing.T) {
 		require.GreaterOrEqual(t, waited, time.Minute)
 		require.LessOrEqual(t, waited, time.Minute+maxPause)
 	})
-	bubble("a long wait does not eat the lease", t, func(t *testing.T) {
+	bubble("a long wait does not shorten the lease", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Hour})
 		b.occupy(t, "k", 10*time.Minute)
 		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
@@ -205,7 +205,7 @@ func TestBusy(t *testing.T) {
 }
 
 func TestUnknownOutcome(t *testing.T) {
-	bubble("F23 a lost reply is asked again by the same owner: one grant, one fence", t, func(t *testing.T) {
+	bubble("F23 after a lost reply the same owner asks again: one grant, one fence", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		var first lockstore.Lease
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
@@ -245,7 +245,7 @@ func TestUnknownOutcome(t *testing.T) {
 			return nil
 		})
 	})
-	bubble("F28 F22 a store that never answers is abandoned from in the end", t, func(t *testing.T) {
+	bubble("F28 F22 if the store never answers, the attempt is abandoned in the end", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		var late []lockstore.Request
 		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
@@ -281,7 +281,7 @@ func TestUnknownOutcome(t *testing.T) {
 		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.Error(t, b.report(t).ReleaseErr)
 	})
-	bubble("F37 it is unknown also when the store goes down after the lost reply", t, func(t *testing.T) {
+	bubble("F37 the outcome is unknown also if the store goes down after the lost reply", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 			if n == 1 {
@@ -298,7 +298,7 @@ func TestUnknownOutcome(t *testing.T) {
 		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
 	})
-	bubble("F26 held after a lost reply is busy, and the own attempt is abandoned", t, func(t *testing.T) {
+	bubble("F26 if another holds the lock after a lost reply, the outcome is busy, and the own attempt is abandoned", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 			if n == 1 {
@@ -324,7 +324,7 @@ func TestUnknownOutcome(t *testing.T) {
 		_, err := b.store.Store.Acquire(context.Background(), b.store.requests[0])
 		require.ErrorIs(t, err, lockstore.ErrLost)
 	})
-	bubble("a caller that leaves in the middle leaves nothing behind", t, func(t *testing.T) {
+	bubble("a caller that leaves during the acquire leaves nothing behind", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		ctx, cancel := context.WithCancel(context.Background())
 		b.store.acquire = func(callCtx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
@@ -340,7 +340,7 @@ func TestUnknownOutcome(t *testing.T) {
 }
 
 func TestUnavailableStore(t *testing.T) {
-	bubble("F21 F44 is asked again with pauses, then named, and nothing is abandoned", t, func(t *testing.T) {
+	bubble("F21 F44 is asked again with pauses; then the run ends, and nothing is abandoned", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
 			return lockstore.Lease{}, errDown
@@ -356,7 +356,7 @@ func TestUnavailableStore(t *testing.T) {
 		require.Greater(t, len(b.store.requests), 4)
 		require.Empty(t, b.store.releases)
 	})
-	bubble("F38 that comes back in time is used", t, func(t *testing.T) {
+	bubble("F38 that recovers in time grants the lock", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 			if n < 4 {
@@ -366,7 +366,7 @@ func TestUnavailableStore(t *testing.T) {
 		}
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 	})
-	bubble("takes at most half of what is left", t, func(t *testing.T) {
+	bubble("is asked for at most half of the time that is left", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
 			return lockstore.Lease{}, errDown
@@ -375,7 +375,7 @@ func TestUnavailableStore(t *testing.T) {
 		require.IsType(t, &LockStoreUnavailable{}, b.Do(within(t, 3*time.Second), "k", neverRuns(t)))
 		require.LessOrEqual(t, time.Since(start), 1500*time.Millisecond)
 	})
-	bubble("F44 F53 F54 a corrupt entry or a wrong table is not asked again", t, func(t *testing.T) {
+	bubble("F44 F53 F54 with a corrupt entry or a wrong table is not asked again", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
 			return lockstore.Lease{}, lockstore.ErrCorrupt
@@ -405,7 +405,7 @@ func TestSlowGrant(t *testing.T) {
 			return nil
 		})
 	})
-	bubble("F11 F29 a lease that comes too late is given back and asked for anew", t, func(t *testing.T) {
+	bubble("F11 F29 a lease that comes too late is released, and a new owner asks", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: time.Second})
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 			lease, err := b.store.Store.Acquire(ctx, req)
@@ -419,7 +419,7 @@ func TestSlowGrant(t *testing.T) {
 		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
 		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
 	})
-	bubble("F11 a late lease that cannot be given back is unknown, not busy with this run itself", t, func(t *testing.T) {
+	bubble("F11 a late lease that cannot be released is unknown, and not busy because of this run itself", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 			lease, err := b.store.Store.Acquire(ctx, req)
@@ -433,7 +433,7 @@ func TestSlowGrant(t *testing.T) {
 		require.Contains(t, err.Error(), "may block the key")
 		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 	})
-	bubble("F11 late leases that were given back leave nothing to report", t, func(t *testing.T) {
+	bubble("F11 late leases that were released leave nothing to report", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: time.Second})
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 			lease, err := b.store.Store.Acquire(ctx, req)
@@ -475,7 +475,7 @@ func TestSlowGrant(t *testing.T) {
 		}
 		require.IsType(t, &LockDeadline{}, b.Do(within(t, time.Minute), "k", neverRuns(t)))
 	})
-	bubble("a lease that comes when the caller has left is given back", t, func(t *testing.T) {
+	bubble("a lease that comes when the caller has left is released", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		ctx, cancel := context.WithCancel(context.Background())
 		b.store.acquire = func(callCtx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
@@ -488,7 +488,7 @@ func TestSlowGrant(t *testing.T) {
 		require.Zero(t, b.report(t).Fence)
 		b.free(t, "k")
 	})
-	bubble("F69 a lease that comes after Shutdown is given back", t, func(t *testing.T) {
+	bubble("F69 a lease that comes after Shutdown is released", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
 			defer b.Shutdown()
@@ -499,7 +499,7 @@ func TestSlowGrant(t *testing.T) {
 		require.ErrorIs(t, err, ErrShutdown)
 		b.free(t, "k")
 	})
-	bubble("F09 an own lease that is over is asked for by a new owner", t, func(t *testing.T) {
+	bubble("F09 if its own lease has expired, a new owner asks", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 			if n == 1 {

@@ -345,7 +345,7 @@ func TestDoAllLosesOneLease(t *testing.T) {
 			require.Len(t, b.store.releases, 2)
 			require.NotContains(t, b.store.released(), lost)
 			for _, key := range keys {
-				require.Equal(t, key == lost, b.held(t, key), "what vanished is another's to release")
+				require.Equal(t, key == lost, b.held(t, key), "the store has lost the lease, so there is nothing to release")
 			}
 		})
 		bubble("F31 "+lost+" cannot be renewed: the work's context ends with the trust in it", t, func(t *testing.T) {
@@ -366,7 +366,7 @@ func TestDoAllLosesOneLease(t *testing.T) {
 			require.Equal(t, lost, err.(*LockLost).Key)
 			require.ErrorContains(t, err, "connection refused")
 		})
-		bubble("F08 a freeze that is too long for "+lost+" alone is seen at the first look", t, func(t *testing.T) {
+		bubble("F08 a freeze that is too long for "+lost+" alone is seen at the first check", t, func(t *testing.T) {
 			b := newBench(t, Options{})
 			b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
 				lease, err := b.store.Store.Acquire(ctx, req)

@@ -40,9 +40,9 @@ func newCloser(t *testing.T) (*bench, *closer) {
 	return b, c
 }
 
-func TestClosing(t *testing.T) {
+func TestCooldown(t *testing.T) {
 	ctx := context.Background()
-	bubble("a key stays closed for d after good work, then it is free", t, func(t *testing.T) {
+	bubble("after good work nobody can acquire the key for d, then it is free", t, func(t *testing.T) {
 		b, c := newCloser(t)
 		do, err := b.WithCooldown(10 * time.Second)
 		require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestClosing(t *testing.T) {
 		require.Zero(t, c.closed)
 		b.free(t, "k")
 	})
-	bubble("F04 F05 after a panic or Goexit too", t, func(t *testing.T) {
+	bubble("F04 F05 also after a panic or Goexit", t, func(t *testing.T) {
 		b, c := newCloser(t)
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestClosing(t *testing.T) {
 		b.free(t, "k")
 		require.Zero(t, c.closed)
 	})
-	bubble("F08 work whose lease ran out under it closes nothing", t, func(t *testing.T) {
+	bubble("F08 work whose lease has run out has no cooldown", t, func(t *testing.T) {
 		b, c := newCloser(t)
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestClosing(t *testing.T) {
 		require.NoError(t, err)
 		require.IsType(t, &LockLost{}, do(ctx, "k", nothing))
 	})
-	bubble("F25 a lost reply is asked about again", t, func(t *testing.T) {
+	bubble("F25 after a lost reply the release is repeated", t, func(t *testing.T) {
 		b, c := newCloser(t)
 		c.releaseAfter = func(ctx context.Context, n int, lease lockstore.Lease, d time.Duration) error {
 			err := b.store.ReleaseAfter(ctx, lease, d)
@@ -119,7 +119,7 @@ func TestClosing(t *testing.T) {
 		require.NoError(t, b.report(t).ReleaseErr)
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 	})
-	bubble("a store that is down then: the work's result stands and the report says it", t, func(t *testing.T) {
+	bubble("the store is down at the release: the work's result stands, and the report says so", t, func(t *testing.T) {
 		b, c := newCloser(t)
 		c.releaseAfter = func(context.Context, int, lockstore.Lease, time.Duration) error { return errDown }
 		do, err := b.WithCooldown(time.Hour)
@@ -129,7 +129,7 @@ func TestClosing(t *testing.T) {
 		pass(defaultTTL)
 		b.free(t, "k")
 	})
-	bubble("a lease that arrived too late to be used closes nothing", t, func(t *testing.T) {
+	bubble("a lease that arrived too late has no cooldown", t, func(t *testing.T) {
 		b, c := newCloser(t)
 		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
 			lease, err := b.store.Store.Acquire(ctx, req)
@@ -144,7 +144,7 @@ func TestClosing(t *testing.T) {
 	})
 }
 
-func TestClosingRefused(t *testing.T) {
+func TestCooldownRefused(t *testing.T) {
 	b := newBench(t, Options{})
 	for _, d := range []time.Duration{math.MinInt64, -1, 0, lockstore.MinTTL - 1, lockstore.MaxTTL + 1, math.MaxInt64} {
 		_, err := b.WithCooldown(d)

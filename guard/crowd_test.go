@@ -47,7 +47,7 @@ func TestCrowd(t *testing.T) {
 		}
 		perSecond := float64(len(b.store.requests)-clients) / waited.Seconds()
 		require.LessOrEqual(t, perSecond, 2.0, "writes of one waiter in a second, its first aside")
-		t.Logf("%d had it, %d were told busy; %.2f writes and %.2f reads a second for each waiter", had.Load(), busy.Load(), perSecond, float64(b.store.looks)/waited.Seconds())
+		t.Logf("%d had it, %d were told busy; %.2f writes and %.2f reads a second for each waiter", had.Load(), busy.Load(), perSecond, float64(b.store.polls)/waited.Seconds())
 		b.free(t, "k")
 	})
 

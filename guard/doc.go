@@ -1,101 +1,146 @@
-// Package guard runs work only while a lock is held. [Guard.Do] is the whole
-// life cycle; [Wrap] gives it to a Lambda handler; the packages below this one
-// adapt it to one event source each. It uses the standard library only and
-// knows nothing of AWS: a Lambda's deadline arrives as the context's.
+// Package guard runs work only while a lock is held. [Guard.Do] is the whole life cycle:
+// acquire, work, release. [Guard.DoAll] does the same for several locks. [Wrap] makes a
+// Lambda handler of it, and the packages below this one adapt it to one event source
+// each. The package uses the standard library only and knows nothing of AWS: a Lambda's
+// deadline is the deadline of its context.
+//
+// # Words
+//
+//	lease         the lock, for a limited time: its TTL
+//	fence         the number of a lease; it only grows for its key
+//	owner         the secret id of one acquisition
+//	run           one key's life cycle in one call of Do
+//	trust window  the time in which the guard relies on its lease; see below
+//	poll          to ask the store whether a held key is free
+//	abandon       to release an acquire whose outcome is unknown
 //
 // # States of a run
 //
-//	         key refused, deadline too near
+//	         key invalid, deadline too near
 //	 start ─────────────────────────────────────────▶ invalid, deadline
 //	   │
-//	   ▼        another holds it, Wait is over
+//	   ▼        another owner holds the lock, Wait is over
 //	asking ─────────────────────────────────────────▶ busy
-//	 │  ▲ │     store down, answers lost
+//	 │  ▲ │     store unavailable, answers lost
 //	 │  │ └─────────────────────────────────────────▶ unavailable, unknown
-//	 │  └─ waiting: look, pause, look again
+//	 │  └─ waiting: pause, poll the key
 //	 ▼
 //	holding ──── work returns ────▶ releasing ──────▶ ok, error
 //	 │    │ ▲
 //	 │    └─┘ renew after each third of a lease
 //	 │
-//	 │ store says lost, or the trust window ends
+//	 │ the store says lost, or the trust window ends
 //	 ▼
-//	losing: work's context is cancelled ── work returns ──▶ lost
+//	losing: the work's context is cancelled ── work returns ──▶ lost
 //
-// Asking ends as deadline too, when the caller leaves, Shutdown is called or the
-// lease comes too late, and as corrupt when the entry is not a lock. A panic or
-// runtime.Goexit in the work goes through releasing as well, and then on with
-// its own stack. Work that never returns is never released under: its lease ends
-// by its TTL. [Guard.Closing] leaves the key closed for a while when it releases
-// after good work.
+// The diagram leaves out four things:
+//
+//   - Asking also ends as deadline: when the caller leaves, when Shutdown is called, or
+//     when the lease comes too late. It ends as corrupt when the entry is no lock.
+//   - If the work panics or calls runtime.Goexit, the lease is released, and the panic
+//     goes on with its own stack.
+//   - While the work runs, its lease is never released. If the work never returns, the
+//     lease ends by its TTL.
+//   - [Guard.WithCooldown] keeps the key unavailable for a while after good work.
 //
 // # The trust window
 //
-// The store decides, by its own clock, when another may have the key. The guard
-// decides, by the local clocks, until when it believes in its own lease, and is
-// always the one to give up first:
+// The store decides, by its own clock, when another owner may have the key. The guard
+// decides, by the local clocks, how long it trusts its own lease. The guard always stops
+// first:
 //
 //	request sent                                     store may grant to another
 //	     │  reply                                                     │
 //	     ├────┼──────────────────────────────────────┬────────────────┤
 //	     │    │  work may run                        │ margin 250 ms  │
 //	     └────┴──────────────────────────────────────┴────────────────┘
-//	     window = TTL that the store lets us trust, counted from before the
-//	     request; a slow reply makes the work's part shorter, never the lease longer
 //
-// The window is measured on the monotonic and on the wall clock, and between two
-// looks the longer answer counts: a frozen Lambda environment may stop the one,
-// and only the other then shows that time has passed. The clocks are looked at
-// whenever the work looks at its context (Err, Done), and once a second besides
-// when it waits for Done or renews. A wall clock that is set back between two
-// looks hides as much of a freeze between the same two, and a store's clock that
-// runs faster than the local ones by more than the margin's part of a lease
-// (0.4 % of a minute) ends it before the guard does; only the fence helps there.
+//	end of the window = time of the request + TTL of the returned lease - margin
+//
+// A slow reply makes the work's time shorter, and never the window longer.
+//
+// The guard measures the window on two clocks: the monotonic clock and the wall clock. A
+// frozen Lambda environment may stop the monotonic clock; only the wall clock then shows
+// that time has passed. At each check, the clock that says more time has passed counts.
+// The guard checks the clocks
+//
+//   - whenever the work asks its context (Err, Done),
+//   - once a second, while the work waits for Done or the guard renews.
+//
+// Two things the guard cannot notice; only the fence helps there:
+//
+//   - The process is frozen, and the wall clock is set back by as much, between two
+//     checks.
+//   - The store's clock runs faster than the local clocks, by more than the margin's part
+//     of a lease: 250 ms of 60 s, or 0.4 %.
 //
 // # The work's context
 //
-// It ends at the earliest of: Reserve (300 ms) before the caller's deadline,
-// MaxHold after the grant, the end of the trust window, Shutdown, the return of
-// the work. context.Cause tells which: ErrDeadline, an error that matches
-// lockstore.ErrLost, ErrShutdown. At ErrDeadline the context itself says
-// context.DeadlineExceeded, but contexts that the work derived from it before
-// say context.Canceled: ask for the cause. Work that does not look at its
-// context runs on; then the fence that it wrote with is what protects the
-// resource.
+// The context ends at the earliest of these moments. [context.Cause] says which:
+//
+//	Reserve (300 ms) before the caller's deadline   ErrDeadline
+//	MaxHold after the grant                         ErrDeadline
+//	the lease is lost, or the trust window ends     an error that matches lockstore.ErrLost
+//	Shutdown                                        ErrShutdown
+//	the work returns                                context.Canceled
+//
+// At ErrDeadline the context's own Err is context.DeadlineExceeded. A context that the
+// work has derived from it says context.Canceled instead, so ask for the cause. Work that
+// does not ask its context runs on. Then the fence protects the resource: the resource
+// refuses a write with a smaller fence than it has seen.
 //
 // # How long a lease is
 //
-// What the caller's context has left and one second more, but at most TTL
-// (60 s). A holder that crashes blocks others for at most TTL and the store's own
-// tolerance. A run renews its lease if the trust in it may end before the work's
-// time does: after each third of the lease, inside the invocation only, and at
-// most until MaxHold (15 min).
+//	TTL of the request = min(Options.TTL, time left until the deadline + 1 s)
 //
-// A run whose deadline is at most TTL less one second away (59 s) does not renew,
-// if the store lets the guard trust all of the lease but its last second. A run
-// with exactly 60 s does not renew on Redis. On DynamoDB, which lets 250 ms less
-// be trusted, it renews once, 20 s after it began, if the work is not done by
-// then.
+// Options.TTL is 60 s by default. A holder that crashes blocks others for at most this
+// TTL and the store's own tolerance. The guard renews a lease if the trust window may end
+// before the work's time does. It renews after each third of the lease, inside the
+// invocation only, and at most until MaxHold (15 min).
+//
+// So most functions never renew. With the default TTL:
+//
+//	time left when Do is called   renewals
+//	up to 59 s                    none, if the store lets all but the lease's last second be trusted
+//	60 s, Redis                   none
+//	60 s, DynamoDB                one after 20 s, if the work still runs: 250 ms less can be trusted
+//	longer                        every 20 s
 //
 // # When the store does not answer
 //
-// A lost answer means that the outcome is unknown: the same request is repeated
-// by the same owner, which the store answers with the same lease. When the time
-// for that is over the attempt is abandoned, so that nothing of it is left
-// behind; when that fails too, the outcome is unknown. A store that says it applied
-// nothing is asked again after a pause.
-// After five seconds of either, or Wait when that is longer, but at most half of
-// what the context had left, the run ends as *LockStoreUnavailable; one call
-// takes at most two seconds. Release and abandon have one second with all
-// repeats, less when the deadline is near or Shutdown was called.
+// A lost answer means that the outcome is unknown. The guard repeats the same request with
+// the same owner, and the store answers with the same lease. When the time for repeats is
+// over, the guard abandons the attempt, so that nothing of it is left in the store. If
+// the abandon fails, too, the outcome is unknown. If the store says that it has applied
+// nothing, the guard asks again after a pause.
 //
-// What a repeat is told says nothing about a request whose reply was lost before
-// it. So a renewal or a release stays unknown when the store goes down after the
-// lost reply, and the error is that of the lost reply.
+//	one call to the store                          at most 2 s
+//	acquire, with all repeats                      at most 5 s or Wait, whichever is longer,
+//	                                               and half of the time left
+//	release or abandon, with all repeats           1 s
+//	release or abandon, near the deadline          until 100 ms before the deadline
+//	release or abandon, after Shutdown             until 300 ms after Shutdown
+//
+// After the time for acquire the run ends as *LockStoreUnavailable.
+//
+// The answer to a repeat says nothing about the request whose answer was lost. So if the
+// store goes down after a lost answer, a renewal or a release stays unknown, and the error
+// is that of the lost answer.
+//
+// # Mistakes in the program
+//
+// Wrap, here and in the packages below, always returns a handler. If the program has a
+// mistake, every invocation returns the same plain error: no lock is taken, and nothing
+// runs. Such mistakes are a guard that [New] has not made, a nil key function, nil work,
+// and an option out of its bounds. WrapWith in the packages below and
+// [Guard.WithCooldown] return the same error at once. Do and DoAll return it, too.
+//
+// A handler that is wrapped twice locks its own key again. The inner lock is then a
+// *LockInvalid.
 //
 // # What is not promised
 //
-// A lock stops overlap, not repetition: an event that Lambda delivers twice
-// runs twice, one after the other. And no lock can stop work that has stalled:
-// pass Lock.Fence to the resource and let it refuse a smaller one.
+// A lock stops overlap, not repetition: an event that Lambda delivers twice runs twice, one
+// run after the other. And no lock can stop work that has stalled: pass Lock.Fence to the
+// resource, and let the resource refuse a smaller fence.
 package guard

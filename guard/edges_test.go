@@ -102,7 +102,7 @@ func TestNumbers(t *testing.T) {
 			require.IsType(t, want, b.Do(ctx, "k", neverRuns(t)), "the least work is 100 ms: with less left it is not the store that is late")
 		}
 	})
-	bubble("after the end", t, func(t *testing.T) {
+	bubble("slack", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		require.NoError(t, b.Do(within(t, 10*time.Second), "k", nothing))
 		require.Equal(t, 11*time.Second, b.store.requests[0].TTL, "a lease ends 1 s after the run")
@@ -161,7 +161,7 @@ func TestNumbers(t *testing.T) {
 		// From 20 s on: 17 calls of 2 s, then 5.75 s are left.
 		require.Equal(t, []time.Duration{2 * time.Second, 1875 * ms, 937 * ms, 469 * ms}, all()[17:21], "a renewal has half of what is left of the trust")
 	})
-	bubble("call time of a look", t, func(t *testing.T) {
+	bubble("call time of a poll", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 3 * time.Second})
 		atOnce(b)
 		b.occupy(t, "k", time.Hour)
@@ -170,16 +170,16 @@ func TestNumbers(t *testing.T) {
 			return lockstore.Status{}, hang(ctx)
 		}
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
-		require.Equal(t, []time.Duration{2 * time.Second, time.Second}, all(), "a look has 2 s, and no more than is left of Wait")
+		require.Equal(t, []time.Duration{2 * time.Second, time.Second}, all(), "a poll has 2 s, and no more than is left of Wait")
 	})
-	bubble("looks end with Wait", t, func(t *testing.T) {
+	bubble("polls end with Wait", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 3 * time.Second})
 		b.random = func(d time.Duration) time.Duration { return d }
 		b.occupy(t, "k", time.Hour)
 		began := time.Now()
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Equal(t, 3*time.Second, time.Since(began))
-		require.Equal(t, 6, b.store.looks, "none at the end of Wait, whose answer nobody could wait for")
+		require.Equal(t, 6, b.store.polls, "no poll at the end of Wait, because nobody could wait for its answer")
 		require.Equal(t, 7, b.report(t).Requests)
 	})
 	for took, want := range map[time.Duration]error{750*ms - 1: lockstore.ErrLost, 750 * ms: nil} {
@@ -189,7 +189,7 @@ func TestNumbers(t *testing.T) {
 			require.ErrorIs(t, b.Do(ctx, "k", nothing), want, "it says something about the work while the lease is trusted")
 		})
 	}
-	bubble("held", t, func(t *testing.T) {
+	bubble("waited and held", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
 		b.occupy(t, "k", 5*time.Second)
 		require.NoError(t, b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
@@ -212,14 +212,14 @@ func TestNumbers(t *testing.T) {
 		require.Equal(t, 9800*ms, b.report(t).Held)
 	})
 	for name, fault := range map[string]error{"down": errDown, "lost replies": errLostReply} {
-		bubble("trouble time, "+name, t, func(t *testing.T) {
+		bubble("retry time, "+name, t, func(t *testing.T) {
 			for left, want := range map[time.Duration]time.Duration{time.Hour: 5 * time.Second, 8 * time.Second: 4 * time.Second} {
 				b := newBench(t, Options{})
 				b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
 					return lockstore.Lease{}, fault
 				}
 				b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) { return 0, fault }
-				const says = "a store in trouble is asked for 5 s, at most half of what is left"
+				const says = "a store that fails is asked for 5 s, at most half of the time that is left"
 				began := time.Now()
 				require.IsType(t, &LockStoreUnavailable{}, b.Do(within(t, left), "k", neverRuns(t)))
 				require.Equal(t, want, time.Since(began), says)
@@ -230,7 +230,7 @@ func TestNumbers(t *testing.T) {
 			}
 		})
 	}
-	bubble("trouble time of a run that waits for longer", t, func(t *testing.T) {
+	bubble("retry time of a run that waits for longer", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 7 * time.Second})
 		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
 			return lockstore.Lease{}, errDown

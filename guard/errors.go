@@ -9,22 +9,21 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Causes of a work context's end, found with context.Cause and errors.Is. When
-// the lease is lost the cause matches lockstore.ErrLost.
+// Causes of the end of a work's context, found with context.Cause and errors.Is. When
+// the lease is lost, the cause matches lockstore.ErrLost.
 var (
-	// ErrDeadline: the time for the work is over, by the context's deadline less
-	// Reserve or by MaxHold.
+	// ErrDeadline: the time for the work is over: Reserve before the deadline, or at
+	// MaxHold.
 	ErrDeadline = errors.New("time for the work is over")
 	// ErrShutdown: Shutdown was called.
 	ErrShutdown = errors.New("guard is shut down")
 )
 
-// The errors of a run are returned as pointers and never wrapped, because
-// Lambda reports the outermost type's name as errorType, and a Step Functions
-// Retry matches on that name.
+// The errors of a run are returned as pointers and never wrapped. Lambda reports the name
+// of the outermost type as errorType, and a Retry of Step Functions matches this name.
 
-// LockBusy: another holds the lock, and it did not become free within Wait. The
-// work did not run. It matches lockstore.ErrHeld.
+// LockBusy: another owner holds the lock, and it did not become free within Wait. The work
+// did not run. It matches lockstore.ErrHeld.
 type LockBusy struct {
 	Key    string
 	Holder lockstore.Holder
@@ -47,12 +46,12 @@ func (e *LockBusy) Error() string {
 // Unwrap makes errors.Is(err, lockstore.ErrHeld) true.
 func (e *LockBusy) Unwrap() error { return lockstore.ErrHeld }
 
-// LockLost: the lease was lost before the work returned, or, of a LeaseRequest, before its
-// holder gave it back. The work ran, at least in part, and what it wrote may stand.
-// It matches lockstore.ErrLost, its cause and what the work said.
+// LockLost: the lease was lost before the work returned. A long-lived lease was lost before
+// its holder released it. The work ran, at least in part, and what it wrote may stand. It
+// matches lockstore.ErrLost, Cause and Err.
 type LockLost struct {
 	Key   string
-	Err   error // what the work said; nil when it reported success
+	Err   error // the work's own error; nil if the work returned nil
 	Cause error // the store's answer, or that the trust in the lease has ended
 }
 
@@ -63,8 +62,8 @@ func (e *LockLost) Error() string {
 		said = ": " + e.Err.Error()
 	}
 	if e.Cause != nil {
-		// Neither that it was lost nor the cause is to stand there twice: work often
-		// returns its context's cause.
+		// Work often returns its context's cause. The text must have neither the cause
+		// nor the word lost twice.
 		cause := strings.TrimSuffix(strings.TrimSuffix(e.Cause.Error(), lockstore.ErrLost.Error()), ": ")
 		if cause != "" && !strings.Contains(said, cause) {
 			s += " (" + cause + ")"
@@ -73,7 +72,7 @@ func (e *LockLost) Error() string {
 	return s + said
 }
 
-// Unwrap returns lockstore.ErrLost, the cause and what the work said.
+// Unwrap returns lockstore.ErrLost, the work's error and the cause.
 func (e *LockLost) Unwrap() []error {
 	all := withSentinel(lockstore.ErrLost, e.Err)
 	if e.Cause != nil {
@@ -82,7 +81,7 @@ func (e *LockLost) Unwrap() []error {
 	return all
 }
 
-// loss is a cause of LockLost in words of its own.
+// loss is a cause of LockLost with a text of its own.
 type loss struct {
 	text  string
 	cause error
@@ -92,14 +91,14 @@ func (e *loss) Error() string { return e.text }
 
 func (e *loss) Unwrap() []error { return withSentinel(lockstore.ErrLost, e.cause) }
 
-// LockDeadline: there was no time to run the work in, because the deadline is
-// too near, the caller went away, or the guard was shut down. The work did not
-// run. It matches ErrDeadline.
+// LockDeadline: there was no time for the work, because the deadline was too near, the
+// caller went away, or the guard was shut down. The work did not run. It matches
+// ErrDeadline.
 type LockDeadline struct {
 	Key string
-	Err error // the caller's cancellation or ErrShutdown; nil for a near deadline
+	Err error // the caller's cancellation or ErrShutdown; nil if the deadline was too near
 
-	// Of a near deadline: what was left until it, and Options.Reserve.
+	// If the deadline was too near: the time until the deadline, and Options.Reserve.
 	Left, Reserve time.Duration
 }
 
@@ -114,8 +113,8 @@ func (e *LockDeadline) Error() string {
 // Unwrap returns ErrDeadline and the cause.
 func (e *LockDeadline) Unwrap() []error { return withSentinel(ErrDeadline, e.Err) }
 
-// LockInvalid: the key cannot be locked. The work did not run. It matches
-// lockstore.ErrInvalid.
+// LockInvalid: the key cannot be locked, the key function failed, or a run around this one
+// holds the key already. The work did not run. It matches lockstore.ErrInvalid.
 type LockInvalid struct {
 	Key string // a key that is too long is cut to lockstore.MaxKeyBytes
 	Err error
@@ -126,26 +125,25 @@ func (e *LockInvalid) Error() string { return fmt.Sprintf("lock %q is invalid: %
 // Unwrap returns lockstore.ErrInvalid and the reason.
 func (e *LockInvalid) Unwrap() []error { return withSentinel(lockstore.ErrInvalid, e.Err) }
 
-// LockCorrupt: the lock's entry is foreign or corrupt, or the store is set up
-// wrongly. Trying again does not help. The work did not run. It matches
+// LockCorrupt: the lock's entry is foreign or corrupt, or the store is set up so that it
+// cannot hold locks. Trying again does not help. The work did not run. It matches
 // lockstore.ErrCorrupt.
 type LockCorrupt struct {
 	Key string
 	Err error
 }
 
-// What is wrong may be the whole table or server, so the store's words come first.
+// The whole table or server may be wrong, so the store's text comes first.
 func (e *LockCorrupt) Error() string { return fmt.Sprintf("%v (lock %q)", e.Err, e.Key) }
 
 // Unwrap returns lockstore.ErrCorrupt and the reason.
 func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }
 
-// LockStoreUnavailable: the store did not grant the lock in time and did not say
-// that another holds it, or did not say that a long-lived lease is renewed or
-// released. The work of a Do did not run. When Err matches
-// lockstore.ErrUnavailable nothing of this run is left in the store; otherwise
-// answers were lost or late, and the message says whether the attempt was
-// abandoned.
+// LockStoreUnavailable: the store did not grant the lock in time, or did not confirm that a
+// long-lived lease is renewed or released. It did not say that another owner holds the
+// lock. Or a DoAll lost a lease before its work began. The work did not run. If Err matches lockstore.ErrUnavailable, nothing of
+// this run is left in the store. Otherwise answers were lost or late, and the message says
+// whether the attempt was abandoned.
 type LockStoreUnavailable struct {
 	Key string
 	Err error
@@ -155,7 +153,7 @@ func (e *LockStoreUnavailable) Error() string {
 	return fmt.Sprintf("lock %q: the store is unavailable: %v", e.Key, e.Err)
 }
 
-// Unwrap returns what the store said last, or the first answer that was lost.
+// Unwrap returns the error of the store's last answer, or that of the first lost answer.
 func (e *LockStoreUnavailable) Unwrap() error { return e.Err }
 
 func withSentinel(sentinel, err error) []error {

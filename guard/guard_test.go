@@ -70,24 +70,26 @@ func TestNew(t *testing.T) {
 	}
 }
 
-func TestNilF51(t *testing.T) {
-	ctx := context.Background()
-	for _, g := range []*Guard{nil, new(Guard)} {
-		require.ErrorIs(t, g.Do(ctx, "k", nothing), errNoGuard)
-		g.Shutdown()
-		g.Shutdown()
-	}
-	b := newBench(t, Options{})
-	require.ErrorContains(t, b.Do(ctx, "k", nil), "work is nil")
-	var none context.Context
-	require.ErrorIs(t, b.Do(none, "k", nothing), errNoContext)
-	_, err := b.Acquire(none, LeaseRequest{Key: "k", TTL: time.Second})
-	require.ErrorIs(t, err, errNoContext)
-	_, err = b.Renew(none, lockstore.Lease{}, time.Second)
-	require.ErrorIs(t, err, errNoContext)
-	require.ErrorIs(t, b.Release(none, lockstore.Lease{}), errNoContext)
-	_, err = b.Inspect(none, "k")
-	require.ErrorIs(t, err, errNoContext)
+func TestNilArguments(t *testing.T) {
+	t.Run("F51 a guard, a context and work that are nil are errors and no panic", func(t *testing.T) {
+		ctx := context.Background()
+		for _, g := range []*Guard{nil, new(Guard)} {
+			require.ErrorIs(t, g.Do(ctx, "k", nothing), errNoGuard)
+			g.Shutdown()
+			g.Shutdown()
+		}
+		b := newBench(t, Options{})
+		require.ErrorContains(t, b.Do(ctx, "k", nil), "work is nil")
+		var none context.Context
+		require.ErrorIs(t, b.Do(none, "k", nothing), errNoContext)
+		_, err := b.Acquire(none, LeaseRequest{Key: "k", TTL: time.Second})
+		require.ErrorIs(t, err, errNoContext)
+		_, err = b.Renew(none, lockstore.Lease{}, time.Second)
+		require.ErrorIs(t, err, errNoContext)
+		require.ErrorIs(t, b.Release(none, lockstore.Lease{}), errNoContext)
+		_, err = b.Inspect(none, "k")
+		require.ErrorIs(t, err, errNoContext)
+	})
 }
 
 // watched counts the contexts that hang on it.
@@ -140,7 +142,7 @@ func TestWrap(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "k under k", out)
 	})
-	t.Run("F56 a key that cannot be told runs nothing", func(t *testing.T) {
+	t.Run("F56 an error of the key function: nothing runs", func(t *testing.T) {
 		b := newBench(t, Options{})
 		bad := errors.New("no id in the event")
 		_, err := Wrap(b.Guard, func(context.Context, string) (string, error) { return "", bad }, func(context.Context, Lock, string) (string, error) {
@@ -151,7 +153,7 @@ func TestWrap(t *testing.T) {
 		require.ErrorIs(t, err, bad)
 		require.Empty(t, b.store.requests)
 	})
-	t.Run("F56 a key function that panics runs nothing", func(t *testing.T) {
+	t.Run("F56 a panic of the key function: nothing runs", func(t *testing.T) {
 		b := newBench(t, Options{})
 		h := Wrap(b.Guard, func(context.Context, string) (string, error) { panic("boom") }, echo)
 		require.PanicsWithValue(t, "boom", func() { h(ctx, "k") })
@@ -236,14 +238,16 @@ func TestLogReports(t *testing.T) {
 	})
 }
 
-func TestLogReportsToTheDefaultF51(t *testing.T) {
-	var out bytes.Buffer
-	observe := LogReports(nil)
-	before := slog.Default()
-	t.Cleanup(func() { slog.SetDefault(before) })
-	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
-	observe(t.Context(), Report{Key: "k", Outcome: OutcomeOK})
-	require.Contains(t, out.String(), "key=k", "the default at the time of the line, not of LogReports")
+func TestLogReportsToTheDefault(t *testing.T) {
+	t.Run("F51 without a logger", func(t *testing.T) {
+		var out bytes.Buffer
+		observe := LogReports(nil)
+		before := slog.Default()
+		t.Cleanup(func() { slog.SetDefault(before) })
+		slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
+		observe(t.Context(), Report{Key: "k", Outcome: OutcomeOK})
+		require.Contains(t, out.String(), "key=k", "the default at the time of the line, not of LogReports")
+	})
 }
 
 func TestErrorsMatch(t *testing.T) {

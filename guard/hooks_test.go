@@ -14,8 +14,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-// hooked is a memory store in which a test can put itself between the guard
-// and each call. A nil hook passes the call on.
+// hooked is a memory store with a hook for each call, in which a test answers instead of
+// the store. A nil hook passes the call on.
 type hooked struct {
 	*memstore.Store
 	acquire func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error)
@@ -27,7 +27,7 @@ type hooked struct {
 	requests []lockstore.Request
 	renewals []time.Duration
 	releases []lockstore.Lease
-	looks    int
+	polls    int
 }
 
 func (h *hooked) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
@@ -65,8 +65,8 @@ func (h *hooked) Release(ctx context.Context, lease lockstore.Lease) error {
 
 func (h *hooked) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
 	h.mu.Lock()
-	h.looks++
-	n := h.looks
+	h.polls++
+	n := h.polls
 	h.mu.Unlock()
 	if h.inspect != nil {
 		return h.inspect(ctx, n, key)
@@ -74,7 +74,7 @@ func (h *hooked) Inspect(ctx context.Context, key string) (lockstore.Status, err
 	return h.Store.Inspect(ctx, key)
 }
 
-// bench is a guard over a hooked store, with the reports it made.
+// bench is a guard over a hooked store, with the guard's reports.
 type bench struct {
 	*Guard
 	store *hooked
@@ -105,21 +105,21 @@ func newBench(t *testing.T, opt Options) *bench {
 	return b
 }
 
-// shift moves the guard's clocks.
+// shift sets how far the guard's clocks are off.
 func (b *bench) shift(by instant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.skew = by
 }
 
-// report is the only report there may be.
+// report is the only report.
 func (b *bench) report(t *testing.T) Report {
 	t.Helper()
 	require.Len(t, b.reports, 1, "one report for each run")
 	return b.reports[0]
 }
 
-// free says that another may take the key now.
+// free requires that another owner can acquire the key now.
 func (b *bench) free(t *testing.T, key string) {
 	t.Helper()
 	status, err := b.store.Store.Inspect(context.Background(), key)
@@ -156,7 +156,7 @@ var (
 	errDown      = errors.Join(lockstore.ErrUnavailable, errors.New("connection refused"))
 )
 
-// pass lets time pass for a work that does not look at its context.
+// pass lets time pass for work that does not ask its context.
 func pass(d time.Duration) { <-time.After(d) }
 
 func bubble(name string, t *testing.T, f func(*testing.T)) {

@@ -16,7 +16,7 @@ import (
 
 var errCut = errors.New("the reply was lost")
 
-func TestLoan(t *testing.T) {
+func TestLongLivedLease(t *testing.T) {
 	ctx := context.Background()
 	req := LeaseRequest{Key: "k", TTL: 10 * time.Second}
 
@@ -77,7 +77,7 @@ func TestLoan(t *testing.T) {
 		began := time.Now()
 		_, err := b.Acquire(ctx, req)
 		require.IsType(t, &LockBusy{}, err)
-		require.Zero(t, time.Since(began), "the guard's own Wait is not for loans")
+		require.Zero(t, time.Since(began), "Options.Wait is for Do")
 		waits := req
 		waits.Wait = 5 * time.Second
 		_, err = b.Acquire(ctx, waits)
@@ -96,13 +96,13 @@ func TestLoan(t *testing.T) {
 		require.IsType(t, &LockDeadline{}, err)
 		require.Empty(t, b.store.requests)
 	})
-	bubble("after Shutdown nothing is lent", t, func(t *testing.T) {
+	bubble("after Shutdown nothing is acquired", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.Shutdown()
 		_, err := b.Acquire(ctx, req)
 		require.ErrorIs(t, err, ErrShutdown)
 	})
-	bubble("F23 a lost reply is asked about again by the same owner", t, func(t *testing.T) {
+	bubble("F23 after a lost reply the same owner asks again", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = cutFirst(b, 1)
 		lease, err := b.Acquire(ctx, req)
@@ -121,7 +121,7 @@ func TestLoan(t *testing.T) {
 		require.ErrorContains(t, err, "abandoned")
 		b.free(t, "k")
 	})
-	bubble("nobody waits for the answer any more", t, func(t *testing.T) {
+	bubble("the caller has left", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		ctx, cancel := context.WithCancel(ctx)
 		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
@@ -133,7 +133,7 @@ func TestLoan(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		b.free(t, "k")
 	})
-	bubble("what cannot be asked for", t, func(t *testing.T) {
+	bubble("requests out of their bounds", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		for want, req := range map[string]LeaseRequest{
 			"Key is empty; want 1 to 1024 bytes":  {TTL: time.Minute},
@@ -158,7 +158,7 @@ func TestLoan(t *testing.T) {
 	})
 }
 
-func TestLoanThatCanBeAskedForAgain(t *testing.T) {
+func TestRepeatableAcquire(t *testing.T) {
 	ctx := context.Background()
 	req := LeaseRequest{Key: "k", TTL: 10 * time.Second, Owner: "me"}
 
@@ -180,7 +180,7 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 		"released": func(t *testing.T, b *bench, lease lockstore.Lease) { require.NoError(t, b.Release(ctx, lease)) },
 		"expired":  func(*testing.T, *bench, lockstore.Lease) { pass(10 * time.Second) },
 	} {
-		bubble("an owner whose lease is "+name+" is not served again", t, func(t *testing.T) {
+		bubble("an owner whose lease is "+name+" gets no lease again", t, func(t *testing.T) {
 			b := newBench(t, Options{})
 			lease, err := b.Acquire(ctx, req)
 			require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 			require.Zero(t, time.Since(began))
 		})
 	}
-	bubble("an unknown outcome is left to the next call, and says so", t, func(t *testing.T) {
+	bubble("an unknown outcome is left to the next call, and the error says so", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = cutFirst(b, 1<<30)
 		_, err := b.Acquire(ctx, req)
@@ -207,7 +207,7 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 		require.NoError(t, err)
 		require.Less(t, lease.TTL, 6*time.Second, "the lease is the first request's")
 	})
-	bubble("waits under its own name", t, func(t *testing.T) {
+	bubble("waits with the same owner", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.occupy(t, "k", 3*time.Second)
 		req := req
@@ -217,7 +217,7 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 		require.Equal(t, lockstore.Owner("me"), lease.Owner)
 		require.Greater(t, lease.TTL, 9*time.Second, "the trust counts from the request that won")
 	})
-	bubble("F26 another's lock behind a lost reply is not busy: the lost request may yet take it", t, func(t *testing.T) {
+	bubble("F26 another's lock after a lost reply is not busy: the lost request may still take it", t, func(t *testing.T) {
 		for _, wait := range []time.Duration{0, 3 * time.Second} {
 			b := newBench(t, Options{})
 			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
@@ -238,7 +238,7 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 			require.IsType(t, &LockBusy{}, err, "a call that lost nothing says so")
 		}
 	})
-	bubble("F26 what is had after a lost reply and a wait is of use", t, func(t *testing.T) {
+	bubble("F26 a lease that comes after a lost reply and a wait can be used", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 			if n == 1 {
@@ -253,7 +253,7 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, lease.TTL, 4*time.Second, "the trust counts from the request that won")
 	})
-	bubble("an abandoned owner gets nothing any more", t, func(t *testing.T) {
+	bubble("an abandoned owner gets no lease", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		require.NoError(t, b.Release(ctx, lockstore.Lease{Key: "k", Owner: "me"}))
 		_, err := b.Acquire(ctx, req)
@@ -262,9 +262,9 @@ func TestLoanThatCanBeAskedForAgain(t *testing.T) {
 	})
 }
 
-func TestLoanRenewed(t *testing.T) {
+func TestRenewAndRelease(t *testing.T) {
 	ctx := context.Background()
-	lent := func(t *testing.T) (*bench, lockstore.Lease) {
+	acquired := func(t *testing.T) (*bench, lockstore.Lease) {
 		b := newBench(t, Options{})
 		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
@@ -273,15 +273,15 @@ func TestLoanRenewed(t *testing.T) {
 		return b, lease
 	}
 	bubble("lasts longer", t, func(t *testing.T) {
-		b, lease := lent(t)
+		b, lease := acquired(t)
 		trusted, err := b.Renew(ctx, lease, 20*time.Second)
 		require.NoError(t, err)
 		require.Equal(t, 20*time.Second-margin, trusted)
 		require.Equal(t, OutcomeRenewed, b.report(t).Outcome)
 		require.Equal(t, lease.Fence, b.report(t).Fence)
 	})
-	bubble("F24 a lost reply is asked about again", t, func(t *testing.T) {
-		b, lease := lent(t)
+	bubble("F24 after a lost reply the request is repeated", t, func(t *testing.T) {
+		b, lease := acquired(t)
 		b.store.renew = func(ctx context.Context, n int, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 			d, err := b.store.Store.Renew(ctx, lease, ttl)
 			if n == 1 {
@@ -293,8 +293,8 @@ func TestLoanRenewed(t *testing.T) {
 		require.NoError(t, err)
 		require.InDelta(t, 20*time.Second-margin, trusted, float64(time.Second))
 	})
-	bubble("F10 a renew that is thawed after the end is lost", t, func(t *testing.T) {
-		b, lease := lent(t)
+	bubble("F10 a renewal that arrives after the end of its lease, after a freeze, is lost", t, func(t *testing.T) {
+		b, lease := acquired(t)
 		b.store.renew = func(ctx context.Context, _ int, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 			pass(5 * time.Second)
 			return b.store.Store.Renew(context.WithoutCancel(ctx), lease, ttl)
@@ -303,8 +303,8 @@ func TestLoanRenewed(t *testing.T) {
 		require.IsType(t, &LockLost{}, err)
 		require.Equal(t, OutcomeLost, b.report(t).Outcome)
 	})
-	bubble("a reply that comes too late is worth nothing", t, func(t *testing.T) {
-		b, lease := lent(t)
+	bubble("a reply that comes too late gives no trust", t, func(t *testing.T) {
+		b, lease := acquired(t)
 		b.store.renew = func(ctx context.Context, _ int, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 			d, err := b.store.Store.Renew(ctx, lease, ttl)
 			pass(ttl)
@@ -314,8 +314,8 @@ func TestLoanRenewed(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, trusted)
 	})
-	bubble("M16 answers that stay lost are no answer", t, func(t *testing.T) {
-		b, lease := lent(t)
+	bubble("M16 if all answers are lost, the outcome is unknown", t, func(t *testing.T) {
+		b, lease := acquired(t)
 		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) { return 0, errCut }
 		began := time.Now()
 		_, err := b.Renew(ctx, lease, 20*time.Second)
@@ -325,8 +325,8 @@ func TestLoanRenewed(t *testing.T) {
 		require.Equal(t, storeRetryBudget, time.Since(began))
 		require.Greater(t, b.report(t).Requests, 3)
 	})
-	bubble("a release whose answers stay lost is not known", t, func(t *testing.T) {
-		b, lease := lent(t)
+	bubble("a release whose answers all are lost is unknown", t, func(t *testing.T) {
+		b, lease := acquired(t)
 		b.store.release = func(context.Context, int, lockstore.Lease) error { return errCut }
 		require.IsType(t, &LockStoreUnavailable{}, b.Release(ctx, lease))
 		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
@@ -335,7 +335,7 @@ func TestLoanRenewed(t *testing.T) {
 		require.Equal(t, OutcomeUnavailable, b.reports[1].Outcome)
 	})
 	bubble("F62 two release and renew the same lease at once", t, func(t *testing.T) {
-		b, lease := lent(t)
+		b, lease := acquired(t)
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() { assert.NoError(t, b.Release(ctx, lease)) })
@@ -350,23 +350,25 @@ func TestLoanRenewed(t *testing.T) {
 	})
 }
 
-// blind is a store that cannot look at a key.
+// blind is a store that cannot inspect a key.
 type blind struct{ lockstore.Store }
 
-func TestLoanF51(t *testing.T) {
-	for _, g := range []*Guard{nil, new(Guard)} {
-		_, err := g.Acquire(t.Context(), LeaseRequest{})
-		require.ErrorIs(t, err, errNoGuard)
-		_, err = g.Renew(t.Context(), lockstore.Lease{}, time.Second)
-		require.ErrorIs(t, err, errNoGuard)
-		require.ErrorIs(t, g.Release(t.Context(), lockstore.Lease{}), errNoGuard)
+func TestLeasesWithoutAGuard(t *testing.T) {
+	t.Run("F51 a nil guard and a store that cannot inspect are errors and no panic", func(t *testing.T) {
+		for _, g := range []*Guard{nil, new(Guard)} {
+			_, err := g.Acquire(t.Context(), LeaseRequest{})
+			require.ErrorIs(t, err, errNoGuard)
+			_, err = g.Renew(t.Context(), lockstore.Lease{}, time.Second)
+			require.ErrorIs(t, err, errNoGuard)
+			require.ErrorIs(t, g.Release(t.Context(), lockstore.Lease{}), errNoGuard)
+			_, err = g.Inspect(t.Context(), "k")
+			require.ErrorIs(t, err, errNoGuard)
+		}
+		g, err := New(blind{newBench(t, Options{}).store}, Options{})
+		require.NoError(t, err)
 		_, err = g.Inspect(t.Context(), "k")
-		require.ErrorIs(t, err, errNoGuard)
-	}
-	g, err := New(blind{newBench(t, Options{}).store}, Options{})
-	require.NoError(t, err)
-	_, err = g.Inspect(t.Context(), "k")
-	require.ErrorContains(t, err, "cannot inspect a key")
+		require.ErrorContains(t, err, "cannot inspect a key")
+	})
 }
 
 // cutFirst loses the replies of the first n requests.

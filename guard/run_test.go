@@ -153,7 +153,7 @@ func TestRenewal(t *testing.T) {
 		}))
 		require.Len(t, b.store.renewals, 11, "each five seconds")
 	})
-	bubble("F24 a lost reply is asked again and the lease is still held", t, func(t *testing.T) {
+	bubble("F24 after a lost reply the renewal is repeated, and the lease is still held", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 			left, err := b.store.Store.Renew(ctx, l, ttl)
@@ -167,7 +167,7 @@ func TestRenewal(t *testing.T) {
 			return ctx.Err()
 		}))
 	})
-	bubble("F35 F43 a lease that the store took away ends the work", t, func(t *testing.T) {
+	bubble("F35 F43 a lease that the store has lost ends the work", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
 			return 0, lockstore.ErrLost
@@ -222,7 +222,7 @@ func TestRenewal(t *testing.T) {
 			b.free(t, "k")
 		})
 	}
-	bubble("F29 a slow renewal counts from when it was sent", t, func(t *testing.T) {
+	bubble("F29 the trust of a slow renewal counts from its request", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: 3 * time.Second})
 		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 			left, err := b.store.Store.Renew(ctx, l, ttl)
@@ -235,7 +235,7 @@ func TestRenewal(t *testing.T) {
 		}))
 		require.Equal(t, 20*time.Second, b.report(t).Held)
 	})
-	bubble("F29 the trust after a slow renewal ends a lease after it was sent (M20)", t, func(t *testing.T) {
+	bubble("F29 M20 the trust after a slow renewal ends one TTL after its request", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		var sent time.Time
 		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
@@ -254,7 +254,7 @@ func TestRenewal(t *testing.T) {
 		})
 		require.IsType(t, &LockLost{}, err)
 	})
-	bubble("F29 a renewal slower than the lease loses it in time", t, func(t *testing.T) {
+	bubble("F29 if a renewal takes longer than the lease, the lease is lost in time", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: 3 * time.Second})
 		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 			left, err := b.store.Store.Renew(ctx, l, ttl)
@@ -269,7 +269,7 @@ func TestRenewal(t *testing.T) {
 		})
 		require.IsType(t, &LockLost{}, err)
 	})
-	bubble("F14 a renewal that is late by most of the lease keeps or loses it, never both", t, func(t *testing.T) {
+	bubble("F14 a renewal that is late by most of the lease keeps the lease or loses it", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: 10 * time.Second})
 		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 			pass(6200 * time.Millisecond) // the first third and this: 0.95 of the TTL
@@ -283,7 +283,7 @@ func TestRenewal(t *testing.T) {
 }
 
 func TestClocks(t *testing.T) {
-	bubble("F08 F07 a freeze is seen at the first look, before any timer", t, func(t *testing.T) {
+	bubble("F08 F07 a freeze is seen at the first check, before any timer", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		err := b.Do(within(t, 30*time.Second), "k", func(ctx context.Context, _ Lock) error {
 			require.NoError(t, ctx.Err())
@@ -300,7 +300,7 @@ func TestClocks(t *testing.T) {
 		require.IsType(t, &LockLost{}, err, "the work's nil does not hide the loss")
 	})
 	for name, left := range map[string]time.Duration{"that renews": time.Hour, "that does not": 30 * time.Second} {
-		bubble("F08 a context below the work's ends within a second of a freeze, in a run "+name, t, func(t *testing.T) {
+		bubble("F08 a context derived from the work's ends within a second after a freeze, in a run "+name, t, func(t *testing.T) {
 			b := newBench(t, Options{})
 			err := b.Do(within(t, left), "k", func(ctx context.Context, _ Lock) error {
 				child, cancel := context.WithCancel(ctx)
@@ -376,7 +376,7 @@ func TestClocks(t *testing.T) {
 			require.IsType(t, &LockLost{}, err)
 		})
 	}
-	bubble("F10 a freeze between the work's end and the release leaves the result", t, func(t *testing.T) {
+	bubble("F10 a freeze between the work's end and the release does not change the result", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.release = func(ctx context.Context, _ int, l lockstore.Lease) error {
 			b.shift(instant{mono: time.Hour, wall: time.Hour})
@@ -416,7 +416,7 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 		require.Equal(t, OutcomeError, b.report(t).Outcome)
 		b.free(t, "k")
 	})
-	bubble("F04 a panic is released and goes on with its own stack", t, func(t *testing.T) {
+	bubble("F04 after a panic the lease is released, and the panic goes on with its own stack", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		func() {
 			defer func() {
@@ -429,7 +429,7 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 		require.Len(t, b.store.releases, 1)
 		b.free(t, "k")
 	})
-	bubble("F05 Goexit is released", t, func(t *testing.T) {
+	bubble("F05 after Goexit the lease is released", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		done := make(chan struct{})
 		go func() {
@@ -440,7 +440,7 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 		require.Equal(t, OutcomePanic, b.report(t).Outcome)
 		b.free(t, "k")
 	})
-	bubble("work that overstays its deadline keeps its lease until it returns", t, func(t *testing.T) {
+	bubble("work that runs past its deadline keeps its lease until it returns", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.Do(within(t, 10*time.Second), "k", func(context.Context, Lock) error {
 			pass(10500 * time.Millisecond)
@@ -452,7 +452,7 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 		})
 		require.Len(t, b.store.releases, 1)
 	})
-	bubble("work that overstays its lease is lost, even when it says nil", t, func(t *testing.T) {
+	bubble("work that runs past its lease is lost, also if it returns nil", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		err := b.Do(within(t, 10*time.Second), "k", func(context.Context, Lock) error {
 			pass(12 * time.Second)
@@ -466,7 +466,7 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 func panicsHere(context.Context, Lock) error { panic("boom") }
 
 func TestRelease(t *testing.T) {
-	bubble("F25 a lost reply is asked again, and the key is free", t, func(t *testing.T) {
+	bubble("F25 after a lost reply the release is repeated, and the key is free", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
 			err := b.store.Store.Release(ctx, l)
@@ -490,7 +490,7 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.ErrorIs(t, b.report(t).ReleaseErr, errLostReply)
 	})
-	bubble("F31 F35 lost behind a refusal is lost: the refused request was not applied", t, func(t *testing.T) {
+	bubble("F31 F35 lost after a refusal is lost: the refused request was not applied", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
 			if n == 1 {
@@ -508,7 +508,7 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { cancel(); return nil }))
 		b.free(t, "k")
 	})
-	bubble("a failure leaves the work's result, takes a second at most and is reported", t, func(t *testing.T) {
+	bubble("a failure does not change the work's result, takes at most a second and is reported", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
 		start := time.Now()
@@ -517,7 +517,7 @@ func TestRelease(t *testing.T) {
 		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
 		require.Equal(t, OutcomeOK, b.report(t).Outcome)
 	})
-	bubble("F28 a store that never answers takes its budget and no more", t, func(t *testing.T) {
+	bubble("F28 a store that never answers takes the time of a release and no more", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { <-ctx.Done(); return ctx.Err() }
 		start := time.Now()
@@ -525,7 +525,7 @@ func TestRelease(t *testing.T) {
 		require.LessOrEqual(t, time.Since(start), releaseTime)
 		require.GreaterOrEqual(t, len(b.store.releases), 2, "there was time for a repeat")
 	})
-	bubble("near the deadline it leaves time for the answer", t, func(t *testing.T) {
+	bubble("leaves time for the answer near the deadline", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { <-ctx.Done(); return ctx.Err() }
 		start := time.Now()
@@ -535,7 +535,7 @@ func TestRelease(t *testing.T) {
 }
 
 func TestShutdown(t *testing.T) {
-	bubble("F69 cancels the work and releases when it has returned, never before", t, func(t *testing.T) {
+	bubble("F69 cancels the work, and the lease is released when the work has returned, never before", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		running, result := make(chan struct{}), make(chan error, 1)
 		go func() {
@@ -595,7 +595,7 @@ func TestSeveralRunsInOneProcess(t *testing.T) {
 		}
 		require.Len(t, owners, 8)
 	})
-	bubble("a key nested in itself is refused, another key is not", t, func(t *testing.T) {
+	bubble("a key inside itself is refused, another key is not", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		var leaked context.Context
 		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
@@ -643,7 +643,7 @@ func TestErrorsNameNoOwner(t *testing.T) {
 	})
 }
 
-// A store that renews for no time at all is not asked without a pause.
+// Even a store whose renewals last no time is asked with pauses.
 func TestRenewalsForNoTimeAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Options{})

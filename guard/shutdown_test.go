@@ -10,17 +10,16 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// hangs answers nothing, and ends as late after its context as a store may.
+// hangs never answers, and ends as late after its context as a store may.
 func hangs(ctx context.Context) error {
 	<-ctx.Done()
 	pass(50 * time.Millisecond)
 	return ctx.Err()
 }
 
-// Lambda ends the process 500 ms after SIGTERM. Whatever a run is at when Shutdown
-// is called, and though the store answers nothing any more, it has returned and
-// reported 400 ms later.
-func TestF69ShutdownWithAStoreThatHangs(t *testing.T) {
+// Lambda ends the process 500 ms after SIGTERM. A run has returned and reported 400 ms after
+// Shutdown: whatever the run does at that moment, and though the store no longer answers.
+func TestShutdownWithAStoreThatHangs(t *testing.T) {
 	const patience = 400 * time.Millisecond
 	untilCancelled := func(ctx context.Context, _ Lock) error { <-ctx.Done(); return nil }
 	for name, c := range map[string]struct {
@@ -34,7 +33,7 @@ func TestF69ShutdownWithAStoreThatHangs(t *testing.T) {
 			}
 		}},
 		"while it waits": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) { b.occupy(t, "k", time.Hour) }},
-		"while it looks": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
+		"while it polls": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Hour)
 			b.store.inspect = func(ctx context.Context, _ int, _ string) (lockstore.Status, error) {
 				return lockstore.Status{}, hangs(ctx)
@@ -67,7 +66,7 @@ func TestF69ShutdownWithAStoreThatHangs(t *testing.T) {
 			}
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run("F69 "+name, func(t *testing.T) {
 			// Every 25 ms of the first two seconds, and about when it renews first.
 			for _, from := range []time.Duration{0, 20 * time.Second} {
 				for after := from; after < from+2*time.Second; after += 25 * time.Millisecond {
@@ -141,9 +140,9 @@ func TestF69ShutdownWithAStoreThatHangs(t *testing.T) {
 	})
 }
 
-// Shutdown also ends a release that has just begun, and has no call under way.
+// Shutdown also ends a release that has just begun and has no call under way.
 func TestShutdownBeforeTheFirstCallOfARelease(t *testing.T) {
-	bubble("F69", t, func(t *testing.T) {
+	bubble("F69 the first call ends 300 ms after Shutdown", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		r := b.newCall(t.Context()).newRun(t.Context(), "k")
 		defer r.close()

@@ -17,21 +17,21 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-// TestSimulation runs guards whose clocks are off, drift, step and stand still,
-// in processes that freeze and die at any request, over a network that is slow,
-// loses, repeats and delays, in virtual time. What must hold is looked at in
-// the store itself, whose clock is the true one:
+// TestSimulation runs guards in virtual time. Their clocks are off, drift, step and stand
+// still. Their processes freeze and die at any request. Their network is slow, and loses,
+// repeats and delays requests. The store's clock is the true one, and the test checks in
+// the store itself:
 //
-//   - work that may look at its context never finds it open when the store may
-//     grant, or has granted, the key to another (P2)
-//   - busy, held and lost are never guesses (P5)
-//   - a run renews only while its work runs, has no call under way when it ends,
-//     and leaves nothing behind unless it says so
-//   - a run that met no trouble and had the time has released
-//   - in the end the key is free, and fences grew
+//   - When the work asks its context and finds it open, the store has not granted the
+//     key to another owner, and may not do so yet (P2).
+//   - Busy, held and lost are never guesses (P5).
+//   - A run renews only while its work runs. When the run ends, no call is under way, and
+//     nothing is left in the store unless the run says so.
+//   - A run that met no fault and had the time has released its lease.
+//   - In the end the key is free, and the fences grew.
 //
-// There must be writes that only a comparison of fences refuses, or the simulation
-// was too kind.
+// There must be writes that only a comparison of fences refuses. Without them the
+// simulation has too few faults.
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./guard -run TestSimulation replays one.
 func TestSimulation(t *testing.T) {
@@ -52,11 +52,11 @@ func TestSimulation(t *testing.T) {
 	verifyrecord.Write(t, verifyrecord.Result{
 		Kind: verifyrecord.Simulation, Name: "simulated guards in memory", Seed: first, Counts: total.all(), Took: time.Since(began),
 		Controls: []verifyrecord.Control{{
-			What:  "a holder that stands still between its look at the lease and its write",
+			What:  "a holder that stands still between its check of the lease and its write",
 			Shown: total.StaleUnfenced > 0, Saw: fmt.Sprintf("%d writes that only a comparison of fences refuses", total.StaleUnfenced),
 		}},
 		Limits: []string{
-			"No process can notice a wall clock that is set back while the process is frozen (P2). The simulated process looks at its clocks between the two.",
+			"No process can notice a wall clock that is set back while the process is frozen (P2). The simulated process reads its clocks between the two.",
 			"An acquire may be refused as busy while a duplicate of it is still on its way. If the duplicate arrives when the key is free, it takes the key until its TTL ends.",
 		},
 	})
@@ -229,8 +229,9 @@ func (p *simProcess) yield() {
 	}
 	freezing, until, dead := !p.freezing.IsZero(), p.until, p.dead
 	p.mu.Unlock()
-	// A wall clock that is set back and a freeze between the same two looks hide
-	// one another, which is the documented limit: so the guard looks in between.
+	// If a wall clock is set back and the process freezes between the same two readings,
+	// nobody can notice either. This is the documented limit, so the guard reads the
+	// clocks in between.
 	p.guard.clock.read()
 	if dead {
 		<-p.world.ctx.Done()
@@ -326,7 +327,7 @@ func (p *simProcess) do(ctx context.Context, ran *bool) (err error) {
 	})
 }
 
-// work looks at its context and writes, until it has had enough. Between a look
+// work asks its context and writes, for some rounds. Between the question
 // and a write the process may freeze: only the fence helps there.
 func (p *simProcess) work(ctx context.Context, lock Lock) error {
 	w := p.world

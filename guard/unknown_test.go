@@ -12,8 +12,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// What a repeat is told says nothing about a request whose reply was lost before
-// it: that one may have been applied.
+// The answer to a repeat says nothing about an earlier request whose reply was lost: the
+// store may have applied the earlier request.
 func TestAnUnknownOutcomeIsKept(t *testing.T) {
 	ctx := context.Background()
 	// unknown says that the call may have been applied, and why.
@@ -207,10 +207,10 @@ func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 	})
 }
 
-// A foreign entry that a repeated renewal finds does not hide that the first answer
-// was lost.
+// A repeated renewal finds a foreign entry. The error still says that the first answer was
+// lost.
 func TestAForeignEntryAfterALostReply(t *testing.T) {
-	bubble("F24 F53 F76", t, func(t *testing.T) {
+	bubble("F24 F53 F76 says that a reply was lost, too", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.renew = func(_ context.Context, n int, _ lockstore.Lease, _ time.Duration) (time.Duration, error) {
 			if n == 1 {

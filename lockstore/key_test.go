@@ -49,30 +49,31 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// Every list of up to three parts from a hostile alphabet has a key of its own.
-func TestKeyIsInjectiveF52(t *testing.T) {
-	alphabet := []string{"a", "/", "%", "2F", "25", "%2F", "%25", "%252F", "a/", "/a", "//", "a/a", "{", "}", "\x00", "%00", "\xff", "%FF", ""}
-	seen := map[string][]string{}
-	note := func(parts ...string) {
-		key := lockstore.Key(parts...)
-		if other, twice := seen[key]; twice {
-			t.Errorf("Key(%q) and Key(%q) are both %q", parts, other, key)
+func TestKeyIsInjective(t *testing.T) {
+	t.Run("F52 every list of up to three parts from a hostile alphabet has a key of its own", func(t *testing.T) {
+		alphabet := []string{"a", "/", "%", "2F", "25", "%2F", "%25", "%252F", "a/", "/a", "//", "a/a", "{", "}", "\x00", "%00", "\xff", "%FF", ""}
+		seen := map[string][]string{}
+		note := func(parts ...string) {
+			key := lockstore.Key(parts...)
+			if other, twice := seen[key]; twice {
+				t.Errorf("Key(%q) and Key(%q) are both %q", parts, other, key)
+			}
+			seen[key] = parts
 		}
-		seen[key] = parts
-	}
-	for _, a := range alphabet {
-		note(a)
-		for _, b := range alphabet {
-			note(a, b)
-			for _, c := range alphabet {
-				note(a, b, c)
+		for _, a := range alphabet {
+			note(a)
+			for _, b := range alphabet {
+				note(a, b)
+				for _, c := range alphabet {
+					note(a, b, c)
+				}
 			}
 		}
-	}
-	assert.Len(t, seen, 19+19*19+19*19*19)
+		assert.Len(t, seen, 19+19*19+19*19*19)
+	})
 }
 
-func FuzzKeyIsInjectiveF52(f *testing.F) {
+func FuzzKeyIsInjective(f *testing.F) {
 	f.Add("a", "b", "a/b", "")
 	f.Add("a%2Fb", "c", "a/b", "c")
 	f.Add("%", "25", "%25", "x")
@@ -105,48 +106,49 @@ func FuzzKeyIsInjectiveF52(f *testing.F) {
 	})
 }
 
-// Object keys of S3 have up to 1,024 bytes of UTF-8, control characters included.
-func TestKeyOrHashF52(t *testing.T) {
-	long := func(end string) string { return strings.Repeat("k", 1024-len(end)) + end }
-	seen := map[string]string{}
-	for name, parts := range map[string][]string{
-		"as long as S3 allows":           {"thumb", "photos", long("")},
-		"different in its last byte":     {"thumb", "photos", long("x")},
-		"different in its first part":    {"scan", "photos", long("")},
-		"characters of two bytes":        {"thumb", "photos", strings.Repeat("é", 512)},
-		"characters of four bytes":       {"thumb", "photos", strings.Repeat("😀", 256)},
-		"slashes only":                   {"thumb", "photos", strings.Repeat("/", 1024)},
-		"control characters":             {"thumb", "photos", strings.Repeat("\x01", 1024)},
-		"bytes that are no UTF-8":        {"thumb", "photos", strings.Repeat("\xff", 1024)},
-		"longer than any":                {"thumb", strings.Repeat("k", 1<<20)},
-		"parts that are a hashed key":    strings.SplitN(lockstore.KeyOrHash("thumb", "photos", long("")), "/", 3),
-		"one part that is a hashed key":  {lockstore.KeyOrHash("thumb", "photos", long(""))},
-		"a long part that is a hash too": {lockstore.KeyOrHash("thumb", "photos", long("")), long("")},
-	} {
-		key := lockstore.KeyOrHash(parts...)
-		require.NoError(t, lockstore.ValidateKey(key), name)
-		require.Empty(t, seen[key], "%s: the same key", name)
-		seen[key] = name
-		if lockstore.ValidateKey(lockstore.Key(parts...)) == nil {
-			require.Equal(t, lockstore.Key(parts...), key, name)
-			continue
+func TestKeyOrHash(t *testing.T) {
+	t.Run("F52 object keys of S3: up to 1,024 bytes of UTF-8, with control characters", func(t *testing.T) {
+		long := func(end string) string { return strings.Repeat("k", 1024-len(end)) + end }
+		seen := map[string]string{}
+		for name, parts := range map[string][]string{
+			"as long as S3 allows":           {"thumb", "photos", long("")},
+			"different in its last byte":     {"thumb", "photos", long("x")},
+			"different in its first part":    {"scan", "photos", long("")},
+			"characters of two bytes":        {"thumb", "photos", strings.Repeat("é", 512)},
+			"characters of four bytes":       {"thumb", "photos", strings.Repeat("😀", 256)},
+			"slashes only":                   {"thumb", "photos", strings.Repeat("/", 1024)},
+			"control characters":             {"thumb", "photos", strings.Repeat("\x01", 1024)},
+			"bytes that are no UTF-8":        {"thumb", "photos", strings.Repeat("\xff", 1024)},
+			"longer than any":                {"thumb", strings.Repeat("k", 1<<20)},
+			"parts that are a hashed key":    strings.SplitN(lockstore.KeyOrHash("thumb", "photos", long("")), "/", 3),
+			"one part that is a hashed key":  {lockstore.KeyOrHash("thumb", "photos", long(""))},
+			"a long part that is a hash too": {lockstore.KeyOrHash("thumb", "photos", long("")), long("")},
+		} {
+			key := lockstore.KeyOrHash(parts...)
+			require.NoError(t, lockstore.ValidateKey(key), name)
+			require.Empty(t, seen[key], "%s: the same key", name)
+			seen[key] = name
+			if lockstore.ValidateKey(lockstore.Key(parts...)) == nil {
+				require.Equal(t, lockstore.Key(parts...), key, name)
+				continue
+			}
+			require.LessOrEqual(t, len(key), 512, "%s: DynamoDB's write unit", name)
+			require.Greater(t, len(key), 508, name)
+			require.True(t, strings.HasPrefix(lockstore.Key(parts...), key[:430]), "%s: people see what it is for", name)
+			require.Equal(t, key, lockstore.KeyOrHash(parts...), "the same each time")
 		}
-		require.LessOrEqual(t, len(key), 512, "%s: DynamoDB's write unit", name)
-		require.Greater(t, len(key), 508, name)
-		require.True(t, strings.HasPrefix(lockstore.Key(parts...), key[:430]), "%s: people see what it is for", name)
-		require.Equal(t, key, lockstore.KeyOrHash(parts...), "the same each time")
-	}
-	for _, n := range []int{1022, 1023} { // with "a/": 1,024 and 1,025
-		part := strings.Repeat("k", n)
-		require.Equal(t, n == 1022, lockstore.Key("a", part) == lockstore.KeyOrHash("a", part), n)
-	}
-	for _, parts := range [][]string{{"thumb", "", "k"}, {"thumb", "", long("")}} {
-		requireInvalid(t, lockstore.ValidateKey(lockstore.KeyOrHash(parts...)), "Key")
-		require.ErrorContains(t, lockstore.ValidateKey(lockstore.KeyOrHash(parts...)), "empty part, number 2")
-	}
+		for _, n := range []int{1022, 1023} { // with "a/": 1,024 and 1,025
+			part := strings.Repeat("k", n)
+			require.Equal(t, n == 1022, lockstore.Key("a", part) == lockstore.KeyOrHash("a", part), n)
+		}
+		for _, parts := range [][]string{{"thumb", "", "k"}, {"thumb", "", long("")}} {
+			requireInvalid(t, lockstore.ValidateKey(lockstore.KeyOrHash(parts...)), "Key")
+			require.ErrorContains(t, lockstore.ValidateKey(lockstore.KeyOrHash(parts...)), "empty part, number 2")
+		}
+	})
 }
 
-func TestValidateKeyF52(t *testing.T) {
+func TestValidateKey(t *testing.T) {
 	good := map[string]string{
 		"one byte":           "k",
 		"as long as allowed": strings.Repeat("k", 1024),
@@ -165,7 +167,7 @@ func TestValidateKeyF52(t *testing.T) {
 		"last of Unicode":    "\U0010ffff",
 	}
 	for name, key := range good {
-		t.Run("accepted "+name, func(t *testing.T) {
+		t.Run("F52 accepted "+name, func(t *testing.T) {
 			assert.NoError(t, lockstore.ValidateKey(key))
 		})
 	}
@@ -193,7 +195,7 @@ func TestValidateKeyF52(t *testing.T) {
 		"overlong slash":      {"\xc0\xaf", "not valid UTF-8"},
 	}
 	for name, tc := range bad {
-		t.Run("refused "+name, func(t *testing.T) {
+		t.Run("F52 refused "+name, func(t *testing.T) {
 			err := lockstore.ValidateKey(tc.key)
 			requireInvalid(t, err, "Key")
 			assert.ErrorContains(t, err, tc.says)

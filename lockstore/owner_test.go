@@ -19,7 +19,7 @@ import (
 )
 
 // Whoever knows the owner can release the lease, so no way of printing shows
-// it (M40).
+// it.
 func TestOwnerIsNeverPrintedWhole(t *testing.T) {
 	const secret = "ABCDsecretsecretsecret"
 	owner := lockstore.Owner(secret)

@@ -11,27 +11,31 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-func TestValidateTTLF48(t *testing.T) {
-	for _, ttl := range []time.Duration{time.Second, time.Second + 1, time.Minute, 24*time.Hour - 1, 24 * time.Hour} {
-		assert.NoError(t, lockstore.ValidateTTL(ttl), ttl)
-	}
-	for _, ttl := range []time.Duration{0, -1, 1, -time.Minute, time.Millisecond, time.Second - 1, 24*time.Hour + 1, math.MaxInt64, math.MinInt64} {
-		err := lockstore.ValidateTTL(ttl)
-		requireInvalid(t, err, "TTL")
-		assert.ErrorContains(t, err, "is "+ttl.String()+"; want 1s to 24h0m0s")
-	}
+func TestValidateTTL(t *testing.T) {
+	t.Run("F48 within its bounds and out of them", func(t *testing.T) {
+		for _, ttl := range []time.Duration{time.Second, time.Second + 1, time.Minute, 24*time.Hour - 1, 24 * time.Hour} {
+			assert.NoError(t, lockstore.ValidateTTL(ttl), ttl)
+		}
+		for _, ttl := range []time.Duration{0, -1, 1, -time.Minute, time.Millisecond, time.Second - 1, 24*time.Hour + 1, math.MaxInt64, math.MinInt64} {
+			err := lockstore.ValidateTTL(ttl)
+			requireInvalid(t, err, "TTL")
+			assert.ErrorContains(t, err, "is "+ttl.String()+"; want 1s to 24h0m0s")
+		}
+	})
 }
 
-func TestValidateReleaseAfterF48(t *testing.T) {
-	good := lockstore.Lease{Key: "k", Owner: "o", Fence: 1}
-	assert.NoError(t, lockstore.ValidateReleaseAfter(good, time.Minute))
-	requireInvalid(t, lockstore.ValidateReleaseAfter(good, time.Millisecond), "TTL")
-	requireInvalid(t, lockstore.ValidateReleaseAfter(lockstore.Lease{Owner: "o", Fence: 1}, time.Minute), "Key")
-	good.Fence = 0
-	requireInvalid(t, lockstore.ValidateReleaseAfter(good, time.Minute), "Fence")
+func TestValidateReleaseAfter(t *testing.T) {
+	t.Run("F48 within its bounds and out of them", func(t *testing.T) {
+		good := lockstore.Lease{Key: "k", Owner: "o", Fence: 1}
+		assert.NoError(t, lockstore.ValidateReleaseAfter(good, time.Minute))
+		requireInvalid(t, lockstore.ValidateReleaseAfter(good, time.Millisecond), "TTL")
+		requireInvalid(t, lockstore.ValidateReleaseAfter(lockstore.Lease{Owner: "o", Fence: 1}, time.Minute), "Key")
+		good.Fence = 0
+		requireInvalid(t, lockstore.ValidateReleaseAfter(good, time.Minute), "Fence")
+	})
 }
 
-func TestRequestValidateF48(t *testing.T) {
+func TestRequestValidate(t *testing.T) {
 	good := lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute}
 	assert.NoError(t, good.Validate())
 	good.Owner = lockstore.Owner(strings.Repeat("~", 64))
@@ -53,7 +57,7 @@ func TestRequestValidateF48(t *testing.T) {
 		"NUL in owner":   {func(r *lockstore.Request) { r.Owner = "\x00" }, "Owner", "byte at 0"},
 		"no TTL":         {func(r *lockstore.Request) { r.TTL = 0 }, "TTL", "is 0s"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run("F48 "+name, func(t *testing.T) {
 			r := good
 			tc.change(&r)
 			err := r.Validate()
@@ -64,25 +68,27 @@ func TestRequestValidateF48(t *testing.T) {
 	}
 }
 
-func TestLeaseValidateF48(t *testing.T) {
-	good := lockstore.Lease{Key: "k", Owner: "o", Fence: 1}
-	assert.NoError(t, good.Validate())
-	good.Fence = 0
-	assert.NoError(t, good.Validate(), "fence 0 abandons")
-	good.Fence = math.MaxInt64
-	assert.NoError(t, good.Validate())
-	good.TTL = -time.Hour
-	assert.NoError(t, good.Validate(), "the TTL of an answer that came late is negative")
+func TestLeaseValidate(t *testing.T) {
+	t.Run("F48 within its bounds and out of them", func(t *testing.T) {
+		good := lockstore.Lease{Key: "k", Owner: "o", Fence: 1}
+		assert.NoError(t, good.Validate())
+		good.Fence = 0
+		assert.NoError(t, good.Validate(), "fence 0 abandons")
+		good.Fence = math.MaxInt64
+		assert.NoError(t, good.Validate())
+		good.TTL = -time.Hour
+		assert.NoError(t, good.Validate(), "the TTL of an answer that came late is negative")
 
-	for _, tc := range []struct {
-		lease lockstore.Lease
-		field string
-	}{
-		{lockstore.Lease{Key: "", Owner: "o"}, "Key"},
-		{lockstore.Lease{Key: "k", Owner: ""}, "Owner"},
-		{lockstore.Lease{Key: "k", Owner: "o", Fence: -1}, "Fence"},
-		{lockstore.Lease{Key: "k", Owner: "o", Fence: math.MinInt64}, "Fence"},
-	} {
-		requireInvalid(t, tc.lease.Validate(), tc.field)
-	}
+		for _, tc := range []struct {
+			lease lockstore.Lease
+			field string
+		}{
+			{lockstore.Lease{Key: "", Owner: "o"}, "Key"},
+			{lockstore.Lease{Key: "k", Owner: ""}, "Owner"},
+			{lockstore.Lease{Key: "k", Owner: "o", Fence: -1}, "Fence"},
+			{lockstore.Lease{Key: "k", Owner: "o", Fence: math.MinInt64}, "Fence"},
+		} {
+			requireInvalid(t, tc.lease.Validate(), tc.field)
+		}
+	})
 }

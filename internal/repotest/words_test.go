@@ -45,7 +45,7 @@ func retiredWords(path, text string) (problems []string) {
 
 // namedByID are folders whose functions may still be named by an id of a fault or of a
 // planted bug.
-var namedByID = []string{"functions/...", "guard", "guard/httpapi", "lockstore", "lockstore/..."}
+var namedByID = []string{"functions/...", "lockstore/*/..."}
 
 var idInName = regexp.MustCompile(`[FM]\d\d`)
 
