@@ -1,9 +1,15 @@
-// Package repotest holds the tests of the repository as a whole: who may import
-// whom, what a function may link, where the environment is read, which licences
-// and versions the dependencies have, that one name goes through all files, that
-// no output shows a secret, and that each fault of docs/faults.md has a test. It
-// has no code of its own.
+// Package repotest holds the tests of the repository as a whole. It has no code of its
+// own. Its rules:
 //
-// Each rule is a function from what was read to a list of problems, so that it
-// is itself tested on a small bad input.
+//   - who may import whom, and what a function may link
+//   - where the environment is read
+//   - which licences and versions the dependencies have
+//   - that one name goes through all files, and that retired words are gone
+//   - that no output shows a secret
+//   - that each fault of docs/faults.md has a test
+//   - that the README shows compiled code, the map in docs/design.md has all rooms, and
+//     links lead somewhere
+//
+// Each rule is a function from what was read to a list of problems, so that the rule
+// itself is tested on a small bad input.
 package repotest

@@ -1,9 +1,15 @@
 package repotest
 
 import (
+	"fmt"
 	"io/fs"
+	"path"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -67,4 +73,75 @@ func TestDesignNamesEachRoom(t *testing.T) {
 			}
 		}
 	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]*))?\)`)
+
+// brokenLinks finds links of a page to files and headings of the repository that are not
+// there.
+func brokenLinks(top fs.FS, page string) (problems []string, err error) {
+	text, err := fs.ReadFile(top, page)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+		file, heading := page, m[2]
+		if m[1] != "" {
+			file = path.Join(path.Dir(page), m[1])
+		}
+		if _, err := fs.Stat(top, file); err != nil {
+			problems = append(problems, fmt.Sprintf("%s has a link to %s, which is not there", page, file))
+			continue
+		}
+		if heading == "" {
+			continue
+		}
+		target, err := fs.ReadFile(top, file)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(anchors(string(target)), heading) {
+			problems = append(problems, fmt.Sprintf("%s has a link to %s#%s, and %s has no such heading", page, file, heading, file))
+		}
+	}
+	return problems, nil
+}
+
+// anchors are the names that GitHub gives to the headings of a page.
+func anchors(markdown string) (names []string) {
+	for line := range strings.Lines(markdown) {
+		if hashes, title, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.Trim(hashes, "#") == "" {
+			names = append(names, strings.Map(func(r rune) rune {
+				switch {
+				case r == ' ':
+					return '-'
+				case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+					return unicode.ToLower(r)
+				}
+				return -1
+			}, title))
+		}
+	}
+	return names
+}
+
+func TestLinks(t *testing.T) {
+	pages := 0
+	require.NoError(t, walk(func(p string) error {
+		if path.Ext(p) != ".md" {
+			return nil
+		}
+		pages++
+		problems, err := brokenLinks(repository, p)
+		none(t, problems)
+		return err
+	}))
+	require.Greater(t, pages, 5)
+
+	problems, err := brokenLinks(fstest.MapFS{
+		"a.md":   {Data: []byte("[x](b/c.md#one-two-3) [y](b/c.md#four) [z](d.md) [here](#nowhere) [web](https://example.com/x)")},
+		"b/c.md": {Data: []byte("## One two: 3\n[up](../a.md)")},
+	}, "a.md")
+	require.NoError(t, err)
+	caught(t, problems, "b/c.md#four, and", "a link to d.md, which", "a.md#nowhere, and")
 }
