@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -68,17 +69,9 @@ type catcher struct {
 	Next        string
 }
 
-// resultPath is where a result goes into the input: "" replaces it, "null"
-// drops the result.
-type resultPath string
-
-func (p *resultPath) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		*p = "null"
-		return nil
-	}
-	return json.Unmarshal(text, (*string)(p))
-}
+// resultPath is where a result goes into the input, as JSON: nothing replaces the
+// input, null drops the result.
+type resultPath = json.RawMessage
 
 // readMachine reads the definition with what the template puts into it.
 func readMachine(t *testing.T) *machine {
@@ -98,14 +91,6 @@ func substituted(text string) string {
 
 // failure is how a state fails.
 type failure struct{ Error, Cause string }
-
-func (f *failure) object() any { return map[string]any{"Error": f.Error, "Cause": f.Cause} }
-
-// How an execution is stopped from outside.
-var (
-	errAborted  = errors.New("ABORTED")
-	errTimedOut = errors.New("TIMED_OUT")
-)
 
 // run is one execution of a machine.
 type run struct {
@@ -160,7 +145,7 @@ func (r *run) step(ctx context.Context, s *state) (by, next string, output any, 
 				return "", "", nil, f
 			}
 		}
-		return "Next", s.Next, s.ResultPath.put(r.input, result), nil
+		return "Next", s.Next, put(s.ResultPath, r.input, result), nil
 	case "Choice":
 		for i, c := range s.Choices {
 			if c.matches(r.input) {
@@ -194,7 +179,7 @@ func (r *run) try(ctx context.Context, s *state) (by, next string, output any, f
 			return "", "", nil, f
 		}
 		if f == nil {
-			return "Next", s.Next, s.ResultPath.put(r.input, result), nil
+			return "Next", s.Next, put(s.ResultPath, r.input, result), nil
 		}
 		if i := slices.IndexFunc(s.Retry, func(re retrier) bool { return covers(re.ErrorEquals, f.Error) }); i >= 0 && tries[i] < *s.Retry[i].MaxAttempts {
 			sleep(ctx, r.jitter(s.Retry[i].delay(tries[i])))
@@ -203,7 +188,7 @@ func (r *run) try(ctx context.Context, s *state) (by, next string, output any, f
 		}
 		for _, c := range s.Catch {
 			if covers(c.ErrorEquals, f.Error) {
-				return "Catch " + c.ErrorEquals[0], c.Next, c.ResultPath.put(r.input, f.object()), nil
+				return "Catch " + c.ErrorEquals[0], c.Next, put(c.ResultPath, r.input, map[string]any{"Error": f.Error, "Cause": f.Cause}), nil
 			}
 		}
 		return "", "", nil, f
@@ -260,60 +245,33 @@ func (c rule) matches(input any) bool {
 		return !slices.ContainsFunc(c.And, func(c rule) bool { return !c.matches(input) })
 	case c.Not != nil:
 		return !c.Not.matches(input)
+	case c.StringMatches != "":
+		text, ok := look(input, c.Variable).(string)
+		return ok && regexp.MustCompile("^"+strings.ReplaceAll(regexp.QuoteMeta(c.StringMatches), `\*`, ".*")+"$").MatchString(text)
 	}
-	value := look(input, c.Variable)
-	if c.StringMatches != "" {
-		text, ok := value.(string)
-		return ok && like(text, c.StringMatches)
+	number := func(path string) (float64, bool) {
+		n, ok := look(input, path).(json.Number)
+		f, err := n.Float64()
+		return f, ok && err == nil
 	}
-	n, ok := value.(json.Number)
-	switch {
-	case !ok:
-		return false
-	case c.NumericGreaterThan != nil:
-		return number(n) > *c.NumericGreaterThan
-	case c.NumericGreaterThanEqualsPath != "":
-		than, ok := look(input, c.NumericGreaterThanEqualsPath).(json.Number)
-		return ok && number(n) >= number(than)
+	n, ok := number(c.Variable)
+	if c.NumericGreaterThan != nil {
+		return ok && n > *c.NumericGreaterThan
 	}
-	panic(fmt.Sprintf("the choice %+v", c))
-}
-
-func number(n json.Number) float64 {
-	f, err := n.Float64()
-	if err != nil {
-		panic(err)
-	}
-	return f
-}
-
-// like is StringMatches, whose * is any text.
-func like(text, pattern string) bool {
-	first, rest, more := strings.Cut(pattern, "*")
-	if !more || !strings.HasPrefix(text, first) {
-		return !more && text == first
-	}
-	for i := len(first); i <= len(text); i++ {
-		if like(text[i:], rest) {
-			return true
-		}
-	}
-	return false
+	than, known := number(c.NumericGreaterThanEqualsPath)
+	return ok && known && n >= than
 }
 
 // put is the input with the result where the path says.
-func (p resultPath) put(input, result any) any {
-	switch p {
+func put(path resultPath, input, result any) any {
+	switch string(path) {
 	case "":
 		return result
 	case "null":
 		return input
 	}
-	object := map[string]any{}
-	for k, v := range input.(map[string]any) {
-		object[k] = v
-	}
-	object[strings.TrimPrefix(string(p), "$.")] = result
+	object := maps.Clone(input.(map[string]any))
+	object[strings.Trim(string(path), `"$.`)] = result
 	return object
 }
 
@@ -347,91 +305,45 @@ func (r *run) template(v, input any) (any, *failure) {
 	return filled, nil
 }
 
+// The intrinsic functions, in the forms that the definition uses.
+var (
+	format       = regexp.MustCompile(`^States\.Format\('\{\}', (.+)\)$`)
+	itemOfSplit  = regexp.MustCompile(`^States\.ArrayGetItem\(States\.StringSplit\((.+), '(.)'\), (\d)\)$`)
+	stringToJSON = regexp.MustCompile(`^States\.StringToJson\((.+)\)$`)
+)
+
 // value is that of a path or of an intrinsic function.
 func (r *run) value(text string, input any) (any, *failure) {
-	switch {
-	case strings.HasPrefix(text, "'"):
-		return strings.Trim(text, "'"), nil
-	case strings.HasPrefix(text, "$$."), strings.HasPrefix(text, "$."):
-		found := look(input, text)
-		if strings.HasPrefix(text, "$$.") {
-			found = look(r.context, text)
+	for _, function := range []*regexp.Regexp{format, itemOfSplit, stringToJSON} {
+		m := function.FindStringSubmatch(text)
+		if m == nil {
+			continue
 		}
-		if found == nil {
-			return nil, &failure{"States.ParameterPathFailure", text + " is not there"}
-		}
-		return found, nil
-	case !strings.HasPrefix(text, "States."):
-		return json.Number(text), nil
-	}
-	name, rest, _ := strings.Cut(text, "(")
-	var arguments []any
-	for _, a := range split(strings.TrimSuffix(rest, ")")) {
-		value, f := r.value(a, input)
+		found, f := r.value(m[1], input)
 		if f != nil {
 			return nil, f
 		}
-		arguments = append(arguments, value)
+		argument := fmt.Sprint(found)
+		switch function {
+		case format:
+			return argument, nil
+		case stringToJSON:
+			return decode([]byte(argument)), nil
+		}
+		parts := strings.FieldsFunc(argument, func(c rune) bool { return string(c) == m[2] })
+		if i := int(m[3][0] - '0'); i < len(parts) {
+			return parts[i], nil
+		}
+		return nil, &failure{"States.IntrinsicFailure", text}
 	}
-	result, err := intrinsic(name, arguments)
-	if err != nil {
-		return nil, &failure{"States.IntrinsicFailure", fmt.Sprintf("%s: %v", text, err)}
+	found := look(input, text)
+	if strings.HasPrefix(text, "$$.") {
+		found = look(r.context, text)
 	}
-	return result, nil
-}
-
-// split splits at the commas that are in no brackets and no quotes.
-func split(text string) (parts []string) {
-	depth, quoted, begin := 0, false, 0
-	for i, c := range text + "," {
-		switch {
-		case c == '\'':
-			quoted = !quoted
-		case quoted:
-		case c == '(':
-			depth++
-		case c == ')':
-			depth--
-		case c == ',' && depth == 0:
-			parts, begin = append(parts, strings.TrimSpace(text[begin:i])), i+1
-		}
+	if found == nil {
+		return nil, &failure{"States.ParameterPathFailure", text + " is not there"}
 	}
-	return parts
-}
-
-func intrinsic(name string, a []any) (any, error) {
-	switch name {
-	case "States.Format":
-		text, err := a[0].(string), error(nil)
-		for _, v := range a[1:] {
-			switch v.(type) {
-			case string, json.Number:
-			default:
-				err = fmt.Errorf("%v is no text and no number", v)
-			}
-			text = strings.Replace(text, "{}", fmt.Sprint(v), 1)
-		}
-		return text, err
-	case "States.StringSplit":
-		text, ok := a[0].(string)
-		if !ok {
-			return nil, fmt.Errorf("%v is no text", a[0])
-		}
-		parts := []any{}
-		for _, part := range strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(a[1].(string), c) }) {
-			parts = append(parts, part)
-		}
-		return parts, nil
-	case "States.ArrayGetItem":
-		i, err := a[1].(json.Number).Int64()
-		if list := a[0].([]any); err == nil && int(i) < len(list) {
-			return list[i], nil
-		}
-		return nil, fmt.Errorf("there is no item %v", a[1])
-	case "States.StringToJson":
-		return decode([]byte(a[0].(string))), nil
-	}
-	panic("the intrinsic function " + name)
+	return found, nil
 }
 
 // decode reads JSON whose numbers stay as they are.

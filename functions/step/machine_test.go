@@ -136,7 +136,7 @@ func (m *machine) problems(functionTimeout int) (all []string) {
 			bad("%s: works without the lock", name)
 		case holds && len(m.edges(name)) == 0:
 			bad("%s: ends the execution and leaves the lock held", name)
-		case holds && s.Type == "Task" && (len(s.Catch) != 1 || s.Catch[0].Next != abandonState || s.Catch[0].ErrorEquals[0] != "States.ALL" || s.Catch[0].ResultPath != "$.failure"):
+		case holds && s.Type == "Task" && (len(s.Catch) != 1 || s.Catch[0].Next != abandonState || s.Catch[0].ErrorEquals[0] != "States.ALL" || string(s.Catch[0].ResultPath) != `"$.failure"`):
 			bad("%s: Catch States.ALL has to lead to %s and keep the failure", name, abandonState)
 		}
 		if works {

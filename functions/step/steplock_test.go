@@ -36,9 +36,13 @@ func (c caller) arn() string {
 // do calls the function, each time as an invocation with another request id.
 func (c caller) do(t *testing.T, action string, more string) (Answer, error) {
 	t.Helper()
-	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: string(lockstore.NewOwner())})
-	in := fmt.Sprintf(`{"action": %q, "key": %q, "execution": %q, "redrive": %d%s}`, action, key, c.arn(), c.redrive, more)
-	return c.handle(ctx, json.RawMessage(in))
+	return c.send(t, fmt.Appendf(nil, `{"action": %q, "key": %q, "execution": %q, "redrive": %d%s}`, action, key, c.arn(), c.redrive, more))
+}
+
+func (c caller) send(t *testing.T, in []byte) (Answer, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // the function's
+	defer cancel()
+	return c.handle(lambdacontext.NewContext(ctx, &lambdacontext.LambdaContext{AwsRequestID: string(lockstore.NewOwner())}), in)
 }
 
 func (c caller) acquire(t *testing.T) (Answer, error) { return c.do(t, "acquire", `, "ttl": 60`) }
@@ -59,7 +63,7 @@ func (c caller) abandon(t *testing.T) error {
 
 // ended is the event of EventBridge about the execution.
 func (c caller) ended(t *testing.T, status string) error {
-	_, err := c.handle(t.Context(), event(t, c.arn(), status, c.redrive, map[string]any{"key": key, "amount": 500}))
+	_, err := c.send(t, event(t, c.arn(), status, c.redrive, map[string]any{"key": key, "amount": 500}))
 	return err
 }
 
@@ -84,6 +88,11 @@ func testHandler(t *testing.T, store lockstore.Store) func(context.Context, json
 
 // pass lets time pass; in a bubble that takes none.
 func pass(d time.Duration) { <-time.After(d) }
+
+// bubble is a subtest in virtual time.
+func bubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
 
 func TestLifeOfALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -125,8 +134,8 @@ func TestLifeOfALock(t *testing.T) {
 
 // An owner that is made in init would be one for all executions of a process;
 // one made of the request id would be another for each repeat.
-func TestM28TheOwnerIsTheExecutions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+func TestTheOwnerIsTheExecutions(t *testing.T) {
+	bubble(t, "M28 in two environments", func(t *testing.T) {
 		store := memstore.New(nil)
 		h := testHandler(t, store)
 		first := caller{handle: h, name: "first"}
@@ -172,36 +181,34 @@ func TestOwnersDiffer(t *testing.T) {
 
 // After its end an execution gets no lock, however it ended and whenever its
 // request arrives.
-func TestM18NoLockAfterTheEnd(t *testing.T) {
-	end := map[string]func(*testing.T, caller, lockstore.Fence) error{
-		"release":   func(t *testing.T, c caller, f lockstore.Fence) error { return c.release(t, f) },
-		"abandon":   func(t *testing.T, c caller, _ lockstore.Fence) error { return c.abandon(t) },
-		"FAILED":    func(t *testing.T, c caller, _ lockstore.Fence) error { return c.ended(t, "FAILED") },
-		"TIMED_OUT": func(t *testing.T, c caller, _ lockstore.Fence) error { return c.ended(t, "TIMED_OUT") },
-		"ABORTED":   func(t *testing.T, c caller, _ lockstore.Fence) error { return c.ended(t, "ABORTED") },
-	}
-	for name, end := range end {
+func TestNoLockAfterTheEnd(t *testing.T) {
+	for _, name := range []string{"release", "abandon", "FAILED", "TIMED_OUT", "ABORTED"} {
 		for _, acquired := range []bool{true, false} {
 			if !acquired && name == "release" {
 				continue // there is no fence to release with
 			}
-			t.Run(fmt.Sprint(name, " of an acquired one ", acquired), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					c := caller{handle: testHandler(t, memstore.New(nil)), name: "one"}
-					var got Answer
-					if acquired {
-						var err error
-						got, err = c.acquire(t)
-						require.NoError(t, err)
+			bubble(t, fmt.Sprint("M18 ", name, ", acquired ", acquired), func(t *testing.T) {
+				c := caller{handle: testHandler(t, memstore.New(nil)), name: "one"}
+				var got Answer
+				if acquired {
+					var err error
+					got, err = c.acquire(t)
+					require.NoError(t, err)
+				}
+				for range 2 {
+					switch name {
+					case "release":
+						require.NoError(t, c.release(t, got.Fence))
+					case "abandon":
+						require.NoError(t, c.abandon(t))
+					default:
+						require.NoError(t, c.ended(t, name))
 					}
-					require.NoError(t, end(t, c, got.Fence))
-					require.NoError(t, end(t, c, got.Fence), "again")
-					_, err := c.acquire(t)
-					require.IsType(t, &guard.LockLost{}, err, "a late acquire")
-					redriven := caller{c.handle, c.name, 1}
-					_, err = redriven.acquire(t)
-					require.NoError(t, err, "the redriven execution has an owner of its own")
-				})
+				}
+				_, err := c.acquire(t)
+				require.IsType(t, &guard.LockLost{}, err, "a late acquire")
+				_, err = caller{c.handle, c.name, 1}.acquire(t)
+				require.NoError(t, err, "the redriven execution has an owner of its own")
 			})
 		}
 	}
@@ -252,8 +259,8 @@ func (s refusing) Renew(context.Context, lockstore.Lease, time.Duration) (time.D
 func (s refusing) Release(context.Context, lockstore.Lease) error { return s.err }
 
 // An acquire whose reply is lost has the lock all the same: the call is repeated.
-func TestM16LostReplies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+func TestLostReplies(t *testing.T) {
+	bubble(t, "M16 the reply of an acquire", func(t *testing.T) {
 		cut := true
 		store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) (f storetest.Fault) {
 			if cut {
@@ -274,8 +281,8 @@ func TestM16LostReplies(t *testing.T) {
 }
 
 // A request that is under way when the execution is stopped takes no lock.
-func TestM18ALateAcquireAfterTheEvent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+func TestALateAcquireAfterTheEvent(t *testing.T) {
+	bubble(t, "M18 it takes no lock", func(t *testing.T) {
 		late := true
 		store := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) (f storetest.Fault) {
 			if late && c.Op == storetest.OpAcquire {

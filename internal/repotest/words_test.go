@@ -22,6 +22,7 @@ var retired = []struct{ pattern, use string }{
 	{`\bverify-page\b`, "verify-report"},
 	{`\bit-aws\b`, "test-aws"},
 	{`\barchtest\b`, "repotest"},
+	{`\b(desks?|clerks?)\b`, "the accounts tool"},
 	{`\b(ghosts?|haunted)\b`, "late duplicate"},
 	{`\blate cop(y|ies)\b`, "late duplicate"},
 	{`\bwithdraw(s|n|al|als|ing)? ((the|a|an|its|that|each) )?(locks?|leases?|owners?|acquires?|requests? of an acquire)\b`, "abandon"},
@@ -45,7 +46,7 @@ func retiredWords(path, text string) (problems []string) {
 
 // namedByID are folders whose functions may still be named by an id of a fault or of a
 // planted bug.
-var namedByID = []string{"functions/...", "lockstore/*/..."}
+var namedByID = []string{"lockstore/*/..."}
 
 var idInName = regexp.MustCompile(`[FM]\d\d`)
 
