@@ -6,7 +6,7 @@
 //
 //	region    the table's region; without it AWS_REGION, then AWS_DEFAULT_REGION
 //	endpoint  the address of an emulator
-//	skew      Options.Skew
+//	skew      how far the local clock may be behind DynamoDB's; 1s by default, see Options.Skew
 //
 // The credentials come from Lambda's environment: from AWS_ACCESS_KEY_ID,
 // AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or from the endpoint in
@@ -54,15 +54,15 @@
 //
 // If the local clock is right:
 //
-//	request         request + TTL    expires    expires + 1 s
-//	|                     |             |             |
-//	+=== trusted =========+--- skew ----+---- 1 s ----+== others may take over ==>
+//	request      request + TTL - 250 ms    expires    expires + 1 s
+//	|                       |                 |             |
+//	+=== trusted ===========+- 250 ms + skew -+---- 1 s ----+== others may take over ==>
 //
 // Each formula takes the Date of one reply:
 //
 //   - Takeover. Date is from the reply that refused the acquire. The request that takes
 //     the key over is refused if the row has changed since that reply. No local clock
-//     takes part, so a new process can take the key over at once.
+//     takes part, so a new process does not have to correct its clock first.
 //   - Trust. Date is from the reply that granted the lease. The time counts from before
 //     the request, so the trust ends before a takeover can begin.
 //   - Renewal. Renew answers ErrLost from the same moment on: Date >= expires + 1 s. One
@@ -76,8 +76,8 @@
 //   - Acquire. If the lease may be trusted for less than TTL / 2, or if expires is later
 //     than Date + TTL + 2 skew + 1 s, the store releases the key and acquires it again.
 //     That costs two more requests and a warning in the log.
-//   - Renew. The store renews once more if the first request was refused because the
-//     local clock is ahead, or if expires is too early by more than
+//   - Renew. Renew first asks with the local time. The store renews once more if DynamoDB
+//     refuses that because the local clock is ahead, or if expires is too early by more than
 //     min(max(skew, 250 ms), TTL / 4). A renewal never makes expires earlier.
 //
 // How long other owners have to wait at most, rounded up to a whole second:
@@ -86,7 +86,7 @@
 //	ReleaseAfter(d)                             d + 2 skew + 2 s
 //	expires is from a clock that was ahead      longer by the clock's error
 //
-// The last row happens when the first request of a process is a renewal or a
+// The third case happens when the first request of a process is a renewal or a
 // ReleaseAfter, or when the process dies before it can correct its first acquire. A
 // cooldown can be shorter than d: when the ReleaseAfter is the first request of a process
 // whose clock is behind by more than skew + 1 s.
@@ -98,7 +98,8 @@
 // # Consistency
 //
 // Every write is a conditional update of one row. DynamoDB applies the updates of a row
-// one after the other. The fence stays in the row after a release.
+// one after the other. A fence is max(previous fence + 1, microseconds since 1970). The
+// fence stays in the row after a release.
 //
 // Never delete a lock row by hand. An old request that is still on its way could make
 // the row again, with a smaller fence.
@@ -118,14 +119,14 @@
 //	no attempt was applied     it matches lockstore.ErrUnavailable, or lockstore.ErrCorrupt
 //	                           if the table is missing or cannot hold locks
 //	one may have been applied  it matches none of lockstore's errors: the outcome is unknown,
-//	                           and the same call again finds out
+//	                           repeat the same call to learn the outcome
 //
-// The store counts the attempts inside the client, see [API]. Each call ends at most
-// 50 ms after its context, even if the client does not.
+// The store counts the attempts inside the client, see [API]. Each call returns at most
+// 50 ms after the end of its context, even if the DynamoDB client is still busy.
 //
 // # Late duplicates
 //
-// An abandon writes its owner into the row and makes the fence larger than every fence
+// An abandon (a Release with Fence 0) writes the owner of the acquire into the row and makes the fence larger than every fence
 // that this process has sent. So a late duplicate of the acquire is refused. In these
 // cases it is not refused, and takes the key until its own lease ends (no work runs
 // under that lease):
@@ -134,7 +135,8 @@
 //     lease has been released or has expired. The same can happen without an abandon:
 //     the SDK sent the acquire twice, and the second request was refused as held.
 //   - The clock was ahead, and the store has corrected the acquire. The duplicate is
-//     one of the first request, and its fence is still larger than the present time.
+//     a copy of the first request, before the correction, and its fence is still larger than the present time in
+//     microseconds.
 //   - Another process sent the abandon. The clock of the process that sent the acquire
 //     was ahead, and the duplicate's fence is still larger than the present time.
 //

@@ -1,5 +1,5 @@
-// Package ownerhash makes owners that a repeated request has again, and nobody
-// else.
+// Package stableowner makes an owner from the parts of a request. The same request
+// gives the same owner; no other request does.
 package stableowner
 
 import (
