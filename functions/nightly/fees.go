@@ -1,4 +1,4 @@
-// Package fees books the day's fee on accounts, when a schedule says so:
+// The schedule's work: it charges the day's fee to accounts, when a schedule says so:
 //
 //	{"time": "2026-11-21T22:00:00Z", "detail": {"accounts": ["7", "9"], "fee": 150}}
 //
@@ -11,6 +11,7 @@
 // that comes again books only what is missing. That holds as long as an account
 // remembers withdrawals, see package accounts; Lambda's own retries come within
 // minutes.
+
 package main
 
 import (

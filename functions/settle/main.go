@@ -1,6 +1,6 @@
 // Command settle is the Lambda behind the queue of settlements. What it cannot
 // process stays in the queue, and then in the dead-letter queue, for a person to
-// see; see package settlements.
+// see; see settlements.go.
 package main
 
 import (

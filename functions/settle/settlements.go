@@ -1,4 +1,4 @@
-// Package settlements reads the messages of the queue of settlements:
+// Reading the messages of the queue of settlements:
 //
 //	{"account": "7", "id": "s-1", "amount": 500}
 //
@@ -8,6 +8,7 @@
 // ever; a balance that is too low may. All of them are failures of the message:
 // SQS delivers it again until maxReceiveCount, and then it is in the dead-letter
 // queue. A settlement that is not booked is never dropped.
+
 package main
 
 import "github.com/lambdalock/lambdalock/functions/internal/accounts"

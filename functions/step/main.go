@@ -1,5 +1,5 @@
 // Command step is the Lambda behind the states of a Step Functions state machine
-// that hold a lock; see functions/internal/steplock, and payout.asl.json for a machine.
+// that hold a lock; see steplock.go, and payout.asl.json for a machine.
 package main
 
 import (

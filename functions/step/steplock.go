@@ -1,4 +1,4 @@
-// Package steplock is a lock for the executions of an AWS Step Functions state
+// A lock for the executions of an AWS Step Functions state
 // machine. Its states hold it over minutes or hours, with waits and with work in
 // other services between them. A Lambda function is the only one who talks to
 // the store, and remembers nothing:
@@ -41,6 +41,7 @@
 //
 // An execution takes a key once: its parallel branches share the lock, and after
 // its release the same execution gets LockLost.
+
 package main
 
 import (
