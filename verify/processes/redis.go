@@ -13,8 +13,6 @@ import (
 //go:embed list.lua
 var listScript string
 
-var list = redis.NewScript(listScript)
-
 // redisLists keeps a list in a hash, with its elements between spaces, and its
 // stamps in a Redis list.
 type redisLists struct {
@@ -27,7 +25,7 @@ func (l *redisLists) Do(ctx context.Context, name string, s Stamp, elements []st
 	if elements != nil {
 		args = append(args, strings.Join(elements, " "))
 	}
-	before, err := list.Run(ctx, l.client, []string{redisKey(name), stampsKey(name)}, args...).Text()
+	before, err := redis.NewScript(listScript).Run(ctx, l.client, []string{redisKey(name), stampsKey(name)}, args...).Text()
 	if errors.Is(err, redis.Nil) {
 		return nil, ErrStale
 	}
