@@ -16,18 +16,17 @@ import (
 // are phrases and identifiers, not bare common words: money is withdrawn, a channel is
 // closed. The case of letters does not count.
 var retired = []struct{ pattern, use string }{
-	{`\b(rungs?|ladder)\b`, "the kind of verification: search, simulation, histories, processes, mutants, fuzz"},
-	{`\bL[0-8]\b`, "the kind of verification: search, simulation, histories, processes, mutants, fuzz"},
+	{`\b(rungs?|ladder|L[0-8])\b`, "the kind of verification: search, simulation, histories, processes, mutants, fuzz"},
 	{`\block-?set\b`, "processes"},
 	{`\bverify-page\b`, "verify-report"},
 	{`\bit-aws\b`, "test-aws"},
-	{`\barchtest\b`, "repotest"},
-	{`\b(desks?|clerks?)\b`, "the accounts tool"},
-	{`\b(ghosts?|haunted)\b`, "late duplicate"},
-	{`\blate cop(y|ies)\b`, "late duplicate"},
+	{`\b(archtest|exampletest)\b`, "repotest, examples"},
+	{`\b(ghosts?|haunted|late cop(y|ies))\b`, "late duplicate"},
 	{`\bwithdraw(s|n|al|als|ing)? ((the|a|an|its|that|each) )?(locks?|leases?|owners?|acquires?|requests? of an acquire)\b`, "abandon"},
 	{`\bDelayedReleaser\b`, "CooldownReleaser"},
-	{`\b(troubleTime|leastCall|afterEnd|askAnew)\b`, "storeRetryBudget, minCallTimeout, ttlSlack, retryAsNewOwner"},
+	{`\b(troubleTime|leastCall|afterEnd|askAnew|giveBack)\b`, "storeRetryBudget, minCallTimeout, ttlSlack, retryAsNewOwner, releaseAfterWork"},
+	{`\b(clerks?|desks?|trials?|bent)\b`, "the accounts tool, target, test run or attempt, buggyStore"},
+	{`\bpackage (apart|holders|record)\b|\btype (half|place|screen)\b`, "isolate, phase, leasesim, target, verifyrecord, printer"},
 	{`\bin plain sight\b`, "explicitly, in the code"},
 }
 
@@ -46,7 +45,7 @@ func retiredWords(path, text string) (problems []string) {
 
 // namedByID are folders whose functions may still be named by an id of a fault or of a
 // planted bug.
-var namedByID = []string{"lockstore/*/..."}
+var namedByID = []string{"lockstore/storetest"}
 
 var idInName = regexp.MustCompile(`[FM]\d\d`)
 
