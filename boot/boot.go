@@ -104,7 +104,7 @@ func exit(err error) {
 
 func newGuard(out io.Writer, getenv func(string) string, openers ...lockstore.Opener) (*guard.Guard, error) {
 	options := guard.Options{Holder: holder}
-	var written, names []string // what to write instead of guard's words
+	var written, names []string // pairs: guard's words, and the user's words for them
 	for _, v := range []struct {
 		name, option string
 		to           *time.Duration
@@ -197,7 +197,7 @@ func startOptions(g *guard.Guard, getenv func(string) string) ([]lambda.Option, 
 	return []lambda.Option{lambda.WithEnableSIGTERM(g.Shutdown)}, nil
 }
 
-// holder says who holds a lock, in the words of the function's logs.
+// holder is the name of the function and the request id, as in the function's logs.
 func holder(ctx context.Context) lockstore.Holder {
 	h := lockstore.Holder{Name: lambdacontext.FunctionName}
 	if lc, ok := lambdacontext.FromContext(ctx); ok {

@@ -16,7 +16,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
 )
 
-// secret is in no sentence by chance.
+// secret is a text that no sentence has by chance.
 const secret = "hunter2hunter2"
 
 var (
@@ -24,9 +24,9 @@ var (
 	schemes = slices.Concat(dynamostore.Opener.Schemes, redisstore.Opener.Schemes, elasticache.Opener.Schemes)
 )
 
-// FuzzStoreURL: no LOCK_URL makes any store's Open panic or send something, and
-// no error shows what may be secret in it: user, password, path, the value of a
-// parameter. One clean line names the variable.
+// FuzzStoreURL: with no LOCK_URL does a store's Open panic or send something. No error and no
+// log line shows a part that may be secret: user, password, path, the value of a parameter.
+// The error is one line and names the variable.
 func FuzzStoreURL(f *testing.F) {
 	for _, host := range []string{"locks", "127.0.0.1:6379", "[::1]", "host", "a,b", "[::1", "", "host:port", "%zz", "ho st", "\x00", "[fe80::1%25eth0]"} {
 		for _, scheme := range schemes {
@@ -83,8 +83,8 @@ func FuzzStoreURL(f *testing.F) {
 	})
 }
 
-// FuzzSettings: the other variables are within bounds, or an error of one line
-// names the one that is not.
+// FuzzSettings: the other variables are within their bounds, or an error of one line names
+// the variable that is not.
 func FuzzSettings(f *testing.F) {
 	for _, text := range []string{"", "30s", "1m", "1h", "15m", "0", "-1s", "5ms", "30", "9223372036854775807ns", "9999999h", "1e3s", "∞", "\x00", " 30s"} {
 		f.Add(text, "", "", "", "")

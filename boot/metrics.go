@@ -12,7 +12,7 @@ const (
 	maxNamespaceBytes = 255
 )
 
-// checkNamespace refuses what CloudWatch would drop without a word.
+// checkNamespace refuses a namespace that CloudWatch would ignore without an error.
 func checkNamespace(namespace string) error {
 	if len(namespace) > maxNamespaceBytes || strings.HasPrefix(namespace, "AWS/") || strings.Trim(namespace, namespaceLetters) != "" {
 		return fmt.Errorf("LOCK_METRICS is %.300q; want at most %d letters, digits, spaces and .-_/#: that do not begin with AWS/", namespace, maxNamespaceBytes)
@@ -20,10 +20,10 @@ func checkNamespace(namespace string) error {
 	return nil
 }
 
-// metrics makes each report line a CloudWatch metric too, in the embedded
-// metric format: CloudWatch reads the line, and no request is made. The
-// dimensions are service, store and outcome; a key is never one, because each
-// value of a dimension is a metric of its own that is paid for.
+// metrics makes each report line a CloudWatch metric, too, in the embedded metric format:
+// CloudWatch reads the line, and boot sends no request. The dimensions are service, store
+// and outcome. The key is no dimension, because each value of a dimension is a metric that
+// costs money.
 type metrics struct {
 	slog.Handler
 	namespace string

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// asked are the variables that this process has asked for, and those of this
-// package, which a function with a guard of its own does not ask for.
+// asked are the variables that this process has read, and those of this package. A
+// function that makes its guard without MustGuard does not read the latter.
 var asked = &names{all: map[string]bool{
 	"LOCK_URL": true, "LOCK_TTL": true, "LOCK_MAX_HOLD": true, "LOCK_WAIT": true, "LOCK_RESERVE": true, "LOCK_SIGTERM": true, "LOCK_METRICS": true,
 }}
@@ -33,8 +33,8 @@ func (n *names) note(name string) {
 
 const prefix = "LOCK_"
 
-// unknown returns an error if a variable of the environment begins with LOCK_ and
-// nothing has asked for it. Its value is not shown.
+// unknown returns an error if the name of a variable begins with LOCK_ and nobody has read
+// this variable. The error does not show the value.
 func (n *names) unknown(environ []string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -50,7 +50,7 @@ func (n *names) unknown(environ []string) error {
 	return nil
 }
 
-// distance is how many bytes have to be put in, left out or changed to make b of a
+// distance is how many bytes must be inserted, removed or replaced to turn a into b
 // (Levenshtein).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)

@@ -139,11 +139,14 @@ func (e *LockCorrupt) Error() string { return fmt.Sprintf("%v (lock %q)", e.Err,
 // Unwrap returns lockstore.ErrCorrupt and the reason.
 func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }
 
-// LockStoreUnavailable: the store did not grant the lock in time, or did not confirm that a
-// long-lived lease is renewed or released. It did not say that another owner holds the
-// lock. Or a DoAll lost a lease before its work began. The work did not run. If Err matches lockstore.ErrUnavailable, nothing of
-// this run is left in the store. Otherwise answers were lost or late, and the message says
-// whether the attempt was abandoned.
+// LockStoreUnavailable means one of three things. The store did not grant the lock in time
+// and did not say that another owner holds it. Or the store did not confirm that a
+// long-lived lease is renewed or released. Or a DoAll lost a lease before its work began.
+// The work did not run.
+//
+// If Err matches lockstore.ErrUnavailable, nothing of this run is left in the store.
+// Otherwise answers were lost or late, and the message says whether the attempt was
+// abandoned.
 type LockStoreUnavailable struct {
 	Key string
 	Err error

@@ -101,7 +101,7 @@ type run struct {
 	*call
 
 	outer  *run // the run whose work this run is a part of
-	place  int  // among the runs of its call, from 1: a DoAll has several
+	depth  int  // among the runs of its call, from 1: a DoAll has one inside another
 	report Report
 
 	lease   lockstore.Lease
@@ -129,10 +129,10 @@ type runKey struct{}
 // newRun makes the call's next run. Its context is ctx or, for a further key of a DoAll,
 // the run before it.
 func (c *call) newRun(ctx context.Context, key string) *run {
-	r := &run{call: c, place: 1, holdEnd: math.MaxInt64, stop: math.MaxInt64, trust: math.MaxInt64}
+	r := &run{call: c, depth: 1, holdEnd: math.MaxInt64, stop: math.MaxInt64, trust: math.MaxInt64}
 	r.outer, _ = ctx.Value(runKey{}).(*run)
 	if r.inSameCall() {
-		r.place = r.outer.place + 1
+		r.depth = r.outer.depth + 1
 	}
 	r.report.Key, r.report.Holder = key, c.holder
 	r.Context, r.cancel = context.WithCancelCause(ctx)
@@ -215,7 +215,7 @@ func (r *run) finished() bool {
 // observer gets all reports.
 func (r *run) end(outcome Outcome, err error) error {
 	r.reports = append(r.reports, &r.report)
-	if r.place > 1 {
+	if r.depth > 1 {
 		return err
 	}
 	for _, report := range r.reports {

@@ -27,8 +27,8 @@ func (g *Guard) Shutdown() {
 	for r := range g.runs {
 		r.cancel(ErrShutdown)
 		if r.cut != nil {
-			// The place is the number of releases that are left, with this one.
-			time.AfterFunc(shutdownTime/time.Duration(r.place), r.endRelease)
+			// The depth is the number of releases that are left, with this one.
+			time.AfterFunc(shutdownTime/time.Duration(r.depth), r.endRelease)
 			r.releaseEnd = min(r.releaseEnd, r.elapsed()+shutdownTime) // 0 stays 0
 		}
 	}
@@ -73,10 +73,10 @@ func (r *run) beginRelease(afterWork bool) time.Duration {
 	if !afterWork {
 		return d
 	}
-	if r.releaseEnd == 0 {
+	if r.releaseEnd == 0 || now+d < r.releaseEnd {
 		r.releaseEnd = now + d
 	}
-	return (r.releaseEnd - now) / time.Duration(r.place)
+	return (r.releaseEnd - now) / time.Duration(r.depth)
 }
 
 // step is a context for one step of a release, which Shutdown may cut.

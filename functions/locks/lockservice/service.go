@@ -144,15 +144,15 @@ func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (httpa
 		return httpapi.Response{}, err
 	}
 	who := caller(r)
-	loan := guard.LeaseRequest{Key: key, TTL: want.ttl, Wait: want.wait, Holder: s.guard.Holder(ctx)}
-	loan.Holder.Name = cmp.Or(want.holder, who)
+	req := guard.LeaseRequest{Key: key, TTL: want.ttl, Wait: want.wait, Holder: s.guard.Holder(ctx)}
+	req.Holder.Name = cmp.Or(want.holder, who)
 	if who != Anonymous {
-		loan.Holder.Caller = who
+		req.Holder.Caller = who
 	}
 	if again != "" {
-		loan.Owner = ownerOf(who, key, again)
+		req.Owner = ownerOf(who, key, again)
 	}
-	lease, err := s.guard.Acquire(ctx, loan)
+	lease, err := s.guard.Acquire(ctx, req)
 	if err != nil {
 		return httpapi.Response{}, err
 	}
