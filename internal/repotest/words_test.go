@@ -43,10 +43,6 @@ func retiredWords(path, text string) (problems []string) {
 	return problems
 }
 
-// namedByID are folders whose functions may still be named by an id of a fault or of a
-// planted bug.
-var namedByID = []string{"lockstore/storetest"}
-
 var idInName = regexp.MustCompile(`[FM]\d\d`)
 
 // functionsNamedByID finds functions whose name has an id: the title of a subtest is
@@ -54,7 +50,7 @@ var idInName = regexp.MustCompile(`[FM]\d\d`)
 func functionsNamedByID(files []file) (problems []string) {
 	for _, f := range files {
 		for _, d := range f.ast.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && idInName.MatchString(fn.Name.Name) && !matchesAny(namedByID, f.dir()) {
+			if fn, ok := d.(*ast.FuncDecl); ok && idInName.MatchString(fn.Name.Name) {
 				problems = append(problems, fmt.Sprintf("%s: %s is named by an id; name what it does, and put the id into the title of a subtest", f.at(fn), fn.Name.Name))
 			}
 		}

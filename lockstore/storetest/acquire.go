@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"strings"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -8,128 +9,71 @@ import (
 
 var acquireCases = []testCase{
 	{
-		"acquire/a free key is granted",
-		"A key that nobody holds must be granted, with a lease that names the key, the owner and a fence.",
+		"acquire/a held key is refused F64",
+		"A free key is granted. Then a second event for the same resource does not get the lease (M01).",
 		func(c *check) {
 			req, lease := c.take(long)
-			c.held(newRequest(req.Key, long))
-			c.release(lease)
+			for range 3 {
+				c.held(req.Key)
+			}
+			c.keeps(req, lease)
 		},
 	},
 	{
 		"acquire/again returns the same lease F23",
-		"When the reply to an acquire is lost, the caller sends it again and must get its own lease back, not be told that it is busy (M15).",
+		"If the reply to an acquire is lost, the caller sends the acquire again. It must get its own lease, and not hear that the key is held (M15). The holder text is for people and is never compared. A duplicate that arrives after a renewal must not bring the old end back.",
 		func(c *check) {
-			req, first := c.take(long)
+			req, first := c.take(30 * time.Second)
 			c.reacquire(req, first)
 			c.reacquire(req, first)
+			other := req
+			other.Holder = lockstore.Holder{Name: "another", ID: "text"}
+			c.reacquire(other, first)
 			c.renew(first, long)
-			c.release(first)
+			c.reacquire(req, first)
+			c.lasts("a renewal and a repeated acquire", req.Key)
+			c.keeps(req, first)
 		},
 	},
 	{
 		"acquire/again returns the time that is left F23 F29",
-		"A repeated acquire must not promise the whole TTL again: the store's lease has been running since the first one.",
+		"A repeated acquire is no renewal: it must not promise the whole TTL again, and it must not make the lease longer. Otherwise the retries of a dead caller would hold the key for ever.",
 		func(c *check) {
 			const ttl, pause = 30 * time.Second, time.Second
 			before := c.elapsed()
 			req, first := c.take(ttl)
 			granted := c.elapsed()
 			c.sleep(pause)
-			asked := c.elapsed()
+			sent := c.elapsed()
 			again := c.reacquire(req, first)
-			if most := ttl - (asked - granted) + c.TakeoverDelay + rounding; again.TTL > most {
-				c.Errorf("%v after the grant, the same lease may be trusted for %v; want at most %v", asked-granted, again.TTL, most)
+			if most := ttl - (sent - granted) + c.TakeoverDelay + rounding; again.TTL > most {
+				c.Errorf("%v after the grant, the same lease may be trusted for %v; want at most %v", sent-granted, again.TTL, most)
 			}
-			if least := ttl - (c.elapsed() - before) - c.Margin - rounding; again.TTL < least {
-				c.Errorf("%v after the grant, the same lease may be trusted for %v; want at least %v", asked-granted, again.TTL, least)
-			}
-		},
-	},
-	{
-		"acquire/again does not make the lease last longer",
-		"A repeated acquire is a lost reply, not a renewal: a retry loop of a dead caller must not hold the key for ever.",
-		func(c *check) {
-			const ttl, pause = 30 * time.Second, time.Second
-			req, first := c.take(ttl)
-			granted := c.elapsed()
-			c.sleep(pause)
-			c.reacquire(req, first)
-			asked := c.elapsed()
-			if r, most := c.remaining(req.Key), ttl-(asked-granted)+c.TakeoverDelay+rounding; r > most {
-				c.Errorf("%v after the grant another may have to wait %v; want at most %v", asked-granted, r, most)
-			}
-		},
-	},
-	{
-		"acquire/again with another holder text is the same request",
-		"A holder is for people and is never compared.",
-		func(c *check) {
-			req, first := c.take(long)
-			req.Holder = lockstore.Holder{Name: "another", ID: "text"}
-			c.reacquire(req, first)
-		},
-	},
-	{
-		"acquire/again after a renewal keeps the renewal",
-		"A duplicate of an acquire that arrives after a renewal must not bring the old expiry back.",
-		func(c *check) {
-			req, first := c.take(30 * time.Second)
-			c.renew(first, long)
-			c.reacquire(req, first)
-			if r := c.remaining(req.Key); r < long-time.Minute {
-				c.Errorf("after a renewal for %v and a repeated acquire, %v remain", long, r)
-			}
+			c.atLeast("the same lease", again.TTL, ttl-(c.elapsed()-before)-c.Margin)
+			c.endsBy("a repeated acquire", req.Key, granted+ttl)
 		},
 	},
 	{
 		"acquire/the own expired lease is lost F11",
-		"An acquire that was frozen until its first copy's lease was over must not run on it: others may have had the key in between.",
+		"A caller may stand still until its lease is over. It must not use that lease, because other owners may have had the key meanwhile.",
 		func(c *check) {
 			req, first := c.take(short)
 			c.expire(short)
-			_, err := c.tryAcquire(req)
-			c.wantErr("Acquire by the owner of an expired lease", err, lockstore.ErrLost)
-			next := c.acquire(newRequest(req.Key, long))
-			c.grew(first.Fence, next.Fence)
-		},
-	},
-	{
-		"acquire/a duplicate after another's takeover is refused F11",
-		"The owner whose lease was taken over must never get the other's lease.",
-		func(c *check) {
-			req, _ := c.take(short)
-			c.expire(short)
-			other := c.acquire(newRequest(req.Key, long))
-			c.notGranted("Acquire by the owner whose lease was taken over", req)
-			c.renew(other, long)
-		},
-	},
-	{
-		"acquire/a held key is refused F64",
-		"Two events for the same resource must not both get the lease (M01).",
-		func(c *check) {
-			req, lease := c.take(long)
-			for range 3 {
-				c.held(newRequest(req.Key, long))
-			}
-			c.renew(lease, long)
+			c.acquireLost("Acquire by the owner of an expired lease", req)
+			c.next(first)
 		},
 	},
 	{
 		"acquire/a refused acquire changes nothing",
-		"A waiter that knocks must neither move the fence (M12), which would lose the holder's lease, nor make it last longer.",
+		"A waiter must neither change the fence (M12), or the holder loses its lease, nor make the lease longer.",
 		func(c *check) {
 			const ttl = 30 * time.Second
 			req, lease := c.take(ttl)
 			granted := c.elapsed()
 			for range 3 {
-				c.held(newRequest(req.Key, long))
+				c.held(req.Key)
 			}
-			asked := c.elapsed()
-			if r, most := c.remaining(req.Key), ttl-(asked-granted)+c.TakeoverDelay+rounding; r > most {
-				c.Errorf("after refused acquires %v remain; want at most %v", r, most)
-			}
+			c.endsBy("refused acquires", req.Key, granted+ttl)
 			c.reacquire(req, lease)
 			c.renew(lease, ttl)
 			c.release(lease)
@@ -137,7 +81,7 @@ var acquireCases = []testCase{
 	},
 	{
 		"acquire/owners are compared whole",
-		"An owner that is the beginning, the end or another spelling of the holder's is another owner.",
+		"The beginning, the end or another spelling of the holder's owner is another owner. An abandon has no fence, so there the owner alone decides (M04).",
 		func(c *check) {
 			owners := []lockstore.Owner{
 				"ABCDEFGHIJ", "ABCDEFGHI", "ABCDEFGHIJK", "A", "BCDEFGHIJ", "abcdefghij",
@@ -157,6 +101,7 @@ var acquireCases = []testCase{
 					if _, err := c.tryAcquire(its); err == nil {
 						c.fatalf("the lease of owner %q was given to owner %q", string(holder), string(other))
 					}
+					c.abandon(its)
 				}
 				strange := lease
 				for _, other := range []lockstore.Owner{holder + "X", "X" + holder} {
@@ -164,14 +109,13 @@ var acquireCases = []testCase{
 					c.renewLost("Renew by another owner", strange)
 					c.wantErr("Release by another owner", c.tryRelease(strange), lockstore.ErrLost)
 				}
-				c.reacquire(req, lease)
-				c.release(lease)
+				c.keeps(req, lease)
 			}
 		},
 	},
 	{
 		"acquire/one owner on two keys has two leases",
-		"Leases of different keys have nothing to do with one another.",
+		"Leases of different keys are independent.",
 		func(c *check) {
 			one := newRequest(newKey(), long)
 			two := one
@@ -179,13 +123,13 @@ var acquireCases = []testCase{
 			first, second := c.acquire(one), c.acquire(two)
 			c.release(first)
 			c.renew(second, long)
-			c.held(newRequest(two.Key, long))
-			c.acquire(newRequest(one.Key, long))
+			c.held(two.Key)
+			c.next(first)
 		},
 	},
 	{
 		"acquire/the bounds themselves are accepted F48",
-		"The bounds of a request are the same for every store, so a program that runs on one runs on another.",
+		"All stores have the same bounds, so a program that runs with one store runs with all.",
 		func(c *check) {
 			for _, ttl := range []time.Duration{lockstore.MinTTL, lockstore.MaxTTL} {
 				_, lease := c.take(ttl)
@@ -193,11 +137,8 @@ var acquireCases = []testCase{
 			}
 			for _, n := range []int{1, lockstore.MaxOwnerBytes} {
 				req := newRequest(newKey(), long)
-				req.Owner = lockstore.Owner(repeat("o", n))
-				lease := c.acquire(req)
-				c.reacquire(req, lease)
-				c.renew(lease, long)
-				c.release(lease)
+				req.Owner = lockstore.Owner(strings.Repeat("o", n))
+				c.keeps(req, c.acquire(req))
 			}
 		},
 	},

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,21 +15,21 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-// The reference store and the model were written apart. Random calls, times
-// and clock steps get the same answers from both.
-func TestReferenceAndModelAgree(t *testing.T) {
+// memstore and buggyStore without a bug share no code. Random calls, times and steps of the
+// clock get the same answers from both.
+func TestTwoStoresAgree(t *testing.T) {
 	const seeds, calls = 300, 200
 	outcomes := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(seeds) {
 			random := rand.New(rand.NewPCG(seed, 1))
-			m := newModel("")
+			m := newBuggyStore("")
 			reference := memstore.New(m.now)
-			var leases []lockstore.Lease
+			leases := []lockstore.Lease{{Key: "key0", Owner: "owner0", Fence: 1}}
 			for n := range calls {
-				call := randomCall(random, leases)
-				want, leaseWanted := call(t, reference)
-				got, lease := call(t, m)
+				call := randomCall(random, leases[max(0, len(leases)-1-random.IntN(3))])
+				want, leaseWanted := call(t.Context(), reference)
+				got, lease := call(t.Context(), m)
 				require.Equal(t, want, got, "seed %d, call %d", seed, n)
 				require.Equal(t, leaseWanted, lease, "seed %d, call %d", seed, n)
 				outcomes[want[:min(len(want), 12)]]++
@@ -50,48 +51,39 @@ func TestReferenceAndModelAgree(t *testing.T) {
 	}
 }
 
-// randomCall returns a call that says what came of it, as text and lease.
-func randomCall(random *rand.Rand, leases []lockstore.Lease) func(*testing.T, lockstore.Store) (string, lockstore.Lease) {
-	key := fmt.Sprint("key", random.IntN(2))
-	owner := lockstore.Owner(fmt.Sprint("owner", random.IntN(8)))
-	ttl := time.Second + time.Duration(random.Int64N(int64(20*time.Second)))
-	lease := lockstore.Lease{Key: key, Owner: owner, Fence: 1}
-	if len(leases) > 0 {
-		lease = leases[max(0, len(leases)-1-random.IntN(3))]
-	}
-	switch random.IntN(10) {
-	case 0, 1, 2, 3:
-		return func(t *testing.T, s lockstore.Store) (string, lockstore.Lease) {
-			l, err := s.Acquire(t.Context(), lockstore.Request{Key: key, Owner: owner, TTL: ttl, Holder: lockstore.Holder{Name: string(owner)}})
+type everyInterface interface {
+	lockstore.Store
+	lockstore.CooldownReleaser
+	lockstore.Inspector
+}
+
+// randomCall returns a call. Its result is a text and a lease.
+func randomCall(random *rand.Rand, lease lockstore.Lease) func(context.Context, everyInterface) (string, lockstore.Lease) {
+	owner := fmt.Sprint("owner", random.IntN(8))
+	req := lockstore.Request{Key: fmt.Sprint("key", random.IntN(2)), Owner: lockstore.Owner(owner), Holder: lockstore.Holder{Name: owner}}
+	req.TTL = time.Second + time.Duration(random.Int64N(int64(20*time.Second)))
+	kind := random.IntN(20)
+	return func(ctx context.Context, s everyInterface) (string, lockstore.Lease) {
+		switch {
+		case kind < 8:
+			l, err := s.Acquire(ctx, req)
 			return "acquire " + outcome(err), l
-		}
-	case 4, 5:
-		return func(t *testing.T, s lockstore.Store) (string, lockstore.Lease) {
-			trusted, err := s.Renew(t.Context(), lease, ttl)
+		case kind < 12:
+			trusted, err := s.Renew(ctx, lease, req.TTL)
 			return "renew " + outcome(err), lockstore.Lease{TTL: trusted}
+		case kind < 16:
+			return "release " + outcome(s.Release(ctx, lease)), lockstore.Lease{}
+		case kind < 18:
+			return "abandon " + outcome(s.Release(ctx, lockstore.Lease{Key: lease.Key, Owner: lease.Owner})), lockstore.Lease{}
+		case kind < 19:
+			return "release after " + outcome(s.ReleaseAfter(ctx, lease, req.TTL)), lockstore.Lease{}
 		}
-	case 6, 7:
-		return func(t *testing.T, s lockstore.Store) (string, lockstore.Lease) {
-			return "release " + outcome(s.Release(t.Context(), lease)), lockstore.Lease{}
-		}
-	case 8:
-		lease.Fence = 0
-		return func(t *testing.T, s lockstore.Store) (string, lockstore.Lease) {
-			return "abandon " + outcome(s.Release(t.Context(), lease)), lockstore.Lease{}
-		}
-	default:
-		closes := random.IntN(2) == 0
-		return func(t *testing.T, s lockstore.Store) (string, lockstore.Lease) {
-			if closes {
-				return "close " + outcome(s.(lockstore.CooldownReleaser).ReleaseAfter(t.Context(), lease, ttl)), lockstore.Lease{}
-			}
-			st, err := s.(lockstore.Inspector).Inspect(t.Context(), key)
-			return fmt.Sprint("inspect ", outcome(err), " ", st), lockstore.Lease{}
-		}
+		st, err := s.Inspect(ctx, req.Key)
+		return fmt.Sprint("inspect ", outcome(err), " ", st), lockstore.Lease{}
 	}
 }
 
-// outcome is an error's one meaning, and all that a held error says.
+// outcome is the meaning of an error, and the content of a held error.
 func outcome(err error) string {
 	var held *lockstore.HeldError
 	switch {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"math"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,20 +16,20 @@ import (
 const (
 	long     = 10 * time.Minute      // a TTL that does not end during a case
 	short    = lockstore.MinTTL      // a TTL that a case waits for
-	rounding = 5 * time.Millisecond  // how much shorter or later than promised; never longer or earlier
-	tick     = 20 * time.Millisecond // lets the clock of a fence move on
+	rounding = 5 * time.Millisecond  // a store may round a time to the safe side
+	tick     = 20 * time.Millisecond // after this the clock of a fence has moved
 
-	// How soon a call has to end: in any case, or the run would hang with it; after the
-	// end of its context; when the server refuses connections. A busy machine, which is not
-	// the store's fault, may add to the last two on the wall clock.
+	// How soon a call has to end: in every case, after the end of its context, and when the
+	// server refuses connections. On the wall clock a busy machine may add the time busy to
+	// the last two.
 	callTimeout   = 20 * time.Second
 	endsWithin    = 50 * time.Millisecond
 	refusedWithin = 2 * time.Second
 	busy          = 2 * time.Second
 )
 
-// reporter is the part of *testing.T that a case reports to. It is an
-// interface so that a test can watch a case fail.
+// reporter is the part of *testing.T that a case reports to. Tests of the suite have
+// another one.
 type reporter interface {
 	Helper()
 	Logf(format string, args ...any)
@@ -36,31 +38,31 @@ type reporter interface {
 	Skipf(format string, args ...any)
 }
 
-// check is one case's run: the harness, and the questions that cases ask.
+// check is one run of a case: the harness, and what cases have in common.
 type check struct {
 	reporter
 	Harness
-	t        *testing.T // for the harness's hooks only
-	virtual  bool       // waiting takes no time
-	injected bool       // because the harness has a clock of its own
-	lacks    string     // what a skipped case would have needed
-	start    time.Time
-	slept    atomic.Int64
+	t       *testing.T // for the harness's hooks
+	virtual bool       // waiting takes no time
+	moved   bool       // only Harness.Sleep moves the clock
+	missing string     // what a skipped case would need
+	start   time.Time
+	slept   atomic.Int64
 }
 
 // newCheck is called in the bubble, if there is one.
 func newCheck(t *testing.T, r reporter, h Harness, bubble bool) *check {
 	c := &check{reporter: r, Harness: h, t: t, start: time.Now()}
-	c.injected = h.Sleep != nil && !bubble
-	c.virtual = bubble || c.injected
+	c.moved = h.Sleep != nil && !bubble
+	c.virtual = bubble || c.moved
 	if h.Sleep == nil {
 		c.Sleep = time.Sleep
 	}
 	return c
 }
 
-// at runs the case from this far into a second on, if waiting takes no time.
-func (c *check) at(phase time.Duration, tc testCase) {
+// run runs the case, from phase after the beginning of a second if waiting takes no time.
+func (c *check) run(tc testCase, phase time.Duration) {
 	if c.virtual && phase > 0 {
 		c.sleep(phase)
 	}
@@ -73,12 +75,12 @@ func (c *check) fatalf(format string, args ...any) {
 	c.FailNow()
 }
 
-// need skips the case when the harness cannot do what it needs.
-func (c *check) need(field string, have bool) {
+// need skips the case if the harness or the store does not have what it needs.
+func (c *check) need(what string, have bool) {
 	c.Helper()
 	if !have {
-		c.lacks = field
-		c.Skipf("the harness has no %s", field)
+		c.missing = what
+		c.Skipf("the harness has no %s", what)
 	}
 }
 
@@ -94,20 +96,36 @@ func (c *check) sleepUntil(d time.Duration) {
 	}
 }
 
-// expire waits until a lease of ttl that was granted before now is over for
-// everybody.
+// expire waits until a lease of ttl that was granted before now is over for every owner.
 func (c *check) expire(ttl time.Duration) { c.sleep(ttl + c.TakeoverDelay + tick) }
 
-// elapsed is the time since the start of the case on the clock that sleep moves.
+// elapsed is the time since the start of the case, on the clock that sleep moves.
 func (c *check) elapsed() time.Duration {
-	if c.injected {
+	if c.moved {
 		return time.Duration(c.slept.Load())
 	}
 	return time.Since(c.start)
 }
 
-func (c *check) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.t.Context(), callTimeout)
+// within makes a call that must not hang.
+func within[T any](c *check, call func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(c.t.Context(), callTimeout)
+	defer cancel()
+	return call(ctx)
+}
+
+// atOnce runs f n times at the same time.
+func atOnce(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			f(i)
+		})
+	}
+	close(start)
+	wg.Wait()
 }
 
 // method is a call of one of the store's methods.
@@ -116,7 +134,7 @@ type method struct {
 	call func(context.Context) error
 }
 
-// methods are calls of each method, for the lease's key and owner.
+// methods are calls of each method, with the lease's key, owner and fence.
 func (c *check) methods(l lockstore.Lease) []method {
 	all := []method{
 		{"Acquire", func(ctx context.Context) error {
@@ -138,25 +156,19 @@ func (c *check) methods(l lockstore.Lease) []method {
 			return err
 		}})
 	}
-	if d, ok := lockstore.As[lockstore.CooldownReleaser](c.Store); ok {
-		all = append(all, method{"ReleaseAfter", func(ctx context.Context) error { return d.ReleaseAfter(ctx, l, long) }})
+	if r, ok := lockstore.As[lockstore.CooldownReleaser](c.Store); ok {
+		all = append(all, method{"ReleaseAfter", func(ctx context.Context) error { return r.ReleaseAfter(ctx, l, long) }})
 	}
 	return all
 }
 
-// everyMethod calls each method and hands its answer to want.
-func (c *check) everyMethod(about string, l lockstore.Lease, want func(what string, err error)) {
-	c.Helper()
-	for _, m := range c.methods(l) {
-		ctx, cancel := c.context()
-		err := m.call(ctx)
-		cancel()
-		want(m.name+" ("+about+")", err)
-	}
+func (c *check) call(m method) error {
+	_, err := within(c, func(ctx context.Context) (struct{}, error) { return struct{}{}, m.call(ctx) })
+	return err
 }
 
-// answer calls the method and returns its answer, which has to come within most.
-// during happens while the call is on its way; most counts from its end.
+// answer calls the method with a context of limit, and calls during meanwhile. After
+// during, the call must end within most.
 func (c *check) answer(m method, limit time.Duration, during func(cancel func()), most time.Duration, why string) (context.Context, error) {
 	c.Helper()
 	if !c.virtual {
@@ -173,7 +185,7 @@ func (c *check) answer(m method, limit time.Duration, during func(cancel func())
 	case <-time.After(most):
 		c.Errorf("%s: no answer within %v %s", m.name, most, why)
 		cancel()
-		select { // a bubble must not end before the call
+		select { // the call must end before the bubble
 		case <-done:
 		case <-time.After(callTimeout):
 		}
@@ -194,12 +206,10 @@ func newRequest(key string, ttl time.Duration) lockstore.Request {
 }
 
 func (c *check) tryAcquire(req lockstore.Request) (lockstore.Lease, error) {
-	ctx, cancel := c.context()
-	defer cancel()
-	return c.Store.Acquire(ctx, req)
+	return within(c, func(ctx context.Context) (lockstore.Lease, error) { return c.Store.Acquire(ctx, req) })
 }
 
-// acquire wants the lease, and a lease that fits the request.
+// acquire wants a lease that fits the request.
 func (c *check) acquire(req lockstore.Request) lockstore.Lease {
 	c.Helper()
 	before := time.Now()
@@ -210,7 +220,7 @@ func (c *check) acquire(req lockstore.Request) lockstore.Lease {
 	}
 	c.fits(lease, req)
 	if lease.TTL > req.TTL {
-		c.fatalf("the lease may be trusted for %v; want at most the TTL that was asked for, %v", lease.TTL, req.TTL)
+		c.fatalf("the lease may be trusted for %v; want at most the requested TTL, %v", lease.TTL, req.TTL)
 	}
 	if least := req.TTL - c.Margin - took - rounding; lease.TTL < least {
 		c.Errorf("Acquire of a free key: the lease may be trusted for %v; want at least %v of its TTL of %v", lease.TTL, least, req.TTL)
@@ -218,7 +228,7 @@ func (c *check) acquire(req lockstore.Request) lockstore.Lease {
 	return lease
 }
 
-// reacquire wants the lease that was granted before.
+// reacquire sends the request again, and wants the first lease.
 func (c *check) reacquire(req lockstore.Request, first lockstore.Lease) lockstore.Lease {
 	c.Helper()
 	lease, err := c.tryAcquire(req)
@@ -249,8 +259,23 @@ func (c *check) take(ttl time.Duration) (lockstore.Request, lockstore.Lease) {
 	return req, c.acquire(req)
 }
 
-// held wants the request refused because another has the key.
-func (c *check) held(req lockstore.Request) *lockstore.HeldError {
+// next acquires the lease's key for a new owner, and wants a larger fence.
+func (c *check) next(old lockstore.Lease) (lockstore.Request, lockstore.Lease) {
+	c.Helper()
+	req := newRequest(old.Key, long)
+	lease := c.acquire(req)
+	c.grew(old.Fence, lease.Fence)
+	return req, lease
+}
+
+// held wants the key refused to a new owner.
+func (c *check) held(key string) *lockstore.HeldError {
+	c.Helper()
+	return c.refused(newRequest(key, long))
+}
+
+// refused wants the request refused because another owner has the key.
+func (c *check) refused(req lockstore.Request) *lockstore.HeldError {
 	c.Helper()
 	lease, err := c.tryAcquire(req)
 	if err == nil {
@@ -267,14 +292,26 @@ func (c *check) held(req lockstore.Request) *lockstore.HeldError {
 	return held
 }
 
-// remaining asks, as a new owner, how long the key is held for.
-func (c *check) remaining(key string) time.Duration {
+// acquireLost wants the acquisition of this owner to be over.
+func (c *check) acquireLost(what string, req lockstore.Request) {
 	c.Helper()
-	return c.held(newRequest(key, long)).Remaining
+	_, err := c.tryAcquire(req)
+	c.wantErr(what, err, lockstore.ErrLost)
 }
 
-// between wants a time that is above 0 and in the bounds, give or take what the
-// store may round and its delay.
+// notGranted wants the request refused as held or as lost. Both are true if the owner's
+// acquisition is over and another owner has the key.
+func (c *check) notGranted(what string, req lockstore.Request) {
+	c.Helper()
+	_, err := c.tryAcquire(req)
+	want := lockstore.ErrLost
+	if errors.Is(err, lockstore.ErrHeld) {
+		want = lockstore.ErrHeld
+	}
+	c.wantErr(what, err, want)
+}
+
+// between wants d to be positive and within the bounds, with the store's rounding and delay.
 func (c *check) between(what string, d, least, most time.Duration) {
 	c.Helper()
 	least -= rounding
@@ -284,25 +321,40 @@ func (c *check) between(what string, d, least, most time.Duration) {
 	}
 }
 
-// notGranted wants an acquire refused as held or as lost; either is true when
-// another has the key now and the owner's time is over too.
-func (c *check) notGranted(what string, req lockstore.Request) {
+// endsBy wants the lease or the cooldown of the key to end at this time of elapsed.
+func (c *check) endsBy(what, key string, end time.Duration) {
 	c.Helper()
-	lease, err := c.tryAcquire(req)
-	switch {
-	case err == nil:
-		c.fatalf("%s: granted with fence %d; want it refused", what, lease.Fence)
-	case errors.Is(err, lockstore.ErrHeld):
-		c.wantErr(what, err, lockstore.ErrHeld)
-	default:
-		c.wantErr(what, err, lockstore.ErrLost)
+	most := end - c.elapsed() + c.TakeoverDelay + rounding
+	if left := c.held(key).Remaining; left > most {
+		c.Errorf("after %s others have to wait %v; want at most %v", what, left, most)
+	}
+}
+
+// lasts wants a lease of long that was just granted or renewed.
+func (c *check) lasts(what, key string) {
+	c.Helper()
+	if left := c.held(key).Remaining; left < long-time.Minute {
+		c.Errorf("after %s others have to wait %v; want %v", what, left, long)
+	}
+}
+
+// atLeast wants a time of trust, with the store's rounding.
+func (c *check) atLeast(what string, trusted, least time.Duration) {
+	c.Helper()
+	if trusted < least-rounding {
+		c.Errorf("%s may be trusted for %v; want at least %v", what, trusted, least)
+	}
+}
+
+func (c *check) grew(before, after lockstore.Fence) {
+	c.Helper()
+	if after <= before {
+		c.fatalf("the fence went from %d to %d; want it larger", before, after)
 	}
 }
 
 func (c *check) tryRenew(lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	ctx, cancel := c.context()
-	defer cancel()
-	return c.Store.Renew(ctx, lease, ttl)
+	return within(c, func(ctx context.Context) (time.Duration, error) { return c.Store.Renew(ctx, lease, ttl) })
 }
 
 // renew wants the lease extended.
@@ -315,17 +367,24 @@ func (c *check) renew(lease lockstore.Lease, ttl time.Duration) time.Duration {
 	return trusted
 }
 
-// renewLost wants the renew refused.
+// renewLost wants the renewal refused.
 func (c *check) renewLost(what string, lease lockstore.Lease) {
 	c.Helper()
 	_, err := c.tryRenew(lease, long)
 	c.wantErr(what, err, lockstore.ErrLost)
 }
 
+// keeps wants that the owner still has its lease, and releases it.
+func (c *check) keeps(req lockstore.Request, lease lockstore.Lease) {
+	c.Helper()
+	c.held(req.Key)
+	c.reacquire(req, lease)
+	c.renew(lease, long)
+	c.release(lease)
+}
+
 func (c *check) tryRelease(lease lockstore.Lease) error {
-	ctx, cancel := c.context()
-	defer cancel()
-	return c.Store.Release(ctx, lease)
+	return c.call(method{"Release", func(ctx context.Context) error { return c.Store.Release(ctx, lease) }})
 }
 
 func (c *check) release(lease lockstore.Lease) {
@@ -342,22 +401,39 @@ func (c *check) abandon(req lockstore.Request) {
 	}
 }
 
-// inspector skips the case when the store cannot look at a key.
+// stranger is a lease that differs from a grant in its owner or in its fence.
+type stranger struct {
+	what  string
+	lease lockstore.Lease
+}
+
+func strangers(lease lockstore.Lease) []stranger {
+	other := lease
+	other.Owner = lockstore.NewOwner()
+	all := []stranger{{" by another owner with the right fence", other}}
+	for _, f := range []lockstore.Fence{
+		lease.Fence - 1, lease.Fence + 1, 1, math.MaxInt64, math.MaxInt64 - 1, 1 << 53, 1<<53 + 1, math.MaxInt32, math.MaxUint32,
+		lease.Fence + 1<<32, lease.Fence % (1 << 32), lease.Fence + 1<<53,
+	} {
+		other = lease
+		other.Fence = f
+		all = append(all, stranger{" with another fence", other})
+	}
+	return all
+}
+
+// inspector skips the case if the store has no Inspect.
 func (c *check) inspector() lockstore.Inspector {
 	c.Helper()
 	i, ok := lockstore.As[lockstore.Inspector](c.Store)
-	if !ok {
-		c.lacks = "Inspector"
-		c.Skipf("the store is no lockstore.Inspector")
-	}
+	c.need("Inspector", ok)
 	return i
 }
 
 func (c *check) inspect(key string) lockstore.Status {
 	c.Helper()
-	ctx, cancel := c.context()
-	defer cancel()
-	status, err := c.inspector().Inspect(ctx, key)
+	inspector := c.inspector()
+	status, err := within(c, func(ctx context.Context) (lockstore.Status, error) { return inspector.Inspect(ctx, key) })
 	if err != nil {
 		c.fatalf("Inspect of %q: %v", key, err)
 	}
@@ -367,21 +443,17 @@ func (c *check) inspect(key string) lockstore.Status {
 	return status
 }
 
-// delayed skips the case when the store cannot keep a key closed.
-func (c *check) delayed() lockstore.CooldownReleaser {
+// cooldown skips the case if the store has no ReleaseAfter.
+func (c *check) cooldown() lockstore.CooldownReleaser {
 	c.Helper()
-	d, ok := lockstore.As[lockstore.CooldownReleaser](c.Store)
-	if !ok {
-		c.lacks = "CooldownReleaser"
-		c.Skipf("the store is no lockstore.CooldownReleaser")
-	}
-	return d
+	r, ok := lockstore.As[lockstore.CooldownReleaser](c.Store)
+	c.need("CooldownReleaser", ok)
+	return r
 }
 
 func (c *check) tryReleaseAfter(lease lockstore.Lease, d time.Duration) error {
-	ctx, cancel := c.context()
-	defer cancel()
-	return c.delayed().ReleaseAfter(ctx, lease, d)
+	r := c.cooldown()
+	return c.call(method{"ReleaseAfter", func(ctx context.Context) error { return r.ReleaseAfter(ctx, lease, d) }})
 }
 
 func (c *check) releaseAfter(lease lockstore.Lease, d time.Duration) {
@@ -400,27 +472,27 @@ func (c *check) wantErr(what string, err, want error) {
 	if !errors.Is(err, want) {
 		c.fatalf("%s: %v; want an error that matches %q", what, err, want)
 	}
-	for _, other := range sentinels() {
+	for _, other := range sentinels {
 		if other != want && errors.Is(err, other) {
 			c.Errorf("%s: %v: matches %q and %q too; want one meaning", what, err, want, other)
 		}
 	}
 }
 
-// wantUnknown wants an error that says nothing about what was applied.
+// wantUnknown wants an error of unknown outcome.
 func (c *check) wantUnknown(what string, err error) {
 	c.Helper()
 	if err == nil {
 		c.fatalf("%s: no error; want one, for no reply came", what)
 	}
-	for _, s := range sentinels() {
+	for _, s := range sentinels {
 		if errors.Is(err, s) {
 			c.fatalf("%s: %v: matches %q; want an unknown outcome, for the request that changes the entry may have been applied", what, err, s)
 		}
 	}
 }
 
-// wantNilOr wants no error, or one that matches want.
+// wantNilOr wants no error, or an error that matches want.
 func (c *check) wantNilOr(what string, err, want error) {
 	c.Helper()
 	if err != nil {
@@ -428,6 +500,4 @@ func (c *check) wantNilOr(what string, err, want error) {
 	}
 }
 
-func sentinels() []error {
-	return []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable}
-}
+var sentinels = []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable}

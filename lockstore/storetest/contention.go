@@ -10,32 +10,18 @@ import (
 
 var contentionCases = []testCase{
 	{
-		"contention/one of many wins a free key F64",
-		"Of many that ask at the same moment exactly one is granted and all others hear held.",
+		"contention/one of many wins F01 F64",
+		"Many owners acquire at the same time: a free key, a key that was just released, and a dead holder's key. Exactly one is granted the key, and all others hear that it is held.",
 		func(c *check) {
 			for range 3 {
-				c.oneWinner(newKey(), 0)
-			}
-		},
-	},
-	{
-		"contention/one of many wins a released key F64",
-		"The moment after a release is when most ask at once.",
-		func(c *check) {
-			for range 3 {
-				req, lease := c.take(long)
+				c.oneWinner(lockstore.Lease{Key: newKey()})
+				_, lease := c.take(long)
 				c.release(lease)
-				c.oneWinner(req.Key, lease.Fence)
+				c.oneWinner(lease)
 			}
-		},
-	},
-	{
-		"contention/one of many takes an expired lease over F01 F64",
-		"A dead holder's key goes to one, also when all see the same expiry.",
-		func(c *check) {
-			req, lease := c.take(short)
+			_, dead := c.take(short)
 			c.expire(short)
-			c.oneWinner(req.Key, lease.Fence)
+			c.oneWinner(dead)
 		},
 	},
 	{
@@ -46,11 +32,7 @@ var contentionCases = []testCase{
 			const n = 8
 			var leases [n]lockstore.Lease
 			var errs [n]error
-			var wg sync.WaitGroup
-			for i := range n {
-				wg.Go(func() { leases[i], errs[i] = c.tryAcquire(req) })
-			}
-			wg.Wait()
+			atOnce(n, func(i int) { leases[i], errs[i] = c.tryAcquire(req) })
 			for i := range n {
 				if errs[i] != nil {
 					c.fatalf("one of %d copies of an acquire: %v; want the lease", n, errs[i])
@@ -60,59 +42,43 @@ var contentionCases = []testCase{
 				}
 			}
 			c.release(leases[0])
-			c.acquire(newRequest(req.Key, long))
+			c.next(leases[0])
 		},
 	},
 	{
 		"contention/one at a time, with a growing fence F57",
-		"Many that take turns are never two at once, and each has a larger fence than the one before.",
+		"Many owners take turns. Two never hold the key at once, and each has a larger fence than the owner before.",
 		func(c *check) {
 			const workers, turns, patience = 4, 4, time.Minute
 			key := newKey()
-			var mu sync.Mutex
-			var inside int
+			var holder sync.Mutex
 			var fences []lockstore.Fence
-			work := func() error {
-				for range turns {
-					req := newRequest(key, long)
-					lease, err := c.tryAcquire(req)
-					for errors.Is(err, lockstore.ErrHeld) && c.elapsed() < patience {
-						c.sleep(time.Millisecond)
-						lease, err = c.tryAcquire(req)
-					}
-					if err != nil {
-						return err
-					}
-					mu.Lock()
-					inside++
-					if inside > 1 {
-						c.Errorf("%d hold the key at once", inside)
-					}
-					fences = append(fences, lease.Fence)
-					mu.Unlock()
+			turn := func() error {
+				req := newRequest(key, long)
+				lease, err := c.tryAcquire(req)
+				for errors.Is(err, lockstore.ErrHeld) && c.elapsed() < patience {
 					c.sleep(time.Millisecond)
-					mu.Lock()
-					inside--
-					mu.Unlock()
-					if err := c.tryRelease(lease); err != nil {
-						return err
-					}
+					lease, err = c.tryAcquire(req)
 				}
-				return nil
+				if err != nil {
+					return err
+				}
+				if !holder.TryLock() {
+					return errors.New("two hold the key at once")
+				}
+				fences = append(fences, lease.Fence)
+				c.sleep(time.Millisecond)
+				holder.Unlock()
+				return c.tryRelease(lease)
 			}
 			var errs [workers]error
-			var wg sync.WaitGroup
-			for i := range workers {
-				wg.Go(func() { errs[i] = work() })
-			}
-			wg.Wait()
-			for _, err := range errs {
-				if err != nil {
-					c.fatalf("a worker: %v", err)
+			atOnce(workers, func(i int) {
+				for range turns {
+					errs[i] = errors.Join(errs[i], turn())
 				}
-			}
-			if len(fences) != workers*turns {
-				c.fatalf("%d turns; want %d", len(fences), workers*turns)
+			})
+			if err := errors.Join(errs[:]...); err != nil {
+				c.fatalf("a worker: %v", err)
 			}
 			for i := 1; i < len(fences); i++ {
 				c.grew(fences[i-1], fences[i])
@@ -121,23 +87,13 @@ var contentionCases = []testCase{
 	},
 }
 
-// oneWinner lets many ask for the key at once.
-func (c *check) oneWinner(key string, last lockstore.Fence) {
+// oneWinner lets many owners acquire the key of the last lease at the same time.
+func (c *check) oneWinner(last lockstore.Lease) {
 	c.Helper()
 	const n = 16
 	var leases [n]lockstore.Lease
 	var errs [n]error
-	var wg sync.WaitGroup
-	start := make(chan struct{})
-	for i := range n {
-		req := newRequest(key, long)
-		wg.Go(func() {
-			<-start
-			leases[i], errs[i] = c.tryAcquire(req)
-		})
-	}
-	close(start)
-	wg.Wait()
+	atOnce(n, func(i int) { leases[i], errs[i] = c.tryAcquire(newRequest(last.Key, long)) })
 	var winner lockstore.Lease
 	winners := 0
 	for i := range n {
@@ -151,8 +107,8 @@ func (c *check) oneWinner(key string, last lockstore.Fence) {
 	if winners != 1 {
 		c.fatalf("%d of %d were granted the key; want 1", winners, n)
 	}
-	c.grew(last, winner.Fence)
+	c.grew(last.Fence, winner.Fence)
 	c.renew(winner, long)
 	c.release(winner)
-	c.acquire(newRequest(key, long))
+	c.next(winner)
 }

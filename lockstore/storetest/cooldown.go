@@ -7,42 +7,40 @@ import (
 )
 
 // The cases of lockstore.CooldownReleaser.
-var closedCases = []testCase{
+var cooldownCases = []testCase{
 	{
-		"closed/to everybody, then free",
-		"ReleaseAfter ends the lease and keeps the key closed for a while, also to the one who released it.",
+		"cooldown/for everybody, then the key is free",
+		"ReleaseAfter ends the lease at once. Nobody gets the key during the cooldown, also not the owner that released.",
 		func(c *check) {
 			req, lease := c.take(long)
 			before := c.elapsed()
 			c.releaseAfter(lease, short)
-			held := c.held(newRequest(req.Key, long))
-			c.between("Remaining", held.Remaining, short-(c.elapsed()-before), short)
+			c.between("Remaining", c.held(req.Key).Remaining, short-(c.elapsed()-before), short)
 			same := newRequest(req.Key, long)
 			same.Holder = req.Holder
-			c.held(same)
+			c.refused(same)
 			c.renewLost("Renew after ReleaseAfter", lease)
 			c.notGranted("Acquire by the owner that has released", req)
 			c.expire(short)
-			next := c.acquire(same)
-			c.grew(lease.Fence, next.Fence)
+			c.grew(lease.Fence, c.acquire(same).Fence)
 		},
 	},
 	{
-		"closed/not for less, wherever in a second its end lies",
-		"As for the end of a lease: a server that tells whole seconds must not open the key early.",
+		"cooldown/not shorter, wherever in a second it ends",
+		"As for the end of a lease: a clock with whole seconds must not end the cooldown early.",
 		func(c *check) {
-			c.delayed()
-			c.edges(10, func(int) span {
+			c.cooldown()
+			c.ends(10, func(int) taken {
 				req, lease := c.take(long)
 				start := c.elapsed()
 				c.releaseAfter(lease, edgeTTL)
-				return span{req.Key, start + edgeTTL, c.elapsed() + edgeTTL}
+				return taken{req.Key, start + edgeTTL, c.elapsed() + edgeTTL}
 			})
 		},
 	},
 	{
-		"closed/again is nil and does not close longer F25",
-		"When the reply is lost, the same call again must not start the time anew.",
+		"cooldown/again is nil and does not make it longer F25",
+		"If the reply is lost, the same call again must not start the cooldown again.",
 		func(c *check) {
 			const d, pause = 30 * time.Second, time.Second
 			req, lease := c.take(long)
@@ -50,78 +48,58 @@ var closedCases = []testCase{
 			done := c.elapsed()
 			c.sleep(pause)
 			c.releaseAfter(lease, d)
-			asked := c.elapsed()
-			if r, most := c.remaining(req.Key), d-(asked-done)+c.TakeoverDelay+rounding; r > most {
-				c.Errorf("%v after ReleaseAfter(%v), %v remain; want at most %v", asked-done, d, r, most)
-			}
+			c.endsBy("a second ReleaseAfter", req.Key, done+d)
 		},
 	},
 	{
-		"closed/stays closed through other releases",
-		"A plain release or an abandon that comes after ReleaseAfter must not open the key early.",
+		"cooldown/stays through other releases",
+		"A Release or an abandon after ReleaseAfter must not end the cooldown.",
 		func(c *check) {
 			req, lease := c.take(long)
 			c.releaseAfter(lease, long)
 			c.wantNilOr("Release after ReleaseAfter", c.tryRelease(lease), lockstore.ErrLost)
-			c.held(newRequest(req.Key, long))
+			c.held(req.Key)
 			c.abandon(newRequest(req.Key, long))
-			c.held(newRequest(req.Key, long))
+			c.held(req.Key)
 			c.abandon(req)
-			c.held(newRequest(req.Key, long))
+			c.held(req.Key)
 		},
 	},
 	{
-		"closed/shorter than the lease",
-		"The lease ends at once; what was left of it does not count.",
+		"cooldown/only by the lease that holds the key F10",
+		"ReleaseAfter answers as Release does. An owner that does not hold the key cannot start a cooldown.",
 		func(c *check) {
-			req, lease := c.take(long)
-			c.releaseAfter(lease, short)
-			c.expire(short)
-			next := c.acquire(newRequest(req.Key, long))
-			c.grew(lease.Fence, next.Fence)
-		},
-	},
-	{
-		"closed/only by the lease that holds it F10",
-		"It answers as Release does: whoever does not hold the key cannot close it.",
-		func(c *check) {
-			c.delayed()
-			req, lease := c.take(30 * time.Second)
+			const ttl = 30 * time.Second
+			c.cooldown()
+			req, lease := c.take(ttl)
 			granted := c.elapsed()
-			strange := lease
-			strange.Owner = lockstore.NewOwner()
-			c.wantErr("ReleaseAfter by another owner", c.tryReleaseAfter(strange, long), lockstore.ErrLost)
-			strange = lease
-			strange.Fence++
-			c.wantErr("ReleaseAfter with another fence", c.tryReleaseAfter(strange, long), lockstore.ErrLost)
-			asked := c.elapsed()
-			if r, most := c.remaining(req.Key), 30*time.Second-(asked-granted)+c.TakeoverDelay+rounding; r > most {
-				c.Errorf("after refused calls %v remain; want at most %v", r, most)
+			for _, s := range strangers(lease) {
+				c.wantErr("ReleaseAfter"+s.what, c.tryReleaseAfter(s.lease, long), lockstore.ErrLost)
 			}
-			c.renew(lease, long)
-			c.release(lease)
+			c.endsBy("refused calls", req.Key, granted+ttl)
+			c.keeps(req, lease)
 			c.wantNilOr("ReleaseAfter after the release", c.tryReleaseAfter(lease, long), lockstore.ErrLost)
-			c.acquire(newRequest(req.Key, long))
+			c.next(lease)
 			c.wantNilOr("ReleaseAfter after another's grant", c.tryReleaseAfter(lease, long), lockstore.ErrLost)
 		},
 	},
 	{
-		"closed/inspect says so",
-		"A waiter looks before it tries: a closed key is one that an acquire cannot win.",
+		"cooldown/Inspect shows it",
+		"A waiter calls Inspect before Acquire. During a cooldown no acquire can win.",
 		func(c *check) {
 			c.inspector()
 			req, lease := c.take(long)
 			c.releaseAfter(lease, short)
 			status := c.inspect(req.Key)
 			if most := short + c.TakeoverDelay + rounding; !status.Held || status.Remaining <= 0 || status.Remaining > most {
-				c.Errorf("Inspect of a closed key: held %v, remaining %v; want held, more than 0 and at most %v", status.Held, status.Remaining, most)
+				c.Errorf("Inspect during a cooldown: held %v, remaining %v; want held, more than 0 and at most %v", status.Held, status.Remaining, most)
 			}
 			if status.Fence < lease.Fence {
-				c.Errorf("Inspect of a closed key: fence %d; want the last grant's, %d", status.Fence, lease.Fence)
+				c.Errorf("Inspect during a cooldown: fence %d; want the last grant's, %d", status.Fence, lease.Fence)
 			}
 			c.expire(short)
 			if status = c.inspect(req.Key); status.Held {
-				c.Errorf("Inspect says held after the key was to open")
+				c.Errorf("Inspect says held after the cooldown")
 			}
 		},
 	},

@@ -10,8 +10,8 @@ import (
 
 var corruptCases = []testCase{
 	{
-		"corrupt/what is not this store's is refused and left alone F54",
-		"A key that another program uses must not be overwritten, and not be taken for free.",
+		"corrupt/a value of another program is refused and left alone F54",
+		"A key of another program must not be overwritten, and does not count as free.",
 		func(c *check) {
 			c.need("Foreign", len(c.Foreign) > 0)
 			c.need("Dump", c.Dump != nil)
@@ -23,40 +23,35 @@ var corruptCases = []testCase{
 		},
 	},
 	{
-		"corrupt/a damaged entry of a live lease is refused and left alone F53",
-		"A damaged entry may belong to a holder that is at work: it is never treated as free.",
+		"corrupt/a damaged entry is refused and left alone F53",
+		"A damaged entry may belong to a live lease, so it never counts as free, also if the last lease was released.",
 		func(c *check) {
-			c.refusesDamage(func(lockstore.Lease) {})
-		},
-	},
-	{
-		"corrupt/a damaged entry of a released lease is refused and left alone F53",
-		"What is free cannot be told from a damaged entry.",
-		func(c *check) {
-			c.refusesDamage(c.release)
+			c.need("Corrupt", len(c.Corrupt) > 0)
+			c.need("Dump", c.Dump != nil)
+			for _, name := range slices.Sorted(maps.Keys(c.Corrupt)) {
+				for _, released := range []bool{false, true} {
+					req, lease := c.take(long)
+					if released {
+						c.release(lease)
+					}
+					c.Corrupt[name](c.t, req.Key)
+					c.refusesEntry("corrupt entry: "+name, lease)
+				}
+			}
 		},
 	},
 }
 
-func (c *check) refusesDamage(before func(lockstore.Lease)) {
-	c.Helper()
-	c.need("Corrupt", len(c.Corrupt) > 0)
-	c.need("Dump", c.Dump != nil)
-	for _, name := range slices.Sorted(maps.Keys(c.Corrupt)) {
-		req, lease := c.take(long)
-		before(lease)
-		c.Corrupt[name](c.t, req.Key)
-		c.refusesEntry("corrupt entry: "+name, lease)
-	}
-}
-
-// refusesEntry wants each method to refuse the entry, to name its key, and to
-// leave it as it is.
+// refusesEntry wants each method, by this owner and by another one, to refuse the entry,
+// to name its key, and not to change the entry.
 func (c *check) refusesEntry(name string, lease lockstore.Lease) {
 	c.Helper()
 	before := c.Dump(c.t, lease.Key)
-	refuse := func(what string, err error) {
-		c.Helper()
+	other := lease
+	other.Owner = lockstore.NewOwner()
+	for _, m := range slices.Concat(c.methods(lease), c.methods(other)) {
+		what := m.name + " (" + name + ")"
+		err := c.call(m)
 		c.wantErr(what, err, lockstore.ErrCorrupt)
 		if !strings.Contains(err.Error(), lease.Key) {
 			c.Errorf("%s: %v; want the error to name the key %q", what, err, lease.Key)
@@ -65,8 +60,4 @@ func (c *check) refusesEntry(name string, lease lockstore.Lease) {
 			c.fatalf("%s changed the entry from %s to %s", what, before, after)
 		}
 	}
-	c.everyMethod(name, lease, refuse)
-	other := lease
-	other.Owner = lockstore.NewOwner()
-	c.everyMethod(name+", another owner", other, refuse)
 }

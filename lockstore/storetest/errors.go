@@ -11,7 +11,7 @@ import (
 var errorCases = []testCase{
 	{
 		"errors/a context that is done leaves nothing behind F22",
-		"A call whose context is over was certainly not applied, says so, and still shows the context's error.",
+		"A call whose context is over was certainly not applied. The error says so and also matches the context's error.",
 		func(c *check) {
 			cancelled, cancel := context.WithCancel(c.t.Context())
 			cancel()
@@ -20,27 +20,29 @@ var errorCases = []testCase{
 			for _, ctx := range []context.Context{cancelled, late} {
 				held, lease := c.take(long)
 				req := newRequest(newKey(), long)
-				count := c.requests()
-				for _, l := range []lockstore.Lease{
-					lease,
-					{Key: held.Key, Owner: req.Owner, Fence: 1},
-					{Key: req.Key, Owner: req.Owner, Fence: 1},
-				} {
-					for _, m := range c.methods(l) {
-						c.wantDone(m.name, m.call(ctx), ctx)
+				c.sends("calls with a context that is done", 0, func() {
+					for _, l := range []lockstore.Lease{
+						lease,
+						{Key: held.Key, Owner: req.Owner, Fence: 1},
+						{Key: req.Key, Owner: req.Owner, Fence: 1},
+					} {
+						for _, m := range c.methods(l) {
+							what, err := m.name+" with a context that is done", m.call(ctx)
+							c.wantErr(what, err, lockstore.ErrUnavailable)
+							if !errors.Is(err, ctx.Err()) {
+								c.Errorf("%s: %v; want it to match %q too", what, err, ctx.Err())
+							}
+						}
 					}
-				}
-				c.wantRequests("calls with a context that is done", count, 0)
+				})
 				c.acquire(newRequest(req.Key, long))
-				c.reacquire(held, lease)
-				c.renew(lease, long)
-				c.release(lease)
+				c.keeps(held, lease)
 			}
 		},
 	},
 	{
 		"errors/a call ends with its context F28 F75",
-		"A server that takes requests and never answers must not hold a caller longer than the caller allows: Lambda's deadline comes soon after. What was sent may be applied, so the outcome is unknown.",
+		"A server that never answers must not hold a caller for longer than the caller allows, because Lambda's deadline comes soon after. The request may have been applied, so the outcome is unknown.",
 		func(c *check) {
 			c.need("Hang", c.Hang != nil)
 			for i, m := range c.methods(lockstore.Lease{}) {
@@ -57,7 +59,7 @@ var errorCases = []testCase{
 	},
 	{
 		"errors/a server that cannot be reached is unavailable F21",
-		"Nothing was applied and nobody holds the lock: it is neither held nor unknown, and the call does not hang.",
+		"Nothing was applied, and nobody is known to hold the lock. So the outcome is neither held nor unknown, and the call ends soon.",
 		func(c *check) {
 			c.need("Unreachable", c.Unreachable != nil)
 			c.Store = c.Unreachable(c.t)
@@ -68,84 +70,44 @@ var errorCases = []testCase{
 		},
 	},
 	{
-		"errors/a lost reply to an acquire is unknown F23 M15 M16 M17",
-		"The lease may be granted: to call it held or busy would leave it behind. The same request again finds out.",
+		"errors/a lost reply is unknown F23 F24 F25 F26 M15 M16 M17",
+		"The request was applied, but the caller cannot know that. The same request again finds out. An abandon ends a lease whose grant is not known.",
 		func(c *check) {
-			c.need("LoseReplies", c.LoseReplies != nil)
 			req := newRequest(newKey(), long)
-			restore := c.LoseReplies(c.t)
-			_, err := c.tryAcquire(req)
-			restore()
-			c.wantUnknown("Acquire whose reply was lost", err)
-			c.held(newRequest(req.Key, long))
+			c.loseReply("Acquire", func() error { _, err := c.tryAcquire(req); return err })
+			c.abandon(req)
+			c.acquire(newRequest(req.Key, long))
+
+			req = newRequest(newKey(), 30*time.Second)
+			c.loseReply("Acquire", func() error { _, err := c.tryAcquire(req); return err })
+			c.held(req.Key)
 			lease, err := c.tryAcquire(req)
 			if err != nil {
 				c.fatalf("Acquire again after a lost reply: %v; want the lease", err)
 			}
 			c.fits(lease, req)
+			c.loseReply("Renew", func() error { _, err := c.tryRenew(lease, long); return err })
+			c.lasts("a renewal whose reply was lost", req.Key)
 			c.renew(lease, long)
+			c.loseReply("Release", func() error { return c.tryRelease(lease) })
 			c.release(lease)
-		},
-	},
-	{
-		"errors/a lost reply to an acquire can be abandoned F23 F26",
-		"A caller that gives up on an unknown acquire leaves nothing behind.",
-		func(c *check) {
-			c.need("LoseReplies", c.LoseReplies != nil)
-			req := newRequest(newKey(), long)
-			restore := c.LoseReplies(c.t)
-			_, err := c.tryAcquire(req)
-			restore()
-			c.wantUnknown("Acquire whose reply was lost", err)
-			c.abandon(req)
-			c.acquire(newRequest(req.Key, long))
-		},
-	},
-	{
-		"errors/a lost reply to a renewal is unknown F24",
-		"The renewal was applied; again, it is held.",
-		func(c *check) {
-			c.need("LoseReplies", c.LoseReplies != nil)
-			req, lease := c.take(30 * time.Second)
-			restore := c.LoseReplies(c.t)
-			_, err := c.tryRenew(lease, long)
-			restore()
-			c.wantUnknown("Renew whose reply was lost", err)
-			if r := c.remaining(req.Key); r < long-time.Minute {
-				c.Errorf("after a renewal for %v whose reply was lost, %v remain", long, r)
-			}
-			c.renew(lease, long)
-			c.release(lease)
-		},
-	},
-	{
-		"errors/a lost reply to a release is unknown F25",
-		"The key is free; again, the release is nil.",
-		func(c *check) {
-			c.need("LoseReplies", c.LoseReplies != nil)
-			req, lease := c.take(long)
-			restore := c.LoseReplies(c.t)
-			err := c.tryRelease(lease)
-			restore()
-			c.wantUnknown("Release whose reply was lost", err)
-			c.release(lease)
-			c.acquire(newRequest(req.Key, long))
+			c.next(lease)
 		},
 	},
 }
 
-// wantDone wants an error that says both: not applied, and why.
-func (c *check) wantDone(what string, err error, ctx context.Context) {
+// loseReply makes a call whose request is applied and whose reply is lost.
+func (c *check) loseReply(method string, call func() error) {
 	c.Helper()
-	what += " with a context that is done"
-	c.wantErr(what, err, lockstore.ErrUnavailable)
-	if !errors.Is(err, ctx.Err()) {
-		c.Errorf("%s: %v; want it to match %q too", what, err, ctx.Err())
-	}
+	c.need("LoseReplies", c.LoseReplies != nil)
+	restore := c.LoseReplies(c.t)
+	err := call()
+	restore()
+	c.wantUnknown(method+" whose reply was lost", err)
 }
 
-// hangs makes a call whose request gets no answer, and wants it to end with its
-// context. An answer that says "not applied" has to be true.
+// hangs makes a call without a reply, and wants it to end with its context. If the error
+// says that nothing was applied, that must be true.
 func (c *check) hangs(m method, req lockstore.Request, lease lockstore.Lease, cancels bool) {
 	c.Helper()
 	const wait = 100 * time.Millisecond // for the request to arrive

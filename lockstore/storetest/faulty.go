@@ -9,10 +9,10 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Op names what a call asks for.
+// Op is the kind of a call.
 type Op string
 
-// The calls that a Faulty store sees. A Release with Fence 0 is an abandon.
+// The kinds of calls on a Faulty store. OpAbandon is a Release with Fence 0.
 const (
 	OpAcquire      Op = "acquire"
 	OpRenew        Op = "renew"
@@ -24,42 +24,42 @@ const (
 
 // Call is one call on a Faulty store.
 type Call struct {
-	N     int // 1 is the store's first call
+	N     int // 1 for the store's first call
 	Op    Op
 	Key   string
 	Owner lockstore.Owner // empty for OpInspect
 }
 
-// Fault says what happens to one call. The zero Fault lets it through.
+// Fault is what happens to one call. Nothing happens with the zero Fault.
 type Fault struct {
-	// Before passes before the request arrives. When the call's context ends
-	// first, the request does not arrive and the call says so.
+	// Before is the time until the request arrives. If the call's context ends first, the
+	// request does not arrive, and the error matches lockstore.ErrUnavailable.
 	Before time.Duration
 
-	// Drop, if not nil, is the answer of a request that does not arrive:
-	// lockstore.ErrUnavailable, or any other error for one that may arrive later.
+	// Drop, if not nil, is the error of a call whose request does not arrive. Use
+	// lockstore.ErrUnavailable, or another error if the request may arrive later.
 	Drop error
 
-	// Twice applies the request twice; the answer is the first one.
+	// Twice applies the request twice. The answer is that of the first time.
 	Twice bool
 
-	// Late keeps a copy of the request, which arrives with Deliver.
+	// Late keeps a copy of the request. It arrives with Deliver.
 	Late bool
 
-	// After passes between the request's arrival and its answer. When the call's
-	// context ends first, the outcome is unknown.
+	// After is the time between the arrival and the answer. If the call's context ends
+	// first, the outcome is unknown.
 	After time.Duration
 
-	// Cut, if not nil, is the answer of a request that was applied and whose
-	// reply was lost.
+	// Cut, if not nil, is the error of a call whose request is applied and whose reply is
+	// lost.
 	Cut error
 }
 
-// Faulty is a store that fails as planned. It wraps a real one and is for tests
-// of whatever uses a store.
+// Faulty is a store that fails as planned, for tests of programs that use a store. It wraps
+// another store.
 //
-// [lockstore.As] finds lockstore.Inspector and lockstore.CooldownReleaser on it
-// if the wrapped store has them, and their calls follow the plan too.
+// [lockstore.As] finds lockstore.Inspector and lockstore.CooldownReleaser if the wrapped
+// store has them. Their calls follow the plan too.
 type Faulty struct {
 	store lockstore.Store
 	plan  func(Call) Fault
@@ -71,21 +71,14 @@ type Faulty struct {
 
 var _ lockstore.Store = (*Faulty)(nil)
 
-// NewFaulty wraps store. plan is asked once for each call, one call at a time,
-// and must not use the store itself; nil lets every call through.
+// NewFaulty wraps store. It calls plan once for each call, never twice at the same time.
+// plan must not use the store. A nil plan makes no faults.
 func NewFaulty(store lockstore.Store, plan func(Call) Fault) *Faulty {
 	return &Faulty{store: store, plan: plan}
 }
 
-// Calls returns how many calls the store has had so far.
-func (f *Faulty) Calls() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.calls
-}
-
-// Deliver lets the copies that were kept arrive, in the order of their calls,
-// and returns what the store said to each.
+// Deliver lets the late duplicates arrive, in the order of their calls. It returns the store's
+// error for each.
 func (f *Faulty) Deliver(ctx context.Context) []error {
 	f.mu.Lock()
 	late := f.late
@@ -124,11 +117,11 @@ func (f *Faulty) Release(ctx context.Context, lease lockstore.Lease) error {
 	return err
 }
 
-// Unwrap leads to the wrapped store, over the optional interfaces that it has.
+// Unwrap returns the wrapped store, with faults in its optional interfaces.
 func (f *Faulty) Unwrap() lockstore.Store {
 	next := f.store
-	if d, ok := lockstore.As[lockstore.CooldownReleaser](f.store); ok {
-		next = faultyDelayed{next, f, d}
+	if r, ok := lockstore.As[lockstore.CooldownReleaser](f.store); ok {
+		next = faultyCooldown{next, f, r}
 	}
 	if i, ok := lockstore.As[lockstore.Inspector](f.store); ok {
 		next = faultyInspector{next, f, i}
@@ -136,22 +129,22 @@ func (f *Faulty) Unwrap() lockstore.Store {
 	return next
 }
 
-// A wrapper that had the optional methods itself would promise them for stores
-// that lack them, so each is a step of its own on the way to the wrapped store.
-type faultyDelayed struct {
+// faultyCooldown and faultyInspector are types of their own: a Faulty with these methods
+// would have them for every store.
+type faultyCooldown struct {
 	lockstore.Store
 	f *Faulty
-	d lockstore.CooldownReleaser
+	r lockstore.CooldownReleaser
 }
 
-func (w faultyDelayed) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
+func (w faultyCooldown) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
 	_, err := through(ctx, w.f, Call{Op: OpReleaseAfter, Key: lease.Key, Owner: lease.Owner}, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, w.d.ReleaseAfter(ctx, lease, d)
+		return struct{}{}, w.r.ReleaseAfter(ctx, lease, d)
 	})
 	return err
 }
 
-func (w faultyDelayed) Unwrap() lockstore.Store { return w.Store }
+func (w faultyCooldown) Unwrap() lockstore.Store { return w.Store }
 
 type faultyInspector struct {
 	lockstore.Store
@@ -167,7 +160,7 @@ func (w faultyInspector) Inspect(ctx context.Context, key string) (lockstore.Sta
 
 func (w faultyInspector) Unwrap() lockstore.Store { return w.Store }
 
-// through applies a call as the plan says.
+// through makes a call with the planned fault.
 func through[T any](ctx context.Context, f *Faulty, call Call, apply func(context.Context) (T, error)) (T, error) {
 	var none T
 	fault := f.next(call, func(ctx context.Context) error {
@@ -182,7 +175,7 @@ func through[T any](ctx context.Context, f *Faulty, call Call, apply func(contex
 	}
 	answer, err := apply(ctx)
 	if fault.Twice {
-		_, _ = apply(ctx) // a duplicate has nobody to answer to
+		_, _ = apply(ctx) // nobody waits for this answer
 	}
 	if err := pass(ctx, fault.After); err != nil {
 		return none, fmt.Errorf("storetest: the reply did not arrive: %w", err)
@@ -208,7 +201,7 @@ func (f *Faulty) next(call Call, apply func(context.Context) error) Fault {
 	return fault
 }
 
-// pass lets d pass, and returns the context's error if that comes first.
+// pass waits for d, or until the context ends; then it returns the context's error.
 func pass(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

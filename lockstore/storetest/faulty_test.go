@@ -18,8 +18,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-// A store whose replies to acquires are lost: the caller asks again and gets
-// its own lease.
+// The reply to an acquire is lost. The caller sends the acquire again and gets its lease.
 func ExampleFaulty() {
 	store := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) storetest.Fault {
 		if c.Op == storetest.OpAcquire && c.N == 1 {
@@ -39,7 +38,7 @@ func ExampleFaulty() {
 	// <nil>
 }
 
-// An acquire that arrives after its caller has given up and abandoned it.
+// An acquire arrives after its caller has abandoned it.
 func ExampleFaulty_Deliver() {
 	store := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) storetest.Fault {
 		if c.Op == storetest.OpAcquire {
@@ -62,47 +61,31 @@ func ExampleFaulty_Deliver() {
 	// late acquire is lost: true
 }
 
-func TestFaultyWithoutAPlanPassesTheSuite(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		return faultyHarness(nil)
-	}, synctest.Test)
+func TestFaultyPassesTheSuite(t *testing.T) {
+	for name, always := range map[string]*storetest.Fault{
+		"without a plan":                         nil,
+		"each request twice, all are idempotent": {Twice: true},
+		"F29 slow requests and replies":          {Before: 30 * time.Millisecond, After: 40 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			storetest.Run(t, func(*testing.T) storetest.Harness { return faultyHarness(always) }, synctest.Test)
+		})
+	}
 }
 
-// A store that gets each request twice passes too: every request is idempotent.
-func TestFaultyThatDuplicatesPassesTheSuite(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		return faultyHarness(&storetest.Fault{Twice: true})
-	}, synctest.Test)
-}
-
-// And one that is slow both ways, for the time that may be trusted is counted
-// from before the request.
-func TestFaultyThatIsSlowPassesTheSuiteF29(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		return faultyHarness(&storetest.Fault{Before: 30 * time.Millisecond, After: 40 * time.Millisecond})
-	}, synctest.Test)
-}
-
-// faultyHarness has the fault on each call, and two more that cases ask for.
+// faultyHarness has the fault in each call, and the faults that cases of the suite need.
 func faultyHarness(always *storetest.Fault) storetest.Harness {
 	var cut, hang atomic.Bool
 	var shift atomic.Int64
 	store := memstore.New(func() time.Time { return time.Now().Add(time.Duration(shift.Load())) })
-	var plan func(storetest.Call) storetest.Fault
-	if always != nil {
-		plan = func(storetest.Call) storetest.Fault {
-			fault := *always
-			if cut.Load() {
-				fault.Cut = io.ErrUnexpectedEOF
-			}
-			if hang.Load() {
-				fault.After = time.Hour
-			}
-			return fault
+	on := func(fault *atomic.Bool) func(*testing.T) func() {
+		return func(*testing.T) func() {
+			fault.Store(true)
+			return func() { fault.Store(false) }
 		}
 	}
 	h := storetest.Harness{
-		Store: storetest.NewFaulty(store, plan),
+		Store: storetest.NewFaulty(store, nil),
 		Unreachable: func(*testing.T) lockstore.Store {
 			return storetest.NewFaulty(store, func(storetest.Call) storetest.Fault {
 				return storetest.Fault{Drop: lockstore.ErrUnavailable}
@@ -111,14 +94,17 @@ func faultyHarness(always *storetest.Fault) storetest.Harness {
 		ShiftClock: func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
 	}
 	if always != nil {
-		h.LoseReplies = func(*testing.T) func() {
-			cut.Store(true)
-			return func() { cut.Store(false) }
-		}
-		h.Hang = func(*testing.T) func() {
-			hang.Store(true)
-			return func() { hang.Store(false) }
-		}
+		h.LoseReplies, h.Hang = on(&cut), on(&hang)
+		h.Store = storetest.NewFaulty(store, func(storetest.Call) storetest.Fault {
+			fault := *always
+			if cut.Load() {
+				fault.Cut = io.ErrUnexpectedEOF
+			}
+			if hang.Load() {
+				fault.After = time.Hour
+			}
+			return fault
+		})
 	}
 	return h
 }
@@ -127,142 +113,97 @@ func request() lockstore.Request {
 	return lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute}
 }
 
-// once plans a fault for the first call of an operation.
-func once(op storetest.Op, fault storetest.Fault) func(storetest.Call) storetest.Fault {
-	done := false
+// once plans a fault for the first call.
+func once(fault storetest.Fault) func(storetest.Call) storetest.Fault {
 	return func(c storetest.Call) storetest.Fault {
-		if c.Op != op || done {
-			return storetest.Fault{}
+		if c.N == 1 {
+			return fault
 		}
-		done = true
-		return fault
+		return storetest.Fault{}
 	}
 }
 
 func TestFaultyDropIsNotApplied(t *testing.T) {
-	store := storetest.NewFaulty(memstore.New(nil), once(storetest.OpAcquire, storetest.Fault{Drop: lockstore.ErrUnavailable}))
+	store := storetest.NewFaulty(memstore.New(nil), once(storetest.Fault{Drop: lockstore.ErrUnavailable}))
 	_, err := store.Acquire(t.Context(), request())
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	_, err = store.Acquire(t.Context(), request())
 	require.NoError(t, err)
-	assert.Equal(t, 2, store.Calls())
 }
 
-func TestFaultyCutIsApplied(t *testing.T) {
-	req := request()
-	for _, op := range []storetest.Op{storetest.OpAcquire, storetest.OpRenew, storetest.OpRelease, storetest.OpAbandon, storetest.OpReleaseAfter, storetest.OpInspect} {
-		t.Run(string(op), func(t *testing.T) {
-			inner := memstore.New(nil)
-			store := storetest.NewFaulty(inner, once(op, storetest.Fault{Cut: io.ErrUnexpectedEOF}))
-			inspector, ok := lockstore.As[lockstore.Inspector](store)
-			require.True(t, ok)
-			delayed, ok := lockstore.As[lockstore.CooldownReleaser](store)
-			require.True(t, ok)
-
-			lease, err := store.Acquire(t.Context(), req)
-			if op == storetest.OpAcquire {
-				require.Equal(t, io.ErrUnexpectedEOF, err)
-				assert.Zero(t, lease)
-				status, err := inner.Inspect(t.Context(), req.Key)
-				require.NoError(t, err)
-				assert.True(t, status.Held, "the acquire was applied")
-				return
-			}
-			require.NoError(t, err)
-			switch op {
-			case storetest.OpRenew:
-				trusted, err := store.Renew(t.Context(), lease, time.Hour)
-				require.Equal(t, io.ErrUnexpectedEOF, err)
-				assert.Zero(t, trusted)
-				status, err := inner.Inspect(t.Context(), req.Key)
-				require.NoError(t, err)
-				assert.Greater(t, status.Remaining, 30*time.Minute, "the renewal was applied")
-			case storetest.OpInspect:
-				status, err := inspector.Inspect(t.Context(), req.Key)
-				require.Equal(t, io.ErrUnexpectedEOF, err)
-				assert.Zero(t, status)
-			case storetest.OpReleaseAfter:
-				require.Equal(t, io.ErrUnexpectedEOF, delayed.ReleaseAfter(t.Context(), lease, time.Hour))
-				_, err := inner.Renew(t.Context(), lease, time.Minute)
-				require.ErrorIs(t, err, lockstore.ErrLost)
-			default:
-				if op == storetest.OpAbandon {
-					lease.Fence = 0
-				}
-				require.Equal(t, io.ErrUnexpectedEOF, store.Release(t.Context(), lease))
-				status, err := inner.Inspect(t.Context(), req.Key)
-				require.NoError(t, err)
-				assert.False(t, status.Held, "the release was applied")
-			}
-		})
-	}
+// Each kind of call has the error of Cut and no answer. The suite's case of lost replies
+// checks that Cut applies the requests.
+func TestFaultyCut(t *testing.T) {
+	store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) storetest.Fault {
+		return storetest.Fault{Cut: io.ErrUnexpectedEOF}
+	})
+	inspector, _ := lockstore.As[lockstore.Inspector](store)
+	cooldown, _ := lockstore.As[lockstore.CooldownReleaser](store)
+	ctx, req := t.Context(), request()
+	lease, err := store.Acquire(ctx, req)
+	require.Equal(t, io.ErrUnexpectedEOF, err)
+	assert.Zero(t, lease)
+	lease = lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: 1}
+	_, err = store.Renew(ctx, lease, time.Hour)
+	require.Equal(t, io.ErrUnexpectedEOF, err)
+	_, err = inspector.Inspect(ctx, req.Key)
+	require.Equal(t, io.ErrUnexpectedEOF, err)
+	require.Equal(t, io.ErrUnexpectedEOF, store.Release(ctx, lease))
+	require.Equal(t, io.ErrUnexpectedEOF, cooldown.ReleaseAfter(ctx, lease, time.Hour))
 }
 
-func TestFaultyLateCopyArrivesOnCommandF26(t *testing.T) {
-	inner := memstore.New(nil)
-	store := storetest.NewFaulty(inner, once(storetest.OpAcquire, storetest.Fault{Late: true}))
-	req := request()
-	lease, err := store.Acquire(t.Context(), req)
+func TestFaultyLateCopyArrivesOnce(t *testing.T) {
+	store := storetest.NewFaulty(memstore.New(nil), once(storetest.Fault{Late: true}))
+	lease, err := store.Acquire(t.Context(), request())
 	require.NoError(t, err)
 	require.NoError(t, store.Release(t.Context(), lease))
-
 	errs := store.Deliver(t.Context())
 	require.Len(t, errs, 1)
-	require.ErrorIs(t, errs[0], lockstore.ErrLost)
-	status, err := inner.Inspect(t.Context(), req.Key)
-	require.NoError(t, err)
-	assert.False(t, status.Held)
-	assert.Empty(t, store.Deliver(t.Context()), "a copy arrives once")
+	require.ErrorIs(t, errs[0], lockstore.ErrLost, "F26")
+	assert.Empty(t, store.Deliver(t.Context()))
 }
 
 func TestFaultyDelays(t *testing.T) {
-	for name, tc := range map[string]struct {
-		fault   storetest.Fault
-		applied bool
-	}{
-		"before": {storetest.Fault{Before: 3 * time.Second}, false},
-		"after":  {storetest.Fault{After: 3 * time.Second}, true},
+	for name, fault := range map[string]storetest.Fault{
+		"before": {Before: 3 * time.Second},
+		"after":  {After: 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner := memstore.New(nil)
-				store := storetest.NewFaulty(inner, func(c storetest.Call) storetest.Fault { return tc.fault })
+				store := storetest.NewFaulty(inner, func(c storetest.Call) storetest.Fault { return fault })
 				start := time.Now()
-				req := request()
-				_, err := store.Acquire(t.Context(), req)
+				lease, err := store.Acquire(t.Context(), request())
 				require.NoError(t, err)
 				assert.Equal(t, 3*time.Second, time.Since(start))
 
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				start = time.Now()
-				other := request()
-				other.Key = "other"
-				_, err = store.Acquire(ctx, other)
-				assert.Equal(t, time.Second, time.Since(start), "the delay ends with the context")
+				err = store.Release(ctx, lease)
+				assert.Equal(t, 4*time.Second, time.Since(start), "the delay ends with the context")
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.Equal(t, !tc.applied, errors.Is(err, lockstore.ErrUnavailable), "only a request that was not sent is unavailable")
-				status, err := inner.Inspect(t.Context(), other.Key)
-				require.NoError(t, err)
-				assert.Equal(t, tc.applied, status.Held)
+				status, statusErr := inner.Inspect(t.Context(), lease.Key)
+				require.NoError(t, statusErr)
+				assert.Equal(t, name == "before", status.Held)
+				assert.Equal(t, name == "before", errors.Is(err, lockstore.ErrUnavailable), "only a request that did not arrive is unavailable")
 			})
 		})
 	}
 }
 
-// bare has no optional interface.
-type bare struct{ lockstore.Store }
+// threeMethods is a store without optional interfaces.
+type threeMethods struct{ lockstore.Store }
 
-// A store with the three methods alone passes; what it lacks is skipped.
+// A store with the three methods alone passes the suite. The other cases are skipped.
 func TestThreeMethodsAreAStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		return storetest.Harness{Store: bare{memstore.New(nil)}}
+		return storetest.Harness{Store: threeMethods{memstore.New(nil)}}
 	}, synctest.Test)
 }
 
-func TestFaultyPromisesOnlyWhatTheStoreHas(t *testing.T) {
+func TestFaultyHasTheStoresInterfaces(t *testing.T) {
 	inner := memstore.New(nil)
-	store := storetest.NewFaulty(bare{inner}, nil)
+	store := storetest.NewFaulty(threeMethods{inner}, nil)
 	_, ok := lockstore.As[lockstore.Inspector](store)
 	assert.False(t, ok)
 	_, ok = lockstore.As[lockstore.CooldownReleaser](store)

@@ -7,68 +7,63 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Harness is a store under test and what the suite may do to it from outside.
-// Store is required. A case that needs a nil field is skipped and says which;
-// the package documentation says which fields matter most.
-// Every key that the suite uses is new, so a harness may share its server with
-// others.
+// Harness is a store under test, with hooks to its clock, its client and its server. Only
+// Store is required. A case that needs a nil field is skipped and names the field. Every
+// key of the suite is new, so harnesses may share a server.
 type Harness struct {
 	// Store is the store under test.
 	Store lockstore.Store
 
-	// Sleep lets d pass for the store's deciding clock; nil is time.Sleep. Outside a
-	// synctest bubble, one of the harness's own advances a clock that stands still
-	// otherwise. Several goroutines may call it at once.
+	// Sleep lets d pass for the clock that decides about expiry; nil means time.Sleep.
+	// Outside a synctest bubble it is for a clock that moves only by Sleep. Several
+	// goroutines may call it at the same time.
 	Sleep func(d time.Duration)
 
-	// TakeoverDelay is how long after a lease's TTL another owner may have to
-	// wait before it is granted the key (clock tolerance, whole-second clocks).
+	// TakeoverDelay is how long another owner may have to wait after a lease's TTL: for
+	// clock tolerance, or for a clock with whole seconds.
 	TakeoverDelay time.Duration
 
-	// Margin is what the store subtracts from a lease's trusted time.
+	// Margin is what the store subtracts from the time of trust.
 	Margin time.Duration
 
-	// Requests returns how many requests the store has sent so far.
+	// Requests returns how many requests the store has sent.
 	Requests func() int
 
-	// RequestsPerCall is for a store that has to read before it writes: how many
-	// requests a call may take at most. It is 1 for what is not in it, and 2 for
-	// OpAbandon. OpAcquire stands for a free key and for a refusal; a takeover and a
-	// repeat may take one more.
+	// RequestsPerCall is how many requests a call may take at most, for a store that reads
+	// before it writes. The default is 2 for OpAbandon and 1 for all other calls. OpAcquire
+	// is for a free key and for a refusal; a takeover and a repeat may take one more.
 	RequestsPerCall map[Op]int
 
 	// Delete removes the key's entry, as an operator or an eviction would.
 	Delete func(t *testing.T, key string)
 
-	// Snapshot returns a func that puts back the key's entry as it is now.
+	// Snapshot saves the key's entry. restore puts the saved entry back.
 	Snapshot func(t *testing.T, key string) (restore func())
 
-	// Dump returns the key's entry as bytes that are equal when nothing changed;
-	// there may be no entry.
+	// Dump returns the key's entry as a text: the same text for the same entry. There may be
+	// no entry.
 	Dump func(t *testing.T, key string) string
 
-	// Foreign are ways to put something at the key that is not this store's.
+	// Foreign are ways to store a value of another program at the key.
 	Foreign map[string]func(t *testing.T, key string)
 
-	// Corrupt are ways to damage the entry that is at the key.
+	// Corrupt are ways to damage the key's entry.
 	Corrupt map[string]func(t *testing.T, key string)
 
-	// ShiftClock sets the clock that stamps fences and expiries, which is the
-	// store's own or its server's, to d from the right time. It does not add up: d
-	// replaces the one before. The suite does not set it back.
+	// ShiftClock sets the clock that writes fences and ends of leases, in the process or on
+	// the server, to the right time + d. A second call replaces d. The suite does not set
+	// the clock back at the end.
 	ShiftClock func(t *testing.T, d time.Duration)
 
 	// Unreachable returns a store like Store whose server refuses connections.
 	Unreachable func(t *testing.T) lockstore.Store
 
-	// LoseReplies makes the server apply requests and lose the replies, until
-	// the returned func is called. For a store that reads before it writes, only
-	// the reply of the request that changes the entry: after a lost read it is
-	// certain that nothing was applied.
+	// LoseReplies makes the server apply requests and lose the replies, until restore. For a
+	// store that reads before it writes, lose only the reply to the request that changes
+	// the entry: after a lost read it is certain that nothing was applied.
 	LoseReplies func(t *testing.T) (restore func())
 
-	// Hang makes the server keep its replies to itself, with the connections
-	// open, until the returned func is called; then it answers new requests. It may
-	// apply what it gets, or not.
+	// Hang makes the server send no reply and keep the connections open, until restore.
+	// After that it answers new requests. It may apply the requests without a reply.
 	Hang func(t *testing.T) (restore func())
 }

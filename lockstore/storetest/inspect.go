@@ -9,7 +9,7 @@ import (
 var inspectCases = []testCase{
 	{
 		"inspect/a key that was never written",
-		"It is free, and the store knows no fence of it.",
+		"The key is free, and the store knows no fence.",
 		func(c *check) {
 			key := newKey()
 			if got, want := c.inspect(key), (lockstore.Status{Key: key}); got != want {
@@ -20,7 +20,7 @@ var inspectCases = []testCase{
 	},
 	{
 		"inspect/a held key",
-		"People ask it who holds a key, since when, and for how long at most.",
+		"People want to know who holds a key, since when, and for how long at most.",
 		func(c *check) {
 			c.inspector()
 			const ttl = 30 * time.Second
@@ -40,81 +40,67 @@ var inspectCases = []testCase{
 	},
 	{
 		"inspect/a released key",
-		"It is free for everybody, names nobody, and its last fence is known.",
+		"The key is free, the status names nobody, and the last fence is known.",
 		func(c *check) {
 			c.inspector()
 			req, lease := c.take(long)
 			c.release(lease)
-			status := c.inspect(req.Key)
-			if status.Held || status.Remaining > 0 || status.Holder != (lockstore.Holder{}) {
-				c.Errorf("Inspect of a released key: %+v; want it free", status)
-			}
-			if status.Fence != lease.Fence {
-				c.Errorf("Inspect of a released key: fence %d; want the last grant's, %d", status.Fence, lease.Fence)
-			}
+			c.isFree("a released key", c.inspect(req.Key), lease.Fence)
 		},
 	},
 	{
-		"inspect/a dead lease is not held F01",
-		"A waiter tries to acquire only when it may win, so it must see that a dead holder's time is over.",
-		func(c *check) {
-			c.inspector()
-			req, lease := c.take(short)
-			c.expire(short)
-			status := c.inspect(req.Key)
-			if status.Held || status.Remaining > 0 {
-				c.Errorf("Inspect of an expired lease: held %v, remaining %v; want it free", status.Held, status.Remaining)
-			}
-			if status.Fence != lease.Fence {
-				c.Errorf("Inspect of an expired lease: fence %d; want %d", status.Fence, lease.Fence)
-			}
-			c.acquire(newRequest(req.Key, long))
-		},
-	},
-	{
-		"inspect/agrees with acquire",
-		"When it says held, an acquire that is sent before would be refused; when it says free, an acquire wins.",
+		"inspect/an expired lease is not held, and Inspect agrees with Acquire F01",
+		"A waiter tries to acquire when Inspect says free. Then an acquire must win, and a dead holder's key must become free.",
 		func(c *check) {
 			c.inspector()
 			req, lease := c.take(short)
 			granted := c.elapsed()
 			for {
-				asked := c.elapsed()
-				if !c.inspect(req.Key).Held {
+				sent := c.elapsed()
+				status := c.inspect(req.Key)
+				if !status.Held {
+					c.isFree("an expired lease", status, lease.Fence)
 					break
 				}
-				if late := asked - granted - short - c.TakeoverDelay - rounding; late > 0 {
+				if late := sent - granted - short - c.TakeoverDelay - rounding; late > 0 {
 					c.fatalf("Inspect says held %v after the lease's end", late)
 				}
 				c.sleep(50 * time.Millisecond)
 			}
-			next := c.acquire(newRequest(req.Key, long))
-			c.grew(lease.Fence, next.Fence)
+			c.next(lease)
 		},
 	},
 	{
 		"inspect/changes nothing",
-		"Looking at a lock is no part in it.",
+		"Inspect only reads.",
 		func(c *check) {
 			c.inspector()
 			c.need("Dump", c.Dump != nil)
 			key := newKey()
-			look := func(when string) {
+			inspect := func(what string) {
 				c.Helper()
 				before := c.Dump(c.t, key)
 				c.inspect(key)
 				if after := c.Dump(c.t, key); after != before {
-					c.Errorf("%s: Inspect changed the entry from %s to %s", when, before, after)
+					c.Errorf("%s: Inspect changed the entry from %s to %s", what, before, after)
 				}
 			}
-			look("unknown key")
+			inspect("unknown key")
 			lease := c.acquire(newRequest(key, long))
-			look("held key")
+			inspect("held key")
 			c.release(lease)
-			look("released key")
+			inspect("released key")
 			c.acquire(newRequest(key, short))
 			c.expire(short)
-			look("dead lease")
+			inspect("expired lease")
 		},
 	},
+}
+
+// isFree wants the status of a free key whose last grant had this fence.
+func (c *check) isFree(what string, status lockstore.Status, fence lockstore.Fence) {
+	c.Helper()
+	if status.Held || status.Remaining > 0 || status.Holder != (lockstore.Holder{}) || status.Fence != fence {
+		c.Errorf("Inspect of %s: %+v; want it free, with the last grant's fence, %d", what, status, fence)
+	}
 }

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"crypto/rand"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -10,10 +12,10 @@ import (
 var keyCases = []testCase{
 	{
 		"keys/odd ones are accepted and never meet F52 M29",
-		"Keys come from users' data. Whatever characters they have, two different keys are two locks.",
+		"Keys come from users' data. Two different keys are two locks, whatever characters they have.",
 		func(c *check) {
 			id := rand.Text()
-			var keys []string
+			leases := map[string]lockstore.Lease{}
 			for _, odd := range []string{
 				"", "{}", "{", "}", "{a}b", "{a}c", "{a", "a}", "}{", "{{a}}", "{}a",
 				"/", "//", "..", "../", "./", ".", `\`, ":", "::", "|", "#", "?", "*", "[a]", "^",
@@ -21,32 +23,30 @@ var keyCases = []testCase{
 				"a", "A", "aa", "é", "e\u0301", "ß", "ss", "😀", "漢字", "\u00a0", "\u200b", "\ufeff", "\ufffd", "ﬀ", "I", "ı", "İ",
 				"0", "00", "1", "-1", "nil", "null", "true", "KEYS[1]", "lock", "owner", "fence",
 			} {
-				keys = append(keys, id+odd, odd+"."+id, id+odd+id)
-			}
-			leases := map[string]lockstore.Lease{}
-			for _, key := range keys {
-				if _, twice := leases[key]; twice {
-					continue
+				for _, key := range []string{id + odd, odd + "." + id, id + odd + id} {
+					if _, twice := leases[key]; twice {
+						continue
+					}
+					lease, err := c.tryAcquire(newRequest(key, long))
+					if err != nil {
+						c.fatalf("Acquire of the new key %q: %v; want a lease: it is a valid key and nobody has it", key, err)
+					}
+					leases[key] = lease
 				}
-				lease, err := c.tryAcquire(newRequest(key, long))
-				if err != nil {
-					c.fatalf("Acquire of the new key %q: %v; want a lease: it is a valid key and nobody has it", key, err)
-				}
-				leases[key] = lease
 			}
 			for key, lease := range leases {
 				c.renew(lease, long)
-				c.held(newRequest(key, long))
+				c.held(key)
 			}
-			for key, lease := range leases {
+			for _, lease := range leases {
 				c.release(lease)
-				c.acquire(newRequest(key, long))
+				c.next(lease)
 			}
 		},
 	},
 	{
 		"keys/as long as allowed F52",
-		"1024 bytes are a key, and the last of them counts.",
+		"A key may have 1024 bytes, and the last byte counts.",
 		func(c *check) {
 			id := rand.Text()
 			for _, fill := range []string{"k", "é", "漢", "😀", "%", "/"} {
@@ -55,7 +55,7 @@ var keyCases = []testCase{
 				base += strings.Repeat("x", lockstore.MaxKeyBytes-1-len(base))
 				one, two := c.acquire(newRequest(base+"1", long)), c.acquire(newRequest(base+"2", long))
 				c.acquire(newRequest(base, long))
-				c.held(newRequest(base+"1", long))
+				c.held(base + "1")
 				c.renew(one, long)
 				c.release(one)
 				c.renew(two, long)
@@ -65,20 +65,19 @@ var keyCases = []testCase{
 	},
 	{
 		"keys/bad ones are refused and nothing is sent F52",
-		"An empty key is nearly always a missing field, and a control character breaks a log line.",
+		"An empty key is nearly always a missing field. A control character breaks a log line.",
 		func(c *check) {
-			count := c.requests()
-			for name, key := range badKeys() {
-				c.everyMethod("key: "+name, lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: 1}, func(what string, err error) {
-					c.Helper()
-					c.wantInvalid(what, err, "Key")
-				})
-			}
-			c.wantRequests("calls with a bad key", count, 0)
+			c.sends("calls with a bad key", 0, func() {
+				for _, name := range slices.Sorted(maps.Keys(badKeys)) {
+					for _, m := range c.methods(lockstore.Lease{Key: badKeys[name], Owner: lockstore.NewOwner(), Fence: 1}) {
+						c.wantInvalid(m.name+" (key: "+name+")", c.call(m), "Key")
+					}
+				}
+			})
 		},
 	},
 	{
-		"keys/many at once have nothing to do with one another F58",
+		"keys/many at once are independent F58",
 		"Each of many keys has its own lease, holder and end.",
 		func(c *check) {
 			const n = 100
@@ -93,35 +92,32 @@ var keyCases = []testCase{
 			}
 			for i, req := range reqs {
 				if i%2 == 0 {
-					next := c.acquire(newRequest(req.Key, long))
-					c.grew(leases[i].Fence, next.Fence)
+					c.next(leases[i])
 					continue
 				}
-				c.sameHolder(c.held(newRequest(req.Key, long)).Holder, req.Holder)
+				c.sameHolder(c.held(req.Key).Holder, req.Holder)
 				c.renew(leases[i], long)
 			}
 		},
 	},
 }
 
-func badKeys() map[string]string {
-	return map[string]string{
-		"empty":               "",
-		"1025 bytes":          strings.Repeat("k", lockstore.MaxKeyBytes+1),
-		"2049 bytes":          strings.Repeat("k", 2049),
-		"342 times 3 bytes":   strings.Repeat("漢", 342),
-		"NUL":                 "a\x00b",
-		"newline":             "a\nb",
-		"carriage return":     "a\r",
-		"tab":                 "\ta",
-		"escape":              "a\x1b[31m",
-		"DEL":                 "a\x7f",
-		"C1 control":          "a\u0085b",
-		"line separator":      "a\u2028b",
-		"paragraph separator": "a\u2029b",
-		"invalid UTF-8":       "a\xffb",
-		"half a character":    "a\xe6\xbc",
-		"surrogate":           "a\xed\xa0\x80b",
-		"overlong":            "a\xc0\xafb",
-	}
+var badKeys = map[string]string{
+	"empty":               "",
+	"1025 bytes":          strings.Repeat("k", lockstore.MaxKeyBytes+1),
+	"2049 bytes":          strings.Repeat("k", 2049),
+	"342 times 3 bytes":   strings.Repeat("漢", 342),
+	"NUL":                 "a\x00b",
+	"newline":             "a\nb",
+	"carriage return":     "a\r",
+	"tab":                 "\ta",
+	"escape":              "a\x1b[31m",
+	"DEL":                 "a\x7f",
+	"C1 control":          "a\u0085b",
+	"line separator":      "a\u2028b",
+	"paragraph separator": "a\u2029b",
+	"invalid UTF-8":       "a\xffb",
+	"half a character":    "a\xe6\xbc",
+	"surrogate":           "a\xed\xa0\x80b",
+	"overlong":            "a\xc0\xafb",
 }

@@ -5,105 +5,55 @@ import "github.com/lambdalock/lambdalock/lockstore"
 var requestCases = []testCase{
 	{
 		"requests/one for each call",
-		"Requests are time and money: a free key takes one to acquire and one to release, and a refusal brings what it needs. A store that has to read first says so in Harness.RequestsPerCall.",
+		"Requests cost time and money. A refusal brings everything that Acquire, Renew and Release need. A store that reads before it writes sets Harness.RequestsPerCall.",
 		func(c *check) {
 			c.need("Requests", c.Requests != nil)
 			c.warm()
-			count := c.requests()
-			req, lease := c.take(long)
-			c.wantRequests("Acquire of a new key", count, c.most(OpAcquire))
-			c.held(newRequest(req.Key, long))
-			c.wantRequests("Acquire of a held key", count, c.most(OpAcquire))
-			c.reacquire(req, lease)
-			c.wantRequests("Acquire again", count, c.most(OpAcquire)+1)
-			c.renew(lease, long)
-			c.wantRequests("Renew", count, c.most(OpRenew))
-			c.renewLost("Renew with another fence", lockstore.Lease{Key: lease.Key, Owner: lease.Owner, Fence: lease.Fence + 1})
-			c.wantRequests("Renew of a lost lease", count, c.most(OpRenew))
-			c.release(lease)
-			c.wantRequests("Release", count, c.most(OpRelease))
-			c.release(lease)
-			c.wantRequests("Release again", count, c.most(OpRelease))
+			var req lockstore.Request
+			var lease lockstore.Lease
+			c.sends("Acquire of a new key", c.most(OpAcquire), func() { req, lease = c.take(long) })
+			c.sends("Acquire of a held key", c.most(OpAcquire), func() { c.held(req.Key) })
+			c.sends("Acquire again", c.most(OpAcquire)+1, func() { c.reacquire(req, lease) })
+			c.sends("Renew", c.most(OpRenew), func() { c.renew(lease, long) })
+			other := lockstore.Lease{Key: lease.Key, Owner: lease.Owner, Fence: lease.Fence + 1}
+			c.sends("Renew of a lost lease", c.most(OpRenew), func() { c.renewLost("Renew with another fence", other) })
+			if _, ok := lockstore.As[lockstore.Inspector](c.Store); ok {
+				c.sends("Inspect", c.most(OpInspect), func() { c.inspect(req.Key) })
+			}
+			c.sends("Release", c.most(OpRelease), func() { c.release(lease) })
+			c.sends("Release again", c.most(OpRelease), func() { c.release(lease) })
 			c.sleep(tick)
-			c.acquire(newRequest(req.Key, long))
-			c.wantRequests("Acquire of a released key", count, c.most(OpAcquire))
+			c.sends("Acquire of a released key", c.most(OpAcquire), func() { _, lease = c.next(lease) })
+			if _, ok := lockstore.As[lockstore.CooldownReleaser](c.Store); ok {
+				c.sends("ReleaseAfter", c.most(OpReleaseAfter), func() { c.releaseAfter(lease, long) })
+			}
 		},
 	},
 	{
-		"requests/one more for a takeover F01",
-		"A fresh process takes a dead holder's key over at once: it does not watch it first.",
+		"requests/few for a takeover and for an abandon F01",
+		"A new process takes a dead holder's key over at once and does not have to watch the key first. An abandon is often the last thing that a caller has time for.",
 		func(c *check) {
 			c.need("Requests", c.Requests != nil)
 			c.warm()
-			req, _ := c.take(short)
+			_, dead := c.take(short)
 			c.expire(short)
-			count := c.requests()
-			c.acquire(newRequest(req.Key, long))
-			c.wantRequests("Acquire of an expired lease's key", count, c.most(OpAcquire)+1)
-		},
-	},
-	{
-		"requests/few to abandon",
-		"An abandon is part of a caller's last moments.",
-		func(c *check) {
-			c.need("Requests", c.Requests != nil)
-			c.warm()
+			c.sends("Acquire of an expired lease's key", c.most(OpAcquire)+1, func() { c.next(dead) })
 			req := newRequest(newKey(), long)
-			count := c.requests()
-			c.abandon(req)
-			c.wantRequests("Abandon on a new key", count, c.most(OpAbandon))
+			c.sends("Abandon on a new key", c.most(OpAbandon), func() { c.abandon(req) })
 			held, _ := c.take(long)
-			*count = c.Requests()
-			c.abandon(newRequest(held.Key, long))
-			c.wantRequests("Abandon while another holds", count, c.most(OpAbandon))
-			c.abandon(held)
-			c.wantRequests("Abandon of an applied acquire", count, c.most(OpAbandon))
-		},
-	},
-	{
-		"requests/one to inspect and one to close",
-		"A waiter looks often.",
-		func(c *check) {
-			c.need("Requests", c.Requests != nil)
-			c.inspector()
-			c.delayed()
-			c.warm()
-			req, lease := c.take(long)
-			count := c.requests()
-			c.inspect(req.Key)
-			c.wantRequests("Inspect", count, c.most(OpInspect))
-			c.releaseAfter(lease, long)
-			c.wantRequests("ReleaseAfter", count, c.most(OpReleaseAfter))
+			other := newRequest(held.Key, long)
+			c.sends("Abandon while another holds", c.most(OpAbandon), func() { c.abandon(other) })
+			c.sends("Abandon of an applied acquire", c.most(OpAbandon), func() { c.abandon(held) })
 		},
 	},
 }
 
-// warm uses each method once, for connections and scripts that a store loads
-// on first use.
+// warm calls each method once, so that later calls need no new connection and no script.
 func (c *check) warm() {
-	c.Helper()
-	req, lease := c.take(long)
-	c.held(newRequest(req.Key, long))
-	c.renew(lease, long)
-	if _, ok := lockstore.As[lockstore.Inspector](c.Store); ok {
-		c.inspect(req.Key)
+	_, lease := c.take(long)
+	for _, m := range c.methods(lease) {
+		_ = c.call(m)
 	}
-	c.abandon(req)
-	_, lease = c.take(long)
-	c.release(lease)
-	if _, ok := lockstore.As[lockstore.CooldownReleaser](c.Store); ok {
-		_, lease = c.take(long)
-		c.releaseAfter(lease, long)
-	}
-}
-
-// requests starts a count. It is nil when the harness does not count.
-func (c *check) requests() *int {
-	if c.Requests == nil {
-		return nil
-	}
-	n := c.Requests()
-	return &n
 }
 
 // most is how many requests a call may take.
@@ -117,16 +67,17 @@ func (c *check) most(op Op) int {
 	return 1
 }
 
-// wantRequests wants 1 to most requests since the count was last looked at, none if
-// most is 0, and goes on from there.
-func (c *check) wantRequests(what string, count *int, most int) {
+// sends runs f. If the harness counts requests, f must send 1 to most requests, or none if
+// most is 0.
+func (c *check) sends(what string, most int, f func()) {
 	c.Helper()
-	if count == nil {
+	if c.Requests == nil {
+		f()
 		return
 	}
-	now := c.Requests()
-	if n, least := now-*count, min(1, most); n < least || n > most {
+	before := c.Requests()
+	f()
+	if n, least := c.Requests()-before, min(1, most); n < least || n > most {
 		c.Errorf("%s: %d requests; want %d to %d", what, n, least, most)
 	}
-	*count = now
 }

@@ -1,61 +1,59 @@
-// Package storetest is the conformance suite of package lockstore: each of its
-// promises as a test case that every store passes, and a wrapper, [Faulty],
-// that makes any store fail in chosen ways.
+// Package storetest is the conformance suite of package lockstore: it checks each promise
+// of a store. It also has [Faulty], a wrapper that makes any store fail in chosen ways.
 //
-// A store's test is one call of [Run]. A store without a real network runs in
-// virtual time, with synctest.Test: each expiry is exact and takes no time, and
-// a goroutine that is left behind fails its case. A store that wraps another
-// one passes the suite too.
+// A store's test is one call of [Run]. If the store needs no real network, run it in
+// virtual time, with synctest.Test. Then waiting takes no time, each expiry is exact, and
+// a goroutine that does not end fails its case. A store that wraps another store passes
+// the suite too.
 //
-// # What was skipped
+// # Skipped cases
 //
-// [Harness] needs only Store, but a fifth of the cases is skipped then, a third
-// if the store has the three methods alone, and go test says nothing about it
-// unless it runs with -v. Run logs a last line that counts them and names what
-// was missing, for example
+// [Harness] needs only Store. Each other field switches more cases on. Run logs a last
+// line with the number of skipped cases and the reasons, for example
 //
-//	storetest: 5 of 102 cases skipped: no Hang, no LoseReplies
+//	storetest: 2 of 73 cases skipped: no Hang, no LoseReplies
 //
-// Of the store behind a real server, set in this order:
+// go test shows this line with -v. For a store on a real server, set the fields in this
+// order:
 //
-//   - TakeoverDelay and Margin, if the store's documentation has them: without
-//     them cases fail that should pass.
-//   - LoseReplies, Hang and Unreachable, by a proxy or by the client's own dialer:
-//     lost replies are where stores go wrong.
-//   - Delete, Snapshot and ShiftClock: the fence after an eviction, a restored
-//     backup and a clock that was set.
+//   - TakeoverDelay and Margin, if the store's documentation names them. Without them
+//     cases fail that should pass.
+//   - LoseReplies, Hang and Unreachable, with a proxy or with the client's own dialer.
+//     Most mistakes of stores are about lost replies.
+//   - Delete, Snapshot and ShiftClock: the fence after an eviction, after a restored backup
+//     and after a step of the clock.
 //   - Foreign, Corrupt and Dump: entries of other programs stay as they are.
-//   - Requests, a counter in the client: it also makes cases check that a
-//     refused argument and an ended context send nothing. RequestsPerCall is for a
-//     store that has to read before it writes.
+//   - Requests, a counter in the client. It also checks that a call with a bad argument or
+//     an ended context sends nothing. A store that reads before it writes needs
+//     RequestsPerCall too.
 //
-// A store that is no lockstore.Inspector or lockstore.CooldownReleaser skips the
-// cases of what it does not have; that is no fault.
+// A store that is no lockstore.Inspector or no lockstore.CooldownReleaser skips those
+// cases. That is no mistake.
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
 
-// phases are how far into a second a case begins. A synctest bubble begins with a
-// whole second, in which a server's clock that tells whole seconds is exact.
+// phases are how far into a second a case begins. A synctest bubble begins at a whole
+// second, when a clock with whole seconds is exact.
 var phases = []time.Duration{0, 700 * time.Millisecond}
 
-// Run runs every case as a subtest. It calls open for each case, so no case
-// sees another's store. run is how a case is run: synctest.Test for a store
-// that lives in virtual time, [Direct] or [Parallel] on the wall clock. open
-// is called inside it. When all are done, Run logs how many were skipped, and
-// for want of what.
+// Run runs every case as a subtest. It calls open for each case, so each case has its own
+// store. run is how a case runs: synctest.Test for a store in virtual time, [Direct] or
+// [Parallel] for the wall clock. Run calls open inside run. At the end it logs how many
+// cases were skipped, and why.
 //
-// Where waiting takes no time, in a bubble or with a Sleep of the harness's own,
-// each case runs twice, with a store of its own: from the beginning of a second,
-// and from 0.7 s after it. On the wall clock it runs once, whenever that is. The
-// cases about the end of a lease spread ten leases over a second in any case.
+// If waiting takes no time, in a bubble or with Harness.Sleep, each case runs twice, each
+// time with a new store: from the beginning of a second, and from 0.7 s after it. On the
+// wall clock each case runs once. The cases about the end of a lease always try ten leases
+// that end at different times of a second.
 func Run(t *testing.T, open func(t *testing.T) Harness, run func(*testing.T, func(*testing.T))) {
 	t.Helper()
 	if open == nil || run == nil {
-		t.Fatal("storetest: Run needs open, which returns the harness of a case, and run, how a case is run: synctest.Test, Direct or Parallel")
+		t.Fatal("storetest: Run needs open, which returns the harness of a case, and run, how a case runs: synctest.Test, Direct or Parallel")
 	}
 	var sum summary
 	t.Cleanup(func() { t.Log(sum.String()) }) // after parallel cases too
@@ -63,15 +61,19 @@ func Run(t *testing.T, open func(t *testing.T) Harness, run func(*testing.T, fun
 		t.Run(tc.name, func(t *testing.T) {
 			outside := time.Now()
 			var c *check
-			skipped := false
-			defer func() { sum.add(c, skipped) }()
+			missing := ""
+			defer func() { sum.add(missing) }()
 			run := run
 			for _, phase := range phases {
 				run(t, func(t *testing.T) {
 					var h Harness
 					defer func() {
-						skipped = t.Skipped()
-						if t.Failed() {
+						switch {
+						case t.Skipped() && c == nil:
+							missing = "harness" // open has skipped the case
+						case t.Skipped():
+							missing = c.missing
+						case t.Failed():
 							t.Logf("%s (The case began %v into a second, TakeoverDelay is %v, Margin is %v.)",
 								tc.explanation, phase, h.TakeoverDelay, h.Margin)
 						}
@@ -80,35 +82,34 @@ func Run(t *testing.T, open func(t *testing.T) Harness, run func(*testing.T, fun
 					if h.Store == nil {
 						t.Fatal("storetest: the harness has no Store")
 					}
-					bubble := time.Now().Unix() < outside.Unix() // it begins in the year 2000
+					bubble := time.Now().Unix() < outside.Unix() // a bubble begins in the year 2000
 					if !bubble {
-						run = Direct // a test can be made parallel once
+						run = Direct // t.Parallel is allowed once
 					}
 					c = newCheck(t, t, h, bubble)
-					c.at(phase, tc)
+					c.run(tc, phase)
 				})
-				if c == nil || skipped || !c.virtual {
+				if c == nil || missing != "" || !c.virtual {
 					break
 				}
 			}
-			// A skip in a synctest bubble would be counted as passed.
-			if skipped {
+			// go test counts a skip inside a synctest bubble as passed.
+			if missing != "" {
 				t.SkipNow()
 			}
 		})
 	}
 }
 
-// Direct runs a case as it is, one after the other.
+// Direct runs one case after another.
 func Direct(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	f(t)
 }
 
-// Parallel runs a case with t.Parallel, so that the cases that wait for the
-// wall clock wait together, as many at once as go test's flag -parallel says.
-// The harness must allow it: its hooks may only touch the store and the keys of
-// their own case.
+// Parallel runs the cases in parallel, as many at a time as go test's flag -parallel
+// allows: on the wall clock they mostly wait. The hooks of the harness may then change only
+// their own case's store and keys.
 func Parallel(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	t.Parallel()
@@ -116,18 +117,12 @@ func Parallel(t *testing.T, f func(*testing.T)) {
 }
 
 type testCase struct {
-	name        string // group/what, with the fault it covers
-	explanation string // printed on failure: what a store that fails does to its users
+	name        string // group/what, with the ids of its faults
+	explanation string // logged after a failure: what the mistake does to users
 	run         func(*check)
 }
 
 func cases() []testCase {
-	var all []testCase
-	for _, group := range [][]testCase{
-		acquireCases, holderCases, takeoverCases, renewCases, releaseCases, abandonCases, closedCases,
-		fenceCases, inspectCases, keyCases, invalidCases, errorCases, corruptCases, contentionCases, requestCases,
-	} {
-		all = append(all, group...)
-	}
-	return all
+	return slices.Concat(acquireCases, holderCases, takeoverCases, renewCases, releaseCases, abandonCases, cooldownCases,
+		fenceCases, inspectCases, keyCases, invalidCases, errorCases, corruptCases, contentionCases, requestCases)
 }

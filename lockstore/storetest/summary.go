@@ -2,45 +2,35 @@ package storetest
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 )
 
-// summary counts what was skipped. A suite that skips in silence looks as good
-// as one that checks everything.
+// summary counts the skipped cases.
 type summary struct {
-	mu             sync.Mutex
-	cases, skipped int
-	lacks          map[string]bool
+	mu      sync.Mutex
+	cases   int
+	missing []string // one for each skipped case
 }
 
-// add counts a case that has ended. c is nil if its harness was never opened.
-func (s *summary) add(c *check, skipped bool) {
+// add counts a case that has ended. missing is why it was skipped, "" if it has run.
+func (s *summary) add(missing string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cases++
-	if !skipped {
-		return
+	if missing != "" {
+		s.missing = append(s.missing, "no "+missing)
 	}
-	s.skipped++
-	lacks := "harness" // open skipped
-	if c != nil {
-		lacks = c.lacks
-	}
-	if s.lacks == nil {
-		s.lacks = map[string]bool{}
-	}
-	s.lacks["no "+lacks] = true
 }
 
 func (s *summary) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text := fmt.Sprintf("storetest: %d of %d cases skipped", s.skipped, s.cases)
-	if s.skipped > 0 {
-		text += ": " + strings.Join(slices.Sorted(maps.Keys(s.lacks)), ", ")
+	text := fmt.Sprintf("storetest: %d of %d cases skipped", len(s.missing), s.cases)
+	if len(s.missing) > 0 {
+		reasons := slices.Sorted(slices.Values(s.missing))
+		text += ": " + strings.Join(slices.Compact(reasons), ", ")
 	}
 	return text
 }

@@ -12,16 +12,16 @@ import (
 var takeoverCases = []testCase{
 	{
 		"takeover/not before the TTL and not long after it F01",
-		"A holder that died blocks others for its TTL and no longer, and one that lives is not overtaken while it may trust its lease (M02).",
+		"A dead holder blocks other owners for its TTL and not longer. The key of a live holder is not granted while it may trust its lease (M02).",
 		func(c *check) {
 			const poll = 50 * time.Millisecond
 			start := c.elapsed()
 			req, lease := c.take(short)
 			granted := c.elapsed()
 			next := newRequest(req.Key, long)
-			var end time.Duration // by the first refusal, when the key is free at the latest
+			var end time.Duration // the latest end of the lease, by the first refusal
 			for {
-				asked := c.elapsed()
+				sent := c.elapsed()
 				got, err := c.tryAcquire(next)
 				answered := c.elapsed()
 				if err == nil {
@@ -41,10 +41,10 @@ var takeoverCases = []testCase{
 				if end == 0 {
 					end = answered + held.Remaining
 				}
-				if late := asked - granted - short - c.TakeoverDelay - rounding; late > 0 {
+				if late := sent - granted - short - c.TakeoverDelay - rounding; late > 0 {
 					c.fatalf("still held %v after the lease's TTL of %v and the store's delay of %v", late, short, c.TakeoverDelay)
 				}
-				if late := asked - end - rounding; late > 0 {
+				if late := sent - end - rounding; late > 0 {
 					c.fatalf("still held %v after the first refusal's Remaining was over", late)
 				}
 				c.sleep(poll)
@@ -53,25 +53,25 @@ var takeoverCases = []testCase{
 	},
 	{
 		"takeover/not before the lease's end, wherever in a second it lies F01",
-		"A server that tells whole seconds is up to a second wrong: a store must add that second to what it waits for, never take it off. Neither must it cut a TTL or an end to what it can keep, unless it cuts the time of trust too.",
+		"A clock with whole seconds is wrong by up to a second. The store must wait for that second longer, and never for less. A store may cut a TTL or an end only if it cuts the time of trust too.",
 		func(c *check) {
-			c.edges(10, func(int) span {
+			c.ends(10, func(int) taken {
 				start := c.elapsed()
 				req, _ := c.take(edgeTTL)
 				granted := c.elapsed()
 				c.sleep(tick)
-				asked := c.elapsed()
+				sent := c.elapsed()
 				until := start + edgeTTL
 				if again, err := c.tryAcquire(req); err == nil {
-					until = max(until, asked+again.TTL)
+					until = max(until, sent+again.TTL)
 				}
-				return span{req.Key, until, granted + edgeTTL}
+				return taken{req.Key, until, granted + edgeTTL}
 			})
 		},
 	},
 	{
 		"takeover/not before trust ends, when the clock falls back F15 F16",
-		"A holder whose clock is behind writes an end that comes too early. Whatever the store does about it, another must not get the key while that holder trusts its lease.",
+		"A holder whose clock is behind writes an end that is too early. Still nobody else must get the key while that holder trusts its lease.",
 		func(c *check) {
 			c.need("ShiftClock", c.ShiftClock != nil)
 			n := 150
@@ -79,7 +79,7 @@ var takeoverCases = []testCase{
 				n = 30
 			}
 			var back time.Duration
-			c.edges(n, func(i int) span {
+			c.ends(n, func(i int) taken {
 				back += time.Duration(1+i*7%30) * 100 * time.Millisecond
 				c.ShiftClock(c.t, -back)
 				req := newRequest(newKey(), 2*time.Second+edgeTTL)
@@ -89,107 +89,92 @@ var takeoverCases = []testCase{
 					c.fatalf("Acquire by a clock that fell back: %v; want a lease", err)
 				}
 				c.fits(lease, req)
-				return span{key: req.Key, until: start + lease.TTL}
+				return taken{key: req.Key, until: start + lease.TTL}
 			})
 		},
 	},
 	{
-		"takeover/the old owner is lost F07 F10",
-		"Whoever slept past its lease must hear ErrLost on everything, and the new holder must not notice.",
+		"takeover/the old owner is lost F07 F10 F11",
+		"A holder that stood still past its lease gets ErrLost for everything, and never the new holder's lease. The new holder keeps its lease.",
 		func(c *check) {
-			req, old := c.take(short)
+			old, oldLease := c.take(short)
 			c.expire(short)
-			next := newRequest(req.Key, long)
-			lease := c.acquire(next)
-			c.renewLost("Renew after another's takeover", old)
-			c.wantErr("Release after another's takeover", c.tryRelease(old), lockstore.ErrLost)
-			c.wantErr("Release again after another's takeover", c.tryRelease(old), lockstore.ErrLost)
-			c.abandon(req)
-			c.reacquire(next, lease)
-			c.held(newRequest(req.Key, long))
-			c.renew(lease, long)
-			c.release(lease)
-		},
-	},
-	{
-		"takeover/a renewed lease is not taken",
-		"The expiry that counts is the renewed one.",
-		func(c *check) {
-			req, lease := c.take(2 * short)
-			c.renew(lease, long)
-			c.expire(2 * short)
-			c.held(newRequest(req.Key, long))
-			c.renew(lease, long)
+			req, lease := c.next(oldLease)
+			c.renewLost("Renew after another's takeover", oldLease)
+			c.wantErr("Release after another's takeover", c.tryRelease(oldLease), lockstore.ErrLost)
+			c.wantErr("Release again after another's takeover", c.tryRelease(oldLease), lockstore.ErrLost)
+			c.notGranted("Acquire by the owner whose lease was taken over", old)
+			c.abandon(old)
+			c.keeps(req, lease)
 		},
 	},
 	{
 		"takeover/time after time F63",
-		"A function that dies each time it runs must not block the key for more than one TTL, and each run has a larger fence.",
+		"A function that dies in each run blocks the key for one TTL at most, and each run has a larger fence.",
 		func(c *check) {
 			req, lease := c.take(short)
-			fence := lease.Fence
 			for range 3 {
 				c.expire(short)
-				lease := c.acquire(newRequest(req.Key, short))
-				c.grew(fence, lease.Fence)
-				fence = lease.Fence
+				next := c.acquire(newRequest(req.Key, short))
+				c.grew(lease.Fence, next.Fence)
+				lease = next
 			}
 		},
 	},
 }
 
-// edgeTTL is no whole number of seconds or of milliseconds, so that a store that
-// cuts it is too early.
+// edgeTTL is not a whole number of seconds or of milliseconds. A store that cuts it
+// grants too early.
 const edgeTTL = 1400*time.Millisecond + 600*time.Microsecond
 
-// span is for how long a key is closed to others, on the clock of elapsed.
-type span struct {
+// taken is for how long a key is taken, in the time of elapsed.
+type taken struct {
 	key   string
-	until time.Duration // nobody else may have it before
-	free  time.Duration // TakeoverDelay after it anybody may have it; 0 is not asked
+	until time.Duration // before this no other owner may be granted the key
+	free  time.Duration // TakeoverDelay after this every owner may be granted it; 0 checks nothing
 }
 
-// edges shuts n keys within a second, so that their ends lie all over the second of a
-// server whose clock tells whole seconds. Then it asks for each just before its end,
-// and when it has to be free.
-func (c *check) edges(n int, shut func(i int) span) {
+// ends takes n keys within a second, so that their ends lie all over a second of the
+// server's clock. Then it tries to acquire each key just before its end, and when it must
+// be free.
+func (c *check) ends(n int, take func(i int) taken) {
 	c.Helper()
-	type question struct {
-		span
+	type attempt struct {
+		taken
 		at    time.Duration
 		early bool
 	}
 	other, _ := c.take(long)
-	asked := c.elapsed()
-	c.held(newRequest(other.Key, long))
-	before := c.elapsed() - asked + time.Microsecond
+	sent := c.elapsed()
+	c.held(other.Key)
+	before := c.elapsed() - sent + time.Microsecond // the time of one request
 	if !c.virtual {
-		before += tick // the wall clock runs on
+		before += tick
 	}
-	var questions []question
+	var attempts []attempt
 	start := c.elapsed()
 	for i := range n {
 		c.sleepUntil(start + time.Duration(i)*time.Second/time.Duration(n))
-		s := shut(i)
-		questions = append(questions, question{s, s.until - before, true})
-		if s.free > 0 {
-			questions = append(questions, question{s, s.free + c.TakeoverDelay + rounding, false})
+		k := take(i)
+		attempts = append(attempts, attempt{k, k.until - before, true})
+		if k.free > 0 {
+			attempts = append(attempts, attempt{k, k.free + c.TakeoverDelay + rounding, false})
 		}
 	}
-	slices.SortFunc(questions, func(a, b question) int { return cmp.Compare(a.at, b.at) })
-	taken := map[string]bool{}
-	for _, q := range questions {
-		c.sleepUntil(q.at)
-		if taken[q.key] {
-			continue // by the first question, when the answer took too long
+	slices.SortFunc(attempts, func(a, b attempt) int { return cmp.Compare(a.at, b.at) })
+	granted := map[string]bool{}
+	for _, a := range attempts {
+		c.sleepUntil(a.at)
+		if granted[a.key] {
+			continue // by the first attempt, whose answer came after the end
 		}
-		_, err := c.tryAcquire(newRequest(q.key, long))
-		left := q.until - c.elapsed()
-		taken[q.key] = err == nil
+		_, err := c.tryAcquire(newRequest(a.key, long))
+		left := a.until - c.elapsed()
+		granted[a.key] = err == nil
 		switch {
-		case q.early && err == nil && left > 0:
+		case a.early && err == nil && left > 0:
 			c.fatalf("granted to another %v before it may be, or earlier", left)
-		case !q.early && err != nil:
+		case !a.early && err != nil:
 			c.fatalf("%v after the end, with a TakeoverDelay of %v: %v; want it granted", -left, c.TakeoverDelay, err)
 		}
 	}

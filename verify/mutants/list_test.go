@@ -90,7 +90,7 @@ var mutants = []mutant{
 	{id: "M82", what: "a lease is live at the instant of its end", suite: unit, testRun: testRun{pkg: mem, run: "^TestExactTimes$"}, says: "lost from the instant of its end on"},
 	{id: "M83", what: "the end of a lease is cut to whole seconds", suite: store, testRun: memCase("takeover", "not_before_the_lease's_end"), says: "granted to another"},
 	{id: "M84", what: "a renewal for less than is left shortens the trust", suite: store, testRun: memCase("renew", "never_shortens_F27"), says: "a renewal for 1m0s may be trusted for 1m0s"},
-	{id: "M85", what: "a cooldown ends 1 ms early", suite: store, testRun: memCase("closed", "not_for_less"), says: "granted to another"},
+	{id: "M85", what: "a cooldown ends 1 ms early", suite: store, testRun: memCase("cooldown", "not_shorter"), says: "granted to another"},
 	{id: "M86", what: "one owner less is remembered", suite: unit, testRun: testRun{pkg: mem, run: "^TestRemembersEndedOwners$"}, says: "memory is bounded"},
 	{id: "M87", what: "the end of a call does not reach its connection", suite: store, testRun: redisTest("TestCallsEndWithTheirContext"), says: "the call goes on after its context"},
 }
