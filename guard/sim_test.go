@@ -427,7 +427,7 @@ func (w *simWorld) mustNotHold(owner lockstore.Owner, when string) {
 	// an owner that has ended.
 	_, err := w.store.Renew(context.Background(), lockstore.Lease{Key: simKey, Owner: owner, Fence: w.highest}, lockstore.MinTTL)
 	if err == nil {
-		w.fail("%v still holds the key %s", owner, when)
+		w.fail("M18 M27: %v still holds the key %s", owner, when)
 	}
 }
 
