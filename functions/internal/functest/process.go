@@ -143,7 +143,9 @@ func dynamoProxy(t *testing.T, endpoint string, answer func(http.ResponseWriter,
 	through := httputil.NewSingleHostReverseProxy(target)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		assert.NoError(t, err)
+		if err != nil {
+			return // the function ended in the middle of its request
+		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		if !answer(w, r, body) {
 			through.ServeHTTP(w, r)
