@@ -14,22 +14,29 @@ import (
 // mayReadEnv are the folders that read the environment, besides tests.
 var mayReadEnv = []string{"boot", "lambdatest/...", "internal/...", "cmd/...", "bench/..."}
 
-// envReaders finds code that reads the environment where it is not to.
-func envReaders(files []file) (problems []string) {
+// uses finds where the chosen files name something of a package, such as os.Getenv.
+func uses(files []file, chosen func(file) bool, what *regexp.Regexp, advice string) (problems []string) {
 	for _, f := range files {
-		if f.test() || matchesAny(mayReadEnv, f.dir()) {
-			continue
-		}
 		imports := f.imports()
 		ast.Inspect(f.ast, func(n ast.Node) bool {
-			p, name := f.selected(n, imports)
-			if (p == "os" || p == "syscall") && slices.Contains([]string{"Getenv", "LookupEnv", "Environ", "ExpandEnv"}, name) {
-				problems = append(problems, fmt.Sprintf("%s: %s.%s: only boot reads the environment; take a getenv func(string) string", f.at(n), p, name))
+			if p, name := f.selected(n, imports); chosen(f) && what.MatchString(p+"."+name) {
+				problems = append(problems, fmt.Sprintf("%s: %s.%s: %s", f.at(n), p, name, advice))
 			}
 			return true
 		})
 	}
 	return problems
+}
+
+// envReaders finds code that reads the environment where it is not to.
+func envReaders(files []file) []string {
+	return uses(files, func(f file) bool { return !f.test() && !matchesAny(mayReadEnv, f.dir()) },
+		regexp.MustCompile(`^(os|syscall)\.(Getenv|LookupEnv|Environ|ExpandEnv)$`), "only boot reads the environment; take a getenv func(string) string")
+}
+
+// sleeps finds tests that sleep.
+func sleeps(files []file) []string {
+	return uses(files, file.test, regexp.MustCompile(`^time\.Sleep$`), "use testing/synctest, or wait for the thing itself")
 }
 
 // initFuncs finds init functions.
@@ -117,22 +124,6 @@ func hiddenTests(files []file) (problems []string) {
 				}
 			}
 		}
-	}
-	return problems
-}
-
-// sleeps finds tests that call time.Sleep.
-func sleeps(files []file) (problems []string) {
-	for _, f := range files {
-		imports := f.imports()
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			if call, ok := n.(*ast.CallExpr); ok && f.test() {
-				if p, name := f.selected(call.Fun, imports); p == "time" && name == "Sleep" {
-					problems = append(problems, fmt.Sprintf("%s: time.Sleep in a test: use testing/synctest, or wait for the thing itself", f.at(call)))
-				}
-			}
-			return true
-		})
 	}
 	return problems
 }
@@ -257,7 +248,8 @@ var e map[string]*redis.ClusterClient
 	})
 	t.Run("sleep", func(t *testing.T) {
 		caught(t, sleeps(one("a_test.go", "package p\nimport \"time\"\nfunc f() {\n\ttime.Sleep(1)\n}")), "a_test.go:4")
-		caught(t, sleeps(one("a_test.go", "package p\nimport \"time\"\nvar f = time.Sleep")))
+		caught(t, sleeps(one("a_test.go", "package p\nimport \"time\"\nvar f = time.Sleep")), "a_test.go:3")
+		caught(t, sleeps(one("a.go", "package p\nimport \"time\"\nvar f = time.Sleep")))
 	})
 	t.Run("comments", func(t *testing.T) {
 		caught(t, undocumented(one("guard/a.go", "package guard\n\nfunc F() {}\n\ntype T struct{}\n\nfunc (T) M() {}\n\nconst C = 1\n\nvar V = 2\n\n"+
