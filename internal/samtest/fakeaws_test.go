@@ -109,6 +109,14 @@ func startFakeAWS(t *testing.T) *fakeAWS {
 	return f
 }
 
+// pretend sets the status of the stack and who answers before the fake does. An earlier
+// request may still be under way.
+func (f *fakeAWS) pretend(status string, before func(w http.ResponseWriter, r *http.Request, service string) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status, f.before = status, before
+}
+
 // forget ends all environments.
 func (f *fakeAWS) forget() {
 	f.mu.Lock()
@@ -139,14 +147,15 @@ func (f *fakeAWS) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	f.mu.Lock()
 	f.seen[service]++
+	before, status := f.before, f.status
 	f.mu.Unlock()
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	if f.before != nil && f.before(w, r, service) {
+	if before != nil && before(w, r, service) {
 		return
 	}
 	switch service {
 	case "cloudformation":
-		f.formation(w, body)
+		f.formation(w, body, status)
 	case "lambda":
 		f.lambda(w, r, body)
 	case "execute-api":
@@ -189,7 +198,7 @@ func verify(r *http.Request, body []byte, signed []string) error {
 	return nil
 }
 
-func (f *fakeAWS) formation(w http.ResponseWriter, body []byte) {
+func (f *fakeAWS) formation(w http.ResponseWriter, body []byte, status string) {
 	form, err := url.ParseQuery(string(body))
 	assert.NoError(f.t, err)
 	action := form.Get("Action")
@@ -204,7 +213,7 @@ func (f *fakeAWS) formation(w http.ResponseWriter, body []byte) {
 		fmt.Fprintf(w, `<Stacks><member><StackName>%s</StackName><StackStatus>%s</StackStatus><Parameters>
 <member><ParameterKey>LockTtl</ParameterKey><ParameterValue>60s</ParameterValue></member>
 <member><ParameterKey>LockStore</ParameterKey><ParameterValue>%s</ParameterValue></member></Parameters>
-<Outputs><member><OutputKey>ApiUrl</OutputKey><OutputValue>%s</OutputValue></member></Outputs></member></Stacks>`, fakeStack, f.status, f.lockStore, f.URL)
+<Outputs><member><OutputKey>ApiUrl</OutputKey><OutputValue>%s</OutputValue></member></Outputs></member></Stacks>`, fakeStack, status, f.lockStore, f.URL)
 	case "DescribeStackResources":
 		fmt.Fprint(w, "<StackResources>")
 		for id := range f.template.Resources {

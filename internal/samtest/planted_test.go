@@ -133,8 +133,8 @@ func TestFakeAWS(t *testing.T) {
 		"an API that takes paths literally": {change(func(r *http.Request) { r.URL.Path = r.URL.EscapedPath() }), lock, "is answered by 403"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fake.before = c.before
-			defer func() { fake.before = nil }()
+			fake.pretend("CREATE_COMPLETE", c.before)
+			defer fake.pretend("CREATE_COMPLETE", nil)
 			assert.ErrorContains(t, tried(c.check).failed, c.want)
 		})
 	}
@@ -159,8 +159,8 @@ func TestFakeAWS(t *testing.T) {
 		"no stack":      {fakeStack, "", answer("cloudformation", 200, "", "", "{}"), []string{"should have 1 item"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fake.before, fake.status = c.before, cmp.Or(c.status, "CREATE_COMPLETE")
-			defer func() { fake.before, fake.status = nil, "CREATE_COMPLETE" }()
+			fake.pretend(cmp.Or(c.status, "CREATE_COMPLETE"), c.before)
+			defer fake.pretend("CREATE_COMPLETE", nil)
 			err := tried(func(to tester) { at.describe(to, t.Context(), c.stack, fake.template) }).failed
 			for _, want := range c.want {
 				assert.ErrorContains(t, err, want)
