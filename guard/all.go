@@ -18,8 +18,8 @@ const MaxKeys = 16
 // and work does not run. The error is that of Do for this one key.
 //
 // No deadlock: DoAll acquires in the order of the sorted keys, whatever the order of its
-// argument is. So two calls never wait for one another. Calls of Do inside the work of
-// another Do have no such order; use one DoAll instead.
+// argument is. So calls of DoAll never wait for each other in a circle. Calls of Do inside
+// the work of another Do have no such order; use one DoAll instead.
 //
 // One context: the work's context ends Reserve before ctx's deadline, MaxHold after the
 // first grant, or when the first of the leases is lost. DoAll renews all leases, also

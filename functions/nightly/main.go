@@ -1,5 +1,5 @@
-// Command nightly is the Lambda that a schedule starts once a day. It
-// books the day's fee on accounts; one run at a time.
+// Command nightly is the Lambda that a schedule starts once a day. It charges the day's
+// fee to accounts. One run works at a time.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
 )
 
-// key is the schedule's: a second run is skipped while a first one is at work.
+// key is the schedule's: while one run works, a second run is skipped.
 const key = "schedule/nightly"
 
 func main() {
@@ -23,9 +23,9 @@ func main() {
 	boot.Start(g, schedule.Wrap(g, key, handle(g, ledger)))
 }
 
-// handle does not use the schedule's fence: it writes to the accounts only, and
-// each of them has a lock and fences of its own.
-func handle(g *guard.Guard, ledger *accounts.Ledger) func(context.Context, guard.Lock, feeEvent) error {
+// handle does not use the schedule's fence: it writes to accounts only, and each account
+// has its own lock and fence.
+func handle(g *guard.Guard, ledger *accounts.Ledger) guard.Work[feeEvent] {
 	return func(ctx context.Context, _ guard.Lock, e feeEvent) error {
 		return chargeFees(ctx, g, ledger, e)
 	}

@@ -1,6 +1,5 @@
-// Command settle is the Lambda behind the queue of settlements. What it cannot
-// process stays in the queue, and then in the dead-letter queue, for a person to
-// see; see settlements.go.
+// Command settle is the Lambda behind the queue of settlements. A message that it cannot
+// process stays in the queue, and later in the dead-letter queue, where a person sees it.
 package main
 
 import (
@@ -29,7 +28,7 @@ func key(_ context.Context, m events.SQSMessage) (string, error) {
 	return accounts.Key(w.Account), err
 }
 
-func handle(ledger *accounts.Ledger) func(context.Context, guard.Lock, events.SQSMessage) error {
+func handle(ledger *accounts.Ledger) guard.Work[events.SQSMessage] {
 	return func(ctx context.Context, lock guard.Lock, m events.SQSMessage) error {
 		w, err := parse(m.Body)
 		if err != nil {
