@@ -47,15 +47,16 @@ echo "$MISSING"
 	version := regexp.MustCompile(`(?m)^version=(\S+)`).FindSubmatch(install)
 	require.NotNil(t, version)
 	sam := filepath.Join("cache", "lambdalock", "sam-"+string(version[1]))
-	for file, text := range map[string]string{
-		filepath.Join(sam, "complete"): "", filepath.Join(sam, "bin", "sam"): fakeSAM, filepath.Join(sam, "bin", "python3"): fakePython,
-		"internal/samtest/install.sh": string(install), "deploy/deploy.sh": "", "samconfig.toml": "",
-	} {
-		if text == "" && filepath.Base(file) != "complete" {
-			own, err := os.ReadFile(filepath.Join("..", file))
-			require.NoError(t, err)
-			text = string(own)
-		}
+	files := map[string]string{
+		"internal/samtest/install.sh": string(install), filepath.Join(sam, "complete"): "",
+		filepath.Join(sam, "bin", "sam"): fakeSAM, filepath.Join(sam, "bin", "python3"): fakePython,
+	}
+	for _, file := range []string{"deploy/deploy.sh", "samconfig.toml"} {
+		text, err := os.ReadFile(filepath.Join("..", file))
+		require.NoError(t, err)
+		files[file] = string(text)
+	}
+	for file, text := range files {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o755))
 	}

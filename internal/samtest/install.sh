@@ -2,14 +2,14 @@
 # Installs what the run under SAM needs and says so before it does. One argument:
 #
 #	sam      the SAM CLI, in a virtual environment in the user's cache
-#	docker   a Docker engine, by apt-get; nothing is started that was not before,
-#	         unless the distribution's package does it by itself
+#	docker   a Docker engine, by apt-get; this script starts nothing, but the
+#	         distribution's package may
 #	busybox  a static busybox in the user's cache, for a stand-in base image
 #
 # Does nothing when it is there already.
 set -eu
 
-version=1.170.0 # the same in sam.go; a test compares them
+version=1.170.0 # run.sh and deploy/deploy.sh read it
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock
 
 give_up() {

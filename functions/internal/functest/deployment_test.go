@@ -31,9 +31,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
-// deployment is where a deployment of the template has its locks and tables: real
-// servers. The functions find them by the template's own URLs, through proxies
-// that note what the functions do.
+// deployment is one way to deploy the template: the parameters, and real servers for
+// the locks and tables. The functions find them by the template's own URLs, through
+// proxies that note what the functions do.
 type deployment struct {
 	values   map[string]string // of the template
 	name     string
