@@ -1,22 +1,29 @@
 #!/bin/sh
-# Runs a command while it holds a lock of the lock service, so that the command
-# runs once at a time, on however many machines:
+# Runs a command while it holds a lock of the lock service. So the command runs once
+# at a time, on however many machines:
 #
 #   */5 * * * *  LOCKS_URL=https://... cron.sh shared/reports/daily report --all
 #
 #   LOCKS_URL   the service, without a path, for example http://127.0.0.1:8080
-#   LOCKS_TTL   seconds after which others may have the lock of a machine that
-#               died, 10 to 900; by default 60
-#   LOCKS_WAIT  seconds to wait for a lock that another has; by default 0
+#   LOCKS_TTL   the lease, 10 to 900 seconds, by default 60; the script renews it. When
+#               a machine dies, its lock is free about that many seconds later
+#   LOCKS_WAIT  seconds to wait for a lock that somebody else holds, by default 0
 #
-# The key is spelt as in a URL; in a crontab write \% for %. The command has the
-# lock's fence in LOCK_FENCE. Its standard input is empty. When the lock is lost, or cannot be renewed in time, all processes of the
-# command are stopped: by TERM, and by KILL before others may have the lock. Where
-# AWS_ACCESS_KEY_ID is set requests are signed, also with AWS_SECRET_ACCESS_KEY,
-# AWS_REGION (or AWS_DEFAULT_REGION) and, if there is one, AWS_SESSION_TOKEN.
+# The key is spelt as in a URL; in a crontab write \% for %. The command finds the
+# fence of the lock in LOCK_FENCE, and an empty standard input. When the lock is lost,
+# or cannot be renewed in time, the script stops all processes of the command: by
+# TERM, and by KILL before others may get the lock.
 #
-# The exit status is the command's, or 64 usage, 69 the service gives no lock, 70
-# the lock was lost, 75 another has it, 128 + n ended by the signal n.
+# Where AWS_ACCESS_KEY_ID is set, the script signs its requests, with
+# AWS_SECRET_ACCESS_KEY, with AWS_REGION or AWS_DEFAULT_REGION, and with
+# AWS_SESSION_TOKEN if that is set.
+#
+# The exit status is that of the command, or
+#   64       the script was called in a wrong way
+#   69       the service gave no lock
+#   70       the lock was lost
+#   75       somebody else holds the lock
+#   128 + n  the signal n ended the script
 set -u
 
 say() { echo "cron.sh: $*" >&2; }
@@ -36,8 +43,8 @@ grace=$((ttl / 6)) # between TERM and KILL
 newline='
 '
 
-# now is in seconds of a clock that also counts while the machine is suspended
-# and, where there is one, that nobody sets.
+# now is in seconds of a clock that also counts while the machine is suspended. Where
+# there is such a clock, it is one that nobody sets.
 now() {
 	if read -r uptime _ </proc/uptime; then echo "${uptime%%.*}"; else date +%s; fi
 } 2>/dev/null
@@ -65,20 +72,21 @@ ask() {
 # field NAME prints that field of the answer.
 field() { printf '%s\n' "$answer" | sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p"; }
 
-# granted BEFORE takes the lease that was asked for at BEFORE. It may be trusted
-# until end; that is up to 3 seconds early, because all here are whole.
+# granted BEFORE takes the lease that was asked for at BEFORE. The lease may be trusted
+# until end, which is up to 3 seconds too early, because all times here are whole
+# seconds.
 granted() {
 	token=$(field token) expires=$(field expiresIn)
 	end=$(($1 + ${expires%%.*} - 2))
 }
 
-# send SIGNAL goes to all processes of the command: they are a group of their own,
-# a moment after it was started. 0 asks whether there is one.
+# send SIGNAL sends the signal to all processes of the command: they are a group of
+# their own, a moment after the start. The signal 0 asks whether there is a process.
 send() { kill -s "$1" -- "-$job" || kill -s "$1" "$job"; } 2>/dev/null
 
-# keep renews the lock while the command runs, and then gives it back. It fails if
-# the lock was lost. It is a process of its own, so it goes on when the script is
-# killed.
+# keep renews the lock while the command runs, and then releases the lock. It fails if
+# the lock was lost. It is a process of its own, so that it goes on when somebody kills
+# the script.
 keep() {
 	trap '' HUP INT TERM
 	next=$((before + ttl / 3)) how='it was renewed too late'
@@ -96,23 +104,23 @@ keep() {
 			how="renewing it failed, last with $status $answer"
 			case $status in
 			200) granted "$before" && next=$((before + ttl / 3)) how='it was renewed too late' ;;
-			404) end=$((before + grace)) ;; # it is lost
+			404) end=$((before + grace)) ;; # the lock is lost
 			esac
 		fi
 		sleep 1
 	done
-	for _ in 1 2 3; do # when all fail the lock ends by its ttl
+	for _ in 1 2 3; do # when all requests fail, the lease ends by itself
 		ask DELETE 5
 		case $status in
 		204) return 0 ;;
 		404)
-			say "the lock was lost: giving it back failed with 404 $answer"
+			say "the lock was lost: its release failed with 404 $answer"
 			return 1
 			;;
 		esac
 		sleep 1
 	done
-	say "the lock could not be given back: $status $(field detail)"
+	say "the lock could not be released: $status $(field detail)"
 }
 
 signal='' job=''
@@ -137,13 +145,13 @@ while [ -z "$signal" ]; do
 		;;
 	409)
 		if [ "$before" -ge "$patience" ]; then
-			say "busy: $(field name) has the lock"
+			say "busy: $(field name) holds the lock"
 			exit 75
 		fi
 		tries=0
 		;;
-	422) again=$(random) ;; # the lease of a lost answer has ended
-	000 | 429 | 5??) ;;     # it may have been granted: the same Idempotency-Key gets the same lease
+	422) again=$(random) ;; # the answer was lost, and its lease has ended since
+	000 | 429 | 5??) ;;     # there may be a lease: the same Idempotency-Key gets the same lease
 	*) tries=6 ;;
 	esac
 	if [ "$tries" -gt 5 ]; then

@@ -7,23 +7,23 @@
 //     }
 //   });
 //
-// It throws LockBusy or LockLost, or what the function throws: when lock.signal
-// ends a timer, that is an AbortError with LockLost as its cause.
+// withLock throws LockBusy, LockLost, or what the function throws. When lock.signal ends
+// a timer, the function throws an AbortError whose cause is LockLost.
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 
-// Another had the lock for as long as this one waited.
+// Somebody else held the lock for as long as this program waited.
 export class LockBusy extends Error { name = "LockBusy"; }
 // The lease ended before the function did.
 export class LockLost extends Error { name = "LockLost"; }
 
-// Two clocks: one stands still while the machine is suspended, the other may be set.
+// Two clocks: the first stands still while the machine is suspended, the second may be set.
 const now = () => [performance.now(), Date.now()];
 
-// ttl and wait are in seconds. headers are such as Authorization, or a function
-// (method, url, body) -> headers that is called for each request, to sign it for
-// example, and that bounds its own time.
+// ttl and wait are in seconds. headers is an object, for example with Authorization, or a
+// function (method, url, body) -> headers. The function is called for each request, for
+// example to sign the request, and has to bound its own time.
 export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) {
   if (/(^|\/)\.{0,2}(\/|$)/.test(key)) throw new RangeError(`key: ${key}`); // a URL would drop such segments
   if (!process.env.LOCKS_URL) throw new Error("LOCKS_URL is not set; want the URL of the lock service");
@@ -31,7 +31,7 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) 
   let lease, end, status, answer;
   const left = () => Math.min(...now().map((t, i) => end[i] - t)); // ms for which the lease may be trusted
 
-  // ask is true with a lease, which is counted from before the request.
+  // ask returns true when it got a lease. The lease is counted from before the request.
   const ask = async (method, body, more, ms = 10_000) => {
     const sent = now();
     const signal = AbortSignal.timeout(Math.max(1, Math.ceil(ms)));
@@ -51,9 +51,9 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) 
   let again = randomUUID(), tries = 0;
   const patience = performance.now() + wait * 1000;
   while (!(await ask("PUT", JSON.stringify({ ttl, holder }), { "Idempotency-Key": again })) || left() <= 0) {
-    if (status === 409 && performance.now() >= patience) throw new LockBusy(`${answer.holder?.name ?? "another"} has the lock ${url}`);
-    if (status === 422) again = randomUUID(); // the lease of a lost answer has ended
-    // Without an answer it may have been granted: the same Idempotency-Key gets the same lease.
+    if (status === 409 && performance.now() >= patience) throw new LockBusy(`${answer.holder?.name ?? "somebody else"} holds the lock ${url}`);
+    if (status === 422) again = randomUUID(); // the answer was lost, and its lease has ended since
+    // Without an answer there may be a lease: the same Idempotency-Key gets the same lease.
     tries = status === 409 ? 0 : tries + 1;
     if (tries > 5 || [400, 401, 403, 404, 405, 413, 415].includes(status)) {
       const hint = status === 401 || status === 403 ? "; is the request signed, and may this caller use the key?" : "";
@@ -72,7 +72,7 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) 
       await sleep(Math.min(pause, left()), null, { signal: done.signal }).catch(() => {}); // done ends it
       if (done.signal.aborted || left() <= 0) break;
       const renewed = await ask("PATCH", JSON.stringify({ ttl }), { "Lock-Token": lease.token }, left());
-      if (status === 404) end = [0, 0]; // it is lost
+      if (status === 404) end = [0, 0]; // the lock is lost
       pause = renewed ? (ttl * 1000) / 3 : 500;
     }
     if (left() <= 0) lost.abort(new LockLost(`the lease of ${url} has ended`));
@@ -86,7 +86,7 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) 
     await renewing;
     for (let i = 0; i < 3; i++) {
       await ask("DELETE", undefined, { "Lock-Token": lease.token });
-      if (status === 204 || status === 404) break; // when none arrives the lease ends by its ttl
+      if (status === 204 || status === 404) break; // when no request arrives, the lease ends by itself
     }
   }
   if (status === 404) throw new LockLost(`the lease of ${url} has ended`);

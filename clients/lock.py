@@ -8,20 +8,20 @@
 import http.client, json, os, secrets, socket, threading, time, urllib.error, urllib.parse, urllib.request
 
 
-class LockBusy(Exception): """Another had the lock for as long as this one waited."""
+class LockBusy(Exception): """Somebody else held the lock for as long as this program waited."""
 class LockLost(Exception): """The lease ended before the block did."""
 
 
 def now():
-    """Two clocks: one stands still while the machine is suspended, the other may be set."""
+    """Two clocks: the first stands still while the machine is suspended, the second may be set."""
     return time.monotonic(), time.time()
 
 
 class Lock:
     def __init__(self, key, ttl=60, wait=0, headers={}):
-        """ttl and wait are in seconds. headers are such as Authorization, or a function
-        (method, url, body) -> headers that is called for each request, to sign it for
-        example, and that bounds its own time."""
+        """ttl and wait are in seconds. headers is a dict, for example with Authorization, or
+        a function (method, url, body) -> headers. The function is called for each request,
+        for example to sign the request, and has to bound its own time."""
         if not os.environ.get("LOCKS_URL"):
             raise ValueError("LOCKS_URL is not set; want the URL of the lock service")
         self.url = f"{os.environ['LOCKS_URL'].rstrip('/')}/locks/{urllib.parse.quote(key)}"
@@ -41,9 +41,9 @@ class Lock:
         while not self._ask("PUT", {"ttl": self.ttl, "holder": holder}, {"Idempotency-Key": again}) or self.left() <= 0:
             if self.status == 409 and time.monotonic() >= patience:
                 raise LockBusy(self.answer.get("holder"))
-            if self.status == 422:  # the lease of a lost answer has ended
+            if self.status == 422:  # the answer was lost, and its lease has ended since
                 again = secrets.token_hex()
-            # Without an answer it may have been granted: the same Idempotency-Key gets the same lease.
+            # Without an answer there may be a lease: the same Idempotency-Key gets the same lease.
             tries = 0 if self.status == 409 else tries + 1
             if tries > 5 or self.status in (400, 401, 403, 404, 405, 413, 415):
                 hint = "; is the request signed, and may this caller use the key?" if self.status in (401, 403) else ""
@@ -58,7 +58,7 @@ class Lock:
         pause = self.ttl / 3
         while not self._done.wait(pause) and self.left() > 0:
             renewed = self._ask("PATCH", {"ttl": self.ttl}, {"Lock-Token": self.token}, self.left())
-            if self.status == 404:  # it is lost
+            if self.status == 404:  # the lock is lost
                 self.end = 0, 0
             pause = self.ttl / 3 if renewed else 0.5
 
@@ -66,7 +66,7 @@ class Lock:
         self._done.set()
         self._renewing.join()
         held = self.left() > 0
-        for _ in range(3):  # when all of them fail the lease ends by its ttl
+        for _ in range(3):  # when all requests fail, the lease ends by itself
             self._ask("DELETE", None, {"Lock-Token": self.token})
             if self.status in (204, 404):
                 break
@@ -74,7 +74,7 @@ class Lock:
             raise LockLost(f"the lease of {self.url} has ended")
 
     def _ask(self, method, body, headers, timeout=10):
-        """Asks the service; True with a lease, which is counted from before the request."""
+        """Asks the service. True when there is a lease, which is counted from before the request."""
         sent, data = now(), json.dumps(body).encode() if body else None
         try:
             more = self.headers(method, self.url, data) if callable(self.headers) else self.headers

@@ -15,7 +15,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
 
-// The states that have the lock's life in their hands.
+// The states that acquire, renew and release the lock.
 const (
 	acquireState = "Acquire"
 	renewState   = "Renew"
@@ -28,7 +28,7 @@ const (
 	updateItem     = "arn:aws:states:::dynamodb:updateItem"
 )
 
-// final are the errors that another try does not mend.
+// final are the errors for which a second try does not help.
 var final = map[string][]string{
 	invokeFunction: {"LockInvalid", "LockCorrupt", "LockLost"},
 	updateItem:     {"DynamoDB.ConditionalCheckFailedException"},
@@ -97,7 +97,7 @@ func (m *machine) longest(from string, to ...string) time.Duration {
 }
 
 // problems are what is wrong with a machine that is to hold a lock over some of
-// its states and to give it back whatever happens.
+// its states, and to release the lock whatever happens.
 func (m *machine) problems(functionTimeout int) (all []string) {
 	bad := func(format string, a ...any) { all = append(all, fmt.Sprintf(format, a...)) }
 	for name, s := range m.States {
@@ -218,7 +218,7 @@ func (s *state) unfenced(name string) (all []string) {
 
 func equal(a, b any) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 
-func TestTheMachineGivesItsLockBack(t *testing.T) {
+func TestTheMachineReleasesItsLock(t *testing.T) {
 	require.Empty(t, readMachine(t).problems(functionTimeout(t)))
 }
 

@@ -63,7 +63,7 @@ type world struct {
 	attempts map[string]int
 	late     []func()
 	fence    int64 // of the execution's lock; 0 before it has one
-	mine     bool  // the execution has the lock, and has not begun to give it back
+	mine     bool  // the execution holds the lock, and no release has begun
 	over     bool  // the execution has ended
 }
 
@@ -214,7 +214,7 @@ func (w *memory) update(parameters map[string]any) (any, *failure) {
 	return map[string]any{"Attributes": item}, nil
 }
 
-// visit is a try of the rival, an execution that takes its money and goes. Each
+// visit is a try of the rival to acquire the lock, to withdraw and to release. Each
 // visit is an execution of its own.
 func (w *memory) visit() bool {
 	w.mu.Lock()
@@ -282,16 +282,16 @@ func input(key string, amount any) any {
 	return decode(fmt.Appendf(nil, `{"key": %q, "amount": %v}`, key, amount))
 }
 
-// walk runs one execution with a rival at its heels, and checks what must hold
-// whatever happens to it.
+// walk runs one execution while a rival waits for its lock, and checks what must hold
+// whatever happens to the execution.
 func (w *memory) walk(from string, input any) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	defer cancel()
 	go w.waitAndVisit(ctx)
 	w.start(from, input)
 
-	// The execution's own states leave the lock free, unless the function refuses
-	// all their calls: then the event does, or the ttl.
+	// The execution's own states leave the lock free, unless the function refuses all
+	// their calls: then the event frees the lock, or its lease ends.
 	told := func(state string) bool {
 		plan := w.plan[state]
 		return len(plan) == 0 || !w.always && !slices.Contains(final[invokeFunction], plan[0].err)

@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	dynamotypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/stretchr/testify/require"
 
@@ -135,6 +136,21 @@ func (c cloud) mustBeAbsent(t tester, ctx context.Context, at stack) *dynamodb.C
 	require.NoError(t, err, needs)
 	require.Empty(t, found.Item, "the account %s is in the table %s, and the events are for a table without it; use a stack that nobody else is using", nobody, table)
 	return client
+}
+
+// removeAccounts removes what the fixtures use. A lock's row is not for removal.
+func removeAccounts(ctx context.Context, client *dynamodb.Client, table string) error {
+	for _, id := range []string{account, another} {
+		if _, err := client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &table, Key: accountRow(id)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// accountRow is the key of an account's row.
+func accountRow(id string) map[string]dynamotypes.AttributeValue {
+	return map[string]dynamotypes.AttributeValue{"account": &dynamotypes.AttributeValueMemberS{Value: id}}
 }
 
 // sign signs a request to the API.

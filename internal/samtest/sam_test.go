@@ -19,7 +19,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -44,10 +43,10 @@ var openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener}
 
 // store is where locks and accounts are: on this machine, or in AWS.
 type store struct {
-	locks, accounts string // URLs; locks is "" where no lock can be taken from here
-	fresh           func(context.Context) error
-	getenv          func(string) string // has the credentials
-	env             []string            // the same for another process, "NAME=value"
+	locks, accounts string                      // URLs; locks is "" where no lock can be taken from here
+	fresh           func(context.Context) error // empties the tables; in AWS only the accounts
+	getenv          func(string) string         // has the credentials
+	env             []string                    // the same for another process, "NAME=value"
 
 	url func(host, table string) string // of a server on this machine
 }
@@ -122,25 +121,17 @@ func startDynamo(t *testing.T, tm *template.Template) store {
 		testservers.Table(t, endpoint, table.ID, table.Key)
 	}
 	client := dynamodb.New(dynamodb.Options{BaseEndpoint: &endpoint, Region: region, Credentials: credentials.NewStaticCredentialsProvider("local", "local", "")})
-	accounts := tableOf(t, tm)["ACCOUNTS_URL"]
 	return onThisMachine(t, tm, func(host, table string) string {
 		return fmt.Sprintf("dynamodb://%s?region=%s&endpoint=%s", table, region, strings.Replace(endpoint, loopback, host, 1))
-	}, func(ctx context.Context) error { return removeAccounts(ctx, client, accounts) })
-}
-
-// removeAccounts removes what the fixtures use. A lock's row is not for removal.
-func removeAccounts(ctx context.Context, client *dynamodb.Client, table string) error {
-	for _, id := range []string{account, another} {
-		if _, err := client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &table, Key: accountRow(id)}); err != nil {
-			return err
+	}, func(ctx context.Context) error {
+		for _, table := range tables {
+			if _, err := client.DeleteTable(ctx, &dynamodb.DeleteTableInput{TableName: &table.ID}); err != nil {
+				return err
+			}
+			testservers.Table(t, endpoint, table.ID, table.Key)
 		}
-	}
-	return nil
-}
-
-// accountRow is the key of an account's row.
-func accountRow(id string) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{"account": &types.AttributeValueMemberS{Value: id}}
+		return nil
+	})
 }
 
 // sam is the SAM CLI.

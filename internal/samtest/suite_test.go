@@ -39,7 +39,7 @@ type suite struct {
 	clients   bool // tries those of clients/, which do not all sign for AWS
 
 	accounts accountsTool
-	fresh    func(context.Context) error // forgets the accounts
+	fresh    func(context.Context) error // as in store
 	locks    lockstore.Store             // nil where the locks are out of reach
 
 	// once runs an event and returns the function's answer, also an error.
