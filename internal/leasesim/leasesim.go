@@ -1,10 +1,10 @@
-// Package leasesim simulates the users of one key of a store, in the virtual time
-// of a synctest bubble: processes that take a lease as a guard does, renew it,
-// stand still, die or release it. It looks at what they may believe: no two
-// trust their lease at the same time, and fences grow in the order of trust.
+// Package leasesim simulates several clients of one key of a store, in the virtual time of
+// a synctest bubble. Each client is one process after another. A process takes a lease as
+// a guard does, renews it, stands still, dies or releases. The simulation checks that no
+// two processes trust their leases at the same time, and that fences grow in the order of
+// trust.
 //
-// All that is left to chance is drawn from numbers of the process that needs it,
-// so that a seed gives the same simulation again.
+// All random numbers of a process come from its own generator, so a seed can be replayed.
 package leasesim
 
 import (
@@ -22,21 +22,23 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Key is what all lock.
+// Key is the key that all clients lock.
 const Key = "account/7"
+
+const clients = 3
 
 // Sim is one simulation.
 type Sim struct {
 	Seed   uint64
 	TTL    time.Duration // of each lease
 	Length time.Duration
-	Drift  float64 // how far off the rates of local clocks are, as a part of 1
+	Drift  float64 // a local clock is faster or slower by up to this part of 1
 
-	// Open opens the store in a new process. close is called at its end.
+	// Open opens the store in a new process. close is called at the end of the process.
 	Open func(p *Process) (s lockstore.Store, close func())
 
-	// FromReply counts trust from the reply and not from before the request. It is
-	// for a control run, which has to find two that trust at once.
+	// FromReply counts trust from the reply and not from before the request. That is the
+	// control run: it has to find two processes that trust at the same time.
 	FromReply bool
 
 	mu      sync.Mutex
@@ -47,13 +49,97 @@ type Sim struct {
 // Counts is what happened, by name.
 type Counts map[string]int64
 
-// newCounts has every name, so that what never happened is seen.
-func newCounts() Counts {
+// NewCounts has every name, so that an event that never happens shows as 0.
+func NewCounts(names ...string) Counts {
 	c := Counts{}
-	for _, name := range []string{"seeds", "operations", "grants", "renewals", "deaths", "freezes", "unknown outcomes", "abandons", "busy", "losses"} {
+	for _, name := range names {
 		c[name] = 0
 	}
 	return c
+}
+
+// Verify runs simulate in a bubble for each seed, see verifyrecord.Seed. It fails the test
+// at the first seed with a problem. It also fails if the control run finds no problem, or
+// if an event happened less often than least times a seed. Then it writes the record.
+func Verify(t *testing.T, record string, few, full int, least float64, simulate func(t *testing.T, seed uint64, fromReply bool) (counts Counts, problems []string)) {
+	t.Helper()
+	began := time.Now()
+	first, seeds := verifyrecord.Seed(t, few, full)
+	total, test := NewCounts(), t.Name()
+	for seed := first; seed < first+uint64(seeds); seed++ {
+		synctest.Test(t, func(t *testing.T) { // a failure ends the whole test
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("replay in this folder: VERIFY_SEED=%d VERIFY_SEEDS=1 go test -run '^%s$'", seed, test)
+				}
+			})
+			counts, problems := simulate(t, seed, false)
+			if len(problems) > 0 {
+				t.Fatal(strings.Join(problems, "\n"))
+			}
+			for name, n := range counts {
+				total[name] += n
+			}
+		})
+	}
+	t.Logf("%v", total)
+	for name, n := range total {
+		if seeds > 1 && float64(n) < least*float64(seeds) { // one seed is a replay
+			t.Errorf("%s: %d in %d seeds; want %v a seed", name, n, seeds, least)
+		}
+	}
+	var found []string
+	for seed := first; len(found) == 0 && seed < first+20; seed++ {
+		synctest.Test(t, func(t *testing.T) { _, found = simulate(t, seed, true) })
+	}
+	if len(found) == 0 {
+		t.Fatal("M20: trust that counts from the reply shows no problem")
+	}
+	verifyrecord.Write(t, verifyrecord.Result{
+		Kind: verifyrecord.Simulation, Name: record, Seed: first, Counts: total, Took: time.Since(began),
+		Controls: []verifyrecord.Control{{What: "M20: the same with trust that counts from the reply", Shown: true, Saw: found[0]}},
+	})
+}
+
+// Run runs the simulation in a bubble. It returns what happened and what must not happen.
+func (s *Sim) Run(t *testing.T) (counts Counts, problems []string) {
+	s.counts = NewCounts("seeds", "operations", "grants", "renewals", "deaths", "freezes", "unknown outcomes", "abandons", "busy", "losses")
+	s.counts["seeds"] = 1
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), s.Length)
+	defer cancel()
+	var all sync.WaitGroup
+	for client := range clients {
+		all.Go(func() {
+			pass(time.Duration(client) * time.Millisecond)
+			for n := uint64(0); ctx.Err() == nil; n++ {
+				p := &Process{sim: s, client: client, rng: rand.New(rand.NewPCG(s.Seed, uint64(client)<<32|n))}
+				p.Rate = 1 + s.Drift*(2*p.Float()-1) // F18
+				p.live(ctx)
+			}
+		})
+	}
+	all.Wait()
+	for i, a := range s.trusted {
+		for _, b := range s.trusted[i+1:] {
+			if a.owner == b.owner {
+				continue
+			}
+			if a.from.Before(b.to) && b.from.Before(a.to) {
+				problems = append(problems, fmt.Sprintf("two trust their lease at once: %s and %s", a.in(start), b.in(start)))
+			}
+			if a.to.Before(b.from) && a.fence >= b.fence || b.to.Before(a.from) && b.fence >= a.fence {
+				problems = append(problems, fmt.Sprintf("the fence did not grow: %s and %s", a.in(start), b.in(start)))
+			}
+		}
+	}
+	return s.counts, problems
+}
+
+func (s *Sim) count(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts[what]++
 }
 
 // Process is one process of one client.
@@ -83,82 +169,6 @@ type processKey struct{}
 // From is the process whose request has this context.
 func From(ctx context.Context) *Process { return ctx.Value(processKey{}).(*Process) }
 
-// Seeds runs one simulation for each seed, as verifyrecord.Seed says, and fails the test
-// with the first of which something must not be. simulate runs one in a bubble.
-// control is what FromReply showed, in one of the first twenty seeds.
-func Seeds(t *testing.T, pkg string, few, full int, simulate func(t *testing.T, seed uint64, fromReply bool) (Counts, []string)) (first uint64, count int, total Counts, control verifyrecord.Control) {
-	t.Helper()
-	first, count = verifyrecord.Seed(t, few, full)
-	total = newCounts()
-	name := t.Name()
-	for seed := first; seed < first+uint64(count); seed++ {
-		synctest.Test(t, func(t *testing.T) { // ends this test when it fails
-			t.Cleanup(func() {
-				if t.Failed() {
-					t.Logf("replay with VERIFY_SEED=%d VERIFY_SEEDS=1 go test %s -run %s", seed, pkg, name)
-				}
-			})
-			counts, wrong := simulate(t, seed, false)
-			if len(wrong) > 0 {
-				t.Fatal(strings.Join(wrong, "\n"))
-			}
-			for name, n := range counts {
-				total[name] += n
-			}
-		})
-	}
-	var shown []string
-	for seed := first; len(shown) == 0 && seed < first+20; seed++ {
-		synctest.Test(t, func(t *testing.T) { _, shown = simulate(t, seed, true) })
-	}
-	if len(shown) == 0 {
-		t.Fatal("M20: trust from the reply shows nothing")
-	}
-	return first, count, total, verifyrecord.Control{What: "M20: the same with trust that counts from the reply", Shown: true, Saw: shown[0]}
-}
-
-const clients = 3
-
-// Run runs the simulation, in a bubble. It returns what must not be.
-func (s *Sim) Run(t *testing.T) (Counts, []string) {
-	s.counts = newCounts()
-	s.counts["seeds"] = 1
-	var wrong []string
-	start := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), s.Length)
-	defer cancel()
-	var all sync.WaitGroup
-	for client := range clients {
-		all.Go(func() {
-			pass(time.Duration(client) * time.Millisecond)
-			for n := uint64(0); ctx.Err() == nil; n++ {
-				p := &Process{sim: s, client: client, rng: rand.New(rand.NewPCG(s.Seed, uint64(client)<<32|n))}
-				p.Rate = 1 + s.Drift*(2*p.Float()-1) // F18
-				p.live(ctx)
-			}
-		})
-	}
-	all.Wait()
-
-	for i, a := range s.trusted {
-		for _, b := range s.trusted[i+1:] {
-			if a.owner == b.owner {
-				continue
-			}
-			if a.from.Before(b.to) && b.from.Before(a.to) {
-				wrong = append(wrong, fmt.Sprintf("two trust their lease at once: %s and %s", a.in(start), b.in(start)))
-			}
-			if a.to.Before(b.from) && a.fence >= b.fence || b.to.Before(a.from) && b.fence >= a.fence {
-				wrong = append(wrong, fmt.Sprintf("the fence did not grow: %s and %s", a.in(start), b.in(start)))
-			}
-		}
-	}
-	return s.counts, wrong
-}
-
-// pass lets time pass.
-func pass(d time.Duration) { <-time.After(d) }
-
 func (p *Process) live(ctx context.Context) {
 	store, end := p.sim.Open(p)
 	defer end()
@@ -169,16 +179,15 @@ func (p *Process) live(ctx context.Context) {
 	}
 }
 
-// ask makes one call. Its caller waits for the answer for as long as a guard does,
-// or much longer.
-func (p *Process) ask(ctx context.Context, call func(context.Context) error) error {
+// call makes one call. It waits for the answer as long as a guard does, or much longer.
+func (p *Process) call(ctx context.Context, f func(context.Context) error) error {
 	limit := 2 * time.Second
 	if p.Float() < 0.5 {
 		limit = 3 * p.sim.TTL
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := call(ctx)
+	err := f(ctx)
 	p.sim.count("operations")
 	switch {
 	case errors.Is(err, lockstore.ErrHeld):
@@ -191,7 +200,7 @@ func (p *Process) ask(ctx context.Context, call func(context.Context) error) err
 	return err
 }
 
-// hold is one acquisition as a guard makes it.
+// hold is one acquisition, as a guard makes it.
 func (p *Process) hold(ctx context.Context, store lockstore.Store) {
 	s := p.sim
 	req := lockstore.Request{Key: Key, Owner: lockstore.NewOwner(), TTL: s.TTL}
@@ -200,18 +209,18 @@ func (p *Process) hold(ctx context.Context, store lockstore.Store) {
 		lease, err = store.Acquire(ctx, req)
 		return err
 	}
-	asked := time.Now() // a guard counts from the owner's first request
-	err := p.ask(ctx, acquire)
+	sent := time.Now() // a guard counts from the owner's first request
+	err := p.call(ctx, acquire)
 	ambiguous := unknown(err)
 	for i := 0; i < 3 && unknown(err); i++ {
-		err = p.ask(ctx, acquire)
+		err = p.call(ctx, acquire)
 	}
 	if err != nil && ambiguous {
 		s.count("abandons")
 		abandon := func(ctx context.Context) error {
 			return store.Release(ctx, lockstore.Lease{Key: Key, Owner: req.Owner})
 		}
-		for i := 0; i < 3 && p.ask(ctx, abandon) != nil; i++ {
+		for i := 0; i < 3 && p.call(ctx, abandon) != nil; i++ {
 			pass(p.UpTo(100 * time.Millisecond))
 		}
 		return
@@ -221,37 +230,38 @@ func (p *Process) hold(ctx context.Context, store lockstore.Store) {
 		return
 	}
 	s.count("grants")
-	p.trusts(lease, asked, lease.TTL)
+	p.trusts(lease, sent, lease.TTL)
 	for p.Float() < 0.5 {
 		pass(p.UpTo(s.TTL / 2))
 		p.freeze()
-		asked := time.Now()
+		sent := time.Now()
 		var left time.Duration
-		err := p.ask(ctx, func(ctx context.Context) (err error) {
+		err := p.call(ctx, func(ctx context.Context) (err error) {
 			left, err = store.Renew(ctx, lease, s.TTL/2+p.UpTo(s.TTL/2))
 			return err
 		})
 		switch {
 		case err == nil:
 			s.count("renewals")
-			p.trusts(lease, asked, left)
+			p.trusts(lease, sent, left)
 		case errors.Is(err, lockstore.ErrLost):
 			return
 		}
 	}
 	if p.Float() < 0.4 {
 		s.count("deaths")
-		return // only the end of the lease frees the key
+		return // the key becomes free at the end of the lease
 	}
 	pass(p.UpTo(s.TTL / 2))
 	p.freeze()
-	p.trustsNoMore(lease)
-	for i := 0; i < 2 && unknown(p.ask(ctx, func(ctx context.Context) error { return store.Release(ctx, lease) })); i++ {
+	p.trusts(lease, time.Now(), 0)
+	release := func(ctx context.Context) error { return store.Release(ctx, lease) }
+	for i := 0; i < 2 && unknown(p.call(ctx, release)); i++ {
 		pass(p.UpTo(100 * time.Millisecond))
 	}
 }
 
-// freeze lets the process stand still now and then.
+// freeze sometimes lets the process stand still.
 func (p *Process) freeze() {
 	if p.Float() < 0.1 {
 		p.sim.count("freezes")
@@ -259,23 +269,7 @@ func (p *Process) freeze() {
 	}
 }
 
-// unknown says that the request may have been applied, now or later.
-func unknown(err error) bool {
-	for _, known := range []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
-		if errors.Is(err, known) {
-			return false
-		}
-	}
-	return err != nil
-}
-
-func (s *Sim) count(what string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.counts[what]++
-}
-
-// span is a time in which a client trusts its lease.
+// span is a time in which a process trusts its lease.
 type span struct {
 	client   int
 	owner    lockstore.Owner
@@ -287,28 +281,35 @@ func (s span) in(start time.Time) string {
 	return fmt.Sprintf("client %d, fence %d, %v to %v", s.client, s.fence, s.from.Sub(start), s.to.Sub(start))
 }
 
-// trusts notes that the process trusts its lease, from when it knows of it on. The
-// local clock that counts down runs at its own rate.
-func (p *Process) trusts(lease lockstore.Lease, asked time.Time, ttl time.Duration) {
+// trusts records that the process trusts its lease from now on, for ttl after sent by its
+// local clock. With a ttl of 0 it records that the process does not trust the lease any more.
+func (p *Process) trusts(lease lockstore.Lease, sent time.Time, ttl time.Duration) {
 	s, now := p.sim, time.Now()
 	if s.FromReply {
-		asked = now
+		sent = now
 	}
-	to := asked.Add(time.Duration(float64(ttl) / p.Rate))
+	to := sent.Add(time.Duration(float64(ttl) / p.Rate))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for i, t := range s.trusted {
+		if ttl == 0 && t.owner == lease.Owner && now.Before(t.to) {
+			s.trusted[i].to = now
+		}
+	}
 	if now.Before(to) {
 		s.trusted = append(s.trusted, span{client: p.client, owner: lease.Owner, fence: lease.Fence, from: now, to: to})
 	}
 }
 
-func (p *Process) trustsNoMore(lease lockstore.Lease) {
-	s, now := p.sim, time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, t := range s.trusted {
-		if t.owner == lease.Owner && now.Before(t.to) {
-			s.trusted[i].to = now
+// pass lets time pass.
+func pass(d time.Duration) { <-time.After(d) }
+
+// unknown reports whether a failed request may have been applied.
+func unknown(err error) bool {
+	for _, known := range []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
+		if errors.Is(err, known) {
+			return false
 		}
 	}
+	return err != nil
 }

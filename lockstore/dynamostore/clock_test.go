@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/leasesim"
-	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
@@ -362,21 +361,10 @@ func TestWallClockSteps(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestTrustNeverOverlaps
 // replays one seed.
 func TestTrustNeverOverlaps(t *testing.T) {
-	began := time.Now()
-	first, seeds, total, control := leasesim.Seeds(t, "./lockstore/dynamostore", 30, 2000, simulate)
-	t.Logf("%+v", total)
-	if seeds > 1 { // not a replay
-		for name, n := range total {
-			require.GreaterOrEqual(t, n, int64(seeds), "a run without %s shows nothing", name)
-		}
-	}
-	verifyrecord.Write(t, verifyrecord.Result{
-		Kind: verifyrecord.Simulation, Name: "simulated clients over DynamoDB's fake", Seed: first, Counts: total, Took: time.Since(began),
-		Controls: []verifyrecord.Control{control},
-	})
+	leasesim.Verify(t, "simulated clients over DynamoDB's fake", 30, 2000, 1, simulate)
 }
 
-func simulate(t *testing.T, seed uint64, fromReply bool) (counts leasesim.Counts, wrong []string) {
+func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {
 	const ttl = 6 * time.Second
 	var mu sync.Mutex
 	cut := map[*leasesim.Process]int{} // replies still to lose
@@ -415,9 +403,9 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (counts leasesim.Counts
 		})
 		return s, func() {}
 	}
-	counts, wrong = sim.Run(t)
+	counts, problems := sim.Run(t)
 	service.Wait()
-	return counts, wrong
+	return counts, problems
 }
 
 // jitter takes the pauses between attempts from the simulation's random numbers.

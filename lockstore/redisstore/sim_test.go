@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -18,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/leasesim"
-	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -39,38 +39,19 @@ import (
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestSimulation replays
 // one seed.
 func TestSimulation(t *testing.T) {
-	began := time.Now()
-	wires := map[string]int64{}
-	first, seeds, total, control := leasesim.Seeds(t, "./lockstore/redisstore", 20, 1000, func(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {
-		if fromReply {
-			return simulate(t, seed, map[string]int64{}, true)
-		}
-		return simulate(t, seed, wires, false)
-	})
-	counts := total
-	for name, n := range wires {
-		counts[name] = n
-	}
-	t.Logf("%v", counts)
-	if seeds > 1 { // not a replay
-		require.Len(t, wires, 10)
-		for name, n := range counts {
-			require.GreaterOrEqual(t, n, int64(seeds)/2, "a run without %s shows nothing", name)
-		}
-	}
-	verifyrecord.Write(t, verifyrecord.Result{
-		Kind: verifyrecord.Simulation, Name: "simulated clients over miniredis", Seed: first, Counts: counts, Took: time.Since(began),
-		Controls: []verifyrecord.Control{control},
-	})
+	leasesim.Verify(t, "simulated clients over miniredis", 20, 1000, 0.5, simulate)
 }
 
-func simulate(t *testing.T, seed uint64, wires map[string]int64, fromReply bool) (counts leasesim.Counts, wrong []string) {
-	w := &wire{t: t, server: miniredis.NewMiniRedis(), start: time.Now(), counts: wires, ended: map[lockstore.Owner]bool{}}
+func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {
+	w := &wire{t: t, server: miniredis.NewMiniRedis(), start: time.Now(), ended: map[lockstore.Owner]bool{}, counts: leasesim.NewCounts(
+		"scripts", "refused requests", "lost replies", "cut requests", "requests without an answer", "late requests", "late replies",
+		"slow requests and replies", "repeated requests", "forgotten scripts")}
 	t.Cleanup(w.server.Close)
 	sim := &leasesim.Sim{Seed: seed, TTL: simTTL, Length: 15 * simTTL, Open: w.open, FromReply: fromReply}
-	counts, wrong = sim.Run(t)
+	counts, problems := sim.Run(t)
 	w.underWay.Wait()
-	return counts, wrong
+	maps.Copy(counts, w.counts)
+	return counts, problems
 }
 
 const simTTL = 3 * time.Second
@@ -83,7 +64,7 @@ type wire struct {
 	underWay sync.WaitGroup // connections and requests that are repeated
 
 	mu        sync.Mutex // while a script runs
-	counts    map[string]int64
+	counts    leasesim.Counts
 	had       []lockstore.Owner        // the owners of all grants
 	ended     map[lockstore.Owner]bool // owners that released or abandoned
 	abandoned lockstore.Owner          // the last owner that abandoned without having the key
