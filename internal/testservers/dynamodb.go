@@ -18,18 +18,19 @@ const dynamoVersion = "2.6.1"
 
 const installDynamo = "run internal/testservers/install-dynamodb.sh"
 
-// DynamoDB starts a DynamoDB Local for the test, in memory and empty, and
-// returns its endpoint. A start takes about two seconds, so subtests share one.
-// It wants credentials, any letters and digits, and keeps the tables of
-// different access keys and regions apart. It has no option to listen on the
-// loopback interface alone.
+// DynamoDB starts an empty DynamoDB Local for the test and returns its endpoint. A start
+// takes about two seconds, so let subtests share one server.
+//
+// DynamoDB Local accepts all credentials of letters and digits. Each access key has its
+// own tables in each region. The server listens on all interfaces; it has no option for
+// the loopback interface alone.
 func DynamoDB(t testing.TB) (endpoint string) {
 	t.Helper()
 	return "http://" + StartDynamoDB(t).Addr
 }
 
-// StartDynamoDB is DynamoDB for a test that kills, restarts or pauses it. A
-// killed one forgets everything.
+// StartDynamoDB is DynamoDB for a test that kills, restarts or pauses the server. A killed
+// server loses its tables.
 func StartDynamoDB(t testing.TB) *Server {
 	t.Helper()
 	java := find(t, "java", installDynamo)
@@ -38,7 +39,7 @@ func StartDynamoDB(t testing.TB) *Server {
 		name:  "DynamoDB Local",
 		ready: answersHTTP,
 		command: func(port int, _ string) *exec.Cmd {
-			// The small heap and the first compiler alone start it sooner.
+			// A small heap and only the first compiler make the start faster.
 			return exec.Command(java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
 				"-Djava.library.path="+lib, "-cp", filepath.Join(lib, "*"),
 				"com.amazonaws.services.dynamodbv2.local.main.ServerRunner",
@@ -49,9 +50,9 @@ func StartDynamoDB(t testing.TB) *Server {
 	return server
 }
 
-// warm makes a cold server do what tests ask of it: its first writes take so long
-// on a busy machine that a lease of a second is over before its reply is there.
-// What it makes is another access key's, so no test sees it.
+// warm sends requests like those of the tests. On a busy machine the first writes of a
+// server take so long that a lease of one second ends before its reply. The table has
+// another access key, so no test sees it.
 func warm(t testing.TB, addr string) {
 	t.Helper()
 	const key = `"Key": {"key": {"S": "k"}}, "TableName": "warm"`
@@ -85,7 +86,7 @@ func askDynamo(t testing.TB, addr, accessKey, action, body string) {
 	}
 	r.Header.Set("Content-Type", "application/x-amz-json-1.0")
 	r.Header.Set("X-Amz-Target", "DynamoDB_20120810."+action)
-	// It takes any signature.
+	// DynamoDB Local accepts every signature.
 	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+accessKey+"/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -110,10 +111,10 @@ func dynamoLib(t testing.TB) string {
 	return lib
 }
 
-// cache is where the scripts install what no package manager of the machine has.
+// cache is the folder in which the scripts install what the machine's packages do not have.
 func cache(t testing.TB) string {
 	t.Helper()
-	// Not os.UserCacheDir, which is another folder than the scripts' on macOS.
+	// On macOS os.UserCacheDir is not the folder of the scripts.
 	folder := os.Getenv("XDG_CACHE_HOME")
 	if folder == "" {
 		home, err := os.UserHomeDir()
@@ -125,7 +126,7 @@ func cache(t testing.TB) string {
 	return filepath.Join(folder, "lambdalock")
 }
 
-// answersHTTP returns nil when the server answers a request, any answer will do.
+// answersHTTP returns nil when the server answers a request, with any answer below 500.
 func answersHTTP(addr string) error {
 	client := http.Client{Timeout: time.Second}
 	resp, err := client.Get("http://" + addr + "/")

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDynamoDB looks for a header that only DynamoDB sends.
+// Only DynamoDB sends the header x-amzn-RequestId.
 func TestDynamoDB(t *testing.T) {
 	resp, err := http.Get(DynamoDB(t))
 	require.NoError(t, err)
@@ -24,7 +24,8 @@ func TestDynamoDB(t *testing.T) {
 	require.NotEmpty(t, resp.Header.Get("Date"), "the store reads its clock there")
 }
 
-// make dynamodb: the table is there, for every access key, until the script ends.
+// The script of make dynamodb makes a table for every access key, and the server ends with
+// the script.
 func TestRunDynamoDB(t *testing.T) {
 	find(t, "curl", "install curl")
 	find(t, "java", installDynamo)

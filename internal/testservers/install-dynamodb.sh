@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs DynamoDB Local for the tests, by its Maven coordinates, into the
-# user's cache. Its licence forbids redistribution: it is never committed.
-# Needs Java 17 and Maven; on Debian and Ubuntu it installs what is missing.
+# Installs DynamoDB Local for the tests with Maven, into the user's cache. Its licence
+# forbids redistribution, so it is not in the repository. The script needs Java 17 and
+# Maven; on Debian and Ubuntu it installs them.
 set -eu
 
 version=2.6.1 # the same in dynamodb.go; a test compares them
@@ -46,5 +46,5 @@ cat >"$work/pom.xml" <<POM
 </project>
 POM
 mvn -q -B -f "$work/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$work/new/lib"
-# Renamed as a whole, so that a half download is never taken for an installation.
+# The rename is the last step, so an interrupted download is not an installation.
 [ -d "$target" ] || mv "$work/new" "$target"

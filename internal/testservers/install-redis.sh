@@ -1,12 +1,11 @@
 #!/bin/sh
-# Installs what the Redis tests start: redis-server, and valkey-server, on
-# Debian and Ubuntu. Does nothing when both are there. As with any such package,
-# the distribution may start each server once, on its own default port; the tests
-# start their own and need none of these.
+# Installs redis-server and valkey-server for the tests, on Debian and Ubuntu. If both are
+# installed, the script does nothing. The distribution may start each server on its
+# default port. The tests start their own servers and do not need them.
 #
-# valkey-server comes from the distribution, or from its -backports suite, which
-# is read through a temporary copy of this machine's own package sources. No
-# package source of the machine is changed.
+# valkey-server comes from the distribution or from its -backports suite. The script reads
+# that suite with a temporary copy of this machine's package sources, and does not change
+# the sources of the machine.
 set -eu
 
 # give_up says what to do by hand. It fails only where CI is set, because a
@@ -32,11 +31,11 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 
 work=$(mktemp -d)
-trap '$sudo rm -rf "$work"' EXIT # root's apt wrote there
+trap '$sudo rm -rf "$work"' EXIT # apt has written there as root
 trap 'exit 1' INT TERM
-chmod 755 "$work" # apt reads it as a user of its own
+chmod 755 "$work" # apt reads it as another user
 
-# The machine's own sources, as apt reads them, and a place for their lists.
+# A copy of the machine's package sources, and a folder for their lists.
 mkdir -p "$work/sources" "$work/lists/partial"
 sources=/etc/apt/sources.list.d
 for file in /etc/apt/sources.list "$sources"/*.list "$sources"/*.sources; do
@@ -52,7 +51,7 @@ apt() {
 }
 offered() { apt -s install "$@" >/dev/null 2>&1; }
 
-# backports adds the -backports suite beside each source of the main suite.
+# backports adds the -backports suite to the copy, for each source of the main suite.
 backports() {
 	. /etc/os-release
 	suite=${VERSION_CODENAME:-}

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs an interpreter of the Amazon States Language for the tests, from npm,
-# into the user's cache. It needs Node.js 22 or newer: where there is none, one
-# comes from npm, too. On Debian and Ubuntu it installs npm if that is missing.
+# Installs an interpreter of the Amazon States Language for the tests, with npm, into the
+# user's cache. The interpreter needs Node.js 22 or newer. If the machine has none, the
+# script installs Node.js with npm too. On Debian and Ubuntu it also installs npm.
 set -eu
 
 version=3.0.0 # of aws-local-stepfunctions; the same in stepfunctions.go, a test compares them
@@ -44,5 +44,5 @@ work=$(mktemp -d "$cache/tmp.XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 # shellcheck disable=SC2086 # a list of packages
 npm install --prefix "$work/new" --silent --no-audit --no-fund --ignore-scripts $packages
-# Renamed as a whole, so that a half download is never taken for an installation.
+# The rename is the last step, so an interrupted download is not an installation.
 [ -d "$target" ] || mv "$work/new" "$target"

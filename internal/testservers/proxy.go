@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// CutProxy stands between a client and a server and breaks their connections
-// as a test says.
+// CutProxy is a proxy between a client and a server. A test tells it to break connections.
 type CutProxy struct {
 	Addr string // where clients connect
 
@@ -29,7 +28,7 @@ const (
 	swallow
 )
 
-// Proxy starts a CutProxy in front of target. It forwards until told otherwise.
+// Proxy starts a CutProxy in front of target. At first it forwards everything.
 func Proxy(t testing.TB, target string) *CutProxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,20 +54,19 @@ func Proxy(t testing.TB, target string) *CutProxy {
 	return p
 }
 
-// Forward passes everything on, from now on.
+// Forward forwards everything from now on.
 func (p *CutProxy) Forward() { p.set(forward, "") }
 
-// CutReplies delivers requests that contain match, waits for the server's
-// reply, so that the request was applied, and closes the connection instead of
-// passing the reply on.
+// CutReplies forwards a request that contains match, waits for the server's reply, and
+// then closes the connection. So the request was applied and its reply is lost.
 func (p *CutProxy) CutReplies(match string) { p.set(cutReplies, match) }
 
-// CutRequests closes the connection when a request that contains match comes
-// in, without delivering it.
+// CutRequests closes the connection when a request contains match. The server does not get
+// the request.
 func (p *CutProxy) CutRequests(match string) { p.set(cutRequests, match) }
 
-// Swallow keeps connections open and delivers nothing, as when a path drops
-// packets without a word.
+// Swallow forwards nothing and keeps the connections open, like a network that drops all
+// packets.
 func (p *CutProxy) Swallow() { p.set(swallow, "") }
 
 // Cuts returns how many connections were cut since the mode was set.
@@ -163,7 +161,7 @@ func (p *CutProxy) current() mode {
 	return p.mode
 }
 
-// arrived says what to do with a request.
+// arrived returns what to do with a request.
 func (p *CutProxy) arrived(request []byte) mode {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -71,16 +71,15 @@ func pong(addr string) error {
 	if err != nil {
 		return err
 	}
-	// One that asks for a password, or for its primary, is up as well.
+	// A server that wants a password, or waits for its primary, is ready too.
 	if answer != "+PONG" && !strings.HasPrefix(answer, "-NOAUTH") && !strings.HasPrefix(answer, "-MASTERDOWN") {
 		return fmt.Errorf("answers %q", answer)
 	}
 	return nil
 }
 
-// Cluster starts three masters without replicas, RedisServer's or
-// ValkeyServer's, and waits until they agree about all slots. args are further
-// settings of each.
+// Cluster starts three masters without replicas, of RedisServer or ValkeyServer, and waits
+// until they agree about all slots. args are further settings of each node.
 func Cluster(t testing.TB, program string, args ...string) (addrs []string) {
 	t.Helper()
 	for _, s := range StartCluster(t, program, args...) {

@@ -1,8 +1,7 @@
 #!/bin/sh
-# Runs DynamoDB Local on this machine with an empty lock table, for functions of
-# yours, until it is ended; it keeps all in memory. -sharedDb lets every region and
-# every access key see the same tables. It has no option to listen on the loopback
-# interface alone. Usage: run-dynamodb.sh [PORT [TABLE]]
+# Runs DynamoDB Local with an empty lock table, for your own functions. Everything is in
+# memory. With -sharedDb every region and every access key has the same tables. The server
+# listens on all interfaces. Usage: run-dynamodb.sh [PORT [TABLE]]
 set -eu
 
 port=${1:-8000}
@@ -19,7 +18,7 @@ server=$!
 trap 'kill "$server" 2>/dev/null; wait "$server" 2>/dev/null || :' EXIT
 trap 'exit 130' INT TERM
 
-# ask ACTION BODY; DynamoDB Local takes any signature.
+# ask ACTION BODY: DynamoDB Local accepts every signature.
 ask() {
 	curl -sS -f -o /dev/null -H "X-Amz-Target: DynamoDB_20120810.$1" -H "Content-Type: application/x-amz-json-1.0" \
 		-H "Authorization: AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0" \
@@ -27,7 +26,7 @@ ask() {
 }
 
 until ask ListTables '{}' 2>/dev/null; do
-	kill -0 "$server" # it ends when the port is taken
+	kill -0 "$server" # the server ends if another program has the port
 	sleep 0.2
 done
 kill -0 "$server"

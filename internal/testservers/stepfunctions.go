@@ -20,7 +20,7 @@ func StepFunctions(t testing.TB, script string) *exec.Cmd {
 	if _, err := os.Stat(modules); err != nil {
 		missing(t, "aws-local-stepfunctions "+stepFunctionsVersion, installStepFunctions)
 	}
-	node := filepath.Join(modules, ".bin", "node") // there when the machine has none that is new enough
+	node := filepath.Join(modules, ".bin", "node") // installed if the machine's node is too old
 	if _, err := os.Stat(node); err != nil {
 		node = find(t, "node", installStepFunctions)
 	}

@@ -1,10 +1,10 @@
-// Package testservers starts the real servers that tests talk to, on free
-// loopback ports, with a temporary directory each, and stops them when the
-// test ends. Nothing here is linked into a function.
+// Package testservers starts real servers for tests: Redis, Valkey, DynamoDB Local and
+// PostgreSQL. Each server has a free loopback port and a temporary directory, and stops
+// when the test ends. No function links this package.
 //
-// A server whose program is not installed skips the test, and fails it where
-// the environment variable CI is set, so that a pipeline cannot pass by
-// leaving tests out. With -short no test starts a server.
+// If a server's program is not installed, the test is skipped. If the environment
+// variable CI is set, the test fails instead, so that a pipeline does not pass without its
+// tests. With -short no test starts a server.
 package testservers
 
 import (
@@ -28,7 +28,7 @@ const startTime = 20 * time.Second
 // Server is a server process that belongs to a test.
 type Server struct {
 	Addr string // host:port
-	Dir  string // its working directory, kept over a Restart
+	Dir  string // its working directory; a Restart keeps it
 
 	t      testing.TB
 	spec   spec
@@ -51,7 +51,7 @@ type spec struct {
 	as *syscall.Credential
 }
 
-// missing ends the test because what it needs is not on this machine.
+// missing skips or fails the test because a program is not installed.
 func missing(t testing.TB, what, how string) {
 	t.Helper()
 	text := fmt.Sprintf("%s is not installed; %s", what, how)
@@ -61,8 +61,8 @@ func missing(t testing.TB, what, how string) {
 	t.Skip(text)
 }
 
-// start starts a server and waits until it answers. It tries other ports when
-// the server ends early, since a free port can be taken before it is used.
+// start starts a server and waits until it answers. If the server ends early, start tries
+// another port, because another program may have taken the port meanwhile.
 func start(t testing.TB, s spec) *Server {
 	t.Helper()
 	var err error
@@ -136,13 +136,13 @@ func (s *Server) run() error {
 	}
 }
 
-// Kill ends the process at once (SIGKILL) and waits until it is gone. A killed
-// server can be started again with Restart.
+// Kill ends the process at once (SIGKILL) and waits for its end. Restart starts the server
+// again.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill() // an error means that it is gone already
+	_ = s.cmd.Process.Kill() // an error means that the process has ended
 	<-s.exited
 	s.cmd = nil
 }
@@ -156,10 +156,10 @@ func (s *Server) Restart() {
 	}
 }
 
-// Pause stops the process (SIGSTOP): connections stay open and nothing answers.
+// Pause stops the process (SIGSTOP). Its connections stay open, and it does not answer.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {
@@ -178,9 +178,9 @@ func (s *Server) logTail() string {
 	return strings.Join(lines[max(0, len(lines)-5):], " | ")
 }
 
-// freePort returns a port that nobody listens on, and with it those that more
-// names. It looks below the range from which the system takes ports for
-// outgoing connections, so that a restarted server finds its port free.
+// freePort returns a free port whose further ports, see spec.ports, are free too. The
+// system takes the ports of outgoing connections from a higher range, so a restarted
+// server finds its port free.
 func freePort(t testing.TB, more func(int) []int) int {
 	t.Helper()
 	for range 100 {

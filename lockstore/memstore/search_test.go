@@ -16,30 +16,27 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// TestSearch visits every state that clients and the store can bring one another
-// into, in every order of their steps. The store is the shipped one. The clients
-// follow the guard's protocol: they ask again when an answer does not come,
-// abandon in the end, trust a lease from before the first request on, renew,
-// write with the fence, release, and do all that again with a new owner, without
-// end. A request may arrive at any time after it was sent, also when its client is
-// long gone, any number of times or never. Time
-// may pass between any two steps, so a client may stand still anywhere, and it may
-// vanish anywhere.
+// TestSearch visits every state that a few clients and the store can reach, with every
+// order of their steps. The store is the real one. The clients are models of a guard: they
+// send an acquire again if no answer comes, abandon in the end, trust a lease from before
+// the first request on, renew, write with the fence, release, and start again with a new
+// owner, without end. A request may arrive at any time after it was sent, many times or
+// never, even if its client does not wait any more. Time may pass between any two steps,
+// so a client may stand still at any point. It may also vanish at any point.
 //
-// What must hold:
-//   - a client that trusts its lease has it, so no two do
-//   - each grant's fence is above all earlier ones
-//   - an owner that was abandoned or released never has the key again, and a client
-//     that was told so has left nothing behind
-//   - a renewal never revives a lease
+// What must be true in every state:
+//   - A client that trusts its lease has the lease. So no two clients trust.
+//   - Each grant has a larger fence than all earlier grants.
+//   - An owner that has released or abandoned never has the key again.
+//   - A client that was told so holds nothing.
+//   - A renewal never revives a lease.
 //
-// The controls break one rule each, and the search must find the state in which
-// that shows.
+// Each control breaks one rule, and the search must find a state that shows it.
 //
-// There is an end to it because only differences count: the time that is left and
-// not the date, the order of fences and not their numbers, and which client is
-// which does not matter. An owner whose client has gone on is forgotten when no
-// request of it can arrive any more; size bounds how many such owners there are.
+// The number of states is finite, because a state has only differences: the time that is
+// left and not the date, the order of fences and not their numbers, and clients without an
+// order. The search forgets an owner when its client has a new owner and no request of the
+// old owner can arrive any more. size bounds the number of such owners.
 func TestSearch(t *testing.T) {
 	sizes := []size{{2, 0}}
 	if verifyrecord.Full() {
@@ -64,11 +61,11 @@ func TestSearch(t *testing.T) {
 	}{
 		{"a resource that compares no fences", rules{unfenced: true}, "a stale write"},
 		{"M20: trust that counts from the reply", rules{trustFromReply: true}, "trusts a lease that it does not have"},
-		{"trust that goes on for a tick after the store's end of it", rules{longTrust: true}, "trusts a lease that it does not have"},
-		{"an owner asks again after an abandon without an answer", rules{askAfterAbandon: true}, "trusts a lease that it does not have"},
+		{"trust that ends a tick after the store's lease", rules{longTrust: true}, "trusts a lease that it does not have"},
+		{"an acquire again after an abandon without an answer", rules{askAfterAbandon: true}, "trusts a lease that it does not have"},
 		{"M18: a store that forgets abandoned owners", rules{forgetful: true}, "a late duplicate"},
 		{"M08: a renewal after the end of the lease", rules{revive: true}, "revived"},
-		{"M05: a release that does not look at the owner", rules{releaseAny: true}, "trusts a lease that it does not have"},
+		{"M05: a release that does not compare the owner", rules{releaseAny: true}, "trusts a lease that it does not have"},
 	} {
 		s := search(size{2, 1}, c.rules)
 		require.Contains(t, s.bad, c.want, c.what)
@@ -79,11 +76,11 @@ func TestSearch(t *testing.T) {
 	verifyrecord.Write(t, result)
 }
 
-// rules are what a control breaks.
+// rules are the rules that a control breaks.
 type rules struct{ unfenced, trustFromReply, longTrust, askAfterAbandon, forgetful, revive, releaseAny bool }
 
-// size is how much there is: clients, and earlier owners of theirs whose requests
-// may still arrive, at most one of each client.
+// size is the number of clients, and of earlier owners whose requests may still arrive: at
+// most one for each client.
 type size struct{ clients, earlier int }
 
 func (s size) String() string {
@@ -95,9 +92,9 @@ const (
 	searchTTL = 2 // ticks
 )
 
-// searchNow is the time in every state, and firstFence what fences count from: of
-// times and fences only the differences are kept. Its microseconds are below every
-// fence, so that a new one is the one before and one.
+// searchNow is the time in every state. firstFence is the smallest fence. A state keeps
+// only differences of times and fences. searchNow is smaller than every fence, so a new
+// fence is the previous fence + 1.
 var searchNow = time.UnixMicro(firstFence)
 
 const firstFence = 1_000_000
@@ -107,10 +104,10 @@ type phase byte
 
 const (
 	idle phase = iota
-	asking
+	acquiring
 	abandoning
 	working
-	checked // working, and about to write: it has just looked at its lease
+	checked // working, and about to write: it has just checked its lease
 	releasing
 )
 
@@ -124,7 +121,7 @@ const (
 	refused
 )
 
-// requests are those that may arrive.
+// requests are the requests that may arrive.
 type requests byte
 
 const (
@@ -138,51 +135,51 @@ var requestNames = map[requests]string{acquire: "acquire", renew: "renew", relea
 
 // owner is one acquisition.
 type owner struct {
-	sent requests
-	has  bool // the store's owner, alive or dead
-	gone bool // the store has ended it, or shut it out
-	fate fate
+	sent       requests
+	has        bool // the store's owner, alive or dead
+	over       bool // the store has ended the acquisition, or refuses it for good
+	remembered remembered
 }
 
-// fate is what the store remembers of an owner.
-type fate byte
+// remembered is what the store remembers of an owner.
+type remembered byte
 
 const (
-	fresh fate = iota
+	nothing remembered = iota
 	wasReleased
 	hasExpired
 )
 
-// party is a client.
-type party struct {
-	phase   phase
-	unknown bool   // asking: it has given up waiting once
-	time    byte   // asking: ticks since the first request; working: ticks of trust
-	call    byte   // working: a renewal waits for its answer: ticks since then, and one
-	answer  answer // on its way
-	until   byte   // of a lease, in the answer: ticks for which it may be trusted
-	fence   byte   // checked: what it will write with
-	now     owner
-	earlier owner
+// client is the state of one client.
+type client struct {
+	phase     phase
+	ambiguous bool   // acquiring: no answer came to a request
+	time      byte   // acquiring: ticks since the first request; working: ticks of trust
+	call      byte   // working: a renewal waits for its answer: ticks since then, and one
+	answer    answer // on its way to the client
+	until     byte   // ticks of trust in the answer
+	fence     byte   // checked: of the next write
+	now       owner
+	earlier   owner
 }
 
-func (p party) works() bool { return p.phase == working || p.phase == checked }
+func (p client) works() bool { return p.phase == working || p.phase == checked }
 
-// node is one state of everything.
+// node is one state of the search.
 type node struct {
-	held    bool // somebody is the store's owner: one of the clients', or a forgotten one
+	held    bool // the store's entry has an owner: of a client, or a forgotten one
 	left    byte // ticks until the lease's end
 	fence   byte // of the last grant
-	written byte // the largest that the resource has taken
-	parties [3]party
+	written byte // the largest fence that the resource has accepted
+	clients [3]client
 }
 
-// owner is an acquisition of one of the clients: who, and whether an earlier one.
+// owner is the present or the earlier acquisition of a client.
 func (n *node) owner(who int, earlier bool) *owner {
 	if earlier {
-		return &n.parties[who].earlier
+		return &n.clients[who].earlier
 	}
-	return &n.parties[who].now
+	return &n.clients[who].now
 }
 
 var ownerNames = [3][2]lockstore.Owner{{"A", "a"}, {"B", "b"}, {"C", "c"}}
@@ -198,13 +195,13 @@ func ownerName(who int, earlier bool) lockstore.Owner {
 
 // each calls f with each owner that the state knows.
 func (n *node) each(f func(o *owner, name lockstore.Owner)) {
-	for who := range n.parties {
-		f(&n.parties[who].now, ownerNames[who][0])
-		f(&n.parties[who].earlier, ownerNames[who][1])
+	for who := range n.clients {
+		f(&n.clients[who].now, ownerNames[who][0])
+		f(&n.clients[who].earlier, ownerNames[who][1])
 	}
 }
 
-// entry is the store's.
+// entry is the store's entry.
 func (n *node) entry() entry {
 	e := entry{fence: firstFence + lockstore.Fence(n.fence), expires: searchNow.Add(time.Duration(n.left) * tick)}
 	if n.held {
@@ -214,7 +211,7 @@ func (n *node) entry() entry {
 		if o.has {
 			e.owner = name
 		}
-		switch o.fate {
+		switch o.remembered {
 		case wasReleased:
 			e.endings = append(e.endings, ending{name, released})
 		case hasExpired:
@@ -224,37 +221,36 @@ func (n *node) entry() entry {
 	return e
 }
 
-// setEntry puts what the store has made of its entry into the state.
+// setEntry puts the store's entry into the state.
 func (n *node) setEntry(e entry) {
 	n.held, n.fence = e.owner != "", byte(e.fence-firstFence)
 	n.left = byte(max(0, e.expires.Sub(searchNow)) / tick)
 	n.each(func(o *owner, name lockstore.Owner) {
-		o.has, o.fate = e.owner == name, fresh
+		o.has, o.remembered = e.owner == name, nothing
 		if how, ok := e.ending(name); ok {
-			o.fate = wasReleased
+			o.remembered = wasReleased
 			if how == expired {
-				o.fate = hasExpired
+				o.remembered = hasExpired
 			}
 		}
 	})
 }
 
-// result is what a search has found.
+// result is the result of a search.
 type result struct {
 	shards [workers]shard
-	depth  int    // steps to the farthest state, or to the bad one
-	bad    string // the first that is wrong
-	trace  string // the steps to it
+	depth  int    // steps to the farthest state, or to the bad state
+	bad    string // what is wrong in the first bad state
+	trace  string // the steps to the bad state
 }
 
 const workers = 2
 
-// shard has the states of one half of all hashes, in the order in which they
-// were found.
+// shard has half of the states, by their hashes, in the order in which they were found.
 type shard struct {
 	keys  []packed
-	from  []uint32 // where each was reached from: index and shard
-	slots []uint32 // hash table: index and one
+	from  []uint32 // the state before: index and shard
+	slots []uint32 // hash table: index + 1
 }
 
 func (k packed) hash() uint64 {
@@ -265,7 +261,7 @@ func (k packed) hash() uint64 {
 	return h ^ h>>29
 }
 
-// find returns the slot that has k, or the empty one in which it belongs.
+// find returns the slot of k, or the empty slot for k.
 func (s *shard) find(k packed) (slot uint64, ok bool) {
 	mask := uint64(len(s.slots) - 1)
 	for slot = k.hash() / workers & mask; s.slots[slot] != 0; slot = (slot + 1) & mask {
@@ -298,7 +294,7 @@ func (r *result) states() int {
 	return n
 }
 
-// search goes through all states, nearest first, until one is wrong.
+// search visits all states, the nearest first, until it finds a bad one.
 func search(size size, rules rules) *result {
 	type found struct {
 		k    packed
@@ -310,7 +306,7 @@ func search(size size, rules rules) *result {
 	}
 	var r result
 	var start node
-	var done [workers]int // states whose steps were taken
+	var done [workers]int // states whose steps the search has taken
 	for i := range r.shards {
 		r.shards[i].slots = make([]uint32, 1<<10)
 	}
@@ -379,8 +375,8 @@ func both(f func(w int)) {
 	wg.Wait()
 }
 
-// path is the steps from the start to a state, and that state. Clients keep their
-// names on it, which they do not in packed states.
+// path is the steps from the start to a state, and that state. In it clients keep their
+// numbers; packed states do not keep them.
 func (r *result) path(size size, rules rules, at uint32) (string, node) {
 	var keys []packed
 	for {
@@ -414,7 +410,7 @@ func step(what string, who int) string {
 	return fmt.Sprintf("  client %d: %s\n", who, what)
 }
 
-// searcher finds the states that follow one state.
+// searcher finds the states after one state.
 type searcher struct {
 	size  size
 	rules rules
@@ -428,7 +424,7 @@ func newSearcher(size size, r rules, visit func(m node, what string, who int, ba
 
 const key = "k"
 
-// steps visits every state that can follow.
+// steps visits every state that can come next.
 func (s *searcher) steps(n node) {
 	s.timePasses(n)
 	for who := range s.size.clients {
@@ -440,8 +436,8 @@ func (s *searcher) steps(n node) {
 				}
 			}
 		}
-		if n.parties[who].answer != none {
-			s.hears(n, who)
+		if n.clients[who].answer != none {
+			s.receives(n, who)
 		}
 		s.acts(n, who)
 	}
@@ -449,10 +445,10 @@ func (s *searcher) steps(n node) {
 
 func (s *searcher) timePasses(n node) {
 	n.left = less(n.left)
-	for who := range n.parties {
-		p := &n.parties[who]
+	for who := range n.clients {
+		p := &n.clients[who]
 		switch {
-		case p.phase == asking:
+		case p.phase == acquiring:
 			p.time = min(p.time+1, searchTTL)
 		case p.works():
 			p.time = less(p.time)
@@ -469,40 +465,40 @@ func (s *searcher) timePasses(n node) {
 
 func less(n byte) byte { return max(n, 1) - 1 }
 
-// acts is what a client may do by itself.
+// acts visits what a client may do without an answer.
 func (s *searcher) acts(n node, who int) {
-	step := func(what string, change func(p *party)) {
+	step := func(what string, change func(p *client)) {
 		m := n
-		change(&m.parties[who])
+		change(&m.clients[who])
 		s.visit(m, what, who, "")
 	}
-	p := n.parties[who]
+	p := n.clients[who]
 	if p.phase != idle {
 		s.ends(n, who, "vanishes, or goes on without an answer")
 	}
 	if p.earlier != (owner{}) {
-		step("loses its earlier requests", func(p *party) { p.earlier = owner{} })
+		step("loses its earlier requests", func(p *client) { p.earlier = owner{} })
 	}
 	switch p.phase {
 	case idle:
-		step("asks", func(p *party) { p.phase, p.now.sent = asking, acquire })
-	case asking:
-		if !p.unknown {
-			step("asks again", func(p *party) { p.unknown = true })
+		step("acquires", func(p *client) { p.phase, p.now.sent = acquiring, acquire })
+	case acquiring:
+		if !p.ambiguous {
+			step("acquires again", func(p *client) { p.ambiguous = true })
 		}
-		step("abandons", func(p *party) { p.becomes(abandoning, abandon) })
+		step("abandons", func(p *client) { p.becomes(abandoning, abandon) })
 	case abandoning:
 		if s.rules.askAfterAbandon {
-			step("asks again", func(p *party) { p.becomes(asking, 0) })
+			step("acquires again", func(p *client) { p.becomes(acquiring, 0) })
 		}
 	case working:
 		if p.time > 0 {
-			step("looks at its lease", func(p *party) { p.phase, p.fence = checked, n.fence })
+			step("checks its lease", func(p *client) { p.phase, p.fence = checked, n.fence })
 		}
-		step("releases", func(p *party) { p.becomes(releasing, release) })
+		step("releases", func(p *client) { p.becomes(releasing, release) })
 	case checked:
 		m := n
-		m.parties[who].phase = working
+		m.clients[who].phase = working
 		bad := ""
 		if p.fence < n.written && s.rules.unfenced {
 			bad = "a stale write was taken"
@@ -511,31 +507,31 @@ func (s *searcher) acts(n node, who int) {
 		s.visit(m, "writes", who, bad)
 	}
 	if p.works() && p.time > 0 && p.call != 1 {
-		step("renews", func(p *party) {
+		step("renews", func(p *client) {
 			p.call, p.answer, p.until = 1, none, 0
 			p.now.sent |= renew
 		})
 	}
 }
 
-// becomes changes what the client does. It waits for no earlier answer then.
-func (p *party) becomes(next phase, sends requests) {
+// becomes changes what the client does. The client does not wait for an earlier answer.
+func (p *client) becomes(next phase, sends requests) {
 	o := p.now
 	o.sent |= sends
-	*p = party{phase: next, now: o, earlier: p.earlier}
+	*p = client{phase: next, now: o, earlier: p.earlier}
 }
 
-// ends brings a client to its next owner. What it has sent may still arrive, if
-// there is room for it, and is lost otherwise.
+// ends gives a client its next owner. Requests of the old owner may still arrive if the
+// size allows an earlier owner. Otherwise they are lost.
 func (s *searcher) ends(n node, who int, what string) {
-	p := &n.parties[who]
+	p := &n.clients[who]
 	room := s.size.earlier
-	for _, p := range n.parties {
+	for _, p := range n.clients {
 		if p.earlier != (owner{}) {
 			room--
 		}
 	}
-	next := party{earlier: p.earlier}
+	next := client{earlier: p.earlier}
 	if p.earlier == (owner{}) && room > 0 {
 		next.earlier = p.now
 	}
@@ -543,14 +539,14 @@ func (s *searcher) ends(n node, who int, what string) {
 	s.visit(n, what, who, "")
 }
 
-// arrives brings a request to the store.
+// arrives delivers a request to the store.
 func (s *searcher) arrives(n node, who int, earlier bool, r requests) {
 	m := n
 	o, name := m.owner(who, earlier), ownerName(who, earlier)
 	e := n.entry()
 	lease := lockstore.Lease{Key: key, Owner: name, Fence: e.fence}
 	if !o.has {
-		lease.Fence-- // the key is another's by now
+		lease.Fence-- // another owner has the key now
 	}
 	if s.rules.revive && r == renew && o.has {
 		e.expires = searchNow.Add(max(tick/1000, e.expires.Sub(searchNow)))
@@ -584,34 +580,34 @@ func (s *searcher) arrives(n node, who int, earlier bool, r requests) {
 	granted := after.owner == name && !o.has
 	m.setEntry(after)
 	switch {
-	case granted && o.gone:
+	case granted && o.over:
 		bad = "a late duplicate has the key"
 	case after.fence < e.fence || granted && after.fence == e.fence:
 		bad = "the fence did not grow"
 	}
 	if err == nil && r&(release|abandon) != 0 {
-		o.gone = true
+		o.over = true
 	}
-	for who := range n.parties {
+	for who := range n.clients {
 		for _, earlier := range []bool{false, true} {
 			o := m.owner(who, earlier)
-			o.gone = o.gone || n.owner(who, earlier).has && !o.has
+			o.over = o.over || n.owner(who, earlier).has && !o.has
 		}
 	}
 	if s.rules.forgetful {
-		m.each(func(o *owner, _ lockstore.Owner) { o.fate = fresh })
+		m.each(func(o *owner, _ lockstore.Owner) { o.remembered = nothing })
 	}
 
-	p := &m.parties[who]
+	p := &m.clients[who]
 	what := requestNames[r]
-	waits := !earlier && (r == acquire && p.phase == asking || r == renew && p.call > 0 ||
+	waits := !earlier && (r == acquire && p.phase == acquiring || r == renew && p.call > 0 ||
 		r == release && p.phase == releasing || r == abandon && p.phase == abandoning)
 	if !waits {
 		s.visit(m, what+" arrives", who, bad)
 		return
 	}
 	if p.answer != none {
-		s.visit(m, what+" arrives once more", who, bad) // and the first answer is the one
+		s.visit(m, what+" arrives once more", who, bad) // the client gets the first answer
 	}
 	switch {
 	case err == nil:
@@ -636,36 +632,36 @@ func (s *searcher) arrives(n node, who int, earlier bool, r requests) {
 	s.visit(m, what+" arrives and is answered", who, bad)
 }
 
-// hears brings an answer to its client.
-func (s *searcher) hears(n node, who int) {
-	p := &n.parties[who]
+// receives delivers an answer to its client.
+func (s *searcher) receives(n node, who int) {
+	p := &n.clients[who]
 	a, until := p.answer, p.until
 	p.answer, p.until = none, 0
 	switch {
-	case p.phase == asking && a == yes && until > 0:
+	case p.phase == acquiring && a == yes && until > 0:
 		p.becomes(working, 0)
 		p.time = until
-	case p.phase == asking && (a == yes || a == busy && p.unknown):
-		// The lease came too late, or an earlier request may still be under way.
+	case p.phase == acquiring && (a == yes || a == busy && p.ambiguous):
+		// The grant came too late, or an earlier request may still arrive.
 		p.becomes(abandoning, abandon)
 	case p.works() && a == yes:
 		p.call, p.time = 0, until
 	case p.phase == checked:
-		p.call, p.time = 0, 0 // lost; but it will write
+		p.call, p.time = 0, 0 // the lease is lost, but the client will write
 	default:
 		if a == yes && p.now.has {
-			s.visit(n, "hears", who, "told that it has nothing, and it has the key")
+			s.visit(n, "receives the answer", who, "told that it holds nothing, but it has the key")
 			return
 		}
-		s.ends(n, who, "hears no, or that it is done")
+		s.ends(n, who, "receives a refusal, or the end of its work")
 		return
 	}
-	s.visit(n, "hears", who, "")
+	s.visit(n, "receives the answer", who, "")
 }
 
-// wrong says what must not be in a state.
+// wrong says what is wrong in a state.
 func (n *node) wrong() string {
-	for _, p := range n.parties {
+	for _, p := range n.clients {
 		if p.works() && p.time > 0 && (!p.now.has || n.left == 0) {
 			return "a client trusts a lease that it does not have"
 		}
@@ -673,18 +669,18 @@ func (n *node) wrong() string {
 	return ""
 }
 
-// packed is a node in 16 bytes: states that can do the same are the same. It is
-// exact, no hash.
+// packed is a node in 16 bytes. Nodes with the same possible steps have the same packed
+// node. It is no hash.
 type packed [4]uint32
 
 // pack changes n on the way.
 func (n *node) pack() packed {
 	fences := [5]byte{n.written, n.fence}
-	for who := range n.parties {
-		p := &n.parties[who]
-		// What the store remembers as ended is refused for ever; and of an earlier
-		// owner without the key only an acquire counts.
-		if o := &p.earlier; o.fate != fresh || !o.has && o.sent&acquire == 0 || o.has && o.sent == acquire {
+	for who := range n.clients {
+		p := &n.clients[who]
+		// The store refuses a remembered owner for ever. Of an earlier owner without the
+		// key only an acquire matters.
+		if o := &p.earlier; o.remembered != nothing || !o.has && o.sent&acquire == 0 || o.has && o.sent == acquire {
 			*o = owner{}
 		} else if !o.has {
 			o.sent &= acquire | abandon
@@ -698,7 +694,7 @@ func (n *node) pack() packed {
 			fences[2+who] = p.fence
 		}
 	}
-	// Fences by their order. Those below what was written are all the same.
+	// Fences by their order. All fences below the last write are the same.
 	sorted := fences
 	slices.Sort(sorted[:])
 	rank := [256]byte{}
@@ -712,8 +708,8 @@ func (n *node) pack() packed {
 	}
 	var k packed
 	someone := false
-	for who := range n.parties {
-		p := &n.parties[who]
+	for who := range n.clients {
+		p := &n.clients[who]
 		someone = someone || p.now.has || p.earlier.has
 		fence := byte(0)
 		if p.fence > 0 {
@@ -721,7 +717,7 @@ func (n *node) pack() packed {
 		}
 		w := bits{}
 		w.put(byte(p.phase), 3)
-		w.put(flag(p.unknown), 1)
+		w.put(flag(p.ambiguous), 1)
 		w.put(p.time, 2)
 		w.put(p.call, 2)
 		w.put(byte(p.answer), 2)
@@ -730,12 +726,12 @@ func (n *node) pack() packed {
 		for _, o := range []*owner{&p.now, &p.earlier} {
 			w.put(byte(o.sent), 4)
 			w.put(flag(o.has), 1)
-			w.put(flag(o.gone), 1)
-			w.put(byte(o.fate), 2)
+			w.put(flag(o.over), 1)
+			w.put(byte(o.remembered), 2)
 		}
 		k[who] = w.word
 	}
-	// The largest first: a client that does not exist looks like one that is idle.
+	// The largest first: an idle client and a client that does not exist are the same.
 	for _, i := range []int{0, 1, 0} {
 		k[i], k[i+1] = max(k[i], k[i+1]), min(k[i], k[i+1])
 	}
@@ -751,19 +747,19 @@ func (k packed) node() node {
 	var n node
 	w := bits{word: k[3]}
 	n.held, n.left, n.fence, n.written = w.take(1) == 1, w.take(2), w.take(3), 1
-	for who := range n.parties {
+	for who := range n.clients {
 		w := bits{word: k[who]}
-		p := &n.parties[who]
-		p.phase, p.unknown, p.time, p.call = phase(w.take(3)), w.take(1) == 1, w.take(2), w.take(2)
+		p := &n.clients[who]
+		p.phase, p.ambiguous, p.time, p.call = phase(w.take(3)), w.take(1) == 1, w.take(2), w.take(2)
 		p.answer, p.until, p.fence = answer(w.take(2)), w.take(2), w.take(3)
 		for _, o := range []*owner{&p.now, &p.earlier} {
-			o.sent, o.has, o.gone, o.fate = requests(w.take(4)), w.take(1) == 1, w.take(1) == 1, fate(w.take(2))
+			o.sent, o.has, o.over, o.remembered = requests(w.take(4)), w.take(1) == 1, w.take(1) == 1, remembered(w.take(2))
 		}
 	}
 	return n
 }
 
-// bits are put into a word and taken out in the same order.
+// bits are put into a word and taken from it in the same order.
 type bits struct {
 	word uint32
 	n    int
