@@ -23,7 +23,9 @@ var retired = []struct{ pattern, use string }{
 	{`\b(archtest|exampletest)\b`, "repotest, examples"},
 	{`\b(ghosts?|haunted|late cop(y|ies))\b`, "late duplicate"},
 	{`\bwithdraw(s|n|al|als|ing)? ((the|a|an|its|that|each) )?(locks?|leases?|owners?|acquires?|requests? of an acquire)\b`, "abandon"},
-	{`\bDelayedReleaser\b`, "CooldownReleaser"},
+	{`\b(DelayedReleaser|Guard\.Closing)\b|\b(keys?|locks?) (is|are|was|were|be|been|stays?) closed\b`, "cooldown, CooldownReleaser, Guard.WithCooldown"},
+	{`\b(loans?|lent)\b`, "a long-lived lease, LeaseRequest"},
+	{`\bdoubts?\b`, "ambiguous, unknown"},
 	{`\b(troubleTime|leastCall|afterEnd|askAnew|giveBack)\b`, "storeRetryBudget, minCallTimeout, ttlSlack, retryAsNewOwner, releaseAfterWork"},
 	{`\b(clerks?|desks?|trials?|bent)\b`, "the accounts tool, target, test run or attempt, buggyStore"},
 	{`\bpackage (apart|holders|record)\b|\btype (half|place|screen)\b`, "isolate, phase, leasesim, target, verifyrecord, printer"},
@@ -43,7 +45,7 @@ func retiredWords(path, text string) (problems []string) {
 	return problems
 }
 
-var idInName = regexp.MustCompile(`[FM]\d\d`)
+var idInName = regexp.MustCompile(`(^|[a-z_])[FM]\d\d`)
 
 // functionsNamedByID finds functions whose name has an id: the title of a subtest is
 // the place for it.
@@ -77,6 +79,6 @@ func TestWordRulesCatch(t *testing.T) {
 	caught(t, retiredWords("a.md", "The ladder\nhas a Rung.\nL4 and ghosts"), `a.md:1: "ladder"`, `a.md:2: "Rung"`, `a.md:3: "L4"`, `"ghosts" is retired; use: late duplicate`)
 	caught(t, retiredWords("a.md", "It withdraws the lock, withdrawn owners"), `"withdraws the lock"`, `"withdrawn owners"`)
 	caught(t, retiredWords("a.md", "withdraw money, L42, wrung, functions/withdraw"))
-	const functions = "package a\nfunc TestF07Frozen() {}\nfunc frozenM12() {}\nfunc TestFrozen() { t.Run(\"F07 frozen\", f) }"
+	const functions = "package a\nfunc TestF07Frozen() {}\nfunc frozenM12() {}\nfunc toUTF16() {}\nfunc TestFrozen() { t.Run(\"F07 frozen\", f) }"
 	caught(t, functionsNamedByID([]file{source(t, "internal/a/a_test.go", functions)}), "a_test.go:2: TestF07Frozen", "a_test.go:3: frozenM12")
 }
