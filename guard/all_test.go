@@ -252,6 +252,29 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 		b.free(t, "a")
 		b.free(t, "b")
 	})
+	for left, want := range map[time.Duration]time.Duration{time.Hour: 8 * time.Second, 8 * time.Second: 5500 * time.Millisecond} {
+		bubble("F31 each key has its own time for a store that is down, at most half of what is left of "+left.String(), t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			start := time.Now()
+			b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+				if req.Key == "b" || time.Since(start) < 3*time.Second {
+					return lockstore.Lease{}, errDown
+				}
+				return b.store.Store.Acquire(ctx, req)
+			}
+			b.random = func(d time.Duration) time.Duration { // so that a is asked for again after 3 s
+				if next := 3*time.Second - time.Since(start); next > 0 {
+					return min(d, next) - 1
+				}
+				return d
+			}
+			err := b.DoAll(within(t, left), []string{"a", "b"}, neverRunsAll(t))
+			require.IsType(t, &LockStoreUnavailable{}, err)
+			require.Equal(t, "b", err.(*LockStoreUnavailable).Key)
+			require.Equal(t, want, time.Since(start))
+			b.free(t, "a")
+		})
+	}
 	bubble("F53 a corrupt entry in the middle", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
