@@ -652,6 +652,11 @@ func TestDoAllInsideAndAround(t *testing.T) {
 func TestDoAllInOppositeOrders(t *testing.T) {
 	bubble("F61 two callers with opposite orders: no deadlock, and both run", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			pass(10 * time.Millisecond) // in any other order each gets its first key
+			return lease, err
+		}
 		results := make(chan error, 2)
 		for _, keys := range [][]string{{"a", "b"}, {"b", "a"}} {
 			go func() {
@@ -691,6 +696,7 @@ func crowdOfKeys(t *testing.T, faults float64) {
 	}
 	b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lease lockstore.Lease, err error) {
 		err = faulty(func() (err error) { lease, err = b.store.Store.Acquire(ctx, req); return err })
+		pass(10 * time.Millisecond)
 		return lease, err
 	}
 	b.store.renew = func(ctx context.Context, _ int, l lockstore.Lease, ttl time.Duration) (d time.Duration, err error) {

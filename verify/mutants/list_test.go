@@ -93,6 +93,8 @@ var mutants = []mutant{
 	{id: "M85", what: "a cooldown ends 1 ms early", suite: store, testRun: memCase("cooldown", "not_shorter"), says: "granted to another"},
 	{id: "M86", what: "one owner less is remembered", suite: unit, testRun: testRun{pkg: mem, run: "^TestRemembersEndedOwners$"}, says: "memory is bounded"},
 	{id: "M87", what: "the end of a call does not reach its connection", suite: store, testRun: redisTest("TestCallsEndWithTheirContext"), says: "the call goes on after its context"},
+	{id: "M88", what: "several keys are locked in the caller's order", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestDoAllInOppositeOrders$/^F61_two_callers"}, says: "is busy: held by"},
+	{id: "M89", what: "with several leases, only the last is checked", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestDoAllLosesOneLease$/^F08_a_freeze_that_is_too_long"}, says: "An error is expected but got nil"},
 }
 
 // Suites.
