@@ -126,17 +126,17 @@
 //
 // # Late duplicates
 //
-// An abandon (a Release with Fence 0) writes the owner of the acquire into the row and makes the fence larger than every fence
-// that this process has sent. So a late duplicate of the acquire is refused. In these
-// cases it is not refused, and takes the key until its own lease ends (no work runs
-// under that lease):
+// An abandon (a Release with Fence 0) writes the owner of the acquire into the row and
+// makes the fence larger than every fence that this process has sent. So a late duplicate
+// of the acquire is refused. In these cases it is not refused, and takes the key until its
+// own lease ends (no work runs under that lease):
 //
 //   - The abandon found a lease of another owner. The duplicate arrives after that
 //     lease has been released or has expired. The same can happen without an abandon:
 //     the SDK sent the acquire twice, and the second request was refused as held.
 //   - The clock was ahead, and the store has corrected the acquire. The duplicate is
-//     a copy of the first request, before the correction, and its fence is still larger than the present time in
-//     microseconds.
+//     a copy of the first request, before the correction, and its fence is still larger
+//     than the present time in microseconds.
 //   - Another process sent the abandon. The clock of the process that sent the acquire
 //     was ahead, and the duplicate's fence is still larger than the present time.
 //

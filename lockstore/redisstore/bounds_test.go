@@ -10,16 +10,16 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-func TestTheFirstDatabaseMayBeNamed(t *testing.T) {
+func TestDatabaseZeroIsAllowed(t *testing.T) {
 	_, err := options(config(t, "redis://127.0.0.1/0"))
 	require.NoError(t, err)
 	_, err = options(config(t, "redis://127.0.0.1/-1"))
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
 }
 
-// Only a request that was never written gets the advice about TLS: the end of a
-// connection behind a request says nothing about TLS.
-func TestAdviceForWhatWasNotWritten(t *testing.T) {
+// Only the error of a request that was never written has the advice about TLS. If the
+// connection ends after the request, TLS is not the reason.
+func TestAdviceForARequestThatWasNotWritten(t *testing.T) {
 	require.ErrorContains(t, outcome("k", 0, io.EOF), "rediss://")
 	require.NotContains(t, outcome("k", written, io.EOF).Error(), "rediss://")
 }
@@ -30,7 +30,7 @@ func TestForeignEntryWithAndWithoutAnAnswer(t *testing.T) {
 	require.ErrorContains(t, errForeign("k", nil), "is damaged")
 }
 
-// A call that returns leaves its connection to the next one, whether it had one or not.
+// A call that has returned does not change the connection of the next call.
 func TestAReturnedCallHasNoConnection(t *testing.T) {
 	var without, first, next callContext
 	stop := without.begin(t.Context())
@@ -41,7 +41,7 @@ func TestAReturnedCallHasNoConnection(t *testing.T) {
 	first.conn.Store(used)
 	used.user = &next
 	first.forget()
-	require.Same(t, &next, used.user, "the connection is another call's by now")
+	require.Same(t, &next, used.user, "another call uses the connection now")
 	used.user = &first
 	first.forget()
 	require.Nil(t, used.user)

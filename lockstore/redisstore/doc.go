@@ -58,10 +58,10 @@
 //
 // # Outcomes
 //
-// Every call ends when its context ends, with every client.
+// Every call returns when its context ends, with every client.
 //
-//   - After a lost reply the outcome is unknown. The same request again finds out. After
-//     an acquire, a Release with Fence 0 abandons it.
+//   - After a lost reply the outcome is unknown. Repeat the same call to learn the outcome,
+//     or abandon an acquire with a Release with Fence 0.
 //   - An error matches lockstore.ErrUnavailable only if the request was not written to a
 //     connection and never will be, or if the server's answer refuses it.
 //   - A server that is out of memory grants nothing, but renews and releases leases.
@@ -84,7 +84,8 @@
 //
 //   - the last owner that released
 //   - the owner that released before, until another owner acquires
-//   - the last owner that abandoned an acquire without having the lease
+//   - the last owner that abandoned an acquire (a Release with Fence 0) and did not have
+//     the lease
 //
 // An acquire by such an owner gets lockstore.ErrLost. Late duplicates of older acquires
 // take the key, and so does every late duplicate after the entry is deleted. No work runs

@@ -5,7 +5,7 @@ import "github.com/lambdalock/lambdalock/lockstore"
 var abandonCases = []testCase{
 	{
 		"abandon/before a late acquire, on a new key and on a used one F26",
-		"A caller that stops trying abandons its acquire. If the acquire arrives later, it must not lock the key for nobody (M18). The fence still grows.",
+		"A caller that stops trying abandons its acquire. If the acquire arrives later, it must not lock the key for nobody. The fence still grows.",
 		func(c *check) {
 			_, lease := c.take(long)
 			c.release(lease)
@@ -32,8 +32,8 @@ var abandonCases = []testCase{
 		},
 	},
 	{
-		"abandon/while another holds leaves the other untouched",
-		"Then there is nothing to abandon, and that is no failure.",
+		"abandon/does not change the lease of another owner",
+		"While another owner holds the key there is nothing to abandon, and that is no failure.",
 		func(c *check) {
 			req, lease := c.take(long)
 			mine := newRequest(req.Key, long)

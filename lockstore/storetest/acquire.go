@@ -10,7 +10,7 @@ import (
 var acquireCases = []testCase{
 	{
 		"acquire/a held key is refused F64",
-		"A free key is granted. Then a second event for the same resource does not get the lease (M01).",
+		"A free key is granted. Then a second event for the same resource does not get the lease.",
 		func(c *check) {
 			req, lease := c.take(long)
 			for range 3 {
@@ -21,7 +21,7 @@ var acquireCases = []testCase{
 	},
 	{
 		"acquire/again returns the same lease F23",
-		"If the reply to an acquire is lost, the caller sends the acquire again. It must get its own lease, and not hear that the key is held (M15). The holder text is for people and is never compared. A duplicate that arrives after a renewal must not bring the old end back.",
+		"If the reply to an acquire is lost, the caller sends the acquire again. It must get its own lease, and not be told that the key is held. The holder text is for people and is never compared. A duplicate that arrives after a renewal must not bring the old end back.",
 		func(c *check) {
 			req, first := c.take(30 * time.Second)
 			c.reacquire(req, first)
@@ -65,7 +65,7 @@ var acquireCases = []testCase{
 	},
 	{
 		"acquire/a refused acquire changes nothing",
-		"A waiter must neither change the fence (M12), or the holder loses its lease, nor make the lease longer.",
+		"A waiter must neither change the fence, or the holder loses its lease, nor make the lease longer.",
 		func(c *check) {
 			const ttl = 30 * time.Second
 			req, lease := c.take(ttl)
@@ -81,7 +81,7 @@ var acquireCases = []testCase{
 	},
 	{
 		"acquire/owners are compared whole",
-		"The beginning, the end or another spelling of the holder's owner is another owner. An abandon has no fence, so there the owner alone decides (M04).",
+		"The beginning, the end or another spelling of the holder's owner is another owner. An abandon has no fence, so there the owner alone decides.",
 		func(c *check) {
 			owners := []lockstore.Owner{
 				"ABCDEFGHIJ", "ABCDEFGHI", "ABCDEFGHIJK", "A", "BCDEFGHIJ", "abcdefghij",

@@ -11,7 +11,7 @@ import (
 var contentionCases = []testCase{
 	{
 		"contention/one of many wins F01 F64",
-		"Many owners acquire at the same time: a free key, a key that was just released, and a dead holder's key. Exactly one is granted the key, and all others hear that it is held.",
+		"Many owners acquire at the same time: a free key, a key that was just released, and a dead holder's key. Exactly one is granted the key, and all others are refused as held.",
 		func(c *check) {
 			for range 3 {
 				c.oneWinner(lockstore.Lease{Key: newKey()})

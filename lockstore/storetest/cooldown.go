@@ -10,7 +10,7 @@ import (
 var cooldownCases = []testCase{
 	{
 		"cooldown/for everybody, then the key is free",
-		"ReleaseAfter ends the lease at once. Nobody gets the key during the cooldown, also not the owner that released.",
+		"ReleaseAfter ends the lease at once. Nobody gets the key during the cooldown, not even the owner that released.",
 		func(c *check) {
 			req, lease := c.take(long)
 			before := c.elapsed()
@@ -80,7 +80,7 @@ var cooldownCases = []testCase{
 			c.keeps(req, lease)
 			c.wantNilOr("ReleaseAfter after the release", c.tryReleaseAfter(lease, long), lockstore.ErrLost)
 			c.next(lease)
-			c.wantNilOr("ReleaseAfter after another's grant", c.tryReleaseAfter(lease, long), lockstore.ErrLost)
+			c.wantNilOr("ReleaseAfter after a grant to another owner", c.tryReleaseAfter(lease, long), lockstore.ErrLost)
 		},
 	},
 	{

@@ -71,7 +71,7 @@ var errorCases = []testCase{
 	},
 	{
 		"errors/a lost reply is unknown F23 F24 F25 F26 M15 M16 M17",
-		"The request was applied, but the caller cannot know that. The same request again finds out. An abandon ends a lease whose grant is not known.",
+		"The request was applied, but the caller cannot know that. The same request again gets the outcome. An abandon ends a lease whose grant is not known.",
 		func(c *check) {
 			req := newRequest(newKey(), long)
 			c.loseReply("Acquire", func() error { _, err := c.tryAcquire(req); return err })

@@ -9,7 +9,7 @@ import (
 var fenceCases = []testCase{
 	{
 		"fence/grows with each grant",
-		"A resource remembers the largest fence and refuses late writes. This works only if each grant has a larger fence (M10, M11).",
+		"A resource remembers the largest fence and refuses late writes. This works only if each grant has a larger fence.",
 		func(c *check) {
 			_, lease := c.take(long)
 			for range 20 {
@@ -20,7 +20,7 @@ var fenceCases = []testCase{
 	},
 	{
 		"fence/counts in microseconds since 1970",
-		"A fence is at least the time, so fences grow even if the previous fence is lost (M13, M14).",
+		"A fence is at least the time, so fences grow even if the previous fence is lost.",
 		func(c *check) {
 			_, lease := c.take(long)
 			// A clock before 2000 was never set.
@@ -67,7 +67,7 @@ var fenceCases = []testCase{
 	},
 	{
 		"fence/grows when the clock is behind or ahead F15 F20",
-		"If the clock steps back, the next fence is the previous fence + 1 (M11). After a grant by a clock that was ahead, grants by a right clock have larger fences.",
+		"If the clock steps back, the next fence is the previous fence + 1. After a grant by a clock that was ahead, grants by a right clock have larger fences.",
 		func(c *check) {
 			c.need("ShiftClock", c.ShiftClock != nil)
 			req, lease := c.take(long)

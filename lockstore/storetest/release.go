@@ -30,19 +30,19 @@ var releaseCases = []testCase{
 		},
 	},
 	{
-		"release/again after another's grant leaves the other untouched F10 F62",
-		"A late duplicate of a release must not free the next holder's lease (M04).",
+		"release/again does not free the next lease F10 F62",
+		"A late duplicate of a release must not free the next holder's lease.",
 		func(c *check) {
 			_, lease := c.take(long)
 			c.release(lease)
 			next, others := c.next(lease)
-			c.wantNilOr("Release again after another's grant", c.tryRelease(lease), lockstore.ErrLost)
+			c.wantNilOr("Release again after a grant to another owner", c.tryRelease(lease), lockstore.ErrLost)
 			c.keeps(next, others)
 		},
 	},
 	{
 		"release/another owner or another fence is refused F48",
-		"Owner and fence together name a lease (M04, M05).",
+		"Owner and fence together name a lease.",
 		func(c *check) {
 			req, lease := c.take(long)
 			for _, s := range strangers(lease) {
@@ -87,7 +87,7 @@ var releaseCases = []testCase{
 	},
 	{
 		"release/a late duplicate of the acquire takes no lock F26",
-		"A duplicate of the acquire may arrive after the release. It would lock the key for nobody (M18).",
+		"A duplicate of the acquire may arrive after the release. It would lock the key for nobody.",
 		func(c *check) {
 			req, lease := c.take(long)
 			c.release(lease)

@@ -56,7 +56,7 @@ var renewCases = []testCase{
 	},
 	{
 		"renew/never shortens F27",
-		"A renewal for less than what is left changes neither the end nor the time of trust, of an acquire and of a renewal: two renewals may arrive in the wrong order (M09).",
+		"A renewal for less than what is left changes neither the end nor the time of trust, of an acquire and of a renewal: two renewals may arrive in the wrong order.",
 		func(c *check) {
 			for _, first := range []time.Duration{long, 30 * time.Second} {
 				before := c.elapsed()
@@ -82,7 +82,7 @@ var renewCases = []testCase{
 	},
 	{
 		"renew/an expired lease is lost F09",
-		"A renewal may arrive after the end of the lease. It must not revive the lease, even if nobody has taken the key (M08).",
+		"A renewal may arrive after the end of the lease. It must not revive the lease, even if nobody has taken the key.",
 		func(c *check) {
 			_, lease := c.take(short)
 			c.expire(short)
@@ -93,18 +93,18 @@ var renewCases = []testCase{
 	},
 	{
 		"renew/a released lease is lost F09",
-		"A renewal may arrive after the release. It must not take the key again (M07).",
+		"A renewal may arrive after the release. It must not take the key again.",
 		func(c *check) {
 			_, lease := c.take(long)
 			c.release(lease)
 			c.renewLost("Renew after the release", lease)
 			c.next(lease)
-			c.renewLost("Renew after the release and another's grant", lease)
+			c.renewLost("Renew after a grant to another owner", lease)
 		},
 	},
 	{
 		"renew/a key that was never acquired is lost",
-		"Renew never makes a lease (M07).",
+		"Renew never makes a lease.",
 		func(c *check) {
 			req := newRequest(newKey(), long)
 			c.renewLost("Renew of an unknown key", lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: 7})
@@ -113,7 +113,7 @@ var renewCases = []testCase{
 	},
 	{
 		"renew/a deleted entry is not made again F35 F43",
-		"If the entry of a live lease is deleted, other owners may have the key already. So the lease is lost (M07).",
+		"If the entry of a live lease is deleted, other owners may have the key already. So the lease is lost.",
 		func(c *check) {
 			c.need("Delete", c.Delete != nil)
 			req, lease := c.take(long)
@@ -121,13 +121,13 @@ var renewCases = []testCase{
 			c.renewLost("Renew of a deleted entry", lease)
 			c.sleep(tick)
 			_, next := c.next(lease)
-			c.renewLost("Renew of a deleted entry after another's grant", lease)
+			c.renewLost("Renew of a deleted entry after a grant to another owner", lease)
 			c.renew(next, long)
 		},
 	},
 	{
 		"renew/another owner or another fence is refused F48 M14",
-		"Owner and fence together name a lease (M06). A fence has 63 bits: a fence that was never granted must not overflow into one that was.",
+		"Owner and fence together name a lease. A fence has 63 bits: a fence that was never granted must not overflow into one that was.",
 		func(c *check) {
 			const ttl = 30 * time.Second
 			req, lease := c.take(ttl)

@@ -12,7 +12,7 @@ import (
 var takeoverCases = []testCase{
 	{
 		"takeover/not before the TTL and not long after it F01",
-		"A dead holder blocks other owners for its TTL and not longer. The key of a live holder is not granted while it may trust its lease (M02).",
+		"A dead holder blocks other owners for its TTL and not longer. The key of a live holder is not granted while it may trust its lease.",
 		func(c *check) {
 			const poll = 50 * time.Millisecond
 			start := c.elapsed()
@@ -100,9 +100,9 @@ var takeoverCases = []testCase{
 			old, oldLease := c.take(short)
 			c.expire(short)
 			req, lease := c.next(oldLease)
-			c.renewLost("Renew after another's takeover", oldLease)
-			c.wantErr("Release after another's takeover", c.tryRelease(oldLease), lockstore.ErrLost)
-			c.wantErr("Release again after another's takeover", c.tryRelease(oldLease), lockstore.ErrLost)
+			c.renewLost("Renew after a takeover", oldLease)
+			c.wantErr("Release after a takeover", c.tryRelease(oldLease), lockstore.ErrLost)
+			c.wantErr("Release again after a takeover", c.tryRelease(oldLease), lockstore.ErrLost)
 			c.notGranted("Acquire by the owner whose lease was taken over", old)
 			c.abandon(old)
 			c.keeps(req, lease)
