@@ -78,7 +78,6 @@ func TestThrottle(t *testing.T) {
 		status, _ := ask("UpdateItem")
 		require.Equal(t, http.StatusOK, status)
 	}
-	require.Zero(t, x.Failed())
 	x.Set(true)
 	status, _ := ask("GetItem")
 	require.Equal(t, http.StatusOK, status)
@@ -97,7 +96,6 @@ func TestThrottle(t *testing.T) {
 			kinds["failed"]++
 		}
 	}
-	require.Equal(t, kinds["throttled"]+kinds["failed"], x.Failed())
 	require.Greater(t, kinds["throttled"], 50)
 	require.Greater(t, kinds["failed"], 20)
 	require.Greater(t, applied, kinds["ok"], "some were applied before they failed")
