@@ -233,7 +233,8 @@ func TestErrors(t *testing.T) {
 		errors.New("a lost reply"): &guard.LockStoreUnavailable{},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := caller{handle: testHandler(t, refusing{sentinel}), name: "one"}
+			refusing := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: sentinel} })
+			c := caller{handle: testHandler(t, refusing), name: "one"}
 			_, err := c.acquire(t)
 			require.IsType(t, want, err)
 			_, err = c.renew(t, 1)
@@ -244,19 +245,6 @@ func TestErrors(t *testing.T) {
 		})
 	}
 }
-
-// refusing is a store that answers everything with an error.
-type refusing struct{ err error }
-
-func (s refusing) Acquire(context.Context, lockstore.Request) (lockstore.Lease, error) {
-	return lockstore.Lease{}, s.err
-}
-
-func (s refusing) Renew(context.Context, lockstore.Lease, time.Duration) (time.Duration, error) {
-	return 0, s.err
-}
-
-func (s refusing) Release(context.Context, lockstore.Lease) error { return s.err }
 
 // An acquire whose reply is lost has the lock all the same: the call is repeated.
 func TestLostReplies(t *testing.T) {

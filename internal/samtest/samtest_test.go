@@ -27,6 +27,7 @@ func TestSAM(t *testing.T) {
 	s.run(t, ctx, "validate", "--lint")
 	s.run(t, ctx, "build", "--build-dir", s.built, "--parameter-overrides", "Architecture="+s.arch)
 	for name, start := range map[string]func(*testing.T, *template.Template) store{"Redis": startRedis, "DynamoDB": startDynamo} {
+		require.NoError(t, ctx.Err())
 		t.Run(name, func(t *testing.T) {
 			tm := readTemplate(t)
 			on := start(t, tm)

@@ -71,34 +71,42 @@ func newSuite(t *testing.T, ctx context.Context, tm *template.Template, on store
 }
 
 // run makes a test of each check. Times come first, while no function has run for a
-// while.
+// while. After an interruption no further phase starts.
 func (s *suite) run(t *testing.T) {
-	t.Run("cold and warm starts", func(t *testing.T) {
-		on := s.serve(t, oneByOne)
-		for _, f := range s.functions {
-			t.Run(f.Name(), func(t *testing.T) { s.times(t, on, f) })
-		}
-	})
-	t.Run("events", func(t *testing.T) {
-		for _, f := range s.fixtures {
-			t.Run(f.Name, func(t *testing.T) { s.event(t, f) })
-		}
-	})
-	t.Run("HTTP", func(t *testing.T) {
-		api := s.serve(t, overHTTP)
-		for _, f := range s.fixtures {
-			if r, ok := f.request(t); ok {
-				t.Run(f.Name, func(t *testing.T) { s.request(t, api, f, r) })
+	for _, phase := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"cold and warm starts", func(t *testing.T) {
+			on := s.serve(t, oneByOne)
+			for _, f := range s.functions {
+				t.Run(f.Name(), func(t *testing.T) { s.times(t, on, f) })
 			}
-		}
-		t.Run("a lock from PUT to DELETE", func(t *testing.T) { s.lock(t, api) })
-		if s.clients {
-			for _, c := range clients {
-				t.Run(c.file, func(t *testing.T) { c.run(t, s.ctx, api.api) })
+		}},
+		{"events", func(t *testing.T) {
+			for _, f := range s.fixtures {
+				t.Run(f.Name, func(t *testing.T) { s.event(t, f) })
 			}
-		}
-	})
-	t.Run(fmt.Sprint(burstSize, " withdrawals at once"), func(t *testing.T) { s.burst(t, s.serve(t, atOnce)) })
+		}},
+		{"HTTP", func(t *testing.T) {
+			api := s.serve(t, overHTTP)
+			for _, f := range s.fixtures {
+				if r, ok := f.request(t); ok {
+					t.Run(f.Name, func(t *testing.T) { s.request(t, api, f, r) })
+				}
+			}
+			t.Run("a lock from PUT to DELETE", func(t *testing.T) { s.lock(t, api) })
+			if s.clients {
+				for _, c := range clients {
+					t.Run(c.file, func(t *testing.T) { c.run(t, s.ctx, api.api) })
+				}
+			}
+		}},
+		{fmt.Sprint(burstSize, " withdrawals at once"), func(t *testing.T) { s.burst(t, s.serve(t, atOnce)) }},
+	} {
+		require.NoError(t, s.ctx.Err())
+		t.Run(phase.name, phase.run)
+	}
 }
 
 // prepare makes the world that the event was written for: accounts, and a lock that
