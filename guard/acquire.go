@@ -34,9 +34,10 @@ func (r *run) acquire() (outcome Outcome, err error) {
 	if r.left < r.guard.opt.Reserve+leastWork {
 		return r.tooLate(r.left)
 	}
+	r.follow(StepAsking, nil)
 	a := r.newAttempt()
 	outcome, err = r.try(&a)
-	if err != nil && a.unknown != nil {
+	if err != nil && (a.unknown != nil || a.queued) {
 		return r.giveUp(&a, outcome, err)
 	}
 	return outcome, err
@@ -47,11 +48,15 @@ func (r *run) tooLate(left time.Duration) (Outcome, error) {
 	return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Left: max(0, left), Reserve: r.guard.opt.Reserve}
 }
 
-// attempt is one owner's acquisition: a request and its repeats.
+// attempt is one owner's acquisition: a request and its repeats. If the store keeps a
+// queue, all further requests belong to the same attempt.
 type attempt struct {
 	owner      lockstore.Owner
-	repeatable bool          // the caller gave the owner and asks again with it, so nothing is abandoned
-	sent       time.Duration // when the request was first sent; the trust counts from here
+	repeatable bool             // the caller gave the owner and asks again with it, so nothing is abandoned
+	queuer     lockstore.Queuer // nil if the run does not wait or the store keeps no queue
+	queued     bool             // the owner may have a place in the queue
+	early      int              // how many turns have come at once, one after the other
+	sent       time.Duration    // when the present request was first sent; the trust counts from here
 	ttl        time.Duration
 	unknown    error // not nil: the store may apply a request of this owner, now or later
 	abandonErr error // why the abandon failed
@@ -63,6 +68,9 @@ func (r *run) newAttempt() attempt {
 	if !a.repeatable {
 		a.owner = lockstore.NewOwner()
 	}
+	if r.wait > 0 {
+		a.queuer, _ = lockstore.As[lockstore.Queuer](r.guard.store)
+	}
 	return a
 }
 
@@ -73,10 +81,17 @@ func (r *run) try(a *attempt) (Outcome, error) {
 	key, began := r.report.Key, r.elapsed()
 	waitEnd := min(r.wait, r.left/2)
 	retryEnd := max(waitEnd, began+min(storeRetryBudget, (r.left-began)/2))
-	waits, pause := r.guard.pauses(), r.guard.pauses()
+	waits, pause := r.guard.pauses(maxWaitPause), r.guard.pauses(maxPause)
+	if a.queuer != nil {
+		waits.most = maxPause // who waits without a place is behind all who have one
+	}
 	for {
+		queue := a.queuer != nil && r.elapsed() < waitEnd
+		if r.holder.Since.IsZero() {
+			r.report.Holder.Since = time.UnixMilli(r.began.Add(a.sent).UnixMilli())
+		}
 		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(minCallTimeout, (retryEnd-r.elapsed())/2)))
-		lease, err := r.guard.store.Acquire(ctx, lockstore.Request{Key: key, Owner: a.owner, TTL: a.ttl, Holder: r.report.Holder})
+		lease, err := r.guard.store.Acquire(ctx, lockstore.Request{Key: key, Owner: a.owner, TTL: a.ttl, Holder: r.report.Holder, Queue: queue})
 		cancel()
 		r.report.Requests++
 
@@ -86,7 +101,7 @@ func (r *run) try(a *attempt) (Outcome, error) {
 				return OutcomeOK, nil
 			}
 			// The lease is there, but too late to work under it.
-			err, a.unknown = errLate, errLate
+			err, a.unknown, a.queued = errLate, errLate, false
 			if left := r.left - r.elapsed(); left < r.guard.opt.Reserve+leastWork {
 				return r.tooLate(left)
 			}
@@ -95,7 +110,11 @@ func (r *run) try(a *attempt) (Outcome, error) {
 			}
 		case OutcomeBusy:
 			busy := newLockBusy(key, err)
-			if !r.waitUntilFree(busy, &waits, waitEnd) {
+			a.queued = a.queued || queue
+			if r.report.Place == 0 {
+				r.report.Place = busy.Place
+			}
+			if !r.waitUntilFree(busy, a, &waits, waitEnd) {
 				if cause := r.callerGone(); cause != nil {
 					return OutcomeDeadline, &LockDeadline{Key: key, Err: cause}
 				}
@@ -106,7 +125,7 @@ func (r *run) try(a *attempt) (Outcome, error) {
 			}
 			continue
 		case OutcomeLost:
-			a.unknown = nil // the store grants this owner nothing any more
+			a.unknown, a.queued = nil, false // the store grants this owner nothing any more
 			if a.repeatable {
 				return r.refused(err)
 			}
@@ -114,6 +133,7 @@ func (r *run) try(a *attempt) (Outcome, error) {
 		case OutcomeInvalid, OutcomeCorrupt:
 			return r.refused(err)
 		case OutcomeUnknown:
+			a.queued = a.queued || queue
 			if a.unknown == nil {
 				a.unknown = err
 			}
@@ -129,16 +149,22 @@ func (r *run) try(a *attempt) (Outcome, error) {
 }
 
 // startOver prepares the next request after an answer that is final for the last one.
-// The next request has a new owner. If a request of the old owner is still under way,
-// another owner's grant says nothing about this request. So startOver abandons the
-// request first; otherwise the new owner could find the key held by its own run.
+//
+// An owner that waits in a queue asks again, because its place is its own. If an earlier
+// request was granted after all, the store answers with the TTL that is left. So the trust
+// counts from the next request.
+//
+// Without a queue the next request has a new owner. If a request of the old owner is still
+// under way, another owner's grant says nothing about this request. So startOver abandons
+// the request first; otherwise the new owner could find the key held by its own run.
 //
 // If the abandon's outcome is unknown, too, startOver returns an error and the run is
 // over. Such an abandon may arrive at any time. If the run went on with the old owner and
 // got the lease, the abandon would release the lease under the work.
 func (r *run) startOver(a *attempt) error {
-	if a.repeatable {
-		a.sent = r.elapsed() // if the old request was granted, the store answers with the TTL that is left
+	if a.repeatable || a.queued {
+		a.sent = r.elapsed()
+		a.ttl = r.ttl(a.sent)
 		return nil
 	}
 	if a.unknown != nil {
@@ -181,15 +207,30 @@ func (r *run) callerGone() error {
 	return context.Cause(r.Context)
 }
 
-// waitUntilFree polls the key until an acquire may succeed, and returns false when the
-// time to wait is over. It polls by reading, because a refused write costs more than a
-// read. It does not sleep until the lease's end: leases are long, but most holders
-// release early. If the store cannot inspect a key, or an inspection fails, the caller
-// acquires again instead.
-func (r *run) waitUntilFree(busy *LockBusy, waits *pauses, waitEnd time.Duration) bool {
+// waitUntilFree waits until an acquire may succeed, and returns false when the time to
+// wait is over. With a place in the key's queue it waits for its turn. Without a place it
+// polls the key, by reading, because a refused write costs more than a read. It does not
+// sleep until the lease's end: leases are long, but most holders release early.
+//
+// The caller acquires again at once if the store cannot inspect a key, or if an
+// inspection fails. If the store keeps a queue, the caller acquires again once a second,
+// because the queue may have room for it now.
+func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd time.Duration) bool {
+	if busy.Err != nil {
+		return r.waitUntilOpen(busy, a, waitEnd)
+	}
+	if busy.Place > 0 && a.queuer != nil {
+		return r.awaitTurn(busy, a, waitEnd)
+	}
 	inspector, canInspect := lockstore.As[lockstore.Inspector](r.guard.store)
-	for r.sleep(min(waits.next(), waitEnd-r.elapsed())) && r.elapsed() < waitEnd {
-		if !canInspect {
+	next := func() time.Duration {
+		if a.queuer == nil {
+			return waits.next()
+		}
+		return min(waits.next(), a.sent+maxPause-r.elapsed())
+	}
+	for r.sleep(min(next(), waitEnd-r.elapsed())) && r.elapsed() < waitEnd {
+		if !canInspect || a.queuer != nil && r.elapsed()-a.sent >= maxPause {
 			return true
 		}
 		ctx, cancel := context.WithTimeout(r, min(callTime, waitEnd-r.elapsed()))
@@ -197,9 +238,11 @@ func (r *run) waitUntilFree(busy *LockBusy, waits *pauses, waitEnd time.Duration
 		cancel()
 		r.report.Requests++
 		switch {
-		case err == nil && status.Held:
-			busy.Holder, busy.Remaining = status.Holder, status.Remaining
-		case err == nil, r.Err() == nil:
+		case err == nil && (status.Kept || status.InDoubt):
+			return true // the refusal of an acquire says more
+		case err == nil && (status.Held || a.queuer != nil && status.Waiting > 0):
+			busy.Holder, busy.Remaining, busy.Free = status.Holder, status.Remaining, !status.Held
+		case err == nil, a.queuer == nil && r.Err() == nil:
 			// The key is free, or the inspection failed. A failed one says nothing, so
 			// the store is asked for the lease: the outcome busy is never a guess.
 			return true
@@ -208,9 +251,54 @@ func (r *run) waitUntilFree(busy *LockBusy, waits *pauses, waitEnd time.Duration
 	return false
 }
 
+// waitUntilOpen waits for a kept key only if it is sure to be free in time, and if the
+// answer is not what the run asks for. Nobody knows when a key in doubt is free.
+func (r *run) waitUntilOpen(busy *LockBusy, a *attempt, waitEnd time.Duration) bool {
+	if _, kept := busy.Err.(*lockstore.KeptError); !kept {
+		return false
+	}
+	a.queued = false // the queue has ended
+	return !r.keeps && busy.Remaining < waitEnd-r.elapsed() && r.sleep(busy.Remaining)
+}
+
+// awaitTurn waits until the store says that it is the owner's turn, or until the holder's
+// lease must have ended. The caller then acquires again. A turn that comes at once may be
+// none. So from the second such turn on, the run pauses before it acquires again.
+func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool {
+	began := r.elapsed()
+	if began >= waitEnd {
+		return false
+	}
+	ctx, cancel := r.until(min(waitEnd, began+max(busy.Remaining, firstPause)))
+	err := a.queuer.AwaitTurn(ctx, busy.Key, a.owner)
+	cancel()
+	r.report.Requests++
+	if a.early++; r.elapsed()-began >= firstPause {
+		a.early = 0
+	}
+	if a.early > 1 || a.early == 1 && err != nil {
+		r.sleep(min(r.guard.random(maxWaitPause)+1, waitEnd-r.elapsed()))
+	}
+	return r.Err() == nil && r.elapsed() < waitEnd
+}
+
 // giveUp ends an acquisition that failed while the store may still apply a request of
-// it. outcome and err are what the run would return otherwise.
+// it, or while its owner may have a place in the queue. outcome and err are what the run
+// would return otherwise.
+//
+// An abandon ends the place, too. But it leaves a mark in the store, and a store may keep
+// only one. So an attempt without an unknown outcome only leaves the queue.
 func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
+	if a.queued && (a.unknown == nil || a.repeatable) {
+		granted, leaveErr := r.leave(a)
+		r.report.ReleaseErr = leaveErr
+		if granted && a.unknown == nil {
+			a.unknown = lockstore.ErrGranted // to a request that the store had refused before
+		}
+	}
+	if a.unknown == nil {
+		return outcome, err
+	}
 	remains := errRepeatable // why the request remains in the store
 	if !a.repeatable {
 		remains = r.abandon(a)
@@ -229,11 +317,23 @@ func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
 	return outcome, err
 }
 
+// leave gives up the owner's place in the queue. It says whether the owner holds the key.
+func (r *run) leave(a *attempt) (granted bool, err error) {
+	err = r.withRetries(r.beginRelease(false, releaseTime), func(ctx context.Context) error {
+		err := a.queuer.Leave(ctx, r.report.Key, a.owner)
+		if granted = errors.Is(err, lockstore.ErrGranted); granted {
+			return nil
+		}
+		return err
+	})
+	return granted, err
+}
+
 // abandon makes sure that no request of this owner takes the lock, also no request that
 // arrives later. It uses its time once: after a failure it returns the same error again.
 func (r *run) abandon(a *attempt) error {
 	if a.abandonErr == nil {
-		a.abandonErr = r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner}, r.beginRelease(false), cooldown{})
+		a.abandonErr = r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner}, r.beginRelease(false, releaseTime), cooldown{})
 	}
 	return a.abandonErr
 }

@@ -196,26 +196,30 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 			require.Equal(t, err, r.Err)
 		}
 	})
-	bubble("F64 Wait is for all locks together", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 4 * time.Second})
-		b.occupy(t, "a", 2*time.Second)
-		b.occupy(t, "b", 5*time.Second)
-		start := time.Now()
-		err := b.DoAll(ctx, []string{"b", "a"}, neverRunsAll(t))
-		require.IsType(t, &LockBusy{}, err)
-		require.Equal(t, "b", err.(*LockBusy).Key)
-		require.Equal(t, 4*time.Second, time.Since(start))
-		b.free(t, "a")
-	})
-	bubble("a lock that becomes free in time is waited for, and what is held meanwhile is renewed", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute, TTL: 5 * time.Second})
-		b.occupy(t, "b", 20*time.Second)
-		require.NoError(t, b.DoAll(ctx, []string{"a", "b"}, func(ctx context.Context, locks []Lock) error {
-			require.True(t, b.held(t, "a"))
-			return ctx.Err()
-		}))
-		require.Greater(t, len(b.store.renewals), 8)
-	})
+	for name, newBench := range benches {
+		bubble("F64 Wait is for all locks together"+name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: 4 * time.Second})
+			b.occupy(t, "a", 2*time.Second)
+			b.occupy(t, "b", 5*time.Second)
+			start := time.Now()
+			err := b.DoAll(ctx, []string{"b", "a"}, neverRunsAll(t))
+			require.IsType(t, &LockBusy{}, err)
+			require.Equal(t, "b", err.(*LockBusy).Key)
+			require.Equal(t, 4*time.Second, time.Since(start))
+			b.free(t, "a")
+		})
+	}
+	for name, newBench := range benches {
+		bubble("a lock that becomes free in time is waited for, and what is held meanwhile is renewed"+name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: time.Minute, TTL: 5 * time.Second})
+			b.occupy(t, "b", 20*time.Second)
+			require.NoError(t, b.DoAll(ctx, []string{"a", "b"}, func(ctx context.Context, locks []Lock) error {
+				require.True(t, b.held(t, "a"))
+				return ctx.Err()
+			}))
+			require.Greater(t, len(b.store.renewals), 8)
+		})
+	}
 	bubble("F23 a lost reply in the middle is asked again by the same owner", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
@@ -605,17 +609,19 @@ func TestDoAllReleases(t *testing.T) {
 		require.NoError(t, b.DoAll(context.Background(), []string{"a", "b"}, func(context.Context, []Lock) error { return nil }))
 		require.Equal(t, []string{"b", "b", "a", "a"}, b.store.released())
 	})
-	bubble("F69 Shutdown between two locks: the first is released, and nothing runs", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Hour})
-		b.occupy(t, "b", time.Hour)
-		time.AfterFunc(3*time.Second, b.Shutdown)
-		start := time.Now()
-		err := b.DoAll(context.Background(), []string{"a", "b"}, neverRunsAll(t))
-		require.IsType(t, &LockDeadline{}, err)
-		require.ErrorIs(t, err, ErrShutdown)
-		require.Equal(t, 3*time.Second, time.Since(start))
-		b.free(t, "a")
-	})
+	for name, newBench := range benches {
+		bubble("F69 Shutdown between two locks: the first is released, and nothing runs"+name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: time.Hour})
+			b.occupy(t, "b", time.Hour)
+			time.AfterFunc(3*time.Second, b.Shutdown)
+			start := time.Now()
+			err := b.DoAll(context.Background(), []string{"a", "b"}, neverRunsAll(t))
+			require.IsType(t, &LockDeadline{}, err)
+			require.ErrorIs(t, err, ErrShutdown)
+			require.Equal(t, 3*time.Second, time.Since(start))
+			b.free(t, "a")
+		})
+	}
 }
 
 func TestDoAllInsideAndAround(t *testing.T) {
@@ -650,23 +656,25 @@ func TestDoAllInsideAndAround(t *testing.T) {
 }
 
 func TestDoAllInOppositeOrders(t *testing.T) {
-	bubble("F61 two callers with opposite orders: no deadlock, and both run", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
-			pass(10 * time.Millisecond) // in any other order each gets its first key
-			return lease, err
-		}
-		results := make(chan error, 2)
-		for _, keys := range [][]string{{"a", "b"}, {"b", "a"}} {
-			go func() {
-				results <- b.DoAll(within(t, 2*time.Minute), keys, func(context.Context, []Lock) error { pass(time.Second); return nil })
-			}()
-		}
-		for range 2 {
-			require.NoError(t, <-results)
-		}
-	})
+	for name, newBench := range benches {
+		bubble("F61 two callers with opposite orders: no deadlock, and both run"+name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: time.Minute})
+			b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+				lease, err := b.store.Store.Acquire(ctx, req)
+				pass(10 * time.Millisecond) // in any other order each gets its first key
+				return lease, err
+			}
+			results := make(chan error, 2)
+			for _, keys := range [][]string{{"a", "b"}, {"b", "a"}} {
+				go func() {
+					results <- b.DoAll(within(t, 2*time.Minute), keys, func(context.Context, []Lock) error { pass(time.Second); return nil })
+				}()
+			}
+			for range 2 {
+				require.NoError(t, <-results)
+			}
+		})
+	}
 	for name, faults := range map[string]float64{
 		"all run, and no key has two holders":                           0,
 		"with lost replies and refusals: no key has two holders either": 0.15,

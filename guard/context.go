@@ -38,7 +38,7 @@ func (r *run) Value(key any) any {
 	if key == (runKey{}) {
 		return r
 	}
-	return r.Context.Value(key)
+	return r.followed().Value(key)
 }
 
 // Format prints the type's name only: the run is handed out as a context, and a printed
@@ -51,10 +51,19 @@ func (r *run) check() time.Duration {
 	if r.outer != nil {
 		r.outer.check()
 	}
+	left, lost := r.checkClocks()
+	if lost != nil {
+		r.follow(StepLost, lost)
+	}
+	return left
+}
+
+// checkClocks returns how long the context lasts, and once why the trust has ended.
+func (r *run) checkClocks() (left time.Duration, lost error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.done {
-		return 0
+		return 0, nil
 	}
 	now := r.elapsed()
 	if r.why.due > 0 {
@@ -64,20 +73,25 @@ func (r *run) check() time.Duration {
 		r.expired = true
 		r.lost = r.expiry()
 		r.cancel(r.lost)
+		lost = r.lost
 	}
 	if now >= r.stop {
 		r.cancel(ErrDeadline)
 	}
-	return min(r.stop, r.trust) - now
+	return min(r.stop, r.trust) - now, lost
 }
 
 // lose ends the work's context because the store has answered that the lease is lost.
 func (r *run) lose(cause error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.lost == nil {
+	first := r.lost == nil
+	if first {
 		r.lost = cause
 		r.cancel(cause)
+	}
+	r.mu.Unlock()
+	if first {
+		r.follow(StepLost, cause)
 	}
 }
 

@@ -15,33 +15,38 @@ import (
 // fails, Report.ReleaseErr says so; the key is then free when the lease ends, which may
 // be sooner.
 //
-// It is an error if the store is no lockstore.CooldownReleaser, or if d is not within
+// A run of this function that finds the key in its cooldown does not wait, and Err of its
+// LockBusy is a *lockstore.KeptError. A plain Do waits if the cooldown ends within its
+// Options.Wait.
+//
+// It is an error if the store is no lockstore.Keeper, or if d is not within
 // lockstore.MinTTL and lockstore.MaxTTL.
 func (g *Guard) WithCooldown(d time.Duration) (func(ctx context.Context, key string, work func(context.Context, Lock) error) error, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
 	}
-	releaser, ok := lockstore.As[lockstore.CooldownReleaser](g.store)
+	keeper, ok := lockstore.As[lockstore.Keeper](g.store)
 	if !ok {
-		return nil, fmt.Errorf("guard: the store (%T) has no cooldown: it is no lockstore.CooldownReleaser", g.store)
+		return nil, fmt.Errorf("guard: the store (%T) has no cooldown: it is no lockstore.Keeper", g.store)
 	}
 	if d < lockstore.MinTTL || d > lockstore.MaxTTL {
 		return nil, fmt.Errorf("guard: the cooldown is %v; want %v to %v", d, lockstore.MinTTL, lockstore.MaxTTL)
 	}
 	return func(ctx context.Context, key string, work func(context.Context, Lock) error) error {
-		return g.do(ctx, key, cooldown{releaser, d}, work)
+		return g.do(ctx, key, cooldown{keeper: keeper, d: d}, work)
 	}, nil
 }
 
 // cooldown is how a run releases; the zero value has no cooldown.
 type cooldown struct {
-	store lockstore.CooldownReleaser
-	d     time.Duration
+	keeper lockstore.Keeper
+	d      time.Duration
+	end    func(err error) // of a DoKeep: ends the lease after work that returned err; nil otherwise
 }
 
 func (c cooldown) release(ctx context.Context, store lockstore.Store, lease lockstore.Lease) error {
-	if c.store == nil {
+	if c.keeper == nil {
 		return store.Release(ctx, lease)
 	}
-	return c.store.ReleaseAfter(ctx, lease, c.d)
+	return c.keeper.Keep(ctx, lease, nil, c.d)
 }

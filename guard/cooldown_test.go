@@ -13,19 +13,19 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// closer puts itself between the guard and ReleaseAfter.
+// closer puts itself between the guard and Keep.
 type closer struct {
 	*hooked
-	releaseAfter func(ctx context.Context, n int, lease lockstore.Lease, d time.Duration) error
-	closed       int
+	keep   func(ctx context.Context, n int, lease lockstore.Lease, data []byte, d time.Duration) error
+	closed int
 }
 
-func (c *closer) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
+func (c *closer) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
 	c.closed++
-	if c.releaseAfter != nil {
-		return c.releaseAfter(ctx, c.closed, lease, d)
+	if c.keep != nil {
+		return c.keep(ctx, c.closed, lease, data, d)
 	}
-	return c.hooked.ReleaseAfter(ctx, lease, d)
+	return c.hooked.Keep(ctx, lease, data, d)
 }
 
 // wrapped hides what a store can do besides the contract, but shows the store.
@@ -60,6 +60,57 @@ func TestCooldown(t *testing.T) {
 		pass(time.Millisecond)
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Equal(t, 1, c.closed, "Do itself closes nothing")
+	})
+	bubble("a kept key is told apart, and nobody waits for it whose answer it is", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		do, err := b.WithCooldown(10 * time.Second)
+		require.NoError(t, err)
+		require.NoError(t, do(ctx, "k", nothing))
+		start := time.Now()
+		busy, ok := do(ctx, "k", neverRuns(t)).(*LockBusy)
+		require.True(t, ok)
+		require.Zero(t, time.Since(start))
+		var kept *lockstore.KeptError
+		require.ErrorAs(t, busy, &kept)
+		require.Empty(t, kept.Data)
+		require.ErrorIs(t, busy, lockstore.ErrHeld)
+		require.ErrorContains(t, busy, "the work was done by")
+
+		require.NoError(t, b.Do(ctx, "k", nothing), "a Do waits if the key is free in time")
+		require.Equal(t, 10*time.Second, time.Since(start))
+		lease := b.occupy(t, "k", time.Hour)
+		require.NoError(t, b.store.Keep(ctx, lease, []byte("answer"), time.Hour))
+		start = time.Now()
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Zero(t, time.Since(start), "and not at all if it is not")
+	})
+	bubble("who waits learns that the key is kept or in doubt, with a queue and without one", t, func(t *testing.T) {
+		for _, queue := range []bool{true, false} {
+			for _, begun := range []bool{true, false} {
+				b := newBench(t, Options{Wait: time.Minute})
+				if !queue {
+					b.Guard.store = noQueue{b.store, b.store}
+				}
+				lease := b.occupy(t, "k", 10*time.Second)
+				if begun {
+					require.NoError(t, b.store.Begin(ctx, lease))
+				} else {
+					time.AfterFunc(9*time.Second, func() { _ = b.store.Keep(ctx, lease, []byte("answer"), time.Hour) })
+				}
+				start := time.Now()
+				busy, ok := b.Do(ctx, "k", neverRuns(t)).(*LockBusy)
+				require.True(t, ok)
+				require.Less(t, time.Since(start), 11*time.Second)
+				var kept *lockstore.KeptError
+				var inDoubt *lockstore.DoubtError
+				require.Equal(t, begun, errors.As(busy, &inDoubt), "%v", busy)
+				require.Equal(t, !begun, errors.As(busy, &kept), "%v", busy)
+				require.ErrorIs(t, busy, lockstore.ErrHeld)
+				if begun {
+					require.ErrorContains(t, busy, "has to settle")
+				}
+			}
+		}
 	})
 	bubble("F05 after an error the key is free at once", t, func(t *testing.T) {
 		b, c := newCloser(t)
@@ -98,15 +149,15 @@ func TestCooldown(t *testing.T) {
 	})
 	bubble("F35 a lease that vanished under the work is lost", t, func(t *testing.T) {
 		b, c := newCloser(t)
-		c.releaseAfter = func(context.Context, int, lockstore.Lease, time.Duration) error { return lockstore.ErrLost }
+		c.keep = func(context.Context, int, lockstore.Lease, []byte, time.Duration) error { return lockstore.ErrLost }
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.IsType(t, &LockLost{}, do(ctx, "k", nothing))
 	})
 	bubble("F25 after a lost reply the release is repeated", t, func(t *testing.T) {
 		b, c := newCloser(t)
-		c.releaseAfter = func(ctx context.Context, n int, lease lockstore.Lease, d time.Duration) error {
-			err := b.store.ReleaseAfter(ctx, lease, d)
+		c.keep = func(ctx context.Context, n int, lease lockstore.Lease, data []byte, d time.Duration) error {
+			err := b.store.Keep(ctx, lease, data, d)
 			if n == 1 {
 				return errLostReply
 			}
@@ -121,7 +172,7 @@ func TestCooldown(t *testing.T) {
 	})
 	bubble("the store is down at the release: the work's result stands, and the report says so", t, func(t *testing.T) {
 		b, c := newCloser(t)
-		c.releaseAfter = func(context.Context, int, lockstore.Lease, time.Duration) error { return errDown }
+		c.keep = func(context.Context, int, lockstore.Lease, []byte, time.Duration) error { return errDown }
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.NoError(t, do(ctx, "k", nothing))
@@ -157,7 +208,7 @@ func TestCooldownRefused(t *testing.T) {
 	plain, err := New(struct{ lockstore.Store }{b.store}, Options{})
 	require.NoError(t, err)
 	_, err = plain.WithCooldown(time.Minute)
-	require.ErrorContains(t, err, "CooldownReleaser")
+	require.ErrorContains(t, err, "lockstore.Keeper")
 
 	shown, err := New(wrapped{b.store}, Options{})
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,40 +15,66 @@ import (
 )
 
 func TestCrowd(t *testing.T) {
-	bubble("F57 500 clients on one key: each gets in or is told so, and nobody hammers the store", t, func(t *testing.T) {
-		const clients, patience, work = 500, 20 * time.Second, 20 * time.Millisecond
-		b := newBench(t, Options{Wait: patience})
-		var inside, had, busy atomic.Int32
-		var highest lockstore.Fence // written by one at a time
-		var wg sync.WaitGroup
-		for range clients {
-			wg.Go(func() {
-				err := b.Do(within(t, time.Minute), "k", func(_ context.Context, lock Lock) error {
-					assert.EqualValues(t, 1, inside.Add(1), "holders at once")
-					assert.Greater(t, lock.Fence, highest)
-					highest = lock.Fence
-					pass(work)
-					inside.Add(-1)
-					return nil
+	for name, newBench := range benches {
+		bubble("F57 500 clients on one key"+name+": each gets in or is told so, and nobody hammers the store", t, func(t *testing.T) {
+			const clients, patience, work = 500, 20 * time.Second, 20 * time.Millisecond
+			b := newBench(t, Options{Wait: patience})
+			var inside, had, busy atomic.Int32
+			var highest lockstore.Fence // written by one at a time
+			var wg sync.WaitGroup
+			for range clients {
+				wg.Go(func() {
+					err := b.Do(within(t, time.Minute), "k", func(_ context.Context, lock Lock) error {
+						assert.EqualValues(t, 1, inside.Add(1), "holders at once")
+						assert.Greater(t, lock.Fence, highest)
+						highest = lock.Fence
+						pass(work)
+						inside.Add(-1)
+						return nil
+					})
+					if err == nil {
+						had.Add(1)
+					} else if assert.IsType(t, &LockBusy{}, err) {
+						busy.Add(1)
+					}
 				})
-				if err == nil {
-					had.Add(1)
-				} else if assert.IsType(t, &LockBusy{}, err) {
-					busy.Add(1)
-				}
+			}
+			wg.Wait()
+			require.EqualValues(t, clients, had.Load()+busy.Load())
+			require.Greater(t, had.Load(), int32(clients*9/10), "the key is not left idle: 20 s are enough for 1,000 works")
+			var waited time.Duration
+			for _, r := range b.reports {
+				require.Less(t, r.Waited, patience+2*time.Second)
+				waited += r.Waited
+			}
+			perSecond := float64(len(b.store.requests)-clients) / waited.Seconds()
+			require.LessOrEqual(t, perSecond, 2.0, "writes of one waiter in a second, its first aside")
+			t.Logf("%d had it, %d were told busy; %.2f writes and %.2f reads a second for each waiter", had.Load(), busy.Load(), perSecond, float64(b.store.polls+len(b.store.awaits))/waited.Seconds())
+			b.free(t, "k")
+		})
+	}
+	bubble("F59 200 waiters, and each release is the turn of one", t, func(t *testing.T) {
+		const clients, places = 200, 128 // of memstore
+		b := newBench(t, Options{Wait: 10 * time.Minute})
+		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
+		var order []int // written by one at a time
+		var wg sync.WaitGroup
+		for i := range clients {
+			wg.Go(func() {
+				pass(time.Duration(i) * time.Millisecond)
+				assert.NoError(t, b.Do(context.Background(), "k", func(context.Context, Lock) error {
+					order = append(order, i)
+					pass(100 * time.Millisecond)
+					return nil
+				}))
 			})
 		}
 		wg.Wait()
-		require.EqualValues(t, clients, had.Load()+busy.Load())
-		require.Greater(t, had.Load(), int32(clients/2), "the key is not left idle: 20 s are enough for 1,000 works")
-		var waited time.Duration
-		for _, r := range b.reports {
-			require.Less(t, r.Waited, patience+2*time.Second)
-			waited += r.Waited
+		require.Len(t, order, clients)
+		require.True(t, slices.IsSorted(order[:places]), "served in the order %v", order)
+		for _, r := range b.reports[:places] {
+			require.Equal(t, 4, r.Requests, "refused, its turn, granted, released")
 		}
-		perSecond := float64(len(b.store.requests)-clients) / waited.Seconds()
-		require.LessOrEqual(t, perSecond, 2.0, "writes of one waiter in a second, its first aside")
-		t.Logf("%d had it, %d were told busy; %.2f writes and %.2f reads a second for each waiter", had.Load(), busy.Load(), perSecond, float64(b.store.polls)/waited.Seconds())
 		b.free(t, "k")
 	})
 

@@ -1,6 +1,7 @@
 // Package guard runs work only while a lock is held. [Guard.Do] is the whole life cycle:
-// acquire, work, release. [Guard.DoAll] does the same for several locks. [Wrap] makes a
-// Lambda handler of it, and the packages below this one adapt it to one event source
+// acquire, work, release. [Guard.DoAll] does the same for several locks. [Guard.Acquire],
+// [Guard.Renew] and [Guard.Release] are for a lease that outlives the call. [Wrap] makes a
+// Lambda handler of [Guard.Do], and the packages below this one adapt it to one event source
 // each. The package uses the standard library only and knows nothing of AWS: a Lambda's
 // deadline is the deadline of its context.
 //
@@ -11,6 +12,7 @@
 //	owner         the secret id of one acquisition
 //	run           one key's life cycle in one call of Do
 //	trust window  the time in which the guard relies on its lease; see below
+//	place         a waiting run's position in the key's queue, if the store keeps one
 //	poll          to ask the store whether a held key is free
 //	abandon       to release an acquire whose outcome is unknown
 //
@@ -23,7 +25,7 @@
 //	asking ─────────────────────────────────────────▶ busy
 //	 │  ▲ │     store unavailable, answers lost
 //	 │  │ └─────────────────────────────────────────▶ unavailable, unknown
-//	 │  └─ waiting: pause, poll the key
+//	 │  └─ waiting for its turn in the queue; without a queue: pause, poll the key
 //	 ▼
 //	holding ──── work returns ────▶ releasing ──────▶ ok, error
 //	 │    │ ▲
@@ -33,15 +35,38 @@
 //	 ▼
 //	losing: the work's context is cancelled ── work returns ──▶ lost
 //
-// The diagram leaves out four things:
+// The diagram leaves out five things:
 //
-//   - Asking also ends as deadline: when the caller leaves, when Shutdown is called, or
-//     when the lease comes too late. It ends as corrupt when the entry is no lock.
+//   - Asking also ends as deadline in three cases: the context of the caller ends, Shutdown
+//     is called, or the lease comes so late that too little time is left for the work. It
+//     ends as corrupt when the entry is no lock.
 //   - If the work panics or calls runtime.Goexit, the lease is released, and the panic
 //     goes on with its own stack.
 //   - While the work runs, its lease is never released. If the work never returns, the
 //     lease ends by its TTL.
 //   - [Guard.WithCooldown] keeps the key unavailable for a while after good work.
+//   - [Guard.DoKeep] ends a lease by keeping the answer of the work, and a run that finds an
+//     answer ends with it. Package idempotency is built on it.
+//
+// # Waiting
+//
+// With Options.Wait or LeaseRequest.Wait a run waits for a lock that another owner holds.
+// The store decides how:
+//
+//	the store keeps a queue (lockstore.Queuer)  in the queue of the key
+//	this queue has no place for the run         by polling; once a second the run asks for a place
+//	the store keeps no queue                    by polling, with random pauses of up to 200 ms
+//
+// In a queue:
+//
+//   - The runs get the lock in the order of their arrival. Runs that poll have no order.
+//   - A run has one owner for its whole wait. The place belongs to this owner.
+//   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is
+//     called.
+//   - A run that dies while it waits delays those behind it by one lockstore.Turn: 2 s, and
+//     up to 4 s on a store whose clock has whole seconds.
+//   - A run that does not wait is behind all who wait. So it is busy while others wait,
+//     also if nobody holds the lock: LockBusy.Free.
 //
 // # The trust window
 //
@@ -57,15 +82,16 @@
 //
 //	end of the window = time of the request + TTL of the returned lease - margin
 //
-// A slow reply makes the work's time shorter, and never the window longer.
+// A slow reply makes the work's time shorter, and never the window longer. In a queue the
+// window begins with the request that returned the lease, however long the run has waited.
 //
 // The guard measures the window on two clocks: the monotonic clock and the wall clock. A
 // frozen Lambda environment may stop the monotonic clock; only the wall clock then shows
-// that time has passed. At each check, the clock that says more time has passed counts.
+// that time has passed. At each check the guard uses the clock on which more time has passed.
 // The guard checks the clocks
 //
 //   - whenever the work asks its context (Err, Done),
-//   - once a second, while the work waits for Done or the guard renews.
+//   - once a second, if the work waits for Done, or if the lease still needs renewals.
 //
 // Two things the guard cannot notice; only the fence helps there:
 //
@@ -82,6 +108,7 @@
 //	MaxHold after the grant                         ErrDeadline
 //	the lease is lost, or the trust window ends     an error that matches lockstore.ErrLost
 //	Shutdown                                        ErrShutdown
+//	the caller's context is cancelled               the caller's cause
 //	the work returns                                context.Canceled
 //
 // At ErrDeadline the context's own Err is context.DeadlineExceeded. A context that the
@@ -101,31 +128,37 @@
 // So most functions never renew. With the default TTL:
 //
 //	time left when Do is called   renewals
-//	up to 59 s                    none, if the store lets all but the lease's last second be trusted
+//	up to 59 s                    none, if the store lets the guard trust the lease until 1 s before its end
 //	60 s, Redis                   none
 //	60 s, DynamoDB                one after 20 s, if the work still runs: 250 ms less can be trusted
-//	longer                        every 20 s
+//	longer                        every 20 s, until a lease of 60 s reaches the end of the
+//	                              time: so none in about the last 40 s
 //
 // # When the store does not answer
 //
 // A lost answer means that the outcome is unknown. The guard repeats the same request with
 // the same owner, and the store answers with the same lease. When the time for repeats is
-// over, the guard abandons the attempt, so that nothing of it is left in the store. If
+// over, the guard abandons the attempt, so that the attempt does not hold the key, now or later. If
 // the abandon fails, too, the outcome is unknown. If the store says that it has applied
 // nothing, the guard asks again after a pause.
 //
 //	one call to the store                          at most 2 s
-//	acquire, with all repeats                      at most 5 s or Wait, whichever is longer,
-//	                                               and half of the time left
-//	release or abandon, with all repeats           1 s
+//	the wait for a turn in the queue               until Wait is over
+//	acquire, with all repeats                      5 s or Wait, whichever is longer, but at most
+//	                                               half of the time left
+//	release, abandon or leave, with all repeats    1 s
 //	release or abandon, near the deadline          until 100 ms before the deadline
 //	release or abandon, after Shutdown             until 300 ms after Shutdown
+//	release or abandon that begins less than
+//	100 ms before these limits, or after them      100 ms
 //
 // After the time for acquire the run ends as *LockStoreUnavailable.
 //
-// The answer to a repeat says nothing about the request whose answer was lost. So if the
-// store goes down after a lost answer, a renewal or a release stays unknown, and the error
-// is that of the lost answer.
+// A renewal inside Do is tried again until the trust window ends. If the repeat of a release
+// has any error, or if the repeat of [Guard.Renew] is unavailable or has no answer again, the
+// guard does not know whether the store applied the first request. So the outcome stays
+// unknown, and the error is the error of the lost answer. If the repeat of Renew says lost,
+// corrupt or invalid, that is the outcome.
 //
 // # Mistakes in the program
 //
@@ -135,12 +168,12 @@
 // and an option out of its bounds. WrapWith in the packages below and
 // [Guard.WithCooldown] return the same error at once. Do and DoAll return it, too.
 //
-// A handler that is wrapped twice locks its own key again. The inner lock is then a
-// *LockInvalid.
+// A handler that is wrapped twice locks its own key again. The inner handler then returns
+// a *LockInvalid.
 //
 // # What is not promised
 //
 // A lock stops overlap, not repetition: an event that Lambda delivers twice runs twice, one
-// run after the other. And no lock can stop work that has stalled: pass Lock.Fence to the
-// resource, and let the resource refuse a smaller fence.
+// run after the other. For this see package idempotency. And no lock can stop work that has
+// stalled: pass Lock.Fence to the resource, and let the resource refuse a smaller fence.
 package guard

@@ -162,7 +162,7 @@ func TestNumbers(t *testing.T) {
 		require.Equal(t, []time.Duration{2 * time.Second, 1875 * ms, 937 * ms, 469 * ms}, all()[17:21], "a renewal has half of what is left of the trust")
 	})
 	bubble("call time of a poll", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 3 * time.Second})
+		b := newBenchWithoutQueue(t, Options{Wait: 3 * time.Second})
 		atOnce(b)
 		b.occupy(t, "k", time.Hour)
 		all, hang := calls(b)
@@ -173,14 +173,14 @@ func TestNumbers(t *testing.T) {
 		require.Equal(t, []time.Duration{2 * time.Second, time.Second}, all(), "a poll has 2 s, and no more than is left of Wait")
 	})
 	bubble("polls end with Wait", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 3 * time.Second})
-		b.random = func(d time.Duration) time.Duration { return d }
+		b := newBenchWithoutQueue(t, Options{Wait: 2950 * ms})
+		b.random = func(d time.Duration) time.Duration { return d - 1 }
 		b.occupy(t, "k", time.Hour)
 		began := time.Now()
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
-		require.Equal(t, 3*time.Second, time.Since(began))
-		require.Equal(t, 6, b.store.polls, "no poll at the end of Wait, because nobody could wait for its answer")
-		require.Equal(t, 7, b.report(t).Requests)
+		require.Equal(t, 2950*ms, time.Since(began))
+		require.Equal(t, 15, b.store.polls, "no poll at the end of Wait, because nobody could wait for its answer")
+		require.Equal(t, 16, b.report(t).Requests)
 	})
 	for took, want := range map[time.Duration]error{750*ms - 1: lockstore.ErrLost, 750 * ms: nil} {
 		bubble("a release that says lost after "+took.String(), t, func(t *testing.T) {
@@ -301,6 +301,15 @@ func TestNumbers(t *testing.T) {
 			require.LessOrEqual(t, systemPause(t), 50*ms)
 		}
 	})
+	bubble("pauses of a run that waits without a queue", t, func(t *testing.T) {
+		b := newBenchWithoutQueue(t, Options{Wait: time.Second})
+		var bounds []time.Duration
+		b.random = func(d time.Duration) time.Duration { bounds = append(bounds, d); return d - 1 }
+		b.occupy(t, "k", time.Hour)
+		_ = b.Do(ctx, "k", neverRuns(t))
+		require.Equal(t, []time.Duration{50 * ms, 100 * ms, 200 * ms, 200 * ms, 200 * ms, 200 * ms, 200 * ms}, bounds,
+			"a waiter polls after 200 ms at the latest")
+	})
 	bubble("clock noise", t, func(t *testing.T) {
 		for step, want := range map[time.Duration]time.Duration{10 * ms: 0, 10*ms + 1: 10*ms + 1, -10 * ms: 0, -10*ms - 1: 0} {
 			var now instant
@@ -325,7 +334,7 @@ func TestNumbers(t *testing.T) {
 }
 
 func systemPause(t *testing.T) time.Duration {
-	p := newBench(t, Options{}).pauses()
+	p := newBench(t, Options{}).pauses(maxPause)
 	d := p.next()
 	require.Positive(t, d)
 	return d

@@ -24,27 +24,58 @@ var (
 
 // LockBusy: another owner holds the lock, and it did not become free within Wait. The work
 // did not run. It matches lockstore.ErrHeld.
+//
+// The fields say what the store said when it last refused the run. The store does not
+// refuse a run again while the run waits in a queue. So the lock may have another holder
+// by now.
 type LockBusy struct {
 	Key    string
 	Holder lockstore.Holder
-	// Remaining is the longest time until the lock is free if its holder is dead.
+	// Remaining is the longest time until the lock is free if its holder is dead. If
+	// nobody holds the lock, it is the longest time until this run's turn.
 	Remaining time.Duration
+	Place     int  // the run's place in the key's queue: 1 is the front, 0 is none
+	Free      bool // nobody holds the lock, but runs that have waited longer get it first
+
+	// Err is a *lockstore.KeptError if the work is done and the lock is kept, as in a
+	// cooldown. It is a *lockstore.DoubtError if nobody knows how the work ended. It is
+	// nil if another owner holds the lock.
+	Err error
 }
 
 func newLockBusy(key string, err error) *LockBusy {
 	busy := &LockBusy{Key: key}
+	if kept, ok := errors.AsType[*lockstore.KeptError](err); ok {
+		busy.Err = kept
+	} else if inDoubt, ok := errors.AsType[*lockstore.DoubtError](err); ok {
+		busy.Err = inDoubt
+	}
 	if held, ok := errors.AsType[*lockstore.HeldError](err); ok {
-		busy.Holder, busy.Remaining = held.Holder, held.Remaining
+		busy.Holder, busy.Remaining, busy.Place, busy.Free = held.Holder, held.Remaining, held.Place, held.Free
 	}
 	return busy
 }
 
 func (e *LockBusy) Error() string {
+	switch e.Err.(type) {
+	case *lockstore.KeptError:
+		return fmt.Sprintf("lock %q is busy: the work was done by %v, and nobody gets the lock for at most %v", e.Key, e.Holder, e.Remaining)
+	case *lockstore.DoubtError:
+		return fmt.Sprintf("lock %q is busy: %v began the work and did not say how it ended; somebody has to settle the lock", e.Key, e.Holder)
+	}
+	if e.Free {
+		return fmt.Sprintf("lock %q is busy: kept for runs that have waited longer", e.Key)
+	}
 	return fmt.Sprintf("lock %q is busy: held by %v", e.Key, e.Holder)
 }
 
 // Unwrap makes errors.Is(err, lockstore.ErrHeld) true.
-func (e *LockBusy) Unwrap() error { return lockstore.ErrHeld }
+func (e *LockBusy) Unwrap() error {
+	if e.Err != nil {
+		return e.Err
+	}
+	return lockstore.ErrHeld
+}
 
 // LockLost: the lease was lost before the work returned. A long-lived lease was lost before
 // its holder released it. The work ran, at least in part, and what it wrote may stand. It
@@ -116,7 +147,7 @@ func (e *LockDeadline) Unwrap() []error { return withSentinel(ErrDeadline, e.Err
 // LockInvalid: the key cannot be locked, the key function failed, or a run around this one
 // holds the key already. The work did not run. It matches lockstore.ErrInvalid.
 type LockInvalid struct {
-	Key string // a key that is too long is cut to lockstore.MaxKeyBytes
+	Key string // the guard cuts a key that it refuses as too long to lockstore.MaxKeyBytes
 	Err error
 }
 
@@ -144,9 +175,9 @@ func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrup
 // long-lived lease is renewed or released. Or a DoAll lost a lease before its work began.
 // The work did not run.
 //
-// If Err matches lockstore.ErrUnavailable, nothing of this run is left in the store.
-// Otherwise answers were lost or late, and the message says whether the attempt was
-// abandoned.
+// If Err of an acquire matches lockstore.ErrUnavailable, the store keeps no lease of it.
+// After [Guard.Renew] or [Guard.Release] the lease is then as it was before the call.
+// Otherwise answers were lost or late; if the acquire was abandoned, the message says so.
 type LockStoreUnavailable struct {
 	Key string
 	Err error

@@ -3,6 +3,8 @@ package guard_test
 import (
 	"context"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -22,28 +24,81 @@ func ExampleWrap() {
 	handle := func(ctx context.Context, lock guard.Lock, o order) (string, error) {
 		// Only one invocation per account is here at a time. Write lock.Fence
 		// with the data, and let the database refuse a smaller one.
-		return "booked under " + lock.Key, nil
+		return "charged under " + lock.Key, nil
 	}
 
 	handler := guard.Wrap(g, key, handle) // a plain Lambda handler
 	fmt.Println(handler(context.Background(), order{Account: "7"}))
-	// Output: booked under account/7 <nil>
+	// Output: charged under account/7 <nil>
 }
 
+// account is a resource that refuses a fence smaller than one that it has seen.
+type account struct {
+	mu      sync.Mutex
+	balance int
+	fence   lockstore.Fence
+}
+
+func (a *account) read(fence lockstore.Fence) (balance int, err error) {
+	err = a.under(fence, func() { balance = a.balance })
+	return balance, err
+}
+
+func (a *account) write(fence lockstore.Fence, balance int) error {
+	return a.under(fence, func() { a.balance = balance })
+}
+
+func (a *account) under(fence lockstore.Fence, do func()) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if fence < a.fence {
+		return fmt.Errorf("fence %d is smaller than %d", fence, a.fence)
+	}
+	a.fence = fence
+	do()
+	return nil
+}
+
+// Money moves between two accounts, in both directions at once. Each transfer has both
+// locks, so no update is lost, and the transfers never wait for each other in a circle.
 func ExampleGuard_DoAll() {
-	g, err := guard.New(memstore.New(nil), guard.Options{})
+	g, err := guard.New(memstore.New(nil), guard.Options{Wait: time.Minute})
 	if err != nil {
 		panic(err)
 	}
-	from, to := lockstore.Key("account", "9"), lockstore.Key("account", "7")
-	err = g.DoAll(context.Background(), []string{from, to}, func(ctx context.Context, locks []guard.Lock) error {
-		// Nobody else works on one of the accounts. Write locks[0].Fence with the data
-		// of from, and locks[1].Fence with the data of to.
-		fmt.Println("from", locks[0].Key, "to", locks[1].Key)
-		return nil
-	})
-	fmt.Println(err)
-	// Output:
-	// from account/9 to account/7
-	// <nil>
+	accounts := map[string]*account{"7": {balance: 100}, "9": {balance: 100}}
+	transfer := func(from, to string, amount int) error {
+		keys := []string{lockstore.Key("account", from), lockstore.Key("account", to)}
+		return g.DoAll(context.Background(), keys, func(ctx context.Context, locks []guard.Lock) error {
+			source, err := accounts[from].read(locks[0].Fence)
+			if err != nil {
+				return err
+			}
+			target, err := accounts[to].read(locks[1].Fence)
+			if err != nil {
+				return err
+			}
+			if err := accounts[from].write(locks[0].Fence, source-amount); err != nil {
+				return err
+			}
+			return accounts[to].write(locks[1].Fence, target+amount)
+		})
+	}
+
+	var all sync.WaitGroup
+	for range 10 {
+		for _, move := range []struct {
+			from, to string
+			amount   int
+		}{{"7", "9", 3}, {"9", "7", 1}} {
+			all.Go(func() {
+				if err := transfer(move.from, move.to, move.amount); err != nil {
+					fmt.Println(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	fmt.Println("7 has", accounts["7"].balance, "and 9 has", accounts["9"].balance)
+	// Output: 7 has 80 and 9 has 120
 }

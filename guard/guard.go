@@ -48,6 +48,8 @@ const (
 
 	firstPause = 50 * time.Millisecond
 	maxPause   = time.Second
+	// maxWaitPause bounds the pauses of a run that waits for another owner.
+	maxWaitPause = 200 * time.Millisecond
 )
 
 // Options are a Guard's settings; the zero value is good for most functions.
@@ -63,7 +65,9 @@ type Options struct {
 	MaxHold time.Duration
 
 	// Wait is how long a run waits for a lock that another owner holds. It waits for at
-	// most half of the time that its context has left. 0 does not wait.
+	// most half of the time that its context has left. 0 does not wait. If the store is a
+	// lockstore.Queuer, waiting runs get the lock in the order of their arrival, and a
+	// run that does not wait is refused while others do.
 	Wait time.Duration
 
 	// Reserve is the time between the end of the work's context and the deadline of the
@@ -78,6 +82,14 @@ type Options struct {
 	// Observe is called at the end of every run, also if the run got no lock. It is
 	// called once for each key, on the goroutine that called Do. nil observes nothing.
 	Observe func(context.Context, Report)
+
+	// Follow is called at each Step of a run, for example to trace it. It is called on the
+	// goroutine that called Do, and for renewals and losses on others; for one run several
+	// calls at the same time are possible. If the step is StepAsking or StepGranted, the
+	// values of the context that Follow returns are those of the work's context and of
+	// Observe's; nothing else of it is used. Follow must not block: its time counts
+	// against the lease. nil follows nothing.
+	Follow func(context.Context, Event) context.Context
 }
 
 // Guard runs work only while a lock is held. It is safe for concurrent use. It keeps

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
@@ -22,12 +23,16 @@ type hooked struct {
 	renew   func(ctx context.Context, n int, lease lockstore.Lease, ttl time.Duration) (time.Duration, error)
 	release func(ctx context.Context, n int, lease lockstore.Lease) error
 	inspect func(ctx context.Context, n int, key string) (lockstore.Status, error)
+	await   func(ctx context.Context, n int, owner lockstore.Owner) error
+	leave   func(ctx context.Context, n int, owner lockstore.Owner) error
 
 	mu       sync.Mutex
 	requests []lockstore.Request
 	renewals []time.Duration
 	releases []lockstore.Lease
 	polls    int
+	awaits   []lockstore.Owner
+	leaves   []lockstore.Owner
 }
 
 func (h *hooked) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
@@ -74,6 +79,34 @@ func (h *hooked) Inspect(ctx context.Context, key string) (lockstore.Status, err
 	return h.Store.Inspect(ctx, key)
 }
 
+func (h *hooked) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner) error {
+	h.mu.Lock()
+	h.awaits = append(h.awaits, owner)
+	n := len(h.awaits)
+	h.mu.Unlock()
+	if h.await != nil {
+		return h.await(ctx, n, owner)
+	}
+	return h.Store.AwaitTurn(ctx, key, owner)
+}
+
+func (h *hooked) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
+	h.mu.Lock()
+	h.leaves = append(h.leaves, owner)
+	n := len(h.leaves)
+	h.mu.Unlock()
+	if h.leave != nil {
+		return h.leave(ctx, n, owner)
+	}
+	return h.Store.Leave(ctx, key, owner)
+}
+
+// noQueue is a store that keeps no queue.
+type noQueue struct {
+	lockstore.Store
+	lockstore.Inspector
+}
+
 // bench is a guard over a hooked store, with the guard's reports.
 type bench struct {
 	*Guard
@@ -86,13 +119,29 @@ type bench struct {
 
 func newBench(t *testing.T, opt Options) *bench {
 	t.Helper()
-	b := &bench{store: &hooked{Store: memstore.New(nil)}}
+	store := &hooked{Store: memstore.New(nil)}
+	return benchOver(t, store, store, opt)
+}
+
+// newBenchWithoutQueue is a bench whose guard finds no queue in the store.
+func newBenchWithoutQueue(t *testing.T, opt Options) *bench {
+	t.Helper()
+	store := &hooked{Store: memstore.New(nil)}
+	return benchOver(t, store, noQueue{store, store}, opt)
+}
+
+// benches are for what is promised with a queue and without one.
+var benches = map[string]func(*testing.T, Options) *bench{", in a queue": newBench, ", without a queue": newBenchWithoutQueue}
+
+func benchOver(t *testing.T, hooks *hooked, store lockstore.Store, opt Options) *bench {
+	t.Helper()
+	b := &bench{store: hooks}
 	opt.Observe = func(_ context.Context, r Report) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.reports = append(b.reports, r)
 	}
-	g, err := New(b.store, opt)
+	g, err := New(store, opt)
 	require.NoError(t, err)
 	system := g.clock.now
 	g.clock.now = func() instant {
@@ -119,12 +168,21 @@ func (b *bench) report(t *testing.T) Report {
 	return b.reports[0]
 }
 
-// free requires that another owner can acquire the key now.
+// free requires that another owner can acquire the key now, and that nobody waits for it.
 func (b *bench) free(t *testing.T, key string) {
 	t.Helper()
 	status, err := b.store.Store.Inspect(context.Background(), key)
 	require.NoError(t, err)
 	require.False(t, status.Held, "the key is still held by %v", status.Holder)
+	require.Zero(t, status.Waiting, "places that are left in the queue")
+}
+
+// waiting is the number of places in the key's queue.
+func (b *bench) waiting(t *testing.T, key string) int {
+	t.Helper()
+	status, err := b.store.Store.Inspect(context.Background(), key)
+	require.NoError(t, err)
+	return status.Waiting
 }
 
 // occupy lets another owner hold the key for ttl.
@@ -157,7 +215,7 @@ var (
 )
 
 // pass lets time pass for work that does not ask its context.
-func pass(d time.Duration) { <-time.After(d) }
+var pass = leasesim.Pass
 
 func bubble(name string, t *testing.T, f func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })

@@ -29,6 +29,9 @@ type LeaseRequest struct {
 	// the caller will retry with this owner. Its error is then *LockStoreUnavailable,
 	// also if another owner has the lock. If the owner's lease has ended, the error is
 	// *LockLost, and the caller needs a new owner.
+	//
+	// A call that ends without the lease leaves the key's queue. So its retry is the last
+	// in the queue.
 	Owner lockstore.Owner
 
 	// Holder says, for people who inspect the lock, who has it. Acquire sets Since. The
@@ -104,7 +107,7 @@ func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
 	r := g.newCall(ctx).newRun(ctx, lease.Key)
 	defer r.close()
 	r.report.Fence = lease.Fence
-	if err := r.release(lease, r.beginRelease(false), cooldown{}); err != nil {
+	if err := r.release(lease, r.beginRelease(false, releaseTime), cooldown{}); err != nil {
 		return r.end(r.refused(err))
 	}
 	return r.end(OutcomeReleased, nil)
@@ -132,14 +135,15 @@ func (g *Guard) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 
 // ask calls the store until it gives a clear answer, or until the time to ask is over.
 func (r *run) ask(call func(context.Context) error) (Outcome, error) {
-	end := min(storeRetryBudget, r.left/2)
-	pause := r.guard.pauses()
+	end := r.elapsed()
+	end += min(storeRetryBudget, (r.left-end)/2)
+	pause := r.guard.pauses(maxPause)
 	var answers answers
 	for {
 		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(minCallTimeout, (end-r.elapsed())/2)))
 		err := call(ctx)
 		cancel()
-		r.report.Requests++
+		r.asked()
 		switch outcome := outcomeOf(err); outcome {
 		case OutcomeOK:
 			return outcome, nil

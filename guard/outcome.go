@@ -21,7 +21,16 @@ const (
 	OutcomeInvalid     Outcome = "invalid"     // the key cannot be locked
 	OutcomeCorrupt     Outcome = "corrupt"     // the entry is foreign or corrupt
 	OutcomeUnavailable Outcome = "unavailable" // the store did not grant the lock in time
-	OutcomeUnknown     Outcome = "unknown"     // so, and the store may keep a lease that nobody uses
+	OutcomeUnknown     Outcome = "unknown"     // the store did not grant the lock in time, and may keep a lease that nobody uses
+)
+
+// The further outcomes of a DoKeep, as package idempotency uses them. The work did not run,
+// because it had run before under this key.
+const (
+	OutcomeReplayed Outcome = "replayed" // the run returned the kept answer
+	OutcomeMismatch Outcome = "mismatch" // the kept answer is that of another payload
+	OutcomeInDoubt  Outcome = "doubt"    // nobody knows how the work ended; somebody has to settle the key
+	OutcomeNoAnswer Outcome = "noanswer" // the work is done, and its answer is not kept or cannot be read
 )
 
 // The outcomes of Acquire, Renew and Release when they succeed.

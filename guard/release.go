@@ -14,26 +14,32 @@ import (
 // After the end of trust, or after a lost reply, the same answer says nothing about the
 // time of the work.
 func (r *run) releaseAfterWork(after cooldown) {
-	err := r.release(r.lease, r.beginRelease(true), after)
+	err := r.release(r.lease, r.beginRelease(true, releaseTime), after)
 	r.report.ReleaseErr = err
-	if errors.Is(err, lockstore.ErrLost) && r.elapsed() < r.trust {
+	if errors.Is(err, lockstore.ErrLost) && r.lost == nil && r.elapsed() < r.trust {
 		r.lost = err
+		r.follow(StepLost, err)
 	}
 }
 
-// release releases a lease within the time d, which beginRelease returned. After a lost
-// answer it asks again. It does not depend on the run's context, which has ended by now.
+// release releases a lease within the time d, which beginRelease returned.
 func (r *run) release(lease lockstore.Lease, d time.Duration, after cooldown) error {
+	return r.withRetries(d, func(ctx context.Context) error { return after.release(ctx, r.guard.store, lease) })
+}
+
+// withRetries calls the store within the time d. After a lost answer it calls again. It
+// does not depend on the run's context, which has ended by now.
+func (r *run) withRetries(d time.Duration, ask func(context.Context) error) error {
 	end := r.elapsed() + d
 	caller := context.WithoutCancel(r.caller)
 	defer r.setCut(nil)
 	// The first call may use half of the time, so that one repeat fits in.
-	limit := d / 2
-	pause := r.guard.pauses()
+	limit := min(d/2, callTime)
+	pause := r.guard.pauses(maxPause)
 	var answers answers
 	for {
 		call, cancel := r.step(caller, limit)
-		err := after.release(call, r.guard.store, lease)
+		err := ask(call)
 		cancel()
 		r.report.Requests++
 		if err == nil {
@@ -51,6 +57,7 @@ func (r *run) release(lease lockstore.Lease, d time.Duration, after cooldown) er
 		if limit = end - r.elapsed(); limit <= 0 || isCut {
 			return err
 		}
+		limit = min(limit, callTime)
 	}
 }
 

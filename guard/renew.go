@@ -7,13 +7,13 @@ import "context"
 // trust, which may be much less than the TTL.
 func (r *run) renew() {
 	defer close(r.joined)
-	next, pause := r.sent+r.lease.TTL/3, r.guard.pauses()
+	next, pause := r.sent+r.lease.TTL/3, r.guard.pauses(maxPause)
 	for r.sleep(next - r.elapsed()) {
 		sent := r.elapsed()
 		ctx, cancel := context.WithTimeout(r, min(callTime, r.check()/2))
 		trusted, err := r.guard.store.Renew(ctx, r.lease, r.ttl(sent))
 		cancel()
-		r.report.Requests++
+		r.asked()
 		switch outcomeOf(err) {
 		case OutcomeOK:
 			r.mu.Lock()
@@ -21,8 +21,9 @@ func (r *run) renew() {
 			// seconds may return less.
 			r.extended(max(r.trust, sent+trusted-margin))
 			enough := r.trust > r.stop
-			next, pause = sent+(r.trust+margin-sent)/3, r.guard.pauses()
+			next, pause = sent+(r.trust+margin-sent)/3, r.guard.pauses(maxPause)
 			r.mu.Unlock()
+			r.follow(StepRenewed, nil)
 			if enough {
 				return
 			}
@@ -36,6 +37,10 @@ func (r *run) renew() {
 			r.mu.Lock()
 			r.why.renewal = err
 			r.mu.Unlock()
+			if r.Context.Err() != nil {
+				return // the end of the work has cut the renewal off
+			}
+			r.follow(StepRenewFailed, err)
 			next = r.elapsed() + pause.next()
 		}
 	}

@@ -18,35 +18,42 @@ type Report struct {
 	Outcome Outcome
 	Err     error // what Do returned
 
-	Fence      lockstore.Fence // 0 when the work did not run
+	Fence      lockstore.Fence // of the lease; 0 when the run did not get the lock
 	AcquiredAt time.Time       // when the run got the lock, by the local clock; zero when it got none
 	Waited     time.Duration   // from the call until the run got the lock or gave up
+	Place      int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
 	Held       time.Duration   // from the grant until the work returned
 	Requests   int             // calls to the store
 
 	// ReleaseErr says why the lock may not be free now: a release or an abandon
-	// failed. Then the lease ends by its TTL.
+	// failed. Then the lease ends by its TTL. Or the run could not leave the key's queue.
+	// Then its place may delay others by one lockstore.Turn.
 	ReleaseErr error
+
+	// KeepErr says why the answer of a DoKeep is not kept. Then the lease ends by its TTL
+	// and the work may run again, or the key is in doubt. Or only a mark is kept: a repeat
+	// does not run, and gets no answer.
+	KeepErr error
 }
 
 // LogReports returns an observer that writes one line for each report. The level is Warn
-// for a failed release and for the outcomes lost, corrupt, unavailable, unknown and
-// panic. Otherwise it is Info. A nil logger is slog.Default() at the time of each line.
+// for a failed release or keep and for the outcomes lost, corrupt, unavailable, unknown,
+// panic, doubt and noanswer. Otherwise it is Info. A nil logger is slog.Default() at the time of each line.
 func LogReports(logger *slog.Logger) func(context.Context, Report) {
 	return func(ctx context.Context, r Report) {
 		logger := cmp.Or(logger, slog.Default())
 		level := slog.LevelInfo
 		switch r.Outcome {
-		case OutcomeLost, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown, OutcomePanic:
+		case OutcomeLost, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown, OutcomePanic, OutcomeInDoubt, OutcomeNoAnswer:
 			level = slog.LevelWarn
 		}
-		if r.ReleaseErr != nil {
+		if r.ReleaseErr != nil || r.KeepErr != nil {
 			level = slog.LevelWarn
 		}
 		if !logger.Enabled(ctx, level) {
 			return
 		}
-		attrs := make([]slog.Attr, 0, 11)
+		attrs := make([]slog.Attr, 0, 12)
 		attrs = append(attrs,
 			slog.String("requestId", r.Holder.ID),
 			slog.String("key", r.Key),
@@ -55,17 +62,19 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 			slog.Float64("hold_ms", milliseconds(r.Held)),
 			slog.Int64("fence", int64(r.Fence)),
 			slog.Int("requests", r.Requests))
+		if r.Place > 0 {
+			attrs = append(attrs, slog.Int("place", r.Place))
+		}
 		if !r.AcquiredAt.IsZero() {
 			attrs = append(attrs, slog.Time("acquired_at", r.AcquiredAt))
 		}
 		if r.Holder.Caller != "" {
 			attrs = append(attrs, slog.String("caller", r.Holder.Caller))
 		}
-		if r.Err != nil {
-			attrs = append(attrs, slog.String("error", r.Err.Error()))
-		}
-		if r.ReleaseErr != nil {
-			attrs = append(attrs, slog.String("releaseError", r.ReleaseErr.Error()))
+		for i, err := range [...]error{r.Err, r.ReleaseErr, r.KeepErr} {
+			if err != nil {
+				attrs = append(attrs, slog.String([...]string{"error", "releaseError", "keepError"}[i], err.Error()))
+			}
 		}
 		logger.LogAttrs(ctx, level, "lock", attrs...)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -60,7 +61,7 @@ type call struct {
 	request    LeaseRequest  // what Acquire asked for; zero in a Do
 	working    bool          // the work has begun
 	releaseEnd time.Duration // when the time for all releases after the work is over; 0 before the first. The guard's mu guards it
-	reports    []*Report     // of the runs that are over
+	over       []*run        // the further runs of a DoAll that are over
 }
 
 func (g *Guard) newCall(ctx context.Context) *call {
@@ -71,9 +72,6 @@ func (g *Guard) newCall(ctx context.Context) *call {
 		c.left = max(0, min(deadline.Sub(now), deadline.Round(0).Sub(now.Round(0))))
 	}
 	c.holder = g.opt.Holder(ctx)
-	if c.holder.Since.IsZero() {
-		c.holder.Since = time.UnixMilli(c.began.UnixMilli())
-	}
 	return c
 }
 
@@ -103,7 +101,13 @@ type run struct {
 	outer  *run // the run whose work this run is a part of
 	depth  int  // among the runs of its call, from 1: a DoAll has one inside another
 	report Report
+	told   Report // what Options.Follow was told at the last step before the work
 
+	// values is the context that Options.Follow returned; nil without one. A store may
+	// still read values of the run's context when its call has ended.
+	values atomic.Pointer[context.Context]
+
+	keeps   bool // the run keeps the key after its work, so a kept key is its answer
 	lease   lockstore.Lease
 	sent    time.Duration // when the lease was first asked for
 	holdEnd time.Duration // the grant + MaxHold
@@ -143,9 +147,18 @@ func (c *call) newRun(ctx context.Context, key string) *run {
 // inSameCall says whether the run around this run belongs to the same DoAll.
 func (r *run) inSameCall() bool { return r.outer != nil && r.outer.call == r.call }
 
+// asked counts a request that may be one of two at the same time: a lease is renewed while
+// the store is told that the work begins.
+func (r *run) asked() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Requests++
+}
+
 // do is the whole life cycle: acquire, work, release, report.
 func (r *run) do(after cooldown, work func(context.Context, Lock) (Outcome, error)) (Outcome, error) {
 	defer r.close()
+	r.keeps = after.keeper != nil
 	if outcome, err := r.acquire(); err != nil {
 		return outcome, r.end(outcome, err)
 	}
@@ -154,11 +167,6 @@ func (r *run) do(after cooldown, work func(context.Context, Lock) (Outcome, erro
 
 // hold runs the work under the lease and releases the lease.
 func (r *run) hold(after cooldown, work func(context.Context, Lock) (Outcome, error)) (outcome Outcome, err error) {
-	// If the trust ended together with the work's time, the work would end as lost.
-	if r.trust <= r.stop {
-		r.joined = make(chan struct{})
-		go r.renew()
-	}
 	returned := false
 	// No recover: a panic or Goexit passes through with its own stack.
 	defer func() {
@@ -168,9 +176,12 @@ func (r *run) hold(after cooldown, work func(context.Context, Lock) (Outcome, er
 			outcome, err = OutcomePanic, errNotReturned
 		}
 		if err != nil || r.lost != nil {
-			after = cooldown{}
+			after.keeper = nil
 		}
-		if r.lost == nil || r.expired {
+		switch {
+		case after.end != nil:
+			after.end(err)
+		case r.lost == nil || r.expired:
 			r.releaseAfterWork(after)
 		}
 		switch {
@@ -182,6 +193,12 @@ func (r *run) hold(after cooldown, work func(context.Context, Lock) (Outcome, er
 		}
 		err = r.end(outcome, err)
 	}()
+	r.follow(StepGranted, nil)
+	// If the trust ended together with the work's time, the work would end as lost.
+	if r.trust <= r.stop {
+		r.joined = make(chan struct{})
+		go r.renew()
+	}
 	outcome, err = work(r, Lock{r.report.Key, r.lease.Fence})
 	returned = true
 	return outcome, err
@@ -214,14 +231,18 @@ func (r *run) finished() bool {
 // end keeps the report. When the call's first run ends, which is its last to do so, the
 // observer gets all reports.
 func (r *run) end(outcome Outcome, err error) error {
-	r.reports = append(r.reports, &r.report)
 	if r.depth > 1 {
+		r.over = append(r.over, r)
 		return err
 	}
-	for _, report := range r.reports {
-		report.Outcome, report.Err = outcome, err
-		r.guard.opt.Observe(r.caller, *report)
+	observe := func(r *run) {
+		r.report.Outcome, r.report.Err = outcome, err
+		r.guard.opt.Observe(r.observed(), r.report)
 	}
+	for _, inner := range r.over {
+		observe(inner)
+	}
+	observe(r)
 	return err
 }
 

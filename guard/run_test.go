@@ -557,44 +557,48 @@ func TestShutdown(t *testing.T) {
 		require.IsType(t, &LockDeadline{}, err)
 		require.ErrorIs(t, err, ErrShutdown)
 	})
-	bubble("F69 ends a waiter at once", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Hour})
-		b.occupy(t, "k", time.Hour)
-		result := make(chan error, 1)
-		go func() { result <- b.Do(context.Background(), "k", neverRuns(t)) }()
-		pass(3 * time.Second)
-		before := time.Now()
-		b.Shutdown()
-		require.ErrorIs(t, <-result, ErrShutdown)
-		require.Zero(t, time.Since(before))
-	})
+	for name, newBench := range benches {
+		bubble("F69 ends a waiter at once"+name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: time.Hour})
+			b.occupy(t, "k", time.Hour)
+			result := make(chan error, 1)
+			go func() { result <- b.Do(context.Background(), "k", neverRuns(t)) }()
+			pass(3 * time.Second)
+			before := time.Now()
+			b.Shutdown()
+			require.ErrorIs(t, <-result, ErrShutdown)
+			require.Zero(t, time.Since(before))
+		})
+	}
 }
 
 func TestSeveralRunsInOneProcess(t *testing.T) {
-	bubble("F70 F13 each has an owner of its own, and one key has one holder", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Hour})
-		var inside, most atomic.Int64
-		results := make(chan error, 8)
-		for range 8 {
-			go func() {
-				results <- b.Do(within(t, time.Hour), "k", func(context.Context, Lock) error {
-					most.Store(max(most.Load(), inside.Add(1)))
-					pass(time.Second)
-					inside.Add(-1)
-					return nil
-				})
-			}()
-		}
-		for range 8 {
-			require.NoError(t, <-results)
-		}
-		require.EqualValues(t, 1, most.Load())
-		owners := map[lockstore.Owner]bool{}
-		for _, l := range b.store.releases {
-			owners[l.Owner] = true
-		}
-		require.Len(t, owners, 8)
-	})
+	for name, newBench := range benches {
+		bubble("F70 F13 each has an owner of its own, and one key has one holder"+name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: time.Hour})
+			var inside, most atomic.Int64
+			results := make(chan error, 8)
+			for range 8 {
+				go func() {
+					results <- b.Do(within(t, time.Hour), "k", func(context.Context, Lock) error {
+						most.Store(max(most.Load(), inside.Add(1)))
+						pass(time.Second)
+						inside.Add(-1)
+						return nil
+					})
+				}()
+			}
+			for range 8 {
+				require.NoError(t, <-results)
+			}
+			require.EqualValues(t, 1, most.Load())
+			owners := map[lockstore.Owner]bool{}
+			for _, l := range b.store.releases {
+				owners[l.Owner] = true
+			}
+			require.Len(t, owners, 8)
+		})
+	}
 	bubble("a key inside itself is refused, another key is not", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		var leaked context.Context

@@ -53,17 +53,17 @@ func (g *Guard) unregister(r *run) {
 	delete(g.runs, r)
 }
 
-// beginRelease returns how long a release or an abandon that begins now may take. It
-// leaves time for the handler's answer before the caller's deadline. From now on Shutdown
-// reaches this release.
+// beginRelease returns how long a release, a keep or an abandon that begins now may take:
+// at most the time most. It leaves time for the handler's answer before the caller's
+// deadline. From now on Shutdown reaches this release.
 //
 // The releases after the work of a DoAll share the time of one release. Each may take an
 // equal part of what is left of it.
-func (r *run) beginRelease(afterWork bool) time.Duration {
+func (r *run) beginRelease(afterWork bool, most time.Duration) time.Duration {
 	g := r.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now, d := r.elapsed(), releaseTime
+	now, d := r.elapsed(), most
 	if g.shutdown.IsZero() {
 		r.cut = func() {} // no call is under way yet
 	} else {

@@ -26,6 +26,7 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 		opt     Options
 		work    func(context.Context, Lock) error
 		prepare func(*testing.T, *bench)
+		bench   func(*testing.T, Options) *bench // nil is newBench
 	}{
 		"while it acquires": {prepare: func(_ *testing.T, b *bench) {
 			b.store.acquire = func(ctx context.Context, _ int, _ lockstore.Request) (lockstore.Lease, error) {
@@ -33,19 +34,32 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 			}
 		}},
 		"while it waits": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) { b.occupy(t, "k", time.Hour) }},
-		"while it polls": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
+		"while it waits for a turn that hangs": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
+			b.occupy(t, "k", time.Hour)
+			b.store.await = func(ctx context.Context, _ int, _ lockstore.Owner) error { return hangs(ctx) }
+		}},
+		"while it polls": {opt: Options{Wait: time.Hour}, bench: newBenchWithoutQueue, prepare: func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Hour)
 			b.store.inspect = func(ctx context.Context, _ int, _ string) (lockstore.Status, error) {
 				return lockstore.Status{}, hangs(ctx)
 			}
 		}},
-		"while it abandons": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
+		"while it abandons": {opt: Options{Wait: time.Hour}, bench: newBenchWithoutQueue, prepare: func(t *testing.T, b *bench) {
 			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 				if n == 1 {
 					return lockstore.Lease{}, errLostReply
 				}
 				if n == 2 {
 					b.occupy(t, "k", time.Second)
+				}
+				return b.store.Store.Acquire(ctx, req)
+			}
+		}},
+		"while it abandons what waits in a queue": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
+			b.occupy(t, "k", time.Hour)
+			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+				if n == 1 {
+					return lockstore.Lease{}, errLostReply
 				}
 				return b.store.Store.Acquire(ctx, req)
 			}
@@ -71,8 +85,13 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 			for _, from := range []time.Duration{0, 20 * time.Second} {
 				for after := from; after < from+2*time.Second; after += 25 * time.Millisecond {
 					bubble(after.String(), t, func(t *testing.T) {
-						b := newBench(t, c.opt)
+						bench := c.bench
+						if bench == nil {
+							bench = newBench
+						}
+						b := bench(t, c.opt)
 						b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { return hangs(ctx) }
+						b.store.leave = func(ctx context.Context, _ int, _ lockstore.Owner) error { return hangs(ctx) }
 						if c.prepare != nil {
 							c.prepare(t, b)
 						}
@@ -146,7 +165,7 @@ func TestShutdownBeforeTheFirstCallOfARelease(t *testing.T) {
 		b := newBench(t, Options{})
 		r := b.newCall(t.Context()).newRun(t.Context(), "k")
 		defer r.close()
-		require.Equal(t, releaseTime, r.beginRelease(false))
+		require.Equal(t, releaseTime, r.beginRelease(false, releaseTime))
 		b.Shutdown()
 		began := time.Now()
 		call, cancel := r.step(t.Context(), releaseTime/2)

@@ -30,6 +30,15 @@ import (
 //   - A run that met no fault and had the time has released its lease.
 //   - In the end the key is free, and the fences grew.
 //
+// Each seed runs twice: with a store that keeps no queue, and with a queue. With a queue
+// some clients do not wait. The test checks, too:
+//
+//   - A run that met no fault while it waited is not overtaken by a run that came later.
+//   - Such a run takes the key as soon as the store would grant it, or leaves.
+//   - A free key is late for such a run by one lockstore.Turn for each place before it,
+//     and no more. No run is refused a free key for longer than lockstore.MaxTurns turns.
+//   - When a run ends, it has no place in the queue unless the run says so.
+//
 // There must be writes that only a comparison of fences refuses. Without them the
 // simulation has too few faults.
 //
@@ -39,10 +48,13 @@ func TestSimulation(t *testing.T) {
 	began := time.Now()
 	var total simCounts
 	for seed := first; seed < first+uint64(seeds); seed++ {
-		w := &simWorld{seed: seed}
-		synctest.Test(t, w.run) // ends this test when it fails
-		total.add(w.counts)
+		for _, queue := range []bool{false, true} {
+			w := &simWorld{seed: seed, queue: queue}
+			synctest.Test(t, w.run) // ends this test when it fails
+			total.add(w.counts)
+		}
 	}
+	total.Seeds = int64(seeds)
 	t.Logf("%d seeds: %+v", seeds, total)
 	if seeds > 1 { // not a replay
 		for name, n := range total.all() {
@@ -56,7 +68,7 @@ func TestSimulation(t *testing.T) {
 			Shown: total.StaleUnfenced > 0, Saw: fmt.Sprintf("%d writes that only a comparison of fences refuses", total.StaleUnfenced),
 		}},
 		Limits: []string{
-			"No process can notice a wall clock that is set back while the process is frozen (P2). The simulated process reads its clocks between the two.",
+			"No process can notice a wall clock that is set back while the process is frozen (P2). The simulated process reads its clocks after the freeze and before the change, so this case is not simulated.",
 			"An acquire may be refused as busy while a duplicate of it is still on its way. If the duplicate arrives when the key is free, it takes the key until its TTL ends.",
 		},
 	})
@@ -64,10 +76,10 @@ func TestSimulation(t *testing.T) {
 
 type simCounts struct {
 	Seeds, Operations, Grants, Renewals, Deaths, Freezes, Steps, LostReplies, Late, Repeats, Busy, Losses, StaleUnfenced int64
+	Places, Turns, Leaves, Early                                                                                         int64
 }
 
 func (c *simCounts) add(o simCounts) {
-	c.Seeds++
 	for _, p := range []struct {
 		to *int64
 		n  int64
@@ -75,6 +87,7 @@ func (c *simCounts) add(o simCounts) {
 		{&c.Operations, o.Operations}, {&c.Grants, o.Grants}, {&c.Renewals, o.Renewals}, {&c.Deaths, o.Deaths},
 		{&c.Freezes, o.Freezes}, {&c.Steps, o.Steps}, {&c.LostReplies, o.LostReplies}, {&c.Late, o.Late},
 		{&c.Repeats, o.Repeats}, {&c.Busy, o.Busy}, {&c.Losses, o.Losses}, {&c.StaleUnfenced, o.StaleUnfenced},
+		{&c.Places, o.Places}, {&c.Turns, o.Turns}, {&c.Leaves, o.Leaves}, {&c.Early, o.Early},
 	} {
 		*p.to += p.n
 	}
@@ -85,6 +98,7 @@ func (c simCounts) all() map[string]int64 {
 		"seeds": c.Seeds, "operations": c.Operations, "grants": c.Grants, "renewals": c.Renewals, "deaths": c.Deaths,
 		"freezes": c.Freezes, "clock steps": c.Steps, "lost replies": c.LostReplies, "late requests": c.Late,
 		"repeated requests": c.Repeats, "busy": c.Busy, "losses": c.Losses, "writes that only the fence refuses": c.StaleUnfenced,
+		"places in a queue": c.Places, "turns": c.Turns, "leaves": c.Leaves, "early wake-ups": c.Early,
 	}
 }
 
@@ -92,11 +106,16 @@ const (
 	simTTL  = 6 * time.Second
 	simTime = 2 * time.Minute
 	simKey  = "k"
+
+	// simSlack is what a turn may take: AwaitTurn, an acquire that was sent before the
+	// turn, a pause of the guard, and an acquire. Each way of the network takes 40 ms.
+	simSlack = 600 * time.Millisecond
 )
 
 // simWorld is the store, the network and the resource of one seed.
 type simWorld struct {
 	seed  uint64
+	queue bool // the guards see the store's queue
 	t     *testing.T
 	ctx   context.Context // the end of the simulation
 	start time.Time
@@ -107,6 +126,8 @@ type simWorld struct {
 	runs    map[lockstore.Owner]*simRun
 	highest lockstore.Fence // of all grants
 	written lockstore.Fence // the resource's
+	places  int             // that the store has given
+	end     time.Time       // of the lease, or when the key became free
 	late    sync.WaitGroup
 }
 
@@ -118,6 +139,20 @@ type simRun struct {
 	trouble bool      // it met a fault: of the network, or a clock that moved
 	hurry   bool      // its work ended so late that a release may not get through
 	ended   bool      // Do has returned, and said that nothing is left behind
+
+	// In a queue:
+	joined  int       // its first place, counted over all that the store has given; 0 without one
+	place   int       // its first place
+	since   time.Time // when the store gave it this place
+	waiting bool      // it has a place, and has not begun to leave
+	watched bool      // the world waits for its turn
+	turn    time.Time // when the store would have granted the key to it; zero before
+}
+
+// healthy says whether the run waits and has met no fault. The queue's promises about a
+// place hold for the first places; those behind them share a turn.
+func (r *simRun) healthy() bool {
+	return r.waiting && !r.trouble && r.place <= lockstore.MaxTurns
 }
 
 func (w *simWorld) fail(format string, args ...any) {
@@ -133,7 +168,7 @@ func (w *simWorld) count(n *int64) {
 func (w *simWorld) run(t *testing.T) {
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("replay with VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./guard -run TestSimulation", w.seed)
+			t.Logf("queue: %v; replay with VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./guard -run TestSimulation", w.queue, w.seed)
 		}
 	})
 	w.t, w.start, w.store = t, time.Now(), memstore.New(nil)
@@ -152,14 +187,107 @@ func (w *simWorld) run(t *testing.T) {
 	}
 	clients.Wait()
 	w.late.Wait()
-	// A dead holder delays others by at most a TTL.
+	// A dead holder delays others by at most a TTL, and a queue of the dead by its turns.
 	pass(simTTL)
+	if w.queue {
+		pass(lockstore.MaxTurns * lockstore.Turn)
+	}
 	lease, err := w.store.Acquire(context.Background(), lockstore.Request{Key: simKey, Owner: "last", TTL: simTTL})
 	if err != nil {
 		w.fail("the key is not free in the end: %v", err)
 	} else if lease.Fence <= w.highest {
 		w.fail("the fence fell from %d to %d", w.highest, lease.Fence)
 	}
+	if n := w.inspect().Waiting; n > 0 {
+		w.fail("%d places are left after a grant without a place", n)
+	}
+}
+
+func (w *simWorld) inspect() lockstore.Status {
+	status, err := w.store.Inspect(context.Background(), simKey)
+	require.NoError(w.t, err)
+	return status
+}
+
+// changed notes when the lease ends, or when the key became free. A leave may begin a turn
+// anew. It is called with the lock held.
+func (w *simWorld) changed(left bool) {
+	status := w.inspect()
+	switch now := time.Now(); {
+	case status.Held:
+		w.end = now.Add(status.Remaining)
+	case left || w.end.After(now):
+		w.end = now
+	}
+}
+
+// refused is what the store said to a run: it may have a place now. It is called with the
+// lock held.
+func (w *simWorld) refused(run *simRun, owner lockstore.Owner, held *lockstore.HeldError) {
+	now := time.Now()
+	if held.Free && now.Sub(w.end) >= lockstore.MaxTurns*lockstore.Turn {
+		w.fail("a key that has been free for %v is kept: %v", now.Sub(w.end), held)
+	}
+	if held.Place == 0 {
+		return
+	}
+	if run.ended {
+		w.fail("M92: a request of a run that left nothing behind took place %d", held.Place)
+	}
+	if run.joined == 0 {
+		w.places++
+		w.counts.Places++
+		run.joined, run.place, run.since, run.waiting = w.places, held.Place, now, true
+	}
+	run.turn = time.Time{}
+	if !run.watched {
+		run.watched = true
+		w.late.Go(func() {
+			err := w.store.AwaitTurn(w.ctx, simKey, owner)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if run.watched = false; err == nil {
+				run.turn = time.Now()
+			}
+		})
+	}
+}
+
+// granted is called with the lock held, before changed.
+func (w *simWorld) granted(run *simRun) {
+	now := time.Now()
+	for _, other := range w.runs {
+		if other != run && other.healthy() && (run.joined == 0 || other.joined < run.joined) {
+			w.fail("M90: a waiter with place %d was overtaken: it was number %d of all, the next holder is number %d", other.place, other.joined, run.joined)
+		}
+	}
+	if run.healthy() {
+		w.counts.Turns++
+		w.tookItsTurn(run, now)
+		free := w.end
+		if run.since.After(free) {
+			free = run.since
+		}
+		if idle, most := now.Sub(free), time.Duration(run.place-1)*lockstore.Turn+simSlack; idle > most {
+			w.fail("the key was free for %v before place %d had it; want at most %v", idle, run.place, most)
+		}
+	}
+	run.waiting = false
+}
+
+// tookItsTurn is called with the lock held.
+func (w *simWorld) tookItsTurn(run *simRun, now time.Time) {
+	if run.healthy() && !run.turn.IsZero() && now.Sub(run.turn) > simSlack {
+		w.fail("a waiter did not take its turn for %v", now.Sub(run.turn))
+	}
+}
+
+// leaves says that a run begins to leave the queue.
+func (w *simWorld) leaves(run *simRun) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tookItsTurn(run, time.Now())
+	run.waiting = false
 }
 
 // simProcess is one execution environment: a guard, its clocks and its way to
@@ -269,8 +397,16 @@ func (p *simProcess) live() {
 	p.rate = 0.985 + 0.03*p.float() // F18
 	p.ahead = time.Duration((p.float() - 0.5) * float64(20*time.Minute))
 	var report Report
-	g, err := New(&simWire{p}, Options{
-		TTL: simTTL, MaxHold: 4 * simTTL, Wait: p.upTo(simTTL),
+	var store lockstore.Store = &simWire{p}
+	wait := p.upTo(simTTL)
+	if p.world.queue {
+		store, wait = &simQueue{simWire{p}}, 3*wait
+		if p.float() < 0.2 {
+			wait = 0
+		}
+	}
+	g, err := New(store, Options{
+		TTL: simTTL, MaxHold: 4 * simTTL, Wait: wait,
 		Observe: func(_ context.Context, r Report) { report = r },
 	})
 	require.NoError(p.world.t, err)
@@ -376,6 +512,7 @@ func (p *simProcess) judge(run *simRun, report Report, ran bool, err error) {
 	w := p.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	run.waiting = false
 	if report.ReleaseErr == nil {
 		run.ended = true
 	} else if ran && !run.trouble && !run.hurry && !errors.Is(report.ReleaseErr, lockstore.ErrLost) {
@@ -417,7 +554,18 @@ func (p *simProcess) judge(run *simRun, report Report, ran bool, err error) {
 	for owner, r := range w.runs {
 		if r == run {
 			w.mustNotHold(owner, fmt.Sprintf("after its run: %+v, %v", report, err))
+			w.mustNotWait(owner, fmt.Sprintf("after its run: %+v, %v", report, err))
 		}
+	}
+}
+
+// mustNotWait is called with the lock held. To leave changes nothing for an owner without
+// a place.
+func (w *simWorld) mustNotWait(owner lockstore.Owner, when string) {
+	before := w.inspect().Waiting
+	_ = w.store.Leave(context.Background(), simKey, owner)
+	if w.inspect().Waiting < before {
+		w.fail("M18 M91: %v still has a place %s", owner, when)
 	}
 }
 
@@ -525,15 +673,20 @@ func (s *simWire) current(owner lockstore.Owner) *simRun {
 func (s *simWire) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
 	w, run := s.p.world, s.current(req.Owner)
 	lease, err := simSend(ctx, s, func() (lockstore.Lease, error) {
-		lease, err := w.store.Acquire(context.Background(), req)
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		lease, err := w.store.Acquire(context.Background(), req)
+		if held, ok := errors.AsType[*lockstore.HeldError](err); ok {
+			w.refused(run, req.Owner, held)
+		}
 		if err == nil && lease.Fence > w.highest {
 			w.counts.Grants++
 			w.highest = lease.Fence
 			if run.ended {
 				w.fail("M18: a request of a run that left nothing behind took the key")
 			}
+			w.granted(run)
+			w.changed(false)
 		}
 		return lease, err
 	})
@@ -553,16 +706,63 @@ func (s *simWire) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Dur
 	}
 	w.counts.Renewals++
 	w.mu.Unlock()
-	return simSend(ctx, s, func() (time.Duration, error) { return w.store.Renew(context.Background(), lease, ttl) })
+	return simSend(ctx, s, func() (time.Duration, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		trusted, err := w.store.Renew(context.Background(), lease, ttl)
+		w.changed(false)
+		return trusted, err
+	})
 }
 
 func (s *simWire) Release(ctx context.Context, lease lockstore.Lease) error {
+	w := s.p.world
+	if lease.Fence == 0 {
+		w.leaves(s.current(lease.Owner))
+	}
 	_, err := simSend(ctx, s, func() (struct{}, error) {
-		return struct{}{}, s.p.world.store.Release(context.Background(), lease)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		err := w.store.Release(context.Background(), lease)
+		w.changed(lease.Fence == 0)
+		return struct{}{}, err
 	})
 	return err
 }
 
 func (s *simWire) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
 	return simSend(ctx, s, func() (lockstore.Status, error) { return s.p.world.store.Inspect(context.Background(), key) })
+}
+
+// simQueue is the way of a process to a store with a queue.
+type simQueue struct{ simWire }
+
+// AwaitTurn now and then returns early, as a store may: a wake-up came twice.
+func (s *simQueue) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner) error {
+	w, early := s.p.world, s.p.float() < 0.1
+	_, err := simSend(ctx, &s.simWire, func() (struct{}, error) {
+		if early {
+			w.count(&w.counts.Early)
+			ctx, cancel := context.WithTimeout(ctx, s.p.upTo(time.Second))
+			defer cancel()
+			_ = w.store.AwaitTurn(ctx, key, owner)
+			return struct{}{}, nil
+		}
+		return struct{}{}, w.store.AwaitTurn(ctx, key, owner)
+	})
+	return err
+}
+
+func (s *simQueue) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
+	w := s.p.world
+	w.count(&w.counts.Leaves)
+	w.leaves(s.current(owner))
+	_, err := simSend(ctx, &s.simWire, func() (struct{}, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		err := w.store.Leave(context.Background(), key, owner)
+		w.changed(true)
+		return struct{}{}, err
+	})
+	return err
 }

@@ -168,7 +168,7 @@ func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 		unknown(t, b, b.Do(context.Background(), "k", neverRuns(t)), errLostReply)
 	})
 	bubble("F26 another holds the lock, and the run waits", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 20 * time.Second})
+		b := newBenchWithoutQueue(t, Options{Wait: 20 * time.Second})
 		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
 			if n == 1 {
 				b.occupy(t, "k", 5*time.Second)

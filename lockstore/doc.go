@@ -11,7 +11,9 @@
 //	holder         says, for people, who has the lock
 //	takeover       the grant of a key whose lease has expired, to another owner
 //	abandon        to release an acquire whose outcome is unknown
-//	cooldown       the time after a release in which nobody can acquire the key
+//	kept           for a time nobody can acquire the key, because its work is done
+//	cooldown       the time for which a key is kept without an answer
+//	in doubt       the lease has ended under work that had begun; nobody knows how the work ended
 //
 // # What every store promises
 //
@@ -21,12 +23,12 @@
 //     larger Fence than every earlier grant of the same key: also after a release, an
 //     expiry, a deleted entry, a restart or a restored older entry. The rule is
 //     fence = max(previous+1, now in microseconds), see [NextFence]. The limit of the
-//     rule: a fence can repeat if the previous value is lost and, at the same time, the
-//     clock that decides is behind the moment of the last grant.
+//     rule: a fence can be equal to an earlier one, or smaller, if the previous value is
+//     lost and, at the same time, the clock that decides is behind the last grant.
 //  2. Acquire is idempotent per owner. The same request again, after a lost reply,
 //     returns the same lease with the time that is left. If the owner's lease has
 //     expired, Acquire returns [ErrLost] for as long as the store remembers the owner;
-//     the caller then needs a new owner. A store compares the whole text of two owners.
+//     the caller then needs a new owner. A store compares the owners themselves, not a hash or a part of them.
 //  3. Renew extends a lease only if this owner holds it with this Fence. It never
 //     re-creates a lease and never shortens one. The same Renew again, after a lost
 //     reply, is no error.
@@ -61,7 +63,8 @@
 //
 // For a free key, Acquire is one request and Release is one request. Acquire, Renew and
 // Release send no extra read: the answer that refuses a request has all that they need.
-// A database that can only compare and swap needs one read more for each.
+// A database that can only compare and swap needs one read more, unless
+// the same process wrote the entry last.
 //
 // # For authors of stores
 //

@@ -31,12 +31,28 @@ type HeldError struct {
 	Key    string
 	Holder Holder
 	// Remaining is the longest time until a takeover, if the holder is dead. Most
-	// holders release long before it, so it is not a time to wait.
+	// holders release long before it, so it is not a time to wait. If the key is free
+	// and kept for owners that wait, it is the longest time until this owner's turn.
 	Remaining time.Duration
+
+	// Place is the owner's place in the key's queue, 1 for the first; 0 when it has
+	// none.
+	Place int
+
+	// Free says that nobody holds the key: it is kept for those who wait before this
+	// owner. Holder is zero then.
+	Free bool
 }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("lock %q is held by %v, for at most %v more", e.Key, e.Holder, e.Remaining)
+	place := ""
+	if e.Place > 0 {
+		place = fmt.Sprintf("; place %d in its queue", e.Place)
+	}
+	if e.Free {
+		return fmt.Sprintf("lock %q is kept for those who wait, for at most %v more%s", e.Key, e.Remaining, place)
+	}
+	return fmt.Sprintf("lock %q is held by %v, for at most %v more%s", e.Key, e.Holder, e.Remaining, place)
 }
 
 // Unwrap makes errors.Is(err, ErrHeld) true.

@@ -13,7 +13,7 @@ import (
 type Holder struct {
 	Name  string    // what holds it, for example the function's name
 	ID    string    // which run of it, for example the request id
-	Since time.Time // when it asked, by its own clock; kept in milliseconds
+	Since time.Time // when it sent the request that was granted, by its own clock; kept in milliseconds
 
 	// Caller is for a service that takes locks for its callers. It is the caller that
 	// the service has authenticated, for example the ARN of a role; "" when there is

@@ -37,7 +37,7 @@ func Key(parts ...string) string {
 
 // KeyOrHash is Key for parts that others choose, such as the object keys of S3. (One
 // object key may have 1,024 bytes. An S3 event has object keys URL-encoded: decode them
-// first.) If the key is longer than MaxKeyBytes, KeyOrHash returns 512 bytes: the
+// first.) If the key is longer than MaxKeyBytes, KeyOrHash returns at most 512 bytes: the
 // beginning of the key and the SHA-256 of the whole key.
 //
 // A hashed key is never equal to a key of Key. Different parts give the same hashed key

@@ -14,7 +14,8 @@ import (
 // returns ErrUnavailable within 2 s.
 type Store interface {
 	// Acquire grants the key to the owner. When another owner has a live lease, its
-	// error is a *HeldError, which matches ErrHeld. The same request again returns
+	// error is a *HeldError, which matches ErrHeld. With a [Keeper] it may also be a
+	// *KeptError or a *DoubtError, which match ErrHeld too. The same request again returns
 	// the same lease. Acquire calls Request.Validate first. It keeps the holder as
 	// Holder.Encode writes it.
 	Acquire(ctx context.Context, req Request) (Lease, error)
@@ -37,15 +38,6 @@ type Inspector interface {
 	// Inspect returns the state of the key. It sees every write that ended before
 	// Inspect began. It calls ValidateKey first.
 	Inspect(ctx context.Context, key string) (Status, error)
-}
-
-// CooldownReleaser is implemented by a store that can keep a key unavailable for a
-// while after a release: the key's cooldown.
-type CooldownReleaser interface {
-	// ReleaseAfter ends the lease at once. For the time d after that nobody can
-	// acquire the key; then the key is free. It answers as Release does, but it
-	// cannot abandon. It calls ValidateReleaseAfter first.
-	ReleaseAfter(ctx context.Context, lease Lease, d time.Duration) error
 }
 
 // Checker is implemented by a store that can check the set-up of its own server or
@@ -84,6 +76,10 @@ type Request struct {
 	Owner  Owner         // new for every acquisition, the same for its repeats
 	TTL    time.Duration // MinTTL to MaxTTL
 	Holder Holder        // for people; never compared
+
+	// Queue asks a [Queuer] for a place in the key's queue if the request is refused.
+	// An owner that has a place keeps it. Other stores do not look at it.
+	Queue bool
 }
 
 // Lease is a grant. TTL is the time for which the caller may trust the lease, counted
@@ -101,9 +97,17 @@ type Lease struct {
 type Status struct {
 	Key       string
 	Held      bool
-	Holder    Holder        // of the live lease; zero when not held
+	Kept      bool          // held by nobody: the answer of the work is kept, or it is a cooldown
+	InDoubt   bool          // held by nobody, see [DoubtError]
+	Holder    Holder        // of the live lease, or who began or did the work; zero when not held
 	Fence     Fence         // of the last grant; 0 when the store knows none
 	Remaining time.Duration // until a takeover at the latest, if nobody renews
+	Waiting   int           // places in the key's queue; 0 for a store that is no Queuer
+
+	// Broken says that a [Breaker] has ended the lease. Holder is who broke it, and nobody
+	// may have the key until Remaining is over. Held is true. If its work had begun, the key
+	// is InDoubt after that, and no longer Broken.
+	Broken bool
 }
 
 // Bounds of a TTL, the same for every store.
@@ -146,17 +150,4 @@ func (l Lease) Validate() error {
 		return Invalidf("lockstore: Fence is %d; want 0 or more", l.Fence)
 	}
 	return nil
-}
-
-// ValidateReleaseAfter checks the arguments of ReleaseAfter: the lease, whose Fence
-// must be known because a cooldown follows a grant, and d, which has the bounds of a
-// TTL.
-func ValidateReleaseAfter(l Lease, d time.Duration) error {
-	if err := l.Validate(); err != nil {
-		return err
-	}
-	if l.Fence == 0 {
-		return Invalidf("lockstore: Fence is 0; want that of a grant")
-	}
-	return ValidateTTL(d)
 }

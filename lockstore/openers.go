@@ -12,7 +12,8 @@ import (
 
 // Config is what a store is opened from. A store reads its settings from the
 // URL and, where its SDK's conventions ask for it, from the environment through
-// Getenv; it never reads the environment itself.
+// Getenv. It reads no setting from the environment itself. What an HTTP client or a
+// vendor's SDK reads there, such as HTTPS_PROXY, comes from the process.
 type Config struct {
 	URL    *url.URL
 	Getenv func(string) string
@@ -78,8 +79,8 @@ func byScheme(openers []Opener) (map[string]func(context.Context, Config) (Store
 }
 
 // ParseURL is url.Parse for URLs that may hold a secret: its error, which
-// matches ErrInvalid, does not show them. What has no "//", like user:password,
-// is refused too, because its "scheme" may be a secret.
+// matches ErrInvalid, does not show them. A text such as user:password, with
+// no slash behind the colon, is refused, too, because its "scheme" may be a secret.
 func ParseURL(rawURL string) (*url.URL, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Scheme == "" || u.Opaque != "" {

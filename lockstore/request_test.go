@@ -24,17 +24,6 @@ func TestValidateTTL(t *testing.T) {
 	})
 }
 
-func TestValidateReleaseAfter(t *testing.T) {
-	t.Run("F48 within its bounds and out of them", func(t *testing.T) {
-		good := lockstore.Lease{Key: "k", Owner: "o", Fence: 1}
-		assert.NoError(t, lockstore.ValidateReleaseAfter(good, time.Minute))
-		requireInvalid(t, lockstore.ValidateReleaseAfter(good, time.Millisecond), "TTL")
-		requireInvalid(t, lockstore.ValidateReleaseAfter(lockstore.Lease{Owner: "o", Fence: 1}, time.Minute), "Key")
-		good.Fence = 0
-		requireInvalid(t, lockstore.ValidateReleaseAfter(good, time.Minute), "Fence")
-	})
-}
-
 func TestRequestValidate(t *testing.T) {
 	good := lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute}
 	assert.NoError(t, good.Validate())

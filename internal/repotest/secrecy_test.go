@@ -284,12 +284,13 @@ func live(t *testing.T, w *watch, store lockstore.Store, on target) {
 	}
 	require.NoError(t, g.Release(ctx, lease))
 	require.NoError(t, g.Release(ctx, lease), "again")
-	if after, ok := lockstore.As[lockstore.CooldownReleaser](store); ok {
+	if keeper, ok := lockstore.As[lockstore.Keeper](store); ok {
 		lease, err := g.Acquire(ctx, guard.LeaseRequest{Key: "closed", TTL: time.Minute})
 		require.NoError(t, err)
-		require.NoError(t, after.ReleaseAfter(ctx, lease, time.Minute))
-		w.show("closed", after.ReleaseAfter(ctx, other, time.Minute))
-		w.show("closed", do("closed", fine))
+		require.NoError(t, keeper.Begin(ctx, lease))
+		w.show("begun", keeper.Begin(ctx, other))
+		require.NoError(t, keeper.Keep(ctx, lease, []byte("answer"), time.Minute))
+		w.show("closed", keeper.Keep(ctx, other, nil, time.Minute))
 	}
 
 	if on.delete != nil {

@@ -3,8 +3,9 @@
 // CloudFormation it knows those that template.yaml uses where somebody looks.
 //
 // A resource has its logical id as its name, and ID.Arn as its ARN. A name that
-// stands for nothing stays as ${NAME}, which no right answer contains. Any other
-// thing that this package does not know is an error.
+// stands for nothing stays as ${NAME}, which no right answer contains. What another
+// stack exports is the value "import NAME", see Exports. Any other thing that this
+// package does not know is an error.
 package template
 
 import (
@@ -31,6 +32,7 @@ type Template struct {
 
 	globals    yaml.Node // of all functions
 	conditions map[string]yaml.Node
+	outputs    map[string]output
 	values     map[string]string // what !Ref NAME, !GetAtt NAME and ${NAME} stand for
 }
 
@@ -59,6 +61,15 @@ type Table struct {
 	Key string // its one key attribute, a string
 }
 
+// output is a value that a stack shows.
+type output struct {
+	Condition string    `yaml:"Condition"`
+	Value     yaml.Node `yaml:"Value"`
+	Export    struct {
+		Name yaml.Node `yaml:"Name"`
+	} `yaml:"Export"`
+}
+
 // Read reads the template in a file, see Parse.
 func Read(file string, values map[string]string) (*Template, error) {
 	text, err := os.ReadFile(file)
@@ -83,12 +94,13 @@ func Parse(text []byte, values map[string]string) (*Template, error) {
 			Type       string    `yaml:"Type"`
 			Properties yaml.Node `yaml:"Properties"`
 		} `yaml:"Resources"`
+		Outputs map[string]output `yaml:"Outputs"`
 	}
 	if err := yaml.Unmarshal(text, &file); err != nil {
 		return nil, fmt.Errorf("the template: %w", err)
 	}
-	t := &Template{map[string]Resource{}, file.Globals.Function, file.Conditions, map[string]string{
-		"AWS::Partition": "aws", "AWS::Region": "us-east-1", "AWS::AccountId": "123456789012", "AWS::StackName": "stack",
+	t := &Template{map[string]Resource{}, file.Globals.Function, file.Conditions, file.Outputs, map[string]string{
+		"AWS::Partition": "aws", "AWS::Region": "us-east-1", "AWS::AccountId": "123456789012", "AWS::StackName": "stack", "AWS::URLSuffix": "amazonaws.com",
 	}}
 	for name, p := range file.Parameters {
 		t.values[name] = p.Default
@@ -146,6 +158,34 @@ func (t *Template) Tables() (all []Table, err error) {
 	return all, nil
 }
 
+// Exports are what a stack of the template exports, as values for a template that
+// imports them.
+func (t *Template) Exports() (map[string]string, error) {
+	all := map[string]string{}
+	for id, o := range t.outputs {
+		if o.Export.Name.Kind == 0 {
+			continue
+		}
+		if o.Condition != "" {
+			if met, err := t.condition(o.Condition); err != nil {
+				return nil, fmt.Errorf("%s: %w", id, err)
+			} else if !met {
+				continue
+			}
+		}
+		name, err := t.value(&o.Export.Name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", id, err)
+		}
+		value, err := t.value(&o.Value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", id, err)
+		}
+		all[fmt.Sprint("import ", name)] = fmt.Sprint(value)
+	}
+	return all, nil
+}
+
 func (t *Template) ids(kind string) (ids []string) {
 	for id, r := range t.Resources {
 		if r.Type == kind {
@@ -191,6 +231,12 @@ func (t *Template) value(n *yaml.Node) (any, error) {
 			return parts[1], err
 		}
 		return parts[2], err
+	case "!Split":
+		var list []any
+		for part := range strings.SplitSeq(fmt.Sprint(parts[1]), fmt.Sprint(parts[0])) {
+			list = append(list, part)
+		}
+		return list, nil
 	case "!Condition":
 		return t.condition(n.Value)
 	case "!Not":
@@ -203,6 +249,9 @@ func (t *Template) value(n *yaml.Node) (any, error) {
 		return slices.DeleteFunc(parts, func(v any) bool { return v == noValue{} }), nil
 	case "!!map":
 		object := map[string]any{}
+		if len(parts) == 2 && parts[0] == "Fn::ImportValue" {
+			return t.text(fmt.Sprintf("${import %v}", parts[1]), nil), nil
+		}
 		for i := 0; i < len(parts); i += 2 {
 			if parts[i+1] != (noValue{}) {
 				object[fmt.Sprint(parts[i])] = parts[i+1]

@@ -73,6 +73,36 @@ func TestValuesDecide(t *testing.T) {
 	}
 }
 
+func TestExportsAreImported(t *testing.T) {
+	const exporting = `
+Parameters: {Long: {Type: String, Default: 'no'}}
+Conditions: {IsLong: !Equals [!Ref Long, 'yes']}
+Resources: {Table: {Type: 'AWS::DynamoDB::Table'}}
+Outputs:
+  Url: {Value: !Sub 'dynamodb://${Table}', Export: {Name: !Sub '${AWS::StackName}-Url'}}
+  More: {Condition: IsLong, Value: !Ref Table, Export: {Name: !Sub '${AWS::StackName}-More'}}
+  Shown: {Value: !Ref Table}
+`
+	exports, err := parse(t, exporting, map[string]string{"AWS::StackName": "locks"}).Exports()
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"import locks-Url": "dynamodb://Table"}, exports)
+	exports, err = parse(t, exporting, map[string]string{"AWS::StackName": "locks", "Long": "yes"}).Exports()
+	require.NoError(t, err)
+	assert.Len(t, exports, 2)
+	var got struct {
+		A, B string
+		C    []string
+	}
+	importing := parse(t, `Resources: {X: {Type: Other, Properties: {A: {'Fn::ImportValue': !Sub '${Stack}-Url'}, B: {'Fn::ImportValue': other}, C: !Split [',', !Ref Both]}}}`,
+		map[string]string{"Stack": "locks", "import locks-Url": "dynamodb://Table", "Both": "a,b"})
+	require.NoError(t, importing.Resources["X"].Decode(&got))
+	assert.Equal(t, "dynamodb://Table", got.A)
+	assert.Equal(t, "${import other}", got.B, "nothing exports it")
+	assert.Equal(t, []string{"a", "b"}, got.C)
+	_, err = parse(t, "Outputs: {X: {Value: !Select [0, [1]], Export: {Name: n}}}", nil).Exports()
+	assert.ErrorContains(t, err, "X: line 1: the function !Select is unknown")
+}
+
 func TestWhatIsNotKnownIsAnError(t *testing.T) {
 	for properties, want := range map[string]string{
 		"{A: !Select [0, [1]]}":   "the function !Select is unknown",

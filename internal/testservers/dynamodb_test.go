@@ -52,7 +52,7 @@ func TestRunDynamoDB(t *testing.T) {
 }
 
 func TestTheScriptsInstallTheseVersions(t *testing.T) {
-	for script, version := range map[string]string{"install-dynamodb.sh": dynamoVersion, "install-stepfunctions.sh": stepFunctionsVersion} {
+	for script, version := range map[string]string{"install-dynamodb.sh": dynamoVersion, "install-stepfunctions.sh": stepFunctionsVersion, "install-cosmos.sh": cosmosVersion} {
 		text, err := os.ReadFile(script)
 		require.NoError(t, err)
 		inScript := regexp.MustCompile(`(?m)^version=(\S+)`).FindSubmatch(text)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -15,18 +16,18 @@ import (
 const (
 	grantUpdate = "SET #owner = :me, #fence = :fence, #expires = :expires, #holder = :holder, #ttl = :ttl"
 
-	// ifFree takes a key without a row, or a free key whose fence is smaller than the
-	// local time. It refuses a row of another program, which has no number as its fence,
-	// and it refuses an owner that has released.
-	ifFree = "attribute_not_exists(#key) OR (#fence < :fence AND attribute_not_exists(#owner) AND #released <> :me)"
+	// ifFree takes a key without a row, or a free key for which nobody waits and whose
+	// fence is smaller than the local time. It refuses a row of another program, which has
+	// no number as its fence, and it refuses an owner that has released.
+	ifFree = "attribute_not_exists(#key) OR (#fence < :fence AND attribute_not_exists(#owner) AND #released <> :me AND attribute_not_exists(#queue[0]))"
 
-	// ifFreeAt takes a free key whose fence is not smaller than the local time, if the
-	// row has not changed since the refusal.
-	ifFreeAt = "attribute_not_exists(#owner) AND #fence = :seen"
+	// ifFreeAt takes a free key whose fence is not smaller than the local time, or for
+	// which others wait, if the row has not changed since it was seen.
+	ifFreeAt = "attribute_not_exists(#owner) AND #fence = :seen AND #released <> :me"
 
 	// ifStill takes over an expired lease, if the row has not changed since the refusal.
 	// It compares the end too, because a renewal changes only the end.
-	ifStill = "#owner = :theirs AND #fence = :seen AND #expires = :ended AND #released <> :me"
+	ifStill = "#owner = :theirs AND #fence = :seen AND #expires = :ended AND #released <> :me AND attribute_not_exists(#begun)"
 )
 
 // grantWrites is how many writes one grant may take: the first write, the write that
@@ -39,8 +40,10 @@ type grant struct {
 	expires  time.Time
 	date     time.Time
 	before   lockstore.Fence // the fence in the old row, 0 without one
+	since    time.Time       // since when the key was free in the old row; zero when that is not known
 	restores bool            // before is known, and the client has sent one attempt
 	repeat   bool            // an earlier call was granted the lease
+	byPlace  bool            // the owner had a place, which the grant ended
 }
 
 // Acquire implements lockstore.Store. It sends one request if the key is free. It sends
@@ -71,34 +74,50 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 
 // grant writes until the key is granted or the answer is certain.
 func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error) {
-	var seen row // at the last refusal
+	var seen row // at the last refusal, or when AwaitTurn returned
+	var date time.Time
 	ambiguous := false
 	condition := ifFree
+	if v, ok := s.waiting.LoadAndDelete(req.Owner); ok {
+		seen, date = v.(sight).row, v.(sight).date
+		if condition = ifStill; seen.owner == "" {
+			condition = ifFreeAt
+		}
+	}
 	for range grantWrites {
 		now := s.clock.read()
 		expires := s.expiresAt(now, req.TTL)
 		fence := lockstore.Fence(now.UnixMicro())
+		w := write{key: req.Key, condition: condition, oldRow: true}
 		values := map[string]types.AttributeValue{
 			":me":      ownerText(req.Owner),
 			":expires": millis(expires),
 			":holder":  text(req.Holder.Encode()),
 			":ttl":     sweepTime(expires),
 		}
-		switch condition {
-		case ifFree:
+		remove := ", #queue"
+		if condition == ifFree {
 			s.clock.noteFence(fence)
-		case ifFreeAt:
-			fence = seen.fence + 1
-			values[":seen"] = fenceNumber(seen.fence)
-		case ifStill:
+		} else {
 			fence = lockstore.NextFence(seen.fence, now)
-			values[":theirs"] = ownerText(seen.owner)
 			values[":seen"] = fenceNumber(seen.fence)
+			var queue string
+			var more map[string]types.AttributeValue
+			queue, remove, more = seen.passing(req.Owner, date)
+			w.condition += queue
+			maps.Copy(values, more)
+		}
+		if condition == ifStill {
+			values[":theirs"] = ownerText(seen.owner)
 			values[":ended"] = millis(seen.expires)
+			if seen.owner == closedOwner {
+				remove += ", #kept"
+			}
 		}
 		values[":fence"] = fenceNumber(fence)
+		w.values, w.update = values, grantUpdate+" REMOVE #freed"+remove
 
-		r, err := s.update(ctx, write{key: req.Key, update: grantUpdate, condition: condition, values: values, oldRow: true})
+		r, err := s.update(ctx, w)
 		if err != nil {
 			return grant{}, outcome(err, ambiguous)
 		}
@@ -107,10 +126,11 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 			lease:   lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: fence},
 			expires: expires,
 			date:    r.date,
+			byPlace: condition != ifFree && seen.place(req.Owner) >= 0,
 		}
 		if r.applied {
 			before, err := decode(req.Key, r.item)
-			g.before, g.restores = before.fence, err == nil && r.sentOnce
+			g.before, g.since, g.restores = before.fence, before.since(), err == nil && r.sentOnce
 			return s.trusted(g, req.TTL)
 		}
 
@@ -125,15 +145,12 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 			return s.answerRepeat(ctx, req, seen, r)
 		case seen.released == req.Owner:
 			return grant{}, lost(req.Key, "this acquisition has ended")
-		case seen.owner == "" && int64(seen.fence) >= s.clock.read().UnixMicro():
-			condition = ifFreeAt
-		case seen.owner == "":
-			condition = ifFree
-		case condition != ifStill && takeable(seen, r.date):
-			condition = ifStill
-		default:
-			return grant{}, s.held(req.Key, seen, r)
 		}
+		condition, err = s.next(ctx, req, &seen, &r)
+		if err != nil {
+			return grant{}, err
+		}
+		date = r.date
 	}
 	// Each time another owner took the key and released it before the next write.
 	return grant{}, &lockstore.HeldError{Key: req.Key}
@@ -212,22 +229,34 @@ func (s *Store) mustCorrect(g grant, ttl time.Duration) bool {
 // fence from a clock far ahead would cost every acquire until that time a second
 // request.
 func (s *Store) undo(ctx context.Context, g grant) error {
+	now := s.clock.read()
+	since := g.since // nobody's turn moves
+	if since.IsZero() {
+		since = now
+	}
+	before := g.before
+	if !g.restores {
+		before = g.lease.Fence // the reply with the old fence was lost, and no smaller fence is safe
+	}
 	w := write{
 		key:       g.lease.Key,
-		update:    "SET #fence = :before, #ttl = :ttl REMOVE #owner, #expires, #holder",
+		update:    "SET #fence = :before",
 		condition: "#owner = :me AND #fence = :fence AND #expires = :expires",
 		values: map[string]types.AttributeValue{
 			":me":      ownerText(g.lease.Owner),
 			":fence":   fenceNumber(g.lease.Fence),
 			":expires": millis(g.expires),
-			":before":  fenceNumber(g.before),
-			":ttl":     sweepTime(s.clock.read()),
+			":before":  fenceNumber(before),
+			":now":     millis(since),
+			":ttl":     sweepTime(now),
 		},
 	}
-	if !g.restores {
-		// The reply with the old fence was lost, and no smaller fence is safe.
-		w.values[":before"] = fenceNumber(g.lease.Fence)
+	if g.byPlace {
+		// The owner is the first in line again, for its next request.
+		w.update += ", #queue = list_append(:mine, if_not_exists(#queue, :empty))"
+		w.values[":mine"], w.values[":empty"] = list(g.lease.Owner), list()
 	}
+	w.update += freed
 	// If refused, the lease was so short that another owner has taken the key over.
 	_, err := s.update(ctx, w)
 	return err
@@ -240,8 +269,58 @@ func (s *Store) logger() *slog.Logger {
 	return s.log
 }
 
-func (s *Store) held(key string, seen row, r reply) error {
-	return &lockstore.HeldError{Key: key, Holder: seen.holder, Remaining: s.remaining(seen, r)}
+// next is the condition under which the row that refused a request may be granted
+// to its owner, or the error that tells the owner to wait. An owner that asks for a
+// place takes it first. If that is refused, the row has changed: seen and r are then
+// what is there now.
+func (s *Store) next(ctx context.Context, req lockstore.Request, seen *row, r *reply) (string, error) {
+	for range 2 {
+		free := seen.owner == ""
+		switch {
+		case seen.owner == closedOwner && !takeable(*seen, r.date):
+			return "", s.keptError(req.Key, *seen, *r)
+		case inDoubt(*seen, r.date):
+			return "", &lockstore.DoubtError{HeldError: lockstore.HeldError{Key: req.Key, Holder: seen.holder}}
+		}
+		left := seen.untilTurn(req.Owner, r.date)
+		switch {
+		case free && left <= 0 && len(seen.queue) == 0 && !seen.damaged && int64(seen.fence) < s.clock.read().UnixMicro():
+			return ifFree, nil
+		case free && left <= 0:
+			return ifFreeAt, nil
+		case !free && left <= 0 && takeable(*seen, r.date):
+			return ifStill, nil
+		}
+		held := &lockstore.HeldError{Key: req.Key, Holder: seen.holder, Place: seen.place(req.Owner) + 1}
+		if free || takeable(*seen, r.date) {
+			held.Holder, held.Remaining, held.Free = lockstore.Holder{}, max(left, time.Millisecond), true
+		} else {
+			held.Remaining = s.remaining(*seen, *r)
+		}
+		if !req.Queue || !seen.joins(req.Owner) {
+			return "", held
+		}
+		joined, err := s.join(ctx, req)
+		if err != nil {
+			// The refusal is certain. The next request shows whether there is a place.
+			return "", errors.Join(held, ctx.Err())
+		}
+		if joined.applied {
+			before, err := decode(req.Key, joined.item)
+			if err == nil {
+				held.Place = len(before.queue) + 1
+			}
+			return "", held
+		}
+		if *seen, err = decode(req.Key, joined.item); err != nil {
+			return "", err
+		}
+		if seen.owner == req.Owner || seen.released == req.Owner {
+			return ifFree, nil // a copy of this request came first, and the next refusal shows what it did
+		}
+		*r = joined
+	}
+	return "", &lockstore.HeldError{Key: req.Key, Holder: seen.holder, Remaining: s.remaining(*seen, *r)}
 }
 
 func lost(key, why string) error {

@@ -3,8 +3,10 @@ package dynamostore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -35,7 +37,7 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	if table.Table == nil {
 		return nil, fmt.Errorf("dynamostore: %s, Check: the answer describes no table", s.where())
 	}
-	findings := checkTable(table.Table)
+	findings := s.names.checkTable(table.Table)
 	if table.Table.MultiRegionConsistency == types.MultiRegionConsistencyStrong {
 		return findings, nil // it has no time to live
 	}
@@ -43,17 +45,17 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	if err != nil {
 		return nil, s.explain("Check", err, seen)
 	}
-	return append(findings, checkTTL(ttl.TimeToLiveDescription)...), nil
+	return append(findings, s.names.checkTTL(ttl.TimeToLiveDescription)...), nil
 }
 
-func checkTable(table *types.TableDescription) []lockstore.Finding {
+func (n names) checkTable(table *types.TableDescription) []lockstore.Finding {
 	var findings []lockstore.Finding
 	add := func(fix, problem string, args ...any) {
 		findings = append(findings, lockstore.Finding{Problem: fmt.Sprintf(problem, args...), Fix: fix})
 	}
 
-	if keys := keySchema(table); keys != attrKey+" S HASH" {
-		add(`make a table with the partition key "key" of type S and no sort key`,
+	if keys := keySchema(table); keys != n.schema() {
+		add("make a table with "+n.want()+", or name the keys of this one",
 			"the primary key is %q; no lock can be written", keys)
 	}
 	if table.TableStatus != types.TableStatusActive && table.TableStatus != types.TableStatusUpdating {
@@ -75,10 +77,28 @@ func checkTable(table *types.TableDescription) []lockstore.Finding {
 		add("use a table of one Region; multi-Region strong consistency is safe too, but has neither time to live nor transactions",
 			"the table is replicated to %d Regions with eventual consistency; two Regions can hold the same lock", len(table.Replicas))
 	}
-	if n := len(table.GlobalSecondaryIndexes) + len(table.LocalSecondaryIndexes); n > 0 {
-		add("keep locks in a table without indexes", "the table has %d indexes; each lock write may be paid more than once", n)
+	if indexes := n.indexes(table); indexes > 0 {
+		add("keep locks in a table without such indexes", "the table has %d indexes that have the locks' rows, too; each lock write may be paid more than once", indexes)
 	}
 	return findings
+}
+
+// indexes counts the indexes in which a lock's row is: those whose keys it has.
+func (n names) indexes(table *types.TableDescription) (count int) {
+	var all [][]types.KeySchemaElement
+	for _, i := range table.GlobalSecondaryIndexes {
+		all = append(all, i.KeySchema)
+	}
+	for _, i := range table.LocalSecondaryIndexes {
+		all = append(all, i.KeySchema)
+	}
+	row := append([]string{n.key, n.sort, n.ttl}, lockAttributes...)
+	for _, keys := range all {
+		if !slices.ContainsFunc(keys, func(k types.KeySchemaElement) bool { return !slices.Contains(row, aws.ToString(k.AttributeName)) }) {
+			count++
+		}
+	}
+	return count
 }
 
 // keySchema prints the primary key as "name type role".
@@ -96,15 +116,15 @@ func keySchema(table *types.TableDescription) string {
 	return strings.Join(parts, ", ")
 }
 
-func checkTTL(d *types.TimeToLiveDescription) []lockstore.Finding {
-	const fix = `set TimeToLiveSpecification to AttributeName "ttl", Enabled true`
+func (n names) checkTTL(d *types.TimeToLiveDescription) []lockstore.Finding {
+	fix := fmt.Sprintf("set TimeToLiveSpecification to AttributeName %q, Enabled true, or name the attribute that it has", n.ttl)
 	on := d != nil && (d.TimeToLiveStatus == types.TimeToLiveStatusEnabled || d.TimeToLiveStatus == types.TimeToLiveStatusEnabling)
 	switch {
 	case !on:
 		return []lockstore.Finding{{Problem: "time to live is off; rows of keys that are no longer used stay for ever", Fix: fix}}
 	case d.AttributeName != nil && *d.AttributeName == attrExpires:
 		return []lockstore.Finding{{Problem: `time to live is on the attribute "expires", which is in milliseconds and belongs to the lock`, Fix: fix}}
-	case d.AttributeName == nil || *d.AttributeName != attrTTL:
+	case d.AttributeName == nil || *d.AttributeName != n.ttl:
 		return []lockstore.Finding{{Problem: "time to live is on another attribute; rows of keys that are no longer used stay for ever", Fix: fix}}
 	}
 	return nil

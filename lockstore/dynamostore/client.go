@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/awsenv"
+	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
 )
 
 // Opener opens dynamodb URLs.
@@ -26,24 +26,30 @@ var Opener = lockstore.Opener{Schemes: []string{"dynamodb"}, Open: Open}
 // Open opens the store of a URL, see the package documentation. It sends nothing. Its
 // errors match lockstore.ErrInvalid.
 func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
-	client, set, err := open(cfg)
+	return OpenWith(cfg, nil)
+}
+
+// OpenWith is Open with credentials of the caller, for a program that is no Lambda function
+// and has a profile or single sign-on. With nil it is Open.
+func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Store, error) {
+	client, set, err := open(cfg, creds)
 	if err != nil {
 		return nil, err
 	}
-	return New(client, set.table, Options{Skew: set.skew})
+	return New(client, set.table, set.options)
 }
 
 // Client returns the client that Open uses, for a function's own data. The URL's host is
-// then the function's table, and skew has no effect. The client takes the region and the
+// then the function's table, and skew, key, sort, prefix and ttl have no effect. The client takes the region and the
 // credentials from Lambda's environment. It reads none of the SDK's shared files, which
 // makes it small and quick to start. A call has at most three attempts of less than two
 // seconds each.
 func Client(cfg lockstore.Config) (*dynamodb.Client, error) {
-	client, _, err := open(cfg)
+	client, _, err := open(cfg, nil)
 	return client, err
 }
 
-func open(cfg lockstore.Config) (*dynamodb.Client, settings, error) {
+func open(cfg lockstore.Config, creds aws.CredentialsProvider) (*dynamodb.Client, settings, error) {
 	if cfg.URL == nil {
 		return nil, settings{}, invalid("the URL is missing; want dynamodb://TABLE")
 	}
@@ -54,7 +60,9 @@ func open(cfg lockstore.Config) (*dynamodb.Client, settings, error) {
 	if err != nil {
 		return nil, settings{}, err
 	}
-	creds, err := set.credentials(cfg.Getenv)
+	if creds == nil {
+		creds, err = set.credentials(cfg.Getenv)
+	}
 	const noRegion = "the region is missing: set it in the URL (?region=…) or in AWS_REGION"
 	switch {
 	case err != nil && set.region == "":
@@ -70,7 +78,7 @@ func open(cfg lockstore.Config) (*dynamodb.Client, settings, error) {
 type settings struct {
 	table, region, endpoint string
 	local                   bool // the endpoint is on this machine
-	skew                    time.Duration
+	options                 Options
 }
 
 // Defaults for DynamoDB Local. It accepts every region and every key, but each pair of
@@ -89,7 +97,7 @@ func (set settings) credentials(getenv func(string) string) (aws.CredentialsProv
 }
 
 func parse(cfg lockstore.Config) (settings, error) {
-	params, err := cfg.Params("region", "endpoint", "skew")
+	params, err := cfg.Params("region", "endpoint", "skew", "key", "sort", "prefix", "ttl")
 	if err != nil {
 		return settings{}, err
 	}
@@ -98,6 +106,15 @@ func parse(cfg lockstore.Config) (settings, error) {
 		return settings{}, invalid("the URL has more than a table and parameters; want dynamodb://TABLE?region=…")
 	}
 	if err := validateTable(set.table); err != nil {
+		return settings{}, err
+	}
+	set.options = Options{Key: params["key"], Sort: params["sort"], Prefix: params["prefix"], TTL: params["ttl"]}
+	for _, name := range []string{"key", "sort", "ttl"} {
+		if value, ok := params[name]; ok && value == "" {
+			return settings{}, invalid("the parameter %s is empty; want the name of an attribute", name)
+		}
+	}
+	if _, err := set.options.names(); err != nil {
 		return settings{}, err
 	}
 	if raw := params["endpoint"]; raw != "" {
@@ -115,10 +132,11 @@ func parse(cfg lockstore.Config) (settings, error) {
 		set.region = localRegion
 	}
 	if raw, ok := params["skew"]; ok {
-		set.skew, err = time.ParseDuration(raw)
-		if err != nil || set.skew <= 0 || set.skew > MaxSkew {
+		skew, err := time.ParseDuration(raw)
+		if err != nil || skew <= 0 || skew > MaxSkew {
 			return settings{}, invalid("the parameter skew is not a duration above 0 and up to %v, such as 1s", MaxSkew)
 		}
+		set.options.Skew = skew
 	}
 	return set, nil
 }
@@ -149,23 +167,5 @@ func backoff(attempt int, _ error) (time.Duration, error) {
 	return time.Duration(rand.Int64N(int64(25*time.Millisecond) << min(attempt, 3))), nil
 }
 
-// dialTimeout bounds the making of one connection.
-const dialTimeout = 800 * time.Millisecond
-
-// httpClient has short timeouts: a connection may die while the process is frozen, and
-// there must be time for a second attempt.
-func httpClient() *http.Client {
-	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
-	return &http.Client{
-		Timeout: 1900 * time.Millisecond,
-		Transport: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           dialer.DialContext,
-			TLSHandshakeTimeout:   1200 * time.Millisecond,
-			ResponseHeaderTimeout: 900 * time.Millisecond,
-			IdleConnTimeout:       60 * time.Second,
-			MaxIdleConnsPerHost:   16,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-}
+// httpClient leaves time for a second attempt.
+func httpClient() *http.Client { return rest.Client(900 * time.Millisecond) }

@@ -3,16 +3,21 @@
 // # URL
 //
 //	dynamodb://TABLE?region=eu-west-1&endpoint=http://127.0.0.1:8000&skew=1s
+//	dynamodb://TABLE?key=PK&sort=SK&prefix=LOCK%23&ttl=expires_at
 //
 //	region    the table's region; without it AWS_REGION, then AWS_DEFAULT_REGION
 //	endpoint  the address of an emulator
 //	skew      how far the local clock may be behind DynamoDB's; 1s by default, see Options.Skew
+//	key       the table's partition key, of type S; "key" by default
+//	sort      its sort key, of type S; without it the table has none
+//	prefix    is written before each key
+//	ttl       the attribute of its time to live; "ttl" by default
 //
 // The credentials come from Lambda's environment: from AWS_ACCESS_KEY_ID,
 // AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or from the endpoint in
 // AWS_CONTAINER_CREDENTIALS_FULL_URI. An endpoint on this machine (localhost or a
 // loopback address) needs no settings: the default region is us-east-1, and the
-// default for both keys is "local".
+// default for the access key and the secret key is "local".
 //
 // If you have a client of your own, call [New].
 //
@@ -21,23 +26,52 @@
 // The table has the partition key "key" of type S and no sort key. Its time to live
 // is on the attribute "ttl". The store never creates the table.
 //
-//	Acquire, Renew, Release, ReleaseAfter  dynamodb:UpdateItem
-//	Inspect, which a waiting guard calls   dynamodb:GetItem
-//	Check                                  dynamodb:DescribeTable, dynamodb:DescribeTimeToLive
-//	StillHeld                              dynamodb:ConditionCheckItem
+// A table that has other items can hold locks, too, see [Options]. A row of a lock has the
+// partition key prefix + key, the sort key [SortValue], and the attributes owner, fence,
+// expires, released, holder, queue, freed, begun and kept. The names that the URL gives (key,
+// sort, ttl) must not be one of these; other items may have attributes of any name. The
+// store touches no other item. But what reads the whole table, such as a stream, a trigger,
+// an export or a scan, sees the rows of locks, and the answers that they keep. To allow a
+// function the locks and not the other items, the policy compares the partition key. Do not
+// allow dynamodb:Scan there: a scan has no partition key to compare.
+//
+//	"Condition": {
+//	  "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["LOCK#*"]},
+//	  "Null": {"dynamodb:LeadingKeys": "false"}
+//	}
+//
+//	Acquire, Renew, Release, Begin, Keep  dynamodb:UpdateItem
+//	Leave, SettleKept, SettleFree         dynamodb:GetItem, dynamodb:UpdateItem
+//	Inspect, AwaitTurn                    dynamodb:GetItem
+//	Check                                 dynamodb:DescribeTable, dynamodb:DescribeTimeToLive
+//	StillHeld                             dynamodb:ConditionCheckItem
+//	Kept, Break                           dynamodb:UpdateItem
+//	List                                  dynamodb:Scan, dynamodb:DescribeTable
 //
 // A global table with eventual consistency is not safe: two Regions can hold the same
 // lock. A global table with multi-Region strong consistency keeps every promise. But
 // DynamoDB gives such a table no time to live and no transactions: the row of each key
-// stays for ever, and StillHeld does not work.
+// stays for ever, and StillHeld and Kept do not work.
 //
 // # Cost
 //
-//	1 request   Acquire of a free key, Acquire that is refused, Renew, Release, ReleaseAfter
-//	2 requests  Acquire of an expired lease's key, Acquire again after a lost reply
+//	1 request   Acquire of a free key, Acquire that is refused, Renew, Release, Begin, Keep
+//	2 requests  Acquire of an expired lease's key or of a key whose time of Keep is over,
+//	            Acquire again after a lost reply, Acquire that is refused and takes a place
+//	            in the queue, Leave, SettleKept, SettleFree, Release with fence 0 (an abandon)
+//	            if nobody holds the key; one more if its owner has a place in the queue
 //
-// Each of these requests costs one write unit if the key has at most 512 bytes. A
-// process whose clock is wrong sends a few requests more, see below.
+// AwaitTurn reads: one strongly consistent GetItem each 25 ms to 300 ms for the first place,
+// less often for later places.
+//
+// Each UpdateItem costs one write unit if the row has at most 1 KB. Each GetItem costs one
+// read unit for each 4 KB or part of it. A row has at most 1 KB if its key has at most 512
+// bytes and few owners wait. With a short key about 30 owners can wait before the row is
+// larger. A process whose clock is wrong sends a few requests more, see below.
+//
+// An answer is in the key's row, from Keep until the next grant. Each write of such a row costs
+// a write unit for each KB of the row: the Keep, each Acquire that it refuses, and the next
+// grant.
 //
 // # Clock
 //
@@ -76,20 +110,22 @@
 //   - Acquire. If the lease may be trusted for less than TTL / 2, or if expires is later
 //     than Date + TTL + 2 skew + 1 s, the store releases the key and acquires it again.
 //     That costs two more requests and a warning in the log.
-//   - Renew. Renew first asks with the local time. The store renews once more if DynamoDB
-//     refuses that because the local clock is ahead, or if expires is too early by more than
-//     min(max(skew, 250 ms), TTL / 4). A renewal never makes expires earlier.
+//   - Renew. The first request uses the local time. The store sends a second request in
+//     two cases. First case: DynamoDB refuses the first request because the local clock is
+//     ahead. Second case: with the corrected clock, expires would have been later by more
+//     than min(max(skew, 250 ms), TTL / 4). A renewal never makes expires earlier.
 //
 // How long other owners have to wait at most, rounded up to a whole second:
 //
 //	the holder died                             TTL + 2 skew + 2 s after its last request
-//	ReleaseAfter(d)                             d + 2 skew + 2 s
+//	Keep for d                                  d + 2 skew + 2 s
 //	expires is from a clock that was ahead      longer by the clock's error
 //
-// The third case happens when the first request of a process is a renewal or a
-// ReleaseAfter, or when the process dies before it can correct its first acquire. A
-// cooldown can be shorter than d: when the ReleaseAfter is the first request of a process
-// whose clock is behind by more than skew + 1 s.
+// The third case happens when the first request of a process is a renewal, or when the process
+// dies before it can correct its first acquire.
+//
+// Keep writes the end of its time by the local clock, too. If the reply shows that the clock
+// was wrong, Keep writes the end again. Between the two requests the end is wrong.
 //
 // The local clock may be set back while its process is frozen. The process cannot
 // notice that, and may trust its lease for too long. Then only the fence protects the
@@ -105,8 +141,11 @@
 // the row again, with a smaller fence.
 //
 // Time to live deletes a row at least a day after the last use, so it never frees a
-// lock. The next fence then comes from the local clock alone. It is larger than the
-// last one unless that clock is wrong by more than a day.
+// lock. It deletes a kept row at the earliest two days after the end of the time for which the
+// key is kept. If the work of a row has begun, it deletes the row at the earliest
+// lockstore.BegunFor after Begin; then nobody knows any more that the work has begun. The
+// next fence then comes from the local clock alone. It is larger than the last one unless
+// that clock is wrong by more than a day.
 //
 // # Lost replies
 //
@@ -122,7 +161,7 @@
 //	                           repeat the same call to learn the outcome
 //
 // The store counts the attempts inside the client, see [API]. Each call returns at most
-// 50 ms after the end of its context, even if the DynamoDB client is still busy.
+// 30 ms after the end of its context, even if the DynamoDB client is still busy.
 //
 // # Late duplicates
 //
@@ -131,8 +170,9 @@
 // of the acquire is refused. In these cases it is not refused, and takes the key until its
 // own lease ends (no work runs under that lease):
 //
-//   - The abandon found a lease of another owner. The duplicate arrives after that
-//     lease has been released or has expired. The same can happen without an abandon:
+//   - Another owner held the key when the abandon came. The abandon then leaves no mark,
+//     because it must not change that lease. The duplicate arrives after that lease has
+//     been released or has expired. The same can happen without an abandon:
 //     the SDK sent the acquire twice, and the second request was refused as held.
 //   - The clock was ahead, and the store has corrected the acquire. The duplicate is
 //     a copy of the first request, before the correction, and its fence is still larger
@@ -140,8 +180,10 @@
 //   - Another process sent the abandon. The clock of the process that sent the acquire
 //     was ahead, and the duplicate's fence is still larger than the present time.
 //
-// A late duplicate of a renewal can extend the lease, if the SDK sent the renewal twice
-// and the second request was told that the lease is lost.
+// The SDK may send a renewal twice. The answer to the second request may be that the lease
+// is lost. If the first request arrives after that, it can extend the lease. Then the key
+// stays locked until the new end of the lease. The caller already knows that the lease is
+// lost.
 //
 // The row remembers one owner that has released. A second Release returns nil until
 // another owner releases or abandons. The outcome of a Release is unknown if its reply

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -15,6 +17,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go/middleware"
 
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -36,6 +39,15 @@ type Options struct {
 	// each lease, so others wait longer by Skew when the holder dies. 0 means
 	// DefaultSkew; at most MaxSkew. Users of one table may have different values.
 	Skew time.Duration
+	// Key, Sort and TTL are the names of the table's partition key, of its sort key and of
+	// the attribute of its time to live. "" means "key", no sort key, and "ttl". So locks
+	// can be in a table that has other items. Key and Sort are of type S; the value of
+	// Sort is SortValue in each row of a lock.
+	Key, Sort, TTL string
+	// Prefix is written before each key, at most 1024 bytes of text. Items that do not
+	// belong to the locks must not have a partition key that begins with it and, if there
+	// is a sort key, SortValue there. All users of a resource need the same Prefix.
+	Prefix string
 	// Logger gets a warning when a wrong local clock made the store acquire a lease
 	// twice. nil means slog.Default() at that time.
 	Logger *slog.Logger
@@ -59,20 +71,28 @@ const (
 )
 
 // Store keeps leases in a DynamoDB table. It implements lockstore.Store,
-// lockstore.Inspector, lockstore.CooldownReleaser and lockstore.Checker.
+// lockstore.Inspector, lockstore.Keeper, lockstore.Settler, lockstore.Checker,
+// lockstore.Queuer, lockstore.Breaker and lockstore.Lister.
 type Store struct {
 	api   API
 	table string
+	names names
 	skew  time.Duration
 	log   *slog.Logger // nil means slog.Default()
 	clock clock
+
+	random func(time.Duration) time.Duration // from 0 to the argument
+
+	waiting sync.Map // of owners that AwaitTurn has returned for to the row that it saw, a sight
 }
 
 var (
-	_ lockstore.Store            = (*Store)(nil)
-	_ lockstore.Inspector        = (*Store)(nil)
-	_ lockstore.CooldownReleaser = (*Store)(nil)
-	_ lockstore.Checker          = (*Store)(nil)
+	_ lockstore.Store     = (*Store)(nil)
+	_ lockstore.Inspector = (*Store)(nil)
+	_ lockstore.Keeper    = (*Store)(nil)
+	_ lockstore.Settler   = (*Store)(nil)
+	_ lockstore.Checker   = (*Store)(nil)
+	_ lockstore.Queuer    = (*Store)(nil)
 )
 
 // New returns a store that keeps its locks in table and calls client. The client's
@@ -92,7 +112,11 @@ func New(client API, table string, opt Options) (*Store, error) {
 	if opt.Skew < 0 || opt.Skew > MaxSkew {
 		return nil, invalid("Skew is %v; want 0 to %v", opt.Skew, MaxSkew)
 	}
-	return &Store{api: client, table: table, skew: opt.Skew, log: opt.Logger}, nil
+	n, err := opt.names()
+	if err != nil {
+		return nil, err
+	}
+	return &Store{api: client, table: table, names: n, skew: opt.Skew, log: opt.Logger, random: rand.N[time.Duration]}, nil
 }
 
 // where names the table in errors. It adds the region and the endpoint if the client
@@ -158,10 +182,10 @@ func (s *Store) update(ctx context.Context, w write) (reply, error) {
 	}
 	in := &dynamodb.UpdateItemInput{
 		TableName:                           &s.table,
-		Key:                                 map[string]types.AttributeValue{attrKey: text(w.key)},
+		Key:                                 s.names.row(w.key),
 		UpdateExpression:                    &w.update,
 		ConditionExpression:                 &w.condition,
-		ExpressionAttributeNames:            aliases(w.update, w.condition),
+		ExpressionAttributeNames:            s.names.aliases(w.update, w.condition),
 		ExpressionAttributeValues:           w.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
@@ -179,11 +203,17 @@ func (s *Store) update(ctx context.Context, w write) (reply, error) {
 	} else {
 		r.applied = true
 		r.item = out.Attributes
-		r.date, _ = awsmiddleware.GetServerTime(out.ResultMetadata)
+		r.date = serverTime(out.ResultMetadata)
 	}
 	r.sentOnce = seen.watched && seen.sent == 1
 	s.clock.learn(r.sent, r.date)
 	return r, nil
+}
+
+// serverTime is the Date header of a response; zero without one.
+func serverTime(m middleware.Metadata) time.Time {
+	date, _ := awsmiddleware.GetServerTime(m)
+	return date
 }
 
 // failureDate is the Date header of an error's response.
@@ -205,31 +235,24 @@ func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 	if err := lockstore.ValidateKey(key); err != nil {
 		return lockstore.Status{}, err
 	}
-	if s.api == nil {
-		return lockstore.Status{}, errNotMade
-	}
-	r := reply{sent: s.clock.local()}
-	out, seen, err := call(ctx, s.api.GetItem, &dynamodb.GetItemInput{
-		TableName:      &s.table,
-		Key:            map[string]types.AttributeValue{attrKey: text(key)},
-		ConsistentRead: aws.Bool(true),
-	})
-	if err != nil {
-		s.clock.learn(r.sent, failureDate(err))
-		return lockstore.Status{}, s.explain(ofKey(key), err, seen)
-	}
-	r.date, _ = awsmiddleware.GetServerTime(out.ResultMetadata)
-	s.clock.learn(r.sent, r.date)
-
-	entry, err := decode(key, out.Item)
+	entry, r, err := s.read(ctx, key)
 	if err != nil {
 		return lockstore.Status{}, err
 	}
-	status := lockstore.Status{Key: key, Fence: entry.fence}
-	if entry.owner != "" && !takeable(entry, r.date) {
-		status.Held = true
+	return s.status(key, entry, r), nil
+}
+
+// status is the state of a row that a reply has brought.
+func (s *Store) status(key string, entry row, r reply) lockstore.Status {
+	status := lockstore.Status{Key: key, Fence: entry.fence, Waiting: len(entry.queue)}
+	switch {
+	case entry.owner != "" && !takeable(entry, r.date):
+		status.Held, status.Kept, status.Broken = true, entry.owner == closedOwner, entry.owner == brokenOwner
 		status.Holder = entry.holder
 		status.Remaining = s.remaining(entry, r)
+	case inDoubt(entry, r.date):
+		status.Held, status.InDoubt = true, true
+		status.Holder = entry.holder
 	}
-	return status, nil
+	return status
 }

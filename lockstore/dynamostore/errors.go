@@ -33,6 +33,9 @@ func classify(err error) (advice string, class error) {
 	return "", nil
 }
 
+// wrongKeys is advice to which explain adds which keys the table needs.
+const wrongKeys = "the table cannot hold locks: it needs "
+
 // classifyCode knows the codes with which DynamoDB refuses a request before it reads the
 // item. Conflicts with transactions or with other Regions are not among them: their
 // outcome is unknown, so the caller sends the request again, and that helps at once.
@@ -43,14 +46,14 @@ func classifyCode(api smithy.APIError) (advice string, class error) {
 	case "AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "ExpiredToken",
 		"InvalidSignatureException", "SignatureDoesNotMatch", "IncompleteSignatureException", "IncompleteSignature",
 		"MissingAuthenticationTokenException", "MissingAuthenticationToken", "InvalidClientTokenId", "OptInRequired":
-		return "the credentials are not accepted, or do not allow this action on the table and its KMS key; locking needs dynamodb:UpdateItem and dynamodb:GetItem, Check needs dynamodb:DescribeTable and dynamodb:DescribeTimeToLive", lockstore.ErrUnavailable
+		return "the credentials are not accepted, or do not allow this action on the table and its KMS key; locking needs dynamodb:UpdateItem and dynamodb:GetItem, Check needs dynamodb:DescribeTable and dynamodb:DescribeTimeToLive, List needs dynamodb:Scan and dynamodb:DescribeTable", lockstore.ErrUnavailable
 	case "ResourceNotFoundException":
 		return "it does not exist in this account, or it is being made or deleted; make it, or correct the table's name, the region or the credentials", lockstore.ErrCorrupt
 	case "ValidationException":
 		if strings.Contains(api.ErrorMessage(), "KMS") {
 			return "the table's KMS key cannot be used", lockstore.ErrUnavailable
 		}
-		return `the table cannot hold locks: it needs the partition key "key" of type S and no sort key`, lockstore.ErrCorrupt
+		return wrongKeys, lockstore.ErrCorrupt
 	default:
 		if strings.HasPrefix(code, "KMS") {
 			return "the table's KMS key cannot be used", lockstore.ErrUnavailable
@@ -69,6 +72,8 @@ func (s *Store) explain(what string, err error, seen attempts) error {
 		return fmt.Errorf("dynamostore: %s, %s: the outcome is unknown, the client does not show what it has sent: %w", s.where(), what, err)
 	case seen.ambiguous():
 		return fmt.Errorf("dynamostore: %s, %s: the outcome is unknown: %w", s.where(), what, err)
+	case advice == wrongKeys:
+		advice += s.names.want()
 	case class != nil:
 	case seen.sent == 0:
 		advice, class = "nothing was sent", lockstore.ErrUnavailable

@@ -6,7 +6,12 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
 )
+
+// SetRandom gives the store another source of random pauses.
+func (s *Store) SetRandom(upTo func(time.Duration) time.Duration) { s.random = upTo }
 
 // SetNow gives the store another local clock.
 func (s *Store) SetNow(now func() time.Time) { s.clock.now = now }
@@ -23,9 +28,9 @@ func ClientOver(transport http.RoundTripper, endpoint string, timeout time.Durat
 
 // For tests.
 const (
-	Margin        = margin
-	CooldownOwner = cooldownOwner
-	DialTimeout   = dialTimeout
+	Margin      = margin
+	ClosedOwner = closedOwner
+	DialTimeout = rest.DialTimeout
 )
 
 // HTTPClient is the client's own, with its timeouts.

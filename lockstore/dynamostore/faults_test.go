@@ -346,7 +346,10 @@ func methods(s *dynamostore.Store, lease lockstore.Lease) map[string]func(contex
 		"Abandon": func(ctx context.Context) error {
 			return s.Release(ctx, lockstore.Lease{Key: lease.Key, Owner: lease.Owner})
 		},
-		"ReleaseAfter": func(ctx context.Context) error { return s.ReleaseAfter(ctx, lease, time.Second) },
+		"Begin":      func(ctx context.Context) error { return s.Begin(ctx, lease) },
+		"Keep":       func(ctx context.Context) error { return s.Keep(ctx, lease, []byte("answer"), time.Second) },
+		"SettleKept": func(ctx context.Context) error { return s.SettleKept(ctx, lease.Key, lease.Fence, nil, time.Second) },
+		"SettleFree": func(ctx context.Context) error { return s.SettleFree(ctx, lease.Key, lease.Fence) },
 		"Inspect": func(ctx context.Context) error {
 			_, err := s.Inspect(ctx, lease.Key)
 			return err
@@ -436,7 +439,8 @@ func TestActions(t *testing.T) {
 
 		lease, err = s.Acquire(t.Context(), request(time.Second))
 		require.NoError(t, err)
-		require.NoError(t, s.ReleaseAfter(t.Context(), lease, time.Second))
+		require.NoError(t, s.Begin(t.Context(), lease))
+		require.NoError(t, s.Keep(t.Context(), lease, nil, time.Second))
 		pass(6 * time.Second)
 		req := request(time.Second)
 		_, err = s.Acquire(t.Context(), req)
@@ -471,8 +475,13 @@ func TestSweepTime(t *testing.T) {
 		check("Release", time.Now())
 		lease, err = s.Acquire(t.Context(), request(time.Hour))
 		require.NoError(t, err)
-		require.NoError(t, s.ReleaseAfter(t.Context(), lease, 3*time.Hour))
-		check("ReleaseAfter", time.Now().Add(3*time.Hour))
+		require.NoError(t, s.Begin(t.Context(), lease))
+		check("Begin", time.Now().Add(lockstore.BegunFor))
+		_, err = s.Renew(t.Context(), lease, 2*time.Hour)
+		require.NoError(t, err)
+		check("Renew after Begin", time.Now().Add(lockstore.BegunFor))
+		require.NoError(t, s.Keep(t.Context(), lease, nil, 3*time.Hour))
+		check("Keep", time.Now().Add(27*time.Hour))
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner()}))
 		pass(4 * time.Hour)
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "account/8", Owner: lockstore.NewOwner()}))
@@ -548,8 +557,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A cooldown of d lasts from d to d + 2 skew + 2 s.
-func TestReleaseAfterBounds(t *testing.T) {
+// A key is kept from d to d + 2 skew + 2 s.
+func TestKeepBounds(t *testing.T) {
 	for _, offset := range []time.Duration{0, time.Second, -time.Second} {
 		t.Run(fmt.Sprint(offset), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -558,7 +567,7 @@ func TestReleaseAfterBounds(t *testing.T) {
 				lease, err := s.Acquire(t.Context(), request(time.Minute))
 				require.NoError(t, err)
 				start := time.Now()
-				require.NoError(t, s.ReleaseAfter(t.Context(), lease, 10*time.Second))
+				require.NoError(t, s.Keep(t.Context(), lease, nil, 10*time.Second))
 				for {
 					_, err := s.Acquire(t.Context(), request(time.Minute))
 					if err == nil {
@@ -569,7 +578,7 @@ func TestReleaseAfterBounds(t *testing.T) {
 				}
 				require.GreaterOrEqual(t, time.Since(start), 10*time.Second)
 				require.LessOrEqual(t, time.Since(start), 10*time.Second+takeoverDelay)
-				require.Error(t, s.ReleaseAfter(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}, time.Minute), "fence 0")
+				require.Error(t, s.Keep(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}, nil, time.Minute), "fence 0")
 			})
 		})
 	}

@@ -101,20 +101,29 @@ func withAssignment(own string) string {
 // IsStale reports whether err refuses a write because the lease of fence is over:
 //
 //	Fenced     the item was written with a larger fence
-//	StillHeld  the lock is released, in its cooldown or granted to another owner
+//	StillHeld  the lock is released, broken, kept (also in a cooldown) or granted to another owner
+//	Kept       the same
 //
-// It is true if one of several StillHeld in a transaction was refused. It is false:
+// It is true if one of several StillHeld or Kept in a transaction was refused. It is false:
 //
 //   - if the caller's own condition refused the write
-//   - if StillHeld refused because the key has no row
-//   - if err does not have the row that was refused; Fenced and StillHeld ask for it
-func IsStale(err error, fence lockstore.Fence) bool {
+//   - if StillHeld or Kept refused because the key has no row
+//   - if err does not have the row that was refused; Fenced, StillHeld and Kept ask for it
+//
+// It knows the rows of a table that is for locks only. For other names of attributes in
+// Options use the method.
+func IsStale(err error, fence lockstore.Fence) bool { return ownNames.isStale(err, fence) }
+
+// IsStale is the function IsStale for the store's table.
+func (s *Store) IsStale(err error, fence lockstore.Fence) bool { return s.names.isStale(err, fence) }
+
+func (n names) isStale(err error, fence lockstore.Fence) bool {
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		return newer(refusal.Item, fence)
 	}
 	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
 	return ok && slices.ContainsFunc(cancelled.CancellationReasons, func(r types.CancellationReason) bool {
-		return aws.ToString(r.Code) == "ConditionalCheckFailed" && (newer(r.Item, fence) || ended(r.Item, fence))
+		return aws.ToString(r.Code) == "ConditionalCheckFailed" && (newer(r.Item, fence) || n.ended(r.Item, fence))
 	})
 }
 
@@ -125,12 +134,10 @@ func newer(item map[string]types.AttributeValue, fence lockstore.Fence) bool {
 }
 
 // ended reports whether an item is a lock row in which fence does not hold the lock.
-func ended(item map[string]types.AttributeValue, fence lockstore.Fence) bool {
-	_, hasKey := item[attrKey].(*types.AttributeValueMemberS)
-	_, hasTTL := item[attrTTL].(*types.AttributeValueMemberN)
+func (n names) ended(item map[string]types.AttributeValue, fence lockstore.Fence) bool {
 	seen, err := decode("", item)
-	held := seen.fence == fence && seen.owner != "" && seen.owner != cooldownOwner
-	return hasKey && hasTTL && err == nil && !held
+	held := seen.fence == fence && seen.owner != "" && seen.owner != closedOwner && seen.owner != brokenOwner
+	return n.is(item) && err == nil && !held
 }
 
 // StillHeld is a condition for TransactWriteItems: in the store's table, fence still
@@ -139,17 +146,31 @@ func ended(item map[string]types.AttributeValue, fence lockstore.Fence) bool {
 // IsStale for the refusal.
 //
 // StillHeld needs dynamodb:ConditionCheckItem on the lock table. A table with
-// multi-Region strong consistency has no transactions; use Fenced there.
+// multi-Region strong consistency has no transactions; use Fenced there. For other names of
+// attributes in Options use the method.
 func StillHeld(table, key string, fence lockstore.Fence) types.TransactWriteItem {
-	condition := "#fence = :fence AND attribute_exists(#owner) AND #owner <> :nobody"
+	return ownNames.stillHeld(table, key, fence)
+}
+
+// StillHeld is the function StillHeld for the store's table.
+func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWriteItem {
+	return s.names.stillHeld(s.table, key, fence)
+}
+
+// ifHolds is true if this fence holds the lock. A broken lease does not.
+const ifHolds = "#fence = :fence AND attribute_exists(#owner) AND #owner <> :closed AND #owner <> :broken"
+
+func (n names) stillHeld(table, key string, fence lockstore.Fence) types.TransactWriteItem {
+	condition := ifHolds
 	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
 		TableName:                &table,
-		Key:                      map[string]types.AttributeValue{attrKey: text(key)},
+		Key:                      n.row(key),
 		ConditionExpression:      &condition,
-		ExpressionAttributeNames: aliases(condition),
+		ExpressionAttributeNames: n.aliases(condition),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":fence":  fenceNumber(fence),
-			":nobody": text(cooldownOwner),
+			":closed": text(closedOwner),
+			":broken": text(brokenOwner),
 		},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}}

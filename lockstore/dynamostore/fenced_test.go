@@ -121,8 +121,14 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 		stale(t, "fenced/7", old.Fence)
 		require.NoError(t, store.Release(ctx, held))
 		stale(t, "fenced/7", held.Fence)
+		broken := lock()
+		_, err := store.Break(ctx, lockstore.BreakRequest{Key: "fenced/7", Fence: broken.Fence})
+		require.NoError(t, err)
+		stale(t, "fenced/7", broken.Fence)
+		_, err = store.Break(ctx, lockstore.BreakRequest{Key: "fenced/7", Fence: broken.Fence, Now: true})
+		require.NoError(t, err)
 		released := lock()
-		require.NoError(t, store.ReleaseAfter(ctx, released, time.Minute))
+		require.NoError(t, store.Keep(ctx, released, nil, time.Minute))
 		stale(t, "fenced/7", released.Fence)
 		require.Equal(t, int64(1), number(t, get("8"), "balance"))
 	})
@@ -231,7 +237,7 @@ func TestIsStale(t *testing.T) {
 		"a lock with a larger fence":    {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8") })), want: true},
 		"a lock with a smaller fence":   {err: cancelled(failed, lock(func(row item) { row["fence"] = n("6") })), want: true},
 		"a lock that is free":           {err: cancelled(failed, lock(func(row item) { delete(row, "owner") })), want: true},
-		"a lock in its cooldown":        {err: cancelled(failed, lock(func(row item) { row["owner"] = s(dynamostore.CooldownOwner) })), want: true},
+		"a lock in its cooldown":        {err: cancelled(failed, lock(func(row item) { row["owner"] = s(dynamostore.ClosedOwner) })), want: true},
 		"a damaged lock":                {err: cancelled(failed, lock(func(row item) { row["fence"] = s("8") }))},
 		"an item with a fence, no key":  {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8"); delete(row, "key") }))},
 		"an item with a fence, no ttl":  {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8"); delete(row, "ttl") }))},

@@ -69,10 +69,15 @@ func (refusingTransport) RoundTrip(*http.Request) (*http.Response, error) {
 
 // harness opens a store on a transport and gives the suite access to its table.
 func harness(t testing.TB, next http.RoundTripper, endpoint string, r rows) storetest.Harness {
+	return harnessOf(t, next, endpoint, r, table, dynamostore.Options{})
+}
+
+func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, table string, opt dynamostore.Options) storetest.Harness {
 	w := &wire{next: next}
+	opt.Logger = slog.New(slog.DiscardHandler)
 	var shift atomic.Int64
 	open := func(transport http.RoundTripper) *dynamostore.Store {
-		s, err := dynamostore.New(dynamostore.ClientOver(transport, endpoint, 0), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
+		s, err := dynamostore.New(dynamostore.ClientOver(transport, endpoint, 0), table, opt)
 		require.NoError(t, err)
 		s.SetNow(func() time.Time { return time.Now().Add(time.Duration(shift.Load())) })
 		return s
@@ -97,7 +102,15 @@ func harness(t testing.TB, next http.RoundTripper, endpoint string, r rows) stor
 			row := r.get(t, key)
 			return func() { r.put(t, key, row) }
 		},
-		Dump: func(t *testing.T, key string) string { return dump(r.get(t, key)) },
+		Dump:      func(t *testing.T, key string) string { return dump(r.get(t, key)) },
+		TurnDelay: 2 * time.Second, // a stamp that is a second off, and whole seconds
+		DamageQueue: map[string]func(*testing.T, string){
+			"a text":            change(func(row item) { row["queue"] = s("me") }),
+			"a number":          change(func(row item) { row["queue"] = n("1") }),
+			"a list of numbers": change(func(row item) { row["queue"] = &types.AttributeValueMemberL{Value: []types.AttributeValue{n("1")}} }),
+			"an empty list":     change(func(row item) { row["queue"] = &types.AttributeValueMemberL{Value: []types.AttributeValue{}} }),
+			"nothing":           change(func(row item) { delete(row, "queue") }),
+		},
 		Foreign: map[string]func(*testing.T, string){
 			"nothing of ours":     set(item{"balance": n("7")}),
 			"the key alone":       set(item{}),
@@ -172,7 +185,10 @@ func dump(row item) string {
 type fakeRows struct{ *fakedynamo.Service }
 
 func (f fakeRows) get(t testing.TB, key string) item {
-	row := f.Row(table, key)
+	return fromFake(t, f.Row(table, key))
+}
+
+func fromFake(t testing.TB, row fakedynamo.Item) item {
 	if row == nil {
 		return nil
 	}
@@ -189,6 +205,12 @@ func (f fakeRows) get(t testing.TB, key string) item {
 			value, err := base64.StdEncoding.DecodeString(v["B"].(string))
 			require.NoError(t, err)
 			out[name] = &types.AttributeValueMemberB{Value: value}
+		case v["L"] != nil:
+			l := &types.AttributeValueMemberL{}
+			for _, element := range v["L"].([]any) {
+				l.Value = append(l.Value, s(element.(map[string]any)["S"].(string)))
+			}
+			out[name] = l
 		default:
 			t.Fatalf("the attribute %s has the value %v, which this test does not know", name, v)
 		}
@@ -197,9 +219,12 @@ func (f fakeRows) get(t testing.TB, key string) item {
 }
 
 func (f fakeRows) put(t testing.TB, key string, row item) {
+	f.SetRow(table, key, toFake(t, row))
+}
+
+func toFake(t testing.TB, row item) fakedynamo.Item {
 	if row == nil {
-		f.SetRow(table, key, nil)
-		return
+		return nil
 	}
 	in := fakedynamo.Item{}
 	for name, v := range row {
@@ -212,11 +237,22 @@ func (f fakeRows) put(t testing.TB, key string, row item) {
 			in[name] = fakedynamo.Value{"NULL": true}
 		case *types.AttributeValueMemberB:
 			in[name] = fakedynamo.Value{"B": base64.StdEncoding.EncodeToString(v.Value)}
+		case *types.AttributeValueMemberL:
+			list := []any{}
+			for _, element := range v.Value {
+				switch element := element.(type) {
+				case *types.AttributeValueMemberS:
+					list = append(list, map[string]any{"S": element.Value})
+				case *types.AttributeValueMemberN:
+					list = append(list, map[string]any{"N": element.Value})
+				}
+			}
+			in[name] = fakedynamo.Value{"L": list}
 		default:
 			t.Fatalf("the attribute %s has the type %T, which this test does not know", name, v)
 		}
 	}
-	f.SetRow(table, key, in)
+	return in
 }
 
 // realRows are the rows of a real table.

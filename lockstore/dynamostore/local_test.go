@@ -28,6 +28,21 @@ func TestOnDynamoDBLocal(t *testing.T) {
 	t.Run("expressions", func(t *testing.T) { testExpressions(t, client) })
 	t.Run("check", func(t *testing.T) { testCheck(t, client) })
 	t.Run("fenced", func(t *testing.T) { testFenced(t, client) })
+	t.Run("kept", func(t *testing.T) { testKept(t, client) })
+	t.Run("leave behind a dead holder", func(t *testing.T) {
+		t.Parallel()
+		s, err := dynamostore.New(client, table, dynamostore.Options{})
+		require.NoError(t, err)
+		testLeaveBehindADeadHolder(t, s, realRows{client})
+	})
+	makeAppTable(t, client)
+	t.Run("an application's table", func(t *testing.T) { testApp(t, client, true) })
+	t.Run("suite in an application's table", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) storetest.Harness {
+			rows := realApp{t, client}
+			return harnessOf(t, besides(t, transport, rows), endpoint, lockRows{rows}, appTable, appNames)
+		}, storetest.Parallel)
+	})
 	t.Run("suite", func(t *testing.T) {
 		storetest.Run(t, func(t *testing.T) storetest.Harness {
 			return harness(t, transport, endpoint, realRows{client})

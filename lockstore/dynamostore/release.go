@@ -3,7 +3,6 @@ package dynamostore
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -16,23 +15,22 @@ const (
 
 	ifMine = "#owner = :me AND #fence = :fence AND " + sound
 
-	freed = " REMOVE #owner, #expires, #holder"
+	freed = ", #ttl = :ttl, #expires = :now REMOVE #owner, #holder, #begun"
 
-	releaseUpdate = "SET #released = :me, #ttl = :ttl" + freed
+	releaseUpdate = "SET #released = :me" + freed
 
-	abandonUpdate = "SET #released = :me, #fence = :fence, #ttl = :ttl" + freed
+	// An abandon makes the fence larger than every fence that this process has sent. So a
+	// late acquire of the owner is refused. If the row is free, the abandon does not change
+	// since when: those who wait keep their turns.
+	abandonOwn  = "SET #released = :me, #fence = :fence" + freed
+	abandonFree = "SET #released = :me, #fence = :fence, #ttl = :ttl"
 
-	notAnothers = "((#owner = :me AND " + sound + ") OR attribute_not_exists(#owner))"
-
-	// ifNotAnothers makes the fence larger than every fence that this process has sent.
-	// So a late acquire of the owner is refused.
-	ifNotAnothers = "attribute_not_exists(#key) OR (#fence < :fence AND " + notAnothers + ")"
-
-	// ifNotAnothersAt does the same for a fence that is not smaller than the local time.
-	ifNotAnothersAt = notAnothers + " AND #fence = :seen"
+	ifOwn     = "#owner = :me AND " + sound
+	ifNobodys = "attribute_not_exists(#owner)"
 )
 
-// Release implements lockstore.Store by one request. The row and its fence stay.
+// Release implements lockstore.Store by one request; with fence 0 it may need up to three. The
+// row and its fence stay.
 func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 	if err := lease.Validate(); err != nil {
 		return err
@@ -40,6 +38,7 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 	if lease.Fence == 0 {
 		return s.abandon(ctx, lease)
 	}
+	now := s.clock.read()
 	return s.release(ctx, lease, write{
 		key:       lease.Key,
 		update:    releaseUpdate,
@@ -48,31 +47,8 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 			":me":    ownerText(lease.Owner),
 			":fence": fenceNumber(lease.Fence),
 			":last":  integer(maxMilli),
-			":ttl":   sweepTime(s.clock.read()),
-		},
-	})
-}
-
-// ReleaseAfter implements lockstore.CooldownReleaser by one request. It gives the key
-// to an owner that nobody is, and the next acquire after the cooldown takes that
-// owner's lease over. So the cooldown lasts from d to d + 2 skew + 2 s, by the corrected
-// local clock. An acquire during the cooldown is refused in the name of the last holder.
-func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
-	if err := lockstore.ValidateReleaseAfter(lease, d); err != nil {
-		return err
-	}
-	end := s.expiresAt(s.clock.read(), d)
-	return s.release(ctx, lease, write{
-		key:       lease.Key,
-		update:    "SET #released = :me, #owner = :nobody, #expires = :end, #ttl = :ttl",
-		condition: ifMine,
-		values: map[string]types.AttributeValue{
-			":me":     ownerText(lease.Owner),
-			":fence":  fenceNumber(lease.Fence),
-			":nobody": text(cooldownOwner),
-			":end":    millis(end),
-			":last":   integer(maxMilli),
-			":ttl":    sweepTime(end),
+			":now":   millis(now),
+			":ttl":   sweepTime(now),
 		},
 	})
 }
@@ -97,23 +73,28 @@ func (s *Store) release(ctx context.Context, lease lockstore.Lease, w write) err
 	}
 }
 
-// abandon ends an acquire that may have been applied or may still be on its way.
+// abandon ends an acquire that may have been applied or may still be on its way. It takes
+// one request if the owner has the key or another owner holds it, and otherwise two.
 func (s *Store) abandon(ctx context.Context, lease lockstore.Lease) error {
-	w := s.raiseFence(lease, row{})
+	s.waiting.Delete(lease.Owner)
+	w := s.raiseFence(lease, row{owner: lease.Owner})
 	if s.clock.highestFence.Load() == 0 {
 		// Another process sent the acquire, and perhaps no reply has corrected the clock of
 		// this process. A fence from a clock far ahead would cost every acquire until that
 		// time a second request. If the owner's lease is in the row, the row's own fence is
 		// large enough.
+		now := s.clock.read()
 		w = write{
 			key:       lease.Key,
 			update:    releaseUpdate,
-			condition: "#owner = :me AND " + sound,
+			condition: ifOwn,
 			values: map[string]types.AttributeValue{
 				":me":   ownerText(lease.Owner),
-				":ttl":  sweepTime(s.clock.read()),
+				":now":  millis(now),
+				":ttl":  sweepTime(now),
 				":last": integer(maxMilli),
 			},
+			oldRow: true,
 		}
 	}
 	ambiguous := false
@@ -122,43 +103,54 @@ func (s *Store) abandon(ctx context.Context, lease lockstore.Lease) error {
 		if err != nil {
 			return outcome(err, ambiguous)
 		}
+		seen, err := decode(lease.Key, r.item)
 		if r.applied {
-			return nil
+			seen.owner = ""
+			return s.leave(ctx, lease.Key, lease.Owner, seen, r.date)
 		}
 		ambiguous = ambiguous || r.ambiguous
-		seen, err := decode(lease.Key, r.item)
 		if err != nil {
 			return err
 		}
 		if seen.owner != "" && seen.owner != lease.Owner {
-			return nil // another owner holds the key, so this owner has nothing there
+			// Another owner holds the key. This owner may have a place in the queue.
+			return s.leave(ctx, lease.Key, lease.Owner, seen, r.date)
 		}
 		w = s.raiseFence(lease, seen)
 	}
 	return fmt.Errorf("dynamostore: key %q: not abandoned, the key changed its owner %d times meanwhile", lease.Key, grantWrites)
 }
 
-// raiseFence is the write that marks a free key, or a key of this owner, as abandoned. It
-// makes the fence larger than every fence that this process has sent. seen is the row
-// at the last refusal.
+// raiseFence is the write that marks a free key, or a key of this owner, as abandoned. seen
+// is the row at the last refusal.
 func (s *Store) raiseFence(lease lockstore.Lease, seen row) write {
 	now := s.clock.read()
 	// The clock may have been set back since the acquire was sent.
 	fence := max(lockstore.Fence(now.UnixMicro()), lockstore.Fence(s.clock.highestFence.Load())+1)
 	w := write{
 		key:       lease.Key,
-		update:    abandonUpdate,
-		condition: ifNotAnothers,
+		update:    abandonFree,
+		condition: ifNobodys,
 		values: map[string]types.AttributeValue{
-			":me":   ownerText(lease.Owner),
-			":ttl":  sweepTime(now),
-			":last": integer(maxMilli),
+			":me":  ownerText(lease.Owner),
+			":ttl": sweepTime(now),
 		},
+		oldRow: true,
+	}
+	own := seen.owner == lease.Owner
+	if own {
+		w.update, w.condition = abandonOwn, ifOwn
+		w.values[":now"], w.values[":last"] = millis(now), integer(maxMilli)
 	}
 	if seen.fence >= fence {
 		fence = seen.fence + 1
-		w.condition = ifNotAnothersAt
+		w.condition += " AND #fence = :seen"
 		w.values[":seen"] = fenceNumber(seen.fence)
+	} else {
+		w.condition += " AND #fence < :fence"
+		if !own {
+			w.condition = "attribute_not_exists(#key) OR (" + w.condition + ")"
+		}
 	}
 	w.values[":fence"] = fenceNumber(fence)
 	return w

@@ -73,7 +73,7 @@ func (s *Store) extend(ctx context.Context, lease lockstore.Lease, condition str
 	values[":ttl"] = sweepTime(expires)
 	r, err := s.update(ctx, write{
 		key:       lease.Key,
-		update:    "SET #expires = :expires, #ttl = :ttl",
+		update:    "SET #expires = :expires, #ttl = if_not_exists(#begun, :ttl)",
 		condition: condition,
 		values:    values,
 		oldRow:    true,

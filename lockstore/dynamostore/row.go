@@ -3,7 +3,6 @@ package dynamostore
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -12,20 +11,27 @@ import (
 )
 
 // The attributes of a lock row. Some of the names are reserved words, so an expression
-// writes each name with a '#'.
+// writes each name with a '#'. #key and #ttl are attributes that the table names.
 const (
-	attrKey      = "key"      // S, partition key
-	attrOwner    = "owner"    // S, only during a lease or a cooldown
+	attrKey      = "key"      // S, partition key, see names
+	attrOwner    = "owner"    // S, only during a lease or while the key is kept
 	attrFence    = "fence"    // N, of the last grant or abandon; every lock row has it
-	attrExpires  = "expires"  // N, milliseconds since 1970, only with owner
+	attrExpires  = "expires"  // N, milliseconds since 1970: the end of the lease, or of the time for which the key is kept; of a free key, since when it is free
 	attrReleased = "released" // S, the last owner that released or abandoned
 	attrHolder   = "holder"   // S, for people
-	attrTTL      = "ttl"      // N, seconds since 1970: when DynamoDB may delete an unused row
+	attrQueue    = "queue"    // L of S, the owners that wait, in the order of arrival
+	attrFreed    = "freed"    // N, milliseconds since 1970: since when the row of a dead holder counts as free, if somebody has left its queue
+	attrBegun    = "begun"    // N, seconds since 1970: the ttl of a lease under which the work has begun
+	attrKept     = "kept"     // B, the answer of the work, if there is one
+	attrTTL      = "ttl"      // N, seconds since 1970: when DynamoDB may delete an unused row, see names
 )
 
-// cooldownOwner is the owner in the row of a key in its cooldown. No request has this
-// owner, because it has spaces.
-const cooldownOwner = "closed to all"
+// lockAttributes are the attributes whose names no table decides.
+var lockAttributes = []string{attrOwner, attrFence, attrExpires, attrReleased, attrHolder, attrQueue, attrFreed, attrBegun, attrKept}
+
+// closedOwner is the owner in the row of a key that is kept, also without an answer: that is a
+// cooldown. No request has this owner, because it has spaces.
+const closedOwner = "closed to all"
 
 // maxMilli is the end of the year 9999. No clock writes a later time.
 const maxMilli = 253_402_300_799_999
@@ -37,6 +43,11 @@ type row struct {
 	expires  time.Time
 	released lockstore.Owner
 	holder   lockstore.Holder
+	freed    time.Time // since when the key counts as free; zero when the row does not say
+	queue    []lockstore.Owner
+	damaged  bool // the queue is, and counts as none
+	begun    bool
+	kept     []byte
 }
 
 // decode reads a row from a reply. The error matches lockstore.ErrCorrupt if the row is
@@ -55,7 +66,11 @@ func decode(key string, item map[string]types.AttributeValue) (row, error) {
 	if released, ok := item[attrReleased].(*types.AttributeValueMemberS); ok {
 		r.released = lockstore.Owner(released.Value)
 	}
+	r.queue, r.damaged = decodeQueue(item[attrQueue])
 	if item[attrOwner] == nil {
+		if freed, err := number(item, attrExpires, maxMilli); err == nil {
+			r.freed = time.UnixMilli(freed)
+		}
 		return r, nil
 	}
 	owner, ok := item[attrOwner].(*types.AttributeValueMemberS)
@@ -68,10 +83,35 @@ func decode(key string, item map[string]types.AttributeValue) (row, error) {
 		return row{}, corrupt(key, err)
 	}
 	r.expires = time.UnixMilli(expires)
+	if freed, err := number(item, attrFreed, maxMilli); err == nil {
+		r.freed = time.UnixMilli(freed)
+	}
+	r.begun = item[attrBegun] != nil
+	if kept, ok := item[attrKept].(*types.AttributeValueMemberB); ok {
+		r.kept = kept.Value
+	}
 	if holder, ok := item[attrHolder].(*types.AttributeValueMemberS); ok {
 		r.holder = lockstore.DecodeHolder(holder.Value)
 	}
 	return r, nil
+}
+
+func decodeQueue(v types.AttributeValue) (owners []lockstore.Owner, damaged bool) {
+	if v == nil {
+		return nil, false
+	}
+	l, ok := v.(*types.AttributeValueMemberL)
+	if !ok {
+		return nil, true
+	}
+	for _, v := range l.Value {
+		owner, ok := v.(*types.AttributeValueMemberS)
+		if !ok {
+			return nil, true
+		}
+		owners = append(owners, lockstore.Owner(owner.Value))
+	}
+	return owners, false
 }
 
 func number(item map[string]types.AttributeValue, name string, most int64) (int64, error) {
@@ -89,20 +129,6 @@ func number(item map[string]types.AttributeValue, name string, most int64) (int6
 func corrupt(key string, cause error) error {
 	return fmt.Errorf("dynamostore: the row of key %q is not a lock row of this store, or it is damaged: %w: %w",
 		key, cause, lockstore.ErrCorrupt)
-}
-
-// aliases returns the names that the expressions use. DynamoDB refuses a name that no
-// expression uses.
-func aliases(expressions ...string) map[string]string {
-	names := make(map[string]string, 7)
-	for _, name := range [...]string{attrKey, attrOwner, attrFence, attrExpires, attrReleased, attrHolder, attrTTL} {
-		for _, e := range expressions {
-			if strings.Contains(e, "#"+name) {
-				names["#"+name] = name
-			}
-		}
-	}
-	return names
 }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }

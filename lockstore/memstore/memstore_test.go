@@ -69,6 +69,24 @@ func request(owner lockstore.Owner) lockstore.Request {
 	return lockstore.Request{Key: "k", Owner: owner, TTL: time.Minute}
 }
 
+func TestPlaces(t *testing.T) {
+	s := New(nil)
+	_, err := s.Acquire(t.Context(), request("holder"))
+	require.NoError(t, err)
+	join := func(n int) int {
+		req := request(lockstore.Owner(fmt.Sprint("owner", n)))
+		req.Queue = true
+		_, err := s.Acquire(t.Context(), req)
+		held, ok := err.(*lockstore.HeldError)
+		require.True(t, ok, "%v", err)
+		return held.Place
+	}
+	for n := 1; n <= 128; n++ {
+		require.Equal(t, n, join(n))
+	}
+	require.Zero(t, join(129), "a queue has 128 places")
+}
+
 // Each time and each fence follows from the clock.
 func TestExactTimes(t *testing.T) {
 	now := time.UnixMicro(1_790_942_400_000_000)

@@ -26,7 +26,7 @@ type call struct {
 	cmd   *redis.StringCmd
 	state atomic.Uint32
 	bytes [lockstore.MaxOwnerBytes]byte
-	words [9]any // of the command
+	words [9]any // of the command, which has at most two keys and three arguments, or one key and four
 
 	detached detached    // for a client that this package has not made
 	context  callContext // for a client that this package has made
@@ -60,9 +60,15 @@ func (c *call) MarshalBinary() ([]byte, error) {
 // String hides the owner from hooks that print commands.
 func (c *call) String() string { return c.owner.String() }
 
-// run sends a script as EVALSHA, and once as EVAL if the server does not know the script.
-// The error says whether the request may have been applied. run returns when ctx ends.
+// run sends a script with one key.
 func (s *Store) run(ctx context.Context, name scriptName, key string, owner lockstore.Owner, args ...any) (reply, error) {
+	return s.runWith(ctx, name, key, "", owner, args...)
+}
+
+// runWith sends a script as EVALSHA, and once as EVAL if the server does not know the script.
+// A second key is optional. The error says whether the request may have been applied.
+// runWith returns when ctx ends.
+func (s *Store) runWith(ctx context.Context, name scriptName, key, second string, owner lockstore.Owner, args ...any) (reply, error) {
 	if err := s.made(); err != nil {
 		return reply{}, err
 	}
@@ -71,8 +77,12 @@ func (s *Store) run(ctx context.Context, name scriptName, key string, owner lock
 	}
 	sc := s.scripts[name]
 	c := &call{owner: owner}
-	c.words = [9]any{"evalsha", sc.sha, 1, s.prefix + key, c}
-	words := c.words[:5+copy(c.words[5:], args)]
+	words := append(c.words[:0], "evalsha", sc.sha, 1, s.prefix+key)
+	if second != "" {
+		words[2] = 2
+		words = append(words, s.prefix+second)
+	}
+	words = append(append(words, c), args...)
 	if s.ends {
 		stop := c.context.begin(ctx)
 		defer c.context.forget()

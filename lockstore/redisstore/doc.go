@@ -1,4 +1,4 @@
-// Package redisstore keeps locks on a Redis or Valkey server (5 or later), also on
+// Package redisstore keeps locks on a Redis or Valkey server (6 or later), also on
 // ElastiCache and MemoryDB. Lua scripts on the server decide. A free key takes one
 // request to acquire and one to release.
 //
@@ -24,9 +24,11 @@
 //
 // # Permissions
 //
-//	EVALSHA, EVAL, GET, SET, SETRANGE, PEXPIRE, TIME  for keys that begin with the prefix
+//	EVALSHA, EVAL, GET, SET, SETRANGE, PEXPIRE, TIME,
+//	RPUSH, BLPOP                                      for keys that begin with the prefix
 //	CLUSTER SLOTS, ASKING                             in cluster mode
 //	INFO                                              for Check
+//	SCAN, DBSIZE                                      for List
 //
 // # Clock
 //
@@ -35,9 +37,11 @@
 //
 //   - If the server's clock jumps ahead, leases end early. Then only fences protect the
 //     resource from late writes.
-//   - If the server's clock steps back by more than a second during a lease, other owners
-//     get an error that names the clock and matches lockstore.ErrCorrupt. This ends when
-//     the holder renews or releases, or when the clock has caught up.
+//   - If the server's clock steps back to more than a second before the last grant or
+//     renewal, other owners get an error that names the clock and matches
+//     lockstore.ErrCorrupt. This ends when the holder renews or releases, or when the clock
+//     has caught up. After a smaller step a dead holder blocks others for longer, by as much
+//     as the step.
 //
 // # Consistency
 //
@@ -49,7 +53,7 @@
 //   - The new primary's clock is behind the old primary's clock by less than the time
 //     from the lost grant to the next grant.
 //
-// Otherwise the next grant can have the same fence as the lost grant. A restart of a
+// Otherwise the fence of the next grant can be equal to that of the lost grant, or smaller. A restart of a
 // server without an append-only file has the same effect. Several independent servers
 // (Redlock) and WAIT would not change this, and the store does not use them.
 //
@@ -71,14 +75,18 @@
 // The server keeps one string for each key, and deletes it by itself:
 //
 //	after a grant or a renewal  TTL + 1 h
-//	after ReleaseAfter(d)       d + 1 h
+//	after Keep for d            d + 1 h, with the data in the string
+//	after Begin                 30 days + 1 h, until the lease is released or the answer is kept
 //	after an abandoned acquire  1 h or more
-//	after a release             at the time from before the release
+//	after a release             as before the release; if owners wait or the work had begun, 1 h
 //
 // For example, a million keys that are each used once a day, with a TTL of one minute,
 // are 42,000 entries at a time. An entry takes about 300 bytes of the server's memory, so
 // these are 13 MB. (Measured with 100,000 keys of 14 bytes and holders of 59 bytes: 293
 // bytes each on Redis 7.0, 277 on Valkey 8.0.)
+//
+// A failover, a flush and an eviction lose what is kept, and which work has begun. So work
+// with an effect that must not happen twice needs another store, or a check of its own.
 //
 // An entry has the last fence and remembers these owners:
 //

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"net"
 	"regexp"
 	"strconv"
@@ -68,10 +69,19 @@ func entries(now time.Time) []string {
 		"lambdalock1 C OWNER 7 " + at(-time.Hour) + " " + minute + "   holder",
 		"lambdalock1 F  0 0 0   ",
 		"lambdalock1 F  007 0 0   ",
-		"lambdalock1 H  7 " + at(0) + " " + hour + "   ",                                // held, but without an owner
-		"lambdalock1 H OWNER 7 " + at(10*time.Hour) + " " + hour + "   ",                // begins in the future: the clock stepped back
-		"lambdalock1 H OWNER 7 " + at(0) + " 99999999999   ",                            // the longest TTL
-		"lambdalock1 H OWNER 7 " + at(0) + " 100000000000   ",                           // a longer one
+		"lambdalock1 H  7 " + at(0) + " " + hour + "   ",                 // held, but without an owner
+		"lambdalock1 H OWNER 7 " + at(10*time.Hour) + " " + hour + "   ", // begins in the future: the clock stepped back
+		"lambdalock1 H OWNER 7 " + at(0) + " 9999999999999   ",           // the longest TTL
+		"lambdalock1 H OWNER 7 " + at(0) + " 10000000000000   ",          // a longer one
+		"lambdalock1 K OWNER 7 " + at(0) + " " + hour + "   holder\nan answer\n\x00\xff",
+		"lambdalock1 K OWNER 7 " + at(0) + " " + hour + "   holder\nFIRST SECOND ", // no queue
+		"lambdalock1 K OWNER 7 " + at(-time.Hour) + " " + minute + "   holder\nFIRST SECOND ",
+		"lambdalock1 K OWNER 7 " + at(0) + " " + hour + "   holder\n",
+		"lambdalock1 K OWNER 7 " + at(0) + " " + hour + "   holder", // without an answer
+		"lambdalock1 B OWNER 7 " + at(0) + " " + hour + "   holder",
+		"lambdalock1 B OWNER 7 " + at(-time.Hour) + " " + minute + "   holder\nFIRST ",
+		"lambdalock1 B  7 " + at(0) + " " + hour + " RELEASED  holder", // broken
+		"lambdalock1 B  7 " + at(-time.Hour) + " " + minute + " RELEASED  holder\nFIRST ",
 		"lambdalock1 H OWNER 9007199254740990 " + at(-time.Hour) + " " + minute + "   ", // the last fences
 		"lambdalock1 H OWNER 9007199254740991 " + at(-time.Hour) + " " + minute + "   ",
 		"lambdalock1 F OWNER 9999999999999999 " + at(-time.Hour) + " " + minute + "   ",
@@ -89,6 +99,10 @@ func entries(now time.Time) []string {
 		"lambdalock1 H OWNER 7 " + at(0) + " " + hour + "  ",
 		"lambdalock1 h OWNER 7 " + at(0) + " " + hour + "   ",
 		"lambdalock2" + live[len("lambdalock1"):],
+		live + "\nFIRST SECOND ", live + "\nFIRST", live + "\n", live + "\n  ", live + "\nFIRST  SECOND ", live + "\nFIRST\nSECOND ",
+		"lambdalock1 F OWNER 7 " + at(-time.Second) + " 0   holder\nFIRST ",
+		"lambdalock1 F OWNER 7 " + at(-time.Hour) + " 0   holder\nFIRST ",
+		"lambdalock1 H OWNER 7 " + at(-time.Minute-3*time.Second) + " " + minute + "   holder\nFIRST SECOND THIRD ",
 		"", " ", "0", "42", "hello", "lambdalock1", "{}", "\x00", strings.Repeat("lambdalock1 ", 50),
 	}
 	for cut := 0; cut < len(live); cut += 7 {
@@ -100,7 +114,10 @@ func entries(now time.Time) []string {
 // blank are the characters of Lua's %s.
 const blank = "\t\n\v\f\r "
 
-var soundEntry = regexp.MustCompile(`(?s)^lambdalock1 ([HFC]) ([^` + blank + `]*) (\d{1,16}) (\d{1,16}) (\d{1,11}) ([^` + blank + `]*) ([^` + blank + `]*) (.*)$`)
+var soundEntry = regexp.MustCompile(`(?s)^lambdalock1 ([HFCBK]) ([^` + blank + `]*) (\d{1,16}) (\d{1,16}) (\d{1,13}) ([^` + blank + `]*) ([^` + blank + `]*) ([^\n]*)(\n.*)?$`)
+
+// soundQueue is what follows the newline, if owners wait.
+var soundQueue = regexp.MustCompile(`^\n[^` + blank + `]([^` + blank + `]| )* $`)
 
 // checkEntry writes an entry and sends every request, by an owner that is not in the entry
 // and by the owner of the entry. It reads the entry itself, by other code than the scripts,
@@ -125,10 +142,16 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 				_, err := s.Acquire(ctx, lockstore.Request{Key: key, Owner: owner, TTL: time.Minute})
 				return err
 			},
-			"Renew":        func() error { _, err := s.Renew(ctx, lease, time.Minute); return err },
-			"Release":      func() error { return s.Release(ctx, lease) },
-			"ReleaseAfter": func() error { return s.ReleaseAfter(ctx, lease, time.Minute) },
-			"abandon":      func() error { return s.Release(ctx, lockstore.Lease{Key: key, Owner: owner}) },
+			"Renew":   func() error { _, err := s.Renew(ctx, lease, time.Minute); return err },
+			"Release": func() error { return s.Release(ctx, lease) },
+			"Begin":   func() error { return s.Begin(ctx, lease) },
+			"Keep":    func() error { return s.Keep(ctx, lease, []byte("answer"), time.Minute) },
+			"abandon": func() error { return s.Release(ctx, lockstore.Lease{Key: key, Owner: owner}) },
+			"Leave":   func() error { return s.Leave(ctx, key, owner) },
+			"Break": func() error {
+				_, err := s.Break(ctx, lockstore.BreakRequest{Key: key, Fence: fence + 1, Now: true})
+				return err
+			},
 		} {
 			put()
 			each(what, ask())
@@ -137,7 +160,7 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 	stranger := lockstore.NewOwner()
 
 	parts := soundEntry.FindStringSubmatch(entry)
-	if parts == nil {
+	if parts == nil || parts[1] == "K" && parts[9] == "" {
 		requests(stranger, 1, func(what string, err error) {
 			t.Helper()
 			require.ErrorIs(t, err, lockstore.ErrCorrupt, "F53 "+what)
@@ -156,17 +179,34 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 	left := since + ttl - now.UnixMicro()
 	taken := state != "F" && left > 0
 	stepped := taken && left > ttl+time.Second.Microseconds()
+	held, inDoubt := state == "H" || state == "B", state == "B" && !taken
+	queue, tail := parts[9], parts[9]
+	if state == "K" || !soundQueue.MatchString(queue) {
+		queue = ""
+	}
+	if state != "K" {
+		tail = queue
+	}
+	waiting := strings.Count(queue, " ")
+	forOthers := !taken && lockstore.UntilTurn(waiting, -time.Duration(left)*time.Microsecond) > 0
 
 	requests(stranger, max(1, lockstore.Fence(fence)), func(what string, err error) {
 		t.Helper()
 		switch {
 		case what == "Inspect" && stepped, what == "Acquire" && stepped,
-			what == "Acquire" && !taken && fence+1 >= 1<<53:
+			what == "Acquire" && !taken && !forOthers && !inDoubt && fence+1 >= 1<<53:
 			require.ErrorIs(t, err, lockstore.ErrCorrupt, what)
-		case what == "Inspect":
+		case what == "Inspect", what == "Leave":
 			require.NoError(t, err)
-		case what == "Acquire" && taken:
+		case what == "Acquire" && (taken || forOthers || inDoubt):
 			require.ErrorIs(t, err, lockstore.ErrHeld)
+			kept, isKept := errors.AsType[*lockstore.KeptError](err)
+			require.Equal(t, taken && !held, isKept)
+			if isKept {
+				require.Equal(t, strings.TrimPrefix(tail, "\n"), string(kept.Data))
+			}
+			_, isInDoubt := errors.AsType[*lockstore.DoubtError](err)
+			require.Equal(t, inDoubt, isInDoubt)
 		case what == "Acquire":
 			require.NoError(t, err)
 			return // the key was free
@@ -174,7 +214,7 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 			require.NoError(t, err)
 			there, err := client.Get(ctx, s.prefix+key).Result()
 			require.NoError(t, err)
-			require.Equal(t, strings.Join([]string{"lambdalock1", parts[1], parts[2], parts[3], parts[4], parts[5], parts[6], string(stranger), parts[8]}, " "), there)
+			require.Equal(t, strings.Join([]string{"lambdalock1", parts[1], parts[2], parts[3], parts[4], parts[5], parts[6], string(stranger), parts[8]}, " ")+tail, there)
 			return
 		default:
 			require.ErrorIs(t, err, lockstore.ErrLost, what)
@@ -185,8 +225,12 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 	put()
 	if status, err := s.Inspect(ctx, key); !stepped {
 		require.NoError(t, err)
-		require.Equal(t, taken, status.Held)
+		require.Equal(t, taken || inDoubt, status.Held)
+		require.Equal(t, taken && !held, status.Kept)
+		require.Equal(t, inDoubt, status.InDoubt)
+		require.Equal(t, taken && held && owner == "", status.Broken)
 		require.EqualValues(t, fence, status.Fence)
+		require.Equal(t, waiting, status.Waiting)
 		if taken {
 			// Lua's format cuts a text at a NUL. A holder of this store has none.
 			whole, _, _ := strings.Cut(parts[8], "\x00")
@@ -200,7 +244,7 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 	// The owner of the entry gets its own lease again, or ErrLost.
 	lease, err := s.Acquire(ctx, lockstore.Request{Key: key, Owner: owner, TTL: time.Minute})
 	same("Acquire again")
-	if state == "H" && taken && string(owner) != parts[6] && string(owner) != parts[7] {
+	if held && taken && string(owner) != parts[6] && string(owner) != parts[7] {
 		require.NoError(t, err)
 		require.EqualValues(t, fence, lease.Fence)
 		require.LessOrEqual(t, lease.TTL, time.Duration(left)*time.Microsecond)
@@ -238,7 +282,7 @@ func FuzzKeys(f *testing.F) {
 // FuzzReply parses any answer of a server. The result is within its bounds, or an error.
 func FuzzReply(f *testing.F) {
 	for _, text := range []string{
-		"", "G1790942400000000 60000000", "H7 5 1790942400123\tid\tname", "H7 5", "I0", "I", "R", "L", "F", "T", "Gx", "G1 ", "G1 x", "X", "\x00",
+		"", "G1790942400000000 60000000", "H7 5 2 1790942400123\tid\tname", "H7 5", "W7 5 2 ", "I0 1", "I0", "I", "Rowner", "O", "R", "L", "F", "T", "K7 5 0 1790942400123\tid\tname\nanswer\n", "K7 5 0 ", "X7 5 0 holder", "N7 5 0 holder", "U7 0 0 holder", "U7", "Gx", "G1 ", "G1 x", "X", "\x00",
 		"G-1 5", "I-1", "H1 -5 h", "G1 9223372036854775807", "H1 9223372036854776 h", "G99999999999999999999 1",
 	} {
 		f.Add(text)
@@ -248,7 +292,7 @@ func FuzzReply(f *testing.F) {
 		if err != nil {
 			return
 		}
-		require.Contains(t, "GHIRLFT", string(rune(r.code)))
+		require.Contains(t, "GHXNWIROLFTKU", string(rune(r.code)))
 		require.GreaterOrEqual(t, r.fence, lockstore.Fence(0))
 		require.GreaterOrEqual(t, r.left, time.Duration(0))
 		require.LessOrEqual(t, len(r.holder.Name)+len(r.holder.ID), lockstore.MaxHolderBytes)

@@ -152,6 +152,12 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 			"TTL is no number":      field(5, "1e3"),
 			"TTL is huge":           field(5, "315360000000000000"),
 		},
+		DamageQueue: map[string]func(*testing.T, string){
+			"cut short":    change(func(e string) string { return e[:len(e)-1] }),
+			"one is empty": change(func(e string) string { return strings.Replace(e, "\n", "\n ", 1) }),
+			"all are":      change(func(e string) string { return e[:strings.Index(e, "\n")] + "\n  " }),
+			"another line": change(func(e string) string { return e + "\n" }),
+		},
 	}
 }
 

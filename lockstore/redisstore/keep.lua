@@ -1,10 +1,11 @@
 
 -- retention is the time until an hour after the end of the entry's lease or cooldown, in
--- milliseconds. So an abandon does not shorten the time of an entry with a lease.
+-- milliseconds. So an abandon does not shorten the time of an entry with a lease. When the
+-- work has begun, it is 30 days, lockstore.BegunFor, and an hour.
 local function retention()
 	local time = redis.call('TIME')
 	local left = since + ttl - (time[1] * 1000000 + time[2])
-	return math.ceil(math.max(left, 0) / 1000) + 3600000
+	return math.ceil(math.max(left, state == 'B' and 2592000000000 or 0) / 1000) + 3600000
 end
 
 -- keep runs a command that renews or ends a lease. A server that is out of memory refuses

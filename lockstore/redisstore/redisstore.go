@@ -25,20 +25,24 @@ type Options struct {
 	Prefix string
 }
 
-// Store keeps leases on a Redis or Valkey server. It also implements
-// lockstore.Inspector, lockstore.CooldownReleaser and lockstore.Checker.
+// Store keeps leases on a Redis or Valkey server. It also implements lockstore.Inspector,
+// lockstore.Keeper, lockstore.Settler, lockstore.Checker, lockstore.Queuer,
+// lockstore.Breaker and lockstore.Lister.
 type Store struct {
 	client  redis.UniversalClient
+	wakeUps *wakeUps
 	ends    bool // a call can end its connection's wait, see callContext
 	prefix  string
 	scripts [scriptNames]script
 }
 
 var (
-	_ lockstore.Store            = (*Store)(nil)
-	_ lockstore.Inspector        = (*Store)(nil)
-	_ lockstore.CooldownReleaser = (*Store)(nil)
-	_ lockstore.Checker          = (*Store)(nil)
+	_ lockstore.Store     = (*Store)(nil)
+	_ lockstore.Inspector = (*Store)(nil)
+	_ lockstore.Keeper    = (*Store)(nil)
+	_ lockstore.Settler   = (*Store)(nil)
+	_ lockstore.Checker   = (*Store)(nil)
+	_ lockstore.Queuer    = (*Store)(nil)
 )
 
 // New returns a store that uses client. The caller closes the client.
@@ -68,6 +72,7 @@ func New(client redis.UniversalClient, opt Options) (*Store, error) {
 	}
 	return &Store{
 		client:  client,
+		wakeUps: newWakeUps(client),
 		ends:    isEndable(client),
 		prefix:  opt.Prefix,
 		scripts: newScripts(),
@@ -124,13 +129,14 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 	if err := req.Validate(); err != nil {
 		return lockstore.Lease{}, err
 	}
-	r, err := s.run(ctx, acquireScript, req.Key, req.Owner, micros(req.TTL), req.Holder.Encode(), retention(req.TTL))
+	r, err := s.run(ctx, acquireScript, req.Key, req.Owner, micros(req.TTL), req.Holder.Encode(), retention(req.TTL), flag(req.Queue))
 	if err != nil {
 		return lockstore.Lease{}, err
 	}
 	if r.code != granted {
 		return lockstore.Lease{}, r.refusal(req.Key)
 	}
+	s.wakeUps.expect(req.Owner, r.next)
 	// r.left can be more than req.TTL: the server rounds up, the lease was renewed, or the
 	// server's clock has stepped back. In the last case more than req.TTL is not safe.
 	return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: r.fence, TTL: min(r.left, req.TTL)}, nil
@@ -156,34 +162,96 @@ func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 
 // Release implements lockstore.Store.
 func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
-	return s.end(ctx, lease, 0)
-}
-
-// ReleaseAfter implements lockstore.CooldownReleaser.
-func (s *Store) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
-	if err := lockstore.ValidateReleaseAfter(lease, d); err != nil {
-		return err
-	}
-	return s.end(ctx, lease, d)
-}
-
-func (s *Store) end(ctx context.Context, lease lockstore.Lease, cooldown time.Duration) error {
 	if err := lease.Validate(); err != nil {
 		return err
 	}
-	r, err := s.run(ctx, releaseScript, lease.Key, lease.Owner, int64(lease.Fence), micros(cooldown))
+	r, err := s.release(ctx, lease)
 	if err != nil {
 		return err
 	}
+	if err := r.done(lease.Key); err != nil {
+		return err
+	}
+	s.wake(ctx, lease.Owner, r.next)
+	return nil
+}
+
+// Begin implements lockstore.Keeper.
+func (s *Store) Begin(ctx context.Context, lease lockstore.Lease) error {
+	if err := lockstore.ValidateGrant(lease); err != nil {
+		return err
+	}
+	r, err := s.run(ctx, beginScript, lease.Key, lease.Owner, int64(lease.Fence))
+	if err != nil {
+		return err
+	}
+	return r.done(lease.Key)
+}
+
+// Keep implements lockstore.Keeper. Those who wait learn the answer when they ask next,
+// within a second.
+func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
+	if err := lockstore.ValidateKeep(lease, data, d); err != nil {
+		return err
+	}
+	if err := s.made(); err != nil {
+		return err
+	}
+	s.wakeUps.expected(lease.Owner) // nobody is woken
+	r, err := s.run(ctx, answerScript, lease.Key, lease.Owner, int64(lease.Fence), micros(d), secret(data))
+	if err != nil {
+		return err
+	}
+	return r.done(lease.Key)
+}
+
+// SettleKept implements lockstore.Settler.
+func (s *Store) SettleKept(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+	if err := lockstore.ValidateSettleKept(key, fence, data, d); err != nil {
+		return err
+	}
+	return s.settle(ctx, key, fence, data, d)
+}
+
+// SettleFree implements lockstore.Settler.
+func (s *Store) SettleFree(ctx context.Context, key string, fence lockstore.Fence) error {
+	if err := lockstore.ValidateSettleFree(key, fence); err != nil {
+		return err
+	}
+	return s.settle(ctx, key, fence, nil, 0)
+}
+
+func (s *Store) settle(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+	r, err := s.run(ctx, settleScript, key, "", int64(fence), micros(d), secret(data))
+	if err != nil {
+		return err
+	}
+	if r.code == lost && !r.ambiguous {
+		return fmt.Errorf("redisstore: key %q: it is not in doubt with this fence: %w", key, lockstore.ErrLost)
+	}
+	return r.done(key)
+}
+
+// secret is data of the user as an argument of a command. Hooks that print commands see
+// its length.
+type secret []byte
+
+// MarshalBinary is called when the client writes the command.
+func (s secret) MarshalBinary() ([]byte, error) { return s, nil }
+
+func (s secret) String() string { return lockstore.Secret(s).String() }
+
+// done is the error of a request that ends or begins something, or nil.
+func (r reply) done(key string) error {
 	switch {
 	case r.code == released:
 		return nil
 	case r.code == lost && r.ambiguous:
 		// The other attempt may have released the lease, and other owners may have had the
 		// key since. ErrLost would say that the lease was lost before the release.
-		return fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and the entry does not show this lease", lease.Key)
+		return fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and the entry does not show this lease", key)
 	}
-	return r.refusal(lease.Key)
+	return r.refusal(key)
 }
 
 // Inspect implements lockstore.Inspector.
@@ -196,10 +264,13 @@ func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 		return lockstore.Status{}, err
 	}
 	switch r.code {
-	case held:
-		return lockstore.Status{Key: key, Held: true, Holder: r.holder, Fence: r.fence, Remaining: r.left}, nil
+	case held, broken, answered, inDoubt:
+		return lockstore.Status{
+			Key: key, Held: true, Kept: r.code == answered, InDoubt: r.code == inDoubt, Broken: r.code == broken,
+			Holder: r.holder, Fence: r.fence, Remaining: r.left, Waiting: r.queue,
+		}, nil
 	case free:
-		return lockstore.Status{Key: key, Fence: r.fence}, nil
+		return lockstore.Status{Key: key, Fence: r.fence, Waiting: r.queue}, nil
 	}
 	return lockstore.Status{}, r.refusal(key)
 }
@@ -208,6 +279,14 @@ func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 // an hour, in milliseconds, rounded up.
 func retention(ttl time.Duration) int64 {
 	return int64((ttl + time.Hour + time.Millisecond - 1) / time.Millisecond)
+}
+
+// flag is a bool as a script's argument.
+func flag(on bool) int {
+	if on {
+		return 1
+	}
+	return 0
 }
 
 // micros rounds up, so that a lease is not shorter than requested.

@@ -33,8 +33,12 @@ var requests = map[string]func(context.Context, *Store) error{
 	"Abandon": func(ctx context.Context, s *Store) error {
 		return s.Release(ctx, lockstore.Lease{Key: someLease.Key, Owner: someLease.Owner})
 	},
-	"ReleaseAfter": func(ctx context.Context, s *Store) error { return s.ReleaseAfter(ctx, someLease, time.Minute) },
-	"Inspect":      func(ctx context.Context, s *Store) error { _, err := s.Inspect(ctx, someLease.Key); return err },
+	"Begin": func(ctx context.Context, s *Store) error { return s.Begin(ctx, someLease) },
+	"Keep": func(ctx context.Context, s *Store) error {
+		return s.Keep(ctx, someLease, []byte("answer"), time.Minute)
+	},
+	"SettleFree": func(ctx context.Context, s *Store) error { return s.SettleFree(ctx, someLease.Key, someLease.Fence) },
+	"Inspect":    func(ctx context.Context, s *Store) error { _, err := s.Inspect(ctx, someLease.Key); return err },
 }
 
 var someLease = lockstore.Lease{Key: "account/7", Owner: lockstore.NewOwner(), Fence: 7}

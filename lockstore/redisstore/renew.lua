@@ -1,5 +1,5 @@
 -- ARGV: owner, TTL in microseconds, fence, retention in milliseconds
-if state ~= 'H' or me ~= owner or fence ~= ARGV[3] then return 'L' end
+if state ~= 'H' and state ~= 'B' or me ~= owner or fence ~= ARGV[3] then return 'L' end
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
 local left = since + ttl - now
@@ -11,4 +11,5 @@ if not stepped and left >= tonumber(ARGV[2]) then return string.format('G%s %.0f
 local kept = ARGV[4]
 since = now
 if not stepped or tonumber(ARGV[2]) > tonumber(ttl) then ttl = ARGV[2] else kept = retention() end
+if state == 'B' then kept = retention() end
 return keep('SET', KEYS[1], text(), 'PX', kept) or 'G' .. fence .. ' ' .. ttl

@@ -88,8 +88,27 @@ func TestRetention(t *testing.T) {
 		"a cooldown": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
 			forward(m, time.Second)
-			require.NoError(t, s.ReleaseAfter(t.Context(), lease, long))
+			require.NoError(t, s.Keep(t.Context(), lease, nil, long))
 		}, long},
+		"an answer for a month": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+			require.NoError(t, s.Keep(t.Context(), take(t, s, time.Minute), []byte("answer"), lockstore.MaxKeep))
+			abandon(t, s)
+		}, lockstore.MaxKeep},
+		"a beginning": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+			require.NoError(t, s.Begin(t.Context(), take(t, s, time.Minute)))
+			abandon(t, s)
+		}, lockstore.BegunFor},
+		"a renewal after a beginning": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+			lease := take(t, s, time.Minute)
+			require.NoError(t, s.Begin(t.Context(), lease))
+			_, err := s.Renew(t.Context(), lease, long)
+			require.NoError(t, err)
+		}, lockstore.BegunFor},
+		"a release after a beginning": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+			lease := take(t, s, time.Minute)
+			require.NoError(t, s.Begin(t.Context(), lease))
+			require.NoError(t, s.Release(t.Context(), lease))
+		}, 0},
 		"an abandon of a new key": {func(t *testing.T, s *Store, m *miniredis.Miniredis) { abandon(t, s) }, 0},
 		"an abandon during another owner's lease": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
 			take(t, s, long)
@@ -97,7 +116,7 @@ func TestRetention(t *testing.T) {
 			abandon(t, s)
 		}, long - time.Second},
 		"an abandon during a cooldown": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
-			require.NoError(t, s.ReleaseAfter(t.Context(), take(t, s, time.Minute), long))
+			require.NoError(t, s.Keep(t.Context(), take(t, s, time.Minute), nil, long))
 			abandon(t, s)
 		}, long},
 		"an abandon after a release": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {

@@ -11,6 +11,10 @@ var (
 	entryLua string
 	//go:embed keep.lua
 	keepLua string
+	//go:embed queue.lua
+	queueLua string
+	//go:embed wake.lua
+	wakeLua string
 	//go:embed acquire.lua
 	acquireLua string
 	//go:embed renew.lua
@@ -19,6 +23,14 @@ var (
 	releaseLua string
 	//go:embed inspect.lua
 	inspectLua string
+	//go:embed break.lua
+	breakLua string
+	//go:embed begin.lua
+	beginLua string
+	//go:embed answer.lua
+	answerLua string
+	//go:embed settle.lua
+	settleLua string
 )
 
 type scriptName int
@@ -28,6 +40,11 @@ const (
 	renewScript
 	releaseScript
 	inspectScript
+	breakScript
+	wakeScript
+	beginScript
+	answerScript
+	settleScript
 	scriptNames
 )
 
@@ -42,9 +59,14 @@ func newScript(source string) script {
 
 func newScripts() [scriptNames]script {
 	return [...]script{
-		acquireScript: newScript(entryLua + acquireLua),
+		acquireScript: newScript(entryLua + queueLua + acquireLua),
 		renewScript:   newScript(entryLua + keepLua + renewLua),
-		releaseScript: newScript(entryLua + keepLua + releaseLua),
-		inspectScript: newScript(entryLua + inspectLua),
+		releaseScript: newScript(entryLua + queueLua + keepLua + wakeLua + releaseLua),
+		inspectScript: newScript(entryLua + queueLua + inspectLua),
+		wakeScript:    newScript(wakeLua + "wake(KEYS[1])\nreturn 'R'\n"),
+		breakScript:   newScript(entryLua + queueLua + keepLua + breakLua),
+		beginScript:   newScript(entryLua + keepLua + beginLua),
+		answerScript:  newScript(entryLua + keepLua + answerLua),
+		settleScript:  newScript(entryLua + keepLua + settleLua),
 	}
 }

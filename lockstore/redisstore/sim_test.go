@@ -35,17 +35,22 @@ import (
 //   - Renew extends only a live lease of its owner, and never shortens it.
 //   - Release ends only the owner's lease.
 //   - The fence never becomes smaller.
+//   - The queue changes as lockstore.Queuer says: a refused owner gets the last place, a
+//     grant ends its place and those before it, and who leaves moves nobody else. A grant
+//     before the owner's turn is wrong, and so is a refusal after the turn has come.
+//   - A wake-up that has arrived ends the wait of its owner.
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestSimulation replays
 // one seed.
 func TestSimulation(t *testing.T) {
-	leasesim.Verify(t, "simulated clients over miniredis", 20, 1000, 0.5, simulate)
+	leasesim.Verify(t, "simulated clients over miniredis", 20, 600, 0.5, simulate)
 }
 
 func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {
-	w := &wire{t: t, server: miniredis.NewMiniRedis(), start: time.Now(), ended: map[lockstore.Owner]bool{}, counts: leasesim.NewCounts(
+	w := &wire{t: t, server: miniredis.NewMiniRedis(), start: time.Now(), ended: map[lockstore.Owner]bool{}, woken: map[string]time.Time{}, counts: leasesim.NewCounts(
 		"scripts", "refused requests", "lost replies", "cut requests", "requests without an answer", "late requests", "late replies",
-		"slow requests and replies", "repeated requests", "forgotten scripts")}
+		"slow requests and replies", "repeated requests", "forgotten scripts",
+		"grants in the queue's order", "grants past a place", "refusals of a free key", "leaves", "wake-ups", "wake-ups by a release", "waits without a wake-up")}
 	t.Cleanup(w.server.Close)
 	sim := &leasesim.Sim{Seed: seed, TTL: simTTL, Length: 15 * simTTL, Open: w.open, FromReply: fromReply}
 	counts, problems := sim.Run(t)
@@ -68,6 +73,7 @@ type wire struct {
 	had       []lockstore.Owner        // the owners of all grants
 	ended     map[lockstore.Owner]bool // owners that released or abandoned
 	abandoned lockstore.Owner          // the last owner that abandoned without having the key
+	woken     map[string]time.Time     // when a wake-up arrived in a list that has it still
 }
 
 func (w *wire) open(p *leasesim.Process) (lockstore.Store, func()) {
@@ -97,9 +103,13 @@ func (w *wire) serve(p *leasesim.Process, client net.Conn) {
 			return
 		}
 		reply := ""
-		if strings.HasPrefix(command[0], "eval") {
+		switch {
+		case strings.HasPrefix(command[0], "eval"):
 			reply = w.carry(p, server, command)
-		} else {
+		case command[0] == "blpop":
+			reply = w.exchange(server, command)
+			w.waited(command[1], reply)
+		default:
 			reply = w.exchange(server, command)
 		}
 		if reply == hang {
@@ -145,7 +155,7 @@ func (w *wire) carry(p *leasesim.Process, server net.Conn, command []string) str
 		w.count("repeated requests")
 		again := p.UpTo(2 * simTTL)
 		w.underWay.Go(func() {
-			pass(in + again)
+			leasesim.Pass(in + again)
 			server, err := w.server.Dial()
 			if err != nil {
 				w.t.Error(err)
@@ -158,16 +168,14 @@ func (w *wire) carry(p *leasesim.Process, server net.Conn, command []string) str
 		w.count("forgotten scripts")
 		w.exchange(server, []string{"SCRIPT", "FLUSH"})
 	}
-	pass(in)
+	leasesim.Pass(in)
 	reply := w.script(server, command)
-	pass(out)
+	leasesim.Pass(out)
 	if lose {
 		return ""
 	}
 	return reply
 }
-
-func pass(d time.Duration) { <-time.After(d) }
 
 func (w *wire) count(what string) {
 	w.mu.Lock()
@@ -192,12 +200,32 @@ func (w *wire) exchange(server net.Conn, command []string) string {
 	return string(reply[:n])
 }
 
+// waited checks the end of a wait for a wake-up.
+func (w *wire) waited(list, reply string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at, woken := w.woken[list]
+	delete(w.woken, list)
+	if strings.Contains(reply, list) {
+		w.counts["wake-ups"]++
+		return
+	}
+	w.counts["waits without a wake-up"]++
+	if woken && time.Since(at) < listTime {
+		w.t.Errorf("at %v: a wake-up arrived %v ago, and the wait ended without it", time.Since(w.start), time.Since(at))
+	}
+}
+
+// listTime is how long the server keeps a wake-up.
+const listTime = 5 * time.Second
+
 // seen is an entry on the server.
 type seen struct {
 	state string
 	owner lockstore.Owner
 	fence int64
-	end   int64 // of the lease, in microseconds
+	end   int64 // of the lease, or since when the key is free, in microseconds
+	queue string
 }
 
 func (w *wire) entry() seen {
@@ -209,6 +237,7 @@ func (w *wire) entry() seen {
 		w.t.Error(err)
 		return seen{}
 	}
+	text, queue, _ := strings.Cut(text, "\n")
 	f := strings.SplitN(text, " ", 9)
 	number := func(i int) int64 {
 		n, err := strconv.ParseInt(f[i], 10, 64)
@@ -217,7 +246,33 @@ func (w *wire) entry() seen {
 		}
 		return n
 	}
-	return seen{f[1], lockstore.Owner(f[2]), number(3), number(4) + number(5)}
+	return seen{f[1], lockstore.Owner(f[2]), number(3), number(4) + number(5), queue}
+}
+
+// places are the owners that wait.
+func (s seen) places() []string { return strings.Fields(s.queue) }
+
+// untilTurn is how long the key is kept for those before the owner.
+func (s seen) untilTurn(me lockstore.Owner) time.Duration {
+	before := slices.Index(s.places(), string(me))
+	if before < 0 {
+		before = len(s.places())
+	}
+	return lockstore.UntilTurn(before, time.Duration(time.Now().UnixMicro()-s.end)*time.Microsecond)
+}
+
+// after is the queue without the places that a grant to the owner ends.
+func (s seen) after(me lockstore.Owner) []string {
+	p := s.places()
+	if i := slices.Index(p, string(me)); i >= 0 {
+		return p[i+1:]
+	}
+	return nil
+}
+
+// without is the queue without the owner's place.
+func (s seen) without(me lockstore.Owner) []string {
+	return slices.DeleteFunc(s.places(), func(o string) bool { return o == string(me) })
 }
 
 // live reports whether the lease is live now.
@@ -226,7 +281,7 @@ func (s seen) live() bool { return s.state == "H" && time.Now().UnixMicro() < s.
 // simScripts are the names of the scripts by hash and by source.
 var simScripts = func() map[string]string {
 	names, scripts := map[string]string{}, newScripts()
-	for i, name := range map[scriptName]string{acquireScript: "acquire", renewScript: "renew", releaseScript: "release"} {
+	for i, name := range map[scriptName]string{acquireScript: "acquire", renewScript: "renew", releaseScript: "release", wakeScript: "wake"} {
 		sc := scripts[i]
 		names[sc.sha.(string)], names[sc.source.(string)] = name, name
 	}
@@ -243,6 +298,10 @@ func (w *wire) script(server net.Conn, command []string) string {
 	if strings.HasPrefix(reply, "-NOSCRIPT") {
 		return reply
 	}
+	first := "" // the list that a release may wake
+	if command[2] == "2" {
+		first, command = command[4], slices.Delete(slices.Clone(command), 4, 5)
+	}
 	name, me := simScripts[command[1]], lockstore.Owner(command[4])
 	_, answer, _ := strings.Cut(reply, "\r\n")
 	fail := func(format string, args ...any) {
@@ -254,6 +313,61 @@ func (w *wire) script(server net.Conn, command []string) string {
 	}
 
 	w.counts["scripts"]++
+	if name == "wake" {
+		w.woken[command[3]] = time.Now()
+		return reply
+	}
+	want := before.places() // what the queue has to be now
+	switch code := code(answer[0]); {
+	case name == "acquire" && code == granted && after.fence != before.fence:
+		want = before.after(me)
+		turn := before.untilTurn(me)
+		switch {
+		case before.live():
+		case len(want) != len(before.places())-1:
+			w.counts["grants past a place"]++
+		case len(before.places()) > 0:
+			w.counts["grants in the queue's order"]++
+		}
+		if !before.live() && turn > 0 {
+			fail("M32: granted %v before its turn", turn)
+		}
+	case name == "acquire" && (code == held || code == kept):
+		if command[8] == "1" && !slices.Contains(want, string(me)) && len(want) < 128 {
+			want = append(want, string(me))
+		}
+		if code == kept {
+			w.counts["refusals of a free key"]++
+			if before.live() || before.untilTurn(me) <= 0 {
+				fail("M31: refused, and its turn has come")
+			}
+		}
+	case name == "release" && code == released:
+		want = before.without(me)
+		if command[5] == "-" {
+			w.counts["leaves"]++
+		}
+		if first != "" && !after.live() && len(want) > 0 && first == DefaultPrefix+list(lockstore.Owner(want[0])) {
+			w.woken[first] = time.Now()
+			w.counts["wake-ups by a release"]++
+			if answer != "R\r\n" {
+				fail("the first in the queue is to be woken")
+			}
+		}
+	}
+	if !slices.Equal(want, after.places()) {
+		fail("the queue has to be %v", want)
+	}
+	if i := slices.Index(before.places(), string(me)); i >= 0 && name == "release" && answer[0] == byte(released) && !before.live() {
+		free := time.Duration(time.Now().UnixMicro()-before.end) * time.Microsecond
+		if got := time.Duration(time.Now().UnixMicro()-after.end) * time.Microsecond; got != lockstore.FreeAfterLeave(i, free) {
+			fail("free for %v after one in place %d has left, and before for %v", got, i+1, free)
+		}
+	}
+	before.queue, after.queue = "", ""
+	if !before.live() && name == "release" {
+		before.end, after.end = 0, 0
+	}
 	if after.fence < before.fence {
 		fail("the fence fell")
 	}

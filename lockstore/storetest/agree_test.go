@@ -32,7 +32,7 @@ func TestTwoStoresAgree(t *testing.T) {
 				got, lease := call(t.Context(), m)
 				require.Equal(t, want, got, "seed %d, call %d", seed, n)
 				require.Equal(t, leaseWanted, lease, "seed %d, call %d", seed, n)
-				outcomes[want[:min(len(want), 12)]]++
+				outcomes[want[:min(len(want), len("acquire kept"))]]++
 				if lease.Fence > 0 {
 					leases = append(leases, lease)
 				}
@@ -46,14 +46,19 @@ func TestTwoStoresAgree(t *testing.T) {
 		}
 	})
 	t.Log(outcomes)
-	for _, o := range []string{"acquire nil", "acquire held", "acquire lost", "renew nil", "renew lost", "release nil", "release lost"} {
+	for _, o := range []string{
+		"acquire nil", "acquire held", "acquire lost", "renew nil", "renew lost", "release nil", "release lost", "begin nil", "begin lost", "keep nil", "keep lost", "acquire kept"} {
 		require.Greater(t, outcomes[o], 500, "the random calls reach %q", o)
+	}
+	for _, o := range []string{"acquire in d", "done nil", "done lost", "done held by", "free nil", "free lost"} {
+		require.Greater(t, outcomes[o], 20, "the random calls reach %q", o)
 	}
 }
 
 type everyInterface interface {
 	lockstore.Store
-	lockstore.CooldownReleaser
+	lockstore.Keeper
+	lockstore.Settler
 	lockstore.Inspector
 }
 
@@ -62,7 +67,8 @@ func randomCall(random *rand.Rand, lease lockstore.Lease) func(context.Context, 
 	owner := fmt.Sprint("owner", random.IntN(8))
 	req := lockstore.Request{Key: fmt.Sprint("key", random.IntN(2)), Owner: lockstore.Owner(owner), Holder: lockstore.Holder{Name: owner}}
 	req.TTL = time.Second + time.Duration(random.Int64N(int64(20*time.Second)))
-	kind := random.IntN(20)
+	kind := random.IntN(26)
+	data := []byte(fmt.Sprint("answer", random.IntN(100)))
 	return func(ctx context.Context, s everyInterface) (string, lockstore.Lease) {
 		switch {
 		case kind < 8:
@@ -76,7 +82,13 @@ func randomCall(random *rand.Rand, lease lockstore.Lease) func(context.Context, 
 		case kind < 18:
 			return "abandon " + outcome(s.Release(ctx, lockstore.Lease{Key: lease.Key, Owner: lease.Owner})), lockstore.Lease{}
 		case kind < 19:
-			return "release after " + outcome(s.ReleaseAfter(ctx, lease, req.TTL)), lockstore.Lease{}
+			return "keep " + outcome(s.Keep(ctx, lease, data, req.TTL)), lockstore.Lease{}
+		case kind < 22:
+			return "begin " + outcome(s.Begin(ctx, lease)), lockstore.Lease{}
+		case kind < 23:
+			return "done " + outcome(s.SettleKept(ctx, lease.Key, lease.Fence, data, req.TTL)), lockstore.Lease{}
+		case kind < 24:
+			return "free " + outcome(s.SettleFree(ctx, lease.Key, lease.Fence)), lockstore.Lease{}
 		}
 		st, err := s.Inspect(ctx, req.Key)
 		return fmt.Sprint("inspect ", outcome(err), " ", st), lockstore.Lease{}
@@ -86,9 +98,15 @@ func randomCall(random *rand.Rand, lease lockstore.Lease) func(context.Context, 
 // outcome is the meaning of an error, and the content of a held error.
 func outcome(err error) string {
 	var held *lockstore.HeldError
+	var kept *lockstore.KeptError
+	var inDoubt *lockstore.DoubtError
 	switch {
 	case err == nil:
 		return "nil"
+	case errors.As(err, &kept):
+		return fmt.Sprintf("kept %s by %s for %v", []byte(kept.Data), kept.Holder.Name, kept.Remaining)
+	case errors.As(err, &inDoubt):
+		return "in doubt by " + inDoubt.Holder.Name
 	case errors.As(err, &held):
 		return "held by " + held.Holder.Name + " " + held.Remaining.String()
 	case errors.Is(err, lockstore.ErrLost):

@@ -37,6 +37,11 @@ type row struct {
 	Holder  string          `json:"holder"`
 	Ended   []fullOwner     `json:"ended"`   // released or abandoned
 	Expired []fullOwner     `json:"expired"` // and taken over
+	Begun   bool            `json:"begun"`
+	Kept    []fullOwner     `json:"kept"`  // of the ended, those that kept an answer
+	Data    []byte          `json:"data"`  // of the last of these
+	Freed   int64           `json:"freed"` // since when a key without an owner is free, nanoseconds
+	Queue   queue           `json:"queue"`
 }
 
 // fullOwner is an Owner that JSON does not shorten.
@@ -157,6 +162,12 @@ func (m *buggyStore) decode(text string) (row, error) {
 	if text == "" {
 		return r, nil
 	}
+	if m.has("queue: damaged is corrupt") {
+		var q struct{ Queue []fullOwner }
+		if err := json.Unmarshal([]byte(text), &q); err != nil {
+			return r, err
+		}
+	}
 	d := json.NewDecoder(bytes.NewReader([]byte(text)))
 	d.DisallowUnknownFields()
 	err := d.Decode(&r)
@@ -261,7 +272,7 @@ func (m *buggyStore) Acquire(ctx context.Context, req lockstore.Request) (lockst
 			return lockstore.ErrLost
 		case m.has("M01 acquire unconditional"), m.has("own retry takes a new fence") && mine && live:
 		case m.has("M15 own retry reads busy") && mine, m.has("holder text is compared") && mine && r.Holder != holder:
-			return m.held(req.Key, r, r.left(now))
+			return m.held(req.Key, r, r.left(now), 0)
 		case mine && (live || m.has("own expired lease is held")):
 			switch {
 			case m.has("own retry extends"):
@@ -283,8 +294,24 @@ func (m *buggyStore) Acquire(ctx context.Context, req lockstore.Request) (lockst
 			case m.has("refused acquire extends"):
 				r.Expires += int64(time.Minute)
 			}
-			return m.held(req.Key, r, left)
+			if r.Owner == "" {
+				return m.keptError(req, r, left)
+			}
+			if m.has("keep: the answer survives the next grant") && len(r.Data) > 0 {
+				return m.keptError(req, r, left)
+			}
+			if m.has("begin: in doubt at once") && r.Begun {
+				return &lockstore.DoubtError{HeldError: lockstore.HeldError{Key: req.Key, Holder: lockstore.DecodeHolder(r.Holder)}}
+			}
+			return m.held(req.Key, r, left, m.join(r, req))
+		case m.has("begin: ignored by a takeover"), m.has("begin: forgotten after a day") && r.left(now) < -24*time.Hour:
+		case r.Begun && r.Owner != "":
+			return &lockstore.DoubtError{HeldError: lockstore.HeldError{Key: req.Key, Holder: lockstore.DecodeHolder(r.Holder)}}
 		}
+		if left := m.untilTurn(r, me, now); left > 0 || req.Queue && m.has("queue: a free key is waited for") {
+			return &lockstore.HeldError{Key: req.Key, Remaining: left, Place: m.join(r, req), Free: !m.has("queue: a free key is held")}
+		}
+		m.leaveByGrant(r, me)
 		if r.Owner != "" {
 			r.Expired = append(r.Expired, r.Owner)
 			if m.has("cost: takeover watches first") {
@@ -295,7 +322,10 @@ func (m *buggyStore) Acquire(ctx context.Context, req lockstore.Request) (lockst
 		if !m.has("takeover keeps the fence") || len(r.Expired) == 0 {
 			r.Fence = m.nextFence(r.Fence, now)
 		}
-		r.Owner, r.Expires, r.Holder = me, m.end(now, req.TTL), m.kept(req.Holder, first)
+		r.Owner, r.Expires, r.Holder, r.Data = me, m.end(now, req.TTL), m.kept(req.Holder, first), m.dataAfterGrant(r)
+		if !m.has("begin: a release keeps it") {
+			r.Begun = false
+		}
 		lease.Fence, lease.TTL = r.Fence, req.TTL
 		switch {
 		case m.has("F29 trusted longer than asked"):
@@ -347,7 +377,7 @@ func (m *buggyStore) nextFence(last lockstore.Fence, now time.Time) lockstore.Fe
 	return lockstore.NextFence(last, now)
 }
 
-func (m *buggyStore) held(key string, r *row, left time.Duration) error {
+func (m *buggyStore) held(key string, r *row, left time.Duration, place int) error {
 	switch {
 	case m.has("held error is plain"):
 		return lockstore.ErrHeld
@@ -364,7 +394,7 @@ func (m *buggyStore) held(key string, r *row, left time.Duration) error {
 	case m.has("cost: refusal reads on the side"):
 		m.requests++
 	}
-	return &lockstore.HeldError{Key: key, Holder: lockstore.DecodeHolder(r.Holder), Remaining: left}
+	return &lockstore.HeldError{Key: key, Holder: lockstore.DecodeHolder(r.Holder), Remaining: left, Place: place}
 }
 
 // overAnywhere reports whether the owner has ended on any key.
@@ -407,11 +437,14 @@ func (m *buggyStore) Renew(ctx context.Context, l lockstore.Lease, ttl time.Dura
 		case m.has("renew of abandoned is held") && slices.Contains(r.Ended, me) && r.Owner == "":
 			return nil
 		case m.has("M36 lost as held") && !m.same(r.Owner, me):
-			return m.held(l.Key, r, 0)
+			return m.held(l.Key, r, 0, 0)
 		case !m.same(r.Owner, me) || r.Fence != l.Fence || !r.taken(now),
 			m.has("F24 renew again is lost") && until <= r.Expires,
 			m.has("owner is over on all keys") && m.overAnywhere(me):
 			return lockstore.ErrLost
+		}
+		if m.has("begin: a renewal forgets it") {
+			r.Begun = false
 		}
 		switch {
 		case m.has("M09 renew shortens"):
@@ -440,38 +473,49 @@ func (m *buggyStore) Renew(ctx context.Context, l lockstore.Lease, ttl time.Dura
 		}
 		return nil
 	})
-	return trusted, err
+	return trusted, m.misread("Renew", l.Key, err)
+}
+
+// misread is the bug that one method answers a lost reply as if it knew.
+func (m *buggyStore) misread(method, key string, err error) error {
+	switch {
+	case !errors.Is(err, errCut):
+	case m.has("M16 unknown as held, by " + method):
+		return &lockstore.HeldError{Key: key}
+	case m.has("M17 unknown as unavailable, by " + method):
+		return lockstore.ErrUnavailable
+	}
+	return err
 }
 
 func (m *buggyStore) Release(ctx context.Context, l lockstore.Lease) error {
-	return m.release(ctx, l, 0)
+	return m.misread("Release", l.Key, m.release(ctx, l, 0, nil))
 }
 
-func (m *buggyStore) ReleaseAfter(ctx context.Context, l lockstore.Lease, d time.Duration) error {
-	err := m.checked(lockstore.ValidateReleaseAfter(l, d))
-	if err != nil && !(m.has("F48 cooldown of what was never granted") && l.Fence == 0) {
-		return err
-	}
-	switch {
-	case m.has("cooldown of no time"):
-		d = 0
-	case m.has("cooldown of half the time"):
-		d /= 2
-	}
-	return m.release(ctx, l, d)
-}
-
-func (m *buggyStore) release(ctx context.Context, l lockstore.Lease, cooldown time.Duration) error {
+// release is Release, or Keep if cooldown is more than 0.
+func (m *buggyStore) release(ctx context.Context, l lockstore.Lease, cooldown time.Duration, data []byte) error {
 	if err := m.checked(l.Validate()); err != nil {
 		return err
 	}
 	me, abandon := fullOwner(l.Owner), l.Fence == 0
 	return m.request(ctx, l.Key, func(r *row, now time.Time) error {
 		mine, ended := m.same(r.Owner, me), slices.Contains(r.Ended, me)
+		if abandon && m.has("queue: an abandon begins the turns again") {
+			r.Freed = now.UnixNano()
+		}
+		if abandon && !m.has("queue: an abandon keeps the place") {
+			m.leave(r, me, now)
+		}
 		free := func() {
-			r.Owner, r.Expires = "", 0
+			r.Owner, r.Expires, r.Freed = "", 0, now.UnixNano()
+			r.Begun = r.Begun && m.has("begin: a release keeps it")
 			if cooldown > 0 {
-				r.Expires = m.end(now, cooldown)
+				r.Expires = m.endOfKeep(now, cooldown)
+				r.Freed = r.Expires
+				r.Kept, r.Data = append(r.Kept, me), m.keptData(data)
+				if !m.has("queue: stays through a cooldown") {
+					r.Queue = nil
+				}
 			}
 			if !ended {
 				r.Ended = append(r.Ended, me)
@@ -481,6 +525,23 @@ func (m *buggyStore) release(ctx context.Context, l lockstore.Lease, cooldown ti
 			}
 		}
 		switch {
+		case m.has("begin: an abandon by others ends it") && abandon && r.Begun,
+			m.has("keep: a release frees a kept key") && cooldown == 0 && slices.Contains(r.Kept, me),
+			m.has("keep: without the owner") && cooldown > 0 && r.Fence == l.Fence,
+			m.has("keep: without the fence") && cooldown > 0 && mine,
+			m.has("keep: on a free row") && cooldown > 0 && r.Owner == "" && !ended,
+			m.has("keep: after another's grant") && cooldown > 0 && slices.Contains(r.Expired, me),
+			m.has("keep: again takes the key of others") && cooldown > 0 && slices.Contains(r.Kept, me) && r.Owner != "":
+			free()
+			return nil
+		case m.has("keep: again replaces the data") && cooldown > 0 && slices.Contains(r.Kept, me):
+			r.Data = data
+			return nil
+		case m.has("keep: released counts as kept") && cooldown > 0 && ended:
+			return nil
+		case m.has("keep: lost after the end") && cooldown > 0 && mine && !r.taken(now),
+			m.has("begin: a release after the end is lost") && mine && r.Begun && !r.taken(now):
+			return lockstore.ErrLost
 		case m.has("M04 release unchecked"),
 			m.has("M04 release again frees the next") && ended,
 			m.has("M05 release ignores the fence") && mine,
@@ -519,9 +580,13 @@ func (m *buggyStore) release(ctx context.Context, l lockstore.Lease, cooldown ti
 		case m.has("cooldown again is longer") && ended && cooldown > 0:
 			r.Expires = now.Add(cooldown).UnixNano()
 			return nil
+		case cooldown > 0 && slices.Contains(r.Kept, me):
+			return nil
+		case cooldown > 0 && ended:
+			return lockstore.ErrLost
 		case ended, abandon && slices.Contains(r.Expired, me):
 			return nil
-		case mine && (abandon || r.Fence == l.Fence && r.taken(now)):
+		case mine && (abandon || r.Fence == l.Fence && (r.taken(now) || r.Begun || cooldown > 0)):
 			if m.has("cooldown until the lease's end") && cooldown > 0 {
 				cooldown = max(cooldown, r.left(now))
 			}
@@ -547,11 +612,14 @@ func (m *buggyStore) Inspect(ctx context.Context, key string) (lockstore.Status,
 	}
 	var st lockstore.Status
 	err := m.request(ctx, key, func(r *row, now time.Time) error {
-		st = lockstore.Status{Key: key, Fence: r.Fence}
-		if r.taken(now) || m.has("inspect sees the dead as held") && r.Owner != "" {
+		st = lockstore.Status{Key: key, Fence: r.Fence, Waiting: len(r.Queue)}
+		st.Kept = r.taken(now) && r.Owner == ""
+		st.InDoubt = !r.taken(now) && r.Begun
+		if r.taken(now) || st.InDoubt || m.has("inspect sees the dead as held") && r.Owner != "" {
 			st.Held = true
 			st.Holder = lockstore.DecodeHolder(r.Holder)
-			st.Remaining = r.left(now)
+			st.Remaining = max(0, r.left(now))
+			st.Broken = r.taken(now) && r.Owner == brokenOwner && !m.has("break: not shown")
 		}
 		switch {
 		case m.has("inspect sees the held as free"):
@@ -566,6 +634,10 @@ func (m *buggyStore) Inspect(ctx context.Context, key string) (lockstore.Status,
 			st.Fence = max(1, st.Fence)
 		case m.has("inspect clears the dead") && !r.taken(now):
 			r.Owner = ""
+		case m.has("inspect: kept is only held"):
+			st.Kept = false
+		case m.has("inspect: in doubt is free") && st.InDoubt:
+			st = lockstore.Status{Key: key, Fence: r.Fence}
 		case m.has("inspect sees the cooldown as free") && r.Owner == "":
 			st.Held, st.Remaining = false, 0
 		case m.has("inspect has a fixed remaining time") && st.Held:
@@ -595,8 +667,23 @@ func (m *buggyStore) harness() Harness {
 	put := func(text string) func(*testing.T, string) {
 		return func(_ *testing.T, key string) { set(key, text) }
 	}
+	queued := func(instead any) func(*testing.T, string) {
+		return func(t *testing.T, key string) {
+			var r map[string]any
+			if err := json.Unmarshal([]byte(get(key)), &r); err != nil {
+				t.Error(err)
+			}
+			r["queue"] = instead
+			text, err := json.Marshal(r)
+			if err != nil {
+				t.Error(err)
+			}
+			set(key, string(text))
+		}
+	}
 	return Harness{
-		Store: m,
+		Store:       m,
+		DamageQueue: map[string]func(*testing.T, string){"a number": queued(7), "numbers": queued([]int{1, 2})},
 		Requests: func() (n int) {
 			m.locked(func() { n = m.requests })
 			return n

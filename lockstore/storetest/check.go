@@ -156,8 +156,13 @@ func (c *check) methods(l lockstore.Lease) []method {
 			return err
 		}})
 	}
-	if r, ok := lockstore.As[lockstore.CooldownReleaser](c.Store); ok {
-		all = append(all, method{"ReleaseAfter", func(ctx context.Context) error { return r.ReleaseAfter(ctx, l, long) }})
+	if k, ok := lockstore.As[lockstore.Keeper](c.Store); ok {
+		all = append(all,
+			method{"Begin", func(ctx context.Context) error { return k.Begin(ctx, l) }},
+			method{"Keep", func(ctx context.Context) error { return k.Keep(ctx, l, []byte("answer"), long) }})
+	}
+	if q, ok := lockstore.As[lockstore.Queuer](c.Store); ok {
+		all = append(all, method{"Leave", func(ctx context.Context) error { return q.Leave(ctx, l.Key, l.Owner) }})
 	}
 	return all
 }
@@ -441,26 +446,6 @@ func (c *check) inspect(key string) lockstore.Status {
 		c.Errorf("the status is for key %q; want %q", status.Key, key)
 	}
 	return status
-}
-
-// cooldown skips the case if the store has no ReleaseAfter.
-func (c *check) cooldown() lockstore.CooldownReleaser {
-	c.Helper()
-	r, ok := lockstore.As[lockstore.CooldownReleaser](c.Store)
-	c.need("CooldownReleaser", ok)
-	return r
-}
-
-func (c *check) tryReleaseAfter(lease lockstore.Lease, d time.Duration) error {
-	r := c.cooldown()
-	return c.call(method{"ReleaseAfter", func(ctx context.Context) error { return r.ReleaseAfter(ctx, lease, d) }})
-}
-
-func (c *check) releaseAfter(lease lockstore.Lease, d time.Duration) {
-	c.Helper()
-	if err := c.tryReleaseAfter(lease, d); err != nil {
-		c.fatalf("ReleaseAfter of %q with fence %d: %v; want nil", lease.Key, lease.Fence, err)
-	}
 }
 
 // wantErr wants an error with this one meaning and no other.

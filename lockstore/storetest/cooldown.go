@@ -6,20 +6,20 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// The cases of lockstore.CooldownReleaser.
+// The cases of a Keep without data: a release with a cooldown.
 var cooldownCases = []testCase{
 	{
 		"cooldown/for everybody, then the key is free",
-		"ReleaseAfter ends the lease at once. Nobody gets the key during the cooldown, not even the owner that released.",
+		"Keep ends the lease at once. Nobody gets the key during the cooldown, not even the owner that released.",
 		func(c *check) {
 			req, lease := c.take(long)
 			before := c.elapsed()
-			c.releaseAfter(lease, short)
+			c.keep(lease, nil, short)
 			c.between("Remaining", c.held(req.Key).Remaining, short-(c.elapsed()-before), short)
 			same := newRequest(req.Key, long)
 			same.Holder = req.Holder
 			c.refused(same)
-			c.renewLost("Renew after ReleaseAfter", lease)
+			c.renewLost("Renew after Keep", lease)
 			c.notGranted("Acquire by the owner that has released", req)
 			c.expire(short)
 			c.grew(lease.Fence, c.acquire(same).Fence)
@@ -29,11 +29,11 @@ var cooldownCases = []testCase{
 		"cooldown/not shorter, wherever in a second it ends",
 		"As for the end of a lease: a clock with whole seconds must not end the cooldown early.",
 		func(c *check) {
-			c.cooldown()
+			c.keeper()
 			c.ends(10, func(int) taken {
 				req, lease := c.take(long)
 				start := c.elapsed()
-				c.releaseAfter(lease, edgeTTL)
+				c.keep(lease, nil, edgeTTL)
 				return taken{req.Key, start + edgeTTL, c.elapsed() + edgeTTL}
 			})
 		},
@@ -44,20 +44,20 @@ var cooldownCases = []testCase{
 		func(c *check) {
 			const d, pause = 30 * time.Second, time.Second
 			req, lease := c.take(long)
-			c.releaseAfter(lease, d)
+			c.keep(lease, nil, d)
 			done := c.elapsed()
 			c.sleep(pause)
-			c.releaseAfter(lease, d)
-			c.endsBy("a second ReleaseAfter", req.Key, done+d)
+			c.keep(lease, nil, d)
+			c.endsBy("a second Keep", req.Key, done+d)
 		},
 	},
 	{
 		"cooldown/stays through other releases",
-		"A Release or an abandon after ReleaseAfter must not end the cooldown.",
+		"A Release or an abandon after Keep must not end the cooldown.",
 		func(c *check) {
 			req, lease := c.take(long)
-			c.releaseAfter(lease, long)
-			c.wantNilOr("Release after ReleaseAfter", c.tryRelease(lease), lockstore.ErrLost)
+			c.keep(lease, nil, long)
+			c.wantNilOr("Release after Keep", c.tryRelease(lease), lockstore.ErrLost)
 			c.held(req.Key)
 			c.abandon(newRequest(req.Key, long))
 			c.held(req.Key)
@@ -67,20 +67,20 @@ var cooldownCases = []testCase{
 	},
 	{
 		"cooldown/only by the lease that holds the key F10",
-		"ReleaseAfter answers as Release does. An owner that does not hold the key cannot start a cooldown.",
+		"Keep answers as Release does. An owner that does not hold the key cannot start a cooldown.",
 		func(c *check) {
 			const ttl = 30 * time.Second
-			c.cooldown()
+			c.keeper()
 			req, lease := c.take(ttl)
 			granted := c.elapsed()
 			for _, s := range strangers(lease) {
-				c.wantErr("ReleaseAfter"+s.what, c.tryReleaseAfter(s.lease, long), lockstore.ErrLost)
+				c.wantErr("Keep"+s.what, c.tryKeep(s.lease, nil, long), lockstore.ErrLost)
 			}
 			c.endsBy("refused calls", req.Key, granted+ttl)
 			c.keeps(req, lease)
-			c.wantNilOr("ReleaseAfter after the release", c.tryReleaseAfter(lease, long), lockstore.ErrLost)
+			c.wantNilOr("Keep after the release", c.tryKeep(lease, nil, long), lockstore.ErrLost)
 			c.next(lease)
-			c.wantNilOr("ReleaseAfter after a grant to another owner", c.tryReleaseAfter(lease, long), lockstore.ErrLost)
+			c.wantNilOr("Keep after a grant to another owner", c.tryKeep(lease, nil, long), lockstore.ErrLost)
 		},
 	},
 	{
@@ -89,7 +89,7 @@ var cooldownCases = []testCase{
 		func(c *check) {
 			c.inspector()
 			req, lease := c.take(long)
-			c.releaseAfter(lease, short)
+			c.keep(lease, nil, short)
 			status := c.inspect(req.Key)
 			if most := short + c.TakeoverDelay + rounding; !status.Held || status.Remaining <= 0 || status.Remaining > most {
 				c.Errorf("Inspect during a cooldown: held %v, remaining %v; want held, more than 0 and at most %v", status.Held, status.Remaining, most)

@@ -14,12 +14,16 @@ type Op string
 
 // The kinds of calls on a Faulty store. OpAbandon is a Release with Fence 0.
 const (
-	OpAcquire      Op = "acquire"
-	OpRenew        Op = "renew"
-	OpRelease      Op = "release"
-	OpAbandon      Op = "abandon"
-	OpReleaseAfter Op = "release after"
-	OpInspect      Op = "inspect"
+	OpAcquire   Op = "acquire"
+	OpRenew     Op = "renew"
+	OpRelease   Op = "release"
+	OpAbandon   Op = "abandon"
+	OpBegin     Op = "begin"
+	OpKeep      Op = "keep"
+	OpSettle    Op = "settle"
+	OpInspect   Op = "inspect"
+	OpAwaitTurn Op = "await turn"
+	OpLeave     Op = "leave"
 )
 
 // Call is one call on a Faulty store.
@@ -27,7 +31,7 @@ type Call struct {
 	N     int // 1 for the store's first call
 	Op    Op
 	Key   string
-	Owner lockstore.Owner // empty for OpInspect
+	Owner lockstore.Owner // empty for OpInspect and OpSettle
 }
 
 // Fault is what happens to one call. Nothing happens with the zero Fault.
@@ -58,8 +62,8 @@ type Fault struct {
 // Faulty is a store that fails as planned, for tests of programs that use a store. It wraps
 // another store.
 //
-// [lockstore.As] finds lockstore.Inspector and lockstore.CooldownReleaser if the wrapped
-// store has them. Their calls follow the plan too.
+// [lockstore.As] finds lockstore.Inspector, lockstore.Keeper, lockstore.Settler and
+// lockstore.Queuer if the wrapped store has them. Their calls follow the plan too.
 type Faulty struct {
 	store lockstore.Store
 	plan  func(Call) Fault
@@ -120,31 +124,61 @@ func (f *Faulty) Release(ctx context.Context, lease lockstore.Lease) error {
 // Unwrap returns the wrapped store, with faults in its optional interfaces.
 func (f *Faulty) Unwrap() lockstore.Store {
 	next := f.store
-	if r, ok := lockstore.As[lockstore.CooldownReleaser](f.store); ok {
-		next = faultyCooldown{next, f, r}
+	if k, ok := lockstore.As[lockstore.Keeper](f.store); ok {
+		next = faultyKeeper{next, f, k}
+	}
+	if s, ok := lockstore.As[lockstore.Settler](f.store); ok {
+		next = faultySettler{next, f, s}
 	}
 	if i, ok := lockstore.As[lockstore.Inspector](f.store); ok {
 		next = faultyInspector{next, f, i}
 	}
+	if q, ok := lockstore.As[lockstore.Queuer](f.store); ok {
+		next = faultyQueuer{next, f, q}
+	}
 	return next
 }
 
-// faultyCooldown and faultyInspector are types of their own: a Faulty with these methods
-// would have them for every store.
-type faultyCooldown struct {
+// These are types of their own: a Faulty with their methods would have them for every store.
+type faultyKeeper struct {
 	lockstore.Store
 	f *Faulty
-	r lockstore.CooldownReleaser
+	k lockstore.Keeper
 }
 
-func (w faultyCooldown) ReleaseAfter(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
-	_, err := through(ctx, w.f, Call{Op: OpReleaseAfter, Key: lease.Key, Owner: lease.Owner}, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, w.r.ReleaseAfter(ctx, lease, d)
+func (w faultyKeeper) Begin(ctx context.Context, lease lockstore.Lease) error {
+	return done(ctx, w.f, Call{Op: OpBegin, Key: lease.Key, Owner: lease.Owner}, func(ctx context.Context) error {
+		return w.k.Begin(ctx, lease)
 	})
-	return err
 }
 
-func (w faultyCooldown) Unwrap() lockstore.Store { return w.Store }
+func (w faultyKeeper) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
+	return done(ctx, w.f, Call{Op: OpKeep, Key: lease.Key, Owner: lease.Owner}, func(ctx context.Context) error {
+		return w.k.Keep(ctx, lease, data, d)
+	})
+}
+
+func (w faultyKeeper) Unwrap() lockstore.Store { return w.Store }
+
+type faultySettler struct {
+	lockstore.Store
+	f *Faulty
+	s lockstore.Settler
+}
+
+func (w faultySettler) SettleKept(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+	return done(ctx, w.f, Call{Op: OpSettle, Key: key}, func(ctx context.Context) error {
+		return w.s.SettleKept(ctx, key, fence, data, d)
+	})
+}
+
+func (w faultySettler) SettleFree(ctx context.Context, key string, fence lockstore.Fence) error {
+	return done(ctx, w.f, Call{Op: OpSettle, Key: key}, func(ctx context.Context) error {
+		return w.s.SettleFree(ctx, key, fence)
+	})
+}
+
+func (w faultySettler) Unwrap() lockstore.Store { return w.Store }
 
 type faultyInspector struct {
 	lockstore.Store
@@ -159,6 +193,28 @@ func (w faultyInspector) Inspect(ctx context.Context, key string) (lockstore.Sta
 }
 
 func (w faultyInspector) Unwrap() lockstore.Store { return w.Store }
+
+type faultyQueuer struct {
+	lockstore.Store
+	f *Faulty
+	q lockstore.Queuer
+}
+
+func (w faultyQueuer) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner) error {
+	_, err := through(ctx, w.f, Call{Op: OpAwaitTurn, Key: key, Owner: owner}, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, w.q.AwaitTurn(ctx, key, owner)
+	})
+	return err
+}
+
+func (w faultyQueuer) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
+	_, err := through(ctx, w.f, Call{Op: OpLeave, Key: key, Owner: owner}, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, w.q.Leave(ctx, key, owner)
+	})
+	return err
+}
+
+func (w faultyQueuer) Unwrap() lockstore.Store { return w.Store }
 
 // through makes a call with the planned fault.
 func through[T any](ctx context.Context, f *Faulty, call Call, apply func(context.Context) (T, error)) (T, error) {
@@ -184,6 +240,12 @@ func through[T any](ctx context.Context, f *Faulty, call Call, apply func(contex
 		return none, fault.Cut
 	}
 	return answer, err
+}
+
+// done is through for a call that answers with an error alone.
+func done(ctx context.Context, f *Faulty, call Call, apply func(context.Context) error) error {
+	_, err := through(ctx, f, call, func(ctx context.Context) (struct{}, error) { return struct{}{}, apply(ctx) })
+	return err
 }
 
 func (f *Faulty) next(call Call, apply func(context.Context) error) Fault {

@@ -138,7 +138,8 @@ func TestFaultyCut(t *testing.T) {
 		return storetest.Fault{Cut: io.ErrUnexpectedEOF}
 	})
 	inspector, _ := lockstore.As[lockstore.Inspector](store)
-	cooldown, _ := lockstore.As[lockstore.CooldownReleaser](store)
+	keeper, _ := lockstore.As[lockstore.Keeper](store)
+	settler, _ := lockstore.As[lockstore.Settler](store)
 	ctx, req := t.Context(), request()
 	lease, err := store.Acquire(ctx, req)
 	require.Equal(t, io.ErrUnexpectedEOF, err)
@@ -149,7 +150,10 @@ func TestFaultyCut(t *testing.T) {
 	_, err = inspector.Inspect(ctx, req.Key)
 	require.Equal(t, io.ErrUnexpectedEOF, err)
 	require.Equal(t, io.ErrUnexpectedEOF, store.Release(ctx, lease))
-	require.Equal(t, io.ErrUnexpectedEOF, cooldown.ReleaseAfter(ctx, lease, time.Hour))
+	require.Equal(t, io.ErrUnexpectedEOF, keeper.Begin(ctx, lease))
+	require.Equal(t, io.ErrUnexpectedEOF, keeper.Keep(ctx, lease, nil, time.Hour))
+	require.Equal(t, io.ErrUnexpectedEOF, settler.SettleKept(ctx, req.Key, 1, nil, time.Hour))
+	require.Equal(t, io.ErrUnexpectedEOF, settler.SettleFree(ctx, req.Key, 1))
 }
 
 func TestFaultyLateCopyArrivesOnce(t *testing.T) {
@@ -206,7 +210,9 @@ func TestFaultyHasTheStoresInterfaces(t *testing.T) {
 	store := storetest.NewFaulty(threeMethods{inner}, nil)
 	_, ok := lockstore.As[lockstore.Inspector](store)
 	assert.False(t, ok)
-	_, ok = lockstore.As[lockstore.CooldownReleaser](store)
+	_, ok = lockstore.As[lockstore.Keeper](store)
+	assert.False(t, ok)
+	_, ok = lockstore.As[lockstore.Settler](store)
 	assert.False(t, ok)
 
 	found, ok := lockstore.As[*memstore.Store](storetest.NewFaulty(inner, nil))

@@ -26,6 +26,14 @@ type Harness struct {
 	// Margin is what the store subtracts from the time of trust.
 	Margin time.Duration
 
+	// TurnDelay is by how much a turn of the queue may differ from lockstore.Turn, for
+	// clocks with whole seconds.
+	TurnDelay time.Duration
+
+	// DamageQueue are ways to damage the queue in the key's entry and nothing else of
+	// the entry.
+	DamageQueue map[string]func(t *testing.T, key string)
+
 	// Requests returns how many requests the store has sent.
 	Requests func() int
 

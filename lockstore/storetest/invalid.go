@@ -23,9 +23,6 @@ var invalidCases = []testCase{
 					c.wantInvalid("Acquire for "+ttl.String(), err, "TTL")
 					_, err = c.tryRenew(lease, ttl)
 					c.wantInvalid("Renew for "+ttl.String(), err, "TTL")
-					if _, ok := lockstore.As[lockstore.CooldownReleaser](c.Store); ok {
-						c.wantInvalid("ReleaseAfter "+ttl.String(), c.tryReleaseAfter(lease, ttl), "TTL")
-					}
 				}
 			})
 			c.renew(lease, long)
@@ -50,21 +47,15 @@ var invalidCases = []testCase{
 	},
 	{
 		"invalid/fence out of bounds F48",
-		"No grant has a negative fence. Fence 0 is for a grant that is not known: it can be abandoned, but it has no cooldown.",
+		"No grant has a negative fence.",
 		func(c *check) {
 			req, lease := c.take(long)
-			_, cooldown := lockstore.As[lockstore.CooldownReleaser](c.Store)
 			c.sends("calls with a bad fence", 0, func() {
-				for _, f := range []lockstore.Fence{0, -1, math.MinInt64} {
+				for _, f := range []lockstore.Fence{-1, math.MinInt64} {
 					bad := lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: f}
-					if cooldown {
-						c.wantInvalid("ReleaseAfter", c.tryReleaseAfter(bad, long), "Fence")
-					}
-					if f < 0 {
-						_, err := c.tryRenew(bad, long)
-						c.wantInvalid("Renew", err, "Fence")
-						c.wantInvalid("Release", c.tryRelease(bad), "Fence")
-					}
+					_, err := c.tryRenew(bad, long)
+					c.wantInvalid("Renew", err, "Fence")
+					c.wantInvalid("Release", c.tryRelease(bad), "Fence")
 				}
 			})
 			c.renew(lease, long)

@@ -27,8 +27,8 @@
 //     an ended context sends nothing. A store that reads before it writes needs
 //     RequestsPerCall too.
 //
-// A store that is no lockstore.Inspector or no lockstore.CooldownReleaser skips those
-// cases. That is no mistake.
+// A store that is no lockstore.Inspector, Keeper, Settler, Queuer, Breaker or Lister skips
+// those cases. That is no mistake.
 package storetest
 
 import (
@@ -123,6 +123,6 @@ type testCase struct {
 }
 
 func cases() []testCase {
-	return slices.Concat(acquireCases, holderCases, takeoverCases, renewCases, releaseCases, abandonCases, cooldownCases,
-		fenceCases, inspectCases, keyCases, invalidCases, errorCases, corruptCases, contentionCases, requestCases)
+	return slices.Concat(acquireCases, holderCases, takeoverCases, renewCases, releaseCases, abandonCases, cooldownCases, keepCases, beginCases,
+		fenceCases, inspectCases, breakCases, listCases, keyCases, invalidCases, errorCases, corruptCases, contentionCases, requestCases, queueCases)
 }

@@ -187,13 +187,22 @@ func (b *Bench) Occupy(t *testing.T, key string) {
 	require.NoError(t, err)
 }
 
-// Free checks that nobody holds the keys.
+// Waiting is how many wait for the key.
+func (b *Bench) Waiting(t *testing.T, key string) int {
+	t.Helper()
+	status, err := b.Store.Inspect(context.Background(), key)
+	require.NoError(t, err)
+	return status.Waiting
+}
+
+// Free checks that nobody holds the keys, and that nobody waits for them.
 func (b *Bench) Free(t *testing.T, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
 		status, err := b.Store.Inspect(context.Background(), key)
 		require.NoError(t, err)
 		require.False(t, status.Held, "%s is held", key)
+		require.Zero(t, status.Waiting, "places in the queue of %s", key)
 	}
 }
 

@@ -24,7 +24,7 @@
 // # Tokens
 //
 // A token is a request with a SigV4 signature that is never sent, see ElastiCache's
-// documentation on IAM authentication. The function signs it without a request. A token
+// documentation on IAM authentication. The function signs it itself, without a call to AWS. A token
 // is valid for 15 minutes, and only a new connection needs it. After 10 minutes the
 // function signs a new one.
 package elasticache
@@ -62,7 +62,13 @@ var Opener = lockstore.Opener{Schemes: []string{"elasticache"}, Open: Open}
 // Open opens the store that the URL names, see the package documentation. It makes no
 // network call. Its errors match lockstore.ErrInvalid.
 func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
-	redisConfig, t, err := parse(cfg)
+	return OpenWith(cfg, nil)
+}
+
+// OpenWith is Open with credentials of the caller, for a program that is no Lambda function
+// and has a profile or single sign-on. With nil it is Open.
+func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Store, error) {
+	redisConfig, t, err := parse(cfg, creds)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +80,7 @@ func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 }
 
 // parse splits the URL into redisstore's URL and the token's parameters.
-func parse(cfg lockstore.Config) (lockstore.Config, *token, error) {
+func parse(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Config, *token, error) {
 	switch {
 	case cfg.URL == nil:
 		return cfg, nil, lockstore.Invalidf("elasticache: Config.URL is nil")
@@ -111,9 +117,11 @@ func parse(cfg lockstore.Config) (lockstore.Config, *token, error) {
 	case t.region == "":
 		return cfg, nil, lockstore.Invalidf("elasticache: the region is missing: set AWS_REGION")
 	}
-	t.source, err = awsenv.Credentials(cfg.Getenv, &http.Client{Timeout: 2 * time.Second})
-	if err != nil {
-		return cfg, nil, fmt.Errorf("elasticache: %w", err)
+	if t.source = creds; creds == nil {
+		t.source, err = awsenv.Credentials(cfg.Getenv, &http.Client{Timeout: 2 * time.Second})
+		if err != nil {
+			return cfg, nil, fmt.Errorf("elasticache: %w", err)
+		}
 	}
 	query := url.Values{"cluster": {strconv.FormatBool(flags["cluster"])}}
 	if prefix := params["prefix"]; prefix != "" {

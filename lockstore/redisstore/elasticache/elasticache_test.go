@@ -64,7 +64,7 @@ func TestPrefix(t *testing.T) {
 		"elasticache://locks@host?cache=my":           "cluster=true",
 		"elasticache://locks@host?cache=my&prefix=p:": "cluster=true&prefix=p%3A",
 	} {
-		cfg, _, err := parse(config(t, raw, lambdaEnv))
+		cfg, _, err := parse(config(t, raw, lambdaEnv), nil)
 		require.NoError(t, err)
 		require.Equal(t, want, cfg.URL.RawQuery)
 	}
@@ -83,7 +83,7 @@ func TestOpenWithoutURLOrEnvironment(t *testing.T) {
 }
 
 func TestToken(t *testing.T) {
-	_, tok, err := parse(config(t, "elasticache://locks@host?cache=My-Cache", lambdaEnv))
+	_, tok, err := parse(config(t, "elasticache://locks@host?cache=My-Cache", lambdaEnv), nil)
 	require.NoError(t, err)
 	now := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
 	tok.now = func() time.Time { return now }
@@ -122,7 +122,7 @@ func TestToken(t *testing.T) {
 // The monotonic clock may stand still while the process is frozen. The server uses the wall
 // clock, so a token's age is wall time.
 func TestAgeOfATokenIsWallTime(t *testing.T) {
-	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my", lambdaEnv))
+	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my", lambdaEnv), nil)
 	require.NoError(t, err)
 	_, _, err = tok.credentials(t.Context())
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func TestAgeOfATokenIsWallTime(t *testing.T) {
 }
 
 func TestTokenOfAReplicationGroup(t *testing.T) {
-	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my&serverless=false", lambdaEnv))
+	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my&serverless=false", lambdaEnv), nil)
 	require.NoError(t, err)
 	_, text, err := tok.credentials(t.Context())
 	require.NoError(t, err)
@@ -138,7 +138,7 @@ func TestTokenOfAReplicationGroup(t *testing.T) {
 }
 
 func TestNewCredentialsSignANewToken(t *testing.T) {
-	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my", lambdaEnv))
+	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my", lambdaEnv), nil)
 	require.NoError(t, err)
 	_, first, err := tok.credentials(t.Context())
 	require.NoError(t, err)

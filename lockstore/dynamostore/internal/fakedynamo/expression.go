@@ -7,20 +7,24 @@ import (
 	"math/big"
 	"reflect"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 )
 
 // env evaluates expressions on one item. The grammar is the part of DynamoDB's
-// that works on top-level attributes:
+// that works on top-level attributes and the elements of lists:
 //
 //	or      = and { "OR" and }
 //	and     = not { "AND" not }
 //	not     = [ "NOT" ] first
 //	first   = "(" or ")" | function "(" operand { "," operand } ")" | operand compare operand
 //	compare = "=" | "<>" | "<" | "<=" | ">" | ">="
-//	update  = { "SET" name "=" value [ ("+" | "-") operand ] { "," … } | "REMOVE" name { "," name } | "ADD" name operand { "," … } }
-//	value   = operand | "if_not_exists" "(" operand "," operand ")"
+//	operand = value | name [ "[" index "]" ] | "size" "(" operand ")"
+//	update  = { "SET" name "=" new [ ("+" | "-") operand ] { "," … } | "REMOVE" name [ "[" index "]" ] { "," … } | "ADD" name operand { "," … } }
+//	new     = operand | ("if_not_exists" | "list_append") "(" new "," new ")"
 type env struct {
+	keys   Item // which no update may change
 	names  map[string]string
 	values map[string]Value
 	used   map[string]bool
@@ -31,7 +35,7 @@ type env struct {
 	late   error // found in the item; it counts only if the condition holds
 }
 
-var tokenForm = regexp.MustCompile(`\s*(<>|<=|>=|[=<>(),+-]|[#:]?[A-Za-z0-9_]+)`)
+var tokenForm = regexp.MustCompile(`\s*(<>|<=|>=|[=<>(),+-]|[#:]?[A-Za-z0-9_]+(?:\[\d+\])?)`)
 
 // reserved are the reserved words among the names that tests use.
 var reserved = []string{"key", "owner", "ttl", "set", "remove", "add", "and", "or", "not"}
@@ -121,7 +125,7 @@ func (e *env) first() bool {
 		e.expect(")")
 		return holds
 	}
-	if len(e.tokens) > 1 && e.tokens[1] == "(" {
+	if len(e.tokens) > 1 && e.tokens[1] == "(" && e.tokens[0] != "size" {
 		return e.function(e.next())
 	}
 	left := e.operand()
@@ -153,6 +157,15 @@ func (e *env) function(name string) bool {
 		}
 		_, ok = args[0][kind]
 		return ok
+	case name == "begins_with" && len(args) == 2:
+		text, isText := args[0]["S"].(string)
+		part, _ := args[1]["S"].(string)
+		return isText && strings.HasPrefix(text, part)
+	case name == "contains" && len(args) == 2:
+		text, isText := args[0]["S"].(string)
+		part, _ := args[1]["S"].(string)
+		return isText && strings.Contains(text, part) ||
+			slices.ContainsFunc(elements(args[0]), func(v Value) bool { return reflect.DeepEqual(v, args[1]) })
 	}
 	e.fail("the function %s with %d arguments is not known", name, len(args))
 	return false
@@ -161,8 +174,26 @@ func (e *env) function(name string) bool {
 // operand returns a value, or an attribute of the item, nil when it is missing.
 func (e *env) operand() Value {
 	t := e.next()
+	if t == "size" && e.take("(") {
+		v := e.operand()
+		e.expect(")")
+		switch {
+		case v["L"] != nil:
+			return Value{"N": strconv.Itoa(len(elements(v)))}
+		case v["S"] != nil:
+			return Value{"N": strconv.Itoa(len(v["S"].(string)))}
+		}
+		return nil
+	}
 	if !strings.HasPrefix(t, ":") {
-		return e.item[e.name(t)]
+		name, index, isElement := e.path(t)
+		if !isElement {
+			return e.item[name]
+		}
+		if list := elements(e.item[name]); index < len(list) {
+			return list[index]
+		}
+		return nil
 	}
 	v, ok := e.values[t]
 	if !ok {
@@ -170,6 +201,34 @@ func (e *env) operand() Value {
 	}
 	e.used[t] = true
 	return normal(v)
+}
+
+// path resolves the token of an attribute, or of an element of one.
+func (e *env) path(t string) (name string, index int, isElement bool) {
+	t, bracket, isElement := strings.Cut(t, "[")
+	if isElement {
+		index, _ = strconv.Atoi(strings.TrimSuffix(bracket, "]")) // its digits are the scanner's
+	}
+	return e.name(t), index, isElement
+}
+
+// elements are those of a list; other values have none.
+func elements(v Value) []Value {
+	list, _ := v["L"].([]any)
+	var all []Value
+	for _, v := range list {
+		element, _ := v.(map[string]any)
+		all = append(all, Value(element))
+	}
+	return all
+}
+
+func listOf(all []Value) Value {
+	list := []any{}
+	for _, v := range all {
+		list = append(list, map[string]any(v))
+	}
+	return Value{"L": list}
 }
 
 // name resolves the token of an attribute name.
@@ -239,8 +298,9 @@ func (e *env) update(expression string) (Item, error) {
 		changed = Item{}
 	}
 	done := map[string]bool{}
+	removed := map[string][]int{} // elements, by their old indexes
 	touch := func(name string) string {
-		if name == keyName {
+		if e.keys[name] != nil {
 			e.late = fmt.Errorf("%s is part of the key", name)
 		}
 		if done[name] {
@@ -263,7 +323,15 @@ func (e *env) update(expression string) (Item, error) {
 			}
 		case e.take("REMOVE"):
 			for {
-				delete(changed, touch(e.name(e.next())))
+				name, index, isElement := e.path(e.next())
+				switch {
+				case !isElement:
+					delete(changed, touch(name))
+				case e.item[name]["L"] == nil:
+					e.late = errors.New("the document path is invalid for an update")
+				default:
+					removed[name] = append(removed[name], index)
+				}
 				if !e.take(",") {
 					break
 				}
@@ -279,6 +347,15 @@ func (e *env) update(expression string) (Item, error) {
 		default:
 			e.fail("want SET, REMOVE or ADD, not %q", e.tokens[0])
 		}
+	}
+	for name, indexes := range removed {
+		var kept []Value
+		for i, v := range elements(e.item[touch(name)]) {
+			if !slices.Contains(indexes, i) {
+				kept = append(kept, v)
+			}
+		}
+		changed[name] = listOf(kept)
 	}
 	return changed, e.err
 }
@@ -298,20 +375,27 @@ func (e *env) sum() Value {
 	return v
 }
 
-// value reads an operand or if_not_exists.
+// value reads an operand or a function of two operands: if_not_exists or list_append.
 func (e *env) value() Value {
-	if !e.take("if_not_exists") {
+	replaces, appends := e.take("if_not_exists"), e.take("list_append")
+	if !replaces && !appends {
 		return e.operand()
 	}
 	e.expect("(")
-	v := e.operand()
+	first := e.value()
 	e.expect(",")
-	instead := e.operand()
+	second := e.value()
 	e.expect(")")
-	if v == nil {
-		return instead
+	switch {
+	case replaces && first == nil:
+		return second
+	case replaces:
+		return first
+	case first["L"] == nil || second["L"] == nil:
+		e.late = errors.New("an operand of list_append is not a list")
+		return nil
 	}
-	return v
+	return listOf(append(elements(first), elements(second)...))
 }
 
 // plus returns the sum or the difference. Only ADD makes a missing attribute.

@@ -1,4 +1,4 @@
-// Package fakedynamo is DynamoDB's UpdateItem, GetItem and TransactWriteItems
+// Package fakedynamo is DynamoDB's UpdateItem, GetItem, Scan and TransactWriteItems
 // behind an http.RoundTripper, for tests of package dynamostore in virtual time. It
 // parses and evaluates expressions and knows nothing of locks. It has its own clock, so
 // a client's clock can be wrong. A test can plan a fault for each request and each
@@ -14,6 +14,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,8 @@ type Service struct {
 	Now func() time.Time
 	// Fault plans each request; nil means no faults.
 	Fault func(Request) Fault
+	// Changed is told of each update of a row; nil means nobody. It must not call the service.
+	Changed func(before, after Item)
 	// NoDate removes the Date header from all replies.
 	NoDate bool
 
@@ -38,6 +41,7 @@ type Service struct {
 
 	mu       sync.Mutex
 	tables   map[string]map[string]Item
+	keys     map[string][]string // of each table, the partition key first
 	actions  map[string]int
 	requests int
 }
@@ -70,7 +74,6 @@ type Failure struct {
 func (f *Failure) Error() string { return f.Code + ": " + f.Message }
 
 const (
-	keyName = "key"
 	// signatureAge is how far the time of a signature may be from the service's time.
 	signatureAge = 5 * time.Minute
 
@@ -80,11 +83,19 @@ const (
 // New returns a service with empty tables of these names, whose partition key
 // is "key" of type S.
 func New(tables ...string) *Service {
-	s := &Service{Now: time.Now, tables: map[string]map[string]Item{}, actions: map[string]int{}}
+	s := &Service{Now: time.Now, tables: map[string]map[string]Item{}, keys: map[string][]string{}, actions: map[string]int{}}
 	for _, name := range tables {
-		s.tables[name] = map[string]Item{}
+		s.MakeTable(name, "key")
 	}
 	return s
+}
+
+// MakeTable makes an empty table with a partition key of type S, or with a sort key, too.
+// The row of a table with both has the key PARTITION + "\x00" + SORT in Row and SetRow.
+func (s *Service) MakeTable(name string, keys ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tables[name], s.keys[name] = map[string]Item{}, keys
 }
 
 // Row returns a copy of a row, nil when it is not there.
@@ -94,7 +105,7 @@ func (s *Service) Row(table, key string) Item {
 	return maps.Clone(s.tables[table][key])
 }
 
-// SetRow puts a row without its key attribute; nil deletes it.
+// SetRow puts a row without its key attributes; nil deletes it.
 func (s *Service) SetRow(table, key string, item Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +113,8 @@ func (s *Service) SetRow(table, key string, item Item) {
 		delete(s.tables[table], key)
 		return
 	}
-	row := Item{keyName: Value{"S": key}}
+	row := Item{}
+	maps.Copy(row, s.primaryKey(table, key))
 	for name, v := range item {
 		row[name] = normal(v)
 	}
@@ -252,6 +264,9 @@ type input struct {
 	ReturnValues                        string
 	ReturnValuesOnConditionCheckFailure string
 	ConsistentRead                      bool
+	FilterExpression                    string
+	ProjectionExpression                string
+	ExclusiveStartKey                   Item
 }
 
 func (s *Service) apply(c call) (any, *Failure) {
@@ -268,6 +283,9 @@ func (s *Service) apply(c call) (any, *Failure) {
 			checks, updates = append(checks, item.ConditionCheck), append(updates, item.Update)
 		}
 		return s.transact(checks, updates)
+	}
+	if c.action == "Scan" {
+		return s.scan(in.input)
 	}
 	table, key, failure := s.find(in.input)
 	if failure != nil {
@@ -290,6 +308,9 @@ func (s *Service) apply(c call) (any, *Failure) {
 			return nil, failure
 		}
 		table[key] = changed
+		if s.Changed != nil {
+			s.Changed(old, changed)
+		}
 		if in.ReturnValues == "ALL_OLD" && old != nil {
 			return map[string]any{"Attributes": old}, nil
 		}
@@ -299,20 +320,86 @@ func (s *Service) apply(c call) (any, *Failure) {
 	}
 }
 
+// scanPage is how many rows one Scan reads.
+const scanPage = 3
+
+// scan returns a page of a table, in the order of the keys.
+func (s *Service) scan(in input) (any, *Failure) {
+	table, ok := s.tables[in.TableName]
+	if !ok {
+		return nil, &Failure{Status: 400, Code: "ResourceNotFoundException", Message: "Cannot do operations on a non-existent table"}
+	}
+	if !in.ConsistentRead {
+		return map[string]any{"Items": []Item{}, "Count": 0, "ScannedCount": 0}, nil
+	}
+	after := ""
+	if in.ExclusiveStartKey != nil {
+		in.Key = in.ExclusiveStartKey
+		var failure *Failure
+		if _, after, failure = s.find(in); failure != nil {
+			return nil, failure
+		}
+	}
+	var items []Item
+	read := 0
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		if key <= after {
+			continue
+		}
+		if read == scanPage {
+			return map[string]any{"Items": items, "Count": len(items), "ScannedCount": read, "LastEvaluatedKey": s.primaryKey(in.TableName, after)}, nil
+		}
+		read, after = read+1, key
+		e := &env{names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}, item: maps.Clone(table[key])}
+		maps.Copy(e.item, s.primaryKey(in.TableName, key))
+		if in.FilterExpression != "" {
+			holds, err := e.condition(in.FilterExpression)
+			if err != nil {
+				return nil, validation("Invalid FilterExpression: %v", err)
+			}
+			if !holds {
+				continue
+			}
+		}
+		shown := Item{}
+		for name := range strings.SplitSeq(in.ProjectionExpression, ", ") {
+			real := in.ExpressionAttributeNames[name]
+			if v, ok := e.item[real]; ok {
+				shown[real] = v
+			}
+		}
+		items = append(items, shown)
+	}
+	return map[string]any{"Items": items, "Count": len(items), "ScannedCount": read}, nil
+}
+
+// primaryKey is the primary key of a row.
+func (s *Service) primaryKey(table, key string) Item {
+	item := Item{}
+	for i, value := range strings.SplitN(key, "\x00", len(s.keys[table])) {
+		item[s.keys[table][i]] = Value{"S": value}
+	}
+	return item
+}
+
 // find returns the table and the key that a request names.
 func (s *Service) find(in input) (map[string]Item, string, *Failure) {
 	table, ok := s.tables[in.TableName]
 	if !ok {
 		return nil, "", &Failure{Status: 400, Code: "ResourceNotFoundException", Message: "Cannot do operations on a non-existent table"}
 	}
-	key, ok := in.Key[keyName]["S"].(string)
-	if !ok || len(in.Key) != 1 {
-		return nil, "", validation("The provided key element does not match the schema")
+	var values []string
+	for i, name := range s.keys[in.TableName] {
+		value, ok := in.Key[name]["S"].(string)
+		if !ok || len(in.Key) != len(s.keys[in.TableName]) {
+			return nil, "", validation("The provided key element does not match the schema")
+		}
+		if value == "" || len(value) > []int{2048, 1024}[i] {
+			return nil, "", validation("One or more parameter values are not valid: the key has %d bytes", len(value))
+		}
+		values = append(values, value)
 	}
-	if key == "" || len(key) > 2048 {
-		return nil, "", validation("One or more parameter values are not valid: the key has %d bytes", len(key))
-	}
-	return table, key, nil
+	return table, strings.Join(values, "\x00"), nil
 }
 
 // transact applies all updates if all conditions hold. For each index either checks or
@@ -354,7 +441,7 @@ func (s *Service) transact(checks, updates []*input) (any, *Failure) {
 
 // update returns the row after the update, or the reason of the refusal.
 func update(in input, old Item) (Item, *Failure) {
-	e := &env{names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}, item: old}
+	e := &env{keys: in.Key, names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}, item: old}
 	holds := true
 	if in.ConditionExpression != "" {
 		var err error
@@ -386,7 +473,7 @@ func update(in input, old Item) (Item, *Failure) {
 	if e.late != nil {
 		return nil, validation("%v", e.late)
 	}
-	changed[keyName] = in.Key[keyName]
+	maps.Copy(changed, in.Key)
 	return changed, nil
 }
 

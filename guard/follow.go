@@ -1,0 +1,77 @@
+package guard
+
+import (
+	"context"
+	"time"
+)
+
+// Step is a moment in a run that Options.Follow is told about.
+type Step string
+
+// The steps of Do and DoAll. Acquire has StepAsking only. The end of a run is told to
+// Options.Observe.
+const (
+	StepAsking      Step = "asking"       // before the first request for the lock
+	StepGranted     Step = "granted"      // the run has the lock, and the work has not begun
+	StepRenewed     Step = "renewed"      // the lease is renewed
+	StepRenewFailed Step = "renew failed" // a renewal failed; while the lease can be trusted, the guard tries again
+	StepLost        Step = "lost"         // the lease is lost, and the work's context is cancelled
+)
+
+// Event is what Options.Follow is told.
+type Event struct {
+	Step Step
+
+	// Report is what is known so far: the key and the holder, and from StepGranted on what
+	// was known at the grant.
+	Report Report
+
+	Trusted time.Duration // how long the lease can be trusted from now on; 0 without one
+	Err     error         // why a renewal failed, or why the lease is lost
+}
+
+// follow is called without the run's mutex, because the hook may ask the work's context.
+func (r *run) follow(step Step, err error) {
+	f := r.guard.opt.Follow
+	if f == nil {
+		return
+	}
+	before := step == StepAsking || step == StepGranted // nobody follows this run on another goroutine yet
+	if before {
+		r.told = r.report
+	}
+	e := Event{Step: step, Report: r.told, Err: err}
+	if step != StepAsking && step != StepLost {
+		r.mu.Lock()
+		e.Trusted = max(0, r.trust-r.elapsed())
+		r.mu.Unlock()
+	}
+	ctx := f(r.followed(), e)
+	if before && ctx != nil {
+		r.values.Store(&ctx)
+	}
+}
+
+// followed is the run's context with the values of Options.Follow. It is not the run itself,
+// which asks this context for its values.
+func (r *run) followed() context.Context {
+	if ctx := r.values.Load(); ctx != nil {
+		return *ctx
+	}
+	return r.Context
+}
+
+// observed is the caller's context with the values of Options.Follow.
+func (r *run) observed() context.Context {
+	if ctx := r.values.Load(); ctx != nil {
+		return valued{r.caller, *ctx}
+	}
+	return r.caller
+}
+
+type valued struct {
+	context.Context
+	values context.Context
+}
+
+func (v valued) Value(key any) any { return v.values.Value(key) }

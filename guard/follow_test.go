@@ -1,0 +1,176 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+type seenKey struct{}
+
+// follower keeps all events. Its hook asks each context that it gets, as a tracer may.
+type follower struct {
+	mu     sync.Mutex
+	events []Event
+}
+
+func (f *follower) follow(ctx context.Context, e Event) context.Context {
+	_, _ = ctx.Deadline()
+	_ = ctx.Err()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = append(f.events, e)
+	seen, _ := ctx.Value(seenKey{}).([]Step)
+	return context.WithValue(ctx, seenKey{}, append(slices.Clone(seen), e.Step))
+}
+
+func (f *follower) steps() (steps []Step) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.events {
+		steps = append(steps, e.Step)
+	}
+	return steps
+}
+
+func TestFollow(t *testing.T) {
+	ctx := context.Background()
+	open := func(t *testing.T, opt Options) (*bench, *follower) {
+		f := &follower{}
+		opt.Follow = f.follow
+		return newBench(t, opt), f
+	}
+	bubble("the values reach the work and the observer", t, func(t *testing.T) {
+		var observed any
+		b, f := open(t, Options{})
+		b.opt.Observe = func(ctx context.Context, _ Report) {
+			observed = ctx.Value(seenKey{})
+			assert.NoError(t, ctx.Err())
+		}
+		require.NoError(t, b.Do(ctx, "k", func(ctx context.Context, lock Lock) error {
+			require.Equal(t, []Step{StepAsking, StepGranted}, ctx.Value(seenKey{}))
+			require.Equal(t, lock.Fence, f.events[1].Report.Fence)
+			return nil
+		}))
+		require.Equal(t, []Step{StepAsking, StepGranted}, observed)
+		require.Equal(t, []Step{StepAsking, StepGranted}, f.steps())
+		require.Zero(t, f.events[0].Trusted)
+		require.Zero(t, f.events[0].Report.Fence)
+		require.Equal(t, "k", f.events[0].Report.Key)
+		require.Positive(t, f.events[1].Trusted)
+	})
+	bubble("a run that gets no lock", t, func(t *testing.T) {
+		b, f := open(t, Options{})
+		_, err := b.store.Store.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Equal(t, []Step{StepAsking}, f.steps())
+	})
+	bubble("renewals", t, func(t *testing.T) {
+		b, f := open(t, Options{TTL: 3 * time.Second})
+		failed := errors.New("no answer")
+		b.store.renew = func(ctx context.Context, n int, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			if n == 2 {
+				return 0, failed
+			}
+			return b.store.Store.Renew(ctx, lease, ttl)
+		}
+		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(2500 * time.Millisecond); return nil }))
+		require.Equal(t, []Step{StepAsking, StepGranted, StepRenewed, StepRenewFailed, StepRenewed}, f.steps()[:5])
+		require.ErrorIs(t, f.events[3].Err, failed)
+		require.Equal(t, 3*time.Second-margin, f.events[2].Trusted)
+		require.Equal(t, f.events[1].Report, f.events[2].Report)
+	})
+	bubble("a loss, once, whoever finds it", t, func(t *testing.T) {
+		b, f := open(t, Options{TTL: time.Second})
+		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+			return 0, lockstore.ErrLost
+		}
+		err := b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return ctx.Err() })
+		require.IsType(t, &LockLost{}, err)
+		require.Equal(t, []Step{StepAsking, StepGranted, StepLost}, f.steps())
+		require.ErrorIs(t, f.events[2].Err, lockstore.ErrLost)
+	})
+	bubble("a loss that the clocks show", t, func(t *testing.T) {
+		b, f := open(t, Options{TTL: time.Second})
+		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+			return 0, errCut
+		}
+		err := b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return ctx.Err() })
+		require.IsType(t, &LockLost{}, err)
+		steps := f.steps()
+		require.Equal(t, StepLost, steps[len(steps)-1])
+		require.Equal(t, 1, len(slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return s != StepLost })))
+	})
+	bubble("a loss that the release shows", t, func(t *testing.T) {
+		b, f := open(t, Options{})
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return lockstore.ErrLost }
+		require.IsType(t, &LockLost{}, b.Do(ctx, "k", func(context.Context, Lock) error { return nil }))
+		require.Equal(t, []Step{StepAsking, StepGranted, StepLost}, f.steps())
+	})
+	bubble("each key of a DoAll, and its own values for its report", t, func(t *testing.T) {
+		values := map[string]int{}
+		b, f := open(t, Options{})
+		b.opt.Observe = func(ctx context.Context, r Report) {
+			values[r.Key] = len(ctx.Value(seenKey{}).([]Step))
+		}
+		require.NoError(t, b.DoAll(ctx, []string{"b", "a"}, func(ctx context.Context, _ []Lock) error {
+			require.Len(t, ctx.Value(seenKey{}), 4)
+			return nil
+		}))
+		require.Equal(t, []Step{StepAsking, StepGranted, StepAsking, StepGranted}, f.steps())
+		require.Equal(t, map[string]int{"a": 2, "b": 4}, values)
+	})
+	bubble("a long-lived lease", t, func(t *testing.T) {
+		b, f := open(t, Options{})
+		_, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: time.Minute})
+		require.NoError(t, err)
+		require.Equal(t, []Step{StepAsking}, f.steps())
+	})
+	bubble("a renewal that the end of the work cuts off has not failed", t, func(t *testing.T) {
+		b, f := open(t, Options{TTL: 3 * time.Second})
+		b.store.renew = func(ctx context.Context, _ int, _ lockstore.Lease, _ time.Duration) (time.Duration, error) {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		}
+		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(1100 * time.Millisecond); return nil }))
+		require.Equal(t, []Step{StepAsking, StepGranted}, f.steps())
+	})
+	bubble("a hook that panics at the grant", t, func(t *testing.T) {
+		b := newBench(t, Options{Follow: func(ctx context.Context, e Event) context.Context {
+			if e.Step == StepGranted {
+				panic("the hook's")
+			}
+			return ctx
+		}})
+		require.PanicsWithValue(t, "the hook's", func() { _ = b.Do(ctx, "k", neverRuns(t)) })
+		require.Equal(t, OutcomePanic, b.report(t).Outcome)
+		b.free(t, "k")
+	})
+	bubble("a hook that returns no context", t, func(t *testing.T) {
+		b := newBench(t, Options{Follow: func(context.Context, Event) context.Context { return nil }})
+		require.NoError(t, b.Do(context.WithValue(ctx, seenKey{}, "caller's"), "k", func(ctx context.Context, _ Lock) error {
+			require.Equal(t, "caller's", ctx.Value(seenKey{}))
+			return nil
+		}))
+	})
+	bubble("the work's time is the time that is left after the hook", t, func(t *testing.T) {
+		b := newBench(t, Options{TTL: time.Second, MaxHold: time.Second, Follow: func(ctx context.Context, e Event) context.Context {
+			if e.Step == StepGranted {
+				pass(2 * time.Second)
+			}
+			return ctx
+		}})
+		err := b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { synctest.Wait(); return ctx.Err() })
+		require.IsType(t, &LockLost{}, err)
+	})
+}

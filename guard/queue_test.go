@@ -1,0 +1,770 @@
+package guard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// The store is a lockstore.Queuer: memstore, with hooks.
+
+// dies lets other owners take places in the key's queue and never come back.
+func (b *bench) dies(t *testing.T, key string, places int) (owners []lockstore.Owner) {
+	t.Helper()
+	for range places {
+		owner := lockstore.NewOwner()
+		_, err := b.store.Store.Acquire(context.Background(), lockstore.Request{Key: key, Owner: owner, TTL: time.Minute, Queue: true})
+		held, ok := errors.AsType[*lockstore.HeldError](err)
+		require.True(t, ok, "%v", err)
+		require.Positive(t, held.Place)
+		owners = append(owners, owner)
+	}
+	return owners
+}
+
+// freeAfter releases a lease later.
+func (b *bench) freeAfter(d time.Duration, lease lockstore.Lease) {
+	time.AfterFunc(d, func() { _ = b.store.Store.Release(context.Background(), lease) })
+}
+
+// oneOwner requires that all requests are those of one attempt, and returns its owner.
+func (b *bench) oneOwner(t *testing.T) lockstore.Owner {
+	t.Helper()
+	require.NotEmpty(t, b.store.requests)
+	owner := b.store.requests[0].Owner
+	for _, req := range b.store.requests {
+		require.Equal(t, owner, req.Owner, "a new owner would be the last in the queue")
+	}
+	for _, o := range slices.Concat(b.store.awaits, b.store.leaves) {
+		require.Equal(t, owner, o)
+	}
+	return owner
+}
+
+func TestQueue(t *testing.T) {
+	ctx := context.Background()
+	bubble("a run asks, waits for its turn and asks again", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		began := time.Now()
+		b.freeAfter(20*time.Second, b.occupy(t, "k", time.Hour))
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		b.oneOwner(t)
+		require.Len(t, b.store.requests, 2, "one refused, one granted")
+		require.Equal(t, 20*time.Second, b.store.requests[1].Holder.Since.Sub(began), "it holds the lock since then")
+		require.Len(t, b.store.awaits, 1)
+		require.Zero(t, b.store.polls)
+		r := b.report(t)
+		require.Equal(t, 20*time.Second, r.Waited)
+		require.Equal(t, 1, r.Place)
+		require.Equal(t, 4, r.Requests)
+		require.Empty(t, b.store.leaves, "the grant ends the place")
+		b.free(t, "k")
+	})
+	bubble("F57 runs get the lock in the order of their arrival", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Hour})
+		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
+		var mu sync.Mutex
+		var order []int
+		var all sync.WaitGroup
+		for i := range 16 {
+			all.Go(func() {
+				pass(time.Duration(i) * time.Millisecond)
+				assert.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error {
+					mu.Lock()
+					order = append(order, i)
+					mu.Unlock()
+					pass(300 * time.Millisecond)
+					return nil
+				}))
+			})
+		}
+		all.Wait()
+		require.True(t, slices.IsSorted(order), "served in the order %v", order)
+		places := map[int]bool{}
+		for _, r := range b.reports {
+			places[r.Place] = true
+			require.LessOrEqual(t, r.Waited, 5*time.Second+16*300*time.Millisecond, "no time between two runs")
+		}
+		require.Len(t, places, 16, "from 1 to 16")
+		b.free(t, "k")
+	})
+	bubble("a run that does not wait takes no place, and is refused while others wait", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		lease := b.occupy(t, "k", time.Hour)
+		err := b.Do(ctx, "k", neverRuns(t))
+		require.IsType(t, &LockBusy{}, err)
+		require.Zero(t, b.waiting(t, "k"))
+		require.Zero(t, err.(*LockBusy).Place)
+		require.False(t, err.(*LockBusy).Free)
+
+		b.dies(t, "k", 1)
+		require.NoError(t, b.store.Store.Release(ctx, lease))
+		err = b.Do(ctx, "k", neverRuns(t))
+		busy, ok := err.(*LockBusy)
+		require.True(t, ok, "%T", err)
+		require.True(t, busy.Free)
+		require.Zero(t, busy.Holder)
+		require.Equal(t, lockstore.Turn, busy.Remaining)
+		require.EqualError(t, err, `lock "k" is busy: kept for runs that have waited longer`)
+		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.Empty(t, b.store.leaves)
+		require.Empty(t, b.store.awaits)
+	})
+	for dead, turns := range map[int]time.Duration{1: 1, 3: 3, 7: lockstore.MaxTurns} {
+		bubble(fmt.Sprintf("F02 %d that were killed while they waited delay a run by %d turns", dead, turns), t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: time.Minute})
+			lease := b.occupy(t, "k", time.Hour)
+			b.dies(t, "k", dead)
+			b.freeAfter(5*time.Second, lease)
+			require.NoError(t, b.Do(ctx, "k", nothing))
+			require.Equal(t, 5*time.Second+turns*lockstore.Turn, b.report(t).Waited)
+			require.Equal(t, dead+1, b.report(t).Place)
+			b.oneOwner(t)
+			b.free(t, "k")
+		})
+		bubble(fmt.Sprintf("F02 after %d that were killed, a run that does not wait gets the lock after %d turns", dead, turns), t, func(t *testing.T) {
+			b := newBench(t, Options{})
+			lease := b.occupy(t, "k", time.Hour)
+			b.dies(t, "k", dead)
+			require.NoError(t, b.store.Store.Release(ctx, lease))
+			pass(turns*lockstore.Turn - 1)
+			require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+			pass(1)
+			require.NoError(t, b.Do(ctx, "k", nothing))
+			b.free(t, "k")
+		})
+	}
+	bubble("F02 the Wait of a run ends in the turn of one that was killed", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Second})
+		lease := b.occupy(t, "k", time.Hour)
+		b.dies(t, "k", 1)
+		require.NoError(t, b.store.Store.Release(ctx, lease))
+		err := b.Do(ctx, "k", neverRuns(t))
+		busy, ok := err.(*LockBusy)
+		require.True(t, ok, "%T", err)
+		require.True(t, busy.Free)
+		require.Equal(t, 2, busy.Place)
+		require.Equal(t, time.Second, b.report(t).Waited)
+		require.Equal(t, 1, b.waiting(t, "k"), "the place of the dead one")
+	})
+	bubble("the place is in the log", t, func(t *testing.T) {
+		var out bytes.Buffer
+		store := memstore.New(nil)
+		g, err := New(store, Options{Wait: time.Second, Observe: LogReports(slog.New(slog.NewJSONHandler(&out, nil)))})
+		require.NoError(t, err)
+		_, err = store.Acquire(ctx, lockstore.Request{Key: "k", Owner: "other", TTL: time.Hour})
+		require.NoError(t, err)
+		require.IsType(t, &LockBusy{}, g.Do(ctx, "k", neverRuns(t)))
+		require.Contains(t, out.String(), `"place":1`)
+		out.Reset()
+		require.NoError(t, g.Do(ctx, "free", nothing))
+		require.NotContains(t, out.String(), "place")
+	})
+	bubble("nobody waits in the queue of a key that is in its cooldown", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		lease := b.occupy(t, "k", time.Hour)
+		require.NoError(t, b.store.Keep(ctx, lease, nil, 10*time.Second))
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.InDelta(t, 10.5, b.report(t).Waited.Seconds(), 0.51)
+		require.Zero(t, b.report(t).Place)
+		require.Empty(t, b.store.awaits)
+		require.LessOrEqual(t, len(b.store.requests), 3, "it sleeps until the key is free")
+	})
+}
+
+// Whatever ends a wait, the place ends with it: those behind it do not wait for a turn of
+// one that is gone.
+func TestEndOfAWaitInAQueue(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(b *bench, cancel func())
+		want error
+	}{
+		"the end of Wait":          {func(*bench, func()) {}, &LockBusy{}},
+		"the caller leaves":        {func(_ *bench, cancel func()) { cancel() }, &LockDeadline{}},
+		"F69 Shutdown":             {func(b *bench, _ func()) { b.Shutdown() }, &LockDeadline{}},
+		"F11 a freeze":             {func(b *bench, _ func()) { b.shift(instant{wall: time.Hour}) }, &LockBusy{}},
+		"F11 a freeze of a minute": {func(b *bench, _ func()) { b.shift(instant{wall: time.Minute}) }, &LockBusy{}},
+	} {
+		bubble(name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: 30 * time.Second})
+			lease := b.occupy(t, "k", time.Hour)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			ended := make(chan error)
+			go func() { ended <- b.Do(ctx, "k", neverRuns(t)) }()
+			synctest.Wait()
+			behind := b.dies(t, "k", 1)[0]
+			pass(10*time.Second - 1)
+			c.end(b, cancel)
+			began := time.Now()
+			require.IsType(t, c.want, <-ended)
+			if len(name) > 3 && name[:3] == "F11" {
+				require.LessOrEqual(t, time.Since(began), time.Second, "the clocks are read once a second")
+			}
+			b.oneOwner(t)
+			require.Len(t, b.store.leaves, 1)
+			require.Empty(t, b.store.releases, "an abandon would leave a mark that nobody needs")
+			r := b.report(t)
+			require.NoError(t, r.ReleaseErr)
+			require.Equal(t, 3, r.Requests)
+			require.Equal(t, 1, b.waiting(t, "k"))
+			require.NoError(t, b.store.Store.Release(context.Background(), lease))
+			_, err := b.store.Store.Acquire(context.Background(), lockstore.Request{Key: "k", Owner: behind, TTL: time.Minute})
+			require.NoError(t, err, "it is the turn of the one behind")
+			require.Empty(t, b.runs)
+		})
+	}
+	bubble("F11 a run that was frozen in its turn asks again, and is the last", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Hour})
+		b.freeAfter(10*time.Second, b.occupy(t, "k", time.Hour))
+		var other lockstore.Lease
+		b.store.await = func(ctx context.Context, n int, owner lockstore.Owner) error {
+			if n > 1 {
+				return b.store.Store.AwaitTurn(ctx, "k", owner)
+			}
+			pass(9 * time.Second)
+			behind := b.dies(t, "k", 1)[0]
+			pass(time.Second + lockstore.Turn) // its turn comes and goes
+			b.shift(instant{wall: 10 * time.Second})
+			var err error
+			other, err = b.store.Store.Acquire(ctx, lockstore.Request{Key: "k", Owner: behind, TTL: time.Minute})
+			assert.NoError(t, err)
+			b.freeAfter(5*time.Second, other)
+			return nil
+		}
+		require.NoError(t, b.Do(context.Background(), "k", func(_ context.Context, lock Lock) error {
+			assert.Greater(t, lock.Fence, other.Fence)
+			return nil
+		}))
+		b.oneOwner(t)
+		b.free(t, "k")
+	})
+	bubble("F25 the reply to the leave is lost", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Second})
+		b.occupy(t, "k", time.Hour)
+		b.store.leave = func(ctx context.Context, n int, owner lockstore.Owner) error {
+			err := b.store.Store.Leave(ctx, "k", owner)
+			if n == 1 {
+				return errLostReply
+			}
+			return err
+		}
+		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
+		require.NoError(t, b.report(t).ReleaseErr)
+		require.Len(t, b.store.leaves, 2)
+		require.Zero(t, b.waiting(t, "k"))
+	})
+	for name, fault := range map[string]error{"F38 the store is down": errDown, "F25 all replies are lost": errLostReply} {
+		bubble("the place cannot be left, "+name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: time.Second})
+			b.occupy(t, "k", time.Hour)
+			b.store.leave = func(context.Context, int, lockstore.Owner) error { return fault }
+			began := time.Now()
+			require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)), "the store said so; a place blocks nobody for long")
+			require.Equal(t, OutcomeBusy, b.report(t).Outcome)
+			require.ErrorIs(t, b.report(t).ReleaseErr, fault)
+			require.LessOrEqual(t, time.Since(began), time.Second+releaseTime)
+			require.Less(t, len(b.store.leaves), 40)
+			require.Empty(t, b.store.releases)
+		})
+	}
+}
+
+func TestUnknownOutcomeInAQueue(t *testing.T) {
+	ctx := context.Background()
+	for _, applied := range []bool{true, false} {
+		bubble(fmt.Sprintf("F23 the reply to the request for a place is lost, applied %v: the same owner asks again", applied), t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: time.Minute})
+			b.freeAfter(10*time.Second, b.occupy(t, "k", time.Hour))
+			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+				if n == 1 {
+					if applied {
+						_, _ = b.store.Store.Acquire(ctx, req)
+					}
+					b.dies(t, "k", 1)
+					return lockstore.Lease{}, errLostReply
+				}
+				return b.store.Store.Acquire(ctx, req)
+			}
+			require.NoError(t, b.Do(ctx, "k", nothing))
+			b.oneOwner(t)
+			require.Len(t, b.store.releases, 1, "the release; nothing was abandoned")
+			want := 10 * time.Second
+			if !applied {
+				want += lockstore.Turn // of the one before it
+			}
+			require.Equal(t, want, b.report(t).Waited)
+		})
+	}
+	bubble("F26 a request for a place whose outcome is unknown is abandoned in the end, and takes no place later", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 10 * time.Second})
+		b.occupy(t, "k", time.Minute)
+		var late lockstore.Request
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n == 1 {
+				late = req
+				return lockstore.Lease{}, errLostReply
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		owner := b.oneOwner(t)
+		require.Equal(t, []lockstore.Lease{{Key: "k", Owner: owner}}, b.store.releases, "an abandon")
+		require.Empty(t, b.store.leaves, "the abandon ends the place, too")
+		require.NoError(t, b.report(t).ReleaseErr)
+		require.Zero(t, b.waiting(t, "k"))
+		_, err := b.store.Store.Acquire(ctx, late)
+		require.ErrorIs(t, err, lockstore.ErrLost, "a late request takes no place")
+		require.Zero(t, b.waiting(t, "k"))
+	})
+	bubble("F26 F37 an unknown request that cannot be abandoned is unknown, and not busy", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 10 * time.Second})
+		b.occupy(t, "k", time.Minute)
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n == 1 {
+				return lockstore.Lease{}, errLostReply
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		err := b.Do(ctx, "k", neverRuns(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorIs(t, err, errLostReply)
+		require.NotErrorIs(t, err, lockstore.ErrHeld)
+		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
+		require.GreaterOrEqual(t, b.report(t).Waited, 10*time.Second, "it may wait on: only the end asks for an abandon")
+		require.LessOrEqual(t, b.report(t).Waited, 10*time.Second+releaseTime)
+	})
+
+	// granted lets the store grant a request, that it had refused, before the leave.
+	granted := func(t *testing.T, b *bench, lease lockstore.Lease, lost int) {
+		b.store.leave = func(ctx context.Context, n int, owner lockstore.Owner) error {
+			if n <= lost {
+				return errLostReply
+			}
+			if n == lost+1 {
+				assert.NoError(t, b.store.Store.Release(ctx, lease))
+				_, err := b.store.Store.Acquire(ctx, lockstore.Request{Key: "k", Owner: owner, TTL: time.Minute})
+				assert.NoError(t, err)
+			}
+			return b.store.Store.Leave(ctx, "k", owner)
+		}
+	}
+	for _, lost := range []int{0, 1} {
+		bubble(fmt.Sprintf("F26 a run that leaves finds itself the holder, after %d lost replies: it abandons", lost), t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: time.Second})
+			granted(t, b, b.occupy(t, "k", time.Hour), lost)
+			require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+			require.NoError(t, b.report(t).ReleaseErr)
+			require.Len(t, b.store.leaves, lost+1, "the answer is final")
+			require.Zero(t, b.store.releases[0].Fence, "an abandon")
+			b.free(t, "k")
+		})
+	}
+	bubble("F26 F37 a run that leaves finds itself the holder and cannot abandon: unknown", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Second})
+		granted(t, b, b.occupy(t, "k", time.Hour), 0)
+		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		err := b.Do(ctx, "k", neverRuns(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorIs(t, err, lockstore.ErrGranted)
+		require.ErrorContains(t, err, "may block the key")
+		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
+	})
+
+	repeatable := LeaseRequest{Key: "k", TTL: time.Minute, Wait: 2 * time.Second, Owner: "mine"}
+	bubble("F26 a repeatable LeaseRequest that leaves finds itself the holder: unknown, and the next call has the lease", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		granted(t, b, b.occupy(t, "k", time.Hour), 0)
+		_, err := b.Acquire(ctx, repeatable)
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorIs(t, err, lockstore.ErrGranted)
+		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
+		require.Empty(t, b.store.releases, "an abandon would end its repeat")
+		lease, err := b.Acquire(ctx, repeatable)
+		require.NoError(t, err)
+		require.Equal(t, time.Minute-margin, lease.TTL)
+	})
+	bubble("F64 a repeatable LeaseRequest leaves the queue, and waits again in its next call", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		lease := b.occupy(t, "k", time.Hour)
+		for range 2 {
+			_, err := b.Acquire(ctx, repeatable)
+			require.IsType(t, &LockBusy{}, err)
+			require.Zero(t, b.waiting(t, "k"))
+		}
+		require.Empty(t, b.store.releases)
+		b.freeAfter(time.Second, lease)
+		_, err := b.Acquire(ctx, repeatable)
+		require.NoError(t, err)
+		b.oneOwner(t)
+	})
+	bubble("F23 a repeatable LeaseRequest whose outcome is unknown leaves the queue, too", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.occupy(t, "k", time.Hour)
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			_, _ = b.store.Store.Acquire(ctx, req)
+			return lockstore.Lease{}, errLostReply
+		}
+		_, err := b.Acquire(ctx, repeatable)
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorIs(t, err, errLostReply)
+		require.Empty(t, b.store.releases)
+		require.Zero(t, b.waiting(t, "k"))
+	})
+}
+
+// The trust in a lease never goes past its end in the store, and is no shorter than it must
+// be.
+func TestTrustAfterAWaitInAQueue(t *testing.T) {
+	noRenewal := func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) { return 0, errDown }
+	const waited = 50 * time.Second
+	bubble("counts from the request that returned the lease", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 10 * time.Minute})
+		b.freeAfter(waited, b.occupy(t, "k", time.Hour))
+		b.store.renew = noRenewal
+		began := time.Now()
+		_ = b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+			<-ctx.Done()
+			assert.Equal(t, waited+time.Minute-margin, time.Since(began))
+			return nil
+		})
+	})
+	bubble("F26 F29 a late duplicate of a refused request is granted: the store says what is left", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 10 * time.Minute})
+		b.freeAfter(waited, b.occupy(t, "k", time.Hour))
+		b.store.renew = noRenewal
+		began := time.Now()
+		b.store.await = func(context.Context, int, lockstore.Owner) error {
+			pass(waited + 1)
+			_, err := b.store.Store.Acquire(context.Background(), b.store.requests[0])
+			assert.NoError(t, err, "the duplicate")
+			pass(20 * time.Second)
+			return nil
+		}
+		_ = b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+			<-ctx.Done()
+			assert.Equal(t, waited+1+time.Minute-margin, time.Since(began), "the trust ends before the lease does")
+			return nil
+		})
+	})
+	bubble("F29 counts from the sending, not from the reply", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 10 * time.Minute})
+		b.freeAfter(waited, b.occupy(t, "k", time.Hour))
+		b.store.renew = noRenewal
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			pass(time.Second)
+			return lease, err
+		}
+		began := time.Now()
+		_ = b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+			<-ctx.Done()
+			assert.Equal(t, waited+time.Minute-margin, time.Since(began))
+			return nil
+		})
+	})
+	bubble("the TTL of each request is that of the time that is left", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 10 * time.Minute})
+		b.freeAfter(waited, b.occupy(t, "k", time.Hour))
+		require.NoError(t, b.Do(within(t, 101*time.Second), "k", nothing))
+		require.Equal(t, time.Minute, b.store.requests[0].TTL)
+		require.Equal(t, 52*time.Second, b.store.requests[len(b.store.requests)-1].TTL)
+	})
+	bubble("F11 F29 a lease that comes too late is abandoned, and a new owner asks", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			if n == 2 {
+				lease.TTL = 0
+			}
+			return lease, err
+		}
+		require.NoError(t, b.Do(context.Background(), "k", nothing))
+		require.Len(t, b.store.requests, 3)
+		require.Equal(t, b.store.requests[1].Owner, b.store.releases[0].Owner)
+		require.NotEqual(t, b.store.requests[1].Owner, b.store.requests[2].Owner)
+		b.free(t, "k")
+	})
+	bubble("F09 the own lease of a late duplicate has expired: a new owner asks", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 10 * time.Minute})
+		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
+		b.store.await = func(ctx context.Context, n int, owner lockstore.Owner) error {
+			if n > 1 {
+				return b.store.Store.AwaitTurn(ctx, "k", owner)
+			}
+			pass(5*time.Second + 1)
+			req := b.store.requests[0]
+			req.TTL = 10 * time.Second
+			_, err := b.store.Store.Acquire(context.Background(), req)
+			assert.NoError(t, err)
+			pass(10 * time.Second)
+			return nil
+		}
+		require.NoError(t, b.Do(context.Background(), "k", nothing))
+		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[2].Owner)
+		b.free(t, "k")
+	})
+}
+
+// What a store's queue may do, and what it may not do but might.
+func TestQueueThatMisbehaves(t *testing.T) {
+	ctx := context.Background()
+	// atOnce answers at once. After many answers it takes its time, or a guard that does
+	// not pause would keep the time of the test from passing.
+	atOnce := func(err error) func(context.Context, int, lockstore.Owner) error {
+		return func(_ context.Context, n int, _ lockstore.Owner) error {
+			if n > 1000 {
+				pass(time.Minute)
+			}
+			return err
+		}
+	}
+	bubble("F60 a wake-up that is lost costs the time until the store looks for itself", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
+		b.store.await = func(ctx context.Context, _ int, _ lockstore.Owner) error { pass(750 * time.Millisecond); return nil }
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.Equal(t, 5250*time.Millisecond, b.report(t).Waited)
+		b.oneOwner(t)
+	})
+	bubble("F60 a wake-up that comes twice costs a request, and no place", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
+		b.store.await = func(ctx context.Context, n int, owner lockstore.Owner) error {
+			if n == 1 {
+				return nil
+			}
+			return b.store.Store.AwaitTurn(ctx, "k", owner)
+		}
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.Equal(t, 5*time.Second, b.report(t).Waited)
+		require.Len(t, b.store.requests, 3)
+		b.oneOwner(t)
+	})
+	bubble("each turn comes at once and is none: the run pauses", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 20 * time.Second})
+		lease := b.occupy(t, "k", time.Hour)
+		b.store.await = atOnce(nil)
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Less(t, len(b.store.requests), 400, "no request without a pause")
+		require.Greater(t, len(b.store.requests), 100, "pauses are random up to 200 ms")
+		require.Zero(t, b.waiting(t, "k"))
+
+		b.freeAfter(5*time.Second, lease)
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.LessOrEqual(t, b.reports[1].Waited, 5*time.Second+maxWaitPause)
+	})
+	bubble("F31 F44 AwaitTurn fails, and is no reason to call a free lock busy", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 20 * time.Second})
+		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
+		b.store.await = atOnce(errDown) // denied, for example
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.LessOrEqual(t, b.report(t).Waited, 5*time.Second+maxWaitPause)
+		require.Less(t, len(b.store.requests), 120, "it pauses between tries")
+		b.oneOwner(t)
+	})
+	bubble("F38 a store that goes down under a waiter is unavailable, not busy", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 20 * time.Second})
+		b.occupy(t, "k", time.Hour)
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n > 1 {
+				return lockstore.Lease{}, errDown
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		b.store.await = atOnce(errDown)
+		b.store.leave = func(context.Context, int, lockstore.Owner) error { return errDown }
+		err := b.Do(ctx, "k", neverRuns(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorIs(t, err, lockstore.ErrUnavailable)
+		require.ErrorIs(t, b.report(t).ReleaseErr, errDown, "a place is left")
+		require.LessOrEqual(t, b.report(t).Waited, 20*time.Second+releaseTime)
+		require.Less(t, len(b.store.requests), 100, "no retry storm")
+	})
+	bubble("F38 a store that recovers has kept the place", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 20 * time.Second})
+		b.freeAfter(10*time.Second, b.occupy(t, "k", time.Hour))
+		began := time.Now()
+		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			if n > 1 && time.Since(began) < 5*time.Second {
+				return lockstore.Lease{}, errDown
+			}
+			return b.store.Store.Acquire(ctx, req)
+		}
+		b.store.await = func(ctx context.Context, _ int, owner lockstore.Owner) error {
+			if time.Since(began) < 5*time.Second {
+				return errDown
+			}
+			return b.store.Store.AwaitTurn(ctx, "k", owner)
+		}
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.Equal(t, 10*time.Second, b.report(t).Waited)
+		b.oneOwner(t)
+	})
+	for name, lease := range map[string]time.Duration{"the holder has died": 10 * time.Second, "the holder lives": time.Hour} {
+		bubble("F28 AwaitTurn blocks until its context ends, and "+name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: 20 * time.Second})
+			b.occupy(t, "k", lease)
+			b.store.await = func(ctx context.Context, _ int, _ lockstore.Owner) error { <-ctx.Done(); return ctx.Err() }
+			err := b.Do(ctx, "k", nothing)
+			if lease < time.Hour {
+				require.NoError(t, err)
+				require.Equal(t, lease, b.report(t).Waited, "it asks again when the lease must have ended")
+				return
+			}
+			require.IsType(t, &LockBusy{}, err)
+			require.Equal(t, 20*time.Second, b.report(t).Waited)
+			require.Zero(t, b.waiting(t, "k"))
+		})
+	}
+	bubble("F28 AwaitTurn ends late after its context", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 20 * time.Second})
+		b.occupy(t, "k", time.Hour)
+		b.store.await = func(ctx context.Context, _ int, _ lockstore.Owner) error { return hangs(ctx) }
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Equal(t, 20*time.Second+50*time.Millisecond, b.report(t).Waited)
+		require.Len(t, b.store.requests, 1)
+	})
+
+	// A full queue gives no place.
+	full := func(t *testing.T, b *bench) []lockstore.Owner { return b.dies(t, "k", 128) }
+	bubble("F57 the queue is full: the run asks for a place once a second", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		lease := b.occupy(t, "k", time.Hour)
+		places := full(t, b)
+		// Between two requests for a place: the first place is free when all are.
+		time.AfterFunc(10500*time.Millisecond, func() {
+			for _, owner := range places {
+				assert.NoError(t, b.store.Store.Leave(ctx, "k", owner))
+			}
+		})
+		b.freeAfter(20*time.Second, lease)
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.Equal(t, 20*time.Second, b.report(t).Waited)
+		require.Equal(t, 1, b.report(t).Place, "when it got one")
+		require.LessOrEqual(t, len(b.store.requests), 13)
+		b.oneOwner(t)
+		b.free(t, "k")
+	})
+	bubble("F57 F02 the queue is full of the dead: the run gets the lock after their turns", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
+		full(t, b)
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.InDelta(t, 15.5, b.report(t).Waited.Seconds(), 0.51, "one second after five turns at the latest")
+		require.LessOrEqual(t, len(b.store.requests), 18, "a free key that is kept for others is no reason to ask more often")
+		b.oneOwner(t)
+		b.free(t, "k")
+	})
+	bubble("F57 the queue stays full: the run is told so, and leaves", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 5 * time.Second})
+		b.occupy(t, "k", time.Hour)
+		full(t, b)
+		err := b.Do(ctx, "k", neverRuns(t))
+		require.IsType(t, &LockBusy{}, err)
+		require.Zero(t, err.(*LockBusy).Place)
+		require.Equal(t, 5*time.Second, b.report(t).Waited)
+		require.Zero(t, b.report(t).Place)
+		require.Len(t, b.store.leaves, 1, "the store may have given it a place and not known of it")
+	})
+}
+
+func TestQueueInsideOtherRuns(t *testing.T) {
+	ctx := context.Background()
+	bubble("a run inside another one waits in the queue of its own key", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute, TTL: 5 * time.Second})
+		b.freeAfter(20*time.Second, b.occupy(t, "inner", time.Hour))
+		require.NoError(t, b.Do(ctx, "outer", func(ctx context.Context, _ Lock) error {
+			err := b.Do(ctx, "outer", neverRuns(t))
+			require.IsType(t, &LockInvalid{}, err)
+			require.Zero(t, b.waiting(t, "outer"), "it would wait for itself")
+			return b.Do(ctx, "inner", nothing)
+		}))
+		require.Greater(t, len(b.store.renewals), 8, "the outer one is renewed meanwhile")
+		b.free(t, "outer")
+		b.free(t, "inner")
+	})
+	bubble("F35 the lock of the run around it is lost: the inner one leaves its queue", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute, TTL: 6 * time.Second})
+		b.occupy(t, "inner", time.Hour)
+		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+			return 0, lockstore.ErrLost
+		}
+		err := b.Do(ctx, "outer", func(ctx context.Context, _ Lock) error {
+			began := time.Now()
+			err := b.Do(ctx, "inner", neverRuns(t))
+			require.IsType(t, &LockDeadline{}, err)
+			require.ErrorIs(t, err, lockstore.ErrLost)
+			require.Equal(t, 2*time.Second, time.Since(began), "at the first renewal")
+			require.Zero(t, b.waiting(t, "inner"))
+			return nil
+		})
+		require.IsType(t, &LockLost{}, err)
+	})
+	bubble("DoAll waits for each key in its queue, and asks for no place when Wait is over", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 10 * time.Second})
+		b.freeAfter(4*time.Second, b.occupy(t, "a", time.Hour))
+		b.freeAfter(8*time.Second, b.occupy(t, "b", time.Hour))
+		b.occupy(t, "c", time.Hour)
+		err := b.DoAll(ctx, []string{"a", "b", "c", "d"}, neverRunsAll(t))
+		require.IsType(t, &LockBusy{}, err)
+		require.Equal(t, "c", err.(*LockBusy).Key)
+		for _, r := range b.reports {
+			require.Equal(t, 1, r.Place)
+		}
+		for _, key := range []string{"a", "b"} {
+			b.free(t, key)
+		}
+		require.Zero(t, b.waiting(t, "c"))
+
+		b = newBench(t, Options{Wait: 10 * time.Second})
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			lease, err := b.store.Store.Acquire(ctx, req)
+			if req.Key == "a" {
+				b.shift(instant{mono: 10 * time.Second, wall: 10 * time.Second})
+			}
+			return lease, err
+		}
+		b.occupy(t, "b", time.Hour)
+		require.IsType(t, &LockBusy{}, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)))
+		require.Len(t, b.store.requests, 2)
+		require.True(t, b.store.requests[0].Queue)
+		require.False(t, b.store.requests[1].Queue)
+		require.Empty(t, b.store.leaves)
+		b.free(t, "a")
+	})
+	bubble("F61 DoAll in many orders at once: all run, in the order of their arrival at each key", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Hour})
+		var all sync.WaitGroup
+		var order []int
+		for i := range 8 {
+			all.Go(func() {
+				pass(time.Duration(i) * time.Millisecond)
+				keys := []string{"a", "b", "c"}
+				keys = slices.Concat(keys[i%3:], keys[:i%3])
+				assert.NoError(t, b.DoAll(ctx, keys, func(context.Context, []Lock) error {
+					order = append(order, i)
+					pass(time.Second)
+					return nil
+				}))
+			})
+		}
+		all.Wait()
+		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
+	})
+}

@@ -1,0 +1,324 @@
+package dynamostore_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
+)
+
+func TestKeptOnTheFake(t *testing.T) {
+	service := fakedynamo.New(table, dataTable)
+	testKept(t, dynamostore.ClientOver(service, fakeEndpoint, 0))
+}
+
+// testKept runs on DynamoDB Local, too, see TestOnDynamoDBLocal.
+func testKept(t *testing.T, client *dynamodb.Client) {
+	store, err := dynamostore.New(client, table, dynamostore.Options{})
+	require.NoError(t, err)
+	ctx, answer := t.Context(), []byte("201\n\x00")
+	transact := func(account string, lease lockstore.Lease, data []byte, d time.Duration) error {
+		_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
+			{Update: &types.Update{
+				TableName: aws.String(dataTable), Key: item{"key": s(account)},
+				UpdateExpression: aws.String("ADD charges :one"), ExpressionAttributeValues: item{":one": n("1")},
+			}},
+			dynamostore.Kept(table, lease.Key, lease.Fence, data, d),
+		}})
+		return err
+	}
+	charges := func(account string) int64 {
+		out, err := client.GetItem(ctx, &dynamodb.GetItemInput{
+			TableName: aws.String(dataTable), Key: item{"key": s(account)}, ConsistentRead: aws.Bool(true),
+		})
+		require.NoError(t, err)
+		if out.Item == nil {
+			return 0
+		}
+		return number(t, out.Item, "charges")
+	}
+	lock := func(account string) (lockstore.Request, lockstore.Lease) {
+		req := lockstore.Request{Key: "kept/" + account, Owner: lockstore.NewOwner(), TTL: time.Minute}
+		lease, err := store.Acquire(ctx, req)
+		require.NoError(t, err)
+		return req, lease
+	}
+	kept := func(t *testing.T, key string, data []byte) {
+		t.Helper()
+		_, err := store.Acquire(ctx, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
+		refusal, ok := errors.AsType[*lockstore.KeptError](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, string(data), string(refusal.Data))
+		require.InDelta(t, time.Hour.Seconds(), refusal.Remaining.Seconds(), 10)
+	}
+
+	t.Run("F13 the effect and the answer are written together, once", func(t *testing.T) {
+		for _, begun := range []bool{false, true} {
+			account := fmt.Sprint("once/", begun)
+			_, lease := lock(account)
+			if begun {
+				require.NoError(t, store.Begin(ctx, lease))
+			}
+			require.NoError(t, transact(account, lease, answer, time.Hour))
+			err := transact(account, lease, answer, time.Hour)
+			require.True(t, dynamostore.IsStale(err, lease.Fence), "%v", err)
+			require.NoError(t, store.Keep(ctx, lease, []byte("another"), time.Hour), "the guard's own Keep finds it done")
+			require.NoError(t, store.Release(ctx, lease))
+			kept(t, lease.Key, answer)
+			require.Equal(t, int64(1), charges(account))
+		}
+	})
+	t.Run("F12 not after the lease", func(t *testing.T) {
+		_, old := lock("late")
+		require.NoError(t, store.Release(ctx, old))
+		require.True(t, dynamostore.IsStale(transact("late", old, answer, time.Hour), old.Fence))
+		_, lease := lock("late")
+		require.True(t, dynamostore.IsStale(transact("late", old, answer, time.Hour), old.Fence))
+		require.NoError(t, store.Keep(ctx, lease, answer, time.Hour))
+		require.True(t, dynamostore.IsStale(transact("late", lease, answer, time.Hour), lease.Fence))
+		require.Zero(t, charges("late"))
+	})
+	t.Run("not after a break", func(t *testing.T) {
+		for _, begun := range []bool{false, true} {
+			account := fmt.Sprint("broken/", begun)
+			_, lease := lock(account)
+			if begun {
+				require.NoError(t, store.Begin(ctx, lease))
+			}
+			_, err := store.Break(ctx, lockstore.BreakRequest{Key: lease.Key, Fence: lease.Fence})
+			require.NoError(t, err)
+			require.True(t, dynamostore.IsStale(transact(account, lease, answer, time.Hour), lease.Fence))
+			_, err = client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
+				dynamostore.StillHeld(table, lease.Key, lease.Fence),
+			}})
+			require.True(t, dynamostore.IsStale(err, lease.Fence), "%v", err)
+			require.Zero(t, charges(account))
+		}
+	})
+	t.Run("F48 not with arguments out of bounds", func(t *testing.T) {
+		_, lease := lock("bad")
+		for _, d := range []time.Duration{0, -time.Hour, lockstore.MaxKeep + 1} {
+			require.Error(t, transact("bad", lease, answer, d))
+		}
+		require.Error(t, transact("bad", lease, make([]byte, lockstore.MaxAnswer+1), time.Hour))
+		require.Zero(t, charges("bad"))
+		data := bytes.Repeat([]byte{7}, lockstore.MaxAnswer)
+		require.NoError(t, transact("bad", lease, data, time.Hour))
+		kept(t, lease.Key, data)
+	})
+}
+
+// A Keep of a process whose clock is wrong costs a second request.
+func TestKeepWithAWrongClock(t *testing.T) {
+	for _, offset := range []time.Duration{-time.Hour, -3 * time.Second, 0, 3 * time.Second, time.Hour} {
+		t.Run(fmt.Sprint(offset), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				right, wrong := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, offset, dynamostore.Options{})
+				lease, err := right.Acquire(t.Context(), request(time.Minute))
+				require.NoError(t, err)
+				require.NoError(t, wrong.Begin(t.Context(), lease))
+				wrong = newStore(t, service, offset, dynamostore.Options{}) // whose clock no reply has corrected
+				start, before := time.Now(), service.Actions()["UpdateItem"]
+				require.NoError(t, wrong.Keep(t.Context(), lease, nil, time.Minute))
+				want := 1
+				if offset != 0 {
+					want = 2
+				}
+				require.Equal(t, want, service.Actions()["UpdateItem"]-before, "requests")
+				expires := time.UnixMilli(number(t, fakeRows{service}.get(t, key), "expires"))
+				require.False(t, expires.Add(time.Second).Before(start.Add(time.Minute)), "early")
+				require.False(t, expires.After(start.Add(time.Minute+2*dynamostore.DefaultSkew+time.Second)), "late")
+			})
+		})
+	}
+}
+
+// replyLost loses the reply to the first write that keeps. The SDK sends it again.
+type replyLost struct {
+	http.RoundTripper
+	lost bool
+}
+
+func (l *replyLost) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	answer, err := l.RoundTripper.RoundTrip(r)
+	if err == nil && !l.lost && bytes.Contains(body, []byte(dynamostore.ClosedOwner)) {
+		l.lost = true
+		_ = answer.Body.Close()
+		return nil, io.ErrUnexpectedEOF
+	}
+	return answer, err
+}
+
+func TestKeepWithAWrongClockAndALostReply(t *testing.T) {
+	for _, offset := range []time.Duration{-4 * time.Minute, 4 * time.Minute} {
+		t.Run("F25 "+fmt.Sprint(offset), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
+				require.NoError(t, err)
+				client := &replyLost{RoundTripper: service}
+				wrong, err := dynamostore.New(dynamostore.ClientOver(client, fakeEndpoint, 0), table, dynamostore.Options{})
+				require.NoError(t, err)
+				wrong.SetNow(func() time.Time { return time.Now().Add(offset) })
+				start := time.Now()
+				require.NoError(t, wrong.Keep(t.Context(), lease, nil, time.Minute))
+				require.True(t, client.lost)
+				expires := time.UnixMilli(number(t, fakeRows{service}.get(t, key), "expires"))
+				require.False(t, expires.Add(time.Second).Before(start.Add(time.Minute)), "early: %v", expires.Sub(start))
+				require.False(t, expires.After(start.Add(time.Minute+2*dynamostore.DefaultSkew+time.Second)), "late: %v", expires.Sub(start))
+			})
+		})
+	}
+}
+
+// The answer is in the row until the next grant, and what only Begin or Keep write is in no
+// row of others.
+func TestAttributesOfAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		row := func() item { return fakeRows{service}.get(t, key) }
+		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		require.NoError(t, s.Begin(t.Context(), lease))
+		require.Contains(t, row(), "begun")
+		require.NoError(t, s.Keep(t.Context(), lease, []byte("answer"), time.Minute))
+		require.NotContains(t, row(), "begun")
+		require.Equal(t, &types.AttributeValueMemberB{Value: []byte("answer")}, row()["kept"])
+		swept := time.Unix(number(t, row(), "ttl"), 0)
+		require.InDelta(t, (48*time.Hour + time.Minute).Seconds(), time.Until(swept).Seconds(), 5, "a kept row outlasts a clock that is a day off")
+
+		pass(time.Minute + takeoverDelay)
+		lease, err = s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		require.NotContains(t, row(), "kept")
+		for _, end := range []func() error{
+			func() error { return s.Release(t.Context(), lease) },
+			func() error {
+				return s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner})
+			},
+		} {
+			require.NoError(t, s.Begin(t.Context(), lease))
+			require.NoError(t, end())
+			require.NotContains(t, row(), "begun")
+			pass(time.Second)
+			lease, err = s.Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+		}
+	})
+}
+
+// A row that the first release wrote for a cooldown is a kept key without an answer.
+func TestCooldownOfTheFirstRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		store := newStore(t, service, 0, dynamostore.Options{})
+		fakeRows{service}.put(t, key, item{
+			"key": s(key), "owner": s(dynamostore.ClosedOwner), "released": s("OWNER"), "holder": s("0\tr-1\tnightly"),
+			"fence": n("7"), "expires": n(fmt.Sprint(time.Now().Add(time.Minute).UnixMilli())), "ttl": n("1"),
+		})
+		_, err := store.Acquire(t.Context(), request(time.Minute))
+		kept, ok := errors.AsType[*lockstore.KeptError](err)
+		require.True(t, ok, "%v", err)
+		require.Empty(t, kept.Data)
+		require.Equal(t, "r-1", kept.Holder.ID)
+		pass(time.Minute + takeoverDelay)
+		_, err = store.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+	})
+}
+
+// spy is the body of each request of one action.
+type spy struct {
+	http.RoundTripper
+	action string
+	seen   []string
+}
+
+func (s *spy) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), "."+s.action) {
+		s.seen = append(s.seen, string(body))
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return s.RoundTripper.RoundTrip(r)
+}
+
+// A listing shows which keys are kept, and leaves their answers in the table.
+func TestListReadsNoAnswer(t *testing.T) {
+	service := &spy{RoundTripper: fakedynamo.New(table), action: "Scan"}
+	store, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{})
+	require.NoError(t, err)
+	lease, err := store.Acquire(t.Context(), request(time.Minute))
+	require.NoError(t, err)
+	require.NoError(t, store.Keep(t.Context(), lease, []byte("answer"), time.Minute))
+	found := 0
+	require.NoError(t, store.List(t.Context(), "", func(p lockstore.Page) error {
+		for _, status := range p.Keys {
+			require.True(t, status.Kept)
+			found++
+		}
+		return nil
+	}))
+	require.Equal(t, 1, found)
+	require.Len(t, service.seen, 1)
+	require.Contains(t, service.seen[0], "ProjectionExpression")
+	require.NotContains(t, service.seen[0], "kept")
+}
+
+// A break judges a begun lease by DynamoDB's time: one that is over stays in doubt, in the name
+// of who began, and one that lives is broken, also by a process whose clock is ahead.
+func TestBreakOfABegunLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		right, ahead := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, time.Hour, dynamostore.Options{})
+		req := request(time.Minute)
+		req.Holder = lockstore.Holder{Name: "withdraw"}
+		lease, err := right.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.NoError(t, right.Begin(t.Context(), lease))
+		breaks := lockstore.BreakRequest{Key: key, Fence: lease.Fence, By: lockstore.Holder{Name: "operator"}}
+		status, err := ahead.Break(t.Context(), breaks)
+		require.NoError(t, err)
+		require.True(t, status.Broken)
+
+		pass(time.Minute + takeoverDelay)
+		require.NoError(t, right.SettleFree(t.Context(), key, lease.Fence))
+		req.Owner = lockstore.NewOwner()
+		lease, err = right.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.NoError(t, right.Begin(t.Context(), lease))
+		pass(time.Minute + takeoverDelay)
+		breaks.Fence = lease.Fence
+		_, err = right.Break(t.Context(), breaks)
+		require.ErrorIs(t, err, lockstore.ErrLost)
+		status, err = right.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.True(t, status.InDoubt)
+		require.Equal(t, "withdraw", status.Holder.Name)
+		require.NoError(t, right.Keep(t.Context(), lease, nil, time.Minute), "who began may still say how it ended")
+	})
+}

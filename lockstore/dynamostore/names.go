@@ -1,0 +1,112 @@
+package dynamostore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// names are the attributes of a table that the table decides: its primary key and its
+// time to live.
+type names struct {
+	key, sort string // sort is "" for a table without a sort key
+	prefix    string // of each value of key
+	ttl       string
+}
+
+// ownNames are those of a table that is for locks only.
+var ownNames = names{key: attrKey, ttl: attrTTL}
+
+// SortValue is the value of the sort key in each row of a lock, see Options.Sort.
+const SortValue = "lambdalock"
+
+// maxPrefix keeps prefix and key below DynamoDB's 2048 bytes for a partition key.
+const maxPrefix = 2048 - lockstore.MaxKeyBytes
+
+func (opt Options) names() (names, error) {
+	n := names{key: opt.Key, sort: opt.Sort, prefix: opt.Prefix, ttl: opt.TTL}
+	if n.key == "" {
+		n.key = attrKey
+	}
+	if n.ttl == "" {
+		n.ttl = attrTTL
+	}
+	used := slices.Clone(lockAttributes)
+	for _, a := range []struct{ option, name string }{{"Key", n.key}, {"Sort", n.sort}, {"TTL", n.ttl}} {
+		switch {
+		case a.name == "" && a.option == "Sort":
+		case len(a.name) > 255 || !utf8.ValidString(a.name) || strings.ContainsFunc(a.name, unicode.IsControl):
+			return n, invalid("%s is no name of an attribute; want 1 to 255 bytes of text", a.option)
+		case slices.Contains(used, a.name):
+			return n, invalid("%s is %q, which is another attribute of a lock's row already; want none of %s", a.option, a.name, strings.Join(used, ", "))
+		default:
+			used = append(used, a.name)
+		}
+	}
+	if len(n.prefix) > maxPrefix || !utf8.ValidString(n.prefix) || strings.ContainsFunc(n.prefix, unicode.IsControl) {
+		return n, invalid("Prefix has %d bytes, or is no text; want text of at most %d bytes without control characters", len(n.prefix), maxPrefix)
+	}
+	return n, nil
+}
+
+// row is the primary key of a lock's row.
+func (n names) row(key string) map[string]types.AttributeValue {
+	k := map[string]types.AttributeValue{n.key: text(n.prefix + key)}
+	if n.sort != "" {
+		k[n.sort] = text(SortValue)
+	}
+	return k
+}
+
+// is reports whether an item may be the row of a lock: it has what each such row has.
+func (n names) is(item map[string]types.AttributeValue) bool {
+	key, hasKey := item[n.key].(*types.AttributeValueMemberS)
+	_, hasTTL := item[n.ttl].(*types.AttributeValueMemberN)
+	if n.sort != "" {
+		sort, ok := item[n.sort].(*types.AttributeValueMemberS)
+		hasKey = hasKey && ok && sort.Value == SortValue
+	}
+	return hasKey && hasTTL && strings.HasPrefix(key.Value, n.prefix)
+}
+
+// aliases returns the names that the expressions use. DynamoDB refuses a name that no
+// expression uses.
+func (n names) aliases(expressions ...string) map[string]string {
+	found := make(map[string]string, 8)
+	add := func(alias, name string) {
+		for _, e := range expressions {
+			if strings.Contains(e, "#"+alias) {
+				found["#"+alias] = name
+			}
+		}
+	}
+	for _, name := range lockAttributes {
+		add(name, name)
+	}
+	add(attrKey, n.key)
+	add(attrTTL, n.ttl)
+	add("sort", n.sort)
+	return found
+}
+
+// schema is the primary key that the table must have, as keySchema prints it.
+func (n names) schema() string {
+	if n.sort == "" {
+		return n.key + " S HASH"
+	}
+	return fmt.Sprintf("%s S HASH, %s S RANGE", n.key, n.sort)
+}
+
+// want says the same to people.
+func (n names) want() string {
+	if n.sort == "" {
+		return fmt.Sprintf("the partition key %q of type S and no sort key", n.key)
+	}
+	return fmt.Sprintf("the partition key %q and the sort key %q, both of type S", n.key, n.sort)
+}

@@ -1,0 +1,262 @@
+package dynamostore_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+// appTable is a table of an application, which has its own items in it.
+const (
+	appTable = "app"
+	profile  = "profile#1" // sort key of an item that is no lock
+)
+
+var appNames = dynamostore.Options{Key: "PK", Sort: "SK", Prefix: "LOCK#", TTL: "expires_at"}
+
+// neighbour is an application's item. It has the names of a lock's attributes.
+func neighbour() item {
+	return item{"owner": s("somebody else"), "fence": s("of wood"), "expires": n("1"), "released": n("4"), "key": s("k"), "ttl": n("1")}
+}
+
+// neighbours puts an item beside each lock before its first request: of the same
+// partition key and another sort key. In the end all of them must be as they were.
+type neighbours struct {
+	http.RoundTripper
+	rows rows
+
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+func besides(t testing.TB, next http.RoundTripper, r rows) *neighbours {
+	all := &neighbours{RoundTripper: next, rows: r, seen: map[string]bool{}}
+	t.Cleanup(func() {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		for pk := range all.seen {
+			assert.True(t, strings.HasPrefix(pk, appNames.Prefix), "dynamodb:LeadingKeys would refuse %q", pk)
+			want := neighbour()
+			want["PK"], want["SK"] = s(pk), s(profile)
+			assert.Equal(t, dump(want), dump(r.get(t, pk+"\x00"+profile)), "an item that is no lock")
+		}
+	})
+	return all
+}
+
+func (all *neighbours) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	var in struct {
+		Key struct{ PK struct{ S string } }
+	}
+	if err := json.Unmarshal(body, &in); err != nil {
+		return nil, err
+	}
+	all.mu.Lock()
+	if pk := in.Key.PK.S; pk != "" && !all.seen[pk] {
+		all.seen[pk] = true
+		all.rows.put(nil, pk+"\x00"+profile, neighbour())
+	}
+	all.mu.Unlock()
+	return all.RoundTripper.RoundTrip(r)
+}
+
+// lockRows are the rows of locks among those of an application's table.
+type lockRows struct{ rows }
+
+func (l lockRows) get(t testing.TB, key string) item { return l.rows.get(t, lockRow(key)) }
+
+func (l lockRows) put(t testing.TB, key string, row item) { l.rows.put(t, lockRow(key), row) }
+
+func lockRow(key string) string { return "LOCK#" + key + "\x00" + dynamostore.SortValue }
+
+// fakeApp are the rows of an application's table in the fake service.
+type fakeApp struct{ *fakedynamo.Service }
+
+func (f fakeApp) get(t testing.TB, key string) item { return fromFake(t, f.Row(appTable, key)) }
+
+func (f fakeApp) put(t testing.TB, key string, row item) { f.SetRow(appTable, key, toFake(t, row)) }
+
+// realApp are the rows of an application's table on DynamoDB Local.
+type realApp struct {
+	t      testing.TB
+	client *dynamodb.Client
+}
+
+func appKey(key string) item {
+	pk, sk, _ := strings.Cut(key, "\x00")
+	return item{"PK": s(pk), "SK": s(sk)}
+}
+
+func (r realApp) get(_ testing.TB, key string) item {
+	out, err := r.client.GetItem(context.Background(), &dynamodb.GetItemInput{TableName: aws.String(appTable), Key: appKey(key), ConsistentRead: aws.Bool(true)})
+	require.NoError(r.t, err)
+	return out.Item
+}
+
+func (r realApp) put(_ testing.TB, key string, row item) {
+	if row == nil {
+		_, err := r.client.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{TableName: aws.String(appTable), Key: appKey(key)})
+		require.NoError(r.t, err)
+		return
+	}
+	row = maps.Clone(row)
+	maps.Copy(row, appKey(key))
+	_, err := r.client.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String(appTable), Item: row})
+	require.NoError(r.t, err)
+}
+
+// TestStoreInAnApplicationsTable runs the suite in a table with a sort key, other names
+// and other items. TestOnDynamoDBLocal does the same on Amazon's program.
+func TestStoreInAnApplicationsTable(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		service := fakedynamo.New()
+		service.MakeTable(appTable, "PK", "SK")
+		rows := fakeApp{service}
+		return harnessOf(t, besides(t, service, rows), fakeEndpoint, lockRows{rows}, appTable, appNames)
+	}, synctest.Test)
+}
+
+func makeAppTable(t testing.TB, client *dynamodb.Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	text := func(name string) types.AttributeDefinition {
+		return types.AttributeDefinition{AttributeName: &name, AttributeType: types.ScalarAttributeTypeS}
+	}
+	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
+		TableName: aws.String(appTable), BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{text("PK"), text("SK"), text("state")},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("PK"), KeyType: types.KeyTypeHash}, {AttributeName: aws.String("SK"), KeyType: types.KeyTypeRange}},
+		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
+			IndexName: aws.String("by-state"), Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll},
+			KeySchema: []types.KeySchemaElement{{AttributeName: aws.String("state"), KeyType: types.KeyTypeHash}},
+		}},
+	})
+	require.NoError(t, err)
+	_, err = client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
+		TableName:               aws.String(appTable),
+		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String("expires_at"), Enabled: aws.Bool(true)},
+	})
+	require.NoError(t, err)
+}
+
+// testApp runs on both services, too: a transaction, Check, and a store for another
+// table.
+func testApp(t *testing.T, client *dynamodb.Client, checks bool) {
+	ctx := t.Context()
+	store, err := dynamostore.New(client, appTable, appNames)
+	require.NoError(t, err)
+	lease, err := store.Acquire(ctx, lockstore.Request{Key: "transaction", Owner: lockstore.NewOwner(), TTL: time.Minute})
+	require.NoError(t, err)
+	transact := func() error {
+		_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
+			{Update: &types.Update{
+				TableName: aws.String(appTable), Key: appKey("user#1\x00" + profile),
+				UpdateExpression: aws.String("ADD logins :one"), ExpressionAttributeValues: item{":one": n("1")},
+			}},
+			store.StillHeld("transaction", lease.Fence),
+		}})
+		return err
+	}
+	require.NoError(t, transact())
+	require.NoError(t, store.Release(ctx, lease))
+	err = transact()
+	require.True(t, store.IsStale(err, lease.Fence), "%v", err)
+	require.False(t, dynamostore.IsStale(err, lease.Fence), "the function knows the usual names only")
+
+	lease, err = store.Acquire(ctx, lockstore.Request{Key: "transaction", Owner: lockstore.NewOwner(), TTL: time.Minute})
+	require.NoError(t, err)
+	keep := func() error {
+		_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
+			store.Kept("transaction", lease.Fence, []byte("answer"), time.Hour),
+		}})
+		return err
+	}
+	require.NoError(t, keep())
+	err = keep()
+	require.True(t, store.IsStale(err, lease.Fence), "%v", err)
+	_, err = store.Acquire(ctx, lockstore.Request{Key: "transaction", Owner: lockstore.NewOwner(), TTL: time.Minute})
+	kept, ok := errors.AsType[*lockstore.KeptError](err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, "answer", string(kept.Data))
+	require.InDelta(t, time.Hour.Seconds(), kept.Remaining.Seconds(), 10)
+
+	wrong, err := dynamostore.New(client, appTable, dynamostore.Options{})
+	require.NoError(t, err)
+	_, err = wrong.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
+	require.ErrorIs(t, err, lockstore.ErrCorrupt)
+	require.ErrorContains(t, err, `the partition key "key" of type S and no sort key`)
+	if !checks {
+		return
+	}
+	findings, err := store.Check(ctx)
+	require.NoError(t, err)
+	require.Empty(t, findings, "a lock's row is in no index")
+	findings, err = wrong.Check(ctx)
+	require.NoError(t, err)
+	require.Len(t, findings, 2)
+	assert.Contains(t, findings[0].Problem, "PK S HASH, SK S RANGE")
+	assert.Contains(t, findings[1].Problem, "another attribute")
+}
+
+func TestAnApplicationsTableOnTheFake(t *testing.T) {
+	service := fakedynamo.New()
+	service.MakeTable(appTable, "PK", "SK")
+	testApp(t, dynamostore.ClientOver(service, fakeEndpoint, 0), false)
+}
+
+func TestNames(t *testing.T) {
+	local := map[string]string{}
+	open := func(query string) error {
+		_, err := dynamostore.Open(t.Context(), config(t, "dynamodb://app?endpoint=http://127.0.0.1:8000&"+query, local))
+		return err
+	}
+	for _, query := range []string{"key=PK&sort=SK&prefix=LOCK%23&ttl=expires_at", "key=id", "ttl=expiry", "prefix=a", "sort=key2", "key=ttl&ttl=key", "prefix=" + strings.Repeat("p", 1024)} {
+		require.NoError(t, open(query), query)
+	}
+	for query, says := range map[string]string{
+		"ttl=expires":                         `TTL is "expires", which is another attribute`,
+		"key=owner":                           `Key is "owner"`,
+		"sort=fence":                          `Sort is "fence"`,
+		"sort=kept":                           `Sort is "kept"`,
+		"ttl=begun":                           `TTL is "begun"`,
+		"key=PK&sort=PK":                      `Sort is "PK"`,
+		"key=ttl":                             `TTL is "ttl"`,
+		"key=":                                "the parameter key is empty",
+		"sort=":                               "the parameter sort is empty",
+		"key=a%0Ab":                           "Key is no name",
+		"key=" + strings.Repeat("k", 256):     "Key is no name",
+		"prefix=" + strings.Repeat("p", 1025): "Prefix has 1025 bytes",
+		"prefix=a%0Ab":                        "Prefix",
+		"prefix=%FF":                          "Prefix",
+	} {
+		err := open(query)
+		require.ErrorIs(t, err, lockstore.ErrInvalid, query)
+		require.ErrorContains(t, err, says, query)
+	}
+}

@@ -1,0 +1,295 @@
+package dynamostore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// The queue of a key is a list in its row, the owners in the order of arrival. A
+// free row keeps in expires since when it is free, by the clock of the writer that
+// freed it. The service's Date is the other end of that time. Turn needs no
+// tolerance for clocks: a stamp may be a second off and a Date a second behind,
+// and the first in line still has a second.
+const (
+	// maxPlaces keeps a row with a short key below two write units.
+	maxPlaces = 64
+
+	// leaveWrites bounds the writes of one Leave: others that leave move the place.
+	leaveWrites = 8
+	leavePause  = 20 * time.Millisecond
+
+	// farAhead is how far in the future a free row's stamp may be. One beyond it is
+	// a wrong clock's, and keeps the key for nobody.
+	farAhead = 3 * time.Second
+
+	// The first in the queue looks every shortLook, and after a while every longLook.
+	// The pause of the others is longer by shortLook for each place before theirs.
+	shortLook = 25 * time.Millisecond
+	longLook  = 300 * time.Millisecond
+
+	// ifJoins takes the last place behind a holder or behind others.
+	ifJoins = "(attribute_exists(#owner) OR attribute_exists(#queue[0])) AND #owner <> :me AND #owner <> :closed AND " +
+		"#released <> :me AND NOT contains(#queue, :me) AND attribute_not_exists(#queue[63])"
+
+	joinUpdate = "SET #queue = list_append(if_not_exists(#queue, :empty), :mine)"
+)
+
+// place is the owner's index in the queue, -1 without one.
+func (r row) place(o lockstore.Owner) int { return slices.Index(r.queue, o) }
+
+// since is the moment from which on the key counts as free.
+func (r row) since() time.Time {
+	if end := r.expires.Add(dateStep); r.owner != "" && r.freed.Before(end) {
+		return end
+	}
+	return r.freed
+}
+
+// free is for how long an owner may have been granted the key by the service's
+// time, and whether that is known. A row that another version freed has no stamp.
+func (r row) free(date time.Time) (d time.Duration, known bool) {
+	since := r.since()
+	return max(0, date.Sub(since)), !since.IsZero() && !since.After(date.Add(farAhead))
+}
+
+// untilTurn is how long a row that is free, or may be taken over, is still kept for
+// those before an owner. Without a Date nobody's turn is over.
+func (r row) untilTurn(o lockstore.Owner, date time.Time) time.Duration {
+	before := r.place(o)
+	if before < 0 {
+		before = len(r.queue)
+	}
+	free, known := r.free(date)
+	if date.IsZero() {
+		free, known = 0, true
+	}
+	if !known {
+		return 0
+	}
+	return lockstore.UntilTurn(before, free)
+}
+
+// passing is the part of a grant that is about the queue, as the owner saw it: a
+// condition, and what the update removes. The grant ends the owner's place and those
+// before it, or the whole queue when the owner has none.
+func (r row) passing(o lockstore.Owner, date time.Time) (condition, remove string, values map[string]types.AttributeValue) {
+	i := r.place(o)
+	_, known := r.free(date)
+	switch {
+	case r.damaged:
+		return "", ", #queue", nil
+	case len(r.queue) == 0:
+		return " AND attribute_not_exists(#queue[0])", ", #queue", nil
+	case i < 0 && !known:
+		return "", "", nil // no turn is over: nobody's place ends
+	case i < 0:
+		return " AND size(#queue) = :waiting", ", #queue", map[string]types.AttributeValue{":waiting": integer(int64(len(r.queue)))}
+	}
+	first := 0
+	if !known {
+		first = i
+	}
+	var b strings.Builder
+	for p := first; p <= i; p++ {
+		fmt.Fprintf(&b, ", #queue[%d]", p)
+	}
+	return fmt.Sprintf(" AND #queue[%d] = :me", i), b.String(), nil
+}
+
+// joins reports whether a refused owner may take a place.
+func (r row) joins(o lockstore.Owner) bool {
+	return !r.damaged && r.place(o) < 0 && len(r.queue) < maxPlaces && r.owner != closedOwner && (r.owner != "" || len(r.queue) > 0)
+}
+
+// join takes the last place. A refusal's reply has the row as it is now.
+func (s *Store) join(ctx context.Context, req lockstore.Request) (reply, error) {
+	return s.update(ctx, write{
+		key:       req.Key,
+		update:    joinUpdate,
+		condition: ifJoins,
+		values: map[string]types.AttributeValue{
+			":me":     ownerText(req.Owner),
+			":closed": text(closedOwner),
+			":mine":   list(req.Owner),
+			":empty":  list(),
+		},
+		oldRow: true,
+	})
+}
+
+func list(owners ...lockstore.Owner) types.AttributeValue {
+	l := &types.AttributeValueMemberL{Value: []types.AttributeValue{}}
+	for _, o := range owners {
+		l.Value = append(l.Value, ownerText(o))
+	}
+	return l
+}
+
+// AwaitTurn implements lockstore.Queuer by consistent reads. The first in the queue reads
+// every 25 ms at first, and every 300 ms when it has been the first for 5.5 s. With n places
+// before its own, an owner pauses n times 25 ms longer at first, and later for 300 ms or n
+// times 25 ms, whichever is longer. The next Acquire of this owner begins with the row that
+// was read, so its first request is not one that must be refused.
+func (s *Store) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner) error {
+	if err := (lockstore.Lease{Key: key, Owner: owner}).Validate(); err != nil {
+		return err
+	}
+	place, moved := -1, s.clock.local() // moved is when the owner's place was seen to change
+	for {
+		seen, r, err := s.read(ctx, key)
+		if err == nil {
+			before := place
+			place = seen.place(owner)
+			if seen.owner == owner || seen.released == owner || place < 0 || inDoubt(seen, r.date) {
+				return nil // there is no turn to wait for
+			}
+			if (seen.owner == "" || takeable(seen, r.date)) && seen.untilTurn(owner, r.date) <= 0 {
+				s.waiting.Store(owner, sight{seen, r.date})
+				return nil
+			}
+			if place != before {
+				moved = s.clock.local()
+			}
+		}
+		waited := max(0, s.clock.local().Sub(moved))       // the clock may have been set back
+		nearer := time.Duration(max(0, place)) * shortLook // others are served in this time at least
+		look := min(max(longLook, nearer), shortLook+nearer+waited/20)
+		if err := pause(ctx, look*3/4+s.random(look/2)); err != nil {
+			return err
+		}
+		if err != nil {
+			return nil // the caller asks, and is told why the store cannot be read
+		}
+	}
+}
+
+// pause returns the context's error if the context ends before d has passed.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// sight is a row and when it was seen, by the service's time.
+type sight struct {
+	row
+	date time.Time
+}
+
+// Leave implements lockstore.Queuer by one read and one write, and more writes if
+// others leave at the same time.
+func (s *Store) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
+	if err := (lockstore.Lease{Key: key, Owner: owner}).Validate(); err != nil {
+		return err
+	}
+	s.waiting.Delete(owner)
+	seen, r, err := s.read(ctx, key)
+	if err != nil {
+		return err
+	}
+	return s.leave(ctx, key, owner, seen, r.date)
+}
+
+func (s *Store) leave(ctx context.Context, key string, owner lockstore.Owner, seen row, date time.Time) error {
+	ambiguous := false
+	for n := range leaveWrites {
+		if n > 0 {
+			// Others leave at the same time: each of them moves the places.
+			if err := pause(ctx, s.random(time.Duration(n)*leavePause)); err != nil {
+				return outcome(fmt.Errorf("dynamostore: key %q: did not leave the queue: %w: %w", key, lockstore.ErrUnavailable, err), ambiguous)
+			}
+		}
+		if seen.owner == owner && !takeable(seen, date) {
+			return fmt.Errorf("dynamostore: key %q: %w", key, lockstore.ErrGranted)
+		}
+		i := seen.place(owner)
+		if i < 0 {
+			return nil
+		}
+		r, err := s.update(ctx, s.leaving(key, owner, seen, date))
+		if err != nil {
+			return outcome(err, ambiguous)
+		}
+		if r.applied {
+			return nil
+		}
+		ambiguous = ambiguous || r.ambiguous
+		if seen, err = decode(key, r.item); err != nil {
+			return err
+		}
+		date = r.date
+	}
+	return fmt.Errorf("dynamostore: key %q: did not leave the queue, which changed %d times meanwhile; the place costs those behind it a turn", key, leaveWrites)
+}
+
+// leaving is the write that takes an owner's place out of the row as it was seen. It may
+// change since when the key counts as free, see lockstore.FreeAfterLeave. If the holder is
+// dead, that is an attribute of its own, because the end of a lease must not change.
+func (s *Store) leaving(key string, owner lockstore.Owner, seen row, date time.Time) write {
+	i := seen.place(owner)
+	w := write{
+		key:       key,
+		update:    fmt.Sprintf("REMOVE #queue[%d]", i),
+		condition: fmt.Sprintf("#queue[%d] = :me", i),
+		values:    map[string]types.AttributeValue{":me": ownerText(owner)},
+	}
+	since, ended, dead := seen.since(), seen.freed, seen.owner != "" && takeable(seen, date)
+	if dead {
+		ended = seen.expires
+	}
+	if _, known := seen.free(date); known && (dead || seen.owner == "") {
+		free := s.clock.read().Sub(since)
+		if later := free - lockstore.FreeAfterLeave(i, free); later > 0 {
+			w.condition += " AND #expires = :ended"
+			w.values[":freed"], w.values[":ended"] = millis(since.Add(later)), millis(ended)
+			if dead {
+				w.update = "SET #freed = :freed " + w.update
+				w.condition += " AND #owner = :theirs AND #fence = :seen" // as in a takeover
+				w.values[":theirs"], w.values[":seen"] = ownerText(seen.owner), fenceNumber(seen.fence)
+				return w
+			}
+			w.update = "SET #expires = :freed " + w.update
+		}
+	}
+	if seen.owner == "" {
+		w.condition += " AND attribute_not_exists(#owner)"
+	} else {
+		w.condition += " AND attribute_exists(#owner)"
+	}
+	return w
+}
+
+// read returns the row of a key by a consistent read.
+func (s *Store) read(ctx context.Context, key string) (row, reply, error) {
+	if s.api == nil {
+		return row{}, reply{}, errNotMade
+	}
+	r := reply{sent: s.clock.local()}
+	out, seen, err := call(ctx, s.api.GetItem, &dynamodb.GetItemInput{
+		TableName:      &s.table,
+		Key:            s.names.row(key),
+		ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		s.clock.learn(r.sent, failureDate(err))
+		return row{}, reply{}, s.explain(ofKey(key), err, seen)
+	}
+	r.date = serverTime(out.ResultMetadata)
+	s.clock.learn(r.sent, r.date)
+	entry, err := decode(key, out.Item)
+	return entry, r, err
+}

@@ -1,0 +1,83 @@
+// Package rest is what stores share that talk to a service over HTTP.
+package rest
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// MaxReply bounds a reply, in bytes. The services' largest entries have 2 MB.
+const MaxReply = 4 << 20
+
+const (
+	// DialTimeout bounds the making of one connection.
+	DialTimeout = 800 * time.Millisecond
+	// ReplyTimeout is for a service that is asked once in a call.
+	ReplyTimeout = 1500 * time.Millisecond
+)
+
+// Client has short timeouts: a connection may die while Lambda freezes the process. reply is
+// how long a reply may take to begin.
+func Client(reply time.Duration) *http.Client {
+	dialer := net.Dialer{Timeout: DialTimeout, KeepAlive: 15 * time.Second}
+	return &http.Client{
+		Timeout: 1900 * time.Millisecond,
+		Transport: &http.Transport{
+			Proxy:                 http.ProxyFromEnvironment,
+			DialContext:           dialer.DialContext,
+			TLSHandshakeTimeout:   1200 * time.Millisecond,
+			ResponseHeaderTimeout: reply,
+			IdleConnTimeout:       60 * time.Second,
+			MaxIdleConnsPerHost:   16,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// Sent says whether a request may have been sent: without a connection it was not.
+type Sent struct{ connected atomic.Bool }
+
+// Begin returns a context for one request.
+func Begin(ctx context.Context) (context.Context, *Sent) {
+	s := &Sent{}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { s.connected.Store(true) }}), s
+}
+
+// Failed is the error of a request without an answer. It matches lockstore.ErrUnavailable if
+// the request was certainly not sent.
+func (s *Sent) Failed(service string, err error) error {
+	if !s.connected.Load() {
+		return fmt.Errorf("there is no connection to %s: %w: %w", service, lockstore.ErrUnavailable, err)
+	}
+	return err
+}
+
+// Plain is an error of net/http without what the server sent, which could quote a secret,
+// and without types that an SDK knows and would send the request again for.
+func Plain(err error) error {
+	if network, ok := errors.AsType[*net.OpError](err); ok {
+		return errors.New(network.Error())
+	}
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return errors.New(certificate.Error())
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return errors.New("there is no answer in time")
+	}
+	return errors.New("the connection ended, or the answer is not HTTP")
+}
+
+// Corrupt is an error that matches lockstore.ErrCorrupt.
+func Corrupt(text string) error { return fmt.Errorf("%s: %w", text, lockstore.ErrCorrupt) }
+
+// Unavailable is an error that matches lockstore.ErrUnavailable.
+func Unavailable(text string) error { return fmt.Errorf("%s: %w", text, lockstore.ErrUnavailable) }

@@ -1,0 +1,149 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+var (
+	_ lockstore.Breaker = (*Store)(nil)
+	_ lockstore.Lister  = (*Store)(nil)
+)
+
+// Break implements lockstore.Breaker by one request.
+func (s *Store) Break(ctx context.Context, req lockstore.BreakRequest) (lockstore.Status, error) {
+	if err := req.Validate(); err != nil {
+		return lockstore.Status{}, err
+	}
+	r, err := s.run(ctx, breakScript, req.Key, "", int64(req.Fence), req.By.Encode(), flag(req.Now))
+	if err != nil {
+		return lockstore.Status{}, err
+	}
+	switch {
+	case r.code == broken:
+		return lockstore.Status{Key: req.Key, Held: !req.Now, Broken: !req.Now, Holder: r.holder, Fence: r.fence, Remaining: r.left, Waiting: r.queue}, nil
+	case r.code == lost && req.Now && r.ambiguous:
+		return lockstore.Status{}, fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and no lease has this fence now", req.Key)
+	}
+	return lockstore.Status{}, r.refusal(req.Key)
+}
+
+// scanCount is how many entries one SCAN looks at.
+const scanCount = 1000
+
+// List implements lockstore.Lister. It sends SCAN to the server, or to every master of a
+// cluster, and one request for each key that it finds. It needs one more permission than
+// locking: SCAN. A failover meanwhile may hide keys.
+func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Page) error) error {
+	nodes, err := s.masters(ctx)
+	if err != nil {
+		return err
+	}
+	match := escapeGlob(s.prefix+prefix) + "*"
+	seen, seed := map[uint64]bool{}, maphash.MakeSeed() // SCAN may return a key more than once
+	for _, node := range nodes {
+		for cursor := uint64(0); ; {
+			var names []string
+			err := s.ask(ctx, "list", func() (err error) {
+				names, cursor, err = node.ScanType(ctx, cursor, match, scanCount, "string").Result()
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			p := lockstore.Page{Read: len(names), Requests: 1}
+			for _, name := range names {
+				key, ours := strings.CutPrefix(name, s.prefix)
+				if hash := maphash.String(seed, name); !ours || seen[hash] || lockstore.ValidateKey(key) != nil {
+					continue
+				} else {
+					seen[hash] = true
+				}
+				status, err := s.Inspect(ctx, key)
+				p.Requests++
+				switch {
+				case errors.Is(err, lockstore.ErrCorrupt):
+					p.Damaged++
+				case err != nil:
+					return err
+				case status.Fence != 0: // or the entry has gone meanwhile
+					p.Keys = append(p.Keys, status)
+				}
+			}
+			if err := page(p); err != nil {
+				return err
+			}
+			if cursor == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// Extent implements lockstore.Lister by DBSIZE: all keys of the server or of all masters
+// of a cluster, locks or not.
+func (s *Store) Extent(ctx context.Context) (lockstore.Extent, error) {
+	var e lockstore.Extent
+	nodes, err := s.masters(ctx)
+	for i := 0; i < len(nodes) && err == nil; i++ {
+		err = s.ask(ctx, "extent", func() error {
+			n, err := nodes[i].DBSize(ctx).Result()
+			e.Entries += n
+			return err
+		})
+	}
+	return e, err
+}
+
+// masters are the server, or all masters of a cluster.
+func (s *Store) masters(ctx context.Context) ([]redis.Cmdable, error) {
+	if err := s.made(); err != nil {
+		return nil, err
+	}
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return []redis.Cmdable{s.client}, nil
+	}
+	var mu sync.Mutex
+	var all []redis.Cmdable
+	err := s.ask(ctx, "list", func() error {
+		return cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, node)
+			return nil
+		})
+	})
+	return all, err
+}
+
+// ask calls the client for a command that only reads, so a failure means that nothing was
+// applied. It returns when ctx ends.
+func (s *Store) ask(ctx context.Context, what string, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("redisstore: %s: not sent: %w: %w", what, lockstore.ErrUnavailable, err)
+	}
+	var failed error
+	err := new(detached).run(ctx, func() { failed = f() })
+	if err == nil && failed != nil {
+		err = withContext(ctx, withoutSecrets(failed, ""))
+	}
+	if err != nil {
+		return fmt.Errorf("redisstore: %s failed: %w: %w", what, lockstore.ErrUnavailable, withAdvice(err))
+	}
+	return nil
+}
+
+// escapeGlob makes a text that, as a pattern of SCAN, matches itself alone.
+func escapeGlob(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(text)
+}

@@ -1,0 +1,146 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// What is held while a listing goes on is listed once, also when the server's table of keys
+// grows and shrinks meanwhile, so that SCAN returns keys twice. Lists of those who wait are
+// not listed: their names are made of secrets.
+func TestListWhileKeysChange(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) *Store{
+		"one server": func(t *testing.T) *Store { return openStore(t, "redis://"+testservers.Redis(t)) },
+		"a cluster": func(t *testing.T) *Store {
+			return openStore(t, "redis://"+testservers.Cluster(t, testservers.RedisServer)[0]+"?cluster=true")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			const keys = 1500
+			held := map[string]bool{}
+			for i := range keys {
+				key := fmt.Sprintf("list/%d", i)
+				_, err := s.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Hour})
+				require.NoError(t, err)
+				held[key] = true
+			}
+			waits := lockstore.NewOwner()
+			require.NoError(t, s.client.RPush(t.Context(), s.prefix+list(waits), "1").Err())
+
+			ctx, stop := context.WithCancel(t.Context())
+			var changing sync.WaitGroup
+			changing.Go(func() {
+				for i := 0; ctx.Err() == nil; i = (i + 1) % 20 {
+					pipe := s.client.Pipeline()
+					for n := range 200 {
+						if i < 10 {
+							pipe.Set(ctx, fmt.Sprintf("other/%d/%d", i, n), "x", 0)
+						} else {
+							pipe.Del(ctx, fmt.Sprintf("other/%d/%d", i-10, n))
+						}
+					}
+					_, _ = pipe.Exec(ctx)
+				}
+			})
+			found, requests := map[string]int{}, 0
+			err := s.List(t.Context(), "", func(p lockstore.Page) error {
+				requests += p.Requests
+				for _, status := range p.Keys {
+					assert.True(t, status.Held)
+					found[status.Key]++
+				}
+				return nil
+			})
+			stop()
+			changing.Wait()
+			require.NoError(t, err)
+			assert.Len(t, found, keys)
+			for key, n := range found {
+				assert.True(t, held[key], key)
+				assert.Equal(t, 1, n, key)
+			}
+			assert.Greater(t, requests, keys)
+			extent, err := s.Extent(t.Context())
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, extent.Entries, int64(keys))
+		})
+	}
+}
+
+func TestListStopsAndFails(t *testing.T) {
+	addr := testservers.Redis(t)
+	s := openStore(t, "redis://"+addr)
+	_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Hour})
+	require.NoError(t, err)
+	enough := fmt.Errorf("enough")
+	require.ErrorIs(t, s.List(t.Context(), "", func(lockstore.Page) error { return enough }), enough)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = s.List(ctx, "", func(lockstore.Page) error { return nil })
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorIs(t, err, context.Canceled)
+	gone := openStore(t, "redis://"+closedPort(t))
+	require.ErrorIs(t, gone.List(t.Context(), "", func(lockstore.Page) error { return nil }), lockstore.ErrUnavailable)
+	_, err = gone.Extent(t.Context())
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+}
+
+func TestEscapeGlob(t *testing.T) {
+	server := openStore(t, "redis://"+testservers.Redis(t))
+	for _, key := range []string{"*", "?", "[a]", "[^a]", `\`, `\*`, "a-z", "{x}", "]", "^"} {
+		require.NoError(t, server.client.Set(t.Context(), key, "x", 0).Err())
+		found, err := server.client.Keys(t.Context(), escapeGlob(key)).Result()
+		require.NoError(t, err)
+		assert.Equal(t, []string{key}, found)
+	}
+}
+
+// While a lease is broken its holder may renew at the same time. Each outcome is one of two:
+// the renewal came first, and the break ends the longer lease; or it is lost.
+func TestBreakAgainstRenewals(t *testing.T) {
+	s := openStore(t, "redis://"+testservers.Redis(t))
+	for i := range 200 {
+		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: fmt.Sprint(i), Owner: lockstore.NewOwner(), TTL: 10 * time.Second})
+		require.NoError(t, err)
+		var trusted atomic.Int64
+		var renewing sync.WaitGroup
+		renewing.Go(func() {
+			if d, err := s.Renew(t.Context(), lease, time.Minute); err == nil {
+				trusted.Store(int64(d))
+			} else {
+				assert.ErrorIs(t, err, lockstore.ErrLost)
+			}
+		})
+		status, err := s.Break(t.Context(), lockstore.BreakRequest{Key: lease.Key, Fence: lease.Fence})
+		renewing.Wait()
+		require.NoError(t, err)
+		after, err := s.Inspect(t.Context(), lease.Key)
+		require.NoError(t, err)
+		assert.True(t, after.Broken)
+		assert.GreaterOrEqual(t, status.Remaining, time.Duration(trusted.Load())-time.Second, "the key opens before the renewed lease ends")
+	}
+}
+
+// A wake list's name shows a hash and no owner, and SCAN with the type leaves it out.
+func TestWakeListsAreNotListed(t *testing.T) {
+	s := openStore(t, "redis://"+testservers.Redis(t))
+	owner := lockstore.NewOwner()
+	require.NoError(t, s.client.RPush(t.Context(), s.prefix+list(owner), "1").Err())
+	require.NoError(t, s.client.Set(t.Context(), s.prefix+list(owner)+"x", "lambdalock1 F  1 0 0   ", 0).Err())
+	require.NoError(t, s.List(t.Context(), "", func(p lockstore.Page) error {
+		assert.Empty(t, p.Keys)
+		assert.Zero(t, p.Damaged)
+		return nil
+	}))
+}

@@ -1,0 +1,336 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// queued takes a place behind a holder.
+func queued(t *testing.T, s *Store, key string) lockstore.Request {
+	t.Helper()
+	req := newRequest(key)
+	req.Queue = true
+	_, err := s.Acquire(t.Context(), req)
+	held, ok := err.(*lockstore.HeldError)
+	require.True(t, ok, "%v", err)
+	require.NotZero(t, held.Place)
+	return req
+}
+
+// awaiting begins to wait for the request's turn, with no end of a wait at the server
+// that a test could meet.
+func awaiting(t *testing.T, s *Store, req lockstore.Request) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- s.AwaitTurn(t.Context(), req.Key, req.Owner) }()
+	return done
+}
+
+// Whoever releases wakes the first in line, which waits at the server.
+func TestWakeUp(t *testing.T) {
+	wakes := func(t *testing.T, url string) {
+		open := func(t *testing.T) *Store {
+			opt, err := options(config(t, url))
+			require.NoError(t, err)
+			opt.ReadTimeout = time.Minute
+			client := redis.NewUniversalClient(opt) // not this package's: its waits have no end of their own
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			s, err := New(client, Options{})
+			require.NoError(t, err)
+			s.wakeUps.block = 30 * time.Second
+			return s
+		}
+		s, other := open(t), open(t)
+		for name, end := range map[string]func(lockstore.Lease) error{
+			"F59 a release": func(l lockstore.Lease) error { return other.Release(t.Context(), l) },
+			"F59 an abandon": func(l lockstore.Lease) error {
+				return other.Release(t.Context(), lockstore.Lease{Key: l.Key, Owner: l.Owner})
+			},
+			"F59 the first in line that leaves": func(l lockstore.Lease) error { return other.Release(t.Context(), l) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				lease := acquire(t, other, "wake/"+name)
+				var leaver lockstore.Request
+				if strings.Contains(name, "leaves") {
+					leaver = queued(t, other, lease.Key)
+				}
+				req := queued(t, s, lease.Key)
+				done := awaiting(t, s, req)
+				began := time.Now()
+				require.NoError(t, end(lease))
+				if leaver.Key != "" {
+					require.NoError(t, other.Leave(t.Context(), leaver.Key, leaver.Owner))
+				}
+				require.NoError(t, <-done)
+				require.Less(t, time.Since(began), s.wakeUps.block, "the wait ended by itself, and not by a wake-up")
+				got, err := s.Acquire(t.Context(), req)
+				require.NoError(t, err)
+				require.Greater(t, got.Fence, lease.Fence)
+				require.NoError(t, s.Release(t.Context(), got))
+			})
+		}
+	}
+	onBoth(t, "F60 wake-up", func(t *testing.T, program string) {
+		t.Run("server", func(t *testing.T) { wakes(t, "redis://"+testservers.Start(t, program).Addr) })
+		t.Run("cluster", func(t *testing.T) { wakes(t, "redis://"+testservers.Cluster(t, program)[0]+"?cluster=true") })
+	})
+}
+
+// A wake-up that gets lost costs the rest of one wait at the server.
+func TestLostWakeUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := openMini(t)
+		s := h.Store.(*Store)
+		lease := acquire(t, s, "k")
+		req := queued(t, s, "k")
+		began := time.Now()
+		done := awaiting(t, s, req)
+		synctest.Wait()
+		// F60: the entry is freed, and nobody is told.
+		r, err := s.run(t.Context(), releaseScript, "k", lease.Owner, int64(lease.Fence), 0)
+		require.NoError(t, err)
+		require.Equal(t, req.Owner, r.next)
+		require.NoError(t, <-done)
+		require.Equal(t, s.wakeUps.block, time.Since(began))
+		_, err = s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+	})
+}
+
+// A server whose user may not wait for an element is asked from time to time.
+func TestWakeUpsAreRefused(t *testing.T) {
+	onBoth(t, "F60 wake-up", func(t *testing.T, program string) {
+		addr := testservers.Start(t, program).Addr
+		admin := openClient(t, "redis://"+addr)
+		require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "waiter", "on", ">secret", "~lambdalock:*", "+@all", "-blpop").Err())
+		s := openStore(t, "redis://waiter:secret@"+addr)
+		lease := acquire(t, s, "k")
+		req := queued(t, s, "k")
+		require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
+		require.True(t, s.wakeUps.refused.Load())
+		require.NoError(t, s.Release(t.Context(), lease))
+		require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
+		_, err := s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+	})
+}
+
+// A connection that breaks under a waiter ends one wait.
+func TestBrokenConnectionOfAWaiter(t *testing.T) {
+	p := testservers.Proxy(t, testservers.Redis(t))
+	s := openStore(t, "redis://"+p.Addr)
+	acquire(t, s, "broken")
+	req := queued(t, s, "broken")
+	done := awaiting(t, s, req)
+	p.Disconnect()
+	require.NoError(t, <-done)
+	require.False(t, s.wakeUps.refused.Load(), "a connection that breaks is no refusal")
+}
+
+// Waiters never have all connections: a holder has to renew in time.
+func TestManyWaitersLeaveConnections(t *testing.T) {
+	opt, err := options(config(t, "redis://"+testservers.Redis(t)))
+	require.NoError(t, err)
+	opt.PoolSize = 4
+	client := newClient(opt)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	s, err := New(client, Options{})
+	require.NoError(t, err)
+	lease := acquire(t, s, "crowd")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	for range 32 {
+		req := queued(t, s, "crowd")
+		all.Go(func() {
+			for s.AwaitTurn(ctx, req.Key, req.Owner) == nil {
+			}
+		})
+	}
+	for range 20 {
+		within, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := s.Renew(within, lease, time.Minute)
+		cancel()
+		require.NoError(t, err)
+	}
+	cancel()
+	all.Wait()
+}
+
+// A queue of the first release's entries, and of damaged ones.
+func TestEntriesWithoutAQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := openMini(t)
+		s := h.Store.(*Store)
+		lease := acquire(t, s, "old")
+		queue := s.client.Get(t.Context(), DefaultPrefix+"old").Val()
+		require.NotContains(t, queue, "\n", "an entry without a queue is as it was")
+		require.NoError(t, s.Release(t.Context(), lease))
+	})
+}
+
+// A release wakes the first in line and nobody else. A wake-up waits for its owner for 5 s,
+// so an owner that begins to wait after it is not too late.
+func TestOneWakeUpForARelease(t *testing.T) {
+	for name, waiters := range map[string]int{"F59 one waits": 1, "F59 128 wait": 128} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := openMini(t).Store.(*Store)
+				lease := acquire(t, s, "k")
+				var waiting []lockstore.Request
+				for range waiters {
+					waiting = append(waiting, queued(t, s, "k"))
+				}
+				for _, req := range waiting {
+					require.NoError(t, s.Release(t.Context(), lease))
+					lists := s.client.Keys(t.Context(), s.prefix+"\n*").Val()
+					require.Equal(t, []string{s.prefix + list(req.Owner)}, lists, "one wake-up for a release")
+					require.Equal(t, int64(1), s.client.LLen(t.Context(), lists[0]).Val())
+					require.Equal(t, 5*time.Second, s.client.PTTL(t.Context(), lists[0]).Val(), "how long a wake-up waits")
+					began := time.Now()
+					require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
+					require.Zero(t, time.Since(began), "a wake-up that came before the wait")
+					var err error
+					lease, err = s.Acquire(t.Context(), req)
+					require.NoError(t, err)
+				}
+			})
+		})
+	}
+}
+
+// sent are the names of the commands and their numbers of keys that a client sends.
+type sent struct {
+	mu       sync.Mutex
+	commands []string
+}
+
+func (s *sent) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *sent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		s.mu.Lock()
+		s.commands = append(s.commands, fmt.Sprint(cmd.Name(), " ", cmd.Args()[2]))
+		s.mu.Unlock()
+		return next(ctx, cmd)
+	}
+}
+
+func (s *sent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// A release wakes the first in the queue with its own request, if that owner was the first
+// when the key was granted. Otherwise the wake-up is a request of its own.
+func TestRequestsOfAWakeUp(t *testing.T) {
+	const own, both = "evalsha 1", "evalsha 2"
+	for name, c := range map[string]struct {
+		change func(t *testing.T, s *Store, first lockstore.Request)
+		want   []string
+	}{
+		"F59 nothing changes": {nil, []string{both}},
+		"F59 the first has left": {func(t *testing.T, s *Store, first lockstore.Request) {
+			require.NoError(t, s.Leave(t.Context(), first.Key, first.Owner))
+		}, []string{both, own}},
+		"F59 too many grants": {func(t *testing.T, s *Store, _ lockstore.Request) {
+			for range maxFirst {
+				s.wakeUps.expect(lockstore.NewOwner(), lockstore.NewOwner())
+			}
+		}, []string{own, own}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, "F59 wake-up", func(t *testing.T, program string) {
+				url := "redis://" + testservers.Start(t, program).Addr
+				s := openStore(t, url)
+				lease := acquire(t, s, "k")
+				holder, first, second := queued(t, s, "k"), queued(t, s, "k"), queued(t, s, "k")
+				require.NoError(t, s.Release(t.Context(), lease))
+				lease, err := s.Acquire(t.Context(), holder)
+				require.NoError(t, err)
+				if c.change != nil {
+					c.change(t, s, first)
+				}
+				all := &sent{}
+				s.client.AddHook(all)
+				require.NoError(t, s.Release(t.Context(), lease))
+				require.Equal(t, c.want, all.commands)
+				woken := first
+				if strings.Contains(name, "left") {
+					woken = second
+				}
+				require.Equal(t, int64(1), openClient(t, url).LLen(t.Context(), s.prefix+list(woken.Owner)).Val())
+			})
+		})
+	}
+}
+
+// A user that may use the keys of some locks only releases them all the same.
+func TestListsThatTheUserMayNotTouch(t *testing.T) {
+	onBoth(t, "F44 no permission", func(t *testing.T, program string) {
+		addr := testservers.Start(t, program).Addr
+		admin := openClient(t, "redis://"+addr)
+		require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "shop", "on", ">secret", "~lambdalock:shop/*", "+@all").Err())
+		s := openStore(t, "redis://shop:secret@"+addr)
+		lease := acquire(t, s, "shop/1")
+		waiting := []lockstore.Request{queued(t, s, "shop/1"), queued(t, s, "shop/1")}
+		for _, req := range waiting {
+			require.NoError(t, s.Release(t.Context(), lease))
+			require.NoError(t, s.AwaitTurn(t.Context(), req.Key, req.Owner))
+			var err error
+			lease, err = s.Acquire(t.Context(), req)
+			require.NoError(t, err)
+		}
+		require.True(t, s.wakeUps.oneKey.Load())
+	})
+}
+
+// A client of one node of a cluster may use the locks of this node. Their lists are elsewhere.
+func TestListsOnAnotherNode(t *testing.T) {
+	onBoth(t, "F59 wake-up", func(t *testing.T, program string) {
+		s := openStore(t, "redis://"+testservers.Cluster(t, program)[0])
+		for i := range 1000 {
+			key := fmt.Sprint("node/", i)
+			lease, err := s.Acquire(t.Context(), newRequest(key))
+			if err != nil {
+				require.ErrorContains(t, err, "MOVED")
+				continue
+			}
+			req := queued(t, s, key)
+			queued(t, s, key)
+			require.NoError(t, s.Release(t.Context(), lease))
+			lease, err = s.Acquire(t.Context(), req)
+			require.NoError(t, err)
+			require.NoError(t, s.Release(t.Context(), lease))
+			require.True(t, s.wakeUps.oneKey.Load())
+			return
+		}
+		t.Fatal("this node has no key")
+	})
+}
+
+func TestPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openMini(t).Store.(*Store)
+		acquire(t, s, "k")
+		for range 128 {
+			queued(t, s, "k")
+		}
+		req := newRequest("k")
+		req.Queue = true
+		_, err := s.Acquire(t.Context(), req)
+		held, ok := err.(*lockstore.HeldError)
+		require.True(t, ok, "%v", err)
+		require.Zero(t, held.Place, "a queue has 128 places")
+	})
+}

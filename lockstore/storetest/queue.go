@@ -1,0 +1,608 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// The cases of lockstore.Queuer.
+var queueCases = []testCase{
+	{
+		"queue/in the order of arrival F57",
+		"Whoever waits longest is served first, and nobody passes by.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			first, second, third := c.join(lease.Key, 1), c.join(lease.Key, 2), c.join(lease.Key, 3)
+			c.joined(second, 2)
+			c.waiting(lease.Key, 3)
+			c.release(lease)
+			c.refusedFree(newRequest(lease.Key, long), 0)
+			c.refusedFree(third, 3)
+			c.refusedFree(second, 2)
+			for _, next := range []lockstore.Request{first, second, third} {
+				lease = c.served(lease, next)
+				c.heldPlace(newRequest(lease.Key, long), 0)
+				c.release(lease)
+			}
+			c.waiting(lease.Key, 0)
+			c.acquire(newRequest(lease.Key, long))
+		},
+	},
+	{
+		"queue/only for who asks for a place",
+		"A caller that does not wait must not hold up those who do.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			c.heldPlace(newRequest(lease.Key, long), 0)
+			c.waiting(lease.Key, 0)
+			first := c.join(lease.Key, 1)
+			stays := first
+			stays.Queue = false
+			c.heldPlace(stays, 1)
+			c.release(lease)
+			c.served(lease, stays)
+			c.waiting(lease.Key, 0)
+		},
+	},
+	{
+		"queue/a new key and a released one are free",
+		"Asking for a place changes nothing about a key for which nobody waits.",
+		func(c *check) {
+			c.queuer()
+			req := queued(newKey())
+			lease := c.acquire(req)
+			c.release(lease)
+			c.sleep(tick)
+			lease = c.served(lease, queued(req.Key))
+			c.release(lease)
+			c.sleep(tick)
+			c.served(lease, newRequest(req.Key, long))
+		},
+	},
+	{
+		"queue/leave takes one place out",
+		"Whoever stops waiting must not delay the others, and must not be served.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			first, second, third := c.join(lease.Key, 1), c.join(lease.Key, 2), c.join(lease.Key, 3)
+			c.leave(second)
+			c.leave(second)
+			c.leave(newRequest(lease.Key, long))
+			c.leave(newRequest(newKey(), long))
+			c.joined(third, 2)
+			c.joined(first, 1)
+			c.leave(first)
+			c.release(lease)
+			lease = c.served(lease, third)
+			c.release(lease)
+			// Leaving is no abandon: the owner may come again.
+			c.sleep(tick)
+			lease = c.served(lease, first)
+			c.wantErr("Leave by the holder", c.tryLeave(first), lockstore.ErrGranted)
+			c.renew(lease, long)
+		},
+	},
+	{
+		"queue/the first that leaves a free key gives the next a whole turn",
+		"Or a healthy waiter would lose its turn to one that went away.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			first, second, third := c.join(lease.Key, 1), c.join(lease.Key, 2), c.join(lease.Key, 3)
+			c.release(lease)
+			c.sleep(lockstore.Turn * 3 / 4)
+			c.leave(first)
+			c.sleep(lockstore.Turn / 2)
+			c.refusedFree(third, 2)
+			c.served(lease, second)
+		},
+	},
+	{
+		"queue/who leaves after its turn moves nobody else's turn",
+		"Or two would have their turn at once, and the first of them could lose it.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			c.join(lease.Key, 1)
+			second, third, fourth := c.join(lease.Key, 2), c.join(lease.Key, 3), c.join(lease.Key, 4)
+			c.release(lease)
+			c.sleep(lockstore.Turn * 11 / 5)
+			c.leave(second)
+			c.refusedFree(fourth, 3)
+			lease = c.turns(0, third)
+			c.heldPlace(fourth, 1)
+		},
+	},
+	{
+		"queue/one that died delays by one turn F02",
+		"A process that died while it waited must not stop those behind it.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			c.join(lease.Key, 1)
+			second := c.join(lease.Key, 2)
+			c.release(lease)
+			c.turns(1, second)
+			c.waiting(lease.Key, 0)
+		},
+	},
+	{
+		"queue/many that died delay by five turns F02",
+		"A queue of the dead must not keep the key for longer than lockstore.MaxTurns turns.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			for i := range 7 {
+				c.join(lease.Key, i+1)
+			}
+			living := c.join(lease.Key, 8)
+			c.release(lease)
+			c.turns(lockstore.MaxTurns, living)
+			c.waiting(lease.Key, 0)
+		},
+	},
+	{
+		"queue/many that died delay who does not wait by five turns F02",
+		"Callers without a place get a key for which nobody living waits.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			for i := range 7 {
+				c.join(lease.Key, i+1)
+			}
+			c.release(lease)
+			c.turns(lockstore.MaxTurns, newRequest(lease.Key, long))
+			c.waiting(lease.Key, 0)
+		},
+	},
+	{
+		"queue/a full one F02",
+		"A queue has an end. Who finds it full is refused without a place, and nothing else changes.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			const most = 1000
+			places := 0
+			for ; places < most; places++ {
+				if c.heldBy(queued(lease.Key)).Place == 0 {
+					break
+				}
+			}
+			if places < 16 || places == most {
+				c.fatalf("a queue has %d places; want 16 to %d", places, most-1)
+			}
+			c.waiting(lease.Key, places)
+			c.heldPlace(queued(lease.Key), 0)
+			c.renew(lease, long)
+			c.release(lease)
+			c.turns(lockstore.MaxTurns, queued(lease.Key))
+		},
+	},
+	{
+		"queue/behind a holder that died F01",
+		"When a lease ends the queue goes on, in its order.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(short)
+			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
+			stranger := newRequest(lease.Key, long)
+			for end := c.elapsed() + short + c.TakeoverDelay + rounding + c.slack(); ; c.sleep(50 * time.Millisecond) {
+				late := c.elapsed() > end
+				c.heldBy(second)
+				c.heldBy(stranger)
+				next, err := c.tryAcquire(first)
+				if err == nil {
+					c.grew(lease.Fence, next.Fence)
+					break
+				}
+				c.wantErr("Acquire by the first in line", err, lockstore.ErrHeld)
+				if late {
+					c.fatalf("the first in line is refused long after the end of the lease: %v", err)
+				}
+			}
+			c.heldPlace(second, 1)
+		},
+	},
+	{
+		"queue/a grant ends the places before it",
+		"Those whose turn is over were given their time. When they come again they wait again.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
+			third := c.join(lease.Key, 3)
+			c.release(lease)
+			lease = c.turns(1, second)
+			c.heldPlace(third, 1)
+			c.joined(first, 2)
+			c.release(lease)
+			c.served(lease, third)
+		},
+	},
+	{
+		"queue/the same request again keeps one place F23",
+		"A repeat after a lost reply must not wait twice, or take a place from others.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			first := c.join(lease.Key, 1)
+			for range 3 {
+				c.joined(first, 1)
+			}
+			second := c.join(lease.Key, 2)
+			c.release(lease)
+			lease = c.served(lease, first)
+			c.reacquire(first, lease)
+			c.waiting(lease.Key, 1)
+			c.release(lease)
+			c.notGranted("Acquire again after the release", first)
+			c.waiting(lease.Key, 1)
+			c.served(lease, second)
+		},
+	},
+	{
+		"queue/requests whose replies are lost F23 F25",
+		"A lost reply hides what was done; the same request again finds out.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			first := queued(lease.Key)
+			c.loseReply("join", func() error { _, err := c.tryAcquire(first); return err })
+			c.joined(first, 1)
+			second := c.join(lease.Key, 2)
+			third := c.join(lease.Key, 3)
+			c.loseReply("leave", func() error { return c.tryLeave(second) })
+			c.leave(second)
+			c.joined(third, 2)
+			c.release(lease)
+			c.loseReply("the grant of a turn", func() error { _, err := c.tryAcquire(first); return err })
+			granted, err := c.tryAcquire(first)
+			if err != nil {
+				c.fatalf("Acquire again after a lost reply: %v; want the lease", err)
+			}
+			c.grew(lease.Fence, granted.Fence)
+			c.waiting(lease.Key, 1)
+			c.release(granted)
+			c.served(granted, third)
+		},
+	},
+	{
+		"queue/an abandon takes the place out M17",
+		"Whoever gives up an acquire does not wait any more.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
+			c.abandon(first)
+			c.waiting(lease.Key, 1)
+			c.release(lease)
+			c.served(lease, second)
+		},
+	},
+	{
+		"queue/a cooldown ends it",
+		"Nobody waits for the end of a cooldown: it is there so that others do not run.",
+		func(c *check) {
+			c.queuer()
+			c.keeper()
+			_, lease := c.take(long)
+			first := c.join(lease.Key, 1)
+			c.keep(lease, nil, short)
+			c.heldPlace(first, 0)
+			c.heldPlace(queued(lease.Key), 0)
+			c.waiting(lease.Key, 0)
+			c.expire(short)
+			c.served(lease, newRequest(lease.Key, long))
+		},
+	},
+	{
+		"queue/a damaged one is none",
+		"The queue only refuses. Without it the lock is a lock without a queue.",
+		func(c *check) {
+			c.queuer()
+			c.need("DamageQueue", len(c.DamageQueue) > 0)
+			for name, damage := range c.DamageQueue {
+				_, lease := c.take(long)
+				first := c.join(lease.Key, 1)
+				damage(c.t, lease.Key)
+				other := queued(lease.Key)
+				_, err := c.tryAcquire(other)
+				c.wantErr("Acquire of a held key, "+name, err, lockstore.ErrHeld)
+				c.renew(lease, long)
+				c.leave(first)
+				c.leave(other)
+				c.release(lease)
+				c.sleep(tick)
+				next := c.acquire(newRequest(lease.Key, long))
+				c.grew(lease.Fence, next.Fence)
+				c.release(next)
+			}
+		},
+	},
+	{
+		"queue/AwaitTurn ends with the turn",
+		"It returns soon after the release, to the first in line.",
+		func(c *check) {
+			q := c.queuer()
+			_, lease := c.take(long)
+			first := c.join(lease.Key, 1)
+			done := make(chan error, 1)
+			go func() { done <- c.await(q, first, long) }()
+			c.sleep(300 * time.Millisecond)
+			c.release(lease)
+			released := c.elapsed()
+			if err := <-done; err != nil {
+				c.fatalf("AwaitTurn of the first in line: %v", err)
+			}
+			if late, most := c.elapsed()-released, lockstore.Turn+c.slack(); late > most {
+				c.Errorf("AwaitTurn returned %v after the release; want at most %v", late, most)
+			}
+			c.served(lease, first)
+		},
+	},
+	{
+		"queue/AwaitTurn ends when the place is gone",
+		"Whoever has lost its place, for example in a freeze, has to ask for another one.",
+		func(c *check) {
+			q := c.queuer()
+			_, lease := c.take(long)
+			c.join(lease.Key, 1)
+			second := c.join(lease.Key, 2)
+			done := make(chan error, 1)
+			go func() { done <- c.await(q, second, long) }()
+			c.sleep(300 * time.Millisecond)
+			c.leave(second)
+			left := c.elapsed()
+			if err := <-done; err != nil {
+				c.fatalf("AwaitTurn without a place: %v; want nil", err)
+			}
+			if late, most := c.elapsed()-left, lockstore.Turn+c.slack(); late > most {
+				c.Errorf("AwaitTurn returned %v after the place was gone; want at most %v", late, most)
+			}
+		},
+	},
+	{
+		"queue/an abandon by others moves nobody's turn",
+		"Owners that give up must not keep a free key from those who wait.",
+		func(c *check) {
+			c.queuer()
+			_, lease := c.take(long)
+			c.join(lease.Key, 1)
+			second := c.join(lease.Key, 2)
+			c.release(lease)
+			c.sleep(lockstore.Turn / 2)
+			c.abandon(newRequest(lease.Key, long))
+			c.sleep(lockstore.Turn/2 + c.TurnDelay + rounding)
+			c.served(lease, second)
+		},
+	},
+	{
+		"queue/AwaitTurn ends with its context F28",
+		"Whoever waits has a deadline.",
+		func(c *check) {
+			q := c.queuer()
+			_, lease := c.take(long)
+			c.join(lease.Key, 1)
+			second := c.join(lease.Key, 2)
+			start := c.elapsed()
+			err := c.await(q, second, 300*time.Millisecond)
+			// It may return early, so that a caller asks for itself.
+			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				c.Errorf("AwaitTurn: %v; want nil or the context's error", err)
+			}
+			if took, most := c.elapsed()-start, 300*time.Millisecond+endsWithin+c.slack(); took > most {
+				c.Errorf("AwaitTurn took %v; want at most %v", took, most)
+			}
+		},
+	},
+	{
+		"queue/many that wait are served in their order F57",
+		"Each is granted the key, and in the order of their places.",
+		func(c *check) {
+			q := c.queuer()
+			const waiters = 8
+			_, lease := c.take(long)
+			var mu sync.Mutex
+			var served []int
+			var all sync.WaitGroup
+			for i := range waiters {
+				req := c.join(lease.Key, i+1)
+				all.Go(func() {
+					for c.elapsed() < time.Minute {
+						if err := c.await(q, req, time.Minute); err != nil {
+							c.Errorf("AwaitTurn of place %d: %v", i+1, err)
+							return
+						}
+						got, err := c.tryAcquire(req)
+						if errors.Is(err, lockstore.ErrHeld) {
+							c.sleep(time.Millisecond)
+							continue
+						}
+						if err != nil {
+							c.Errorf("Acquire of place %d: %v", i+1, err)
+							return
+						}
+						mu.Lock()
+						served = append(served, i+1)
+						mu.Unlock()
+						c.sleep(5 * time.Millisecond)
+						if err := c.tryRelease(got); err != nil {
+							c.Errorf("Release of place %d: %v", i+1, err)
+						}
+						return
+					}
+					c.Errorf("place %d was not served in a minute", i+1)
+				})
+			}
+			c.release(lease)
+			all.Wait()
+			for i, place := range served {
+				if place != i+1 {
+					c.Errorf("served in the order %v", served)
+					break
+				}
+			}
+		},
+	},
+}
+
+// queuer returns the store's queue. It skips the case if the store has none.
+func (c *check) queuer() lockstore.Queuer {
+	c.Helper()
+	q, ok := lockstore.As[lockstore.Queuer](c.Store)
+	c.need("lockstore.Queuer in the store", ok)
+	return q
+}
+
+// queued is a request that asks for a place.
+func queued(key string) lockstore.Request {
+	req := newRequest(key, long)
+	req.Queue = true
+	return req
+}
+
+// heldBy makes a request that has to be refused.
+func (c *check) heldBy(req lockstore.Request) *lockstore.HeldError {
+	c.Helper()
+	_, err := c.tryAcquire(req)
+	var held *lockstore.HeldError
+	if !errors.As(err, &held) {
+		c.fatalf("Acquire: %v; want a *lockstore.HeldError", err)
+	}
+	if held.Key != req.Key || held.Remaining <= 0 {
+		c.Errorf("refused: key %q, remaining %v; want key %q and more than 0", held.Key, held.Remaining, req.Key)
+	}
+	return held
+}
+
+// heldPlace is refused because another holds the key, and has this place then.
+func (c *check) heldPlace(req lockstore.Request, place int) {
+	c.Helper()
+	if held := c.heldBy(req); held.Place != place || held.Free {
+		c.fatalf("refused with place %d, free %v; want place %d of a key that is held", held.Place, held.Free, place)
+	}
+}
+
+// refusedFree is refused because others wait for the free key.
+func (c *check) refusedFree(req lockstore.Request, place int) {
+	c.Helper()
+	held := c.heldBy(req)
+	if held.Place != place || !held.Free || held.Holder != (lockstore.Holder{}) {
+		c.fatalf("refused with place %d, free %v, holder %v; want place %d of a free key, and no holder", held.Place, held.Free, held.Holder, place)
+	}
+	if most := lockstore.MaxTurns*lockstore.Turn + c.TurnDelay + rounding; held.Remaining > most {
+		c.Errorf("%v remain until the turn; want at most %v", held.Remaining, most)
+	}
+}
+
+// join takes a place behind a holder.
+func (c *check) join(key string, place int) lockstore.Request {
+	c.Helper()
+	req := queued(key)
+	c.heldPlace(req, place)
+	return req
+}
+
+// joined says that the owner has this place behind a holder, or takes it.
+func (c *check) joined(req lockstore.Request, place int) {
+	c.Helper()
+	req.Queue = true
+	c.heldPlace(req, place)
+}
+
+// waiting is the number of places that Inspect has to see.
+func (c *check) waiting(key string, want int) {
+	c.Helper()
+	if _, ok := lockstore.As[lockstore.Inspector](c.Store); !ok {
+		return
+	}
+	if got := c.inspect(key).Waiting; got != want {
+		c.fatalf("Inspect says that %d wait; want %d", got, want)
+	}
+}
+
+func (c *check) tryLeave(req lockstore.Request) error {
+	_, err := within(c, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.queuer().Leave(ctx, req.Key, req.Owner)
+	})
+	return err
+}
+
+func (c *check) leave(req lockstore.Request) {
+	c.Helper()
+	if err := c.tryLeave(req); err != nil {
+		c.fatalf("Leave: %v", err)
+	}
+}
+
+// served is granted the key, behind the grant of last.
+func (c *check) served(last lockstore.Lease, req lockstore.Request) lockstore.Lease {
+	c.Helper()
+	lease := c.acquire(req)
+	c.grew(last.Fence, lease.Fence)
+	return lease
+}
+
+// turns is refused until n turns are over, and granted the free key then.
+func (c *check) turns(n int, req lockstore.Request) lockstore.Lease {
+	c.Helper()
+	start := c.elapsed()
+	least := time.Duration(n) * lockstore.Turn
+	most := least + c.TurnDelay + rounding
+	early := c.TurnDelay + rounding
+	if !c.virtual {
+		early += busy / 4 // the reply to the release was late
+	}
+	for {
+		sent := c.elapsed()
+		lease, err := c.tryAcquire(req)
+		switch {
+		case err == nil && c.elapsed()-start < least-early:
+			c.fatalf("granted %v after the release; want %d turns, %v", c.elapsed()-start, n, least)
+		case err == nil:
+			return lease
+		case !errors.Is(err, lockstore.ErrHeld):
+			c.fatalf("Acquire: %v; want it held or granted", err)
+		case sent-start > most+c.slack():
+			c.fatalf("refused %v after the release: %v; want it granted after %d turns, %v", sent-start, err, n, least)
+		}
+		c.sleep(100 * time.Millisecond)
+	}
+}
+
+// await calls AwaitTurn with a time limit on the clock of the case.
+func (c *check) await(q lockstore.Queuer, req lockstore.Request, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(c.t.Context(), limit)
+	defer cancel()
+	if c.moved {
+		done := make(chan error, 1)
+		go func() { done <- q.AwaitTurn(ctx, req.Key, req.Owner) }()
+		for start := c.elapsed(); ; {
+			select {
+			case err := <-done:
+				return err
+			case <-time.After(time.Millisecond):
+				if c.elapsed()-start > limit {
+					cancel()
+				}
+				c.sleep(time.Millisecond)
+			}
+		}
+	}
+	return q.AwaitTurn(ctx, req.Key, req.Owner)
+}
+
+// slack is what a busy machine may add on the wall clock.
+func (c *check) slack() time.Duration {
+	if c.virtual {
+		return 0
+	}
+	return busy
+}
