@@ -11,7 +11,8 @@
 //	foreign or corrupt entry       500
 //
 // Each body is a problem of RFC 9457 (application/problem+json). A caller never learns the
-// holder of a lock or the reason of a 5xx; both are in the function's log. A caller learns
+// holder of a lock or the reason of a 5xx; both are in the guard's
+// report, which boot logs. (A guard of your own needs Options.Observe.) A caller learns
 // the reason of a 400, also the text of the key function's error. So this text must be
 // about the request and must not contain a secret. An error that the handler itself
 // returns goes to Lambda as it is.
@@ -74,7 +75,11 @@ func (e *workError) Unwrap() error { return e.error }
 func Problem(err error) (Response, bool) {
 	switch e := err.(type) {
 	case *guard.LockBusy:
-		return tryAgain(http.StatusConflict, "Another request is working on the same resource. Try again.", retryAfter(e)), true
+		detail := "Another request is working on the same resource. Try again."
+		if e.Free {
+			detail = "Other requests have waited longer for the same resource. Try again."
+		}
+		return tryAgain(http.StatusConflict, detail, retryAfter(e)), true
 	case *guard.LockInvalid:
 		detail := "The key cannot be locked."
 		if e.Err != nil {

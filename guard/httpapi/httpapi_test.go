@@ -168,6 +168,15 @@ func TestRetryAfterGrowsWithTheHold(t *testing.T) {
 	})
 }
 
+func TestProblemOfALockThatOthersWaitFor(t *testing.T) {
+	out, ok := Problem(&guard.LockBusy{Key: "k", Free: true, Remaining: 10 * time.Second})
+	require.True(t, ok)
+	require.Equal(t, 409, out.StatusCode)
+	require.Equal(t, "1", out.Headers["Retry-After"])
+	require.Contains(t, out.Body, "have waited longer")
+	require.NotContains(t, out.Body, "is working")
+}
+
 func TestNewProblem(t *testing.T) {
 	answer := NewProblem(404, `no "x"`, map[string]any{"code": "missing", "tries": 2})
 	require.Equal(t, 404, answer.StatusCode)

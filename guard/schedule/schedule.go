@@ -6,8 +6,12 @@
 //
 //	the work returned nil             Result with Skipped false
 //	another run holds the lock        Result with Skipped true, a success: the other run does the work
+//	the work is done, and the lock    Result with Skipped true, also for the event whose work it was
+//	is in its cooldown
 //	an earlier try of this event      *guard.LockBusy
 //	holds the lock
+//	nobody holds the lock, and it is  *guard.LockBusy
+//	kept for runs that wait
 //	key, deadline, store, lost lock   the guard's error
 //	the work returned an error        this error, also if it is a *guard.LockBusy
 //	the work panicked                 the panic, after the release
@@ -28,14 +32,16 @@
 // # Waiting and counting
 //
 // With guard.Options.Wait a run waits before it skips. If the other run ends in this
-// time, the waiting run works. For each skip, guard.Options.Observe gets a report with
-// the outcome busy.
+// time, the waiting run works. Runs that wait may have died: so if nobody holds the lock
+// and it is kept for them, the answer is an error, and Lambda tries again. For each skip, guard.Options.Observe gets a report with
+// the outcome busy. A skip by Once has two reports: replayed and ok, or busy and error if
+// another run works on the same call.
 //
 // # Duplicate triggers
 //
 // A lock stops overlap, not repetition. If a trigger comes twice, and the first run has
 // ended before the second begins, both run. With Options.AtLeastFor the second run is
-// skipped.
+// skipped. With Once a trigger that comes again within idempotency.Options.Keep is skipped.
 package schedule
 
 import (
@@ -50,7 +56,7 @@ import (
 
 // Result is the answer of a guarded function.
 type Result struct {
-	Skipped bool             `json:"skipped"`         // the work did not run, because another run has the lock
+	Skipped bool             `json:"skipped"`         // the work did not run, because another run does it or has done it
 	Holder  lockstore.Holder `json:"holder,omitzero"` // the other run
 }
 
@@ -62,12 +68,9 @@ type Options struct {
 	// schedule's period; otherwise the next run is skipped, too. After an error there
 	// is no cooldown.
 	//
-	// 0 is no cooldown. Otherwise the store must be a lockstore.CooldownReleaser, and
-	// the bounds are lockstore.MinTTL to lockstore.MaxTTL.
-	//
-	// In its cooldown a key names the run that has ended. If Lambda delivers the event
-	// of this run again, with its request id, the answer is *guard.LockBusy. Lambda's
-	// later try may then run the work again.
+	// 0 is no cooldown. Otherwise the store must be a lockstore.Keeper, and the bounds
+	// are lockstore.MinTTL to lockstore.MaxTTL. A run does not wait for the end of a
+	// cooldown, whatever guard.Options.Wait is.
 	AtLeastFor time.Duration
 }
 
@@ -103,16 +106,31 @@ func WrapWith[In any](g *guard.Guard, key string, work guard.Work[In], opt Optio
 	}
 	return func(ctx context.Context, in In) (Result, error) {
 		ran := false
+		var e skip
 		err := do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
 			ran = true
-			return work(ctx, lock, in)
+			return work(context.WithValue(ctx, skipKey{}, &e), lock, in)
 		})
+		if err == nil && e.done != nil {
+			return Result{Skipped: true, Holder: *e.done}, nil
+		}
 		busy, ok := err.(*guard.LockBusy)
-		if !ok || ran || sameRun(g.Holder(ctx), busy.Holder) {
+		if !ok || ran && busy != e.busy || !otherDoes(busy, g.Holder(ctx)) {
 			return Result{}, err
 		}
 		return Result{Skipped: true, Holder: busy.Holder}, nil
 	}, nil
+}
+
+// otherDoes says whether another run does the work, or whether the work is done.
+func otherDoes(busy *guard.LockBusy, own lockstore.Holder) bool {
+	switch busy.Err.(type) {
+	case *lockstore.KeptError:
+		return true
+	case *lockstore.DoubtError:
+		return false
+	}
+	return !busy.Free && !sameRun(own, busy.Holder)
 }
 
 // sameRun says whether the stored holder is an earlier try of this run's event. A store

@@ -164,6 +164,20 @@ func TestWrap(t *testing.T) {
 		require.True(t, out.Skipped)
 		require.Equal(t, 5*time.Second, time.Since(start))
 	})
+	bubble("F02 a lock that is kept for runs that wait is an error, not a skip: they may have died", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		held, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "holder", TTL: time.Minute})
+		require.NoError(t, err)
+		_, err = b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "dead", TTL: time.Minute, Queue: true})
+		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.NoError(t, b.store.Release(t.Context(), held))
+		_, err = Wrap(b.Guard, key, neverRuns(t))(request("r-2"), event{})
+		require.IsType(t, &guard.LockBusy{}, err)
+		<-time.After(lockstore.Turn)
+		out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return nil })(request("r-2"), event{})
+		require.NoError(t, err)
+		require.False(t, out.Skipped)
+	})
 	bubble("the work's own errors pass, another lock's too, and free the key", t, func(t *testing.T) {
 		b := newBench(t, 0, nil)
 		for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner", Holder: lockstore.Holder{ID: "r-9"}}, &guard.LockLost{Key: "inner"}, uncomparable{"a"}} {
@@ -256,15 +270,42 @@ func TestAtLeastFor(t *testing.T) {
 		require.False(t, out.Skipped)
 		require.Equal(t, 1, runs)
 	})
-	bubble("the closed key's own event is told busy, as the documentation says", t, func(t *testing.T) {
+	bubble("the event whose work is done is skipped when it comes again", t, func(t *testing.T) {
 		b := newBench(t, 0, nil)
 		runs := 0
 		h := wrap(t, b, time.Hour, counts(&runs, 0))
 		_, err := h(request("r-1"), event{})
 		require.NoError(t, err)
-		_, err = h(request("r-1"), event{})
-		require.IsType(t, &guard.LockBusy{}, err)
+		out, err := h(request("r-1"), event{})
+		require.NoError(t, err)
+		require.Equal(t, Result{Skipped: true, Holder: out.Holder}, out)
+		require.Equal(t, "r-1", out.Holder.ID)
 		require.Equal(t, 1, runs)
+	})
+	bubble("a second trigger that would wait for longer than the cooldown is skipped, too", t, func(t *testing.T) {
+		b := newBench(t, time.Minute, nil)
+		runs := 0
+		h := wrap(t, b, 10*time.Second, counts(&runs, time.Second))
+		skipped := make(chan bool, 2)
+		for _, id := range []string{"r-1", "r-2"} {
+			go func() {
+				out, err := h(request(id), event{})
+				assert.NoError(t, err)
+				skipped <- out.Skipped
+			}()
+		}
+		require.NotEqual(t, <-skipped, <-skipped)
+		require.Equal(t, 1, runs)
+	})
+	bubble("a key in doubt is an error, not a skip", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		lease, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "dead", TTL: time.Second})
+		require.NoError(t, err)
+		require.NoError(t, b.store.Begin(t.Context(), lease))
+		<-time.After(time.Minute)
+		_, err = Wrap(b.Guard, key, neverRuns(t))(request("r-1"), event{})
+		var inDoubt *lockstore.DoubtError
+		require.ErrorAs(t, err, &inDoubt)
 	})
 }
 

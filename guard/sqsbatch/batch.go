@@ -171,7 +171,12 @@ func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) er
 		case over != nil:
 			b.fail(ctx, r, fmt.Errorf("not begun: %w", context.Cause(ctx)))
 		default:
-			if err := isolate.Run(func() error { return b.work(ctx, lock, r.SQSMessage) }); err != nil {
+			err := isolate.Run(func() error { return b.work(ctx, lock, r.SQSMessage) })
+			if other, ok := err.(*otherRuns); ok {
+				r.group.delay = max(r.group.delay, visibility(r.SQSMessage))
+				err = other.LockBusy
+			}
+			if err != nil {
 				b.fail(ctx, r, err)
 			} else {
 				r.done = true

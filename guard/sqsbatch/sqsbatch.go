@@ -20,10 +20,12 @@
 //	at the release                              when the lock was lost
 //	not begun when the time is over             failed
 //
-// If the store has not answered for any key yet, and it is unavailable for one key, then
-// all messages that have not begun fail. Otherwise each key would wait for the store.
+// If the store is unavailable for one key, and has not granted or refused any lock of the
+// batch so far, the batch asks for no more locks: the messages of the other keys fail, too.
+// Otherwise each key would wait for the store.
 //
-// A message that fails is in the answer once. It is logged to [slog.Default] with key and
+// The answer names each failed message id once, also if the batch has the id twice. The
+// message is logged to [slog.Default] with key and
 // reason; a panic with its stack. Bodies are not logged. If the work returns the error of
 // another lock, it counts as any other error.
 //
@@ -37,6 +39,12 @@
 // programs use the key. Messages of a standard queue may have a group, too (fair queues),
 // but such a group has no order.
 //
+// # Messages that come again
+//
+// A lock stops overlap, not repetition: SQS may deliver a message twice, also after it is
+// done. Once runs the work once for each message. A handler of whole batches cannot have
+// this from idempotency.Wrap, because a batch never comes again as the same batch.
+//
 // # How long to wait
 //
 // SQS counts each delivery of a message, also a delivery that only finds the lock held.
@@ -44,7 +52,8 @@
 // guard a short Options.Wait (boot: LOCK_WAIT), about as long as others hold the lock, and
 // choose maxReceiveCount for the rest. A message that failed is visible again after the
 // queue's visibility timeout. With Options.Delay a message whose lock was held is visible
-// after 1 to 5 seconds; five deliveries then take about 15 seconds.
+// again after 1 second, then after 2, up to 5 seconds: the fifth delivery comes after about
+// 10 seconds.
 //
 // # When the whole invocation is an error
 //

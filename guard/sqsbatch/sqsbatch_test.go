@@ -214,6 +214,7 @@ func TestBatch(t *testing.T) {
 		first := make(chan []string)
 		go func() { first <- b.run(t, ctx, messages("a second")...) }()
 		synctest.Wait()
+		time.AfterFunc(500*time.Millisecond, func() { assert.Equal(t, 1, b.Waiting(t, "a"), "in the queue") })
 		require.Empty(t, b.run(t, ctx, messages("a", "a")...))
 		require.Empty(t, <-first)
 		require.Len(t, b.Ran(), 3)

@@ -98,7 +98,11 @@ func (s shard[R]) each(ctx context.Context, lock guard.Lock, records []R) (done 
 		if ctx.Err() != nil {
 			return done, fmt.Errorf("not begun: %w", context.Cause(ctx))
 		}
-		if err := isolate.Run(func() error { return s.work(ctx, lock, r) }); err != nil {
+		err := isolate.Run(func() error { return s.work(ctx, lock, r) })
+		if other, ok := err.(*otherRuns); ok {
+			return done, other.LockBusy
+		}
+		if err != nil {
 			return done, fmt.Errorf("the work: %w", err)
 		}
 		done++

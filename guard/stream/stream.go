@@ -28,9 +28,12 @@
 //
 // Such a record blocks its shard. Lambda delivers it again and again; by default until
 // the stream drops it, which is after a day for DynamoDB and after a day or more for
-// Kinesis. In this time no later record of the shard runs. So set MaximumRetryAttempts or
+// Kinesis. In this time no later record of the shard runs (with a ParallelizationFactor
+// above 1: no later record of its part of the shard). So set MaximumRetryAttempts or
 // MaximumRecordAgeInSeconds, and an OnFailure destination, on the event source mapping.
-// Lambda then gives up such a record and reports its place. If the work knows that a
+// Lambda then gives up this record and those behind it in the batch, and tells the
+// destination where they were. With BisectBatchOnFunctionError it splits the batch first,
+// so that few good records are given up. If the work knows that a
 // record can never succeed, it should keep the record somewhere and return nil.
 //
 // Lambda counts a held lock as an attempt, too. If the limit is too low, Lambda gives up

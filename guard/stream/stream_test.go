@@ -240,6 +240,7 @@ func TestLifeCycle(t *testing.T) {
 		first := make(chan string)
 		go func() { first <- b.run(t, ctx, "a second", "a second") }()
 		synctest.Wait()
+		time.AfterFunc(500*time.Millisecond, func() { assert.Equal(t, 1, b.Waiting(t, "a"), "in the queue") })
 		require.Empty(t, b.run(t, ctx, "a"))
 		require.Empty(t, <-first)
 		require.Len(t, b.Ran(), 3)

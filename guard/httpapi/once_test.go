@@ -1,0 +1,365 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// onceAPI is a guarded API that counts how often its handler runs.
+type onceAPI struct {
+	t      *testing.T
+	store  *memstore.Store
+	guard  *guard.Guard
+	handle func(context.Context, Request) (Response, error)
+	runs   int
+	answer Response
+	err    error
+	lock   guard.Lock
+	report guard.Report
+}
+
+func newOnceAPI(t *testing.T, inDoubt idempotency.Doubt, opt OnceOptions) *onceAPI {
+	t.Helper()
+	a := &onceAPI{t: t, store: memstore.New(nil), answer: Response{StatusCode: http.StatusCreated}}
+	g, err := guard.New(a.store, guard.Options{Observe: func(_ context.Context, r guard.Report) { a.report = r }})
+	require.NoError(t, err)
+	a.guard = g
+	o, err := idempotency.New(g, idempotency.Options{InDoubt: inDoubt})
+	require.NoError(t, err)
+	if opt.Caller == nil {
+		opt.Caller = AnyCaller
+	}
+	if opt.Key != nil {
+		opt.Lock = g
+	}
+	a.handle = Once(o, opt, func(_ context.Context, lock guard.Lock, _ Request) (Response, error) {
+		a.runs++
+		a.lock = lock
+		return a.answer, a.err
+	})
+	return a
+}
+
+func post(key, body string) Request {
+	in := Request{RouteKey: "POST /payments", RawPath: "/payments", Body: body, Headers: map[string]string{}}
+	if key != "" {
+		in.Headers["idempotency-key"] = key
+	}
+	return in
+}
+
+func (a *onceAPI) send(in Request) Response {
+	a.t.Helper()
+	answer, err := a.handle(context.Background(), in)
+	require.NoError(a.t, err)
+	return answer
+}
+
+func TestOnceReplays(t *testing.T) {
+	a := newOnceAPI(t, idempotency.RunAgain, OnceOptions{})
+	a.answer = Response{StatusCode: 201, Headers: map[string]string{"Location": "/payments/1", "set-cookie": "session=secret"}, Cookies: []string{"a=b"},
+		MultiValueHeaders: map[string][]string{"Warning": {"1", "2"}, "Set-Cookie": {"c=d"}},
+		Body:              base64.StdEncoding.EncodeToString([]byte{0, 255, '\n'}), IsBase64Encoded: true}
+	first := a.send(post("k1", `{"amount":7}`))
+	require.Equal(t, a.answer, first, "the first answer is the handler's, with its cookies")
+	for range 2 {
+		again := a.send(post(`"k1"`, `{"amount":7}`))
+		require.Equal(t, Response{StatusCode: 201, Headers: map[string]string{"Location": "/payments/1", "Idempotent-Replayed": "true"},
+			MultiValueHeaders: map[string][]string{"Warning": {"1", "2"}}, Body: first.Body, IsBase64Encoded: true}, again)
+	}
+	require.Equal(t, 1, a.runs)
+	require.Equal(t, guard.OutcomeReplayed, a.report.Outcome)
+
+	for name, in := range map[string]func(*Request){
+		"body":   func(in *Request) { in.Body = `{"amount":8}` },
+		"path":   func(in *Request) { in.RawPath = "/payments/2" },
+		"query":  func(in *Request) { in.RawQueryString = "a=b" },
+		"method": func(in *Request) { in.RequestContext.HTTP.Method = "PUT" },
+	} {
+		other := post("k1", `{"amount":7}`)
+		in(&other)
+		require.Equal(t, http.StatusUnprocessableEntity, a.send(other).StatusCode, name)
+	}
+	require.Equal(t, 1, a.runs)
+	for _, in := range []Request{post("k2", `{"amount":7}`), {RouteKey: "POST /refunds", RawPath: "/payments", Body: `{"amount":7}`, Headers: post("k1", "").Headers}} {
+		a.send(in)
+	}
+	require.Equal(t, 3, a.runs, "another key, and another route")
+}
+
+func TestOnceCallers(t *testing.T) {
+	own := errors.New("no token")
+	a := newOnceAPI(t, idempotency.RunAgain, OnceOptions{Caller: func(_ context.Context, in Request) (string, error) {
+		if in.Headers["user"] == "nobody" {
+			return "", own
+		}
+		return in.Headers["user"], nil
+	}})
+	by := func(user string) Request {
+		in := post("k", "")
+		in.Headers["user"] = user
+		return in
+	}
+	a.send(by("ann"))
+	a.send(by("bob"))
+	a.send(by("ann"))
+	require.Equal(t, 2, a.runs, "each caller has keys of its own")
+	for _, user := range []string{"", "nobody"} {
+		require.Equal(t, http.StatusBadRequest, a.send(by(user)).StatusCode)
+	}
+	require.Equal(t, 2, a.runs)
+}
+
+func TestOnceHeader(t *testing.T) {
+	a := newOnceAPI(t, idempotency.RunAgain, OnceOptions{})
+	for name, value := range map[string]string{
+		"missing": "", "F52 empty": `""`, "F52 blank": " ", "F52 twice": "a, b", "F52 twice in quotes": `"a", "b"`, "F52 with parameters": `"a";b=c`,
+		"F52 of 10 KB": strings.Repeat("k", 10<<10), "F52 of 256 bytes": strings.Repeat("k", 256), "F52 no end": `"a`, "F52 not ASCII": "ä",
+		"F52 a control character": "a\x01", "F52 an escape of nothing": `"a\b"`, "F52 an escape at the end": `"a\`, "F52 a quote inside": `a"b`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := a.send(post(value, ""))
+			require.Equal(t, http.StatusBadRequest, answer.StatusCode)
+			require.Contains(t, answer.Body, IdempotencyKey)
+			require.Less(t, len(answer.Body), 500)
+		})
+	}
+	t.Run("F52 two spellings of the header", func(t *testing.T) {
+		in := post("a", "")
+		in.Headers["Idempotency-Key"] = "b"
+		require.Equal(t, http.StatusBadRequest, a.send(in).StatusCode)
+	})
+	require.Zero(t, a.runs)
+	for value, want := range map[string]string{
+		"8e03978e-40d5-43dd-bc93-6894a57f9324": "8e03978e-40d5-43dd-bc93-6894a57f9324", ` "a, b" `: "a, b", `"\"\\"`: `"\`, "a/b": "a/b",
+		strings.Repeat("k", 255): strings.Repeat("k", 255), `"` + strings.Repeat(`\\`, 255) + `"`: strings.Repeat(`\`, 255),
+	} {
+		key, err := idempotencyKey(map[string]string{"IDEMPOTENCY-KEY": value})
+		require.NoError(t, err, value)
+		require.Equal(t, want, key)
+	}
+}
+
+func FuzzIdempotencyKey(f *testing.F) {
+	f.Add("k", `"k"`)
+	f.Add(`"a\"b"`, `"a\\b"`)
+	f.Fuzz(func(t *testing.T, a, b string) {
+		x, errX := parseKey(a)
+		y, errY := parseKey(b)
+		if errX != nil || errY != nil {
+			return
+		}
+		require.NotEmpty(t, x)
+		require.LessOrEqual(t, len(x), maxIdempotencyKey)
+		again, err := parseKey(`"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(x) + `"`)
+		require.NoError(t, err)
+		require.Equal(t, x, again)
+		if (a[0] == '"') == (b[0] == '"') && a[0] != '"' {
+			require.Equal(t, a == b, x == y)
+		}
+	})
+}
+
+func TestOnceOptional(t *testing.T) {
+	a := newOnceAPI(t, idempotency.Refuse, OnceOptions{Optional: true})
+	for range 2 {
+		require.Equal(t, 201, a.send(post("", "")).StatusCode)
+	}
+	require.Equal(t, 2, a.runs)
+	require.Zero(t, a.lock)
+	own := errors.New("own")
+	a.err = idempotency.NotDone(own)
+	_, err := a.handle(context.Background(), post("", ""))
+	require.Equal(t, own, err)
+	a.send(func() Request { a.err = nil; return post("k", "") }())
+	require.NotZero(t, a.lock.Fence)
+}
+
+// Which answers are kept, and which are for their own caller only.
+func TestOnceStatuses(t *testing.T) {
+	for _, inDoubt := range []idempotency.Doubt{idempotency.RunAgain, idempotency.Refuse} {
+		for status, kept := range map[int]bool{
+			0: true, 200: true, 201: true, 301: true, 400: true, 404: true, 408: false, 409: false, 410: true, 422: true, 425: false, 429: false, 499: true,
+			500: inDoubt == idempotency.Refuse, 502: inDoubt == idempotency.Refuse, 503: inDoubt == idempotency.Refuse,
+		} {
+			t.Run(fmt.Sprint(status, inDoubt), func(t *testing.T) {
+				a := newOnceAPI(t, inDoubt, OnceOptions{})
+				a.answer = Response{StatusCode: status, Body: "first"}
+				require.Equal(t, a.answer, a.send(post("k", "")))
+				second := a.send(post("k", ""))
+				require.Equal(t, status, second.StatusCode)
+				require.Equal(t, "first", second.Body)
+				require.Equal(t, kept, second.Headers["Idempotent-Replayed"] == "true")
+				require.Equal(t, map[bool]int{true: 1, false: 2}[kept], a.runs)
+			})
+		}
+	}
+}
+
+func TestOnceErrors(t *testing.T) {
+	own := errors.New("own")
+	busy := &guard.LockBusy{Key: "another"}
+	for name, c := range map[string]struct {
+		err     error
+		want    error
+		inDoubt idempotency.Doubt
+		runs    int // of two requests
+	}{
+		"RunAgain":                          {own, own, idempotency.RunAgain, 2},
+		"Refuse":                            {own, own, idempotency.Refuse, 1},
+		"Refuse, not done":                  {idempotency.NotDone(own), own, idempotency.Refuse, 2},
+		"the busy lock of somebody else's":  {busy, busy, idempotency.RunAgain, 2},
+		"the same, and it is known as such": {idempotency.NotDone(busy), busy, idempotency.Refuse, 2},
+	} {
+		t.Run("F05 "+name, func(t *testing.T) {
+			a := newOnceAPI(t, c.inDoubt, OnceOptions{})
+			a.err = c.err
+			_, err := a.handle(context.Background(), post("k", ""))
+			require.Equal(t, c.want, err, "it goes to Lambda as it is")
+			answer, err := a.handle(context.Background(), post("k", ""))
+			require.Equal(t, c.runs, a.runs)
+			if c.runs == 1 {
+				require.NoError(t, err)
+				require.Equal(t, http.StatusConflict, answer.StatusCode, "until its lease ends")
+			}
+		})
+	}
+}
+
+// An operator settles the key with the response that docs/settle.md shows.
+func TestOnceSettled(t *testing.T) {
+	page, err := os.ReadFile("../../docs/settle.md")
+	require.NoError(t, err)
+	found := regexp.MustCompile("`(\\{\"statusCode\".*?)`").FindSubmatch(page)
+	require.NotNil(t, found)
+	synctest.Test(t, func(t *testing.T) {
+		a := newOnceAPI(t, idempotency.Refuse, OnceOptions{})
+		a.err = errors.New("own")
+		_, err := a.handle(t.Context(), post("k", ""))
+		require.Equal(t, a.err, err)
+		<-time.After(2 * time.Minute)
+		require.Equal(t, http.StatusInternalServerError, a.send(post("k", "")).StatusCode)
+		require.NoError(t, idempotency.SettleDone(t.Context(), a.store, a.lock.Key, a.lock.Fence, found[1], idempotency.Options{}))
+		want := Response{StatusCode: 201, Headers: map[string]string{"content-type": "application/json", "Idempotent-Replayed": "true"}, Body: `{"id": 7}`}
+		require.Equal(t, want, a.send(post("k", "")))
+		require.Equal(t, 1, a.runs)
+	})
+}
+
+func TestOnceWhileItRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOnceAPI(t, idempotency.Refuse, OnceOptions{})
+		own := errors.New("own")
+		a.err = own
+		_, err := a.handle(context.Background(), post("k", ""))
+		require.Equal(t, own, err)
+		running := a.send(post("k", "another body"))
+		require.Equal(t, http.StatusConflict, running.StatusCode)
+		require.Equal(t, "1", running.Headers["Retry-After"])
+		<-time.After(2 * time.Minute)
+		inDoubt := a.send(post("k", ""))
+		require.Equal(t, http.StatusInternalServerError, inDoubt.StatusCode)
+		require.Contains(t, inDoubt.Body, "nobody knows")
+
+		a.err, a.answer = nil, Response{StatusCode: 200, Body: strings.Repeat("x", 5000)}
+		require.Equal(t, 200, a.send(post("large", "")).StatusCode)
+		gone := a.send(post("large", ""))
+		require.Equal(t, http.StatusInternalServerError, gone.StatusCode)
+		require.Contains(t, gone.Body, "not there to be sent again")
+		require.Equal(t, 2, a.runs)
+	})
+}
+
+// The record outside, the account's lock inside.
+func TestOnceWithALock(t *testing.T) {
+	ctx := context.Background()
+	account := func(_ context.Context, in Request) (string, error) {
+		if in.Body == "nobody's" {
+			return "", errors.New("no account")
+		}
+		return lockstore.Key("account", in.Body), nil
+	}
+	for _, inDoubt := range []idempotency.Doubt{idempotency.RunAgain, idempotency.Refuse} {
+		a := newOnceAPI(t, inDoubt, OnceOptions{Key: account, Optional: true})
+		require.Equal(t, 201, a.send(post("k", "7")).StatusCode)
+		require.Equal(t, "account/7", a.lock.Key)
+		require.Equal(t, "true", a.send(post("k", "7")).Headers["Idempotent-Replayed"])
+		require.Equal(t, 1, a.runs)
+		for _, key := range []string{"k2", ""} {
+			require.NoError(t, a.guard.Do(ctx, "account/8", func(context.Context, guard.Lock) error {
+				answer := a.send(post(key, "8"))
+				require.Equal(t, http.StatusConflict, answer.StatusCode)
+				require.Contains(t, answer.Body, "the same resource")
+				return nil
+			}))
+			require.Equal(t, 201, a.send(post(key, "8")).StatusCode, "the key is free again")
+			require.Equal(t, http.StatusBadRequest, a.send(post(key+"x", "nobody's")).StatusCode)
+		}
+		require.Equal(t, 3, a.runs)
+		a.err = errors.New("own")
+		_, err := a.handle(ctx, post("k3", "9"))
+		require.Equal(t, a.err, err)
+		answer, err := a.handle(ctx, post("k3", "9"))
+		if inDoubt == idempotency.Refuse {
+			require.NoError(t, err)
+			require.Equal(t, http.StatusConflict, answer.StatusCode)
+		} else {
+			require.Equal(t, a.err, err)
+		}
+	}
+}
+
+// several is an error type that == cannot compare.
+type several []error
+
+func (e several) Error() string { return "several" }
+
+func TestOnceWithAnErrorThatCannotBeCompared(t *testing.T) {
+	key := func(context.Context, Request) (string, error) { return "account", nil }
+	for _, key := range []guard.KeyFunc[Request]{nil, key} {
+		for _, inDoubt := range []idempotency.Doubt{idempotency.RunAgain, idempotency.Refuse} {
+			a := newOnceAPI(t, inDoubt, OnceOptions{Key: key})
+			a.err = several{errors.New("own")}
+			_, err := a.handle(context.Background(), post("k", ""))
+			require.Equal(t, a.err, err)
+		}
+	}
+}
+
+func TestOnceMistakes(t *testing.T) {
+	g, err := guard.New(memstore.New(nil), guard.Options{})
+	require.NoError(t, err)
+	o, err := idempotency.New(g, idempotency.Options{})
+	require.NoError(t, err)
+	good := OnceOptions{Caller: AnyCaller}
+	for want, handle := range map[string]func(context.Context, Request) (Response, error){
+		"the Once is nil":    Once(nil, good, created),
+		"the handler is nil": Once(o, good, nil),
+		"Caller is nil":      Once(o, OnceOptions{}, created),
+		"only one":           Once(o, OnceOptions{Caller: AnyCaller, Key: byPath}, created),
+		"not made by New":    Once(o, OnceOptions{Caller: AnyCaller, Key: byPath, Lock: new(guard.Guard)}, created),
+	} {
+		_, err := handle(context.Background(), post("k", ""))
+		require.ErrorContains(t, err, want)
+	}
+	handle := Once(o, OnceOptions{Caller: AnyCaller, Match: func(Request) any { return make(chan int) }}, created)
+	answer, err := handle(context.Background(), post("k", ""))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusBadRequest, answer.StatusCode, "a Match without JSON")
+}

@@ -1,0 +1,221 @@
+package idempotency
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// What is kept is a header and a text:
+//
+//	1 byte    version of this layout
+//	1 byte    kind of the text
+//	1 byte    1 if there is a hash, otherwise 0
+//	16 bytes  hash of Call.Match, or zeros
+//	1 byte    length of Options.Version
+//	          Options.Version
+//	          the text
+const (
+	layout     = 1
+	headerSize = 3 + hashSize + 1
+	hashSize   = 16
+
+	answered = 'a' // the text is the answer's JSON
+	unknown  = 'n' // the text says why there is no answer
+)
+
+// form is what an answer must have so that a call may read it.
+type form struct {
+	match   *[hashSize]byte // nil is not compared
+	version string
+}
+
+func (f form) answer(text []byte) lockstore.Secret     { return f.envelope(answered, text) }
+func (f form) noAnswer(reason string) lockstore.Secret { return f.envelope(unknown, []byte(reason)) }
+
+func (f form) envelope(kind byte, text []byte) lockstore.Secret {
+	data := make([]byte, 0, headerSize+len(f.version)+len(text))
+	data = append(data, layout, kind)
+	if f.match != nil {
+		data = append(append(data, 1), f.match[:]...)
+	} else {
+		data = append(data, make([]byte, 1+hashSize)...)
+	}
+	data = append(append(data, byte(len(f.version))), f.version...)
+	return append(data, text...)
+}
+
+// kept is an envelope that was read.
+type kept struct {
+	form
+	kind byte
+	text []byte
+}
+
+// open reads an envelope.
+func open(data []byte) (k kept, ok bool) {
+	if len(data) < headerSize || data[0] != layout || data[1] != answered && data[1] != unknown || data[2] > 1 {
+		return k, false
+	}
+	end := headerSize + int(data[headerSize-1])
+	if end > len(data) || data[1] == unknown && !slices.Contains(reasons, string(data[end:])) {
+		return k, false
+	}
+	k.kind = data[1]
+	match := (*[hashSize]byte)(data[3:])
+	switch {
+	case data[2] == 1:
+		k.match = match
+	case *match != [hashSize]byte{}:
+		return kept{}, false
+	}
+	k.version, k.text = string(data[headerSize:end]), data[end:]
+	return k, true
+}
+
+// hash is that of Match, nil without one. The key is in it, so that the same input under two
+// keys has two hashes.
+func (c Call) hash() (*[hashSize]byte, error) {
+	if c.Match == nil {
+		return nil, nil
+	}
+	text, err := marshal(c.Match)
+	if err != nil {
+		return nil, fmt.Errorf("idempotency: Match has no JSON form: %w", err)
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%d %s\n", len(c.Key), c.Key)
+	h.Write(text)
+	return (*[hashSize]byte)(h.Sum(nil)), nil
+}
+
+// ending is what work leaves: its answer, or a mark if the answer cannot be kept.
+func ending[Out any](o *Once, f form, out Out) guard.Ending {
+	e := guard.Ending{Keep: o.opt.Keep}
+	text, err := encode(out, o.opt.MaxAnswer)
+	if err != nil {
+		e.Data, e.Err = f.noAnswer(err.code), err
+		return e
+	}
+	e.Data, e.Mark = f.answer(text), f.noAnswer(tooLarge)
+	return e
+}
+
+// The reasons that are kept. They are fixed texts, so that what is read is one of them.
+const (
+	noJSON    = "it has no JSON form"
+	notBack   = "its JSON cannot be read back"
+	otherBack = "its JSON is another one after it was read back"
+	streamed  = "it is a stream"
+	tooLarge  = "it is too large"
+	bySettler = "an operator settled the key without it"
+)
+
+var reasons = []string{noJSON, notBack, otherBack, streamed, tooLarge, bySettler}
+
+// encode is the JSON of an answer of at most so many bytes, which gives the same JSON when
+// it is read back.
+func encode[Out any](out Out, most int) ([]byte, *AnswerError) {
+	if isStream(out) {
+		return nil, &AnswerError{streamed, streamed}
+	}
+	text, err := marshal(out)
+	if t, ok := errors.AsType[*json.UnsupportedTypeError](err); ok {
+		return nil, &AnswerError{fmt.Sprintf("%s (%v)", noJSON, t.Type), noJSON}
+	}
+	switch {
+	case err != nil:
+		return nil, &AnswerError{fmt.Sprintf("%s (%T)", noJSON, err), noJSON}
+	case len(text) > most:
+		return nil, &AnswerError{fmt.Sprintf("its JSON has %d bytes; want at most MaxAnswer, %d", len(text), most), tooLarge}
+	}
+	again, err := decode[Out](text)
+	if err != nil {
+		return nil, &AnswerError{notBack, notBack}
+	}
+	if second, err := marshal(again); err != nil || !bytes.Equal(text, second) {
+		return nil, &AnswerError{otherBack, otherBack}
+	}
+	return text, nil
+}
+
+// read is the answer for a run that was refused for good.
+func read[Out any](busy *guard.LockBusy, f form) (out Out, outcome guard.Outcome, err error) {
+	refusal, ok := busy.Err.(*lockstore.KeptError)
+	if !ok {
+		return out, guard.OutcomeInDoubt, &RepeatInDoubt{busy.Key, busy.Holder}
+	}
+	none := func(reason string) (Out, guard.Outcome, error) {
+		var zero Out
+		return zero, guard.OutcomeNoAnswer, &RepeatNoAnswer{busy.Key, busy.Holder, reason}
+	}
+	k, ok := open(refusal.Data)
+	_, nothing := any(out).(struct{})
+	switch {
+	case len(refusal.Data) == 0:
+		return none("the key is kept without one, as in a cooldown")
+	case !ok:
+		return none("this version of the program did not write what is kept")
+	case f.match != nil && k.match != nil && *f.match != *k.match:
+		return out, guard.OutcomeMismatch, &RepeatMismatch{busy.Key, busy.Holder}
+	case nothing:
+		return out, guard.OutcomeReplayed, nil
+	case k.kind == unknown:
+		return none(string(k.text))
+	case f.version != k.version:
+		return none(fmt.Sprintf("it is of version %q, and this program reads version %q", k.version, f.version))
+	}
+	out, err = decode[Out](k.text)
+	if err != nil {
+		where := ""
+		if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			where = fmt.Sprintf(": %v %s", t.Type, t.Field)
+		}
+		return none(fmt.Sprintf("what is kept cannot be read as %T%s", out, where))
+	}
+	return out, guard.OutcomeReplayed, nil
+}
+
+// marshal is json.Marshal without the escapes for HTML. A panic of a method of the user's
+// is an error: after the work it would look like one of the work.
+func marshal(v any) (text []byte, err error) {
+	defer recovered(&err)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err = e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// decode reads an answer. A field that Out does not have is an error: an answer without it
+// would be another one. For an Out of type any the answer is the text itself, in which no
+// number loses digits.
+func decode[Out any](text []byte) (out Out, err error) {
+	defer recovered(&err)
+	if all, ok := any(&out).(*any); ok && json.Valid(text) {
+		*all = json.RawMessage(text)
+		return out, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err = d.Decode(&out); err == nil && d.InputOffset() != int64(len(text)) {
+		err = errMore
+	}
+	return out, err
+}
+
+var errMore = errors.New("there is more after the answer")
+
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = errPanicked
+	}
+}
+
+var errPanicked = errors.New("it panicked")

@@ -1,0 +1,269 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Doubt says what happens after a run that did not say how it ended.
+type Doubt int
+
+const (
+	// RunAgain lets the work run again: at least one effect.
+	RunAgain Doubt = iota
+	// Refuse refuses the key until somebody settles it: at most one effect, while the
+	// store remembers that the work has begun (lockstore.BegunFor, 30 days, at least).
+	Refuse
+)
+
+// Options are a Once's settings; the zero value is good for most functions.
+type Options struct {
+	// Keep is for how long an answer is kept, lockstore.MinTTL to lockstore.MaxKeep (31
+	// days). 0 is 24 hours. It must be longer than the time in which a repeat may come:
+	// for SQS at least the retention of the queue.
+	Keep time.Duration
+
+	// InDoubt says what happens after a run that was killed, or failed.
+	InDoubt Doubt
+
+	// MaxAnswer bounds the JSON text of an answer, in bytes, 1 to the constant MaxAnswer.
+	// 0 is 4,096. For each KiB of an answer DynamoDB charges one write unit more when it
+	// is kept, one more for each repeat, and two more for the first run after the time Keep.
+	MaxAnswer int
+
+	// Version is the version of the answer's form, at most 64 bytes. An answer of another
+	// version is not read: a repeat gets a *RepeatNoAnswer. Change it when a new deployment
+	// would misread the answers of the old one: when a field that stays means something else,
+	// or when a new field must not be zero. An answer with a field that Out does not have is
+	// not read anyway.
+	Version string
+}
+
+// MaxAnswer bounds Options.MaxAnswer. The rest of lockstore.MaxAnswer is for the header.
+const MaxAnswer = lockstore.MaxAnswer - 512
+
+const (
+	defaultKeep      = 24 * time.Hour
+	defaultMaxAnswer = 4 << 10
+	maxVersion       = 64
+)
+
+// Once runs work once for each key. It is safe for concurrent use, and keeps nothing in
+// memory.
+type Once struct {
+	guard *guard.Guard
+	opt   Options
+}
+
+// New checks the options. It is an error if the guard's store cannot keep an answer: it
+// must be a lockstore.Keeper.
+func New(g *guard.Guard, opt Options) (*Once, error) {
+	if err := g.CanKeep(); err != nil {
+		return nil, fmt.Errorf("idempotency: %w", err)
+	}
+	if err := opt.check(); err != nil {
+		return nil, err
+	}
+	return &Once{g, opt}, nil
+}
+
+// check sets the defaults.
+func (o *Options) check() error {
+	if o.Keep == 0 {
+		o.Keep = defaultKeep
+	}
+	if o.MaxAnswer == 0 {
+		o.MaxAnswer = defaultMaxAnswer
+	}
+	switch {
+	case o.Keep < lockstore.MinTTL || o.Keep > lockstore.MaxKeep:
+		return fmt.Errorf("idempotency: Keep is %v; want 0 (24 hours) or %v to %v", o.Keep, lockstore.MinTTL, lockstore.MaxKeep)
+	case o.InDoubt != RunAgain && o.InDoubt != Refuse:
+		return fmt.Errorf("idempotency: InDoubt is %d; want RunAgain or Refuse", o.InDoubt)
+	case o.MaxAnswer < 0 || o.MaxAnswer > MaxAnswer:
+		return fmt.Errorf("idempotency: MaxAnswer is %d; want 0 (%d) or 1 to %d", o.MaxAnswer, defaultMaxAnswer, MaxAnswer)
+	case len(o.Version) > maxVersion:
+		return fmt.Errorf("idempotency: Version has %d bytes; want at most %d", len(o.Version), maxVersion)
+	}
+	return nil
+}
+
+// InDoubt is Options.InDoubt.
+func (o *Once) InDoubt() Doubt { return o.opt.InDoubt }
+
+// Call is one event. Calls with the same Key are repeats of one another.
+type Call struct {
+	// Key is a key of the store, see lockstore.ValidateKey. Use another key for a lock: a
+	// key with an answer is a lock that nobody gets while the answer is kept.
+	Key string
+
+	// Match is the input, or the part of it that makes a repeat. It is never kept; a hash
+	// of its JSON is. If a call has another Match than the run whose answer is kept, it
+	// gets a *RepeatMismatch. nil is not compared, in both directions.
+	Match any
+}
+
+// ByID is a call whose key is made of the parts, as lockstore.KeyOrHash makes it. Name what
+// is done first, then the id of the event: ByID("charge", order.ID). Synchronous callers of
+// a Lambda get a new request id for each call, so the request id is no id of the event.
+func ByID(parts ...string) Call { return Call{Key: lockstore.KeyOrHash(parts...)} }
+
+// Replay says that an answer is that of an earlier run.
+type Replay struct {
+	First lockstore.Holder // the run
+}
+
+// Do runs work once for c.Key, and returns its answer. If the work has run before and its
+// answer is kept, Do returns this answer and a *Replay, and work does not run. Otherwise the
+// Replay is nil, and Do returns what work returned, with the exceptions of guard.Guard.Do.
+//
+// The further errors are *RepeatMismatch, *RepeatInDoubt and *RepeatNoAnswer. If c.Match has
+// no JSON form, the error is a *guard.LockInvalid and nothing ran.
+func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context, guard.Lock) (Out, error)) (out Out, replay *Replay, err error) {
+	switch {
+	case o == nil || o.guard == nil:
+		return out, nil, errNoOnce
+	case work == nil:
+		return out, nil, errNoWork
+	case isStream(out):
+		return out, nil, errStream
+	}
+	match, err := c.hash()
+	if err != nil {
+		return out, nil, &guard.LockInvalid{Key: c.Key[:min(len(c.Key), lockstore.MaxKeyBytes)], Err: err}
+	}
+	form := form{match, o.opt.Version}
+	keeping := guard.Keeping{
+		Begin: o.opt.InDoubt == Refuse,
+		Refused: func(busy *guard.LockBusy) (guard.Outcome, error) {
+			var outcome guard.Outcome
+			out, outcome, err = read[Out](busy, form)
+			if err == nil {
+				replay = &Replay{busy.Holder}
+			}
+			return outcome, err
+		},
+	}
+	err = o.guard.DoKeep(ctx, c.Key, keeping, func(ctx context.Context, lock guard.Lock) (guard.Ending, error) {
+		result, err := work(context.WithValue(ctx, pendingKey{}, &pending{o, lock, form}), lock)
+		out = result
+		if err != nil {
+			own, notDone := unmarked(err)
+			return guard.Ending{Free: notDone}, own
+		}
+		return ending(o, form, result), nil
+	})
+	return out, replay, err
+}
+
+// Wrap returns a plain Lambda handler that runs next once for each call(in). It answers as
+// Do does. If call returns an error, next does not run and the error is a
+// *guard.LockInvalid.
+//
+// The event is what comes again. A batch of SQS or of a stream comes again in other parts,
+// so do not wrap a handler of batches; see sqsbatch.Once and stream.Once.
+//
+// Mistakes in the program are plain errors of every invocation for which call returns no
+// error, see package guard.
+func Wrap[In, Out any](o *Once, call func(context.Context, In) (Call, error), next guard.Handler[In, Out]) func(context.Context, In) (Out, error) {
+	return func(ctx context.Context, in In) (out Out, err error) {
+		switch {
+		case call == nil:
+			return out, errors.New("idempotency: the call function is nil")
+		case next == nil:
+			return out, errors.New("idempotency: the handler is nil")
+		}
+		c, err := call(ctx, in)
+		if err != nil {
+			return out, &guard.LockInvalid{Key: c.Key, Err: err}
+		}
+		out, _, err = Do(ctx, o, c, func(ctx context.Context, lock guard.Lock) (Out, error) { return next(ctx, lock, in) })
+		return out, err
+	}
+}
+
+// NotDone marks the error of work that had no effect: with Refuse the key is free again. Do
+// returns err itself. NotDone(nil) is nil.
+//
+// The mark must be the outermost error. Do does not look for it inside another error: there
+// it may say that a part of the work had no effect, or the work of another Do inside.
+func NotDone(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &notDone{err}
+}
+
+type notDone struct{ err error }
+
+func (e *notDone) Error() string { return e.err.Error() }
+
+func (e *notDone) Unwrap() error { return e.err }
+
+// Unmarked takes the mark of NotDone off. Use it where work that returns NotDone is called
+// without Do.
+func Unmarked(err error) error {
+	err, _ = unmarked(err)
+	return err
+}
+
+func unmarked(err error) (own error, marked bool) {
+	if e, ok := err.(*notDone); ok {
+		return e.err, true
+	}
+	return err, false
+}
+
+// Answer is an answer that the work keeps itself, together with its effect.
+type Answer struct {
+	Lock guard.Lock       // of the key, and not of a lock inside the work
+	Data lockstore.Secret // what to keep
+	Keep time.Duration    // for how long
+}
+
+// Prepare returns the answer of the work to which ctx belongs, for a transaction that
+// writes it together with the effect. The work must return the same out after the
+// transaction. If out cannot be kept, Prepare returns an error, and nothing has happened.
+//
+// Make the transaction the last thing that the work does. It ends the lease, so the next
+// renewal finds the lease lost and cancels the work's context. If this comes before the
+// transaction's reply, or if the work goes on, Do may return a *guard.LockLost, and a repeat
+// gets the answer.
+func Prepare[Out any](ctx context.Context, out Out) (Answer, error) {
+	p, ok := ctx.Value(pendingKey{}).(*pending)
+	if !ok {
+		return Answer{}, errNoPending
+	}
+	text, err := encode(out, p.once.opt.MaxAnswer)
+	if err != nil {
+		return Answer{}, err
+	}
+	return Answer{p.lock, p.form.answer(text), p.once.opt.Keep}, nil
+}
+
+// pending is the run to which a context belongs.
+type pending struct {
+	once *Once
+	lock guard.Lock
+	form form
+}
+
+type pendingKey struct{}
+
+var (
+	errNoOnce    = errors.New("idempotency: the Once is nil or was not made by New")
+	errNoWork    = errors.New("idempotency: the work is nil")
+	errStream    = errors.New("idempotency: the answer is an io.Reader, which has no text to keep")
+	errNoPending = errors.New("idempotency: Prepare needs the context of work that Do has called")
+)
+
+func isStream(out any) bool {
+	_, streams := out.(io.Reader)
+	return streams
+}

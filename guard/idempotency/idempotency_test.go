@@ -1,0 +1,801 @@
+package idempotency
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+func bubble(name string, t *testing.T, f func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+// bench is a guard over a store with faults.
+type bench struct {
+	*guard.Guard
+	store *memstore.Store
+	fault func(storetest.Call) storetest.Fault
+
+	mu      sync.Mutex
+	reports []guard.Report
+	log     bytes.Buffer
+}
+
+func newBench(t *testing.T, opt guard.Options) *bench {
+	t.Helper()
+	b := &bench{store: memstore.New(nil)}
+	line := guard.LogReports(slog.New(slog.NewJSONHandler(&b.log, nil)))
+	opt.Holder = func(context.Context) lockstore.Holder { return lockstore.Holder{Name: "pay", ID: "r-1"} }
+	opt.Observe = func(ctx context.Context, r guard.Report) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.reports = append(b.reports, r)
+		line(ctx, r)
+	}
+	g, err := guard.New(storetest.NewFaulty(b.store, func(c storetest.Call) storetest.Fault {
+		if b.fault == nil {
+			return storetest.Fault{}
+		}
+		return b.fault(c)
+	}), opt)
+	require.NoError(t, err)
+	b.Guard = g
+	return b
+}
+
+func (b *bench) once(t *testing.T, opt Options) *Once {
+	t.Helper()
+	o, err := New(b.Guard, opt)
+	require.NoError(t, err)
+	return o
+}
+
+// last is the last report.
+func (b *bench) last(t *testing.T) guard.Report {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.NotEmpty(t, b.reports)
+	return b.reports[len(b.reports)-1]
+}
+
+func (b *bench) status(t *testing.T, key string) lockstore.Status {
+	t.Helper()
+	status, err := b.store.Inspect(context.Background(), key)
+	require.NoError(t, err)
+	return status
+}
+
+// raw keeps data under a key, as somebody else's program may.
+func (b *bench) raw(t *testing.T, key string, data []byte) {
+	t.Helper()
+	ctx := context.Background()
+	lease, err := b.store.Acquire(ctx, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
+	require.NoError(t, err)
+	require.NoError(t, b.store.Keep(ctx, lease, data, time.Hour))
+}
+
+// receipt is an answer.
+type receipt struct {
+	ID    int64  `json:"id"`
+	Note  string `json:"note,omitempty"`
+	Bytes []byte `json:"bytes,omitempty"`
+}
+
+// charge is work that counts its effects.
+type charge struct{ effects int }
+
+func (c *charge) work(context.Context, guard.Lock) (receipt, error) {
+	c.effects++
+	return receipt{ID: int64(c.effects), Note: "secret-note <&>\n", Bytes: []byte{0, '\n', 255}}, nil
+}
+
+func never[Out any](t *testing.T) func(context.Context, guard.Lock) (Out, error) {
+	return func(context.Context, guard.Lock) (out Out, err error) {
+		t.Error("the work ran")
+		return out, nil
+	}
+}
+
+var modes = map[string]Doubt{"run again": RunAgain, "refuse": Refuse}
+
+func pass(d time.Duration) { <-time.After(d) }
+
+func TestRepeat(t *testing.T) {
+	ctx := context.Background()
+	for mode, inDoubt := range modes {
+		bubble("a repeat gets the first answer until Keep is over: "+mode, t, func(t *testing.T) {
+			b := newBench(t, guard.Options{})
+			o := b.once(t, Options{InDoubt: inDoubt, Keep: time.Hour})
+			var c charge
+			call := Call{Key: "k", Match: map[string]any{"amount": 7}}
+			first, replay, err := Do(ctx, o, call, c.work)
+			require.NoError(t, err)
+			require.Nil(t, replay)
+			require.Equal(t, guard.OutcomeOK, b.last(t).Outcome)
+
+			pass(time.Hour - time.Millisecond)
+			again, replay, err := Do(ctx, o, call, c.work)
+			require.NoError(t, err)
+			require.Equal(t, first, again)
+			require.NotNil(t, replay)
+			require.Equal(t, "r-1", replay.First.ID)
+			require.Equal(t, guard.OutcomeReplayed, b.last(t).Outcome)
+			require.NoError(t, b.last(t).Err)
+			require.Equal(t, 1, b.last(t).Requests)
+			require.Equal(t, 1, c.effects)
+
+			pass(time.Millisecond)
+			_, replay, err = Do(ctx, o, call, c.work)
+			require.NoError(t, err)
+			require.Nil(t, replay)
+			require.Equal(t, 2, c.effects)
+			require.NotContains(t, b.log.String(), "secret-note")
+		})
+		bubble("other input is a mismatch, and nil is not compared: "+mode, t, func(t *testing.T) {
+			b := newBench(t, guard.Options{})
+			o := b.once(t, Options{InDoubt: inDoubt})
+			var c charge
+			_, _, err := Do(ctx, o, Call{Key: "k", Match: 7}, c.work)
+			require.NoError(t, err)
+			_, _, err = Do(ctx, o, Call{Key: "k", Match: 8}, never[receipt](t))
+			mismatch, ok := err.(*RepeatMismatch)
+			require.True(t, ok, "%T %v", err, err)
+			require.Equal(t, "r-1", mismatch.First.ID)
+			require.Equal(t, guard.OutcomeMismatch, b.last(t).Outcome)
+			_, replay, err := Do(ctx, o, Call{Key: "k"}, never[receipt](t))
+			require.NoError(t, err)
+			require.NotNil(t, replay)
+			_, _, err = Do(ctx, o, Call{Key: "without"}, c.work)
+			require.NoError(t, err)
+			_, replay, err = Do(ctx, o, Call{Key: "without", Match: 8}, never[receipt](t))
+			require.NoError(t, err)
+			require.NotNil(t, replay)
+		})
+		bubble("a repeat while the first runs is busy, or waits and gets the answer: "+mode, t, func(t *testing.T) {
+			b := newBench(t, guard.Options{})
+			waiting, err := guard.New(b.store, guard.Options{Wait: time.Minute})
+			require.NoError(t, err)
+			patient, err := New(waiting, Options{InDoubt: inDoubt})
+			require.NoError(t, err)
+			o := b.once(t, Options{InDoubt: inDoubt})
+			entered := make(chan struct{})
+			go func() {
+				_, _, err := Do(ctx, o, Call{Key: "k"}, func(context.Context, guard.Lock) (int, error) {
+					close(entered)
+					pass(10 * time.Second)
+					return 42, nil
+				})
+				assert.NoError(t, err)
+			}()
+			<-entered
+			_, _, err = Do(ctx, o, Call{Key: "k"}, never[int](t))
+			require.IsType(t, &guard.LockBusy{}, err)
+			began := time.Now()
+			var all sync.WaitGroup
+			for range 8 {
+				all.Go(func() {
+					n, replay, err := Do(ctx, patient, Call{Key: "k"}, never[int](t))
+					assert.NoError(t, err)
+					assert.NotNil(t, replay)
+					assert.Equal(t, 42, n)
+				})
+			}
+			all.Wait()
+			require.Less(t, time.Since(began), 11*time.Second, "all at once, not by turns")
+		})
+	}
+}
+
+// What a run leaves that did not say how it ended, in both modes.
+func TestRunsWithoutAnAnswer(t *testing.T) {
+	own := errors.New("own")
+	lose := func(b *bench, op storetest.Op, f storetest.Fault) {
+		b.fault = func(c storetest.Call) storetest.Fault {
+			if c.Op == op {
+				return f
+			}
+			return storetest.Fault{}
+		}
+	}
+	type work = func(context.Context, guard.Lock) (int, error)
+	for name, c := range map[string]struct {
+		fault  func(*bench)
+		work   work
+		atOnce bool  // with RunAgain the next run need not wait for the end of the lease
+		want   error // of the run
+		result int
+		free   bool          // also with Refuse
+		limit  time.Duration // 0 is a minute
+	}{
+		"F05 an error":            {work: func(context.Context, guard.Lock) (int, error) { return 0, own }, atOnce: true, want: own},
+		"F05 an error, not done":  {work: func(context.Context, guard.Lock) (int, error) { return 0, NotDone(own) }, atOnce: true, want: own, free: true},
+		"F05 not done in a part":  {work: func(context.Context, guard.Lock) (int, error) { return 0, fmt.Errorf("in: %w", NotDone(own)) }, atOnce: true},
+		"F05 not done and done":   {work: func(context.Context, guard.Lock) (int, error) { return 0, errors.Join(own, NotDone(own)) }, atOnce: true},
+		"F04 a panic":             {work: func(context.Context, guard.Lock) (int, error) { panic("boom") }, atOnce: true},
+		"F05 Goexit":              {work: func(context.Context, guard.Lock) (int, error) { runtime.Goexit(); return 0, nil }, atOnce: true},
+		"F47 the end of its time": {work: func(ctx context.Context, _ guard.Lock) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, atOnce: true, want: context.DeadlineExceeded},
+		"F25 keeps get no reply":  {fault: func(b *bench) { lose(b, storetest.OpKeep, storetest.Fault{Drop: io.ErrUnexpectedEOF}) }, work: func(context.Context, guard.Lock) (int, error) { return 7, nil }, result: 7, limit: 5 * time.Second},
+		"F43 a lost lock, an error": {fault: func(b *bench) { lose(b, storetest.OpRenew, storetest.Fault{Drop: lockstore.ErrUnavailable}) }, work: func(ctx context.Context, _ guard.Lock) (int, error) {
+			<-ctx.Done()
+			return 0, own
+		}, atOnce: true},
+	} {
+		for mode, inDoubt := range modes {
+			bubble(name+": "+mode, t, func(t *testing.T) {
+				b := newBench(t, guard.Options{TTL: 10 * time.Second})
+				o := b.once(t, Options{InDoubt: inDoubt})
+				if c.fault != nil {
+					c.fault(b)
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(c.limit, time.Minute))
+				defer cancel()
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					defer func() { _ = recover() }()
+					n, replay, err := Do(ctx, o, Call{Key: "k"}, c.work)
+					assert.Nil(t, replay)
+					assert.Equal(t, c.result, n)
+					if c.want != nil {
+						assert.Equal(t, c.want, err, "as the work returned it")
+					}
+				}()
+				<-ended
+				b.fault = nil
+				if !c.atOnce {
+					require.Error(t, b.last(t).KeepErr)
+				}
+				next := func(work work) error {
+					_, replay, err := Do(context.Background(), o, Call{Key: "k"}, work)
+					require.Nil(t, replay)
+					return err
+				}
+				ok := func(context.Context, guard.Lock) (int, error) { return 8, nil }
+				if inDoubt == Refuse && !c.free {
+					for b.status(t, "k").Held && !b.status(t, "k").InDoubt {
+						require.IsType(t, &guard.LockBusy{}, next(never[int](t)))
+						pass(time.Second)
+					}
+					require.IsType(t, &RepeatInDoubt{}, next(never[int](t)))
+					pass(29 * 24 * time.Hour)
+					err := next(never[int](t))
+					require.IsType(t, &RepeatInDoubt{}, err)
+					require.ErrorContains(t, err, "r-1")
+					require.Equal(t, guard.OutcomeInDoubt, b.last(t).Outcome)
+					require.Equal(t, err, b.last(t).Err)
+					return
+				}
+				if !c.atOnce {
+					require.IsType(t, &guard.LockBusy{}, next(never[int](t)), "the lease is not released")
+					pass(10 * time.Second)
+				}
+				require.NoError(t, next(ok))
+			})
+		}
+	}
+}
+
+// The mark of work inside the work says nothing about the work around it.
+func TestNotDoneInside(t *testing.T) {
+	bubble("F05 the work had its effect, and a Do inside had none", t, func(t *testing.T) {
+		ctx := context.Background()
+		o := newBench(t, guard.Options{}).once(t, Options{InDoubt: Refuse})
+		effects := 0
+		run := func() error {
+			_, _, err := Do(ctx, o, Call{Key: "outer"}, func(ctx context.Context, _ guard.Lock) (int, error) {
+				effects++
+				_, _, err := Do(ctx, o, Call{Key: "inner"}, func(context.Context, guard.Lock) (int, error) {
+					return 0, fmt.Errorf("mail: %w", NotDone(errors.New("no address")))
+				})
+				return 0, err
+			})
+			return err
+		}
+		require.EqualError(t, run(), "mail: no address")
+		pass(2 * time.Minute)
+		require.IsType(t, &RepeatInDoubt{}, run())
+		require.Equal(t, 1, effects)
+	})
+}
+
+func TestLostReplies(t *testing.T) {
+	ctx := context.Background()
+	for mode, inDoubt := range modes {
+		for _, op := range []storetest.Op{storetest.OpAcquire, storetest.OpBegin, storetest.OpKeep} {
+			bubble(fmt.Sprintf("F23 F24 F25 the reply of %s is lost, and the request comes twice: %s", op, mode), t, func(t *testing.T) {
+				b := newBench(t, guard.Options{})
+				n := 0
+				b.fault = func(c storetest.Call) storetest.Fault {
+					if c.Op != op {
+						return storetest.Fault{}
+					}
+					if n++; n == 1 {
+						return storetest.Fault{Cut: io.ErrUnexpectedEOF, Twice: true}
+					}
+					return storetest.Fault{}
+				}
+				o := b.once(t, Options{InDoubt: inDoubt})
+				var c charge
+				first, _, err := Do(ctx, o, Call{Key: "k"}, c.work)
+				require.NoError(t, err)
+				require.NoError(t, b.last(t).KeepErr)
+				again, replay, err := Do(ctx, o, Call{Key: "k"}, c.work)
+				require.NoError(t, err)
+				require.NotNil(t, replay)
+				require.Equal(t, first, again)
+				require.Equal(t, 1, c.effects)
+			})
+		}
+	}
+}
+
+// odd has a JSON form that its own methods spoil.
+type odd struct{ n int }
+
+func (o odd) MarshalJSON() ([]byte, error) { return json.Marshal(o.n) }
+func (o *odd) UnmarshalJSON(b []byte) error {
+	err := json.Unmarshal(b, &o.n)
+	o.n++
+	return err
+}
+
+// panics has methods that panic.
+type panics struct{}
+
+func (panics) MarshalJSON() ([]byte, error) { panic("boom") }
+
+// unreadable has a JSON form that cannot be read.
+type unreadable struct{}
+
+func (unreadable) MarshalJSON() ([]byte, error)  { return []byte(`1`), nil }
+func (*unreadable) UnmarshalJSON(b []byte) error { return errors.New("secret " + string(b)) }
+
+func once[Out any](ctx context.Context, o *Once, out Out) (Out, *Replay, error) {
+	return Do(ctx, o, Call{Key: "k"}, func(context.Context, guard.Lock) (Out, error) { return out, nil })
+}
+
+// step is the result of one call.
+type step struct {
+	result any
+	replay *Replay
+	err    error
+}
+
+// twice is a run that returns out, and its repeat.
+func twice[Out any](out Out) func(*Once) (first, again step) {
+	return func(o *Once) (first, again step) {
+		ctx := context.Background()
+		result, replay, err := once(ctx, o, out)
+		first = step{result, replay, err}
+		result, replay, err = Do(ctx, o, Call{Key: "k"}, func(context.Context, guard.Lock) (none Out, err error) { return none, errors.New("the work ran twice") })
+		return first, step{result, replay, err}
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	large := receipt{ID: math.MaxInt64, Note: "<&>\u2028", Bytes: []byte{0, 10, 255}}
+	for name, c := range map[string]struct {
+		twice  func(*Once) (first, again step)
+		want   any    // of the repeat
+		reason string // why it has none
+	}{
+		"a struct":                   {twice(large), large, ""},
+		"a pointer":                  {twice(&receipt{ID: 1}), &receipt{ID: 1}, ""},
+		"a nil pointer":              {twice((*receipt)(nil)), (*receipt)(nil), ""},
+		"any keeps its text":         {twice(any(map[string]any{"n": json.Number("9007199254740993"), "a": "<"})), json.RawMessage(`{"a":"<","n":9007199254740993}`), ""},
+		"no answer is needed":        {twice(struct{}{}), struct{}{}, ""},
+		"raw JSON":                   {twice(json.RawMessage(`{"a": 1}`)), json.RawMessage(`{"a":1}`), ""},
+		"F52 bytes that are no text": {twice("a\xff"), nil, otherBack},
+		"the largest":                {twice(strings.Repeat("x", 4094)), strings.Repeat("x", 4094), ""},
+		"F52 too large":              {twice(strings.Repeat("x", 4095)), nil, tooLarge},
+		"F52 not encodable":          {twice(make(chan int)), nil, noJSON},
+		"F52 any not encodable":      {twice(any(make(chan int))), nil, noJSON},
+		"F52 not a number":           {twice(math.NaN()), nil, noJSON},
+		"F52 other when read":        {twice(odd{1}), nil, otherBack},
+		"F52 not readable":           {twice(unreadable{}), nil, notBack},
+		"F52 encoding panics":        {twice(panics{}), nil, noJSON},
+		"F52 an interface":           {twice(fmt.Stringer(time.Second)), nil, notBack},
+		"F52 a stream as any":        {twice(any(strings.NewReader("x"))), nil, streamed},
+	} {
+		for mode, inDoubt := range modes {
+			bubble(name+": "+mode, t, func(t *testing.T) {
+				b := newBench(t, guard.Options{})
+				first, again := c.twice(b.once(t, Options{InDoubt: inDoubt}))
+				require.NoError(t, first.err, "the first caller gets its answer")
+				require.Nil(t, first.replay)
+				keepErr := b.reports[0].KeepErr
+				if c.reason == "" {
+					require.NoError(t, keepErr)
+					require.NoError(t, again.err)
+					require.NotNil(t, again.replay)
+					require.Equal(t, c.want, again.result)
+					return
+				}
+				none, ok := again.err.(*RepeatNoAnswer)
+				require.True(t, ok, "%T %v", again.err, again.err)
+				require.Equal(t, c.reason, none.Reason)
+				require.IsType(t, &AnswerError{}, keepErr)
+				require.Equal(t, guard.OutcomeNoAnswer, b.last(t).Outcome)
+				require.NotContains(t, b.log.String(), "secret")
+			})
+		}
+	}
+}
+
+func TestPrograms(t *testing.T) {
+	ctx := context.Background()
+	bubble("F52 today's type cannot read what is kept", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		o := b.once(t, Options{})
+		_, _, err := once(ctx, o, map[string]any{"id": "secret-id"})
+		require.NoError(t, err)
+		out, replay, err := Do(ctx, o, Call{Key: "k"}, never[receipt](t))
+		none, ok := err.(*RepeatNoAnswer)
+		require.True(t, ok, "%T %v", err, err)
+		require.Nil(t, replay)
+		require.Zero(t, out)
+		require.Contains(t, none.Reason, "idempotency.receipt: int64 id")
+		require.NotContains(t, b.log.String(), "secret-id")
+	})
+	bubble("F52 an answer with a field that today's type does not have is not read without it", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		o := b.once(t, Options{})
+		_, _, err := once(ctx, o, map[string]any{"id": 1, "amount": 700})
+		require.NoError(t, err)
+		_, _, err = Do(ctx, o, Call{Key: "k"}, never[receipt](t))
+		require.IsType(t, &RepeatNoAnswer{}, err)
+		_, replay, err := Do(ctx, o, Call{Key: "k"}, never[any](t))
+		require.NoError(t, err)
+		require.NotNil(t, replay)
+	})
+	bubble("F52 the answer of another version is not read", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		_, _, err := once(ctx, b.once(t, Options{Version: "1"}), receipt{ID: 1})
+		require.NoError(t, err)
+		_, _, err = Do(ctx, b.once(t, Options{Version: "2"}), Call{Key: "k"}, never[receipt](t))
+		require.IsType(t, &RepeatNoAnswer{}, err)
+		require.ErrorContains(t, err, `it is of version "1", and this program reads version "2"`)
+		_, _, err = Do(ctx, b.once(t, Options{Version: "2"}), Call{Key: "k"}, never[struct{}](t))
+		require.NoError(t, err, "nothing is to be read")
+	})
+	bubble("F52 what others have kept is no answer", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		o := b.once(t, Options{})
+		for i, data := range []string{"", "x", "{}", string(form{}.answer([]byte("{}"))[:headerSize-1]), "\x02" + string(form{}.answer(nil)[1:]), string(form{}.noAnswer("made up"))} {
+			key := fmt.Sprint("raw", i)
+			b.raw(t, key, []byte(data))
+			_, _, err := Do(ctx, o, Call{Key: key}, never[receipt](t))
+			require.IsType(t, &RepeatNoAnswer{}, err, "%q", data)
+			_, _, err = Do(ctx, o, Call{Key: key}, never[struct{}](t))
+			require.IsType(t, &RepeatNoAnswer{}, err, "%q", data)
+			_, _, err = Do(ctx, o, Call{Key: key}, never[any](t))
+			require.IsType(t, &RepeatNoAnswer{}, err, "%q", data)
+		}
+		b.raw(t, "no JSON", form{}.answer([]byte("{")))
+		_, _, err := Do(ctx, o, Call{Key: "no JSON"}, never[any](t))
+		require.IsType(t, &RepeatNoAnswer{}, err)
+	})
+	bubble("a key that is a cooldown, and a key that is a lock", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		o := b.once(t, Options{})
+		do, err := b.WithCooldown(time.Minute)
+		require.NoError(t, err)
+		require.NoError(t, do(ctx, "k", func(context.Context, guard.Lock) error { return nil }))
+		_, _, err = Do(ctx, o, Call{Key: "k"}, never[receipt](t))
+		require.ErrorContains(t, err, "as in a cooldown")
+		pass(time.Minute)
+		require.NoError(t, b.Do(ctx, "k", func(ctx context.Context, _ guard.Lock) error {
+			_, _, err := Do(ctx, o, Call{Key: "k"}, never[receipt](t))
+			require.IsType(t, &guard.LockInvalid{}, err, "held by the run around it")
+			return nil
+		}))
+	})
+	bubble("F52 calls that cannot be made: nothing is sent, and nothing runs", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		b.fault = func(c storetest.Call) storetest.Fault { t.Errorf("%+v was sent", c); return storetest.Fault{} }
+		o := b.once(t, Options{})
+		for name, call := range map[string]Call{
+			"an empty key":    {},
+			"an empty part":   ByID("charge", ""),
+			"a long key":      {Key: strings.Repeat("x", 1025)},
+			"an empty Key":    {Key: lockstore.Key()},
+			"Match a channel": {Key: "k", Match: make(chan int)},
+			"Match panics":    {Key: "k", Match: panics{}},
+			"Match NaN":       {Key: strings.Repeat("k", 2000), Match: math.NaN()},
+		} {
+			_, _, err := Do(ctx, o, call, never[receipt](t))
+			require.IsType(t, &guard.LockInvalid{}, err, name)
+			require.ErrorIs(t, err, lockstore.ErrInvalid, name)
+			require.Less(t, len(err.Error()), 2000, name)
+		}
+		require.Equal(t, ByID("charge", "a/b").Key, lockstore.Key("charge", "a/b"))
+		require.Len(t, ByID("charge", strings.Repeat("x", 10_000)).Key, 512)
+	})
+	t.Run("F51 mistakes in the program", func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		o := b.once(t, Options{})
+		_, _, err := Do(ctx, nil, Call{Key: "k"}, never[int](t))
+		require.ErrorIs(t, err, errNoOnce)
+		_, _, err = Do(ctx, new(Once), Call{Key: "k"}, never[int](t))
+		require.ErrorIs(t, err, errNoOnce)
+		_, _, err = Do[int](ctx, o, Call{Key: "k"}, nil)
+		require.ErrorIs(t, err, errNoWork)
+		_, _, err = Do(ctx, o, Call{Key: "k"}, never[*bytes.Buffer](t))
+		require.ErrorIs(t, err, errStream)
+		_, _, err = Do(ctx, o, Call{Key: "k"}, never[*strings.Reader](t))
+		require.ErrorIs(t, err, errStream)
+		handler := func(context.Context, guard.Lock, int) (int, error) { return 0, nil }
+		_, err = Wrap(o, nil, handler)(ctx, 1)
+		require.ErrorContains(t, err, "call function is nil")
+		_, err = Wrap[int, int](o, func(context.Context, int) (Call, error) { return Call{Key: "k"}, nil }, nil)(ctx, 1)
+		require.ErrorContains(t, err, "handler is nil")
+		own := errors.New("own")
+		_, err = Wrap(o, func(context.Context, int) (Call, error) { return Call{Key: "k"}, own }, handler)(ctx, 1)
+		require.IsType(t, &guard.LockInvalid{}, err)
+		require.ErrorIs(t, err, own)
+		require.NoError(t, NotDone(nil))
+		_, err = Prepare(ctx, 1)
+		require.ErrorIs(t, err, errNoPending)
+	})
+	t.Run("F48 options", func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		for part, opt := range map[string]Options{
+			"Keep is -1s":                {Keep: -time.Second},
+			"Keep is 1ms":                {Keep: time.Millisecond},
+			"Keep is 744h0m0.000000001s": {Keep: lockstore.MaxKeep + 1},
+			"InDoubt is 2":               {InDoubt: 2},
+			"InDoubt is -1":              {InDoubt: -1},
+			"MaxAnswer is -1":            {MaxAnswer: -1},
+			"MaxAnswer is 261633":        {MaxAnswer: 261_633},
+			"Version has 65 bytes":       {Version: strings.Repeat("v", 65)},
+		} {
+			_, err := New(b.Guard, opt)
+			require.ErrorContains(t, err, part)
+			err = SettleDone(ctx, b.store, "k", 1, nil, opt)
+			require.ErrorContains(t, err, part)
+			require.ErrorIs(t, err, lockstore.ErrInvalid)
+		}
+		_, err := New(nil, Options{})
+		require.Error(t, err)
+		plain, err := guard.New(struct{ lockstore.Store }{b.store}, guard.Options{})
+		require.NoError(t, err)
+		_, err = New(plain, Options{})
+		require.ErrorContains(t, err, "no lockstore.Keeper")
+		require.ErrorContains(t, SettleAgain(ctx, struct{ lockstore.Store }{b.store}, "k", 1), "no lockstore.Settler")
+
+		most := b.once(t, Options{MaxAnswer: 261_632, Version: strings.Repeat("v", 64), Keep: lockstore.MaxKeep})
+		_, _, err = once(ctx, most, strings.Repeat("x", 261_630))
+		require.NoError(t, err)
+		require.NoError(t, b.last(t).KeepErr)
+	})
+	bubble("Wrap answers a repeat", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		runs := 0
+		handler := Wrap(b.once(t, Options{}), func(_ context.Context, id string) (Call, error) { return ByID("charge", id), nil },
+			func(_ context.Context, lock guard.Lock, id string) (receipt, error) {
+				require.Equal(t, "charge/7", lock.Key)
+				require.NotZero(t, lock.Fence)
+				runs++
+				return receipt{Note: id}, nil
+			})
+		for range 3 {
+			out, err := handler(ctx, "7")
+			require.NoError(t, err)
+			require.Equal(t, receipt{Note: "7"}, out)
+		}
+		require.Equal(t, 1, runs)
+	})
+}
+
+// settled is a key whose run was killed, after its work had begun.
+func settled(t *testing.T, b *bench, o *Once) lockstore.Fence {
+	t.Helper()
+	own := errors.New("own")
+	_, _, err := Do(context.Background(), o, Call{Key: "k", Match: 7}, func(context.Context, guard.Lock) (receipt, error) { return receipt{}, own })
+	require.Equal(t, own, err)
+	err = SettleDone(context.Background(), b.store, "k", b.status(t, "k").Fence, nil, Options{})
+	require.ErrorIs(t, err, lockstore.ErrHeld, "its lease lasts")
+	pass(2 * time.Minute)
+	require.True(t, b.status(t, "k").InDoubt)
+	return b.status(t, "k").Fence
+}
+
+func TestSettle(t *testing.T) {
+	ctx := context.Background()
+	call := Call{Key: "k", Match: 7}
+	bubble("done, with an answer", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		opt := Options{InDoubt: Refuse, Version: "2", Keep: time.Hour}
+		o := b.once(t, opt)
+		fence := settled(t, b, o)
+		require.ErrorIs(t, SettleDone(ctx, b.store, "k", fence+1, []byte(`{"id": 5}`), opt), lockstore.ErrLost)
+		require.NoError(t, SettleDone(ctx, b.store, "k", fence, []byte(`{"id": 5}`), opt))
+		require.NoError(t, SettleDone(ctx, b.store, "k", fence, []byte(`{"id": 6}`), opt), "the first answer stays")
+		out, replay, err := Do(ctx, o, call, never[receipt](t))
+		require.NoError(t, err)
+		require.NotNil(t, replay)
+		require.Equal(t, receipt{ID: 5}, out)
+		require.ErrorIs(t, SettleAgain(ctx, b.store, "k", fence), lockstore.ErrLost)
+	})
+	bubble("done, without an answer", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		o := b.once(t, Options{InDoubt: Refuse})
+		fence := settled(t, b, o)
+		require.NoError(t, SettleDone(ctx, b.store, "k", fence, nil, Options{}))
+		_, _, err := Do(ctx, o, call, never[receipt](t))
+		require.IsType(t, &RepeatNoAnswer{}, err)
+		require.ErrorContains(t, err, "an operator settled")
+		_, replay, err := Do(ctx, o, call, never[struct{}](t))
+		require.NoError(t, err)
+		require.NotNil(t, replay)
+	})
+	bubble("again", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		o := b.once(t, Options{InDoubt: Refuse})
+		fence := settled(t, b, o)
+		for range 2 {
+			require.NoError(t, SettleAgain(ctx, b.store, "k", fence))
+		}
+		out, replay, err := Do(ctx, o, call, func(context.Context, guard.Lock) (receipt, error) { return receipt{ID: 9}, nil })
+		require.NoError(t, err)
+		require.Nil(t, replay)
+		require.Equal(t, receipt{ID: 9}, out)
+	})
+	bubble("F52 answers that cannot be", t, func(t *testing.T) {
+		b := newBench(t, guard.Options{})
+		fence := settled(t, b, b.once(t, Options{InDoubt: Refuse}))
+		for _, answer := range []string{"", "{", "secret", `"` + strings.Repeat("x", 4095) + `"`} {
+			err := SettleDone(ctx, b.store, "k", fence, []byte(answer), Options{})
+			require.ErrorIs(t, err, lockstore.ErrInvalid, answer)
+			require.NotContains(t, err.Error(), "secret")
+		}
+		require.True(t, b.status(t, "k").InDoubt)
+	})
+}
+
+// A work that keeps its answer itself, together with its effect.
+func TestPrepare(t *testing.T) {
+	ctx := context.Background()
+	for name, then := range map[string]func() error{
+		"and returns":                func() error { return nil },
+		"F23 and learns of no reply": func() error { return io.ErrUnexpectedEOF },
+		"F04 and panics":             func() error { panic("boom") },
+	} {
+		bubble("the work keeps its answer "+name, t, func(t *testing.T) {
+			b := newBench(t, guard.Options{})
+			var owner lockstore.Owner
+			b.fault = func(c storetest.Call) storetest.Fault {
+				if c.Op == storetest.OpAcquire && owner == "" {
+					owner = c.Owner
+				}
+				return storetest.Fault{}
+			}
+			o := b.once(t, Options{Keep: time.Hour, Version: "1"})
+			call := Call{Key: "k", Match: 7}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				defer func() { _ = recover() }()
+				_, _, _ = Do(ctx, o, call, func(ctx context.Context, lock guard.Lock) (out receipt, err error) {
+					out = receipt{ID: 3}
+					err = b.Do(ctx, "account", func(ctx context.Context, _ guard.Lock) error {
+						_, err := Prepare(ctx, strings.Repeat("x", 5000))
+						require.IsType(t, &AnswerError{}, err)
+						answer, err := Prepare(ctx, out)
+						require.NoError(t, err)
+						require.Equal(t, lock, answer.Lock)
+						require.Equal(t, time.Hour, answer.Keep)
+						lease := lockstore.Lease{Key: answer.Lock.Key, Owner: owner, Fence: answer.Lock.Fence}
+						require.NoError(t, b.store.Keep(ctx, lease, answer.Data, answer.Keep))
+						return nil
+					})
+					require.NoError(t, err)
+					return out, then()
+				})
+			}()
+			<-ended
+			out, replay, err := Do(ctx, o, call, never[receipt](t))
+			require.NoError(t, err)
+			require.NotNil(t, replay)
+			require.Equal(t, receipt{ID: 3}, out)
+			_, _, err = Do(ctx, o, Call{Key: "k", Match: 8}, never[receipt](t))
+			require.IsType(t, &RepeatMismatch{}, err)
+		})
+	}
+}
+
+// Work that goes on after its transaction has lost its lease by it, and its answer is kept.
+func TestPrepareIsTheEnd(t *testing.T) {
+	bubble("the next renewal cancels the work", t, func(t *testing.T) {
+		ctx := context.Background()
+		b := newBench(t, guard.Options{TTL: 10 * time.Second})
+		var owner lockstore.Owner
+		b.fault = func(c storetest.Call) storetest.Fault { owner = c.Owner; return storetest.Fault{} }
+		o := b.once(t, Options{})
+		_, _, err := Do(ctx, o, Call{Key: "k"}, func(ctx context.Context, _ guard.Lock) (int, error) {
+			answer, err := Prepare(ctx, 3)
+			require.NoError(t, err)
+			lease := lockstore.Lease{Key: "k", Owner: owner, Fence: answer.Lock.Fence}
+			require.NoError(t, b.store.Keep(ctx, lease, answer.Data, answer.Keep))
+			<-ctx.Done()
+			return 0, context.Cause(ctx)
+		})
+		require.IsType(t, &guard.LockLost{}, err)
+		out, replay, err := Do(ctx, o, Call{Key: "k"}, never[int](t))
+		require.NoError(t, err)
+		require.NotNil(t, replay)
+		require.Equal(t, 3, out)
+	})
+}
+
+// Each error is one of a kind, whose name a state machine matches.
+func TestErrors(t *testing.T) {
+	holder := lockstore.Holder{Name: "pay", ID: "r-1"}
+	for want, err := range map[string]error{
+		`key "k" was used with other input by pay (r-1)`: &RepeatMismatch{"k", holder},
+		`key "k" is in doubt: work began, and nobody said how it ended (pay (r-1)); find out whether it had its effect, and settle the key with lockctl settle`: &RepeatInDoubt{"k", holder},
+		`key "k": the work was done by pay (r-1), and there is no answer: it is too large`:                                                                      &RepeatNoAnswer{"k", holder, tooLarge},
+	} {
+		require.EqualError(t, err, want)
+		require.NotErrorIs(t, err, lockstore.ErrHeld, "nobody holds the key")
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	f.Add([]byte(nil))
+	f.Add([]byte(form{}.answer([]byte(`{"id":1}`))))
+	f.Add([]byte(form{match: new([hashSize]byte), version: "1"}.answer([]byte(`{"note":"\u0000"}`))))
+	f.Add([]byte(form{version: strings.Repeat("v", 255)}.noAnswer(tooLarge)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		busy := &guard.LockBusy{Key: "k", Err: &lockstore.KeptError{Data: data}}
+		want := form{match: &[hashSize]byte{1}, version: "1"}
+		out, outcome, err := read[receipt](busy, want)
+		switch outcome {
+		case guard.OutcomeReplayed:
+			require.NoError(t, err)
+			k, ok := open(data)
+			require.True(t, ok)
+			require.Equal(t, byte(answered), k.kind)
+			require.Equal(t, "1", k.version)
+			require.True(t, k.match == nil || *k.match == *want.match)
+			require.Equal(t, data, []byte(k.form.envelope(k.kind, k.text)), "read and written again")
+			text, err := marshal(out)
+			require.NoError(t, err)
+			require.True(t, json.Valid(text))
+		case guard.OutcomeMismatch:
+			require.IsType(t, &RepeatMismatch{}, err)
+			require.Zero(t, out)
+		case guard.OutcomeNoAnswer:
+			require.IsType(t, &RepeatNoAnswer{}, err)
+			require.Zero(t, out)
+			require.Less(t, len(err.Error()), 3000)
+		default:
+			t.Fatalf("outcome %s", outcome)
+		}
+		_, _, err = read[any](busy, want)
+		_, _, _ = read[struct{}](busy, want)
+		_, _, _ = read[map[string]chan int](busy, want)
+		require.NotPanics(t, func() { _ = fmt.Sprint(err) })
+	})
+}

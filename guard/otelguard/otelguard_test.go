@@ -1,0 +1,214 @@
+package otelguard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/otelguard"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+type telemetry struct {
+	*guard.Guard
+	store  *storetest.Faulty
+	fail   *atomic.Bool // renewals do not arrive
+	tracer trace.Tracer
+	spans  *tracetest.InMemoryExporter
+	reader *sdkmetric.ManualReader
+}
+
+const secret = "account/of-a-person"
+
+func open(t *testing.T, opt guard.Options, key bool) telemetry {
+	t.Helper()
+	x := telemetry{fail: &atomic.Bool{}, spans: tracetest.NewInMemoryExporter(), reader: sdkmetric.NewManualReader()}
+	x.store = storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) (f storetest.Fault) {
+		if c.Op == storetest.OpRenew && x.fail.Load() {
+			f.Drop = lockstore.ErrUnavailable
+		}
+		return f
+	})
+	traces := sdktrace.NewTracerProvider(sdktrace.WithSyncer(x.spans))
+	x.tracer = traces.Tracer("test")
+	opt, err := otelguard.Instrument(opt, otelguard.Options{Store: "memory", Key: key,
+		TracerProvider: traces, MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(x.reader))})
+	require.NoError(t, err)
+	x.Guard, err = guard.New(x.store, opt)
+	require.NoError(t, err)
+	return x
+}
+
+// tree is each span's name, indented below its parent's, with its attributes and events.
+func (x telemetry) tree() string {
+	var b strings.Builder
+	spans := x.spans.GetSpans()
+	slices.SortStableFunc(spans, func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
+	var write func(parent trace.SpanID, indent string)
+	write = func(parent trace.SpanID, indent string) {
+		for _, s := range spans {
+			if s.Parent.SpanID() != parent {
+				continue
+			}
+			fmt.Fprint(&b, indent, s.Name)
+			for _, a := range s.Attributes {
+				if a.Key != "lambdalock.fence" {
+					fmt.Fprintf(&b, " %s=%s", a.Key, a.Value.String())
+				}
+			}
+			if s.Status.Code == codes.Error {
+				fmt.Fprint(&b, " error=", s.Status.Description)
+			}
+			for _, e := range s.Events {
+				fmt.Fprintf(&b, " [%s]", e.Name)
+			}
+			b.WriteByte('\n')
+			write(s.SpanContext.SpanID(), indent+"  ")
+		}
+	}
+	write(trace.SpanID{}, "")
+	return b.String()
+}
+
+// histogram is the sum in seconds by outcome.
+func (x telemetry) histogram(t *testing.T, name string) map[string]float64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, x.reader.Collect(t.Context(), &all))
+	sums := map[string]float64{}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name != name {
+				continue
+			}
+			require.Equal(t, "s", m.Unit)
+			for _, p := range m.Data.(metricdata.Histogram[float64]).DataPoints {
+				store, _ := p.Attributes.Value("lambdalock.store")
+				require.Equal(t, "memory", store.AsString())
+				require.Equal(t, 2, p.Attributes.Len(), "no key in a histogram")
+				outcome, _ := p.Attributes.Value(attribute.Key("lambdalock.outcome"))
+				sums[outcome.AsString()] += p.Sum
+			}
+		}
+	}
+	return sums
+}
+
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+func TestSpans(t *testing.T) {
+	bubble(t, "a run, under the caller's span and around the work's", func(t *testing.T) {
+		x := open(t, guard.Options{}, false)
+		ctx, caller := x.tracer.Start(t.Context(), "handler")
+		<-time.After(time.Second)
+		require.NoError(t, x.Do(ctx, secret, func(ctx context.Context, _ guard.Lock) error {
+			<-time.After(2 * time.Second)
+			_, span := x.tracer.Start(ctx, "write")
+			span.End()
+			return nil
+		}))
+		caller.End()
+		require.Equal(t, `handler
+  lock wait lambdalock.store=memory
+  lock hold lambdalock.store=memory lambdalock.outcome=ok
+    write
+`, x.tree())
+		require.Equal(t, map[string]float64{"ok": 0}, x.histogram(t, "lambdalock.wait.duration"))
+		require.Equal(t, map[string]float64{"ok": 2}, x.histogram(t, "lambdalock.hold.duration"))
+		require.NotContains(t, fmt.Sprintf("%+v", x.spans.GetSpans()), secret)
+		for _, s := range x.spans.GetSpans() {
+			assert.Equal(t, trace.SpanKindInternal, s.SpanKind)
+		}
+	})
+	bubble(t, "a wait behind another run", func(t *testing.T) {
+		x := open(t, guard.Options{Wait: 10 * time.Second}, true)
+		held, err := x.store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		time.AfterFunc(3*time.Second, func() { assert.NoError(t, x.store.Release(t.Context(), held)) })
+		require.NoError(t, x.Do(t.Context(), "k", func(context.Context, guard.Lock) error { return nil }))
+		require.Equal(t, "lock wait lambdalock.store=memory lambdalock.key=k lambdalock.place=1\n"+
+			"lock hold lambdalock.store=memory lambdalock.key=k lambdalock.outcome=ok\n", x.tree())
+		require.InDelta(t, 3, x.histogram(t, "lambdalock.wait.duration")["ok"], 1)
+	})
+	bubble(t, "a busy lock is no error of the span", func(t *testing.T) {
+		x := open(t, guard.Options{}, false)
+		_, err := x.store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		require.Error(t, x.Do(t.Context(), "k", nothing))
+		require.Equal(t, "lock wait lambdalock.store=memory lambdalock.outcome=busy error.type=LockBusy\n", x.tree())
+		require.Empty(t, x.histogram(t, "lambdalock.hold.duration"))
+	})
+	bubble(t, "an error's text is in no span", func(t *testing.T) {
+		x := open(t, guard.Options{}, false)
+		require.Error(t, x.Do(t.Context(), "k", func(context.Context, guard.Lock) error { return errors.New(secret) }))
+		require.Contains(t, x.tree(), "lock hold lambdalock.store=memory lambdalock.outcome=error error.type=errorString error=error\n")
+		require.NotContains(t, fmt.Sprintf("%+v", x.spans.GetSpans()), secret)
+	})
+	bubble(t, "renewals and a loss", func(t *testing.T) {
+		x := open(t, guard.Options{TTL: 3 * time.Second}, false)
+		require.Error(t, x.Do(t.Context(), "k", func(ctx context.Context, _ guard.Lock) error {
+			<-time.After(1500 * time.Millisecond)
+			x.fail.Store(true)
+			<-ctx.Done()
+			return ctx.Err()
+		}))
+		require.Regexp(t, `^lock wait .*\nlock hold .* lambdalock.outcome=lost error.type=LockLost error=lost \[renewed\]( \[renewal failed\])+ \[lost\]\n$`, x.tree())
+	})
+	bubble(t, "calls inside the work end no span of the run around them", func(t *testing.T) {
+		x := open(t, guard.Options{}, false)
+		lease, err := x.Acquire(t.Context(), guard.LeaseRequest{Key: "long", TTL: time.Minute})
+		require.NoError(t, err)
+		require.NoError(t, x.Do(t.Context(), "k", func(ctx context.Context, _ guard.Lock) error {
+			require.Error(t, x.Do(ctx, "k", nothing), "held by this run")
+			require.NoError(t, x.Release(ctx, lease))
+			return x.Do(ctx, "inner", nothing)
+		}))
+		require.Equal(t, `lock wait lambdalock.store=memory lambdalock.outcome=acquired
+lock wait lambdalock.store=memory
+lock hold lambdalock.store=memory lambdalock.outcome=ok
+  lock wait lambdalock.store=memory
+  lock hold lambdalock.store=memory lambdalock.outcome=ok
+`, x.tree())
+	})
+	bubble(t, "the keys of a DoAll, one inside the other", func(t *testing.T) {
+		x := open(t, guard.Options{}, true)
+		require.NoError(t, x.DoAll(t.Context(), []string{"b", "a"}, func(context.Context, []guard.Lock) error { return nil }))
+		require.Equal(t, `lock wait lambdalock.store=memory lambdalock.key=a
+lock hold lambdalock.store=memory lambdalock.key=a lambdalock.outcome=ok
+  lock wait lambdalock.store=memory lambdalock.key=b
+  lock hold lambdalock.store=memory lambdalock.key=b lambdalock.outcome=ok
+`, x.tree())
+	})
+	bubble(t, "hooks that were there are called", func(t *testing.T) {
+		steps, reports := 0, 0
+		x := open(t, guard.Options{
+			Follow:  func(context.Context, guard.Event) context.Context { steps++; return nil },
+			Observe: func(context.Context, guard.Report) { reports++ },
+		}, false)
+		require.NoError(t, x.Do(t.Context(), "k", nothing))
+		require.Equal(t, []int{2, 1}, []int{steps, reports})
+	})
+}
+
+func nothing(context.Context, guard.Lock) error { return nil }

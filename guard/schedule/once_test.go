@@ -1,0 +1,78 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// tryID is the key of a request id in a context.
+type tryID struct{}
+
+func TestOnce(t *testing.T) {
+	bubble("a trigger that comes again is skipped, however late", t, func(t *testing.T) {
+		store := memstore.New(nil)
+		g, err := guard.New(store, guard.Options{Holder: func(ctx context.Context) lockstore.Holder {
+			id, _ := ctx.Value(tryID{}).(string)
+			return lockstore.Holder{Name: "nightly", ID: id}
+		}})
+		require.NoError(t, err)
+		o, err := idempotency.New(g, idempotency.Options{Keep: 48 * time.Hour})
+		require.NoError(t, err)
+		runs, own := 0, errors.New("own")
+		var fails error
+		work := Once(o, func(_ context.Context, day string) (idempotency.Call, error) {
+			if day == "" {
+				return idempotency.Call{}, own
+			}
+			return idempotency.ByID("nightly", day), nil
+		}, func(_ context.Context, lock guard.Lock, _ string) error {
+			require.Equal(t, "nightly", lock.Key)
+			runs++
+			return fails
+		})
+		handle, err := WrapWith(g, "nightly", work, Options{})
+		require.NoError(t, err)
+		try := func(id string) context.Context { return context.WithValue(context.Background(), tryID{}, id) }
+		out, err := handle(try("r-1"), "monday")
+		require.NoError(t, err)
+		require.False(t, out.Skipped)
+		<-time.After(40 * time.Hour)
+		out, err = handle(try("r-1"), "monday")
+		require.NoError(t, err)
+		require.True(t, out.Skipped)
+		require.Equal(t, "r-1", out.Holder.ID, "the run that did the work")
+		_, err = handle(try("r-2"), "tuesday")
+		require.NoError(t, err)
+		require.Equal(t, 2, runs)
+
+		fails = own
+		_, err = handle(try("r-3"), "wednesday")
+		require.Equal(t, own, err)
+		fails = &guard.LockBusy{Key: "another"}
+		_, err = handle(try("r-3"), "wednesday")
+		require.Equal(t, fails, err, "the work's own error")
+		_, err = handle(try("r-3"), "")
+		require.IsType(t, &guard.LockInvalid{}, err)
+
+		_, err = store.Acquire(context.Background(), lockstore.Request{Key: "nightly/thursday", Owner: "another", TTL: time.Minute, Holder: lockstore.Holder{ID: "r-4"}})
+		require.NoError(t, err)
+		out, err = handle(try("r-5"), "thursday")
+		require.NoError(t, err)
+		require.Equal(t, Result{Skipped: true, Holder: lockstore.Holder{ID: "r-4"}}, out)
+		_, err = handle(try("r-4"), "thursday")
+		require.IsType(t, &guard.LockBusy{}, err, "an earlier try of this event")
+
+		require.NoError(t, work(context.Background(), guard.Lock{Key: "nightly"}, "monday"), "also without Wrap")
+		_, err = WrapWith(g, "nightly", Once[string](o, nil, nil), Options{})
+		require.ErrorContains(t, err, "work is nil")
+	})
+}
