@@ -1,0 +1,176 @@
+package casstore_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+func TestRegister(t *testing.T) {
+	for _, step := range []time.Duration{1, time.Millisecond, time.Second} {
+		t.Run(fmt.Sprint("a clock of ", step), func(t *testing.T) {
+			castest.Run(t, func(*testing.T) (casstore.Register, castest.Table) {
+				m := castest.NewMemory(step)
+				return m, m
+			}, synctest.Test)
+		})
+	}
+}
+
+func TestStore(t *testing.T) {
+	for _, step := range []time.Duration{1, time.Millisecond, time.Second} {
+		t.Run(fmt.Sprint("a clock of ", step), func(t *testing.T) {
+			storetest.Run(t, func(t *testing.T) storetest.Harness {
+				m := castest.NewMemory(step)
+				h := castest.Harness(t, m, casstore.Options{Margin: 100 * time.Millisecond}, m)
+				h.ShiftClock = func(_ *testing.T, d time.Duration) { m.Shift(d) }
+				return h
+			}, synctest.Test)
+		})
+	}
+}
+
+// dropping is a register whose service does not write what changes nothing.
+type dropping struct{ *castest.Memory }
+
+func (d dropping) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	e, _, err := d.Read(ctx, key, false)
+	if err == nil && ifVersion != "" && e.Version == ifVersion && bytes.Equal(e.Value, value) {
+		return e, nil
+	}
+	return d.Memory.Write(ctx, key, value, ifVersion)
+}
+
+// The record counts its writes, so each write changes the entry.
+func TestServiceThatDropsWrites(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		m := castest.NewMemory(time.Millisecond)
+		return castest.Harness(t, dropping{m}, casstore.Options{}, m)
+	}, synctest.Test)
+}
+
+// A service's clock is set back. An entry that was written by the clock of before keeps
+// the key until that time comes again, or until somebody writes the entry.
+func TestClockThatIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := castest.NewMemory(time.Millisecond)
+		m.Shift(time.Hour)
+		_, err := open(t, m).Acquire(t.Context(), request(time.Second))
+		require.NoError(t, err)
+		m.Shift(0)
+		waiter, waits := open(t, m), request(time.Second)
+		waits.Queue = true
+		_, err = waiter.Acquire(t.Context(), waits)
+		require.ErrorIs(t, err, lockstore.ErrHeld)
+		<-time.After(1100 * time.Millisecond)
+		_, err = waiter.Acquire(t.Context(), waits)
+		require.NoError(t, err)
+	})
+}
+
+// slow is a register whose server is 10 ms away.
+type slow struct{ *castest.Memory }
+
+func (s slow) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
+	<-time.After(5 * time.Millisecond)
+	defer func() { <-time.After(5 * time.Millisecond) }()
+	return s.Memory.Read(ctx, key, fresh)
+}
+
+func (s slow) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	<-time.After(5 * time.Millisecond)
+	defer func() { <-time.After(5 * time.Millisecond) }()
+	return s.Memory.Write(ctx, key, value, ifVersion)
+}
+
+// Those who come and go in the queue write the entry that the holder renews.
+func TestHolderRenewsInTimeAmongJoiners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := slow{castest.NewMemory(time.Millisecond)}
+		ctx, cancel := context.WithCancel(t.Context())
+		holder := open(t, r)
+		sent := time.Now()
+		lease, err := holder.Acquire(ctx, request(time.Second))
+		require.NoError(t, err)
+		end := sent.Add(lease.TTL)
+		var all sync.WaitGroup
+		for range 32 {
+			s := open(t, r)
+			all.Go(func() {
+				for ctx.Err() == nil {
+					req := request(time.Second)
+					req.Queue = true
+					_, err := s.Acquire(ctx, req)
+					if err == nil {
+						t.Error("granted, though another has the key")
+					}
+					_ = s.Leave(ctx, req.Key, req.Owner) // it may end with the test
+				}
+			})
+		}
+		slowest := time.Duration(0)
+		for range 60 {
+			<-time.After(300 * time.Millisecond)
+			sent := time.Now()
+			trusted, err := holder.Renew(ctx, lease, time.Second)
+			require.NoError(t, err)
+			require.True(t, time.Now().Before(end), "the renewal came %v after the end of trust", time.Since(end))
+			slowest, end = max(slowest, time.Since(sent)), sent.Add(trusted)
+		}
+		cancel()
+		all.Wait()
+		t.Logf("the slowest of 60 renewals took %v", slowest)
+	})
+}
+
+func open(t *testing.T, r casstore.Register) *casstore.Store {
+	s, err := casstore.New(r, casstore.Options{})
+	require.NoError(t, err)
+	return s
+}
+
+func request(ttl time.Duration) lockstore.Request {
+	return lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: ttl}
+}
+
+func TestZeroStore(t *testing.T) {
+	for name, s := range map[string]*casstore.Store{"F51 nil": nil, "F51 not made by New": {}} {
+		t.Run(name, func(t *testing.T) {
+			_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: time.Second})
+			require.ErrorIs(t, err, lockstore.ErrInvalid)
+			_, err = s.Inspect(t.Context(), "k")
+			require.ErrorIs(t, err, lockstore.ErrInvalid)
+			require.ErrorIs(t, s.AwaitTurn(t.Context(), "k", "o"), lockstore.ErrInvalid)
+		})
+	}
+}
+
+// In the second half of a lease a joiner makes room for the holder's renewal. Nobody renews
+// a broken lease.
+func TestJoinsBehindABrokenLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := slow{castest.NewMemory(time.Millisecond)}
+		lease, err := open(t, r).Acquire(t.Context(), request(time.Second))
+		require.NoError(t, err)
+		<-time.After(600 * time.Millisecond)
+		_, err = open(t, r).Break(t.Context(), lockstore.BreakRequest{Key: lease.Key, Fence: lease.Fence})
+		require.NoError(t, err)
+		req := request(time.Second)
+		req.Queue = true
+		_, err = open(t, r).Acquire(t.Context(), req)
+		var held *lockstore.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, 1, held.Place)
+	})
+}

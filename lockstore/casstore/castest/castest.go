@@ -1,0 +1,223 @@
+// Package castest checks a [casstore.Register], and the store that casstore makes of it:
+//
+//   - [Run] checks what the interface promises, and what the store makes of old reads, of
+//     wrong replies to writes, and of deleted entries.
+//   - [Harness] is a harness for storetest.Run, the suite of every store.
+//   - [Memory] is a register in memory.
+//
+// A register's test, where open makes a register and a [Table] of the same server:
+//
+//	castest.Run(t, open, storetest.Parallel)
+//	storetest.Run(t, func(t *testing.T) storetest.Harness {
+//		r, table := open(t)
+//		return castest.Harness(t, r, casstore.Options{}, table)
+//	}, storetest.Parallel)
+package castest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+// Table is a register's server, seen from outside. Its methods are for tests.
+type Table interface {
+	// Value returns what is kept for a key, nil for nothing.
+	Value(t *testing.T, key string) []byte
+	// SetValue replaces it, with a new version; nil deletes it.
+	SetValue(t *testing.T, key string, value []byte)
+}
+
+// Harness is what storetest may do to a store over the register. Each case needs a
+// harness of its own. Lost replies, silence and an unreachable server are made in front of
+// the register; a register whose test can break the real network replaces LoseReplies,
+// Hang and Unreachable. Foreign and Corrupt are about values; add what else can be at the
+// place of an entry.
+func Harness(t *testing.T, r casstore.Register, opt casstore.Options, table Table) storetest.Harness {
+	f := &faulty{Register: r, t: t}
+	store, err := casstore.New(f, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(f func(string) string) func(*testing.T, string) {
+		return func(t *testing.T, key string) { table.SetValue(t, key, []byte(f(string(table.Value(t, key))))) }
+	}
+	put := func(text string) func(*testing.T, string) {
+		return func(t *testing.T, key string) { table.SetValue(t, key, []byte(text)) }
+	}
+	return storetest.Harness{
+		Store:         store,
+		TakeoverDelay: 2*r.Step() + opt.Skew,
+		TurnDelay:     2 * r.Step(),
+		Margin:        opt.Margin,
+		Requests:      func() int { return int(f.requests.Load()) },
+		RequestsPerCall: map[storetest.Op]int{
+			storetest.OpAcquire: 3, storetest.OpRenew: 2, storetest.OpRelease: 2, storetest.OpAbandon: 2, storetest.OpBegin: 2, storetest.OpKeep: 2,
+		},
+		Delete: func(t *testing.T, key string) { table.SetValue(t, key, nil) },
+		Snapshot: func(t *testing.T, key string) func() {
+			value := table.Value(t, key)
+			return func() { table.SetValue(t, key, value) }
+		},
+		Dump: func(t *testing.T, key string) string { return string(table.Value(t, key)) },
+		Foreign: map[string]func(*testing.T, string){
+			"a text":       put("hello"),
+			"no text":      put(""),
+			"another JSON": put(`{"owner":"me"}`),
+		},
+		Corrupt: map[string]func(*testing.T, string){
+			"cut short":       change(func(v string) string { return v[:len(v)-1] }),
+			"one byte":        change(func(v string) string { return v[:30] + "\x00" + v[31:] }),
+			"a later version": change(func(v string) string { return "lambdalock2" + v[len("lambdalock1"):] }),
+		},
+		Unreachable: func(t *testing.T) lockstore.Store {
+			s, err := casstore.New(unreachable{r}, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		LoseReplies: func(*testing.T) func() { return switched(&f.loses) },
+		Hang:        func(*testing.T) func() { return switched(&f.hangs) },
+	}
+}
+
+func switched(b *atomic.Bool) func() {
+	b.Store(true)
+	return func() { b.Store(false) }
+}
+
+// faulty is a register behind a network that a test can break.
+type faulty struct {
+	casstore.Register
+	t            *testing.T
+	requests     atomic.Int32
+	loses, hangs atomic.Bool
+}
+
+func (f *faulty) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
+	f.requests.Add(1)
+	if f.hangs.Load() {
+		<-ctx.Done()
+		return casstore.Entry{}, time.Time{}, ctx.Err()
+	}
+	return f.Register.Read(ctx, key, fresh)
+}
+
+func (f *faulty) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	f.requests.Add(1)
+	if len(value) > casstore.MaxValue || !utf8.Valid(value) || bytes.ContainsFunc(value, unicode.IsControl) {
+		f.t.Errorf("the store writes a value of %d bytes, %.60q; want what Register.Write says", len(value), value)
+	}
+	e, err := f.Register.Write(ctx, key, value, ifVersion)
+	if f.hangs.Load() {
+		<-ctx.Done()
+		return casstore.Entry{}, ctx.Err()
+	}
+	if f.loses.Load() {
+		return casstore.Entry{}, errors.New("the connection ended before the reply")
+	}
+	return e, err
+}
+
+// unreachable is a register whose server refuses connections.
+type unreachable struct{ casstore.Register }
+
+func (unreachable) Read(context.Context, string, bool) (casstore.Entry, time.Time, error) {
+	return casstore.Entry{}, time.Time{}, fmt.Errorf("connection refused: %w", lockstore.ErrUnavailable)
+}
+
+func (unreachable) Write(context.Context, string, []byte, string) (casstore.Entry, error) {
+	return casstore.Entry{}, fmt.Errorf("connection refused: %w", lockstore.ErrUnavailable)
+}
+
+// Memory is a register in memory. Its clock is time.Now plus the time of
+// Shift, cut down to whole Steps.
+type Memory struct {
+	step time.Duration
+
+	mu      sync.Mutex
+	shift   time.Duration
+	entries map[string]casstore.Entry
+	writes  int
+}
+
+// NewMemory returns an empty register with this Step.
+func NewMemory(step time.Duration) *Memory {
+	return &Memory{step: step, entries: map[string]casstore.Entry{}}
+}
+
+// Shift sets the clock to d from the right time.
+func (m *Memory) Shift(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shift = d
+}
+
+func (m *Memory) now() time.Time { return time.Now().Round(0).Add(m.shift).Truncate(m.step) }
+
+// Step implements casstore.Register.
+func (m *Memory) Step() time.Duration { return m.step }
+
+// Read implements casstore.Register.
+func (m *Memory) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
+	if err := ctx.Err(); err != nil {
+		return casstore.Entry{}, time.Time{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var now time.Time
+	if fresh {
+		now = m.now()
+	}
+	return m.entries[key], now, nil
+}
+
+// Write implements casstore.Register.
+func (m *Memory) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	if err := ctx.Err(); err != nil {
+		return casstore.Entry{}, fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.entries[key].Version != ifVersion {
+		return casstore.Entry{}, casstore.ErrConflict
+	}
+	return m.set(key, value), nil
+}
+
+func (m *Memory) set(key string, value []byte) casstore.Entry {
+	m.writes++
+	e := casstore.Entry{Value: value, Version: fmt.Sprint(m.writes), Written: m.now()}
+	m.entries[key] = e
+	return e
+}
+
+// Value implements Table.
+func (m *Memory) Value(_ *testing.T, key string) []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.entries[key].Value
+}
+
+// SetValue implements Table.
+func (m *Memory) SetValue(_ *testing.T, key string, value []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if value == nil {
+		delete(m.entries, key)
+		return
+	}
+	m.set(key, value)
+}

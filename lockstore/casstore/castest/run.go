@@ -1,0 +1,310 @@
+package castest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+)
+
+// Run checks a register: what the interface promises, and the promises of a store over
+// it when reads are old, writes are answered wrongly, and entries are deleted. It calls
+// open for each case, inside run. run is how a case runs: synctest.Test for a register in
+// virtual time, storetest.Direct or storetest.Parallel for the wall clock.
+//
+// storetest.Run, with a [Harness], checks the rest. A register needs both.
+func Run(t *testing.T, open func(t *testing.T) (casstore.Register, Table), run func(*testing.T, func(*testing.T))) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			run(t, func(t *testing.T) {
+				defer func() {
+					if t.Failed() {
+						t.Log(c.explanation)
+					}
+				}()
+				r, table := open(t)
+				c.run(&check{T: t, register: r, table: table, key: fmt.Sprintf("castest/%s/%d", c.name, time.Now().UnixNano())})
+			})
+		})
+	}
+}
+
+// check is one run of a case.
+type check struct {
+	*testing.T
+	register casstore.Register
+	table    Table
+	key      string
+}
+
+type testCase struct {
+	name        string
+	explanation string // logged after a failure: what the mistake does
+	run         func(*check)
+}
+
+var cases = slices.Concat(registerCases, storeCases)
+
+var registerCases = []testCase{
+	{
+		"register/a version is never used again",
+		"A process that remembers a version from before a deletion could replace the entry of a live lease.",
+		func(c *check) {
+			seen := map[string]bool{}
+			note := func(e casstore.Entry) casstore.Entry {
+				c.Helper()
+				if e.Version == "" || seen[e.Version] {
+					c.Fatalf("the version is %q; want a new one; before: %v", e.Version, seen)
+				}
+				seen[e.Version] = true
+				return e
+			}
+			for range 3 {
+				first := note(c.write("a", ""))
+				last := note(c.write("b", first.Version))
+				c.table.SetValue(c.T, c.key, nil)
+				c.conflicts("of an entry that is gone", last.Version)
+				e := note(c.write("a", ""))
+				for _, next := range []string{"b", "a", "b"} {
+					c.conflicts("of a deleted entry", first.Version)
+					c.conflicts("of a deleted entry", last.Version)
+					e = note(c.write(next, e.Version))
+				}
+				c.table.SetValue(c.T, c.key, nil)
+			}
+		},
+	},
+	{
+		"register/each write has its own stamp",
+		"A renewal would not make the lease longer.",
+		func(c *check) {
+			e := c.write("a", "")
+			for _, value := range []string{"b", "a", "b"} {
+				c.step()
+				next := c.write(value, e.Version)
+				if next.Version == e.Version || !next.Written.After(e.Written) {
+					c.Fatalf("a write more than a Step later: %v; want a later version than %v", next, e)
+				}
+				e = next
+			}
+		},
+	},
+	{
+		"register/a write replaces only the version that it names",
+		"Two owners could be granted the key.",
+		func(c *check) {
+			c.conflicts("of an entry that was never there", c.elsewhere().Version)
+			first := c.write("a", "")
+			c.conflicts("of no entry", "")
+			second := c.write("b", first.Version)
+			c.conflicts("of an older version", first.Version)
+			if e, _ := c.read(true); string(e.Value) != "b" || e.Version != second.Version {
+				c.Fatalf("after refused writes the entry is %q at %q; want b at %q", e.Value, e.Version, second.Version)
+			}
+		},
+	},
+	{
+		"register/one of many writers wins",
+		"Two owners could be granted the key.",
+		func(c *check) {
+			version := ""
+			for round := range 5 {
+				var mu sync.Mutex
+				var won []casstore.Entry
+				var all sync.WaitGroup
+				for i := range 8 {
+					all.Go(func() {
+						e, err := c.register.Write(c.Context(), c.key, fmt.Append(nil, round, "/", i), version)
+						mu.Lock()
+						defer mu.Unlock()
+						switch {
+						case err == nil:
+							won = append(won, e)
+						case !errors.Is(err, casstore.ErrConflict):
+							c.Errorf("Write: %v; want nil or ErrConflict", err)
+						}
+					})
+				}
+				all.Wait()
+				if len(won) != 1 {
+					c.Fatalf("%d of 8 writes at one version were applied; want 1", len(won))
+				}
+				version = won[0].Version
+			}
+		},
+	},
+	{
+		"register/stamps are the service's time",
+		"A stamp that is too early lets another owner take over a lease that its holder trusts.",
+		func(c *check) {
+			e := casstore.Entry{}
+			for i := range 5 {
+				_, before := c.read(true)
+				e = c.write(fmt.Sprint(i), e.Version)
+				read, after := c.read(true)
+				if e.Written.Before(before) || e.Written.After(after) {
+					c.Errorf("written at %v; want between %v and %v", e.Written, before, after)
+				}
+				if !read.Written.Equal(e.Written) || read.Version != e.Version {
+					c.Errorf("a read says %v %q, and the write said %v %q", read.Written, read.Version, e.Written, e.Version)
+				}
+				for _, stamp := range []time.Time{before, e.Written, after} {
+					if stamp.IsZero() || !stamp.Equal(stamp.Truncate(c.register.Step())) {
+						c.Errorf("the time is %v; want a whole multiple of the Step, %v", stamp, c.register.Step())
+					}
+				}
+			}
+		},
+	},
+	{
+		"register/no entry, and any value of any key",
+		"Two keys with one entry would be one lock.",
+		func(c *check) {
+			if e, now := c.read(true); e.Version != "" || len(e.Value) > 0 || !e.Written.IsZero() || now.IsZero() {
+				c.Errorf("no entry reads as %v at %v; want a zero entry and a time", e, now)
+			}
+			value := strings.Repeat("\"\\'<&>% {}[]:,é\u2028\uffff\U0001f512", 150)
+			seen := map[string]string{}
+			for i, key := range []string{"a/b", "a%2Fb", "a", "A", ".", "..", "%", "a b", "ä", "\uffff", "a\\b", "a'b"} {
+				key = c.key[:min(len(c.key), 900)] + "/" + key
+				want := fmt.Sprint(i, " ", value)
+				if _, err := c.register.Write(c.Context(), key, []byte(want), ""); err != nil {
+					c.Errorf("Write to a new key %q: %v", key, err)
+				}
+				seen[key] = want
+			}
+			for key, want := range seen {
+				if e, _, err := c.register.Read(c.Context(), key, true); err != nil || string(e.Value) != want {
+					c.Errorf("the key %q has another value than was written, %v", key, err)
+				}
+			}
+		},
+	},
+	{
+		"register/the largest value",
+		"An answer could not be kept: the work would run again.",
+		func(c *check) {
+			version := ""
+			for _, text := range []string{"A+/0", "z9/="} {
+				value := strings.Repeat(text, casstore.MaxValue/len(text))
+				version = c.write(value, version).Version
+				if e, _ := c.read(true); string(e.Value) != value {
+					c.Errorf("the entry has %d bytes, and another value than was written; want %d bytes", len(e.Value), len(value))
+				}
+			}
+			small := c.write("small", version)
+			if e, _ := c.read(true); string(e.Value) != "small" || e.Version != small.Version {
+				c.Errorf("after the largest value the entry is %.20q at %q; want small at %q", e.Value, e.Version, small.Version)
+			}
+		},
+	},
+	{
+		"register/an ended context sends nothing",
+		"A call that has returned could change the entry later.",
+		func(c *check) {
+			ctx, cancel := context.WithCancel(c.Context())
+			cancel()
+			if _, err := c.register.Write(ctx, c.key, []byte("v"), ""); !errors.Is(err, context.Canceled) || !errors.Is(err, lockstore.ErrUnavailable) {
+				c.Errorf("Write with an ended context: %v; want context.Canceled and ErrUnavailable", err)
+			}
+			if _, _, err := c.register.Read(ctx, c.key, true); !errors.Is(err, context.Canceled) {
+				c.Errorf("Read with an ended context: %v; want context.Canceled", err)
+			}
+			if e, _ := c.read(true); e.Version != "" {
+				c.Error("a write with an ended context was applied")
+			}
+		},
+	},
+	{
+		"register/a wake-up reaches who listens",
+		"A waiter would find out by itself, up to a second later.",
+		func(c *check) {
+			w, ok := c.register.(casstore.Waker)
+			if !ok {
+				c.SkipNow()
+			}
+			if err := w.Wake(c.Context(), c.key, "nobody"); err != nil {
+				c.Errorf("Wake of an owner that does not listen: %v; want nil", err)
+			}
+			listen := func(owner string) (<-chan struct{}, func()) {
+				woken, stop, err := w.Listen(c.Context(), c.key, owner)
+				if err != nil {
+					c.Fatalf("Listen: %v", err)
+				}
+				return woken, stop
+			}
+			mine, stop := listen("me")
+			others, stopOther := listen("other")
+			if err := w.Wake(c.Context(), c.key, "me"); err != nil {
+				c.Fatalf("Wake: %v", err)
+			}
+			select {
+			case <-mine:
+			case <-time.After(10 * time.Second):
+				c.Error("a wake-up does not arrive")
+			}
+			select {
+			case <-others:
+				c.Error("the wake-up of another owner arrived")
+			default:
+			}
+			stop()
+			stopOther()
+			_, stop = listen("me") // again
+			stop()
+		},
+	},
+}
+
+func (c *check) write(value, ifVersion string) casstore.Entry {
+	c.Helper()
+	e, err := c.register.Write(c.Context(), c.key, []byte(value), ifVersion)
+	if err != nil {
+		c.Fatalf("Write at %q: %v", ifVersion, err)
+	}
+	return e
+}
+
+func (c *check) read(fresh bool) (casstore.Entry, time.Time) {
+	c.Helper()
+	e, now, err := c.register.Read(c.Context(), c.key, fresh)
+	if err != nil {
+		c.Fatalf("Read: %v", err)
+	}
+	return e, now
+}
+
+func (c *check) conflicts(what, ifVersion string) {
+	c.Helper()
+	if _, err := c.register.Write(c.Context(), c.key, []byte("conflict"), ifVersion); !errors.Is(err, casstore.ErrConflict) {
+		c.Fatalf("Write at a version %s: %v; want ErrConflict", what, err)
+	}
+}
+
+// elsewhere is an entry of another key.
+func (c *check) elsewhere() casstore.Entry {
+	c.Helper()
+	e, err := c.register.Write(c.Context(), c.key+"/elsewhere", []byte("v"), "")
+	if err != nil {
+		c.Fatal(err)
+	}
+	return e
+}
+
+// step lets more than a Step pass.
+func (c *check) step() { c.sleep(c.register.Step() + time.Millisecond) }
+
+func (c *check) sleep(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-c.Context().Done():
+		c.Fatal("the test ends")
+	}
+}

@@ -1,0 +1,552 @@
+package castest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+)
+
+// skewed is a register whose answers a case changes. nil changes nothing.
+type skewed struct {
+	casstore.Register
+	afterRead  func(e casstore.Entry, now time.Time, fresh bool) (casstore.Entry, time.Time, error)
+	afterWrite func(e casstore.Entry, ifVersion string) (casstore.Entry, error)
+}
+
+func (s *skewed) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
+	e, now, err := s.Register.Read(ctx, key, fresh)
+	if err != nil || s.afterRead == nil {
+		return e, now, err
+	}
+	return s.afterRead(e, now, fresh)
+}
+
+func (s *skewed) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	e, err := s.Register.Write(ctx, key, value, ifVersion)
+	if err != nil || s.afterWrite == nil {
+		return e, err
+	}
+	return s.afterWrite(e, ifVersion)
+}
+
+// store is a new process's store over the register.
+func (c *check) store() *casstore.Store { return c.over(c.register) }
+
+func (c *check) over(r casstore.Register) *casstore.Store {
+	c.Helper()
+	s, err := casstore.New(r, casstore.Options{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	return s
+}
+
+const (
+	long  = 10 * time.Minute
+	short = lockstore.MinTTL
+)
+
+func (c *check) request(ttl time.Duration) lockstore.Request {
+	return lockstore.Request{Key: c.key, Owner: lockstore.NewOwner(), TTL: ttl, Queue: false}
+}
+
+func (c *check) acquire(s *casstore.Store, ttl time.Duration) lockstore.Lease {
+	c.Helper()
+	lease, err := s.Acquire(c.Context(), c.request(ttl))
+	if err != nil {
+		c.Fatalf("Acquire: %v; want a lease", err)
+	}
+	return lease
+}
+
+func (c *check) renew(s *casstore.Store, lease lockstore.Lease, ttl time.Duration) time.Duration {
+	c.Helper()
+	trusted, err := s.Renew(c.Context(), lease, ttl)
+	if err != nil {
+		c.Fatalf("Renew: %v; want the lease to last", err)
+	}
+	return trusted
+}
+
+func (c *check) release(s *casstore.Store, lease lockstore.Lease) {
+	c.Helper()
+	if err := s.Release(c.Context(), lease); err != nil {
+		c.Fatalf("Release: %v; want nil", err)
+	}
+}
+
+// join takes a place in the queue.
+func (c *check) join(s *casstore.Store) lockstore.Request {
+	c.Helper()
+	req := c.request(long)
+	req.Queue = true
+	_, err := s.Acquire(c.Context(), req)
+	var held *lockstore.HeldError
+	if !errors.As(err, &held) || held.Place == 0 {
+		c.Fatalf("Acquire with Queue: %v; want a place", err)
+	}
+	return req
+}
+
+// held wants an acquire by a new owner refused.
+func (c *check) held(s *casstore.Store, why string) {
+	c.Helper()
+	lease, err := s.Acquire(c.Context(), c.request(long))
+	if err == nil {
+		c.Fatalf("granted with fence %d; want it held: %s", lease.Fence, why)
+	}
+	if !errors.Is(err, lockstore.ErrHeld) {
+		c.Fatalf("Acquire: %v; want it held: %s", err, why)
+	}
+}
+
+// free wants an acquire by a new owner granted, after the end of a lease at the latest.
+func (c *check) free(s *casstore.Store, why string) lockstore.Lease {
+	c.Helper()
+	lease, err := s.Acquire(c.Context(), c.request(long))
+	if err != nil {
+		c.Fatalf("Acquire: %v; want a lease: %s", err, why)
+	}
+	return lease
+}
+
+// breaks makes an operator's Break.
+func (c *check) breaks(s *casstore.Store, lease lockstore.Lease, now bool) (lockstore.Status, error) {
+	return s.Break(c.Context(), lockstore.BreakRequest{Key: c.key, Fence: lease.Fence, By: lockstore.Holder{Name: "an operator"}, Now: now})
+}
+
+// takeover is how long a case waits for the end of a lease of ttl that was just granted.
+func (c *check) takeover(ttl time.Duration) time.Duration {
+	return ttl + 2*c.register.Step() + 100*time.Millisecond
+}
+
+var storeCases = []testCase{
+	{
+		"store/an entry is deleted under a process that remembers it",
+		"A process that has released a key remembers the entry. If the versions begin again after a deletion, its next acquire replaces a live lease.",
+		func(c *check) {
+			for renewals := range 5 {
+				s, other := c.store(), c.store()
+				c.release(s, c.acquire(s, long))
+				c.table.SetValue(c.T, c.key, nil)
+				lease := c.acquire(other, long)
+				for range renewals {
+					c.renew(other, lease, long)
+				}
+				c.held(s, "another process has the key")
+				c.release(other, lease)
+			}
+		},
+	},
+	{
+		"store/a renewal begins anew, whatever a joiner has copied",
+		"A joiner's write keeps the beginning of the lease. A renewal that keeps it too does not make the lease longer, and the holder trusts it for longer.",
+		func(c *check) {
+			s := c.store()
+			lease := c.acquire(s, 2*short)
+			c.sleep(short)
+			c.join(c.store())
+			sent := time.Now()
+			trusted := c.renew(s, lease, 2*short)
+			c.sleep(trusted - time.Since(sent) - 100*time.Millisecond)
+			for _, other := range []*casstore.Store{c.store(), c.over(&skewed{Register: c.register, afterRead: ahead(time.Hour)})} {
+				_, err := other.Acquire(c.Context(), c.request(long))
+				if err == nil && time.Since(sent) < trusted { // a busy machine may be too late
+					c.Fatal("granted while the holder trusts its lease")
+				}
+			}
+		},
+	},
+	{
+		"store/the same TTL is renewed",
+		"A service that drops a write that changes nothing would let the lease end.",
+		func(c *check) {
+			s := c.store()
+			lease := c.acquire(s, 2*short)
+			for range 3 {
+				c.sleep(short * 4 / 5)
+				c.renew(s, lease, 2*short)
+			}
+			c.held(c.store(), "the lease was renewed")
+		},
+	},
+	{
+		"store/a joiner's write does not make a lease longer",
+		"Owners that wait would keep a dead holder's lease alive.",
+		func(c *check) {
+			ttl := 3*short + 4*c.register.Step() // in its second half a slow joiner gets no place
+			c.acquire(c.store(), ttl)
+			began := time.Now()
+			var first lockstore.Request
+			for i := range 4 {
+				c.sleep(short / 10)
+				if req := c.join(c.store()); i == 0 {
+					first = req
+				}
+			}
+			c.sleep(c.takeover(ttl) - time.Since(began))
+			if _, err := c.store().Acquire(c.Context(), first); err != nil {
+				c.Errorf("Acquire by the first in the queue after the end: %v; want a lease", err)
+			}
+		},
+	},
+	{
+		"store/believed times are wrong by an hour",
+		"The time of a read is a hint. It grants nothing, ends nothing, and nobody is told that a live lease is lost.",
+		func(c *check) {
+			for _, d := range []time.Duration{time.Hour, -time.Hour} {
+				s, wrong := c.store(), c.over(&skewed{Register: c.register, afterRead: ahead(d)})
+				req := c.request(long)
+				lease, err := s.Acquire(c.Context(), req)
+				if err != nil {
+					c.Fatal(err)
+				}
+				c.held(wrong, "the lease is live")
+				again, err := c.over(&skewed{Register: c.register, afterRead: ahead(d)}).Acquire(c.Context(), req)
+				if err != nil || again.Fence != lease.Fence || again.TTL > long {
+					c.Errorf("Acquire again: %v %v; want the same lease for at most %v", again, err, long)
+				}
+				c.renew(c.over(&skewed{Register: c.register, afterRead: ahead(d)}), lease, long)
+				c.release(wrong, lease)
+			}
+		},
+	},
+	{
+		"store/an old read does not set the clock back",
+		"A process that has not read an entry for long would believe that the lease has just begun, and wait for another TTL.",
+		func(c *check) {
+			waiter := c.store()
+			if _, err := waiter.Inspect(c.Context(), c.key); err != nil { // it knows the time
+				c.Fatal(err)
+			}
+			c.step()
+			c.acquire(c.store(), short)
+			c.sleep(c.takeover(short))
+			c.free(waiter, "the lease is over")
+		},
+	},
+	{
+		"store/a conflict is the echo of one's own write",
+		"A client that repeats a write by itself gets a conflict with its own first copy. The answer must be that of the write.",
+		func(c *check) {
+			for name, f := range map[string]func(s *casstore.Store, lease lockstore.Lease) error{
+				"Renew":   func(s *casstore.Store, l lockstore.Lease) error { _, err := s.Renew(c.Context(), l, long); return err },
+				"Release": func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
+				"Begin":   func(s *casstore.Store, l lockstore.Lease) error { return s.Begin(c.Context(), l) },
+				"Keep":    func(s *casstore.Store, l lockstore.Lease) error { return s.Keep(c.Context(), l, nil, short) },
+				"Abandon": func(s *casstore.Store, l lockstore.Lease) error {
+					return s.Release(c.Context(), lockstore.Lease{Key: l.Key, Owner: l.Owner})
+				},
+				"Break":     func(s *casstore.Store, l lockstore.Lease) error { _, err := c.breaks(s, l, false); return err },
+				"Break now": func(s *casstore.Store, l lockstore.Lease) error { _, err := c.breaks(s, l, true); return err },
+			} {
+				c.table.SetValue(c.T, c.key, nil)
+				lease := c.acquire(c.over(&skewed{Register: c.register, afterWrite: echoes(1)}), long)
+				if err := f(c.over(&skewed{Register: c.register, afterWrite: echoes(1)}), lease); err != nil {
+					c.Errorf("%s: %v; want nil", name, err)
+				}
+			}
+			c.table.SetValue(c.T, c.key, nil)
+			c.acquire(c.store(), long)
+			s := c.over(&skewed{Register: c.register, afterWrite: echoes(1)})
+			req := c.join(s)
+			if status, err := s.Inspect(c.Context(), c.key); err != nil || status.Waiting != 1 {
+				c.Errorf("after a join whose write was echoed: %+v %v; want one place", status, err)
+			}
+			if err := c.over(&skewed{Register: c.register, afterWrite: echoes(1)}).Leave(c.Context(), c.key, req.Owner); err != nil {
+				c.Errorf("Leave: %v; want nil", err)
+			}
+		},
+	},
+	{
+		"store/a break meets a call of the holder's",
+		"The operator would end what the holder has just done, or be told that the lease is broken when it is not.",
+		func(c *check) {
+			for _, now := range []bool{false, true} {
+				for name, tc := range map[string]struct {
+					call func(s *casstore.Store, l lockstore.Lease) error
+					want error // of the break; nil: it is broken
+				}{
+					"Renew": {func(s *casstore.Store, l lockstore.Lease) error {
+						_, err := s.Renew(c.Context(), l, 2*long)
+						return err
+					}, nil},
+					"Release": {func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) }, lockstore.ErrLost},
+					"Keep":    {func(s *casstore.Store, l lockstore.Lease) error { return s.Keep(c.Context(), l, nil, long) }, lockstore.ErrLost},
+				} {
+					c.table.SetValue(c.T, c.key, nil)
+					holder := c.store()
+					lease := c.acquire(holder, long)
+					calls := []error{}
+					status, err := c.breaks(c.over(&skewed{Register: c.register, afterRead: func(e casstore.Entry, at time.Time, _ bool) (casstore.Entry, time.Time, error) {
+						if len(calls) == 0 { // the call comes between the break's read and its write
+							calls = append(calls, tc.call(holder, lease))
+						}
+						return e, at, nil
+					}}), lease, now)
+					if calls[0] != nil {
+						c.Fatalf("%s: %v", name, calls[0])
+					}
+					_, renewed := holder.Renew(c.Context(), lease, long)
+					switch {
+					case !errors.Is(err, tc.want) || !errors.Is(renewed, lockstore.ErrLost):
+						c.Errorf("Break with Now %v beside %s: %v, and the next renewal: %v; want %v, and a lost lease", now, name, err, renewed, tc.want)
+					case tc.want == nil && status.Remaining < 2*long-time.Minute:
+						c.Errorf("Break with Now %v: the lease ends in %v; want the end of the renewal", now, status.Remaining)
+					case name == "Keep" || tc.want == nil && !now:
+						c.held(c.store(), "the break has not opened it")
+					default:
+						c.free(c.store(), "it is open")
+					}
+				}
+			}
+		},
+	},
+	{
+		"store/the first copy of a break opened the key, and another has it",
+		"Nobody knows then whether it was the break or the holder that opened the key. \"Nothing was done\" would be a lie.",
+		func(c *check) {
+			lease := c.acquire(c.store(), long)
+			_, err := c.breaks(c.over(&skewed{Register: c.register, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
+				c.acquire(c.store(), long)
+				return casstore.Entry{}, casstore.ErrConflict
+			}}), lease, true)
+			c.unknown("Break now", err)
+		},
+	},
+	{
+		"store/a break whose reply is lost is repeated",
+		"The repeat would be told that there is no such lease, and the operator would look for another one.",
+		func(c *check) {
+			lease := c.acquire(c.store(), long)
+			_, err := c.breaks(c.over(&skewed{Register: c.register, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
+				return casstore.Entry{}, errors.New("the connection ended")
+			}}), lease, false)
+			c.unknown("Break", err)
+			status, err := c.breaks(c.store(), lease, false)
+			if err != nil || !status.Held || !status.Broken || status.Holder.Name != "an operator" {
+				c.Fatalf("Break again: %+v, %v; want it broken", status, err)
+			}
+			c.held(c.store(), "it opens at the end of the lease")
+			if _, err = c.breaks(c.store(), lease, true); err != nil {
+				c.Fatalf("Break now: %v; want the key opened", err)
+			}
+			if _, err = c.breaks(c.store(), lease, true); !errors.Is(err, lockstore.ErrLost) {
+				c.Errorf("Break of an open key: %v; want ErrLost", err)
+			}
+			c.free(c.store(), "it is open")
+		},
+	},
+	{
+		"store/after a conflict the entry cannot be read",
+		"The conflict may be the echo of one's own write, so the outcome is unknown. \"Not applied\" would be a lie.",
+		func(c *check) {
+			for name, f := range map[string]func(*casstore.Store, lockstore.Lease) error{
+				"Acquire": func(s *casstore.Store, _ lockstore.Lease) error {
+					req := c.request(long)
+					req.Key += "/new"
+					_, err := s.Acquire(c.Context(), req)
+					return err
+				},
+				"Renew":   func(s *casstore.Store, l lockstore.Lease) error { _, err := s.Renew(c.Context(), l, long); return err },
+				"Release": func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
+			} {
+				c.table.SetValue(c.T, c.key, nil)
+				lease := c.acquire(c.store(), long)
+				broken := false
+				s := c.over(&skewed{Register: c.register,
+					afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
+						broken = true
+						return casstore.Entry{}, casstore.ErrConflict
+					},
+					afterRead: func(e casstore.Entry, now time.Time, _ bool) (casstore.Entry, time.Time, error) {
+						if broken {
+							return casstore.Entry{}, time.Time{}, lockstore.ErrUnavailable
+						}
+						return e, now, nil
+					}})
+				c.unknown(name, f(s, lease))
+			}
+		},
+	},
+	{
+		"store/a reply to a write has the old version or no time",
+		"The store could not tell whether the service has written anything.",
+		func(c *check) {
+			lease := c.acquire(c.store(), long)
+			for what, reply := range map[string]func(casstore.Entry, string) (casstore.Entry, error){
+				"the old version": func(e casstore.Entry, old string) (casstore.Entry, error) { e.Version = old; return e, nil },
+				"no version":      func(e casstore.Entry, _ string) (casstore.Entry, error) { e.Version = ""; return e, nil },
+				"no time":         func(e casstore.Entry, _ string) (casstore.Entry, error) { e.Written = time.Time{}; return e, nil },
+			} {
+				_, err := c.over(&skewed{Register: c.register, afterWrite: reply}).Renew(c.Context(), lease, long)
+				c.unknown("Renew, when the reply has "+what, err)
+			}
+		},
+	},
+	{
+		"store/plain reads are old",
+		"Only a refusal may rest on an old read. A holder would be told that its lease is lost, and a lease would look free.",
+		func(c *check) {
+			s := c.store()
+			old, _ := c.read(false) // no entry
+			stale := func(e casstore.Entry) *casstore.Store {
+				return c.over(&skewed{Register: c.register, afterRead: func(now casstore.Entry, at time.Time, fresh bool) (casstore.Entry, time.Time, error) {
+					if fresh {
+						return now, at, nil
+					}
+					return e, time.Time{}, nil
+				}})
+			}
+			lease := c.acquire(s, long)
+			c.renew(stale(old), lease, long)
+			if status, err := stale(old).Inspect(c.Context(), c.key); err != nil || !status.Held {
+				c.Errorf("Inspect: %+v %v; want it held", status, err)
+			}
+			before, _ := c.read(false)
+			req := c.join(c.store())
+			if err := stale(before).Leave(c.Context(), c.key, req.Owner); err != nil {
+				c.Errorf("Leave: %v", err)
+			}
+			if status, err := s.Inspect(c.Context(), c.key); err != nil || status.Waiting != 0 {
+				c.Errorf("after Leave by an old read: %+v %v; want no place", status, err)
+			}
+			c.release(stale(old), lease)
+			c.free(c.store(), "it was released")
+		},
+	},
+	{
+		"store/an abandon ends nobody else's lease, place or cooldown",
+		"An abandon marks its own acquisition as ended and changes nothing else.",
+		func(c *check) {
+			abandon := func() {
+				c.Helper()
+				if err := c.store().Release(c.Context(), lockstore.Lease{Key: c.key, Owner: lockstore.NewOwner()}); err != nil {
+					c.Fatalf("Abandon: %v", err)
+				}
+			}
+			s := c.store()
+			lease := c.acquire(s, long)
+			first, second := c.join(c.store()), c.join(c.store())
+			abandon()
+			c.held(c.store(), "an abandon does not end another's lease")
+			c.renew(c.store(), lease, long)
+			c.release(s, lease)
+			abandon()
+			if _, err := c.store().Acquire(c.Context(), second); !errors.Is(err, lockstore.ErrHeld) {
+				c.Errorf("Acquire by the second in the queue of a free key: %v; want it kept for the first", err)
+			}
+			granted, err := c.store().Acquire(c.Context(), first)
+			if err != nil {
+				c.Fatalf("Acquire by the first in the queue: %v; want a lease", err)
+			}
+			if err := c.store().Keep(c.Context(), granted, nil, short); err != nil {
+				c.Fatal(err)
+			}
+			abandon()
+			c.held(c.store(), "an abandon does not end a cooldown")
+			c.sleep(c.takeover(short))
+			c.free(c.store(), "an abandon does not make a cooldown longer")
+		},
+	},
+	{
+		"store/a late duplicate of an owner whose lease was taken over",
+		"The owner would be granted the key a second time, or told that its release was in time.",
+		func(c *check) {
+			req := c.request(short)
+			lease, err := c.store().Acquire(c.Context(), req)
+			if err != nil {
+				c.Fatal(err)
+			}
+			c.sleep(c.takeover(short))
+			next := c.store()
+			c.release(next, c.free(next, "the lease is over"))
+			for name, err := range map[string]error{
+				"Acquire": func() error { _, err := c.store().Acquire(c.Context(), req); return err }(),
+				"Renew":   func() error { _, err := c.store().Renew(c.Context(), lease, long); return err }(),
+				"Release": c.store().Release(c.Context(), lease),
+			} {
+				if !errors.Is(err, lockstore.ErrLost) {
+					c.Errorf("%s: %v; want ErrLost", name, err)
+				}
+			}
+		},
+	},
+	{
+		"store/renewals by two processes do not add up",
+		"After a hundred renewals of a second the lease ends a second after the last one.",
+		func(c *check) {
+			a, b := c.store(), c.store()
+			lease := c.acquire(a, short)
+			for range 50 {
+				c.renew(a, lease, short)
+				c.renew(b, lease, short)
+			}
+			c.sleep(c.takeover(short))
+			c.free(c.store(), "the last renewal is over")
+		},
+	},
+	{
+		"store/an expired lease is renewed or taken over, and never both",
+		"The holder would trust a lease that another owner has.",
+		func(c *check) {
+			for range 5 {
+				c.table.SetValue(c.T, c.key, nil)
+				holder, other := c.store(), c.store()
+				lease, err := holder.Acquire(c.Context(), c.request(short))
+				for n := 0; n < 100 && errors.Is(err, lockstore.ErrHeld); n++ { // an old read shows the last round's lease
+					c.sleep(20 * time.Millisecond)
+					lease, err = holder.Acquire(c.Context(), c.request(short))
+				}
+				if err != nil {
+					c.Fatal(err)
+				}
+				c.sleep(short + c.register.Step())
+				var all sync.WaitGroup
+				var renewed, taken error
+				all.Go(func() { _, renewed = holder.Renew(c.Context(), lease, long) })
+				all.Go(func() { _, taken = other.Acquire(c.Context(), c.request(long)) })
+				all.Wait()
+				if renewed == nil && taken == nil {
+					c.Fatal("renewed, and granted to another")
+				}
+			}
+		},
+	},
+}
+
+// ahead shifts the times of reads.
+func ahead(d time.Duration) func(casstore.Entry, time.Time, bool) (casstore.Entry, time.Time, error) {
+	return func(e casstore.Entry, now time.Time, _ bool) (casstore.Entry, time.Time, error) {
+		if !now.IsZero() {
+			now = now.Add(d)
+		}
+		return e, now, nil
+	}
+}
+
+// echoes answers the first n writes, which are applied, as conflicts.
+func echoes(n int) func(casstore.Entry, string) (casstore.Entry, error) {
+	return func(e casstore.Entry, _ string) (casstore.Entry, error) {
+		if n--; n >= 0 {
+			return casstore.Entry{}, casstore.ErrConflict
+		}
+		return e, nil
+	}
+}
+
+func (c *check) unknown(what string, err error) {
+	c.Helper()
+	if err == nil {
+		c.Fatalf("%s: no error; want an unknown outcome", what)
+	}
+	for _, wrong := range []error{lockstore.ErrUnavailable, lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt} {
+		if errors.Is(err, wrong) {
+			c.Errorf("%s: %v; want an unknown outcome", what, err)
+		}
+	}
+}

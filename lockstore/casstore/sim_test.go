@@ -1,0 +1,394 @@
+package casstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/leasesim"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// TestSimulation runs simulated clients over a register in virtual time. The register's
+// clock has steps of 1 ns, 1 ms or 1 s, and in half of the seeds its hosts' clocks differ. The network is slow,
+// loses requests and replies, delivers writes too late, and sends writes twice. Reads that
+// are not fresh are sometimes old. Some replies to writes are wrong, and the clocks of
+// some processes jump ahead.
+//
+// No two clients may trust their leases at the same time, and fences grow in the order of
+// trust. The test also checks each change of the entry, and some answers:
+//
+//   - Acquire does not grant the key of a live lease, nor before the owner's turn, nor to
+//     an owner that has ended.
+//   - A lease begins later, or gets longer, only by its owner's writes.
+//   - Nobody ends another's live lease. An owner whose lease was taken over is remembered.
+//   - The fence never becomes smaller, and each write is counted.
+//   - A place is added at the end, and only a grant and a leave end places.
+//   - A grant, the end of a place, a lost lease and "not applied" are told when it is so.
+//
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/casstore -run TestSimulation replays
+// one seed.
+func TestSimulation(t *testing.T) {
+	leasesim.Verify(t, "simulated clients over a register", 100, 1000, 0.2, simulate)
+}
+
+func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {
+	steps := []time.Duration{1, time.Millisecond, time.Second}
+	skews := []time.Duration{0, 200 * time.Millisecond}
+	w := &world{t: t, start: time.Now(), step: steps[seed/2%3], skew: skews[seed/6%2], granted: map[lockstore.Owner]lockstore.Fence{}, joined: map[lockstore.Owner]time.Time{},
+		counts: leasesim.NewCounts("writes", "conflicts", "refused requests", "lost replies", "cut requests", "requests without an answer",
+			"late requests", "late replies", "slow requests and replies", "repeated writes", "wrong replies", "old reads", "clocks that jump", "touches", "takeovers",
+			"grants in the queue's order", "leaves")}
+	w.history = []Entry{{}}
+	sim := &leasesim.Sim{Seed: seed, TTL: simTTL, Length: 15 * simTTL, Open: w.open, FromReply: fromReply}
+	counts, problems := sim.Run(t)
+	w.underWay.Wait()
+	maps.Copy(counts, w.counts)
+	return counts, problems
+}
+
+const simTTL = 3 * time.Second
+
+// world is the service, and the network of one seed.
+type world struct {
+	t        *testing.T
+	start    time.Time
+	step     time.Duration
+	skew     time.Duration // between the clocks of the service's hosts
+	underWay sync.WaitGroup
+
+	mu      sync.Mutex
+	counts  leasesim.Counts
+	history []Entry   // of the key; the last one is the present one
+	since   time.Time // when the holder's lease was granted or renewed, by the right clock
+	granted map[lockstore.Owner]lockstore.Fence
+	joined  map[lockstore.Owner]time.Time // when an owner got its place
+}
+
+func (w *world) count(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[what]++
+}
+
+// line is the register as one process has it.
+type line struct {
+	*world
+	p     *leasesim.Process
+	jumps bool // the process's clock does
+}
+
+func (w *world) open(p *leasesim.Process) (lockstore.Store, func()) {
+	l := &line{world: w, p: p, jumps: p.Float() < 0.2}
+	s, err := New(l, Options{Skew: l.skew})
+	require.NoError(w.t, err)
+	return &told{s, l}, func() {}
+}
+
+// attempt is one call of a store's method: which writes of it were applied.
+type attempt struct {
+	applied int
+	refused bool // the caller was told that nothing was applied
+}
+
+type attemptKey struct{}
+
+// told is a store whose answers are checked.
+type told struct {
+	*Store
+	line *line
+}
+
+// check begins a call, and returns what checks its error.
+func (s *told) check(ctx context.Context, what string) (context.Context, func(error)) {
+	w := s.line.world
+	if s.line.jumps && s.line.p.Float() < 0.3 {
+		w.count("clocks that jump")
+		s.mu.Lock()
+		if !s.clock.stamp.IsZero() {
+			s.clock.stamp = s.clock.stamp.Add(s.line.p.UpTo(simTTL))
+		}
+		s.mu.Unlock()
+	}
+	a := &attempt{}
+	return context.WithValue(ctx, attemptKey{}, a), func(err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		a.refused = errors.Is(err, lockstore.ErrUnavailable)
+		if a.refused && a.applied > 0 {
+			w.t.Errorf("M107: at %v: %s was applied: %v", time.Since(w.start), what, err)
+		}
+	}
+}
+
+func (s *told) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
+	ctx, check := s.check(ctx, "acquire")
+	lease, err := s.Store.Acquire(ctx, req)
+	check(err)
+	s.line.mu.Lock()
+	defer s.line.mu.Unlock()
+	if err == nil && s.line.granted[req.Owner] != lease.Fence {
+		s.line.t.Errorf("M112: at %v: the caller was told of a grant that never was", time.Since(s.line.start))
+	}
+	return lease, err
+}
+
+func (s *told) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+	ctx, check := s.check(ctx, "renew")
+	trusted, err := s.Store.Renew(ctx, lease, ttl)
+	check(err)
+	w := s.line.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := w.view(w.history[len(w.history)-1])
+	// A host whose clock is ahead says earlier that the lease is over.
+	if errors.Is(err, lockstore.ErrLost) && v.mine(lease.Owner) && v.Fence == lease.Fence && time.Since(w.since) < v.ttl()-w.skew {
+		w.t.Errorf("M108 M111: at %v: told that a live lease is lost", time.Since(w.start))
+	}
+	return trusted, err
+}
+
+func (s *told) Release(ctx context.Context, lease lockstore.Lease) error {
+	ctx, check := s.check(ctx, "release")
+	err := s.Store.Release(ctx, lease)
+	check(err)
+	return err
+}
+
+func (s *told) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
+	ctx, check := s.check(ctx, "leave")
+	began := time.Now()
+	err := s.Store.Leave(ctx, key, owner)
+	check(err)
+	w := s.line.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// A late request of the owner may give it a place again.
+	if err == nil && w.view(w.history[len(w.history)-1]).place(owner) >= 0 && w.joined[owner].Before(began) {
+		w.t.Errorf("M109: at %v: an owner that has left has a place", time.Since(w.start))
+	}
+	return err
+}
+
+func (w *world) Step() time.Duration { return w.step }
+
+// stamp is the time of one of the service's hosts.
+func (l *line) stamp() time.Time {
+	return time.Now().Round(0).Add(l.p.UpTo(l.skew)).Truncate(l.step)
+}
+
+// answer is the service's answer to a request.
+type answer struct {
+	entry Entry
+	now   time.Time
+	err   error
+}
+
+func (l *line) Read(ctx context.Context, _ string, fresh bool) (Entry, time.Time, error) {
+	a := l.carry(ctx, func(string) answer {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if fresh {
+			return answer{entry: l.history[len(l.history)-1], now: l.stamp()}
+		}
+		at := len(l.history) - 1
+		if l.p.Float() < 0.2 {
+			l.counts["old reads"]++
+			at = max(0, at-int(l.p.Float()*6))
+		}
+		return answer{entry: l.history[at]}
+	}, false)
+	return a.entry, a.now, a.err
+}
+
+func (l *line) Write(ctx context.Context, _ string, value []byte, ifVersion string) (Entry, error) {
+	own := ctx.Value(attemptKey{}).(*attempt)
+	a := l.carry(ctx, func(fate string) answer {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if fate == "wrong replies" { // with the old version
+			return answer{entry: Entry{Version: ifVersion, Written: l.stamp()}}
+		}
+		e, err := l.apply(value, ifVersion)
+		if err != nil {
+			l.counts["conflicts"]++
+			return answer{err: err}
+		}
+		own.applied++
+		if own.refused {
+			l.t.Errorf("M107: at %v: a write was applied, and the caller was told that it was not", time.Since(l.start))
+		}
+		return answer{entry: e}
+	}, true)
+	return a.entry, a.err
+}
+
+var errEnded = errors.New("the connection ended")
+
+// carry delivers a request to the service, or loses it. What was sent may arrive after
+// the end of the caller's context.
+func (l *line) carry(ctx context.Context, deliver func(fate string) answer, writes bool) answer {
+	p := l.p
+	in, out, fate := p.UpTo(40*time.Millisecond), p.UpTo(40*time.Millisecond), ""
+	twice, lose := false, false
+	for _, at := range []struct {
+		part float64
+		fate string
+	}{{0.02, "refused requests"}, {0.05, "lost replies"}, {0.03, "cut requests"}, {0.03, "requests without an answer"}, {0.05, "late requests"},
+		{0.04, "late replies"}, {0.04, "slow requests and replies"}, {0.05, "repeated writes"}, {0.02, "wrong replies"}} {
+		if p.Float() >= at.part {
+			continue
+		}
+		if fate = at.fate; writes || fate != "repeated writes" && fate != "wrong replies" {
+			l.count(fate)
+		}
+		break
+	}
+	switch fate {
+	case "refused requests":
+		return answer{err: fmt.Errorf("%w: connection refused", lockstore.ErrUnavailable)}
+	case "lost replies":
+		lose = true
+	case "cut requests":
+		leasesim.Pass(in)
+		return answer{err: errEnded}
+	case "requests without an answer":
+		<-ctx.Done()
+		return answer{err: ctx.Err()}
+	case "late requests":
+		in = p.UpTo(2 * simTTL)
+	case "late replies":
+		out = p.UpTo(2 * simTTL)
+	case "slow requests and replies": // and the client waits for them
+		in, out = p.UpTo(time.Second), p.UpTo(time.Second)
+	case "repeated writes":
+		twice = writes
+	}
+	done := make(chan answer, 1)
+	l.underWay.Go(func() {
+		leasesim.Pass(in)
+		a := deliver(fate)
+		if twice { // the client sends it again, and gets the second answer
+			leasesim.Pass(p.UpTo(40 * time.Millisecond))
+			a = deliver(fate)
+		}
+		leasesim.Pass(out)
+		if lose {
+			a = answer{err: errEnded}
+		}
+		done <- a
+	})
+	select {
+	case a := <-done:
+		return a
+	case <-ctx.Done():
+		return answer{err: ctx.Err()}
+	}
+}
+
+func (w *world) view(e Entry) view {
+	v, err := newView(leasesim.Key, e)
+	if err != nil {
+		w.t.Error(err)
+	}
+	return v
+}
+
+// apply writes the entry, and checks how it changes.
+func (l *line) apply(value []byte, ifVersion string) (Entry, error) {
+	w := l.world
+	last := w.history[len(w.history)-1]
+	if last.Version != ifVersion {
+		return Entry{}, ErrConflict
+	}
+	e := Entry{Value: value, Version: fmt.Sprint(len(w.history)), Written: l.stamp()}
+	w.history = append(w.history, e)
+	w.counts["writes"]++
+	before, after, now := w.view(last), w.view(e), time.Now()
+	fail := func(format string, args ...any) {
+		w.t.Errorf("at %v: %s: %+v became %+v", time.Since(w.start), fmt.Sprintf(format, args...), before.record, after.record)
+	}
+	live := before.State == stateHeld && now.Sub(w.since) < before.ttl()
+	if after.N != before.N+1 {
+		fail("M114: a write was not counted")
+	}
+	if after.Fence < before.Fence {
+		fail("the fence fell")
+	}
+	owner := lockstore.Owner(after.Owner)
+	queue := before.Queue // what it has to be
+	switch {
+	case after.State == stateHeld && !before.mine(owner):
+		_, over := before.ending(owner)
+		switch {
+		case live:
+			fail("M110 M118: the key of a live lease was granted")
+		case after.Fence == before.Fence:
+			fail("the fence did not grow")
+		case over:
+			fail("M18: an owner that has ended has the key")
+		}
+		if lost, known := after.ending(lockstore.Owner(before.Owner)); before.State == stateHeld {
+			w.counts["takeovers"]++
+			if !known || !lost {
+				fail("M117: the owner whose lease was taken over is forgotten")
+			}
+		}
+		free := now.Sub(w.freed(before)) + 2*w.skew + w.step
+		if before.place(owner) >= 0 {
+			w.counts["grants in the queue's order"]++
+		}
+		if turn := lockstore.UntilTurn(before.before(owner), max(0, free)); turn > 0 && !l.jumps {
+			fail("M32: granted %v before its turn", turn)
+		}
+		queue = queue[min(before.before(owner)+1, len(queue)):]
+		w.since, w.granted[owner] = now, after.Fence
+	case after.State == stateHeld:
+		switch {
+		case after.Fence != before.Fence:
+			fail("the fence changed within a lease")
+		case after.TTL < before.TTL:
+			fail("M09: the lease got shorter")
+		case after.Begin == 0 && !slices.Equal(before.Queue, after.Queue):
+			fail("M106: the lease begins again by another's write")
+		case after.Begin == 0:
+			w.since = now
+		case after.begin.After(before.begin) && len(after.Queue) >= len(before.Queue): // who leaves behind a dead holder moves it
+			fail("the lease begins later by a write that is not its owner's")
+		default:
+			w.counts["touches"]++
+		}
+	case before.State == stateHeld:
+		if _, ended := after.ending(lockstore.Owner(before.Owner)); !ended && live {
+			fail("M113: another's lease was ended")
+		}
+	}
+	// Besides, a write adds one place at the end, or takes one out.
+	added := len(after.Queue) == len(queue)+1 && slices.Equal(after.Queue[:len(queue)], queue)
+	left := slices.IndexFunc(queue, func(o string) bool { return !slices.Contains(after.Queue, o) })
+	switch {
+	case added:
+		w.joined[lockstore.Owner(after.Queue[len(queue)])] = now
+	case slices.Equal(queue, after.Queue):
+	case left >= 0 && slices.Equal(slices.Concat(queue[:left], queue[left+1:]), after.Queue):
+		w.counts["leaves"]++
+	default:
+		fail("the queue has to be %v", queue)
+	}
+	return e, nil
+}
+
+// freed is since when the key of an entry is free at the latest.
+func (w *world) freed(v view) time.Time {
+	if v.State == stateFree {
+		return v.begin
+	}
+	return v.begin.Add(v.ttl() + w.step + w.skew)
+}
