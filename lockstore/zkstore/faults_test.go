@@ -1,0 +1,394 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+func newRequest(key string) lockstore.Request {
+	return lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute}
+}
+
+func acquire(t *testing.T, s *Store, key string) (lockstore.Request, lockstore.Lease) {
+	t.Helper()
+	req := newRequest(key)
+	lease, err := s.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	return req, lease
+}
+
+// repeat makes calls of at most a second until one succeeds, as the guard does. Each failure has to be
+// of an unknown outcome or of one that was not applied.
+func repeat(t *testing.T, call func(context.Context) error) {
+	t.Helper()
+	for late := time.Now().Add(30 * time.Second); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := call(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		for _, wrong := range []error{lockstore.ErrLost, lockstore.ErrHeld, lockstore.ErrCorrupt, lockstore.ErrInvalid} {
+			require.NotErrorIs(t, err, wrong)
+		}
+		require.True(t, time.Now().Before(late), "%v", err)
+	}
+}
+
+// keeps wants the lease to last: it is renewed, refused to others, and released.
+func keeps(t *testing.T, s, other *Store, req lockstore.Request, lease lockstore.Lease) {
+	t.Helper()
+	repeat(t, func(ctx context.Context) error {
+		_, err := s.Renew(ctx, lease, time.Minute)
+		return err
+	})
+	repeat(t, func(ctx context.Context) error {
+		again, err := s.Acquire(ctx, req)
+		if err == nil {
+			require.Equal(t, lease.Fence, again.Fence)
+		}
+		return err
+	})
+	repeat(t, func(ctx context.Context) error {
+		_, err := other.Acquire(ctx, newRequest(req.Key))
+		if errors.Is(err, lockstore.ErrHeld) {
+			return nil
+		}
+		return fmt.Errorf("want the key held: %v", err)
+	})
+	repeat(t, func(ctx context.Context) error { return s.Release(ctx, lease) })
+	nextReq := newRequest(req.Key) // one owner for all tries: one of them may be applied without an answer
+	repeat(t, func(ctx context.Context) error {
+		next, err := other.Acquire(ctx, nextReq)
+		if err == nil {
+			require.Greater(t, next.Fence, lease.Fence)
+		}
+		return err
+	})
+}
+
+func TestLeader(t *testing.T) {
+	e := testservers.ZooKeeperEnsemble(t)
+	open := func() *Store { return openStore(t, "zookeeper://"+e.Addrs()) }
+	for what, fault := range map[string]func() (restore func()){
+		"killed": func() func() {
+			leader := e.Leader()
+			leader.Kill()
+			return leader.Restart
+		},
+		"paused": func() func() {
+			leader := e.Leader()
+			leader.Pause()
+			return leader.Resume
+		},
+	} {
+		t.Run("F46 the leader is "+what+" under a holder", func(t *testing.T) {
+			s, other := open(), open()
+			req, lease := acquire(t, s, "leader/"+what)
+			_, err := other.Inspect(t.Context(), req.Key)
+			require.NoError(t, err)
+			restore := fault()
+			began := time.Now()
+			keeps(t, s, other, req, lease)
+			t.Logf("all calls succeeded %v after the fault", time.Since(began).Round(10*time.Millisecond))
+			restore()
+			e.AwaitQuorum(nil)
+		})
+	}
+	t.Run("F46 there is no majority", func(t *testing.T) {
+		s, other := open(), open()
+		req, lease := acquire(t, s, "majority")
+		_, err := other.Inspect(t.Context(), req.Key)
+		require.NoError(t, err)
+		e.Servers[0].Kill()
+		e.Servers[1].Kill()
+		repeatUntil(t, func(ctx context.Context) bool { // until the last server has noticed it
+			_, err := s.Renew(ctx, lease, time.Minute)
+			return errors.Is(err, lockstore.ErrUnavailable)
+		})
+		for range 3 {
+			began := time.Now()
+			_, err := other.Acquire(t.Context(), newRequest("another"))
+			require.ErrorIs(t, err, lockstore.ErrUnavailable)
+			require.Less(t, time.Since(began), 2*time.Second)
+			t.Log(err)
+		}
+		e.Servers[0].Restart()
+		e.Servers[1].Restart()
+		keeps(t, s, other, req, lease)
+	})
+}
+
+func repeatUntil(t *testing.T, done func(context.Context) bool) {
+	t.Helper()
+	for late := time.Now().Add(30 * time.Second); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ok := done(ctx)
+		cancel()
+		if ok {
+			return
+		}
+		require.True(t, time.Now().Before(late))
+	}
+}
+
+func TestSession(t *testing.T) {
+	addr := testservers.ZooKeeper(t).Addr
+	nodes := openTable(t, addr)
+	open := func(t *testing.T) (*Store, *testservers.CutProxy) {
+		p := testservers.Proxy(t, addr)
+		return openStore(t, "zookeeper://"+p.Addr), p
+	}
+	other := openStore(t, "zookeeper://"+addr)
+
+	t.Run("F46 it expires under a holder", func(t *testing.T) {
+		s, p := open(t)
+		s.register.timeout = time.Second
+		req, lease := acquire(t, s, "session/expires")
+		before := s.register.session.conn.SessionID()
+		p.Swallow()
+		require.Eventually(t, func() bool { return s.register.session.conn.SessionID() == before && !s.register.session.isReady() }, 10*time.Second, 10*time.Millisecond)
+		<-time.After(2 * time.Second) // the server's clock of the session goes on
+		p.Disconnect()
+		p.Forward()
+		keeps(t, s, other, req, lease)
+		require.NotEqual(t, before, s.register.session.conn.SessionID(), "the session was to expire")
+	})
+	t.Run("F46 connections end under a holder", func(t *testing.T) {
+		s, p := open(t)
+		req, lease := acquire(t, s, "session/flaps")
+		before := s.register.session.conn.SessionID()
+		for range 3 {
+			p.Disconnect()
+			repeat(t, func(ctx context.Context) error {
+				_, err := s.Renew(ctx, lease, time.Minute)
+				return err
+			})
+		}
+		require.Equal(t, before, s.register.session.conn.SessionID())
+		keeps(t, s, other, req, lease)
+	})
+	t.Run("F46 no node of a waiter is left over", func(t *testing.T) {
+		s, p := open(t)
+		s.register.timeout = time.Second
+		acquire(t, other, "session/waiter")
+		req := newRequest("session/waiter")
+		req.Queue = true
+		_, err := s.Acquire(t.Context(), req)
+		require.ErrorIs(t, err, lockstore.ErrHeld)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- s.AwaitTurn(ctx, req.Key, req.Owner) }()
+		node := s.register.waiter(req.Key, string(req.Owner))
+		exists := func() bool {
+			ok, _, err := nodes.Exists(node)
+			require.NoError(t, err)
+			return ok
+		}
+		require.Eventually(t, exists, 10*time.Second, time.Millisecond)
+		p.Swallow() // the process dies
+		require.Eventually(t, func() bool { return !exists() }, 10*time.Second, 10*time.Millisecond)
+		cancel()
+		<-done
+	})
+	t.Run("F68 a process was frozen for longer than its session lasts", func(t *testing.T) {
+		s, p := open(t)
+		req, lease := acquire(t, s, "session/frozen")
+		before := s.register.session.conn.SessionID()
+		p.Swallow() // nobody tells the client that the connection is dead
+		s.register.session.heard.Store(time.Now().Add(-time.Hour).UnixNano())
+		p.Forward()
+		began := time.Now()
+		_, err := s.Renew(t.Context(), lease, time.Minute)
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), time.Second, "the client's own timer takes longer")
+		require.NotEqual(t, before, s.register.session.conn.SessionID())
+		keeps(t, s, other, req, lease)
+	})
+}
+
+func (s *session) isReady() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connected
+}
+
+// F47: the store writes no node that it would have to look for.
+func TestLostReply(t *testing.T) {
+	addr := testservers.ZooKeeper(t).Addr
+	nodes, p := openTable(t, addr), testservers.Proxy(t, addr)
+	s := openStore(t, "zookeeper://"+p.Addr)
+	acquire(t, s, "first") // makes the parents
+	t.Run("F47 a node is created and the reply is lost", func(t *testing.T) {
+		p.CutReplies(recordMark)
+		req := newRequest("created")
+		_, err := s.Acquire(t.Context(), req)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
+		require.Equal(t, 1, p.Cuts())
+		p.Forward()
+		lease, err := s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		children, stat, err := nodes.Children(nodes.lock("created"))
+		require.NoError(t, err)
+		require.Len(t, children, 1)
+		require.Equal(t, stat.Czxid, stat.Pzxid, "the child was made with the node")
+		require.NoError(t, s.Release(t.Context(), lease))
+	})
+	t.Run("F47 a node is created after the caller has gone", func(t *testing.T) {
+		// The request of an acquire whose context has ended arrives after the abandon.
+		other := openStore(t, "zookeeper://"+addr)
+		req := newRequest("late")
+		require.NoError(t, other.Release(t.Context(), lockstore.Lease{Key: req.Key, Owner: req.Owner}))
+		_, err := s.register.Write(t.Context(), req.Key, []byte("late"), "")
+		require.Error(t, err, "there is a node already")
+		_, err = s.Acquire(t.Context(), req)
+		require.ErrorIs(t, err, lockstore.ErrLost)
+	})
+}
+
+func TestUnreachable(t *testing.T) {
+	quiet, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, quiet.Close()) })
+	for what, url := range map[string]string{
+		"F21 refused":                        "zookeeper://" + closedPort(t),
+		"F21 refused by three":               "zookeeper://" + closedPort(t) + "," + closedPort(t) + "," + closedPort(t),
+		"F22 silent":                         "zookeeper://" + quiet.Addr().String(),
+		"F21 another kind of server":         "zookeeper://" + answering(t, "HTTP/1.1 400 Bad Request\r\n\r\n"),
+		"F21 a server that closes at once":   "zookeeper://" + answering(t, ""),
+		"F21 no such host":                   "zookeeper://no-such-host.invalid?tls=false",
+		"F21 TLS at a server that is silent": "zookeeper://" + quiet.Addr().String() + "?tls=true",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := openStore(t, url)
+			for range 3 {
+				began := time.Now()
+				_, err := s.Acquire(t.Context(), newRequest("k"))
+				require.ErrorIs(t, err, lockstore.ErrUnavailable)
+				require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has no end")
+				require.Less(t, time.Since(began), 2*time.Second)
+				t.Log(time.Since(began).Round(time.Millisecond), err)
+			}
+			_, err := s.Check(t.Context())
+			require.ErrorIs(t, err, lockstore.ErrUnavailable)
+			require.ErrorIs(t, s.List(t.Context(), "", nil), lockstore.ErrUnavailable)
+			_, err = s.Extent(t.Context())
+			require.ErrorIs(t, err, lockstore.ErrUnavailable)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			_, err = s.Inspect(ctx, "k")
+			require.ErrorIs(t, err, lockstore.ErrUnavailable)
+		})
+	}
+}
+
+// answering is a server that answers each connection with a text, and closes it.
+func answering(t *testing.T, text string) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, text)
+			_ = conn.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestClosedStore(t *testing.T) {
+	s := openStore(t, "zookeeper://"+testservers.ZooKeeper(t).Addr)
+	_, lease := acquire(t, s, "closed")
+	s.Close()
+	s.Close()
+	require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrUnavailable)
+	require.ErrorIs(t, s.List(t.Context(), "", nil), lockstore.ErrUnavailable)
+}
+
+func TestCredentials(t *testing.T) {
+	addr := testservers.ZooKeeper(t).Addr
+	const user, password = "locks", "a-secret:with-a-colon"
+	s := openAs(t, "zookeeper://"+addr+"/private/locks", user+":"+password)
+	_, lease := acquire(t, s, "private")
+	findings, err := s.Check(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, findings)
+	for what, auth := range map[string]string{"F25 no credentials": "", "F25 another password": user + ":another", "F25 another user": "somebody:" + password} {
+		t.Run(what, func(t *testing.T) {
+			stranger := openAs(t, "zookeeper://"+addr+"/private/locks", auth)
+			for name, err := range map[string]error{
+				"Acquire": func() error { _, err := stranger.Acquire(t.Context(), newRequest("private")); return err }(),
+				"new key": func() error { _, err := stranger.Acquire(t.Context(), newRequest("another")); return err }(),
+				"Release": stranger.Release(t.Context(), lease),
+				"Inspect": func() error { _, err := stranger.Inspect(t.Context(), "private"); return err }(),
+				"Check":   func() error { _, err := stranger.Check(t.Context()); return err }(),
+				"List":    stranger.List(t.Context(), "", nil),
+				"Break": func() error {
+					_, err := stranger.Break(t.Context(), lockstore.BreakRequest{Key: "private", Fence: lease.Fence})
+					return err
+				}(),
+			} {
+				require.ErrorIs(t, err, lockstore.ErrUnavailable, name)
+				require.NotContains(t, err.Error(), password)
+				require.ErrorContains(t, err, authVariable, name)
+			}
+		})
+	}
+	require.NoError(t, s.Release(t.Context(), lease))
+	t.Run("a new session sends them again", func(t *testing.T) {
+		s.register.session.heard.Store(1)
+		_, lease := acquire(t, s, "private")
+		require.NoError(t, s.Release(t.Context(), lease))
+	})
+	t.Run("F50 everybody may change the locks", func(t *testing.T) {
+		open := openStore(t, "zookeeper://"+addr)
+		findings, err := open.Check(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, findings, "there are no nodes yet")
+		acquire(t, open, "k")
+		findings, err = open.Check(t.Context())
+		require.NoError(t, err)
+		require.Len(t, findings, 1)
+		require.Contains(t, findings[0].Problem, "everybody")
+	})
+	require.Len(t, findingsIn(zk.DigestACL(zk.PermAll, "u", "p"), &zk.Stat{NumChildren: manyKeys + 1}, "/p", true), 1)
+	require.Empty(t, findingsIn(zk.WorldACL(zk.PermRead), &zk.Stat{NumChildren: manyKeys}, "/p", true))
+}
+
+// An operator has deleted the child of a lock's node. No write can tell this node from
+// another one of the same name.
+func TestNodeWithoutItsChild(t *testing.T) {
+	addr := testservers.ZooKeeper(t).Addr
+	nodes := openTable(t, addr)
+	s := openStore(t, "zookeeper://"+addr)
+	req, lease := acquire(t, s, "childless")
+	nodes.deleteBirth(t, "childless")
+	before := nodes.data(t, "childless")
+	t.Run("F53 it is refused and left alone", func(t *testing.T) {
+		_, err := s.Renew(t.Context(), lease, time.Minute)
+		require.ErrorIs(t, err, lockstore.ErrCorrupt)
+		require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrCorrupt)
+		_, err = s.Acquire(t.Context(), req)
+		require.ErrorIs(t, err, lockstore.ErrCorrupt)
+		t.Log(err)
+		require.Equal(t, before, nodes.data(t, "childless"))
+	})
+}

@@ -1,0 +1,192 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+func TestConformanceOneServer(t *testing.T) {
+	conformance(t, testservers.ZooKeeper(t).Addr)
+}
+
+func TestConformanceEnsemble(t *testing.T) {
+	conformance(t, testservers.ZooKeeperEnsemble(t).Addrs())
+}
+
+// conformance runs the suites on real servers. Each case has its own session and its own
+// keys.
+func conformance(t *testing.T, addrs string) {
+	nodes := openTable(t, addrs)
+	castest.Run(t, func(t *testing.T) (casstore.Register, castest.Table) {
+		return openStore(t, "zookeeper://"+addrs).register, nodes
+	}, storetest.Parallel)
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		net := openNetwork(t, addrs)
+		s := openStore(t, "zookeeper://"+net.addrs())
+		h := castest.Harness(t, s.register, casstore.Options{Name: "zkstore", Skew: DefaultSkew}, nodes)
+		h.Store = &Store{h.Store.(*casstore.Store), s.register}
+		h.TakeoverDelay += 400 * time.Millisecond // a busy machine: a process knows the time of its last reply
+		h.Unreachable = func(t *testing.T) lockstore.Store { return openStore(t, "zookeeper://"+closedPort(t)) }
+		for what, data := range map[string]string{"empty": "", "text": "hello", "a birth alone": newBirth(), "no birth": strings.ToLower(newBirth()) + " x"} {
+			h.Foreign["a node with "+what] = func(t *testing.T, key string) { nodes.put(t, key, []byte(data)) }
+		}
+		// Writes only: their data begin with the record's mark.
+		h.LoseReplies = func(t *testing.T) func() {
+			return net.during(t, s, func(p *testservers.CutProxy) { p.CutReplies(recordMark) })
+		}
+		h.Hang = func(t *testing.T) func() { return net.during(t, s, (*testservers.CutProxy).Swallow) }
+		h.Dump = func(t *testing.T, key string) string { return string(nodes.data(t, key)) }
+		return h
+	}, storetest.Parallel)
+}
+
+const recordMark = "lambdalock1 "
+
+// network is a proxy in front of each server.
+type network []*testservers.CutProxy
+
+func openNetwork(t testing.TB, addrs string) (n network) {
+	for _, addr := range strings.Split(addrs, ",") {
+		n = append(n, testservers.Proxy(t, addr))
+	}
+	return n
+}
+
+func (n network) addrs() string {
+	var addrs []string
+	for _, p := range n {
+		addrs = append(addrs, p.Addr)
+	}
+	return strings.Join(addrs, ",")
+}
+
+// during does something to every proxy, and returns how to end it.
+func (n network) during(t *testing.T, s *Store, set func(*testservers.CutProxy)) (restore func()) {
+	for _, p := range n {
+		set(p)
+	}
+	return func() {
+		for _, p := range n {
+			p.Forward()
+			p.Disconnect()
+		}
+		repeat(t, func(ctx context.Context) error {
+			_, err := s.Inspect(ctx, "reconnected")
+			return err
+		})
+	}
+}
+
+// table changes nodes as an operator does.
+type table struct {
+	*zk.Conn
+	paths
+}
+
+func openTable(t testing.TB, addrs string) table {
+	conn, _, err := zk.Connect(strings.Split(addrs, ","), 10*time.Second, zk.WithLogger(silent{}))
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	return table{conn, paths{DefaultPrefix}}
+}
+
+// Value implements castest.Table.
+func (n table) Value(t *testing.T, key string) []byte {
+	if data := n.data(t, key); data != nil {
+		return data[birthLength+1:]
+	}
+	return nil
+}
+
+// data is what a node has; nil for no node. Another session may have written it just now.
+func (n table) data(t *testing.T, key string) []byte {
+	_, err := n.Sync(n.lock(key))
+	require.NoError(t, err)
+	data, _, err := n.Get(n.lock(key))
+	if !errors.Is(err, zk.ErrNoNode) {
+		require.NoError(t, err)
+	}
+	return data
+}
+
+// SetValue implements castest.Table.
+func (n table) SetValue(t *testing.T, key string, value []byte) {
+	if n.data(t, key) != nil && value == nil {
+		n.deleteBirth(t, key)
+		require.NoError(t, n.Delete(n.lock(key), anyVersion))
+	}
+	if value == nil {
+		return
+	}
+	data, stat, err := n.Get(n.lock(key))
+	if errors.Is(err, zk.ErrNoNode) {
+		birth := newBirth()
+		n.put(t, key, encode(birth, value))
+		_, err := n.Create(n.lock(key)+"/"+birth, nil, 0, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+		return
+	}
+	require.NoError(t, err)
+	_, err = n.Set(n.lock(key), encode(string(data[:birthLength]), value), stat.Version)
+	require.NoError(t, err)
+}
+
+// put makes a node.
+func (n table) put(t *testing.T, key string, data []byte) {
+	for _, path := range n.above() {
+		if _, err := n.Create(path, nil, 0, zk.WorldACL(zk.PermAll)); !errors.Is(err, zk.ErrNodeExists) {
+			require.NoError(t, err)
+		}
+	}
+	_, err := n.Create(n.lock(key), data, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+}
+
+func (n table) deleteBirth(t *testing.T, key string) {
+	children, _, err := n.Children(n.lock(key))
+	require.NoError(t, err)
+	for _, child := range children {
+		require.NoError(t, n.Delete(n.lock(key)+"/"+child, 0))
+	}
+}
+
+func config(t testing.TB, rawURL, auth string) lockstore.Config {
+	u, err := lockstore.ParseURL(rawURL)
+	require.NoError(t, err)
+	return lockstore.Config{URL: u, Getenv: func(name string) string {
+		if name == authVariable {
+			return auth
+		}
+		return ""
+	}}
+}
+
+func openStore(t testing.TB, rawURL string) *Store { return openAs(t, rawURL, "") }
+
+func openAs(t testing.TB, rawURL, auth string) *Store {
+	s, err := Open(context.Background(), config(t, rawURL, auth))
+	require.NoError(t, err)
+	t.Cleanup(s.(*Store).Close)
+	return s.(*Store)
+}
+
+// closedPort returns an address where no server listens.
+func closedPort(t testing.TB) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}

@@ -1,0 +1,116 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// pageKeys is how many nodes a page of List reads.
+const pageKeys = 100
+
+// List implements lockstore.Lister. Its first page reads the names of all nodes, and has no
+// keys. Each later page reads up to 100 nodes whose keys begin with prefix. Every page also
+// writes the clock node once, for the servers' time. The error of a node that the user may
+// not read ends the listing.
+func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Page) error) error {
+	all, err := synced(ctx, s.register, func(conn *zk.Conn, _ time.Time) ([]string, error) {
+		all, _, err := conn.Children(s.register.locks())
+		if errors.Is(err, zk.ErrNoNode) {
+			return nil, nil
+		}
+		return all, err
+	})
+	if err != nil {
+		return unread("list", err)
+	}
+	keys, damaged := s.register.keys(all, prefix)
+	if err := page(lockstore.Page{Read: len(all) - len(keys), Requests: 2, Damaged: damaged}); err != nil {
+		return err
+	}
+	for keys := range slices.Chunk(keys, pageKeys) {
+		p, err := synced(ctx, s.register, func(conn *zk.Conn, now time.Time) (lockstore.Page, error) {
+			return s.page(ctx, conn, keys, now)
+		})
+		if err != nil {
+			return unread("list", err)
+		}
+		if err := page(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keys are the keys of nodes that begin with prefix. Nodes that the store has not made are
+// damaged: two of them may be names of one key.
+func (p paths) keys(names []string, prefix string) (keys []string, damaged int) {
+	for _, name := range names {
+		key, err := url.PathUnescape(name)
+		switch {
+		case err != nil || lockstore.ValidateKey(key) != nil || p.lock(key) != p.locks()+"/"+name:
+			damaged++
+		case strings.HasPrefix(key, prefix):
+			keys = append(keys, key)
+		}
+	}
+	return keys, damaged
+}
+
+// page reads the nodes of keys at a time of the servers.
+func (s *Store) page(ctx context.Context, conn *zk.Conn, keys []string, now time.Time) (lockstore.Page, error) {
+	p := lockstore.Page{Read: len(keys), Requests: 1 + len(keys)}
+	for _, key := range keys {
+		if err := ctx.Err(); err != nil {
+			return p, err
+		}
+		entry, err := s.register.get(conn, key)
+		if err == nil && entry.Version == "" {
+			continue // somebody has deleted it meanwhile
+		}
+		var status lockstore.Status
+		if err == nil {
+			status, err = s.StatusOf(key, entry, now)
+		}
+		switch {
+		case errors.Is(err, lockstore.ErrCorrupt):
+			p.Damaged++
+		case err != nil:
+			return p, fmt.Errorf("key %q: %w", key, err)
+		default:
+			p.Keys = append(p.Keys, status)
+		}
+	}
+	return p, nil
+}
+
+// Extent implements lockstore.Lister by one request: how many nodes there are.
+func (s *Store) Extent(ctx context.Context) (lockstore.Extent, error) {
+	nodes, err := call(ctx, s.register.client, func(conn *zk.Conn) (int32, error) {
+		there, stat, err := conn.Exists(s.register.locks())
+		if err != nil || !there {
+			return 0, err
+		}
+		return stat.NumChildren, nil
+	})
+	if err != nil {
+		return lockstore.Extent{}, unread("extent", err)
+	}
+	return lockstore.Extent{Entries: int64(nodes)}, nil
+}
+
+// unread is the error of a method that changes no lock.
+func unread(what string, err error) error {
+	if !errors.Is(err, lockstore.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", lockstore.ErrUnavailable, explain(err))
+	}
+	return fmt.Errorf("zkstore: %s: %w", what, err)
+}

@@ -1,0 +1,207 @@
+package zkstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// listed is a listing, and its pages.
+func listed(t *testing.T, s *Store, prefix string) (keys []string, pages []lockstore.Page) {
+	t.Helper()
+	require.NoError(t, s.List(t.Context(), prefix, func(p lockstore.Page) error {
+		pages = append(pages, p)
+		for _, status := range p.Keys {
+			keys = append(keys, status.Key)
+		}
+		return nil
+	}))
+	return keys, pages
+}
+
+func TestList(t *testing.T) {
+	addr := testservers.ZooKeeper(t).Addr
+	conn := openTable(t, addr).Conn
+	// open makes a store with nodes of its own.
+	open := func(t *testing.T) (*Store, table) {
+		prefix := "/" + rand.Text()
+		return openStore(t, "zookeeper://"+addr+prefix), table{conn, paths{prefix}}
+	}
+
+	t.Run("before the first use", func(t *testing.T) {
+		s, nodes := open(t)
+		extent, err := s.Extent(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, extent)
+		there, _, err := nodes.Exists(nodes.prefix)
+		require.NoError(t, err)
+		require.False(t, there, "Extent makes no node")
+		keys, pages := listed(t, s, "")
+		require.Empty(t, keys)
+		require.Equal(t, []lockstore.Page{{Requests: 2}}, pages)
+		keys, _ = listed(t, s, "account/")
+		require.Empty(t, keys)
+	})
+
+	t.Run("names", func(t *testing.T) {
+		s, nodes := open(t)
+		all := []string{".", "..", "%2E", "a/b", "a%2Fb", "a", "/", "%", " ", "a b", "ü", "日本", "a/", strings.Repeat("ö", 512)}
+		for _, key := range all {
+			acquire(t, s, key)
+		}
+		keys, _ := listed(t, s, "")
+		require.ElementsMatch(t, all, keys)
+		for prefix, want := range map[string][]string{"a": {"a/b", "a%2Fb", "a", "a b", "a/"}, "a/": {"a/b", "a/"}, "%": {"%2E", "%"}, "a%2F": {"a%2Fb"}, "ü": {"ü"}, ".": {".", ".."}, "none": nil} {
+			keys, _ := listed(t, s, prefix)
+			require.ElementsMatch(t, want, keys, prefix)
+		}
+		// Names that the store would not give to a key, two of them for a key that has a node.
+		for _, name := range []string{"a%2fb", "a b", "%zz", "%ff", "%00"} {
+			_, err := nodes.Create(nodes.locks()+"/"+name, nil, 0, zk.WorldACL(zk.PermAll))
+			require.NoError(t, err)
+		}
+		keys, pages := listed(t, s, "")
+		require.ElementsMatch(t, all, keys, "each key once")
+		require.Equal(t, lockstore.Page{Read: 5, Requests: 2, Damaged: 5}, pages[0])
+	})
+
+	t.Run("pages", func(t *testing.T) {
+		s, nodes := open(t)
+		const n = 2*pageKeys + 3
+		for i := range n {
+			acquire(t, s, fmt.Sprint("many/", i))
+		}
+		acquire(t, s, "other")
+		_, free := acquire(t, s, "free")
+		require.NoError(t, s.Release(t.Context(), free))
+		nodes.put(t, "foreign", []byte("hello"))
+		keys, pages := listed(t, s, "many/")
+		require.Len(t, keys, n)
+		require.Len(t, pages, 4)
+		read := 0
+		for i, p := range pages {
+			require.Equal(t, []int{2, 1 + pageKeys, 1 + pageKeys, 1 + 3}[i], p.Requests)
+			read += p.Read
+		}
+		extent, err := s.Extent(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, lockstore.Extent{Entries: n + 3}, extent)
+		require.EqualValues(t, extent.Entries, read)
+		_, pages = listed(t, s, "f")
+		require.Len(t, pages, 2)
+		require.Equal(t, 1, pages[1].Damaged)
+		require.Equal(t, []lockstore.Status{{Key: "free", Fence: free.Fence}}, pages[1].Keys)
+
+		// Nobody waits for the end of a listing that was stopped.
+		ctx, cancel := context.WithCancel(t.Context())
+		calls, enough := 0, errors.New("enough")
+		err = s.List(ctx, "", func(lockstore.Page) error {
+			calls++
+			cancel()
+			return nil
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 1, calls)
+		require.Equal(t, enough, s.List(t.Context(), "", func(lockstore.Page) error { return enough }))
+		calls = 0
+		require.Equal(t, enough, s.List(t.Context(), "", func(lockstore.Page) error {
+			if calls++; calls == 3 {
+				return enough
+			}
+			return nil
+		}))
+
+		// Keys that are deleted after the names were read are not listed.
+		calls = 0
+		require.NoError(t, s.List(t.Context(), "many/", func(p lockstore.Page) error {
+			if calls++; calls == 1 {
+				for i := range n - 1 {
+					nodes.SetValue(t, fmt.Sprint("many/", i), nil)
+				}
+			}
+			for _, status := range p.Keys {
+				require.Equal(t, fmt.Sprint("many/", n-1), status.Key)
+			}
+			return nil
+		}))
+		require.Equal(t, 4, calls)
+	})
+
+	// The names come in one answer, and the servers' jute.maxbuffer, 1 MB, does not bound it.
+	t.Run("names of more than a megabyte", func(t *testing.T) {
+		s, nodes := open(t)
+		acquire(t, s, "held")
+		const n, batch = 16_000, 500
+		for range n / batch {
+			var all []any
+			for range batch {
+				all = append(all, &zk.CreateRequest{Path: nodes.locks() + "/" + rand.Text() + strings.Repeat("x", 100), Acl: zk.WorldACL(zk.PermAll)})
+			}
+			_, err := nodes.Multi(all...)
+			require.NoError(t, err)
+		}
+		began := time.Now()
+		keys, pages := listed(t, s, "held")
+		t.Logf("%d names took %v", n+1, time.Since(began).Round(time.Millisecond))
+		require.Equal(t, []string{"held"}, keys)
+		require.Equal(t, n, pages[0].Read)
+		_, lease := acquire(t, s, "other")
+		require.NoError(t, s.Release(t.Context(), lease), "the session goes on")
+	})
+
+	t.Run("F46 the connection or the session ends between two pages", func(t *testing.T) {
+		proxy := testservers.Proxy(t, addr)
+		s := openStore(t, "zookeeper://"+proxy.Addr+"/"+rand.Text())
+		acquire(t, s, "a")
+		for what, end := range map[string]func(){
+			"the connection": func() {
+				proxy.Disconnect()
+				repeat(t, func(ctx context.Context) error {
+					_, err := s.Extent(ctx)
+					return err
+				})
+			},
+			"the session": func() { s.register.session.heard.Store(1) },
+		} {
+			var keys []string
+			before := s.register.session.conn.SessionID()
+			require.NoError(t, s.List(t.Context(), "", func(p lockstore.Page) error {
+				if len(p.Keys) == 0 {
+					end()
+				}
+				for _, status := range p.Keys {
+					keys = append(keys, status.Key)
+				}
+				return nil
+			}), what)
+			require.Equal(t, []string{"a"}, keys, what)
+			require.Equal(t, what == "the connection", before == s.register.session.conn.SessionID(), what)
+		}
+	})
+
+	// A lock that the user may not read is no reason to say that nobody holds it.
+	t.Run("a node of another user's", func(t *testing.T) {
+		s, nodes := open(t)
+		acquire(t, s, "mine")
+		acquire(t, openAs(t, "zookeeper://"+addr+nodes.prefix, "another:password"), "theirs")
+		err := s.List(t.Context(), "", func(p lockstore.Page) error {
+			require.Empty(t, p.Keys)
+			return nil
+		})
+		require.ErrorIs(t, err, lockstore.ErrUnavailable)
+		require.ErrorContains(t, err, `"theirs"`)
+		require.ErrorContains(t, err, authVariable)
+		keys, _ := listed(t, s, "mine")
+		require.Equal(t, []string{"mine"}, keys)
+	})
+}

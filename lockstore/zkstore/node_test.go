@@ -1,0 +1,78 @@
+package zkstore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+func TestNames(t *testing.T) {
+	p := paths{"/p"}
+	seen := map[string]string{}
+	for _, key := range []string{".", "..", "%2E", "...", ".a", "a.", "a/b", "a%2Fb", "a", "/", "//", "%", "%%", " ", "+", "a b", "ä", "\ue000", "\uffff", "locks", "a/../b", strings.Repeat("ö", 512)} {
+		require.NoError(t, lockstore.ValidateKey(key))
+		name := strings.TrimPrefix(p.lock(key), "/p/locks/")
+		require.NotContains(t, name, "/")
+		require.NotContains(t, []string{"", ".", ".."}, name)
+		require.Empty(t, strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%_.~$&+=:@-"), "ZooKeeper refuses some characters")
+		require.Empty(t, seen[name], "%q and %q have one node", key, seen[name])
+		seen[name] = key
+	}
+	require.Equal(t, "/p/locks/account%2F7", p.lock("account/7"))
+	require.NotContains(t, p.waiter("key", "OWNER"), "OWNER", "names of nodes are in the server's log")
+	require.NotEqual(t, p.waiter("key", "a"), p.waiter("key", "b"))
+	require.NotEqual(t, p.waiter("key", "a"), p.waiter("kez", "a"), "an owner waits for several keys")
+	require.Equal(t, []string{"/a", "/a/b", "/a/b/locks", "/a/b/waiters", "/a/b/clock"}, paths{"/a/b"}.above())
+}
+
+func TestNamesOfNodes(t *testing.T) {
+	p := paths{"/p"}
+	// The last four are names that the store gives to no key.
+	names := []string{"account%2F7", "account%2F8", "other", "%2E", "account%2f7", "a b", "%zz", "%00"}
+	for prefix, want := range map[string][]string{"": {"account/7", "account/8", "other", "."}, "account/": {"account/7", "account/8"}, "none": nil} {
+		keys, damaged := p.keys(names, prefix)
+		require.Equal(t, want, keys, prefix)
+		require.Equal(t, 4, damaged)
+	}
+}
+
+func TestVersions(t *testing.T) {
+	birth := newBirth()
+	require.True(t, isBirth(birth))
+	for _, count := range []int32{0, 1, 1<<31 - 1, -1 << 31, -2} {
+		v, err := parseVersion(version{birth, count}.String())
+		require.NoError(t, err)
+		require.Equal(t, version{birth, count}, v)
+	}
+	for _, text := range []string{"", ".", birth, birth + ".", birth + ".x", birth + ".2147483648", "short.1", strings.ToLower(birth) + ".1"} {
+		_, err := parseVersion(text)
+		require.ErrorIs(t, err, lockstore.ErrInvalid, text)
+	}
+	// ZooKeeper would replace the node whatever its version is.
+	_, err := parseVersion(version{birth, -1}.String())
+	require.ErrorIs(t, err, lockstore.ErrCorrupt)
+}
+
+func FuzzDecode(f *testing.F) {
+	birth := newBirth()
+	for _, seed := range []string{"", " ", "hello", birth, birth + " ", birth + " value", birth + "\x00value", strings.ToLower(birth) + " value", `{"owner":"me"}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		e, err := decode(data, &zk.Stat{Version: 7, Mtime: 1700000000123})
+		if err != nil {
+			require.ErrorIs(t, err, lockstore.ErrCorrupt)
+			require.Empty(t, e.Version)
+			return
+		}
+		v, err := parseVersion(e.Version)
+		require.NoError(t, err)
+		require.Equal(t, int32(7), v.count)
+		require.Equal(t, data, encode(v.birth, e.Value))
+		require.EqualValues(t, 1700000000123, e.Written.UnixMilli())
+	})
+}

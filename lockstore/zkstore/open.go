@@ -1,0 +1,96 @@
+package zkstore
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Opener opens zookeeper URLs.
+var Opener = lockstore.Opener{Schemes: []string{"zookeeper"}, Open: Open}
+
+// authVariable is the environment variable with the credentials.
+const authVariable = "ZOOKEEPER_AUTH"
+
+const (
+	paramTLS  = "tls"
+	paramSkew = "skew"
+)
+
+// Open opens the store that cfg.URL names, see the package documentation. It makes no
+// network call.
+func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+	opt, err := options(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return New(opt)
+}
+
+func options(cfg lockstore.Config) (Options, error) {
+	params, err := cfg.Params(paramTLS, paramSkew)
+	if err != nil {
+		return Options{}, err
+	}
+	u := cfg.URL
+	switch {
+	case u.Scheme != "zookeeper":
+		return Options{}, lockstore.Invalidf("zkstore: the URL has an unknown scheme; want zookeeper")
+	case u.User != nil:
+		return Options{}, lockstore.Invalidf("zkstore: the URL has a user or a password; want user:password in %s", authVariable)
+	}
+	opt := Options{Prefix: strings.TrimSuffix(u.Path, "/")}
+	encrypted := false
+	for _, server := range strings.Split(u.Host, ",") {
+		host, port, err := net.SplitHostPort(server)
+		if err != nil {
+			host, port = strings.Trim(server, "[]"), "2181"
+		}
+		if host == "" || port == "" {
+			return Options{}, lockstore.Invalidf("zkstore: the URL has a server without a host or a port; want zookeeper://host:2181,host:2181")
+		}
+		opt.Servers = append(opt.Servers, net.JoinHostPort(host, port))
+		encrypted = encrypted || !isThisMachine(host)
+	}
+	if text, ok := params[paramTLS]; ok {
+		if encrypted, err = strconv.ParseBool(text); err != nil {
+			return Options{}, lockstore.Invalidf("zkstore: the URL has a parameter %s that is not true or false", paramTLS)
+		}
+	}
+	if encrypted {
+		opt.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if text, ok := params[paramSkew]; ok {
+		if opt.Skew, err = time.ParseDuration(text); err != nil || opt.Skew <= 0 {
+			return Options{}, lockstore.Invalidf("zkstore: the URL has a parameter %s that is not a duration of more than 0, such as 500ms", paramSkew)
+		}
+	}
+	if cfg.Getenv == nil {
+		return opt, nil
+	}
+	if text := cfg.Getenv(authVariable); text != "" {
+		user, password, ok := strings.Cut(text, ":")
+		if !ok || user == "" || password == "" {
+			return Options{}, lockstore.Invalidf("zkstore: %s is not user:password", authVariable)
+		}
+		opt.Credentials = func() (string, string) { return user, password }
+	}
+	return opt, nil
+}
+
+// isThisMachine reports whether a host is the machine of this process or of its container.
+// It compares the name and resolves nothing.
+func isThisMachine(host string) bool {
+	host = strings.ToLower(host)
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") || host == "host.docker.internal" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}

@@ -1,0 +1,64 @@
+package zkstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+)
+
+// Whoever releases deletes the node of the first in the queue, and of nobody else.
+func TestWakeUp(t *testing.T) {
+	addr := testservers.ZooKeeper(t).Addr
+	nodes := openTable(t, addr)
+	waits := func(key string) (*Store, lockstore.Request, <-chan error) {
+		s := openStore(t, "zookeeper://"+addr)
+		req := newRequest(key)
+		req.Queue = true
+		_, err := s.Acquire(t.Context(), req)
+		require.ErrorIs(t, err, lockstore.ErrHeld)
+		done := make(chan error, 1)
+		go func() { done <- s.AwaitTurn(t.Context(), req.Key, req.Owner) }()
+		require.Eventually(t, func() bool { return exists(t, nodes, req) }, 10*time.Second, time.Millisecond)
+		return s, req, done
+	}
+	holder := openStore(t, "zookeeper://"+addr)
+
+	t.Run("F59 a release wakes the first in the queue only", func(t *testing.T) {
+		_, lease := acquire(t, holder, "woken")
+		s, first, woken := waits("woken")
+		_, second, _ := waits("woken")
+		require.NoError(t, holder.Release(t.Context(), lease))
+		require.False(t, exists(t, nodes, first))
+		require.True(t, exists(t, nodes, second))
+		require.NoError(t, <-woken)
+		_, err := s.Acquire(t.Context(), first)
+		require.NoError(t, err)
+	})
+	t.Run("F60 a wake-up is lost", func(t *testing.T) {
+		_, lease := acquire(t, holder, "lost")
+		s, req, done := waits("lost")
+		// This register wakes nobody.
+		mute, err := casstore.New(struct{ casstore.Register }{holder.register}, casstore.Options{})
+		require.NoError(t, err)
+		began := time.Now()
+		require.NoError(t, mute.Release(t.Context(), lease))
+		require.True(t, exists(t, nodes, req))
+		require.NoError(t, <-done)
+		t.Logf("the waiter looked after %v", time.Since(began).Round(time.Millisecond))
+		_, err = s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return !exists(t, nodes, req) }, 10*time.Second, time.Millisecond, "its node is left over")
+	})
+}
+
+func exists(t *testing.T, nodes table, req lockstore.Request) bool {
+	t.Helper()
+	ok, _, err := nodes.Exists(nodes.waiter(req.Key, string(req.Owner)))
+	require.NoError(t, err)
+	return ok
+}

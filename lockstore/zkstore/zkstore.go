@@ -1,0 +1,172 @@
+package zkstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+)
+
+// Options are settings of New. Servers is required.
+type Options struct {
+	// Servers are the addresses of the ensemble's servers, host:port.
+	Servers []string
+
+	// Prefix is the node below which the store keeps its nodes; "" means DefaultPrefix. All
+	// users of a resource need the same prefix and the same key.
+	Prefix string
+
+	// Skew is how far the clocks of the ensemble's servers may disagree. Others wait longer
+	// by Skew when a holder dies. 0 means DefaultSkew; at most a minute. All users of a
+	// resource need the same Skew.
+	Skew time.Duration
+
+	// Credentials returns a user and a password, without ":" in the user. New calls it once.
+	// The store's nodes are then for this user alone. nil means that everybody who
+	// reaches the servers may read, take and release locks.
+	Credentials func() (user, password string)
+
+	// TLS makes every connection a TLS connection; nil means none. An empty ServerName is the
+	// server's host.
+	TLS *tls.Config
+}
+
+const (
+	// DefaultPrefix is Options.Prefix by default.
+	DefaultPrefix = "/lambdalock"
+	// DefaultSkew is Options.Skew by default.
+	DefaultSkew = 500 * time.Millisecond
+)
+
+// Store keeps leases in the nodes of a ZooKeeper ensemble. The embedded store implements
+// lockstore.Store, lockstore.Inspector, lockstore.Keeper, lockstore.Settler, lockstore.Breaker and
+// lockstore.Queuer. Store adds lockstore.Lister and lockstore.Checker.
+type Store struct {
+	*casstore.Store
+	register *register
+}
+
+var (
+	_ lockstore.Store     = (*Store)(nil)
+	_ lockstore.Inspector = (*Store)(nil)
+	_ lockstore.Keeper    = (*Store)(nil)
+	_ lockstore.Settler   = (*Store)(nil)
+	_ lockstore.Breaker   = (*Store)(nil)
+	_ lockstore.Lister    = (*Store)(nil)
+	_ lockstore.Checker   = (*Store)(nil)
+	_ lockstore.Queuer    = (*Store)(nil)
+)
+
+// New returns a store. It connects when the first call needs a connection, and keeps the
+// connection until Close. Its errors match lockstore.ErrInvalid.
+func New(opt Options) (*Store, error) {
+	if len(opt.Servers) == 0 {
+		return nil, lockstore.Invalidf("zkstore: Servers is empty; want the address of a server")
+	}
+	for _, server := range opt.Servers {
+		if host, port, err := net.SplitHostPort(server); err != nil || host == "" || port == "" {
+			return nil, lockstore.Invalidf("zkstore: Servers has %.100q; want host:port", server)
+		}
+	}
+	if opt.Prefix == "" {
+		opt.Prefix = DefaultPrefix
+	}
+	if !validPrefix(opt.Prefix) {
+		return nil, lockstore.Invalidf("zkstore: Prefix is not a path of letters, digits, '_', '-' and '.', such as %s", DefaultPrefix)
+	}
+	if opt.Skew == 0 {
+		opt.Skew = DefaultSkew
+	}
+	r := &register{
+		client: &client{servers: opt.Servers, dial: (&net.Dialer{}).DialContext, timeout: sessionTimeout},
+		paths:  paths{opt.Prefix},
+		acl:    zk.WorldACL(zk.PermAll),
+	}
+	if opt.Credentials != nil {
+		user, password := opt.Credentials()
+		if user == "" || password == "" || strings.Contains(user, ":") {
+			return nil, lockstore.Invalidf("zkstore: Credentials returns no user, no password or a user with \":\"; want a user and a password")
+		}
+		r.auth, r.acl = []byte(user+":"+password), zk.DigestACL(zk.PermAll, user, password)
+	}
+	if opt.TLS != nil {
+		r.dial = (&tls.Dialer{Config: opt.TLS}).DialContext
+	}
+	s, err := casstore.New(r, casstore.Options{Name: "zkstore", Skew: opt.Skew})
+	if err != nil {
+		return nil, err
+	}
+	return &Store{s, r}, nil
+}
+
+// validPrefix also refuses a path of ZooKeeper's own.
+func validPrefix(prefix string) bool {
+	names := strings.Split(prefix, "/")
+	if names[0] != "" || len(names) < 2 || names[1] == "zookeeper" {
+		return false
+	}
+	for _, name := range names[1:] {
+		if name == "" || name == "." || name == ".." || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// Close ends the session and its connection, and returns after at most three seconds. A
+// later call returns an error that matches lockstore.ErrUnavailable. A function of Lambda
+// need not close its store.
+func (s *Store) Close() { s.register.close() }
+
+// manyKeys is from how many nodes on Check advises to delete some.
+const manyKeys = 100_000
+
+// Check implements lockstore.Checker. It reads the parent of the locks' nodes: who may
+// change the locks, and how many keys have a node.
+func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
+	findings, err := call(ctx, s.register.client, func(conn *zk.Conn) ([]lockstore.Finding, error) {
+		acl, stat, err := conn.GetACL(s.register.locks())
+		if errors.Is(err, zk.ErrNoNode) {
+			return nil, nil // the first lock makes it
+		}
+		if err != nil {
+			return nil, err
+		}
+		return findingsIn(acl, stat, s.register.locks(), s.register.auth != nil), nil
+	})
+	if err != nil {
+		return nil, unread("check", err)
+	}
+	return findings, nil
+}
+
+func findingsIn(acl []zk.ACL, stat *zk.Stat, path string, credentials bool) (found []lockstore.Finding) {
+	for _, a := range acl {
+		if a.Scheme != "world" || a.Perms&^zk.PermRead == 0 {
+			continue
+		}
+		fix := "set credentials, and an ACL for their user on the node: setAcl -R " + path + " auth::cdrwa"
+		if credentials {
+			fix = "set an ACL for the user of the credentials: setAcl -R " + path + " auth::cdrwa"
+		}
+		found = append(found, lockstore.Finding{
+			Problem: fmt.Sprintf("everybody who reaches the servers may change %s, and so take and release locks", path),
+			Fix:     fix,
+		})
+	}
+	if stat.NumChildren > manyKeys {
+		found = append(found, lockstore.Finding{
+			Problem: fmt.Sprintf("%d keys have a node, and every server keeps all nodes in memory", stat.NumChildren),
+			Fix:     "delete the nodes of keys that nobody uses any more, each with its child",
+		})
+	}
+	return found
+}
