@@ -1,0 +1,240 @@
+package cosmosstore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
+	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// TestOnServer runs the suite on a server that is not Microsoft's.
+func TestOnServer(t *testing.T) {
+	addr := testservers.Cosmos(t)
+	t.Run("register", func(t *testing.T) {
+		testRegister(t, newRegister(t, addr))
+		castest.Run(t, func(t *testing.T) (casstore.Register, castest.Table) {
+			r := newRegister(t, addr)
+			return r, table{r}
+		}, storetest.Parallel)
+	})
+	t.Run("check", func(t *testing.T) { testCheck(t, addr) })
+	t.Run("network", func(t *testing.T) { testNetwork(t, addr) })
+	t.Run("suite", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) storetest.Harness { return harness(t, addr) }, storetest.Parallel)
+	})
+}
+
+// config is for an endpoint without TLS.
+func config(t *testing.T, path, addr string) lockstore.Config {
+	t.Helper()
+	u, err := url.Parse("cosmos://account/" + path + "?endpoint=http://" + addr)
+	require.NoError(t, err)
+	return lockstore.Config{URL: u, Getenv: func(string) string { return "" }}
+}
+
+func client(t *testing.T, path, addr string) (settings, *http.Client) {
+	t.Helper()
+	set, err := parse(config(t, path, addr))
+	require.NoError(t, err)
+	h := rest.Client(rest.ReplyTimeout)
+	t.Cleanup(h.CloseIdleConnections)
+	return set, h
+}
+
+func open(t *testing.T, path, addr string) *Store {
+	t.Helper()
+	set, h := client(t, path, addr)
+	s, err := newStore(set, h)
+	require.NoError(t, err)
+	return s
+}
+
+func newRegister(t *testing.T, addr string) *register {
+	t.Helper()
+	set, h := client(t, "db/locks", addr)
+	container, err := set.container(&transport{client: h})
+	require.NoError(t, err)
+	return &register{container}
+}
+
+func harness(t *testing.T, addr string) storetest.Harness {
+	r := newRegister(t, addr)
+	h := castest.Harness(t, r, options, table{r})
+	for name, more := range map[string]string{
+		"no lock": `"_x": 1`, "a number": `"lock": 7`, "another key": `"lock": "x", "key": "other"`,
+	} {
+		h.Foreign[name] = func(t *testing.T, key string) {
+			text := fmt.Sprintf(`{"id": %q, "key": %q, %s}`, id(key), key, more)
+			if strings.Contains(more, `"key"`) {
+				text = fmt.Sprintf(`{"id": %q, %s}`, id(key), more)
+			}
+			table{r}.put(t, key, text)
+		}
+	}
+	h.Foreign["a lock and another field"] = func(t *testing.T, key string) {
+		s, err := casstore.New(r, options) // h.Store would remember what it wrote
+		require.NoError(t, err)
+		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		require.NoError(t, s.Release(t.Context(), lease))
+		text, err := json.Marshal(map[string]any{"id": id(key), "key": key, "lock": string(table{r}.Value(t, key)), "more": 1})
+		require.NoError(t, err)
+		table{r}.put(t, key, string(text))
+	}
+	h.Dump = func(t *testing.T, key string) string { return table{r}.dump(t, key) }
+	return h
+}
+
+// table is the container as a test sees it.
+type table struct{ r *register }
+
+func (table table) Value(t *testing.T, key string) []byte {
+	e, _, err := table.r.Read(t.Context(), key, true)
+	require.NoError(t, err)
+	return e.Value
+}
+
+func (table table) SetValue(t *testing.T, key string, value []byte) {
+	if value == nil {
+		_, err := table.r.container.DeleteItem(t.Context(), azcosmos.NewPartitionKeyString(id(key)), id(key), nil)
+		if refused, ok := errors.AsType[*refusal](err); !ok || !refused.missingItem() {
+			require.NoError(t, err)
+		}
+		return
+	}
+	text, err := json.Marshal(item{ID: id(key), Key: key, Lock: string(value)})
+	require.NoError(t, err)
+	table.put(t, key, string(text))
+}
+
+func (table table) put(t *testing.T, key, text string) {
+	t.Helper()
+	_, err := table.r.container.UpsertItem(t.Context(), azcosmos.NewPartitionKeyString(id(key)), []byte(text), nil)
+	require.NoError(t, err)
+}
+
+func (table table) dump(t *testing.T, key string) string {
+	resp, err := table.r.container.ReadItem(t.Context(), azcosmos.NewPartitionKeyString(id(key)), id(key), nil)
+	if refused, ok := errors.AsType[*refusal](err); ok && refused.missingItem() {
+		return ""
+	}
+	require.NoError(t, err)
+	return string(resp.Value)
+}
+
+// testRegister is what the store relies on.
+func testRegister(t *testing.T, r *register) {
+	ctx := t.Context()
+	read := func() casstore.Entry {
+		t.Helper()
+		e, now, err := r.Read(ctx, "k", true)
+		require.NoError(t, err)
+		require.WithinRange(t, now, time.Now().Add(-2*time.Second), time.Now())
+		return e
+	}
+	write := func(value, ifVersion string) casstore.Entry {
+		t.Helper()
+		e, err := r.Write(ctx, "k", []byte(value), ifVersion)
+		require.NoError(t, err)
+		require.WithinRange(t, e.Written, time.Now().Add(-2*time.Second), time.Now())
+		return e
+	}
+	conflict := func(ifVersion string) {
+		t.Helper()
+		_, err := r.Write(ctx, "k", []byte("conflict"), ifVersion)
+		require.ErrorIs(t, err, casstore.ErrConflict)
+	}
+	require.Zero(t, read())
+	conflict("none")
+	one := write("one", "")
+	require.Equal(t, one, read())
+	conflict("")
+	two := write("two", one.Version)
+	require.NotEqual(t, one.Version, two.Version)
+	conflict(one.Version)
+	require.Equal(t, two, read())
+
+	table{r}.SetValue(t, "k", nil)
+	require.Zero(t, read())
+	conflict(two.Version)
+	again := write("two", "")
+	require.NotEqual(t, two.Version, again.Version, "no version of a deleted item comes again")
+	conflict(two.Version)
+	require.Equal(t, again, read())
+
+	for _, key := range []string{"a/b", `a\b`, "a?b#c", "..", "é{}:", strings.Repeat("k", lockstore.MaxKeyBytes)} {
+		e, err := r.Write(ctx, key, []byte(key+"\x00"), "")
+		require.NoError(t, err, key)
+		got, _, err := r.Read(ctx, key, false)
+		require.NoError(t, err, key)
+		require.Equal(t, e, got)
+		require.Equal(t, key+"\x00", string(got.Value))
+	}
+}
+
+func testCheck(t *testing.T, addr string) {
+	text := func(path string) string {
+		findings, err := open(t, path, addr).Check(t.Context())
+		require.NoError(t, err)
+		return fmt.Sprint(findings)
+	}
+	require.Contains(t, text("db/locks"), "consistency is Session")
+	require.NotContains(t, text("db/locks"), "partition key")
+	require.Contains(t, text("db/other"), `partition key is "/tenant"`)
+	require.Contains(t, text("db/other"), "deletes items 60 s after")
+	_, err := open(t, "db/none", addr).Check(t.Context())
+	require.ErrorIs(t, err, lockstore.ErrCorrupt)
+}
+
+func TestCheckAccount(t *testing.T) {
+	for account, want := range map[string]string{
+		`{"enableMultipleWriteLocations": false, "userConsistencyPolicy": {"defaultConsistencyLevel": "Strong"}}`:           "",
+		`{"enableMultipleWriteLocations": false, "userConsistencyPolicy": {"defaultConsistencyLevel": "BoundedStaleness"}}`: "",
+		`{"enableMultipleWriteLocations": false, "userConsistencyPolicy": {"defaultConsistencyLevel": "Eventual"}}`:         "Eventual",
+		`{"enableMultipleWriteLocations": true, "userConsistencyPolicy": {"defaultConsistencyLevel": "BoundedStaleness"}}`:  "several write regions",
+	} {
+		findings, err := checkAccount(nil, []byte(account))
+		require.NoError(t, err)
+		require.Equal(t, want != "", len(findings) == 1, account)
+		require.Contains(t, fmt.Sprint(findings), want)
+	}
+	for _, account := range []string{"", "{}", "hello", `{"enableMultipleWriteLocations": false}`} {
+		_, err := checkAccount(nil, []byte(account))
+		require.Error(t, err, account)
+	}
+}
+
+// A new client sends one request for one call.
+func TestTransportAnswersForTheAccount(t *testing.T) {
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Method+" "+r.URL.Path)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer s.Close()
+	store := open(t, "db/locks", strings.TrimPrefix(s.URL, "http://"))
+	_, err := store.Acquire(t.Context(), request())
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.Len(t, asked, 1, "no request for the account, and no repeated request")
+	require.Contains(t, asked[0], "GET /dbs/db/colls/locks/docs/")
+}

@@ -1,0 +1,298 @@
+package cosmosstore
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+func request() lockstore.Request {
+	return lockstore.Request{Key: string(lockstore.NewOwner()), Owner: lockstore.NewOwner(), TTL: 10 * time.Second, Holder: lockstore.Holder{Name: "test"}}
+}
+
+// unknown says that an error has no class.
+func unknown(t *testing.T, err error) {
+	t.Helper()
+	assert.Error(t, err)
+	for _, class := range []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
+		assert.NotErrorIs(t, err, class)
+	}
+}
+
+// testNetwork breaks the network between the client and the server.
+func testNetwork(t *testing.T, addr string) {
+	setup := func(t *testing.T) (*testservers.CutProxy, *Store) {
+		p := testservers.Proxy(t, addr)
+		return p, open(t, "db/locks", p.Addr)
+	}
+	t.Run("the replies to a grant and a release are lost", func(t *testing.T) {
+		p, s := setup(t)
+		req := request()
+		p.CutReplies("POST /dbs")
+		_, err := s.Acquire(t.Context(), req)
+		unknown(t, err)
+		p.Forward()
+		lease, err := s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.LessOrEqual(t, lease.TTL, req.TTL-margin)
+		p.CutReplies("PUT /dbs")
+		unknown(t, s.Release(t.Context(), lease))
+		p.Forward()
+		require.NoError(t, s.Release(t.Context(), lease))
+	})
+	t.Run("a request is lost", func(t *testing.T) {
+		p, s := setup(t)
+		req := request()
+		p.CutRequests("POST /dbs")
+		_, err := s.Acquire(t.Context(), req)
+		unknown(t, err)
+		require.Equal(t, 1, p.Cuts(), "the request was sent once")
+		p.Forward()
+		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: req.Key, Owner: req.Owner}), "abandon")
+		_, err = s.Acquire(t.Context(), req)
+		require.ErrorIs(t, err, lockstore.ErrLost)
+	})
+	t.Run("nobody answers, each call ends with its context", func(t *testing.T) {
+		p, s := setup(t)
+		lease, err := s.Acquire(t.Context(), request())
+		require.NoError(t, err)
+		p.Swallow()
+		for name, call := range map[string]func(context.Context) error{
+			"Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, request()); return err },
+			"Renew":   func(ctx context.Context) error { _, err := s.Renew(ctx, lease, time.Minute); return err },
+			"Release": func(ctx context.Context) error { return s.Release(ctx, lease) },
+			"Inspect": func(ctx context.Context) error { _, err := s.Inspect(ctx, "k"); return err },
+			"Check":   func(ctx context.Context) error { _, err := s.Check(ctx); return err },
+			"Leave":   func(ctx context.Context) error { return s.Leave(ctx, "k", lease.Owner) },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+			began := time.Now()
+			err := call(ctx)
+			assert.Error(t, err, name)
+			assert.ErrorIs(t, err, context.DeadlineExceeded, name)
+			assert.Less(t, time.Since(began), 1200*time.Millisecond, name) // TestSilence is exact
+			cancel()
+		}
+		p.Disconnect() // what Check asked may go on until then
+	})
+}
+
+func TestUnreachable(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	s := open(t, "db/locks", l.Addr().String())
+	began := time.Now()
+	_, err = s.Acquire(t.Context(), request())
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorIs(t, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: lockstore.NewOwner(), Fence: 1}), lockstore.ErrUnavailable)
+	_, err = s.Check(t.Context())
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.Less(t, time.Since(began), 2*time.Second)
+}
+
+// Nothing comes back from the network: a call without a deadline ends within 2 s.
+func TestNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set, h := client(t, "db/locks", "127.0.0.1:1")
+		h.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, &net.OpError{Op: "dial", Err: ctx.Err()}
+		}
+		s, err := newStore(set, h)
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = s.Acquire(t.Context(), request())
+		require.ErrorIs(t, err, lockstore.ErrUnavailable)
+		require.LessOrEqual(t, time.Since(began), 2*time.Second)
+	})
+}
+
+// A connection stands and nothing comes back: each call ends with its context.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set, h := client(t, "db/locks", "127.0.0.1:1")
+		h.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, theirs) }()
+			return ours, nil
+		}
+		s, err := newStore(set, h)
+		require.NoError(t, err)
+		for _, wait := range []time.Duration{0, 150 * time.Millisecond} {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(wait, cancel)
+			began := time.Now()
+			_, err = s.Acquire(ctx, request())
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, lockstore.ErrUnavailable)
+			require.LessOrEqual(t, time.Since(began), wait+50*time.Millisecond)
+		}
+		container, err := set.container(&transport{client: h})
+		require.NoError(t, err)
+		r := &register{container}
+		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err = r.Write(ctx, "k", nil, "")
+		unknown(t, err)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.LessOrEqual(t, time.Since(began), 200*time.Millisecond)
+	})
+}
+
+// TestAnswers is about answers that the service documents and the tests' server never gives.
+func TestAnswers(t *testing.T) {
+	const (
+		corrupt = iota
+		unavailable
+		ambiguous
+		conflict
+	)
+	for answer, want := range map[string]struct{ read, create, replace int }{
+		"400":      {corrupt, corrupt, corrupt},
+		"401":      {unavailable, unavailable, unavailable},
+		"403":      {unavailable, unavailable, unavailable},
+		"403/3":    {unavailable, unavailable, unavailable}, // the region takes no writes
+		"404/1002": {ambiguous, corrupt, conflict},          // a replica that is behind
+		"404/1003": {corrupt, corrupt, corrupt},
+		"408":      {ambiguous, ambiguous, ambiguous},
+		"409":      {conflict, conflict, conflict},
+		"410/1000": {ambiguous, ambiguous, ambiguous},
+		"412":      {conflict, conflict, conflict},
+		"429/3200": {unavailable, unavailable, unavailable},
+		"449":      {conflict, conflict, conflict},
+		"500":      {ambiguous, ambiguous, ambiguous},
+		"503":      {ambiguous, ambiguous, ambiguous},
+	} {
+		t.Run(answer, func(t *testing.T) {
+			requests := 0
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests++
+				status, substatus, _ := strings.Cut(answer, "/")
+				if substatus != "" {
+					w.Header().Set("x-ms-substatus", substatus)
+				}
+				code := 0
+				_, err := fmt.Sscan(status, &code)
+				assert.NoError(t, err)
+				w.WriteHeader(code)
+			}))
+			defer s.Close()
+			r := newRegister(t, strings.TrimPrefix(s.URL, "http://"))
+			check := func(what string, err error, class int) {
+				t.Helper()
+				assert.Error(t, err, what)
+				assert.Equal(t, class == corrupt, isCorrupt(err), what)
+				assert.Equal(t, class == unavailable, isUnavailable(err), what)
+				assert.Equal(t, class == conflict, isConflict(err), what)
+			}
+			_, _, err := r.Read(t.Context(), "k", true)
+			check("read", err, want.read)
+			_, err = r.Write(t.Context(), "k", nil, "")
+			check("create", err, want.create)
+			_, err = r.Write(t.Context(), "k", nil, "version")
+			check("replace", err, want.replace)
+			assert.Equal(t, 3, requests, "each request is sent once")
+		})
+	}
+}
+
+// The container is missing: the tests' server answers 500 then, the service 404.
+func TestWrongContainer(t *testing.T) {
+	for _, substatus := range []string{"", "0", "1003"} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("x-ms-substatus", substatus)
+			w.WriteHeader(http.StatusNotFound)
+		}))
+		store := open(t, "db/none", strings.TrimPrefix(s.URL, "http://"))
+		_, err := store.Acquire(t.Context(), request())
+		require.ErrorIs(t, err, lockstore.ErrCorrupt, substatus)
+		require.ErrorContains(t, err, "container is wrong")
+		s.Close()
+	}
+}
+
+// The server does not prove who it is: nothing is sent.
+func TestCertificate(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	server.StartTLS()
+	defer server.Close()
+	opened, err := lockstore.Open(t.Context(), "cosmos://account/db/locks?endpoint="+server.URL, getenv("a2V5"), Opener)
+	require.NoError(t, err)
+	_, err = opened.Acquire(t.Context(), request())
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorContains(t, err, "certificate")
+}
+
+// No text shows the key, the owner or what a server has quoted.
+func TestNothingShowsASecret(t *testing.T) {
+	const key = "aHVudGVyMmh1bnRlcjJodW50ZXIy"
+	quoting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("x-ms-substatus", fmt.Sprint(r.Header))
+		w.WriteHeader(http.StatusTeapot)
+		fmt.Fprint(w, r.Header, string(body))
+	}))
+	defer quoting.Close()
+	garbled := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprint(w, r.Header, string(body))
+	}))
+	defer garbled.Close()
+	talking, err := net.Listen("tcp", "127.0.0.1:0") // answers what it was sent, and not HTTP
+	require.NoError(t, err)
+	defer talking.Close()
+	go func() {
+		for {
+			conn, err := talking.Accept()
+			if err != nil {
+				return
+			}
+			if req, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				_, _ = fmt.Fprintln(conn, req.Header)
+			}
+			_ = conn.Close()
+		}
+	}()
+	shown := ""
+	show := func(v any) { shown += fmt.Sprintf("%v %+v %#v %q\n", v, v, v, fmt.Sprint(v)) }
+	req := request()
+	for _, addr := range []string{quoting.URL, garbled.URL, talking.Addr().String(), "127.0.0.1:1"} {
+		cfg := config(t, "db/locks", strings.TrimPrefix(addr, "http://"))
+		cfg.Getenv = func(string) string { return key }
+		opened, err := Open(t.Context(), cfg)
+		require.NoError(t, err)
+		s := opened.(*Store)
+		_, err = s.Acquire(t.Context(), req)
+		show(err)
+		show(s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: req.Owner, Fence: 1}))
+		show(s.Leave(t.Context(), "k", req.Owner))
+		_, err = s.Check(t.Context())
+		show(err)
+		show(s)
+		show(*s)
+		show(struct{ Inside any }{s})
+	}
+	require.Contains(t, shown, "HTTP 418")
+	require.Contains(t, shown, "the answer is not HTTP")
+	for _, secret := range []string{key, string(req.Owner), "hunter2", "104 117 110 116 101 114", "type%3Dmaster"} {
+		require.NotContains(t, shown, secret)
+	}
+}

@@ -1,0 +1,233 @@
+package datastore
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
+)
+
+// Opener opens datastore URLs.
+var Opener = lockstore.Opener{Schemes: []string{"datastore"}, Open: Open}
+
+// DefaultKind is the kind of the locks' entities.
+const DefaultKind = "Lock"
+
+const (
+	skew   = 500 * time.Millisecond // between the clocks of the service's hosts
+	margin = 250 * time.Millisecond
+)
+
+// Open opens the store that cfg.URL names, see the package documentation. It makes no
+// network call.
+func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+	if cfg.URL == nil {
+		return nil, invalid("the URL is missing; want datastore://PROJECT/DATABASE")
+	}
+	if cfg.Getenv == nil {
+		cfg.Getenv = func(string) string { return "" }
+	}
+	set, err := parse(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := &register{settings: set, client: rest.Client(rest.ReplyTimeout)}
+	if !set.emulator {
+		if r.token, err = credentials(cfg.Getenv("GOOGLE_APPLICATION_CREDENTIALS"), r.client); err != nil {
+			return nil, err
+		}
+	}
+	return casstore.New(r, options)
+}
+
+var options = casstore.Options{Name: "datastore", Skew: skew, Margin: margin}
+
+type settings struct {
+	project, database, kind string
+	base                    string // of the API's URLs
+	emulator                bool
+}
+
+func parse(cfg lockstore.Config) (settings, error) {
+	params, err := cfg.Params("kind")
+	if err != nil {
+		return settings{}, err
+	}
+	set := settings{project: cfg.URL.Host, database: strings.Trim(cfg.URL.Path, "/"), kind: DefaultKind, base: "https://datastore.googleapis.com"}
+	if kind, ok := params["kind"]; ok {
+		set.kind = kind
+	}
+	const names = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
+	foreign := func(r rune) bool { return !strings.ContainsRune(names, r) }
+	if set.database == "(default)" {
+		set.database = ""
+	}
+	// The errors show no part of the URL: a secret may stand there by mistake.
+	switch {
+	case cfg.URL.User != nil || cfg.URL.Fragment != "" || cfg.URL.Opaque != "":
+		return settings{}, invalid("the URL has more than a project, a database and parameters; want datastore://PROJECT/DATABASE?kind=…")
+	case set.project == "" || len(set.project) > 63 || strings.ContainsFunc(set.project, foreign):
+		return settings{}, invalid("the URL's project is missing or has other characters than letters, digits and '-'")
+	case len(set.database) > 63 || strings.ContainsFunc(set.database, foreign):
+		return settings{}, invalid("the URL's database has other characters than letters, digits and '-'")
+	case set.kind == "" || len(set.kind) > 100 || strings.HasPrefix(set.kind, "__"):
+		return settings{}, invalid("the parameter kind is empty, longer than 100 bytes or begins with __")
+	}
+	if host := cfg.Getenv("DATASTORE_EMULATOR_HOST"); host != "" {
+		u, err := url.Parse("http://" + strings.TrimPrefix(host, "http://"))
+		if err != nil || u.Host == "" || u.Path != "" || u.User != nil || !isThisMachine(u.Hostname()) {
+			return settings{}, invalid("DATASTORE_EMULATOR_HOST is not host:port of this machine; the store uses no TLS there, so other machines are refused")
+		}
+		set.base, set.emulator = "http://"+u.Host, true
+	}
+	return set, nil
+}
+
+// isThisMachine compares the name and resolves nothing. The last name is this machine as
+// a container sees it.
+func isThisMachine(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" || host == "host.docker.internal"
+}
+
+func invalid(format string, args ...any) error {
+	return lockstore.Invalidf("datastore: "+format, args...)
+}
+
+// register is a casstore.Register. Each key has one entity with one property.
+type register struct {
+	settings
+	client *http.Client
+	token  func(context.Context) (string, error) // nil for the emulator
+}
+
+// property has the value of the register.
+const property = "lock"
+
+// Wire types of the REST API.
+type (
+	partition struct {
+		ProjectID  string `json:"projectId"`
+		DatabaseID string `json:"databaseId,omitempty"`
+	}
+	pathElement struct {
+		Kind string `json:"kind"`
+		Name string `json:"name"`
+	}
+	entityKey struct {
+		PartitionID partition     `json:"partitionId"`
+		Path        []pathElement `json:"path"`
+	}
+	value struct {
+		StringValue        *string `json:"stringValue,omitempty"`
+		ExcludeFromIndexes bool    `json:"excludeFromIndexes,omitempty"`
+	}
+	entity struct {
+		Key        entityKey        `json:"key"`
+		Properties map[string]value `json:"properties"`
+	}
+	lookupRequest struct {
+		DatabaseID string      `json:"databaseId,omitempty"`
+		Keys       []entityKey `json:"keys"`
+	}
+	lookupReply struct {
+		Found []struct {
+			Entity     entity    `json:"entity"`
+			Version    string    `json:"version"`
+			UpdateTime time.Time `json:"updateTime"`
+		} `json:"found"`
+		Missing  []struct{} `json:"missing"`
+		ReadTime time.Time  `json:"readTime"`
+	}
+	mutation struct {
+		Insert                     *entity `json:"insert,omitempty"`
+		Update                     *entity `json:"update,omitempty"`
+		BaseVersion                string  `json:"baseVersion,omitempty"`
+		ConflictResolutionStrategy string  `json:"conflictResolutionStrategy,omitempty"`
+	}
+	commitRequest struct {
+		DatabaseID string     `json:"databaseId,omitempty"`
+		Mode       string     `json:"mode"`
+		Mutations  []mutation `json:"mutations"`
+	}
+	commitReply struct {
+		MutationResults []struct {
+			Version          string    `json:"version"`
+			UpdateTime       time.Time `json:"updateTime"`
+			ConflictDetected bool      `json:"conflictDetected"`
+		} `json:"mutationResults"`
+	}
+)
+
+// Step implements casstore.Register.
+func (r *register) Step() time.Duration { return time.Microsecond }
+
+func (r *register) key(key string) entityKey {
+	return entityKey{PartitionID: partition{r.project, r.database}, Path: []pathElement{{r.kind, name(key)}}}
+}
+
+// name is a key as the name of an entity. Names like __this__ are the service's own.
+func name(key string) string {
+	if strings.HasPrefix(key, "__") || strings.HasPrefix(key, "=") {
+		return "=" + key
+	}
+	return key
+}
+
+// Read implements casstore.Register. Every read is fresh.
+func (r *register) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time.Time, error) {
+	var reply lookupReply
+	if err := r.call(ctx, "lookup", lookupRequest{DatabaseID: r.database, Keys: []entityKey{r.key(key)}}, &reply); err != nil {
+		return casstore.Entry{}, time.Time{}, err
+	}
+	now := reply.ReadTime.Truncate(r.Step())
+	switch {
+	case now.IsZero():
+		return casstore.Entry{}, now, rest.Corrupt("the service's answer has no readTime (the older Datastore emulator has none)")
+	case len(reply.Found) == 0 && len(reply.Missing) == 1:
+		return casstore.Entry{}, now, nil
+	case len(reply.Found) != 1:
+		return casstore.Entry{}, now, rest.Unavailable("the service has put this read off") // deferred
+	}
+	found := reply.Found[0]
+	lock, ok := found.Entity.Properties[property]
+	if !ok || lock.StringValue == nil || len(found.Entity.Properties) != 1 {
+		return casstore.Entry{}, now, rest.Corrupt("the entity of the kind " + r.kind + " is another program's")
+	}
+	e := casstore.Entry{Value: []byte(*lock.StringValue), Version: found.Version, Written: found.UpdateTime.Truncate(r.Step())}
+	if e.Version == "" || e.Written.IsZero() {
+		return casstore.Entry{}, now, rest.Corrupt("the service's answer has no version or no updateTime")
+	}
+	return e, now, nil
+}
+
+// Write implements casstore.Register.
+func (r *register) Write(ctx context.Context, key string, text []byte, ifVersion string) (casstore.Entry, error) {
+	lock := string(text)
+	e := &entity{Key: r.key(key), Properties: map[string]value{property: {StringValue: &lock, ExcludeFromIndexes: true}}}
+	// Without FAIL the service may resolve a conflict by dropping the write, and say that it
+	// was applied. An insert needs no strategy: there is none but to fail.
+	m := mutation{Update: e, BaseVersion: ifVersion, ConflictResolutionStrategy: "FAIL"}
+	if ifVersion == "" {
+		m = mutation{Insert: e}
+	}
+	var reply commitReply
+	err := r.call(ctx, "commit", commitRequest{DatabaseID: r.database, Mode: "NON_TRANSACTIONAL", Mutations: []mutation{m}}, &reply)
+	if err != nil {
+		return casstore.Entry{}, err
+	}
+	if len(reply.MutationResults) != 1 {
+		return casstore.Entry{}, errUnclear
+	}
+	result := reply.MutationResults[0]
+	if result.ConflictDetected {
+		return casstore.Entry{}, casstore.ErrConflict
+	}
+	return casstore.Entry{Version: result.Version, Written: result.UpdateTime.Truncate(r.Step())}, nil
+}

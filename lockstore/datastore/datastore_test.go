@@ -1,0 +1,229 @@
+package datastore
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
+	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// TestOnEmulator runs the suite on Google's emulator.
+func TestOnEmulator(t *testing.T) {
+	addr := testservers.Datastore(t).Addr
+	// A busy machine answers late, the emulator's first answers above all.
+	open := func(t *testing.T) *register {
+		r := open(t, addr)
+		r.client.Timeout, r.client.Transport.(*http.Transport).ResponseHeaderTimeout = 20*time.Second, 0
+		return r
+	}
+	t.Run("register", func(t *testing.T) {
+		testRegister(t, open(t))
+		castest.Run(t, func(t *testing.T) (casstore.Register, castest.Table) {
+			r := open(t)
+			return r, table{r}
+		}, storetest.Parallel)
+	})
+	t.Run("suite", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) storetest.Harness { return harness(t, open(t)) }, storetest.Parallel)
+	})
+}
+
+// TestOnFake runs the suite in virtual time. It breaks the network, and sets the service's
+// clock.
+func TestOnFake(t *testing.T) {
+	t.Run("register", func(t *testing.T) {
+		testRegister(t, onFake(t, newFake()))
+		castest.Run(t, func(t *testing.T) (casstore.Register, castest.Table) {
+			r := onFake(t, newFake())
+			return r, table{r}
+		}, synctest.Test)
+	})
+	t.Run("suite", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) storetest.Harness {
+			f := newFake()
+			h := harness(t, onFake(t, f))
+			switched := func(kind fault, match string) func(*testing.T) func() {
+				return func(*testing.T) func() {
+					f.set(kind, match)
+					return func() { f.set(works, "") }
+				}
+			}
+			h.LoseReplies, h.Hang = switched(loseReply, ":commit"), switched(hangs, "")
+			h.Unreachable = func(t *testing.T) lockstore.Store {
+				none := newFake()
+				none.set(refuses, "")
+				return store(t, onFake(t, none))
+			}
+			h.ShiftClock = func(_ *testing.T, d time.Duration) {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				f.shift = d
+			}
+			return h
+		}, synctest.Test)
+	})
+}
+
+// testRegister is what the store relies on.
+func testRegister(t *testing.T, r *register) {
+	ctx := t.Context()
+	read := func() casstore.Entry {
+		t.Helper()
+		e, now, err := r.Read(ctx, "k", true)
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), now, 10*time.Second)
+		return e
+	}
+	write := func(value, ifVersion string) casstore.Entry {
+		t.Helper()
+		before := time.Now()
+		e, err := r.Write(ctx, "k", []byte(value), ifVersion)
+		require.NoError(t, err)
+		require.WithinRange(t, e.Written, before.Add(-time.Second), time.Now().Add(time.Second))
+		e.Value = []byte(value)
+		return e
+	}
+	conflict := func(ifVersion string) {
+		t.Helper()
+		_, err := r.Write(ctx, "k", []byte("conflict"), ifVersion)
+		require.ErrorIs(t, err, casstore.ErrConflict)
+	}
+	require.Zero(t, read())
+	conflict("123456")
+	one := write("one", "")
+	require.Equal(t, one, read())
+	conflict("")
+	two := write("two", one.Version)
+	require.NotEqual(t, one.Version, two.Version)
+	require.False(t, two.Written.Before(one.Written))
+	conflict(one.Version)
+	require.Equal(t, two, read())
+
+	table{r}.SetValue(t, "k", nil)
+	require.Zero(t, read())
+	conflict(two.Version)
+	again := write("two", "")
+	require.NotEqual(t, two.Version, again.Version, "no version of a deleted entity comes again")
+	conflict(two.Version)
+	require.Equal(t, again, read())
+
+	for _, key := range []string{"__k__", "=__k__", "==", "a/b", "..", "é{}:\u2028", strings.Repeat("k", lockstore.MaxKeyBytes)} {
+		e, err := r.Write(ctx, key, []byte(key), "")
+		require.NoError(t, err, key)
+		got, _, err := r.Read(ctx, key, false)
+		require.NoError(t, err, key)
+		e.Value = []byte(key)
+		require.Equal(t, e, got)
+	}
+}
+
+// harness is for one case of the suite.
+func harness(t *testing.T, r *register) storetest.Harness {
+	h := castest.Harness(t, r, options, table{r})
+	for name, properties := range map[string]any{
+		"no property": map[string]any{},
+		"a number":    map[string]any{"lock": map[string]any{"integerValue": "7"}},
+		"bytes":       map[string]any{"lock": map[string]any{"blobValue": "eA=="}},
+	} {
+		h.Foreign[name] = func(t *testing.T, key string) { table{r}.set(t, key, properties) }
+	}
+	h.Foreign["a lock and another property"] = func(t *testing.T, key string) {
+		s := store(t, r) // h.Store would remember what it wrote
+		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		require.NoError(t, s.Release(t.Context(), lease))
+		table{r}.set(t, key, map[string]any{property: text(string(table{r}.Value(t, key))), "more": text("x")})
+	}
+	h.Dump = func(t *testing.T, key string) string { return table{r}.dump(t, key) }
+	return h
+}
+
+// open returns the register of an emulator.
+func open(t *testing.T, addr string) *register {
+	t.Helper()
+	set, err := parse(config(t, "datastore://project/database", map[string]string{"DATASTORE_EMULATOR_HOST": addr}))
+	require.NoError(t, err)
+	r := &register{settings: set, client: rest.Client(rest.ReplyTimeout)}
+	t.Cleanup(r.client.CloseIdleConnections)
+	return r
+}
+
+// onFake returns a register of a fake.
+func onFake(t *testing.T, f *fake) *register {
+	t.Helper()
+	t.Cleanup(f.conns.Wait)
+	r := open(t, "127.0.0.1:1")
+	r.client.Transport.(*http.Transport).DialContext = f.dial
+	return r
+}
+
+func store(t *testing.T, r *register) *casstore.Store {
+	t.Helper()
+	s, err := casstore.New(r, options)
+	require.NoError(t, err)
+	return s
+}
+
+func config(t *testing.T, rawURL string, env map[string]string) lockstore.Config {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	require.NoError(t, err)
+	return lockstore.Config{URL: u, Getenv: func(name string) string { return env[name] }}
+}
+
+// table is the kind as a test sees it.
+type table struct{ r *register }
+
+func (table table) Value(t *testing.T, key string) []byte {
+	e, _, err := table.r.Read(t.Context(), key, true)
+	require.NoError(t, err)
+	return e.Value
+}
+
+func (table table) SetValue(t *testing.T, key string, value []byte) {
+	if value == nil {
+		table.commit(t, map[string]any{"delete": table.r.key(key)})
+		return
+	}
+	table.set(t, key, map[string]any{property: text(string(value))})
+}
+
+func (table table) set(t *testing.T, key string, properties any) {
+	table.commit(t, map[string]any{"upsert": map[string]any{"key": table.r.key(key), "properties": properties}})
+}
+
+func (table table) commit(t *testing.T, mutation any) {
+	t.Helper()
+	err := table.r.call(t.Context(), "commit", map[string]any{"databaseId": table.r.database, "mode": "NON_TRANSACTIONAL", "mutations": []any{mutation}}, &struct{}{})
+	require.NoError(t, err)
+}
+
+// dump is an entity without the time of the read.
+func (table table) dump(t *testing.T, key string) string {
+	var reply struct {
+		Found json.RawMessage `json:"found"`
+	}
+	require.NoError(t, table.r.call(t.Context(), "lookup", lookupRequest{DatabaseID: table.r.database, Keys: []entityKey{table.r.key(key)}}, &reply))
+	return string(reply.Found)
+}
+
+func text(s string) map[string]any {
+	return map[string]any{"stringValue": s, "excludeFromIndexes": true}
+}

@@ -1,0 +1,186 @@
+package datastore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+func request() lockstore.Request {
+	return lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: 10 * time.Second, Holder: lockstore.Holder{Name: "test"}}
+}
+
+// unknown says that an error has no class.
+func unknown(t *testing.T, err error) {
+	t.Helper()
+	assert.Error(t, err)
+	for _, class := range []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
+		assert.NotErrorIs(t, err, class)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	run := func(name string, do func(t *testing.T, f *fake, s lockstore.Store)) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				do(t, f, store(t, onFake(t, f)))
+			})
+		})
+	}
+	run("the reply to a grant is lost", func(t *testing.T, f *fake, s lockstore.Store) {
+		req := request()
+		f.set(loseReply, ":commit")
+		_, err := s.Acquire(t.Context(), req)
+		unknown(t, err)
+		f.set(works, "")
+		lease, err := s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.LessOrEqual(t, lease.TTL, req.TTL-margin)
+	})
+	run("a grant that arrives after its abandon takes nothing", func(t *testing.T, f *fake, s lockstore.Store) {
+		req := request()
+		f.set(delays, ":commit")
+		_, err := s.Acquire(t.Context(), req)
+		unknown(t, err)
+		f.set(works, "")
+		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: req.Key, Owner: req.Owner}))
+		require.Equal(t, 1, f.deliver())
+		_, err = s.Acquire(t.Context(), request())
+		require.NoError(t, err)
+	})
+	run("a renewal that arrives after the release renews nothing", func(t *testing.T, f *fake, s lockstore.Store) {
+		lease, err := s.Acquire(t.Context(), request())
+		require.NoError(t, err)
+		f.set(delays, ":commit")
+		_, err = s.Renew(t.Context(), lease, time.Minute)
+		unknown(t, err)
+		f.set(works, "")
+		require.NoError(t, s.Release(t.Context(), lease))
+		require.Equal(t, 1, f.deliver())
+		_, err = s.Acquire(t.Context(), request())
+		require.NoError(t, err)
+	})
+	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"is cancelled": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(300*time.Millisecond, cancel)
+			return ctx, cancel
+		},
+		"has a deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 300*time.Millisecond)
+		},
+	} {
+		for _, silent := range []string{":lookup", ":commit"} {
+			run("a call whose context "+name+" ends with it, "+silent+" hangs", func(t *testing.T, f *fake, s lockstore.Store) {
+				f.set(hangs, silent)
+				ctx, stop := end(t.Context())
+				defer stop()
+				began := time.Now()
+				_, err := s.Acquire(ctx, request())
+				require.LessOrEqual(t, time.Since(began), 350*time.Millisecond)
+				if silent == ":lookup" {
+					require.ErrorIs(t, err, lockstore.ErrUnavailable, "nothing was written yet")
+				} else {
+					unknown(t, err)
+					require.ErrorIs(t, err, ctx.Err())
+				}
+			})
+		}
+	}
+	for _, how := range []string{"at once", "silently"} {
+		run("nobody answers, connections are refused "+how, func(t *testing.T, f *fake, s lockstore.Store) {
+			f.set(refuses, how)
+			began := time.Now()
+			_, err := s.Acquire(t.Context(), request())
+			require.ErrorIs(t, err, lockstore.ErrUnavailable)
+			require.ErrorIs(t, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: lockstore.NewOwner(), Fence: 1}), lockstore.ErrUnavailable)
+			require.LessOrEqual(t, time.Since(began), 4*time.Second, "2 s for each call")
+		})
+	}
+	for status, want := range map[string]struct{ read, write error }{
+		"PERMISSION_DENIED":   {lockstore.ErrUnavailable, lockstore.ErrUnavailable},
+		"UNAUTHENTICATED":     {lockstore.ErrUnavailable, lockstore.ErrUnavailable},
+		"RESOURCE_EXHAUSTED":  {lockstore.ErrUnavailable, lockstore.ErrUnavailable},
+		"NOT_FOUND":           {lockstore.ErrCorrupt, nil}, // of a write: a conflict
+		"FAILED_PRECONDITION": {lockstore.ErrCorrupt, nil},
+		"INVALID_ARGUMENT":    {lockstore.ErrCorrupt, lockstore.ErrCorrupt},
+		"ABORTED":             {lockstore.ErrUnavailable, nil},
+		"UNAVAILABLE":         {lockstore.ErrUnavailable, nil},
+		"DEADLINE_EXCEEDED":   {lockstore.ErrUnavailable, nil},
+		"INTERNAL":            {lockstore.ErrUnavailable, nil},
+	} {
+		run("the answer to everything is "+status, func(t *testing.T, f *fake, s lockstore.Store) {
+			lease, err := s.Acquire(t.Context(), request())
+			require.NoError(t, err)
+			f.set(answers, status)
+			_, err = s.Acquire(t.Context(), request())
+			assert.ErrorIs(t, err, want.read)
+			assert.ErrorContains(t, err, status)
+			err = s.Release(t.Context(), lease) // begins with a write
+			if want.write == nil {
+				unknown(t, err)
+			} else {
+				assert.ErrorIs(t, err, want.write)
+			}
+		})
+	}
+}
+
+// The server does not prove who it is: nothing is sent.
+func TestCertificate(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	server.StartTLS()
+	defer server.Close()
+	r := open(t, "127.0.0.1:1")
+	r.base = server.URL
+	_, err := store(t, r).Acquire(t.Context(), request())
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorContains(t, err, "certificate")
+}
+
+// No text shows the token, the owner or what another server has quoted.
+func TestNothingShowsASecret(t *testing.T) {
+	const secret = "hunter2hunter2hunter2"
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		r := onFake(t, f)
+		r.token = func(context.Context) (string, error) { return secret, nil }
+		s := store(t, r)
+		req := request()
+		shown := ""
+		show := func(v any) { shown += fmt.Sprintf("%v %+v %#v %q\n", v, v, v, fmt.Sprint(v)) }
+		lease, err := s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		for _, kind := range []fault{quotes, talks, refuses, loseReply, hangs} {
+			f.set(kind, "")
+			r.client.CloseIdleConnections()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			other := request()
+			other.Key = "other"
+			_, err := s.Acquire(ctx, other)
+			show(err)
+			show(s.Release(ctx, lease))
+			show(s.Leave(ctx, "k", req.Owner))
+			_, err = s.Inspect(ctx, "k")
+			show(err)
+			cancel()
+		}
+		show(struct{ Inside any }{s})
+		require.Contains(t, shown, "HTTP 418")
+		require.Contains(t, shown, "the answer is not HTTP")
+		require.NotContains(t, shown, secret)
+		require.NotContains(t, shown, string(req.Owner))
+	})
+}

@@ -1,0 +1,18 @@
+module github.com/lambdalock/lambdalock/lockstore/datastore
+
+go 1.26.0
+
+replace github.com/lambdalock/lambdalock => ../..
+
+require (
+	github.com/lambdalock/lambdalock v0.0.0
+	github.com/stretchr/testify v1.12.1
+	go.uber.org/goleak v1.3.0
+	golang.org/x/oauth2 v0.37.0
+)
+
+require (
+	cloud.google.com/go/compute/metadata v0.3.0 // indirect
+	github.com/aws/aws-lambda-go v1.55.1 // indirect
+	go.yaml.in/yaml/v3 v3.0.6 // indirect
+)
