@@ -1,17 +1,18 @@
-// Package boot turns a function's environment into a guard. Of this module's
-// packages only boot reads the environment, and only boot may end the process. The
+// Package boot turns a function's environment into a guard. Of this module's packages that a
+// function links, only boot reads the environment, and only boot may end the process. The
 // functions that begin with Must, and [Start], print one sentence to standard error
 // and exit with status 1 when a setting is missing or wrong.
 //
 // boot reads these variables:
 //
 //	LOCK_URL       where the locks are, for example dynamodb://locks (required)
-//	LOCK_TTL       guard.Options.TTL, for example 30s
-//	LOCK_MAX_HOLD  guard.Options.MaxHold
-//	LOCK_WAIT      guard.Options.Wait
-//	LOCK_RESERVE   guard.Options.Reserve
+//	LOCK_TTL       guard.Options.TTL, the longest lease: 60s by default
+//	LOCK_MAX_HOLD  guard.Options.MaxHold, the longest time for one run's work: 15m by default
+//	LOCK_WAIT      guard.Options.Wait, how long to wait for a busy lock: 0 by default
+//	LOCK_RESERVE   guard.Options.Reserve, time for the release before Lambda's deadline: 300ms by default
 //	LOCK_SIGTERM   true: on SIGTERM cancel the work, so that its lease is released
 //	LOCK_METRICS   a CloudWatch namespace: each report line is also a metric there
+//	LOCK_LOG       start: one more line for each run, when it gets the lock
 //
 // The store and the function may read others. A duration is written as in Go: 500ms,
 // 30s, 5m. A variable whose name begins with LOCK_ and that nobody has read is nearly
@@ -21,7 +22,8 @@
 // # Log lines
 //
 // boot writes JSON lines to standard output: one when the process starts, with the
-// store's URL (scheme and host only), and one report for each run of the guard. Most
+// store's URL (scheme and host only), and one report for each run of the guard. A run that
+// Lambda kills writes no report; with LOCK_LOG=start its first line remains. Most
 // report lines have the level INFO. Lambda drops them, and their metrics, if the
 // function's ApplicationLogLevel is higher.
 package boot
@@ -36,6 +38,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
@@ -141,13 +144,18 @@ func newGuard(out io.Writer, getenv func(string) string, openers ...lockstore.Op
 	if err != nil {
 		return nil, err
 	}
-	options.Observe = guard.LogReports(logger(out, u, namespace))
+	first := new(atomic.Pointer[which])
+	options.Observe = guard.LogReports(logger(out, u, namespace, first))
+	plain := logger(out, u, "", first)
+	if options.Follow, err = logStart(getenv("LOCK_LOG"), plain); err != nil {
+		return nil, err
+	}
 	g, err := guard.New(store, options)
 	if err != nil {
 		words := append([]string{"guard: ", ""}, append(written, names...)...)
 		return nil, errors.New(strings.NewReplacer(words...).Replace(err.Error()))
 	}
-	logger(out, u, "").Info("lock store", "host", u.Host)
+	plain.Info("lock store", "host", u.Host)
 	return g, nil
 }
 
@@ -156,14 +164,15 @@ func jsonHandler(w io.Writer) slog.Handler {
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: lambdacontext.ReplaceAttr})
 }
 
-// logger writes lines that say which function uses which kind of store. With a
-// namespace each line is also a metric.
-func logger(w io.Writer, store *url.URL, namespace string) *slog.Logger {
+// logger writes lines that say which function, in which version, uses which kind of store.
+// With a namespace each line is also a metric.
+func logger(w io.Writer, store *url.URL, namespace string, first *atomic.Pointer[which]) *slog.Logger {
 	handler := jsonHandler(w)
 	if namespace != "" {
 		handler = metrics{handler, namespace}
 	}
-	return slog.New(handler).With("service", lambdacontext.FunctionName, "store", store.Scheme)
+	handler = invocation{handler, first}
+	return slog.New(handler).With("service", lambdacontext.FunctionName, "version", lambdacontext.FunctionVersion, "store", store.Scheme)
 }
 
 func readURL(name string, getenv func(string) string) (*url.URL, error) {

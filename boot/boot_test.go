@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -155,6 +156,47 @@ func TestReportLine(t *testing.T) {
 	assert.Contains(t, line, "timestamp")
 }
 
+// logLine waits for a line of an invocation that has the message and the text.
+func logLine(t *testing.T, f *lambdatest.Env, message, text string) map[string]any {
+	t.Helper()
+	found, err := f.WaitLog(t.Context(), func(line string) bool {
+		return strings.Contains(line, `"message":"`+message+`"`) && strings.Contains(line, text)
+	})
+	require.NoError(t, err)
+	var line map[string]any
+	require.NoError(t, json.Unmarshal([]byte(found), &line))
+	return line
+}
+
+func TestLinesOfAnInvocation(t *testing.T) {
+	f := startFunction(t, 30*time.Second, "LOCK_LOG=start", "LOCK_METRICS=App")
+	for _, cold := range []bool{true, false} {
+		r := invoke(t, f, event{Do: "work", Key: "account/7"})
+		start, end := logLine(t, f, "lock granted", r.RequestID), logLine(t, f, "lock", r.RequestID)
+		for _, line := range []map[string]any{start, end} {
+			assert.Equal(t, cold, line["cold_start"])
+			assert.Equal(t, "$LATEST", line["version"])
+			assert.NotEmpty(t, line["trace"])
+			assert.Equal(t, "account/7", line["key"])
+		}
+		assert.Equal(t, end["fence"], start["fence"])
+		assert.NotContains(t, start, "_aws", "it is no run of its own, so it is no metric")
+	}
+	t.Run("F03 a run that is killed has written its first line", func(t *testing.T) {
+		var result lambdatest.Result
+		var running sync.WaitGroup
+		running.Go(func() {
+			var err error
+			result, err = f.Invoke(t.Context(), []byte(`{"Do":"until-cancelled","Key":"killed"}`))
+			assert.NoError(t, err)
+		})
+		line := logLine(t, f, "lock granted", `"killed"`)
+		require.NoError(t, f.Kill())
+		running.Wait()
+		assert.Equal(t, result.RequestID, line["requestId"])
+	})
+}
+
 func TestTheFirstLineNamesTheStore(t *testing.T) {
 	var out bytes.Buffer
 	_, err := newGuard(&out, func(name string) string {
@@ -202,6 +244,7 @@ func TestMissingSettings(t *testing.T) {
 		{"F49 Reserve and the default MaxHold", map[string]string{"LOCK_URL": "memory://", "LOCK_RESERVE": "20m"}, []string{"LOCK_RESERVE is 20m but LOCK_MAX_HOLD is 15m0s; want LOCK_RESERVE at most LOCK_MAX_HOLD less 100ms"}},
 		{"F49 durations that contradict", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "1m", "LOCK_MAX_HOLD": "30s"}, []string{"LOCK_TTL is 1m but LOCK_MAX_HOLD is 30s; want LOCK_TTL at most LOCK_MAX_HOLD"}},
 		{"a namespace that CloudWatch would drop", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "locks|nightly"}, []string{"LOCK_METRICS", `"locks|nightly"`, "letters"}},
+		{"a line that nobody writes", map[string]string{"LOCK_URL": "memory://", "LOCK_LOG": "end"}, []string{"LOCK_LOG", `"end"`, "start"}},
 		{"a namespace of AWS's own", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "AWS/Lambda"}, []string{"LOCK_METRICS", "AWS/"}},
 		{"a namespace that is too long", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": strings.Repeat("n", 256)}, []string{"LOCK_METRICS", "255"}},
 		{"all set", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "My App/locks", "LOCK_TTL": "30s", "LOCK_MAX_HOLD": "1m", "LOCK_WAIT": "2s", "LOCK_RESERVE": "1s"}, nil},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ func TestMetrics(t *testing.T) {
 		Fence: 7, Holder: lockstore.Holder{ID: "req-1"}}
 	line := func(namespace string) map[string]any {
 		var out bytes.Buffer
-		guard.LogReports(logger(&out, &url.URL{Scheme: "dynamodb"}, namespace))(t.Context(), report)
+		guard.LogReports(logger(&out, &url.URL{Scheme: "dynamodb"}, namespace, new(atomic.Pointer[which])))(t.Context(), report)
 		var m map[string]any
 		require.NoError(t, json.Unmarshal(out.Bytes(), &m))
 		return m

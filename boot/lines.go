@@ -1,0 +1,69 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
+
+	"github.com/lambdalock/lambdalock/guard"
+)
+
+// invocation adds to each line what is known of the invocation: X-Ray's trace id, and
+// whether it is the first of its process, which had a cold start.
+type invocation struct {
+	slog.Handler
+	first *atomic.Pointer[which] // the first invocation that wrote a line
+}
+
+// which invocation it is: a retry has the same request id, and another deadline.
+type which struct {
+	requestID string
+	deadline  time.Time
+}
+
+func (i invocation) Handle(ctx context.Context, r slog.Record) error {
+	if lc, ok := lambdacontext.FromContext(ctx); ok {
+		deadline, _ := ctx.Deadline()
+		this := which{lc.AwsRequestID, deadline}
+		i.first.CompareAndSwap(nil, &this)
+		first := i.first.Load()
+		r.AddAttrs(slog.Bool("cold_start", first.requestID == this.requestID && first.deadline.Equal(this.deadline)))
+	}
+	if trace, _ := ctx.Value("x-amzn-trace-id").(string); trace != "" { // the name that aws-lambda-go gives it
+		r.AddAttrs(slog.String("trace", trace))
+	}
+	return i.Handler.Handle(ctx, r)
+}
+
+func (i invocation) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return invocation{i.Handler.WithAttrs(attrs), i.first}
+}
+
+func (i invocation) WithGroup(name string) slog.Handler {
+	return invocation{i.Handler.WithGroup(name), i.first}
+}
+
+// logStart returns guard.Options.Follow for LOCK_LOG. A run that Lambda kills writes no
+// report. Its first line has been written, and its request id is in Lambda's own report.
+func logStart(setting string, logger *slog.Logger) (func(context.Context, guard.Event) context.Context, error) {
+	switch setting {
+	case "":
+		return nil, nil
+	case "start":
+	default:
+		return nil, fmt.Errorf("LOCK_LOG is %.40q; want start, or nothing", setting)
+	}
+	return func(ctx context.Context, e guard.Event) context.Context {
+		if e.Step == guard.StepGranted {
+			r := e.Report
+			logger.LogAttrs(ctx, slog.LevelInfo, "lock granted",
+				slog.String("requestId", r.Holder.ID), slog.String("key", r.Key), slog.Int64("fence", int64(r.Fence)),
+				slog.Float64("wait_ms", float64(r.Waited.Microseconds())/1000))
+		}
+		return ctx
+	}, nil
+}
