@@ -23,7 +23,7 @@
 //     environments; here the test starts as many as it wants.
 //   - A process that has ended is replaced by a new process at the next event, as
 //     after a crash on the platform.
-//   - Everything that the process writes is kept: [Env.Logs], [Env.WaitLog].
+//   - The last 10,000 lines that the process writes are kept: [Env.Logs], [Env.WaitLog].
 //
 // # What can happen to an environment
 //
@@ -36,9 +36,9 @@
 //	two events in one process          MaxConcurrency      what the function answers
 //	a deadline in the past             Event.Deadline      what the function answers
 //
-// An invocation that outlives the function's timeout ends its process with SIGKILL.
+// When an invocation is longer than the function's timeout, the package kills its process with SIGKILL.
 // A process that has registered an extension, as lambda.WithEnableSIGTERM does, gets
-// SIGTERM 500 ms before that. With MaxConcurrency above 1 a timeout is only
+// SIGTERM at the timeout, and SIGKILL 500 ms later. With MaxConcurrency above 1 a timeout is only
 // reported: the process and the code of that invocation run on, as on Lambda
 // Managed Instances.
 //

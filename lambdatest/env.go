@@ -263,16 +263,42 @@ func (e *Env) Shutdown() error {
 }
 
 // Freeze stops the process with SIGSTOP, also in the middle of an invocation: it
-// runs nothing until Thaw. The function's timeout still kills it.
+// runs nothing until Thaw. The function's timeout still kills it. On Linux, Freeze returns
+// when all threads have stopped; elsewhere they may go on for a moment.
 //
 // A process that is stopped in this way sees that time went by: both its wall
 // clock and its monotonic clock run on. On Lambda the monotonic clock of a frozen
 // environment may stand still, so a function that passes a test with Freeze has
 // not shown that it can do without the wall clock.
-func (e *Env) Freeze() error { return e.signal(syscall.SIGSTOP) }
+func (e *Env) Freeze() error {
+	p, err := e.current()
+	if err != nil {
+		return err
+	}
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for range 1000 {
+		if stopped(p.pid()) {
+			return nil
+		}
+		select {
+		case <-p.ended:
+			return nil
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return errors.New("lambdatest: the process still runs a second after SIGSTOP")
+}
 
 // Thaw continues a process after Freeze.
-func (e *Env) Thaw() error { return e.signal(syscall.SIGCONT) }
+func (e *Env) Thaw() error {
+	p, err := e.current()
+	if err != nil {
+		return err
+	}
+	return p.signal(syscall.SIGCONT)
+}
 
 // PID is the process's id, or 0 when none is running.
 func (e *Env) PID() int {
@@ -312,7 +338,7 @@ func (e *Env) WaitLog(ctx context.Context, match func(line string) bool) (string
 }
 
 // Close ends the process with SIGKILL, and returns when the process and
-// everything that served it is gone. Again is nil.
+// everything that served it is gone. A second Close returns nil.
 func (e *Env) Close() error {
 	e.mu.Lock()
 	p := e.process

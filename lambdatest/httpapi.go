@@ -25,7 +25,8 @@ const (
 // HTTPAPI is an http.Handler that stands before a function in the place of an
 // HTTP API of API Gateway. It makes the event (payload format 2.0) of each
 // request, and the HTTP response of the function's answer. It checks no
-// identity: every caller is anonymous. It makes no event of the field cookies.
+// identity: every caller is anonymous. The field cookies of an event is empty;
+// cookies are in the header cookie.
 //
 // As the gateway does, it decodes the path once and then takes the path as it
 // is: it joins no slashes and follows no dots. An http.ServeMux does both, so an
@@ -43,7 +44,7 @@ type HTTPAPI struct {
 	Invoke func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error)
 }
 
-// ServeHTTP has the function answer.
+// ServeHTTP answers with what the function answers.
 func (a HTTPAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route, params := a.route(r.Method, r.URL.Path)
 	if route == "" {

@@ -196,11 +196,7 @@ func (p *process) close() {
 	<-p.served
 }
 
-func (e *Env) signal(sig syscall.Signal) error {
-	p, err := e.current()
-	if err != nil {
-		return err
-	}
+func (p *process) signal(sig syscall.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil {
 		return fmt.Errorf("lambdatest: %v: %w", sig, err)
 	}

@@ -10,3 +10,6 @@ import "syscall"
 func sysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
+
+// stopped cannot be asked here: whether a signal has stopped all threads yet is not known.
+func stopped(int) bool { return true }
