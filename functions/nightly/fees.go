@@ -6,9 +6,9 @@
 // whole cents. Other fields, as an EventBridge event has them, are not read.
 //
 // The schedule's lock keeps two runs from doing the same work side by side. What
-// keeps the books right is another thing: each account is written under its own
+// keeps the accounts right is another thing: each account is written under its own
 // lock, whose fence it checks, and the date is the withdrawal's id, so that a run
-// that comes again books only what is missing. That holds as long as an account
+// that comes again charges only what is missing. That holds as long as an account
 // remembers withdrawals, see package accounts; Lambda's own retries come within
 // minutes.
 
@@ -35,7 +35,7 @@ type feeEvent struct {
 
 const maxAccounts = 100
 
-// BadInput: the event cannot be worked on, now or later. Nothing was booked.
+// BadInput: the event cannot be worked on, now or later. Nothing was charged.
 type BadInput struct{ Err error }
 
 func (e *BadInput) Error() string { return e.Err.Error() }
@@ -43,8 +43,8 @@ func (e *BadInput) Error() string { return e.Err.Error() }
 // Unwrap returns what is wrong.
 func (e *BadInput) Unwrap() error { return e.Err }
 
-// NotCharged: the fee is not known to be booked on some of the accounts, and is
-// booked on the others. Running the event again books what is missing.
+// NotCharged: the fee is not known to be charged on some of the accounts, and is
+// charged on the others. Running the event again charges what is missing.
 type NotCharged struct {
 	Date string
 	Of   int     // how many accounts there were
@@ -52,7 +52,7 @@ type NotCharged struct {
 }
 
 func (e *NotCharged) Error() string {
-	return fmt.Sprintf("the fee of %s is not booked on %d of %d accounts: %v", e.Date, len(e.Errs), e.Of, errors.Join(e.Errs...))
+	return fmt.Sprintf("the fee of %s is not charged on %d of %d accounts: %v", e.Date, len(e.Errs), e.Of, errors.Join(e.Errs...))
 }
 
 // Unwrap returns why.
@@ -89,7 +89,7 @@ func charge(ctx context.Context, g *guard.Guard, ledger *accounts.Ledger, w acco
 
 func (e feeEvent) date() string { return e.Time.UTC().Format(time.DateOnly) }
 
-// withdrawals is the fee of each account. Nothing is booked before all of the
+// withdrawals is the fee of each account. Nothing is charged before all of the
 // event is known to be good.
 func (e feeEvent) withdrawals() ([]accounts.Withdrawal, error) {
 	switch n := len(e.Detail.Accounts); {

@@ -83,12 +83,12 @@ func TestAnAccountThatFailsKeepsNoOther(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	require.ErrorIs(t, err, lockstore.ErrHeld)
 	require.ErrorIs(t, err, accounts.ErrNotFound)
-	require.ErrorContains(t, err, "the fee of 2026-11-21 is not booked on 2 of 4 accounts")
+	require.ErrorContains(t, err, "the fee of 2026-11-21 is not charged on 2 of 4 accounts")
 	assert.EqualValues(t, 1000, b.balance(t, "a"))
 	assert.EqualValues(t, 990, b.balance(t, "c"))
 
 	require.NoError(t, b.store.Release(t.Context(), lease))
-	require.NoError(t, chargeFees(t.Context(), b.Guard, b.ledger, feeEventOf(t, abc)), "a repeat books what is missing")
+	require.NoError(t, chargeFees(t.Context(), b.Guard, b.ledger, feeEventOf(t, abc)), "a repeat charges what is missing")
 	assert.EqualValues(t, 990, b.balance(t, "a"))
 	assert.EqualValues(t, 990, b.balance(t, "b"))
 }
@@ -107,7 +107,7 @@ func TestOverInTheMiddle(t *testing.T) {
 	}
 	err := chargeFees(ctx, b.Guard, b.ledger, feeEventOf(t, abc))
 	require.ErrorIs(t, err, over)
-	require.ErrorContains(t, err, "not booked on 2 of 3 accounts")
+	require.ErrorContains(t, err, "not charged on 2 of 3 accounts")
 	require.ErrorContains(t, err, `account "c": not begun`)
 	assert.EqualValues(t, 990, b.balance(t, "a"))
 	assert.EqualValues(t, 1000, b.balance(t, "c"))
@@ -129,5 +129,5 @@ func TestBadInput(t *testing.T) {
 			assert.ErrorContains(t, err, want, text)
 		})
 	}
-	assert.Empty(t, b.paid, "nothing is booked before all of the event is good")
+	assert.Empty(t, b.paid, "nothing is charged before all of the event is good")
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
+	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 )
 
 // key is the schedule's: while one run works, a second run is skipped.
 const key = "schedule/nightly"
 
 func main() {
-	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
+	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
 	ledger := boot.Must(accounts.Open(boot.MustURL("ACCOUNTS_URL"), boot.Getenv))
 	boot.Start(g, schedule.Wrap(g, key, handle(g, ledger)))
 }

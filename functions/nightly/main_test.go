@@ -14,8 +14,8 @@ import (
 
 // TestEvents runs every event file against its expected answer.
 func TestEvents(t *testing.T) {
-	// booked checks what was booked on the accounts 7 and 9, in cents.
-	booked := func(seven, nine int64) func(*testing.T, functest.World) {
+	// withdrawn checks what was withdrawn on the accounts 7 and 9, in cents.
+	withdrawn := func(seven, nine int64) func(*testing.T, functest.World) {
 		return func(t *testing.T, w functest.World) {
 			assert.Equal(t, [2]int64{functest.Opening - seven, functest.Opening - nine}, w.Balances(t))
 			w.Free(t, accounts.Key("7"), accounts.Key("8"), accounts.Key("9"))
@@ -24,10 +24,10 @@ func TestEvents(t *testing.T) {
 	functest.Events(t, "nightly", func(w functest.World) any {
 		return schedule.Wrap(w.Guard, key, handle(w.Guard, w.Ledger))
 	}, map[string]func(*testing.T, functest.World){
-		"nightly":           booked(150, 150),
-		"nightly-busy":      booked(0, 0),
-		"nightly-refused":   booked(0, 150),
-		"nightly-bad-input": booked(0, 0),
+		"nightly":           withdrawn(150, 150),
+		"nightly-busy":      withdrawn(0, 0),
+		"nightly-refused":   withdrawn(0, 150),
+		"nightly-bad-input": withdrawn(0, 0),
 	})
 }
 

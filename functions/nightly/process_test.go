@@ -37,7 +37,7 @@ func TestProcesses(t *testing.T) {
 	})
 }
 
-// event books 150 cents on the accounts a and wait-1, whose payment waits.
+// event charges 150 cents to the accounts a and wait-1, whose payment waits.
 func event() feeEvent {
 	e := feeEvent{Time: time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)}
 	e.Detail.Accounts, e.Detail.Fee = []string{"a", "wait-1"}, 150
@@ -65,7 +65,7 @@ func killedAndTriedAgain(t *testing.T, s *functest.Target) {
 	require.NoError(t, e.Kill())
 	died := time.Now()
 	require.Equal(t, lambdatest.ErrorExit, first().ErrorType)
-	require.EqualValues(t, 150, s.Booked("a"), "the run died in the middle")
+	require.EqualValues(t, 150, s.Withdrawn("a"), "the run died in the middle")
 
 	// Lambda tries again, with the same request id, in a new process.
 	r := s.Send(e, event(), "run-1")
@@ -80,8 +80,8 @@ func killedAndTriedAgain(t *testing.T, s *functest.Target) {
 	require.JSONEq(t, `{"skipped": false}`, string(r.Payload))
 	t.Logf("taken over %v after the end, TTL %v", time.Since(died).Round(time.Millisecond), functest.TTL)
 
-	assert.EqualValues(t, 150, s.Booked("a"), "booked once")
-	assert.EqualValues(t, 150, s.Booked("wait-1"))
+	assert.EqualValues(t, 150, s.Withdrawn("a"), "withdrawn once")
+	assert.EqualValues(t, 150, s.Withdrawn("wait-1"))
 	fences := s.Fences(e, key)
 	require.GreaterOrEqual(t, len(fences), 2)
 	for i := 1; i < len(fences); i++ {
@@ -106,6 +106,6 @@ func secondTrigger(t *testing.T, s *functest.Target) {
 	for _, id := range []string{"run-1", "run-2"} {
 		require.JSONEq(t, `{"skipped": false}`, string(s.Send(other, event(), id).Payload), "the lock is free at once")
 	}
-	assert.EqualValues(t, 150, s.Booked("a"), "booked once")
-	assert.EqualValues(t, 150, s.Booked("wait-1"), "booked once")
+	assert.EqualValues(t, 150, s.Withdrawn("a"), "withdrawn once")
+	assert.EqualValues(t, 150, s.Withdrawn("wait-1"), "withdrawn once")
 }

@@ -14,10 +14,11 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
+	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 )
 
 func main() {
-	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
+	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
 	ledger := boot.Must(accounts.Open(boot.MustURL("ACCOUNTS_URL"), boot.Getenv))
 	boot.Start(g, sqsbatch.Wrap(g, key, handle(ledger)))
 }

@@ -12,8 +12,8 @@ import (
 
 // TestEvents runs every event file against its expected answer.
 func TestEvents(t *testing.T) {
-	// booked checks what was booked on the accounts 7 and 9, in cents.
-	booked := func(seven, nine int64) func(*testing.T, functest.World) {
+	// withdrawn checks what was withdrawn on the accounts 7 and 9, in cents.
+	withdrawn := func(seven, nine int64) func(*testing.T, functest.World) {
 		return func(t *testing.T, w functest.World) {
 			assert.Equal(t, [2]int64{functest.Opening - seven, functest.Opening - nine}, w.Balances(t))
 		}
@@ -27,12 +27,12 @@ func TestEvents(t *testing.T) {
 	functest.Events(t, "settle", func(w functest.World) any {
 		return sqsbatch.Wrap(w.Guard, key, handle(w.Ledger))
 	}, map[string]func(*testing.T, functest.World){
-		"settle":           free(booked(600, 250)),
-		"settle-poison":    free(booked(600, 0)),
-		"settle-bad-input": free(booked(100, 250)),
-		"settle-busy":      booked(0, 250),
-		"settle-refused":   free(booked(100, 0)),
-		"settle-fifo":      free(booked(500, 50)),
-		"settle-empty":     free(booked(0, 0)),
+		"settle":           free(withdrawn(600, 250)),
+		"settle-poison":    free(withdrawn(600, 0)),
+		"settle-bad-input": free(withdrawn(100, 250)),
+		"settle-busy":      withdrawn(0, 250),
+		"settle-refused":   free(withdrawn(100, 0)),
+		"settle-fifo":      free(withdrawn(500, 50)),
+		"settle-empty":     free(withdrawn(0, 0)),
 	})
 }

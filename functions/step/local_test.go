@@ -189,7 +189,7 @@ func (l *local) run(executions map[string]any, task func(ctx context.Context, na
 	look(definition, "$.States.Debit").(map[string]any)["TimeoutSeconds"] = 2 // one hangs that long
 	in, err := json.Marshal(map[string]any{"definition": definition, "url": server.URL, "executions": executions})
 	require.NoError(l.t, err)
-	cmd := testservers.StepFunctions(l.t, filepath.Join("testdata", "run.cjs"))
+	cmd := testservers.StepFunctions(l.t, filepath.Join("interpreter", "run.cjs"))
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr
 	out, err := cmd.Output()

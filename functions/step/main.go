@@ -7,9 +7,10 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
+	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 )
 
 func main() {
-	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
+	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
 	boot.Start(g, handler(g))
 }

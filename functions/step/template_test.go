@@ -60,13 +60,13 @@ func TestTheRoleMayDoWhatTheStatesDoAndNoMore(t *testing.T) {
 	}
 	slices.Sort(named)
 	assert.Equal(t, slices.Sorted(maps.Keys(machine.DefinitionSubstitutions)), slices.Compact(named))
-	assert.Equal(t, map[string]string{"Partition": "aws", "StepFunction": "StepFunction.Arn", "AccountsTable": "AccountsTable"}, machine.DefinitionSubstitutions)
+	assert.Equal(t, map[string]string{"Partition": "aws", "StepFunction": "StepFunction.Alias", "AccountsTable": "AccountsTable"}, machine.DefinitionSubstitutions)
 
 	used, allowed := map[string]bool{}, map[string]bool{}
 	for _, s := range readMachine(t).States {
 		switch s.Resource {
 		case invokeFunction:
-			used["lambda:InvokeFunction StepFunction.Arn"] = true
+			used["lambda:InvokeFunction StepFunction.Alias"] = true
 		case updateItem:
 			used["dynamodb:UpdateItem AccountsTable.Arn"] = true
 		}

@@ -1,4 +1,5 @@
-// Command withdraw is the Lambda behind POST /accounts/{id}/withdrawals.
+// Command withdraw is the Lambda behind POST /accounts/{id}/withdrawals. openapi.json
+// describes its requests and answers.
 package main
 
 import (
@@ -6,32 +7,42 @@ import (
 
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
-	"github.com/lambdalock/lambdalock/functions/internal/withdrawals"
+	"github.com/lambdalock/lambdalock/functions/internal/withdrawalhttp"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
+	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 )
 
 func main() {
-	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
+	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
 	ledger := boot.Must(accounts.Open(boot.MustURL("ACCOUNTS_URL"), boot.Getenv))
-	boot.Start(g, httpapi.Wrap(g, key, handle(ledger)))
+	boot.Start(g, serve(g, key, handle(ledger)))
 }
 
-// key reads the whole request, so that a bad one takes no lock.
+// serve runs a request under the lock of its account. A request with an Idempotency-Key has
+// a record around this lock, in the same store. After a run that was killed, a repeat works
+// again: the ledger knows the id.
+func serve(g *guard.Guard, key guard.KeyFunc[httpapi.Request], next guard.Handler[httpapi.Request, httpapi.Response]) func(context.Context, httpapi.Request) (httpapi.Response, error) {
+	once := boot.Must(idempotency.New(g, idempotency.Options{}))
+	return httpapi.Once(once, httpapi.OnceOptions{Caller: withdrawalhttp.Caller, Optional: true, Lock: g, Key: key}, next)
+}
+
+// key reads the whole request, so that a bad one takes no account's lock.
 func key(_ context.Context, r httpapi.Request) (string, error) {
-	w, err := withdrawals.Parse(r)
+	w, err := withdrawalhttp.Parse(r)
 	return accounts.Key(w.Account), err
 }
 
 func handle(ledger *accounts.Ledger) guard.Handler[httpapi.Request, httpapi.Response] {
 	return func(ctx context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {
-		w, err := withdrawals.Parse(r)
+		w, err := withdrawalhttp.Parse(r)
 		if err != nil {
 			return httpapi.Response{}, err
 		}
-		return withdrawals.Answer(ledger.Withdraw(ctx, lock, w))
+		return withdrawalhttp.Answer(ledger.Withdraw(ctx, lock, w))
 	}
 }

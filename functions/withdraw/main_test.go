@@ -14,22 +14,26 @@ import (
 
 // TestEvents runs every event file against its expected answer.
 func TestEvents(t *testing.T) {
-	// booked checks what was booked on the account 7, in cents, and which keys are free.
-	booked := func(cents int64, free ...string) func(*testing.T, functest.World) {
+	// withdrawn checks what was withdrawn on the account 7, in cents, and which keys are free.
+	withdrawn := func(cents int64, free ...string) func(*testing.T, functest.World) {
 		return func(t *testing.T, w functest.World) {
 			assert.Equal(t, [2]int64{functest.Opening - cents, functest.Opening}, w.Balances(t))
 			w.Free(t, free...)
 		}
 	}
 	functest.Events(t, "withdraw", func(w functest.World) any {
-		return httpapi.Wrap(w.Guard, key, handle(w.Ledger))
+		return serve(w.Guard, key, handle(w.Ledger))
 	}, map[string]func(*testing.T, functest.World){
-		"withdraw":                 booked(500, accounts.Key("7")),
-		"withdraw-base64":          booked(500, accounts.Key("7")),
-		"withdraw-busy":            booked(0),
-		"withdraw-bad-input":       booked(0, accounts.Key("7")),
-		"withdraw-insufficient":    booked(0, accounts.Key("7")),
-		"withdraw-unknown-account": booked(0, accounts.Key("8")),
+		"withdraw":                 withdrawn(500, accounts.Key("7")),
+		"withdraw-base64":          withdrawn(500, accounts.Key("7")),
+		"withdraw-busy":            withdrawn(0),
+		"withdraw-bad-input":       withdrawn(0, accounts.Key("7")),
+		"withdraw-insufficient":    withdrawn(0, accounts.Key("7")),
+		"withdraw-unknown-account": withdrawn(0, accounts.Key("8")),
+		"withdraw-key":             withdrawn(500, accounts.Key("7")),
+		"withdraw-key-busy":        withdrawn(0),
+		"withdraw-key-two":         withdrawn(0, accounts.Key("7")),
+		"withdraw-key-long":        withdrawn(0, accounts.Key("7")),
 	})
 }
 
@@ -37,7 +41,7 @@ func TestEvents(t *testing.T) {
 func TestMistakesOfClients(t *testing.T) {
 	w := functest.NewWorld(t)
 	send := func(account, body string) httpapi.Response {
-		r, err := httpapi.Wrap(w.Guard, key, handle(w.Ledger))(t.Context(), httpapi.Request{PathParameters: map[string]string{"id": account}, Body: body})
+		r, err := serve(w.Guard, key, handle(w.Ledger))(t.Context(), httpapi.Request{PathParameters: map[string]string{"id": account}, Body: body})
 		require.NoError(t, err)
 		return r
 	}

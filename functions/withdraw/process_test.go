@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 			return key(ctx, r)
 		}
 		next := handle(ledger)
-		boot.Start(g, httpapi.Wrap(g, asked, func(ctx context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {
+		boot.Start(g, serve(g, asked, func(ctx context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {
 			fmt.Println("granted", lock.Key, int64(lock.Fence))
 			if strings.Contains(r.Body, "stubborn") {
 				ctx = context.WithoutCancel(ctx)
@@ -65,6 +65,10 @@ func TestProcesses(t *testing.T) {
 		"F69 SIGTERM: work that does not return keeps its lease":                            shutDownDoesNotReturn,
 		"F69 not asked for: the lease ends by its TTL":                                      shutDownNotAsked,
 		"F71 credentials expire while holding":                                              credentialsExpire,
+		"F55 a key again":                                                                   keyAgain,
+		"F64 a key while the first runs":                                                    keyWhileTheFirstRuns,
+		"F03 a key whose first was killed between write and answer":                         keyAfterAKill,
+		"eight at once with one key":                                                        eightWithOneKey,
 	})
 }
 
@@ -90,11 +94,23 @@ func payload(t *testing.T, id string) json.RawMessage {
 	return text
 }
 
+// keyed is payload with an Idempotency-Key.
+func keyed(t *testing.T, id, key string) json.RawMessage {
+	t.Helper()
+	var request httpapi.Request
+	require.NoError(t, json.Unmarshal(payload(t, id), &request))
+	request.Headers["idempotency-key"] = key
+	text, err := json.Marshal(request)
+	require.NoError(t, err)
+	return text
+}
+
 // answer is what the client got. Status 0 is an error of the function.
 type answer struct {
 	lambdatest.Result
-	status int
-	body   string
+	status   int
+	body     string
+	replayed bool
 }
 
 func read(t *testing.T, r lambdatest.Result) answer {
@@ -103,7 +119,9 @@ func read(t *testing.T, r lambdatest.Result) answer {
 	if r.ErrorType == "" {
 		var response httpapi.Response
 		assert.NoError(t, json.Unmarshal(r.Payload, &response))
+		assert.NoError(t, described.check(response))
 		a.status, a.body = response.StatusCode, response.Body
+		a.replayed = response.Headers["Idempotent-Replayed"] == "true"
 	}
 	return a
 }
@@ -141,16 +159,16 @@ func takesOver(t *testing.T, s *functest.Target, dead *lambdatest.Env, died time
 
 func killedAfterAcquire(t *testing.T, s *functest.Target) {
 	s.Open(account)
-	e := start(s, lambdatest.Config{})
+	e, other := start(s, lambdatest.Config{}), start(s, lambdatest.Config{})
 	first := sending(t, s, e, "hang-1", "")
 	s.At(e, "granted")
 	require.NoError(t, e.Kill())
 	died := time.Now()
 	assert.Equal(t, lambdatest.ErrorExit, first().ErrorType)
 
-	assert.Equal(t, 409, send(t, s, start(s, lambdatest.Config{}), "plain-0", "").status, "until its lease ends, others see it held")
+	assert.Equal(t, 409, send(t, s, other, "plain-0", "").status, "until its lease ends, others see it held")
 	takesOver(t, s, e, died, "plain-1")
-	assert.EqualValues(t, 500, s.Booked(account))
+	assert.EqualValues(t, 500, s.Withdrawn(account))
 }
 
 func killedWhileWaiting(t *testing.T, s *functest.Target) {
@@ -166,7 +184,7 @@ func killedWhileWaiting(t *testing.T, s *functest.Target) {
 	s.OpenGate()
 	require.Equal(t, 200, first().status)
 	assert.Equal(t, 200, send(t, s, waiter, "plain-2", "").status, "a dead waiter keeps nobody out")
-	assert.EqualValues(t, 1000, s.Booked(account))
+	assert.EqualValues(t, 1000, s.Withdrawn(account))
 }
 
 func killedBeforeRelease(t *testing.T, s *functest.Target) {
@@ -177,7 +195,7 @@ func killedBeforeRelease(t *testing.T, s *functest.Target) {
 	require.NoError(t, e.Kill())
 	died := time.Now()
 	assert.Equal(t, lambdatest.ErrorExit, first().ErrorType)
-	assert.EqualValues(t, 500, s.Booked(account))
+	assert.EqualValues(t, 500, s.Withdrawn(account))
 
 	// The client asks again, with the same id; after its answer stands, this
 	// process stalls too.
@@ -186,7 +204,7 @@ func killedBeforeRelease(t *testing.T, s *functest.Target) {
 	s.At(again, "worked 200")
 	assert.Less(t, time.Since(died), functest.TTL+s.Late+functest.Slack)
 	assert.NotContains(t, strings.Join(again.Logs(), "\n"), "paying", "the retry sees the first outcome")
-	assert.EqualValues(t, 500, s.Booked(account), "the write is kept once")
+	assert.EqualValues(t, 500, s.Withdrawn(account), "the write is kept once")
 	require.NoError(t, again.Kill())
 	retry()
 }
@@ -199,7 +217,7 @@ func panics(t *testing.T, s *functest.Target) {
 	assert.Equal(t, "no such card", a.ErrorMessage)
 	assert.Contains(t, string(a.Payload), `(*Ledger).Withdraw"`, "with the stack of where it happened")
 	assert.Equal(t, 200, send(t, s, start(s, lambdatest.Config{}), "plain-1", "").status, "the lock is free at once")
-	assert.EqualValues(t, 500, s.Booked(account))
+	assert.EqualValues(t, 500, s.Withdrawn(account))
 }
 
 func exits(t *testing.T, s *functest.Target) {
@@ -210,7 +228,7 @@ func exits(t *testing.T, s *functest.Target) {
 	assert.Equal(t, lambdatest.ErrorExit, a.ErrorType)
 	assert.Contains(t, a.ErrorMessage, "exit status 3")
 	takesOver(t, s, e, died, "plain-1")
-	assert.EqualValues(t, 500, s.Booked(account))
+	assert.EqualValues(t, 500, s.Withdrawn(account))
 }
 
 // killedWhileRenewing kills as the kernel kills a process that takes too much memory: by
@@ -229,7 +247,7 @@ func killedWhileRenewing(t *testing.T, s *functest.Target) {
 	died := time.Now()
 	assert.Equal(t, lambdatest.ErrorExit, first().ErrorType)
 	takesOver(t, s, e, died, "plain-1")
-	assert.EqualValues(t, 500, s.Booked(account))
+	assert.EqualValues(t, 500, s.Withdrawn(account))
 }
 
 // frozen stops the process for longer than its lease, and lets it go on when
@@ -251,7 +269,7 @@ func frozen(id, worked string) func(*testing.T, *functest.Target) {
 		assert.Equal(t, 500, a.status, "%s %s", a.body, a.ErrorMessage)
 		assert.Contains(t, a.body, "The lock was lost while working.")
 		s.At(e, worked)
-		assert.EqualValues(t, 500, s.Booked(account), "only the later holder's withdrawal is there")
+		assert.EqualValues(t, 500, s.Withdrawn(account), "only the later holder's withdrawal is there")
 		line, err := e.WaitLog(s.Context(), func(line string) bool { return strings.Contains(line, `"message":"lock"`) })
 		require.NoError(t, err)
 		assert.Contains(t, line, `"outcome":"lost"`)
@@ -282,7 +300,7 @@ func eightOwners(t *testing.T, s *functest.Target) {
 		a := other()
 		assert.Equal(t, 200, a.status, "%s %s", a.body, a.ErrorMessage)
 	}
-	assert.EqualValues(t, 4500, s.Booked(account), "no update is lost among them")
+	assert.EqualValues(t, 4500, s.Withdrawn(account), "no update is lost among them")
 	all := fences(s, waiting)
 	require.Len(t, all, 8)
 	for i := 1; i < len(all); i++ {
@@ -313,7 +331,7 @@ func timesOut(t *testing.T, s *functest.Target) {
 	all := fences(s, e)
 	require.Len(t, all, 2, "the dead try's lock is never taken for the retry's own")
 	assert.Greater(t, all[1], all[0])
-	assert.EqualValues(t, 500, s.Booked(account))
+	assert.EqualValues(t, 500, s.Withdrawn(account))
 	t.Logf("taken over %v after the timeout, in try %d", time.Since(died).Round(time.Millisecond), tries)
 
 	again := send(t, s, e, "plain-2", "")
@@ -335,7 +353,7 @@ func duplicateEvent(t *testing.T, s *functest.Target) {
 	require.Equal(t, 200, a.status)
 	require.Equal(t, 200, b.status)
 	assert.Equal(t, a.body, b.body, "the duplicate gets the first outcome")
-	assert.EqualValues(t, 500, s.Booked(account))
+	assert.EqualValues(t, 500, s.Withdrawn(account))
 	assert.Greater(t, fences(s, waiting)[0], fences(s, e)[0])
 }
 
@@ -359,29 +377,29 @@ func shutDownReturns(t *testing.T, s *functest.Target) {
 	require.NoError(t, e.Shutdown())
 	first()
 	assert.Equal(t, 200, send(t, s, start(s, lambdatest.Config{}), "plain-1", "").status, "without waiting for the lease's end")
-	assert.EqualValues(t, 500, s.Booked(account))
+	assert.EqualValues(t, 500, s.Withdrawn(account))
 }
 
 func shutDownDoesNotReturn(t *testing.T, s *functest.Target) {
 	s.Open(account)
-	e := start(s, lambdatest.Config{}, "LOCK_SIGTERM=true")
+	e, other := start(s, lambdatest.Config{}, "LOCK_SIGTERM=true"), start(s, lambdatest.Config{})
 	first := sending(t, s, e, "hang-1", "")
 	s.At(e, "paying")
 	require.NoError(t, e.Shutdown())
 	died := time.Now()
 	first()
-	assert.Equal(t, 409, send(t, s, start(s, lambdatest.Config{}), "plain-0", "").status)
+	assert.Equal(t, 409, send(t, s, other, "plain-0", "").status)
 	takesOver(t, s, e, died, "plain-1")
 }
 
 func shutDownNotAsked(t *testing.T, s *functest.Target) {
 	s.Open(account)
-	e := start(s, lambdatest.Config{})
+	e, other := start(s, lambdatest.Config{}), start(s, lambdatest.Config{})
 	first := sending(t, s, e, "wait-1", "")
 	s.At(e, "paying")
 	require.NoError(t, e.Shutdown())
 	first()
-	assert.Equal(t, 409, send(t, s, start(s, lambdatest.Config{}), "plain-0", "").status)
+	assert.Equal(t, 409, send(t, s, other, "plain-0", "").status)
 }
 
 func credentialsExpire(t *testing.T, s *functest.Target) {
@@ -400,5 +418,88 @@ func credentialsExpire(t *testing.T, s *functest.Target) {
 	s.Refuse(true)
 	assert.Equal(t, 503, send(t, s, e, "plain-2", "").status, "no lock, and not busy")
 	s.Refuse(false)
-	assert.EqualValues(t, 500, s.Booked(account))
+	assert.EqualValues(t, 500, s.Withdrawn(account))
+}
+
+// keyAgain sends a request again, to another environment.
+func keyAgain(t *testing.T, s *functest.Target) {
+	s.Open(account)
+	first := read(t, s.Send(start(s, lambdatest.Config{}), keyed(t, "plain-1", "k-1"), ""))
+	require.Equal(t, 200, first.status, "%s %s", first.body, first.ErrorMessage)
+	assert.False(t, first.replayed)
+
+	e := start(s, lambdatest.Config{})
+	again := read(t, s.Send(e, keyed(t, "plain-1", "k-1"), ""))
+	assert.Equal(t, []any{200, first.body, true}, []any{again.status, again.body, again.replayed})
+	assert.Empty(t, fences(s, e), "the account's lock is not asked for")
+	other := read(t, s.Send(e, keyed(t, "plain-2", "k-1"), ""))
+	assert.Equal(t, 422, other.status)
+	assert.EqualValues(t, 500, s.Withdrawn(account))
+}
+
+func keyWhileTheFirstRuns(t *testing.T, s *functest.Target) {
+	s.Open(account)
+	e := start(s, lambdatest.Config{})
+	wait := s.Sending(e, keyed(t, "wait-1", "k-1"), "")
+	s.At(e, "paying")
+	busy := read(t, s.Send(start(s, lambdatest.Config{}), keyed(t, "wait-1", "k-1"), ""))
+	assert.Equal(t, 409, busy.status)
+	assert.Contains(t, busy.body, "with this Idempotency-Key is still being worked on")
+
+	patient := start(s, lambdatest.Config{}, functest.Patient)
+	queued := s.Sending(patient, keyed(t, "wait-1", "k-1"), "")
+	s.OpenGate()
+	first, second := read(t, wait()), read(t, queued())
+	require.Equal(t, 200, first.status, "%s %s", first.body, first.ErrorMessage)
+	assert.Equal(t, []any{200, first.body, true}, []any{second.status, second.body, second.replayed})
+	assert.Empty(t, fences(s, patient))
+	assert.EqualValues(t, 500, s.Withdrawn(account))
+}
+
+// keyAfterAKill kills a run that has withdrawn and has not kept its answer. The repeat
+// works, and the ledger knows the withdrawal.
+func keyAfterAKill(t *testing.T, s *functest.Target) {
+	s.Open(account)
+	e := start(s, lambdatest.Config{})
+	first := s.Sending(e, keyed(t, "stall-1", "k-1"), "")
+	s.At(e, "worked 200")
+	require.NoError(t, e.Kill())
+	assert.Equal(t, lambdatest.ErrorExit, first().ErrorType)
+	assert.EqualValues(t, 500, s.Withdrawn(account))
+
+	again := start(s, lambdatest.Config{}, functest.Patient)
+	retry := s.Sending(again, keyed(t, "stall-1", "k-1"), "")
+	s.At(again, "worked 200")
+	assert.NotContains(t, strings.Join(again.Logs(), "\n"), "paying")
+	assert.EqualValues(t, 500, s.Withdrawn(account), "the write is kept once")
+	require.NoError(t, again.Kill())
+	retry()
+}
+
+// eightWithOneKey: those who wait for the first get its answer, and those who do not are
+// told to come again.
+func eightWithOneKey(t *testing.T, s *functest.Target) {
+	s.Open(account)
+	var all []func() lambdatest.Result
+	for _, wait := range []string{"LOCK_WAIT=0s", functest.Patient} {
+		e := start(s, lambdatest.Config{MaxConcurrency: 4}, wait)
+		for range 4 {
+			all = append(all, s.Sending(e, keyed(t, "plain-1", "k-1"), ""))
+		}
+	}
+	bodies, firsts := map[string]bool{}, 0
+	for i, wait := range all {
+		a := read(t, wait())
+		if i < 4 && a.status == 409 {
+			continue
+		}
+		require.Equal(t, 200, a.status, "%s %s", a.body, a.ErrorMessage)
+		bodies[a.body] = true
+		if !a.replayed {
+			firsts++
+		}
+	}
+	assert.Len(t, bodies, 1)
+	assert.Equal(t, 1, firsts)
+	assert.EqualValues(t, 500, s.Withdrawn(account))
 }

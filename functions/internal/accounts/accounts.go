@@ -64,14 +64,14 @@ type Ledger struct {
 	// the same id, because a crash after it makes the caller repeat the whole.
 	Pay func(context.Context, Withdrawal) error
 
-	shelf shelf
+	store store
 }
 
 // remembered is how many withdrawals an account remembers.
 const remembered = 50
 
-// shelf is where the accounts are. All methods return the errors above.
-type shelf interface {
+// store is where the accounts are. All methods return the errors above.
+type store interface {
 	// claim reads the account and, in the same request, makes it refuse smaller
 	// fences from now on.
 	claim(ctx context.Context, account string, fence lockstore.Fence) (record, error)
@@ -96,8 +96,8 @@ type entry struct {
 	Balance int64  `json:"balance"` // right after it
 }
 
-func newLedger(s shelf) *Ledger {
-	return &Ledger{Pay: pause, shelf: s}
+func newLedger(s store) *Ledger {
+	return &Ledger{Pay: pause, store: s}
 }
 
 // pause stands for the call to a payment provider.
@@ -116,11 +116,11 @@ func pause(ctx context.Context, _ Withdrawal) error {
 func Key(account string) string { return lockstore.Key("account", account) }
 
 // Withdraw makes a withdrawal under the account's lock.
-func (b *Ledger) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (Receipt, error) {
+func (l *Ledger) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (Receipt, error) {
 	if lock.Key != Key(w.Account) || lock.Fence < 1 {
 		return Receipt{}, fmt.Errorf("account %q under lock %q with fence %d: %w", w.Account, lock.Key, lock.Fence, ErrWrongLock)
 	}
-	r, err := b.shelf.claim(ctx, w.Account, lock.Fence)
+	r, err := l.store.claim(ctx, w.Account, lock.Fence)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("account %q: %w", w.Account, err)
 	}
@@ -133,13 +133,13 @@ func (b *Ledger) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (R
 	if r.Balance < w.Amount {
 		return Receipt{}, fmt.Errorf("account %q: %w", w.Account, ErrInsufficient)
 	}
-	if err := b.Pay(ctx, w); err != nil {
+	if err := l.Pay(ctx, w); err != nil {
 		return Receipt{}, fmt.Errorf("account %q, payment %q: %w", w.Account, w.ID, err)
 	}
 	r.Balance -= w.Amount
 	r.Recent = append(r.Recent, entry{w.ID, w.Amount, r.Balance})
 	r.Recent = r.Recent[max(0, len(r.Recent)-remembered):]
-	if err := b.shelf.write(ctx, w.Account, lock.Fence, r); err != nil {
+	if err := l.store.write(ctx, w.Account, lock.Fence, r); err != nil {
 		return Receipt{}, fmt.Errorf("account %q: %w", w.Account, err)
 	}
 	return Receipt{w, r.Balance}, nil
@@ -147,11 +147,11 @@ func (b *Ledger) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (R
 
 // Create makes a new account. Again with the same balance is nil, until somebody
 // withdraws from it.
-func (b *Ledger) Create(ctx context.Context, account string, balance int64) error {
-	err := b.shelf.create(ctx, account, record{Balance: balance})
+func (l *Ledger) Create(ctx context.Context, account string, balance int64) error {
+	err := l.store.create(ctx, account, record{Balance: balance})
 	if errors.Is(err, ErrExists) {
 		// The client may have repeated a request whose reply was lost.
-		r, readErr := b.shelf.read(ctx, account)
+		r, readErr := l.store.read(ctx, account)
 		if readErr == nil && r.Balance == balance && len(r.Recent) == 0 {
 			return nil
 		}
@@ -163,8 +163,8 @@ func (b *Ledger) Create(ctx context.Context, account string, balance int64) erro
 }
 
 // Balance reads an account's balance, as of some moment, without its lock.
-func (b *Ledger) Balance(ctx context.Context, account string) (int64, error) {
-	r, err := b.shelf.read(ctx, account)
+func (l *Ledger) Balance(ctx context.Context, account string) (int64, error) {
+	r, err := l.store.read(ctx, account)
 	if err != nil {
 		return 0, fmt.Errorf("account %q: %w", account, err)
 	}

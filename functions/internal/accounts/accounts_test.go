@@ -24,7 +24,7 @@ import (
 // harness is a set of accounts under test. damage puts the entry in the place
 // of an account's balance or of the whole account.
 type harness struct {
-	shelf  shelf
+	store  store
 	damage map[string]func(t *testing.T, account string)
 }
 
@@ -47,7 +47,7 @@ func TestAccounts(t *testing.T) {
 				t.Run(c.name, func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 					defer cancel()
-					ledger := newLedger(h.shelf)
+					ledger := newLedger(h.store)
 					ledger.Pay = func(context.Context, Withdrawal) error { return nil }
 					account := "acc-" + strings.ToLower(lockstore.NewOwner().String()[:4]) + fmt.Sprint(time.Now().UnixNano())
 					require.NoError(t, ledger.Create(ctx, account, 1000))
@@ -55,7 +55,7 @@ func TestAccounts(t *testing.T) {
 				})
 			}
 			for what, damage := range h.damage {
-				t.Run("F54 "+what, func(t *testing.T) { testCorrupt(t, newLedger(h.shelf), what, damage) })
+				t.Run("F54 "+what, func(t *testing.T) { testCorrupt(t, newLedger(h.store), what, damage) })
 			}
 		})
 	}
@@ -193,7 +193,7 @@ var cases = []struct {
 		_, err = ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w-0", 1})
 		require.NoError(t, err)
 		require.EqualValues(t, 948, balance(t, ctx, ledger, account), "w-0 was forgotten and is a new one")
-		r, err := ledger.shelf.read(ctx, account)
+		r, err := ledger.store.read(ctx, account)
 		require.NoError(t, err)
 		require.Len(t, r.Recent, remembered)
 	}},
@@ -212,10 +212,10 @@ var cases = []struct {
 		later := *ledger
 		later.Pay = func(ctx context.Context, _ Withdrawal) error { // it has read; now the earlier one wakes up
 			r := record{Balance: 900}
-			stale = ledger.shelf.write(ctx, account, fence, r)
+			stale = ledger.store.write(ctx, account, fence, r)
 			return nil
 		}
-		_, err := ledger.shelf.claim(ctx, account, fence)
+		_, err := ledger.store.claim(ctx, account, fence)
 		require.NoError(t, err)
 		_, err = later.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "w", 10})
 		require.NoError(t, err)

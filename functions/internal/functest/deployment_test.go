@@ -35,7 +35,7 @@ import (
 // the locks and tables. The functions find them by the template's own URLs, through
 // proxies that note what the functions do.
 type deployment struct {
-	values   map[string]string // of the template
+	where
 	name     string
 	endpoint string // of DynamoDB
 	proxy    string // to it
@@ -183,13 +183,12 @@ func (r *requests) Write(b []byte) (int, error) {
 }
 
 // onTable has all tables in DynamoDB Local; events have their own.
-func onTable(t *testing.T, endpoint string) deployment {
+func onTable(t *testing.T, endpoint, name string, at where) deployment {
 	u := newUsage()
-	return deployment{onDynamoDB, "dynamodb", endpoint, u.dynamoDB(t, endpoint), u, nil}
+	return deployment{at, name, endpoint, u.dynamoDB(t, endpoint), u, nil}
 }
 
-// onCache has the locks in a Redis that is like the cache that the template
-// makes: in cluster mode, by TLS, for a user who may do what its access string
+// onCache has the locks in a Valkey that is like the cache of deploy/cache.yaml: in cluster mode, by TLS, for a user who may do what its access string
 // says. That the user's token is genuine nobody looks at. Events have their own
 // prefix.
 func onCache(t *testing.T, endpoint string) deployment {
@@ -202,14 +201,15 @@ func onCache(t *testing.T, endpoint string) deployment {
 	require.NoError(t, err)
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
-	addr := testservers.Redis(t, "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", port)
+	addr := testservers.Valkey(t, "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", port)
 	u.redis(t, l, addr)
 
 	admin := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { assert.NoError(t, admin.Close()) })
-	var may struct{ AccessString string }
-	require.NoError(t, readTemplate(t, onMadeCache).Resources["CacheUserResource"].Decode(&may))
-	user := []any{"ACL", "SETUSER", onMadeCache["CacheUser"], "nopass"}
+	var may struct{ UserName, AccessString string }
+	at := sharedCache(t)
+	require.NoError(t, at.locks.Resources["User"].Decode(&may))
+	user := []any{"ACL", "SETUSER", may.UserName, "nopass"}
 	for _, rule := range strings.Fields(may.AccessString) {
 		user = append(user, rule)
 	}
@@ -220,7 +220,7 @@ func onCache(t *testing.T, endpoint string) deployment {
 		return err == nil && strings.Contains(info, "cluster_state:ok")
 	}, 20*time.Second, 20*time.Millisecond)
 
-	return deployment{onMadeCache, "elasticache", endpoint, u.dynamoDB(t, endpoint), u,
+	return deployment{at, "cache", endpoint, u.dynamoDB(t, endpoint), u,
 		func(t *testing.T, event, lockURL string) (string, []string, lockstore.Store) {
 			require.Contains(t, lockURL, ":6379?")
 			prefix := "prefix=" + redisstore.DefaultPrefix + event + ":"

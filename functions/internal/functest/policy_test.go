@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,23 +19,49 @@ import (
 // actions are what a role may do or did, such as "dynamodb:GetItem LockTable".
 type actions map[string]bool
 
-// The ways in which the template can be deployed, by its parameters. Other names
-// are values of resources.
-var (
-	onDynamoDB  = map[string]string{"LockStore": "dynamodb"}
-	onMadeCache = map[string]string{
-		"LockStore": "elasticache", "CacheUser": "somebody", "CacheName": "existing",
-		"Cache": "made", "Cache.Endpoint.Address": "127.0.0.1",
-	}
-	onExistingCache = map[string]string{"LockStore": "elasticache", "CacheUser": "somebody", "CacheName": "existing", "CacheEndpoint": "127.0.0.1"}
-)
+// where says where the locks of template.yaml are: the template with its values, and
+// the stack that it imports them from, nil where it does not.
+type where struct {
+	values map[string]string // of template.yaml
+	locks  *template.Template
+}
+
+// The ways in which template.yaml can be deployed. Other names are values of resources.
+func ownTable(*testing.T) where { return where{} }
+
+func sharedTable(t *testing.T) where {
+	return imported(t, "table.yaml", map[string]string{})
+}
+
+func sharedCache(t *testing.T) where {
+	return imported(t, "cache.yaml", map[string]string{
+		"Name": "somebody", "Cache": "made", "Cache.Endpoint.Address": "127.0.0.1", "Cache.Endpoint.Port": "6379",
+	})
+}
+
+// elsewhere are locks that no stack of ours has made.
+func elsewhere(*testing.T) where {
+	return where{values: map[string]string{"LockUrl": "elasticache://u@127.0.0.1:6379?cache=c", "LockPolicy": "arn:aws:iam::123456789012:policy/theirs"}}
+}
+
+// imported has the locks in a stack "locks" of a template in deploy/.
+func imported(t *testing.T, file string, values map[string]string) where {
+	t.Helper()
+	values["AWS::StackName"] = "locks"
+	tm, err := template.Read("../../../deploy/"+file, values)
+	require.NoError(t, err)
+	exports, err := tm.Exports()
+	require.NoError(t, err)
+	exports["LockStack"] = "locks"
+	return where{exports, tm}
+}
 
 // allowed are the actions that the policies of each function allow, by the
 // function's folder. A policy that this function does not understand is an error,
 // because the policy may allow more. Nobody looks at what SAM adds to a role: logs,
 // traces, the network of a VpcConfig, reading the queue of an event, writing to the
-// queue of an EventInvokeConfig.
-func allowed(tm *template.Template) (map[string]actions, error) {
+// queue of an EventInvokeConfig. locks is the stack that policies are imported from.
+func allowed(tm, locks *template.Template) (map[string]actions, error) {
 	functions, err := tm.Functions()
 	if err != nil {
 		return nil, err
@@ -55,7 +80,11 @@ func allowed(tm *template.Template) (map[string]actions, error) {
 		}
 		all[f.CodeURI] = actions{}
 		for _, policy := range p.Policies {
-			if err := all[f.CodeURI].add(policy); err != nil {
+			document, err := managed(policy, tm, locks)
+			if err == nil {
+				err = all[f.CodeURI].add(document)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("%s: %w", f.ID, err)
 			}
 		}
@@ -63,14 +92,35 @@ func allowed(tm *template.Template) (map[string]actions, error) {
 	return all, nil
 }
 
+// managed is the document of a policy that a function's list names by itself or by the
+// id of a resource of the two stacks.
+func managed(policy json.RawMessage, stacks ...*template.Template) (json.RawMessage, error) {
+	var id string
+	if json.Unmarshal(policy, &id) != nil {
+		return policy, nil
+	}
+	for _, tm := range stacks {
+		if tm == nil || tm.Resources[id].Type != "AWS::IAM::ManagedPolicy" {
+			continue
+		}
+		var p struct{ PolicyDocument json.RawMessage }
+		err := tm.Resources[id].Decode(&p)
+		return p.PolicyDocument, err
+	}
+	return policy, nil
+}
+
 func (a actions) add(policy json.RawMessage) error {
-	// A managed policy is refused, also the policy for a VPC: SAM adds that by
-	// itself, and a role that has the policy twice cannot be made.
+	// AWS's own managed policies are refused, also the policy for a VPC: SAM adds that
+	// by itself, and a role that has the policy twice cannot be made.
 	var p struct{ Statement []map[string]any }
 	if json.Unmarshal(policy, &p) != nil || p.Statement == nil {
 		return fmt.Errorf("%s: want a policy with a list Statement", policy)
 	}
 	for _, s := range p.Statement {
+		if s["Effect"] == "Deny" && s["Sid"] == "NoNetwork" && s["Action"] == "ec2:*" {
+			continue
+		}
 		if s["Sid"] == nil || len(s) != 4 || s["Effect"] != "Allow" {
 			return fmt.Errorf("%v: want Sid, Effect: Allow, Action and Resource", s)
 		}
@@ -113,7 +163,7 @@ func TestPolicies(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, functions)
 	endpoint := testservers.DynamoDB(t)
-	deployments := map[string]deployment{"dynamodb": onTable(t, endpoint), "elasticache": onCache(t, endpoint)}
+	deployments := map[string]deployment{"own": onTable(t, endpoint, "own", ownTable(t)), "table": onTable(t, endpoint, "table", sharedTable(t)), "cache": onCache(t, endpoint)}
 	for _, f := range functions {
 		t.Run(f.CodeURI, func(t *testing.T) {
 			binary := filepath.Join(t.TempDir(), "bootstrap")
@@ -121,83 +171,66 @@ func TestPolicies(t *testing.T) {
 			for store, on := range deployments {
 				t.Run(store, func(t *testing.T) {
 					used := on.events(t, f.CodeURI, binary)
-					policies, err := allowed(readTemplate(t, on.values))
+					if store == "table" { // its policy is for all functions, and this one may never wait
+						used["dynamodb:GetItem LockTable"] = true
+					}
+					policies, err := allowed(readTemplate(t, on.values), on.where.locks)
 					require.NoError(t, err)
 					require.Equal(t, used, policies[f.CodeURI], "expected: what the events make it do; actual: what its policies allow")
-					t.Run("a wrong policy is found", func(t *testing.T) { wrongPolicies(t, string(text), store, f.CodeURI, on.values, used) })
+					if store == "own" {
+						t.Run("a wrong policy is found", func(t *testing.T) { wrongPolicies(t, string(text), f.CodeURI, used) })
+					}
 				})
 			}
 		})
 	}
 }
 
-// A cache that was there before has another name, in LOCK_URL as in the policies.
-func TestPoliciesOnAnExistingCache(t *testing.T) {
-	tm := readTemplate(t, onExistingCache)
-	policies, err := allowed(tm)
-	require.NoError(t, err)
-	onMade, err := allowed(readTemplate(t, onMadeCache))
-	require.NoError(t, err)
+// Locks that are elsewhere need the policy that comes with them, and no other.
+func TestPoliciesElsewhere(t *testing.T) {
+	on := elsewhere(t)
+	tm := readTemplate(t, on.values)
 	functions, err := tm.Functions()
 	require.NoError(t, err)
 	for _, f := range functions {
-		u, err := url.Parse(f.Environment.Variables["LOCK_URL"])
-		require.NoError(t, err)
-		want := actions{
-			connect("serverlesscache", u.Query().Get("cache")): true,
-			connect("user", u.User.Username()):                 true,
-		}
-		require.Contains(t, want, connect("serverlesscache", "existing"))
-		for action := range onMade[f.CodeURI] {
-			if !strings.HasPrefix(action, "elasticache:") {
-				want[action] = true
-			}
-		}
-		require.Equal(t, want, policies[f.CodeURI], f.CodeURI)
+		require.Equal(t, on.values["LockUrl"], f.Environment.Variables["LOCK_URL"])
+		var p struct{ Policies []any }
+		require.NoError(t, tm.Resources[f.ID].Decode(&p))
+		require.Equal(t, []any{on.values["LockPolicy"], "NoNetwork"}, p.Policies[:2])
+		require.NotContains(t, fmt.Sprint(p.Policies), "LockTable", f.ID)
 	}
 }
 
 // wrongPolicies changes the template's policies: they then differ from what a
 // function used on the store, or are refused.
-func wrongPolicies(t *testing.T, text, store, folder string, values map[string]string, used actions) {
+func wrongPolicies(t *testing.T, text, folder string, used actions) {
 	const (
 		read     = "                  - dynamodb:GetItem\n"
-		write    = "dynamodb:UpdateItem\n                Resource: !GetAtt LockTable.Arn"
 		accounts = "!GetAtt AccountsTable.Arn"
 		secret   = "Resource: !Ref TokenSecret"
-		grant    = "Action: elasticache:Connect"
-		user     = "                  - !Sub arn:${AWS::Partition}:elasticache:${AWS::Region}:${AWS::AccountId}:user:${CacheUser}\n"
 		managed  = "      Policies:\n"
 	)
-	for name, c := range map[string]struct{ store, old, new, less, more, says string }{
-		"one action more":        {"dynamodb", read, read + strings.Replace(read, "Get", "Delete", 1), "", "dynamodb:DeleteItem LockTable", ""},
-		"one action less":        {"dynamodb", read, "", "dynamodb:GetItem LockTable", "", ""},
-		"another action":         {"dynamodb", write, strings.Replace(write, "Update", "Put", 1), "dynamodb:UpdateItem LockTable", "dynamodb:PutItem LockTable", ""},
-		"a wildcard":             {"dynamodb", read, strings.Replace(read, "GetItem", "*", 1), "dynamodb:GetItem LockTable", "dynamodb:* LockTable", ""},
-		"the wrong table":        {"dynamodb", accounts, "!GetAtt LockTable.Arn", "dynamodb:UpdateItem AccountsTable", "", ""},
-		"all tables":             {"dynamodb", accounts, `"*"`, "dynamodb:UpdateItem AccountsTable", "dynamodb:UpdateItem *", ""},
-		"all secrets":            {"dynamodb", secret, `Resource: "*"`, "secretsmanager:GetSecretValue TokenSecret", "secretsmanager:GetSecretValue *", ""},
-		"something denied":       {"dynamodb", "Effect: Allow", "Effect: Deny", "", "", "want Sid"},
-		"a managed policy":       {"dynamodb", managed, managed + "        - AmazonDynamoDBReadOnlyAccess\n", "", "", "want a policy"},
-		"one that SAM adds":      {"elasticache", managed, managed + "        - !If [UseCache, AWSLambdaVPCAccessExecutionRole, !Ref AWS::NoValue]\n", "", "", "want a policy"},
-		"the lock table, too":    {"elasticache", accounts, "[" + accounts + ", !GetAtt LockTable.Arn]", "", "dynamodb:UpdateItem LockTable", ""},
-		"not the user":           {"elasticache", user, "", connect("user", "somebody"), "", ""},
-		"every user":             {"elasticache", "user:${CacheUser}\n", "user:*\n", connect("user", "somebody"), connect("user", "*"), ""},
-		"every cache":            {"elasticache", "serverlesscache:${Name}", "serverlesscache:*", connect("serverlesscache", "made"), connect("serverlesscache", "*"), ""},
-		"another cache's name":   {"elasticache", "!If [MakeCache, !Ref Cache, !Ref CacheName]", "!Ref CacheName", connect("serverlesscache", "made"), connect("serverlesscache", "existing"), ""},
-		"more than to connect":   {"elasticache", grant, grant + "\n                NotAction: x", "", "", "want Sid"},
-		"another condition":      {"elasticache", "!If [MakeCache, !Ref Cache,", "!If [MakeRedis, !Ref Cache,", connect("serverlesscache", "made"), connect("serverlesscache", "existing"), ""},
-		"what has no value here": {"elasticache", "serverlesscache:${Name}", "serverlesscache:${Nam}", connect("serverlesscache", "made"), connect("serverlesscache", "${Nam}"), ""},
+	for name, c := range map[string]struct{ old, new, less, more, says string }{
+		"one action more":     {read, read + strings.Replace(read, "Get", "Delete", 1), "", "dynamodb:DeleteItem LockTable", ""},
+		"one action less":     {read, "", "dynamodb:GetItem LockTable", "", ""},
+		"a wildcard":          {read, strings.Replace(read, "GetItem", "*", 1), "dynamodb:GetItem LockTable", "dynamodb:* LockTable", ""},
+		"the wrong table":     {accounts, "!GetAtt LockTable.Arn", "dynamodb:UpdateItem AccountsTable", "", ""},
+		"all tables":          {accounts, `"*"`, "dynamodb:UpdateItem AccountsTable", "dynamodb:UpdateItem *", ""},
+		"all secrets":         {secret, `Resource: "*"`, "secretsmanager:GetSecretValue TokenSecret", "secretsmanager:GetSecretValue *", ""},
+		"something denied":    {"Effect: Allow", "Effect: Deny", "", "", "want Sid"},
+		"a managed policy":    {managed, managed + "        - AmazonDynamoDBReadOnlyAccess\n", "", "", "want a policy"},
+		"one that SAM adds":   {managed, managed + "        - !If [OwnTable, AWSLambdaVPCAccessExecutionRole, !Ref AWS::NoValue]\n", "", "", "want a policy"},
+		"a network after all": {"            Action: ec2:*", "            Action: ec2:DescribeSubnets", "", "", "want Sid"},
 	} {
 		own := map[string]string{read: "dynamodb:GetItem LockTable", accounts: "dynamodb:UpdateItem AccountsTable", secret: "secretsmanager:GetSecretValue TokenSecret"}[c.old]
-		if c.store != store || own != "" && !used[own] {
+		if own != "" && !used[own] {
 			continue
 		}
 		changed := strings.ReplaceAll(text, c.old, c.new)
 		require.NotEqual(t, text, changed, name)
-		tm, err := template.Parse([]byte(changed), values)
+		tm, err := template.Parse([]byte(changed), nil)
 		require.NoError(t, err, name)
-		policies, err := allowed(tm)
+		policies, err := allowed(tm, nil)
 		if c.says != "" {
 			require.ErrorContains(t, err, c.says, name)
 			continue

@@ -189,8 +189,8 @@ func (s *Target) Open(names ...string) {
 	}
 }
 
-// Booked is how much was withdrawn from an account.
-func (s *Target) Booked(account string) int64 {
+// Withdrawn is how much was withdrawn from an account.
+func (s *Target) Withdrawn(account string) int64 {
 	s.t.Helper()
 	balance, err := s.Ledger.Balance(s.ctx, account)
 	require.NoError(s.t, err)

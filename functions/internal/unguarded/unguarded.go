@@ -13,7 +13,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
-	"github.com/lambdalock/lambdalock/functions/internal/withdrawals"
+	"github.com/lambdalock/lambdalock/functions/internal/withdrawalhttp"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -36,7 +36,7 @@ type function struct {
 const sameFence lockstore.Fence = 1
 
 func (f function) handle(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
-	w, err := withdrawals.Parse(r)
+	w, err := withdrawalhttp.Parse(r)
 	if err != nil {
 		return httpapi.Response{}, err
 	}
@@ -50,5 +50,5 @@ func (f function) handle(ctx context.Context, r httpapi.Request) (httpapi.Respon
 		report.Holder.ID = lc.AwsRequestID
 	}
 	f.report(ctx, report)
-	return withdrawals.Answer(receipt, err)
+	return withdrawalhttp.Answer(receipt, err)
 }

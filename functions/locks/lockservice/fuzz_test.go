@@ -60,12 +60,12 @@ func FuzzRequest(f *testing.F) {
 // what the description says of the body in words.
 func (d description) request(r httpapi.Request) error {
 	op := d.operation(r)
-	parameters := d.at("paths", "/locks/{key}", "parameters").([]any)
+	parameters := d.At("paths", "/locks/{key}", "parameters").([]any)
 	if own, ok := op["parameters"].([]any); ok {
 		parameters = append(parameters, own...)
 	}
 	for _, p := range parameters {
-		parameter := d.resolve(p.(object))
+		parameter := d.Resolve(p.(object))
 		value, ok := r.PathParameters["key"], true
 		if parameter["in"] == "header" {
 			value, ok = header(r, parameter["name"].(string))
@@ -73,7 +73,7 @@ func (d description) request(r httpapi.Request) error {
 		if !ok && parameter["required"] == false {
 			continue
 		}
-		if err := d.validate(parameter["schema"], value); err != nil {
+		if err := d.Validate(parameter["schema"], value); err != nil {
 			return err
 		}
 	}
@@ -88,7 +88,7 @@ func (d description) request(r httpapi.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := d.validate(described["content"].(object)["application/json"].(object)["schema"], body); err != nil {
+	if err := d.Validate(described["content"].(object)["application/json"].(object)["schema"], body); err != nil {
 		return err
 	}
 	values, err := strictjson.Object(r.Body, maxBodyBytes, "ttl", "wait", "holder") // each name once

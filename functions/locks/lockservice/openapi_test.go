@@ -8,17 +8,15 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/functions/internal/openapitest"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -32,91 +30,14 @@ var described = func() description {
 	return d
 }()
 
-type object = map[string]any
+type object = openapitest.Object
 
-// description looks requests and answers up in an OpenAPI document.
-type description struct {
-	doc      object
-	compiler *jsonschema.Compiler
-	schemas  map[uintptr]*jsonschema.Schema // by the object that they are in doc
-}
+// description looks requests and answers up in the service's document.
+type description struct{ openapitest.Document }
 
 func describe(text string) (description, error) {
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
-	if err != nil {
-		return description{}, err
-	}
-	d := description{doc.(object), jsonschema.NewCompiler(), map[uintptr]*jsonschema.Schema{}}
-	// Clients are to pass over what they do not know, but here an answer has
-	// nothing that is not described.
-	for _, name := range []string{"Grant", "State", "Holder"} {
-		d.at("components", "schemas", name).(object)["unevaluatedProperties"] = false
-	}
-	for _, r := range d.at("components", "responses").(object) {
-		for _, media := range r.(object)["content"].(object) {
-			media.(object)["schema"].(object)["unevaluatedProperties"] = false
-		}
-	}
-	d.compiler.DefaultDraft(jsonschema.Draft2020)
-	d.compiler.AssertFormat()
-	if err := d.compiler.AddResource("openapi.json", d.doc); err != nil {
-		return d, err
-	}
-	return d, d.compile("", d.doc)
-}
-
-// compile finds all schemas below the pointer, and what is referred to and not
-// there.
-func (d description) compile(pointer string, in any) error {
-	escape := strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
-	switch in := in.(type) {
-	case object:
-		if d.resolve(in) == nil {
-			return fmt.Errorf("%s: there is no %s", pointer, in["$ref"])
-		}
-		for name, value := range in {
-			below := pointer + "/" + escape.Replace(name)
-			if name == "schema" || pointer == "/components/schemas" {
-				schema, err := d.compiler.Compile("openapi.json#" + below)
-				if err != nil {
-					return err
-				}
-				d.schemas[reflect.ValueOf(value).Pointer()] = schema
-			}
-			if err := d.compile(below, value); err != nil {
-				return err
-			}
-		}
-	case []any:
-		for i, value := range in {
-			if err := d.compile(fmt.Sprint(pointer, "/", i), value); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// at is what is found by these names, nil if there is nothing.
-func (d description) at(path ...string) any {
-	var v any = d.doc
-	for _, name := range path {
-		v = v.(object)[name]
-		if v == nil {
-			return nil
-		}
-	}
-	return v
-}
-
-// resolve follows a reference.
-func (d description) resolve(o object) object {
-	ref, ok := o["$ref"].(string)
-	if !ok {
-		return o
-	}
-	found, _ := d.at(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...).(object)
-	return found
+	d, err := openapitest.Parse(text, "Grant", "State", "Holder")
+	return description{d}, err
 }
 
 // operation is the described one, nil if there is none.
@@ -129,62 +50,21 @@ func (d description) operation(r httpapi.Request) object {
 	if method != strings.ToUpper(method) {
 		return nil
 	}
-	op, _ := d.at("paths", path, strings.ToLower(method)).(object)
+	op, _ := d.At("paths", path, strings.ToLower(method)).(object)
 	return op
 }
 
-// response is the described one to a request, nil if there is none.
-func (d description) response(op object, status int) object {
-	if op == nil && status == http.StatusMethodNotAllowed {
-		return d.at("components", "responses", "MethodNotAllowed").(object)
-	}
-	found, ok := op["responses"].(object)[strconv.Itoa(status)].(object)
-	if !ok {
-		return nil
-	}
-	return d.resolve(found)
-}
-
-// check tells how an answer differs from the description: status, headers, media
-// type and body.
+// check tells how an answer differs from the description.
 func (d description) check(r httpapi.Request, answer httpapi.Response) error {
-	described := d.response(d.operation(r), answer.StatusCode)
-	if described == nil {
-		return fmt.Errorf("%s: the status %d is not described", r.RequestContext.HTTP.Method, answer.StatusCode)
+	op := d.operation(r)
+	response := d.Response(op, answer.StatusCode)
+	if op == nil && answer.StatusCode == http.StatusMethodNotAllowed {
+		response = d.At("components", "responses", "MethodNotAllowed").(object)
 	}
-	headers := map[string]bool{}
-	for name, h := range described["headers"].(object) {
-		headers[name] = true
-		if err := d.validate(d.resolve(h.(object))["schema"], answer.Headers[name]); err != nil {
-			return fmt.Errorf("the header %s: %w", name, err)
-		}
+	if err := d.Check(response, answer); err != nil {
+		return fmt.Errorf("%s: %w", r.RequestContext.HTTP.Method, err)
 	}
-	content, _ := described["content"].(object)
-	for name := range answer.Headers {
-		if !headers[name] && !(name == "Content-Type" && content != nil) {
-			return fmt.Errorf("the header %s is not described", name)
-		}
-	}
-	if content == nil {
-		if answer.Body != "" {
-			return fmt.Errorf("a body is not described: %s", answer.Body)
-		}
-		return nil
-	}
-	media, ok := content[answer.Headers["Content-Type"]].(object)
-	if !ok {
-		return fmt.Errorf("the media type %q is not described", answer.Headers["Content-Type"])
-	}
-	body, err := jsonschema.UnmarshalJSON(strings.NewReader(answer.Body))
-	if err != nil {
-		return err
-	}
-	return d.validate(media["schema"], body)
-}
-
-// validate compares a value with a schema of the document.
-func (d description) validate(schema, value any) error {
-	return d.schemas[reflect.ValueOf(schema).Pointer()].Validate(value)
+	return nil
 }
 
 // codes are those of a described response, "" when it has no problem.
@@ -215,7 +95,7 @@ func (d description) codes(response object) []string {
 // busy".
 func (d description) promised() map[string]bool {
 	all := map[string]bool{"POST 405 method": true}
-	for path, item := range d.at("paths").(object) {
+	for path, item := range d.At("paths").(object) {
 		for method, op := range item.(object) {
 			op, ok := op.(object)
 			if !ok {
@@ -226,7 +106,7 @@ func (d description) promised() map[string]bool {
 				name += " description"
 			}
 			for status, response := range op["responses"].(object) {
-				for _, code := range d.codes(d.resolve(response.(object))) {
+				for _, code := range d.codes(d.Resolve(response.(object))) {
 					all[strings.TrimSpace(name+" "+status+" "+code)] = true
 				}
 			}
@@ -304,36 +184,8 @@ func TestStatusesOfThePage(t *testing.T) {
 // TestDescriptionIsRight looks at what the document says without a service.
 func TestDescriptionIsRight(t *testing.T) {
 	t.Run("its examples are examples", func(t *testing.T) {
-		examples := 0
-		var walk func(in any)
-		walk = func(in any) {
-			o, ok := in.(object)
-			if !ok {
-				if list, ok := in.([]any); ok {
-					for _, v := range list {
-						walk(v)
-					}
-				}
-				return
-			}
-			if schema, ok := o["schema"]; ok {
-				if e, ok := o["example"]; ok {
-					examples++
-					require.NoError(t, described.validate(schema, e))
-				}
-				if all, ok := o["examples"].(object); ok {
-					for name, e := range all {
-						examples++
-						schema := described.resolve(schema.(object))
-						require.NoError(t, described.validate(schema, e.(object)["value"]), name)
-					}
-				}
-			}
-			for _, v := range o {
-				walk(v)
-			}
-		}
-		walk(described.doc)
+		examples, err := described.Examples()
+		require.NoError(t, err)
 		require.Greater(t, examples, 20)
 	})
 	t.Run("every parameter and code is described once", func(t *testing.T) {
@@ -344,11 +196,11 @@ func TestDescriptionIsRight(t *testing.T) {
 			}
 		}
 		var all []string
-		for _, c := range described.at("components", "schemas", "Problem", "properties", "code", "enum").([]any) {
+		for _, c := range described.At("components", "schemas", "Problem", "properties", "code", "enum").([]any) {
 			all = append(all, c.(string))
 		}
 		require.Equal(t, slices.Sorted(maps.Keys(codes)), all)
-		for _, item := range described.at("paths").(object) {
+		for _, item := range described.At("paths").(object) {
 			for method, op := range item.(object) {
 				op, ok := op.(object)
 				if !ok {

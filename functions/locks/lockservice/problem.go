@@ -59,7 +59,11 @@ func refusal(method string, err error) *problem {
 	case *problem:
 		return e
 	case *guard.LockBusy:
-		p := newProblem(http.StatusConflict, "busy", "Another holds the lock.")
+		detail := "Another holds the lock."
+		if e.Free {
+			detail = "Nobody holds the lock, but other callers have waited longer for it."
+		}
+		p := newProblem(http.StatusConflict, "busy", detail)
 		p.RetryAfter, p.Holder = retryAfter(e.Holder), e.Holder
 		return p
 	case *guard.LockLost:

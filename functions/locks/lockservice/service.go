@@ -78,6 +78,7 @@ type state struct {
 	Fence     lockstore.Fence   `json:"fence"` // of the last grant; 0 when none is known
 	Holder    *lockstore.Holder `json:"holder,omitempty"`
 	Remaining float64           `json:"remaining,omitempty"` // seconds
+	Waiting   int               `json:"waiting,omitempty"`   // places in the key's queue
 }
 
 // Handle answers one request. It returns no error: whatever goes wrong has a
@@ -190,7 +191,7 @@ func (s *Service) get(ctx context.Context, _ httpapi.Request, key string) (httpa
 	if err != nil {
 		return httpapi.Response{}, err
 	}
-	answer := state{Held: status.Held, Fence: status.Fence, Remaining: seconds(status.Remaining)}
+	answer := state{Held: status.Held, Fence: status.Fence, Remaining: seconds(status.Remaining), Waiting: status.Waiting}
 	if status.Holder != (lockstore.Holder{}) {
 		answer.Holder = &status.Holder
 	}

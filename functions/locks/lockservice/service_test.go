@@ -2,14 +2,53 @@ package lockservice
 
 import (
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
+
+// Callers that wait get the lock in the order in which they came, and a GET says how many
+// wait.
+func TestWaitInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(t, memstore.New(nil))
+		had := acquire(t, s, key, thirty)
+		var served []int
+		var all sync.WaitGroup
+		for n := range 3 {
+			all.Go(func() {
+				mine := acquire(t, s, key, `{"ttl": 30, "wait": 20}`)
+				served = append(served, n)
+				<-time.After(time.Second)
+				require.Equal(t, http.StatusNoContent, ask(t, s, "DELETE", key, "", "Lock-Token", mine.token()).StatusCode)
+			})
+			synctest.Wait()
+		}
+		require.EqualValues(t, 3, ask(t, s, "GET", key, "").said["waiting"])
+		began := time.Now()
+		require.Equal(t, http.StatusNoContent, ask(t, s, "DELETE", key, "", "Lock-Token", had.token()).StatusCode)
+		synctest.Wait()
+		require.Equal(t, http.StatusConflict, ask(t, s, "PUT", key, thirty).StatusCode, "a caller that does not wait is behind those who do")
+		all.Wait()
+		require.Equal(t, []int{0, 1, 2}, served)
+		require.Equal(t, 3*time.Second, time.Since(began), "the lock is never idle while somebody waits")
+		require.NotContains(t, ask(t, s, "GET", key, "").said, "waiting")
+	})
+}
+
+func TestBusyWithoutAHolder(t *testing.T) {
+	p := refusal(http.MethodPut, &guard.LockBusy{Key: key, Free: true})
+	require.Equal(t, "busy", p.Code)
+	require.Equal(t, "Nobody holds the lock, but other callers have waited longer for it.", p.Detail)
+	require.Equal(t, 1, p.RetryAfter)
+	require.NotContains(t, p.response().Body, "holder")
+}
 
 func TestLifeOfALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package withdrawals
+package withdrawalhttp
 
 import (
 	"encoding/json"

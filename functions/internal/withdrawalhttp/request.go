@@ -1,4 +1,4 @@
-// Package withdrawals is the HTTP side of a withdrawal: it reads
+// Package withdrawalhttp is the HTTP side of a withdrawal: it reads
 //
 //	POST /accounts/{id}/withdrawals
 //	{"id": "w-1", "amount": 500}
@@ -13,8 +13,10 @@
 //	422  the balance is too low, or the id was used with another amount
 //
 // The body of a refusal is a problem of RFC 9457. An error that is the
-// service's own fault goes to Lambda, and the client sees a 500.
-package withdrawals
+// service's own fault goes to Lambda, and the client sees a 500. openapi.json beside the
+// withdraw function describes this and the header Idempotency-Key, which that function
+// reads by httpapi.Once.
+package withdrawalhttp
 
 import (
 	"encoding/base64"

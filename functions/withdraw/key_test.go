@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/functions/internal/functest"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/internal/eventfiles"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// api is the function in a world, and how often it has paid.
+type api struct {
+	functest.World
+	t     *testing.T
+	serve func(context.Context, httpapi.Request) (httpapi.Response, error)
+	paid  int
+}
+
+func newAPI(t *testing.T) *api {
+	a := &api{World: functest.NewWorld(t), t: t}
+	a.Ledger.Pay = func(context.Context, accounts.Withdrawal) error { a.paid++; return nil }
+	a.serve = serve(a.Guard, key, handle(a.Ledger))
+	return a
+}
+
+// session is a session of the role shop.
+const session = "AROASHOPSHOPSHOPSHOP:session-1"
+
+// keyedRequest is a request of the session, with an Idempotency-Key unless it is "".
+func keyedRequest(key, account, body string) httpapi.Request {
+	r := httpapi.Request{PathParameters: map[string]string{"id": account}, Body: body, Headers: map[string]string{}}
+	r.RawPath = "/accounts/" + account + "/withdrawals"
+	r.RequestContext.HTTP.Method = "POST"
+	if key != "" {
+		r.Headers["idempotency-key"] = key
+	}
+	return by(r, session)
+}
+
+func by(r httpapi.Request, callerID string) httpapi.Request {
+	r.RequestContext.Authorizer = &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{
+		IAM: &events.APIGatewayV2HTTPRequestContextAuthorizerIAMDescription{CallerID: callerID},
+	}
+	return r
+}
+
+// send sends a request, whose answer is one that openapi.json describes.
+func (a *api) send(r httpapi.Request) httpapi.Response {
+	a.t.Helper()
+	answer, err := a.serve(a.t.Context(), r)
+	require.NoError(a.t, err)
+	require.NoError(a.t, described.check(answer))
+	return answer
+}
+
+// isReplay checks that an answer is that of an earlier request.
+func isReplay(t *testing.T, first, got httpapi.Response) {
+	t.Helper()
+	want := first
+	want.Headers = maps.Clone(first.Headers)
+	want.Headers["Idempotent-Replayed"] = "true"
+	require.Equal(t, want, got)
+}
+
+const five = `{"id": "w-1", "amount": 500}`
+
+func TestRepeatsOfAKey(t *testing.T) {
+	a := newAPI(t)
+	first := a.send(keyedRequest("k-1", "7", five))
+	require.Equal(t, 200, first.StatusCode)
+	require.NotContains(t, first.Headers, "Idempotent-Replayed")
+	other := a.send(keyedRequest("", "7", `{"id": "w-2", "amount": 100}`))
+	require.Equal(t, 200, other.StatusCode)
+	for _, key := range []string{"k-1", `"k-1"`} {
+		isReplay(t, first, a.send(keyedRequest(key, "7", five)))
+	}
+	require.Equal(t, 2, a.paid)
+
+	for name, r := range map[string]httpapi.Request{
+		"amount":  keyedRequest("k-1", "7", `{"id": "w-1", "amount": 501}`),
+		"id":      keyedRequest("k-1", "7", `{"id": "w-3", "amount": 500}`),
+		"account": keyedRequest("k-1", "9", five),
+	} {
+		answer := a.send(r)
+		assert.Equal(t, 422, answer.StatusCode, name)
+		assert.Contains(t, answer.Body, "Another request with this Idempotency-Key", name)
+	}
+	assert.Equal(t, [2]int64{functest.Opening - 600, functest.Opening}, a.Balances(t))
+
+	// Without the key the ledger still knows the id.
+	require.Equal(t, first, a.send(keyedRequest("", "7", five)))
+	require.Equal(t, first, a.send(keyedRequest("k-2", "7", five)))
+	require.Equal(t, 2, a.paid)
+}
+
+// A refusal that changed nothing is the first answer, too.
+func TestRepeatsOfARefusal(t *testing.T) {
+	a := newAPI(t)
+	const all = `{"id": "w-1", "amount": 100500}`
+	poor, missing := a.send(keyedRequest("k-1", "7", all)), a.send(keyedRequest("k-2", "8", five))
+	require.Equal(t, []int{422, 404}, []int{poor.StatusCode, missing.StatusCode})
+	require.NoError(t, a.Ledger.Create(t.Context(), "8", 500))
+	isReplay(t, poor, a.send(keyedRequest("k-1", "7", all)))
+	isReplay(t, missing, a.send(keyedRequest("k-2", "8", five)))
+	require.Equal(t, 200, a.send(keyedRequest("k-3", "8", five)).StatusCode, "a new key is another try")
+}
+
+// What did nothing keeps no answer.
+func TestAKeyIsFreeAgain(t *testing.T) {
+	a := newAPI(t)
+	lease, err := a.Store.Acquire(t.Context(), lockstore.Request{Key: accounts.Key("7"), Owner: lockstore.NewOwner(), TTL: time.Minute})
+	require.NoError(t, err)
+	busy := a.send(keyedRequest("k-1", "7", five))
+	require.Equal(t, 409, busy.StatusCode)
+	require.Contains(t, busy.Body, "the same resource")
+	require.NoError(t, a.Store.Release(t.Context(), lease))
+	require.Equal(t, 400, a.send(keyedRequest("k-1", "7", "{")).StatusCode)
+
+	failed := errors.New("the card is stolen")
+	a.Ledger.Pay = func(context.Context, accounts.Withdrawal) error { return failed }
+	_, err = a.serve(t.Context(), keyedRequest("k-1", "7", five))
+	require.ErrorIs(t, err, failed)
+	a.Ledger.Pay = func(context.Context, accounts.Withdrawal) error { return nil }
+	require.Equal(t, 200, a.send(keyedRequest("k-1", "7", five)).StatusCode)
+	assert.Equal(t, [2]int64{functest.Opening - 500, functest.Opening}, a.Balances(t))
+}
+
+func TestKeysAreTheCallersOwn(t *testing.T) {
+	a := newAPI(t)
+	mine := keyedRequest("k-1", "7", five)
+	first := a.send(mine)
+	isReplay(t, first, a.send(by(mine, strings.Replace(session, "session-1", "session-2", 1))))
+	anonymous := mine
+	anonymous.RequestContext.Authorizer = nil
+	for name, r := range map[string]httpapi.Request{
+		"another role": by(mine, "AROAMAILMAILMAILMAIL:session-1"), "a user": by(mine, "AIDASHOPSHOPSHOPSHOP"), "no authorizer": anonymous,
+	} {
+		answer := a.send(r)
+		assert.Equal(t, first, answer, "%s: by the ledger's id", name)
+		isReplay(t, first, a.send(r))
+	}
+	unknown := mine
+	unknown.RequestContext.Authorizer = &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{Lambda: map[string]any{"user": "ann"}}
+	for name, r := range map[string]httpapi.Request{"another authorizer": unknown, "no id": by(mine, "")} {
+		answer := a.send(r)
+		assert.Equal(t, 400, answer.StatusCode, name)
+		assert.Contains(t, answer.Body, "the caller", name)
+		delete(r.Headers, "idempotency-key")
+		assert.Equal(t, 200, a.send(r).StatusCode, name)
+		r.Headers["idempotency-key"] = "k-1"
+	}
+}
+
+// TestWithoutTheHeader compares the function with httpapi.Wrap, which knows no
+// Idempotency-Key: the same answers, and the same runs with the same number of requests.
+func TestWithoutTheHeader(t *testing.T) {
+	type run struct {
+		Key      string
+		Outcome  guard.Outcome
+		Requests int
+	}
+	type handler = func(context.Context, httpapi.Request) (httpapi.Response, error)
+	both := map[string]func(*guard.Guard, *accounts.Ledger) handler{
+		"serve": func(g *guard.Guard, l *accounts.Ledger) handler { return serve(g, key, handle(l)) },
+		"Wrap":  func(g *guard.Guard, l *accounts.Ledger) handler { return httpapi.Wrap(g, key, handle(l)) },
+	}
+	fixtures, err := eventfiles.Read("../../events", "withdraw")
+	require.NoError(t, err)
+	compared := 0
+	for _, f := range fixtures {
+		if strings.Contains(string(f.Event), "idempotency-key") {
+			continue
+		}
+		for _, fails := range []bool{false, true} {
+			compared++
+			answers, runs := map[string][]string{}, map[string][]run{}
+			for name, wrap := range both {
+				w := functest.NewWorld(t)
+				g, err := guard.New(w.Store, guard.Options{Observe: func(_ context.Context, r guard.Report) {
+					runs[name] = append(runs[name], run{r.Key, r.Outcome, r.Requests})
+				}})
+				require.NoError(t, err)
+				if f.Held != "" {
+					_, err := w.Store.Acquire(t.Context(), lockstore.Request{Key: f.Held, Owner: lockstore.NewOwner(), TTL: time.Minute})
+					require.NoError(t, err)
+				}
+				if fails {
+					w.Ledger.Pay = func(context.Context, accounts.Withdrawal) error { return errors.New("the card is stolen") }
+				}
+				for range 2 {
+					answers[name] = append(answers[name], string(functest.Invoke(t, wrap(g, w.Ledger), f.Event)))
+				}
+			}
+			assert.Equal(t, answers["Wrap"], answers["serve"], f.Name)
+			assert.Equal(t, runs["Wrap"], runs["serve"], f.Name)
+		}
+	}
+	require.GreaterOrEqual(t, compared, 12)
+}
