@@ -1,44 +1,88 @@
-// Command lockctl is the command line of lambdalock. It runs a function in several
-// Lambda environments on this machine, and serves locks over HTTP.
+// Command lockctl is the command line of lambdalock. It runs commands under locks, shows
+// locks and ends them, runs a function in several Lambda environments on this machine, and
+// serves locks over HTTP.
 package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
-	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/local"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/locallambda"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/operate"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/run"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/serve"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	err := command().ExecuteContext(ctx)
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		fmt.Fprintln(os.Stderr, "\nlockctl: interrupted; all processes are stopped")
-		os.Exit(exit.Interrupted)
-	default:
-		fmt.Fprintln(os.Stderr, "lockctl:", err)
-		os.Exit(exit.Status(err))
+	ctx, stop := context.WithCancel(context.Background())
+	if ends := run.NotIgnored(os.Interrupt, syscall.SIGTERM); len(ends) > 0 {
+		ctx, stop = signal.NotifyContext(ctx, ends...)
 	}
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	cmd, err := command().ExecuteContextC(ctx)
+	if ctx.Err() != nil && cmd.Name() != "run" { // run passes signals on, and knows how it ended
+		err = interrupted(cmd, err)
+	}
+	if _, silent := errors.AsType[*exit.Silent](err); err != nil && !silent {
+		printError(cmd, err)
+	}
+	os.Exit(exit.Status(err))
+}
+
+// interrupted is the error of a command that a signal has ended. What the command says of
+// a call that was under way is kept: the call may have changed something.
+func interrupted(cmd *cobra.Command, err error) error {
+	if _, silent := errors.AsType[*exit.Silent](err); err == nil || silent {
+		return err
+	}
+	text := "interrupted"
+	failed, ok := errors.AsType[*exit.Error](err)
+	switch {
+	case ok && !errors.Is(err, context.Canceled):
+		return err // this is not because of the signal
+	case ok:
+		text += ": " + failed.Error()
+	case cmd.Name() == "local":
+		text += "; all processes are stopped"
+	}
+	return &exit.Error{Status: exit.Interrupted, Err: errors.New(text)}
+}
+
+// printError prints an error on standard error, as JSON if the command has --json.
+func printError(cmd *cobra.Command, err error) {
+	flag := cmd.Flags().Lookup(stores.JSONFlag)
+	if flag == nil || flag.Value.String() != "true" {
+		start := "lockctl:"
+		if exit.Status(err) == exit.Interrupted {
+			start = "\n" + start // behind the ^C of the terminal
+		}
+		fmt.Fprintln(os.Stderr, start, err)
+		return
+	}
+	_ = json.NewEncoder(os.Stderr).Encode(struct {
+		Error  string `json:"error"`
+		Status int    `json:"status"`
+	}{err.Error(), exit.Status(err)})
 }
 
 func command() *cobra.Command {
 	root := &cobra.Command{
-		Use:               "lockctl",
-		Short:             "Try locks of lambdalock on this machine",
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-		Args:              cobra.ArbitraryArgs,
+		Use:           "lockctl",
+		Short:         "Look at locks, run commands under them, end them",
+		Long:          "Look at locks, run commands under them, end them; try locks on this machine.\n\n" + exit.Help,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return exit.WrongUsage("unknown command %.40q; see lockctl --help", args[0])
@@ -47,8 +91,33 @@ func command() *cobra.Command {
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return exit.WrongUsage("%w; see %s --help", err, cmd.CommandPath())
+		return exit.WrongUsage("%w; see %s --help", flagError(err), cmd.CommandPath())
 	})
-	root.AddCommand(local.Command(), serve.Command())
+	root.AddCommand(
+		run.Command(), run.GuardCommand(),
+		operate.Show(), operate.List(), operate.Watch(), operate.Check(), operate.Break(run.Operator), operate.Settle(),
+		locallambda.Command(), serve.Command(),
+	)
 	return root
+}
+
+// flagError says which form a number or a duration has. The texts of strconv and time do not.
+func flagError(err error) error {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	flag := invalid.GetFlag()
+	want := map[string]string{
+		"int": "a whole number", "int64": "a whole number such as 1795295118105467", "float64": "a number such as 0.5",
+		"duration": "a duration such as 24h, 30m or 10s",
+	}[flag.Value.Type()]
+	if want == "" {
+		return err
+	}
+	name := "--" + flag.Name
+	if flag.Shorthand != "" {
+		name = "-" + flag.Shorthand + ", " + name
+	}
+	return fmt.Errorf("%s is %.40q; want %s", name, invalid.GetValue(), want)
 }

@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 )
 
 func TestCommand(t *testing.T) {
@@ -19,10 +23,33 @@ func TestCommand(t *testing.T) {
 		{nil, 0, "local "},
 		{[]string{"--help"}, 0, "serve "},
 		{[]string{"local", "--help"}, 0, "--freeze"},
+		{[]string{"--help"}, 0, "79 lock lost"},
+		{[]string{"run", "--help"}, 0, "--kill-after"},
+		{[]string{"show", "--help"}, 0, "--quiet"},
+		{[]string{"list", "--help"}, 0, "asks above 1 GB"},
+		{[]string{"watch", "--help"}, 0, "--until"},
+		{[]string{"check", "--help"}, 0, "docs/stores.md"},
+		{[]string{"break", "--help"}, 0, "--fence"},
+		{[]string{"settle", "--help"}, 0, "--answer"},
+		{[]string{"settle", "--fence", "1", "k"}, exit.Usage, "lockctl settle has 1 arguments"},
+		{[]string{"settle", "--fence", "1", "k", "maybe"}, exit.Usage, `the last argument is "maybe"; want done or again`},
+		{[]string{"settle", "k", "done"}, exit.Usage, "want --fence"},
+		{[]string{"settle", "--fence", "1", "--answer", "x", "k", "again"}, exit.Usage, "--answer, --answer-version and --keep are for done"},
+		{[]string{"settle", "--fence", "1", "--answer-version", "2", "k", "done"}, exit.Usage, "--answer-version wants --answer"},
+		{[]string{"settle", "--fence", "1", "--answer", "/nowhere", "k", "done"}, exit.Usage, "--answer: open /nowhere: no such file"},
+		{[]string{"settle", "--fence", "1", "--keep", "1ms", "k", "done"}, exit.Usage, "--keep is 1ms; want 1s to 744h0m0s"},
+		{[]string{"settle", "--fence", "1", "--keep", "0s", "k", "done"}, exit.Usage, "--keep is 0s; want 1s to 744h0m0s"},
+		{[]string{"completion", "bash"}, 0, "bash completion"},
+		{[]string{"show", "a", "b"}, exit.Usage, `lockctl show has 2 arguments; want "lockctl show [flags] KEY"`},
+		{[]string{"show", "--josn", "a"}, exit.Usage, "unknown flag: --josn; see lockctl show --help"},
 		{[]string{"lcoal"}, exit.Usage, `unknown command "lcoal"; see lockctl --help`},
 		{[]string{"local"}, exit.Usage, `lockctl local has 0 arguments; want "lockctl local [flags] BINARY-or-PACKAGE-DIR"`},
 		{[]string{"local", "--frozen", "x"}, exit.Usage, "unknown flag: --frozen; see lockctl local --help"},
-		{[]string{"local", "-n", "many", "x"}, exit.Usage, `invalid argument "many"`},
+		{[]string{"local", "-n", "many", "x"}, exit.Usage, `-n, --events is "many"; want a whole number; see lockctl local --help`},
+		{[]string{"break", "--fence", "abc", "k"}, exit.Usage, `--fence is "abc"; want a whole number such as 1795295118105467; see lockctl break --help`},
+		{[]string{"settle", "--fence", "1", "--keep", "1d", "k", "done"}, exit.Usage, `--keep is "1d"; want a duration such as 24h, 30m or 10s; see lockctl settle --help`},
+		{[]string{"show", "--timeout", "10", "k"}, exit.Usage, `--timeout is "10"; want a duration`},
+		{[]string{"list", "--rate", "fast"}, exit.Usage, `--rate is "fast"; want a number such as 0.5; see lockctl list --help`},
 		{[]string{"serve", "1", "2"}, exit.Usage, "lockctl serve has 2 arguments"},
 		{[]string{"serve", "0.0.0.0:1"}, exit.Usage, "ADDRESS is"},
 		{[]string{"serve", "--store", "etcd://x", "0"}, exit.Config, "no store for the scheme"},
@@ -39,4 +66,29 @@ func TestCommand(t *testing.T) {
 			require.Contains(t, out.String(), c.text, "%q", c.args)
 		}
 	}
+}
+
+// A signal replaces no error that says what a call has done.
+func TestInterrupted(t *testing.T) {
+	unknown := stores.Failed(fmt.Errorf("outcome unknown: %w", context.Canceled))
+	held := &exit.Error{Status: exit.No, Err: errors.New("is not held")}
+	for _, c := range []struct {
+		command string
+		err     error
+		status  int
+		text    string
+	}{
+		{"break", unknown, exit.Interrupted, "interrupted: outcome unknown: context canceled"},
+		{"break", held, exit.No, "is not held"},
+		{"break", context.Canceled, exit.Interrupted, "interrupted"},
+		{"local", errors.New("a process was killed"), exit.Interrupted, "interrupted; all processes are stopped"},
+		{"watch", &exit.Silent{Status: exit.Interrupted}, exit.Interrupted, "status 130"},
+	} {
+		cmd, _, err := command().Find([]string{c.command})
+		require.NoError(t, err)
+		err = interrupted(cmd, c.err)
+		assert.Equal(t, c.status, exit.Status(err))
+		assert.EqualError(t, err, c.text)
+	}
+	assert.NoError(t, interrupted(command(), nil))
 }

@@ -4,18 +4,37 @@ package exit
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Statuses other than 0, from 64 on those of sysexits.h.
+// Statuses other than 0. Those from 64 to 78 are of sysexits.h.
 const (
-	No          = 1  // the answer is no, or the command failed
-	Usage       = 64 // wrong arguments or flags
-	Unavailable = 69 // the store does not answer
-	Config      = 78 // the store's URL, or what it needs, is wrong
-	Interrupted = 130
+	No          = 1   // the answer is no, or the command failed
+	Usage       = 64  // wrong arguments or flags
+	Unavailable = 69  // the store does not answer
+	Bug         = 70  // lockctl itself failed
+	Output      = 74  // the answer cannot be written
+	Busy        = 75  // another has the lock, or the key has changed meanwhile
+	Damaged     = 76  // the entry is damaged, or another program's
+	Permission  = 77  // the store does not let this user do it
+	Config      = 78  // the store's URL, or what it needs, is wrong
+	Lost        = 79  // the lock was lost
+	MaxHold     = 124 // as timeout(1): the time is over
+	NotRunnable = 126 // as a shell: the command cannot be run
+	NotFound    = 127 // as a shell: there is no such command
+	Signal      = 128 // as a shell: and the number of the signal that ended it
+	Interrupted = Signal + 2
 )
+
+// Help is the part of the root command's help about exit statuses.
+const Help = `Exit status of the commands that work on a store, unless their help says more:
+  0 done    1 the answer is no    64 wrong usage    69 store unavailable    70 bug
+  74 output not writable    75 busy, try again    76 damaged or foreign entry
+  77 permission    78 configuration    79 lock lost    124 --max-hold is over`
 
 // Error is an error with an exit status.
 type Error struct {
@@ -27,15 +46,50 @@ func (e *Error) Error() string { return e.Err.Error() }
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// Silent is an error that has nothing to print: the status says it all, or what is to say
+// has been printed.
+type Silent struct{ Status int }
+
+func (e *Silent) Error() string { return fmt.Sprintf("status %d", e.Status) }
+
 // Status is the exit status of a command that returned err.
 func Status(err error) int {
 	if err == nil {
 		return 0
 	}
+	if e, ok := errors.AsType[*Silent](err); ok {
+		return e.Status
+	}
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Status
 	}
+	for _, s := range [...]struct {
+		err    error
+		status int
+	}{
+		{lockstore.ErrInvalid, Usage},
+		{lockstore.ErrHeld, Busy},
+		{lockstore.ErrLost, Lost},
+		{lockstore.ErrCorrupt, Damaged},
+		{lockstore.ErrUnavailable, Unavailable},
+	} {
+		if errors.Is(err, s.err) {
+			return s.status
+		}
+	}
 	return No
+}
+
+// Writer is standard output. If it cannot be written, the status is Output: the store has
+// answered, and neither No nor Unavailable is true.
+type Writer struct{ To io.Writer }
+
+func (w Writer) Write(b []byte) (int, error) {
+	n, err := w.To.Write(b)
+	if err != nil {
+		err = &Error{Output, fmt.Errorf("the answer cannot be written: %w", err)}
+	}
+	return n, err
 }
 
 // WrongUsage is an error in arguments or flags.

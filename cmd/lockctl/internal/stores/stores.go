@@ -2,16 +2,25 @@
 package stores
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"time"
+
+	"github.com/aws/smithy-go"
+	"github.com/go-zookeeper/zk"
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
+	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 )
 
 // Variable is the environment variable with the store's URL.
@@ -22,14 +31,113 @@ const Flag = "`URL` of the store; default $" + Variable
 
 const timeout = 5 * time.Second // for the first requests to the store
 
+var openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener}
+
+// Has says that lockctl has the store of a URL's scheme.
+func Has(scheme string) bool {
+	return slices.ContainsFunc(openers, func(o lockstore.Opener) bool { return slices.Contains(o.Schemes, scheme) })
+}
+
+// Bounds of --timeout.
+const (
+	leastTimeout = 100 * time.Millisecond
+	mostTimeout  = 5 * time.Minute
+)
+
+// Settings are the flags of each command that works on a store. JSON says how the command
+// prints; main prints its error so, too.
+type Settings struct {
+	URL, Profile, Region string
+	Timeout              time.Duration
+	JSON                 bool
+}
+
+// AddTo adds the flags to those of a command.
+func (s *Settings) AddTo(f *pflag.FlagSet) {
+	f.StringVar(&s.URL, "store", "", Flag)
+	f.StringVar(&s.Profile, "profile", "", "`NAME` of the AWS profile, for stores on AWS; default $AWS_PROFILE")
+	f.StringVar(&s.Region, "region", "", "AWS `REGION`; default that of the store's URL, of the environment or of the profile")
+	f.DurationVar(&s.Timeout, "timeout", 10*time.Second, "`TIME` for each call to the store")
+	f.BoolVar(&s.JSON, JSONFlag, false, "print one JSON object for each answer, and errors as JSON on standard error")
+}
+
+// JSONFlag is the name of the flag that asks for JSON.
+const JSONFlag = "json"
+
+// Open opens the store that the flags and the environment name. It sends nothing to it.
+func (s *Settings) Open(ctx context.Context, more ...lockstore.Opener) (lockstore.Store, error) {
+	if s.Timeout < leastTimeout || s.Timeout > mostTimeout {
+		return nil, exit.WrongUsage("--timeout is %v; want %v to %v", s.Timeout, leastTimeout, mostTimeout)
+	}
+	url := cmp.Or(s.URL, os.Getenv(Variable))
+	if url == "" {
+		return nil, &exit.Error{Status: exit.Config, Err: fmt.Errorf("there is no store: want --store or %s, such as redis://127.0.0.1:6379 or dynamodb://locks?region=eu-central-1", Variable)}
+	}
+	getenv, aws, err := s.aws(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, url, getenv, slices.Concat(more, []lockstore.Opener{redisstore.Opener, zkstore.Opener}, aws)...)
+}
+
+// Call calls the store within the time of --timeout. Its error has the exit status.
+func (s *Settings) Call(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	return Failed(call(ctx))
+}
+
 // Open opens the store of a URL with the openers of lockctl and with more of them.
 func Open(ctx context.Context, url string, getenv func(string) string, more ...lockstore.Opener) (lockstore.Store, error) {
-	openers := append(more, dynamostore.Opener, redisstore.Opener, elasticache.Opener)
+	return open(ctx, url, getenv, slices.Concat(openers, more)...)
+}
+
+func open(ctx context.Context, url string, getenv func(string) string, openers ...lockstore.Opener) (lockstore.Store, error) {
 	store, err := lockstore.Open(ctx, url, getenv, openers...)
 	if err != nil {
 		return nil, &exit.Error{Status: exit.Config, Err: fmt.Errorf("--store, %s: %w", Variable, err)}
 	}
 	return store, nil
+}
+
+// Failed gives a store's error its exit status and a short text. It returns nil for nil.
+func Failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	status := exit.Status(err)
+	switch code := serverCode(err); {
+	case code.refusesUser:
+		status = exit.Permission
+	case code.refusesTable:
+		status = exit.Config
+	case status == exit.No:
+		status = exit.Unavailable // the outcome is unknown, and the text says so
+	}
+	return &exit.Error{Status: status, Err: short(err)}
+}
+
+type code struct{ refusesUser, refusesTable bool }
+
+// serverCode reads what a server says in an error, for what lockstore has no error: that
+// this user may not do it, or that the table is not there or has another primary key.
+func serverCode(err error) code {
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		switch api.ErrorCode() {
+		case "AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "ExpiredToken", "InvalidClientTokenId",
+			"InvalidSignatureException", "SignatureDoesNotMatch", "MissingAuthenticationTokenException", "MissingAuthenticationToken":
+			return code{refusesUser: true}
+		case "ResourceNotFoundException", "ValidationException":
+			return code{refusesTable: true}
+		}
+	}
+	for _, prefix := range [...]string{"NOPERM", "NOAUTH", "WRONGPASS"} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return code{refusesUser: true}
+		}
+	}
+	// ZooKeeper's server says the same to a user without the right and to a wrong password.
+	return code{refusesUser: errors.Is(err, zk.ErrNoAuth) || errors.Is(err, zk.ErrAuthFailed)}
 }
 
 // Try uses the store once, so that a wrong address or password is told before

@@ -1,0 +1,197 @@
+// Package locallambda is the command local: it runs a function in several Lambda
+// environments on this machine and shows if its critical sections overlap.
+package locallambda
+
+import (
+	"cmp"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// settings are the arguments and flags.
+type settings struct {
+	function             string
+	environments, events int
+	event                string
+	store                string
+	env                  []string
+	timeout, wait, think time.Duration
+	freeze, kill         int
+	compare              string
+	before, after        string
+	picture              string
+
+	getenv func(string) string
+	stdin  io.Reader
+	ttl    time.Duration // of a lease; where there are faults
+}
+
+// Bounds and defaults.
+const (
+	mostEnvironments = 100
+	mostEvents       = 100_000
+	mostTime         = 15 * time.Minute // Lambda's own bound
+	faultTTL         = 2 * time.Second  // short, so that the next holder need not wait long for a dead one
+)
+
+// Command is lockctl local.
+func Command() *cobra.Command {
+	s := settings{getenv: os.Getenv}
+	cmd := &cobra.Command{
+		Use:   "local [flags] BINARY-or-PACKAGE-DIR",
+		Short: "Run your function in several Lambda environments on this machine",
+		Long: `Run your function in several Lambda environments on this machine, send it events, and
+show if critical sections of one key overlapped: as a table, and as a picture.
+
+BINARY-or-PACKAGE-DIR is a bootstrap binary for this machine, or the folder of its main
+package, which is built first. Each environment is a process of its own with a Runtime API
+of its own on the loopback interface. The function has the variables of Lambda, LOCK_URL,
+LOCK_WAIT and those of --env, and inherits nothing; with a store on AWS it gets your region
+and credentials, and with ZooKeeper ZOOKEEPER_AUTH.
+
+In the file of --event {{n}} becomes the number of the event, from 1 on, and {{run}} a text
+that is new in each phase: use both in ids, and in keys that are to differ. There is one
+client for each environment. It tries again after a busy answer (the error LockBusy, the
+HTTP status 409, or failures of batch items).
+
+Critical sections are read from the report lines of the guard, so the function has to log
+them as JSON, as boot.MustGuard does.
+
+Exit status: 0; 1 when sections overlapped, an event failed for good, or a command failed;
+64 for wrong arguments; 69 when the store does not answer; 78 for a wrong URL of the store.`,
+		Example: `  lockctl local --event event.json ./myfunction
+  lockctl local -c 4 -n 50 --event event.json --freeze 2 --kill 2 ./myfunction
+  lockctl local --store 'dynamodb://locks?endpoint=http://127.0.0.1:8000' --event - bootstrap < event.json`,
+		Args: exit.Args(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s.function, s.stdin = args[0], cmd.InOrStdin()
+			return run(cmd.Context(), s, newPrinter(cmd.OutOrStdout(), os.Getenv("TERM") == "dumb", os.Getenv("NO_COLOR") != ""))
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.IntVarP(&s.environments, "environments", "c", 8, "how many environments run at once")
+	f.IntVarP(&s.events, "events", "n", 200, "how many events are sent")
+	f.StringVar(&s.event, "event", "", "`FILE` with the event as JSON; - is standard input")
+	f.StringVar(&s.store, "store", "", stores.Flag+", or an embedded Redis;\nit may be a store that only the function has")
+	f.StringArrayVar(&s.env, "env", nil, "a variable of the function, `NAME=VALUE`; {{store}} becomes the store's URL,\nand {{redis}} that of an embedded Redis; repeatable")
+	f.DurationVar(&s.timeout, "timeout", 15*time.Second, "the function's timeout")
+	f.DurationVar(&s.wait, "wait", time.Second, "how long the function waits for a lock (LOCK_WAIT)")
+	f.DurationVar(&s.think, "think", 100*time.Millisecond, "pause of a client between two events, at random up to twice as long")
+	f.IntVar(&s.freeze, "freeze", 0, "how often an environment with an event under way is stopped (SIGSTOP)\nfor longer than its lease lasts, and continued")
+	f.IntVar(&s.kill, "kill", 0, "how often an environment with an event under way is killed (SIGKILL);\n--freeze and --kill set LOCK_TTL=2s, unless --env sets LOCK_TTL")
+	f.StringVar(&s.compare, "compare", "", "`BINARY` or package folder of a build without the lock, which runs first")
+	f.StringVar(&s.before, "before", "", "shell `COMMAND` before each phase; it has the function's variables and\nLOCKCTL_RUN, the text of {{run}}")
+	f.StringVar(&s.after, "after", "", "shell `COMMAND` after each phase, also with LOCKCTL_SUCCEEDED, a number;\neach line \"name: value\" becomes a row of the table, and an exit status\nother than 0 fails the run with the lock")
+	f.StringVar(&s.picture, "picture", filepath.Join("build", "timeline.svg"), "`FILE` for the picture, an SVG")
+	return cmd
+}
+
+// Placeholders in --env.
+const (
+	storeMark = "{{store}}"
+	redisMark = "{{redis}}"
+)
+
+var placeholder = regexp.MustCompile(`\{\{\w*\}\}`)
+
+// validate checks what can be checked without a store.
+func (s *settings) validate() error {
+	for _, flag := range []struct {
+		name       string
+		n          int
+		least, max int
+	}{
+		{"-c, --environments", s.environments, 1, mostEnvironments},
+		{"-n, --events", s.events, 1, mostEvents},
+		{"--freeze", s.freeze, 0, s.events},
+		{"--kill", s.kill, 0, s.events},
+	} {
+		if flag.n < flag.least || flag.n > flag.max {
+			return exit.WrongUsage("%s is %d; want %d to %d", flag.name, flag.n, flag.least, flag.max)
+		}
+	}
+	for _, flag := range []struct {
+		name       string
+		d          time.Duration
+		least, max time.Duration
+	}{
+		{"--timeout", s.timeout, time.Second, mostTime},
+		{"--wait", s.wait, 0, mostTime},
+		{"--think", s.think, 0, time.Minute},
+	} {
+		if flag.d < flag.least || flag.d > flag.max {
+			return exit.WrongUsage("%s is %v; want %v to %v", flag.name, flag.d, flag.least, flag.max)
+		}
+	}
+	for _, v := range s.env {
+		name, value, ok := strings.Cut(v, "=")
+		switch {
+		case !ok || name == "":
+			return exit.WrongUsage("--env is %.40q; want NAME=VALUE", v)
+		case name == "LOCK_URL":
+			return exit.WrongUsage("--env has LOCK_URL; use --store, which sets it")
+		case name == "LOCK_WAIT":
+			return exit.WrongUsage("--env has LOCK_WAIT; use --wait, which sets it")
+		}
+		for _, p := range placeholder.FindAllString(value, -1) {
+			if p != storeMark && p != redisMark {
+				return exit.WrongUsage("--env %s has %.40s; want %s or %s", name, p, storeMark, redisMark)
+			}
+		}
+	}
+	if s.picture == "" {
+		return exit.WrongUsage("--picture is empty; want a file's name, such as timeline.svg")
+	}
+	return s.setTTL()
+}
+
+// setTTL finds out how long a lease lasts, for --freeze and --kill.
+func (s *settings) setTTL() error {
+	if s.freeze+s.kill == 0 {
+		return nil
+	}
+	for _, v := range s.env {
+		text, ok := strings.CutPrefix(v, "LOCK_TTL=")
+		if !ok {
+			continue
+		}
+		var err error
+		s.ttl, err = time.ParseDuration(text)
+		if err != nil || s.ttl < lockstore.MinTTL {
+			return exit.WrongUsage("--env LOCK_TTL is %.40q; want a duration of %v at least, such as 2s", text, lockstore.MinTTL)
+		}
+	}
+	if s.ttl == 0 {
+		s.ttl = faultTTL
+		s.env = append(s.env, "LOCK_TTL="+faultTTL.String())
+	}
+	if least := s.freezeTime() + time.Second; s.freeze > 0 && s.timeout < least {
+		return exit.WrongUsage("--timeout is %v, and would end a process that --freeze stops for %v; want %v at least, or a shorter --env LOCK_TTL", s.timeout, s.freezeTime(), least)
+	}
+	return nil
+}
+
+// freezeTime is longer than a lease.
+func (s *settings) freezeTime() time.Duration {
+	return s.ttl + max(s.ttl/4, time.Second/2)
+}
+
+// needsRedis says that a variable of the function has the URL of the embedded Redis.
+func (s *settings) needsRedis() bool {
+	return slices.ContainsFunc(s.env, func(v string) bool { return strings.Contains(v, redisMark) })
+}
+
+// storeURL is the URL of --store or of the environment; "" for an embedded Redis.
+func (s *settings) storeURL() string { return cmp.Or(s.store, s.getenv(stores.Variable)) }

@@ -1,0 +1,167 @@
+package locallambda
+
+import (
+	"bytes"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+)
+
+// TestWrongUsage: what is wrong with the arguments is said before anything is
+// started, with the flag and its bounds.
+func TestWrongUsage(t *testing.T) {
+	dir := t.TempDir()
+	program, text, event := filepath.Join(dir, "program"), filepath.Join(dir, "text"), filepath.Join(dir, "event.json")
+	require.NoError(t, os.WriteFile(program, nil, 0o700))
+	require.NoError(t, os.WriteFile(text, nil, 0o600))
+	require.NoError(t, os.WriteFile(event, []byte(`{"n": {{n}}}`), 0o600))
+	for args, want := range map[string]string{
+		"":                                        `want "local [flags] BINARY-or-PACKAGE-DIR"`,
+		"a b":                                     `local has 2 arguments; want`,
+		dir + "/none":                             "BINARY-or-PACKAGE-DIR: stat " + dir + "/none: no such file or directory; want a bootstrap binary",
+		text:                                      "BINARY-or-PACKAGE-DIR " + text + " is no program; want",
+		program:                                   "--event is missing; want a file with the event as JSON, or -",
+		"--event none.json " + program:            "--event cannot be read: open none.json",
+		"--event " + text + " " + program:         "--event " + text + " is not JSON after {{n}} and {{run}} have been replaced",
+		"--compare none " + program:               "--compare: stat none",
+		"-c 0 " + program:                         "-c, --environments is 0; want 1 to 100",
+		"-c 101 " + program:                       "-c, --environments is 101; want 1 to 100",
+		"-n 0 " + program:                         "-n, --events is 0; want 1 to 100000",
+		"-n 100001 " + program:                    "-n, --events is 100001",
+		"-n 5 --freeze 6 " + program:              "--freeze is 6; want 0 to 5",
+		"-n 5 --kill -1 " + program:               "--kill is -1; want 0 to 5",
+		"--timeout 16m " + program:                "--timeout is 16m0s; want 1s to 15m0s",
+		"--wait -1s " + program:                   "--wait is -1s; want 0s to 15m0s",
+		"--think 2m " + program:                   "--think is 2m0s; want 0s to 1m0s",
+		"--picture= " + program:                   "--picture is empty",
+		"--env x " + program:                      `--env is "x"; want NAME=VALUE`,
+		"--env =x " + program:                     `--env is "=x"; want NAME=VALUE`,
+		"--env LOCK_URL=x " + program:             "--env has LOCK_URL; use --store",
+		"--env X={{stor}} " + program:             "--env X has {{stor}}; want {{store}} or {{redis}}",
+		"--env LOCK_WAIT=1s " + program:           "--env has LOCK_WAIT; use --wait",
+		"--kill 1 --env LOCK_TTL=x " + program:    `--env LOCK_TTL is "x"; want a duration of 1s at least`,
+		"--freeze 1 --timeout 3s " + program:      "--timeout is 3s, and would end a process that --freeze stops for 2.5s; want 3.5s at least",
+		"--freeze 1 --env LOCK_TTL=1m " + program: "--timeout is 15s, and would end a process that --freeze stops for 1m15s; want 1m16s at least, or a shorter --env LOCK_TTL",
+	} {
+		cmd := Command()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(strings.Fields(args))
+		cmd.SetOut(io.Discard)
+		err := cmd.ExecuteContext(testContext(t))
+		require.ErrorContains(t, err, want, args)
+		assert.Equal(t, exit.Usage, exit.Status(err), args)
+		assert.NotContains(t, err.Error(), "\n")
+	}
+	// Without faults the TTL is the function's own affair.
+	s := settings{environments: 1, events: 1, timeout: time.Second, picture: "x", env: []string{"LOCK_TTL=1m"}}
+	require.NoError(t, s.validate())
+	assert.Equal(t, []string{"LOCK_TTL=1m"}, s.env)
+	s.kill = 1
+	require.NoError(t, s.validate())
+	assert.Equal(t, time.Minute, s.ttl)
+	s.env = nil
+	s.ttl = 0
+	require.NoError(t, s.validate())
+	assert.Equal(t, []string{"LOCK_TTL=2s"}, s.env)
+}
+
+func TestHelp(t *testing.T) {
+	var b bytes.Buffer
+	cmd := Command()
+	cmd.SetOut(&b)
+	cmd.SetArgs([]string{"--help"})
+	require.NoError(t, cmd.Execute())
+	for _, want := range []string{"-c, --environments int", "--event FILE", "--env NAME=VALUE", "--store URL", "--compare BINARY", "--picture FILE"} {
+		assert.Contains(t, b.String(), want)
+	}
+	for line := range strings.Lines(b.String()) {
+		assert.LessOrEqual(t, len(line), 116, line)
+	}
+}
+
+// TestStoresThatCannotBeUsed: a store's mistake is told in one line, without a
+// password, before anything is built.
+func TestStoresThatCannotBeUsed(t *testing.T) {
+	for lockURL, want := range map[string]struct {
+		text   string
+		status int
+	}{
+		"nonsense":                                     {"--store, LOCK_URL: lockstore: the store's URL cannot be read", exit.Config},
+		"redis://:hunter2@[::1":                        {"--store, LOCK_URL: lockstore: the store's URL cannot be read", exit.Config},
+		"memory://":                                    {`no store for the scheme "memory"; linked here: dynamodb, elasticache, redis, rediss, valkey, valkeys, zookeeper`, exit.Config},
+		"zookeeper://127.0.0.1:1":                      {"connection refused", exit.Unavailable},
+		"redis://127.0.0.1:1":                          {"connection refused", exit.Unavailable},
+		"redis://127.0.0.1?x=y":                        {`the redis URL has the unknown parameter "x"`, exit.Config},
+		"dynamodb://x":                                 {"dynamostore: the table name", exit.Config},
+		"dynamodb://locks":                             {"the region is missing", exit.Config},
+		"dynamodb://locks?region=eu-central-1":         {"AWS_ACCESS_KEY_ID", exit.Config},
+		"dynamodb://locks?endpoint=http://127.0.0.1:1": {"the table locks cannot be made on http://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", exit.Unavailable},
+	} {
+		s := settings{function: os.Args[0], event: "-", stdin: strings.NewReader("{}"), store: lockURL, getenv: none,
+			environments: 1, events: 1, timeout: time.Second, picture: "unused.svg"}
+		err := run(testContext(t), s, &printer{out: io.Discard})
+		require.ErrorContains(t, err, want.text, lockURL)
+		assert.Equal(t, want.status, exit.Status(err), lockURL)
+		assert.NotContains(t, err.Error(), "hunter2")
+		assert.NotContains(t, err.Error(), "\n")
+	}
+}
+
+// TestTableThatIsNotThere: 0.0.0.0 reaches this machine and is none of the addresses
+// that stand for it, so no table is made.
+func TestTableThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	url := "dynamodb://locks?region=us-east-1&endpoint=" + strings.Replace(testservers.DynamoDB(t), "127.0.0.1", "0.0.0.0", 1)
+	_, err := openTarget(testContext(t), url, false, func(name string) string {
+		return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}[name]
+	})
+	require.ErrorContains(t, err, "it does not exist in this account")
+	assert.NotContains(t, err.Error(), "operation error")
+	assert.NotContains(t, err.Error(), "RequestID")
+	assert.Equal(t, exit.Config, exit.Status(err))
+}
+
+// TestFunctionsGetWhatTheStoreNeeds: the region and the credentials of the caller go
+// to functions whose store is on AWS, and to no other ones.
+func TestFunctionsGetWhatTheStoreNeeds(t *testing.T) {
+	local := []string{"AWS_REGION=us-east-1", "AWS_DEFAULT_REGION=us-east-1", "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local"}
+	id, secret := "AWS_ACCESS_KEY_ID=mine", "AWS_SECRET_ACCESS_KEY=hunter2"
+	region, other := "AWS_REGION=eu-central-1", "AWS_DEFAULT_REGION=eu-central-1"
+	for _, c := range []struct {
+		url       string
+		env, want []string
+	}{
+		{"redis://127.0.0.1", []string{region, id, secret}, nil},
+		{"dynamodb://locks?endpoint=http://127.0.0.1:8000", []string{region, id, secret}, local},
+		{"dynamodb://locks?endpoint=http://localhost:8000", nil, local},
+		{"dynamodb://locks", []string{region, id, secret}, []string{region, other, id, secret}},
+		{"dynamodb://locks", []string{other, id, secret, "AWS_SESSION_TOKEN=t"}, []string{region, other, id, secret, "AWS_SESSION_TOKEN=t"}},
+		{"dynamodb://locks?region=eu-central-1", []string{id, secret, "HOME=/root", "AWS_PROFILE=x"}, []string{id, secret}},
+		{"dynamodb://locks?endpoint=http://192.168.1.2:8000", []string{region, id, secret}, []string{region, other, id, secret}},
+		{"zookeeper://127.0.0.1", []string{"ZOOKEEPER_AUTH=me:hunter2", secret}, []string{"ZOOKEEPER_AUTH=me:hunter2"}},
+		{"redis://127.0.0.1", []string{"ZOOKEEPER_AUTH=me:hunter2"}, nil},
+		{"elasticache://cache", []string{region, id, secret}, []string{region, other, id, secret}},
+	} {
+		u, err := url.Parse(c.url)
+		require.NoError(t, err)
+		got := passedOn(forFunctions(u, func(name string) string {
+			for _, v := range c.env {
+				if value, ok := strings.CutPrefix(v, name+"="); ok {
+					return value
+				}
+			}
+			return ""
+		}))
+		assert.Equal(t, c.want, got, "%s", c.url)
+	}
+}

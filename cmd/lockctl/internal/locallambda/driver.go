@@ -1,0 +1,222 @@
+package locallambda
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lambdatest"
+)
+
+const (
+	retryTime  = 2 * time.Minute // of one event: longer than a dead holder blocks its lock
+	retryPause = 50 * time.Millisecond
+	mostLines  = 5 // of a function's log, shown with its failure
+)
+
+// driver sends the events of all phases.
+type driver struct {
+	settings
+	target target
+	event  eventTemplate
+	out    *printer
+}
+
+// phase sends all events to one build of the function.
+func (d *driver) phase(ctx context.Context, title, name, binary string) (_ phase, err error) {
+	run := rand.Text()[:8]
+	if err := d.beforePhase(ctx, run); err != nil {
+		return phase{}, err
+	}
+	d.out.progress("%s: starting %d environments", title, d.environments)
+	all, err := d.start(ctx, name, binary)
+	defer func() { err = errors.Join(err, all.close()) }()
+	if err != nil {
+		return phase{}, err
+	}
+	p := phase{title: title, environments: d.environments, planned: d.freeze + d.kill, began: time.Now()}
+	if p.attempts, p.faults, err = d.send(ctx, all, title, run); err != nil {
+		return phase{}, err
+	}
+	// After that everything that the processes wrote has been read.
+	if err := all.close(); err != nil {
+		return phase{}, err
+	}
+	for _, e := range all {
+		p.sections = append(p.sections, e.reports.sections...)
+		p.reported = p.reported || e.reports.found
+	}
+	p.finish()
+	d.out.done("%s: %d events in %.1f s", title, d.events, p.took.Seconds())
+	p.rows, p.afterErr, err = d.afterPhase(ctx, run, p.succeeded)
+	return p, err
+}
+
+// environment is one of a phase.
+type environment struct {
+	*lambdatest.Env
+	reports *reports
+
+	mu      sync.Mutex
+	running string // request id of the event under way
+	hit     bool   // a fault came while it was under way
+	faulty  bool   // a fault is under way
+}
+
+type environments []*environment
+
+// start starts all environments at the same time. Also when one does not start it
+// returns those that did.
+func (d *driver) start(ctx context.Context, name, binary string) (environments, error) {
+	started, errs := make(environments, d.environments), make([]error, d.environments)
+	var all sync.WaitGroup
+	for i := range d.environments {
+		all.Go(func() {
+			e := &environment{reports: &reports{environment: i}}
+			e.Env, errs[i] = lambdatest.Start(ctx, lambdatest.Config{
+				Binary: binary, Name: name, Timeout: d.timeout, Env: d.variables(), Log: e.reports,
+			})
+			started[i] = e
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		init, ok := errors.AsType[*lambdatest.InitError](err)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case ok && init.LastLine != "":
+			return started, fmt.Errorf("%s does not start: %s", name, strings.TrimPrefix(init.LastLine, "lambdalock: "))
+		default: // mostly all of them say the same
+			return started, err
+		}
+	}
+	return started, ctx.Err()
+}
+
+func (all environments) close() error {
+	var errs []error
+	for _, e := range all {
+		if e.Env != nil {
+			errs = append(errs, e.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// send sends the events, one client for each environment, and makes the faults.
+func (d *driver) send(ctx context.Context, all environments, title, run string) ([]attempt, []fault, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	attempts := make([]attempt, d.events)
+	faults := newFaults(d, all)
+	faults.make(ctx, 0)
+	var next, done atomic.Int64
+	var clients sync.WaitGroup
+	for _, e := range all {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= d.events {
+					return
+				}
+				a, err := d.one(ctx, e, d.event.event(i+1, run))
+				if err != nil {
+					cancel(err)
+					return
+				}
+				attempts[i] = a
+				n := done.Add(1)
+				d.out.progress("%s: %d of %d", title, n, d.events)
+				faults.make(ctx, int(n))
+				if err := sleep(ctx, d.think+random(d.think)); err != nil {
+					return // the context says why
+				}
+			}
+		})
+	}
+	clients.Wait()
+	err := context.Cause(ctx)
+	cancel(nil)
+	return attempts, faults.wait(), err
+}
+
+// one sends one event until it is answered for good. A busy answer is followed by
+// another try with a new request id, as a client would do. After a fault the event
+// comes again with its request id, as Lambda's retry of an asynchronous event does.
+func (d *driver) one(ctx context.Context, e *environment, event []byte) (a attempt, err error) {
+	a.sent = time.Now()
+	defer func() { a.answered = time.Now() }()
+	id := ""
+	for {
+		r, hit, err := e.send(ctx, lambdatest.Event{Payload: event, ID: id})
+		if err != nil {
+			return a, err
+		}
+		a.requestIDs = append(a.requestIDs, r.RequestID)
+		answer := read(r, event)
+		late := time.Since(a.sent) > retryTime
+		switch {
+		case answer.busy && !late:
+			a.busy++
+			if answer.rest != nil {
+				event = answer.rest
+			}
+		case answer.busy:
+			a.failed, a.detail = "busy for "+retryTime.String(), answer.detail
+			return a, nil
+		case answer.failed != "" && hit && !late:
+			a.sentAgain++
+			id = r.RequestID
+		default:
+			a.failed, a.detail = answer.failed, answer.detail
+			if a.failed != "" {
+				lines := e.Logs()
+				a.wrote = lines[max(0, len(lines)-mostLines):]
+			}
+			return a, nil
+		}
+		if err := sleep(ctx, retryPause+random(retryPause)); err != nil {
+			return a, err
+		}
+	}
+}
+
+// send runs one invocation and says if a fault hit it.
+func (e *environment) send(ctx context.Context, event lambdatest.Event) (r lambdatest.Result, hit bool, err error) {
+	if event.ID == "" {
+		event.ID = lambdatest.NewRequestID()
+	}
+	e.mu.Lock()
+	e.running, e.hit = event.ID, e.faulty
+	e.mu.Unlock()
+	r, err = e.Send(ctx, event)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running = ""
+	return r, e.hit, err
+}
+
+// random is a duration below d, or 0.
+func random(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return mathrand.N(d)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

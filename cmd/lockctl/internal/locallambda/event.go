@@ -1,0 +1,121 @@
+package locallambda
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/lambdatest"
+)
+
+// eventTemplate is the text that every event is made of.
+type eventTemplate []byte
+
+// readEvent reads the file of --event.
+func readEvent(file string, stdin io.Reader) (eventTemplate, error) {
+	if file == "" {
+		return nil, exit.WrongUsage("--event is missing; want a file with the event as JSON, or - for standard input")
+	}
+	var text []byte
+	var err error
+	if file == "-" {
+		text, err = io.ReadAll(stdin)
+	} else {
+		text, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return nil, exit.WrongUsage("--event cannot be read: %w", err)
+	}
+	var event any
+	if err := json.Unmarshal(eventTemplate(text).event(1, "run"), &event); err != nil {
+		return nil, exit.WrongUsage("--event %s is not JSON after {{n}} and {{run}} have been replaced: %w", file, err)
+	}
+	return text, nil
+}
+
+// event is the event with that number, from 1 on.
+func (e eventTemplate) event(n int, run string) []byte {
+	text := bytes.ReplaceAll(e, []byte("{{n}}"), []byte(strconv.Itoa(n)))
+	return bytes.ReplaceAll(text, []byte("{{run}}"), []byte(run))
+}
+
+// answer is what an answer means to the client of an event.
+type answer struct {
+	busy   bool
+	failed string // the type of the failure; "" for success, and when it is only busy
+	detail string
+	rest   []byte // what of the event is to be sent again; nil: all
+}
+
+// read reads the result of an event.
+func read(r lambdatest.Result, event []byte) answer {
+	switch r.ErrorType {
+	case "":
+	case "LockBusy":
+		return answer{busy: true}
+	default:
+		return answer{failed: r.ErrorType, detail: cut(r.ErrorMessage)}
+	}
+	var out struct {
+		StatusCode int    `json:"statusCode"`
+		Body       string `json:"body"`
+		Failures   []struct {
+			Item string `json:"itemIdentifier"`
+		} `json:"batchItemFailures"`
+	}
+	if json.Unmarshal(r.Payload, &out) != nil {
+		return answer{} // an answer of another form
+	}
+	switch {
+	case out.StatusCode == 409:
+		return answer{busy: true, detail: cut(out.Body)}
+	case out.StatusCode >= 400:
+		return answer{failed: fmt.Sprint("HTTP ", out.StatusCode), detail: cut(out.Body)}
+	case len(out.Failures) > 0:
+		failed := map[string]bool{}
+		for _, f := range out.Failures {
+			failed[f.Item] = true
+		}
+		return answer{busy: true, detail: fmt.Sprintf("batchItemFailures, the first %q", out.Failures[0].Item), rest: messages(event, failed)}
+	}
+	return answer{}
+}
+
+// messages is an SQS event without the messages that need not be sent again, as
+// the queue would make it; nil for another event.
+func messages(event []byte, again map[string]bool) []byte {
+	var e struct{ Records []json.RawMessage }
+	if json.Unmarshal(event, &e) != nil {
+		return nil
+	}
+	var rest []json.RawMessage
+	for _, record := range e.Records {
+		var m struct {
+			ID string `json:"messageId"`
+		}
+		if json.Unmarshal(record, &m) == nil && again[m.ID] {
+			rest = append(rest, record)
+		}
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(map[string]any{"Records": rest})
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// cut keeps a line of a table, or an error, short.
+func cut(text string) string {
+	const most = 200
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,127 @@
+package locallambda
+
+import (
+	"context"
+	mathrand "math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// holderTime is for how long a fault looks for the holder of a lock, before it
+// takes any environment with an event under way.
+const holderTime = 200 * time.Millisecond
+
+// faults freezes and kills environments while events are under way.
+type faults struct {
+	driver *driver
+	all    environments
+	every  int // events answered between two faults
+
+	mu      sync.Mutex
+	left    []faultKind
+	due     int // after so many answers
+	made    []fault
+	running sync.WaitGroup
+}
+
+// newFaults spreads the faults evenly over the events.
+func newFaults(d *driver, all environments) *faults {
+	left := append(slices.Repeat([]faultKind{freeze}, d.freeze), slices.Repeat([]faultKind{kill}, d.kill)...)
+	mathrand.Shuffle(len(left), func(i, j int) { left[i], left[j] = left[j], left[i] })
+	every := d.events / (len(left) + 1)
+	return &faults{driver: d, all: all, left: left, every: every, due: every}
+}
+
+// make begins the faults that are due after so many answers.
+func (f *faults) make(ctx context.Context, answered int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.left) > 0 && answered >= f.due {
+		kind := f.left[0]
+		f.left = f.left[1:]
+		f.due += f.every
+		f.running.Go(func() { f.one(ctx, kind) })
+	}
+}
+
+// wait waits for the faults under way, whose context has ended, and returns all.
+func (f *faults) wait() []fault {
+	f.running.Wait()
+	return f.made
+}
+
+func (f *faults) one(ctx context.Context, kind faultKind) {
+	i := f.victim(ctx)
+	if i < 0 {
+		return // the run has ended
+	}
+	e := f.all[i]
+	made := fault{kind: kind, environment: i, from: time.Now()}
+	var err error
+	if kind == kill {
+		err = e.Kill()
+	} else if err = e.Freeze(); err == nil {
+		_ = sleep(ctx, f.driver.freezeTime()) // also a run that ends early continues the process
+		_ = e.Thaw()                          // an error: its timeout has ended it meanwhile
+	}
+	made.to = time.Now()
+	e.mu.Lock()
+	e.faulty = false
+	e.mu.Unlock()
+	if err != nil {
+		return // there was no process any more
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.made = append(f.made, made)
+}
+
+// victim chooses an environment with an event under way, if there is one that holds
+// a lock then such a one. It returns -1 when the context has ended.
+func (f *faults) victim(ctx context.Context) int {
+	for began := time.Now(); ctx.Err() == nil; {
+		holders := f.holders(ctx)
+		anybody := time.Since(began) > holderTime
+		for _, i := range mathrand.Perm(len(f.all)) {
+			if f.all[i].take(func(id string) bool { return anybody || slices.Contains(holders, id) }) {
+				return i
+			}
+		}
+		_ = sleep(ctx, time.Millisecond)
+	}
+	return -1
+}
+
+// take marks the environment for a fault if it has an event under way that fits.
+func (e *environment) take(fits func(requestID string) bool) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running == "" || e.faulty || !fits(e.running) {
+		return false
+	}
+	e.faulty, e.hit = true, true
+	return true
+}
+
+// holders are the request ids of those who hold a lock that was seen in a report.
+func (f *faults) holders(ctx context.Context) (ids []string) {
+	store, ok := lockstore.As[lockstore.Inspector](f.driver.target.store)
+	if !ok {
+		return nil
+	}
+	asked := map[string]bool{"": true}
+	for _, e := range f.all {
+		key := e.reports.lastKey()
+		if asked[key] {
+			continue
+		}
+		asked[key] = true
+		if status, err := store.Inspect(ctx, key); err == nil && status.Held {
+			ids = append(ids, status.Holder.ID)
+		}
+	}
+	return ids
+}

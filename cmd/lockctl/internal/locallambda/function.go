@@ -1,0 +1,62 @@
+package locallambda
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/lambdatest"
+)
+
+// function is what an argument, or --compare, names.
+type function struct {
+	name  string // for people, and as the function's name on Lambda
+	path  string // of the binary or the package's folder
+	build bool   // path is a folder
+}
+
+// find looks at the path of a binary or of a package's folder.
+func find(argument, path string) (function, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return function{}, exit.WrongUsage("%s: %w; want a bootstrap binary for this machine, or the folder of its main package", argument, err)
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return function{}, err
+	}
+	f := function{name: filepath.Base(absolute), path: absolute, build: info.IsDir()}
+	switch {
+	case f.build:
+		if _, err := exec.LookPath("go"); err != nil {
+			return function{}, exit.WrongUsage("%s %s is a folder, and the go command is needed to build it: %w", argument, path, err)
+		}
+	case info.Mode()&0o111 == 0:
+		return function{}, exit.WrongUsage("%s %s is no program; want a bootstrap binary for this machine, or the folder of its main package", argument, path)
+	case f.name == "bootstrap":
+		f.name = filepath.Base(filepath.Dir(absolute))
+	}
+	return f, nil
+}
+
+// binary builds the function into dir, if it is a package.
+func (f function) binary(ctx context.Context, dir string, out *printer) (string, error) {
+	if !f.build {
+		return f.path, nil
+	}
+	out.progress("building %s", f.name)
+	began := time.Now()
+	binary := filepath.Join(dir, f.name, "bootstrap")
+	if err := os.MkdirAll(filepath.Dir(binary), 0o700); err != nil {
+		return "", err
+	}
+	if err := lambdatest.Build(ctx, f.path, binary); err != nil {
+		return "", errors.Join(ctx.Err(), err)
+	}
+	out.done("built %s in %.1f s", f.name, time.Since(began).Seconds())
+	return binary, nil
+}

@@ -1,0 +1,403 @@
+package locallambda
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/internal/fencednumber"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lambdatest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(built.dir)
+		os.Exit(code)
+	}))
+}
+
+const repository = "../../../.."
+
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// built builds packages of the repository, each once.
+var built struct {
+	sync.Mutex
+	dir    string
+	binary map[string]string
+}
+
+func build(t *testing.T, folder string) string {
+	t.Helper()
+	built.Lock()
+	defer built.Unlock()
+	if built.dir == "" {
+		dir, err := os.MkdirTemp("", "lockctl-test")
+		require.NoError(t, err)
+		built.dir, built.binary = dir, map[string]string{}
+	}
+	if built.binary[folder] == "" {
+		binary := filepath.Join(built.dir, filepath.Base(folder), "bootstrap")
+		require.NoError(t, lambdatest.Build(testContext(t), filepath.Join(repository, folder), binary))
+		built.binary[folder] = binary
+	}
+	return built.binary[folder]
+}
+
+func none(string) string { return "" }
+
+// sample are the settings of make run, with less of everything. Without the lock it
+// loses updates.
+func sample(t *testing.T) settings {
+	event, err := os.ReadFile(filepath.Join(repository, "events", "withdraw.json"))
+	require.NoError(t, err)
+	changed := strings.NewReplacer("accounts/7/", "accounts/demo-{{run}}/", `"id": "7"`, `"id": "demo-{{run}}"`, "w-1", "w-{{n}}").Replace(string(event))
+	tool := build(t, "functions/internal/accountstool")
+	return settings{
+		function:     build(t, "functions/withdraw"),
+		environments: 6,
+		events:       36,
+		event:        "-",
+		stdin:        strings.NewReader(changed),
+		env:          []string{"ACCOUNTS_URL={{store}}"},
+		timeout:      15 * time.Second,
+		wait:         time.Second,
+		think:        100 * time.Millisecond,
+		before:       tool + " open demo-$LOCKCTL_RUN 36000",
+		after:        tool + " report demo-$LOCKCTL_RUN 36000 500",
+		picture:      filepath.Join(t.TempDir(), "made", "timeline.svg"),
+		getenv:       none,
+	}
+}
+
+// echo are the settings of a function that takes no lock and does what its event says.
+func echo(t *testing.T, event string) settings {
+	return settings{
+		function:     build(t, "lambdatest/testdata/function"),
+		environments: 2,
+		events:       4,
+		event:        "-",
+		stdin:        strings.NewReader(event),
+		timeout:      5 * time.Second,
+		picture:      filepath.Join(t.TempDir(), "timeline.svg"),
+		getenv:       none,
+	}
+}
+
+// TestRun is the command as make run calls it.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	s := sample(t)
+	s.compare = filepath.Join(repository, "functions", "internal", "unguarded")
+	require.NoError(t, run(testContext(t), s, &printer{out: &b}))
+	text := b.String()
+	assert.Contains(t, text, "36 events for withdraw, 6 Lambda environments at once, on an embedded Redis.\n")
+	assert.Contains(t, text, "built unguarded in ")
+	assert.Contains(t, text, "36 of 36            36 of 36")
+	assert.Regexp(t, `\n  balance it should have +180\.00 +180\.00\n  lost updates +[1-9]\d* +0\n`, text)
+	assert.NotContains(t, text, "no critical sections overlapped")
+	assert.NotContains(t, text, "\x1b")
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, s.picture) {
+			assert.LessOrEqual(t, len(line), 81, line)
+		}
+	}
+	svg, err := os.ReadFile(s.picture)
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, bytes.Count(svg, []byte("<title>env ")), 2*36)
+	assert.Contains(t, string(svg), "lost updates: 0")
+}
+
+// TestFaults: holders are frozen past their leases, and killed, and no update is
+// lost or made twice.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	s := sample(t)
+	s.environments, s.freeze, s.kill = 4, 2, 2
+	p := phaseOf(t, s)
+	assert.NoError(t, p.verdict())
+	assert.Equal(t, s.events, p.succeeded)
+	assert.Equal(t, 2, p.done(freeze))
+	assert.Equal(t, 2, p.done(kill))
+	assert.Zero(t, p.overlapping())
+	assert.Positive(t, p.sentAgain)
+	assert.Positive(t, p.lost, "a frozen holder was told")
+	for _, f := range p.faults {
+		if f.kind == freeze {
+			assert.Greater(t, f.to.Sub(f.from), faultTTL, "longer than the lease lasts")
+		}
+	}
+	t.Logf("%d lost, %d of them worked on beside another, %d sent again, in %v", p.lost, p.beside, p.sentAgain, p.took)
+}
+
+// phaseOf runs the phase with the lock.
+func phaseOf(t *testing.T, s settings) phase {
+	t.Helper()
+	ctx := testContext(t)
+	require.NoError(t, s.validate())
+	event, err := readEvent(s.event, s.stdin)
+	require.NoError(t, err)
+	target, err := openTarget(ctx, s.storeURL(), s.needsRedis(), s.getenv)
+	require.NoError(t, err)
+	defer target.close()
+	d := driver{settings: s, target: target, event: event, out: &printer{out: t.Output()}}
+	p, err := d.phase(ctx, "with the lock", "withdraw", s.function)
+	require.NoError(t, err)
+	return p
+}
+
+// TestStoreThatOnlyTheFunctionHas: lockctl links no large SDK, and runs functions that do.
+func TestStoreThatOnlyTheFunctionHas(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) (store string, env []string){
+		"datastore": func(t *testing.T) (string, []string) {
+			return "datastore://project", []string{"DATASTORE_EMULATOR_HOST=" + testservers.Datastore(t).Addr}
+		},
+		"cosmosstore": func(t *testing.T) (string, []string) {
+			return "cosmos://account/db/locks?endpoint=http://" + testservers.Cosmos(t), nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := echo(t, `{"account": "7"}`)
+			s.store, s.env = open(t)
+			number := &fencednumber.Server{}
+			resource := httptest.NewServer(number)
+			defer resource.Close()
+			s.env = append(s.env, "COUNTER_URL="+resource.URL)
+			s.function = filepath.Join(t.TempDir(), "bootstrap")
+			require.NoError(t, lambdatest.Build(testContext(t), filepath.Join(repository, "lockstore", name, "example"), s.function))
+			s.environments, s.events, s.wait, s.timeout = 3, 12, 10*time.Second, 30*time.Second
+			p := phaseOf(t, s)
+			require.NoError(t, p.verdict())
+			assert.Equal(t, s.events, p.succeeded)
+			assert.Zero(t, p.overlapping())
+			assert.Zero(t, p.unseen, "each event reported its critical section")
+			assert.EqualValues(t, s.events, number.Value(), "no update is lost")
+		})
+	}
+	t.Run("nobody has it", func(t *testing.T) {
+		s := sample(t)
+		s.store, s.before, s.after = "etcd://host", "", ""
+		err := run(testContext(t), s, &printer{out: io.Discard})
+		require.ErrorContains(t, err, `withdraw does not start: LOCK_URL: lockstore: no store for the scheme "etcd"; linked here: dynamodb, `)
+	})
+}
+
+// TestEveryStore runs both phases on real servers. Without the lock updates are
+// lost, so the test would see a lock that does nothing.
+func TestEveryStore(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) string{
+		"redis":  func(t *testing.T) string { return "redis://" + testservers.Redis(t) },
+		"valkey": func(t *testing.T) string { return "valkey://" + testservers.Valkey(t) },
+		"cluster": func(t *testing.T) string {
+			return "redis://" + testservers.Cluster(t, testservers.RedisServer)[0] + "?cluster=true"
+		},
+		"DynamoDB Local": func(t *testing.T) string { return "dynamodb://locks?endpoint=" + testservers.DynamoDB(t) },
+		"zookeeper":      func(t *testing.T) string { return "zookeeper://" + testservers.ZooKeeper(t).Addr },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := sample(t)
+			s.store = open(t)
+			s.env = []string{"ACCOUNTS_URL=" + strings.Replace(s.store, "dynamodb://locks", "dynamodb://locks-accounts", 1)}
+			if name == "zookeeper" {
+				s.env = []string{"ACCOUNTS_URL={{redis}}"}
+			}
+			event, err := io.ReadAll(s.stdin)
+			require.NoError(t, err)
+			again := func(function string) phase {
+				s := s
+				s.function, s.stdin = function, bytes.NewReader(event)
+				return phaseOf(t, s)
+			}
+			without := again(build(t, "functions/internal/unguarded"))
+			assert.Equal(t, s.events, without.succeeded, without.failure)
+			assert.Positive(t, without.overlapping())
+			require.ErrorContains(t, without.afterErr, "of 36 updates were lost")
+			assert.NotEqual(t, "0", without.rows[2].value)
+
+			with := again(s.function)
+			assert.NoError(t, with.verdict())
+			assert.Equal(t, s.events, with.succeeded)
+			assert.Equal(t, row{"lost updates", "0"}, with.rows[2])
+			assert.Zero(t, with.unseen, "each event reported its critical section")
+			for i := 1; i < len(with.sections); i++ {
+				assert.Greater(t, with.sections[i].fence, with.sections[i-1].fence, "fences grow from grant to grant")
+			}
+			if name == "redis" {
+				requireLeft(t, s.store)
+			}
+			t.Logf("%d overlap without, wait p50 %v p99 %v with", without.overlapping(), percentile(with.waits, 50), percentile(with.waits, 99))
+		})
+	}
+}
+
+// requireLeft wants two small accounts and one lock entry, which ends by itself.
+func requireLeft(t *testing.T, url string) {
+	opt, err := redis.ParseURL(url)
+	require.NoError(t, err)
+	client := redis.NewClient(opt)
+	defer client.Close()
+	keys, err := client.Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	slices.Sort(keys)
+	require.Len(t, keys, 3)
+	for i, prefix := range []string{"account:demo-", "account:demo-", "lambdalock:account/demo-"} {
+		assert.True(t, strings.HasPrefix(keys[i], prefix), keys[i])
+	}
+	ttl, err := client.TTL(t.Context(), keys[2]).Result()
+	require.NoError(t, err)
+	assert.InDelta(t, 1, ttl.Hours(), 0.1)
+}
+
+// TestInterrupted: a Ctrl-C in the middle ends the run at once, and goleak sees
+// whatever would be left.
+func TestInterrupted(t *testing.T) {
+	for name, change := range map[string]func(*settings){
+		"while events are sent": func(s *settings) { s.events = mostEvents },
+		"while one is frozen": func(s *settings) {
+			s.environments, s.events, s.freeze, s.think = 1, 20, 1, 0
+			s.env = append(s.env, "LOCK_TTL=10m")
+			s.timeout = mostTime
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(testContext(t))
+			s := sample(t)
+			change(&s)
+			out := &printer{terminal: true, out: writerFunc(func(b []byte) {
+				switch {
+				case s.freeze == 0 && strings.Contains(string(b), "with the lock: 5 of"):
+					cancel()
+				case strings.Contains(string(b), "with the lock: 10 of"): // the only environment is frozen next
+					time.AfterFunc(time.Second, cancel)
+				}
+			})}
+			require.ErrorIs(t, run(ctx, s, out), context.Canceled)
+			_, err := os.Stat(s.picture)
+			require.ErrorIs(t, err, os.ErrNotExist)
+		})
+	}
+	t.Run("in --before", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(testContext(t))
+		s := sample(t)
+		started := filepath.Join(t.TempDir(), "started")
+		s.before = "sleep 60 & touch " + started + "; wait"
+		go func() {
+			for ctx.Err() == nil {
+				if _, err := os.Stat(started); err == nil {
+					cancel()
+				}
+				_ = sleep(ctx, time.Millisecond)
+			}
+		}()
+		began := time.Now()
+		require.ErrorIs(t, run(ctx, s, &printer{out: t.Output()}), context.Canceled)
+		assert.Less(t, time.Since(began), 30*time.Second)
+	})
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
+
+func TestFunctionThatFails(t *testing.T) {
+	out := func() (*printer, *bytes.Buffer) {
+		var b bytes.Buffer
+		return &printer{out: &b}, &b
+	}
+	t.Run("an error", func(t *testing.T) {
+		p, text := out()
+		err := run(testContext(t), echo(t, `{"do": "named"}`), p)
+		require.ErrorContains(t, err, "with the lock, 4 of 4 events failed for good, the first with NamedError: named: as asked")
+		assert.Equal(t, exit.No, exit.Status(err))
+		assert.Contains(t, text.String(), "\n  failed: NamedError                           4\n")
+	})
+	t.Run("an exit", func(t *testing.T) {
+		p, _ := out()
+		require.ErrorContains(t, run(testContext(t), echo(t, `{"do": "exit"}`), p), "the first with Runtime.ExitError: RequestId: ")
+	})
+	t.Run("a timeout", func(t *testing.T) {
+		p, _ := out()
+		s := echo(t, `{"do": "hang"}`)
+		s.timeout, s.events = time.Second, 1
+		err := run(testContext(t), s, p)
+		require.ErrorContains(t, err, "the first with Sandbox.Timedout: ")
+		require.ErrorContains(t, err, "\n  log: hanging 0")
+	})
+	t.Run("no report lines", func(t *testing.T) {
+		p, text := out()
+		err := run(testContext(t), echo(t, `{"do": "echo", "n": {{n}}}`), p)
+		require.ErrorContains(t, err, "no report line was found")
+		require.ErrorContains(t, err, "guard.LogReports")
+		assert.Equal(t, exit.No, exit.Status(err))
+		assert.Contains(t, text.String(), "\n  overlapping sections                         -\n")
+	})
+	t.Run("no start", func(t *testing.T) {
+		p, _ := out()
+		s := echo(t, `{}`)
+		s.env = []string{"FAIL_INIT=1"}
+		require.ErrorContains(t, run(testContext(t), s, p), "function does not start: 2")
+	})
+	t.Run("a package that does not compile", func(t *testing.T) {
+		p, _ := out()
+		s := echo(t, `{}`)
+		s.function = t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(s.function, "go.mod"), []byte("module x\n"), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(s.function, "main.go"), []byte("package main\nfunc main() { x }\n"), 0o600))
+		require.ErrorContains(t, run(testContext(t), s, p), "undefined: x")
+	})
+}
+
+func TestHooks(t *testing.T) {
+	s := echo(t, `{"do": "echo"}`)
+	s.env = []string{"PLACE={{store}}/x"}
+	s.wait = 1500 * time.Millisecond
+	s.after = `echo "run: $LOCKCTL_RUN"; echo no row; echo "env: $LOCK_URL $PLACE $LOCK_WAIT"; echo "good: $LOCKCTL_SUCCEEDED"`
+	dir := t.TempDir()
+	s.before = `printf %s "$LOCKCTL_RUN" > ` + dir + "/run"
+	p := phaseOf(t, s)
+	text, err := os.ReadFile(filepath.Join(dir, "run"))
+	require.NoError(t, err)
+	require.Len(t, p.rows, 3)
+	assert.Equal(t, row{"run", string(text)}, p.rows[0])
+	assert.Regexp(t, `^redis://127\.0\.0\.1:\d+ redis://127\.0\.0\.1:\d+/x 1\.5s$`, p.rows[1].value)
+	assert.Equal(t, row{"good", "4"}, p.rows[2])
+
+	for name, c := range map[string]struct {
+		change func(*settings)
+		want   string
+	}{
+		"before":               {func(s *settings) { s.before = "echo is missing >&2; exit 3" }, `--before: "echo is missing >&2; exit 3": exit status 3: is missing`},
+		"after, without a row": {func(s *settings) { s.after = "exit 4" }, `--after: "exit 4": exit status 4`},
+		"after, with a row":    {func(s *settings) { s.after = "echo 'sum: 3'; echo 4 is right >&2; exit 5" }, `with the lock, --after: "echo 'sum: 3'; echo 4 is right >&2; exit 5": exit status 5: 4 is right`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := echo(t, `{"do": "echo"}`)
+			c.change(&s)
+			err := run(testContext(t), s, &printer{out: io.Discard})
+			require.ErrorContains(t, err, c.want)
+			assert.Equal(t, exit.No, exit.Status(err))
+		})
+	}
+}

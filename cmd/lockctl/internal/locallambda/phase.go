@@ -1,0 +1,202 @@
+package locallambda
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// phase is what was seen of one build: the one without a lock, or the one with it.
+type phase struct {
+	title        string
+	environments int
+	began        time.Time
+	attempts     []attempt // by number of the event
+	faults       []fault
+	planned      int       // faults that were asked for
+	sections     []section // by start
+	reported     bool      // there was a report line
+	rows         []row     // of --after
+	afterErr     error     // what the exit status of --after says
+
+	counts
+}
+
+// counts are made of the rest of a phase.
+type counts struct {
+	took                       time.Duration // until the last answer
+	succeeded, busy, sentAgain int
+	failures                   map[string]int // by type
+	failure                    string         // the first one
+	unseen                     int            // events that succeeded without a section
+	keys                       int
+	overlaps                   map[string]int  // sections that overlap, by key; a key without any has no entry
+	lost, beside               int             // sections whose lease was lost; of these, those beside another
+	waits, holds               []time.Duration // sorted
+}
+
+// attempt is one event as its client saw it.
+type attempt struct {
+	sent, answered time.Time
+	requestIDs     []string // of all its tries
+	busy           int      // busy answers, after which it was tried again
+	sentAgain      int      // tries after a fault
+	failed         string   // the type of its failure; "" when it succeeded
+	detail         string   // of its failure
+	wrote          []string // what its environment wrote last before the failure
+}
+
+// row is a row of the table that --after wrote.
+type row struct{ name, value string }
+
+// fault is what was done to an environment.
+type fault struct {
+	kind        faultKind
+	environment int
+	from, to    time.Time
+}
+
+type faultKind int
+
+const (
+	freeze faultKind = iota
+	kill
+)
+
+// finish counts.
+func (p *phase) finish() {
+	slices.SortFunc(p.sections, func(a, b section) int { return a.start.Compare(b.start) })
+	markOverlaps(p.sections, p.faults)
+
+	p.counts = counts{failures: map[string]int{}, overlaps: map[string]int{}}
+	event := map[string]int{} // by request id
+	for i, a := range p.attempts {
+		p.busy += a.busy
+		p.sentAgain += a.sentAgain
+		p.took = max(p.took, a.answered.Sub(p.began))
+		if a.failed == "" {
+			p.succeeded++
+		} else {
+			p.failures[a.failed]++
+			if p.failure == "" {
+				p.failure = a.failed + ": " + a.detail
+				for _, line := range a.wrote {
+					p.failure += "\n  log: " + cut(line)
+				}
+			}
+		}
+		for _, id := range a.requestIDs {
+			event[id] = i
+		}
+	}
+	keys, seen := map[string]bool{}, map[int]bool{}
+	for i := range p.sections {
+		s := &p.sections[i]
+		keys[s.key] = true
+		if s.overlaps {
+			p.overlaps[s.key]++
+		}
+		if s.outcome == "lost" {
+			p.lost++
+		}
+		if s.beside {
+			p.beside++
+		}
+		p.holds = append(p.holds, s.end.Sub(s.start))
+		// Without a lock nobody waits for it, and a later section of an event has
+		// not waited since the event was sent.
+		n, known := event[s.requestID]
+		if known && s.fence > 0 && !seen[n] {
+			s.waiting = p.attempts[n].sent
+			p.waits = append(p.waits, max(0, s.start.Sub(s.waiting)))
+		}
+		if known {
+			seen[n] = true
+		}
+	}
+	for i, a := range p.attempts {
+		if a.failed == "" && !seen[i] {
+			p.unseen++
+		}
+	}
+	p.keys = len(keys)
+	slices.Sort(p.waits)
+	slices.Sort(p.holds)
+}
+
+func (p phase) overlapping() int {
+	n := 0
+	for _, of := range p.overlaps {
+		n += of
+	}
+	return n
+}
+
+func (p phase) failed() int { return len(p.attempts) - p.succeeded }
+
+func (p phase) done(kind faultKind) int {
+	n := 0
+	for _, f := range p.faults {
+		if f.kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// work is how long the sections take one after the other.
+func (p phase) work() time.Duration {
+	var sum time.Duration
+	for _, d := range p.holds {
+		sum += d
+	}
+	return sum
+}
+
+// worst are the keys with the most overlapping sections of any phase, at most n.
+func worst(phases []phase, n int) []string {
+	of := map[string]int{}
+	for _, p := range phases {
+		if p.keys > 1 {
+			maps.Copy(of, p.overlaps)
+		}
+	}
+	keys := slices.SortedFunc(maps.Keys(of), func(a, b string) int { return cmp.Or(of[b]-of[a], cmp.Compare(a, b)) })
+	return keys[:min(n, len(keys))]
+}
+
+// percentile is the nearest-rank percentile of sorted durations.
+func percentile(sorted []time.Duration, p int) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[max(0, (len(sorted)*p+99)/100-1)]
+}
+
+const noReports = `no report line was found in what the function wrote, so nobody knows whether critical sections overlapped.
+Let the function log each run of the guard, at the level INFO, as JSON on its standard output or standard error:
+boot.MustGuard does so; with a guard of your own set guard.Options.Observe to guard.LogReports(slog.New(slog.NewJSONHandler(os.Stdout, nil)))`
+
+// verdict is nil if the phase is as it should be under a lock.
+func (p phase) verdict() error {
+	var wrong []error
+	if p.failed() > 0 {
+		wrong = append(wrong, fmt.Errorf("%s, %d of %d events failed for good, the first with %s", p.title, p.failed(), len(p.attempts), p.failure))
+	}
+	if n := p.overlapping(); n > 0 {
+		wrong = append(wrong, fmt.Errorf("%s, %d critical sections overlapped another of the same key", p.title, n))
+	}
+	if p.afterErr != nil {
+		wrong = append(wrong, fmt.Errorf("%s, %w", p.title, p.afterErr))
+	}
+	if len(p.faults) < p.planned {
+		wrong = append(wrong, fmt.Errorf("%s, only %d of %d faults found an event under way; send more events (-n)", p.title, len(p.faults), p.planned))
+	}
+	if !p.reported && p.succeeded > 0 {
+		wrong = append(wrong, errors.New(noReports))
+	}
+	return errors.Join(wrong...)
+}

@@ -1,0 +1,133 @@
+package locallambda
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+)
+
+// section is one critical section: the time from the grant of a lock until the
+// work has ended, as the function itself reports it.
+type section struct {
+	environment int
+	requestID   string
+	key         string
+	outcome     string
+	fence       int64
+	start, end  time.Time
+
+	waiting  time.Time // since when the client of its event waited; zero when not known
+	until    time.Time // end; for a lease that was lost in a freeze, the begin of the freeze
+	thawed   time.Time // the end of such a freeze
+	overlaps bool      // another section of the key ran at the same time
+	beside   bool      // it ran on after such a freeze, at the same time as another section of the key
+}
+
+// workRan are the outcomes of a report whose work ran.
+var workRan = []string{"ok", "error", "panic", "lost"}
+
+// reports reads the log lines of one environment. It is the io.Writer that a
+// lambdatest.Env writes each whole line to.
+type reports struct {
+	environment int
+
+	mu       sync.Mutex
+	found    bool // one report line at least
+	sections []section
+}
+
+func (r *reports) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte(`"lock"`)) {
+		r.read(line)
+	}
+	return len(line), nil
+}
+
+func (r *reports) read(line []byte) {
+	var report struct {
+		Message    string    `json:"message"`
+		Msg        string    `json:"msg"` // slog's own name
+		RequestID  string    `json:"requestId"`
+		Key        string    `json:"key"`
+		Outcome    string    `json:"outcome"`
+		AcquiredAt time.Time `json:"acquired_at"`
+		HoldMS     float64   `json:"hold_ms"`
+		Fence      int64     `json:"fence"`
+	}
+	if json.Unmarshal(line, &report) != nil || report.Message != "lock" && report.Msg != "lock" || report.Outcome == "" {
+		return // the function's own business
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.found = true
+	if report.AcquiredAt.IsZero() || !slices.Contains(workRan, report.Outcome) {
+		return
+	}
+	end := report.AcquiredAt.Add(time.Duration(report.HoldMS * float64(time.Millisecond)))
+	r.sections = append(r.sections, section{
+		environment: r.environment,
+		requestID:   report.RequestID,
+		key:         report.Key,
+		outcome:     report.Outcome,
+		fence:       report.Fence,
+		start:       report.AcquiredAt,
+		end:         end,
+	})
+}
+
+// lastKey is the key of the newest section.
+func (r *reports) lastKey() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.sections) == 0 {
+		return ""
+	}
+	return r.sections[len(r.sections)-1].key
+}
+
+// markOverlaps marks the sections, sorted by start, that ran at the same time as
+// another section of the same key.
+//
+// The lease of a frozen process ends without the process. No lock can prevent what
+// the process still does between its wake-up and the moment at which the guard
+// says that the lease is lost: the fence has to refuse that. So the section of a
+// lost lease ends with the freeze, and beside says what came of it later.
+func markOverlaps(sections []section, faults []fault) {
+	for i := range sections {
+		s := &sections[i]
+		s.until, s.thawed, s.overlaps = s.end, time.Time{}, false
+		for _, f := range faults {
+			during := f.from.Before(s.end) && s.start.Before(f.to)
+			if during && f.kind == freeze && f.environment == s.environment && s.outcome == "lost" {
+				s.until, s.thawed = later(s.start, f.from), f.to
+				break
+			}
+		}
+	}
+	longest := map[string]int{} // of each key, the earlier section that ends last
+	for i := range sections {
+		s := &sections[i]
+		j, earlier := longest[s.key]
+		if earlier && s.start.Before(sections[j].until) {
+			s.overlaps, sections[j].overlaps = true, true
+		}
+		if !earlier || s.until.After(sections[j].until) {
+			longest[s.key] = i
+		}
+	}
+	for i := range sections {
+		s := &sections[i]
+		s.beside = !s.thawed.IsZero() && slices.ContainsFunc(sections, func(other section) bool {
+			return other.key == s.key && other.start.After(s.until) && other.start.Before(s.end) && s.thawed.Before(other.until)
+		})
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,113 @@
+package locallambda
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// zero is the start of every made-up phase.
+var zero = time.Date(2026, 11, 21, 4, 31, 7, 0, time.UTC)
+
+func at(ms int) time.Time { return zero.Add(time.Duration(ms) * time.Millisecond) }
+
+func made(key string, start, end int) section {
+	return section{key: key, outcome: "ok", start: at(start), end: at(end)}
+}
+
+func TestMarkOverlaps(t *testing.T) {
+	for name, c := range map[string]struct {
+		spans  [][2]int // milliseconds, sorted by start
+		marked []bool
+	}{
+		"none":                   {nil, nil},
+		"one":                    {[][2]int{{0, 10}}, []bool{false}},
+		"one after another":      {[][2]int{{0, 10}, {10, 20}, {25, 30}}, []bool{false, false, false}},
+		"two at once":            {[][2]int{{0, 10}, {9, 20}, {20, 30}}, []bool{true, true, false}},
+		"a chain":                {[][2]int{{0, 10}, {5, 15}, {12, 20}}, []bool{true, true, true}},
+		"inside a long one":      {[][2]int{{0, 100}, {10, 20}, {30, 40}, {100, 110}}, []bool{true, true, true, false}},
+		"the same start":         {[][2]int{{0, 10}, {0, 10}}, []bool{true, true}},
+		"a long one ends last":   {[][2]int{{0, 50}, {10, 20}, {45, 60}}, []bool{true, true, true}},
+		"nothing of a long past": {[][2]int{{0, 50}, {10, 20}, {60, 70}}, []bool{true, true, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all []section
+			for i, s := range c.spans {
+				all = append(all, made("a", s[0], s[1]), made(fmt.Sprint("another key ", i), s[0], s[1]))
+			}
+			markOverlaps(all, nil)
+			for i, s := range all {
+				assert.Equal(t, i%2 == 0 && c.marked[i/2], s.overlaps, "section %d: only one of the same key counts", i)
+			}
+		})
+	}
+}
+
+// Only the loss of a lease in a freeze is excused, and only what comes after the
+// begin of the freeze.
+func TestMarkOverlapsWithFreezes(t *testing.T) {
+	frozen := func(environment, from, to int) fault {
+		return fault{kind: freeze, environment: environment, from: at(from), to: at(to)}
+	}
+	for name, c := range map[string]struct {
+		outcome          string
+		faults           []fault
+		next             [2]int // a section of the same key, elsewhere
+		overlaps, beside bool
+	}{
+		"the next holder has ended before the wake-up":       {"lost", []fault{frozen(0, 10, 90)}, [2]int{50, 60}, false, false},
+		"the next holder works at the wake-up":               {"lost", []fault{frozen(0, 10, 90)}, [2]int{50, 95}, false, true},
+		"the next holder comes after the wake-up":            {"lost", []fault{frozen(0, 10, 90)}, [2]int{92, 99}, false, true},
+		"the next holder comes after the end":                {"lost", []fault{frozen(0, 10, 90)}, [2]int{100, 110}, false, false},
+		"the next holder came before the freeze":             {"lost", []fault{frozen(0, 10, 90)}, [2]int{5, 20}, true, false},
+		"frozen between the grant and its report":            {"lost", []fault{frozen(0, -1, 90)}, [2]int{50, 60}, false, false},
+		"the freeze was another environment's":               {"lost", []fault{frozen(1, 10, 90)}, [2]int{50, 60}, true, false},
+		"the freeze was over":                                {"lost", []fault{frozen(0, -20, -10)}, [2]int{50, 60}, true, false},
+		"killed, not frozen":                                 {"lost", []fault{{kind: kill, from: at(10), to: at(90)}}, [2]int{50, 60}, true, false},
+		"lost without a fault":                               {"lost", nil, [2]int{50, 60}, true, false},
+		"frozen, and the guard says that it has the lease":   {"ok", []fault{frozen(0, 10, 90)}, [2]int{50, 60}, true, false},
+		"frozen, and the guard says that the work has ended": {"error", []fault{frozen(0, 10, 90)}, [2]int{50, 60}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, next := made("a", 0, 100), made("a", c.next[0], c.next[1])
+			first.outcome, next.environment = c.outcome, 1
+			all := []section{first, next}
+			markOverlaps(all, c.faults)
+			assert.Equal(t, []bool{c.overlaps, c.overlaps}, []bool{all[0].overlaps, all[1].overlaps})
+			assert.Equal(t, []bool{c.beside, false}, []bool{all[0].beside, all[1].beside})
+		})
+	}
+}
+
+func TestReports(t *testing.T) {
+	r := &reports{environment: 3}
+	write := func(line string) {
+		n, err := r.Write([]byte(line + "\n"))
+		require.NoError(t, err)
+		require.Equal(t, len(line)+1, n)
+	}
+	for _, line := range []string{
+		`{"level":"INFO","message":"something else","outcome":"ok","acquired_at":"2026-11-21T04:31:07.05Z"}`,
+		`{"level":"INFO","message":"lock store","host":"locks"}`,
+		`{"level":"INFO","message":"lock"}`,
+		`START RequestId: r-3`, `a "lock" of another kind`, ``,
+	} {
+		write(line)
+	}
+	assert.False(t, r.found)
+	assert.Empty(t, r.lastKey())
+	write(`{"level":"INFO","message":"lock","requestId":"r-2","key":"account/7","outcome":"busy","wait_ms":1000,"hold_ms":0,"fence":0,"requests":3}`)
+	assert.True(t, r.found)
+	write(`{"level":"INFO","message":"lock","requestId":"r-2","key":"account/7","outcome":"acquired","hold_ms":0,"fence":7,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
+	require.Empty(t, r.sections, "a busy run has no critical section, and neither has a lease that outlives its run")
+	write(`{"timestamp":"2026-11-21T04:31:07.1Z","level":"INFO","message":"lock","requestId":"r-1","key":"account/7","outcome":"ok","wait_ms":1.5,"hold_ms":20.25,"fence":7,"requests":2,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
+	write(`{"time":"2026-11-21T04:31:07.1Z","level":"WARN","msg":"lock","requestId":"r-4","key":"account/8","outcome":"lost","hold_ms":1,"fence":8,"acquired_at":"2026-11-21T04:31:08Z"}`)
+	require.Len(t, r.sections, 2)
+	end := at(70).Add(250 * time.Microsecond)
+	assert.Equal(t, section{environment: 3, requestID: "r-1", key: "account/7", outcome: "ok", fence: 7, start: at(50), end: end}, r.sections[0])
+	assert.Equal(t, "lost", r.sections[1].outcome)
+	assert.Equal(t, "account/8", r.lastKey())
+}

@@ -1,0 +1,167 @@
+package locallambda
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	nameWidth  = 26
+	valueWidth = 20
+	mostKeys   = 5 // of which the table shows the overlaps
+)
+
+// table puts the phases side by side, at most 80 columns wide.
+func table(phases []phase, color bool) string {
+	t := &printedTable{phases: phases, color: color}
+	t.b.WriteByte('\n')
+	t.row("", func(p phase) string { return p.title })
+	t.row("succeeded", func(p phase) string { return fmt.Sprintf("%d of %d", p.succeeded, len(p.attempts)) })
+	t.row("busy, tried again", func(p phase) string { return fmt.Sprint(p.busy) })
+	for _, failed := range t.failures() {
+		t.count("failed: "+failed, func(p phase) (int, bool) { return p.failures[failed], true })
+	}
+	if t.any(func(p phase) bool { return p.planned > 0 }) {
+		t.row("frozen / killed", func(p phase) string { return fmt.Sprintf("%d / %d", p.done(freeze), p.done(kill)) })
+		t.row("sent again after that", func(p phase) string { return fmt.Sprint(p.sentAgain) })
+	}
+	t.row("critical sections / keys", func(p phase) string { return p.ifReported(fmt.Sprintf("%d / %d", len(p.sections), p.keys)) })
+	if t.any(func(p phase) bool { return p.reported && p.unseen > 0 }) {
+		t.row("succeeded without section", func(p phase) string { return p.ifReported(fmt.Sprint(p.unseen)) })
+	}
+	t.count("overlapping sections", func(p phase) (int, bool) { return p.overlapping(), p.reported })
+	for _, key := range worst(phases, mostKeys) {
+		t.count("  "+key, func(p phase) (int, bool) { return p.overlaps[key], p.reported })
+	}
+	if t.any(func(p phase) bool { return p.lost > 0 }) {
+		t.row("leases lost", func(p phase) string { return p.ifReported(fmt.Sprint(p.lost)) })
+		t.row("  worked on beside another", func(p phase) string { return p.ifReported(fmt.Sprint(p.beside)) })
+	}
+	for _, name := range t.afterNames() {
+		t.colored(name, func(p phase) (string, string) {
+			value := "-"
+			if i := slices.IndexFunc(p.rows, func(r row) bool { return r.name == name }); i >= 0 {
+				value = p.rows[i].value
+			}
+			if p.afterErr != nil {
+				return value, red
+			}
+			return value, green
+		})
+	}
+	for _, p := range []int{50, 99} {
+		t.row(fmt.Sprintf("wait p%d", p), func(of phase) string { return shown(of.waits, p) })
+	}
+	for _, p := range []int{50, 99} {
+		t.row(fmt.Sprintf("hold p%d", p), func(of phase) string { return shown(of.holds, p) })
+	}
+	t.row("work, one after the other", func(p phase) string { return p.ifReported(seconds(p.work())) })
+	t.row("took", func(p phase) string { return seconds(p.took) })
+	return t.b.String()
+}
+
+const (
+	red   = "\x1b[31m"
+	green = "\x1b[32m"
+	reset = "\x1b[0m"
+)
+
+type printedTable struct {
+	b      strings.Builder
+	phases []phase
+	color  bool
+}
+
+func (t *printedTable) any(is func(phase) bool) bool { return slices.ContainsFunc(t.phases, is) }
+
+func (t *printedTable) row(name string, value func(phase) string) {
+	t.colored(name, func(p phase) (string, string) { return value(p), "" })
+}
+
+// count is a row of numbers that should be 0, where they are known.
+func (t *printedTable) count(name string, value func(phase) (n int, known bool)) {
+	t.colored(name, func(p phase) (text, color string) {
+		switch n, known := value(p); {
+		case !known:
+			return "-", ""
+		case n > 0:
+			return fmt.Sprint(n), red
+		default:
+			return "0", green
+		}
+	})
+}
+
+func (t *printedTable) colored(name string, value func(phase) (text, color string)) {
+	fmt.Fprintf(&t.b, "  %s", pad(name, nameWidth, false))
+	for _, p := range t.phases {
+		text, color := value(p)
+		text = pad(text, valueWidth, true)
+		if t.color && color != "" {
+			text = color + text + reset
+		}
+		t.b.WriteString(text)
+	}
+	t.b.WriteByte('\n')
+}
+
+// pad makes a text exactly that wide.
+func pad(text string, width int, right bool) string {
+	runes := []rune(text)
+	if len(runes) > width {
+		return string(runes[:width-1]) + "…"
+	}
+	space := strings.Repeat(" ", width-len(runes))
+	if right {
+		return space + text
+	}
+	return text + space
+}
+
+// failures are the types of failures in any phase.
+func (t *printedTable) failures() []string {
+	all := map[string]bool{}
+	for _, p := range t.phases {
+		for failed := range p.failures {
+			all[failed] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// afterNames are the names of all rows of --after, in their order.
+func (t *printedTable) afterNames() (names []string) {
+	for _, p := range t.phases {
+		for _, r := range p.rows {
+			if !slices.Contains(names, r.name) {
+				names = append(names, r.name)
+			}
+		}
+	}
+	return names
+}
+
+// ifReported is "-" where no critical section can be known.
+func (p phase) ifReported(text string) string {
+	if !p.reported {
+		return "-"
+	}
+	return text
+}
+
+// shown is a percentile, "-" where there is nothing to choose from.
+func shown(sorted []time.Duration, p int) string {
+	if len(sorted) == 0 {
+		return "-"
+	}
+	return milliseconds(percentile(sorted, p))
+}
+
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%.0f ms", float64(d)/float64(time.Millisecond))
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

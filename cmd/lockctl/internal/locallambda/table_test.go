@@ -1,0 +1,136 @@
+package locallambda
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func twoPhases() []phase {
+	without := madeUp("without the lock", [2]int{20, 40}, [2]int{20, 40}, [2]int{30, 50}, [2]int{60, 80})
+	without.rows, without.afterErr = []row{{"balance", "90.00"}, {"lost updates", "2"}}, errors.New("2 updates were lost")
+	with := madeUp("with the lock", [2]int{20, 40}, [2]int{40, 60}, [2]int{70, 90}, [2]int{90, 110})
+	with.rows = []row{{"balance", "80.00"}, {"lost updates", "0"}}
+	return []phase{without, with}
+}
+
+func TestTable(t *testing.T) {
+	const want = `
+                                without the lock       with the lock
+  succeeded                               4 of 4              4 of 4
+  busy, tried again                            4                   4
+  critical sections / keys                 4 / 1               4 / 1
+  overlapping sections                         3                   0
+  balance                                  90.00               80.00
+  lost updates                                 2                   0
+  wait p50                                     -               10 ms
+  wait p99                                     -               10 ms
+  hold p50                                 20 ms               20 ms
+  hold p99                                 20 ms               20 ms
+  work, one after the other                0.1 s               0.1 s
+  took                                     1.1 s               1.1 s
+`
+	assert.Equal(t, want, table(twoPhases(), false))
+
+	colored := table(twoPhases(), true)
+	assert.Contains(t, colored, red+"                   3"+reset+green+"                   0"+reset)
+	assert.Contains(t, colored, red+"                   2"+reset+green+"                   0"+reset)
+	assert.Equal(t, want, regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(colored, ""))
+	for line := range strings.Lines(want) {
+		assert.LessOrEqual(t, len(line), 81)
+	}
+}
+
+// TestTableOfTroubles has the rows that a good run has not.
+func TestTableOfTroubles(t *testing.T) {
+	p := madeUp("with the lock", [2]int{20, 40}, [2]int{30, 50}, [2]int{60, 90}, [2]int{80, 100}, [2]int{85, 99})
+	p.attempts[1].failed, p.attempts[2].failed, p.attempts[3].failed = "LockLost", "HTTP 500", "HTTP 500"
+	p.attempts[0].sentAgain = 2
+	p.sections[0].requestID = "another's"
+	p.sections[4].key = "a key that is too long for its column"
+	p.sections[3].key = p.sections[4].key
+	p.sections[2].outcome = "lost"
+	p.planned = 3
+	p.faults = []fault{{kind: kill, from: at(1)}, {kind: freeze, from: at(61), to: at(70)}, {kind: kill, from: at(2)}}
+	p.finish()
+	const want = `
+                                   with the lock
+  succeeded                               2 of 5
+  busy, tried again                            5
+  failed: HTTP 500                             2
+  failed: LockLost                             1
+  frozen / killed                          1 / 2
+  sent again after that                        2
+  critical sections / keys                 5 / 2
+  succeeded without section                    1
+  overlapping sections                         4
+    a key that is too long …                   2
+    account/7                                  2
+  leases lost                                  1
+    worked on beside another                   0
+  wait p50                                 10 ms
+`
+	assert.True(t, strings.HasPrefix(table([]phase{p}, false), want), table([]phase{p}, false))
+}
+
+// TestTableWithoutReports claims nothing about sections that nobody reported.
+func TestTableWithoutReports(t *testing.T) {
+	unknown := phase{title: "without the lock", attempts: make([]attempt, 2)}
+	unknown.finish()
+	text := table([]phase{unknown, madeUp("with the lock", [2]int{20, 40})}, true)
+	assert.Contains(t, text, "overlapping sections                         -"+green+"                   0"+reset)
+	assert.Contains(t, text, "work, one after the other                    -               0.0 s")
+}
+
+func TestPrinter(t *testing.T) {
+	t.Run("terminal", func(t *testing.T) {
+		var b bytes.Buffer
+		p := &printer{out: &b, terminal: true}
+		p.progress("working %d", 12)
+		p.progress("short")
+		p.done("finished")
+		assert.Equal(t, "\rworking 12\rshort     \r     \rfinished\n", b.String())
+		b.Reset()
+		p.progress("%s", strings.Repeat("x", 200))
+		assert.Len(t, b.String(), 79, "a line that is longer than the terminal could not be written again")
+	})
+	t.Run("pipe", func(t *testing.T) {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		defer r.Close()
+		p := newPrinter(w, false, false)
+		p.progress("working")
+		p.done("finished")
+		require.NoError(t, w.Close())
+		var b bytes.Buffer
+		_, err = b.ReadFrom(r)
+		require.NoError(t, err)
+		assert.Equal(t, "finished\n", b.String())
+		assert.False(t, p.color)
+	})
+	t.Run("NO_COLOR", func(t *testing.T) {
+		device, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // a character device, as a terminal is
+		require.NoError(t, err)
+		defer device.Close()
+		assert.True(t, newPrinter(device, false, false).color)
+		assert.False(t, newPrinter(device, false, true).color)
+		assert.False(t, newPrinter(device, true, false).color)
+	})
+}
+
+func TestCut(t *testing.T) {
+	assert.Equal(t, "short", cut("short"))
+	assert.Equal(t, 200, len([]rune(cut(strings.Repeat("ü", 300)))))
+}
+
+func TestSeconds(t *testing.T) {
+	assert.Equal(t, "1.5 s", seconds(1500*time.Millisecond))
+	assert.Equal(t, "2 ms", milliseconds(1600*time.Microsecond))
+}

@@ -1,0 +1,115 @@
+package locallambda
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// target is where the locks are.
+type target struct {
+	name  string          // for people
+	url   string          // for the functions
+	env   []string        // what the functions need besides, to reach it
+	redis string          // URL of the embedded Redis, if it runs
+	store lockstore.Store // nil if lockctl does not have it, and only the function does
+	close func()
+}
+
+// awsVariables are the variables with which a function reaches AWS.
+var awsVariables = []string{"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
+
+// zooKeeperVariable has the credentials for ZooKeeper.
+const zooKeeperVariable = "ZOOKEEPER_AUTH"
+
+// forFunctions is the part of the caller's environment that the functions get: what
+// ZooKeeper or a store on AWS needs. DynamoDB Local takes everything, but keeps the tables of
+// different regions and credentials apart, so it gets what lambdatest gives.
+func forFunctions(u *url.URL, getenv func(string) string) func(string) string {
+	local := map[string]string{"AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+	region := cmp.Or(getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION"))
+	return func(name string) string {
+		switch {
+		case stores.IsLocalDynamoDB(u):
+			return local[name]
+		case u.Scheme == "zookeeper" && name == zooKeeperVariable:
+			return getenv(name)
+		case u.Scheme != "dynamodb" && u.Scheme != "elasticache" || !slices.Contains(awsVariables, name):
+			return ""
+		case strings.HasSuffix(name, "REGION"):
+			return region
+		}
+		return getenv(name)
+	}
+}
+
+func passedOn(getenv func(string) string) (env []string) {
+	for _, name := range append(awsVariables, zooKeeperVariable) {
+		if value := getenv(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// openTarget opens the store that lockURL names. It starts an embedded Redis if lockURL is
+// "", or if something else needs one.
+func openTarget(ctx context.Context, lockURL string, needsRedis bool, getenv func(string) string) (t target, err error) {
+	stopRedis, redisURL := func() {}, ""
+	if lockURL == "" || needsRedis {
+		embedded := miniredis.NewMiniRedis()
+		if err := embedded.StartAddr("127.0.0.1:0"); err != nil {
+			return target{}, fmt.Errorf("the embedded Redis cannot start: %w", err)
+		}
+		stopRedis, redisURL = embedded.Close, "redis://"+embedded.Addr()
+	}
+	t, err = reach(ctx, cmp.Or(lockURL, redisURL), getenv)
+	t.close = func() {
+		if s, ok := t.store.(interface{ Close() }); ok {
+			s.Close()
+		}
+		stopRedis()
+	}
+	if err != nil {
+		t.close()
+	}
+	if lockURL == "" {
+		t.name = "an embedded Redis"
+	}
+	t.redis = redisURL
+	return t, err
+}
+
+// reach opens a store and uses it once. A store that lockctl does not have may be in the
+// function. A store in memory may not: each environment would have its own.
+func reach(ctx context.Context, lockURL string, getenv func(string) string) (target, error) {
+	u, err := lockstore.ParseURL(lockURL)
+	if err != nil {
+		return target{}, &exit.Error{Status: exit.Config, Err: fmt.Errorf("--store, %s: %w", stores.Variable, err)}
+	}
+	if !stores.Has(u.Scheme) && !slices.Contains(memstore.Opener.Schemes, u.Scheme) {
+		return target{name: u.Scheme + "://" + u.Host, url: lockURL}, nil
+	}
+	getenv = forFunctions(u, getenv)
+	store, err := stores.Open(ctx, lockURL, getenv)
+	if err != nil {
+		return target{}, err
+	}
+	if stores.IsLocalDynamoDB(u) {
+		if err := stores.MakeLocalTable(ctx, u); err != nil {
+			return target{}, &exit.Error{Status: exit.Unavailable, Err: err}
+		}
+	}
+	t := target{name: u.Scheme + "://" + u.Host, url: lockURL, env: passedOn(getenv), store: store}
+	return t, stores.Try(ctx, store)
+}

@@ -1,0 +1,208 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+const (
+	askAbove = 1 << 30 // bytes
+	// unitPrice is dollars for a read unit, on demand in us-east-1.
+	unitPrice = 0.125 / 1_000_000
+)
+
+type lister struct {
+	stores.Settings
+	states []string
+	limit  int
+	rate   float64
+	yes    bool
+
+	in       io.Reader
+	out, err io.Writer
+}
+
+// List is lockctl list.
+func List() *cobra.Command {
+	var l lister
+	cmd := &cobra.Command{
+		Use:   "list [flags] [PREFIX]",
+		Short: "List the locks that are held or in doubt",
+		Long: `List the keys that begin with PREFIX and are held, closing or in doubt; without PREFIX all
+of them. PREFIX is no pattern: "*" in it stands for itself.
+
+It reads the whole table or server, page by page. It says first how large that is and what
+it costs, and asks above 1 GB. A key that was held from the beginning to the end is listed,
+and once. What changes meanwhile may be missing or old.
+
+` + aboutState + `
+
+With --json each key is a line, as it comes. The last line is
+{"end":true,"scanned":N,"requests":N}; without it the listing is not complete.`,
+		Example: `  lockctl list account/
+  lockctl list --json --limit 0 | jq -r 'select(.state == "held") | .key'`,
+		Args:              exit.Args(0, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l.in, l.out, l.err = cmd.InOrStdin(), output(cmd), cmd.ErrOrStderr()
+			prefix := ""
+			if len(args) > 0 {
+				prefix = args[0]
+			}
+			return l.run(cmd.Context(), prefix)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringSliceVar(&l.states, "state", []string{stateHeld, stateClosing, stateDoubt}, "list keys in these `STATES`: "+strings.Join(states, ", "))
+	f.IntVar(&l.limit, "limit", 1000, "end after `N` keys; 0 is no limit")
+	f.Float64Var(&l.rate, "rate", 5, "read `N` pages in a second at most")
+	f.BoolVar(&l.yes, "yes", false, "do not ask")
+	l.AddTo(f)
+	return cmd
+}
+
+var errEnough = errors.New("that is enough")
+
+func (l *lister) run(ctx context.Context, prefix string) error {
+	for _, s := range l.states {
+		if !slices.Contains(states, s) {
+			return exit.WrongUsage("--state is %.40q; want some of %s", s, strings.Join(states, ", "))
+		}
+	}
+	if l.limit < 0 || l.rate <= 0 || l.rate > 1000 {
+		return exit.WrongUsage("--limit is %d and --rate is %v; want 0 or more, and more than 0 to 1000", l.limit, l.rate)
+	}
+	if prefix != "" {
+		if err := lockstore.ValidateKey(prefix); err != nil {
+			return &exit.Error{Status: exit.Usage, Err: err}
+		}
+	}
+	store, err := open[lockstore.Lister](ctx, &l.Settings, "list its keys")
+	if err != nil {
+		return err
+	}
+	if err := l.ask(ctx, store); err != nil {
+		return err
+	}
+	listed, scanned, requests, damaged := 0, 0, 0, 0
+	rows := listTable(l.out)
+	rows.json = l.JSON
+	pace := time.NewTicker(time.Duration(float64(time.Second) / l.rate))
+	defer pace.Stop()
+	// There is no time for each call: one call is the whole listing. Its parts have times
+	// of the store's own client.
+	err = store.List(ctx, prefix, func(p lockstore.Page) error {
+		scanned, requests, damaged = scanned+p.Read, requests+p.Requests, damaged+p.Damaged
+		found := slices.DeleteFunc(p.Keys, func(s lockstore.Status) bool { return !slices.Contains(l.states, stateOf(s)) })
+		more := l.limit > 0 && listed+len(found) > l.limit
+		if more {
+			found = found[:l.limit-listed]
+		}
+		if err := rows.print(found...); err != nil {
+			return err
+		}
+		if listed += len(found); more {
+			return errEnough
+		}
+		select {
+		case <-pace.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	enough := errors.Is(err, errEnough)
+	switch {
+	case ctx.Err() != nil:
+		return &exit.Silent{Status: exit.Interrupted}
+	case err != nil && !enough:
+		return stores.Failed(err)
+	}
+	if damaged > 0 {
+		fmt.Fprintf(l.err, "lockctl: %d entries are damaged or another program's, and not listed\n", damaged)
+	}
+	if listed == 0 {
+		fmt.Fprintln(l.err, "lockctl: "+l.nothing(prefix))
+	}
+	if enough {
+		fmt.Fprintf(l.err, "lockctl: there are more; this is --limit %d\n", l.limit)
+		return nil
+	}
+	if l.JSON {
+		return printJSON(l.out, struct {
+			End      bool `json:"end"`
+			Scanned  int  `json:"scanned"`
+			Requests int  `json:"requests"`
+		}{true, scanned, requests})
+	}
+	return nil
+}
+
+// nothing says what was not found.
+func (l *lister) nothing(prefix string) string {
+	found := slices.Clone(l.states)
+	for i, s := range found {
+		if s == stateDoubt {
+			found[i] = "in doubt"
+		}
+	}
+	text := strings.Join(found, ", ")
+	if last := len(found) - 1; last > 0 {
+		text = strings.Join(found[:last], ", ") + " or " + found[last]
+	}
+	if prefix == "" {
+		return "no key is " + text
+	}
+	return fmt.Sprintf("no key that begins with %q is %s", prefix, text)
+}
+
+// ask says how much a listing reads, and asks if that is much.
+func (l *lister) ask(ctx context.Context, store lockstore.Lister) error {
+	var e lockstore.Extent
+	err := l.Call(ctx, func(ctx context.Context) (err error) {
+		e, err = store.Extent(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(l.err, "lockctl: "+extentText(e))
+	if e.Bytes <= askAbove || l.yes {
+		return nil
+	}
+	if !isTerminal(l.in) {
+		return exit.WrongUsage("that is more than 1 GB; want --yes, or a terminal to ask")
+	}
+	fmt.Fprint(l.err, "lockctl: read all of it? [y/N] ")
+	line, err := readLine(ctx, l.in)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if answer := strings.ToLower(strings.TrimSpace(line)); err == nil && (answer == "y" || answer == "yes") {
+		return nil
+	}
+	return &exit.Silent{Status: exit.No}
+}
+
+func extentText(e lockstore.Extent) string {
+	s := fmt.Sprintf("reading about %d entries", e.Entries)
+	if e.Bytes > 0 {
+		s += fmt.Sprintf(", %.1f MB", float64(e.Bytes)/1e6)
+	}
+	if e.ReadUnits > 0 {
+		s += fmt.Sprintf(", %d read units, about $%.4f", e.ReadUnits, float64(e.ReadUnits)*unitPrice)
+	}
+	return s
+}

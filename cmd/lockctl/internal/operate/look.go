@@ -1,0 +1,61 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// lookEvery is how often watch, and break --wait, look at a key.
+const lookEvery = time.Second
+
+// looker looks at a key again and again. A store that has answered once and does not answer
+// later ends nothing: the next look may succeed.
+type looker struct {
+	*stores.Settings
+	inspector lockstore.Inspector
+	key       string
+	err       io.Writer
+	answered  bool // at least once: its address is right
+	told      bool // that it does not answer
+}
+
+// look reads the key. While the store does not answer it says so, once, and tries again.
+func (l *looker) look(ctx context.Context) (lockstore.Status, error) {
+	for {
+		status, err := inspect(ctx, l.Settings, l.inspector, l.key)
+		switch {
+		case ctx.Err() != nil: // then the error may be any
+			return lockstore.Status{}, &exit.Silent{Status: exit.Interrupted}
+		case err == nil:
+			if l.told {
+				fmt.Fprintln(l.err, "lockctl: the store answers again")
+			}
+			l.answered, l.told = true, false
+			return status, nil
+		case !l.answered || exit.Status(err) != exit.Unavailable:
+			return lockstore.Status{}, err
+		case !l.told:
+			fmt.Fprintf(l.err, "lockctl: warning: the store does not answer; lockctl goes on waiting: %v\n", err)
+			l.told = true
+		}
+		if err := pause(ctx, lookEvery); err != nil {
+			return lockstore.Status{}, err
+		}
+	}
+}
+
+// pause waits until the next look.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return &exit.Silent{Status: exit.Interrupted}
+	}
+}

@@ -1,0 +1,209 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+const aboutState = `STATE is one of these:
+  held     somebody holds the key
+  closing  the lease is broken (see lockctl break), and nobody may have the key until LEFT is over
+  kept     the work is done, or the key is in a cooldown: nobody may have it until LEFT is over
+  doubt    the work has begun, and nobody said how it ended: nobody may have the key before
+           lockctl settle
+  free     nobody holds the key, though some who wait may have a turn
+LEFT is the longest time until the key is free, if nobody renews. SINCE is by the holder's
+clock. HOLDER is who did the work of a kept key, and who began it, or broke its lease, if
+the key is in doubt. What is kept is never shown.`
+
+// Show is lockctl show.
+func Show() *cobra.Command {
+	var s stores.Settings
+	var quiet bool
+	cmd := &cobra.Command{
+		Use:   "show [flags] KEY",
+		Short: "Show who holds a lock, for how long, and how many wait",
+		Long: `Show who holds a lock, for how long at most, and how many wait for it.
+
+` + aboutState + `
+
+Exit status with -q: 0 if the key is held, closing or in doubt, 1 if it is free or kept.`,
+		Example: `  lockctl show account/7
+  lockctl show -q account/7 && echo "somebody is at work"
+  lockctl show --json account/7`,
+		Args:              exit.Args(1, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			inspector, err := open[lockstore.Inspector](cmd.Context(), &s, "show a key")
+			if err != nil {
+				return err
+			}
+			status, err := inspect(cmd.Context(), &s, inspector, args[0])
+			switch {
+			case err != nil:
+				return err
+			case quiet && (!status.Held || status.Kept):
+				return &exit.Silent{Status: exit.No}
+			case quiet:
+				return nil
+			}
+			row := showTable(output(cmd))
+			row.json = s.JSON
+			return row.print(status)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing; the exit status is the answer")
+	s.AddTo(cmd.Flags())
+	return cmd
+}
+
+// open opens the store and finds an optional interface on it.
+func open[T any](ctx context.Context, s *stores.Settings, can string) (T, error) {
+	store, err := s.Open(ctx)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return find[T](store, can)
+}
+
+func find[T any](store lockstore.Store, can string) (T, error) {
+	found, ok := lockstore.As[T](store)
+	if !ok {
+		return found, &exit.Error{Status: exit.Config, Err: fmt.Errorf("this store (%T) cannot %s", store, can)}
+	}
+	return found, nil
+}
+
+func inspect(ctx context.Context, s *stores.Settings, i lockstore.Inspector, key string) (status lockstore.Status, err error) {
+	err = s.Call(ctx, func(ctx context.Context) (err error) {
+		status, err = i.Inspect(ctx, key)
+		return err
+	})
+	return status, err
+}
+
+// Watch is lockctl watch.
+func Watch() *cobra.Command {
+	var s stores.Settings
+	var until string
+	cmd := &cobra.Command{
+		Use:   "watch [flags] KEY",
+		Short: "Print a line for each change of a lock",
+		Long: `Print a line for each change of a lock: of its state, its holder, its fence, or how many
+wait for it. It looks once a second, and does not see what comes and goes in between. If the
+store stops answering it says so, and looks again.
+
+` + aboutState,
+		Example: `  lockctl watch account/7
+  lockctl watch --until free account/7 && echo "now it is free"`,
+		Args:              exit.Args(1, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if until != "" && !slices.Contains(states, until) {
+				return exit.WrongUsage("--until is %.40q; want one of %s", until, strings.Join(states, ", "))
+			}
+			inspector, err := open[lockstore.Inspector](cmd.Context(), &s, "show a key")
+			if err != nil {
+				return err
+			}
+			l := &looker{Settings: &s, inspector: inspector, key: args[0], err: cmd.ErrOrStderr()}
+			return watch(cmd.Context(), l, until, output(cmd))
+		},
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().StringVar(&until, "until", "", "end at this `STATE`: "+strings.Join(states, ", "))
+	s.AddTo(cmd.Flags())
+	return cmd
+}
+
+// watch prints a line for each change, until the key is in the state until or ctx ends.
+func watch(ctx context.Context, l *looker, until string, out io.Writer) error {
+	rows := watchTable(out)
+	rows.json = l.JSON
+	var last answer
+	for first := true; ; first = false {
+		status, err := l.look(ctx)
+		if err != nil {
+			return err
+		}
+		now := answerOf(status)
+		seen := now
+		seen.LeftMs, seen.Holder = 0, nil
+		if first || seen != last {
+			if err := rows.print(status); err != nil {
+				return err
+			}
+		}
+		if last = seen; now.State == until {
+			return nil
+		}
+		if err := pause(ctx, lookEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// Check is lockctl check.
+func Check() *cobra.Command {
+	var s stores.Settings
+	cmd := &cobra.Command{
+		Use:   "check [flags]",
+		Short: "Find settings of the server or table that endanger locks",
+		Long: `Find settings of the server or table that endanger locks, and say for each what to do.
+It needs more permissions than locking does: see docs/stores.md.
+
+Exit status: 0 if nothing is found, 1 if something is.`,
+		Args:              exit.Args(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			checker, err := open[lockstore.Checker](cmd.Context(), &s, "check its server")
+			if err != nil {
+				return err
+			}
+			var findings []lockstore.Finding
+			err = s.Call(cmd.Context(), func(ctx context.Context) (err error) {
+				findings, err = checker.Check(ctx)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			out := output(cmd)
+			for _, f := range findings {
+				if s.JSON {
+					err = printJSON(out, struct {
+						Problem string `json:"problem"`
+						Fix     string `json:"fix"`
+					}{f.Problem, f.Fix})
+				} else {
+					_, err = fmt.Fprintf(out, "%s\n    to do: %s\n", f.Problem, f.Fix)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			if len(findings) > 0 {
+				return &exit.Silent{Status: exit.No}
+			}
+			if s.JSON {
+				return nil // no line for no finding
+			}
+			_, err = fmt.Fprintln(out, "no setting that endangers locks was found")
+			return err
+		},
+	}
+	cmd.Flags().SortFlags = false
+	s.AddTo(cmd.Flags())
+	return cmd
+}

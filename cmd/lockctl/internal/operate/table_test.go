@@ -1,0 +1,105 @@
+package operate
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+const runID = "8f0e6a1c-3d39-4c1b-9d1e-0f6d2b1a7c55"
+
+// examples are the states of a key, in the order in which watch may see them.
+func examples(key string) []lockstore.Status {
+	holder := lockstore.Holder{Name: "withdraw", ID: runID, Since: time.Date(2026, 11, 22, 10, 2, 11, 0, time.UTC)}
+	broken := holder
+	broken.Name, broken.ID = "broken by ann@laptop.example.com: was withdraw ("+runID+")", "4711"
+	return []lockstore.Status{
+		{Key: key},
+		{Key: key, Held: true, Holder: holder, Remaining: 41 * time.Second, Fence: 1795295118105467, Waiting: 3},
+		{Key: key, Held: true, Broken: true, Holder: broken, Remaining: 14*time.Minute + 59*time.Second, Fence: 1795295118105467, Waiting: 12},
+		{Key: key, Held: true, Holder: holder, Remaining: time.Second, Fence: 1795295118105468},
+		{Key: key, Fence: 1795295118105468},
+	}
+}
+
+// columns are the places where the cells of a line begin; two spaces are between cells.
+func columns(line string) (at []int) {
+	for i := range line {
+		if line[i] != ' ' && (i == 0 || i > 1 && line[i-2:i] == "  ") {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+func linesOf(out *bytes.Buffer) []string {
+	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+}
+
+func TestColumnsOfWatch(t *testing.T) {
+	for _, key := range []string{"k", "account/7", strings.Repeat("k", 40)} {
+		var out bytes.Buffer
+		rows := watchTable(&out)
+		for _, s := range examples(key) {
+			require.NoError(t, rows.print(s))
+		}
+		lines := linesOf(&out)
+		require.Len(t, lines, 6)
+		for i, line := range lines {
+			if i != 3 { // the long holder moves its own row only
+				assert.Equal(t, columns(lines[0]), columns(line), "\n%s", out.String())
+			}
+		}
+	}
+}
+
+func TestColumnsOfList(t *testing.T) {
+	var out bytes.Buffer
+	rows := listTable(&out)
+	for page := range 3 {
+		var keys []lockstore.Status
+		for i, key := range []string{"a", "account/7", strings.Repeat("k", 30+5*page)} {
+			s := examples(fmt.Sprint(key, page))[1+i%2*2]
+			s.Waiting = page
+			keys = append(keys, s)
+		}
+		require.NoError(t, rows.print(keys...))
+		lines := linesOf(&out)
+		for _, line := range lines[len(lines)-3:] {
+			assert.Equal(t, columns(lines[len(lines)-1]), columns(line), "each page is aligned\n%s", out.String())
+		}
+	}
+}
+
+// A row of show stands below its heading, whatever its holder is.
+func TestColumnsOfShow(t *testing.T) {
+	for _, s := range examples("account/7") {
+		var out bytes.Buffer
+		row := showTable(&out)
+		require.NoError(t, row.print(s))
+		lines := linesOf(&out)
+		assert.Equal(t, columns(lines[0]), columns(lines[1]), "\n%s", out.String())
+	}
+}
+
+// The columns of the next pages are those of the first one, if no cell is wider.
+func TestColumnsStay(t *testing.T) {
+	var out bytes.Buffer
+	rows := listTable(&out)
+	require.NoError(t, rows.print(examples("account/77")[1:4]...)) // one is a broken lease
+	require.NoError(t, rows.print(lockstore.Status{Key: "a", Fence: 7}))
+	require.NoError(t, rows.print(examples("ä")[1]))
+	lines := linesOf(&out)
+	lines[5] = strings.ReplaceAll(lines[5], "ä", "a") // one column wide
+	assert.Equal(t, columns(lines[0]), columns(lines[1]), "\n%s", out.String())
+	assert.Equal(t, columns(lines[0]), columns(lines[4]), "\n%s", out.String())
+	assert.Equal(t, columns(lines[4]), columns(lines[5]), "\n%s", out.String())
+	assert.Equal(t, "KEY         STATE    HOLDER ", lines[0][:28])
+}

@@ -1,0 +1,38 @@
+package operate
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// isTerminal says that there may be somebody to ask.
+func isTerminal(in io.Reader) bool {
+	f, ok := in.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	return err == nil
+}
+
+// readLine reads what somebody types, until ctx ends. The read itself goes on then, until
+// the process ends.
+func readLine(ctx context.Context, in io.Reader) (line string, err error) {
+	read := make(chan struct{})
+	var typed string
+	var failed error
+	go func() {
+		typed, failed = bufio.NewReader(in).ReadString('\n')
+		close(read)
+	}()
+	select {
+	case <-read:
+		return typed, failed
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}

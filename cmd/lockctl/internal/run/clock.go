@@ -1,0 +1,31 @@
+package run
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// moment is one moment on two clocks that all processes of this machine share: the wall
+// clock, and a clock that nobody sets and that goes on while the machine sleeps. Both are
+// in nanoseconds.
+type moment struct{ wall, steady int64 }
+
+func now() moment {
+	var t unix.Timespec
+	if err := unix.ClockGettime(steadyClock, &t); err != nil {
+		panic("the system has no steady clock: " + err.Error())
+	}
+	return moment{time.Now().UnixNano(), t.Nano()}
+}
+
+func (m moment) add(d time.Duration) moment { return moment{m.wall + int64(d), m.steady + int64(d)} }
+
+// until is the time from m until end. If the clocks differ, the shorter time counts: one of
+// them was set, or has stood still.
+func (m moment) until(end moment) time.Duration {
+	return time.Duration(min(end.wall-m.wall, end.steady-m.steady))
+}
+
+// earlier is the earlier one of both moments on each clock.
+func earlier(a, b moment) moment { return moment{min(a.wall, b.wall), min(a.steady, b.steady)} }

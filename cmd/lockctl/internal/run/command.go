@@ -1,0 +1,174 @@
+// Package run is the command run: it runs a command while it holds a lock.
+package run
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// settings are the arguments and flags.
+type settings struct {
+	stores.Settings
+	key        string
+	command    []string
+	noWait     bool
+	wait       seconds
+	busyStatus int
+	ttl        seconds
+	maxHold    seconds
+	killAfter  seconds
+	holder     string
+}
+
+// Bounds and defaults.
+const (
+	defaultTTL       = time.Minute
+	defaultKillAfter = 10 * time.Second
+	longest          = 10 * 365 * 24 * time.Hour // no limit
+)
+
+// Command is lockctl run.
+func Command() *cobra.Command {
+	var s settings
+	cmd := &cobra.Command{
+		Use:   "run [flags] KEY -- COMMAND [ARG...]",
+		Short: "Run a command while holding a lock",
+		Long: `Run COMMAND while holding the lock of KEY, and release the lock when it ends. Without -n
+or -w it waits for the lock for as long as it takes, as flock does. If the store does not
+answer at the start, lockctl ends with 69. If it stops answering later, lockctl goes on
+waiting, and warns after 30 s.
+
+A TIME is a number of seconds, as for flock, or a duration such as 1m30s.
+
+COMMAND gets LOCK_KEY, LOCK_FENCE and LOCK_HELD=true. Standard input, output and the
+terminal are its own. There is no shell. LOCK_FENCE does nothing by itself: what COMMAND
+writes to has to refuse a smaller one.
+
+The lease is renewed while COMMAND runs. A guard process ends COMMAND's process group
+before the lease ends, also when lockctl is stopped or killed: SIGTERM, and SIGKILL when
+the lease can be trusted no longer. What COMMAND leaves in its process group is killed
+before the lock is released.
+
+The guard process cannot end these: processes that have left the group (setsid, daemons,
+docker run, ssh HOST), and processes of another user (sudo). A virtual machine or container
+that was frozen wakes up past the end of its lease and runs for milliseconds. Where guard
+process and lockctl are killed at once, only COMMAND itself is killed, on Linux; on macOS
+nothing is. In these cases only the fence helps.
+
+SIGTERM and SIGHUP are passed on once; the second one is SIGKILL. While lockctl waits they
+end it, and it leaves the queue. Ctrl-C reaches COMMAND by the terminal. Ctrl-Z stops both;
+the lock is then lost at the end of its lease, and COMMAND is ended.
+
+Exit status: that of COMMAND, 128+N if signal N ended it, 126 if it cannot be run, 127 if
+it is not found; 75 (-E) if the lock is busy; 79 if the lock was lost: COMMAND was ended, had
+ended, or did not begin, and what it wrote may stand beside what another wrote; 124 if
+--max-hold is over; 70 if the guard process was killed. If COMMAND did not begin, also a
+status of lockctl --help.`,
+		Example: `  lockctl run -n nightly/report -- ./report.sh; [ $? = 75 ] && echo "another host has it"
+  lockctl run -w 30 account/7 -- sh -c 'psql -v fence=$LOCK_FENCE -f book.sql'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := s.read(args, cmd); err != nil {
+				return err
+			}
+			return s.run(cmd.Context(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.SetInterspersed(false) // flags after KEY belong to COMMAND
+	s.wait, s.ttl, s.maxHold = seconds(longest), seconds(defaultTTL), seconds(longest)
+	f.BoolVarP(&s.noWait, "no-wait", "n", false, "do not wait")
+	f.VarP(&s.wait, "wait", "w", "wait for `TIME` at most; default for as long as it takes")
+	f.IntVarP(&s.busyStatus, "busy-status", "E", exit.Busy, "exit `STATUS` for busy, 0 to 255")
+	f.Var(&s.ttl, "ttl", "`TIME` of the lease: for so long a dead holder keeps others out; default 60s")
+	f.Var(&s.maxHold, "max-hold", "end COMMAND after `TIME`; default no limit")
+	f.Var(&s.killAfter, "kill-after", "`TIME` between SIGTERM and SIGKILL; default 10s, at most a quarter of --ttl")
+	f.StringVar(&s.holder, "holder", "", "`TEXT` that others see; default USER@HOST COMMAND")
+	s.AddTo(f)
+	return cmd
+}
+
+// read reads the arguments KEY -- COMMAND. If the key begins with "-", a "--" is before it, too.
+func (s *settings) read(args []string, cmd *cobra.Command) error {
+	if len(args) < 3 || args[1] != "--" {
+		return exit.WrongUsage("want flags, KEY, -- and COMMAND, in this order: %q", "lockctl run [flags] KEY -- COMMAND [ARG...]")
+	}
+	s.key, s.command = args[0], args[2:]
+	f := cmd.Flags()
+	if s.noWait && f.Changed("wait") {
+		return exit.WrongUsage("-n and -w: want one of them")
+	}
+	if s.noWait {
+		s.wait = 0
+	}
+	if s.busyStatus < 0 || s.busyStatus > 255 {
+		return exit.WrongUsage("-E, --busy-status is %d; want 0 to 255", s.busyStatus)
+	}
+	if !f.Changed("kill-after") {
+		s.killAfter = min(seconds(defaultKillAfter), s.ttl/4)
+	}
+	for _, flag := range []struct {
+		name        string
+		value       seconds
+		least, most time.Duration
+	}{
+		{"--wait", s.wait, 0, longest},
+		{"--ttl", s.ttl, lockstore.MinTTL, lockstore.MaxTTL},
+		{"--max-hold", s.maxHold, time.Millisecond, longest},
+		{"--kill-after", s.killAfter, 0, time.Duration(s.ttl) / 4},
+	} {
+		if d := time.Duration(flag.value); d < flag.least || d > flag.most {
+			return exit.WrongUsage("%s is %v; want %v to %v", flag.name, d, flag.least, flag.most)
+		}
+	}
+	if s.holder == "" {
+		s.holder = Operator() + " " + s.command[0]
+	}
+	return nil
+}
+
+// Operator says who runs lockctl, for people: USER@HOST.
+func Operator() string {
+	name, host := "unknown", "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return name + "@" + host
+}
+
+// seconds is a time on the command line: seconds, or a duration of Go.
+type seconds time.Duration
+
+func (s *seconds) Set(text string) error {
+	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 && n <= longest.Seconds() {
+		*s = seconds(n * float64(time.Second))
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return fmt.Errorf("want seconds, or a duration such as 1m30s")
+	}
+	*s = seconds(d)
+	return nil
+}
+
+func (s *seconds) String() string {
+	if d := time.Duration(*s); d != 0 && d != longest && d != defaultTTL {
+		return d.String()
+	}
+	return "" // the usage text has the default
+}
+
+func (s *seconds) Type() string { return "TIME" }

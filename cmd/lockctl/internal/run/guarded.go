@@ -1,0 +1,115 @@
+package run
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// report is one line of the guard process.
+type report struct {
+	word    string // started, stopped, ended, failed, late; "" when the guard process has ended
+	number  int    // process id, signal or status
+	trusted bool   // of ended: the lease could be trusted
+	gone    bool   // of ended: nobody of the process group is left
+	text    string // of failed
+}
+
+// guarded is a command under its guard process.
+type guarded struct {
+	process *os.Process
+	orders  *os.File
+	reports chan report // closed after the guard process has ended
+}
+
+// startGuarded starts the guard process, which starts the command.
+func startGuarded(command []string, env []string, killAfter time.Duration, until moment) (*guarded, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	itsOrders, orders, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer itsOrders.Close()
+	reports, itsReports, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer itsReports.Close()
+	cmd := exec.Command(self, append([]string{guardCommand, strconv.FormatInt(int64(killAfter), 10)}, command...)...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{itsOrders, itsReports}
+	// A process group of its own: what ends lockctl's group must not end the guard
+	// process. It stays in the session, because the command needs its terminal.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	adopt() // for killOrphans
+	g := &guarded{orders: orders, reports: make(chan report, 16)}
+	fmt.Fprintf(orders, "%s\n", until.order())
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	g.process = cmd.Process
+	go func() {
+		defer close(g.reports)
+		defer reports.Close()
+		for lines := bufio.NewScanner(reports); lines.Scan(); {
+			g.reports <- parseReport(lines.Text())
+		}
+		_ = cmd.Wait() // its status says nothing
+	}()
+	return g, nil
+}
+
+func parseReport(line string) report {
+	var r report
+	r.word, line, _ = strings.Cut(line, " ")
+	number, rest, _ := strings.Cut(line, " ")
+	r.number, _ = strconv.Atoi(number)
+	r.text = rest
+	if trusted, gone, ok := strings.Cut(rest, " "); ok && r.word == "ended" {
+		r.trusted, r.gone = trusted == "true", gone == "true"
+	}
+	return r
+}
+
+// order writes a line. It also continues the guard process, if somebody has stopped it.
+func (g *guarded) order(line string) {
+	_, _ = fmt.Fprintln(g.orders, line) // its reports say that it has ended
+	_ = g.process.Signal(syscall.SIGCONT)
+}
+
+// order is the line that says until when the lease can be trusted.
+func (m moment) order() string { return fmt.Sprintf("until %d %d", m.wall, m.steady) }
+
+func (g *guarded) extend(until moment) { g.order(until.order()) }
+
+func (g *guarded) signal(s syscall.Signal) { g.order(fmt.Sprintf("signal %d", int(s))) }
+
+// end ends the command: SIGTERM, then SIGKILL.
+func (g *guarded) end() { g.order("end") }
+
+// killOrphans kills a command whose guard process has ended, and waits until nobody of its
+// process group is left. lockctl is the parent of the orphans then: in a container the
+// first process may be one that reaps nobody.
+func killOrphans(ctx context.Context, group int) error {
+	for {
+		if err := syscall.Kill(-group, syscall.SIGKILL); err == syscall.ESRCH {
+			return nil
+		}
+		reap(group)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package run
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+)
+
+// The guard process is the parent of the command. It has no network and no lease. It knows
+// until when the lease can be trusted, and ends the command's process group before that:
+// also when lockctl is stopped or killed.
+//
+// lockctl writes lines to its file 3, and reads lines from its file 4:
+//
+//	until WALL STEADY   the end of trust, a moment in nanoseconds
+//	signal N            send the signal to the command's process group
+//	end                 end the process group: SIGTERM, then SIGKILL
+//	(the end of file)   the same: lockctl has been killed
+//
+//	started PID         the command's process and process group
+//	stopped N           by a signal; the guard process goes on
+//	ended STATUS TRUSTED GONE   as a shell says it; false if the lease could not be trusted
+//	                            until then, or not for longer; true if nobody of the process
+//	                            group is left
+//	failed STATUS TEXT  the command could not be started
+//	late                the lease could be trusted no longer; the command was not started
+const (
+	ordersFile  = 3
+	reportsFile = 4
+
+	// lookEvery is how often the guard process looks at the clocks. A timer alone would
+	// not notice that the machine has slept.
+	lookEvery = 50 * time.Millisecond
+	// lastSignal is the last one of Linux; macOS has fewer.
+	lastSignal = 64
+	// goneTime is how long a killed process group may take to be gone.
+	goneTime = 2 * time.Second
+)
+
+// guardCommand is the name of the hidden command that is the guard process.
+const guardCommand = "guard-process"
+
+// GuardCommand is the hidden command that lockctl run starts.
+func GuardCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:                guardCommand,
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			killAfter, err := strconv.ParseInt(args[0], 10, 64)
+			if err != nil {
+				return &exit.Error{Status: exit.Bug, Err: err}
+			}
+			return (&guardProcess{killAfter: time.Duration(killAfter), reports: os.NewFile(reportsFile, "reports")}).run(args[1:])
+		},
+	}
+}
+
+type guardProcess struct {
+	killAfter time.Duration
+	reports   *os.File
+
+	group  int    // the command's process id, which is that of its group
+	until  moment // the end of trust
+	kill   moment // when to send SIGKILL, if ending
+	ending bool   // SIGTERM was sent
+	losing bool   // because the end of trust was near
+}
+
+func (g *guardProcess) report(format string, args ...any) {
+	_, _ = fmt.Fprintf(g.reports, format+"\n", args...) // lockctl may have been killed
+}
+
+func (g *guardProcess) run(command []string) error {
+	runtime.LockOSThread() // see ownGroup
+	// Signals are for the command. They are caught and not ignored, because a command
+	// inherits what is ignored.
+	var signals []os.Signal
+	for s := syscall.Signal(1); s <= lastSignal; s++ {
+		signals = append(signals, s)
+	}
+	signal.Notify(make(chan os.Signal, 1), NotIgnored(signals...)...)
+	orders := make(chan string)
+	file := os.NewFile(ordersFile, "orders")
+	for _, f := range []*os.File{file, g.reports} {
+		syscall.CloseOnExec(int(f.Fd())) // or a daemon of the command would keep the pipe open
+	}
+	lines := bufio.NewScanner(file)
+	if !lines.Scan() || !g.obey(lines.Text()) { // the first line says until when
+		return &exit.Silent{Status: exit.Bug}
+	}
+	adopt()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = ownGroup()
+	if now().until(g.until) <= 0 { // the machine has slept since the grant
+		g.report("late")
+		return nil
+	}
+	if err := cmd.Start(); err != nil {
+		text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "exec: "), "fork/exec ")
+		g.report("failed %d %s", statusOf(err), strings.ReplaceAll(text, "\n", " "))
+		return nil
+	}
+	g.group = cmd.Process.Pid
+	g.look()
+	g.report("started %d", g.group)
+
+	go func() {
+		for lines.Scan() {
+			orders <- lines.Text()
+		}
+		orders <- "end"
+	}()
+	changes := make(chan syscall.WaitStatus)
+	go g.wait(changes)
+	look := time.NewTicker(lookEvery)
+	for {
+		select {
+		case order := <-orders:
+			g.obey(order)
+		case <-look.C:
+		case change := <-changes:
+			if change.Stopped() {
+				g.report("stopped %d", change.StopSignal())
+				continue
+			}
+			status := change.ExitStatus()
+			if change.Signaled() {
+				status = exit.Signal + int(change.Signal())
+			}
+			gone := g.clear() // takes up to goneTime, in which the trust may end
+			trusted := now().until(g.until) > 0 && !(g.losing && status != 0)
+			g.report("ended %d %t %t", status, trusted, gone)
+			return nil
+		}
+		g.look()
+	}
+}
+
+// statusOf is what a shell returns for a command that cannot be started.
+func statusOf(err error) int {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return exit.NotFound
+	}
+	return exit.NotRunnable
+}
+
+// obey does what a line of lockctl says. It returns false for a line that it does not know.
+func (g *guardProcess) obey(order string) bool {
+	word, rest, _ := strings.Cut(order, " ")
+	switch word {
+	case "until":
+		n, err := fmt.Sscan(rest, &g.until.wall, &g.until.steady)
+		return n == 2 && err == nil
+	case "signal":
+		n, err := strconv.Atoi(rest)
+		if err != nil {
+			return false
+		}
+		g.signal(syscall.Signal(n))
+		return true
+	case "end":
+		g.end()
+		return true
+	}
+	return false
+}
+
+// look ends the process group if the time for that has come.
+func (g *guardProcess) look() {
+	left := now().until(g.until)
+	if left <= g.killAfter && !g.ending {
+		g.losing = true
+		g.end()
+	}
+	if left <= 0 || g.ending && now().until(g.kill) <= 0 {
+		g.signal(syscall.SIGKILL)
+	}
+}
+
+// end sends SIGTERM, once. SIGKILL comes after killAfter, and never later than the end of
+// trust.
+func (g *guardProcess) end() {
+	if g.ending {
+		return
+	}
+	g.ending, g.kill = true, earlier(now().add(g.killAfter), g.until)
+	g.signal(syscall.SIGTERM)
+	g.signal(syscall.SIGCONT) // a stopped process handles no SIGTERM
+}
+
+func (g *guardProcess) signal(s syscall.Signal) {
+	if g.group > 0 {
+		_ = syscall.Kill(-g.group, s) // the command may have ended, or be another user's
+	}
+}
+
+// wait sends each change of the command. It ends with the command. It also waits for the
+// orphans that this process has adopted.
+func (g *guardProcess) wait(changes chan<- syscall.WaitStatus) {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil: // nobody is left, so the command's end has been told
+			return
+		case pid == g.group:
+			changes <- status
+			if !status.Stopped() {
+				return
+			}
+		}
+	}
+}
+
+// clear kills what the command has left in its process group, and waits until it is gone.
+func (g *guardProcess) clear() (gone bool) {
+	for end := now().add(goneTime); now().until(end) > 0; time.Sleep(time.Millisecond) {
+		if syscall.Kill(-g.group, syscall.SIGKILL) == syscall.ESRCH {
+			return true
+		}
+		reap(g.group)
+	}
+	return false
+}
+
+// reap takes notice of the children in a process group that have ended. Without it they
+// would stay in the group.
+func reap(group int) {
+	for {
+		var status syscall.WaitStatus
+		if pid, err := syscall.Wait4(-group, &status, syscall.WNOHANG, nil); pid <= 0 || err != nil {
+			return
+		}
+	}
+}

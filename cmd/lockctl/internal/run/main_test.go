@@ -1,0 +1,161 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// lockctl is the built program. The tests run it as a user does.
+var lockctl string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "lockctl-run")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		lockctl = filepath.Join(dir, "lockctl")
+		build := exec.Command("go", "build", "-buildvcs=false", "-o", lockctl, "../..")
+		if out, err := build.CombinedOutput(); err != nil {
+			panic(fmt.Sprintf("%v: %s", err, out))
+		}
+		return m.Run()
+	}())
+}
+
+// patience is how long a step may take that takes no time on an idle machine.
+const patience = 30 * time.Second
+
+// process is a lockctl that runs.
+type process struct {
+	*exec.Cmd
+	out, err bytes.Buffer
+	done     chan struct{}
+}
+
+// start starts lockctl with a store at a Redis address.
+func start(t *testing.T, addr string, args ...string) *process {
+	t.Helper()
+	return begin(t, addr, lockctl, args...)
+}
+
+// begin starts a program that becomes lockctl.
+func begin(t *testing.T, addr, program string, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.Command(program, args...), done: make(chan struct{})}
+	p.Env = append(os.Environ(), "LOCK_URL=redis://"+addr)
+	p.Stdout, p.Stderr = &p.out, &p.err
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, p.Start())
+	go func() {
+		_ = p.Wait() // the test reads the status
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		_ = p.Process.Signal(syscall.SIGCONT)
+		_ = p.Process.Kill()
+		<-p.done
+	})
+	return p
+}
+
+// status waits for the end, and returns the exit status as a shell does.
+func (p *process) status(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		t.Fatalf("lockctl does not end: %s", p.err.String())
+	}
+	state := p.ProcessState.Sys().(syscall.WaitStatus)
+	if state.Signaled() {
+		return 128 + int(state.Signal())
+	}
+	return state.ExitStatus()
+}
+
+// lines waits until a file has n lines, and returns them.
+func lines(t *testing.T, file string, n int) (all []string) {
+	t.Helper()
+	eventually(t, func() error {
+		text, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		all = strings.Fields(string(text))
+		if len(all) < n {
+			return fmt.Errorf("%s has %q; want %d lines", filepath.Base(file), all, n)
+		}
+		return nil
+	})
+	return all
+}
+
+func eventually(t *testing.T, ok func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(patience); time.Now().Before(end); <-time.After(10 * time.Millisecond) {
+		if err = ok(); err == nil {
+			return
+		}
+	}
+	t.Fatal(err)
+}
+
+// alive says that a process works: it is there and no zombie.
+func alive(t *testing.T, pid string) bool {
+	t.Helper()
+	out, err := exec.Command("ps", "-o", "stat=", "-p", pid).Output()
+	if _, gone := errors.AsType[*exec.ExitError](err); gone {
+		return false
+	}
+	require.NoError(t, err)
+	return !strings.HasPrefix(strings.TrimSpace(string(out)), "Z")
+}
+
+// inspect looks at a key.
+func inspect(t *testing.T, addr, key string) lockstore.Status {
+	t.Helper()
+	status, err := open(t, addr).(lockstore.Inspector).Inspect(t.Context(), key)
+	require.NoError(t, err)
+	return status
+}
+
+func open(t *testing.T, addr string) lockstore.Store {
+	t.Helper()
+	store, err := stores.Open(context.Background(), "redis://"+addr, func(string) string { return "" })
+	require.NoError(t, err)
+	return store
+}
+
+// guardOf is the guard process of a lockctl.
+func guardOf(t *testing.T, p *process) int {
+	t.Helper()
+	out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
+	require.NoError(t, err)
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); len(f) == 2 && f[1] == strconv.Itoa(p.Process.Pid) {
+			pid, err := strconv.Atoi(f[0])
+			require.NoError(t, err)
+			return pid
+		}
+	}
+	t.Fatal("lockctl has no guard process")
+	return 0
+}

@@ -1,0 +1,18 @@
+package run
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownGroup puts a command into a process group of its own. The system kills the command
+// when the guard process is killed. This hangs on the thread that starts the command, so
+// that thread must not end before.
+func ownGroup() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// adopt makes this process the parent of the command's orphans, so that it can see when
+// they have ended. Where it fails, the system's first process is their parent.
+func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }

@@ -1,0 +1,29 @@
+package run
+
+import (
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+)
+
+// In a container the first process may be one that takes no notice of the processes that
+// it becomes the parent of. Here it is this test.
+func TestGuardProcessIsKilledWhereNobodyReaps(t *testing.T) {
+	adopt()
+	defer func() { assert.NoError(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)) }()
+	file := filepath.Join(t.TempDir(), "file")
+	addr := testservers.Redis(t)
+	p := start(t, addr, "run", "k", "--", "sh", "-c", `trap '' TERM; sleep 60 & echo $$ > "$1"; wait`, "sh", file)
+	command := lines(t, file, 1)[0]
+	require.NoError(t, syscall.Kill(guardOf(t, p), syscall.SIGKILL))
+	assert.Equal(t, exit.Bug, p.status(t), p.err.String())
+	assert.False(t, alive(t, command))
+	assert.False(t, inspect(t, addr, "k").Held)
+}

@@ -1,0 +1,360 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// passedOn are the signals that lockctl passes on to the command.
+var passedOn = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP}
+
+// NotIgnored leaves out the signals that this process ignores, as nohup makes it. To ask for
+// them would end that, also for the command, which inherits what is ignored.
+func NotIgnored(signals ...os.Signal) []os.Signal {
+	return slices.DeleteFunc(slices.Clone(signals), signal.Ignored)
+}
+
+func (s *settings) run(ctx context.Context, stderr io.Writer) error {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, append(NotIgnored(passedOn...), syscall.SIGCONT)...)
+	defer signal.Stop(signals)
+	ctx = context.WithoutCancel(ctx) // which a signal ends
+	opened, err := s.Open(ctx)
+	if err != nil {
+		return err
+	}
+	store := &trusting{Store: opened, timeout: s.Timeout, failing: failing{stderr: stderr}}
+	g, err := guard.New(store, guard.Options{})
+	if err != nil {
+		return err
+	}
+	lease, err := s.acquire(ctx, g, store, signals)
+	if err != nil {
+		return err
+	}
+	h := &hold{settings: s, guard: g, store: store, lease: lease, until: store.until, signals: signals, stderr: stderr, terminal: openTerminal()}
+	return h.run(ctx)
+}
+
+// acquire gets the lock. A signal ends the wait for it.
+func (s *settings) acquire(ctx context.Context, g *guard.Guard, store lockstore.Store, signals <-chan os.Signal) (lockstore.Lease, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	caught := make(chan syscall.Signal, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(caught)
+		for {
+			select {
+			case sig := <-signals:
+				if sig == syscall.SIGCONT {
+					continue
+				}
+				caught <- sig.(syscall.Signal)
+				cancel()
+			case <-done:
+			}
+			return
+		}
+	}()
+	lease, err := s.ask(ctx, g, store)
+	close(done)
+	sig, ended := <-caught
+	cancel()
+	if !ended {
+		return lease, err
+	}
+	if err == nil {
+		err = g.Release(context.WithoutCancel(ctx), lease)
+	}
+	status := exit.Signal + int(sig)
+	if _, late := errors.AsType[*guard.LockDeadline](err); late || err == nil {
+		return lockstore.Lease{}, &exit.Silent{Status: status}
+	}
+	return lockstore.Lease{}, &exit.Error{Status: status, Err: err}
+}
+
+func (s *settings) ask(ctx context.Context, g *guard.Guard, store lockstore.Store) (lockstore.Lease, error) {
+	if inspector, ok := lockstore.As[lockstore.Inspector](store); ok && s.wait > 0 {
+		// Whoever waits for long wants to know at once that the address is wrong.
+		err := s.Call(ctx, func(ctx context.Context) error {
+			_, err := inspector.Inspect(ctx, s.key)
+			return err
+		})
+		if err != nil && ctx.Err() == nil {
+			return lockstore.Lease{}, err
+		}
+	}
+	lease, err := g.Acquire(ctx, guard.LeaseRequest{
+		Key:    s.key,
+		TTL:    time.Duration(s.ttl),
+		Wait:   time.Duration(s.wait),
+		Holder: lockstore.Holder{Name: s.holder, ID: fmt.Sprint(os.Getpid())},
+	})
+	if busy, ok := errors.AsType[*guard.LockBusy](err); ok {
+		return lease, &exit.Error{Status: s.busyStatus, Err: errors.New(busyText(busy))}
+	}
+	if _, late := errors.AsType[*guard.LockDeadline](err); late {
+		return lease, err // a signal has ended the wait
+	}
+	return lease, stores.Failed(err)
+}
+
+func busyText(busy *guard.LockBusy) string {
+	left := busy.Remaining.Round(time.Second)
+	switch busy.Err.(type) {
+	case *lockstore.KeptError:
+		return fmt.Sprintf("busy: the work was done by %v, and this is kept for %v more", busy.Holder, left)
+	case *lockstore.DoubtError:
+		return fmt.Sprintf("busy: in doubt since the work of %v; see lockctl settle", busy.Holder)
+	}
+	if busy.Free {
+		return fmt.Sprintf("busy: free, and kept for those who have waited longer, for at most %v", left)
+	}
+	return fmt.Sprintf("busy: held by %v, %v left", busy.Holder, left)
+}
+
+// hold is a lease, and the command that runs under it.
+type hold struct {
+	*settings
+	guard    *guard.Guard
+	store    *trusting
+	lease    lockstore.Lease
+	until    moment // the end of trust
+	signals  <-chan os.Signal
+	stderr   io.Writer
+	terminal *terminal
+
+	command *guarded
+	group   int  // of the command; 0 before it has started
+	given   bool // the command has the terminal
+	asked   bool // SIGTERM or SIGHUP was passed on
+	over    bool // --max-hold is over
+	lost    error
+	failed  error // of the last renewal; nil if it has succeeded
+}
+
+// renewal is the answer to a renewal.
+type renewal struct {
+	until  moment // the end of trust
+	failed error
+	lost   bool // there will be no other renewal
+}
+
+// run runs the command, renews the lease until it has ended, and releases the lease.
+func (h *hold) run(ctx context.Context) error {
+	env := []string{"LOCK_KEY=" + h.key, fmt.Sprintf("LOCK_FENCE=%d", h.lease.Fence), "LOCK_HELD=true"}
+	command, err := startGuarded(h.settings.command, env, time.Duration(h.killAfter), h.until)
+	if err != nil {
+		return h.release(ctx, &exit.Error{Status: exit.Bug, Err: fmt.Errorf("the guard process cannot be started: %w", err)})
+	}
+	h.command = command
+	renewing, stop := context.WithCancel(ctx)
+	renewals, joined := make(chan renewal), make(chan struct{})
+	go func() {
+		defer close(joined)
+		h.renew(renewing, renewals)
+	}()
+	last := h.supervise(renewals)
+	stop()
+	<-joined
+	return h.ended(ctx, last)
+}
+
+// supervise returns the last report of the guard process. Its word is "" if the guard
+// process was killed.
+func (h *hold) supervise(renewals <-chan renewal) report {
+	maxHold := time.NewTimer(time.Duration(h.maxHold))
+	defer maxHold.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	var resume <-chan time.Time // lockctl has been stopped, and goes on
+	for {
+		select {
+		case r := <-h.command.reports:
+			switch r.word {
+			case "started":
+				h.group = r.number
+				h.given = h.terminal.isInput() && h.terminal.give(h.group)
+			case "stopped":
+				resume = h.stopped(syscall.Signal(r.number))
+			default:
+				return r
+			}
+		case r := <-renewals:
+			h.until, h.failed = r.until, r.failed
+			switch {
+			case r.lost:
+				h.lost = r.failed
+				h.command.end()
+			case r.failed == nil:
+				h.command.extend(h.until)
+			}
+		case sig := <-h.signals:
+			if sig == syscall.SIGCONT {
+				h.resume()
+				resume = nil
+			} else {
+				h.pass(sig.(syscall.Signal))
+			}
+		case <-resume:
+			h.resume()
+			resume = nil
+		case <-maxHold.C:
+			h.over = true
+			h.command.end()
+		case <-look.C:
+			// The guard process does this, too. Somebody may have stopped it.
+			if h.group > 0 && now().until(h.until) <= 0 {
+				_ = syscall.Kill(-h.group, syscall.SIGKILL)
+			}
+		}
+	}
+}
+
+// renew renews the lease after each third of it. It sends each answer, and ends after the
+// one that says that the lease is lost.
+func (h *hold) renew(ctx context.Context, answers chan<- renewal) {
+	ttl, until := time.Duration(h.ttl), h.until
+	pause := ttl / 3
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		limited, cancel := context.WithTimeout(ctx, max(0, now().until(until)))
+		_, err := h.guard.Renew(limited, h.lease, ttl)
+		cancel()
+		pause = min(ttl/10, time.Second)
+		if err == nil {
+			until, pause = h.store.until, ttl/3
+		}
+		answer := renewal{until, err, now().until(until) <= 0 || errors.Is(err, lockstore.ErrLost) ||
+			errors.Is(err, lockstore.ErrCorrupt) || errors.Is(err, lockstore.ErrInvalid)}
+		select {
+		case answers <- answer:
+		case <-ctx.Done():
+			return
+		}
+		if answer.lost {
+			return
+		}
+	}
+}
+
+// pass passes a signal on. The second SIGTERM or SIGHUP is SIGKILL.
+func (h *hold) pass(sig syscall.Signal) {
+	if sig == syscall.SIGTERM || sig == syscall.SIGHUP {
+		if h.asked {
+			sig = syscall.SIGKILL
+		}
+		h.asked = true
+	}
+	h.command.signal(sig)
+}
+
+// stopped is called when a signal has stopped the command. If it wants the terminal, it
+// gets it. Otherwise lockctl stops, too, with all of its process group, as a shell expects.
+// The channel says when to look if that had no effect: without a shell with job control
+// nobody could continue it.
+func (h *hold) stopped(sig syscall.Signal) <-chan time.Time {
+	wants := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
+	switch {
+	case wants && h.terminal.give(h.group):
+		h.given = true
+		h.command.signal(syscall.SIGCONT)
+		return nil
+	case wants, sig == syscall.SIGTSTP:
+		_ = syscall.Kill(0, syscall.SIGTSTP)
+		return time.After(200 * time.Millisecond)
+	}
+	return nil // SIGSTOP: somebody means the command alone
+}
+
+// resume continues the command after lockctl was continued.
+func (h *hold) resume() {
+	if h.given {
+		h.terminal.give(h.group)
+	}
+	h.command.signal(syscall.SIGCONT)
+}
+
+// ended releases the lease after the command has ended, and says how it went.
+func (h *hold) ended(ctx context.Context, last report) error {
+	h.terminal.takeBack(h.group)
+	lost := h.lost != nil || !last.trusted // if the guard process has told the end
+	switch {
+	case last.word == "failed":
+		return h.release(ctx, &exit.Error{Status: last.number, Err: errors.New(last.text)})
+	case last.word == "late":
+		return h.release(ctx, &exit.Error{Status: exit.Lost, Err: fmt.Errorf("the lock of %q was lost before the command began; the command was not started", h.key)})
+	case last.word != "ended":
+		if h.group > 0 {
+			limited, cancel := context.WithTimeout(ctx, max(0, now().until(h.until)))
+			defer cancel()
+			if killOrphans(limited, h.group) != nil {
+				return h.lostError(errors.New("the guard process was killed, and the command could not be"))
+			}
+		}
+		return h.release(ctx, &exit.Error{Status: exit.Bug, Err: errors.New("the guard process was killed; the command was killed, too")})
+	case !last.gone:
+		fmt.Fprintf(h.stderr, "lockctl: warning: a process of the command cannot be ended; the lock of %q is not released, and its lease ends within %v\n", h.key, time.Duration(h.ttl))
+		if lost {
+			return h.lostError(cmp.Or(h.lost, h.failed))
+		}
+		return h.status(last)
+	case lost:
+		return h.release(ctx, h.lostError(cmp.Or(h.lost, h.failed)))
+	}
+	return h.release(ctx, h.status(last))
+}
+
+func (h *hold) status(last report) error {
+	switch {
+	case h.over:
+		return &exit.Error{Status: exit.MaxHold, Err: fmt.Errorf("the command was ended after --max-hold, %v", time.Duration(h.maxHold))}
+	case last.number == 0:
+		return nil
+	}
+	return &exit.Silent{Status: last.number}
+}
+
+func (h *hold) lostError(cause error) error {
+	why := ""
+	if lost, ok := errors.AsType[*guard.LockLost](cause); ok {
+		cause = lost.Cause // the rest would say the same again
+	}
+	if cause != nil {
+		why = ": " + cause.Error()
+	}
+	return &exit.Error{Status: exit.Lost, Err: fmt.Errorf("the lock of %q was lost, and the command was ended or had ended; what it wrote may stand beside what another wrote%s", h.key, why)}
+}
+
+// release releases the lease and returns err. A lease that the store says was lost before
+// the command ended is an error of its own; a release that fails is a warning.
+func (h *hold) release(ctx context.Context, err error) error {
+	failed := h.guard.Release(ctx, h.lease)
+	switch {
+	case failed == nil || exit.Status(err) == exit.Lost:
+		return err
+	case errors.Is(failed, lockstore.ErrLost) && now().until(h.until) > 0:
+		return h.lostError(failed)
+	case errors.Is(failed, lockstore.ErrLost):
+		return err // it ended by its time, after the command
+	}
+	fmt.Fprintf(h.stderr, "lockctl: warning: the lock of %q could not be released, and its lease ends within %v: %v\n", h.key, time.Duration(h.ttl), failed)
+	return err
+}

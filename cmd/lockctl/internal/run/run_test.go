@@ -1,0 +1,252 @@
+package run
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+)
+
+func TestExitStatus(t *testing.T) {
+	addr := testservers.Redis(t)
+	for name, c := range map[string]struct {
+		args   []string
+		status int
+		stderr string
+	}{
+		"the command's":      {[]string{"k", "--", "sh", "-c", "exit 3"}, 3, ""},
+		"success":            {[]string{"k", "--", "true"}, 0, ""},
+		"a signal ended it":  {[]string{"k", "--", "sh", "-c", "kill -9 $$"}, 137, ""},
+		"not found":          {[]string{"k", "--", "no-such-command"}, 127, "not found"},
+		"no such file":       {[]string{"k", "--", "./no-such-command"}, 127, "no such file"},
+		"not executable":     {[]string{"k", "--", "/dev/null"}, 126, "permission denied"},
+		"max-hold":           {[]string{"--max-hold", "0.2", "k", "--", "sleep", "60"}, 124, "--max-hold, 200ms"},
+		"max-hold, deaf":     {[]string{"--max-hold", "0.2", "--kill-after", "0.1", "k", "--", "sh", "-c", "trap '' TERM; sleep 60 & wait; sleep 60"}, 124, "--max-hold"},
+		"a key with a dash":  {[]string{"--", "-k", "--", "true"}, 0, ""},
+		"bad key":            {[]string{"a\nb", "--", "true"}, 64, "control character"},
+		"no command":         {[]string{"k", "--"}, 64, "lockctl run [flags] KEY -- COMMAND"},
+		"flags after KEY":    {[]string{"k", "-n", "--", "true"}, 64, "flags, KEY, --"},
+		"-n and -w":          {[]string{"-n", "-w", "1", "k", "--", "true"}, 64, "want one of them"},
+		"short ttl":          {[]string{"--ttl", "0.5", "k", "--", "true"}, 64, "--ttl is 500ms; want 1s to 24h"},
+		"late SIGKILL":       {[]string{"--ttl", "4", "--kill-after", "2", "k", "--", "true"}, 64, "--kill-after is 2s; want 0s to 1s"},
+		"no time":            {[]string{"-w", "soon", "k", "--", "true"}, 64, "want seconds, or a duration"},
+		"no status":          {[]string{"-E", "256", "k", "--", "true"}, 64, "want 0 to 255"},
+		"nobody there":       {[]string{"--store", "redis://127.0.0.1:1", "k", "--", "true"}, 69, "connection refused"},
+		"nobody there, -n":   {[]string{"-n", "--store", "redis://127.0.0.1:1", "k", "--", "true"}, 69, "connection refused"},
+		"not this user":      {[]string{"--store", "redis://nobody:wrong@" + addr, "k", "--", "true"}, 77, "WRONGPASS"},
+		"no such store":      {[]string{"--store", "etcd://x", "k", "--", "true"}, 78, "no store for the scheme"},
+		"another's entry":    {[]string{"foreign", "--", "true"}, 76, "not a lock"},
+		"what it gets":       {[]string{"k", "--", "sh", "-c", `[ "$LOCK_KEY" = k ] && [ "$LOCK_FENCE" -gt 1000000 ] && [ "$LOCK_HELD" = true ]`}, 0, ""},
+		"one open file less": {[]string{"k", "--", "sh", "-c", "! (: <&3) 2>/dev/null && ! (: <&4) 2>/dev/null"}, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "another's entry" {
+				require.NoError(t, exec.Command("redis-cli", "-u", "redis://"+addr, "SET", "lambdalock:foreign", "x").Run())
+			}
+			p := start(t, addr, append([]string{"run"}, c.args...)...)
+			assert.Equal(t, c.status, p.status(t), p.err.String())
+			if c.stderr == "" {
+				assert.Empty(t, p.err.String())
+			}
+			assert.Contains(t, p.err.String(), c.stderr)
+			if c.args[0] == "k" {
+				assert.False(t, inspect(t, addr, "k").Held, "the lock is released")
+			}
+		})
+	}
+}
+
+func TestBusy(t *testing.T) {
+	addr := testservers.Redis(t)
+	holder := start(t, addr, "run", "--holder", "report", "k", "--", "sleep", "60")
+	eventually(t, held(t, addr, "k"))
+
+	p := start(t, addr, "run", "-n", "k", "--", "true")
+	assert.Equal(t, exit.Busy, p.status(t))
+	assert.Regexp(t, `^lockctl: busy: held by report \(\d+\) since .*Z, (1m0|5\d)s left\n$`, p.err.String())
+
+	p = start(t, addr, "run", "-w", "0.3", "-E", "7", "--json", "k", "--", "true")
+	assert.Equal(t, 7, p.status(t))
+	var answer struct {
+		Error  string
+		Status int
+	}
+	require.NoError(t, json.Unmarshal(p.err.Bytes(), &answer), p.err.String())
+	assert.Equal(t, 7, answer.Status)
+	assert.Contains(t, answer.Error, "busy: held by report")
+	assert.Zero(t, inspect(t, addr, "k").Waiting)
+
+	next := start(t, addr, "run", "k", "--", "true")
+	eventually(t, func() error { return wants(inspect(t, addr, "k").Waiting == 1, "one waits") })
+	require.NoError(t, holder.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, 143, holder.status(t))
+	assert.Equal(t, 0, next.status(t))
+}
+
+func TestSignals(t *testing.T) {
+	addr := testservers.Redis(t)
+	t.Run("passed on once", func(t *testing.T) {
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+			file := filepath.Join(t.TempDir(), "file")
+			p := start(t, addr, "run", "passed", "--", "sh", "-c", `trap 'exit 5' TERM HUP INT QUIT; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)
+			lines(t, file, 1)
+			require.NoError(t, p.Process.Signal(sig))
+			assert.Equal(t, 5, p.status(t), sig)
+		}
+	})
+	t.Run("the second one kills", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "file")
+		p := start(t, addr, "run", "second", "--", "sh", "-c", `trap 'echo deaf >> "$1"' TERM HUP; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)
+		lines(t, file, 1)
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		lines(t, file, 2)
+		require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+		assert.Equal(t, 137, p.status(t))
+	})
+	t.Run("and the status still says what ended it", func(t *testing.T) {
+		var p *process
+		late := os.ErrProcessDone // on a slow machine --max-hold may be over before the signal
+		for hold := 1; late != nil && hold < 100; hold *= 3 {
+			file := filepath.Join(t.TempDir(), "file")
+			p = start(t, addr, "run", "--max-hold", strconv.Itoa(hold), "--kill-after", "0.1", "status", "--", "sh", "-c", `trap '' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)
+			lines(t, file, 1)
+			late = p.Process.Signal(syscall.SIGTERM)
+		}
+		require.NoError(t, late)
+		assert.Equal(t, exit.MaxHold, p.status(t))
+		assert.Contains(t, p.err.String(), "--max-hold")
+	})
+	t.Run("ignored, as nohup makes it", func(t *testing.T) {
+		dir := t.TempDir()
+		file, goOn := filepath.Join(dir, "file"), filepath.Join(dir, "go-on")
+		p := begin(t, addr, "sh", "-c", `trap '' HUP INT; exec "$@"`, "sh", lockctl, "run", "ignored", "--",
+			"sh", "-c", `echo begun > "$1"; while [ ! -e "$2" ]; do sleep 0.01; done; kill -HUP $$; kill -INT $$; exit 5`, "sh", file, goOn)
+		lines(t, file, 1)
+		for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
+			require.NoError(t, p.Process.Signal(sig))
+			require.NoError(t, syscall.Kill(guardOf(t, p), sig))
+		}
+		require.NoError(t, os.WriteFile(goOn, nil, 0o600))
+		assert.Equal(t, 5, p.status(t), p.err.String())
+	})
+	t.Run("before the grant", func(t *testing.T) {
+		holder := start(t, addr, "run", "waits", "--", "sleep", "60")
+		eventually(t, held(t, addr, "waits"))
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT} {
+			p := start(t, addr, "run", "waits", "--", "true")
+			eventually(t, func() error { return wants(inspect(t, addr, "waits").Waiting == 1, "one waits") })
+			require.NoError(t, p.Process.Signal(sig))
+			assert.Equal(t, 128+int(sig), p.status(t))
+			assert.Zero(t, inspect(t, addr, "waits").Waiting, "it has left the queue")
+			assert.Empty(t, p.err.String())
+		}
+		require.NoError(t, holder.Process.Signal(syscall.SIGTERM))
+		holder.status(t)
+	})
+}
+
+func TestWhatTheCommandLeaves(t *testing.T) {
+	addr := testservers.Redis(t)
+	t.Run("in its group ends before the release", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "file")
+		p := start(t, addr, "run", "k", "--", "sh", "-c", `sleep 60 & echo $! > "$1"`, "sh", file)
+		assert.Equal(t, 0, p.status(t), p.err.String())
+		assert.False(t, alive(t, lines(t, file, 1)[0]))
+	})
+	t.Run("in a session of its own stays", func(t *testing.T) {
+		if _, err := exec.LookPath("setsid"); err != nil {
+			t.Skip("this system has no setsid")
+		}
+		file := filepath.Join(t.TempDir(), "file")
+		p := start(t, addr, "run", "k", "--", "sh", "-c", `setsid sh -c 'echo $$ > "$1"; exec sleep 60 >/dev/null 2>&1' sh "$1" & while [ ! -s "$1" ]; do sleep 0.01; done`, "sh", file)
+		assert.Equal(t, 0, p.status(t), p.err.String())
+		left := lines(t, file, 1)[0]
+		assert.True(t, alive(t, left))
+		pid, err := strconv.Atoi(left)
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	})
+}
+
+func TestGuardProcess(t *testing.T) {
+	addr := testservers.Redis(t)
+	begin := func(t *testing.T, key string) (p *process, command string) {
+		file := filepath.Join(t.TempDir(), "file")
+		p = start(t, addr, "run", key, "--", "sh", "-c", `trap '' TERM; echo $$ > "$1"; while :; do sleep 0.1; done`, "sh", file)
+		return p, lines(t, file, 1)[0]
+	}
+	t.Run("killed", func(t *testing.T) {
+		p, command := begin(t, "killed")
+		require.NoError(t, syscall.Kill(guardOf(t, p), syscall.SIGKILL))
+		assert.Equal(t, exit.Bug, p.status(t))
+		assert.Contains(t, p.err.String(), "the guard process was killed")
+		assert.False(t, alive(t, command))
+		assert.False(t, inspect(t, addr, "killed").Held)
+	})
+	t.Run("stopped, goes on at the next renewal", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "file")
+		p := start(t, addr, "run", "--ttl", "6", "stopped", "--", "sh", "-c", `echo begun > "$1"; sleep 3; exit 4`, "sh", file)
+		lines(t, file, 1)
+		require.NoError(t, syscall.Kill(guardOf(t, p), syscall.SIGSTOP))
+		assert.Equal(t, 4, p.status(t), p.err.String())
+	})
+	t.Run("is not ended by what ends lockctl's group", func(t *testing.T) {
+		p, command := begin(t, "group")
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+			require.NoError(t, syscall.Kill(guardOf(t, p), sig))
+		}
+		require.NoError(t, syscall.Kill(-p.Process.Pid, syscall.SIGKILL))
+		eventually(t, func() error { return wants(!alive(t, command), "the command is dead") })
+	})
+}
+
+// A lease that is taken away is noticed at the next renewal, or at the release.
+func TestLost(t *testing.T) {
+	addr := testservers.Redis(t)
+	for name, script := range map[string]string{"while it runs": "sleep 60", "and it ends with 0": "trap '' TERM; sleep 3"} {
+		t.Run(name, func(t *testing.T) {
+			key := name
+			p := start(t, addr, "run", "--ttl", "6", key, "--", "sh", "-c", script)
+			eventually(t, held(t, addr, key))
+			require.NoError(t, exec.Command("redis-cli", "-u", "redis://"+addr, "DEL", "lambdalock:"+key).Run())
+			assert.Equal(t, exit.Lost, p.status(t))
+			assert.Contains(t, p.err.String(), "may stand beside")
+		})
+	}
+}
+
+func held(t *testing.T, addr, key string) func() error {
+	return func() error { return wants(inspect(t, addr, key).Held, "the key is held") }
+}
+
+type wanted string
+
+func (w wanted) Error() string { return "want: " + string(w) }
+
+func wants(ok bool, what string) error {
+	if ok {
+		return nil
+	}
+	return wanted(what)
+}
+
+func TestMoments(t *testing.T) {
+	a := moment{100, 50}
+	assert.Equal(t, time.Duration(7), a.until(a.add(7)))
+	assert.Equal(t, time.Duration(-3), a.until(moment{107, 47}), "the steady clock is past the end")
+	assert.Equal(t, time.Duration(-3), a.until(moment{97, 57}), "the wall clock is past the end")
+	assert.Equal(t, moment{97, 47}, earlier(moment{97, 57}, moment{107, 47}))
+	first := now()
+	assert.Positive(t, first.wall)
+	assert.LessOrEqual(t, first.until(now()), time.Minute)
+}

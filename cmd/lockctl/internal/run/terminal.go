@@ -1,0 +1,60 @@
+package run
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is the controlling terminal of lockctl. A shell with job control makes the
+// process group of lockctl its foreground group; only this group may read from it, and
+// Ctrl-C and Ctrl-Z are for this group. The command has another group, so lockctl gives it
+// the foreground. A nil terminal is none.
+type terminal struct {
+	file *os.File
+	own  int // lockctl's process group
+}
+
+func openTerminal() *terminal {
+	file, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return nil
+	}
+	return &terminal{file, syscall.Getpgrp()}
+}
+
+// isInput says that the command's standard input is this terminal, and that it is
+// lockctl's turn to read from it.
+func (t *terminal) isInput() bool {
+	group, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
+	return t != nil && err == nil && group == t.own
+}
+
+// give makes a process group the foreground group if lockctl is in the foreground.
+func (t *terminal) give(group int) bool {
+	return t != nil && t.foreground() == t.own && t.set(group)
+}
+
+func (t *terminal) foreground() int {
+	group, err := unix.IoctlGetInt(int(t.file.Fd()), unix.TIOCGPGRP)
+	if err != nil {
+		return 0
+	}
+	return group
+}
+
+func (t *terminal) set(group int) bool {
+	return unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, group) == nil
+}
+
+// takeBack makes lockctl's group the foreground group again if the command's group is it:
+// a script that goes on after lockctl needs the terminal.
+func (t *terminal) takeBack(group int) {
+	if t == nil || t.foreground() != group {
+		return
+	}
+	signal.Ignore(syscall.SIGTTOU) // lockctl is in the background now, and would be stopped
+	t.set(t.own)
+}

@@ -1,0 +1,59 @@
+package stores
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
+)
+
+// aws returns the environment and the openers of stores on AWS. The region and the
+// credentials are those of the AWS CLI: of --profile and --region, of the environment, of
+// the shared files, single sign-on included. An emulator on this machine needs neither, and
+// has its own defaults: there AWS_PROFILE, which is for AWS, does not count, and --profile does.
+func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) string, openers []lockstore.Opener, err error) {
+	getenv = func(name string) string {
+		if name == "AWS_REGION" {
+			return cmp.Or(s.Region, os.Getenv(name))
+		}
+		return os.Getenv(name)
+	}
+	openers = []lockstore.Opener{dynamostore.Opener, elasticache.Opener}
+	u, err := lockstore.ParseURL(url)
+	if err != nil || u.Scheme != "dynamodb" && u.Scheme != "elasticache" {
+		return getenv, openers, nil // the openers say what is wrong
+	}
+	if IsLocalDynamoDB(u) && s.Profile == "" {
+		return getenv, openers, nil
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(s.Profile), config.WithRegion(s.Region))
+	if err != nil {
+		return nil, nil, &exit.Error{Status: exit.Config, Err: fmt.Errorf("the AWS configuration cannot be read: %w", err)}
+	}
+	withRegion := func(name string) string {
+		if name == "AWS_REGION" {
+			return cfg.Region
+		}
+		return os.Getenv(name)
+	}
+	openers = []lockstore.Opener{
+		{Schemes: dynamostore.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (lockstore.Store, error) {
+			return dynamostore.OpenWith(c, cfg.Credentials)
+		}},
+		{Schemes: elasticache.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (lockstore.Store, error) {
+			return elasticache.OpenWith(c, cfg.Credentials)
+		}},
+	}
+	if s.Region != "" && u.Scheme == "dynamodb" && strings.Contains(u.RawQuery, "region=") {
+		return nil, nil, exit.WrongUsage("--region, and a region in the store's URL; want one of them")
+	}
+	return withRegion, openers, nil
+}

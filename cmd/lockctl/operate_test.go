@@ -1,0 +1,947 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/zkstore"
+)
+
+// binary is lockctl as it is built for users.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "lockctl")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "lockctl")
+		if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", binary, ".").CombinedOutput(); err != nil {
+			panic(err.Error() + string(out))
+		}
+		return m.Run()
+	}())
+}
+
+// site is a store that lockctl and the test use.
+type site struct {
+	t     *testing.T
+	url   string
+	store lockstore.Store
+}
+
+func at(t *testing.T, storeURL string) site {
+	t.Helper()
+	store, err := stores.Open(t.Context(), storeURL, func(string) string { return "" })
+	require.NoError(t, err)
+	return site{t, storeURL, store}
+}
+
+// sites are the stores that the commands are tested on.
+func sites(t *testing.T) map[string]func(t *testing.T) site {
+	return map[string]func(t *testing.T) site{
+		"Redis":  func(t *testing.T) site { return at(t, "redis://"+testservers.Redis(t)) },
+		"Valkey": func(t *testing.T) site { return at(t, "redis://"+testservers.Valkey(t)) },
+		"Redis Cluster": func(t *testing.T) site {
+			return at(t, "redis://"+testservers.Cluster(t, testservers.RedisServer)[0]+"?cluster=true")
+		},
+		"DynamoDB": func(t *testing.T) site {
+			u := &url.URL{Scheme: "dynamodb", Host: "locks-" + strconv.FormatInt(time.Now().UnixNano(), 36),
+				RawQuery: url.Values{"endpoint": {testservers.DynamoDB(t)}, "region": {"eu-central-1"}}.Encode()}
+			require.NoError(t, stores.MakeLocalTable(t.Context(), u))
+			return at(t, u.String())
+		},
+		"ZooKeeper": func(t *testing.T) site {
+			p := at(t, "zookeeper://"+testservers.ZooKeeper(t).Addr)
+			t.Cleanup(p.store.(*zkstore.Store).Close)
+			return p
+		},
+	}
+}
+
+// result is how a lockctl has ended.
+type result struct {
+	status   int
+	out, err string
+}
+
+func (p site) command(args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), "LOCK_URL="+p.url, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_PROFILE=")
+	var out, err bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &err
+	return cmd, &out, &err
+}
+
+func (p site) lockctl(args ...string) result {
+	p.t.Helper()
+	cmd, out, err := p.command(args...)
+	_ = cmd.Run() // the test looks at the status
+	require.NotNil(p.t, cmd.ProcessState, "%v", cmd.Err)
+	return result{cmd.ProcessState.ExitCode(), out.String(), err.String()}
+}
+
+// take acquires a key for a holder with a name.
+func (p site) take(key, name string) lockstore.Lease {
+	p.t.Helper()
+	lease, err := p.store.Acquire(p.t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute,
+		Holder: lockstore.Holder{Name: name, ID: "4f1c", Since: time.Now()}})
+	require.NoError(p.t, err)
+	return lease
+}
+
+func (p site) renew(lease lockstore.Lease) error {
+	_, err := p.store.Renew(p.t.Context(), lease, time.Minute)
+	return err
+}
+
+// shown is what show and list print as JSON.
+type shown struct {
+	Key, State, Fence string
+	Holder            struct{ Name, ID string }
+	LeftMs            int64
+	Waiting           int
+	End               bool
+	Scanned, Requests int
+}
+
+func read(t *testing.T, text string) (all []shown) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		var s shown
+		require.NoError(t, json.Unmarshal([]byte(line), &s), line)
+		all = append(all, s)
+	}
+	return all
+}
+
+func fence(l lockstore.Lease) string { return strconv.FormatInt(int64(l.Fence), 10) }
+
+func TestOperators(t *testing.T) {
+	for name, open := range sites(t) {
+		t.Run(name, func(t *testing.T) {
+			p := open(t)
+			t.Run("show", p.testShow)
+			t.Run("list", p.testList)
+			t.Run("watch", p.testWatch)
+			t.Run("break", p.testBreak)
+			t.Run("break in a cooldown", p.testBreakInCooldown)
+			t.Run("two operators at once", p.testTwoOperators)
+			t.Run("settle", p.testSettle)
+			t.Run("settle, and the repeat", p.testSettleRepeats)
+		})
+	}
+}
+
+func (p site) testShow(t *testing.T) {
+	lease := p.take("show/7", "withdraw")
+	r := p.lockctl("show", "show/7")
+	assert.Equal(t, 0, r.status, r.err)
+	assert.Regexp(t, `^KEY +STATE +HOLDER +SINCE +LEFT +FENCE +WAITING\nshow/7 +held +withdraw \(4f1c\) +\S+Z +(1m\d+s|\d+s) +`+fence(lease)+` +0\n$`, r.out)
+	r = p.lockctl("show", "--json", "show/7")
+	s := read(t, r.out)[0]
+	assert.Equal(t, []any{"show/7", "held", fence(lease), "withdraw", "4f1c"}, []any{s.Key, s.State, s.Fence, s.Holder.Name, s.Holder.ID})
+	assert.Positive(t, s.LeftMs)
+	assert.NotContains(t, r.out, string(lease.Owner), "the owner is a secret")
+	assert.Equal(t, result{0, "", ""}, p.lockctl("show", "-q", "show/7"))
+	assert.Equal(t, result{1, "", ""}, p.lockctl("show", "-q", "show/free"))
+	assert.Equal(t, "free", read(t, p.lockctl("show", "--json", "show/free").out)[0].State)
+	assert.Equal(t, exit.Usage, p.lockctl("show", "").status)
+	assert.Equal(t, exit.Usage, p.lockctl("show").status)
+	require.NoError(t, p.store.Release(t.Context(), lease))
+}
+
+func (p site) testList(t *testing.T) {
+	for _, key := range []string{"list/a", "list/b*", "list/c"} {
+		p.take(key, "lister")
+	}
+	free := p.take("list/free", "lister")
+	require.NoError(t, p.store.Release(t.Context(), free))
+	keys := func(r result) (keys []string, end bool) {
+		require.Equal(t, 0, r.status, r.err)
+		for _, s := range read(t, r.out) {
+			if s.End {
+				assert.Positive(t, s.Requests)
+				return keys, true
+			}
+			keys = append(keys, s.Key)
+		}
+		return keys, false
+	}
+	r := p.lockctl("list", "--json", "list/")
+	found, end := keys(r)
+	assert.ElementsMatch(t, []string{"list/a", "list/b*", "list/c"}, found)
+	assert.True(t, end)
+	assert.Contains(t, r.err, "reading about ")
+	found, _ = keys(p.lockctl("list", "--json", "list/b*"))
+	assert.Equal(t, []string{"list/b*"}, found)
+	found, _ = keys(p.lockctl("list", "--json", "--state", "free", "list/"))
+	assert.Equal(t, []string{"list/free"}, found)
+	found, end = keys(p.lockctl("list", "--json", "--limit", "2", "list/"))
+	assert.Len(t, found, 2)
+	assert.False(t, end, "the listing is not complete")
+	r = p.lockctl("list", "list/a")
+	assert.Regexp(t, `(?s)^KEY .*\nlist/a +held +lister \(4f1c\)`, r.out)
+	for want, args := range map[string][]string{
+		"lockctl: no key that begins with \"list/*\" is held, closing or in doubt\n": {"list", "list/*"},
+		"lockctl: no key that begins with \"list/\" is in doubt\n":                   {"list", "--json", "--state", "doubt", "list/"},
+	} {
+		r = p.lockctl(args...)
+		assert.Equal(t, 0, r.status)
+		assert.Contains(t, r.err, want)
+		assert.NotContains(t, r.out, "KEY")
+	}
+	assert.Equal(t, exit.Usage, p.lockctl("list", "--state", "open").status)
+	assert.Equal(t, exit.Usage, p.lockctl("list", "--rate", "0").status)
+}
+
+func (p site) testWatch(t *testing.T) {
+	lease := p.take("watch", "first")
+	cmd, out, stderr := p.command("watch", "--json", "--until", "free", "watch")
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	cmd.Stdout = w
+	require.NoError(t, cmd.Start())
+	require.NoError(t, w.Close())
+	b := make([]byte, 4096)
+	n, err := r.Read(b) // the first look
+	require.NoError(t, err)
+	require.NoError(t, p.store.Release(t.Context(), lease))
+	_, err = out.ReadFrom(r)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Wait(), stderr.String())
+	all := read(t, string(b[:n])+out.String())
+	require.Len(t, all, 2)
+	assert.Equal(t, "held", all[0].State)
+	assert.Equal(t, "free", all[1].State)
+	assert.Equal(t, exit.Usage, p.lockctl("watch", "--until", "never", "k").status)
+}
+
+func (p site) testBreak(t *testing.T) {
+	lease := p.take("break", "hangs")
+	for want, args := range map[string][]string{
+		"standard input is no terminal; want --fence": {"break", "break"},
+		"--now wants --fence":                         {"break", "--now", "--yes", "break"},
+		"want --yes":                                  {"break", "--now", "--fence", fence(lease), "break"},
+		"--fence is -1":                               {"break", "--fence", "-1", "break"},
+	} {
+		r := p.lockctl(args...)
+		assert.Equal(t, exit.Usage, r.status, args)
+		assert.Contains(t, r.err, want)
+	}
+	r := p.lockctl("break", "--fence", "7", "break")
+	assert.Equal(t, exit.Busy, r.status)
+	assert.Contains(t, r.err, "changed hands")
+	r = p.lockctl("break", "--fence", "7", "break/free")
+	assert.Equal(t, exit.No, r.status)
+	assert.Contains(t, r.err, "is not held")
+	require.NoError(t, p.renew(lease), "nothing was done")
+	next := lockstore.NewOwner()
+	_, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "break", Owner: next, TTL: time.Minute, Queue: true})
+	require.ErrorIs(t, err, lockstore.ErrHeld)
+	waiting := func() int { return read(t, p.lockctl("show", "--json", "break").out)[0].Waiting }
+	assert.Equal(t, 1, waiting())
+
+	r = p.lockctl("break", "--fence", fence(lease), "break")
+	assert.Equal(t, 0, r.status, r.err)
+	assert.Equal(t, 1, waiting(), "who waits keeps its place")
+	require.NoError(t, p.store.(lockstore.Queuer).Leave(t.Context(), "break", next))
+	assert.Regexp(t, `^the lease of "break" is broken: hangs \(4f1c\) can renew it no more\. The key opens within \S+, at \S+Z; if its work has begun, it is in doubt then\.\n$`, r.out)
+	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
+	s := read(t, p.lockctl("show", "--json", "break").out)[0]
+	assert.Equal(t, "closing", s.State)
+	assert.Regexp(t, `^broken by .+@.+: was hangs \(4f1c\)$`, s.Holder.Name)
+	assert.Equal(t, 0, p.lockctl("show", "-q", "break").status)
+	r = p.lockctl("run", "-n", "break", "--", "true")
+	assert.Equal(t, exit.Busy, r.status)
+	assert.Contains(t, r.err, "broken by")
+
+	r = p.lockctl("break", "--fence", fence(lease), "break")
+	assert.Equal(t, exit.No, r.status)
+	assert.Contains(t, r.err, "was broken already")
+	r = p.lockctl("break", "--json", "--now", "--yes", "--fence", fence(lease), "break")
+	assert.Equal(t, 0, r.status, r.err)
+	assert.Positive(t, read(t, r.out)[0].LeftMs, "for so long two may be at work")
+	assert.Equal(t, 0, p.lockctl("run", "-n", "break", "--", "true").status)
+	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
+}
+
+// A cooldown is shown as held, and has no lease.
+func (p site) testBreakInCooldown(t *testing.T) {
+	lease := p.take("cooldown", "done")
+	require.NoError(t, p.store.(lockstore.Keeper).Keep(t.Context(), lease, nil, time.Minute))
+	for _, args := range [][]string{{}, {"--now", "--yes"}} {
+		r := p.lockctl(append([]string{"break", "--fence", fence(lease), "cooldown"}, args...)...)
+		assert.Equal(t, exit.No, r.status, r.err)
+		assert.Regexp(t, `^lockctl: "cooldown" is kept or in its cooldown, has no lease to break, and opens within (1m\ds|\d\ds)\n$`, r.err)
+	}
+}
+
+func (p site) testTwoOperators(t *testing.T) {
+	lease := p.take("two", "hangs")
+	done := make(chan result)
+	for range 2 {
+		go func() { done <- p.lockctl("break", "--fence", fence(lease), "two") }()
+	}
+	a, b := <-done, <-done
+	assert.ElementsMatch(t, []int{0, exit.No}, []int{a.status, b.status}, "%v %v", a, b)
+}
+
+// begins takes a key for a second, and begins its work.
+func (p site) begins(t *testing.T, key string) lockstore.Lease {
+	t.Helper()
+	lease, err := p.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Second,
+		Holder: lockstore.Holder{Name: "pay", ID: "7a", Since: time.Now()}})
+	require.NoError(t, err)
+	require.NoError(t, p.store.(lockstore.Keeper).Begin(t.Context(), lease))
+	return lease
+}
+
+// doubtful waits until the key is in doubt.
+func (p site) doubtful(t *testing.T, key string) {
+	t.Helper()
+	r := p.lockctl("watch", "--until", "doubt", key)
+	require.Equal(t, 0, r.status, r.err)
+}
+
+func (p site) testSettle(t *testing.T) {
+	keeper := p.store.(lockstore.Keeper)
+	state := func(key string) string { return read(t, p.lockctl("show", "--json", key).out)[0].State }
+	kept := p.take("settle/kept", "pay")
+	require.NoError(t, keeper.Keep(t.Context(), kept, []byte("a secret answer"), time.Minute))
+	r := p.lockctl("show", "settle/kept")
+	assert.Regexp(t, `\nsettle/kept +kept +pay \(4f1c\) +\S+Z +(1m\d+s|\d+s) +`+fence(kept)+` +0\n$`, r.out)
+	assert.NotContains(t, r.out+p.lockctl("show", "--json", "settle/kept").out, "secret")
+	assert.Equal(t, result{1, "", ""}, p.lockctl("show", "-q", "settle/kept"))
+	r = p.lockctl("break", "--fence", fence(kept), "settle/kept")
+	assert.Equal(t, exit.No, r.status)
+	assert.Contains(t, r.err, "is kept or in its cooldown, has no lease to break")
+	r = p.lockctl("settle", "--fence", fence(kept), "settle/kept", "again")
+	assert.Equal(t, exit.No, r.status)
+	assert.Contains(t, r.err, `"settle/kept" is not in doubt: it is kept; nothing was done`)
+
+	live := p.take("settle/live", "pay")
+	require.NoError(t, keeper.Begin(t.Context(), live))
+	r = p.lockctl("settle", "--fence", fence(live), "settle/live", "again")
+	assert.Equal(t, exit.Busy, r.status)
+	assert.Contains(t, r.err, "is held by pay (4f1c)")
+	r = p.lockctl("break", "--now", "--yes", "--fence", fence(live), "settle/live")
+	assert.Equal(t, exit.No, r.status)
+	assert.Contains(t, r.err, "cannot be opened now: its work has begun")
+	require.NoError(t, p.renew(live), "nothing was done")
+
+	done, again, broken := p.begins(t, "settle/done"), p.begins(t, "settle/again"), p.begins(t, "settle/broken")
+	r = p.lockctl("break", "--wait", "--fence", fence(broken), "settle/broken")
+	if r.status == exit.No { // the machine was slow: the lease was over before the break
+		assert.Contains(t, r.err, "in doubt")
+	}
+	for _, key := range []string{"settle/done", "settle/again", "settle/broken"} {
+		p.doubtful(t, key)
+	}
+	r = p.lockctl("show", "settle/done")
+	assert.Regexp(t, `\nsettle/done +doubt +pay \(7a\) +\S+Z +- +`+fence(done)+` +0\n$`, r.out)
+	assert.Equal(t, result{0, "", ""}, p.lockctl("show", "-q", "settle/done"))
+	r = p.lockctl("list", "--json", "--state", "doubt", "settle/")
+	assert.Len(t, read(t, r.out), 4, "three keys and the end: %s", r.out)
+	r = p.lockctl("list", "--json", "--state", "kept", "settle/")
+	assert.Len(t, read(t, r.out), 2, "a key and the end: %s", r.out)
+	r = p.lockctl("break", "--fence", fence(done), "settle/done")
+	assert.Equal(t, exit.No, r.status)
+	assert.Contains(t, r.err, "is in doubt")
+	r = p.lockctl("run", "-n", "settle/done", "--", "true")
+	assert.Equal(t, exit.Busy, r.status, r.err)
+	assert.Contains(t, r.err, "busy: in doubt since the work of pay (7a)")
+	r = p.lockctl("run", "-n", "settle/kept", "--", "true")
+	assert.Equal(t, exit.Busy, r.status, r.err)
+	assert.Contains(t, r.err, "busy: the work was done by pay (4f1c)")
+
+	r = p.lockctl("settle", "--fence", "7", "settle/done", "done")
+	assert.Equal(t, exit.No, r.status)
+	assert.Contains(t, r.err, "is in doubt with the fence "+fence(done)+", and not with 7")
+	for _, text := range []string{ // again is no error
+		"\"settle/done\" is settled: its work is done, and does not run again for 1h0m0s.\n",
+		"\"settle/done\" was kept before, by lockctl settle or by the work itself. What is kept, and for how long, stays as it is.\n",
+	} {
+		r = p.lockctl("settle", "--fence", fence(done), "--keep", "1h", "settle/done", "done")
+		assert.Equal(t, result{0, text, ""}, r)
+		r = p.lockctl("settle", "--json", "--fence", fence(again), "settle/again", "again")
+		assert.Equal(t, 0, r.status, r.err)
+		assert.JSONEq(t, `{"key":"settle/again","fence":"`+fence(again)+`","settled":"again"}`, r.out)
+	}
+	r = p.lockctl("settle", "--json", "--fence", fence(done), "settle/done", "done")
+	assert.JSONEq(t, `{"key":"settle/done","fence":"`+fence(done)+`","settled":"done","keptBefore":true}`, r.out)
+	_, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "settle/done", Owner: lockstore.NewOwner(), TTL: time.Minute})
+	refusal, ok := errors.AsType[*lockstore.KeptError](err)
+	require.True(t, ok, "%v", err)
+	assert.InDelta(t, time.Hour.Seconds(), refusal.Remaining.Seconds(), 60)
+	assert.Equal(t, "free", state("settle/again"))
+	assert.Equal(t, 0, p.lockctl("run", "-n", "settle/again", "--", "true").status)
+	assert.Equal(t, 0, p.lockctl("settle", "--fence", fence(broken), "settle/broken", "done").status)
+	assert.Equal(t, "kept", state("settle/broken"))
+}
+
+// charges is a function that must not charge twice. Its runs are counted by order.
+type charges struct {
+	charge  func(context.Context, string) (receipt, error)
+	fail    bool // the reply of the provider is lost
+	started map[string]int
+}
+
+type receipt struct {
+	Order string `json:"order"`
+	Cents int64  `json:"cents"`
+}
+
+var errNoReply = errors.New("the provider did not reply")
+
+func (p site) charges(t *testing.T, version string) *charges {
+	t.Helper()
+	g, err := guard.New(p.store, guard.Options{TTL: time.Second,
+		Holder: func(context.Context) lockstore.Holder { return lockstore.Holder{Name: "pay", ID: "7a"} }})
+	require.NoError(t, err)
+	once, err := idempotency.New(g, idempotency.Options{InDoubt: idempotency.Refuse, Version: version})
+	require.NoError(t, err)
+	c := &charges{started: map[string]int{}}
+	c.charge = idempotency.Wrap(once,
+		func(_ context.Context, order string) (idempotency.Call, error) {
+			call := idempotency.ByID("charge", order)
+			call.Match = order
+			return call, nil
+		},
+		func(_ context.Context, _ guard.Lock, order string) (receipt, error) {
+			c.started[order]++
+			if c.fail {
+				return receipt{}, errNoReply
+			}
+			return receipt{order, 500}, nil
+		})
+	return c
+}
+
+// leaveInDoubt charges orders without a reply of the provider, and waits until their keys
+// are in doubt. It returns their fences as lockctl shows them.
+func (p site) leaveInDoubt(t *testing.T, c *charges, orders ...string) (fences []string) {
+	t.Helper()
+	c.fail = true
+	for _, order := range orders {
+		_, err := c.charge(t.Context(), order)
+		require.ErrorIs(t, err, errNoReply)
+	}
+	c.fail = false
+	for _, order := range orders {
+		p.doubtful(t, "charge/"+order)
+		fences = append(fences, read(t, p.lockctl("show", "--json", "charge/"+order).out)[0].Fence)
+		runs := c.started[order]
+		_, err := c.charge(t.Context(), order)
+		require.IsType(t, &idempotency.RepeatInDoubt{}, err)
+		require.ErrorContains(t, err, "settle the key with lockctl settle")
+		require.Equal(t, runs, c.started[order])
+	}
+	return fences
+}
+
+// What the operator says is what the repeat gets.
+func (p site) testSettleRepeats(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "answer.json")
+	settle := func(answer, fence, order string, flags ...string) result {
+		require.NoError(t, os.WriteFile(file, []byte(answer), 0o600))
+		return p.lockctl(append([]string{"settle", "--fence", fence, "--answer", file, "charge/" + order, "done"}, flags...)...)
+	}
+	c := p.charges(t, "")
+	fences := p.leaveInDoubt(t, c, "answer", "largest", "none", "again")
+
+	for what, bad := range map[string]struct {
+		status int
+		text   string
+		result
+	}{
+		"no JSON":         {exit.Usage, "the answer has 8 bytes and is no JSON", settle(`{"s3cret`, fences[0], "answer")},
+		"two answers":     {exit.Usage, "is no JSON", settle(`{} {}`, fences[0], "answer")},
+		"an empty file":   {exit.Usage, "the answer has 0 bytes and is no JSON", settle("", fences[0], "answer")},
+		"too large":       {exit.Usage, "the answer has 261633 bytes; want at most MaxAnswer, 261632", settle(`"`+strings.Repeat("x", 261_631)+`"`, fences[0], "answer")},
+		"a huge file":     {exit.Usage, "has more than 262144 bytes", settle(strings.Repeat(" ", 300_000)+"{}", fences[0], "answer")},
+		"a long version":  {exit.Usage, "Version has 65 bytes; want at most 64", settle("{}", fences[0], "answer", "--answer-version", strings.Repeat("v", 65))},
+		"another's fence": {exit.No, "and not with " + fences[1], settle("{}", fences[1], "answer")},
+	} {
+		assert.Equal(t, bad.status, bad.result.status, what)
+		assert.Contains(t, bad.err, bad.text, what)
+		assert.NotContains(t, bad.err, "s3cret")
+	}
+	_, err := c.charge(t.Context(), "answer")
+	require.IsType(t, &idempotency.RepeatInDoubt{}, err, "nothing was done")
+
+	cmd, out, stderr := p.command("watch", "--json", "--until", "kept", "charge/answer")
+	require.NoError(t, cmd.Start())
+	const answer = `{"order": "found by the operator", "cents": 12345678901234567}`
+	r := settle(answer+"\n", fences[0], "answer")
+	assert.Equal(t, 0, r.status, r.err)
+	printed := r.out
+	require.NoError(t, cmd.Wait(), stderr.String())
+	for range 2 {
+		got, err := c.charge(t.Context(), "answer")
+		require.NoError(t, err)
+		assert.Equal(t, receipt{"found by the operator", 12345678901234567}, got)
+		r = settle(`{"order": "another"}`, fences[0], "answer")
+		assert.Equal(t, 0, r.status, r.err)
+		assert.Contains(t, r.out, "stays as it is")
+	}
+	assert.Equal(t, 1, c.started["answer"])
+	for _, args := range [][]string{{"show", "charge/answer"}, {"list", "--state", "kept", "charge/"}, {"watch", "--until", "kept", "charge/answer"}} {
+		r = p.lockctl(args...)
+		assert.Regexp(t, `(?m)^charge/answer +kept +pay \(7a\) .* `+fences[0]+` +0$`, r.out, args)
+		printed += r.out + r.err + p.lockctl(append(args, "--json")...).out
+	}
+	printed += out.String()
+	assert.NotContains(t, printed, "found by")
+	assert.NotContains(t, printed, "12345678901234567")
+
+	largest := strings.Repeat("x", 261_632-len(`{"order":""}`))
+	r = settle(`{ "order": "`+largest+`" }`, fences[1], "largest") // without the spaces it has 261,632 bytes
+	assert.Equal(t, 0, r.status, r.err)
+	got, err := c.charge(t.Context(), "largest")
+	require.NoError(t, err)
+	assert.Equal(t, receipt{Order: largest}, got)
+
+	assert.Equal(t, 0, p.lockctl("settle", "--fence", fences[2], "charge/none", "done").status)
+	_, err = c.charge(t.Context(), "none")
+	require.IsType(t, &idempotency.RepeatNoAnswer{}, err)
+	require.ErrorContains(t, err, "an operator settled the key without it")
+	assert.Equal(t, 1, c.started["none"])
+
+	assert.Equal(t, 0, p.lockctl("settle", "--fence", fences[3], "charge/again", "again").status)
+	for range 2 {
+		got, err = c.charge(t.Context(), "again")
+		require.NoError(t, err)
+		assert.Equal(t, receipt{"again", 500}, got)
+	}
+	assert.Equal(t, 2, c.started["again"], "once more, and its answer is kept")
+
+	c = p.charges(t, "2")
+	fences = p.leaveInDoubt(t, c, "old", "new")
+	assert.Equal(t, 0, settle(answer, fences[0], "old", "--answer-version", "1").status)
+	_, err = c.charge(t.Context(), "old")
+	require.IsType(t, &idempotency.RepeatNoAnswer{}, err)
+	require.ErrorContains(t, err, `it is of version "1", and this program reads version "2"`)
+	assert.Equal(t, 0, settle(answer, fences[1], "new", "--answer-version", "2").status)
+	got, err = c.charge(t.Context(), "new")
+	require.NoError(t, err)
+	assert.Equal(t, int64(12345678901234567), got.Cents)
+	assert.Equal(t, map[string]int{"old": 1, "new": 1}, c.started)
+}
+
+// The command under a lease that an operator breaks is ended, and the next one begins when
+// the broken lease is over.
+func TestBreakEndsACommand(t *testing.T) {
+	p := at(t, "redis://"+testservers.Redis(t))
+	file := filepath.Join(t.TempDir(), "file")
+	cmd, _, stderr := p.command("run", "--ttl", "3", "k", "--", "sh", "-c", `trap 'echo told > "$1"; exit 1' TERM; while :; do sleep 0.05; done`, "sh", file)
+	require.NoError(t, cmd.Start())
+	var status lockstore.Status
+	for end := time.Now().Add(30 * time.Second); !status.Held && time.Now().Before(end); <-time.After(10 * time.Millisecond) {
+		var err error
+		status, err = p.store.(lockstore.Inspector).Inspect(t.Context(), "k")
+		require.NoError(t, err)
+	}
+	r := p.lockctl("break", "--wait", "--fence", strconv.FormatInt(int64(status.Fence), 10), "k")
+	assert.Equal(t, 0, r.status, r.err)
+	assert.Equal(t, 1, p.lockctl("show", "-q", "k").status, "--wait has waited")
+	require.Error(t, cmd.Wait())
+	assert.Equal(t, exit.Lost, cmd.ProcessState.ExitCode())
+	assert.Contains(t, stderr.String(), "was lost")
+	assert.FileExists(t, file, "SIGTERM came first")
+}
+
+// A wait after a break goes on while the store does not answer. Ctrl-C ends it, and the last
+// line says what stays.
+func TestBreakWaitsForTheStore(t *testing.T) {
+	server := testservers.Start(t, testservers.RedisServer)
+	p := at(t, "redis://"+server.Addr)
+	lease := p.take("k", "hangs")
+	start := func(args ...string) (cmd *exec.Cmd, out, err *bufio.Reader) {
+		cmd, _, _ = p.command(append(args, "--timeout", "2s")...)
+		cmd.Stdout, cmd.Stderr = nil, nil
+		stdout, e := cmd.StdoutPipe()
+		require.NoError(t, e)
+		stderr, e := cmd.StderrPipe()
+		require.NoError(t, e)
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		return cmd, bufio.NewReader(stdout), bufio.NewReader(stderr)
+	}
+	line := func(r *bufio.Reader) string {
+		text, err := r.ReadString('\n')
+		require.NoError(t, err)
+		return text
+	}
+	breaks, out, stderr := start("break", "--wait", "--fence", fence(lease), "k")
+	require.Contains(t, line(out), `the lease of "k" is broken`)
+	watches, watched, watchErr := start("watch", "--json", "k")
+	require.Contains(t, line(watched), `"closing"`)
+	server.Pause()
+	assert.Contains(t, line(stderr), "lockctl: warning: the store does not answer; lockctl goes on waiting: ")
+	assert.Contains(t, line(watchErr), "lockctl: warning: the store does not answer; lockctl goes on waiting: ")
+	server.Resume()
+	assert.Equal(t, "lockctl: the store answers again\n", line(stderr))
+	assert.Equal(t, "lockctl: the store answers again\n", line(watchErr))
+	server.Pause()
+	assert.Contains(t, line(stderr), "does not answer")
+	assert.Contains(t, line(watchErr), "does not answer")
+	for _, cmd := range []*exec.Cmd{breaks, watches} {
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	}
+	last, err := io.ReadAll(stderr)
+	require.NoError(t, err)
+	assert.Regexp(t, `^\nlockctl: stopped waiting; the lease of "k" is broken, and the key opens, or is in doubt, at \S+Z\n$`, string(last))
+	last, err = io.ReadAll(watchErr)
+	require.NoError(t, err)
+	assert.Empty(t, string(last))
+	for _, cmd := range []*exec.Cmd{breaks, watches} {
+		_ = cmd.Wait() // the test looks at the status
+		assert.Equal(t, exit.Interrupted, cmd.ProcessState.ExitCode())
+	}
+	server.Resume()
+}
+
+func TestErrorsOfTheStore(t *testing.T) {
+	addr := testservers.Redis(t)
+	p := at(t, "redis://"+addr)
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = client.Close() })
+	require.NoError(t, client.Set(t.Context(), "lambdalock:foreign", "x", 0).Err())
+	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "looker", "on", ">pw", "~*", "+ping", "+hello", "+client").Err())
+	user := "redis://looker:pw@" + addr
+	for _, c := range []struct {
+		status int
+		text   string
+		args   []string
+	}{
+		{exit.Damaged, "not a lock", []string{"show", "foreign"}},
+		{exit.Damaged, "not a lock", []string{"break", "--fence", "1", "foreign"}},
+		{exit.Permission, "", []string{"show", "--store", user, "k"}},
+		{exit.Permission, "", []string{"list", "--store", user}},
+		{exit.Permission, "", []string{"check", "--store", user}},
+		{exit.Unavailable, "connection refused", []string{"show", "--store", "redis://127.0.0.1:1", "k"}},
+		{exit.Config, "no store for the scheme", []string{"show", "--store", "etcd://x", "k"}},
+		{exit.Config, `no store for the scheme "datastore"`, []string{"break", "--fence", "1", "--store", "datastore://project", "k"}},
+		{exit.Config, `no store for the scheme "cosmos"`, []string{"list", "--store", "cosmos://account/database/container"}},
+		{exit.Config, "", []string{"show", "--store", "dynamodb://locks?region=x", "--profile", "no-such-profile", "k"}},
+		{exit.Usage, "--timeout is 1ms", []string{"show", "--timeout", "1ms", "k"}},
+		{exit.Usage, "--region", []string{"show", "--region", "us-east-1", "--store", "dynamodb://locks?region=eu-west-1", "k"}},
+	} {
+		r := p.lockctl(c.args...)
+		assert.Equal(t, c.status, r.status, "%q: %s", c.args, r.err)
+		assert.Contains(t, r.err, c.text)
+		assert.NotContains(t, r.err, "pw@")
+		r = p.lockctl(append(c.args, "--json")...)
+		var e struct{ Status int }
+		lines := strings.Split(strings.TrimSpace(r.err), "\n")
+		require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &e), r.err)
+		assert.Equal(t, c.status, e.Status, "%q", c.args)
+	}
+	r := p.lockctl("list")
+	assert.Equal(t, 0, r.status)
+	assert.Contains(t, r.err, "1 entries are damaged or another program's")
+	cmd, _, stderr := p.command("show", "k")
+	cmd.Env = append(cmd.Env, "LOCK_URL=")
+	_ = cmd.Run()
+	assert.Equal(t, exit.Config, cmd.ProcessState.ExitCode())
+	assert.Contains(t, stderr.String(), "there is no store: want --store or LOCK_URL")
+}
+
+// A user of ZooKeeper without the rights is told so by each command.
+func TestRightsOnZooKeeper(t *testing.T) {
+	addr := testservers.ZooKeeper(t).Addr
+	owner := func(name string) string {
+		if name == "ZOOKEEPER_AUTH" {
+			return "owner:pw"
+		}
+		return ""
+	}
+	store, err := stores.Open(t.Context(), "zookeeper://"+addr, owner)
+	require.NoError(t, err)
+	t.Cleanup(store.(*zkstore.Store).Close)
+	p := site{t, "zookeeper://" + addr, store}
+	lease := p.take("k", "withdraw")
+	for _, args := range [][]string{{"show", "k"}, {"list"}, {"break", "--fence", fence(lease), "k"}, {"check"}} {
+		r := p.lockctl(args...)
+		assert.Equal(t, exit.Permission, r.status, "%q: %s", args, r.err)
+		assert.Contains(t, r.err, "the server denies access to the node: look at ZOOKEEPER_AUTH")
+		assert.NotContains(t, r.out, "withdraw")
+	}
+	require.NoError(t, p.renew(lease), "nothing was done")
+	t.Setenv("ZOOKEEPER_AUTH", "owner:pw")
+	assert.Contains(t, p.lockctl("list").out, "withdraw")
+	assert.Equal(t, 0, p.lockctl("break", "--fence", fence(lease), "k").status)
+	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
+}
+
+func TestCheck(t *testing.T) {
+	good := at(t, "redis://"+testservers.Redis(t))
+	assert.Equal(t, result{0, "no setting that endangers locks was found\n", ""}, good.lockctl("check"))
+	assert.Equal(t, result{0, "", ""}, good.lockctl("check", "--json"))
+	bad := at(t, "redis://"+testservers.Redis(t, "--maxmemory-policy", "allkeys-lru"))
+	r := bad.lockctl("check")
+	assert.Equal(t, exit.No, r.status)
+	assert.Contains(t, r.out, "eviction policy is allkeys-lru")
+	assert.Contains(t, r.out, "to do: set maxmemory-policy to noeviction")
+	r = bad.lockctl("check", "--json")
+	var finding struct{ Problem, Fix string }
+	require.NoError(t, json.Unmarshal([]byte(r.out), &finding))
+	assert.NotEmpty(t, finding.Fix)
+}
+
+// At a terminal break asks for what it would end.
+func TestBreakAsks(t *testing.T) {
+	p := at(t, "redis://"+testservers.Redis(t))
+	lease := p.take("k", "hangs")
+	type1 := func(text string, args ...string) (status int, shows string) {
+		cmd, _, _ := p.command(args...)
+		cmd.Stdout, cmd.Stderr = nil, nil
+		f, err := pty.Start(cmd)
+		require.NoError(t, err)
+		defer f.Close()
+		var out bytes.Buffer
+		for b := make([]byte, 1024); !strings.Contains(out.String(), "Type "); { // the question
+			n, err := f.Read(b)
+			require.NoError(t, err, out.String())
+			out.Write(b[:n])
+		}
+		_, err = f.WriteString(text)
+		require.NoError(t, err)
+		_, _ = out.ReadFrom(f) // ends with an error when lockctl has ended
+		_ = cmd.Wait()
+		return cmd.ProcessState.ExitCode(), out.String()
+	}
+	status, shows := type1("no\n", "break", "k")
+	assert.Equal(t, exit.No, status)
+	assert.Contains(t, shows, "Type its fence, "+fence(lease))
+	status, shows = type1("\x03", "break", "k")
+	assert.Equal(t, exit.Interrupted, status, "Ctrl-C")
+	assert.Contains(t, shows, "lockctl: interrupted")
+	status, shows = type1("no\n", "break", "--now", "--fence", fence(lease), "k")
+	assert.Equal(t, exit.No, status)
+	assert.Contains(t, shows, "Type the key to open it now")
+	require.NoError(t, p.renew(lease), "nothing was done")
+	status, shows = type1(fence(lease)+"\n", "break", "k")
+	assert.Equal(t, 0, status, shows)
+	status, shows = type1("k\n", "break", "--now", "--fence", fence(lease), "k")
+	assert.Equal(t, 0, status, shows)
+	assert.Regexp(t, `The holder before the break \("broken by .+: was hangs \(4f1c\).+\) may be at work for \S+ more, beside`, shows)
+	assert.Regexp(t, `"k" is open\. The holder before the break \(broken by .+\) may be at work for`, shows)
+	assert.Contains(t, shows, `"k" is open`)
+}
+
+// What is said of a full disk is neither "no" nor that the store does not answer.
+func TestOutputNotWritable(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skip("this system has no /dev/full")
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = full.Close() })
+	p := at(t, "redis://"+testservers.Redis(t, "--maxmemory-policy", "allkeys-lru"))
+	lease := p.take("k", "hangs")
+	p.begins(t, "settle")
+	p.doubtful(t, "settle")
+	n := read(t, p.lockctl("show", "--json", "settle").out)[0].Fence
+	const unwritable = "the answer cannot be written: write /dev/stdout: no space left on device\n"
+	const asJSON = `{"error":"the answer cannot be written: write /dev/stdout: no space left on device","status":74}` + "\n"
+	for _, c := range []struct {
+		text string
+		args []string
+	}{
+		{"lockctl: " + unwritable, []string{"show", "k"}},
+		{"lockctl: " + unwritable, []string{"list"}},
+		{"lockctl: " + unwritable, []string{"watch", "k"}},
+		{"lockctl: " + unwritable, []string{"check"}},
+		{`lockctl: the lease of "k" is broken; ` + unwritable, []string{"break", "--fence", fence(lease), "k"}},
+		{"lockctl: " + unwritable, []string{"break", "--wait", "--fence", fence(lease), "k"}},
+		{`lockctl: "settle" is settled; ` + unwritable, []string{"settle", "--fence", n, "settle", "again"}},
+		{asJSON, []string{"show", "--json", "k"}},
+		{asJSON, []string{"list", "--json"}},
+		{asJSON, []string{"watch", "--json", "k"}},
+	} {
+		cmd, _, stderr := p.command(c.args...)
+		cmd.Stdout = full
+		_ = cmd.Run() // the test looks at the status
+		assert.Equal(t, exit.Output, cmd.ProcessState.ExitCode(), c.args)
+		assert.True(t, strings.HasSuffix(stderr.String(), c.text), "%q: %s", c.args, stderr)
+	}
+	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost, "the lease is broken all the same")
+}
+
+// Each command of these pages runs, in the order of the page, while the holder that the page
+// shows holds the key.
+func TestCommandsOfThePages(t *testing.T) {
+	addr := testservers.Redis(t)
+	p := at(t, "redis://"+addr)
+	lease := p.take("account/7", "withdraw")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	pay := p.charges(t, "")
+	settles := commandsOf(t, "settle.md")
+	for _, command := range settles {
+		p.settlesAsThePage(t, pay, dir, command)
+	}
+	others := slices.Concat(commandsOf(t, "operations.md"), commandsOf(t, "stores.md"))
+	for _, command := range others {
+		command = strings.ReplaceAll(command, "1795295118105467", fence(lease))
+		if strings.HasPrefix(command, "redis-cli ") {
+			command = strings.Replace(command, "redis-cli", "redis-cli -u "+p.url, 1)
+		}
+		if rest, ok := strings.CutPrefix(command, "bin/zkCli.sh -server HOST:2181 "); ok {
+			deletesNode(t, rest)
+			continue
+		}
+		cmd := exec.CommandContext(ctx, "sh", "-c", command)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "LOCK_URL="+p.url, "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+		if strings.Contains(command, "--wait") {
+			p.waitsAsThePage(t, cmd, lease)
+			lease = p.take("account/7", "withdraw") // for the next part of the page
+			continue
+		}
+		out, err := cmd.CombinedOutput()
+		assert.NoError(t, err, "%s: %s", command, out)
+		assert.NotEmpty(t, out, "%s prints nothing", command)
+	}
+	assert.Greater(t, len(settles)+len(others), 8)
+	assert.Equal(t, 2, pay.started["7"], "the page settles the key by again, and then by done")
+	got, err := pay.charge(t.Context(), "7")
+	require.NoError(t, err)
+	assert.Equal(t, receipt{"7", 500}, got, "the answer of the page")
+}
+
+// commandsOf are the indented lines of a page in docs/.
+func commandsOf(t *testing.T, page string) (commands []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/" + page)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if command, ok := strings.CutPrefix(line, "    "); ok {
+			commands = append(commands, strings.TrimSpace(command))
+		}
+	}
+	require.NotEmpty(t, commands)
+	return commands
+}
+
+// waitsAsThePage runs a command that waits for the end of a lease that is broken. The page
+// has a minute; here another operator opens the key.
+func (p site) waitsAsThePage(t *testing.T, cmd *exec.Cmd, lease lockstore.Lease) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	said, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	assert.Regexp(t, `^the lease of "account/7" was broken already: "?broken by `, said)
+	r := p.lockctl("break", "--now", "--yes", "--fence", fence(lease), "account/7")
+	require.Equal(t, 0, r.status, r.err)
+	require.NoError(t, cmd.Wait())
+}
+
+// settlesAsThePage runs a command of the part about a key in doubt. A key is in doubt at
+// the beginning of this part, and again after "again", when the event has come again.
+func (p site) settlesAsThePage(t *testing.T, pay *charges, dir, command string) {
+	t.Helper()
+	const key = "charge/7"
+	if pay.started["7"] == 0 {
+		p.leaveInDoubt(t, pay, "7")
+	}
+	n := read(t, p.lockctl("show", "--json", key).out)[0].Fence
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(command, "1795295118105467", n))
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LOCK_URL="+p.url, "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s: %s", command, out)
+	if strings.HasPrefix(command, "lockctl ") {
+		assert.Contains(t, string(out), key, command)
+	}
+	if strings.HasSuffix(command, " again") {
+		p.leaveInDoubt(t, pay, "7")
+	}
+}
+
+// deletesNode runs a command of ZooKeeper's client, which forgets the key account/7.
+func deletesNode(t *testing.T, command string) {
+	server := testservers.ZooKeeper(t)
+	p := at(t, "zookeeper://"+server.Addr)
+	t.Cleanup(p.store.(*zkstore.Store).Close)
+	require.NoError(t, p.store.Release(t.Context(), p.take("account/7", "withdraw")))
+	out, err := exec.CommandContext(t.Context(), "/usr/share/zookeeper/bin/zkCli.sh", append([]string{"-server", server.Addr}, strings.Fields(command)...)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	status, err := p.store.(lockstore.Inspector).Inspect(t.Context(), "account/7")
+	require.NoError(t, err)
+	require.Zero(t, status.Fence, "%s", out)
+}
+
+// The region and the credentials are those of a profile. DynamoDB Local has other tables
+// for each region and each access key, so a wrong profile finds no table.
+func TestProfile(t *testing.T) {
+	u := &url.URL{Scheme: "dynamodb", Host: "locks-" + strconv.FormatInt(time.Now().UnixNano(), 36),
+		RawQuery: url.Values{"endpoint": {testservers.DynamoDB(t)}, "region": {"eu-central-1"}}.Encode()}
+	require.NoError(t, stores.MakeLocalTable(t.Context(), u)) // with the access key "local"
+	query := u.Query()
+	query.Del("region")
+	u.RawQuery = query.Encode()
+	own := *u // where the emulator's own defaults lead
+	own.Host += "-own"
+	require.NoError(t, stores.MakeLocalTable(t.Context(), &own))
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return file
+	}
+	env := []string{
+		"LOCK_URL=" + u.String(), "AWS_EC2_METADATA_DISABLED=true", "AWS_PROFILE=", "AWS_REGION=", "AWS_DEFAULT_REGION=", "AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=",
+		"AWS_CONFIG_FILE=" + write("config", "[profile right]\nregion = eu-central-1\n[profile elsewhere]\nregion = eu-west-1\n"),
+		"AWS_SHARED_CREDENTIALS_FILE=" + write("credentials", "[right]\naws_access_key_id = local\naws_secret_access_key = local\n[elsewhere]\naws_access_key_id = local\naws_secret_access_key = local\n"),
+	}
+	for _, c := range []struct {
+		status int
+		args   []string
+		env    string
+	}{
+		{0, []string{"--profile", "right"}, ""},
+		{0, nil, "LOCK_URL=" + own.String()},
+		{0, []string{"--store", own.String()}, "AWS_PROFILE=elsewhere"}, // which is for AWS
+		{exit.Config, []string{"--profile", "elsewhere"}, ""},
+		{0, []string{"--profile", "elsewhere", "--region", "eu-central-1"}, ""},
+		{exit.Config, []string{"--profile", "nobody"}, ""},
+		{exit.Config, nil, ""}, // an emulator has a region and a key of its own
+	} {
+		cmd := exec.Command(binary, append([]string{"show", "k"}, c.args...)...)
+		cmd.Env = append(append(os.Environ(), env...), c.env)
+		out, _ := cmd.CombinedOutput() // the test looks at the status
+		assert.Equal(t, c.status, cmd.ProcessState.ExitCode(), "%q: %s", c.args, out)
+	}
+}
