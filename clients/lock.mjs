@@ -7,8 +7,9 @@
 //     }
 //   });
 //
-// withLock throws LockBusy, LockLost, or what the function throws. When lock.signal ends
-// a timer, the function throws an AbortError whose cause is LockLost.
+// withLock throws LockBusy, LockLost, or what the function throws. lock.signal aborts
+// when the lock is lost. What you passed it to (fetch, a timer) then throws an AbortError
+// whose cause is LockLost.
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";

@@ -90,7 +90,7 @@ CGO_ENABLED=0 GOFLAGS="-tags=lambda.norpc '-ldflags=-s -w'" \
 
 if [ -n "$guided" ]; then
 	cp samconfig.toml $saved
-	echo "Enter takes the default; the Cache... questions matter for LockStore=elasticache only.
+	echo "Enter takes the default; without LockStack and LockUrl the locks are in a table of the stack.
 The functions are built for $built: leave Architecture as it is. (For another
 one stop here and run make deploy ARCHITECTURE=x86_64 or arm64.)"
 	"$bin/sam" deploy --guided --config-file $saved --stack-name lambdalock --parameter-overrides "Architecture=$built"

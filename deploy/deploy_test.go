@@ -5,10 +5,12 @@ package deploy
 import (
 	"debug/elf"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -139,36 +141,37 @@ echo "$MISSING"
 	assert.Contains(t, out, "mine is deployed, but stack-policy.json does not protect it")
 }
 
-// TestStackPolicy finds what the policy protects in the template: all that keeps
-// locks or accounts.
+// TestStackPolicy: the policy, which is one for all stacks, protects all that keeps
+// locks or accounts in the templates.
 func TestStackPolicy(t *testing.T) {
 	text, err := os.ReadFile("../stack-policy.json")
 	require.NoError(t, err)
 	var policy struct {
 		Statement []struct {
-			Effect   string
-			Action   any
-			Resource any
+			Effect, Resource string
+			Action           any
+			Condition        struct {
+				StringEquals struct{ ResourceType []string }
+			}
 		}
 	}
 	require.NoError(t, json.Unmarshal(text, &policy))
-	var denied []any
-	for _, s := range policy.Statement {
-		if s.Effect == "Deny" {
-			assert.Equal(t, []any{"Update:Replace", "Update:Delete"}, s.Action)
-			denied = append(denied, s.Resource.([]any)...)
+	require.Len(t, policy.Statement, 2)
+	deny := policy.Statement[1]
+	assert.Equal(t, "Deny", deny.Effect)
+	assert.Equal(t, "*", deny.Resource)
+	assert.Equal(t, []any{"Update:Replace", "Update:Delete"}, deny.Action)
+	kept := map[string]bool{}
+	for _, file := range []string{"../template.yaml", "table.yaml", "cache.yaml"} {
+		tm, err := template.Read(file, nil)
+		require.NoError(t, err)
+		for _, r := range tm.Resources {
+			if r.Type == template.TableType || strings.HasPrefix(r.Type, "AWS::ElastiCache::") && strings.HasSuffix(r.Type, "Cache") {
+				kept[r.Type] = true
+			}
 		}
 	}
-	tm, err := template.Read("../template.yaml", nil)
-	require.NoError(t, err)
-	var kept []any
-	for id, r := range tm.Resources {
-		if r.Type == template.TableType || strings.HasPrefix(r.Type, "AWS::ElastiCache::") && strings.Contains(r.Type[len("AWS::ElastiCache::"):], "Cache") {
-			kept = append(kept, "LogicalResourceId/"+id)
-		}
-	}
-	require.Len(t, kept, 3)
-	assert.ElementsMatch(t, kept, denied)
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(kept)), deny.Condition.StringEquals.ResourceType)
 }
 
 // TestBuildWithoutTheScript builds a function for this machine with the settings that

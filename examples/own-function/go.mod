@@ -2,7 +2,7 @@ module example.com/own-function
 
 go 1.26.0
 
-// Take this line out in a repository of your own: it names the folder above this example.
+// It names the folder above this example. README.md says what to do with it in a module of your own.
 replace github.com/lambdalock/lambdalock => ../..
 
 require (

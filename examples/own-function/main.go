@@ -1,5 +1,5 @@
-// Command own-function is a start for a Lambda function of your own. It books orders
-// on accounts, and runs only while it holds the lock of the order's account.
+// Command own-function is a start for a Lambda function of your own. It charges orders
+// to accounts, and runs only while it holds the lock of the order's account.
 package main
 
 import (

@@ -33,7 +33,7 @@ or AWS_CONTAINER_CREDENTIALS_FULL_URI instead of the keys. Profiles are not read
 the AWS CLI, where there is one, prints a profile's keys:
   eval "$(aws configure export-credentials --format env)"
 It may have to:
-  cloudformation:DescribeStacks, DescribeStackResources    on the stack
+  cloudformation:DescribeStacks, DescribeStackResources    on the stack, and DescribeStacks on its LockStack
   lambda:InvokeFunction                                    on its functions
   execute-api:Invoke                                       on its API
   dynamodb:GetItem, UpdateItem                             on its two tables
@@ -60,29 +60,36 @@ func openCloud(t tester, getenv func(string) string) cloud {
 
 // stack is what is deployed.
 type stack struct {
-	lockStore string            // its parameter LockStore
-	api       string            // its output ApiUrl
-	names     map[string]string // logical id -> name in AWS
+	locks string            // URL of its locks, if they are in no table of its own
+	api   string            // its output ApiUrl
+	names map[string]string // logical id -> name in AWS
 }
 
 // describe asks CloudFormation for the stack of the template.
 func (c cloud) describe(t tester, ctx context.Context, name string, tm *template.Template) stack {
 	client := cloudformation.New(cloudformation.Options{Region: c.region, Credentials: c.keys, BaseEndpoint: endpointOrNil(c.endpoint), HTTPClient: httpClient})
-	described, err := client.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &name})
-	require.NoError(t, err, needs)
-	require.Len(t, described.Stacks, 1)
-	found, s := described.Stacks[0], stack{names: map[string]string{}}
-	require.Contains(t, []types.StackStatus{"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE"},
-		found.StackStatus, "want a stack that is deployed and at rest")
-	for _, p := range found.Parameters {
-		if aws.ToString(p.ParameterKey) == "LockStore" {
-			s.lockStore = aws.ToString(p.ParameterValue)
+	find := func(name string) (parameters, outputs map[string]string) {
+		described, err := client.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &name})
+		require.NoError(t, err, needs)
+		require.Len(t, described.Stacks, 1)
+		found := described.Stacks[0]
+		require.Contains(t, []types.StackStatus{"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE"},
+			found.StackStatus, "want a stack that is deployed and at rest")
+		parameters, outputs = map[string]string{}, map[string]string{}
+		for _, p := range found.Parameters {
+			parameters[aws.ToString(p.ParameterKey)] = aws.ToString(p.ParameterValue)
 		}
+		for _, o := range found.Outputs {
+			outputs[aws.ToString(o.OutputKey)] = aws.ToString(o.OutputValue)
+		}
+		return parameters, outputs
 	}
-	for _, o := range found.Outputs {
-		if aws.ToString(o.OutputKey) == "ApiUrl" {
-			s.api = strings.TrimSuffix(aws.ToString(o.OutputValue), "/")
-		}
+	parameters, outputs := find(name)
+	s := stack{locks: parameters["LockUrl"], api: strings.TrimSuffix(outputs["ApiUrl"], "/"), names: map[string]string{}}
+	if from := parameters["LockStack"]; from != "" {
+		_, exported := find(from)
+		s.locks = exported["Url"]
+		require.NotEmpty(t, s.locks, "the stack %s, which LockStack names, has no output Url", from)
 	}
 	resources, err := client.DescribeStackResources(ctx, &cloudformation.DescribeStackResourcesInput{StackName: &name})
 	require.NoError(t, err, needs)
@@ -96,7 +103,6 @@ func (c cloud) describe(t tester, ctx context.Context, name string, tm *template
 // complete fails where the stack lacks what the run uses.
 func (s stack) complete(t tester, tm *template.Template) {
 	const question = "the stack has no %s; is it this application's, and up to date?"
-	require.Contains(t, []string{"dynamodb", "elasticache"}, s.lockStore, question, "parameter LockStore")
 	require.NotEmpty(t, s.api, question, "output ApiUrl")
 	for id, r := range tm.Resources {
 		if r.Type == template.FunctionType || r.Type == template.TableType {
@@ -114,8 +120,11 @@ func (c cloud) suite(t *testing.T, ctx context.Context, name string) *suite {
 		accounts: c.tableURL(accounts), getenv: c.getenv, env: c.environment(t),
 		fresh: func(ctx context.Context) error { return removeAccounts(ctx, client, accounts) },
 	}
-	if at.lockStore == "dynamodb" {
+	switch {
+	case at.locks == "":
 		on.locks = c.tableURL(at.names[tables["LOCK_URL"]])
+	case strings.HasPrefix(at.locks, "dynamodb:"): // others may not be reachable from here
+		on.locks = at.locks
 	}
 	s := newSuite(t, ctx, tm, on)
 	deployed := &service{

@@ -1,5 +1,6 @@
 // Package samtest tries the functions of template.yaml where functions run: under
-// the SAM CLI, in Docker, on a Redis and on a DynamoDB Local, and deployed in AWS.
+// the SAM CLI, in Docker, on a Redis, a DynamoDB Local and a ZooKeeper, and deployed in
+// AWS.
 //
 //	make sam-test               # run.sh
 //	make test-aws STACK=name    # STACK=name go test ./internal/samtest -run '^TestAWS$' -v
@@ -7,7 +8,8 @@
 // Each run sends every event of events/ to its function and compares the answer
 // with the expected answer, sends the events of the HTTP API through that API,
 // borrows a lock there from PUT to DELETE, makes twelve withdrawals at once, and
-// measures cold and warm starts. Under the SAM CLI the programs of clients/ borrow
+// measures cold and warm starts. On ZooKeeper it sends the events and makes the
+// withdrawals, without the lock service. Under the SAM CLI the programs of clients/ borrow
 // locks, too, and examples/own-function runs. The functions, tables and variables are those of the template.
 //
 // In AWS the run asks CloudFormation for the stack's names, invokes its functions
@@ -15,8 +17,8 @@
 // stack, and the functions take the locks of the events, and some in shared/, which
 // all callers must have in LockCallers; nothing else is written. The run fails
 // before that where account 8 exists: the events expect an account 8 that does not
-// exist. A test is skipped where it needs a lock that another holds and the stack
-// has LockStore=elasticache, because that cache is out of reach.
+// exist. A test is skipped where it needs a lock that another holds and the locks of
+// the stack are in a cache, because that may be out of reach.
 //
 // Nothing here is linked into a function, and go test ./... tries the checks
 // themselves: on functions behind a fake AWS, and with planted bugs.

@@ -38,7 +38,7 @@ type fakeAWS struct {
 	*httptest.Server
 	t         *testing.T
 	template  *template.Template
-	lockStore string
+	lockStack string // the stack that it imports its locks from: a cache's
 	status    string
 	dynamo    *httputil.ReverseProxy
 
@@ -83,7 +83,7 @@ func startFakeAWS(t *testing.T) *fakeAWS {
 	target, err := url.Parse(endpoint)
 	require.NoError(t, err)
 	f := &fakeAWS{
-		t: t, template: tm, lockStore: "dynamodb", status: "UPDATE_COMPLETE",
+		t: t, template: tm, status: "UPDATE_COMPLETE",
 		dynamo:    &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }},
 		bootstrap: map[string]string{}, idle: map[string][]*lambdatest.Env{}, seen: map[string]int{},
 		// A short wait, so that a busy answer does not take two seconds.
@@ -202,7 +202,7 @@ func (f *fakeAWS) formation(w http.ResponseWriter, body []byte, status string) {
 	form, err := url.ParseQuery(string(body))
 	assert.NoError(f.t, err)
 	action := form.Get("Action")
-	if form.Get("StackName") != fakeStack {
+	if name := form.Get("StackName"); name != fakeStack && (name == "" || name != f.lockStack) {
 		w.WriteHeader(http.StatusBadRequest)
 		fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>ValidationError</Code><Message>Stack with id %s does not exist</Message></Error></ErrorResponse>`, form.Get("StackName"))
 		return
@@ -210,10 +210,15 @@ func (f *fakeAWS) formation(w http.ResponseWriter, body []byte, status string) {
 	fmt.Fprintf(w, `<%sResponse><%sResult>`, action, action)
 	switch action {
 	case "DescribeStacks":
+		if form.Get("StackName") == f.lockStack {
+			fmt.Fprint(w, `<Stacks><member><StackName>locks</StackName><StackStatus>CREATE_COMPLETE</StackStatus>
+<Outputs><member><OutputKey>Url</OutputKey><OutputValue>elasticache://u@cache.invalid:6379?cache=c</OutputValue></member></Outputs></member></Stacks>`)
+			break
+		}
 		fmt.Fprintf(w, `<Stacks><member><StackName>%s</StackName><StackStatus>%s</StackStatus><Parameters>
 <member><ParameterKey>LockTtl</ParameterKey><ParameterValue>60s</ParameterValue></member>
-<member><ParameterKey>LockStore</ParameterKey><ParameterValue>%s</ParameterValue></member></Parameters>
-<Outputs><member><OutputKey>ApiUrl</OutputKey><OutputValue>%s</OutputValue></member></Outputs></member></Stacks>`, fakeStack, status, f.lockStore, f.URL)
+<member><ParameterKey>LockStack</ParameterKey><ParameterValue>%s</ParameterValue></member></Parameters>
+<Outputs><member><OutputKey>ApiUrl</OutputKey><OutputValue>%s</OutputValue></member></Outputs></member></Stacks>`, fakeStack, status, f.lockStack, f.URL)
 	case "DescribeStackResources":
 		fmt.Fprint(w, "<StackResources>")
 		for id := range f.template.Resources {
@@ -235,6 +240,7 @@ func (f *fakeAWS) lambda(w http.ResponseWriter, r *http.Request, body []byte) {
 		fmt.Fprintf(w, `{"Type":"User","Message":"Function not found: %s"}`, name)
 		return
 	}
+	assert.Equal(f.t, alias, r.URL.Query().Get("Qualifier"), "only the alias follows a deployment")
 	result := f.run(logical(name), body)
 	if result.ErrorType != "" {
 		w.Header().Set("X-Amz-Function-Error", "Unhandled")

@@ -89,17 +89,24 @@ func (f fixture) request(t require.TestingT) (r request, ok bool) {
 	return r, true
 }
 
-// unused is the fixture for an execution of a state machine that no store has seen,
-// because an execution that has released its lock does not get it again.
+// unused is the fixture with names that no store has seen: an execution of a state machine
+// that has released its lock does not get it again, and a repeat of an Idempotency-Key
+// gets the answer of an earlier run. What is wrong with a key stays so.
 func (f fixture) unused() fixture {
 	var e struct {
 		Execution string
 		Detail    struct{ ExecutionArn string }
+		Headers   map[string]string
 	}
-	if json.Unmarshal(f.Event, &e) == nil && e.Execution+e.Detail.ExecutionArn != "" {
-		execution := e.Execution + e.Detail.ExecutionArn
+	if json.Unmarshal(f.Event, &e) != nil {
+		return f
+	}
+	if execution := e.Execution + e.Detail.ExecutionArn; execution != "" {
 		name := execution[strings.LastIndexByte(execution, ':')+1:]
 		f.Event = bytes.ReplaceAll(f.Event, []byte(name), []byte(rand.Text()))
+	}
+	if key := e.Headers["idempotency-key"]; key != "" {
+		f.Event = bytes.ReplaceAll(f.Event, []byte(key), []byte(rand.Text()+key))
 	}
 	return f
 }

@@ -67,16 +67,21 @@ func TestRequests(t *testing.T) {
 	assert.Equal(t, map[string]string{"LOCK_URL": "LockTable", "ACCOUNTS_URL": "AccountsTable"}, tableOf(t, tm))
 	functions, err := tm.Functions()
 	require.NoError(t, err)
-	requests := map[string]request{}
+	requests, unused := map[string]request{}, map[string]request{}
 	for _, f := range readFixtures(t, "events", functions) {
 		if r, ok := f.request(t); ok {
 			requests[f.Name] = r
+			unused[f.Name], _ = f.unused().request(t)
 		}
 	}
 	json := http.Header{"Accept": {"application/json"}, "Content-Type": {"application/json"}}
 	assert.Equal(t, request{"POST", "/accounts/7/withdrawals", json, []byte(`{"id": "w-1", "amount": 500}`)}, requests["withdraw"])
 	assert.JSONEq(t, `{"id": "w-2", "amount": 500}`, string(requests["withdraw-base64"].Body))
 	assert.Equal(t, "AQAGR9Wx", requests["locks-no-lease"].Header.Get("Lock-Token"))
+	key := func(r request) string { return r.Header.Get("Idempotency-Key") }
+	assert.NotEqual(t, key(requests["withdraw-key"]), key(unused["withdraw-key"]))
+	assert.Len(t, strings.Split(key(unused["withdraw-key-two"]), ","), 2)
+	assert.Equal(t, requests["withdraw"], unused["withdraw"])
 }
 
 func TestVariablesOfTheTemplateNameTables(t *testing.T) {
@@ -221,7 +226,7 @@ func TestColdStartsAreRead(t *testing.T) {
 func TestStores(t *testing.T) {
 	t.Chdir("../..")
 	tm := readTemplate(t)
-	for name, start := range map[string]func(*testing.T, *template.Template) store{"Redis": startRedis, "DynamoDB": startDynamo} {
+	for name, start := range starts {
 		t.Run(name, func(t *testing.T) {
 			s := newSuite(t, t.Context(), tm, start(t, tm))
 			holding := func(key string) fixture { return fixture{Fixture: eventfiles.Fixture{Held: key}} }

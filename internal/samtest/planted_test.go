@@ -72,9 +72,22 @@ func TestFakeAWS(t *testing.T) {
 		fake.forget()
 		assert.NotContains(t, tried(func(t tester) { s.times(t, on, withdrawFunction) }).log, "not seen")
 	})
+	t.Run("a repeat of a key is another answer, and a second run is no repeat", func(t *testing.T) {
+		keyed := s.named(t, "withdraw-key")
+		s.event(t, keyed)
+		s.event(t, keyed)
+		again, ok := keyed.request(t)
+		require.True(t, ok)
+		s.request(t, on, keyed, again)
+		require.NoError(t, s.fresh(t.Context()))
+		got, err := on.call(t.Context(), again)
+		require.NoError(t, err)
+		assert.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
+		require.NoError(t, got.same(keyed.Want), "the account is not asked: there is none")
+	})
 	t.Run("with a cache, what is held is skipped", func(t *testing.T) {
-		fake.lockStore = "elasticache"
-		defer func() { fake.lockStore = "dynamodb" }()
+		fake.lockStack = "locks"
+		defer func() { fake.lockStack = "" }()
 		cached := at.suite(t, t.Context(), fakeStack)
 		busy := cached.named(t, "withdraw-busy")
 		for _, check := range []func(tester){
@@ -216,7 +229,7 @@ func TestIncompleteStack(t *testing.T) {
 	tm, err := template.Read("../../template.yaml", nil)
 	require.NoError(t, err)
 	whole := func() stack {
-		s := stack{lockStore: "dynamodb", api: "https://x", names: map[string]string{}}
+		s := stack{api: "https://x", names: map[string]string{}}
 		for id := range tm.Resources {
 			s.names[id] = "x"
 		}
@@ -224,10 +237,9 @@ func TestIncompleteStack(t *testing.T) {
 	}
 	whole().complete(t, tm)
 	for want, change := range map[string]func(*stack){
-		"parameter LockStore": func(s *stack) { s.lockStore = "" },
-		"output ApiUrl":       func(s *stack) { s.api = "" },
-		"WithdrawFunction":    func(s *stack) { delete(s.names, "WithdrawFunction") },
-		"AccountsTable":       func(s *stack) { delete(s.names, "AccountsTable") },
+		"output ApiUrl":    func(s *stack) { s.api = "" },
+		"WithdrawFunction": func(s *stack) { delete(s.names, "WithdrawFunction") },
+		"AccountsTable":    func(s *stack) { delete(s.names, "AccountsTable") },
 	} {
 		s := whole()
 		change(&s)

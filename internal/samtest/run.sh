@@ -116,6 +116,7 @@ echo "base image $image"
 sh $here/install.sh sam
 sh internal/testservers/install-redis.sh
 sh internal/testservers/install-dynamodb.sh
+sh internal/testservers/install-zookeeper.sh
 version=$(sed -n 's/^version=\([^ ]*\).*/\1/p' $here/install.sh)
 SAMTEST_PROGRAM=$cache/sam-$version/bin/sam SAMTEST_BUILT=$built SAMTEST_ARCH=$arch SAMTEST_IMAGE=$image \
 	go test ./$here -run '^TestSAM$' -v -count=1 -timeout 35m

@@ -19,6 +19,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -28,6 +29,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 )
 
 const (
@@ -39,7 +41,10 @@ const (
 	localSecret = "text:///signs-tokens-on-this-machine-and-nowhere-else"
 )
 
-var openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener}
+var openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener, zkstore.Opener}
+
+// starts are the stores on this machine.
+var starts = map[string]func(*testing.T, *template.Template) store{"Redis": startRedis, "DynamoDB": startDynamo, "ZooKeeper": startZooKeeper}
 
 // store is where locks and accounts are: on this machine, or in AWS.
 type store struct {
@@ -134,6 +139,42 @@ func startDynamo(t *testing.T, tm *template.Template) store {
 	})
 }
 
+// startZooKeeper starts a ZooKeeper for the locks, which listens on all addresses, and a
+// Redis for the accounts.
+func startZooKeeper(t *testing.T, tm *template.Template) store {
+	s := startRedis(t, tm)
+	addr := testservers.ZooKeeper(t, "clientPortAddress=0.0.0.0").Addr
+	_, port, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogInfo(false))
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	locks := tableOf(t, tm)["LOCK_URL"]
+	accounts, freshAccounts := s.url, s.fresh
+	s.url = func(host, table string) string {
+		if table == locks {
+			return "zookeeper://" + net.JoinHostPort(host, port) + "/locks"
+		}
+		return accounts(host, table)
+	}
+	s.locks = s.url(loopback, locks)
+	s.getenv = func(string) string { return "" } // no account of ZooKeeper's
+	s.fresh = func(ctx context.Context) error { return errors.Join(removeBelow(conn, "/locks"), freshAccounts(ctx)) }
+	return s
+}
+
+// removeBelow removes all nodes below a path.
+func removeBelow(conn *zk.Conn, path string) error {
+	children, _, err := conn.Children(path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
+	for _, child := range children {
+		err = errors.Join(err, removeBelow(conn, path+"/"+child), conn.Delete(path+"/"+child, -1))
+	}
+	return err
+}
+
 // sam is the SAM CLI.
 type sam struct {
 	program, arch string
@@ -150,6 +191,9 @@ func environment() []string {
 	return append(env,
 		"AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_EC2_METADATA_DISABLED=true",
 		"AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_DEFAULT_REGION="+region, "SAM_CLI_TELEMETRY=0",
+		// Each command asks AWS for the account's number, and without a network it tries for
+		// seconds. Nobody listens here, so it goes on at once with a number of its own.
+		"AWS_ENDPOINT_URL=http://"+loopback+":1", "AWS_MAX_ATTEMPTS=1",
 		// As the functions are deployed.
 		"CGO_ENABLED=0", "GOFLAGS=-tags=lambda.norpc -trimpath '-ldflags=-s -w'")
 }
@@ -177,6 +221,7 @@ func (s sam) run(t tester, ctx context.Context, args ...string) {
 type local struct {
 	sam
 	variables map[string]string
+	file      string // has them for the SAM CLI
 }
 
 // arguments are those that all local commands have.
@@ -184,15 +229,14 @@ func (l local) arguments(command string, more map[string]string, args ...string)
 	variables := maps.Clone(l.variables)
 	maps.Copy(variables, more)
 	text, err := json.Marshal(map[string]any{"Parameters": variables})
-	file := filepath.Join(l.built, "variables.json")
-	if err = errors.Join(err, os.WriteFile(file, text, 0o600)); err != nil {
+	if err = errors.Join(err, os.WriteFile(l.file, text, 0o600)); err != nil {
 		panic(err)
 	}
 	return append(append([]string{"local", command}, args...),
 		"--template", filepath.Join(l.built, "template.yaml"),
 		"--parameter-overrides", "Architecture="+l.arch,
 		"--skip-pull-image", "--invoke-image", l.image,
-		"--env-vars", file,
+		"--env-vars", l.file,
 		"--add-host", hostName+":host-gateway")
 }
 
@@ -210,13 +254,16 @@ func (l local) once(ctx context.Context, f fixture) ([]byte, error) {
 	return answer.Bytes(), nil
 }
 
-// example builds examples/own-function, which is a module of its own, and invokes it
-// on the store as its page says. The page's tables are those of the template.
+// example is a module of its own, and is built into a folder of its own.
+const example = "examples/own-function"
+
+func (s sam) builtExample() string { return filepath.Join(s.built, "own-function") }
+
+// example invokes examples/own-function on the store as its page says. The page's tables
+// are those of the template.
 func (l local) example(t *testing.T, ctx context.Context, on store) {
-	const dir = "examples/own-function/"
-	l.built = filepath.Join(l.built, "own-function")
-	l.run(t, ctx, "build", "--template-file", dir+"template.yaml", "--build-dir", l.built, "--parameter-overrides", "Architecture="+l.arch)
-	event, err := os.ReadFile(dir + "event.json")
+	l.built = l.builtExample()
+	event, err := os.ReadFile(example + "/event.json")
 	require.NoError(t, err)
 	require.NoError(t, on.fresh(ctx))
 	for _, want := range []string{`{"order": "o-1", "balance": 500}`, `{"order": "o-1", "balance": 1000}`} {

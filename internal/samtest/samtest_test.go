@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -13,7 +14,8 @@ import (
 	"github.com/lambdalock/lambdalock/internal/template"
 )
 
-// TestSAM runs everything under the SAM CLI, once on each store.
+// TestSAM runs everything under the SAM CLI, once on each store. The stores run side by
+// side: for most of its time the SAM CLI starts and stops one container.
 func TestSAM(t *testing.T) {
 	s := sam{
 		program: os.Getenv("SAMTEST_PROGRAM"), built: os.Getenv("SAMTEST_BUILT"),
@@ -24,22 +26,30 @@ func TestSAM(t *testing.T) {
 	}
 	t.Chdir("../..")
 	ctx := untilInterrupted(t)
-	s.run(t, ctx, "validate", "--lint")
+	for _, file := range []string{"template.yaml", "deploy/table.yaml", "deploy/cache.yaml", "examples/own-function/template.yaml"} {
+		s.run(t, ctx, "validate", "--lint", "--template-file", file)
+	}
 	s.run(t, ctx, "build", "--build-dir", s.built, "--parameter-overrides", "Architecture="+s.arch)
-	for name, start := range map[string]func(*testing.T, *template.Template) store{"Redis": startRedis, "DynamoDB": startDynamo} {
-		require.NoError(t, ctx.Err())
+	s.run(t, ctx, "build", "--template-file", example+"/template.yaml", "--build-dir", s.builtExample(), "--parameter-overrides", "Architecture="+s.arch)
+	for name, start := range starts {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, ctx.Err())
 			tm := readTemplate(t)
 			on := start(t, tm)
 			all := newSuite(t, ctx, tm, on)
-			at := local{s, on.variables(t, tm)}
+			at := local{s, on.variables(t, tm), filepath.Join(t.TempDir(), "variables.json")}
 			all.serve, all.clients = at.serve, true
 			all.once = at.once
-			if name == "DynamoDB" { // Redis has shown that each event can have a container of its own
+			if name != "Redis" { // where each event has a container of its own
 				all.once = at.serve(t, oneByOne).once
 			}
+			if name == "ZooKeeper" {
+				all.withoutLockService(t)
+				return
+			}
 			all.run(t)
-			t.Run("examples/own-function", func(t *testing.T) { at.example(t, ctx, on) })
+			t.Run(example, func(t *testing.T) { at.example(t, ctx, on) })
 		})
 	}
 }

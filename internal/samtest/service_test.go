@@ -34,6 +34,9 @@ type service struct {
 	logs func() string
 }
 
+// alias is what the template publishes each function as.
+const alias = "live"
+
 // httpClient waits longer than any function runs, and changes nothing.
 var httpClient = &http.Client{
 	Timeout:       90 * time.Second,
@@ -58,11 +61,11 @@ func endpointOrNil(endpoint string) *string {
 // invoke runs an event and fails where the function fails against expectation, or
 // does not fail.
 func (s *service) invoke(ctx context.Context, f fixture) (*lambda.InvokeOutput, error) {
-	name := f.function
+	name, qualifier := f.function, (*string)(nil)
 	if s.names != nil {
-		name = s.names[name]
+		name, qualifier = s.names[name], aws.String(alias)
 	}
-	out, err := s.lambda.Invoke(ctx, &lambda.InvokeInput{FunctionName: &name, Payload: f.Event, LogType: s.log})
+	out, err := s.lambda.Invoke(ctx, &lambda.InvokeInput{FunctionName: &name, Qualifier: qualifier, Payload: f.Event, LogType: s.log})
 	if _, throttled := errors.AsType[*types.TooManyRequestsException](err); throttled {
 		err = fmt.Errorf("%w (a run has up to %d invocations at once, and new accounts have a concurrency of 10)", err, burstSize)
 	}

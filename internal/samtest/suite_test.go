@@ -83,15 +83,11 @@ func (s *suite) run(t *testing.T) {
 				t.Run(f.Name(), func(t *testing.T) { s.times(t, on, f) })
 			}
 		}},
-		{"events", func(t *testing.T) {
-			for _, f := range s.fixtures {
-				t.Run(f.Name, func(t *testing.T) { s.event(t, f) })
-			}
-		}},
+		{"events", s.events},
 		{"HTTP", func(t *testing.T) {
 			api := s.serve(t, overHTTP)
 			for _, f := range s.fixtures {
-				if r, ok := f.request(t); ok {
+				if r, ok := f.unused().request(t); ok {
 					t.Run(f.Name, func(t *testing.T) { s.request(t, api, f, r) })
 				}
 			}
@@ -102,12 +98,30 @@ func (s *suite) run(t *testing.T) {
 				}
 			}
 		}},
-		{fmt.Sprint(burstSize, " withdrawals at once"), func(t *testing.T) { s.burst(t, s.serve(t, atOnce)) }},
+		{atOnceName, s.atOnce},
 	} {
 		require.NoError(t, s.ctx.Err())
 		t.Run(phase.name, phase.run)
 	}
 }
+
+// withoutLockService runs what needs no lock service, which is not built for every store.
+func (s *suite) withoutLockService(t *testing.T) {
+	s.fixtures = slices.DeleteFunc(s.fixtures, func(f fixture) bool { return strings.HasPrefix(f.Name, "locks") })
+	t.Run("events", s.events)
+	require.NoError(t, s.ctx.Err())
+	t.Run(atOnceName, s.atOnce)
+}
+
+func (s *suite) events(t *testing.T) {
+	for _, f := range s.fixtures {
+		t.Run(f.Name, func(t *testing.T) { s.event(t, f) })
+	}
+}
+
+var atOnceName = fmt.Sprint(burstSize, " withdrawals at once")
+
+func (s *suite) atOnce(t *testing.T) { s.burst(t, s.serve(t, atOnce)) }
 
 // prepare makes the world that the event was written for: accounts, and a lock that
 // another holds where the event is about that. What it returns releases the lock.

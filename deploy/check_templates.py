@@ -1,0 +1,287 @@
+"""Checks the templates as CloudFormation gets them: translated by SAM, for several
+regions and all combinations of parameters. make lint-template runs it, with cfn-lint
+and the SAM translator. It asks no service.
+
+kept.json is the record of what keeps locks or accounts: logical ids, policies, and the
+properties that cannot change without a new, empty resource. Change it by hand, and only
+after docs/deploy.md, "Changes that lose locks".
+"""
+
+import copy
+import itertools
+import json
+import logging
+import os
+import re
+import sys
+
+import boto3
+import cfnlint.api
+import cfnlint.decode
+from cfnlint.schema import PROVIDER_SCHEMA_MANAGER
+from samtranslator.parser.parser import Parser
+from samtranslator.translator.translator import Translator
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+REGIONS = ["us-east-1", "eu-central-1", "ap-southeast-2", "cn-north-1", "us-gov-west-1"]
+KEEPS = ["AWS::DynamoDB::Table", "AWS::ElastiCache::ServerlessCache"]
+ALIAS = "Aliaslive"
+SUBNETS = "subnet-0a1b2c3d,subnet-0a1b2c3e"
+KEY = "arn:aws:kms:eu-central-1:123456789012:key/k"
+TOPIC = "arn:aws:sns:eu-central-1:123456789012:t"
+POLICY = "arn:aws:iam::123456789012:policy/p"
+
+# What each parameter is tried with.
+CHOICES = {
+    "template.yaml": {
+        "LockStack": ["", "locks"], "LockUrl": ["", "dynamodb://mine"], "LockPolicy": ["", POLICY],
+        "VpcSubnets": ["", SUBNETS], "VpcGroups": ["", "sg-0a1b2c3d"],
+        "Deployment": ["AllAtOnce", "Canary10Percent5Minutes", "Canary10Percent30Minutes", "Linear10PercentEvery1Minute"],
+        "Architecture": ["arm64", "x86_64"], "ReservedRuns": ["0", "5"], "AlarmTopic": ["", TOPIC],
+    },
+    "deploy/table.yaml": {"KeyArn": ["", KEY], "AlarmTopic": ["", TOPIC]},
+    "deploy/cache.yaml": {
+        "ConnectionType": ["vpc", "public"], "Subnets": ["", SUBNETS], "SecurityGroups": ["", "sg-0a1b2c3d"],
+        "ReachSecrets": ["false", "true"], "KeyArn": ["", KEY], "AlarmTopic": ["", TOPIC],
+    },
+    "examples/own-function/template.yaml": {"Architecture": ["x86_64", "arm64"]},
+}
+# How many combinations the Rules let through. The others must be refused.
+ALLOWED = {"template.yaml": 3 * 2 * 4 * 2 * 2 * 2, "deploy/table.yaml": 4, "deploy/cache.yaml": (2 + 1 + 1) * 4, "examples/own-function/template.yaml": 2}
+
+
+class Wrong(Exception):
+    pass
+
+
+def want(holds, *what):
+    if not holds:
+        raise Wrong(" ".join(map(str, what)))
+
+
+def read(text):
+    template, problems = cfnlint.decode.decode_str(text)
+    want(not problems, problems)
+    return json.loads(json.dumps(template, default=str))
+
+
+def translate(template, region, values):
+    template = copy.deepcopy(template)
+    for r in template["Resources"].values():  # as sam package does
+        for name in ("CodeUri", "DefinitionUri"):
+            if name in r.get("Properties", {}):
+                r["Properties"][name] = "s3://bucket/key"
+    if "Transform" not in template:
+        return template
+    return Translator({}, Parser(), None, boto3.session.Session(region_name=region)).translate(template, dict(values))
+
+
+class Stack:
+    """A template with values for its parameters and for the functions that need a service."""
+
+    def __init__(self, template, values, region="eu-central-1"):
+        self.template = template
+        self.values = {name: p.get("Default") for name, p in template.get("Parameters", {}).items()}
+        self.values.update({"AWS::Region": region, "AWS::AccountId": "123456789012", "AWS::Partition": "aws", "AWS::StackName": "stack", "AWS::URLSuffix": "amazonaws.com", **values})
+
+    def met(self, name):
+        return self.value(self.template["Conditions"][name])
+
+    def value(self, v):
+        """What v comes to; None is AWS::NoValue. What only a service knows stays as it is."""
+        if isinstance(v, list):
+            return [w for w in map(self.value, v) if w is not None]
+        if not isinstance(v, dict):
+            return v
+        if len(v) == 1:
+            (name, arg), = v.items()
+            if name == "Ref" and (arg == "AWS::NoValue" or arg in self.values):
+                return None if arg == "AWS::NoValue" else str(self.values[arg])
+            if name == "Condition" and isinstance(arg, str):
+                return self.met(arg)
+            if name == "Fn::If":
+                return self.value(arg[1] if self.met(arg[0]) else arg[2])
+            if name == "Fn::Equals":
+                return str(self.value(arg[0])) == str(self.value(arg[1]))
+            if name == "Fn::Not":
+                return not self.value(arg[0])
+            if name == "Fn::And":
+                return all(self.value(a) for a in arg)
+            if name == "Fn::Split":
+                return self.value(arg[1]).split(arg[0])
+            if name == "Fn::Sub" and isinstance(arg, str):
+                return re.sub(r"\$\{([\w:]+)\}", lambda m: str(self.values.get(m[1], m[0])), arg)
+        out = {k: self.value(w) for k, w in v.items()}
+        return {k: w for k, w in out.items() if w is not None}
+
+    def resources(self):
+        return {id: self.value({k: w for k, w in r.items() if k != "Condition"}) for id, r in self.template["Resources"].items() if "Condition" not in r or self.met(r["Condition"])}
+
+    def refused(self):
+        return any(
+            self.value(rule.get("RuleCondition", True)) and not all(self.value(a["Assert"]) for a in rule["Assertions"])
+            for rule in self.template.get("Rules", {}).values()
+        )
+
+
+def kept(resources):
+    """What must not change of the resources that keep something."""
+    found = {}
+    for id, r in resources.items():
+        if r["Type"] in KEEPS:
+            schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", r["Type"]).schema
+            fixed = schema.get("createOnlyProperties", []) + schema.get("conditionalCreateOnlyProperties", [])
+            names = [p.removeprefix("/properties/") for p in fixed] + ["Engine", "AttributeDefinitions", "TimeToLiveSpecification", "DeletionProtectionEnabled"]
+            found[id] = {k: r.get(k) for k in ("Type", "DeletionPolicy", "UpdateReplacePolicy")}
+            found[id].update({n: r["Properties"][n] for n in names if n in r["Properties"]})
+    return found
+
+
+def check_kept(file, resources, values, record):
+    found = kept(resources)
+    if file == "deploy/cache.yaml":  # the rest of what is fixed are parameters
+        subnets = values["Subnets"].split(",") if values["Subnets"] else [{"Ref": "SubnetA"}, {"Ref": "SubnetB"}]
+        network = {"ConnectionType": "public"} if values["ConnectionType"] == "public" else {"SubnetIds": subnets}
+        record = {"Cache": {**record["Cache"], **network, **({"KmsKeyId": values["KeyArn"]} if values["KeyArn"] else {})}}
+        want("CacheUsageLimits" not in resources["Cache"]["Properties"], "a maximum of the cache removes leases")
+    want(found == record, "what keeps locks or accounts has changed:", json.dumps(found, indent=1), "but the record says", json.dumps(record, indent=1))
+
+
+def mentions(v, names, path=""):
+    """Where v refers to one of these resources, by Ref, GetAtt or Sub."""
+    if isinstance(v, dict):
+        for k, w in v.items():
+            yield from mentions(w, names, f"{path}.{k}")
+    elif isinstance(v, list):
+        for w in v:
+            yield from mentions(w, names, path)
+    elif isinstance(v, str):
+        found = re.findall(r"\$\{(\w+)", v) if ".Fn::Sub" in path else [v] if path.endswith((".Ref", ".Fn::GetAtt")) else []
+        yield from ((path, name) for name in found if name in names)
+
+
+def check_functions(stack, resources):
+    """Sources invoke the alias, and roles are allowed what they are for."""
+    functions = [id for id, r in resources.items() if r["Type"] == "AWS::Lambda::Function"]
+    if "LockStack" not in stack.values:
+        return
+    want(len(functions) == 5, functions)
+    may = {"AWS::Lambda::Alias", "AWS::Lambda::Version", "AWS::Lambda::EventInvokeConfig", "AWS::CloudWatch::Alarm", "AWS::Logs::MetricFilter"}
+    for id, r in stack.template["Resources"].items():
+        for path, name in mentions(r, functions):
+            want(r["Type"] in may, f"{id}{path} is for {name} and not for its alias")
+        if r["Type"] == "AWS::Lambda::EventInvokeConfig":
+            want(r["Properties"]["Qualifier"] == "live", id)
+    where = "own" if stack.met("OwnTable") else "import" if stack.met("Imports") else "url"
+    policy = {"own": [], "import": [{"Fn::ImportValue": "locks-UsePolicy"}], "url": [POLICY]}[where]
+    url = {"own": "dynamodb://${LockTable}", "import": {"Fn::ImportValue": "locks-Url"}, "url": "dynamodb://mine"}[where]
+    for id in functions:
+        p = resources[id]["Properties"]
+        want(p["Environment"]["Variables"]["LOCK_URL"] == url, id, p["Environment"])
+        want(("VpcConfig" in p) == bool(stack.values["VpcSubnets"]), id, "VpcConfig")
+        want(("ReservedConcurrentExecutions" in p) == (id == "LocksFunction" and stack.met("Reserves")), id, "ReservedConcurrentExecutions")
+        role = resources[id + "Role"]["Properties"]
+        own = [a for a in role["ManagedPolicyArns"] if not isinstance(a, str) or ":aws:policy/" not in a]
+        want(own == [*policy, {"Ref": "NoNetwork"}], id, own)
+        sids = [s.get("Sid") for p in role["Policies"] for s in p["PolicyDocument"]["Statement"]]
+        want(("Locks" in sids) == (where == "own"), id, sids)
+        want(resources[id + ALIAS]["Properties"]["Name"] == "live", id)
+        group = resources[id + "DeploymentGroup"]["Properties"]
+        want(group["DeploymentConfigName"]["Fn::Sub"][1]["ConfigName"] == stack.values["Deployment"], group)
+        want(len(group["AlarmConfiguration"]["Alarms"]) == 2, group)
+
+
+def check_policies(resources):
+    """No statement allows all actions or, but for the logs of the state machine, everything."""
+    for id, r in resources.items():
+        policies = {"AWS::IAM::ManagedPolicy": [r["Properties"]], "AWS::IAM::Role": r["Properties"].get("Policies", [])}.get(r["Type"], [])
+        want(all(p["PolicyDocument"]["Statement"] for p in policies), id, "has a policy without a statement, which IAM refuses")
+        for s in (s for p in policies for s in p["PolicyDocument"]["Statement"]):
+            actions = s["Action"] if isinstance(s["Action"], list) else [s["Action"]]
+            if s["Effect"] == "Allow":
+                want(not any("*" in a for a in actions), id, s)
+                want(s["Resource"] != "*" or all(a.startswith("logs:") for a in actions), id, s)
+
+
+def versions(template, values):
+    """What makes a new version: its logical id and its description."""
+    out = Stack(translate(template, "eu-central-1", values), values)
+    return sorted((id.split("Version")[0], id, r["Properties"].get("Description")) for id, r in out.resources().items() if r["Type"] == "AWS::Lambda::Version")
+
+
+def check(file, text, record, full=True):
+    template = read(text)
+    names = list(CHOICES[file])
+    allowed = 0
+    for chosen in itertools.product(*CHOICES[file].values()):
+        values = dict(zip(names, chosen))
+        if Stack(template, values).refused():
+            continue
+        allowed += 1
+        few = all(values.get(n) == CHOICES[file][n][0] for n in ("Architecture", "ReservedRuns", "AlarmTopic") if n in values)
+        for region in REGIONS if few and full else REGIONS[:1] if full or few else []:
+            stack = Stack(translate(template, region, values), values, region)
+            resources = stack.resources()
+            check_kept(file, resources, values, record)
+            check_functions(stack, resources)
+            check_policies(resources)
+    want(allowed == ALLOWED[file], file, "the Rules allow", allowed, "combinations of parameters, not", ALLOWED[file])
+    if file == "template.yaml":
+        before = versions(template, {})
+        for name, value in {"LockStack": "locks", "LockUrl": "redis://x", "LockTtl": "30s", "LockWait": "1s", "Revision": "2", "VpcSubnets": SUBNETS}.items():
+            want(not set(before) & set(versions(template, {name: value})), name, "makes no new version, so its value does not reach the alias")
+
+
+# Changes that must be found: file, text, and what stands there instead.
+PLANTED = [
+    ("template.yaml", "  LockTable:\n    Type", "  Locks:\n    Type"),
+    ("template.yaml", "    DeletionPolicy: Retain\n", "    DeletionPolicy: Delete\n"),
+    ("template.yaml", "DeletionProtectionEnabled: true", "DeletionProtectionEnabled: false"),
+    ("template.yaml", "    UpdateReplacePolicy: Retain\n    Properties:\n      BillingMode: PAY_PER_REQUEST\n      Del", "    UpdateReplacePolicy: Retain\n    Condition: OwnTable\n    Properties:\n      BillingMode: PAY_PER_REQUEST\n      Del"),
+    ("template.yaml", "        - AttributeName: account\n          KeyType", "        - AttributeName: id\n          KeyType"),
+    ("template.yaml", "        StepFunction: !Ref StepFunction.Alias", "        StepFunction: !GetAtt StepFunction.Arn"),
+    ("template.yaml", "    AutoPublishAlias: live\n    DeploymentPreference:\n      Type: !Ref Deployment\n      Alarms: [!Ref ErrorsAlarm, !Ref LockLostAlarm]\n", ""),
+    ("template.yaml", "      VersionDescription: !Sub ${LockStack}", "      VersionDescription: !Sub ${LockTtl}"),
+    ("template.yaml", "        - !Ref NoNetwork\n", ""),
+    ("template.yaml", "                Effect: Allow\n                Action:\n                  - dynamodb:GetItem", "                Effect: Allow\n                Action:\n                  - dynamodb:*"),
+    ("template.yaml", "        AssertDescription: \"LockUrl is set but LockPolicy is not\"", "        AssertDescription: x\n      - Assert: !Equals [!Ref LockUrl, \"\"]\n        AssertDescription: x"),
+    ("deploy/table.yaml", "    Type: AWS::DynamoDB::Table\n", "    Type: AWS::DynamoDB::Table\n    Condition: HasKey\n"),
+    ("deploy/table.yaml", "      BillingMode", "      TableName: locks\n      BillingMode"),
+    ("deploy/table.yaml", "AttributeName: ttl", "AttributeName: expires"),
+    ("deploy/cache.yaml", "ServerlessCacheName: !Sub ${Name}-locks", "ServerlessCacheName: !Ref Name"),
+    ("deploy/cache.yaml", "      UserGroupId: !Ref UserGroup\n", "      UserGroupId: !Ref UserGroup\n      CacheUsageLimits: {DataStorage: {Maximum: 1, Unit: GB}}\n"),
+    ("deploy/cache.yaml", "[!Ref SubnetA, !Ref SubnetB], !Split", "[!Ref SubnetA], !Split"),
+    ("deploy/cache.yaml", "RuleCondition: !Equals [!Ref ConnectionType, public]", "RuleCondition: !Equals [!Ref ConnectionType, private]"),
+]
+
+
+def main():
+    logging.disable(logging.CRITICAL)  # the translator talks about its metrics
+    with open(os.path.join(HERE, "kept.json")) as f:
+        record = json.load(f)
+    texts = {}
+    for file in CHOICES:
+        with open(os.path.join(HERE, "..", file)) as f:
+            texts[file] = f.read()
+        try:
+            check(file, texts[file], record[file])
+        except Wrong as e:
+            sys.exit(f"{file}: {e}")
+    out = json.dumps(translate(read(texts["template.yaml"]), "us-east-1", {}))
+    problems = [p for p in cfnlint.api.lint_all(out) if p.rule.id.startswith("E")]
+    if problems:
+        sys.exit(f"template.yaml, translated: {problems}")
+    for file, good, bad in PLANTED:
+        if good not in texts[file]:
+            sys.exit(f"{file}: no longer has {good!r}")
+        text = texts[file].replace(good, bad)
+        read(text)  # is a template still
+        try:
+            check(file, text, record[file], full=False)
+        except Wrong:
+            continue
+        sys.exit(f"{file}: {bad!r} was not found")
+
+
+if __name__ == "__main__":
+    main()
