@@ -46,10 +46,13 @@ type part struct {
 
 var parts = []part{
 	{kind: verifyrecord.Search, dir: "..", pkg: "./lockstore/memstore", run: "TestSearch"},
+	{kind: verifyrecord.Search, dir: "..", pkg: "./lockstore/casstore", run: "TestSearch"},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 20_000}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "TestTrustNeverOverlaps", seeded: true, atLeast: map[string]int64{seeds: 2000}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "TestRepeats", seeded: true, atLeast: map[string]int64{seeds: 2000}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "TestTrustNeverOverlaps", seeded: true, atLeast: map[string]int64{seeds: 1000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "TestGuardsOverDynamoDB", seeded: true, atLeast: map[string]int64{seeds: 100}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 1000}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 600}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/casstore", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 1000}},
 	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "Test.*", seeded: true, atLeast: map[string]int64{histories: 300, operations: 300_000}},
 	{kind: verifyrecord.Processes, dir: ".", pkg: "./processes", run: "Test.*", seeded: true, atLeast: map[string]int64{kills: 300, stops: 300}},
 	{kind: verifyrecord.Mutants, dir: ".", pkg: "./mutants", run: "TestMutants"},
@@ -165,7 +168,7 @@ func (p part) record(ctx context.Context, dir string, seed uint64) (*verifyrecor
 	}
 	ctx, cancel := context.WithTimeout(ctx, partTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", p.pkg, "-run", "^"+p.run+"$", "-count=1", "-timeout", (partTime - time.Minute).String(), "-v")
+	cmd := exec.CommandContext(ctx, "go", "test", p.pkg, "-run", "^"+p.run+"$", "-count=1", "-timeout", (partTime - time.Minute).String())
 	cmd.Dir = p.dir
 	// Variables that were set for a replay must not make the part smaller.
 	cmd.Env = append(cmd.Environ(), "VERIFY_DIR="+dir, fmt.Sprint("VERIFY_SEED=", seed), "VERIFY_SEEDS=", "FUZZTIME=")

@@ -14,11 +14,11 @@ import (
 
 // kinds says what each kind of verification is, in the page's order.
 var kinds = []struct{ kind, what string }{
-	{verifyrecord.Search, "visits every state of a few clients. The store is the shipped store in memory; the clients are a short model of the guard."},
+	{verifyrecord.Search, "visits every state of a few clients. The stores are the shipped store in memory, and the shipped core of the stores that compare and swap; the clients are a short model of the guard."},
 	{verifyrecord.Simulation, "runs random schedules from seeds, in virtual time. Clocks are off, processes freeze and die, and the network loses, delays and repeats requests. " +
-		"One simulation has the shipped guard over the store in memory. The others have the shipped DynamoDB store over a fake service or the shipped Redis store over miniredis."},
-	{verifyrecord.Histories, "records what the clients of real servers were told during faults. A checker ([porcupine](https://github.com/anishathalye/porcupine), with a model of a lease in real time) " +
-		"then looks for an order of the operations that explains every answer. A search without an end is undecided, and fails the run."},
+		"Two simulations have the shipped guard over the store in memory; one of them counts the effects of work under the shipped package idempotency. The others have the shipped DynamoDB store over a fake service, the shipped Redis store over miniredis, or casstore over a register in memory."},
+	{verifyrecord.Histories, "records what the clients of the store in memory and of real servers were told during faults. A checker ([porcupine](https://github.com/anishathalye/porcupine), with a model of a lease in real time) " +
+		"then looks for an order of the operations that explains every answer. If its search has no end in 90 s, the history is repeated with another seed, and counted. If that has no end either, it is undecided, and the run fails."},
 	{verifyrecord.Processes, "adds elements to lists under the lock, as in Jepsen's set test. The function's processes are killed, stopped, told to end, or run into their timeout. No acknowledged element may be missing."},
 	{verifyrecord.Mutants, "plants bugs in a copy of the code, one at a time. The test that claims a bug has to fail and to print the words that name the bug."},
 	{verifyrecord.Fuzz, "generates input for everything that reads keys, entries, URLs and requests."},
@@ -115,9 +115,9 @@ func sum(r Record) total {
 func claim(r Record) string {
 	s := sum(r)
 	caught, planted := killed(s.Mutants)
-	return fmt.Sprintf("The last `make verify` (%s) made %s with %s on %d stores under %d kinds of faults, ran %s, and killed or stopped %s: "+
+	return fmt.Sprintf("The last `make verify` (%s) made %s with %s on %d set-ups of stores (%s) under %d kinds of faults, ran %s, and killed or stopped %s: "+
 		"it found %d violations, left %d histories undecided, and caught %d of %d planted bugs.",
-		r.Date, count(s.Counts[histories], "histories"), count(s.Counts[operations], "operations"), len(s.stores), len(s.faults),
+		r.Date, count(s.Counts[histories], "histories"), count(s.Counts[operations], "operations"), len(s.stores), strings.Join(slices.Sorted(maps.Keys(s.stores)), ", "), len(s.faults),
 		count(s.Counts[seeds], "simulations"), count(s.Counts[kills]+s.Counts[stops], "processes"), s.Violations, s.Undecided, caught, planted)
 }
 

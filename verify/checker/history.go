@@ -26,13 +26,24 @@ type Kind string
 
 // The kinds of operations. An abandon is a release without a fence. A write goes
 // to the resource that the lock protects, which compares fences: it is OK, or
-// Lost when the resource has seen a larger one.
+// Lost when the resource has seen a larger one. An effect goes to a resource that compares
+// nothing: each run makes one, while it may trust its lease.
+//
+// A Keep and a SettleKept have the time for which the answer is kept in TTL. Break and the
+// settlements are an operator's: Owner and Fence are those of the lease that they are about.
 const (
 	Acquire Kind = "acquire"
 	Renew   Kind = "renew"
 	Release Kind = "release"
 	Abandon Kind = "abandon"
 	Write   Kind = "write"
+	Effect  Kind = "effect"
+	Keep    Kind = "keep"
+
+	Begin      Kind = "begin"
+	SettleKept Kind = "settle-kept"
+	SettleFree Kind = "settle-free"
+	Break      Kind = "break"
 )
 
 // What happens to a store's copy of a key, at one moment between Call and Return.
@@ -52,6 +63,9 @@ type Outcome string
 const (
 	OK      Outcome = "ok"
 	Busy    Outcome = "busy"
+	Turn    Outcome = "turn"  // nobody has the key: it is kept for owners that wait
+	Kept    Outcome = "kept"  // an answer is kept, and was told
+	Doubt   Outcome = "doubt" // a begun lease has ended and is not settled
 	Lost    Outcome = "lost"
 	Refused Outcome = "refused"
 	Unknown Outcome = "unknown"
@@ -68,6 +82,7 @@ type Op struct {
 	TTL     time.Duration // asked for
 	Fence   int64         // of the lease: told by Acquire, named by the others
 	Trust   time.Duration // from Call on; of Acquire and Renew
+	Data    string        // the answer that a Keep or a SettleKept writes, and an Acquire is told; each call has its own
 	Outcome Outcome
 	Call    time.Duration
 	Return  time.Duration
@@ -81,6 +96,9 @@ func (o Op) String() string {
 	}
 	if o.Trust != 0 {
 		s += fmt.Sprintf(", trusted for %v", o.Trust)
+	}
+	if o.Data != "" {
+		s += fmt.Sprintf(", answer %q", o.Data)
 	}
 	s += fmt.Sprintf("  [%v, %v]", o.Call.Round(time.Microsecond), o.Return.Round(time.Microsecond))
 	if o.Cause != "" {
@@ -111,6 +129,12 @@ type Limits struct {
 	// late acquire takes the key until its own expiry, if its owner is forgotten or was
 	// told busy. 0 is a store that remembers all owners, or a network that delays nothing.
 	LateDuplicates time.Duration
+	// OldReads says that a refusal may rest on what was true a moment ago. Then it proves
+	// nothing.
+	OldReads bool
+	// LateRenewals says that a renewal that was sent while the lease lasted may extend it
+	// when it arrives after the end, if nobody was granted the key meanwhile.
+	LateRenewals bool
 }
 
 // History collects operations from many clients.
@@ -146,6 +170,15 @@ const forever = time.Duration(math.MaxInt64 / 4)
 
 // OutcomeOf reads a store's answer.
 func OutcomeOf(err error) Outcome {
+	if held, ok := errors.AsType[*lockstore.HeldError](err); ok && held.Free {
+		return Turn
+	}
+	if _, ok := errors.AsType[*lockstore.KeptError](err); ok {
+		return Kept
+	}
+	if _, ok := errors.AsType[*lockstore.DoubtError](err); ok {
+		return Doubt
+	}
 	for _, o := range []struct {
 		is  error
 		out Outcome

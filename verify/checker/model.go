@@ -18,7 +18,19 @@ type entry struct {
 	openEnd   time.Duration // by when that request was applied
 	released  string        // the last owner that released its lease: it takes nothing any more
 	abandoned string        // the last owner that abandoned without having the key: the same
+
+	begun bool   // the owner has begun its work: nobody else gets the key
+	data  string // the answer, if the owner is closed
+	kept  int64  // the fence of the last lease that ended with an answer
+	own   bool   // this answer is the owner's, and not an operator's
 }
+
+// Nobody is one of these owners. Under closed the key keeps an answer, from lo to hi as if it
+// were a lease. Under broken it has the lease that an operator has broken.
+const (
+	closed = "closed to all"
+	broken = "broken by an operator"
+)
 
 // state is the model's state of one key.
 type state struct {
@@ -33,7 +45,7 @@ type state struct {
 type request struct {
 	Op
 	first time.Duration // when the owner asked for the first time
-	again bool          // it released or abandoned before
+	again bool          // its lease may have been ended before, by itself or by an operator
 	end   time.Duration // of unknown outcome: by when it was applied, if it was
 	over  bool          // what it made was over by then
 }
@@ -93,7 +105,19 @@ func step(s state, op request, l Limits) []state {
 	case op.Kind == Acquire && op.Outcome == OK:
 		return granted(s, op.Op, mayBeOver)
 	case op.Kind == Acquire && op.Outcome == Busy:
-		if mine || mustBeOver {
+		if mine || mustBeOver || s.owner == closed {
+			return nil
+		}
+	case op.Kind == Acquire && op.Outcome == Turn:
+		if mine || !mayBeOver || s.begun {
+			return nil
+		}
+	case op.Kind == Acquire && op.Outcome == Kept:
+		if s.owner != closed || s.data != op.Data || mustBeOver {
+			return nil
+		}
+	case op.Kind == Acquire && op.Outcome == Doubt:
+		if mine || !mayBeOver || !s.begun {
 			return nil
 		}
 	case op.Kind == Acquire && op.Outcome == Lost:
@@ -108,7 +132,7 @@ func step(s state, op request, l Limits) []state {
 			return nil
 		}
 		s.fence = op.Fence
-		s.lo, s.hi = max(s.lo, op.Call+op.Trust), max(s.hi, op.Return+op.TTL)
+		s.lo, s.hi = max(s.lo, op.Call+op.Trust), max(s.hi, op.Return+max(op.TTL, op.Trust))
 	case op.Kind == Renew && op.Outcome == Lost:
 		if same && !mayBeOver {
 			return nil
@@ -122,16 +146,111 @@ func step(s state, op request, l Limits) []state {
 			return nil // by another fence, or by nobody's
 		}
 	case op.Kind == Release && op.Outcome == Lost:
-		if same && !mayBeOver || s.owner == "" && s.released == op.Owner {
+		if same && (!mayBeOver || s.begun) || s.owner == "" && s.released == op.Owner {
 			return nil
 		}
 		return []state{ended(s, op.Op, same)}
 	case op.Kind == Abandon && op.Outcome == OK:
 		s.entry = abandoned(s.entry, op.Owner, l)
+	case op.Kind == Begin && op.Outcome == OK:
+		if !same || op.Call > s.hi+l.Late {
+			return nil
+		}
+		s.begun = true
+	case op.Kind == Begin && op.Outcome == Lost:
+		if same && !mayBeOver {
+			return nil
+		}
+		s.begun = s.begun && !(same && l.LateRenewals) // such a store undoes what came too late
+		return []state{ended(s, op.Op, same)}
+	case op.Kind == Keep && op.Outcome == OK:
+		switch {
+		case same: // also after the end of the lease
+			s.entry = keeping(s.entry, op.Op, op.Call+op.TTL, op.Return+op.TTL)
+		case !op.again || s.kept < op.Fence:
+			return nil // nobody has kept it, so it is no repeat
+		}
+	case op.Kind == Keep && op.Outcome == Lost:
+		if same || s.owner == closed && s.kept == op.Fence && s.own && op.again {
+			return nil
+		}
+	case settles(op.Kind):
+		return settled(s, op.Op, mayBeOver, mustBeOver && !l.LateRenewals)
+	case op.Kind == Break && op.Outcome == OK:
+		if !same && (s.owner != broken || s.fence != op.Fence) || op.Call > s.hi+l.Late {
+			return nil
+		}
+		s.entry = breaking(s.entry, op.Op)
+	case op.Kind == Break && op.Outcome == Lost:
+		if (same || s.owner == broken && s.fence == op.Fence) && !mayBeOver {
+			return nil
+		}
+		next := []state{ended(s, op.Op, same)}
+		if same && breaksOver(op.Op, l) {
+			s.entry = breaking(s.entry, op.Op)
+			next = append(next, ended(s, op.Op, true))
+		}
+		return next
 	default:
 		return nil
 	}
 	return []state{s}
+}
+
+// breaksOver reports whether the lease may be broken by a Break that was told that it is lost:
+// it was over, and the row says broken all the same; or the first try broke it, and the
+// repeat came after its end.
+func breaksOver(op Op, l Limits) bool {
+	return op.Kind == Break && op.Outcome == Lost && (l.Stamped || l.Repeats > 0)
+}
+
+func settles(k Kind) bool { return k == SettleKept || k == SettleFree }
+
+// settled is what a settlement leads to that was answered. Where renewals may be late, an
+// owner that leaves the queue of a lease that is over may move the end of the lease to now. So
+// a settlement may be told that the lease lasts.
+func settled(s state, op Op, mayBeOver, mustBeOver bool) []state {
+	begun := s.begun && s.fence == op.Fence
+	kept := s.owner == closed && s.kept == op.Fence
+	switch op.Outcome {
+	case OK:
+		switch {
+		case begun && mayBeOver && op.Kind == SettleKept:
+			s.entry = keeping(s.entry, op, op.Call+op.TTL, op.Return+op.TTL)
+		case begun && mayBeOver:
+			s.entry = freed(s.entry, op.Owner)
+		case op.Kind == SettleKept && kept && !mustBeOver: // settled before
+		case op.Kind == SettleFree && (s.owner == "" || kept && mayBeOver) && s.last == op.Fence:
+		default:
+			return nil
+		}
+	case Busy:
+		if s.owner == "" || s.owner == closed || mustBeOver {
+			return nil
+		}
+	case Lost:
+		if begun && mustBeOver || op.Kind == SettleKept && kept && !mayBeOver {
+			return nil
+		}
+	default:
+		return nil
+	}
+	return []state{s}
+}
+
+// keeping is the entry in which the answer of op is kept until a time from lo to hi.
+func keeping(e entry, op Op, lo, hi time.Duration) entry {
+	e = freed(e, op.Owner)
+	e.owner, e.data, e.kept, e.own, e.lo, e.hi = closed, op.Data, op.Fence, op.Kind == Keep, lo, hi
+	return e
+}
+
+// breaking is the entry whose owner is over. The end of the lease does not change.
+func breaking(e entry, op Op) entry {
+	if e.owner != broken {
+		e.owner, e.released = broken, op.Owner
+	}
+	return e
 }
 
 func granted(s state, op Op, mayBeOver bool) []state {
@@ -145,10 +264,10 @@ func granted(s state, op Op, mayBeOver bool) []state {
 		s.lo = max(s.lo, op.Call+op.Trust)
 		return []state{s}
 	}
-	if op.Owner == s.abandoned || op.Owner == s.released || !mayBeOver || op.Fence <= s.last {
+	if op.Owner == s.abandoned || op.Owner == s.released || !mayBeOver || s.begun || op.Fence <= s.last {
 		return nil
 	}
-	s.owner, s.fence, s.last = op.Owner, op.Fence, op.Fence
+	s.owner, s.fence, s.last, s.data = op.Owner, op.Fence, op.Fence, ""
 	s.lo, s.hi = op.Call+op.Trust, op.Return+op.TTL
 	return []state{s}
 }
@@ -163,7 +282,7 @@ func ended(s state, op Op, same bool) state {
 }
 
 func freed(e entry, owner string) entry {
-	return entry{released: owner, abandoned: e.abandoned}
+	return entry{released: owner, abandoned: e.abandoned, kept: e.kept, own: e.own}
 }
 
 func abandoned(e entry, owner string, l Limits) entry {
@@ -190,14 +309,14 @@ func unknown(s state, op request, l Limits) []state {
 	same := mine && (s.fence == op.Fence || s.fence == 0)
 	switch op.Kind {
 	case Acquire:
-		if !mine && op.Owner != s.abandoned && op.Owner != s.released {
+		if !mine && !s.begun && op.Owner != s.abandoned && op.Owner != s.released {
 			taken := s
 			if s.owner != "" {
 				taken.at = max(s.at, s.lo-l.Early)
 			}
 			// The fence is told by a later answer to this owner, or never.
 			taken.owner, taken.fence = op.Owner, 0
-			taken.lo, taken.hi, taken.open, taken.openEnd = applied+op.TTL, 0, 0, 0
+			taken.lo, taken.hi, taken.open, taken.openEnd, taken.data = applied+op.TTL, 0, 0, 0, ""
 			next = append(next, lasting(taken, op, l))
 		}
 	case Renew:
@@ -205,7 +324,9 @@ func unknown(s state, op request, l Limits) []state {
 		if same && op.Call <= alive+l.Late {
 			longer := s
 			longer.lo = max(s.lo, applied+op.TTL)
-			op.end = min(op.end, alive)
+			if !l.LateRenewals {
+				op.end = min(op.end, alive)
+			}
 			next = append(next, lasting(longer, op, l))
 		}
 	case Release:
@@ -216,6 +337,32 @@ func unknown(s state, op request, l Limits) []state {
 	case Abandon:
 		s.entry = abandoned(s.entry, op.Owner, l)
 		next = append(next, s)
+	case Begin:
+		if same && op.Call <= max(s.hi, s.openEnd+s.open)+l.Late {
+			s.begun = true
+			next = append(next, s)
+		}
+	case Keep:
+		if same {
+			s.entry = keeping(s.entry, op.Op, applied+op.TTL, 0)
+			next = append(next, lasting(s, op, l))
+		}
+	case Break:
+		if same {
+			s.entry = breaking(s.entry, op.Op)
+			next = append(next, s)
+		}
+	case SettleKept, SettleFree:
+		if s.begun && s.fence == op.Fence {
+			s.at = max(s.at, s.lo-l.Early)
+			if op.Kind == SettleFree {
+				s.entry = freed(s.entry, op.Owner)
+			} else {
+				s.entry = keeping(s.entry, op.Op, applied+op.TTL, 0)
+				s = lasting(s, op, l)
+			}
+			next = append(next, s)
+		}
 	}
 	return next
 }
@@ -276,10 +423,16 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 		own := owners[op.Owner]
 		before, after := own[:done[op.Owner]], own[done[op.Owner]+1:]
 		done[op.Owner]++
-		if op.Outcome == Broken || op.Kind == Write {
+		if op.Outcome == Broken || op.Kind == Write || op.Kind == Effect {
 			continue // no answer, or not the store's
 		}
-		r := request{Op: op, first: own[0].Call, again: slices.ContainsFunc(before, ends), end: op.Return}
+		if l.OldReads && op.Kind == Acquire && refused(op.Outcome) {
+			continue
+		}
+		r := request{Op: op, first: own[0].Call, end: op.Return}
+		// An operator may end the lease at the same time.
+		ended := func(o Op) bool { return o.Call < op.Return && (ends(o) || breaksOver(o, l)) }
+		r.again = slices.ContainsFunc(before, ended) || slices.ContainsFunc(after, ended)
 		add := func(r request) {
 			all = append(all, porcupine.Operation{ClientId: op.Client, Input: r, Call: int64(op.Call), Return: int64(r.end)})
 		}
@@ -297,12 +450,26 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 				add(try)
 			}
 		}
+		broke := func(o Op) bool { return o.Kind == Break && mayHave(o) && o.Call < op.Return && o.Return > op.Call }
+		if op.Outcome == Lost && (op.Kind == Begin && (l.Repeats > 0 || l.LateRenewals) ||
+			op.Kind == Renew && l.Repeats > 0 && slices.ContainsFunc(own, broke)) {
+			// The first try was applied. The lease was broken, or it ended, before the repeat. Or
+			// the request came too late, and was undone.
+			try := r
+			try.Outcome = Unknown
+			add(try)
+		}
 		if op.Outcome == Refused {
 			continue // certainly not applied in the end
 		}
 		if op.Outcome == Unknown {
 			if op.Kind != Acquire && !slices.ContainsFunc(own, func(o Op) bool { return o.Kind == Acquire }) {
 				continue // not the holder's: if it did anything, the others' answers show it
+			}
+			if l.LateRenewals && op.Kind == Renew {
+				for _, o := range before { // such a store makes a lease that was longer as long again
+					r.TTL = max(r.TTL, o.TTL)
+				}
 			}
 			r.end = forever
 			if i := slices.IndexFunc(after, op.settledBy); i >= 0 {
@@ -320,14 +487,25 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 // settledBy reports whether a request of unknown outcome changes nothing any more
 // after a later answer to the same owner. An acquire then has got the lease that the
 // later answer is about, or never gets a lease. A renewal or release needs the lease.
+//
+// Not every store looks at the end of the lease before a Keep, or before what an operator
+// asks for. So these may be applied after their owner was told that the lease is lost.
 func (o Op) settledBy(later Op) bool {
-	over := later.Outcome == Lost && (later.Fence == 0 || later.Fence == o.Fence || o.Kind == Acquire) ||
-		later.Outcome == OK && (later.Kind == Release || later.Kind == Abandon)
+	ended := later.Outcome == OK && ends(later)
+	lost := later.Outcome == Lost && (later.Fence == 0 || later.Fence == o.Fence || o.Kind == Acquire)
 	switch o.Kind {
 	case Abandon:
 		return later.Kind == Abandon && later.Outcome == OK
 	case Acquire:
-		return over || later.Outcome == OK && later.Kind != Write
+		return ended || lost && !operators(later.Kind) || later.Outcome == OK && later.Kind != Write && later.Kind != Effect
+	case Renew, Release:
+		return ended || lost && !operators(later.Kind)
 	}
-	return over
+	return ended || lost && later.Kind == Keep
 }
+
+// operators reports whether the request is an operator's.
+func operators(k Kind) bool { return k == Break || settles(k) }
+
+// refused reports whether an acquire was told that others come first.
+func refused(o Outcome) bool { return o == Busy || o == Turn || o == Kept || o == Doubt }

@@ -18,6 +18,8 @@ type trust struct {
 //   - a holder who is told to have no lease while it may trust its lease, or two
 //     holders who trust theirs at the same time, unless the store lost a lease
 //   - a resource that accepted a write after a write of a later holder
+//   - a grant or an effect while an answer is kept, or under work that has begun and did not
+//     end, and an answer that nobody kept, or not any more
 //   - an answer that took too long or should never be given
 func Sweep(ops []Op, l Limits) (violations []string) {
 	ops = sorted(ops)
@@ -38,6 +40,8 @@ func Sweep(ops []Op, l Limits) (violations []string) {
 		violations = append(violations, fences(all)...)
 	}
 	violations = append(violations, staleWrites(ops)...)
+	violations = append(violations, entered(ops, losses, l)...)
+	violations = append(violations, answers(ops, losses, l)...)
 	for _, op := range ops {
 		switch {
 		case op.Outcome == Broken:
@@ -58,14 +62,33 @@ func sorted(ops []Op) []Op {
 
 // ends reports whether the operation may have ended its owner's lease.
 func ends(op Op) bool {
-	return (op.Kind == Release || op.Kind == Abandon) && (op.Outcome == OK || op.Outcome == Unknown)
+	switch op.Kind {
+	case Release, Abandon, Keep, Break, SettleKept, SettleFree:
+		return mayHave(op)
+	}
+	return false
 }
+
+// mayHave reports whether the request may have been applied.
+func mayHave(op Op) bool { return op.Outcome == OK || op.Outcome == Unknown }
+
+func keeps(k Kind) bool { return k == Keep || k == SettleKept }
 
 // trusts follows what each owner was told of its leases, in the order of the
 // calls. denied are answers that contradict what its owner was told before.
 func trusts(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*trust, denied []string) {
 	leases = map[grantOf][]*trust{}
+	breaks := map[grantOf][]Op{}
 	for _, op := range ops {
+		if op.Kind == Break && mayHave(op) {
+			id := grantOf{op.Key, op.Owner}
+			breaks[id] = append(breaks[id], op)
+		}
+	}
+	for _, op := range ops {
+		if op.Kind == Effect || operators(op.Kind) {
+			continue
+		}
 		id := grantOf{op.Key, op.Owner}
 		own := leases[id]
 		var last *trust
@@ -79,7 +102,7 @@ func trusts(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*t
 		if last == nil || op.Kind == Write || op.Kind != Acquire && op.Kind != Abandon && op.Fence != last.op.Fence {
 			continue
 		}
-		if (op.Outcome == Lost || op.Outcome == Busy) && op.Return < last.end-l.Early && !lostBetween(last.op, op, losses[op.Key]) {
+		if (op.Outcome == Lost || refused(op.Outcome)) && op.Return < last.end-l.Early && !lostBetween(last.op, op, breaks[id]) && !lostBetween(last.op, op, losses[op.Key]) {
 			denied = append(denied, fmt.Sprintf("a holder was told to have no lease %v before the end of its trust:\n  %v\n  %v", last.end-op.Return, last.op, op))
 		}
 		switch {
@@ -87,8 +110,8 @@ func trusts(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*t
 			last.end = max(last.end, op.Call+op.Trust)
 		case (op.Kind == Acquire || op.Kind == Renew) && op.Outcome == Lost:
 			last.end = min(last.end, op.Return)
-		case op.Kind == Release, op.Kind == Abandon:
-			last.end = min(last.end, op.Call) // a holder that releases has stopped
+		case op.Kind == Release, op.Kind == Abandon, op.Kind == Keep:
+			last.end = min(last.end, op.Call) // a holder that ends its lease has stopped
 		}
 	}
 	return leases, denied
@@ -112,7 +135,7 @@ func overlaps(all []*trust, losses []Op, l Limits) (violations []string) {
 }
 
 // lostBetween reports whether the store may have lost the first grant before it
-// made the second.
+// made the second, or an operator may have broken it.
 func lostBetween(first, second Op, losses []Op) bool {
 	return slices.ContainsFunc(losses, func(loss Op) bool {
 		return loss.Return >= first.Call && loss.Call <= second.Return
@@ -176,6 +199,91 @@ func staleWrites(ops []Op) (violations []string) {
 	return violations
 }
 
+// interval is a time in which nobody but its owner may be granted the key or have an effect.
+type interval struct {
+	Op
+	begin, end time.Duration
+}
+
+// shut are the times in which an answer is kept, and the times in which work has begun and
+// did not end.
+func shut(ops []Op) (all map[string][]interval) {
+	all = map[string][]interval{}
+	own := map[grantOf][]Op{}
+	for _, op := range ops {
+		if op.Kind == Begin || ends(op) {
+			id := grantOf{op.Key, op.Owner}
+			own[id] = append(own[id], op)
+		}
+	}
+	for id, ops := range own {
+		kept, ended := forever, forever // by when a kept key may open again, and a begun one
+		for _, op := range ops {
+			switch {
+			case keeps(op.Kind):
+				kept = min(kept, op.Call+op.TTL) // a repeat changes nothing
+			case op.Kind != Begin && op.Kind != Break:
+				ended = min(ended, op.Call)
+			}
+		}
+		for _, op := range ops {
+			switch {
+			case keeps(op.Kind) && op.Outcome == OK:
+				all[id.key] = append(all[id.key], interval{op, op.Return, kept})
+			case op.Kind == Begin && op.Outcome == OK:
+				all[id.key] = append(all[id.key], interval{op, op.Return, min(kept, ended)})
+			}
+		}
+	}
+	return all
+}
+
+// entered are grants and effects of others in such a time.
+func entered(ops []Op, losses map[string][]Op, l Limits) (violations []string) {
+	all := shut(ops)
+	for _, op := range ops {
+		if op.Kind != Effect && (op.Kind != Acquire || op.Outcome != OK) {
+			continue
+		}
+		for _, i := range all[op.Key] {
+			if op.Owner != i.Owner && op.Call > i.begin && op.Return < i.end-l.Early && !lostBetween(i.Op, op, losses[op.Key]) {
+				violations = append(violations, fmt.Sprintf("the key was not shut:\n  %v\n  %v", i.Op, op))
+			}
+		}
+	}
+	return violations
+}
+
+// answers are those that nobody kept, that were told too late, or that are a second answer
+// of the same work.
+func answers(ops []Op, losses map[string][]Op, l Limits) (violations []string) {
+	kept := map[string]Op{} // by its data, which only one call has
+	for _, op := range ops {
+		if keeps(op.Kind) && mayHave(op) {
+			kept[op.Data] = op
+		}
+	}
+	told := map[grantOf]Op{}
+	for _, op := range ops {
+		if op.Outcome != Kept {
+			continue
+		}
+		by, ok := kept[op.Data]
+		id := grantOf{op.Key, by.Owner}
+		before, again := told[id]
+		told[id] = op
+		switch {
+		case !ok || by.Key != op.Key || by.Call > op.Return:
+			violations = append(violations, fmt.Sprintf("nobody kept this answer:\n  %v", op))
+		case by.Outcome == OK && op.Call > by.Return+by.TTL+l.Late && !l.OldReads:
+			violations = append(violations, fmt.Sprintf("an answer was told after its time:\n  %v\n  %v", by, op))
+		case again && before.Data != op.Data && !lostBetween(kept[before.Data], op, losses[op.Key]):
+			violations = append(violations, fmt.Sprintf("the same work has two answers:\n  %v\n  %v", before, op))
+		}
+	}
+	return violations
+}
+
 // Counts say what happened in a history.
 type Counts struct {
 	Operations int // that the store answered
@@ -186,6 +294,13 @@ type Counts struct {
 	Lost       int // leases that their own holder was told to have lost
 	Stale      int // writes that the resource refused
 	Losses     int // of an entry by the store
+
+	Effects int // of runs, each counted once
+	Keeps   int // that were told ok
+	Answers int // acquires that were told an answer
+	InDoubt int // acquires that were told that the key is in doubt
+	Settled int
+	Breaks  int // of leases
 }
 
 // Count counts.
@@ -193,9 +308,13 @@ func Count(ops []Op) Counts {
 	var c Counts
 	ops = sorted(ops)
 	released := map[grantOf]time.Duration{}
+	breaks := map[grantOf]bool{}
 	for _, op := range ops {
 		id := grantOf{op.Key, op.Owner}
-		if _, ok := released[id]; ends(op) && !ok {
+		if op.Kind == Break && mayHave(op) {
+			breaks[id] = true
+		}
+		if _, ok := released[id]; ends(op) && op.Kind != Break && !ok { // a broken lease is taken over
 			released[id] = op.Call
 		}
 	}
@@ -208,6 +327,9 @@ func Count(ops []Op) Counts {
 			if op.Outcome == Lost {
 				c.Stale++
 			}
+			continue
+		case op.Kind == Effect:
+			c.Effects++
 			continue
 		case op.Kind == Forget || op.Kind == Promote:
 			c.Losses++
@@ -223,9 +345,20 @@ func Count(ops []Op) Counts {
 		}
 		c.Operations++
 		switch {
-		case op.Outcome == Busy:
+		case operators(op.Kind) && op.Outcome != OK:
+		case op.Kind == Break:
+			c.Breaks++
+		case settles(op.Kind):
+			c.Settled++
+		case op.Kind == Keep && op.Outcome == OK:
+			c.Keeps++
+		case op.Outcome == Kept:
+			c.Answers++
+		case op.Outcome == Doubt:
+			c.InDoubt++
+		case op.Outcome == Busy, op.Outcome == Turn:
 			c.Contended++
-		case op.Outcome == Lost && op.Fence != 0 && grants[id].Fence == op.Fence:
+		case op.Outcome == Lost && op.Fence != 0 && grants[id].Fence == op.Fence && !breaks[id]:
 			c.Lost++
 		case op.Kind == Acquire && op.Outcome == OK && grants[id].Fence != op.Fence:
 			before, ok := last[op.Key]

@@ -4,66 +4,187 @@
 package faults
 
 import (
-	"context"
-	"encoding/json"
-	"strings"
+	"net"
+	"sync"
 	"testing"
 	"time"
 
-	toxiproxy "github.com/Shopify/toxiproxy/v2"
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 )
 
 // Toxic is a proxy between clients and a server. Without a fault it forwards
-// everything.
+// everything. (Toxiproxy 2.5 was here before: it waits for itself for ever if a client
+// leaves while a sliced reply is on its way and the slices end.)
 type Toxic struct {
 	Addr string // where clients connect
 
-	t     testing.TB
-	proxy *toxiproxy.Proxy
+	target string
+	mu     sync.Mutex
+	now    toxicity
+	open   map[net.Conn]bool // nil when the proxy is closed
+}
+
+// toxicity is what happens to data that arrives.
+type toxicity struct {
+	requests, replies time.Duration // delays
+	slice, reset      bool
 }
 
 // NewToxic starts a Toxic in front of target.
 func NewToxic(t testing.TB, target string) *Toxic {
 	t.Helper()
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	proxy := toxiproxy.NewProxy(server, "toxic", "127.0.0.1:0", target)
-	require.NoError(t, proxy.Start())
-	t.Cleanup(proxy.Stop)
-	return &Toxic{Addr: proxy.Listen, t: t, proxy: proxy}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	x := &Toxic{Addr: l.Addr().String(), target: target, open: map[net.Conn]bool{}}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { x.serve(client) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		x.mu.Lock()
+		all := x.open
+		x.open = nil
+		x.mu.Unlock()
+		for c := range all {
+			_ = c.Close()
+		}
+		serving.Wait()
+	})
+	return x
 }
 
 // Slow delays all replies by d.
-func (x *Toxic) Slow(d time.Duration) {
-	x.add("latency", "downstream", map[string]any{"latency": d.Milliseconds()})
-}
+func (x *Toxic) Slow(d time.Duration) { x.set(func(s *toxicity) { s.replies = d }) }
 
 // SlowRequests delays all requests by d, so that they are applied late.
-func (x *Toxic) SlowRequests(d time.Duration) {
-	x.add("latency", "upstream", map[string]any{"latency": d.Milliseconds()})
-}
+func (x *Toxic) SlowRequests(d time.Duration) { x.set(func(s *toxicity) { s.requests = d }) }
 
 // Slice forwards a few bytes at a time, in both directions.
-func (x *Toxic) Slice() {
-	for _, stream := range []string{"upstream", "downstream"} {
-		x.add("slicer", stream, map[string]any{"average_size": 2, "size_variation": 1, "delay": 10})
-	}
-}
+func (x *Toxic) Slice() { x.set(func(s *toxicity) { s.slice = true }) }
 
 // Reset ends each connection by a reset when the server's next reply arrives,
 // and the reply is lost.
-func (x *Toxic) Reset() {
-	x.add("reset_peer", "downstream", map[string]any{"timeout": 0})
+func (x *Toxic) Reset() { x.set(func(s *toxicity) { s.reset = true }) }
+
+// Heal ends all faults. What is delayed already comes late.
+func (x *Toxic) Heal() { x.set(func(s *toxicity) { *s = toxicity{} }) }
+
+func (x *Toxic) set(change func(*toxicity)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	change(&x.now)
 }
 
-// Heal ends all faults.
-func (x *Toxic) Heal() { x.proxy.Toxics.ResetToxics(context.Background()) }
+func (x *Toxic) toxicity() toxicity {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.now
+}
 
-func (x *Toxic) add(kind, stream string, attributes map[string]any) {
-	x.t.Helper()
-	spec, err := json.Marshal(map[string]any{"type": kind, "stream": stream, "attributes": attributes})
-	require.NoError(x.t, err)
-	_, err = x.proxy.Toxics.AddToxicJson(strings.NewReader(string(spec)))
-	require.NoError(x.t, err)
+// keep notes a connection, or closes it if the proxy is closed.
+func (x *Toxic) keep(c net.Conn) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.open == nil {
+		_ = c.Close()
+		return false
+	}
+	x.open[c] = true
+	return true
+}
+
+func (x *Toxic) drop(c net.Conn) {
+	_ = c.Close()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.open, c)
+}
+
+// serve forwards between one client and the server until one of them ends.
+func (x *Toxic) serve(client net.Conn) {
+	if !x.keep(client) {
+		return
+	}
+	defer x.drop(client)
+	server, err := net.Dial("tcp", x.target)
+	if err != nil || !x.keep(server) {
+		return
+	}
+	defer x.drop(server)
+	var both sync.WaitGroup
+	both.Go(func() { x.forward(client, server, false) })
+	both.Go(func() { x.forward(server, client, true) })
+	both.Wait()
+}
+
+// chunk is data with the time at which it goes on.
+type chunk struct {
+	data []byte
+	due  time.Time
+}
+
+// forward passes data on in its order, and closes both connections at the end.
+func (x *Toxic) forward(from, to net.Conn, replies bool) {
+	chunks := make(chan chunk, 1024)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for c := range chunks {
+			time.Sleep(time.Until(c.due))
+			if x.write(to, c.data) != nil {
+				break
+			}
+		}
+		_ = from.Close()
+		_ = to.Close()
+		for range chunks { // nobody is left to read it
+		}
+	}()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			now := x.toxicity()
+			delay := now.requests
+			if replies {
+				delay = now.replies
+			}
+			if replies && now.reset {
+				_ = from.(*net.TCPConn).SetLinger(0)
+				_ = to.(*net.TCPConn).SetLinger(0)
+				_ = from.Close()
+				_ = to.Close()
+				break
+			}
+			chunks <- chunk{append([]byte(nil), buffer[:n]...), time.Now().Add(delay)}
+		}
+		if err != nil {
+			break
+		}
+	}
+	close(chunks)
+	<-done
+}
+
+// write sends data whole, or two bytes at a time.
+func (x *Toxic) write(to net.Conn, data []byte) error {
+	for len(data) > 0 {
+		n := len(data)
+		if x.toxicity().slice {
+			n = min(n, 2)
+			time.Sleep(10 * time.Microsecond)
+		}
+		if _, err := to.Write(data[:n]); err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
 }

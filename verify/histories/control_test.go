@@ -43,15 +43,22 @@ func controls(t *testing.T) (out []verifyrecord.Control) {
 		"M18 a late acquire locks",
 		"M19 looks, then sets",
 		"M36 a failure reads as busy",
+		"Keep does not compare owners",
+		"a kept key opens too early",
+		"an expired begun lease is granted",
 	} {
 		wg.Go(func() {
 			t.Run("control/"+bug, func(t *testing.T) {
-				saw := buggyRun(t, bug)
 				if bug == "none" {
-					require.Empty(t, saw, "the store without a bug")
+					require.Empty(t, buggyRun(t, bug, 1), "the store without a bug")
 					return
 				}
-				require.NotEmpty(t, saw, "no checker found the bug")
+				// What a bug does is rare in some histories, and depends on the machine.
+				saw := ""
+				for seed := uint64(1); saw == "" && seed <= controlHistories; seed++ {
+					saw = buggyRun(t, bug, seed)
+				}
+				require.NotEmpty(t, saw, "no checker found the bug in %d histories", controlHistories)
 				add(verifyrecord.Control{What: "a store with a planted bug: " + bug, Shown: true, Saw: saw})
 			})
 		})
@@ -61,9 +68,12 @@ func controls(t *testing.T) (out []verifyrecord.Control) {
 	return out
 }
 
+// controlHistories is how many histories a control has to show its violation.
+const controlHistories = 8
+
 // buggyRun makes one history on a store with a planted bug, and returns what the
 // checkers found.
-func buggyRun(t *testing.T, bug string) string {
+func buggyRun(t *testing.T, bug string, seed uint64) string {
 	store := &buggyStore{bug: bug, entries: map[string]*buggyEntry{}}
 	late := func(r *rand.Rand) (f storetest.Fault) {
 		if p := r.Float64(); p < 0.1 {
@@ -73,7 +83,11 @@ func buggyRun(t *testing.T, bug string) string {
 		}
 		return f
 	}
-	f := &fault{name: "planted bug", mix: few, effect: unknowns, inject: func(ctx context.Context, c *cell) { c.planned(ctx, late) }}
+	often := mix{crash: 0.04, freeze: 0.04, keep: 0.05, begin: 0.08, breaks: 0.02}
+	if strings.HasPrefix(bug, "M") { // a bug of leases, which shows best where all works end by a release
+		often.keep, often.begin, often.breaks = 0, 0, 0
+	}
+	f := &fault{name: "planted bug", mix: often, effect: unknowns, inject: func(ctx context.Context, c *cell) { c.planned(ctx, late) }}
 	s := &setup{name: bug, limits: exact, start: func(t *testing.T, _ *fault, _ uint64) *system {
 		sys := &system{t: t, plan: new(plan)}
 		sys.open = func(seed uint64) lockstore.Store { return sys.plan.over(t, &buggyClient{buggyStore: store}, seed) }
@@ -83,7 +97,7 @@ func buggyRun(t *testing.T, bug string) string {
 	if bug != "none" {
 		limit /= 10 // a search that finds something ends soon
 	}
-	c, _ := play(t, f, s, []uint64{1}, size{length: 6 * time.Second})
+	c, _ := play(t, f, s, []uint64{seed}, size{length: 8 * time.Second})
 	var seen []string
 	for _, l := range []checker.Limits{exact, onRedis} {
 		if l == onRedis && strings.HasPrefix(bug, "M18") {

@@ -40,9 +40,9 @@ type fault struct {
 // The clients' own faults are in every history. Without them there is no takeover and
 // no lost lease.
 var (
-	few      = mix{crash: 0.04, freeze: 0.04}
-	crashing = mix{crash: 0.12, freeze: 0.03}
-	freezing = mix{crash: 0.03, freeze: 0.12}
+	few      = mix{crash: 0.06, freeze: 0.04, keep: 0.03, begin: 0.05, breaks: 0.02}
+	crashing = mix{crash: 0.12, freeze: 0.03, keep: 0.03, begin: 0.05, breaks: 0.02}
+	freezing = mix{crash: 0.03, freeze: 0.12, keep: 0.03, begin: 0.05, breaks: 0.02}
 )
 
 const (
@@ -51,6 +51,11 @@ const (
 	aService = "the service does not stop or restart for its users"
 	onePlace = "a key never moves to another server"
 	inside   = "the service moves partitions unseen; the emulator has none"
+)
+
+const (
+	dataLost = "data lost"
+	keyMoves = "the key's server changes" // in an ensemble: the leader
 )
 
 // persistent keeps each write before it is answered.
@@ -190,7 +195,7 @@ var kinds = []*fault{
 		never: map[string]string{"memory": noServer, "dynamodb local": aService},
 	},
 	{
-		name: "data lost", mix: few,
+		name: dataLost, mix: few,
 		effect: func(_ *run, n checker.Counts) int { return n.Losses },
 		inject: func(ctx context.Context, c *cell) {
 			for sleep(ctx, c.between(600, 1600)) {
@@ -211,14 +216,18 @@ var kinds = []*fault{
 				sleep(ctx, c.between(500, 900))
 			}
 		},
-		never: map[string]string{"memory": noServer},
+		never: map[string]string{"memory": noServer, zooKeeper: "a server without a majority ends its connections, and has no other refusal"},
 	},
 	{
-		name: "the key's server changes", mix: few,
+		name: keyMoves, mix: few,
 		effect: func(r *run, n checker.Counts) int { return n.Losses + int(r.injected.Load()) },
 		inject: func(ctx context.Context, c *cell) {
 			if c.sys.pair != nil {
 				c.failOver(ctx)
+				return
+			}
+			if c.sys.ensemble != nil {
+				c.changeLeader(ctx)
 				return
 			}
 			for sleep(ctx, c.between(5, 25)) {
@@ -365,6 +374,22 @@ func (c *cell) failOver(ctx context.Context) {
 		}
 		c.sys.pair.Switch()
 		c.injected++
+	}
+}
+
+// changeLeader kills the leader, and starts it again when the others have elected another.
+func (c *cell) changeLeader(ctx context.Context) {
+	for sleep(ctx, c.between(300, 900)) {
+		leader := c.sys.ensemble.Leader()
+		leader.Kill()
+		c.injected++
+		for _, r := range c.runs {
+			r.injected.Add(1)
+		}
+		c.sys.ensemble.AwaitQuorum(leader)
+		leader.Restart()
+		c.sys.ensemble.AwaitQuorum(nil)
+		sleep(ctx, c.between(1000, 2000))
 	}
 }
 

@@ -20,12 +20,13 @@ var fewCells = map[string]string{
 	"valkey":             "data lost",
 	"redis with replica": "the key's server changes",
 	"redis cluster":      "the key's server changes",
+	"zookeeper":          "the key's server changes",
 }
 
 // A cell that is left out has a reason, and its names are not mistyped.
 func TestCells(t *testing.T) {
 	require.Len(t, kinds, 12)
-	require.Len(t, setups, 6)
+	require.Len(t, setups, 7)
 	columns, rows := map[string]bool{}, map[string]bool{}
 	for _, s := range setups {
 		columns[s.name] = true
@@ -61,6 +62,7 @@ func TestHistories(t *testing.T) {
 		Servers: testservers.Versions(t),
 		Counts:  map[string]int64{},
 		Limits: []string{
+			"Datastore and Cosmos DB are in no history. Their own tests have faults.",
 			"In the histories the clients' clocks are right. Only dynamostore uses a client's clock, and the simulations set it wrong.",
 			"On Redis and DynamoDB a late duplicate of an acquire takes the key until its TTL ends, if the store has forgotten the owner or told the owner busy. Answers that only such a duplicate explains are counted, but not as a violation.",
 		},
@@ -105,9 +107,14 @@ func TestHistories(t *testing.T) {
 	close(slow)
 	close(fast)
 	var workers sync.WaitGroup
-	for _, queue := range []chan func(){slow, fast, fast, fast} {
+	for worker := range 4 {
 		workers.Go(func() {
-			for work := range queue {
+			if worker == 0 {
+				for work := range slow {
+					work()
+				}
+			}
+			for work := range fast {
 				work()
 			}
 		})

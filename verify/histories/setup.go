@@ -2,11 +2,14 @@ package histories
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -23,6 +27,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
+	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 	"github.com/lambdalock/lambdalock/verify/checker"
 	"github.com/lambdalock/lambdalock/verify/faults"
 )
@@ -49,10 +54,14 @@ type system struct {
 	toxics    []*faults.Toxic
 	throttled *faults.Throttle
 	pair      *faults.Pair
+	ensemble  *testservers.Ensemble
 	plan      *plan // of a store in memory
 
 	// erase deletes a key's entry, as an operator would.
 	erase func(key string)
+
+	// effects is how often the run with this lease had its effect, in transactions.
+	effects func(lease lockstore.Lease) int
 }
 
 // setup is a column of the table.
@@ -61,7 +70,27 @@ type setup struct {
 	limits checker.Limits
 	length time.Duration // of a history; it goes on for a while when too little has happened
 	start  func(t *testing.T, f *fault, seed uint64) *system
+	fewer  int // operations of each history at least, if not as many as elsewhere
 }
+
+// judged are the limits of a fault's histories. On ZooKeeper a process knows the server's
+// time from its last reply, and an ensemble's follower may answer what was true before.
+func (s *setup) judged(f *fault) checker.Limits {
+	limits := s.limits
+	if !f.late {
+		limits.LateDuplicates = 0
+	}
+	if s.name == zooKeeper && f.late {
+		limits.Late += callTime
+	}
+	if s.name == zooKeeper && f.name == keyMoves {
+		limits.Late += callTime
+		limits.OldReads = true
+	}
+	return limits
+}
+
+const zooKeeper = "zookeeper"
 
 // drift is how far the server's clock and this one drift apart in a TTL. The recorder
 // reads its clock before and after each call, so its own error is on the safe side.
@@ -86,13 +115,17 @@ var (
 	onDynamo = checker.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats, Stamped: true}
 )
 
+// onZooKeeper has no late duplicates: a late write finds another version.
+var onZooKeeper = checker.Limits{Early: drift, Late: drift + zkstore.DefaultSkew + 2*time.Millisecond, Answer: answer, LateRenewals: true}
+
 var setups = []*setup{
-	{"memory", exact, 10 * time.Second, startMemory},
-	{"dynamodb local", onDynamo, 14 * time.Second, startDynamo},
-	{"redis", onRedis, 10 * time.Second, single(testservers.RedisServer)},
-	{"valkey", onRedis, 10 * time.Second, single(testservers.ValkeyServer)},
-	{"redis with replica", onRedis, 11 * time.Second, startPair},
-	{"redis cluster", onCluster, 11 * time.Second, startCluster},
+	{name: "memory", limits: exact, length: 10 * time.Second, start: startMemory},
+	{name: "dynamodb local", limits: onDynamo, length: 14 * time.Second, start: startDynamo, fewer: 400},
+	{name: "redis", limits: onRedis, length: 10 * time.Second, start: single(testservers.RedisServer)},
+	{name: "valkey", limits: onRedis, length: 10 * time.Second, start: single(testservers.ValkeyServer)},
+	{name: "redis with replica", limits: onRedis, length: 11 * time.Second, start: startPair},
+	{name: "redis cluster", limits: onCluster, length: 11 * time.Second, start: startCluster},
+	{name: zooKeeper, limits: onZooKeeper, length: 7 * time.Second, start: startZooKeeper, fewer: 250},
 }
 
 // connect puts the fault's proxy before a server.
@@ -160,21 +193,48 @@ func (p *plan) faults() int {
 	return p.count
 }
 
-const table = "locks"
+const (
+	table   = "locks"
+	effects = "effects"
+)
+
+// transactor is a DynamoDB store whose clients also write an effect and keep their answer
+// in one transaction.
+type transactor struct {
+	*dynamostore.Store
+	client *dynamodb.Client
+}
+
+func (x transactor) transact(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
+	_, err := x.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
+		x.Kept(lease.Key, lease.Fence, data, d),
+		{Update: &types.Update{
+			TableName: aws.String(effects), Key: effectOf(lease), UpdateExpression: aws.String("ADD n :one"),
+			ExpressionAttributeValues: map[string]types.AttributeValue{":one": &types.AttributeValueMemberN{Value: "1"}},
+		}},
+	}})
+	return err
+}
+
+func effectOf(lease lockstore.Lease) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{"key": &types.AttributeValueMemberS{Value: fmt.Sprint(lease.Key, " ", int64(lease.Fence))}}
+}
 
 func startDynamo(t *testing.T, f *fault, seed uint64) *system {
 	server := testservers.StartDynamoDB(t)
-	s := &system{t: t, servers: []*testservers.Server{server}, write: "UpdateItem"}
+	s := &system{t: t, servers: []*testservers.Server{server}, write: "Update"} // UpdateItem, and each transaction
 	testservers.Table(t, "http://"+server.Addr, table, "key")
+	testservers.Table(t, "http://"+server.Addr, effects, "key")
 	endpoint := "http://" + s.connect(t, f, server.Addr)
 	if f.path == throttle {
 		s.throttled = faults.NewThrottle(t, endpoint, seed)
 		endpoint = s.throttled.Endpoint
 	}
 	s.open = func(uint64) lockstore.Store {
-		store, err := dynamostore.New(dynamoClient(t, endpoint), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
+		client := dynamoClient(t, endpoint)
+		store, err := dynamostore.New(client, table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
-		return store
+		return transactor{store, client}
 	}
 	// An operator waits longer than a function.
 	admin := dynamodb.New(dynamoClient(t, "http://"+server.Addr).Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Timeout: time.Minute} })
@@ -183,6 +243,15 @@ func startDynamo(t *testing.T, f *fault, seed uint64) *system {
 			"key": &types.AttributeValueMemberS{Value: key},
 		}})
 		require.NoError(t, err)
+	}
+	s.effects = func(lease lockstore.Lease) (n int) {
+		out, err := admin.GetItem(context.Background(), &dynamodb.GetItemInput{TableName: aws.String(effects), Key: effectOf(lease), ConsistentRead: aws.Bool(true)})
+		require.NoError(t, err)
+		if counted, ok := out.Item["n"].(*types.AttributeValueMemberN); ok {
+			n, err = strconv.Atoi(counted.Value)
+			require.NoError(t, err)
+		}
+		return n
 	}
 	return s
 }
@@ -228,6 +297,49 @@ func startCluster(t *testing.T, f *fault, _ uint64) *system {
 	}
 	s.redis(t, "redis://"+s.servers[0].Addr+"?cluster=true", func(addr string) string { return route[addr] })
 	return s
+}
+
+// startZooKeeper starts one server, or an ensemble where the leader fails.
+func startZooKeeper(t *testing.T, f *fault, _ uint64) *system {
+	s := &system{t: t, write: "lambdalock1 "} // the beginning of the data of a lock's node
+	if f.name == keyMoves {
+		s.ensemble = testservers.ZooKeeperEnsemble(t)
+		s.servers = s.ensemble.Servers
+	} else {
+		s.servers = []*testservers.Server{testservers.ZooKeeper(t)}
+	}
+	var addrs []string
+	for _, server := range s.servers {
+		addrs = append(addrs, s.connect(t, f, server.Addr))
+	}
+	s.open = func(uint64) lockstore.Store {
+		store, err := zkstore.New(zkstore.Options{Servers: addrs})
+		require.NoError(t, err)
+		t.Cleanup(store.Close)
+		return store
+	}
+	if f.name == dataLost {
+		admin, _, err := zk.Connect([]string{s.servers[0].Addr}, time.Minute, zk.WithLogInfo(false))
+		require.NoError(t, err)
+		t.Cleanup(admin.Close)
+		s.erase = func(key string) { eraseNode(t, admin, zkstore.DefaultPrefix+"/locks/"+url.PathEscape(key)) }
+	}
+	return s
+}
+
+// eraseNode deletes the node of a lock, and its child.
+func eraseNode(t *testing.T, admin *zk.Conn, path string) {
+	children, _, err := admin.Children(path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return
+	}
+	require.NoError(t, err)
+	var deletes []any
+	for _, child := range children {
+		deletes = append(deletes, &zk.DeleteRequest{Path: path + "/" + child, Version: -1})
+	}
+	_, err = admin.Multi(append(deletes, &zk.DeleteRequest{Path: path, Version: -1})...)
+	require.NoError(t, err)
 }
 
 // redis opens the stores of clients that connect where route says.

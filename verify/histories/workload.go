@@ -2,8 +2,10 @@ package histories
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,10 +25,12 @@ const (
 	longTTL = ttl + ttl/2
 
 	callTime = 2 * time.Second // as the guard bounds each call
+
+	keepTime = lockstore.MinTTL // of each answer: keys have to open again during the history
 )
 
 // mix says how often a client that has a lock does something special with it.
-type mix struct{ crash, freeze float64 }
+type mix struct{ crash, freeze, keep, begin, breaks float64 }
 
 // run is one history while it is made.
 type run struct {
@@ -40,11 +44,16 @@ type run struct {
 	crashes, freezes atomic.Int64
 	injected         atomic.Int64 // faults that are about a single key
 
+	places, served, died, left atomic.Int64 // in the queues
+
 	mu      sync.Mutex
-	slow    []interval               // faults that slow calls down
-	asked   map[string]int           // operations on each key
-	highest map[string]int64         // what the resource has seen
-	freed   map[string]chan struct{} // closed at the next release of the key
+	leases  map[string][]lockstore.Lease // of each key, that a client was told to have
+	answers int                          // so far: each call that keeps one has another
+	atOnce  map[string]lockstore.Lease   // the answers that were kept in a transaction, with an effect
+	slow    []interval                   // faults that slow calls down
+	asked   map[string]int               // operations on each key
+	highest map[string]int64             // what the resource has seen
+	freed   map[string]chan struct{}     // closed at the next release of the key
 }
 
 type interval struct{ from, to time.Duration }
@@ -52,7 +61,9 @@ type interval struct{ from, to time.Duration }
 func newRun(name string, seed uint64, m mix, late time.Duration) *run {
 	r := &run{
 		History: checker.New(), name: name, seed: seed, mix: m, late: late,
-		asked: map[string]int{}, highest: map[string]int64{}, freed: map[string]chan struct{}{},
+		leases: map[string][]lockstore.Lease{},
+		atOnce: map[string]lockstore.Lease{},
+		asked:  map[string]int{}, highest: map[string]int64{}, freed: map[string]chan struct{}{},
 	}
 	for i := range busyKeys + 1 {
 		key := fmt.Sprintf("%s/%d/%d", name, seed, i)
@@ -69,6 +80,10 @@ type client struct {
 	store  lockstore.Store
 	random *rand.Rand
 	done   context.Context // ends with the history
+	place  int             // in the queue, as the last acquire was told
+
+	answered string        // the last key that keeps an answer, as far as this client knows
+	until    time.Duration // for most of its time it asks for other keys
 }
 
 // work acquires and releases locks until the history ends.
@@ -83,10 +98,10 @@ func (c *client) work() {
 		if quiet {
 			key = c.keys[busyKeys]
 		}
-		if c.full(key) {
+		if c.full(key) || key == c.answered && c.Now() < c.until && c.chance(0.8) {
 			continue
 		}
-		if c.chance(0.04) {
+		if c.chance(0.06) {
 			c.useStrangerLease(key)
 			continue
 		}
@@ -102,7 +117,7 @@ func (c *client) work() {
 func (c *client) lock(key string) (lease lockstore.Lease, trust time.Duration, ok bool) {
 	for range 3 { // owners
 		freed := c.nextRelease(key)
-		req := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl, Holder: lockstore.Holder{Name: c.name}}
+		req := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl, Holder: lockstore.Holder{Name: c.name}, Queue: c.queues(key)}
 		ambiguous := false
 		var outcome checker.Outcome
 		for range 4 {
@@ -113,13 +128,27 @@ func (c *client) lock(key string) (lease lockstore.Lease, trust time.Duration, o
 			}
 			c.sleep(c.upTo(40 * time.Millisecond))
 		}
+		if c.place > 0 {
+			var died, asks bool
+			lease, trust, outcome, died, asks = c.wait(req)
+			if died {
+				return lease, 0, false
+			}
+			ambiguous = ambiguous || asks
+		}
 		if outcome == checker.OK {
 			return lease, trust, true
 		}
 		if ambiguous {
 			c.releaseOrGiveUp(lockstore.Lease{Key: key, Owner: req.Owner})
 		}
-		if outcome != checker.Busy || c.chance(0.3) {
+		switch {
+		case outcome == checker.Doubt && c.chance(0.5):
+			c.settle(key, c.chance(0.5))
+		case outcome == checker.Busy && c.chance(c.mix.breaks):
+			c.breakLease(key)
+		}
+		if outcome != checker.Busy && outcome != checker.Turn || c.chance(0.3) {
 			return lease, 0, false
 		}
 		// All clients that wait here ask at the same time.
@@ -132,14 +161,62 @@ func (c *client) lock(key string) (lease lockstore.Lease, trust time.Duration, o
 	return lease, 0, false
 }
 
+// queues says whether clients wait in the queue of a key. They do not wait for every key:
+// dead waiters keep others from a key, and a history needs many grants.
+func (c *client) queues(key string) bool { return key == c.keys[1] || key == c.keys[3] }
+
+// wait waits for the turn of an owner that has a place. In the end it leaves, or dies
+// without leaving (F02). ambiguous says that the store may still grant a request.
+func (c *client) wait(req lockstore.Request) (lease lockstore.Lease, trust time.Duration, outcome checker.Outcome, died, ambiguous bool) {
+	queuer, ok := lockstore.As[lockstore.Queuer](c.store)
+	if !ok {
+		return lease, 0, checker.Busy, false, true
+	}
+	c.places.Add(1)
+	outcome = checker.Busy
+	for end := c.Now() + c.upTo(2*ttl); c.place > 0 && c.Now() < end && c.done.Err() == nil && !c.full(req.Key); {
+		ctx, cancel := context.WithTimeout(c.done, 300*time.Millisecond)
+		_ = queuer.AwaitTurn(ctx, req.Key, req.Owner) // whatever it says, the next acquire decides
+		cancel()
+		if lease, trust, outcome = c.acquire(req); outcome == checker.OK {
+			c.served.Add(1)
+			return lease, trust, outcome, false, ambiguous
+		}
+		if outcome == checker.Unknown || outcome == checker.Refused {
+			ambiguous = true
+			c.place = 1 // it may have one still
+			c.sleep(c.upTo(40 * time.Millisecond))
+		}
+	}
+	switch {
+	case c.place == 0 || ambiguous:
+	case c.chance(0.05):
+		c.died.Add(1)
+		return lease, 0, outcome, true, ambiguous
+	default:
+		ctx, cancel := context.WithTimeout(context.Background(), callTime)
+		defer cancel()
+		ambiguous = queuer.Leave(ctx, req.Key, req.Owner) != nil
+		c.left.Add(1)
+	}
+	return lease, 0, outcome, false, ambiguous
+}
+
 // hold does what holders do. trust is when it ends on the history's clock.
 func (c *client) hold(lease lockstore.Lease, trust time.Duration, quiet bool) {
 	if c.chance(0.5) {
 		c.write(lease)
 	}
+	begun := c.chance(c.mix.begin)
+	if begun && c.begin(lease) != checker.OK {
+		c.releaseOrGiveUp(lease) // nothing ran
+		return
+	}
+	worked := c.effect(lease, trust)
 	switch p := c.random.Float64(); {
 	case quiet, p < c.mix.freeze:
 		c.freeze(lease, trust)
+		c.end(lease, begun, worked)
 		return
 	case p < c.mix.freeze+c.mix.crash:
 		c.crashes.Add(1)
@@ -152,18 +229,35 @@ func (c *client) hold(lease lockstore.Lease, trust time.Duration, quiet bool) {
 	if c.chance(0.05) { // a late duplicate of its own request
 		c.acquire(lockstore.Request{Key: lease.Key, Owner: lease.Owner, TTL: ttl})
 	}
-	if c.chance(0.04) { // a lease that was never granted
+	if c.chance(0.06) { // a lease that was never granted
 		other := lease
 		other.Fence--
 		c.release(other)
 		c.renew(other, ttl)
+		c.keep(other)
 	}
 	if c.chance(0.5) && c.Now() < trust {
 		c.write(lease)
 	}
-	c.releaseOrGiveUp(lease)
-	if c.chance(0.1) {
+	c.end(lease, begun, worked)
+	if c.chance(0.1) && !begun {
 		c.release(lease)
+	}
+}
+
+// end ends a lease: by a release, or with the answer of work that had its effect. Work
+// that has begun may fail, and then the key stays shut.
+func (c *client) end(lease lockstore.Lease, begun, worked bool) {
+	switch p := c.random.Float64(); {
+	case worked && (p < c.mix.keep || begun && p < 0.3):
+		c.keepOrGiveUp(lease)
+		if c.chance(0.2) { // late duplicates of its own requests
+			c.keep(lease)
+			c.acquire(lockstore.Request{Key: lease.Key, Owner: lease.Owner, TTL: ttl})
+		}
+	case begun && p < 0.5:
+	default:
+		c.releaseOrGiveUp(lease)
 	}
 }
 
@@ -193,21 +287,21 @@ func (c *client) freeze(lease lockstore.Lease, trust time.Duration) {
 	c.sleep(trust - c.Now() + c.upTo(ttl/2+c.late))
 	c.renew(lease, ttl)
 	c.write(lease)
-	c.releaseOrGiveUp(lease)
 }
 
-// useStrangerLease does what no client may do: it renews or releases the lease of
+// useStrangerLease does what no client may do: it renews, keeps or releases the lease of
 // another owner.
 func (c *client) useStrangerLease(key string) {
-	c.mu.Lock()
-	fence := c.highest[key]
-	c.mu.Unlock()
-	if fence == 0 {
+	stranger, ok := c.leaseOf(key, 0)
+	if !ok {
 		return
 	}
-	stranger := lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: lockstore.Fence(fence)}
+	stranger.Owner = lockstore.NewOwner()
 	if c.chance(0.5) {
 		c.renew(stranger, ttl)
+	}
+	if c.chance(0.5) {
+		c.keep(stranger)
 	}
 	c.release(stranger)
 }
@@ -228,6 +322,19 @@ func (c *client) acquire(req lockstore.Request) (lease lockstore.Lease, trust ti
 	op := c.do(checker.Op{Kind: checker.Acquire, Key: req.Key, Owner: string(req.Owner), TTL: req.TTL}, func(ctx context.Context, op *checker.Op) (err error) {
 		lease, err = c.store.Acquire(ctx, req)
 		op.Fence, op.Trust = int64(lease.Fence), lease.TTL
+		c.place = 0
+		if held, ok := errors.AsType[*lockstore.HeldError](err); ok {
+			c.place = held.Place
+		}
+		if kept, ok := errors.AsType[*lockstore.KeptError](err); ok {
+			op.Data = string(kept.Data)
+			c.answered, c.until = req.Key, c.Now()+keepTime*3/4
+		}
+		if err == nil {
+			c.mu.Lock()
+			c.leases[req.Key] = append(c.leases[req.Key], lease)
+			c.mu.Unlock()
+		}
 		return err
 	})
 	return lease, op.Call + op.Trust, op.Outcome
@@ -256,6 +363,122 @@ func (c *client) release(lease lockstore.Lease) checker.Outcome {
 		c.mu.Unlock()
 	}
 	return op.Outcome
+}
+
+func (c *client) begin(lease lockstore.Lease) checker.Outcome {
+	return c.ask(checker.Begin, lease, func(ctx context.Context, _ *checker.Op) error {
+		k, _ := lockstore.As[lockstore.Keeper](c.store)
+		return k.Begin(ctx, lease)
+	})
+}
+
+// transact keeps an answer together with an effect. Where the transaction is refused, this
+// may be because its first try was applied. So every error is an unknown outcome.
+func (c *client) transact(lease lockstore.Lease) checker.Outcome {
+	return c.ask(checker.Keep, lease, func(ctx context.Context, op *checker.Op) error {
+		c.mu.Lock()
+		c.atOnce[op.Data] = lease
+		c.mu.Unlock()
+		return c.store.(transactor).transact(ctx, lease, []byte(op.Data), op.TTL)
+	})
+}
+
+func (c *client) keep(lease lockstore.Lease) checker.Outcome {
+	return c.ask(checker.Keep, lease, func(ctx context.Context, op *checker.Op) error {
+		k, _ := lockstore.As[lockstore.Keeper](c.store)
+		return k.Keep(ctx, lease, []byte(op.Data), op.TTL)
+	})
+}
+
+// keepOrGiveUp keeps until there is an answer, at most eight times. It never releases: the
+// work had its effect.
+func (c *client) keepOrGiveUp(lease lockstore.Lease) {
+	keep := c.keep
+	if _, ok := c.store.(transactor); ok && c.chance(0.5) {
+		keep = c.transact
+	}
+	for range 8 {
+		switch keep(lease) {
+		case checker.Unknown, checker.Refused:
+			c.sleep(c.upTo(150 * time.Millisecond))
+		default:
+			return
+		}
+	}
+}
+
+// settle does what an operator does with a key in doubt.
+func (c *client) settle(key string, keep bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
+	defer cancel()
+	inspector, _ := lockstore.As[lockstore.Inspector](c.store)
+	status, err := inspector.Inspect(ctx, key)
+	if err != nil || !status.InDoubt {
+		return
+	}
+	lease, ok := c.leaseOf(key, status.Fence)
+	if !ok {
+		return
+	}
+	kind := checker.SettleFree
+	if keep {
+		kind = checker.SettleKept
+	}
+	c.ask(kind, lease, func(ctx context.Context, op *checker.Op) error {
+		s, _ := lockstore.As[lockstore.Settler](c.store)
+		if keep {
+			return s.SettleKept(ctx, key, lease.Fence, []byte(op.Data), op.TTL)
+		}
+		return s.SettleFree(ctx, key, lease.Fence)
+	})
+}
+
+// breakLease breaks the last lease of a key that a client was told to have.
+func (c *client) breakLease(key string) {
+	b, ok := lockstore.As[lockstore.Breaker](c.store)
+	lease, known := c.leaseOf(key, 0)
+	if !ok || !known {
+		return
+	}
+	c.ask(checker.Break, lease, func(ctx context.Context, _ *checker.Op) error {
+		_, err := b.Break(ctx, lockstore.BreakRequest{Key: key, Fence: lease.Fence, By: lockstore.Holder{Name: "an operator"}})
+		return err
+	})
+}
+
+// leaseOf is the last lease with this fence, or with any by 0.
+func (c *client) leaseOf(key string, fence lockstore.Fence) (lockstore.Lease, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, lease := range slices.Backward(c.leases[key]) {
+		if fence == 0 || lease.Fence == fence {
+			return lease, true
+		}
+	}
+	return lockstore.Lease{}, false
+}
+
+// ask sends a request about a lease. No two requests keep the same answer.
+func (c *client) ask(kind checker.Kind, lease lockstore.Lease, send func(context.Context, *checker.Op) error) checker.Outcome {
+	op := checker.Op{Kind: kind, Key: lease.Key, Owner: string(lease.Owner), Fence: int64(lease.Fence)}
+	if kind == checker.Keep || kind == checker.SettleKept {
+		c.mu.Lock()
+		c.answers++
+		op.TTL, op.Data = keepTime, fmt.Sprintf("answer %d", c.answers)
+		c.mu.Unlock()
+	}
+	return c.do(op, send).Outcome
+}
+
+// effect is what the work is for. Its resource compares nothing, so a client has an effect
+// only while it trusts its lease.
+func (c *client) effect(lease lockstore.Lease, trust time.Duration) bool {
+	now := c.Now()
+	if now >= trust {
+		return false
+	}
+	c.Add(checker.Op{Client: c.id, Kind: checker.Effect, Key: lease.Key, Owner: string(lease.Owner), Fence: int64(lease.Fence), Outcome: checker.OK, Call: now, Return: now})
+	return true
 }
 
 // do sends a request and records it.
@@ -318,6 +541,28 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// counted checks the effects of the transactions: none happened twice, and each that was told
+// to have been applied, or whose answer was read, happened. n is how many happened.
+func (r *run) counted(ops []checker.Op, effects func(lockstore.Lease) int) (n int, violations []string) {
+	counts := map[lockstore.Lease]int{}
+	for _, lease := range r.atOnce {
+		if _, ok := counts[lease]; !ok {
+			counts[lease] = effects(lease)
+			n += counts[lease]
+		}
+		if counts[lease] > 1 {
+			violations = append(violations, fmt.Sprintf("the run with fence %d of %s had its effect %d times", lease.Fence, lease.Key, counts[lease]))
+		}
+	}
+	for _, op := range ops {
+		lease, ok := r.atOnce[op.Data]
+		if told := op.Outcome == checker.Kept || op.Outcome == checker.OK; ok && told && counts[lease] == 0 {
+			violations = append(violations, fmt.Sprintf("an answer without its effect:\n  %v", op))
+		}
+	}
+	return n, violations
+}
+
 // lockAgain waits until every key is free and locks it once more, with a larger
 // fence. It returns the keys that do not become free in time.
 func (r *run) lockAgain(store lockstore.Store, bound time.Duration) (stuck []string) {
@@ -337,6 +582,9 @@ func (r *run) lockAgain(store lockstore.Store, bound time.Duration) (stuck []str
 				}
 				if outcome == checker.Unknown {
 					c.releaseOrGiveUp(lockstore.Lease{Key: key, Owner: req.Owner})
+				}
+				if outcome == checker.Doubt {
+					c.settle(key, false)
 				}
 				if last {
 					mu.Lock()

@@ -36,10 +36,10 @@ var mutants = []mutant{
 	{id: "M27", what: "a panic skips the release", suite: simulation, testRun: guardSimulation, says: "still holds the key after its run"},
 	{id: "M28", what: "the owner is the request id", suite: processes, testRun: testRun{dir: "verify", pkg: "./processes", run: "^TestProcesses$/^redis_F01"}, says: "belongs to try"},
 	{id: "M29", what: "two keys become one", suite: fuzz, testRun: testRun{pkg: redis, run: "^FuzzKeys$"}, says: `lock "A" is held by unknown`},
-	{id: "M30", what: "check before subscribe", why: "there are no wake-ups"},
-	{id: "M31", what: "a dead waiter blocks the queue", why: "waiters have no queue"},
-	{id: "M32", what: "a new waiter overtakes the queue", why: "waiters have no queue"},
-	{id: "M33", what: "a release wakes all waiters", why: "there are no wake-ups"},
+	{id: "M30", what: "a wake-up that comes before the wait is not seen", suite: store, testRun: redisTest("TestOneWakeUpForARelease"), says: "a wake-up that came before the wait"},
+	{id: "M31", what: "a dead waiter blocks the queue", suite: simulation, testRun: redisSimulation, says: "M31: refused, and its turn has come"},
+	{id: "M32", what: "a new waiter overtakes the queue", suite: simulation, testRun: redisSimulation, says: "M32: granted"},
+	{id: "M33", what: "a release wakes all waiters", suite: store, testRun: redisTest("TestOneWakeUpForARelease"), says: "one wake-up for a release"},
 	{id: "M35", what: "no EVAL after NOSCRIPT", suite: store, testRun: testRun{pkg: redis, run: "^TestScriptFlush$"}, says: "NOSCRIPT No matching script"},
 	{id: "M36", what: "a server error is taken as busy", suite: store, testRun: testRun{pkg: redis, run: "^TestRefusalsAreUnavailable$"}, says: "is held by unknown"},
 	{id: "M37", what: "a TTL in the wrong unit", suite: store, testRun: redisCase("takeover", "not_before_the_TTL"), says: "the lease may be trusted for 1ms"},
@@ -95,6 +95,74 @@ var mutants = []mutant{
 	{id: "M87", what: "the end of a call does not reach its connection", suite: store, testRun: redisTest("TestCallsEndWithTheirContext"), says: "the call goes on after its context"},
 	{id: "M88", what: "several keys are locked in the caller's order", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestDoAllInOppositeOrders$/^F61_two_callers"}, says: "is busy: held by"},
 	{id: "M89", what: "with several leases, only the last is checked", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestDoAllLosesOneLease$/^F08_a_freeze_that_is_too_long"}, says: "An error is expected but got nil"},
+	{id: "M90", what: "a run that waits takes a new owner for each request", suite: unit, testRun: queueTest("Queue", "a_run_asks"), says: "a new owner would be the last in the queue"},
+	{id: "M91", what: "the end of a wait leaves the place in the queue", suite: simulation, testRun: guardSimulation, says: "M91: "},
+	{id: "M92", what: "an unknown request for a place is left and not abandoned", suite: simulation, testRun: guardSimulation, says: "M92: a request of a run that left nothing behind took place"},
+	{id: "M93", what: "trust for the whole TTL, though a late duplicate was granted earlier", suite: unit, testRun: queueTest("TrustAfterAWaitInAQueue", "F26_F29"), says: "the trust ends before the lease does"},
+	{id: "M94", what: "no pause between two turns that come at once", suite: unit, testRun: queueTest("QueueThatMisbehaves", "each_turn_comes_at_once"), says: "no request without a pause"},
+	{id: "M95", what: "a turn of one second", suite: store, testRun: redisCase("queue", "one_that_died"), says: "want it granted after 1 turns, 1s"},
+	{id: "M96", what: "a queue of dead owners closes a key for three turns", suite: store, testRun: redisCase("queue", "many_that_died_delay_by"), says: "want it granted after 3 turns, 6s"},
+	{id: "M97", what: "a turn of one second on the server", suite: store, testRun: redisCase("queue", "one_that_died"), says: "after the release; want 1 turns"},
+	{id: "M98", what: "on the server, a queue of dead owners closes a key for three turns", suite: store, testRun: redisCase("queue", "many_that_died_delay_by"), says: "after the release; want 5 turns"},
+	{id: "M99", what: "who leaves after its turn gives half a turn back", suite: simulation, testRun: redisSimulation, says: "has left, and before for"},
+	{id: "M100", what: "half the places on the server", suite: store, testRun: redisTest("TestPlaces"), says: "Should not be zero"},
+	{id: "M101", what: "half the time for which a wake-up waits", suite: store, testRun: redisTest("TestOneWakeUpForARelease"), says: "how long a wake-up waits"},
+	{id: "M102", what: "a free row's stamp is a wrong clock's too soon", suite: store, testRun: dynamoTest("TestStampAhead"), says: "kept for the first in line"},
+	{id: "M103", what: "half the places in a row", suite: store, testRun: dynamoTest("TestPlaces"), says: "expected: 33"},
+	{id: "M104", what: "half the places in memory", suite: unit, testRun: testRun{pkg: mem, run: "^TestPlaces$"}, says: "expected: 65"},
+	{id: "M105", what: "a renewal begins when a joiner says that the lease began", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^a_renewal_begins"}, says: "granted while the holder trusts its lease", finds: "a client trusts a lease that it does not have"},
+	{id: "M106", what: "a joiner makes a lease longer", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^a_joiner's_write"}, says: "Acquire by the first in the queue after the end", sims: "M106: the lease begins again", finds: "a place has cost more than a turn"},
+	{id: "M107", what: "\"not applied\" after a conflict", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^after_a_conflict"}, says: "want an unknown outcome", sims: "M107: at"},
+	{id: "M108", what: "lost, by a read that may be old", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^plain_reads_are_old"}, says: "want the lease to last", sims: "told that a live lease is lost"},
+	{id: "M109", what: "who leaves trusts a read that may be old", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^plain_reads_are_old"}, says: "want no place", sims: "M109: at"},
+	{id: "M110", what: "a takeover by a hint", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^believed_times"}, says: "the lease is live", sims: "the key of a live lease was granted", finds: "a client trusts a lease that it does not have"},
+	{id: "M111", what: "lost, by a hint", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^believed_times"}, says: "want the lease to last", sims: "told that a live lease is lost", finds: "told that a live lease is lost"},
+	{id: "M112", what: "a reply with the old version counts as a write", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^a_reply_to_a_write"}, says: "no error; want an unknown outcome"},
+	{id: "M113", what: "an abandon ends another's lease", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^an_abandon_ends"}, says: "want the lease to last", sims: "M113: another's lease was ended", finds: "a client trusts a lease that it does not have"},
+	{id: "M114", what: "writes are not counted, and the service drops a write that changes nothing", suite: store, testRun: testRun{pkg: cas, run: "^TestServiceThatDropsWrites$/^renew$"}, says: "the old version or no time; want the lease to last", sims: "M114: a write was not counted"},
+	{id: "M115", what: "a read of an old entry sets the clock back", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^an_old_read"}, says: "the lease is over"},
+	{id: "M116", what: "a lease begins in the future", suite: store, testRun: testRun{pkg: cas, run: "^TestClockThatIsSetBack$"}, says: "59m59", finds: "somebody waits in a cooldown"},
+	{id: "M117", what: "the owner whose lease was taken over is forgotten", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^a_late_duplicate"}, says: "want ErrLost", sims: "M117: the owner", finds: "a late duplicate has the key"},
+	{id: "M118", what: "a takeover before the end of a Step", suite: store, testRun: testRun{pkg: cas, run: "^TestStore$/^a_clock_of_1s$/^takeover$"}, says: "before it may be, or earlier", sims: "the key of a live lease was granted", finds: "a break changed the end of the lease"},
+	{id: "M119", what: "a release wakes the owner that was the first at the grant, whoever is the first now", suite: store, testRun: redisTest("TestRequestsOfAWakeUp"), says: "F59_the_first_has_left"},
+	{id: "M120", what: "a break shortens the lease", suite: store, testRun: redisCase("break", "the_holder_is_over"), says: "before the end of the broken lease"},
+	{id: "M121", file: "M121-redis", what: "a break leaves no mark of the owner (Redis)", suite: store, testRun: redisCase("break", "now_frees"), says: "Acquire of a free key by the owner of the broken lease: no error"},
+	{id: "M121", file: "M121-dynamodb", what: "a break leaves no mark of the owner (DynamoDB)", suite: store, testRun: dynamoCase("break", "the_holder_is_over"), says: "this lease does not hold it: lock is lost; want nil"},
+	{id: "M122", what: "a break ends a cooldown", suite: store, testRun: dynamoCase("break", "a_cooldown"), says: "Break of a cooldown: no error"},
+	{id: "M123", file: "M123-redis", what: "an expired lease under which the work has begun is taken over (Redis)", suite: store, testRun: redisCase("begin", "an_expired_one"), says: "want a *lockstore.DoubtError"},
+	{id: "M123", file: "M123-dynamodb", what: "an expired lease under which the work has begun is taken over (DynamoDB)", suite: store, testRun: dynamoCase("begin", "an_expired_one"), says: "want a *lockstore.DoubtError"},
+	{id: "M124", what: "an answer is kept without a look at the owner", suite: store, testRun: dynamoCase("keep", "only_by_the_lease"), says: "Keep by another owner with the right fence: no error"},
+	{id: "M125", what: "an answer is kept on a free row", suite: store, testRun: dynamoCase("keep", "only_by_the_lease"), says: "Keep of a new key: no error"},
+	{id: "M126", what: "a released lease counts as kept", suite: store, testRun: dynamoCase("keep", "after_a_release"), says: "Keep after the end: no error"},
+	{id: "M127", what: "an answer is kept after another's grant", suite: store, testRun: redisCase("keep", "after_another's_grant"), says: "Keep after another's grant: no error"},
+	{id: "M128", what: "an answer stays in the row after the next grant", suite: store, testRun: dynamoCase("keep", "nothing_is_kept"), says: "want the answer gone"},
+	{id: "M129", what: "a release after a beginning leaves the entry for a month", suite: store, testRun: redisTest("TestRetention"), says: "kept for"},
+	{id: "M130", what: "an answer that looks like a queue is read as one", suite: store, testRun: redisCase("keep", "the_data_comes_back"), says: "the kept data has 0 bytes"},
+	{id: "M131", what: "a renewal forgets for how long a beginning is remembered", suite: store, testRun: redisTest("TestRetention"), says: "kept for"},
+	{id: "M132", what: "a wrong clock says for how long an answer is kept", suite: store, testRun: dynamoTest("TestKeepWithAWrongClock"), says: "requests"},
+	{id: "M133", what: "a renewal lets DynamoDB delete a row whose work has begun", suite: store, testRun: dynamoTest("TestSweepTime"), says: "Renew after Begin"},
+	{id: "M134", what: "a break forgets that the work has begun", suite: store, testRun: redisCase("break", "a_begun_lease"), says: "want a *lockstore.DoubtError"},
+	{id: "M135", what: "a break frees the key of begun work at once", suite: store, testRun: dynamoCase("break", "now_is_refused"), says: "Break now of a begun lease: no error"},
+	{id: "M136", what: "a release after a keep that failed", suite: unit, testRun: onceTest("./guard", "DoKeep", "after_a_keep_that_failed"), says: "Should be zero"},
+	{id: "M137", what: "other input gets the kept answer", suite: unit, testRun: onceTest(once, "Repeat", "other_input"), says: "<nil> <nil>"},
+	{id: "M138", what: "an error or a panic frees a key whose work has begun", suite: unit, testRun: onceTest(once, "RunsWithoutAnAnswer", "F05_an_error:_refuse"), says: "the work ran"},
+	{id: "M139", what: "an answer 500 is kept by default", suite: unit, testRun: onceTest("./guard/httpapi", "OnceStatuses", ""), says: "expected: false"},
+	{id: "M140", what: "the work runs although the store did not confirm that it begins", suite: unit, testRun: onceTest("./guard", "Begin", "a_begin_that_F23"), says: "the work ran"},
+	{id: "M141", what: "an answer that cannot be kept frees the key", suite: unit, testRun: onceTest(once, "Answers", "F52_too_large"), says: "the work ran twice"},
+	{id: "M142", what: "a keep has the time of a release", suite: unit, testRun: onceTest("./guard", "DoKeep", "after_a_keep_that_failed"), says: "until the answer"},
+	{id: "M143", what: "the answer of another version is read", suite: unit, testRun: onceTest(once, "Programs", "F52_the_answer_of_another_version"), says: "Object expected to be of type *idempotency.RepeatNoAnswer"},
+	{id: "M144", what: "two callers share the keys of the header", suite: unit, testRun: onceTest("./guard/httpapi", "OnceCallers", ""), says: "each caller has keys of its own"},
+	{id: "M145", what: "work whose lease has ended keeps no answer, though nobody was granted the key", suite: unit, testRun: onceTest("./guard", "DoKeep", "F07"), says: "the lease can no longer be trusted"},
+	{id: "M146", what: "a repeat gets the cookies of the first caller", suite: unit, testRun: onceTest("./guard/httpapi", "OnceReplays", ""), says: "Cookies"},
+	{id: "M147", what: "the error of a message is kept as done", suite: unit, testRun: onceTest("./guard/sqsbatch", "Once", ""), says: "m2"},
+	{id: "M148", what: "a lost lease frees a key whose work has begun", suite: simulation, testRun: repeatSimulation, says: "has effect number"},
+	{id: "M149", what: "a keep that was refused as lost counts as kept", suite: simulation, testRun: repeatSimulation, says: "returned its answer as kept, and the store was not told"},
+	{id: "M150", what: "an answer in a transaction has no hash of its input", suite: simulation, testRun: repeatSimulation, says: "got {said:replays"},
+	{id: "M151", what: "an error after the end of the context frees a key whose work has begun", suite: simulation, testRun: repeatSimulation, says: "has effect number"},
+	{id: "M152", what: "who waits for a kept key gets it when the answer ends", suite: simulation, testRun: repeatSimulation, says: "met no fault, and was refused"},
+	{id: "M153", what: "a release after the end of its lease begins the turns again", suite: search, testRun: casSearch, says: `found "a place has cost more than a turn"; want "lost its place"`},
+	{id: "M154", what: "a break ends the lease at once", suite: store, testRun: testRun{pkg: cas, run: "^TestStore$/^a_clock_of_1ms$/^break$/^the_holder_is_over"}, says: "the key was granted again", finds: "a break changed the end of the lease"},
+	{id: "M155", what: "a break does not end the acquisition of the holder, whose late duplicate is granted the key again", suite: store, testRun: testRun{pkg: cas, run: "^TestStore$/^a_clock_of_1ms$/^break$/^now_frees"}, says: "Acquire of a free key by the owner of the broken lease: no error", finds: "a late duplicate has the key"},
 }
 
 // Suites.
@@ -103,6 +171,7 @@ const (
 	store      = "store tests" // of one store, or those that every store passes
 	simulation = verifyrecord.Simulation
 	processes  = verifyrecord.Processes
+	search     = verifyrecord.Search
 	fuzz       = verifyrecord.Fuzz
 )
 
@@ -110,18 +179,37 @@ const (
 	mem    = "./lockstore/memstore"
 	dynamo = "./lockstore/dynamostore"
 	redis  = "./lockstore/redisstore"
+	cas    = "./lockstore/casstore"
+	once   = "./guard/idempotency"
 )
 
 var (
 	// The rarest of its bugs shows in one seed of thirty.
 	guardSimulation  = testRun{pkg: "./guard", run: "^TestSimulation$", env: "VERIFY_SEEDS=1000"}
+	repeatSimulation = testRun{pkg: "./guard", run: "^TestRepeats$", env: "VERIFY_SEEDS=200"}
 	dynamoSimulation = testRun{pkg: dynamo, run: "^TestTrustNeverOverlaps$"}
 	redisSimulation  = testRun{pkg: redis, run: "^TestSimulation$"}
+	casSimulation    = testRun{pkg: cas, run: "^TestSimulation$", env: "VERIFY_SEEDS=300"}
+	casSearch        = testRun{pkg: cas, run: "^TestSearch$"}
 )
 
 // numbers is a case of the test of the guard's numbers.
 func numbers(name string) testRun {
 	return testRun{pkg: "./guard", run: "^TestNumbers$/^" + name}
+}
+
+// queueTest is a case of one of the guard's tests of waiting in a queue.
+func queueTest(test, name string) testRun {
+	return testRun{pkg: "./guard", run: "^Test" + test + "$/^" + name}
+}
+
+// onceTest is a case of a test of idempotency, or the whole test.
+func onceTest(pkg, test, name string) testRun {
+	run := "^Test" + test + "$"
+	if name != "" {
+		run += "/^" + name
+	}
+	return testRun{pkg: pkg, run: run}
 }
 
 // memCase, dynamoCase and redisCase are one case of the suite that every store passes, by

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,8 +27,17 @@ type mutant struct {
 	what     string
 	suite    string // the tests that have to catch it
 	testRun
-	says string // what the test has to print
-	why  string // why it does not apply; then there is no patch
+	says  string // what the test has to print
+	sims  string // if not "", what the simulation of casstore has to print, too
+	finds string // if not "", what the search of casstore has to print, too
+	why   string // why it does not apply; then there is no patch
+}
+
+// also are the other tests that have to catch it, and what they have to print.
+func (m mutant) also() map[testRun]string {
+	also := map[testRun]string{casSimulation: m.sims, casSearch: m.finds}
+	maps.DeleteFunc(also, func(_ testRun, says string) bool { return says == "" })
+	return also
 }
 
 // testRun is a run of go test.
@@ -48,15 +59,20 @@ const root = "../.."
 
 // TestMutants plants every bug in make verify and make mutants. Elsewhere it plants
 // those of the package that is built fastest, to see that the machinery works.
+// MUTANTS=M04,M05 plants these.
 func TestMutants(t *testing.T) {
 	began := time.Now()
-	all := verifyrecord.Full() || os.Getenv("MUTANTS") == "all"
+	wanted := os.Getenv("MUTANTS")
+	all := verifyrecord.Full() || wanted == "all"
 	var chosen []mutant
 	without := map[testRun]*baseline{}
 	for _, m := range mutants {
-		if all || m.pkg == "./lockstore" {
+		if all || wanted == "" && m.pkg == "./lockstore" || slices.Contains(strings.Split(wanted, ","), m.id) {
 			chosen = append(chosen, m)
 			without[m.testRun] = &baseline{}
+			for other := range m.also() {
+				without[other] = &baseline{}
+			}
 		}
 	}
 	require.NotEmpty(t, chosen)
@@ -77,6 +93,9 @@ func TestMutants(t *testing.T) {
 				t.Run(m.patch(), func(t *testing.T) {
 					defer show(r)
 					require.NoError(t, without[m.testRun].passes(t.Context(), dir, m.testRun))
+					for other := range m.also() {
+						require.NoError(t, without[other].passes(t.Context(), dir, other))
+					}
 					by, err := m.plant(t.Context(), dir)
 					require.NoError(t, err)
 					r.Killed, r.By = true, path.Join(m.dir, m.pkg)+" "+by+": "+m.says
@@ -138,23 +157,37 @@ func (m mutant) plant(ctx context.Context, dir string) (by string, err error) {
 			err = errors.Join(err, fmt.Errorf("the patch cannot be taken back: %w\n%s", takeBack, out))
 		}
 	}()
-	out, err := m.test(ctx, dir)
-	if err == nil {
-		return "", fmt.Errorf("it lived: %s -run %s", m.pkg, m.run)
+	for other, says := range m.also() {
+		if _, err := other.catches(ctx, dir, says); err != nil {
+			return "", err
+		}
 	}
-	if by, err = caught(out, m.says); err != nil {
-		return "", fmt.Errorf("%w:\n%s", err, out)
-	}
-	return by, nil
+	return m.catches(ctx, dir, m.says)
 }
 
-func (r testRun) test(ctx context.Context, dir string) (string, error) {
+// catches runs the test, which has to fail and print the words. Which test of several fails
+// first can be chance, so the words of one of the others count, too.
+func (r testRun) catches(ctx context.Context, dir, says string) (by string, err error) {
+	for _, flags := range [][]string{{"-failfast"}, nil} {
+		out, failed := r.test(ctx, dir, flags...)
+		if failed == nil {
+			return "", fmt.Errorf("it lived: %s -run %s", r.pkg, r.run)
+		}
+		if by, err = caught(out, says); err == nil {
+			return by, nil
+		}
+		err = fmt.Errorf("%w:\n%s", err, out)
+	}
+	return "", err
+}
+
+func (r testRun) test(ctx context.Context, dir string, flags ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	// With trimpath the copies share what go has built, also with those of the last
 	// time.
-	return command(ctx, filepath.Join(dir, r.dir), r.env, "go", "test", "-trimpath", "-vet=off",
-		r.pkg, "-run", r.run, "-count=1", "-failfast", "-timeout", "4m")
+	args := append([]string{"test", "-trimpath", "-vet=off", r.pkg, "-run", r.run, "-count=1", "-timeout", "4m"}, flags...)
+	return command(ctx, filepath.Join(dir, r.dir), r.env, "go", args...)
 }
 
 var (

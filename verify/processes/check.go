@@ -38,8 +38,8 @@ func (v Verdict) Violations() []string {
 }
 
 // Check judges a run. bound is the longest time for which a dead holder may keep
-// those who wait from a key.
-func Check(tries []Try, lists map[string]Content, bound time.Duration) Verdict {
+// those who wait from a key. turn is how much longer each dead waiter may keep them.
+func Check(tries []Try, lists map[string]Content, bound, turn time.Duration) Verdict {
 	var v Verdict
 	acknowledged, sent := map[string]bool{}, map[string]bool{}
 	grants := map[string]int{} // the try that has a fence
@@ -87,7 +87,7 @@ func Check(tries []Try, lists map[string]Content, bound time.Duration) Verdict {
 		}
 	}
 	for name, all := range byList {
-		v.waits(name, all, bound)
+		v.waits(name, all, bound, turn)
 	}
 	for _, all := range [][]string{v.RefusedTrusted, v.Lost, v.Twice, v.Stale, v.Shared, v.Late} {
 		slices.Sort(all)
@@ -112,7 +112,7 @@ func (v *Verdict) shared(grants map[string]int, list string, s Stamp) {
 // waits looks at how long others asked for a key that nobody used. That time begins
 // when the last holder released the key or could not renew its lease any more, or
 // when a process got a signal whose request may have been granted unseen.
-func (v *Verdict) waits(list string, tries []Try, bound time.Duration) {
+func (v *Verdict) waits(list string, tries []Try, bound, turn time.Duration) {
 	for _, g := range tries {
 		if g.Granted == 0 {
 			continue
@@ -147,11 +147,29 @@ func (v *Verdict) waits(list string, tries []Try, bound time.Duration) {
 			v.Waits++
 			v.Longest = max(v.Longest, wait)
 		}
+		bound := bound + turn*time.Duration(min(deadPlaces(tries, g), lockstore.MaxTurns))
 		if wait > bound {
 			v.Late = append(v.Late, fmt.Sprintf("%s: try %d got the key after %v, %v of which somebody asked for it; want at most %v",
 				list, g.Try, (g.Granted-begin).Round(time.Millisecond), wait.Round(time.Millisecond), bound))
 		}
 	}
+}
+
+// deadPlaces is how many signalled tries may have had a place in the queue when g was
+// granted the key. A grant ends the places of all tries that asked earlier.
+func deadPlaces(tries []Try, g Try) (n int) {
+	var ended time.Duration // places of tries that asked before this are over
+	for _, o := range tries {
+		if o.Granted != 0 && o.Granted < g.Granted {
+			ended = max(ended, o.Asked)
+		}
+	}
+	for _, o := range tries {
+		if o.Asked > ended && o.Granted == 0 && o.Signalled != 0 && o.Signalled <= g.Granted {
+			n++
+		}
+	}
+	return n
 }
 
 // asked is how much of the time at least one live process asked for the key.

@@ -54,6 +54,12 @@ func TestCheck(t *testing.T) {
 		{"others asked and did not get it",
 			[]Try{killed, try(2, "b", 0, 2, 0, 0, 5, "LockBusy"), try(3, "c", 6, 4, 6, 0, 7, "")}, Content{[]string{"c"}, []Stamp{{6, 3}}},
 			Verdict{Late: []string{"l: try 3 got the key after 4s, 4s of which somebody asked for it; want at most 3s"}, Waits: 1, Longest: 4 * time.Second}},
+		{"F02 one that died in the queue",
+			[]Try{killed, try(2, "b", 0, 2, 0, 3, 3, "Runtime.ExitError"), try(3, "c", 6, 2, 7, 0, 8, "")}, Content{[]string{"c"}, []Stamp{{6, 3}}},
+			Verdict{Waits: 1, Longest: 4 * time.Second}},
+		{"F02 one that died in the queue of an earlier holder",
+			[]Try{try(2, "b", 0, 1, 0, 2, 2, "Runtime.ExitError"), try(3, "c", 6, 2, 3, 4, 4, "Runtime.ExitError"), try(4, "d", 7, 3, 8, 0, 9, "")}, Content{[]string{"d"}, []Stamp{{6, 3}, {7, 4}}},
+			Verdict{Late: []string{"l: try 4 got the key after 4s, 4s of which somebody asked for it; want at most 3s"}, Waits: 2, Longest: 4 * time.Second}},
 		{"nobody asked for most of the time",
 			[]Try{killed, try(2, "b", 6, 8, 9, 0, 10, "")}, Content{[]string{"b"}, []Stamp{{6, 2}}},
 			Verdict{Waits: 1, Longest: time.Second}},
@@ -65,7 +71,7 @@ func TestCheck(t *testing.T) {
 			Verdict{Waits: 1, Longest: 2 * time.Second}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			assert.Equal(t, c.want, Check(c.tries, map[string]Content{"l": c.list}, bound))
+			assert.Equal(t, c.want, Check(c.tries, map[string]Content{"l": c.list}, bound, 2*time.Second))
 		})
 	}
 }

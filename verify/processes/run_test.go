@@ -40,6 +40,7 @@ type target struct {
 	locks, lists string // URLs
 	store        lockstore.Store
 	late         time.Duration // how long after a lease's TTL a takeover may come
+	lateTurn     time.Duration // how much longer than a turn a turn may be
 	parallel     int           // lists in use at a time: more where a dead holder blocks for longer
 }
 
@@ -133,6 +134,7 @@ const (
 	refused        = "stale requests refused"                     // to a holder whose lease had ended
 	refusedTrusted = "requests refused while a lease was trusted" // the list has seen a later holder too early
 	missing        = "acknowledged elements seen missing"         // if only for a time
+	toWaiter       = "signals to a waiter"
 	shared         = "grants with the fence of another try"
 )
 
@@ -463,7 +465,7 @@ func (r *run) inject(e *environment, t *try, done <-chan struct{}) {
 	}
 	e.injecting, e.ending = true, p.fault == term
 	at := r.now()
-	holding := false
+	holding, waiting := false, false
 	var signalled []*try
 	for _, other := range e.running {
 		if other.Signalled == 0 {
@@ -471,6 +473,7 @@ func (r *run) inject(e *environment, t *try, done <-chan struct{}) {
 			signalled = append(signalled, other)
 		}
 		holding = holding || other.Granted != 0
+		waiting = waiting || other.Granted == 0 && other.Asked != 0
 	}
 	r.mu.Unlock()
 
@@ -502,6 +505,9 @@ func (r *run) inject(e *environment, t *try, done <-chan struct{}) {
 	r.counts[string(p.fault)]++
 	if holding {
 		r.counts["signals to a holder"]++
+	}
+	if waiting {
+		r.counts[toWaiter]++
 	}
 }
 
@@ -577,7 +583,7 @@ func (r *run) check() Verdict {
 			contents[t.List] = c
 		}
 	}
-	return Check(tries, contents, ttl+r.target.late+poll+slack+r.slowest)
+	return Check(tries, contents, ttl+r.target.late+poll+slack+r.slowest, lockstore.Turn+r.target.lateTurn)
 }
 
 // Write reads a line that a process wrote.

@@ -108,7 +108,7 @@ type m01 struct{ lockstore.Store }
 func (s m01) Unwrap() lockstore.Store { return s.Store }
 
 func (s m01) Acquire(ctx context.Context, r lockstore.Request) (lockstore.Lease, error) {
-	r.Holder.ID = string(r.Owner)
+	r.Holder.ID, r.Queue = string(r.Owner), false
 	lease, err := s.Store.Acquire(ctx, r)
 	held, ok := errors.AsType[*lockstore.HeldError](err)
 	if !ok {
@@ -128,7 +128,7 @@ type m28 struct {
 func (s m28) Unwrap() lockstore.Store { return s.Store }
 
 func (s m28) Acquire(ctx context.Context, r lockstore.Request) (lockstore.Lease, error) {
-	r.Owner = s.owner(ctx)
+	r.Owner, r.Queue = s.owner(ctx), false // the guard would wait with another owner
 	return s.Store.Acquire(ctx, r)
 }
 
