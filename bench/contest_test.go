@@ -153,5 +153,6 @@ func excuse(loads []load) string {
 }
 
 func line(what, value, limit, verdict, note string) {
+	row(what, value, limit, verdict, note)
 	fmt.Println(strings.TrimRight(fmt.Sprintf("%-37s %7s %6s %-4s %s", what, value, limit, verdict, note), " "))
 }

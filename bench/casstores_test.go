@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/cosmosstore"
+	"github.com/lambdalock/lambdalock/lockstore/datastore"
+)
+
+// lockText is as long as the entry of a held lock.
+var lockText = string(bytes.Repeat([]byte("x"), 200))
+
+func openBy(t *testing.T, o lockstore.Opener, rawURL string, env map[string]string) lockstore.Store {
+	cfg := config(t, rawURL)
+	cfg.Getenv = func(name string) string { return env[name] }
+	store, err := o.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// testDatastore compares with two writes of an entity by hand, each on the version of the last.
+func testDatastore(t *testing.T) {
+	addr := testservers.Datastore(t).Addr
+	ours := cycle(t, openBy(t, datastore.Opener, "datastore://project", map[string]string{"DATASTORE_EMULATOR_HOST": addr}))
+	client := &http.Client{}
+	version := ""
+	write := func() {
+		entity := map[string]any{
+			"key":        map[string]any{"partitionId": map[string]any{"projectId": "project"}, "path": []any{map[string]any{"kind": "ByHand", "name": key}}},
+			"properties": map[string]any{"lock": map[string]any{"stringValue": lockText, "excludeFromIndexes": true}},
+		}
+		mutation := map[string]any{"update": entity, "baseVersion": version, "conflictResolutionStrategy": "FAIL"}
+		if version == "" {
+			mutation = map[string]any{"insert": entity}
+		}
+		body, err := json.Marshal(map[string]any{"mode": "NON_TRANSACTIONAL", "mutations": []any{mutation}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/v1/projects/project:commit", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		var reply struct{ MutationResults []struct{ Version string } }
+		if err != nil || json.Unmarshal(answer, &reply) != nil || len(reply.MutationResults) != 1 || reply.MutationResults[0].Version == "" {
+			t.Fatalf("%s: %s, %v", resp.Status, answer, err)
+		}
+		version = reply.MutationResults[0].Version
+	}
+	againstTwoWrites(t, "datastore", ours, write)
+}
+
+// testCosmos compares with two replacements of an item by the SDK, each on the ETag of the last.
+func testCosmos(t *testing.T) {
+	endpoint := "http://" + testservers.Cosmos(t)
+	ours := cycle(t, openBy(t, cosmosstore.Opener, "cosmos://account/db/locks?endpoint="+endpoint, nil))
+	credential, err := azcosmos.NewKeyCredential("bG9jYWw=") // the server checks none
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := azcosmos.NewClientWithKey(endpoint, credential, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	container, err := client.NewContainer("db", "locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string]string{"id": "by-hand", "key": key, "lock": lockText})
+	if err != nil {
+		t.Fatal(err)
+	}
+	partition := azcosmos.NewPartitionKeyString("by-hand")
+	made, err := container.CreateItem(t.Context(), partition, text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	etag := made.ETag
+	write := func() {
+		r, err := container.ReplaceItem(t.Context(), partition, "by-hand", text, &azcosmos.ItemOptions{IfMatchEtag: to.Ptr(etag)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		etag = r.ETag
+	}
+	againstTwoWrites(t, "cosmosstore", ours, write)
+}
+
+// againstTwoWrites compares acquire and release with two writes. The same process has released
+// the key last, so neither of the two reads.
+func againstTwoWrites(t *testing.T, name string, ours, write func()) {
+	contestants := []contestant{{name, ours}, {"by hand", func() { write(); write() }}}
+	contest(1, 100, contestants...) // the server's compiler is busy at first
+	judge(t, func() [][]time.Duration { return contest(40, 10, contestants...) },
+		figure{name + " : its two writes by hand", 1.5, "x", compare(0, 1)},
+	)
+}

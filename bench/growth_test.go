@@ -1,0 +1,145 @@
+package bench
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// TestGrowth measures how the cost grows with the clients of one key, and with the keys
+// that are held at once. It has no budgets, so it runs for the record only.
+func TestGrowth(t *testing.T) {
+	if *keep == "" {
+		t.Skip("it runs with -keep")
+	}
+	waiters := []string{"waiters", "hand-over", "wait p50", "wait p99", "requests", "write units"}
+	part(t, "waiters of one key on Redis, 1 ms of work", waiters[:5], testWaitersRedis)
+	part(t, "waiters of one key on DynamoDB Local, 20 ms of work", waiters, testWaitersDynamoDB)
+	part(t, "keys held at once on Redis", []string{"keys", "grants a second", "releases a second", "server, bytes a key", "client, bytes a key"}, testKeys)
+}
+
+// growthRounds is how often each of n clients works.
+func growthRounds(n, grants int) int { return max(4, grants/n) }
+
+func testWaitersRedis(t *testing.T) {
+	addr := testservers.Redis(t)
+	for _, n := range []int{1, 4, 16, 64, 128} {
+		var count count
+		all := clients(n, func() locker {
+			client := redisClient(t, addr)
+			client.AddHook(&count)
+			return guarded(t, redisStore(t, client))
+		})
+		crowd(t, 2, time.Millisecond, all...)
+		count.requests.Store(0)
+		rounds := growthRounds(n, 960)
+		w := crowd(t, rounds, time.Millisecond, all...)
+		keepGrowth(n, w, float64(count.requests.Load())/float64(n*rounds))
+	}
+}
+
+func testWaitersDynamoDB(t *testing.T) {
+	const table = "growth"
+	rawURL := testservers.Table(t, testservers.DynamoDB(t), table, "key")
+	for _, n := range []int{1, 4, 16, 64} {
+		all, meters := meteredClients(t, n, rawURL, table)
+		crowd(t, 1, 20*time.Millisecond, all...)
+		meters.sum() // from zero
+		rounds := growthRounds(n, 128)
+		w := crowd(t, rounds, 20*time.Millisecond, all...)
+		used, grants := meters.sum(), float64(n*rounds)
+		units := used.units + float64(used.refused) // a refused write costs a unit, too
+		keepGrowth(n, w, float64(used.reads+used.writes+used.refused)/grants, units/grants)
+	}
+}
+
+func keepGrowth(n int, w Wait, perGrant ...float64) {
+	cells := []string{strconv.Itoa(n)}
+	for _, d := range []time.Duration{w.HandOver, w.P50, w.P99} {
+		cells = append(cells, d.Round(10*time.Microsecond).String())
+	}
+	for _, v := range perGrant {
+		cells = append(cells, fmt.Sprintf("%.1f", v))
+	}
+	row(cells...)
+	fmt.Println(strings.Join(cells, "  "))
+}
+
+// testKeys holds many keys at once, with 64 goroutines of one client.
+func testKeys(t *testing.T) {
+	addr := testservers.Redis(t)
+	client := redisClient(t, addr)
+	store := redisStore(t, client)
+	used := func() int64 {
+		info, err := client.Info(t.Context(), "memory").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(info, "used_memory:")
+		text, _, _ := strings.Cut(after, "\r")
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	each := func(n int, do func(i int)) (perSecond float64) {
+		var next atomic.Int64
+		var all sync.WaitGroup
+		began := time.Now()
+		for range min(n, 64) {
+			all.Go(func() {
+				for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+					do(i)
+				}
+			})
+		}
+		all.Wait()
+		return float64(n) / time.Since(began).Seconds()
+	}
+	for _, n := range []int{1, 100, 10_000, 100_000} {
+		leases := make([]lockstore.Lease, n)
+		server, ours := used(), heap()
+		grants := each(n, func(i int) {
+			var err error
+			leases[i], err = store.Acquire(t.Context(), lockstore.Request{
+				Key: fmt.Sprintf("growth/%d/%d", n, i), Owner: lockstore.NewOwner(), TTL: 10 * time.Minute,
+				Holder: lockstore.Holder{Name: "bench", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Now()},
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		server, ours = used()-server, heap()-ours
+		releases := each(n, func(i int) {
+			if err := store.Release(t.Context(), leases[i]); err != nil {
+				t.Error(err)
+			}
+		})
+		cells := []string{strconv.Itoa(n), fmt.Sprintf("%.0f", grants), fmt.Sprintf("%.0f", releases), perKey(server, n), perKey(ours, n)}
+		row(cells...)
+		fmt.Println(strings.Join(cells, "  "))
+	}
+}
+
+// perKey is nothing for a few keys: other things change by more.
+func perKey(bytes int64, n int) string {
+	if n < 10_000 {
+		return ""
+	}
+	return strconv.FormatInt(bytes/int64(n), 10)
+}

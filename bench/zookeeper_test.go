@@ -1,0 +1,106 @@
+package bench
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore/zkstore"
+)
+
+func zooKeeperStore(t *testing.T, addr string) *zkstore.Store {
+	store, err := zkstore.New(zkstore.Options{Servers: []string{addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	return store
+}
+
+func zooKeeperConn(t *testing.T, addr string) *zk.Conn {
+	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogInfo(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+// testZooKeeper compares with two writes like the store's, sent by hand: a check of the
+// child that was made with the node, and new data. Beside it stands the lock of the client
+// library, which makes a node, lists the nodes, and deletes its own. It has no fencing token.
+func testZooKeeper(t *testing.T) {
+	addr := testservers.ZooKeeper(t).Addr
+	fatal := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ours := cycle(t, zooKeeperStore(t, addr))
+	ours()
+	raw := zooKeeperConn(t, addr)
+	node, child := "/by-hand", "/by-hand/child"
+	for _, path := range []string{node, child} {
+		_, err := raw.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
+		fatal(err)
+	}
+	kept, _, err := raw.Get(zkstore.DefaultPrefix + "/locks/account%2F7")
+	fatal(err)
+	version := int32(0)
+	byHand := func() {
+		for range 2 {
+			_, err := raw.Multi(&zk.CheckVersionRequest{Path: child, Version: -1}, &zk.SetDataRequest{Path: node, Data: kept, Version: version})
+			fatal(err)
+			version++
+		}
+	}
+	own := zooKeeperConn(t, addr)
+	library := func() {
+		lock := zk.NewLock(own, "/library", zk.WorldACL(zk.PermAll))
+		fatal(lock.Lock())
+		fatal(lock.Unlock())
+	}
+	contestants := []contestant{{"zkstore", ours}, {"by hand", byHand}, {"go-zookeeper's lock", library}}
+	contest(1, 400, contestants...) // the server's compiler is busy at first
+	judge(t, func() [][]time.Duration { return contest(60, 10, contestants...) },
+		figure{"zkstore : its two writes by hand", 1.5, "x", compare(0, 1)},
+		figure{"  : go-zookeeper's lock", 1, "x", compare(0, 2)},
+	)
+}
+
+// testWaitingZooKeeper compares the wait for a busy key with that of the client library's
+// lock, where each waiter watches the one before it.
+func testWaitingZooKeeper(t *testing.T) {
+	const n, rounds, work = 16, 20, time.Millisecond
+	addr := testservers.ZooKeeper(t).Addr
+	ours := clients(n, func() locker { return guarded(t, zooKeeperStore(t, addr)) })
+	theirs := clients(n, func() locker {
+		conn := zooKeeperConn(t, addr)
+		return func(_ context.Context, work func()) error {
+			lock := zk.NewLock(conn, "/library", zk.WorldACL(zk.PermAll))
+			if err := lock.Lock(); err != nil {
+				return err
+			}
+			work()
+			return lock.Unlock()
+		}
+	})
+	crowd(t, 10, work, ours...)
+	crowd(t, 10, work, theirs...)
+	var w, peer Wait
+	var best bestWaits
+	judge(t, func() [][]time.Duration {
+		w, peer = crowd(t, rounds, work, ours...), crowd(t, rounds, work, theirs...)
+		w.Store, w.Locker = "ZooKeeper", "zkstore, in its queue"
+		peer.Store, peer.Locker = "ZooKeeper", "go-zookeeper's lock, a node for each waiter"
+		best.add(w, peer)
+		return nil
+	},
+		figure{"16 clients, a hand-over : go-zookeeper's lock", 0, "x", ratioOf(&w.HandOver, &peer.HandOver)},
+		figure{"  p99 of the wait : p50", 1.5, "x", ratioOf(&w.P99, &w.P50)},
+	)
+	best.keep()
+}
