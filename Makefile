@@ -1,9 +1,14 @@
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lambdalock
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CFN_LINT := 1.58.0
+SAM_TRANSLATOR := 1.115.0
+TEMPLATES := $(CACHE)/templates-$(CFN_LINT)-$(SAM_TRANSLATOR)
+
+# The modules beside the main one.
+MODULES := cmd/lockctl lockstore/cosmosstore lockstore/datastore guard/otelguard bench verify examples/sqlfence examples/own-function
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve dynamodb test install-servers sam-test deploy test-aws lint lint-template size verify verify-report soak mutants fuzz bench
+.PHONY: help run serve dynamodb test install-servers sam-test deploy test-aws lint lint-template size verify verify-report soak mutants fuzz bench bench-report
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,7 +22,8 @@ run: build/lockctl ## 200 withdrawals in 8 environments, without and with the lo
 		--compare functions/internal/unguarded functions/withdraw
 
 # In DynamoDB the accounts are in a table of their own, whose name is made of the lock table's.
-ACCOUNTS_URL = $(or $(shell echo '$(LOCK_URL)' | sed 's|^dynamodb://[^?]*|&-accounts|'),{{store}})
+# With locks in ZooKeeper they are in an embedded Redis.
+ACCOUNTS_URL = $(or $(shell echo '$(LOCK_URL)' | sed 's|^dynamodb://[^?]*|&-accounts|; s|^zookeeper://.*|{{redis}}|'),{{store}})
 
 serve: build/lockctl ## the lock service on this machine, to try with curl; PORT=8080, LOCK_URL=memory://
 	@exec build/lockctl serve $(PORT)
@@ -32,17 +38,23 @@ dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PO
 
 test: install-servers ## install what the tests need, run all with the race detector
 	go vet ./...
-	go test -race -cover -parallel 16 -timeout 15m ./...
-	cd cmd/lockctl && go vet ./... && go test -race -cover -timeout 15m ./...
+	go test -race -parallel 16 -timeout 15m ./...
+	cd cmd/lockctl && go vet ./... && go test -race -timeout 15m ./...
 	cd verify && go test -race ./faults ./checker . ./mutants
+	cd lockstore/cosmosstore && go test -race -parallel 8 -timeout 15m ./...
+	cd lockstore/datastore && go test -race -parallel 16 -timeout 15m ./...
+	cd guard/otelguard && go test -race ./...
+	cd bench && go test -race ./report
 	cd examples/sqlfence && go test -race ./...
 	cd examples/own-function && go test -race ./...
 
-install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, PostgreSQL, a state machine interpreter
+install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, a state machine interpreter
 	@sh internal/testservers/install-redis.sh
 	@sh internal/testservers/install-dynamodb.sh
+	@sh internal/testservers/install-zookeeper.sh
 	@sh internal/testservers/install-postgres.sh
 	@sh internal/testservers/install-stepfunctions.sh
+	@sh internal/testservers/install-cosmos.sh
 
 sam-test: ## the functions under sam local in Docker, with every event
 	@sh internal/samtest/run.sh
@@ -60,18 +72,15 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 	go run $(STATICCHECK) ./...
 	go mod tidy -diff
 	go mod verify
-	cd cmd/lockctl && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
-	cd bench && go vet ./... && go mod tidy -diff
-	cd verify && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
-	cd examples/sqlfence && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
-	cd examples/own-function && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
+	@set -e; for m in $(MODULES); do echo "$$m: vet, staticcheck, tidy"; (cd $$m && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff); done
 
-lint-template: ## cfn-lint over the templates
-	@[ -x $(CACHE)/cfn-lint-$(CFN_LINT)/bin/cfn-lint ] || { \
-		echo "installing cfn-lint $(CFN_LINT) into $(CACHE)"; \
-		python3 -m venv $(CACHE)/cfn-lint-$(CFN_LINT) && \
-		$(CACHE)/cfn-lint-$(CFN_LINT)/bin/pip install --quiet --disable-pip-version-check cfn-lint==$(CFN_LINT); }
-	$(CACHE)/cfn-lint-$(CFN_LINT)/bin/cfn-lint --include-checks I -- template.yaml examples/own-function/template.yaml
+lint-template: ## cfn-lint and the SAM translator over the templates, for several regions and all parameters
+	@[ -x $(TEMPLATES)/bin/cfn-lint ] || { \
+		echo "installing cfn-lint $(CFN_LINT) and aws-sam-translator $(SAM_TRANSLATOR) into $(CACHE)"; \
+		python3 -m venv $(TEMPLATES) && \
+		$(TEMPLATES)/bin/pip install --quiet --disable-pip-version-check cfn-lint==$(CFN_LINT) aws-sam-translator==$(SAM_TRANSLATOR); }
+	$(TEMPLATES)/bin/cfn-lint --include-checks I -- template.yaml deploy/table.yaml deploy/cache.yaml examples/own-function/template.yaml
+	$(TEMPLATES)/bin/python deploy/check_templates.py
 
 size: ## sizes of the function binaries, fails past their budgets
 	@go run ./internal/size
@@ -85,11 +94,14 @@ verify-report: ## docs/verification.md and the sentence in README.md, from the k
 soak: install-servers ## the verification with new seeds for TIME=1h; goes on where it was
 	cd verify && go run . -soak $(or $(TIME),1h)
 
-mutants: install-servers ## plant every bug (2 min), then a mutation tester over the stores and the guard (half an hour)
+mutants: install-servers ## plant every bug (5 min), then a mutation tester over the stores and the guard (half an hour)
 	cd verify/mutants && MUTANTS=all go test -run 'TestMutants|TestGremlins' -count=1 -timeout 4h
 
 fuzz: ## every fuzz function, FUZZTIME=20s each; part of make verify
 	cd verify && FUZZTIME=$(or $(FUZZTIME),20s) go test ./fuzz -run TestFuzz -v -count=1 -timeout 1h
 
-bench: install-servers ## speed against raw requests and other locks, as ratios
-	cd bench && go test -v -count=1 -timeout 30m .
+bench: install-servers ## speed against raw requests and other locks, as ratios; KEEP=1 keeps the record for docs/
+	cd bench && go test -v -count=1 -timeout 30m . $(if $(KEEP),-keep ../docs/benchmarks.json)
+
+bench-report: ## docs/benchmarks.md and its chart, from the kept record
+	cd bench && go run ./report

@@ -32,17 +32,29 @@ var why = map[string]string{
 	"github.com/aws/aws-sdk-go-v2/service/lambda":         "tests: invocations under sam local and in AWS",
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager": "the lock service's secret",
 	"github.com/aws/smithy-go":                            "the types of the SDK's errors",
-	"github.com/rs/zerolog":                               "keeps toxiproxy silent",
+	"github.com/go-zookeeper/zk":                          "the client of the store; it has no dependencies",
 	"github.com/redis/go-redis/v9":                        "the client for single servers, Sentinel and clusters",
 	"github.com/alicebob/miniredis/v2":                    "tests in virtual time; the server of lockctl local, which then needs only Go",
 	"github.com/stretchr/testify":                         "tests",
 	"go.uber.org/goleak":                                  "tests: nothing leaves a goroutine behind",
 	"go.yaml.in/yaml/v3":                                  "tests and tools read template.yaml",
 	"github.com/santhosh-tekuri/jsonschema/v6":            "tests: answers are what the OpenAPI description says",
-	"github.com/Shopify/toxiproxy/v2":                     "delays, resets and slices on the way to a server",
 	"github.com/anishathalye/porcupine":                   "judges histories",
 	"github.com/lib/pq":                                   "the driver for the test of examples/sqlfence; it has no dependencies, pgx has five",
 	"github.com/spf13/cobra":                              "commands, flags and their help",
+	"github.com/spf13/pflag":                              "flags that all commands of lockctl have",
+	"github.com/aws/aws-sdk-go-v2/config":                 "profiles and single sign-on of an operator, for lockctl",
+	"github.com/creack/pty":                               "tests: lockctl run at a terminal",
+	"golang.org/x/sys":                                    "for github.com/redis/go-redis/v9; clocks, terminals and process groups of lockctl run",
+	"golang.org/x/text":                                   "for github.com/santhosh-tekuri/jsonschema/v6 in tests, and golang.org/x/net in cosmosstore",
+	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos": "requests to Cosmos DB and their signatures",
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore":        "the types of the SDK's options",
+	"golang.org/x/oauth2":                                 "Google's credentials; the store's requests are plain HTTP",
+	"go.opentelemetry.io/otel":                            "what guard/otelguard is for; Lambda's own telemetry speaks it, too",
+	"go.opentelemetry.io/otel/metric":                     "its histograms",
+	"go.opentelemetry.io/otel/trace":                      "its spans",
+	"go.opentelemetry.io/otel/sdk":                        "tests: spans that are kept in memory",
+	"go.opentelemetry.io/otel/sdk/metric":                 "tests: histograms that are kept in memory",
 	"cirello.io/dynamolock/v2":                            "another lock, to compare with",
 	"github.com/bsm/redislock":                            "another lock, to compare with",
 	"github.com/go-redsync/redsync/v4":                    "another lock, to compare with",
@@ -64,7 +76,9 @@ func dependencies(t *testing.T, dirs ...string) map[string]*dependency {
 		of := map[string]string{} // the module of a package
 		all, err := goList(dir, "-deps", "-test", "./...")
 		require.NoError(t, err)
-		all = slices.DeleteFunc(all, func(p pkg) bool { return p.Module == nil || p.Module.Main || p.Module.Path == module })
+		all = slices.DeleteFunc(all, func(p pkg) bool {
+			return p.Module == nil || p.Module.Main || strings.HasPrefix(p.Module.Path+"/", module+"/")
+		})
 		for _, p := range all {
 			m := p.Module
 			of[p.ImportPath] = m.Path
@@ -148,10 +162,17 @@ func isAllowed(licence string) bool {
 	return !slices.ContainsFunc(strings.Split(licence, ", "), func(one string) bool { return !slices.Contains(allowed, one) })
 }
 
-// reason is why the module p is there: for us, or for a module that imports it.
-func (d dependency) reason(p string) string {
+// reason is why the module p is there: for us, or for a module that imports it, if
+// possible one that is in the same programs.
+func (d dependency) reason(p string, all map[string]*dependency) string {
 	if why[p] != "" || !d.indirect {
 		return why[p]
+	}
+	together := slices.DeleteFunc(slices.Clone(d.parents), func(parent string) bool {
+		return all[parent] == nil || all[parent].linkedBy() != d.linkedBy()
+	})
+	if len(together) > 0 {
+		return "for " + slices.Min(together)
 	}
 	return "for " + slices.Min(d.parents)
 }
@@ -165,7 +186,7 @@ func (d dependency) linkedBy() string {
 		switch {
 		case folder == "functions" && !strings.HasPrefix(name, "internal/"):
 			functions = append(functions, name)
-		case folder == "boot", folder == "guard" && !strings.HasPrefix(name, "internal/"), folder == "lockstore" && !strings.Contains(name, "/internal/"):
+		case folder == "boot", folder == "guard" && !strings.HasPrefix(name, "internal/"), folder == "lockstore" && !strings.Contains(name, "/internal/") && !strings.HasSuffix(name, "/example"):
 			packages = append(packages, strings.TrimPrefix(user, "lockstore/"))
 		case folder == "internal", folder == "cmd":
 			tools = true
@@ -185,7 +206,7 @@ func (d dependency) linkedBy() string {
 func write(b *strings.Builder, all map[string]*dependency) {
 	b.WriteString("| module | version | licence | linked by | why |\n| --- | --- | --- | --- | --- |\n")
 	for _, p := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", p, all[p].version, all[p].licence, all[p].linkedBy(), all[p].reason(p))
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", p, all[p].version, all[p].licence, all[p].linkedBy(), all[p].reason(p, all))
 	}
 }
 
@@ -200,7 +221,7 @@ func TestDependencies(t *testing.T) {
 			if !isAllowed(d.licence) {
 				t.Errorf("%s, of %s, has the licence %s; allowed are %s", p, name, d.licence, strings.Join(allowed, ", "))
 			}
-			if d.reason(p) == "" {
+			if d.reason(p, all) == "" {
 				t.Errorf("%s, of %s, has no reason in why", p, name)
 			}
 			delete(unused, p)
@@ -226,7 +247,7 @@ list; what only tests or tools link is in no program of a user.
 	write(&b, product)
 	b.WriteString("\n## Other modules of this repository\n\nNo program of a user links these, unless the user imports such a module. What is above\nis left out.\n\n")
 	write(&b, others)
-	b.WriteString("\nWhat is known of weak points in them is not looked up here: `govulncheck` needs its\ndatabase (vuln.go.dev), which no gate of this project asks.\n")
+	b.WriteString("\nWhat is known of weak points in them is not looked up here: `govulncheck` needs its\ndatabase (vuln.go.dev), which CI cannot reach.\n")
 	if *update {
 		require.NoError(t, os.WriteFile(filepath.Join(root, page), []byte(b.String()), 0o644))
 		return

@@ -2,6 +2,7 @@ package repotest
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -18,11 +19,15 @@ var layers = []struct {
 	{"lockstore", nil},
 	{"lockstore/storetest", []string{"lockstore"}},
 	{"lockstore/awsenv", []string{"lockstore"}},
-	{"lockstore/*store/...", []string{"lockstore", "lockstore/awsenv"}},
+	{"lockstore/casstore/castest", []string{"lockstore", "lockstore/casstore", "lockstore/storetest"}},
+	{"lockstore/*store/example", []string{"boot", "guard", "lockstore", "internal/fencednumber"}},
+	{"lockstore/internal/rest", []string{"lockstore"}},
+	{"lockstore/*store/...", []string{"lockstore", "lockstore/awsenv", "lockstore/casstore", "lockstore/internal/rest"}},
 	{"guard", []string{"lockstore"}},
 	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/memstore"}},
 	{"guard/internal/*", nil},
-	{"guard/*", []string{"guard", "guard/internal/*", "lockstore"}},
+	{"guard/idempotency", []string{"guard", "lockstore"}},
+	{"guard/*", []string{"guard", "guard/idempotency", "guard/internal/*", "lockstore"}},
 	{"boot", []string{"guard", "lockstore"}},
 	// Environments for any function: it knows none of our packages.
 	{"lambdatest", nil},
@@ -41,6 +46,9 @@ var layers = []struct {
 var sdks = map[string][]string{
 	"lockstore/dynamostore": {"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"},
 	"lockstore/redisstore":  {"github.com/redis/go-redis/v9"},
+	"lockstore/zkstore":     {"github.com/go-zookeeper/zk"},
+	"lockstore/cosmosstore": {"github.com/Azure/azure-sdk-for-go"},
+	"lockstore/datastore":   {"golang.org/x/oauth2"},
 	// Signs ElastiCache's tokens; its users link both.
 	"lockstore/redisstore/elasticache": {"github.com/aws/aws-sdk-go-v2"},
 }
@@ -52,17 +60,18 @@ const lambdaModule = "github.com/aws/aws-lambda-go"
 
 // badDeps are the packages that no function links, with the reason.
 var badDeps = map[string]string{
-	"testing":                        "test code is not deployed",
-	"github.com/stretchr/...":        "test code is not deployed",
-	"go.uber.org/goleak/...":         "test code is not deployed",
-	"github.com/alicebob/...":        "a fake Redis is for tests",
-	"github.com/santhosh-tekuri/...": "only a test compares with schemas",
-	"github.com/yuin/gopher-lua":     "comes with the fake Redis, which is for tests",
-	"go.yaml.in/...":                 "only a test reads YAML",
-	module + "/lockstore/memstore":   "environments share nothing through it, so it would lock nothing",
-	module + "/lockstore/storetest":  "the conformance suite is for tests",
-	module + "/internal/...":         "machinery of our tests and tools",
-	module + "/cmd/...":              "an operator's tool is not a function's",
+	"testing":                              "test code is not deployed",
+	"github.com/stretchr/...":              "test code is not deployed",
+	"go.uber.org/goleak/...":               "test code is not deployed",
+	"github.com/alicebob/...":              "a fake Redis is for tests",
+	"github.com/santhosh-tekuri/...":       "only a test compares with schemas",
+	"github.com/yuin/gopher-lua":           "comes with the fake Redis, which is for tests",
+	"go.yaml.in/...":                       "only a test reads YAML",
+	module + "/lockstore/memstore":         "environments share nothing through it, so it would lock nothing",
+	module + "/lockstore/storetest":        "the conformance suite is for tests",
+	module + "/lockstore/casstore/castest": "the harness of a register is for tests",
+	module + "/internal/...":               "machinery of our tests and tools",
+	module + "/cmd/...":                    "an operator's tool is not a function's",
 	"github.com/aws/aws-sdk-go-v2/config": "it costs start time and a megabyte; " +
 		"the Lambda environment's region and credentials are enough",
 	"github.com/aws/aws-sdk-go/...":  "version 1 of the SDK is no longer maintained",
@@ -91,14 +100,23 @@ var forbidden = map[string]map[string]string{
 	"functions/withdraw": badDeps,
 	"boot":               with(badDeps, module+"/lockstore/*store", "a store that boot links would be in every function"),
 	"guard/httpapi":      with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
+	"guard/otelguard":    with(badDeps, lambdaModule+"/...", "the guard knows the request id", module+"/lockstore/*store", "main names the stores"),
+	"guard/idempotency":  with(badDeps, lambdaModule+"/...", "an event of any kind may come again", module+"/lockstore/*store", "main names the stores"),
 	"guard/schedule":     with(badDeps, lambdaModule+"/...", "a schedule may send any event, and the guard knows the request id", module+"/lockstore/*store", "main names the stores"),
 	"guard/sqsbatch":     with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
 	"guard/stream":       with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
+	"lockstore/casstore": badDeps,
+	// azcore looks for a flag of go test.
+	"lockstore/cosmosstore": without(badDeps, "flag"),
+	// Google's package of credentials can start a program, but only if an environment
+	// variable of its own allows it.
+	"lockstore/datastore": without(badDeps, "os/exec"),
 	"lockstore/dynamostore": with(badDeps,
 		"github.com/aws/aws-sdk-go-v2/service/sts", "roles are assumed by Lambda, not by the store",
 		"github.com/aws/aws-sdk-go-v2/feature/...", "nothing there is needed to lock"),
 	"lockstore/redisstore": with(badDeps,
 		"github.com/aws/...", "ElastiCache's token is a package of its own, handed in as a func"),
+	"lockstore/zkstore": badDeps,
 }
 
 // with is deps and further pairs of package and reason.
@@ -110,6 +128,13 @@ func with(deps map[string]string, more ...string) map[string]string {
 	for i := 0; i < len(more); i += 2 {
 		all[more[i]] = more[i+1]
 	}
+	return all
+}
+
+// without is deps without one package.
+func without(deps map[string]string, p string) map[string]string {
+	all := maps.Clone(deps)
+	delete(all, p)
 	return all
 }
 
@@ -165,7 +190,7 @@ func sameStore(a, b string) bool {
 // outside finds what the contract and the guard take from outside the standard
 // library, and what a store takes from outside its SDK.
 func outside(g graph) (problems []string) {
-	for _, p := range []string{"lockstore", "guard"} {
+	for _, p := range []string{"lockstore", "guard", "guard/idempotency"} {
 		for dep := range g.deps(module + "/" + p) {
 			if !g[dep].Standard && !strings.HasPrefix(dep, module+"/") {
 				problems = append(problems, fmt.Sprintf("%s is to use the standard library only, but links %s: %s", p, dep, g.chain(module+"/"+p, dep)))
@@ -227,17 +252,18 @@ func tooMuch(g graph, rows map[string]map[string]string) (problems []string) {
 }
 
 // withOpeners are the folders whose mains hand openers to boot.
-var withOpeners = []string{"functions/*", "internal/size/probe/*"}
+var withOpeners = []string{"functions/*", "internal/size/probe/*", "lockstore/*store/example"}
 
 // hiddenStores finds stores that a function, or a probe of internal/size with one
-// store, links and its main does not name.
+// store, links and its main does not name. casstore is a part of other stores.
 func hiddenStores(g graph) (problems []string) {
 	for _, p := range g.own() {
 		if !matchesAny(withOpeners, p) || g[module+"/"+p].Name != "main" {
 			continue
 		}
 		for dep := range g.deps(module + "/" + p) {
-			if matches("lockstore/*store", strings.TrimPrefix(dep, module+"/")) && !slices.Contains(g[module+"/"+p].Imports, dep) {
+			store := strings.TrimPrefix(dep, module+"/")
+			if matches("lockstore/*store", store) && store != "lockstore/casstore" && !slices.Contains(g[module+"/"+p].Imports, dep) {
 				problems = append(problems, fmt.Sprintf("%s links %s, which its main.go does not name: %s. Name it in the openers or take the import out", p, dep, g.chain(module+"/"+p, dep)))
 			}
 		}

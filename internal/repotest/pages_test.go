@@ -75,6 +75,27 @@ func TestDesignNamesEachRoom(t *testing.T) {
 	}
 }
 
+var alarm = regexp.MustCompile(`(?m)^  (\w+Alarm):\n`)
+
+// The page has what to do at each alarm.
+func TestLogsNamesEachAlarm(t *testing.T) {
+	page, err := fs.ReadFile(repository, "docs/logs.md")
+	require.NoError(t, err)
+	for _, file := range []string{"template.yaml", "deploy/table.yaml", "deploy/cache.yaml"} {
+		template, err := fs.ReadFile(repository, file)
+		require.NoError(t, err)
+		alarms := alarm.FindAllSubmatch(template, -1)
+		require.NotEmpty(t, alarms)
+		for _, m := range alarms {
+			row := "\n| `" + string(m[1]) + "`"
+			if file != "template.yaml" {
+				row += " of `" + file + "`"
+			}
+			assert.Contains(t, string(page), row+" |", "docs/logs.md does not say what to do at %s of %s", m[1], file)
+		}
+	}
+}
+
 var link = regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]*))?\)`)
 
 // brokenLinks finds links of a page to files and headings of the repository that are not

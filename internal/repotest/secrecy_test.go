@@ -22,6 +22,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
@@ -29,16 +30,19 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/guard/schedule"
 	"github.com/lambdalock/lambdalock/guard/sqsbatch"
 	"github.com/lambdalock/lambdalock/guard/stream"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
+	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 )
 
 // password is in every URL that may have one and in every credential.
@@ -160,22 +164,23 @@ type target struct {
 
 func (on target) open(t *testing.T, addr, password string) lockstore.Store {
 	return open(t, on.url(addr, password), func(name string) string {
-		return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": password, "AWS_SESSION_TOKEN": password}[name]
+		return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": password, "AWS_SESSION_TOKEN": password, "ZOOKEEPER_AUTH": "user:" + password}[name]
 	})
 }
 
 func open(t *testing.T, rawURL string, getenv func(string) string) lockstore.Store {
-	store, err := lockstore.Open(t.Context(), rawURL, getenv, redisstore.Opener, elasticache.Opener, dynamostore.Opener)
+	store, err := lockstore.Open(t.Context(), rawURL, getenv, redisstore.Opener, elasticache.Opener, dynamostore.Opener, zkstore.Opener)
 	require.NoError(t, err)
 	return store
 }
 
 func TestNothingShowsASecret(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) target{
-		"memory":   func(*testing.T) target { return target{} },
-		"Redis":    func(t *testing.T) target { return onRedis(t, testservers.RedisServer) },
-		"Valkey":   func(t *testing.T) target { return onRedis(t, testservers.ValkeyServer) },
-		"DynamoDB": onDynamoDB,
+		"memory":    func(*testing.T) target { return target{} },
+		"Redis":     func(t *testing.T) target { return onRedis(t, testservers.RedisServer) },
+		"Valkey":    func(t *testing.T) target { return onRedis(t, testservers.ValkeyServer) },
+		"DynamoDB":  onDynamoDB,
+		"ZooKeeper": onZooKeeper,
 	} {
 		t.Run("M40 "+name, func(t *testing.T) {
 			w := newWatch()
@@ -291,6 +296,7 @@ func live(t *testing.T, w *watch, store lockstore.Store, on target) {
 		w.show("begun", keeper.Begin(ctx, other))
 		require.NoError(t, keeper.Keep(ctx, lease, []byte("answer"), time.Minute))
 		w.show("closed", keeper.Keep(ctx, other, nil, time.Minute))
+		w.show("closed", do("closed", fine))
 	}
 
 	if on.delete != nil {
@@ -453,6 +459,32 @@ func onDynamoDB(t *testing.T) target {
 	}
 }
 
+func onZooKeeper(t *testing.T) target {
+	addr := testservers.ZooKeeper(t).Addr
+	admin, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogInfo(false))
+	require.NoError(t, err)
+	t.Cleanup(admin.Close)
+	require.NoError(t, admin.AddAuth("digest", []byte("user:"+password)))
+	node := func(key string) string { return zkstore.DefaultPrefix + "/locks/" + url.PathEscape(key) }
+	return target{
+		url:     func(addr, _ string) string { return "zookeeper://" + addr },
+		proxy:   testservers.Proxy(t, addr),
+		request: zkstore.DefaultPrefix,
+		delete: func(t *testing.T, key string) {
+			children, _, err := admin.Children(node(key))
+			require.NoError(t, err)
+			for _, child := range children {
+				require.NoError(t, admin.Delete(node(key)+"/"+child, -1))
+			}
+			require.NoError(t, admin.Delete(node(key), -1))
+		},
+		corrupt: func(t *testing.T, key string) {
+			_, err := admin.Set(node(key), []byte("hello"), -1)
+			require.NoError(t, err)
+		},
+	}
+}
+
 // Every exported type that can be printed is printed, with secrets in it. A new type
 // needs a value here.
 func TestNoTypeShowsASecret(t *testing.T) {
@@ -465,24 +497,37 @@ func TestNoTypeShowsASecret(t *testing.T) {
 	config := lockstore.Config{URL: u, Getenv: getenv}
 	redisStore := open(t, u.String(), getenv)
 	cacheStore, dynamoStore := open(t, "elasticache://user@cache?cache=name", getenv), open(t, "dynamodb://table", getenv)
+	zkStore := open(t, "zookeeper://127.0.0.1", func(string) string { return "user:" + password }).(*zkstore.Store)
 	g, err := guard.New(redisStore, guard.Options{})
+	require.NoError(t, err)
+	once, err := idempotency.New(g, idempotency.Options{})
 	require.NoError(t, err)
 	lease := lockstore.Lease{Key: "k", Owner: owner, Fence: 7}
 	inner := fmt.Errorf("about %v: %w", lease, lockstore.ErrLost)
+	answer := lockstore.Secret(lockstore.NewOwner())
+	w.owner(lockstore.Owner(answer))
+	kept := &lockstore.KeptError{Data: answer}
 
 	shown := map[string]bool{}
 	for _, v := range []any{
 		config, &config, redisstore.Opener, lockstore.Finding{}, lockstore.Fence(7), lockstore.Holder{Name: "n"},
-		lockstore.Request{Key: "k", Owner: owner}, &lockstore.Request{Owner: owner}, lockstore.Status{Key: "k"}, &lockstore.HeldError{Key: "k"},
+		lockstore.Request{Key: "k", Owner: owner}, &lockstore.Request{Owner: owner}, lockstore.Status{Key: "k"}, lockstore.BreakRequest{Key: "k"}, lockstore.Page{}, lockstore.Extent{}, &lockstore.HeldError{Key: "k"},
+		kept, *kept, answer, &answer, []lockstore.Secret{answer}, fmt.Errorf("busy: %w", kept), &lockstore.DoubtError{}, &lockstore.BegunError{}, &guard.LockBusy{Key: "k", Err: kept},
 		lease, &lease, []lockstore.Lease{lease}, map[string]lockstore.Lease{"k": lease}, owner, []lockstore.Owner{owner},
 
 		g, guard.Options{}, guard.Lock{Key: "k", Fence: 7}, guard.OutcomeOK, guard.Report{Key: "k", Err: inner, ReleaseErr: inner},
+		guard.StepLost, guard.Event{Step: guard.StepLost, Report: guard.Report{Key: "k"}, Err: inner},
 		guard.LeaseRequest{Key: "k", Owner: owner}, &guard.LeaseRequest{Owner: owner},
 		&guard.LockBusy{Key: "k"}, &guard.LockLost{Key: "k", Err: inner, Cause: inner}, &guard.LockDeadline{Key: "k", Err: inner},
 		&guard.LockInvalid{Key: "k", Err: inner}, &guard.LockCorrupt{Key: "k", Err: inner}, &guard.LockStoreUnavailable{Key: "k", Err: inner},
 
+		guard.Keeping{}, guard.Ending{Data: answer, Mark: answer, Err: inner}, once, idempotency.Options{}, idempotency.Refuse, idempotency.Call{Key: "k"},
+		idempotency.Replay{}, idempotency.Answer{Data: answer}, &idempotency.RepeatMismatch{}, &idempotency.RepeatInDoubt{}, &idempotency.RepeatNoAnswer{}, &idempotency.AnswerError{},
+
 		redisstore.Options{Prefix: "p"}, redisStore, cacheStore, dynamostore.Options{}, dynamoStore,
-		schedule.Options{}, schedule.Result{Skipped: true}, sqsbatch.Options{},
+		zkstore.Options{Credentials: func() (string, string) { return "user", password }}, zkStore,
+		casstore.Options{}, zkStore.Store, casstore.Entry{Version: "v"},
+		schedule.Options{}, schedule.Result{Skipped: true}, sqsbatch.Options{}, httpapi.OnceOptions{},
 	} {
 		name := strings.TrimPrefix(fmt.Sprintf("%T", v), "*")
 		shown[name] = true
@@ -495,13 +540,14 @@ func TestNoTypeShowsASecret(t *testing.T) {
 }
 
 // forTests are public packages for tests, which have no secrets.
-var forTests = []string{"lockstore/memstore", "lockstore/storetest", "lambdatest"}
+var forTests = []string{"lockstore/memstore", "lockstore/storetest", "lockstore/casstore/castest", "lambdatest"}
 
-// printable are the exported types of the public packages, without interfaces, funcs,
+// printable are the exported types of the public packages, without the stores that are
+// modules of their own and look for secrets in their own tests, without interfaces, funcs,
 // and other names of types from elsewhere.
 func printable(t *testing.T) (names []string) {
 	for _, f := range mustFiles(t) {
-		if f.test() || !matchesAny(public, f.dir()) || matchesAny(forTests, f.dir()) {
+		if f.test() || !matchesAny(public, f.dir()) || matchesAny(forTests, f.dir()) || matchesAny(ownModules, f.dir()) {
 			continue
 		}
 		for _, d := range f.ast.Decls {

@@ -106,6 +106,17 @@ func deafAlarms(t *template.Template) (problems []string, alarms int, err error)
 	return problems, alarms, nil
 }
 
+func TestAlarmsOfLockStacks(t *testing.T) {
+	for _, file := range []string{"deploy/table.yaml", "deploy/cache.yaml"} {
+		parsed, err := template.Parse([]byte(read(t, file)), nil)
+		require.NoError(t, err)
+		problems, alarms, err := deafAlarms(parsed)
+		require.NoError(t, err)
+		require.Positive(t, alarms, file)
+		none(t, problems)
+	}
+}
+
 // TestTemplate: template.yaml keeps each rule, and a change for the worse is found.
 func TestTemplate(t *testing.T) {
 	text := read(t, "template.yaml")
