@@ -171,14 +171,18 @@ func testConcurrentWriters(t *testing.T, db *sql.DB) {
 	require.True(t, slices.IsSorted(written), "%v", written)
 }
 
-// docs/fencing.md shows the code that is tested here.
+// docs/fencing.md shows the code that is tested here and in examples/own-function.
 func TestPageShowsThisCode(t *testing.T) {
 	page, err := os.ReadFile("../../docs/fencing.md")
 	require.NoError(t, err)
-	code, err := os.ReadFile("sqlfence.go")
-	require.NoError(t, err)
+	var code []byte
+	for _, file := range []string{"sqlfence.go", "../own-function/accounts.go"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		code = append(code, text...)
+	}
 	shown := regexp.MustCompile("(?s)```(?:go|sql)\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	require.Len(t, shown, 6)
+	require.Len(t, shown, 7)
 	for _, block := range shown {
 		require.Contains(t, string(code), block[1])
 	}
