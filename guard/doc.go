@@ -1,8 +1,8 @@
 // Package guard runs work only while a lock is held. [Guard.Do] is the whole life cycle:
 // acquire, work, release. [Guard.DoAll] does the same for several locks. [Guard.Acquire],
 // [Guard.Renew] and [Guard.Release] are for a lease that outlives the call. [Wrap] makes a
-// Lambda handler of [Guard.Do], and the packages below this one adapt it to one event source
-// each. The package uses the standard library only and knows nothing of AWS: a Lambda's
+// Lambda handler of [Guard.Do]. Packages httpapi, schedule, sqsbatch and stream adapt it to one
+// event source each. The package uses the standard library only and knows nothing of AWS: a Lambda's
 // deadline is the deadline of its context.
 //
 // # Words
@@ -93,12 +93,14 @@
 //   - whenever the work asks its context (Err, Done),
 //   - once a second, if the work waits for Done, or if the lease still needs renewals.
 //
-// Two things the guard cannot notice; only the fence helps there:
+// Three things the guard cannot notice; only the fence helps there:
 //
 //   - The process is frozen, and the wall clock is set back by as much, between two
 //     checks.
 //   - The store's clock runs faster than the local clocks, by more than the margin's part
 //     of a lease: 250 ms of 60 s, or 0.4 %.
+//   - The store gives the key away before the end of the lease: a failover lost the
+//     lease, somebody deleted it or broke it at once, or the store's clock jumped ahead.
 //
 // # The work's context
 //
@@ -118,9 +120,10 @@
 //
 // # How long a lease is
 //
-//	TTL of the request = min(Options.TTL, time left until the deadline + 1 s)
+//	TTL of the request = min(Options.TTL, time left + 1 s)
 //
-// Options.TTL is 60 s by default. A holder that crashes blocks others for at most this
+// The time left ends at the deadline or at the end of MaxHold, whichever is first. A TTL is
+// never less than 1 s. Options.TTL is 60 s by default. A holder that crashes blocks others for at most this
 // TTL and the store's own tolerance. The guard renews a lease if the trust window may end
 // before the work's time does. It renews after each third of the lease, inside the
 // invocation only, and at most until MaxHold (15 min).
@@ -139,13 +142,15 @@
 // A lost answer means that the outcome is unknown. The guard repeats the same request with
 // the same owner, and the store answers with the same lease. When the time for repeats is
 // over, the guard abandons the attempt, so that the attempt does not hold the key, now or later. If
-// the abandon fails, too, the outcome is unknown. If the store says that it has applied
-// nothing, the guard asks again after a pause.
+// the abandon fails, too, the outcome is unknown. If the caller has chosen the owner
+// (LeaseRequest.Owner), the guard abandons nothing: the caller repeats the request. If the store
+// says that it has applied nothing, the guard asks again after a pause.
 //
 //	one call to the store                          at most 2 s
 //	the wait for a turn in the queue               until Wait is over
 //	acquire, with all repeats                      5 s or Wait, whichever is longer, but at most
-//	                                               half of the time left
+//	                                               half of the time left; the last call
+//	                                               may end 200 ms later
 //	release, abandon or leave, with all repeats    1 s
 //	release or abandon, near the deadline          until 100 ms before the deadline
 //	release or abandon, after Shutdown             until 300 ms after Shutdown
@@ -154,18 +159,19 @@
 //
 // After the time for acquire the run ends as *LockStoreUnavailable.
 //
-// A renewal inside Do is tried again until the trust window ends. If the repeat of a release
-// has any error, or if the repeat of [Guard.Renew] is unavailable or has no answer again, the
-// guard does not know whether the store applied the first request. So the outcome stays
-// unknown, and the error is the error of the lost answer. If the repeat of Renew says lost,
-// corrupt or invalid, that is the outcome.
+// A renewal inside Do is tried again until the trust window ends. After a lost answer, the
+// guard repeats a release and a [Guard.Renew], too. If the repeat of a release has any error,
+// or if the repeat of Renew is unavailable or has no answer again, the guard does not know
+// whether the store applied the first request. So the outcome stays unknown, and the error is
+// the error of the lost answer. If the repeat of Renew says lost, corrupt or invalid, that is
+// the outcome.
 //
 // # Mistakes in the program
 //
 // Wrap, here and in the packages below, always returns a handler. If the program has a
 // mistake, every invocation returns the same plain error: no lock is taken, and nothing
 // runs. Such mistakes are a guard that [New] has not made, a nil key function, nil work,
-// and an option out of its bounds. WrapWith in the packages below and
+// a result type that is an io.Reader, and an option out of its bounds. WrapWith in the packages below and
 // [Guard.WithCooldown] return the same error at once. Do and DoAll return it, too.
 //
 // A handler that is wrapped twice locks its own key again. The inner handler then returns

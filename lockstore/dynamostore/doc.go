@@ -46,7 +46,8 @@
 //	Check                                 dynamodb:DescribeTable, dynamodb:DescribeTimeToLive
 //	StillHeld                             dynamodb:ConditionCheckItem
 //	Kept, Break                           dynamodb:UpdateItem
-//	List                                  dynamodb:Scan, dynamodb:DescribeTable
+//	List                                  dynamodb:Scan
+//	Extent                                dynamodb:DescribeTable
 //
 // A global table with eventual consistency is not safe: two Regions can hold the same
 // lock. A global table with multi-Region strong consistency keeps every promise. But
@@ -55,14 +56,20 @@
 //
 // # Cost
 //
-//	1 request   Acquire of a free key, Acquire that is refused, Renew, Release, Begin, Keep
+//	1 request   Acquire of a free key without a queue, Acquire after AwaitTurn, Acquire that
+//	            is refused, Renew, Release, Begin, Keep
 //	2 requests  Acquire of an expired lease's key or of a key whose time of Keep is over,
-//	            Acquire again after a lost reply, Acquire that is refused and takes a place
-//	            in the queue, Leave, SettleKept, SettleFree, Release with fence 0 (an abandon)
-//	            if nobody holds the key; one more if its owner has a place in the queue
+//	            Acquire of a free key for which others wait, Acquire again after a lost reply,
+//	            Acquire that is refused and takes a place in the queue, Leave, SettleKept,
+//	            SettleFree
 //
-// AwaitTurn reads: one strongly consistent GetItem each 25 ms to 300 ms for the first place,
-// less often for later places.
+// An abandon (Release with fence 0) is 2 requests if nobody holds the key, otherwise 1. In both
+// cases it is one more if its owner has a place in the queue.
+//
+// AwaitTurn reads with strongly consistent GetItems. At first the first place reads every 25 ms
+// and later places less often. While the queue does not move, all read less and less often. In
+// the end the first 13 places read every 300 ms, and later places less often. The pauses vary by
+// a quarter.
 //
 // Each UpdateItem costs one write unit if the row has at most 1 KB. Each GetItem costs one
 // read unit for each 4 KB or part of it. A row has at most 1 KB if its key has at most 512
@@ -94,7 +101,8 @@
 //
 // Each formula takes the Date of one reply:
 //
-//   - Takeover. Date is from the reply that refused the acquire. The request that takes
+//   - Takeover. Date is from the reply that refused the acquire, or from the last read of
+//     AwaitTurn. The request that takes
 //     the key over is refused if the row has changed since that reply. No local clock
 //     takes part, so a new process does not have to correct its clock first.
 //   - Trust. Date is from the reply that granted the lease. The time counts from before
@@ -104,16 +112,18 @@
 //     has taken the key over. The fence is still the same.
 //
 // The store compares each Date with the local clock, and corrects the local time from
-// then on. So only the first request of a process can write a wrong expires. Then the
-// reply to that request shows the error:
+// then on. So a wrong expires can come only from a request that was sent before the first
+// reply, or before the first reply after somebody set the local clock. The reply to that
+// request shows the error:
 //
-//   - Acquire. If the lease may be trusted for less than TTL / 2, or if expires is later
+//   - Acquire. If expires - Date is less than TTL / 2, or if expires is later
 //     than Date + TTL + 2 skew + 1 s, the store releases the key and acquires it again.
 //     That costs two more requests and a warning in the log.
-//   - Renew. The first request uses the local time. The store sends a second request in
-//     two cases. First case: DynamoDB refuses the first request because the local clock is
-//     ahead. Second case: with the corrected clock, expires would have been later by more
-//     than min(max(skew, 250 ms), TTL / 4). A renewal never makes expires earlier.
+//   - Renew. The store sends a second request in two cases. First case: DynamoDB refuses the
+//     first request because by the local time the lease is over, but by Date nobody may take
+//     the key over yet. Second case: with the corrected clock, expires would have been later
+//     by more than min(max(skew, 250 ms), TTL / 4). A renewal never makes expires earlier. So
+//     a renewal for a shorter time does not make the trust shorter.
 //
 // How long other owners have to wait at most, rounded up to a whole second:
 //
@@ -121,8 +131,8 @@
 //	Keep for d                                  d + 2 skew + 2 s
 //	expires is from a clock that was ahead      longer by the clock's error
 //
-// The third case happens when the first request of a process is a renewal, or when the process
-// dies before it can correct its first acquire.
+// The third case happens when the request with the wrong clock is a renewal, or when the process
+// dies before it can correct its acquire.
 //
 // Keep writes the end of its time by the local clock, too. If the reply shows that the clock
 // was wrong, Keep writes the end again. Between the two requests the end is wrong.
@@ -142,8 +152,9 @@
 //
 // Time to live deletes a row at least a day after the last use, so it never frees a
 // lock. It deletes a kept row at the earliest two days after the end of the time for which the
-// key is kept. If the work of a row has begun, it deletes the row at the earliest
-// lockstore.BegunFor after Begin; then nobody knows any more that the work has begun. The
+// key is kept. After a Begin (only work with idempotency.Refuse calls it) it deletes the row at
+// the earliest lockstore.BegunFor (30 days) later; then nobody knows any more that the work has
+// begun. The
 // next fence then comes from the local clock alone. It is larger than the last one unless
 // that clock is wrong by more than a day.
 //
@@ -166,8 +177,8 @@
 // # Late duplicates
 //
 // An abandon (a Release with Fence 0) writes the owner of the acquire into the row and
-// makes the fence larger than every fence that this process has sent. So a late duplicate
-// of the acquire is refused. In these cases it is not refused, and takes the key until its
+// changes the fence. A late duplicate of the acquire is refused, because its condition compares
+// the fence. In these cases it is not refused, and takes the key until its
 // own lease ends (no work runs under that lease):
 //
 //   - Another owner held the key when the abandon came. The abandon then leaves no mark,
@@ -186,6 +197,7 @@
 // lost.
 //
 // The row remembers one owner that has released. A second Release returns nil until
-// another owner releases or abandons. The outcome of a Release is unknown if its reply
-// was lost and the SDK's second request finds that another owner had the key since.
+// another owner's lease is released, abandoned, kept, settled or broken. The outcome of a
+// Release is unknown if its reply was lost and the SDK's second request no longer finds the
+// owner in the row.
 package dynamostore
