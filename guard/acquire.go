@@ -68,9 +68,7 @@ func (r *run) newAttempt() attempt {
 	if !a.repeatable {
 		a.owner = lockstore.NewOwner()
 	}
-	if r.wait > 0 {
-		a.queuer, _ = lockstore.As[lockstore.Queuer](r.guard.store)
-	}
+	a.queuer, _ = lockstore.As[lockstore.Queuer](r.guard.store)
 	return a
 }
 

@@ -84,6 +84,18 @@ func TestCooldown(t *testing.T) {
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Zero(t, time.Since(start), "and not at all if it is not")
 	})
+	bubble("a Do does not wait for a key that is free only when its time is over", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 10 * time.Second})
+		start := time.Now()
+		require.NoError(t, b.store.Keep(ctx, b.occupy(t, "k", time.Hour), nil, 10*time.Second))
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Zero(t, time.Since(start), "free at the very end of the wait")
+
+		lease := b.occupy(t, "l", time.Hour)
+		time.AfterFunc(3*time.Second, func() { _ = b.store.Keep(ctx, lease, nil, 8*time.Second) })
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "l", neverRuns(t)))
+		require.Equal(t, 3*time.Second, time.Since(start), "3 s of the 10 s are over, and it is free after 8 s more")
+	})
 	bubble("who waits learns that the key is kept or in doubt, with a queue and without one", t, func(t *testing.T) {
 		for _, queue := range []bool{true, false} {
 			for _, begun := range []bool{true, false} {

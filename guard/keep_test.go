@@ -192,6 +192,7 @@ func TestDoKeep(t *testing.T) {
 			b.fault = once(storetest.Fault{Drop: lockstore.Invalidf("store: too large")}, storetest.OpKeep)
 			require.NoError(t, b.DoKeep(ctx, "k", Keeping{Begin: begin}, keeps))
 			require.ErrorContains(t, b.report(t).KeepErr, "only a mark is kept: store: too large")
+			require.Equal(t, map[bool]int{false: 3, true: 4}[begin], b.report(t).Requests)
 			_, err := b.store.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Second})
 			var kept *lockstore.KeptError
 			require.ErrorAs(t, err, &kept)
@@ -295,6 +296,16 @@ func TestDoKeep(t *testing.T) {
 func TestBegin(t *testing.T) {
 	ctx := context.Background()
 	begun := Keeping{Begin: true}
+	bubble("F38 a begin is tried for half of the time that is left after a wait", t, func(t *testing.T) {
+		b := newKeepBench(t, Options{Wait: time.Minute, Reserve: time.Second})
+		lease, err := b.store.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		time.AfterFunc(4*time.Second, func() { _ = b.store.Release(ctx, lease) })
+		b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, storetest.OpBegin)
+		began := time.Now()
+		require.IsType(t, &LockStoreUnavailable{}, b.DoKeep(within(t, 10*time.Second), "k", begun, neverKeeps(t)))
+		require.InDelta(t, 6.5, time.Since(began).Seconds(), 0.5, "4 s, and half of 5 s")
+	})
 	bubble("F23 a begin whose reply is lost is sent again", t, func(t *testing.T) {
 		b := newKeepBench(t, Options{})
 		b.fault = once(storetest.Fault{Cut: errLostReply}, storetest.OpBegin)

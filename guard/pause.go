@@ -9,9 +9,6 @@ import (
 func (r *run) sleep(d time.Duration) bool { return sleep(r, d) }
 
 func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

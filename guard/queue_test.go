@@ -569,6 +569,58 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.LessOrEqual(t, b.reports[1].Waited, 5*time.Second+maxWaitPause)
 	})
+	// asked is when the run asked for the lock. Its random pauses are as long as they can be.
+	asked := func(b *bench) *[]time.Duration {
+		b.SetRandom(func(most time.Duration) time.Duration { return most })
+		began, times := time.Now(), []time.Duration(nil)
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			times = append(times, time.Since(began))
+			return b.store.Store.Acquire(ctx, req)
+		}
+		return &times
+	}
+	for name, c := range map[string]struct {
+		await func(context.Context, int, lockstore.Owner) error
+		wait  time.Duration
+		asked []time.Duration
+	}{
+		"the first turn that is none costs no pause, and a pause ends with the wait": {
+			atOnce(nil), 300 * time.Millisecond, []time.Duration{0, 0, maxWaitPause + 1}},
+		"after an error of AwaitTurn the run always pauses": {
+			atOnce(errDown), 300 * time.Millisecond, []time.Duration{0, maxWaitPause + 1}},
+		"a turn that took its time is asked for at once": {
+			func(context.Context, int, lockstore.Owner) error { pass(firstPause); return nil },
+			4 * firstPause, []time.Duration{0, firstPause, 2 * firstPause, 3 * firstPause}},
+	} {
+		bubble(name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: c.wait})
+			b.occupy(t, "k", time.Hour)
+			b.store.await = c.await
+			times := asked(b)
+			require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+			require.Equal(t, c.asked, *times)
+			require.Equal(t, c.wait, b.report(t).Waited)
+		})
+	}
+	bubble("a run whose time to wait is over when it gets a place does not wait for a turn", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Second})
+		b.occupy(t, "k", time.Hour)
+		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+			pass(time.Second)
+			return b.store.Store.Acquire(ctx, req)
+		}
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Empty(t, b.store.awaits)
+		require.Zero(t, b.waiting(t, "k"))
+	})
+	bubble("F27 the end of the wait passes in a freeze: it is noticed within a second", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 10 * time.Second})
+		b.occupy(t, "k", time.Hour)
+		began := time.Now()
+		time.AfterFunc(500*time.Millisecond, func() { b.shift(instant{wall: 9 * time.Second}) })
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Equal(t, time.Second, time.Since(began))
+	})
 	bubble("F31 F44 AwaitTurn fails, and is no reason to call a free lock busy", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 20 * time.Second})
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
@@ -660,6 +712,14 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.LessOrEqual(t, len(b.store.requests), 13)
 		b.oneOwner(t)
 		b.free(t, "k")
+	})
+	bubble("F57 a full queue: long pauses do not make the run ask later than once a second", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 5 * time.Second})
+		b.occupy(t, "k", time.Hour)
+		full(t, b)
+		times := asked(b)
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, *times)
 	})
 	bubble("F57 F02 the queue is full of the dead: the run gets the lock after their turns", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})

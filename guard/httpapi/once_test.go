@@ -121,7 +121,9 @@ func TestOnceCallers(t *testing.T) {
 	a.send(by("ann"))
 	require.Equal(t, 2, a.runs, "each caller has keys of its own")
 	for _, user := range []string{"", "nobody"} {
-		require.Equal(t, http.StatusBadRequest, a.send(by(user)).StatusCode)
+		refused := a.send(by(user))
+		require.Equal(t, http.StatusBadRequest, refused.StatusCode)
+		require.Contains(t, refused.Body, map[string]string{"": "the caller has no name", "nobody": "no token"}[user])
 	}
 	require.Equal(t, 2, a.runs)
 }

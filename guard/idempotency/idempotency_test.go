@@ -671,6 +671,7 @@ func TestSettle(t *testing.T) {
 			require.NotContains(t, err.Error(), "secret")
 		}
 		require.True(t, b.status(t, "k").InDoubt)
+		require.NoError(t, SettleDone(ctx, b.store, "k", fence, []byte(`"`+strings.Repeat("x", 4094)+`"`), Options{}), "of MaxAnswer bytes")
 	})
 }
 
@@ -760,6 +761,17 @@ func TestErrors(t *testing.T) {
 		require.EqualError(t, err, want)
 		require.NotErrorIs(t, err, lockstore.ErrHeld, "nobody holds the key")
 	}
+}
+
+func TestOpen(t *testing.T) {
+	for _, version := range []string{"", "v", strings.Repeat("v", 255)} {
+		k, ok := open(form{version: version}.answer(nil))
+		require.True(t, ok, "a header alone is whole")
+		require.Equal(t, version, k.version)
+		require.Empty(t, k.text)
+	}
+	out, err := decode[receipt]([]byte(`{"id":1} {"id":2}`))
+	require.ErrorIs(t, err, errMore, "%v", out)
 }
 
 func FuzzOpen(f *testing.F) {
