@@ -73,9 +73,10 @@ func (r *run) beginRelease(afterWork bool, most time.Duration) time.Duration {
 	if !afterWork {
 		return d
 	}
-	if r.releaseEnd == 0 || now+d < r.releaseEnd {
+	if r.releaseEnd == 0 {
 		r.releaseEnd = now + d
 	}
+	r.releaseEnd = min(r.releaseEnd, now+d)
 	return (r.releaseEnd - now) / time.Duration(r.depth)
 }
 
