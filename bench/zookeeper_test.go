@@ -16,7 +16,11 @@ func zooKeeperStore(t *testing.T, addr string) *zkstore.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(store.Close)
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return store
 }
 

@@ -123,7 +123,7 @@
 //	TTL of the request = min(Options.TTL, time left + 1 s)
 //
 // The time left ends at the deadline or at the end of MaxHold, whichever is first. A TTL is
-// never less than 1 s. Options.TTL is 60 s by default. A holder that crashes blocks others for at most this
+// never less than 1 s. Options.TTL is 60 s by default, or MaxHold if that is less. A holder that crashes blocks others for at most this
 // TTL and the store's own tolerance. The guard renews a lease if the trust window may end
 // before the work's time does. It renews after each third of the lease, inside the
 // invocation only, and at most until MaxHold (15 min).
@@ -152,19 +152,19 @@
 //	                                               half of the time left; the last call
 //	                                               may end 200 ms later
 //	release, abandon or leave, with all repeats    1 s
-//	release or abandon, near the deadline          until 100 ms before the deadline
-//	release or abandon, after Shutdown             until 300 ms after Shutdown
-//	release or abandon that begins less than
+//	the same, near the deadline                    until 100 ms before the deadline
+//	the same, after Shutdown                       until 300 ms after Shutdown
+//	the same, if it begins less than
 //	100 ms before these limits, or after them      100 ms
+//	Renew, with all repeats                        5 s, but at most half of the time left
 //
 // After the time for acquire the run ends as *LockStoreUnavailable.
 //
-// A renewal inside Do is tried again until the trust window ends. After a lost answer, the
-// guard repeats a release and a [Guard.Renew], too. If the repeat of a release has any error,
-// or if the repeat of Renew is unavailable or has no answer again, the guard does not know
-// whether the store applied the first request. So the outcome stays unknown, and the error is
-// the error of the lost answer. If the repeat of Renew says lost, corrupt or invalid, that is
-// the outcome.
+// A renewal inside Do is tried again until the trust window ends. The guard repeats a release
+// and a [Guard.Renew] until their time is over. When an answer is lost, the guard does not know
+// whether the store applied that request. So the outcome stays unknown, and the error is that
+// of the lost answer, unless a repeat says more: for a release only nil does, for Renew also
+// lost, corrupt and invalid.
 //
 // # Mistakes in the program
 //
@@ -174,8 +174,8 @@
 // a result type that is an io.Reader, and an option out of its bounds. WrapWith in the packages below and
 // [Guard.WithCooldown] return the same error at once. Do and DoAll return it, too.
 //
-// A handler that is wrapped twice locks its own key again. The inner handler then returns
-// a *LockInvalid.
+// A handler that is wrapped twice locks its own key again. With the same guard the inner
+// handler then returns a *LockInvalid, with another guard a *LockBusy.
 //
 // # What is not promised
 //

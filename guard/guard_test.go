@@ -183,7 +183,10 @@ func TestWrap(t *testing.T) {
 			return nil, nil
 		})(ctx, "k")
 		require.ErrorIs(t, err, errStream)
-		_, err = Wrap(b.Guard, key, func(context.Context, Lock, string) (io.Reader, error) { return strings.NewReader("x"), nil })(ctx, "k")
+		_, err = Wrap(b.Guard, key, func(context.Context, Lock, string) (io.ReadCloser, error) {
+			t.Error("ran")
+			return nil, nil
+		})(ctx, "k")
 		require.ErrorIs(t, err, errStream)
 		_, err = Wrap(b.Guard, key, func(context.Context, Lock, string) (any, error) { return strings.NewReader("x"), nil })(ctx, "k")
 		require.ErrorIs(t, err, errStream)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"reflect"
 )
 
 // KeyFunc returns the key of the lock for an event, or for one record of a batch. An
@@ -23,17 +24,18 @@ type Work[In any] func(ctx context.Context, lock Lock, in In) error
 //
 // Mistakes in the program are plain errors of every invocation, see the package's
 // documentation. One of them is an Out that is an io.Reader: Lambda would read it after
-// the lock is released.
+// the lock is released. If Out is any and next returns an io.Reader, the error is the same,
+// but next has run.
 func Wrap[In, Out any](g *Guard, key KeyFunc[In], next Handler[In, Out]) func(context.Context, In) (Out, error) {
 	var none Out
 	mistake := g.Validate()
-	switch _, streams := any(none).(io.Reader); {
+	switch {
 	case mistake != nil:
 	case key == nil:
 		mistake = errors.New("guard: the key function is nil")
 	case next == nil:
 		mistake = errors.New("guard: the handler is nil")
-	case streams:
+	case reflect.TypeFor[Out]().Implements(reflect.TypeFor[io.Reader]()):
 		mistake = errStream
 	}
 	return func(ctx context.Context, in In) (out Out, err error) {

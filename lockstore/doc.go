@@ -42,7 +42,8 @@
 //     [ErrInvalid], [ErrCorrupt], [ErrUnavailable]. Context errors stay matchable. If the
 //     context has ended before the store sends anything, the call changes nothing, and
 //     its error matches both ErrUnavailable and the context's error. Every other error
-//     means that the outcome is unknown: the server may have applied the request. A
+//     (but [ErrGranted] of Leave) means that the outcome is unknown: the server may have
+//     applied the request. A
 //     caller must not take an unknown outcome for held.
 //  6. A store refuses an entry of another type or shape and does not change it. A store
 //     never treats a corrupt entry as free.

@@ -79,7 +79,7 @@ func sites(t *testing.T) map[string]func(t *testing.T) site {
 		},
 		"ZooKeeper": func(t *testing.T) site {
 			p := at(t, "zookeeper://"+testservers.ZooKeeper(t).Addr)
-			t.Cleanup(p.store.(*zkstore.Store).Close)
+			t.Cleanup(func() { assert.NoError(t, p.store.(*zkstore.Store).Close()) })
 			return p
 		},
 	}
@@ -685,7 +685,7 @@ func TestRightsOnZooKeeper(t *testing.T) {
 	}
 	store, err := stores.Open(t.Context(), "zookeeper://"+addr, owner)
 	require.NoError(t, err)
-	t.Cleanup(store.(*zkstore.Store).Close)
+	t.Cleanup(func() { assert.NoError(t, store.(*zkstore.Store).Close()) })
 	p := site{t, "zookeeper://" + addr, store}
 	lease := p.take("k", "withdraw")
 	for _, args := range [][]string{{"show", "k"}, {"list"}, {"break", "--fence", fence(lease), "k"}, {"check"}} {
@@ -894,7 +894,7 @@ func (p site) settlesAsThePage(t *testing.T, pay *charges, dir, command string) 
 func deletesNode(t *testing.T, command string) {
 	server := testservers.ZooKeeper(t)
 	p := at(t, "zookeeper://"+server.Addr)
-	t.Cleanup(p.store.(*zkstore.Store).Close)
+	t.Cleanup(func() { assert.NoError(t, p.store.(*zkstore.Store).Close()) })
 	require.NoError(t, p.store.Release(t.Context(), p.take("account/7", "withdraw")))
 	out, err := exec.CommandContext(t.Context(), "/usr/share/zookeeper/bin/zkCli.sh", append([]string{"-server", server.Addr}, strings.Fields(command)...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -122,7 +123,7 @@ var reasons = []string{noJSON, notBack, otherBack, streamed, tooLarge, bySettler
 // encode is the JSON of an answer of at most so many bytes, which gives the same JSON when
 // it is read back.
 func encode[Out any](out Out, most int) ([]byte, *AnswerError) {
-	if isStream(out) {
+	if _, ok := any(out).(io.Reader); ok {
 		return nil, &AnswerError{streamed, streamed}
 	}
 	text, err := marshal(out)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -131,7 +132,7 @@ func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context
 		return out, nil, errNoOnce
 	case work == nil:
 		return out, nil, errNoWork
-	case isStream(out):
+	case reflect.TypeFor[Out]().Implements(reflect.TypeFor[io.Reader]()):
 		return out, nil, errStream
 	}
 	match, err := c.hash()
@@ -262,8 +263,3 @@ var (
 	errStream    = errors.New("idempotency: the answer is an io.Reader, which has no text to keep")
 	errNoPending = errors.New("idempotency: Prepare needs the context of work that Do has called")
 )
-
-func isStream(out any) bool {
-	_, streams := out.(io.Reader)
-	return streams
-}

@@ -543,7 +543,7 @@ func TestPrograms(t *testing.T) {
 		require.ErrorIs(t, err, errNoWork)
 		_, _, err = Do(ctx, o, Call{Key: "k"}, never[*bytes.Buffer](t))
 		require.ErrorIs(t, err, errStream)
-		_, _, err = Do(ctx, o, Call{Key: "k"}, never[*strings.Reader](t))
+		_, _, err = Do(ctx, o, Call{Key: "k"}, never[io.ReadCloser](t))
 		require.ErrorIs(t, err, errStream)
 		handler := func(context.Context, guard.Lock, int) (int, error) { return 0, nil }
 		_, err = Wrap(o, nil, handler)(ctx, 1)

@@ -18,8 +18,8 @@
 //     is a hint. A hint may delay an answer or start a touch, and decides whose turn
 //     it is in the queue; it grants nothing and ends nothing. A slow reply makes a
 //     hint old by the time that the reply took. For that long a free key may be refused.
-//   - A renewal that is under way when the lease ends still extends it, if nobody was
-//     granted the key before the renewal arrives.
+//   - A renewal that is under way when the lease ends still extends it, if nobody else
+//     wrote the entry before the renewal arrives. Otherwise it may be ErrLost.
 //
 // What each result is based on: a refusal, on any read. ErrLost, the result of Inspect and
 // "no place in the queue", on a fresh read or a write. A grant, the time of trust and "the
@@ -33,7 +33,8 @@
 // release 1 (2 from another process), a takeover 3, a repeat 2.
 //
 // A conflict costs a read and the write again. The holder and the first in the queue
-// repeat at once. All others pause first, for the time of ten requests at most.
+// repeat at once. All others that a guard
+// sends pause first, for the time of ten requests at most.
 //
 // # Limits
 //

@@ -66,10 +66,10 @@
 // An abandon (Release with fence 0) is 2 requests if nobody holds the key, otherwise 1. In both
 // cases it is one more if its owner has a place in the queue.
 //
-// AwaitTurn reads with strongly consistent GetItems. At first the first place reads every 25 ms
-// and later places less often. While the queue does not move, all read less and less often. In
-// the end the first 13 places read every 300 ms, and later places less often. The pauses vary by
-// a quarter.
+// AwaitTurn reads with strongly consistent GetItems. The first place reads every 25 ms at first,
+// and less and less often while its place does not change: in the end every 300 ms. With n places
+// before it, an owner reads every 25 ms + n times 25 ms at first, and in the end every 300 ms or n
+// times 25 ms, whichever is longer. The pauses vary by a quarter.
 //
 // Each UpdateItem costs one write unit if the row has at most 1 KB. Each GetItem costs one
 // read unit for each 4 KB or part of it. A row has at most 1 KB if its key has at most 512
@@ -91,7 +91,8 @@
 // Two formulas keep the lock safe, whatever the local clock says:
 //
 //	an acquire may take the key over if    Date >= expires + 1 s
-//	a lease may be trusted for             min(TTL, expires - Date) - 250 ms
+//	a lease may be trusted for             min(TTL, expires - Date) - 250 ms; at a renewal TTL
+//	                                       counts as what was left before, if that is more
 //
 // If the local clock is right:
 //
@@ -119,11 +120,11 @@
 //   - Acquire. If expires - Date is less than TTL / 2, or if expires is later
 //     than Date + TTL + 2 skew + 1 s, the store releases the key and acquires it again.
 //     That costs two more requests and a warning in the log.
-//   - Renew. The store sends a second request in two cases. First case: DynamoDB refuses the
-//     first request because by the local time the lease is over, but by Date nobody may take
-//     the key over yet. Second case: with the corrected clock, expires would have been later
-//     by more than min(max(skew, 250 ms), TTL / 4). A renewal never makes expires earlier. So
-//     a renewal for a shorter time does not make the trust shorter.
+//   - Renew. With the corrected clock, expires should be later than it is by more than
+//     min(max(skew, 250 ms), TTL / 4). Then the store sends a second request. That can be
+//     after the first request was applied. It can also be after DynamoDB has refused it,
+//     because the lease is over by the local time, but by Date nobody may take the key over
+//     yet. A renewal never makes expires earlier.
 //
 // How long other owners have to wait at most, rounded up to a whole second:
 //
@@ -176,9 +177,9 @@
 //
 // # Late duplicates
 //
-// An abandon (a Release with Fence 0) writes the owner of the acquire into the row and
-// changes the fence. A late duplicate of the acquire is refused, because its condition compares
-// the fence. In these cases it is not refused, and takes the key until its
+// An abandon (a Release with Fence 0) writes the owner of the acquire into the row. If the
+// owner's lease is not in the row, it also makes the fence larger. A late duplicate of the acquire
+// is refused, because its condition compares the owner that released and the fence. In these cases it is not refused, and takes the key until its
 // own lease ends (no work runs under that lease):
 //
 //   - Another owner held the key when the abandon came. The abandon then leaves no mark,
@@ -197,7 +198,8 @@
 // lost.
 //
 // The row remembers one owner that has released. A second Release returns nil until
-// another owner's lease is released, abandoned, kept, settled or broken. The outcome of a
+// another owner's lease is released, kept, settled or broken, or until another owner's acquire
+// is abandoned. The outcome of a
 // Release is unknown if its reply was lost and the SDK's second request no longer finds the
 // owner in the row.
 package dynamostore

@@ -23,7 +23,7 @@ func TestSearch(t *testing.T) {
 		s.Store = New(func() time.Time { return s.time })
 		return s
 	}, sizes,
-		"The search has one key and a TTL of two ticks. Each client has at most one earlier owner with requests on their way. In a search with 3 clients one of them has such an owner; in a search with 2 clients both may have one.",
+		"The search has one key and a TTL of two ticks. Each client has at most one earlier owner with requests on their way. With 3 clients at most one of them has such an owner. With 2 clients both have one in some searches.",
 		"The search with a queue has no renewals and no fenced writes, a cooldown of one tick, and at most 3 places whose owners no client has any more.",
 		"The clients of the search are a model of the guard. The guard itself is simulated, and so are the stores on Redis and DynamoDB.")
 }

@@ -102,5 +102,5 @@
 //	fence = max(last fence + 1, server's time in microseconds), below 2^53 (the year 2255)
 //
 // While the entry exists, fences grow even if the clock steps back. After that the next
-// fence is larger too, unless the clock has stepped back by more than TTL + 1 h in all.
+// fence is larger too, unless the clock has stepped back by more than 1 h in all.
 package redisstore

@@ -99,7 +99,8 @@
 //   - A call that finds no session waits for 1.5 s at most. Then its error matches
 //     lockstore.ErrUnavailable. So does the error of a call without permission.
 //   - An ensemble without a majority closes its connections: that is a call without a
-//     session. A call whose connection ends has an unknown outcome.
+//     session. If the connection ends after a call has sent a write of a lock,
+//     the outcome of this call is unknown.
 //   - When the leader dies, calls fail until the others have elected a leader. With the
 //     usual settings of ZooKeeper that takes a few seconds.
 //   - When a server does not answer, the client leaves it after 2.7 s.

@@ -179,7 +179,7 @@ func openStore(t testing.TB, rawURL string) *Store { return openAs(t, rawURL, ""
 func openAs(t testing.TB, rawURL, auth string) *Store {
 	s, err := Open(context.Background(), config(t, rawURL, auth))
 	require.NoError(t, err)
-	t.Cleanup(s.(*Store).Close)
+	t.Cleanup(func() { require.NoError(t, s.(*Store).Close()) })
 	return s.(*Store)
 }
 

@@ -98,7 +98,7 @@ func TestTLS(t *testing.T) {
 	open := func(roots *x509.CertPool, name string) *Store {
 		s, err := New(Options{Servers: []string{addr}, TLS: &tls.Config{RootCAs: roots, ServerName: name}})
 		require.NoError(t, err)
-		t.Cleanup(s.Close)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		return s
 	}
 	s := open(roots, "")

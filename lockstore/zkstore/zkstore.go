@@ -121,10 +121,13 @@ func validPrefix(prefix string) bool {
 	return true
 }
 
-// Close ends the session and its connection, and returns after at most three seconds. A
-// later call returns an error that matches lockstore.ErrUnavailable. A function of Lambda
-// need not close its store.
-func (s *Store) Close() { s.register.close() }
+// Close implements io.Closer. It ends the session and its connection, and returns nil after at
+// most three seconds. A later call returns an error that matches lockstore.ErrUnavailable. A
+// function of Lambda need not close its store.
+func (s *Store) Close() error {
+	s.register.close()
+	return nil
+}
 
 // manyKeys is from how many nodes on Check advises to delete some.
 const manyKeys = 100_000

@@ -315,7 +315,7 @@ func startZooKeeper(t *testing.T, f *fault, _ uint64) *system {
 	s.open = func(uint64) lockstore.Store {
 		store, err := zkstore.New(zkstore.Options{Servers: addrs})
 		require.NoError(t, err)
-		t.Cleanup(store.Close)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		return store
 	}
 	if f.name == dataLost {
