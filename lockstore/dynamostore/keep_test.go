@@ -148,6 +148,66 @@ func TestKeepWithAWrongClock(t *testing.T) {
 	}
 }
 
+// A clock that is wrong by at most a quarter of the time is good enough.
+func TestEdgeOfTheCorrectionOfAKeep(t *testing.T) {
+	for behind, want := range map[time.Duration]int{500 * time.Millisecond: 1, 501 * time.Millisecond: 2} {
+		t.Run(fmt.Sprint(behind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
+				require.NoError(t, err)
+				before := service.Requests()
+				require.NoError(t, newStore(t, service, -behind, dynamostore.Options{}).Keep(t.Context(), lease, nil, 2*time.Second))
+				require.Equal(t, want, service.Requests()-before)
+			})
+		})
+	}
+}
+
+// The answer is kept, but its end is wrong, and the second request does not mend it.
+func TestKeepThatIsNotCorrected(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault func(*fakedynamo.Service) fakedynamo.Fault
+		says  string
+	}{
+		"the service refuses it": {func(*fakedynamo.Service) fakedynamo.Fault {
+			return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "AccessDeniedException", Message: "not allowed"}}
+		}, "not allowed"},
+		"the row has changed since": {func(service *fakedynamo.Service) fakedynamo.Fault {
+			row := service.Row(table, key)
+			row["fence"] = fakedynamo.Value{"N": "8"}
+			service.SetRow(table, key, row)
+			return fakedynamo.Fault{}
+		}, "not for its time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
+				require.NoError(t, err)
+				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+					if r.N == 3 {
+						return c.fault(service)
+					}
+					return fakedynamo.Fault{}
+				}
+				err = newStore(t, service, time.Hour, dynamostore.Options{}).Keep(t.Context(), lease, nil, time.Minute)
+				require.ErrorContains(t, err, c.says)
+				require.True(t, isUnknown(err), "%v", err)
+				require.Equal(t, 3, service.Requests())
+			})
+		})
+	}
+}
+
+// The end of what a transaction keeps is d and the skew after the local time.
+func TestEndInATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		update := dynamostore.Kept(table, key, 7, nil, time.Hour).Update
+		require.Equal(t, time.Now().Add(time.Hour+dynamostore.DefaultSkew).UnixMilli(), number(t, update.ExpressionAttributeValues, ":opens"))
+	})
+}
+
 // replyLost loses the reply to the first write that keeps. The SDK sends it again.
 type replyLost struct {
 	http.RoundTripper
@@ -275,8 +335,10 @@ func TestListReadsNoAnswer(t *testing.T) {
 	lease, err := store.Acquire(t.Context(), request(time.Minute))
 	require.NoError(t, err)
 	require.NoError(t, store.Keep(t.Context(), lease, []byte("answer"), time.Minute))
-	found := 0
+	found, damaged := 0, 0
+	service.RoundTripper.(*fakedynamo.Service).SetRow(table, "damaged", fakedynamo.Item{"fence": {"N": "-1"}})
 	require.NoError(t, store.List(t.Context(), "", func(p lockstore.Page) error {
+		damaged += p.Damaged
 		for _, status := range p.Keys {
 			require.True(t, status.Kept)
 			found++
@@ -284,6 +346,7 @@ func TestListReadsNoAnswer(t *testing.T) {
 		return nil
 	}))
 	require.Equal(t, 1, found)
+	require.Equal(t, 1, damaged)
 	require.Len(t, service.seen, 1)
 	require.Contains(t, service.seen[0], "ProjectionExpression")
 	require.NotContains(t, service.seen[0], "kept")

@@ -1,6 +1,7 @@
 package dynamostore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -31,14 +32,191 @@ func heldPlace(t *testing.T, s *dynamostore.Store) int {
 
 func TestPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t, fakedynamo.New(table), 0, dynamostore.Options{})
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
 		_, err := s.Acquire(t.Context(), request(time.Minute))
 		require.NoError(t, err)
 		for n := range 64 {
 			require.Equal(t, n+1, heldPlace(t, s))
 		}
+		before := service.Requests()
 		require.Zero(t, heldPlace(t, s), "a queue has 64 places")
+		require.Equal(t, 1, service.Requests()-before, "nobody asks for a place in a full queue")
 	})
+}
+
+// After AwaitTurn the first request takes the key.
+func TestRequestsAfterAwaitTurn(t *testing.T) {
+	for name, ends := range map[string]func(*testing.T, *dynamostore.Store, lockstore.Lease) error{
+		"a free key": func(t *testing.T, s *dynamostore.Store, lease lockstore.Lease) error {
+			return s.Release(t.Context(), lease)
+		},
+		"a dead holder": func(*testing.T, *dynamostore.Store, lockstore.Lease) error {
+			pass(time.Minute + takeoverDelay)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				s := newStore(t, service, 0, dynamostore.Options{})
+				lease, err := s.Acquire(t.Context(), request(time.Minute))
+				require.NoError(t, err)
+				req := request(time.Minute)
+				req.Queue = true
+				_, err = s.Acquire(t.Context(), req)
+				require.ErrorIs(t, err, lockstore.ErrHeld)
+				require.NoError(t, ends(t, s, lease))
+				require.NoError(t, s.AwaitTurn(t.Context(), key, req.Owner))
+				before := service.Requests()
+				_, err = s.Acquire(t.Context(), req)
+				require.NoError(t, err)
+				require.Equal(t, 1, service.Requests()-before)
+			})
+		})
+	}
+}
+
+// How often a waiting owner reads the row, with the shortest pauses and with the longest.
+func TestPausesOfAwaitTurn(t *testing.T) {
+	for _, c := range []struct {
+		place                  int
+		first, last            time.Duration // the pause at first, and after a minute
+		longestFirst, longLast time.Duration
+	}{
+		{1, 18750 * time.Microsecond, 225 * time.Millisecond, 31250 * time.Microsecond, 375 * time.Millisecond},
+		{3, 56250 * time.Microsecond, 225 * time.Millisecond, 93750 * time.Microsecond, 375 * time.Millisecond},
+		{21, 375 * time.Millisecond, 375 * time.Millisecond, 625 * time.Millisecond, 625 * time.Millisecond},
+	} {
+		for _, longest := range []bool{false, true} {
+			t.Run(fmt.Sprint("place ", c.place, " longest ", longest), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					service := fakedynamo.New(table)
+					s := newStore(t, service, 0, dynamostore.Options{})
+					want := []time.Duration{c.first, c.last}
+					s.SetRandom(func(time.Duration) time.Duration { return 0 })
+					if longest {
+						want = []time.Duration{c.longestFirst, c.longLast}
+						s.SetRandom(func(most time.Duration) time.Duration { return most })
+					}
+					_, err := s.Acquire(t.Context(), request(time.Hour))
+					require.NoError(t, err)
+					for range c.place - 1 {
+						heldPlace(t, s)
+					}
+					req := request(time.Minute)
+					req.Queue = true
+					_, err = s.Acquire(t.Context(), req)
+					require.ErrorIs(t, err, lockstore.ErrHeld)
+					var reads []time.Time
+					service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
+						reads = append(reads, time.Now())
+						return fakedynamo.Fault{}
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					require.ErrorIs(t, s.AwaitTurn(ctx, key, req.Owner), context.DeadlineExceeded)
+					last := len(reads) - 1
+					require.Equal(t, want, []time.Duration{reads[1].Sub(reads[0]), reads[last].Sub(reads[last-1])})
+				})
+			})
+		}
+	}
+}
+
+func TestLeaveThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		_, err := s.Acquire(t.Context(), request(time.Hour))
+		require.NoError(t, err)
+		var waiting []lockstore.Request
+		for range 2 {
+			req := request(time.Minute)
+			req.Queue = true
+			_, err := s.Acquire(t.Context(), req)
+			require.ErrorIs(t, err, lockstore.ErrHeld)
+			waiting = append(waiting, req)
+		}
+		places := func() int {
+			status, err := s.Inspect(t.Context(), key)
+			require.NoError(t, err)
+			return status.Waiting
+		}
+		writes := func(then func() fakedynamo.Fault) func(fakedynamo.Request) fakedynamo.Fault {
+			return func(r fakedynamo.Request) fakedynamo.Fault {
+				if r.Action == "UpdateItem" {
+					return then()
+				}
+				return fakedynamo.Fault{}
+			}
+		}
+		service.Fault = writes(func() fakedynamo.Fault {
+			return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "AccessDeniedException", Message: "not allowed"}}
+		})
+		require.ErrorContains(t, s.Leave(t.Context(), key, waiting[1].Owner), "not allowed")
+		service.Fault = nil
+		require.Equal(t, 2, places())
+
+		// The owner before leaves between the read and the write: the write is sent again.
+		service.Fault = writes(func() fakedynamo.Fault {
+			service.Fault = nil
+			require.NoError(t, newStore(t, service, 0, dynamostore.Options{}).Leave(t.Context(), key, waiting[0].Owner))
+			return fakedynamo.Fault{}
+		})
+		require.NoError(t, s.Leave(t.Context(), key, waiting[1].Owner))
+		require.Zero(t, places())
+	})
+}
+
+// The row changes between the refusal of an acquire and its request for a place.
+func TestRefusedPlace(t *testing.T) {
+	text := func(o lockstore.Owner) fakedynamo.Value { return fakedynamo.Value{"S": string(o)} }
+	for name, c := range map[string]struct {
+		change   func(row fakedynamo.Item, me lockstore.Owner)
+		requests int
+		check    func(t *testing.T, err error)
+	}{
+		"F57 the queue is full": {func(row fakedynamo.Item, _ lockstore.Owner) {
+			var full []any
+			for n := range 64 {
+				full = append(full, map[string]any{"S": fmt.Sprint("owner", n)})
+			}
+			row["queue"] = fakedynamo.Value{"L": full}
+		}, 2, func(t *testing.T, err error) {
+			held, ok := errors.AsType[*lockstore.HeldError](err)
+			require.True(t, ok, "%v", err)
+			require.Zero(t, held.Place)
+		}},
+		"F25 a copy of the acquire was granted the key": {func(row fakedynamo.Item, me lockstore.Owner) {
+			row["owner"] = text(me)
+		}, 3, func(t *testing.T, err error) { require.NoError(t, err) }},
+		"F25 the acquire was abandoned": {func(row fakedynamo.Item, me lockstore.Owner) {
+			row["released"] = text(me)
+		}, 3, func(t *testing.T, err error) { require.ErrorIs(t, err, lockstore.ErrLost) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				s := newStore(t, service, 0, dynamostore.Options{})
+				_, err := s.Acquire(t.Context(), request(time.Minute))
+				require.NoError(t, err)
+				req := request(time.Minute)
+				req.Queue = true
+				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+					if r.N == 3 {
+						row := service.Row(table, key)
+						c.change(row, req.Owner)
+						service.SetRow(table, key, row)
+					}
+					return fakedynamo.Fault{}
+				}
+				_, err = s.Acquire(t.Context(), req)
+				c.check(t, err)
+				require.Equal(t, c.requests, service.Requests()-1)
+			})
+		})
+	}
 }
 
 // After a long lease, those who wait read as often as if they had just come. So each of
@@ -123,6 +301,11 @@ func testLeaveBehindADeadHolder(t *testing.T, s *dynamostore.Store, r rows) {
 		waiting = append(waiting, req)
 	}
 	require.NoError(t, s.AwaitTurn(t.Context(), key, waiting[0].Owner))
+	early := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, Queue: true}
+	_, err = s.Acquire(t.Context(), early)
+	require.ErrorIs(t, err, lockstore.ErrHeld)
+	require.NoError(t, s.Leave(t.Context(), key, early.Owner))
+	require.Nil(t, r.get(t, key)["freed"], "its turn had not begun")
 	pass(lockstore.Turn * 9 / 10)
 	require.NoError(t, s.Leave(t.Context(), key, waiting[0].Owner))
 	row := r.get(t, key)

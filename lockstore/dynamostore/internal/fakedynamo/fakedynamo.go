@@ -264,7 +264,7 @@ type input struct {
 	ReturnValues                        string
 	ReturnValuesOnConditionCheckFailure string
 	ConsistentRead                      bool
-	FilterExpression                    string
+	FilterExpression                    *string
 	ProjectionExpression                string
 	ExclusiveStartKey                   Item
 }
@@ -352,8 +352,8 @@ func (s *Service) scan(in input) (any, *Failure) {
 		read, after = read+1, key
 		e := &env{names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}, item: maps.Clone(table[key])}
 		maps.Copy(e.item, s.primaryKey(in.TableName, key))
-		if in.FilterExpression != "" {
-			holds, err := e.condition(in.FilterExpression)
+		if in.FilterExpression != nil {
+			holds, err := e.condition(*in.FilterExpression)
 			if err != nil {
 				return nil, validation("Invalid FilterExpression: %v", err)
 			}
