@@ -107,7 +107,7 @@ func (r row) passing(o lockstore.Owner, date time.Time) (condition, remove strin
 
 // joins reports whether a refused owner may take a place.
 func (r row) joins(o lockstore.Owner) bool {
-	return !r.damaged && r.place(o) < 0 && len(r.queue) < maxPlaces && r.owner != closedOwner && (r.owner != "" || len(r.queue) > 0)
+	return !r.damaged && r.place(o) < 0 && len(r.queue) < maxPlaces && r.owner != closedOwner
 }
 
 // join takes the last place. A refusal's reply has the row as it is now.
@@ -143,7 +143,7 @@ func (s *Store) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner
 	if err := (lockstore.Lease{Key: key, Owner: owner}).Validate(); err != nil {
 		return err
 	}
-	place, moved := -1, s.clock.local() // moved is when the owner's place was seen to change
+	place, moved := 0, s.clock.local() // moved is when the owner's place was seen to change
 	for {
 		seen, r, err := s.read(ctx, key)
 		if err == nil {
@@ -160,8 +160,8 @@ func (s *Store) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner
 				moved = s.clock.local()
 			}
 		}
-		waited := max(0, s.clock.local().Sub(moved))       // the clock may have been set back
-		nearer := time.Duration(max(0, place)) * shortLook // others are served in this time at least
+		waited := max(0, s.clock.local().Sub(moved)) // the clock may have been set back
+		nearer := time.Duration(place) * shortLook   // others are served in this time at least
 		look := min(max(longLook, nearer), shortLook+nearer+waited/20)
 		if err := pause(ctx, look*3/4+s.random(look/2)); err != nil {
 			return err

@@ -278,6 +278,37 @@ func TestStampAhead(t *testing.T) {
 	}
 }
 
+// The holder died long ago, and its key is free since the first in the queue left in its turn.
+func TestTurnsBehindADeadHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		ago := func(d time.Duration) types.AttributeValue {
+			return n(strconv.FormatInt(time.Now().Add(-d).UnixMilli(), 10))
+		}
+		fakeRows{service}.put(t, key, item{
+			"fence": n("1"), "owner": s("dead"), "expires": ago(time.Minute), "freed": ago(time.Second),
+			"queue": &types.AttributeValueMemberL{Value: []types.AttributeValue{s("first"), s("second")}},
+		})
+		store := newStore(t, service, 0, dynamostore.Options{})
+		_, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "second", TTL: time.Minute, Queue: true})
+		require.ErrorIs(t, err, lockstore.ErrHeld, "it is the turn of the first")
+		_, err = store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "first", TTL: time.Minute, Queue: true})
+		require.NoError(t, err)
+	})
+}
+
+// A free key that is kept for others gives a place, too.
+func TestPlaceBehindAFreeKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		fakeRows{service}.put(t, key, item{
+			"fence": n("1"), "expires": n(strconv.FormatInt(time.Now().UnixMilli(), 10)),
+			"queue": &types.AttributeValueMemberL{Value: []types.AttributeValue{s("first")}},
+		})
+		require.Equal(t, 2, heldPlace(t, newStore(t, service, 0, dynamostore.Options{})))
+	})
+}
+
 func TestLeaveBehindADeadHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)

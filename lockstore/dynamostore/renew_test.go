@@ -327,3 +327,17 @@ func TestAbandonWithAClockAhead(t *testing.T) {
 		})
 	}
 }
+
+// A process whose clock was set back abandons its own lease by one request.
+func TestAbandonAfterTheClockWasSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		s.SetNow(func() time.Time { return time.Now().Add(-time.Second) })
+		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}))
+		require.Equal(t, 2, service.Requests())
+		require.Equal(t, int64(lease.Fence)+1, number(t, fakeRows{service}.get(t, key), "fence"))
+	})
+}
