@@ -2,12 +2,14 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -76,6 +78,39 @@ func TestListWhileKeysChange(t *testing.T) {
 			assert.GreaterOrEqual(t, extent.Entries, int64(keys))
 		})
 	}
+}
+
+// What a page says, on miniredis, which has the answers of a server without one.
+func TestPageOfAList(t *testing.T) {
+	m := miniredis.RunT(t)
+	s := openStore(t, "redis://"+m.Addr())
+	lease := acquire(t, s, "a/1")
+	require.NoError(t, m.Set(s.prefix+"a/2", "damaged"))
+	require.NoError(t, m.Set(s.prefix+"b", "damaged"))
+	_, err := m.Lpush(s.prefix+"a/3", "of another type")
+	require.NoError(t, err)
+	var pages []lockstore.Page
+	require.NoError(t, s.List(t.Context(), "a/", func(p lockstore.Page) error {
+		pages = append(pages, p)
+		return nil
+	}))
+	require.Len(t, pages, 1)
+	require.Equal(t, []int{2, 3, 1, 1}, []int{pages[0].Read, pages[0].Requests, pages[0].Damaged, len(pages[0].Keys)})
+	require.Equal(t, lease.Fence, pages[0].Keys[0].Fence)
+	stop := errors.New("stop")
+	require.Equal(t, stop, s.List(t.Context(), "", func(lockstore.Page) error { return stop }))
+	extent, err := s.Extent(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(4), extent.Entries)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = s.Extent(ctx)
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorIs(t, err, context.Canceled)
+	m.Close()
+	_, err = s.Extent(t.Context())
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 }
 
 func TestListStopsAndFails(t *testing.T) {

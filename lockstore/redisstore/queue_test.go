@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -250,8 +251,8 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 		}, []string{own, own}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onBoth(t, "F59 wake-up", func(t *testing.T, program string) {
-				url := "redis://" + testservers.Start(t, program).Addr
+			test := func(t *testing.T, addr string) {
+				url := "redis://" + addr
 				s := openStore(t, url)
 				lease := acquire(t, s, "k")
 				holder, first, second := queued(t, s, "k"), queued(t, s, "k"), queued(t, s, "k")
@@ -270,7 +271,9 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 					woken = second
 				}
 				require.Equal(t, int64(1), openClient(t, url).LLen(t.Context(), s.prefix+list(woken.Owner)).Val())
-			})
+			}
+			onBoth(t, "F59 wake-up", func(t *testing.T, program string) { test(t, testservers.Start(t, program).Addr) })
+			t.Run("miniredis", func(t *testing.T) { test(t, miniredis.RunT(t).Addr()) })
 		})
 	}
 }
