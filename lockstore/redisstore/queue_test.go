@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -140,6 +141,45 @@ func TestBrokenConnectionOfAWaiter(t *testing.T) {
 }
 
 // Waiters never have all connections: a holder has to renew in time.
+// How long a waiter waits at the server, and how many may.
+func TestBoundsOfAWaitAtTheServer(t *testing.T) {
+	for name, c := range map[string]struct {
+		opt   redis.Options
+		block time.Duration
+		slots int
+	}{
+		"half of the connections":                     {redis.Options{PoolSize: 10, ReadTimeout: 3 * time.Second}, 750 * time.Millisecond, 5},
+		"of a client with a short timeout":            {redis.Options{PoolSize: 10, ReadTimeout: 400 * time.Millisecond}, 300 * time.Millisecond, 5},
+		"of a client that may not use its whole pool": {redis.Options{PoolSize: 10, MaxActiveConns: 4, ReadTimeout: time.Second}, 750 * time.Millisecond, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := redis.NewClient(&c.opt)
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			w := newWakeUps(client)
+			require.Equal(t, c.block, w.block)
+			require.Equal(t, c.slots, cap(w.slots))
+		})
+	}
+	t.Run("it ends before the context", func(t *testing.T) {
+		s := openStore(t, "redis://"+miniredis.RunT(t).Addr())
+		acquire(t, s, "k")
+		req := queued(t, s, "k")
+		all := &sent{}
+		s.client.AddHook(all)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_ = s.AwaitTurn(ctx, "k", req.Owner)
+		require.Len(t, all.commands, 1)
+		seconds, err := strconv.ParseFloat(strings.TrimPrefix(all.commands[0], "blpop "), 64)
+		require.NoError(t, err)
+		require.LessOrEqual(t, seconds, (500*time.Millisecond - blockSlack).Seconds())
+
+		s.wakeUps.block = minBlock
+		require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
+		require.Equal(t, "blpop 0.01", all.commands[1])
+	})
+}
+
 func TestManyWaitersLeaveConnections(t *testing.T) {
 	opt, err := options(config(t, "redis://"+testservers.Redis(t)))
 	require.NoError(t, err)
