@@ -141,6 +141,21 @@ func TestBrokenConnectionOfAWaiter(t *testing.T) {
 }
 
 // Waiters never have all connections: a holder has to renew in time.
+// What grants say of the queue is forgotten when it is too much, and for a grant without one.
+func TestFirstBehindAHolder(t *testing.T) {
+	w := newWakeUps(nil)
+	w.expect("alone", "")
+	require.Empty(t, w.first)
+	for n := range maxFirst {
+		w.expect(lockstore.Owner(fmt.Sprint("holder ", n)), "first")
+		require.Len(t, w.first, n+1)
+	}
+	w.expect("last", "first")
+	require.Len(t, w.first, 1)
+	require.Equal(t, lockstore.Owner("first"), w.expected("last"))
+	require.Empty(t, w.expected("last"), "once")
+}
+
 // How long a waiter waits at the server, and how many may.
 func TestBoundsOfAWaitAtTheServer(t *testing.T) {
 	for name, c := range map[string]struct {
