@@ -57,14 +57,14 @@ install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeep
 	@sh internal/testservers/install-cosmos.sh
 
 sam-test: ## the functions under sam local in Docker, with every event
-	@sh internal/samtest/run.sh
+	@sh internal/samlocal/run.sh
 
 deploy: ## build with the SAM CLI and deploy; asks the first time
 	@sh deploy/deploy.sh
 
 test-aws: ## the events of sam-test against a deployed stack, STACK=name
 	@[ -n "$(STACK)" ] || { echo "want the name of a stack, as in make test-aws STACK=lambdalock"; exit 1; }
-	@STACK="$(STACK)" go test ./internal/samtest -run '^TestAWS$$' -v -count=1 -timeout 35m
+	@STACK="$(STACK)" go test ./internal/samlocal -run '^TestAWS$$' -v -count=1 -timeout 35m
 
 lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }

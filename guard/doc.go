@@ -80,10 +80,12 @@
 //	     │    │  work may run                        │ margin 250 ms  │
 //	     └────┴──────────────────────────────────────┴────────────────┘
 //
-//	end of the window = time of the request + TTL of the returned lease - margin
+//	end of the window = time of the request + trusted time - margin
 //
-// A slow reply makes the work's time shorter, and never the window longer. In a queue the
-// window begins with the request that returned the lease, however long the run has waited.
+// The store returns the trusted time, as the TTL of the lease. It can be less than the TTL of
+// the request: on DynamoDB it is at least 250 ms less. A slow reply makes the work's time
+// shorter, and never the window longer. In a queue the window begins with the request that
+// returned the lease, however long the run has waited.
 //
 // The guard measures the window on two clocks: the monotonic clock and the wall clock. A
 // frozen Lambda environment may stop the monotonic clock; only the wall clock then shows
@@ -93,7 +95,7 @@
 //   - whenever the work asks its context (Err, Done),
 //   - once a second, if the work waits for Done, or if the lease still needs renewals.
 //
-// Three things the guard cannot notice; only the fence helps there:
+// Three things the guard cannot notice in time; until it does, only the fence helps:
 //
 //   - The process is frozen, and the wall clock is set back by as much, between two
 //     checks.
@@ -101,6 +103,7 @@
 //     of a lease: 250 ms of 60 s, or 0.4 %.
 //   - The store gives the key away before the end of the lease: a failover lost the
 //     lease, somebody deleted it or broke it at once, or the store's clock jumped ahead.
+//     The guard learns that at the next renewal or at the release.
 //
 // # The work's context
 //
@@ -123,10 +126,10 @@
 //	TTL of the request = min(Options.TTL, time left + 1 s)
 //
 // The time left ends at the deadline or at the end of MaxHold, whichever is first. A TTL is
-// never less than 1 s. Options.TTL is 60 s by default, or MaxHold if that is less. A holder that crashes blocks others for at most this
-// TTL and the store's own tolerance. The guard renews a lease if the trust window may end
-// before the work's time does. It renews after each third of the lease, inside the
-// invocation only, and at most until MaxHold (15 min).
+// never less than 1 s. Options.TTL is 60 s by default, or MaxHold if that is less. A holder
+// that crashes blocks others for at most this TTL and the store's own tolerance. The guard
+// renews a lease if the trust window may end before the work's time does. It renews after each
+// third of the lease, inside the invocation only, and at most until MaxHold (15 min).
 //
 // So most functions never renew. With the default TTL:
 //
@@ -156,7 +159,8 @@
 //	the same, after Shutdown                       until 300 ms after Shutdown
 //	the same, if it begins less than
 //	100 ms before these limits, or after them      100 ms
-//	Renew, with all repeats                        5 s, but at most half of the time left
+//	Renew, with all repeats                        5 s, but at most half of the time left;
+//	                                               the last call may end 200 ms later
 //
 // After the time for acquire the run ends as *LockStoreUnavailable.
 //
@@ -169,10 +173,10 @@
 // # Mistakes in the program
 //
 // Wrap, here and in the packages below, always returns a handler. If the program has a
-// mistake, every invocation returns the same plain error: no lock is taken, and nothing
-// runs. Such mistakes are a guard that [New] has not made, a nil key function, nil work,
-// a result type that is an io.Reader, and an option out of its bounds. WrapWith in the packages below and
-// [Guard.WithCooldown] return the same error at once. Do and DoAll return it, too.
+// mistake, every invocation returns the same plain error: no lock is taken, and nothing runs.
+// Such mistakes are a guard that [New] has not made, a nil key function, nil work, a result
+// type that is an io.Reader, and an option out of its bounds. WrapWith in the packages below
+// and [Guard.WithCooldown] return the same error at once. Do and DoAll return it, too.
 //
 // A handler that is wrapped twice locks its own key again. With the same guard the inner
 // handler then returns a *LockInvalid, with another guard a *LockBusy.

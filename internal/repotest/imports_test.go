@@ -35,6 +35,8 @@ var layers = []struct {
 	{"functions/locks/lockservice", []string{"boot", "guard", "guard/httpapi", "lockstore", "lockstore/awsenv", "functions/internal/..."}},
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/awsenv", "lockstore/*store", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockstore", "lockstore/*store/...", "functions/internal/..."}},
+	// A sample that is in no template. The other examples are modules of their own.
+	{"examples/charge", []string{"boot", "guard", "guard/idempotency", "lockstore", "lockstore/*store"}},
 	// A script and its test.
 	{"deploy", nil},
 	// The command line. It starts functions from outside, and is the lock service.

@@ -7,12 +7,12 @@
 //   - One entry for each key has the lease, the queue, the fence and the owners whose
 //     acquisitions have ended. Each change of it is one compare-and-swap, so changes
 //     have one order.
-//   - The service's stamps are the only clock. A lease begins at the stamp of the
-//     write that granted or renewed it, and another owner may be granted the key when
-//     a write of its own into the same entry has a stamp of
-//     begin + TTL + Step + Skew or later. (Step is the resolution of the service's
-//     stamps, Skew is how far the clocks of its hosts may differ.) That write, a touch, changes nothing but a
-//     counter; the takeover then goes on top of the touch's version.
+//   - The service's stamps are the only clock. A lease begins at the stamp of the write that
+//     granted or renewed it, and another owner may be granted the key when a write of its own
+//     into the same entry has a stamp of begin + TTL + Step + Skew or later. (Step is the
+//     resolution of the service's stamps, Skew is how far the clocks of its hosts may differ.)
+//     That write, a touch, changes nothing but a counter; the takeover then goes on top of the
+//     touch's version.
 //   - The holder trusts its lease for TTL - Margin from before the write.
 //   - Every other time (the time of a read, the last stamp and what has passed since)
 //     is a hint. A hint may delay an answer or start a touch, and decides whose turn

@@ -120,11 +120,11 @@
 //   - Acquire. If expires - Date is less than TTL / 2, or if expires is later
 //     than Date + TTL + 2 skew + 1 s, the store releases the key and acquires it again.
 //     That costs two more requests and a warning in the log.
-//   - Renew. With the corrected clock, expires should be later than it is by more than
-//     min(max(skew, 250 ms), TTL / 4). Then the store sends a second request. That can be
-//     after the first request was applied. It can also be after DynamoDB has refused it,
-//     because the lease is over by the local time, but by Date nobody may take the key over
-//     yet. A renewal never makes expires earlier.
+//   - Renew. The store computes expires again with the corrected clock. If the new value is
+//     later than the old one by more than min(max(skew, 250 ms), TTL / 4), it sends a second
+//     request. That can be after the first request was applied. It can also be after DynamoDB
+//     has refused it, because the lease is over by the local time, but by Date nobody may take
+//     the key over yet. A renewal never makes expires earlier.
 //
 // How long other owners have to wait at most, rounded up to a whole second:
 //
@@ -153,9 +153,9 @@
 //
 // Time to live deletes a row at least a day after the last use, so it never frees a
 // lock. It deletes a kept row at the earliest two days after the end of the time for which the
-// key is kept. After a Begin (only work with idempotency.Refuse calls it) it deletes the row at
-// the earliest lockstore.BegunFor (30 days) later; then nobody knows any more that the work has
-// begun. The
+// key is kept. Only work with idempotency.Refuse calls Begin. A row whose work has begun, and whose
+// end nobody has said, stays for at least lockstore.BegunFor (30 days) after the Begin; when it is
+// deleted, nobody knows any more that the work has begun. The
 // next fence then comes from the local clock alone. It is larger than the last one unless
 // that clock is wrong by more than a day.
 //
@@ -177,10 +177,12 @@
 //
 // # Late duplicates
 //
-// An abandon (a Release with Fence 0) writes the owner of the acquire into the row. If the
-// owner's lease is not in the row, it also makes the fence larger. A late duplicate of the acquire
-// is refused, because its condition compares the owner that released and the fence. In these cases it is not refused, and takes the key until its
-// own lease ends (no work runs under that lease):
+// An abandon (a Release with Fence 0) writes the owner of the acquire into the row, and
+// makes the fence larger. The fence stays in one case: this process has sent no acquire, and the
+// owner's lease is in the row. A late duplicate of the
+// acquire is refused, because its condition compares the owner that released and the fence. In
+// these cases it is not refused, and takes the key until its own lease ends (no work runs
+// under that lease):
 //
 //   - Another owner held the key when the abandon came. The abandon then leaves no mark,
 //     because it must not change that lease. The duplicate arrives after that lease has

@@ -9,7 +9,7 @@
 # status 0, or with status 1 where the environment variable CI is set.
 set -eu
 
-here=internal/samtest
+here=internal/samlocal
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock
 built=$PWD/build/sam
 dir=$(mktemp -d)
@@ -26,15 +26,15 @@ finish() {
 	done
 	if [ -n "$engine" ]; then
 		kill "$engine" 2>/dev/null && wait "$engine" || true
-		[ -z "$bridge" ] || ip link delete "$bridge" || echo "samtest: the network interface $bridge stays behind" >&2
+		[ -z "$bridge" ] || ip link delete "$bridge" || echo "samlocal: the network interface $bridge stays behind" >&2
 	fi
 	rm -rf "$dir"
 }
 trap 'status=$?; trap "" INT TERM; finish; exit $status' EXIT
-trap 'echo "samtest: interrupted; everything that was started is stopped" >&2; exit 130' INT TERM
+trap 'echo "samlocal: interrupted; everything that was started is stopped" >&2; exit 130' INT TERM
 
 no_engine() {
-	echo "samtest: nothing was tested: no Docker engine can run here: $1" >&2
+	echo "samlocal: nothing was tested: no Docker engine can run here: $1" >&2
 	[ -z "${CI:-}" ] || exit 1
 	exit 0
 }
@@ -118,5 +118,5 @@ sh internal/testservers/install-redis.sh
 sh internal/testservers/install-dynamodb.sh
 sh internal/testservers/install-zookeeper.sh
 version=$(sed -n 's/^version=\([^ ]*\).*/\1/p' $here/install.sh)
-SAMTEST_PROGRAM=$cache/sam-$version/bin/sam SAMTEST_BUILT=$built SAMTEST_ARCH=$arch SAMTEST_IMAGE=$image \
+SAMLOCAL_PROGRAM=$cache/sam-$version/bin/sam SAMLOCAL_BUILT=$built SAMLOCAL_ARCH=$arch SAMLOCAL_IMAGE=$image \
 	go test ./$here -run '^TestSAM$' -v -count=1 -timeout 35m

@@ -1,4 +1,4 @@
-package samtest
+package samlocal
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package samtest
+package samlocal
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 // side: for most of its time the SAM CLI starts and stops one container.
 func TestSAM(t *testing.T) {
 	s := sam{
-		program: os.Getenv("SAMTEST_PROGRAM"), built: os.Getenv("SAMTEST_BUILT"),
-		arch: os.Getenv("SAMTEST_ARCH"), image: os.Getenv("SAMTEST_IMAGE"),
+		program: os.Getenv("SAMLOCAL_PROGRAM"), built: os.Getenv("SAMLOCAL_BUILT"),
+		arch: os.Getenv("SAMLOCAL_ARCH"), image: os.Getenv("SAMLOCAL_IMAGE"),
 	}
 	if s.program == "" {
 		t.Skip("make sam-test runs it, with the SAM CLI and Docker")
