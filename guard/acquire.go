@@ -53,7 +53,7 @@ func (r *run) tooLate(left time.Duration) (Outcome, error) {
 type attempt struct {
 	owner      lockstore.Owner
 	repeatable bool             // the caller gave the owner and asks again with it, so nothing is abandoned
-	queuer     lockstore.Queuer // nil if the run does not wait or the store keeps no queue
+	queuer     lockstore.Queuer // nil if the store keeps no queue
 	queued     bool             // the owner may have a place in the queue
 	early      int              // how many turns have come at once, one after the other
 	sent       time.Duration    // when the present request was first sent; the trust counts from here

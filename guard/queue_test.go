@@ -613,7 +613,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.Empty(t, b.store.awaits)
 		require.Zero(t, b.waiting(t, "k"))
 	})
-	bubble("F27 the end of the wait passes in a freeze: it is noticed within a second", t, func(t *testing.T) {
+	bubble("F08 the end of the wait passes in a freeze: it is noticed within a second", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 10 * time.Second})
 		b.occupy(t, "k", time.Hour)
 		began := time.Now()

@@ -32,9 +32,8 @@
 // same process), a refusal 1 and one more to take a place in the queue, renewal and
 // release 1 (2 from another process), a takeover 3, a repeat 2.
 //
-// A conflict costs a read and the write again. The holder and the first in the queue
-// repeat at once. All others that a guard
-// sends pause first, for the time of ten requests at most.
+// A conflict costs a read and the write again. The holder, the first in the queue and who
+// settles a key repeat at once. All others pause first, for the time of ten requests at most.
 //
 // # Limits
 //

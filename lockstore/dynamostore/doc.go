@@ -66,10 +66,10 @@
 // An abandon (Release with fence 0) is 2 requests if nobody holds the key, otherwise 1. In both
 // cases it is one more if its owner has a place in the queue.
 //
-// AwaitTurn reads with strongly consistent GetItems. The first place reads every 25 ms at first,
-// and less and less often while its place does not change: in the end every 300 ms. With n places
-// before it, an owner reads every 25 ms + n times 25 ms at first, and in the end every 300 ms or n
-// times 25 ms, whichever is longer. The pauses vary by a quarter.
+// AwaitTurn reads with strongly consistent GetItems. An owner with n
+// places before its own reads every 25 ms + n times 25 ms at first, and less and less often while
+// its place does not change. The longest pause is 300 ms, or n times 25 ms if that is longer. The
+// pauses vary by a quarter.
 //
 // Each UpdateItem costs one write unit if the row has at most 1 KB. Each GetItem costs one
 // read unit for each 4 KB or part of it. A row has at most 1 KB if its key has at most 512
@@ -151,12 +151,12 @@
 // Never delete a lock row by hand. An old request that is still on its way could make
 // the row again, with a smaller fence.
 //
-// Time to live deletes a row at least a day after the last use, so it never frees a
-// lock. It deletes a kept row at the earliest two days after the end of the time for which the
-// key is kept. Only work with idempotency.Refuse calls Begin. A row whose work has begun, and whose
-// end nobody has said, stays for at least lockstore.BegunFor (30 days) after the Begin; when it is
-// deleted, nobody knows any more that the work has begun. The
-// next fence then comes from the local clock alone. It is larger than the last one unless
+// Time to live deletes a row at least a day after the last use, so it never frees a lock. It
+// deletes a kept row at the earliest two days after the end of the time for which the key is
+// kept. Work that must not be repeated calls Begin, as with idempotency.Refuse. A row whose
+// work has begun, and whose end nobody has said, stays for at least lockstore.BegunFor (30
+// days) after the Begin; when it is deleted, nobody knows any more that the work has begun.
+// The next fence then comes from the local clock alone. It is larger than the last one unless
 // that clock is wrong by more than a day.
 //
 // # Lost replies
@@ -177,20 +177,22 @@
 //
 // # Late duplicates
 //
-// An abandon (a Release with Fence 0) writes the owner of the acquire into the row, and
-// makes the fence larger. The fence stays in one case: this process has sent no acquire, and the
-// owner's lease is in the row. A late duplicate of the
-// acquire is refused, because its condition compares the owner that released and the fence. In
-// these cases it is not refused, and takes the key until its own lease ends (no work runs
-// under that lease):
+// An abandon is a Release with Fence 0. If another owner holds the key, it writes nothing.
+// Otherwise it writes the owner of the acquire into the row as released, and makes the fence
+// larger. (The fence stays if the owner's lease is in the row and this process has sent no
+// acquire.) A late duplicate of the acquire is then refused, because its condition compares the
+// owner that released and the fence.
 //
-//   - Another owner held the key when the abandon came. The abandon then leaves no mark,
-//     because it must not change that lease. The duplicate arrives after that lease has
-//     been released or has expired. The same can happen without an abandon:
-//     the SDK sent the acquire twice, and the second request was refused as held.
-//   - The clock was ahead, and the store has corrected the acquire. The duplicate is
-//     a copy of the first request, before the correction, and its fence is still larger
-//     than the present time in microseconds.
+// In these cases a late duplicate is not refused. It takes the key until its own lease ends; no
+// work runs under that lease:
+//
+//   - Another owner held the key when the abandon came. The duplicate arrives after that
+//     lease has been released or has expired.
+//   - Nobody abandoned the acquire: the SDK sent it twice, and the second request was refused
+//     as held. The first request arrives after the other lease has been released or has expired.
+//   - Nobody abandoned the acquire: its clock was ahead, the store corrected it, and its lease
+//     was released. Another owner has released the key since. The duplicate is a copy of the
+//     request before the correction, and its fence is still larger than the present time.
 //   - Another process sent the abandon. The clock of the process that sent the acquire
 //     was ahead, and the duplicate's fence is still larger than the present time.
 //
@@ -201,7 +203,6 @@
 //
 // The row remembers one owner that has released. A second Release returns nil until
 // another owner's lease is released, kept, settled or broken, or until another owner's acquire
-// is abandoned. The outcome of a
-// Release is unknown if its reply was lost and the SDK's second request no longer finds the
-// owner in the row.
+// is abandoned. The outcome of a Release is unknown if its reply was lost and the SDK's second
+// request no longer finds the owner in the row.
 package dynamostore

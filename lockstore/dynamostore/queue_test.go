@@ -175,7 +175,7 @@ func TestRefusedPlace(t *testing.T) {
 	for name, c := range map[string]struct {
 		change   func(row fakedynamo.Item, me lockstore.Owner)
 		requests int
-		check    func(t *testing.T, err error)
+		check    func(t *testing.T, lease lockstore.Lease, err error)
 	}{
 		"F57 the queue is full": {func(row fakedynamo.Item, _ lockstore.Owner) {
 			var full []any
@@ -183,17 +183,20 @@ func TestRefusedPlace(t *testing.T) {
 				full = append(full, map[string]any{"S": fmt.Sprint("owner", n)})
 			}
 			row["queue"] = fakedynamo.Value{"L": full}
-		}, 2, func(t *testing.T, err error) {
+		}, 2, func(t *testing.T, _ lockstore.Lease, err error) {
 			held, ok := errors.AsType[*lockstore.HeldError](err)
 			require.True(t, ok, "%v", err)
 			require.Zero(t, held.Place)
 		}},
-		"F25 a copy of the acquire was granted the key": {func(row fakedynamo.Item, me lockstore.Owner) {
-			row["owner"] = text(me)
-		}, 3, func(t *testing.T, err error) { require.NoError(t, err) }},
-		"F25 the acquire was abandoned": {func(row fakedynamo.Item, me lockstore.Owner) {
+		"F26 a copy of the acquire was granted the key": {func(row fakedynamo.Item, me lockstore.Owner) {
+			row["owner"], row["fence"] = text(me), fakedynamo.Value{"N": "7"}
+		}, 4, func(t *testing.T, lease lockstore.Lease, err error) {
+			require.NoError(t, err)
+			require.Equal(t, lockstore.Fence(7), lease.Fence)
+		}},
+		"F26 the acquire was abandoned": {func(row fakedynamo.Item, me lockstore.Owner) {
 			row["released"] = text(me)
-		}, 3, func(t *testing.T, err error) { require.ErrorIs(t, err, lockstore.ErrLost) }},
+		}, 3, func(t *testing.T, _ lockstore.Lease, err error) { require.ErrorIs(t, err, lockstore.ErrLost) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -211,8 +214,8 @@ func TestRefusedPlace(t *testing.T) {
 					}
 					return fakedynamo.Fault{}
 				}
-				_, err = s.Acquire(t.Context(), req)
-				c.check(t, err)
+				lease, err := s.Acquire(t.Context(), req)
+				c.check(t, lease, err)
 				require.Equal(t, c.requests, service.Requests()-1)
 			})
 		})

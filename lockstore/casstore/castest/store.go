@@ -63,6 +63,23 @@ func (c *check) acquire(s *casstore.Store, ttl time.Duration) lockstore.Lease {
 	return lease
 }
 
+// anew deletes the entry of the key, and acquires the key. For a moment an old read may still
+// show the entry, and a refusal may be based on any read.
+func (c *check) anew(s *casstore.Store, ttl time.Duration) lockstore.Lease {
+	c.Helper()
+	c.table.SetValue(c.T, c.key, nil)
+	for n := 0; ; n++ {
+		lease, err := s.Acquire(c.Context(), c.request(ttl))
+		if err == nil {
+			return lease
+		}
+		if n == 100 || !errors.Is(err, lockstore.ErrHeld) {
+			c.Fatalf("Acquire of a deleted key: %v; want a lease", err)
+		}
+		c.sleep(20 * time.Millisecond)
+	}
+}
+
 func (c *check) renew(s *casstore.Store, lease lockstore.Lease, ttl time.Duration) time.Duration {
 	c.Helper()
 	trusted, err := s.Renew(c.Context(), lease, ttl)
@@ -132,8 +149,7 @@ var storeCases = []testCase{
 			for renewals := range 5 {
 				s, other := c.store(), c.store()
 				c.release(s, c.acquire(s, long))
-				c.table.SetValue(c.T, c.key, nil)
-				lease := c.acquire(other, long)
+				lease := c.anew(other, long)
 				for range renewals {
 					c.renew(other, lease, long)
 				}
@@ -244,14 +260,12 @@ var storeCases = []testCase{
 				"Break":     func(s *casstore.Store, l lockstore.Lease) error { _, err := c.breaks(s, l, false); return err },
 				"Break now": func(s *casstore.Store, l lockstore.Lease) error { _, err := c.breaks(s, l, true); return err },
 			} {
-				c.table.SetValue(c.T, c.key, nil)
-				lease := c.acquire(c.over(&skewed{Register: c.register, afterWrite: echoes(1)}), long)
+				lease := c.anew(c.over(&skewed{Register: c.register, afterWrite: echoes(1)}), long)
 				if err := f(c.over(&skewed{Register: c.register, afterWrite: echoes(1)}), lease); err != nil {
 					c.Errorf("%s: %v; want nil", name, err)
 				}
 			}
-			c.table.SetValue(c.T, c.key, nil)
-			c.acquire(c.store(), long)
+			c.anew(c.store(), long)
 			s := c.over(&skewed{Register: c.register, afterWrite: echoes(1)})
 			req := c.join(s)
 			if status, err := s.Inspect(c.Context(), c.key); err != nil || status.Waiting != 1 {
@@ -278,9 +292,8 @@ var storeCases = []testCase{
 					"Release": {func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) }, lockstore.ErrLost},
 					"Keep":    {func(s *casstore.Store, l lockstore.Lease) error { return s.Keep(c.Context(), l, nil, long) }, lockstore.ErrLost},
 				} {
-					c.table.SetValue(c.T, c.key, nil)
 					holder := c.store()
-					lease := c.acquire(holder, long)
+					lease := c.anew(holder, long)
 					calls := []error{}
 					status, err := c.breaks(c.over(&skewed{Register: c.register, afterRead: func(e casstore.Entry, at time.Time, _ bool) (casstore.Entry, time.Time, error) {
 						if len(calls) == 0 { // the call comes between the break's read and its write
@@ -355,8 +368,7 @@ var storeCases = []testCase{
 				"Renew":   func(s *casstore.Store, l lockstore.Lease) error { _, err := s.Renew(c.Context(), l, long); return err },
 				"Release": func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
 			} {
-				c.table.SetValue(c.T, c.key, nil)
-				lease := c.acquire(c.store(), long)
+				lease := c.anew(c.store(), long)
 				broken := false
 				s := c.over(&skewed{Register: c.register,
 					afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
@@ -495,16 +507,8 @@ var storeCases = []testCase{
 		"The holder would trust a lease that another owner has.",
 		func(c *check) {
 			for range 5 {
-				c.table.SetValue(c.T, c.key, nil)
 				holder, other := c.store(), c.store()
-				lease, err := holder.Acquire(c.Context(), c.request(short))
-				for n := 0; n < 100 && errors.Is(err, lockstore.ErrHeld); n++ { // an old read shows the last round's lease
-					c.sleep(20 * time.Millisecond)
-					lease, err = holder.Acquire(c.Context(), c.request(short))
-				}
-				if err != nil {
-					c.Fatal(err)
-				}
+				lease := c.anew(holder, short)
 				c.sleep(short + c.register.Step())
 				var all sync.WaitGroup
 				var renewed, taken error

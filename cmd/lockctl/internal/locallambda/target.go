@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -75,8 +76,8 @@ func openTarget(ctx context.Context, lockURL string, needsRedis bool, getenv fun
 	}
 	t, err = reach(ctx, cmp.Or(lockURL, redisURL), getenv)
 	t.close = func() {
-		if s, ok := t.store.(interface{ Close() }); ok {
-			s.Close()
+		if s, ok := t.store.(io.Closer); ok {
+			_ = s.Close() // the events have been answered: nothing depends on it
 		}
 		stopRedis()
 	}

@@ -54,8 +54,8 @@ terminal are its own. There is no shell. LOCK_FENCE does nothing by itself: what
 writes to has to refuse a smaller one.
 
 The lease is renewed while COMMAND runs. A guard process ends COMMAND's process group
-before the lease ends, also when lockctl is stopped or killed: SIGTERM, and SIGKILL when
-the lease can be trusted no longer. What COMMAND leaves in its process group is killed
+before the lease ends, also when lockctl is stopped or killed: SIGTERM, and SIGKILL after
+--kill-after or when the lease can be trusted no longer, whichever is first. What COMMAND leaves in its process group is killed
 before the lock is released.
 
 The guard process cannot end these: processes that have left the group (setsid, daemons,
