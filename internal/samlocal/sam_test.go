@@ -99,14 +99,8 @@ func (s store) variables(t tester, tm *template.Template) map[string]string {
 // machine, but nobody from outside.
 func startRedis(t *testing.T, tm *template.Template) store {
 	args := []string{"--protected-mode", "no", "--bind", loopback}
-	// The host's address on the containers' network is none of ours with Docker
-	// Desktop, which sends on to our loopback.
-	bridge, err := exec.CommandContext(t.Context(), "docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}").Output()
-	if address := strings.TrimSpace(string(bridge)); err == nil {
-		if l, err := net.Listen("tcp", net.JoinHostPort(address, "0")); err == nil {
-			require.NoError(t, l.Close())
-			args = append(args, address)
-		}
+	if address := bridgeAddress(t); address != "" {
+		args = append(args, address)
 	}
 	addr := testservers.Redis(t, args...)
 	_, port, err := net.SplitHostPort(addr)
@@ -115,6 +109,29 @@ func startRedis(t *testing.T, tm *template.Template) store {
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return onThisMachine(t, tm, func(host, _ string) string { return "redis://" + net.JoinHostPort(host, port) },
 		func(ctx context.Context) error { return client.FlushAll(ctx).Err() })
+}
+
+// bridgeAddress is this machine's address on the containers' network. It is empty where
+// this machine has no such interface: Docker Desktop sends on to our loopback.
+//
+// The interface is asked, because the network's own Gateway is empty in an engine that has
+// made the interface itself and was not started again since.
+func bridgeAddress(t *testing.T) string {
+	name, err := exec.CommandContext(t.Context(), "docker", "network", "inspect", "bridge",
+		"--format", `{{index .Options "com.docker.network.bridge.name"}}`).Output()
+	require.NoError(t, err)
+	bridge, err := net.InterfaceByName(strings.TrimSpace(string(name)))
+	if err != nil {
+		return ""
+	}
+	addresses, err := bridge.Addrs()
+	require.NoError(t, err)
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil {
+			return n.IP.String()
+		}
+	}
+	return ""
 }
 
 // startDynamo starts a DynamoDB Local, which listens on all addresses.
