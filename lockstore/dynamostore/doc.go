@@ -45,9 +45,9 @@
 //	Inspect, AwaitTurn                    dynamodb:GetItem
 //	Check                                 dynamodb:DescribeTable, dynamodb:DescribeTimeToLive
 //	StillHeld                             dynamodb:ConditionCheckItem
-//	Kept, Break                           dynamodb:UpdateItem
+//	Kept (in a transaction), Break        dynamodb:UpdateItem
 //	List                                  dynamodb:Scan
-//	Extent                                dynamodb:DescribeTable
+//	Extent (how many keys there are)      dynamodb:DescribeTable
 //
 // A global table with eventual consistency is not safe: two Regions can hold the same
 // lock. A global table with multi-Region strong consistency keeps every promise. But
@@ -56,7 +56,7 @@
 //
 // # Cost
 //
-//	1 request   Acquire of a free key without a queue, Acquire after AwaitTurn, Acquire that
+//	1 request   Acquire of a free key for which nobody waits, Acquire after AwaitTurn, Acquire that
 //	            is refused, Renew, Release, Begin, Keep
 //	2 requests  Acquire of an expired lease's key or of a key whose time of Keep is over,
 //	            Acquire of a free key for which others wait, Acquire again after a lost reply,
@@ -68,7 +68,7 @@
 //
 // AwaitTurn reads with strongly consistent GetItems. An owner with n
 // places before its own reads every 25 ms + n times 25 ms at first, and less and less often while
-// its place does not change. The longest pause is 300 ms, or n times 25 ms if that is longer. The
+// its place does not change. The longest pause is about 300 ms, or n times 25 ms if that is longer. The
 // pauses vary by a quarter.
 //
 // Each UpdateItem costs one write unit if the row has at most 1 KB. Each GetItem costs one
@@ -91,8 +91,9 @@
 // Two formulas keep the lock safe, whatever the local clock says:
 //
 //	an acquire may take the key over if    Date >= expires + 1 s
-//	a lease may be trusted for             min(TTL, expires - Date) - 250 ms; at a renewal TTL
-//	                                       counts as what was left before, if that is more
+//	a granted lease may be trusted for     min(TTL, expires - Date) - 250 ms
+//	a renewed lease may be trusted for     min(max(TTL, R), expires - Date) - 250 ms, where R
+//	                                       is what was left of the lease before the renewal
 //
 // If the local clock is right:
 //
@@ -153,8 +154,8 @@
 //
 // Time to live deletes a row at least a day after the last use, so it never frees a lock. It
 // deletes a kept row at the earliest two days after the end of the time for which the key is
-// kept. Work that must not be repeated calls Begin, as with idempotency.Refuse. A row whose
-// work has begun, and whose end nobody has said, stays for at least lockstore.BegunFor (30
+// kept. Before work that must not be repeated (idempotency.Refuse), the guard calls Begin. A row
+// whose work has begun, and whose end nobody has said, stays for at least lockstore.BegunFor (30
 // days) after the Begin; when it is deleted, nobody knows any more that the work has begun.
 // The next fence then comes from the local clock alone. It is larger than the last one unless
 // that clock is wrong by more than a day.
@@ -177,11 +178,11 @@
 //
 // # Late duplicates
 //
-// An abandon is a Release with Fence 0. If another owner holds the key, it writes nothing.
-// Otherwise it writes the owner of the acquire into the row as released, and makes the fence
-// larger. (The fence stays if the owner's lease is in the row and this process has sent no
-// acquire.) A late duplicate of the acquire is then refused, because its condition compares the
-// owner that released and the fence.
+// An abandon is a Release with Fence 0. If another owner holds the key, it only takes its own
+// owner's place out of the queue, if there is one. Otherwise it writes the owner of the acquire
+// into the row as released, and makes the fence larger. (The fence stays if the owner's lease is
+// in the row and this process has sent no acquire.) A late duplicate of the acquire is then
+// refused, because its condition compares the owner that released and the fence.
 //
 // In these cases a late duplicate is not refused. It takes the key until its own lease ends; no
 // work runs under that lease:

@@ -1,4 +1,4 @@
-// Command both is the smallest function with both stores, of which the environment chooses one.
+// Command both is the smallest function with locks in DynamoDB or in Redis, as the environment says.
 package main
 
 import (
