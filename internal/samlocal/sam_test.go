@@ -119,7 +119,9 @@ func startRedis(t *testing.T, tm *template.Template) store {
 func bridgeAddress(t *testing.T) string {
 	name, err := exec.CommandContext(t.Context(), "docker", "network", "inspect", "bridge",
 		"--format", `{{index .Options "com.docker.network.bridge.name"}}`).Output()
-	require.NoError(t, err)
+	if err != nil {
+		return "" // without an engine there are no containers
+	}
 	bridge, err := net.InterfaceByName(strings.TrimSpace(string(name)))
 	if err != nil {
 		return ""
