@@ -33,7 +33,7 @@ type Keeper interface {
 	// The same Keep again returns nil and changes neither the data nor the time. Once
 	// another owner was granted the key, a store may have forgotten the first Keep, and
 	// returns ErrLost. A first Keep returns ErrLost when another was granted the key since,
-	// and when the lease was released or broken. Keep calls ValidateKeep first.
+	// and when the lease was released, broken or settled. Keep calls ValidateKeep first.
 	Keep(ctx context.Context, lease Lease, data []byte, d time.Duration) error
 }
 
@@ -46,7 +46,8 @@ type Keeper interface {
 // *HeldError while a lease of the key lasts. Otherwise they return ErrLost when the key is not
 // in doubt with this fence.
 type Settler interface {
-	// SettleKept keeps data for the time d, as a Keep of the begun lease.
+	// SettleKept keeps data for the time d. The begun lease is over, as after a Release: its
+	// owner, who comes too late with its own answer, gets ErrLost from Keep.
 	SettleKept(ctx context.Context, key string, fence Fence, data []byte, d time.Duration) error
 
 	// SettleFree frees the key, as a Release of the begun lease: the work may run again.

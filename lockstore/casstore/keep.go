@@ -91,7 +91,7 @@ func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d 
 			return c.lost("this lease does not hold it")
 		}
 		next := v.record
-		next.keep(data, d)
+		next.keep(data, d, true)
 		if _, err = c.write(v, next, own); !errors.Is(err, ErrConflict) {
 			return err
 		}
@@ -103,7 +103,7 @@ func (s *Store) SettleKept(ctx context.Context, key string, fence lockstore.Fenc
 	if err := lockstore.ValidateSettleKept(key, fence, data, d); err != nil {
 		return err
 	}
-	return s.settle(ctx, key, fence, true, func(next *record) { next.keep(data, d) })
+	return s.settle(ctx, key, fence, true, func(next *record) { next.keep(data, d, false) })
 }
 
 // SettleFree implements lockstore.Settler.

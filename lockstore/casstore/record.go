@@ -138,11 +138,12 @@ func (r *record) end(o string, lost bool) {
 	r.Ended = append(slices.Clone(r.Ended[max(0, len(r.Ended)-maxEnded+1):]), ended{Owner: o, Lost: lost})
 }
 
-// keep ends the lease and the queue, and keeps data for the time d.
-func (r *record) keep(data []byte, d time.Duration) {
+// keep ends the lease and the queue, and keeps data for the time d. own says that it is the
+// answer of the owner itself.
+func (r *record) keep(data []byte, d time.Duration, own bool) {
 	if r.Owner != broken {
 		r.end(r.Owner, false)
-		r.Ended[len(r.Ended)-1].Kept = true
+		r.Ended[len(r.Ended)-1].Kept = own
 	}
 	r.State, r.Owner, r.TTL, r.Begun, r.Data, r.Queue = stateCooldown, "", d.Nanoseconds(), false, data, nil
 }

@@ -28,8 +28,8 @@
 //
 // A table that has other items can hold locks, too, see [Options]. A row of a lock has the
 // partition key prefix + key, the sort key [SortValue], and the attributes owner, fence,
-// expires, released, holder, queue, freed, begun and kept. The names that the URL gives (key,
-// sort, ttl) must not be one of these; other items may have attributes of any name. The
+// expires, released, holder, queue, freed, begun, kept and settled. The names that the URL gives
+// (key, sort, ttl) must not be one of these; other items may have attributes of any name. The
 // store touches no other item. But what reads the whole table, such as a stream, a trigger,
 // an export or a scan, sees the rows of locks, and the answers that they keep. To allow a
 // function the locks and not the other items, the policy compares the partition key. Do not

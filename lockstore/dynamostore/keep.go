@@ -106,7 +106,7 @@ func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d 
 	switch {
 	case err != nil:
 		return err
-	case seen.released == lease.Owner && seen.owner == closedOwner && seen.fence == lease.Fence:
+	case seen.released == lease.Owner && seen.owner == closedOwner && seen.fence == lease.Fence && !seen.settled:
 		if !seen.expires.Equal(opens) {
 			return nil // kept already
 		}
@@ -213,6 +213,9 @@ func (s *Store) settle(ctx context.Context, key string, fence lockstore.Fence, k
 		if seen.owner == brokenOwner {
 			set = "SET #released = #released"
 		}
+		if keep {
+			set += ", #settled = :fence"
+		}
 		complete(&w, set)
 		if r, err = s.update(ctx, w); err == nil {
 			if r.applied {
@@ -220,6 +223,9 @@ func (s *Store) settle(ctx context.Context, key string, fence lockstore.Fence, k
 			}
 			seen, err = decode(key, r.item)
 		}
+	}
+	if err != nil {
+		return err
 	}
 	return fmt.Errorf("dynamostore: key %q: not settled, the row changed twice meanwhile", key)
 }

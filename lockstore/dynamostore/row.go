@@ -23,11 +23,12 @@ const (
 	attrFreed    = "freed"    // N, milliseconds since 1970: since when the row of a dead holder counts as free, if somebody has left its queue
 	attrBegun    = "begun"    // N, seconds since 1970: the ttl of a lease under which the work has begun
 	attrKept     = "kept"     // B, the answer of the work, if there is one
+	attrSettled  = "settled"  // N, the fence of the last lease in whose place an operator has kept an answer
 	attrTTL      = "ttl"      // N, seconds since 1970: when DynamoDB may delete an unused row, see names
 )
 
 // lockAttributes are the attributes whose names no table decides.
-var lockAttributes = []string{attrOwner, attrFence, attrExpires, attrReleased, attrHolder, attrQueue, attrFreed, attrBegun, attrKept}
+var lockAttributes = []string{attrOwner, attrFence, attrExpires, attrReleased, attrHolder, attrQueue, attrFreed, attrBegun, attrKept, attrSettled}
 
 // closedOwner is the owner in the row of a key that is kept, also without an answer: that is a
 // cooldown. No request has this owner, because it has spaces.
@@ -48,6 +49,7 @@ type row struct {
 	damaged  bool // the queue is, and counts as none
 	begun    bool
 	kept     []byte
+	settled  bool // by an operator, who has kept something in the place of the last lease
 }
 
 // decode reads a row from a reply. The error matches lockstore.ErrCorrupt if the row is
@@ -90,6 +92,8 @@ func decode(key string, item map[string]types.AttributeValue) (row, error) {
 	if kept, ok := item[attrKept].(*types.AttributeValueMemberB); ok {
 		r.kept = kept.Value
 	}
+	settled, err := number(item, attrSettled, maxMilli*1000)
+	r.settled = err == nil && lockstore.Fence(settled) == r.fence
 	if holder, ok := item[attrHolder].(*types.AttributeValueMemberS); ok {
 		r.holder = lockstore.DecodeHolder(holder.Value)
 	}

@@ -93,9 +93,10 @@ func (e *entry) release(now time.Time) {
 	e.owner, e.begun, e.expires, e.freed = "", false, time.Time{}, freed
 }
 
-// keep ends the last lease and the queue, and keeps data until opens.
-func (e *entry) keep(data []byte, opens time.Time) {
-	e.end(e.owner, kept)
+// keep ends the last lease and the queue, and keeps data until opens. how is kept if the
+// owner itself keeps the data.
+func (e *entry) keep(data []byte, opens time.Time, h how) {
+	e.end(e.owner, h)
 	e.owner, e.begun, e.expires, e.freed = "", false, opens, time.Time{}
 	e.data, e.queue = slices.Clone(data), nil
 }

@@ -202,7 +202,7 @@ func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d 
 	if !e.has(lease) {
 		return lost(lease.Key, "this lease does not hold it")
 	}
-	e.keep(data, now.Add(d))
+	e.keep(data, now.Add(d), kept)
 	s.write(lease.Key, e)
 	return nil
 }
@@ -212,7 +212,7 @@ func (s *Store) SettleKept(ctx context.Context, key string, fence lockstore.Fenc
 	if err := lockstore.ValidateSettleKept(key, fence, data, d); err != nil {
 		return err
 	}
-	return s.settle(ctx, key, fence, true, func(e *entry, now time.Time) { e.keep(data, now.Add(d)) })
+	return s.settle(ctx, key, fence, true, func(e *entry, now time.Time) { e.keep(data, now.Add(d), released) })
 }
 
 // SettleFree implements lockstore.Settler.

@@ -4,7 +4,8 @@
 -- state      H  owner holds the key, from since for ttl; without an owner the lease is broken
 --            F  the key is free; owner was the last holder
 --            B  as H, and the owner has begun its work: the entry outlasts the lease
---            C  as F, and nobody gets the key, from since for ttl
+--            C  as F, and nobody gets the key, from since for ttl; without an owner an operator
+--               has settled the key
 --            K  as C, and the answer of the work follows
 -- released   the last owner before owner that released
 -- abandoned  the last owner that abandoned an acquire without having the lease

@@ -11,5 +11,7 @@ state = 'F' -- since the end of the lease
 if not free then
 	state, since, ttl, queue, data = 'K', time[1] .. string.sub('00000' .. time[2], -6), ARGV[3], '', ARGV[4]
 	if data == '' then state = 'C' end
+	-- The owner is over, and its own answer is not the one that is kept.
+	if owner ~= '' then released, owner = owner, '' end
 end
 return keep('SET', KEYS[1], text(), 'PX', retention()) or 'R'

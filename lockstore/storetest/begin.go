@@ -132,7 +132,7 @@ var beginCases = []testCase{
 				}
 				c.kept(req.Key, []byte("found"))
 			}
-			c.wantNilOr("Keep after SettleKept", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
+			c.wantErr("Keep after SettleKept", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
 			c.wantNilOr("Release after SettleKept", c.tryRelease(lease), lockstore.ErrLost)
 			c.notGranted("Acquire after SettleKept", req)
 			c.kept(req.Key, []byte("found"))

@@ -131,7 +131,10 @@ func (m *buggyStore) SettleKept(ctx context.Context, key string, fence lockstore
 		if m.has("settle: the data is dropped") {
 			data = nil
 		}
-		r.Ended, r.Kept, r.Data, r.Queue = append(r.Ended, r.Owner), append(r.Kept, r.Owner), data, nil
+		if m.has("settle: the owner itself has kept it") {
+			r.Kept = append(r.Kept, r.Owner)
+		}
+		r.Ended, r.Data, r.Queue = append(r.Ended, r.Owner), data, nil
 		r.Owner, r.Begun, r.Expires = "", false, m.end(now, d)
 		r.Freed = r.Expires
 	})

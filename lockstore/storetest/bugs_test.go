@@ -172,7 +172,7 @@ var plantedBugs = map[string][]string{
 	"begin/a release, an abandon and Keep end it":                     {"begin: a release keeps it", "begin: a release after the end is lost"},
 	"begin/only the lease that holds the key F10":                     {"begin: by anybody", "begin: whatever the fence", "begin: also after the end", "begin: says lost and begins"},
 	"begin/Inspect shows a key in doubt":                              {"inspect: in doubt is free"},
-	"settle/a key in doubt is kept":                                   {"settle: the data is dropped", "settle: again is lost"},
+	"settle/a key in doubt is kept":                                   {"settle: the data is dropped", "settle: again is lost", "settle: the owner itself has kept it"},
 	"settle/a key in doubt is free":                                   {"settle: the owner may come back", "settle: again is lost"},
 	"settle/only what is in doubt F10":                                {"settle: a live lease too", "settle: whatever the fence", "settle: what has not begun too"},
 

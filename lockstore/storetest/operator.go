@@ -204,6 +204,7 @@ var breakCases = []testCase{
 					if err := c.settleKept(s, req.Key, lease.Fence, []byte("found"), long); err != nil {
 						c.fatalf("SettleKept of a broken lease: %v; want nil", err)
 					}
+					c.wantErr("Keep of a broken lease, after SettleKept", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
 					c.kept(req.Key, []byte("found"))
 					continue
 				}

@@ -167,8 +167,8 @@ func step(s state, op request, l Limits) []state {
 		switch {
 		case same: // also after the end of the lease
 			s.entry = keeping(s.entry, op.Op, op.Call+op.TTL, op.Return+op.TTL)
-		case !op.again || s.kept < op.Fence:
-			return nil // nobody has kept it, so it is no repeat
+		case !op.again || s.kept < op.Fence || s.kept == op.Fence && !s.own:
+			return nil // it has not kept it itself, so this is no repeat
 		}
 	case op.Kind == Keep && op.Outcome == Lost:
 		if same || s.owner == closed && s.kept == op.Fence && s.own && op.again {
