@@ -43,3 +43,5 @@ func Once(o *idempotency.Once, call func(context.Context, events.SQSMessage) (id
 
 // otherRuns says that another run works on the same message.
 type otherRuns struct{ *guard.LockBusy }
+
+func (e *otherRuns) Unwrap() error { return e.LockBusy }

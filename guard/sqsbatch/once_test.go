@@ -91,3 +91,12 @@ func TestOnce(t *testing.T) {
 		require.ErrorContains(t, err, "work is nil")
 	})
 }
+
+// Code between Once and the batch finds the error of the guard.
+func TestOtherRunsIsALockBusy(t *testing.T) {
+	busy := &guard.LockBusy{Key: "k"}
+	found, ok := errors.AsType[*guard.LockBusy](error(&otherRuns{busy}))
+	require.True(t, ok)
+	require.Equal(t, busy, found)
+	require.ErrorIs(t, &otherRuns{busy}, lockstore.ErrHeld)
+}

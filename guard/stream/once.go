@@ -42,3 +42,5 @@ func Once[R any](o *idempotency.Once, call func(context.Context, R) (idempotency
 
 // otherRuns says that another run works on the same record.
 type otherRuns struct{ *guard.LockBusy }
+
+func (e *otherRuns) Unwrap() error { return e.LockBusy }

@@ -68,3 +68,12 @@ func TestOnce(t *testing.T) {
 	_, err = WrapKinesis(g, nil, Once[events.KinesisEventRecord](nil, nil, nil))(ctx, events.KinesisEvent{})
 	require.Error(t, err)
 }
+
+// Code between Once and the batch finds the error of the guard.
+func TestOtherRunsIsALockBusy(t *testing.T) {
+	busy := &guard.LockBusy{Key: "k"}
+	found, ok := errors.AsType[*guard.LockBusy](error(&otherRuns{busy}))
+	require.True(t, ok)
+	require.Equal(t, busy, found)
+	require.ErrorIs(t, &otherRuns{busy}, lockstore.ErrHeld)
+}
