@@ -4,6 +4,8 @@
 // If the handler does not run, or loses its lock, the caller gets:
 //
 //	another owner holds the lock   409  Retry-After 1 to 5 seconds
+//	cooldown, or a kept answer     409  Retry-After until its end
+//	the key is in doubt            409
 //	the key cannot be locked       400
 //	no time left                   503  Retry-After
 //	store unavailable or unknown   503  Retry-After
@@ -22,6 +24,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -29,6 +32,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // Request and Response are those of an HTTP API and of a function URL, which
@@ -76,6 +80,12 @@ func Problem(err error) (Response, bool) {
 	switch e := err.(type) {
 	case *guard.LockBusy:
 		detail := "Another request is working on the same resource. Try again."
+		switch why := e.Err.(type) {
+		case *lockstore.DoubtError:
+			return NewProblem(http.StatusConflict, "Nobody knows whether an earlier request on the same resource was carried out. Somebody has to find out first.", nil), true
+		case *lockstore.KeptError:
+			return tryAgain(http.StatusConflict, "The work on the same resource is done, and the resource stays closed for a while.", wholeSeconds(why.Remaining)), true
+		}
 		if e.Free {
 			detail = "Other requests have waited longer for the same resource. Try again."
 		}
@@ -97,6 +107,9 @@ func Problem(err error) (Response, bool) {
 	}
 	return Response{}, false
 }
+
+// wholeSeconds is d rounded up, and at least 1.
+func wholeSeconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
 
 // retryAfter is 1 to 5 seconds: the longer the present holder has held the lock, the
 // longer the caller should stay away. The rest of the lease would be far too long, because

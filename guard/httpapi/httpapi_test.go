@@ -177,6 +177,21 @@ func TestProblemOfALockThatOthersWaitFor(t *testing.T) {
 	require.NotContains(t, out.Body, "is working")
 }
 
+func TestProblemOfAClosedKey(t *testing.T) {
+	inDoubt, ok := Problem(&guard.LockBusy{Key: "k", Err: &lockstore.DoubtError{}})
+	require.True(t, ok)
+	require.Equal(t, 409, inDoubt.StatusCode)
+	require.NotContains(t, inDoubt.Headers, "Retry-After", "it does not become free by itself")
+	require.Contains(t, inDoubt.Body, "Nobody knows")
+	for left, seconds := range map[time.Duration]string{0: "1", 89*time.Second + 1: "90"} {
+		kept, ok := Problem(&guard.LockBusy{Key: "k", Err: &lockstore.KeptError{HeldError: lockstore.HeldError{Remaining: left}}})
+		require.True(t, ok)
+		require.Equal(t, 409, kept.StatusCode)
+		require.Equal(t, seconds, kept.Headers["Retry-After"])
+		require.Contains(t, kept.Body, "stays closed")
+	}
+}
+
 func TestNewProblem(t *testing.T) {
 	answer := NewProblem(404, `no "x"`, map[string]any{"code": "missing", "tries": 2})
 	require.Equal(t, 404, answer.StatusCode)

@@ -30,8 +30,8 @@ type OnceOptions struct {
 	// a 400.
 	Optional bool
 
-	// Match is what makes a request a repeat, see idempotency.Call. nil is the method, the
-	// path, the query and the body.
+	// Match is what makes a request a repeat, beside its method and its path, see
+	// idempotency.Call. nil is the query and the body.
 	Match func(Request) any
 
 	// Lock and Key are for a handler that also needs a lock: of an account, for example.
@@ -66,7 +66,7 @@ func AnyCaller(context.Context, Request) (string, error) { return "any", nil }
 func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Response]) func(context.Context, Request) (Response, error) {
 	mistake := opt.check(o, next)
 	if opt.Match == nil {
-		opt.Match = wholeRequest
+		opt.Match = queryAndBody
 	}
 	return func(ctx context.Context, in Request) (Response, error) {
 		if mistake != nil {
@@ -92,7 +92,7 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 			return NewProblem(http.StatusBadRequest, err.Error(), nil), nil
 		}
 		call := idempotency.ByID("http", cmp.Or(in.RequestContext.APIID, "none"), cmp.Or(in.RouteKey, "none"), caller, key)
-		call.Match = opt.Match(in)
+		call.Match = []any{in.RequestContext.HTTP.Method, in.RawPath, opt.Match(in)}
 		kept, replay, err := idempotency.Do(ctx, o, call, func(ctx context.Context, lock guard.Lock) (Response, error) {
 			answer, err := r.work(ctx, lock)
 			if err == nil {
@@ -101,7 +101,8 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 			return withoutCookies(answer), err
 		})
 		if replay != nil {
-			return replayed(kept), nil
+			// What Prepare or an operator has kept may have cookies.
+			return replayed(withoutCookies(kept)), nil
 		}
 		return r.answered(err)
 	}
@@ -229,10 +230,8 @@ func replayed(answer Response) Response {
 	return answer
 }
 
-// wholeRequest is what makes a request a repeat, if OnceOptions.Match is nil.
-func wholeRequest(in Request) any {
-	return []string{in.RequestContext.HTTP.Method, in.RawPath, in.RawQueryString, in.Body}
-}
+// queryAndBody is OnceOptions.Match where it is nil.
+func queryAndBody(in Request) any { return []string{in.RawQueryString, in.Body} }
 
 // idempotencyKey reads the header: text in quotes, or the text alone, which most clients
 // send. It is "" if there is none.

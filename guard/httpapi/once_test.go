@@ -85,6 +85,11 @@ func TestOnceReplays(t *testing.T) {
 	}
 	require.Equal(t, 1, a.runs)
 	require.Equal(t, guard.OutcomeReplayed, a.report.Outcome)
+	_, err := a.store.Acquire(t.Context(), lockstore.Request{Key: a.lock.Key, Owner: "another", TTL: time.Minute})
+	kept, ok := errors.AsType[*lockstore.KeptError](err)
+	require.True(t, ok)
+	require.Contains(t, string(kept.Data), "/payments/1")
+	require.NotContains(t, string(kept.Data), "session=secret", "the store has no cookies")
 
 	for name, in := range map[string]func(*Request){
 		"body":   func(in *Request) { in.Body = `{"amount":8}` },
@@ -101,6 +106,33 @@ func TestOnceReplays(t *testing.T) {
 		a.send(in)
 	}
 	require.Equal(t, 3, a.runs, "another key, and another route")
+}
+
+// What somebody else keeps, an operator or a transaction of the work, may have cookies.
+func TestOnceReplaysNoCookies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOnceAPI(t, idempotency.Refuse, OnceOptions{})
+		a.err = errors.New("own")
+		_, err := a.handle(t.Context(), post("k", ""))
+		require.Equal(t, a.err, err)
+		<-time.After(2 * time.Minute)
+		answer := []byte(`{"statusCode": 201, "headers": {"Set-Cookie": "session=secret"}, "multiValueHeaders": {"set-cookie": ["a=b"]}, "cookies": ["a=b"]}`)
+		require.NoError(t, idempotency.SettleDone(t.Context(), a.store, a.lock.Key, a.lock.Fence, answer, idempotency.Options{}))
+		require.Equal(t, Response{StatusCode: 201, Headers: map[string]string{"Idempotent-Replayed": "true"}, MultiValueHeaders: map[string][]string{}}, a.send(post("k", "")))
+	})
+}
+
+// The method and the path count beside a Match of the program's own.
+func TestOnceWithAMatch(t *testing.T) {
+	a := newOnceAPI(t, idempotency.RunAgain, OnceOptions{Match: func(in Request) any { return in.Body }})
+	in := post("k", "7")
+	in.RouteKey = "$default"
+	require.Equal(t, 201, a.send(in).StatusCode)
+	in.RawQueryString = "a=b"
+	require.Equal(t, "true", a.send(in).Headers["Idempotent-Replayed"])
+	in.RawPath = "/refunds"
+	require.Equal(t, http.StatusUnprocessableEntity, a.send(in).StatusCode)
+	require.Equal(t, 1, a.runs)
 }
 
 func TestOnceCallers(t *testing.T) {

@@ -3,6 +3,7 @@ package lockservice
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -65,6 +66,12 @@ func refusal(method string, err error) *problem {
 		}
 		p := newProblem(http.StatusConflict, "busy", detail)
 		p.RetryAfter, p.Holder = retryAfter(e.Holder), e.Holder
+		switch why := e.Err.(type) {
+		case *lockstore.DoubtError:
+			p.Detail, p.RetryAfter = "Nobody knows how the last work under the lock ended. An operator has to settle the key.", 0
+		case *lockstore.KeptError:
+			p.Detail, p.RetryAfter = "Nobody holds the lock, but it stays closed for a while.", max(1, int(math.Ceil(why.Remaining.Seconds())))
+		}
 		return p
 	case *guard.LockLost:
 		if method == http.MethodPut {

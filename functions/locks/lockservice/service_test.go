@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
@@ -48,6 +49,17 @@ func TestBusyWithoutAHolder(t *testing.T) {
 	require.Equal(t, "Nobody holds the lock, but other callers have waited longer for it.", p.Detail)
 	require.Equal(t, 1, p.RetryAfter)
 	require.NotContains(t, p.response().Body, "holder")
+}
+
+func TestBusyWithAClosedKey(t *testing.T) {
+	inDoubt := refusal(http.MethodPut, &guard.LockBusy{Key: key, Err: &lockstore.DoubtError{}})
+	require.Equal(t, "busy", inDoubt.Code)
+	require.Contains(t, inDoubt.Detail, "settle")
+	require.NotContains(t, inDoubt.response().Headers, "Retry-After")
+	kept := refusal(http.MethodPut, &guard.LockBusy{Key: key, Err: &lockstore.KeptError{HeldError: lockstore.HeldError{Remaining: 90 * time.Second}}})
+	require.Equal(t, "busy", kept.Code)
+	require.Contains(t, kept.Detail, "stays closed")
+	require.Equal(t, 90, kept.RetryAfter)
 }
 
 func TestLifeOfALock(t *testing.T) {
