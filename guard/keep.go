@@ -72,7 +72,8 @@ func (g *Guard) keeper() (lockstore.Keeper, error) {
 // DoKeep returns what the work returned, and Report.KeepErr says why nothing is kept.
 //
 // After an error of the work, a panic or runtime.Goexit, DoKeep releases the lease. With
-// k.Begin it does so only if the work returned Ending.Free.
+// k.Begin it does so only if the work returned Ending.Free. This release may take as long as
+// the write that keeps the answer, because without it the key would be in doubt.
 func (g *Guard) DoKeep(ctx context.Context, key string, k Keeping, work func(context.Context, Lock) (Ending, error)) error {
 	if err := g.usable(ctx); err != nil {
 		return err
@@ -100,8 +101,10 @@ func (g *Guard) DoKeep(ctx context.Context, key string, k Keeping, work func(con
 		case err == nil && ending.Keep != 0:
 			r.keep(keeper, ending)
 		case !k.Begin && r.lost != nil && !r.expired: // nothing is left to release
-		case !k.Begin, !c.working, ending.Free:
-			r.releaseAfterWork(cooldown{})
+		case r.begun && (ending.Free || !c.working):
+			r.releaseAfterWork(cooldown{}, g.opt.MaxHold)
+		case !r.begun:
+			r.releaseAfterWork(cooldown{}, releaseTime)
 		default:
 			r.report.KeepErr = errInDoubt
 		}
@@ -120,7 +123,7 @@ func (g *Guard) DoKeep(ctx context.Context, key string, k Keeping, work func(con
 	return err
 }
 
-var errInDoubt = errors.New("the work began and did not say that it had no effect: nobody gets the key before somebody settles it")
+var errInDoubt = errors.New("the work began and did not say that it had no effect: unless it has kept its answer itself, nobody gets the key before somebody settles it")
 
 // begin says to the store that the work begins. The work may run only if the store has
 // confirmed this, and if there is still time for the work. Otherwise the caller releases
@@ -131,6 +134,7 @@ func (r *run) begin(keeper lockstore.Keeper) (Outcome, error) {
 		said = keeper.Begin(ctx, r.lease)
 		return said
 	})
+	r.begun = err == nil || outcome == OutcomeUnknown
 	if outcome == OutcomeLost {
 		r.lose(said)
 	}

@@ -340,6 +340,28 @@ func TestBegin(t *testing.T) {
 		pass(10 * time.Second)
 		require.True(t, b.status(t).InDoubt)
 	})
+	bubble("F22 begun work had no effect, and its release does not arrive for a minute: the key is free after that", t, func(t *testing.T) {
+		b := newKeepBench(t, Options{})
+		back := time.Now().Add(time.Minute)
+		b.fault = func(c storetest.Call) storetest.Fault {
+			if c.Op == storetest.OpRelease && time.Now().Before(back) {
+				return storetest.Fault{Drop: lockstore.ErrUnavailable}
+			}
+			return storetest.Fault{}
+		}
+		own := errors.New("own")
+		require.Equal(t, own, b.DoKeep(ctx, "k", begun, func(context.Context, Lock) (Ending, error) { return Ending{Free: true}, own }))
+		require.NoError(t, b.report(t).ReleaseErr)
+		require.False(t, b.status(t).Held)
+	})
+	bubble("F22 a release of work that did not begin takes a second at most", t, func(t *testing.T) {
+		b := newKeepBench(t, Options{})
+		b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, storetest.OpBegin, storetest.OpRelease)
+		began := time.Now()
+		require.IsType(t, &LockStoreUnavailable{}, b.DoKeep(ctx, "k", begun, neverKeeps(t)))
+		require.Equal(t, storeRetryBudget+releaseTime, time.Since(began))
+		require.Error(t, b.report(t).ReleaseErr)
+	})
 	bubble("F29 a begin that is slow, and the lease is renewed meanwhile", t, func(t *testing.T) {
 		b := newKeepBench(t, Options{TTL: 3 * time.Second})
 		b.fault = all(storetest.Fault{After: 1500 * time.Millisecond}, storetest.OpBegin)

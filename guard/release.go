@@ -12,9 +12,9 @@ import (
 // releaseAfterWork releases the lease after the work. If the store answers that the lease
 // is lost, and the lease could still be trusted, then the lease was lost under the work.
 // After the end of trust, or after a lost reply, the same answer says nothing about the
-// time of the work.
-func (r *run) releaseAfterWork(after cooldown) {
-	err := r.release(r.lease, r.beginRelease(true, releaseTime), after)
+// time of the work. The release and its repeats take at most the time most.
+func (r *run) releaseAfterWork(after cooldown, most time.Duration) {
+	err := r.release(r.lease, r.beginRelease(true, most), after)
 	r.report.ReleaseErr = err
 	if errors.Is(err, lockstore.ErrLost) && r.lost == nil && r.elapsed() < r.trust {
 		r.lost = err

@@ -26,8 +26,9 @@ type Report struct {
 	Requests   int             // calls to the store
 
 	// ReleaseErr says why the lock may not be free now: a release or an abandon
-	// failed. Then the lease ends by its TTL. Or the run could not leave the key's queue.
-	// Then its place may delay others by one lockstore.Turn.
+	// failed. Then the lease ends by its TTL. If the store was told that the work begins
+	// (Keeping.Begin), the key is in doubt after that. Or the run could not leave the key's
+	// queue. Then its place may delay others by one lockstore.Turn.
 	ReleaseErr error
 
 	// KeepErr says why the answer of a DoKeep is not kept. Then the lease ends by its TTL

@@ -108,6 +108,7 @@ type run struct {
 	values atomic.Pointer[context.Context]
 
 	keeps   bool // the run keeps the key after its work, so a kept key is its answer
+	begun   bool // the store was told that the work begins, or may have been
 	lease   lockstore.Lease
 	sent    time.Duration // when the lease was first asked for
 	holdEnd time.Duration // the grant + MaxHold
@@ -182,7 +183,7 @@ func (r *run) hold(after cooldown, work func(context.Context, Lock) (Outcome, er
 		case after.end != nil:
 			after.end(err)
 		case r.lost == nil || r.expired:
-			r.releaseAfterWork(after)
+			r.releaseAfterWork(after, releaseTime)
 		}
 		switch {
 		case r.lost == nil || !returned:

@@ -57,7 +57,7 @@ func start(modes map[string]mode) {
 // call makes an order with the same id and another amount a mismatch.
 func call(_ context.Context, o Order) (idempotency.Call, error) {
 	c := idempotency.ByID("charge", o.ID)
-	c.Match = o
+	c.Match = o.Cents
 	return c, nil
 }
 

@@ -104,7 +104,9 @@ type Call struct {
 	// key with an answer is a lock that nobody gets while the answer is kept.
 	Key string
 
-	// Match is the input, or the part of it that makes a repeat. It is never kept; a hash
+	// Match is the part of the input that makes a repeat, such as the amount, or the text of
+	// the event. A deployment that changes its JSON, by a new field of the struct for example,
+	// makes a RepeatMismatch of each repeat of what was kept before. Match is never kept; a hash
 	// of its JSON is. If a call has another Match than the run whose answer is kept, it
 	// gets a *RepeatMismatch. nil is not compared, in both directions.
 	Match any
