@@ -429,6 +429,7 @@ func (s *Store) Leave(ctx context.Context, key string, owner lockstore.Owner) er
 		return err
 	}
 	c := s.begin(ctx, key)
+	room := "" // the version at which the call has made room for the holder
 	v, err := c.fresh()
 	for ; ; v, err = c.again() {
 		if err != nil {
@@ -452,7 +453,10 @@ func (s *Store) Leave(ctx context.Context, key string, owner lockstore.Owner) er
 		if i < 0 {
 			return nil
 		}
-		if c.yields(v, hint) {
+		// If a later read shows the same version, the holder does not try to write: it may be
+		// dead, and then nobody would ever leave.
+		if v.version != room && c.yields(v, hint) {
+			room = v.version
 			continue
 		}
 		next := v.record

@@ -158,6 +158,47 @@ func TestBreakNowWakes(t *testing.T) {
 	})
 }
 
+// The holder has died, and in the second half of its lease those who wait give up. They make
+// room for the holder's renewal, and then they leave.
+func TestLeavesBehindADeadHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const waiters = 8
+		r := &remote{Memory: castest.NewMemory(time.Millisecond), trip: 10 * time.Millisecond, waiters: map[string]chan struct{}{}}
+		_, err := open(t, r).Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		leave := []func(context.Context) error{}
+		for range waiters {
+			s, req := open(t, r), request(time.Minute)
+			req.Queue = true
+			_, err := s.Acquire(t.Context(), req)
+			var held *lockstore.HeldError
+			require.ErrorAs(t, err, &held)
+			require.Positive(t, held.Place)
+			leave = append(leave, func(ctx context.Context) error { return s.Leave(ctx, req.Key, req.Owner) })
+		}
+		<-time.After(45 * time.Second)
+		r.requests.Store(0)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // the guard's time for a release
+		defer cancel()
+		began := time.Now()
+		var all sync.WaitGroup
+		for _, f := range leave {
+			all.Go(func() {
+				if err := f(ctx); err != nil {
+					t.Errorf("Leave: %v; want nil", err)
+				}
+			})
+		}
+		all.Wait()
+		requests := r.requests.Load()
+		t.Logf("%d left in %v by %d requests", waiters, time.Since(began), requests)
+		require.Less(t, requests, int64(20*waiters))
+		status, err := open(t, r).Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Zero(t, status.Waiting)
+	})
+}
+
 // An entry that an earlier version has written can be broken, and a holder of that version
 // sees an entry of another owner.
 func TestBreakOfAnEarlierEntry(t *testing.T) {
