@@ -30,7 +30,7 @@
 //
 // Requests to the service, reads included: a free key 2 (1 after a release by the
 // same process), a refusal 1 and one more to take a place in the queue, renewal and
-// release 1 (2 from another process), a takeover 3, a repeat 2.
+// release 1 (2 from another process), a takeover 3, a repeat 2, to settle a key in doubt 3.
 //
 // A conflict costs a read and the write again. The holder, the first in the queue and who
 // settles a key repeat at once. All others pause first, for the time of ten requests at most.

@@ -127,7 +127,19 @@ func (s *Store) settle(ctx context.Context, key string, fence lockstore.Fence, k
 		if err != nil {
 			return err
 		}
-		left := s.ends(v).Sub(c.now)
+		now := c.now
+		if v.State == stateHeld && v.Begun && v.Fence == fence {
+			// The time of a read ends no lease. That of a write of one's own does.
+			v, err = c.touch(v)
+			if errors.Is(err, ErrConflict) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			now = v.written
+		}
+		left := s.ends(v).Sub(now)
 		switch {
 		case v.State == stateHeld && left > 0:
 			return &lockstore.HeldError{Key: key, Holder: lockstore.DecodeHolder(v.Holder), Remaining: left}

@@ -41,7 +41,7 @@
 //	2 requests  Acquire of any other free key; Acquire that is refused and takes a place in the
 //	            queue; Acquire again after a lost reply; Renew and Release of a lease that another
 //	            process has acquired; Break
-//	3 requests  Acquire of an expired lease's key
+//	3 requests  Acquire of an expired lease's key; SettleKept, SettleFree
 //
 // The store does not list its keys: it is no lockstore.Lister.
 //

@@ -54,6 +54,7 @@
 //	Leave                       1 write, 1 read, and 1 write if the owner had a place
 //	a wake-up                   2 writes and 1 read
 //	Break                       1 read, 2 writes; with Now also 1 write if somebody waits
+//	SettleKept, SettleFree      1 read, 3 writes; SettleFree also 1 write if somebody waits
 //	List                        1 read of all names, 1 read for each key with the prefix, and
 //	                            1 write for the names and for each 100 keys
 //	Extent                      1 read

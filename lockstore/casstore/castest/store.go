@@ -227,6 +227,17 @@ var storeCases = []testCase{
 					c.Errorf("Acquire again: %v %v; want the same lease for at most %v", again, err, long)
 				}
 				c.renew(c.over(&skewed{Register: c.register, afterRead: ahead(d)}), lease, long)
+				if err := s.Begin(c.Context(), lease); err != nil {
+					c.Fatal(err)
+				}
+				for name, err := range map[string]error{
+					"SettleKept": wrong.SettleKept(c.Context(), c.key, lease.Fence, nil, long),
+					"SettleFree": wrong.SettleFree(c.Context(), c.key, lease.Fence),
+				} {
+					if !errors.Is(err, lockstore.ErrHeld) {
+						c.Errorf("%s of a live lease: %v; want ErrHeld", name, err)
+					}
+				}
 				c.release(wrong, lease)
 			}
 		},
