@@ -15,9 +15,13 @@
 //     touch's version.
 //   - The holder trusts its lease for TTL - Margin from before the write.
 //   - Every other time (the time of a read, the last stamp and what has passed since)
-//     is a hint. A hint may delay an answer or start a touch, and decides whose turn
-//     it is in the queue; it grants nothing and ends nothing. A slow reply makes a
-//     hint old by the time that the reply took. For that long a free key may be refused.
+//     is a hint. A hint may delay an answer or start a touch. It grants nothing and ends
+//     nothing: a touch also decides whether a free key is still kept for those who have
+//     places before the caller. A slow reply makes a hint old by the time that the reply
+//     took. For that long a free key may be refused.
+//   - The fence of a free key is made of a hint, which is too late if the process's wall
+//     clock has jumped ahead. Then the next fences grow by 1, until the service's time
+//     has come so far.
 //   - A renewal that is under way when the lease ends still extends it, if nobody else
 //     wrote the entry before the renewal arrives. Otherwise it may be ErrLost.
 //
@@ -30,7 +34,8 @@
 //
 // Requests to the service, reads included: a free key 2 (1 after a release by the
 // same process), a refusal 1 and one more to take a place in the queue, renewal and
-// release 1 (2 from another process), a takeover 3, a repeat 2, to settle a key in doubt 3.
+// release 1 (2 from another process), a takeover 3, also of a free key that was kept for
+// others, a repeat 2, to settle a key in doubt 3.
 //
 // A conflict costs a read and the write again. The holder, the first in the queue and who
 // settles a key repeat at once. All others pause first, for the time of ten requests at most.
@@ -222,16 +227,20 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 		}
 		held := v.State != stateFree && hint.Before(s.ends(v))
 		left := s.untilTurn(v, req.Owner, hint)
-		if !held && (left == 0 || v.Begun) && v.State != stateFree {
-			touched, err := c.touch(v)
-			if errors.Is(err, ErrConflict) {
+		// A hint may be wrong. So a lease ends by the stamp of a touch, and so does the time in
+		// which a free key is kept for others.
+		takesOver := v.State != stateFree && !held && (left == 0 || v.Begun)
+		overtakes := v.State == stateFree && len(v.Queue) > 0 && !c.first && left == 0
+		if takesOver || overtakes {
+			if v, err = c.touch(v); errors.Is(err, ErrConflict) {
 				continue
 			}
 			if err != nil {
 				return lockstore.Lease{}, err
 			}
-			held = touched.written.Before(s.ends(v))
-			v, hint = touched, touched.written
+			hint = v.written
+			held = v.State != stateFree && hint.Before(s.ends(v))
+			left = s.untilTurn(v, req.Owner, hint)
 		}
 		switch {
 		case held && v.State == stateCooldown:

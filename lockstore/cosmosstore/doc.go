@@ -32,7 +32,8 @@
 //	2 requests  Acquire of any other free key; Acquire that is refused and takes a place in the
 //	            queue; Acquire again after a lost reply; Renew and Release of a lease that another
 //	            process has acquired; Break
-//	3 requests  Acquire of an expired lease's key; SettleKept, SettleFree
+//	3 requests  Acquire of an expired lease's key, or of a free key that was kept for
+//	            others; SettleKept, SettleFree
 //
 // The first call of a process may send one request more, to learn the service's time.
 //
@@ -49,7 +50,8 @@
 // # Clock
 //
 // Only the service's clock decides which lease has ended: each item has the time of its last
-// write (_ts), in whole seconds. The function's own clock has no effect on leases. But the
+// write (_ts), in whole seconds. The function's own clock ends no lease and gives nobody a
+// turn. If its wall clock jumps ahead, the next fence may be ahead by as much. And the
 // service refuses requests of a client whose clock is wrong by more than 15 minutes.
 //
 //	a lease may be trusted for    TTL - 250 ms, from before the request

@@ -41,7 +41,8 @@
 //	2 requests  Acquire of any other free key; Acquire that is refused and takes a place in the
 //	            queue; Acquire again after a lost reply; Renew and Release of a lease that another
 //	            process has acquired; Break
-//	3 requests  Acquire of an expired lease's key; SettleKept, SettleFree
+//	3 requests  Acquire of an expired lease's key, or of a free key that was kept for
+//	            others; SettleKept, SettleFree
 //
 // The store does not list its keys: it is no lockstore.Lister.
 //
@@ -52,7 +53,8 @@
 // # Clock
 //
 // Only Google's clock decides which lease has ended: each write is stamped by the service,
-// in microseconds. The function's own clock has no effect.
+// in microseconds. The function's own clock ends no lease and gives nobody a turn. If its wall
+// clock jumps ahead, the next fence may be ahead by as much.
 //
 //	a lease may be trusted for    TTL - 250 ms, from before the request
 //	others may take the key over  if stamp of their own write >= stamp of the last grant or

@@ -49,6 +49,8 @@
 //	Acquire of a free key       1 read, 1 write; 1 write after a release by this process
 //	Acquire that is refused     1 read; with a place in the queue also 1 write
 //	Acquire of an expired lease 1 read, 2 writes
+//	Acquire of a free key that  1 read, 2 writes
+//	was kept for others
 //	Renew, Release              1 write; 1 read more if another process has acquired it
 //	Inspect                     1 write (of the clock), 1 read
 //	Leave                       1 write, 1 read, and 1 write if the owner had a place
@@ -69,7 +71,8 @@
 // # Clock
 //
 // Only the clock of the server that leads the ensemble decides: the time at which it
-// wrote the node. The function's own clock has no effect on what is granted.
+// wrote the node. The function's own clock ends no lease and gives nobody a turn. If its
+// wall clock jumps ahead, the next fence may be ahead by as much.
 //
 //	another owner may be granted the key   begin + TTL + 1 ms + skew
 //	the holder trusts its lease until      the time before its request + TTL

@@ -243,6 +243,24 @@ var storeCases = []testCase{
 		},
 	},
 	{
+		"store/believed times give nobody a turn",
+		"A process whose clock is wrong would get a free key before those who have waited for longer.",
+		func(c *check) {
+			for _, d := range []time.Duration{time.Hour, -time.Hour} {
+				s, wrong := c.store(), c.over(&skewed{Register: c.register, afterRead: ahead(d)})
+				lease := c.anew(s, long)
+				first, second := c.join(c.store()), c.join(c.store())
+				c.release(s, lease)
+				if _, err := wrong.Acquire(c.Context(), second); !errors.Is(err, lockstore.ErrHeld) {
+					c.Errorf("Acquire by the second in the queue of a free key: %v; want it kept for the first", err)
+				}
+				if _, err := wrong.Acquire(c.Context(), first); err != nil {
+					c.Errorf("Acquire by the first in the queue: %v; want a lease", err)
+				}
+			}
+		},
+	},
+	{
 		"store/an old read does not set the clock back",
 		"A process that has not read an entry for long would believe that the lease has just begun, and wait for another TTL.",
 		func(c *check) {
