@@ -231,7 +231,9 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 		// which a free key is kept for others.
 		takesOver := v.State != stateFree && !held && (left == 0 || v.Begun)
 		overtakes := v.State == stateFree && len(v.Queue) > 0 && !c.first && left == 0
-		if takesOver || overtakes {
+		// A clock that was set back left the state to begin in days. A touch lets it begin now.
+		inDays := v.State != stateFree && v.begin.Sub(hint) > farAhead+s.opt.Skew
+		if takesOver || overtakes || inDays {
 			if v, err = c.touch(v); errors.Is(err, ErrConflict) {
 				continue
 			}

@@ -60,8 +60,8 @@ func TestServiceThatDropsWrites(t *testing.T) {
 	}, synctest.Test)
 }
 
-// A service's clock is set back. An entry that was written by the clock of before keeps
-// the key until that time comes again, or until somebody writes the entry.
+// A service's clock is set back. An entry that was written by the clock of before begins
+// again when somebody writes it next.
 func TestClockThatIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := castest.NewMemory(time.Millisecond)
@@ -77,6 +77,30 @@ func TestClockThatIsSetBack(t *testing.T) {
 		_, err = waiter.Acquire(t.Context(), waits)
 		require.NoError(t, err)
 	})
+}
+
+// The clock was days ahead, and each process asks only once and does not wait, as after a cold
+// start.
+func TestClockThatIsSetBackByDays(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		t.Run(fmt.Sprint("kept ", kept), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := castest.NewMemory(time.Millisecond)
+				m.Shift(72 * time.Hour)
+				lease, err := open(t, m).Acquire(t.Context(), request(time.Second))
+				require.NoError(t, err)
+				if kept {
+					require.NoError(t, open(t, m).Keep(t.Context(), lease, nil, time.Second))
+				}
+				m.Shift(0)
+				_, err = open(t, m).Acquire(t.Context(), request(time.Second))
+				require.ErrorIs(t, err, lockstore.ErrHeld)
+				<-time.After(1100 * time.Millisecond)
+				_, err = open(t, m).Acquire(t.Context(), request(time.Second))
+				require.NoError(t, err)
+			})
+		})
+	}
 }
 
 // slow is a register whose server is 10 ms away.
