@@ -22,6 +22,8 @@
 //   - The fence of a free key is made of a hint, which is too late if the process's wall
 //     clock has jumped ahead. Then the next fences grow by 1, until the service's time
 //     has come so far.
+//   - A renewal for less than the lease's TTL renews it for this TTL, from now: the entry
+//     has a begin and a TTL, and no end.
 //   - A renewal that is under way when the lease ends still extends it, if nobody else
 //     wrote the entry before the renewal arrives. Otherwise it may be ErrLost.
 //
