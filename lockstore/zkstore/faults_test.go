@@ -373,6 +373,27 @@ func TestCredentials(t *testing.T) {
 	require.Empty(t, findingsIn(zk.WorldACL(zk.PermRead), &zk.Stat{NumChildren: manyKeys}, "/p", true))
 }
 
+// An administrator has made the prefix for the user, who may create nothing beside it.
+func TestClosedRoot(t *testing.T) {
+	addr := testservers.ZooKeeper(t).Addr
+	nodes := openTable(t, addr)
+	const user, password = "locks", "a-secret"
+	_, err := nodes.Create("/closed", nil, 0, zk.DigestACL(zk.PermAll, user, password))
+	require.NoError(t, err)
+	_, err = nodes.SetACL("/", zk.WorldACL(zk.PermRead), anyVersion)
+	require.NoError(t, err)
+	t.Run("the prefix is there", func(t *testing.T) {
+		s := openAs(t, "zookeeper://"+addr+"/closed", user+":"+password)
+		_, lease := acquire(t, s, "k")
+		require.NoError(t, s.Release(t.Context(), lease))
+	})
+	t.Run("the prefix is missing", func(t *testing.T) {
+		_, err := openAs(t, "zookeeper://"+addr+"/missing", user+":"+password).Acquire(t.Context(), newRequest("k"))
+		require.ErrorIs(t, err, lockstore.ErrUnavailable)
+		require.ErrorContains(t, err, authVariable)
+	})
+}
+
 // An operator has deleted the child of a lock's node. No write can tell this node from
 // another one of the same name.
 func TestNodeWithoutItsChild(t *testing.T) {

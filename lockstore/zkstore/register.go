@@ -96,7 +96,14 @@ func (r *register) now(conn *zk.Conn) (time.Time, error) {
 
 func (r *register) createParents(conn *zk.Conn) error {
 	for _, path := range r.above() {
-		if _, err := conn.Create(path, nil, 0, r.acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		_, err := conn.Create(path, nil, 0, r.acl)
+		if errors.Is(err, zk.ErrNoAuth) {
+			// The server looks at the rights on the parent before it looks for the node.
+			if exists, _, lookErr := conn.Exists(path); lookErr == nil && exists {
+				continue
+			}
+		}
+		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return fmt.Errorf("the parents of the locks' nodes: %w", err)
 		}
 	}
