@@ -187,38 +187,50 @@ func explain(err error) error {
 // the node wakes the owner. The node is ephemeral, so that it ends with its process.
 func (r *register) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
 	path := r.waiter(key, owner)
-	events, err := call(ctx, r.client, func(conn *zk.Conn) (<-chan zk.Event, error) {
-		_, err := conn.Create(path, nil, zk.FlagEphemeral, r.acl)
-		if errors.Is(err, zk.ErrNoNode) {
-			if err := r.createParents(conn); err != nil {
-				return nil, err
+	woken, stopped := make(chan struct{}), make(chan struct{})
+	_, err := call(ctx, r.client, func(conn *zk.Conn) (struct{}, error) {
+		events, err := r.watch(conn, path)
+		// This comes also after the end of ctx, and after an error: the node may be there.
+		go func() {
+			select {
+			case <-events:
+				close(woken)
+			case <-stopped:
+				_ = r.delete(context.Background(), path) // it ends with the session, too
 			}
-			_, err = conn.Create(path, nil, zk.FlagEphemeral, r.acl)
-		}
-		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-			return nil, err
-		}
-		_, _, events, err := conn.GetW(path)
-		if errors.Is(err, zk.ErrNoNode) { // somebody has deleted it meanwhile
-			closed := make(chan zk.Event)
-			close(closed)
-			return closed, nil
-		}
-		return events, err
+		}()
+		return struct{}{}, err
 	})
 	if err != nil {
+		close(stopped)
 		return nil, nil, err
 	}
-	woken, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		select {
-		case <-events:
-			close(woken)
-		case <-stopped:
-			_ = r.delete(context.Background(), path) // it ends with the session, too
-		}
-	}()
 	return woken, func() { close(stopped) }, nil
+}
+
+// watch makes the node of a waiter. It returns what tells that the node is deleted; nil, which
+// never tells, with an error.
+func (r *register) watch(conn *zk.Conn, path string) (<-chan zk.Event, error) {
+	_, err := conn.Create(path, nil, zk.FlagEphemeral, r.acl)
+	if errors.Is(err, zk.ErrNoNode) {
+		if err := r.createParents(conn); err != nil {
+			return nil, err
+		}
+		_, err = conn.Create(path, nil, zk.FlagEphemeral, r.acl)
+	}
+	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		return nil, err
+	}
+	_, _, events, err := conn.GetW(path)
+	if errors.Is(err, zk.ErrNoNode) { // somebody has deleted it meanwhile
+		closed := make(chan zk.Event)
+		close(closed)
+		return closed, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return events, nil
 }
 
 // Wake implements casstore.Waker.

@@ -1,6 +1,9 @@
 package zkstore
 
 import (
+	"context"
+	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,6 +57,67 @@ func TestWakeUp(t *testing.T) {
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return !exists(t, nodes, req) }, 10*time.Second, time.Millisecond, "its node is left over")
 	})
+}
+
+// A call that listens ends early, and its request makes the node of a waiter nevertheless.
+func TestNoNodeOfAWaiterIsLeftOver(t *testing.T) {
+	addr := testservers.ZooKeeper(t).Addr
+	nodes := openTable(t, addr)
+	acquire(t, openStore(t, "zookeeper://"+addr), "parents")
+	open := func(t *testing.T, via string) (*Store, *sync.Mutex) {
+		s, hold := openStore(t, "zookeeper://"+via), &sync.Mutex{}
+		dial := s.register.dial
+		s.register.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return holdable{conn, hold}, err
+		}
+		_, err := s.Inspect(t.Context(), "k") // makes the session
+		require.NoError(t, err)
+		return s, hold
+	}
+	gone := func(t *testing.T, s *Store, req lockstore.Request, session int64) {
+		require.Eventually(t, func() bool { return !exists(t, nodes, req) }, 10*time.Second, time.Millisecond, "its node is left over")
+		require.Equal(t, session, s.register.session.conn.SessionID(), "the end of the session deletes it, too")
+	}
+	t.Run("F46 the context ends", func(t *testing.T) {
+		s, hold := open(t, addr)
+		session, req := s.register.session.conn.SessionID(), newRequest("k")
+		ctx, cancel := context.WithCancel(t.Context())
+		hold.Lock()
+		ended := make(chan error, 1)
+		go func() {
+			_, _, err := s.register.Listen(ctx, req.Key, string(req.Owner))
+			ended <- err
+		}()
+		require.Eventually(t, func() bool { return exists(t, nodes, req) }, 10*time.Second, time.Millisecond)
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		hold.Unlock()
+		gone(t, s, req, session)
+	})
+	t.Run("F46 the connection ends", func(t *testing.T) {
+		p := testservers.Proxy(t, addr)
+		s, _ := open(t, p.Addr)
+		session, req := s.register.session.conn.SessionID(), newRequest("k")
+		p.CutReplies(s.register.waiter(req.Key, string(req.Owner)))
+		_, _, err := s.register.Listen(t.Context(), req.Key, string(req.Owner))
+		p.Forward()
+		require.Error(t, err)
+		gone(t, s, req, session)
+	})
+}
+
+// holdable is a connection that delivers nothing while hold is locked.
+type holdable struct {
+	net.Conn
+	hold *sync.Mutex
+}
+
+func (c holdable) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.hold.Lock()
+	defer c.hold.Unlock()
+	return n, err
 }
 
 func exists(t *testing.T, nodes table, req lockstore.Request) bool {
