@@ -126,6 +126,7 @@ type session struct {
 	timeout time.Duration
 	hosts   hosts
 	heard   atomic.Int64 // when the server sent something last, in nanoseconds since 1970
+	granted atomic.Int64 // the timeout of the session, as the server answered, in nanoseconds
 	ended   chan struct{}
 
 	mu            sync.Mutex
@@ -142,7 +143,9 @@ type session struct {
 // process. The wall clock does not.
 func (s *session) stale() bool {
 	heard := s.heard.Load()
-	return heard != 0 && time.Since(time.Unix(0, heard)) > s.timeout
+	// The server's timeout may be longer than asked. The client then sends pings less often.
+	lasts := max(s.timeout, time.Duration(s.granted.Load()))
+	return heard != 0 && time.Since(time.Unix(0, heard)) > lasts
 }
 
 func (s *session) await(ctx context.Context) error {
@@ -295,6 +298,9 @@ func (c *greeted) Read(b []byte) (int, error) {
 		case length > maxGreeting:
 			n, err = 0, errors.New("it is not ZooKeeper's") // with n > 0 the client would make room for so many bytes
 		case len(c.greeting) >= 4+int(length):
+			if len(c.greeting) >= 12 { // length, version, timeout
+				c.session.granted.Store(int64(binary.BigEndian.Uint32(c.greeting[8:])) * int64(time.Millisecond))
+			}
 			c.over, c.greeting = true, nil
 			return n, err
 		}

@@ -107,7 +107,8 @@
 //     the outcome of this call is unknown.
 //   - When the leader dies, calls fail until the others have elected a leader. With the
 //     usual settings of ZooKeeper that takes a few seconds.
-//   - When a server does not answer, the client leaves it after 2.7 s.
+//   - When a server does not answer, the client leaves it after two thirds of the session's
+//     timeout: after 2.7 s, or later if the servers' minSessionTimeout is more than 4 s.
 //
 // # Waiting
 //

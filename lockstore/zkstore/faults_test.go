@@ -394,6 +394,18 @@ func TestClosedRoot(t *testing.T) {
 	})
 }
 
+// A server whose sessions last longer than the client asks for gets pings less often.
+func TestLongSession(t *testing.T) {
+	addr := testservers.ZooKeeper(t, "minSessionTimeout=60000", "maxSessionTimeout=60000").Addr
+	s := openStore(t, "zookeeper://"+addr)
+	_, lease := acquire(t, s, "k")
+	before := s.register.session
+	before.heard.Store(time.Now().Add(-20 * time.Second).UnixNano())
+	_, err := s.Renew(t.Context(), lease, time.Minute)
+	require.NoError(t, err)
+	require.True(t, before == s.register.session, "a healthy session was left")
+}
+
 // An operator has deleted the child of a lock's node. No write can tell this node from
 // another one of the same name.
 func TestNodeWithoutItsChild(t *testing.T) {
