@@ -34,8 +34,13 @@ func (r *register) call(ctx context.Context, method string, in, out any) error {
 	req.Header.Set("Content-Type", "application/json")
 	// The service routes requests for other databases than (default) by this header.
 	req.Header.Set("X-Goog-Request-Params", url.Values{"project_id": {r.project}, "database_id": {r.database}}.Encode())
+	token := ""
 	if r.token != nil {
-		token, err := r.token(ctx)
+		refused := ""
+		if last := r.refused.Load(); last != nil {
+			refused = *last
+		}
+		token, err = r.token(ctx, refused)
 		if err != nil {
 			return err
 		}
@@ -50,6 +55,9 @@ func (r *register) call(ctx context.Context, method string, in, out any) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, rest.MaxReply))
 	if err != nil {
 		return plain(ctx, err)
+	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		r.refused.Store(&token) // the next call asks for another one
 	}
 	if resp.StatusCode != http.StatusOK {
 		return refusal(method, resp.StatusCode, text)
@@ -107,9 +115,12 @@ var codes = []string{
 
 const scope = "https://www.googleapis.com/auth/datastore"
 
-// credentials returns a func that returns an access token. It reads the file at once, and
-// asks for the token at the first use.
-func credentials(file string, client *http.Client) (func(context.Context) (string, error), error) {
+// tokens is a func that returns an access token. It asks for a new one instead of a token that
+// the service has refused; "" is none.
+type tokens = func(ctx context.Context, refused string) (string, error)
+
+// credentials reads the file at once. The func that it returns asks for a token at its first use.
+func credentials(file string, client *http.Client) (tokens, error) {
 	// The tokens' own requests outlive a call: the next call can use the token.
 	ctx := context.WithValue(context.Background(), oauth2.HTTPClient, client)
 	find := func() (*google.Credentials, error) { return google.FindDefaultCredentials(ctx, scope) }
@@ -124,21 +135,42 @@ func credentials(file string, client *http.Client) (func(context.Context) (strin
 		if json.Unmarshal(text, &typed) != nil {
 			return nil, invalid("the file that GOOGLE_APPLICATION_CREDENTIALS names is not JSON")
 		}
-		made, err := google.CredentialsFromJSONWithType(ctx, text, typed.Type, scope)
-		if err != nil {
+		find = func() (*google.Credentials, error) {
+			return google.CredentialsFromJSONWithType(ctx, text, typed.Type, scope)
+		}
+		if _, err := find(); err != nil {
 			return nil, invalid("the file that GOOGLE_APPLICATION_CREDENTIALS names has no credentials that can be used")
 		}
-		find = func() (*google.Credentials, error) { return made, nil }
 	}
 	return beside(find), nil
 }
 
 // beside asks for tokens in a goroutine of its own, because Google's package takes no
-// context. Calls that come meanwhile wait for the same answer.
-func beside(find func() (*google.Credentials, error)) func(context.Context) (string, error) {
+// context. Calls that come meanwhile wait, and then use the same token. After a failure each of
+// them asks again.
+func beside(find func() (*google.Credentials, error)) tokens {
 	var source oauth2.TokenSource
 	turn := make(chan struct{}, 1) // who has sent there may use source
-	return func(ctx context.Context) (string, error) {
+	ask := func(refused string) (token *oauth2.Token, err error) {
+		for range 2 {
+			if source == nil {
+				found, err := find()
+				if err != nil {
+					return nil, rest.Unavailable("there are no credentials for Google Cloud: set GOOGLE_APPLICATION_CREDENTIALS")
+				}
+				source = oauth2.ReuseTokenSource(nil, found.TokenSource)
+			}
+			if token, err = source.Token(); err != nil {
+				return nil, tokenError(err)
+			}
+			if token.AccessToken != refused {
+				break
+			}
+			source = nil // every source keeps its token until the token expires
+		}
+		return token, nil
+	}
+	return func(ctx context.Context, refused string) (string, error) {
 		type answer struct {
 			token string
 			err   error
@@ -151,17 +183,9 @@ func beside(find func() (*google.Credentials, error)) func(context.Context) (str
 		}
 		go func() {
 			defer func() { <-turn }()
-			if source == nil {
-				found, err := find()
-				if err != nil {
-					answers <- answer{err: rest.Unavailable("there are no credentials for Google Cloud: set GOOGLE_APPLICATION_CREDENTIALS")}
-					return
-				}
-				source = oauth2.ReuseTokenSource(nil, found.TokenSource)
-			}
-			token, err := source.Token()
+			token, err := ask(refused)
 			if err != nil {
-				answers <- answer{err: tokenError(err)}
+				answers <- answer{err: err}
 				return
 			}
 			answers <- answer{token: token.AccessToken}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -103,8 +104,9 @@ func invalid(format string, args ...any) error {
 // register is a casstore.Register. Each key has one entity with one property.
 type register struct {
 	settings
-	client *http.Client
-	token  func(context.Context) (string, error) // nil for the emulator
+	client  *http.Client
+	token   tokens                 // nil for the emulator
+	refused atomic.Pointer[string] // the token that the service refused last
 }
 
 // property has the value of the register.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/google"
 
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -137,6 +139,36 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// The service refuses a token that has not expired, for example because somebody has revoked it.
+func TestRefusedToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		r := onFake(t, f)
+		asked := 0
+		r.token = beside(func() (*google.Credentials, error) {
+			asked++
+			token := &oauth2.Token{AccessToken: fmt.Sprint("token ", asked), Expiry: time.Now().Add(time.Hour)}
+			return &google.Credentials{TokenSource: oauth2.StaticTokenSource(token)}, nil
+		})
+		s := store(t, r)
+		acquire := func() error {
+			_, err := s.Acquire(t.Context(), request())
+			return err
+		}
+		require.NoError(t, acquire())
+		f.set(answers, "PERMISSION_DENIED")
+		require.ErrorIs(t, acquire(), lockstore.ErrUnavailable)
+		require.Equal(t, 1, asked)
+		f.set(answers, "UNAUTHENTICATED")
+		require.ErrorIs(t, acquire(), lockstore.ErrUnavailable)
+		f.set(works, "")
+		require.ErrorIs(t, acquire(), lockstore.ErrHeld)
+		require.Equal(t, 2, asked)
+		require.ErrorIs(t, acquire(), lockstore.ErrHeld)
+		require.Equal(t, 2, asked)
+	})
+}
+
 // The server does not prove who it is: nothing is sent.
 func TestCertificate(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
@@ -156,7 +188,7 @@ func TestNothingShowsASecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		r := onFake(t, f)
-		r.token = func(context.Context) (string, error) { return secret, nil }
+		r.token = func(context.Context, string) (string, error) { return secret, nil }
 		s := store(t, r)
 		req := request()
 		shown := ""

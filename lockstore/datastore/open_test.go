@@ -121,7 +121,7 @@ func TestCredentials(t *testing.T) {
 	token, err := credentials(good, client)
 	require.NoError(t, err)
 	for range 3 {
-		got, err := token(t.Context())
+		got, err := token(t.Context(), "")
 		require.NoError(t, err)
 		require.Equal(t, secret, got)
 	}
@@ -130,11 +130,11 @@ func TestCredentials(t *testing.T) {
 	status.Store(http.StatusBadRequest)
 	token, err = credentials(good, client)
 	require.NoError(t, err)
-	_, err = token(t.Context())
+	_, err = token(t.Context(), "")
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.NotContains(t, fmt.Sprintf("%+v", err), secret)
 	status.Store(http.StatusOK)
-	_, err = token(t.Context())
+	_, err = token(t.Context(), "")
 	require.NoError(t, err, "a refusal is not kept")
 
 	hang.Store(true)
@@ -143,11 +143,11 @@ func TestCredentials(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	_, err = token(ctx)
+	_, err = token(ctx, "")
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Less(t, time.Since(began), 250*time.Millisecond)
-	_, err = token(ctx)
+	_, err = token(ctx, "")
 	require.ErrorIs(t, err, lockstore.ErrUnavailable, "another call waits for its own context only")
 	hang.Store(false)
 
@@ -160,7 +160,7 @@ func TestCredentials(t *testing.T) {
 		"subject_token_type": "urn:ietf:params:aws:token-type:aws4_request", "token_url": %q, "credential_source": {"environment_id": "aws1",
 		"regional_cred_verification_url": "https://sts.{region}.amazonaws.com?Action=GetCallerIdentity&Version=2011-06-15"}}`, server.URL)), client)
 	require.NoError(t, err)
-	got, err := token(t.Context())
+	got, err := token(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, secret, got)
 	form, err := url.ParseQuery(string(last.Load().([]byte)))
