@@ -127,8 +127,8 @@ func (s *Store) settle(ctx context.Context, key string, fence lockstore.Fence, k
 		if err != nil {
 			return err
 		}
-		now := c.now
-		if v.State == stateHeld && v.Begun && v.Fence == fence {
+		left := s.ends(v).Sub(c.now)
+		if left <= 0 && v.State == stateHeld && v.Begun && v.Fence == fence {
 			// The time of a read ends no lease. That of a write of one's own does.
 			v, err = c.touch(v)
 			if errors.Is(err, ErrConflict) {
@@ -137,9 +137,8 @@ func (s *Store) settle(ctx context.Context, key string, fence lockstore.Fence, k
 			if err != nil {
 				return err
 			}
-			now = v.written
+			left = s.ends(v).Sub(v.written)
 		}
-		left := s.ends(v).Sub(now)
 		switch {
 		case v.State == stateHeld && left > 0:
 			return &lockstore.HeldError{Key: key, Holder: lockstore.DecodeHolder(v.Holder), Remaining: left}
