@@ -224,11 +224,18 @@ func (h *hold) supervise(renewals <-chan renewal) report {
 	}
 }
 
-// renew renews the lease after each third of it. It sends each answer, and ends after the
-// one that says that the lease is lost.
+// untilRenewal is how long to wait for the next renewal: a third of the lease. A store may
+// grant less trust than the lease that was asked for. The renewal has to come before the
+// guard process sends SIGTERM, so it comes after half of the time until then.
+func (h *hold) untilRenewal(left time.Duration) time.Duration {
+	return min(time.Duration(h.ttl)/3, max(lookEvery, (left-time.Duration(h.killAfter))/2))
+}
+
+// renew renews the lease again and again. It sends each answer, and ends after the one that
+// says that the lease is lost.
 func (h *hold) renew(ctx context.Context, answers chan<- renewal) {
 	ttl, until := time.Duration(h.ttl), h.until
-	pause := ttl / 3
+	pause := h.untilRenewal(now().until(until))
 	for {
 		select {
 		case <-ctx.Done():
@@ -240,7 +247,8 @@ func (h *hold) renew(ctx context.Context, answers chan<- renewal) {
 		cancel()
 		pause = min(ttl/10, time.Second)
 		if err == nil {
-			until, pause = h.store.until, ttl/3
+			until = h.store.until
+			pause = h.untilRenewal(now().until(until))
 		}
 		answer := renewal{until, err, now().until(until) <= 0 || errors.Is(err, lockstore.ErrLost) ||
 			errors.Is(err, lockstore.ErrCorrupt) || errors.Is(err, lockstore.ErrInvalid)}
@@ -313,11 +321,11 @@ func (h *hold) ended(ctx context.Context, last report) error {
 	case !last.gone:
 		fmt.Fprintf(h.stderr, "lockctl: warning: a process of the command cannot be ended; the lock of %q is not released, and its lease ends within %v\n", h.key, time.Duration(h.ttl))
 		if lost {
-			return h.lostError(cmp.Or(h.lost, h.failed))
+			return h.lostError(h.whyLost())
 		}
 		return h.status(last)
 	case lost:
-		return h.release(ctx, h.lostError(cmp.Or(h.lost, h.failed)))
+		return h.release(ctx, h.lostError(h.whyLost()))
 	}
 	return h.release(ctx, h.status(last))
 }
@@ -330,6 +338,12 @@ func (h *hold) status(last report) error {
 		return nil
 	}
 	return &exit.Silent{Status: last.number}
+}
+
+// whyLost is the cause of a loss. A renewal that succeeds after SIGTERM saves nothing, and
+// leaves no failure behind.
+func (h *hold) whyLost() error {
+	return cmp.Or(h.lost, h.failed, fmt.Errorf("no renewal had succeeded when --kill-after, %v, or less was left of the lease", time.Duration(h.killAfter)))
 }
 
 func (h *hold) lostError(cause error) error {
