@@ -187,7 +187,7 @@ func (h *hold) supervise(renewals <-chan renewal) report {
 			switch r.word {
 			case "started":
 				h.group = r.number
-				h.given = h.terminal.isInput() && h.terminal.give(h.group)
+				h.given = h.terminal.isCommands() && h.terminal.give(h.group)
 			case "stopped":
 				resume = h.stopped(syscall.Signal(r.number))
 			default:

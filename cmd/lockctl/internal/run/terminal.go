@@ -25,16 +25,28 @@ func openTerminal() *terminal {
 	return &terminal{file, syscall.Getpgrp()}
 }
 
-// isInput says that the command's standard input is this terminal, and that it is
-// lockctl's turn to read from it.
-func (t *terminal) isInput() bool {
-	group, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
-	return t != nil && err == nil && group == t.own
+// isCommands says that the command's standard input and output are this terminal, and that
+// it is lockctl's turn to read from it. In "lockctl run ... | less" the terminal is for less,
+// which is in lockctl's group, until the command asks for it.
+func (t *terminal) isCommands() bool {
+	for _, fd := range []int{0, 1} {
+		group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+		if t == nil || err != nil || group != t.own {
+			return false
+		}
+	}
+	return true
 }
 
-// give makes a process group the foreground group if lockctl is in the foreground.
+// give makes a process group the foreground group if lockctl is in the foreground. It also
+// succeeds if the group has the foreground already: a command that reads at once is stopped
+// before it gets the foreground, and the guard process tells the stop after that.
 func (t *terminal) give(group int) bool {
-	return t != nil && t.foreground() == t.own && t.set(group)
+	if t == nil {
+		return false
+	}
+	foreground := t.foreground()
+	return foreground == group || foreground == t.own && t.set(group)
 }
 
 func (t *terminal) foreground() int {

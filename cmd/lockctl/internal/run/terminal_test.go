@@ -1,12 +1,15 @@
 package run
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
@@ -116,6 +119,15 @@ func TestTerminal(t *testing.T) {
 		s.shows("got word")
 		require.NoError(t, s.cmd.Wait())
 	})
+	t.Run("a reader of the output has it", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "file")
+		s := openPTY(t, addr, "sh", "-c", `"$LOCKCTL" run piped -- sh -c 'sleep 0.3; echo ready; while [ ! -e "$1" ]; do sleep 0.05; done' sh "$1" |
+			sh -c 'read a; echo $a; read b < /dev/tty; echo typed $b; echo > "$1"' sh "$1"`, "sh", file)
+		s.shows("ready")
+		s.types("word\n")
+		s.shows("typed word")
+		require.NoError(t, s.cmd.Wait())
+	})
 	t.Run("Ctrl-Z without a shell that could continue it does nothing", func(t *testing.T) {
 		s := openPTY(t, addr, lockctl, "run", "orphan", "--", "sh", "-c", "echo ready; read a; echo got $a")
 		s.shows("ready")
@@ -124,6 +136,31 @@ func TestTerminal(t *testing.T) {
 		s.shows("got word")
 		require.NoError(t, s.cmd.Wait())
 	})
+}
+
+// A command that reads at once is stopped before lockctl has given it the terminal. lockctl is
+// told so afterwards, continues it, and does not stop itself.
+func TestStoppedBeforeItGotTheTerminal(t *testing.T) {
+	s := openPTY(t, "", "sh", "-c", "read a; echo got $a")
+	group := s.cmd.Process.Pid // the foreground group
+	orders, itsOrders, err := os.Pipe()
+	require.NoError(t, err)
+	defer orders.Close()
+	defer itsOrders.Close()
+	h := &hold{
+		terminal: &terminal{file: s.file, own: syscall.Getpgrp()},
+		command:  &guarded{process: s.cmd.Process, orders: itsOrders},
+		group:    group,
+	}
+	eventually(t, func() error { return wants(h.terminal.foreground() == group, "the command has the terminal") })
+	require.True(t, h.terminal.give(group))
+	require.Nil(t, h.stopped(syscall.SIGTTIN))
+	order, err := bufio.NewReader(orders).ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprintf("signal %d\n", int(syscall.SIGCONT)), order)
+	s.types("word\n")
+	s.shows("got word")
+	require.NoError(t, s.cmd.Wait())
 }
 
 // A shell with job control stops and continues lockctl and its command.
