@@ -41,7 +41,7 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	lease, err := s.acquire(ctx, g, store, signals)
+	lease, err := s.acquire(ctx, g, signals)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 }
 
 // acquire gets the lock. A signal ends the wait for it.
-func (s *settings) acquire(ctx context.Context, g *guard.Guard, store lockstore.Store, signals <-chan os.Signal) (lockstore.Lease, error) {
+func (s *settings) acquire(ctx context.Context, g *guard.Guard, signals <-chan os.Signal) (lockstore.Lease, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	caught := make(chan syscall.Signal, 1)
 	done := make(chan struct{})
@@ -69,7 +69,7 @@ func (s *settings) acquire(ctx context.Context, g *guard.Guard, store lockstore.
 			return
 		}
 	}()
-	lease, err := s.ask(ctx, g, store)
+	lease, err := s.ask(ctx, g)
 	close(done)
 	sig, ended := <-caught
 	cancel()
@@ -86,24 +86,22 @@ func (s *settings) acquire(ctx context.Context, g *guard.Guard, store lockstore.
 	return lockstore.Lease{}, &exit.Error{Status: status, Err: err}
 }
 
-func (s *settings) ask(ctx context.Context, g *guard.Guard, store lockstore.Store) (lockstore.Lease, error) {
-	if inspector, ok := lockstore.As[lockstore.Inspector](store); ok && s.wait > 0 {
-		// Whoever waits for long wants to know at once that the address is wrong.
-		err := s.Call(ctx, func(ctx context.Context) error {
-			_, err := inspector.Inspect(ctx, s.key)
-			return err
-		})
-		if err != nil && ctx.Err() == nil {
-			return lockstore.Lease{}, err
-		}
-	}
-	lease, err := g.Acquire(ctx, guard.LeaseRequest{
+func (s *settings) ask(ctx context.Context, g *guard.Guard) (lockstore.Lease, error) {
+	req := guard.LeaseRequest{
 		Key:    s.key,
 		TTL:    time.Duration(s.ttl),
-		Wait:   time.Duration(s.wait),
 		Holder: lockstore.Holder{Name: s.holder, ID: fmt.Sprint(os.Getpid())},
-	})
-	if busy, ok := errors.AsType[*guard.LockBusy](err); ok {
+	}
+	// The first request does not wait. Whoever waits for long wants to know soon that the
+	// address is wrong, or that the user may not write.
+	lease, err := g.Acquire(ctx, req)
+	busy, isBusy := errors.AsType[*guard.LockBusy](err)
+	if isBusy && s.wait > 0 {
+		req.Wait = time.Duration(s.wait)
+		lease, err = g.Acquire(ctx, req)
+		busy, isBusy = errors.AsType[*guard.LockBusy](err)
+	}
+	if isBusy {
 		return lease, &exit.Error{Status: s.busyStatus, Err: errors.New(busyText(busy))}
 	}
 	if _, late := errors.AsType[*guard.LockDeadline](err); late {

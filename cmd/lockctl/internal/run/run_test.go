@@ -2,6 +2,7 @@ package run
 
 import (
 	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,6 +63,37 @@ func TestExitStatus(t *testing.T) {
 			if c.args[0] == "k" {
 				assert.False(t, inspect(t, addr, "k").Held, "the lock is released")
 			}
+		})
+	}
+}
+
+// A store that can be read and not written ends lockctl before COMMAND begins, however long
+// it is to wait.
+func TestNotWritable(t *testing.T) {
+	redis, valkey := testservers.Redis(t), testservers.Valkey(t)
+	host, port, err := net.SplitHostPort(redis)
+	require.NoError(t, err)
+	for _, addr := range []string{redis, valkey} {
+		require.NoError(t, exec.Command("redis-cli", "-u", "redis://"+addr, "ACL", "SETUSER", "looker", "on", ">pw", "~*", "+@all", "-@write", "+evalsha", "+eval").Run())
+	}
+	for name, c := range map[string]struct {
+		url    string
+		status int
+		stderr string
+	}{
+		"by this user, Redis":  {"redis://looker:pw@" + redis, exit.Permission, "The user executing the script can't run this command"},
+		"by this user, Valkey": {"valkey://looker:pw@" + valkey, exit.Permission, "has no permissions to run the 'set' command"},
+		"by nobody":            {"redis://" + testservers.Redis(t, "--replicaof", host, port), exit.Unavailable, "READONLY"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eventually(t, func() error { // the replica refuses readers, too, until it is one
+				return exec.Command(lockctl, "show", "--store", c.url, "k").Run()
+			})
+			p := start(t, "", "run", "--store", c.url, "k", "--", "true")
+			assert.Equal(t, c.status, p.status(t), p.err.String())
+			assert.Contains(t, p.err.String(), c.stderr)
+			assert.NotContains(t, p.err.String(), "pw@")
 		})
 	}
 }

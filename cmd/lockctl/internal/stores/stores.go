@@ -131,7 +131,8 @@ func serverCode(err error) code {
 			return code{refusesTable: true}
 		}
 	}
-	for _, prefix := range [...]string{"NOPERM", "NOAUTH", "WRONGPASS"} {
+	for _, prefix := range [...]string{"NOPERM", "NOAUTH", "WRONGPASS",
+		"The user executing the script can't", "ACL failure in script"} { // the same of Redis and of Valkey inside a script
 		if redis.HasErrorPrefix(err, prefix) {
 			return code{refusesUser: true}
 		}
