@@ -69,7 +69,8 @@ Critical sections are read from the report lines of the guard, so the function h
 them as JSON, as boot.MustGuard does.
 
 Exit status: 0; 1 when sections overlapped, an event failed for good, or a command failed;
-64 for wrong arguments; 69 when the store does not answer; 78 for a wrong URL of the store.`,
+64 for wrong arguments; 69 when the store does not answer; 77 when it does not let this
+user in; 78 for a wrong URL of the store, or a store that is set up wrongly.`,
 		Example: `  lockctl local --event event.json ./myfunction
   lockctl local -c 4 -n 50 --event event.json --freeze 2 --kill 2 ./myfunction
   lockctl local --store 'dynamodb://locks?endpoint=http://127.0.0.1:8000' --event - bootstrap < event.json`,

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -92,6 +93,8 @@ func TestHelp(t *testing.T) {
 // TestStoresThatCannotBeUsed: a store's mistake is told in one line, without a
 // password, before anything is built.
 func TestStoresThatCannotBeUsed(t *testing.T) {
+	guarded := miniredis.RunT(t)
+	guarded.RequireAuth("the password")
 	for lockURL, want := range map[string]struct {
 		text   string
 		status int
@@ -101,6 +104,7 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 		"memory://":                                    {`no store for the scheme "memory"; linked here: dynamodb, elasticache, redis, rediss, valkey, valkeys, zookeeper`, exit.Config},
 		"zookeeper://127.0.0.1:1":                      {"connection refused", exit.Unavailable},
 		"redis://127.0.0.1:1":                          {"connection refused", exit.Unavailable},
+		"redis://:hunter2@" + guarded.Addr():           {"WRONGPASS", exit.Permission},
 		"redis://127.0.0.1?x=y":                        {`the redis URL has the unknown parameter "x"`, exit.Config},
 		"dynamodb://x":                                 {"dynamostore: the table name", exit.Config},
 		"dynamodb://locks":                             {"the region is missing", exit.Config},

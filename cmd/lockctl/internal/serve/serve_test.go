@@ -316,19 +316,23 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 	require.NoError(t, closed.Close())
 	guarded := miniredis.RunT(t)
 	guarded.RequireAuth("the password")
-	for lockURL, want := range map[string]string{
-		"etcd://127.0.0.1":                                                 `no store for the scheme "etcd"; linked here: dynamodb, elasticache, memory, redis,`,
-		"redis://:hidden@" + nobody:                                        "connection refused",
-		"redis://:hidden@" + guarded.Addr():                                "WRONGPASS",
-		"redis://" + guarded.Addr():                                        "NOAUTH",
-		"redis://:hidden@cache.example.com":                                "rediss://",
-		"redis://127.0.0.1?prefics=x":                                      "prefics",
-		"dynamodb://locks?endpoint=http://" + nobody + "&region=us-east-1": "there is no connection to DynamoDB",
+	for lockURL, want := range map[string]struct {
+		text   string
+		status int
+	}{
+		"etcd://127.0.0.1":                                                 {`no store for the scheme "etcd"; linked here: dynamodb, elasticache, memory, redis,`, exit.Config},
+		"redis://:hidden@" + nobody:                                        {"connection refused", exit.Unavailable},
+		"redis://:hidden@" + guarded.Addr():                                {"WRONGPASS", exit.Permission},
+		"redis://" + guarded.Addr():                                        {"NOAUTH", exit.Permission},
+		"redis://:hidden@cache.example.com":                                {"rediss://", exit.Config},
+		"redis://127.0.0.1?prefics=x":                                      {"prefics", exit.Config},
+		"dynamodb://locks?endpoint=http://" + nobody + "&region=us-east-1": {"there is no connection to DynamoDB", exit.Unavailable},
 	} {
-		t.Run(want, func(t *testing.T) {
+		t.Run(want.text, func(t *testing.T) {
 			_, _, err := openStore(t.Context(), lockURL, local, io.Discard)
-			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, err, want.text)
 			require.NotContains(t, err.Error(), "hidden")
+			require.Equal(t, want.status, exit.Status(err))
 		})
 	}
 	require.ErrorContains(t, run(t.Context(), "etcd://127.0.0.1", local, "0", io.Discard), "--store, LOCK_URL: ")

@@ -154,7 +154,7 @@ func Try(ctx context.Context, store lockstore.Store) error {
 	if err == nil {
 		return nil
 	}
-	status := exit.Unavailable
+	status := exit.Status(Failed(err))
 	if errors.Is(err, lockstore.ErrCorrupt) {
 		status = exit.Config
 	}
