@@ -24,14 +24,19 @@ import (
 )
 
 func main() {
-	ctx, stop := context.WithCancel(context.Background())
-	if ends := run.NotIgnored(os.Interrupt, syscall.SIGTERM); len(ends) > 0 {
-		ctx, stop = signal.NotifyContext(ctx, ends...)
+	ctx, end := context.WithCancelCause(context.Background())
+	if ends := run.NotIgnored(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP); len(ends) > 0 {
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, ends...)
+		go func() {
+			sig := <-signals
+			signal.Stop(signals) // a second signal ends the process at once
+			end(&exit.BySignal{Signal: sig.(syscall.Signal)})
+		}()
 	}
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	cmd, err := command().ExecuteContextC(ctx)
 	if ctx.Err() != nil && cmd.Name() != "run" { // run passes signals on, and knows how it ended
-		err = interrupted(cmd, err)
+		err = interrupted(ctx, cmd, err)
 	}
 	if _, silent := errors.AsType[*exit.Silent](err); err != nil && !silent {
 		printError(cmd, err)
@@ -41,7 +46,7 @@ func main() {
 
 // interrupted is the error of a command that a signal has ended. What the command says of
 // a call that was under way is kept: the call may have changed something.
-func interrupted(cmd *cobra.Command, err error) error {
+func interrupted(ctx context.Context, cmd *cobra.Command, err error) error {
 	if _, silent := errors.AsType[*exit.Silent](err); err == nil || silent {
 		return err
 	}
@@ -55,7 +60,7 @@ func interrupted(cmd *cobra.Command, err error) error {
 	case cmd.Name() == "local":
 		text += "; all processes are stopped"
 	}
-	return &exit.Error{Status: exit.Interrupted, Err: errors.New(text)}
+	return &exit.Error{Status: exit.Ended(ctx).Status, Err: errors.New(text)}
 }
 
 // printError prints an error on standard error, as JSON if the command has --json.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,6 +25,7 @@ func TestCommand(t *testing.T) {
 		{[]string{"--help"}, 0, "serve "},
 		{[]string{"local", "--help"}, 0, "--freeze"},
 		{[]string{"--help"}, 0, "79 lock lost"},
+		{[]string{"--help"}, 0, "128+N ended by signal N"},
 		{[]string{"run", "--help"}, 0, "--kill-after"},
 		{[]string{"show", "--help"}, 0, "--quiet"},
 		{[]string{"list", "--help"}, 0, "asks above 1 GB"},
@@ -86,9 +88,11 @@ func TestInterrupted(t *testing.T) {
 	} {
 		cmd, _, err := command().Find([]string{c.command})
 		require.NoError(t, err)
-		err = interrupted(cmd, c.err)
+		ctx, end := context.WithCancelCause(t.Context())
+		end(&exit.BySignal{Signal: syscall.SIGINT})
+		err = interrupted(ctx, cmd, c.err)
 		assert.Equal(t, c.status, exit.Status(err))
 		assert.EqualError(t, err, c.text)
 	}
-	assert.NoError(t, interrupted(command(), nil))
+	assert.NoError(t, interrupted(t.Context(), command(), nil))
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -626,6 +627,48 @@ func TestBreakWaitsForTheStore(t *testing.T) {
 		assert.Equal(t, exit.Interrupted, cmd.ProcessState.ExitCode())
 	}
 	server.Resume()
+}
+
+// Each signal that ends a wait has its number in the status.
+func TestSignalsEndWaits(t *testing.T) {
+	p := at(t, "redis://"+testservers.Redis(t))
+	lease := p.take("k", "hangs")
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		for _, args := range [][]string{{"watch", "k"}, {"break", "--wait", "--fence", fence(lease), "k"}} {
+			cmd, _, stderr := p.command(args...)
+			cmd.Stdout = nil
+			stdout, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			_, err = bufio.NewReader(stdout).ReadString('\n') // it waits
+			require.NoError(t, err)
+			require.NoError(t, cmd.Process.Signal(sig))
+			_ = cmd.Wait() // the test looks at the status
+			assert.Equal(t, exit.Signal+int(sig), cmd.ProcessState.ExitCode(), "%q: %v", args, sig)
+			if args[0] == "break" {
+				assert.Contains(t, stderr.String(), "lockctl: stopped waiting; the lease of")
+			}
+		}
+	}
+}
+
+// Where lockctl asks, a signal ends it, too.
+func TestSignalEndsAQuestion(t *testing.T) {
+	p := at(t, "redis://"+testservers.Redis(t))
+	p.take("k", "hangs")
+	cmd, _, _ := p.command("break", "k")
+	cmd.Stdout, cmd.Stderr = nil, nil
+	f, err := pty.Start(cmd)
+	require.NoError(t, err)
+	defer f.Close()
+	out := bufio.NewReader(f)
+	_, err = out.ReadString(':') // the question has one in its time
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	rest, _ := io.ReadAll(out) // ends with an error when lockctl has ended
+	_ = cmd.Wait()             // the test looks at the status
+	assert.Equal(t, exit.Signal+int(syscall.SIGTERM), cmd.ProcessState.ExitCode())
+	assert.Contains(t, string(rest), "lockctl: interrupted")
 }
 
 func TestErrorsOfTheStore(t *testing.T) {

@@ -2,9 +2,11 @@
 package exit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -27,14 +29,15 @@ const (
 	NotRunnable = 126 // as a shell: the command cannot be run
 	NotFound    = 127 // as a shell: there is no such command
 	Signal      = 128 // as a shell: and the number of the signal that ended it
-	Interrupted = Signal + 2
+	Interrupted = Signal + int(syscall.SIGINT)
 )
 
 // Help is the part of the root command's help about exit statuses.
 const Help = `Exit status of the commands that work on a store, unless their help says more:
   0 done    1 the answer is no    64 wrong usage    69 store unavailable    70 bug
   74 output not writable    75 busy, try again    76 damaged or foreign entry
-  77 permission    78 configuration    79 lock lost    124 --max-hold is over`
+  77 permission    78 configuration    79 lock lost    124 --max-hold is over
+  128+N ended by signal N: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP`
 
 // Error is an error with an exit status.
 type Error struct {
@@ -51,6 +54,21 @@ func (e *Error) Unwrap() error { return e.Err }
 type Silent struct{ Status int }
 
 func (e *Silent) Error() string { return fmt.Sprintf("status %d", e.Status) }
+
+// BySignal is why a command's context has ended: a signal has come.
+type BySignal struct{ Signal syscall.Signal }
+
+func (e *BySignal) Error() string { return "ended by a signal: " + e.Signal.String() }
+
+func (e *BySignal) Unwrap() error { return context.Canceled }
+
+// Ended is the error of a command whose context has ended, with the signal's number.
+func Ended(ctx context.Context) *Silent {
+	if by, ok := errors.AsType[*BySignal](context.Cause(ctx)); ok {
+		return &Silent{Signal + int(by.Signal)}
+	}
+	return &Silent{Interrupted}
+}
 
 // Status is the exit status of a command that returned err.
 func Status(err error) int {

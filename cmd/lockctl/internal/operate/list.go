@@ -126,7 +126,7 @@ func (l *lister) run(ctx context.Context, prefix string) error {
 	enough := errors.Is(err, errEnough)
 	switch {
 	case ctx.Err() != nil:
-		return &exit.Silent{Status: exit.Interrupted}
+		return exit.Ended(ctx)
 	case err != nil && !enough:
 		return stores.Failed(err)
 	}

@@ -31,7 +31,7 @@ func (l *looker) look(ctx context.Context) (lockstore.Status, error) {
 		status, err := inspect(ctx, l.Settings, l.inspector, l.key)
 		switch {
 		case ctx.Err() != nil: // then the error may be any
-			return lockstore.Status{}, &exit.Silent{Status: exit.Interrupted}
+			return lockstore.Status{}, exit.Ended(ctx)
 		case err == nil:
 			if l.told {
 				fmt.Fprintln(l.err, "lockctl: the store answers again")
@@ -56,6 +56,6 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
-		return &exit.Silent{Status: exit.Interrupted}
+		return exit.Ended(ctx)
 	}
 }
