@@ -34,7 +34,7 @@ func main() {
 			end(&exit.BySignal{Signal: sig.(syscall.Signal)})
 		}()
 	}
-	cmd, err := command().ExecuteContextC(ctx)
+	cmd, err := execute(ctx, command())
 	if ctx.Err() != nil && cmd.Name() != "run" { // run passes signals on, and knows how it ended
 		err = interrupted(ctx, cmd, err)
 	}
@@ -42,6 +42,18 @@ func main() {
 		printError(cmd, err)
 	}
 	os.Exit(exit.Status(err))
+}
+
+// execute runs a command. The errors of cobra's own command completion have no status.
+func execute(ctx context.Context, root *cobra.Command) (*cobra.Command, error) {
+	cmd, err := root.ExecuteContextC(ctx)
+	switch {
+	case exit.Status(err) != exit.No || !cmd.HasParent() || cmd.Parent().Name() != "completion":
+		return cmd, err
+	case cmd.ValidateArgs(cmd.Flags().Args()) != nil:
+		return cmd, &exit.Error{Status: exit.Usage, Err: err}
+	}
+	return cmd, exit.NotWritten(err)
 }
 
 // interrupted is the error of a command that a signal has ended. What the command says of

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -42,6 +43,15 @@ func TestCommand(t *testing.T) {
 		{[]string{"settle", "--fence", "1", "--keep", "1ms", "k", "done"}, exit.Usage, "--keep is 1ms; want 1s to 744h0m0s"},
 		{[]string{"settle", "--fence", "1", "--keep", "0s", "k", "done"}, exit.Usage, "--keep is 0s; want 1s to 744h0m0s"},
 		{[]string{"completion", "bash"}, 0, "bash completion"},
+		{[]string{"completion", "bash", "x"}, exit.Usage, `unknown command "x" for "lockctl completion bash"`},
+		{[]string{"guard-process"}, exit.Usage, "lockctl run starts it"},
+		{[]string{"guard-process", "0"}, exit.Usage, "lockctl run starts it"},
+		{[]string{"guard-process", "--help", "true"}, exit.Usage, "lockctl run starts it"},
+		{[]string{"list", "--rate", "NaN"}, exit.Usage, "--rate is NaN; want 0.001 to 1000"},
+		{[]string{"list", "--rate", "1e-10"}, exit.Usage, "--rate is 1e-10; want 0.001 to 1000"},
+		{[]string{"list", "--rate", "1001"}, exit.Usage, "--rate is 1001; want 0.001 to 1000"},
+		{[]string{"list", "--limit", "-1"}, exit.Usage, "--limit is -1; want 0 or more"},
+		{[]string{"list", "--state", ""}, exit.Usage, "--state is empty; want some of held, closing, kept, doubt, free"},
 		{[]string{"show", "a", "b"}, exit.Usage, `lockctl show has 2 arguments; want "lockctl show [flags] KEY"`},
 		{[]string{"show", "--josn", "a"}, exit.Usage, "unknown flag: --josn; see lockctl show --help"},
 		{[]string{"lcoal"}, exit.Usage, `unknown command "lcoal"; see lockctl --help`},
@@ -60,7 +70,7 @@ func TestCommand(t *testing.T) {
 		cmd := command()
 		cmd.SetArgs(append([]string{}, c.args...))
 		cmd.SetOut(&out)
-		err := cmd.ExecuteContext(t.Context())
+		_, err := execute(t.Context(), cmd)
 		assert.Equal(t, c.status, exit.Status(err), "%q", c.args)
 		if err != nil {
 			require.ErrorContains(t, err, c.text, "%q", c.args)
@@ -69,6 +79,25 @@ func TestCommand(t *testing.T) {
 		}
 	}
 }
+
+// A completion script that cannot be written is not the answer no.
+func TestCompletionNotWritable(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		_, err := execute(t.Context(), func() *cobra.Command {
+			cmd := command()
+			cmd.SetArgs([]string{"completion", shell})
+			cmd.SetOut(full{})
+			return cmd
+		}())
+		assert.Equal(t, exit.Output, exit.Status(err), shell)
+		require.EqualError(t, err, "the answer cannot be written: no space left", shell)
+	}
+}
+
+// full is a disk that is full.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
 // A signal replaces no error that says what a call has done.
 func TestInterrupted(t *testing.T) {

@@ -105,9 +105,14 @@ type Writer struct{ To io.Writer }
 func (w Writer) Write(b []byte) (int, error) {
 	n, err := w.To.Write(b)
 	if err != nil {
-		err = &Error{Output, fmt.Errorf("the answer cannot be written: %w", err)}
+		err = NotWritten(err)
 	}
 	return n, err
+}
+
+// NotWritten is the error of an answer that cannot be written.
+func NotWritten(err error) error {
+	return &Error{Output, fmt.Errorf("the answer cannot be written: %w", err)}
 }
 
 // WrongUsage is an error in arguments or flags.

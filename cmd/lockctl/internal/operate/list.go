@@ -17,6 +17,9 @@ import (
 )
 
 const (
+	leastRate = 0.001 // pages in a second
+	mostRate  = 1000
+
 	askAbove = 1 << 30 // bytes
 	// unitPrice is dollars for a read unit, on demand in us-east-1.
 	unitPrice = 0.125 / 1_000_000
@@ -67,7 +70,7 @@ With --json each key is a line, as it comes. The last line is
 	f.SortFlags = false
 	f.StringSliceVar(&l.states, "state", []string{stateHeld, stateClosing, stateDoubt}, "list keys in these `STATES`: "+strings.Join(states, ", "))
 	f.IntVar(&l.limit, "limit", 1000, "end after `N` keys; 0 is no limit")
-	f.Float64Var(&l.rate, "rate", 5, "read `N` pages in a second at most")
+	f.Float64Var(&l.rate, "rate", 5, "read `N` pages in a second at most, 0.001 to 1000")
 	f.BoolVar(&l.yes, "yes", false, "do not ask")
 	l.AddTo(f)
 	return cmd
@@ -76,13 +79,19 @@ With --json each key is a line, as it comes. The last line is
 var errEnough = errors.New("that is enough")
 
 func (l *lister) run(ctx context.Context, prefix string) error {
+	if len(l.states) == 0 {
+		return exit.WrongUsage("--state is empty; want some of %s", strings.Join(states, ", "))
+	}
 	for _, s := range l.states {
 		if !slices.Contains(states, s) {
 			return exit.WrongUsage("--state is %.40q; want some of %s", s, strings.Join(states, ", "))
 		}
 	}
-	if l.limit < 0 || l.rate <= 0 || l.rate > 1000 {
-		return exit.WrongUsage("--limit is %d and --rate is %v; want 0 or more, and more than 0 to 1000", l.limit, l.rate)
+	if l.limit < 0 {
+		return exit.WrongUsage("--limit is %d; want 0 or more", l.limit)
+	}
+	if !(l.rate >= leastRate && l.rate <= mostRate) { // NaN is neither less nor more
+		return exit.WrongUsage("--rate is %v; want %v to %v", l.rate, leastRate, mostRate)
 	}
 	if prefix != "" {
 		if err := lockstore.ValidateKey(prefix); err != nil {

@@ -60,9 +60,13 @@ func GuardCommand() *cobra.Command {
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
+			usage := exit.WrongUsage("guard-process is a part of lockctl run, and lockctl run starts it; see lockctl run --help")
+			if len(args) < 2 {
+				return usage
+			}
 			killAfter, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil {
-				return &exit.Error{Status: exit.Bug, Err: err}
+				return usage
 			}
 			return (&guardProcess{killAfter: time.Duration(killAfter), reports: os.NewFile(reportsFile, "reports")}).run(args[1:])
 		},
