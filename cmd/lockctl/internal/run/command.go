@@ -56,18 +56,27 @@ writes to has to refuse a smaller one.
 
 The lease is renewed while COMMAND runs. A guard process ends COMMAND's process group
 before the lease ends, also when lockctl is stopped or killed: SIGTERM, and SIGKILL after
---kill-after or when the lease can be trusted no longer, whichever is first. What COMMAND leaves in its process group is killed
-before the lock is released.
+--kill-after or when the lease can be trusted no longer, whichever is first. What COMMAND
+leaves in its process group is killed before the lock is released.
 
 The guard process cannot end these: processes that have left the group (setsid, daemons,
-docker run, ssh HOST), and processes of another user (sudo). A virtual machine or container
-that was frozen wakes up past the end of its lease and runs for milliseconds. Where guard
-process and lockctl are killed at once, only COMMAND itself is killed, on Linux; on macOS
-nothing is. In these cases only the fence helps.
+docker run, ssh HOST, timeout inside a script, and the jobs of a shell with job control, as
+by bash -i or set -m), and processes of another user (sudo). Inside a script use timeout
+--foreground, or --max-hold. A virtual machine or container that was frozen wakes up past
+the end of its lease and runs for milliseconds. Where guard process and lockctl are killed
+at once, only COMMAND itself is killed, on Linux; on macOS nothing is. In these cases only
+the fence helps.
 
 SIGTERM and SIGHUP are passed on once; the second one is SIGKILL. While lockctl waits they
-end it, and it leaves the queue. Ctrl-C reaches COMMAND by the terminal. Ctrl-Z stops both;
-the lock is then lost at the end of its lease, and COMMAND is ended.
+end it, and it leaves the queue. Ctrl-C reaches COMMAND by the terminal or by lockctl.
+Ctrl-Z stops both if COMMAND has the terminal, and the lock is lost at the end of its lease
+and COMMAND is ended. If COMMAND does not have it, Ctrl-Z stops lockctl alone: COMMAND works
+on, and is ended before the lease ends. So it is if standard input or output is no terminal
+("gen | lockctl run ...", "lockctl run ... | less", < /dev/null), until COMMAND reads from
+the terminal.
+
+A call that takes or renews the lock has 2 s at most, and one that releases it 1 s. --timeout
+can make this shorter, and not longer.
 
 Exit status: that of COMMAND, 128+N if signal N ended it, 126 if it cannot be run, 127 if
 it is not found; 75 (-E) if the lock is busy; 79 if the lock was lost: COMMAND was ended, had

@@ -193,6 +193,18 @@ func TestJobControl(t *testing.T) {
 		s.types("fg; echo and $?\n")
 		s.shows(fmt.Sprintf("and %d", exit.Lost))
 	})
+	t.Run("a command without the terminal works on", func(t *testing.T) {
+		dir := t.TempDir()
+		s := openPTY(t, addr, bash, "--norc", "--noprofile", "--noediting", "-i")
+		s.types(`cd ` + dir + `; "$LOCKCTL" run works-on -- sh -c 'echo "ready "now; while [ ! -e go-on ]; do sleep 0.05; done; echo worked > file' < /dev/null; echo "status "$?` + "\n")
+		s.shows("ready now")
+		s.types(ctrlZ)
+		s.shows("Stopped")
+		s.types("touch go-on\n")
+		assert.Equal(t, []string{"worked"}, lines(t, filepath.Join(dir, "file"), 1))
+		s.types("fg; echo and $?\n")
+		s.shows("and 0")
+	})
 	t.Run("begun in the background", func(t *testing.T) {
 		s := openPTY(t, addr, bash, "--norc", "--noprofile", "--noediting", "-i")
 		s.types(`"$LOCKCTL" run background -- sh -c 'echo "ready "now; read a; echo got $a' &` + "\n")
