@@ -652,6 +652,28 @@ func TestSignalsEndWaits(t *testing.T) {
 	}
 }
 
+// A signal ends lockctl local with all that it has started, also that of a terminal that is
+// closed.
+func TestSignalEndsLocal(t *testing.T) {
+	p := at(t, "redis://"+testservers.Redis(t))
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+		fifo := filepath.Join(t.TempDir(), "fifo")
+		require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+		cmd, _, stderr := p.command("local", "--event", "-", "--before", "exec 3> "+fifo+"; sleep 60", binary)
+		cmd.Stdin = strings.NewReader("{}")
+		require.NoError(t, cmd.Start())
+		f, err := os.Open(fifo) // when --before has begun
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Signal(sig))
+		_, err = io.ReadAll(f) // ends when no process of --before is left
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		_ = cmd.Wait() // the test looks at the status
+		assert.Equal(t, exit.Signal+int(sig), cmd.ProcessState.ExitCode(), stderr.String())
+		assert.Contains(t, stderr.String(), "lockctl: interrupted; all processes are stopped")
+	}
+}
+
 // Where lockctl asks, a signal ends it, too.
 func TestSignalEndsAQuestion(t *testing.T) {
 	p := at(t, "redis://"+testservers.Redis(t))
