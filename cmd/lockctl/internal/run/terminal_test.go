@@ -172,7 +172,9 @@ func TestJobControl(t *testing.T) {
 	addr := testservers.Redis(t)
 	begin := func(t *testing.T, args string) *ptyTerminal {
 		s := openPTY(t, addr, bash, "--norc", "--noprofile", "--noediting", "-i")
-		s.types(`"$LOCKCTL" run ` + args + ` -- sh -c 'echo "ready "now; read a; echo got $a'; echo "status "$?` + "\n")
+		s.types(`"$LOCKCTL" run ` + args + ` -- sh -c 'echo "beg"ins; read begin; echo "ready "now; read a; echo got $a'; echo "status "$?` + "\n")
+		s.shows("begins")
+		s.types("\n") // who has read has the terminal, and Ctrl-Z reaches it
 		s.shows("ready now")
 		s.types(ctrlZ)
 		s.shows("Stopped")
