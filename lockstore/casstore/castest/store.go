@@ -165,12 +165,12 @@ var storeCases = []testCase{
 			s := c.store()
 			lease := c.acquire(s, 2*short)
 			c.sleep(short)
-			c.join(c.store())
+			joined := c.join(c.store()) // the first in the queue, whose turn it is
 			sent := time.Now()
 			trusted := c.renew(s, lease, 2*short)
 			c.sleep(trusted - time.Since(sent) - 100*time.Millisecond)
 			for _, other := range []*casstore.Store{c.store(), c.over(&skewed{Register: c.register, afterRead: ahead(time.Hour)})} {
-				_, err := other.Acquire(c.Context(), c.request(long))
+				_, err := other.Acquire(c.Context(), joined)
 				if err == nil && time.Since(sent) < trusted { // a busy machine may be too late
 					c.Fatal("granted while the holder trusts its lease")
 				}
