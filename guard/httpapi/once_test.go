@@ -71,6 +71,19 @@ func (a *onceAPI) send(in Request) Response {
 	return answer
 }
 
+// settle is an operator who settles the key of a request that has failed. It returns what the
+// request gets before and after that.
+func (a *onceAPI) settle(in Request, answer []byte) (before, after Response) {
+	a.t.Helper()
+	a.err = errors.New("own")
+	_, err := a.handle(context.Background(), in)
+	require.Equal(a.t, a.err, err)
+	<-time.After(2 * time.Minute)
+	before = a.send(in)
+	require.NoError(a.t, idempotency.SettleDone(context.Background(), a.store, a.lock.Key, a.lock.Fence, answer, idempotency.Options{}))
+	return before, a.send(in)
+}
+
 func TestOnceReplays(t *testing.T) {
 	a := newOnceAPI(t, idempotency.RunAgain, OnceOptions{})
 	a.answer = Response{StatusCode: 201, Headers: map[string]string{"Location": "/payments/1", "set-cookie": "session=secret"}, Cookies: []string{"a=b"},
@@ -111,14 +124,9 @@ func TestOnceReplays(t *testing.T) {
 // What somebody else keeps, an operator or a transaction of the work, may have cookies.
 func TestOnceReplaysNoCookies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newOnceAPI(t, idempotency.Refuse, OnceOptions{})
-		a.err = errors.New("own")
-		_, err := a.handle(t.Context(), post("k", ""))
-		require.Equal(t, a.err, err)
-		<-time.After(2 * time.Minute)
-		answer := []byte(`{"statusCode": 201, "headers": {"Set-Cookie": "session=secret"}, "multiValueHeaders": {"set-cookie": ["a=b"]}, "cookies": ["a=b"]}`)
-		require.NoError(t, idempotency.SettleDone(t.Context(), a.store, a.lock.Key, a.lock.Fence, answer, idempotency.Options{}))
-		require.Equal(t, Response{StatusCode: 201, Headers: map[string]string{"Idempotent-Replayed": "true"}, MultiValueHeaders: map[string][]string{}}, a.send(post("k", "")))
+		_, after := newOnceAPI(t, idempotency.Refuse, OnceOptions{}).settle(post("k", ""),
+			[]byte(`{"statusCode": 201, "headers": {"Set-Cookie": "session=secret"}, "multiValueHeaders": {"set-cookie": ["a=b"]}, "cookies": ["a=b"]}`))
+		require.Equal(t, Response{StatusCode: 201, Headers: map[string]string{"Idempotent-Replayed": "true"}, MultiValueHeaders: map[string][]string{}}, after)
 	})
 }
 
@@ -284,14 +292,10 @@ func TestOnceSettled(t *testing.T) {
 	require.NotNil(t, found)
 	synctest.Test(t, func(t *testing.T) {
 		a := newOnceAPI(t, idempotency.Refuse, OnceOptions{})
-		a.err = errors.New("own")
-		_, err := a.handle(t.Context(), post("k", ""))
-		require.Equal(t, a.err, err)
-		<-time.After(2 * time.Minute)
-		require.Equal(t, http.StatusInternalServerError, a.send(post("k", "")).StatusCode)
-		require.NoError(t, idempotency.SettleDone(t.Context(), a.store, a.lock.Key, a.lock.Fence, found[1], idempotency.Options{}))
+		before, after := a.settle(post("k", ""), found[1])
+		require.Equal(t, http.StatusInternalServerError, before.StatusCode)
 		want := Response{StatusCode: 201, Headers: map[string]string{"content-type": "application/json", "Idempotent-Replayed": "true"}, Body: `{"id": 7}`}
-		require.Equal(t, want, a.send(post("k", "")))
+		require.Equal(t, want, after)
 		require.Equal(t, 1, a.runs)
 	})
 }

@@ -16,8 +16,8 @@
 // # What is promised
 //
 // A repeat within Options.Keep gets the first answer, and its work does not run. No repeat
-// gets the answer of another key or, if both calls set Call.Match, of other input. Only SettleDone can
-// give an answer that no run returned. It is for any input.
+// gets the answer of another key or, if both calls set Call.Match, of other input. Only
+// SettleDone can give an answer that no run returned. It is for any input.
 //
 // What happens after a run that had no answer is your choice:
 //
@@ -43,7 +43,8 @@
 // its effect. If the context or the lease has ended, it depends on what the work returns: an
 // answer is kept also then, unless somebody has broken the lease or settled the key. Work that
 // knows that it had no effect returns [NotDone] of its error. Then the lease is released; if
-// the store cannot be reached until MaxHold or the deadline, the key is in doubt. An example is the *guard.LockBusy of a lock inside the work, if nothing was done before.
+// the store cannot be reached until MaxHold or the deadline, the key is in doubt. An example
+// is the *guard.LockBusy of a lock inside the work, if nothing was done before.
 //
 // # The answer
 //
