@@ -30,9 +30,6 @@ type target struct {
 // awsVariables are the variables with which a function reaches AWS.
 var awsVariables = []string{"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
 
-// zooKeeperVariable has the credentials for ZooKeeper.
-const zooKeeperVariable = "ZOOKEEPER_AUTH"
-
 // forFunctions is the part of the caller's environment that the functions get: what
 // ZooKeeper or a store on AWS needs. DynamoDB Local takes everything, but keeps the tables of
 // different regions and credentials apart, so it gets what lambdatest gives.
@@ -43,7 +40,7 @@ func forFunctions(u *url.URL, getenv func(string) string) func(string) string {
 		switch {
 		case stores.IsLocalDynamoDB(u):
 			return local[name]
-		case u.Scheme == "zookeeper" && name == zooKeeperVariable:
+		case u.Scheme == "zookeeper" && name == stores.AuthVariable:
 			return getenv(name)
 		case u.Scheme != "dynamodb" && u.Scheme != "elasticache" || !slices.Contains(awsVariables, name):
 			return ""
@@ -55,7 +52,7 @@ func forFunctions(u *url.URL, getenv func(string) string) func(string) string {
 }
 
 func passedOn(getenv func(string) string) (env []string) {
-	for _, name := range append(awsVariables, zooKeeperVariable) {
+	for _, name := range append(awsVariables, stores.AuthVariable) {
 		if value := getenv(name); value != "" {
 			env = append(env, name+"="+value)
 		}

@@ -26,6 +26,3 @@ func (m moment) add(d time.Duration) moment { return moment{m.wall + int64(d), m
 func (m moment) until(end moment) time.Duration {
 	return time.Duration(min(end.wall-m.wall, end.steady-m.steady))
 }
-
-// earlier is the earlier one of both moments on each clock.
-func earlier(a, b moment) moment { return moment{min(a.wall, b.wall), min(a.steady, b.steady)} }

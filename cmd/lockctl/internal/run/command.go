@@ -54,10 +54,17 @@ COMMAND gets LOCK_KEY, LOCK_FENCE and LOCK_HELD=true. Standard input, output and
 terminal are its own. There is no shell. LOCK_FENCE does nothing by itself: what COMMAND
 writes to has to refuse a smaller one.
 
+COMMAND does not get LOCK_URL and ZOOKEEPER_AUTH, which may have a password. A COMMAND that
+works on locks itself can read the URL from a variable of another name, which it gets:
+  JOB_LOCKS=$LOCK_URL lockctl run KEY -- sh -c 'LOCK_URL=$JOB_LOCKS exec ./job.sh'
+All users of a machine can read the URL of --store while lockctl runs (ps). Give a URL with a
+password as LOCK_URL.
+
 The lease is renewed while COMMAND runs. A guard process ends COMMAND's process group
 before the lease ends, also when lockctl is stopped or killed: SIGTERM, and SIGKILL after
 --kill-after or when the lease can be trusted no longer, whichever is first. What COMMAND
-leaves in its process group is killed before the lock is released.
+leaves in its process group is killed before the lock is released. The first renewal that
+fails is told on standard error, with the time that is left.
 
 The guard process cannot end these: processes that have left the group (setsid, daemons,
 docker run, ssh HOST, timeout inside a script, and the jobs of a shell with job control, as
@@ -67,8 +74,10 @@ the end of its lease and runs for milliseconds. Where guard process and lockctl 
 at once, only COMMAND itself is killed, on Linux; on macOS nothing is. In these cases only
 the fence helps.
 
-SIGTERM and SIGHUP are passed on once; the second one is SIGKILL. While lockctl waits they
-end it, and it leaves the queue. Ctrl-C reaches COMMAND by the terminal or by lockctl.
+SIGTERM, SIGINT and SIGHUP are passed on, and SIGKILL follows after --kill-after; a second
+SIGTERM or SIGHUP is SIGKILL at once. While lockctl waits they end it, and it leaves the
+queue. SIGQUIT is passed on, and nothing follows. Nor does anything follow Ctrl-C if COMMAND
+has the terminal, because Ctrl-C goes to COMMAND alone then.
 Ctrl-Z stops both if COMMAND has the terminal, and the lock is lost at the end of its lease
 and COMMAND is ended. If COMMAND does not have it, Ctrl-Z stops lockctl alone: COMMAND works
 on, and is ended before the lease ends. So it is if standard input or output is no terminal
@@ -79,10 +88,10 @@ A call that takes or renews the lock has 2 s at most, and one that releases it 1
 can make this shorter, and not longer.
 
 Exit status: that of COMMAND, 128+N if signal N ended it, 126 if it cannot be run, 127 if
-it is not found; 75 (-E) if the lock is busy; 79 if the lock was lost: COMMAND was ended, had
-ended, or did not begin, and what it wrote may stand beside what another wrote; 124 if
---max-hold is over; 70 if the guard process was killed. If COMMAND did not begin, also a
-status of lockctl --help.`,
+it is not found; 75 (-E) if the lock is busy; 79 if the lock was lost, whatever COMMAND
+returned: it was ended, had ended, or did not begin, and what it wrote may stand beside what
+another wrote; 124 if --max-hold is over; 70 if the guard process was killed. If COMMAND did
+not begin, also a status of lockctl --help.`,
 		Example: `  lockctl run -n nightly/report -- ./report.sh; [ $? = 75 ] && echo "another host has it"
   lockctl run -w 30 account/7 -- sh -c 'psql -v fence=$LOCK_FENCE -f book.sql'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -101,7 +110,7 @@ status of lockctl --help.`,
 	f.IntVarP(&s.busyStatus, "busy-status", "E", exit.Busy, "exit `STATUS` for busy, 0 to 255")
 	f.Var(&s.ttl, "ttl", "`TIME` of the lease: for so long a dead holder keeps others out; default 60s")
 	f.Var(&s.maxHold, "max-hold", "end COMMAND after `TIME`; default no limit")
-	f.Var(&s.killAfter, "kill-after", "`TIME` between SIGTERM and SIGKILL; default 10s, at most a quarter of --ttl")
+	f.Var(&s.killAfter, "kill-after", "`TIME` between SIGTERM, of lockctl or passed on, and SIGKILL;\ndefault 10s, at most a quarter of --ttl")
 	f.StringVar(&s.holder, "holder", "", "`TEXT` that others see; default USER@HOST COMMAND")
 	s.AddTo(f)
 	return cmd

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 )
 
 // report is one line of the guard process.
@@ -45,7 +48,7 @@ func startGuarded(command []string, env []string, killAfter time.Duration, until
 	}
 	defer itsReports.Close()
 	cmd := exec.Command(self, append([]string{guardCommand, strconv.FormatInt(int64(killAfter), 10)}, command...)...)
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(withoutSecrets(os.Environ()), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{itsOrders, itsReports}
 	// A process group of its own: what ends lockctl's group must not end the guard
@@ -67,6 +70,15 @@ func startGuarded(command []string, env []string, killAfter time.Duration, until
 		_ = cmd.Wait() // its status says nothing
 	}()
 	return g, nil
+}
+
+// withoutSecrets is an environment without what lets lockctl into the store: the command is
+// there for other work, and what it starts or logs should not have a password of the locks.
+func withoutSecrets(env []string) []string {
+	return slices.DeleteFunc(env, func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == stores.Variable || name == stores.AuthVariable
+	})
 }
 
 func parseReport(line string) report {

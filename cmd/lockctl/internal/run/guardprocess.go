@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,15 +27,16 @@ import (
 // lockctl writes lines to its file 3, and reads lines from its file 4:
 //
 //	until WALL STEADY   the end of trust, a moment in nanoseconds
-//	signal N            send the signal to the command's process group
+//	signal N            send the signal to the command's process group; after SIGTERM, SIGINT
+//	                    and SIGHUP comes SIGKILL
 //	end                 end the process group: SIGTERM, then SIGKILL
 //	(the end of file)   the same: lockctl has been killed
 //
 //	started PID         the command's process and process group
 //	stopped N           by a signal; the guard process goes on
 //	ended STATUS TRUSTED GONE   as a shell says it; false if the lease could not be trusted
-//	                            until then, or not for longer; true if nobody of the process
-//	                            group is left
+//	                            until then, or if the command was told to end because of
+//	                            that; true if nobody of the process group is left
 //	failed STATUS TEXT  the command could not be started
 //	late                the lease could be trusted no longer; the command was not started
 const (
@@ -49,6 +51,10 @@ const (
 	// goneTime is how long a killed process group may take to be gone.
 	goneTime = 2 * time.Second
 )
+
+// asksToEnd are the signals by which an operator ends a command. A command that is deaf to
+// them must not keep its lock for ever.
+var asksToEnd = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
 
 // guardCommand is the name of the hidden command that is the guard process.
 const guardCommand = "guard-process"
@@ -77,11 +83,12 @@ type guardProcess struct {
 	killAfter time.Duration
 	reports   *os.File
 
-	group  int    // the command's process id, which is that of its group
-	until  moment // the end of trust
-	kill   moment // when to send SIGKILL, if ending
-	ending bool   // SIGTERM was sent
-	losing bool   // because the end of trust was near
+	group   int    // the command's process id, which is that of its group
+	until   moment // the end of trust
+	kill    moment // when to send SIGKILL, if killing
+	killing bool   // the command was asked to end
+	ending  bool   // end has sent SIGTERM
+	losing  bool   // because the end of trust was near
 }
 
 func (g *guardProcess) report(format string, args ...any) {
@@ -147,7 +154,9 @@ func (g *guardProcess) run(command []string) error {
 				status = exit.Signal + int(change.Signal())
 			}
 			gone := g.clear() // takes up to goneTime, in which the trust may end
-			trusted := now().until(g.until) > 0 && !(g.losing && status != 0)
+			// A status of 0 does not say that the command's work is done: a command may
+			// end so after SIGTERM, too.
+			trusted := now().until(g.until) > 0 && !g.losing
 			g.report("ended %d %t %t", status, trusted, gone)
 			return nil
 		}
@@ -176,6 +185,9 @@ func (g *guardProcess) obey(order string) bool {
 			return false
 		}
 		g.signal(syscall.Signal(n))
+		if slices.Contains(asksToEnd, syscall.Signal(n)) {
+			g.killLater()
+		}
 		return true
 	case "end":
 		g.end()
@@ -191,20 +203,29 @@ func (g *guardProcess) look() {
 		g.losing = true
 		g.end()
 	}
-	if left <= 0 || g.ending && now().until(g.kill) <= 0 {
+	if left <= 0 || g.killing && now().until(g.kill) <= 0 {
 		g.signal(syscall.SIGKILL)
 	}
 }
 
 // end sends SIGTERM, once. SIGKILL comes after killAfter, and never later than the end of
-// trust.
+// trust: see look.
 func (g *guardProcess) end() {
 	if g.ending {
 		return
 	}
-	g.ending, g.kill = true, earlier(now().add(g.killAfter), g.until)
+	g.ending = true
+	g.killLater()
 	g.signal(syscall.SIGTERM)
 	g.signal(syscall.SIGCONT) // a stopped process handles no SIGTERM
+}
+
+// killLater sets the time for SIGKILL. Who asks again does not make it later.
+func (g *guardProcess) killLater() {
+	if g.killing {
+		return
+	}
+	g.killing, g.kill = true, now().add(g.killAfter)
 }
 
 func (g *guardProcess) signal(s syscall.Signal) {

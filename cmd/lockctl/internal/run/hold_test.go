@@ -1,12 +1,14 @@
 package run
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,27 +23,84 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-// A guard process that begins after the end of trust starts nothing.
-func TestGuardProcessIsLate(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
+// guardAlone starts a guard process without lockctl, with its first order. The test reads what
+// it reports.
+func guardAlone(t *testing.T, first, killAfter string, command ...string) (orders *os.File, reports *bufio.Scanner) {
+	t.Helper()
 	itsOrders, orders, err := os.Pipe()
 	require.NoError(t, err)
-	reports, itsReports, err := os.Pipe()
+	read, itsReports, err := os.Pipe()
 	require.NoError(t, err)
-	cmd := exec.Command(lockctl, guardCommand, "0", "touch", file)
+	cmd := exec.Command(lockctl, append([]string{guardCommand, killAfter}, command...)...)
 	cmd.ExtraFiles = []*os.File{itsOrders, itsReports}
-	_, err = orders.WriteString(now().add(-time.Nanosecond).order() + "\n")
+	_, err = orders.WriteString(first + "\n")
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	require.NoError(t, itsOrders.Close())
 	require.NoError(t, itsReports.Close())
-	said, err := io.ReadAll(reports)
-	require.NoError(t, err)
-	require.NoError(t, cmd.Wait())
-	require.NoError(t, orders.Close())
-	require.NoError(t, reports.Close())
-	assert.Equal(t, "late\n", string(said))
+	t.Cleanup(func() {
+		_ = orders.Close() // it ends the command, if there is one
+		assert.NoError(t, cmd.Wait())
+		assert.NoError(t, read.Close())
+	})
+	return orders, bufio.NewScanner(read)
+}
+
+// A guard process that begins after the end of trust starts nothing.
+func TestGuardProcessIsLate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	_, reports := guardAlone(t, now().add(-time.Nanosecond).order(), "0", "touch", file)
+	require.True(t, reports.Scan())
+	assert.Equal(t, "late", reports.Text())
+	assert.False(t, reports.Scan())
 	assert.NoFileExists(t, file)
+}
+
+// A command that was told to end because the lease could not be renewed has not done its work,
+// also if it ends with 0 and in time. One that an operator ended has the status that it wants.
+func TestGuardProcessTellsWhatItEnded(t *testing.T) {
+	for name, c := range map[string]struct{ order, want string }{
+		"the end of trust is near": {now().add(time.Minute - time.Second).order(), "ended 0 false true"},
+		"SIGTERM of an operator":   {"signal 15", "ended 0 true true"},
+		"the end":                  {"end", "ended 0 true true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "file")
+			orders, reports := guardAlone(t, now().add(time.Hour).order(), strconv.FormatInt(int64(time.Minute), 10),
+				"sh", "-c", `trap 'exit 0' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)
+			lines(t, file, 1)
+			_, err := orders.WriteString(c.order + "\n")
+			require.NoError(t, err)
+			require.True(t, reports.Scan())
+			assert.Contains(t, reports.Text(), "started ")
+			require.True(t, reports.Scan())
+			assert.Equal(t, c.want, reports.Text())
+		})
+	}
+}
+
+// The command's own child gets a signal, too, and not only when the command has ended.
+func TestGuardProcessSignalsTheGroup(t *testing.T) {
+	for name, order := range map[string]string{
+		"a signal that is passed on": "signal 15",
+		"the end":                    "end",
+		"the end of trust is near":   now().add(time.Minute - time.Second).order(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			begun, told := filepath.Join(dir, "begun"), filepath.Join(dir, "told")
+			orders, reports := guardAlone(t, now().add(time.Hour).order(), strconv.FormatInt(int64(time.Minute), 10), "sh", "-c", `trap : TERM
+				sh -c 'trap "echo TERM > $2; exit" TERM; echo begun > "$1"; while :; do sleep 0.01; done' sh "$1" "$2" &
+				while [ ! -s "$2" ]; do sleep 0.01; done; exit 5`, "sh", begun, told)
+			lines(t, begun, 1)
+			_, err := orders.WriteString(order + "\n")
+			require.NoError(t, err)
+			assert.Equal(t, []string{"TERM"}, lines(t, told, 1))
+			require.True(t, reports.Scan())
+			require.True(t, reports.Scan())
+			assert.Regexp(t, "^ended 5 ", reports.Text())
+		})
+	}
 }
 
 // What lockctl makes of the last report of the guard process.

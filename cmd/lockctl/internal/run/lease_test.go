@@ -57,3 +57,50 @@ func TestWaitWarns(t *testing.T) {
 		})
 	}
 }
+
+// flaky is a store whose renewals fail as the test says.
+type flaky struct {
+	lockstore.Store
+	err error
+}
+
+func (f *flaky) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	return f.Store.Renew(ctx, lease, ttl)
+}
+
+// The first renewal that fails is told, with the time until the command is ended, and the
+// first one that succeeds after that.
+func TestRenewalWarns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stderr bytes.Buffer
+		inner := &flaky{Store: memstore.New(time.Now)}
+		store := &trusting{Store: inner, timeout: time.Second, killAfter: 10 * time.Second, failing: failing{stderr: &stderr}}
+		lease, err := store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		renew := func(ctx context.Context, fails error) string {
+			t.Helper()
+			stderr.Reset()
+			inner.err = fails
+			_, err := store.Renew(ctx, lease, time.Minute)
+			require.ErrorIs(t, err, fails)
+			return stderr.String()
+		}
+		assert.Empty(t, renew(t.Context(), nil))
+		time.Sleep(20 * time.Second)
+		refused := errors.New("connection refused")
+		assert.Equal(t, "lockctl: warning: the lock of \"k\" cannot be renewed, and the command is ended in 29.8s if that stays so: connection refused\n", renew(t.Context(), refused))
+		assert.Empty(t, renew(t.Context(), refused), "once")
+		assert.Equal(t, "lockctl: the lock of \"k\" is renewed again\n", renew(t.Context(), nil))
+		assert.Empty(t, renew(t.Context(), nil), "once")
+		assert.NotEmpty(t, renew(t.Context(), refused), "and the next time again")
+
+		store.warned = false
+		assert.Empty(t, renew(t.Context(), lockstore.ErrLost), "lockctl tells a loss by its status")
+		ended, end := context.WithCancel(t.Context())
+		end()
+		assert.Empty(t, renew(ended, refused), "the command has ended: nobody needs the renewal")
+	})
+}

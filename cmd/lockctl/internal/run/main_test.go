@@ -59,7 +59,7 @@ func start(t *testing.T, addr string, args ...string) *process {
 func begin(t *testing.T, addr, program string, args ...string) *process {
 	t.Helper()
 	p := &process{Cmd: exec.Command(program, args...), done: make(chan struct{})}
-	p.Env = append(os.Environ(), "LOCK_URL=redis://"+addr)
+	p.Env = append(os.Environ(), "LOCK_URL=redis://"+addr, "ZOOKEEPER_AUTH=user:password")
 	p.Stdout, p.Stderr = &p.out, &p.err
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(t, p.Start())

@@ -36,7 +36,7 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	store := &trusting{Store: opened, timeout: s.Timeout, failing: failing{stderr: stderr}}
+	store := &trusting{Store: opened, timeout: s.Timeout, killAfter: time.Duration(s.killAfter), failing: failing{stderr: stderr}}
 	g, err := guard.New(store, guard.Options{})
 	if err != nil {
 		return err
@@ -248,8 +248,7 @@ func (h *hold) renew(ctx context.Context, answers chan<- renewal) {
 			until = h.store.until
 			pause = h.untilRenewal(now().until(until))
 		}
-		answer := renewal{until, err, now().until(until) <= 0 || errors.Is(err, lockstore.ErrLost) ||
-			errors.Is(err, lockstore.ErrCorrupt) || errors.Is(err, lockstore.ErrInvalid)}
+		answer := renewal{until, err, now().until(until) <= 0 || isLost(err)}
 		select {
 		case answers <- answer:
 		case <-ctx.Done():

@@ -25,30 +25,31 @@ func TestExitStatus(t *testing.T) {
 		status int
 		stderr string
 	}{
-		"the command's":      {[]string{"k", "--", "sh", "-c", "exit 3"}, 3, ""},
-		"success":            {[]string{"k", "--", "true"}, 0, ""},
-		"a signal ended it":  {[]string{"k", "--", "sh", "-c", "kill -9 $$"}, 137, ""},
-		"not found":          {[]string{"k", "--", "no-such-command"}, 127, "not found"},
-		"no such file":       {[]string{"k", "--", "./no-such-command"}, 127, "no such file"},
-		"not executable":     {[]string{"k", "--", "/dev/null"}, 126, "permission denied"},
-		"max-hold":           {[]string{"--max-hold", "0.2", "k", "--", "sleep", "60"}, 124, "--max-hold, 200ms"},
-		"max-hold, deaf":     {[]string{"--max-hold", "0.2", "--kill-after", "0.1", "k", "--", "sh", "-c", "trap '' TERM; sleep 60 & wait; sleep 60"}, 124, "--max-hold"},
-		"a key with a dash":  {[]string{"--", "-k", "--", "true"}, 0, ""},
-		"bad key":            {[]string{"a\nb", "--", "true"}, 64, "control character"},
-		"no command":         {[]string{"k", "--"}, 64, "lockctl run [flags] KEY -- COMMAND"},
-		"flags after KEY":    {[]string{"k", "-n", "--", "true"}, 64, "flags, KEY, --"},
-		"-n and -w":          {[]string{"-n", "-w", "1", "k", "--", "true"}, 64, "want one of them"},
-		"short ttl":          {[]string{"--ttl", "0.5", "k", "--", "true"}, 64, "--ttl is 500ms; want 1s to 24h"},
-		"late SIGKILL":       {[]string{"--ttl", "4", "--kill-after", "2", "k", "--", "true"}, 64, "--kill-after is 2s; want 0s to 1s"},
-		"no time":            {[]string{"-w", "soon", "k", "--", "true"}, 64, "want seconds, or a duration"},
-		"no status":          {[]string{"-E", "256", "k", "--", "true"}, 64, "want 0 to 255"},
-		"nobody there":       {[]string{"--store", "redis://127.0.0.1:1", "k", "--", "true"}, 69, "connection refused"},
-		"nobody there, -n":   {[]string{"-n", "--store", "redis://127.0.0.1:1", "k", "--", "true"}, 69, "connection refused"},
-		"not this user":      {[]string{"--store", "redis://nobody:wrong@" + addr, "k", "--", "true"}, 77, "WRONGPASS"},
-		"no such store":      {[]string{"--store", "etcd://x", "k", "--", "true"}, 78, "no store for the scheme"},
-		"another's entry":    {[]string{"foreign", "--", "true"}, 76, "not a lock"},
-		"what it gets":       {[]string{"k", "--", "sh", "-c", `[ "$LOCK_KEY" = k ] && [ "$LOCK_FENCE" -gt 1000000 ] && [ "$LOCK_HELD" = true ]`}, 0, ""},
-		"one open file less": {[]string{"k", "--", "sh", "-c", "! (: <&3) 2>/dev/null && ! (: <&4) 2>/dev/null"}, 0, ""},
+		"the command's":        {[]string{"k", "--", "sh", "-c", "exit 3"}, 3, ""},
+		"success":              {[]string{"k", "--", "true"}, 0, ""},
+		"a signal ended it":    {[]string{"k", "--", "sh", "-c", "kill -9 $$"}, 137, ""},
+		"not found":            {[]string{"k", "--", "no-such-command"}, 127, "not found"},
+		"no such file":         {[]string{"k", "--", "./no-such-command"}, 127, "no such file"},
+		"not executable":       {[]string{"k", "--", "/dev/null"}, 126, "permission denied"},
+		"max-hold":             {[]string{"--max-hold", "0.2", "k", "--", "sleep", "60"}, 124, "--max-hold, 200ms"},
+		"max-hold, deaf":       {[]string{"--max-hold", "0.2", "--kill-after", "0.1", "k", "--", "sh", "-c", "trap '' TERM; sleep 60 & wait; sleep 60"}, 124, "--max-hold"},
+		"a key with a dash":    {[]string{"--", "-k", "--", "true"}, 0, ""},
+		"bad key":              {[]string{"a\nb", "--", "true"}, 64, "control character"},
+		"no command":           {[]string{"k", "--"}, 64, "lockctl run [flags] KEY -- COMMAND"},
+		"flags after KEY":      {[]string{"k", "-n", "--", "true"}, 64, "flags, KEY, --"},
+		"-n and -w":            {[]string{"-n", "-w", "1", "k", "--", "true"}, 64, "want one of them"},
+		"short ttl":            {[]string{"--ttl", "0.5", "k", "--", "true"}, 64, "--ttl is 500ms; want 1s to 24h"},
+		"late SIGKILL":         {[]string{"--ttl", "4", "--kill-after", "2", "k", "--", "true"}, 64, "--kill-after is 2s; want 0s to 1s"},
+		"no time":              {[]string{"-w", "soon", "k", "--", "true"}, 64, "want seconds, or a duration"},
+		"no status":            {[]string{"-E", "256", "k", "--", "true"}, 64, "want 0 to 255"},
+		"nobody there":         {[]string{"--store", "redis://127.0.0.1:1", "k", "--", "true"}, 69, "connection refused"},
+		"nobody there, -n":     {[]string{"-n", "--store", "redis://127.0.0.1:1", "k", "--", "true"}, 69, "connection refused"},
+		"not this user":        {[]string{"--store", "redis://nobody:wrong@" + addr, "k", "--", "true"}, 77, "WRONGPASS"},
+		"no such store":        {[]string{"--store", "etcd://x", "k", "--", "true"}, 78, "no store for the scheme"},
+		"another's entry":      {[]string{"foreign", "--", "true"}, 76, "not a lock"},
+		"what it gets":         {[]string{"k", "--", "sh", "-c", `[ "$LOCK_KEY" = k ] && [ "$LOCK_FENCE" -gt 1000000 ] && [ "$LOCK_HELD" = true ]`}, 0, ""},
+		"what it does not get": {[]string{"k", "--", "sh", "-c", `[ -z "${LOCK_URL+x}${ZOOKEEPER_AUTH+x}" ] && [ -n "$HOME$PATH" ]`}, 0, ""},
+		"one open file less":   {[]string{"k", "--", "sh", "-c", "! (: <&3) 2>/dev/null && ! (: <&4) 2>/dev/null"}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "another's entry" {
@@ -145,12 +146,22 @@ func TestSignals(t *testing.T) {
 		require.NoError(t, p.Process.Signal(syscall.SIGHUP))
 		assert.Equal(t, 137, p.status(t))
 	})
+	t.Run("a deaf command is killed after --kill-after", func(t *testing.T) {
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT} {
+			file := filepath.Join(t.TempDir(), "file")
+			p := start(t, addr, "run", "--kill-after", "0.2", "deaf", "--", "sh", "-c", `trap '' TERM HUP INT; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)
+			lines(t, file, 1)
+			require.NoError(t, p.Process.Signal(sig))
+			assert.Equal(t, 137, p.status(t), sig)
+			assert.False(t, inspect(t, addr, "deaf").Held)
+		}
+	})
 	t.Run("and the status still says what ended it", func(t *testing.T) {
 		var p *process
 		late := os.ErrProcessDone // on a slow machine --max-hold may be over before the signal
 		for hold := 1; late != nil && hold < 100; hold *= 3 {
 			file := filepath.Join(t.TempDir(), "file")
-			p = start(t, addr, "run", "--max-hold", strconv.Itoa(hold), "--kill-after", "0.1", "status", "--", "sh", "-c", `trap '' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)
+			p = start(t, addr, "run", "--max-hold", strconv.Itoa(hold), "status", "--", "sh", "-c", `trap 'trap "exit 3" TERM' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)
 			lines(t, file, 1)
 			late = p.Process.Signal(syscall.SIGTERM)
 		}
@@ -257,6 +268,17 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// The command ends with 0 when lockctl ends it: this is no success.
+func TestLostWithoutTheStore(t *testing.T) {
+	server := testservers.Start(t, testservers.RedisServer)
+	file := filepath.Join(t.TempDir(), "file")
+	p := start(t, server.Addr, "run", "--ttl", "4", "k", "--", "sh", "-c", `trap 'exit 0' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)
+	lines(t, file, 1)
+	server.Kill()
+	assert.Equal(t, exit.Lost, p.status(t), p.err.String())
+	assert.Regexp(t, `^lockctl: warning: the lock of "k" cannot be renewed, and the command is ended in \S+s if that stays so: .*connection refused\n(?s:.*)the lock of "k" was lost`, p.err.String())
+}
+
 func held(t *testing.T, addr, key string) func() error {
 	return func() error { return wants(inspect(t, addr, key).Held, "the key is held") }
 }
@@ -277,7 +299,6 @@ func TestMoments(t *testing.T) {
 	assert.Equal(t, time.Duration(7), a.until(a.add(7)))
 	assert.Equal(t, time.Duration(-3), a.until(moment{107, 47}), "the steady clock is past the end")
 	assert.Equal(t, time.Duration(-3), a.until(moment{97, 57}), "the wall clock is past the end")
-	assert.Equal(t, moment{97, 47}, earlier(moment{97, 57}, moment{107, 47}))
 	first := now()
 	assert.Positive(t, first.wall)
 	assert.LessOrEqual(t, first.until(now()), time.Minute)

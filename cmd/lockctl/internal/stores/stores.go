@@ -26,6 +26,9 @@ import (
 // Variable is the environment variable with the store's URL.
 const Variable = "LOCK_URL"
 
+// AuthVariable is the environment variable with the credentials for ZooKeeper.
+const AuthVariable = "ZOOKEEPER_AUTH"
+
 // Flag is the help text of the flag --store.
 const Flag = "`URL` of the store; default $" + Variable
 
