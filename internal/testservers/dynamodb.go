@@ -22,8 +22,9 @@ const installDynamo = "run internal/testservers/install-dynamodb.sh"
 // takes about two seconds, so let subtests share one server.
 //
 // DynamoDB Local accepts all credentials of letters and digits. Each access key has its
-// own tables in each region. The server listens on all interfaces; it has no option for
-// the loopback interface alone.
+// own tables in each region. The server listens on all interfaces, as long as the
+// test runs: it has no option for the loopback interface alone, and Loopback.java, by which
+// make dynamodb does it, takes a second longer to start.
 func DynamoDB(t testing.TB) (endpoint string) {
 	t.Helper()
 	return "http://" + StartDynamoDB(t).Addr

@@ -1,25 +1,25 @@
 #!/bin/sh
 # Installs DynamoDB Local for the tests with Maven, into the user's cache. Its licence
-# forbids redistribution, so it is not in the repository. The script needs Java 17 and
-# Maven; on Debian and Ubuntu it installs them.
+# forbids redistribution, so it is not in the repository. The script needs a JDK 17 (make
+# dynamodb compiles Loopback.java) and Maven; on Debian and Ubuntu it installs them.
 set -eu
 
 version=2.6.1 # the same in dynamodb.go; a test compares them
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock
 target=$cache/dynamodb-local-$version
 
-if [ -f "$target/lib/DynamoDBLocal-$version.jar" ] && command -v java >/dev/null; then
+if [ -f "$target/lib/DynamoDBLocal-$version.jar" ] && command -v javac >/dev/null; then
 	exit 0
 fi
 
 packages=
-command -v java >/dev/null || packages="default-jre-headless"
+command -v javac >/dev/null || packages="default-jdk-headless"
 if [ ! -d "$target" ]; then
 	command -v mvn >/dev/null || packages="$packages maven"
 fi
 if [ -n "$packages" ]; then
 	if ! command -v apt-get >/dev/null; then
-		echo "DynamoDB Local needs Java 17 or newer and Maven: install them (java and mvn on the PATH), then run this again. Its tests are skipped until then." >&2
+		echo "DynamoDB Local needs a JDK 17 or newer and Maven: install them (java, javac and mvn on the PATH), then run this again. Its tests are skipped until then." >&2
 		[ -z "${CI:-}" ]
 		exit
 	fi
