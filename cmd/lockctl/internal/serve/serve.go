@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -34,7 +36,8 @@ const (
 	defaultAddress = "127.0.0.1:8080"
 
 	functionTime = 29 * time.Second // what the function has in the template
-	headerTime   = 10 * time.Second // to send a request's headers
+	requestTime  = 10 * time.Second // to send a request
+	idleTime     = time.Minute      // between two requests of a connection
 	stopTime     = 5 * time.Second  // for answers that are under way
 )
 
@@ -47,7 +50,8 @@ func Command() *cobra.Command {
 		Long: `Serve locks over HTTP on this machine, as functions/locks does on AWS.
 
 ADDRESS is HOST:PORT or PORT, default ` + defaultAddress + `. HOST is a loopback address: everybody who
-reaches it may use every key. Port 0 is any port that is free.
+reaches it may use every key. Port 0 is any port that is free. The header Host of a request
+has to be localhost or a loopback address, so that no web page can reach it by a name of its own.
 
 Tokens end with the process. A lease in a store other than memory:// then ends by its ttl.`,
 		Example: `  lockctl serve
@@ -71,6 +75,14 @@ func run(ctx context.Context, lockURL string, getenv func(string) string, addres
 	if err != nil {
 		return err
 	}
+	listener, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("the address %s is taken; choose another port, for example %q or make serve PORT=8081", address, "lockctl serve 8081")
+	}
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
 	u, store, err := openStore(ctx, lockURL, getenv, out)
 	if err != nil {
 		return err
@@ -79,18 +91,8 @@ func run(ctx context.Context, lockURL string, getenv func(string) string, addres
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("the address %s is taken; choose another port, for example %q or make serve PORT=8081", address, "lockctl serve 8081")
-	}
-	if err != nil {
-		return err
-	}
-	server := &http.Server{
-		Handler:           gateway(service.Handle),
-		ReadHeaderTimeout: headerTime,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // who waits for a lock waits no longer
-	}
+	server := newServer(gateway(service.Handle), requestTime)
+	server.BaseContext = func(net.Listener) context.Context { return ctx } // who waits for a lock waits no longer
 	fmt.Fprintf(out, welcome, listener.Addr(), u.Scheme+"://"+u.Host)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -107,14 +109,43 @@ func run(ctx context.Context, lockURL string, getenv func(string) string, addres
 	return nil
 }
 
+// newServer has a bound for each read. That of ReadTimeout ends with the body: a wait for a
+// lock may take longer.
+func newServer(service http.Handler, requestTime time.Duration) *http.Server {
+	return &http.Server{Handler: onlyHere(service), ReadTimeout: requestTime, IdleTimeout: idleTime}
+}
+
+// onlyHere refuses a request for another host. A web page could otherwise let its own name
+// point to this machine, and read the answers as its own (DNS rebinding).
+func onlyHere(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		if !isLoopback(strings.Trim(host, "[]")) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusForbidden)
+			text := fmt.Sprintf("the header Host is %.60q; want localhost or a loopback address", r.Host)
+			_ = json.NewEncoder(w).Encode(map[string]string{"message": text}) // an error means that the client has gone
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
 // loopback reads the argument ADDRESS.
 func loopback(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		host, port = "127.0.0.1", address
 	}
-	ip := net.ParseIP(host)
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil || !isLoopback(host) {
 		return "", exit.WrongUsage("ADDRESS is %.60q; want a port from 1 to 65535, 0 for any that is free, or a loopback address with a port, such as %s", address, defaultAddress)
 	}
 	return net.JoinHostPort(host, port), nil

@@ -237,7 +237,7 @@ func TestStop(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	body := `{"ttl": 60, "wait": 20}`
-	_, err = fmt.Fprintf(conn, "PUT /locks/a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body))
+	_, err = fmt.Fprintf(conn, "PUT /locks/a HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body))
 	require.NoError(t, err)
 	answers := bufio.NewReader(conn)
 	line, err := answers.ReadString('\n')
@@ -255,13 +255,68 @@ func TestStop(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
+// A request that another name has led here is refused, as that of a web page whose name
+// points to this machine.
+func TestForeignHost(t *testing.T) {
+	base, _ := start(t)
+	port := base[strings.LastIndexByte(base, ':'):]
+	for host, want := range map[string]int{
+		"127.0.0.1" + port: 200, "localhost" + port: 200, "localhost": 200, "[::1]" + port: 200, "[::1]": 200, "127.0.0.1:9000": 200,
+		"evil.example" + port: 403, "localhost.evil.example": 403, "127.0.0.1.evil.example" + port: 403, "192.0.2.1": 403, "0.0.0.0" + port: 403,
+	} {
+		r, err := http.NewRequest("GET", base+"/locks/a", nil)
+		require.NoError(t, err)
+		r.Host = host
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		text, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		assert.Equal(t, want, response.StatusCode, host)
+		if want == 403 {
+			assert.Contains(t, string(text), "want localhost or a loopback address")
+		}
+	}
+}
+
+// A body that does not come is not waited for, and a wait for a lock may take longer than a
+// body.
+func TestSlowBody(t *testing.T) {
+	const short = time.Second
+	lasts := make(chan error, 1)
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = newServer(gateway(func(ctx context.Context, _ httpapi.Request) (httpapi.Response, error) {
+		time.Sleep(short + short/2)
+		lasts <- ctx.Err()
+		return httpapi.Response{StatusCode: 200}, nil
+	}), short)
+	server.Start()
+	defer server.Close()
+	send := func(body string) *http.Response {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute))) // a server without a bound never answers
+		_, err = fmt.Fprintf(conn, "PUT /locks/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n%s", body)
+		require.NoError(t, err)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		return response
+	}
+	assert.Equal(t, 200, send("{}").StatusCode)
+	require.NoError(t, <-lasts, "the request goes on after the time for its body")
+	slow := send("{")
+	assert.Equal(t, 400, slow.StatusCode)
+	assert.True(t, slow.Close)
+}
+
 func TestAddresses(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	require.NoError(t, err)
-	err = run(t.Context(), "memory://", local, port, io.Discard)
+	err = run(t.Context(), "redis://127.0.0.1:1", local, port, io.Discard) // told before the store is asked
 	assert.EqualError(t, err, "the address 127.0.0.1:"+port+` is taken; choose another port, for example "lockctl serve 8081" or make serve PORT=8081`)
 	for _, bad := range []string{"", "http", "65536", "-1", "+1", "127.0.0.1", "127.0.0.1:", ":8080", "0.0.0.0:80", "[::]:80", "192.0.2.1:80", "example.com:80", "localhost.example.com:80"} {
 		err := run(t.Context(), "memory://", local, bad, io.Discard)
