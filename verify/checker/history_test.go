@@ -270,6 +270,14 @@ acquire a 5 ok 0 10 100
 forget - 0 ok 15 25 0
 acquire b 6 ok 30 40 100
 renew a 5 lost 50 60 100`, true, true},
+		{"the store forgets a lease whose grant was told late", `
+acquire a 5 ok 0 40 100
+forget - 0 ok 10 12 0
+acquire b 6 ok 20 30 100`, true, true},
+		{"the store forgets before both are granted", `
+forget - 0 ok 0 2 0
+acquire a 5 ok 5 40 100
+acquire b 6 ok 20 30 100`, false, false},
 		{"the store forgets, but not yet", `
 acquire a 5 ok 0 10 100
 acquire b 6 ok 30 40 100

@@ -124,7 +124,8 @@ func overlaps(all []*trust, losses []Op, l Limits) (violations []string) {
 		if b.begin >= b.end {
 			continue // it came too late to be of use
 		}
-		if last != nil && last.end-b.begin > l.Early && !lostBetween(last.op, b.op, losses) {
+		// Who was granted the key first may be told last.
+		if last != nil && last.end-b.begin > l.Early && !lostBetween(last.op, b.op, losses) && !lostBetween(b.op, last.op, losses) {
 			violations = append(violations, fmt.Sprintf("two trusted the key for %v:\n  %v\n  %v", last.end-b.begin, last.op, b.op))
 		}
 		if last == nil || b.end > last.end {
