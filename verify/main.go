@@ -31,6 +31,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -41,6 +42,7 @@ import (
 type part struct {
 	kind, dir, pkg, run string
 	seeded              bool             // by VERIFY_SEED, so worth repeating
+	waits               bool             // more than it computes, so it runs beside the others
 	atLeast             map[string]int64 // what its result has to count
 }
 
@@ -53,8 +55,8 @@ var parts = []part{
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "TestGuardsOverDynamoDB", seeded: true, atLeast: map[string]int64{seeds: 100}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 600}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/casstore", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 1000}},
-	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "Test.*", seeded: true, atLeast: map[string]int64{histories: 300, operations: 300_000}},
-	{kind: verifyrecord.Processes, dir: ".", pkg: "./processes", run: "Test.*", seeded: true, atLeast: map[string]int64{kills: 300, stops: 300}},
+	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "Test.*", seeded: true, waits: true, atLeast: map[string]int64{histories: 300, operations: 300_000}},
+	{kind: verifyrecord.Processes, dir: ".", pkg: "./processes", run: "Test.*", seeded: true, waits: true, atLeast: map[string]int64{kills: 300, stops: 300}},
 	{kind: verifyrecord.Mutants, dir: ".", pkg: "./mutants", run: "TestMutants"},
 	{kind: verifyrecord.Fuzz, dir: ".", pkg: "./fuzz", run: "Test.*"},
 }
@@ -122,8 +124,8 @@ func verify(ctx context.Context, keep bool) error {
 	return writeReport()
 }
 
-// runAll runs the parts one after the other. The record is also returned beside an
-// error, unless ctx ended.
+// runAll runs the parts that wait one after the other, and beside them the parts that
+// compute. The record is also returned beside an error, unless ctx ended.
 func runAll(ctx context.Context, dir string, parts []part, seed uint64) (*Record, error) {
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return nil, err
@@ -138,22 +140,37 @@ func runAll(ctx context.Context, dir string, parts []part, seed uint64) (*Record
 	if r.Commit, changed, err = commit(ctx); err != nil {
 		return nil, err
 	}
-	var failed []error
-	for i, p := range parts {
-		start := time.Now()
-		result, err := p.record(ctx, filepath.Join(dir, fmt.Sprintf("%d-%s", i+1, p.kind)), seed)
-		if ctx.Err() != nil {
-			return nil, errors.Join(append(failed, ctx.Err())...)
-		}
+	results, failed := make([]*verifyrecord.Result, len(parts)), make([]error, len(parts))
+	var both sync.WaitGroup
+	for _, waits := range []bool{true, false} {
+		both.Go(func() {
+			for i, p := range parts {
+				if p.waits != waits {
+					continue
+				}
+				start := time.Now()
+				result, err := p.record(ctx, filepath.Join(dir, fmt.Sprintf("%d-%s", i+1, p.kind)), seed)
+				if ctx.Err() != nil {
+					return
+				}
+				word := "ok"
+				if err != nil {
+					word = "FAILED"
+					failed[i] = fmt.Errorf("%s %s: %w", p.pkg, p.run, err)
+				}
+				results[i] = result
+				fmt.Printf("%-10s  %-24s %-24s %8s  %s\n", p.kind, p.pkg, p.run, time.Since(start).Round(time.Second), word)
+			}
+		})
+	}
+	both.Wait()
+	if ctx.Err() != nil {
+		return nil, errors.Join(append(failed, ctx.Err())...)
+	}
+	for _, result := range results {
 		if result != nil {
 			r.Results = append(r.Results, *result)
 		}
-		word := "ok"
-		if err != nil {
-			word = "FAILED"
-			failed = append(failed, fmt.Errorf("%s %s: %w", p.pkg, p.run, err))
-		}
-		fmt.Printf("%-10s  %-24s %-24s %8s  %s\n", p.kind, p.pkg, p.run, time.Since(start).Round(time.Second), word)
 	}
 	r.Took = time.Since(began).Round(time.Second)
 	end, changedSince, err := commit(ctx)
@@ -168,7 +185,11 @@ func (p part) record(ctx context.Context, dir string, seed uint64) (*verifyrecor
 	}
 	ctx, cancel := context.WithTimeout(ctx, partTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", p.pkg, "-run", "^"+p.run+"$", "-count=1", "-timeout", (partTime - time.Minute).String())
+	command := []string{"go", "test", p.pkg, "-run", "^" + p.run + "$", "-count=1", "-timeout", (partTime - time.Minute).String()}
+	if !p.waits { // then it takes the processors only when the part beside it waits
+		command = append([]string{"nice"}, command...)
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = p.dir
 	// Variables that were set for a replay must not make the part smaller.
 	cmd.Env = append(cmd.Environ(), "VERIFY_DIR="+dir, fmt.Sprint("VERIFY_SEED=", seed), "VERIFY_SEEDS=", "FUZZTIME=")

@@ -88,11 +88,13 @@ func TestRunAll(t *testing.T) {
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 )
 
 func write(t *testing.T, seeds string) {
-	text := ` + "`{\"kind\": \"simulation\", \"seed\": ` + os.Getenv(\"VERIFY_SEED\") + `, \"counts\": {\"seeds\": ` + seeds + `}}`" + `
+	text := ` + "`{\"kind\": \"simulation\", \"name\": \"` + filepath.Base(os.Getenv(\"VERIFY_DIR\")) + `\", \"seed\": ` + os.Getenv(\"VERIFY_SEED\") + `, \"counts\": {\"seeds\": ` + seeds + `}}`" + `
 	if os.Getenv("VERIFY_SEEDS") != "" {
 		t.Error("it may be smaller than it should be")
 	}
@@ -105,13 +107,25 @@ func TestGood(t *testing.T)   { write(t, "9") }
 func TestFew(t *testing.T)    { write(t, "8") }
 func TestNothing(t *testing.T) {}
 func TestFails(t *testing.T)  { write(t, "9"); t.Error("two held the lock") }
+
+func TestMeets(t *testing.T) {
+	write(t, "9")
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if all, err := filepath.Glob(os.Getenv("VERIFY_DIR") + "/../*/a.json"); err != nil || len(all) == 2 {
+			return
+		}
+	}
+	t.Error("no other part runs")
+}
 `,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
+	test := func(run string) part {
+		return part{kind: verifyrecord.Simulation, dir: dir, pkg: ".", run: run, seeded: true, atLeast: map[string]int64{seeds: 9}}
+	}
 	record := func(run string) (*Record, error) {
-		p := part{kind: verifyrecord.Simulation, dir: dir, pkg: ".", run: run, seeded: true, atLeast: map[string]int64{seeds: 9}}
-		return runAll(t.Context(), filepath.Join(t.TempDir(), "record"), []part{p}, 5)
+		return runAll(t.Context(), filepath.Join(t.TempDir(), "record"), []part{test(run)}, 5)
 	}
 	r, err := record("TestGood")
 	require.NoError(t, err)
@@ -123,6 +137,12 @@ func TestFails(t *testing.T)  { write(t, "9"); t.Error("two held the lock") }
 		_, err := record(run)
 		require.ErrorContains(t, err, want, run)
 	}
+
+	computes, waits := test("TestMeets"), test("TestMeets")
+	waits.waits = true
+	r, err = runAll(t.Context(), filepath.Join(t.TempDir(), "record"), []part{computes, waits}, 5)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1-simulation", "2-simulation"}, []string{r.Results[0].Name, r.Results[1].Name})
 }
 
 func TestNextSeed(t *testing.T) {
