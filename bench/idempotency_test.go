@@ -206,7 +206,7 @@ func testIdempotencyDynamoDB(t *testing.T) {
 				Key:                       map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: lock.Key}},
 				UpdateExpression:          aws.String("SET amount = :amount"),
 				ExpressionAttributeValues: map[string]types.AttributeValue{":amount": &types.AttributeValueMemberN{Value: "100"}},
-			}}, dynamostore.Kept(table, answer.Lock.Key, answer.Lock.Fence, answer.Data, answer.Keep))
+			}}, store.Kept(answer.Lock.Key, answer.Lock.Fence, answer.Data, answer.Keep))
 		}
 	}
 	fmt.Println("(requests / write units)")

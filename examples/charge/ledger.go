@@ -16,8 +16,9 @@ import (
 
 // ledger keeps the charges in DynamoDB: a row for each order.
 type ledger struct {
-	client         *dynamodb.Client
-	charges, locks string // tables
+	client  *dynamodb.Client
+	charges string             // the table
+	locks   *dynamostore.Store // for the rows of the locks, as LOCK_URL names them
 }
 
 func openLedger(charges, locks *url.URL, getenv func(string) string) (*ledger, error) {
@@ -25,7 +26,11 @@ func openLedger(charges, locks *url.URL, getenv func(string) string) (*ledger, e
 	if err != nil {
 		return nil, err
 	}
-	return &ledger{client, charges.Host, locks.Host}, nil
+	store, err := dynamostore.Open(context.Background(), lockstore.Config{URL: locks, Getenv: getenv})
+	if err != nil {
+		return nil, err
+	}
+	return &ledger{client, charges.Host, store}, nil
 }
 
 // charge writes the charge and the answer in one transaction: both or none. If the reply is
@@ -46,7 +51,7 @@ func (l *ledger) charge(ctx context.Context, o Order) (Receipt, error) {
 				":cents": &types.AttributeValueMemberN{Value: strconv.FormatInt(o.Cents, 10)},
 			},
 		}},
-		dynamostore.Kept(l.locks, answer.Lock.Key, answer.Lock.Fence, answer.Data, answer.Keep),
+		l.locks.Kept(answer.Lock.Key, answer.Lock.Fence, answer.Data, answer.Keep),
 	}})
 	return receipt, err
 }

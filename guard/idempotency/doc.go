@@ -30,7 +30,7 @@
 // A fence does not change this: it refuses a late writer, and does not stop a second run.
 //
 // If the effect must happen exactly once, write the effect and the answer in one transaction.
-// On DynamoDB [Prepare] returns what to keep, and dynamostore.Kept makes a part of a
+// On DynamoDB [Prepare] returns what to keep, and Kept of a dynamostore.Store makes a part of a
 // TransactWriteItems of it. Then RunAgain is right, because a run without an answer has had
 // no effect.
 //

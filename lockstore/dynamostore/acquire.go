@@ -16,10 +16,10 @@ import (
 const (
 	grantUpdate = "SET #owner = :me, #fence = :fence, #expires = :expires, #holder = :holder, #ttl = :ttl"
 
-	// ifFree takes a key without a row, or a free key for which nobody waits and whose
-	// fence is smaller than the local time. It refuses a row of another program, which has
-	// no number as its fence, and it refuses an owner that has released.
-	ifFree = "attribute_not_exists(#key) OR (#fence < :fence AND attribute_not_exists(#owner) AND #released <> :me AND attribute_not_exists(#queue[0]))"
+	// ifFree takes a free key for which nobody waits and whose fence is smaller than the
+	// local time; its write takes a key without a row, too. It refuses a row of another
+	// program, which has no number as its fence, and it refuses an owner that has released.
+	ifFree = "#fence < :fence AND attribute_not_exists(#owner) AND #released <> :me AND attribute_not_exists(#queue[0])"
 
 	// ifFreeAt takes a free key whose fence is not smaller than the local time, or for
 	// which others wait, if the row has not changed since it was seen.
@@ -88,7 +88,7 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 		now := s.clock.read()
 		expires := s.expiresAt(now, req.TTL)
 		fence := lockstore.Fence(now.UnixMicro())
-		w := write{key: req.Key, condition: condition, oldRow: true}
+		w := write{key: req.Key, condition: condition, makesRow: condition == ifFree, oldRow: true}
 		values := map[string]types.AttributeValue{
 			":me":      ownerText(req.Owner),
 			":expires": millis(expires),
@@ -129,12 +129,12 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 			byPlace: condition != ifFree && seen.place(req.Owner) >= 0,
 		}
 		if r.applied {
-			before, err := decode(req.Key, r.item)
+			before, err := s.names.decode(req.Key, r.item)
 			g.before, g.since, g.restores = before.fence, before.since(), err == nil && r.sentOnce
 			return s.trusted(g, req.TTL)
 		}
 
-		if seen, err = decode(req.Key, r.item); err != nil {
+		if seen, err = s.names.decode(req.Key, r.item); err != nil {
 			return grant{}, err
 		}
 		switch {
@@ -203,7 +203,7 @@ func (s *Store) confirm(ctx context.Context, req lockstore.Request, seen row) er
 	if err != nil || r.applied {
 		return err
 	}
-	now, err := decode(req.Key, r.item)
+	now, err := s.names.decode(req.Key, r.item)
 	if err != nil {
 		return err
 	}
@@ -306,13 +306,13 @@ func (s *Store) next(ctx context.Context, req lockstore.Request, seen *row, r *r
 			return "", errors.Join(held, ctx.Err())
 		}
 		if joined.applied {
-			before, err := decode(req.Key, joined.item)
+			before, err := s.names.decode(req.Key, joined.item)
 			if err == nil {
 				held.Place = len(before.queue) + 1
 			}
 			return "", held
 		}
-		if *seen, err = decode(req.Key, joined.item); err != nil {
+		if *seen, err = s.names.decode(req.Key, joined.item); err != nil {
 			return "", err
 		}
 		if seen.owner == req.Owner || seen.released == req.Owner {

@@ -60,7 +60,7 @@ func (s *Store) Break(ctx context.Context, req lockstore.BreakRequest) (lockstor
 			return lockstore.Status{}, outcome(err, ambiguous)
 		}
 		r.ambiguous = r.ambiguous || ambiguous
-		seen, err = decode(req.Key, r.item)
+		seen, err = s.names.decode(req.Key, r.item)
 	}
 	switch {
 	case err != nil:
@@ -100,6 +100,6 @@ func (s *Store) breakLease(ctx context.Context, req lockstore.BreakRequest) (rep
 	if err != nil {
 		return r, row{}, err
 	}
-	seen, err := decode(req.Key, r.item)
+	seen, err := s.names.decode(req.Key, r.item)
 	return r, seen, err
 }

@@ -117,15 +117,18 @@ func keySchema(table *types.TableDescription) string {
 }
 
 func (n names) checkTTL(d *types.TimeToLiveDescription) []lockstore.Finding {
-	fix := fmt.Sprintf("set TimeToLiveSpecification to AttributeName %q, Enabled true, or name the attribute that it has", n.ttl)
+	fix := fmt.Sprintf("set TimeToLiveSpecification to AttributeName %q, Enabled true", n.ttl)
 	on := d != nil && (d.TimeToLiveStatus == types.TimeToLiveStatusEnabled || d.TimeToLiveStatus == types.TimeToLiveStatusEnabling)
 	switch {
 	case !on:
 		return []lockstore.Finding{{Problem: "time to live is off; rows of keys that are no longer used stay for ever", Fix: fix}}
 	case d.AttributeName != nil && *d.AttributeName == attrExpires:
 		return []lockstore.Finding{{Problem: `time to live is on the attribute "expires", which is in milliseconds and belongs to the lock`, Fix: fix}}
-	case d.AttributeName == nil || *d.AttributeName != n.ttl:
-		return []lockstore.Finding{{Problem: "time to live is on another attribute; rows of keys that are no longer used stay for ever", Fix: fix}}
+	case aws.ToString(d.AttributeName) != n.ttl:
+		return []lockstore.Finding{{
+			Problem: fmt.Sprintf("the table's time to live is on the attribute %q, and this store writes %q (ttl in the URL): rows of keys that are no longer used stay for ever, and programs with different ttl in their URLs refuse each other's rows", aws.ToString(d.AttributeName), n.ttl),
+			Fix:     fix + "; or, if the table has other items that need its attribute, change ttl in the URL by the steps in docs/stores.md",
+		}}
 	}
 	return nil
 }

@@ -74,10 +74,10 @@ func TestCheck(t *testing.T) {
 		"TTL off":                {change: func(d *describingClient) { d.ttl = nil }, says: "time to live is off"},
 		"TTL is being enabled":   {change: func(d *describingClient) { d.ttl.TimeToLiveStatus = types.TimeToLiveStatusEnabling }},
 		"TTL is being disabled":  {change: func(d *describingClient) { d.ttl.TimeToLiveStatus = types.TimeToLiveStatusDisabling }, says: "time to live is off"},
-		"TTL of no attribute":    {change: func(d *describingClient) { d.ttl.AttributeName = nil }, says: "another attribute"},
+		"TTL of no attribute":    {change: func(d *describingClient) { d.ttl.AttributeName = nil }, says: `on the attribute "", and this store writes "ttl" (ttl in the URL)`},
 		"table is being changed": {change: func(d *describingClient) { d.table.TableStatus = types.TableStatusUpdating }},
 		"TTL expires":            {change: func(d *describingClient) { d.ttl.AttributeName = aws.String("expires") }, says: "milliseconds"},
-		"TTL other":              {change: func(d *describingClient) { d.ttl.AttributeName = aws.String("x") }, says: "another attribute"},
+		"TTL other":              {change: func(d *describingClient) { d.ttl.AttributeName = aws.String("x") }, says: `on the attribute "x", and this store writes "ttl" (ttl in the URL)`},
 	} {
 		t.Run("F50 "+name, func(t *testing.T) {
 			d := good()

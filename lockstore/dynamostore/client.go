@@ -21,17 +21,22 @@ import (
 )
 
 // Opener opens dynamodb URLs.
-var Opener = lockstore.Opener{Schemes: []string{"dynamodb"}, Open: Open}
+var Opener = lockstore.Opener{Schemes: []string{"dynamodb"}, Open: func(ctx context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+	s, err := Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}}
 
 // Open opens the store of a URL, see the package documentation. It sends nothing. Its
-// errors match lockstore.ErrInvalid.
-func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
-	return OpenWith(cfg, nil)
-}
+// errors match lockstore.ErrInvalid. For StillHeld and Kept give it the URL of the function's
+// locks (LOCK_URL), so that it knows the names of the table's attributes.
+func Open(_ context.Context, cfg lockstore.Config) (*Store, error) { return OpenWith(cfg, nil) }
 
 // OpenWith is Open with credentials of the caller, for a program that is no Lambda function
 // and has a profile or single sign-on. With nil it is Open.
-func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Store, error) {
+func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (*Store, error) {
 	client, set, err := open(cfg, creds)
 	if err != nil {
 		return nil, err
@@ -40,10 +45,10 @@ func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.St
 }
 
 // Client returns the client that Open uses, for a function's own data. The URL's host is
-// then the function's table, and skew, key, sort, prefix and ttl have no effect. The client takes the region and the
-// credentials from Lambda's environment. It reads none of the SDK's shared files, which
-// makes it small and quick to start. A call has at most three attempts of less than two
-// seconds each.
+// then the function's table, and skew, key, sort, prefix, ttl and otherttl have no effect. The
+// client takes the region and the credentials from Lambda's environment. It reads none of the
+// SDK's shared files, which makes it small and quick to start. A call has at most three
+// attempts of less than two seconds each.
 func Client(cfg lockstore.Config) (*dynamodb.Client, error) {
 	client, _, err := open(cfg, nil)
 	return client, err
@@ -97,7 +102,7 @@ func (set settings) credentials(getenv func(string) string) (aws.CredentialsProv
 }
 
 func parse(cfg lockstore.Config) (settings, error) {
-	params, err := cfg.Params("region", "endpoint", "skew", "key", "sort", "prefix", "ttl")
+	params, err := cfg.Params("region", "endpoint", "skew", "key", "sort", "prefix", "ttl", "otherttl")
 	if err != nil {
 		return settings{}, err
 	}
@@ -108,8 +113,8 @@ func parse(cfg lockstore.Config) (settings, error) {
 	if err := validateTable(set.table); err != nil {
 		return settings{}, err
 	}
-	set.options = Options{Key: params["key"], Sort: params["sort"], Prefix: params["prefix"], TTL: params["ttl"]}
-	for _, name := range []string{"key", "sort", "ttl"} {
+	set.options = Options{Key: params["key"], Sort: params["sort"], Prefix: params["prefix"], TTL: params["ttl"], OtherTTL: params["otherttl"]}
+	for _, name := range []string{"key", "sort", "ttl", "otherttl"} {
 		if value, ok := params[name]; ok && value == "" {
 			return settings{}, invalid("the parameter %s is empty; want the name of an attribute", name)
 		}

@@ -90,7 +90,7 @@ func TestGrantIsCorrected(t *testing.T) {
 						// A fence far below the local time. Otherwise a refusal would correct a slow
 						// clock first.
 						before = time.Now().Add(-time.Hour).UnixMicro()
-						r.put(t, key, item{"fence": n(strconv.FormatInt(before, 10))})
+						r.put(t, key, item{"fence": n(strconv.FormatInt(before, 10)), "ttl": n("1")})
 					}
 					var restored int64
 					service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {

@@ -12,6 +12,7 @@
 //	sort      its sort key, of type S; without it the table has none
 //	prefix    is written before each key
 //	ttl       the attribute of its time to live; "ttl" by default
+//	otherttl  another name of ttl whose rows are good, too, while the name changes
 //
 // The credentials come from Lambda's environment: from AWS_ACCESS_KEY_ID,
 // AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or from the endpoint in
@@ -29,11 +30,11 @@
 // A table that has other items can hold locks, too, see [Options]. A row of a lock has the
 // partition key prefix + key, the sort key [SortValue], and the attributes owner, fence,
 // expires, released, holder, queue, freed, begun, kept and settled. The names that the URL gives
-// (key, sort, ttl) must not be one of these; other items may have attributes of any name. The
-// store touches no other item. But what reads the whole table, such as a stream, a trigger,
-// an export or a scan, sees the rows of locks, and the answers that they keep. To allow a
-// function the locks and not the other items, the policy compares the partition key. Do not
-// allow dynamodb:Scan there: a scan has no partition key to compare.
+// (key, sort, ttl, otherttl) must not be one of these; other items may have attributes of any
+// name. The store touches no other item. But what reads the whole table, such as a stream, a
+// trigger, an export or a scan, sees the rows of locks, and the answers that they keep. To
+// allow a function the locks and not the other items, the policy compares the partition key.
+// Do not allow dynamodb:Scan there: a scan has no partition key to compare.
 //
 //	"Condition": {
 //	  "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["LOCK#*"]},
@@ -53,6 +54,15 @@
 // lock. A global table with multi-Region strong consistency keeps every promise. But
 // DynamoDB gives such a table no time to live and no transactions: the row of each key
 // stays for ever, and StillHeld and Kept do not work.
+//
+// # What the users of a table must agree on
+//
+// All programs that use one resource need the same region, endpoint, table, key, sort and prefix:
+// with others they use other rows, and do not see each other. They need the same ttl: DynamoDB
+// would delete a row by an attribute that not everybody moves. So a row without the attribute ttl
+// of the store is refused, and left as it is; the error matches lockstore.ErrCorrupt. How to
+// change the name without an outage is in docs/stores.md. They may have different skews, because
+// the end of a lease in the row includes the skew of its writer.
 //
 // # Cost
 //

@@ -42,8 +42,14 @@ type Options struct {
 	// Key, Sort and TTL are the names of the table's partition key, of its sort key and of
 	// the attribute of its time to live. "" means "key", no sort key, and "ttl". So locks
 	// can be in a table that has other items. Key and Sort are of type S; the value of
-	// Sort is SortValue in each row of a lock.
+	// Sort is SortValue in each row of a lock. All users of a row need the same TTL: a row
+	// that has no attribute of this name is refused, with an error that matches
+	// lockstore.ErrCorrupt.
 	Key, Sort, TTL string
+	// OtherTTL is for the time in which the name TTL changes, and "" otherwise: rows whose
+	// time to live is OtherTTL are good, too. Each write that sets TTL removes OtherTTL. The
+	// steps of a change are in docs/stores.md.
+	OtherTTL string
 	// Prefix is written before each key, at most 1024 bytes of text. Items that do not
 	// belong to the locks must not have a partition key that begins with it and, if there
 	// is a sort key, SortValue there. All users of a resource need the same Prefix.
@@ -160,7 +166,8 @@ var errNotMade = invalid("this Store was not made by New")
 type write struct {
 	key       string
 	update    string
-	condition string
+	condition string // on a row that exists, see names.expressions
+	makesRow  bool   // also if there is no row
 	values    map[string]types.AttributeValue
 	oldRow    bool // ask for the row before an applied write; a refusal always brings the row
 }
@@ -180,12 +187,13 @@ func (s *Store) update(ctx context.Context, w write) (reply, error) {
 	if s.api == nil {
 		return reply{}, errNotMade
 	}
+	update, condition := s.names.expressions(w)
 	in := &dynamodb.UpdateItemInput{
 		TableName:                           &s.table,
 		Key:                                 s.names.row(w.key),
-		UpdateExpression:                    &w.update,
-		ConditionExpression:                 &w.condition,
-		ExpressionAttributeNames:            s.names.aliases(w.update, w.condition),
+		UpdateExpression:                    &update,
+		ConditionExpression:                 &condition,
+		ExpressionAttributeNames:            s.names.aliases(update, condition),
 		ExpressionAttributeValues:           w.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}

@@ -156,7 +156,7 @@ func TestLateDuplicateOfAnAcquire(t *testing.T) {
 						slow := 1
 						if strings.HasSuffix(end, "ahead") {
 							fence := time.Now().Add(time.Hour).UnixMicro()
-							fakeRows{service}.put(t, key, item{"fence": n(strconv.FormatInt(fence, 10))})
+							fakeRows{service}.put(t, key, item{"fence": n(strconv.FormatInt(fence, 10)), "ttl": n("1")})
 							slow = 2 // after the refusal that shows the fence
 						}
 						service.Fault = on(fakedynamo.Fault{In: later, Repeat: time.Second}, slow)

@@ -98,32 +98,35 @@ func withAssignment(own string) string {
 	return "SET " + assignment + " " + own
 }
 
-// IsStale reports whether err refuses a write because the lease of fence is over:
-//
-//	Fenced     the item was written with a larger fence
-//	StillHeld  the lock is released, broken, kept (also in a cooldown) or granted to another owner
-//	Kept       the same
-//
-// It is true if one of several StillHeld or Kept in a transaction was refused. It is false:
-//
-//   - if the caller's own condition refused the write
-//   - if StillHeld or Kept refused because the key has no row
-//   - if err does not have the row that was refused; Fenced, StillHeld and Kept ask for it
-//
-// It knows the rows of a table that is for locks only. For other names of attributes in
-// Options use the method.
-func IsStale(err error, fence lockstore.Fence) bool { return ownNames.isStale(err, fence) }
+// IsStale reports whether err refuses a write of the caller's own item, because the item was
+// written with a larger fence. It is false if the caller's own condition refused the write, or
+// if err does not have the item; Fenced asks for it. A transaction with StillHeld or Kept needs
+// the method.
+func IsStale(err error, fence lockstore.Fence) bool {
+	return refused(err, func(item map[string]types.AttributeValue) bool { return newer(item, fence) })
+}
 
-// IsStale is the function IsStale for the store's table.
-func (s *Store) IsStale(err error, fence lockstore.Fence) bool { return s.names.isStale(err, fence) }
+// IsStale reports what the function IsStale reports, and also whether err cancels a transaction
+// because StillHeld or Kept was refused: the lock is released, broken, kept (also in a cooldown)
+// or granted to another owner. One of several is enough. It is false if StillHeld or Kept was
+// refused because the key has no row, or a row without this store's time to live, see
+// Options.TTL.
+func (s *Store) IsStale(err error, fence lockstore.Fence) bool {
+	_, inTransaction := errors.AsType[*types.TransactionCanceledException](err)
+	return refused(err, func(item map[string]types.AttributeValue) bool {
+		return newer(item, fence) || inTransaction && s.names.ended(item, fence)
+	})
+}
 
-func (n names) isStale(err error, fence lockstore.Fence) bool {
+// refused reports whether the condition of an item refused the write, or the transaction, and
+// the item is as the caller says.
+func refused(err error, is func(map[string]types.AttributeValue) bool) bool {
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
-		return newer(refusal.Item, fence)
+		return is(refusal.Item)
 	}
 	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
 	return ok && slices.ContainsFunc(cancelled.CancellationReasons, func(r types.CancellationReason) bool {
-		return aws.ToString(r.Code) == "ConditionalCheckFailed" && (newer(r.Item, fence) || n.ended(r.Item, fence))
+		return aws.ToString(r.Code) == "ConditionalCheckFailed" && is(r.Item)
 	})
 }
 
@@ -143,30 +146,17 @@ func (n names) ended(item map[string]types.AttributeValue, fence lockstore.Fence
 // StillHeld is a condition for TransactWriteItems: in the store's table, fence still
 // holds the lock of key. DynamoDB then applies the other writes of the transaction only
 // if no other owner has been granted the key. Items need no fence attribute for it. See
-// IsStale for the refusal.
+// Store.IsStale for the refusal.
 //
 // StillHeld needs dynamodb:ConditionCheckItem on the lock table. A table with
-// multi-Region strong consistency has no transactions; use Fenced there. For other names of
-// attributes in Options use the method.
-func StillHeld(table, key string, fence lockstore.Fence) types.TransactWriteItem {
-	return ownNames.stillHeld(table, key, fence)
-}
-
-// StillHeld is the function StillHeld for the store's table.
+// multi-Region strong consistency has no transactions; use Fenced there.
 func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWriteItem {
-	return s.names.stillHeld(s.table, key, fence)
-}
-
-// ifHolds is true if this fence holds the lock. A broken lease does not.
-const ifHolds = "#fence = :fence AND attribute_exists(#owner) AND #owner <> :closed AND #owner <> :broken"
-
-func (n names) stillHeld(table, key string, fence lockstore.Fence) types.TransactWriteItem {
-	condition := ifHolds
+	condition := s.names.guarded(ifHolds)
 	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
-		TableName:                &table,
-		Key:                      n.row(key),
+		TableName:                &s.table,
+		Key:                      s.names.row(key),
 		ConditionExpression:      &condition,
-		ExpressionAttributeNames: n.aliases(condition),
+		ExpressionAttributeNames: s.names.aliases(condition),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":fence":  fenceNumber(fence),
 			":closed": text(closedOwner),
@@ -175,3 +165,6 @@ func (n names) stillHeld(table, key string, fence lockstore.Fence) types.Transac
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}}
 }
+
+// ifHolds is true if this fence holds the lock. A broken lease does not.
+const ifHolds = "#fence = :fence AND attribute_exists(#owner) AND #owner <> :closed AND #owner <> :broken"

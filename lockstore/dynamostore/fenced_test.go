@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,7 +99,7 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 				ConditionExpression:                 aws.String(condition),
 				ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 			}},
-			dynamostore.StillHeld(table, key, fence),
+			store.StillHeld(key, fence),
 		}})
 		return err
 	}
@@ -107,14 +108,14 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 		require.NoError(t, transact("fenced/7", held.Fence, holds))
 		err := transact("fenced/7", held.Fence, fails)
 		require.Error(t, err)
-		require.False(t, dynamostore.IsStale(err, held.Fence), "the caller's own condition: %v", err)
+		require.False(t, store.IsStale(err, held.Fence), "the caller's own condition: %v", err)
 	})
 	stale := func(t *testing.T, key string, fence lockstore.Fence) {
 		t.Helper()
 		for _, condition := range []string{holds, fails} {
 			err := transact(key, fence, condition)
-			require.True(t, dynamostore.IsStale(err, fence), "%v", err)
-			require.True(t, dynamostore.IsStale(fmt.Errorf("wrapped: %w", err), fence))
+			require.True(t, store.IsStale(err, fence), "%v", err)
+			require.True(t, store.IsStale(fmt.Errorf("wrapped: %w", err), fence))
 		}
 	}
 	t.Run("F12 a transaction after the lease", func(t *testing.T) {
@@ -137,7 +138,7 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 		var cancelled *types.TransactionCanceledException
 		require.ErrorAs(t, err, &cancelled)
 		require.Equal(t, "ConditionalCheckFailed", *cancelled.CancellationReasons[1].Code)
-		require.False(t, dynamostore.IsStale(err, held.Fence), "the error does not say whose condition failed")
+		require.False(t, store.IsStale(err, held.Fence), "the error does not say whose condition failed")
 	})
 	t.Run("the caller's own condition is not stale", func(t *testing.T) {
 		_, err := client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
@@ -203,9 +204,11 @@ func TestFencedExpressions(t *testing.T) {
 	require.ErrorIs(t, dynamostore.Fenced(in, -1), lockstore.ErrInvalid)
 }
 
-// IsStale needs the refused row. It knows a lock row by the row's attributes.
+// IsStale needs the refused row. The method knows a lock row by the row's attributes; the
+// function knows the caller's own items only.
 func TestIsStale(t *testing.T) {
 	const fence = 7
+	store := newStore(t, fakedynamo.New(table), 0, dynamostore.Options{})
 	lock := func(change func(item)) item {
 		row := item{"key": s("k"), "owner": s("me"), "fence": n("7"), "expires": n("9"), "ttl": n("9")}
 		change(row)
@@ -245,7 +248,8 @@ func TestIsStale(t *testing.T) {
 		"an item whose ttl is a text":   {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8"); row["ttl"] = s("1") }))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, tc.want, dynamostore.IsStale(tc.err, fence))
+			require.Equal(t, tc.want, store.IsStale(tc.err, fence))
+			require.Equal(t, tc.want && !strings.HasPrefix(name, "a lock "), dynamostore.IsStale(tc.err, fence))
 		})
 	}
 }

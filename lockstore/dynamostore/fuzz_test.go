@@ -120,7 +120,7 @@ func FuzzRow(f *testing.F) {
 	f.Fuzz(func(t *testing.T, fenceKind uint8, fence string, ownerKind uint8, owner string, endKind uint8, end string, endedKind uint8, ended string, holderKind uint8, holder string) {
 		const key = "fuzz"
 		ctx, now := t.Context(), time.Now()
-		row := item{}
+		row := item{"ttl": n("1")}
 		add := func(name string, kind uint8, value string, now int64) *big.Int {
 			v, whole, ok := attribute(kind, strings.ToValidUTF8(value, "?"), now)
 			if !ok {

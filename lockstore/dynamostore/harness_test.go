@@ -1,6 +1,7 @@
 package dynamostore_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -43,6 +45,7 @@ type rows interface {
 // wire is the transport between a store and DynamoDB. It counts requests and can lose
 // replies.
 type wire struct {
+	t        testing.TB
 	next     http.RoundTripper
 	requests atomic.Int64
 	lost     atomic.Bool
@@ -50,6 +53,14 @@ type wire struct {
 
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.requests.Add(1)
+	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".UpdateItem") {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		assert.Contains(w.t, string(body), "attribute_exists(#ttl)", "F50 each write requires the time to live")
+	}
 	resp, err := w.next.RoundTrip(r)
 	if err == nil && w.lost.Load() {
 		if err := resp.Body.Close(); err != nil {
@@ -73,7 +84,7 @@ func harness(t testing.TB, next http.RoundTripper, endpoint string, r rows) stor
 }
 
 func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, table string, opt dynamostore.Options) storetest.Harness {
-	w := &wire{next: next}
+	w := &wire{t: t, next: next}
 	opt.Logger = slog.New(slog.DiscardHandler)
 	var shift atomic.Int64
 	open := func(transport http.RoundTripper) *dynamostore.Store {

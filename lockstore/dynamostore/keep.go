@@ -60,7 +60,7 @@ func (s *Store) Begin(ctx context.Context, lease lockstore.Lease) error {
 		if err != nil || r.applied {
 			return err
 		}
-		seen, err := decode(lease.Key, r.item)
+		seen, err := s.names.decode(lease.Key, r.item)
 		switch {
 		case err != nil:
 			return err
@@ -102,7 +102,7 @@ func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d 
 	if r.applied {
 		return s.correctKeep(ctx, lease, opens, s.expiresAt(s.clock.correct(r.sent), d), d)
 	}
-	seen, err := decode(lease.Key, r.item)
+	seen, err := s.names.decode(lease.Key, r.item)
 	switch {
 	case err != nil:
 		return err
@@ -145,7 +145,7 @@ func (s *Store) correctKeep(ctx context.Context, lease lockstore.Lease, opens, w
 	if r.applied {
 		return nil
 	}
-	seen, err := decode(lease.Key, r.item)
+	seen, err := s.names.decode(lease.Key, r.item)
 	if err == nil && seen.owner == closedOwner && seen.fence == lease.Fence && seen.expires.Equal(wanted) {
 		return nil // the SDK sent this write twice
 	}
@@ -221,7 +221,7 @@ func (s *Store) settle(ctx context.Context, key string, fence lockstore.Fence, k
 			if r.applied {
 				return nil
 			}
-			seen, err = decode(key, r.item)
+			seen, err = s.names.decode(key, r.item)
 		}
 	}
 	if err != nil {
@@ -235,23 +235,14 @@ func (s *Store) settle(ctx context.Context, key string, fence lockstore.Fence, k
 // if fence does not hold the lock of key any more: when the answer is kept already, for
 // example. See IsStale for the refusal. A Keep of the same lease afterwards returns nil.
 //
-// The condition never holds if lockstore.ValidateKeep refuses data or d. The end is written by
-// the local clock, which nothing corrects here: the key is kept for less than d if that clock is
-// behind by more than two seconds.
+// The condition never holds if lockstore.ValidateKeep refuses data or d, or if the row has no
+// time to live of the store's name, see Options.TTL. The end is written by the local clock, as
+// the replies to this Store have corrected it; the reply to the transaction does not. So the
+// key is kept for less than d if that clock is behind by more than skew + 1 s.
 //
 // Kept needs dynamodb:UpdateItem on the lock table. A table with multi-Region strong
-// consistency has no transactions. For other names of attributes in Options use the method.
-func Kept(table, key string, fence lockstore.Fence, data []byte, d time.Duration) types.TransactWriteItem {
-	return ownNames.kept(table, key, fence, data, d, time.Now().Add(d+DefaultSkew).Truncate(time.Millisecond))
-}
-
-// Kept is the function Kept for the store's table. It writes the end by the clock that the
-// store's replies have corrected, and with the store's skew.
+// consistency has no transactions.
 func (s *Store) Kept(key string, fence lockstore.Fence, data []byte, d time.Duration) types.TransactWriteItem {
-	return s.names.kept(s.table, key, fence, data, d, s.expiresAt(s.clock.read(), d))
-}
-
-func (n names) kept(table, key string, fence lockstore.Fence, data []byte, d time.Duration, opens time.Time) types.TransactWriteItem {
 	w := write{
 		key:       key,
 		condition: ifHolds + " AND " + sound,
@@ -261,16 +252,17 @@ func (n names) kept(table, key string, fence lockstore.Fence, data []byte, d tim
 			":last":   integer(maxMilli),
 		},
 	}
-	w.keeping("SET #released = #owner", data, opens)
+	w.keeping("SET #released = #owner", data, s.expiresAt(s.clock.read(), d))
 	if lockstore.ValidateSettleKept(key, fence, data, d) != nil {
 		w.condition += " AND attribute_not_exists(#fence)"
 	}
+	update, condition := s.names.expressions(w)
 	return types.TransactWriteItem{Update: &types.Update{
-		TableName:                           &table,
-		Key:                                 n.row(key),
-		UpdateExpression:                    &w.update,
-		ConditionExpression:                 &w.condition,
-		ExpressionAttributeNames:            n.aliases(w.update, w.condition),
+		TableName:                           &s.table,
+		Key:                                 s.names.row(key),
+		UpdateExpression:                    &update,
+		ConditionExpression:                 &condition,
+		ExpressionAttributeNames:            s.names.aliases(update, condition),
 		ExpressionAttributeValues:           w.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}}

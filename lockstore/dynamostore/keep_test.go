@@ -37,7 +37,7 @@ func testKept(t *testing.T, client *dynamodb.Client) {
 				TableName: aws.String(dataTable), Key: item{"key": s(account)},
 				UpdateExpression: aws.String("ADD charges :one"), ExpressionAttributeValues: item{":one": n("1")},
 			}},
-			dynamostore.Kept(table, lease.Key, lease.Fence, data, d),
+			store.Kept(lease.Key, lease.Fence, data, d),
 		}})
 		return err
 	}
@@ -75,7 +75,7 @@ func testKept(t *testing.T, client *dynamodb.Client) {
 			}
 			require.NoError(t, transact(account, lease, answer, time.Hour))
 			err := transact(account, lease, answer, time.Hour)
-			require.True(t, dynamostore.IsStale(err, lease.Fence), "%v", err)
+			require.True(t, store.IsStale(err, lease.Fence), "%v", err)
 			require.NoError(t, store.Keep(ctx, lease, []byte("another"), time.Hour), "the guard's own Keep finds it done")
 			require.NoError(t, store.Release(ctx, lease))
 			kept(t, lease.Key, answer)
@@ -85,11 +85,11 @@ func testKept(t *testing.T, client *dynamodb.Client) {
 	t.Run("F12 not after the lease", func(t *testing.T) {
 		_, old := lock("late")
 		require.NoError(t, store.Release(ctx, old))
-		require.True(t, dynamostore.IsStale(transact("late", old, answer, time.Hour), old.Fence))
+		require.True(t, store.IsStale(transact("late", old, answer, time.Hour), old.Fence))
 		_, lease := lock("late")
-		require.True(t, dynamostore.IsStale(transact("late", old, answer, time.Hour), old.Fence))
+		require.True(t, store.IsStale(transact("late", old, answer, time.Hour), old.Fence))
 		require.NoError(t, store.Keep(ctx, lease, answer, time.Hour))
-		require.True(t, dynamostore.IsStale(transact("late", lease, answer, time.Hour), lease.Fence))
+		require.True(t, store.IsStale(transact("late", lease, answer, time.Hour), lease.Fence))
 		require.Zero(t, charges("late"))
 	})
 	t.Run("not after a break", func(t *testing.T) {
@@ -101,11 +101,11 @@ func testKept(t *testing.T, client *dynamodb.Client) {
 			}
 			_, err := store.Break(ctx, lockstore.BreakRequest{Key: lease.Key, Fence: lease.Fence})
 			require.NoError(t, err)
-			require.True(t, dynamostore.IsStale(transact(account, lease, answer, time.Hour), lease.Fence))
+			require.True(t, store.IsStale(transact(account, lease, answer, time.Hour), lease.Fence))
 			_, err = client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
-				dynamostore.StillHeld(table, lease.Key, lease.Fence),
+				store.StillHeld(lease.Key, lease.Fence),
 			}})
-			require.True(t, dynamostore.IsStale(err, lease.Fence), "%v", err)
+			require.True(t, store.IsStale(err, lease.Fence), "%v", err)
 			require.Zero(t, charges(account))
 		}
 	})
@@ -203,7 +203,7 @@ func TestKeepThatIsNotCorrected(t *testing.T) {
 // The end of what a transaction keeps is d and the skew after the local time.
 func TestEndInATransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		update := dynamostore.Kept(table, key, 7, nil, time.Hour).Update
+		update := newStore(t, fakedynamo.New(table), 0, dynamostore.Options{}).Kept(key, 7, nil, time.Hour).Update
 		require.Equal(t, time.Now().Add(time.Hour+dynamostore.DefaultSkew).UnixMilli(), number(t, update.ExpressionAttributeValues, ":opens"))
 	})
 }

@@ -21,7 +21,7 @@ type scanner interface {
 
 // listed are the attributes that List reads. What a row has besides stays where it is: an
 // answer may be large, and is nobody's but the caller's.
-const listed = "#key, #owner, #fence, #expires, #holder, #queue, #freed, #begun"
+const listed = "#key, #ttl, #owner, #fence, #expires, #holder, #queue, #freed, #begun"
 
 const (
 	ifPrefix = "begins_with(#key, :prefix)"
@@ -52,11 +52,15 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 		filter = append(filter, ifSort)
 		values[":sort"] = text(SortValue)
 	}
+	attributes := listed
+	if s.names.otherTTL != "" {
+		attributes += ", #otherTTL"
+	}
 	in := &dynamodb.ScanInput{
 		TableName:                &s.table,
 		ConsistentRead:           aws.Bool(true),
-		ProjectionExpression:     aws.String(listed),
-		ExpressionAttributeNames: s.names.aliases(append(filter, listed)...),
+		ProjectionExpression:     &attributes,
+		ExpressionAttributeNames: s.names.aliases(append(filter, attributes)...),
 	}
 	if len(filter) > 0 {
 		in.FilterExpression = aws.String(strings.Join(filter, " AND "))
@@ -96,7 +100,7 @@ func (s *Store) listedStatus(item map[string]types.AttributeValue, r reply) (loc
 		return lockstore.Status{}, corrupt("", fmt.Errorf("the attribute %q is not a text", s.names.key))
 	}
 	key := strings.TrimPrefix(value.Value, s.names.prefix)
-	entry, err := decode(key, item)
+	entry, err := s.names.decode(key, item)
 	if err != nil {
 		return lockstore.Status{}, err
 	}

@@ -2,7 +2,9 @@ package dynamostore
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -18,10 +20,13 @@ type names struct {
 	key, sort string // sort is "" for a table without a sort key
 	prefix    string // of each value of key
 	ttl       string
+	otherTTL  string // "" when the name of ttl does not change
 }
 
-// ownNames are those of a table that is for locks only.
-var ownNames = names{key: attrKey, ttl: attrTTL}
+const (
+	hasTTL      = "attribute_exists(#ttl)"
+	hasOtherTTL = "attribute_exists(#otherTTL)"
+)
 
 // SortValue is the value of the sort key in each row of a lock, see Options.Sort.
 const SortValue = "lambdalock"
@@ -30,7 +35,7 @@ const SortValue = "lambdalock"
 const maxPrefix = 2048 - lockstore.MaxKeyBytes
 
 func (opt Options) names() (names, error) {
-	n := names{key: opt.Key, sort: opt.Sort, prefix: opt.Prefix, ttl: opt.TTL}
+	n := names{key: opt.Key, sort: opt.Sort, prefix: opt.Prefix, ttl: opt.TTL, otherTTL: opt.OtherTTL}
 	if n.key == "" {
 		n.key = attrKey
 	}
@@ -38,9 +43,9 @@ func (opt Options) names() (names, error) {
 		n.ttl = attrTTL
 	}
 	used := slices.Clone(lockAttributes)
-	for _, a := range []struct{ option, name string }{{"Key", n.key}, {"Sort", n.sort}, {"TTL", n.ttl}} {
+	for _, a := range []struct{ option, name string }{{"Key", n.key}, {"Sort", n.sort}, {"TTL", n.ttl}, {"OtherTTL", n.otherTTL}} {
 		switch {
-		case a.name == "" && a.option == "Sort":
+		case a.name == "" && (a.option == "Sort" || a.option == "OtherTTL"):
 		case len(a.name) > 255 || !utf8.ValidString(a.name) || strings.ContainsFunc(a.name, unicode.IsControl):
 			return n, invalid("%s is no name of an attribute; want 1 to 255 bytes of text", a.option)
 		case slices.Contains(used, a.name):
@@ -67,12 +72,75 @@ func (n names) row(key string) map[string]types.AttributeValue {
 // is reports whether an item may be the row of a lock: it has what each such row has.
 func (n names) is(item map[string]types.AttributeValue) bool {
 	key, hasKey := item[n.key].(*types.AttributeValueMemberS)
-	_, hasTTL := item[n.ttl].(*types.AttributeValueMemberN)
+	_, hasTTL := n.timeToLive(item).(*types.AttributeValueMemberN)
 	if n.sort != "" {
 		sort, ok := item[n.sort].(*types.AttributeValueMemberS)
 		hasKey = hasKey && ok && sort.Value == SortValue
 	}
 	return hasKey && hasTTL && strings.HasPrefix(key.Value, n.prefix)
+}
+
+// timeToLive is the value of the attribute of the time to live, or nil.
+func (n names) timeToLive(item map[string]types.AttributeValue) types.AttributeValue {
+	if v := item[n.ttl]; v != nil || n.otherTTL == "" {
+		return v
+	}
+	return item[n.otherTTL]
+}
+
+// guarded is the condition of a write under which its row may change. If the row has no
+// time to live of this name, another program writes it under another name, and would not
+// move this one: DynamoDB could then delete the row under a live lease.
+func (n names) guarded(condition string) string {
+	if n.otherTTL == "" {
+		return condition + " AND " + hasTTL
+	}
+	return condition + " AND (" + hasTTL + " OR " + hasOtherTTL + ")"
+}
+
+// expressions are the update and the condition of a write as they are sent. A write that
+// sets the time to live removes the one of the other name, so each row has one.
+func (n names) expressions(w write) (update, condition string) {
+	update, condition = w.update, n.guarded(w.condition)
+	if w.makesRow {
+		condition = "attribute_not_exists(#key) OR (" + condition + ")"
+	}
+	switch {
+	case n.otherTTL == "" || !strings.Contains(update, "#ttl"):
+	case strings.Contains(update, " REMOVE "):
+		update += ", #otherTTL"
+	default:
+		update += " REMOVE #otherTTL"
+	}
+	return update, condition
+}
+
+// decode reads the row of a lock in this table, see the function decode.
+func (n names) decode(key string, item map[string]types.AttributeValue) (row, error) {
+	r, err := decode(key, item)
+	if err == nil && len(item) > 0 && n.timeToLive(item) == nil {
+		return row{}, n.wrongTTL(key, item)
+	}
+	return r, err
+}
+
+// wrongTTL says what a row has instead of its time to live. It gives names only: a value
+// may be another program's.
+func (n names) wrongTTL(key string, item map[string]types.AttributeValue) error {
+	var like []string
+	for _, name := range slices.Sorted(maps.Keys(item)) {
+		_, number := item[name].(*types.AttributeValueMemberN)
+		if number && name != n.key && name != n.sort && !slices.Contains(lockAttributes, name) {
+			like = append(like, strconv.Quote(name))
+		}
+	}
+	has := "no other number that could be it"
+	if len(like) > 0 {
+		has = strings.Join(like[:min(len(like), 4)], ", ")
+	}
+	return fmt.Errorf("dynamostore: the row of key %q has no %q, the attribute of its time to live in this store's settings (ttl in the URL); it has %s: "+
+		"a program with another ttl in its URL uses this row, and DynamoDB could delete the row under a live lease; "+
+		"give all programs the same ttl, or change it by the steps in docs/stores.md: %w", key, n.ttl, has, lockstore.ErrCorrupt)
 }
 
 // aliases returns the names that the expressions use. DynamoDB refuses a name that no
@@ -91,6 +159,7 @@ func (n names) aliases(expressions ...string) map[string]string {
 	}
 	add(attrKey, n.key)
 	add(attrTTL, n.ttl)
+	add("otherTTL", n.otherTTL)
 	add("sort", n.sort)
 	return found
 }

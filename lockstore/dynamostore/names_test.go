@@ -187,7 +187,7 @@ func testApp(t *testing.T, client *dynamodb.Client, checks bool) {
 	require.NoError(t, store.Release(ctx, lease))
 	err = transact()
 	require.True(t, store.IsStale(err, lease.Fence), "%v", err)
-	require.False(t, dynamostore.IsStale(err, lease.Fence), "the function knows the usual names only")
+	require.False(t, dynamostore.IsStale(err, lease.Fence), "the function knows the caller's own items only")
 
 	lease, err = store.Acquire(ctx, lockstore.Request{Key: "transaction", Owner: lockstore.NewOwner(), TTL: time.Minute})
 	require.NoError(t, err)
@@ -206,6 +206,8 @@ func testApp(t *testing.T, client *dynamodb.Client, checks bool) {
 	require.Equal(t, "answer", string(kept.Data))
 	require.InDelta(t, time.Hour.Seconds(), kept.Remaining.Seconds(), 10)
 
+	testNamesOfTimeToLive(t, client)
+
 	wrong, err := dynamostore.New(client, appTable, dynamostore.Options{})
 	require.NoError(t, err)
 	_, err = wrong.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
@@ -221,7 +223,53 @@ func testApp(t *testing.T, client *dynamodb.Client, checks bool) {
 	require.NoError(t, err)
 	require.Len(t, findings, 2)
 	assert.Contains(t, findings[0].Problem, "PK S HASH, SK S RANGE")
-	assert.Contains(t, findings[1].Problem, "another attribute")
+	assert.Contains(t, findings[1].Problem, `on the attribute "expires_at", and this store writes "ttl"`)
+}
+
+// testNamesOfTimeToLive uses one row by stores that name its time to live differently.
+func testNamesOfTimeToLive(t *testing.T, client *dynamodb.Client) {
+	ctx := t.Context()
+	named := func(ttl, other string) *dynamostore.Store {
+		opt := appNames
+		opt.TTL, opt.OtherTTL = ttl, other
+		s, err := dynamostore.New(client, appTable, opt)
+		require.NoError(t, err)
+		return s
+	}
+	first, second := named("a", ""), named("b", "a")
+	req := func() lockstore.Request {
+		return lockstore.Request{Key: "names", Owner: lockstore.NewOwner(), TTL: time.Minute, Queue: true}
+	}
+	asks := req()
+	lease, err := first.Acquire(ctx, asks)
+	require.NoError(t, err)
+	for method, call := range methods(named("b", ""), lease) {
+		require.ErrorIs(t, call(ctx), lockstore.ErrCorrupt, "F50 "+method)
+	}
+	_, err = second.Acquire(ctx, asks)
+	require.NoError(t, err, "again")
+	_, err = second.Acquire(ctx, req())
+	require.ErrorIs(t, err, lockstore.ErrHeld)
+	_, err = first.Renew(ctx, lease, time.Minute)
+	require.NoError(t, err, "the row has its first name until a write sets the other")
+	_, err = second.Renew(ctx, lease, 2*time.Minute) // a later end: otherwise nothing is written
+	require.NoError(t, err)
+	_, err = first.Renew(ctx, lease, 3*time.Minute)
+	require.ErrorIs(t, err, lockstore.ErrCorrupt)
+	require.NoError(t, second.Begin(ctx, lease))
+	_, err = client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
+		second.Kept("names", lease.Fence, []byte("answer"), time.Hour),
+	}})
+	require.NoError(t, err)
+	row := realApp{t, client}.get(t, lockRow("names"))
+	require.NotContains(t, row, "a")
+	require.Contains(t, row, "b")
+	listed, damaged := 0, 0
+	require.NoError(t, named("a", "b").List(ctx, "names", func(p lockstore.Page) error {
+		listed, damaged = listed+len(p.Keys), damaged+p.Damaged
+		return nil
+	}))
+	require.Equal(t, []int{1, 0}, []int{listed, damaged})
 }
 
 func TestAnApplicationsTableOnTheFake(t *testing.T) {
@@ -236,7 +284,7 @@ func TestNames(t *testing.T) {
 		_, err := dynamostore.Open(t.Context(), config(t, "dynamodb://app?endpoint=http://127.0.0.1:8000&"+query, local))
 		return err
 	}
-	for _, query := range []string{"key=PK&sort=SK&prefix=LOCK%23&ttl=expires_at", "key=id", "ttl=expiry", "prefix=a", "sort=key2", "key=ttl&ttl=key", "prefix=" + strings.Repeat("p", 1024)} {
+	for _, query := range []string{"key=PK&sort=SK&prefix=LOCK%23&ttl=expires_at", "key=id", "ttl=expiry", "otherttl=expires_at", "ttl=expires_at&otherttl=ttl", "prefix=a", "sort=key2", "key=ttl&ttl=key", "prefix=" + strings.Repeat("p", 1024)} {
 		require.NoError(t, open(query), query)
 	}
 	for query, says := range map[string]string{
@@ -245,6 +293,10 @@ func TestNames(t *testing.T) {
 		"sort=fence":                          `Sort is "fence"`,
 		"sort=kept":                           `Sort is "kept"`,
 		"ttl=begun":                           `TTL is "begun"`,
+		"otherttl=expires":                    `OtherTTL is "expires", which is another attribute`,
+		"otherttl=ttl":                        `OtherTTL is "ttl"`,
+		"ttl=a&otherttl=a":                    `OtherTTL is "a"`,
+		"otherttl=":                           "the parameter otherttl is empty",
 		"key=PK&sort=PK":                      `Sort is "PK"`,
 		"key=ttl":                             `TTL is "ttl"`,
 		"key=":                                "the parameter key is empty",

@@ -228,7 +228,7 @@ func (s *Store) leave(ctx context.Context, key string, owner lockstore.Owner, se
 			return nil
 		}
 		ambiguous = ambiguous || r.ambiguous
-		if seen, err = decode(key, r.item); err != nil {
+		if seen, err = s.names.decode(key, r.item); err != nil {
 			return err
 		}
 		date = r.date
@@ -290,6 +290,6 @@ func (s *Store) read(ctx context.Context, key string) (row, reply, error) {
 	}
 	r.date = serverTime(out.ResultMetadata)
 	s.clock.learn(r.sent, r.date)
-	entry, err := decode(key, out.Item)
+	entry, err := s.names.decode(key, out.Item)
 	return entry, r, err
 }

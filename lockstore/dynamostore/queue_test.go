@@ -267,6 +267,7 @@ func TestStampAhead(t *testing.T) {
 				service := fakedynamo.New(table)
 				fakeRows{service}.put(t, key, item{
 					"fence":   n("1"),
+					"ttl":     n("1"),
 					"expires": n(strconv.FormatInt(time.Now().Add(ahead).UnixMilli(), 10)),
 					"queue":   &types.AttributeValueMemberL{Value: []types.AttributeValue{s("first")}},
 				})
@@ -289,7 +290,7 @@ func TestTurnsBehindADeadHolder(t *testing.T) {
 			return n(strconv.FormatInt(time.Now().Add(-d).UnixMilli(), 10))
 		}
 		fakeRows{service}.put(t, key, item{
-			"fence": n("1"), "owner": s("dead"), "expires": ago(time.Minute), "freed": ago(time.Second),
+			"fence": n("1"), "ttl": n("1"), "owner": s("dead"), "expires": ago(time.Minute), "freed": ago(time.Second),
 			"queue": &types.AttributeValueMemberL{Value: []types.AttributeValue{s("first"), s("second")}},
 		})
 		store := newStore(t, service, 0, dynamostore.Options{})
@@ -305,7 +306,7 @@ func TestPlaceBehindAFreeKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
 		fakeRows{service}.put(t, key, item{
-			"fence": n("1"), "expires": n(strconv.FormatInt(time.Now().UnixMilli(), 10)),
+			"fence": n("1"), "ttl": n("1"), "expires": n(strconv.FormatInt(time.Now().UnixMilli(), 10)),
 			"queue": &types.AttributeValueMemberL{Value: []types.AttributeValue{s("first")}},
 		})
 		require.Equal(t, 2, heldPlace(t, newStore(t, service, 0, dynamostore.Options{})))
@@ -366,6 +367,7 @@ func TestUndoMovesNobodysTurn(t *testing.T) {
 		freed := strconv.FormatInt(time.Now().Add(-5*time.Second).UnixMilli(), 10)
 		fakeRows{service}.put(t, key, item{
 			"fence":   n("1"),
+			"ttl":     n("1"),
 			"expires": n(freed),
 			"queue":   &types.AttributeValueMemberL{Value: []types.AttributeValue{s("first"), s("second")}},
 		})

@@ -58,7 +58,7 @@ func (s *Store) release(ctx context.Context, lease lockstore.Lease, w write) err
 	if err != nil || r.applied {
 		return err
 	}
-	seen, err := decode(lease.Key, r.item)
+	seen, err := s.names.decode(lease.Key, r.item)
 	switch {
 	case err != nil:
 		return err
@@ -103,7 +103,7 @@ func (s *Store) abandon(ctx context.Context, lease lockstore.Lease) error {
 		if err != nil {
 			return outcome(err, ambiguous)
 		}
-		seen, err := decode(lease.Key, r.item)
+		seen, err := s.names.decode(lease.Key, r.item)
 		if r.applied {
 			seen.owner = ""
 			return s.leave(ctx, lease.Key, lease.Owner, seen, r.date)
@@ -148,9 +148,7 @@ func (s *Store) raiseFence(lease lockstore.Lease, seen row) write {
 		w.values[":seen"] = fenceNumber(seen.fence)
 	} else {
 		w.condition += " AND #fence < :fence"
-		if !own {
-			w.condition = "attribute_not_exists(#key) OR (" + w.condition + ")"
-		}
+		w.makesRow = !own
 	}
 	w.values[":fence"] = fenceNumber(fence)
 	return w

@@ -81,7 +81,7 @@ func (s *Store) extend(ctx context.Context, lease lockstore.Lease, condition str
 	if err != nil {
 		return extension{}, err
 	}
-	seen, err := decode(lease.Key, r.item)
+	seen, err := s.names.decode(lease.Key, r.item)
 	switch {
 	case r.applied:
 		// The old row fulfilled the condition, so an error in decode does not matter.

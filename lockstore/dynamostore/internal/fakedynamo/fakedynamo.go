@@ -105,6 +105,13 @@ func (s *Service) Row(table, key string) Item {
 	return maps.Clone(s.tables[table][key])
 }
 
+// Rows returns all rows of a table, which the caller must not change.
+func (s *Service) Rows(table string) map[string]Item {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.tables[table])
+}
+
 // SetRow puts a row without its key attributes; nil deletes it.
 func (s *Service) SetRow(table, key string, item Item) {
 	s.mu.Lock()
