@@ -46,6 +46,15 @@ CHOICES = {
     },
     "examples/own-function/template.yaml": {"Architecture": ["x86_64", "arm64"]},
 }
+# AWS's own policies that a role may have: the service that takes the role, and why. SAM
+# adds them. Any other is refused: these policies are for every resource of an account.
+MANAGED = {
+    "service-role/AWSLambdaBasicExecutionRole": ("lambda", "writes logs, reads none"),
+    "AWSXrayWriteOnlyAccess": ("lambda states", "writes traces, which belong to no resource"),
+    "AWSXRayDaemonWriteAccess": ("lambda states", "the same in China and GovCloud"),
+    "service-role/AWSLambdaVPCAccessExecutionRole": ("lambda", "network interfaces, which NoNetwork denies to the function's code"),
+    "service-role/AWSCodeDeployRoleForLambda": ("codedeploy", "moves an alias; no code of ours has this role"),
+}
 # How many combinations the Rules let through. The others must be refused.
 ALLOWED = {"template.yaml": 3 * 2 * 4 * 2 * 2 * 2, "deploy/table.yaml": 4, "deploy/cache.yaml": (2 + 1 + 1) * 4, "examples/own-function/template.yaml": 2}
 
@@ -191,16 +200,33 @@ def check_functions(stack, resources):
         want(len(group["AlarmConfiguration"]["Alarms"]) == 2, group)
 
 
-def check_policies(resources):
-    """No statement allows all actions or, but for the logs of the state machine, everything."""
+def policies(r):
+    """The policies that a resource has by itself."""
+    own, kind = r["Properties"], r["Type"]
+    if kind in ("AWS::IAM::Role", "AWS::IAM::User", "AWS::IAM::Group"):
+        return own.get("Policies", [])
+    return [own] if kind.startswith("AWS::IAM::") and "PolicyDocument" in own else []
+
+
+def check_policies(stack, resources):
+    """No statement allows all actions or, but for the logs of the state machine,
+    everything. A role has no policy of AWS's that is not in MANAGED."""
     for id, r in resources.items():
-        policies = {"AWS::IAM::ManagedPolicy": [r["Properties"]], "AWS::IAM::Role": r["Properties"].get("Policies", [])}.get(r["Type"], [])
-        want(all(p["PolicyDocument"]["Statement"] for p in policies), id, "has a policy without a statement, which IAM refuses")
-        for s in (s for p in policies for s in p["PolicyDocument"]["Statement"]):
-            actions = s["Action"] if isinstance(s["Action"], list) else [s["Action"]]
+        want(all(p["PolicyDocument"]["Statement"] for p in policies(r)), id, "has a policy without a statement, which IAM refuses")
+        for s in (s for p in policies(r) for s in p["PolicyDocument"]["Statement"]):
             if s["Effect"] == "Allow":
+                want("Action" in s and "Resource" in s, id, "allows all but something", s)
+                actions = s["Action"] if isinstance(s["Action"], list) else [s["Action"]]
+                allowed = s["Resource"] if isinstance(s["Resource"], list) else [s["Resource"]]
                 want(not any("*" in a for a in actions), id, s)
-                want(s["Resource"] != "*" or all(a.startswith("logs:") for a in actions), id, s)
+                want("*" not in allowed or all(a.startswith("logs:") for a in actions), id, s)
+        for policy in r["Properties"].get("ManagedPolicyArns", []):
+            if isinstance(policy, str) and policy != stack.values.get("LockPolicy"):
+                takers = [s["Principal"]["Service"] for s in r["Properties"]["AssumeRolePolicyDocument"]["Statement"]]
+                may, _ = MANAGED.get(policy.partition(":iam::aws:policy/")[2], ("", ""))
+                want(takers and all(t[0].partition(".")[0] in may.split() for t in takers), id, "has", policy, "and is taken by", takers)
+            elif isinstance(policy, dict):
+                want(policy.get("Fn::ImportValue") or resources.get(policy.get("Ref"), {}).get("Type") == "AWS::IAM::ManagedPolicy", id, policy)
 
 
 def versions(template, values):
@@ -224,7 +250,7 @@ def check(file, text, record, full=True):
             resources = stack.resources()
             check_kept(file, resources, values, record)
             check_functions(stack, resources)
-            check_policies(resources)
+            check_policies(stack, resources)
     want(allowed == ALLOWED[file], file, "the Rules allow", allowed, "combinations of parameters, not", ALLOWED[file])
     if file == "template.yaml":
         before = versions(template, {})
@@ -244,6 +270,10 @@ PLANTED = [
     ("template.yaml", "      VersionDescription: !Sub ${LockStack}", "      VersionDescription: !Sub ${LockTtl}"),
     ("template.yaml", "        - !Ref NoNetwork\n", ""),
     ("template.yaml", "                Effect: Allow\n                Action:\n                  - dynamodb:GetItem", "                Effect: Allow\n                Action:\n                  - dynamodb:*"),
+    # as SAM has it for an event: AWS's policy for every queue
+    ("template.yaml", "      Timeout: 30\n", "      Timeout: 30\n      Events: {More: {Type: SQS, Properties: {Queue: !GetAtt SettleQueue.Arn}}}\n"),
+    ("template.yaml", "      Description: A job on the accounts, once at a time\n", "      Description: x\n      AssumeRolePolicyDocument: {Statement: [{Effect: Allow, Action: sts:AssumeRole, Principal: {Service: [ec2.amazonaws.com]}}]}\n"),
+    ("template.yaml", "              Action: dynamodb:UpdateItem\n", "              NotAction: iam:PassRole\n"),
     ("template.yaml", "        AssertDescription: \"LockUrl is set but LockPolicy is not\"", "        AssertDescription: x\n      - Assert: !Equals [!Ref LockUrl, \"\"]\n        AssertDescription: x"),
     ("deploy/table.yaml", "    Type: AWS::DynamoDB::Table\n", "    Type: AWS::DynamoDB::Table\n    Condition: HasKey\n"),
     ("deploy/table.yaml", "      BillingMode", "      TableName: locks\n      BillingMode"),

@@ -13,35 +13,39 @@ import (
 	"github.com/lambdalock/lambdalock/internal/template"
 )
 
-// batchSources are the event sources whose failed records are lost, or block
-// what is behind them, unless the function's answer names them.
-var batchSources = map[string]bool{"SQS": true, "DynamoDB": true, "Kinesis": true}
+// mappingType is a source whose failed records are lost, or block what is behind
+// them, unless the function's answer names them.
+const mappingType = "AWS::Lambda::EventSourceMapping"
 
 // silentBatches finds batch sources that do not say ReportBatchItemFailures: Lambda
 // would then not read the answer, and delete the failed messages of a batch with the
-// others. It also returns how many sources there are.
+// others. It also returns how many sources there are. A source among the Events of a
+// function is refused: SAM would give the role a policy for every queue or stream.
 func silentBatches(t *template.Template) (problems []string, sources int, err error) {
 	for name, r := range t.Resources {
-		if r.Type != template.FunctionType {
-			continue
-		}
 		var p struct {
-			Events map[string]struct {
-				Type       string
-				Properties struct{ FunctionResponseTypes []string }
-			}
+			FunctionResponseTypes []string
+			Events                map[string]struct{ Type string }
+		}
+		if r.Type != mappingType && r.Type != template.FunctionType {
+			continue
 		}
 		if err := r.Decode(&p); err != nil {
 			return nil, 0, fmt.Errorf("%s: %w", name, err)
 		}
 		for event, e := range p.Events {
-			if !batchSources[e.Type] {
-				continue
+			switch e.Type {
+			case "HttpApi", "ScheduleV2", "EventBridgeRule":
+			default:
+				problems = append(problems, fmt.Sprintf("%s, event %s: make it a resource, %s, with permissions for its one source", name, event, mappingType))
 			}
-			sources++
-			if !slices.Equal(e.Properties.FunctionResponseTypes, []string{"ReportBatchItemFailures"}) {
-				problems = append(problems, fmt.Sprintf("%s, event %s: add FunctionResponseTypes: [ReportBatchItemFailures], or failed messages are deleted", name, event))
-			}
+		}
+		if r.Type != mappingType {
+			continue
+		}
+		sources++
+		if !slices.Equal(p.FunctionResponseTypes, []string{"ReportBatchItemFailures"}) {
+			problems = append(problems, name+": add FunctionResponseTypes: [ReportBatchItemFailures], or failed messages are deleted")
 		}
 	}
 	return problems, sources, nil
@@ -124,7 +128,10 @@ func TestTemplate(t *testing.T) {
 		rule    func(*template.Template) (problems []string, looked int, err error)
 		changes map[string]string
 	}{
-		"batches report failures": {silentBatches, map[string]string{"FunctionResponseTypes: [ReportBatchItemFailures]": "Enabled: true"}},
+		"batches report failures": {silentBatches, map[string]string{
+			"FunctionResponseTypes: [ReportBatchItemFailures]": "Enabled: true",
+			"Type: HttpApi": "Type: Kinesis",
+		}},
 		"alarms notice": {deafAlarms, map[string]string{
 			"SUM([settlements, nights, ends])": "settlements + nights + ends",
 			"SUM([withdraw, ":                  "SUM([",

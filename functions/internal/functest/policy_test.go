@@ -58,9 +58,9 @@ func imported(t *testing.T, file string, values map[string]string) where {
 
 // allowed are the actions that the policies of each function allow, by the
 // function's folder. A policy that this function does not understand is an error,
-// because the policy may allow more. Nobody looks at what SAM adds to a role: logs,
-// traces, the network of a VpcConfig, reading the queue of an event, writing to the
-// queue of an EventInvokeConfig. locks is the stack that policies are imported from.
+// because the policy may allow more. Nobody here looks at what SAM adds to a role: logs,
+// traces, the network of a VpcConfig, writing to the queue of an EventInvokeConfig;
+// deploy/check_templates.py does. locks is the stack that policies are imported from.
 func allowed(tm, locks *template.Template) (map[string]actions, error) {
 	functions, err := tm.Functions()
 	if err != nil {
@@ -108,6 +108,28 @@ func managed(policy json.RawMessage, stacks ...*template.Template) (json.RawMess
 		return p.PolicyDocument, err
 	}
 	return policy, nil
+}
+
+// sources are what Lambda does for a function with the function's role: it reads the
+// queues that are mapped to the function's alias.
+func sources(t *testing.T, tm *template.Template, function string) actions {
+	t.Helper()
+	all := actions{}
+	for id, r := range tm.Resources {
+		if r.Type != "AWS::Lambda::EventSourceMapping" {
+			continue
+		}
+		var p struct{ FunctionName, EventSourceArn string }
+		require.NoError(t, r.Decode(&p), id)
+		queue := strings.TrimSuffix(p.EventSourceArn, ".Arn")
+		require.Equal(t, "AWS::SQS::Queue", tm.Resources[queue].Type, id)
+		if p.FunctionName == function+".Alias" {
+			for _, action := range []string{"DeleteMessage", "GetQueueAttributes", "ReceiveMessage"} {
+				all["sqs:"+action+" "+queue] = true
+			}
+		}
+	}
+	return all
 }
 
 func (a actions) add(policy json.RawMessage) error {
@@ -174,7 +196,9 @@ func TestPolicies(t *testing.T) {
 					if store == "table" { // its policy is for all functions, and this one may never wait
 						used["dynamodb:GetItem LockTable"] = true
 					}
-					policies, err := allowed(readTemplate(t, on.values), on.where.locks)
+					tm := readTemplate(t, on.values)
+					maps.Copy(used, sources(t, tm, f.ID))
+					policies, err := allowed(tm, on.where.locks)
 					require.NoError(t, err)
 					require.Equal(t, used, policies[f.CodeURI], "expected: what the events make it do; actual: what its policies allow")
 					if store == "own" {
@@ -208,6 +232,7 @@ func wrongPolicies(t *testing.T, text, folder string, used actions) {
 		read     = "                  - dynamodb:GetItem\n"
 		accounts = "!GetAtt AccountsTable.Arn"
 		secret   = "Resource: !Ref TokenSecret"
+		receive  = "- sqs:ReceiveMessage"
 		managed  = "      Policies:\n"
 	)
 	for name, c := range map[string]struct{ old, new, less, more, says string }{
@@ -217,12 +242,13 @@ func wrongPolicies(t *testing.T, text, folder string, used actions) {
 		"the wrong table":     {accounts, "!GetAtt LockTable.Arn", "dynamodb:UpdateItem AccountsTable", "", ""},
 		"all tables":          {accounts, `"*"`, "dynamodb:UpdateItem AccountsTable", "dynamodb:UpdateItem *", ""},
 		"all secrets":         {secret, `Resource: "*"`, "secretsmanager:GetSecretValue TokenSecret", "secretsmanager:GetSecretValue *", ""},
+		"another queue right": {receive, "- sqs:PurgeQueue", "sqs:ReceiveMessage SettleQueue", "sqs:PurgeQueue SettleQueue", ""},
 		"something denied":    {"Effect: Allow", "Effect: Deny", "", "", "want Sid"},
 		"a managed policy":    {managed, managed + "        - AmazonDynamoDBReadOnlyAccess\n", "", "", "want a policy"},
 		"one that SAM adds":   {managed, managed + "        - !If [OwnTable, AWSLambdaVPCAccessExecutionRole, !Ref AWS::NoValue]\n", "", "", "want a policy"},
 		"a network after all": {"            Action: ec2:*", "            Action: ec2:DescribeSubnets", "", "", "want Sid"},
 	} {
-		own := map[string]string{read: "dynamodb:GetItem LockTable", accounts: "dynamodb:UpdateItem AccountsTable", secret: "secretsmanager:GetSecretValue TokenSecret"}[c.old]
+		own := map[string]string{read: "dynamodb:GetItem LockTable", accounts: "dynamodb:UpdateItem AccountsTable", secret: "secretsmanager:GetSecretValue TokenSecret", receive: "sqs:ReceiveMessage SettleQueue"}[c.old]
 		if own != "" && !used[own] {
 			continue
 		}
