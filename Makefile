@@ -79,7 +79,7 @@ lint-template: ## cfn-lint and the SAM translator over the templates, for severa
 		echo "installing cfn-lint $(CFN_LINT) and aws-sam-translator $(SAM_TRANSLATOR) into $(CACHE)"; \
 		python3 -m venv $(TEMPLATES) && \
 		$(TEMPLATES)/bin/pip install --quiet --disable-pip-version-check cfn-lint==$(CFN_LINT) aws-sam-translator==$(SAM_TRANSLATOR); }
-	$(TEMPLATES)/bin/cfn-lint --include-checks I -- template.yaml deploy/table.yaml deploy/cache.yaml examples/own-function/template.yaml
+	$(TEMPLATES)/bin/cfn-lint --include-checks I -- template.yaml deploy/table.yaml deploy/part.yaml deploy/cache.yaml examples/own-function/template.yaml
 	$(TEMPLATES)/bin/python deploy/check_templates.py
 
 size: ## sizes of the function binaries, fails past their budgets

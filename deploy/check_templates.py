@@ -40,6 +40,7 @@ CHOICES = {
         "Architecture": ["arm64", "x86_64"], "ReservedRuns": ["0", "5"], "AlarmTopic": ["", TOPIC],
     },
     "deploy/table.yaml": {"KeyArn": ["", KEY], "AlarmTopic": ["", TOPIC]},
+    "deploy/part.yaml": {"LockStack": ["locks"], "Prefix": ["shop/"], "KeyArn": ["", KEY]},
     "deploy/cache.yaml": {
         "ConnectionType": ["vpc", "public"], "Subnets": ["", SUBNETS], "SecurityGroups": ["", "sg-0a1b2c3d"],
         "ReachSecrets": ["false", "true"], "KeyArn": ["", KEY], "AlarmTopic": ["", TOPIC],
@@ -56,7 +57,7 @@ MANAGED = {
     "service-role/AWSCodeDeployRoleForLambda": ("codedeploy", "moves an alias; no code of ours has this role"),
 }
 # How many combinations the Rules let through. The others must be refused.
-ALLOWED = {"template.yaml": 3 * 2 * 4 * 2 * 2 * 2, "deploy/table.yaml": 4, "deploy/cache.yaml": (2 + 1 + 1) * 4, "examples/own-function/template.yaml": 2}
+ALLOWED = {"template.yaml": 3 * 2 * 4 * 2 * 2 * 2, "deploy/table.yaml": 4, "deploy/part.yaml": 2, "deploy/cache.yaml": (2 + 1 + 1) * 4, "examples/own-function/template.yaml": 2}
 
 
 class Wrong(Exception):
@@ -172,7 +173,7 @@ def mentions(v, names, path=""):
 def check_functions(stack, resources):
     """Sources invoke the alias, and roles are allowed what they are for."""
     functions = [id for id, r in resources.items() if r["Type"] == "AWS::Lambda::Function"]
-    if "LockStack" not in stack.values:
+    if "LockUrl" not in stack.values:
         return
     want(len(functions) == 5, functions)
     may = {"AWS::Lambda::Alias", "AWS::Lambda::Version", "AWS::Lambda::EventInvokeConfig", "AWS::CloudWatch::Alarm", "AWS::Logs::MetricFilter"}
@@ -229,6 +230,18 @@ def check_policies(stack, resources):
                 want(policy.get("Fn::ImportValue") or resources.get(policy.get("Ref"), {}).get("Type") == "AWS::IAM::ManagedPolicy", id, policy)
 
 
+def check_part(file, stack, resources):
+    """A part of a table allows the rows with its prefix, and no prefix has others' rows."""
+    if file != "deploy/part.yaml":
+        return
+    rows = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [stack.values["Prefix"] + "*"]}, "Null": {"dynamodb:LeadingKeys": "false"}}
+    for s in resources["UsePolicy"]["Properties"]["PolicyDocument"]["Statement"]:
+        want(s["Sid"] == "Key" or s["Condition"] == rows, s)
+    pattern = stack.template["Parameters"]["Prefix"]["AllowedPattern"]
+    for prefix, good in {"shop/": True, "shop-2/": True, "shop": False, "/": False, "*/": False, "sho?/": False, "a/b/": False, "${aws:username}/": False, "": False}.items():
+        want(bool(re.fullmatch(pattern, prefix)) == good, f"the prefix {prefix!r} is", "refused" if good else "allowed")
+
+
 def versions(template, values):
     """What makes a new version: its logical id and its description."""
     out = Stack(translate(template, "eu-central-1", values), values)
@@ -251,6 +264,7 @@ def check(file, text, record, full=True):
             check_kept(file, resources, values, record)
             check_functions(stack, resources)
             check_policies(stack, resources)
+            check_part(file, stack, resources)
     want(allowed == ALLOWED[file], file, "the Rules allow", allowed, "combinations of parameters, not", ALLOWED[file])
     if file == "template.yaml":
         before = versions(template, {})
@@ -278,6 +292,10 @@ PLANTED = [
     ("deploy/table.yaml", "    Type: AWS::DynamoDB::Table\n", "    Type: AWS::DynamoDB::Table\n    Condition: HasKey\n"),
     ("deploy/table.yaml", "      BillingMode", "      TableName: locks\n      BillingMode"),
     ("deploy/table.yaml", "AttributeName: ttl", "AttributeName: expires"),
+    ("deploy/part.yaml", "[!Sub \"${Prefix}*\"]", "[\"*\"]"),
+    ("deploy/part.yaml", "              \"Null\":", "              \"Bool\":"),
+    ("deploy/part.yaml", "[a-z0-9][a-z0-9._-]*/", "[a-z0-9][a-z0-9._-]*"),
+    ("deploy/part.yaml", "[a-z0-9][a-z0-9._-]*/", "[a-z0-9*][a-z0-9._-]*/"),
     ("deploy/cache.yaml", "ServerlessCacheName: !Sub ${Name}-locks", "ServerlessCacheName: !Ref Name"),
     ("deploy/cache.yaml", "      UserGroupId: !Ref UserGroup\n", "      UserGroupId: !Ref UserGroup\n      CacheUsageLimits: {DataStorage: {Maximum: 1, Unit: GB}}\n"),
     ("deploy/cache.yaml", "[!Ref SubnetA, !Ref SubnetB], !Split", "[!Ref SubnetA], !Split"),

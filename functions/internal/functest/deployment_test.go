@@ -53,6 +53,19 @@ type usage struct {
 	done   actions
 	owners map[string]bool
 	hidden map[string]bool // passwords, tokens and the like
+	prefix string          // of the lock table's rows, if its policy is for these only
+}
+
+// rows says which rows the one with a key belongs to, as a policy would: " shop/*", a
+// key that is outside of the prefix, or "" if no policy looks.
+func (u *usage) rows(key string) string {
+	if u.prefix == "" || key == "" {
+		return ""
+	}
+	if strings.HasPrefix(key, u.prefix) {
+		return " " + u.prefix + "*"
+	}
+	return " " + key
 }
 
 func newUsage() *usage {
@@ -94,6 +107,7 @@ func (u *usage) dynamoDB(t *testing.T, endpoint string) string {
 	return dynamoProxy(t, endpoint, func(_ http.ResponseWriter, r *http.Request, body []byte) bool {
 		var in struct {
 			TableName                 string // stays "" for an action on several tables or on none
+			Key                       map[string]map[string]string
 			ExpressionAttributeValues map[string]map[string]any
 		}
 		assert.NoError(t, json.Unmarshal(body, &in))
@@ -104,7 +118,7 @@ func (u *usage) dynamoDB(t *testing.T, endpoint string) string {
 		}
 		table, _, _ := strings.Cut(in.TableName, "-")
 		_, action, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
-		u.note(u.done, "dynamodb:"+action+" "+table)
+		u.note(u.done, "dynamodb:"+action+" "+table+u.rows(in.Key["key"]["S"]))
 		return false
 	})
 }
@@ -185,6 +199,7 @@ func (r *requests) Write(b []byte) (int, error) {
 // onTable has all tables in DynamoDB Local; events have their own.
 func onTable(t *testing.T, endpoint, name string, at where) deployment {
 	u := newUsage()
+	_, u.prefix, _ = strings.Cut(at.values["import locks-Url"], "?prefix=")
 	return deployment{at, name, endpoint, u.dynamoDB(t, endpoint), u, nil}
 }
 
@@ -259,8 +274,11 @@ func (d deployment) event(t *testing.T, folder, binary string, f eventfiles.Fixt
 	tables := map[string]string{} // URLs for the test, by variable
 	for name, value := range variables {
 		for _, table := range known {
-			if value == "dynamodb://"+table.ID {
+			if url, params, _ := strings.Cut(value, "?"); url == "dynamodb://"+table.ID {
 				tables[name] = testservers.Table(t, d.endpoint, table.ID+"-"+d.name+"-"+f.Name, table.Key)
+				if params != "" {
+					tables[name] += "&" + params
+				}
 				variables[name] = strings.Replace(tables[name], d.endpoint, d.proxy, 1)
 			}
 		}

@@ -16,7 +16,8 @@ import (
 	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
-// actions are what a role may do or did, such as "dynamodb:GetItem LockTable".
+// actions are what a role may do or did, such as "dynamodb:GetItem LockTable", or
+// "dynamodb:GetItem LockTable shop/*" where only some rows are meant.
 type actions map[string]bool
 
 // where says where the locks of template.yaml are: the template with its values, and
@@ -31,6 +32,13 @@ func ownTable(*testing.T) where { return where{} }
 
 func sharedTable(t *testing.T) where {
 	return imported(t, "table.yaml", map[string]string{})
+}
+
+// sharedPart is the part of a shared table that begins with shop/.
+func sharedPart(t *testing.T) where {
+	values := sharedTable(t).values
+	values["Prefix"], values["LockStack"] = "shop/", "locks"
+	return imported(t, "part.yaml", values)
 }
 
 func sharedCache(t *testing.T) where {
@@ -143,16 +151,41 @@ func (a actions) add(policy json.RawMessage) error {
 		if s["Effect"] == "Deny" && s["Sid"] == "NoNetwork" && s["Action"] == "ec2:*" {
 			continue
 		}
+		condition := s["Condition"]
+		delete(s, "Condition")
 		if s["Sid"] == nil || len(s) != 4 || s["Effect"] != "Allow" {
 			return fmt.Errorf("%v: want Sid, Effect: Allow, Action and Resource", s)
 		}
+		rows, err := leadingKeys(condition)
+		if err != nil {
+			return err
+		}
 		for _, name := range list(s["Action"]) {
 			for _, resource := range list(s["Resource"]) {
-				a[fmt.Sprintf("%v %v", name, strings.TrimSuffix(fmt.Sprint(resource), ".Arn"))] = true
+				a[fmt.Sprintf("%v %v", name, strings.TrimSuffix(fmt.Sprint(resource), ".Arn"))+rows] = true
 			}
 		}
 	}
 	return nil
+}
+
+// leadingKeys is which rows of a table a statement's condition allows, such as " shop/*",
+// and "" without a condition.
+func leadingKeys(condition any) (string, error) {
+	if condition == nil {
+		return "", nil
+	}
+	const name = "dynamodb:LeadingKeys"
+	text, err := json.Marshal(condition)
+	var c map[string]map[string]any
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	rows := list(c["ForAllValues:StringLike"][name])
+	if err != nil || len(c) != 2 || c["Null"][name] != "false" || len(rows) != 1 {
+		return "", fmt.Errorf("%s: want ForAllValues:StringLike and Null of %s", text, name)
+	}
+	return fmt.Sprint(" ", rows[0]), nil
 }
 
 // list is a value of a policy, which may be one text or several.
@@ -185,7 +218,7 @@ func TestPolicies(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, functions)
 	endpoint := testservers.DynamoDB(t)
-	deployments := map[string]deployment{"own": onTable(t, endpoint, "own", ownTable(t)), "table": onTable(t, endpoint, "table", sharedTable(t)), "cache": onCache(t, endpoint)}
+	deployments := map[string]deployment{"own": onTable(t, endpoint, "own", ownTable(t)), "part": onTable(t, endpoint, "part", sharedPart(t)), "cache": onCache(t, endpoint)}
 	for _, f := range functions {
 		t.Run(f.CodeURI, func(t *testing.T) {
 			binary := filepath.Join(t.TempDir(), "bootstrap")
@@ -193,8 +226,8 @@ func TestPolicies(t *testing.T) {
 			for store, on := range deployments {
 				t.Run(store, func(t *testing.T) {
 					used := on.events(t, f.CodeURI, binary)
-					if store == "table" { // its policy is for all functions, and this one may never wait
-						used["dynamodb:GetItem LockTable"] = true
+					if store == "part" { // its policy is for all functions, and this one may never wait
+						used["dynamodb:GetItem LockTable shop/*"] = true
 					}
 					tm := readTemplate(t, on.values)
 					maps.Copy(used, sources(t, tm, f.ID))
@@ -208,6 +241,18 @@ func TestPolicies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The policy of a shared table is that of its parts, on all rows.
+func TestPolicyOfTheWholeTable(t *testing.T) {
+	whole, part := actions{}, actions{}
+	for at, in := range map[*template.Template]actions{sharedTable(t).locks: whole, sharedPart(t).locks: part} {
+		document, err := managed(json.RawMessage(`"UsePolicy"`), at)
+		require.NoError(t, err)
+		require.NoError(t, in.add(document))
+	}
+	require.Equal(t, actions{"dynamodb:GetItem LockTable": true, "dynamodb:UpdateItem LockTable": true}, whole)
+	require.Equal(t, actions{"dynamodb:GetItem LockTable shop/*": true, "dynamodb:UpdateItem LockTable shop/*": true}, part)
 }
 
 // Locks that are elsewhere need the policy that comes with them, and no other.
