@@ -198,3 +198,35 @@ func TestJoinsBehindABrokenLease(t *testing.T) {
 		require.Equal(t, 1, held.Place)
 	})
 }
+
+// late is a register whose server is a second away while late is set.
+type late struct {
+	*castest.Memory
+	late bool
+}
+
+func (l *late) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	if l.late {
+		l.late = false
+		<-time.After(time.Second)
+	}
+	return l.Memory.Write(ctx, key, value, ifVersion)
+}
+
+// The write of Begin is applied after the end of the lease. The store takes it back: nobody
+// began, so the key is free for the next owner, and not in doubt.
+func TestBeginThatComesTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &late{Memory: castest.NewMemory(time.Millisecond)}
+		s := open(t, r)
+		lease, err := s.Acquire(t.Context(), request(time.Second))
+		require.NoError(t, err)
+		<-time.After(600 * time.Millisecond)
+		r.late = true
+		require.ErrorIs(t, s.Begin(t.Context(), lease), lockstore.ErrLost)
+		require.False(t, r.late, "Begin is to write")
+		next, err := open(t, r).Acquire(t.Context(), request(time.Second))
+		require.NoError(t, err)
+		require.Greater(t, next.Fence, lease.Fence)
+	})
+}
