@@ -230,3 +230,42 @@ func TestBeginThatComesTooLate(t *testing.T) {
 		require.Greater(t, next.Fence, lease.Fence)
 	})
 }
+
+// session is a register whose reads are old, as in a session of ZooKeeper: one that is not fresh
+// returns what the session saw at its last fresh read or write.
+type session struct {
+	*castest.Memory
+	mu   sync.Mutex
+	seen map[string]casstore.Entry
+}
+
+func (s *session) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e, ok := s.seen[key]; ok && !fresh {
+		return e, time.Time{}, ctx.Err()
+	}
+	e, now, err := s.Memory.Read(ctx, key, fresh)
+	if err == nil {
+		s.seen[key] = e
+	}
+	return e, now, err
+}
+
+func (s *session) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.seen, key) // a write that conflicts has been at the server, too
+	e, err := s.Memory.Write(ctx, key, value, ifVersion)
+	if err == nil {
+		s.seen[key] = e
+	}
+	return e, err
+}
+
+func TestOldReads(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		m := castest.NewMemory(time.Millisecond)
+		return castest.Harness(t, &session{Memory: m, seen: map[string]casstore.Entry{}}, casstore.Options{}, m)
+	}, synctest.Test)
+}

@@ -10,6 +10,9 @@ import (
 // Harness is a store under test, with hooks to its clock, its client and its server. Only
 // Store is required. A case that needs a nil field is skipped and names the field. Every
 // key of the suite is new, so harnesses may share a server.
+//
+// When a hook has changed the key's entry, the store's next read has to see the change, also
+// if the store's reads may be old otherwise.
 type Harness struct {
 	// Store is the store under test.
 	Store lockstore.Store

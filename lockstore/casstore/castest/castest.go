@@ -50,11 +50,20 @@ func Harness(t *testing.T, r casstore.Register, opt casstore.Options, table Tabl
 	if err != nil {
 		t.Fatal(err)
 	}
+	// An old read of the store's would miss the change, and a refusal may rest on one. After a
+	// fresh read a session of the register's knows the change.
+	set := func(t *testing.T, key string, value []byte) {
+		t.Helper()
+		table.SetValue(t, key, value)
+		if _, _, err := r.Read(t.Context(), key, true); err != nil {
+			t.Fatalf("a fresh read after Table.SetValue: %v", err)
+		}
+	}
 	change := func(f func(string) string) func(*testing.T, string) {
-		return func(t *testing.T, key string) { table.SetValue(t, key, []byte(f(string(table.Value(t, key))))) }
+		return func(t *testing.T, key string) { set(t, key, []byte(f(string(table.Value(t, key))))) }
 	}
 	put := func(text string) func(*testing.T, string) {
-		return func(t *testing.T, key string) { table.SetValue(t, key, []byte(text)) }
+		return func(t *testing.T, key string) { set(t, key, []byte(text)) }
 	}
 	return storetest.Harness{
 		Store:         store,
@@ -65,10 +74,10 @@ func Harness(t *testing.T, r casstore.Register, opt casstore.Options, table Tabl
 		RequestsPerCall: map[storetest.Op]int{
 			storetest.OpAcquire: 3, storetest.OpRenew: 2, storetest.OpRelease: 2, storetest.OpAbandon: 2, storetest.OpBegin: 2, storetest.OpKeep: 2,
 		},
-		Delete: func(t *testing.T, key string) { table.SetValue(t, key, nil) },
+		Delete: func(t *testing.T, key string) { set(t, key, nil) },
 		Snapshot: func(t *testing.T, key string) func() {
 			value := table.Value(t, key)
-			return func() { table.SetValue(t, key, value) }
+			return func() { set(t, key, value) }
 		},
 		Dump: func(t *testing.T, key string) string { return string(table.Value(t, key)) },
 		Foreign: map[string]func(*testing.T, string){
