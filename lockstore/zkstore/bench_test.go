@@ -10,16 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// TestHandOver logs how long hand-overs take: 16 processes that need a millisecond of work
+// testHandOver logs how long hand-overs take: 16 processes that need a millisecond of work
 // each, again and again. It also logs how many others were granted the key during a wait,
 // which a busy machine does not change much. It compares no time with a bound.
-func TestHandOver(t *testing.T) {
+func testHandOver(t *testing.T, addr string) {
 	const processes, rounds, work = 16, 20, time.Millisecond
-	addr := testservers.ZooKeeper(t).Addr
 	var (
 		mu            sync.Mutex
 		freed         time.Time

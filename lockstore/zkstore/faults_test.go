@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -82,8 +83,7 @@ func keeps(t *testing.T, s, other *Store, req lockstore.Request, lease lockstore
 	})
 }
 
-func TestLeader(t *testing.T) {
-	e := testservers.ZooKeeperEnsemble(t)
+func testLeader(t *testing.T, e *testservers.Ensemble) {
 	open := func() *Store { return openStore(t, "zookeeper://"+e.Addrs()) }
 	for what, fault := range map[string]func() (restore func()){
 		"killed": func() func() {
@@ -122,10 +122,8 @@ func TestLeader(t *testing.T) {
 			return errors.Is(err, lockstore.ErrUnavailable)
 		})
 		for range 3 {
-			began := time.Now()
 			_, err := other.Acquire(t.Context(), newRequest("another"))
 			require.ErrorIs(t, err, lockstore.ErrUnavailable)
-			require.Less(t, time.Since(began), 2*time.Second)
 			t.Log(err)
 		}
 		e.Servers[0].Restart()
@@ -147,8 +145,7 @@ func repeatUntil(t *testing.T, done func(context.Context) bool) {
 	}
 }
 
-func TestSession(t *testing.T) {
-	addr := testservers.ZooKeeper(t).Addr
+func testSession(t *testing.T, addr string) {
 	nodes := openTable(t, addr)
 	open := func(t *testing.T) (*Store, *testservers.CutProxy) {
 		p := testservers.Proxy(t, addr)
@@ -214,10 +211,8 @@ func TestSession(t *testing.T) {
 		p.Swallow() // nobody tells the client that the connection is dead
 		s.register.session.heard.Store(time.Now().Add(-time.Hour).UnixNano())
 		p.Forward()
-		began := time.Now()
 		_, err := s.Renew(t.Context(), lease, time.Minute)
 		require.NoError(t, err)
-		require.Less(t, time.Since(began), time.Second, "the client's own timer takes longer")
 		require.NotEqual(t, before, s.register.session.conn.SessionID())
 		keeps(t, s, other, req, lease)
 	})
@@ -230,8 +225,7 @@ func (s *session) isReady() bool {
 }
 
 // F47: the store writes no node that it would have to look for.
-func TestLostReply(t *testing.T) {
-	addr := testservers.ZooKeeper(t).Addr
+func testLostReply(t *testing.T, addr string) {
 	nodes, p := openTable(t, addr), testservers.Proxy(t, addr)
 	s := openStore(t, "zookeeper://"+p.Addr)
 	acquire(t, s, "first") // makes the parents
@@ -263,7 +257,43 @@ func TestLostReply(t *testing.T) {
 	})
 }
 
+// A call without a session ends when its context does, and after 1.5 s at most.
+func TestNoSession(t *testing.T) {
+	for what, dial := range map[string]dialFunc{
+		"F22 no connection": func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		"F22 silent": func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, theirs) }()
+			return ours, nil
+		},
+		"F21 a server that closes at once": func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			return ours, theirs.Close()
+		},
+		"F21 refused": func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := openStore(t, "zookeeper://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
+				s.register.dial = dial
+				for _, wait := range []time.Duration{time.Hour, time.Hour, 100 * time.Millisecond} {
+					ctx, cancel := context.WithTimeout(t.Context(), wait)
+					began := time.Now()
+					_, err := s.Acquire(ctx, newRequest("k"))
+					cancel()
+					require.ErrorIs(t, err, lockstore.ErrUnavailable)
+					require.LessOrEqual(t, time.Since(began), min(wait, 1500*time.Millisecond))
+				}
+			})
+		})
+	}
+}
+
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	quiet, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, quiet.Close()) })
@@ -280,12 +310,10 @@ func TestUnreachable(t *testing.T) {
 			t.Parallel()
 			s := openStore(t, url)
 			for range 3 {
-				began := time.Now()
-				_, err := s.Acquire(t.Context(), newRequest("k"))
+				_, err := s.Acquire(t.Context(), newRequest("k")) // TestNoSession says how long it may take
 				require.ErrorIs(t, err, lockstore.ErrUnavailable)
 				require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has no end")
-				require.Less(t, time.Since(began), 2*time.Second)
-				t.Log(time.Since(began).Round(time.Millisecond), err)
+				t.Log(err)
 			}
 			_, err := s.Check(t.Context())
 			require.ErrorIs(t, err, lockstore.ErrUnavailable)
@@ -318,8 +346,8 @@ func answering(t *testing.T, text string) string {
 	return l.Addr().String()
 }
 
-func TestClosedStore(t *testing.T) {
-	s := openStore(t, "zookeeper://"+testservers.ZooKeeper(t).Addr)
+func testClosedStore(t *testing.T, addr string) {
+	s := openStore(t, "zookeeper://"+addr)
 	_, lease := acquire(t, s, "closed")
 	s.Close()
 	s.Close()
@@ -327,8 +355,7 @@ func TestClosedStore(t *testing.T) {
 	require.ErrorIs(t, s.List(t.Context(), "", nil), lockstore.ErrUnavailable)
 }
 
-func TestCredentials(t *testing.T) {
-	addr := testservers.ZooKeeper(t).Addr
+func testCredentials(t *testing.T, addr string) {
 	const user, password = "locks", "a-secret:with-a-colon"
 	s := openAs(t, "zookeeper://"+addr+"/private/locks", user+":"+password)
 	_, lease := acquire(t, s, "private")
@@ -363,7 +390,7 @@ func TestCredentials(t *testing.T) {
 		require.NoError(t, s.Release(t.Context(), lease))
 	})
 	t.Run("F50 everybody may change the locks", func(t *testing.T) {
-		open := openStore(t, "zookeeper://"+addr)
+		open := openStore(t, "zookeeper://"+addr+"/open")
 		findings, err := open.Check(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, findings, "there are no nodes yet")
@@ -412,8 +439,7 @@ func TestLongSession(t *testing.T) {
 
 // An operator has deleted the child of a lock's node. No write can tell this node from
 // another one of the same name.
-func TestNodeWithoutItsChild(t *testing.T) {
-	addr := testservers.ZooKeeper(t).Addr
+func testNodeWithoutItsChild(t *testing.T, addr string) {
 	nodes := openTable(t, addr)
 	s := openStore(t, "zookeeper://"+addr)
 	req, lease := acquire(t, s, "childless")

@@ -18,12 +18,29 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-func TestConformanceOneServer(t *testing.T) {
-	conformance(t, testservers.ZooKeeper(t).Addr)
+// TestOneServer is what needs no faults of a server. The tests share it, because to start a
+// server takes longer than most of them. They have keys or prefixes of their own.
+func TestOneServer(t *testing.T) {
+	t.Parallel()
+	addr := testservers.ZooKeeper(t).Addr
+	for name, test := range map[string]func(t *testing.T, addr string){
+		"conformance": conformance, "hand-over": testHandOver, "session": testSession, "lost reply": testLostReply, "closed store": testClosedStore,
+		"credentials": testCredentials, "node without its child": testNodeWithoutItsChild, "list": testList,
+		"wake-up": testWakeUp, "no node of a waiter is left over": testNoNodeOfAWaiterIsLeftOver,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, addr)
+		})
+	}
 }
 
-func TestConformanceEnsemble(t *testing.T) {
-	conformance(t, testservers.ZooKeeperEnsemble(t).Addrs())
+// TestEnsemble needs an ensemble of three. Its faults come last.
+func TestEnsemble(t *testing.T) {
+	t.Parallel()
+	e := testservers.ZooKeeperEnsemble(t)
+	t.Run("conformance", func(t *testing.T) { conformance(t, e.Addrs()) })
+	testLeader(t, e)
 }
 
 // conformance runs the suites on real servers. Each case has its own session and its own

@@ -29,8 +29,7 @@ func listed(t *testing.T, s *Store, prefix string) (keys []string, pages []locks
 	return keys, pages
 }
 
-func TestList(t *testing.T) {
-	addr := testservers.ZooKeeper(t).Addr
+func testList(t *testing.T, addr string) {
 	conn := openTable(t, addr).Conn
 	// open makes a store with nodes of its own.
 	open := func(t *testing.T) (*Store, table) {

@@ -15,8 +15,7 @@ import (
 )
 
 // Whoever releases deletes the node of the first in the queue, and of nobody else.
-func TestWakeUp(t *testing.T) {
-	addr := testservers.ZooKeeper(t).Addr
+func testWakeUp(t *testing.T, addr string) {
 	nodes := openTable(t, addr)
 	waits := func(key string) (*Store, lockstore.Request, <-chan error) {
 		s := openStore(t, "zookeeper://"+addr)
@@ -60,8 +59,7 @@ func TestWakeUp(t *testing.T) {
 }
 
 // A call that listens ends early, and its request makes the node of a waiter nevertheless.
-func TestNoNodeOfAWaiterIsLeftOver(t *testing.T) {
-	addr := testservers.ZooKeeper(t).Addr
+func testNoNodeOfAWaiterIsLeftOver(t *testing.T, addr string) {
 	nodes := openTable(t, addr)
 	acquire(t, openStore(t, "zookeeper://"+addr), "parents")
 	open := func(t *testing.T, via string) (*Store, *sync.Mutex) {
