@@ -43,7 +43,9 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		binary = filepath.Join(dir, "lockctl")
-		if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", binary, ".").CombinedOutput(); err != nil {
+		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", binary, ".")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the functions, whose compiled packages it shares
+		if out, err := build.CombinedOutput(); err != nil {
 			panic(err.Error() + string(out))
 		}
 		return m.Run()
