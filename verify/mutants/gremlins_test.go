@@ -48,7 +48,7 @@ func TestGremlins(t *testing.T) {
 	}
 	bin := t.TempDir()
 	tool := filepath.Join(bin, "gremlins")
-	out, err := command(t.Context(), root, "GOBIN="+bin, "go", "install", gremlins)
+	out, err := command(t.Context(), root, []string{"GOBIN=" + bin}, "go", "install", gremlins)
 	require.NoError(t, err, out)
 	tellNotCompiled(t, bin)
 	for _, dir := range []string{"guard", "lockstore/dynamostore", "lockstore/redisstore"} {
@@ -77,7 +77,7 @@ func TestGremlins(t *testing.T) {
 // tellNotCompiled puts a go command before the real one that tells gremlins by status 2 of
 // a mutant that does not compile. From status 1 it would count as killed.
 func tellNotCompiled(t *testing.T, bin string) {
-	out, err := command(t.Context(), root, "", "go", "env", "GOROOT")
+	out, err := command(t.Context(), root, nil, "go", "env", "GOROOT")
 	require.NoError(t, err, out)
 	script := "#!/bin/sh\nout=$(" + strings.TrimSpace(out) + `/bin/go "$@" 2>&1); status=$?
 printf '%s\n' "$out"

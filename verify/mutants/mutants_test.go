@@ -2,6 +2,7 @@ package mutants
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -66,12 +67,19 @@ func TestMutants(t *testing.T) {
 	all := verifyrecord.Full() || wanted == "all"
 	var chosen []mutant
 	without := map[testRun]*baseline{}
+	clean := map[testRun]*binary{} // of the packages
+	baselineOf := func(r testRun) {
+		if pkg := (testRun{dir: r.dir, pkg: r.pkg}); clean[pkg] == nil {
+			clean[pkg] = &binary{file: filepath.Join(t.TempDir(), "test")}
+		}
+		without[r] = &baseline{binary: clean[testRun{dir: r.dir, pkg: r.pkg}]}
+	}
 	for _, m := range mutants {
 		if all || wanted == "" && m.pkg == "./lockstore" || slices.Contains(strings.Split(wanted, ","), m.id) {
 			chosen = append(chosen, m)
-			without[m.testRun] = &baseline{}
+			baselineOf(m.testRun)
 			for other := range m.also() {
-				without[other] = &baseline{}
+				baselineOf(other)
 			}
 		}
 	}
@@ -80,8 +88,6 @@ func TestMutants(t *testing.T) {
 	queue := make(chan int)
 	var workers sync.WaitGroup
 	for range 2 { // cores
-		dir := t.TempDir()
-		copyProject(t, dir)
 		workers.Go(func() {
 			for i := range queue {
 				m, r := chosen[i], &results[i]
@@ -92,11 +98,11 @@ func TestMutants(t *testing.T) {
 				}
 				t.Run(m.patch(), func(t *testing.T) {
 					defer show(r)
-					require.NoError(t, without[m.testRun].passes(t.Context(), dir, m.testRun))
+					require.NoError(t, without[m.testRun].passes(t.Context(), root, m.testRun))
 					for other := range m.also() {
-						require.NoError(t, without[other].passes(t.Context(), dir, other))
+						require.NoError(t, without[other].passes(t.Context(), root, other))
 					}
-					by, err := m.plant(t.Context(), dir)
+					by, err := m.plant(t.Context(), t.TempDir())
 					require.NoError(t, err)
 					r.Killed, r.By = true, path.Join(m.dir, m.pkg)+" "+by+": "+m.says
 				})
@@ -123,15 +129,38 @@ func show(r *verifyrecord.Mutant) {
 	fmt.Printf("%s  %-11s  %s\n         %s\n", r.ID, r.Suite, r.What, end)
 }
 
-// baseline is a test run without any bug, made once for all bugs that share it.
-type baseline struct {
+// binary is the test binary of a package without any bug, made once for all its tests.
+type binary struct {
 	once sync.Once
+	file string
 	err  error
 }
 
-func (b *baseline) passes(ctx context.Context, dir string, r testRun) error {
+func (b *binary) make(ctx context.Context, dir, pkg string) error {
 	b.once.Do(func() {
-		out, err := r.test(ctx, dir)
+		if out, err := command(ctx, dir, nil, "go", "test", "-vet=off", "-c", "-o", b.file, pkg); err != nil {
+			b.err = fmt.Errorf("without any bug it does not compile: %w\n%s", err, out)
+		}
+	})
+	return b.err
+}
+
+// baseline is a test run without any bug, made once for all bugs that share it.
+type baseline struct {
+	binary *binary
+	once   sync.Once
+	err    error
+}
+
+func (b *baseline) passes(ctx context.Context, root string, r testRun) error {
+	b.once.Do(func() {
+		dir := filepath.Join(root, r.dir)
+		if b.err = b.binary.make(ctx, dir, r.pkg); b.err != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, runTime)
+		defer cancel()
+		out, err := command(ctx, filepath.Join(dir, r.pkg), []string{r.env}, b.binary.file, "-test.run", r.run, "-test.timeout", testTime)
 		switch {
 		case err != nil:
 			b.err = fmt.Errorf("without any bug it fails: %w\n%s", err, out)
@@ -142,34 +171,67 @@ func (b *baseline) passes(ctx context.Context, dir string, r testRun) error {
 	return b.err
 }
 
-// plant applies the patch, runs the test and takes the patch back. It returns the
-// name of the test that caught the bug.
+// plant runs the test with the patch, and returns the name of the test that caught the bug.
+// The project itself does not change: go takes the files that the patch changes from dir.
+// All other packages are those that go has built for other tests.
 func (m mutant) plant(ctx context.Context, dir string) (by string, err error) {
+	overlay, err := m.overlay(ctx, dir)
+	if err != nil {
+		return "", err
+	}
+	for other, says := range m.also() {
+		if _, err := other.catches(ctx, overlay, says); err != nil {
+			return "", err
+		}
+	}
+	return m.catches(ctx, overlay, m.says)
+}
+
+// changed is a file that a patch changes.
+var changed = regexp.MustCompile(`(?m)^\+\+\+ b/(.+)$`)
+
+// overlay is a file for go's flag of this name, made with all else that it needs in dir.
+func (m mutant) overlay(ctx context.Context, dir string) (file string, err error) {
 	patch, err := filepath.Abs(filepath.Join("patches", m.patch()+".patch"))
 	if err != nil {
 		return "", err
 	}
-	if out, err := command(ctx, dir, "", "git", "apply", patch); err != nil {
-		return "", fmt.Errorf("the patch does not apply: %w\n%s", err, out)
+	text, err := os.ReadFile(patch)
+	if err != nil {
+		return "", err
 	}
-	defer func() {
-		if out, takeBack := command(context.WithoutCancel(ctx), dir, "", "git", "apply", "-R", patch); takeBack != nil {
-			err = errors.Join(err, fmt.Errorf("the patch cannot be taken back: %w\n%s", takeBack, out))
-		}
-	}()
-	for other, says := range m.also() {
-		if _, err := other.catches(ctx, dir, says); err != nil {
+	replace := map[string]string{}
+	for _, found := range changed.FindAllStringSubmatch(string(text), -1) {
+		from, err := filepath.Abs(filepath.Join(root, found[1]))
+		if err != nil {
 			return "", err
 		}
+		to := filepath.Join(dir, found[1])
+		before, err := os.ReadFile(from)
+		if err != nil {
+			return "", err
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, before, 0o644)); err != nil {
+			return "", err
+		}
+		replace[from] = to
 	}
-	return m.catches(ctx, dir, m.says)
+	if out, err := command(ctx, dir, nil, "git", "apply", patch); err != nil {
+		return "", fmt.Errorf("the patch does not apply: %w\n%s", err, out)
+	}
+	list, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(dir, "overlay.json")
+	return file, os.WriteFile(file, list, 0o644)
 }
 
 // catches runs the test, which has to fail and print the words. Which test of several fails
 // first can be chance, so the words of one of the others count, too.
-func (r testRun) catches(ctx context.Context, dir, says string) (by string, err error) {
+func (r testRun) catches(ctx context.Context, overlay, says string) (by string, err error) {
 	for _, flags := range [][]string{{"-failfast"}, nil} {
-		out, failed := r.test(ctx, dir, flags...)
+		out, failed := r.test(ctx, overlay, flags...)
 		if failed == nil {
 			return "", fmt.Errorf("it lived: %s -run %s", r.pkg, r.run)
 		}
@@ -181,14 +243,19 @@ func (r testRun) catches(ctx context.Context, dir, says string) (by string, err 
 	return "", err
 }
 
-func (r testRun) test(ctx context.Context, dir string, flags ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+func (r testRun) test(ctx context.Context, overlay string, flags ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
-	// With trimpath the copies share what go has built, also with those of the last
-	// time.
-	args := append([]string{"test", "-trimpath", "-vet=off", r.pkg, "-run", r.run, "-count=1", "-timeout", "4m"}, flags...)
-	return command(ctx, filepath.Join(dir, r.dir), r.env, "go", args...)
+	args := append([]string{"test", "-vet=off", r.pkg, "-run", r.run, "-count=1", "-timeout", testTime}, flags...)
+	// In GOFLAGS it also holds for what the test itself builds.
+	return command(ctx, filepath.Join(root, r.dir), []string{r.env, "GOFLAGS=" + os.Getenv("GOFLAGS") + " -overlay=" + overlay}, "go", args...)
 }
+
+// testTime bounds one run of a test, and runTime with all that go builds for it.
+const (
+	testTime = "4m"
+	runTime  = 5 * time.Minute
+)
 
 var (
 	failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
@@ -211,20 +278,13 @@ func caught(out, says string) (test string, err error) {
 }
 
 // command runs with the environment of this process without the variables that change how much a test does.
-func command(ctx context.Context, dir, env, name string, args ...string) (string, error) {
+func command(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(cmd.Environ(), "VERIFY_DIR=", "VERIFY_SEED=", "VERIFY_SEEDS=", env)
+	cmd.Env = append(append(cmd.Environ(), "VERIFY_DIR=", "VERIFY_SEED=", "VERIFY_SEEDS="), env...)
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	return string(out), err
-}
-
-// copyProject copies the files that git knows, as they are now. A file may be deleted
-// and not yet committed.
-func copyProject(t *testing.T, dir string) {
-	out, err := command(t.Context(), root, "TO="+dir, "sh", "-c", `git ls-files | xargs ls -d 2>/dev/null | tar -cf - -T - | tar -xf - -C "$TO"`)
-	require.NoError(t, err, out)
 }
 
 // Every planted bug of the list has a patch or a reason, and every patch a row. The
@@ -254,16 +314,14 @@ func TestEveryMutantIsListed(t *testing.T) {
 // A patch that does not apply any more, or no longer changes the product, would be
 // noticed in make mutants only.
 func TestEveryPatchApplies(t *testing.T) {
-	dir := t.TempDir()
-	copyProject(t, dir)
 	patches, err := filepath.Glob("patches/*.patch")
 	require.NoError(t, err)
 	for _, patch := range patches {
 		file, err := filepath.Abs(patch)
 		require.NoError(t, err)
-		out, err := command(t.Context(), dir, "", "git", "apply", "--check", file)
+		out, err := command(t.Context(), root, nil, "git", "apply", "--check", file)
 		require.NoError(t, err, "%s: %s", patch, out)
-		out, err = command(t.Context(), dir, "", "git", "apply", "--numstat", file)
+		out, err = command(t.Context(), root, nil, "git", "apply", "--numstat", file)
 		require.NoError(t, err, "%s: %s", patch, out)
 		require.NotContains(t, out, "_test.go", patch)
 		require.NotContains(t, out, "\tverify/", patch)
@@ -307,7 +365,8 @@ func TestABaselineHasToPass(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	passes := func(run string) error {
-		return new(baseline).passes(t.Context(), dir, testRun{pkg: ".", run: run})
+		b := baseline{binary: &binary{file: filepath.Join(t.TempDir(), "test")}}
+		return b.passes(t.Context(), dir, testRun{pkg: ".", run: run})
 	}
 	require.NoError(t, passes("^TestPasses$"))
 	require.ErrorContains(t, passes("^TestFails$"), "by itself")
