@@ -32,7 +32,7 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	}
 	table, seen, err := call(ctx, api.DescribeTable, &dynamodb.DescribeTableInput{TableName: &s.table})
 	if err != nil {
-		return nil, s.explain("Check", err, seen)
+		return nil, s.explain("Check", unknownRead, err, seen)
 	}
 	if table.Table == nil {
 		return nil, fmt.Errorf("dynamostore: %s, Check: the answer describes no table", s.where())
@@ -43,7 +43,7 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	}
 	ttl, seen, err := call(ctx, api.DescribeTimeToLive, &dynamodb.DescribeTimeToLiveInput{TableName: &s.table})
 	if err != nil {
-		return nil, s.explain("Check", err, seen)
+		return nil, s.explain("Check", unknownRead, err, seen)
 	}
 	return append(findings, s.names.checkTTL(ttl.TimeToLiveDescription)...), nil
 }

@@ -207,7 +207,7 @@ func (s *Store) update(ctx context.Context, w write) (reply, error) {
 		r.date = failureDate(err)
 	} else if err != nil {
 		s.clock.learn(r.sent, failureDate(err))
-		return reply{}, s.explain(ofKey(w.key), err, seen)
+		return reply{}, s.explain(ofKey(w.key), unknownWrite, err, seen)
 	} else {
 		r.applied = true
 		r.item = out.Attributes

@@ -62,16 +62,37 @@ func classifyCode(api smithy.APIError) (advice string, class error) {
 	}
 }
 
+// failure is an error whose text says what has happened, and does not repeat the words of its
+// class. cause may be nil.
+type failure struct {
+	text         string
+	class, cause error
+}
+
+func (f *failure) Error() string {
+	if f.cause == nil {
+		return f.text
+	}
+	return f.text + ": " + f.cause.Error()
+}
+
+func (f *failure) Unwrap() []error {
+	if f.cause == nil {
+		return []error{f.class}
+	}
+	return []error{f.class, f.cause}
+}
+
 // explain turns the error of a failed call into this store's error. The error has a class
-// if no attempt can have been applied. Otherwise its outcome is unknown. what names the
-// call.
-func (s *Store) explain(what string, err error, seen attempts) error {
+// if no attempt can have been applied. Otherwise its outcome is unknown, and unknown says so:
+// unknownWrite or unknownRead. what names the call.
+func (s *Store) explain(what, unknown string, err error, seen attempts) error {
 	advice, class := classify(err)
 	switch {
 	case !seen.watched:
-		return fmt.Errorf("dynamostore: %s, %s: the outcome is unknown, the client does not show what it has sent: %w", s.where(), what, err)
+		return fmt.Errorf("dynamostore: %s, %s: %s, the client does not show what it has sent: %w", s.where(), what, unknown, err)
 	case seen.ambiguous():
-		return fmt.Errorf("dynamostore: %s, %s: the outcome is unknown: %w", s.where(), what, err)
+		return fmt.Errorf("dynamostore: %s, %s: %s: %w", s.where(), what, unknown, err)
 	case advice == wrongKeys:
 		advice += s.names.want()
 	case class != nil:
@@ -80,8 +101,13 @@ func (s *Store) explain(what string, err error, seen attempts) error {
 	default:
 		advice, class = "each attempt was refused", lockstore.ErrUnavailable
 	}
-	return fmt.Errorf("dynamostore: %s: %s (%s): %w: %w", s.where(), advice, what, class, err)
+	return &failure{fmt.Sprintf("dynamostore: %s: %s (%s)", s.where(), advice, what), class, err}
 }
+
+const (
+	unknownWrite = "the outcome is unknown"
+	unknownRead  = "nothing was read"
+)
 
 func ofKey(key string) string { return fmt.Sprintf("key %q", key) }
 

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/stretchr/testify/require"
 
@@ -602,8 +603,59 @@ func TestErrorsNameTheTable(t *testing.T) {
 	}
 	service := fakedynamo.New(table)
 	local := dynamostore.ClientOver(service, "http://user:secret@127.0.0.1:8000", 0)
-	require.Regexp(t, `^dynamostore: table missing in eu-west-1 at 127\.0\.0\.1:8000: it does not exist in this account, .*; make it, or correct .* \(key "account/7"\): lock entry is foreign`, missing(local))
+	require.Regexp(t, `^dynamostore: table missing in eu-west-1 at 127\.0\.0\.1:8000: it does not exist in this account, .*; make it, or correct .* \(key "account/7"\): operation error`, missing(local))
 	require.NotContains(t, missing(local), "secret")
 	require.Regexp(t, `^dynamostore: table missing in eu-west-1: it does not`, missing(dynamostore.ClientOver(service, "", 0)))
 	require.Regexp(t, `^dynamostore: table missing, key "account/7": the outcome is unknown`, missing(brokenClient{end: func() {}}), "a client that does not show its options")
+}
+
+// An error says each thing once: the words of its class are not in its text. A read that had no
+// answer speaks of no outcome. What lockctl looks for can be found.
+func TestTextsOfErrors(t *testing.T) {
+	unverified := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
+	for name, fault := range map[string]fakedynamo.Fault{
+		"F22 refused":       {Unsent: errRefused},
+		"F21 unknown CA":    {Unsent: unverified},
+		"F31 throttled":     {Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}},
+		"F44 no table":      {Refuse: &fakedynamo.Failure{Status: 400, Code: "ResourceNotFoundException"}},
+		"F24 lost replies":  {LoseReply: errReset},
+		"F44 wrong keys":    {Refuse: &fakedynamo.Failure{Status: 400, Code: "ValidationException"}},
+		"F53 a damaged row": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				fakeRows{service}.put(t, key, item{"fence": s("damaged")})
+				service.Fault = func(fakedynamo.Request) fakedynamo.Fault { return fault }
+				store := newStore(t, service, 0, dynamostore.Options{})
+				for method, call := range methods(store, lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: 1}) {
+					err := call(t.Context())
+					require.Error(t, err, method)
+					for _, class := range []error{lockstore.ErrUnavailable, lockstore.ErrCorrupt} {
+						require.NotContains(t, err.Error(), class.Error(), method)
+					}
+					require.Equal(t, 1, strings.Count(err.Error(), "dynamostore"), "%s: %v", method, err)
+					require.Equal(t, fault.LoseReply != nil, isUnknown(err), "%s: %v", method, err)
+					if reads := method == "Inspect" || strings.HasPrefix(method, "Settle"); fault.LoseReply != nil {
+						require.Equal(t, !reads, strings.Contains(err.Error(), "the outcome is unknown"), "%s: %v", method, err)
+					}
+					_, found := errors.AsType[*tls.CertificateVerificationError](err)
+					require.Equal(t, fault.Unsent == unverified, found, method)
+				}
+			})
+		})
+	}
+	noCredentials := errors.New("no credentials")
+	client := dynamodb.New(dynamodb.Options{
+		Region: "eu-west-1", HTTPClient: &http.Client{Transport: refusingTransport{}},
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return aws.Credentials{}, noCredentials }),
+	})
+	store, err := dynamostore.New(client, table, dynamostore.Options{})
+	require.NoError(t, err)
+	for method, call := range methods(store, lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: 1}) {
+		err := call(t.Context())
+		require.ErrorIs(t, err, noCredentials, method)
+		require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
+		require.ErrorContains(t, err, "nothing was sent", method)
+	}
 }

@@ -71,7 +71,7 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 		out, seen, err := call(ctx, api.Scan, in)
 		if err != nil {
 			s.clock.learn(r.sent, failureDate(err))
-			return s.explain("List", err, seen)
+			return s.explain("List", unknownRead, err, seen)
 		}
 		r.date = serverTime(out.ResultMetadata)
 		s.clock.learn(r.sent, r.date)
@@ -119,7 +119,7 @@ func (s *Store) Extent(ctx context.Context) (lockstore.Extent, error) {
 	}
 	out, seen, err := call(ctx, api.DescribeTable, &dynamodb.DescribeTableInput{TableName: &s.table})
 	if err != nil {
-		return lockstore.Extent{}, s.explain("Extent", err, seen)
+		return lockstore.Extent{}, s.explain("Extent", unknownRead, err, seen)
 	}
 	if out.Table == nil {
 		return lockstore.Extent{}, fmt.Errorf("dynamostore: %s, Extent: the answer describes no table", s.where())

@@ -138,9 +138,9 @@ func (n names) wrongTTL(key string, item map[string]types.AttributeValue) error 
 	if len(like) > 0 {
 		has = strings.Join(like[:min(len(like), 4)], ", ")
 	}
-	return fmt.Errorf("dynamostore: the row of key %q has no %q, the attribute of its time to live in this store's settings (ttl in the URL); it has %s: "+
+	return &failure{text: fmt.Sprintf("dynamostore: the row of key %q has no %q, the attribute of its time to live in this store's settings (ttl in the URL); it has %s: "+
 		"a program with another ttl in its URL uses this row, and DynamoDB could delete the row under a live lease; "+
-		"give all programs the same ttl, or change it by the steps in docs/stores.md: %w", key, n.ttl, has, lockstore.ErrCorrupt)
+		"give all programs the same ttl, or change it by the steps in docs/stores.md", key, n.ttl, has), class: lockstore.ErrCorrupt}
 }
 
 // aliases returns the names that the expressions use. DynamoDB refuses a name that no

@@ -286,7 +286,7 @@ func (s *Store) read(ctx context.Context, key string) (row, reply, error) {
 	})
 	if err != nil {
 		s.clock.learn(r.sent, failureDate(err))
-		return row{}, reply{}, s.explain(ofKey(key), err, seen)
+		return row{}, reply{}, s.explain(ofKey(key), unknownRead, err, seen)
 	}
 	r.date = serverTime(out.ResultMetadata)
 	s.clock.learn(r.sent, r.date)

@@ -131,8 +131,7 @@ func number(item map[string]types.AttributeValue, name string, most int64) (int6
 }
 
 func corrupt(key string, cause error) error {
-	return fmt.Errorf("dynamostore: the row of key %q is not a lock row of this store, or it is damaged: %w: %w",
-		key, cause, lockstore.ErrCorrupt)
+	return &failure{fmt.Sprintf("dynamostore: the row of key %q is not a lock row of this store, or it is damaged", key), lockstore.ErrCorrupt, cause}
 }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
