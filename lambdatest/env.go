@@ -166,6 +166,9 @@ func (e *Env) Invoke(ctx context.Context, payload []byte) (Result, error) {
 // process are results with an ErrorType; the error says that the invocation was
 // never handed over, or that the context ended while it was running. In the
 // second case the invocation runs on, as it does when a client hangs up.
+//
+// When Send returns an answer, Logs and Config.Log have every line that the process wrote
+// before the answer.
 func (e *Env) Send(ctx context.Context, event Event) (Result, error) {
 	if event.ID == "" {
 		event.ID = NewRequestID()
@@ -176,8 +179,10 @@ func (e *Env) Send(ctx context.Context, event Event) (Result, error) {
 		return Result{}, ctx.Err()
 	}
 	inv := newInvocation(event, e.config.Timeout)
+	var p *process
 	for {
-		p, err := e.ready(ctx)
+		var err error
+		p, err = e.ready(ctx)
 		if err == nil {
 			err = p.handOver(ctx, inv)
 		}
@@ -196,6 +201,7 @@ func (e *Env) Send(ctx context.Context, event Event) (Result, error) {
 	}
 	select {
 	case <-inv.done:
+		p.lines.drain()
 		return inv.result, nil
 	case <-ctx.Done():
 		return Result{}, ctx.Err()

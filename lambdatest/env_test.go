@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -364,24 +365,47 @@ func TestLogs(t *testing.T) {
 	r, err := env.Invoke(testContext(t), do("log", 0))
 	require.NoError(t, err)
 	decode(t, r)
-	_, err = env.WaitLog(testContext(t), func(line string) bool { return line == "to stderr" })
-	require.NoError(t, err)
 	assert.Equal(t, []string{"to stdout", "to stderr"}, env.Logs())
 	require.NoError(t, env.Close())
 	assert.Equal(t, "to stdout\nto stderr\n", out.String())
 }
 
-func TestLineWriter(t *testing.T) {
+// slowWriter takes a while for each line, so whoever does not wait for it is early.
+type slowWriter struct{ lines atomic.Int32 }
+
+func (w *slowWriter) Write(b []byte) (int, error) {
+	<-time.After(10 * time.Millisecond)
+	w.lines.Add(1)
+	return len(b), nil
+}
+
+// What a process writes before its answer has been read when the answer is there.
+func TestLogsOfAnAnswer(t *testing.T) {
+	var out slowWriter
+	env := start(t, Config{Log: &out})
+	for n := range 10 {
+		_, err := env.Invoke(testContext(t), do("log", 0))
+		require.NoError(t, err)
+		require.Len(t, env.Logs(), 2*(n+1))
+		require.EqualValues(t, 2*(n+1), out.lines.Load())
+	}
+}
+
+func TestLineReader(t *testing.T) {
 	logs := newLogBuffer(nil)
-	w := &lineWriter{log: logs}
+	r, w, err := newLineReader(logs)
+	require.NoError(t, err)
 	long := strings.Repeat("x", maxLogLine+3)
 	for _, part := range []string{"a\nb", "c\n", "\n", long, "\nend"} {
-		n, err := w.Write([]byte(part))
+		_, err := w.WriteString(part)
 		require.NoError(t, err)
-		require.Equal(t, len(part), n)
+		r.drain()
 	}
-	w.flush()
-	assert.Equal(t, []string{"a", "bc", "", long[:maxLogLine], "xxx", "end"}, logs.all())
+	assert.Equal(t, []string{"a", "bc", "", long[:maxLogLine], "xxx"}, logs.all())
+	r.close() // also if a child of the process keeps the pipe open
+	assert.Equal(t, "end", logs.last())
+	r.drain()
+	require.NoError(t, w.Close())
 }
 
 func TestLogBufferIsBounded(t *testing.T) {

@@ -16,6 +16,7 @@ var errProcessEnded = errors.New("the process ended")
 // process is one run of the binary and the Runtime API that it talks to.
 type process struct {
 	cmd    *exec.Cmd
+	lines  *lineReader
 	api    *api
 	server *http.Server
 	served chan struct{} // closed when the server's loop has returned
@@ -43,20 +44,27 @@ func startProcess(config Config, logs *logBuffer) (*process, error) {
 	p.cmd = exec.Command(config.Binary)
 	p.cmd.Env = append(environment(config, listener.Addr().String()), config.Env...)
 	// One pipe for both: the platform's log keeps their order too.
-	lines := &lineWriter{log: logs}
-	p.cmd.Stdout, p.cmd.Stderr = lines, lines
-	// A child of the process that keeps the pipe open must not hold us up.
-	p.cmd.WaitDelay = time.Second
+	lines, forProcess, err := newLineReader(logs)
+	if err != nil {
+		close(p.ended)
+		p.close()
+		return nil, fmt.Errorf("the binary's output cannot be read: %w", err)
+	}
+	p.lines = lines
+	p.cmd.Stdout, p.cmd.Stderr = forProcess, forProcess
 	p.cmd.SysProcAttr = sysProcAttr()
 	p.api.started = time.Now()
-	if err := p.cmd.Start(); err != nil {
+	err = p.cmd.Start()
+	_ = forProcess.Close() // the process has its own
+	if err != nil {
+		lines.close()
 		close(p.ended)
 		p.close()
 		return nil, fmt.Errorf("the binary cannot be started: %w", err)
 	}
 	go func() {
 		p.endErr = p.cmd.Wait()
-		lines.flush()
+		lines.close()
 		p.api.end()
 		close(p.ended)
 	}()
