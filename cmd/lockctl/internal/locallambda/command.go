@@ -62,11 +62,14 @@ and credentials, and with ZooKeeper ZOOKEEPER_AUTH.
 
 In the file of --event {{n}} becomes the number of the event, from 1 on, and {{run}} a text
 that is new in each phase: use both in ids, and in keys that are to differ. There is one
-client for each environment. It tries again after a busy answer (the error LockBusy, the
-HTTP status 409, or failures of batch items).
+client for each environment. It tries again after a busy answer: the error LockBusy, the
+HTTP status 409, or batch items that failed because their lock was busy. Another failure of
+a batch item is not tried again, though a queue would, and is told with its cause. What is
+the cause is read from the lines that guard/sqsbatch, guard/stream and the guard log.
 
 Critical sections are read from the report lines of the guard, so the function has to log
-them as JSON, as boot.MustGuard does.
+them as JSON, as boot.MustGuard does. So has the build of --compare, if its overlaps are to
+be known: functions/internal/unguarded shows how.
 
 Exit status: 0; 1 when sections overlapped, an event failed for good, or a command failed;
 64 for wrong arguments; 69 when the store does not answer; 77 when it does not let this

@@ -118,6 +118,7 @@ func (d *driver) send(ctx context.Context, all environments, title, run string) 
 	faults.make(ctx, 0)
 	var next, done atomic.Int64
 	var clients sync.WaitGroup
+	var first sync.Once
 	for _, e := range all {
 		clients.Go(func() {
 			for ctx.Err() == nil {
@@ -131,6 +132,9 @@ func (d *driver) send(ctx context.Context, all environments, title, run string) 
 					return
 				}
 				attempts[i] = a
+				if a.failed != "" { // the end of the run may be far away
+					first.Do(func() { d.out.done("%s: event %d failed for good with %s", title, i+1, a.failure()) })
+				}
 				n := done.Add(1)
 				d.out.progress("%s: %d of %d", title, n, d.events)
 				faults.make(ctx, int(n))
@@ -159,14 +163,14 @@ func (d *driver) one(ctx context.Context, e *environment, event []byte) (a attem
 			return a, err
 		}
 		a.requestIDs = append(a.requestIDs, r.RequestID)
-		answer := read(r, event)
+		answer := read(r, event, e.reports.said())
+		if answer.rest != nil {
+			event = answer.rest
+		}
 		late := time.Since(a.sent) > retryTime
 		switch {
 		case answer.busy && !late:
 			a.busy++
-			if answer.rest != nil {
-				event = answer.rest
-			}
 		case answer.busy:
 			a.failed, a.detail = "busy for "+retryTime.String(), answer.detail
 			return a, nil
@@ -195,6 +199,7 @@ func (e *environment) send(ctx context.Context, event lambdatest.Event) (r lambd
 	e.mu.Lock()
 	e.running, e.hit = event.ID, e.faulty
 	e.mu.Unlock()
+	e.reports.begin()
 	r, err = e.Send(ctx, event)
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -2,6 +2,7 @@ package locallambda
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -48,11 +49,11 @@ type answer struct {
 	busy   bool
 	failed string // the type of the failure; "" for success, and when it is only busy
 	detail string
-	rest   []byte // what of the event is to be sent again; nil: all
+	rest   []byte // what of the event is to be sent again, if it is; nil: all
 }
 
-// read reads the result of an event.
-func read(r lambdatest.Result, event []byte) answer {
+// read reads the result of an event, and what the function logged about it.
+func read(r lambdatest.Result, event []byte, log said) answer {
 	switch r.ErrorType {
 	case "":
 	case "LockBusy":
@@ -76,13 +77,40 @@ func read(r lambdatest.Result, event []byte) answer {
 	case out.StatusCode >= 400:
 		return answer{failed: fmt.Sprint("HTTP ", out.StatusCode), detail: cut(out.Body)}
 	case len(out.Failures) > 0:
-		failed := map[string]bool{}
+		var ids []string
 		for _, f := range out.Failures {
-			failed[f.Item] = true
+			ids = append(ids, f.Item)
 		}
-		return answer{busy: true, detail: fmt.Sprintf("batchItemFailures, the first %q", out.Failures[0].Item), rest: messages(event, failed)}
+		return batch(ids, event, log)
 	}
 	return answer{}
+}
+
+// batchFailure is the type of a failure of a batch's item.
+const batchFailure = "BatchItemFailure"
+
+// batch is an answer that names items which are to come again. It is busy if no item failed
+// for another cause: to send such an item again would only hide the cause.
+func batch(ids []string, event []byte, log said) answer {
+	a, failed := answer{busy: true}, map[string]bool{}
+	for _, id := range ids {
+		failed[id] = true
+		item, logged := log.items[id]
+		switch {
+		case logged:
+		case log.busy:
+			item.busy, item.cause = true, "its lock is busy"
+		default:
+			item.cause = cmp.Or(log.cause, "the function does not log why")
+		}
+		if detail := fmt.Sprintf("item %q: %s", id, cut(item.cause)); a.busy && !item.busy {
+			a.busy, a.failed, a.detail = false, batchFailure, detail+"\n  its source would send it again, and in the end move it to a dead-letter queue or drop it; change --event or the function"
+		} else if a.detail == "" {
+			a.detail = detail
+		}
+	}
+	a.rest = messages(event, failed)
+	return a
 }
 
 // messages is an SQS event without the messages that need not be sent again, as

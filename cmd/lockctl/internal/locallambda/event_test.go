@@ -1,6 +1,7 @@
 package locallambda
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,23 +32,77 @@ func TestRead(t *testing.T) {
 		result lambdatest.Result
 		want   answer
 	}{
-		"success":             {lambdatest.Result{Payload: []byte(`{"statusCode": 200, "body": "x"}`)}, answer{}},
-		"no HTTP answer":      {lambdatest.Result{Payload: []byte(`"text"`)}, answer{}},
-		"nothing":             {lambdatest.Result{Payload: []byte(`null`)}, answer{}},
-		"a status of a text":  {lambdatest.Result{Payload: []byte(`{"statusCode": "500"}`)}, answer{}},
-		"LockBusy":            {lambdatest.Result{ErrorType: "LockBusy", ErrorMessage: "x"}, answer{busy: true}},
-		"409":                 {lambdatest.Result{Payload: []byte(`{"statusCode": 409, "body": "held"}`)}, answer{busy: true, detail: "held"}},
-		"another error":       {lambdatest.Result{ErrorType: "LockLost", ErrorMessage: "lost"}, answer{failed: "LockLost", detail: "lost"}},
-		"a timeout":           {lambdatest.Result{ErrorType: lambdatest.ErrorTimeout, ErrorMessage: "late"}, answer{failed: lambdatest.ErrorTimeout, detail: "late"}},
-		"500":                 {lambdatest.Result{Payload: []byte(`{"statusCode": 500, "body": "no"}`)}, answer{failed: "HTTP 500", detail: "no"}},
-		"400":                 {lambdatest.Result{Payload: []byte(`{"statusCode": 400, "body": "no"}`)}, answer{failed: "HTTP 400", detail: "no"}},
-		"a whole batch":       {lambdatest.Result{Payload: []byte(`{"batchItemFailures": []}`)}, answer{}},
-		"a message failed":    {lambdatest.Result{Payload: []byte(`{"batchItemFailures": [{"itemIdentifier": "b"}]}`)}, answer{busy: true, detail: `batchItemFailures, the first "b"`, rest: []byte(`{"Records":[{"messageId":"b","body":"2"}]}`)}},
-		"a stream's position": {lambdatest.Result{Payload: []byte(`{"batchItemFailures": [{"itemIdentifier": "4950"}]}`)}, answer{busy: true, detail: `batchItemFailures, the first "4950"`}},
+		"success":            {lambdatest.Result{Payload: []byte(`{"statusCode": 200, "body": "x"}`)}, answer{}},
+		"no HTTP answer":     {lambdatest.Result{Payload: []byte(`"text"`)}, answer{}},
+		"nothing":            {lambdatest.Result{Payload: []byte(`null`)}, answer{}},
+		"a status of a text": {lambdatest.Result{Payload: []byte(`{"statusCode": "500"}`)}, answer{}},
+		"LockBusy":           {lambdatest.Result{ErrorType: "LockBusy", ErrorMessage: "x"}, answer{busy: true}},
+		"409":                {lambdatest.Result{Payload: []byte(`{"statusCode": 409, "body": "held"}`)}, answer{busy: true, detail: "held"}},
+		"another error":      {lambdatest.Result{ErrorType: "LockLost", ErrorMessage: "lost"}, answer{failed: "LockLost", detail: "lost"}},
+		"a timeout":          {lambdatest.Result{ErrorType: lambdatest.ErrorTimeout, ErrorMessage: "late"}, answer{failed: lambdatest.ErrorTimeout, detail: "late"}},
+		"500":                {lambdatest.Result{Payload: []byte(`{"statusCode": 500, "body": "no"}`)}, answer{failed: "HTTP 500", detail: "no"}},
+		"400":                {lambdatest.Result{Payload: []byte(`{"statusCode": 400, "body": "no"}`)}, answer{failed: "HTTP 400", detail: "no"}},
+		"a whole batch":      {lambdatest.Result{Payload: []byte(`{"batchItemFailures": []}`)}, answer{}},
 	} {
-		got := read(c.result, []byte(batch))
+		got := read(c.result, []byte(batch), said{})
 		assert.Equal(t, string(c.want.rest), string(got.rest), name)
 		c.want.rest, got.rest = nil, nil
 		assert.Equal(t, c.want, got, name)
+	}
+}
+
+// An item that failed is sent again only if its lock was busy.
+func TestReadBatch(t *testing.T) {
+	const (
+		batch = `{"Records": [{"messageId": "a", "body": "1"}, {"messageId": "b", "body": "2"}, {"messageId": "c", "body": "3"}]}`
+		a, b  = `{"messageId":"a","body":"1"}`, `{"messageId":"b","body":"2"}`
+	)
+	busy := func(detail string) answer { return answer{busy: true, detail: detail} }
+	failed := func(detail string) answer {
+		return answer{failed: batchFailure, detail: detail + "\n  its source would send it again, and in the end move it to a dead-letter queue or drop it; change --event or the function"}
+	}
+	line := func(level, message, id, text string) string {
+		return fmt.Sprintf(`{"level":%q,"msg":%q,"requestId":"r","messageId":%q,"key":"k","error":%q}`, level, message, id, text)
+	}
+	report := func(outcome, text string) string {
+		return fmt.Sprintf(`{"level":"INFO","message":"lock","outcome":%q,"error":%q}`, outcome, text)
+	}
+	for name, c := range map[string]struct {
+		items string
+		log   []string
+		want  answer
+		rest  string // the records that would be sent again
+	}{
+		"a lock was busy":             {`"b"`, []string{line("INFO", "message failed", "b", "busy: held by x")}, busy(`item "b": busy: held by x`), b},
+		"poison":                      {`"a"`, []string{line("WARN", "message failed", "a", "amount is -5")}, failed(`item "a": amount is -5`), a},
+		"a busy one, and poison":      {`"a","b"`, []string{line("INFO", "message failed", "a", "busy"), line("WARN", "message failed", "b", "amount is -5")}, failed(`item "b": amount is -5`), a + "," + b},
+		"two, the first of the batch": {`"a","b"`, []string{line("WARN", "message failed", "b", "second"), line("WARN", "message failed", "a", "first")}, failed(`item "a": first`), a + "," + b},
+		"a guard's busy lock":         {`"b"`, []string{report("ok", ""), report("busy", "held by x")}, busy(`item "b": its lock is busy`), b},
+		"a guard's error":             {`"b"`, []string{report("error", "amount is -5")}, failed(`item "b": amount is -5`), b},
+		"nothing is logged":           {`"b"`, nil, failed(`item "b": the function does not log why`), b},
+		"another line of a function":  {`"b"`, []string{`{"level":"INFO","message":"payment failed","messageId":"b"}`}, failed(`item "b": the function does not log why`), b},
+		"a stream's position":         {`"4950"`, []string{`{"level":"WARN","message":"record failed","sequenceNumber":"4950","error":"no such table"}`}, failed(`item "4950": no such table`), ""},
+		"a stream's busy record":      {`"4950"`, []string{`{"level":"INFO","message":"record failed","sequenceNumber":"4950","error":"busy"}`}, busy(`item "4950": busy`), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &reports{}
+			_, err := r.Write([]byte(line("WARN", "message failed", "a", "of the event before") + "\n"))
+			require.NoError(t, err)
+			r.begin()
+			for _, l := range c.log {
+				_, err := r.Write([]byte(l + "\n"))
+				require.NoError(t, err)
+			}
+			var items []string
+			for id := range strings.SplitSeq(c.items, ",") {
+				items = append(items, `{"itemIdentifier": `+id+`}`)
+			}
+			got := read(lambdatest.Result{Payload: []byte(`{"batchItemFailures": [` + strings.Join(items, ",") + `]}`)}, []byte(batch), r.said())
+			if c.rest != "" {
+				assert.JSONEq(t, `{"Records":[`+c.rest+`]}`, string(got.rest))
+				got.rest = nil
+			}
+			assert.Equal(t, c.want, got)
+		})
 	}
 }

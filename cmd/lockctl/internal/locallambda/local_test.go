@@ -3,6 +3,7 @@ package locallambda
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"os"
@@ -317,6 +318,42 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
+// batches are the settings of a function that a queue feeds, with the bodies of a batch.
+func batches(t *testing.T, bodies ...string) settings {
+	s := sample(t)
+	s.function = build(t, "functions/settle")
+	s.events, s.wait, s.after = 12, 10*time.Millisecond, ""
+	var records []string
+	for i, body := range bodies {
+		records = append(records, fmt.Sprintf(`{"messageId": "{{n}}-%d", "body": %q, "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:queue"}`, i, body))
+	}
+	s.stdin = strings.NewReader(`{"Records": [` + strings.Join(records, ",") + `]}`)
+	return s
+}
+
+// A batch whose lock is busy is sent again. One with a message that can never be done is not:
+// it is told at once, with the cause.
+func TestBatches(t *testing.T) {
+	good := `{"account": "demo-{{run}}", "id": "s-{{n}}", "amount": 500}`
+	t.Run("busy", func(t *testing.T) {
+		t.Parallel()
+		p := phaseOf(t, batches(t, good))
+		require.NoError(t, p.verdict())
+		assert.Positive(t, p.busy)
+	})
+	t.Run("poison", func(t *testing.T) {
+		t.Parallel()
+		var b bytes.Buffer
+		s := batches(t, `{"account": "demo-{{run}}", "id": "p-{{n}}", "amount": -5}`)
+		err := run(testContext(t), s, &printer{out: &b})
+		require.ErrorContains(t, err, "with the lock, 12 of 12 events failed for good, the first with BatchItemFailure: item \"1-0\": the key function failed: ")
+		require.ErrorContains(t, err, `amount: is "-5"`)
+		require.ErrorContains(t, err, "change --event or the function")
+		assert.Regexp(t, `\nwith the lock: event \d+ failed for good with BatchItemFailure: item "\d+-0": the key function failed: (?s:.*)\nwith the lock: 12 events in `, b.String(), "the first one is told at once")
+		assert.Contains(t, b.String(), "\n  busy, tried again                            0\n")
+	})
+}
+
 type writerFunc func([]byte)
 
 func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
@@ -352,6 +389,14 @@ func TestFunctionThatFails(t *testing.T) {
 		require.ErrorContains(t, err, "guard.LogReports")
 		assert.Equal(t, exit.No, exit.Status(err))
 		assert.Contains(t, text.String(), "\n  overlapping sections                         -\n")
+	})
+	t.Run("no report lines of the build without the lock", func(t *testing.T) {
+		p, text := out()
+		s := echo(t, `{"do": "echo", "n": {{n}}}`)
+		s.compare = s.function
+		require.Error(t, run(testContext(t), s, p))
+		assert.Contains(t, text.String(), "The build of --compare logged no critical sections, so nothing is known of its overlaps. Let it log one line for each")
+		assert.NotContains(t, text.String(), "try again")
 	})
 	t.Run("no start", func(t *testing.T) {
 		p, _ := out()

@@ -49,6 +49,15 @@ type attempt struct {
 	wrote          []string // what its environment wrote last before the failure
 }
 
+// failure says why it failed.
+func (a attempt) failure() string {
+	text := a.failed + ": " + a.detail
+	for _, line := range a.wrote {
+		text += "\n  log: " + cut(line)
+	}
+	return text
+}
+
 // row is a row of the table that --after wrote.
 type row struct{ name, value string }
 
@@ -81,12 +90,7 @@ func (p *phase) finish() {
 			p.succeeded++
 		} else {
 			p.failures[a.failed]++
-			if p.failure == "" {
-				p.failure = a.failed + ": " + a.detail
-				for _, line := range a.wrote {
-					p.failure += "\n  log: " + cut(line)
-				}
-			}
+			p.failure = cmp.Or(p.failure, a.failure())
 		}
 		for _, id := range a.requestIDs {
 			event[id] = i
@@ -179,6 +183,22 @@ func percentile(sorted []time.Duration, p int) time.Duration {
 const noReports = `no report line was found in what the function wrote, so nobody knows whether critical sections overlapped.
 Let the function log each run of the guard, at the level INFO, as JSON on its standard output or standard error:
 boot.MustGuard does so; with a guard of your own set guard.Options.Observe to guard.LogReports(slog.New(slog.NewJSONHandler(os.Stdout, nil)))`
+
+const noSections = `The build of --compare logged no critical sections, so nothing is known of its overlaps. Let it log one line for each, as JSON:
+{"message": "lock", "outcome": "ok", "key": "account/7", "acquired_at": "2026-01-02T15:04:05.123456Z", "hold_ms": 12.5, "requestId": "..."}
+In Go call guard.LogReports(logger) with a guard.Report{Key, Outcome, AcquiredAt, Held}, as functions/internal/unguarded does. Or let --after count what was lost.
+`
+
+// withoutLock says what is missing if the phase without a lock does not show what a lock is for.
+func (p phase) withoutLock() string {
+	switch {
+	case !p.reported:
+		return noSections
+	case p.overlapping() == 0:
+		return "Without the lock no critical sections overlapped this time: try again, or send more events.\n"
+	}
+	return ""
+}
 
 // verdict is nil if the phase is as it should be under a lock.
 func (p phase) verdict() error {

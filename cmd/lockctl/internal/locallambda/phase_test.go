@@ -3,6 +3,7 @@ package locallambda
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,4 +91,19 @@ func TestWorstKeys(t *testing.T) {
 	assert.Equal(t, []string{"b", "d", "a"}, worst([]phase{one, two}, 3))
 	one.keys, one.overlaps = 1, map[string]int{"b": 7}
 	assert.Empty(t, worst([]phase{one}, 3), "the total says it already")
+}
+
+// The line that a build without a lock should log is one that is read.
+func TestNoSections(t *testing.T) {
+	r := &reports{}
+	for line := range strings.Lines(phase{}.withoutLock()) {
+		_, err := r.Write([]byte(line))
+		require.NoError(t, err)
+	}
+	require.Len(t, r.sections, 1)
+	assert.Equal(t, "account/7", r.sections[0].key)
+	assert.Equal(t, 12500*time.Microsecond, r.sections[0].end.Sub(r.sections[0].start))
+	p := phase{reported: true}
+	p.finish()
+	assert.Contains(t, p.withoutLock(), "no critical sections overlapped this time")
 }

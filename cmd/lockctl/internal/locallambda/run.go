@@ -67,8 +67,8 @@ func run(ctx context.Context, s settings, out *printer) (err error) {
 	}
 	out.printf("%s\n", table(phases, out.color))
 	out.printf("Every critical section is in %s (open it in a browser).\n", s.picture)
-	if len(phases) > 1 && phases[0].overlapping() == 0 {
-		out.printf("Without the lock no critical sections overlapped this time: try again, or send more events.\n")
+	if len(phases) > 1 {
+		out.printf("%s", phases[0].withoutLock())
 	}
 	return p.verdict()
 }

@@ -2,7 +2,9 @@ package locallambda
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -36,10 +38,37 @@ type reports struct {
 	mu       sync.Mutex
 	found    bool // one report line at least
 	sections []section
+	log      said
+}
+
+// said is what the function logged about its failures since the last event was sent.
+type said struct {
+	busy  bool            // a lock was busy
+	cause string          // why a run of the guard failed otherwise, the first one
+	items map[string]item // of a batch, by message id or sequence number
+}
+
+// item is why an item of a batch failed.
+type item struct {
+	busy  bool
+	cause string
+}
+
+// begin forgets what was said before the next event.
+func (r *reports) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log = said{}
+}
+
+func (r *reports) said() said {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log
 }
 
 func (r *reports) Write(line []byte) (int, error) {
-	if bytes.Contains(line, []byte(`"lock"`)) {
+	if bytes.Contains(line, []byte(`"lock"`)) || bytes.Contains(line, []byte(` failed"`)) {
 		r.read(line)
 	}
 	return len(line), nil
@@ -55,13 +84,40 @@ func (r *reports) read(line []byte) {
 		AcquiredAt time.Time `json:"acquired_at"`
 		HoldMS     float64   `json:"hold_ms"`
 		Fence      int64     `json:"fence"`
+
+		Level          string `json:"level"`
+		Error          string `json:"error"`
+		MessageID      string `json:"messageId"`      // of sqsbatch
+		SequenceNumber string `json:"sequenceNumber"` // of stream
 	}
-	if json.Unmarshal(line, &report) != nil || report.Message != "lock" && report.Msg != "lock" || report.Outcome == "" {
+	if json.Unmarshal(line, &report) != nil {
 		return // the function's own business
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	switch cmp.Or(report.Message, report.Msg) {
+	case "message failed", "record failed":
+		if r.log.items == nil {
+			r.log.items = map[string]item{}
+		}
+		// The adapters log a busy lock as Info, because nothing is wrong then.
+		r.log.items[cmp.Or(report.MessageID, report.SequenceNumber)] = item{report.Level == slog.LevelInfo.String(), report.Error}
+		return
+	case "lock":
+	default:
+		return
+	}
+	if report.Outcome == "" {
+		return
+	}
 	r.found = true
+	switch report.Outcome {
+	case "busy":
+		r.log.busy = true
+	case "ok":
+	default:
+		r.log.cause = cmp.Or(r.log.cause, report.Error)
+	}
 	if report.AcquiredAt.IsZero() || !slices.Contains(workRan, report.Outcome) {
 		return
 	}
