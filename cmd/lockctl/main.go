@@ -21,6 +21,7 @@ import (
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/run"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/serve"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/timeflag"
 )
 
 func main() {
@@ -127,7 +128,7 @@ func flagError(err error) error {
 	flag := invalid.GetFlag()
 	want := map[string]string{
 		"int": "a whole number", "int64": "a whole number such as 1795295118105467", "float64": "a number such as 0.5",
-		"duration": "a duration such as 24h, 30m or 10s",
+		timeflag.Type: timeflag.Form,
 	}[flag.Value.Type()]
 	if want == "" {
 		return err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/timeflag"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -90,9 +91,10 @@ user in; 78 for a wrong URL of the store, or a store that is set up wrongly.`,
 	f.StringVar(&s.event, "event", "", "`FILE` with the event as JSON; - is standard input")
 	f.StringVar(&s.store, "store", "", stores.Flag+", or an embedded Redis;\nit may be a store that only the function has")
 	f.StringArrayVar(&s.env, "env", nil, "a variable of the function, `NAME=VALUE`; {{store}} becomes the store's URL,\nand {{redis}} that of an embedded Redis; repeatable")
-	f.DurationVar(&s.timeout, "timeout", 15*time.Second, "the function's timeout")
-	f.DurationVar(&s.wait, "wait", time.Second, "how long the function waits for a lock (LOCK_WAIT)")
-	f.DurationVar(&s.think, "think", 100*time.Millisecond, "pause of a client between two events, at random up to twice as long")
+	s.timeout, s.wait, s.think = 15*time.Second, time.Second, 100*time.Millisecond
+	timeflag.Var(f, &s.timeout, "timeout", "", "the function's timeout, in seconds or as 1m30s")
+	timeflag.Var(f, &s.wait, "wait", "", "how long the function waits for a lock (LOCK_WAIT)")
+	timeflag.Var(f, &s.think, "think", "", "pause of a client between two events, at random up to twice as long")
 	f.IntVar(&s.freeze, "freeze", 0, "how often an environment with an event under way is stopped (SIGSTOP)\nfor longer than its lease lasts, and continued")
 	f.IntVar(&s.kill, "kill", 0, "how often an environment with an event under way is killed (SIGKILL);\n--freeze and --kill set LOCK_TTL=2s, unless --env sets LOCK_TTL")
 	f.StringVar(&s.compare, "compare", "", "`BINARY` or package folder of a build without the lock, which runs first")

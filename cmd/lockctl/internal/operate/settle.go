@@ -13,6 +13,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/timeflag"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -79,7 +80,8 @@ this fence; 75 while a lease of it lasts.`,
 	f.Int64Var(&s.fence, "fence", 0, "the fence `N` of the work, as lockctl show prints it; needed")
 	f.StringVar(&s.file, "answer", "", "keep the JSON in this `FILE` as the answer of the work")
 	f.StringVar(&s.version, "answer-version", "", "Options.Version of the function, a `TEXT` of at most 64 bytes")
-	f.DurationVar(&s.keep, "keep", 24*time.Hour, "nobody runs the work again for this `TIME`, 1s to 744h")
+	s.keep = 24 * time.Hour
+	timeflag.Var(f, &s.keep, "keep", "", "nobody runs the work again for this `TIME`, 1s to 744h")
 	s.AddTo(f)
 	return cmd
 }

@@ -2,16 +2,15 @@
 package run
 
 import (
-	"fmt"
 	"os"
 	"os/user"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/timeflag"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -21,11 +20,11 @@ type settings struct {
 	key        string
 	command    []string
 	noWait     bool
-	wait       seconds
+	wait       time.Duration
 	busyStatus int
-	ttl        seconds
-	maxHold    seconds
-	killAfter  seconds
+	ttl        time.Duration
+	maxHold    time.Duration
+	killAfter  time.Duration
 	holder     string
 }
 
@@ -33,7 +32,7 @@ type settings struct {
 const (
 	defaultTTL       = time.Minute
 	defaultKillAfter = 10 * time.Second
-	longest          = 10 * 365 * 24 * time.Hour // no limit
+	longest          = timeflag.Longest // no limit
 )
 
 // Command is lockctl run.
@@ -104,13 +103,16 @@ not begin, also a status of lockctl --help.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.SetInterspersed(false) // flags after KEY belong to COMMAND
-	s.wait, s.ttl, s.maxHold = seconds(longest), seconds(defaultTTL), seconds(longest)
+	s.wait, s.ttl, s.maxHold = longest, defaultTTL, longest
+	timeVar := func(d *time.Duration, name, shorthand, usage string) {
+		timeflag.Var(f, d, name, shorthand, usage).DefValue = "" // the usage has the default
+	}
 	f.BoolVarP(&s.noWait, "no-wait", "n", false, "do not wait")
-	f.VarP(&s.wait, "wait", "w", "wait for `TIME` at most; default for as long as it takes")
+	timeVar(&s.wait, "wait", "w", "wait for `TIME` at most; default for as long as it takes")
 	f.IntVarP(&s.busyStatus, "busy-status", "E", exit.Busy, "exit `STATUS` for busy, 0 to 255")
-	f.Var(&s.ttl, "ttl", "`TIME` of the lease: for so long a dead holder keeps others out; default 60s")
-	f.Var(&s.maxHold, "max-hold", "end COMMAND after `TIME`; default no limit")
-	f.Var(&s.killAfter, "kill-after", "`TIME` between SIGTERM, of lockctl or passed on, and SIGKILL;\ndefault 10s, at most a quarter of --ttl")
+	timeVar(&s.ttl, "ttl", "", "`TIME` of the lease: for so long a dead holder keeps others out; default 60s")
+	timeVar(&s.maxHold, "max-hold", "", "end COMMAND after `TIME`; default no limit")
+	timeVar(&s.killAfter, "kill-after", "", "`TIME` between SIGTERM, of lockctl or passed on, and SIGKILL;\ndefault 10s, at most a quarter of --ttl")
 	f.StringVar(&s.holder, "holder", "", "`TEXT` that others see; default USER@HOST COMMAND")
 	s.AddTo(f)
 	return cmd
@@ -133,19 +135,19 @@ func (s *settings) read(args []string, cmd *cobra.Command) error {
 		return exit.WrongUsage("-E, --busy-status is %d; want 0 to 255", s.busyStatus)
 	}
 	if !f.Changed("kill-after") {
-		s.killAfter = min(seconds(defaultKillAfter), s.ttl/4)
+		s.killAfter = min(defaultKillAfter, s.ttl/4)
 	}
 	for _, flag := range []struct {
 		name        string
-		value       seconds
+		value       time.Duration
 		least, most time.Duration
 	}{
 		{"--wait", s.wait, 0, longest},
 		{"--ttl", s.ttl, lockstore.MinTTL, lockstore.MaxTTL},
 		{"--max-hold", s.maxHold, time.Millisecond, longest},
-		{"--kill-after", s.killAfter, 0, time.Duration(s.ttl) / 4},
+		{"--kill-after", s.killAfter, 0, s.ttl / 4},
 	} {
-		if d := time.Duration(flag.value); d < flag.least || d > flag.most {
+		if d := flag.value; d < flag.least || d > flag.most {
 			return exit.WrongUsage("%s is %v; want %v to %v", flag.name, d, flag.least, flag.most)
 		}
 	}
@@ -166,28 +168,3 @@ func Operator() string {
 	}
 	return name + "@" + host
 }
-
-// seconds is a time on the command line: seconds, or a duration of Go.
-type seconds time.Duration
-
-func (s *seconds) Set(text string) error {
-	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 && n <= longest.Seconds() {
-		*s = seconds(n * float64(time.Second))
-		return nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		return fmt.Errorf("want seconds, or a duration such as 1m30s")
-	}
-	*s = seconds(d)
-	return nil
-}
-
-func (s *seconds) String() string {
-	if d := time.Duration(*s); d != 0 && d != longest && d != defaultTTL {
-		return d.String()
-	}
-	return "" // the usage text has the default
-}
-
-func (s *seconds) Type() string { return "TIME" }

@@ -123,7 +123,7 @@ func TestEnded(t *testing.T) {
 			lease, err := g.Acquire(t.Context(), guard.LeaseRequest{Key: "k", TTL: time.Minute})
 			require.NoError(t, err)
 			var stderr bytes.Buffer
-			h := &hold{settings: &settings{key: "k", ttl: seconds(time.Minute), killAfter: seconds(defaultKillAfter)}, guard: g, lease: lease, until: now().add(lease.TTL), stderr: &stderr}
+			h := &hold{settings: &settings{key: "k", ttl: time.Minute, killAfter: defaultKillAfter}, guard: g, lease: lease, until: now().add(lease.TTL), stderr: &stderr}
 			err = h.ended(t.Context(), parseReport(c.line))
 			assert.Equal(t, c.status, exit.Status(err))
 			if err != nil {
@@ -148,7 +148,7 @@ func TestUntilRenewal(t *testing.T) {
 		"SIGTERM was sent":        {time.Minute, 10 * time.Second, 9 * time.Second, lookEvery},
 		"the end of trust passed": {time.Minute, 0, -time.Second, lookEvery},
 	} {
-		h := &hold{settings: &settings{ttl: seconds(c.ttl), killAfter: seconds(c.killAfter)}}
+		h := &hold{settings: &settings{ttl: c.ttl, killAfter: c.killAfter}}
 		assert.Equal(t, c.want, h.untilRenewal(c.left), name)
 	}
 }
@@ -176,7 +176,7 @@ func TestRenewsWithinTheTrust(t *testing.T) {
 	require.NoError(t, err)
 	lease, err := g.Acquire(t.Context(), guard.LeaseRequest{Key: "k", TTL: time.Minute})
 	require.NoError(t, err)
-	h := &hold{settings: &settings{ttl: seconds(time.Minute)}, guard: g, store: store, lease: lease, until: store.until}
+	h := &hold{settings: &settings{ttl: time.Minute}, guard: g, store: store, lease: lease, until: store.until}
 	ctx, stop := context.WithCancel(t.Context())
 	answers, joined := make(chan renewal), make(chan struct{})
 	go func() {

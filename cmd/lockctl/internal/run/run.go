@@ -36,7 +36,7 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	store := &trusting{Store: opened, timeout: s.Timeout, killAfter: time.Duration(s.killAfter), failing: failing{stderr: stderr}}
+	store := &trusting{Store: opened, timeout: s.Timeout, killAfter: s.killAfter, failing: failing{stderr: stderr}}
 	g, err := guard.New(store, guard.Options{})
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *settings) acquire(ctx context.Context, g *guard.Guard, signals <-chan o
 func (s *settings) ask(ctx context.Context, g *guard.Guard) (lockstore.Lease, error) {
 	req := guard.LeaseRequest{
 		Key:    s.key,
-		TTL:    time.Duration(s.ttl),
+		TTL:    s.ttl,
 		Holder: lockstore.Holder{Name: s.holder, ID: fmt.Sprint(os.Getpid())},
 	}
 	// The first request does not wait. Whoever waits for long wants to know soon that the
@@ -97,7 +97,7 @@ func (s *settings) ask(ctx context.Context, g *guard.Guard) (lockstore.Lease, er
 	lease, err := g.Acquire(ctx, req)
 	busy, isBusy := errors.AsType[*guard.LockBusy](err)
 	if isBusy && s.wait > 0 {
-		req.Wait = time.Duration(s.wait)
+		req.Wait = s.wait
 		lease, err = g.Acquire(ctx, req)
 		busy, isBusy = errors.AsType[*guard.LockBusy](err)
 	}
@@ -154,7 +154,7 @@ type renewal struct {
 // run runs the command, renews the lease until it has ended, and releases the lease.
 func (h *hold) run(ctx context.Context) error {
 	env := []string{"LOCK_KEY=" + h.key, fmt.Sprintf("LOCK_FENCE=%d", h.lease.Fence), "LOCK_HELD=true"}
-	command, err := startGuarded(h.settings.command, env, time.Duration(h.killAfter), h.until)
+	command, err := startGuarded(h.settings.command, env, h.killAfter, h.until)
 	if err != nil {
 		return h.release(ctx, &exit.Error{Status: exit.Bug, Err: fmt.Errorf("the guard process cannot be started: %w", err)})
 	}
@@ -174,7 +174,7 @@ func (h *hold) run(ctx context.Context) error {
 // supervise returns the last report of the guard process. Its word is "" if the guard
 // process was killed.
 func (h *hold) supervise(renewals <-chan renewal) report {
-	maxHold := time.NewTimer(time.Duration(h.maxHold))
+	maxHold := time.NewTimer(h.maxHold)
 	defer maxHold.Stop()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -226,13 +226,13 @@ func (h *hold) supervise(renewals <-chan renewal) report {
 // grant less trust than the lease that was asked for. The renewal has to come before the
 // guard process sends SIGTERM, so it comes after half of the time until then.
 func (h *hold) untilRenewal(left time.Duration) time.Duration {
-	return min(time.Duration(h.ttl)/3, max(lookEvery, (left-time.Duration(h.killAfter))/2))
+	return min(h.ttl/3, max(lookEvery, (left-h.killAfter)/2))
 }
 
 // renew renews the lease again and again. It sends each answer, and ends after the one that
 // says that the lease is lost.
 func (h *hold) renew(ctx context.Context, answers chan<- renewal) {
-	ttl, until := time.Duration(h.ttl), h.until
+	ttl, until := h.ttl, h.until
 	pause := h.untilRenewal(now().until(until))
 	for {
 		select {
@@ -316,7 +316,7 @@ func (h *hold) ended(ctx context.Context, last report) error {
 		}
 		return h.release(ctx, &exit.Error{Status: exit.Bug, Err: errors.New("the guard process was killed; the command was killed, too")})
 	case !last.gone:
-		fmt.Fprintf(h.stderr, "lockctl: warning: a process of the command cannot be ended; the lock of %q is not released, and its lease ends within %v\n", h.key, time.Duration(h.ttl))
+		fmt.Fprintf(h.stderr, "lockctl: warning: a process of the command cannot be ended; the lock of %q is not released, and its lease ends within %v\n", h.key, h.ttl)
 		if lost {
 			return h.lostError(h.whyLost())
 		}
@@ -330,7 +330,7 @@ func (h *hold) ended(ctx context.Context, last report) error {
 func (h *hold) status(last report) error {
 	switch {
 	case h.over:
-		return &exit.Error{Status: exit.MaxHold, Err: fmt.Errorf("the command was ended after --max-hold, %v", time.Duration(h.maxHold))}
+		return &exit.Error{Status: exit.MaxHold, Err: fmt.Errorf("the command was ended after --max-hold, %v", h.maxHold)}
 	case last.number == 0:
 		return nil
 	}
@@ -340,7 +340,7 @@ func (h *hold) status(last report) error {
 // whyLost is the cause of a loss. A renewal that succeeds after SIGTERM saves nothing, and
 // leaves no failure behind.
 func (h *hold) whyLost() error {
-	return cmp.Or(h.lost, h.failed, fmt.Errorf("no renewal had succeeded when --kill-after, %v, or less was left of the lease", time.Duration(h.killAfter)))
+	return cmp.Or(h.lost, h.failed, fmt.Errorf("no renewal had succeeded when --kill-after, %v, or less was left of the lease", h.killAfter))
 }
 
 func (h *hold) lostError(cause error) error {
@@ -366,6 +366,6 @@ func (h *hold) release(ctx context.Context, err error) error {
 	case errors.Is(failed, lockstore.ErrLost):
 		return err // it ended by its time, after the command
 	}
-	fmt.Fprintf(h.stderr, "lockctl: warning: the lock of %q could not be released, and its lease ends within %v: %v\n", h.key, time.Duration(h.ttl), failed)
+	fmt.Fprintf(h.stderr, "lockctl: warning: the lock of %q could not be released, and its lease ends within %v: %v\n", h.key, h.ttl, failed)
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/timeflag"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
@@ -60,7 +61,8 @@ func (s *Settings) AddTo(f *pflag.FlagSet) {
 	f.StringVar(&s.URL, "store", "", Flag)
 	f.StringVar(&s.Profile, "profile", "", "`NAME` of the AWS profile, for stores on AWS; default $AWS_PROFILE")
 	f.StringVar(&s.Region, "region", "", "AWS `REGION`; default that of the store's URL, of the environment or of the profile")
-	f.DurationVar(&s.Timeout, "timeout", 10*time.Second, "`TIME` for each call to the store")
+	s.Timeout = 10 * time.Second
+	timeflag.Var(f, &s.Timeout, "timeout", "", "`TIME` for each call to the store, in seconds or as 1m30s")
 	f.BoolVar(&s.JSON, JSONFlag, false, "print one JSON object for each answer, and errors as JSON on standard error")
 }
 
