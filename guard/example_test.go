@@ -32,6 +32,29 @@ func ExampleWrap() {
 	// Output: charged under account/7 <nil>
 }
 
+// A job outside Lambda that may take hours. Without MaxHold its context ends after 15 minutes.
+func ExampleGuard_Do() {
+	g, err := guard.New(memstore.New(nil), guard.Options{MaxHold: 4 * time.Hour})
+	if err != nil {
+		panic(err)
+	}
+	err = g.Do(context.Background(), "nightly/report", func(ctx context.Context, lock guard.Lock) error {
+		for part := range 3 {
+			if err := ctx.Err(); err != nil {
+				return err // the lock is lost, or 4 hours are over
+			}
+			fmt.Println("part", part, "under", lock.Key) // hand ctx and lock.Fence to what writes
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// part 0 under nightly/report
+	// part 1 under nightly/report
+	// part 2 under nightly/report
+	// <nil>
+}
+
 // account is a resource that refuses a fence smaller than one that it has seen.
 type account struct {
 	mu      sync.Mutex

@@ -60,8 +60,9 @@ type Options struct {
 	// last longer renews its lease after each third.
 	TTL time.Duration
 
-	// MaxHold bounds the time of the work, however often the lease is renewed. 0 is 15
-	// minutes, or TTL when that is more.
+	// MaxHold bounds the time of the work, however often the lease is renewed: at most
+	// lockstore.MaxTTL, 24 hours. 0 is 15 minutes, or TTL when that is more. A job outside
+	// Lambda may need more than that.
 	MaxHold time.Duration
 
 	// Wait is how long a run waits for a lock that another owner holds. It waits for at
