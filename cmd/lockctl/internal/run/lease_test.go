@@ -89,7 +89,7 @@ func TestRenewalWarns(t *testing.T) {
 			return stderr.String()
 		}
 		assert.Empty(t, renew(t.Context(), nil))
-		time.Sleep(20 * time.Second)
+		<-time.After(20 * time.Second)
 		refused := errors.New("connection refused")
 		assert.Equal(t, "lockctl: warning: the lock of \"k\" cannot be renewed, and the command is ended in 29.8s if that stays so: connection refused\n", renew(t.Context(), refused))
 		assert.Empty(t, renew(t.Context(), refused), "once")
