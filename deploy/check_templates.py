@@ -201,6 +201,26 @@ def check_functions(stack, resources):
         want(len(group["AlarmConfiguration"]["Alarms"]) == 2, group)
 
 
+def check_kept_data(resources):
+    """Tables are protected, and logs end."""
+    for id, r in resources.items():
+        p = r["Properties"]
+        if r["Type"] == "AWS::DynamoDB::Table":
+            want(p.get("DeletionProtectionEnabled") and r.get("DeletionPolicy") == "Retain", id, "can be deleted, with what is in it")
+        if r["Type"] == "AWS::Logs::LogGroup":
+            want(p.get("RetentionInDays"), id, "keeps its lines for ever")
+        if r["Type"] == "AWS::Lambda::Function":
+            group = p.get("LoggingConfig", {}).get("LogGroup", {})
+            want(resources.get(group.get("Ref"), {}).get("Type") == "AWS::Logs::LogGroup", id, "logs to a group of its own, which keeps its lines for ever")
+
+
+def check_waiting(file, stack, resources):
+    """Requests to the lock service that wait leave the account's other functions most of its runs."""
+    if file == "template.yaml" and not stack.met("Reserves"):
+        runs = int(stack.values["ApiRate"]) * resources["LocksFunction"]["Properties"]["Timeout"] / 2
+        want(runs <= 300, runs, "runs of the lock service may wait at once, of the 1,000 that an account has")
+
+
 def policies(r):
     """The policies that a resource has by itself."""
     own, kind = r["Properties"], r["Type"]
@@ -265,6 +285,8 @@ def check(file, text, record, full=True):
             check_functions(stack, resources)
             check_policies(stack, resources)
             check_part(file, stack, resources)
+            check_kept_data(resources)
+            check_waiting(file, stack, resources)
     want(allowed == ALLOWED[file], file, "the Rules allow", allowed, "combinations of parameters, not", ALLOWED[file])
     if file == "template.yaml":
         before = versions(template, {})
@@ -292,6 +314,11 @@ PLANTED = [
     ("deploy/table.yaml", "    Type: AWS::DynamoDB::Table\n", "    Type: AWS::DynamoDB::Table\n    Condition: HasKey\n"),
     ("deploy/table.yaml", "      BillingMode", "      TableName: locks\n      BillingMode"),
     ("deploy/table.yaml", "AttributeName: ttl", "AttributeName: expires"),
+    ("template.yaml", "    Default: 20\n", "    Default: 50\n"),
+    ("template.yaml", "      LogGroup: !Ref Logs\n", ""),
+    ("examples/own-function/template.yaml", "      RetentionInDays: 30\n", "      LogGroupName: own\n"),
+    ("examples/own-function/template.yaml", "        LogGroup: !Ref Logs\n", ""),
+    ("examples/own-function/template.yaml", "      DeletionProtectionEnabled: true\n", ""),
     ("deploy/part.yaml", "[!Sub \"${Prefix}*\"]", "[\"*\"]"),
     ("deploy/part.yaml", "              \"Null\":", "              \"Bool\":"),
     ("deploy/part.yaml", "[a-z0-9][a-z0-9._-]*/", "[a-z0-9][a-z0-9._-]*"),
