@@ -41,7 +41,7 @@ func (m metrics) Handle(ctx context.Context, r slog.Record) error {
 					{"runs", "Count"},
 					{"wait_ms", "Milliseconds"},
 					{"hold_ms", "Milliseconds"},
-					{"requests", "Count"},
+					{"calls", "Count"},
 				},
 			}},
 		}))

@@ -15,7 +15,7 @@ import (
 )
 
 func TestMetrics(t *testing.T) {
-	report := guard.Report{Key: "account/7", Outcome: "ok", Waited: 5 * time.Millisecond, Held: 20 * time.Millisecond, Requests: 2,
+	report := guard.Report{Key: "account/7", Outcome: "ok", Waited: 5 * time.Millisecond, Held: 20 * time.Millisecond, Calls: 2,
 		Fence: 7, Holder: lockstore.Holder{ID: "req-1"}}
 	line := func(namespace string) map[string]any {
 		var out bytes.Buffer

@@ -91,7 +91,7 @@ func (r *run) try(a *attempt) (Outcome, error) {
 		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(minCallTimeout, (retryEnd-r.elapsed())/2)))
 		lease, err := r.guard.store.Acquire(ctx, lockstore.Request{Key: key, Owner: a.owner, TTL: a.ttl, Holder: r.report.Holder, Queue: queue})
 		cancel()
-		r.report.Requests++
+		r.report.Calls++
 
 		switch outcomeOf(err) {
 		case OutcomeOK:
@@ -234,7 +234,7 @@ func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd t
 		ctx, cancel := context.WithTimeout(r, min(callTime, waitEnd-r.elapsed()))
 		status, err := inspector.Inspect(ctx, busy.Key)
 		cancel()
-		r.report.Requests++
+		r.report.Calls++
 		switch {
 		case err == nil && (status.Kept || status.InDoubt):
 			return true // the refusal of an acquire says more
@@ -270,7 +270,7 @@ func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool 
 	ctx, cancel := r.until(min(waitEnd, began+max(busy.Remaining, firstPause)))
 	err := a.queuer.AwaitTurn(ctx, busy.Key, a.owner)
 	cancel()
-	r.report.Requests++
+	r.report.Calls++
 	if a.early++; r.elapsed()-began >= firstPause {
 		a.early = 0
 	}

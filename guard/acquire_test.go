@@ -108,7 +108,7 @@ func TestBusy(t *testing.T) {
 		require.Equal(t, "another", busy.Holder.Name)
 		require.Equal(t, time.Minute, busy.Remaining)
 		require.Zero(t, time.Since(start))
-		require.Equal(t, 1, b.report(t).Requests)
+		require.Equal(t, 1, b.report(t).Calls)
 		require.Empty(t, b.store.releases, "a clear refusal leaves nothing to abandon")
 	})
 	bubble("a store that names no holder", t, func(t *testing.T) {

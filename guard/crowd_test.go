@@ -73,7 +73,7 @@ func TestCrowd(t *testing.T) {
 		require.Len(t, order, clients)
 		require.True(t, slices.IsSorted(order[:places]), "served in the order %v", order)
 		for _, r := range b.reports[:places] {
-			require.Equal(t, 4, r.Requests, "refused, its turn, granted, released")
+			require.Equal(t, 4, r.Calls, "refused, its turn, granted, released")
 		}
 		b.free(t, "k")
 	})

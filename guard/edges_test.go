@@ -180,7 +180,7 @@ func TestNumbers(t *testing.T) {
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Equal(t, 2950*ms, time.Since(began))
 		require.Equal(t, 15, b.store.polls, "no poll at the end of Wait, because nobody could wait for its answer")
-		require.Equal(t, 16, b.report(t).Requests)
+		require.Equal(t, 16, b.report(t).Calls)
 	})
 	for took, want := range map[time.Duration]error{750*ms - 1: lockstore.ErrLost, 750 * ms: nil} {
 		bubble("a release that says lost after "+took.String(), t, func(t *testing.T) {

@@ -223,7 +223,7 @@ func TestLogReports(t *testing.T) {
 		assert.EqualValues(t, 0, line["wait_ms"])
 		assert.EqualValues(t, 25, line["hold_ms"])
 		assert.EqualValues(t, store.releases[0].Fence, line["fence"])
-		assert.EqualValues(t, 2, line["requests"])
+		assert.EqualValues(t, 2, line["calls"])
 		assert.NotContains(t, out.String(), string(store.requests[0].Owner), "the owner is a secret")
 		assert.NotContains(t, line, "caller", "nobody was authenticated")
 

@@ -167,7 +167,7 @@ func (r *run) keep(keeper lockstore.Keeper, e Ending) {
 		if outcomeOf(err) == OutcomeInvalid && e.Mark != nil {
 			why = fmt.Errorf("the store refused the answer, and only a mark is kept: %w", err)
 			e.Data, e.Mark = e.Mark, nil
-			r.report.Requests++
+			r.report.Calls++
 			err = keeper.Keep(ctx, r.lease, e.Data, e.Keep)
 		}
 		return err

@@ -113,7 +113,7 @@ func TestDoKeep(t *testing.T) {
 			first := b.report(t)
 			require.Equal(t, OutcomeOK, first.Outcome)
 			require.NoError(t, first.KeepErr)
-			require.Equal(t, map[bool]int{false: 2, true: 3}[begin], first.Requests)
+			require.Equal(t, map[bool]int{false: 2, true: 3}[begin], first.Calls)
 
 			refusal := errors.New("refused for good")
 			err := b.DoKeep(ctx, "k", Keeping{Begin: begin, Refused: func(busy *LockBusy) (Outcome, error) {
@@ -124,7 +124,7 @@ func TestDoKeep(t *testing.T) {
 			}}, neverKeeps(t))
 			require.Equal(t, refusal, err)
 			require.Equal(t, OutcomeMismatch, b.reports[1].Outcome)
-			require.Equal(t, 1, b.reports[1].Requests)
+			require.Equal(t, 1, b.reports[1].Calls)
 			require.IsType(t, &LockBusy{}, b.DoKeep(ctx, "k", Keeping{}, neverKeeps(t)), "without Refused")
 			require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		})
@@ -192,7 +192,7 @@ func TestDoKeep(t *testing.T) {
 			b.fault = once(storetest.Fault{Drop: lockstore.Invalidf("store: too large")}, storetest.OpKeep)
 			require.NoError(t, b.DoKeep(ctx, "k", Keeping{Begin: begin}, keeps))
 			require.ErrorContains(t, b.report(t).KeepErr, "only a mark is kept: store: too large")
-			require.Equal(t, map[bool]int{false: 3, true: 4}[begin], b.report(t).Requests)
+			require.Equal(t, map[bool]int{false: 3, true: 4}[begin], b.report(t).Calls)
 			_, err := b.store.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Second})
 			var kept *lockstore.KeptError
 			require.ErrorAs(t, err, &kept)
@@ -367,7 +367,7 @@ func TestBegin(t *testing.T) {
 		b.fault = all(storetest.Fault{After: 1500 * time.Millisecond}, storetest.OpBegin)
 		require.NoError(t, b.DoKeep(ctx, "k", begun, keeps))
 		require.Equal(t, 1, b.count(storetest.OpRenew))
-		require.Equal(t, len(b.calls), b.report(t).Requests) // -race sees whether both count
+		require.Equal(t, len(b.calls), b.report(t).Calls) // -race sees whether both count
 	})
 	bubble("F43 a lease that is lost before the begin", t, func(t *testing.T) {
 		b := newKeepBench(t, Options{})

@@ -325,7 +325,7 @@ func TestRenewAndRelease(t *testing.T) {
 		require.ErrorIs(t, err, errCut)
 		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.Equal(t, storeRetryBudget, time.Since(began))
-		require.Greater(t, b.report(t).Requests, 3)
+		require.Greater(t, b.report(t).Calls, 3)
 	})
 	bubble("a release whose answers all are lost is unknown", t, func(t *testing.T) {
 		b, lease := acquired(t)

@@ -24,8 +24,8 @@ func TestManyKeys(t *testing.T) {
 		var reports atomic.Int64
 		g, err := New(store, Options{TTL: 3 * time.Second, Observe: func(_ context.Context, r Report) {
 			reports.Add(1)
-			if r.Outcome != OutcomeOK || r.Requests < 3 {
-				t.Errorf("key %q: %s after %d requests: %v", r.Key, r.Outcome, r.Requests, r.Err)
+			if r.Outcome != OutcomeOK || r.Calls < 3 {
+				t.Errorf("key %q: %s after %d requests: %v", r.Key, r.Outcome, r.Calls, r.Err)
 			}
 		}})
 		require.NoError(t, err)

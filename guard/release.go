@@ -41,7 +41,7 @@ func (r *run) withRetries(d time.Duration, ask func(context.Context) error) erro
 		call, cancel := r.step(caller, limit)
 		err := ask(call)
 		cancel()
-		r.report.Requests++
+		r.report.Calls++
 		if err == nil {
 			return nil
 		}

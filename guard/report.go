@@ -23,7 +23,7 @@ type Report struct {
 	Waited     time.Duration   // from the call until the run got the lock or gave up
 	Place      int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
 	Held       time.Duration   // from the grant until the work returned
-	Requests   int             // calls to the store
+	Calls      int             // of the store's methods; a call that waits for a turn may send many requests
 
 	// ReleaseErr says why the lock may not be free now: a release or an abandon
 	// failed. Then the lease ends by its TTL. If the store was told that the work begins
@@ -62,7 +62,7 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 			slog.Float64("wait_ms", milliseconds(r.Waited)),
 			slog.Float64("hold_ms", milliseconds(r.Held)),
 			slog.Int64("fence", int64(r.Fence)),
-			slog.Int("requests", r.Requests))
+			slog.Int("calls", r.Calls))
 		if r.Place > 0 {
 			attrs = append(attrs, slog.Int("place", r.Place))
 		}

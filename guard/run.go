@@ -153,7 +153,7 @@ func (r *run) inSameCall() bool { return r.outer != nil && r.outer.call == r.cal
 func (r *run) asked() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.report.Requests++
+	r.report.Calls++
 }
 
 // do is the whole life cycle: acquire, work, release, report.

@@ -126,7 +126,7 @@ func TestRenewal(t *testing.T) {
 			return ctx.Err()
 		}))
 		require.Equal(t, []time.Duration{time.Minute, time.Minute, time.Minute, time.Minute}, b.store.renewals, "at 20, 40, 60, 80 s")
-		require.Equal(t, 6, b.report(t).Requests)
+		require.Equal(t, 6, b.report(t).Calls)
 	})
 	bubble("stops when the lease reaches past the deadline", t, func(t *testing.T) {
 		b := newBench(t, Options{})

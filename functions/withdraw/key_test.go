@@ -189,7 +189,7 @@ func TestWithoutTheHeader(t *testing.T) {
 			for name, wrap := range both {
 				w := functest.NewWorld(t)
 				g, err := guard.New(w.Store, guard.Options{Observe: func(_ context.Context, r guard.Report) {
-					runs[name] = append(runs[name], run{r.Key, r.Outcome, r.Requests})
+					runs[name] = append(runs[name], run{r.Key, r.Outcome, r.Calls})
 				}})
 				require.NoError(t, err)
 				if f.Held != "" {

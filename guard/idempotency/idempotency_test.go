@@ -142,7 +142,7 @@ func TestRepeat(t *testing.T) {
 			require.Equal(t, "r-1", replay.First.ID)
 			require.Equal(t, guard.OutcomeReplayed, b.last(t).Outcome)
 			require.NoError(t, b.last(t).Err)
-			require.Equal(t, 1, b.last(t).Requests)
+			require.Equal(t, 1, b.last(t).Calls)
 			require.Equal(t, 1, c.effects)
 
 			pass(time.Millisecond)

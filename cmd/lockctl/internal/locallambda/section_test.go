@@ -99,11 +99,11 @@ func TestReports(t *testing.T) {
 	}
 	assert.False(t, r.found)
 	assert.Empty(t, r.lastKey())
-	write(`{"level":"INFO","message":"lock","requestId":"r-2","key":"account/7","outcome":"busy","wait_ms":1000,"hold_ms":0,"fence":0,"requests":3}`)
+	write(`{"level":"INFO","message":"lock","requestId":"r-2","key":"account/7","outcome":"busy","wait_ms":1000,"hold_ms":0,"fence":0,"calls":3}`)
 	assert.True(t, r.found)
 	write(`{"level":"INFO","message":"lock","requestId":"r-2","key":"account/7","outcome":"acquired","hold_ms":0,"fence":7,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
 	require.Empty(t, r.sections, "a busy run has no critical section, and neither has a lease that outlives its run")
-	write(`{"timestamp":"2026-11-21T04:31:07.1Z","level":"INFO","message":"lock","requestId":"r-1","key":"account/7","outcome":"ok","wait_ms":1.5,"hold_ms":20.25,"fence":7,"requests":2,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
+	write(`{"timestamp":"2026-11-21T04:31:07.1Z","level":"INFO","message":"lock","requestId":"r-1","key":"account/7","outcome":"ok","wait_ms":1.5,"hold_ms":20.25,"fence":7,"calls":2,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
 	write(`{"time":"2026-11-21T04:31:07.1Z","level":"WARN","msg":"lock","requestId":"r-4","key":"account/8","outcome":"lost","hold_ms":1,"fence":8,"acquired_at":"2026-11-21T04:31:08Z"}`)
 	require.Len(t, r.sections, 2)
 	end := at(70).Add(250 * time.Microsecond)
