@@ -33,4 +33,5 @@ end
 state, owner, since, ttl, holder = 'H', me, now, ARGV[2], ARGV[3]
 local done = redis.pcall('SET', KEYS[1], text(), 'PX', ARGV[4])
 if done.err then return done end
+wrote = true
 return 'G' .. fence .. ' ' .. ttl .. ' ' .. first()

@@ -67,13 +67,18 @@ func findingsIn(info string) []lockstore.Finding {
 				"where it cannot be set (ElastiCache Serverless) keep memory use below the limit, with an alarm, and check fences in the resource",
 		})
 	}
-	if role := infoField(info, "role"); role == "slave" || role == "replica" {
+	if isReplica(info) {
 		found = append(found, lockstore.Finding{
-			Problem: "this server is a replica and refuses every lock",
+			Problem: "this server is a replica: it refuses every lock, or, with replica-read-only set to no, grants locks of which its primary does not know",
 			Fix:     "use the primary's address in the URL",
 		})
 	}
 	return found
+}
+
+func isReplica(info string) bool {
+	role := infoField(info, "role")
+	return role == "slave" || role == "replica"
 }
 
 // infoField returns the value of a line "name:value" of INFO's answer.

@@ -28,7 +28,7 @@
 //	RPUSH, BLPOP                                      for keys that begin with the prefix
 //	CLUSTER SLOTS, ASKING                             in cluster mode
 //	INFO                                              for Check
-//	SCAN, DBSIZE                                      for List
+//	INFO, SCAN, DBSIZE                                for List
 //
 // # Clock
 //
@@ -53,9 +53,16 @@
 //   - The new primary's clock is behind the old primary's clock by less than the time
 //     from the lost grant to the next grant.
 //
-// Otherwise the fence of the next grant can be equal to that of the lost grant, or smaller. A restart of a
-// server without an append-only file has the same effect. Several independent servers
-// (Redlock) and WAIT would not change this, and the store does not use them.
+// Otherwise the fence of the next grant can be equal to that of the lost grant, or smaller. A
+// restart of a server without an append-only file has the same effect. Several independent
+// servers (Redlock) and WAIT would not change this, and the store does not use them.
+//
+// No answer rests on a server that knows that it is a replica, because it may lag: such a
+// server refuses every request, also those that only read. So a planned failover, which
+// waits until the replica has everything, loses no lease and ends none. An old primary that
+// the others have cut off does not know it, and goes on answering; min-replicas-to-write
+// limits for how long. A replica with replica-read-only set to no refuses nothing: Check
+// finds it.
 //
 // With an eviction policy other than noeviction, a server that runs out of memory may
 // delete live locks: see Check.

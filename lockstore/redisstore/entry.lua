@@ -18,7 +18,8 @@
 -- nobody gets the key. An entry in the state B stays for 30 days.
 --
 -- Each script writes the entry once, and after that only wakes others. So an error from the
--- server means that nothing was applied. Numbers that a script does not change stay text: to
+-- server means that nothing was applied. What a script reads without writing, it answers with
+-- the proof of proof.lua. Numbers that a script does not change stay text: to
 -- format a number takes as long as a GET.
 local entry = redis.pcall('GET', KEYS[1])
 if type(entry) == 'table' then return entry end

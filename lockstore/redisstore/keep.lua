@@ -13,10 +13,11 @@ end
 -- delete the entry first. keep returns the server's error, or false.
 local function keep(...)
 	local done = redis.pcall(...)
-	if type(done) ~= 'table' or not done.err then return false end
+	wrote = type(done) ~= 'table' or not done.err
+	if wrote then return false end
 	if not string.find(done.err, 'OOM', 1, true) or redis.call('PEXPIRE', KEYS[1], retention()) == 0 then
 		return done
 	end
-	done = redis.pcall(...)
+	wrote, done = true, redis.pcall(...)
 	return type(done) == 'table' and done.err and done
 end

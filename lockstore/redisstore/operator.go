@@ -40,8 +40,8 @@ func (s *Store) Break(ctx context.Context, req lockstore.BreakRequest) (lockstor
 const scanCount = 1000
 
 // List implements lockstore.Lister. It sends SCAN to the server, or to every master of a
-// cluster, and one request for each key that it finds. It needs one more permission than
-// locking: SCAN. A failover meanwhile may hide keys.
+// cluster, and one request for each key that it finds. It needs two more permissions than
+// locking: SCAN and INFO. A failover meanwhile may hide keys.
 func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Page) error) error {
 	nodes, err := s.masters(ctx)
 	if err != nil {
@@ -53,8 +53,13 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 		for cursor := uint64(0); ; {
 			var names []string
 			err := s.ask(ctx, "list", func() (err error) {
-				names, cursor, err = node.ScanType(ctx, cursor, match, scanCount, "string").Result()
-				return err
+				var scan *redis.ScanCmd
+				err = onPrimary(ctx, node, func(p redis.Pipeliner) { scan = p.ScanType(ctx, cursor, match, scanCount, "string") })
+				if err != nil {
+					return err
+				}
+				names, cursor = scan.Val()
+				return nil
 			})
 			if err != nil {
 				return err
@@ -96,12 +101,28 @@ func (s *Store) Extent(ctx context.Context) (lockstore.Extent, error) {
 	nodes, err := s.masters(ctx)
 	for i := 0; i < len(nodes) && err == nil; i++ {
 		err = s.ask(ctx, "extent", func() error {
-			n, err := nodes[i].DBSize(ctx).Result()
-			e.Entries += n
+			var size *redis.IntCmd
+			err := onPrimary(ctx, nodes[i], func(p redis.Pipeliner) { size = p.DBSize(ctx) })
+			e.Entries += size.Val()
 			return err
 		})
 	}
 	return e, err
+}
+
+// onPrimary sends a command that only reads, and over the same connection INFO. What a
+// replica reads may be old.
+func onPrimary(ctx context.Context, node redis.Cmdable, read func(redis.Pipeliner)) error {
+	var info *redis.StringCmd
+	_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
+		read(p)
+		info = p.Info(ctx)
+		return nil
+	})
+	if err == nil && isReplica(info.Val()) {
+		err = errors.New("this server is a replica; want the primary's address in the URL")
+	}
+	return err
 }
 
 // masters are the server, or all masters of a cluster.

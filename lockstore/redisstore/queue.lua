@@ -38,5 +38,7 @@ local function join()
 	if n >= 128 then return 0 end
 	queue = queue .. me .. ' '
 	local done = redis.pcall('SET', KEYS[1], text(), 'KEEPTTL')
-	return done.err and 0 or n + 1
+	if done.err then return 0 end
+	wrote = true
+	return n + 1
 end

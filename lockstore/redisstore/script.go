@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"strings"
 )
 
 var (
@@ -13,6 +14,8 @@ var (
 	keepLua string
 	//go:embed queue.lua
 	queueLua string
+	//go:embed proof.lua
+	proofLua string
 	//go:embed wake.lua
 	wakeLua string
 	//go:embed acquire.lua
@@ -57,16 +60,22 @@ func newScript(source string) script {
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
+// decision is a script that reads an entry and answers. Whatever it returns, the answer
+// rests on a write.
+func decision(parts ...string) script {
+	return newScript("local wrote = false\nlocal function decide()\n" + entryLua + strings.Join(parts, "") + "end\n" + proofLua)
+}
+
 func newScripts() [scriptNames]script {
 	return [...]script{
-		acquireScript: newScript(entryLua + queueLua + acquireLua),
-		renewScript:   newScript(entryLua + keepLua + renewLua),
-		releaseScript: newScript(entryLua + queueLua + keepLua + wakeLua + releaseLua),
-		inspectScript: newScript(entryLua + queueLua + inspectLua),
+		acquireScript: decision(queueLua, acquireLua),
+		renewScript:   decision(keepLua, renewLua),
+		releaseScript: decision(queueLua, keepLua, wakeLua, releaseLua),
+		inspectScript: decision(queueLua, inspectLua),
 		wakeScript:    newScript(wakeLua + "wake(KEYS[1])\nreturn 'R'\n"),
-		breakScript:   newScript(entryLua + queueLua + keepLua + breakLua),
-		beginScript:   newScript(entryLua + keepLua + beginLua),
-		answerScript:  newScript(entryLua + keepLua + answerLua),
-		settleScript:  newScript(entryLua + keepLua + settleLua),
+		breakScript:   decision(queueLua, keepLua, breakLua),
+		beginScript:   decision(keepLua, beginLua),
+		answerScript:  decision(keepLua, answerLua),
+		settleScript:  decision(keepLua, settleLua),
 	}
 }

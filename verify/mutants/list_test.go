@@ -165,6 +165,7 @@ var mutants = []mutant{
 	{id: "M155", what: "a break does not end the acquisition of the holder, whose late duplicate is granted the key again", suite: store, testRun: testRun{pkg: cas, run: "^TestStore$/^a_clock_of_1ms$/^break$/^now_frees"}, says: "Acquire of a free key by the owner of the broken lease: no error", finds: "a late duplicate has the key"},
 	{id: "M156", what: "the owner of a settled lease is told that it has kept its answer", suite: store, testRun: dynamoCase("settle", "a_key_in_doubt_is_kept"), says: "Keep after SettleKept: no error"},
 	{id: "M157", what: "begun work that had no effect has the time of a plain release", suite: unit, testRun: onceTest("./guard", "Begin", "F22_begun_work"), says: "lock store is unavailable"},
+	{id: "M158", what: "a replica answers what it has read", suite: store, testRun: redisTest("TestAReplicaAnswersNothing"), says: "lock store is unavailable"},
 }
 
 // Suites.
