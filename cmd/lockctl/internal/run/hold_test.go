@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -171,29 +172,32 @@ func (b brief) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durati
 
 // A long lease is renewed within the trust that was granted.
 func TestRenewsWithinTheTrust(t *testing.T) {
-	store := &trusting{Store: brief{memstore.New(time.Now)}, timeout: time.Minute, failing: failing{stderr: io.Discard}}
-	g, err := guard.New(store, guard.Options{})
-	require.NoError(t, err)
-	lease, err := g.Acquire(t.Context(), guard.LeaseRequest{Key: "k", TTL: time.Minute})
-	require.NoError(t, err)
-	h := &hold{settings: &settings{ttl: time.Minute}, guard: g, store: store, lease: lease, until: store.until}
-	ctx, stop := context.WithCancel(t.Context())
-	answers, joined := make(chan renewal), make(chan struct{})
-	go func() {
-		defer close(joined)
-		h.renew(ctx, answers)
-	}()
-	for range 3 {
-		answer := <-answers
-		require.NoError(t, answer.failed)
-		require.False(t, answer.lost)
-	}
-	stop()
-	<-joined
+	synctest.Test(t, func(t *testing.T) {
+		store := &trusting{Store: brief{memstore.New(time.Now)}, timeout: time.Minute, failing: failing{stderr: io.Discard}}
+		g, err := guard.New(store, guard.Options{})
+		require.NoError(t, err)
+		lease, err := g.Acquire(t.Context(), guard.LeaseRequest{Key: "k", TTL: time.Minute})
+		require.NoError(t, err)
+		h := &hold{settings: &settings{ttl: time.Minute}, guard: g, store: store, lease: lease, until: store.until}
+		ctx, stop := context.WithCancel(t.Context())
+		answers, joined := make(chan renewal), make(chan struct{})
+		go func() {
+			defer close(joined)
+			h.renew(ctx, answers)
+		}()
+		for range 3 {
+			answer := <-answers
+			require.NoError(t, answer.failed)
+			require.False(t, answer.lost)
+		}
+		stop()
+		<-joined
+	})
 }
 
 // With the least --ttl DynamoDB lets lockctl trust a lease for half of it.
 func TestLeastTTLOnDynamoDB(t *testing.T) {
+	t.Parallel()
 	url := testservers.Table(t, testservers.DynamoDB(t), "locks", "key")
 	var p *process
 	for range mostRepeats { // this machine may be too slow for so short a lease

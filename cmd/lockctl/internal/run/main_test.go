@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,6 +25,10 @@ import (
 var lockctl string
 
 func TestMain(m *testing.M) {
+	// Most tests wait for other processes and for the time of a lease, not for a processor.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "lockctl-run")
 		if err != nil {

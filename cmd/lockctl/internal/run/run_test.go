@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -19,6 +20,7 @@ import (
 )
 
 func TestExitStatus(t *testing.T) {
+	t.Parallel()
 	addr := testservers.Redis(t)
 	for name, c := range map[string]struct {
 		args   []string
@@ -52,6 +54,9 @@ func TestExitStatus(t *testing.T) {
 		"one open file less":   {[]string{"k", "--", "sh", "-c", "! (: <&3) 2>/dev/null && ! (: <&4) 2>/dev/null"}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if slices.Contains(c.args, "--store") { // the others use the same key
+				t.Parallel()
+			}
 			if name == "another's entry" {
 				require.NoError(t, exec.Command("redis-cli", "-u", "redis://"+addr, "SET", "lambdalock:foreign", "x").Run())
 			}
@@ -71,6 +76,7 @@ func TestExitStatus(t *testing.T) {
 // A store that can be read and not written ends lockctl before COMMAND begins, however long
 // it is to wait.
 func TestNotWritable(t *testing.T) {
+	t.Parallel()
 	redis, valkey := testservers.Redis(t), testservers.Valkey(t)
 	host, port, err := net.SplitHostPort(redis)
 	require.NoError(t, err)
@@ -100,6 +106,7 @@ func TestNotWritable(t *testing.T) {
 }
 
 func TestBusy(t *testing.T) {
+	t.Parallel()
 	addr := testservers.Redis(t)
 	holder := start(t, addr, "run", "--holder", "report", "k", "--", "sleep", "60")
 	eventually(t, held(t, addr, "k"))
@@ -127,6 +134,7 @@ func TestBusy(t *testing.T) {
 }
 
 func TestSignals(t *testing.T) {
+	t.Parallel()
 	addr := testservers.Redis(t)
 	t.Run("passed on once", func(t *testing.T) {
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
@@ -199,6 +207,7 @@ func TestSignals(t *testing.T) {
 }
 
 func TestWhatTheCommandLeaves(t *testing.T) {
+	t.Parallel()
 	addr := testservers.Redis(t)
 	t.Run("in its group ends before the release", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "file")
@@ -222,10 +231,11 @@ func TestWhatTheCommandLeaves(t *testing.T) {
 }
 
 func TestGuardProcess(t *testing.T) {
+	t.Parallel()
 	addr := testservers.Redis(t)
 	begin := func(t *testing.T, key string) (p *process, command string) {
 		file := filepath.Join(t.TempDir(), "file")
-		p = start(t, addr, "run", key, "--", "sh", "-c", `trap '' TERM; echo $$ > "$1"; while :; do sleep 0.1; done`, "sh", file)
+		p = start(t, addr, "run", "--kill-after", "0.2", key, "--", "sh", "-c", `trap '' TERM; echo $$ > "$1"; while :; do sleep 0.1; done`, "sh", file)
 		return p, lines(t, file, 1)[0]
 	}
 	t.Run("killed", func(t *testing.T) {
@@ -237,6 +247,7 @@ func TestGuardProcess(t *testing.T) {
 		assert.False(t, inspect(t, addr, "killed").Held)
 	})
 	t.Run("stopped, goes on at the next renewal", func(t *testing.T) {
+		t.Parallel()
 		file := filepath.Join(t.TempDir(), "file")
 		p := start(t, addr, "run", "--ttl", "6", "stopped", "--", "sh", "-c", `echo begun > "$1"; sleep 3; exit 4`, "sh", file)
 		lines(t, file, 1)
@@ -255,9 +266,11 @@ func TestGuardProcess(t *testing.T) {
 
 // A lease that is taken away is noticed at the next renewal, or at the release.
 func TestLost(t *testing.T) {
+	t.Parallel()
 	addr := testservers.Redis(t)
 	for name, script := range map[string]string{"while it runs": "sleep 60", "and it ends with 0": "trap '' TERM; sleep 3"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			key := name
 			p := start(t, addr, "run", "--ttl", "6", key, "--", "sh", "-c", script)
 			eventually(t, held(t, addr, key))
@@ -270,6 +283,7 @@ func TestLost(t *testing.T) {
 
 // The command ends with 0 when lockctl ends it: this is no success.
 func TestLostWithoutTheStore(t *testing.T) {
+	t.Parallel()
 	server := testservers.Start(t, testservers.RedisServer)
 	file := filepath.Join(t.TempDir(), "file")
 	p := start(t, server.Addr, "run", "--ttl", "4", "k", "--", "sh", "-c", `trap 'exit 0' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)

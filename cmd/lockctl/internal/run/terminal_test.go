@@ -87,6 +87,7 @@ const (
 )
 
 func TestTerminal(t *testing.T) {
+	t.Parallel()
 	addr := testservers.Redis(t)
 	t.Run("the command reads from it", func(t *testing.T) {
 		s := openPTY(t, addr, lockctl, "run", "reads", "--", "sh", "-c", "echo ready; read a; echo got $a")
@@ -165,6 +166,7 @@ func TestStoppedBeforeItGotTheTerminal(t *testing.T) {
 
 // A shell with job control stops and continues lockctl and its command.
 func TestJobControl(t *testing.T) {
+	t.Parallel()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("bash is not installed")
