@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"io"
 	"net/url"
 	"os"
@@ -36,6 +37,10 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	// Most tests wait for a store and for the time of a lease, not for a processor.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "lockctl")
 		if err != nil {
@@ -149,6 +154,7 @@ func fence(l lockstore.Lease) string { return strconv.FormatInt(int64(l.Fence), 
 func TestOperators(t *testing.T) {
 	for name, open := range sites(t) {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := open(t)
 			t.Run("show", p.testShow)
 			t.Run("list", p.testList)
@@ -906,7 +912,8 @@ func TestCommandsOfThePages(t *testing.T) {
 	assert.Equal(t, receipt{"7", 500}, got, "the answer of the page")
 }
 
-// commandsOf are the indented lines of a page in docs/.
+// commandsOf are the indented lines of a page in docs/. Commands for an AWS account are in
+// fences, and nobody runs them here.
 func commandsOf(t *testing.T, page string) (commands []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/" + page)

@@ -3,6 +3,7 @@ package locallambda
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net/http/httptest"
@@ -26,6 +27,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Most tests wait for the pauses of clients and for leases, not for a processor.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(built.dir)
 		os.Exit(code)
