@@ -163,7 +163,7 @@ func plannedFailover(t *testing.T, program string, promote func(t *testing.T, pr
 			mu.Lock()
 			runs[key]++
 			mu.Unlock()
-			time.Sleep(d)
+			<-time.After(d) // work takes time
 			return "done", nil
 		}
 	}
