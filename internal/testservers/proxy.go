@@ -11,7 +11,7 @@ import (
 type CutProxy struct {
 	Addr string // where clients connect
 
-	target string
+	target func() string
 	mu     sync.Mutex
 	mode   mode
 	match  []byte
@@ -30,6 +30,12 @@ const (
 
 // Proxy starts a CutProxy in front of target. At first it forwards everything.
 func Proxy(t testing.TB, target string) *CutProxy {
+	t.Helper()
+	return ProxyTo(t, func() string { return target })
+}
+
+// ProxyTo is Proxy for a target that changes. A connection stays where it has been made.
+func ProxyTo(t testing.TB, target func() string) *CutProxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -93,7 +99,7 @@ func (p *CutProxy) set(m mode, match string) {
 
 func (p *CutProxy) serve(client net.Conn) {
 	defer client.Close()
-	server, err := net.Dial("tcp", p.target)
+	server, err := net.Dial("tcp", p.target())
 	if err != nil {
 		return
 	}

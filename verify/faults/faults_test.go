@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -103,7 +104,7 @@ func TestThrottle(t *testing.T) {
 }
 
 func TestPair(t *testing.T) {
-	p := StartPair(t)
+	p := StartPair(t, testservers.RedisServer)
 	ctx := t.Context()
 	set := func(key string) {
 		t.Helper()
@@ -128,6 +129,42 @@ func TestPair(t *testing.T) {
 	set("after")
 	p.Switch() // both servers run again
 	require.True(t, has("kept") && has("after"))
+}
+
+// The old primary runs on as a replica, and knows nothing new until the lag is over.
+func TestDemote(t *testing.T) {
+	for _, program := range []string{testservers.RedisServer, testservers.ValkeyServer} {
+		t.Run(program, func(t *testing.T) {
+			p := StartPair(t, program)
+			ctx := t.Context()
+			set := func(key string) {
+				t.Helper()
+				require.NoError(t, client(t, p.Primary()).Set(ctx, key, "v", 0).Err())
+			}
+			has := func(key string) bool { return client(t, p.Primary()).Exists(ctx, key).Val() == 1 }
+			for round, lose := range []func(){nil, func() { set("lost") }, nil} {
+				kept, later := fmt.Sprint("kept ", round), fmt.Sprint("later ", round)
+				set(kept)
+				old := client(t, p.Primary()).Conn()
+				require.NoError(t, old.Ping(ctx).Err())
+				first := p.Primary()
+				f := p.Demote(lose, func() {
+					require.NotEqual(t, first, p.Primary())
+					require.True(t, has(kept))
+					require.False(t, has("lost"), "the replica was cut off")
+					set(later)
+					require.ErrorContains(t, old.Set(ctx, "k", "v", 0).Err(), "READONLY")
+					require.Zero(t, old.Exists(ctx, later).Val(), "the connection is open, and the old primary lags")
+				})
+				require.NoError(t, old.Close())
+				require.True(t, has(kept) && has(later))
+				require.EqualValues(t, 1, client(t, first).Exists(ctx, later).Val(), "it has caught up")
+				require.EqualValues(t, 0, client(t, first).Exists(ctx, "lost").Val())
+				require.True(t, f.DownFrom.Before(f.DownTo))
+				require.Equal(t, lose == nil, f.CutFrom.IsZero())
+			}
+		})
+	}
 }
 
 func TestMoveSlot(t *testing.T) {

@@ -31,12 +31,12 @@ type Failover struct {
 	DownFrom, DownTo time.Time // when clients began to reach it
 }
 
-// StartPair starts two redis-servers.
-func StartPair(t testing.TB, args ...string) *Pair {
+// StartPair starts two servers of testservers.RedisServer or testservers.ValkeyServer.
+func StartPair(t testing.TB, program string, args ...string) *Pair {
 	t.Helper()
 	p := &Pair{t: t}
 	for i := range p.servers {
-		p.servers[i] = testservers.Start(t, testservers.RedisServer, append([]string{"--repl-diskless-sync-delay", "0"}, args...)...)
+		p.servers[i] = testservers.Start(t, program, append([]string{"--repl-diskless-sync-delay", "0"}, args...)...)
 	}
 	p.follow()
 	return p
@@ -83,11 +83,7 @@ func (p *Pair) Switch() {
 func (p *Pair) FailOver(meanwhile func()) (f Failover) {
 	p.t.Helper()
 	p.follow()
-	f.CutFrom = time.Now()
-	p.sync()
-	p.link.Swallow()
-	p.link.Disconnect()
-	f.CutTo = time.Now()
+	f.CutFrom, f.CutTo = p.cutOff()
 	meanwhile()
 	// A request that was sent just now gets no answer.
 	p.Server().Pause()
@@ -100,6 +96,58 @@ func (p *Pair) FailOver(meanwhile func()) (f Failover) {
 	p.replica().Restart()
 	p.follow()
 	return f
+}
+
+// Demote makes the replica the primary as a managed service does for maintenance: both
+// servers run on, the old primary becomes a replica, and the connections to it stay open.
+// Until lag returns, it knows nothing of what the new primary does. With a nil lose every
+// write is kept. Otherwise the replica is cut off before, and the writes during lose are
+// lost.
+func (p *Pair) Demote(lose, lag func()) (f Failover) {
+	p.t.Helper()
+	if lose != nil {
+		f.CutFrom, f.CutTo = p.cutOff()
+		lose()
+	}
+	old, next := p.Server().Addr, p.replica().Addr
+	f.DownFrom = time.Now()
+	Do(p.t, old, "CLIENT", "PAUSE", time.Minute.Milliseconds(), "WRITE")
+	if lose == nil {
+		require.Eventually(p.t, func() bool { return p.offset(old) == p.offset(next) }, 10*time.Second, time.Millisecond, "the replica does not keep up")
+	}
+	Do(p.t, next, "REPLICAOF", "NO", "ONE")
+	nothing := testservers.Proxy(p.t, next)
+	nothing.Swallow()
+	host, port, _ := strings.Cut(nothing.Addr, ":")
+	Do(p.t, old, "REPLICAOF", host, port)
+	p.swap()
+	Do(p.t, old, "CLIENT", "UNPAUSE")
+	f.DownTo = time.Now()
+	lag()
+	p.follow()
+	return f
+}
+
+// offset is how much of the replication stream a server has.
+func (p *Pair) offset(addr string) string {
+	c := client(p.t, addr)
+	defer c.Close()
+	info, err := c.Info(context.Background(), "replication").Result()
+	require.NoError(p.t, err)
+	_, after, found := strings.Cut(info, "master_repl_offset:")
+	require.True(p.t, found, info)
+	line, _, _ := strings.Cut(after, "\r")
+	return line
+}
+
+// cutOff lets the replica get no more writes from a moment between the two times on.
+func (p *Pair) cutOff() (from, to time.Time) {
+	p.t.Helper()
+	from = time.Now()
+	p.sync()
+	p.link.Swallow()
+	p.link.Disconnect()
+	return from, time.Now()
 }
 
 // follow makes the replica follow the primary through a new link.

@@ -93,8 +93,13 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, s
 				}
 			}
 		})
+		processes := cmp.Or(f.processes, clients)
+		var stores []lockstore.Store
+		for i := range processes {
+			stores = append(stores, c.sys.open(r.seed+uint64(i)<<32))
+		}
 		for i := range clients {
-			own := &client{run: r, id: i, store: c.sys.open(r.seed + uint64(i)<<32), random: rand.New(rand.NewPCG(r.seed, hash(name)+uint64(i))), done: done}
+			own := &client{run: r, id: i, store: stores[i%processes], random: rand.New(rand.NewPCG(r.seed, hash(name)+uint64(i))), done: done}
 			playing.Go(own.work)
 		}
 		last := c.sys.open(r.seed)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
@@ -117,7 +118,7 @@ func buggyRun(t *testing.T, bug string, seed uint64) string {
 // lostGrant is F34: a replica that was cut off takes over, so that two hold the
 // key, and only the fence saves the resource.
 func lostGrant(t *testing.T) verifyrecord.Control {
-	pair := faults.StartPair(t)
+	pair := faults.StartPair(t, testservers.RedisServer)
 	r := newRun("failover", 1, mix{}, 0)
 	key := r.keys[0]
 	sys := new(system)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
@@ -20,6 +21,9 @@ type fault struct {
 	path  path
 	mix   mix
 	redis []string // further settings of the servers
+	// processes is among how many processes the clients are. Those in one process share a
+	// store and its connections. 0 is one for each client.
+	processes int
 	// inject makes the fault again and again until ctx ends, and heals it. It is nil
 	// where the clients themselves fail.
 	inject func(ctx context.Context, c *cell)
@@ -42,6 +46,7 @@ type fault struct {
 var (
 	few      = mix{crash: 0.06, freeze: 0.04, keep: 0.03, begin: 0.05, breaks: 0.02}
 	crashing = mix{crash: 0.12, freeze: 0.03, keep: 0.03, begin: 0.05, breaks: 0.02}
+	keeping  = mix{crash: 0.05, freeze: 0.04, keep: 0.05, begin: 0.08, breaks: 0.02}
 	freezing = mix{crash: 0.03, freeze: 0.12, keep: 0.03, begin: 0.05, breaks: 0.02}
 )
 
@@ -50,12 +55,18 @@ const (
 	noServer = "there is no server that could fail without its clients"
 	aService = "the service does not stop or restart for its users"
 	onePlace = "a key never moves to another server"
+	noRole   = "a node without the key's slot refuses the key, whatever its role"
+	elect    = "a leader that ends is another row"
 	inside   = "the service moves partitions unseen; the emulator has none"
 )
 
 const (
 	dataLost = "data lost"
 	keyMoves = "the key's server changes" // in an ensemble: the leader
+
+	// The primary runs on as a replica that lags, and connections to it stay open.
+	plannedFailover = "planned failover"
+	lossyFailover   = "planned failover with loss"
 )
 
 // persistent keeps each write before it is answered.
@@ -240,6 +251,24 @@ var kinds = []*fault{
 		},
 		never: map[string]string{"memory": onePlace, "dynamodb local": inside, "redis": onePlace, "valkey": onePlace},
 	},
+	{
+		name: plannedFailover, mix: keeping, processes: 2,
+		effect: toReplica,
+		inject: func(ctx context.Context, c *cell) { c.demote(ctx, false) },
+		never:  unplanned,
+	},
+	{
+		name: lossyFailover, mix: keeping, processes: 2,
+		effect: toReplica,
+		inject: func(ctx context.Context, c *cell) { c.demote(ctx, true) },
+		never:  unplanned,
+	},
+}
+
+// unplanned are the set-ups without a primary that becomes a replica. On Valkey these faults
+// have a pair, too.
+var unplanned = map[string]string{
+	"memory": onePlace, "dynamodb local": inside, "redis": "as with a replica", "redis cluster": noRole, zooKeeper: elect,
 }
 
 var errPlanned = errors.New("the connection ended")
@@ -258,6 +287,16 @@ func slow(r *run, _ checker.Counts) (n int) {
 }
 
 func unknowns(_ *run, n checker.Counts) int { return n.Unknown }
+
+// toReplica counts what was asked of the old primary when it was a replica.
+func toReplica(r *run, _ checker.Counts) (n int) {
+	for _, op := range r.Ops() {
+		if strings.Contains(op.Cause, "READONLY") {
+			n++
+		}
+	}
+	return n
+}
 
 // planned lets a plan run for as long as the histories do.
 func (c *cell) planned(ctx context.Context, fault func(*rand.Rand) storetest.Fault) {
@@ -374,6 +413,24 @@ func (c *cell) failOver(ctx context.Context) {
 		}
 		c.sys.pair.Switch()
 		c.injected++
+	}
+}
+
+// demote makes planned failovers. Where nothing is lost, nothing excuses an answer.
+func (c *cell) demote(ctx context.Context, loses bool) {
+	var lose func()
+	if loses {
+		lose = func() { sleep(ctx, c.between(200, 700)) }
+	}
+	for sleep(ctx, c.between(200, 600)) {
+		f := c.sys.pair.Demote(lose, func() { sleep(ctx, c.between(300, 1000)) })
+		c.injected++
+		for _, r := range c.runs {
+			if loses {
+				r.happened(checker.CutOff, f.CutFrom, f.CutTo, r.keys...)
+				r.happened(checker.Promote, f.DownFrom, f.DownTo, r.keys...)
+			}
+		}
 	}
 }
 

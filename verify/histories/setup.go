@@ -130,7 +130,7 @@ var setups = []*setup{
 	{name: "dynamodb local", limits: onDynamo, length: 14 * time.Second, start: startDynamo, fewer: 400},
 	{name: "redis", limits: onRedis, length: 10 * time.Second, start: single(testservers.RedisServer)},
 	{name: "valkey", limits: onRedis, length: 10 * time.Second, start: single(testservers.ValkeyServer)},
-	{name: "redis with replica", limits: onRedis, length: 11 * time.Second, start: startPair},
+	{name: "redis with replica", limits: onRedis, length: 11 * time.Second, start: pair(testservers.RedisServer)},
 	{name: "redis cluster", limits: onCluster, length: 11 * time.Second, start: startCluster},
 	{name: zooKeeper, limits: onZooKeeper, length: 7 * time.Second, start: startZooKeeper, fewer: 250},
 }
@@ -273,7 +273,10 @@ func dynamoClient(t *testing.T, endpoint string) *dynamodb.Client {
 }
 
 func single(program string) func(*testing.T, *fault, uint64) *system {
-	return func(t *testing.T, f *fault, _ uint64) *system {
+	return func(t *testing.T, f *fault, seed uint64) *system {
+		if f.processes > 0 {
+			return pair(program)(t, f, seed)
+		}
 		server := testservers.Start(t, program, f.redis...)
 		s := &system{t: t, servers: []*testservers.Server{server}, write: "evalsha"}
 		addr := s.connect(t, f, server.Addr)
@@ -282,18 +285,20 @@ func single(program string) func(*testing.T, *fault, uint64) *system {
 	}
 }
 
-func startPair(t *testing.T, f *fault, _ uint64) *system {
-	s := &system{t: t, pair: faults.StartPair(t, f.redis...), write: "evalsha"}
-	first := s.pair.Server()
-	s.servers = []*testservers.Server{first}
-	addr := s.connect(t, f, first.Addr)
-	s.redis(t, "redis://"+first.Addr, func(string) string {
-		if f.path == direct {
-			return s.pair.Primary() // as a name that follows the primary
-		}
-		return addr
-	})
-	return s
+func pair(program string) func(*testing.T, *fault, uint64) *system {
+	return func(t *testing.T, f *fault, _ uint64) *system {
+		s := &system{t: t, pair: faults.StartPair(t, program, f.redis...), write: "evalsha"}
+		first := s.pair.Server()
+		s.servers = []*testservers.Server{first}
+		addr := s.connect(t, f, first.Addr)
+		s.redis(t, "redis://"+first.Addr, func(string) string {
+			if f.path == direct {
+				return s.pair.Primary() // as a name that follows the primary
+			}
+			return addr
+		})
+		return s
+	}
 }
 
 func startCluster(t *testing.T, f *fault, _ uint64) *system {

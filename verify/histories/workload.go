@@ -73,7 +73,8 @@ func newRun(name string, seed uint64, m mix, late time.Duration) *run {
 	return r
 }
 
-// client is one process: it has a store of its own.
+// client is one run of a function. It has a store of its own, or shares one with the other
+// runs of its process.
 type client struct {
 	*run
 	id     int
