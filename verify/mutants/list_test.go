@@ -166,6 +166,7 @@ var mutants = []mutant{
 	{id: "M156", what: "the owner of a settled lease is told that it has kept its answer", suite: store, testRun: dynamoCase("settle", "a_key_in_doubt_is_kept"), says: "Keep after SettleKept: no error"},
 	{id: "M157", what: "begun work that had no effect has the time of a plain release", suite: unit, testRun: onceTest("./guard", "Begin", "F22_begun_work"), says: "lock store is unavailable"},
 	{id: "M158", what: "a replica answers what it has read", suite: store, testRun: redisTest("TestAReplicaAnswersNothing"), says: "lock store is unavailable"},
+	{id: "M158", what: "a replica answers what it has read", suite: histories, testRun: testRun{dir: "verify", pkg: "./histories", run: "^TestHistories$/^valkey$/^planned_failover$", env: "VERIFY_SEEDS=20"}, says: "undecided: false, violations:"},
 }
 
 // Suites.
@@ -173,6 +174,7 @@ const (
 	unit       = "unit tests"
 	store      = "store tests" // of one store, or those that every store passes
 	simulation = verifyrecord.Simulation
+	histories  = verifyrecord.Histories
 	processes  = verifyrecord.Processes
 	search     = verifyrecord.Search
 	fuzz       = verifyrecord.Fuzz
