@@ -29,6 +29,9 @@ type Event struct {
 	Pause   int    `json:"pause"` // between reading and writing, in milliseconds
 	// IgnoresContext is work that does not look at its context, as code that hangs.
 	IgnoresContext bool `json:"ignoresContext"`
+	// Once has the work done by package idempotency, as its Doubt of this name says, and
+	// under the element's own key. Such work adds the element without looking for it.
+	Once string `json:"once,omitempty"`
 }
 
 // Stamp is a request that a list has accepted.

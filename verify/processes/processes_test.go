@@ -18,6 +18,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/verify/faults"
 )
 
 // TestProcesses adds elements to lists from environments that are killed (F01 F03
@@ -25,16 +26,24 @@ import (
 // and run into their timeout (F63), while failed events are repeated with their
 // request ids and some events come twice (F64). No acknowledged element may be
 // missing, and no list may refuse a holder that still trusts its lease.
+//
+// In further runs no process gets a signal, and the locks are in a Redis or a Valkey with
+// planned failovers. Where these lose nothing, no run may lose its lease, and package
+// idempotency may repeat no work.
 func TestProcesses(t *testing.T) {
 	seed, _ := verifyrecord.Seed(t, 1, 1)
 	began := time.Now()
 	binary := filepath.Join(t.TempDir(), "bootstrap")
 	require.NoError(t, lambdatest.Build(t.Context(), "./function", binary))
-	results := make([]*result, 3)
+	var results []*result
 	var all sync.WaitGroup
-	for i, on := range []target{onRedis(t, "redis", testservers.Redis(t)), onRedis(t, "valkey", testservers.Valkey(t)), onDynamoDB(t)} {
-		results[i] = &result{target: on, seed: seed, binary: binary}
-		results[i].runs(t, &all)
+	for _, on := range []target{
+		onRedis(t, "redis", testservers.Redis(t)), onRedis(t, "valkey", testservers.Valkey(t)), onDynamoDB(t),
+		onPair(t, "redis", false), onPair(t, "redis", true), onPair(t, "valkey", false), onPair(t, "valkey", true),
+	} {
+		r := &result{target: on, seed: seed, binary: binary}
+		r.runs(t, &all)
+		results = append(results, r)
 	}
 	all.Wait()
 	assert.Empty(t, left(t, binary), "processes that nobody waited for")
@@ -55,8 +64,28 @@ func onRedis(t *testing.T, name, addr string) target {
 	rawURL := name + "://" + addr
 	store, err := redisstore.Open(t.Context(), config(t, rawURL))
 	require.NoError(t, err)
-	return target{name: name, locks: rawURL, lists: rawURL, store: store, parallel: 3}
+	return target{name: name, locks: rawURL, lists: rawURL, store: store, ttl: ttl, parallel: 3}
 }
+
+// onPair has the locks in a pair of servers, and the lists in a server that does not fail.
+func onPair(t *testing.T, name string, loses bool) target {
+	pair := faults.StartPair(t, name+"-server")
+	on := onRedis(t, name, testservers.ProxyTo(t, pair.Primary).Addr)
+	on.lists = "redis://" + testservers.Redis(t)
+	on.pair, on.loses = pair, loses
+	on.name += ", planned failovers"
+	if loses {
+		on.name += " with loss"
+		on.parallel = 6
+		on.late = lockstore.MaxTurns * lockstore.Turn // for places that were left in what was lost
+	} else {
+		on.ttl = lossless
+	}
+	return on
+}
+
+// lossless is the TTL where no run may lose its lease, also on a machine with too much to do.
+const lossless = 10 * time.Second
 
 // dynamoLate is the tolerated skew, the second that the store adds, and the
 // service's whole seconds.
@@ -68,6 +97,7 @@ func onDynamoDB(t *testing.T) target {
 		name:     "dynamodb",
 		locks:    testservers.Table(t, endpoint, "locks", "key"),
 		lists:    testservers.Table(t, endpoint, "lists", "list"),
+		ttl:      ttl,
 		late:     dynamoLate,
 		lateTurn: 2 * time.Second, // stamps of another clock, and whole seconds
 		parallel: 5,
@@ -108,6 +138,10 @@ func (r *result) runs(t *testing.T, all *sync.WaitGroup) {
 				}
 			})
 		})
+	}
+	if r.target.pair != nil {
+		r.failovers(few, play)
+		return
 	}
 	right := &run{parallel: r.target.parallel, envs: 2*r.target.parallel + 1, enough: func(c counts) bool {
 		return c[string(kill)] >= few && c[string(stop)] >= few && c[string(term)] >= few/5 && c[string(hang)] >= few/50 && c[refused] >= few/10+1 && c[toWaiter] >= few/5
@@ -155,6 +189,29 @@ func (r *result) runs(t *testing.T, all *sync.WaitGroup) {
 	}
 }
 
+// failovers is the run of the right function on a pair of servers.
+func (r *result) failovers(few int64, play func(string, *run, func(*testing.T, Verdict))) {
+	one := &run{parallel: r.target.parallel, envs: 2, enough: func(c counts) bool {
+		refused := c[refused]+c[refusedTrusted] > 0 || !r.target.loses
+		return c[demoted] >= few/10+1 && c[demotedAtWork] > 0 && c["acknowledged elements"] >= few/2 && refused
+	}}
+	id := "F80"
+	if r.target.loses {
+		id = "F34"
+	}
+	play(id, one, func(t *testing.T, v Verdict) {
+		if r.target.loses {
+			v.RefusedTrusted = nil // the lost grant of a holder; the fence protects the list
+		} else {
+			assert.Zero(t, one.counts[lost], "runs that lost their lease")
+			assert.Zero(t, one.counts[doubt], "events whose work is in doubt")
+		}
+		assert.Empty(t, v.Violations())
+		assert.Zero(t, one.counts[missing], "acknowledged elements that were missing for a time")
+		r.counts, r.verdict = one.counts, v
+	})
+}
+
 func first(all []string) string {
 	if len(all) == 0 {
 		return ""
@@ -164,7 +221,7 @@ func first(all []string) string {
 
 func write(t *testing.T, seed uint64, began time.Time, results []*result) {
 	result := verifyrecord.Result{
-		Kind: verifyrecord.Processes, Name: "function processes killed and stopped while they change lists under the lock", Seed: seed, Counts: map[string]int64{}, Took: time.Since(began),
+		Kind: verifyrecord.Processes, Name: "function processes killed and stopped, and servers failed over, while lists change under the lock", Seed: seed, Counts: map[string]int64{}, Took: time.Since(began),
 		Limits: []string{
 			"In the runs with processes the seed decides which signal comes when. The machine decides how far a process has come by then.",
 			"The clocks of a stopped process go on. The clocks of a frozen Lambda may not, which is simulated.",
@@ -181,7 +238,9 @@ func write(t *testing.T, seed uint64, began time.Time, results []*result) {
 		}
 		result.Counts["stale requests accepted"] += int64(len(v.Stale))
 		result.Counts["waits for a dead holder"] += int64(v.Waits)
-		result.Counts["longest wait for a dead holder on "+r.target.name+", ms"] = v.Longest.Milliseconds()
+		if v.Waits > 0 {
+			result.Counts["longest wait for a dead holder on "+r.target.name+", ms"] = v.Longest.Milliseconds()
+		}
 		result.Violations += int64(len(v.Violations()))
 		result.Controls = append(result.Controls, r.controls...)
 	}

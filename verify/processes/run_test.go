@@ -19,6 +19,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/verify/faults"
 )
 
 const (
@@ -39,9 +40,12 @@ type target struct {
 	name         string
 	locks, lists string // URLs
 	store        lockstore.Store
+	ttl          time.Duration
 	late         time.Duration // how long after a lease's TTL a takeover may come
 	lateTurn     time.Duration // how much longer than a turn a turn may be
 	parallel     int           // lists in use at a time: more where a dead holder blocks for longer
+	pair         *faults.Pair  // the locks are in its primary, and no process is signalled
+	loses        bool          // its failovers lose writes
 }
 
 // fault is what happens to a process; the record counts it by this name.
@@ -64,6 +68,7 @@ type plan struct {
 	pause          time.Duration
 	ignoresContext bool
 	duplicate      bool          // the event is delivered a second time at once
+	once           string        // as in Event
 	delay          time.Duration // before the event is repeated if this try fails
 }
 
@@ -79,7 +84,7 @@ func (r *run) plan(event, attempt int) plan {
 	}
 	p.after = upTo(p.pause + 30*time.Millisecond)
 	// So long that another process can be granted the key meanwhile, and use it.
-	p.stopped = ttl + r.target.late + 300*time.Millisecond + upTo(time.Second)
+	p.stopped = r.target.ttl + r.target.late + 300*time.Millisecond + upTo(time.Second)
 	switch n := random.IntN(100); {
 	case n < 25:
 		p.fault = kill
@@ -89,6 +94,18 @@ func (r *run) plan(event, attempt int) plan {
 		p.fault = term
 	case n < 58:
 		p.fault = hang
+	}
+	if r.target.pair != nil {
+		p.fault = none
+	}
+	switch {
+	case r.target.loses:
+		// So long that the renewals of a holder that the replica knows are lost.
+		p.pause = ttl/2 + upTo(3*ttl/2)
+	case r.target.pair != nil:
+		p.pause /= 4
+		p.once = []string{"", "RunAgain", "", "Refuse"}[event%4]
+		p.duplicate = p.once != "" && attempt == 0
 	}
 	switch r.variant {
 	case "unfenced":
@@ -111,7 +128,7 @@ func (r *run) plan(event, attempt int) plan {
 	}
 	if p.fault == hang {
 		p.ignoresContext = true
-		p.pause = r.timeout() + ttl + r.target.late
+		p.pause = r.timeout() + r.target.ttl + r.target.late
 	}
 	return p
 }
@@ -136,6 +153,10 @@ const (
 	missing        = "acknowledged elements seen missing"         // if only for a time
 	toWaiter       = "signals to a waiter"
 	shared         = "grants with the fence of another try"
+	lost           = "losses"
+	doubt          = "refused as in doubt"
+	demoted        = "planned failovers"
+	demotedAtWork  = "planned failovers while runs worked and others waited"
 )
 
 // run is one variant of the function in several environments on one store. The seed
@@ -191,7 +212,7 @@ type environment struct {
 func (r *run) now() time.Duration { return time.Since(r.start) }
 
 // timeout is the function's. It is long enough for a process that was stopped.
-func (r *run) timeout() time.Duration { return 3*ttl + 2*r.target.late }
+func (r *run) timeout() time.Duration { return 3*r.target.ttl + 2*r.target.late }
 
 func (r *run) problem(format string, args ...any) {
 	r.problems = append(r.problems, fmt.Sprintf(format, args...))
@@ -215,7 +236,10 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 	var all []*environment
 	for i := range r.envs {
 		e := &environment{concurrency: 1, running: map[string]*try{}, late: map[string]bool{}}
-		if i == 0 {
+		switch {
+		case r.target.pair != nil:
+			e.concurrency = 8 // runs that share their connections
+		case i == 0:
 			e.concurrency = 2 // as on managed instances
 		}
 		e.Env, err = lambdatest.Start(r.t.Context(), lambdatest.Config{
@@ -223,7 +247,7 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 			Log: r,
 			Env: []string{
 				"LOCK_URL=" + r.target.locks, "LISTS_URL=" + r.target.lists, "VARIANT=" + r.variant,
-				"LOCK_TTL=" + ttl.String(), "LOCK_WAIT=1m", "LOCK_SIGTERM=true",
+				"LOCK_TTL=" + r.target.ttl.String(), "LOCK_WAIT=1m", "LOCK_SIGTERM=true",
 			},
 		})
 		require.NoError(r.t, err)
@@ -235,6 +259,9 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 	}
 	var workers sync.WaitGroup
 	workers.Go(r.observe)
+	if r.target.pair != nil {
+		workers.Go(r.demote)
+	}
 	for _, e := range all {
 		for range e.concurrency {
 			workers.Go(func() {
@@ -295,7 +322,7 @@ func (r *run) next(e *environment) *try {
 func (r *run) begin(e *environment, ev *event, p plan) *try {
 	t := &try{event: ev, plan: p, sent: r.now(), asked: make(chan struct{}), granted: make(chan struct{})}
 	r.tries = append(r.tries, t)
-	t.Event = Event{Try: len(r.tries), List: r.list(ev.number), Element: ev.element(), Pause: int(p.pause.Milliseconds()), IgnoresContext: p.ignoresContext}
+	t.Event = Event{Try: len(r.tries), List: r.list(ev.number), Element: ev.element(), Pause: int(p.pause.Milliseconds()), IgnoresContext: p.ignoresContext, Once: p.once}
 	e.running[ev.id] = t
 	r.counts["tries"]++
 	return t
@@ -344,6 +371,45 @@ func (r *run) observe() {
 	}
 }
 
+// demote makes planned failovers until the run is over.
+func (r *run) demote() {
+	random := rand.New(rand.NewPCG(r.seed, 0))
+	pause := func(low, high int) {
+		select {
+		case <-r.over:
+		case <-time.After(time.Duration(low+random.IntN(high-low)) * time.Millisecond):
+		}
+	}
+	var lose func()
+	if r.target.loses {
+		// So long that leases that the replica knows have ended when it takes over.
+		lose = func() { pause(1000, 1500) }
+	}
+	for {
+		pause(300, 900)
+		select {
+		case <-r.over:
+			return
+		default:
+		}
+		r.target.pair.Demote(lose, func() {
+			r.mu.Lock()
+			var working, waiting bool
+			for _, t := range r.tries {
+				under := t.Asked != 0 && t.Ended == 0
+				working = working || under && t.Granted != 0
+				waiting = waiting || under && t.Granted == 0
+			}
+			r.counts[demoted]++
+			if working && waiting {
+				r.counts[demotedAtWork]++
+			}
+			r.mu.Unlock()
+			pause(300, 1000)
+		})
+	}
+}
+
 // readAll reads a list, and asks again where a busy machine does not answer in time.
 func (r *run) readAll(list string) (c Content, err error) {
 	began := time.Now()
@@ -361,6 +427,9 @@ func (r *run) readAll(list string) (c Content, err error) {
 
 // list spreads the events over the lists in use, and on to new lists.
 func (r *run) list(n int) string {
+	if r.plan(n, 0).once != "" {
+		return fmt.Sprint("once-", n) // of its own: nobody else's lock guards it
+	}
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(r.variant+"run", " ", "-"), n/(r.parallel*perList)*r.parallel+n%r.parallel)
 }
 
@@ -408,7 +477,9 @@ func (r *run) deliver(e *environment, t *try) {
 	case "LockBusy":
 		r.counts["busy"]++
 	case "LockLost":
-		r.counts["losses"]++
+		r.counts[lost]++
+	case "RepeatInDoubt":
+		r.counts[doubt]++
 	case "LockStoreUnavailable":
 		r.counts["unavailable"]++
 	case lambdatest.ErrorTimeout:
@@ -547,11 +618,11 @@ func (r *run) lockAgain() {
 	for _, t := range r.tries {
 		last[t.List] = max(last[t.List], t.Fence)
 	}
-	deadline := time.After(ttl + r.target.late + slack)
+	deadline := time.After(r.target.ttl + r.target.late + slack)
 	for name, before := range last {
 		for {
 			ctx := context.Background()
-			lease, err := r.target.store.Acquire(ctx, lockstore.Request{Key: Key(name), Owner: lockstore.NewOwner(), TTL: ttl})
+			lease, err := r.target.store.Acquire(ctx, lockstore.Request{Key: Key(name), Owner: lockstore.NewOwner(), TTL: r.target.ttl})
 			if err == nil {
 				err = r.target.store.Release(ctx, lease)
 			}
@@ -583,7 +654,7 @@ func (r *run) check() Verdict {
 			contents[t.List] = c
 		}
 	}
-	return Check(tries, contents, ttl+r.target.late+poll+slack+r.slowest, lockstore.Turn+r.target.lateTurn)
+	return Check(tries, contents, r.target.ttl+r.target.late+poll+slack+r.slowest, lockstore.Turn+r.target.lateTurn)
 }
 
 // Write reads a line that a process wrote.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
@@ -38,7 +39,17 @@ func main() {
 	}
 	g := boot.MustGuard(planted(dynamostore.Opener, plant), planted(redisstore.Opener, plant))
 	f := function{boot.Must(processes.Open(cfg, variant != "unfenced"))}
-	boot.Start(g, guard.Wrap(g, key, f.add))
+	work := map[string]func(context.Context, processes.Event) (string, error){"": guard.Wrap(g, key, f.add)}
+	for name, doubt := range map[string]idempotency.Doubt{"RunAgain": idempotency.RunAgain, "Refuse": idempotency.Refuse} {
+		once := boot.Must(idempotency.New(g, idempotency.Options{InDoubt: doubt}))
+		work[name] = idempotency.Wrap(once, call, f.add)
+	}
+	boot.Start(g, func(ctx context.Context, e processes.Event) (string, error) { return work[e.Once](ctx, e) })
+}
+
+func call(_ context.Context, e processes.Event) (idempotency.Call, error) {
+	fmt.Println("asked", e.Try)
+	return idempotency.ByID("element", e.List, e.Element), nil
 }
 
 func key(_ context.Context, e processes.Event) (string, error) {
@@ -59,7 +70,7 @@ func (f function) add(ctx context.Context, lock guard.Lock, e processes.Event) (
 	if err != nil {
 		return "", refused(held, e, err)
 	}
-	if slices.Contains(elements, e.Element) {
+	if e.Once == "" && slices.Contains(elements, e.Element) {
 		return "was there", nil // an earlier try's
 	}
 	pause(ctx, time.Duration(e.Pause)*time.Millisecond)
