@@ -36,7 +36,7 @@ import (
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/casstore -run TestSimulation replays
 // one seed.
 func TestSimulation(t *testing.T) {
-	leasesim.Verify(t, "simulated clients over a register", 100, 1000, 0.2, simulate)
+	leasesim.Verify(t, "simulated clients over a register", 30, 1000, 0.2, simulate)
 }
 
 func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {
