@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // cosmosVersion is the version that install-cosmos.sh installs.
@@ -38,7 +39,9 @@ func Cosmos(t testing.TB) (addr string) {
 			return exec.Command(node, program, "--no-ssl", "--host", "127.0.0.1", "-p", strconv.Itoa(port))
 		},
 	}).Addr}
-	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	// Node.js closes a connection that was idle for 5 s. Whoever sends a write on it at that
+	// moment cannot know whether it was applied.
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 3 * time.Second}
 	proxy := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&target) },
 		Transport: transport,
