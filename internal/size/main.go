@@ -4,8 +4,8 @@
 //
 //	go run ./internal/size
 //
-// A megabyte is 1,000,000 bytes here. The budget holds for arm64, which is what
-// is deployed; amd64 is shown beside it.
+// A megabyte is 1,000,000 bytes here. The binaries are built for arm64, which is what
+// is deployed.
 package main
 
 import (
@@ -52,10 +52,10 @@ func main() {
 
 // binary is one row of the table.
 type binary struct {
-	pkg          string // path below the top of the repository
-	links        string // what decides its budget
-	budget       float64
-	arm64, amd64 int64 // bytes
+	pkg    string // path below the top of the repository
+	links  string // what decides its budget
+	budget float64
+	arm64  int64 // bytes
 }
 
 func (b binary) over() bool { return float64(b.arm64) > b.budget*mb }
@@ -92,7 +92,7 @@ func run(ctx context.Context, out io.Writer) (over bool, err error) {
 	return report(out, binaries), nil
 }
 
-// measure builds one binary for both processors.
+// measure builds one binary.
 func measure(ctx context.Context, pkg, dir string) (binary, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-deps", ".")
 	cmd.Dir = pkg // which may be in another module
@@ -102,22 +102,20 @@ func measure(ctx context.Context, pkg, dir string) (binary, error) {
 	}
 	b := binary{pkg: pkg}
 	b.links, b.budget = budget(strings.Fields(string(list)))
-	for arch, size := range map[string]*int64{"arm64": &b.arm64, "amd64": &b.amd64} {
-		for name, value := range map[string]string{"GOOS": "linux", "GOARCH": arch} {
-			if err := os.Setenv(name, value); err != nil {
-				return binary{}, err
-			}
-		}
-		file := filepath.Join(dir, "bootstrap")
-		if err := lambdatest.Build(ctx, "./"+pkg, file); err != nil {
+	for name, value := range map[string]string{"GOOS": "linux", "GOARCH": "arm64"} {
+		if err := os.Setenv(name, value); err != nil {
 			return binary{}, err
 		}
-		info, err := os.Stat(file)
-		if err != nil {
-			return binary{}, err
-		}
-		*size = info.Size()
 	}
+	file := filepath.Join(dir, "bootstrap")
+	if err := lambdatest.Build(ctx, "./"+pkg, file); err != nil {
+		return binary{}, err
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return binary{}, err
+	}
+	b.arm64 = info.Size()
 	return b, nil
 }
 
@@ -142,14 +140,14 @@ func budget(deps []string) (links string, mb float64) {
 
 // report prints the table and says whether a binary is over its budget.
 func report(out io.Writer, binaries []binary) (over bool) {
-	const row = "%-36s %-9s %7s %7s %7s  %s\n"
-	fmt.Fprintf(out, row, "binary, linux, MB of 10^6 bytes", "links", "arm64", "budget", "amd64", "")
+	const row = "%-36s %-9s %7s %7s  %s\n"
+	fmt.Fprintf(out, row, "binary, linux, MB of 10^6 bytes", "links", "arm64", "budget", "")
 	for _, b := range binaries {
 		verdict := "ok"
 		if b.over() {
 			verdict, over = "OVER", true
 		}
-		fmt.Fprintf(out, row, b.pkg, b.links, megabytes(b.arm64), fmt.Sprintf("%.2f", b.budget), megabytes(b.amd64), verdict)
+		fmt.Fprintf(out, row, b.pkg, b.links, megabytes(b.arm64), fmt.Sprintf("%.2f", b.budget), verdict)
 	}
 	if over {
 		fmt.Fprintln(out, "\nOver budget: look for the import that came in with\n"+
