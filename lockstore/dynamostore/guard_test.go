@@ -37,7 +37,7 @@ import (
 // replays one seed, except for the guard's own random pauses.
 func TestGuardsOverDynamoDB(t *testing.T) {
 	began := time.Now()
-	first, seeds := verifyrecord.Seed(t, 6, fullSeeds)
+	first, seeds := verifyrecord.Seed(t, 2, fullSeeds)
 	total := map[string]int64{}
 	for seed := first; seed < first+uint64(seeds); seed++ {
 		synctest.Test(t, func(t *testing.T) { // ends this test when it fails

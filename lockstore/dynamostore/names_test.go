@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -23,7 +22,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
-	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // appTable is a table of an application, which has its own items in it.
@@ -128,17 +126,6 @@ func (r realApp) put(_ testing.TB, key string, row item) {
 	maps.Copy(row, appKey(key))
 	_, err := r.client.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String(appTable), Item: row})
 	require.NoError(r.t, err)
-}
-
-// TestStoreInAnApplicationsTable runs the suite in a table with a sort key, other names
-// and other items. TestOnDynamoDBLocal does the same on Amazon's program.
-func TestStoreInAnApplicationsTable(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		service := fakedynamo.New()
-		service.MakeTable(appTable, "PK", "SK")
-		rows := fakeApp{service}
-		return harnessOf(t, besides(t, service, rows), fakeEndpoint, lockRows{rows}, appTable, appNames)
-	}, synctest.Test)
 }
 
 func makeAppTable(t testing.TB, client *dynamodb.Client) {

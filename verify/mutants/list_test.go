@@ -192,7 +192,7 @@ var (
 	// The rarest of its bugs shows in one seed of thirty.
 	guardSimulation  = testRun{pkg: "./guard", run: "^TestSimulation$", env: "VERIFY_SEEDS=1000"}
 	repeatSimulation = testRun{pkg: "./guard", run: "^TestRepeats$", env: "VERIFY_SEEDS=200"}
-	dynamoSimulation = testRun{pkg: dynamo, run: "^TestTrustNeverOverlaps$"}
+	dynamoSimulation = testRun{pkg: dynamo, run: "^TestTrustNeverOverlaps$", env: "VERIFY_SEEDS=30"}
 	redisSimulation  = testRun{pkg: redis, run: "^TestSimulation$"}
 	casSimulation    = testRun{pkg: cas, run: "^TestSimulation$", env: "VERIFY_SEEDS=300"}
 	casSearch        = testRun{pkg: cas, run: "^TestSearch$"}
