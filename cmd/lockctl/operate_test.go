@@ -775,10 +775,10 @@ func TestRightsOnZooKeeper(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	good := at(t, "redis://"+testservers.Redis(t))
+	good := at(t, "redis://"+testservers.Redis(t, "--appendonly", "yes"))
 	assert.Equal(t, result{0, "no setting that endangers locks was found\n", ""}, good.lockctl("check"))
 	assert.Equal(t, result{0, "", ""}, good.lockctl("check", "--json"))
-	bad := at(t, "redis://"+testservers.Redis(t, "--maxmemory-policy", "allkeys-lru"))
+	bad := at(t, "redis://"+testservers.Redis(t, "--maxmemory-policy", "allkeys-lru", "--appendonly", "yes"))
 	r := bad.lockctl("check")
 	assert.Equal(t, exit.No, r.status)
 	assert.Contains(t, r.out, "eviction policy is allkeys-lru")

@@ -195,8 +195,11 @@ func outcome(key string, state uint32, err error) error {
 		return errForeign(key, err)
 	}
 	if state&ambiguous == 0 && (state&written == 0 || refused(err)) {
-		if state&written == 0 {
+		switch {
+		case state&written == 0:
 			err = withAdvice(err)
+		case word(serverText(err)) == "MOVED":
+			err = fmt.Errorf("%w: the server is in cluster mode; the URL needs cluster=true", err)
 		}
 		return fmt.Errorf("redisstore: key %q: not applied: %w: %w", key, lockstore.ErrUnavailable, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -13,8 +14,9 @@ import (
 )
 
 // Check implements lockstore.Checker. It reads INFO of the server, or of every master of a
-// cluster. It finds an eviction policy that may delete live locks, and a server that is a
-// replica. It needs one more permission than locking: INFO.
+// cluster. It finds an eviction policy that may delete live locks, a server with neither an
+// append-only file nor a replica, a server that is a replica, a server in cluster mode behind a client
+// that is not, and a server older than Redis 7. It needs one more permission than locking: INFO.
 func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	if err := s.made(); err != nil {
 		return nil, err
@@ -22,6 +24,7 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("redisstore: check: not sent: %w: %w", lockstore.ErrUnavailable, err)
 	}
+	cluster, isCluster := s.client.(*redis.ClusterClient)
 	var (
 		mu       sync.Mutex
 		findings []lockstore.Finding
@@ -33,7 +36,7 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		for _, f := range findingsIn(text) {
+		for _, f := range findingsIn(text, isCluster) {
 			if !slices.Contains(findings, f) { // all nodes of a cluster have the same problem
 				findings = append(findings, f)
 			}
@@ -42,7 +45,7 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	}
 	var failed error
 	err := new(detached).run(ctx, func() {
-		if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		if isCluster {
 			failed = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return check(ctx, node) })
 		} else {
 			failed = check(ctx, s.client)
@@ -58,8 +61,31 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	return findings, nil
 }
 
-func findingsIn(info string) []lockstore.Finding {
+// oldest is the first version of Redis with the commands of the scripts.
+const oldest = 7
+
+func findingsIn(info string, clusterClient bool) []lockstore.Finding {
 	var found []lockstore.Finding
+	version := infoField(info, "redis_version") // Valkey has it, too
+	major, _, _ := strings.Cut(version, ".")
+	if n, err := strconv.Atoi(major); err == nil && n < oldest {
+		found = append(found, lockstore.Finding{
+			Problem: fmt.Sprintf("the server is Redis %s: it grants free keys, and fails when a key is not free", version),
+			Fix:     fmt.Sprintf("use Redis %d or later, or Valkey", oldest),
+		})
+	}
+	if infoField(info, "cluster_enabled") == "1" && !clusterClient {
+		found = append(found, lockstore.Finding{
+			Problem: "the server is in cluster mode, and the client is not: it reaches the keys of this one node only",
+			Fix:     "add cluster=true to the URL",
+		})
+	}
+	if infoField(info, "aof_enabled") == "0" && infoField(info, "connected_slaves") == "0" && !isReplica(info) {
+		found = append(found, lockstore.Finding{
+			Problem: "the server has no append-only file and no replica: a restart loses all leases and kept answers, and then two owners may hold the same key",
+			Fix:     "set appendonly to yes, or add a replica and an automatic failover; in either case check fences in the resource, because the last second may be lost",
+		})
+	}
 	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
 		found = append(found, lockstore.Finding{
 			Problem: fmt.Sprintf("the eviction policy is %s: when memory runs out the server may delete live locks, and then two owners hold the same key", policy),

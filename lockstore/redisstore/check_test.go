@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"net"
 	"net/url"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 // Check says what to change. TestEviction has the eviction policies.
 func TestCheck(t *testing.T) {
 	onBoth(t, "F50 check", func(t *testing.T, program string) {
-		primary := testservers.Start(t, program, "--repl-diskless-sync-delay", "0").Addr
+		primary := testservers.Start(t, program, "--repl-diskless-sync-delay", "0", "--appendonly", "yes").Addr
 		findings, err := openStore(t, "redis://"+primary).Check(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, findings)
@@ -36,8 +37,47 @@ func TestCheck(t *testing.T) {
 	})
 }
 
+// A restart of a server that keeps nothing, and has no replica, loses all leases.
+func TestCheckOfWhatIsKept(t *testing.T) {
+	onBoth(t, "F33 F50 nothing is kept", func(t *testing.T, program string) {
+		primary := testservers.Start(t, program, "--repl-diskless-sync-delay", "0").Addr
+		s := openStore(t, "redis://"+primary)
+		findings, err := s.Check(t.Context())
+		require.NoError(t, err)
+		require.Len(t, findings, 1)
+		require.Contains(t, findings[0].Problem, "no append-only file and no replica")
+		require.Contains(t, findings[0].Fix, "appendonly")
+		host, port, err := net.SplitHostPort(primary)
+		require.NoError(t, err)
+		testservers.Start(t, program, "--replicaof", host+" "+port)
+		awaitInfo(t, "redis://"+primary, "connected_slaves:1")
+		findings, err = s.Check(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, findings)
+	})
+}
+
+func TestCheckOfTheVersion(t *testing.T) {
+	for version, old := range map[string]bool{"6.2.14": true, "5.0.0": true, "7.0.0": false, "7.2.4": false, "10.0.1": false, "": false} {
+		findings := findingsIn("redis_version:"+version+"\r\n", false)
+		require.Equal(t, old, len(findings) == 1, version)
+		if old {
+			require.Contains(t, findings[0].Problem, "Redis "+version)
+		}
+	}
+}
+
+// cluster=true is missing in the URL.
+func TestClusterIsForgotten(t *testing.T) {
+	s := openStore(t, "redis://"+testservers.Redis(t, "--cluster-enabled", "yes", "--appendonly", "yes"))
+	findings, err := s.Check(t.Context())
+	require.NoError(t, err)
+	require.Len(t, findings, 1)
+	require.Contains(t, findings[0].Fix, "cluster=true")
+}
+
 func TestPoliciesOfACluster(t *testing.T) {
-	addrs := testservers.Cluster(t, testservers.ValkeyServer)
+	addrs := testservers.Cluster(t, testservers.ValkeyServer, "--appendonly", "yes")
 	s := openStore(t, "redis://"+addrs[0]+"?cluster=true")
 	for _, addr := range addrs[1:] {
 		configure(t, openClient(t, "redis://"+addr), "maxmemory-policy", "volatile-ttl")

@@ -1,4 +1,4 @@
-// Package redisstore keeps locks on a Redis or Valkey server (6 or later), also on
+// Package redisstore keeps locks on a Redis or Valkey server (Redis 7 or later), also on
 // ElastiCache and MemoryDB. Lua scripts on the server decide. A free key takes one
 // request to acquire and one to release.
 //

@@ -419,7 +419,7 @@ func configure(t *testing.T, client redis.UniversalClient, name, value string) {
 
 func TestEviction(t *testing.T) {
 	onBoth(t, "F36 eviction", func(t *testing.T, program string) {
-		addr := testservers.Start(t, program, "--maxmemory-policy", "volatile-lru").Addr
+		addr := testservers.Start(t, program, "--maxmemory-policy", "volatile-lru", "--appendonly", "yes").Addr
 		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
 		old := acquire(t, s, "k")
 		configure(t, admin, "maxmemory", "1")

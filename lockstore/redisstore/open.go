@@ -62,6 +62,11 @@ func ClientWithCredentials(cfg lockstore.Config, credentials func(context.Contex
 	if err != nil {
 		return nil, err
 	}
+	if credentials == nil && opt.Username != "" && opt.Password == "" {
+		// The client would send neither, and work as the server's user default.
+		return nil, lockstore.Invalidf("redisstore: the %s URL has a user without a password; "+
+			"want user:password@host, or no user to work as the server's user default", cfg.URL.Scheme)
+	}
 	if credentials != nil {
 		opt.Username, opt.Password = "", ""
 		opt.CredentialsProviderContext = credentials

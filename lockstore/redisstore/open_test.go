@@ -58,6 +58,8 @@ func TestOpenRefusesBadURLs(t *testing.T) {
 		"rediss://user:s3cret@host/-1":                   "path",
 		"rediss://user:s3cret@host/1/2":                  "path",
 		"rediss://user:s3cret@host?cluster=s3cret":       "cluster",
+		"rediss://s3cret@host":                           "a user without a password",
+		"rediss://s3cret:@host":                          "a user without a password",
 		"rediss://user:s3cret@host/1?cluster=true":       "database 0 only",
 		"rediss://user:s3cret@host?pool_size=5":          `"pool_size"`,
 		"rediss://user:s3cret@host?prefix=a&prefix=b":    `"prefix" twice`,

@@ -25,9 +25,9 @@ import (
 
 // wakeUps is how the waiters of one store wait, and how its holders wake others.
 type wakeUps struct {
-	block   time.Duration // of one wait at the server
-	slots   chan struct{} // for waits, each of which occupies a connection
-	refused atomic.Bool   // the server does not let this user wait for an element
+	block   time.Duration             // of one wait at the server
+	slots   chan struct{}             // for waits, each of which occupies a connection
+	refused atomic.Pointer[time.Time] // when the server did not let this user wait for an element
 
 	oneKey atomic.Bool // the server takes a script with one key only: a cluster, or by its rules
 	mu     sync.Mutex
@@ -70,6 +70,16 @@ const (
 // it to one and a half of it.
 const pollTime = 100 * time.Millisecond
 
+// refusedTime is how long a refusal of BLPOP counts. An administrator may mend the
+// permissions while a process lives.
+const refusedTime = time.Minute
+
+// mayBlock reports whether the server may let this user wait.
+func (w *wakeUps) mayBlock() bool {
+	at := w.refused.Load()
+	return at == nil || time.Since(*at) >= refusedTime
+}
+
 // newWakeUps leaves half of the client's connections to those who do not wait: a
 // holder must not wait for a waiter to renew its lease.
 func newWakeUps(client redis.UniversalClient) *wakeUps {
@@ -110,7 +120,7 @@ func (s *Store) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner
 		// A wait that its context ends costs the connection.
 		block = min(block, time.Until(deadline)-blockSlack)
 	}
-	if s.wakeUps.refused.Load() || block < minBlock {
+	if !s.wakeUps.mayBlock() || block < minBlock {
 		return pause(ctx)
 	}
 	select {
@@ -125,7 +135,8 @@ func (s *Store) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner
 	case err == nil, errors.Is(err, redis.Nil):
 		return nil
 	case !transient(err):
-		s.wakeUps.refused.Store(true)
+		now := time.Now()
+		s.wakeUps.refused.Store(&now)
 	}
 	return pause(ctx)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,7 +120,7 @@ func TestWakeUpsAreRefused(t *testing.T) {
 		lease := acquire(t, s, "k")
 		req := queued(t, s, "k")
 		require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
-		require.True(t, s.wakeUps.refused.Load())
+		require.False(t, s.wakeUps.mayBlock())
 		require.NoError(t, s.Release(t.Context(), lease))
 		require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
 		_, err := s.Acquire(t.Context(), req)
@@ -136,7 +137,7 @@ func TestBrokenConnectionOfAWaiter(t *testing.T) {
 	done := awaiting(t, s, req)
 	p.Disconnect()
 	require.NoError(t, <-done)
-	require.False(t, s.wakeUps.refused.Load(), "a connection that breaks is no refusal")
+	require.True(t, s.wakeUps.mayBlock(), "a connection that breaks is no refusal")
 }
 
 // What grants say of the queue is forgotten when it is too much, and for a grant without one.
@@ -329,6 +330,56 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 			t.Run("miniredis", func(t *testing.T) { test(t, miniredis.RunT(t).Addr()) })
 		})
 	}
+}
+
+// An administrator gives the permission while the process lives: a minute later waits are at
+// the server again.
+func TestARefusalOfWaitsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openMini(t).Store.(*Store)
+		var refuse atomic.Bool
+		var waits atomic.Int32
+		s.client.AddHook(onBlpop(func() error {
+			waits.Add(1)
+			if refuse.Load() {
+				return answer("NOPERM User u has no permissions to run the 'blpop' command")
+			}
+			return nil
+		}))
+		owner := lockstore.NewOwner()
+		refuse.Store(true)
+		require.NoError(t, s.AwaitTurn(t.Context(), "k", owner))
+		refuse.Store(false)
+		for began := time.Now(); time.Since(began) < refusedTime-time.Second; {
+			require.NoError(t, s.AwaitTurn(t.Context(), "k", owner))
+		}
+		require.EqualValues(t, 1, waits.Load(), "not asked again at once")
+		<-time.After(2 * time.Second)
+		require.NoError(t, s.AwaitTurn(t.Context(), "k", owner))
+		require.EqualValues(t, 2, waits.Load())
+		require.True(t, s.wakeUps.mayBlock())
+	})
+}
+
+// onBlpop is a hook that is asked before each BLPOP, and may refuse it.
+type onBlpop func() error
+
+func (onBlpop) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f onBlpop) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "blpop" {
+			if err := f(); err != nil {
+				cmd.SetErr(err)
+				return err
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (onBlpop) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // A user that may use the keys of some locks only releases them all the same.

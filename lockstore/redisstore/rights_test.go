@@ -1,0 +1,71 @@
+package redisstore
+
+import (
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// The users of deploy/cache.yaml may do what locking needs, and cannot stop the server.
+func TestUsersOfTheCache(t *testing.T) {
+	template, err := os.ReadFile("../../deploy/cache.yaml")
+	require.NoError(t, err)
+	found := regexp.MustCompile(`(?m)^ *AccessString: (.*)$`).FindAllSubmatch(template, -1)
+	require.Len(t, found, 2)
+	onBoth(t, "F44 rights", func(t *testing.T, program string) {
+		addrs := testservers.Cluster(t, program)
+		for i, name := range []string{"locks", "operator"} {
+			rights := []any{"ACL", "SETUSER", name, "reset", ">pw"}
+			for _, rule := range strings.Fields(string(found[i][1])) {
+				rights = append(rights, rule)
+			}
+			for _, addr := range addrs {
+				require.NoError(t, openClient(t, "redis://"+addr).Do(t.Context(), rights...).Err())
+			}
+			s := openStore(t, (&url.URL{Scheme: "redis", User: url.UserPassword(name, "pw"), Host: addrs[0], RawQuery: "cluster=true"}).String())
+			ctx := t.Context()
+			for _, key := range []string{"a", "b", "c", "d", "e"} { // on different nodes
+				lockUnlockKey(t, s, key)
+				lease := acquire(t, s, key)
+				waiting := queued(t, s, key)
+				require.NoError(t, s.Release(ctx, lease))
+				require.NoError(t, s.AwaitTurn(ctx, key, waiting.Owner))
+				require.True(t, s.wakeUps.mayBlock())
+				require.NoError(t, s.Leave(ctx, key, waiting.Owner))
+				lease = acquire(t, s, key)
+				require.NoError(t, s.Begin(ctx, lease))
+				_, err := s.Break(ctx, lockstore.BreakRequest{Key: key, Fence: lease.Fence})
+				require.NoError(t, err)
+				require.ErrorIs(t, s.SettleFree(ctx, key, lease.Fence), lockstore.ErrHeld)
+				lease = acquire(t, s, key+"/kept/"+name)
+				require.NoError(t, s.Keep(ctx, lease, []byte("answer"), time.Minute))
+			}
+			_, checked := s.Check(ctx)
+			listed := s.List(ctx, "", func(lockstore.Page) error { return nil })
+			_, counted := s.Extent(ctx)
+			for _, err := range []error{checked, listed, counted} {
+				if name == "operator" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, "NOPERM")
+				}
+			}
+			for _, command := range [][]any{{"CLIENT", "PAUSE", "1"}, {"CLIENT", "KILL", "TYPE", "normal"}, {"CLIENT", "LIST"}, {"FLUSHALL"}, {"GET", "other"}} {
+				err := s.client.(*redis.ClusterClient).Do(ctx, command...).Err()
+				require.ErrorContains(t, err, "NOPERM", command)
+			}
+			for _, key := range []string{"a", "b", "c", "d", "e"} { // for the next user
+				require.NoError(t, openClient(t, "redis://"+addrs[0]+"?cluster=true").Del(ctx, s.prefix+key).Err())
+			}
+		}
+	})
+}
