@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -89,13 +90,13 @@ func TestNotWritable(t *testing.T) {
 		stderr string
 	}{
 		"by this user, Redis":  {"redis://looker:pw@" + redis, exit.Permission, "The user executing the script can't run this command"},
-		"by this user, Valkey": {"valkey://looker:pw@" + valkey, exit.Permission, "has no permissions to run the 'set' command"},
+		"by this user, Valkey": {"valkey://looker:pw@" + valkey, exit.Permission, "has no permissions to run the '"},
 		"by nobody":            {"redis://" + testservers.Redis(t, "--replicaof", host, port), exit.Unavailable, "READONLY"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			eventually(t, func() error { // the replica refuses readers, too, until it is one
-				return exec.Command(lockctl, "show", "--store", c.url, "k").Run()
+				return exec.Command("redis-cli", "-e", "-u", strings.Replace(c.url, "valkey:", "redis:", 1), "GET", "k").Run()
 			})
 			p := start(t, "", "run", "--store", c.url, "k", "--", "true")
 			assert.Equal(t, c.status, p.status(t), p.err.String())
