@@ -21,9 +21,11 @@
 # The exit status is that of the command, or
 #   64       the script was called in a wrong way
 #   69       the service gave no lock
-#   70       the lock was lost
 #   75       somebody else holds the lock
+#   79       the lock was lost, as for lockctl run
 #   128 + n  the signal n ended the script
+# If the command itself may end with 64 to 79, look at standard error: for these of its own
+# the script writes a line that begins with "cron.sh:".
 set -u
 
 say() { echo "cron.sh: $*" >&2; }
@@ -177,7 +179,7 @@ wait "$job"
 result=$?
 if [ "$kept" != 0 ]; then
 	[ "$kept" = 1 ] || say "the lock was lost: what renews it ended with status $kept"
-	exit 70
+	exit 79
 fi
 [ -z "$signal" ] || exit $((128 + signal))
 exit "$result"

@@ -92,7 +92,7 @@ var situations = []struct {
 		next := h.takeOver(time.Now(), fence)
 		taken := time.Now()
 		p.signalAll(h, "CONT")
-		h.exits(p, 70)
+		h.exits(p, 79)
 		if h.program.checks {
 			require.True(h, p.lastTick().Before(taken), "it went on")
 		}
@@ -106,20 +106,20 @@ var situations = []struct {
 		since := time.Now()
 		h.takeOver(since, fence)
 		taken := time.Now()
-		h.exits(p, 70)
+		h.exits(p, 79)
 		require.True(h, p.lastTick().Before(taken), "the job ran on after %v", p.lastTick().Sub(since))
 	}},
 	{"F35 the lease is gone", "", func(h *harness) {
 		h.proxy.plan("PATCH", ended)
 		p, fence := h.begin()
-		h.exits(p, 70)
+		h.exits(p, 79)
 		require.Len(h, h.proxy.seen("PATCH", 0), 1, "requests for a lease that was lost")
 		h.free(fence)
 	}},
 	{"F35 the lease is gone, told by the signal", "lock.mjs", func(h *harness) {
 		h.proxy.plan("PATCH", ended)
 		p, _ := h.begin("JOB_WAITS=1")
-		h.exits(p, 70)
+		h.exits(p, 79)
 		require.Contains(h, p.text.String(), "aborted")
 	}},
 	{"signs when it has credentials", "cron.sh", func(h *harness) {

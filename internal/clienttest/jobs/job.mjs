@@ -28,7 +28,7 @@ try {
   });
 } catch (e) {
   if (e instanceof LockBusy) process.exit(75);
-  if (e instanceof LockLost) process.exit(70);
+  if (e instanceof LockLost) process.exit(79);
   if (e instanceof Failed) process.exit(status);
   throw e;
 }

@@ -27,6 +27,6 @@ try:
 except LockBusy:
     sys.exit(75)
 except LockLost:
-    sys.exit(70)
+    sys.exit(79)
 except KeyboardInterrupt:
     sys.exit(130)
