@@ -90,6 +90,9 @@ type Page struct {
 	Read     int // entries that the store has handed out, also those that are not listed; Redis hands out matching names only
 	Requests int // that were sent
 	Damaged  int // entries that are damaged, or that another program has written
+	// DamagedNames are the names of the damaged entries, as the server has them, for people. It
+	// has no name for an entry that has none.
+	DamagedNames []string
 }
 
 // Extent is how much a listing reads. It may be hours old. 0 is not known.

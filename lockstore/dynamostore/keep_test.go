@@ -339,6 +339,7 @@ func TestListReadsNoAnswer(t *testing.T) {
 	service.RoundTripper.(*fakedynamo.Service).SetRow(table, "damaged", fakedynamo.Item{"fence": {"N": "-1"}})
 	require.NoError(t, store.List(t.Context(), "", func(p lockstore.Page) error {
 		damaged += p.Damaged
+		require.Equal(t, []string{"damaged"}, p.DamagedNames)
 		for _, status := range p.Keys {
 			require.True(t, status.Kept)
 			found++

@@ -80,6 +80,9 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 			status, err := s.listedStatus(item, r)
 			if err != nil {
 				p.Damaged++
+				if name, ok := item[s.names.key].(*types.AttributeValueMemberS); ok {
+					p.DamagedNames = append(p.DamagedNames, name.Value)
+				}
 				continue
 			}
 			p.Keys = append(p.Keys, status)

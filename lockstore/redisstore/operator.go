@@ -77,6 +77,7 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 				switch {
 				case errors.Is(err, lockstore.ErrCorrupt):
 					p.Damaged++
+					p.DamagedNames = append(p.DamagedNames, name)
 				case err != nil:
 					return err
 				case status.Fence != 0: // or the entry has gone meanwhile

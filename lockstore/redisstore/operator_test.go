@@ -96,6 +96,7 @@ func TestPageOfAList(t *testing.T) {
 	}))
 	require.Len(t, pages, 1)
 	require.Equal(t, []int{2, 3, 1, 1}, []int{pages[0].Read, pages[0].Requests, pages[0].Damaged, len(pages[0].Keys)})
+	require.Equal(t, []string{s.prefix + "a/2"}, pages[0].DamagedNames)
 	require.Equal(t, lease.Fence, pages[0].Keys[0].Fence)
 	stop := errors.New("stop")
 	require.Equal(t, stop, s.List(t.Context(), "", func(lockstore.Page) error { return stop }))

@@ -33,7 +33,7 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 		return unread("list", err)
 	}
 	keys, damaged := s.register.keys(all, prefix)
-	if err := page(lockstore.Page{Read: len(all) - len(keys), Requests: 2, Damaged: damaged}); err != nil {
+	if err := page(lockstore.Page{Read: len(all) - len(keys), Requests: 2, Damaged: len(damaged), DamagedNames: damaged}); err != nil {
 		return err
 	}
 	for keys := range slices.Chunk(keys, pageKeys) {
@@ -52,12 +52,12 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 
 // keys are the keys of nodes that begin with prefix. Nodes that the store has not made are
 // damaged: two of them may be names of one key.
-func (p paths) keys(names []string, prefix string) (keys []string, damaged int) {
+func (p paths) keys(names []string, prefix string) (keys, damaged []string) {
 	for _, name := range names {
 		key, err := url.PathUnescape(name)
 		switch {
 		case err != nil || lockstore.ValidateKey(key) != nil || p.lock(key) != p.locks()+"/"+name:
-			damaged++
+			damaged = append(damaged, name)
 		case strings.HasPrefix(key, prefix):
 			keys = append(keys, key)
 		}
@@ -83,6 +83,7 @@ func (s *Store) page(ctx context.Context, conn *zk.Conn, keys []string, now time
 		switch {
 		case errors.Is(err, lockstore.ErrCorrupt):
 			p.Damaged++
+			p.DamagedNames = append(p.DamagedNames, url.PathEscape(key))
 		case err != nil:
 			return p, fmt.Errorf("key %q: %w", key, err)
 		default:

@@ -71,6 +71,8 @@ func testList(t *testing.T, addr string) {
 		}
 		keys, pages := listed(t, s, "")
 		require.ElementsMatch(t, all, keys, "each key once")
+		require.ElementsMatch(t, []string{"a%2fb", "a b", "%zz", "%ff", "%00"}, pages[0].DamagedNames)
+		pages[0].DamagedNames = nil
 		require.Equal(t, lockstore.Page{Read: 5, Requests: 2, Damaged: 5}, pages[0])
 	})
 
@@ -99,6 +101,7 @@ func testList(t *testing.T, addr string) {
 		_, pages = listed(t, s, "f")
 		require.Len(t, pages, 2)
 		require.Equal(t, 1, pages[1].Damaged)
+		require.Equal(t, []string{"foreign"}, pages[1].DamagedNames)
 		require.Equal(t, []lockstore.Status{{Key: "free", Fence: free.Fence}}, pages[1].Keys)
 
 		// Nobody waits for the end of a listing that was stopped.
