@@ -122,10 +122,12 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 }
 
 // TestTableThatIsNotThere: 0.0.0.0 reaches this machine and is none of the addresses
-// that stand for it, so no table is made.
+// that stand for it, so no table is made. Where one is made, that is said: its name may be
+// a typing mistake.
 func TestTableThatIsNotThere(t *testing.T) {
 	t.Parallel()
-	url := "dynamodb://locks?region=us-east-1&endpoint=" + strings.Replace(testservers.DynamoDB(t), "127.0.0.1", "0.0.0.0", 1)
+	here := "dynamodb://locks?region=us-east-1&endpoint=" + testservers.DynamoDB(t)
+	url := strings.Replace(here, "127.0.0.1", "0.0.0.0", 1)
 	_, err := openTarget(testContext(t), url, false, func(name string) string {
 		return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}[name]
 	})
@@ -133,6 +135,12 @@ func TestTableThatIsNotThere(t *testing.T) {
 	assert.NotContains(t, err.Error(), "operation error")
 	assert.NotContains(t, err.Error(), "RequestID")
 	assert.Equal(t, exit.Config, exit.Status(err))
+	for _, note := range []string{"The table locks was not there, and was made.", ""} {
+		made, err := openTarget(testContext(t), here, false, none)
+		require.NoError(t, err)
+		made.close()
+		assert.Equal(t, note, made.note)
+	}
 }
 
 // TestFunctionsGetWhatTheStoreNeeds: the region and the credentials of the caller go

@@ -39,6 +39,9 @@ func run(ctx context.Context, s settings, out *printer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
+	if target.note != "" {
+		out.printf("%s\n", target.note)
+	}
 	out.printf("%d events for %s, %d Lambda environments at once, on %s.\n\n", s.events, f.name, s.environments, target.name)
 	binary, err := f.binary(ctx, filepath.Join(dir, "1"), out)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 // target is where the locks are.
 type target struct {
 	name  string          // for people
+	note  string          // what was done to reach it, for people; "" is nothing
 	url   string          // for the functions
 	env   []string        // what the functions need besides, to reach it
 	redis string          // URL of the embedded Redis, if it runs
@@ -98,16 +99,20 @@ func reach(ctx context.Context, lockURL string, getenv func(string) string) (tar
 	if !stores.Has(u.Scheme) && !slices.Contains(memstore.Opener.Schemes, u.Scheme) {
 		return target{name: u.Scheme + "://" + u.Host, url: lockURL}, nil
 	}
-	getenv = forFunctions(u, getenv)
+	getenv, note := forFunctions(u, getenv), ""
 	store, err := stores.Open(ctx, lockURL, getenv)
 	if err != nil {
 		return target{}, err
 	}
 	if stores.IsLocalDynamoDB(u) {
-		if err := stores.MakeLocalTable(ctx, u); err != nil {
+		made, err := stores.MakeLocalTable(ctx, u)
+		if err != nil {
 			return target{}, &exit.Error{Status: exit.Unavailable, Err: err}
 		}
+		if made {
+			note = fmt.Sprintf("The table %s was not there, and was made.", u.Host)
+		}
 	}
-	t := target{name: u.Scheme + "://" + u.Host, url: lockURL, env: passedOn(getenv), store: store}
+	t := target{name: u.Scheme + "://" + u.Host, note: note, url: lockURL, env: passedOn(getenv), store: store}
 	return t, stores.Try(ctx, store)
 }

@@ -340,7 +340,7 @@ func TestStores(t *testing.T) {
 			lockURL := "dynamodb://serve?region=us-east-1&endpoint=" + testservers.DynamoDB(t)
 			u, err := url.Parse(lockURL)
 			require.NoError(t, err)
-			require.NoError(t, stores.MakeLocalTable(t.Context(), u))
+			makeTable(t, u)
 			return lockURL
 		},
 	} {
@@ -419,4 +419,14 @@ func missing(t *testing.T, program string) {
 		t.Fatalf("%s is not installed", program)
 	}
 	t.Skipf("%s is not installed", program)
+}
+
+func makeTable(t *testing.T, u *url.URL) {
+	t.Helper()
+	made, err := stores.MakeLocalTable(t.Context(), u)
+	require.NoError(t, err)
+	require.True(t, made)
+	made, err = stores.MakeLocalTable(t.Context(), u)
+	require.NoError(t, err)
+	require.False(t, made, "it is there already")
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
@@ -14,6 +15,22 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
 )
+
+// signer is the source of AWS credentials. Its errors can be told from those of the store,
+// which was not asked then.
+type signer struct{ aws.CredentialsProvider }
+
+type noCredentials struct{ error }
+
+func (e *noCredentials) Unwrap() error { return e.error }
+
+func (s signer) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	found, err := s.CredentialsProvider.Retrieve(ctx)
+	if err != nil {
+		return found, &noCredentials{err}
+	}
+	return found, nil
+}
 
 // aws returns the environment and the openers of stores on AWS. The region and the
 // credentials are those of the AWS CLI: of --profile and --region, of the environment, of
@@ -38,6 +55,7 @@ func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) str
 	if err != nil {
 		return nil, nil, &exit.Error{Status: exit.Config, Err: fmt.Errorf("the AWS configuration cannot be read: %w", err)}
 	}
+	credentials := signer{cfg.Credentials}
 	withRegion := func(name string) string {
 		if name == "AWS_REGION" {
 			return cfg.Region
@@ -46,10 +64,10 @@ func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) str
 	}
 	openers = []lockstore.Opener{
 		{Schemes: dynamostore.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (lockstore.Store, error) {
-			return dynamostore.OpenWith(c, cfg.Credentials)
+			return dynamostore.OpenWith(c, credentials)
 		}},
 		{Schemes: elasticache.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (lockstore.Store, error) {
-			return elasticache.OpenWith(c, cfg.Credentials)
+			return elasticache.OpenWith(c, credentials)
 		}},
 	}
 	if s.Region != "" && u.Scheme == "dynamodb" && strings.Contains(u.RawQuery, "region=") {

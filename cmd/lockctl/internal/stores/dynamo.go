@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"regexp"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -27,12 +28,13 @@ func IsLocalDynamoDB(u *url.URL) bool {
 	return endpoint.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// MakeLocalTable makes the lock table on a DynamoDB Local if it is not there. It
-// uses the store's own defaults for the region and the credentials.
-func MakeLocalTable(ctx context.Context, u *url.URL) error {
+// MakeLocalTable makes the lock table on a DynamoDB Local if it is not there, and says if it
+// was made: its name may be a typing mistake. It uses the store's own defaults for the region
+// and the credentials.
+func MakeLocalTable(ctx context.Context, u *url.URL) (made bool, err error) {
 	client, err := dynamostore.Client(lockstore.Config{URL: u})
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, err = client.CreateTable(ctx, &dynamodb.CreateTableInput{
 		TableName:            &u.Host,
@@ -41,9 +43,9 @@ func MakeLocalTable(ctx context.Context, u *url.URL) error {
 		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash}},
 	})
 	if _, exists := errors.AsType[*types.ResourceInUseException](err); err == nil || exists {
-		return nil
+		return err == nil, nil
 	}
-	return fmt.Errorf("the table %s cannot be made on %s: %w", u.Host, u.Query().Get("endpoint"), short(err))
+	return false, fmt.Errorf("the table %s cannot be made on %s: %w", u.Host, u.Query().Get("endpoint"), short(err))
 }
 
 // sdkTrace is what the SDK adds to an error in each of its layers.
@@ -59,5 +61,9 @@ func (e shortError) Error() string { return Short(e.error.Error()) }
 
 func (e shortError) Unwrap() error { return e.error }
 
-// Short takes out of an error's text what the AWS SDK adds in each of its layers.
-func Short(text string) string { return sdkTrace.ReplaceAllString(text, "") }
+// Short takes out of an error's text what the AWS SDK adds in each of its layers, and the
+// class of a store's error, which the exit status tells, behind what is wrong.
+func Short(text string) string {
+	return strings.NewReplacer(": "+lockstore.ErrUnavailable.Error()+": ", ": ", ": "+lockstore.ErrCorrupt.Error()+": ", ": ").
+		Replace(sdkTrace.ReplaceAllString(text, ""))
+}

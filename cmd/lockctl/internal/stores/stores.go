@@ -4,6 +4,7 @@ package stores
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/timeflag"
+	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
@@ -32,6 +34,13 @@ const AuthVariable = "ZOOKEEPER_AUTH"
 
 // Flag is the help text of the flag --store.
 const Flag = "`URL` of the store; default $" + Variable
+
+// Help is the part of the root command's help about the store.
+const Help = `The store is that of ` + Variable + ` or --store (local and serve begin one of their own without):
+  dynamodb://TABLE?region=REGION          redis://HOST:6379, rediss:// with TLS
+  elasticache://USER@HOST?cache=NAME      zookeeper://HOST:2181
+Every user of the machine can see the arguments of a process: put a URL with a password into
+` + Variable + `, and not behind --store.`
 
 const timeout = 5 * time.Second // for the first requests to the store
 
@@ -110,16 +119,31 @@ func Failed(err error) error {
 	if err == nil {
 		return nil
 	}
+	if asked, ok := errors.AsType[*guard.LockStoreUnavailable](err); ok && asked.Err != nil {
+		err = asked.Err // the rest would say the same again
+	}
 	status := exit.Status(err)
-	switch code := serverCode(err); {
+	code := serverCode(err)
+	switch {
 	case code.refusesUser:
 		status = exit.Permission
-	case code.refusesTable:
+	case code.refusesTable, unproven(err):
 		status = exit.Config
 	case status == exit.No:
 		status = exit.Unavailable // the outcome is unknown, and the text says so
 	}
+	if _, ok := errors.AsType[*noCredentials](err); ok {
+		return &exit.Error{Status: exit.Config, Err: fmt.Errorf("there are no AWS credentials to ask with: sign in, or set --profile or AWS_PROFILE: %w", short(err))}
+	}
 	return &exit.Error{Status: status, Err: short(err)}
+}
+
+// unproven says that the server did not prove by TLS who it is, or does not speak TLS: another
+// request would get the same answer.
+func unproven(err error) bool {
+	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
+	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
+	return unverified || notTLS
 }
 
 type code struct{ refusesUser, refusesTable bool }

@@ -1,13 +1,72 @@
 package stores
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
 )
+
+// What another try would not mend is not told as a store that does not answer.
+func TestFailuresOfTheSetUp(t *testing.T) {
+	for name, variable := range map[string]string{
+		"AWS_EC2_METADATA_DISABLED": "true", "AWS_PROFILE": "", "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "",
+		"AWS_CONFIG_FILE": "/nowhere", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere",
+	} {
+		t.Setenv(name, variable)
+	}
+	secret := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secret.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secret.StartTLS() // with a certificate that nobody knows
+	defer secret.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	addr := func(s *httptest.Server) string { return s.Listener.Addr().String() }
+	for storeURL, want := range map[string]string{
+		"dynamodb://locks?region=eu-central-1":                               "^there are no AWS credentials to ask with: sign in, or set --profile or AWS_PROFILE: ",
+		"elasticache://me@127.0.0.1:1?cache=c":                               "^there are no AWS credentials to ask with: ",
+		"rediss://" + addr(secret):                                           "certificate signed by unknown authority",
+		"rediss://" + addr(plain):                                            "first record does not look like a TLS handshake",
+		"dynamodb://locks?region=us-east-1&endpoint=https://" + addr(secret): "certificate signed by unknown authority",
+	} {
+		s := Settings{URL: storeURL, Region: "", Timeout: 5 * time.Second}
+		if strings.HasPrefix(storeURL, "elasticache") {
+			s.Region = "eu-central-1"
+		}
+		store, err := s.Open(t.Context())
+		require.NoError(t, err, storeURL)
+		err = s.Call(t.Context(), func(ctx context.Context) error {
+			_, err := store.(lockstore.Inspector).Inspect(ctx, "k")
+			return err
+		})
+		assert.Equal(t, exit.Config, exit.Status(err), "%s: %v", storeURL, err)
+		require.Error(t, err)
+		assert.Regexp(t, want, err.Error())
+		assert.NotContains(t, err.Error(), "lock store is unavailable", "the status says it")
+	}
+}
+
+// What the guard says around the store's error is not said twice.
+func TestFailedSaysItOnce(t *testing.T) {
+	inner := fmt.Errorf("dynamostore: there is no connection: %w: refused", lockstore.ErrUnavailable)
+	err := Failed(&guard.LockStoreUnavailable{Key: "k", Err: inner})
+	require.EqualError(t, err, "dynamostore: there is no connection: refused")
+	assert.Equal(t, exit.Unavailable, exit.Status(err))
+}
 
 func TestTablesAreMadeOnlyHere(t *testing.T) {
 	for endpoint, local := range map[string]bool{
@@ -26,7 +85,9 @@ func TestShort(t *testing.T) {
 		"plain": "plain",
 		`account "a": operation error DynamoDB: UpdateItem, https response error StatusCode: 400, RequestID: 55feab0a-8d86, ResourceNotFoundException: no table`:                                                            `account "a": ResourceNotFoundException: no table`,
 		`operation error DynamoDB: UpdateItem, exceeded maximum number of attempts, 3, https response error StatusCode: 0, RequestID: , request send failed, Post "http://h:1/": dial tcp h:1: connect: connection refused`: "dial tcp h:1: connect: connection refused",
-		"operation error DynamoDB: GetItem, get identity: no credentials": "get identity: no credentials",
+		`dynamostore: table locks: there is no connection (key "k"): lock store is unavailable: dial tcp`:                                                                                                                   `dynamostore: table locks: there is no connection (key "k"): dial tcp`,
+		`dynamostore: table locks: it does not exist (key "k"): lock entry is foreign or corrupt: no table`:                                                                                                                 `dynamostore: table locks: it does not exist (key "k"): no table`,
+		"operation error DynamoDB: GetItem, get identity: no credentials":                                                                                                                                                   "get identity: no credentials",
 	} {
 		long := errors.New(text)
 		assert.EqualError(t, short(long), want)
