@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -78,16 +80,17 @@ func interrupted(ctx context.Context, cmd *cobra.Command, err error) error {
 
 // printError prints an error on standard error, as JSON if the command has --json.
 func printError(cmd *cobra.Command, err error) {
+	out := exit.Writer{To: os.Stderr}
 	flag := cmd.Flags().Lookup(stores.JSONFlag)
 	if flag == nil || flag.Value.String() != "true" {
 		start := "lockctl:"
 		if exit.Status(err) == exit.Interrupted {
 			start = "\n" + start // behind the ^C of the terminal
 		}
-		fmt.Fprintln(os.Stderr, start, err)
+		fmt.Fprintln(out, start, err)
 		return
 	}
-	_ = json.NewEncoder(os.Stderr).Encode(struct {
+	_ = json.NewEncoder(out).Encode(struct {
 		Error  string `json:"error"`
 		Status int    `json:"status"`
 	}{err.Error(), exit.Status(err)})
@@ -97,7 +100,8 @@ func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "lockctl",
 		Short:         "Look at locks, run commands under them, end them",
-		Long:          "Look at locks, run commands under them, end them; try locks on this machine.\n\n" + exit.Help,
+		Long:          "Look at locks, run commands under them, end them; try locks on this machine.\n\n" + stores.Help + "\n\n" + exit.Help,
+		Version:       describe(version),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.ArbitraryArgs,
@@ -108,6 +112,7 @@ func command() *cobra.Command {
 			return cmd.Help()
 		},
 	}
+	root.SetVersionTemplate("lockctl {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return exit.WrongUsage("%w; see %s --help", flagError(err), cmd.CommandPath())
 	})
@@ -117,6 +122,18 @@ func command() *cobra.Command {
 		locallambda.Command(), serve.Command(),
 	)
 	return root
+}
+
+// version is set by the linker, as make build/lockctl does it.
+var version string
+
+// describe says which build this is. Without the linker's word it is the version of the module,
+// which is (devel) for a build in a copy of the repository.
+func describe(version string) string {
+	if info, ok := debug.ReadBuildInfo(); ok && version == "" {
+		version = info.Main.Version
+	}
+	return fmt.Sprintf("%s, %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // flagError says which form a number or a duration has. The texts of strconv and time do not.

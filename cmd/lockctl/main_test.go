@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -54,6 +55,11 @@ func TestCommand(t *testing.T) {
 		{[]string{"list", "--rate", "1e-10"}, exit.Usage, "--rate is 1e-10; want 0.001 to 1000"},
 		{[]string{"list", "--rate", "1001"}, exit.Usage, "--rate is 1001; want 0.001 to 1000"},
 		{[]string{"list", "--limit", "-1"}, exit.Usage, "--limit is -1; want 0 or more"},
+		{[]string{"list", "--sort", "size"}, exit.Usage, `--sort is "size"; want age, key or waiting`},
+		{[]string{"list", "--longer-than", "-1s"}, exit.Usage, "--longer-than is -1s; want 0s or more"},
+		{[]string{"--help"}, 0, "The store is that of LOCK_URL or --store"},
+		{[]string{"--help"}, 0, "LOCK_URL, and not behind --store"},
+		{[]string{"--version"}, 0, "lockctl (devel), " + runtime.Version() + " "},
 		{[]string{"list", "--state", ""}, exit.Usage, "--state is empty; want some of held, closing, kept, doubt, free"},
 		{[]string{"show", "a", "b"}, exit.Usage, `lockctl show has 2 arguments; want "lockctl show [flags] KEY"`},
 		{[]string{"show", "--josn", "a"}, exit.Usage, "unknown flag: --josn; see lockctl show --help"},

@@ -82,7 +82,7 @@ func sites(t *testing.T) map[string]func(t *testing.T) site {
 		"DynamoDB": func(t *testing.T) site {
 			u := &url.URL{Scheme: "dynamodb", Host: "locks-" + strconv.FormatInt(time.Now().UnixNano(), 36),
 				RawQuery: url.Values{"endpoint": {testservers.DynamoDB(t)}, "region": {"eu-central-1"}}.Encode()}
-			require.NoError(t, stores.MakeLocalTable(t.Context(), u))
+			makeTable(t, u)
 			return at(t, u.String())
 		},
 		"ZooKeeper": func(t *testing.T) site {
@@ -216,7 +216,14 @@ func (p site) testList(t *testing.T) {
 	assert.Len(t, found, 2)
 	assert.False(t, end, "the listing is not complete")
 	r = p.lockctl("list", "list/a")
+	assert.NotContains(t, r.err, "\r", "progress is for a terminal")
 	assert.Regexp(t, `(?s)^KEY .*\nlist/a +held +lister \(4f1c\)`, r.out)
+	r = p.lockctl("list", "--json", "--sort", "key", "--longer-than", "1ns", "list/")
+	found, end = keys(r)
+	assert.Equal(t, []string{"list/a", "list/b*", "list/c"}, found)
+	assert.True(t, end)
+	found, _ = keys(p.lockctl("list", "--json", "--longer-than", "1h", "list/"))
+	assert.Empty(t, found)
 	for want, args := range map[string][]string{
 		"lockctl: no key that begins with \"list/*\" is held, closing or in doubt\n": {"list", "list/*"},
 		"lockctl: no key that begins with \"list/\" is in doubt\n":                   {"list", "--json", "--state", "doubt", "list/"},
@@ -739,7 +746,7 @@ func TestErrorsOfTheStore(t *testing.T) {
 	}
 	r := p.lockctl("list")
 	assert.Equal(t, 0, r.status)
-	assert.Contains(t, r.err, "1 entries are damaged or another program's")
+	assert.Contains(t, r.err, "1 entry is damaged or another program's, and not listed: \"lambdalock:foreign\"\n")
 	cmd, _, stderr := p.command("show", "k")
 	cmd.Env = append(cmd.Env, "LOCK_URL=")
 	_ = cmd.Run()
@@ -982,13 +989,13 @@ func deletesNode(t *testing.T, command string) {
 func TestProfile(t *testing.T) {
 	u := &url.URL{Scheme: "dynamodb", Host: "locks-" + strconv.FormatInt(time.Now().UnixNano(), 36),
 		RawQuery: url.Values{"endpoint": {testservers.DynamoDB(t)}, "region": {"eu-central-1"}}.Encode()}
-	require.NoError(t, stores.MakeLocalTable(t.Context(), u)) // with the access key "local"
+	makeTable(t, u) // with the access key "local"
 	query := u.Query()
 	query.Del("region")
 	u.RawQuery = query.Encode()
 	own := *u // where the emulator's own defaults lead
 	own.Host += "-own"
-	require.NoError(t, stores.MakeLocalTable(t.Context(), &own))
+	makeTable(t, &own)
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		file := filepath.Join(dir, name)
@@ -1018,4 +1025,14 @@ func TestProfile(t *testing.T) {
 		out, _ := cmd.CombinedOutput() // the test looks at the status
 		assert.Equal(t, c.status, cmd.ProcessState.ExitCode(), "%q: %s", c.args, out)
 	}
+}
+
+func makeTable(t *testing.T, u *url.URL) {
+	t.Helper()
+	made, err := stores.MakeLocalTable(t.Context(), u)
+	require.NoError(t, err)
+	require.True(t, made)
+	made, err = stores.MakeLocalTable(t.Context(), u)
+	require.NoError(t, err)
+	require.False(t, made, "it is there already")
 }

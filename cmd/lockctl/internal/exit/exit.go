@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -98,16 +102,48 @@ func Status(err error) int {
 	return No
 }
 
-// Writer is standard output. If it cannot be written, the status is Output: the store has
-// answered, and neither No nor Unavailable is true.
+// Writer is standard output or standard error: what it writes is Visible. If standard output
+// cannot be written, the status is Output: the store has answered, and neither No nor
+// Unavailable is true.
 type Writer struct{ To io.Writer }
 
 func (w Writer) Write(b []byte) (int, error) {
-	n, err := w.To.Write(b)
-	if err != nil {
-		err = NotWritten(err)
+	if _, err := io.WriteString(w.To, Visible(string(b))); err != nil {
+		return 0, NotWritten(err)
 	}
-	return n, err
+	return len(b), nil
+}
+
+// Visible writes each character that nobody can see, or that changes how the text around it
+// is shown, as JSON writes it: \u202e. Keys and holders come from others, and could look like
+// another key. Line breaks and tabs stay.
+func Visible(text string) string {
+	if !strings.ContainsFunc(text, hidden) && utf8.ValidString(text) {
+		return text
+	}
+	var b strings.Builder
+	for rest := text; rest != ""; {
+		r, size := utf8.DecodeRuneInString(rest)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, rest[0])
+		case hidden(r):
+			for _, unit := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&b, `\u%04x`, unit)
+			}
+		default:
+			b.WriteString(rest[:size])
+		}
+		rest = rest[size:]
+	}
+	return b.String()
+}
+
+// hidden is true for the characters of Unicode that have no shape of their own: controls, such
+// as those of the direction of text, spaces other than " ", joiners, fillers.
+func hidden(r rune) bool {
+	return r != '\n' && r != '\t' &&
+		(!unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector))
 }
 
 // NotWritten is the error of an answer that cannot be written.

@@ -40,6 +40,7 @@ func stateOf(s lockstore.Status) string {
 // answer is a key's state as JSON. The fence is a text: it is above 2^50, and many readers
 // of JSON round numbers.
 type answer struct {
+	Time    string            `json:"time,omitempty"` // of watch: when lockctl saw it
 	Key     string            `json:"key"`
 	State   string            `json:"state"`
 	Holder  *lockstore.Holder `json:"holder,omitempty"`
@@ -58,6 +59,9 @@ func answerOf(s lockstore.Status) answer {
 	}
 	return a
 }
+
+// warnings is where a command prints what is no answer.
+func warnings(cmd *cobra.Command) io.Writer { return exit.Writer{To: cmd.ErrOrStderr()} }
 
 // output is where a command prints its answer.
 func output(cmd *cobra.Command) io.Writer { return exit.Writer{To: cmd.OutOrStdout()} }

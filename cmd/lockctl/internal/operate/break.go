@@ -66,7 +66,7 @@ is in doubt or kept then.`,
 		Args:              exit.Args(1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b.in, b.out, b.err = cmd.InOrStdin(), output(cmd), cmd.ErrOrStderr()
+			b.in, b.out, b.err = cmd.InOrStdin(), output(cmd), warnings(cmd)
 			b.key, b.operator = args[0], operator()
 			return b.run(cmd.Context())
 		},

@@ -1,11 +1,13 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,9 +33,27 @@ type lister struct {
 	limit  int
 	rate   float64
 	yes    bool
+	sort   string
+	longer time.Duration // only keys that somebody has for longer
 
 	in       io.Reader
 	out, err io.Writer
+	progress io.Writer // a terminal, or nil
+}
+
+// Orders of --sort.
+const (
+	sortAge     = "age"
+	sortKey     = "key"
+	sortWaiting = "waiting"
+)
+
+var sorts = map[string]func(a, b lockstore.Status) int{
+	sortAge: func(a, b lockstore.Status) int { // an unknown age may be long
+		return a.Holder.Since.Compare(b.Holder.Since)
+	},
+	sortKey:     func(a, b lockstore.Status) int { return strings.Compare(a.Key, b.Key) },
+	sortWaiting: func(a, b lockstore.Status) int { return cmp.Compare(b.Waiting, a.Waiting) },
 }
 
 // List is lockctl list.
@@ -47,18 +67,24 @@ of them. PREFIX is no pattern: "*" in it stands for itself.
 
 It reads the whole table or server, page by page. It says first how large that is and what
 it costs, and asks above 1 GB. A key that was held from the beginning to the end is listed,
-and once. What changes meanwhile may be missing or old.
+and once. What changes meanwhile may be missing or old. With --sort nothing is printed before
+all is read, and --limit takes the first keys of that order. AGE is the time since SINCE, by
+the clock of this machine; --longer-than also lists keys whose AGE is not known.
 
 ` + aboutState + `
 
 With --json each key is a line, as it comes. The last line is
 {"end":true,"scanned":N,"requests":N}; without it the listing is not complete.`,
 		Example: `  lockctl list account/
+  lockctl list --longer-than 10m --sort age
   lockctl list --json --limit 0 | jq -r 'select(.state == "held") | .key'`,
 		Args:              exit.Args(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			l.in, l.out, l.err = cmd.InOrStdin(), output(cmd), cmd.ErrOrStderr()
+			l.in, l.out, l.err = cmd.InOrStdin(), output(cmd), warnings(cmd)
+			if to := cmd.ErrOrStderr(); isTerminal(to) {
+				l.progress = to
+			}
 			prefix := ""
 			if len(args) > 0 {
 				prefix = args[0]
@@ -69,6 +95,8 @@ With --json each key is a line, as it comes. The last line is
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringSliceVar(&l.states, "state", []string{stateHeld, stateClosing, stateDoubt}, "list keys in these `STATES`: "+strings.Join(states, ", "))
+	f.StringVar(&l.sort, "sort", "", "read all, then print in this `ORDER`: "+sortAge+" (the oldest first), "+sortKey+", "+sortWaiting+" (the most first)")
+	f.DurationVar(&l.longer, "longer-than", 0, "list only keys that somebody has for longer than `TIME`")
 	f.IntVar(&l.limit, "limit", 1000, "end after `N` keys; 0 is no limit")
 	f.Float64Var(&l.rate, "rate", 5, "read `N` pages in a second at most, 0.001 to 1000")
 	f.BoolVar(&l.yes, "yes", false, "do not ask")
@@ -87,6 +115,12 @@ func (l *lister) run(ctx context.Context, prefix string) error {
 			return exit.WrongUsage("--state is %.40q; want some of %s", s, strings.Join(states, ", "))
 		}
 	}
+	switch {
+	case l.sort != "" && sorts[l.sort] == nil:
+		return exit.WrongUsage("--sort is %.40q; want %s, %s or %s", l.sort, sortAge, sortKey, sortWaiting)
+	case l.longer < 0:
+		return exit.WrongUsage("--longer-than is %v; want 0s or more", l.longer)
+	}
 	if l.limit < 0 {
 		return exit.WrongUsage("--limit is %d; want 0 or more", l.limit)
 	}
@@ -102,10 +136,19 @@ func (l *lister) run(ctx context.Context, prefix string) error {
 	if err != nil {
 		return err
 	}
-	if err := l.ask(ctx, store); err != nil {
+	return l.list(ctx, store, prefix)
+}
+
+// list lists the keys of a store.
+func (l *lister) list(ctx context.Context, store lockstore.Lister, prefix string) error {
+	order := sorts[l.sort]
+	extent, err := l.ask(ctx, store)
+	if err != nil {
 		return err
 	}
 	listed, scanned, requests, damaged := 0, 0, 0, 0
+	var names []string            // of damaged entries, some
+	var sorted []lockstore.Status // before they are printed
 	rows := listTable(l.out)
 	rows.json = l.JSON
 	pace := time.NewTicker(time.Duration(float64(time.Second) / l.rate))
@@ -114,7 +157,13 @@ func (l *lister) run(ctx context.Context, prefix string) error {
 	// of the store's own client.
 	err = store.List(ctx, prefix, func(p lockstore.Page) error {
 		scanned, requests, damaged = scanned+p.Read, requests+p.Requests, damaged+p.Damaged
-		found := slices.DeleteFunc(p.Keys, func(s lockstore.Status) bool { return !slices.Contains(l.states, stateOf(s)) })
+		names = append(names, p.DamagedNames[:min(len(p.DamagedNames), namesShown-len(names))]...)
+		found := slices.DeleteFunc(p.Keys, func(s lockstore.Status) bool { return !l.wants(s) })
+		if order != nil {
+			sorted = append(sorted, found...)
+			found = nil
+		}
+		l.erase()
 		more := l.limit > 0 && listed+len(found) > l.limit
 		if more {
 			found = found[:l.limit-listed]
@@ -125,6 +174,9 @@ func (l *lister) run(ctx context.Context, prefix string) error {
 		if listed += len(found); more {
 			return errEnough
 		}
+		if l.progress != nil {
+			fmt.Fprintf(l.progress, "\r%d of about %d entries read, %d keys found", scanned, extent.Entries, listed+len(sorted))
+		}
 		select {
 		case <-pace.C:
 			return nil
@@ -132,6 +184,7 @@ func (l *lister) run(ctx context.Context, prefix string) error {
 			return ctx.Err()
 		}
 	})
+	l.erase()
 	enough := errors.Is(err, errEnough)
 	switch {
 	case ctx.Err() != nil:
@@ -139,8 +192,18 @@ func (l *lister) run(ctx context.Context, prefix string) error {
 	case err != nil && !enough:
 		return stores.Failed(err)
 	}
+	if order != nil {
+		slices.SortStableFunc(sorted, order)
+	}
+	if enough = enough || l.limit > 0 && len(sorted) > l.limit; enough && order != nil {
+		sorted = sorted[:l.limit]
+	}
+	if err := rows.print(sorted...); err != nil {
+		return err
+	}
+	listed += len(sorted)
 	if damaged > 0 {
-		fmt.Fprintf(l.err, "lockctl: %d entries are damaged or another program's, and not listed\n", damaged)
+		fmt.Fprintln(l.err, "lockctl: "+damagedText(damaged, names))
 	}
 	if listed == 0 {
 		fmt.Fprintln(l.err, "lockctl: "+l.nothing(prefix))
@@ -159,6 +222,42 @@ func (l *lister) run(ctx context.Context, prefix string) error {
 	return nil
 }
 
+// wants says if a key is to be listed.
+func (l *lister) wants(s lockstore.Status) bool {
+	if !slices.Contains(l.states, stateOf(s)) {
+		return false
+	}
+	if l.longer == 0 {
+		return true
+	}
+	d, known := age(s, time.Now())
+	return s.Held && (!known || d > l.longer)
+}
+
+// erase takes the progress away, so that a line can be printed in its place.
+func (l *lister) erase() {
+	if l.progress != nil {
+		fmt.Fprint(l.progress, "\r\x1b[K")
+	}
+}
+
+// namesShown is how many damaged entries list names.
+const namesShown = 10
+
+func damagedText(n int, names []string) string {
+	text := "1 entry is damaged or another program's, and not listed"
+	if n > 1 {
+		text = fmt.Sprintf("%d entries are damaged or another program's, and not listed", n)
+	}
+	for i, name := range names {
+		text += map[bool]string{true: ": ", false: ", "}[i == 0] + strconv.Quote(name)
+	}
+	if len(names) > 0 && n > len(names) {
+		text += fmt.Sprintf(" and %d more", n-len(names))
+	}
+	return text
+}
+
 // nothing says what was not found.
 func (l *lister) nothing(prefix string) string {
 	found := slices.Clone(l.states)
@@ -171,6 +270,9 @@ func (l *lister) nothing(prefix string) string {
 	if last := len(found) - 1; last > 0 {
 		text = strings.Join(found[:last], ", ") + " or " + found[last]
 	}
+	if l.longer > 0 {
+		text += fmt.Sprintf(" for longer than %v", l.longer)
+	}
 	if prefix == "" {
 		return "no key is " + text
 	}
@@ -178,31 +280,30 @@ func (l *lister) nothing(prefix string) string {
 }
 
 // ask says how much a listing reads, and asks if that is much.
-func (l *lister) ask(ctx context.Context, store lockstore.Lister) error {
-	var e lockstore.Extent
-	err := l.Call(ctx, func(ctx context.Context) (err error) {
+func (l *lister) ask(ctx context.Context, store lockstore.Lister) (e lockstore.Extent, err error) {
+	err = l.Call(ctx, func(ctx context.Context) (err error) {
 		e, err = store.Extent(ctx)
 		return err
 	})
 	if err != nil {
-		return err
+		return e, err
 	}
 	fmt.Fprintln(l.err, "lockctl: "+extentText(e))
 	if e.Bytes <= askAbove || l.yes {
-		return nil
+		return e, nil
 	}
 	if !isTerminal(l.in) {
-		return exit.WrongUsage("that is more than 1 GB; want --yes, or a terminal to ask")
+		return e, exit.WrongUsage("that is more than 1 GB; want --yes, or a terminal to ask")
 	}
 	fmt.Fprint(l.err, "lockctl: read all of it? [y/N] ")
 	line, err := readLine(ctx, l.in)
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return e, ctx.Err()
 	}
 	if answer := strings.ToLower(strings.TrimSpace(line)); err == nil && (answer == "y" || answer == "yes") {
-		return nil
+		return e, nil
 	}
-	return &exit.Silent{Status: exit.No}
+	return e, &exit.Silent{Status: exit.No}
 }
 
 func extentText(e lockstore.Extent) string {

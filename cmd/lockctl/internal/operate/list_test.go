@@ -3,6 +3,7 @@ package operate
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,8 @@ func TestAsksBeforeItReadsMuch(t *testing.T) {
 	ask := func(l *lister) (int, string) {
 		var said bytes.Buffer
 		l.err, l.Settings = &said, stores.Settings{Timeout: time.Second}
-		return exit.Status(l.ask(t.Context(), large{})), said.String()
+		_, err := l.ask(t.Context(), large{})
+		return exit.Status(err), said.String()
 	}
 	const price = "reading about 8000000 entries, 2147.5 MB, 524288 read units, about $0.0655"
 	status, said := ask(&lister{in: strings.NewReader("y\n")})
@@ -58,7 +60,8 @@ func TestAsksUntilInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	question := asked{interrupt}
 	l := &lister{in: terminal, err: question, Settings: stores.Settings{Timeout: time.Second}}
-	require.ErrorIs(t, l.ask(ctx, large{}), context.Canceled)
+	_, err = l.ask(ctx, large{})
+	require.ErrorIs(t, err, context.Canceled)
 	b := &breaker{in: terminal, err: question}
 	require.ErrorIs(t, b.confirm(ctx, lockstore.Status{Held: true}), context.Canceled)
 }
@@ -71,6 +74,75 @@ func (a asked) Write(b []byte) (int, error) {
 		a.interrupt()
 	}
 	return len(b), nil
+}
+
+// pages is a store whose listing is given.
+type pages []lockstore.Page
+
+func (p pages) List(_ context.Context, _ string, page func(lockstore.Page) error) error {
+	for _, one := range p {
+		if err := page(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (pages) Extent(context.Context) (lockstore.Extent, error) {
+	return lockstore.Extent{Entries: 6}, nil
+}
+
+// What an operator asks at night: who has a key for long, who keeps most waiting, what is
+// damaged, and how far the listing is.
+func TestListFindsTheOldest(t *testing.T) {
+	held := func(key string, minutes, waiting int) lockstore.Status {
+		s := lockstore.Status{Key: key, Held: true, Fence: 7, Waiting: waiting, Remaining: time.Minute}
+		if minutes >= 0 {
+			s.Holder.Since = time.Now().Add(-time.Duration(minutes) * time.Minute)
+		}
+		return s
+	}
+	for name, c := range map[string]struct {
+		lister
+		want []string
+		said string
+	}{
+		"as it comes":        {lister{}, []string{"b", "c", "a", "unknown"}, ""},
+		"the oldest first":   {lister{sort: sortAge}, []string{"unknown", "a", "b", "c"}, ""},
+		"by key":             {lister{sort: sortKey}, []string{"a", "b", "c", "unknown"}, ""},
+		"most waiting first": {lister{sort: sortWaiting}, []string{"c", "b", "unknown", "a"}, ""},
+		"longer than":        {lister{longer: 10 * time.Minute}, []string{"b", "a", "unknown"}, ""},
+		"none for so long":   {lister{longer: 10 * time.Minute, states: []string{stateDoubt}}, nil, "lockctl: no key is in doubt for longer than 10m0s\n"},
+		"the limit is last":  {lister{sort: sortKey, limit: 2}, []string{"a", "b"}, "lockctl: there are more; this is --limit 2\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := pages{
+				{Read: 3, Keys: []lockstore.Status{held("b", 11, 3), held("c", 1, 12), {Key: "free", Fence: 3}}, Damaged: 12, DamagedNames: []string{"l:x", "l:y\u202e", "3", "4", "5", "6"}},
+				{Read: 3, Keys: []lockstore.Status{held("a", 100, 0), held("unknown", -1, 1)}, Damaged: 6, DamagedNames: []string{"7", "8", "9", "10", "11"}},
+			}
+			var out, said, progress bytes.Buffer
+			l := c.lister
+			l.Settings = stores.Settings{Timeout: time.Second, JSON: true}
+			l.rate, l.out, l.err, l.progress = mostRate, exit.Writer{To: &out}, exit.Writer{To: &said}, &progress
+			if l.states == nil {
+				l.states = []string{stateHeld}
+			}
+			require.NoError(t, l.list(t.Context(), store, ""))
+			var keys []string
+			for _, line := range linesOf(&out) {
+				var got answer
+				require.NoError(t, json.Unmarshal([]byte(line), &got))
+				if got.Key != "" {
+					keys = append(keys, got.Key)
+				}
+			}
+			assert.Equal(t, c.want, keys)
+			assert.Contains(t, said.String(), `lockctl: 18 entries are damaged or another program's, and not listed: "l:x", "l:y\u202e", "3", "4", "5", "6", "7", "8", "9", "10" and 8 more`+"\n")
+			assert.Contains(t, said.String(), c.said)
+			assert.Contains(t, progress.String(), "\r3 of about 6 entries read, ")
+			assert.True(t, strings.HasSuffix(progress.String(), "\r\x1b[K"), "it leaves no line behind")
+		})
+	}
 }
 
 // plain is a store that can do no more than locking, as Datastore and Cosmos DB cannot list.

@@ -101,8 +101,9 @@ func Watch() *cobra.Command {
 		Use:   "watch [flags] KEY",
 		Short: "Print a line for each change of a lock",
 		Long: `Print a line for each change of a lock: of its state, its holder, its fence, or how many
-wait for it. It looks once a second, and does not see what comes and goes in between. If the
-store stops answering it says so, and looks again.
+wait for it. TIME is when lockctl saw it, by the clock of this machine. It looks once a
+second, and does not see what comes and goes in between. If the store stops
+answering it says so, and looks again.
 
 ` + aboutState,
 		Example: `  lockctl watch account/7
@@ -117,7 +118,7 @@ store stops answering it says so, and looks again.
 			if err != nil {
 				return err
 			}
-			l := &looker{Settings: &s, inspector: inspector, key: args[0], err: cmd.ErrOrStderr()}
+			l := &looker{Settings: &s, inspector: inspector, key: args[0], err: warnings(cmd)}
 			return watch(cmd.Context(), l, until, output(cmd))
 		},
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -87,6 +88,47 @@ func TestColumnsOfShow(t *testing.T) {
 		lines := linesOf(&out)
 		assert.Equal(t, columns(lines[0]), columns(lines[1]), "\n%s", out.String())
 	}
+}
+
+// A line of watch begins with the time, and one of list has the age of the lease.
+func TestTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := examples("k")[1]
+		s.Holder.Since = time.Now().Add(-90 * time.Minute)
+		var out bytes.Buffer
+		rows := watchTable(&out)
+		require.NoError(t, rows.print(s))
+		time.Sleep(5 * time.Second)
+		require.NoError(t, rows.print(s))
+		lines := linesOf(&out)
+		assert.Regexp(t, `^TIME +KEY +STATE +HOLDER +SINCE +LEFT `, lines[0])
+		assert.Regexp(t, `^2000-01-01T00:00:00Z  k +held `, lines[1])
+		assert.Regexp(t, `^2000-01-01T00:00:05Z  k +held `, lines[2])
+		out.Reset()
+		rows.json = true
+		require.NoError(t, rows.print(s))
+		assert.Contains(t, out.String(), `"time":"2000-01-01T00:00:05Z"`)
+		out.Reset()
+		rows = listTable(&out)
+		require.NoError(t, rows.print(s, examples("free")[0]))
+		lines = linesOf(&out)
+		assert.Regexp(t, `^KEY +STATE +HOLDER +SINCE +AGE +LEFT `, lines[0])
+		assert.Regexp(t, `^k +held .* 1999-12-31T22:30:00Z +1h30m5s +41s `, lines[1])
+		assert.Regexp(t, `^free +free +- +- +- +- `, lines[2])
+	})
+}
+
+// A key that looks like another one is shown as what it is, in its column.
+func TestHiddenCharacters(t *testing.T) {
+	s := examples("account/7\u202e7/tnuocca\u200b")[1]
+	s.Holder.ID = "a\u2066b"
+	var out bytes.Buffer
+	rows := listTable(&out)
+	require.NoError(t, rows.print(s))
+	lines := linesOf(&out)
+	assert.Equal(t, columns(lines[0]), columns(lines[1]), "\n%s", out.String())
+	assert.Contains(t, lines[1], `account/7\u202e7/tnuocca\u200b  held`)
+	assert.Contains(t, lines[1], `withdraw (a\u2066b)`)
 }
 
 // The columns of the next pages are those of the first one, if no cell is wider.

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isTerminal says that there may be somebody to ask.
-func isTerminal(in io.Reader) bool {
-	f, ok := in.(*os.File)
+// isTerminal says that there may be somebody to ask or to tell.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}
