@@ -530,7 +530,7 @@ func (p site) testSettleRepeats(t *testing.T) {
 	assert.Equal(t, 1, c.started["answer"])
 	for _, args := range [][]string{{"show", "charge/answer"}, {"list", "--state", "kept", "charge/"}, {"watch", "--until", "kept", "charge/answer"}} {
 		r = p.lockctl(args...)
-		assert.Regexp(t, `(?m)^charge/answer +kept +pay \(7a\) .* `+fences[0]+` +0$`, r.out, args)
+		assert.Regexp(t, `(?m)^(\S+Z  )?charge/answer +kept +pay \(7a\) .* `+fences[0]+` +0$`, r.out, args)
 		printed += r.out + r.err + p.lockctl(append(args, "--json")...).out
 	}
 	printed += out.String()
