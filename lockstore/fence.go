@@ -1,8 +1,9 @@
 package lockstore
 
 import (
-	"strconv"
 	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // Fence is a fencing token: a number that grows with every grant of its key. A resource
@@ -10,13 +11,7 @@ import (
 // the write of a holder that stalled past its lease does no harm. The idea is from
 // Kleppmann, "How to do distributed locking" (2016), and from Chubby's sequencers
 // (Burrows, OSDI 2006).
-type Fence int64
-
-// MarshalBinary writes the fence in decimal digits, so that Redis clients take
-// it as an argument.
-func (f Fence) MarshalBinary() ([]byte, error) {
-	return strconv.AppendInt(nil, int64(f), 10), nil
-}
+type Fence = driver.Fence
 
 // NextFence is the fence of the next grant: max(previous+1, now in microseconds since
 // 1970). The clock's part makes the fence grow also when the previous value is gone. A

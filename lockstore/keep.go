@@ -3,9 +3,9 @@ package lockstore
 import (
 	"context"
 	"fmt"
-	"io"
-	"strconv"
 	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // Keeper is implemented by a store that can keep the answer of the work in the key's
@@ -91,16 +91,7 @@ func (e *DoubtError) Unwrap() error { return &e.HeldError }
 // Secret is data of a user. Printed, or encoded as text or JSON, it shows its length only.
 // To use the data, convert it: []byte(secret). In an unexported field Go prints it whole,
 // when the struct around the field is printed.
-type Secret []byte
-
-// String shows the length.
-func (s Secret) String() string { return strconv.Itoa(len(s)) + " bytes" }
-
-// Format is String for every verb.
-func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
-
-// MarshalText is String.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+type Secret = driver.Secret
 
 // ValidateGrant checks a lease that was granted: its Fence is known.
 func ValidateGrant(l Lease) error {

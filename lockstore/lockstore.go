@@ -16,7 +16,8 @@ type Store interface {
 	// Acquire grants the key to the owner. When another owner has a live lease, its
 	// error is a *HeldError, which matches ErrHeld. With a [Keeper] it may also be a
 	// *KeptError or a *DoubtError, which match ErrHeld too. The same request again returns
-	// the same lease. Acquire calls Request.Validate first. It keeps the holder as
+	// the same lease, with the time that is left of it, but at most Request.TTL. Acquire
+	// calls Request.Validate first. It keeps the holder as
 	// Holder.Encode writes it.
 	Acquire(ctx context.Context, req Request) (Lease, error)
 
@@ -27,8 +28,8 @@ type Store interface {
 	// ValidateTTL first.
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) (time.Duration, error)
 
-	// Release frees the key if this lease holds it. The same release again returns
-	// nil. With Fence 0 it abandons an Acquire whose outcome is unknown. It calls
+	// Release frees the key if this lease holds it, or held it last. The same release again
+	// returns nil. With Fence 0 it abandons an Acquire whose outcome is unknown. It calls
 	// Lease.Validate first.
 	Release(ctx context.Context, lease Lease) error
 }

@@ -16,12 +16,16 @@ var layers = []struct {
 	who string
 	may []string
 }{
-	{"lockstore", nil},
-	{"lockstore/storetest", []string{"lockstore"}},
+	{"lockstore", []string{"lockstore/driver"}},
+	{"lockstore/driver", nil},
+	{"lockstore/storetest", []string{"lockstore", "lockstore/driver", "lockstore/internal/portable", "internal/rules"}},
 	{"lockstore/awsenv", []string{"lockstore"}},
 	{"lockstore/casstore/castest", []string{"lockstore", "lockstore/casstore", "lockstore/storetest"}},
 	{"lockstore/*store/example", []string{"boot", "guard", "lockstore", "internal/fencednumber"}},
 	{"lockstore/internal/rest", []string{"lockstore"}},
+	{"lockstore/internal/portable", []string{"lockstore", "lockstore/driver"}},
+	{"lockstore/memstore", []string{"lockstore", "lockstore/driver", "lockstore/internal/portable", "internal/rules"}},
+	{"internal/rules", []string{"lockstore/driver"}},
 	{"lockstore/*store/...", []string{"lockstore", "lockstore/awsenv", "lockstore/casstore", "lockstore/internal/rest"}},
 	{"guard", []string{"lockstore"}},
 	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/memstore"}},

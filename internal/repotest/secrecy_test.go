@@ -37,6 +37,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
@@ -527,6 +528,8 @@ func TestNoTypeShowsASecret(t *testing.T) {
 		redisstore.Options{Prefix: "p"}, redisStore, cacheStore, dynamostore.Options{}, dynamoStore,
 		zkstore.Options{Credentials: func() (string, string) { return "user", password }}, zkStore,
 		casstore.Options{}, zkStore.Store, casstore.Entry{Version: "v"},
+		driver.Request{Kind: driver.Acquire, Owner: owner, Result: answer}, &driver.Request{Owner: owner}, driver.Acquire, driver.Owner(owner), driver.Fence(7), driver.Secret(answer),
+		driver.Answer{HandedOver: []driver.Owner{owner}}, driver.Granted, driver.Held, driver.Status{Result: answer}, driver.Holder{Text: "n"},
 		schedule.Options{}, schedule.Result{Skipped: true}, sqsbatch.Options{}, httpapi.OnceOptions{},
 	} {
 		name := strings.TrimPrefix(fmt.Sprintf("%T", v), "*")

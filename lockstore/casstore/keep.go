@@ -147,9 +147,11 @@ func (s *Store) settle(ctx context.Context, key string, fence lockstore.Fence, k
 		case v.Fence != fence || !v.Begun:
 			return c.lost("it is not in doubt with this fence")
 		}
-		next := v.record
-		change(&next)
-		freed, err := c.write(v, next, own)
+		next, when := v.record, own
+		if change(&next); !keeps {
+			v.begin, when = s.ends(v), same // the turns of those who wait began at the end of the lease
+		}
+		freed, err := c.write(v, next, when)
 		if errors.Is(err, ErrConflict) {
 			continue
 		}

@@ -1,5 +1,5 @@
-// Package memstore keeps locks in the memory of one process. It is the reference
-// store: it shows the promises of package lockstore in the fewest lines.
+// Package memstore keeps locks in the memory of one process. It is package rules, the
+// rules of the lock, under a mutex.
 //
 // It is for tests: other processes do not see its locks, and all locks are gone when
 // the process ends.
@@ -16,12 +16,20 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/internal/portable"
 )
+
+// book has the settings of the rules.
+var book = rules.Book{Places: 128, Marks: 16, FreeOnRelease: true}
 
 // Store keeps leases in memory. It also implements lockstore.Inspector,
 // lockstore.Keeper, lockstore.Settler, lockstore.Queuer, lockstore.Breaker and
@@ -30,7 +38,7 @@ type Store struct {
 	now func() time.Time // nil is time.Now
 
 	mu      sync.Mutex
-	entries map[string]entry
+	states  map[string]rules.State
 	changed map[string]chan struct{} // closed at the next write of the key; who waits has made it
 }
 
@@ -42,6 +50,7 @@ var (
 	_ lockstore.Queuer    = (*Store)(nil)
 	_ lockstore.Breaker   = (*Store)(nil)
 	_ lockstore.Lister    = (*Store)(nil)
+	_ driver.Driver       = (*Store)(nil)
 )
 
 // lookAgain is how often a waiter looks at a clock that is not time.Now.
@@ -58,303 +67,161 @@ func New(now func() time.Time) *Store {
 	return &Store{now: now}
 }
 
-// Acquire implements lockstore.Store.
-func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	if err := req.Validate(); err != nil {
-		return lockstore.Lease{}, err
-	}
-	if err := done(ctx); err != nil {
-		return lockstore.Lease{}, err
-	}
+// Do implements driver.Driver.
+func (s *Store) Do(_ context.Context, key string, r driver.Request) (driver.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, e := s.read(req.Key)
-
-	switch _, ended := e.ending(req.Owner); {
-	case ended:
-		return lockstore.Lease{}, lost(req.Key, "this acquisition has ended")
-	case e.owner == req.Owner && !e.taken(now):
-		return lockstore.Lease{}, lost(req.Key, "the lease has expired")
-	case e.owner == req.Owner:
-		return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: e.fence, TTL: e.expires.Sub(now)}, nil
-	case e.taken(now):
-		held := lockstore.HeldError{Key: req.Key, Holder: lockstore.DecodeHolder(e.holder), Remaining: e.expires.Sub(now)}
-		if e.owner == "" { // nobody waits until a kept key is free
-			return lockstore.Lease{}, &lockstore.KeptError{HeldError: held, Data: slices.Clone(e.data)}
-		}
-		held.Place = s.join(req, e)
-		return lockstore.Lease{}, &held
-	case e.inDoubt(now):
-		return lockstore.Lease{}, &lockstore.DoubtError{HeldError: lockstore.HeldError{Key: req.Key, Holder: lockstore.DecodeHolder(e.holder)}}
+	next, changed, answer, _ := book.Decide(s.states[key], rules.At(s.time()), r)
+	if changed {
+		s.write(key, next)
 	}
-	if left := lockstore.UntilTurn(e.before(req.Owner), e.free(now)); left > 0 {
-		return lockstore.Lease{}, &lockstore.HeldError{Key: req.Key, Remaining: left, Place: s.join(req, e), Free: true}
-	}
-
-	e.pass(req.Owner, now)
-	if e.owner != "" {
-		e.end(e.owner, expired)
-	}
-	e.owner, e.data = req.Owner, nil
-	e.fence = lockstore.NextFence(e.fence, now)
-	e.expires, e.freed = now.Add(req.TTL), time.Time{}
-	e.holder = req.Holder.Encode()
-	s.write(req.Key, e)
-	return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: e.fence, TTL: req.TTL}, nil
+	return answer, nil
 }
 
-// join gives a refused request a place if it asks for one and there is room, and
-// returns the place that its owner has, 0 for none.
-func (s *Store) join(req lockstore.Request, e entry) int {
-	if req.Queue && e.place(req.Owner) < 0 && len(e.queue) < maxPlaces {
-		e.queue = append(slices.Clip(e.queue), req.Owner)
-		s.write(req.Key, e)
+// Await implements driver.Driver.
+func (s *Store) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	left, changed := s.turn(key, r.Owner)
+	if left <= 0 {
+		return driver.Answer{Outcome: driver.Ask}, nil
 	}
-	return e.place(req.Owner) + 1
+	if s.now != nil {
+		left = min(left, lookAgain) // the caller's clock may go faster than timers
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-changed:
+	case <-ctx.Done():
+		return driver.Answer{}, ctx.Err()
+	}
+	return driver.Answer{Outcome: driver.NotYet}, nil
 }
 
-// Renew implements lockstore.Store.
-func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	if err := lease.Validate(); err != nil {
-		return 0, err
-	}
-	if err := lockstore.ValidateTTL(ttl); err != nil {
-		return 0, err
-	}
-	if err := done(ctx); err != nil {
-		return 0, err
-	}
+// turn is how long it may take until a request of the owner has another answer, and a
+// channel that is closed when the key's state changes.
+func (s *Store) turn(key string, owner driver.Owner) (time.Duration, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, e := s.read(lease.Key)
-
-	if !e.holds(lease, now) {
-		return 0, lost(lease.Key, "this lease does not hold it")
-	}
-	if longer := now.Add(ttl); longer.After(e.expires) {
-		e.expires = longer
-		s.write(lease.Key, e)
-	}
-	return e.expires.Sub(now), nil
-}
-
-// Release implements lockstore.Store.
-func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
-	if err := lease.Validate(); err != nil {
-		return err
-	}
-	if err := done(ctx); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, e := s.read(lease.Key)
-
-	abandon := lease.Fence == 0
-	how, ended := e.ending(lease.Owner)
-	switch {
-	case ended && (abandon || how != expired):
-		return nil
-	case e.holds(lease, now) || e.inDoubt(now) && e.has(lease) || abandon && e.owner == lease.Owner:
-		e.release(now)
-	case !abandon:
-		return lost(lease.Key, "this lease does not hold it")
-	}
-	e.leave(lease.Owner, now)
-	e.end(lease.Owner, released)
-	s.write(lease.Key, e)
-	return nil
-}
-
-// Begin implements lockstore.Keeper.
-func (s *Store) Begin(ctx context.Context, lease lockstore.Lease) error {
-	if err := lockstore.ValidateGrant(lease); err != nil {
-		return err
-	}
-	if err := done(ctx); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, e := s.read(lease.Key)
-	if !e.holds(lease, now) {
-		return lost(lease.Key, "this lease does not hold it")
-	}
-	e.begun = true
-	s.write(lease.Key, e)
-	return nil
-}
-
-// Keep implements lockstore.Keeper.
-func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
-	if err := lockstore.ValidateKeep(lease, data, d); err != nil {
-		return err
-	}
-	if err := done(ctx); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, e := s.read(lease.Key)
-	if how, ended := e.ending(lease.Owner); ended && how == kept {
-		return nil
-	}
-	if !e.has(lease) {
-		return lost(lease.Key, "this lease does not hold it")
-	}
-	e.keep(data, now.Add(d), kept)
-	s.write(lease.Key, e)
-	return nil
-}
-
-// SettleKept implements lockstore.Settler.
-func (s *Store) SettleKept(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
-	if err := lockstore.ValidateSettleKept(key, fence, data, d); err != nil {
-		return err
-	}
-	return s.settle(ctx, key, fence, true, func(e *entry, now time.Time) { e.keep(data, now.Add(d), released) })
-}
-
-// SettleFree implements lockstore.Settler.
-func (s *Store) SettleFree(ctx context.Context, key string, fence lockstore.Fence) error {
-	if err := lockstore.ValidateSettleFree(key, fence); err != nil {
-		return err
-	}
-	return s.settle(ctx, key, fence, false, func(e *entry, now time.Time) {
-		owner := e.owner
-		e.release(now)
-		e.end(owner, released)
-	})
-}
-
-func (s *Store) settle(ctx context.Context, key string, fence lockstore.Fence, keeps bool, change func(*entry, time.Time)) error {
-	if err := done(ctx); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, e := s.read(key)
-	switch {
-	case e.owner != "" && e.taken(now):
-		return &lockstore.HeldError{Key: key, Holder: lockstore.DecodeHolder(e.holder), Remaining: e.expires.Sub(now)}
-	case e.fence != fence || e.owner != "" && !e.begun || e.owner == "" && e.taken(now) != keeps:
-		return lost(key, "it is not in doubt with this fence")
-	case e.owner != "":
-		change(&e, now)
-		s.write(key, e)
-	}
-	return nil
-}
-
-// Inspect implements lockstore.Inspector.
-func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
-	if err := lockstore.ValidateKey(key); err != nil {
-		return lockstore.Status{}, err
-	}
-	if err := done(ctx); err != nil {
-		return lockstore.Status{}, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, e := s.read(key)
-	return e.status(key, now), nil
-}
-
-// AwaitTurn implements lockstore.Queuer.
-func (s *Store) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner) error {
-	if err := (lockstore.Lease{Key: key, Owner: owner}).Validate(); err != nil {
-		return err
-	}
-	for {
-		left, changed := s.turn(key, owner)
-		if left <= 0 {
-			return nil
-		}
-		if s.now != nil {
-			left = min(left, lookAgain) // the caller's clock may go faster than timers
-		}
-		timer := time.NewTimer(left)
-		select {
-		case <-timer.C:
-		case <-changed:
-			timer.Stop()
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		}
-	}
-}
-
-// turn is how long it may take until the owner is granted the key, and a channel
-// that is closed when its entry changes.
-func (s *Store) turn(key string, owner lockstore.Owner) (time.Duration, <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, e := s.read(key)
 	if s.changed == nil {
 		s.changed = map[string]chan struct{}{}
 	}
 	if s.changed[key] == nil {
 		s.changed[key] = make(chan struct{})
 	}
-	_, ended := e.ending(owner)
-	switch {
-	case ended, e.owner == owner, e.place(owner) < 0, e.inDoubt(now):
-		return 0, nil // there is no turn to wait for
-	case e.taken(now):
-		return e.expires.Sub(now), s.changed[key]
-	}
-	return lockstore.UntilTurn(e.before(owner), e.free(now)), s.changed[key]
+	return book.Wait(s.states[key], rules.At(s.time()), owner), s.changed[key]
 }
 
-// Leave implements lockstore.Queuer.
-func (s *Store) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
-	if err := (lockstore.Lease{Key: key, Owner: owner}).Validate(); err != nil {
-		return err
+func (s *Store) write(key string, next rules.State) {
+	if s.states == nil {
+		s.states = map[string]rules.State{}
 	}
-	if err := done(ctx); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, e := s.read(key)
-	if e.owner == owner && e.taken(now) {
-		return fmt.Errorf("memstore: key %q: %w", key, lockstore.ErrGranted)
-	}
-	if e.place(owner) >= 0 {
-		e.leave(owner, now)
-		s.write(key, e)
-	}
-	return nil
-}
-
-func (s *Store) read(key string) (time.Time, entry) {
-	now := time.Now
-	if s.now != nil {
-		now = s.now
-	}
-	return now(), s.entries[key]
-}
-
-func (s *Store) write(key string, e entry) {
-	if s.entries == nil {
-		s.entries = map[string]entry{}
-	}
-	s.entries[key] = e
+	s.states[key] = next
 	if c := s.changed[key]; c != nil {
 		close(c)
 		delete(s.changed, key)
 	}
 }
 
-// done returns an error when ctx has ended. Then nothing was applied.
+func (s *Store) time() time.Time {
+	if s.now == nil {
+		return time.Now()
+	}
+	return s.now()
+}
+
+func (s *Store) portable() portable.Store { return portable.Store{Driver: s, Name: "memstore"} }
+
+// Acquire implements lockstore.Store.
+func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
+	return s.portable().Acquire(ctx, req)
+}
+
+// Renew implements lockstore.Store.
+func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+	return s.portable().Renew(ctx, lease, ttl)
+}
+
+// Release implements lockstore.Store.
+func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
+	return s.portable().Release(ctx, lease)
+}
+
+// Begin implements lockstore.Keeper.
+func (s *Store) Begin(ctx context.Context, lease lockstore.Lease) error {
+	return s.portable().Begin(ctx, lease)
+}
+
+// Keep implements lockstore.Keeper.
+func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
+	return s.portable().Keep(ctx, lease, data, d)
+}
+
+// SettleKept implements lockstore.Settler.
+func (s *Store) SettleKept(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+	return s.portable().SettleKept(ctx, key, fence, data, d)
+}
+
+// SettleFree implements lockstore.Settler.
+func (s *Store) SettleFree(ctx context.Context, key string, fence lockstore.Fence) error {
+	return s.portable().SettleFree(ctx, key, fence)
+}
+
+// Inspect implements lockstore.Inspector.
+func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
+	return s.portable().Inspect(ctx, key)
+}
+
+// AwaitTurn implements lockstore.Queuer.
+func (s *Store) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner) error {
+	return s.portable().AwaitTurn(ctx, key, owner)
+}
+
+// Leave implements lockstore.Queuer.
+func (s *Store) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
+	return s.portable().Leave(ctx, key, owner)
+}
+
+// Break implements lockstore.Breaker.
+func (s *Store) Break(ctx context.Context, req lockstore.BreakRequest) (lockstore.Status, error) {
+	return s.portable().Break(ctx, req)
+}
+
+// List implements lockstore.Lister: one page, in the order of the keys.
+func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Page) error) error {
+	if err := done(ctx); err != nil {
+		return err
+	}
+	return page(s.list(prefix))
+}
+
+func (s *Store) list(prefix string) lockstore.Page {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, now := lockstore.Page{Read: len(s.states), Requests: 1}, rules.At(s.time())
+	for _, key := range slices.Sorted(maps.Keys(s.states)) {
+		if strings.HasPrefix(key, prefix) {
+			_, _, answer, _ := book.Decide(s.states[key], now, driver.Request{Kind: driver.Inspect})
+			p.Keys = append(p.Keys, portable.Status(key, answer.Status))
+		}
+	}
+	return p
+}
+
+// Extent implements lockstore.Lister.
+func (s *Store) Extent(ctx context.Context) (lockstore.Extent, error) {
+	if err := done(ctx); err != nil {
+		return lockstore.Extent{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return lockstore.Extent{Entries: int64(len(s.states))}, nil
+}
+
+// done returns an error when ctx has ended.
 func done(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("memstore: not applied: %w: %w", lockstore.ErrUnavailable, err)
 	}
 	return nil
-}
-
-func lost(key, why string) error {
-	return fmt.Errorf("memstore: key %q: %s: %w", key, why, lockstore.ErrLost)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
@@ -43,19 +44,20 @@ func TestZeroStore(t *testing.T) {
 func harness(now func() time.Time) storetest.Harness {
 	var shift atomic.Int64
 	s := New(func() time.Time { return now().Add(time.Duration(shift.Load())) })
-	set := func(key string, e entry) {
+	set := func(key string, e rules.State) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.write(key, e)
 	}
-	get := func(key string) entry {
+	get := func(key string) rules.State {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.entries[key]
+		return s.states[key]
 	}
 	return storetest.Harness{
+		Marks:  16,
 		Store:  s,
-		Delete: func(_ *testing.T, key string) { set(key, entry{}) },
+		Delete: func(_ *testing.T, key string) { set(key, rules.State{}) },
 		Snapshot: func(_ *testing.T, key string) func() {
 			e := get(key)
 			return func() { set(key, e) }
@@ -103,12 +105,12 @@ func TestExactTimes(t *testing.T) {
 
 	trusted, err := s.Renew(t.Context(), first, 10*time.Second)
 	require.NoError(t, err)
-	assert.Equal(t, 40*time.Second, trusted, "a shorter renewal leaves the end of the lease")
-	trusted, err = s.Renew(t.Context(), first, 50*time.Second)
+	assert.Equal(t, time.Minute, trusted, "a shorter renewal is for the TTL of the lease, from now")
+	trusted, err = s.Renew(t.Context(), first, 2*time.Minute)
 	require.NoError(t, err)
-	assert.Equal(t, 50*time.Second, trusted)
+	assert.Equal(t, 2*time.Minute, trusted)
 
-	now = now.Add(50*time.Second - 1)
+	now = now.Add(2*time.Minute - 1)
 	var held *lockstore.HeldError
 	_, err = s.Acquire(t.Context(), request("b"))
 	require.ErrorAs(t, err, &held)
@@ -137,7 +139,7 @@ func TestRemembersEndedOwners(t *testing.T) {
 		require.NoError(t, s.Release(t.Context(), lease))
 		leases = append(leases, lease)
 	}
-	assert.Len(t, s.entries["k"].endings, remembered, "memory is bounded")
+	assert.Len(t, s.states["k"].Ended, remembered, "memory is bounded")
 
 	for _, lease := range leases[1:] {
 		_, err := s.Acquire(t.Context(), request(lease.Owner))
@@ -178,7 +180,7 @@ func TestRefusedCallsKeepNoEntry(t *testing.T) {
 	require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost)
 	_, err = s.Inspect(t.Context(), "k")
 	require.NoError(t, err)
-	assert.Empty(t, s.entries)
+	assert.Empty(t, s.states)
 }
 
 func BenchmarkAcquireRelease(b *testing.B) {

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/leasesearch"
+	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 func TestSearch(t *testing.T) {
@@ -40,25 +42,54 @@ type searched struct {
 }
 
 // hows are in the order of leasesearch.How, without None.
-var hows = []how{released, expired, kept}
+var hows = []rules.How{rules.Released, rules.Expired, rules.Completed}
+
+// revoked stands for the owner of a lease that was revoked.
+const revoked lockstore.Owner = "revoked by an operator"
 
 func (s *searched) Put(e leasesearch.Entry, now time.Time, _ leasesearch.Clocks) {
 	s.time = now
-	next := entry{owner: e.Owner, fence: e.Fence, expires: e.Ends, freed: e.Ends, queue: e.Queue}
+	next := rules.State{LastFence: e.Fence}
+	switch {
+	case e.Owner != "":
+		h := rules.Holder{Owner: e.Owner, Fence: e.Fence, MaxHolders: 1, Since: e.Ends.Add(-leasesearch.TTL), TTL: leasesearch.TTL}
+		if e.Owner == revoked {
+			h.Owner, h.Revoked = "", true
+		}
+		next.Holders = []rules.Holder{h}
+	case e.Kept:
+		next.Closed = rules.Closed{Since: e.Ends.Add(-leasesearch.Cooldown), For: leasesearch.Cooldown}
+	default:
+		next.Freed = e.Ends
+	}
+	for _, o := range e.Queue {
+		next.Queue = append(next.Queue, rules.Waiter{Owner: o, MaxHolders: 1})
+	}
 	for _, p := range e.Endings {
-		next.end(p.Owner, hows[p.How-1])
+		next.Ended = append(next.Ended, rules.Ended{Owner: p.Owner, How: hows[p.How-1]})
 	}
 	s.write(leasesearch.Key, next)
 }
 
 func (s *searched) Get() leasesearch.Entry {
-	e := s.entries[leasesearch.Key]
-	next := leasesearch.Entry{Owner: e.owner, Fence: e.fence, Ends: e.expires, Queue: e.queue}
-	if e.freed.After(e.expires) {
-		next.Ends = e.freed
+	state := s.states[leasesearch.Key]
+	e := leasesearch.Entry{Fence: state.LastFence, Ends: state.Freed, Kept: state.Closed.For > 0}
+	if e.Kept {
+		e.Ends = state.Closed.End()
 	}
-	for _, p := range e.endings {
-		next.Endings = append(next.Endings, leasesearch.Ending{Owner: p.owner, How: leasesearch.How(slices.Index(hows, p.how) + 1)})
+	for _, h := range state.Holders {
+		if e.Owner = h.Owner; h.Revoked {
+			e.Owner = revoked
+		}
+		if h.End().After(e.Ends) {
+			e.Ends = h.End()
+		}
 	}
-	return next
+	for _, p := range state.Queue {
+		e.Queue = append(e.Queue, p.Owner)
+	}
+	for _, p := range state.Ended {
+		e.Endings = append(e.Endings, leasesearch.Ending{Owner: p.Owner, How: leasesearch.How(slices.Index(hows, p.How) + 1)})
+	}
+	return e
 }

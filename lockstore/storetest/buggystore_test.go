@@ -263,7 +263,7 @@ func (m *buggyStore) Acquire(ctx context.Context, req lockstore.Request) (lockst
 		case m.has("M02 never expires"):
 			live = live || r.Owner != ""
 		}
-		lease = lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: r.Fence, TTL: r.left(now)}
+		lease = lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: r.Fence, TTL: min(req.TTL, r.left(now))}
 		switch {
 		case slices.Contains(r.Expired, me) && m.has("overtaken owner shares the new lease"):
 			lease.TTL = time.Second
@@ -507,7 +507,11 @@ func (m *buggyStore) release(ctx context.Context, l lockstore.Lease, cooldown ti
 			m.leave(r, me, now)
 		}
 		free := func() {
-			r.Owner, r.Expires, r.Freed = "", 0, now.UnixNano()
+			freed := now.UnixNano()
+			if r.Owner != "" && !r.taken(now) {
+				freed = r.Expires
+			}
+			r.Owner, r.Expires, r.Freed = "", 0, freed
 			r.Begun = r.Begun && m.has("begin: a release keeps it")
 			if cooldown > 0 {
 				r.Expires = m.endOfKeep(now, cooldown)
@@ -586,7 +590,7 @@ func (m *buggyStore) release(ctx context.Context, l lockstore.Lease, cooldown ti
 			return lockstore.ErrLost
 		case ended, abandon && slices.Contains(r.Expired, me):
 			return nil
-		case mine && (abandon || r.Fence == l.Fence && (r.taken(now) || r.Begun || cooldown > 0)):
+		case mine && (abandon || r.Fence == l.Fence):
 			if m.has("cooldown until the lease's end") && cooldown > 0 {
 				cooldown = max(cooldown, r.left(now))
 			}

@@ -29,6 +29,15 @@ type Harness struct {
 	// Margin is what the store subtracts from the time of trust.
 	Margin time.Duration
 
+	// Sequences is how many random sequences of requests are compared with the rule book: 0 is
+	// 100, and 16 at once on the wall clock. A negative number leaves the comparison out, for
+	// a store whose documentation names answers of its own.
+	Sequences int
+
+	// Marks is how many owners that have ended the store remembers for each key, if it
+	// remembers each of them. 0 is a store that promises only what package lockstore does.
+	Marks int
+
 	// TurnDelay is by how much a turn of the queue may differ from lockstore.Turn, for
 	// clocks with whole seconds.
 	TurnDelay time.Duration

@@ -124,5 +124,5 @@ type testCase struct {
 
 func cases() []testCase {
 	return slices.Concat(acquireCases, holderCases, takeoverCases, renewCases, releaseCases, abandonCases, cooldownCases, keepCases, beginCases,
-		fenceCases, inspectCases, breakCases, listCases, keyCases, invalidCases, errorCases, corruptCases, contentionCases, requestCases, queueCases)
+		fenceCases, inspectCases, breakCases, listCases, keyCases, invalidCases, errorCases, corruptCases, contentionCases, requestCases, queueCases, rulesCases)
 }

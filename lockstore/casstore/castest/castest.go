@@ -67,6 +67,7 @@ func Harness(t *testing.T, r casstore.Register, opt casstore.Options, table Tabl
 	}
 	return storetest.Harness{
 		Store:         store,
+		Marks:         16,
 		TakeoverDelay: 2*r.Step() + opt.Skew,
 		TurnDelay:     2 * r.Step(),
 		Margin:        opt.Margin,

@@ -1,0 +1,425 @@
+// Package rules has the rules of the lock: what the answer to a request is, and what the
+// state of the key is after it. It is a pure function. It reads no clock, sends nothing
+// and remembers nothing. The stores in memory and on compare-and-swap are this function;
+// the others have the same rules in Lua and in conditional writes, and are compared with it.
+//
+// # A lease
+//
+// An owner is one acquisition. A grant gives it a lease: a fence that is larger than every
+// earlier one of the key, a seat, and a time, the TTL. The lease is live until its end.
+// Only its owner, with its fence, renews, releases or completes it. An owner that has
+// ended gets no lease again: its mark stays among the last ones of the key.
+//
+// # Several holders
+//
+// Each request says how many may hold the key together with it. There is room for a
+// request if fewer hold the key than the smallest number among these: its own, and those
+// of all who hold the key. With 1 everywhere the key is a mutex.
+//
+// # The queue
+//
+// A request that is refused may take the last place. Who has k places before it may be
+// granted the key when there has been room, for it and for those before it, for k turns,
+// and at most for MaxTurns turns. Who has no place has all places before it. So the first
+// in the queue gets the key at once, somebody dead delays the others by one turn, and a
+// reader does not pass a writer that waits.
+//
+// # Hand-over
+//
+// Whatever makes room also makes the first in the queue the holder, in the same write,
+// for one turn. The waiter starts at once, and its first request extends the lease. If it
+// does not come within its turn, it loses its place and no more: it may ask again.
+//
+// # Clocks
+//
+// A lease begins at the latest time that it may be now, and the leases of others end when
+// it is their end at the earliest time that it may be now. So no error of the clock, within
+// what the two readings say, makes two holders. A state that begins in the future, because
+// a clock was set back, begins now.
+//
+// If the time is only a guess, the answer says on what it has to rest: see [Basis].
+package rules
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// Book has the settings of a store.
+type Book struct {
+	Places int // of a queue; a full queue takes no more owners
+	Marks  int // owners that have ended and are remembered
+
+	// FreeOnRelease is the older rule, for the stores that have it still: what makes room
+	// frees the key and hands it to nobody, and MaxHolders is 1. A revoked owner counts as
+	// released.
+	FreeOnRelease bool
+}
+
+// Clock is what is known of the time of a request.
+type Clock struct {
+	Early, Late time.Time // the earliest and the latest time that it may be now
+	Sure        bool      // false: both are guesses
+}
+
+// At is a clock that knows the time.
+func At(now time.Time) Clock { return Clock{Early: now, Late: now, Sure: true} }
+
+// Basis is what an answer has to rest on to be true.
+type Basis int
+
+const (
+	// OnAnything: the answer is true whatever has happened since, or is a refusal, which
+	// only delays. If the request changes the state, the write has to be on this state.
+	OnAnything Basis = iota
+	// OnFreshRead: on a read that sees every write that ended before it began.
+	OnFreshRead
+	// OnStamp: on the store's own time, at or after the moment of the state.
+	OnStamp
+)
+
+// State is all that is known of a key. The zero State is a key that nobody has had.
+type State struct {
+	LastFence driver.Fence // of the last grant
+	Holders   []Holder     // in the order of the grants. One whose lease has ended stays until the next grant: its end says since when there is room
+	Queue     []Waiter     // in the order of arrival
+	Ended     []Ended      // oldest first
+	Closed    Closed       // nobody may have the key
+	Freed     time.Time    // since when the key is free, with FreeOnRelease
+}
+
+// Holder has a lease.
+type Holder struct {
+	Owner      driver.Owner
+	Fence      driver.Fence
+	Seat       int
+	MaxHolders int
+	Since      time.Time // when the lease begins
+	TTL        time.Duration
+	Text       string // for people; of a revoked lease: who revoked it
+	HandedOver bool   // and not extended yet
+	Revoked    bool   // the owner can do nothing with it any more
+	Started    bool   // the work has started
+	Note       string // of the driver
+}
+
+// End is when the lease ends.
+func (h Holder) End() time.Time { return h.Since.Add(h.TTL) }
+
+// Waiter has a place in the queue.
+type Waiter struct {
+	Owner      driver.Owner
+	MaxHolders int
+	Note       string // of the driver
+}
+
+// Ended is the mark of an owner whose acquisition is over.
+type Ended struct {
+	Owner driver.Owner
+	Fence driver.Fence // of its lease; 0 if it had none
+	How   How
+}
+
+// How an acquisition has ended.
+type How int
+
+const (
+	Released  How = iota // or abandoned
+	Expired              // and another was granted the key
+	Completed            // by its own result or cooldown
+	Resolved             // by an operator, as work without effect
+	Revoked
+)
+
+// Closed says that nobody may have the key for a time, because its work is done.
+type Closed struct {
+	Since  time.Time
+	For    time.Duration // 0 is not closed
+	Result driver.Secret // nil is a cooldown
+	Text   string        // who did the work
+}
+
+// End is when the key opens.
+func (c Closed) End() time.Time { return c.Since.Add(c.For) }
+
+// Decide returns the state after a request, the answer, and what the answer has to rest on.
+// The state is unchanged if changed is false; slices are never changed in place. A time
+// in the new state that is neither in the old one nor a time of it is clock.Late.
+func (b Book) Decide(s State, clock Clock, r driver.Request) (next State, changed bool, answer driver.Answer, basis Basis) {
+	d := &decision{Book: b, State: s, clock: clock, Request: r}
+	d.beginNow()
+	answer = d.decide()
+	if r.Kind == driver.Inspect {
+		return s, false, answer, d.basis
+	}
+	return d.State, d.changed, answer, d.basis
+}
+
+// decision is one call of Decide.
+type decision struct {
+	Book
+	State
+	driver.Request
+	clock   Clock
+	changed bool
+	basis   Basis
+	handed  []driver.Owner
+}
+
+func (d *decision) decide() driver.Answer {
+	switch d.Kind {
+	case driver.Acquire:
+		return d.acquire()
+	case driver.Renew:
+		return d.renew()
+	case driver.Release:
+		return d.release()
+	case driver.Abandon:
+		return d.abandon()
+	case driver.Leave:
+		return d.leave()
+	case driver.MarkStarted:
+		return d.markStarted()
+	case driver.Complete:
+		return d.complete()
+	case driver.Resolve:
+		return d.resolve()
+	case driver.Revoke:
+		return d.revoke()
+	default:
+		d.rest(OnFreshRead)
+		return driver.Answer{Outcome: driver.Done, Status: d.status()}
+	}
+}
+
+func (d *decision) acquire() driver.Answer {
+	if d.mark(d.Owner) != nil {
+		return lost("this acquisition has ended")
+	}
+	if i := d.holder(d.Owner); i >= 0 {
+		h := d.Holders[i]
+		switch {
+		case h.Revoked:
+			return lost("this lease was revoked")
+		case d.Fence != 0 && d.Fence != h.Fence:
+			return d.lostNow("this lease is over")
+		case d.live(h) && h.HandedOver:
+			h.HandedOver, h.Since, h.TTL, h.Text, h.Note = false, d.clock.Late, d.TTL, d.Request.Holder, d.Note
+			d.set(i, h)
+			return d.granted(h)
+		case d.live(h):
+			d.rest(OnStamp)
+			a := d.granted(h)
+			a.TTL = min(a.TTL, d.TTL) // a repeat asks for what it will trust
+			return a
+		case !h.HandedOver:
+			d.rest(OnStamp)
+			return lost("the lease has expired")
+		} // a hand-over that has lapsed ends the lease and not the owner
+	}
+	switch {
+	case d.Fence != 0:
+		return d.lostNow("this lease is over")
+	case d.closed():
+		return driver.Answer{Outcome: driver.Refused, Status: d.status()}
+	case d.inDoubt():
+		d.rest(OnStamp)
+		return driver.Answer{Outcome: driver.Refused, Status: d.status()}
+	}
+	before := d.before(d.Owner)
+	if wait, _ := d.wait(d.MaxHolders, before); wait > 0 {
+		return d.refuse(before)
+	}
+	d.restOnTime(d.MaxHolders, before)
+	h := d.grant(Holder{Owner: d.Owner, MaxHolders: d.MaxHolders, TTL: d.TTL, Text: d.Request.Holder, Note: d.Note})
+	d.handOver()
+	return d.granted(h)
+}
+
+func (d *decision) refuse(before []Waiter) driver.Answer {
+	if d.Join && d.place(d.Owner) < 0 && len(d.Queue) < d.Places {
+		d.Queue = append(slices.Clip(d.Queue), Waiter{d.Owner, d.MaxHolders, d.Note})
+		d.changed = true
+	}
+	a := driver.Answer{Outcome: driver.Refused, Position: d.place(d.Owner) + 1, Status: d.status()}
+	wait, held := d.wait(d.MaxHolders, before)
+	if a.Status.Remaining = held; held <= 0 {
+		a.Status.State, a.Status.Holder, a.Status.Remaining = driver.Reserved, "", wait
+	}
+	return a
+}
+
+func (d *decision) renew() driver.Answer {
+	i := d.lease()
+	if i < 0 {
+		return d.lostNow("this lease does not hold it")
+	}
+	h := d.Holders[i]
+	if !d.live(h) {
+		d.rest(OnStamp)
+		return lost("the lease has expired")
+	}
+	h.Since, h.TTL, h.HandedOver = d.clock.Late, max(h.TTL, d.TTL), false
+	d.set(i, h)
+	return d.granted(h)
+}
+
+// A release of a lease that has expired still frees what nobody was granted since.
+func (d *decision) release() driver.Answer {
+	if m := d.mark(d.Owner); m != nil {
+		if m.How == Expired || m.How == Revoked {
+			return lost("this lease had ended before")
+		}
+		return driver.Answer{Outcome: driver.Done}
+	}
+	i := d.holder(d.Owner)
+	if i < 0 || d.Holders[i].Fence != d.Fence {
+		return d.lostNow("this lease does not hold it")
+	}
+	h := d.Holders[i]
+	if h.Revoked {
+		if !h.Started {
+			d.end(i, Revoked) // its owner is done, so nobody needs to wait for the end of the lease
+			d.handOver()
+		}
+		return lost("this lease was revoked")
+	}
+	d.end(i, Released)
+	d.handOver()
+	return d.done()
+}
+
+func (d *decision) abandon() driver.Answer {
+	if d.mark(d.Owner) != nil {
+		return driver.Answer{Outcome: driver.Done}
+	}
+	i, place := d.holder(d.Owner), d.place(d.Owner)
+	switch {
+	case i >= 0 && d.Holders[i].Revoked && d.Holders[i].Started:
+		return driver.Answer{Outcome: driver.Done}
+	case i >= 0:
+		d.end(i, Released)
+	default:
+		d.remember(Ended{Owner: d.Owner, How: Released})
+	}
+	d.leaveQueue(place)
+	if i >= 0 || place >= 0 {
+		d.handOver()
+	}
+	return d.done()
+}
+
+func (d *decision) leave() driver.Answer {
+	if i := d.holder(d.Owner); i >= 0 && !d.Holders[i].Revoked && d.live(d.Holders[i]) {
+		d.rest(OnFreshRead)
+		return driver.Answer{Outcome: driver.Holding, Fence: d.Holders[i].Fence}
+	}
+	place := d.place(d.Owner)
+	if place < 0 {
+		d.rest(OnFreshRead)
+		return driver.Answer{Outcome: driver.Done}
+	}
+	d.leaveQueue(place)
+	d.handOver()
+	return d.done()
+}
+
+func (d *decision) markStarted() driver.Answer {
+	i := d.lease()
+	if i < 0 {
+		return d.lostNow("this lease does not hold it")
+	}
+	h := d.Holders[i]
+	switch {
+	case !d.live(h):
+		d.rest(OnStamp)
+		return lost("the lease has expired")
+	case h.MaxHolders != 1:
+		return driver.Answer{Outcome: driver.Exclusive}
+	}
+	h.Started = true
+	d.set(i, h)
+	return d.done()
+}
+
+func (d *decision) complete() driver.Answer {
+	if m := d.mark(d.Owner); m != nil && m.How == Completed {
+		return driver.Answer{Outcome: driver.Done}
+	}
+	i := d.lease()
+	switch {
+	case i < 0:
+		return d.lostNow("this lease does not hold it")
+	case d.Holders[i].MaxHolders != 1:
+		return driver.Answer{Outcome: driver.Exclusive}
+	}
+	d.close(i, Completed)
+	return d.done()
+}
+
+func (d *decision) resolve() driver.Answer {
+	if !d.Effect && !d.FreeOnRelease && (d.markOf(d.Fence, Resolved) || d.markOf(d.Fence, Released)) {
+		return driver.Answer{Outcome: driver.Done}
+	}
+	d.rest(OnFreshRead)
+	i := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.Fence == d.Fence })
+	switch {
+	case slices.ContainsFunc(d.Holders, d.live):
+		return driver.Answer{Outcome: driver.Refused, Status: d.status()}
+	case i < 0 && len(d.Holders) == 0 && d.LastFence == d.Fence && d.closed() == d.Effect:
+		d.rest(OnStamp)
+		return driver.Answer{Outcome: driver.Done}
+	case i < 0 || !d.Holders[i].Started:
+		return lost("it is not in doubt with this fence")
+	}
+	d.rest(OnStamp)
+	if d.Effect {
+		d.close(i, Released)
+	} else {
+		d.end(i, Resolved)
+		d.handOver()
+	}
+	return d.done()
+}
+
+func (d *decision) revoke() driver.Answer {
+	if d.AtOnce && !d.FreeOnRelease && d.markOf(d.Fence, Revoked) {
+		d.rest(OnFreshRead)
+		return driver.Answer{Outcome: driver.Done, Status: d.status()}
+	}
+	i := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.Fence == d.Fence })
+	if i < 0 {
+		return d.lostNow("no lease with this fence holds it")
+	}
+	h := d.Holders[i]
+	switch {
+	case !d.live(h):
+		d.rest(OnStamp)
+		return lost("no lease with this fence holds it")
+	case d.AtOnce && h.Started:
+		d.rest(OnFreshRead)
+		return driver.Answer{Outcome: driver.Refused, Status: d.status()}
+	}
+	left := h.End().Sub(d.clock.Early)
+	if !h.Revoked {
+		h.Revoked, h.HandedOver, h.Text = true, false, d.Request.Holder
+		if d.FreeOnRelease {
+			d.remember(Ended{h.Owner, h.Fence, Released})
+			h.Owner = ""
+		}
+		d.set(i, h)
+	}
+	if d.AtOnce {
+		d.end(i, Revoked)
+		d.handOver()
+	}
+	d.rest(OnFreshRead)
+	a := d.done()
+	a.Status = d.status()
+	if d.AtOnce {
+		a.Status.Holder, a.Status.Remaining = h.Text, left
+	}
+	return a
+}

@@ -1,0 +1,330 @@
+package rules
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// The parts of a decision: what is true of the state, and how it changes.
+
+// beginNow corrects a state that begins in the future.
+func (d *decision) beginNow() {
+	if !d.clock.Sure {
+		return
+	}
+	for i, h := range d.Holders {
+		if h.Since.After(d.clock.Late) {
+			h.Since = d.clock.Late
+			d.set(i, h)
+		}
+	}
+	if d.Closed.For > 0 && d.Closed.Since.After(d.clock.Late) {
+		d.Closed.Since, d.changed = d.clock.Late, true
+	}
+}
+
+func (d *decision) rest(b Basis) { d.basis = max(d.basis, b) }
+
+func lost(why string) driver.Answer { return driver.Answer{Outcome: driver.Lost, Why: why} }
+
+// lostNow is lost for an owner that an old read does not know.
+func (d *decision) lostNow(why string) driver.Answer {
+	d.rest(OnFreshRead)
+	return lost(why)
+}
+
+func (d *decision) done() driver.Answer {
+	return driver.Answer{Outcome: driver.Done, HandedOver: d.handed}
+}
+
+// granted is the answer with a lease. The trust is less than the TTL by all that is not
+// known of the time.
+func (d *decision) granted(h Holder) driver.Answer {
+	return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: h.End().Sub(d.clock.Late), HandedOver: d.handed, Note: h.Note}
+}
+
+func (d *decision) live(h Holder) bool { return d.clock.Early.Before(h.End()) }
+
+// holder is the index of the owner's lease, live or not; -1 without one.
+func (d *decision) holder(owner driver.Owner) int {
+	return slices.IndexFunc(d.Holders, func(h Holder) bool { return h.Owner == owner && owner != "" })
+}
+
+// lease is the index of the lease that the request names, live or not; -1 without one.
+func (d *decision) lease() int {
+	i := d.holder(d.Owner)
+	if i >= 0 && (d.Holders[i].Fence != d.Fence || d.Holders[i].Revoked) {
+		return -1
+	}
+	return i
+}
+
+func (d *decision) closed() bool {
+	return d.Closed.For > 0 && d.clock.Early.Before(d.Closed.End())
+}
+
+func (d *decision) inDoubt() bool {
+	return slices.ContainsFunc(d.Holders, func(h Holder) bool { return h.Started && !d.live(h) })
+}
+
+func (d *decision) place(owner driver.Owner) int {
+	return slices.IndexFunc(d.Queue, func(p Waiter) bool { return p.Owner == owner })
+}
+
+// before is the part of the queue that is before an owner: all of it if it has no place.
+func (d *decision) before(owner driver.Owner) []Waiter {
+	if i := d.place(owner); i >= 0 {
+		return d.Queue[:i]
+	}
+	return d.Queue
+}
+
+// wait is how long a request waits at most if nobody asks for anything: in all, and for
+// the holders alone. It may be granted now if the first is not above 0.
+func (d *decision) wait(most int, before []Waiter) (all, held time.Duration) {
+	since, ever := d.roomSince(most, before)
+	if !ever {
+		since = d.Freed
+	}
+	held = since.Sub(d.clock.Early)
+	if held > 0 && !ever {
+		return 0, 0 // the key is free since a time to come: a clock was set back
+	}
+	return held + time.Duration(min(len(before), driver.MaxTurns))*driver.Turn, held
+}
+
+// roomSince is since when there has been room for a request and for those before it.
+// ever is false if no holder was in the way.
+func (d *decision) roomSince(most int, before []Waiter) (since time.Time, ever bool) {
+	for _, p := range before {
+		most = min(most, p.MaxHolders)
+	}
+	in := slices.SortedFunc(slices.Values(d.Holders), func(a, b Holder) int { return a.End().Compare(b.End()) })
+	for ; len(in) > 0; in = in[1:] {
+		room := most
+		for _, h := range in {
+			room = min(room, h.MaxHolders)
+		}
+		if room > len(in) {
+			break
+		}
+		since, ever = in[0].End(), true
+	}
+	if d.Closed.For > 0 && d.Closed.End().After(since) {
+		since, ever = d.Closed.End(), true
+	}
+	if ever && d.Freed.After(since) {
+		since, ever = d.Freed, false
+	}
+	return since, ever
+}
+
+// restOnTime notes that a grant rests on the store's time, unless nothing of it depends
+// on any time.
+func (d *decision) restOnTime(most int, before []Waiter) {
+	if _, ever := d.roomSince(most, before); ever || len(before) > 0 || slices.ContainsFunc(d.Holders, func(h Holder) bool { return !d.live(h) }) {
+		d.rest(OnStamp)
+	}
+}
+
+// grant makes an owner a holder.
+func (d *decision) grant(h Holder) Holder {
+	switch i := d.place(h.Owner); {
+	case d.Freed.After(d.clock.Late): // a clock was set back, so nobody's turn is over
+		d.Queue = without(d.Queue, i)
+	case i >= 0:
+		d.Queue = d.Queue[i+1:]
+	default:
+		d.Queue = nil
+	}
+	d.Holders = slices.Clone(d.Holders)
+	for i := len(d.Holders) - 1; i >= 0; i-- {
+		if old := d.Holders[i]; !d.live(old) {
+			d.Holders = slices.Delete(d.Holders, i, i+1)
+			switch {
+			case old.Revoked:
+				d.remember(Ended{old.Owner, old.Fence, Revoked})
+			case !old.HandedOver:
+				d.remember(Ended{old.Owner, old.Fence, Expired})
+			}
+		}
+	}
+	for slices.ContainsFunc(d.Holders, func(o Holder) bool { return o.Seat == h.Seat }) {
+		h.Seat++
+	}
+	d.LastFence = max(d.LastFence+1, driver.Fence(d.clock.Early.UnixMicro()))
+	h.Fence, h.Since = d.LastFence, d.clock.Late
+	d.Holders = append(d.Holders, h)
+	d.Closed, d.Freed, d.changed = Closed{}, time.Time{}, true
+	return h
+}
+
+// handOver makes the first in the queue a holder for one turn, as long as there is room.
+func (d *decision) handOver() {
+	if d.FreeOnRelease {
+		return
+	}
+	for len(d.Queue) > 0 && !d.closed() && !d.inDoubt() {
+		first := d.Queue[0]
+		if wait, _ := d.wait(first.MaxHolders, nil); wait > 0 {
+			return
+		}
+		d.restOnTime(first.MaxHolders, nil)
+		d.grant(Holder{Owner: first.Owner, MaxHolders: first.MaxHolders, TTL: driver.Turn, HandedOver: true, Note: first.Note})
+		d.handed = append(d.handed, first.Owner)
+	}
+}
+
+// set replaces a holder.
+func (d *decision) set(i int, h Holder) {
+	d.Holders = slices.Clone(d.Holders)
+	d.Holders[i], d.changed = h, true
+}
+
+// end ends a lease and remembers its owner.
+func (d *decision) end(i int, how How) {
+	h := d.Holders[i]
+	d.remember(Ended{h.Owner, h.Fence, how})
+	d.Holders, d.changed = without(d.Holders, i), true
+	if !d.FreeOnRelease {
+		return
+	}
+	// The turns of those who wait begin now, or began at the end of the lease.
+	d.Freed = d.clock.Late
+	if !d.live(h) {
+		d.Freed = h.End()
+	}
+}
+
+// close ends a lease and the queue. All who wait learn the result when they ask.
+func (d *decision) close(i int, how How) {
+	text := d.Holders[i].Text
+	d.end(i, how)
+	d.Closed = Closed{Since: d.clock.Late, For: d.TTL, Text: text}
+	if len(d.Result) > 0 {
+		d.Closed.Result = bytes.Clone(d.Result)
+	}
+	d.Queue, d.Freed = nil, time.Time{}
+}
+
+// remember adds a mark. The owner of a revoked lease may have one already.
+func (d *decision) remember(m Ended) {
+	if m.Owner == "" {
+		return
+	}
+	d.Ended = append(slices.Clone(d.Ended[max(0, len(d.Ended)-d.Marks+1):]), m)
+	d.changed = true
+}
+
+func (d *decision) mark(owner driver.Owner) *Ended {
+	if i := slices.IndexFunc(d.Ended, func(e Ended) bool { return e.Owner == owner }); i >= 0 {
+		return &d.Ended[i]
+	}
+	return nil
+}
+
+func (d *decision) markOf(fence driver.Fence, how How) bool {
+	return slices.ContainsFunc(d.Ended, func(e Ended) bool { return e.Fence == fence && e.How == how })
+}
+
+// leaveQueue ends a place.
+func (d *decision) leaveQueue(i int) {
+	if i < 0 {
+		return
+	}
+	if d.FreeOnRelease && !slices.ContainsFunc(d.Holders, d.live) && !d.closed() {
+		d.keepTurns(i)
+	}
+	d.Queue, d.changed = without(d.Queue, i), true
+}
+
+// keepTurns changes since when the key counts as free, before a place ends: the owners
+// behind it come one place nearer, and two of them must not have their turns at once.
+//
+//	the turn of the place has not begun  nothing changes
+//	it is its turn                       the turn of the next one begins now
+//	its turn is over                     those behind keep the turns that they had
+func (d *decision) keepTurns(i int) {
+	since, ever := d.roomSince(1, nil)
+	if !ever {
+		since = d.Freed
+	}
+	begins := time.Duration(min(i, driver.MaxTurns)) * driver.Turn
+	if free := d.clock.Early.Sub(since); free >= begins {
+		d.Freed = d.clock.Early.Add(-max(begins, free-driver.Turn))
+	}
+}
+
+func without[T any](s []T, i int) []T {
+	if i < 0 {
+		return s
+	}
+	return slices.Concat(s[:i], s[i+1:])
+}
+
+// status is the state for people and for a refusal.
+func (d *decision) status() driver.Status {
+	s := driver.Status{Fence: d.LastFence, Waiting: len(d.Queue)}
+	for _, h := range d.Holders {
+		if d.live(h) {
+			s.Holders = append(s.Holders, driver.Holder{
+				Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, Text: h.Text, Remaining: h.End().Sub(d.clock.Early), State: stateOf(h),
+			})
+		}
+		s.Started = s.Started || h.Started
+		s.Holder = h.Text
+	}
+	switch {
+	case d.closed():
+		s.State, s.Holder, s.Result, s.Remaining = driver.Cooldown, d.Closed.Text, d.Closed.Result, d.Closed.End().Sub(d.clock.Early)
+		if d.Closed.Result != nil {
+			s.State = driver.Completed
+		}
+	case len(s.Holders) > 0:
+		s.State = driver.Reserved
+		for _, h := range s.Holders {
+			s.State = max(s.State, h.State)
+			s.Remaining = max(s.Remaining, h.Remaining)
+		}
+	case d.inDoubt():
+		s.State = driver.InDoubt
+	default:
+		s.Holder = ""
+		if wait, _ := d.wait(1, d.Queue); wait > 0 {
+			s.State, s.Remaining = driver.Reserved, wait
+		}
+	}
+	return s
+}
+
+func stateOf(h Holder) driver.State {
+	switch {
+	case h.Revoked:
+		return driver.Revoked
+	case h.HandedOver:
+		return driver.Reserved
+	}
+	return driver.Held
+}
+
+// Wait is how long it may take until an Acquire by this owner, which waits in the queue,
+// has another answer than before; 0 or less is now.
+func (b Book) Wait(s State, clock Clock, owner driver.Owner) time.Duration {
+	d := &decision{Book: b, State: s, clock: clock}
+	d.beginNow()
+	i := d.place(owner)
+	switch {
+	case d.mark(owner) != nil, d.holder(owner) >= 0, i < 0, d.inDoubt():
+		return 0
+	case d.closed():
+		return d.Closed.End().Sub(clock.Early)
+	}
+	all, held := d.wait(d.Queue[i].MaxHolders, d.Queue[:i])
+	if held > 0 {
+		return held // its turn may come nearer until then
+	}
+	return all
+}

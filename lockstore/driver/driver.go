@@ -1,0 +1,173 @@
+// Package driver is what a lock store implements: two methods, and the words of their
+// requests and answers. Package internal/rules decides what the answer to a request is;
+// a driver that keeps its entries in another way has to give the same answers.
+//
+// This package may change until version 1.0. To write a store for a database that can
+// compare and swap, write a casstore.KV in its place: it is smaller, and it stays as it is.
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+// Driver is a lock store. It is safe for concurrent use. The caller has checked the
+// request: its key, its owner and each number are within the bounds of package lockstore.
+type Driver interface {
+	// Do makes one attempt at a request. An error means that there is no answer: it
+	// matches lockstore.ErrUnavailable if the request was certainly not applied,
+	// lockstore.ErrCorrupt if there is an entry that the driver cannot read, and otherwise
+	// the outcome is unknown.
+	Do(ctx context.Context, key string, r Request) (Answer, error)
+
+	// Await waits for the turn of an owner that has a place in the queue of the key. The
+	// outcome is Ask if a request of the owner may now have another answer than before,
+	// NotYet if the wait ended without news, and Granted if the owner was handed the key.
+	// Ask and NotYet may be wrong; Granted is not. Await makes at most one request to the
+	// server. It returns the context's error if the context ends first.
+	Await(ctx context.Context, key string, r Request) (Answer, error)
+}
+
+// Kind is what a request wants.
+type Kind int
+
+// The fields of Request that a kind reads stand behind it. Each reads Kind.
+const (
+	// Inspect reads the state of the key and changes nothing.
+	Inspect Kind = iota
+	// Acquire wants a lease: Owner, TTL, MaxHolders, Holder, Join, Note. With a Fence it
+	// only extends the lease that was handed over with this fence.
+	Acquire
+	// Renew makes the lease last for the longer of its TTL and this one, from now on:
+	// Owner, Fence, TTL, Note.
+	Renew
+	// Release ends the lease: Owner, Fence, Note.
+	Release
+	// Abandon ends whatever an owner has, a lease or a place, and leaves a mark, so that a
+	// late duplicate of its Acquire takes no lock: Owner, Note.
+	Abandon
+	// Leave ends the owner's place in the queue and nothing else: Owner, Note.
+	Leave
+	// MarkStarted says that the work begins: Owner, Fence. From then on the key is in
+	// doubt if the lease ends by time.
+	MarkStarted
+	// Complete ends the lease and closes the key for the time TTL: Owner, Fence, Result.
+	// Without a Result it is a cooldown.
+	Complete
+	// Resolve says how the work under Fence ended, of a key that is in doubt. With Effect it closes the key as
+	// Complete does: TTL, Result. Without Effect the work may run again.
+	Resolve
+	// Revoke takes the lease with this Fence away from its owner: Holder says who does it.
+	// The key stays held until the end of the lease. AtOnce frees it now.
+	Revoke
+)
+
+// Request is one request for a key.
+type Request struct {
+	Kind       Kind
+	Owner      Owner // of one acquisition
+	Fence      Fence
+	TTL        time.Duration
+	MaxHolders int    // how many may hold the key together with this request; 1 is a mutex
+	Holder     string // for people, as lockstore.Holder.Encode writes it
+	Join       bool   // a refused Acquire takes the last place in the queue
+	AtOnce     bool
+	Effect     bool
+	Result     Secret
+	Note       string // the driver's own, from an earlier Answer to this owner
+}
+
+// Outcome is what became of a request.
+type Outcome int
+
+const (
+	// Granted: the owner has the lease, see Answer.Fence, Seat and TTL.
+	Granted Outcome = iota + 1
+	// Done: the request had its effect, now or when it came before.
+	Done
+	// Refused: Answer.Status says what is in the way.
+	Refused
+	// Lost: the owner does not have this lease, or the key is not in the state that the
+	// request is for.
+	Lost
+	// Holding is the answer to Leave of an owner that holds the key, with its Fence.
+	Holding
+	// Exclusive is the answer to a request that is for a lease with MaxHolders 1 only.
+	Exclusive
+	// NotYet is an outcome of Await: the turn has not come.
+	NotYet
+	// Ask is an outcome of Await: a request may have another answer now.
+	Ask
+)
+
+// Answer is the answer to a request.
+type Answer struct {
+	Outcome Outcome
+	Why     string // of Lost: one short reason
+
+	Fence Fence         // of the lease
+	Seat  int           // of the lease: the lowest number, from 0, that no other holder had at the grant
+	TTL   time.Duration // for which the lease may be trusted, counted from before the request was sent
+
+	Position int // of Refused: the owner's place in the queue, 1 is next, 0 is none
+
+	// Status is the state after the request: of Inspect, Refused and Revoke.
+	Status Status
+
+	// HandedOver are the owners that this request made holders, for one turn each. The
+	// driver wakes them.
+	HandedOver []Owner
+
+	Note string // the driver's own; the caller sends it with the next request of this owner
+}
+
+// State is the state of a key, in one word.
+type State int
+
+const (
+	// Free: an Acquire is granted.
+	Free State = iota
+	// Reserved: nobody is at work. The key is kept for those who have waited longer, or
+	// was handed over to one of them, who has not asked yet.
+	Reserved
+	// Held: somebody has a lease.
+	Held
+	// Revoked: an operator has ended the lease. Until its end nobody has the key.
+	Revoked
+	// Completed: the work is done, and its result is stored.
+	Completed
+	// Cooldown: as Completed, without a result.
+	Cooldown
+	// InDoubt: the lease has ended under work that had started. Nobody knows whether it
+	// had its effect, until somebody resolves it.
+	InDoubt
+)
+
+// Status is the state of a key with its details.
+type Status struct {
+	State     State
+	Fence     Fence         // of the last grant; 0 is none
+	Holder    string        // of the lease, or who did the work; "" if nobody is at work
+	Remaining time.Duration // the longest time until the state ends, if nobody asks for anything
+	Waiting   int           // places in the queue
+	Result    Secret
+	Started   bool     // the work under the lease has started
+	Holders   []Holder // who has a live lease, in the order of the grants
+}
+
+// Holder is one of those who hold a key.
+type Holder struct {
+	Fence      Fence
+	Seat       int
+	MaxHolders int
+	Text       string
+	Remaining  time.Duration
+	State      State // Held, Revoked or Reserved
+}
+
+// The queue's times, on the store's clock. A place that does not ask costs the next one
+// a Turn, and all dead places together at most MaxTurns turns.
+const (
+	Turn     = 2 * time.Second
+	MaxTurns = 5
+)

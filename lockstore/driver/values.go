@@ -1,0 +1,46 @@
+package driver
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// Owner is the secret id of one acquisition, see lockstore.Owner.
+type Owner string
+
+// String shows four characters, enough to tell two owners apart in a log.
+func (o Owner) String() string {
+	if len(o) <= 4 {
+		return "…"
+	}
+	return string(o[:4]) + "…"
+}
+
+// Format is String for every verb, so that %#v of a Request, or a wrong verb,
+// hides the owner too.
+func (o Owner) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, o.String()) }
+
+// MarshalText is String, so that JSON of a Request hides the owner too.
+func (o Owner) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// Fence is a fencing token, see lockstore.Fence.
+type Fence int64
+
+// MarshalBinary writes the fence in decimal digits, so that Redis clients take
+// it as an argument.
+func (f Fence) MarshalBinary() ([]byte, error) {
+	return strconv.AppendInt(nil, int64(f), 10), nil
+}
+
+// Secret is data of a user, see lockstore.Secret.
+type Secret []byte
+
+// String shows the length.
+func (s Secret) String() string { return strconv.Itoa(len(s)) + " bytes" }
+
+// Format is String for every verb.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
+
+// MarshalText is String.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
