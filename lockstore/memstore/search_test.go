@@ -1,8 +1,3 @@
-//go:build !race
-
-// The search has one goroutine. The race detector would find nothing and make it ten times as
-// slow, so make test leaves it to make verify.
-
 package memstore
 
 import (

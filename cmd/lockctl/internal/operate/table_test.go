@@ -98,7 +98,7 @@ func TestTimes(t *testing.T) {
 		var out bytes.Buffer
 		rows := watchTable(&out)
 		require.NoError(t, rows.print(s))
-		time.Sleep(5 * time.Second)
+		<-time.After(5 * time.Second)
 		require.NoError(t, rows.print(s))
 		lines := linesOf(&out)
 		assert.Regexp(t, `^TIME +KEY +STATE +HOLDER +SINCE +LEFT `, lines[0])

@@ -1,0 +1,5 @@
+//go:build !race
+
+package leasesearch
+
+const withRaceDetector = false
