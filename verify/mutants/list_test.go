@@ -167,6 +167,7 @@ var mutants = []mutant{
 	{id: "M157", what: "begun work that had no effect has the time of a plain release", suite: unit, testRun: onceTest("./guard", "Begin", "F22_begun_work"), says: "lock store is unavailable"},
 	{id: "M158", what: "a replica answers what it has read", suite: store, testRun: redisTest("TestAReplicaAnswersNothing"), says: "lock store is unavailable"},
 	{id: "M158", what: "a replica answers what it has read", suite: histories, testRun: testRun{dir: "verify", pkg: "./histories", run: "^TestHistories$/^valkey$/^planned_failover$", env: "VERIFY_SEEDS=20"}, says: "undecided: false, violations:"},
+	{id: "M159", what: "a Begin that was written after the end of its lease is not taken back", suite: store, testRun: testRun{pkg: cas, run: "^TestBeginThatComesTooLate$"}, says: "somebody has to settle the key"},
 }
 
 // Suites.
