@@ -77,6 +77,7 @@ func TestClusterIsForgotten(t *testing.T) {
 }
 
 func TestPoliciesOfACluster(t *testing.T) {
+	t.Parallel()
 	addrs := testservers.Cluster(t, testservers.ValkeyServer, "--appendonly", "yes")
 	s := openStore(t, "redis://"+addrs[0]+"?cluster=true")
 	for _, addr := range addrs[1:] {

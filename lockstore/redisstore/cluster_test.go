@@ -15,6 +15,7 @@ import (
 
 // A slot moves to another node while a lock in it is held.
 func TestSlotMigration(t *testing.T) {
+	t.Parallel()
 	onBoth(t, "F40 slot migration", func(t *testing.T, program string) {
 		addrs := testservers.Cluster(t, program)
 		ctx := t.Context()
@@ -68,7 +69,8 @@ func TestSlotMigration(t *testing.T) {
 
 // Keys with any braces work in a cluster, and keys spread over all nodes.
 func TestClusterKeys(t *testing.T) {
-	addrs := testservers.Cluster(t, testservers.RedisServer)
+	t.Parallel()
+	addrs := testservers.Cluster(t, testservers.RedisServer, "--appendonly", "yes")
 	s := openStore(t, "redis://"+addrs[2]+"?cluster=true")
 	for _, key := range []string{"a", "{a}", "{}a", "{}", "a{b}c", "{a}{b}", "}{", "{{a}}", "é{", "/", "..", ":"} {
 		lockUnlockKey(t, s, key)

@@ -109,6 +109,7 @@ func TestAReplicaAnswersNothing(t *testing.T) {
 // writes yet, and the process still has connections to it. No run loses its lease, nobody is
 // told anything that is not so, and no work runs twice.
 func TestPlannedFailover(t *testing.T) {
+	t.Parallel()
 	for name, promote := range map[string]func(t *testing.T, primary, replica *redis.Client){
 		"F80 failover by hand": func(t *testing.T, primary, replica *redis.Client) {
 			require.NoError(t, primary.Do(t.Context(), "CLIENT", "PAUSE", "60000", "WRITE").Err())

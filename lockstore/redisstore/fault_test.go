@@ -19,10 +19,13 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// onBoth runs a test on Redis and on Valkey.
+// onBoth runs a test on Redis and on Valkey, side by side: such a test mostly waits.
 func onBoth(t *testing.T, name string, test func(t *testing.T, program string)) {
 	for _, program := range []string{testservers.RedisServer, testservers.ValkeyServer} {
-		t.Run(name+", "+program, func(t *testing.T) { test(t, program) })
+		t.Run(name+", "+program, func(t *testing.T) {
+			t.Parallel()
+			test(t, program)
+		})
 	}
 }
 

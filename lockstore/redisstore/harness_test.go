@@ -25,22 +25,27 @@ import (
 // TestConformanceVirtualTime runs the suite with the real client on miniredis, in virtual
 // time.
 func TestConformanceVirtualTime(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, openMini, synctest.Test)
 }
 
 func TestConformanceRedis(t *testing.T) {
+	t.Parallel()
 	conformance(t, testservers.Redis(t), "")
 }
 
 func TestConformanceValkey(t *testing.T) {
+	t.Parallel()
 	conformance(t, testservers.Valkey(t), "")
 }
 
 func TestConformanceRedisCluster(t *testing.T) {
+	t.Parallel()
 	conformance(t, testservers.Cluster(t, testservers.RedisServer)[1], "?cluster=true")
 }
 
 func TestConformanceValkeyCluster(t *testing.T) {
+	t.Parallel()
 	conformance(t, testservers.Cluster(t, testservers.ValkeyServer)[1], "?cluster=true")
 }
 

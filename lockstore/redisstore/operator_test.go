@@ -21,6 +21,7 @@ import (
 // grows and shrinks meanwhile, so that SCAN returns keys twice. Lists of those who wait are
 // not listed: their names are made of secrets.
 func TestListWhileKeysChange(t *testing.T) {
+	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) *Store{
 		"one server": func(t *testing.T) *Store { return openStore(t, "redis://"+testservers.Redis(t)) },
 		"a cluster": func(t *testing.T) *Store {

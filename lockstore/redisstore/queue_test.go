@@ -41,6 +41,7 @@ func awaiting(t *testing.T, s *Store, req lockstore.Request) <-chan error {
 
 // Whoever releases wakes the first in line, which waits at the server.
 func TestWakeUp(t *testing.T) {
+	t.Parallel()
 	wakes := func(t *testing.T, url string) {
 		open := func(t *testing.T) *Store {
 			opt, err := options(config(t, url))
@@ -404,6 +405,7 @@ func TestListsThatTheUserMayNotTouch(t *testing.T) {
 
 // A client of one node of a cluster may use the locks of this node. Their lists are elsewhere.
 func TestListsOnAnotherNode(t *testing.T) {
+	t.Parallel()
 	onBoth(t, "F59 wake-up", func(t *testing.T, program string) {
 		s := openStore(t, "redis://"+testservers.Cluster(t, program)[0])
 		for i := range 1000 {

@@ -17,6 +17,7 @@ import (
 
 // The users of deploy/cache.yaml may do what locking needs, and cannot stop the server.
 func TestUsersOfTheCache(t *testing.T) {
+	t.Parallel()
 	template, err := os.ReadFile("../../deploy/cache.yaml")
 	require.NoError(t, err)
 	found := regexp.MustCompile(`(?m)^ *AccessString: (.*)$`).FindAllSubmatch(template, -1)

@@ -43,6 +43,7 @@ import (
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestSimulation replays
 // one seed.
 func TestSimulation(t *testing.T) {
+	t.Parallel()
 	leasesim.Verify(t, "simulated clients over miniredis", 20, 600, 0.5, simulate)
 }
 
