@@ -92,13 +92,6 @@ func (l lockRows) put(t testing.TB, key string, row item) { l.rows.put(t, lockRo
 
 func lockRow(key string) string { return "LOCK#" + key + "\x00" + dynamostore.SortValue }
 
-// fakeApp are the rows of an application's table in the fake service.
-type fakeApp struct{ *fakedynamo.Service }
-
-func (f fakeApp) get(t testing.TB, key string) item { return fromFake(t, f.Row(appTable, key)) }
-
-func (f fakeApp) put(t testing.TB, key string, row item) { f.SetRow(appTable, key, toFake(t, row)) }
-
 // realApp are the rows of an application's table on DynamoDB Local.
 type realApp struct {
 	t      testing.TB
