@@ -879,7 +879,7 @@ func TestOutputNotWritable(t *testing.T) {
 // Each command of these pages runs, in the order of the page, while the holder that the page
 // shows holds the key.
 func TestCommandsOfThePages(t *testing.T) {
-	addr := testservers.Redis(t)
+	addr := testservers.Redis(t, "--appendonly", "yes") // or check has something to say
 	p := at(t, "redis://"+addr)
 	lease := p.take("account/7", "withdraw")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
