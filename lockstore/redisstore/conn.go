@@ -27,6 +27,7 @@ type callContext struct {
 	context.Context
 	conn      atomic.Pointer[conn] // the connection that the call used last
 	over      atomic.Bool          // the context has ended
+	returned  bool                 // the call; calls guards it
 	deadlines []int64              // of this call, in nanoseconds since 1970
 	first     [4]int64             // memory for deadlines; most calls need one
 }
@@ -42,6 +43,7 @@ var calls = struct {
 const maxWait = answerTimeout - 100*time.Millisecond
 
 // Deadline returns a deadline that no other call has: the context's, or a little earlier.
+// It is for the connection. Done does not close at it, see callersContext.
 func (c *callContext) Deadline() (time.Time, bool) {
 	end := time.Now().Add(maxWait)
 	if own, ok := c.Context.Deadline(); ok && own.Before(end) {
@@ -50,6 +52,9 @@ func (c *callContext) Deadline() (time.Time, bool) {
 	deadline := end.UnixNano()
 	calls.Lock()
 	defer calls.Unlock()
+	if c.returned { // a hook goes on
+		return c.Context.Deadline()
+	}
 	for calls.by[deadline] != nil && calls.by[deadline] != c {
 		deadline--
 	}
@@ -77,9 +82,39 @@ func (c *callContext) forget() {
 	}
 	calls.Lock()
 	defer calls.Unlock()
+	c.returned = true
 	for _, deadline := range c.deadlines {
 		delete(calls.by, deadline)
 	}
+}
+
+// callKey is the key under which a callContext is its own value.
+type callKey struct{}
+
+// Value implements context.Context.
+func (c *callContext) Value(key any) any {
+	if key == (callKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// callersContext is a context of a call with the deadline of the store's caller, for
+// functions of the user. A context with a time limit, made of a context with an earlier
+// deadline, has no timer: it would wait for a Done that never comes.
+type callersContext struct {
+	context.Context
+	call *callContext
+}
+
+// Deadline implements context.Context.
+func (c callersContext) Deadline() (time.Time, bool) { return c.call.Context.Deadline() }
+
+func asCaller(ctx context.Context) context.Context {
+	if call, ok := ctx.Value(callKey{}).(*callContext); ok {
+		return callersContext{ctx, call}
+	}
+	return ctx
 }
 
 // end ends the call's present wait and all later waits.

@@ -2,9 +2,13 @@ package redisstore
 
 import (
 	"context"
+	"net"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -50,4 +54,104 @@ func TestClientWithCredentials(t *testing.T) {
 	require.ErrorIs(t, err, lockstore.ErrUnavailable, "F71 a refused token is neither a lock nor busy")
 	password = "token-2"
 	require.Eventually(t, func() bool { return cycle() == nil }, 5*time.Second, 10*time.Millisecond)
+}
+
+// A credentials function can limit its own time, sees its caller's deadline and values, and
+// ends with its caller.
+func TestCredentialsHaveTheCallersContext(t *testing.T) {
+	type name struct{}
+	for what, c := range map[string]struct {
+		caller, own, want time.Duration
+		cause             error
+	}{
+		"its own limit ends first": {time.Minute, 5 * time.Second, 5 * time.Second, context.DeadlineExceeded},
+		"no deadline of a caller":  {0, time.Second, time.Second, context.DeadlineExceeded},
+		"the caller's deadline":    {3 * time.Second, time.Hour, 3 * time.Second, context.DeadlineExceeded},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := context.WithValue(t.Context(), name{}, "the caller")
+				if c.caller > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.caller)
+					defer cancel()
+				}
+				m := miniredis.NewMiniRedis()
+				t.Cleanup(m.Close)
+				opt, err := options(config(t, "redis://127.0.0.1"))
+				require.NoError(t, err)
+				opt.PoolSize = 1000
+				opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
+				opt.CredentialsProviderContext = func(got context.Context) (string, string, error) {
+					want, has := ctx.Deadline()
+					deadline, ok := got.Deadline()
+					require.Equal(t, has, ok)
+					require.True(t, want.Equal(deadline), "%v, %v", want, deadline)
+					require.Equal(t, "the caller", got.Value(name{}))
+					own, cancel := context.WithTimeout(got, c.own)
+					defer cancel()
+					select {
+					case <-own.Done():
+					case <-time.After(time.Minute): // a service that hangs
+					}
+					return "", "", own.Err()
+				}
+				client := newClient(opt)
+				t.Cleanup(func() { require.NoError(t, client.Close()) })
+				s, err := New(client, Options{})
+				require.NoError(t, err)
+				began := time.Now()
+				_, err = s.Acquire(ctx, newRequest("k"))
+				require.ErrorIs(t, err, lockstore.ErrUnavailable)
+				require.ErrorIs(t, err, c.cause)
+				require.Equal(t, c.want, time.Since(began))
+			})
+		})
+	}
+}
+
+// lateHook uses the context of a command after the store's call has returned.
+type lateHook struct {
+	counter // has the other methods of a hook
+	late    *sync.WaitGroup
+	returns chan struct{}
+	limits  chan time.Duration
+	call    *callContext
+}
+
+func (h *lateHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.call = ctx.Value(callKey{}).(*callContext)
+		h.late.Go(func() {
+			<-h.returns
+			began := time.Now()
+			limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			select {
+			case <-limited.Done():
+			case <-time.After(time.Minute):
+			}
+			h.limits <- time.Since(began)
+		})
+		return next(ctx, cmd)
+	}
+}
+
+// After a call nothing of it stays in memory, and a hook that goes on can limit its time.
+func TestAHookThatGoesOnAfterTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openMini(t).Store.(*Store)
+		h := &lateHook{late: &sync.WaitGroup{}, returns: make(chan struct{}), limits: make(chan time.Duration, 1)}
+		s.client.AddHook(h)
+		_, err := s.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		close(h.returns)
+		h.late.Wait()
+		require.Equal(t, 5*time.Second, <-h.limits)
+		calls.Lock()
+		defer calls.Unlock()
+		for _, call := range calls.by {
+			require.NotSame(t, h.call, call)
+		}
+	})
 }

@@ -526,8 +526,12 @@ func TestClientPause(t *testing.T) {
 	require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
 }
 
-// wrapped is a client of another type, as in tracing libraries.
-type wrapped struct{ redis.UniversalClient }
+// wrapped and its cousins are clients of other types.
+type (
+	wrapped        struct{ redis.UniversalClient }
+	wrappedClient  struct{ *redis.Client }
+	wrappedCluster struct{ *redis.ClusterClient }
+)
 
 // For a client that it cannot use, New returns an error with the reason, and never panics.
 func TestClientsThatAreRefused(t *testing.T) {
@@ -540,6 +544,8 @@ func TestClientsThatAreRefused(t *testing.T) {
 	}
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadTimeout: -1})
 	defer cluster.Close()
+	goodCluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer goodCluster.Close()
 	real := client(0)
 	pipeliner, err := real.AutoPipeline()
 	require.NoError(t, err)
@@ -547,30 +553,30 @@ func TestClientsThatAreRefused(t *testing.T) {
 		client redis.UniversalClient
 		says   string
 	}{
-		"nil":                        {nil, "is nil"},
-		"nil client":                 {(*redis.Client)(nil), "is nil"},
-		"nil cluster":                {(*redis.ClusterClient)(nil), "is nil"},
-		"nil ring":                   {(*redis.Ring)(nil), "is nil"},
-		"nil of another type":        {(*wrapped)(nil), "is nil"},
-		"nil client in another type": {wrapped{(*redis.Client)(nil)}, "is nil"},
-		"nil client in a pointer":    {&wrapped{wrapped{(*redis.Client)(nil)}}, "is nil"},
-		"ring":                       {ring, "is a Ring"},
-		"ring in another type":       {wrapped{ring}, "is a Ring"},
-		"autopipeliner":              {pipeliner, "is an AutoPipeliner"},
-		"zero client":                {&redis.Client{}, "was not made by go-redis"},
-		"zero cluster":               {&redis.ClusterClient{}, "was not made by go-redis"},
-		"no timeout of writes":       {redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", WriteTimeout: -1}), "has no WriteTimeout"},
-		"no timeout":                 {client(-1), "has no ReadTimeout"},
-		"no deadlines at all":        {client(-2), "has no ReadTimeout"},
-		"no timeout in a cluster":    {cluster, "has no ReadTimeout"},
-		"no timeout in another type": {&wrapped{client(-1)}, "has no ReadTimeout"},
+		"nil":                     {nil, "is nil"},
+		"nil client":              {(*redis.Client)(nil), "is nil"},
+		"nil cluster":             {(*redis.ClusterClient)(nil), "is nil"},
+		"nil ring":                {(*redis.Ring)(nil), "is nil"},
+		"nil of another type":     {(*wrapped)(nil), "is nil"},
+		"another type":            {wrapped{real}, "is a redisstore.wrapped; want a *redis.Client or *redis.ClusterClient, with hooks"},
+		"pointer to another type": {&wrapped{real}, "is a *redisstore.wrapped; want"},
+		"client in another type":  {wrappedClient{real}, "is a redisstore.wrappedClient; want"},
+		"cluster in another type": {wrappedCluster{goodCluster}, "is a redisstore.wrappedCluster; want"},
+		"ring":                    {ring, "is a Ring"},
+		"autopipeliner":           {pipeliner, "is an AutoPipeliner"},
+		"zero client":             {&redis.Client{}, "was not made by go-redis"},
+		"zero cluster":            {&redis.ClusterClient{}, "was not made by go-redis"},
+		"no timeout of writes":    {redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", WriteTimeout: -1}), "has no WriteTimeout"},
+		"no timeout":              {client(-1), "has no ReadTimeout"},
+		"no deadlines at all":     {client(-2), "has no ReadTimeout"},
+		"no timeout in a cluster": {cluster, "has no ReadTimeout"},
 	} {
 		s, err := New(c.client, Options{})
 		require.ErrorIs(t, err, lockstore.ErrInvalid, "F51 "+name)
 		require.ErrorContains(t, err, "the client "+c.says, name)
 		require.Nil(t, s, name)
 	}
-	for _, good := range []redis.UniversalClient{real, client(time.Nanosecond), wrapped{real}, &wrapped{real}} {
+	for _, good := range []redis.UniversalClient{real, client(time.Nanosecond), goodCluster} {
 		_, err := New(good, Options{})
 		require.NoError(t, err)
 	}

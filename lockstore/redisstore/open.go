@@ -49,14 +49,19 @@ var parameters = []string{paramCluster, paramPlaintext, paramPrefix}
 //   - It does not use a connection again that was idle for 30 s. Such a connection may be
 //     dead, because Lambda had frozen the process.
 //   - It sends a request once. The request ends with its context.
+//
+// In a hook of this client a store's context has a deadline that only the connection keeps.
+// A time limit of more than 0.8 s that a hook makes of this context may never end. Make it
+// of context.WithoutCancel(ctx).
 func Client(cfg lockstore.Config) (redis.UniversalClient, error) {
 	return ClientWithCredentials(cfg, nil)
 }
 
 // ClientWithCredentials is Client for a server whose password changes. The client calls
-// credentials for each new connection, and does not use the URL's user and password. It
-// uses a connection for at most an hour, so that the server does not end the connection
-// during a request.
+// credentials for each new connection, and does not use the URL's user and password. The
+// function's context is that of the request that needs the connection, with its deadline.
+// The client uses a connection for at most an hour, so that the server does not end the
+// connection during a request.
 func ClientWithCredentials(cfg lockstore.Config, credentials func(context.Context) (user, password string, err error)) (redis.UniversalClient, error) {
 	opt, err := options(cfg)
 	if err != nil {
@@ -77,6 +82,11 @@ func ClientWithCredentials(cfg lockstore.Config, credentials func(context.Contex
 
 func newClient(opt *redis.UniversalOptions) redis.UniversalClient {
 	opt.Dialer = endable(failAtFirstUse(opt.Dialer))
+	if credentials := opt.CredentialsProviderContext; credentials != nil {
+		opt.CredentialsProviderContext = func(ctx context.Context) (user, password string, err error) {
+			return credentials(asCaller(ctx))
+		}
+	}
 	if !opt.IsClusterMode {
 		return redis.NewClient(opt.Simple())
 	}

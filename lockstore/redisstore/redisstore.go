@@ -55,14 +55,17 @@ var (
 // The client may send a request again, because every request is idempotent. It sends
 // nothing after the call has ended.
 //
-// New refuses these clients, also if another type embeds them. The error matches
-// lockstore.ErrInvalid.
+// The client is a *redis.Client or a *redis.ClusterClient. Tracing and metrics are hooks of
+// it, see its AddHook. New refuses other clients. The error matches lockstore.ErrInvalid.
 //
 //	nil
 //	no ReadTimeout or no WriteTimeout  a command might never end
 //	*redis.Ring                        moves a key to another server when one is down, so
 //	                                   two owners could hold the lock
 //	*redis.AutoPipeliner               writes commands after their context has ended
+//	another type                       also one that embeds a client: the store could not
+//	                                   see a cluster behind it, and its listings would miss
+//	                                   keys
 func New(client redis.UniversalClient, opt Options) (*Store, error) {
 	if refused := refusal(client); refused != "" {
 		return nil, lockstore.Invalidf("redisstore: the client %s", refused)
@@ -111,17 +114,7 @@ func refusal(client redis.UniversalClient) (why string) {
 	case *redis.AutoPipeliner:
 		return "is an AutoPipeliner, whose commands outlive their context" + want
 	}
-	if v = reflect.Indirect(v); v.Kind() == reflect.Struct {
-		for i := range v.NumField() {
-			if !v.Type().Field(i).Anonymous || !v.Field(i).CanInterface() {
-				continue
-			}
-			if inner, ok := v.Field(i).Interface().(redis.UniversalClient); ok {
-				return refusal(inner)
-			}
-		}
-	}
-	return ""
+	return fmt.Sprintf("is a %T", client) + want + ", with hooks for tracing"
 }
 
 // Acquire implements lockstore.Store.
