@@ -20,8 +20,9 @@ func TestDatabaseZeroIsAllowed(t *testing.T) {
 // Only the error of a request that was never written has the advice about TLS. If the
 // connection ends after the request, TLS is not the reason.
 func TestAdviceForARequestThatWasNotWritten(t *testing.T) {
-	require.ErrorContains(t, outcome("k", 0, io.EOF), "rediss://")
-	require.NotContains(t, outcome("k", written, io.EOF).Error(), "rediss://")
+	s := &Store{server: "cache:6379"}
+	require.ErrorContains(t, s.outcome(acquireScript, "k", 0, io.EOF), "no connection to cache:6379 was ready; if this goes on, check the scheme: rediss://")
+	require.NotContains(t, s.outcome(acquireScript, "k", written, io.EOF).Error(), "rediss://")
 }
 
 func TestForeignEntryWithAndWithoutAnAnswer(t *testing.T) {

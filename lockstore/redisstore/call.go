@@ -89,14 +89,14 @@ func (s *Store) runWith(ctx context.Context, name scriptName, key, second string
 		defer stop()
 		c.send(&c.context, s.client, words, sc.source)
 	} else if err := c.detached.run(ctx, func() { c.send(ctx, s.client, words, sc.source) }); err != nil {
-		return reply{}, outcome(key, c.state.Or(returned), err)
+		return reply{}, s.outcome(name, key, c.state.Or(returned), err)
 	}
 	if c.err != nil {
-		return reply{}, outcome(key, c.state.Load(), withContext(ctx, c.err))
+		return reply{}, s.outcome(name, key, c.state.Load(), withContext(ctx, c.err))
 	}
 	r, err := parseReply(c.text)
 	if err != nil {
-		return reply{}, fmt.Errorf("redisstore: key %q: the server sent %w, outcome unknown", key, err)
+		return reply{}, fmt.Errorf("redisstore: key %q: the server sent %w, %s", key, err, name.says("outcome unknown"))
 	}
 	r.ambiguous = c.state.Load()&ambiguous != 0
 	return r, nil
@@ -189,21 +189,29 @@ func withoutSecrets(err error, owner lockstore.Owner) error {
 	return answer(text)
 }
 
+// says is the text about the outcome of a request, which a request that only reads does not have.
+func (n scriptName) says(outcome string) string {
+	if n == inspectScript {
+		return "nothing was read"
+	}
+	return outcome
+}
+
 // outcome is the error of a failed request: either certainly not applied, or unknown.
-func outcome(key string, state uint32, err error) error {
+func (s *Store) outcome(name scriptName, key string, state uint32, err error) error {
 	if word(serverText(err)) == "WRONGTYPE" {
 		return errForeign(key, err)
 	}
 	if state&ambiguous == 0 && (state&written == 0 || refused(err)) {
 		switch {
 		case state&written == 0:
-			err = withAdvice(err)
+			err = s.withAdvice(err)
 		case word(serverText(err)) == "MOVED":
 			err = fmt.Errorf("%w: the server is in cluster mode; the URL needs cluster=true", err)
 		}
-		return fmt.Errorf("redisstore: key %q: not applied: %w: %w", key, lockstore.ErrUnavailable, err)
+		return fmt.Errorf("redisstore: key %q: %s: %w: %w", key, name.says("not applied"), lockstore.ErrUnavailable, err)
 	}
-	return fmt.Errorf("redisstore: key %q: outcome unknown: %w", key, err)
+	return fmt.Errorf("redisstore: key %q: %s: %w", key, name.says("outcome unknown"), err)
 }
 
 // withContext adds the context's error if the context has ended. The timeout of a socket
@@ -221,7 +229,7 @@ func withContext(ctx context.Context, err error) error {
 
 // withAdvice adds a possible cause to the error of a request that was not written. A client
 // with TLS at a server without TLS, or the reverse, gets no answer, or the connection ends.
-func withAdvice(err error) error {
+func (s *Store) withAdvice(err error) error {
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return err // no server is there
@@ -230,7 +238,7 @@ func withAdvice(err error) error {
 	var noTLS tls.RecordHeaderError
 	if errors.As(err, &timeout) && timeout.Timeout() || errors.As(err, &noTLS) ||
 		errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		return fmt.Errorf("%w: no connection was ready; if this goes on, check the scheme: rediss:// is with TLS, redis:// is without", err)
+		return fmt.Errorf("%w: no connection to %s was ready; if this goes on, check the scheme: rediss:// is with TLS, redis:// is without", err, s.server)
 	}
 	return err
 }

@@ -56,7 +56,7 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	}
 	if err != nil {
 		// INFO changes nothing, so whatever failed, nothing was applied.
-		return nil, fmt.Errorf("redisstore: check: INFO failed: %w: %w", lockstore.ErrUnavailable, withAdvice(err))
+		return nil, fmt.Errorf("redisstore: check: INFO failed: %w: %w", lockstore.ErrUnavailable, s.withAdvice(err))
 	}
 	return findings, nil
 }

@@ -76,6 +76,17 @@ func TestClusterIsForgotten(t *testing.T) {
 	require.Contains(t, findings[0].Fix, "cluster=true")
 }
 
+const clusterAdvice = ": the server is in cluster mode; the URL needs cluster=true"
+
+// The first request for a key of another node says it, too.
+func TestClusterIsForgottenAtFirstUse(t *testing.T) {
+	const moved = "MOVED 3999 127.0.0.1:1"
+	s := openStore(t, "redis://"+fakeServer(t, func([]string) string { return "-" + moved + "\r\n" }))
+	for _, err := range everyRequest(t.Context(), s) {
+		requireUnavailable(t, err, moved+clusterAdvice)
+	}
+}
+
 func TestPoliciesOfACluster(t *testing.T) {
 	t.Parallel()
 	addrs := testservers.Cluster(t, testservers.ValkeyServer, "--appendonly", "yes")

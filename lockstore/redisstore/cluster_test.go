@@ -44,6 +44,7 @@ func TestSlotMigration(t *testing.T) {
 		require.NoError(t, err)
 		_, err = wrong.Acquire(ctx, newRequest(key))
 		requireUnavailable(t, err, "MOVED")
+		require.ErrorContains(t, err, clusterAdvice)
 
 		require.NoError(t, to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID).Err())
 		require.NoError(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID).Err())

@@ -526,7 +526,7 @@ func TestClientPause(t *testing.T) {
 	require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
 }
 
-// wrapped and its cousins are clients of other types.
+// Clients of other types.
 type (
 	wrapped        struct{ redis.UniversalClient }
 	wrappedClient  struct{ *redis.Client }

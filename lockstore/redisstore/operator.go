@@ -160,7 +160,7 @@ func (s *Store) ask(ctx context.Context, what string, f func() error) error {
 		err = withContext(ctx, withoutSecrets(failed, ""))
 	}
 	if err != nil {
-		return fmt.Errorf("redisstore: %s failed: %w: %w", what, lockstore.ErrUnavailable, withAdvice(err))
+		return fmt.Errorf("redisstore: %s failed: %w: %w", what, lockstore.ErrUnavailable, s.withAdvice(err))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,6 +31,7 @@ type Options struct {
 // lockstore.Breaker and lockstore.Lister.
 type Store struct {
 	client  redis.UniversalClient
+	server  string // its address in the client's settings
 	wakeUps *wakeUps
 	ends    bool // a call can end its connection's wait, see callContext
 	prefix  string
@@ -75,11 +77,20 @@ func New(client redis.UniversalClient, opt Options) (*Store, error) {
 	}
 	return &Store{
 		client:  client,
+		server:  address(client),
 		wakeUps: newWakeUps(client),
 		ends:    isEndable(client),
 		prefix:  opt.Prefix,
 		scripts: newScripts(),
 	}, nil
+}
+
+// address is where a client connects, or the addresses of a cluster's first nodes.
+func address(client redis.UniversalClient) string {
+	if c, ok := client.(*redis.ClusterClient); ok {
+		return strings.Join(c.Options().Addrs, ", ")
+	}
+	return client.(*redis.Client).Options().Addr
 }
 
 // refusal is the reason why a client cannot be used, or "".

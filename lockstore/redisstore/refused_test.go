@@ -113,6 +113,8 @@ func TestRefusalsAreUnavailable(t *testing.T) {
 			for what, err := range everyRequest(t.Context(), store) {
 				t.Log(what, err)
 				requireUnavailable(t, err, answer)
+				require.Equal(t, what != "Inspect", strings.Contains(err.Error(), "not applied"))
+				require.Equal(t, what == "Inspect", strings.Contains(err.Error(), "nothing was read"))
 			}
 		})
 	}
@@ -176,6 +178,8 @@ func TestOtherAnswersAreUnknown(t *testing.T) {
 			for what, err := range everyRequest(t.Context(), store) {
 				t.Log(what, err)
 				requireUnknown(t, err)
+				require.Equal(t, what != "Inspect", strings.Contains(err.Error(), "outcome unknown"))
+				require.Equal(t, what == "Inspect", strings.Contains(err.Error(), "nothing was read"))
 			}
 		})
 	}
@@ -390,19 +394,20 @@ func awaitBusy(t *testing.T, client redis.UniversalClient) {
 
 // The error of a request that was not written has advice if the scheme may be wrong.
 func TestAdvice(t *testing.T) {
-	const advice = "check the scheme: rediss:// is with TLS, redis:// is without"
+	const advice = "no connection to cache:6379 was ready; if this goes on, check the scheme: rediss:// is with TLS, redis:// is without"
+	s := &Store{server: "cache:6379"}
 	for _, err := range []error{
 		&net.OpError{Op: "read", Err: syscall.ECONNRESET}, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, io.EOF, syscall.EPIPE,
 		context.DeadlineExceeded, tls.RecordHeaderError{},
 	} {
-		require.ErrorContains(t, withAdvice(err), advice, "%T", err)
-		require.ErrorIs(t, withAdvice(err), err)
+		require.ErrorContains(t, s.withAdvice(err), advice, "%T", err)
+		require.ErrorIs(t, s.withAdvice(err), err)
 	}
 	for _, err := range []error{
 		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, context.Canceled,
 		answer("WRONGPASS"), &net.DNSError{},
 	} {
-		require.Equal(t, err, withAdvice(err))
+		require.Equal(t, err, s.withAdvice(err))
 	}
 }
 
