@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -64,6 +66,9 @@ func (s *Sent) Failed(service string, err error) error {
 // Plain is an error of net/http without what the server sent, which could quote a secret,
 // and without types that an SDK knows and would send the request again for.
 func Plain(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return errors.New("the caller has cancelled the request")
+	}
 	if network, ok := errors.AsType[*net.OpError](err); ok {
 		return errors.New(network.Error())
 	}
@@ -73,8 +78,18 @@ func Plain(err error) error {
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return errors.New("there is no answer in time")
 	}
-	return errors.New("the connection ended, or the answer is not HTTP")
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the connection ended within the answer")
+	case errors.Is(err, io.EOF), strings.Contains(err.Error(), closedIdle):
+		return errors.New("the connection ended before the answer")
+	}
+	return errors.New("the answer is not HTTP")
 }
+
+// closedIdle is the text of an error that net/http does not export: the server closed a
+// connection that it had kept open, while a request that must not be repeated was sent on it.
+const closedIdle = "http: server closed idle connection"
 
 // Corrupt is an error that matches lockstore.ErrCorrupt.
 func Corrupt(text string) error { return fmt.Errorf("%s: %w", text, lockstore.ErrCorrupt) }
