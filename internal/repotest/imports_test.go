@@ -26,6 +26,7 @@ var layers = []struct {
 	{"lockstore/internal/portable", []string{"lockstore", "lockstore/driver"}},
 	{"lockstore/memstore", []string{"lockstore", "lockstore/driver", "lockstore/internal/portable", "internal/rules"}},
 	{"internal/rules", []string{"lockstore/driver"}},
+	{"internal/modelcheck", []string{"internal/rules", "internal/verifyrecord", "lockstore/driver"}},
 	{"lockstore/*store/...", []string{"lockstore", "lockstore/awsenv", "lockstore/casstore", "lockstore/internal/rest"}},
 	{"guard", []string{"lockstore"}},
 	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/memstore"}},

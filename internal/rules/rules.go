@@ -304,7 +304,7 @@ func (d *decision) abandon() driver.Answer {
 	default:
 		d.remember(Ended{Owner: d.Owner, How: Released})
 	}
-	d.leaveQueue(place)
+	d.leaveQueue(d.place(d.Owner))
 	if i >= 0 || place >= 0 {
 		d.handOver()
 	}

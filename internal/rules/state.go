@@ -184,10 +184,12 @@ func (d *decision) set(i int, h Holder) {
 	d.Holders[i], d.changed = h, true
 }
 
-// end ends a lease and remembers its owner.
+// end ends a lease and remembers its owner. An owner whose hand-over has lapsed may have a
+// place, too.
 func (d *decision) end(i int, how How) {
 	h := d.Holders[i]
 	d.remember(Ended{h.Owner, h.Fence, how})
+	d.Queue = without(d.Queue, d.place(h.Owner))
 	d.Holders, d.changed = without(d.Holders, i), true
 	if !d.FreeOnRelease {
 		return
