@@ -25,7 +25,7 @@ var rulesCases = []testCase{
 			c.need("lockstore.Inspector", inspects)
 			c.need("comparison with the rule book", c.Sequences >= 0)
 			if c.virtual {
-				for seed := range cmp.Or(c.Sequences, 100) {
+				for seed := range cmp.Or(c.Sequences, 40) {
 					c.sequence(uint64(seed))
 				}
 				return
