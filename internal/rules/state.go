@@ -102,7 +102,10 @@ func (d *decision) roomSince(most int, before []Waiter) (since time.Time, ever b
 	for _, p := range before {
 		most = min(most, p.MaxHolders)
 	}
-	in := slices.SortedFunc(slices.Values(d.Holders), func(a, b Holder) int { return a.End().Compare(b.End()) })
+	in := d.Holders
+	if len(in) > 1 {
+		in = slices.SortedFunc(slices.Values(in), func(a, b Holder) int { return a.End().Compare(b.End()) })
+	}
 	for ; len(in) > 0; in = in[1:] {
 		room := most
 		for _, h := range in {
