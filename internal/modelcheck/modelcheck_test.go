@@ -16,11 +16,11 @@ func TestHandOver(t *testing.T) {
 	}
 	sizes := []Size{
 		{MaxHolders: []int{1, 1}},
-		{MaxHolders: []int{1, 1}, Earlier: 1, Dead: 1, States: 800_000},
-		{MaxHolders: []int{1, 1}, Dead: 1, Revokes: true, States: 400_000},
-		{MaxHolders: []int{1, 1, 1}, Dead: 1, States: 800_000},
-		{MaxHolders: []int{1, 2, 2}, Dead: 1, States: 800_000},
-		{MaxHolders: []int{1, 64, 64}, Dead: 1, States: 800_000},
+		{MaxHolders: []int{1, 1}, Earlier: 1, Dead: 1, States: 300_000},
+		{MaxHolders: []int{1, 1}, Dead: 1, Revokes: true, States: 200_000},
+		{MaxHolders: []int{1, 1, 1}, Dead: 1, States: 300_000},
+		{MaxHolders: []int{1, 2, 2}, Dead: 1, States: 300_000},
+		{MaxHolders: []int{1, 64, 64}, Dead: 1, States: 300_000},
 	}
 	result := verifyrecord.Result{
 		Kind: verifyrecord.Search, Name: "every state of a few clients under the rules with hand-over and several holders", Counts: map[string]int64{},
