@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // The queue's rule, the same for every [Queuer]: a free key is granted to an owner if n
@@ -14,8 +16,8 @@ import (
 // delays those behind it by one Turn. And a queue whose owners all died keeps a key from
 // a new owner for at most MaxTurns times Turn.
 const (
-	Turn     = 2 * time.Second // on the store's clock; a clock with whole seconds may add up to 2 s
-	MaxTurns = 5
+	Turn     = driver.Turn // on the store's clock; a clock with whole seconds may add up to 2 s
+	MaxTurns = driver.MaxTurns
 )
 
 // ErrGranted is what Leave returns if the owner does not wait: it holds the key.

@@ -57,9 +57,7 @@ import (
 // order. The search forgets an owner when its client has a new owner and no request of the
 // old owner can arrive any more. Size bounds the number of such owners.
 func Verify(t *testing.T, name string, open func() Store, sizes []Size, limits ...string) {
-	if withRaceDetector {
-		t.Skip("the search has one goroutine, and the race detector makes it ten times as slow: it is part of make verify")
-	}
+	verifyrecord.SkipSearchWithRace(t)
 	result := verifyrecord.Result{Kind: verifyrecord.Search, Name: name, Counts: map[string]int64{}, Limits: limits}
 	began := time.Now()
 	for _, size := range sizes {

@@ -11,9 +11,7 @@ import (
 
 // TestHandOver searches the rules with hand-over and several holders. No store has them yet.
 func TestHandOver(t *testing.T) {
-	if withRaceDetector {
-		t.Skip("the search has one goroutine, and the race detector makes it ten times as slow: it is part of make verify")
-	}
+	verifyrecord.SkipSearchWithRace(t)
 	sizes := []Size{
 		{MaxHolders: []int{1, 1}},
 		{MaxHolders: []int{1, 1}, Earlier: 1, Dead: 1, States: 300_000},

@@ -25,7 +25,7 @@ var layers = []struct {
 	{"lockstore/internal/rest", []string{"lockstore"}},
 	{"lockstore/internal/portable", []string{"lockstore", "lockstore/driver"}},
 	{"lockstore/memstore", []string{"lockstore", "lockstore/driver", "lockstore/internal/portable", "internal/rules"}},
-	{"internal/rules", []string{"lockstore/driver"}},
+	{"internal/rules", []string{"lockstore", "lockstore/driver"}},
 	{"internal/modelcheck", []string{"internal/rules", "internal/verifyrecord", "lockstore/driver"}},
 	{"lockstore/*store/...", []string{"lockstore", "lockstore/awsenv", "lockstore/casstore", "lockstore/internal/rest"}},
 	{"guard", []string{"lockstore"}},

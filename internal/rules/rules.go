@@ -229,8 +229,8 @@ func (d *decision) acquire() driver.Answer {
 		return driver.Answer{Outcome: driver.Refused, Status: d.status()}
 	}
 	before := d.before(d.Owner)
-	if wait, _ := d.wait(d.MaxHolders, before); wait > 0 {
-		return d.refuse(before)
+	if wait, held := d.wait(d.MaxHolders, before); wait > 0 {
+		return d.refuse(wait, held)
 	}
 	d.restOnTime(d.MaxHolders, before)
 	h := d.grant(Holder{Owner: d.Owner, MaxHolders: d.MaxHolders, TTL: d.TTL, Text: d.Request.Holder, Note: d.Note})
@@ -238,13 +238,13 @@ func (d *decision) acquire() driver.Answer {
 	return d.granted(h)
 }
 
-func (d *decision) refuse(before []Waiter) driver.Answer {
+// refuse refuses for the time wait; for the time held somebody has the key.
+func (d *decision) refuse(wait, held time.Duration) driver.Answer {
 	if d.Join && d.place(d.Owner) < 0 && len(d.Queue) < d.Places {
 		d.Queue = append(slices.Clip(d.Queue), Waiter{d.Owner, d.MaxHolders, d.Note})
 		d.changed = true
 	}
 	a := driver.Answer{Outcome: driver.Refused, Position: d.place(d.Owner) + 1, Status: d.status()}
-	wait, held := d.wait(d.MaxHolders, before)
 	if a.Status.Remaining = held; held <= 0 {
 		a.Status.State, a.Status.Holder, a.Status.Remaining = driver.Reserved, "", wait
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
@@ -158,7 +159,7 @@ func (d *decision) grant(h Holder) Holder {
 	for slices.ContainsFunc(d.Holders, func(o Holder) bool { return o.Seat == h.Seat }) {
 		h.Seat++
 	}
-	d.LastFence = max(d.LastFence+1, driver.Fence(d.clock.Early.UnixMicro()))
+	d.LastFence = lockstore.NextFence(d.LastFence, d.clock.Early)
 	h.Fence, h.Since = d.LastFence, d.clock.Late
 	d.Holders = append(d.Holders, h)
 	d.Closed, d.Freed, d.changed = Closed{}, time.Time{}, true
@@ -247,19 +248,15 @@ func (d *decision) leaveQueue(i int) {
 }
 
 // keepTurns changes since when the key counts as free, before a place ends: the owners
-// behind it come one place nearer, and two of them must not have their turns at once.
-//
-//	the turn of the place has not begun  nothing changes
-//	it is its turn                       the turn of the next one begins now
-//	its turn is over                     those behind keep the turns that they had
+// behind it come one place nearer, see lockstore.FreeAfterLeave.
 func (d *decision) keepTurns(i int) {
 	since, ever := d.roomSince(1, nil)
 	if !ever {
 		since = d.Freed
 	}
-	begins := time.Duration(min(i, driver.MaxTurns)) * driver.Turn
-	if free := d.clock.Early.Sub(since); free >= begins {
-		d.Freed = d.clock.Early.Add(-max(begins, free-driver.Turn))
+	free := d.clock.Early.Sub(since)
+	if after := lockstore.FreeAfterLeave(i, free); after != free {
+		d.Freed = d.clock.Early.Add(-after)
 	}
 }
 

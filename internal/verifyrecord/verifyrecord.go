@@ -93,6 +93,14 @@ func Write(t testing.TB, r Result) {
 // Full says whether the test is to run at its full size, as in make verify.
 func Full() bool { return os.Getenv("VERIFY_DIR") != "" }
 
+// SkipSearchWithRace skips a search under the race detector.
+func SkipSearchWithRace(t testing.TB) {
+	t.Helper()
+	if withRaceDetector {
+		t.Skip("the search has one goroutine, and the race detector makes it ten times as slow: it is part of make verify")
+	}
+}
+
 // Seed is the first seed of a simulation: VERIFY_SEED, or 1. count is how many
 // seeds to try: VERIFY_SEEDS if that is set, else full in make verify and few elsewhere.
 func Seed(t testing.TB, few, full int) (first uint64, count int) {

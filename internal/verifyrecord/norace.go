@@ -1,5 +1,5 @@
 //go:build !race
 
-package leasesearch
+package verifyrecord
 
 const withRaceDetector = false

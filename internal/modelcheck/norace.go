@@ -1,5 +1,0 @@
-//go:build !race
-
-package modelcheck
-
-const withRaceDetector = false
