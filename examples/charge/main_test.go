@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"os"
 	"slices"
@@ -156,7 +155,7 @@ func (e *effects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // database is a way to DynamoDB that stops the transactions of an order, or loses its keeps.
 type database struct {
 	*effects
-	through *httputil.ReverseProxy
+	through http.Handler
 	mu      sync.Mutex
 	noKeep  map[string]bool
 }
@@ -242,9 +241,7 @@ func newWorld(t *testing.T, kind string) *world {
 		return w
 	}
 	endpoint := testservers.DynamoDB(t)
-	target, err := url.Parse(endpoint)
-	require.NoError(t, err)
-	w.database = &database{effects: newEffects(), through: httputil.NewSingleHostReverseProxy(target), noKeep: map[string]bool{}}
+	w.database = &database{effects: newEffects(), through: testservers.Forward(t, endpoint), noKeep: map[string]bool{}}
 	proxy := httptest.NewServer(w.database)
 	t.Cleanup(proxy.Close)
 	locks, charges := testservers.Table(t, endpoint, "locks", "key"), testservers.Table(t, endpoint, "charges", "order")

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -40,7 +39,7 @@ type fakeAWS struct {
 	template  *template.Template
 	lockStack string // the stack that it imports its locks from: a cache's
 	status    string
-	dynamo    *httputil.ReverseProxy
+	dynamo    http.Handler
 
 	// before may answer a request itself and return true.
 	before func(w http.ResponseWriter, r *http.Request, service string) bool
@@ -80,11 +79,9 @@ func startFakeAWS(t *testing.T) *fakeAWS {
 	endpoint := testservers.DynamoDB(t) // skips where there is none
 	t.Chdir("../..")
 	tm, dir := readTemplate(t), t.TempDir()
-	target, err := url.Parse(endpoint)
-	require.NoError(t, err)
 	f := &fakeAWS{
 		t: t, template: tm, status: "UPDATE_COMPLETE",
-		dynamo:    &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }},
+		dynamo:    testservers.Forward(t, endpoint),
 		bootstrap: map[string]string{}, idle: map[string][]*lambdatest.Env{}, seen: map[string]int{},
 		// A short wait, so that a busy answer does not take two seconds.
 		env: []string{"LOCK_WAIT=300ms"},

@@ -3,15 +3,12 @@ package testservers
 import (
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // cosmosVersion is the version that install-cosmos.sh installs.
@@ -32,37 +29,28 @@ func Cosmos(t testing.TB) (addr string) {
 	if _, err := os.Stat(program); err != nil {
 		missing(t, "cosmosdb-server "+cosmosVersion, installCosmos)
 	}
-	target := url.URL{Scheme: "http", Host: start(t, spec{
+	server := start(t, spec{
 		name:  "cosmosdb-server",
 		ready: answersHTTP,
 		command: func(port int, _ string) *exec.Cmd {
 			return exec.Command(node, program, "--no-ssl", "--host", "127.0.0.1", "-p", strconv.Itoa(port))
 		},
-	}).Addr}
-	// Node.js closes a connection that was idle for 5 s. Whoever sends a write on it at that
-	// moment cannot know whether it was applied.
-	transport := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 3 * time.Second}
-	proxy := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&target) },
-		Transport: transport,
-		ModifyResponse: func(r *http.Response) error {
-			if r.Request.Method == http.MethodGet && strings.Contains(r.Request.URL.Path, "/docs/") && r.StatusCode == http.StatusInternalServerError {
-				r.StatusCode, r.Status = http.StatusNotFound, "404 Not Found"
-			}
-			return nil
-		},
 	})
-	client := http.Client{Transport: transport}
-	t.Cleanup(func() {
-		proxy.Close()
-		transport.CloseIdleConnections()
-	})
+	forward := Forward(t, "http://"+server.Addr)
+	forward.ModifyResponse = func(r *http.Response) error {
+		if r.Request.Method == http.MethodGet && strings.Contains(r.Request.URL.Path, "/docs/") && r.StatusCode == http.StatusInternalServerError {
+			r.StatusCode, r.Status = http.StatusNotFound, "404 Not Found"
+		}
+		return nil
+	}
+	proxy := httptest.NewServer(forward)
+	t.Cleanup(proxy.Close)
 	for _, made := range []struct{ path, body string }{
 		{"/dbs", `{"id": "db"}`},
 		{"/dbs/db/colls", `{"id": "locks", "partitionKey": {"paths": ["/id"], "kind": "Hash"}}`},
 		{"/dbs/db/colls", `{"id": "other", "partitionKey": {"paths": ["/tenant"], "kind": "Hash"}, "defaultTtl": 60}`},
 	} {
-		resp, err := client.Post(proxy.URL+made.path, "application/json", strings.NewReader(made.body))
+		resp, err := proxy.Client().Post(proxy.URL+made.path, "application/json", strings.NewReader(made.body))
 		if err != nil {
 			t.Fatal(err)
 		}

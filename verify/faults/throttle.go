@@ -5,13 +5,11 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"github.com/lambdalock/lambdalock/internal/testservers"
 )
 
 // Throttle is a proxy in front of a DynamoDB endpoint. While it is on, it throttles
@@ -28,10 +26,8 @@ type Throttle struct {
 // NewThrottle starts a Throttle in front of endpoint.
 func NewThrottle(t testing.TB, endpoint string, seed uint64) *Throttle {
 	t.Helper()
-	target, err := url.Parse(endpoint)
-	require.NoError(t, err)
 	x := &Throttle{random: rand.New(rand.NewPCG(seed, 0))}
-	next := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+	next := testservers.Forward(t, endpoint)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch p := x.draw(r); {
 		case p < 0.45:

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -138,9 +137,7 @@ func OnEachStore(t *testing.T, cases map[string]func(*testing.T, *Target)) {
 // dynamoProxy starts a way to DynamoDB. answer sees each request, and may answer it
 // itself and return true.
 func dynamoProxy(t *testing.T, endpoint string, answer func(http.ResponseWriter, *http.Request, []byte) bool) string {
-	target, err := url.Parse(endpoint)
-	require.NoError(t, err)
-	through := httputil.NewSingleHostReverseProxy(target)
+	through := testservers.Forward(t, endpoint)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
