@@ -4,8 +4,7 @@
 //   - who may import whom, and what a function may link
 //   - where the environment is read
 //   - which licences and versions the dependencies have
-//   - that one name goes through all files, and that retired words are gone
-//   - that no output shows a secret
+//   - that one name goes through all files
 //   - that each fault of docs/faults.md has a test
 //   - that the README shows compiled code, the map in docs/design.md has all rooms, and
 //     links lead somewhere
