@@ -214,8 +214,9 @@ func (d *decision) acquire() driver.Answer {
 			a := d.granted(h)
 			a.TTL = min(a.TTL, d.TTL) // a repeat asks for what it will trust
 			return a
-		case !h.HandedOver:
-			d.rest(OnStamp)
+		}
+		d.rest(OnStamp)
+		if !h.HandedOver {
 			return lost("the lease has expired")
 		} // a hand-over that has lapsed ends the lease and not the owner
 	}
@@ -312,9 +313,12 @@ func (d *decision) abandon() driver.Answer {
 }
 
 func (d *decision) leave() driver.Answer {
-	if i := d.holder(d.Owner); i >= 0 && !d.Holders[i].Revoked && d.live(d.Holders[i]) {
-		d.rest(OnFreshRead)
-		return driver.Answer{Outcome: driver.Holding, Fence: d.Holders[i].Fence}
+	if i := d.holder(d.Owner); i >= 0 && !d.Holders[i].Revoked {
+		if d.live(d.Holders[i]) {
+			d.rest(OnFreshRead)
+			return driver.Answer{Outcome: driver.Holding, Fence: d.Holders[i].Fence}
+		}
+		d.rest(OnStamp)
 	}
 	place := d.place(d.Owner)
 	if place < 0 {

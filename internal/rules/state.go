@@ -242,6 +242,9 @@ func (d *decision) leaveQueue(i int) {
 		return
 	}
 	if d.FreeOnRelease && !slices.ContainsFunc(d.Holders, d.live) && !d.closed() {
+		if len(d.Holders) > 0 || d.Closed.For > 0 {
+			d.rest(OnStamp) // by a clock that is ahead, the key would be free before the lease has ended
+		}
 		d.keepTurns(i)
 	}
 	d.Queue, d.changed = without(d.Queue, i), true
