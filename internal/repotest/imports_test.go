@@ -27,7 +27,7 @@ var layers = []struct {
 	{"lockstore/memstore", []string{"lockstore", "lockstore/driver", "lockstore/internal/portable", "internal/rules"}},
 	{"internal/rules", []string{"lockstore", "lockstore/driver"}},
 	{"internal/modelcheck", []string{"internal/rules", "internal/verifyrecord", "lockstore/driver"}},
-	{"lockstore/*store/...", []string{"lockstore", "lockstore/awsenv", "lockstore/casstore", "lockstore/internal/rest"}},
+	{"lockstore/*store/...", []string{"lockstore", "lockstore/awsenv", "lockstore/casstore", "lockstore/driver", "lockstore/internal/portable", "lockstore/internal/rest"}},
 	{"guard", []string{"lockstore"}},
 	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/memstore"}},
 	{"guard/internal/*", nil},

@@ -18,24 +18,6 @@ var (
 	_ lockstore.Lister  = (*Store)(nil)
 )
 
-// Break implements lockstore.Breaker by one request.
-func (s *Store) Break(ctx context.Context, req lockstore.BreakRequest) (lockstore.Status, error) {
-	if err := req.Validate(); err != nil {
-		return lockstore.Status{}, err
-	}
-	r, err := s.run(ctx, breakScript, req.Key, "", int64(req.Fence), req.By.Encode(), flag(req.Now))
-	if err != nil {
-		return lockstore.Status{}, err
-	}
-	switch {
-	case r.code == broken:
-		return lockstore.Status{Key: req.Key, Held: !req.Now, Broken: !req.Now, Holder: r.holder, Fence: r.fence, Remaining: r.left, Waiting: r.queue}, nil
-	case r.code == lost && req.Now && r.ambiguous:
-		return lockstore.Status{}, fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and no lease has this fence now", req.Key)
-	}
-	return lockstore.Status{}, r.refusal(req.Key)
-}
-
 // scanCount is how many entries one SCAN looks at.
 const scanCount = 1000
 
@@ -52,7 +34,7 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 	for _, node := range nodes {
 		for cursor := uint64(0); ; {
 			var names []string
-			err := s.ask(ctx, "list", func() (err error) {
+			err := s.read(ctx, "list", func() (err error) {
 				var scan *redis.ScanCmd
 				err = onPrimary(ctx, node, func(p redis.Pipeliner) { scan = p.ScanType(ctx, cursor, match, scanCount, "string") })
 				if err != nil {
@@ -101,7 +83,7 @@ func (s *Store) Extent(ctx context.Context) (lockstore.Extent, error) {
 	var e lockstore.Extent
 	nodes, err := s.masters(ctx)
 	for i := 0; i < len(nodes) && err == nil; i++ {
-		err = s.ask(ctx, "extent", func() error {
+		err = s.read(ctx, "extent", func() error {
 			var size *redis.IntCmd
 			err := onPrimary(ctx, nodes[i], func(p redis.Pipeliner) { size = p.DBSize(ctx) })
 			e.Entries += size.Val()
@@ -137,7 +119,7 @@ func (s *Store) masters(ctx context.Context) ([]redis.Cmdable, error) {
 	}
 	var mu sync.Mutex
 	var all []redis.Cmdable
-	err := s.ask(ctx, "list", func() error {
+	err := s.read(ctx, "list", func() error {
 		return cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -148,9 +130,9 @@ func (s *Store) masters(ctx context.Context) ([]redis.Cmdable, error) {
 	return all, err
 }
 
-// ask calls the client for a command that only reads, so a failure means that nothing was
+// read calls the client for a command that only reads, so a failure means that nothing was
 // applied. It returns when ctx ends.
-func (s *Store) ask(ctx context.Context, what string, f func() error) error {
+func (s *Store) read(ctx context.Context, what string, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("redisstore: %s: not sent: %w: %w", what, lockstore.ErrUnavailable, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // Each owner that waits has a list of its own on the server. It waits for an element there.
@@ -104,17 +105,18 @@ func connections(pool, most int) int {
 	return pool
 }
 
-// AwaitTurn implements lockstore.Queuer. It waits at the server for a wake-up, and
-// returns after less than a second without one. Where it cannot wait there, because
-// the server refuses BLPOP or because waiters have half of the client's connections
-// already, it returns after a short random pause.
-func (s *Store) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner) error {
-	if err := (lockstore.Lease{Key: key, Owner: owner}).Validate(); err != nil {
-		return err
-	}
+// Await implements driver.Driver. It waits at the server for a wake-up, and returns after
+// less than a second without one. Where it cannot wait there, because the server refuses
+// BLPOP or because waiters have half of the client's connections already, it returns after a
+// short random pause.
+func (s *Store) Await(ctx context.Context, _ string, r driver.Request) (driver.Answer, error) {
 	if err := s.made(); err != nil {
-		return err
+		return driver.Answer{}, err
 	}
+	return driver.Answer{Outcome: driver.Ask}, s.await(ctx, r.Owner)
+}
+
+func (s *Store) await(ctx context.Context, owner driver.Owner) error {
 	block := s.wakeUps.block
 	if deadline, ok := ctx.Deadline(); ok {
 		// A wait that its context ends costs the connection.
@@ -175,19 +177,18 @@ func list(owner lockstore.Owner) string {
 }
 
 // release ends a lease and wakes the first in the queue if that has been known since the grant.
-func (s *Store) release(ctx context.Context, lease lockstore.Lease) (reply, error) {
+func (s *Store) release(ctx context.Context, key string, owner driver.Owner, fence int64) (reply, error) {
 	if err := s.made(); err != nil {
 		return reply{}, err
 	}
-	fence := int64(lease.Fence)
-	if first := s.wakeUps.expected(lease.Owner); first != "" {
-		r, err := s.runWith(ctx, releaseScript, lease.Key, list(first), lease.Owner, fence)
+	if first := s.wakeUps.expected(owner); first != "" {
+		r, err := s.runWith(ctx, releaseScript, key, list(first), owner, fence)
 		if !errors.Is(err, lockstore.ErrUnavailable) || !slices.Contains([]string{"NOPERM", "CROSSSLOT"}, word(serverText(err))) {
 			return r, err
 		}
 		s.wakeUps.oneKey.Store(true)
 	}
-	return s.run(ctx, releaseScript, lease.Key, lease.Owner, fence)
+	return s.run(ctx, releaseScript, key, owner, fence)
 }
 
 // wake tells the first in line that it is its turn. The release is done: an error
@@ -196,22 +197,6 @@ func (s *Store) wake(ctx context.Context, by, next lockstore.Owner) {
 	if next != "" {
 		_, _ = s.run(ctx, wakeScript, list(next), by)
 	}
-}
-
-// Leave implements lockstore.Queuer. It wakes the next in line.
-func (s *Store) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
-	if err := (lockstore.Lease{Key: key, Owner: owner}).Validate(); err != nil {
-		return err
-	}
-	r, err := s.run(ctx, releaseScript, key, owner, "-")
-	if err != nil {
-		return err
-	}
-	if r.code != released {
-		return r.refusal(key)
-	}
-	s.wake(ctx, owner, r.next)
-	return nil
 }
 
 // pause lets a random time pass.

@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/internal/portable"
 )
 
 // DefaultPrefix is the beginning of every lock's key on the server.
@@ -39,6 +41,7 @@ type Store struct {
 }
 
 var (
+	_ driver.Driver       = (*Store)(nil)
 	_ lockstore.Store     = (*Store)(nil)
 	_ lockstore.Inspector = (*Store)(nil)
 	_ lockstore.Keeper    = (*Store)(nil)
@@ -128,112 +131,113 @@ func refusal(client redis.UniversalClient) (why string) {
 	return fmt.Sprintf("is a %T", client) + want + ", with hooks for tracing"
 }
 
+// Do implements driver.Driver.
+func (s *Store) Do(ctx context.Context, key string, req driver.Request) (driver.Answer, error) {
+	r, err := s.ask(ctx, key, req)
+	if err != nil {
+		return driver.Answer{}, err
+	}
+	a, err := r.answer(key, req)
+	if err != nil {
+		return driver.Answer{}, err
+	}
+	switch {
+	case a.Outcome == driver.Granted && req.Kind == driver.Acquire:
+		s.wakeUps.expect(req.Owner, r.next)
+		// What is left can be more than the TTL: the server rounds up, the lease was renewed, or
+		// the server's clock has stepped back. In the last case more than the TTL is not safe.
+		a.TTL = min(a.TTL, req.TTL)
+	case a.Outcome == driver.Done:
+		s.wake(ctx, req.Owner, r.next)
+	}
+	return a, nil
+}
+
+// ask sends the script of a request.
+func (s *Store) ask(ctx context.Context, key string, r driver.Request) (reply, error) {
+	fence := int64(r.Fence)
+	switch r.Kind {
+	case driver.Inspect:
+		return s.run(ctx, inspectScript, key, "")
+	case driver.Acquire:
+		return s.run(ctx, acquireScript, key, r.Owner, micros(r.TTL), r.Holder, retention(r.TTL), flag(r.Join))
+	case driver.Renew:
+		return s.run(ctx, renewScript, key, r.Owner, micros(r.TTL), fence, retention(r.TTL))
+	case driver.Release, driver.Abandon:
+		return s.release(ctx, key, r.Owner, fence)
+	case driver.Leave:
+		return s.run(ctx, releaseScript, key, r.Owner, "-")
+	case driver.MarkStarted:
+		return s.run(ctx, beginScript, key, r.Owner, fence)
+	case driver.Complete:
+		if err := s.made(); err != nil {
+			return reply{}, err
+		}
+		s.wakeUps.expected(r.Owner) // those who wait learn the result when they ask next, within a second
+		return s.run(ctx, answerScript, key, r.Owner, fence, micros(r.TTL), secret(r.Result))
+	case driver.Resolve:
+		return s.run(ctx, settleScript, key, "", fence, micros(r.TTL), secret(r.Result))
+	case driver.Revoke:
+		return s.run(ctx, breakScript, key, "", fence, r.Holder, flag(r.AtOnce))
+	}
+	return reply{}, fmt.Errorf("redisstore: key %q: a request of the unknown kind %d: %w", key, r.Kind, lockstore.ErrUnavailable)
+}
+
+func (s *Store) portable() portable.Store { return portable.Store{Driver: s, Name: "redisstore"} }
+
 // Acquire implements lockstore.Store.
 func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	if err := req.Validate(); err != nil {
-		return lockstore.Lease{}, err
-	}
-	r, err := s.run(ctx, acquireScript, req.Key, req.Owner, micros(req.TTL), req.Holder.Encode(), retention(req.TTL), flag(req.Queue))
-	if err != nil {
-		return lockstore.Lease{}, err
-	}
-	if r.code != granted {
-		return lockstore.Lease{}, r.refusal(req.Key)
-	}
-	s.wakeUps.expect(req.Owner, r.next)
-	// r.left can be more than req.TTL: the server rounds up, the lease was renewed, or the
-	// server's clock has stepped back. In the last case more than req.TTL is not safe.
-	return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: r.fence, TTL: min(r.left, req.TTL)}, nil
+	return s.portable().Acquire(ctx, req)
 }
 
 // Renew implements lockstore.Store.
 func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	if err := lease.Validate(); err != nil {
-		return 0, err
-	}
-	if err := lockstore.ValidateTTL(ttl); err != nil {
-		return 0, err
-	}
-	r, err := s.run(ctx, renewScript, lease.Key, lease.Owner, micros(ttl), int64(lease.Fence), retention(ttl))
-	if err != nil {
-		return 0, err
-	}
-	if r.code != granted {
-		return 0, r.refusal(lease.Key)
-	}
-	return r.left, nil
+	return s.portable().Renew(ctx, lease, ttl)
 }
 
 // Release implements lockstore.Store.
 func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
-	if err := lease.Validate(); err != nil {
-		return err
-	}
-	r, err := s.release(ctx, lease)
-	if err != nil {
-		return err
-	}
-	if err := r.done(lease.Key); err != nil {
-		return err
-	}
-	s.wake(ctx, lease.Owner, r.next)
-	return nil
+	return s.portable().Release(ctx, lease)
 }
 
 // Begin implements lockstore.Keeper.
 func (s *Store) Begin(ctx context.Context, lease lockstore.Lease) error {
-	if err := lockstore.ValidateGrant(lease); err != nil {
-		return err
-	}
-	r, err := s.run(ctx, beginScript, lease.Key, lease.Owner, int64(lease.Fence))
-	if err != nil {
-		return err
-	}
-	return r.done(lease.Key)
+	return s.portable().Begin(ctx, lease)
 }
 
-// Keep implements lockstore.Keeper. Those who wait learn the answer when they ask next,
-// within a second.
+// Keep implements lockstore.Keeper.
 func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
-	if err := lockstore.ValidateKeep(lease, data, d); err != nil {
-		return err
-	}
-	if err := s.made(); err != nil {
-		return err
-	}
-	s.wakeUps.expected(lease.Owner) // nobody is woken
-	r, err := s.run(ctx, answerScript, lease.Key, lease.Owner, int64(lease.Fence), micros(d), secret(data))
-	if err != nil {
-		return err
-	}
-	return r.done(lease.Key)
+	return s.portable().Keep(ctx, lease, data, d)
 }
 
 // SettleKept implements lockstore.Settler.
 func (s *Store) SettleKept(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
-	if err := lockstore.ValidateSettleKept(key, fence, data, d); err != nil {
-		return err
-	}
-	return s.settle(ctx, key, fence, data, d)
+	return s.portable().SettleKept(ctx, key, fence, data, d)
 }
 
 // SettleFree implements lockstore.Settler.
 func (s *Store) SettleFree(ctx context.Context, key string, fence lockstore.Fence) error {
-	if err := lockstore.ValidateSettleFree(key, fence); err != nil {
-		return err
-	}
-	return s.settle(ctx, key, fence, nil, 0)
+	return s.portable().SettleFree(ctx, key, fence)
 }
 
-func (s *Store) settle(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
-	r, err := s.run(ctx, settleScript, key, "", int64(fence), micros(d), secret(data))
-	if err != nil {
-		return err
-	}
-	if r.code == lost && !r.ambiguous {
-		return fmt.Errorf("redisstore: key %q: it is not in doubt with this fence: %w", key, lockstore.ErrLost)
-	}
-	return r.done(key)
+// Inspect implements lockstore.Inspector.
+func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
+	return s.portable().Inspect(ctx, key)
+}
+
+// AwaitTurn implements lockstore.Queuer.
+func (s *Store) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner) error {
+	return s.portable().AwaitTurn(ctx, key, owner)
+}
+
+// Leave implements lockstore.Queuer.
+func (s *Store) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
+	return s.portable().Leave(ctx, key, owner)
+}
+
+// Break implements lockstore.Breaker.
+func (s *Store) Break(ctx context.Context, req lockstore.BreakRequest) (lockstore.Status, error) {
+	return s.portable().Break(ctx, req)
 }
 
 // secret is data of the user as an argument of a command. Hooks that print commands see
@@ -244,40 +248,6 @@ type secret []byte
 func (s secret) MarshalBinary() ([]byte, error) { return s, nil }
 
 func (s secret) String() string { return lockstore.Secret(s).String() }
-
-// done is the error of a request that ends or begins something, or nil.
-func (r reply) done(key string) error {
-	switch {
-	case r.code == released:
-		return nil
-	case r.code == lost && r.ambiguous:
-		// The other attempt may have released the lease, and other owners may have had the
-		// key since. ErrLost would say that the lease was lost before the release.
-		return fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and the entry does not show this lease", key)
-	}
-	return r.refusal(key)
-}
-
-// Inspect implements lockstore.Inspector.
-func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
-	if err := lockstore.ValidateKey(key); err != nil {
-		return lockstore.Status{}, err
-	}
-	r, err := s.run(ctx, inspectScript, key, "")
-	if err != nil {
-		return lockstore.Status{}, err
-	}
-	switch r.code {
-	case held, broken, answered, inDoubt:
-		return lockstore.Status{
-			Key: key, Held: true, Kept: r.code == answered, InDoubt: r.code == inDoubt, Broken: r.code == broken,
-			Holder: r.holder, Fence: r.fence, Remaining: r.left, Waiting: r.queue,
-		}, nil
-	case free:
-		return lockstore.Status{Key: key, Fence: r.fence, Waiting: r.queue}, nil
-	}
-	return lockstore.Status{}, r.refusal(key)
-}
 
 // retention is how long the server keeps an entry after a grant or a renewal: the TTL and
 // an hour, in milliseconds, rounded up.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // code is the first byte of a script's answer. The comments name the rest of the answer.
@@ -34,7 +35,7 @@ type reply struct {
 	fence     lockstore.Fence
 	left      time.Duration
 	queue     int // a place in the queue, or how many wait
-	holder    lockstore.Holder
+	holder    string
 	data      []byte
 	next      lockstore.Owner // who is the first in the queue
 	ambiguous bool            // an earlier attempt of this request may have been applied
@@ -85,35 +86,83 @@ func parseReply(text string) (reply, error) {
 		r.next = lockstore.Owner(text)
 	case answered:
 		holder, data, _ := strings.Cut(text, "\n")
-		r.holder, r.data = lockstore.DecodeHolder(holder), []byte(data)
+		r.holder, r.data = holder, []byte(data)
 	case held, broken, begun, inDoubt:
-		r.holder = lockstore.DecodeHolder(text)
+		r.holder = text
 	}
 	return r, nil
 }
 
-// refusal is the error for an answer that is not success.
-func (r reply) refusal(key string) error {
+// answer is a reply in the words of a driver. A reply that is no answer is an error.
+func (r reply) answer(key string, req driver.Request) (driver.Answer, error) {
 	switch r.code {
-	case held:
-		return &lockstore.HeldError{Key: key, Holder: r.holder, Remaining: r.left, Place: r.queue}
-	case answered:
-		return &lockstore.KeptError{HeldError: lockstore.HeldError{Key: key, Holder: r.holder, Remaining: r.left}, Data: r.data}
-	case begun:
-		return &lockstore.BegunError{HeldError: lockstore.HeldError{Key: key, Holder: r.holder, Remaining: r.left}}
-	case inDoubt:
-		return &lockstore.DoubtError{HeldError: lockstore.HeldError{Key: key, Holder: r.holder}}
-	case kept:
-		return &lockstore.HeldError{Key: key, Remaining: r.left, Place: r.queue, Free: true}
+	case granted:
+		return driver.Answer{Outcome: driver.Granted, Fence: r.fence, TTL: r.left}, nil
+	case released:
+		return driver.Answer{Outcome: driver.Done}, nil
 	case holds:
-		return fmt.Errorf("redisstore: key %q: %w", key, lockstore.ErrGranted)
+		return driver.Answer{Outcome: driver.Holding}, nil
+	case held, broken, begun, kept, answered, inDoubt, free:
+		a := driver.Answer{Outcome: driver.Refused, Status: driver.Status{
+			State: r.state(), Fence: r.fence, Holder: r.holder, Remaining: r.left, Result: r.data,
+		}}
+		switch req.Kind {
+		case driver.Inspect, driver.Revoke:
+			a.Status.Waiting = r.queue
+		default:
+			a.Position = r.queue
+		}
+		if req.Kind == driver.Inspect || req.Kind == driver.Revoke && r.code == broken {
+			a.Outcome = driver.Done
+		}
+		if req.AtOnce && r.code == broken {
+			a.Status.State = driver.Free
+		}
+		return a, nil
 	case lost:
-		return fmt.Errorf("redisstore: key %q: the lease is expired, released or gone, or the key is another owner's: %w", key, lockstore.ErrLost)
+		if r.ambiguous && forgets(req) {
+			// The other attempt may have been applied, and other owners may have had the key
+			// since. Lost would say that the request had no effect.
+			return driver.Answer{}, fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and the entry does not show this lease", key)
+		}
+		if req.Kind == driver.Resolve {
+			return driver.Answer{Outcome: driver.Lost, Why: "it is not in doubt with this fence"}, nil
+		}
+		return driver.Answer{Outcome: driver.Lost, Why: "the lease is expired, released or gone, or the key is another owner's"}, nil
 	case foreign:
-		return errForeign(key, nil)
+		return driver.Answer{}, errForeign(key, nil)
 	case clock:
-		return fmt.Errorf("redisstore: key %q: more time is left than the lease's TTL, "+
+		return driver.Answer{}, fmt.Errorf("redisstore: key %q: more time is left than the lease's TTL, "+
 			"so the server's clock has stepped back (or the entry is damaged): %w", key, lockstore.ErrCorrupt)
 	}
-	return fmt.Errorf("redisstore: key %q: unexpected answer %q, outcome unknown", key, r.code)
+	return driver.Answer{}, fmt.Errorf("redisstore: key %q: unexpected answer %q, outcome unknown", key, r.code)
+}
+
+// forgets reports whether a second attempt of a request, after other owners had the key, may
+// be lost although the first attempt was applied.
+func forgets(r driver.Request) bool {
+	switch r.Kind {
+	case driver.Release, driver.Abandon, driver.MarkStarted, driver.Complete, driver.Resolve:
+		return true
+	case driver.Revoke:
+		return r.AtOnce
+	}
+	return false
+}
+
+// state is the state of the key that an answer tells.
+func (r reply) state() driver.State {
+	switch r.code {
+	case held, begun:
+		return driver.Held
+	case broken:
+		return driver.Revoked
+	case kept:
+		return driver.Reserved
+	case answered:
+		return driver.Completed
+	case inDoubt:
+		return driver.InDoubt
+	}
+	return driver.Free
 }
