@@ -46,7 +46,7 @@ import (
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./guard -run TestRepeats replays one seed.
 func TestRepeats(t *testing.T) {
 	const full = 2000
-	first, seeds := verifyrecord.Seed(t, 40, full)
+	first, seeds := verifyrecord.Seed(t, 15, full)
 	began, total := time.Now(), map[string]int64{"seeds": int64(seeds)}
 	for seed := first; seed < first+uint64(seeds); seed++ {
 		for _, mode := range []string{runAgain, refuse, transaction} {

@@ -44,7 +44,7 @@ import (
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./guard -run TestSimulation replays one.
 func TestSimulation(t *testing.T) {
-	first, seeds := verifyrecord.Seed(t, 150, 20_000)
+	first, seeds := verifyrecord.Seed(t, 50, 20_000)
 	began := time.Now()
 	var total simCounts
 	for seed := first; seed < first+uint64(seeds); seed++ {

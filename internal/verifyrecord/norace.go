@@ -2,4 +2,6 @@
 
 package verifyrecord
 
-const withRaceDetector = false
+// WithRaceDetector says whether the race detector looks on: it makes a test of many goroutines
+// ten times as slow.
+const WithRaceDetector = false

@@ -2,4 +2,6 @@
 
 package verifyrecord
 
-const withRaceDetector = true
+// WithRaceDetector says whether the race detector looks on: it makes a test of many goroutines
+// ten times as slow.
+const WithRaceDetector = true

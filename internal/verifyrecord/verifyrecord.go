@@ -96,7 +96,7 @@ func Full() bool { return os.Getenv("VERIFY_DIR") != "" }
 // SkipSearchWithRace skips a search under the race detector.
 func SkipSearchWithRace(t testing.TB) {
 	t.Helper()
-	if withRaceDetector {
+	if WithRaceDetector {
 		t.Skip("the search has one goroutine, and the race detector makes it ten times as slow: it is part of make verify")
 	}
 }
