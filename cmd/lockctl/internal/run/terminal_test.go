@@ -211,9 +211,10 @@ func TestJobControl(t *testing.T) {
 	})
 	t.Run("begun in the background", func(t *testing.T) {
 		s := openPTY(t, addr, bash, "--norc", "--noprofile", "--noediting", "-i")
+		s.types("set -b\n") // the shell tells a stop at once
 		s.types(`"$LOCKCTL" run background -- sh -c 'echo "ready "now; read a; echo got $a' &` + "\n")
 		s.shows("ready now")
-		s.types("\n\n") // the shell tells a stop before its next prompt
+		s.shows("Stopped") // an fg before that would find it running, and it would stop afterwards
 		s.types("fg; echo and $?\n")
 		s.types("word\n")
 		s.shows("got word")
