@@ -244,7 +244,7 @@ func (w *memory) waitAndVisit(ctx context.Context) {
 		if had && w.visit() {
 			return
 		}
-		sleep(ctx, 500*time.Millisecond)
+		sleep(ctx, 2*time.Second)
 	}
 }
 
