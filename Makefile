@@ -59,7 +59,7 @@ install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeep
 	@sh internal/testservers/install-stepfunctions.sh
 	@sh internal/testservers/install-cosmos.sh
 
-sam-test: ## the functions under sam local in Docker, with every event
+sam-test: ## the functions under sam local in Docker, with every event; also the test of make test-aws on a fake AWS
 	@sh internal/samlocal/run.sh
 
 deploy: ## build with the SAM CLI and deploy; asks the first time

@@ -224,6 +224,7 @@ func TestColdStartsAreRead(t *testing.T) {
 
 // TestStores sets up fixtures on the real servers.
 func TestStores(t *testing.T) {
+	inSAMTest(t)
 	t.Chdir("../..")
 	tm := readTemplate(t)
 	for name, start := range starts {

@@ -43,6 +43,7 @@ func tried(check func(tester)) *failing {
 // TestFakeAWS runs everything against a fake AWS, and then parts of it against one
 // that is broken in some way.
 func TestFakeAWS(t *testing.T) {
+	inSAMTest(t)
 	fake := startFakeAWS(t)
 	at := openCloud(t, fake.getenv)
 	s := at.suite(t, t.Context(), fakeStack)
