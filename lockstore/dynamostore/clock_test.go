@@ -308,6 +308,9 @@ func TestAWrongClockDoesNotTakeOverEarly(t *testing.T) {
 						require.ErrorAs(t, err, &held)
 						require.LessOrEqual(t, waited, ttl+takeoverDelay)
 						require.LessOrEqual(t, waited+held.Remaining, ttl+takeoverDelay+time.Second)
+						if waited < ttl/2 {
+							pass(5 * time.Second)
+						}
 						passToDate()
 					}
 				})
@@ -376,7 +379,8 @@ func TestWallClockSteps(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestTrustNeverOverlaps
 // replays one seed.
 func TestTrustNeverOverlaps(t *testing.T) {
-	leasesim.Verify(t, "simulated clients over DynamoDB's fake", 12, 1000, 1, simulate)
+	t.Parallel()
+	leasesim.Verify(t, "simulated clients over DynamoDB's fake", 6, 1000, 0.5, simulate)
 }
 
 func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {

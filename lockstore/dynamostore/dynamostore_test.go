@@ -11,7 +11,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-// TestMain allows many parallel tests: the cases on the wall clock only wait.
+// TestMain allows many parallel tests: the cases on the wall clock only wait. The tests that
+// compute for long are parallel too, so that they run meanwhile.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "32"); err != nil {
 		panic(err)
@@ -20,6 +21,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestStoreOnTheFake(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		service := fakedynamo.New(table)
 		return harness(t, service, fakeEndpoint, fakeRows{service})

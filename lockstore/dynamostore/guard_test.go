@@ -36,6 +36,7 @@ import (
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestGuardsOverDynamoDB
 // replays one seed, except for the guard's own random pauses.
 func TestGuardsOverDynamoDB(t *testing.T) {
+	t.Parallel()
 	began := time.Now()
 	first, seeds := verifyrecord.Seed(t, 2, fullSeeds)
 	total := map[string]int64{}

@@ -19,13 +19,17 @@ import (
 // TestOnDynamoDBLocal runs the suite and the expressions on Amazon's program, so that the
 // fake cannot differ from it.
 func TestOnDynamoDBLocal(t *testing.T) {
+	t.Parallel()
 	endpoint := testservers.DynamoDB(t)
 	transport := newTransport(t)
 	client := dynamostore.ClientOver(transport, endpoint, 0)
 	makeTable(t, client, table)
 	makeTable(t, client, dataTable)
 
-	t.Run("expressions", func(t *testing.T) { testExpressions(t, client) })
+	t.Run("expressions", func(t *testing.T) {
+		t.Parallel()
+		testExpressions(t, client)
+	})
 	t.Run("check", func(t *testing.T) { testCheck(t, client) })
 	t.Run("fenced", func(t *testing.T) { testFenced(t, client) })
 	t.Run("kept", func(t *testing.T) { testKept(t, client) })

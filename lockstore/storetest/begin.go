@@ -56,29 +56,29 @@ var beginCases = []testCase{
 		"Whoever knows how the work ended says so, also after the end of the lease. Then nothing of it is left.",
 		func(c *check) {
 			c.keeper()
-			for _, late := range []bool{false, true} {
-				for n, end := range []func(lockstore.Request, lockstore.Lease){
-					func(_ lockstore.Request, lease lockstore.Lease) { c.release(lease) },
-					func(req lockstore.Request, _ lockstore.Lease) { c.abandon(req) },
-					func(_ lockstore.Request, lease lockstore.Lease) { c.keep(lease, []byte("answer"), short) },
-				} {
-					req, lease := c.take(short)
-					c.begin(lease)
-					if late {
-						c.expire(short)
-					}
-					end(req, lease)
-					if n == 2 {
-						c.kept(req.Key, []byte("answer"))
-						c.expire(short)
-					}
-					c.sleep(tick)
-					next := c.acquire(newRequest(req.Key, short))
-					c.grew(lease.Fence, next.Fence)
-					c.expire(short)
-					c.next(next)
-				}
+			ends := []func(lockstore.Request, lockstore.Lease){
+				func(_ lockstore.Request, lease lockstore.Lease) { c.release(lease) },
+				func(req lockstore.Request, _ lockstore.Lease) { c.abandon(req) },
+				func(_ lockstore.Request, lease lockstore.Lease) { c.keep(lease, []byte("answer"), short) },
 			}
+			c.sideBySide(2*len(ends), func(i int) {
+				n, late := i/2, i%2 == 1
+				req, lease := c.take(short)
+				c.begin(lease)
+				if late {
+					c.expire(short)
+				}
+				ends[n](req, lease)
+				if n == 2 {
+					c.kept(req.Key, []byte("answer"))
+					c.expire(short)
+				}
+				c.sleep(tick)
+				next := c.acquire(newRequest(req.Key, short))
+				c.grew(lease.Fence, next.Fence)
+				c.expire(short)
+				c.next(next)
+			})
 		},
 	},
 	{

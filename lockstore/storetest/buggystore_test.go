@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ type buggyStore struct {
 	mu       sync.Mutex
 	shift    time.Duration
 	rows     map[string]string
+	read     map[string]row // the texts that were decoded last: many requests find the same one
 	requests int
 	cut      bool            // replies are lost
 	hang     bool            // no reply comes
@@ -49,7 +51,9 @@ type fullOwner string
 
 var errCut = errors.New("connection reset")
 
-func newBuggyStore(bug string) *buggyStore { return &buggyStore{bug: bug, rows: map[string]string{}} }
+func newBuggyStore(bug string) *buggyStore {
+	return &buggyStore{bug: bug, rows: map[string]string{}, read: map[string]row{}}
+}
 
 // has reports whether the bug is planted.
 func (m *buggyStore) has(bug string) bool { return m.bug == bug }
@@ -86,7 +90,7 @@ func (m *buggyStore) request(ctx context.Context, key string, f func(r *row, now
 		}
 		return fmt.Errorf("key %q: %w", key, lockstore.ErrCorrupt)
 	}
-	before := m.encode(r)
+	before := r.clone()
 	if m.has("M19 check then set") {
 		m.mu.Unlock()
 		<-time.After(time.Millisecond) // like a reply and the next request
@@ -96,8 +100,8 @@ func (m *buggyStore) request(ctx context.Context, key string, f func(r *row, now
 		return lockstore.ErrUnavailable
 	}
 	err = f(&r, now)
-	if after := m.encode(r); after != before {
-		m.rows[m.place(key)] = after
+	if !reflect.DeepEqual(r, before) {
+		m.rows[m.place(key)] = m.encode(r)
 	}
 	if m.hang {
 		m.mu.Unlock()
@@ -158,6 +162,9 @@ func (m *buggyStore) encode(r row) string {
 }
 
 func (m *buggyStore) decode(text string) (row, error) {
+	if r, ok := m.read[text]; ok {
+		return r.clone(), nil
+	}
 	var r row
 	if text == "" {
 		return r, nil
@@ -174,7 +181,20 @@ func (m *buggyStore) decode(text string) (row, error) {
 	if m.has("F53 corrupt row is free") && err != nil {
 		return row{}, nil
 	}
+	if err == nil {
+		if len(m.read) > 100 {
+			clear(m.read)
+		}
+		m.read[text] = r.clone()
+	}
 	return r, err
+}
+
+func (r *row) clone() row {
+	c := *r
+	c.Ended, c.Expired, c.Kept = slices.Clone(r.Ended), slices.Clone(r.Expired), slices.Clone(r.Kept)
+	c.Data, c.Queue = slices.Clone(r.Data), slices.Clone(r.Queue)
+	return c
 }
 
 // taken reports whether a lease is live or the key is in its cooldown.

@@ -29,10 +29,13 @@ func (r *recorder) Skipf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// record runs the case on new stores with the bug.
+// record runs the case on new stores with the bug, as Run does, until it fails.
 func record(t *testing.T, tc testCase, bug string) *recorder {
 	r := &recorder{}
-	for _, phase := range phases {
+	for _, phase := range tc.phases() {
+		if len(r.failed) > 0 {
+			break
+		}
 		synctest.Test(t, func(t *testing.T) {
 			done := make(chan struct{})
 			go func() {

@@ -342,7 +342,7 @@ var keepCases = []testCase{
 		func(c *check) {
 			c.keeper()
 			c.queuer()
-			for range 4 {
+			c.sideBySide(4, func(int) {
 				_, lease := c.take(long)
 				c.join(lease.Key, 1)
 				errs := make([]error, 6)
@@ -360,7 +360,7 @@ var keepCases = []testCase{
 				c.waiting(lease.Key, 0)
 				c.expire(short)
 				c.next(lease)
-			}
+			})
 		},
 	},
 }

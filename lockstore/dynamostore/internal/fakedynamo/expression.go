@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // env evaluates expressions on one item. The grammar is the part of DynamoDB's
@@ -35,12 +36,20 @@ type env struct {
 	late   error // found in the item; it counts only if the condition holds
 }
 
+// scanned are the tokens of the expressions that had no mistake. A store sends few different
+// ones.
+var scanned sync.Map // expression -> []string
+
 var tokenForm = regexp.MustCompile(`\s*(<>|<=|>=|[=<>(),+-]|[#:]?[A-Za-z0-9_]+(?:\[\d+\])?)`)
 
 // reserved are the reserved words among the names that tests use.
 var reserved = []string{"key", "owner", "ttl", "set", "remove", "add", "and", "or", "not"}
 
 func (e *env) scan(expression string) {
+	if known, ok := scanned.Load(expression); ok {
+		e.tokens = known.([]string)
+		return
+	}
 	e.tokens = nil
 	for rest := strings.TrimSpace(expression); rest != ""; rest = strings.TrimSpace(rest) {
 		at := tokenForm.FindStringSubmatchIndex(rest)
@@ -51,6 +60,7 @@ func (e *env) scan(expression string) {
 		e.tokens = append(e.tokens, rest[at[2]:at[3]])
 		rest = rest[at[1]:]
 	}
+	scanned.Store(expression, e.tokens)
 }
 
 func (e *env) fail(format string, args ...any) {
