@@ -147,13 +147,13 @@ func takesOver(t *testing.T, s *functest.Target, dead *lambdatest.Env, died time
 	t.Helper()
 	next := start(s, lambdatest.Config{}, functest.Patient)
 	a := send(t, s, next, id, "")
-	assert.Less(t, time.Since(died), functest.TTL+s.Late+functest.Slack)
+	assert.Less(t, time.Since(died), s.TTL+s.Late+functest.Slack)
 	require.Equal(t, 200, a.status, "%s %s", a.body, a.ErrorMessage)
 	before, after := fences(s, dead), fences(s, next)
 	require.NotEmpty(t, before)
 	require.Len(t, after, 1)
 	assert.Greater(t, after[0], before[len(before)-1])
-	t.Logf("taken over %v after the end, TTL %v", time.Since(died).Round(time.Millisecond), functest.TTL)
+	t.Logf("taken over %v after the end, TTL %v", time.Since(died).Round(time.Millisecond), s.TTL)
 	return a
 }
 
@@ -202,7 +202,7 @@ func killedBeforeRelease(t *testing.T, s *functest.Target) {
 	again := start(s, lambdatest.Config{}, functest.Patient)
 	retry := sending(t, s, again, "stall-1", "")
 	s.At(again, "worked 200")
-	assert.Less(t, time.Since(died), functest.TTL+s.Late+functest.Slack)
+	assert.Less(t, time.Since(died), s.TTL+s.Late+functest.Slack)
 	assert.NotContains(t, strings.Join(again.Logs(), "\n"), "paying", "the retry sees the first outcome")
 	assert.EqualValues(t, 500, s.Withdrawn(account), "the write is kept once")
 	require.NoError(t, again.Kill())
@@ -240,7 +240,7 @@ func killedWhileRenewing(t *testing.T, s *functest.Target) {
 	s.At(e, "granted")
 	granted := time.Now()
 	other := start(s, lambdatest.Config{})
-	for time.Since(granted) < functest.TTL+s.Late+functest.TTL/2 {
+	for time.Since(granted) < s.TTL+s.Late+s.TTL/2 {
 		require.Equal(t, 409, send(t, s, other, "plain-0", "").status, "it is renewed past its first end")
 	}
 	require.NoError(t, e.Kill())
@@ -325,8 +325,8 @@ func timesOut(t *testing.T, s *functest.Target) {
 		tries++
 		a = send(t, s, e, "plain-1", "async-1")
 		return a.status == 200
-	}, functest.TTL+s.Late+functest.Slack, time.Millisecond)
-	assert.Less(t, time.Since(died), functest.TTL+s.Late+functest.Slack)
+	}, s.TTL+s.Late+functest.Slack, time.Millisecond)
+	assert.Less(t, time.Since(died), s.TTL+s.Late+functest.Slack)
 	assert.Equal(t, 2, e.Started())
 	all := fences(s, e)
 	require.Len(t, all, 2, "the dead try's lock is never taken for the retry's own")
@@ -410,7 +410,7 @@ func credentialsExpire(t *testing.T, s *functest.Target) {
 	s.Refuse(true)
 	refused := time.Now()
 	a := first()
-	assert.Less(t, time.Since(refused), functest.TTL+functest.Slack, "long before its deadline")
+	assert.Less(t, time.Since(refused), s.TTL+functest.Slack, "long before its deadline")
 	assert.Equal(t, 500, a.status, "%s %s", a.body, a.ErrorMessage)
 	assert.Contains(t, a.body, "The lock was lost while working.")
 	s.Refuse(false)
