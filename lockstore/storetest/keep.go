@@ -328,10 +328,11 @@ var keepCases = []testCase{
 		func(c *check) {
 			c.keeper()
 			q := c.queuer()
-			req, lease := c.take(short)
+			ttl := c.toJoin()
+			req, lease := c.take(ttl)
 			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
 			c.begin(lease)
-			for _, err := range c.whileAllAwait(q, []lockstore.Request{first, second}, func() { c.expire(short) }) {
+			for _, err := range c.whileAllAwait(q, []lockstore.Request{first, second}, func() { c.expire(ttl) }) {
 				c.isInDoubt(err, req)
 			}
 		},

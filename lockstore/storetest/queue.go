@@ -190,10 +190,11 @@ var queueCases = []testCase{
 		"When a lease ends the queue goes on, in its order.",
 		func(c *check) {
 			c.queuer()
-			_, lease := c.take(short)
+			ttl := c.toJoin()
+			_, lease := c.take(ttl)
 			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
 			stranger := newRequest(lease.Key, long)
-			for end := c.elapsed() + short + c.TakeoverDelay + rounding + c.slack(); ; c.sleep(50 * time.Millisecond) {
+			for end := c.elapsed() + ttl + c.TakeoverDelay + rounding + c.slack(); ; c.sleep(50 * time.Millisecond) {
 				late := c.elapsed() > end
 				c.heldBy(second)
 				c.heldBy(stranger)
@@ -509,6 +510,10 @@ func (c *check) join(key string, place int) lockstore.Request {
 	c.heldPlace(req, place)
 	return req
 }
+
+// toJoin is a TTL that a case waits for, and in whose first half others take places. In the second
+// half a store need not give a place: a renewal goes first.
+func (c *check) toJoin() time.Duration { return short + 2*c.TurnDelay + c.slack() }
 
 // joined says that the owner has this place behind a holder, or takes it.
 func (c *check) joined(req lockstore.Request, place int) {
