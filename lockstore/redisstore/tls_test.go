@@ -24,11 +24,14 @@ import (
 	"github.com/lambdalock/lambdalock/internal/testservers"
 )
 
+// trustedAuthority is the same in each run of the test.
+var trustedAuthority = sync.OnceValue(newAuthority)
+
 // Go reads SSL_CERT_FILE once in a process, so this test has all cases of TLS.
 func TestTLSIsVerified(t *testing.T) {
 	addr := testservers.Redis(t)
 	dir := t.TempDir()
-	trusted, stranger := newAuthority(t), newAuthority(t)
+	trusted, stranger := trustedAuthority(), newAuthority()
 	file := filepath.Join(dir, "trusted.pem")
 	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted.cert.Raw}), 0o600))
 	t.Setenv("SSL_CERT_FILE", file)
@@ -121,15 +124,21 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-func newAuthority(t *testing.T) authority {
+func newAuthority() authority {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
+	if err != nil {
+		panic(err)
+	}
 	template := certificate(1)
 	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
+	if err != nil {
+		panic(err)
+	}
 	cert, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
+	if err != nil {
+		panic(err)
+	}
 	return authority{cert, key}
 }
 
