@@ -27,12 +27,7 @@ func TestMain(m *testing.M) {
 // TestOnEmulator runs the suite on Google's emulator.
 func TestOnEmulator(t *testing.T) {
 	addr := testservers.Datastore(t).Addr
-	// A busy machine answers late, the emulator's first answers above all.
-	open := func(t *testing.T) *register {
-		r := open(t, addr)
-		r.client.Timeout, r.client.Transport.(*http.Transport).ResponseHeaderTimeout = 20*time.Second, 0
-		return r
-	}
+	open := func(t *testing.T) *register { return patient(t, addr) }
 	t.Run("register", func(t *testing.T) {
 		testRegister(t, open(t))
 		castest.Run(t, func(t *testing.T) (casstore.Register, castest.Table) {
@@ -162,6 +157,15 @@ func open(t *testing.T, addr string) *register {
 	require.NoError(t, err)
 	r := &register{settings: set, client: rest.Client(rest.ReplyTimeout)}
 	t.Cleanup(r.client.CloseIdleConnections)
+	return r
+}
+
+// patient is open with more time: a busy machine answers late, the emulator's first answers
+// above all.
+func patient(t *testing.T, addr string) *register {
+	t.Helper()
+	r := open(t, addr)
+	r.client.Timeout, r.client.Transport.(*http.Transport).ResponseHeaderTimeout = 20*time.Second, 0
 	return r
 }
 

@@ -24,7 +24,10 @@ import (
 const secret = "s3cret-s3cret"
 
 func TestOpen(t *testing.T) {
-	env := map[string]string{"DATASTORE_EMULATOR_HOST": testservers.Datastore(t).Addr}
+	addr := testservers.Datastore(t).Addr
+	_, err := patient(t, addr).Write(t.Context(), "first", []byte("first"), "")
+	require.NoError(t, err)
+	env := map[string]string{"DATASTORE_EMULATOR_HOST": addr}
 	for _, rawURL := range []string{
 		"datastore://project", "datastore://project/", "datastore://project/(default)", "datastore://project/other",
 		"datastore://project/other?kind=Kind", "datastore://project-2/other?kind=a%20b",
