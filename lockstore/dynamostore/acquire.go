@@ -19,15 +19,18 @@ const (
 	// ifFree takes a free key for which nobody waits and whose fence is smaller than the
 	// local time; its write takes a key without a row, too. It refuses a row of another
 	// program, which has no number as its fence, and it refuses an owner that has released.
-	ifFree = "#fence < :fence AND attribute_not_exists(#owner) AND #released <> :me AND attribute_not_exists(#queue[0])"
+	ifFree = "#fence < :fence AND attribute_not_exists(#owner) AND attribute_not_exists(#queue[0])" + ifNotEnded
 
 	// ifFreeAt takes a free key whose fence is not smaller than the local time, or for
 	// which others wait, if the row has not changed since it was seen.
-	ifFreeAt = "attribute_not_exists(#owner) AND #fence = :seen AND #released <> :me"
+	ifFreeAt = "attribute_not_exists(#owner) AND #fence = :seen" + ifNotEnded
 
 	// ifStill takes over an expired lease, if the row has not changed since the refusal.
 	// It compares the end too, because a renewal changes only the end.
-	ifStill = "#owner = :theirs AND #fence = :seen AND #expires = :ended AND #released <> :me AND attribute_not_exists(#begun)"
+	ifStill = "#owner = :theirs AND #fence = :seen AND #expires = :ended AND attribute_not_exists(#begun)" + ifNotEnded
+
+	// ifNotEnded refuses an owner whose mark is in the row.
+	ifNotEnded = " AND #released <> :me AND #abandoned <> :me"
 )
 
 // grantWrites is how many writes one grant may take: the first write, the write that
@@ -143,7 +146,7 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 			return s.trusted(g, req.TTL)
 		case seen.owner == req.Owner:
 			return s.answerRepeat(ctx, req, seen, r)
-		case seen.released == req.Owner:
+		case seen.ended(req.Owner):
 			return grant{}, lost(req.Key, "this acquisition has ended")
 		}
 		condition, err = s.next(ctx, req, &seen, &r)
@@ -315,7 +318,7 @@ func (s *Store) next(ctx context.Context, req lockstore.Request, seen *row, r *r
 		if *seen, err = s.names.decode(req.Key, joined.item); err != nil {
 			return "", err
 		}
-		if seen.owner == req.Owner || seen.released == req.Owner {
+		if seen.owner == req.Owner || seen.ended(req.Owner) {
 			return ifFree, nil // a copy of this request came first, and the next refusal shows what it did
 		}
 		*r = joined

@@ -29,7 +29,7 @@
 //
 // A table that has other items can hold locks, too, see [Options]. A row of a lock has the
 // partition key prefix + key, the sort key [SortValue], and the attributes owner, fence,
-// expires, released, holder, queue, freed, begun, kept and settled. The names that the URL gives
+// expires, released, abandoned, holder, queue, freed, begun, kept and settled. The names that the URL gives
 // (key, sort, ttl, otherttl) must not be one of these; other items may have attributes of any
 // name. The store touches no other item. But what reads the whole table, such as a stream, a
 // trigger, an export or a scan, sees the rows of locks, and the answers that they keep. To
@@ -70,10 +70,10 @@
 //	            is refused, Renew, Release, Begin, Keep
 //	2 requests  Acquire of an expired lease's key or of a key whose time of Keep is over,
 //	            Acquire of a free key for which others wait, Acquire again after a lost reply,
-//	            Acquire that is refused and takes a place in the queue, Leave, SettleKept,
-//	            SettleFree
+//	            Acquire that is refused and takes a place in the queue, Leave, Release of a lease
+//	            that is over, SettleKept, SettleFree
 //
-// An abandon (Release with fence 0) is 2 requests if nobody holds the key, otherwise 1. In both
+// An abandon (Release with fence 0) is 1 request if somebody has a live lease, otherwise 2. In both
 // cases it is one more if its owner has a place in the queue.
 //
 // AwaitTurn reads with strongly consistent GetItems. An owner with n
@@ -190,9 +190,10 @@
 //
 // An abandon is a Release with Fence 0. If another owner holds the key, it only takes its own
 // owner's place out of the queue, if there is one. Otherwise it writes the owner of the acquire
-// into the row as released, and makes the fence larger. (The fence stays if the owner's lease is
-// in the row and this process has sent no acquire.) A late duplicate of the acquire is then
-// refused, because its condition compares the owner that released and the fence.
+// into the row as abandoned, or as released if its lease is there, and makes the fence larger.
+// (The fence stays if the owner's lease is in the row and this process has sent no acquire.) A
+// late duplicate of the acquire is then refused, because its condition compares these owners and
+// the fence.
 //
 // In these cases a late duplicate is not refused. It takes the key until its own lease ends; no
 // work runs under that lease:
@@ -212,8 +213,8 @@
 // stays locked until the new end of the lease. The caller already knows that the lease is
 // lost.
 //
-// The row remembers one owner that has released. A second Release returns nil until
-// another owner's lease is released, kept, settled or broken, or until another owner's acquire
-// is abandoned. The outcome of a Release is unknown if its reply was lost and the SDK's second
+// The row remembers the last owner whose lease was released, kept, settled, broken or abandoned,
+// and the last owner that abandoned an acquire and had no lease. A second Release returns nil for
+// as long as the row remembers the owner. The outcome of a Release is unknown if its reply was lost and the SDK's second
 // request no longer finds the owner in the row.
 package dynamostore

@@ -107,7 +107,6 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 	return storetest.Harness{
 		Store:         open(w),
 		TakeoverDelay: 2*dynamostore.DefaultSkew + 2*time.Second,
-		Sequences:     -1, // a late release, and a break of an expired lease, begin the turns again
 		Margin:        dynamostore.Margin,
 		Requests:      func() int { return int(w.requests.Load()) },
 		Delete:        func(t *testing.T, key string) { r.put(t, key, nil) },

@@ -38,7 +38,7 @@ const (
 
 	// ifJoins takes the last place behind a holder or behind others.
 	ifJoins = "(attribute_exists(#owner) OR attribute_exists(#queue[0])) AND #owner <> :me AND #owner <> :closed AND " +
-		"#released <> :me AND NOT contains(#queue, :me) AND attribute_not_exists(#queue[63])"
+		"NOT contains(#queue, :me) AND attribute_not_exists(#queue[63])" + ifNotEnded
 
 	joinUpdate = "SET #queue = list_append(if_not_exists(#queue, :empty), :mine)"
 )
@@ -149,7 +149,7 @@ func (s *Store) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner
 		if err == nil {
 			before := place
 			place = seen.place(owner)
-			if seen.owner == owner || seen.released == owner || place < 0 || inDoubt(seen, r.date) {
+			if seen.owner == owner || seen.ended(owner) || place < 0 || inDoubt(seen, r.date) {
 				return nil // there is no turn to wait for
 			}
 			if (seen.owner == "" || takeable(seen, r.date)) && seen.untilTurn(owner, r.date) <= 0 {

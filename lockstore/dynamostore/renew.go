@@ -10,15 +10,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-const (
-	// ifLive refuses a lease that is over by the local clock. Then the row and the Date of
-	// the refusal decide.
-	ifLive = "#owner = :me AND #fence = :fence AND #expires < :expires AND #expires > :now"
-
-	// ifAsSeen renews a lease that has not changed since the last reply.
-	ifAsSeen = "#owner = :me AND #fence = :fence AND #expires < :expires AND #expires = :seen"
-)
-
 // Renew implements lockstore.Store. It sends one request, and a second one if the local
 // clock is wrong. The lease is lost only if another owner may take it over by
 // DynamoDB's own time.
@@ -29,8 +20,7 @@ func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 	if err := lockstore.ValidateTTL(ttl); err != nil {
 		return 0, err
 	}
-	now := s.clock.read()
-	first, err := s.extend(ctx, lease, ifLive, s.expiresAt(now, ttl), map[string]types.AttributeValue{":now": millis(now)})
+	first, err := s.extend(ctx, lease, row{}, s.expiresAt(s.clock.read(), ttl))
 	if err != nil {
 		return 0, err
 	}
@@ -40,7 +30,7 @@ func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 	if wanted.Sub(first.end) <= min(max(s.skew, margin), ttl/4) {
 		return s.trust(first, ttl), nil
 	}
-	second, err := s.extend(ctx, lease, ifAsSeen, s.expiresAt(s.clock.read(), ttl), map[string]types.AttributeValue{":seen": millis(first.end)})
+	second, err := s.extend(ctx, lease, row{expires: first.end}, s.expiresAt(s.clock.read(), ttl))
 	switch {
 	case err == nil:
 		return s.trust(second, ttl), nil
@@ -64,24 +54,27 @@ func (s *Store) trust(e extension, ttl time.Duration) time.Duration {
 	return trustedFor(max(ttl, s.left(e.before, e.reply)), e.end, e.date) - margin
 }
 
-// extend moves the end of the lease to expires if the condition holds. If it does not
-// hold and the owner still has the lease, that is no error.
-func (s *Store) extend(ctx context.Context, lease lockstore.Lease, condition string, expires time.Time, values map[string]types.AttributeValue) (extension, error) {
-	values[":me"] = ownerText(lease.Owner)
-	values[":fence"] = fenceNumber(lease.Fence)
-	values[":expires"] = millis(expires)
-	values[":ttl"] = sweepTime(expires)
-	r, err := s.update(ctx, write{
+// extend moves the end of a lease that lasts to expires, see Store.lasts. If it does not last and
+// the owner still has the lease, that is no error.
+func (s *Store) extend(ctx context.Context, lease lockstore.Lease, seen row, expires time.Time) (extension, error) {
+	w := write{
 		key:       lease.Key,
 		update:    "SET #expires = :expires, #ttl = if_not_exists(#begun, :ttl)",
-		condition: condition,
-		values:    values,
-		oldRow:    true,
-	})
+		condition: "#owner = :me AND #fence = :fence AND #expires < :expires",
+		values: map[string]types.AttributeValue{
+			":me":      ownerText(lease.Owner),
+			":fence":   fenceNumber(lease.Fence),
+			":expires": millis(expires),
+			":ttl":     sweepTime(expires),
+		},
+		oldRow: true,
+	}
+	s.lasts(&w, seen)
+	r, err := s.update(ctx, w)
 	if err != nil {
 		return extension{}, err
 	}
-	seen, err := s.names.decode(lease.Key, r.item)
+	seen, err = s.names.decode(lease.Key, r.item)
 	switch {
 	case r.applied:
 		// The old row fulfilled the condition, so an error in decode does not matter.

@@ -304,7 +304,7 @@ func TestAbandonWithAClockAhead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service := fakedynamo.New(table)
 				s := newStore(t, service, 0, dynamostore.Options{})
-				req := request(time.Minute)
+				req := request(10 * time.Minute) // live by the wrong clock, too
 				before := lockstore.Lease{}
 				if held {
 					var err error

@@ -13,22 +13,23 @@ import (
 // The attributes of a lock row. Some of the names are reserved words, so an expression
 // writes each name with a '#'. #key and #ttl are attributes that the table names.
 const (
-	attrKey      = "key"      // S, partition key, see names
-	attrOwner    = "owner"    // S, only during a lease or while the key is kept
-	attrFence    = "fence"    // N, of the last grant or abandon; every lock row has it
-	attrExpires  = "expires"  // N, milliseconds since 1970: the end of the lease, or of the time for which the key is kept; of a free key, since when it is free
-	attrReleased = "released" // S, the last owner that released or abandoned
-	attrHolder   = "holder"   // S, for people
-	attrQueue    = "queue"    // L of S, the owners that wait, in the order of arrival
-	attrFreed    = "freed"    // N, milliseconds since 1970: since when the row of a dead holder counts as free, if somebody has left its queue
-	attrBegun    = "begun"    // N, seconds since 1970: the ttl of a lease under which the work has begun
-	attrKept     = "kept"     // B, the answer of the work, if there is one
-	attrSettled  = "settled"  // N, the fence of the last lease in whose place an operator has kept an answer
-	attrTTL      = "ttl"      // N, seconds since 1970: when DynamoDB may delete an unused row, see names
+	attrKey       = "key"       // S, partition key, see names
+	attrOwner     = "owner"     // S, only during a lease or while the key is kept
+	attrFence     = "fence"     // N, of the last grant or abandon; every lock row has it
+	attrExpires   = "expires"   // N, milliseconds since 1970: the end of the lease, or of the time for which the key is kept; of a free key, since when it is free
+	attrReleased  = "released"  // S, the last owner whose lease was ended by a request
+	attrAbandoned = "abandoned" // S, the last owner that abandoned an acquire and had no lease
+	attrHolder    = "holder"    // S, for people
+	attrQueue     = "queue"     // L of S, the owners that wait, in the order of arrival
+	attrFreed     = "freed"     // N, milliseconds since 1970: since when the row of a dead holder counts as free, if somebody has left its queue
+	attrBegun     = "begun"     // N, seconds since 1970: the ttl of a lease under which the work has begun
+	attrKept      = "kept"      // B, the answer of the work, if there is one
+	attrSettled   = "settled"   // N, the fence of the last lease in whose place an operator has kept an answer
+	attrTTL       = "ttl"       // N, seconds since 1970: when DynamoDB may delete an unused row, see names
 )
 
 // lockAttributes are the attributes whose names no table decides.
-var lockAttributes = []string{attrOwner, attrFence, attrExpires, attrReleased, attrHolder, attrQueue, attrFreed, attrBegun, attrKept, attrSettled}
+var lockAttributes = []string{attrOwner, attrFence, attrExpires, attrReleased, attrAbandoned, attrHolder, attrQueue, attrFreed, attrBegun, attrKept, attrSettled}
 
 // closedOwner is the owner in the row of a key that is kept, also without an answer: that is a
 // cooldown. No request has this owner, because it has spaces.
@@ -39,18 +40,21 @@ const maxMilli = 253_402_300_799_999
 
 // row is a decoded lock row; the zero row is one that does not exist.
 type row struct {
-	owner    lockstore.Owner // "" when free
-	fence    lockstore.Fence
-	expires  time.Time
-	released lockstore.Owner
-	holder   lockstore.Holder
-	freed    time.Time // since when the key counts as free; zero when the row does not say
-	queue    []lockstore.Owner
-	damaged  bool // the queue is, and counts as none
-	begun    bool
-	kept     []byte
-	settled  bool // by an operator, who has kept something in the place of the last lease
+	owner               lockstore.Owner // "" when free
+	fence               lockstore.Fence
+	expires             time.Time
+	released, abandoned lockstore.Owner
+	holder              lockstore.Holder
+	freed               time.Time // since when the key counts as free; zero when the row does not say
+	queue               []lockstore.Owner
+	damaged             bool // the queue is, and counts as none
+	begun               bool
+	kept                []byte
+	settled             bool // by an operator, who has kept something in the place of the last lease
 }
+
+// ended reports whether the row has a mark of an owner whose acquisition has ended.
+func (r row) ended(o lockstore.Owner) bool { return r.released == o || r.abandoned == o }
 
 // decode reads a row from a reply. The error matches lockstore.ErrCorrupt if the row is
 // damaged, or if this store did not write it.
@@ -65,8 +69,10 @@ func decode(key string, item map[string]types.AttributeValue) (row, error) {
 	}
 	r.fence = lockstore.Fence(fence)
 	// A value of another type is no owner: owners are compared whole.
-	if released, ok := item[attrReleased].(*types.AttributeValueMemberS); ok {
-		r.released = lockstore.Owner(released.Value)
+	for name, mark := range map[string]*lockstore.Owner{attrReleased: &r.released, attrAbandoned: &r.abandoned} {
+		if owner, ok := item[name].(*types.AttributeValueMemberS); ok {
+			*mark = lockstore.Owner(owner.Value)
+		}
 	}
 	r.queue, r.damaged = decodeQueue(item[attrQueue])
 	if item[attrOwner] == nil {

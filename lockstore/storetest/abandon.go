@@ -12,6 +12,7 @@ var abandonCases = []testCase{
 			for _, last := range []lockstore.Lease{{Key: newKey()}, lease} {
 				req := newRequest(last.Key, long)
 				c.abandon(req)
+				c.sleep(tick) // the late one comes with a later fence
 				for range 2 {
 					c.acquireLost("Acquire after its abandon", req)
 				}

@@ -30,8 +30,7 @@ type Harness struct {
 	Margin time.Duration
 
 	// Sequences is how many random sequences of requests are compared with the rule book: 0 is
-	// 40, and 16 at once on the wall clock. A negative number leaves the comparison out, for
-	// a store whose documentation names answers of its own.
+	// 40, and 16 at once on the wall clock.
 	Sequences int
 
 	// Marks is how many owners that have ended the store remembers for each key, if it
