@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -13,28 +12,11 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-const (
-	grantUpdate = "SET #owner = :me, #fence = :fence, #expires = :expires, #holder = :holder, #ttl = :ttl"
-
-	// ifFree takes a free key for which nobody waits and whose fence is smaller than the
-	// local time; its write takes a key without a row, too. It refuses a row of another
-	// program, which has no number as its fence, and it refuses an owner that has released.
-	ifFree = "#fence < :fence AND attribute_not_exists(#owner) AND attribute_not_exists(#queue[0])" + ifNotEnded
-
-	// ifFreeAt takes a free key whose fence is not smaller than the local time, or for
-	// which others wait, if the row has not changed since it was seen.
-	ifFreeAt = "attribute_not_exists(#owner) AND #fence = :seen" + ifNotEnded
-
-	// ifStill takes over an expired lease, if the row has not changed since the refusal.
-	// It compares the end too, because a renewal changes only the end.
-	ifStill = "#owner = :theirs AND #fence = :seen AND #expires = :ended AND attribute_not_exists(#begun)" + ifNotEnded
-
-	// ifNotEnded refuses an owner whose mark is in the row.
-	ifNotEnded = " AND #released <> :me AND #abandoned <> :me"
-)
+// ifNotEnded refuses an owner whose mark is in the row.
+const ifNotEnded = " AND #released <> :me AND #abandoned <> :me"
 
 // grantWrites is how many writes one grant may take: the first write, the write that
-// follows its refusal, and two more if other owners take and release the key meanwhile.
+// follows its refusal, and two more if other owners change the row meanwhile.
 const grantWrites = 4
 
 // grant is an applied acquire that the caller does not know yet.
@@ -77,93 +59,126 @@ func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.L
 
 // grant writes until the key is granted or the answer is certain.
 func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error) {
-	var seen row // at the last refusal, or when AwaitTurn returned
-	var date time.Time
+	var held *lockstore.HeldError // then the next write takes a place in the queue
 	ambiguous := false
-	condition := ifFree
-	if v, ok := s.waiting.LoadAndDelete(req.Owner); ok {
-		seen, date = v.(sight).row, v.(sight).date
-		if condition = ifStill; seen.owner == "" {
-			condition = ifFreeAt
-		}
-	}
+	at := s.sightOf(req.Owner)
 	for range grantWrites {
-		now := s.clock.read()
-		expires := s.expiresAt(now, req.TTL)
-		fence := lockstore.Fence(now.UnixMicro())
-		w := write{key: req.Key, condition: condition, makesRow: condition == ifFree, oldRow: true}
-		values := map[string]types.AttributeValue{
-			":me":      ownerText(req.Owner),
-			":expires": millis(expires),
-			":holder":  text(req.Holder.Encode()),
-			":ttl":     sweepTime(expires),
+		w, g := s.granting(req, at)
+		if held != nil {
+			w = s.joining(req)
 		}
-		remove := ", #queue"
-		if condition == ifFree {
-			s.clock.noteFence(fence)
-		} else {
-			fence = lockstore.NextFence(seen.fence, now)
-			values[":seen"] = fenceNumber(seen.fence)
-			var queue string
-			var more map[string]types.AttributeValue
-			queue, remove, more = seen.passing(req.Owner, date)
-			w.condition += queue
-			maps.Copy(values, more)
-		}
-		if condition == ifStill {
-			values[":theirs"] = ownerText(seen.owner)
-			values[":ended"] = millis(seen.expires)
-			if seen.owner == closedOwner {
-				remove += ", #kept"
-			}
-		}
-		values[":fence"] = fenceNumber(fence)
-		w.values, w.update = values, grantUpdate+" REMOVE #freed"+remove
-
 		r, err := s.update(ctx, w)
-		if err != nil {
+		switch {
+		case err != nil && held != nil:
+			// The refusal is certain. The next request shows whether there is a place.
+			return grant{}, errors.Join(held, ctx.Err())
+		case err != nil:
 			return grant{}, outcome(err, ambiguous)
 		}
-		ambiguous = ambiguous || r.ambiguous
-		g := grant{
-			lease:   lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: fence},
-			expires: expires,
-			date:    r.date,
-			byPlace: condition != ifFree && seen.place(req.Owner) >= 0,
-		}
-		if r.applied {
-			before, err := s.names.decode(req.Key, r.item)
-			g.before, g.since, g.restores = before.fence, before.since(), err == nil && r.sentOnce
-			return s.trusted(g, req.TTL)
-		}
-
-		if seen, err = s.names.decode(req.Key, r.item); err != nil {
-			return grant{}, err
-		}
+		ambiguous = ambiguous || r.ambiguous && held == nil
+		seen, err := s.names.decode(req.Key, r.item)
 		switch {
-		case seen.owner == req.Owner && seen.fence == fence && seen.expires.Equal(expires):
+		case r.applied && held != nil:
+			if err == nil {
+				held.Place = len(seen.queue) + 1
+			}
+			return grant{}, held
+		case r.applied:
+			g.before, g.since, g.restores = seen.fence, seen.since(), err == nil && r.sentOnce
+			return s.trusted(g, r, req.TTL)
+		case err != nil:
+			return grant{}, err
+		case held == nil && seen.owner == req.Owner && seen.fence == g.lease.Fence && seen.expires.Equal(g.expires):
 			// The SDK sent this write twice, and the first one was applied.
-			return s.trusted(g, req.TTL)
+			return s.trusted(g, r, req.TTL)
 		case seen.owner == req.Owner:
 			return s.answerRepeat(ctx, req, seen, r)
 		case seen.ended(req.Owner):
 			return grant{}, lost(req.Key, "this acquisition has ended")
+		case seen.owner == closedOwner && !takeable(seen, r.date):
+			return grant{}, s.keptError(req.Key, seen, r)
+		case inDoubt(seen, r.date):
+			return grant{}, &lockstore.DoubtError{HeldError: lockstore.HeldError{Key: req.Key, Holder: seen.holder}}
 		}
-		condition, err = s.next(ctx, req, &seen, &r)
-		if err != nil {
-			return grant{}, err
+		held = s.refusal(req, seen, r)
+		if held != nil && (!req.Queue || !seen.joins(req.Owner)) {
+			return grant{}, held
 		}
-		date = r.date
+		if at = nil; len(r.item) > 0 {
+			at = &sight{seen, r.date}
+		}
 	}
-	// Each time another owner took the key and released it before the next write.
+	// Each time the row had changed before the next write.
 	return grant{}, &lockstore.HeldError{Key: req.Key}
 }
 
+// granting is the write that grants the key, and its grant. A key that was not seen must be
+// free, nobody may wait for it, and the fence in its row must be smaller than the local time:
+// it may be a new key. A row of another program has no number as its fence, and is refused.
+// A row that was seen must be free, or under the lease or the result that is over. It is the
+// same if its fence is; only a renewal changes just the end.
+func (s *Store) granting(req lockstore.Request, at *sight) (write, grant) {
+	now := s.clock.read()
+	g := grant{
+		lease:   lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: lockstore.Fence(now.UnixMicro())},
+		expires: s.expiresAt(now, req.TTL),
+	}
+	w := write{
+		key:    req.Key,
+		update: "SET #owner = :me, #fence = :fence, #expires = :expires, #holder = :holder, #ttl = :ttl REMOVE #freed",
+		values: map[string]types.AttributeValue{
+			":me":      ownerText(req.Owner),
+			":expires": millis(g.expires),
+			":holder":  text(req.Holder.Encode()),
+			":ttl":     sweepTime(g.expires),
+		},
+		oldRow: true,
+	}
+	if at == nil {
+		at, w.makesRow = &sight{}, true
+		w.condition = "#fence < :fence AND attribute_not_exists(#owner)"
+		s.clock.noteFence(g.lease.Fence)
+	} else {
+		g.lease.Fence = lockstore.NextFence(at.fence, now)
+		w.condition = "#fence = :seen AND attribute_not_exists(#owner)"
+		w.values[":seen"] = fenceNumber(at.fence)
+	}
+	if at.owner != "" {
+		w.condition = "#fence = :seen AND #owner = :theirs AND #expires = :ended AND attribute_not_exists(#begun)"
+		w.values[":theirs"], w.values[":ended"] = ownerText(at.owner), millis(at.expires)
+	}
+	if at.owner == closedOwner {
+		w.update += ", #kept"
+	}
+	w.values[":fence"] = fenceNumber(g.lease.Fence)
+	g.byPlace = at.place(req.Owner) >= 0
+	at.passing(&w, req.Owner)
+	w.condition += ifNotEnded
+	return w, g
+}
+
+// refusal says why the owner has to wait. It is nil if the key may be granted to the owner as
+// the row was seen.
+func (s *Store) refusal(req lockstore.Request, seen row, r reply) *lockstore.HeldError {
+	held := &lockstore.HeldError{Key: req.Key, Place: seen.place(req.Owner) + 1}
+	left := seen.untilTurn(req.Owner, r.date)
+	switch {
+	case seen.owner != "" && !takeable(seen, r.date):
+		held.Holder, held.Remaining = seen.holder, s.remaining(seen, r)
+	case left > 0:
+		held.Remaining, held.Free = left, true
+	default:
+		return nil
+	}
+	return held
+}
+
 // trusted sets for how long the lease may be trusted.
-func (s *Store) trusted(g grant, ttl time.Duration) (grant, error) {
-	if g.date.IsZero() {
+func (s *Store) trusted(g grant, r reply, ttl time.Duration) (grant, error) {
+	if r.date.IsZero() {
 		return grant{}, noDate(g.lease.Key)
 	}
+	g.date = r.date
 	g.lease.TTL = trustedFor(ttl, g.expires, g.date) - margin
 	return g, nil
 }
@@ -270,60 +285,6 @@ func (s *Store) logger() *slog.Logger {
 		return slog.Default()
 	}
 	return s.log
-}
-
-// next is the condition under which the row that refused a request may be granted
-// to its owner, or the error that tells the owner to wait. An owner that asks for a
-// place takes it first. If that is refused, the row has changed: seen and r are then
-// what is there now.
-func (s *Store) next(ctx context.Context, req lockstore.Request, seen *row, r *reply) (string, error) {
-	for range 2 {
-		free := seen.owner == ""
-		switch {
-		case seen.owner == closedOwner && !takeable(*seen, r.date):
-			return "", s.keptError(req.Key, *seen, *r)
-		case inDoubt(*seen, r.date):
-			return "", &lockstore.DoubtError{HeldError: lockstore.HeldError{Key: req.Key, Holder: seen.holder}}
-		}
-		left := seen.untilTurn(req.Owner, r.date)
-		switch {
-		case free && left <= 0 && len(seen.queue) == 0 && !seen.damaged && int64(seen.fence) < s.clock.read().UnixMicro():
-			return ifFree, nil
-		case free && left <= 0:
-			return ifFreeAt, nil
-		case !free && left <= 0 && takeable(*seen, r.date):
-			return ifStill, nil
-		}
-		held := &lockstore.HeldError{Key: req.Key, Holder: seen.holder, Place: seen.place(req.Owner) + 1}
-		if free || takeable(*seen, r.date) {
-			held.Holder, held.Remaining, held.Free = lockstore.Holder{}, max(left, time.Millisecond), true
-		} else {
-			held.Remaining = s.remaining(*seen, *r)
-		}
-		if !req.Queue || !seen.joins(req.Owner) {
-			return "", held
-		}
-		joined, err := s.join(ctx, req)
-		if err != nil {
-			// The refusal is certain. The next request shows whether there is a place.
-			return "", errors.Join(held, ctx.Err())
-		}
-		if joined.applied {
-			before, err := s.names.decode(req.Key, joined.item)
-			if err == nil {
-				held.Place = len(before.queue) + 1
-			}
-			return "", held
-		}
-		if *seen, err = s.names.decode(req.Key, joined.item); err != nil {
-			return "", err
-		}
-		if seen.owner == req.Owner || seen.ended(req.Owner) {
-			return ifFree, nil // a copy of this request came first, and the next refusal shows what it did
-		}
-		*r = joined
-	}
-	return "", &lockstore.HeldError{Key: req.Key, Holder: seen.holder, Remaining: s.remaining(*seen, *r)}
 }
 
 func lost(key, why string) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -35,12 +34,6 @@ const (
 	// The pause of the others is longer by shortLook for each place before theirs.
 	shortLook = 25 * time.Millisecond
 	longLook  = 300 * time.Millisecond
-
-	// ifJoins takes the last place behind a holder or behind others.
-	ifJoins = "(attribute_exists(#owner) OR attribute_exists(#queue[0])) AND #owner <> :me AND #owner <> :closed AND " +
-		"NOT contains(#queue, :me) AND attribute_not_exists(#queue[63])" + ifNotEnded
-
-	joinUpdate = "SET #queue = list_append(if_not_exists(#queue, :empty), :mine)"
 )
 
 // place is the owner's index in the queue, -1 without one.
@@ -78,31 +71,34 @@ func (r row) untilTurn(o lockstore.Owner, date time.Time) time.Duration {
 	return lockstore.UntilTurn(before, free)
 }
 
-// passing is the part of a grant that is about the queue, as the owner saw it: a
-// condition, and what the update removes. The grant ends the owner's place and those
-// before it, or the whole queue when the owner has none.
-func (r row) passing(o lockstore.Owner, date time.Time) (condition, remove string, values map[string]types.AttributeValue) {
-	i := r.place(o)
-	_, known := r.free(date)
-	switch {
-	case r.damaged:
-		return "", ", #queue", nil
-	case len(r.queue) == 0:
-		return " AND attribute_not_exists(#queue[0])", ", #queue", nil
-	case i < 0 && !known:
-		return "", "", nil // no turn is over: nobody's place ends
-	case i < 0:
-		return " AND size(#queue) = :waiting", ", #queue", map[string]types.AttributeValue{":waiting": integer(int64(len(r.queue)))}
-	}
+// passing adds to a grant what is about the queue, as the owner saw it. The grant ends the
+// owner's place and those before it, or the whole queue when the owner has none.
+func (at *sight) passing(w *write, o lockstore.Owner) {
+	i := at.place(o)
+	_, known := at.free(at.date)
 	first := 0
-	if !known {
-		first = i
+	switch {
+	case at.damaged:
+		w.update += ", #queue"
+		return
+	case len(at.queue) == 0:
+		w.condition += " AND attribute_not_exists(#queue[0])"
+		w.update += ", #queue"
+		return
+	case !known:
+		first = max(i, 0) // no turn is over: nobody else's place ends
+	case i < 0:
+		w.condition += " AND size(#queue) = :waiting"
+		w.values[":waiting"] = integer(int64(len(at.queue)))
+		w.update += ", #queue"
+		return
 	}
-	var b strings.Builder
 	for p := first; p <= i; p++ {
-		fmt.Fprintf(&b, ", #queue[%d]", p)
+		w.update += fmt.Sprintf(", #queue[%d]", p)
 	}
-	return fmt.Sprintf(" AND #queue[%d] = :me", i), b.String(), nil
+	if i >= 0 {
+		w.condition += fmt.Sprintf(" AND #queue[%d] = :me", i)
+	}
 }
 
 // joins reports whether a refused owner may take a place.
@@ -110,12 +106,13 @@ func (r row) joins(o lockstore.Owner) bool {
 	return !r.damaged && r.place(o) < 0 && len(r.queue) < maxPlaces && r.owner != closedOwner
 }
 
-// join takes the last place. A refusal's reply has the row as it is now.
-func (s *Store) join(ctx context.Context, req lockstore.Request) (reply, error) {
-	return s.update(ctx, write{
-		key:       req.Key,
-		update:    joinUpdate,
-		condition: ifJoins,
+// joining is the write that takes the last place behind a holder or behind others.
+func (s *Store) joining(req lockstore.Request) write {
+	return write{
+		key:    req.Key,
+		update: "SET #queue = list_append(if_not_exists(#queue, :empty), :mine)",
+		condition: "(attribute_exists(#owner) OR attribute_exists(#queue[0])) AND #owner <> :me AND #owner <> :closed AND " +
+			"NOT contains(#queue, :me) AND attribute_not_exists(#queue[63])" + ifNotEnded,
 		values: map[string]types.AttributeValue{
 			":me":     ownerText(req.Owner),
 			":closed": text(closedOwner),
@@ -123,7 +120,7 @@ func (s *Store) join(ctx context.Context, req lockstore.Request) (reply, error) 
 			":empty":  list(),
 		},
 		oldRow: true,
-	})
+	}
 }
 
 func list(owners ...lockstore.Owner) types.AttributeValue {
@@ -153,7 +150,7 @@ func (s *Store) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner
 				return nil // there is no turn to wait for
 			}
 			if (seen.owner == "" || takeable(seen, r.date)) && seen.untilTurn(owner, r.date) <= 0 {
-				s.waiting.Store(owner, sight{seen, r.date})
+				s.waiting.Store(owner, &sight{seen, r.date})
 				return nil
 			}
 			if place != before {
@@ -188,6 +185,13 @@ func pause(ctx context.Context, d time.Duration) error {
 type sight struct {
 	row
 	date time.Time
+}
+
+// sightOf is what AwaitTurn has seen last for the owner, or nil.
+func (s *Store) sightOf(o lockstore.Owner) *sight {
+	at, _ := s.waiting.LoadAndDelete(o)
+	seen, _ := at.(*sight)
+	return seen
 }
 
 // Leave implements lockstore.Queuer by one read and one write, and more writes if

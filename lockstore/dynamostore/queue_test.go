@@ -190,13 +190,13 @@ func TestRefusedPlace(t *testing.T) {
 		}},
 		"F26 a copy of the acquire was granted the key": {func(row fakedynamo.Item, me lockstore.Owner) {
 			row["owner"], row["fence"] = text(me), fakedynamo.Value{"N": "7"}
-		}, 4, func(t *testing.T, lease lockstore.Lease, err error) {
+		}, 3, func(t *testing.T, lease lockstore.Lease, err error) {
 			require.NoError(t, err)
 			require.Equal(t, lockstore.Fence(7), lease.Fence)
 		}},
 		"F26 the acquire was abandoned": {func(row fakedynamo.Item, me lockstore.Owner) {
 			row["released"] = text(me)
-		}, 3, func(t *testing.T, _ lockstore.Lease, err error) { require.ErrorIs(t, err, lockstore.ErrLost) }},
+		}, 2, func(t *testing.T, _ lockstore.Lease, err error) { require.ErrorIs(t, err, lockstore.ErrLost) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
