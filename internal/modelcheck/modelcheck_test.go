@@ -1,62 +1,142 @@
 package modelcheck
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/internal/wrongrules"
 )
 
-// TestHandOver searches the rules with hand-over and several holders. No store has them yet.
-func TestHandOver(t *testing.T) {
+var (
+	two   = []int{1, 1}
+	three = []int{1, 1, 1}
+)
+
+// The searches without a number of states come to their end.
+var searches = []Size{
+	// The rules that the stores have today.
+	{MaxHolders: two, Older: true, Does: Renew | Write | Revoke, Earlier: 2},
+	{MaxHolders: three, Older: true, Does: Renew, Earlier: 1},
+	{MaxHolders: two, Older: true, Does: Queue | Renew | Complete | Revoke, Dead: 1},
+	{MaxHolders: two, Older: true, Does: Queue | Complete, Dead: 3},
+	{MaxHolders: two, Older: true, Healthy: true, Does: Queue | Complete, Dead: 3},
+	{MaxHolders: two, Older: true, Healthy: true, Does: Queue | Complete, Earlier: 1, Dead: 2},
+	{MaxHolders: three, Older: true, Healthy: true, Does: Queue | Complete, Dead: 1},
+	{MaxHolders: two, Older: true, Does: Queue | Start | Complete},
+	{MaxHolders: two, Older: true, Register: true, Does: Renew | Revoke, Earlier: 2},
+	{MaxHolders: three, Older: true, Register: true, Does: Renew},
+	{MaxHolders: two, Older: true, Register: true, Does: Queue | Complete, Dead: 2},
+	// Hand-over and several holders, which no store has yet.
+	{MaxHolders: two, Does: Queue | Renew},
+	{MaxHolders: two, Does: Queue | Renew, Earlier: 2, Dead: 1, States: 600_000},
+	{MaxHolders: two, Does: Queue | Renew | Start | Complete | Revoke, Dead: 1, States: 400_000},
+	{MaxHolders: two, Healthy: true, Does: Queue | Complete, Dead: 3},
+	{MaxHolders: two, Register: true, Does: Queue | Renew | Complete, States: 200_000},
+	{MaxHolders: three, Does: Queue | Renew, Dead: 1, States: 400_000},
+	{MaxHolders: three, Healthy: true, Does: Queue, States: 400_000},
+	{MaxHolders: []int{1, 2, 2}, Does: Queue | Renew, Dead: 1, States: 400_000},
+	{MaxHolders: []int{1, 64, 64}, Does: Queue | Renew, Dead: 1, States: 400_000},
+	{MaxHolders: []int{1, 64, 64}, Healthy: true, Does: Queue, States: 400_000},
+}
+
+// few is the number of states of each search outside make verify.
+const few = 10_000
+
+func TestSearch(t *testing.T) {
 	verifyrecord.SkipSearchWithRace(t)
-	sizes := []Size{
-		{MaxHolders: []int{1, 1}},
-		{MaxHolders: []int{1, 1}, Earlier: 1, Dead: 1, States: 300_000},
-		{MaxHolders: []int{1, 1}, Dead: 1, Revokes: true, States: 200_000},
-		{MaxHolders: []int{1, 1, 1}, Dead: 1, States: 300_000},
-		{MaxHolders: []int{1, 2, 2}, Dead: 1, States: 300_000},
-		{MaxHolders: []int{1, 64, 64}, Dead: 1, States: 300_000},
-	}
 	result := verifyrecord.Result{
-		Kind: verifyrecord.Search, Name: "every state of a few clients under the rules with hand-over and several holders", Counts: map[string]int64{},
-		Limits: []string{"The search has one key, a turn of two ticks and a TTL of four. Only the first of its sizes is searched to the end; it is no proof."},
+		Kind: verifyrecord.Search, Name: "every state of a few clients under the rules of the lock", Counts: map[string]int64{},
+		Limits: []string{
+			"The search has one key, a turn of two ticks and a TTL of two ticks, or of four with hand-over. It is no proof: each search has two or three clients, at most one earlier owner of each whose requests still arrive, and at most 3 places whose owners no client has any more.",
+			"The searches with hand-over end after the number of states that the record says, but for those of two clients that say otherwise.",
+			"The clients of the search are a model of the guard. The guard itself is simulated, and so are the stores.",
+			"In the search of a store over a register nobody writes between the read and the write of a call, and no read is old. Time stamps have a resolution of one tick, and a clock that is not ahead by an hour or behind is a tick off. The simulation of casstore has the rest.",
+		},
 	}
 	began := time.Now()
-	for i, size := range sizes {
+	for _, size := range searches {
+		toTheEnd := size.States == 0
 		if !verifyrecord.Full() {
-			size.States = 30_000
+			size.States = few
 		}
-		r := Search(size, None)
-		t.Logf("%v: %d states, %d steps deep, to the end: %t", size, r.States, r.Depth, r.Closed)
+		r := Search(size, None, rules.Book.Decide)
+		t.Logf("%v: %d states, %d steps deep, to the end: %t, %v", size, r.States, r.Depth, r.Closed, time.Since(began))
 		if r.Bad != "" {
-			t.Fatalf("%s:\n%s", r.Bad, r.Trace)
+			t.Fatalf("%v: %s:\n%s", size, r.Bad, r.Trace)
 		}
-		if i == 0 && verifyrecord.Full() && !r.Closed {
+		if toTheEnd && verifyrecord.Full() && !r.Closed {
 			t.Errorf("the search of %v did not come to its end", size)
 		}
 		result.Counts[fmt.Sprintf("states with %v", size)] = int64(r.States)
 		result.Counts[fmt.Sprintf("steps with %v", size)] = int64(r.Depth)
 	}
-	for _, c := range []struct {
-		bug  Bug
-		want string
-	}{
-		{TrustFromWakeUp, "trusts its lease for longer than it lasts"},
-		{HandOverForTTL, "trusts its lease for longer than it lasts"},
-		{StaleElement, "trusts a lease that it does not have"},
-		{PlaceStays, "a holder has a place"},
-		{NoHandOver, "waits for a key that nobody holds"},
-		{ReleaseFreesAnybody, "trusts a lease that it does not have"},
-	} {
-		r := Search(Size{MaxHolders: []int{1, 1}}, c.bug)
-		if !strings.Contains(r.Bad, c.want) {
-			t.Errorf("%s: found %q; want %q", c.bug, r.Bad, c.want)
-		}
-		result.Controls = append(result.Controls, verifyrecord.Control{What: string(c.bug), Shown: true, Saw: fmt.Sprintf("%s, after %d steps", r.Bad, r.Depth)})
-	}
+	result.Controls = controls(t)
 	result.Took = time.Since(began)
 	verifyrecord.Write(t, result)
+}
+
+// controls are searches that have to find a state in which something is wrong.
+func controls(t *testing.T) (all []verifyrecord.Control) {
+	older := Size{MaxHolders: two, Older: true, Does: Renew | Write, Earlier: 1}
+	queue := Size{MaxHolders: two, Older: true, Healthy: true, Does: Queue | Complete, Earlier: 1, Dead: 2}
+	handOver := Size{MaxHolders: two, Does: Queue}
+	register := Size{MaxHolders: two, Older: true, Register: true, Does: Renew}
+	started := Size{MaxHolders: two, Older: true, Does: Start | Complete | Revoke}
+	const trust, longer = "trusts a lease that it does not have", "trusts its lease for longer than it lasts"
+	const ended = "a request of an owner that has ended changed the key"
+	for _, c := range []struct {
+		size    Size
+		mistake Mistake // of a client
+		rule    string  // one of wrongrules
+		want    string
+	}{
+		{older, Unfenced, "", "a stale write"},
+		{older, LongTrust, "", longer},
+		{older, AskAfterAbandon, "", trust},
+		{handOver, TrustFromWakeUp, "", longer},
+		{handOver, HandOverForTTL, "", longer},
+		{handOver, StaleElement, "", trust},
+		{older, None, "M18 a store that forgets the owners that have ended", ended},
+		{older, None, "M113 an abandon ends another's lease", ended},
+		{older, None, "M08 a renewal after the end of the lease", "revived"},
+		{older, None, "M05 a release compares no owner", ended},
+		{older, None, "M10 the fence does not grow", "the fence did not grow"},
+		{queue, None, "M31 a queue whose turns have no end", "can never be granted"},
+		{queue, None, "M32 callers without a place pass by the queue", "lost its place"},
+		{queue, None, "a queue whose last owner is served first", "somebody got a place before"},
+		{queue, None, "a grant keeps the owner's place", "a holder has a place"},
+		{queue, None, "an abandon keeps the owner's place", "an owner that has ended has a place"},
+		{queue, None, "a leave keeps the owner's place", "an owner that has left has a place"},
+		{queue, None, "a leave gives the next owner the rest of the turn", "lost its place"},
+		{queue, None, "M153 a release after the end of its lease begins the turns again", "a place has cost more than a turn"},
+		{queue, None, "a completion keeps the queue", "somebody waits for a completed key"},
+		{queue, None, "a completed key is granted", "a completed key was granted"},
+		{started, None, "M123 a key in doubt is granted", "a key in doubt was granted"},
+		{started, None, "M120 a revocation shortens the lease", "a revocation changed the end"},
+		{started, None, "M154 a revocation opens the key at once", "the revocation of a live lease was refused, or ended it"},
+		{handOver, None, "a hand-over keeps the owner's place", "a holder has a place"},
+		{handOver, None, "a release hands over to nobody", "waits for a key that nobody holds"},
+		{register, None, "a lease begins at the earliest time", trust},
+		{register, None, "M118 others' leases end by the latest time", trust},
+		{register, None, "M110 a takeover by a guess", trust},
+		{register, None, "M111 lost, by a guess", "told that a live lease is lost"},
+	} {
+		what, decide := string(c.mistake), Decide(rules.Book.Decide)
+		if c.rule != "" {
+			what, decide = c.rule, wrongrules.Find(c.rule).Decide
+		}
+		c.size.States = cmp.Or(c.size.States, 200_000)
+		r := Search(c.size, c.mistake, decide)
+		if !strings.Contains(r.Bad, c.want) {
+			t.Errorf("%s: found %q after %d states; want %q\n%s", what, r.Bad, r.States, c.want, r.Trace)
+		}
+		t.Logf("%s: %s after %d steps, %d states:\n%s", what, r.Bad, r.Depth, r.States, r.Trace)
+		all = append(all, verifyrecord.Control{What: what, Shown: true, Saw: fmt.Sprintf("%s, after %d steps", r.Bad, r.Depth)})
+	}
+	return all
 }
