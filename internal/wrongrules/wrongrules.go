@@ -85,9 +85,53 @@ func place(s rules.State, o driver.Owner) int {
 	return slices.IndexFunc(s.Queue, func(w rules.Waiter) bool { return w.Owner == o })
 }
 
+// fresh is the lease that the decision has made, or nil.
+func (c *call) fresh() *rules.Holder {
+	if c.granted() {
+		return &c.Holders[len(c.Holders)-1]
+	}
+	return nil
+}
+
 // granted reports whether the decision has made a new lease.
 func (c *call) granted() bool {
 	return c.answer.Outcome == driver.Granted && c.LastFence != c.was.LastFence
+}
+
+func (c *call) repeated() bool {
+	return c.Kind == driver.Acquire && c.answer.Outcome == driver.Granted && !c.granted()
+}
+
+func (c *call) lost() bool { return c.answer.Outcome == driver.Lost }
+
+func (c *call) refused() bool { return c.answer.Outcome == driver.Refused }
+
+// ended reports whether the owner has the mark, in the state before.
+func (c *call) ended(how rules.How) bool {
+	return slices.ContainsFunc(c.was.Ended, func(e rules.Ended) bool { return e.Owner == c.Owner && e.How == how })
+}
+
+// unknown reports whether the key has no entry.
+func (c *call) unknown() bool { return c.was.LastFence == 0 && len(c.was.Ended) == 0 }
+
+func (c *call) closed() bool { return c.Closed.For > 0 && c.Early.Before(c.Closed.End()) }
+
+// grant gives the owner a lease whatever else is so.
+func (c *call) grant(fence driver.Fence) {
+	c.LastFence = max(c.LastFence, fence)
+	c.Holders = []rules.Holder{{Owner: c.Owner, Fence: c.LastFence, MaxHolders: 1, Since: c.Late, TTL: c.TTL, Text: c.Request.Holder}}
+	c.Freed = time.Time{}
+}
+
+// free ends whatever lease the key has.
+func (c *call) free() { c.Holders, c.Closed, c.Freed = nil, rules.Closed{}, c.Late }
+
+// say replaces the answer.
+func (c *call) say(o driver.Outcome) { c.answer = driver.Answer{Outcome: o} }
+
+// sayGranted makes the answer a lease.
+func (c *call) sayGranted(fence driver.Fence, ttl time.Duration) {
+	c.answer = driver.Answer{Outcome: driver.Granted, Fence: fence, TTL: ttl}
 }
 
 // names makes the request one of whoever holds the key.
@@ -102,121 +146,4 @@ func (c *call) revive(h *rules.Holder) {
 	if h != nil && !c.live(*h) {
 		h.Since = c.Early.Add(time.Millisecond - h.TTL)
 	}
-}
-
-// All are the mistakes.
-var All = []Mistake{
-	{Name: "M05 a release compares no owner", before: func(c *call) {
-		if c.asks(driver.Release) {
-			c.names()
-		}
-	}},
-	{Name: "M08 a renewal after the end of the lease", before: func(c *call) {
-		if c.asks(driver.Renew) {
-			c.revive(c.mine())
-		}
-	}},
-	{Name: "M18 a store that forgets the owners that have ended", after: func(c *call) { c.Ended = nil }},
-	{Name: "M31 a queue whose turns have no end", before: func(c *call) {
-		if c.asks(driver.Acquire) && c.place() != 0 && len(c.Queue) > 0 {
-			c.Freed, c.Closed = c.Late, rules.Closed{}
-		}
-	}},
-	{Name: "M32 callers without a place pass by the queue", before: func(c *call) {
-		if c.asks(driver.Acquire) && c.place() < 0 {
-			c.Queue = nil
-		}
-	}, after: func(c *call) {
-		if c.asks(driver.Acquire) && place(c.was, c.Owner) < 0 && c.answer.Outcome == driver.Refused {
-			c.Queue = append(slices.Clone(c.was.Queue), c.Queue...)
-		}
-	}},
-	{Name: "a queue whose last owner is served first", after: func(c *call) {
-		if last := len(c.Queue) - 1; last >= len(c.was.Queue) {
-			c.Queue = slices.Concat(c.Queue[last:], c.Queue[:last])
-		}
-	}},
-	{Name: "a grant keeps the owner's place", after: func(c *call) {
-		if c.asks(driver.Acquire) && c.granted() {
-			c.Queue = c.was.Queue
-		}
-	}},
-	{Name: "a hand-over keeps the owner's place", after: func(c *call) {
-		if len(c.answer.HandedOver) > 0 {
-			c.Queue = append([]rules.Waiter{{Owner: c.answer.HandedOver[0], MaxHolders: 1}}, c.Queue...)
-		}
-	}},
-	{Name: "a release hands over to nobody", after: func(c *call) {
-		if c.asks(driver.Release) && len(c.answer.HandedOver) > 0 {
-			c.Holders, c.Queue, c.answer.HandedOver = c.was.Holders[1:], c.was.Queue, nil
-		}
-	}},
-	{Name: "an abandon keeps the owner's place", after: func(c *call) {
-		if c.asks(driver.Abandon) {
-			c.Queue = c.was.Queue
-		}
-	}},
-	{Name: "a leave keeps the owner's place", after: func(c *call) {
-		if c.asks(driver.Leave) {
-			c.Queue = c.was.Queue
-		}
-	}},
-	{Name: "a leave gives the next owner the rest of the turn", after: func(c *call) {
-		if c.asks(driver.Leave) {
-			c.Freed = c.was.Freed
-		}
-	}},
-	{Name: "M153 a release after the end of its lease begins the turns again", after: func(c *call) {
-		if c.asks(driver.Release) && c.answer.Outcome == driver.Done && len(c.Holders) < len(c.was.Holders) {
-			c.Freed = c.Late
-		}
-	}},
-	{Name: "a completion keeps the queue", after: func(c *call) {
-		if c.asks(driver.Complete) {
-			c.Queue = c.was.Queue
-		}
-	}},
-	{Name: "a completed key is granted", before: func(c *call) {
-		if c.asks(driver.Acquire) {
-			c.Closed = rules.Closed{}
-		}
-	}},
-	{Name: "M123 a key in doubt is granted", before: func(c *call) {
-		for i := range c.Holders {
-			c.Holders[i].Started = c.Holders[i].Started && !c.asks(driver.Acquire)
-		}
-	}},
-	{Name: "M120 a revocation shortens the lease", after: func(c *call) {
-		if c.asks(driver.Revoke) && c.first() != nil {
-			c.first().TTL -= time.Second
-		}
-	}},
-	{Name: "M154 a revocation opens the key at once", before: func(c *call) { c.AtOnce = c.AtOnce || c.asks(driver.Revoke) }},
-	{Name: "a lease begins at the earliest time", before: func(c *call) { c.Late = c.Early }},
-	{Name: "M118 others' leases end by the latest time", before: func(c *call) {
-		if c.asks(driver.Acquire) && c.mine() == nil {
-			c.Early = c.Late
-		}
-	}},
-	{Name: "M110 a takeover by a guess", after: func(c *call) {
-		if c.granted() {
-			c.basis = rules.OnAnything
-		}
-	}},
-	{Name: "M111 lost, by a guess", after: func(c *call) {
-		if c.answer.Outcome == driver.Lost {
-			c.basis = rules.OnAnything
-		}
-	}},
-	{Name: "M113 an abandon ends another's lease", before: func(c *call) {
-		if c.asks(driver.Abandon) && c.mine() == nil {
-			c.names()
-		}
-	}},
-	{Name: "M10 the fence does not grow", after: func(c *call) {
-		if c.granted() && c.was.LastFence > 0 {
-			c.LastFence = c.was.LastFence
-			c.Holders[len(c.Holders)-1].Fence, c.answer.Fence = c.LastFence, c.LastFence
-		}
-	}},
 }

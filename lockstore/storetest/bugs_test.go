@@ -2,11 +2,15 @@ package storetest
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/lambdalock/lambdalock/internal/wrongrules"
 )
 
 // recorder records what a case reports, so that a failed case does not fail the test.
@@ -40,7 +44,7 @@ func record(t *testing.T, tc testCase, bug string) *recorder {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				newCheck(t, r, newBuggyStore(bug).harness(), true).run(tc, phase)
+				newCheck(t, r, newWrongStore(bug).harness(), true).run(tc, phase)
 			}()
 			<-done
 		})
@@ -85,12 +89,48 @@ func TestSuiteCatchesPlantedBugs(t *testing.T) {
 	}
 }
 
+// The comparison with the rule book finds each mistake of a careful person, and each way to
+// trust one process alone, within the sequences that Run makes. Every other mistake in a rule is found
+// by a case, or by more sequences.
+func TestTheComparisonFindsMistakes(t *testing.T) {
+	found := func(bug string, sequences int) (difference string) {
+		for n := 0; n < sequences && difference == ""; n++ {
+			synctest.Test(t, func(t *testing.T) {
+				difference = newCheck(t, &recorder{}, newWrongStore(bug).harness(), true).difference(uint64(n))
+			})
+		}
+		return difference
+	}
+	for _, m := range wrongrules.Careful {
+		if found(m.Name, sequences) == "" {
+			t.Errorf("not found: %s", m.Name)
+		}
+	}
+	for _, bug := range []string{
+		"exclusion by a mutex of the process", "the time is the client's", "a takeover by the asker's own clock", "the end of a lease by the clock of who has it",
+		"a completion ends by the clock of who did the work", "renewed by the clock of who has it",
+	} {
+		if found(bug, sequences) == "" {
+			t.Errorf("not found: %s", bug)
+		}
+	}
+	known := slices.Concat(slices.Collect(maps.Values(plantedBugs))...)
+	for _, m := range append(wrongrules.Careful, wrongrules.Searched...) {
+		known = append(known, m.Name)
+	}
+	for _, m := range wrongrules.All {
+		if !slices.Contains(known, m.Name) && found(m.Name, 5*sequences) == "" {
+			t.Errorf("not found, and no case is said to find it: %s", m.Name)
+		}
+	}
+}
+
 // wrongEnds are bugs that grant a key before a lease or a cooldown has ended.
 var wrongEnds = []string{
-	"takeover 1 ms early", "takeover 100 ms early", "takeover 500 ms early", "takeover 999 ms early",
+	"M81 takeover 1 ms early", "takeover 100 ms early", "takeover 500 ms early", "takeover 999 ms early",
 	"takeover by whole seconds, rounded up", "takeover by whole seconds, rounded",
 	"TTL in whole seconds", "begin in whole seconds",
-	"end in whole milliseconds", "end in whole seconds", "end in whole seconds, rounded",
+	"end in whole milliseconds", "M83 end in whole seconds", "end in whole seconds, rounded",
 }
 
 // plantedBugs are the bugs that each case has to catch.
@@ -123,7 +163,7 @@ var plantedBugs = map[string][]string{
 	"renew/the trusted time":                                  {"renew is trusted longer than asked", "renew is trusted for nothing", "renew does not extend"},
 	"renew/again is the same lease F24":                       {"F24 renew again is lost", "renew takes a new fence", "renew drops the holder"},
 	"renew/with the same TTL, wherever in a second it ends":   append([]string{"renew for little more is not written", "renew does not extend"}, wrongEnds...),
-	"renew/never shortens F27":                                {"M09 renew shortens", "shorter renew is trusted for its TTL alone", "shorter renew is trusted for nothing"},
+	"renew/never shortens F27":                                {"M09 renew shortens", "M84 shorter renew is trusted for its TTL alone", "shorter renew is trusted for nothing"},
 	"renew/an expired lease is lost F09":                      {"M08 renew after expiry", "M08 renew says lost and revives"},
 	"renew/a released lease is lost F09":                      {"M07 renew recreates lost", "M07 renew says lost and recreates", "M36 lost as held"},
 	"renew/a key that was never acquired is lost":             {"M07 renew recreates deleted", "M07 renew says lost and recreates"},
@@ -141,14 +181,14 @@ var plantedBugs = map[string][]string{
 
 	"abandon/before a late acquire, on a new key and on a used one F26": {"abandon leaves no mark", "abandon of nothing is lost"},
 	"abandon/after the acquire was applied frees it F23":                {"abandon does nothing", "abandon lowers the fence", "renew of abandoned is held", "M07 renew says lost and recreates"},
-	"abandon/does not change the lease of another owner":                {"abandon frees everybody's"},
+	"abandon/does not change the lease of another owner":                {"M113 abandon frees everybody's"},
 	"abandon/again, and after the release, is nil":                      {"abandon again is lost"},
 	"abandon/of an expired lease is nil":                                {"abandon of an expired lease is lost"},
 
 	"cooldown/for everybody, then the key is free":          {"F64 same holder shares", "cooldown of no time", "cooldown of half the time", "cooldown until the lease's end"},
-	"cooldown/not shorter, wherever in a second it ends":    wrongEnds,
+	"cooldown/not shorter, wherever in a second it ends":    append([]string{"M85 a cooldown ends 1 ms early"}, wrongEnds...),
 	"cooldown/again is nil and does not make it longer F25": {"cooldown again is longer"},
-	"cooldown/stays through other releases":                 {"cooldown ends by release", "cooldown ends by abandon", "cooldown for others only"},
+	"cooldown/stays through other releases":                 {"cooldown ends by release", "cooldown ends by abandon"},
 	"cooldown/only by the lease that holds the key F10":     {"cooldown by anybody"},
 	"cooldown/Inspect shows it":                             {"inspect sees the cooldown as free"},
 
@@ -162,10 +202,10 @@ var plantedBugs = map[string][]string{
 	"keep/again is nil and changes neither the data nor the time F25": {"keep: again replaces the data", "cooldown again is longer"},
 	"keep/after the end of the lease, if nobody was granted the key":  {"keep: lost after the end"},
 	"keep/after a release or an abandon is lost":                      {"keep: released counts as kept", "cooldown by anybody"},
-	"keep/after another's grant is lost F10":                          {"keep: after another's grant"},
+	"keep/after another's grant is lost F10":                          {"M127 keep: after another's grant"},
 	"keep/again after others does not change what is theirs F62":      {"keep: again takes the key of others"},
 	"keep/late duplicates do not change a kept key F26":               {"keep: a release frees a kept key", "begin: of a kept key", "cooldown ends by abandon"},
-	"keep/only by the lease that holds the key F10":                   {"keep: without the owner", "keep: without the fence", "keep: on a free row"},
+	"keep/only by the lease that holds the key F10":                   {"M124 keep: without the owner", "keep: without the fence", "M125 keep: on a free row"},
 	"keep/Inspect shows it":                                           {"inspect: kept is only held", "inspect sees the cooldown as free"},
 	"keep/a clock that is an hour off F15 F16":                        {"keep: by another clock"},
 	"keep/lost replies of Begin and Keep are unknown F25":             {"begin: again is lost", "M16 unknown as held, by Begin", "M17 unknown as unavailable, by Keep", "begin: does nothing"},
@@ -174,11 +214,11 @@ var plantedBugs = map[string][]string{
 	"keep/who waits in the queue learns that the key is in doubt":     {"begin: AwaitTurn goes on"},
 	"keep/a place that is taken at the same time is none":             {"queue: stays through a cooldown"},
 	"begin/again is nil, and the lease goes on":                       {"begin: again is lost", "begin: in doubt at once"},
-	"begin/an expired one is refused to all":                          {"begin: ignored by a takeover", "begin: a renewal forgets it", "begin: forgotten after a day", "begin: an abandon by others ends it", "begin: does nothing"},
+	"begin/an expired one is refused to all":                          {"M123 begin: ignored by a takeover", "begin: a renewal forgets it", "begin: forgotten after a day", "begin: an abandon by others ends it", "begin: does nothing"},
 	"begin/a release, an abandon and Keep end it":                     {"begin: a release keeps it", "begin: a release after the end is lost"},
 	"begin/only the lease that holds the key F10":                     {"begin: by anybody", "begin: whatever the fence", "begin: also after the end", "begin: says lost and begins"},
 	"begin/Inspect shows a key in doubt":                              {"inspect: in doubt is free"},
-	"settle/a key in doubt is kept":                                   {"settle: the data is dropped", "settle: again is lost", "settle: the owner itself has kept it"},
+	"settle/a key in doubt is kept":                                   {"settle: the data is dropped", "settle: again is lost", "M156 settle: the owner itself has kept it"},
 	"settle/a key in doubt is free":                                   {"settle: the owner may come back", "settle: again is lost"},
 	"settle/only what is in doubt F10":                                {"settle: a live lease too", "settle: whatever the fence", "settle: what has not begun too"},
 
@@ -195,15 +235,15 @@ var plantedBugs = map[string][]string{
 	"inspect/an expired lease is not held, and Inspect agrees with Acquire F01": {"inspect sees the dead as held"},
 	"inspect/changes nothing": {"inspect clears the dead"},
 
-	"break/the holder is over, and the key opens at the end of its lease": {"break: end shortened", "break: released not set", "break: the owner stays"},
-	"break/a renewed lease, wherever it is in its time":                   {"break: the end as at the grant", "break: released not set", "break: the owner stays"},
+	"break/the holder is over, and the key opens at the end of its lease": {"M120 break: end shortened", "M121 M155 break: released not set", "break: the owner stays"},
+	"break/a renewed lease, wherever it is in its time":                   {"break: the end as at the grant", "M121 M155 break: released not set", "break: the owner stays"},
 	"break/the second one changes nothing and learns of the first":        {"break: the second one takes over", "break: again is lost"},
 	"break/only the lease with this fence":                                {"break: fence not compared", "break: of an expired lease"},
-	"break/a cooldown is no lease":                                        {"break: ends a cooldown"},
-	"break/a kept key is no lease":                                        {"break: ends what is kept", "break: ends a cooldown"},
-	"break/a begun lease is in doubt at its end":                          {"break: begun is dropped", "break: frees a begun key at once", "break: the owner stays", "settle: what is broken is never in doubt"},
-	"break/now is refused when the work has begun":                        {"break: now frees a begun key", "break: begun is dropped"},
-	"break/now frees the key at once":                                     {"break: now waits", "break: released not set"},
+	"break/a cooldown is no lease":                                        {"M122 break: ends a cooldown"},
+	"break/a kept key is no lease":                                        {"break: ends what is kept", "M122 break: ends a cooldown"},
+	"break/a begun lease is in doubt at its end":                          {"M134 break: begun is dropped", "break: frees a begun key at once", "break: the owner stays", "settle: what is broken is never in doubt"},
+	"break/now is refused when the work has begun":                        {"M135 break: now frees a begun key", "M134 break: begun is dropped"},
+	"break/now frees the key at once":                                     {"break: now waits", "M121 M155 break: released not set"},
 	"break/Inspect shows it, until the next grant":                        {"break: not shown", "break: the holder stays"},
 	"break/the queue stays as it is":                                      {"break: ends the queue"},
 	"break/bad arguments are refused":                                     {"break: fence 0 is every lease"},
@@ -241,14 +281,14 @@ var plantedBugs = map[string][]string{
 	"contention/copies of one acquire get one lease F13 F23": {"own retry takes a new fence"},
 	"contention/one at a time, with a growing fence F57":     {"M10 fence constant", "M19 check then set"},
 
-	"queue/in the order of arrival F57":                                  {"queue: last in, first out", "queue: served from the end", "queue: only for show", "queue: a free key is held", "M32 callers without a place overtake the queue", "queue: a grant keeps the place"},
+	"queue/in the order of arrival F57":                                  {"queue: last in, first out", "queue: served from the end", "queue: only for show", "queue: a free key is held", "M32 callers without a place overtake the queue"},
 	"queue/only for who asks for a place":                                {"queue: everybody joins", "queue: not asking again gives the place up"},
 	"queue/a new key and a released one are free":                        {"queue: a free key is waited for"},
 	"queue/leave takes one place out":                                    {"queue: leave does nothing", "queue: leave ends all places", "queue: leave is an abandon", "queue: leave again is lost", "queue: the holder leaves"},
 	"queue/the first that leaves a free key gives the next a whole turn": {"queue: the next gets what is left of the turn"},
 	"queue/who leaves after its turn moves nobody else's turn":           {"queue: a leave moves the turns of others"},
-	"queue/one that died delays by one turn F02":                         {"M31 a dead waiter blocks the queue", "queue: turns of a second", "queue: only for show"},
-	"queue/many that died delay by five turns F02":                       {"M31 a dead waiter blocks the queue", "queue: every place is a turn", "queue: turns of a second"},
+	"queue/one that died delays by one turn F02":                         {"M31 a dead waiter blocks the queue", "M95 M97 queue: turns of a second", "queue: only for show"},
+	"queue/many that died delay by five turns F02":                       {"M96 M98 a queue of dead owners closes a key for three turns", "M31 a dead waiter blocks the queue", "queue: every place is a turn", "M95 M97 queue: turns of a second"},
 	"queue/many that died delay who does not wait by five turns F02":     {"M31 a dead waiter blocks the queue", "queue: every place is a turn", "queue: a grant without a place keeps the queue"},
 	"queue/a full one F02":                                               {"queue: no end", "queue: every place is a turn"},
 	"queue/behind a holder that died F01":                                {"queue: a takeover ignores it"},

@@ -48,6 +48,8 @@ type check struct {
 	missing string     // what a skipped case would need
 	start   time.Time
 	slept   atomic.Int64
+	opened  sync.Once
+	other   lockstore.Store // of the second process
 }
 
 // newCheck is called in the bubble, if there is one.
@@ -59,6 +61,15 @@ func newCheck(t *testing.T, r reporter, h Harness, bubble bool) *check {
 		c.Sleep = time.Sleep
 	}
 	return c
+}
+
+// client is the store as one of two processes has it.
+func (c *check) client(process int) lockstore.Store {
+	if c.Other == nil || process%2 == 0 {
+		return c.Store
+	}
+	c.opened.Do(func() { c.other = c.Other(c.t) })
+	return c.other
 }
 
 // run runs the case, from phase after the beginning of a second if waiting takes no time.
@@ -222,7 +233,12 @@ func newRequest(key string, ttl time.Duration) lockstore.Request {
 }
 
 func (c *check) tryAcquire(req lockstore.Request) (lockstore.Lease, error) {
-	return within(c, func(ctx context.Context) (lockstore.Lease, error) { return c.Store.Acquire(ctx, req) })
+	return c.tryAcquireBy(0, req)
+}
+
+// tryAcquireBy acquires in one of two processes.
+func (c *check) tryAcquireBy(process int, req lockstore.Request) (lockstore.Lease, error) {
+	return within(c, func(ctx context.Context) (lockstore.Lease, error) { return c.client(process).Acquire(ctx, req) })
 }
 
 // acquire wants a lease that fits the request.

@@ -57,12 +57,12 @@ var contentionCases = []testCase{
 			key := newKey()
 			var holder sync.Mutex
 			var fences []lockstore.Fence
-			turn := func() error {
+			turn := func(worker int) error {
 				req := newRequest(key, long)
-				lease, err := c.tryAcquire(req)
+				lease, err := c.tryAcquireBy(worker, req)
 				for errors.Is(err, lockstore.ErrHeld) && c.elapsed() < patience {
 					c.sleep(time.Millisecond)
-					lease, err = c.tryAcquire(req)
+					lease, err = c.tryAcquireBy(worker, req)
 				}
 				if err != nil {
 					return err
@@ -78,7 +78,7 @@ var contentionCases = []testCase{
 			var errs [workers]error
 			atOnce(workers, func(i int) {
 				for range turns {
-					errs[i] = errors.Join(errs[i], turn())
+					errs[i] = errors.Join(errs[i], turn(i))
 				}
 			})
 			if err := errors.Join(errs[:]...); err != nil {
@@ -97,7 +97,7 @@ func (c *check) oneWinner(last lockstore.Lease) {
 	const n = 16
 	var leases [n]lockstore.Lease
 	var errs [n]error
-	atOnce(n, func(i int) { leases[i], errs[i] = c.tryAcquire(newRequest(last.Key, long)) })
+	atOnce(n, func(i int) { leases[i], errs[i] = c.tryAcquireBy(i, newRequest(last.Key, long)) })
 	var winner lockstore.Lease
 	winners := 0
 	for i := range n {

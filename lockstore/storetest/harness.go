@@ -17,6 +17,12 @@ type Harness struct {
 	// Store is the store under test.
 	Store lockstore.Store
 
+	// Other returns the same locks as another process has them: a second client of the same
+	// server. If its clock can be set, it is an hour ahead. The suite then sends the requests of every other
+	// owner through it, so it finds a lock of one process only, and times that a client writes. Nil
+	// is a store of one process.
+	Other func(t *testing.T) lockstore.Store
+
 	// Sleep lets d pass for the clock that decides about expiry; nil means time.Sleep.
 	// Outside a synctest bubble it is for a clock that moves only by Sleep. Several
 	// goroutines may call it at the same time.
@@ -30,7 +36,7 @@ type Harness struct {
 	Margin time.Duration
 
 	// Sequences is how many random sequences of requests are compared with the rule book: 0 is
-	// 40, and 16 at once on the wall clock.
+	// 300, and 16 at once on the wall clock.
 	Sequences int
 
 	// Marks is how many owners that have ended the store remembers for each key, if it

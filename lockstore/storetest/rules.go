@@ -24,7 +24,7 @@ var rulesCases = []testCase{
 			_, inspects := lockstore.As[lockstore.Inspector](c.Store)
 			c.need("lockstore.Inspector", inspects)
 			if c.virtual {
-				for seed := range cmp.Or(c.Sequences, 40) {
+				for seed := range cmp.Or(c.Sequences, sequences) {
 					if d := c.difference(uint64(seed)); d != "" {
 						c.fatalf("%s", d)
 					}
@@ -91,6 +91,9 @@ func (s step) String() string {
 	return fmt.Sprintf("%v later: %s owner %d, fence %d, %v, join/now/effect %t, data %t", s.lapse, names[s.kind], s.owner, s.fence, s.ttl, s.join, s.data)
 }
 
+// sequences is how many random sequences Run makes by default, if waiting takes no time.
+const sequences = 300
+
 // Random sequences have this many requests. On the wall clock they are shorter, and no time
 // passes before most of their requests.
 const (
@@ -107,8 +110,9 @@ func (c *check) compare(steps []step, random *rand.Rand) ([]step, string) {
 	owner := func(n int) lockstore.Owner { return lockstore.Owner(fmt.Sprintf("%016x-%d", prefix, n)) }
 	var ran []step
 	last := lockstore.Owner("") // to end a lease by a request
-	length := len(steps)
+	length, crowd := len(steps), false
 	if random != nil {
+		crowd = random.IntN(2) == 0
 		if length = shortSequence; c.virtual {
 			length = longSequence
 		}
@@ -118,13 +122,14 @@ func (c *check) compare(steps []step, random *rand.Rand) ([]step, string) {
 		if random == nil {
 			s = steps[n]
 		} else {
-			s = c.randomStep(random, ran, both[0])
+			s = c.randomStep(random, crowd, ran, both[0])
 		}
 		ran = append(ran, s)
 		c.lapse(m, s.lapse)
 		before := m.state
 		want := both[0].run(c, key, owner, s)
 		asked := c.elapsed()
+		both[1].Store = c.client(s.owner)
 		got := both[1].run(c, key, owner, s)
 		m.slow = max(m.slow, c.elapsed()-asked)
 		difference := c.differs(want, got, m.slow)
@@ -243,6 +248,7 @@ type side struct {
 	fences []lockstore.Fence // in the order in which they appeared
 	leases map[int]int       // owner -> its fence
 	owners int
+	doubt  bool // the key is in doubt
 }
 
 // seen is what a call returned, in words that two stores share.
@@ -338,7 +344,7 @@ func (s *side) number(f lockstore.Fence) int {
 
 // learn notes what a caller knows after a step.
 func (s *side) learn(want seen) {
-	s.owners = max(s.owners, want.owner+1)
+	s.owners, s.doubt = max(s.owners, want.owner+1), want.inspected.InDoubt
 	if want.fenceNo > 0 {
 		if s.leases == nil {
 			s.leases = map[int]int{}
@@ -417,8 +423,9 @@ func (c *check) differs(want, got seen, slow time.Duration) string {
 	return status("inspected", want.inspected, got.inspected)
 }
 
-// randomStep is the next step of a sequence. known is what the callers know.
-func (c *check) randomStep(random *rand.Rand, ran []step, known *side) step {
+// randomStep is the next step of a sequence. In a crowd most requests are about the queue. known
+// is what the callers know.
+func (c *check) randomStep(random *rand.Rand, crowd bool, ran []step, known *side) step {
 	var s step
 	if n := len(ran); n > 0 && random.IntN(8) == 0 {
 		s = ran[n-1-random.IntN(min(n, 6))] // a repeat, or a late duplicate
@@ -456,12 +463,22 @@ func (c *check) randomStep(random *rand.Rand, ran []step, known *side) step {
 	if settles {
 		kinds = append(kinds, driver.Resolve)
 	}
+	if crowd && queues && random.IntN(2) == 0 {
+		kinds = []driver.Kind{driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Leave, driver.Leave}
+		if keeps {
+			kinds = append(kinds, driver.MarkStarted)
+		}
+		s.owner, s.join = max(0, known.owners-random.IntN(8)), true
+	}
 	if breaks && random.IntN(2) == 0 {
 		kinds = append(kinds, driver.Revoke)
 	}
 	if s.kind = kinds[random.IntN(len(kinds))]; s.kind == driver.Renew {
 		// Renew for less than the TTL may make the lease end earlier or later, see lockstore.Store.
 		s.ttl = 10 * time.Second
+	}
+	if settles && known.doubt && random.IntN(3) == 0 {
+		s.kind = driver.Resolve
 	}
 	if f := len(known.fences) - 1; (s.kind == driver.Resolve || s.kind == driver.Revoke) && f > 0 && random.IntN(5) > 0 {
 		s.fence = f // an operator names the last grant

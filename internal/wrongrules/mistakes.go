@@ -1,0 +1,958 @@
+package wrongrules
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// before is a mistake in what goes into a decision about requests of one kind.
+func before(name string, kind driver.Kind, f func(*call)) Mistake {
+	return Mistake{name, func(c *call) {
+		if c.Kind == kind {
+			f(c)
+		}
+	}, nil}
+}
+
+// after is a mistake in what comes out of it.
+func after(name string, kind driver.Kind, f func(*call)) Mistake {
+	return Mistake{name, nil, func(c *call) {
+		if c.Kind == kind {
+			f(c)
+		}
+	}}
+}
+
+// ends is a mistake about the end of a lease or of a time for which a key is closed.
+func ends(name string, f func(begin, end time.Time) time.Time) Mistake {
+	return Mistake{name, nil, func(c *call) {
+		for i, h := range c.Holders {
+			if h.Since.Equal(c.Late) && !h.Revoked {
+				c.Holders[i].TTL = f(h.Since, h.End()).Sub(h.Since)
+			}
+		}
+		if c.Closed.For > 0 && c.Closed.Since.Equal(c.Late) {
+			c.Closed.For = f(c.Closed.Since, c.Closed.End()).Sub(c.Closed.Since)
+		}
+	}}
+}
+
+// judged is a mistake about the time by which others' leases end.
+func judged(name string, f func(time.Time) time.Time) Mistake {
+	return before(name, driver.Acquire, func(c *call) {
+		if c.mine() == nil {
+			c.Early = f(c.Early)
+		}
+	})
+}
+
+func early(by time.Duration) func(time.Time) time.Time {
+	return func(now time.Time) time.Time { return now.Add(by) }
+}
+
+// All are the mistakes.
+var All = slices.Concat(acquiring, renewing, releasing, abandoning, completing, starting, resolving, revoking, queueing, times, fences, inspecting, Careful, Searched)
+
+var acquiring = []Mistake{
+	before("M01 acquire unconditional", driver.Acquire, func(c *call) { c.free() }),
+	before("M02 expiry compare flipped", driver.Acquire, func(c *call) {
+		for i, h := range c.Holders {
+			if c.Holders[i].Since = c.Late; c.live(h) {
+				c.Holders[i].Since = c.Early.Add(-h.TTL)
+			}
+		}
+	}),
+	before("M02 never expires", driver.Acquire, func(c *call) {
+		for i := range c.Holders {
+			c.revive(&c.Holders[i])
+		}
+	}),
+	after("F29 trusted longer than asked", driver.Acquire, func(c *call) { c.answer.TTL += time.Second }),
+	after("trusted for nothing", driver.Acquire, func(c *call) { c.answer.TTL = min(1, c.answer.TTL) }),
+	before("M15 own retry reads busy", driver.Acquire, func(c *call) {
+		if h := c.mine(); h != nil && c.live(*h) {
+			c.Owner, c.Join = "another owner than the holder", false
+		}
+	}),
+	before("holder text is compared", driver.Acquire, func(c *call) {
+		if h := c.mine(); h != nil && c.live(*h) && h.Text != c.Request.Holder {
+			c.Owner, c.Join = "another owner than the holder", false
+		}
+	}),
+	after("own retry brings the old expiry back", driver.Acquire, func(c *call) {
+		if h := c.mine(); h != nil && c.repeated() {
+			h.TTL = min(h.TTL, c.Late.Add(c.TTL).Sub(h.Since))
+		}
+	}),
+	after("own retry extends", driver.Acquire, func(c *call) {
+		if h := c.mine(); h != nil && c.repeated() {
+			h.Since, h.TTL, c.answer.TTL = c.Late, c.TTL, c.TTL
+		}
+	}),
+	after("own retry promises the whole TTL", driver.Acquire, func(c *call) {
+		if c.repeated() {
+			c.answer.TTL = c.TTL
+		}
+	}),
+	before("own retry takes a new fence", driver.Acquire, func(c *call) {
+		if h := c.mine(); h != nil && c.live(*h) {
+			c.free()
+		}
+	}),
+	before("own expired lease is held", driver.Acquire, func(c *call) { c.revive(c.mine()) }),
+	before("own expired lease is taken again", driver.Acquire, func(c *call) {
+		if h := c.mine(); h != nil && !c.live(*h) {
+			c.free()
+		}
+	}),
+	after("M12 fence moves on busy", driver.Acquire, func(c *call) {
+		if h := c.first(); h != nil && c.refused() {
+			h.Fence++
+			c.LastFence++
+		}
+	}),
+	after("refused acquire extends", driver.Acquire, func(c *call) {
+		if h := c.first(); h != nil && c.refused() {
+			h.TTL += time.Minute
+		}
+	}),
+	{"owners are compared by prefix", func(c *call) {
+		if h := c.first(); h != nil && h.Owner != "" && c.Owner != "" && (strings.HasPrefix(string(h.Owner), string(c.Owner)) || strings.HasPrefix(string(c.Owner), string(h.Owner))) {
+			c.Owner = h.Owner
+		}
+	}, nil},
+	{"owners are compared without case", func(c *call) {
+		if h := c.first(); h != nil && strings.EqualFold(string(h.Owner), string(c.Owner)) {
+			c.Owner = h.Owner
+		}
+	}, nil},
+	before("F64 same holder shares", driver.Acquire, func(c *call) {
+		if h := c.first(); h != nil && h.Text == c.Request.Holder || c.closed() && c.Closed.Text == c.Request.Holder {
+			c.free()
+		}
+	}),
+	{"holder is not kept", func(c *call) { c.Request.Holder = "" }, nil},
+	before("caller is not kept", driver.Acquire, func(c *call) {
+		h := lockstore.DecodeHolder(c.Request.Holder)
+		h.Caller = ""
+		c.Request.Holder = h.Encode()
+	}),
+	before("unknown holder gets a name", driver.Acquire, func(c *call) {
+		if c.Request.Holder == (lockstore.Holder{}).Encode() {
+			c.Request.Holder = "0\t\tunknown"
+		}
+	}),
+	before("holder of the first grant stays", driver.Acquire, func(c *call) {
+		if c.LastFence > 0 {
+			c.Request.Holder = "0\tfirst\tfirst"
+		}
+	}),
+	after("held error has no remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining = 0 }),
+	after("held error has too long a remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining += time.Hour }),
+	after("held error has too short a remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining /= 2 }),
+	after("overtaken owner shares the new lease", driver.Acquire, func(c *call) {
+		if c.lost() && c.ended(rules.Expired) {
+			c.sayGranted(c.LastFence, time.Second)
+		}
+	}),
+	before("M18 late duplicate of an acquire", driver.Acquire, func(c *call) { c.Ended = nil }),
+	{"M18 M117 a store that forgets the owners that have ended", nil, func(c *call) { c.Ended = nil }},
+}
+
+var renewing = []Mistake{
+	after("renew is trusted longer than asked", driver.Renew, func(c *call) { c.answer.TTL += time.Second }),
+	after("renew is trusted for nothing", driver.Renew, func(c *call) { c.answer.TTL = min(1, c.answer.TTL) }),
+	after("renew does not extend", driver.Renew, func(c *call) {
+		if c.Holders = c.was.Holders; !c.lost() {
+			c.answer.TTL = c.mine().End().Sub(c.Late)
+		}
+	}),
+	before("F24 renew again is lost", driver.Renew, func(c *call) {
+		if h := c.mine(); h != nil && !c.Late.Add(c.TTL).After(h.End()) {
+			c.Fence++
+		}
+	}),
+	after("renew takes a new fence", driver.Renew, func(c *call) {
+		if h := c.mine(); h != nil && !c.lost() {
+			h.Fence++
+			c.LastFence++
+		}
+	}),
+	after("renew drops the holder", driver.Renew, func(c *call) {
+		if h := c.mine(); h != nil {
+			h.Text = ""
+		}
+	}),
+	after("renew for little more is not written", driver.Renew, func(c *call) {
+		if h := c.mine(); h != nil && h.End().Sub(c.was.Holders[0].End()) < time.Second {
+			c.Holders = c.was.Holders
+		}
+	}),
+	after("M09 renew shortens", driver.Renew, func(c *call) {
+		if h := c.mine(); h != nil && !c.lost() {
+			h.Since, h.TTL = c.Late, c.TTL
+		}
+	}),
+	after("M84 shorter renew is trusted for its TTL alone", driver.Renew, func(c *call) { c.answer.TTL = min(c.answer.TTL, c.TTL) }),
+	after("shorter renew is trusted for nothing", driver.Renew, func(c *call) {
+		if c.answer.TTL > c.TTL {
+			c.answer.TTL = 0
+		}
+	}),
+	before("M08 renew after expiry", driver.Renew, func(c *call) { c.revive(c.mine()) }),
+	after("M08 renew says lost and revives", driver.Renew, func(c *call) {
+		if h := c.mine(); h != nil && c.lost() && h.Fence == c.Fence {
+			h.Since = c.Late
+		}
+	}),
+	after("M07 renew recreates lost", driver.Renew, func(c *call) {
+		if c.lost() && len(c.Holders) == 0 {
+			c.grant(c.Fence)
+			c.sayGranted(c.Fence, c.TTL)
+		}
+	}),
+	after("M07 renew recreates deleted", driver.Renew, func(c *call) {
+		if c.lost() && c.unknown() {
+			c.grant(c.Fence)
+			c.sayGranted(c.Fence, c.TTL)
+		}
+	}),
+	after("M07 renew says lost and recreates", driver.Renew, func(c *call) {
+		if c.lost() && len(c.Holders) == 0 {
+			c.grant(c.Fence)
+		}
+	}),
+	after("M36 lost as held", driver.Renew, func(c *call) {
+		if c.lost() {
+			c.answer = driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Held}}
+		}
+	}),
+	before("M06 renew unchecked", driver.Renew, func(c *call) { c.names() }),
+	before("M06 renew checks the owner alone", driver.Renew, func(c *call) {
+		if h := c.mine(); h != nil {
+			c.Fence = h.Fence
+		}
+	}),
+	before("M06 renew checks the fence alone", driver.Renew, func(c *call) {
+		if h := c.first(); h != nil && h.Fence == c.Fence {
+			c.Owner = h.Owner
+		}
+	}),
+	after("M06 renew says lost and extends", driver.Renew, func(c *call) {
+		if h := c.first(); h != nil && c.lost() && (h.Owner != c.Owner || h.Fence != c.Fence) {
+			h.Since, h.TTL = c.Late, max(h.TTL, c.TTL)
+		}
+	}),
+	before("M14 fence compared in 32 bits", driver.Renew, func(c *call) {
+		if h := c.mine(); h != nil && int32(h.Fence) == int32(c.Fence) {
+			c.Fence = h.Fence
+		}
+	}),
+	after("renew of abandoned is held", driver.Renew, func(c *call) {
+		if c.lost() && c.ended(rules.Released) && len(c.Holders) == 0 {
+			c.sayGranted(c.Fence, c.TTL)
+		}
+	}),
+}
+
+var releasing = []Mistake{
+	before("M04 release unchecked", driver.Release, func(c *call) { c.names() }),
+	before("M05 release ignores the fence", driver.Release, func(c *call) {
+		if h := c.mine(); h != nil {
+			c.Fence = h.Fence
+		}
+	}),
+	before("M04 release again frees the next", driver.Release, func(c *call) {
+		if c.ended(rules.Released) {
+			c.names()
+		}
+	}),
+	after("M04 release says lost and frees", driver.Release, func(c *call) {
+		if c.lost() {
+			c.free()
+		}
+	}),
+	after("F25 release again is lost", driver.Release, func(c *call) {
+		if c.ended(rules.Released) {
+			c.say(driver.Lost)
+		}
+	}),
+	after("release does nothing", driver.Release, func(c *call) { c.State = c.was }),
+	after("release says nil and keeps the lease", driver.Release, func(c *call) {
+		if !c.lost() {
+			c.TTL = time.Minute
+			c.Ended = nil
+			c.grant(c.Fence)
+		}
+	}),
+	after("release after a takeover is nil", driver.Release, func(c *call) {
+		if c.ended(rules.Expired) {
+			c.say(driver.Done)
+		}
+	}),
+	after("release of the unknown is nil", driver.Release, func(c *call) {
+		if c.unknown() {
+			c.say(driver.Done)
+		}
+	}),
+	after("release leaves a mark on the unknown", driver.Release, func(c *call) {
+		if c.unknown() {
+			c.Ended = []rules.Ended{{Owner: c.Owner}}
+		}
+	}),
+	after("release of expired blocks the key", driver.Release, func(c *call) {
+		if i := slices.IndexFunc(c.was.Holders, func(h rules.Holder) bool { return h.Owner == c.Owner && !c.live(h) }); i >= 0 {
+			c.Holders = []rules.Holder{{Owner: "dead", Fence: c.LastFence, MaxHolders: 1, Since: c.Late, TTL: math.MaxInt64 / 4}}
+		}
+	}),
+	after("M11 release deletes the fence", driver.Release, func(c *call) { c.LastFence = 0 }),
+	after("M153 a release after the end of its lease begins the turns again", driver.Release, func(c *call) {
+		if !c.lost() && len(c.Holders) < len(c.was.Holders) {
+			c.Freed = c.Late
+		}
+	}),
+}
+
+var abandoning = []Mistake{
+	after("abandon leaves no mark", driver.Abandon, func(c *call) {
+		if len(c.Holders) == len(c.was.Holders) {
+			c.Ended = c.was.Ended
+		}
+	}),
+	after("abandon of nothing is lost", driver.Abandon, func(c *call) {
+		if len(c.Holders) == len(c.was.Holders) && !c.ended(rules.Released) {
+			c.say(driver.Lost)
+		}
+	}),
+	after("abandon again is lost", driver.Abandon, func(c *call) {
+		if c.ended(rules.Released) {
+			c.say(driver.Lost)
+		}
+	}),
+	after("abandon of an expired lease is lost", driver.Abandon, func(c *call) {
+		if slices.ContainsFunc(c.was.Holders, func(h rules.Holder) bool { return h.Owner == c.Owner && !c.live(h) }) {
+			c.say(driver.Lost)
+		}
+	}),
+	after("abandon does nothing", driver.Abandon, func(c *call) { c.State = c.was }),
+	after("abandon lowers the fence", driver.Abandon, func(c *call) { c.LastFence /= 2 }),
+	before("M113 abandon frees everybody's", driver.Abandon, func(c *call) {
+		if c.mine() == nil {
+			c.names()
+		}
+	}),
+	after("queue: an abandon begins the turns again", driver.Abandon, func(c *call) {
+		if len(c.Holders) == 0 && len(c.was.Holders) == 0 {
+			c.Freed = c.Late
+		}
+	}),
+	after("queue: an abandon keeps the place", driver.Abandon, func(c *call) { c.Queue = c.was.Queue }),
+	after("begin: an abandon by others ends it", driver.Abandon, func(c *call) {
+		if h := c.first(); h != nil {
+			h.Started = false
+		}
+	}),
+}
+
+var completing = []Mistake{
+	before("cooldown of no time", driver.Complete, func(c *call) { c.TTL = 0 }),
+	before("cooldown of half the time", driver.Complete, func(c *call) { c.TTL /= 2 }),
+	before("cooldown until the lease's end", driver.Complete, func(c *call) {
+		if h := c.mine(); h != nil {
+			c.TTL = max(c.TTL, h.End().Sub(c.Early))
+		}
+	}),
+	after("cooldown again is longer", driver.Complete, func(c *call) {
+		if c.ended(rules.Completed) {
+			c.Closed.Since = c.Late
+		}
+	}),
+	after("cooldown ends by release", driver.Release, func(c *call) { c.Closed = rules.Closed{} }),
+	after("cooldown ends by abandon", driver.Abandon, func(c *call) { c.Closed = rules.Closed{} }),
+	before("cooldown for others only", driver.Acquire, func(c *call) {
+		if c.ended(rules.Completed) {
+			c.Closed, c.Ended = rules.Closed{}, nil
+		}
+	}),
+	before("cooldown by anybody", driver.Complete, func(c *call) {
+		c.names()
+		if len(c.Holders) == 0 {
+			c.grant(c.Fence)
+			c.Fence, c.Ended = c.LastFence, nil
+		}
+	}),
+	before("keep: the data is a text", driver.Complete, func(c *call) { c.Result = []byte(strings.ToValidUTF8(string(c.Result), "?")) }),
+	before("keep: the data ends at a NUL", driver.Complete, func(c *call) {
+		text, _, _ := strings.Cut(string(c.Result), "\x00")
+		c.Result = []byte(text)
+	}),
+	before("keep: a newline at the end is cut", driver.Complete, func(c *call) { c.Result = []byte(strings.TrimSuffix(string(c.Result), "\n")) }),
+	before("keep: data that looks like a queue is none", driver.Complete, func(c *call) {
+		if strings.HasSuffix(string(c.Result), " ") {
+			c.Result = nil
+		}
+	}),
+	before("keep: 64 KiB", driver.Complete, func(c *call) { c.Result = c.Result[:min(len(c.Result), 64<<10)] }),
+	before("keep: the error knows no holder", driver.Acquire, func(c *call) { c.Closed.Text = "" }),
+	after("keep: a plain refusal", driver.Acquire, func(c *call) {
+		if c.answer.Status.State == driver.Completed {
+			c.answer.Status.State = driver.Held
+		}
+	}),
+	before("keep: at most a day", driver.Complete, func(c *call) { c.TTL = min(c.TTL, 24*time.Hour) }),
+	before("keep: for ever", driver.Complete, func(c *call) { c.TTL += 100 * 24 * time.Hour }),
+	after("keep: the answer survives the next grant", driver.Acquire, func(c *call) {
+		if old := c.was.Closed; c.granted() && len(old.Result) > 0 {
+			c.Closed.Result = old.Result
+		} else if len(c.Closed.Result) > 0 && c.refused() {
+			c.answer.Status.State, c.answer.Status.Result = driver.Completed, c.Closed.Result
+		}
+	}),
+	after("keep: the answer stays in the entry", driver.Acquire, func(c *call) {
+		if c.granted() {
+			c.Closed.Result = c.was.Closed.Result
+		}
+	}),
+	after("keep: again replaces the data", driver.Complete, func(c *call) {
+		if c.ended(rules.Completed) {
+			c.Closed.Result = c.Result
+		}
+	}),
+	after("keep: lost after the end", driver.Complete, func(c *call) {
+		if slices.ContainsFunc(c.was.Holders, func(h rules.Holder) bool { return !c.live(h) }) {
+			c.State = c.was
+			c.say(driver.Lost)
+		}
+	}),
+	after("keep: released counts as kept", driver.Complete, func(c *call) {
+		if c.ended(rules.Released) {
+			c.say(driver.Done)
+		}
+	}),
+	before("M127 keep: after another's grant", driver.Complete, func(c *call) {
+		if c.ended(rules.Expired) {
+			c.names()
+		}
+	}),
+	before("keep: again takes the key of others", driver.Complete, func(c *call) {
+		if c.ended(rules.Completed) {
+			c.names()
+		}
+	}),
+	after("keep: a release frees a kept key", driver.Release, func(c *call) {
+		if c.ended(rules.Completed) {
+			c.Closed = rules.Closed{}
+		}
+	}),
+	before("M124 keep: without the owner", driver.Complete, func(c *call) {
+		if h := c.first(); h != nil && h.Fence == c.Fence {
+			c.Owner = h.Owner
+		}
+	}),
+	before("keep: without the fence", driver.Complete, func(c *call) {
+		if h := c.mine(); h != nil {
+			c.Fence = h.Fence
+		}
+	}),
+	before("M125 keep: on a free row", driver.Complete, func(c *call) {
+		if len(c.Holders) == 0 && c.Closed.For == 0 && len(c.Ended) == 0 {
+			c.grant(c.Fence)
+			c.Fence = c.LastFence
+		}
+	}),
+	before("M126 a released lease counts as kept", driver.Complete, func(c *call) {
+		for i := range c.Ended {
+			if c.Ended[i].How == rules.Released {
+				c.Ended[i].How = rules.Completed
+			}
+		}
+	}),
+	before("a completed key is granted", driver.Acquire, func(c *call) { c.Closed = rules.Closed{} }),
+	after("queue: stays through a cooldown", driver.Complete, func(c *call) { c.Queue = c.was.Queue }),
+}
+
+var starting = []Mistake{
+	before("begin: again is lost", driver.MarkStarted, func(c *call) {
+		if h := c.mine(); h != nil && h.Started {
+			c.Fence++
+		}
+	}),
+	after("begin: in doubt at once", driver.Acquire, func(c *call) {
+		if h := c.first(); h != nil && c.refused() && h.Started {
+			c.answer.Status.State = driver.InDoubt
+		}
+	}),
+	before("M123 begin: ignored by a takeover", driver.Acquire, func(c *call) {
+		for i := range c.Holders {
+			c.Holders[i].Started = false
+		}
+	}),
+	after("begin: a renewal forgets it", driver.Renew, func(c *call) {
+		if h := c.mine(); h != nil {
+			h.Started = false
+		}
+	}),
+	before("begin: forgotten after a day", driver.Acquire, func(c *call) {
+		if h := c.first(); h != nil && c.Early.Sub(h.End()) > 24*time.Hour {
+			h.Started = false
+		}
+	}),
+	after("begin: does nothing", driver.MarkStarted, func(c *call) { c.State = c.was }),
+	after("begin: a release keeps it", driver.Release, func(c *call) {
+		if old := c.was.Holders; len(old) > 0 && old[0].Started && len(c.Holders) == 0 {
+			c.Holders = []rules.Holder{old[0]}
+			c.Holders[0].Since = c.Late.Add(-old[0].TTL)
+		}
+	}),
+	after("begin: a release after the end is lost", driver.Release, func(c *call) {
+		if old := c.was.Holders; len(old) > 0 && old[0].Started && !c.live(old[0]) {
+			c.State = c.was
+			c.say(driver.Lost)
+		}
+	}),
+	before("begin: by anybody", driver.MarkStarted, func(c *call) { c.names() }),
+	before("begin: whatever the fence", driver.MarkStarted, func(c *call) {
+		if h := c.mine(); h != nil {
+			c.Fence = h.Fence
+		}
+	}),
+	before("begin: also after the end", driver.MarkStarted, func(c *call) { c.revive(c.mine()) }),
+	after("begin: says lost and begins", driver.MarkStarted, func(c *call) {
+		if h := c.first(); h != nil && c.lost() && h.Fence != c.Fence {
+			h.Started = true
+		}
+	}),
+	after("begin: of a kept key", driver.MarkStarted, func(c *call) {
+		if c.ended(rules.Completed) {
+			c.say(driver.Done)
+		}
+	}),
+}
+
+var resolving = []Mistake{
+	before("settle: the data is dropped", driver.Resolve, func(c *call) { c.Result = nil }),
+	after("settle: again is lost", driver.Resolve, func(c *call) {
+		if len(c.was.Holders) == 0 {
+			c.say(driver.Lost)
+		}
+	}),
+	after("M156 settle: the owner itself has kept it", driver.Resolve, func(c *call) {
+		for i := range c.Ended {
+			if c.Effect && c.Ended[i].Fence == c.Fence {
+				c.Ended[i].How = rules.Completed
+			}
+		}
+	}),
+	after("settle: the owner may come back", driver.Resolve, func(c *call) { c.Ended = c.was.Ended }),
+	after("resolving without effect starts the turns anew", driver.Resolve, func(c *call) {
+		if !c.Effect && len(c.was.Holders) > 0 && len(c.Holders) == 0 {
+			c.Freed = c.Late
+		}
+	}),
+	before("settle: a live lease too", driver.Resolve, func(c *call) {
+		if h := c.first(); h != nil && h.Started {
+			h.Since = c.Early.Add(-h.TTL)
+		}
+	}),
+	before("settle: whatever the fence", driver.Resolve, func(c *call) {
+		if h := c.first(); h != nil && h.Started {
+			c.Fence = h.Fence
+		}
+	}),
+	before("settle: what has not begun too", driver.Resolve, func(c *call) {
+		if h := c.first(); h != nil {
+			h.Started = true
+		}
+	}),
+	after("settle: what is broken is never in doubt", driver.Resolve, func(c *call) {
+		if old := c.was.Holders; len(old) > 0 && old[0].Revoked {
+			c.State = c.was
+			c.say(driver.Lost)
+		}
+	}),
+}
+
+var revoking = []Mistake{
+	after("M120 break: end shortened", driver.Revoke, func(c *call) {
+		if h := c.first(); h != nil && !c.lost() {
+			h.TTL -= time.Second
+		}
+	}),
+	after("M121 M155 break: released not set", driver.Revoke, func(c *call) { c.Ended = c.was.Ended }),
+	after("break: the owner stays", driver.Revoke, func(c *call) {
+		if h := c.first(); h != nil && !c.was.Holders[0].Revoked {
+			h.Owner, h.Revoked, c.Ended = c.was.Holders[0].Owner, false, c.was.Ended
+		}
+	}),
+	after("break: the end as at the grant", driver.Revoke, func(c *call) {
+		if h := c.first(); h != nil {
+			h.TTL = min(h.TTL, c.Early.Add(lockstore.MinTTL).Sub(h.Since))
+		}
+	}),
+	after("break: the second one takes over", driver.Revoke, func(c *call) {
+		if h := c.first(); h != nil && h.Revoked {
+			h.Text, c.answer.Status.Holder = c.Request.Holder, c.Request.Holder
+		}
+	}),
+	after("break: again is lost", driver.Revoke, func(c *call) {
+		if old := c.was.Holders; len(old) > 0 && old[0].Revoked {
+			c.State = c.was
+			c.say(driver.Lost)
+		}
+	}),
+	before("break: fence not compared", driver.Revoke, func(c *call) {
+		if h := c.first(); h != nil {
+			c.Fence = h.Fence
+		}
+	}),
+	before("break: of an expired lease", driver.Revoke, func(c *call) {
+		if h := c.first(); h != nil {
+			c.revive(h)
+		}
+	}),
+	after("M122 break: ends a cooldown", driver.Revoke, func(c *call) {
+		if c.was.Closed.For > 0 && c.Fence == c.LastFence {
+			c.Closed = rules.Closed{}
+			c.say(driver.Done)
+		}
+	}),
+	after("break: ends what is kept", driver.Revoke, func(c *call) {
+		if c.was.Closed.Result != nil && c.Fence == c.LastFence {
+			c.Closed = rules.Closed{}
+			c.say(driver.Done)
+		}
+	}),
+	after("M134 break: begun is dropped", driver.Revoke, func(c *call) {
+		if h := c.first(); h != nil {
+			h.Started = false
+		}
+	}),
+	before("M135 break: now frees a begun key", driver.Revoke, func(c *call) {
+		if h := c.first(); h != nil && c.AtOnce {
+			h.Started = false
+		}
+	}),
+	after("break: frees a begun key at once", driver.Revoke, func(c *call) {
+		if h := c.first(); h != nil && h.Started && h.Revoked {
+			c.free()
+		}
+	}),
+	before("break: now waits", driver.Revoke, func(c *call) { c.AtOnce = false }),
+	before("M154 a revocation opens the key at once", driver.Revoke, func(c *call) { c.AtOnce = true }),
+	after("break: the holder stays", driver.Revoke, func(c *call) {
+		if h := c.first(); h != nil {
+			h.Text = c.was.Holders[0].Text
+		}
+	}),
+	after("break: ends the queue", driver.Revoke, func(c *call) { c.Queue = nil }),
+}
+
+var queueing = []Mistake{
+	{"queue: last in, first out", nil, func(c *call) {
+		if last := len(c.Queue) - 1; last >= len(c.was.Queue) {
+			c.Queue = slices.Concat(c.Queue[last:], c.Queue[:last])
+		}
+	}},
+	before("queue: served from the end", driver.Acquire, func(c *call) { slices.Reverse(c.Queue) }),
+	before("queue: only for show", driver.Acquire, func(c *call) { c.Freed = c.Freed.Add(-driver.MaxTurns * driver.Turn) }),
+	after("queue: a free key is held", driver.Acquire, func(c *call) {
+		if c.answer.Status.State == driver.Reserved {
+			c.answer.Status.State = driver.Held
+		}
+	}),
+	before("M32 callers without a place overtake the queue", driver.Acquire, func(c *call) {
+		if c.place() < 0 {
+			c.Freed = c.Freed.Add(-driver.MaxTurns * driver.Turn)
+			for i, h := range c.Holders {
+				if !c.live(h) {
+					c.Holders[i].Since = h.Since.Add(-driver.MaxTurns * driver.Turn)
+				}
+			}
+		}
+	}),
+	after("queue: a grant keeps the place", driver.Acquire, func(c *call) {
+		if c.granted() {
+			c.Queue = c.was.Queue
+		}
+	}),
+	before("queue: everybody joins", driver.Acquire, func(c *call) { c.Join = true }),
+	after("queue: not asking again gives the place up", driver.Acquire, func(c *call) {
+		if i := c.place(); c.refused() && !c.Join && i >= 0 {
+			c.Queue = slices.Delete(c.Queue, i, i+1)
+			c.answer.Position = 0
+		}
+	}),
+	after("queue: a free key is waited for", driver.Acquire, func(c *call) {
+		if c.granted() && c.Join {
+			c.State = c.was
+			c.Queue = append(slices.Clone(c.Queue), rules.Waiter{Owner: c.Owner, MaxHolders: 1})
+			c.answer = driver.Answer{Outcome: driver.Refused, Position: len(c.Queue), Status: driver.Status{State: driver.Reserved}}
+		}
+	}),
+	after("queue: leave does nothing", driver.Leave, func(c *call) { c.Queue = c.was.Queue }),
+	after("queue: leave ends all places", driver.Leave, func(c *call) { c.Queue = nil }),
+	after("queue: leave is an abandon", driver.Leave, func(c *call) {
+		c.Ended = append(c.Ended, rules.Ended{Owner: c.Owner})
+	}),
+	after("queue: leave again is lost", driver.Leave, func(c *call) {
+		if place(c.was, c.Owner) < 0 && c.answer.Outcome == driver.Done {
+			c.say(driver.Lost)
+		}
+	}),
+	after("queue: the holder leaves", driver.Leave, func(c *call) {
+		if c.answer.Outcome == driver.Holding {
+			c.say(driver.Done)
+		}
+	}),
+	after("queue: the next gets what is left of the turn", driver.Leave, func(c *call) {
+		if place(c.was, c.Owner) == 0 {
+			c.Freed = c.was.Freed
+		}
+	}),
+	after("queue: a leave moves the turns of others", driver.Leave, func(c *call) {
+		if place(c.was, c.Owner) > 0 {
+			c.Freed = c.was.Freed
+		}
+	}),
+	after("M99 who leaves gives half a turn back", driver.Leave, func(c *call) {
+		if moved := c.Freed.Sub(c.was.Freed); !c.was.Freed.IsZero() && moved > 0 {
+			c.Freed = c.was.Freed.Add(moved / 2)
+		}
+	}),
+	before("M31 a dead waiter blocks the queue", driver.Acquire, func(c *call) {
+		if c.place() != 0 && len(c.Queue) > 0 && (len(c.Holders) == 0 || !c.live(c.Holders[0])) {
+			c.Freed, c.Closed = c.Early, rules.Closed{}
+		}
+	}),
+	before("M95 M97 queue: turns of a second", driver.Acquire, func(c *call) { c.longer(2) }),
+	before("queue: turns of a fifth of a second", driver.Acquire, func(c *call) { c.longer(10) }),
+	before("M96 M98 a queue of dead owners closes a key for three turns", driver.Acquire, func(c *call) {
+		if i := c.place(); i > 3 || i < 0 && len(c.Queue) > 3 {
+			c.Freed = c.Freed.Add(-2 * driver.Turn)
+		}
+	}),
+	before("queue: every place is a turn", driver.Acquire, func(c *call) {
+		if i := c.place(); i > driver.MaxTurns {
+			c.Freed = c.Freed.Add(time.Duration(i-driver.MaxTurns) * driver.Turn)
+		} else if i < 0 && len(c.Queue) > driver.MaxTurns {
+			c.Freed = c.Freed.Add(time.Duration(len(c.Queue)-driver.MaxTurns) * driver.Turn)
+		}
+	}),
+	after("queue: a grant without a place keeps the queue", driver.Acquire, func(c *call) {
+		if c.granted() && place(c.was, c.Owner) < 0 {
+			c.Queue = c.was.Queue
+		}
+	}),
+	after("queue: a grant keeps the places before it", driver.Acquire, func(c *call) {
+		if i := place(c.was, c.Owner); c.granted() && i > 0 {
+			c.Queue = slices.Concat(c.was.Queue[:i], c.was.Queue[i+1:])
+		}
+	}),
+	{"queue: no end", func(c *call) { c.Places *= 100 }, nil},
+	before("queue: a takeover ignores it", driver.Acquire, func(c *call) {
+		for i, h := range c.Holders {
+			if !c.live(h) {
+				c.Holders[i].Since = h.Since.Add(-driver.MaxTurns * driver.Turn)
+			}
+		}
+	}),
+	after("queue: an owner joins again", driver.Acquire, func(c *call) {
+		if c.refused() && c.Join && place(c.was, c.Owner) >= 0 {
+			c.Queue = append(c.Queue, rules.Waiter{Owner: c.Owner, MaxHolders: 1})
+		}
+	}),
+	after("queue: one waits for the end of a cooldown", driver.Acquire, func(c *call) {
+		if c.refused() && c.Join && c.closed() && c.place() < 0 {
+			c.Queue = append(c.Queue, rules.Waiter{Owner: c.Owner, MaxHolders: 1})
+			c.answer.Position = len(c.Queue)
+		}
+	}),
+}
+
+// longer makes the time for which the key is free count n times.
+func (c *call) longer(n time.Duration) {
+	if free := c.Early.Sub(c.Freed); !c.Freed.IsZero() && free > 0 {
+		c.Freed = c.Early.Add(-n * free)
+	}
+}
+
+var times = []Mistake{
+	judged("M81 takeover 1 ms early", early(time.Millisecond)),
+	judged("takeover 100 ms early", early(100*time.Millisecond)),
+	judged("takeover 500 ms early", early(500*time.Millisecond)),
+	judged("takeover 999 ms early", early(999*time.Millisecond)),
+	judged("takeover by whole seconds, rounded up", func(now time.Time) time.Time { return now.Add(time.Second - 1).Truncate(time.Second) }),
+	judged("takeover by whole seconds, rounded", func(now time.Time) time.Time { return now.Round(time.Second) }),
+	ends("M37 TTL in other units", func(begin, end time.Time) time.Time { return begin.Add(end.Sub(begin) / 1000) }),
+	ends("TTL in whole seconds", func(begin, end time.Time) time.Time { return begin.Add(end.Sub(begin).Truncate(time.Second)) }),
+	ends("end in whole milliseconds", func(_, end time.Time) time.Time { return end.Truncate(time.Millisecond) }),
+	ends("M83 end in whole seconds", func(_, end time.Time) time.Time { return end.Truncate(time.Second) }),
+	ends("end in whole seconds, rounded", func(_, end time.Time) time.Time { return end.Round(time.Second) }),
+	ends("begin in whole seconds", func(begin, end time.Time) time.Time { return end.Add(begin.Truncate(time.Second).Sub(begin)) }),
+	before("M85 a cooldown ends 1 ms early", driver.Complete, func(c *call) { c.TTL -= time.Millisecond }),
+}
+
+// fence makes the number of each new lease.
+func fence(name string, f func(last, next driver.Fence, now time.Time) driver.Fence) Mistake {
+	return Mistake{name, nil, func(c *call) {
+		if h := c.fresh(); h != nil {
+			h.Fence = f(c.was.LastFence, h.Fence, c.Early)
+			c.LastFence, c.answer.Fence = h.Fence, h.Fence
+		}
+	}}
+}
+
+var fences = []Mistake{
+	fence("M10 fence constant", func(_, _ driver.Fence, _ time.Time) driver.Fence { return 1_700_000_000_000_000 }),
+	fence("M14 fence int32", func(_, next driver.Fence, _ time.Time) driver.Fence { return driver.Fence(uint32(next)) }),
+	fence("fence is the time alone", func(_, _ driver.Fence, now time.Time) driver.Fence { return driver.Fence(now.UnixMicro()) }),
+	fence("fence is one more alone", func(last, _ driver.Fence, _ time.Time) driver.Fence { return max(last+1, 1_700_000_000_000_000) }),
+	{"takeover keeps the fence", nil, func(c *call) {
+		if h := c.fresh(); h != nil && len(c.was.Holders) > 0 {
+			h.Fence = c.was.LastFence
+			c.LastFence, c.answer.Fence = h.Fence, h.Fence
+		}
+	}},
+}
+
+var inspecting = []Mistake{
+	after("inspect invents a fence", driver.Inspect, func(c *call) { c.answer.Status.Fence = max(1, c.answer.Status.Fence) }),
+	after("inspect sees the held as free", driver.Inspect, func(c *call) { c.answer.Status.State = driver.Free }),
+	after("inspect knows no fence", driver.Inspect, func(c *call) { c.answer.Status.Fence = 0 }),
+	after("inspect has a fixed remaining time", driver.Inspect, func(c *call) { c.answer.Status.Remaining = 30 * time.Second }),
+	before("inspect sees the dead as held", driver.Inspect, func(c *call) {
+		if h := c.first(); h != nil {
+			c.revive(h)
+		}
+	}),
+	after("inspect clears the dead", driver.Inspect, func(c *call) {
+		if h := c.first(); h != nil && !c.live(*h) {
+			c.Holders = nil
+		}
+	}),
+	after("inspect: kept is only held", driver.Inspect, func(c *call) {
+		if c.answer.Status.State == driver.Completed || c.answer.Status.State == driver.Cooldown {
+			c.answer.Status.State = driver.Held
+		}
+	}),
+	after("inspect: in doubt is free", driver.Inspect, func(c *call) {
+		if c.answer.Status.State == driver.InDoubt {
+			c.answer.Status.State = driver.Free
+		}
+	}),
+	after("inspect sees the cooldown as free", driver.Inspect, func(c *call) {
+		if c.closed() {
+			c.answer.Status.State = driver.Free
+		}
+	}),
+	after("break: not shown", driver.Inspect, func(c *call) {
+		if c.answer.Status.State == driver.Revoked {
+			c.answer.Status.State = driver.Held
+		}
+	}),
+}
+
+// Careful are mistakes of a careful person, who knows the rules: each needs a second request, or a
+// state, that is easy to forget.
+var Careful = []Mistake{
+	after("a repeat for longer is trusted for longer", driver.Acquire, func(c *call) {
+		if h := c.mine(); h != nil && c.repeated() && c.TTL > h.TTL {
+			c.answer.TTL = c.TTL
+		}
+	}),
+	after("a start is forgotten when somebody joins the queue", driver.Acquire, func(c *call) {
+		if h := c.first(); h != nil && len(c.Queue) > len(c.was.Queue) {
+			h.Started = false
+		}
+	}),
+	after("a start is forgotten when somebody leaves the queue", driver.Leave, func(c *call) {
+		if h := c.first(); h != nil && len(c.Queue) < len(c.was.Queue) {
+			h.Started = false
+		}
+	}),
+	before("a result is stored after a revocation", driver.Complete, func(c *call) {
+		if h := c.first(); h != nil && h.Revoked && h.Fence == c.Fence {
+			h.Owner, h.Revoked, c.Ended = c.Owner, false, nil
+		}
+	}),
+	before("a renewal revives an expired lease while somebody waits", driver.Renew, func(c *call) {
+		if len(c.Queue) > 0 {
+			c.revive(c.mine())
+		}
+	}),
+	after("a late duplicate closes the key again", driver.Complete, func(c *call) {
+		if c.ended(rules.Completed) && !c.closed() && len(c.Holders) == 0 {
+			c.Closed = rules.Closed{Since: c.Late, For: c.TTL, Result: c.Result}
+		}
+	}),
+	after("a repeat moves to the last place", driver.Acquire, func(c *call) {
+		if i := c.place(); c.refused() && i >= 0 && i < len(c.Queue)-1 {
+			c.Queue = append(slices.Delete(c.Queue, i, i+1), rules.Waiter{Owner: c.Owner, MaxHolders: 1})
+			c.answer.Position = len(c.Queue)
+		}
+	}),
+	after("a release of an expired lease is lost", driver.Release, func(c *call) {
+		if slices.ContainsFunc(c.was.Holders, func(h rules.Holder) bool { return h.Owner == c.Owner && !c.live(h) }) {
+			c.State = c.was
+			c.say(driver.Lost)
+		}
+	}),
+	after("a release forgets who waits", driver.Release, func(c *call) { c.Queue = nil }),
+	after("a takeover forgets the owner whose lease had ended", driver.Acquire, func(c *call) {
+		if c.granted() && len(c.was.Holders) > 0 {
+			c.Ended = c.was.Ended
+		}
+	}),
+	before("a place is enough for a revoked lease's owner", driver.Acquire, func(c *call) {
+		c.Ended = slices.DeleteFunc(c.Ended, func(e rules.Ended) bool { return e.Owner == c.Owner && e.Fence == c.LastFence && len(c.Holders) > 0 })
+	}),
+	after("an abandon of who waits ends the lease of the holder, too", driver.Abandon, func(c *call) {
+		if place(c.was, c.Owner) >= 0 {
+			c.free()
+		}
+	}),
+	before("a leave ends a live lease", driver.Leave, func(c *call) {
+		if c.mine() != nil {
+			c.free()
+		}
+	}),
+	after("a renewal ends the queue", driver.Renew, func(c *call) { c.Queue = nil }),
+}
+
+// Searched are mistakes in hand-over, and about clocks that guess. No store shows them today; the search
+// has to find them.
+var Searched = []Mistake{
+	after("a release hands over to nobody", driver.Release, func(c *call) {
+		if len(c.answer.HandedOver) > 0 {
+			c.Holders, c.Queue, c.answer.HandedOver = c.was.Holders[1:], c.was.Queue, nil
+		}
+	}),
+	{"a hand-over keeps the place", nil, func(c *call) {
+		if len(c.answer.HandedOver) > 0 {
+			c.Queue = append([]rules.Waiter{{Owner: c.answer.HandedOver[0], MaxHolders: 1}}, c.Queue...)
+		}
+	}},
+	{"a lease begins at the earliest time", func(c *call) { c.Late = c.Early }, nil},
+	before("M118 others' leases end by the latest time", driver.Acquire, func(c *call) {
+		if c.mine() == nil {
+			c.Early = c.Late
+		}
+	}),
+	after("M110 a takeover by a guess", driver.Acquire, func(c *call) {
+		if c.granted() {
+			c.basis = rules.OnAnything
+		}
+	}),
+	{"M111 lost, by a guess", nil, func(c *call) {
+		if c.lost() {
+			c.basis = rules.OnAnything
+		}
+	}},
+	judged("M82 a lease is live at the instant of its end", func(now time.Time) time.Time { return now.Add(-1) }),
+}

@@ -1,0 +1,502 @@
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/internal/wrongrules"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/internal/portable"
+)
+
+// wrongStore is the rule book over entries that are texts, so that they can be foreign or
+// damaged. It has one mistake: one of the rules, from package wrongrules, or one of its own,
+// by its name. Without a mistake it passes the suite.
+type wrongStore struct {
+	portable.Store
+	*wrongDriver
+}
+
+// wrongDriver is the store's driver in one process.
+type wrongDriver struct {
+	*wrongServer
+	process sync.Mutex
+	ahead   time.Duration // of the process's clock
+}
+
+type wrongServer struct {
+	bug    string
+	decide func(rules.Book, rules.State, rules.Clock, driver.Request) (rules.State, bool, driver.Answer, rules.Basis)
+
+	mu       sync.Mutex
+	shift    time.Duration // of the clock
+	rows     map[string]string
+	states   []rules.State // that rows have
+	requests int
+	cut      bool // replies are lost
+	hang     bool // no reply comes
+	counter  driver.Fence
+	raw      string // the holder of the last Acquire, not encoded
+}
+
+var (
+	errCut    = errors.New("connection reset")
+	wrongBook = rules.Book{Places: 20, Marks: 16, FreeOnRelease: true}
+)
+
+func newWrongStore(bug string) wrongStore {
+	d := &wrongServer{bug: bug, decide: rules.Book.Decide, rows: map[string]string{}}
+	if i := slices.IndexFunc(wrongrules.All, func(m wrongrules.Mistake) bool { return m.Name == bug }); i >= 0 {
+		d.decide = wrongrules.All[i].Decide
+	}
+	return d.client(0)
+}
+
+func (d *wrongServer) client(ahead time.Duration) wrongStore {
+	c := &wrongDriver{wrongServer: d, ahead: ahead}
+	return wrongStore{portable.Store{Driver: c, Name: "wrong"}, c}
+}
+
+// has reports whether the store has the mistake.
+func (d *wrongServer) has(bug string) bool { return d.bug == bug }
+
+func (d *wrongServer) locked(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
+// row is the text of an entry. The number is that of the state; the other fields can be damaged.
+type row struct {
+	Fence driver.Fence    `json:"fence"`
+	Queue json.RawMessage `json:"queue"`
+	Data  string          `json:"data"`
+	State int             `json:"state"`
+}
+
+func (d *wrongServer) encode(s rules.State) string {
+	owners := []string{}
+	for _, w := range s.Queue {
+		owners = append(owners, string(w.Owner))
+	}
+	queue, _ := json.Marshal(owners)
+	d.states = append(d.states, s)
+	text, _ := json.Marshal(row{s.LastFence, queue, string(s.Closed.Result), len(d.states) - 1})
+	return string(text)
+}
+
+func (d *wrongServer) decode(text string) (rules.State, error) {
+	if text == "" {
+		return rules.State{}, nil
+	}
+	r := row{State: -1}
+	if err := json.Unmarshal([]byte(text), &r); err != nil || r.State < 0 {
+		if d.has("F53 corrupt row is free") {
+			return rules.State{}, nil
+		}
+		return rules.State{}, fmt.Errorf("%w: no row: %v", lockstore.ErrCorrupt, err)
+	}
+	s := d.states[r.State]
+	var owners []string
+	if err := json.Unmarshal(r.Queue, &owners); err != nil {
+		if d.has("queue: damaged is corrupt") {
+			return s, fmt.Errorf("%w: %v", lockstore.ErrCorrupt, err)
+		}
+		s.Queue = nil
+	}
+	return s, nil
+}
+
+// place is where the row of a key is.
+func (d *wrongServer) place(key string) string {
+	switch d.bug {
+	case "M29 keys meet without case":
+		return strings.ToLower(key)
+	case "M29 keys meet after 1000 bytes":
+		return key[:min(len(key), 1000)]
+	case "M29 keys meet in their hash tag":
+		if _, tag, ok := strings.Cut(key, "{"); ok {
+			if tag, _, ok := strings.Cut(tag, "}"); ok && tag != "" {
+				return tag
+			}
+		}
+	case "M29 keys meet after trimming":
+		return strings.TrimSpace(key)
+	case "F58 every key has one lock":
+		return "all"
+	}
+	return key
+}
+
+// Do implements driver.Driver: one round trip.
+func (d *wrongDriver) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	if d.has("exclusion by a mutex of the process") {
+		d.process.Lock()
+		defer d.process.Unlock()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.requests++
+	if d.has("cost: two requests for each call") || d.has("cost: Begin reads first") && r.Kind == driver.MarkStarted {
+		d.requests++
+	}
+	s, err := d.decode(d.rows[d.place(key)])
+	if err != nil {
+		switch {
+		case d.has("F54 a refused entry is cleared"):
+			d.rows[d.place(key)] = ""
+		case d.has("F53 error without the key"):
+			return driver.Answer{}, lockstore.ErrCorrupt
+		}
+		return driver.Answer{}, fmt.Errorf("key %q: %w", key, err)
+	}
+	if d.has("M19 check then set") || d.has("exclusion by a mutex of the process") {
+		d.mu.Unlock()
+		<-time.After(time.Millisecond) // like a reply and the next request
+		d.mu.Lock()
+	}
+	clock := rules.At(time.Now().Add(d.shift))
+	switch {
+	case d.has("exclusion by a mutex of the process"), d.has("the time is the client's"):
+		clock = rules.At(time.Now().Add(d.shift + d.ahead))
+	case d.has("a takeover by the asker's own clock") && r.Kind == driver.Acquire:
+		clock.Early = clock.Early.Add(d.ahead)
+	case d.has("the end of a lease by the clock of who has it") && (r.Kind == driver.Acquire || r.Kind == driver.Renew):
+		clock.Late = clock.Late.Add(d.ahead)
+	case d.has("a completion ends by the clock of who did the work") && r.Kind == driver.Complete:
+		clock.Late = clock.Late.Add(d.ahead)
+	case d.has("renewed by the clock of who has it") && r.Kind == driver.Renew:
+		clock = rules.At(clock.Late.Add(d.ahead))
+	case d.has("F15 clock that is off is refused") && d.shift != 0:
+		return driver.Answer{}, lockstore.ErrUnavailable
+	case d.has("takeover by another clock than the lease's") && r.Kind == driver.Acquire:
+		clock.Early = time.Now()
+	case d.has("keep: by another clock") && r.Kind == driver.Complete:
+		clock = rules.At(time.Now())
+	case d.has("holder is kept as it comes"):
+		r.Holder = d.raw
+	case d.has("owner is over on all keys") && r.Kind == driver.Renew && d.overAnywhere(r.Owner):
+		return driver.Answer{Outcome: driver.Lost}, nil
+	case d.has("release of deleted is unknown") && r.Kind == driver.Release && s.LastFence == 0:
+		return driver.Answer{}, errCut
+	}
+	next, changed, a, _ := d.decide(wrongBook, s, clock, r)
+	if d.has("M13 fence from a local counter") && a.Outcome == driver.Granted && next.LastFence != s.LastFence {
+		d.counter++
+		next.LastFence, a.Fence, next.Holders[len(next.Holders)-1].Fence = d.counter, d.counter, d.counter
+	}
+	switch {
+	case d.has("cost: refusal reads on the side") && a.Outcome == driver.Refused:
+		d.requests++
+	case d.has("cost: takeover watches first") && a.Outcome == driver.Granted && len(s.Holders) > 0:
+		d.requests += 2
+	}
+	if changed {
+		d.rows[d.place(key)] = d.encode(next)
+	}
+	return a, d.lost(ctx, key)
+}
+
+// lost is the error of a reply that does not come.
+func (d *wrongServer) lost(ctx context.Context, key string) error {
+	held := &lockstore.HeldError{Key: key}
+	switch {
+	case d.hang:
+		d.mu.Unlock()
+		<-ctx.Done()
+		if d.has("F28 call outlives its context") {
+			<-time.After(time.Second)
+		}
+		d.mu.Lock()
+		switch {
+		case d.has("F28 call that was cut off is unavailable"):
+			return fmt.Errorf("%w: %w", lockstore.ErrUnavailable, ctx.Err())
+		case d.has("F28 call that was cut off is held"):
+			return fmt.Errorf("%w: %w", held, ctx.Err())
+		case d.has("F28 call that was cut off hides its context's error"):
+			return errCut
+		}
+		return ctx.Err()
+	case d.cut && d.has("M16 unknown as held"):
+		return held
+	case d.cut && d.has("M17 unknown as unavailable"):
+		return lockstore.ErrUnavailable
+	case d.cut:
+		return errCut
+	}
+	return nil
+}
+
+// overAnywhere reports whether the owner has ended on any key.
+func (d *wrongServer) overAnywhere(o driver.Owner) bool {
+	for _, text := range d.rows {
+		s, _ := d.decode(text)
+		if slices.ContainsFunc(s.Ended, func(e rules.Ended) bool { return e.Owner == o }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Await implements driver.Driver.
+func (d *wrongDriver) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	for first := true; ; first = false {
+		var left time.Duration
+		d.locked(func() {
+			s, _ := d.decode(d.rows[d.place(key)])
+			left = wrongBook.Wait(s, rules.At(time.Now().Add(d.shift)), r.Owner)
+			waits := slices.ContainsFunc(s.Queue, func(w rules.Waiter) bool { return w.Owner == r.Owner })
+			started := slices.ContainsFunc(s.Holders, func(h rules.Holder) bool { return h.Started })
+			if d.has("queue: AwaitTurn goes on without a place") && !waits || d.has("begin: AwaitTurn goes on") && started {
+				left = max(left, time.Second)
+			}
+		})
+		if left <= 0 {
+			return driver.Answer{Outcome: driver.Ask}, nil
+		}
+		if first && d.has("M30 a release before the wait is not seen") {
+			<-ctx.Done()
+		}
+		if !d.has("queue: AwaitTurn sleeps through a release") {
+			left = min(left, 10*time.Millisecond)
+		}
+		ended := ctx.Done()
+		if d.has("queue: AwaitTurn outlives its context") {
+			ended = nil
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-ended:
+			timer.Stop()
+			return driver.Answer{}, ctx.Err()
+		}
+	}
+}
+
+// sent is the context of a call.
+func (s wrongStore) sent(ctx context.Context) context.Context {
+	if s.has("F22 done context is sent") {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
+// says is the error of a call.
+func (s wrongStore) says(ctx context.Context, method, key string, err error) error {
+	held, _ := errors.AsType[*lockstore.HeldError](err)
+	kept, _ := errors.AsType[*lockstore.KeptError](err)
+	for bug, field := range map[string]string{
+		"F48 TTL is not checked": "TTL", "F48 key is not checked": "Key", "F48 owner is not checked": "Owner", "F48 fence is not checked": "Fence",
+		"F48 cooldown of what was never granted": "Fence", "F48 the size of an answer is not checked": "Data", "F48 the time of Keep is not checked": "Keep",
+		"break: fence 0 is every lease": "Fence",
+	} {
+		if errors.Is(err, lockstore.ErrInvalid) && s.has(bug) && strings.Contains(strings.ToLower(err.Error()), strings.ToLower(field)) {
+			return nil
+		}
+	}
+	switch {
+	case s.has("F22 done context is unknown") && ctx.Err() != nil:
+		return ctx.Err()
+	case s.has("F22 context error is hidden") && ctx.Err() != nil:
+		return lockstore.ErrUnavailable
+	case s.has("M16 unknown as held, by "+method) && errors.Is(err, errCut):
+		return &lockstore.HeldError{Key: key}
+	case s.has("M17 unknown as unavailable, by "+method) && errors.Is(err, errCut):
+		return lockstore.ErrUnavailable
+	case held != nil && s.has("held error is plain"):
+		return lockstore.ErrHeld
+	case held != nil && s.has("held error matches lost too"):
+		return fmt.Errorf("%w: %w", err, lockstore.ErrLost)
+	case held != nil && s.has("held error has no key"):
+		held.Key = ""
+	case kept != nil && s.has("keep: the error shows the data"):
+		return fmt.Errorf("%s: %w", []byte(kept.Data), err)
+	}
+	return err
+}
+
+func (s wrongStore) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
+	s.locked(func() {
+		s.raw = fmt.Sprintf("%d\t%s\t%s", req.Holder.Since.UnixMilli(), req.Holder.ID, req.Holder.Name)
+	})
+	if s.has("F48 bounds are too narrow") && (req.TTL == lockstore.MaxTTL || len(req.Owner) == lockstore.MaxOwnerBytes) {
+		return lockstore.Lease{}, lockstore.ErrInvalid
+	}
+	lease, err := s.Store.Acquire(s.sent(ctx), req)
+	if s.has("lease has no owner") {
+		lease.Owner = ""
+	}
+	return lease, s.says(ctx, "Acquire", req.Key, err)
+}
+
+func (s wrongStore) Renew(ctx context.Context, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+	trusted, err := s.Store.Renew(s.sent(ctx), l, ttl)
+	return trusted, s.says(ctx, "Renew", l.Key, err)
+}
+
+func (s wrongStore) Release(ctx context.Context, l lockstore.Lease) error {
+	return s.says(ctx, "Release", l.Key, s.Store.Release(s.sent(ctx), l))
+}
+
+func (s wrongStore) Begin(ctx context.Context, l lockstore.Lease) error {
+	return s.says(ctx, "Begin", l.Key, s.Store.Begin(s.sent(ctx), l))
+}
+
+func (s wrongStore) Keep(ctx context.Context, l lockstore.Lease, data []byte, d time.Duration) error {
+	return s.says(ctx, "Keep", l.Key, s.Store.Keep(s.sent(ctx), l, data, d))
+}
+
+func (s wrongStore) SettleKept(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+	return s.says(ctx, "SettleKept", key, s.Store.SettleKept(s.sent(ctx), key, fence, data, d))
+}
+
+func (s wrongStore) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
+	return s.says(ctx, "Leave", key, s.Store.Leave(s.sent(ctx), key, owner))
+}
+
+func (s wrongStore) Break(ctx context.Context, req lockstore.BreakRequest) (lockstore.Status, error) {
+	st, err := s.Store.Break(s.sent(ctx), req)
+	return st, s.says(ctx, "Break", req.Key, err)
+}
+
+func (s wrongStore) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
+	st, err := s.Store.Inspect(s.sent(ctx), key)
+	switch {
+	case s.has("inspect shows the raw holder") && st.Held:
+		st.Holder = lockstore.Holder{Name: st.Holder.Encode()}
+	case s.has("inspect shows the last holder") && st.Fence > 0:
+		st.Holder = lockstore.Holder{Name: "last"}
+	}
+	return st, s.says(ctx, "Inspect", key, err)
+}
+
+// List implements lockstore.Lister.
+func (s wrongStore) List(_ context.Context, prefix string, page func(lockstore.Page) error) error {
+	var p lockstore.Page
+	var err error
+	s.locked(func() {
+		for key, text := range s.rows {
+			state, damaged := s.decode(text)
+			if damaged != nil {
+				if s.has("list: ends at a foreign entry") {
+					err = lockstore.ErrCorrupt
+				}
+				p.Damaged++
+				continue
+			}
+			listed := strings.HasPrefix(key, prefix)
+			switch {
+			case s.has("list: the prefix is a pattern"):
+				listed, _ = path.Match(prefix+"*", key)
+			case s.has("list: everything"):
+				listed = true
+			case s.has("list: not what is waited for"):
+				listed = listed && len(state.Queue) == 0
+			}
+			if !listed || text == "" {
+				continue
+			}
+			_, _, a, _ := s.decide(wrongBook, state, rules.At(time.Now()), driver.Request{Kind: driver.Inspect})
+			st := portable.Status(key, a.Status)
+			switch {
+			case s.has("list: kept is only held"):
+				st.Kept = false
+			case s.has("list: in doubt is free") && st.InDoubt, s.has("list: everything is free"):
+				st.Held, st.InDoubt = false, false
+			case s.has("list: broken is only held"):
+				st.Broken = false
+			case s.has("list: the dead are held"):
+				st.Held = st.Held || len(state.Holders) > 0
+			case s.has("list: twice"):
+				p.Keys = append(p.Keys, st)
+			}
+			p.Keys = append(p.Keys, st)
+		}
+	})
+	slices.SortFunc(p.Keys, func(a, b lockstore.Status) int { return strings.Compare(a.Key, b.Key) })
+	if err != nil {
+		return err
+	}
+	return page(p)
+}
+
+// Extent implements lockstore.Lister.
+func (s wrongStore) Extent(context.Context) (lockstore.Extent, error) {
+	return lockstore.Extent{}, nil
+}
+
+// harness has every field that the suite uses.
+func (s wrongStore) harness() Harness {
+	set := func(key, text string) { s.locked(func() { s.rows[s.place(key)] = text }) }
+	get := func(key string) (text string) {
+		s.locked(func() { text = s.rows[s.place(key)] })
+		return text
+	}
+	damage := func(old, new string) func(*testing.T, string) {
+		return func(t *testing.T, key string) {
+			text := strings.Replace(get(key), old, new, 1)
+			if text == get(key) {
+				t.Errorf("the row %s has no %q to damage", text, old)
+			}
+			set(key, text)
+		}
+	}
+	put := func(text string) func(*testing.T, string) {
+		return func(_ *testing.T, key string) { set(key, text) }
+	}
+	on := func(fault *bool) func(*testing.T) func() {
+		return func(*testing.T) func() {
+			s.locked(func() { *fault = true })
+			return func() { s.locked(func() { *fault = false }) }
+		}
+	}
+	return Harness{
+		Store:       s,
+		Marks:       16,
+		DamageQueue: map[string]func(*testing.T, string){"a number": damage(`"queue":[`, `"queue":7,"old":[`), "numbers": damage(`"queue":[`, `"queue":[1,`)},
+		Requests: func() (n int) {
+			s.locked(func() { n = s.requests })
+			return n
+		},
+		Delete: put(""),
+		Snapshot: func(_ *testing.T, key string) func() {
+			text := get(key)
+			return func() { set(key, text) }
+		},
+		Dump:       func(_ *testing.T, key string) string { return get(key) },
+		ShiftClock: func(_ *testing.T, d time.Duration) { s.locked(func() { s.shift = d }) },
+		Foreign: map[string]func(*testing.T, string){
+			"text":        put("hello"),
+			"other shape": put(`{"name":"x"}`),
+		},
+		Corrupt: map[string]func(*testing.T, string){
+			"cut short":     damage("}", ""),
+			"text in fence": damage(`"fence":`, `"fence":"x",`),
+		},
+		Unreachable: func(*testing.T) lockstore.Store {
+			return NewFaulty(s, func(c Call) Fault {
+				switch {
+				case s.has("M36 server error as busy"):
+					return Fault{Drop: &lockstore.HeldError{Key: c.Key}}
+				case s.has("F21 refused connections are waited for"):
+					return Fault{Before: time.Minute, Drop: lockstore.ErrUnavailable}
+				}
+				return Fault{Drop: lockstore.ErrUnavailable}
+			})
+		},
+		Other:       func(*testing.T) lockstore.Store { return s.client(time.Hour) },
+		LoseReplies: on(&s.cut),
+		Hang:        on(&s.hang),
+	}
+}
