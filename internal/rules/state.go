@@ -198,9 +198,12 @@ func (d *decision) end(i int, how How) {
 	if !d.FreeOnRelease {
 		return
 	}
-	// The turns of those who wait begin now, or began at the end of the lease.
-	d.Freed = d.clock.Late
-	if !d.live(h) {
+	// The turns of those who wait begin now. If the lease has expired, they began at its end, or
+	// when somebody left since.
+	switch {
+	case d.live(h):
+		d.Freed = d.clock.Late
+	case h.End().After(d.Freed):
 		d.Freed = h.End()
 	}
 }
