@@ -6,12 +6,12 @@
 'use strict';
 const { StateMachine } = require('aws-local-stepfunctions');
 
-async function execute(definition, url, { input, context }) {
+async function execute(machine, url, { input, context }) {
   let running;
   let aborted = false;
   const tasks = {};
   const pauses = {};
-  for (const [name, state] of Object.entries(definition.States)) {
+  for (const [name, state] of Object.entries(machine.definition.States)) {
     if (state.Type !== 'Task') continue;
     pauses[name] = 20;
     tasks[name] = async (parameters) => {
@@ -30,7 +30,7 @@ async function execute(definition, url, { input, context }) {
   }
   // Acquire's own pauses are tried, with their jitter.
   delete pauses.Acquire;
-  running = new StateMachine(definition).run(input, {
+  running = machine.run(input, {
     context,
     overrides: { taskResourceLocalHandlers: tasks, waitTimeOverrides: { Pay: 20 }, retryIntervalOverrides: pauses },
   });
@@ -54,8 +54,9 @@ async function main() {
   let text = '';
   for await (const chunk of process.stdin) text += chunk;
   const { definition, url, executions } = JSON.parse(text);
+  const machine = new StateMachine(definition); // checks the definition, 0.2 s
   const outcomes = await Promise.all(
-    Object.entries(executions).map(async ([name, e]) => [name, await execute(definition, `${url}/${name}`, e)]),
+    Object.entries(executions).map(async ([name, e]) => [name, await execute(machine, `${url}/${name}`, e)]),
   );
   process.stdout.write(JSON.stringify(Object.fromEntries(outcomes)), () => process.exit(0));
 }
