@@ -10,6 +10,7 @@ package main
 
 import (
 	"context"
+	"debug/elf"
 	"fmt"
 	"io"
 	"os"
@@ -111,12 +112,25 @@ func measure(ctx context.Context, pkg, dir string) (binary, error) {
 	if err := lambdatest.Build(ctx, "./"+pkg, file); err != nil {
 		return binary{}, err
 	}
+	b.arm64, err = sizeOf(file)
+	return b, err
+}
+
+// sizeOf is the size in bytes of a binary, which has to be for arm64.
+func sizeOf(file string) (int64, error) {
+	f, err := elf.Open(file)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if f.Machine != elf.EM_AARCH64 {
+		return 0, fmt.Errorf("%s is for %v; want %v", file, f.Machine, elf.EM_AARCH64)
+	}
 	info, err := os.Stat(file)
 	if err != nil {
-		return binary{}, err
+		return 0, err
 	}
-	b.arm64 = info.Size()
-	return b, nil
+	return info.Size(), nil
 }
 
 // budget goes by the stores that a binary links.
