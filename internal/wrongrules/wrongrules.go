@@ -56,9 +56,6 @@ func Find(name string) Mistake {
 	return All[i]
 }
 
-// asks reports whether the request has one of the kinds.
-func (c *call) asks(kinds ...driver.Kind) bool { return slices.Contains(kinds, c.Kind) }
-
 func (c *call) live(h rules.Holder) bool { return c.Early.Before(h.End()) }
 
 // mine is the owner's lease, live or not, or nil.
