@@ -103,19 +103,20 @@ func (d *decision) roomSince(most int, before []Waiter) (since time.Time, ever b
 	for _, p := range before {
 		most = min(most, p.MaxHolders)
 	}
-	in := d.Holders
-	if len(in) > 1 {
-		in = slices.SortedFunc(slices.Values(in), func(a, b Holder) int { return a.End().Compare(b.End()) })
-	}
-	for ; len(in) > 0; in = in[1:] {
-		room := most
-		for _, h := range in {
-			room = min(room, h.MaxHolders)
+	for { // the lease that ends first goes first, until there is room
+		room, in, next := most, 0, time.Time{}
+		for _, h := range d.Holders {
+			if end := h.End(); !ever || end.After(since) {
+				if in == 0 || end.Before(next) {
+					next = end
+				}
+				room, in = min(room, h.MaxHolders), in+1
+			}
 		}
-		if room > len(in) {
+		if in == 0 || room > in {
 			break
 		}
-		since, ever = in[0].End(), true
+		since, ever = next, true
 	}
 	if d.Closed.For > 0 && d.Closed.End().After(since) {
 		since, ever = d.Closed.End(), true
