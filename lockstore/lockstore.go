@@ -22,8 +22,8 @@ type Store interface {
 	Acquire(ctx context.Context, req Request) (Lease, error)
 
 	// Renew makes the lease end at the later of these: its present end, and ttl from
-	// now. A store may let it end later, and never earlier. It returns the time for which
-	// the caller may trust the lease, counted from before the call. It returns ErrLost when
+	// now. A store may let it end later, and never earlier. It returns the longest time for
+	// which the caller may trust the lease, counted from before the call. It returns ErrLost when
 	// the lease is expired, released or another owner's. It calls Lease.Validate and
 	// ValidateTTL first.
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) (time.Duration, error)

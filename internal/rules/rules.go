@@ -76,6 +76,9 @@ const (
 	OnAnything Basis = iota
 	// OnFreshRead: on a read that sees every write that ended before it began.
 	OnFreshRead
+	// OnItsWrite: on the time of the write that stores the new state. If the answer is another
+	// one at that time, the write has to be taken back.
+	OnItsWrite
 	// OnStamp: on the store's own time, at or after the moment of the state.
 	OnStamp
 )
@@ -270,7 +273,7 @@ func (d *decision) renew() driver.Answer {
 // A release of a lease that has expired still frees what nobody was granted since.
 func (d *decision) release() driver.Answer {
 	if m := d.mark(d.Owner); m != nil {
-		if m.How == Expired || m.How == Revoked {
+		if m.How == Expired || m.How == Revoked && !d.FreeOnRelease {
 			return lost("this lease had ended before")
 		}
 		return driver.Answer{Outcome: driver.Done}
@@ -345,6 +348,7 @@ func (d *decision) markStarted() driver.Answer {
 	}
 	h.Started = true
 	d.set(i, h)
+	d.rest(OnItsWrite)
 	return d.done()
 }
 
@@ -373,7 +377,9 @@ func (d *decision) resolve() driver.Answer {
 	case slices.ContainsFunc(d.Holders, d.live):
 		return driver.Answer{Outcome: driver.Refused, Status: d.status()}
 	case i < 0 && len(d.Holders) == 0 && d.LastFence == d.Fence && d.closed() == d.Effect:
-		d.rest(OnStamp)
+		if d.Closed.For > 0 && !d.Effect {
+			d.rest(OnStamp)
+		}
 		return driver.Answer{Outcome: driver.Done}
 	case i < 0 || !d.Holders[i].Started:
 		return lost("it is not in doubt with this fence")
@@ -410,7 +416,7 @@ func (d *decision) revoke() driver.Answer {
 	if !h.Revoked {
 		h.Revoked, h.HandedOver, h.Text = true, false, d.Request.Holder
 		if d.FreeOnRelease {
-			d.remember(Ended{h.Owner, h.Fence, Released})
+			d.remember(Ended{h.Owner, h.Fence, Revoked})
 			h.Owner = ""
 		}
 		d.set(i, h)

@@ -201,11 +201,11 @@ func (d *decision) end(i int, how How) {
 	}
 	// The turns of those who wait begin now. If the lease has expired, they began at its end, or
 	// when somebody left since.
-	switch {
-	case d.live(h):
-		d.Freed = d.clock.Late
-	case h.End().After(d.Freed):
+	if h.End().After(d.Freed) {
 		d.Freed = h.End()
+	}
+	if d.Freed.After(d.clock.Late) {
+		d.Freed = d.clock.Late
 	}
 }
 

@@ -5,68 +5,210 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// call is one call of a method: what it has sent, and what its errors therefore say.
+// book has the settings of the rules.
+var book = rules.Book{Places: 64, Marks: 16, FreeOnRelease: true}
+
+// Do implements driver.Driver.
+func (s *Store) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	if err := s.made(); err != nil {
+		return driver.Answer{}, err
+	}
+	a, err := (&call{store: s, ctx: ctx, key: key, Request: r}).do()
+	if a.Outcome == driver.Granted {
+		a.TTL -= s.opt.Margin
+	}
+	return a, err
+}
+
+// call is one request: what it has sent, and what its errors therefore say.
 type call struct {
-	store     *Store
-	ctx       context.Context
-	key       string
-	now       time.Time // of the last fresh read; zero without one
-	sent      bool      // a write was sent: a failure leaves the outcome unknown
+	store *Store
+	ctx   context.Context
+	key   string
+	driver.Request
+
+	sent      bool // a write was sent: a failure leaves the outcome unknown
 	conflicts int
-	first     bool // the caller has the lease, or is the first in line: it yields to nobody
-	trip      time.Duration
+	tried     driver.Answer // of the last write
+	room      string        // the version at which a Leave has made room for the holder
+	trip      time.Duration // of the last read
 }
 
-func (s *Store) begin(ctx context.Context, key string) *call {
-	return &call{store: s, ctx: ctx, key: key}
+// do decides by what it has read and by a guess of the time. If the answer has to rest on more,
+// it gets more and decides again, see rules.Basis.
+func (c *call) do() (driver.Answer, error) {
+	v, err := c.start()
+	for {
+		if errors.Is(err, ErrConflict) {
+			v, err = c.again(v)
+		}
+		if err != nil {
+			return driver.Answer{}, err
+		}
+		next, changed, a, basis := c.decide(v, c.Request)
+		switch {
+		case basis == rules.OnStamp && !v.own:
+			v, err = c.write(v, v.State) // as it is, for the service's stamp
+		case basis == rules.OnFreshRead && !v.fresh:
+			v, err = c.read(true)
+		case !changed:
+			return c.certain(v, a)
+		case a.Outcome == driver.Refused && c.yields(v):
+			r := c.Request
+			r.Join = false
+			_, _, a, _ = c.decide(v, r)
+			return a, nil
+		case c.Kind == driver.Leave && c.room != v.version && c.yields(v):
+			// If a later read shows the same version, the holder does not try to write: it may be
+			// dead, and then nobody would ever leave.
+			c.room = v.version
+			v, err = c.again(v)
+		default:
+			if a, err = c.change(v, next, a, basis); !errors.Is(err, ErrConflict) {
+				return a, err
+			}
+		}
+	}
 }
 
-// start returns what this process wrote last if it will do for a write, else what
-// the service has.
-func (c *call) start(good func(view) bool) (view, error) {
-	s := c.store
-	if c.ctx.Err() == nil {
-		s.mu.Lock()
-		known, ok := s.cache[c.key]
-		s.mu.Unlock()
-		if ok && good(known.view) && (known.State != stateHeld || passed(known.at) < known.ttl()-s.opt.Margin) {
-			return known.view, nil
+// start returns what this process wrote last if that will do for a write, else what the
+// service has.
+func (c *call) start() (view, error) {
+	switch c.Kind {
+	case driver.Inspect, driver.Leave, driver.Resolve, driver.Revoke:
+		return c.read(true)
+	case driver.Abandon: // of an owner that the entry may not know
+		return c.read(false)
+	}
+	if v, ok := c.store.remembered(c.key); ok && c.ctx.Err() == nil {
+		_, changed, a, basis := c.decide(v, c.Request)
+		if changed && basis != rules.OnStamp && a.Outcome != driver.Refused {
+			return v, nil
 		}
 	}
 	return c.read(false)
 }
 
-// again reads after a conflict.
-func (c *call) again() (view, error) {
-	if err := c.backOff(); err != nil {
-		return view{}, err
-	}
-	return c.read(false)
-}
-
-// backOff pauses after a conflict unless the caller is the first. The pause grows slowly and
-// to ten trips at most: whoever pauses for long is overtaken by many that came later. A
-// renewal does not depend on the pause, see yields.
-func (c *call) backOff() error {
+// again reads after a conflict, and after a pause unless the caller comes first: it has the
+// lease, or the first place. The pause grows slowly and to ten trips at most: whoever pauses
+// for long is overtaken by many that came later. A renewal does not depend on the pause, see
+// yields.
+func (c *call) again(v view) (view, error) {
 	c.conflicts++
-	if c.first {
-		return nil
+	if !c.first(v) {
+		most := time.Duration(min(c.conflicts, 10)) * max(time.Millisecond, c.trip)
+		if err := pause(c.ctx, rand.N(most)); err != nil {
+			return view{}, c.failed(err)
+		}
 	}
-	most := time.Duration(min(c.conflicts, 10)) * max(time.Millisecond, c.trip)
-	if err := pause(c.ctx, rand.N(most)); err != nil {
-		return c.failed(err)
-	}
-	return nil
+	return c.read(true)
 }
 
-func (c *call) fresh() (view, error) { return c.read(true) }
+func (c *call) first(v view) bool {
+	switch c.Kind {
+	case driver.Acquire:
+		return len(v.Queue) > 0 && v.Queue[0].Owner == c.Owner
+	case driver.Leave, driver.Revoke:
+		return false
+	}
+	return true
+}
+
+// yields says whether a request for a place, or the end of a place, must not write now. If
+// others write the entry, no such write stands in the way of a renewal in the second half of a
+// lease. Nobody renews a lease that is revoked.
+func (c *call) yields(v view) bool {
+	if c.first(v) {
+		return false
+	}
+	now := c.store.clockAt(v).Early
+	others := c.conflicts > 0 || now.Sub(v.written) < 4*c.trip
+	return others && slices.ContainsFunc(v.Holders, func(h rules.Holder) bool {
+		return !h.Revoked && now.Before(h.End()) && now.Sub(h.Since.Add(-c.store.blur())) > h.TTL/2
+	})
+}
+
+// change writes the state that a decision has made.
+func (c *call) change(v view, next rules.State, a driver.Answer, basis rules.Basis) (driver.Answer, error) {
+	c.tried = a
+	written, err := c.write(v, next)
+	if err == nil && basis == rules.OnItsWrite {
+		v.own, v.written = true, written.written
+		if _, _, then, _ := c.decide(v, c.Request); then.Outcome != a.Outcome {
+			a = then // the write came too late
+			written, err = c.write(written, v.State)
+		}
+	}
+	if err == nil {
+		c.wake(written, a)
+	}
+	return a, err
+}
+
+// certain returns an error for an answer that is not certain after a conflict: an earlier copy
+// of the write may have been applied.
+func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
+	if a.Outcome != driver.Lost || c.conflicts == 0 || v.version == "" {
+		return a, nil
+	}
+	switch {
+	case c.Kind == driver.Release || c.Kind == driver.Complete:
+		// More owners than the entry remembers may have had the key since then.
+		if !slices.ContainsFunc(v.Ended, func(e rules.Ended) bool { return e.Owner == c.Owner }) {
+			return driver.Answer{}, c.failed(errors.New("the entry has no trace of this lease"))
+		}
+	case c.Kind == driver.Revoke && c.AtOnce && v.LastFence != c.Fence:
+		return driver.Answer{}, c.failed(errors.New("another owner was granted the key meanwhile"))
+	case c.Kind == driver.Revoke && slices.ContainsFunc(v.Ended, func(e rules.Ended) bool { return e.Fence == c.Fence && e.How == rules.Revoked }):
+		return c.tried, nil
+	}
+	return a, nil
+}
+
+// wake wakes who has been handed the key, or is the first in line of a free key. The write is
+// done: a wake-up that fails costs the waiter the time until it looks for itself.
+func (c *call) wake(v view, a driver.Answer) {
+	w, ok := c.store.register.(Waker)
+	if !ok {
+		return
+	}
+	owners := a.HandedOver
+	if a.Outcome == driver.Done && len(v.Holders) == 0 && len(v.Queue) > 0 {
+		owners = []driver.Owner{v.Queue[0].Owner}
+	}
+	for _, owner := range owners {
+		_ = w.Wake(c.ctx, c.key, string(owner))
+	}
+}
+
+// decide asks the rule book, at the time of the entry if the call has written it, else at a
+// guess of the time.
+func (c *call) decide(v view, r driver.Request) (next rules.State, changed bool, a driver.Answer, basis rules.Basis) {
+	clock := c.store.clockAt(v)
+	next, changed, a, basis = book.Decide(v.State, clock, r)
+	if changed && v.own { // its write comes later
+		clock.Late = thisWrite
+		next, changed, a, basis = book.Decide(v.State, clock, r)
+	}
+	if c.Kind == driver.Acquire && v.begins().After(clock.Early.Add(c.store.blur()+farAhead)) {
+		basis = rules.OnStamp // a clock was set back: with the next write the state begins now
+	}
+	return next, changed, a, basis
+}
+
+// farAhead is how far a stamp may be ahead of a guess of the time.
+const farAhead = 3 * time.Second
 
 func (c *call) read(fresh bool) (view, error) {
+	fresh = fresh || !c.store.knowsTime()
 	if err := c.ctx.Err(); err != nil {
 		return view{}, c.failed(fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err))
 	}
@@ -79,46 +221,26 @@ func (c *call) read(fresh bool) (view, error) {
 		}
 		return view{}, c.failed(err)
 	}
-	c.now = now
-	c.store.learn(now, began)
-	c.store.learn(e.Written, time.Time{})
-	return c.store.parse(c.key, e)
-}
-
-// parse returns an error that matches lockstore.ErrCorrupt for an entry it cannot read.
-func (s *Store) parse(key string, e Entry) (view, error) {
-	v, err := newView(key, e)
-	if err != nil {
-		return view{}, fmt.Errorf("%s: key %q: %w: %w", s.opt.Name, key, err, lockstore.ErrCorrupt)
+	switch {
+	case !now.IsZero():
+		c.store.learn(now, began)
+	case fresh:
+		return view{}, c.failed(fmt.Errorf("%w: a fresh read has no time", lockstore.ErrUnavailable))
+	default:
+		c.store.learn(e.Written, time.Time{})
 	}
-	return v, nil
+	v, err := c.store.view(c.key, e)
+	v.fresh = fresh
+	return v, err
 }
 
-// when is from when on the state of an entry counts.
-type when bool
-
-const (
-	own  when = true  // from this write on
-	same when = false // from where it began
-)
-
-// touch writes an entry as it is, for the service's stamp.
-func (c *call) touch(v view) (view, error) { return c.write(v, v.record, same) }
-
-// write replaces an entry that nobody has changed. Which of own and same is right
-// depends on what the write is for, and never on what the entry says: a renewal that
-// kept another's begin would let two owners trust their leases.
-func (c *call) write(v view, next record, w when) (view, error) {
+// write replaces an entry that nobody has changed.
+func (c *call) write(v view, next rules.State) (view, error) {
 	s := c.store
-	next.N = v.N + 1
-	next.Begin = 0
-	if w == same && v.version != "" {
-		next.Begin = v.begin.UnixNano()
-	}
 	if err := c.ctx.Err(); err != nil {
-		return view{}, c.failed(fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err))
+		return v, c.failed(fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err))
 	}
-	value, began := next.encode(), time.Now()
+	value, began := s.encode(v, next), time.Now()
 	e, err := s.register.Write(c.ctx, c.key, value, v.version)
 	if err != nil {
 		s.forget(c.key)
@@ -126,32 +248,33 @@ func (c *call) write(v view, next record, w when) (view, error) {
 	switch {
 	case errors.Is(err, ErrConflict):
 		c.sent = true // it may be the echo of this very write
-		return view{}, err
+		return v, err
 	case errors.Is(err, lockstore.ErrUnavailable):
-		return view{}, c.failed(err)
+		return v, c.failed(err)
 	case errors.Is(err, lockstore.ErrCorrupt):
-		return view{}, fmt.Errorf("%s: key %q: %w", s.opt.Name, c.key, err)
+		return v, fmt.Errorf("%s: key %q: %w", s.name(), c.key, err)
 	case err != nil:
 		c.sent = true
-		return view{}, c.failed(err)
+		return v, c.failed(err)
 	}
 	c.sent = true
 	if e.Version == "" || e.Version == v.version || e.Written.IsZero() {
-		return view{}, c.failed(errors.New("the service's reply to a write has the old version or no time"))
+		return v, c.failed(errors.New("the service's reply to a write has the old version or no time"))
 	}
 	s.learn(e.Written, began)
 	e.Value = value
-	written, err := newView(c.key, e)
+	written, err := s.view(c.key, e)
 	if err != nil {
-		return view{}, c.failed(err)
+		return v, c.failed(err)
 	}
-	s.remember(written, began)
+	s.remember(c.key, written)
+	written.own, written.fresh = true, true
 	return written, nil
 }
 
 // failed is the error of a call: when a write was sent, its outcome is unknown.
 func (c *call) failed(err error) error {
-	name := c.store.opt.Name
+	name := c.store.name()
 	if !c.sent {
 		return fmt.Errorf("%s: key %q: not applied: %w", name, c.key, err)
 	}
@@ -159,70 +282,6 @@ func (c *call) failed(err error) error {
 		return fmt.Errorf("%s: key %q: the outcome is unknown: %w: %v", name, c.key, ctx, err)
 	}
 	return fmt.Errorf("%s: key %q: the outcome is unknown: %v", name, c.key, err)
-}
-
-func (c *call) lost(why string) error {
-	return fmt.Errorf("%s: key %q: %s: %w", c.store.opt.Name, c.key, why, lockstore.ErrLost)
-}
-
-// hint is the service's time, as far as this process knows it without asking.
-func (c *call) hint() (time.Time, error) {
-	s := c.store
-	if !c.now.IsZero() {
-		return c.now, nil
-	}
-	s.mu.Lock()
-	last := s.clock
-	s.mu.Unlock()
-	if last.stamp.IsZero() {
-		if _, err := c.fresh(); err != nil {
-			return time.Time{}, err
-		}
-		return c.now, nil
-	}
-	return last.stamp.Add(passed(last.at)), nil
-}
-
-// passed is the time since a reading of the local clock, by the one of both local
-// clocks that says more: the monotonic one stands still while Lambda freezes the process.
-func passed(at time.Time) time.Duration {
-	now := time.Now()
-	return max(now.Sub(at), now.Round(0).Sub(at.Round(0)))
-}
-
-// learn notes a time of the service's: of some moment since a request began, or of any
-// earlier moment if began is zero. What was known stays if it fits: the reply may have
-// taken long, and its time would set the clock back by that much.
-func (s *Store) learn(stamp, began time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known := s.clock.stamp
-	if !known.IsZero() {
-		known = known.Add(passed(s.clock.at))
-	}
-	justNow := !began.IsZero()
-	behind, ahead := stamp.After(known), justNow && !known.Before(stamp.Add(passed(began)+s.register.Step()))
-	if !stamp.IsZero() && (behind && (justNow || !known.IsZero()) || ahead) {
-		s.clock = lastStamp{stamp, time.Now()}
-	}
-}
-
-func (s *Store) remember(v view, at time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key := range s.cache {
-		if len(s.cache) < maxCached {
-			break
-		}
-		delete(s.cache, key) // any: a miss costs a read
-	}
-	s.cache[v.key] = cached{v, at}
-}
-
-func (s *Store) forget(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.cache, key)
 }
 
 // pause lets time pass.

@@ -29,11 +29,17 @@ func TestRegister(t *testing.T) {
 }
 
 func TestStore(t *testing.T) {
-	for _, step := range []time.Duration{1, time.Millisecond, time.Second} {
-		t.Run(fmt.Sprint("a clock of ", step), func(t *testing.T) {
+	for _, clock := range []struct {
+		name       string
+		step, skew time.Duration
+	}{
+		{"a clock of 1ns", 1, 0}, {"a clock of 1ms", time.Millisecond, 0}, {"a clock of 1s", time.Second, 0},
+		{"clocks of 1s that differ by 1s", time.Second, time.Second}, {"clocks of 1s that differ by 0.2s", time.Second, time.Second / 5},
+	} {
+		t.Run(clock.name, func(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) storetest.Harness {
-				m := castest.NewMemory(step)
-				h := castest.Harness(t, m, casstore.Options{Margin: 100 * time.Millisecond}, m)
+				m := castest.NewMemory(clock.step)
+				h := castest.Harness(t, m, casstore.Options{Margin: 100 * time.Millisecond, Skew: clock.skew}, m)
 				h.ShiftClock = func(_ *testing.T, d time.Duration) { m.Shift(d) }
 				return h
 			}, synctest.Test)

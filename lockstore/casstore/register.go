@@ -15,7 +15,7 @@ type Entry struct {
 	Version string
 
 	// Written is when the service wrote this version, by the service's own clock, cut
-	// down to a whole Step. Zero for no entry.
+	// down to a whole Step: a time between the call of Write and its commit. Zero for no entry.
 	Written time.Time
 }
 
@@ -24,7 +24,8 @@ type Entry struct {
 var ErrConflict = errors.New("the entry is at another version")
 
 // MaxValue bounds a value in bytes. A key's entry is that large while it keeps an answer of
-// lockstore.MaxAnswer bytes, which are written as base64. Otherwise it has at most 8 KB.
+// lockstore.MaxAnswer bytes, which are written as base64. Otherwise it has at most
+// 36 KB, and 5 KB if owners are from lockstore.NewOwner.
 const MaxValue = 350 << 10
 
 // Register keeps one entry for each key and replaces it by compare-and-swap. It is
@@ -44,8 +45,8 @@ type Register interface {
 
 	// Write replaces the entry if it is at ifVersion; "" creates it. It returns the
 	// new entry; its Value need not be set. The value is text in UTF-8 without control
-	// characters, of at most 8 KB, or MaxValue when it keeps an answer, and never the one
-	// that the entry has: some services do nothing then, and keep the version.
+	// characters, of at most MaxValue bytes, and never the one that the
+	// entry has: some services do nothing then, and keep the version.
 	Write(ctx context.Context, key string, value []byte, ifVersion string) (Entry, error)
 
 	// Step is the resolution of Written and now.

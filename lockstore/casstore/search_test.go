@@ -3,10 +3,12 @@ package casstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/leasesearch"
+	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -87,50 +89,68 @@ func (s *searched) Write(_ context.Context, _ string, value []byte, ifVersion st
 	return s.entry, nil
 }
 
+// hows are in the order of leasesearch.How, without None.
+var hows = []rules.How{rules.Released, rules.Expired, rules.Completed}
+
+// revoked stands for the owner of a lease that was revoked.
+const revoked lockstore.Owner = "revoked by an operator"
+
 func (s *searched) Put(e leasesearch.Entry, now time.Time, c leasesearch.Clocks) {
 	var err error
 	if s.Store, err = New(s, Options{}); err != nil {
 		panic(err)
 	}
 	s.now, s.clocks, s.writes, s.before = now, c, 0, e
-	r := record{N: 1, Fence: e.Fence, State: stateFree, Owner: string(e.Owner)}
-	for _, o := range e.Queue {
-		r.Queue = append(r.Queue, string(o))
-	}
+	next := rules.State{LastFence: e.Fence}
 	switch {
 	case e.Owner != "":
-		r.State, r.TTL = stateHeld, int64(leasesearch.TTL)
+		h := rules.Holder{Owner: e.Owner, Fence: e.Fence, MaxHolders: 1, Since: e.Ends.Add(-leasesearch.TTL), TTL: leasesearch.TTL}
+		if e.Owner == revoked {
+			h.Owner, h.Revoked = "", true
+		}
+		next.Holders = []rules.Holder{h}
 	case e.Kept:
-		r.State, r.TTL = stateCooldown, int64(leasesearch.Cooldown)
+		next.Closed = rules.Closed{Since: e.Ends.Add(-leasesearch.Cooldown), For: leasesearch.Cooldown}
+	default:
+		next.Freed = e.Ends
+	}
+	for _, o := range e.Queue {
+		next.Queue = append(next.Queue, rules.Waiter{Owner: o, MaxHolders: 1})
 	}
 	for _, p := range e.Endings {
-		r.Ended = append(r.Ended, ended{string(p.Owner), p.How == leasesearch.Expired, p.How == leasesearch.Kept})
+		next.Ended = append(next.Ended, rules.Ended{Owner: p.Owner, How: hows[p.How-1]})
 	}
-	begin := e.Ends
-	if r.State != stateFree {
-		begin = begin.Add(-time.Duration(r.TTL) - searchStep)
-	}
-	s.entry = Entry{Value: r.encode(), Version: "before", Written: begin}
+	s.entry = Entry{Value: s.encode(view{}, next), Version: "before", Written: now}
 }
 
 func (s *searched) Get() leasesearch.Entry {
 	if s.writes == 0 {
 		return s.before
 	}
-	v := s.cache[leasesearch.Key] // the last write
-	e := leasesearch.Entry{Owner: lockstore.Owner(v.Owner), Fence: v.Fence, Ends: s.freed(v.view), Kept: v.State == stateCooldown}
-	for _, o := range v.Queue {
-		e.Queue = append(e.Queue, lockstore.Owner(o))
+	v, err := s.view(leasesearch.Key, s.entry)
+	if err != nil {
+		panic(err)
+	}
+	e := leasesearch.Entry{Fence: v.LastFence, Ends: v.Freed, Kept: v.Closed.For > 0}
+	if e.Kept {
+		e.Ends = v.Closed.End()
+	}
+	for _, h := range v.Holders {
+		if e.Owner = h.Owner; h.Revoked {
+			e.Owner = revoked
+		}
+		if h.End().After(e.Ends) {
+			e.Ends = h.End()
+		}
+	}
+	for _, p := range v.Queue {
+		e.Queue = append(e.Queue, p.Owner)
 	}
 	for _, p := range v.Ended {
-		how := leasesearch.Released
-		switch {
-		case p.Lost:
-			how = leasesearch.Expired
-		case p.Kept:
-			how = leasesearch.Kept
+		if p.How == rules.Revoked {
+			p.How = rules.Released
 		}
-		e.Endings = append(e.Endings, leasesearch.Ending{Owner: lockstore.Owner(p.Owner), How: how})
+		e.Endings = append(e.Endings, leasesearch.Ending{Owner: p.Owner, How: leasesearch.How(slices.Index(hows, p.How) + 1)})
 	}
 	return e
 }

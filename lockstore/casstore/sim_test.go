@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/leasesim"
+	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -47,6 +48,9 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []str
 			"late requests", "late replies", "slow requests and replies", "repeated writes", "wrong replies", "old reads", "clocks that jump", "touches", "takeovers",
 			"grants in the queue's order", "leaves")}
 	w.history = []Entry{{}}
+	var err error
+	w.reader, err = New(&line{world: w}, Options{Skew: w.skew})
+	require.NoError(t, err)
 	sim := &leasesim.Sim{Seed: seed, TTL: simTTL, Length: 15 * simTTL, Open: w.open, FromReply: fromReply}
 	counts, problems := sim.Run(t)
 	w.underWay.Wait()
@@ -63,6 +67,7 @@ type world struct {
 	step     time.Duration
 	skew     time.Duration // between the clocks of the service's hosts
 	underWay sync.WaitGroup
+	reader   *Store // decodes entries
 
 	mu      sync.Mutex
 	counts  leasesim.Counts
@@ -149,7 +154,7 @@ func (s *told) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durati
 	defer w.mu.Unlock()
 	v := w.view(w.history[len(w.history)-1])
 	// A host whose clock is ahead says earlier that the lease is over.
-	if errors.Is(err, lockstore.ErrLost) && v.mine(lease.Owner) && v.Fence == lease.Fence && time.Since(w.since) < v.ttl()-w.skew {
+	if errors.Is(err, lockstore.ErrLost) && v.owner == lease.Owner && v.LastFence == lease.Fence && time.Since(w.since) < v.ttl-w.skew {
 		w.t.Errorf("M108 M111: at %v: told that a live lease is lost", time.Since(w.start))
 	}
 	return trusted, err
@@ -293,12 +298,43 @@ func (l *line) carry(ctx context.Context, deliver func(fate string) answer, writ
 	}
 }
 
-func (w *world) view(e Entry) view {
-	v, err := newView(leasesim.Key, e)
+// seen is an entry as the test reads it.
+type seen struct {
+	view
+	owner lockstore.Owner // "" is free
+	begin time.Time
+	ttl   time.Duration
+}
+
+func (w *world) view(e Entry) seen {
+	v, err := w.reader.view(leasesim.Key, e)
 	if err != nil {
 		w.t.Error(err)
 	}
-	return v
+	s := seen{view: v, begin: v.Freed}
+	for _, h := range v.Holders {
+		s.owner, s.begin, s.ttl = h.Owner, h.Since, h.TTL
+	}
+	return s
+}
+
+func (s seen) place(o lockstore.Owner) int {
+	return slices.IndexFunc(s.Queue, func(p rules.Waiter) bool { return p.Owner == o })
+}
+
+func (s seen) before(o lockstore.Owner) int {
+	if i := s.place(o); i >= 0 {
+		return i
+	}
+	return len(s.Queue)
+}
+
+func (s seen) ending(o lockstore.Owner) (how rules.How, ok bool) {
+	i := slices.IndexFunc(s.Ended, func(e rules.Ended) bool { return e.Owner == o })
+	if i < 0 {
+		return 0, false
+	}
+	return s.Ended[i].How, true
 }
 
 // apply writes the entry, and checks how it changes.
@@ -313,31 +349,31 @@ func (l *line) apply(value []byte, ifVersion string) (Entry, error) {
 	w.counts["writes"]++
 	before, after, now := w.view(last), w.view(e), time.Now()
 	fail := func(format string, args ...any) {
-		w.t.Errorf("at %v: %s: %+v became %+v", time.Since(w.start), fmt.Sprintf(format, args...), before.record, after.record)
+		w.t.Errorf("at %v: %s: %+v became %+v", time.Since(w.start), fmt.Sprintf(format, args...), before.State, after.State)
 	}
-	live := before.State == stateHeld && now.Sub(w.since) < before.ttl()
-	if after.N != before.N+1 {
+	live := before.owner != "" && now.Sub(w.since) < before.ttl
+	if after.entry.it.N != before.entry.it.N+1 {
 		fail("M114: a write was not counted")
 	}
-	if after.Fence < before.Fence {
+	if after.LastFence < before.LastFence {
 		fail("the fence fell")
 	}
-	owner := lockstore.Owner(after.Owner)
+	owner := after.owner
 	queue := before.Queue // what it has to be
 	switch {
-	case after.State == stateHeld && !before.mine(owner):
+	case owner != "" && owner != before.owner:
 		_, over := before.ending(owner)
 		switch {
 		case live:
 			fail("M110 M118: the key of a live lease was granted")
-		case after.Fence == before.Fence:
+		case after.LastFence == before.LastFence:
 			fail("the fence did not grow")
 		case over:
 			fail("M18: an owner that has ended has the key")
 		}
-		if lost, known := after.ending(lockstore.Owner(before.Owner)); before.State == stateHeld {
+		if how, known := after.ending(before.owner); before.owner != "" {
 			w.counts["takeovers"]++
-			if !known || !lost {
+			if !known || how != rules.Expired {
 				fail("M117: the owner whose lease was taken over is forgotten")
 			}
 		}
@@ -349,33 +385,34 @@ func (l *line) apply(value []byte, ifVersion string) (Entry, error) {
 			fail("M32: granted %v before its turn", turn)
 		}
 		queue = queue[min(before.before(owner)+1, len(queue)):]
-		w.since, w.granted[owner] = now, after.Fence
-	case after.State == stateHeld:
+		w.since, w.granted[owner] = now, after.LastFence
+	case owner != "":
+		own := after.entry.it.Holders[0].it.Begin == 0
 		switch {
-		case after.Fence != before.Fence:
+		case after.LastFence != before.LastFence:
 			fail("the fence changed within a lease")
-		case after.TTL < before.TTL:
+		case after.ttl < before.ttl:
 			fail("M09: the lease got shorter")
-		case after.Begin == 0 && !slices.Equal(before.Queue, after.Queue):
+		case own && !slices.Equal(before.Queue, after.Queue):
 			fail("M106: the lease begins again by another's write")
-		case after.Begin == 0:
+		case own:
 			w.since = now
-		case after.begin.After(before.begin) && len(after.Queue) >= len(before.Queue): // who leaves behind a dead holder moves it
+		case after.begin.After(before.begin):
 			fail("the lease begins later by a write that is not its owner's")
 		default:
 			w.counts["touches"]++
 		}
-	case before.State == stateHeld:
-		if _, ended := after.ending(lockstore.Owner(before.Owner)); !ended && live {
+	case before.owner != "":
+		if _, ended := after.ending(before.owner); !ended && live {
 			fail("M113: another's lease was ended")
 		}
 	}
 	// Besides, a write adds one place at the end, or takes one out.
 	added := len(after.Queue) == len(queue)+1 && slices.Equal(after.Queue[:len(queue)], queue)
-	left := slices.IndexFunc(queue, func(o string) bool { return !slices.Contains(after.Queue, o) })
+	left := slices.IndexFunc(queue, func(o rules.Waiter) bool { return !slices.Contains(after.Queue, o) })
 	switch {
 	case added:
-		w.joined[lockstore.Owner(after.Queue[len(queue)])] = now
+		w.joined[after.Queue[len(queue)].Owner] = now
 	case slices.Equal(queue, after.Queue):
 	case left >= 0 && slices.Equal(slices.Concat(queue[:left], queue[left+1:]), after.Queue):
 		w.counts["leaves"]++
@@ -386,9 +423,4 @@ func (l *line) apply(value []byte, ifVersion string) (Entry, error) {
 }
 
 // freed is since when the key of an entry is free at the latest.
-func (w *world) freed(v view) time.Time {
-	if v.State == stateFree {
-		return v.begin
-	}
-	return v.begin.Add(v.ttl() + w.step + w.skew)
-}
+func (w *world) freed(v seen) time.Time { return v.begin.Add(v.ttl) }

@@ -1,12 +1,8 @@
 package casstore_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -20,17 +16,64 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-// remote is a register whose server is a trip away, and wakes waiters up.
-type remote struct {
+// waking is a register that wakes waiters up.
+type waking struct {
 	*castest.Memory
-	trip     time.Duration // on average
-	requests atomic.Int64
 
 	mu      sync.Mutex
 	waiters map[string]chan struct{}
 }
+
+func newWaking() *waking {
+	return &waking{Memory: castest.NewMemory(time.Millisecond), waiters: map[string]chan struct{}{}}
+}
+
+func (w *waking) Listen(_ context.Context, key, owner string) (<-chan struct{}, func(), error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	woken := make(chan struct{})
+	w.waiters[key+owner] = woken
+	return woken, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.waiters[key+owner] == woken {
+			delete(w.waiters, key+owner)
+		}
+	}, nil
+}
+
+func (w *waking) Wake(_ context.Context, key, owner string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if woken := w.waiters[key+owner]; woken != nil {
+		close(woken)
+		delete(w.waiters, key+owner)
+	}
+	return nil
+}
+
+func TestWaker(t *testing.T) {
+	castest.Run(t, func(*testing.T) (casstore.Register, castest.Table) {
+		w := newWaking()
+		return w, w
+	}, synctest.Test)
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		w := newWaking()
+		return castest.Harness(t, w, casstore.Options{}, w)
+	}, synctest.Test)
+}
+
+// remote is a register whose server is a trip away, and wakes waiters up.
+type remote struct {
+	*waking
+	trip     time.Duration // on average
+	requests atomic.Int64
+}
+
+func newRemote(trip time.Duration) *remote { return &remote{waking: newWaking(), trip: trip} }
 
 func (r *remote) half() { <-time.After(r.trip/4 + rand.N(r.trip/2)) }
 
@@ -48,34 +91,19 @@ func (r *remote) Write(ctx context.Context, key string, value []byte, ifVersion 
 	return r.Memory.Write(ctx, key, value, ifVersion)
 }
 
-func (r *remote) Listen(_ context.Context, key, owner string) (<-chan struct{}, func(), error) {
+func (r *remote) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
 	r.half()
 	r.half()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	woken := make(chan struct{})
-	r.waiters[key+owner] = woken
-	return woken, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.waiters[key+owner] == woken {
-			delete(r.waiters, key+owner)
-		}
-	}, nil
+	return r.waking.Listen(ctx, key, owner)
 }
 
-func (r *remote) Wake(_ context.Context, key, owner string) error {
+func (r *remote) Wake(ctx context.Context, key, owner string) error {
 	r.half()
 	defer r.half()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if woken := r.waiters[key+owner]; woken != nil {
-		go func() {
-			r.half()
-			close(woken)
-		}()
-		delete(r.waiters, key+owner)
-	}
+	go func() {
+		r.half()
+		_ = r.waking.Wake(ctx, key, owner)
+	}()
 	return nil
 }
 
@@ -84,7 +112,7 @@ func (r *remote) Wake(_ context.Context, key, owner string) error {
 func TestWaitsAreAlike(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes, rounds, work = 16, 40, time.Millisecond
-		r := &remote{Memory: castest.NewMemory(time.Millisecond), trip: time.Millisecond, waiters: map[string]chan struct{}{}}
+		r := newRemote(time.Millisecond)
 		var (
 			mu    sync.Mutex
 			waits []time.Duration
@@ -132,7 +160,7 @@ func TestWaitsAreAlike(t *testing.T) {
 // A Break with Now wakes the first in the queue, as a release does.
 func TestBreakNowWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &remote{Memory: castest.NewMemory(time.Millisecond), trip: 2 * time.Millisecond, waiters: map[string]chan struct{}{}}
+		r := newRemote(2 * time.Millisecond)
 		operator, waiter := open(t, r), open(t, r)
 		lease, err := open(t, r).Acquire(t.Context(), request(time.Minute))
 		require.NoError(t, err)
@@ -163,7 +191,7 @@ func TestBreakNowWakes(t *testing.T) {
 func TestLeavesBehindADeadHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters = 8
-		r := &remote{Memory: castest.NewMemory(time.Millisecond), trip: 10 * time.Millisecond, waiters: map[string]chan struct{}{}}
+		r := newRemote(10 * time.Millisecond)
 		_, err := open(t, r).Acquire(t.Context(), request(time.Minute))
 		require.NoError(t, err)
 		leave := []func(context.Context) error{}
@@ -196,27 +224,5 @@ func TestLeavesBehindADeadHolder(t *testing.T) {
 		status, err := open(t, r).Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Zero(t, status.Waiting)
-	})
-}
-
-// An entry that an earlier version has written can be broken, and a holder of that version
-// sees an entry of another owner.
-func TestBreakOfAnEarlierEntry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := castest.NewMemory(time.Millisecond)
-		const text = `{"n":1,"fence":1795295118105467,"state":"H","owner":"OWNERAOWNERAOWNERAOWNERAO2","ttl":60000000000,"holder":"v1 1795295118000 me 4f1c"}`
-		r.SetValue(t, "key", fmt.Appendf(nil, "lambdalock1 %08x %s", crc32.ChecksumIEEE([]byte(text)), text))
-		s := open(t, r)
-		status, err := s.Break(t.Context(), lockstore.BreakRequest{Key: "key", Fence: 1795295118105467, By: lockstore.Holder{Name: "an operator"}})
-		require.NoError(t, err)
-		require.True(t, status.Broken)
-		_, err = s.Renew(t.Context(), lockstore.Lease{Key: "key", Owner: "OWNERAOWNERAOWNERAOWNERAO2", Fence: 1795295118105467}, time.Minute)
-		require.ErrorIs(t, err, lockstore.ErrLost)
-		var fields map[string]any
-		_, written, _ := bytes.Cut(r.Value(t, "key")[len("lambdalock1 "):], []byte(" "))
-		require.NoError(t, json.Unmarshal(written, &fields))
-		for field := range fields { // an earlier version refuses unknown fields
-			require.Contains(t, []string{"n", "fence", "state", "owner", "ttl", "begin", "holder", "ended"}, field)
-		}
 	})
 }

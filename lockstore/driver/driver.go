@@ -23,8 +23,9 @@ type Driver interface {
 	// Await waits for the turn of an owner that has a place in the queue of the key. The
 	// outcome is Ask if a request of the owner may now have another answer than before,
 	// NotYet if the wait ended without news, and Granted if the owner was handed the key.
-	// Ask and NotYet may be wrong; Granted is not. Await makes at most one request to the
-	// server. It returns the context's error if the context ends first.
+	// Ask and NotYet may be wrong; Granted is not. An Await that may return Granted makes at
+	// most one request to the server, because the trust counts from before the call. It returns
+	// the context's error if the context ends first.
 	Await(ctx context.Context, key string, r Request) (Answer, error)
 }
 

@@ -70,7 +70,7 @@ func conformance(t *testing.T, addrs string) {
 	}, storetest.Parallel)
 }
 
-const recordMark = "lambdalock1 "
+const recordMark = "lambdalock2 "
 
 // network is a proxy in front of each server.
 type network []*testservers.CutProxy

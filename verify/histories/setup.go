@@ -313,7 +313,7 @@ func startCluster(t *testing.T, f *fault, _ uint64) *system {
 
 // startZooKeeper starts one server, or an ensemble where the leader fails.
 func startZooKeeper(t *testing.T, f *fault, _ uint64) *system {
-	s := &system{t: t, write: "lambdalock1 "} // the beginning of the data of a lock's node
+	s := &system{t: t, write: "lambdalock2 "} // the beginning of the data of a lock's node
 	if f.name == keyMoves {
 		s.ensemble = testservers.ZooKeeperEnsemble(t)
 		s.servers = s.ensemble.Servers

@@ -17,8 +17,11 @@ package castest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,7 +38,8 @@ import (
 type Table interface {
 	// Value returns what is kept for a key, nil for nothing.
 	Value(t *testing.T, key string) []byte
-	// SetValue replaces it, with a new version; nil deletes it.
+	// SetValue replaces it, with a new version; nil deletes it. The value may be any bytes, also
+	// some that a register need not take: it is what another program may have left there.
 	SetValue(t *testing.T, key string, value []byte)
 }
 
@@ -43,10 +47,17 @@ type Table interface {
 // harness of its own. Lost replies, silence and an unreachable server are made in front of
 // the register; a register whose test can break the real network replaces LoseReplies,
 // Hang and Unreachable. Foreign and Corrupt are about values; add what else can be at the
-// place of an entry.
+// place of an entry. If the register is a Waker, waiters are woken.
 func Harness(t *testing.T, r casstore.Register, opt casstore.Options, table Table) storetest.Harness {
 	f := &faulty{Register: r, t: t}
-	store, err := casstore.New(f, opt)
+	var front casstore.Register = f
+	if w, ok := r.(casstore.Waker); ok {
+		front = struct {
+			*faulty
+			casstore.Waker
+		}{f, w}
+	}
+	store, err := casstore.New(front, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,6 +72,9 @@ func Harness(t *testing.T, r casstore.Register, opt casstore.Options, table Tabl
 	}
 	change := func(f func(string) string) func(*testing.T, string) {
 		return func(t *testing.T, key string) { set(t, key, []byte(f(string(table.Value(t, key))))) }
+	}
+	queue := func(damaged any) func(*testing.T, string) {
+		return func(t *testing.T, key string) { set(t, key, withQueue(t, table.Value(t, key), damaged)) }
 	}
 	put := func(text string) func(*testing.T, string) {
 		return func(t *testing.T, key string) { set(t, key, []byte(text)) }
@@ -89,7 +103,10 @@ func Harness(t *testing.T, r casstore.Register, opt casstore.Options, table Tabl
 		Corrupt: map[string]func(*testing.T, string){
 			"cut short":       change(func(v string) string { return v[:len(v)-1] }),
 			"one byte":        change(func(v string) string { return v[:30] + "\x00" + v[31:] }),
-			"a later version": change(func(v string) string { return "lambdalock2" + v[len("lambdalock1"):] }),
+			"a later version": change(func(v string) string { return "lambdalock3" + v[len("lambdalock2"):] }),
+		},
+		DamageQueue: map[string]func(*testing.T, string){
+			"missing": queue(nil), "a number": queue(7), "no owner": queue([]any{map[string]any{"owner": ""}}), "of no owners": queue([]any{1, nil}),
 		},
 		Unreachable: func(t *testing.T) lockstore.Store {
 			s, err := casstore.New(unreachable{r}, opt)
@@ -101,6 +118,29 @@ func Harness(t *testing.T, r casstore.Register, opt casstore.Options, table Tabl
 		LoseReplies: func(*testing.T) func() { return switched(&f.loses) },
 		Hang:        func(*testing.T) func() { return switched(&f.hangs) },
 	}
+}
+
+// withQueue is the value of an entry with another queue.
+func withQueue(t *testing.T, value []byte, queue any) []byte {
+	t.Helper()
+	parts := strings.SplitN(string(value), " ", 3) // the mark, a checksum, JSON
+	var fields map[string]any
+	if len(parts) < 3 {
+		t.Fatalf("the entry is %.60q; want one with a queue", value)
+	}
+	d := json.NewDecoder(strings.NewReader(parts[2]))
+	d.UseNumber()
+	if err := d.Decode(&fields); err != nil || fields["queue"] == nil {
+		t.Fatalf("the entry is %.60q: %v; want one with a queue", value, err)
+	}
+	if fields["queue"] = queue; queue == nil {
+		delete(fields, "queue")
+	}
+	text, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Appendf(nil, "%s %08x %s", parts[0], crc32.ChecksumIEEE(text), text)
 }
 
 func switched(b *atomic.Bool) func() {

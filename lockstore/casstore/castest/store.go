@@ -436,12 +436,17 @@ var storeCases = []testCase{
 			s := c.store()
 			old, _ := c.read(false) // no entry
 			stale := func(e casstore.Entry) *casstore.Store {
-				return c.over(&skewed{Register: c.register, afterRead: func(now casstore.Entry, at time.Time, fresh bool) (casstore.Entry, time.Time, error) {
+				s := c.over(&skewed{Register: c.register, afterRead: func(now casstore.Entry, at time.Time, fresh bool) (casstore.Entry, time.Time, error) {
 					if fresh {
 						return now, at, nil
 					}
 					return e, time.Time{}, nil
 				}})
+				// The first read of a process is fresh, for the time.
+				if _, err := s.Inspect(c.Context(), c.key+"/other"); err != nil {
+					c.Fatal(err)
+				}
+				return s
 			}
 			lease := c.acquire(s, long)
 			c.renew(stale(old), lease, long)

@@ -1,0 +1,89 @@
+package casstore
+
+import (
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/rules"
+)
+
+// lastStamp is the latest time of the service that was seen, and when.
+type lastStamp struct{ stamp, at time.Time }
+
+// clockAt is the time of an entry that the call has written, else a guess of the time now.
+// A write that is still to come has a later time than both.
+func (s *Store) clockAt(v view) rules.Clock {
+	if v.own {
+		late := v.written.Add(s.blur())
+		if begins := v.begins(); begins.After(late) {
+			late = begins // of a lease of this very stamp
+		}
+		return rules.Clock{Early: v.written, Late: late, Sure: true}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return rules.Clock{Early: s.clock.stamp.Add(passed(s.clock.at)), Late: thisWrite}
+}
+
+// blur is by how much two stamps of one moment may differ.
+func (s *Store) blur() time.Duration { return s.register.Step() + s.opt.Skew }
+
+// passed is the time since a reading of the local clock, by the one of both local
+// clocks that says more: the monotonic one stands still while Lambda freezes the process.
+func passed(at time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(at), now.Round(0).Sub(at.Round(0)))
+}
+
+// learn notes a time of the service's: of some moment since a request began, or of any
+// earlier moment if began is zero. What was known stays if it fits: the reply may have
+// taken long, and its time would set the clock back by that much.
+func (s *Store) learn(stamp, began time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.clock.stamp
+	if !known.IsZero() {
+		known = known.Add(passed(s.clock.at))
+	}
+	justNow := !began.IsZero()
+	behind, ahead := stamp.After(known), justNow && !known.Before(stamp.Add(passed(began)+s.register.Step()))
+	if !stamp.IsZero() && (behind && (justNow || !known.IsZero()) || ahead) {
+		s.clock = lastStamp{stamp, time.Now()}
+	}
+}
+
+func (s *Store) knowsTime() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.clock.stamp.IsZero()
+}
+
+// maxRemembered bounds the memory of own last writes. Without it a call reads first.
+const maxRemembered = 1024
+
+// remember keeps a write of this process's, but no result.
+func (s *Store) remember(key string, v view) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for old := range s.writes {
+		if len(s.writes) < maxRemembered {
+			break
+		}
+		delete(s.writes, old) // any: a miss costs a read
+	}
+	if delete(s.writes, key); v.Closed.For == 0 {
+		s.writes[key] = v
+	}
+}
+
+func (s *Store) remembered(key string) (view, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, ok := s.writes[key]
+	return v, ok
+}
+
+func (s *Store) forget(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.writes, key)
+}

@@ -1,0 +1,278 @@
+package casstore
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// entry is the value of an entry: rules.State, with times of the service's stamps. It has no
+// time of a client's clock, so a client's clock can be wrong by anything.
+type entry struct {
+	N       uint64          `json:"n"` // counts the writes, so that each one changes the value
+	Fence   lockstore.Fence `json:"fence,omitempty"`
+	Holders []kept[holder]  `json:"holders,omitempty"`
+	Queue   queue           `json:"queue,omitempty"`
+	Ended   []kept[ended]   `json:"ended,omitempty"`
+	Closed  *kept[closed]   `json:"closed,omitempty"`
+	Freed   int64           `json:"freed,omitempty"` // nanoseconds since 1970, at the latest when this version was written
+}
+
+// A begin is in nanoseconds since 1970. 0 is when this version of the entry was written. So is
+// a later time: then a clock was set back.
+type holder struct {
+	Owner      string          `json:"owner,omitempty"`
+	Fence      lockstore.Fence `json:"fence"`
+	Seat       int             `json:"seat,omitempty"`
+	Others     int             `json:"others,omitempty"` // how many may hold the key besides
+	Begin      int64           `json:"begin,omitempty"`
+	TTL        time.Duration   `json:"ttl"`
+	Text       string          `json:"text,omitempty"`
+	HandedOver bool            `json:"handed,omitempty"`
+	Revoked    bool            `json:"revoked,omitempty"`
+	Started    bool            `json:"started,omitempty"`
+	Note       string          `json:"note,omitempty"`
+}
+
+type waiter struct {
+	Owner  string `json:"owner"`
+	Others int    `json:"others,omitempty"`
+	Note   string `json:"note,omitempty"`
+}
+
+type ended struct {
+	Owner string          `json:"owner"`
+	Fence lockstore.Fence `json:"fence,omitempty"`
+	How   rules.How       `json:"how,omitempty"`
+}
+
+type closed struct {
+	Begin  int64         `json:"begin,omitempty"`
+	For    time.Duration `json:"for"`
+	Result []byte        `json:"result,omitempty"`
+	Text   string        `json:"text,omitempty"`
+}
+
+// kept is a JSON object. The fields that T does not have are those of a later version. They
+// stay as they are.
+type kept[T any] struct {
+	it    T
+	other map[string]json.RawMessage
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (k *kept[T]) UnmarshalJSON(text []byte) (err error) {
+	k.other, err = unmarshal(text, &k.it)
+	return err
+}
+
+// MarshalJSON implements json.Marshaler.
+func (k kept[T]) MarshalJSON() ([]byte, error) { return marshal(&k.it, k.other) }
+
+func unmarshal(text []byte, it any) (other map[string]json.RawMessage, err error) {
+	if err := errors.Join(json.Unmarshal(text, it), json.Unmarshal(text, &other)); err != nil {
+		return nil, err
+	}
+	known := reflect.TypeOf(it).Elem()
+	for i := range known.NumField() {
+		name, _, _ := strings.Cut(known.Field(i).Tag.Get("json"), ",")
+		maps.DeleteFunc(other, func(n string, _ json.RawMessage) bool { return strings.EqualFold(n, name) })
+	}
+	return other, nil
+}
+
+func marshal(it any, other map[string]json.RawMessage) ([]byte, error) {
+	text, err := json.Marshal(it)
+	if err != nil || len(other) == 0 {
+		return text, err
+	}
+	rest, err := json.Marshal(other)
+	return slices.Concat(text[:len(text)-1], []byte(","), rest[1:]), err
+}
+
+// with is an object in place of the one of these that is the same thing.
+func with[T any](it T, all []kept[T], same func(T) bool) kept[T] {
+	k := kept[T]{it: it}
+	if i := slices.IndexFunc(all, func(old kept[T]) bool { return same(old.it) }); i >= 0 {
+		k.other = all[i].other
+	}
+	return k
+}
+
+// queue is empty if it is damaged: the queue only refuses.
+type queue []kept[waiter]
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (q *queue) UnmarshalJSON(text []byte) error {
+	var all []kept[waiter]
+	if json.Unmarshal(text, &all) != nil || slices.ContainsFunc(all, func(w kept[waiter]) bool { return w.it.Owner == "" || w.it.Others < 0 }) {
+		all = nil
+	}
+	*q = all
+	return nil
+}
+
+const mark = "lambdalock2 "
+
+// view is an entry as it was read or written.
+type view struct {
+	rules.State
+	entry   kept[entry]
+	version string
+	written time.Time
+	fresh   bool // it was read fresh, or the call has written it
+	own     bool // the call has written it: its stamp is the time
+}
+
+// begins is the latest time at which something in it begins.
+func (v view) begins() time.Time {
+	latest := v.Closed.Since
+	for _, h := range v.Holders {
+		if h.Since.After(latest) {
+			latest = h.Since
+		}
+	}
+	return latest
+}
+
+// thisWrite is the time of a write that is still to come: later than every other time.
+var thisWrite = time.Unix(0, 1<<62)
+
+// encode returns the mark, a checksum, and the state next as JSON, in place of v.
+func (s *Store) encode(v view, next rules.State) []byte {
+	old := v.entry.it
+	e := kept[entry]{entry{N: old.N + 1, Fence: next.LastFence}, v.entry.other}
+	for _, h := range next.Holders {
+		e.it.Holders = append(e.it.Holders, with(holder{
+			string(h.Owner), h.Fence, h.Seat, h.MaxHolders - 1, s.begin(h.Since), h.TTL, h.Text, h.HandedOver, h.Revoked, h.Started, h.Note,
+		}, old.Holders, func(o holder) bool { return o.Fence == h.Fence }))
+	}
+	for _, w := range next.Queue {
+		e.it.Queue = append(e.it.Queue, with(waiter{string(w.Owner), w.MaxHolders - 1, w.Note}, old.Queue, func(o waiter) bool { return o.Owner == string(w.Owner) }))
+	}
+	for _, m := range next.Ended {
+		e.it.Ended = append(e.it.Ended, with(ended{string(m.Owner), m.Fence, m.How}, old.Ended, func(o ended) bool { return o.Owner == string(m.Owner) }))
+	}
+	if c := next.Closed; c.For > 0 {
+		e.it.Closed = &kept[closed]{it: closed{s.begin(c.Since), c.For, c.Result, c.Text}}
+		if old.Closed != nil && c.Since.Equal(v.Closed.Since) {
+			e.it.Closed.other = old.Closed.other
+		}
+	}
+	if !next.Freed.IsZero() {
+		e.it.Freed = next.Freed.UnixNano()
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		panic(err) // strings, numbers, and what was JSON before
+	}
+	return fmt.Appendf(nil, "%s%08x %s", mark, crc32.ChecksumIEEE(text), text)
+}
+
+// view decodes an entry. Its error matches lockstore.ErrCorrupt.
+func (s *Store) view(key string, e Entry) (view, error) {
+	v := view{version: e.Version, written: e.Written}
+	if e.Version == "" {
+		return v, nil
+	}
+	var err error
+	if v.entry, err = decode(e.Value); err != nil {
+		return view{}, fmt.Errorf("%s: key %q: %w: %w", s.name(), key, err, lockstore.ErrCorrupt)
+	}
+	it := v.entry.it
+	v.LastFence = it.Fence
+	for _, k := range it.Holders {
+		h := k.it
+		v.Holders = append(v.Holders, rules.Holder{
+			Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.Others + 1, Since: s.since(h.Begin, e.Written, h.TTL), TTL: h.TTL,
+			Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked, Started: h.Started, Note: h.Note,
+		})
+	}
+	for _, w := range it.Queue {
+		v.Queue = append(v.Queue, rules.Waiter{Owner: driver.Owner(w.it.Owner), MaxHolders: w.it.Others + 1, Note: w.it.Note})
+	}
+	for _, m := range it.Ended {
+		v.Ended = append(v.Ended, rules.Ended{Owner: driver.Owner(m.it.Owner), Fence: m.it.Fence, How: m.it.How})
+	}
+	if it.Closed != nil {
+		c := it.Closed.it
+		v.Closed = rules.Closed{Since: s.since(c.Begin, e.Written, c.For), For: c.For, Text: c.Text}
+		if len(c.Result) > 0 {
+			v.Closed.Result = c.Result
+		}
+	}
+	if it.Freed != 0 {
+		v.Freed = earlier(time.Unix(0, it.Freed), e.Written)
+	}
+	return v, nil
+}
+
+func decode(value []byte) (kept[entry], error) {
+	rest, ok := bytes.CutPrefix(value, []byte(mark))
+	sum, text, ok2 := bytes.Cut(rest, []byte(" "))
+	if !ok || !ok2 {
+		return kept[entry]{}, fmt.Errorf("the value does not begin as a lock's: %.40q", value)
+	}
+	if want := fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)); string(sum) != want {
+		return kept[entry]{}, fmt.Errorf("the value has the checksum %.8q; want %s", sum, want)
+	}
+	var e kept[entry]
+	if err := json.Unmarshal(text, &e); err != nil {
+		return kept[entry]{}, err
+	}
+	bad := e.it.N == 0 || e.it.Fence < 0 || slices.ContainsFunc(e.it.Holders, func(k kept[holder]) bool {
+		h := k.it
+		return h.Owner == "" && !h.Revoked || h.Fence <= 0 || h.Fence > e.it.Fence || h.Seat < 0 || h.Others < 0 || h.Begin < 0 || h.TTL <= 0 || h.TTL > longest
+	})
+	if c := e.it.Closed; c != nil {
+		bad = bad || c.it.Begin < 0 || c.it.For <= 0 || c.it.For > longest
+	}
+	if bad {
+		return kept[entry]{}, errors.New("the value's fields contradict each other")
+	}
+	return e, nil
+}
+
+// longest is the longest time in an entry.
+const longest = lockstore.MaxKeep + maxStep
+
+// begin is what an entry says of when a state begins.
+func (s *Store) begin(since time.Time) int64 {
+	if since.Equal(thisWrite) {
+		return 0
+	}
+	return since.Add(-s.blur()).UnixNano()
+}
+
+// since is when a state of the length ttl begins: at the latest time that it may have been at
+// its stamp, and less than a Step later, so that it ends at a stamp. No stamp lies between two
+// Steps.
+func (s *Store) since(begin int64, written time.Time, ttl time.Duration) time.Time {
+	since, step := written, s.register.Step()
+	if begin != 0 {
+		since = earlier(time.Unix(0, begin), written)
+	}
+	end := since.Add(s.blur() + ttl)
+	if whole := end.Truncate(step); whole.Before(end) {
+		end = whole.Add(step)
+	}
+	return end.Add(-ttl)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

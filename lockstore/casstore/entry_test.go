@@ -1,0 +1,234 @@
+package casstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// single is a register with one key, whatever its name is.
+type single struct {
+	entry  Entry
+	writes int
+}
+
+func (s *single) Step() time.Duration { return time.Millisecond }
+
+func (s *single) Read(context.Context, string, bool) (Entry, time.Time, error) {
+	return s.entry, time.Now().Round(0).Truncate(time.Millisecond), nil
+}
+
+func (s *single) Write(_ context.Context, _ string, value []byte, ifVersion string) (Entry, error) {
+	if s.entry.Version != ifVersion {
+		return Entry{}, ErrConflict
+	}
+	s.writes++
+	s.entry = Entry{Value: value, Version: fmt.Sprint(s.writes), Written: time.Now().Round(0).Truncate(time.Millisecond)}
+	return s.entry, nil
+}
+
+func (s *single) text() string { return string(s.entry.Value[len(mark)+len("01234567 "):]) }
+
+func (s *single) put(text string) {
+	s.writes++
+	s.entry = Entry{
+		Value: fmt.Appendf(nil, "%s%08x %s", mark, crc32.ChecksumIEEE([]byte(text)), text), Version: fmt.Sprint(s.writes),
+		Written: time.Now().Round(0).Truncate(time.Millisecond),
+	}
+}
+
+func (s *single) open(t *testing.T) *Store {
+	store, err := New(s, Options{})
+	require.NoError(t, err)
+	return store
+}
+
+// The entries of the present version. A version to come has to read them.
+var golden = map[string]string{
+	"held":      `{"n":2,"fence":946684800000000,"holders":[{"owner":"owner-1","fence":946684800000000,"begin":946684800000000000,"ttl":10000000000,"text":"0\t\tme"}],"queue":[{"owner":"owner-2"}]}`,
+	"renewed":   `{"n":3,"fence":946684800000000,"holders":[{"owner":"owner-1","fence":946684800000000,"ttl":10000000000,"text":"0\t\tme","started":true}],"queue":[{"owner":"owner-2"}]}`,
+	"free":      `{"n":4,"fence":946684800000000,"queue":[{"owner":"owner-2"}],"ended":[{"owner":"owner-1","fence":946684800000000}],"freed":946684811001000000}`,
+	"completed": `{"n":6,"fence":946684801000000,"ended":[{"owner":"owner-1","fence":946684800000000},{"owner":"owner-2","fence":946684801000000,"how":2}],"closed":{"for":60000000000,"result":"YW5zd2Vy","text":"0\t\tme"}}`,
+}
+
+func TestEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &single{}
+		s := r.open(t)
+		request := func(owner lockstore.Owner) lockstore.Request {
+			return lockstore.Request{Key: "k", Owner: owner, TTL: 10 * time.Second, Holder: lockstore.Holder{Name: "me"}, Queue: true}
+		}
+		lease, err := s.Acquire(t.Context(), request("owner-1"))
+		require.NoError(t, err)
+		_, err = s.Acquire(t.Context(), request("owner-2"))
+		require.ErrorIs(t, err, lockstore.ErrHeld)
+		assert.Equal(t, golden["held"], r.text())
+		<-time.After(time.Second)
+		_, err = s.Renew(t.Context(), lease, time.Second)
+		require.NoError(t, err)
+		assert.Equal(t, strings.Replace(golden["renewed"], `,"started":true`, "", 1), r.text())
+		require.NoError(t, s.Release(t.Context(), lease))
+		assert.Equal(t, golden["free"], r.text())
+		lease, err = s.Acquire(t.Context(), request("owner-2"))
+		require.NoError(t, err)
+		require.NoError(t, s.Keep(t.Context(), lease, []byte("answer"), time.Minute))
+		assert.Equal(t, golden["completed"], r.text())
+		for name, text := range golden {
+			r.put(text)
+			status, err := r.open(t).Inspect(t.Context(), "k")
+			require.NoError(t, err, name)
+			assert.Equal(t, name != "free", status.Held, name)
+		}
+	})
+}
+
+// A function of a later version writes fields that this one does not know. While both are
+// deployed they have to survive: in the entry, and with the holder, the place, the mark or the
+// result that they belong to.
+func TestUnknownFieldsSurvive(t *testing.T) {
+	const text = `{"n":1,"fence":7,"new":{"deep":[1,2.50]},"holders":[{"owner":"owner-1","fence":7,"ttl":60000000000,"new":"of the holder"}],` +
+		`"queue":[{"owner":"owner-2","new":"of a place"},{"owner":"owner-3"}],"ended":[{"owner":"owner-0","how":99,"new":"of a mark"}]}`
+	synctest.Test(t, func(t *testing.T) {
+		r := &single{}
+		r.put(text)
+		s := r.open(t)
+		lease := lockstore.Lease{Key: "k", Owner: "owner-1", Fence: 7}
+		steps := []struct {
+			what string
+			do   func() error
+			has  []string
+		}{
+			{"a place", func() error {
+				_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-4", TTL: time.Second, Queue: true})
+				return err
+			}, []string{"of the holder", "of a place", "of a mark"}},
+			{"a renewal", func() error { _, err := s.Renew(t.Context(), lease, time.Minute); return err }, []string{"of the holder", "of a place", "of a mark"}},
+			{"a repeat", func() error {
+				_, err := r.open(t).Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-1", TTL: time.Minute})
+				return err
+			}, []string{"of the holder", "of a place", "of a mark"}},
+			{"a start", func() error { return s.Begin(t.Context(), lease) }, []string{"of the holder", "of a place", "of a mark"}},
+			{"another's leave", func() error { return s.Leave(t.Context(), "k", "owner-3") }, []string{"of the holder", "of a place", "of a mark"}},
+			{"a release", func() error { return s.Release(t.Context(), lease) }, []string{"of a place", "of a mark"}},
+			{"a grant", func() error {
+				_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-2", TTL: time.Minute})
+				return err
+			}, []string{"of a mark"}},
+		}
+		for _, step := range steps {
+			before := r.writes
+			if err := step.do(); err != nil {
+				require.ErrorIs(t, err, lockstore.ErrHeld, step.what)
+			}
+			require.Greater(t, r.writes, before, step.what)
+			require.Contains(t, r.text(), `"new":{"deep":[1,2.50]}`, step.what)
+			require.Contains(t, r.text(), `"how":99`, step.what)
+			for _, of := range []string{"of the holder", "of a place", "of a mark"} {
+				require.Equal(t, slices.Contains(step.has, of), strings.Contains(r.text(), of), "%s: %q in %s", step.what, of, r.text())
+			}
+		}
+		r.put(strings.Replace(golden["completed"], `"for"`, `"new":"of the result","for"`, 1))
+		require.NoError(t, r.open(t).Release(t.Context(), lockstore.Lease{Key: "k", Owner: "owner-9"}))
+		require.Contains(t, r.text(), "of the result")
+	})
+}
+
+// A value that is damaged behind a right checksum is no lock's.
+func TestFieldsThatContradictEachOther(t *testing.T) {
+	for _, text := range []string{
+		`null`, `{"n":0}`, `{"fence":-1}`, `{"fence":"7"}`, `[]`, `{"fence":7,"holders":[{}]}`, `{"fence":7,"holders":[null]}`,
+		`{"fence":7,"holders":[{"owner":"o","fence":8,"ttl":1000000000}]}`,
+		`{"fence":7,"holders":[{"owner":"o","fence":7}]}`,
+		`{"fence":7,"holders":[{"fence":7,"ttl":1000000000}]}`,
+		`{"fence":7,"holders":[{"owner":"o","fence":7,"ttl":-1}]}`,
+		`{"fence":7,"holders":[{"owner":"o","fence":7,"ttl":1000000000000000000}]}`,
+		`{"fence":7,"holders":[{"owner":"o","fence":7,"ttl":1000000000,"others":-1}]}`,
+		`{"fence":7,"holders":[{"owner":"o","fence":7,"ttl":1000000000,"begin":-1}]}`,
+		`{"fence":7,"closed":{"for":0}}`, `{"fence":7,"closed":{"for":-1}}`, `{"fence":7,"closed":{"for":1000000000000000000}}`,
+	} {
+		r := &single{}
+		r.put(strings.Replace(text, "{", `{"n":1,`, 1))
+		_, err := r.open(t).Inspect(t.Context(), "k")
+		assert.ErrorIs(t, err, lockstore.ErrCorrupt, text)
+	}
+}
+
+// The largest entry is within the bounds that the Register was told.
+func TestLargestEntry(t *testing.T) {
+	s := (&single{}).open(t)
+	owner := func(i int) driver.Owner {
+		return driver.Owner(fmt.Sprintf("%02d%s", i, strings.Repeat("<", lockstore.MaxOwnerBytes-2)))
+	}
+	text := strings.Repeat("<", lockstore.MaxHolderBytes)
+	const fence = 1<<53 - 1
+	next := rules.State{LastFence: fence, Holders: []rules.Holder{{
+		Owner: owner(0), Fence: fence, MaxHolders: 1, Since: time.Unix(1<<32, 1), TTL: lockstore.MaxTTL, Text: text, Started: true,
+	}}, Freed: time.Unix(1<<32, 1)}
+	for i := range book.Places {
+		next.Queue = append(next.Queue, rules.Waiter{Owner: owner(i), MaxHolders: 1})
+	}
+	for i := range book.Marks {
+		next.Ended = append(next.Ended, rules.Ended{Owner: owner(i), Fence: fence, How: rules.Revoked})
+	}
+	require.Less(t, len(s.encode(view{}, next)), 36<<10)
+	next.Queue, next.Holders = nil, nil
+	next.Closed = rules.Closed{Since: time.Unix(1<<32, 1), For: lockstore.MaxKeep, Result: make([]byte, lockstore.MaxAnswer), Text: text}
+	require.Less(t, len(s.encode(view{}, next)), MaxValue)
+}
+
+// A process remembers what it wrote last, and no results: these may be large.
+func TestNoResultInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &single{}
+		s := r.open(t)
+		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-1", TTL: time.Minute})
+		require.NoError(t, err)
+		require.Len(t, s.writes, 1)
+		require.NoError(t, s.Keep(t.Context(), lease, []byte("answer"), time.Second))
+		require.Contains(t, r.text(), "YW5zd2Vy")
+		require.Empty(t, s.writes)
+		<-time.After(2 * time.Second)
+		_, err = s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-2", TTL: time.Minute})
+		require.NoError(t, err)
+		require.NotContains(t, r.text(), "YW5zd2Vy")
+		require.Len(t, s.writes, 1)
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, text := range golden {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r := &single{}
+		r.put(text)
+		s := r.open(t)
+		v, err := s.view("k", r.entry)
+		if err != nil {
+			require.ErrorIs(t, err, lockstore.ErrCorrupt)
+			return
+		}
+		again, err := s.view("k", Entry{Value: s.encode(v, v.State), Version: "v", Written: r.entry.Written})
+		require.NoError(t, err)
+		require.Equal(t, v.State, again.State)
+		var before, after map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal([]byte(text), &before))
+		require.NoError(t, json.Unmarshal(s.encode(v, v.State)[len(mark)+9:], &after))
+		for name := range v.entry.other {
+			require.Contains(t, after, name)
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package casstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
+)
+
+// counted is a register that counts requests.
+type counted struct {
+	*castest.Memory
+	reads, fresh, writes int
+}
+
+func (c *counted) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
+	if c.reads++; fresh {
+		c.reads, c.fresh = c.reads-1, c.fresh+1
+	}
+	return c.Memory.Read(ctx, key, fresh)
+}
+
+func (c *counted) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	c.writes++
+	return c.Memory.Write(ctx, key, value, ifVersion)
+}
+
+// What each call costs: reads, fresh reads and writes.
+func TestRequests(t *testing.T) {
+	const key, ttl = "k", 10 * time.Second
+	var lease lockstore.Lease
+	var repeat, queued lockstore.Request
+	acquire := func(ctx context.Context, s *casstore.Store) (err error) {
+		lease, err = s.Acquire(ctx, request(ttl))
+		return err
+	}
+	tries := func(req func() lockstore.Request) func(context.Context, *casstore.Store) error {
+		return func(ctx context.Context, s *casstore.Store) error {
+			_, err := s.Acquire(ctx, req())
+			return err
+		}
+	}
+	other := func() lockstore.Request { return request(ttl) }
+	breaks := func(now bool) func(context.Context, *casstore.Store) error {
+		return func(ctx context.Context, s *casstore.Store) error {
+			_, err := s.Break(ctx, lockstore.BreakRequest{Key: key, Fence: lease.Fence, Now: now})
+			return err
+		}
+	}
+	renew := func(ctx context.Context, s *casstore.Store) error { _, err := s.Renew(ctx, lease, ttl); return err }
+	release := func(ctx context.Context, s *casstore.Store) error { return s.Release(ctx, lease) }
+	begin := func(ctx context.Context, s *casstore.Store) error { return s.Begin(ctx, lease) }
+	keep := func(ctx context.Context, s *casstore.Store) error {
+		return s.Keep(ctx, lease, []byte("x"), time.Second)
+	}
+	settleFree := func(ctx context.Context, s *casstore.Store) error { return s.SettleFree(ctx, key, lease.Fence) }
+	leave := func(ctx context.Context, s *casstore.Store) error { return s.Leave(ctx, key, queued.Owner) }
+	expire := func(context.Context, *casstore.Store) error { <-time.After(ttl + time.Second); return nil }
+	steps := []struct {
+		what       string
+		do         func(context.Context, *casstore.Store) error
+		own, again string // by the process of the requests before, and by another one
+	}{
+		{"Acquire of a new key", func(ctx context.Context, s *casstore.Store) (err error) {
+			repeat, queued = request(ttl), request(ttl)
+			queued.Queue = true
+			lease, err = s.Acquire(ctx, repeat)
+			return err
+		}, "1+0+1", "1+0+1"},
+		{"a refusal", tries(other), "1+0+0", "1+0+0"},
+		{"a place", tries(func() lockstore.Request { return queued }), "1+0+1", "1+0+1"},
+		{"a refusal with a place", tries(func() lockstore.Request { return queued }), "1+0+0", "1+0+0"},
+		{"Acquire again", tries(func() lockstore.Request { return repeat }), "1+0+1", "1+0+1"},
+		{"Renew", renew, "0+0+1", "1+0+1"},
+		{"Leave", leave, "0+1+1", "0+1+1"},
+		{"Leave without a place", leave, "0+1+0", "0+1+0"},
+		{"Inspect", func(ctx context.Context, s *casstore.Store) error { _, err := s.Inspect(ctx, key); return err }, "0+1+0", "0+1+0"},
+		{"an abandon", func(ctx context.Context, s *casstore.Store) error {
+			return s.Release(ctx, lockstore.Lease{Key: key, Owner: lockstore.NewOwner()})
+		}, "1+0+1", "1+0+1"},
+		{"Release", release, "0+0+1", "1+0+1"},
+		{"Release again", release, "1+0+0", "1+0+0"},
+		{"Renew of a lost lease", renew, "1+1+0", "1+1+0"},
+		{"Acquire of a released key", acquire, "0+0+1", "1+0+1"},
+		{"Begin", begin, "0+0+1", "1+0+1"},
+		{"Break of begun work", breaks(true), "0+1+0", "0+1+0"},
+		{"Keep", keep, "0+0+1", "1+0+1"},
+		{"Keep again", keep, "1+0+0", "1+0+0"},
+		{"Acquire of a kept key", tries(other), "1+0+0", "1+0+0"},
+		{"", expire, "0+0+0", "0+0+0"},
+		{"Acquire after a cooldown", acquire, "1+0+2", "1+0+2"},
+		{"", expire, "0+0+0", "0+0+0"},
+		{"a takeover", acquire, "1+0+2", "1+0+2"},
+		{"", expire, "0+0+0", "0+0+0"},
+		{"Renew of an expired lease", renew, "1+0+1", "1+0+1"},
+		{"Release of an expired lease", release, "0+0+1", "1+0+1"},
+		{"", acquire, "0+0+1", "1+0+1"},
+		{"", begin, "0+0+1", "1+0+1"},
+		{"SettleFree of a live lease", settleFree, "0+1+0", "0+1+0"},
+		{"", expire, "0+0+0", "0+0+0"},
+		{"Acquire of a key in doubt", tries(other), "1+0+1", "1+0+1"},
+		{"SettleFree", settleFree, "0+1+2", "0+1+2"},
+		{"SettleFree again", settleFree, "0+1+0", "0+1+0"},
+		{"", acquire, "0+0+1", "1+0+1"},
+		{"Break", breaks(false), "0+1+1", "0+1+1"},
+		{"Break again", breaks(false), "0+1+0", "0+1+0"},
+		{"Break now", breaks(true), "0+1+1", "0+1+1"},
+		{"Break of a free key", breaks(true), "0+1+0", "0+1+0"},
+	}
+	for _, process := range []string{"the same process", "another process", "a new process"} {
+		t.Run(process, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := &counted{Memory: castest.NewMemory(time.Millisecond)}
+				s := open(t, k)
+				_, _ = s.Inspect(t.Context(), "another key")
+				for _, step := range steps {
+					want := step.own
+					if process != "the same process" {
+						want, s = step.again, open(t, k)
+					}
+					if process == "another process" { // which knows the service's time
+						_, _ = s.Inspect(t.Context(), "another key")
+					}
+					k.reads, k.fresh, k.writes = 0, 0, 0
+					_ = step.do(t.Context(), s)
+					got := fmt.Sprintf("%d+%d+%d", k.reads, k.fresh, k.writes)
+					if process == "a new process" { // its first read is a fresh one
+						assert.LessOrEqual(t, k.reads+k.fresh, 1, step.what)
+						assert.Zero(t, k.reads, step.what)
+						got = fmt.Sprint(k.writes)
+						want = want[len(want)-1:]
+					}
+					assert.Equal(t, want, got, step.what)
+				}
+			})
+		})
+	}
+}
