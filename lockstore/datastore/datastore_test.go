@@ -40,32 +40,48 @@ func TestOnEmulator(t *testing.T) {
 	})
 }
 
+// wire is a table that can break the network.
+type wire struct {
+	table
+	f *fake
+}
+
+func (w wire) during(kind fault, match string) (restore func()) {
+	w.f.set(kind, match)
+	return func() { w.f.set(works, "") }
+}
+
+// LoseReplies implements castest.Wire.
+func (w wire) LoseReplies(*testing.T) func() { return w.during(loseReply, ":commit") }
+
+// Hang implements castest.Wire.
+func (w wire) Hang(*testing.T) func() { return w.during(hangs, "") }
+
+// Unreachable implements castest.Wire.
+func (w wire) Unreachable(t *testing.T) casstore.Register {
+	none := newFake()
+	none.set(refuses, "")
+	return onFake(t, none)
+}
+
 // TestOnFake runs the suite in virtual time. It breaks the network, and sets the service's
 // clock.
 func TestOnFake(t *testing.T) {
 	t.Run("register", func(t *testing.T) {
 		testRegister(t, onFake(t, newFake()))
 		castest.Run(t, func(t *testing.T) (casstore.Register, castest.Table) {
-			r := onFake(t, newFake())
-			return r, table{r}
+			f := newFake()
+			r := onFake(t, f)
+			return r, wire{table{r}, f}
 		}, synctest.Test)
 	})
 	t.Run("suite", func(t *testing.T) {
 		storetest.Run(t, func(t *testing.T) storetest.Harness {
 			f := newFake()
 			h := harness(t, onFake(t, f))
-			switched := func(kind fault, match string) func(*testing.T) func() {
-				return func(*testing.T) func() {
-					f.set(kind, match)
-					return func() { f.set(works, "") }
-				}
-			}
-			h.LoseReplies, h.Hang = switched(loseReply, ":commit"), switched(hangs, "")
-			h.Unreachable = func(t *testing.T) lockstore.Store {
-				none := newFake()
-				none.set(refuses, "")
-				return store(t, onFake(t, none))
-			}
+			w := wire{f: f}
+			h.LoseReplies, h.Hang = w.LoseReplies, w.Hang
+			h.Unreachable = func(t *testing.T) lockstore.Store { return store(t, w.Unreachable(t).(*register)) }
 			h.ShiftClock = func(_ *testing.T, d time.Duration) {
 				f.mu.Lock()
 				defer f.mu.Unlock()

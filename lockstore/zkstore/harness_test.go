@@ -48,7 +48,9 @@ func TestEnsemble(t *testing.T) {
 func conformance(t *testing.T, addrs string) {
 	nodes := openTable(t, addrs)
 	castest.Run(t, func(t *testing.T) (casstore.Register, castest.Table) {
-		return openStore(t, "zookeeper://"+addrs).register, nodes
+		net := openNetwork(t, addrs)
+		s := openStore(t, "zookeeper://"+net.addrs())
+		return s.register, wire{nodes, net, s}
 	}, storetest.Parallel)
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		net := openNetwork(t, addrs)
@@ -105,6 +107,28 @@ func (n network) during(t *testing.T, s *Store, set func(*testservers.CutProxy))
 			return err
 		})
 	}
+}
+
+// wire is a table that can break the network.
+type wire struct {
+	table
+	network
+	*Store
+}
+
+// LoseReplies implements castest.Wire.
+func (w wire) LoseReplies(t *testing.T) func() {
+	return w.during(t, w.Store, func(p *testservers.CutProxy) { p.CutReplies("") })
+}
+
+// Hang implements castest.Wire.
+func (w wire) Hang(t *testing.T) func() {
+	return w.during(t, w.Store, (*testservers.CutProxy).Swallow)
+}
+
+// Unreachable implements castest.Wire.
+func (w wire) Unreachable(t *testing.T) casstore.Register {
+	return openStore(t, "zookeeper://"+closedPort(t)).register
 }
 
 // table changes nodes as an operator does.

@@ -5,6 +5,10 @@
 //   - [Harness] is a harness for storetest.Run, the suite of every store.
 //   - [Memory] is a register in memory.
 //
+// Implement [Wire], too. What the suite cannot see: a condition that holds within one process only,
+// such as a mutex in place of the database's own condition, and stamps of the client's clock,
+// if this clock agrees with the server's.
+//
 // A register's test, where open makes a register and a [Table] of the same server:
 //
 //	castest.Run(t, open, storetest.Parallel)
@@ -41,6 +45,18 @@ type Table interface {
 	// SetValue replaces it, with a new version; nil deletes it. The value may be any bytes, also
 	// some that a register need not take: it is what another program may have left there.
 	SetValue(t *testing.T, key string, value []byte)
+}
+
+// Wire is implemented by a Table that can break the network between the register and its
+// server. Then Run checks what the register's errors say: a register that calls every failure
+// certain, or certainly not applied, passes without it.
+type Wire interface {
+	// LoseReplies lets the server apply requests, and loses its replies, until restore.
+	LoseReplies(t *testing.T) (restore func())
+	// Hang lets the server send no reply, and keeps connections open, until restore.
+	Hang(t *testing.T) (restore func())
+	// Unreachable returns a register like the one under test whose server refuses connections.
+	Unreachable(t *testing.T) casstore.Register
 }
 
 // Harness is what storetest may do to a store over the register. Each case needs a

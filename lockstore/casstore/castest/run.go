@@ -223,6 +223,62 @@ var registerCases = []testCase{
 		},
 	},
 	{
+		"register/a write whose reply is lost",
+		"It was applied. \"Not applied\" would be a lie: a second holder, or a lock that nobody ends.",
+		func(c *check) {
+			w := c.wire()
+			e := c.write("a", "")
+			restore := w.LoseReplies(c.T)
+			_, err := c.register.Write(c.Context(), c.key, []byte("b"), e.Version)
+			restore()
+			c.maybe("Write without a reply", err)
+			if e, _ := c.read(true); string(e.Value) != "b" {
+				c.Errorf("after a write whose reply was lost the entry is %q; want b", e.Value)
+			}
+		},
+	},
+	{
+		"register/a server that does not answer",
+		"A holder's renewal would hang until after the end of its lease.",
+		func(c *check) {
+			w := c.wire()
+			e := c.write("a", "")
+			restore := w.Hang(c.T)
+			for name, f := range map[string]func(context.Context) error{
+				"Write": func(ctx context.Context) error {
+					_, err := c.register.Write(ctx, c.key, []byte("b"), e.Version)
+					c.maybe("Write without an answer", err)
+					return err
+				},
+				"Read": func(ctx context.Context) error { _, _, err := c.register.Read(ctx, c.key, true); return err },
+			} {
+				ctx, cancel := context.WithTimeout(c.Context(), 300*time.Millisecond)
+				ended := make(chan error, 1)
+				go func() { ended <- f(ctx) }()
+				select {
+				case err := <-ended:
+					if err == nil {
+						c.Errorf("%s: no error; want one when there is no answer", name)
+					}
+				case <-time.After(10 * time.Second):
+					c.Errorf("%s goes on after its context", name)
+					<-ended
+				}
+				cancel()
+			}
+			restore()
+		},
+	},
+	{
+		"register/a server that refuses connections",
+		"The caller would have to ask again what became of a request that was never sent.",
+		func(c *check) {
+			if _, err := c.wire().Unreachable(c.T).Write(c.Context(), c.key, []byte("a"), ""); !errors.Is(err, lockstore.ErrUnavailable) {
+				c.Errorf("Write: %v; want ErrUnavailable", err)
+			}
+		},
+	},
+	{
 		"register/a wake-up reaches who listens",
 		"A waiter would find out by itself, up to a second later.",
 		func(c *check) {
@@ -261,6 +317,25 @@ var registerCases = []testCase{
 			stop()
 		},
 	},
+}
+
+// wire skips the case if the test cannot break the network.
+func (c *check) wire() Wire {
+	c.Helper()
+	w, ok := c.table.(Wire)
+	if !ok {
+		c.Skip("the Table is no Wire")
+	}
+	return w
+}
+
+// maybe wants an error that leaves open whether the write was applied. A client that repeats a
+// write by itself may get a conflict with the first copy.
+func (c *check) maybe(what string, err error) {
+	c.Helper()
+	if err == nil || errors.Is(err, lockstore.ErrUnavailable) || errors.Is(err, lockstore.ErrCorrupt) {
+		c.Errorf("%s: %v; want an error that leaves the outcome open", what, err)
+	}
 }
 
 func (c *check) write(value, ifVersion string) casstore.Entry {
