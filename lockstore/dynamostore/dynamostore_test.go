@@ -4,9 +4,11 @@ import (
 	"flag"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
@@ -22,8 +24,24 @@ func TestMain(m *testing.M) {
 
 func TestStoreOnTheFake(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		service := fakedynamo.New(table)
-		return harness(t, service, fakeEndpoint, fakeRows{service})
-	}, synctest.Test)
+	storetest.Run(t, onTheFake, synctest.Test)
+}
+
+// TestRuleBook compares the store with the rule book by more random requests than the suite.
+//
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestRuleBook
+// replays one seed.
+func TestRuleBook(t *testing.T) {
+	began := time.Now()
+	first, seeds := verifyrecord.Seed(t, 30, 3000)
+	storetest.Sequences(t, onTheFake, first, seeds)
+	verifyrecord.Write(t, verifyrecord.Result{
+		Kind: verifyrecord.Simulation, Name: "random requests over DynamoDB's fake and to the rule book", Seed: first,
+		Counts: map[string]int64{"seeds": int64(seeds)}, Took: time.Since(began),
+	})
+}
+
+func onTheFake(t *testing.T) storetest.Harness {
+	service := fakedynamo.New(table)
+	return harness(t, service, fakeEndpoint, fakeRows{service})
 }

@@ -88,10 +88,10 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 	w := &wire{t: t, next: next}
 	opt.Logger = slog.New(slog.DiscardHandler)
 	var shift atomic.Int64
-	open := func(transport http.RoundTripper) *dynamostore.Store {
+	open := func(transport http.RoundTripper, ahead time.Duration) *dynamostore.Store {
 		s, err := dynamostore.New(dynamostore.ClientOver(transport, endpoint, 0), table, opt)
 		require.NoError(t, err)
-		s.SetNow(func() time.Time { return time.Now().Add(time.Duration(shift.Load())) })
+		s.SetNow(func() time.Time { return time.Now().Add(ahead + time.Duration(shift.Load())) })
 		return s
 	}
 	change := func(f func(item)) func(*testing.T, string) {
@@ -105,9 +105,11 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 		return func(t *testing.T, key string) { r.put(t, key, row) }
 	}
 	return storetest.Harness{
-		Store:         open(w),
+		Store:         open(w, 0),
+		Other:         func(*testing.T) lockstore.Store { return open(w, time.Hour) },
 		TakeoverDelay: 2*dynamostore.DefaultSkew + 2*time.Second,
 		Margin:        dynamostore.Margin,
+		Sequences:     16, // each takes long; TestRuleBook has more
 		Requests:      func() int { return int(w.requests.Load()) },
 		Delete:        func(t *testing.T, key string) { r.put(t, key, nil) },
 		Snapshot: func(t *testing.T, key string) func() {
@@ -154,7 +156,7 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 		},
 		ShiftClock: func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
 		Unreachable: func(*testing.T) lockstore.Store {
-			return open(refusingTransport{})
+			return open(refusingTransport{}, 0)
 		},
 		LoseReplies: func(*testing.T) func() {
 			w.lost.Store(true)

@@ -106,7 +106,7 @@ func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d 
 	switch {
 	case err != nil:
 		return err
-	case seen.released == lease.Owner && seen.owner == closedOwner && seen.fence == lease.Fence && !seen.settled:
+	case seen.released == lease.Owner && seen.owner == closedOwner && !seen.settled:
 		if !seen.expires.Equal(opens) {
 			return nil // kept already
 		}

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/rules"
@@ -40,6 +42,21 @@ var rulesCases = []testCase{
 			}
 		},
 	},
+}
+
+// Sequences compares a store with the rule book by random sequences of requests, as a case of
+// Run does, and by as many as the caller wants: with the seeds from first on. Each sequence has
+// a synctest bubble and a store of its own. At the first difference the test fails, and names the
+// seed and the shortest sequence found.
+func Sequences(t *testing.T, open func(t *testing.T) Harness, first uint64, count int) {
+	t.Helper()
+	for seed := first; seed < first+uint64(count); seed++ {
+		synctest.Test(t, func(t *testing.T) { // a failure ends the whole test
+			if d := newCheck(t, t, open(t), true).difference(seed); d != "" {
+				t.Fatal(d)
+			}
+		})
+	}
 }
 
 // difference runs one random sequence. If the store differs from the rule book, it looks for
