@@ -36,6 +36,7 @@ import (
 // proxies that note what the functions do.
 type deployment struct {
 	where
+	template *template.Template // with the values
 	name     string
 	endpoint string // of DynamoDB
 	proxy    string // to it
@@ -200,7 +201,7 @@ func (r *requests) Write(b []byte) (int, error) {
 func onTable(t *testing.T, endpoint, name string, at where) deployment {
 	u := newUsage()
 	_, u.prefix, _ = strings.Cut(at.values["import locks-Url"], "?prefix=")
-	return deployment{at, name, endpoint, u.dynamoDB(t, endpoint), u, nil}
+	return deployment{at, readTemplate(t, at.values), name, endpoint, u.dynamoDB(t, endpoint), u, nil}
 }
 
 // onCache has the locks in a Valkey that is like the cache of deploy/cache.yaml: in cluster mode, by TLS, for a user who may do what its access string
@@ -235,7 +236,7 @@ func onCache(t *testing.T, endpoint string) deployment {
 		return err == nil && strings.Contains(info, "cluster_state:ok")
 	}, 20*time.Second, 20*time.Millisecond)
 
-	return deployment{at, "cache", endpoint, u.dynamoDB(t, endpoint), u,
+	return deployment{at, readTemplate(t, at.values), "cache", endpoint, u.dynamoDB(t, endpoint), u,
 		func(t *testing.T, event, lockURL string) (string, []string, lockstore.Store) {
 			require.Contains(t, lockURL, ":6379?")
 			prefix := "prefix=" + redisstore.DefaultPrefix + event + ":"
@@ -247,9 +248,14 @@ func onCache(t *testing.T, endpoint string) deployment {
 func (d deployment) events(t *testing.T, folder, binary string) actions {
 	fixtures, err := eventfiles.Read("../../../events", filepath.Base(folder))
 	require.NoError(t, err)
+	functions, err := d.template.Functions()
+	require.NoError(t, err)
+	tables, err := d.template.Tables()
+	require.NoError(t, err)
+	variables := functions[slices.IndexFunc(functions, func(f template.Function) bool { return f.CodeURI == folder })].Environment.Variables
 	t.Run("events", func(t *testing.T) {
 		for _, f := range fixtures {
-			t.Run(f.Name, func(t *testing.T) { d.event(t, folder, binary, f) })
+			t.Run(f.Name, func(t *testing.T) { d.event(t, maps.Clone(variables), tables, binary, f) })
 		}
 	})
 	d.used.mu.Lock()
@@ -261,16 +267,10 @@ func (d deployment) events(t *testing.T, folder, binary string) actions {
 }
 
 // event runs a function on one event, with tables of its own: empty ones, and the
-// accounts.
-func (d deployment) event(t *testing.T, folder, binary string, f eventfiles.Fixture) {
+// accounts. variables are those of the function, and known are the template's tables.
+func (d deployment) event(t *testing.T, variables map[string]string, known []template.Table, binary string, f eventfiles.Fixture) {
 	t.Parallel()
-	tm := readTemplate(t, d.values)
 	env := []string{"AWS_SECRET_ACCESS_KEY=" + credential, "AWS_SESSION_TOKEN=" + credential, "AWS_ENDPOINT_URL_SECRETS_MANAGER=" + d.used.secrets(t)}
-	functions, err := tm.Functions()
-	require.NoError(t, err)
-	known, err := tm.Tables()
-	require.NoError(t, err)
-	variables := functions[slices.IndexFunc(functions, func(f template.Function) bool { return f.CodeURI == folder })].Environment.Variables
 	tables := map[string]string{} // URLs for the test, by variable
 	for name, value := range variables {
 		for _, table := range known {

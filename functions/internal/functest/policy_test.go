@@ -229,9 +229,8 @@ func TestPolicies(t *testing.T) {
 					if store == "part" { // its policy is for all functions, and this one may never wait
 						used["dynamodb:GetItem LockTable shop/*"] = true
 					}
-					tm := readTemplate(t, on.values)
-					maps.Copy(used, sources(t, tm, f.ID))
-					policies, err := allowed(tm, on.where.locks)
+					maps.Copy(used, sources(t, on.template, f.ID))
+					policies, err := allowed(on.template, on.where.locks)
 					require.NoError(t, err)
 					require.Equal(t, used, policies[f.CodeURI], "expected: what the events make it do; actual: what its policies allow")
 					if store == "own" {

@@ -31,7 +31,7 @@ type application struct {
 // stacks made, by logical id, and gets those that this stack makes.
 func deploy(t *testing.T, d deployment, name, binaries string, tables map[string]string) application {
 	t.Helper()
-	functions, err := readTemplate(t, d.values).Functions()
+	functions, err := d.template.Functions()
 	require.NoError(t, err)
 	a := application{t: t}
 	start := func(id string) *lambdatest.Env {
