@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the functions as the SAM CLI does, in Docker: it gets all that TestSAM needs
-# and runs that test, and the tests of what TestSAM and TestAWS check with. Run it at the top
-# of the repository.
+# and runs that test, the tests of what TestSAM and TestAWS check with, and the programs of
+# clients/ on the function in all situations. Run it at the top of the repository.
 #
 # What is installed is in the user's cache, or comes by apt-get. The Docker engine is
 # the one that answers the docker command. Where none answers, the engine is one with
@@ -119,5 +119,6 @@ sh internal/testservers/install-redis.sh
 sh internal/testservers/install-dynamodb.sh
 sh internal/testservers/install-zookeeper.sh
 version=$(sed -n 's/^version=\([^ ]*\).*/\1/p' $here/install.sh)
-SAMLOCAL_PROGRAM=$cache/sam-$version/bin/sam SAMLOCAL_BUILT=$built SAMLOCAL_ARCH=$arch SAMLOCAL_IMAGE=$image \
-	go test ./$here -run '^(TestSAM|TestFakeAWS|TestStores)$' -v -count=1 -timeout 35m
+export SAMLOCAL_PROGRAM="$cache/sam-$version/bin/sam" SAMLOCAL_BUILT="$built" SAMLOCAL_ARCH="$arch" SAMLOCAL_IMAGE="$image"
+go test ./$here -run '^(TestSAM|TestFakeAWS|TestStores)$' -v -count=1 -timeout 35m
+go test ./internal/clienttest -run '^TestClients$/^on_the_function$' -v -count=1 -timeout 10m
