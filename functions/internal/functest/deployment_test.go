@@ -31,6 +31,36 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
+var (
+	binaries string // folder of what built has built, for all tests
+	build    sync.Mutex
+)
+
+func TestMain(m *testing.M) {
+	var err error
+	if binaries, err = os.MkdirTemp("", "functest"); err != nil {
+		panic(err)
+	}
+	status := m.Run()
+	if err := os.RemoveAll(binaries); err != nil {
+		panic(err)
+	}
+	os.Exit(status)
+}
+
+// built is the binary of the function in a folder, as built for Lambda. To link one takes a
+// second, so that is done once.
+func built(t *testing.T, folder string) string {
+	t.Helper()
+	build.Lock()
+	defer build.Unlock()
+	binary := filepath.Join(binaries, filepath.Base(folder))
+	if _, err := os.Stat(binary); err != nil {
+		require.NoError(t, lambdatest.Build(t.Context(), "github.com/lambdalock/lambdalock/"+folder, binary))
+	}
+	return binary
+}
+
 // deployment is one way to deploy the template: the parameters, and real servers for
 // the locks and tables. The functions find them by the template's own URLs, through
 // proxies that note what the functions do.

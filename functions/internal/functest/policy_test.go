@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,7 +12,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/template"
 	"github.com/lambdalock/lambdalock/internal/testservers"
-	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
 // actions are what a role may do or did, such as "dynamodb:GetItem LockTable", or
@@ -221,8 +219,7 @@ func TestPolicies(t *testing.T) {
 	deployments := map[string]deployment{"own": onTable(t, endpoint, "own", ownTable(t)), "part": onTable(t, endpoint, "part", sharedPart(t)), "cache": onCache(t, endpoint)}
 	for _, f := range functions {
 		t.Run(f.CodeURI, func(t *testing.T) {
-			binary := filepath.Join(t.TempDir(), "bootstrap")
-			require.NoError(t, lambdatest.Build(t.Context(), "github.com/lambdalock/lambdalock/"+f.CodeURI, binary))
+			binary := built(t, f.CodeURI)
 			for store, on := range deployments {
 				t.Run(store, func(t *testing.T) {
 					used := on.events(t, f.CodeURI, binary)

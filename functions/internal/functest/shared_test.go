@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +28,7 @@ type application struct {
 
 // deploy starts the functions of a stack. tables has the URLs of the tables that other
 // stacks made, by logical id, and gets those that this stack makes.
-func deploy(t *testing.T, d deployment, name, binaries string, tables map[string]string) application {
+func deploy(t *testing.T, d deployment, name string, tables map[string]string) application {
 	t.Helper()
 	functions, err := d.template.Functions()
 	require.NoError(t, err)
@@ -49,7 +48,7 @@ func deploy(t *testing.T, d deployment, name, binaries string, tables map[string
 		for name, value := range variables {
 			env = append(env, name+"="+value)
 		}
-		e, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: filepath.Join(binaries, f.Name()), Name: name + "-" + id, Timeout: 30 * time.Second, Env: env})
+		e, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: built(t, f.CodeURI), Name: name + "-" + id, Timeout: 30 * time.Second, Env: env})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, e.Close()) }) // again is fine
 		return e
@@ -116,10 +115,7 @@ func (a application) sections() (all []section) {
 func TestTwoApplicationsShareTheLocks(t *testing.T) {
 	event, err := os.ReadFile("../../../events/withdraw.json")
 	require.NoError(t, err)
-	endpoint, binaries := testservers.DynamoDB(t), t.TempDir()
-	for _, f := range []string{"withdraw", "step"} {
-		require.NoError(t, lambdatest.Build(t.Context(), "github.com/lambdalock/lambdalock/functions/"+f, filepath.Join(binaries, f)))
-	}
+	endpoint := testservers.DynamoDB(t)
 	for name, d := range map[string]deployment{
 		"one table":                    onTable(t, endpoint, "shared-table", sharedTable(t)),
 		"one Valkey":                   onCache(t, endpoint),
@@ -127,7 +123,7 @@ func TestTwoApplicationsShareTheLocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			shared, tables := d.where.locks != nil, map[string]string{}
-			one, two := deploy(t, d, "one", binaries, tables), deploy(t, d, "two", binaries, tables)
+			one, two := deploy(t, d, "one", tables), deploy(t, d, "two", tables)
 			require.Equal(t, one.url, two.url)
 
 			fence, failed := one.ask("acquire", "first", 0)
