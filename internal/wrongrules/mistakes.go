@@ -414,7 +414,7 @@ var completing = []Mistake{
 			c.answer.Status.State, c.answer.Status.Result = driver.Completed, c.Closed.Result
 		}
 	}),
-	after("keep: the answer stays in the entry", driver.Acquire, func(c *call) {
+	after("M128 keep: the answer stays in the entry", driver.Acquire, func(c *call) {
 		if c.granted() {
 			c.Closed.Result = c.was.Closed.Result
 		}

@@ -101,26 +101,30 @@ func TestTheComparisonFindsMistakes(t *testing.T) {
 		}
 		return difference
 	}
-	for _, m := range wrongrules.Careful {
-		if found(m.Name, sequences) == "" {
-			t.Errorf("not found: %s", m.Name)
+	finds := func(bug string, sequences int) {
+		difference := found(bug, sequences)
+		if difference == "" {
+			t.Errorf("not found: %s", bug)
 		}
+		t.Logf("%s: %s", bug, difference[strings.LastIndexByte(difference, '\n')+1:])
+	}
+	known := slices.Concat(slices.Collect(maps.Values(plantedBugs))...)
+	for _, m := range wrongrules.Careful {
+		known = append(known, m.Name)
+		finds(m.Name, sequences)
 	}
 	for _, bug := range []string{
 		"exclusion by a mutex of the process", "the time is the client's", "a takeover by the asker's own clock", "the end of a lease by the clock of who has it",
 		"a completion ends by the clock of who did the work", "renewed by the clock of who has it",
 	} {
-		if found(bug, sequences) == "" {
-			t.Errorf("not found: %s", bug)
-		}
+		finds(bug, sequences)
 	}
-	known := slices.Concat(slices.Collect(maps.Values(plantedBugs))...)
-	for _, m := range append(wrongrules.Careful, wrongrules.Searched...) {
+	for _, m := range wrongrules.Searched {
 		known = append(known, m.Name)
 	}
 	for _, m := range wrongrules.All {
-		if !slices.Contains(known, m.Name) && found(m.Name, 5*sequences) == "" {
-			t.Errorf("not found, and no case is said to find it: %s", m.Name)
+		if !slices.Contains(known, m.Name) { // no case is said to find it
+			finds(m.Name, 5*sequences)
 		}
 	}
 }
@@ -198,7 +202,7 @@ var plantedBugs = map[string][]string{
 	},
 	"keep/an error does not show the data":                            {"keep: the error shows the data"},
 	"keep/for its time, and for as long as a month":                   append([]string{"keep: at most a day", "keep: for ever"}, wrongEnds...),
-	"keep/nothing is kept after the next grant":                       {"keep: the answer survives the next grant", "keep: the answer stays in the entry"},
+	"keep/nothing is kept after the next grant":                       {"keep: the answer survives the next grant", "M128 keep: the answer stays in the entry"},
 	"keep/again is nil and changes neither the data nor the time F25": {"keep: again replaces the data", "cooldown again is longer"},
 	"keep/after the end of the lease, if nobody was granted the key":  {"keep: lost after the end"},
 	"keep/after a release or an abandon is lost":                      {"keep: released counts as kept", "cooldown by anybody"},

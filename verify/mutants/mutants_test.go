@@ -22,7 +22,8 @@ import (
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 )
 
-// mutant is a planted bug. Its patch is patches/<file>.patch, or patches/<id>.patch.
+// mutant is a planted bug. Its patch is patches/<file>.patch, or patches/<id>.patch. Of the suite
+// rulebook it has none: it is a mistake of package wrongrules, or of the wrong store of storetest.
 type mutant struct {
 	id, file string
 	what     string
@@ -99,6 +100,12 @@ func TestMutants(t *testing.T) {
 				t.Run(m.patch(), func(t *testing.T) {
 					defer show(r)
 					require.NoError(t, without[m.testRun].passes(t.Context(), root, m.testRun))
+					if m.suite == rulebook { // the test fails if it does not find each mistake, and says what it found
+						by, found := without[m.testRun].found(m.says)
+						require.True(t, found, "no test says that it found %s", m.says)
+						r.Killed, r.By = true, m.pkg+" "+m.says+by
+						return
+					}
 					for other := range m.also() {
 						require.NoError(t, without[other].passes(t.Context(), root, other))
 					}
@@ -149,7 +156,15 @@ func (b *binary) make(ctx context.Context, dir, pkg string) error {
 type baseline struct {
 	binary *binary
 	once   sync.Once
+	out    string
 	err    error
+}
+
+// found is what the test printed behind the words.
+func (b *baseline) found(says string) (line string, ok bool) {
+	_, after, ok := strings.Cut(b.out, " "+says)
+	line, _, _ = strings.Cut(after, "\n")
+	return line, ok
 }
 
 func (b *baseline) passes(ctx context.Context, root string, r testRun) error {
@@ -160,7 +175,8 @@ func (b *baseline) passes(ctx context.Context, root string, r testRun) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, runTime)
 		defer cancel()
-		out, err := command(ctx, filepath.Join(dir, r.pkg), []string{r.env}, b.binary.file, "-test.run", r.run, "-test.timeout", testTime)
+		out, err := command(ctx, filepath.Join(dir, r.pkg), []string{r.env}, b.binary.file, "-test.run", r.run, "-test.v", "-test.timeout", testTime)
+		b.out = out
 		switch {
 		case err != nil:
 			b.err = fmt.Errorf("without any bug it fails: %w\n%s", err, out)
@@ -287,13 +303,25 @@ func command(ctx context.Context, dir string, env []string, name string, args ..
 	return string(out), err
 }
 
+// most bounds the patches: each is to be kept up with the code that it changes. What is a mistake in a
+// rule needs none.
+const most = 88
+
 // Every planted bug of the list has a patch or a reason, and every patch a row. The
 // ids have no gaps. A row without words would count any failure.
 func TestEveryMutantIsListed(t *testing.T) {
-	listed, patches := map[string]bool{}, map[string]bool{}
+	listed, patches, mistakes := map[string]bool{}, map[string]bool{}, ""
+	for _, file := range []string{"internal/wrongrules/mistakes.go", "lockstore/storetest/wrongstore_test.go"} {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		require.NoError(t, err)
+		mistakes += string(text)
+	}
 	for _, m := range mutants {
 		listed[m.id] = true
-		if m.why == "" {
+		switch {
+		case m.suite == rulebook:
+			require.True(t, strings.Contains(mistakes, `"`+strings.TrimSuffix(m.says, ": ")+`"`), "no mistake has the name %q", m.says)
+		case m.why == "":
 			patches[m.patch()+".patch"] = true
 			require.NotEmpty(t, m.says, m.patch())
 		}
@@ -309,6 +337,7 @@ func TestEveryMutantIsListed(t *testing.T) {
 		there[f.Name()] = true
 	}
 	require.Equal(t, patches, there)
+	require.LessOrEqual(t, len(there), most)
 }
 
 // A patch that does not apply any more, or no longer changes the product, would be
