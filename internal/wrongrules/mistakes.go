@@ -13,20 +13,12 @@ import (
 
 // before is a mistake in what goes into a decision about requests of one kind.
 func before(name string, kind driver.Kind, f func(*call)) Mistake {
-	return Mistake{name, func(c *call) {
-		if c.Kind == kind {
-			f(c)
-		}
-	}, nil}
+	return Mistake{name, func(c *call) { when(c.Kind == kind, func() { f(c) }) }, nil}
 }
 
 // after is a mistake in what comes out of it.
 func after(name string, kind driver.Kind, f func(*call)) Mistake {
-	return Mistake{name, nil, func(c *call) {
-		if c.Kind == kind {
-			f(c)
-		}
-	}}
+	return Mistake{name, nil, func(c *call) { when(c.Kind == kind, func() { f(c) }) }}
 }
 
 // ends is a mistake about the end of a lease or of a time for which a key is closed.
@@ -45,11 +37,7 @@ func ends(name string, f func(begin, end time.Time) time.Time) Mistake {
 
 // judged is a mistake about the time by which others' leases end.
 func judged(name string, f func(time.Time) time.Time) Mistake {
-	return before(name, driver.Acquire, func(c *call) {
-		if c.mine() == nil {
-			c.Early = f(c.Early)
-		}
-	})
+	return before(name, driver.Acquire, func(c *call) { when(!c.holds(), func() { c.Early = f(c.Early) }) })
 }
 
 func early(by time.Duration) func(time.Time) time.Time {
@@ -76,66 +64,31 @@ var acquiring = []Mistake{
 	after("F29 trusted longer than asked", driver.Acquire, func(c *call) { c.answer.TTL += time.Second }),
 	after("trusted for nothing", driver.Acquire, func(c *call) { c.answer.TTL = min(1, c.answer.TTL) }),
 	before("M15 own retry reads busy", driver.Acquire, func(c *call) {
-		if h := c.mine(); h != nil && c.live(*h) {
-			c.Owner, c.Join = "another owner than the holder", false
-		}
+		when(c.live(*c.mine()), func() { c.Owner, c.Join = "another owner than the holder", false })
 	}),
 	before("holder text is compared", driver.Acquire, func(c *call) {
-		if h := c.mine(); h != nil && c.live(*h) && h.Text != c.Request.Holder {
-			c.Owner, c.Join = "another owner than the holder", false
-		}
+		when(c.live(*c.mine()) && c.mine().Text != c.Request.Holder, func() { c.Owner, c.Join = "another owner than the holder", false })
 	}),
 	after("own retry brings the old expiry back", driver.Acquire, func(c *call) {
-		if h := c.mine(); h != nil && c.repeated() {
-			h.TTL = min(h.TTL, c.Late.Add(c.TTL).Sub(h.Since))
-		}
+		when(c.repeated(), func() { c.mine().TTL = min(c.mine().TTL, c.Late.Add(c.TTL).Sub(c.mine().Since)) })
 	}),
 	after("own retry extends", driver.Acquire, func(c *call) {
-		if h := c.mine(); h != nil && c.repeated() {
-			h.Since, h.TTL, c.answer.TTL = c.Late, c.TTL, c.TTL
-		}
+		when(c.repeated(), func() { c.mine().Since, c.mine().TTL, c.answer.TTL = c.Late, c.TTL, c.TTL })
 	}),
-	after("own retry promises the whole TTL", driver.Acquire, func(c *call) {
-		if c.repeated() {
-			c.answer.TTL = c.TTL
-		}
-	}),
-	before("own retry takes a new fence", driver.Acquire, func(c *call) {
-		if h := c.mine(); h != nil && c.live(*h) {
-			c.free()
-		}
-	}),
+	after("own retry promises the whole TTL", driver.Acquire, func(c *call) { when(c.repeated(), func() { c.answer.TTL = c.TTL }) }),
+	before("own retry takes a new fence", driver.Acquire, func(c *call) { when(c.live(*c.mine()), c.free) }),
 	before("own expired lease is held", driver.Acquire, func(c *call) { c.revive(c.mine()) }),
-	before("own expired lease is taken again", driver.Acquire, func(c *call) {
-		if h := c.mine(); h != nil && !c.live(*h) {
-			c.free()
-		}
-	}),
-	after("M12 fence moves on busy", driver.Acquire, func(c *call) {
-		if h := c.first(); h != nil && c.refused() {
-			h.Fence++
-			c.LastFence++
-		}
-	}),
-	after("refused acquire extends", driver.Acquire, func(c *call) {
-		if h := c.first(); h != nil && c.refused() {
-			h.TTL += time.Minute
-		}
-	}),
+	before("own expired lease is taken again", driver.Acquire, func(c *call) { when(c.holds() && !c.live(*c.mine()), c.free) }),
+	after("M12 fence moves on busy", driver.Acquire, func(c *call) { when(c.refused(), func() { c.first().Fence++; c.LastFence++ }) }),
+	after("refused acquire extends", driver.Acquire, func(c *call) { when(c.refused(), func() { c.first().TTL += time.Minute }) }),
 	{"owners are compared by prefix", func(c *call) {
-		if h := c.first(); h != nil && h.Owner != "" && c.Owner != "" && (strings.HasPrefix(string(h.Owner), string(c.Owner)) || strings.HasPrefix(string(c.Owner), string(h.Owner))) {
-			c.Owner = h.Owner
-		}
+		when(c.first().Owner != "" && c.Owner != "" && (strings.HasPrefix(string(c.first().Owner), string(c.Owner)) || strings.HasPrefix(string(c.Owner), string(c.first().Owner))), func() { c.Owner = c.first().Owner })
 	}, nil},
 	{"owners are compared without case", func(c *call) {
-		if h := c.first(); h != nil && strings.EqualFold(string(h.Owner), string(c.Owner)) {
-			c.Owner = h.Owner
-		}
+		when(strings.EqualFold(string(c.first().Owner), string(c.Owner)), func() { c.Owner = c.first().Owner })
 	}, nil},
 	before("F64 same holder shares", driver.Acquire, func(c *call) {
-		if h := c.first(); h != nil && h.Text == c.Request.Holder || c.closed() && c.Closed.Text == c.Request.Holder {
-			c.free()
-		}
+		when(c.first().Text == c.Request.Holder || c.closed() && c.Closed.Text == c.Request.Holder, c.free)
 	}),
 	{"holder is not kept", func(c *call) { c.Request.Holder = "" }, nil},
 	before("caller is not kept", driver.Acquire, func(c *call) {
@@ -144,22 +97,14 @@ var acquiring = []Mistake{
 		c.Request.Holder = h.Encode()
 	}),
 	before("unknown holder gets a name", driver.Acquire, func(c *call) {
-		if c.Request.Holder == (lockstore.Holder{}).Encode() {
-			c.Request.Holder = "0\t\tunknown"
-		}
+		when(c.Request.Holder == (lockstore.Holder{}).Encode(), func() { c.Request.Holder = "0\t\tunknown" })
 	}),
-	before("holder of the first grant stays", driver.Acquire, func(c *call) {
-		if c.LastFence > 0 {
-			c.Request.Holder = "0\tfirst\tfirst"
-		}
-	}),
+	before("holder of the first grant stays", driver.Acquire, func(c *call) { when(c.LastFence > 0, func() { c.Request.Holder = "0\tfirst\tfirst" }) }),
 	after("held error has no remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining = 0 }),
 	after("held error has too long a remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining += time.Hour }),
 	after("held error has too short a remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining /= 2 }),
 	after("overtaken owner shares the new lease", driver.Acquire, func(c *call) {
-		if c.lost() && c.ended(rules.Expired) {
-			c.sayGranted(c.LastFence, time.Second)
-		}
+		when(c.lost() && c.ended(rules.Expired), func() { c.sayGranted(c.LastFence, time.Second) })
 	}),
 	before("M18 late duplicate of an acquire", driver.Acquire, func(c *call) { c.Ended = nil }),
 	{"M18 M117 a store that forgets the owners that have ended", nil, func(c *call) { c.Ended = nil }},
@@ -173,213 +118,82 @@ var renewing = []Mistake{
 			c.answer.TTL = c.mine().End().Sub(c.Late)
 		}
 	}),
-	before("F24 renew again is lost", driver.Renew, func(c *call) {
-		if h := c.mine(); h != nil && !c.Late.Add(c.TTL).After(h.End()) {
-			c.Fence++
-		}
-	}),
-	after("renew takes a new fence", driver.Renew, func(c *call) {
-		if h := c.mine(); h != nil && !c.lost() {
-			h.Fence++
-			c.LastFence++
-		}
-	}),
-	after("renew drops the holder", driver.Renew, func(c *call) {
-		if h := c.mine(); h != nil {
-			h.Text = ""
-		}
-	}),
+	before("F24 renew again is lost", driver.Renew, func(c *call) { when(!c.Late.Add(c.TTL).After(c.mine().End()), func() { c.Fence++ }) }),
+	after("renew takes a new fence", driver.Renew, func(c *call) { when(!c.lost(), func() { c.mine().Fence++; c.LastFence++ }) }),
+	after("renew drops the holder", driver.Renew, func(c *call) { c.mine().Text = "" }),
 	after("renew for little more is not written", driver.Renew, func(c *call) {
-		if h := c.mine(); h != nil && h.End().Sub(c.was.Holders[0].End()) < time.Second {
-			c.Holders = c.was.Holders
-		}
+		when(c.mine().End().Sub(c.had().End()) < time.Second, func() { c.Holders = c.was.Holders })
 	}),
-	after("M09 renew shortens", driver.Renew, func(c *call) {
-		if h := c.mine(); h != nil && !c.lost() {
-			h.Since, h.TTL = c.Late, c.TTL
-		}
-	}),
+	after("M09 renew shortens", driver.Renew, func(c *call) { when(!c.lost(), func() { c.mine().Since, c.mine().TTL = c.Late, c.TTL }) }),
 	after("M84 shorter renew is trusted for its TTL alone", driver.Renew, func(c *call) { c.answer.TTL = min(c.answer.TTL, c.TTL) }),
-	after("shorter renew is trusted for nothing", driver.Renew, func(c *call) {
-		if c.answer.TTL > c.TTL {
-			c.answer.TTL = 0
-		}
-	}),
+	after("shorter renew is trusted for nothing", driver.Renew, func(c *call) { when(c.answer.TTL > c.TTL, func() { c.answer.TTL = 0 }) }),
 	before("M08 renew after expiry", driver.Renew, func(c *call) { c.revive(c.mine()) }),
-	after("M08 renew says lost and revives", driver.Renew, func(c *call) {
-		if h := c.mine(); h != nil && c.lost() && h.Fence == c.Fence {
-			h.Since = c.Late
-		}
-	}),
+	after("M08 renew says lost and revives", driver.Renew, func(c *call) { when(c.lost() && c.mine().Fence == c.Fence, func() { c.mine().Since = c.Late }) }),
 	after("M07 renew recreates lost", driver.Renew, func(c *call) {
-		if c.lost() && len(c.Holders) == 0 {
-			c.grant(c.Fence)
-			c.sayGranted(c.Fence, c.TTL)
-		}
+		when(c.lost() && len(c.Holders) == 0, func() { c.grant(c.Fence); c.sayGranted(c.Fence, c.TTL) })
 	}),
 	after("M07 renew recreates deleted", driver.Renew, func(c *call) {
-		if c.lost() && c.unknown() {
-			c.grant(c.Fence)
-			c.sayGranted(c.Fence, c.TTL)
-		}
+		when(c.lost() && c.unknown(), func() { c.grant(c.Fence); c.sayGranted(c.Fence, c.TTL) })
 	}),
-	after("M07 renew says lost and recreates", driver.Renew, func(c *call) {
-		if c.lost() && len(c.Holders) == 0 {
-			c.grant(c.Fence)
-		}
-	}),
+	after("M07 renew says lost and recreates", driver.Renew, func(c *call) { when(c.lost() && len(c.Holders) == 0, func() { c.grant(c.Fence) }) }),
 	after("M36 lost as held", driver.Renew, func(c *call) {
-		if c.lost() {
-			c.answer = driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Held}}
-		}
+		when(c.lost(), func() { c.answer = driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Held}} })
 	}),
 	before("M06 renew unchecked", driver.Renew, func(c *call) { c.names() }),
-	before("M06 renew checks the owner alone", driver.Renew, func(c *call) {
-		if h := c.mine(); h != nil {
-			c.Fence = h.Fence
-		}
-	}),
-	before("M06 renew checks the fence alone", driver.Renew, func(c *call) {
-		if h := c.first(); h != nil && h.Fence == c.Fence {
-			c.Owner = h.Owner
-		}
-	}),
+	before("M06 renew checks the owner alone", driver.Renew, func(c *call) { c.Fence = c.mine().Fence }),
+	before("M06 renew checks the fence alone", driver.Renew, func(c *call) { when(c.first().Fence == c.Fence, func() { c.Owner = c.first().Owner }) }),
 	after("M06 renew says lost and extends", driver.Renew, func(c *call) {
-		if h := c.first(); h != nil && c.lost() && (h.Owner != c.Owner || h.Fence != c.Fence) {
-			h.Since, h.TTL = c.Late, max(h.TTL, c.TTL)
-		}
+		when(c.lost() && (c.first().Owner != c.Owner || c.first().Fence != c.Fence), func() { c.first().Since, c.first().TTL = c.Late, max(c.first().TTL, c.TTL) })
 	}),
-	before("M14 fence compared in 32 bits", driver.Renew, func(c *call) {
-		if h := c.mine(); h != nil && int32(h.Fence) == int32(c.Fence) {
-			c.Fence = h.Fence
-		}
-	}),
+	before("M14 fence compared in 32 bits", driver.Renew, func(c *call) { when(int32(c.mine().Fence) == int32(c.Fence), func() { c.Fence = c.mine().Fence }) }),
 	after("renew of abandoned is held", driver.Renew, func(c *call) {
-		if c.lost() && c.ended(rules.Released) && len(c.Holders) == 0 {
-			c.sayGranted(c.Fence, c.TTL)
-		}
+		when(c.lost() && c.ended(rules.Released) && len(c.Holders) == 0, func() { c.sayGranted(c.Fence, c.TTL) })
 	}),
 }
 
 var releasing = []Mistake{
 	before("M04 release unchecked", driver.Release, func(c *call) { c.names() }),
-	before("M05 release ignores the fence", driver.Release, func(c *call) {
-		if h := c.mine(); h != nil {
-			c.Fence = h.Fence
-		}
-	}),
-	before("M04 release again frees the next", driver.Release, func(c *call) {
-		if c.ended(rules.Released) {
-			c.names()
-		}
-	}),
-	after("M04 release says lost and frees", driver.Release, func(c *call) {
-		if c.lost() {
-			c.free()
-		}
-	}),
-	after("F25 release again is lost", driver.Release, func(c *call) {
-		if c.ended(rules.Released) {
-			c.say(driver.Lost)
-		}
-	}),
+	before("M05 release ignores the fence", driver.Release, func(c *call) { c.Fence = c.mine().Fence }),
+	before("M04 release again frees the next", driver.Release, func(c *call) { when(c.ended(rules.Released), c.names) }),
+	after("M04 release says lost and frees", driver.Release, func(c *call) { when(c.lost(), c.free) }),
+	after("F25 release again is lost", driver.Release, func(c *call) { when(c.ended(rules.Released), func() { c.say(driver.Lost) }) }),
 	after("release does nothing", driver.Release, func(c *call) { c.State = c.was }),
-	after("release says nil and keeps the lease", driver.Release, func(c *call) {
-		if !c.lost() {
-			c.TTL = time.Minute
-			c.Ended = nil
-			c.grant(c.Fence)
-		}
-	}),
-	after("release after a takeover is nil", driver.Release, func(c *call) {
-		if c.ended(rules.Expired) {
-			c.say(driver.Done)
-		}
-	}),
-	after("release of the unknown is nil", driver.Release, func(c *call) {
-		if c.unknown() {
-			c.say(driver.Done)
-		}
-	}),
-	after("release leaves a mark on the unknown", driver.Release, func(c *call) {
-		if c.unknown() {
-			c.Ended = []rules.Ended{{Owner: c.Owner}}
-		}
-	}),
+	after("release says nil and keeps the lease", driver.Release, func(c *call) { when(!c.lost(), func() { c.TTL = time.Minute; c.Ended = nil; c.grant(c.Fence) }) }),
+	after("release after a takeover is nil", driver.Release, func(c *call) { when(c.ended(rules.Expired), func() { c.say(driver.Done) }) }),
+	after("release of the unknown is nil", driver.Release, func(c *call) { when(c.unknown(), func() { c.say(driver.Done) }) }),
+	after("release leaves a mark on the unknown", driver.Release, func(c *call) { when(c.unknown(), func() { c.Ended = []rules.Ended{{Owner: c.Owner}} }) }),
 	after("release of expired blocks the key", driver.Release, func(c *call) {
-		if i := slices.IndexFunc(c.was.Holders, func(h rules.Holder) bool { return h.Owner == c.Owner && !c.live(h) }); i >= 0 {
+		when(c.hadExpired(), func() {
 			c.Holders = []rules.Holder{{Owner: "dead", Fence: c.LastFence, MaxHolders: 1, Since: c.Late, TTL: math.MaxInt64 / 4}}
-		}
+		})
 	}),
 	after("M11 release deletes the fence", driver.Release, func(c *call) { c.LastFence = 0 }),
-	after("M153 a release after the end of its lease begins the turns again", driver.Release, func(c *call) {
-		if !c.lost() && len(c.Holders) < len(c.was.Holders) {
-			c.Freed = c.Late
-		}
-	}),
+	after("M153 a release after the end of its lease begins the turns again", driver.Release, func(c *call) { when(!c.lost() && len(c.Holders) < len(c.was.Holders), func() { c.Freed = c.Late }) }),
 }
 
 var abandoning = []Mistake{
-	after("abandon leaves no mark", driver.Abandon, func(c *call) {
-		if len(c.Holders) == len(c.was.Holders) {
-			c.Ended = c.was.Ended
-		}
-	}),
+	after("abandon leaves no mark", driver.Abandon, func(c *call) { when(len(c.Holders) == len(c.was.Holders), func() { c.Ended = c.was.Ended }) }),
 	after("abandon of nothing is lost", driver.Abandon, func(c *call) {
-		if len(c.Holders) == len(c.was.Holders) && !c.ended(rules.Released) {
-			c.say(driver.Lost)
-		}
+		when(len(c.Holders) == len(c.was.Holders) && !c.ended(rules.Released), func() { c.say(driver.Lost) })
 	}),
-	after("abandon again is lost", driver.Abandon, func(c *call) {
-		if c.ended(rules.Released) {
-			c.say(driver.Lost)
-		}
-	}),
-	after("abandon of an expired lease is lost", driver.Abandon, func(c *call) {
-		if slices.ContainsFunc(c.was.Holders, func(h rules.Holder) bool { return h.Owner == c.Owner && !c.live(h) }) {
-			c.say(driver.Lost)
-		}
-	}),
+	after("abandon again is lost", driver.Abandon, func(c *call) { when(c.ended(rules.Released), func() { c.say(driver.Lost) }) }),
+	after("abandon of an expired lease is lost", driver.Abandon, func(c *call) { when(c.hadExpired(), func() { c.say(driver.Lost) }) }),
 	after("abandon does nothing", driver.Abandon, func(c *call) { c.State = c.was }),
 	after("abandon lowers the fence", driver.Abandon, func(c *call) { c.LastFence /= 2 }),
-	before("M113 abandon frees everybody's", driver.Abandon, func(c *call) {
-		if c.mine() == nil {
-			c.names()
-		}
-	}),
-	after("queue: an abandon begins the turns again", driver.Abandon, func(c *call) {
-		if len(c.Holders) == 0 && len(c.was.Holders) == 0 {
-			c.Freed = c.Late
-		}
-	}),
+	before("M113 abandon frees everybody's", driver.Abandon, func(c *call) { when(!c.holds(), c.names) }),
+	after("queue: an abandon begins the turns again", driver.Abandon, func(c *call) { when(len(c.Holders) == 0 && len(c.was.Holders) == 0, func() { c.Freed = c.Late }) }),
 	after("queue: an abandon keeps the place", driver.Abandon, func(c *call) { c.Queue = c.was.Queue }),
-	after("begin: an abandon by others ends it", driver.Abandon, func(c *call) {
-		if h := c.first(); h != nil {
-			h.Started = false
-		}
-	}),
+	after("begin: an abandon by others ends it", driver.Abandon, func(c *call) { c.first().Started = false }),
 }
 
 var completing = []Mistake{
 	before("cooldown of no time", driver.Complete, func(c *call) { c.TTL = 0 }),
 	before("cooldown of half the time", driver.Complete, func(c *call) { c.TTL /= 2 }),
-	before("cooldown until the lease's end", driver.Complete, func(c *call) {
-		if h := c.mine(); h != nil {
-			c.TTL = max(c.TTL, h.End().Sub(c.Early))
-		}
-	}),
-	after("cooldown again is longer", driver.Complete, func(c *call) {
-		if c.ended(rules.Completed) {
-			c.Closed.Since = c.Late
-		}
-	}),
+	before("cooldown until the lease's end", driver.Complete, func(c *call) { c.TTL = max(c.TTL, c.mine().End().Sub(c.Early)) }),
+	after("cooldown again is longer", driver.Complete, func(c *call) { when(c.ended(rules.Completed), func() { c.Closed.Since = c.Late }) }),
 	after("cooldown ends by release", driver.Release, func(c *call) { c.Closed = rules.Closed{} }),
 	after("cooldown ends by abandon", driver.Abandon, func(c *call) { c.Closed = rules.Closed{} }),
-	before("cooldown for others only", driver.Acquire, func(c *call) {
-		if c.ended(rules.Completed) {
-			c.Closed, c.Ended = rules.Closed{}, nil
-		}
-	}),
+	before("cooldown for others only", driver.Acquire, func(c *call) { when(c.ended(rules.Completed), func() { c.Closed, c.Ended = rules.Closed{}, nil }) }),
 	before("cooldown by anybody", driver.Complete, func(c *call) {
 		c.names()
 		if len(c.Holders) == 0 {
@@ -393,17 +207,11 @@ var completing = []Mistake{
 		c.Result = []byte(text)
 	}),
 	before("keep: a newline at the end is cut", driver.Complete, func(c *call) { c.Result = []byte(strings.TrimSuffix(string(c.Result), "\n")) }),
-	before("keep: data that looks like a queue is none", driver.Complete, func(c *call) {
-		if strings.HasSuffix(string(c.Result), " ") {
-			c.Result = nil
-		}
-	}),
+	before("keep: data that looks like a queue is none", driver.Complete, func(c *call) { when(strings.HasSuffix(string(c.Result), " "), func() { c.Result = nil }) }),
 	before("keep: 64 KiB", driver.Complete, func(c *call) { c.Result = c.Result[:min(len(c.Result), 64<<10)] }),
 	before("keep: the error knows no holder", driver.Acquire, func(c *call) { c.Closed.Text = "" }),
 	after("keep: a plain refusal", driver.Acquire, func(c *call) {
-		if c.answer.Status.State == driver.Completed {
-			c.answer.Status.State = driver.Held
-		}
+		when(c.answer.Status.State == driver.Completed, func() { c.answer.Status.State = driver.Held })
 	}),
 	before("keep: at most a day", driver.Complete, func(c *call) { c.TTL = min(c.TTL, 24*time.Hour) }),
 	before("keep: for ever", driver.Complete, func(c *call) { c.TTL += 100 * 24 * time.Hour }),
@@ -414,57 +222,19 @@ var completing = []Mistake{
 			c.answer.Status.State, c.answer.Status.Result = driver.Completed, c.Closed.Result
 		}
 	}),
-	after("M128 keep: the answer stays in the entry", driver.Acquire, func(c *call) {
-		if c.granted() {
-			c.Closed.Result = c.was.Closed.Result
-		}
-	}),
-	after("keep: again replaces the data", driver.Complete, func(c *call) {
-		if c.ended(rules.Completed) {
-			c.Closed.Result = c.Result
-		}
-	}),
+	after("M128 keep: the answer stays in the entry", driver.Acquire, func(c *call) { when(c.granted(), func() { c.Closed.Result = c.was.Closed.Result }) }),
+	after("keep: again replaces the data", driver.Complete, func(c *call) { when(c.ended(rules.Completed), func() { c.Closed.Result = c.Result }) }),
 	after("keep: lost after the end", driver.Complete, func(c *call) {
-		if slices.ContainsFunc(c.was.Holders, func(h rules.Holder) bool { return !c.live(h) }) {
-			c.State = c.was
-			c.say(driver.Lost)
-		}
+		when(slices.ContainsFunc(c.was.Holders, func(h rules.Holder) bool { return !c.live(h) }), func() { c.undo(driver.Lost) })
 	}),
-	after("keep: released counts as kept", driver.Complete, func(c *call) {
-		if c.ended(rules.Released) {
-			c.say(driver.Done)
-		}
-	}),
-	before("M127 keep: after another's grant", driver.Complete, func(c *call) {
-		if c.ended(rules.Expired) {
-			c.names()
-		}
-	}),
-	before("keep: again takes the key of others", driver.Complete, func(c *call) {
-		if c.ended(rules.Completed) {
-			c.names()
-		}
-	}),
-	after("keep: a release frees a kept key", driver.Release, func(c *call) {
-		if c.ended(rules.Completed) {
-			c.Closed = rules.Closed{}
-		}
-	}),
-	before("M124 keep: without the owner", driver.Complete, func(c *call) {
-		if h := c.first(); h != nil && h.Fence == c.Fence {
-			c.Owner = h.Owner
-		}
-	}),
-	before("keep: without the fence", driver.Complete, func(c *call) {
-		if h := c.mine(); h != nil {
-			c.Fence = h.Fence
-		}
-	}),
+	after("keep: released counts as kept", driver.Complete, func(c *call) { when(c.ended(rules.Released), func() { c.say(driver.Done) }) }),
+	before("M127 keep: after another's grant", driver.Complete, func(c *call) { when(c.ended(rules.Expired), c.names) }),
+	before("keep: again takes the key of others", driver.Complete, func(c *call) { when(c.ended(rules.Completed), c.names) }),
+	after("keep: a release frees a kept key", driver.Release, func(c *call) { when(c.ended(rules.Completed), func() { c.Closed = rules.Closed{} }) }),
+	before("M124 keep: without the owner", driver.Complete, func(c *call) { when(c.first().Fence == c.Fence, func() { c.Owner = c.first().Owner }) }),
+	before("keep: without the fence", driver.Complete, func(c *call) { c.Fence = c.mine().Fence }),
 	before("M125 keep: on a free row", driver.Complete, func(c *call) {
-		if len(c.Holders) == 0 && c.Closed.For == 0 && len(c.Ended) == 0 {
-			c.grant(c.Fence)
-			c.Fence = c.LastFence
-		}
+		when(len(c.Holders) == 0 && c.Closed.For == 0 && len(c.Ended) == 0, func() { c.grant(c.Fence); c.Fence = c.LastFence })
 	}),
 	before("M126 a released lease counts as kept", driver.Complete, func(c *call) {
 		for i := range c.Ended {
@@ -478,30 +248,18 @@ var completing = []Mistake{
 }
 
 var starting = []Mistake{
-	before("begin: again is lost", driver.MarkStarted, func(c *call) {
-		if h := c.mine(); h != nil && h.Started {
-			c.Fence++
-		}
-	}),
+	before("begin: again is lost", driver.MarkStarted, func(c *call) { when(c.mine().Started, func() { c.Fence++ }) }),
 	after("begin: in doubt at once", driver.Acquire, func(c *call) {
-		if h := c.first(); h != nil && c.refused() && h.Started {
-			c.answer.Status.State = driver.InDoubt
-		}
+		when(c.refused() && c.first().Started, func() { c.answer.Status.State = driver.InDoubt })
 	}),
 	before("M123 begin: ignored by a takeover", driver.Acquire, func(c *call) {
 		for i := range c.Holders {
 			c.Holders[i].Started = false
 		}
 	}),
-	after("begin: a renewal forgets it", driver.Renew, func(c *call) {
-		if h := c.mine(); h != nil {
-			h.Started = false
-		}
-	}),
+	after("begin: a renewal forgets it", driver.Renew, func(c *call) { c.mine().Started = false }),
 	before("begin: forgotten after a day", driver.Acquire, func(c *call) {
-		if h := c.first(); h != nil && c.Early.Sub(h.End()) > 24*time.Hour {
-			h.Started = false
-		}
+		when(c.Early.Sub(c.first().End()) > 24*time.Hour, func() { c.first().Started = false })
 	}),
 	after("begin: does nothing", driver.MarkStarted, func(c *call) { c.State = c.was }),
 	after("begin: a release keeps it", driver.Release, func(c *call) {
@@ -510,38 +268,17 @@ var starting = []Mistake{
 			c.Holders[0].Since = c.Late.Add(-old[0].TTL)
 		}
 	}),
-	after("begin: a release after the end is lost", driver.Release, func(c *call) {
-		if old := c.was.Holders; len(old) > 0 && old[0].Started && !c.live(old[0]) {
-			c.State = c.was
-			c.say(driver.Lost)
-		}
-	}),
+	after("begin: a release after the end is lost", driver.Release, func(c *call) { when(c.had().Started && !c.live(*c.had()), func() { c.undo(driver.Lost) }) }),
 	before("begin: by anybody", driver.MarkStarted, func(c *call) { c.names() }),
-	before("begin: whatever the fence", driver.MarkStarted, func(c *call) {
-		if h := c.mine(); h != nil {
-			c.Fence = h.Fence
-		}
-	}),
+	before("begin: whatever the fence", driver.MarkStarted, func(c *call) { c.Fence = c.mine().Fence }),
 	before("begin: also after the end", driver.MarkStarted, func(c *call) { c.revive(c.mine()) }),
-	after("begin: says lost and begins", driver.MarkStarted, func(c *call) {
-		if h := c.first(); h != nil && c.lost() && h.Fence != c.Fence {
-			h.Started = true
-		}
-	}),
-	after("begin: of a kept key", driver.MarkStarted, func(c *call) {
-		if c.ended(rules.Completed) {
-			c.say(driver.Done)
-		}
-	}),
+	after("begin: says lost and begins", driver.MarkStarted, func(c *call) { when(c.lost() && c.first().Fence != c.Fence, func() { c.first().Started = true }) }),
+	after("begin: of a kept key", driver.MarkStarted, func(c *call) { when(c.ended(rules.Completed), func() { c.say(driver.Done) }) }),
 }
 
 var resolving = []Mistake{
 	before("settle: the data is dropped", driver.Resolve, func(c *call) { c.Result = nil }),
-	after("settle: again is lost", driver.Resolve, func(c *call) {
-		if len(c.was.Holders) == 0 {
-			c.say(driver.Lost)
-		}
-	}),
+	after("settle: again is lost", driver.Resolve, func(c *call) { when(len(c.was.Holders) == 0, func() { c.say(driver.Lost) }) }),
 	after("M156 settle: the owner itself has kept it", driver.Resolve, func(c *call) {
 		for i := range c.Ended {
 			if c.Effect && c.Ended[i].Fence == c.Fence {
@@ -551,105 +288,39 @@ var resolving = []Mistake{
 	}),
 	after("settle: the owner may come back", driver.Resolve, func(c *call) { c.Ended = c.was.Ended }),
 	after("resolving without effect starts the turns anew", driver.Resolve, func(c *call) {
-		if !c.Effect && len(c.was.Holders) > 0 && len(c.Holders) == 0 {
-			c.Freed = c.Late
-		}
+		when(!c.Effect && len(c.was.Holders) > 0 && len(c.Holders) == 0, func() { c.Freed = c.Late })
 	}),
-	before("settle: a live lease too", driver.Resolve, func(c *call) {
-		if h := c.first(); h != nil && h.Started {
-			h.Since = c.Early.Add(-h.TTL)
-		}
-	}),
-	before("settle: whatever the fence", driver.Resolve, func(c *call) {
-		if h := c.first(); h != nil && h.Started {
-			c.Fence = h.Fence
-		}
-	}),
-	before("settle: what has not begun too", driver.Resolve, func(c *call) {
-		if h := c.first(); h != nil {
-			h.Started = true
-		}
-	}),
-	after("settle: what is broken is never in doubt", driver.Resolve, func(c *call) {
-		if old := c.was.Holders; len(old) > 0 && old[0].Revoked {
-			c.State = c.was
-			c.say(driver.Lost)
-		}
-	}),
+	before("settle: a live lease too", driver.Resolve, func(c *call) { when(c.first().Started, func() { c.first().Since = c.Early.Add(-c.first().TTL) }) }),
+	before("settle: whatever the fence", driver.Resolve, func(c *call) { when(c.first().Started, func() { c.Fence = c.first().Fence }) }),
+	before("settle: what has not begun too", driver.Resolve, func(c *call) { c.first().Started = true }),
+	after("settle: what is broken is never in doubt", driver.Resolve, func(c *call) { when(c.had().Revoked, func() { c.undo(driver.Lost) }) }),
 }
 
 var revoking = []Mistake{
-	after("M120 break: end shortened", driver.Revoke, func(c *call) {
-		if h := c.first(); h != nil && !c.lost() {
-			h.TTL -= time.Second
-		}
-	}),
+	after("M120 break: end shortened", driver.Revoke, func(c *call) { when(!c.lost(), func() { c.first().TTL -= time.Second }) }),
 	after("M121 M155 break: released not set", driver.Revoke, func(c *call) { c.Ended = c.was.Ended }),
 	after("break: the owner stays", driver.Revoke, func(c *call) {
-		if h := c.first(); h != nil && !c.was.Holders[0].Revoked {
-			h.Owner, h.Revoked, c.Ended = c.was.Holders[0].Owner, false, c.was.Ended
-		}
+		when(!c.had().Revoked, func() { c.first().Owner, c.first().Revoked, c.Ended = c.had().Owner, false, c.was.Ended })
 	}),
-	after("break: the end as at the grant", driver.Revoke, func(c *call) {
-		if h := c.first(); h != nil {
-			h.TTL = min(h.TTL, c.Early.Add(lockstore.MinTTL).Sub(h.Since))
-		}
-	}),
+	after("break: the end as at the grant", driver.Revoke, func(c *call) { c.first().TTL = min(c.first().TTL, c.Early.Add(lockstore.MinTTL).Sub(c.first().Since)) }),
 	after("break: the second one takes over", driver.Revoke, func(c *call) {
-		if h := c.first(); h != nil && h.Revoked {
-			h.Text, c.answer.Status.Holder = c.Request.Holder, c.Request.Holder
-		}
+		when(c.first().Revoked, func() { c.first().Text, c.answer.Status.Holder = c.Request.Holder, c.Request.Holder })
 	}),
-	after("break: again is lost", driver.Revoke, func(c *call) {
-		if old := c.was.Holders; len(old) > 0 && old[0].Revoked {
-			c.State = c.was
-			c.say(driver.Lost)
-		}
-	}),
-	before("break: fence not compared", driver.Revoke, func(c *call) {
-		if h := c.first(); h != nil {
-			c.Fence = h.Fence
-		}
-	}),
-	before("break: of an expired lease", driver.Revoke, func(c *call) {
-		if h := c.first(); h != nil {
-			c.revive(h)
-		}
-	}),
+	after("break: again is lost", driver.Revoke, func(c *call) { when(c.had().Revoked, func() { c.undo(driver.Lost) }) }),
+	before("break: fence not compared", driver.Revoke, func(c *call) { c.Fence = c.first().Fence }),
+	before("break: of an expired lease", driver.Revoke, func(c *call) { c.revive(c.first()) }),
 	after("M122 break: ends a cooldown", driver.Revoke, func(c *call) {
-		if c.was.Closed.For > 0 && c.Fence == c.LastFence {
-			c.Closed = rules.Closed{}
-			c.say(driver.Done)
-		}
+		when(c.was.Closed.For > 0 && c.Fence == c.LastFence, func() { c.Closed = rules.Closed{}; c.say(driver.Done) })
 	}),
 	after("break: ends what is kept", driver.Revoke, func(c *call) {
-		if c.was.Closed.Result != nil && c.Fence == c.LastFence {
-			c.Closed = rules.Closed{}
-			c.say(driver.Done)
-		}
+		when(c.was.Closed.Result != nil && c.Fence == c.LastFence, func() { c.Closed = rules.Closed{}; c.say(driver.Done) })
 	}),
-	after("M134 break: begun is dropped", driver.Revoke, func(c *call) {
-		if h := c.first(); h != nil {
-			h.Started = false
-		}
-	}),
-	before("M135 break: now frees a begun key", driver.Revoke, func(c *call) {
-		if h := c.first(); h != nil && c.AtOnce {
-			h.Started = false
-		}
-	}),
-	after("break: frees a begun key at once", driver.Revoke, func(c *call) {
-		if h := c.first(); h != nil && h.Started && h.Revoked {
-			c.free()
-		}
-	}),
+	after("M134 break: begun is dropped", driver.Revoke, func(c *call) { c.first().Started = false }),
+	before("M135 break: now frees a begun key", driver.Revoke, func(c *call) { when(c.AtOnce, func() { c.first().Started = false }) }),
+	after("break: frees a begun key at once", driver.Revoke, func(c *call) { when(c.first().Started && c.first().Revoked, c.free) }),
 	before("break: now waits", driver.Revoke, func(c *call) { c.AtOnce = false }),
 	before("M154 a revocation opens the key at once", driver.Revoke, func(c *call) { c.AtOnce = true }),
-	after("break: the holder stays", driver.Revoke, func(c *call) {
-		if h := c.first(); h != nil {
-			h.Text = c.was.Holders[0].Text
-		}
-	}),
+	after("break: the holder stays", driver.Revoke, func(c *call) { c.first().Text = c.had().Text }),
 	after("break: ends the queue", driver.Revoke, func(c *call) { c.Queue = nil }),
 }
 
@@ -662,9 +333,7 @@ var queueing = []Mistake{
 	before("queue: served from the end", driver.Acquire, func(c *call) { slices.Reverse(c.Queue) }),
 	before("queue: only for show", driver.Acquire, func(c *call) { c.Freed = c.Freed.Add(-driver.MaxTurns * driver.Turn) }),
 	after("queue: a free key is held", driver.Acquire, func(c *call) {
-		if c.answer.Status.State == driver.Reserved {
-			c.answer.Status.State = driver.Held
-		}
+		when(c.answer.Status.State == driver.Reserved, func() { c.answer.Status.State = driver.Held })
 	}),
 	before("M32 callers without a place overtake the queue", driver.Acquire, func(c *call) {
 		if c.place() < 0 {
@@ -676,11 +345,7 @@ var queueing = []Mistake{
 			}
 		}
 	}),
-	after("queue: a grant keeps the place", driver.Acquire, func(c *call) {
-		if c.granted() {
-			c.Queue = c.was.Queue
-		}
-	}),
+	after("queue: a grant keeps the place", driver.Acquire, func(c *call) { when(c.granted(), func() { c.Queue = c.was.Queue }) }),
 	before("queue: everybody joins", driver.Acquire, func(c *call) { c.Join = true }),
 	after("queue: not asking again gives the place up", driver.Acquire, func(c *call) {
 		if i := c.place(); c.refused() && !c.Join && i >= 0 {
@@ -689,11 +354,11 @@ var queueing = []Mistake{
 		}
 	}),
 	after("queue: a free key is waited for", driver.Acquire, func(c *call) {
-		if c.granted() && c.Join {
+		when(c.granted() && c.Join, func() {
 			c.State = c.was
 			c.Queue = append(slices.Clone(c.Queue), rules.Waiter{Owner: c.Owner, MaxHolders: 1})
 			c.answer = driver.Answer{Outcome: driver.Refused, Position: len(c.Queue), Status: driver.Status{State: driver.Reserved}}
-		}
+		})
 	}),
 	after("queue: leave does nothing", driver.Leave, func(c *call) { c.Queue = c.was.Queue }),
 	after("queue: leave ends all places", driver.Leave, func(c *call) { c.Queue = nil }),
@@ -701,41 +366,23 @@ var queueing = []Mistake{
 		c.Ended = append(c.Ended, rules.Ended{Owner: c.Owner})
 	}),
 	after("queue: leave again is lost", driver.Leave, func(c *call) {
-		if place(c.was, c.Owner) < 0 && c.answer.Outcome == driver.Done {
-			c.say(driver.Lost)
-		}
+		when(place(c.was, c.Owner) < 0 && c.answer.Outcome == driver.Done, func() { c.say(driver.Lost) })
 	}),
-	after("queue: the holder leaves", driver.Leave, func(c *call) {
-		if c.answer.Outcome == driver.Holding {
-			c.say(driver.Done)
-		}
-	}),
-	after("queue: the next gets what is left of the turn", driver.Leave, func(c *call) {
-		if place(c.was, c.Owner) == 0 {
-			c.Freed = c.was.Freed
-		}
-	}),
-	after("queue: a leave moves the turns of others", driver.Leave, func(c *call) {
-		if place(c.was, c.Owner) > 0 {
-			c.Freed = c.was.Freed
-		}
-	}),
+	after("queue: the holder leaves", driver.Leave, func(c *call) { when(c.answer.Outcome == driver.Holding, func() { c.say(driver.Done) }) }),
+	after("queue: the next gets what is left of the turn", driver.Leave, func(c *call) { when(place(c.was, c.Owner) == 0, func() { c.Freed = c.was.Freed }) }),
+	after("queue: a leave moves the turns of others", driver.Leave, func(c *call) { when(place(c.was, c.Owner) > 0, func() { c.Freed = c.was.Freed }) }),
 	after("M99 who leaves gives half a turn back", driver.Leave, func(c *call) {
 		if moved := c.Freed.Sub(c.was.Freed); !c.was.Freed.IsZero() && moved > 0 {
 			c.Freed = c.was.Freed.Add(moved / 2)
 		}
 	}),
 	before("M31 a dead waiter blocks the queue", driver.Acquire, func(c *call) {
-		if c.place() != 0 && len(c.Queue) > 0 && (len(c.Holders) == 0 || !c.live(c.Holders[0])) {
-			c.Freed, c.Closed = c.Early, rules.Closed{}
-		}
+		when(c.place() != 0 && len(c.Queue) > 0 && (len(c.Holders) == 0 || !c.live(c.Holders[0])), func() { c.Freed, c.Closed = c.Early, rules.Closed{} })
 	}),
 	before("M95 M97 queue: turns of a second", driver.Acquire, func(c *call) { c.longer(2) }),
 	before("queue: turns of a fifth of a second", driver.Acquire, func(c *call) { c.longer(10) }),
 	before("M96 M98 a queue of dead owners closes a key for three turns", driver.Acquire, func(c *call) {
-		if i := c.place(); i > 3 || i < 0 && len(c.Queue) > 3 {
-			c.Freed = c.Freed.Add(-2 * driver.Turn)
-		}
+		when(c.place() > 3 || c.place() < 0 && len(c.Queue) > 3, func() { c.Freed = c.Freed.Add(-2 * driver.Turn) })
 	}),
 	before("queue: every place is a turn", driver.Acquire, func(c *call) {
 		if i := c.place(); i > driver.MaxTurns {
@@ -744,11 +391,7 @@ var queueing = []Mistake{
 			c.Freed = c.Freed.Add(time.Duration(len(c.Queue)-driver.MaxTurns) * driver.Turn)
 		}
 	}),
-	after("queue: a grant without a place keeps the queue", driver.Acquire, func(c *call) {
-		if c.granted() && place(c.was, c.Owner) < 0 {
-			c.Queue = c.was.Queue
-		}
-	}),
+	after("queue: a grant without a place keeps the queue", driver.Acquire, func(c *call) { when(c.granted() && place(c.was, c.Owner) < 0, func() { c.Queue = c.was.Queue }) }),
 	after("queue: a grant keeps the places before it", driver.Acquire, func(c *call) {
 		if i := place(c.was, c.Owner); c.granted() && i > 0 {
 			c.Queue = slices.Concat(c.was.Queue[:i], c.was.Queue[i+1:])
@@ -763,15 +406,13 @@ var queueing = []Mistake{
 		}
 	}),
 	after("queue: an owner joins again", driver.Acquire, func(c *call) {
-		if c.refused() && c.Join && place(c.was, c.Owner) >= 0 {
-			c.Queue = append(c.Queue, rules.Waiter{Owner: c.Owner, MaxHolders: 1})
-		}
+		when(c.refused() && c.Join && place(c.was, c.Owner) >= 0, func() { c.Queue = append(c.Queue, rules.Waiter{Owner: c.Owner, MaxHolders: 1}) })
 	}),
 	after("queue: one waits for the end of a cooldown", driver.Acquire, func(c *call) {
-		if c.refused() && c.Join && c.closed() && c.place() < 0 {
+		when(c.refused() && c.Join && c.closed() && c.place() < 0, func() {
 			c.Queue = append(c.Queue, rules.Waiter{Owner: c.Owner, MaxHolders: 1})
 			c.answer.Position = len(c.Queue)
-		}
+		})
 	}),
 }
 
@@ -801,10 +442,8 @@ var times = []Mistake{
 // fence makes the number of each new lease.
 func fence(name string, f func(last, next driver.Fence, now time.Time) driver.Fence) Mistake {
 	return Mistake{name, nil, func(c *call) {
-		if h := c.fresh(); h != nil {
-			h.Fence = f(c.was.LastFence, h.Fence, c.Early)
-			c.LastFence, c.answer.Fence = h.Fence, h.Fence
-		}
+		c.fresh().Fence = f(c.was.LastFence, c.fresh().Fence, c.Early)
+		c.LastFence, c.answer.Fence = c.fresh().Fence, c.fresh().Fence
 	}}
 }
 
@@ -814,10 +453,10 @@ var fences = []Mistake{
 	fence("fence is the time alone", func(_, _ driver.Fence, now time.Time) driver.Fence { return driver.Fence(now.UnixMicro()) }),
 	fence("fence is one more alone", func(last, _ driver.Fence, _ time.Time) driver.Fence { return max(last+1, 1_700_000_000_000_000) }),
 	{"takeover keeps the fence", nil, func(c *call) {
-		if h := c.fresh(); h != nil && len(c.was.Holders) > 0 {
-			h.Fence = c.was.LastFence
-			c.LastFence, c.answer.Fence = h.Fence, h.Fence
-		}
+		when(len(c.was.Holders) > 0, func() {
+			c.fresh().Fence = c.was.LastFence
+			c.LastFence, c.answer.Fence = c.fresh().Fence, c.fresh().Fence
+		})
 	}},
 }
 
@@ -826,70 +465,32 @@ var inspecting = []Mistake{
 	after("inspect sees the held as free", driver.Inspect, func(c *call) { c.answer.Status.State = driver.Free }),
 	after("inspect knows no fence", driver.Inspect, func(c *call) { c.answer.Status.Fence = 0 }),
 	after("inspect has a fixed remaining time", driver.Inspect, func(c *call) { c.answer.Status.Remaining = 30 * time.Second }),
-	before("inspect sees the dead as held", driver.Inspect, func(c *call) {
-		if h := c.first(); h != nil {
-			c.revive(h)
-		}
-	}),
-	after("inspect clears the dead", driver.Inspect, func(c *call) {
-		if h := c.first(); h != nil && !c.live(*h) {
-			c.Holders = nil
-		}
-	}),
+	before("inspect sees the dead as held", driver.Inspect, func(c *call) { c.revive(c.first()) }),
+	after("inspect clears the dead", driver.Inspect, func(c *call) { when(!c.live(*c.first()), func() { c.Holders = nil }) }),
 	after("inspect: kept is only held", driver.Inspect, func(c *call) {
-		if c.answer.Status.State == driver.Completed || c.answer.Status.State == driver.Cooldown {
-			c.answer.Status.State = driver.Held
-		}
+		when(c.answer.Status.State == driver.Completed || c.answer.Status.State == driver.Cooldown, func() { c.answer.Status.State = driver.Held })
 	}),
 	after("inspect: in doubt is free", driver.Inspect, func(c *call) {
-		if c.answer.Status.State == driver.InDoubt {
-			c.answer.Status.State = driver.Free
-		}
+		when(c.answer.Status.State == driver.InDoubt, func() { c.answer.Status.State = driver.Free })
 	}),
-	after("inspect sees the cooldown as free", driver.Inspect, func(c *call) {
-		if c.closed() {
-			c.answer.Status.State = driver.Free
-		}
-	}),
+	after("inspect sees the cooldown as free", driver.Inspect, func(c *call) { when(c.closed(), func() { c.answer.Status.State = driver.Free }) }),
 	after("break: not shown", driver.Inspect, func(c *call) {
-		if c.answer.Status.State == driver.Revoked {
-			c.answer.Status.State = driver.Held
-		}
+		when(c.answer.Status.State == driver.Revoked, func() { c.answer.Status.State = driver.Held })
 	}),
 }
 
 // Careful are mistakes of a careful person, who knows the rules: each needs a second request, or a
 // state, that is easy to forget.
 var Careful = []Mistake{
-	after("a repeat for longer is trusted for longer", driver.Acquire, func(c *call) {
-		if h := c.mine(); h != nil && c.repeated() && c.TTL > h.TTL {
-			c.answer.TTL = c.TTL
-		}
-	}),
-	after("a start is forgotten when somebody joins the queue", driver.Acquire, func(c *call) {
-		if h := c.first(); h != nil && len(c.Queue) > len(c.was.Queue) {
-			h.Started = false
-		}
-	}),
-	after("a start is forgotten when somebody leaves the queue", driver.Leave, func(c *call) {
-		if h := c.first(); h != nil && len(c.Queue) < len(c.was.Queue) {
-			h.Started = false
-		}
-	}),
+	after("a repeat for longer is trusted for longer", driver.Acquire, func(c *call) { when(c.repeated() && c.TTL > c.mine().TTL, func() { c.answer.TTL = c.TTL }) }),
+	after("a start is forgotten when somebody joins the queue", driver.Acquire, func(c *call) { when(len(c.Queue) > len(c.was.Queue), func() { c.first().Started = false }) }),
+	after("a start is forgotten when somebody leaves the queue", driver.Leave, func(c *call) { when(len(c.Queue) < len(c.was.Queue), func() { c.first().Started = false }) }),
 	before("a result is stored after a revocation", driver.Complete, func(c *call) {
-		if h := c.first(); h != nil && h.Revoked && h.Fence == c.Fence {
-			h.Owner, h.Revoked, c.Ended = c.Owner, false, nil
-		}
+		when(c.first().Revoked && c.first().Fence == c.Fence, func() { c.first().Owner, c.first().Revoked, c.Ended = c.Owner, false, nil })
 	}),
-	before("a renewal revives an expired lease while somebody waits", driver.Renew, func(c *call) {
-		if len(c.Queue) > 0 {
-			c.revive(c.mine())
-		}
-	}),
+	before("a renewal revives an expired lease while somebody waits", driver.Renew, func(c *call) { when(len(c.Queue) > 0, func() { c.revive(c.mine()) }) }),
 	after("a late duplicate closes the key again", driver.Complete, func(c *call) {
-		if c.ended(rules.Completed) && !c.closed() && len(c.Holders) == 0 {
-			c.Closed = rules.Closed{Since: c.Late, For: c.TTL, Result: c.Result}
-		}
+		when(c.ended(rules.Completed) && !c.closed() && len(c.Holders) == 0, func() { c.Closed = rules.Closed{Since: c.Late, For: c.TTL, Result: c.Result} })
 	}),
 	after("a repeat moves to the last place", driver.Acquire, func(c *call) {
 		if i := c.place(); c.refused() && i >= 0 && i < len(c.Queue)-1 {
@@ -897,31 +498,14 @@ var Careful = []Mistake{
 			c.answer.Position = len(c.Queue)
 		}
 	}),
-	after("a release of an expired lease is lost", driver.Release, func(c *call) {
-		if slices.ContainsFunc(c.was.Holders, func(h rules.Holder) bool { return h.Owner == c.Owner && !c.live(h) }) {
-			c.State = c.was
-			c.say(driver.Lost)
-		}
-	}),
+	after("a release of an expired lease is lost", driver.Release, func(c *call) { when(c.hadExpired(), func() { c.undo(driver.Lost) }) }),
 	after("a release forgets who waits", driver.Release, func(c *call) { c.Queue = nil }),
-	after("a takeover forgets the owner whose lease had ended", driver.Acquire, func(c *call) {
-		if c.granted() && len(c.was.Holders) > 0 {
-			c.Ended = c.was.Ended
-		}
-	}),
+	after("a takeover forgets the owner whose lease had ended", driver.Acquire, func(c *call) { when(c.granted() && len(c.was.Holders) > 0, func() { c.Ended = c.was.Ended }) }),
 	before("a place is enough for a revoked lease's owner", driver.Acquire, func(c *call) {
 		c.Ended = slices.DeleteFunc(c.Ended, func(e rules.Ended) bool { return e.Owner == c.Owner && e.Fence == c.LastFence && len(c.Holders) > 0 })
 	}),
-	after("an abandon of who waits ends the lease of the holder, too", driver.Abandon, func(c *call) {
-		if place(c.was, c.Owner) >= 0 {
-			c.free()
-		}
-	}),
-	before("a leave ends a live lease", driver.Leave, func(c *call) {
-		if c.mine() != nil {
-			c.free()
-		}
-	}),
+	after("an abandon of who waits ends the lease of the holder, too", driver.Abandon, func(c *call) { when(place(c.was, c.Owner) >= 0, c.free) }),
+	before("a leave ends a live lease", driver.Leave, func(c *call) { when(c.holds(), c.free) }),
 	after("a renewal ends the queue", driver.Renew, func(c *call) { c.Queue = nil }),
 }
 
@@ -929,30 +513,14 @@ var Careful = []Mistake{
 // has to find them.
 var Searched = []Mistake{
 	after("a release hands over to nobody", driver.Release, func(c *call) {
-		if len(c.answer.HandedOver) > 0 {
-			c.Holders, c.Queue, c.answer.HandedOver = c.was.Holders[1:], c.was.Queue, nil
-		}
+		when(len(c.answer.HandedOver) > 0, func() { c.Holders, c.Queue, c.answer.HandedOver = c.was.Holders[1:], c.was.Queue, nil })
 	}),
 	{"a hand-over keeps the place", nil, func(c *call) {
-		if len(c.answer.HandedOver) > 0 {
-			c.Queue = append([]rules.Waiter{{Owner: c.answer.HandedOver[0], MaxHolders: 1}}, c.Queue...)
-		}
+		when(len(c.answer.HandedOver) > 0, func() { c.Queue = append([]rules.Waiter{{Owner: c.answer.HandedOver[0], MaxHolders: 1}}, c.Queue...) })
 	}},
 	{"a lease begins at the earliest time", func(c *call) { c.Late = c.Early }, nil},
-	before("M118 others' leases end by the latest time", driver.Acquire, func(c *call) {
-		if c.mine() == nil {
-			c.Early = c.Late
-		}
-	}),
-	after("M110 a takeover by a guess", driver.Acquire, func(c *call) {
-		if c.granted() {
-			c.basis = rules.OnAnything
-		}
-	}),
-	{"M111 lost, by a guess", nil, func(c *call) {
-		if c.lost() {
-			c.basis = rules.OnAnything
-		}
-	}},
+	before("M118 others' leases end by the latest time", driver.Acquire, func(c *call) { when(!c.holds(), func() { c.Early = c.Late }) }),
+	after("M110 a takeover by a guess", driver.Acquire, func(c *call) { when(c.granted(), func() { c.basis = rules.OnAnything }) }),
+	{"M111 lost, by a guess", nil, func(c *call) { when(c.lost(), func() { c.basis = rules.OnAnything }) }},
 	judged("M82 a lease is live at the instant of its end", func(now time.Time) time.Time { return now.Add(-1) }),
 }

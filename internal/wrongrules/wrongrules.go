@@ -58,22 +58,45 @@ func Find(name string) Mistake {
 
 func (c *call) live(h rules.Holder) bool { return c.Early.Before(h.End()) }
 
-// mine is the owner's lease, live or not, or nil.
-func (c *call) mine() *rules.Holder {
-	for i := range c.Holders {
-		if c.Holders[i].Owner == c.Owner {
-			return &c.Holders[i]
-		}
+// when does something if the condition is true.
+func when(is bool, do func()) {
+	if is {
+		do()
 	}
-	return nil
 }
 
-// first is the lease that was granted first, or nil.
-func (c *call) first() *rules.Holder {
-	if len(c.Holders) == 0 {
-		return nil
+// holder is the first lease of a state that fits, or one that is in no state.
+func holder(s rules.State, fits func(rules.Holder) bool) *rules.Holder {
+	if i := slices.IndexFunc(s.Holders, fits); i >= 0 {
+		return &s.Holders[i]
 	}
-	return &c.Holders[0]
+	return &rules.Holder{}
+}
+
+// mine is the owner's lease, live or not.
+func (c *call) mine() *rules.Holder {
+	return holder(c.State, func(h rules.Holder) bool { return h.Owner == c.Owner })
+}
+
+// holds reports whether the owner has a lease, live or not.
+func (c *call) holds() bool { return c.mine().Fence != 0 }
+
+// first is the lease that was granted first, and had that of the state before.
+func (c *call) first() *rules.Holder { return holder(c.State, whichever) }
+func (c *call) had() *rules.Holder   { return holder(c.was, whichever) }
+
+func whichever(rules.Holder) bool { return true }
+
+// hadExpired reports whether the owner had a lease that has expired.
+func (c *call) hadExpired() bool {
+	h := holder(c.was, func(h rules.Holder) bool { return h.Owner == c.Owner })
+	return h.TTL > 0 && !c.live(*h)
+}
+
+// undo takes the decision back, and answers something else.
+func (c *call) undo(o driver.Outcome) {
+	c.State = c.was
+	c.say(o)
 }
 
 func (c *call) place() int { return place(c.State, c.Owner) }
@@ -82,12 +105,12 @@ func place(s rules.State, o driver.Owner) int {
 	return slices.IndexFunc(s.Queue, func(w rules.Waiter) bool { return w.Owner == o })
 }
 
-// fresh is the lease that the decision has made, or nil.
+// fresh is the lease that the decision has made.
 func (c *call) fresh() *rules.Holder {
 	if c.granted() {
 		return &c.Holders[len(c.Holders)-1]
 	}
-	return nil
+	return &rules.Holder{}
 }
 
 // granted reports whether the decision has made a new lease.
@@ -133,14 +156,14 @@ func (c *call) sayGranted(fence driver.Fence, ttl time.Duration) {
 
 // names makes the request one of whoever holds the key.
 func (c *call) names() {
-	if h := c.first(); h != nil {
-		c.Owner, c.Fence = h.Owner, h.Fence
+	if len(c.Holders) > 0 {
+		c.Owner, c.Fence = c.first().Owner, c.first().Fence
 	}
 }
 
 // revive makes a lease that has ended live for one moment more.
 func (c *call) revive(h *rules.Holder) {
-	if h != nil && !c.live(*h) {
+	if !c.live(*h) {
 		h.Since = c.Early.Add(time.Millisecond - h.TTL)
 	}
 }
