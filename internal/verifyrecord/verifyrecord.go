@@ -97,7 +97,7 @@ func Full() bool { return os.Getenv("VERIFY_DIR") != "" }
 func SkipSearchWithRace(t testing.TB) {
 	t.Helper()
 	if WithRaceDetector {
-		t.Skip("the search has one goroutine, and the race detector makes it ten times as slow: it is part of make verify")
+		t.Skip("the race detector makes a search ten times as slow: it is part of make verify")
 	}
 }
 

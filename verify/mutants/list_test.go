@@ -108,20 +108,20 @@ var mutants = []mutant{
 	{id: "M102", file: "numbers-dynamodb", what: "a free row's stamp is a wrong clock's too soon", suite: store, testRun: dynamoTest("TestStampAhead"), says: "kept for the first in line"},
 	{id: "M103", file: "numbers-dynamodb", what: "half the places in a row", suite: store, testRun: dynamoTest("TestPlaces"), says: "expected: 33"},
 	{id: "M104", file: "numbers-memory", what: "half the places in memory", suite: unit, testRun: testRun{pkg: mem, run: "^TestPlaces$"}, says: "expected: 65"},
-	{id: "M105", what: "a renewal begins when a joiner says that the lease began", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^a_renewal_begins"}, says: "granted while the holder trusts its lease", finds: "a client trusts a lease that it does not have"},
-	{id: "M106", what: "a joiner makes a lease longer", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^a_joiner's_write"}, says: "Acquire by the first in the queue after the end", sims: "M106: the lease begins again", finds: "a place has cost more than a turn"},
+	{id: "M105", what: "a renewal begins when a joiner says that the lease began", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^a_renewal_begins"}, says: "granted while the holder trusts its lease"},
+	{id: "M106", what: "a joiner makes a lease longer", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^a_joiner's_write"}, says: "Acquire by the first in the queue after the end", sims: "M106: the lease begins again"},
 	{id: "M107", what: "\"not applied\" after a conflict", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^after_a_conflict"}, says: "want an unknown outcome", sims: "M107: at"},
 	{id: "M108", what: "lost, by a read that may be old", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^plain_reads_are_old"}, says: "want the lease to last", sims: "told that a live lease is lost"},
 	{id: "M109", what: "who leaves trusts a read that may be old", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^plain_reads_are_old"}, says: "want no place", sims: "M109: at"},
-	{id: "M110", what: "a takeover by a hint", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^believed_times"}, says: "the lease is live", sims: "the key of a live lease was granted", finds: "a client trusts a lease that it does not have"},
-	{id: "M111", what: "lost, by a hint", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^believed_times"}, says: "want the lease to last", sims: "told that a live lease is lost", finds: "told that a live lease is lost"},
+	{id: "M110", what: "a takeover by a hint", suite: rulebook, testRun: searched, says: "M110 a takeover by a guess: "},
+	{id: "M111", what: "lost, by a hint", suite: rulebook, testRun: searched, says: "M111 lost, by a guess: "},
 	{id: "M112", what: "a reply with the old version counts as a write", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^a_reply_to_a_write"}, says: "no error; want an unknown outcome"},
-	{id: "M113", what: "an abandon ends another's lease", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^an_abandon_ends"}, says: "an abandon does not end another's lease", sims: "M113: another's lease was ended", finds: "a client trusts a lease that it does not have"},
+	{id: "M113", what: "an abandon ends another's lease", suite: rulebook, testRun: compared, says: "M113 abandon frees everybody's: "},
 	{id: "M114", what: "writes are not counted, and the service drops a write that changes nothing", suite: store, testRun: testRun{pkg: cas, run: "^TestServiceThatDropsWrites$/^renew$"}, says: "the old version or no time; want the lease to last", sims: "M114: a write was not counted"},
 	{id: "M115", what: "a read of an old entry sets the clock back", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^an_old_read"}, says: "the lease is over"},
 	{id: "M116", what: "a lease begins in the future", suite: store, testRun: testRun{pkg: cas, run: "^TestClockThatIsSetBack$"}, says: "59m59"},
-	{id: "M117", what: "the owner whose lease was taken over is forgotten", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^a_late_duplicate"}, says: "want ErrLost", sims: "M117: the owner", finds: "a late duplicate has the key"},
-	{id: "M118", what: "a takeover before the end of a Step", suite: store, testRun: testRun{pkg: cas, run: "^TestStore$/^a_clock_of_1s$/^takeover$"}, says: "before it may be, or earlier", sims: "the key of a live lease was granted", finds: "a client trusts a lease that it does not have"},
+	{id: "M117", what: "the owner whose lease was taken over is forgotten", suite: rulebook, testRun: compared, says: "M18 M117 a store that forgets the owners that have ended: "},
+	{id: "M118", what: "a takeover before the end of a Step", suite: rulebook, testRun: searched, says: "M118 others' leases end by the latest time: "},
 	{id: "M119", what: "a release wakes the owner that was the first at the grant, whoever is the first now", suite: store, testRun: redisTest("TestRequestsOfAWakeUp"), says: "F59_the_first_has_left"},
 	{id: "M120", what: "a break shortens the lease", suite: rulebook, testRun: compared, says: "M120 break: end shortened: "},
 	{id: "M121", what: "a break leaves no mark of the owner", suite: rulebook, testRun: compared, says: "M121 M155 break: released not set: "},
@@ -156,9 +156,9 @@ var mutants = []mutant{
 	{id: "M150", what: "an answer in a transaction has no hash of its input", suite: simulation, testRun: repeatSimulation, says: "got {said:replays"},
 	{id: "M151", what: "an error after the end of the context frees a key whose work has begun", suite: simulation, testRun: repeatSimulation, says: "has effect number"},
 	{id: "M152", what: "who waits for a kept key gets it when the answer ends", suite: simulation, testRun: repeatSimulation, says: "met no fault, and was refused"},
-	{id: "M153", what: "a release after the end of its lease begins the turns again", suite: search, testRun: casSearch, says: `found "a place has cost more than a turn"; want "lost its place"`},
-	{id: "M154", what: "a break ends the lease at once", suite: store, testRun: testRun{pkg: cas, run: "^TestStore$/^a_clock_of_1ms$/^break$/^the_holder_is_over"}, says: "the key was granted again", finds: "a break changed the end of the lease"},
-	{id: "M155", what: "a break does not end the acquisition of the holder, whose late duplicate is granted the key again", suite: store, testRun: testRun{pkg: cas, run: "^TestStore$/^a_clock_of_1ms$/^break$/^now_frees"}, says: "Acquire of a free key by the owner of the broken lease: no error", finds: "a late duplicate has the key"},
+	{id: "M153", what: "a release after the end of its lease begins the turns again", suite: rulebook, testRun: compared, says: "M153 a release after the end of its lease begins the turns again: "},
+	{id: "M154", what: "a break ends the lease at once", suite: rulebook, testRun: compared, says: "M154 a revocation opens the key at once: "},
+	{id: "M155", what: "a break does not end the acquisition of the holder, whose late duplicate is granted the key again", suite: rulebook, testRun: compared, says: "M121 M155 break: released not set: "},
 	{id: "M156", what: "the owner of a settled lease is told that it has kept its answer", suite: rulebook, testRun: compared, says: "M156 settle: the owner itself has kept it: "},
 	{id: "M157", what: "begun work that had no effect has the time of a plain release", suite: unit, testRun: onceTest("./guard", "Begin", "F22_begun_work"), says: "lock store is unavailable"},
 	{id: "M158", what: "a replica answers what it has read", suite: store, testRun: redisTest("TestAReplicaAnswersNothing"), says: "lock store is unavailable"},
@@ -174,7 +174,6 @@ const (
 	simulation = verifyrecord.Simulation
 	histories  = verifyrecord.Histories
 	processes  = verifyrecord.Processes
-	search     = verifyrecord.Search
 	fuzz       = verifyrecord.Fuzz
 )
 
@@ -193,7 +192,6 @@ var (
 	dynamoSimulation = testRun{pkg: dynamo, run: "^TestTrustNeverOverlaps$", env: "VERIFY_SEEDS=30"}
 	redisSimulation  = testRun{pkg: redis, run: "^TestSimulation$"}
 	casSimulation    = testRun{pkg: cas, run: "^TestSimulation$", env: "VERIFY_SEEDS=300"}
-	casSearch        = testRun{pkg: cas, run: "^TestSearch$"}
 	compared         = testRun{pkg: "./lockstore/storetest", run: "^(TestSuiteCatchesPlantedBugs|TestTheComparisonFindsMistakes)$"}
 	searched         = testRun{pkg: "./internal/modelcheck", run: "^TestSearch$"}
 )
