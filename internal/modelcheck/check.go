@@ -8,10 +8,10 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// outcome is what a store may make of a request.
-type outcome struct {
-	state  rules.State
-	answer driver.Answer
+// Outcome is what a store may make of a request.
+type Outcome struct {
+	State  rules.State
+	Answer driver.Answer
 	exact  bool // by the right time
 }
 
@@ -23,36 +23,39 @@ type outcome struct {
 // right time or a tick earlier, as if it had been cut down to a tick. What begins with a write
 // begins a tick after its stamp. Nobody else writes between the read and the writes of a
 // request: a write is on the state that was read, or fails.
-func (m *model) outcomes(s rules.State, r driver.Request) (all []outcome) {
-	if !m.size.Register {
-		next, _, answer, _ := m.decide(m.book, s, rules.At(now), r)
-		return []outcome{{next, answer, true}}
+func (m *model) outcomes(s rules.State, r driver.Request) (all []Outcome) {
+	switch {
+	case m.store.Outcomes != nil:
+		return m.store.Outcomes(s, now, r)
+	case !m.size.Register:
+		next, _, answer, _ := m.store.Decide(m.book, s, rules.At(now), r)
+		return []Outcome{{next, answer, true}}
 	}
 	const unstamped = time.Nanosecond // marks a time that comes with the write
 	stamps := []time.Duration{0, -tick}
 	write := func(next rules.State, a driver.Answer) {
 		for _, stamp := range stamps {
-			all = append(all, outcome{state: stamped(next, now.Add(stamp+tick)), answer: a})
+			all = append(all, Outcome{State: stamped(next, now.Add(stamp+tick)), Answer: a})
 		}
 	}
 	touched := false
 	for _, guess := range []time.Duration{0, -16 * tick, -tick, tick, 16 * tick} {
 		at := now.Add(guess)
-		next, changed, answer, basis := m.decide(m.book, s, rules.Clock{Early: at, Late: at.Add(unstamped)}, r)
+		next, changed, answer, basis := m.store.Decide(m.book, s, rules.Clock{Early: at, Late: at.Add(unstamped)}, r)
 		switch {
 		case basis < rules.OnStamp && changed:
 			write(next, answer)
 		case basis < rules.OnStamp:
-			all = append(all, outcome{state: s, answer: answer, exact: guess == 0})
+			all = append(all, Outcome{State: s, Answer: answer, exact: guess == 0})
 		case !touched:
 			touched = true
 			for _, stamp := range stamps {
 				at := now.Add(stamp)
-				next, changed, answer, _ := m.decide(m.book, s, rules.Clock{Early: at, Late: at.Add(tick + unstamped), Sure: true}, r)
+				next, changed, answer, _ := m.store.Decide(m.book, s, rules.Clock{Early: at, Late: at.Add(tick + unstamped), Sure: true}, r)
 				if changed {
 					write(next, answer)
 				} else {
-					all = append(all, outcome{state: s, answer: answer})
+					all = append(all, Outcome{State: s, Answer: answer})
 				}
 			}
 		}
@@ -77,7 +80,7 @@ func stamped(s rules.State, at time.Time) rules.State {
 }
 
 // changed notes what a request has changed, and returns what is wrong with that.
-func (m *model) changed(before, after *node, r driver.Request, out outcome) (bad string) {
+func (m *model) changed(before, after *node, r driver.Request, out Outcome) (bad string) {
 	largest := before.key.LastFence
 	granted := false
 	for _, h := range after.key.Holders {
@@ -98,15 +101,15 @@ func (m *model) changed(before, after *node, r driver.Request, out outcome) (bad
 	switch {
 	case after.key.LastFence < before.key.LastFence:
 		bad = "the fence fell"
-	case out.answer.Outcome != driver.Lost && out.answer.Outcome != driver.Done:
-	case out.answer.Outcome == driver.Lost && was != nil && live(*was) && !was.Revoked && (r.Fence == 0 || r.Fence == was.Fence):
+	case out.Answer.Outcome != driver.Lost && out.Answer.Outcome != driver.Done:
+	case out.Answer.Outcome == driver.Lost && was != nil && live(*was) && !was.Revoked && (r.Fence == 0 || r.Fence == was.Fence):
 		bad = "told that a live lease is lost"
 	case me != nil && !me.Revoked && r.Kind != driver.MarkStarted && (r.Fence == 0 || r.Fence == me.Fence) && live(*me):
 		bad = "told that it holds nothing, but it has the key"
 	case r.Kind == driver.Leave && place(after.key, r.Owner) >= 0:
 		bad = "an owner that has left has a place"
 	}
-	if r.Kind == driver.Renew && out.answer.Outcome == driver.Granted && out.exact && was != nil && !live(*was) {
+	if r.Kind == driver.Renew && out.Answer.Outcome == driver.Granted && out.exact && was != nil && !live(*was) {
 		bad = "an expired lease was revived"
 	}
 	for i, w := range after.key.Queue {
@@ -130,11 +133,11 @@ func (m *model) changed(before, after *node, r driver.Request, out outcome) (bad
 }
 
 // ended notes the owners that must have no lease any more.
-func (m *model) ended(before, after *node, r driver.Request, out outcome) {
+func (m *model) ended(before, after *node, r driver.Request, out Outcome) {
 	for who := range m.size.MaxHolders {
 		for _, earlier := range []bool{false, true} {
 			me, o := name(who, earlier), after.owner(who, earlier)
-			if out.answer.Outcome == driver.Done && me == r.Owner && (r.Kind == driver.Release || r.Kind == driver.Abandon || r.Kind == driver.Complete) {
+			if out.Answer.Outcome == driver.Done && me == r.Owner && (r.Kind == driver.Release || r.Kind == driver.Abandon || r.Kind == driver.Complete) {
 				o.over = true
 			}
 			if h := holder(before.key, me); h != nil && !h.HandedOver && holder(after.key, me) == nil {
@@ -218,7 +221,7 @@ func (m *model) deadEnd(n *node) string {
 	}
 	granted := func(o driver.Owner, limit, before int) bool {
 		at := rules.At(end.Add(time.Duration(min(before, driver.MaxTurns)) * driver.Turn))
-		_, _, a, _ := m.decide(m.book, n.key, at, driver.Request{Kind: driver.Acquire, Owner: o, TTL: tick, MaxHolders: limit})
+		_, _, a, _ := m.store.Decide(m.book, n.key, at, driver.Request{Kind: driver.Acquire, Owner: o, TTL: tick, MaxHolders: limit})
 		return a.Outcome == driver.Granted
 	}
 	if !granted("new", 1, driver.MaxTurns) {
@@ -244,7 +247,7 @@ func (m *model) lateDuplicates(n *node) string {
 			if kind == driver.Acquire {
 				r.Fence = 0
 			}
-			if _, changed, a, _ := m.decide(m.book, key, rules.Clock{Early: now, Late: now, Sure: !m.size.Register}, r); changed || a.Outcome == driver.Granted {
+			if _, changed, a, _ := m.store.Decide(m.book, key, rules.Clock{Early: now, Late: now, Sure: !m.size.Register}, r); changed || a.Outcome == driver.Granted {
 				return "a request of an owner that has ended changed the key"
 			}
 		}

@@ -121,8 +121,15 @@ func (s Size) ttl() time.Duration {
 	return 4 * tick
 }
 
-// Decide is rules.Book.Decide, or one with a mistake.
-type Decide func(rules.Book, rules.State, rules.Clock, driver.Request) (rules.State, bool, driver.Answer, rules.Basis)
+// Store is what the clients ask: the rule book, or one with a mistake, under a mutex or in a short model of a loop.
+// With Outcomes it is a loop that is shipped.
+type Store struct {
+	Decide   func(rules.Book, rules.State, rules.Clock, driver.Request) (rules.State, bool, driver.Answer, rules.Basis)
+	Outcomes func(s rules.State, now time.Time, r driver.Request) []Outcome // several goroutines call it
+}
+
+// Rules is the rule book itself.
+var Rules = Store{Decide: rules.Book.Decide}
 
 // Mistake is one of a client.
 type Mistake string
@@ -244,13 +251,13 @@ func (s step) String() string {
 type model struct {
 	size    Size
 	mistake Mistake
-	decide  Decide
+	store   Store
 	book    rules.Book
 	orders  [][most]int // in which the clients may be put
 }
 
-func newModel(size Size, mistake Mistake, decide Decide) *model {
-	m := &model{size: size, mistake: mistake, decide: decide, book: rules.Book{Places: 8, Marks: 8, FreeOnRelease: size.Older}}
+func newModel(size Size, mistake Mistake, store Store) *model {
+	m := &model{size: size, mistake: mistake, store: store, book: rules.Book{Places: 8, Marks: 8, FreeOnRelease: size.Older}}
 	for _, o := range [][most]int{{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}} {
 		kind := func(i int) int {
 			switch {
@@ -422,10 +429,10 @@ func (m *model) operator(n *node, visit visit) {
 		if m.does(Revoke) && live(h) && !h.Revoked {
 			for _, o := range m.outcomes(n.key, driver.Request{Kind: driver.Revoke, Fence: h.Fence, Holder: "operator"}) {
 				next, bad := *n, ""
-				next.key = o.state
+				next.key = o.State
 				i := slices.IndexFunc(next.key.Holders, func(x rules.Holder) bool { return x.Fence == h.Fence })
 				switch {
-				case o.answer.Outcome != driver.Done || i < 0:
+				case o.Answer.Outcome != driver.Done || i < 0:
 					bad = "the revocation of a live lease was refused, or ended it"
 				case !m.size.Register && !next.key.Holders[i].End().Equal(h.End()) || len(next.key.Queue) != len(n.key.Queue):
 					bad = "a revocation changed the end of the lease, or the queue"
@@ -437,9 +444,9 @@ func (m *model) operator(n *node, visit visit) {
 			if h.Started && !live(h) {
 				for _, o := range m.outcomes(n.key, driver.Request{Kind: driver.Resolve, Fence: h.Fence, TTL: tick, Effect: effect}) {
 					next := *n
-					next.key = o.state
-					next.push(o.answer)
-					visit(next, step{what: "an operator resolves", who: -1, fence: int8(h.Fence), answer: o.answer.Outcome, told: true}, "")
+					next.key = o.State
+					next.push(o.Answer)
+					visit(next, step{what: "an operator resolves", who: -1, fence: int8(h.Fence), answer: o.Answer.Outcome, told: true}, "")
 				}
 			}
 		}
@@ -529,18 +536,18 @@ func (m *model) deliver(n *node, who int, earlier bool, what string, r driver.Re
 	r.Owner = name(who, earlier)
 	for _, out := range m.outcomes(n.key, r) {
 		next := *n
-		next.key = out.state
-		next.push(out.answer)
+		next.key = out.State
+		next.push(out.Answer)
 		bad := m.changed(n, &next, r, out)
 		if m.healthy(who) {
 			next.arrivedOnce(r)
 		}
-		s := step{what: what + " arrives", who: who, earlier: earlier, fence: int8(r.Fence), answer: out.answer.Outcome}
+		s := step{what: what + " arrives", who: who, earlier: earlier, fence: int8(r.Fence), answer: out.Answer.Outcome}
 		if !m.healthy(who) {
 			visit(next, s, bad)
 		}
 		if c := &next.clients[who]; !earlier && !c.ended && (r.Kind == driver.Acquire || r.Kind == driver.Renew) {
-			m.answered(c, out.answer)
+			m.answered(c, out.Answer)
 			s.told = true
 			visit(next, s, bad)
 		} else if m.healthy(who) {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/internal/wrongrules"
 )
@@ -64,7 +63,7 @@ func TestSearch(t *testing.T) {
 		if !verifyrecord.Full() {
 			size.States = few
 		}
-		r := Search(size, None, rules.Book.Decide)
+		r := Search(size, None, Rules)
 		t.Logf("%v: %d states, %d steps deep, to the end: %t, %v", size, r.States, r.Depth, r.Closed, time.Since(began))
 		if r.Bad != "" {
 			t.Fatalf("%v: %s:\n%s", size, r.Bad, r.Trace)
@@ -127,12 +126,12 @@ func controls(t *testing.T) (all []verifyrecord.Control) {
 		{register, None, "M110 a takeover by a guess", trust},
 		{register, None, "M111 lost, by a guess", "told that a live lease is lost"},
 	} {
-		what, decide := string(c.mistake), Decide(rules.Book.Decide)
+		what, store := string(c.mistake), Rules
 		if c.rule != "" {
-			what, decide = c.rule, wrongrules.Find(c.rule).Decide
+			what, store.Decide = c.rule, wrongrules.Find(c.rule).Decide
 		}
 		c.size.States = cmp.Or(c.size.States, 200_000)
-		r := Search(c.size, c.mistake, decide)
+		r := Search(c.size, c.mistake, store)
 		if !strings.Contains(r.Bad, c.want) {
 			t.Errorf("%s: found %q after %d states; want %q\n%s", what, r.Bad, r.States, c.want, r.Trace)
 		}

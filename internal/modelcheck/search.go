@@ -42,13 +42,13 @@ type found struct {
 }
 
 // Search visits the states.
-func Search(size Size, mistake Mistake, decide Decide) Result {
+func Search(size Size, mistake Mistake, store Store) Result {
 	var r Result
 	var shards [workers]shard
 	for i := range shards {
 		shards[i].seen = map[hash]bool{}
 	}
-	m := newModel(size, mistake, decide)
+	m := newModel(size, mistake, store)
 	start := node{}
 	level := [workers][]found{{{node: start, hash: m.normalize(&start)}}}
 	level[0][0].from = 1<<32 - 1

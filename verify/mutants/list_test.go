@@ -50,7 +50,7 @@ var mutants = []mutant{
 	{id: "M44", file: "numbers-dynamodb", what: "half the store's margin", suite: store, testRun: dynamoTest("TestEdgesOfAGrant"), says: "the trust in a grant"},
 	{id: "M45", file: "clock-dynamodb", what: "an end that is too early is accepted for longer", suite: store, testRun: dynamoTest("TestEdgesOfAGrant"), says: "requests of a grant"},
 	{id: "M46", file: "clock-dynamodb-2", what: "an end that is too late is corrected too soon", suite: store, testRun: dynamoTest("TestEdgesOfAGrant"), says: "requests of a grant"},
-	{id: "M47", file: "numbers-dynamodb", what: "rows are deleted after half a day", suite: store, testRun: dynamoTest("TestSweepTime"), says: "Acquire: 2000-01-01 13:00:02"},
+	{id: "M47", file: "numbers-dynamodb", what: "rows are deleted after half a day", suite: store, testRun: dynamoTest("TestSweepTime"), says: "Acquire: 2000-01-01 13:00:01"},
 	{id: "M48", what: "an abandoned acquire leaves a fence ahead of the time", suite: store, testRun: dynamoTest("TestAbandonWithAClockAhead"), says: "one request each"},
 	{id: "M49", file: "numbers-dynamodb", what: "a short renewal that ends too early", suite: store, testRun: dynamoTest("TestEdgeOfARenewal"), says: "requests of a renewal"},
 	{id: "M50", what: "an entry is kept for half an hour after its lease", suite: store, testRun: redisTest("TestRetention"), says: "kept for"},
