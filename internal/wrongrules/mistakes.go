@@ -442,8 +442,9 @@ var times = []Mistake{
 // fence makes the number of each new lease.
 func fence(name string, f func(last, next driver.Fence, now time.Time) driver.Fence) Mistake {
 	return Mistake{name, nil, func(c *call) {
-		c.fresh().Fence = f(c.was.LastFence, c.fresh().Fence, c.Early)
-		c.LastFence, c.answer.Fence = c.fresh().Fence, c.fresh().Fence
+		if c.granted() {
+			c.number(f(c.was.LastFence, c.LastFence, c.Early))
+		}
 	}}
 }
 
@@ -453,10 +454,7 @@ var fences = []Mistake{
 	fence("fence is the time alone", func(_, _ driver.Fence, now time.Time) driver.Fence { return driver.Fence(now.UnixMicro()) }),
 	fence("fence is one more alone", func(last, _ driver.Fence, _ time.Time) driver.Fence { return max(last+1, 1_700_000_000_000_000) }),
 	{"takeover keeps the fence", nil, func(c *call) {
-		when(len(c.was.Holders) > 0, func() {
-			c.fresh().Fence = c.was.LastFence
-			c.LastFence, c.answer.Fence = c.fresh().Fence, c.fresh().Fence
-		})
+		when(c.granted() && len(c.was.Holders) > 0, func() { c.number(c.was.LastFence) })
 	}},
 }
 

@@ -105,12 +105,9 @@ func place(s rules.State, o driver.Owner) int {
 	return slices.IndexFunc(s.Queue, func(w rules.Waiter) bool { return w.Owner == o })
 }
 
-// fresh is the lease that the decision has made.
-func (c *call) fresh() *rules.Holder {
-	if c.granted() {
-		return &c.Holders[len(c.Holders)-1]
-	}
-	return &rules.Holder{}
+// number gives the lease that the decision has made another fence.
+func (c *call) number(f driver.Fence) {
+	c.LastFence, c.answer.Fence, c.Holders[len(c.Holders)-1].Fence = f, f, f
 }
 
 // granted reports whether the decision has made a new lease.
