@@ -14,7 +14,7 @@ import (
 
 // kinds says what each kind of verification is, in the page's order.
 var kinds = []struct{ kind, what string }{
-	{verifyrecord.Search, "visits the states of a few clients, breadth first. The rules are those that the stores call; the clients, and a register, are short models."},
+	{verifyrecord.Search, "visits the states of a few clients, breadth first. The rules are those that the stores call, alone and under the shipped core of the stores that compare and swap; the clients are short models of the guard."},
 	{verifyrecord.Simulation, "runs random schedules from seeds, in virtual time. Clocks are off, processes freeze and die, and the network loses, delays and repeats requests. " +
 		"Two simulations have the shipped guard over the store in memory; one of them counts the effects of work under the shipped package idempotency. The others have the shipped DynamoDB store over a fake service, the shipped Redis store over miniredis, or casstore over a register in memory."},
 	{verifyrecord.Histories, "records what the clients of the store in memory and of real servers were told during faults. A checker ([porcupine](https://github.com/anishathalye/porcupine), with a model of a lease in real time) " +

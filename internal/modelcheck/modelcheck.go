@@ -129,7 +129,7 @@ type Store struct {
 }
 
 // Rules is the rule book itself.
-var Rules = Store{Decide: rules.Book.Decide}
+func Rules() Store { return Store{Decide: rules.Book.Decide} }
 
 // Mistake is one of a client.
 type Mistake string

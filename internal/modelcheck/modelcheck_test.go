@@ -63,7 +63,7 @@ func TestSearch(t *testing.T) {
 		if !verifyrecord.Full() {
 			size.States = few
 		}
-		r := Search(size, None, Rules)
+		r := Search(size, None, Rules())
 		t.Logf("%v: %d states, %d steps deep, to the end: %t, %v", size, r.States, r.Depth, r.Closed, time.Since(began))
 		if r.Bad != "" {
 			t.Fatalf("%v: %s:\n%s", size, r.Bad, r.Trace)
@@ -127,7 +127,7 @@ func controls(t *testing.T) (all []verifyrecord.Control) {
 		{register, None, "M110 a takeover by a guess", trust},
 		{register, None, "M111 lost, by a guess", "told that a live lease is lost"},
 	} {
-		what, store := string(c.mistake), Rules
+		what, store := string(c.mistake), Rules()
 		if c.rule != "" {
 			what, store.Decide = c.rule, wrongrules.Find(c.rule).Decide
 		}
