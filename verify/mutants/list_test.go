@@ -190,7 +190,6 @@ var (
 	guardSimulation  = testRun{pkg: "./guard", run: "^TestSimulation$", env: "VERIFY_SEEDS=1000"}
 	repeatSimulation = testRun{pkg: "./guard", run: "^TestRepeats$", env: "VERIFY_SEEDS=200"}
 	dynamoSimulation = testRun{pkg: dynamo, run: "^TestTrustNeverOverlaps$", env: "VERIFY_SEEDS=30"}
-	redisSimulation  = testRun{pkg: redis, run: "^TestSimulation$"}
 	casSimulation    = testRun{pkg: cas, run: "^TestSimulation$", env: "VERIFY_SEEDS=300"}
 	compared         = testRun{pkg: "./lockstore/storetest", run: "^(TestSuiteCatchesPlantedBugs|TestTheComparisonFindsMistakes)$"}
 	searched         = testRun{pkg: "./internal/modelcheck", run: "^TestSearch$"}
@@ -215,19 +214,9 @@ func onceTest(pkg, test, name string) testRun {
 	return testRun{pkg: pkg, run: run}
 }
 
-// memCase, dynamoCase and redisCase are one case of the suite that every store passes, by
-// the beginning of its name.
-
-func memCase(part, name string) testRun {
-	return testRun{pkg: mem, run: "^TestStore$/^" + part + "$/^" + name}
-}
-
-func dynamoCase(part, name string) testRun {
-	return testRun{pkg: dynamo, run: "^TestStoreOnTheFake$/^" + part + "$/^" + name}
-}
-
 func dynamoTest(name string) testRun { return testRun{pkg: dynamo, run: "^" + name + "$"} }
 
+// redisCase is one case of the suite that every store passes, by the beginning of its name.
 func redisCase(part, name string) testRun {
 	return testRun{pkg: redis, run: "^TestConformanceVirtualTime$/^" + part + "$/^" + name}
 }
