@@ -32,12 +32,13 @@
 //  3. Renew extends a lease only if this owner holds it with this Fence. It never
 //     re-creates a lease and never shortens one. The same Renew again, after a lost
 //     reply, is no error.
-//  4. Release frees only the lease of its owner. The same release again is nil for as
-//     long as the store remembers the first one. If another owner has the key by then,
-//     the second release may be [ErrLost]; it does not touch the other lease. A Release
-//     with Fence 0 abandons: it compares the owner only, and it leaves a mark. When an
-//     acquire of the same owner arrives after the mark, it takes no lock. Each store
-//     documents how long it remembers.
+//  4. Release frees only the lease of its owner: with another owner or fence it is
+//     [ErrLost]. The same release again is nil for as long as the store remembers the
+//     first one. If another owner has the key by then, the second release may be
+//     ErrLost; it does not touch the other lease. A Release with Fence 0 abandons: it
+//     compares the owner only, and it leaves a mark. When an acquire of the same owner
+//     arrives after the mark, it takes no lock. Each store documents how long it
+//     remembers.
 //  5. Errors have one meaning each, found with errors.Is: see [ErrHeld], [ErrLost],
 //     [ErrInvalid], [ErrCorrupt], [ErrUnavailable]. Context errors stay matchable. If the
 //     context has ended before the store sends anything, the call changes nothing, and

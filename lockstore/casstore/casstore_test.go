@@ -275,3 +275,76 @@ func TestOldReads(t *testing.T) {
 		return castest.Harness(t, &session{Memory: m, seen: map[string]casstore.Entry{}}, casstore.Options{}, m)
 	}, synctest.Test)
 }
+
+// busy is a slow register whose entry others write: so many writes find another version.
+type busy struct {
+	slow
+	conflicts int
+}
+
+func (b *busy) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	if b.conflicts > 0 {
+		b.conflicts--
+		<-time.After(10 * time.Millisecond)
+		return casstore.Entry{}, casstore.ErrConflict
+	}
+	return b.slow.Write(ctx, key, value, ifVersion)
+}
+
+// The holder and the first in line do not pause after a conflict.
+func TestWhoDoesNotPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &busy{slow: slow{castest.NewMemory(time.Millisecond)}}
+		s := open(t, r)
+		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		waits := request(time.Minute)
+		waits.Queue = true
+		_, err = s.Acquire(t.Context(), waits)
+		require.ErrorIs(t, err, lockstore.ErrHeld)
+		for _, call := range []func() error{
+			func() error { _, err := s.Renew(t.Context(), lease, time.Minute); return err },
+			func() error { return s.Begin(t.Context(), lease) },
+			func() error { return s.Release(t.Context(), lease) },
+			func() error { _, err := s.Acquire(t.Context(), waits); return err },
+		} {
+			r.conflicts = 5
+			began := time.Now()
+			require.NoError(t, call())
+			require.LessOrEqual(t, time.Since(began), 5*20*time.Millisecond+20*time.Millisecond, "a read before, five conflicts with a read each, and the write")
+		}
+	})
+}
+
+func TestMargin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := casstore.New(castest.NewMemory(time.Millisecond), casstore.Options{Margin: 250 * time.Millisecond})
+		require.NoError(t, err)
+		req := request(10 * time.Second)
+		lease, err := s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.Equal(t, 9750*time.Millisecond, lease.TTL)
+		<-time.After(time.Second)
+		again, err := s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.Equal(t, 8750*time.Millisecond, again.TTL)
+		trusted, err := s.Renew(t.Context(), lease, 20*time.Second)
+		require.NoError(t, err)
+		require.Equal(t, 19750*time.Millisecond, trusted)
+	})
+}
+
+// timeless is a register whose reads never say the time.
+type timeless struct{ *castest.Memory }
+
+func (r timeless) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
+	e, _, err := r.Memory.Read(ctx, key, fresh)
+	return e, time.Time{}, err
+}
+
+func TestFreshReadWithoutATime(t *testing.T) {
+	s := open(t, timeless{castest.NewMemory(time.Millisecond)})
+	_, err := s.Acquire(t.Context(), request(time.Minute))
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorContains(t, err, "a fresh read has no time")
+}

@@ -35,6 +35,7 @@ func (c *counted) Write(ctx context.Context, key string, value []byte, ifVersion
 // What each call costs: reads, fresh reads and writes.
 func TestRequests(t *testing.T) {
 	const key, ttl = "k", 10 * time.Second
+	var k *counted
 	var lease lockstore.Lease
 	var repeat, queued lockstore.Request
 	acquire := func(ctx context.Context, s *casstore.Store) (err error) {
@@ -113,11 +114,18 @@ func TestRequests(t *testing.T) {
 		{"Break again", breaks(false), "0+1+0", "0+1+0"},
 		{"Break now", breaks(true), "0+1+1", "0+1+1"},
 		{"Break of a free key", breaks(true), "0+1+0", "0+1+0"},
+		{"", acquire, "0+0+1", "1+0+1"},
+		{"", release, "0+0+1", "1+0+1"},
+		{"", func(ctx context.Context, _ *casstore.Store) error {
+			return acquire(ctx, open(t, k))
+		}, "0+1+1", "0+1+1"},
+		{"a refusal, when another process has taken the key", tries(other), "0+1+1", "1+0+0"},
+		{"a second refusal", tries(other), "1+0+0", "1+0+0"},
 	}
 	for _, process := range []string{"the same process", "another process", "a new process"} {
 		t.Run(process, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := &counted{Memory: castest.NewMemory(time.Millisecond)}
+				k = &counted{Memory: castest.NewMemory(time.Millisecond)}
 				s := open(t, k)
 				_, _ = s.Inspect(t.Context(), "another key")
 				for _, step := range steps {

@@ -32,7 +32,7 @@ import (
 //   - Nobody ends another's live lease. An owner whose lease was taken over is remembered.
 //   - The fence never becomes smaller, and each write is counted.
 //   - A place is added at the end, and only a grant and a leave end places.
-//   - A grant, the end of a place, a lost lease and "not applied" are told when it is so.
+//   - A grant, a refusal, the end of a place, a lost lease and "not applied" are told when it is so.
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/casstore -run TestSimulation replays
 // one seed.
@@ -100,6 +100,7 @@ func (w *world) open(p *leasesim.Process) (lockstore.Store, func()) {
 // attempt is one call of a store's method: which writes of it were applied.
 type attempt struct {
 	applied int
+	granted bool // one of them granted the key
 	refused bool // the caller was told that nothing was applied
 }
 
@@ -129,6 +130,9 @@ func (s *told) check(ctx context.Context, what string) (context.Context, func(er
 		a.refused = errors.Is(err, lockstore.ErrUnavailable)
 		if a.refused && a.applied > 0 {
 			w.t.Errorf("M107: at %v: %s was applied: %v", time.Since(w.start), what, err)
+		}
+		if errors.Is(err, lockstore.ErrHeld) && a.granted {
+			w.t.Errorf("M160: at %v: told that another has the key, and it was granted", time.Since(w.start))
 		}
 	}
 }
@@ -221,12 +225,14 @@ func (l *line) Write(ctx context.Context, _ string, value []byte, ifVersion stri
 		if fate == "wrong replies" { // with the old version
 			return answer{entry: Entry{Version: ifVersion, Written: l.stamp()}}
 		}
+		grants := len(l.granted)
 		e, err := l.apply(value, ifVersion)
 		if err != nil {
 			l.counts["conflicts"]++
 			return answer{err: err}
 		}
 		own.applied++
+		own.granted = own.granted || len(l.granted) > grants
 		if own.refused {
 			l.t.Errorf("M107: at %v: a write was applied, and the caller was told that it was not", time.Since(l.start))
 		}

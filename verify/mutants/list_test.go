@@ -110,7 +110,7 @@ var mutants = []mutant{
 	{id: "M104", file: "numbers-memory", what: "half the places in memory", suite: unit, testRun: testRun{pkg: mem, run: "^TestPlaces$"}, says: "expected: 65"},
 	{id: "M105", what: "a renewal begins when a joiner says that the lease began", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^a_renewal_begins"}, says: "granted while the holder trusts its lease"},
 	{id: "M106", what: "a joiner makes a lease longer", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^a_joiner's_write"}, says: "Acquire by the first in the queue after the end", sims: "M106: the lease begins again"},
-	{id: "M107", what: "\"not applied\" after a conflict", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^after_a_conflict"}, says: "want an unknown outcome", sims: "M107: at"},
+	{id: "M107", what: "\"not applied\" after a conflict", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^after_a_conflict_the"}, says: "want an unknown outcome", sims: "M107: at"},
 	{id: "M108", what: "lost, by a read that may be old", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^plain_reads_are_old"}, says: "want the lease to last", sims: "told that a live lease is lost"},
 	{id: "M109", what: "who leaves trusts a read that may be old", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^plain_reads_are_old"}, says: "want no place", sims: "M109: at"},
 	{id: "M110", what: "a takeover by a hint", suite: rulebook, testRun: searched, says: "M110 a takeover by a guess: "},
@@ -164,6 +164,7 @@ var mutants = []mutant{
 	{id: "M158", what: "a replica answers what it has read", suite: store, testRun: redisTest("TestAReplicaAnswersNothing"), says: "lock store is unavailable"},
 	{id: "M158", what: "a replica answers what it has read", suite: histories, testRun: testRun{dir: "verify", pkg: "./histories", run: "^TestHistories$/^valkey$/^planned_failover$", env: "VERIFY_SEEDS=20"}, says: "undecided: false, violations:"},
 	{id: "M159", what: "a Begin that was written after the end of its lease is not taken back", suite: store, testRun: testRun{pkg: cas, run: "^TestBeginThatComesTooLate$"}, says: "somebody has to settle the key"},
+	{id: "M160", what: "after a conflict, which may be the echo of one's own write, a read that may be old", suite: store, testRun: testRun{pkg: cas, run: "^TestRegister$/^a_clock_of_1ms$/^store$/^after_a_conflict_with"}, says: "its first write has taken it"},
 }
 
 // Suites.

@@ -306,6 +306,54 @@ var storeCases = []testCase{
 		},
 	},
 	{
+		"store/after a conflict with its own write a plain read is old",
+		"The caller would be told that another has the key, and it has it itself. Nobody would end this lease.",
+		func(c *check) {
+			other := c.store()
+			lease := c.acquire(other, long)
+			old, _ := c.read(true)
+			c.release(other, lease)
+			echoed := false
+			s := c.over(&skewed{Register: c.register,
+				afterWrite: func(e casstore.Entry, _ string) (casstore.Entry, error) {
+					if !echoed {
+						echoed = true
+						return casstore.Entry{}, casstore.ErrConflict
+					}
+					return e, nil
+				},
+				afterRead: func(e casstore.Entry, now time.Time, fresh bool) (casstore.Entry, time.Time, error) {
+					if echoed && !fresh {
+						return old, time.Time{}, nil
+					}
+					return e, now, nil
+				}})
+			c.free(s, "its first write has taken it")
+		},
+	},
+	{
+		"store/the first copy of a write was applied, and the entry has forgotten its owner",
+		"More owners had the key since than the entry remembers. \"Lost\" would say that the release, or the answer, came too late.",
+		func(c *check) {
+			for name, f := range map[string]func(*casstore.Store, lockstore.Lease) error{
+				"Release": func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
+				"Keep":    func(s *casstore.Store, l lockstore.Lease) error { return s.Keep(c.Context(), l, nil, short) },
+			} {
+				lease := c.anew(c.store(), long)
+				c.unknown(name, f(c.over(&skewed{Register: c.register, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
+					if name == "Keep" {
+						c.sleep(c.takeover(short))
+					}
+					others := c.store()
+					for range 17 {
+						c.release(others, c.free(others, "the write was applied"))
+					}
+					return casstore.Entry{}, casstore.ErrConflict
+				}}), lease))
+			}
+		},
+	},
+	{
 		"store/a break meets a call of the holder's",
 		"The operator would end what the holder has just done, or be told that the lease is broken when it is not.",
 		func(c *check) {
