@@ -59,4 +59,5 @@ func TestServerThatCannotStartSaysWhy(t *testing.T) {
 	err := s.run()
 	s.Kill()
 	require.ErrorContains(t, err, "no-such-setting")
+	require.ErrorIs(t, err, errEnded, "another port is tried")
 }
