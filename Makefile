@@ -36,20 +36,33 @@ build/lockctl:
 dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PORT=8000
 	@exec sh internal/testservers/run-dynamodb.sh $(or $(PORT),8000)
 
-# make lint vets. What takes longest comes first, so that nothing waits for it in the end.
-# Each module's tests find the packages that the modules before it have compiled.
-GO_TEST := go test -race -vet=off -timeout 15m
+# make lint vets. The garbage collector runs less often: memory is there, and time is short.
+GO_TEST := GOGC=400 go test -race -vet=off -timeout 15m
 
+# First what all modules share is compiled, once. The tests of the main module often wait, so
+# those of the others run beside them.
 test: install-servers ## install what the tests need, run all with the race detector
+	go build -race ./...
+	@$(MAKE) -k -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-main test-others
+
+.PHONY: test-main test-others
+
+# What takes longest comes first, so that nothing waits for it in the end.
+test-main:
 	$(GO_TEST) -parallel 16 ./lockstore/... ./...
-	cd cmd/lockctl && $(GO_TEST) ./...
-	cd verify && $(GO_TEST) ./faults ./checker . ./mutants
-	cd lockstore/cosmosstore && $(GO_TEST) -parallel 8 ./...
-	cd lockstore/datastore && $(GO_TEST) -parallel 16 ./...
-	cd guard/otelguard && $(GO_TEST) ./...
-	cd bench && $(GO_TEST) ./report
-	cd examples/sqlfence && $(GO_TEST) ./...
-	cd examples/own-function && $(GO_TEST) ./...
+
+# After a failure the next module's tests run, too.
+test-others:
+	@failed=; tests() { echo "$$1:"; (cd "$$1" && shift && $(GO_TEST) "$$@") || failed="$$failed $$1"; }; \
+	tests cmd/lockctl ./...; \
+	tests lockstore/datastore -parallel 16 ./...; \
+	tests lockstore/cosmosstore -parallel 8 ./...; \
+	tests verify ./faults ./checker . ./mutants; \
+	tests guard/otelguard ./...; \
+	tests bench ./report; \
+	tests examples/sqlfence ./...; \
+	tests examples/own-function ./...; \
+	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, a state machine interpreter
 	@sh internal/testservers/install-redis.sh
