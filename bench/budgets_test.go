@@ -53,10 +53,10 @@ func TestBudgets(t *testing.T) {
 
 // cycle is one acquire and one release as the guard makes them.
 func cycle(t *testing.T, store lockstore.Store) func() {
-	holder := lockstore.Holder{Name: "bench", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Now()}
+	holder := lockstore.HolderInfo{Name: "bench", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Now()}
 	ctx := t.Context()
 	return func() {
-		lease, err := store.Acquire(ctx, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl, Holder: holder})
+		lease, err := store.Acquire(ctx, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl, HolderInfo: holder})
 		if err != nil {
 			t.Fatal(err)
 		}

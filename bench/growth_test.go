@@ -118,7 +118,7 @@ func testKeys(t *testing.T) {
 			var err error
 			leases[i], err = store.Acquire(t.Context(), lockstore.Request{
 				Key: fmt.Sprintf("growth/%d/%d", n, i), Owner: lockstore.NewOwner(), TTL: 10 * time.Minute,
-				Holder: lockstore.Holder{Name: "bench", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Now()},
+				HolderInfo: lockstore.HolderInfo{Name: "bench", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Now()},
 			})
 			if err != nil {
 				t.Error(err)

@@ -21,13 +21,13 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
 
-// answerSizes are the bytes of an answer's JSON. The last is the most that MaxAnswer allows.
-var answerSizes = []int{100, 1 << 10, 4 << 10, 32 << 10, lockstore.MaxAnswer - 512}
+// answerSizes are the bytes of an answer's JSON. The last is the most that MaxResultBytes allows.
+var answerSizes = []int{100, 1 << 10, 4 << 10, 32 << 10, lockstore.MaxResultBytes - 512}
 
 // TestIdempotency counts what a call of idempotency.Do costs. The counts are the same in
 // every run, so they are compared exactly.
 func TestIdempotency(t *testing.T) {
-	calls := []string{"bytes of the answer", "first run", "with `Refuse`", "repeat", "next run after `Keep`", "first run in a transaction"}
+	calls := []string{"bytes of the answer", "first run", "with `AtMostOnce`", "repeat", "next run after `ResultTime`", "first run in a transaction"}
 	part(t, "idempotency on DynamoDB Local", calls, testIdempotencyDynamoDB)
 	part(t, "idempotency on Redis", calls[:5], testIdempotencyRedis)
 	part(t, "a repeat on Redis", []string{"figure", "is", "budget", "", ""}, testRepeatRedis)
@@ -58,14 +58,14 @@ func newPaid(t *testing.T, store lockstore.Store, spent func() cost) paid {
 	}
 	p := paid{t, g, spent}
 	for range 3 { // connections are made, scripts loaded
-		p.first(100, idempotency.Options{InDoubt: idempotency.Refuse}, work(100))
+		p.first(100, idempotency.Options{InDoubt: idempotency.AtMostOnce}, work(100))
 	}
 	return p
 }
 
 func (p paid) do(key string, size int, opt idempotency.Options, replayed bool, work func(context.Context, guard.Lock) (string, error)) cost {
 	p.Helper()
-	opt.MaxAnswer = size
+	opt.MaxResultBytes = size
 	once, err := idempotency.New(p.guard, opt)
 	if err != nil {
 		p.Fatal(err)
@@ -73,7 +73,7 @@ func (p paid) do(key string, size int, opt idempotency.Options, replayed bool, w
 	ctx, cancel := context.WithTimeout(p.Context(), 50*time.Second) // as Lambda sets it
 	defer cancel()
 	p.spent()
-	out, replay, err := idempotency.Do(ctx, once, idempotency.Call{Key: key, Match: key}, work)
+	out, replay, err := idempotency.Do(ctx, once, idempotency.Call{Key: key, Fingerprint: key}, work)
 	spent := p.spent()
 	if err != nil || len(out) != size-2 || (replay != nil) != replayed {
 		p.Fatalf("an answer of %d bytes, replay %v, %v; want one of %d bytes, a replay: %t", len(out)+2, replay, err, size, replayed)
@@ -97,7 +97,7 @@ func nothing(context.Context, guard.Lock) (string, error) {
 // afterKeep are first runs whose answers are kept for a second, and the runs after that.
 func (p paid) afterKeep() map[int]cost {
 	p.Helper()
-	opt := idempotency.Options{Keep: lockstore.MinTTL}
+	opt := idempotency.Options{ResultTime: lockstore.MinTTL}
 	key := func(size int) string { return fmt.Sprint("charge/again/", size) }
 	for _, size := range answerSizes {
 		p.do(key(size), size, opt, false, work(size))
@@ -113,7 +113,7 @@ func (p paid) afterKeep() map[int]cost {
 				break
 			}
 			if time.Now().After(late) {
-				p.Fatalf("an answer is kept longer than for %v: %+v", opt.Keep, status)
+				p.Fatalf("an answer is kept longer than for %v: %+v", opt.ResultTime, status)
 			}
 		}
 		costs[size] = p.do(key(size), size, opt, false, work(size))
@@ -206,14 +206,14 @@ func testIdempotencyDynamoDB(t *testing.T) {
 				Key:                       map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: lock.Key}},
 				UpdateExpression:          aws.String("SET amount = :amount"),
 				ExpressionAttributeValues: map[string]types.AttributeValue{":amount": &types.AttributeValueMemberN{Value: "100"}},
-			}}, store.Kept(answer.Lock.Key, answer.Lock.Fence, answer.Data, answer.Keep))
+			}}, store.Kept(answer.Lock.Key, answer.Lock.Fence, answer.Data, answer.Time))
 		}
 	}
 	fmt.Println("(requests / write units)")
 	again := p.afterKeep()
 	for _, size := range answerSizes {
 		first, repeat := p.first(size, idempotency.Options{}, work(size))
-		refuse, _ := p.first(size, idempotency.Options{InDoubt: idempotency.Refuse}, work(size))
+		refuse, _ := p.first(size, idempotency.Options{InDoubt: idempotency.AtMostOnce}, work(size))
 		together, _ := p.first(size, idempotency.Options{}, transaction(size))
 		n := math.Ceil(float64(size+300) / 1024)
 		p.pays(size, []cost{first, refuse, repeat, again[size], together}, []cost{
@@ -236,7 +236,7 @@ func testIdempotencyRedis(t *testing.T) {
 	again := p.afterKeep()
 	for _, size := range answerSizes {
 		first, repeat := p.first(size, idempotency.Options{}, work(size))
-		refuse, _ := p.first(size, idempotency.Options{InDoubt: idempotency.Refuse}, work(size))
+		refuse, _ := p.first(size, idempotency.Options{InDoubt: idempotency.AtMostOnce}, work(size))
 		p.pays(size, []cost{first, refuse, repeat, again[size]}, []cost{{requests: 2}, {requests: 3}, {requests: 1}, {requests: 2}})
 	}
 }
@@ -261,7 +261,7 @@ func testRepeatRedis(t *testing.T) {
 		repeat := func() { p.do(key, size, opt, true, nothing) }
 		refused := func() {
 			_, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl})
-			if kept, ok := errors.AsType[*lockstore.KeptError](err); !ok || len(kept.Data) < size {
+			if kept, ok := errors.AsType[*lockstore.KeptError](err); !ok || len(kept.Result) < size {
 				t.Fatal(err)
 			}
 		}

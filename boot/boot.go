@@ -9,7 +9,7 @@
 //	LOCK_TTL       guard.Options.TTL, the longest lease: 60s by default
 //	LOCK_MAX_HOLD  guard.Options.MaxHold, the longest time for one run's work: 15m by default
 //	LOCK_WAIT      guard.Options.Wait, how long to wait for a busy lock: 0 by default
-//	LOCK_RESERVE   guard.Options.Reserve, time for the release before Lambda's deadline: 300ms by default
+//	LOCK_DEADLINE_MARGIN   guard.Options.DeadlineMargin, time for the release before Lambda's deadline: 300ms by default
 //	LOCK_SIGTERM   true: on SIGTERM cancel the work, so that its lease is released
 //	LOCK_METRICS   a CloudWatch namespace: each report line is also a metric there
 //	LOCK_LOG       start: one more line for each run, when it gets the lock
@@ -17,7 +17,7 @@
 // The store and the function may read others. A duration is written as in Go: 500ms,
 // 30s, 5m. A variable whose name begins with LOCK_ and that nobody has read is nearly
 // always a typing mistake, so [Start] refuses it. A function reads a variable of its
-// own with [Getenv] or [MustURL]; then Start knows the name.
+// own with [Getenv] or [MustURLFromEnv]; then Start knows the name.
 //
 // # Log lines
 //
@@ -48,12 +48,12 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// MustGuard opens the store that LOCK_URL names, with the opener that has the URL's
+// MustGuardFromEnv opens the store that LOCK_URL names, with the opener that has the URL's
 // scheme, and returns a guard over this store. In a lock's entry the holder is the
 // function's name and the request id. The guard logs one JSON line for each run to
-// standard output. MustGuard also makes slog's default logger write such lines, for
+// standard output. MustGuardFromEnv also makes slog's default logger write such lines, for
 // the messages of stores and adapters. It sends no request to the store.
-func MustGuard(openers ...lockstore.Opener) *guard.Guard {
+func MustGuardFromEnv(openers ...lockstore.Opener) *guard.Guard {
 	g, err := newGuard(os.Stdout, getenv, openers...)
 	if err != nil {
 		exit(err)
@@ -62,9 +62,9 @@ func MustGuard(openers ...lockstore.Opener) *guard.Guard {
 	return g
 }
 
-// MustURL returns the URL in the environment variable name. It is for a resource of
+// MustURLFromEnv returns the URL in the environment variable name. It is for a resource of
 // the function's own, such as a table, that the function opens beside its guard.
-func MustURL(name string) *url.URL {
+func MustURLFromEnv(name string) *url.URL {
 	u, err := readURL(name, getenv)
 	if err != nil {
 		exit(err)
@@ -115,7 +115,7 @@ func newGuard(out io.Writer, getenv func(string) string, openers ...lockstore.Op
 		{"LOCK_TTL", "TTL", &options.TTL},
 		{"LOCK_MAX_HOLD", "MaxHold", &options.MaxHold},
 		{"LOCK_WAIT", "Wait", &options.Wait},
-		{"LOCK_RESERVE", "Reserve", &options.Reserve},
+		{"LOCK_DEADLINE_MARGIN", "DeadlineMargin", &options.DeadlineMargin},
 	} {
 		names = append(names, v.option, v.name)
 		text := getenv(v.name)
@@ -147,7 +147,7 @@ func newGuard(out io.Writer, getenv func(string) string, openers ...lockstore.Op
 	first := new(atomic.Pointer[which])
 	options.Observe = guard.LogReports(logger(out, u, namespace, first))
 	plain := logger(out, u, "", first)
-	if options.Follow, err = logStart(getenv("LOCK_LOG"), plain); err != nil {
+	if options.Trace, err = logStart(getenv("LOCK_LOG"), plain); err != nil {
 		return nil, err
 	}
 	g, err := guard.New(store, options)
@@ -207,8 +207,8 @@ func startOptions(g *guard.Guard, getenv func(string) string) ([]lambda.Option, 
 }
 
 // holder is the name of the function and the request id, as in the function's logs.
-func holder(ctx context.Context) lockstore.Holder {
-	h := lockstore.Holder{Name: lambdacontext.FunctionName}
+func holder(ctx context.Context) lockstore.HolderInfo {
+	h := lockstore.HolderInfo{Name: lambdacontext.FunctionName}
 	if lc, ok := lambdacontext.FromContext(ctx); ok {
 		h.ID = lc.AwsRequestID
 	}

@@ -44,7 +44,7 @@ func (*NotEnoughMoney) Error() string { return "not enough money" }
 
 func function() {
 	store := &scripted{Store: memstore.New(nil)}
-	g := MustGuard(lockstore.Opener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (lockstore.Store, error) { return store, nil }})
+	g := MustGuardFromEnv(lockstore.Opener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (lockstore.Store, error) { return store, nil }})
 	Start(g, guard.Wrap(g, func(_ context.Context, e event) (string, error) {
 		store.do = e.Do
 		if e.Do == "no-key" {
@@ -76,7 +76,7 @@ type scripted struct {
 func (s *scripted) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
 	switch s.do {
 	case "busy":
-		return lockstore.Lease{}, &lockstore.HeldError{Key: req.Key, Holder: lockstore.Holder{Name: "another"}}
+		return lockstore.Lease{}, &lockstore.HeldError{Key: req.Key, Holder: lockstore.HolderInfo{Name: "another"}}
 	case "corrupt":
 		return lockstore.Lease{}, lockstore.ErrCorrupt
 	case "down":
@@ -95,7 +95,7 @@ func (s *scripted) Release(ctx context.Context, lease lockstore.Lease) error {
 	return err
 }
 
-func startFunction(t *testing.T, timeout time.Duration, env ...string) *lambdatest.Env {
+func startFunction(t *testing.T, timeout time.Duration, env ...string) *lambdatest.Environment {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func startFunction(t *testing.T, timeout time.Duration, env ...string) *lambdate
 	return f
 }
 
-func invoke(t *testing.T, f *lambdatest.Env, e event) lambdatest.Result {
+func invoke(t *testing.T, f *lambdatest.Environment, e event) lambdatest.Result {
 	t.Helper()
 	payload, err := json.Marshal(e)
 	require.NoError(t, err)
@@ -157,7 +157,7 @@ func TestReportLine(t *testing.T) {
 }
 
 // logLine waits for a line of an invocation that has the message and the text.
-func logLine(t *testing.T, f *lambdatest.Env, message, text string) map[string]any {
+func logLine(t *testing.T, f *lambdatest.Environment, message, text string) map[string]any {
 	t.Helper()
 	found, err := f.WaitLog(t.Context(), func(line string) bool {
 		return strings.Contains(line, `"message":"`+message+`"`) && strings.Contains(line, text)
@@ -214,7 +214,7 @@ func TestTheFirstLineNamesTheStore(t *testing.T) {
 
 func TestSIGTERM(t *testing.T) {
 	t.Run("F69 cancels the work when asked to", func(t *testing.T) {
-		f := startFunction(t, time.Second, "LOCK_SIGTERM=true", "LOCK_RESERVE=10ms")
+		f := startFunction(t, time.Second, "LOCK_SIGTERM=true", "LOCK_DEADLINE_MARGIN=10ms")
 		// The function's deadline is told as far away, so that the platform's
 		// timeout comes as a surprise, and SIGTERM with it.
 		r, err := f.Send(t.Context(), lambdatest.Event{Payload: []byte(`{"Do":"until-cancelled","Key":"k"}`), Deadline: time.Now().Add(time.Minute)})
@@ -241,13 +241,13 @@ func TestMissingSettings(t *testing.T) {
 		{"F48 a TTL over its bound is not MaxHold's fault", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "30h"}, []string{"LOCK_TTL is 30h; want 1s to 24h0m0s"}},
 		{"F48 a negative one, as it was written", map[string]string{"LOCK_URL": "memory://", "LOCK_WAIT": "-90s"}, []string{"LOCK_WAIT is -90s; want 0"}},
 		{"F48 MaxHold", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLD": "1500h"}, []string{"LOCK_MAX_HOLD is 1500h; want 1s to 24h0m0s"}},
-		{"F49 Reserve and the default MaxHold", map[string]string{"LOCK_URL": "memory://", "LOCK_RESERVE": "20m"}, []string{"LOCK_RESERVE is 20m but LOCK_MAX_HOLD is 15m0s; want LOCK_RESERVE at most LOCK_MAX_HOLD less 100ms"}},
+		{"F49 DeadlineMargin and the default MaxHold", map[string]string{"LOCK_URL": "memory://", "LOCK_DEADLINE_MARGIN": "20m"}, []string{"LOCK_DEADLINE_MARGIN is 20m but LOCK_MAX_HOLD is 15m0s; want LOCK_DEADLINE_MARGIN at most LOCK_MAX_HOLD less 100ms"}},
 		{"F49 durations that contradict", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "1m", "LOCK_MAX_HOLD": "30s"}, []string{"LOCK_TTL is 1m but LOCK_MAX_HOLD is 30s; want LOCK_TTL at most LOCK_MAX_HOLD"}},
 		{"a namespace that CloudWatch would drop", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "locks|nightly"}, []string{"LOCK_METRICS", `"locks|nightly"`, "letters"}},
 		{"a line that nobody writes", map[string]string{"LOCK_URL": "memory://", "LOCK_LOG": "end"}, []string{"LOCK_LOG", `"end"`, "start"}},
 		{"a namespace of AWS's own", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "AWS/Lambda"}, []string{"LOCK_METRICS", "AWS/"}},
 		{"a namespace that is too long", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": strings.Repeat("n", 256)}, []string{"LOCK_METRICS", "255"}},
-		{"all set", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "My App/locks", "LOCK_TTL": "30s", "LOCK_MAX_HOLD": "1m", "LOCK_WAIT": "2s", "LOCK_RESERVE": "1s"}, nil},
+		{"all set", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "My App/locks", "LOCK_TTL": "30s", "LOCK_MAX_HOLD": "1m", "LOCK_WAIT": "2s", "LOCK_DEADLINE_MARGIN": "1s"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, err := newGuard(io.Discard, func(name string) string { return c.env[name] }, memstore.Opener)
@@ -353,7 +353,7 @@ func TestExitIsOneSentence(t *testing.T) {
 }
 
 func TestHolder(t *testing.T) {
-	require.Equal(t, lockstore.Holder{Name: lambdacontext.FunctionName}, holder(context.Background()))
+	require.Equal(t, lockstore.HolderInfo{Name: lambdacontext.FunctionName}, holder(context.Background()))
 	ctx := lambdacontext.NewContext(context.Background(), &lambdacontext.LambdaContext{AwsRequestID: "req-1"})
 	require.Equal(t, "req-1", holder(ctx).ID)
 }

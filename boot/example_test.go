@@ -12,7 +12,7 @@ import (
 type Order struct{ Account string }
 
 func Example() {
-	g := boot.MustGuard(dynamostore.Opener)
+	g := boot.MustGuardFromEnv(dynamostore.Opener)
 	boot.Start(g, guard.Wrap(g, key, handle))
 }
 

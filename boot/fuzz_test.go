@@ -93,7 +93,7 @@ func FuzzSettings(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, ttl, maxHold, wait, reserve, namespace string) {
 		env := map[string]string{
-			"LOCK_URL": "memory:", "LOCK_TTL": ttl, "LOCK_MAX_HOLD": maxHold, "LOCK_WAIT": wait, "LOCK_RESERVE": reserve, "LOCK_METRICS": namespace,
+			"LOCK_URL": "memory:", "LOCK_TTL": ttl, "LOCK_MAX_HOLD": maxHold, "LOCK_WAIT": wait, "LOCK_DEADLINE_MARGIN": reserve, "LOCK_METRICS": namespace,
 		}
 		g, err := newGuard(io.Discard, func(name string) string { return env[name] }, memstore.Opener)
 		if err == nil {
@@ -103,7 +103,7 @@ func FuzzSettings(f *testing.F) {
 		text := err.Error()
 		require.False(t, strings.ContainsFunc(text, func(r rune) bool { return r < ' ' }), "%q", text)
 		named := false
-		for _, name := range []string{"TTL", "MAX_HOLD", "MaxHold", "WAIT", "Wait", "RESERVE", "Reserve", "LOCK_METRICS"} {
+		for _, name := range []string{"TTL", "MAX_HOLD", "MaxHold", "WAIT", "Wait", "DEADLINE_MARGIN", "DeadlineMargin", "LOCK_METRICS"} {
 			named = named || strings.Contains(text, name)
 		}
 		require.True(t, named, text)

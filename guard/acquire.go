@@ -18,7 +18,7 @@ var (
 // acquire gets the lease. If it does not, it returns the outcome and the error of a run
 // whose work does not start.
 func (r *run) acquire() (outcome Outcome, err error) {
-	defer func() { r.report.Waited = r.elapsed() }()
+	defer func() { r.report.WaitTime = r.elapsed() }()
 	key := r.report.Key
 	if err := lockstore.ValidateKey(key); err != nil {
 		return r.refused(err)
@@ -31,10 +31,10 @@ func (r *run) acquire() (outcome Outcome, err error) {
 	if r.guard.isShutDown() {
 		return OutcomeDeadline, &LockDeadline{Key: key, Err: ErrShutdown}
 	}
-	if r.left < r.guard.opt.Reserve+leastWork {
+	if r.left < r.guard.opt.DeadlineMargin+leastWork {
 		return r.tooLate(r.left)
 	}
-	r.follow(StepAsking, nil)
+	r.follow(PhaseAsking, nil)
 	a := r.newAttempt()
 	outcome, err = r.try(&a)
 	if err != nil && (a.unknown != nil || a.queued) {
@@ -45,7 +45,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 
 // tooLate is the answer when only left remains until the caller's deadline.
 func (r *run) tooLate(left time.Duration) (Outcome, error) {
-	return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Left: max(0, left), Reserve: r.guard.opt.Reserve}
+	return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Left: max(0, left), DeadlineMargin: r.guard.opt.DeadlineMargin}
 }
 
 // attempt is one owner's acquisition: a request and its repeats. If the store keeps a
@@ -89,7 +89,7 @@ func (r *run) try(a *attempt) (Outcome, error) {
 			r.report.Holder.Since = time.UnixMilli(r.began.Add(a.sent).UnixMilli())
 		}
 		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(minCallTimeout, (retryEnd-r.elapsed())/2)))
-		lease, err := r.guard.store.Acquire(ctx, lockstore.Request{Key: key, Owner: a.owner, TTL: a.ttl, Holder: r.report.Holder, Queue: queue})
+		lease, err := r.guard.store.Acquire(ctx, lockstore.Request{Key: key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.report.Holder, JoinQueue: queue})
 		cancel()
 		r.report.Calls++
 
@@ -100,7 +100,7 @@ func (r *run) try(a *attempt) (Outcome, error) {
 			}
 			// The lease is there, but too late to work under it.
 			err, a.unknown, a.queued = errLate, errLate, false
-			if left := r.left - r.elapsed(); left < r.guard.opt.Reserve+leastWork {
+			if left := r.left - r.elapsed(); left < r.guard.opt.DeadlineMargin+leastWork {
 				return r.tooLate(left)
 			}
 			if r.startOver(a) != nil {
@@ -109,8 +109,8 @@ func (r *run) try(a *attempt) (Outcome, error) {
 		case OutcomeBusy:
 			busy := newLockBusy(key, err)
 			a.queued = a.queued || queue
-			if r.report.Place == 0 {
-				r.report.Place = busy.Place
+			if r.report.QueuePosition == 0 {
+				r.report.QueuePosition = busy.QueuePosition
 			}
 			if !r.waitUntilFree(busy, a, &waits, waitEnd) {
 				if cause := r.callerGone(); cause != nil {
@@ -180,7 +180,7 @@ func (r *run) granted(a attempt, lease lockstore.Lease) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.elapsed()
-	stop := min(r.left-r.guard.opt.Reserve, now+r.guard.opt.MaxHold)
+	stop := min(r.left-r.guard.opt.DeadlineMargin, now+r.guard.opt.MaxHold)
 	if r.inSameCall() {
 		stop = min(stop, r.outer.stop)
 	}
@@ -217,7 +217,7 @@ func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd t
 	if busy.Err != nil {
 		return r.waitUntilOpen(busy, a, waitEnd)
 	}
-	if busy.Place > 0 && a.queuer != nil {
+	if busy.QueuePosition > 0 && a.queuer != nil {
 		return r.awaitTurn(busy, a, waitEnd)
 	}
 	inspector, canInspect := lockstore.As[lockstore.Inspector](r.guard.store)
@@ -239,7 +239,7 @@ func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd t
 		case err == nil && (status.Kept || status.InDoubt):
 			return true // the refusal of an acquire says more
 		case err == nil && (status.Held || a.queuer != nil && status.Waiting > 0):
-			busy.Holder, busy.Remaining, busy.Free = status.Holder, status.Remaining, !status.Held
+			busy.Holder, busy.Remaining, busy.Reserved = status.Holder, status.Remaining, !status.Held
 		case err == nil, a.queuer == nil && r.Err() == nil:
 			// The key is free, or the inspection failed. A failed one says nothing, so
 			// the store is asked for the lease: the outcome busy is never a guess.

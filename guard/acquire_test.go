@@ -126,7 +126,7 @@ func TestBusy(t *testing.T) {
 		require.Len(t, b.store.requests, 2, "one refused, one granted")
 		require.Greater(t, b.store.polls, 20)
 		require.Less(t, b.store.polls, 300)
-		require.InDelta(t, 20.1, b.report(t).Waited.Seconds(), 0.11, "noticed within one poll")
+		require.InDelta(t, 20.1, b.report(t).WaitTime.Seconds(), 0.11, "noticed within one poll")
 	})
 	bubble("a store that cannot inspect a key is asked for the lease again instead", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
@@ -145,7 +145,7 @@ func TestBusy(t *testing.T) {
 		}
 		time.AfterFunc(5*time.Second, func() { b.store.Store.Release(context.Background(), lease) })
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
-		require.LessOrEqual(t, b.report(t).Waited, 5*time.Second+maxWaitPause)
+		require.LessOrEqual(t, b.report(t).WaitTime, 5*time.Second+maxWaitPause)
 		require.Less(t, len(b.store.requests), 90, "it pauses between tries")
 	})
 	bubble("F38 a store that goes down under a waiter is unavailable, not busy", t, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestBusy(t *testing.T) {
 				assert.Greater(t, lock.Fence, dead.Fence)
 				return nil
 			}))
-			waited := b.report(t).Waited
+			waited := b.report(t).WaitTime
 			require.GreaterOrEqual(t, waited, time.Minute)
 			require.LessOrEqual(t, waited, time.Minute+maxWaitPause)
 		})

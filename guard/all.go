@@ -21,7 +21,7 @@ const MaxKeys = 16
 // argument is. So calls of DoAll never wait for each other in a circle. Calls of Do inside
 // the work of another Do have no such order; use one DoAll instead.
 //
-// One context: the work's context ends Reserve before ctx's deadline, MaxHold after the
+// One context: the work's context ends DeadlineMargin before ctx's deadline, MaxHold after the
 // first grant, or when the first of the leases is lost. DoAll renews all leases, also
 // while it waits for a lock. Wait bounds the waiting for all locks together.
 //

@@ -91,7 +91,7 @@ func TestDoAll(t *testing.T) {
 		require.Equal(t, []string{"c", "b", "a"}, b.store.released())
 		require.Equal(t, map[string]Outcome{"a": OutcomeOK, "b": OutcomeOK, "c": OutcomeOK}, b.outcomes(t))
 		for _, r := range b.reports {
-			require.Equal(t, time.Second, r.Held)
+			require.Equal(t, time.Second, r.HoldTime)
 			require.Equal(t, 2, r.Calls)
 			require.Positive(t, r.Fence)
 			require.NoError(t, r.Err)

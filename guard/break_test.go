@@ -11,7 +11,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// After a Break with Now, two may be at work for as long as Break says. A run that renews is
+// After a Revoke with OpenAtOnce, two may be at work for as long as Revoke says. A run that renews is
 // told at its next renewal, which comes a third of the TTL after the last one. A run whose
 // lease reaches to its deadline renews no more, so it works until then.
 func TestBrokenNow(t *testing.T) {
@@ -51,12 +51,12 @@ func TestBrokenNow(t *testing.T) {
 				require.NoError(t, err)
 				broken.Store(true)
 				at := time.Now()
-				status, err := b.store.Store.Break(ctx, lockstore.BreakRequest{Key: "k", Fence: held.Fence, Now: true})
+				status, err := b.store.Store.Revoke(ctx, lockstore.RevokeRequest{Key: "k", Fence: held.Fence, OpenAtOnce: true})
 				require.NoError(t, err)
 				b.free(t, "k")
 				window := (<-ended).Sub(at)
 				cancel()
-				require.LessOrEqual(t, window, status.Remaining, "longer than Break said")
+				require.LessOrEqual(t, window, status.Remaining, "longer than Revoke said")
 				longest = max(longest, window)
 			}
 			t.Logf("two could be at work for at most %v", longest)

@@ -53,7 +53,7 @@ func (r *run) check() time.Duration {
 	}
 	left, lost := r.checkClocks()
 	if lost != nil {
-		r.follow(StepLost, lost)
+		r.follow(PhaseLost, lost)
 	}
 	return left
 }
@@ -91,7 +91,7 @@ func (r *run) lose(cause error) {
 	}
 	r.mu.Unlock()
 	if first {
-		r.follow(StepLost, cause)
+		r.follow(PhaseLost, cause)
 	}
 }
 

@@ -19,15 +19,15 @@ import (
 // LockBusy is a *lockstore.KeptError. A plain Do waits if the cooldown ends within its
 // Options.Wait.
 //
-// It is an error if the store is no lockstore.Keeper, or if d is not within
+// It is an error if the store is no lockstore.Completer, or if d is not within
 // lockstore.MinTTL and lockstore.MaxTTL.
 func (g *Guard) WithCooldown(d time.Duration) (func(ctx context.Context, key string, work func(context.Context, Lock) error) error, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
 	}
-	keeper, ok := lockstore.As[lockstore.Keeper](g.store)
+	keeper, ok := lockstore.As[lockstore.Completer](g.store)
 	if !ok {
-		return nil, fmt.Errorf("guard: the store (%T) has no cooldown: it is no lockstore.Keeper", g.store)
+		return nil, fmt.Errorf("guard: the store (%T) has no cooldown: it is no lockstore.Completer", g.store)
 	}
 	if d < lockstore.MinTTL || d > lockstore.MaxTTL {
 		return nil, fmt.Errorf("guard: the cooldown is %v; want %v to %v", d, lockstore.MinTTL, lockstore.MaxTTL)
@@ -39,14 +39,14 @@ func (g *Guard) WithCooldown(d time.Duration) (func(ctx context.Context, key str
 
 // cooldown is how a run releases; the zero value has no cooldown.
 type cooldown struct {
-	keeper lockstore.Keeper
+	keeper lockstore.Completer
 	d      time.Duration
-	end    func(err error) // of a DoKeep: ends the lease after work that returned err; nil otherwise
+	end    func(err error) // of a DoOnce: ends the lease after work that returned err; nil otherwise
 }
 
 func (c cooldown) release(ctx context.Context, store lockstore.Store, lease lockstore.Lease) error {
 	if c.keeper == nil {
 		return store.Release(ctx, lease)
 	}
-	return c.keeper.Keep(ctx, lease, nil, c.d)
+	return c.keeper.Complete(ctx, lease, nil, c.d)
 }

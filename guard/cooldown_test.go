@@ -13,19 +13,19 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// closer puts itself between the guard and Keep.
+// closer puts itself between the guard and Complete.
 type closer struct {
 	*hooked
 	keep   func(ctx context.Context, n int, lease lockstore.Lease, data []byte, d time.Duration) error
 	closed int
 }
 
-func (c *closer) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
+func (c *closer) Complete(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
 	c.closed++
 	if c.keep != nil {
 		return c.keep(ctx, c.closed, lease, data, d)
 	}
-	return c.hooked.Keep(ctx, lease, data, d)
+	return c.hooked.Complete(ctx, lease, data, d)
 }
 
 // wrapped hides what a store can do besides the contract, but shows the store.
@@ -72,14 +72,14 @@ func TestCooldown(t *testing.T) {
 		require.Zero(t, time.Since(start))
 		var kept *lockstore.KeptError
 		require.ErrorAs(t, busy, &kept)
-		require.Empty(t, kept.Data)
+		require.Empty(t, kept.Result)
 		require.ErrorIs(t, busy, lockstore.ErrHeld)
 		require.ErrorContains(t, busy, "the work was done by")
 
 		require.NoError(t, b.Do(ctx, "k", nothing), "a Do waits if the key is free in time")
 		require.Equal(t, 10*time.Second, time.Since(start))
 		lease := b.occupy(t, "k", time.Hour)
-		require.NoError(t, b.store.Keep(ctx, lease, []byte("answer"), time.Hour))
+		require.NoError(t, b.store.Complete(ctx, lease, []byte("answer"), time.Hour))
 		start = time.Now()
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Zero(t, time.Since(start), "and not at all if it is not")
@@ -87,12 +87,12 @@ func TestCooldown(t *testing.T) {
 	bubble("a Do does not wait for a key that is free only when its time is over", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 10 * time.Second})
 		start := time.Now()
-		require.NoError(t, b.store.Keep(ctx, b.occupy(t, "k", time.Hour), nil, 10*time.Second))
+		require.NoError(t, b.store.Complete(ctx, b.occupy(t, "k", time.Hour), nil, 10*time.Second))
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Zero(t, time.Since(start), "free at the very end of the wait")
 
 		lease := b.occupy(t, "l", time.Hour)
-		time.AfterFunc(3*time.Second, func() { _ = b.store.Keep(ctx, lease, nil, 8*time.Second) })
+		time.AfterFunc(3*time.Second, func() { _ = b.store.Complete(ctx, lease, nil, 8*time.Second) })
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "l", neverRuns(t)))
 		require.Equal(t, 3*time.Second, time.Since(start), "3 s of the 10 s are over, and it is free after 8 s more")
 	})
@@ -105,9 +105,9 @@ func TestCooldown(t *testing.T) {
 				}
 				lease := b.occupy(t, "k", 10*time.Second)
 				if begun {
-					require.NoError(t, b.store.Begin(ctx, lease))
+					require.NoError(t, b.store.MarkStarted(ctx, lease))
 				} else {
-					time.AfterFunc(9*time.Second, func() { _ = b.store.Keep(ctx, lease, []byte("answer"), time.Hour) })
+					time.AfterFunc(9*time.Second, func() { _ = b.store.Complete(ctx, lease, []byte("answer"), time.Hour) })
 				}
 				start := time.Now()
 				busy, ok := b.Do(ctx, "k", neverRuns(t)).(*LockBusy)
@@ -169,7 +169,7 @@ func TestCooldown(t *testing.T) {
 	bubble("F25 after a lost reply the release is repeated", t, func(t *testing.T) {
 		b, c := newCloser(t)
 		c.keep = func(ctx context.Context, n int, lease lockstore.Lease, data []byte, d time.Duration) error {
-			err := b.store.Keep(ctx, lease, data, d)
+			err := b.store.Complete(ctx, lease, data, d)
 			if n == 1 {
 				return errLostReply
 			}
@@ -220,7 +220,7 @@ func TestCooldownRefused(t *testing.T) {
 	plain, err := New(struct{ lockstore.Store }{b.store}, Options{})
 	require.NoError(t, err)
 	_, err = plain.WithCooldown(time.Minute)
-	require.ErrorContains(t, err, "lockstore.Keeper")
+	require.ErrorContains(t, err, "lockstore.Completer")
 
 	shown, err := New(wrapped{b.store}, Options{})
 	require.NoError(t, err)
@@ -237,11 +237,11 @@ func TestCooldownRefused(t *testing.T) {
 
 func TestHolder(t *testing.T) {
 	type id struct{}
-	b := newBench(t, Options{Holder: func(ctx context.Context) lockstore.Holder {
-		return lockstore.Holder{Name: "f", ID: ctx.Value(id{}).(string)}
+	b := newBench(t, Options{Holder: func(ctx context.Context) lockstore.HolderInfo {
+		return lockstore.HolderInfo{Name: "f", ID: ctx.Value(id{}).(string)}
 	}})
-	require.Equal(t, lockstore.Holder{Name: "f", ID: "r-1"}, b.Holder(context.WithValue(context.Background(), id{}, "r-1")))
+	require.Equal(t, lockstore.HolderInfo{Name: "f", ID: "r-1"}, b.HolderInfo(context.WithValue(context.Background(), id{}, "r-1")))
 	var none *Guard
-	require.Zero(t, none.Holder(context.Background()), "F51")
-	require.Zero(t, new(Guard).Holder(context.Background()), "F51")
+	require.Zero(t, none.HolderInfo(context.Background()), "F51")
+	require.Zero(t, new(Guard).HolderInfo(context.Background()), "F51")
 }

@@ -45,7 +45,7 @@
 //   - While the work runs, its lease is never released. If the work never returns, the
 //     lease ends by its TTL.
 //   - [Guard.WithCooldown] keeps the key unavailable for a while after good work.
-//   - [Guard.DoKeep] ends a lease by keeping the answer of the work, and a run that finds an
+//   - [Guard.DoOnce] ends a lease by keeping the answer of the work, and a run that finds an
 //     answer ends with it. Package idempotency is built on it.
 //
 // # Waiting
@@ -109,7 +109,7 @@
 //
 // The context ends at the earliest of these moments. [context.Cause] says which:
 //
-//	Reserve (300 ms) before the caller's deadline   ErrDeadline
+//	DeadlineMargin (300 ms) before the caller's deadline   ErrDeadline
 //	MaxHold after the grant                         ErrDeadline
 //	the lease is lost, or the trust window ends     an error that matches lockstore.ErrLost
 //	Shutdown                                        ErrShutdown

@@ -199,8 +199,8 @@ func TestNumbers(t *testing.T) {
 			}
 			return nil
 		}))
-		require.Equal(t, 2*time.Second, b.report(t).Held)
-		require.Greater(t, b.report(t).Waited, 4*time.Second)
+		require.Equal(t, 2*time.Second, b.report(t).HoldTime)
+		require.Greater(t, b.report(t).WaitTime, 4*time.Second)
 	})
 	bubble("work that goes on after its context's end", t, func(t *testing.T) {
 		b := newBench(t, Options{})
@@ -209,7 +209,7 @@ func TestNumbers(t *testing.T) {
 			pass(100 * ms)
 			return nil
 		}))
-		require.Equal(t, 9800*ms, b.report(t).Held)
+		require.Equal(t, 9800*ms, b.report(t).HoldTime)
 	})
 	for name, fault := range map[string]error{"down": errDown, "lost replies": errLostReply} {
 		bubble("retry time, "+name, t, func(t *testing.T) {

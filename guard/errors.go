@@ -12,7 +12,7 @@ import (
 // Causes of the end of a work's context, found with context.Cause and errors.Is. When
 // the lease is lost, the cause matches lockstore.ErrLost.
 var (
-	// ErrDeadline: the time for the work is over: Reserve before the deadline, or at
+	// ErrDeadline: the time for the work is over: DeadlineMargin before the deadline, or at
 	// MaxHold.
 	ErrDeadline = errors.New("time for the work is over")
 	// ErrShutdown: Shutdown was called.
@@ -30,12 +30,12 @@ var (
 // by now.
 type LockBusy struct {
 	Key    string
-	Holder lockstore.Holder
+	Holder lockstore.HolderInfo
 	// Remaining is the longest time until the lock is free if its holder is dead. If
 	// nobody holds the lock, it is the longest time until this run's turn.
-	Remaining time.Duration
-	Place     int  // the run's place in the key's queue: 1 is the front, 0 is none
-	Free      bool // nobody holds the lock, but runs that have waited longer get it first
+	Remaining     time.Duration
+	QueuePosition int  // the run's place in the key's queue: 1 is the front, 0 is none
+	Reserved      bool // nobody holds the lock, but runs that have waited longer get it first
 
 	// Err is a *lockstore.KeptError if the work is done and the lock is kept, as in a
 	// cooldown. It is a *lockstore.DoubtError if nobody knows how the work ended. It is
@@ -51,7 +51,7 @@ func newLockBusy(key string, err error) *LockBusy {
 		busy.Err = inDoubt
 	}
 	if held, ok := errors.AsType[*lockstore.HeldError](err); ok {
-		busy.Holder, busy.Remaining, busy.Place, busy.Free = held.Holder, held.Remaining, held.Place, held.Free
+		busy.Holder, busy.Remaining, busy.QueuePosition, busy.Reserved = held.Holder, held.Remaining, held.QueuePosition, held.Reserved
 	}
 	return busy
 }
@@ -63,7 +63,7 @@ func (e *LockBusy) Error() string {
 	case *lockstore.DoubtError:
 		return fmt.Sprintf("lock %q is busy: %v began the work and did not say how it ended; somebody has to settle the lock", e.Key, e.Holder)
 	}
-	if e.Free {
+	if e.Reserved {
 		return fmt.Sprintf("lock %q is busy: kept for runs that have waited longer", e.Key)
 	}
 	return fmt.Sprintf("lock %q is busy: held by %v", e.Key, e.Holder)
@@ -129,8 +129,8 @@ type LockDeadline struct {
 	Key string
 	Err error // the caller's cancellation or ErrShutdown; nil if the deadline was too near
 
-	// If the deadline was too near: the time until the deadline, and Options.Reserve.
-	Left, Reserve time.Duration
+	// If the deadline was too near: the time until the deadline, and Options.DeadlineMargin.
+	Left, DeadlineMargin time.Duration
 }
 
 func (e *LockDeadline) Error() string {
@@ -138,7 +138,7 @@ func (e *LockDeadline) Error() string {
 	if e.Err != nil {
 		return s + e.Err.Error()
 	}
-	return s + fmt.Sprintf("the deadline is %v away; want at least Reserve (%v) and %v for the work", e.Left.Round(time.Millisecond), e.Reserve, leastWork)
+	return s + fmt.Sprintf("the deadline is %v away; want at least DeadlineMargin (%v) and %v for the work", e.Left.Round(time.Millisecond), e.DeadlineMargin, leastWork)
 }
 
 // Unwrap returns ErrDeadline and the cause.

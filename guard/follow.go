@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// Step is a moment in a run that Options.Follow is told about.
-type Step string
+// Phase is a moment in a run that Options.Trace is told about.
+type Phase string
 
-// The steps of Do and DoAll. Acquire has StepAsking only. The end of a run is told to
+// The steps of Do and DoAll. Acquire has PhaseAsking only. The end of a run is told to
 // Options.Observe.
 const (
-	StepAsking      Step = "asking"       // before the first request for the lock
-	StepGranted     Step = "granted"      // the run has the lock, and the work has not begun
-	StepRenewed     Step = "renewed"      // the lease is renewed
-	StepRenewFailed Step = "renew failed" // a renewal failed; while the lease can be trusted, the guard tries again
-	StepLost        Step = "lost"         // the lease is lost, and the work's context is cancelled
+	PhaseAsking      Phase = "asking"       // before the first request for the lock
+	PhaseGranted     Phase = "granted"      // the run has the lock, and the work has not begun
+	PhaseRenewed     Phase = "renewed"      // the lease is renewed
+	PhaseRenewFailed Phase = "renew failed" // a renewal failed; while the lease can be trusted, the guard tries again
+	PhaseLost        Phase = "lost"         // the lease is lost, and the work's context is cancelled
 )
 
-// Event is what Options.Follow is told.
-type Event struct {
-	Step Step
+// TraceEvent is what Options.Trace is told.
+type TraceEvent struct {
+	Step Phase
 
-	// Report is what is known so far: the key and the holder, and from StepGranted on what
+	// Report is what is known so far: the key and the holder, and from PhaseGranted on what
 	// was known at the grant.
 	Report Report
 
@@ -31,17 +31,17 @@ type Event struct {
 }
 
 // follow is called without the run's mutex, because the hook may ask the work's context.
-func (r *run) follow(step Step, err error) {
-	f := r.guard.opt.Follow
+func (r *run) follow(step Phase, err error) {
+	f := r.guard.opt.Trace
 	if f == nil {
 		return
 	}
-	before := step == StepAsking || step == StepGranted // nobody follows this run on another goroutine yet
+	before := step == PhaseAsking || step == PhaseGranted // nobody follows this run on another goroutine yet
 	if before {
 		r.told = r.report
 	}
-	e := Event{Step: step, Report: r.told, Err: err}
-	if step != StepAsking && step != StepLost {
+	e := TraceEvent{Step: step, Report: r.told, Err: err}
+	if step != PhaseAsking && step != PhaseLost {
 		r.mu.Lock()
 		e.Trusted = max(0, r.trust-r.elapsed())
 		r.mu.Unlock()
@@ -52,7 +52,7 @@ func (r *run) follow(step Step, err error) {
 	}
 }
 
-// followed is the run's context with the values of Options.Follow. It is not the run itself,
+// followed is the run's context with the values of Options.Trace. It is not the run itself,
 // which asks this context for its values.
 func (r *run) followed() context.Context {
 	if ctx := r.values.Load(); ctx != nil {
@@ -61,7 +61,7 @@ func (r *run) followed() context.Context {
 	return r.Context
 }
 
-// observed is the caller's context with the values of Options.Follow.
+// observed is the caller's context with the values of Options.Trace.
 func (r *run) observed() context.Context {
 	if ctx := r.values.Load(); ctx != nil {
 		return valued{r.caller, *ctx}

@@ -20,20 +20,20 @@ type seenKey struct{}
 // follower keeps all events. Its hook asks each context that it gets, as a tracer may.
 type follower struct {
 	mu     sync.Mutex
-	events []Event
+	events []TraceEvent
 }
 
-func (f *follower) follow(ctx context.Context, e Event) context.Context {
+func (f *follower) follow(ctx context.Context, e TraceEvent) context.Context {
 	_, _ = ctx.Deadline()
 	_ = ctx.Err()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.events = append(f.events, e)
-	seen, _ := ctx.Value(seenKey{}).([]Step)
+	seen, _ := ctx.Value(seenKey{}).([]Phase)
 	return context.WithValue(ctx, seenKey{}, append(slices.Clone(seen), e.Step))
 }
 
-func (f *follower) steps() (steps []Step) {
+func (f *follower) steps() (steps []Phase) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.events {
@@ -46,7 +46,7 @@ func TestFollow(t *testing.T) {
 	ctx := context.Background()
 	open := func(t *testing.T, opt Options) (*bench, *follower) {
 		f := &follower{}
-		opt.Follow = f.follow
+		opt.Trace = f.follow
 		return newBench(t, opt), f
 	}
 	bubble("the values reach the work and the observer", t, func(t *testing.T) {
@@ -57,12 +57,12 @@ func TestFollow(t *testing.T) {
 			assert.NoError(t, ctx.Err())
 		}
 		require.NoError(t, b.Do(ctx, "k", func(ctx context.Context, lock Lock) error {
-			require.Equal(t, []Step{StepAsking, StepGranted}, ctx.Value(seenKey{}))
+			require.Equal(t, []Phase{PhaseAsking, PhaseGranted}, ctx.Value(seenKey{}))
 			require.Equal(t, lock.Fence, f.events[1].Report.Fence)
 			return nil
 		}))
-		require.Equal(t, []Step{StepAsking, StepGranted}, observed)
-		require.Equal(t, []Step{StepAsking, StepGranted}, f.steps())
+		require.Equal(t, []Phase{PhaseAsking, PhaseGranted}, observed)
+		require.Equal(t, []Phase{PhaseAsking, PhaseGranted}, f.steps())
 		require.Zero(t, f.events[0].Trusted)
 		require.Zero(t, f.events[0].Report.Fence)
 		require.Equal(t, "k", f.events[0].Report.Key)
@@ -73,7 +73,7 @@ func TestFollow(t *testing.T) {
 		_, err := b.store.Store.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
 		require.NoError(t, err)
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
-		require.Equal(t, []Step{StepAsking}, f.steps())
+		require.Equal(t, []Phase{PhaseAsking}, f.steps())
 	})
 	bubble("renewals", t, func(t *testing.T) {
 		b, f := open(t, Options{TTL: 3 * time.Second})
@@ -85,7 +85,7 @@ func TestFollow(t *testing.T) {
 			return b.store.Store.Renew(ctx, lease, ttl)
 		}
 		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(2500 * time.Millisecond); return nil }))
-		require.Equal(t, []Step{StepAsking, StepGranted, StepRenewed, StepRenewFailed, StepRenewed}, f.steps()[:5])
+		require.Equal(t, []Phase{PhaseAsking, PhaseGranted, PhaseRenewed, PhaseRenewFailed, PhaseRenewed}, f.steps()[:5])
 		require.ErrorIs(t, f.events[3].Err, failed)
 		require.Equal(t, 3*time.Second-margin, f.events[2].Trusted)
 		require.Equal(t, f.events[1].Report, f.events[2].Report)
@@ -97,7 +97,7 @@ func TestFollow(t *testing.T) {
 		}
 		err := b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return ctx.Err() })
 		require.IsType(t, &LockLost{}, err)
-		require.Equal(t, []Step{StepAsking, StepGranted, StepLost}, f.steps())
+		require.Equal(t, []Phase{PhaseAsking, PhaseGranted, PhaseLost}, f.steps())
 		require.ErrorIs(t, f.events[2].Err, lockstore.ErrLost)
 	})
 	bubble("a loss that the clocks show", t, func(t *testing.T) {
@@ -108,33 +108,33 @@ func TestFollow(t *testing.T) {
 		err := b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return ctx.Err() })
 		require.IsType(t, &LockLost{}, err)
 		steps := f.steps()
-		require.Equal(t, StepLost, steps[len(steps)-1])
-		require.Equal(t, 1, len(slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return s != StepLost })))
+		require.Equal(t, PhaseLost, steps[len(steps)-1])
+		require.Equal(t, 1, len(slices.DeleteFunc(slices.Clone(steps), func(s Phase) bool { return s != PhaseLost })))
 	})
 	bubble("a loss that the release shows", t, func(t *testing.T) {
 		b, f := open(t, Options{})
 		b.store.release = func(context.Context, int, lockstore.Lease) error { return lockstore.ErrLost }
 		require.IsType(t, &LockLost{}, b.Do(ctx, "k", func(context.Context, Lock) error { return nil }))
-		require.Equal(t, []Step{StepAsking, StepGranted, StepLost}, f.steps())
+		require.Equal(t, []Phase{PhaseAsking, PhaseGranted, PhaseLost}, f.steps())
 	})
 	bubble("each key of a DoAll, and its own values for its report", t, func(t *testing.T) {
 		values := map[string]int{}
 		b, f := open(t, Options{})
 		b.opt.Observe = func(ctx context.Context, r Report) {
-			values[r.Key] = len(ctx.Value(seenKey{}).([]Step))
+			values[r.Key] = len(ctx.Value(seenKey{}).([]Phase))
 		}
 		require.NoError(t, b.DoAll(ctx, []string{"b", "a"}, func(ctx context.Context, _ []Lock) error {
 			require.Len(t, ctx.Value(seenKey{}), 4)
 			return nil
 		}))
-		require.Equal(t, []Step{StepAsking, StepGranted, StepAsking, StepGranted}, f.steps())
+		require.Equal(t, []Phase{PhaseAsking, PhaseGranted, PhaseAsking, PhaseGranted}, f.steps())
 		require.Equal(t, map[string]int{"a": 2, "b": 4}, values)
 	})
 	bubble("a long-lived lease", t, func(t *testing.T) {
 		b, f := open(t, Options{})
 		_, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: time.Minute})
 		require.NoError(t, err)
-		require.Equal(t, []Step{StepAsking}, f.steps())
+		require.Equal(t, []Phase{PhaseAsking}, f.steps())
 	})
 	bubble("a renewal that the end of the work cuts off has not failed", t, func(t *testing.T) {
 		b, f := open(t, Options{TTL: 3 * time.Second})
@@ -143,11 +143,11 @@ func TestFollow(t *testing.T) {
 			return 0, ctx.Err()
 		}
 		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(1100 * time.Millisecond); return nil }))
-		require.Equal(t, []Step{StepAsking, StepGranted}, f.steps())
+		require.Equal(t, []Phase{PhaseAsking, PhaseGranted}, f.steps())
 	})
 	bubble("a hook that panics at the grant", t, func(t *testing.T) {
-		b := newBench(t, Options{Follow: func(ctx context.Context, e Event) context.Context {
-			if e.Step == StepGranted {
+		b := newBench(t, Options{Trace: func(ctx context.Context, e TraceEvent) context.Context {
+			if e.Step == PhaseGranted {
 				panic("the hook's")
 			}
 			return ctx
@@ -157,15 +157,15 @@ func TestFollow(t *testing.T) {
 		b.free(t, "k")
 	})
 	bubble("a hook that returns no context", t, func(t *testing.T) {
-		b := newBench(t, Options{Follow: func(context.Context, Event) context.Context { return nil }})
+		b := newBench(t, Options{Trace: func(context.Context, TraceEvent) context.Context { return nil }})
 		require.NoError(t, b.Do(context.WithValue(ctx, seenKey{}, "caller's"), "k", func(ctx context.Context, _ Lock) error {
 			require.Equal(t, "caller's", ctx.Value(seenKey{}))
 			return nil
 		}))
 	})
 	bubble("the work's time is the time that is left after the hook", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: time.Second, MaxHold: time.Second, Follow: func(ctx context.Context, e Event) context.Context {
-			if e.Step == StepGranted {
+		b := newBench(t, Options{TTL: time.Second, MaxHold: time.Second, Trace: func(ctx context.Context, e TraceEvent) context.Context {
+			if e.Step == PhaseGranted {
 				pass(2 * time.Second)
 			}
 			return ctx

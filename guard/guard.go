@@ -71,26 +71,26 @@ type Options struct {
 	// run that does not wait is refused while others do.
 	Wait time.Duration
 
-	// Reserve is the time between the end of the work's context and the deadline of the
+	// DeadlineMargin is the time between the end of the work's context and the deadline of the
 	// caller's context. In this time the lease is released and the answer is sent. 0 is
 	// 300 ms.
-	Reserve time.Duration
+	DeadlineMargin time.Duration
 
 	// Holder says, for people who inspect the lock, which run holds it. nil leaves the
 	// holder unnamed.
-	Holder func(context.Context) lockstore.Holder
+	Holder func(context.Context) lockstore.HolderInfo
 
 	// Observe is called at the end of every run, also if the run got no lock. It is
 	// called once for each key, on the goroutine that called Do. nil observes nothing.
 	Observe func(context.Context, Report)
 
-	// Follow is called at each Step of a run, for example to trace it. It is called on the
+	// Trace is called at each Step of a run, for example to trace it. It is called on the
 	// goroutine that called Do, and for renewals and losses on others; for one run several
-	// calls at the same time are possible. If the step is StepAsking or StepGranted, the
-	// values of the context that Follow returns are those of the work's context and of
-	// Observe's; nothing else of it is used. Follow must not block: its time counts
+	// calls at the same time are possible. If the step is PhaseAsking or PhaseGranted, the
+	// values of the context that Trace returns are those of the work's context and of
+	// Observe's; nothing else of it is used. Trace must not block: its time counts
 	// against the lease. nil follows nothing.
-	Follow func(context.Context, Event) context.Context
+	Trace func(context.Context, TraceEvent) context.Context
 }
 
 // Guard runs work only while a lock is held. It is safe for concurrent use. It keeps
@@ -117,7 +117,7 @@ func New(store lockstore.Store, opt Options) (*Guard, error) {
 	for _, o := range []struct {
 		name  string
 		value time.Duration
-	}{{"TTL", opt.TTL}, {"MaxHold", opt.MaxHold}, {"Wait", opt.Wait}, {"Reserve", opt.Reserve}} {
+	}{{"TTL", opt.TTL}, {"MaxHold", opt.MaxHold}, {"Wait", opt.Wait}, {"DeadlineMargin", opt.DeadlineMargin}} {
 		if o.value < 0 {
 			return nil, fmt.Errorf("guard: %s is %v; want 0 (the default) or more", o.name, o.value)
 		}
@@ -132,22 +132,22 @@ func New(store lockstore.Store, opt Options) (*Guard, error) {
 	if opt.TTL == 0 {
 		opt.TTL = min(defaultTTL, opt.MaxHold)
 	}
-	if opt.Reserve == 0 {
-		opt.Reserve = defaultReserve
+	if opt.DeadlineMargin == 0 {
+		opt.DeadlineMargin = defaultReserve
 	}
 	switch {
 	case opt.MaxHold < lockstore.MinTTL || opt.MaxHold > lockstore.MaxTTL:
 		return nil, fmt.Errorf("guard: MaxHold is %v; want %v to %v", opt.MaxHold, lockstore.MinTTL, lockstore.MaxTTL)
 	case opt.TTL > opt.MaxHold:
 		return nil, fmt.Errorf("guard: TTL is %v but MaxHold is %v; want TTL at most MaxHold", opt.TTL, opt.MaxHold)
-	case opt.Reserve > opt.MaxHold-leastWork:
-		return nil, fmt.Errorf("guard: Reserve is %v but MaxHold is %v; want Reserve at most MaxHold less %v", opt.Reserve, opt.MaxHold, leastWork)
+	case opt.DeadlineMargin > opt.MaxHold-leastWork:
+		return nil, fmt.Errorf("guard: DeadlineMargin is %v but MaxHold is %v; want DeadlineMargin at most MaxHold less %v", opt.DeadlineMargin, opt.MaxHold, leastWork)
 	}
 	if opt.Wait > lockstore.MaxTTL {
 		return nil, fmt.Errorf("guard: Wait is %v; want at most %v", opt.Wait, lockstore.MaxTTL)
 	}
 	if opt.Holder == nil {
-		opt.Holder = func(context.Context) lockstore.Holder { return lockstore.Holder{} }
+		opt.Holder = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{} }
 	}
 	if opt.Observe == nil {
 		opt.Observe = func(context.Context, Report) {}
@@ -177,11 +177,11 @@ func (g *Guard) usable(ctx context.Context) error {
 	return g.Validate()
 }
 
-// Holder returns what Options.Holder says of a run with this context. Adapters compare
+// HolderInfo returns what Options.HolderInfo says of a run with this context. Adapters compare
 // it with the holder of a busy lock.
-func (g *Guard) Holder(ctx context.Context) lockstore.Holder {
+func (g *Guard) HolderInfo(ctx context.Context) lockstore.HolderInfo {
 	if g == nil || g.opt.Holder == nil {
-		return lockstore.Holder{}
+		return lockstore.HolderInfo{}
 	}
 	return g.opt.Holder(ctx)
 }

@@ -42,16 +42,16 @@ func TestNew(t *testing.T) {
 		{"F48 MaxHold too large", Options{MaxHold: 25 * time.Hour}, []string{"MaxHold is 25h", "24h"}},
 		{"F48 negative Wait", Options{Wait: -1}, []string{"Wait is -1ns"}},
 		{"F48 Wait too large", Options{Wait: 25 * time.Hour}, []string{"Wait is 25h", "24h"}},
-		{"F48 negative Reserve", Options{Reserve: -1}, []string{"Reserve is -1ns"}},
+		{"F48 negative DeadlineMargin", Options{DeadlineMargin: -1}, []string{"DeadlineMargin is -1ns"}},
 		{"F49 TTL and MaxHold", Options{TTL: time.Minute, MaxHold: 30 * time.Second}, []string{"TTL is 1m0s", "MaxHold is 30s"}},
-		{"F49 Reserve and MaxHold", Options{Reserve: time.Minute, MaxHold: time.Minute}, []string{"Reserve is 1m0s", "MaxHold is 1m0s"}},
+		{"F49 DeadlineMargin and MaxHold", Options{DeadlineMargin: time.Minute, MaxHold: time.Minute}, []string{"DeadlineMargin is 1m0s", "MaxHold is 1m0s"}},
 		{"F48 the least TTL", Options{TTL: time.Second}, nil},
 		{"F48 the longest TTL", Options{TTL: 24 * time.Hour}, nil},
 		{"F48 the least MaxHold", Options{MaxHold: time.Second}, nil},
 		{"F48 the longest MaxHold", Options{MaxHold: 24 * time.Hour}, nil},
 		{"F48 the longest Wait", Options{Wait: 24 * time.Hour}, nil},
-		{"F49 the longest Reserve", Options{Reserve: 900 * time.Millisecond, MaxHold: time.Second}, nil},
-		{"F49 one more", Options{Reserve: 900*time.Millisecond + 1, MaxHold: time.Second}, []string{"Reserve is 900.000001ms", "at most MaxHold less 100ms"}},
+		{"F49 the longest DeadlineMargin", Options{DeadlineMargin: 900 * time.Millisecond, MaxHold: time.Second}, nil},
+		{"F49 one more", Options{DeadlineMargin: 900*time.Millisecond + 1, MaxHold: time.Second}, []string{"DeadlineMargin is 900.000001ms", "at most MaxHold less 100ms"}},
 		{"a TTL over the default MaxHold raises it", Options{TTL: time.Hour}, nil},
 		{"a MaxHold under the default TTL lowers it", Options{MaxHold: 5 * time.Second}, nil},
 	} {
@@ -108,7 +108,7 @@ func (w *watched) AfterFunc(func()) func() bool {
 
 func TestPanicsOfOptionsAndStores(t *testing.T) {
 	for name, set := range map[string]func(*bench){
-		"holder":  func(b *bench) { b.opt.Holder = func(context.Context) lockstore.Holder { panic("boom") } },
+		"holder":  func(b *bench) { b.opt.Holder = func(context.Context) lockstore.HolderInfo { panic("boom") } },
 		"observe": func(b *bench) { b.opt.Observe = func(context.Context, Report) { panic("boom") } },
 		"acquire": func(b *bench) {
 			b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) { panic("boom") }
@@ -205,7 +205,7 @@ func TestLogReports(t *testing.T) {
 		var out bytes.Buffer
 		store := &hooked{Store: memstore.New(nil)}
 		g, err := New(store, Options{
-			Holder:  func(context.Context) lockstore.Holder { return lockstore.Holder{Name: "withdraw", ID: "req-1"} },
+			Holder:  func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "withdraw", ID: "req-1"} },
 			Observe: LogReports(slog.New(slog.NewJSONHandler(&out, nil))),
 		})
 		require.NoError(t, err)
@@ -228,7 +228,7 @@ func TestLogReports(t *testing.T) {
 		assert.NotContains(t, line, "caller", "nobody was authenticated")
 
 		out.Reset()
-		_, err = g.Acquire(context.Background(), LeaseRequest{Key: "shared/k", TTL: time.Minute, Holder: lockstore.Holder{Name: "me", Caller: "arn:aws:iam::1:user/jo"}})
+		_, err = g.Acquire(context.Background(), LeaseRequest{Key: "shared/k", TTL: time.Minute, Holder: lockstore.HolderInfo{Name: "me", Caller: "arn:aws:iam::1:user/jo"}})
 		require.NoError(t, err)
 		assert.Contains(t, out.String(), `"caller":"arn:aws:iam::1:user/jo"`)
 

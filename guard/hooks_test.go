@@ -189,7 +189,7 @@ func (b *bench) waiting(t *testing.T, key string) int {
 func (b *bench) occupy(t *testing.T, key string, ttl time.Duration) lockstore.Lease {
 	t.Helper()
 	lease, err := b.store.Store.Acquire(context.Background(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl,
-		Holder: lockstore.Holder{Name: "another", ID: "r-2"}})
+		HolderInfo: lockstore.HolderInfo{Name: "another", ID: "r-2"}})
 	require.NoError(t, err)
 	return lease
 }

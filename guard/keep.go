@@ -9,57 +9,57 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Keeping says how DoKeep treats a key whose work may have run before.
-type Keeping struct {
-	// Begin says to the store, before the work, that the work begins. It costs a write.
-	// If the work then does not end with an Ending that keeps or frees the key, the key is
+// OnceOptions says how DoOnce treats a key whose work may have run before.
+type OnceOptions struct {
+	// MarkStarted says to the store, before the work, that the work begins. It costs a write.
+	// If the work then does not end with an Completion that keeps or frees the key, the key is
 	// in doubt when its lease ends: nobody gets it before somebody settles it.
-	Begin bool
+	MarkStarted bool
 
-	// Refused says how DoKeep ends when the key is kept or in doubt, so that the work does
+	// Refused says how DoOnce ends when the key is kept or in doubt, so that the work does
 	// not run: busy.Err is a *lockstore.KeptError or a *lockstore.DoubtError. nil returns
 	// the *LockBusy.
 	Refused func(busy *LockBusy) (Outcome, error)
 }
 
-// Ending says what work leaves in the place of its lease. The zero value keeps nothing.
-type Ending struct {
-	// Keep is for how long the key is kept with Data, lockstore.MinTTL to
-	// lockstore.MaxKeep. 0 keeps nothing: then the key is released, or with Keeping.Begin
+// Completion says what work leaves in the place of its lease. The zero value keeps nothing.
+type Completion struct {
+	// ResultTime is for how long the key is kept with Data, lockstore.MinTTL to
+	// lockstore.MaxResultTime. 0 keeps nothing: then the key is released, or with OnceOptions.MarkStarted
 	// left in doubt. After work that returned an error nothing is kept.
-	Keep time.Duration
-	Data lockstore.Secret
+	ResultTime time.Duration
+	Result     lockstore.Secret
 
-	// Mark is kept instead of Data if the store refuses Data as invalid, because it is too
+	// Substitute is kept instead of Data if the store refuses Data as invalid, because it is too
 	// large for this store. nil keeps nothing then.
-	Mark lockstore.Secret
+	Substitute lockstore.Secret
 
-	// Err is why Data is not the answer itself. It stands in Report.KeepErr.
+	// Err is why Data is not the answer itself. It stands in Report.CompleteErr.
 	Err error
 
-	// Free releases the key also after Keeping.Begin, because the work had no effect.
-	Free bool
+	// NoEffect releases the key also after OnceOptions.MarkStarted, because the work had no effect.
+	NoEffect bool
 }
 
-// CanKeep returns an error unless DoKeep works with the guard's store, which must be a
-// lockstore.Keeper.
-func (g *Guard) CanKeep() error {
+// CanComplete returns an error unless DoOnce works with the guard's store, which must be a
+// lockstore.Completer.
+func (g *Guard) CanComplete() error {
 	_, err := g.keeper()
 	return err
 }
 
-func (g *Guard) keeper() (lockstore.Keeper, error) {
+func (g *Guard) keeper() (lockstore.Completer, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
 	}
-	keeper, ok := lockstore.As[lockstore.Keeper](g.store)
+	keeper, ok := lockstore.As[lockstore.Completer](g.store)
 	if !ok {
-		return nil, fmt.Errorf("guard: the store (%T) cannot keep an answer: it is no lockstore.Keeper", g.store)
+		return nil, fmt.Errorf("guard: the store (%T) cannot keep an answer: it is no lockstore.Completer", g.store)
 	}
 	return keeper, nil
 }
 
-// DoKeep is Do for work that must not run again, because its answer is kept in the key's
+// DoOnce is Do for work that must not run again, because its answer is kept in the key's
 // entry. Package idempotency is built on it. A run that finds the key kept or in doubt does
 // not wait: its work does not run, and k.Refused says how the run ends. A run that waits
 // while another works gets the answer within about two seconds after it is kept.
@@ -67,14 +67,14 @@ func (g *Guard) keeper() (lockstore.Keeper, error) {
 // The write that keeps the answer is the one that ends the lease. After the work it may take
 // as long as MaxHold, but at most until 100 ms before ctx's deadline, and after Shutdown at
 // most 300 ms. It works also after the lease has ended, if nobody was
-// granted the key since; then the lock counts as not lost. If it fails, DoKeep does not
+// granted the key since; then the lock counts as not lost. If it fails, DoOnce does not
 // release the lease, because a second run could begin at once: the lease ends by its TTL.
-// DoKeep returns what the work returned, and Report.KeepErr says why nothing is kept.
+// DoOnce returns what the work returned, and Report.CompleteErr says why nothing is kept.
 //
-// After an error of the work, a panic or runtime.Goexit, DoKeep releases the lease. With
-// k.Begin it does so only if the work returned Ending.Free. This release may take as long as
+// After an error of the work, a panic or runtime.Goexit, DoOnce releases the lease. With
+// k.MarkStarted it does so only if the work returned Completion.NoEffect. This release may take as long as
 // the write that keeps the answer, because without it the key would be in doubt.
-func (g *Guard) DoKeep(ctx context.Context, key string, k Keeping, work func(context.Context, Lock) (Ending, error)) error {
+func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func(context.Context, Lock) (Completion, error)) error {
 	if err := g.usable(ctx); err != nil {
 		return err
 	}
@@ -95,22 +95,22 @@ func (g *Guard) DoKeep(ctx context.Context, key string, k Keeping, work func(con
 		}
 		return r.end(outcome, err)
 	}
-	var ending Ending
+	var ending Completion
 	end := func(err error) {
 		switch {
-		case err == nil && ending.Keep != 0:
+		case err == nil && ending.ResultTime != 0:
 			r.keep(keeper, ending)
-		case !k.Begin && r.lost != nil && !r.expired: // nothing is left to release
-		case r.begun && (ending.Free || !c.working):
+		case !k.MarkStarted && r.lost != nil && !r.expired: // nothing is left to release
+		case r.begun && (ending.NoEffect || !c.working):
 			r.releaseAfterWork(cooldown{}, g.opt.MaxHold)
 		case !r.begun:
 			r.releaseAfterWork(cooldown{}, releaseTime)
 		default:
-			r.report.KeepErr = errInDoubt
+			r.report.CompleteErr = errInDoubt
 		}
 	}
 	_, err = r.hold(cooldown{end: end}, func(ctx context.Context, lock Lock) (Outcome, error) {
-		if k.Begin {
+		if k.MarkStarted {
 			if outcome, err := r.begin(keeper); err != nil {
 				return outcome, err
 			}
@@ -128,10 +128,10 @@ var errInDoubt = errors.New("the work began and did not say that it had no effec
 // begin says to the store that the work begins. The work may run only if the store has
 // confirmed this, and if there is still time for the work. Otherwise the caller releases
 // the lease, which also takes back a begin whose answer was lost.
-func (r *run) begin(keeper lockstore.Keeper) (Outcome, error) {
+func (r *run) begin(keeper lockstore.Completer) (Outcome, error) {
 	var said error
 	outcome, err := r.ask(func(ctx context.Context) error {
-		said = keeper.Begin(ctx, r.lease)
+		said = keeper.MarkStarted(ctx, r.lease)
 		return said
 	})
 	r.begun = err == nil || outcome == OutcomeUnknown
@@ -152,7 +152,7 @@ func (r *run) begin(keeper lockstore.Keeper) (Outcome, error) {
 	case left >= leastWork:
 		return OutcomeOK, nil
 	}
-	if left := r.left - r.elapsed(); left < r.guard.opt.Reserve+leastWork {
+	if left := r.left - r.elapsed(); left < r.guard.opt.DeadlineMargin+leastWork {
 		return r.tooLate(left)
 	}
 	return OutcomeUnavailable, &LockStoreUnavailable{r.report.Key, errLate}
@@ -160,15 +160,15 @@ func (r *run) begin(keeper lockstore.Keeper) (Outcome, error) {
 
 // keep ends the lease and keeps the answer in its place. If that fails, the lease must run
 // out: the answer is not kept, and a release would let a second run begin at once.
-func (r *run) keep(keeper lockstore.Keeper, e Ending) {
+func (r *run) keep(keeper lockstore.Completer, e Completion) {
 	why := e.Err
 	err := r.withRetries(r.beginRelease(true, r.guard.opt.MaxHold), func(ctx context.Context) error {
-		err := keeper.Keep(ctx, r.lease, e.Data, e.Keep)
-		if outcomeOf(err) == OutcomeInvalid && e.Mark != nil {
+		err := keeper.Complete(ctx, r.lease, e.Result, e.ResultTime)
+		if outcomeOf(err) == OutcomeInvalid && e.Substitute != nil {
 			why = fmt.Errorf("the store refused the answer, and only a mark is kept: %w", err)
-			e.Data, e.Mark = e.Mark, nil
+			e.Result, e.Substitute = e.Substitute, nil
 			r.report.Calls++
-			err = keeper.Keep(ctx, r.lease, e.Data, e.Keep)
+			err = keeper.Complete(ctx, r.lease, e.Result, e.ResultTime)
 		}
 		return err
 	})
@@ -177,11 +177,11 @@ func (r *run) keep(keeper lockstore.Keeper, e Ending) {
 		// Nobody was granted the key since this run, so the lease was not lost under the
 		// work, even if it had ended.
 		r.lost = nil
-		r.report.KeepErr = why
+		r.report.CompleteErr = why
 		return
 	case errors.Is(err, lockstore.ErrLost) && r.lost == nil && r.elapsed() < r.trust:
 		r.lost = err
-		r.follow(StepLost, err)
+		r.follow(PhaseLost, err)
 	}
-	r.report.KeepErr = err
+	r.report.CompleteErr = err
 }

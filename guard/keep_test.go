@@ -91,48 +91,48 @@ func once(f storetest.Fault, op storetest.Op) func(storetest.Call) storetest.Fau
 	}
 }
 
-var hour = Ending{Keep: time.Hour, Data: lockstore.Secret("answer"), Mark: lockstore.Secret("mark")}
+var hour = Completion{ResultTime: time.Hour, Result: lockstore.Secret("answer"), Substitute: lockstore.Secret("mark")}
 
-func keeps(context.Context, Lock) (Ending, error) { return hour, nil }
+func keeps(context.Context, Lock) (Completion, error) { return hour, nil }
 
-func neverKeeps(t *testing.T) func(context.Context, Lock) (Ending, error) {
-	return func(context.Context, Lock) (Ending, error) {
+func neverKeeps(t *testing.T) func(context.Context, Lock) (Completion, error) {
+	return func(context.Context, Lock) (Completion, error) {
 		t.Error("the work ran")
-		return Ending{}, nil
+		return Completion{}, nil
 	}
 }
 
-func TestDoKeep(t *testing.T) {
+func TestDoOnce(t *testing.T) {
 	ctx := context.Background()
 	own := errors.New("own")
 	for name, begin := range map[string]bool{"": false, ", begun": true} {
 		bubble("the end of the lease keeps the answer, and the next run gets it"+name, t, func(t *testing.T) {
 			b := newKeepBench(t, Options{})
-			require.NoError(t, b.DoKeep(ctx, "k", Keeping{Begin: begin}, keeps))
+			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: begin}, keeps))
 			require.Zero(t, b.count(storetest.OpRelease))
 			first := b.report(t)
 			require.Equal(t, OutcomeOK, first.Outcome)
-			require.NoError(t, first.KeepErr)
+			require.NoError(t, first.CompleteErr)
 			require.Equal(t, map[bool]int{false: 2, true: 3}[begin], first.Calls)
 
 			refusal := errors.New("refused for good")
-			err := b.DoKeep(ctx, "k", Keeping{Begin: begin, Refused: func(busy *LockBusy) (Outcome, error) {
+			err := b.DoOnce(ctx, "k", OnceOptions{MarkStarted: begin, Refused: func(busy *LockBusy) (Outcome, error) {
 				kept, ok := busy.Err.(*lockstore.KeptError)
 				require.True(t, ok)
-				require.Equal(t, "answer", string(kept.Data))
+				require.Equal(t, "answer", string(kept.Result))
 				return OutcomeMismatch, refusal
 			}}, neverKeeps(t))
 			require.Equal(t, refusal, err)
 			require.Equal(t, OutcomeMismatch, b.reports[1].Outcome)
 			require.Equal(t, 1, b.reports[1].Calls)
-			require.IsType(t, &LockBusy{}, b.DoKeep(ctx, "k", Keeping{}, neverKeeps(t)), "without Refused")
+			require.IsType(t, &LockBusy{}, b.DoOnce(ctx, "k", OnceOptions{}, neverKeeps(t)), "without Refused")
 			require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		})
 		bubble("the answer of nothing is the end of the lease"+name, t, func(t *testing.T) {
 			b := newKeepBench(t, Options{})
-			require.NoError(t, b.DoKeep(ctx, "k", Keeping{Begin: begin}, func(context.Context, Lock) (Ending, error) { return Ending{Free: true}, nil }))
+			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: begin}, func(context.Context, Lock) (Completion, error) { return Completion{NoEffect: true}, nil }))
 			require.False(t, b.status(t).Held)
-			require.NoError(t, b.report(t).KeepErr)
+			require.NoError(t, b.report(t).CompleteErr)
 		})
 		for what, end := range map[string]func(){"F04 a panic": func() { panic("boom") }, "F05 Goexit": runtime.Goexit, "F05 an error": func() {}} {
 			bubble(what+name, t, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestDoKeep(t *testing.T) {
 				go func() {
 					defer close(ended)
 					defer func() { _ = recover() }()
-					_ = b.DoKeep(ctx, "k", Keeping{Begin: begin}, func(context.Context, Lock) (Ending, error) {
+					_ = b.DoOnce(ctx, "k", OnceOptions{MarkStarted: begin}, func(context.Context, Lock) (Completion, error) {
 						end()
 						return hour, own
 					})
@@ -151,24 +151,24 @@ func TestDoKeep(t *testing.T) {
 				require.Equal(t, begin, b.status(t).Held)
 				require.Equal(t, begin, b.count(storetest.OpRelease) == 0)
 				if begin {
-					require.ErrorIs(t, b.report(t).KeepErr, errInDoubt)
+					require.ErrorIs(t, b.report(t).CompleteErr, errInDoubt)
 					pass(2 * defaultTTL)
 					require.True(t, b.status(t).InDoubt)
 					return
 				}
-				require.NoError(t, b.report(t).KeepErr)
+				require.NoError(t, b.report(t).CompleteErr)
 			})
 		}
 		bubble("an error of work that had no effect frees the key"+name, t, func(t *testing.T) {
 			b := newKeepBench(t, Options{})
-			require.Equal(t, own, b.DoKeep(ctx, "k", Keeping{Begin: begin}, func(context.Context, Lock) (Ending, error) { return Ending{Free: true}, own }))
+			require.Equal(t, own, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: begin}, func(context.Context, Lock) (Completion, error) { return Completion{NoEffect: true}, own }))
 			require.False(t, b.status(t).Held)
 		})
 		bubble("F24 a keep whose reply is lost is sent again"+name, t, func(t *testing.T) {
 			b := newKeepBench(t, Options{})
 			b.fault = once(storetest.Fault{Cut: errLostReply}, storetest.OpKeep)
-			require.NoError(t, b.DoKeep(ctx, "k", Keeping{Begin: begin}, keeps))
-			require.NoError(t, b.report(t).KeepErr)
+			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: begin}, keeps))
+			require.NoError(t, b.report(t).CompleteErr)
 			require.Equal(t, 2, b.count(storetest.OpKeep))
 			require.True(t, b.status(t).Kept)
 		})
@@ -178,10 +178,10 @@ func TestDoKeep(t *testing.T) {
 			limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 			defer cancel()
 			began := time.Now()
-			require.NoError(t, b.DoKeep(limited, "k", Keeping{Begin: begin}, keeps))
+			require.NoError(t, b.DoOnce(limited, "k", OnceOptions{MarkStarted: begin}, keeps))
 			require.Equal(t, 30*time.Second-answerTime, time.Since(began), "until the answer")
 			require.Zero(t, b.count(storetest.OpRelease))
-			require.ErrorIs(t, b.report(t).KeepErr, errLostReply)
+			require.ErrorIs(t, b.report(t).CompleteErr, errLostReply)
 			require.Equal(t, OutcomeOK, b.report(t).Outcome)
 			require.True(t, b.status(t).Held, "until the end of its lease")
 			pass(defaultTTL)
@@ -190,34 +190,34 @@ func TestDoKeep(t *testing.T) {
 		bubble("a keep that the store refuses as too large leaves a mark"+name, t, func(t *testing.T) {
 			b := newKeepBench(t, Options{})
 			b.fault = once(storetest.Fault{Drop: lockstore.Invalidf("store: too large")}, storetest.OpKeep)
-			require.NoError(t, b.DoKeep(ctx, "k", Keeping{Begin: begin}, keeps))
-			require.ErrorContains(t, b.report(t).KeepErr, "only a mark is kept: store: too large")
+			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: begin}, keeps))
+			require.ErrorContains(t, b.report(t).CompleteErr, "only a mark is kept: store: too large")
 			require.Equal(t, map[bool]int{false: 3, true: 4}[begin], b.report(t).Calls)
 			_, err := b.store.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Second})
 			var kept *lockstore.KeptError
 			require.ErrorAs(t, err, &kept)
-			require.Equal(t, "mark", string(kept.Data))
+			require.Equal(t, "mark", string(kept.Result))
 		})
 		bubble("F07 a lease that has ended and was nobody else's is kept, and is not lost"+name, t, func(t *testing.T) {
 			b := newKeepBench(t, Options{TTL: 10 * time.Second})
 			b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, storetest.OpRenew)
-			require.NoError(t, b.DoKeep(ctx, "k", Keeping{Begin: begin}, func(ctx context.Context, _ Lock) (Ending, error) {
+			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: begin}, func(ctx context.Context, _ Lock) (Completion, error) {
 				<-ctx.Done()
 				require.ErrorIs(t, context.Cause(ctx), lockstore.ErrLost)
 				pass(time.Minute)
 				return hour, nil
 			}))
 			require.Equal(t, OutcomeOK, b.report(t).Outcome)
-			require.NoError(t, b.report(t).KeepErr)
+			require.NoError(t, b.report(t).CompleteErr)
 			require.True(t, b.status(t).Kept)
 		})
 		bubble("a lock that is lost under the work, which says that it had no effect"+name, t, func(t *testing.T) {
 			b := newKeepBench(t, Options{TTL: 10 * time.Second})
 			b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, storetest.OpRenew)
-			err := b.DoKeep(ctx, "k", Keeping{Begin: begin}, func(ctx context.Context, _ Lock) (Ending, error) {
+			err := b.DoOnce(ctx, "k", OnceOptions{MarkStarted: begin}, func(ctx context.Context, _ Lock) (Completion, error) {
 				<-ctx.Done()
 				pass(time.Minute)
-				return Ending{Free: true}, own
+				return Completion{NoEffect: true}, own
 			})
 			require.IsType(t, &LockLost{}, err)
 			require.ErrorIs(t, err, own)
@@ -228,26 +228,26 @@ func TestDoKeep(t *testing.T) {
 			b.fault = all(storetest.Fault{After: time.Hour}, storetest.OpKeep)
 			time.AfterFunc(time.Second, b.Shutdown)
 			began := time.Now()
-			require.NoError(t, b.DoKeep(ctx, "k", Keeping{Begin: begin}, keeps))
+			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: begin}, keeps))
 			require.Equal(t, time.Second+shutdownTime, time.Since(began))
-			require.ErrorIs(t, b.report(t).KeepErr, context.Canceled)
+			require.ErrorIs(t, b.report(t).CompleteErr, context.Canceled)
 			require.Zero(t, b.count(storetest.OpRelease))
 		})
 	}
 	bubble("a time out of its bounds is an error, and the lease is not released", t, func(t *testing.T) {
-		for _, keep := range []time.Duration{-1, lockstore.MinTTL - 1, lockstore.MaxKeep + 1} {
+		for _, keep := range []time.Duration{-1, lockstore.MinTTL - 1, lockstore.MaxResultTime + 1} {
 			b := newKeepBench(t, Options{})
-			require.NoError(t, b.DoKeep(ctx, "k", Keeping{}, func(context.Context, Lock) (Ending, error) {
-				return Ending{Keep: keep}, nil
+			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{}, func(context.Context, Lock) (Completion, error) {
+				return Completion{ResultTime: keep}, nil
 			}))
-			require.ErrorIs(t, b.report(t).KeepErr, lockstore.ErrInvalid)
+			require.ErrorIs(t, b.report(t).CompleteErr, lockstore.ErrInvalid)
 			require.Zero(t, b.count(storetest.OpRelease))
 		}
 	})
 	bubble("F16 a lease that was granted to another: nothing is kept, and the lock is lost", t, func(t *testing.T) {
 		b := newKeepBench(t, Options{TTL: 10 * time.Second})
 		b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, storetest.OpRenew)
-		err := b.DoKeep(ctx, "k", Keeping{}, func(ctx context.Context, _ Lock) (Ending, error) {
+		err := b.DoOnce(ctx, "k", OnceOptions{}, func(ctx context.Context, _ Lock) (Completion, error) {
 			<-ctx.Done()
 			pass(time.Minute)
 			_, err := b.store.Acquire(ctx, lockstore.Request{Key: "k", Owner: "another", TTL: time.Minute})
@@ -257,30 +257,30 @@ func TestDoKeep(t *testing.T) {
 			return hour, nil
 		})
 		require.IsType(t, &LockLost{}, err)
-		require.ErrorIs(t, b.report(t).KeepErr, lockstore.ErrLost)
+		require.ErrorIs(t, b.report(t).CompleteErr, lockstore.ErrLost)
 		require.Equal(t, OutcomeLost, b.report(t).Outcome)
 		require.True(t, b.status(t).Held, "the other is untouched")
 		require.False(t, b.status(t).Kept)
 	})
 	bubble("a lease that somebody broke under the work is lost", t, func(t *testing.T) {
-		var steps []Step
-		b := newKeepBench(t, Options{Follow: func(_ context.Context, e Event) context.Context {
+		var steps []Phase
+		b := newKeepBench(t, Options{Trace: func(_ context.Context, e TraceEvent) context.Context {
 			steps = append(steps, e.Step)
 			return nil
 		}})
-		err := b.DoKeep(ctx, "k", Keeping{}, func(_ context.Context, lock Lock) (Ending, error) {
+		err := b.DoOnce(ctx, "k", OnceOptions{}, func(_ context.Context, lock Lock) (Completion, error) {
 			require.NoError(t, b.store.Release(ctx, lockstore.Lease{Key: "k", Owner: b.calls[0].Owner, Fence: lock.Fence}))
 			return hour, nil
 		})
 		require.IsType(t, &LockLost{}, err)
-		require.Equal(t, []Step{StepAsking, StepGranted, StepLost}, steps)
+		require.Equal(t, []Phase{PhaseAsking, PhaseGranted, PhaseLost}, steps)
 		require.False(t, b.status(t).Held)
 	})
 	bubble("who waits gets the answer when it is kept", t, func(t *testing.T) {
 		b := newKeepBench(t, Options{Wait: time.Minute})
 		entered := make(chan struct{})
 		go func() {
-			_ = b.DoKeep(ctx, "k", Keeping{}, func(context.Context, Lock) (Ending, error) {
+			_ = b.DoOnce(ctx, "k", OnceOptions{}, func(context.Context, Lock) (Completion, error) {
 				close(entered)
 				pass(5 * time.Second)
 				return hour, nil
@@ -288,14 +288,14 @@ func TestDoKeep(t *testing.T) {
 		}()
 		<-entered
 		began := time.Now()
-		require.NoError(t, b.DoKeep(ctx, "k", Keeping{Refused: func(*LockBusy) (Outcome, error) { return OutcomeReplayed, nil }}, neverKeeps(t)))
+		require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{Refused: func(*LockBusy) (Outcome, error) { return OutcomeReplayed, nil }}, neverKeeps(t)))
 		require.Equal(t, 5*time.Second, time.Since(began))
 	})
 }
 
-func TestBegin(t *testing.T) {
+func TestMarkStarted(t *testing.T) {
 	ctx := context.Background()
-	begun := Keeping{Begin: true}
+	begun := OnceOptions{MarkStarted: true}
 	bubble("F38 a begin is tried for half of the time that is left after a wait", t, func(t *testing.T) {
 		b := newKeepBench(t, Options{Wait: time.Minute})
 		lease, err := b.store.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
@@ -303,13 +303,13 @@ func TestBegin(t *testing.T) {
 		time.AfterFunc(4*time.Second, func() { _ = b.store.Release(ctx, lease) })
 		b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, storetest.OpBegin)
 		began := time.Now()
-		require.IsType(t, &LockStoreUnavailable{}, b.DoKeep(within(t, 10*time.Second), "k", begun, neverKeeps(t)))
+		require.IsType(t, &LockStoreUnavailable{}, b.DoOnce(within(t, 10*time.Second), "k", begun, neverKeeps(t)))
 		require.Equal(t, 7*time.Second, time.Since(began), "4 s, and half of the 6 s that are left")
 	})
 	bubble("F23 a begin whose reply is lost is sent again", t, func(t *testing.T) {
 		b := newKeepBench(t, Options{})
 		b.fault = once(storetest.Fault{Cut: errLostReply}, storetest.OpBegin)
-		require.NoError(t, b.DoKeep(ctx, "k", begun, keeps))
+		require.NoError(t, b.DoOnce(ctx, "k", begun, keeps))
 		require.Equal(t, 2, b.count(storetest.OpBegin))
 	})
 	for name, fault := range map[string]storetest.Fault{"F23 arrives, and no reply does": {Cut: errLostReply}, "F22 does not arrive": {Drop: lockstore.ErrUnavailable}} {
@@ -317,11 +317,11 @@ func TestBegin(t *testing.T) {
 			b := newKeepBench(t, Options{})
 			b.fault = all(fault, storetest.OpBegin)
 			began := time.Now()
-			require.IsType(t, &LockStoreUnavailable{}, b.DoKeep(ctx, "k", begun, neverKeeps(t)))
+			require.IsType(t, &LockStoreUnavailable{}, b.DoOnce(ctx, "k", begun, neverKeeps(t)))
 			require.Equal(t, storeRetryBudget, time.Since(began))
 			require.False(t, b.status(t).Held)
 			require.NoError(t, b.report(t).ReleaseErr)
-			require.NoError(t, b.report(t).KeepErr)
+			require.NoError(t, b.report(t).CompleteErr)
 		})
 	}
 	bubble("F23 a begin and its release get no reply: the key is in doubt, and nothing ran", t, func(t *testing.T) {
@@ -335,7 +335,7 @@ func TestBegin(t *testing.T) {
 			}
 			return storetest.Fault{}
 		}
-		require.IsType(t, &LockStoreUnavailable{}, b.DoKeep(ctx, "k", begun, neverKeeps(t)))
+		require.IsType(t, &LockStoreUnavailable{}, b.DoOnce(ctx, "k", begun, neverKeeps(t)))
 		require.Error(t, b.report(t).ReleaseErr)
 		pass(10 * time.Second)
 		require.True(t, b.status(t).InDoubt)
@@ -350,7 +350,7 @@ func TestBegin(t *testing.T) {
 			return storetest.Fault{}
 		}
 		own := errors.New("own")
-		require.Equal(t, own, b.DoKeep(ctx, "k", begun, func(context.Context, Lock) (Ending, error) { return Ending{Free: true}, own }))
+		require.Equal(t, own, b.DoOnce(ctx, "k", begun, func(context.Context, Lock) (Completion, error) { return Completion{NoEffect: true}, own }))
 		require.NoError(t, b.report(t).ReleaseErr)
 		require.False(t, b.status(t).Held)
 	})
@@ -358,21 +358,21 @@ func TestBegin(t *testing.T) {
 		b := newKeepBench(t, Options{})
 		b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, storetest.OpBegin, storetest.OpRelease)
 		began := time.Now()
-		require.IsType(t, &LockStoreUnavailable{}, b.DoKeep(ctx, "k", begun, neverKeeps(t)))
+		require.IsType(t, &LockStoreUnavailable{}, b.DoOnce(ctx, "k", begun, neverKeeps(t)))
 		require.Equal(t, storeRetryBudget+releaseTime, time.Since(began))
 		require.Error(t, b.report(t).ReleaseErr)
 	})
 	bubble("F29 a begin that is slow, and the lease is renewed meanwhile", t, func(t *testing.T) {
 		b := newKeepBench(t, Options{TTL: 3 * time.Second})
 		b.fault = all(storetest.Fault{After: 1500 * time.Millisecond}, storetest.OpBegin)
-		require.NoError(t, b.DoKeep(ctx, "k", begun, keeps))
+		require.NoError(t, b.DoOnce(ctx, "k", begun, keeps))
 		require.Equal(t, 1, b.count(storetest.OpRenew))
 		require.Equal(t, len(b.calls), b.report(t).Calls) // -race sees whether both count
 	})
 	bubble("F43 a lease that is lost before the begin", t, func(t *testing.T) {
 		b := newKeepBench(t, Options{})
 		b.fault = all(storetest.Fault{Drop: lockstore.ErrLost}, storetest.OpBegin)
-		err := b.DoKeep(ctx, "k", begun, neverKeeps(t))
+		err := b.DoOnce(ctx, "k", begun, neverKeeps(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorContains(t, err, "lost before the work began")
 		require.Equal(t, OutcomeUnavailable, b.report(t).Outcome)
@@ -382,7 +382,7 @@ func TestBegin(t *testing.T) {
 		b.fault = all(storetest.Fault{After: 450 * time.Millisecond}, storetest.OpBegin)
 		limited, cancel := context.WithTimeout(ctx, 800*time.Millisecond)
 		defer cancel()
-		err := b.DoKeep(limited, "k", begun, neverKeeps(t))
+		err := b.DoOnce(limited, "k", begun, neverKeeps(t))
 		require.Error(t, err)
 		require.Contains(t, []Outcome{OutcomeDeadline, OutcomeUnknown}, b.report(t).Outcome)
 		require.False(t, b.status(t).Held)
@@ -391,22 +391,22 @@ func TestBegin(t *testing.T) {
 		b := newKeepBench(t, Options{})
 		b.fault = all(storetest.Fault{After: time.Second}, storetest.OpBegin)
 		time.AfterFunc(500*time.Millisecond, b.Shutdown)
-		err := b.DoKeep(ctx, "k", begun, neverKeeps(t))
+		err := b.DoOnce(ctx, "k", begun, neverKeeps(t))
 		require.Error(t, err)
 		require.False(t, b.status(t).Held, "%v", err)
 	})
 	bubble("a store whose begin is corrupt", t, func(t *testing.T) {
 		b := newKeepBench(t, Options{})
 		b.fault = all(storetest.Fault{Drop: lockstore.ErrCorrupt}, storetest.OpBegin)
-		require.IsType(t, &LockCorrupt{}, b.DoKeep(ctx, "k", begun, neverKeeps(t)))
+		require.IsType(t, &LockCorrupt{}, b.DoOnce(ctx, "k", begun, neverKeeps(t)))
 		require.False(t, b.status(t).Held)
 	})
 }
 
-func TestKeepReports(t *testing.T) {
+func TestDoOnceReports(t *testing.T) {
 	var out strings.Builder
 	observe := LogReports(slog.New(slog.NewTextHandler(&out, nil)))
-	observe(t.Context(), Report{Outcome: OutcomeOK, KeepErr: errInDoubt})
+	observe(t.Context(), Report{Outcome: OutcomeOK, CompleteErr: errInDoubt})
 	require.Contains(t, out.String(), `keepError="the work began`)
 	require.Contains(t, out.String(), "WARN")
 	for outcome, level := range map[Outcome]string{OutcomeReplayed: "INFO", OutcomeMismatch: "INFO", OutcomeInDoubt: "WARN", OutcomeNoAnswer: "WARN"} {
@@ -416,15 +416,15 @@ func TestKeepReports(t *testing.T) {
 	}
 }
 
-func TestDoKeepNeedsAKeeper(t *testing.T) {
+func TestDoOnceNeedsACompleter(t *testing.T) {
 	ctx := t.Context()
 	b := newBench(t, Options{})
-	require.NoError(t, b.CanKeep())
-	require.ErrorIs(t, b.DoKeep(ctx, "k", Keeping{}, nil), errNoWork)
+	require.NoError(t, b.CanComplete())
+	require.ErrorIs(t, b.DoOnce(ctx, "k", OnceOptions{}, nil), errNoWork)
 	b.Guard.store = noQueue{b.store, b.store}
-	require.ErrorContains(t, b.CanKeep(), "no lockstore.Keeper")
-	require.ErrorContains(t, b.DoKeep(ctx, "k", Keeping{}, neverKeeps(t)), "no lockstore.Keeper")
+	require.ErrorContains(t, b.CanComplete(), "no lockstore.Completer")
+	require.ErrorContains(t, b.DoOnce(ctx, "k", OnceOptions{}, neverKeeps(t)), "no lockstore.Completer")
 	var none *Guard
-	require.ErrorIs(t, none.CanKeep(), errNoGuard)
-	require.ErrorIs(t, none.DoKeep(ctx, "k", Keeping{}, neverKeeps(t)), errNoGuard)
+	require.ErrorIs(t, none.CanComplete(), errNoGuard)
+	require.ErrorIs(t, none.DoOnce(ctx, "k", OnceOptions{}, neverKeeps(t)), errNoGuard)
 }

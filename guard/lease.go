@@ -36,7 +36,7 @@ type LeaseRequest struct {
 
 	// Holder says, for people who inspect the lock, who has it. Acquire sets Since. The
 	// zero value is what Options.Holder says of the call.
-	Holder lockstore.Holder
+	Holder lockstore.HolderInfo
 }
 
 func (l LeaseRequest) validate() error {
@@ -59,7 +59,7 @@ func (g *Guard) Acquire(ctx context.Context, req LeaseRequest) (lockstore.Lease,
 		return lockstore.Lease{}, r.end(r.refused(err))
 	}
 	r.request, r.wait = req, req.Wait
-	if req.Holder != (lockstore.Holder{}) {
+	if req.Holder != (lockstore.HolderInfo{}) {
 		req.Holder.Since = r.report.Holder.Since
 		r.report.Holder = req.Holder
 	}

@@ -21,7 +21,7 @@ func TestLongLivedLease(t *testing.T) {
 	req := LeaseRequest{Key: "k", TTL: 10 * time.Second}
 
 	bubble("stays held after the call, until it is released", t, func(t *testing.T) {
-		b := newBench(t, Options{Holder: func(context.Context) lockstore.Holder { return lockstore.Holder{Name: "service", ID: "call"} }})
+		b := newBench(t, Options{Holder: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "service", ID: "call"} }})
 		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		require.Equal(t, 10*time.Second-margin, lease.TTL)
@@ -64,7 +64,7 @@ func TestLongLivedLease(t *testing.T) {
 	bubble("says who holds it", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		req := req
-		req.Holder = lockstore.Holder{Name: "cron on host 4", ID: "17"}
+		req.Holder = lockstore.HolderInfo{Name: "cron on host 4", ID: "17"}
 		_, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		busy := b.Do(ctx, "k", neverRuns(t)).(*LockBusy)

@@ -24,7 +24,7 @@ const (
 	OutcomeUnknown     Outcome = "unknown"     // the store did not grant the lock in time, and may keep a lease that nobody uses
 )
 
-// The further outcomes of a DoKeep, as package idempotency uses them. The work did not run,
+// The further outcomes of a DoOnce, as package idempotency uses them. The work did not run,
 // because it had run before under this key.
 const (
 	OutcomeReplayed Outcome = "replayed" // the run returned the kept answer

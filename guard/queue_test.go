@@ -26,10 +26,10 @@ func (b *bench) dies(t *testing.T, key string, places int) (owners []lockstore.O
 	t.Helper()
 	for range places {
 		owner := lockstore.NewOwner()
-		_, err := b.store.Store.Acquire(context.Background(), lockstore.Request{Key: key, Owner: owner, TTL: time.Minute, Queue: true})
+		_, err := b.store.Store.Acquire(context.Background(), lockstore.Request{Key: key, Owner: owner, TTL: time.Minute, JoinQueue: true})
 		held, ok := errors.AsType[*lockstore.HeldError](err)
 		require.True(t, ok, "%v", err)
-		require.Positive(t, held.Place)
+		require.Positive(t, held.QueuePosition)
 		owners = append(owners, owner)
 	}
 	return owners
@@ -63,12 +63,12 @@ func TestQueue(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		b.oneOwner(t)
 		require.Len(t, b.store.requests, 2, "one refused, one granted")
-		require.Equal(t, 20*time.Second, b.store.requests[1].Holder.Since.Sub(began), "it holds the lock since then")
+		require.Equal(t, 20*time.Second, b.store.requests[1].HolderInfo.Since.Sub(began), "it holds the lock since then")
 		require.Len(t, b.store.awaits, 1)
 		require.Zero(t, b.store.polls)
 		r := b.report(t)
-		require.Equal(t, 20*time.Second, r.Waited)
-		require.Equal(t, 1, r.Place)
+		require.Equal(t, 20*time.Second, r.WaitTime)
+		require.Equal(t, 1, r.QueuePosition)
 		require.Equal(t, 4, r.Calls)
 		require.Empty(t, b.store.leaves, "the grant ends the place")
 		b.free(t, "k")
@@ -95,8 +95,8 @@ func TestQueue(t *testing.T) {
 		require.True(t, slices.IsSorted(order), "served in the order %v", order)
 		places := map[int]bool{}
 		for _, r := range b.reports {
-			places[r.Place] = true
-			require.LessOrEqual(t, r.Waited, 5*time.Second+16*300*time.Millisecond, "no time between two runs")
+			places[r.QueuePosition] = true
+			require.LessOrEqual(t, r.WaitTime, 5*time.Second+16*300*time.Millisecond, "no time between two runs")
 		}
 		require.Len(t, places, 16, "from 1 to 16")
 		b.free(t, "k")
@@ -107,15 +107,15 @@ func TestQueue(t *testing.T) {
 		err := b.Do(ctx, "k", neverRuns(t))
 		require.IsType(t, &LockBusy{}, err)
 		require.Zero(t, b.waiting(t, "k"))
-		require.Zero(t, err.(*LockBusy).Place)
-		require.False(t, err.(*LockBusy).Free)
+		require.Zero(t, err.(*LockBusy).QueuePosition)
+		require.False(t, err.(*LockBusy).Reserved)
 
 		b.dies(t, "k", 1)
 		require.NoError(t, b.store.Store.Release(ctx, lease))
 		err = b.Do(ctx, "k", neverRuns(t))
 		busy, ok := err.(*LockBusy)
 		require.True(t, ok, "%T", err)
-		require.True(t, busy.Free)
+		require.True(t, busy.Reserved)
 		require.Zero(t, busy.Holder)
 		require.Equal(t, lockstore.Turn, busy.Remaining)
 		require.EqualError(t, err, `lock "k" is busy: kept for runs that have waited longer`)
@@ -130,8 +130,8 @@ func TestQueue(t *testing.T) {
 			b.dies(t, "k", dead)
 			b.freeAfter(5*time.Second, lease)
 			require.NoError(t, b.Do(ctx, "k", nothing))
-			require.Equal(t, 5*time.Second+turns*lockstore.Turn, b.report(t).Waited)
-			require.Equal(t, dead+1, b.report(t).Place)
+			require.Equal(t, 5*time.Second+turns*lockstore.Turn, b.report(t).WaitTime)
+			require.Equal(t, dead+1, b.report(t).QueuePosition)
 			b.oneOwner(t)
 			b.free(t, "k")
 		})
@@ -155,9 +155,9 @@ func TestQueue(t *testing.T) {
 		err := b.Do(ctx, "k", neverRuns(t))
 		busy, ok := err.(*LockBusy)
 		require.True(t, ok, "%T", err)
-		require.True(t, busy.Free)
-		require.Equal(t, 2, busy.Place)
-		require.Equal(t, time.Second, b.report(t).Waited)
+		require.True(t, busy.Reserved)
+		require.Equal(t, 2, busy.QueuePosition)
+		require.Equal(t, time.Second, b.report(t).WaitTime)
 		require.Equal(t, 1, b.waiting(t, "k"), "the place of the dead one")
 	})
 	bubble("the place is in the log", t, func(t *testing.T) {
@@ -176,10 +176,10 @@ func TestQueue(t *testing.T) {
 	bubble("nobody waits in the queue of a key that is in its cooldown", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
 		lease := b.occupy(t, "k", time.Hour)
-		require.NoError(t, b.store.Keep(ctx, lease, nil, 10*time.Second))
+		require.NoError(t, b.store.Complete(ctx, lease, nil, 10*time.Second))
 		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.InDelta(t, 10.5, b.report(t).Waited.Seconds(), 0.51)
-		require.Zero(t, b.report(t).Place)
+		require.InDelta(t, 10.5, b.report(t).WaitTime.Seconds(), 0.51)
+		require.Zero(t, b.report(t).QueuePosition)
 		require.Empty(t, b.store.awaits)
 		require.LessOrEqual(t, len(b.store.requests), 3, "it sleeps until the key is free")
 	})
@@ -306,7 +306,7 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 			if !applied {
 				want += lockstore.Turn // of the one before it
 			}
-			require.Equal(t, want, b.report(t).Waited)
+			require.Equal(t, want, b.report(t).WaitTime)
 		})
 	}
 	bubble("F26 a request for a place whose outcome is unknown is abandoned in the end, and takes no place later", t, func(t *testing.T) {
@@ -345,8 +345,8 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 		require.ErrorIs(t, err, errLostReply)
 		require.NotErrorIs(t, err, lockstore.ErrHeld)
 		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-		require.GreaterOrEqual(t, b.report(t).Waited, 10*time.Second, "it may wait on: only the end asks for an abandon")
-		require.LessOrEqual(t, b.report(t).Waited, 10*time.Second+releaseTime)
+		require.GreaterOrEqual(t, b.report(t).WaitTime, 10*time.Second, "it may wait on: only the end asks for an abandon")
+		require.LessOrEqual(t, b.report(t).WaitTime, 10*time.Second+releaseTime)
 	})
 
 	// granted lets the store grant a request, that it had refused, before the leave.
@@ -539,7 +539,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		b.store.await = func(ctx context.Context, _ int, _ lockstore.Owner) error { pass(750 * time.Millisecond); return nil }
 		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.Equal(t, 5250*time.Millisecond, b.report(t).Waited)
+		require.Equal(t, 5250*time.Millisecond, b.report(t).WaitTime)
 		b.oneOwner(t)
 	})
 	bubble("F60 a wake-up that comes twice costs a request, and no place", t, func(t *testing.T) {
@@ -552,7 +552,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 			return b.store.Store.AwaitTurn(ctx, "k", owner)
 		}
 		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.Equal(t, 5*time.Second, b.report(t).Waited)
+		require.Equal(t, 5*time.Second, b.report(t).WaitTime)
 		require.Len(t, b.store.requests, 3)
 		b.oneOwner(t)
 	})
@@ -567,7 +567,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 
 		b.freeAfter(5*time.Second, lease)
 		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.LessOrEqual(t, b.reports[1].Waited, 5*time.Second+maxWaitPause)
+		require.LessOrEqual(t, b.reports[1].WaitTime, 5*time.Second+maxWaitPause)
 	})
 	// asked is when the run asked for the lock. Its random pauses are as long as they can be.
 	asked := func(b *bench) *[]time.Duration {
@@ -599,7 +599,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 			times := asked(b)
 			require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 			require.Equal(t, c.asked, *times)
-			require.Equal(t, c.wait, b.report(t).Waited)
+			require.Equal(t, c.wait, b.report(t).WaitTime)
 		})
 	}
 	bubble("a run whose time to wait is over when it gets a place does not wait for a turn", t, func(t *testing.T) {
@@ -626,7 +626,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		b.store.await = atOnce(errDown) // denied, for example
 		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.LessOrEqual(t, b.report(t).Waited, 5*time.Second+maxWaitPause)
+		require.LessOrEqual(t, b.report(t).WaitTime, 5*time.Second+maxWaitPause)
 		require.Less(t, len(b.store.requests), 120, "it pauses between tries")
 		b.oneOwner(t)
 	})
@@ -645,7 +645,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, lockstore.ErrUnavailable)
 		require.ErrorIs(t, b.report(t).ReleaseErr, errDown, "a place is left")
-		require.LessOrEqual(t, b.report(t).Waited, 20*time.Second+releaseTime)
+		require.LessOrEqual(t, b.report(t).WaitTime, 20*time.Second+releaseTime)
 		require.Less(t, len(b.store.requests), 100, "no retry storm")
 	})
 	bubble("F38 a store that recovers has kept the place", t, func(t *testing.T) {
@@ -665,7 +665,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 			return b.store.Store.AwaitTurn(ctx, "k", owner)
 		}
 		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.Equal(t, 10*time.Second, b.report(t).Waited)
+		require.Equal(t, 10*time.Second, b.report(t).WaitTime)
 		b.oneOwner(t)
 	})
 	for name, lease := range map[string]time.Duration{"the holder has died": 10 * time.Second, "the holder lives": time.Hour} {
@@ -676,11 +676,11 @@ func TestQueueThatMisbehaves(t *testing.T) {
 			err := b.Do(ctx, "k", nothing)
 			if lease < time.Hour {
 				require.NoError(t, err)
-				require.Equal(t, lease, b.report(t).Waited, "it asks again when the lease must have ended")
+				require.Equal(t, lease, b.report(t).WaitTime, "it asks again when the lease must have ended")
 				return
 			}
 			require.IsType(t, &LockBusy{}, err)
-			require.Equal(t, 20*time.Second, b.report(t).Waited)
+			require.Equal(t, 20*time.Second, b.report(t).WaitTime)
 			require.Zero(t, b.waiting(t, "k"))
 		})
 	}
@@ -689,7 +689,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		b.occupy(t, "k", time.Hour)
 		b.store.await = func(ctx context.Context, _ int, _ lockstore.Owner) error { return hangs(ctx) }
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
-		require.Equal(t, 20*time.Second+50*time.Millisecond, b.report(t).Waited)
+		require.Equal(t, 20*time.Second+50*time.Millisecond, b.report(t).WaitTime)
 		require.Len(t, b.store.requests, 1)
 	})
 
@@ -707,8 +707,8 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		})
 		b.freeAfter(20*time.Second, lease)
 		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.Equal(t, 20*time.Second, b.report(t).Waited)
-		require.Equal(t, 1, b.report(t).Place, "when it got one")
+		require.Equal(t, 20*time.Second, b.report(t).WaitTime)
+		require.Equal(t, 1, b.report(t).QueuePosition, "when it got one")
 		require.LessOrEqual(t, len(b.store.requests), 13)
 		b.oneOwner(t)
 		b.free(t, "k")
@@ -726,7 +726,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		full(t, b)
 		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.InDelta(t, 15.5, b.report(t).Waited.Seconds(), 0.51, "one second after five turns at the latest")
+		require.InDelta(t, 15.5, b.report(t).WaitTime.Seconds(), 0.51, "one second after five turns at the latest")
 		require.LessOrEqual(t, len(b.store.requests), 18, "a free key that is kept for others is no reason to ask more often")
 		b.oneOwner(t)
 		b.free(t, "k")
@@ -737,9 +737,9 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		full(t, b)
 		err := b.Do(ctx, "k", neverRuns(t))
 		require.IsType(t, &LockBusy{}, err)
-		require.Zero(t, err.(*LockBusy).Place)
-		require.Equal(t, 5*time.Second, b.report(t).Waited)
-		require.Zero(t, b.report(t).Place)
+		require.Zero(t, err.(*LockBusy).QueuePosition)
+		require.Equal(t, 5*time.Second, b.report(t).WaitTime)
+		require.Zero(t, b.report(t).QueuePosition)
 		require.Len(t, b.store.leaves, 1, "the store may have given it a place and not known of it")
 	})
 }
@@ -785,7 +785,7 @@ func TestQueueInsideOtherRuns(t *testing.T) {
 		require.IsType(t, &LockBusy{}, err)
 		require.Equal(t, "c", err.(*LockBusy).Key)
 		for _, r := range b.reports {
-			require.Equal(t, 1, r.Place)
+			require.Equal(t, 1, r.QueuePosition)
 		}
 		for _, key := range []string{"a", "b"} {
 			b.free(t, key)
@@ -803,8 +803,8 @@ func TestQueueInsideOtherRuns(t *testing.T) {
 		b.occupy(t, "b", time.Hour)
 		require.IsType(t, &LockBusy{}, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)))
 		require.Len(t, b.store.requests, 2)
-		require.True(t, b.store.requests[0].Queue)
-		require.False(t, b.store.requests[1].Queue)
+		require.True(t, b.store.requests[0].JoinQueue)
+		require.False(t, b.store.requests[1].JoinQueue)
 		require.Empty(t, b.store.leaves)
 		b.free(t, "a")
 	})

@@ -18,7 +18,7 @@ func (r *run) releaseAfterWork(after cooldown, most time.Duration) {
 	r.report.ReleaseErr = err
 	if errors.Is(err, lockstore.ErrLost) && r.lost == nil && r.elapsed() < r.trust {
 		r.lost = err
-		r.follow(StepLost, err)
+		r.follow(PhaseLost, err)
 	}
 }
 

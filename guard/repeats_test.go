@@ -33,7 +33,7 @@ import (
 //   - An effect whose answer is not kept has a cause, and the causes are counted: its run was
 //     killed, failed, lost its lease, or could not keep its answer. A run that met no fault
 //     keeps its answer.
-//   - With Refuse a key has one effect until its answer has ended, and one more each time
+//   - With AtMostOnce a key has one effect until its answer has ended, and one more each time
 //     that an operator lets it run again.
 //   - With effect and answer in one transaction a key has at most one effect until its answer
 //     has ended, and exactly one if a call has returned an answer.
@@ -229,22 +229,22 @@ func (w *repeatWorld) settle(key string, f float64) {
 	if f < 0.5 {
 		w.counts["settled to run again"]++
 		g.again++
-		err = idempotency.SettleAgain(ctx, w.Store, key, status.Fence)
+		err = idempotency.ResolveNoEffect(ctx, w.Store, key, status.Fence)
 	} else {
 		w.counts["settled as done"]++
 		g.kept, g.until, g.answer, g.input = g, time.Now().Add(repeatKeep), &byHand, ""
-		err = idempotency.SettleDone(ctx, w.Store, key, status.Fence, []byte(`{"Run":"settled"}`), idempotency.Options{Keep: repeatKeep})
+		err = idempotency.ResolveEffect(ctx, w.Store, key, status.Fence, []byte(`{"Run":"settled"}`), idempotency.Options{ResultTime: repeatKeep})
 	}
 	require.NoError(w.t, err)
 }
 
-// Acquire, Release and Keep are the store, as requests reach it.
+// Acquire, Release and Complete are the store, as requests reach it.
 
 func (w *repeatWorld) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	lease, err := w.Store.Acquire(ctx, req)
-	c, last, at := w.calls[req.Holder.ID], w.last[req.Key], lockstore.Lease{Key: req.Key, Fence: lease.Fence}
+	c, last, at := w.calls[req.HolderInfo.ID], w.last[req.Key], lockstore.Lease{Key: req.Key, Fence: lease.Fence}
 	_, kept := errors.AsType[*lockstore.KeptError](err)
 	_, inDoubt := errors.AsType[*lockstore.DoubtError](err)
 	switch {
@@ -277,11 +277,11 @@ func (w *repeatWorld) Release(ctx context.Context, lease lockstore.Lease) error 
 	return w.Store.Release(ctx, lease)
 }
 
-// inTransaction is the owner in a Keep that is a transaction of effect and answer. As
+// inTransaction is the owner in a Complete that is a transaction of effect and answer. As
 // dynamostore.Kept it is refused when the key is kept already.
 const inTransaction lockstore.Owner = "in-a-transaction"
 
-func (w *repeatWorld) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) (err error) {
+func (w *repeatWorld) Complete(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) (err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	g := w.grants[lockstore.Lease{Key: lease.Key, Fence: lease.Fence}]
@@ -293,7 +293,7 @@ func (w *repeatWorld) Keep(ctx context.Context, lease lockstore.Lease, data []by
 	case withEffect && before:
 		err = lockstore.ErrLost
 	default:
-		err = w.Store.Keep(ctx, lease, data, d)
+		err = w.Store.Complete(ctx, lease, data, d)
 	}
 	if err == nil && !before {
 		if g.kept, g.until = g, time.Now().Add(repeatKeep); bytes.Contains(data, []byte(g.call.id)) {
@@ -344,7 +344,7 @@ func (w *repeatWorld) process(stream uint64, calm bool) *repeatProcess {
 	p.way = storetest.NewFaulty(w, p.plan)
 	opt := guard.Options{
 		TTL: repeatTTL, MaxHold: 4 * repeatTTL, Wait: 2 * repeatTTL,
-		Holder:  func(context.Context) lockstore.Holder { return lockstore.Holder{ID: p.call.id} },
+		Holder:  func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{ID: p.call.id} },
 		Observe: func(_ context.Context, r guard.Report) { p.report = r },
 	}
 	if !calm && p.float() < 0.5 {
@@ -353,8 +353,8 @@ func (w *repeatWorld) process(stream uint64, calm bool) *repeatProcess {
 	g, err := guard.New(p.way, opt)
 	require.NoError(w.t, err)
 	g.SetRandom(p.upTo)
-	inDoubt := map[string]idempotency.Doubt{refuse: idempotency.Refuse}[w.mode]
-	p.once, err = idempotency.New(g, idempotency.Options{Keep: repeatKeep, InDoubt: inDoubt, MaxAnswer: answerMost})
+	inDoubt := map[string]idempotency.Doubt{refuse: idempotency.AtMostOnce}[w.mode]
+	p.once, err = idempotency.New(g, idempotency.Options{ResultTime: repeatKeep, InDoubt: inDoubt, MaxResultBytes: answerMost})
 	require.NoError(w.t, err)
 	return p
 }
@@ -449,7 +449,7 @@ func (p *repeatProcess) try(key string) {
 	call := idempotency.Call{Key: key}
 	if f := p.float(); f < 0.9 {
 		c.input = []string{"one", "one", "one", "other"}[int(f*4/0.9)]
-		call.Match = c.input
+		call.Fingerprint = c.input
 	}
 	p.mu.Lock()
 	p.call, p.calls[c.id] = c, c
@@ -494,7 +494,7 @@ func (p *repeatProcess) work(ctx context.Context, lock guard.Lock) (a repeatAnsw
 	a = repeatAnswer{Key: c.key, Input: c.input, Run: c.id}
 	err = p.stays(ctx)
 	if err == nil && p.chance(0.1) {
-		err = idempotency.NotDone(errWork)
+		err = idempotency.NoEffect(errWork)
 	}
 	if p.chance(0.15) { // too large for the store, or for both
 		a.Pad = strings.Repeat("x", []int{storeMost - 30, answerMost}[int(2*p.float())])
@@ -553,14 +553,14 @@ func (p *repeatProcess) effect(ctx context.Context, g *repeatGrant, a repeatAnsw
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	keeper, _ := lockstore.As[lockstore.Keeper](p.way)
-	return keeper.Keep(ctx, lockstore.Lease{Key: part.Lock.Key, Owner: inTransaction, Fence: part.Lock.Fence}, part.Data, part.Keep)
+	keeper, _ := lockstore.As[lockstore.Completer](p.way)
+	return keeper.Complete(ctx, lockstore.Lease{Key: part.Lock.Key, Owner: inTransaction, Fence: part.Lock.Fence}, part.Data, part.Time)
 }
 
 // judgeRun compares what a call returned whose work ran with what the store was told.
 func (p *repeatProcess) judgeRun(c *repeatCall, out repeatAnswer, replay *idempotency.Replay, err error) {
-	g, keepErr := c.grant, p.report.KeepErr
-	if _, mark := errors.AsType[*idempotency.AnswerError](keepErr); mark || errors.Is(keepErr, lockstore.ErrInvalid) {
+	g, keepErr := c.grant, p.report.CompleteErr
+	if _, mark := errors.AsType[*idempotency.ResultError](keepErr); mark || errors.Is(keepErr, lockstore.ErrInvalid) {
 		p.counts["marks"]++
 		keepErr = nil
 	}

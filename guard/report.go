@@ -13,28 +13,28 @@ import (
 // it asked the store for; the Outcome and the Err of all of them are those of the DoAll.
 type Report struct {
 	Key    string
-	Holder lockstore.Holder // this run, as others see it in the lock
+	Holder lockstore.HolderInfo // this run, as others see it in the lock
 
 	Outcome Outcome
 	Err     error // what Do returned
 
-	Fence      lockstore.Fence // of the lease; 0 when the run did not get the lock
-	AcquiredAt time.Time       // when the run got the lock, by the local clock; zero when it got none
-	Waited     time.Duration   // from the call until the run got the lock or gave up
-	Place      int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
-	Held       time.Duration   // from the grant until the work returned
-	Calls      int             // of the store's methods; a call that waits for a turn may send many requests
+	Fence         lockstore.Fence // of the lease; 0 when the run did not get the lock
+	AcquiredAt    time.Time       // when the run got the lock, by the local clock; zero when it got none
+	WaitTime      time.Duration   // from the call until the run got the lock or gave up
+	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
+	HoldTime      time.Duration   // from the grant until the work returned
+	Calls         int             // of the store's methods; a call that waits for a turn may send many requests
 
 	// ReleaseErr says why the lock may not be free now: a release or an abandon
 	// failed. Then the lease ends by its TTL. If the store was told that the work begins
-	// (Keeping.Begin), the key is in doubt after that. Or the run could not leave the key's
+	// (OnceOptions.MarkStarted), the key is in doubt after that. Or the run could not leave the key's
 	// queue. Then its place may delay others by one lockstore.Turn.
 	ReleaseErr error
 
-	// KeepErr says why the answer of a DoKeep is not kept. Then the lease ends by its TTL
+	// CompleteErr says why the answer of a DoOnce is not kept. Then the lease ends by its TTL
 	// and the work may run again, or the key is in doubt. Or only a mark is kept: a repeat
 	// does not run, and gets no answer.
-	KeepErr error
+	CompleteErr error
 }
 
 // LogReports returns an observer that writes one line for each report. The level is Warn
@@ -48,7 +48,7 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		case OutcomeLost, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown, OutcomePanic, OutcomeInDoubt, OutcomeNoAnswer:
 			level = slog.LevelWarn
 		}
-		if r.ReleaseErr != nil || r.KeepErr != nil {
+		if r.ReleaseErr != nil || r.CompleteErr != nil {
 			level = slog.LevelWarn
 		}
 		if !logger.Enabled(ctx, level) {
@@ -59,12 +59,12 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 			slog.String("requestId", r.Holder.ID),
 			slog.String("key", r.Key),
 			slog.String("outcome", string(r.Outcome)),
-			slog.Float64("wait_ms", milliseconds(r.Waited)),
-			slog.Float64("hold_ms", milliseconds(r.Held)),
+			slog.Float64("wait_ms", milliseconds(r.WaitTime)),
+			slog.Float64("hold_ms", milliseconds(r.HoldTime)),
 			slog.Int64("fence", int64(r.Fence)),
 			slog.Int("calls", r.Calls))
-		if r.Place > 0 {
-			attrs = append(attrs, slog.Int("place", r.Place))
+		if r.QueuePosition > 0 {
+			attrs = append(attrs, slog.Int("place", r.QueuePosition))
 		}
 		if !r.AcquiredAt.IsZero() {
 			attrs = append(attrs, slog.Time("acquired_at", r.AcquiredAt))
@@ -72,7 +72,7 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		if r.Holder.Caller != "" {
 			attrs = append(attrs, slog.String("caller", r.Holder.Caller))
 		}
-		for i, err := range [...]error{r.Err, r.ReleaseErr, r.KeepErr} {
+		for i, err := range [...]error{r.Err, r.ReleaseErr, r.CompleteErr} {
 			if err != nil {
 				attrs = append(attrs, slog.String([...]string{"error", "releaseError", "keepError"}[i], err.Error()))
 			}

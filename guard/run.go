@@ -25,7 +25,7 @@ type Lock struct {
 // the error is a *LockBusy, *LockDeadline, *LockInvalid, *LockCorrupt or
 // *LockStoreUnavailable. If the lock is lost while work runs, the error is a *LockLost.
 //
-// The work's context ends in time: Reserve before ctx's deadline, at MaxHold, or when
+// The work's context ends in time: DeadlineMargin before ctx's deadline, at MaxHold, or when
 // the lease can no longer be trusted. It is cancelled when work returns. If work panics
 // or calls runtime.Goexit, Do releases the lease and lets the panic go on with its own
 // stack. While work runs, Do never releases the lease. If work never returns, the lease
@@ -57,7 +57,7 @@ type call struct {
 	began      time.Time     // the same moment on the wall clock
 	left       time.Duration // until the caller's deadline
 	wait       time.Duration // for a lock that another owner holds
-	holder     lockstore.Holder
+	holder     lockstore.HolderInfo
 	request    LeaseRequest  // what Acquire asked for; zero in a Do
 	working    bool          // the work has begun
 	releaseEnd time.Duration // when the time for all releases after the work is over; 0 before the first. The guard's mu guards it
@@ -101,9 +101,9 @@ type run struct {
 	outer  *run // the run whose work this run is a part of
 	depth  int  // among the runs of its call, from 1: a DoAll has one inside another
 	report Report
-	told   Report // what Options.Follow was told at the last step before the work
+	told   Report // what Options.Trace was told at the last step before the work
 
-	// values is the context that Options.Follow returned; nil without one. A store may
+	// values is the context that Options.Trace returned; nil without one. A store may
 	// still read values of the run's context when its call has ended.
 	values atomic.Pointer[context.Context]
 
@@ -171,7 +171,7 @@ func (r *run) hold(after cooldown, work func(context.Context, Lock) (Outcome, er
 	returned := false
 	// No recover: a panic or Goexit passes through with its own stack.
 	defer func() {
-		r.report.Held = r.elapsed() - r.report.Waited
+		r.report.HoldTime = r.elapsed() - r.report.WaitTime
 		r.finish()
 		if !returned {
 			outcome, err = OutcomePanic, errNotReturned
@@ -194,7 +194,7 @@ func (r *run) hold(after cooldown, work func(context.Context, Lock) (Outcome, er
 		}
 		err = r.end(outcome, err)
 	}()
-	r.follow(StepGranted, nil)
+	r.follow(PhaseGranted, nil)
 	// If the trust ended together with the work's time, the work would end as lost.
 	if r.trust <= r.stop {
 		r.joined = make(chan struct{})

@@ -51,7 +51,7 @@ func TestLeaseLength(t *testing.T) {
 }
 
 func TestWorkContext(t *testing.T) {
-	bubble("ends Reserve before the deadline, with the cause ErrDeadline", t, func(t *testing.T) {
+	bubble("ends DeadlineMargin before the deadline, with the cause ErrDeadline", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		start := time.Now()
 		err := b.Do(within(t, 10*time.Second), "k", func(ctx context.Context, _ Lock) error {
@@ -233,7 +233,7 @@ func TestRenewal(t *testing.T) {
 			pass(20 * time.Second)
 			return ctx.Err()
 		}))
-		require.Equal(t, 20*time.Second, b.report(t).Held)
+		require.Equal(t, 20*time.Second, b.report(t).HoldTime)
 	})
 	bubble("F29 M20 the trust after a slow renewal ends one TTL after its request", t, func(t *testing.T) {
 		b := newBench(t, Options{})

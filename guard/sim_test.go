@@ -225,19 +225,19 @@ func (w *simWorld) changed(left bool) {
 // lock held.
 func (w *simWorld) refused(run *simRun, owner lockstore.Owner, held *lockstore.HeldError) {
 	now := time.Now()
-	if held.Free && now.Sub(w.end) >= lockstore.MaxTurns*lockstore.Turn {
+	if held.Reserved && now.Sub(w.end) >= lockstore.MaxTurns*lockstore.Turn {
 		w.fail("a key that has been free for %v is kept: %v", now.Sub(w.end), held)
 	}
-	if held.Place == 0 {
+	if held.QueuePosition == 0 {
 		return
 	}
 	if run.ended {
-		w.fail("M92: a request of a run that left nothing behind took place %d", held.Place)
+		w.fail("M92: a request of a run that left nothing behind took place %d", held.QueuePosition)
 	}
 	if run.joined == 0 {
 		w.places++
 		w.counts.Places++
-		run.joined, run.place, run.since, run.waiting = w.places, held.Place, now, true
+		run.joined, run.place, run.since, run.waiting = w.places, held.QueuePosition, now, true
 	}
 	run.turn = time.Time{}
 	if !run.watched {

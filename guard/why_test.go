@@ -162,9 +162,9 @@ func TestErrorTexts(t *testing.T) {
 	missing := errors.New(`dynamostore: there is no table "locks" in eu-west-1`)
 	require.EqualError(t, &LockCorrupt{"k", missing}, `dynamostore: there is no table "locks" in eu-west-1 (lock "k")`)
 	bubble("F65 a reserve that does not fit names both times", t, func(t *testing.T) {
-		b := newBench(t, Options{Reserve: 40 * time.Second})
+		b := newBench(t, Options{DeadlineMargin: 40 * time.Second})
 		err := b.Do(within(t, 30*time.Second), "k", neverRuns(t))
-		require.EqualError(t, err, `lock "k": no time left to run the work: the deadline is 30s away; want at least Reserve (40s) and 100ms for the work`)
+		require.EqualError(t, err, `lock "k": no time left to run the work: the deadline is 30s away; want at least DeadlineMargin (40s) and 100ms for the work`)
 	})
 	bubble("F65 so does a lease that comes too late", t, func(t *testing.T) {
 		b := newBench(t, Options{})

@@ -8,11 +8,11 @@
 // function in Go uses github.com/aws/aws-lambda-go as always, and [Build] builds it.
 //
 // A test builds the binary once, starts environments with [Start] or [StartAll],
-// and sends events with [Env.Invoke] or [Env.Send]. See the example.
+// and sends events with [Environment.Invoke] or [Environment.Send]. See the example.
 //
 // # What an environment is
 //
-// An [Env] is one execution environment: one process at a time, with a Runtime API
+// An [Environment] is one execution environment: one process at a time, with a Runtime API
 // of its own on a free port of the loopback interface.
 //
 //   - The process is ready when it asks for its first event.
@@ -23,7 +23,7 @@
 //     environments; here the test starts as many as it wants.
 //   - A process that has ended is replaced by a new process at the next event, as
 //     after a crash on the platform.
-//   - The last 10,000 lines that the process writes are kept: [Env.Logs], [Env.WaitLog].
+//   - The last 10,000 lines that the process writes are kept: [Environment.Logs], [Environment.WaitLog].
 //
 // # What can happen to an environment
 //

@@ -57,8 +57,8 @@ func (e *InitError) Unwrap() error { return e.Err }
 // ErrClosed is returned for an environment that was closed.
 var ErrClosed = errors.New("lambdatest: the environment is closed")
 
-// Env is one execution environment. It is safe for concurrent use.
-type Env struct {
+// Environment is one execution environment. It is safe for concurrent use.
+type Environment struct {
 	config Config
 	slots  chan struct{} // one per invocation that may run
 	logs   *logBuffer
@@ -99,7 +99,7 @@ const (
 
 // Start starts a process and waits until it asks for its first invocation. The
 // context bounds the start only.
-func Start(ctx context.Context, config Config) (*Env, error) {
+func Start(ctx context.Context, config Config) (*Environment, error) {
 	if config.Binary == "" {
 		return nil, errors.New("lambdatest: Config.Binary is empty")
 	}
@@ -113,7 +113,7 @@ func Start(ctx context.Context, config Config) (*Env, error) {
 		config.Timeout = 3 * time.Second
 	}
 	config.MaxConcurrency = max(config.MaxConcurrency, 1)
-	e := &Env{
+	e := &Environment{
 		config: config,
 		slots:  make(chan struct{}, config.MaxConcurrency),
 		logs:   newLogBuffer(config.Log),
@@ -144,7 +144,7 @@ func StartAll(ctx context.Context, n int, config Config) (Envs, error) {
 
 // Envs are environments of one function. There is no balancing between them: a
 // test sends each event to the environment that it wants.
-type Envs []*Env
+type Envs []*Environment
 
 // Close closes all environments.
 func (e Envs) Close() error {
@@ -158,7 +158,7 @@ func (e Envs) Close() error {
 }
 
 // Invoke runs one invocation with a new request id.
-func (e *Env) Invoke(ctx context.Context, payload []byte) (Result, error) {
+func (e *Environment) Invoke(ctx context.Context, payload []byte) (Result, error) {
 	return e.Send(ctx, Event{Payload: payload})
 }
 
@@ -169,7 +169,7 @@ func (e *Env) Invoke(ctx context.Context, payload []byte) (Result, error) {
 //
 // When Send returns an answer, Logs and Config.Log have every line that the process wrote
 // before the answer.
-func (e *Env) Send(ctx context.Context, event Event) (Result, error) {
+func (e *Environment) Send(ctx context.Context, event Event) (Result, error) {
 	if event.ID == "" {
 		event.ID = NewRequestID()
 	}
@@ -209,7 +209,7 @@ func (e *Env) Send(ctx context.Context, event Event) (Result, error) {
 }
 
 // ready returns a process that has polled, and starts one if none is running.
-func (e *Env) ready(ctx context.Context) (*process, error) {
+func (e *Environment) ready(ctx context.Context) (*process, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -236,7 +236,7 @@ func (e *Env) ready(ctx context.Context) (*process, error) {
 	return p, nil
 }
 
-func (e *Env) current() (*process, error) {
+func (e *Environment) current() (*process, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.process == nil || e.process.hasEnded() {
@@ -247,7 +247,7 @@ func (e *Env) current() (*process, error) {
 
 // Kill ends the process with SIGKILL and returns when it is gone. Its
 // invocations end with ErrorExit. The next invocation starts a new process.
-func (e *Env) Kill() error {
+func (e *Environment) Kill() error {
 	p, err := e.current()
 	if err != nil {
 		return err
@@ -259,7 +259,7 @@ func (e *Env) Kill() error {
 // Shutdown ends the process as the platform does when it no longer needs the
 // environment: with SIGTERM and 500 ms of grace if the process registered an
 // extension, with SIGKILL at once if not. It returns when the process is gone.
-func (e *Env) Shutdown() error {
+func (e *Environment) Shutdown() error {
 	p, err := e.current()
 	if err != nil {
 		return err
@@ -276,7 +276,7 @@ func (e *Env) Shutdown() error {
 // clock and its monotonic clock run on. On Lambda the monotonic clock of a frozen
 // environment may stand still, so a function that passes a test with Freeze has
 // not shown that it can do without the wall clock.
-func (e *Env) Freeze() error {
+func (e *Environment) Freeze() error {
 	p, err := e.current()
 	if err != nil {
 		return err
@@ -298,7 +298,7 @@ func (e *Env) Freeze() error {
 }
 
 // Thaw continues a process after Freeze.
-func (e *Env) Thaw() error {
+func (e *Environment) Thaw() error {
 	p, err := e.current()
 	if err != nil {
 		return err
@@ -307,7 +307,7 @@ func (e *Env) Thaw() error {
 }
 
 // PID is the process's id, or 0 when none is running.
-func (e *Env) PID() int {
+func (e *Environment) PID() int {
 	p, err := e.current()
 	if err != nil {
 		return 0
@@ -316,7 +316,7 @@ func (e *Env) PID() int {
 }
 
 // Started says how many processes this environment has started so far.
-func (e *Env) Started() int {
+func (e *Environment) Started() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.started
@@ -324,7 +324,7 @@ func (e *Env) Started() int {
 
 // InitDuration is the time from the start of the present process to its first
 // poll, on this machine's monotonic clock.
-func (e *Env) InitDuration() time.Duration {
+func (e *Environment) InitDuration() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.process == nil {
@@ -335,17 +335,17 @@ func (e *Env) InitDuration() time.Duration {
 
 // Logs returns the last lines that the environment's processes wrote, oldest
 // first, at most 10,000.
-func (e *Env) Logs() []string { return e.logs.all() }
+func (e *Environment) Logs() []string { return e.logs.all() }
 
 // WaitLog waits for a line that match accepts, also among those already
 // written, and returns it.
-func (e *Env) WaitLog(ctx context.Context, match func(line string) bool) (string, error) {
+func (e *Environment) WaitLog(ctx context.Context, match func(line string) bool) (string, error) {
 	return e.logs.wait(ctx, match)
 }
 
 // Close ends the process with SIGKILL, and returns when the process and
 // everything that served it is gone. A second Close returns nil.
-func (e *Env) Close() error {
+func (e *Environment) Close() error {
 	e.mu.Lock()
 	p := e.process
 	e.process, e.closed = nil, true

@@ -99,7 +99,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-func start(t *testing.T, config Config) *Env {
+func start(t *testing.T, config Config) *Environment {
 	t.Helper()
 	config.Binary = function
 	env, err := Start(testContext(t), config)

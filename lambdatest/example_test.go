@@ -76,7 +76,7 @@ func Example() {
 }
 
 // A frozen environment answers nothing. After Thaw it goes on where it was.
-func ExampleEnv_Freeze() {
+func ExampleEnvironment_Freeze() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "example")

@@ -175,7 +175,7 @@ func refuse(w http.ResponseWriter, status int) {
 
 // InvokeHTTP runs one invocation with the event of an HTTP request. A function's
 // failure is an error.
-func (e *Env) InvokeHTTP(ctx context.Context, r events.APIGatewayV2HTTPRequest) (answer events.APIGatewayV2HTTPResponse, err error) {
+func (e *Environment) InvokeHTTP(ctx context.Context, r events.APIGatewayV2HTTPRequest) (answer events.APIGatewayV2HTTPResponse, err error) {
 	payload, err := json.Marshal(r)
 	if err != nil {
 		return answer, err

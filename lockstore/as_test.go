@@ -49,7 +49,7 @@ func TestAs(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Equal(t, lockstore.Fence(42), status.Fence, "the outermost wins")
 
-	inner, ok := lockstore.As[lockstore.Keeper](looker{wrapper{store}})
+	inner, ok := lockstore.As[lockstore.Completer](looker{wrapper{store}})
 	assert.True(t, ok)
 	assert.Same(t, store, inner)
 

@@ -50,7 +50,7 @@
 //     never treats a corrupt entry as free.
 //  7. Keys are 1 to 1024 bytes of UTF-8 without control characters. Two different keys
 //     never share an entry, whatever characters they have. A store keeps what
-//     [Holder.Encode] writes: clean text, cut to 256 bytes.
+//     [HolderInfo.Encode] writes: clean text, cut to 256 bytes.
 //  8. The TTL of a returned Lease is the time for which the caller may trust the lease,
 //     counted from before the request was sent. A caller that counts this way stops
 //     trusting the lease before the store grants the key to another owner.

@@ -29,27 +29,27 @@ var (
 // request.
 type HeldError struct {
 	Key    string
-	Holder Holder
+	Holder HolderInfo
 	// Remaining is the longest time until a takeover, if the holder is dead. Most
 	// holders release long before it, so it is not a time to wait. If the key is free
 	// and kept for owners that wait, it is the longest time until this owner's turn.
 	Remaining time.Duration
 
-	// Place is the owner's place in the key's queue, 1 for the first; 0 when it has
+	// QueuePosition is the owner's place in the key's queue, 1 for the first; 0 when it has
 	// none.
-	Place int
+	QueuePosition int
 
-	// Free says that nobody holds the key: it is kept for those who wait before this
+	// Reserved says that nobody holds the key: it is kept for those who wait before this
 	// owner. Holder is zero then.
-	Free bool
+	Reserved bool
 }
 
 func (e *HeldError) Error() string {
 	place := ""
-	if e.Place > 0 {
-		place = fmt.Sprintf("; place %d in its queue", e.Place)
+	if e.QueuePosition > 0 {
+		place = fmt.Sprintf("; place %d in its queue", e.QueuePosition)
 	}
-	if e.Free {
+	if e.Reserved {
 		return fmt.Sprintf("lock %q is kept for those who wait, for at most %v more%s", e.Key, e.Remaining, place)
 	}
 	return fmt.Sprintf("lock %q is held by %v, for at most %v more%s", e.Key, e.Holder, e.Remaining, place)

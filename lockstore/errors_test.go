@@ -15,7 +15,7 @@ import (
 func TestHeldError(t *testing.T) {
 	held := &lockstore.HeldError{
 		Key:       "account/7",
-		Holder:    lockstore.Holder{Name: "withdraw", ID: "8f50"},
+		Holder:    lockstore.HolderInfo{Name: "withdraw", ID: "8f50"},
 		Remaining: 30 * time.Second,
 	}
 	assert.EqualError(t, held, `lock "account/7" is held by withdraw (8f50), for at most 30s more`)
@@ -31,7 +31,7 @@ func TestHeldError(t *testing.T) {
 }
 
 func TestHeldErrorIsOneCleanLine(t *testing.T) {
-	held := &lockstore.HeldError{Key: "a\nb\x1b[31m", Holder: lockstore.DecodeHolder("a\nb\x1b[31m")}
+	held := &lockstore.HeldError{Key: "a\nb\x1b[31m", Holder: lockstore.DecodeHolderInfo("a\nb\x1b[31m")}
 	assert.NotContains(t, held.Error(), "\n")
 	assert.NotContains(t, held.Error(), "\x1b")
 }

@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Holder says, for people, who holds a lock. A store never compares holders. The
+// HolderInfo says, for people, who holds a lock. A store never compares holders. The
 // acquiring program writes its own holder, so Name and ID may be made up.
-type Holder struct {
+type HolderInfo struct {
 	Name  string    // what holds it, for example the function's name
 	ID    string    // which run of it, for example the request id
 	Since time.Time // when it sent the request that was granted, by its own clock; kept in milliseconds
@@ -30,8 +30,8 @@ const (
 // String is a part of a sentence for people: who, which run, since when. The caller
 // comes first. A name that a caller gave is in quotes. So is a name that could be taken
 // for a caller.
-func (h Holder) String() string {
-	if h == (Holder{}) {
+func (h HolderInfo) String() string {
+	if h == (HolderInfo{}) {
 		return "unknown"
 	}
 	s := h.Name
@@ -64,7 +64,7 @@ func isSpecial(r rune) bool {
 // characters and invalid UTF-8 become spaces. A caller of more than MaxCallerBytes
 // keeps its beginning and its end, and "…" between them. To fit, the end of the
 // name is cut, then the end of the id.
-func (h Holder) Encode() string {
+func (h HolderInfo) Encode() string {
 	ms := int64(0)
 	if !h.Since.IsZero() {
 		ms = h.Since.UnixMilli()
@@ -104,17 +104,17 @@ func shorten(s string, n int) string {
 	return cut(s, half) + gap + s[end:]
 }
 
-// DecodeHolder reads what Encode wrote, with a caller or without one. Other text
+// DecodeHolderInfo reads what Encode wrote, with a caller or without one. Other text
 // becomes the name, cut and cleaned: a holder is for people, and an incomplete answer
 // is better than none.
-func DecodeHolder(s string) Holder {
+func DecodeHolderInfo(s string) HolderInfo {
 	s = s[:min(len(s), MaxHolderBytes)]
 	parts := strings.SplitN(s, "\t", 4)
 	ms, err := strconv.ParseInt(parts[0], 10, 64)
 	if err != nil {
-		return Holder{Name: clean(s)}
+		return HolderInfo{Name: clean(s)}
 	}
-	var h Holder
+	var h HolderInfo
 	// JSON refuses other years, and a holder must not spoil the log line it is in.
 	if since := time.UnixMilli(ms).UTC(); ms != 0 && since.Year() >= 1 && since.Year() <= 9999 {
 		h.Since = since
@@ -137,7 +137,7 @@ func clean(s string) string {
 }
 
 // MarshalJSON writes name, id, since and caller, and leaves out what is not known.
-func (h Holder) MarshalJSON() ([]byte, error) {
+func (h HolderInfo) MarshalJSON() ([]byte, error) {
 	var out struct {
 		Name   string     `json:"name,omitempty"`
 		ID     string     `json:"id,omitempty"`

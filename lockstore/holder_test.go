@@ -20,7 +20,7 @@ const cron = "arn:aws:sts::123456789012:assumed-role/cron"
 var noon = time.Date(2026, 10, 2, 12, 0, 0, 123_456_789, time.UTC)
 
 func TestHolderComesBackAsItWent(t *testing.T) {
-	for _, h := range []lockstore.Holder{
+	for _, h := range []lockstore.HolderInfo{
 		{},
 		{Name: "withdraw"},
 		{ID: "8f507cfc"},
@@ -33,26 +33,26 @@ func TestHolderComesBackAsItWent(t *testing.T) {
 		{Name: "nightly", ID: "8f507cfc", Since: noon.Truncate(time.Millisecond), Caller: cron},
 		{Name: "nightly", Caller: strings.Repeat("c", lockstore.MaxCallerBytes)},
 	} {
-		assert.Equal(t, h, lockstore.DecodeHolder(h.Encode()), h.Encode())
+		assert.Equal(t, h, lockstore.DecodeHolderInfo(h.Encode()), h.Encode())
 	}
-	assert.Equal(t, noon.Truncate(time.Millisecond), lockstore.DecodeHolder(lockstore.Holder{Since: noon}.Encode()).Since, "kept in milliseconds")
+	assert.Equal(t, noon.Truncate(time.Millisecond), lockstore.DecodeHolderInfo(lockstore.HolderInfo{Since: noon}.Encode()).Since, "kept in milliseconds")
 }
 
 func TestHolderEncodeIsBounded(t *testing.T) {
-	h := lockstore.Holder{ID: "8f507cfc", Since: noon, Name: strings.Repeat("n", 300)}
-	back := lockstore.DecodeHolder(h.Encode())
+	h := lockstore.HolderInfo{ID: "8f507cfc", Since: noon, Name: strings.Repeat("n", 300)}
+	back := lockstore.DecodeHolderInfo(h.Encode())
 	assert.Len(t, h.Encode(), lockstore.MaxHolderBytes)
 	assert.Equal(t, "8f507cfc", back.ID, "the name is cut first")
 	assert.Regexp(t, "^n{200,}$", back.Name)
 
 	h.ID = strings.Repeat("i", 300)
-	back = lockstore.DecodeHolder(h.Encode())
+	back = lockstore.DecodeHolderInfo(h.Encode())
 	assert.Len(t, h.Encode(), lockstore.MaxHolderBytes)
 	assert.Regexp(t, "^i{200,}$", back.ID)
 	assert.Empty(t, back.Name)
 	assert.Equal(t, noon.UnixMilli(), back.Since.UnixMilli())
 
-	h = lockstore.Holder{Name: strings.Repeat("漢", 300)}
+	h = lockstore.HolderInfo{Name: strings.Repeat("漢", 300)}
 	assert.True(t, utf8.ValidString(h.Encode()), "no half character")
 	assert.Greater(t, len(h.Encode()), lockstore.MaxHolderBytes-utf8.UTFMax)
 }
@@ -60,7 +60,7 @@ func TestHolderEncodeIsBounded(t *testing.T) {
 // Who was authenticated is not pushed out by what a caller writes.
 func TestHolderKeepsItsCaller(t *testing.T) {
 	long := strings.Repeat("漢", 300)
-	for name, h := range map[string]lockstore.Holder{
+	for name, h := range map[string]lockstore.HolderInfo{
 		"a long name":        {Name: long, Caller: cron},
 		"a long id":          {ID: long, Caller: cron},
 		"a long name and id": {Name: long, ID: long, Since: noon, Caller: cron},
@@ -71,32 +71,32 @@ func TestHolderKeepsItsCaller(t *testing.T) {
 		text := h.Encode()
 		assert.LessOrEqual(t, len(text), lockstore.MaxHolderBytes, name)
 		assert.True(t, utf8.ValidString(text), name)
-		assert.Equal(t, cron, lockstore.DecodeHolder(text).Caller, name)
+		assert.Equal(t, cron, lockstore.DecodeHolderInfo(text).Caller, name)
 	}
 	role := "arn:aws-us-gov:sts::123456789012:assumed-role/" + strings.Repeat("r", 64)
-	back := lockstore.DecodeHolder(lockstore.Holder{Name: long, ID: "8f507cfc-41e1-4f9a-8d4e-2d1a4b7f0c11", Since: noon, Caller: role}.Encode())
+	back := lockstore.DecodeHolderInfo(lockstore.HolderInfo{Name: long, ID: "8f507cfc-41e1-4f9a-8d4e-2d1a4b7f0c11", Since: noon, Caller: role}.Encode())
 	assert.Equal(t, role, back.Caller, "the longest role")
 	assert.Equal(t, "8f507cfc-41e1-4f9a-8d4e-2d1a4b7f0c11", back.ID, "the name is cut first")
 	assert.NotEmpty(t, back.Name)
 
 	user := "arn:aws:iam::123456789012:user/" + strings.Repeat("漢", 170) + "/jo"
-	back = lockstore.DecodeHolder(lockstore.Holder{Caller: user}.Encode())
+	back = lockstore.DecodeHolderInfo(lockstore.HolderInfo{Caller: user}.Encode())
 	assert.Regexp(t, "^arn:aws:iam::123456789012:user/漢+…漢+/jo$", back.Caller, "the beginning and the end are kept")
 	assert.InDelta(t, lockstore.MaxCallerBytes, len(back.Caller), 2*utf8.UTFMax)
 	assert.LessOrEqual(t, len(back.Caller), lockstore.MaxCallerBytes)
 
-	assert.Equal(t, lockstore.Holder{Name: "name", ID: "id"}, lockstore.DecodeHolder("0\tid\tname"), "from before there was a caller")
-	assert.Equal(t, "0\tid\tname", lockstore.Holder{Name: "name", ID: "id"}.Encode(), "as before where there is none")
+	assert.Equal(t, lockstore.HolderInfo{Name: "name", ID: "id"}, lockstore.DecodeHolderInfo("0\tid\tname"), "from before there was a caller")
+	assert.Equal(t, "0\tid\tname", lockstore.HolderInfo{Name: "name", ID: "id"}.Encode(), "as before where there is none")
 }
 
 func TestHolderIsCleaned(t *testing.T) {
-	h := lockstore.Holder{Name: "a\nb\tc\x00d\x7fe\u0085f\u2028g\u2029h\xffi", ID: "\r\n", Caller: "a\tb\nc\xff"}
-	want := lockstore.Holder{Name: "a b c d e f g h i", ID: "  ", Caller: "a b c "}
-	assert.Equal(t, want, lockstore.DecodeHolder(h.Encode()))
+	h := lockstore.HolderInfo{Name: "a\nb\tc\x00d\x7fe\u0085f\u2028g\u2029h\xffi", ID: "\r\n", Caller: "a\tb\nc\xff"}
+	want := lockstore.HolderInfo{Name: "a b c d e f g h i", ID: "  ", Caller: "a b c "}
+	assert.Equal(t, want, lockstore.DecodeHolderInfo(h.Encode()))
 }
 
 func TestDecodeHolderOfForeignText(t *testing.T) {
-	for text, want := range map[string]lockstore.Holder{
+	for text, want := range map[string]lockstore.HolderInfo{
 		"":                          {},
 		"hello":                     {Name: "hello"},
 		"hello\tworld\nagain":       {Name: "hello world again"},
@@ -109,17 +109,17 @@ func TestDecodeHolderOfForeignText(t *testing.T) {
 		"99999999999999999999\tid":  {Name: "99999999999999999999 id"},
 		"9223372036854775807\tid\t": {ID: "id"}, // a year that JSON cannot write
 	} {
-		assert.Equal(t, want, lockstore.DecodeHolder(text), "%q", text)
+		assert.Equal(t, want, lockstore.DecodeHolderInfo(text), "%q", text)
 	}
 	for _, text := range []string{strings.Repeat("x", 5000), "0\t" + strings.Repeat("x", 5000), "0\t\t" + strings.Repeat("x", 5000), "0\t\t\t" + strings.Repeat("x", 5000)} {
-		h := lockstore.DecodeHolder(text)
+		h := lockstore.DecodeHolderInfo(text)
 		assert.LessOrEqual(t, len(h.Name)+len(h.ID)+len(h.Caller), lockstore.MaxHolderBytes)
-		assert.NotEqual(t, lockstore.Holder{}, h)
+		assert.NotEqual(t, lockstore.HolderInfo{}, h)
 	}
 }
 
 func TestHolderString(t *testing.T) {
-	for want, h := range map[string]lockstore.Holder{
+	for want, h := range map[string]lockstore.HolderInfo{
 		"unknown":                            {},
 		"withdraw":                           {Name: "withdraw"},
 		"unnamed (8f50)":                     {ID: "8f50"},
@@ -137,7 +137,7 @@ func TestHolderString(t *testing.T) {
 }
 
 func TestHolderJSON(t *testing.T) {
-	for want, h := range map[string]lockstore.Holder{
+	for want, h := range map[string]lockstore.HolderInfo{
 		`{}`:                {},
 		`{"name":"a"}`:      {Name: "a"},
 		`{"id":"\u003c\""}`: {ID: `<"`},
@@ -155,10 +155,10 @@ func FuzzHolderEncode(f *testing.F) {
 	f.Add(strings.Repeat("漢", 100), strings.Repeat("é", 100), int64(math.MaxInt64), strings.Repeat("😀", 100))
 	f.Add("a\tb\nc", "\xff", int64(-1), "c\td")
 	f.Fuzz(func(t *testing.T, name, id string, ms int64, caller string) {
-		text := lockstore.Holder{Name: name, ID: id, Since: time.UnixMilli(ms), Caller: caller}.Encode()
+		text := lockstore.HolderInfo{Name: name, ID: id, Since: time.UnixMilli(ms), Caller: caller}.Encode()
 		require.LessOrEqual(t, len(text), lockstore.MaxHolderBytes)
 		require.True(t, utf8.ValidString(text))
-		back := lockstore.DecodeHolder(text)
+		back := lockstore.DecodeHolderInfo(text)
 		wellFormed(t, back)
 		clean := func(s string) bool {
 			return lockstore.ValidateKey("k"+s) == nil && !strings.Contains(s, "\ufffd")
@@ -170,7 +170,7 @@ func FuzzHolderEncode(f *testing.F) {
 				require.Equal(t, id, back.ID)
 			}
 		}
-		require.Equal(t, back, lockstore.DecodeHolder(back.Encode()), "what was read once stays")
+		require.Equal(t, back, lockstore.DecodeHolderInfo(back.Encode()), "what was read once stays")
 	})
 }
 
@@ -179,12 +179,12 @@ func FuzzDecodeHolder(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		wellFormed(t, lockstore.DecodeHolder(text))
+		wellFormed(t, lockstore.DecodeHolderInfo(text))
 	})
 }
 
 // wellFormed wants a holder that can be put into any log.
-func wellFormed(t *testing.T, h lockstore.Holder) {
+func wellFormed(t *testing.T, h lockstore.HolderInfo) {
 	t.Helper()
 	require.LessOrEqual(t, len(h.Name)+len(h.ID)+len(h.Caller), lockstore.MaxHolderBytes)
 	for _, s := range []string{h.Name, h.ID, h.Caller} {

@@ -18,32 +18,32 @@ func TestValidateKeep(t *testing.T) {
 	t.Run("F48 within its bounds and out of them", func(t *testing.T) {
 		good := lockstore.Lease{Key: "k", Owner: "o", Fence: 1}
 		for _, d := range []time.Duration{time.Second, time.Minute, 31 * 24 * time.Hour} {
-			assert.NoError(t, lockstore.ValidateKeep(good, make([]byte, 256<<10), d))
-			assert.NoError(t, lockstore.ValidateSettleKept("k", 1, nil, d))
+			assert.NoError(t, lockstore.ValidateComplete(good, make([]byte, 256<<10), d))
+			assert.NoError(t, lockstore.ValidateResolveEffect("k", 1, nil, d))
 		}
 		for _, d := range []time.Duration{0, -1, time.Millisecond, time.Second - 1, 31*24*time.Hour + 1, math.MaxInt64, math.MinInt64} {
-			err := lockstore.ValidateKeep(good, nil, d)
-			requireInvalid(t, err, "Keep")
+			err := lockstore.ValidateComplete(good, nil, d)
+			requireInvalid(t, err, "Complete")
 			assert.ErrorContains(t, err, "is for "+d.String()+"; want 1s to 744h0m0s")
-			requireInvalid(t, lockstore.ValidateSettleKept("k", 1, nil, d), "Keep")
+			requireInvalid(t, lockstore.ValidateResolveEffect("k", 1, nil, d), "Complete")
 		}
-		err := lockstore.ValidateKeep(good, make([]byte, 256<<10+1), time.Minute)
+		err := lockstore.ValidateComplete(good, make([]byte, 256<<10+1), time.Minute)
 		requireInvalid(t, err, "Data")
 		assert.ErrorContains(t, err, "262145 bytes; want at most 262144")
 
-		requireInvalid(t, lockstore.ValidateKeep(lockstore.Lease{Owner: "o", Fence: 1}, nil, time.Minute), "Key")
-		requireInvalid(t, lockstore.ValidateSettleFree("", 1), "Key")
-		requireInvalid(t, lockstore.ValidateSettleFree("k", 0), "Fence")
+		requireInvalid(t, lockstore.ValidateComplete(lockstore.Lease{Owner: "o", Fence: 1}, nil, time.Minute), "Key")
+		requireInvalid(t, lockstore.ValidateResolveNoEffect("", 1), "Key")
+		requireInvalid(t, lockstore.ValidateResolveNoEffect("k", 0), "Fence")
 		good.Fence = 0
-		requireInvalid(t, lockstore.ValidateKeep(good, nil, time.Minute), "Fence")
+		requireInvalid(t, lockstore.ValidateComplete(good, nil, time.Minute), "Fence")
 		requireInvalid(t, lockstore.ValidateGrant(good), "Fence")
 	})
 }
 
 func TestKeptError(t *testing.T) {
 	kept := &lockstore.KeptError{
-		HeldError: lockstore.HeldError{Key: "k", Holder: lockstore.Holder{Name: "f"}, Remaining: time.Minute},
-		Data:      lockstore.Secret("a secret answer"),
+		HeldError: lockstore.HeldError{Key: "k", Holder: lockstore.HolderInfo{Name: "f"}, Remaining: time.Minute},
+		Result:    lockstore.Secret("a secret answer"),
 	}
 	inDoubt := &lockstore.DoubtError{HeldError: kept.HeldError}
 	for _, err := range []error{kept, inDoubt} {
@@ -58,7 +58,7 @@ func TestKeptError(t *testing.T) {
 	text, err := json.Marshal(kept)
 	require.NoError(t, err)
 	for _, shown := range []string{
-		string(text), fmt.Sprintf("%v %+v %#v %s %q %x %d", kept.Data, kept.Data, kept.Data, kept.Data, kept.Data, kept.Data, kept.Data),
+		string(text), fmt.Sprintf("%v %+v %#v %s %q %x %d", kept.Result, kept.Result, kept.Result, kept.Result, kept.Result, kept.Result, kept.Result),
 		fmt.Sprintf("%v %+v %#v", *kept, *kept, kept),
 	} {
 		assert.Contains(t, shown, "15 bytes")
@@ -66,5 +66,5 @@ func TestKeptError(t *testing.T) {
 		assert.NotContains(t, shown, fmt.Sprintf("%d", []byte("secret"))[1:8])
 		assert.NotContains(t, shown, fmt.Sprintf("%x", "secret"))
 	}
-	require.Equal(t, "a secret answer", string([]byte(kept.Data)))
+	require.Equal(t, "a secret answer", string([]byte(kept.Result)))
 }

@@ -14,7 +14,7 @@ import (
 // returns ErrUnavailable within 2 s.
 type Store interface {
 	// Acquire grants the key to the owner. When another owner has a live lease, its
-	// error is a *HeldError, which matches ErrHeld. With a [Keeper] it may also be a
+	// error is a *HeldError, which matches ErrHeld. With a [Completer] it may also be a
 	// *KeptError or a *DoubtError, which match ErrHeld too. The same request again returns
 	// the same lease, with the time that is left of it, but at most Request.TTL. Acquire
 	// calls Request.Validate first. It keeps the holder as
@@ -74,14 +74,14 @@ func As[T any](s Store) (T, bool) {
 
 // Request asks for the lease of a key.
 type Request struct {
-	Key    string        // 1 to MaxKeyBytes bytes, see ValidateKey
-	Owner  Owner         // new for every acquisition, the same for its repeats
-	TTL    time.Duration // MinTTL to MaxTTL
-	Holder Holder        // for people; never compared
+	Key        string        // 1 to MaxKeyBytes bytes, see ValidateKey
+	Owner      Owner         // new for every acquisition, the same for its repeats
+	TTL        time.Duration // MinTTL to MaxTTL
+	HolderInfo HolderInfo    // for people; never compared
 
-	// Queue asks a [Queuer] for a place in the key's queue if the request is refused.
+	// JoinQueue asks a [Queuer] for a place in the key's queue if the request is refused.
 	// An owner that has a place keeps it. Other stores do not look at it.
-	Queue bool
+	JoinQueue bool
 }
 
 // Lease is a grant. TTL is the time for which the caller may trust the lease, counted
@@ -101,12 +101,12 @@ type Status struct {
 	Held      bool
 	Kept      bool          // held by nobody: the answer of the work is kept, or it is a cooldown
 	InDoubt   bool          // held by nobody, see [DoubtError]
-	Holder    Holder        // of the live lease, or who began or did the work; zero when not held
+	Holder    HolderInfo    // of the live lease, or who began or did the work; zero when not held
 	Fence     Fence         // of the last grant; 0 when the store knows none
 	Remaining time.Duration // until a takeover at the latest, if nobody renews
 	Waiting   int           // places in the key's queue; 0 for a store that is no Queuer
 
-	// Broken says that a [Breaker] has ended the lease. Holder is who broke it, and nobody
+	// Broken says that a [Revoker] has ended the lease. Holder is who broke it, and nobody
 	// may have the key until Remaining is over. Held is true. If its work had begun, the key
 	// is InDoubt after that, and no longer Broken.
 	Broken bool

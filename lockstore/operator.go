@@ -7,46 +7,46 @@ import (
 
 // What follows is for operators and their tools. A guard does not use it.
 
-// Breaker is implemented by a store that can end the lease of a holder that goes on
-// renewing it. The lease of a dead holder needs no Break: without one it ends as early.
-type Breaker interface {
-	// Break ends the lease that has this key and this fence. From then on its owner can do
-	// nothing more: Renew, Begin, Keep and a late Acquire are ErrLost, and a Release returns nil.
+// Revoker is implemented by a store that can end the lease of a holder that goes on
+// renewing it. The lease of a dead holder needs no Revoke: without one it ends as early.
+type Revoker interface {
+	// Revoke ends the lease that has this key and this fence. From then on its owner can do
+	// nothing more: Renew, MarkStarted, Complete and a late Acquire are ErrLost, and a Release returns nil.
 	// What req.By says takes the place of the holder until the next grant.
 	//
 	// The end of the lease does not change. The key stays held until then, so that the old
 	// holder, which trusts its lease for no longer, and the next one are never at work at
 	// the same time. The queue stays as it is.
 	//
-	// A lease whose work has begun (see [Keeper]) stays begun. So the key is not free at its
-	// end: it is in doubt then, until a [Settler] settles it.
+	// A lease whose work has begun (see [Completer]) stays begun. So the key is not free at its
+	// end: it is in doubt then, until a [Resolver] settles it.
 	//
-	// With req.Now the key is free at once, and two may be at work until the old holder
+	// With req.OpenAtOnce the key is free at once, and two may be at work until the old holder
 	// trusts its lease no longer. Only a resource that compares fences refuses the old
 	// holder's writes, and only after a write of the next holder. For a lease whose work has
-	// begun, req.Now is refused with a *BegunError.
+	// begun, req.OpenAtOnce is refused with a *BegunError.
 	//
-	// Break returns the state of the key after it. With req.Now, Remaining is for how long
+	// Revoke returns the state of the key after it. With req.OpenAtOnce, Remaining is for how long
 	// the old holder may be at work. If the lease is broken already, nothing changes unless
-	// req.Now asks for it, and Holder is who broke it first. So the same Break again, after
+	// req.OpenAtOnce asks for it, and Holder is who broke it first. So the same Revoke again, after
 	// a lost reply, is no error.
 	//
 	// If no live lease of the key has this fence, the error is ErrLost, and nobody's lease
 	// changes. A key that is kept or in doubt has no live lease, so the error is ErrLost there,
-	// too. Break calls BreakRequest.Validate first.
-	Break(ctx context.Context, req BreakRequest) (Status, error)
+	// too. Revoke calls RevokeRequest.Validate first.
+	Revoke(ctx context.Context, req RevokeRequest) (Status, error)
 }
 
-// BreakRequest names a lease to break.
-type BreakRequest struct {
-	Key   string
-	Fence Fence  // of the lease; Inspect knows it
-	By    Holder // who breaks it, and whose it was; for people
-	Now   bool   // open the key at once
+// RevokeRequest names a lease to break.
+type RevokeRequest struct {
+	Key        string
+	Fence      Fence      // of the lease; Inspect knows it
+	By         HolderInfo // who breaks it, and whose it was; for people
+	OpenAtOnce bool       // open the key at once
 }
 
 // Validate checks the key and the fence. Its error matches ErrInvalid.
-func (r BreakRequest) Validate() error {
+func (r RevokeRequest) Validate() error {
 	if err := ValidateKey(r.Key); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (r BreakRequest) Validate() error {
 }
 
 // BegunError says that Now is no way to end this lease: its work has begun, and may have
-// had its effect. The key is not free before a [Settler] settles it, after the end of the
+// had its effect. The key is not free before a [Resolver] settles it, after the end of the
 // lease.
 type BegunError struct{ HeldError }
 

@@ -31,9 +31,9 @@ var ErrGranted = errors.New("the owner that leaves the queue holds the lock")
 // queue. A full queue takes no more owners.
 //
 // A grant ends the owner's place and all places before it. A grant to an owner without a
-// place ends all places. A Keep ends the whole queue: nobody waits for a key that is kept.
+// place ends all places. A Complete ends the whole queue: nobody waits for a key that is kept.
 // Leave ends the owner's place, and so does Release by this owner, also one that abandons
-// its Acquire. SettleKept ends the whole queue. Time alone ends no place.
+// its Acquire. ResolveEffect ends the whole queue. Time alone ends no place.
 //
 // So an owner that had fewer than MaxTurns places before it, and that asks as soon as its
 // turn has come, is not overtaken, whatever the other owners do.

@@ -119,7 +119,7 @@ func (p site) lockctl(args ...string) result {
 func (p site) take(key, name string) lockstore.Lease {
 	p.t.Helper()
 	lease, err := p.store.Acquire(p.t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute,
-		Holder: lockstore.Holder{Name: name, ID: "4f1c", Since: time.Now()}})
+		HolderInfo: lockstore.HolderInfo{Name: name, ID: "4f1c", Since: time.Now()}})
 	require.NoError(p.t, err)
 	return lease
 }
@@ -279,7 +279,7 @@ func (p site) testBreak(t *testing.T) {
 	assert.Contains(t, r.err, "is not held")
 	require.NoError(t, p.renew(lease), "nothing was done")
 	next := lockstore.NewOwner()
-	_, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "break", Owner: next, TTL: time.Minute, Queue: true})
+	_, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "break", Owner: next, TTL: time.Minute, JoinQueue: true})
 	require.ErrorIs(t, err, lockstore.ErrHeld)
 	waiting := func() int { return read(t, p.lockctl("show", "--json", "break").out)[0].Waiting }
 	assert.Equal(t, 1, waiting())
@@ -311,7 +311,7 @@ func (p site) testBreak(t *testing.T) {
 // A cooldown is shown as held, and has no lease.
 func (p site) testBreakInCooldown(t *testing.T) {
 	lease := p.take("cooldown", "done")
-	require.NoError(t, p.store.(lockstore.Keeper).Keep(t.Context(), lease, nil, time.Minute))
+	require.NoError(t, p.store.(lockstore.Completer).Complete(t.Context(), lease, nil, time.Minute))
 	for _, args := range [][]string{{}, {"--now", "--yes"}} {
 		r := p.lockctl(append([]string{"break", "--fence", fence(lease), "cooldown"}, args...)...)
 		assert.Equal(t, exit.No, r.status, r.err)
@@ -333,9 +333,9 @@ func (p site) testTwoOperators(t *testing.T) {
 func (p site) begins(t *testing.T, key string) lockstore.Lease {
 	t.Helper()
 	lease, err := p.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Second,
-		Holder: lockstore.Holder{Name: "pay", ID: "7a", Since: time.Now()}})
+		HolderInfo: lockstore.HolderInfo{Name: "pay", ID: "7a", Since: time.Now()}})
 	require.NoError(t, err)
-	require.NoError(t, p.store.(lockstore.Keeper).Begin(t.Context(), lease))
+	require.NoError(t, p.store.(lockstore.Completer).MarkStarted(t.Context(), lease))
 	return lease
 }
 
@@ -347,10 +347,10 @@ func (p site) doubtful(t *testing.T, key string) {
 }
 
 func (p site) testSettle(t *testing.T) {
-	keeper := p.store.(lockstore.Keeper)
+	keeper := p.store.(lockstore.Completer)
 	state := func(key string) string { return read(t, p.lockctl("show", "--json", key).out)[0].State }
 	kept := p.take("settle/kept", "pay")
-	require.NoError(t, keeper.Keep(t.Context(), kept, []byte("a secret answer"), time.Minute))
+	require.NoError(t, keeper.Complete(t.Context(), kept, []byte("a secret answer"), time.Minute))
 	r := p.lockctl("show", "settle/kept")
 	assert.Regexp(t, `\nsettle/kept +kept +pay \(4f1c\) +\S+Z +(1m\d+s|\d+s) +`+fence(kept)+` +0\n$`, r.out)
 	assert.NotContains(t, r.out+p.lockctl("show", "--json", "settle/kept").out, "secret")
@@ -363,7 +363,7 @@ func (p site) testSettle(t *testing.T) {
 	assert.Contains(t, r.err, `"settle/kept" is not in doubt: it is kept; nothing was done`)
 
 	live := p.take("settle/live", "pay")
-	require.NoError(t, keeper.Begin(t.Context(), live))
+	require.NoError(t, keeper.MarkStarted(t.Context(), live))
 	r = p.lockctl("settle", "--fence", fence(live), "settle/live", "again")
 	assert.Equal(t, exit.Busy, r.status)
 	assert.Contains(t, r.err, "is held by pay (4f1c)")
@@ -439,15 +439,15 @@ var errNoReply = errors.New("the provider did not reply")
 func (p site) charges(t *testing.T, version string) *charges {
 	t.Helper()
 	g, err := guard.New(p.store, guard.Options{TTL: time.Second,
-		Holder: func(context.Context) lockstore.Holder { return lockstore.Holder{Name: "pay", ID: "7a"} }})
+		Holder: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "pay", ID: "7a"} }})
 	require.NoError(t, err)
-	once, err := idempotency.New(g, idempotency.Options{InDoubt: idempotency.Refuse, Version: version})
+	once, err := idempotency.New(g, idempotency.Options{InDoubt: idempotency.AtMostOnce, Version: version})
 	require.NoError(t, err)
 	c := &charges{started: map[string]int{}}
 	c.charge = idempotency.Wrap(once,
 		func(_ context.Context, order string) (idempotency.Call, error) {
-			call := idempotency.ByID("charge", order)
-			call.Match = order
+			call := idempotency.NewCall("charge", order)
+			call.Fingerprint = order
 			return call, nil
 		},
 		func(_ context.Context, _ guard.Lock, order string) (receipt, error) {
@@ -500,7 +500,7 @@ func (p site) testSettleRepeats(t *testing.T) {
 		"no JSON":         {exit.Usage, "the answer has 8 bytes and is no JSON", settle(`{"s3cret`, fences[0], "answer")},
 		"two answers":     {exit.Usage, "is no JSON", settle(`{} {}`, fences[0], "answer")},
 		"an empty file":   {exit.Usage, "the answer has 0 bytes and is no JSON", settle("", fences[0], "answer")},
-		"too large":       {exit.Usage, "the answer has 261633 bytes; want at most MaxAnswer, 261632", settle(`"`+strings.Repeat("x", 261_631)+`"`, fences[0], "answer")},
+		"too large":       {exit.Usage, "the answer has 261633 bytes; want at most MaxResultBytes, 261632", settle(`"`+strings.Repeat("x", 261_631)+`"`, fences[0], "answer")},
 		"a huge file":     {exit.Usage, "has more than 262144 bytes", settle(strings.Repeat(" ", 300_000)+"{}", fences[0], "answer")},
 		"a long version":  {exit.Usage, "Version has 65 bytes; want at most 64", settle("{}", fences[0], "answer", "--answer-version", strings.Repeat("v", 65))},
 		"another's fence": {exit.No, "and not with " + fences[1], settle("{}", fences[1], "answer")},

@@ -51,7 +51,7 @@ func (l *ledger) charge(ctx context.Context, o Order) (Receipt, error) {
 				":cents": &types.AttributeValueMemberN{Value: strconv.FormatInt(o.Cents, 10)},
 			},
 		}},
-		l.locks.Kept(answer.Lock.Key, answer.Lock.Fence, answer.Data, answer.Keep),
+		l.locks.Kept(answer.Lock.Key, answer.Lock.Fence, answer.Data, answer.Time),
 	}})
 	return receipt, err
 }

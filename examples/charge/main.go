@@ -31,8 +31,8 @@ type Receipt struct {
 // transaction the charge is a row in DynamoDB, which is written together with the answer.
 func modes() map[string]mode {
 	return map[string]mode{
-		"once":        func(g *guard.Guard) handler { return atProvider(g, idempotency.RunAgain) },
-		"refuse":      func(g *guard.Guard) handler { return atProvider(g, idempotency.Refuse) },
+		"once":        func(g *guard.Guard) handler { return atProvider(g, idempotency.AtLeastOnce) },
+		"refuse":      func(g *guard.Guard) handler { return atProvider(g, idempotency.AtMostOnce) },
 		"transaction": inTransaction,
 	}
 }
@@ -50,19 +50,19 @@ func start(modes map[string]mode) {
 	if open == nil {
 		open = boot.Must(open, fmt.Errorf("CHARGE_MODE is %q; want once, refuse or transaction", name))
 	}
-	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener)
+	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener)
 	boot.Start(g, open(g))
 }
 
 // call makes an order with the same id and another amount a mismatch.
 func call(_ context.Context, o Order) (idempotency.Call, error) {
-	c := idempotency.ByID("charge", o.ID)
-	c.Match = o.Cents
+	c := idempotency.NewCall("charge", o.ID)
+	c.Fingerprint = o.Cents
 	return c, nil
 }
 
 func atProvider(g *guard.Guard, inDoubt idempotency.Doubt) handler {
-	p := provider{url: boot.MustURL("PROVIDER_URL").String()}
+	p := provider{url: boot.MustURLFromEnv("PROVIDER_URL").String()}
 	once := boot.Must(idempotency.New(g, idempotency.Options{InDoubt: inDoubt}))
 	return idempotency.Wrap(once, call, func(ctx context.Context, lock guard.Lock, o Order) (Receipt, error) {
 		return p.charge(ctx, lock, o)
@@ -70,7 +70,7 @@ func atProvider(g *guard.Guard, inDoubt idempotency.Doubt) handler {
 }
 
 func inTransaction(g *guard.Guard) handler {
-	l := boot.Must(openLedger(boot.MustURL("CHARGES_URL"), boot.MustURL("LOCK_URL"), boot.Getenv))
+	l := boot.Must(openLedger(boot.MustURLFromEnv("CHARGES_URL"), boot.MustURLFromEnv("LOCK_URL"), boot.Getenv))
 	once := boot.Must(idempotency.New(g, idempotency.Options{}))
 	return idempotency.Wrap(once, call, func(ctx context.Context, _ guard.Lock, o Order) (Receipt, error) {
 		return l.charge(ctx, o)

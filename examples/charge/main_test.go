@@ -41,12 +41,12 @@ func TestMain(m *testing.M) {
 	}
 	all := modes()
 	all["lock"] = func(g *guard.Guard) handler {
-		p := provider{url: boot.MustURL("PROVIDER_URL").String()}
+		p := provider{url: boot.MustURLFromEnv("PROVIDER_URL").String()}
 		key := func(_ context.Context, o Order) (string, error) { return lockstore.Key("order", o.ID), nil }
 		return guard.Wrap(g, key, func(ctx context.Context, lock guard.Lock, o Order) (Receipt, error) { return p.charge(ctx, lock, o) })
 	}
 	all["nothing"] = func(*guard.Guard) handler {
-		p := provider{url: boot.MustURL("PROVIDER_URL").String()}
+		p := provider{url: boot.MustURLFromEnv("PROVIDER_URL").String()}
 		return func(ctx context.Context, o Order) (Receipt, error) { return p.charge(ctx, guard.Lock{}, o) }
 	}
 	start(all)
@@ -277,7 +277,7 @@ type one struct {
 	id    string // of the request: Lambda's retry has the id of the first try
 }
 
-func (o *one) start(config lambdatest.Config, env ...string) *lambdatest.Env {
+func (o *one) start(config lambdatest.Config, env ...string) *lambdatest.Environment {
 	o.t.Helper()
 	binary, err := os.Executable()
 	require.NoError(o.t, err)
@@ -292,7 +292,7 @@ func (o *one) start(config lambdatest.Config, env ...string) *lambdatest.Env {
 	return e
 }
 
-func (o *one) send(e *lambdatest.Env) lambdatest.Result {
+func (o *one) send(e *lambdatest.Environment) lambdatest.Result {
 	payload, err := json.Marshal(Order{ID: o.order, Cents: 700})
 	assert.NoError(o.t, err)
 	r, err := e.Send(o.ctx, lambdatest.Event{Payload: payload, ID: o.id})
@@ -300,7 +300,7 @@ func (o *one) send(e *lambdatest.Env) lambdatest.Result {
 	return r
 }
 
-func (o *one) sending(e *lambdatest.Env) func() lambdatest.Result {
+func (o *one) sending(e *lambdatest.Environment) func() lambdatest.Result {
 	var r lambdatest.Result
 	var done sync.WaitGroup
 	done.Go(func() { r = o.send(e) })
@@ -342,7 +342,7 @@ func (o *one) receipt() Receipt { return Receipt{o.order, 700} }
 
 // retry sends the event again and again, as Lambda does, until there is an answer, or an
 // error that no retry changes.
-func (o *one) retry(e *lambdatest.Env) lambdatest.Result {
+func (o *one) retry(e *lambdatest.Environment) lambdatest.Result {
 	for {
 		r := o.send(e)
 		if r.ErrorType != "LockBusy" && r.ErrorType != "LockStoreUnavailable" || o.ctx.Err() != nil {
@@ -518,17 +518,17 @@ func (o *one) settle(done bool) {
 	o.t.Helper()
 	inspector, ok := lockstore.As[lockstore.Inspector](o.store)
 	require.True(o.t, ok)
-	key := idempotency.ByID("charge", o.order).Key
+	key := idempotency.NewCall("charge", o.order).Key
 	status, err := inspector.Inspect(o.ctx, key)
 	require.NoError(o.t, err)
 	require.True(o.t, status.InDoubt)
 	require.Equal(o.t, o.id, status.Holder.ID)
 	if !done {
 		// The run had no effect, and will have none: it was killed.
-		require.NoError(o.t, idempotency.SettleAgain(o.ctx, o.store, key, status.Fence))
+		require.NoError(o.t, idempotency.ResolveNoEffect(o.ctx, o.store, key, status.Fence))
 		return
 	}
 	answer, err := json.Marshal(o.receipt())
 	require.NoError(o.t, err)
-	require.NoError(o.t, idempotency.SettleDone(o.ctx, o.store, key, status.Fence, answer, idempotency.Options{}))
+	require.NoError(o.t, idempotency.ResolveEffect(o.ctx, o.store, key, status.Fence, answer, idempotency.Options{}))
 }

@@ -28,8 +28,8 @@ type Receipt struct {
 
 func main() {
 	// LOCK_URL chooses one of these stores: DynamoDB in AWS, Redis on your machine.
-	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener)
-	accounts := boot.Must(openAccounts(boot.MustURL("ACCOUNTS_URL"), boot.Getenv))
+	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener)
+	accounts := boot.Must(openAccounts(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.Getenv))
 	boot.Start(g, guard.Wrap(g, key, handle(accounts)))
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 func main() {
-	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
-	service := boot.Must(lockservice.Open(g, boot.MustURL("LOCK_TOKEN_SECRET"), boot.Getenv))
+	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
+	service := boot.Must(lockservice.Open(g, boot.MustURLFromEnv("LOCK_TOKEN_SECRET"), boot.Getenv))
 	boot.Start(g, service.Handle)
 }

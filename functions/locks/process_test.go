@@ -27,7 +27,7 @@ func TestNoSecretIsShown(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "bootstrap")
 	require.NoError(t, lambdatest.Build(t.Context(), "github.com/lambdalock/lambdalock/functions/locks", binary))
 	redis := miniredis.RunT(t)
-	process := func(tokenSecret string) (*lambdatest.Env, error) {
+	process := func(tokenSecret string) (*lambdatest.Environment, error) {
 		return lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Timeout: 2 * time.Second, Env: []string{
 			"LOCK_URL=redis://" + redis.Addr(), "LOCK_METRICS=test", "LOCK_TOKEN_SECRET=" + tokenSecret, `LOCK_CALLERS={"anonymous": ["shared/"]}`}})
 	}

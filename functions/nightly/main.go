@@ -19,8 +19,8 @@ import (
 const key = "schedule/nightly"
 
 func main() {
-	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
-	ledger := boot.Must(accounts.Open(boot.MustURL("ACCOUNTS_URL"), boot.Getenv))
+	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
+	ledger := boot.Must(accounts.Open(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.Getenv))
 	boot.Start(g, schedule.Wrap(g, key, handle(g, ledger)))
 }
 

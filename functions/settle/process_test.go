@@ -71,7 +71,7 @@ func failed(t *testing.T, r lambdatest.Result) []string {
 
 // free checks that another environment gets the locks of the accounts at once,
 // with larger fences than the environments before.
-func free(t *testing.T, s *functest.Target, before *lambdatest.Env, names ...string) {
+func free(t *testing.T, s *functest.Target, before *lambdatest.Environment, names ...string) {
 	t.Helper()
 	var pairs []string
 	for _, account := range names {
@@ -106,7 +106,7 @@ func partialFailure(t *testing.T, s *functest.Target) {
 
 func outlivesTheTime(t *testing.T, s *functest.Target) {
 	s.Open("a", "wait-b")
-	e := s.Start(lambdatest.Config{Name: "settle", Timeout: 3 * time.Second}, "LOCK_RESERVE=1s")
+	e := s.Start(lambdatest.Config{Name: "settle", Timeout: 3 * time.Second}, "LOCK_DEADLINE_MARGIN=1s")
 	r := s.Send(e, batch("a", "s-1", "wait-b", "s-2", "wait-b", "s-3"), "")
 	require.Equal(t, []string{"m-s-2", "m-s-3"}, failed(t, r), "the answer comes before the timeout")
 	assert.EqualValues(t, 500, s.Withdrawn("a"))

@@ -33,7 +33,7 @@ import (
 type local struct {
 	t        *testing.T
 	dynamodb string // endpoint
-	function *lambdatest.Env
+	function *lambdatest.Environment
 }
 
 // localCase is an execution with at most one fault, by the name of its account.

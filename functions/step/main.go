@@ -11,6 +11,6 @@ import (
 )
 
 func main() {
-	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
+	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
 	boot.Start(g, handler(g))
 }

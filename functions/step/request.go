@@ -60,9 +60,9 @@ func (e execution) validate() error {
 
 // holder says, for people, which execution it is. It has no Caller: Lambda does not
 // tell a function who has invoked it, so the execution is what the input says.
-func (e execution) holder() lockstore.Holder {
+func (e execution) holder() lockstore.HolderInfo {
 	parts := executionARN.FindStringSubmatch(string(e))
-	return lockstore.Holder{Name: parts[1], ID: parts[2]}
+	return lockstore.HolderInfo{Name: parts[1], ID: parts[2]}
 }
 
 // parse reads the input of a state or an event. Its error names the field. With

@@ -18,8 +18,8 @@ import (
 )
 
 func main() {
-	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
-	ledger := boot.Must(accounts.Open(boot.MustURL("ACCOUNTS_URL"), boot.Getenv))
+	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
+	ledger := boot.Must(accounts.Open(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.Getenv))
 	boot.Start(g, serve(g, key, handle(ledger)))
 }
 

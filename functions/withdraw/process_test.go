@@ -75,7 +75,7 @@ func TestProcesses(t *testing.T) {
 const account = "a"
 
 // start starts an environment of the function.
-func start(s *functest.Target, config lambdatest.Config, env ...string) *lambdatest.Env {
+func start(s *functest.Target, config lambdatest.Config, env ...string) *lambdatest.Environment {
 	config.Name = "withdraw"
 	return s.Start(config, env...)
 }
@@ -127,23 +127,25 @@ func read(t *testing.T, r lambdatest.Result) answer {
 }
 
 // send runs one withdrawal.
-func send(t *testing.T, s *functest.Target, e *lambdatest.Env, id, requestID string) answer {
+func send(t *testing.T, s *functest.Target, e *lambdatest.Environment, id, requestID string) answer {
 	t.Helper()
 	return read(t, s.Send(e, payload(t, id), requestID))
 }
 
 // sending is send in the background; the func it returns waits for the answer.
-func sending(t *testing.T, s *functest.Target, e *lambdatest.Env, id, requestID string) func() answer {
+func sending(t *testing.T, s *functest.Target, e *lambdatest.Environment, id, requestID string) func() answer {
 	t.Helper()
 	wait := s.Sending(e, payload(t, id), requestID)
 	return func() answer { return read(t, wait()) }
 }
 
-func fences(s *functest.Target, e *lambdatest.Env) []int64 { return s.Fences(e, accounts.Key(account)) }
+func fences(s *functest.Target, e *lambdatest.Environment) []int64 {
+	return s.Fences(e, accounts.Key(account))
+}
 
 // takesOver checks that a withdrawal in another environment gets the lock of a
 // process that died at the given time, in time and with a larger fence.
-func takesOver(t *testing.T, s *functest.Target, dead *lambdatest.Env, died time.Time, id string) answer {
+func takesOver(t *testing.T, s *functest.Target, dead *lambdatest.Environment, died time.Time, id string) answer {
 	t.Helper()
 	next := start(s, lambdatest.Config{}, functest.Patient)
 	a := send(t, s, next, id, "")

@@ -86,7 +86,7 @@ func Problem(err error) (Response, bool) {
 		case *lockstore.KeptError:
 			return tryAgain(http.StatusConflict, "The work on the same resource is done, and the resource stays closed for a while.", wholeSeconds(why.Remaining)), true
 		}
-		if e.Free {
+		if e.Reserved {
 			detail = "Other requests have waited longer for the same resource. Try again."
 		}
 		return tryAgain(http.StatusConflict, detail, retryAfter(e)), true

@@ -52,7 +52,7 @@ func call(t *testing.T, store *failing, key func(context.Context, Request) (stri
 }
 
 func TestWrap(t *testing.T) {
-	held := &lockstore.HeldError{Key: "k", Holder: lockstore.Holder{Name: "somebody", ID: "req-9"}}
+	held := &lockstore.HeldError{Key: "k", Holder: lockstore.HolderInfo{Name: "somebody", ID: "req-9"}}
 	for _, c := range []struct {
 		name       string
 		store      failing
@@ -159,7 +159,7 @@ func TestRetryAfterGrowsWithTheHold(t *testing.T) {
 		for held, want := range map[time.Duration]int{
 			0: 1, 300 * time.Millisecond: 1, 3 * time.Second: 3, time.Hour: 5, -time.Hour: 1, // another's clock may be ahead
 		} {
-			out, ok := Problem(&guard.LockBusy{Key: "k", Holder: lockstore.Holder{Since: time.Now().Add(-held)}, Remaining: time.Hour})
+			out, ok := Problem(&guard.LockBusy{Key: "k", Holder: lockstore.HolderInfo{Since: time.Now().Add(-held)}, Remaining: time.Hour})
 			require.True(t, ok)
 			require.Equal(t, strconv.Itoa(want), out.Headers["Retry-After"], "held for %v", held)
 		}
@@ -169,7 +169,7 @@ func TestRetryAfterGrowsWithTheHold(t *testing.T) {
 }
 
 func TestProblemOfALockThatOthersWaitFor(t *testing.T) {
-	out, ok := Problem(&guard.LockBusy{Key: "k", Free: true, Remaining: 10 * time.Second})
+	out, ok := Problem(&guard.LockBusy{Key: "k", Reserved: true, Remaining: 10 * time.Second})
 	require.True(t, ok)
 	require.Equal(t, 409, out.StatusCode)
 	require.Equal(t, "1", out.Headers["Retry-After"])

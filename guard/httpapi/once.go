@@ -30,9 +30,9 @@ type OnceOptions struct {
 	// a 400.
 	Optional bool
 
-	// Match is what makes a request a repeat, beside its method and its path, see
+	// Fingerprint is what makes a request a repeat, beside its method and its path, see
 	// idempotency.Call. nil is the query and the body.
-	Match func(Request) any
+	Fingerprint func(Request) any
 
 	// Lock and Key are for a handler that also needs a lock: of an account, for example.
 	// Then the handler runs under this lock and gets it. If it does not get the lock,
@@ -57,7 +57,7 @@ func AnyCaller(context.Context, Request) (string, error) { return "any", nil }
 //	everything else                                           as Wrap
 //
 // Every answer is kept except 408, 409, 425, 429 and 5xx: after these, next runs again. With
-// idempotency.Refuse a 5xx is kept, because it may have had its effect, and an error of next
+// idempotency.AtMostOnce a 5xx is kept, because it may have had its effect, and an error of next
 // leaves the key in doubt. Let next return a status that is not kept only if the request had
 // no effect: the package cannot check this.
 //
@@ -65,8 +65,8 @@ func AnyCaller(context.Context, Request) (string, error) { return "any", nil }
 // and for a request without the header it is zero.
 func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Response]) func(context.Context, Request) (Response, error) {
 	mistake := opt.check(o, next)
-	if opt.Match == nil {
-		opt.Match = queryAndBody
+	if opt.Fingerprint == nil {
+		opt.Fingerprint = queryAndBody
 	}
 	return func(ctx context.Context, in Request) (Response, error) {
 		if mistake != nil {
@@ -91,8 +91,8 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 		if err != nil {
 			return NewProblem(http.StatusBadRequest, err.Error(), nil), nil
 		}
-		call := idempotency.ByID("http", cmp.Or(in.RequestContext.APIID, "none"), cmp.Or(in.RouteKey, "none"), caller, key)
-		call.Match = []any{in.RequestContext.HTTP.Method, in.RawPath, opt.Match(in)}
+		call := idempotency.NewCall("http", cmp.Or(in.RequestContext.APIID, "none"), cmp.Or(in.RouteKey, "none"), caller, key)
+		call.Fingerprint = []any{in.RequestContext.HTTP.Method, in.RawPath, opt.Fingerprint(in)}
 		kept, replay, err := idempotency.Do(ctx, o, call, func(ctx context.Context, lock guard.Lock) (Response, error) {
 			answer, err := r.work(ctx, lock)
 			if err == nil {
@@ -144,7 +144,7 @@ func (r *request) work(ctx context.Context, lock guard.Lock) (Response, error) {
 	key, err := r.opt.Key(ctx, r.in)
 	if err != nil {
 		r.inner = &guard.LockInvalid{Key: key, Err: err}
-		return Response{}, idempotency.NotDone(r.inner)
+		return Response{}, idempotency.NoEffect(r.inner)
 	}
 	began := false
 	err = r.opt.Lock.Do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
@@ -157,7 +157,7 @@ func (r *request) work(ctx context.Context, lock guard.Lock) (Response, error) {
 		r.inner = err
 	}
 	if !began {
-		err = idempotency.NotDone(err)
+		err = idempotency.NoEffect(err)
 	}
 	return r.answer, err
 }
@@ -203,8 +203,8 @@ func (e *passing) Error() string {
 func notKept(answer Response, inDoubt idempotency.Doubt) error {
 	switch status := answer.StatusCode; {
 	case status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly, status == http.StatusTooManyRequests:
-		return idempotency.NotDone(&passing{status})
-	case status >= 500 && inDoubt == idempotency.RunAgain:
+		return idempotency.NoEffect(&passing{status})
+	case status >= 500 && inDoubt == idempotency.AtLeastOnce:
 		return &passing{status}
 	}
 	return nil
@@ -230,7 +230,7 @@ func replayed(answer Response) Response {
 	return answer
 }
 
-// queryAndBody is OnceOptions.Match where it is nil.
+// queryAndBody is OnceOptions.Fingerprint where it is nil.
 func queryAndBody(in Request) any { return []string{in.RawQueryString, in.Body} }
 
 // idempotencyKey reads the header: text in quotes, or the text alone, which most clients

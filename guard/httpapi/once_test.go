@@ -80,12 +80,12 @@ func (a *onceAPI) settle(in Request, answer []byte) (before, after Response) {
 	require.Equal(a.t, a.err, err)
 	<-time.After(2 * time.Minute)
 	before = a.send(in)
-	require.NoError(a.t, idempotency.SettleDone(context.Background(), a.store, a.lock.Key, a.lock.Fence, answer, idempotency.Options{}))
+	require.NoError(a.t, idempotency.ResolveEffect(context.Background(), a.store, a.lock.Key, a.lock.Fence, answer, idempotency.Options{}))
 	return before, a.send(in)
 }
 
 func TestOnceReplays(t *testing.T) {
-	a := newOnceAPI(t, idempotency.RunAgain, OnceOptions{})
+	a := newOnceAPI(t, idempotency.AtLeastOnce, OnceOptions{})
 	a.answer = Response{StatusCode: 201, Headers: map[string]string{"Location": "/payments/1", "set-cookie": "session=secret"}, Cookies: []string{"a=b"},
 		MultiValueHeaders: map[string][]string{"Warning": {"1", "2"}, "Set-Cookie": {"c=d"}},
 		Body:              base64.StdEncoding.EncodeToString([]byte{0, 255, '\n'}), IsBase64Encoded: true}
@@ -101,8 +101,8 @@ func TestOnceReplays(t *testing.T) {
 	_, err := a.store.Acquire(t.Context(), lockstore.Request{Key: a.lock.Key, Owner: "another", TTL: time.Minute})
 	kept, ok := errors.AsType[*lockstore.KeptError](err)
 	require.True(t, ok)
-	require.Contains(t, string(kept.Data), "/payments/1")
-	require.NotContains(t, string(kept.Data), "session=secret", "the store has no cookies")
+	require.Contains(t, string(kept.Result), "/payments/1")
+	require.NotContains(t, string(kept.Result), "session=secret", "the store has no cookies")
 
 	for name, in := range map[string]func(*Request){
 		"body":   func(in *Request) { in.Body = `{"amount":8}` },
@@ -124,15 +124,15 @@ func TestOnceReplays(t *testing.T) {
 // What somebody else keeps, an operator or a transaction of the work, may have cookies.
 func TestOnceReplaysNoCookies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, after := newOnceAPI(t, idempotency.Refuse, OnceOptions{}).settle(post("k", ""),
+		_, after := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{}).settle(post("k", ""),
 			[]byte(`{"statusCode": 201, "headers": {"Set-Cookie": "session=secret"}, "multiValueHeaders": {"set-cookie": ["a=b"]}, "cookies": ["a=b"]}`))
 		require.Equal(t, Response{StatusCode: 201, Headers: map[string]string{"Idempotent-Replayed": "true"}, MultiValueHeaders: map[string][]string{}}, after)
 	})
 }
 
-// The method and the path count beside a Match of the program's own.
+// The method and the path count beside a Fingerprint of the program's own.
 func TestOnceWithAMatch(t *testing.T) {
-	a := newOnceAPI(t, idempotency.RunAgain, OnceOptions{Match: func(in Request) any { return in.Body }})
+	a := newOnceAPI(t, idempotency.AtLeastOnce, OnceOptions{Fingerprint: func(in Request) any { return in.Body }})
 	in := post("k", "7")
 	in.RouteKey = "$default"
 	require.Equal(t, 201, a.send(in).StatusCode)
@@ -145,7 +145,7 @@ func TestOnceWithAMatch(t *testing.T) {
 
 func TestOnceCallers(t *testing.T) {
 	own := errors.New("no token")
-	a := newOnceAPI(t, idempotency.RunAgain, OnceOptions{Caller: func(_ context.Context, in Request) (string, error) {
+	a := newOnceAPI(t, idempotency.AtLeastOnce, OnceOptions{Caller: func(_ context.Context, in Request) (string, error) {
 		if in.Headers["user"] == "nobody" {
 			return "", own
 		}
@@ -169,7 +169,7 @@ func TestOnceCallers(t *testing.T) {
 }
 
 func TestOnceHeader(t *testing.T) {
-	a := newOnceAPI(t, idempotency.RunAgain, OnceOptions{})
+	a := newOnceAPI(t, idempotency.AtLeastOnce, OnceOptions{})
 	for name, value := range map[string]string{
 		"missing": "", "F52 empty": `""`, "F52 blank": " ", "F52 twice": "a, b", "F52 twice in quotes": `"a", "b"`, "F52 with parameters": `"a";b=c`,
 		"F52 of 10 KB": strings.Repeat("k", 10<<10), "F52 of 256 bytes": strings.Repeat("k", 256), "F52 no end": `"a`, "F52 not ASCII": "ä",
@@ -219,14 +219,14 @@ func FuzzIdempotencyKey(f *testing.F) {
 }
 
 func TestOnceOptional(t *testing.T) {
-	a := newOnceAPI(t, idempotency.Refuse, OnceOptions{Optional: true})
+	a := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{Optional: true})
 	for range 2 {
 		require.Equal(t, 201, a.send(post("", "")).StatusCode)
 	}
 	require.Equal(t, 2, a.runs)
 	require.Zero(t, a.lock)
 	own := errors.New("own")
-	a.err = idempotency.NotDone(own)
+	a.err = idempotency.NoEffect(own)
 	_, err := a.handle(context.Background(), post("", ""))
 	require.Equal(t, own, err)
 	a.send(func() Request { a.err = nil; return post("k", "") }())
@@ -235,10 +235,10 @@ func TestOnceOptional(t *testing.T) {
 
 // Which answers are kept, and which are for their own caller only.
 func TestOnceStatuses(t *testing.T) {
-	for _, inDoubt := range []idempotency.Doubt{idempotency.RunAgain, idempotency.Refuse} {
+	for _, inDoubt := range []idempotency.Doubt{idempotency.AtLeastOnce, idempotency.AtMostOnce} {
 		for status, kept := range map[int]bool{
 			0: true, 200: true, 201: true, 301: true, 400: true, 404: true, 408: false, 409: false, 410: true, 422: true, 425: false, 429: false, 499: true,
-			500: inDoubt == idempotency.Refuse, 502: inDoubt == idempotency.Refuse, 503: inDoubt == idempotency.Refuse,
+			500: inDoubt == idempotency.AtMostOnce, 502: inDoubt == idempotency.AtMostOnce, 503: inDoubt == idempotency.AtMostOnce,
 		} {
 			t.Run(fmt.Sprint(status, inDoubt), func(t *testing.T) {
 				a := newOnceAPI(t, inDoubt, OnceOptions{})
@@ -263,11 +263,11 @@ func TestOnceErrors(t *testing.T) {
 		inDoubt idempotency.Doubt
 		runs    int // of two requests
 	}{
-		"RunAgain":                          {own, own, idempotency.RunAgain, 2},
-		"Refuse":                            {own, own, idempotency.Refuse, 1},
-		"Refuse, not done":                  {idempotency.NotDone(own), own, idempotency.Refuse, 2},
-		"the busy lock of somebody else's":  {busy, busy, idempotency.RunAgain, 2},
-		"the same, and it is known as such": {idempotency.NotDone(busy), busy, idempotency.Refuse, 2},
+		"AtLeastOnce":                       {own, own, idempotency.AtLeastOnce, 2},
+		"AtMostOnce":                        {own, own, idempotency.AtMostOnce, 1},
+		"AtMostOnce, not done":              {idempotency.NoEffect(own), own, idempotency.AtMostOnce, 2},
+		"the busy lock of somebody else's":  {busy, busy, idempotency.AtLeastOnce, 2},
+		"the same, and it is known as such": {idempotency.NoEffect(busy), busy, idempotency.AtMostOnce, 2},
 	} {
 		t.Run("F05 "+name, func(t *testing.T) {
 			a := newOnceAPI(t, c.inDoubt, OnceOptions{})
@@ -291,7 +291,7 @@ func TestOnceSettled(t *testing.T) {
 	found := regexp.MustCompile("`(\\{\"statusCode\".*?)`").FindSubmatch(page)
 	require.NotNil(t, found)
 	synctest.Test(t, func(t *testing.T) {
-		a := newOnceAPI(t, idempotency.Refuse, OnceOptions{})
+		a := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{})
 		before, after := a.settle(post("k", ""), found[1])
 		require.Equal(t, http.StatusInternalServerError, before.StatusCode)
 		want := Response{StatusCode: 201, Headers: map[string]string{"content-type": "application/json", "Idempotent-Replayed": "true"}, Body: `{"id": 7}`}
@@ -302,7 +302,7 @@ func TestOnceSettled(t *testing.T) {
 
 func TestOnceWhileItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newOnceAPI(t, idempotency.Refuse, OnceOptions{})
+		a := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{})
 		own := errors.New("own")
 		a.err = own
 		_, err := a.handle(context.Background(), post("k", ""))
@@ -333,7 +333,7 @@ func TestOnceWithALock(t *testing.T) {
 		}
 		return lockstore.Key("account", in.Body), nil
 	}
-	for _, inDoubt := range []idempotency.Doubt{idempotency.RunAgain, idempotency.Refuse} {
+	for _, inDoubt := range []idempotency.Doubt{idempotency.AtLeastOnce, idempotency.AtMostOnce} {
 		a := newOnceAPI(t, inDoubt, OnceOptions{Key: account, Optional: true})
 		require.Equal(t, 201, a.send(post("k", "7")).StatusCode)
 		require.Equal(t, "account/7", a.lock.Key)
@@ -354,7 +354,7 @@ func TestOnceWithALock(t *testing.T) {
 		_, err := a.handle(ctx, post("k3", "9"))
 		require.Equal(t, a.err, err)
 		answer, err := a.handle(ctx, post("k3", "9"))
-		if inDoubt == idempotency.Refuse {
+		if inDoubt == idempotency.AtMostOnce {
 			require.NoError(t, err)
 			require.Equal(t, http.StatusConflict, answer.StatusCode)
 		} else {
@@ -371,7 +371,7 @@ func (e several) Error() string { return "several" }
 func TestOnceWithAnErrorThatCannotBeCompared(t *testing.T) {
 	key := func(context.Context, Request) (string, error) { return "account", nil }
 	for _, key := range []guard.KeyFunc[Request]{nil, key} {
-		for _, inDoubt := range []idempotency.Doubt{idempotency.RunAgain, idempotency.Refuse} {
+		for _, inDoubt := range []idempotency.Doubt{idempotency.AtLeastOnce, idempotency.AtMostOnce} {
 			a := newOnceAPI(t, inDoubt, OnceOptions{Key: key})
 			a.err = several{errors.New("own")}
 			_, err := a.handle(context.Background(), post("k", ""))
@@ -396,8 +396,8 @@ func TestOnceMistakes(t *testing.T) {
 		_, err := handle(context.Background(), post("k", ""))
 		require.ErrorContains(t, err, want)
 	}
-	handle := Once(o, OnceOptions{Caller: AnyCaller, Match: func(Request) any { return make(chan int) }}, created)
+	handle := Once(o, OnceOptions{Caller: AnyCaller, Fingerprint: func(Request) any { return make(chan int) }}, created)
 	answer, err := handle(context.Background(), post("k", ""))
 	require.NoError(t, err)
-	require.Equal(t, http.StatusBadRequest, answer.StatusCode, "a Match without JSON")
+	require.Equal(t, http.StatusBadRequest, answer.StatusCode, "a Fingerprint without JSON")
 }

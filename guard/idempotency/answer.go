@@ -18,7 +18,7 @@ import (
 //	1 byte    version of this layout
 //	1 byte    kind of the text
 //	1 byte    1 if there is a hash, otherwise 0
-//	16 bytes  hash of Call.Match, or zeros
+//	16 bytes  hash of Call.Fingerprint, or zeros
 //	1 byte    length of Options.Version
 //	          Options.Version
 //	          the text
@@ -80,15 +80,15 @@ func open(data []byte) (k kept, ok bool) {
 	return k, true
 }
 
-// hash is that of Match, nil without one. The key is in it, so that the same input under two
+// hash is that of Fingerprint, nil without one. The key is in it, so that the same input under two
 // keys has two hashes.
 func (c Call) hash() (*[hashSize]byte, error) {
-	if c.Match == nil {
+	if c.Fingerprint == nil {
 		return nil, nil
 	}
-	text, err := marshal(c.Match)
+	text, err := marshal(c.Fingerprint)
 	if err != nil {
-		return nil, fmt.Errorf("idempotency: Match has no JSON form: %w", err)
+		return nil, fmt.Errorf("idempotency: Fingerprint has no JSON form: %w", err)
 	}
 	h := sha256.New()
 	fmt.Fprintf(h, "%d %s\n", len(c.Key), c.Key)
@@ -97,14 +97,14 @@ func (c Call) hash() (*[hashSize]byte, error) {
 }
 
 // ending is what work leaves: its answer, or a mark if the answer cannot be kept.
-func ending[Out any](o *Once, f form, out Out) guard.Ending {
-	e := guard.Ending{Keep: o.opt.Keep}
-	text, err := encode(out, o.opt.MaxAnswer)
+func ending[Out any](o *Once, f form, out Out) guard.Completion {
+	e := guard.Completion{ResultTime: o.opt.ResultTime}
+	text, err := encode(out, o.opt.MaxResultBytes)
 	if err != nil {
-		e.Data, e.Err = f.noAnswer(err.code), err
+		e.Result, e.Err = f.noAnswer(err.code), err
 		return e
 	}
-	e.Data, e.Mark = f.answer(text), f.noAnswer(tooLarge)
+	e.Result, e.Substitute = f.answer(text), f.noAnswer(tooLarge)
 	return e
 }
 
@@ -122,26 +122,26 @@ var reasons = []string{noJSON, notBack, otherBack, streamed, tooLarge, bySettler
 
 // encode is the JSON of an answer of at most so many bytes, which gives the same JSON when
 // it is read back.
-func encode[Out any](out Out, most int) ([]byte, *AnswerError) {
+func encode[Out any](out Out, most int) ([]byte, *ResultError) {
 	if _, ok := any(out).(io.Reader); ok {
-		return nil, &AnswerError{streamed, streamed}
+		return nil, &ResultError{streamed, streamed}
 	}
 	text, err := marshal(out)
 	if t, ok := errors.AsType[*json.UnsupportedTypeError](err); ok {
-		return nil, &AnswerError{fmt.Sprintf("%s (%v)", noJSON, t.Type), noJSON}
+		return nil, &ResultError{fmt.Sprintf("%s (%v)", noJSON, t.Type), noJSON}
 	}
 	switch {
 	case err != nil:
-		return nil, &AnswerError{fmt.Sprintf("%s (%T)", noJSON, err), noJSON}
+		return nil, &ResultError{fmt.Sprintf("%s (%T)", noJSON, err), noJSON}
 	case len(text) > most:
-		return nil, &AnswerError{fmt.Sprintf("its JSON has %d bytes; want at most MaxAnswer, %d", len(text), most), tooLarge}
+		return nil, &ResultError{fmt.Sprintf("its JSON has %d bytes; want at most MaxResultBytes, %d", len(text), most), tooLarge}
 	}
 	again, err := decode[Out](text)
 	if err != nil {
-		return nil, &AnswerError{notBack, notBack}
+		return nil, &ResultError{notBack, notBack}
 	}
 	if second, err := marshal(again); err != nil || !bytes.Equal(text, second) {
-		return nil, &AnswerError{otherBack, otherBack}
+		return nil, &ResultError{otherBack, otherBack}
 	}
 	return text, nil
 }
@@ -156,10 +156,10 @@ func read[Out any](busy *guard.LockBusy, f form) (out Out, outcome guard.Outcome
 		var zero Out
 		return zero, guard.OutcomeNoAnswer, &RepeatNoAnswer{busy.Key, busy.Holder, reason}
 	}
-	k, ok := open(refusal.Data)
+	k, ok := open(refusal.Result)
 	_, nothing := any(out).(struct{})
 	switch {
-	case len(refusal.Data) == 0:
+	case len(refusal.Result) == 0:
 		return none("the key is kept without one, as in a cooldown")
 	case !ok:
 		return none("this version of the program did not write what is kept")

@@ -9,10 +9,10 @@ import (
 // The errors of a repeat are returned as pointers and never wrapped, as those of package
 // guard. After each of them the work did not run.
 
-// RepeatMismatch: the kept answer is that of other input: Call.Match differs.
+// RepeatMismatch: the kept answer is that of other input: Call.Fingerprint differs.
 type RepeatMismatch struct {
 	Key   string
-	First lockstore.Holder // whose answer is kept
+	First lockstore.HolderInfo // whose answer is kept
 }
 
 func (e *RepeatMismatch) Error() string {
@@ -20,10 +20,10 @@ func (e *RepeatMismatch) Error() string {
 }
 
 // RepeatInDoubt: a run began the work and did not say how it ended. The key is refused until
-// somebody settles it: lockctl settle does, see SettleDone and SettleAgain.
+// somebody settles it: lockctl settle does, see ResolveEffect and ResolveNoEffect.
 type RepeatInDoubt struct {
 	Key   string
-	First lockstore.Holder // who began the work, and when it asked for the key; or who broke its lease
+	First lockstore.HolderInfo // who began the work, and when it asked for the key; or who broke its lease
 }
 
 func (e *RepeatInDoubt) Error() string {
@@ -33,20 +33,20 @@ func (e *RepeatInDoubt) Error() string {
 // RepeatNoAnswer: the work is done, and there is no answer to give.
 type RepeatNoAnswer struct {
 	Key    string
-	First  lockstore.Holder // who did the work
-	Reason string           // why; without data of the answer
+	First  lockstore.HolderInfo // who did the work
+	Reason string               // why; without data of the answer
 }
 
 func (e *RepeatNoAnswer) Error() string {
 	return fmt.Sprintf("key %q: the work was done by %v, and there is no answer: %s", e.Key, e.First, e.Reason)
 }
 
-// AnswerError: an answer cannot be kept. Prepare returns it. It is Report.KeepErr
+// ResultError: an answer cannot be kept. Prepare returns it. It is Report.CompleteErr
 // of a run whose answer this package refused; then the run kept a mark only. If the store
-// refused the answer, KeepErr is the store's error.
-type AnswerError struct {
+// refused the answer, CompleteErr is the store's error.
+type ResultError struct {
 	Reason string // without data of the answer
 	code   string // the reason that is kept
 }
 
-func (e *AnswerError) Error() string { return "the answer is not kept: " + e.Reason }
+func (e *ResultError) Error() string { return "the answer is not kept: " + e.Reason }

@@ -28,8 +28,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	call := func(_ context.Context, o order) (idempotency.Call, error) {
-		c := idempotency.ByID("charge", o.ID)
-		c.Match = o
+		c := idempotency.NewCall("charge", o.ID)
+		c.Fingerprint = o
 		return c, nil
 	}
 	handler := idempotency.Wrap(once, call, func(_ context.Context, _ guard.Lock, o order) (receipt, error) {
@@ -48,24 +48,24 @@ func Example() {
 }
 
 // A lock inside the work: if it is busy, nothing has happened yet, and the key is free again.
-func ExampleNotDone() {
+func ExampleNoEffect() {
 	g, err := guard.New(memstore.New(nil), guard.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	once, err := idempotency.New(g, idempotency.Options{InDoubt: idempotency.Refuse})
+	once, err := idempotency.New(g, idempotency.Options{InDoubt: idempotency.AtMostOnce})
 	if err != nil {
 		log.Fatal(err)
 	}
 	pay := func(account string) error {
-		_, _, err := idempotency.Do(context.Background(), once, idempotency.ByID("pay", "42"), func(ctx context.Context, _ guard.Lock) (string, error) {
+		_, _, err := idempotency.Do(context.Background(), once, idempotency.NewCall("pay", "42"), func(ctx context.Context, _ guard.Lock) (string, error) {
 			began := false
 			err := g.Do(ctx, lockstore.Key("account", account), func(context.Context, guard.Lock) error {
 				began = true
 				return nil // write with the fence of this lock
 			})
 			if err != nil && !began {
-				return "", idempotency.NotDone(err)
+				return "", idempotency.NoEffect(err)
 			}
 			return "paid", err
 		})

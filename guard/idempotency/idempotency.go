@@ -16,27 +16,27 @@ import (
 type Doubt int
 
 const (
-	// RunAgain lets the work run again: at least one effect.
-	RunAgain Doubt = iota
-	// Refuse refuses the key until somebody settles it: at most one effect, while the
-	// store remembers that the work has begun (lockstore.BegunFor, 30 days, at least).
-	Refuse
+	// AtLeastOnce lets the work run again: at least one effect.
+	AtLeastOnce Doubt = iota
+	// AtMostOnce refuses the key until somebody settles it: at most one effect, while the
+	// store remembers that the work has begun (lockstore.StartedFor, 30 days, at least).
+	AtMostOnce
 )
 
 // Options are a Once's settings; the zero value is good for most functions.
 type Options struct {
-	// Keep is for how long an answer is kept, lockstore.MinTTL to lockstore.MaxKeep (31
+	// ResultTime is for how long an answer is kept, lockstore.MinTTL to lockstore.MaxResultTime (31
 	// days). 0 is 24 hours. It must be longer than the time in which a repeat may come:
 	// for SQS at least the retention of the queue.
-	Keep time.Duration
+	ResultTime time.Duration
 
 	// InDoubt says what happens after a run that was killed, or failed.
 	InDoubt Doubt
 
-	// MaxAnswer bounds the JSON text of an answer, in bytes, 1 to the constant MaxAnswer.
+	// MaxResultBytes bounds the JSON text of an answer, in bytes, 1 to the constant MaxResultBytes.
 	// 0 is 4,096. For each KiB of an answer DynamoDB charges one write unit more when it
-	// is kept, one more for each repeat, and two more for the first run after the time Keep.
-	MaxAnswer int
+	// is kept, one more for each repeat, and two more for the first run after the time ResultTime.
+	MaxResultBytes int
 
 	// Version is the version of the answer's form, at most 64 bytes. An answer of another
 	// version is not read: a repeat gets a *RepeatNoAnswer. Change it when a new deployment
@@ -46,8 +46,8 @@ type Options struct {
 	Version string
 }
 
-// MaxAnswer bounds Options.MaxAnswer. The rest of lockstore.MaxAnswer is for the header.
-const MaxAnswer = lockstore.MaxAnswer - 512
+// MaxResultBytes bounds Options.MaxResultBytes. The rest of lockstore.MaxResultBytes is for the header.
+const MaxResultBytes = lockstore.MaxResultBytes - 512
 
 const (
 	defaultKeep      = 24 * time.Hour
@@ -63,9 +63,9 @@ type Once struct {
 }
 
 // New checks the options. It is an error if the guard's store cannot keep an answer: it
-// must be a lockstore.Keeper.
+// must be a lockstore.Completer.
 func New(g *guard.Guard, opt Options) (*Once, error) {
-	if err := g.CanKeep(); err != nil {
+	if err := g.CanComplete(); err != nil {
 		return nil, fmt.Errorf("idempotency: %w", err)
 	}
 	if err := opt.check(); err != nil {
@@ -76,19 +76,19 @@ func New(g *guard.Guard, opt Options) (*Once, error) {
 
 // check sets the defaults.
 func (o *Options) check() error {
-	if o.Keep == 0 {
-		o.Keep = defaultKeep
+	if o.ResultTime == 0 {
+		o.ResultTime = defaultKeep
 	}
-	if o.MaxAnswer == 0 {
-		o.MaxAnswer = defaultMaxAnswer
+	if o.MaxResultBytes == 0 {
+		o.MaxResultBytes = defaultMaxAnswer
 	}
 	switch {
-	case o.Keep < lockstore.MinTTL || o.Keep > lockstore.MaxKeep:
-		return fmt.Errorf("idempotency: Keep is %v; want 0 (24 hours) or %v to %v", o.Keep, lockstore.MinTTL, lockstore.MaxKeep)
-	case o.InDoubt != RunAgain && o.InDoubt != Refuse:
-		return fmt.Errorf("idempotency: InDoubt is %d; want RunAgain or Refuse", o.InDoubt)
-	case o.MaxAnswer < 0 || o.MaxAnswer > MaxAnswer:
-		return fmt.Errorf("idempotency: MaxAnswer is %d; want 0 (%d) or 1 to %d", o.MaxAnswer, defaultMaxAnswer, MaxAnswer)
+	case o.ResultTime < lockstore.MinTTL || o.ResultTime > lockstore.MaxResultTime:
+		return fmt.Errorf("idempotency: ResultTime is %v; want 0 (24 hours) or %v to %v", o.ResultTime, lockstore.MinTTL, lockstore.MaxResultTime)
+	case o.InDoubt != AtLeastOnce && o.InDoubt != AtMostOnce:
+		return fmt.Errorf("idempotency: InDoubt is %d; want AtLeastOnce or AtMostOnce", o.InDoubt)
+	case o.MaxResultBytes < 0 || o.MaxResultBytes > MaxResultBytes:
+		return fmt.Errorf("idempotency: MaxResultBytes is %d; want 0 (%d) or 1 to %d", o.MaxResultBytes, defaultMaxAnswer, MaxResultBytes)
 	case len(o.Version) > maxVersion:
 		return fmt.Errorf("idempotency: Version has %d bytes; want at most %d", len(o.Version), maxVersion)
 	}
@@ -104,29 +104,29 @@ type Call struct {
 	// key with an answer is a lock that nobody gets while the answer is kept.
 	Key string
 
-	// Match is the part of the input that makes a repeat, such as the amount, or the text of
+	// Fingerprint is the part of the input that makes a repeat, such as the amount, or the text of
 	// the event. A deployment that changes its JSON, by a new field of the struct for example,
-	// makes a RepeatMismatch of each repeat of what was kept before. Match is never kept; a hash
-	// of its JSON is. If a call has another Match than the run whose answer is kept, it
+	// makes a RepeatMismatch of each repeat of what was kept before. Fingerprint is never kept; a hash
+	// of its JSON is. If a call has another Fingerprint than the run whose answer is kept, it
 	// gets a *RepeatMismatch. nil is not compared, in both directions.
-	Match any
+	Fingerprint any
 }
 
-// ByID is a call whose key is made of the parts, as lockstore.KeyOrHash makes it. Name what
-// is done first, then the id of the event: ByID("charge", order.ID). Synchronous callers of
+// NewCall is a call whose key is made of the parts, as lockstore.KeyOrHash makes it. Name what
+// is done first, then the id of the event: NewCall("charge", order.ID). Synchronous callers of
 // a Lambda get a new request id for each call, so the request id is no id of the event.
-func ByID(parts ...string) Call { return Call{Key: lockstore.KeyOrHash(parts...)} }
+func NewCall(parts ...string) Call { return Call{Key: lockstore.KeyOrHash(parts...)} }
 
 // Replay says that an answer is that of an earlier run.
 type Replay struct {
-	First lockstore.Holder // the run
+	First lockstore.HolderInfo // the run
 }
 
 // Do runs work once for c.Key, and returns its answer. If the work has run before and its
 // answer is kept, Do returns this answer and a *Replay, and work does not run. Otherwise the
 // Replay is nil, and Do returns what work returned, with the exceptions of guard.Guard.Do.
 //
-// The further errors are *RepeatMismatch, *RepeatInDoubt and *RepeatNoAnswer. If c.Match has
+// The further errors are *RepeatMismatch, *RepeatInDoubt and *RepeatNoAnswer. If c.Fingerprint has
 // no JSON form, the error is a *guard.LockInvalid and nothing ran.
 func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context, guard.Lock) (Out, error)) (out Out, replay *Replay, err error) {
 	switch {
@@ -142,8 +142,8 @@ func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context
 		return out, nil, &guard.LockInvalid{Key: c.Key[:min(len(c.Key), lockstore.MaxKeyBytes)], Err: err}
 	}
 	form := form{match, o.opt.Version}
-	keeping := guard.Keeping{
-		Begin: o.opt.InDoubt == Refuse,
+	keeping := guard.OnceOptions{
+		MarkStarted: o.opt.InDoubt == AtMostOnce,
 		Refused: func(busy *guard.LockBusy) (guard.Outcome, error) {
 			var outcome guard.Outcome
 			out, outcome, err = read[Out](busy, form)
@@ -153,12 +153,12 @@ func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context
 			return outcome, err
 		},
 	}
-	err = o.guard.DoKeep(ctx, c.Key, keeping, func(ctx context.Context, lock guard.Lock) (guard.Ending, error) {
+	err = o.guard.DoOnce(ctx, c.Key, keeping, func(ctx context.Context, lock guard.Lock) (guard.Completion, error) {
 		result, err := work(context.WithValue(ctx, pendingKey{}, &pending{o, lock, form}), lock)
 		out = result
 		if err != nil {
 			own, notDone := unmarked(err)
-			return guard.Ending{Free: notDone}, own
+			return guard.Completion{NoEffect: notDone}, own
 		}
 		return ending(o, form, result), nil
 	})
@@ -191,12 +191,12 @@ func Wrap[In, Out any](o *Once, call func(context.Context, In) (Call, error), ne
 	}
 }
 
-// NotDone marks the error of work that had no effect: with Refuse the key is free again. Do
-// returns err itself. NotDone(nil) is nil.
+// NoEffect marks the error of work that had no effect: with AtMostOnce the key is free again. Do
+// returns err itself. NoEffect(nil) is nil.
 //
 // The mark must be the outermost error. Do does not look for it inside another error: there
 // it may say that a part of the work had no effect, or the work of another Do inside.
-func NotDone(err error) error {
+func NoEffect(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -209,7 +209,7 @@ func (e *notDone) Error() string { return e.err.Error() }
 
 func (e *notDone) Unwrap() error { return e.err }
 
-// Unmarked takes the mark of NotDone off. Use it where work that returns NotDone is called
+// Unmarked takes the mark of NoEffect off. Use it where work that returns NoEffect is called
 // without Do.
 func Unmarked(err error) error {
 	err, _ = unmarked(err)
@@ -223,11 +223,11 @@ func unmarked(err error) (own error, marked bool) {
 	return err, false
 }
 
-// Answer is an answer that the work keeps itself, together with its effect.
-type Answer struct {
+// Result is an answer that the work keeps itself, together with its effect.
+type Result struct {
 	Lock guard.Lock       // of the key, and not of a lock inside the work
 	Data lockstore.Secret // what to keep
-	Keep time.Duration    // for how long
+	Time time.Duration    // for how long
 }
 
 // Prepare returns the answer of the work to which ctx belongs, for a transaction that
@@ -238,16 +238,16 @@ type Answer struct {
 // renewal finds the lease lost and cancels the work's context. If this comes before the
 // transaction's reply, or if the work goes on, Do may return a *guard.LockLost, and a repeat
 // gets the answer.
-func Prepare[Out any](ctx context.Context, out Out) (Answer, error) {
+func Prepare[Out any](ctx context.Context, out Out) (Result, error) {
 	p, ok := ctx.Value(pendingKey{}).(*pending)
 	if !ok {
-		return Answer{}, errNoPending
+		return Result{}, errNoPending
 	}
-	text, err := encode(out, p.once.opt.MaxAnswer)
+	text, err := encode(out, p.once.opt.MaxResultBytes)
 	if err != nil {
-		return Answer{}, err
+		return Result{}, err
 	}
-	return Answer{p.lock, p.form.answer(text), p.once.opt.Keep}, nil
+	return Result{p.lock, p.form.answer(text), p.once.opt.ResultTime}, nil
 }
 
 // pending is the run to which a context belongs.

@@ -45,7 +45,7 @@ func newBench(t *testing.T, opt guard.Options) *bench {
 	t.Helper()
 	b := &bench{store: memstore.New(nil)}
 	line := guard.LogReports(slog.New(slog.NewJSONHandler(&b.log, nil)))
-	opt.Holder = func(context.Context) lockstore.Holder { return lockstore.Holder{Name: "pay", ID: "r-1"} }
+	opt.Holder = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "pay", ID: "r-1"} }
 	opt.Observe = func(ctx context.Context, r guard.Report) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -92,7 +92,7 @@ func (b *bench) raw(t *testing.T, key string, data []byte) {
 	ctx := context.Background()
 	lease, err := b.store.Acquire(ctx, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
 	require.NoError(t, err)
-	require.NoError(t, b.store.Keep(ctx, lease, data, time.Hour))
+	require.NoError(t, b.store.Complete(ctx, lease, data, time.Hour))
 }
 
 // receipt is an answer.
@@ -117,18 +117,18 @@ func never[Out any](t *testing.T) func(context.Context, guard.Lock) (Out, error)
 	}
 }
 
-var modes = map[string]Doubt{"run again": RunAgain, "refuse": Refuse}
+var modes = map[string]Doubt{"run again": AtLeastOnce, "refuse": AtMostOnce}
 
 func pass(d time.Duration) { <-time.After(d) }
 
 func TestRepeat(t *testing.T) {
 	ctx := context.Background()
 	for mode, inDoubt := range modes {
-		bubble("a repeat gets the first answer until Keep is over: "+mode, t, func(t *testing.T) {
+		bubble("a repeat gets the first answer until ResultTime is over: "+mode, t, func(t *testing.T) {
 			b := newBench(t, guard.Options{})
-			o := b.once(t, Options{InDoubt: inDoubt, Keep: time.Hour})
+			o := b.once(t, Options{InDoubt: inDoubt, ResultTime: time.Hour})
 			var c charge
-			call := Call{Key: "k", Match: map[string]any{"amount": 7}}
+			call := Call{Key: "k", Fingerprint: map[string]any{"amount": 7}}
 			first, replay, err := Do(ctx, o, call, c.work)
 			require.NoError(t, err)
 			require.Nil(t, replay)
@@ -156,9 +156,9 @@ func TestRepeat(t *testing.T) {
 			b := newBench(t, guard.Options{})
 			o := b.once(t, Options{InDoubt: inDoubt})
 			var c charge
-			_, _, err := Do(ctx, o, Call{Key: "k", Match: 7}, c.work)
+			_, _, err := Do(ctx, o, Call{Key: "k", Fingerprint: 7}, c.work)
 			require.NoError(t, err)
-			_, _, err = Do(ctx, o, Call{Key: "k", Match: 8}, never[receipt](t))
+			_, _, err = Do(ctx, o, Call{Key: "k", Fingerprint: 8}, never[receipt](t))
 			mismatch, ok := err.(*RepeatMismatch)
 			require.True(t, ok, "%T %v", err, err)
 			require.Equal(t, "r-1", mismatch.First.ID)
@@ -168,7 +168,7 @@ func TestRepeat(t *testing.T) {
 			require.NotNil(t, replay)
 			_, _, err = Do(ctx, o, Call{Key: "without"}, c.work)
 			require.NoError(t, err)
-			_, replay, err = Do(ctx, o, Call{Key: "without", Match: 8}, never[receipt](t))
+			_, replay, err = Do(ctx, o, Call{Key: "without", Fingerprint: 8}, never[receipt](t))
 			require.NoError(t, err)
 			require.NotNil(t, replay)
 		})
@@ -222,16 +222,16 @@ func TestRunsWithoutAnAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault  func(*bench)
 		work   work
-		atOnce bool  // with RunAgain the next run need not wait for the end of the lease
+		atOnce bool  // with AtLeastOnce the next run need not wait for the end of the lease
 		want   error // of the run
 		result int
-		free   bool          // also with Refuse
+		free   bool          // also with AtMostOnce
 		limit  time.Duration // 0 is a minute
 	}{
 		"F05 an error":            {work: func(context.Context, guard.Lock) (int, error) { return 0, own }, atOnce: true, want: own},
-		"F05 an error, not done":  {work: func(context.Context, guard.Lock) (int, error) { return 0, NotDone(own) }, atOnce: true, want: own, free: true},
-		"F05 not done in a part":  {work: func(context.Context, guard.Lock) (int, error) { return 0, fmt.Errorf("in: %w", NotDone(own)) }, atOnce: true},
-		"F05 not done and done":   {work: func(context.Context, guard.Lock) (int, error) { return 0, errors.Join(own, NotDone(own)) }, atOnce: true},
+		"F05 an error, not done":  {work: func(context.Context, guard.Lock) (int, error) { return 0, NoEffect(own) }, atOnce: true, want: own, free: true},
+		"F05 not done in a part":  {work: func(context.Context, guard.Lock) (int, error) { return 0, fmt.Errorf("in: %w", NoEffect(own)) }, atOnce: true},
+		"F05 not done and done":   {work: func(context.Context, guard.Lock) (int, error) { return 0, errors.Join(own, NoEffect(own)) }, atOnce: true},
 		"F04 a panic":             {work: func(context.Context, guard.Lock) (int, error) { panic("boom") }, atOnce: true},
 		"F05 Goexit":              {work: func(context.Context, guard.Lock) (int, error) { runtime.Goexit(); return 0, nil }, atOnce: true},
 		"F47 the end of its time": {work: func(ctx context.Context, _ guard.Lock) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, atOnce: true, want: context.DeadlineExceeded},
@@ -264,7 +264,7 @@ func TestRunsWithoutAnAnswer(t *testing.T) {
 				<-ended
 				b.fault = nil
 				if !c.atOnce {
-					require.Error(t, b.last(t).KeepErr)
+					require.Error(t, b.last(t).CompleteErr)
 				}
 				next := func(work work) error {
 					_, replay, err := Do(context.Background(), o, Call{Key: "k"}, work)
@@ -272,7 +272,7 @@ func TestRunsWithoutAnAnswer(t *testing.T) {
 					return err
 				}
 				ok := func(context.Context, guard.Lock) (int, error) { return 8, nil }
-				if inDoubt == Refuse && !c.free {
+				if inDoubt == AtMostOnce && !c.free {
 					for b.status(t, "k").Held && !b.status(t, "k").InDoubt {
 						require.IsType(t, &guard.LockBusy{}, next(never[int](t)))
 						pass(time.Second)
@@ -300,13 +300,13 @@ func TestRunsWithoutAnAnswer(t *testing.T) {
 func TestNotDoneInside(t *testing.T) {
 	bubble("F05 the work had its effect, and a Do inside had none", t, func(t *testing.T) {
 		ctx := context.Background()
-		o := newBench(t, guard.Options{}).once(t, Options{InDoubt: Refuse})
+		o := newBench(t, guard.Options{}).once(t, Options{InDoubt: AtMostOnce})
 		effects := 0
 		run := func() error {
 			_, _, err := Do(ctx, o, Call{Key: "outer"}, func(ctx context.Context, _ guard.Lock) (int, error) {
 				effects++
 				_, _, err := Do(ctx, o, Call{Key: "inner"}, func(context.Context, guard.Lock) (int, error) {
-					return 0, fmt.Errorf("mail: %w", NotDone(errors.New("no address")))
+					return 0, fmt.Errorf("mail: %w", NoEffect(errors.New("no address")))
 				})
 				return 0, err
 			})
@@ -339,7 +339,7 @@ func TestLostReplies(t *testing.T) {
 				var c charge
 				first, _, err := Do(ctx, o, Call{Key: "k"}, c.work)
 				require.NoError(t, err)
-				require.NoError(t, b.last(t).KeepErr)
+				require.NoError(t, b.last(t).CompleteErr)
 				again, replay, err := Do(ctx, o, Call{Key: "k"}, c.work)
 				require.NoError(t, err)
 				require.NotNil(t, replay)
@@ -424,7 +424,7 @@ func TestAnswers(t *testing.T) {
 				first, again := c.twice(b.once(t, Options{InDoubt: inDoubt}))
 				require.NoError(t, first.err, "the first caller gets its answer")
 				require.Nil(t, first.replay)
-				keepErr := b.reports[0].KeepErr
+				keepErr := b.reports[0].CompleteErr
 				if c.reason == "" {
 					require.NoError(t, keepErr)
 					require.NoError(t, again.err)
@@ -435,7 +435,7 @@ func TestAnswers(t *testing.T) {
 				none, ok := again.err.(*RepeatNoAnswer)
 				require.True(t, ok, "%T %v", again.err, again.err)
 				require.Equal(t, c.reason, none.Reason)
-				require.IsType(t, &AnswerError{}, keepErr)
+				require.IsType(t, &ResultError{}, keepErr)
 				require.Equal(t, guard.OutcomeNoAnswer, b.last(t).Outcome)
 				require.NotContains(t, b.log.String(), "secret")
 			})
@@ -516,21 +516,21 @@ func TestPrograms(t *testing.T) {
 		b.fault = func(c storetest.Call) storetest.Fault { t.Errorf("%+v was sent", c); return storetest.Fault{} }
 		o := b.once(t, Options{})
 		for name, call := range map[string]Call{
-			"an empty key":    {},
-			"an empty part":   ByID("charge", ""),
-			"a long key":      {Key: strings.Repeat("x", 1025)},
-			"an empty Key":    {Key: lockstore.Key()},
-			"Match a channel": {Key: "k", Match: make(chan int)},
-			"Match panics":    {Key: "k", Match: panics{}},
-			"Match NaN":       {Key: strings.Repeat("k", 2000), Match: math.NaN()},
+			"an empty key":          {},
+			"an empty part":         NewCall("charge", ""),
+			"a long key":            {Key: strings.Repeat("x", 1025)},
+			"an empty Key":          {Key: lockstore.Key()},
+			"Fingerprint a channel": {Key: "k", Fingerprint: make(chan int)},
+			"Fingerprint panics":    {Key: "k", Fingerprint: panics{}},
+			"Fingerprint NaN":       {Key: strings.Repeat("k", 2000), Fingerprint: math.NaN()},
 		} {
 			_, _, err := Do(ctx, o, call, never[receipt](t))
 			require.IsType(t, &guard.LockInvalid{}, err, name)
 			require.ErrorIs(t, err, lockstore.ErrInvalid, name)
 			require.Less(t, len(err.Error()), 2000, name)
 		}
-		require.Equal(t, ByID("charge", "a/b").Key, lockstore.Key("charge", "a/b"))
-		require.Len(t, ByID("charge", strings.Repeat("x", 10_000)).Key, 512)
+		require.Equal(t, NewCall("charge", "a/b").Key, lockstore.Key("charge", "a/b"))
+		require.Len(t, NewCall("charge", strings.Repeat("x", 10_000)).Key, 512)
 	})
 	t.Run("F51 mistakes in the program", func(t *testing.T) {
 		b := newBench(t, guard.Options{})
@@ -554,25 +554,25 @@ func TestPrograms(t *testing.T) {
 		_, err = Wrap(o, func(context.Context, int) (Call, error) { return Call{Key: "k"}, own }, handler)(ctx, 1)
 		require.IsType(t, &guard.LockInvalid{}, err)
 		require.ErrorIs(t, err, own)
-		require.NoError(t, NotDone(nil))
+		require.NoError(t, NoEffect(nil))
 		_, err = Prepare(ctx, 1)
 		require.ErrorIs(t, err, errNoPending)
 	})
 	t.Run("F48 options", func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		for part, opt := range map[string]Options{
-			"Keep is -1s":                {Keep: -time.Second},
-			"Keep is 1ms":                {Keep: time.Millisecond},
-			"Keep is 744h0m0.000000001s": {Keep: lockstore.MaxKeep + 1},
-			"InDoubt is 2":               {InDoubt: 2},
-			"InDoubt is -1":              {InDoubt: -1},
-			"MaxAnswer is -1":            {MaxAnswer: -1},
-			"MaxAnswer is 261633":        {MaxAnswer: 261_633},
-			"Version has 65 bytes":       {Version: strings.Repeat("v", 65)},
+			"ResultTime is -1s":                {ResultTime: -time.Second},
+			"ResultTime is 1ms":                {ResultTime: time.Millisecond},
+			"ResultTime is 744h0m0.000000001s": {ResultTime: lockstore.MaxResultTime + 1},
+			"InDoubt is 2":                     {InDoubt: 2},
+			"InDoubt is -1":                    {InDoubt: -1},
+			"MaxResultBytes is -1":             {MaxResultBytes: -1},
+			"MaxResultBytes is 261633":         {MaxResultBytes: 261_633},
+			"Version has 65 bytes":             {Version: strings.Repeat("v", 65)},
 		} {
 			_, err := New(b.Guard, opt)
 			require.ErrorContains(t, err, part)
-			err = SettleDone(ctx, b.store, "k", 1, nil, opt)
+			err = ResolveEffect(ctx, b.store, "k", 1, nil, opt)
 			require.ErrorContains(t, err, part)
 			require.ErrorIs(t, err, lockstore.ErrInvalid)
 		}
@@ -581,18 +581,18 @@ func TestPrograms(t *testing.T) {
 		plain, err := guard.New(struct{ lockstore.Store }{b.store}, guard.Options{})
 		require.NoError(t, err)
 		_, err = New(plain, Options{})
-		require.ErrorContains(t, err, "no lockstore.Keeper")
-		require.ErrorContains(t, SettleAgain(ctx, struct{ lockstore.Store }{b.store}, "k", 1), "no lockstore.Settler")
+		require.ErrorContains(t, err, "no lockstore.Completer")
+		require.ErrorContains(t, ResolveNoEffect(ctx, struct{ lockstore.Store }{b.store}, "k", 1), "no lockstore.Resolver")
 
-		most := b.once(t, Options{MaxAnswer: 261_632, Version: strings.Repeat("v", 64), Keep: lockstore.MaxKeep})
+		most := b.once(t, Options{MaxResultBytes: 261_632, Version: strings.Repeat("v", 64), ResultTime: lockstore.MaxResultTime})
 		_, _, err = once(ctx, most, strings.Repeat("x", 261_630))
 		require.NoError(t, err)
-		require.NoError(t, b.last(t).KeepErr)
+		require.NoError(t, b.last(t).CompleteErr)
 	})
 	bubble("Wrap answers a repeat", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		runs := 0
-		handler := Wrap(b.once(t, Options{}), func(_ context.Context, id string) (Call, error) { return ByID("charge", id), nil },
+		handler := Wrap(b.once(t, Options{}), func(_ context.Context, id string) (Call, error) { return NewCall("charge", id), nil },
 			func(_ context.Context, lock guard.Lock, id string) (receipt, error) {
 				require.Equal(t, "charge/7", lock.Key)
 				require.NotZero(t, lock.Fence)
@@ -612,9 +612,9 @@ func TestPrograms(t *testing.T) {
 func settled(t *testing.T, b *bench, o *Once) lockstore.Fence {
 	t.Helper()
 	own := errors.New("own")
-	_, _, err := Do(context.Background(), o, Call{Key: "k", Match: 7}, func(context.Context, guard.Lock) (receipt, error) { return receipt{}, own })
+	_, _, err := Do(context.Background(), o, Call{Key: "k", Fingerprint: 7}, func(context.Context, guard.Lock) (receipt, error) { return receipt{}, own })
 	require.Equal(t, own, err)
-	err = SettleDone(context.Background(), b.store, "k", b.status(t, "k").Fence, nil, Options{})
+	err = ResolveEffect(context.Background(), b.store, "k", b.status(t, "k").Fence, nil, Options{})
 	require.ErrorIs(t, err, lockstore.ErrHeld, "its lease lasts")
 	pass(2 * time.Minute)
 	require.True(t, b.status(t, "k").InDoubt)
@@ -623,26 +623,26 @@ func settled(t *testing.T, b *bench, o *Once) lockstore.Fence {
 
 func TestSettle(t *testing.T) {
 	ctx := context.Background()
-	call := Call{Key: "k", Match: 7}
+	call := Call{Key: "k", Fingerprint: 7}
 	bubble("done, with an answer", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		opt := Options{InDoubt: Refuse, Version: "2", Keep: time.Hour}
+		opt := Options{InDoubt: AtMostOnce, Version: "2", ResultTime: time.Hour}
 		o := b.once(t, opt)
 		fence := settled(t, b, o)
-		require.ErrorIs(t, SettleDone(ctx, b.store, "k", fence+1, []byte(`{"id": 5}`), opt), lockstore.ErrLost)
-		require.NoError(t, SettleDone(ctx, b.store, "k", fence, []byte(`{"id": 5}`), opt))
-		require.NoError(t, SettleDone(ctx, b.store, "k", fence, []byte(`{"id": 6}`), opt), "the first answer stays")
+		require.ErrorIs(t, ResolveEffect(ctx, b.store, "k", fence+1, []byte(`{"id": 5}`), opt), lockstore.ErrLost)
+		require.NoError(t, ResolveEffect(ctx, b.store, "k", fence, []byte(`{"id": 5}`), opt))
+		require.NoError(t, ResolveEffect(ctx, b.store, "k", fence, []byte(`{"id": 6}`), opt), "the first answer stays")
 		out, replay, err := Do(ctx, o, call, never[receipt](t))
 		require.NoError(t, err)
 		require.NotNil(t, replay)
 		require.Equal(t, receipt{ID: 5}, out)
-		require.ErrorIs(t, SettleAgain(ctx, b.store, "k", fence), lockstore.ErrLost)
+		require.ErrorIs(t, ResolveNoEffect(ctx, b.store, "k", fence), lockstore.ErrLost)
 	})
 	bubble("done, without an answer", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		o := b.once(t, Options{InDoubt: Refuse})
+		o := b.once(t, Options{InDoubt: AtMostOnce})
 		fence := settled(t, b, o)
-		require.NoError(t, SettleDone(ctx, b.store, "k", fence, nil, Options{}))
+		require.NoError(t, ResolveEffect(ctx, b.store, "k", fence, nil, Options{}))
 		_, _, err := Do(ctx, o, call, never[receipt](t))
 		require.IsType(t, &RepeatNoAnswer{}, err)
 		require.ErrorContains(t, err, "an operator settled")
@@ -652,10 +652,10 @@ func TestSettle(t *testing.T) {
 	})
 	bubble("again", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		o := b.once(t, Options{InDoubt: Refuse})
+		o := b.once(t, Options{InDoubt: AtMostOnce})
 		fence := settled(t, b, o)
 		for range 2 {
-			require.NoError(t, SettleAgain(ctx, b.store, "k", fence))
+			require.NoError(t, ResolveNoEffect(ctx, b.store, "k", fence))
 		}
 		out, replay, err := Do(ctx, o, call, func(context.Context, guard.Lock) (receipt, error) { return receipt{ID: 9}, nil })
 		require.NoError(t, err)
@@ -664,14 +664,14 @@ func TestSettle(t *testing.T) {
 	})
 	bubble("F52 answers that cannot be", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		fence := settled(t, b, b.once(t, Options{InDoubt: Refuse}))
+		fence := settled(t, b, b.once(t, Options{InDoubt: AtMostOnce}))
 		for _, answer := range []string{"", "{", "secret", `"` + strings.Repeat("x", 4095) + `"`} {
-			err := SettleDone(ctx, b.store, "k", fence, []byte(answer), Options{})
+			err := ResolveEffect(ctx, b.store, "k", fence, []byte(answer), Options{})
 			require.ErrorIs(t, err, lockstore.ErrInvalid, answer)
 			require.NotContains(t, err.Error(), "secret")
 		}
 		require.True(t, b.status(t, "k").InDoubt)
-		require.NoError(t, SettleDone(ctx, b.store, "k", fence, []byte(`"`+strings.Repeat("x", 4094)+`"`), Options{}), "of MaxAnswer bytes")
+		require.NoError(t, ResolveEffect(ctx, b.store, "k", fence, []byte(`"`+strings.Repeat("x", 4094)+`"`), Options{}), "of MaxResultBytes bytes")
 	})
 }
 
@@ -692,8 +692,8 @@ func TestPrepare(t *testing.T) {
 				}
 				return storetest.Fault{}
 			}
-			o := b.once(t, Options{Keep: time.Hour, Version: "1"})
-			call := Call{Key: "k", Match: 7}
+			o := b.once(t, Options{ResultTime: time.Hour, Version: "1"})
+			call := Call{Key: "k", Fingerprint: 7}
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
@@ -702,13 +702,13 @@ func TestPrepare(t *testing.T) {
 					out = receipt{ID: 3}
 					err = b.Do(ctx, "account", func(ctx context.Context, _ guard.Lock) error {
 						_, err := Prepare(ctx, strings.Repeat("x", 5000))
-						require.IsType(t, &AnswerError{}, err)
+						require.IsType(t, &ResultError{}, err)
 						answer, err := Prepare(ctx, out)
 						require.NoError(t, err)
 						require.Equal(t, lock, answer.Lock)
-						require.Equal(t, time.Hour, answer.Keep)
+						require.Equal(t, time.Hour, answer.Time)
 						lease := lockstore.Lease{Key: answer.Lock.Key, Owner: owner, Fence: answer.Lock.Fence}
-						require.NoError(t, b.store.Keep(ctx, lease, answer.Data, answer.Keep))
+						require.NoError(t, b.store.Complete(ctx, lease, answer.Data, answer.Time))
 						return nil
 					})
 					require.NoError(t, err)
@@ -720,7 +720,7 @@ func TestPrepare(t *testing.T) {
 			require.NoError(t, err)
 			require.NotNil(t, replay)
 			require.Equal(t, receipt{ID: 3}, out)
-			_, _, err = Do(ctx, o, Call{Key: "k", Match: 8}, never[receipt](t))
+			_, _, err = Do(ctx, o, Call{Key: "k", Fingerprint: 8}, never[receipt](t))
 			require.IsType(t, &RepeatMismatch{}, err)
 		})
 	}
@@ -738,7 +738,7 @@ func TestPrepareIsTheEnd(t *testing.T) {
 			answer, err := Prepare(ctx, 3)
 			require.NoError(t, err)
 			lease := lockstore.Lease{Key: "k", Owner: owner, Fence: answer.Lock.Fence}
-			require.NoError(t, b.store.Keep(ctx, lease, answer.Data, answer.Keep))
+			require.NoError(t, b.store.Complete(ctx, lease, answer.Data, answer.Time))
 			<-ctx.Done()
 			return 0, context.Cause(ctx)
 		})
@@ -752,7 +752,7 @@ func TestPrepareIsTheEnd(t *testing.T) {
 
 // Each error is one of a kind, whose name a state machine matches.
 func TestErrors(t *testing.T) {
-	holder := lockstore.Holder{Name: "pay", ID: "r-1"}
+	holder := lockstore.HolderInfo{Name: "pay", ID: "r-1"}
 	for want, err := range map[string]error{
 		`key "k" was used with other input by pay (r-1)`: &RepeatMismatch{"k", holder},
 		`key "k" is in doubt: work began, and nobody said how it ended (pay (r-1)); find out whether it had its effect, and settle the key with lockctl settle`: &RepeatInDoubt{"k", holder},
@@ -783,7 +783,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add([]byte(form{match: new([hashSize]byte), version: "1"}.answer([]byte(`{"note":"\u0000"}`))))
 	f.Add([]byte(form{version: strings.Repeat("v", 255)}.noAnswer(tooLarge)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		busy := &guard.LockBusy{Key: "k", Err: &lockstore.KeptError{Data: data}}
+		busy := &guard.LockBusy{Key: "k", Err: &lockstore.KeptError{Result: data}}
 		want := form{match: &[hashSize]byte{1}, version: "1"}
 		out, outcome, err := read[receipt](busy, want)
 		switch outcome {

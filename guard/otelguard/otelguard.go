@@ -71,7 +71,7 @@ func Instrument(opt guard.Options, with Options) (guard.Options, error) {
 	if with.MeterProvider == nil {
 		with.MeterProvider = otel.GetMeterProvider()
 	}
-	i := &instrument{opt: with, tracer: with.TracerProvider.Tracer(scope), follow: opt.Follow, observe: opt.Observe}
+	i := &instrument{opt: with, tracer: with.TracerProvider.Tracer(scope), follow: opt.Trace, observe: opt.Observe}
 	meter := with.MeterProvider.Meter(scope)
 	var waitErr, holdErr error
 	i.wait, waitErr = meter.Float64Histogram("lambdalock.wait.duration", metric.WithUnit("s"), metric.WithDescription("From the call until the run got the lock or gave up."))
@@ -79,7 +79,7 @@ func Instrument(opt guard.Options, with Options) (guard.Options, error) {
 	if err := errors.Join(waitErr, holdErr); err != nil {
 		return guard.Options{}, fmt.Errorf("otelguard: %w", err)
 	}
-	opt.Follow, opt.Observe = i.Follow, i.Observe
+	opt.Trace, opt.Observe = i.Follow, i.Observe
 	return opt, nil
 }
 
@@ -87,7 +87,7 @@ type instrument struct {
 	opt        Options
 	tracer     trace.Tracer
 	wait, hold metric.Float64Histogram
-	follow     func(context.Context, guard.Event) context.Context
+	follow     func(context.Context, guard.TraceEvent) context.Context
 	observe    func(context.Context, guard.Report)
 }
 
@@ -110,14 +110,14 @@ func (r *run) ends(report guard.Report) bool {
 
 type runKey struct{}
 
-// Follow is guard.Options.Follow.
-func (i *instrument) Follow(ctx context.Context, e guard.Event) context.Context {
+// Follow is guard.Options.Trace.
+func (i *instrument) Follow(ctx context.Context, e guard.TraceEvent) context.Context {
 	if i.follow != nil {
 		if followed := i.follow(ctx, e); followed != nil {
 			ctx = followed
 		}
 	}
-	if e.Step == guard.StepAsking {
+	if e.Step == guard.PhaseAsking {
 		r := &run{parent: trace.SpanFromContext(ctx)}
 		ctx, r.wait = i.tracer.Start(ctx, "lock wait", i.attributes(e.Report))
 		return context.WithValue(ctx, runKey{}, r)
@@ -129,20 +129,20 @@ func (i *instrument) Follow(ctx context.Context, e guard.Event) context.Context 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch e.Step {
-	case guard.StepGranted:
+	case guard.PhaseGranted:
 		endWait(r.wait, e.Report)
 		r.key, r.fence = e.Report.Key, e.Report.Fence
 		ctx, r.hold = i.tracer.Start(trace.ContextWithSpan(ctx, r.parent), "lock hold", i.attributes(e.Report),
 			trace.WithAttributes(attrFence.Int64(int64(e.Report.Fence))))
-	case guard.StepRenewed:
+	case guard.PhaseRenewed:
 		r.hold.AddEvent("renewed")
-	case guard.StepRenewFailed:
+	case guard.PhaseRenewFailed:
 		kind := "unknown" // whether the store applied it
 		if errors.Is(e.Err, lockstore.ErrUnavailable) {
 			kind = "unavailable"
 		}
 		r.hold.AddEvent("renewal failed", trace.WithAttributes(attrError.String(kind)))
-	case guard.StepLost:
+	case guard.PhaseLost:
 		r.hold.AddEvent("lost")
 	}
 	return ctx
@@ -160,8 +160,8 @@ func (i *instrument) attributes(report guard.Report) trace.SpanStartOption {
 }
 
 func endWait(span trace.Span, report guard.Report) {
-	if report.Place > 0 {
-		span.SetAttributes(attrPlace.Int(report.Place))
+	if report.QueuePosition > 0 {
+		span.SetAttributes(attrPlace.Int(report.QueuePosition))
 	}
 	span.End()
 }
@@ -184,11 +184,11 @@ func (i *instrument) Observe(ctx context.Context, report guard.Report) {
 	if i.opt.Store != "" {
 		labels = append(labels, attrStore.String(i.opt.Store))
 	}
-	i.wait.Record(ctx, report.Waited.Seconds(), metric.WithAttributes(labels...))
+	i.wait.Record(ctx, report.WaitTime.Seconds(), metric.WithAttributes(labels...))
 	span := r.wait
 	if r.hold != nil {
 		span = r.hold
-		i.hold.Record(ctx, report.Held.Seconds(), metric.WithAttributes(labels...))
+		i.hold.Record(ctx, report.HoldTime.Seconds(), metric.WithAttributes(labels...))
 	}
 	span.SetAttributes(attrOutcome.String(string(report.Outcome)))
 	if report.Err != nil {

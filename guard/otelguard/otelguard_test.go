@@ -203,7 +203,7 @@ lock hold lambdalock.store=memory lambdalock.key=a lambdalock.outcome=ok
 	bubble(t, "hooks that were there are called", func(t *testing.T) {
 		steps, reports := 0, 0
 		x := open(t, guard.Options{
-			Follow:  func(context.Context, guard.Event) context.Context { steps++; return nil },
+			Trace:   func(context.Context, guard.TraceEvent) context.Context { steps++; return nil },
 			Observe: func(context.Context, guard.Report) { reports++ },
 		}, false)
 		require.NoError(t, x.Do(t.Context(), "k", nothing))

@@ -13,7 +13,7 @@ import (
 
 // The main function of a Lambda that a schedule starts once an hour.
 func Example() {
-	g := boot.MustGuard(dynamostore.Opener)
+	g := boot.MustGuardFromEnv(dynamostore.Opener)
 	boot.Start(g, boot.Must(schedule.WrapWith(g, "schedule/report", handle, options)))
 }
 

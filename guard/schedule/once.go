@@ -13,7 +13,7 @@ import (
 // and the time in the event. The work runs under the lock of the schedule, and gets this
 // lock. The key of the answer is locked while the schedule's key is, so the two keys must
 // differ. It costs two writes more,
-// and three with idempotency.Refuse.
+// and three with idempotency.AtMostOnce.
 //
 // If another run works on the same call, the answer is as for the schedule's own lock. If an
 // argument is nil, Once returns nil, which is a mistake in the program to Wrap.
@@ -45,8 +45,8 @@ func Once[In any](o *idempotency.Once, call func(context.Context, In) (idempoten
 
 // skip is why the work of one event did not run, as Once says it.
 type skip struct {
-	done *lockstore.Holder // who did the work before
-	busy *guard.LockBusy   // of the run that does it now
+	done *lockstore.HolderInfo // who did the work before
+	busy *guard.LockBusy       // of the run that does it now
 }
 
 type skipKey struct{}

@@ -20,12 +20,12 @@ type tryID struct{}
 func TestOnce(t *testing.T) {
 	bubble("a trigger that comes again is skipped, however late", t, func(t *testing.T) {
 		store := memstore.New(nil)
-		g, err := guard.New(store, guard.Options{Holder: func(ctx context.Context) lockstore.Holder {
+		g, err := guard.New(store, guard.Options{Holder: func(ctx context.Context) lockstore.HolderInfo {
 			id, _ := ctx.Value(tryID{}).(string)
-			return lockstore.Holder{Name: "nightly", ID: id}
+			return lockstore.HolderInfo{Name: "nightly", ID: id}
 		}})
 		require.NoError(t, err)
-		o, err := idempotency.New(g, idempotency.Options{Keep: 48 * time.Hour})
+		o, err := idempotency.New(g, idempotency.Options{ResultTime: 48 * time.Hour})
 		require.NoError(t, err)
 		runs, own := 0, errors.New("own")
 		var fails error
@@ -33,7 +33,7 @@ func TestOnce(t *testing.T) {
 			if day == "" {
 				return idempotency.Call{}, own
 			}
-			return idempotency.ByID("nightly", day), nil
+			return idempotency.NewCall("nightly", day), nil
 		}, func(_ context.Context, lock guard.Lock, _ string) error {
 			require.Equal(t, "nightly", lock.Key)
 			runs++
@@ -63,11 +63,11 @@ func TestOnce(t *testing.T) {
 		_, err = handle(try("r-3"), "")
 		require.IsType(t, &guard.LockInvalid{}, err)
 
-		_, err = store.Acquire(context.Background(), lockstore.Request{Key: "nightly/thursday", Owner: "another", TTL: time.Minute, Holder: lockstore.Holder{ID: "r-4"}})
+		_, err = store.Acquire(context.Background(), lockstore.Request{Key: "nightly/thursday", Owner: "another", TTL: time.Minute, HolderInfo: lockstore.HolderInfo{ID: "r-4"}})
 		require.NoError(t, err)
 		out, err = handle(try("r-5"), "thursday")
 		require.NoError(t, err)
-		require.Equal(t, Result{Skipped: true, Holder: lockstore.Holder{ID: "r-4"}}, out)
+		require.Equal(t, Result{Skipped: true, Holder: lockstore.HolderInfo{ID: "r-4"}}, out)
 		_, err = handle(try("r-4"), "thursday")
 		require.IsType(t, &guard.LockBusy{}, err, "an earlier try of this event")
 

@@ -41,7 +41,7 @@
 //
 // A lock stops overlap, not repetition. If a trigger comes twice, and the first run has
 // ended before the second begins, both run. With Options.AtLeastFor the second run is
-// skipped. With Once a trigger that comes again within idempotency.Options.Keep is skipped.
+// skipped. With Once a trigger that comes again within idempotency.Options.ResultTime is skipped.
 package schedule
 
 import (
@@ -56,8 +56,8 @@ import (
 
 // Result is the answer of a guarded function.
 type Result struct {
-	Skipped bool             `json:"skipped"`         // the work did not run, because another run does it or has done it
-	Holder  lockstore.Holder `json:"holder,omitzero"` // the other run
+	Skipped bool                 `json:"skipped"`         // the work did not run, because another run does it or has done it
+	Holder  lockstore.HolderInfo `json:"holder,omitzero"` // the other run
 }
 
 // Options are a schedule's settings; the zero value is good for most functions.
@@ -68,7 +68,7 @@ type Options struct {
 	// schedule's period; otherwise the next run is skipped, too. After an error there
 	// is no cooldown.
 	//
-	// 0 is no cooldown. Otherwise the store must be a lockstore.Keeper, and the bounds
+	// 0 is no cooldown. Otherwise the store must be a lockstore.Completer, and the bounds
 	// are lockstore.MinTTL to lockstore.MaxTTL. A run does not wait for the end of a
 	// cooldown, whatever guard.Options.Wait is.
 	AtLeastFor time.Duration
@@ -115,7 +115,7 @@ func WrapWith[In any](g *guard.Guard, key string, work guard.Work[In], opt Optio
 			return Result{Skipped: true, Holder: *e.done}, nil
 		}
 		busy, ok := err.(*guard.LockBusy)
-		if !ok || ran && busy != e.busy || !otherDoes(busy, g.Holder(ctx)) {
+		if !ok || ran && busy != e.busy || !otherDoes(busy, g.HolderInfo(ctx)) {
 			return Result{}, err
 		}
 		return Result{Skipped: true, Holder: busy.Holder}, nil
@@ -123,19 +123,19 @@ func WrapWith[In any](g *guard.Guard, key string, work guard.Work[In], opt Optio
 }
 
 // otherDoes says whether another run does the work, or whether the work is done.
-func otherDoes(busy *guard.LockBusy, own lockstore.Holder) bool {
+func otherDoes(busy *guard.LockBusy, own lockstore.HolderInfo) bool {
 	switch busy.Err.(type) {
 	case *lockstore.KeptError:
 		return true
 	case *lockstore.DoubtError:
 		return false
 	}
-	return !busy.Free && !sameRun(own, busy.Holder)
+	return !busy.Reserved && !sameRun(own, busy.Holder)
 }
 
 // sameRun says whether the stored holder is an earlier try of this run's event. A store
 // keeps the text of a holder cleaned and cut, so both must be.
-func sameRun(own, stored lockstore.Holder) bool {
-	id := lockstore.DecodeHolder(own.Encode()).ID
+func sameRun(own, stored lockstore.HolderInfo) bool {
+	id := lockstore.DecodeHolderInfo(own.Encode()).ID
 	return id != "" && id == stored.ID
 }

@@ -50,9 +50,9 @@ func newBench(t *testing.T, wait time.Duration, wrap func(*memstore.Store) locks
 	}
 	g, err := guard.New(store, guard.Options{
 		Wait: wait,
-		Holder: func(ctx context.Context) lockstore.Holder {
+		Holder: func(ctx context.Context) lockstore.HolderInfo {
 			id, _ := ctx.Value(requestID{}).(string)
-			return lockstore.Holder{Name: "nightly", ID: id}
+			return lockstore.HolderInfo{Name: "nightly", ID: id}
 		},
 		Observe: func(_ context.Context, r guard.Report) {
 			b.mu.Lock()
@@ -69,7 +69,7 @@ func newBench(t *testing.T, wait time.Duration, wrap func(*memstore.Store) locks
 func (b *bench) crashed(t *testing.T, id string, ttl time.Duration) {
 	t.Helper()
 	_, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl,
-		Holder: lockstore.Holder{Name: "nightly", ID: id}})
+		HolderInfo: lockstore.HolderInfo{Name: "nightly", ID: id}})
 	require.NoError(t, err)
 }
 
@@ -168,7 +168,7 @@ func TestWrap(t *testing.T) {
 		b := newBench(t, 0, nil)
 		held, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "holder", TTL: time.Minute})
 		require.NoError(t, err)
-		_, err = b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "dead", TTL: time.Minute, Queue: true})
+		_, err = b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "dead", TTL: time.Minute, JoinQueue: true})
 		require.ErrorIs(t, err, lockstore.ErrHeld)
 		require.NoError(t, b.store.Release(t.Context(), held))
 		_, err = Wrap(b.Guard, key, neverRuns(t))(request("r-2"), event{})
@@ -180,7 +180,7 @@ func TestWrap(t *testing.T) {
 	})
 	bubble("the work's own errors pass, another lock's too, and free the key", t, func(t *testing.T) {
 		b := newBench(t, 0, nil)
-		for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner", Holder: lockstore.Holder{ID: "r-9"}}, &guard.LockLost{Key: "inner"}, uncomparable{"a"}} {
+		for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner", Holder: lockstore.HolderInfo{ID: "r-9"}}, &guard.LockLost{Key: "inner"}, uncomparable{"a"}} {
 			out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return own })(request("r-1"), event{})
 			require.Equal(t, own, err)
 			require.Equal(t, Result{}, out)
@@ -301,7 +301,7 @@ func TestAtLeastFor(t *testing.T) {
 		b := newBench(t, 0, nil)
 		lease, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "dead", TTL: time.Second})
 		require.NoError(t, err)
-		require.NoError(t, b.store.Begin(t.Context(), lease))
+		require.NoError(t, b.store.MarkStarted(t.Context(), lease))
 		<-time.After(time.Minute)
 		_, err = Wrap(b.Guard, key, neverRuns(t))(request("r-1"), event{})
 		var inDoubt *lockstore.DoubtError
@@ -347,7 +347,7 @@ func TestRefused(t *testing.T) {
 func TestResultJSON(t *testing.T) {
 	for want, r := range map[string]Result{
 		`{"skipped":false}`: {},
-		`{"skipped":true,"holder":{"name":"nightly","id":"r-1"}}`: {Skipped: true, Holder: lockstore.Holder{Name: "nightly", ID: "r-1"}},
+		`{"skipped":true,"holder":{"name":"nightly","id":"r-1"}}`: {Skipped: true, Holder: lockstore.HolderInfo{Name: "nightly", ID: "r-1"}},
 	} {
 		got, err := json.Marshal(r)
 		require.NoError(t, err)

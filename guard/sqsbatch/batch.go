@@ -248,7 +248,7 @@ func (b *batch) delay(ctx context.Context, r *record) {
 
 func (b *batch) log(ctx context.Context, level slog.Level, what string, r *record, err error) {
 	attrs := []slog.Attr{
-		slog.String("requestId", b.guard.Holder(ctx).ID),
+		slog.String("requestId", b.guard.HolderInfo(ctx).ID),
 		slog.String("messageId", r.MessageId),
 		slog.String("key", r.key),
 	}

@@ -16,7 +16,7 @@ import (
 
 // The main function of a Lambda behind a queue.
 func Example() {
-	g := boot.MustGuard(dynamostore.Opener)
+	g := boot.MustGuardFromEnv(dynamostore.Opener)
 	boot.Start(g, sqsbatch.Wrap(g, key, handle))
 }
 

@@ -17,7 +17,7 @@ import (
 // A redrive from the dead-letter queue gives a message a new id. So make the call's key of a
 // field of the body, if there is one. Keep at least for as long as the queue retains its
 // messages. If another run works on the same call, the message fails as one whose lock is
-// held. Each message costs two writes more, and three with idempotency.Refuse.
+// held. Each message costs two writes more, and three with idempotency.AtMostOnce.
 //
 // If an argument is nil, Once returns nil, which is a mistake in the program to Wrap.
 func Once(o *idempotency.Once, call func(context.Context, events.SQSMessage) (idempotency.Call, error), work guard.Work[events.SQSMessage]) guard.Work[events.SQSMessage] {

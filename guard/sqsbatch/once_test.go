@@ -19,14 +19,14 @@ func byMessage(_ context.Context, m events.SQSMessage) (idempotency.Call, error)
 	if m.Body == "c no call" {
 		return idempotency.Call{}, errors.New("no field")
 	}
-	c := idempotency.ByID("message", m.MessageId)
-	c.Match = m.Body
+	c := idempotency.NewCall("message", m.MessageId)
+	c.Fingerprint = m.Body
 	return c, nil
 }
 
 func TestOnce(t *testing.T) {
 	ctx := context.Background()
-	for name, inDoubt := range map[string]idempotency.Doubt{"run again": idempotency.RunAgain, "refuse": idempotency.Refuse} {
+	for name, inDoubt := range map[string]idempotency.Doubt{"run again": idempotency.AtLeastOnce, "refuse": idempotency.AtMostOnce} {
 		batchtest.Bubble("a message that comes again is done without work: "+name, t, func(t *testing.T) {
 			b := newBench(t, guard.Options{})
 			o, err := idempotency.New(b.Guard, idempotency.Options{InDoubt: inDoubt})
@@ -43,7 +43,7 @@ func TestOnce(t *testing.T) {
 				runs[m.MessageId]++
 				switch m.Body {
 				case "b fails":
-					return idempotency.NotDone(own)
+					return idempotency.NoEffect(own)
 				case "d panics":
 					panic("boom")
 				}
@@ -82,7 +82,7 @@ func TestOnce(t *testing.T) {
 				require.Len(t, out.BatchItemFailures, 1)
 				<-time.After(2 * time.Minute)
 			}
-			require.Equal(t, map[idempotency.Doubt]int{idempotency.RunAgain: 2, idempotency.Refuse: 1}[inDoubt], runs["p"])
+			require.Equal(t, map[idempotency.Doubt]int{idempotency.AtLeastOnce: 2, idempotency.AtMostOnce: 1}[inDoubt], runs["p"])
 		})
 	}
 	t.Run("F51 nil arguments", func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // least for as long as the stream keeps its records.
 //
 // If another run works on the same call, the batch stops at the record, as for a lock that is
-// held. Each record costs two writes more, and three with idempotency.Refuse. A record in
+// held. Each record costs two writes more, and three with idempotency.AtMostOnce. A record in
 // doubt stops its shard until somebody settles the key.
 //
 // If an argument is nil, Once returns nil, which is a mistake in the program to Wrap.

@@ -31,7 +31,7 @@ func TestOnce(t *testing.T) {
 		if r.Kinesis.SequenceNumber == "9" {
 			return idempotency.Call{}, own
 		}
-		return idempotency.ByID("stream", r.Kinesis.SequenceNumber), nil
+		return idempotency.NewCall("stream", r.Kinesis.SequenceNumber), nil
 	}
 	handle := WrapKinesis(g, func(_ context.Context, r events.KinesisEventRecord) (string, error) {
 		return r.Kinesis.PartitionKey, nil

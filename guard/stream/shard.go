@@ -117,7 +117,7 @@ func (s shard[R]) log(ctx context.Context, key, sequence string, left int, err e
 		level = slog.LevelInfo // nothing is wrong
 	}
 	attrs := []slog.Attr{
-		slog.String("requestId", s.guard.Holder(ctx).ID),
+		slog.String("requestId", s.guard.HolderInfo(ctx).ID),
 		slog.String("sequenceNumber", sequence),
 		slog.String("key", key),
 		slog.Int("left", left),

@@ -123,11 +123,11 @@ func function(t *testing.T) string {
 			`LOCK_CALLERS={"anonymous": ["shared/"]}`,
 		},
 	}
-	idle := make(chan *lambdatest.Env, 100)
+	idle := make(chan *lambdatest.Environment, 100)
 	server := httptest.NewServer(lambdatest.HTTPAPI{
 		Routes: []string{"ANY /locks/{key+}", "GET /openapi.json"},
 		Invoke: func(ctx context.Context, r httpapi.Request) (answer httpapi.Response, err error) {
-			var env *lambdatest.Env
+			var env *lambdatest.Environment
 			select {
 			case env = <-idle:
 			default:

@@ -23,6 +23,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // Key is the key that all clients lock.
@@ -101,6 +102,21 @@ func Verify(t *testing.T, record string, few, full int, least float64, simulate 
 	verifyrecord.Write(t, verifyrecord.Result{
 		Kind: verifyrecord.Simulation, Name: record, Seed: first, Counts: total, Took: time.Since(began),
 		Controls: []verifyrecord.Control{{What: "M20: the same with trust that counts from the reply", Shown: true, Saw: found[0]}},
+	})
+}
+
+// RuleBook compares each of the stores with the rule book by random sequences of requests, see
+// storetest.Sequences and verifyrecord.Seed. Then it writes the record.
+func RuleBook(t *testing.T, record string, few, full int, stores map[string]func(t *testing.T) storetest.Harness) {
+	t.Helper()
+	began := time.Now()
+	first, seeds := verifyrecord.Seed(t, few, full)
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) { storetest.Sequences(t, open, first, seeds) })
+	}
+	verifyrecord.Write(t, verifyrecord.Result{
+		Kind: verifyrecord.Simulation, Name: record, Seed: first,
+		Counts: map[string]int64{"seeds": int64(seeds * len(stores))}, Took: time.Since(began),
 	})
 }
 
@@ -208,7 +224,7 @@ func (p *Process) call(ctx context.Context, f func(context.Context) error) error
 func (p *Process) hold(ctx context.Context, store lockstore.Store) {
 	s := p.sim
 	queuer, _ := lockstore.As[lockstore.Queuer](store)
-	req := lockstore.Request{Key: Key, Owner: lockstore.NewOwner(), TTL: s.TTL, Queue: p.Float() < 0.7 && queuer != nil && s.Seed%2 == 1}
+	req := lockstore.Request{Key: Key, Owner: lockstore.NewOwner(), TTL: s.TTL, JoinQueue: p.Float() < 0.7 && queuer != nil && s.Seed%2 == 1}
 	var lease lockstore.Lease
 	acquire := func(ctx context.Context) (err error) {
 		lease, err = store.Acquire(ctx, req)
@@ -305,7 +321,7 @@ func (p *Process) hold(ctx context.Context, store lockstore.Store) {
 // place is the place in the queue that a refusal says, 0 without one.
 func place(err error) int {
 	if held, ok := errors.AsType[*lockstore.HeldError](err); ok {
-		return held.Place
+		return held.QueuePosition
 	}
 	return 0
 }

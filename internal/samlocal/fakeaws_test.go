@@ -48,8 +48,8 @@ type fakeAWS struct {
 	env       []string // of the functions
 
 	mu   sync.Mutex
-	idle map[string][]*lambdatest.Env // by logical id
-	seen map[string]int               // requests by service
+	idle map[string][]*lambdatest.Environment // by logical id
+	seen map[string]int                       // requests by service
 }
 
 const fakeStack = "it"
@@ -82,7 +82,7 @@ func startFakeAWS(t *testing.T) *fakeAWS {
 	f := &fakeAWS{
 		t: t, template: tm, status: "UPDATE_COMPLETE",
 		dynamo:    testservers.Forward(t, endpoint),
-		bootstrap: map[string]string{}, idle: map[string][]*lambdatest.Env{}, seen: map[string]int{},
+		bootstrap: map[string]string{}, idle: map[string][]*lambdatest.Environment{}, seen: map[string]int{},
 		// A short wait, so that a busy answer does not take two seconds.
 		env: []string{"LOCK_WAIT=300ms"},
 	}
@@ -255,7 +255,7 @@ func (f *fakeAWS) lambda(w http.ResponseWriter, r *http.Request, body []byte) {
 // run runs a function in an environment that has nothing to do, or a new one.
 func (f *fakeAWS) run(id string, event []byte) lambdatest.Result {
 	f.mu.Lock()
-	var e *lambdatest.Env
+	var e *lambdatest.Environment
 	if all := f.idle[id]; len(all) > 0 {
 		e, f.idle[id] = all[len(all)-1], all[:len(all)-1]
 	}

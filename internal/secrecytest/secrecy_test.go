@@ -230,7 +230,7 @@ func observed(t *testing.T, w *watch, store lockstore.Store) *guard.Guard {
 	})
 	lines, text := guard.LogReports(slog.New(slog.NewJSONHandler(w, nil))), guard.LogReports(slog.New(slog.NewTextHandler(w, nil)))
 	g, err := guard.New(seen, guard.Options{
-		Holder: func(context.Context) lockstore.Holder { return lockstore.Holder{Name: "test", ID: "1"} },
+		Holder: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "test", ID: "1"} },
 		Observe: func(ctx context.Context, r guard.Report) {
 			lines(ctx, r)
 			text(ctx, r)
@@ -304,13 +304,13 @@ func live(t *testing.T, w *watch, store lockstore.Store, on target) {
 	}
 	require.NoError(t, g.Release(ctx, lease))
 	require.NoError(t, g.Release(ctx, lease), "again")
-	if keeper, ok := lockstore.As[lockstore.Keeper](store); ok {
+	if keeper, ok := lockstore.As[lockstore.Completer](store); ok {
 		lease, err := g.Acquire(ctx, guard.LeaseRequest{Key: "closed", TTL: time.Minute})
 		require.NoError(t, err)
-		require.NoError(t, keeper.Begin(ctx, lease))
-		w.show("begun", keeper.Begin(ctx, other))
-		require.NoError(t, keeper.Keep(ctx, lease, []byte("answer"), time.Minute))
-		w.show("closed", keeper.Keep(ctx, other, nil, time.Minute))
+		require.NoError(t, keeper.MarkStarted(ctx, lease))
+		w.show("begun", keeper.MarkStarted(ctx, other))
+		require.NoError(t, keeper.Complete(ctx, lease, []byte("answer"), time.Minute))
+		w.show("closed", keeper.Complete(ctx, other, nil, time.Minute))
 		w.show("closed", do("closed", fine))
 	}
 
@@ -521,23 +521,23 @@ func TestNoTypeShowsASecret(t *testing.T) {
 	inner := fmt.Errorf("about %v: %w", lease, lockstore.ErrLost)
 	answer := lockstore.Secret(lockstore.NewOwner())
 	w.owner(lockstore.Owner(answer))
-	kept := &lockstore.KeptError{Data: answer}
+	kept := &lockstore.KeptError{Result: answer}
 
 	shown := map[string]bool{}
 	for _, v := range []any{
-		config, &config, redisstore.Opener, lockstore.Finding{}, lockstore.Fence(7), lockstore.Holder{Name: "n"},
-		lockstore.Request{Key: "k", Owner: owner}, &lockstore.Request{Owner: owner}, lockstore.Status{Key: "k"}, lockstore.BreakRequest{Key: "k"}, lockstore.Page{}, lockstore.Extent{}, &lockstore.HeldError{Key: "k"},
+		config, &config, redisstore.Opener, lockstore.Finding{}, lockstore.Fence(7), lockstore.HolderInfo{Name: "n"},
+		lockstore.Request{Key: "k", Owner: owner}, &lockstore.Request{Owner: owner}, lockstore.Status{Key: "k"}, lockstore.RevokeRequest{Key: "k"}, lockstore.Page{}, lockstore.Extent{}, &lockstore.HeldError{Key: "k"},
 		kept, *kept, answer, &answer, []lockstore.Secret{answer}, fmt.Errorf("busy: %w", kept), &lockstore.DoubtError{}, &lockstore.BegunError{}, &guard.LockBusy{Key: "k", Err: kept},
 		lease, &lease, []lockstore.Lease{lease}, map[string]lockstore.Lease{"k": lease}, owner, []lockstore.Owner{owner},
 
 		g, guard.Options{}, guard.Lock{Key: "k", Fence: 7}, guard.OutcomeOK, guard.Report{Key: "k", Err: inner, ReleaseErr: inner},
-		guard.StepLost, guard.Event{Step: guard.StepLost, Report: guard.Report{Key: "k"}, Err: inner},
+		guard.PhaseLost, guard.TraceEvent{Step: guard.PhaseLost, Report: guard.Report{Key: "k"}, Err: inner},
 		guard.LeaseRequest{Key: "k", Owner: owner}, &guard.LeaseRequest{Owner: owner},
 		&guard.LockBusy{Key: "k"}, &guard.LockLost{Key: "k", Err: inner, Cause: inner}, &guard.LockDeadline{Key: "k", Err: inner},
 		&guard.LockInvalid{Key: "k", Err: inner}, &guard.LockCorrupt{Key: "k", Err: inner}, &guard.LockStoreUnavailable{Key: "k", Err: inner},
 
-		guard.Keeping{}, guard.Ending{Data: answer, Mark: answer, Err: inner}, once, idempotency.Options{}, idempotency.Refuse, idempotency.Call{Key: "k"},
-		idempotency.Replay{}, idempotency.Answer{Data: answer}, &idempotency.RepeatMismatch{}, &idempotency.RepeatInDoubt{}, &idempotency.RepeatNoAnswer{}, &idempotency.AnswerError{},
+		guard.OnceOptions{}, guard.Completion{Result: answer, Substitute: answer, Err: inner}, once, idempotency.Options{}, idempotency.AtMostOnce, idempotency.Call{Key: "k"},
+		idempotency.Replay{}, idempotency.Result{Data: answer}, &idempotency.RepeatMismatch{}, &idempotency.RepeatInDoubt{}, &idempotency.RepeatNoAnswer{}, &idempotency.ResultError{},
 
 		redisstore.Options{Prefix: "p"}, redisStore, cacheStore, dynamostore.Options{}, dynamoStore,
 		zkstore.Options{Credentials: func() (string, string) { return "user", password }}, zkStore,

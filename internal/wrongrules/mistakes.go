@@ -92,12 +92,12 @@ var acquiring = []Mistake{
 	}),
 	{"holder is not kept", func(c *call) { c.Request.Holder = "" }, nil},
 	before("caller is not kept", driver.Acquire, func(c *call) {
-		h := lockstore.DecodeHolder(c.Request.Holder)
+		h := lockstore.DecodeHolderInfo(c.Request.Holder)
 		h.Caller = ""
 		c.Request.Holder = h.Encode()
 	}),
 	before("unknown holder gets a name", driver.Acquire, func(c *call) {
-		when(c.Request.Holder == (lockstore.Holder{}).Encode(), func() { c.Request.Holder = "0\t\tunknown" })
+		when(c.Request.Holder == (lockstore.HolderInfo{}).Encode(), func() { c.Request.Holder = "0\t\tunknown" })
 	}),
 	before("holder of the first grant stays", driver.Acquire, func(c *call) { when(c.LastFence > 0, func() { c.Request.Holder = "0\tfirst\tfirst" }) }),
 	after("held error has no remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining = 0 }),

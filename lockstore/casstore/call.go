@@ -227,7 +227,7 @@ func (c *call) read(fresh bool) (view, error) {
 	case fresh:
 		return view{}, c.failed(fmt.Errorf("%w: a fresh read has no time", lockstore.ErrUnavailable))
 	default:
-		c.store.learn(e.Written, time.Time{})
+		c.store.learn(e.WrittenAt, time.Time{})
 	}
 	v, err := c.store.view(c.key, e)
 	v.fresh = fresh
@@ -258,10 +258,10 @@ func (c *call) write(v view, next rules.State) (view, error) {
 		return v, c.failed(err)
 	}
 	c.sent = true
-	if e.Version == "" || e.Version == v.version || e.Written.IsZero() {
+	if e.Version == "" || e.Version == v.version || e.WrittenAt.IsZero() {
 		return v, c.failed(errors.New("the service's reply to a write has the old version or no time"))
 	}
-	s.learn(e.Written, began)
+	s.learn(e.WrittenAt, began)
 	e.Value = value
 	written, err := s.view(c.key, e)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package casstore makes a lock store out of any database that can read an entry,
 // write it back if nobody else has, and say when it was written. It is the short way
-// to a store of one's own: write a [Register], call [New], and run package castest.
+// to a store of one's own: write a [KV], call [New], and run package castest.
 //
 // # How it works
 //
@@ -11,7 +11,7 @@
 // The service's stamps are the only clock. A lease begins at the stamp of the write that
 // granted or renewed it. Another owner may be granted the key when a write of its own into the
 // same entry has a stamp of begin + TTL + Step + Skew or later. Step is the resolution of the
-// stamps, and Skew is how far the clocks of the service's hosts may differ. The holder trusts its lease for TTL - Margin from
+// stamps, and MaxClockSkew is how far the clocks of the service's hosts may differ. The holder trusts its lease for TTL - Margin from
 // before the write.
 //
 // Every other time is a guess: the time of a read, or the last stamp and what has passed since.
@@ -24,7 +24,7 @@
 //   - The stamp of a write of the caller's own: a takeover, the turn in a queue, the time of
 //     trust of a repeat, "the lease has expired", "in doubt". First the store writes the entry as
 //     it is. The stamp of this write is the time, and the change goes on top of it.
-//   - The stamp of the change itself: Begin. If the lease was over by then, the store takes the
+//   - The stamp of the change itself: MarkStarted. If the lease was over by then, the store takes the
 //     change back.
 //
 // A lease that was granted or renewed is trusted from before the write of that, whatever the
@@ -103,17 +103,17 @@ import (
 type Options struct {
 	// Name stands before the store's errors; "" is casstore.
 	Name string
-	// Skew is how far the clocks of the service's hosts may disagree, 0 to a minute.
-	Skew time.Duration
+	// MaxClockSkew is how far the clocks of the service's hosts may disagree, 0 to a minute.
+	MaxClockSkew time.Duration
 	// The trust in a lease ends Margin before its TTL is over: 0 to half a second.
 	Margin time.Duration
 }
 
 // Store keeps leases in a Register. It implements lockstore.Store,
-// lockstore.Inspector, lockstore.Keeper, lockstore.Settler, lockstore.Breaker and
+// lockstore.Inspector, lockstore.Completer, lockstore.Resolver, lockstore.Revoker and
 // lockstore.Queuer.
 type Store struct {
-	register Register
+	register KV
 	opt      Options
 
 	mu     sync.Mutex
@@ -124,9 +124,9 @@ type Store struct {
 var (
 	_ lockstore.Store     = (*Store)(nil)
 	_ lockstore.Inspector = (*Store)(nil)
-	_ lockstore.Keeper    = (*Store)(nil)
-	_ lockstore.Settler   = (*Store)(nil)
-	_ lockstore.Breaker   = (*Store)(nil)
+	_ lockstore.Completer = (*Store)(nil)
+	_ lockstore.Resolver  = (*Store)(nil)
+	_ lockstore.Revoker   = (*Store)(nil)
 	_ lockstore.Queuer    = (*Store)(nil)
 	_ driver.Driver       = (*Store)(nil)
 )
@@ -134,19 +134,19 @@ var (
 const maxStep = time.Second
 
 // New returns a store over a register. Its errors match lockstore.ErrInvalid.
-func New(r Register, opt Options) (*Store, error) {
+func New(r KV, opt Options) (*Store, error) {
 	if opt.Name == "" {
 		opt.Name = "casstore"
 	}
 	switch {
 	case r == nil:
 		return nil, fmt.Errorf("%s: the register is nil: %w", opt.Name, lockstore.ErrInvalid)
-	case opt.Skew < 0 || opt.Skew > time.Minute:
-		return nil, fmt.Errorf("%s: Skew is %v; want 0 to 1m: %w", opt.Name, opt.Skew, lockstore.ErrInvalid)
+	case opt.MaxClockSkew < 0 || opt.MaxClockSkew > time.Minute:
+		return nil, fmt.Errorf("%s: Skew is %v; want 0 to 1m: %w", opt.Name, opt.MaxClockSkew, lockstore.ErrInvalid)
 	case opt.Margin < 0 || opt.Margin > time.Second/2:
 		return nil, fmt.Errorf("%s: Margin is %v; want 0 to 500ms: %w", opt.Name, opt.Margin, lockstore.ErrInvalid)
-	case r.Step() <= 0 || r.Step() > maxStep:
-		return nil, fmt.Errorf("%s: the register's Step is %v; want more than 0, at most 1s: %w", opt.Name, r.Step(), lockstore.ErrInvalid)
+	case r.ClockResolution() <= 0 || r.ClockResolution() > maxStep:
+		return nil, fmt.Errorf("%s: the register's Step is %v; want more than 0, at most 1s: %w", opt.Name, r.ClockResolution(), lockstore.ErrInvalid)
 	}
 	return &Store{register: r, opt: opt, writes: map[string]view{}}, nil
 }
@@ -245,25 +245,25 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 	return s.portable().Release(ctx, lease)
 }
 
-// Begin implements lockstore.Keeper.
-func (s *Store) Begin(ctx context.Context, lease lockstore.Lease) error {
-	return s.portable().Begin(ctx, lease)
+// MarkStarted implements lockstore.Completer.
+func (s *Store) MarkStarted(ctx context.Context, lease lockstore.Lease) error {
+	return s.portable().MarkStarted(ctx, lease)
 }
 
-// Keep implements lockstore.Keeper. Those who wait learn the answer when they read the entry
+// Complete implements lockstore.Completer. Those who wait learn the answer when they read the entry
 // next, within a second.
-func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
-	return s.portable().Keep(ctx, lease, data, d)
+func (s *Store) Complete(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
+	return s.portable().Complete(ctx, lease, data, d)
 }
 
-// SettleKept implements lockstore.Settler.
-func (s *Store) SettleKept(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
-	return s.portable().SettleKept(ctx, key, fence, data, d)
+// ResolveEffect implements lockstore.Resolver.
+func (s *Store) ResolveEffect(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+	return s.portable().ResolveEffect(ctx, key, fence, data, d)
 }
 
-// SettleFree implements lockstore.Settler.
-func (s *Store) SettleFree(ctx context.Context, key string, fence lockstore.Fence) error {
-	return s.portable().SettleFree(ctx, key, fence)
+// ResolveNoEffect implements lockstore.Resolver.
+func (s *Store) ResolveNoEffect(ctx context.Context, key string, fence lockstore.Fence) error {
+	return s.portable().ResolveNoEffect(ctx, key, fence)
 }
 
 // Inspect implements lockstore.Inspector by one fresh read.
@@ -281,7 +281,7 @@ func (s *Store) Leave(ctx context.Context, key string, owner lockstore.Owner) er
 	return s.portable().Leave(ctx, key, owner)
 }
 
-// Break implements lockstore.Breaker, by a read and a write.
-func (s *Store) Break(ctx context.Context, req lockstore.BreakRequest) (lockstore.Status, error) {
-	return s.portable().Break(ctx, req)
+// Revoke implements lockstore.Revoker, by a read and a write.
+func (s *Store) Revoke(ctx context.Context, req lockstore.RevokeRequest) (lockstore.Status, error) {
+	return s.portable().Revoke(ctx, req)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/leasesim"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
@@ -20,7 +23,7 @@ import (
 func TestRegister(t *testing.T) {
 	for _, step := range []time.Duration{1, time.Millisecond, time.Second} {
 		t.Run(fmt.Sprint("a clock of ", step), func(t *testing.T) {
-			castest.Run(t, func(*testing.T) (casstore.Register, castest.Table) {
+			castest.Run(t, func(*testing.T) (casstore.KV, castest.Table) {
 				m := castest.NewMemory(step)
 				return m, m
 			}, synctest.Test)
@@ -28,23 +31,43 @@ func TestRegister(t *testing.T) {
 	}
 }
 
+var clocks = map[string]func(*testing.T) storetest.Harness{
+	"a clock of 1ns":                   onClock(1, 0),
+	"a clock of 1ms":                   onClock(time.Millisecond, 0),
+	"a clock of 1s":                    onClock(time.Second, 0),
+	"clocks of 1s that differ by 1s":   onClock(time.Second, time.Second),
+	"clocks of 1s that differ by 0.2s": onClock(time.Second, time.Second/5),
+}
+
+func onClock(step, skew time.Duration) func(*testing.T) storetest.Harness {
+	return func(t *testing.T) storetest.Harness {
+		m := castest.NewMemory(step)
+		h := castest.Harness(t, m, casstore.Options{Margin: 100 * time.Millisecond, MaxClockSkew: skew}, m)
+		h.ShiftClock = func(_ *testing.T, d time.Duration) { m.Shift(d) }
+		return h
+	}
+}
+
 func TestStore(t *testing.T) {
-	for _, clock := range []struct {
-		name       string
-		step, skew time.Duration
-	}{
-		{"a clock of 1ns", 1, 0}, {"a clock of 1ms", time.Millisecond, 0}, {"a clock of 1s", time.Second, 0},
-		{"clocks of 1s that differ by 1s", time.Second, time.Second}, {"clocks of 1s that differ by 0.2s", time.Second, time.Second / 5},
-	} {
-		t.Run(clock.name, func(t *testing.T) {
-			storetest.Run(t, func(t *testing.T) storetest.Harness {
-				m := castest.NewMemory(clock.step)
-				h := castest.Harness(t, m, casstore.Options{Margin: 100 * time.Millisecond, Skew: clock.skew}, m)
-				h.ShiftClock = func(_ *testing.T, d time.Duration) { m.Shift(d) }
-				return h
-			}, synctest.Test)
+	for name, open := range clocks {
+		t.Run(name, func(t *testing.T) {
+			if verifyrecord.WithRaceDetector && name != "a clock of 1ms" && name != "clocks of 1s that differ by 0.2s" {
+				t.Skip("for races two clocks are enough: make verify has all")
+			}
+			storetest.Run(t, open, synctest.Test)
 		})
 	}
+}
+
+// TestRuleBook compares the store with the rule book by random requests, on each register that
+// the suite runs on.
+//
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/casstore -run TestRuleBook
+// replays one seed.
+func TestRuleBook(t *testing.T) {
+	all := maps.Clone(clocks)
+	all["a service that drops writes"], all["wake-ups"], all["old reads"] = onDropping, onWaking, onSession
+	leasesim.RuleBook(t, "random requests over a register and to the rule book", 1, 300, all)
 }
 
 // dropping is a register whose service does not write what changes nothing.
@@ -60,10 +83,12 @@ func (d dropping) Write(ctx context.Context, key string, value []byte, ifVersion
 
 // The record counts its writes, so each write changes the entry.
 func TestServiceThatDropsWrites(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		m := castest.NewMemory(time.Millisecond)
-		return castest.Harness(t, dropping{m}, casstore.Options{}, m)
-	}, synctest.Test)
+	storetest.Run(t, onDropping, synctest.Test)
+}
+
+func onDropping(t *testing.T) storetest.Harness {
+	m := castest.NewMemory(time.Millisecond)
+	return castest.Harness(t, dropping{m}, casstore.Options{}, m)
 }
 
 // A service's clock is set back. An entry that was written by the clock of before begins
@@ -76,7 +101,7 @@ func TestClockThatIsSetBack(t *testing.T) {
 		require.NoError(t, err)
 		m.Shift(0)
 		waiter, waits := open(t, m), request(time.Second)
-		waits.Queue = true
+		waits.JoinQueue = true
 		_, err = waiter.Acquire(t.Context(), waits)
 		require.ErrorIs(t, err, lockstore.ErrHeld)
 		<-time.After(1100 * time.Millisecond)
@@ -96,7 +121,7 @@ func TestClockThatIsSetBackByDays(t *testing.T) {
 				lease, err := open(t, m).Acquire(t.Context(), request(time.Second))
 				require.NoError(t, err)
 				if kept {
-					require.NoError(t, open(t, m).Keep(t.Context(), lease, nil, time.Second))
+					require.NoError(t, open(t, m).Complete(t.Context(), lease, nil, time.Second))
 				}
 				m.Shift(0)
 				_, err = open(t, m).Acquire(t.Context(), request(time.Second))
@@ -124,7 +149,8 @@ func (s slow) Write(ctx context.Context, key string, value []byte, ifVersion str
 	return s.Memory.Write(ctx, key, value, ifVersion)
 }
 
-// Those who come and go in the queue write the entry that the holder renews.
+// Those who come and go in the queue write the entry that the holder renews. make verify has more
+// renewals.
 func TestHolderRenewsInTimeAmongJoiners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := slow{castest.NewMemory(time.Millisecond)}
@@ -140,7 +166,7 @@ func TestHolderRenewsInTimeAmongJoiners(t *testing.T) {
 			all.Go(func() {
 				for ctx.Err() == nil {
 					req := request(time.Second)
-					req.Queue = true
+					req.JoinQueue = true
 					_, err := s.Acquire(ctx, req)
 					if err == nil {
 						t.Error("granted, though another has the key")
@@ -149,8 +175,11 @@ func TestHolderRenewsInTimeAmongJoiners(t *testing.T) {
 				}
 			})
 		}
-		slowest := time.Duration(0)
-		for range 60 {
+		slowest, renewals := time.Duration(0), 60
+		if verifyrecord.WithRaceDetector {
+			renewals = 10
+		}
+		for range renewals {
 			<-time.After(300 * time.Millisecond)
 			sent := time.Now()
 			trusted, err := holder.Renew(ctx, lease, time.Second)
@@ -160,11 +189,11 @@ func TestHolderRenewsInTimeAmongJoiners(t *testing.T) {
 		}
 		cancel()
 		all.Wait()
-		t.Logf("the slowest of 60 renewals took %v", slowest)
+		t.Logf("the slowest of %d renewals took %v", renewals, slowest)
 	})
 }
 
-func open(t *testing.T, r casstore.Register) *casstore.Store {
+func open(t *testing.T, r casstore.KV) *casstore.Store {
 	s, err := casstore.New(r, casstore.Options{})
 	require.NoError(t, err)
 	return s
@@ -194,14 +223,14 @@ func TestJoinsBehindABrokenLease(t *testing.T) {
 		lease, err := open(t, r).Acquire(t.Context(), request(time.Second))
 		require.NoError(t, err)
 		<-time.After(600 * time.Millisecond)
-		_, err = open(t, r).Break(t.Context(), lockstore.BreakRequest{Key: lease.Key, Fence: lease.Fence})
+		_, err = open(t, r).Revoke(t.Context(), lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence})
 		require.NoError(t, err)
 		req := request(time.Second)
-		req.Queue = true
+		req.JoinQueue = true
 		_, err = open(t, r).Acquire(t.Context(), req)
 		var held *lockstore.HeldError
 		require.ErrorAs(t, err, &held)
-		require.Equal(t, 1, held.Place)
+		require.Equal(t, 1, held.QueuePosition)
 	})
 }
 
@@ -219,7 +248,7 @@ func (l *late) Write(ctx context.Context, key string, value []byte, ifVersion st
 	return l.Memory.Write(ctx, key, value, ifVersion)
 }
 
-// The write of Begin is applied after the end of the lease. The store takes it back: nobody
+// The write of MarkStarted is applied after the end of the lease. The store takes it back: nobody
 // began, so the key is free for the next owner, and not in doubt.
 func TestBeginThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -229,8 +258,8 @@ func TestBeginThatComesTooLate(t *testing.T) {
 		require.NoError(t, err)
 		<-time.After(600 * time.Millisecond)
 		r.late = true
-		require.ErrorIs(t, s.Begin(t.Context(), lease), lockstore.ErrLost)
-		require.False(t, r.late, "Begin is to write")
+		require.ErrorIs(t, s.MarkStarted(t.Context(), lease), lockstore.ErrLost)
+		require.False(t, r.late, "MarkStarted is to write")
 		next, err := open(t, r).Acquire(t.Context(), request(time.Second))
 		require.NoError(t, err)
 		require.Greater(t, next.Fence, lease.Fence)
@@ -270,10 +299,12 @@ func (s *session) Write(ctx context.Context, key string, value []byte, ifVersion
 }
 
 func TestOldReads(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		m := castest.NewMemory(time.Millisecond)
-		return castest.Harness(t, &session{Memory: m, seen: map[string]casstore.Entry{}}, casstore.Options{}, m)
-	}, synctest.Test)
+	storetest.Run(t, onSession, synctest.Test)
+}
+
+func onSession(t *testing.T) storetest.Harness {
+	m := castest.NewMemory(time.Millisecond)
+	return castest.Harness(t, &session{Memory: m, seen: map[string]casstore.Entry{}}, casstore.Options{}, m)
 }
 
 // busy is a slow register whose entry others write: so many writes find another version.
@@ -299,12 +330,12 @@ func TestWhoDoesNotPause(t *testing.T) {
 		lease, err := s.Acquire(t.Context(), request(time.Minute))
 		require.NoError(t, err)
 		waits := request(time.Minute)
-		waits.Queue = true
+		waits.JoinQueue = true
 		_, err = s.Acquire(t.Context(), waits)
 		require.ErrorIs(t, err, lockstore.ErrHeld)
 		for _, call := range []func() error{
 			func() error { _, err := s.Renew(t.Context(), lease, time.Minute); return err },
-			func() error { return s.Begin(t.Context(), lease) },
+			func() error { return s.MarkStarted(t.Context(), lease) },
 			func() error { return s.Release(t.Context(), lease) },
 			func() error { _, err := s.Acquire(t.Context(), waits); return err },
 		} {

@@ -25,7 +25,7 @@ func (s *Store) clockAt(v view) rules.Clock {
 }
 
 // blur is by how much two stamps of one moment may differ.
-func (s *Store) blur() time.Duration { return s.register.Step() + s.opt.Skew }
+func (s *Store) blur() time.Duration { return s.register.ClockResolution() + s.opt.MaxClockSkew }
 
 // passed is the time since a reading of the local clock, by the one of both local
 // clocks that says more: the monotonic one stands still while Lambda freezes the process.
@@ -45,7 +45,7 @@ func (s *Store) learn(stamp, began time.Time) {
 		known = known.Add(passed(s.clock.at))
 	}
 	justNow := !began.IsZero()
-	behind, ahead := stamp.After(known), justNow && !known.Before(stamp.Add(passed(began)+s.register.Step()))
+	behind, ahead := stamp.After(known), justNow && !known.Before(stamp.Add(passed(began)+s.register.ClockResolution()))
 	if !stamp.IsZero() && (behind && (justNow || !known.IsZero()) || ahead) {
 		s.clock = lastStamp{stamp, time.Now()}
 	}

@@ -182,7 +182,7 @@ func (s *Store) encode(v view, next rules.State) []byte {
 
 // view decodes an entry. Its error matches lockstore.ErrCorrupt.
 func (s *Store) view(key string, e Entry) (view, error) {
-	v := view{version: e.Version, written: e.Written}
+	v := view{version: e.Version, written: e.WrittenAt}
 	if e.Version == "" {
 		return v, nil
 	}
@@ -195,7 +195,7 @@ func (s *Store) view(key string, e Entry) (view, error) {
 	for _, k := range it.Holders {
 		h := k.it
 		v.Holders = append(v.Holders, rules.Holder{
-			Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.Others + 1, Since: s.since(h.Begin, e.Written, h.TTL), TTL: h.TTL,
+			Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.Others + 1, Since: s.since(h.Begin, e.WrittenAt, h.TTL), TTL: h.TTL,
 			Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked, Started: h.Started, Note: h.Note,
 		})
 	}
@@ -207,13 +207,13 @@ func (s *Store) view(key string, e Entry) (view, error) {
 	}
 	if it.Closed != nil {
 		c := it.Closed.it
-		v.Closed = rules.Closed{Since: s.since(c.Begin, e.Written, c.For), For: c.For, Text: c.Text}
+		v.Closed = rules.Closed{Since: s.since(c.Begin, e.WrittenAt, c.For), For: c.For, Text: c.Text}
 		if len(c.Result) > 0 {
 			v.Closed.Result = c.Result
 		}
 	}
 	if it.Freed != 0 {
-		v.Freed = earlier(time.Unix(0, it.Freed), e.Written)
+		v.Freed = earlier(time.Unix(0, it.Freed), e.WrittenAt)
 	}
 	return v, nil
 }
@@ -245,7 +245,7 @@ func decode(value []byte) (kept[entry], error) {
 }
 
 // longest is the longest time in an entry.
-const longest = lockstore.MaxKeep + maxStep
+const longest = lockstore.MaxResultTime + maxStep
 
 // begin is what an entry says of when a state begins.
 func (s *Store) begin(since time.Time) int64 {
@@ -259,7 +259,7 @@ func (s *Store) begin(since time.Time) int64 {
 // its stamp, and less than a Step later, so that it ends at a stamp. No stamp lies between two
 // Steps.
 func (s *Store) since(begin int64, written time.Time, ttl time.Duration) time.Time {
-	since, step := written, s.register.Step()
+	since, step := written, s.register.ClockResolution()
 	if begin != 0 {
 		since = earlier(time.Unix(0, begin), written)
 	}

@@ -25,7 +25,7 @@ type single struct {
 	writes int
 }
 
-func (s *single) Step() time.Duration { return time.Millisecond }
+func (s *single) ClockResolution() time.Duration { return time.Millisecond }
 
 func (s *single) Read(context.Context, string, bool) (Entry, time.Time, error) {
 	return s.entry, time.Now().Round(0).Truncate(time.Millisecond), nil
@@ -36,7 +36,7 @@ func (s *single) Write(_ context.Context, _ string, value []byte, ifVersion stri
 		return Entry{}, ErrConflict
 	}
 	s.writes++
-	s.entry = Entry{Value: value, Version: fmt.Sprint(s.writes), Written: time.Now().Round(0).Truncate(time.Millisecond)}
+	s.entry = Entry{Value: value, Version: fmt.Sprint(s.writes), WrittenAt: time.Now().Round(0).Truncate(time.Millisecond)}
 	return s.entry, nil
 }
 
@@ -46,7 +46,7 @@ func (s *single) put(text string) {
 	s.writes++
 	s.entry = Entry{
 		Value: fmt.Appendf(nil, "%s%08x %s", mark, crc32.ChecksumIEEE([]byte(text)), text), Version: fmt.Sprint(s.writes),
-		Written: time.Now().Round(0).Truncate(time.Millisecond),
+		WrittenAt: time.Now().Round(0).Truncate(time.Millisecond),
 	}
 }
 
@@ -69,7 +69,7 @@ func TestEntries(t *testing.T) {
 		r := &single{}
 		s := r.open(t)
 		request := func(owner lockstore.Owner) lockstore.Request {
-			return lockstore.Request{Key: "k", Owner: owner, TTL: 10 * time.Second, Holder: lockstore.Holder{Name: "me"}, Queue: true}
+			return lockstore.Request{Key: "k", Owner: owner, TTL: 10 * time.Second, HolderInfo: lockstore.HolderInfo{Name: "me"}, JoinQueue: true}
 		}
 		lease, err := s.Acquire(t.Context(), request("owner-1"))
 		require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestEntries(t *testing.T) {
 		assert.Equal(t, golden["free"], r.text())
 		lease, err = s.Acquire(t.Context(), request("owner-2"))
 		require.NoError(t, err)
-		require.NoError(t, s.Keep(t.Context(), lease, []byte("answer"), time.Minute))
+		require.NoError(t, s.Complete(t.Context(), lease, []byte("answer"), time.Minute))
 		assert.Equal(t, golden["completed"], r.text())
 		for name, text := range golden {
 			r.put(text)
@@ -112,7 +112,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 			has  []string
 		}{
 			{"a place", func() error {
-				_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-4", TTL: time.Second, Queue: true})
+				_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-4", TTL: time.Second, JoinQueue: true})
 				return err
 			}, []string{"of the holder", "of a place", "of a mark"}},
 			{"a renewal", func() error { _, err := s.Renew(t.Context(), lease, time.Minute); return err }, []string{"of the holder", "of a place", "of a mark"}},
@@ -120,7 +120,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 				_, err := r.open(t).Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-1", TTL: time.Minute})
 				return err
 			}, []string{"of the holder", "of a place", "of a mark"}},
-			{"a start", func() error { return s.Begin(t.Context(), lease) }, []string{"of the holder", "of a place", "of a mark"}},
+			{"a start", func() error { return s.MarkStarted(t.Context(), lease) }, []string{"of the holder", "of a place", "of a mark"}},
 			{"another's leave", func() error { return s.Leave(t.Context(), "k", "owner-3") }, []string{"of the holder", "of a place", "of a mark"}},
 			{"a release", func() error { return s.Release(t.Context(), lease) }, []string{"of a place", "of a mark"}},
 			{"a grant", func() error {
@@ -185,7 +185,7 @@ func TestLargestEntry(t *testing.T) {
 	}
 	require.Less(t, len(s.encode(view{}, next)), 36<<10)
 	next.Queue, next.Holders = nil, nil
-	next.Closed = rules.Closed{Since: time.Unix(1<<32, 1), For: lockstore.MaxKeep, Result: make([]byte, lockstore.MaxAnswer), Text: text}
+	next.Closed = rules.Closed{Since: time.Unix(1<<32, 1), For: lockstore.MaxResultTime, Result: make([]byte, lockstore.MaxResultBytes), Text: text}
 	require.Less(t, len(s.encode(view{}, next)), MaxValue)
 }
 
@@ -197,7 +197,7 @@ func TestNoResultInMemory(t *testing.T) {
 		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-1", TTL: time.Minute})
 		require.NoError(t, err)
 		require.Len(t, s.writes, 1)
-		require.NoError(t, s.Keep(t.Context(), lease, []byte("answer"), time.Second))
+		require.NoError(t, s.Complete(t.Context(), lease, []byte("answer"), time.Second))
 		require.Contains(t, r.text(), "YW5zd2Vy")
 		require.Empty(t, s.writes)
 		<-time.After(2 * time.Second)
@@ -221,7 +221,7 @@ func FuzzDecode(f *testing.F) {
 			require.ErrorIs(t, err, lockstore.ErrCorrupt)
 			return
 		}
-		again, err := s.view("k", Entry{Value: s.encode(v, v.State), Version: "v", Written: r.entry.Written})
+		again, err := s.view("k", Entry{Value: s.encode(v, v.State), Version: "v", WrittenAt: r.entry.WrittenAt})
 		require.NoError(t, err)
 		require.Equal(t, v.State, again.State)
 		var before, after map[string]json.RawMessage

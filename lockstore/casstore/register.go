@@ -14,9 +14,9 @@ type Entry struct {
 	// same one, also when the key was deleted between them. "" is no entry.
 	Version string
 
-	// Written is when the service wrote this version, by the service's own clock, cut
+	// WrittenAt is when the service wrote this version, by the service's own clock, cut
 	// down to a whole Step: a time between the call of Write and its commit. Zero for no entry.
-	Written time.Time
+	WrittenAt time.Time
 }
 
 // ErrConflict is what Write returns when the entry is not at the version that it
@@ -24,11 +24,11 @@ type Entry struct {
 var ErrConflict = errors.New("the entry is at another version")
 
 // MaxValue bounds a value in bytes. A key's entry is that large while it keeps an answer of
-// lockstore.MaxAnswer bytes, which are written as base64. Otherwise it has at most
+// lockstore.MaxResultBytes bytes, which are written as base64. Otherwise it has at most
 // 36 KB, and 5 KB if owners are from lockstore.NewOwner.
 const MaxValue = 350 << 10
 
-// Register keeps one entry for each key and replaces it by compare-and-swap. It is
+// KV keeps one entry for each key and replaces it by compare-and-swap. It is
 // all that a database has to do for a lock. It is safe for concurrent use.
 //
 // Its errors: ErrConflict; lockstore.ErrUnavailable when the service has certainly
@@ -36,7 +36,7 @@ const MaxValue = 350 << 10
 // register, or the service is set up so that it cannot keep one. Every other error of
 // Write means that the write may have been applied. A method returns within 50 ms of
 // the end of its context.
-type Register interface {
+type KV interface {
 	// Read returns the entry of a key. A fresh read sees every Write that ended
 	// before it began, and returns the service's own time at some moment of the
 	// request, cut down to a whole Step. A read that is not fresh may return an older
@@ -49,8 +49,8 @@ type Register interface {
 	// entry has: some services do nothing then, and keep the version.
 	Write(ctx context.Context, key string, value []byte, ifVersion string) (Entry, error)
 
-	// Step is the resolution of Written and now.
-	Step() time.Duration
+	// ClockResolution is the resolution of Written and now.
+	ClockResolution() time.Duration
 }
 
 // Waker is implemented by registers that can wake a waiter up. A store over another

@@ -51,17 +51,17 @@ func TestRequests(t *testing.T) {
 	other := func() lockstore.Request { return request(ttl) }
 	breaks := func(now bool) func(context.Context, *casstore.Store) error {
 		return func(ctx context.Context, s *casstore.Store) error {
-			_, err := s.Break(ctx, lockstore.BreakRequest{Key: key, Fence: lease.Fence, Now: now})
+			_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: lease.Fence, OpenAtOnce: now})
 			return err
 		}
 	}
 	renew := func(ctx context.Context, s *casstore.Store) error { _, err := s.Renew(ctx, lease, ttl); return err }
 	release := func(ctx context.Context, s *casstore.Store) error { return s.Release(ctx, lease) }
-	begin := func(ctx context.Context, s *casstore.Store) error { return s.Begin(ctx, lease) }
+	begin := func(ctx context.Context, s *casstore.Store) error { return s.MarkStarted(ctx, lease) }
 	keep := func(ctx context.Context, s *casstore.Store) error {
-		return s.Keep(ctx, lease, []byte("x"), time.Second)
+		return s.Complete(ctx, lease, []byte("x"), time.Second)
 	}
-	settleFree := func(ctx context.Context, s *casstore.Store) error { return s.SettleFree(ctx, key, lease.Fence) }
+	settleFree := func(ctx context.Context, s *casstore.Store) error { return s.ResolveNoEffect(ctx, key, lease.Fence) }
 	leave := func(ctx context.Context, s *casstore.Store) error { return s.Leave(ctx, key, queued.Owner) }
 	expire := func(context.Context, *casstore.Store) error { <-time.After(ttl + time.Second); return nil }
 	steps := []struct {
@@ -71,7 +71,7 @@ func TestRequests(t *testing.T) {
 	}{
 		{"Acquire of a new key", func(ctx context.Context, s *casstore.Store) (err error) {
 			repeat, queued = request(ttl), request(ttl)
-			queued.Queue = true
+			queued.JoinQueue = true
 			lease, err = s.Acquire(ctx, repeat)
 			return err
 		}, "1+0+1", "1+0+1"},
@@ -90,10 +90,10 @@ func TestRequests(t *testing.T) {
 		{"Release again", release, "1+0+0", "1+0+0"},
 		{"Renew of a lost lease", renew, "1+1+0", "1+1+0"},
 		{"Acquire of a released key", acquire, "0+0+1", "1+0+1"},
-		{"Begin", begin, "0+0+1", "1+0+1"},
-		{"Break of begun work", breaks(true), "0+1+0", "0+1+0"},
-		{"Keep", keep, "0+0+1", "1+0+1"},
-		{"Keep again", keep, "1+0+0", "1+0+0"},
+		{"MarkStarted", begin, "0+0+1", "1+0+1"},
+		{"Revoke of begun work", breaks(true), "0+1+0", "0+1+0"},
+		{"Complete", keep, "0+0+1", "1+0+1"},
+		{"Complete again", keep, "1+0+0", "1+0+0"},
 		{"Acquire of a kept key", tries(other), "1+0+0", "1+0+0"},
 		{"", expire, "0+0+0", "0+0+0"},
 		{"Acquire after a cooldown", acquire, "1+0+2", "1+0+2"},
@@ -104,16 +104,16 @@ func TestRequests(t *testing.T) {
 		{"Release of an expired lease", release, "0+0+1", "1+0+1"},
 		{"", acquire, "0+0+1", "1+0+1"},
 		{"", begin, "0+0+1", "1+0+1"},
-		{"SettleFree of a live lease", settleFree, "0+1+0", "0+1+0"},
+		{"ResolveNoEffect of a live lease", settleFree, "0+1+0", "0+1+0"},
 		{"", expire, "0+0+0", "0+0+0"},
 		{"Acquire of a key in doubt", tries(other), "1+0+1", "1+0+1"},
-		{"SettleFree", settleFree, "0+1+2", "0+1+2"},
-		{"SettleFree again", settleFree, "0+1+0", "0+1+0"},
+		{"ResolveNoEffect", settleFree, "0+1+2", "0+1+2"},
+		{"ResolveNoEffect again", settleFree, "0+1+0", "0+1+0"},
 		{"", acquire, "0+0+1", "1+0+1"},
-		{"Break", breaks(false), "0+1+1", "0+1+1"},
-		{"Break again", breaks(false), "0+1+0", "0+1+0"},
-		{"Break now", breaks(true), "0+1+1", "0+1+1"},
-		{"Break of a free key", breaks(true), "0+1+0", "0+1+0"},
+		{"Revoke", breaks(false), "0+1+1", "0+1+1"},
+		{"Revoke again", breaks(false), "0+1+0", "0+1+0"},
+		{"Revoke at once", breaks(true), "0+1+1", "0+1+1"},
+		{"Revoke of a free key", breaks(true), "0+1+0", "0+1+0"},
 		{"", acquire, "0+0+1", "1+0+1"},
 		{"", release, "0+0+1", "1+0+1"},
 		{"", func(ctx context.Context, _ *casstore.Store) error {

@@ -79,7 +79,7 @@ func (s *searched) outcomes(state rules.State, now time.Time, r driver.Request) 
 	different := map[string]bool{}
 	for _, read := range []time.Duration{0, -16, -1, 1, 16} {
 		for stamps := range 8 {
-			one := &oneEntry{entry: Entry{Value: value, Version: "before", Written: searchNow}, read: read * searchStep, stamps: stamps}
+			one := &oneEntry{entry: Entry{Value: value, Version: "before", WrittenAt: searchNow}, read: read * searchStep, stamps: stamps}
 			store, err := New(one, Options{})
 			if err != nil {
 				panic(err)
@@ -133,7 +133,7 @@ type oneEntry struct {
 	writes int
 }
 
-func (o *oneEntry) Step() time.Duration { return searchStep }
+func (o *oneEntry) ClockResolution() time.Duration { return searchStep }
 
 func (o *oneEntry) Read(context.Context, string, bool) (Entry, time.Time, error) {
 	now := searchNow.Add(o.read)
@@ -147,6 +147,6 @@ func (o *oneEntry) Write(_ context.Context, _ string, value []byte, ifVersion st
 	}
 	written := searchNow.Add(-time.Duration(o.stamps>>o.writes&1) * searchStep)
 	o.writes++
-	o.entry = Entry{Value: value, Version: fmt.Sprint("w", o.writes), Written: written}
+	o.entry = Entry{Value: value, Version: fmt.Sprint("w", o.writes), WrittenAt: written}
 	return o.entry, nil
 }

@@ -49,7 +49,7 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []str
 			"grants in the queue's order", "leaves")}
 	w.history = []Entry{{}}
 	var err error
-	w.reader, err = New(&line{world: w}, Options{Skew: w.skew})
+	w.reader, err = New(&line{world: w}, Options{MaxClockSkew: w.skew})
 	require.NoError(t, err)
 	sim := &leasesim.Sim{Seed: seed, TTL: simTTL, Length: 15 * simTTL, Open: w.open, FromReply: fromReply}
 	counts, problems := sim.Run(t)
@@ -92,7 +92,7 @@ type line struct {
 
 func (w *world) open(p *leasesim.Process) (lockstore.Store, func()) {
 	l := &line{world: w, p: p, jumps: p.Float() < 0.2}
-	s, err := New(l, Options{Skew: l.skew})
+	s, err := New(l, Options{MaxClockSkew: l.skew})
 	require.NoError(w.t, err)
 	return &told{s, l}, func() {}
 }
@@ -186,7 +186,7 @@ func (s *told) Leave(ctx context.Context, key string, owner lockstore.Owner) err
 	return err
 }
 
-func (w *world) Step() time.Duration { return w.step }
+func (w *world) ClockResolution() time.Duration { return w.step }
 
 // stamp is the time of one of the service's hosts.
 func (l *line) stamp() time.Time {
@@ -223,7 +223,7 @@ func (l *line) Write(ctx context.Context, _ string, value []byte, ifVersion stri
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if fate == "wrong replies" { // with the old version
-			return answer{entry: Entry{Version: ifVersion, Written: l.stamp()}}
+			return answer{entry: Entry{Version: ifVersion, WrittenAt: l.stamp()}}
 		}
 		grants := len(l.granted)
 		e, err := l.apply(value, ifVersion)
@@ -350,7 +350,7 @@ func (l *line) apply(value []byte, ifVersion string) (Entry, error) {
 	if last.Version != ifVersion {
 		return Entry{}, ErrConflict
 	}
-	e := Entry{Value: value, Version: fmt.Sprint(len(w.history)), Written: l.stamp()}
+	e := Entry{Value: value, Version: fmt.Sprint(len(w.history)), WrittenAt: l.stamp()}
 	w.history = append(w.history, e)
 	w.counts["writes"]++
 	before, after, now := w.view(last), w.view(e), time.Now()

@@ -56,14 +56,16 @@ func (w *waking) Wake(_ context.Context, key, owner string) error {
 }
 
 func TestWaker(t *testing.T) {
-	castest.Run(t, func(*testing.T) (casstore.Register, castest.Table) {
+	castest.Run(t, func(*testing.T) (casstore.KV, castest.Table) {
 		w := newWaking()
 		return w, w
 	}, synctest.Test)
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		w := newWaking()
-		return castest.Harness(t, w, casstore.Options{}, w)
-	}, synctest.Test)
+	storetest.Run(t, onWaking, synctest.Test)
+}
+
+func onWaking(t *testing.T) storetest.Harness {
+	w := newWaking()
+	return castest.Harness(t, w, casstore.Options{}, w)
 }
 
 // remote is a register whose server is a trip away, and wakes waiters up.
@@ -111,7 +113,7 @@ func (r *remote) Wake(ctx context.Context, key, owner string) error {
 // them has to write its place into an entry that all the others write, too.
 func TestWaitsAreAlike(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const processes, rounds, work = 16, 40, time.Millisecond
+		const processes, rounds, work = 16, 20, time.Millisecond
 		r := newRemote(time.Millisecond)
 		var (
 			mu    sync.Mutex
@@ -123,7 +125,7 @@ func TestWaitsAreAlike(t *testing.T) {
 			all.Go(func() {
 				for range rounds {
 					req := request(30 * time.Second)
-					req.Queue = true
+					req.JoinQueue = true
 					start := time.Now()
 					lease, err := s.Acquire(t.Context(), req)
 					for errors.Is(err, lockstore.ErrHeld) {
@@ -157,7 +159,7 @@ func TestWaitsAreAlike(t *testing.T) {
 	})
 }
 
-// A Break with Now wakes the first in the queue, as a release does.
+// A Revoke with OpenAtOnce wakes the first in the queue, as a release does.
 func TestBreakNowWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote(2 * time.Millisecond)
@@ -165,7 +167,7 @@ func TestBreakNowWakes(t *testing.T) {
 		lease, err := open(t, r).Acquire(t.Context(), request(time.Minute))
 		require.NoError(t, err)
 		waits := request(time.Minute)
-		waits.Queue = true
+		waits.JoinQueue = true
 		_, err = waiter.Acquire(t.Context(), waits)
 		require.ErrorIs(t, err, lockstore.ErrHeld)
 		woken := make(chan error)
@@ -173,7 +175,7 @@ func TestBreakNowWakes(t *testing.T) {
 		<-time.After(time.Second / 10)
 		for _, now := range []bool{false, true} {
 			began := time.Now()
-			_, err = operator.Break(t.Context(), lockstore.BreakRequest{Key: lease.Key, Fence: lease.Fence, Now: now})
+			_, err = operator.Revoke(t.Context(), lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence, OpenAtOnce: now})
 			require.NoError(t, err)
 			if now {
 				require.NoError(t, <-woken)
@@ -197,11 +199,11 @@ func TestLeavesBehindADeadHolder(t *testing.T) {
 		leave := []func(context.Context) error{}
 		for range waiters {
 			s, req := open(t, r), request(time.Minute)
-			req.Queue = true
+			req.JoinQueue = true
 			_, err := s.Acquire(t.Context(), req)
 			var held *lockstore.HeldError
 			require.ErrorAs(t, err, &held)
-			require.Positive(t, held.Place)
+			require.Positive(t, held.QueuePosition)
 			leave = append(leave, func(ctx context.Context) error { return s.Leave(ctx, req.Key, req.Owner) })
 		}
 		<-time.After(45 * time.Second)

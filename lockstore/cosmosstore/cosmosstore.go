@@ -67,7 +67,7 @@ func newStore(set settings, h *http.Client) (*Store, error) {
 	return &Store{s, &set}, nil
 }
 
-var options = casstore.Options{Name: "cosmosstore", Skew: skew, Margin: margin}
+var options = casstore.Options{Name: "cosmosstore", MaxClockSkew: skew, Margin: margin}
 
 type settings struct {
 	endpoint, database, name string
@@ -150,7 +150,7 @@ func invalid(format string, args ...any) error {
 	return lockstore.Invalidf("cosmosstore: "+format, args...)
 }
 
-// register is a casstore.Register. Each key has one item.
+// register is a casstore.KV. Each key has one item.
 type register struct{ container *azcosmos.ContainerClient }
 
 // item is what is written. The service adds fields whose names begin with "_".
@@ -165,10 +165,10 @@ func id(key string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// Step implements casstore.Register.
-func (r *register) Step() time.Duration { return time.Second }
+// ClockResolution implements casstore.KV.
+func (r *register) ClockResolution() time.Duration { return time.Second }
 
-// Read implements casstore.Register. Only a fresh read has a time: the store's own
+// Read implements casstore.KV. Only a fresh read has a time: the store's own
 // reckoning from the times that it has seen is finer than whole seconds, and fences are made
 // of it.
 func (r *register) Read(ctx context.Context, key string, fresh bool) (e casstore.Entry, now time.Time, err error) {
@@ -195,7 +195,7 @@ func (r *register) Read(ctx context.Context, key string, fresh bool) (e casstore
 	return e, now, nil
 }
 
-// Write implements casstore.Register.
+// Write implements casstore.KV.
 func (r *register) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
 	text, err := json.Marshal(item{ID: id(key), Key: key, Lock: string(value)})
 	if err != nil {
@@ -245,5 +245,5 @@ func decode(key string, text []byte) (casstore.Entry, error) {
 	if known.ETag == "" || known.TS <= 0 {
 		return casstore.Entry{}, rest.Corrupt("the service's answer has no _etag or no _ts")
 	}
-	return casstore.Entry{Value: []byte(*known.Lock), Version: known.ETag, Written: time.Unix(known.TS, 0)}, nil
+	return casstore.Entry{Value: []byte(*known.Lock), Version: known.ETag, WrittenAt: time.Unix(known.TS, 0)}, nil
 }

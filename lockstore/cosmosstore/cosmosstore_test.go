@@ -32,7 +32,7 @@ func TestOnServer(t *testing.T) {
 	addr := testservers.Cosmos(t)
 	t.Run("register", func(t *testing.T) {
 		testRegister(t, newRegister(t, addr))
-		castest.Run(t, func(t *testing.T) (casstore.Register, castest.Table) {
+		castest.Run(t, func(t *testing.T) (casstore.KV, castest.Table) {
 			r := newRegister(t, addr)
 			return r, table{r}
 		}, storetest.Parallel)
@@ -156,7 +156,7 @@ func testRegister(t *testing.T, r *register) {
 		t.Helper()
 		e, err := r.Write(ctx, "k", []byte(value), ifVersion)
 		require.NoError(t, err)
-		require.WithinRange(t, e.Written, time.Now().Add(-2*time.Second), time.Now())
+		require.WithinRange(t, e.WrittenAt, time.Now().Add(-2*time.Second), time.Now())
 		return e
 	}
 	conflict := func(ifVersion string) {

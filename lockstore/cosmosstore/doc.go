@@ -27,13 +27,13 @@
 //
 // # Requests and cost
 //
-//	1 request   Renew, Release, Begin, Keep; Acquire of a key that the same process has
+//	1 request   Renew, Release, MarkStarted, Complete; Acquire of a key that the same process has
 //	            released last; Acquire that is refused
 //	2 requests  Acquire of any other free key; Acquire that is refused and takes a place in the
 //	            queue; Acquire again after a lost reply; Renew and Release of a lease that another
-//	            process has acquired; Break
+//	            process has acquired; Revoke
 //	3 requests  Acquire of an expired lease's key, or of a free key that was kept for
-//	            others; SettleKept, SettleFree
+//	            others; ResolveEffect, ResolveNoEffect
 //
 // The first call of a process may send one request more, to learn the service's time.
 //
@@ -71,7 +71,7 @@
 //
 // Reads are up to date with strong consistency, and with bounded staleness in the write
 // region. With session consistency (the default of new accounts) and weaker levels a read can
-// be old. Then Inspect may be wrong, and Break, or Renew or Release of another process's lease, may
+// be old. Then Inspect may be wrong, and Revoke, or Renew or Release of another process's lease, may
 // answer lockstore.ErrLost for a lease that is still held. [Store.Check] reports several write
 // regions, and a weaker level.
 //

@@ -21,7 +21,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
 )
 
-// call sends one request. Its errors are those of a casstore.Register.
+// call sends one request. Its errors are those of a casstore.KV.
 func (r *register) call(ctx context.Context, method string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {

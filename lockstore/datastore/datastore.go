@@ -47,7 +47,7 @@ func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 	return casstore.New(r, options)
 }
 
-var options = casstore.Options{Name: "datastore", Skew: skew, Margin: margin}
+var options = casstore.Options{Name: "datastore", MaxClockSkew: skew, Margin: margin}
 
 type settings struct {
 	project, database, kind string
@@ -101,7 +101,7 @@ func invalid(format string, args ...any) error {
 	return lockstore.Invalidf("datastore: "+format, args...)
 }
 
-// register is a casstore.Register. Each key has one entity with one property.
+// register is a casstore.KV. Each key has one entity with one property.
 type register struct {
 	settings
 	client  *http.Client
@@ -167,8 +167,8 @@ type (
 	}
 )
 
-// Step implements casstore.Register.
-func (r *register) Step() time.Duration { return time.Microsecond }
+// ClockResolution implements casstore.KV.
+func (r *register) ClockResolution() time.Duration { return time.Microsecond }
 
 func (r *register) key(key string) entityKey {
 	return entityKey{PartitionID: partition{r.project, r.database}, Path: []pathElement{{r.kind, name(key)}}}
@@ -182,13 +182,13 @@ func name(key string) string {
 	return key
 }
 
-// Read implements casstore.Register. Every read is fresh.
+// Read implements casstore.KV. Every read is fresh.
 func (r *register) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time.Time, error) {
 	var reply lookupReply
 	if err := r.call(ctx, "lookup", lookupRequest{DatabaseID: r.database, Keys: []entityKey{r.key(key)}}, &reply); err != nil {
 		return casstore.Entry{}, time.Time{}, err
 	}
-	now := reply.ReadTime.Truncate(r.Step())
+	now := reply.ReadTime.Truncate(r.ClockResolution())
 	switch {
 	case now.IsZero():
 		return casstore.Entry{}, now, rest.Corrupt("the service's answer has no readTime (the older Datastore emulator has none)")
@@ -202,14 +202,14 @@ func (r *register) Read(ctx context.Context, key string, _ bool) (casstore.Entry
 	if !ok || lock.StringValue == nil || len(found.Entity.Properties) != 1 {
 		return casstore.Entry{}, now, rest.Corrupt("the entity of the kind " + r.kind + " is another program's")
 	}
-	e := casstore.Entry{Value: []byte(*lock.StringValue), Version: found.Version, Written: found.UpdateTime.Truncate(r.Step())}
-	if e.Version == "" || e.Written.IsZero() {
+	e := casstore.Entry{Value: []byte(*lock.StringValue), Version: found.Version, WrittenAt: found.UpdateTime.Truncate(r.ClockResolution())}
+	if e.Version == "" || e.WrittenAt.IsZero() {
 		return casstore.Entry{}, now, rest.Corrupt("the service's answer has no version or no updateTime")
 	}
 	return e, now, nil
 }
 
-// Write implements casstore.Register.
+// Write implements casstore.KV.
 func (r *register) Write(ctx context.Context, key string, text []byte, ifVersion string) (casstore.Entry, error) {
 	lock := string(text)
 	e := &entity{Key: r.key(key), Properties: map[string]value{property: {StringValue: &lock, ExcludeFromIndexes: true}}}
@@ -231,5 +231,5 @@ func (r *register) Write(ctx context.Context, key string, text []byte, ifVersion
 	if result.ConflictDetected {
 		return casstore.Entry{}, casstore.ErrConflict
 	}
-	return casstore.Entry{Version: result.Version, Written: result.UpdateTime.Truncate(r.Step())}, nil
+	return casstore.Entry{Version: result.Version, WrittenAt: result.UpdateTime.Truncate(r.ClockResolution())}, nil
 }

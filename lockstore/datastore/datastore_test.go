@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
@@ -30,7 +31,7 @@ func TestOnEmulator(t *testing.T) {
 	open := func(t *testing.T) *register { return patient(t, addr) }
 	t.Run("register", func(t *testing.T) {
 		testRegister(t, open(t))
-		castest.Run(t, func(t *testing.T) (casstore.Register, castest.Table) {
+		castest.Run(t, func(t *testing.T) (casstore.KV, castest.Table) {
 			r := open(t)
 			return r, table{r}
 		}, storetest.Parallel)
@@ -58,7 +59,7 @@ func (w wire) LoseReplies(*testing.T) func() { return w.during(loseReply, ":comm
 func (w wire) Hang(*testing.T) func() { return w.during(hangs, "") }
 
 // Unreachable implements castest.Wire.
-func (w wire) Unreachable(t *testing.T) casstore.Register {
+func (w wire) Unreachable(t *testing.T) casstore.KV {
 	none := newFake()
 	none.set(refuses, "")
 	return onFake(t, none)
@@ -69,27 +70,36 @@ func (w wire) Unreachable(t *testing.T) casstore.Register {
 func TestOnFake(t *testing.T) {
 	t.Run("register", func(t *testing.T) {
 		testRegister(t, onFake(t, newFake()))
-		castest.Run(t, func(t *testing.T) (casstore.Register, castest.Table) {
+		castest.Run(t, func(t *testing.T) (casstore.KV, castest.Table) {
 			f := newFake()
 			r := onFake(t, f)
 			return r, wire{table{r}, f}
 		}, synctest.Test)
 	})
-	t.Run("suite", func(t *testing.T) {
-		storetest.Run(t, func(t *testing.T) storetest.Harness {
-			f := newFake()
-			h := harness(t, onFake(t, f))
-			w := wire{f: f}
-			h.LoseReplies, h.Hang = w.LoseReplies, w.Hang
-			h.Unreachable = func(t *testing.T) lockstore.Store { return store(t, w.Unreachable(t).(*register)) }
-			h.ShiftClock = func(_ *testing.T, d time.Duration) {
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				f.shift = d
-			}
-			return h
-		}, synctest.Test)
-	})
+	t.Run("suite", func(t *testing.T) { storetest.Run(t, harnessOnFake, synctest.Test) })
+}
+
+// TestRuleBook compares the store on the fake with the rule book by random requests.
+//
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test . -run TestRuleBook
+// replays one seed.
+func TestRuleBook(t *testing.T) {
+	leasesim.RuleBook(t, "random requests over Datastore's fake and to the rule book", 1, 300,
+		map[string]func(*testing.T) storetest.Harness{"the fake": harnessOnFake})
+}
+
+func harnessOnFake(t *testing.T) storetest.Harness {
+	f := newFake()
+	h := harness(t, onFake(t, f))
+	w := wire{f: f}
+	h.LoseReplies, h.Hang = w.LoseReplies, w.Hang
+	h.Unreachable = func(t *testing.T) lockstore.Store { return store(t, w.Unreachable(t).(*register)) }
+	h.ShiftClock = func(_ *testing.T, d time.Duration) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.shift = d
+	}
+	return h
 }
 
 // testRegister is what the store relies on.
@@ -107,7 +117,7 @@ func testRegister(t *testing.T, r *register) {
 		before := time.Now()
 		e, err := r.Write(ctx, "k", []byte(value), ifVersion)
 		require.NoError(t, err)
-		require.WithinRange(t, e.Written, before.Add(-time.Second), time.Now().Add(time.Second))
+		require.WithinRange(t, e.WrittenAt, before.Add(-time.Second), time.Now().Add(time.Second))
 		e.Value = []byte(value)
 		return e
 	}
@@ -123,7 +133,7 @@ func testRegister(t *testing.T, r *register) {
 	conflict("")
 	two := write("two", one.Version)
 	require.NotEqual(t, one.Version, two.Version)
-	require.False(t, two.Written.Before(one.Written))
+	require.False(t, two.WrittenAt.Before(one.WrittenAt))
 	conflict(one.Version)
 	require.Equal(t, two, read())
 

@@ -36,13 +36,13 @@
 //
 // # Requests and cost
 //
-//	1 request   Renew, Release, Begin, Keep; Acquire of a key that the same process has
+//	1 request   Renew, Release, MarkStarted, Complete; Acquire of a key that the same process has
 //	            released last; Acquire that is refused
 //	2 requests  Acquire of any other free key; Acquire that is refused and takes a place in the
 //	            queue; Acquire again after a lost reply; Renew and Release of a lease that another
-//	            process has acquired; Break
+//	            process has acquired; Revoke
 //	3 requests  Acquire of an expired lease's key, or of a free key that was kept for
-//	            others; SettleKept, SettleFree
+//	            others; ResolveEffect, ResolveNoEffect
 //
 // The store does not list its keys: it is no lockstore.Lister.
 //

@@ -19,7 +19,7 @@ import (
 )
 
 func request() lockstore.Request {
-	return lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: 10 * time.Second, Holder: lockstore.Holder{Name: "test"}}
+	return lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: 10 * time.Second, HolderInfo: lockstore.HolderInfo{Name: "test"}}
 }
 
 // unknown says that an error has no class.

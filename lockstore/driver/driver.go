@@ -70,7 +70,7 @@ type Request struct {
 	Fence      Fence
 	TTL        time.Duration
 	MaxHolders int    // how many may hold the key together with this request; 1 is a mutex
-	Holder     string // for people, as lockstore.Holder.Encode writes it
+	Holder     string // for people, as lockstore.HolderInfo.Encode writes it
 	Join       bool   // a refused Acquire takes the last place in the queue
 	AtOnce     bool
 	Effect     bool

@@ -80,7 +80,7 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 		switch {
 		case r.applied && held != nil:
 			if err == nil {
-				held.Place = len(seen.queue) + 1
+				held.QueuePosition = len(seen.queue) + 1
 			}
 			return grant{}, held
 		case r.applied:
@@ -101,7 +101,7 @@ func (s *Store) grant(ctx context.Context, req lockstore.Request) (grant, error)
 			return grant{}, &lockstore.DoubtError{HeldError: lockstore.HeldError{Key: req.Key, Holder: seen.holder}}
 		}
 		held = s.refusal(req, seen, r)
-		if held != nil && (!req.Queue || !seen.joins(req.Owner)) {
+		if held != nil && (!req.JoinQueue || !seen.joins(req.Owner)) {
 			return grant{}, held
 		}
 		if at = nil; len(r.item) > 0 {
@@ -129,7 +129,7 @@ func (s *Store) granting(req lockstore.Request, at *sight) (write, grant) {
 		values: map[string]types.AttributeValue{
 			":me":      ownerText(req.Owner),
 			":expires": millis(g.expires),
-			":holder":  text(req.Holder.Encode()),
+			":holder":  text(req.HolderInfo.Encode()),
 			":ttl":     sweepTime(g.expires),
 		},
 		oldRow: true,
@@ -160,13 +160,13 @@ func (s *Store) granting(req lockstore.Request, at *sight) (write, grant) {
 // refusal says why the owner has to wait. It is nil if the key may be granted to the owner as
 // the row was seen.
 func (s *Store) refusal(req lockstore.Request, seen row, r reply) *lockstore.HeldError {
-	held := &lockstore.HeldError{Key: req.Key, Place: seen.place(req.Owner) + 1}
+	held := &lockstore.HeldError{Key: req.Key, QueuePosition: seen.place(req.Owner) + 1}
 	left := seen.untilTurn(req.Owner, r.date)
 	switch {
 	case seen.owner != "" && !takeable(seen, r.date):
 		held.Holder, held.Remaining = seen.holder, s.remaining(seen, r)
 	case left > 0:
-		held.Remaining, held.Free = left, true
+		held.Remaining, held.Reserved = left, true
 	default:
 		return nil
 	}

@@ -30,7 +30,7 @@ func BenchmarkCycle(b *testing.B) {
 	locked := func(i int) {
 		lease, err := store.Acquire(ctx, lockstore.Request{
 			Key: "locked/" + strconv.Itoa(i%100), Owner: lockstore.NewOwner(), TTL: time.Minute,
-			Holder: lockstore.Holder{Name: "bench", ID: "1"},
+			HolderInfo: lockstore.HolderInfo{Name: "bench", ID: "1"},
 		})
 		require.NoError(b, err)
 		require.NoError(b, store.Release(ctx, lease))

@@ -10,7 +10,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-var _ lockstore.Breaker = (*Store)(nil)
+var _ lockstore.Revoker = (*Store)(nil)
 
 // brokenOwner is the owner in the row of a broken lease. No request has this owner,
 // because it has spaces.
@@ -22,11 +22,11 @@ const (
 	ifNotBegun = " AND attribute_not_exists(#begun)"
 )
 
-// Break implements lockstore.Breaker by one request, and a second one to free the key of a
+// Revoke implements lockstore.Revoker by one request, and a second one to free the key of a
 // lease that is broken already. It needs dynamodb:UpdateItem. If the local clock is behind, a
-// Break may change the row of an expired lease: it is then held by nobody until its end, which
-// is over, and with BreakRequest.Now those who wait count their turns from now on.
-func (s *Store) Break(ctx context.Context, req lockstore.BreakRequest) (lockstore.Status, error) {
+// Revoke may change the row of an expired lease: it is then held by nobody until its end, which
+// is over, and with RevokeRequest.Now those who wait count their turns from now on.
+func (s *Store) Revoke(ctx context.Context, req lockstore.RevokeRequest) (lockstore.Status, error) {
 	if err := req.Validate(); err != nil {
 		return lockstore.Status{}, err
 	}
@@ -45,21 +45,21 @@ func (s *Store) Break(ctx context.Context, req lockstore.BreakRequest) (lockstor
 		switch {
 		case err != nil:
 			return lockstore.Status{}, err
-		case over && ambiguous && req.Now:
+		case over && ambiguous && req.OpenAtOnce:
 			return lockstore.Status{}, fmt.Errorf("dynamostore: key %q: the outcome is unknown: a reply was lost, and no lease has this fence now", req.Key)
 		case over:
 			return lockstore.Status{}, lost(req.Key, "no lease with this fence holds it")
 		case r.applied && !broken:
-			seen.holder = lockstore.DecodeHolder(req.By.Encode())
-		case r.applied || seen.owner == brokenOwner && !req.Now:
-		case req.Now && seen.begun:
+			seen.holder = lockstore.DecodeHolderInfo(req.By.Encode())
+		case r.applied || seen.owner == brokenOwner && !req.OpenAtOnce:
+		case req.OpenAtOnce && seen.begun:
 			return lockstore.Status{}, &lockstore.BegunError{HeldError: lockstore.HeldError{Key: req.Key, Holder: seen.holder, Remaining: s.remaining(seen, r)}}
 		default:
 			date = r.date
 			continue // it is broken already, or the local clock was ahead
 		}
 		return lockstore.Status{
-			Key: req.Key, Held: !req.Now, Broken: !req.Now, Holder: seen.holder, Fence: seen.fence,
+			Key: req.Key, Held: !req.OpenAtOnce, Broken: !req.OpenAtOnce, Holder: seen.holder, Fence: seen.fence,
 			Remaining: s.remaining(seen, r), Waiting: len(seen.queue),
 		}, nil
 	}
@@ -68,7 +68,7 @@ func (s *Store) Break(ctx context.Context, req lockstore.BreakRequest) (lockstor
 
 // breaking is the write that breaks a lease, or frees the key of a lease that was broken when
 // it was seen. The old owner is over, as after a release.
-func (s *Store) breaking(req lockstore.BreakRequest, seen row, date time.Time) write {
+func (s *Store) breaking(req lockstore.RevokeRequest, seen row, date time.Time) write {
 	w := write{key: req.Key, update: "SET #released = #owner", condition: ifUnbroken, oldRow: true, values: map[string]types.AttributeValue{
 		":fence":  fenceNumber(req.Fence),
 		":broken": text(brokenOwner),
@@ -79,7 +79,7 @@ func (s *Store) breaking(req lockstore.BreakRequest, seen row, date time.Time) w
 	} else {
 		w.values[":closed"] = text(closedOwner)
 	}
-	if req.Now {
+	if req.OpenAtOnce {
 		w.update += freed
 		w.condition += ifNotBegun
 		s.frees(&w, seen, date)

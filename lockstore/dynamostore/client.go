@@ -15,8 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
+	"github.com/lambdalock/lambdalock/internal/awscreds"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/awsenv"
 	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
 )
 
@@ -98,7 +98,7 @@ func (set settings) credentials(getenv func(string) string) (aws.CredentialsProv
 	if set.local && none {
 		return credentials.NewStaticCredentialsProvider(localKey, localKey, ""), nil
 	}
-	return awsenv.Credentials(getenv, httpClient())
+	return awscreds.Credentials(getenv, httpClient())
 }
 
 func parse(cfg lockstore.Config) (settings, error) {
@@ -131,7 +131,7 @@ func parse(cfg lockstore.Config) (settings, error) {
 		set.local = u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
 	}
 	if set.region == "" {
-		set.region = awsenv.Region(cfg.Getenv)
+		set.region = awscreds.Region(cfg.Getenv)
 	}
 	if set.region == "" && set.local {
 		set.region = localRegion

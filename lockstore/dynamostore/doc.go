@@ -41,12 +41,12 @@
 //	  "Null": {"dynamodb:LeadingKeys": "false"}
 //	}
 //
-//	Acquire, Renew, Release, Begin, Keep  dynamodb:UpdateItem
-//	Leave, SettleKept, SettleFree         dynamodb:GetItem, dynamodb:UpdateItem
+//	Acquire, Renew, Release, MarkStarted, Complete  dynamodb:UpdateItem
+//	Leave, ResolveEffect, ResolveNoEffect         dynamodb:GetItem, dynamodb:UpdateItem
 //	Inspect, AwaitTurn                    dynamodb:GetItem
 //	Check                                 dynamodb:DescribeTable, dynamodb:DescribeTimeToLive
 //	StillHeld                             dynamodb:ConditionCheckItem
-//	Kept (in a transaction), Break        dynamodb:UpdateItem
+//	Kept (in a transaction), Revoke        dynamodb:UpdateItem
 //	List                                  dynamodb:Scan
 //	Extent (how many keys there are)      dynamodb:DescribeTable
 //
@@ -67,11 +67,11 @@
 // # Cost
 //
 //	1 request   Acquire of a free key for which nobody waits, Acquire after AwaitTurn, Acquire that
-//	            is refused, Renew, Release, Begin, Keep
-//	2 requests  Acquire of an expired lease's key or of a key whose time of Keep is over,
+//	            is refused, Renew, Release, MarkStarted, Complete
+//	2 requests  Acquire of an expired lease's key or of a key whose time of Complete is over,
 //	            Acquire of a free key for which others wait, Acquire again after a lost reply,
 //	            Acquire that is refused and takes a place in the queue, Leave, Release of a lease
-//	            that is over, SettleKept, SettleFree
+//	            that is over, ResolveEffect, ResolveNoEffect
 //
 // An abandon (Release with fence 0) is 1 request if somebody has a live lease, otherwise 2. In both
 // cases it is one more if its owner has a place in the queue.
@@ -86,8 +86,8 @@
 // bytes and few owners wait. With a short key about 30 owners can wait before the row is
 // larger. A process whose clock is wrong sends a few requests more, see below.
 //
-// An answer is in the key's row, from Keep until the next grant. Each write of such a row costs
-// a write unit for each KB of the row: the Keep, each Acquire that it refuses, and the next
+// An answer is in the key's row, from Complete until the next grant. Each write of such a row costs
+// a write unit for each KB of the row: the Complete, each Acquire that it refuses, and the next
 // grant.
 //
 // # Clock
@@ -140,14 +140,14 @@
 // How long other owners have to wait at most, rounded up to a whole second:
 //
 //	the holder died                             TTL + 2 skew + 2 s after its last request
-//	Keep for d                                  d + 2 skew + 2 s
+//	Complete for d                                  d + 2 skew + 2 s
 //	expires is from a clock that was ahead      longer by the clock's error
 //
 // The third case happens when the request with the wrong clock is a renewal, or when the process
 // dies before it can correct its acquire.
 //
-// Keep writes the end of its time by the local clock, too. If the reply shows that the clock
-// was wrong, Keep writes the end again. Between the two requests the end is wrong.
+// Complete writes the end of its time by the local clock, too. If the reply shows that the clock
+// was wrong, Complete writes the end again. Between the two requests the end is wrong.
 //
 // The local clock may be set back while its process is frozen. The process cannot
 // notice that, and may trust its lease for too long. Then only the fence protects the
@@ -164,9 +164,9 @@
 //
 // Time to live deletes a row at least a day after the last use, so it never frees a lock. It
 // deletes a kept row at the earliest two days after the end of the time for which the key is
-// kept. Before work that must not be repeated (idempotency.Refuse), the guard calls Begin. A row
-// whose work has begun, and whose end nobody has said, stays for at least lockstore.BegunFor (30
-// days) after the Begin; when it is deleted, nobody knows any more that the work has begun.
+// kept. Before work that must not be repeated (idempotency.AtMostOnce), the guard calls MarkStarted. A row
+// whose work has begun, and whose end nobody has said, stays for at least lockstore.StartedFor (30
+// days) after the MarkStarted; when it is deleted, nobody knows any more that the work has begun.
 // The next fence then comes from the local clock alone. It is larger than the last one unless
 // that clock is wrong by more than a day.
 //

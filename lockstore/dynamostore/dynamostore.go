@@ -77,8 +77,8 @@ const (
 )
 
 // Store keeps leases in a DynamoDB table. It implements lockstore.Store,
-// lockstore.Inspector, lockstore.Keeper, lockstore.Settler, lockstore.Checker,
-// lockstore.Queuer, lockstore.Breaker and lockstore.Lister.
+// lockstore.Inspector, lockstore.Completer, lockstore.Resolver, lockstore.Checker,
+// lockstore.Queuer, lockstore.Revoker and lockstore.Lister.
 type Store struct {
 	api   API
 	table string
@@ -95,8 +95,8 @@ type Store struct {
 var (
 	_ lockstore.Store     = (*Store)(nil)
 	_ lockstore.Inspector = (*Store)(nil)
-	_ lockstore.Keeper    = (*Store)(nil)
-	_ lockstore.Settler   = (*Store)(nil)
+	_ lockstore.Completer = (*Store)(nil)
+	_ lockstore.Resolver  = (*Store)(nil)
 	_ lockstore.Checker   = (*Store)(nil)
 	_ lockstore.Queuer    = (*Store)(nil)
 )

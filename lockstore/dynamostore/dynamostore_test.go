@@ -4,11 +4,10 @@ import (
 	"flag"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
@@ -32,13 +31,8 @@ func TestStoreOnTheFake(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	began := time.Now()
-	first, seeds := verifyrecord.Seed(t, 30, 3000)
-	storetest.Sequences(t, onTheFake, first, seeds)
-	verifyrecord.Write(t, verifyrecord.Result{
-		Kind: verifyrecord.Simulation, Name: "random requests over DynamoDB's fake and to the rule book", Seed: first,
-		Counts: map[string]int64{"seeds": int64(seeds)}, Took: time.Since(began),
-	})
+	leasesim.RuleBook(t, "random requests over DynamoDB's fake and to the rule book", 30, 3000,
+		map[string]func(*testing.T) storetest.Harness{"the fake": onTheFake})
 }
 
 func onTheFake(t *testing.T) storetest.Harness {

@@ -347,10 +347,10 @@ func methods(s *dynamostore.Store, lease lockstore.Lease) map[string]func(contex
 		"Abandon": func(ctx context.Context) error {
 			return s.Release(ctx, lockstore.Lease{Key: lease.Key, Owner: lease.Owner})
 		},
-		"Begin":      func(ctx context.Context) error { return s.Begin(ctx, lease) },
-		"Keep":       func(ctx context.Context) error { return s.Keep(ctx, lease, []byte("answer"), time.Second) },
-		"SettleKept": func(ctx context.Context) error { return s.SettleKept(ctx, lease.Key, lease.Fence, nil, time.Second) },
-		"SettleFree": func(ctx context.Context) error { return s.SettleFree(ctx, lease.Key, lease.Fence) },
+		"MarkStarted":     func(ctx context.Context) error { return s.MarkStarted(ctx, lease) },
+		"Complete":        func(ctx context.Context) error { return s.Complete(ctx, lease, []byte("answer"), time.Second) },
+		"ResolveEffect":   func(ctx context.Context) error { return s.ResolveEffect(ctx, lease.Key, lease.Fence, nil, time.Second) },
+		"ResolveNoEffect": func(ctx context.Context) error { return s.ResolveNoEffect(ctx, lease.Key, lease.Fence) },
 		"Inspect": func(ctx context.Context) error {
 			_, err := s.Inspect(ctx, lease.Key)
 			return err
@@ -440,8 +440,8 @@ func TestActions(t *testing.T) {
 
 		lease, err = s.Acquire(t.Context(), request(time.Second))
 		require.NoError(t, err)
-		require.NoError(t, s.Begin(t.Context(), lease))
-		require.NoError(t, s.Keep(t.Context(), lease, nil, time.Second))
+		require.NoError(t, s.MarkStarted(t.Context(), lease))
+		require.NoError(t, s.Complete(t.Context(), lease, nil, time.Second))
 		pass(6 * time.Second)
 		req := request(time.Second)
 		_, err = s.Acquire(t.Context(), req)
@@ -476,13 +476,13 @@ func TestSweepTime(t *testing.T) {
 		check("Release", time.Now())
 		lease, err = s.Acquire(t.Context(), request(time.Hour))
 		require.NoError(t, err)
-		require.NoError(t, s.Begin(t.Context(), lease))
-		check("Begin", time.Now().Add(lockstore.BegunFor))
+		require.NoError(t, s.MarkStarted(t.Context(), lease))
+		check("MarkStarted", time.Now().Add(lockstore.StartedFor))
 		_, err = s.Renew(t.Context(), lease, 2*time.Hour)
 		require.NoError(t, err)
-		check("Renew after Begin", time.Now().Add(lockstore.BegunFor))
-		require.NoError(t, s.Keep(t.Context(), lease, nil, 3*time.Hour))
-		check("Keep", time.Now().Add(27*time.Hour))
+		check("Renew after MarkStarted", time.Now().Add(lockstore.StartedFor))
+		require.NoError(t, s.Complete(t.Context(), lease, nil, 3*time.Hour))
+		check("Complete", time.Now().Add(27*time.Hour))
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner()}))
 		pass(4 * time.Hour)
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "account/8", Owner: lockstore.NewOwner()}))
@@ -497,10 +497,10 @@ func TestOneWriteUnit(t *testing.T) {
 		service := fakedynamo.New(table)
 		s := newStore(t, service, 0, dynamostore.Options{})
 		req := lockstore.Request{
-			Key:    strings.Repeat("k", 512),
-			Owner:  lockstore.Owner(strings.Repeat("a", lockstore.MaxOwnerBytes)),
-			TTL:    time.Hour,
-			Holder: lockstore.Holder{Name: strings.Repeat("n", 500), ID: strings.Repeat("i", 500), Since: time.Now()},
+			Key:        strings.Repeat("k", 512),
+			Owner:      lockstore.Owner(strings.Repeat("a", lockstore.MaxOwnerBytes)),
+			TTL:        time.Hour,
+			HolderInfo: lockstore.HolderInfo{Name: strings.Repeat("n", 500), ID: strings.Repeat("i", 500), Since: time.Now()},
 		}
 		lease, err := s.Acquire(t.Context(), req)
 		require.NoError(t, err)
@@ -568,7 +568,7 @@ func TestKeepBounds(t *testing.T) {
 				lease, err := s.Acquire(t.Context(), request(time.Minute))
 				require.NoError(t, err)
 				start := time.Now()
-				require.NoError(t, s.Keep(t.Context(), lease, nil, 10*time.Second))
+				require.NoError(t, s.Complete(t.Context(), lease, nil, 10*time.Second))
 				for {
 					_, err := s.Acquire(t.Context(), request(time.Minute))
 					if err == nil {
@@ -579,7 +579,7 @@ func TestKeepBounds(t *testing.T) {
 				}
 				require.GreaterOrEqual(t, time.Since(start), 10*time.Second)
 				require.LessOrEqual(t, time.Since(start), 10*time.Second+takeoverDelay)
-				require.Error(t, s.Keep(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}, nil, time.Minute), "fence 0")
+				require.Error(t, s.Complete(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}, nil, time.Minute), "fence 0")
 			})
 		})
 	}
@@ -636,7 +636,7 @@ func TestTextsOfErrors(t *testing.T) {
 					}
 					require.Equal(t, 1, strings.Count(err.Error(), "dynamostore"), "%s: %v", method, err)
 					require.Equal(t, fault.LoseReply != nil, isUnknown(err), "%s: %v", method, err)
-					if reads := method == "Inspect" || strings.HasPrefix(method, "Settle"); fault.LoseReply != nil {
+					if reads := method == "Inspect" || strings.HasPrefix(method, "Resolve"); fault.LoseReply != nil {
 						require.Equal(t, !reads, strings.Contains(err.Error(), "the outcome is unknown"), "%s: %v", method, err)
 					}
 					_, found := errors.AsType[*tls.CertificateVerificationError](err)

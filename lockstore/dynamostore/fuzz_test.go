@@ -185,11 +185,11 @@ func FuzzRow(f *testing.F) {
 				_, err := store.Acquire(ctx, lockstore.Request{Key: key, Owner: me, TTL: time.Minute})
 				return err
 			},
-			"Renew":   func() error { _, err := store.Renew(ctx, lease, time.Minute); return err },
-			"Release": func() error { return store.Release(ctx, lease) },
-			"Begin":   func() error { return store.Begin(ctx, lease) },
-			"Keep":    func() error { return store.Keep(ctx, lease, []byte("answer"), time.Minute) },
-			"abandon": func() error { return store.Release(ctx, lockstore.Lease{Key: key, Owner: me}) },
+			"Renew":       func() error { _, err := store.Renew(ctx, lease, time.Minute); return err },
+			"Release":     func() error { return store.Release(ctx, lease) },
+			"MarkStarted": func() error { return store.MarkStarted(ctx, lease) },
+			"Complete":    func() error { return store.Complete(ctx, lease, []byte("answer"), time.Minute) },
+			"abandon":     func() error { return store.Release(ctx, lockstore.Lease{Key: key, Owner: me}) },
 			"abandon by a new process": func() error {
 				store, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
 				require.NoError(t, err)

@@ -38,8 +38,8 @@ func (w *write) keeping(set string, data []byte, opens time.Time) {
 	w.update += clean
 }
 
-// Begin implements lockstore.Keeper by one request.
-func (s *Store) Begin(ctx context.Context, lease lockstore.Lease) error {
+// MarkStarted implements lockstore.Completer by one request.
+func (s *Store) MarkStarted(ctx context.Context, lease lockstore.Lease) error {
 	if err := lockstore.ValidateGrant(lease); err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (s *Store) Begin(ctx context.Context, lease lockstore.Lease) error {
 				":fence": fenceNumber(lease.Fence),
 				":last":  integer(maxMilli),
 				":now":   millis(now),
-				":sweep": sweepTime(now.Add(lockstore.BegunFor)),
+				":sweep": sweepTime(now.Add(lockstore.StartedFor)),
 			},
 		})
 		if err != nil || r.applied {
@@ -76,12 +76,12 @@ func (s *Store) Begin(ctx context.Context, lease lockstore.Lease) error {
 	return lost(lease.Key, "the lease has expired")
 }
 
-// Keep implements lockstore.Keeper by one request, and by a second one if the local clock is
+// Complete implements lockstore.Completer by one request, and by a second one if the local clock is
 // wrong. So the key is kept for at least d, and for at most d + 2 skew + 2 s. After an unknown
-// outcome, Keep again returns nil if the first call has kept the key: then the end is by the
+// outcome, Complete again returns nil if the first call has kept the key: then the end is by the
 // local clock of that call, whose error nothing corrects.
-func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
-	if err := lockstore.ValidateKeep(lease, data, d); err != nil {
+func (s *Store) Complete(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
+	if err := lockstore.ValidateComplete(lease, data, d); err != nil {
 		return err
 	}
 	opens := s.expiresAt(s.clock.read(), d)
@@ -121,7 +121,7 @@ func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d 
 	}
 }
 
-// correctKeep writes the end of a Keep again if the clock that wrote it was wrong. wanted is
+// correctKeep writes the end of a Complete again if the clock that wrote it was wrong. wanted is
 // the end by the clock that the reply has corrected.
 func (s *Store) correctKeep(ctx context.Context, lease lockstore.Lease, opens, wanted time.Time, d time.Duration) error {
 	if wanted.Sub(opens).Abs() <= min(max(s.skew, margin), d/4) {
@@ -156,7 +156,7 @@ func (s *Store) correctKeep(ctx context.Context, lease lockstore.Lease, opens, w
 func (s *Store) keptError(key string, seen row, r reply) error {
 	return &lockstore.KeptError{
 		HeldError: lockstore.HeldError{Key: key, Holder: seen.holder, Remaining: s.remaining(seen, r)},
-		Data:      seen.kept,
+		Result:    seen.kept,
 	}
 }
 
@@ -165,9 +165,9 @@ func inDoubt(r row, date time.Time) bool {
 	return r.begun && r.owner != "" && r.owner != closedOwner && takeable(r, date)
 }
 
-// SettleKept implements lockstore.Settler by a read and a write.
-func (s *Store) SettleKept(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
-	if err := lockstore.ValidateSettleKept(key, fence, data, d); err != nil {
+// ResolveEffect implements lockstore.Resolver by a read and a write.
+func (s *Store) ResolveEffect(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+	if err := lockstore.ValidateResolveEffect(key, fence, data, d); err != nil {
 		return err
 	}
 	return s.settle(ctx, key, fence, true, func(w *write, set string) {
@@ -175,9 +175,9 @@ func (s *Store) SettleKept(ctx context.Context, key string, fence lockstore.Fenc
 	})
 }
 
-// SettleFree implements lockstore.Settler by a read and a write.
-func (s *Store) SettleFree(ctx context.Context, key string, fence lockstore.Fence) error {
-	if err := lockstore.ValidateSettleFree(key, fence); err != nil {
+// ResolveNoEffect implements lockstore.Resolver by a read and a write.
+func (s *Store) ResolveNoEffect(ctx context.Context, key string, fence lockstore.Fence) error {
+	if err := lockstore.ValidateResolveNoEffect(key, fence); err != nil {
 		return err
 	}
 	return s.settle(ctx, key, fence, false, func(w *write, set string) {
@@ -230,12 +230,12 @@ func (s *Store) settle(ctx context.Context, key string, fence lockstore.Fence, k
 	return fmt.Errorf("dynamostore: key %q: not settled, the row changed twice meanwhile", key)
 }
 
-// Kept is a Keep for a transaction of the caller's own, with TransactWriteItems: the effect of
+// Kept is a Complete for a transaction of the caller's own, with TransactWriteItems: the effect of
 // the work and its answer are written together, or none of them. The transaction is cancelled
 // if fence does not hold the lock of key any more: when the answer is kept already, for
-// example. See IsStale for the refusal. A Keep of the same lease afterwards returns nil.
+// example. See IsStale for the refusal. A Complete of the same lease afterwards returns nil.
 //
-// The condition never holds if lockstore.ValidateKeep refuses data or d, or if the row has no
+// The condition never holds if lockstore.ValidateComplete refuses data or d, or if the row has no
 // time to live of the store's name, see Options.TTL. The end is written by the local clock, as
 // the replies to this Store have corrected it; the reply to the transaction does not. So the
 // key is kept for less than d if that clock is behind by more than skew + 1 s.
@@ -253,7 +253,7 @@ func (s *Store) Kept(key string, fence lockstore.Fence, data []byte, d time.Dura
 		},
 	}
 	w.keeping("SET #released = #owner", data, s.expiresAt(s.clock.read(), d))
-	if lockstore.ValidateSettleKept(key, fence, data, d) != nil {
+	if lockstore.ValidateResolveEffect(key, fence, data, d) != nil {
 		w.condition += " AND attribute_not_exists(#fence)"
 	}
 	update, condition := s.names.expressions(w)

@@ -62,7 +62,7 @@ func testKept(t *testing.T, client *dynamodb.Client) {
 		_, err := store.Acquire(ctx, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
 		refusal, ok := errors.AsType[*lockstore.KeptError](err)
 		require.True(t, ok, "%v", err)
-		require.Equal(t, string(data), string(refusal.Data))
+		require.Equal(t, string(data), string(refusal.Result))
 		require.InDelta(t, time.Hour.Seconds(), refusal.Remaining.Seconds(), 10)
 	}
 
@@ -71,12 +71,12 @@ func testKept(t *testing.T, client *dynamodb.Client) {
 			account := fmt.Sprint("once/", begun)
 			_, lease := lock(account)
 			if begun {
-				require.NoError(t, store.Begin(ctx, lease))
+				require.NoError(t, store.MarkStarted(ctx, lease))
 			}
 			require.NoError(t, transact(account, lease, answer, time.Hour))
 			err := transact(account, lease, answer, time.Hour)
 			require.True(t, store.IsStale(err, lease.Fence), "%v", err)
-			require.NoError(t, store.Keep(ctx, lease, []byte("another"), time.Hour), "the guard's own Keep finds it done")
+			require.NoError(t, store.Complete(ctx, lease, []byte("another"), time.Hour), "the guard's own Complete finds it done")
 			require.NoError(t, store.Release(ctx, lease))
 			kept(t, lease.Key, answer)
 			require.Equal(t, int64(1), charges(account))
@@ -88,7 +88,7 @@ func testKept(t *testing.T, client *dynamodb.Client) {
 		require.True(t, store.IsStale(transact("late", old, answer, time.Hour), old.Fence))
 		_, lease := lock("late")
 		require.True(t, store.IsStale(transact("late", old, answer, time.Hour), old.Fence))
-		require.NoError(t, store.Keep(ctx, lease, answer, time.Hour))
+		require.NoError(t, store.Complete(ctx, lease, answer, time.Hour))
 		require.True(t, store.IsStale(transact("late", lease, answer, time.Hour), lease.Fence))
 		require.Zero(t, charges("late"))
 	})
@@ -97,9 +97,9 @@ func testKept(t *testing.T, client *dynamodb.Client) {
 			account := fmt.Sprint("broken/", begun)
 			_, lease := lock(account)
 			if begun {
-				require.NoError(t, store.Begin(ctx, lease))
+				require.NoError(t, store.MarkStarted(ctx, lease))
 			}
-			_, err := store.Break(ctx, lockstore.BreakRequest{Key: lease.Key, Fence: lease.Fence})
+			_, err := store.Revoke(ctx, lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence})
 			require.NoError(t, err)
 			require.True(t, store.IsStale(transact(account, lease, answer, time.Hour), lease.Fence))
 			_, err = client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
@@ -111,18 +111,18 @@ func testKept(t *testing.T, client *dynamodb.Client) {
 	})
 	t.Run("F48 not with arguments out of bounds", func(t *testing.T) {
 		_, lease := lock("bad")
-		for _, d := range []time.Duration{0, -time.Hour, lockstore.MaxKeep + 1} {
+		for _, d := range []time.Duration{0, -time.Hour, lockstore.MaxResultTime + 1} {
 			require.Error(t, transact("bad", lease, answer, d))
 		}
-		require.Error(t, transact("bad", lease, make([]byte, lockstore.MaxAnswer+1), time.Hour))
+		require.Error(t, transact("bad", lease, make([]byte, lockstore.MaxResultBytes+1), time.Hour))
 		require.Zero(t, charges("bad"))
-		data := bytes.Repeat([]byte{7}, lockstore.MaxAnswer)
+		data := bytes.Repeat([]byte{7}, lockstore.MaxResultBytes)
 		require.NoError(t, transact("bad", lease, data, time.Hour))
 		kept(t, lease.Key, data)
 	})
 }
 
-// A Keep of a process whose clock is wrong costs a second request.
+// A Complete of a process whose clock is wrong costs a second request.
 func TestKeepWithAWrongClock(t *testing.T) {
 	for _, offset := range []time.Duration{-time.Hour, -3 * time.Second, 0, 3 * time.Second, time.Hour} {
 		t.Run(fmt.Sprint(offset), func(t *testing.T) {
@@ -131,10 +131,10 @@ func TestKeepWithAWrongClock(t *testing.T) {
 				right, wrong := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, offset, dynamostore.Options{})
 				lease, err := right.Acquire(t.Context(), request(time.Minute))
 				require.NoError(t, err)
-				require.NoError(t, wrong.Begin(t.Context(), lease))
+				require.NoError(t, wrong.MarkStarted(t.Context(), lease))
 				wrong = newStore(t, service, offset, dynamostore.Options{}) // whose clock no reply has corrected
 				start, before := time.Now(), service.Actions()["UpdateItem"]
-				require.NoError(t, wrong.Keep(t.Context(), lease, nil, time.Minute))
+				require.NoError(t, wrong.Complete(t.Context(), lease, nil, time.Minute))
 				want := 1
 				if offset != 0 {
 					want = 2
@@ -157,7 +157,7 @@ func TestEdgeOfTheCorrectionOfAKeep(t *testing.T) {
 				lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
 				require.NoError(t, err)
 				before := service.Requests()
-				require.NoError(t, newStore(t, service, -behind, dynamostore.Options{}).Keep(t.Context(), lease, nil, 2*time.Second))
+				require.NoError(t, newStore(t, service, -behind, dynamostore.Options{}).Complete(t.Context(), lease, nil, 2*time.Second))
 				require.Equal(t, want, service.Requests()-before)
 			})
 		})
@@ -191,7 +191,7 @@ func TestKeepThatIsNotCorrected(t *testing.T) {
 					}
 					return fakedynamo.Fault{}
 				}
-				err = newStore(t, service, time.Hour, dynamostore.Options{}).Keep(t.Context(), lease, nil, time.Minute)
+				err = newStore(t, service, time.Hour, dynamostore.Options{}).Complete(t.Context(), lease, nil, time.Minute)
 				require.ErrorContains(t, err, c.says)
 				require.True(t, isUnknown(err), "%v", err)
 				require.Equal(t, 3, service.Requests())
@@ -241,7 +241,7 @@ func TestKeepWithAWrongClockAndALostReply(t *testing.T) {
 				require.NoError(t, err)
 				wrong.SetNow(func() time.Time { return time.Now().Add(offset) })
 				start := time.Now()
-				require.NoError(t, wrong.Keep(t.Context(), lease, nil, time.Minute))
+				require.NoError(t, wrong.Complete(t.Context(), lease, nil, time.Minute))
 				require.True(t, client.lost)
 				expires := time.UnixMilli(number(t, fakeRows{service}.get(t, key), "expires"))
 				require.False(t, expires.Add(time.Second).Before(start.Add(time.Minute)), "early: %v", expires.Sub(start))
@@ -251,7 +251,7 @@ func TestKeepWithAWrongClockAndALostReply(t *testing.T) {
 	}
 }
 
-// The answer is in the row until the next grant, and what only Begin or Keep write is in no
+// The answer is in the row until the next grant, and what only MarkStarted or Complete write is in no
 // row of others.
 func TestAttributesOfAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -260,9 +260,9 @@ func TestAttributesOfAnAnswer(t *testing.T) {
 		row := func() item { return fakeRows{service}.get(t, key) }
 		lease, err := s.Acquire(t.Context(), request(time.Minute))
 		require.NoError(t, err)
-		require.NoError(t, s.Begin(t.Context(), lease))
+		require.NoError(t, s.MarkStarted(t.Context(), lease))
 		require.Contains(t, row(), "begun")
-		require.NoError(t, s.Keep(t.Context(), lease, []byte("answer"), time.Minute))
+		require.NoError(t, s.Complete(t.Context(), lease, []byte("answer"), time.Minute))
 		require.NotContains(t, row(), "begun")
 		require.Equal(t, &types.AttributeValueMemberB{Value: []byte("answer")}, row()["kept"])
 		swept := time.Unix(number(t, row(), "ttl"), 0)
@@ -278,7 +278,7 @@ func TestAttributesOfAnAnswer(t *testing.T) {
 				return s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner})
 			},
 		} {
-			require.NoError(t, s.Begin(t.Context(), lease))
+			require.NoError(t, s.MarkStarted(t.Context(), lease))
 			require.NoError(t, end())
 			require.NotContains(t, row(), "begun")
 			pass(time.Second)
@@ -300,7 +300,7 @@ func TestCooldownOfTheFirstRelease(t *testing.T) {
 		_, err := store.Acquire(t.Context(), request(time.Minute))
 		kept, ok := errors.AsType[*lockstore.KeptError](err)
 		require.True(t, ok, "%v", err)
-		require.Empty(t, kept.Data)
+		require.Empty(t, kept.Result)
 		require.Equal(t, "r-1", kept.Holder.ID)
 		pass(time.Minute + takeoverDelay)
 		_, err = store.Acquire(t.Context(), request(time.Minute))
@@ -334,7 +334,7 @@ func TestListReadsNoAnswer(t *testing.T) {
 	require.NoError(t, err)
 	lease, err := store.Acquire(t.Context(), request(time.Minute))
 	require.NoError(t, err)
-	require.NoError(t, store.Keep(t.Context(), lease, []byte("answer"), time.Minute))
+	require.NoError(t, store.Complete(t.Context(), lease, []byte("answer"), time.Minute))
 	found, damaged := 0, 0
 	service.RoundTripper.(*fakedynamo.Service).SetRow(table, "damaged", fakedynamo.Item{"fence": {"N": "-1"}})
 	require.NoError(t, store.List(t.Context(), "", func(p lockstore.Page) error {
@@ -360,29 +360,29 @@ func TestBreakOfABegunLease(t *testing.T) {
 		service := fakedynamo.New(table)
 		right, ahead := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, time.Hour, dynamostore.Options{})
 		req := request(time.Minute)
-		req.Holder = lockstore.Holder{Name: "withdraw"}
+		req.HolderInfo = lockstore.HolderInfo{Name: "withdraw"}
 		lease, err := right.Acquire(t.Context(), req)
 		require.NoError(t, err)
-		require.NoError(t, right.Begin(t.Context(), lease))
-		breaks := lockstore.BreakRequest{Key: key, Fence: lease.Fence, By: lockstore.Holder{Name: "operator"}}
-		status, err := ahead.Break(t.Context(), breaks)
+		require.NoError(t, right.MarkStarted(t.Context(), lease))
+		breaks := lockstore.RevokeRequest{Key: key, Fence: lease.Fence, By: lockstore.HolderInfo{Name: "operator"}}
+		status, err := ahead.Revoke(t.Context(), breaks)
 		require.NoError(t, err)
 		require.True(t, status.Broken)
 
 		pass(time.Minute + takeoverDelay)
-		require.NoError(t, right.SettleFree(t.Context(), key, lease.Fence))
+		require.NoError(t, right.ResolveNoEffect(t.Context(), key, lease.Fence))
 		req.Owner = lockstore.NewOwner()
 		lease, err = right.Acquire(t.Context(), req)
 		require.NoError(t, err)
-		require.NoError(t, right.Begin(t.Context(), lease))
+		require.NoError(t, right.MarkStarted(t.Context(), lease))
 		pass(time.Minute + takeoverDelay)
 		breaks.Fence = lease.Fence
-		_, err = right.Break(t.Context(), breaks)
+		_, err = right.Revoke(t.Context(), breaks)
 		require.ErrorIs(t, err, lockstore.ErrLost)
 		status, err = right.Inspect(t.Context(), key)
 		require.NoError(t, err)
 		require.True(t, status.InDoubt)
 		require.Equal(t, "withdraw", status.Holder.Name)
-		require.NoError(t, right.Keep(t.Context(), lease, nil, time.Minute), "who began may still say how it ended")
+		require.NoError(t, right.Complete(t.Context(), lease, nil, time.Minute), "who began may still say how it ended")
 	})
 }

@@ -183,7 +183,7 @@ func testApp(t *testing.T, client *dynamodb.Client, checks bool) {
 	_, err = store.Acquire(ctx, lockstore.Request{Key: "transaction", Owner: lockstore.NewOwner(), TTL: time.Minute})
 	kept, ok := errors.AsType[*lockstore.KeptError](err)
 	require.True(t, ok, "%v", err)
-	require.Equal(t, "answer", string(kept.Data))
+	require.Equal(t, "answer", string(kept.Result))
 	require.InDelta(t, time.Hour.Seconds(), kept.Remaining.Seconds(), 10)
 
 	testNamesOfTimeToLive(t, client)
@@ -218,7 +218,7 @@ func testNamesOfTimeToLive(t *testing.T, client *dynamodb.Client) {
 	}
 	first, second := named("a", ""), named("b", "a")
 	req := func() lockstore.Request {
-		return lockstore.Request{Key: "names", Owner: lockstore.NewOwner(), TTL: time.Minute, Queue: true}
+		return lockstore.Request{Key: "names", Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true}
 	}
 	asks := req()
 	lease, err := first.Acquire(ctx, asks)
@@ -236,7 +236,7 @@ func testNamesOfTimeToLive(t *testing.T, client *dynamodb.Client) {
 	require.NoError(t, err)
 	_, err = first.Renew(ctx, lease, 3*time.Minute)
 	require.ErrorIs(t, err, lockstore.ErrCorrupt)
-	require.NoError(t, second.Begin(ctx, lease))
+	require.NoError(t, second.MarkStarted(ctx, lease))
 	_, err = client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
 		second.Kept("names", lease.Fence, []byte("answer"), time.Hour),
 	}})

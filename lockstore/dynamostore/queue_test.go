@@ -23,11 +23,11 @@ import (
 func heldPlace(t *testing.T, s *dynamostore.Store) int {
 	t.Helper()
 	req := request(time.Minute)
-	req.Queue = true
+	req.JoinQueue = true
 	_, err := s.Acquire(t.Context(), req)
 	held, ok := errors.AsType[*lockstore.HeldError](err)
 	require.True(t, ok, "%v", err)
-	return held.Place
+	return held.QueuePosition
 }
 
 func TestPlaces(t *testing.T) {
@@ -63,7 +63,7 @@ func TestRequestsAfterAwaitTurn(t *testing.T) {
 				lease, err := s.Acquire(t.Context(), request(time.Minute))
 				require.NoError(t, err)
 				req := request(time.Minute)
-				req.Queue = true
+				req.JoinQueue = true
 				_, err = s.Acquire(t.Context(), req)
 				require.ErrorIs(t, err, lockstore.ErrHeld)
 				require.NoError(t, ends(t, s, lease))
@@ -105,7 +105,7 @@ func TestPausesOfAwaitTurn(t *testing.T) {
 						heldPlace(t, s)
 					}
 					req := request(time.Minute)
-					req.Queue = true
+					req.JoinQueue = true
 					_, err = s.Acquire(t.Context(), req)
 					require.ErrorIs(t, err, lockstore.ErrHeld)
 					var reads []time.Time
@@ -133,7 +133,7 @@ func TestLeaveThatIsRefused(t *testing.T) {
 		var waiting []lockstore.Request
 		for range 2 {
 			req := request(time.Minute)
-			req.Queue = true
+			req.JoinQueue = true
 			_, err := s.Acquire(t.Context(), req)
 			require.ErrorIs(t, err, lockstore.ErrHeld)
 			waiting = append(waiting, req)
@@ -186,7 +186,7 @@ func TestRefusedPlace(t *testing.T) {
 		}, 2, func(t *testing.T, _ lockstore.Lease, err error) {
 			held, ok := errors.AsType[*lockstore.HeldError](err)
 			require.True(t, ok, "%v", err)
-			require.Zero(t, held.Place)
+			require.Zero(t, held.QueuePosition)
 		}},
 		"F26 a copy of the acquire was granted the key": {func(row fakedynamo.Item, me lockstore.Owner) {
 			row["owner"], row["fence"] = text(me), fakedynamo.Value{"N": "7"}
@@ -205,7 +205,7 @@ func TestRefusedPlace(t *testing.T) {
 				_, err := s.Acquire(t.Context(), request(time.Minute))
 				require.NoError(t, err)
 				req := request(time.Minute)
-				req.Queue = true
+				req.JoinQueue = true
 				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
 					if r.N == 3 {
 						row := service.Row(table, key)
@@ -233,7 +233,7 @@ func TestHandOversAfterALongLease(t *testing.T) {
 		var all sync.WaitGroup
 		for range clients {
 			s, req := newStore(t, service, 0, dynamostore.Options{}), request(2*long)
-			req.Queue = true
+			req.JoinQueue = true
 			all.Go(func() {
 				for {
 					lease, err := s.Acquire(t.Context(), req)
@@ -294,9 +294,9 @@ func TestTurnsBehindADeadHolder(t *testing.T) {
 			"queue": &types.AttributeValueMemberL{Value: []types.AttributeValue{s("first"), s("second")}},
 		})
 		store := newStore(t, service, 0, dynamostore.Options{})
-		_, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "second", TTL: time.Minute, Queue: true})
+		_, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "second", TTL: time.Minute, JoinQueue: true})
 		require.ErrorIs(t, err, lockstore.ErrHeld, "it is the turn of the first")
-		_, err = store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "first", TTL: time.Minute, Queue: true})
+		_, err = store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "first", TTL: time.Minute, JoinQueue: true})
 		require.NoError(t, err)
 	})
 }
@@ -330,13 +330,13 @@ func testLeaveBehindADeadHolder(t *testing.T, s *dynamostore.Store, r rows) {
 	expires := number(t, r.get(t, key), "expires")
 	var waiting []lockstore.Request
 	for range 3 {
-		req := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, Queue: true}
+		req := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true}
 		_, err := s.Acquire(t.Context(), req)
 		require.ErrorIs(t, err, lockstore.ErrHeld)
 		waiting = append(waiting, req)
 	}
 	require.NoError(t, s.AwaitTurn(t.Context(), key, waiting[0].Owner))
-	early := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, Queue: true}
+	early := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true}
 	_, err = s.Acquire(t.Context(), early)
 	require.ErrorIs(t, err, lockstore.ErrHeld)
 	require.NoError(t, s.Leave(t.Context(), key, early.Owner))
@@ -381,7 +381,7 @@ func TestUndoMovesNobodysTurn(t *testing.T) {
 			}
 			return fakedynamo.Fault{}
 		}
-		_, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "first", TTL: time.Minute, Queue: true})
+		_, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "first", TTL: time.Minute, JoinQueue: true})
 		require.Error(t, err)
 		service.Fault = nil
 		row := fakeRows{service}.get(t, key)

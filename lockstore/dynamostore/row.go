@@ -44,7 +44,7 @@ type row struct {
 	fence               lockstore.Fence
 	expires             time.Time
 	released, abandoned lockstore.Owner
-	holder              lockstore.Holder
+	holder              lockstore.HolderInfo
 	freed               time.Time // since when the key counts as free; zero when the row does not say
 	queue               []lockstore.Owner
 	damaged             bool // the queue is, and counts as none
@@ -101,7 +101,7 @@ func decode(key string, item map[string]types.AttributeValue) (row, error) {
 	settled, err := number(item, attrSettled, maxMilli*1000)
 	r.settled = err == nil && lockstore.Fence(settled) == r.fence
 	if holder, ok := item[attrHolder].(*types.AttributeValueMemberS); ok {
-		r.holder = lockstore.DecodeHolder(holder.Value)
+		r.holder = lockstore.DecodeHolderInfo(holder.Value)
 	}
 	return r, nil
 }

@@ -47,7 +47,7 @@ var states = map[string]func(*testing.T, *dynamostore.Store) lockstore.Lease{
 	},
 	"broken": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
 		lease := held(t, s)
-		_, err := s.Break(t.Context(), lockstore.BreakRequest{Key: key, Fence: lease.Fence})
+		_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: lease.Fence})
 		require.NoError(t, err)
 		return lease
 	},
@@ -59,7 +59,7 @@ var states = map[string]func(*testing.T, *dynamostore.Store) lockstore.Lease{
 	},
 	"kept": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
 		lease := held(t, s)
-		require.NoError(t, s.Keep(t.Context(), lease, []byte("answer"), lockstore.MaxKeep))
+		require.NoError(t, s.Complete(t.Context(), lease, []byte("answer"), lockstore.MaxResultTime))
 		return lease
 	},
 }
@@ -72,13 +72,13 @@ func held(t *testing.T, s *dynamostore.Store) lockstore.Lease {
 
 func begun(t *testing.T, s *dynamostore.Store) lockstore.Lease {
 	lease := held(t, s)
-	require.NoError(t, s.Begin(t.Context(), lease))
+	require.NoError(t, s.MarkStarted(t.Context(), lease))
 	return lease
 }
 
 func wait(t *testing.T, s *dynamostore.Store) {
 	req := request(time.Minute)
-	req.Queue = true
+	req.JoinQueue = true
 	_, err := s.Acquire(t.Context(), req)
 	require.ErrorIs(t, err, lockstore.ErrHeld)
 }
@@ -118,8 +118,8 @@ func TestAnotherNameOfTheTimeToLive(t *testing.T) {
 					}
 					calls["Leave"] = func(ctx context.Context) error { return asks.Leave(ctx, key, lease.Owner) }
 					for _, now := range []bool{false, true} {
-						calls[fmt.Sprint("Break now ", now)] = func(ctx context.Context) error {
-							_, err := asks.Break(ctx, lockstore.BreakRequest{Key: key, Fence: lease.Fence, Now: now})
+						calls[fmt.Sprint("Revoke at once ", now)] = func(ctx context.Context) error {
+							_, err := asks.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: lease.Fence, OpenAtOnce: now})
 							return err
 						}
 					}
@@ -284,7 +284,7 @@ func (c *change) use(t *testing.T, s *dynamostore.Store, k string) {
 		switch keptErr, kept := errors.AsType[*lockstore.KeptError](err); {
 		case kept:
 			require.True(t, u.kept)
-			require.Equal(t, "answer", string(keptErr.Data))
+			require.Equal(t, "answer", string(keptErr.Result))
 			return
 		case c.rng.IntN(3) == 0 && !u.kept:
 			if _, err := s.Renew(ctx, u.lease, lockstore.MaxTTL); !errors.Is(err, lockstore.ErrLost) {
@@ -306,14 +306,14 @@ func (c *change) use(t *testing.T, s *dynamostore.Store, k string) {
 		require.NoError(t, s.Release(ctx, lockstore.Lease{Key: k, Owner: lease.Owner}))
 		return
 	case 2:
-		require.NoError(t, s.Begin(ctx, lease))
-		u.until = time.Now().Add(lockstore.BegunFor)
+		require.NoError(t, s.MarkStarted(ctx, lease))
+		u.until = time.Now().Add(lockstore.StartedFor)
 	case 3:
-		require.NoError(t, s.Keep(ctx, lease, []byte("answer"), lockstore.MaxKeep))
-		u.kept, u.until = true, time.Now().Add(lockstore.MaxKeep)
+		require.NoError(t, s.Complete(ctx, lease, []byte("answer"), lockstore.MaxResultTime))
+		u.kept, u.until = true, time.Now().Add(lockstore.MaxResultTime)
 	case 4:
-		require.NoError(t, transact(c.service, s.Kept(k, lease.Fence, []byte("answer"), lockstore.MaxKeep))(ctx))
-		u.kept, u.until = true, time.Now().Add(lockstore.MaxKeep)
+		require.NoError(t, transact(c.service, s.Kept(k, lease.Fence, []byte("answer"), lockstore.MaxResultTime))(ctx))
+		u.kept, u.until = true, time.Now().Add(lockstore.MaxResultTime)
 	}
 	c.rows[k] = u
 }

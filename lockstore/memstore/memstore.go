@@ -32,7 +32,7 @@ import (
 var book = rules.Book{Places: 128, Marks: 16, FreeOnRelease: true}
 
 // Store keeps leases in memory. It also implements lockstore.Inspector,
-// lockstore.Keeper, lockstore.Settler, lockstore.Queuer, lockstore.Breaker and
+// lockstore.Completer, lockstore.Resolver, lockstore.Queuer, lockstore.Revoker and
 // lockstore.Lister. The zero Store works like New(nil).
 type Store struct {
 	now func() time.Time // nil is time.Now
@@ -45,10 +45,10 @@ type Store struct {
 var (
 	_ lockstore.Store     = (*Store)(nil)
 	_ lockstore.Inspector = (*Store)(nil)
-	_ lockstore.Keeper    = (*Store)(nil)
-	_ lockstore.Settler   = (*Store)(nil)
+	_ lockstore.Completer = (*Store)(nil)
+	_ lockstore.Resolver  = (*Store)(nil)
 	_ lockstore.Queuer    = (*Store)(nil)
-	_ lockstore.Breaker   = (*Store)(nil)
+	_ lockstore.Revoker   = (*Store)(nil)
 	_ lockstore.Lister    = (*Store)(nil)
 	_ driver.Driver       = (*Store)(nil)
 )
@@ -147,24 +147,24 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 	return s.portable().Release(ctx, lease)
 }
 
-// Begin implements lockstore.Keeper.
-func (s *Store) Begin(ctx context.Context, lease lockstore.Lease) error {
-	return s.portable().Begin(ctx, lease)
+// MarkStarted implements lockstore.Completer.
+func (s *Store) MarkStarted(ctx context.Context, lease lockstore.Lease) error {
+	return s.portable().MarkStarted(ctx, lease)
 }
 
-// Keep implements lockstore.Keeper.
-func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
-	return s.portable().Keep(ctx, lease, data, d)
+// Complete implements lockstore.Completer.
+func (s *Store) Complete(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
+	return s.portable().Complete(ctx, lease, data, d)
 }
 
-// SettleKept implements lockstore.Settler.
-func (s *Store) SettleKept(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
-	return s.portable().SettleKept(ctx, key, fence, data, d)
+// ResolveEffect implements lockstore.Resolver.
+func (s *Store) ResolveEffect(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+	return s.portable().ResolveEffect(ctx, key, fence, data, d)
 }
 
-// SettleFree implements lockstore.Settler.
-func (s *Store) SettleFree(ctx context.Context, key string, fence lockstore.Fence) error {
-	return s.portable().SettleFree(ctx, key, fence)
+// ResolveNoEffect implements lockstore.Resolver.
+func (s *Store) ResolveNoEffect(ctx context.Context, key string, fence lockstore.Fence) error {
+	return s.portable().ResolveNoEffect(ctx, key, fence)
 }
 
 // Inspect implements lockstore.Inspector.
@@ -182,9 +182,9 @@ func (s *Store) Leave(ctx context.Context, key string, owner lockstore.Owner) er
 	return s.portable().Leave(ctx, key, owner)
 }
 
-// Break implements lockstore.Breaker.
-func (s *Store) Break(ctx context.Context, req lockstore.BreakRequest) (lockstore.Status, error) {
-	return s.portable().Break(ctx, req)
+// Revoke implements lockstore.Revoker.
+func (s *Store) Revoke(ctx context.Context, req lockstore.RevokeRequest) (lockstore.Status, error) {
+	return s.portable().Revoke(ctx, req)
 }
 
 // List implements lockstore.Lister: one page, in the order of the keys.

@@ -77,11 +77,11 @@ func TestPlaces(t *testing.T) {
 	require.NoError(t, err)
 	join := func(n int) int {
 		req := request(lockstore.Owner(fmt.Sprint("owner", n)))
-		req.Queue = true
+		req.JoinQueue = true
 		_, err := s.Acquire(t.Context(), req)
 		held, ok := err.(*lockstore.HeldError)
 		require.True(t, ok, "%v", err)
-		return held.Place
+		return held.QueuePosition
 	}
 	for n := 1; n <= 128; n++ {
 		require.Equal(t, n, join(n))

@@ -15,11 +15,11 @@ import (
 func BenchmarkCycle(b *testing.B) {
 	store, err := New(openClient(b, "redis://"+testservers.Redis(b)), Options{})
 	require.NoError(b, err)
-	holder := lockstore.Holder{Name: "bench", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Unix(1, 0)}
+	holder := lockstore.HolderInfo{Name: "bench", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Unix(1, 0)}
 	ctx := b.Context() // a context that can end, as in an invocation
 	b.ReportAllocs()
 	for b.Loop() {
-		lease, err := store.Acquire(ctx, lockstore.Request{Key: "account/7", Owner: lockstore.NewOwner(), TTL: time.Minute, Holder: holder})
+		lease, err := store.Acquire(ctx, lockstore.Request{Key: "account/7", Owner: lockstore.NewOwner(), TTL: time.Minute, HolderInfo: holder})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -82,8 +82,8 @@
 // The server keeps one string for each key, and deletes it by itself:
 //
 //	after a grant or a renewal  TTL + 1 h
-//	after Keep for d            d + 1 h, with the data in the string
-//	after Begin                 30 days + 1 h, until the lease is released or the answer is kept
+//	after Complete for d            d + 1 h, with the data in the string
+//	after MarkStarted                 30 days + 1 h, until the lease is released or the answer is kept
 //	after an abandoned acquire  1 h or more
 //	after a release             as before the release; if owners wait or the work had begun, 1 h
 //

@@ -35,11 +35,11 @@ func TestAReplicaAnswersNothing(t *testing.T) {
 		queued(t, s, "queue")
 		require.NoError(t, s.Release(t.Context(), leases["free"]))
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "abandoned", Owner: lockstore.NewOwner()}))
-		_, err := s.Break(t.Context(), lockstore.BreakRequest{Key: "broken", Fence: leases["broken"].Fence})
+		_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: "broken", Fence: leases["broken"].Fence})
 		require.NoError(t, err)
-		require.NoError(t, s.Begin(t.Context(), leases["begun"]))
-		require.NoError(t, s.Keep(t.Context(), leases["kept"], []byte("answer"), time.Hour))
-		require.NoError(t, s.Keep(t.Context(), leases["cooldown"], nil, time.Hour))
+		require.NoError(t, s.MarkStarted(t.Context(), leases["begun"]))
+		require.NoError(t, s.Complete(t.Context(), leases["kept"], []byte("answer"), time.Hour))
+		require.NoError(t, s.Complete(t.Context(), leases["cooldown"], nil, time.Hour))
 		entry := func(key string, state byte, since time.Time) {
 			text := fmt.Sprintf("lambdalock1 %c %s %d %d 60000000   ", state, leases[key].Owner, leases[key].Fence, since.UnixMicro())
 			require.NoError(t, admin.Set(t.Context(), DefaultPrefix+key, text, time.Hour).Err())
@@ -62,7 +62,7 @@ func TestAReplicaAnswersNothing(t *testing.T) {
 				ctx, what := t.Context(), fmt.Sprint(key, by.Owner == lease.Owner)
 				for _, wait := range []bool{false, true} {
 					req := newRequest(key)
-					req.Owner, req.Queue = by.Owner, wait
+					req.Owner, req.JoinQueue = by.Owner, wait
 					_, err = s.Acquire(ctx, req)
 					requireUnavailable(t, err, "READONLY")
 				}
@@ -74,19 +74,19 @@ func TestAReplicaAnswersNothing(t *testing.T) {
 					"release": s.Release(ctx, by),
 					"abandon": s.Release(ctx, lockstore.Lease{Key: key, Owner: by.Owner}),
 					"leave":   s.Leave(ctx, key, by.Owner),
-					"begin":   s.Begin(ctx, by),
-					"keep":    s.Keep(ctx, by, []byte("answer"), time.Hour),
+					"begin":   s.MarkStarted(ctx, by),
+					"keep":    s.Complete(ctx, by, []byte("answer"), time.Hour),
 				} {
 					require.ErrorContains(t, err, "READONLY", what+name)
 					requireUnavailable(t, err, "READONLY")
 				}
 			}
 			for _, now := range []bool{false, true} {
-				_, err = s.Break(t.Context(), lockstore.BreakRequest{Key: key, Fence: lease.Fence, Now: now})
+				_, err = s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: lease.Fence, OpenAtOnce: now})
 				requireUnavailable(t, err, "READONLY")
 			}
-			requireUnavailable(t, s.SettleFree(t.Context(), key, lease.Fence), "READONLY")
-			requireUnavailable(t, s.SettleKept(t.Context(), key, lease.Fence, nil, time.Hour), "READONLY")
+			requireUnavailable(t, s.ResolveNoEffect(t.Context(), key, lease.Fence), "READONLY")
+			requireUnavailable(t, s.ResolveEffect(t.Context(), key, lease.Fence, nil, time.Hour), "READONLY")
 			_, err = s.Inspect(t.Context(), key)
 			requireUnavailable(t, err, "READONLY")
 		}
@@ -154,8 +154,8 @@ func plannedFailover(t *testing.T, program string, promote func(t *testing.T, pr
 	g, err := guard.New(s, guard.Options{TTL: ttl, Wait: time.Minute, Observe: func(_ context.Context, r guard.Report) {
 		mu.Lock()
 		defer mu.Unlock()
-		if r.Err != nil && !errors.Is(r.Err, context.Canceled) || r.KeepErr != nil {
-			wrong = append(wrong, fmt.Sprint(r.Key, ": ", r.Outcome, ", ", r.Err, ", ", r.KeepErr))
+		if r.Err != nil && !errors.Is(r.Err, context.Canceled) || r.CompleteErr != nil {
+			wrong = append(wrong, fmt.Sprint(r.Key, ": ", r.Outcome, ", ", r.Err, ", ", r.CompleteErr))
 		}
 	}})
 	require.NoError(t, err)

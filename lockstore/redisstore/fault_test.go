@@ -457,7 +457,7 @@ func TestOutOfMemory(t *testing.T) {
 		_, err = s.Renew(t.Context(), lease, time.Hour)
 		require.NoError(t, err, "a lease can be renewed")
 		require.NoError(t, s.Release(t.Context(), lease), "a lease can be released")
-		require.NoError(t, s.Keep(t.Context(), cooldown, nil, time.Minute))
+		require.NoError(t, s.Complete(t.Context(), cooldown, nil, time.Minute))
 		requireHeld(t, s, "cooldown")
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "unknown", Owner: unknown.Owner}), "and abandoned")
 		for _, key := range []string{"k", "unknown"} {

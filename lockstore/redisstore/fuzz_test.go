@@ -143,14 +143,14 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 				_, err := s.Acquire(ctx, lockstore.Request{Key: key, Owner: owner, TTL: time.Minute})
 				return err
 			},
-			"Renew":   func() error { _, err := s.Renew(ctx, lease, time.Minute); return err },
-			"Release": func() error { return s.Release(ctx, lease) },
-			"Begin":   func() error { return s.Begin(ctx, lease) },
-			"Keep":    func() error { return s.Keep(ctx, lease, []byte("answer"), time.Minute) },
-			"abandon": func() error { return s.Release(ctx, lockstore.Lease{Key: key, Owner: owner}) },
-			"Leave":   func() error { return s.Leave(ctx, key, owner) },
-			"Break": func() error {
-				_, err := s.Break(ctx, lockstore.BreakRequest{Key: key, Fence: fence + 1, Now: true})
+			"Renew":       func() error { _, err := s.Renew(ctx, lease, time.Minute); return err },
+			"Release":     func() error { return s.Release(ctx, lease) },
+			"MarkStarted": func() error { return s.MarkStarted(ctx, lease) },
+			"Complete":    func() error { return s.Complete(ctx, lease, []byte("answer"), time.Minute) },
+			"abandon":     func() error { return s.Release(ctx, lockstore.Lease{Key: key, Owner: owner}) },
+			"Leave":       func() error { return s.Leave(ctx, key, owner) },
+			"Revoke": func() error {
+				_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: fence + 1, OpenAtOnce: true})
 				return err
 			},
 		} {
@@ -204,7 +204,7 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 			kept, isKept := errors.AsType[*lockstore.KeptError](err)
 			require.Equal(t, taken && !held, isKept)
 			if isKept {
-				require.Equal(t, strings.TrimPrefix(tail, "\n"), string(kept.Data))
+				require.Equal(t, strings.TrimPrefix(tail, "\n"), string(kept.Result))
 			}
 			_, isInDoubt := errors.AsType[*lockstore.DoubtError](err)
 			require.Equal(t, inDoubt, isInDoubt)
@@ -235,7 +235,7 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 		if taken {
 			// Lua's format cuts a text at a NUL. A holder of this store has none.
 			whole, _, _ := strings.Cut(parts[8], "\x00")
-			require.Contains(t, []lockstore.Holder{lockstore.DecodeHolder(parts[8]), lockstore.DecodeHolder(whole)}, status.Holder)
+			require.Contains(t, []lockstore.HolderInfo{lockstore.DecodeHolderInfo(parts[8]), lockstore.DecodeHolderInfo(whole)}, status.Holder)
 			require.InDelta(t, left, status.Remaining.Microseconds(), float64(10*time.Second.Microseconds()))
 		}
 	}
@@ -296,7 +296,7 @@ func FuzzReply(f *testing.F) {
 		require.Contains(t, "GHXNWIROLFTKU", string(rune(r.code)))
 		require.GreaterOrEqual(t, r.fence, lockstore.Fence(0))
 		require.GreaterOrEqual(t, r.left, time.Duration(0))
-		holder := lockstore.DecodeHolder(r.holder)
+		holder := lockstore.DecodeHolderInfo(r.holder)
 		require.LessOrEqual(t, len(holder.Name)+len(holder.ID), lockstore.MaxHolderBytes)
 		answer, err := r.answer("k", driver.Request{Kind: driver.Acquire})
 		require.NotEqual(t, err == nil, answer.Outcome == 0)

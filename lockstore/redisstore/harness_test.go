@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
@@ -27,6 +28,15 @@ import (
 func TestConformanceVirtualTime(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, openMini, synctest.Test)
+}
+
+// TestRuleBook compares the store on miniredis with the rule book by random requests.
+//
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestRuleBook
+// replays one seed.
+func TestRuleBook(t *testing.T) {
+	leasesim.RuleBook(t, "random requests over miniredis and to the rule book", 1, 300,
+		map[string]func(*testing.T) storetest.Harness{"miniredis": openMini})
 }
 
 func TestConformanceRedis(t *testing.T) {

@@ -1,7 +1,7 @@
 
 -- retention is the time until an hour after the end of the entry's lease or cooldown, in
 -- milliseconds. So an abandon does not shorten the time of an entry with a lease. When the
--- work has begun, it is 30 days, lockstore.BegunFor, and an hour.
+-- work has begun, it is 30 days, lockstore.StartedFor, and an hour.
 local function retention()
 	local time = redis.call('TIME')
 	local left = since + ttl - (time[1] * 1000000 + time[2])

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	_ lockstore.Breaker = (*Store)(nil)
+	_ lockstore.Revoker = (*Store)(nil)
 	_ lockstore.Lister  = (*Store)(nil)
 )
 

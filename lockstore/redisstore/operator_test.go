@@ -30,7 +30,7 @@ func TestListWhileKeysChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
-			const keys = 1500
+			const keys = 600
 			held := map[string]bool{}
 			for i := range keys {
 				key := fmt.Sprintf("list/%d", i)
@@ -159,7 +159,7 @@ func TestBreakAgainstRenewals(t *testing.T) {
 				assert.ErrorIs(t, err, lockstore.ErrLost)
 			}
 		})
-		status, err := s.Break(t.Context(), lockstore.BreakRequest{Key: lease.Key, Fence: lease.Fence})
+		status, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence})
 		renewing.Wait()
 		require.NoError(t, err)
 		after, err := s.Inspect(t.Context(), lease.Key)

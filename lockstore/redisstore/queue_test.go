@@ -22,11 +22,11 @@ import (
 func queued(t *testing.T, s *Store, key string) lockstore.Request {
 	t.Helper()
 	req := newRequest(key)
-	req.Queue = true
+	req.JoinQueue = true
 	_, err := s.Acquire(t.Context(), req)
 	held, ok := err.(*lockstore.HeldError)
 	require.True(t, ok, "%v", err)
-	require.NotZero(t, held.Place)
+	require.NotZero(t, held.QueuePosition)
 	return req
 }
 
@@ -436,10 +436,10 @@ func TestPlaces(t *testing.T) {
 			queued(t, s, "k")
 		}
 		req := newRequest("k")
-		req.Queue = true
+		req.JoinQueue = true
 		_, err := s.Acquire(t.Context(), req)
 		held, ok := err.(*lockstore.HeldError)
 		require.True(t, ok, "%v", err)
-		require.Zero(t, held.Place, "a queue has 128 places")
+		require.Zero(t, held.QueuePosition, "a queue has 128 places")
 	})
 }

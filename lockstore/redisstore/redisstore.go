@@ -29,8 +29,8 @@ type Options struct {
 }
 
 // Store keeps leases on a Redis or Valkey server. It also implements lockstore.Inspector,
-// lockstore.Keeper, lockstore.Settler, lockstore.Checker, lockstore.Queuer,
-// lockstore.Breaker and lockstore.Lister.
+// lockstore.Completer, lockstore.Resolver, lockstore.Checker, lockstore.Queuer,
+// lockstore.Revoker and lockstore.Lister.
 type Store struct {
 	client  redis.UniversalClient
 	server  string // its address in the client's settings
@@ -44,8 +44,8 @@ var (
 	_ driver.Driver       = (*Store)(nil)
 	_ lockstore.Store     = (*Store)(nil)
 	_ lockstore.Inspector = (*Store)(nil)
-	_ lockstore.Keeper    = (*Store)(nil)
-	_ lockstore.Settler   = (*Store)(nil)
+	_ lockstore.Completer = (*Store)(nil)
+	_ lockstore.Resolver  = (*Store)(nil)
 	_ lockstore.Checker   = (*Store)(nil)
 	_ lockstore.Queuer    = (*Store)(nil)
 )
@@ -200,24 +200,24 @@ func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
 	return s.portable().Release(ctx, lease)
 }
 
-// Begin implements lockstore.Keeper.
-func (s *Store) Begin(ctx context.Context, lease lockstore.Lease) error {
-	return s.portable().Begin(ctx, lease)
+// MarkStarted implements lockstore.Completer.
+func (s *Store) MarkStarted(ctx context.Context, lease lockstore.Lease) error {
+	return s.portable().MarkStarted(ctx, lease)
 }
 
-// Keep implements lockstore.Keeper.
-func (s *Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
-	return s.portable().Keep(ctx, lease, data, d)
+// Complete implements lockstore.Completer.
+func (s *Store) Complete(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
+	return s.portable().Complete(ctx, lease, data, d)
 }
 
-// SettleKept implements lockstore.Settler.
-func (s *Store) SettleKept(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
-	return s.portable().SettleKept(ctx, key, fence, data, d)
+// ResolveEffect implements lockstore.Resolver.
+func (s *Store) ResolveEffect(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+	return s.portable().ResolveEffect(ctx, key, fence, data, d)
 }
 
-// SettleFree implements lockstore.Settler.
-func (s *Store) SettleFree(ctx context.Context, key string, fence lockstore.Fence) error {
-	return s.portable().SettleFree(ctx, key, fence)
+// ResolveNoEffect implements lockstore.Resolver.
+func (s *Store) ResolveNoEffect(ctx context.Context, key string, fence lockstore.Fence) error {
+	return s.portable().ResolveNoEffect(ctx, key, fence)
 }
 
 // Inspect implements lockstore.Inspector.
@@ -235,9 +235,9 @@ func (s *Store) Leave(ctx context.Context, key string, owner lockstore.Owner) er
 	return s.portable().Leave(ctx, key, owner)
 }
 
-// Break implements lockstore.Breaker.
-func (s *Store) Break(ctx context.Context, req lockstore.BreakRequest) (lockstore.Status, error) {
-	return s.portable().Break(ctx, req)
+// Revoke implements lockstore.Revoker.
+func (s *Store) Revoke(ctx context.Context, req lockstore.RevokeRequest) (lockstore.Status, error) {
+	return s.portable().Revoke(ctx, req)
 }
 
 // secret is data of the user as an argument of a command. Hooks that print commands see

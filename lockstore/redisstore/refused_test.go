@@ -33,12 +33,14 @@ var requests = map[string]func(context.Context, *Store) error{
 	"Abandon": func(ctx context.Context, s *Store) error {
 		return s.Release(ctx, lockstore.Lease{Key: someLease.Key, Owner: someLease.Owner})
 	},
-	"Begin": func(ctx context.Context, s *Store) error { return s.Begin(ctx, someLease) },
-	"Keep": func(ctx context.Context, s *Store) error {
-		return s.Keep(ctx, someLease, []byte("answer"), time.Minute)
+	"MarkStarted": func(ctx context.Context, s *Store) error { return s.MarkStarted(ctx, someLease) },
+	"Complete": func(ctx context.Context, s *Store) error {
+		return s.Complete(ctx, someLease, []byte("answer"), time.Minute)
 	},
-	"SettleFree": func(ctx context.Context, s *Store) error { return s.SettleFree(ctx, someLease.Key, someLease.Fence) },
-	"Inspect":    func(ctx context.Context, s *Store) error { _, err := s.Inspect(ctx, someLease.Key); return err },
+	"ResolveNoEffect": func(ctx context.Context, s *Store) error {
+		return s.ResolveNoEffect(ctx, someLease.Key, someLease.Fence)
+	},
+	"Inspect": func(ctx context.Context, s *Store) error { _, err := s.Inspect(ctx, someLease.Key); return err },
 }
 
 var someLease = lockstore.Lease{Key: "account/7", Owner: lockstore.NewOwner(), Fence: 7}
@@ -55,7 +57,7 @@ func everyRequest(ctx context.Context, s *Store) map[string]error {
 }
 
 func newRequest(key string) lockstore.Request {
-	return lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, Holder: lockstore.Holder{Name: "test", ID: "1"}}
+	return lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, HolderInfo: lockstore.HolderInfo{Name: "test", ID: "1"}}
 }
 
 func requireUnavailable(t *testing.T, err error, cause string) {

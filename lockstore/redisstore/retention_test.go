@@ -88,25 +88,25 @@ func TestRetention(t *testing.T) {
 		"a cooldown": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
 			forward(m, time.Second)
-			require.NoError(t, s.Keep(t.Context(), lease, nil, long))
+			require.NoError(t, s.Complete(t.Context(), lease, nil, long))
 		}, long},
 		"an answer for a month": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
-			require.NoError(t, s.Keep(t.Context(), take(t, s, time.Minute), []byte("answer"), lockstore.MaxKeep))
+			require.NoError(t, s.Complete(t.Context(), take(t, s, time.Minute), []byte("answer"), lockstore.MaxResultTime))
 			abandon(t, s)
-		}, lockstore.MaxKeep},
+		}, lockstore.MaxResultTime},
 		"a beginning": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
-			require.NoError(t, s.Begin(t.Context(), take(t, s, time.Minute)))
+			require.NoError(t, s.MarkStarted(t.Context(), take(t, s, time.Minute)))
 			abandon(t, s)
-		}, lockstore.BegunFor},
+		}, lockstore.StartedFor},
 		"a renewal after a beginning": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
-			require.NoError(t, s.Begin(t.Context(), lease))
+			require.NoError(t, s.MarkStarted(t.Context(), lease))
 			_, err := s.Renew(t.Context(), lease, long)
 			require.NoError(t, err)
-		}, lockstore.BegunFor},
+		}, lockstore.StartedFor},
 		"a release after a beginning": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
-			require.NoError(t, s.Begin(t.Context(), lease))
+			require.NoError(t, s.MarkStarted(t.Context(), lease))
 			require.NoError(t, s.Release(t.Context(), lease))
 		}, 0},
 		"an abandon of a new key": {func(t *testing.T, s *Store, m *miniredis.Miniredis) { abandon(t, s) }, 0},
@@ -116,7 +116,7 @@ func TestRetention(t *testing.T) {
 			abandon(t, s)
 		}, long - time.Second},
 		"an abandon during a cooldown": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
-			require.NoError(t, s.Keep(t.Context(), take(t, s, time.Minute), nil, long))
+			require.NoError(t, s.Complete(t.Context(), take(t, s, time.Minute), nil, long))
 			abandon(t, s)
 		}, long},
 		"an abandon after a release": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
@@ -174,7 +174,7 @@ func usedKeys(t *testing.T) int {
 func use(t *testing.T, s *Store, i int) {
 	lease, err := s.Acquire(t.Context(), lockstore.Request{
 		Key: lockstore.Key("order", fmt.Sprintf("%08d", i)), Owner: lockstore.NewOwner(), TTL: time.Minute,
-		Holder: lockstore.Holder{Name: "withdraw", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Now()},
+		HolderInfo: lockstore.HolderInfo{Name: "withdraw", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Now()},
 	})
 	require.NoError(t, err)
 	require.NoError(t, s.Release(t.Context(), lease))

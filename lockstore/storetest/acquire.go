@@ -27,7 +27,7 @@ var acquireCases = []testCase{
 			c.reacquire(req, first)
 			c.reacquire(req, first)
 			other := req
-			other.Holder = lockstore.Holder{Name: "another", ID: "text"}
+			other.HolderInfo = lockstore.HolderInfo{Name: "another", ID: "text"}
 			c.reacquire(other, first)
 			c.renew(first, long)
 			c.reacquire(req, first)

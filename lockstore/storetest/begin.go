@@ -11,7 +11,7 @@ import (
 var beginCases = []testCase{
 	{
 		"begin/again is nil, and the lease goes on",
-		"Begin changes only what happens when the lease ends without an answer.",
+		"MarkStarted changes only what happens when the lease ends without an answer.",
 		func(c *check) {
 			c.keeper()
 			req, lease := c.take(long)
@@ -36,23 +36,23 @@ var beginCases = []testCase{
 				c.inDoubt(req)
 				c.notGranted("Acquire by the owner whose lease has ended", req)
 				c.renewLost("Renew after the end", lease)
-				c.wantErr("Begin after the end", c.tryBegin(lease), lockstore.ErrLost)
+				c.wantErr("MarkStarted after the end", c.tryBegin(lease), lockstore.ErrLost)
 				c.abandon(newRequest(req.Key, long))
 				other := lease
 				other.Owner = lockstore.NewOwner()
 				c.wantErr("Release by another owner", c.tryRelease(other), lockstore.ErrLost)
-				c.wantErr("Keep by another owner", c.tryKeep(other, nil, long), lockstore.ErrLost)
+				c.wantErr("Complete by another owner", c.tryKeep(other, nil, long), lockstore.ErrLost)
 				c.inDoubt(req)
 			}
 			look()
 			if c.virtual {
-				c.sleep(lockstore.BegunFor - time.Minute)
+				c.sleep(lockstore.StartedFor - time.Minute)
 				look()
 			}
 		},
 	},
 	{
-		"begin/a release, an abandon and Keep end it",
+		"begin/a release, an abandon and Complete end it",
 		"Whoever knows how the work ended says so, also after the end of the lease. Then nothing of it is left.",
 		func(c *check) {
 			c.keeper()
@@ -88,18 +88,18 @@ var beginCases = []testCase{
 			c.keeper()
 			req, lease := c.take(short)
 			for _, s := range strangers(lease) {
-				c.wantErr("Begin"+s.what, c.tryBegin(s.lease), lockstore.ErrLost)
+				c.wantErr("MarkStarted"+s.what, c.tryBegin(s.lease), lockstore.ErrLost)
 			}
 			c.expire(short)
-			c.wantErr("Begin after the end", c.tryBegin(lease), lockstore.ErrLost)
+			c.wantErr("MarkStarted after the end", c.tryBegin(lease), lockstore.ErrLost)
 			next := c.acquire(newRequest(req.Key, short))
-			c.wantErr("Begin after another's grant", c.tryBegin(lease), lockstore.ErrLost)
+			c.wantErr("MarkStarted after another's grant", c.tryBegin(lease), lockstore.ErrLost)
 			c.expire(short)
 			_, last := c.next(next)
 			c.release(last)
-			c.wantErr("Begin after the release", c.tryBegin(last), lockstore.ErrLost)
+			c.wantErr("MarkStarted after the release", c.tryBegin(last), lockstore.ErrLost)
 			unknown := lockstore.Lease{Key: newKey(), Owner: lockstore.NewOwner(), Fence: lease.Fence}
-			c.wantErr("Begin of a new key", c.tryBegin(unknown), lockstore.ErrLost)
+			c.wantErr("MarkStarted of a new key", c.tryBegin(unknown), lockstore.ErrLost)
 			c.acquire(newRequest(unknown.Key, long))
 		},
 	},
@@ -115,8 +115,8 @@ var beginCases = []testCase{
 				c.Errorf("Inspect of a begun lease: %+v; want it held and not in doubt", status)
 			}
 			c.expire(short)
-			if status := c.inspect(req.Key); !status.Held || !status.InDoubt || status.Kept || status.Holder.Encode() != req.Holder.Encode() || status.Fence != lease.Fence {
-				c.Errorf("Inspect of a key in doubt: %+v; want it held and in doubt, by %v with fence %d", status, req.Holder, lease.Fence)
+			if status := c.inspect(req.Key); !status.Held || !status.InDoubt || status.Kept || status.Holder.Encode() != req.HolderInfo.Encode() || status.Fence != lease.Fence {
+				c.Errorf("Inspect of a key in doubt: %+v; want it held and in doubt, by %v with fence %d", status, req.HolderInfo, lease.Fence)
 			}
 		},
 	},
@@ -128,15 +128,15 @@ var beginCases = []testCase{
 			req, lease := c.doubtful()
 			for range 2 {
 				if err := c.settleKept(s, req.Key, lease.Fence, []byte("found"), long); err != nil {
-					c.fatalf("SettleKept: %v; want nil", err)
+					c.fatalf("ResolveEffect: %v; want nil", err)
 				}
 				c.kept(req.Key, []byte("found"))
 			}
-			c.wantErr("Keep after SettleKept", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
-			c.wantNilOr("Release after SettleKept", c.tryRelease(lease), lockstore.ErrLost)
-			c.notGranted("Acquire after SettleKept", req)
+			c.wantErr("Complete after ResolveEffect", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
+			c.wantNilOr("Release after ResolveEffect", c.tryRelease(lease), lockstore.ErrLost)
+			c.notGranted("Acquire after ResolveEffect", req)
 			c.kept(req.Key, []byte("found"))
-			c.wantErr("SettleFree of a kept key", c.settleFree(s, req.Key, lease.Fence), lockstore.ErrLost)
+			c.wantErr("ResolveNoEffect of a kept key", c.settleFree(s, req.Key, lease.Fence), lockstore.ErrLost)
 			c.kept(req.Key, []byte("found"))
 		},
 	},
@@ -148,11 +148,11 @@ var beginCases = []testCase{
 			req, lease := c.doubtful()
 			for range 2 {
 				if err := c.settleFree(s, req.Key, lease.Fence); err != nil {
-					c.fatalf("SettleFree: %v; want nil", err)
+					c.fatalf("ResolveNoEffect: %v; want nil", err)
 				}
 			}
-			c.wantErr("Keep after SettleFree", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
-			c.wantErr("SettleKept after SettleFree", c.settleKept(s, req.Key, lease.Fence, nil, long), lockstore.ErrLost)
+			c.wantErr("Complete after ResolveNoEffect", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
+			c.wantErr("ResolveEffect after ResolveNoEffect", c.settleKept(s, req.Key, lease.Fence, nil, long), lockstore.ErrLost)
 			c.acquireLost("Acquire by an owner that is over", req)
 			next := c.acquire(newRequest(req.Key, short))
 			c.grew(lease.Fence, next.Fence)
@@ -166,8 +166,8 @@ var beginCases = []testCase{
 		func(c *check) {
 			s := c.settler()
 			both := func(what, key string, fence lockstore.Fence, want error) {
-				c.wantErr("SettleKept of "+what, c.settleKept(s, key, fence, []byte("wrong"), long), want)
-				c.wantErr("SettleFree of "+what, c.settleFree(s, key, fence), want)
+				c.wantErr("ResolveEffect of "+what, c.settleKept(s, key, fence, []byte("wrong"), long), want)
+				c.wantErr("ResolveNoEffect of "+what, c.settleFree(s, key, fence), want)
 			}
 			req, lease := c.take(long)
 			both("a live lease", req.Key, lease.Fence, lockstore.ErrHeld)
@@ -190,10 +190,10 @@ var beginCases = []testCase{
 			both("a new key", newKey(), lease.Fence, lockstore.ErrLost)
 
 			c.sends("calls with bad arguments", 0, func() {
-				c.wantInvalid("SettleKept", c.settleKept(s, req.Key, 0, nil, long), "Fence")
-				c.wantInvalid("SettleFree", c.settleFree(s, req.Key, -1), "Fence")
-				c.wantInvalid("SettleKept", c.settleKept(s, req.Key, 1, nil, 0), "Keep")
-				c.wantInvalid("SettleKept", c.settleKept(s, req.Key, 1, append(largest(), 1), long), "Data")
+				c.wantInvalid("ResolveEffect", c.settleKept(s, req.Key, 0, nil, long), "Fence")
+				c.wantInvalid("ResolveNoEffect", c.settleFree(s, req.Key, -1), "Fence")
+				c.wantInvalid("ResolveEffect", c.settleKept(s, req.Key, 1, nil, 0), "Complete")
+				c.wantInvalid("ResolveEffect", c.settleKept(s, req.Key, 1, append(largest(), 1), long), "Data")
 			})
 		},
 	},
@@ -201,13 +201,13 @@ var beginCases = []testCase{
 
 func (c *check) tryBegin(lease lockstore.Lease) error {
 	k := c.keeper()
-	return c.call(method{"Begin", func(ctx context.Context) error { return k.Begin(ctx, lease) }})
+	return c.call(method{"MarkStarted", func(ctx context.Context) error { return k.MarkStarted(ctx, lease) }})
 }
 
 func (c *check) begin(lease lockstore.Lease) {
 	c.Helper()
 	if err := c.tryBegin(lease); err != nil {
-		c.fatalf("Begin of %q with fence %d: %v; want nil", lease.Key, lease.Fence, err)
+		c.fatalf("MarkStarted of %q with fence %d: %v; want nil", lease.Key, lease.Fence, err)
 	}
 }
 
@@ -225,8 +225,8 @@ func (c *check) isInDoubt(err error, req lockstore.Request) {
 		c.fatalf("Acquire of a key in doubt: %v (%T); want a *lockstore.DoubtError", err, err)
 	}
 	c.wantErr("Acquire of a key in doubt", err, lockstore.ErrHeld)
-	if e.Key != req.Key || e.Holder.Encode() != req.Holder.Encode() || e.Place != 0 || e.Free {
-		c.Errorf("the error is about key %q and holder %v; want %q and %v", e.Key, e.Holder, req.Key, req.Holder)
+	if e.Key != req.Key || e.Holder.Encode() != req.HolderInfo.Encode() || e.QueuePosition != 0 || e.Reserved {
+		c.Errorf("the error is about key %q and holder %v; want %q and %v", e.Key, e.Holder, req.Key, req.HolderInfo)
 	}
 }
 
@@ -240,18 +240,18 @@ func (c *check) doubtful() (lockstore.Request, lockstore.Lease) {
 	return req, lease
 }
 
-// settler skips the case if the store is no Settler.
-func (c *check) settler() lockstore.Settler {
+// settler skips the case if the store is no Resolver.
+func (c *check) settler() lockstore.Resolver {
 	c.Helper()
-	s, ok := lockstore.As[lockstore.Settler](c.Store)
-	c.need("Settler", ok)
+	s, ok := lockstore.As[lockstore.Resolver](c.Store)
+	c.need("Resolver", ok)
 	return s
 }
 
-func (c *check) settleKept(s lockstore.Settler, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
-	return c.call(method{"SettleKept", func(ctx context.Context) error { return s.SettleKept(ctx, key, fence, data, d) }})
+func (c *check) settleKept(s lockstore.Resolver, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+	return c.call(method{"ResolveEffect", func(ctx context.Context) error { return s.ResolveEffect(ctx, key, fence, data, d) }})
 }
 
-func (c *check) settleFree(s lockstore.Settler, key string, fence lockstore.Fence) error {
-	return c.call(method{"SettleFree", func(ctx context.Context) error { return s.SettleFree(ctx, key, fence) }})
+func (c *check) settleFree(s lockstore.Resolver, key string, fence lockstore.Fence) error {
+	return c.call(method{"ResolveNoEffect", func(ctx context.Context) error { return s.ResolveNoEffect(ctx, key, fence) }})
 }

@@ -178,10 +178,10 @@ func (c *check) methods(l lockstore.Lease) []method {
 			return err
 		}})
 	}
-	if k, ok := lockstore.As[lockstore.Keeper](c.Store); ok {
+	if k, ok := lockstore.As[lockstore.Completer](c.Store); ok {
 		all = append(all,
-			method{"Begin", func(ctx context.Context) error { return k.Begin(ctx, l) }},
-			method{"Keep", func(ctx context.Context) error { return k.Keep(ctx, l, []byte("answer"), long) }})
+			method{"MarkStarted", func(ctx context.Context) error { return k.MarkStarted(ctx, l) }},
+			method{"Complete", func(ctx context.Context) error { return k.Complete(ctx, l, []byte("answer"), long) }})
 	}
 	if q, ok := lockstore.As[lockstore.Queuer](c.Store); ok {
 		all = append(all, method{"Leave", func(ctx context.Context) error { return q.Leave(ctx, l.Key, l.Owner) }})
@@ -225,10 +225,10 @@ func newKey() string { return "storetest/" + rand.Text() }
 
 func newRequest(key string, ttl time.Duration) lockstore.Request {
 	return lockstore.Request{
-		Key:    key,
-		Owner:  lockstore.NewOwner(),
-		TTL:    ttl,
-		Holder: lockstore.Holder{Name: "storetest", ID: rand.Text()[:8], Since: time.Now().Truncate(time.Millisecond), Caller: "caller"},
+		Key:        key,
+		Owner:      lockstore.NewOwner(),
+		TTL:        ttl,
+		HolderInfo: lockstore.HolderInfo{Name: "storetest", ID: rand.Text()[:8], Since: time.Now().Truncate(time.Millisecond), Caller: "caller"},
 	}
 }
 

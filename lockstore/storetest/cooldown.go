@@ -6,20 +6,20 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// The cases of a Keep without data: a release with a cooldown.
+// The cases of a Complete without data: a release with a cooldown.
 var cooldownCases = []testCase{
 	{
 		"cooldown/for everybody, then the key is free",
-		"Keep ends the lease at once. Nobody gets the key during the cooldown, not even the owner that released.",
+		"Complete ends the lease at once. Nobody gets the key during the cooldown, not even the owner that released.",
 		func(c *check) {
 			req, lease := c.take(long)
 			before := c.elapsed()
 			c.keep(lease, nil, short)
 			c.between("Remaining", c.held(req.Key).Remaining, short-(c.elapsed()-before), short)
 			same := newRequest(req.Key, long)
-			same.Holder = req.Holder
+			same.HolderInfo = req.HolderInfo
 			c.refused(same)
-			c.renewLost("Renew after Keep", lease)
+			c.renewLost("Renew after Complete", lease)
 			c.notGranted("Acquire by the owner that has released", req)
 			c.expire(short)
 			c.grew(lease.Fence, c.acquire(same).Fence)
@@ -48,16 +48,16 @@ var cooldownCases = []testCase{
 			done := c.elapsed()
 			c.sleep(pause)
 			c.keep(lease, nil, d)
-			c.endsBy("a second Keep", req.Key, done+d)
+			c.endsBy("a second Complete", req.Key, done+d)
 		},
 	},
 	{
 		"cooldown/stays through other releases",
-		"A Release or an abandon after Keep must not end the cooldown.",
+		"A Release or an abandon after Complete must not end the cooldown.",
 		func(c *check) {
 			req, lease := c.take(long)
 			c.keep(lease, nil, long)
-			c.wantNilOr("Release after Keep", c.tryRelease(lease), lockstore.ErrLost)
+			c.wantNilOr("Release after Complete", c.tryRelease(lease), lockstore.ErrLost)
 			c.held(req.Key)
 			c.abandon(newRequest(req.Key, long))
 			c.held(req.Key)
@@ -67,20 +67,20 @@ var cooldownCases = []testCase{
 	},
 	{
 		"cooldown/only by the lease that holds the key F10",
-		"Keep answers as Release does. An owner that does not hold the key cannot start a cooldown.",
+		"Complete answers as Release does. An owner that does not hold the key cannot start a cooldown.",
 		func(c *check) {
 			const ttl = 30 * time.Second
 			c.keeper()
 			req, lease := c.take(ttl)
 			granted := c.elapsed()
 			for _, s := range strangers(lease) {
-				c.wantErr("Keep"+s.what, c.tryKeep(s.lease, nil, long), lockstore.ErrLost)
+				c.wantErr("Complete"+s.what, c.tryKeep(s.lease, nil, long), lockstore.ErrLost)
 			}
 			c.endsBy("refused calls", req.Key, granted+ttl)
 			c.keeps(req, lease)
-			c.wantNilOr("Keep after the release", c.tryKeep(lease, nil, long), lockstore.ErrLost)
+			c.wantNilOr("Complete after the release", c.tryKeep(lease, nil, long), lockstore.ErrLost)
 			c.next(lease)
-			c.wantNilOr("Keep after a grant to another owner", c.tryKeep(lease, nil, long), lockstore.ErrLost)
+			c.wantNilOr("Complete after a grant to another owner", c.tryKeep(lease, nil, long), lockstore.ErrLost)
 		},
 	},
 	{

@@ -62,7 +62,7 @@ type Fault struct {
 // Faulty is a store that fails as planned, for tests of programs that use a store. It wraps
 // another store.
 //
-// [lockstore.As] finds lockstore.Inspector, lockstore.Keeper, lockstore.Settler and
+// [lockstore.As] finds lockstore.Inspector, lockstore.Completer, lockstore.Resolver and
 // lockstore.Queuer if the wrapped store has them. Their calls follow the plan too.
 type Faulty struct {
 	store lockstore.Store
@@ -124,10 +124,10 @@ func (f *Faulty) Release(ctx context.Context, lease lockstore.Lease) error {
 // Unwrap returns the wrapped store, with faults in its optional interfaces.
 func (f *Faulty) Unwrap() lockstore.Store {
 	next := f.store
-	if k, ok := lockstore.As[lockstore.Keeper](f.store); ok {
+	if k, ok := lockstore.As[lockstore.Completer](f.store); ok {
 		next = faultyKeeper{next, f, k}
 	}
-	if s, ok := lockstore.As[lockstore.Settler](f.store); ok {
+	if s, ok := lockstore.As[lockstore.Resolver](f.store); ok {
 		next = faultySettler{next, f, s}
 	}
 	if i, ok := lockstore.As[lockstore.Inspector](f.store); ok {
@@ -143,18 +143,18 @@ func (f *Faulty) Unwrap() lockstore.Store {
 type faultyKeeper struct {
 	lockstore.Store
 	f *Faulty
-	k lockstore.Keeper
+	k lockstore.Completer
 }
 
-func (w faultyKeeper) Begin(ctx context.Context, lease lockstore.Lease) error {
+func (w faultyKeeper) MarkStarted(ctx context.Context, lease lockstore.Lease) error {
 	return done(ctx, w.f, Call{Op: OpBegin, Key: lease.Key, Owner: lease.Owner}, func(ctx context.Context) error {
-		return w.k.Begin(ctx, lease)
+		return w.k.MarkStarted(ctx, lease)
 	})
 }
 
-func (w faultyKeeper) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
+func (w faultyKeeper) Complete(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
 	return done(ctx, w.f, Call{Op: OpKeep, Key: lease.Key, Owner: lease.Owner}, func(ctx context.Context) error {
-		return w.k.Keep(ctx, lease, data, d)
+		return w.k.Complete(ctx, lease, data, d)
 	})
 }
 
@@ -163,18 +163,18 @@ func (w faultyKeeper) Unwrap() lockstore.Store { return w.Store }
 type faultySettler struct {
 	lockstore.Store
 	f *Faulty
-	s lockstore.Settler
+	s lockstore.Resolver
 }
 
-func (w faultySettler) SettleKept(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+func (w faultySettler) ResolveEffect(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
 	return done(ctx, w.f, Call{Op: OpSettle, Key: key}, func(ctx context.Context) error {
-		return w.s.SettleKept(ctx, key, fence, data, d)
+		return w.s.ResolveEffect(ctx, key, fence, data, d)
 	})
 }
 
-func (w faultySettler) SettleFree(ctx context.Context, key string, fence lockstore.Fence) error {
+func (w faultySettler) ResolveNoEffect(ctx context.Context, key string, fence lockstore.Fence) error {
 	return done(ctx, w.f, Call{Op: OpSettle, Key: key}, func(ctx context.Context) error {
-		return w.s.SettleFree(ctx, key, fence)
+		return w.s.ResolveNoEffect(ctx, key, fence)
 	})
 }
 

@@ -138,8 +138,8 @@ func TestFaultyCut(t *testing.T) {
 		return storetest.Fault{Cut: io.ErrUnexpectedEOF}
 	})
 	inspector, _ := lockstore.As[lockstore.Inspector](store)
-	keeper, _ := lockstore.As[lockstore.Keeper](store)
-	settler, _ := lockstore.As[lockstore.Settler](store)
+	keeper, _ := lockstore.As[lockstore.Completer](store)
+	settler, _ := lockstore.As[lockstore.Resolver](store)
 	ctx, req := t.Context(), request()
 	lease, err := store.Acquire(ctx, req)
 	require.Equal(t, io.ErrUnexpectedEOF, err)
@@ -150,10 +150,10 @@ func TestFaultyCut(t *testing.T) {
 	_, err = inspector.Inspect(ctx, req.Key)
 	require.Equal(t, io.ErrUnexpectedEOF, err)
 	require.Equal(t, io.ErrUnexpectedEOF, store.Release(ctx, lease))
-	require.Equal(t, io.ErrUnexpectedEOF, keeper.Begin(ctx, lease))
-	require.Equal(t, io.ErrUnexpectedEOF, keeper.Keep(ctx, lease, nil, time.Hour))
-	require.Equal(t, io.ErrUnexpectedEOF, settler.SettleKept(ctx, req.Key, 1, nil, time.Hour))
-	require.Equal(t, io.ErrUnexpectedEOF, settler.SettleFree(ctx, req.Key, 1))
+	require.Equal(t, io.ErrUnexpectedEOF, keeper.MarkStarted(ctx, lease))
+	require.Equal(t, io.ErrUnexpectedEOF, keeper.Complete(ctx, lease, nil, time.Hour))
+	require.Equal(t, io.ErrUnexpectedEOF, settler.ResolveEffect(ctx, req.Key, 1, nil, time.Hour))
+	require.Equal(t, io.ErrUnexpectedEOF, settler.ResolveNoEffect(ctx, req.Key, 1))
 }
 
 func TestFaultyLateCopyArrivesOnce(t *testing.T) {
@@ -210,9 +210,9 @@ func TestFaultyHasTheStoresInterfaces(t *testing.T) {
 	store := storetest.NewFaulty(threeMethods{inner}, nil)
 	_, ok := lockstore.As[lockstore.Inspector](store)
 	assert.False(t, ok)
-	_, ok = lockstore.As[lockstore.Keeper](store)
+	_, ok = lockstore.As[lockstore.Completer](store)
 	assert.False(t, ok)
-	_, ok = lockstore.As[lockstore.Settler](store)
+	_, ok = lockstore.As[lockstore.Resolver](store)
 	assert.False(t, ok)
 
 	found, ok := lockstore.As[*memstore.Store](storetest.NewFaulty(inner, nil))

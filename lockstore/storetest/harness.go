@@ -36,7 +36,7 @@ type Harness struct {
 	Margin time.Duration
 
 	// Sequences is how many random sequences of requests are compared with the rule book: 0 is
-	// 300, and 16 at once on the wall clock.
+	// 300, 30 under the race detector, and 16 at once on the wall clock.
 	Sequences int
 
 	// Marks is how many owners that have ended the store remembers for each key, if it

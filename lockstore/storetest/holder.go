@@ -17,7 +17,7 @@ var holderCases = []testCase{
 			before := c.elapsed()
 			req, _ := c.take(ttl)
 			held := c.held(req.Key)
-			c.sameHolder(held.Holder, req.Holder)
+			c.sameHolder(held.Holder, req.HolderInfo)
 			c.between("Remaining", held.Remaining, ttl-(c.elapsed()-before), ttl)
 		},
 	},
@@ -25,7 +25,7 @@ var holderCases = []testCase{
 		"holder/long text is cut and control characters are cleaned",
 		"Holder text comes from outside and goes into logs. So it is bounded, it cannot break a line, and an unknown holder stays unknown.",
 		func(c *check) {
-			for _, h := range []lockstore.Holder{
+			for _, h := range []lockstore.HolderInfo{
 				{},
 				{Name: strings.Repeat("n", 2000), ID: "id"},
 				{Name: "name", ID: strings.Repeat("i", 2000)},
@@ -37,10 +37,10 @@ var holderCases = []testCase{
 				{Name: "a\tb", Caller: strings.Repeat("c", 2000) + "\td"},
 			} {
 				req := newRequest(newKey(), long)
-				req.Holder = h
+				req.HolderInfo = h
 				lease := c.acquire(req)
 				got := c.held(req.Key).Holder
-				c.sameHolder(got, lockstore.DecodeHolder(h.Encode()))
+				c.sameHolder(got, lockstore.DecodeHolderInfo(h.Encode()))
 				if _, ok := lockstore.As[lockstore.Inspector](c.Store); ok {
 					c.sameHolder(c.inspect(req.Key).Holder, got)
 				}
@@ -63,12 +63,12 @@ var holderCases = []testCase{
 			_, lease := c.take(long)
 			c.release(lease)
 			req, _ := c.next(lease)
-			c.sameHolder(c.held(req.Key).Holder, req.Holder)
+			c.sameHolder(c.held(req.Key).Holder, req.HolderInfo)
 		},
 	},
 }
 
-func (c *check) sameHolder(got, want lockstore.Holder) {
+func (c *check) sameHolder(got, want lockstore.HolderInfo) {
 	c.Helper()
 	if got.Name != want.Name || got.ID != want.ID || !got.Since.Equal(want.Since) || got.Caller != want.Caller {
 		c.Errorf("the holder is %.60q %.60q since %v, caller %.60q; want %.60q %.60q since %v, caller %.60q",

@@ -31,7 +31,7 @@ var inspectCases = []testCase{
 			if !status.Held || status.Fence != lease.Fence {
 				c.Errorf("Inspect: held %v, fence %d; want held, %d", status.Held, status.Fence, lease.Fence)
 			}
-			c.sameHolder(status.Holder, req.Holder)
+			c.sameHolder(status.Holder, req.HolderInfo)
 			c.renew(lease, long)
 			if status = c.inspect(req.Key); status.Remaining < long-time.Minute {
 				c.Errorf("after a renewal for %v, Remaining is %v", long, status.Remaining)
@@ -100,7 +100,7 @@ var inspectCases = []testCase{
 // isFree wants the status of a free key whose last grant had this fence.
 func (c *check) isFree(what string, status lockstore.Status, fence lockstore.Fence) {
 	c.Helper()
-	if status.Held || status.Remaining > 0 || status.Holder != (lockstore.Holder{}) || status.Fence != fence {
+	if status.Held || status.Remaining > 0 || status.Holder != (lockstore.HolderInfo{}) || status.Fence != fence {
 		c.Errorf("Inspect of %s: %+v; want it free, with the last grant's fence, %d", what, status, fence)
 	}
 }

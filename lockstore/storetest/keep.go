@@ -14,7 +14,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// The cases of lockstore.Keeper and lockstore.Settler. Those of a Keep without data are the
+// The cases of lockstore.Completer and lockstore.Resolver. Those of a Complete without data are the
 // cooldownCases.
 var keepCases = []testCase{
 	{
@@ -34,8 +34,8 @@ var keepCases = []testCase{
 				c.keep(lease, data, long)
 				for range 2 {
 					kept := c.kept(req.Key, data)
-					if kept.Holder.Encode() != req.Holder.Encode() {
-						c.Errorf("the answer is that of %v; want %v", kept.Holder, req.Holder)
+					if kept.Holder.Encode() != req.HolderInfo.Encode() {
+						c.Errorf("the answer is that of %v; want %v", kept.Holder, req.HolderInfo)
 					}
 				}
 			}
@@ -64,10 +64,10 @@ var keepCases = []testCase{
 			c.keeper()
 			_, lease := c.take(long)
 			start := c.elapsed()
-			c.keep(lease, []byte("answer"), lockstore.MaxKeep)
-			c.between("Remaining", c.kept(lease.Key, []byte("answer")).Remaining, lockstore.MaxKeep-(c.elapsed()-start), lockstore.MaxKeep)
+			c.keep(lease, []byte("answer"), lockstore.MaxResultTime)
+			c.between("Remaining", c.kept(lease.Key, []byte("answer")).Remaining, lockstore.MaxResultTime-(c.elapsed()-start), lockstore.MaxResultTime)
 			if c.virtual {
-				c.sleepUntil(start + lockstore.MaxKeep - tick)
+				c.sleepUntil(start + lockstore.MaxResultTime - tick)
 				c.kept(lease.Key, []byte("answer"))
 				c.expire(tick)
 				c.next(lease)
@@ -93,7 +93,7 @@ var keepCases = []testCase{
 			c.grew(lease.Fence, next.Fence)
 			c.plain(req.Key)
 			if c.Dump != nil {
-				if n := len(c.Dump(c.t, req.Key)); n > lockstore.MaxAnswer/16 {
+				if n := len(c.Dump(c.t, req.Key)); n > lockstore.MaxResultBytes/16 {
 					c.Errorf("the entry has %d bytes after the next grant; want the answer gone", n)
 				}
 			}
@@ -116,7 +116,7 @@ var keepCases = []testCase{
 			c.sleep(time.Second)
 			c.keep(lease, []byte("second"), long)
 			c.kept(lease.Key, []byte("first"))
-			c.endsBy("a second Keep", lease.Key, done+d)
+			c.endsBy("a second Complete", lease.Key, done+d)
 		},
 	},
 	{
@@ -146,7 +146,7 @@ var keepCases = []testCase{
 			} {
 				req, lease := c.take(long)
 				end(req, lease)
-				c.wantErr("Keep after the end", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
+				c.wantErr("Complete after the end", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
 				c.next(lease)
 				c.plain(req.Key)
 			}
@@ -160,27 +160,27 @@ var keepCases = []testCase{
 			_, old := c.take(short)
 			c.expire(short)
 			_, lease := c.next(old)
-			c.wantErr("Keep after another's grant", c.tryKeep(old, []byte("late"), long), lockstore.ErrLost)
+			c.wantErr("Complete after another's grant", c.tryKeep(old, []byte("late"), long), lockstore.ErrLost)
 			c.plain(lease.Key)
 			c.keep(lease, []byte("answer"), long)
-			c.wantErr("Keep after another's Keep", c.tryKeep(old, []byte("late"), long), lockstore.ErrLost)
+			c.wantErr("Complete after another's Complete", c.tryKeep(old, []byte("late"), long), lockstore.ErrLost)
 			c.kept(lease.Key, []byte("answer"))
 		},
 	},
 	{
 		"keep/again after others does not change what is theirs F62",
-		"A late duplicate of a Keep arrives when others have had the key since.",
+		"A late duplicate of a Complete arrives when others have had the key since.",
 		func(c *check) {
 			c.keeper()
 			_, old := c.take(long)
 			c.keep(old, []byte("old"), short)
 			c.expire(short)
 			req, lease := c.next(old)
-			c.wantNilOr("Keep again after another's grant", c.tryKeep(old, []byte("old"), long), lockstore.ErrLost)
+			c.wantNilOr("Complete again after another's grant", c.tryKeep(old, []byte("old"), long), lockstore.ErrLost)
 			c.held(req.Key)
 			c.plain(req.Key)
 			c.keep(lease, []byte("answer"), long)
-			c.wantNilOr("Keep again after another's Keep", c.tryKeep(old, []byte("old"), long), lockstore.ErrLost)
+			c.wantNilOr("Complete again after another's Complete", c.tryKeep(old, []byte("old"), long), lockstore.ErrLost)
 			c.kept(req.Key, []byte("answer"))
 		},
 	},
@@ -196,13 +196,13 @@ var keepCases = []testCase{
 			done := c.elapsed()
 			for range 2 {
 				c.notGranted("Acquire by the owner that has kept its answer", req)
-				c.renewLost("Renew after Keep", lease)
-				c.wantErr("Begin after Keep", c.tryBegin(lease), lockstore.ErrLost)
-				c.wantNilOr("Release after Keep", c.tryRelease(lease), lockstore.ErrLost)
+				c.renewLost("Renew after Complete", lease)
+				c.wantErr("MarkStarted after Complete", c.tryBegin(lease), lockstore.ErrLost)
+				c.wantNilOr("Release after Complete", c.tryRelease(lease), lockstore.ErrLost)
 				c.abandon(req)
 				c.abandon(newRequest(req.Key, long))
 				for _, s := range strangers(lease) {
-					c.wantErr("Begin"+s.what, c.tryBegin(s.lease), lockstore.ErrLost)
+					c.wantErr("MarkStarted"+s.what, c.tryBegin(s.lease), lockstore.ErrLost)
 					c.wantNilOr("Release"+s.what, c.tryRelease(s.lease), lockstore.ErrLost)
 				}
 				c.kept(req.Key, []byte("answer"))
@@ -217,11 +217,11 @@ var keepCases = []testCase{
 			c.keeper()
 			req, lease := c.take(long)
 			for _, s := range strangers(lease) {
-				c.wantErr("Keep"+s.what, c.tryKeep(s.lease, []byte("strange"), long), lockstore.ErrLost)
+				c.wantErr("Complete"+s.what, c.tryKeep(s.lease, []byte("strange"), long), lockstore.ErrLost)
 			}
 			c.keeps(req, lease)
 			unknown := lockstore.Lease{Key: newKey(), Owner: lockstore.NewOwner(), Fence: lease.Fence}
-			c.wantErr("Keep of a new key", c.tryKeep(unknown, []byte("strange"), long), lockstore.ErrLost)
+			c.wantErr("Complete of a new key", c.tryKeep(unknown, []byte("strange"), long), lockstore.ErrLost)
 			c.acquire(newRequest(unknown.Key, long))
 		},
 	},
@@ -237,12 +237,12 @@ var keepCases = []testCase{
 			}
 			c.keep(lease, []byte("answer"), short)
 			status := c.inspect(req.Key)
-			if !status.Held || !status.Kept || status.InDoubt || status.Remaining <= 0 || status.Holder.Encode() != req.Holder.Encode() || status.Fence < lease.Fence {
-				c.Errorf("Inspect of a kept key: %+v; want it held and kept, by %v with fence %d", status, req.Holder, lease.Fence)
+			if !status.Held || !status.Kept || status.InDoubt || status.Remaining <= 0 || status.Holder.Encode() != req.HolderInfo.Encode() || status.Fence < lease.Fence {
+				c.Errorf("Inspect of a kept key: %+v; want it held and kept, by %v with fence %d", status, req.HolderInfo, lease.Fence)
 			}
 			c.expire(short)
 			if status = c.inspect(req.Key); status.Held || status.Kept {
-				c.Errorf("Inspect after the time of Keep: %+v; want it free", status)
+				c.Errorf("Inspect after the time of Complete: %+v; want it free", status)
 			}
 		},
 	},
@@ -255,7 +255,7 @@ var keepCases = []testCase{
 			for _, shift := range []time.Duration{-time.Hour, time.Hour, -time.Hour} {
 				c.ends(1, func(int) taken {
 					_, lease := c.take(long)
-					c.ShiftClock(c.t, shift) // the first request of the wrong clock is the Keep
+					c.ShiftClock(c.t, shift) // the first request of the wrong clock is the Complete
 					start := c.elapsed()
 					c.keep(lease, []byte("answer"), edgeTTL)
 					return taken{lease.Key, start + edgeTTL, c.elapsed() + edgeTTL}
@@ -264,19 +264,19 @@ var keepCases = []testCase{
 		},
 	},
 	{
-		"keep/lost replies of Begin and Keep are unknown F25",
+		"keep/lost replies of MarkStarted and Complete are unknown F25",
 		"The caller sends the same request again, and learns that it was applied.",
 		func(c *check) {
 			c.keeper()
 			_, lease := c.take(long)
-			c.loseReply("Begin", func() error { return c.tryBegin(lease) })
+			c.loseReply("MarkStarted", func() error { return c.tryBegin(lease) })
 			c.begin(lease)
-			c.loseReply("Keep", func() error { return c.tryKeep(lease, []byte("answer"), long) })
+			c.loseReply("Complete", func() error { return c.tryKeep(lease, []byte("answer"), long) })
 			c.kept(lease.Key, []byte("answer"))
 			c.keep(lease, []byte("answer"), long)
 
 			req, lease := c.take(short)
-			c.loseReply("Begin", func() error { return c.tryBegin(lease) })
+			c.loseReply("MarkStarted", func() error { return c.tryBegin(lease) })
 			c.expire(short)
 			c.inDoubt(req)
 			c.release(lease) // nothing ran
@@ -290,14 +290,14 @@ var keepCases = []testCase{
 			c.keeper()
 			req, lease := c.take(long)
 			c.sends("calls with bad arguments", 0, func() {
-				for _, d := range []time.Duration{0, -1, time.Millisecond, lockstore.MinTTL - 1, lockstore.MaxKeep + 1, math.MaxInt64, math.MinInt64} {
-					c.wantInvalid("Keep for "+d.String(), c.tryKeep(lease, nil, d), "Keep")
+				for _, d := range []time.Duration{0, -1, time.Millisecond, lockstore.MinTTL - 1, lockstore.MaxResultTime + 1, math.MaxInt64, math.MinInt64} {
+					c.wantInvalid("Complete for "+d.String(), c.tryKeep(lease, nil, d), "Complete")
 				}
-				c.wantInvalid("Keep of too much", c.tryKeep(lease, append(largest(), 1), long), "Data")
+				c.wantInvalid("Complete of too much", c.tryKeep(lease, append(largest(), 1), long), "Data")
 				for _, fence := range []lockstore.Fence{0, -1} {
 					bad := lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: fence}
-					c.wantInvalid("Keep", c.tryKeep(bad, nil, long), "Fence")
-					c.wantInvalid("Begin", c.tryBegin(bad), "Fence")
+					c.wantInvalid("Complete", c.tryKeep(bad, nil, long), "Fence")
+					c.wantInvalid("MarkStarted", c.tryBegin(bad), "Fence")
 				}
 			})
 			c.keeps(req, lease)
@@ -339,7 +339,7 @@ var keepCases = []testCase{
 	},
 	{
 		"keep/a place that is taken at the same time is none",
-		"A request for a place and a Keep meet. No place may be left behind a kept key.",
+		"A request for a place and a Complete meet. No place may be left behind a kept key.",
 		func(c *check) {
 			c.keeper()
 			c.queuer()
@@ -368,7 +368,7 @@ var keepCases = []testCase{
 
 // largest is data of the largest size. It has no pattern that a store could use.
 func largest() []byte {
-	data := make([]byte, lockstore.MaxAnswer)
+	data := make([]byte, lockstore.MaxResultBytes)
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range data {
 		data[i] = byte(random.Uint32())
@@ -376,23 +376,23 @@ func largest() []byte {
 	return data
 }
 
-// keeper skips the case if the store is no Keeper.
-func (c *check) keeper() lockstore.Keeper {
+// keeper skips the case if the store is no Completer.
+func (c *check) keeper() lockstore.Completer {
 	c.Helper()
-	k, ok := lockstore.As[lockstore.Keeper](c.Store)
-	c.need("Keeper", ok)
+	k, ok := lockstore.As[lockstore.Completer](c.Store)
+	c.need("Completer", ok)
 	return k
 }
 
 func (c *check) tryKeep(lease lockstore.Lease, data []byte, d time.Duration) error {
 	k := c.keeper()
-	return c.call(method{"Keep", func(ctx context.Context) error { return k.Keep(ctx, lease, data, d) }})
+	return c.call(method{"Complete", func(ctx context.Context) error { return k.Complete(ctx, lease, data, d) }})
 }
 
 func (c *check) keep(lease lockstore.Lease, data []byte, d time.Duration) {
 	c.Helper()
 	if err := c.tryKeep(lease, data, d); err != nil {
-		c.fatalf("Keep of %q with fence %d: %v; want nil", lease.Key, lease.Fence, err)
+		c.fatalf("Complete of %q with fence %d: %v; want nil", lease.Key, lease.Fence, err)
 	}
 }
 
@@ -410,11 +410,11 @@ func (c *check) isKept(err error, key string, data []byte) *lockstore.KeptError 
 		c.fatalf("Acquire of a kept key: %v (%T); want a *lockstore.KeptError", err, err)
 	}
 	c.wantErr("Acquire of a kept key", err, lockstore.ErrHeld)
-	if !bytes.Equal(kept.Data, data) {
-		c.fatalf("the kept data has %d bytes: %.60q; want %d bytes: %.60q", len(kept.Data), []byte(kept.Data), len(data), data)
+	if !bytes.Equal(kept.Result, data) {
+		c.fatalf("the kept data has %d bytes: %.60q; want %d bytes: %.60q", len(kept.Result), []byte(kept.Result), len(data), data)
 	}
-	if kept.Key != key || kept.Remaining <= 0 || kept.Place != 0 || kept.Free {
-		c.Errorf("the error is about key %q with %v remaining, place %d, free %v; want key %q, more than 0, no place", kept.Key, kept.Remaining, kept.Place, kept.Free, key)
+	if kept.Key != key || kept.Remaining <= 0 || kept.QueuePosition != 0 || kept.Reserved {
+		c.Errorf("the error is about key %q with %v remaining, place %d, free %v; want key %q, more than 0, no place", kept.Key, kept.Remaining, kept.QueuePosition, kept.Reserved, key)
 	}
 	return kept
 }

@@ -94,7 +94,7 @@ var keyCases = []testCase{
 					c.next(leases[i])
 					continue
 				}
-				c.sameHolder(c.held(req.Key).Holder, req.Holder)
+				c.sameHolder(c.held(req.Key).Holder, req.HolderInfo)
 				c.renew(leases[i], long)
 			}
 		},

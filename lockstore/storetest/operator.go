@@ -10,30 +10,30 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-func (c *check) breaker() lockstore.Breaker {
+func (c *check) breaker() lockstore.Revoker {
 	c.Helper()
-	b, ok := lockstore.As[lockstore.Breaker](c.Store)
-	c.need("Breaker", ok)
+	b, ok := lockstore.As[lockstore.Revoker](c.Store)
+	c.need("Revoker", ok)
 	return b
 }
 
 // operator is who breaks leases.
-var operator = lockstore.Holder{Name: "broken by the operator", ID: "1", Since: time.UnixMilli(1_790_000_000_000).UTC()}
+var operator = lockstore.HolderInfo{Name: "broken by the operator", ID: "1", Since: time.UnixMilli(1_790_000_000_000).UTC()}
 
-func (c *check) tryBreak(req lockstore.BreakRequest) (lockstore.Status, error) {
+func (c *check) tryBreak(req lockstore.RevokeRequest) (lockstore.Status, error) {
 	b := c.breaker()
-	return within(c, func(ctx context.Context) (lockstore.Status, error) { return b.Break(ctx, req) })
+	return within(c, func(ctx context.Context) (lockstore.Status, error) { return b.Revoke(ctx, req) })
 }
 
 // breaks wants the lease broken.
 func (c *check) breaks(lease lockstore.Lease, now bool) lockstore.Status {
 	c.Helper()
-	status, err := c.tryBreak(lockstore.BreakRequest{Key: lease.Key, Fence: lease.Fence, By: operator, Now: now})
+	status, err := c.tryBreak(lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence, By: operator, OpenAtOnce: now})
 	if err != nil {
-		c.fatalf("Break of fence %d: %v; want the lease broken", lease.Fence, err)
+		c.fatalf("Revoke of fence %d: %v; want the lease broken", lease.Fence, err)
 	}
 	if status.Key != lease.Key || status.Fence != lease.Fence || status.Held == now || status.Broken == now {
-		c.fatalf("Break of fence %d with Now %v: %+v; want the state after it", lease.Fence, now, status)
+		c.fatalf("Revoke of fence %d with OpenAtOnce %v: %+v; want the state after it", lease.Fence, now, status)
 	}
 	return status
 }
@@ -47,7 +47,7 @@ func (c *check) isOver(req lockstore.Request, lease lockstore.Lease) {
 	c.notGranted("Acquire after the release of a broken lease", req)
 }
 
-// breakCases are the cases of lockstore.Breaker.
+// breakCases are the cases of lockstore.Revoker.
 var breakCases = []testCase{
 	{
 		"break/the holder is over, and the key opens at the end of its lease",
@@ -85,7 +85,7 @@ var breakCases = []testCase{
 	},
 	{
 		"break/a renewed lease, wherever it is in its time",
-		"A holder that hangs renews for ever: this is what Break is for.",
+		"A holder that hangs renews for ever: this is what Revoke is for.",
 		func(c *check) {
 			c.breaker()
 			req, lease := c.take(short)
@@ -93,7 +93,7 @@ var breakCases = []testCase{
 			if left := c.breaks(lease, false).Remaining; left < long-time.Minute {
 				c.Errorf("the broken lease ends in %v; want the end of the renewal, %v", left, long)
 			}
-			c.lasts("Break", req.Key)
+			c.lasts("Revoke", req.Key)
 			c.isOver(req, lease)
 		},
 	},
@@ -104,14 +104,14 @@ var breakCases = []testCase{
 			req, lease := c.take(long)
 			c.breaks(lease, false)
 			c.sameHolder(c.breaks(lease, false).Holder, operator)
-			second := lockstore.BreakRequest{Key: req.Key, Fence: lease.Fence, By: lockstore.Holder{Name: "another"}}
+			second := lockstore.RevokeRequest{Key: req.Key, Fence: lease.Fence, By: lockstore.HolderInfo{Name: "another"}}
 			status, err := c.tryBreak(second)
 			if err != nil || !status.Broken {
-				c.fatalf("a second Break: %+v, %v; want the state after the first one", status, err)
+				c.fatalf("a second Revoke: %+v, %v; want the state after the first one", status, err)
 			}
 			c.sameHolder(status.Holder, operator)
 			c.isOver(req, lease)
-			c.lasts("a second Break", req.Key)
+			c.lasts("a second Revoke", req.Key)
 		},
 	},
 	{
@@ -122,8 +122,8 @@ var breakCases = []testCase{
 			refused := func(what, key string, fence lockstore.Fence) {
 				c.Helper()
 				for _, now := range []bool{false, true} {
-					_, err := c.tryBreak(lockstore.BreakRequest{Key: key, Fence: fence, By: operator, Now: now})
-					c.wantErr("Break of "+what, err, lockstore.ErrLost)
+					_, err := c.tryBreak(lockstore.RevokeRequest{Key: key, Fence: fence, By: operator, OpenAtOnce: now})
+					c.wantErr("Revoke of "+what, err, lockstore.ErrLost)
 				}
 			}
 			refused("a key that was never acquired", newKey(), 1)
@@ -153,8 +153,8 @@ var breakCases = []testCase{
 			req, lease := c.take(long)
 			c.keep(lease, nil, long)
 			for _, now := range []bool{false, true} {
-				_, err := c.tryBreak(lockstore.BreakRequest{Key: req.Key, Fence: lease.Fence, By: operator, Now: now})
-				c.wantErr("Break of a cooldown", err, lockstore.ErrLost)
+				_, err := c.tryBreak(lockstore.RevokeRequest{Key: req.Key, Fence: lease.Fence, By: operator, OpenAtOnce: now})
+				c.wantErr("Revoke of a cooldown", err, lockstore.ErrLost)
 			}
 			c.held(req.Key)
 		},
@@ -168,11 +168,11 @@ var breakCases = []testCase{
 			req, lease := c.take(long)
 			c.keep(lease, []byte("answer"), long)
 			for _, now := range []bool{false, true} {
-				_, err := c.tryBreak(lockstore.BreakRequest{Key: req.Key, Fence: lease.Fence, By: operator, Now: now})
-				c.wantErr("Break of a kept key", err, lockstore.ErrLost)
+				_, err := c.tryBreak(lockstore.RevokeRequest{Key: req.Key, Fence: lease.Fence, By: operator, OpenAtOnce: now})
+				c.wantErr("Revoke of a kept key", err, lockstore.ErrLost)
 			}
-			if kept := c.kept(req.Key, []byte("answer")); kept.Holder.Encode() != req.Holder.Encode() {
-				c.Errorf("after the Break the answer is that of %v; want %v", kept.Holder, req.Holder)
+			if kept := c.kept(req.Key, []byte("answer")); kept.Holder.Encode() != req.HolderInfo.Encode() {
+				c.Errorf("after the Revoke the answer is that of %v; want %v", kept.Holder, req.HolderInfo)
 			}
 		},
 	},
@@ -187,33 +187,33 @@ var breakCases = []testCase{
 				c.begin(lease)
 				c.breaks(lease, false)
 				c.isOver(req, lease)
-				c.wantErr("Begin of a broken lease", c.tryBegin(lease), lockstore.ErrLost)
-				c.wantErr("Keep of a broken lease", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
+				c.wantErr("MarkStarted of a broken lease", c.tryBegin(lease), lockstore.ErrLost)
+				c.wantErr("Complete of a broken lease", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
 				c.plain(req.Key)
-				c.wantErr("SettleFree before the end", c.settleFree(s, req.Key, lease.Fence), lockstore.ErrHeld)
+				c.wantErr("ResolveNoEffect before the end", c.settleFree(s, req.Key, lease.Fence), lockstore.ErrHeld)
 				c.expire(short)
-				broken := lockstore.Request{Key: req.Key, Holder: operator}
+				broken := lockstore.Request{Key: req.Key, HolderInfo: operator}
 				c.inDoubt(broken)
 				c.release(lease)
 				c.notGranted("Acquire by the owner of the broken lease", req)
-				c.wantErr("Keep of a broken lease, after its end", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
-				_, err := c.tryBreak(lockstore.BreakRequest{Key: req.Key, Fence: lease.Fence, By: operator})
-				c.wantErr("Break of a key in doubt", err, lockstore.ErrLost)
+				c.wantErr("Complete of a broken lease, after its end", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
+				_, err := c.tryBreak(lockstore.RevokeRequest{Key: req.Key, Fence: lease.Fence, By: operator})
+				c.wantErr("Revoke of a key in doubt", err, lockstore.ErrLost)
 				c.inDoubt(broken)
 				if keeps {
 					if err := c.settleKept(s, req.Key, lease.Fence, []byte("found"), long); err != nil {
-						c.fatalf("SettleKept of a broken lease: %v; want nil", err)
+						c.fatalf("ResolveEffect of a broken lease: %v; want nil", err)
 					}
-					c.wantErr("Keep of a broken lease, after SettleKept", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
+					c.wantErr("Complete of a broken lease, after ResolveEffect", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
 					c.kept(req.Key, []byte("found"))
 					continue
 				}
 				if err := c.settleFree(s, req.Key, lease.Fence); err != nil {
-					c.fatalf("SettleFree of a broken lease: %v; want nil", err)
+					c.fatalf("ResolveNoEffect of a broken lease: %v; want nil", err)
 				}
 				c.acquireLost("Acquire by the owner of the broken lease, after it was settled", req)
 				other, _ := c.next(lease)
-				c.wantErr("Keep of a broken lease, after another's grant", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
+				c.wantErr("Complete of a broken lease, after another's grant", c.tryKeep(lease, []byte("late"), long), lockstore.ErrLost)
 				c.plain(other.Key)
 			}
 		},
@@ -224,13 +224,13 @@ var breakCases = []testCase{
 		func(c *check) {
 			c.breaker()
 			c.keeper()
-			refused := func(lease lockstore.Lease, by lockstore.Holder) {
+			refused := func(lease lockstore.Lease, by lockstore.HolderInfo) {
 				c.Helper()
-				_, err := c.tryBreak(lockstore.BreakRequest{Key: lease.Key, Fence: lease.Fence, By: operator, Now: true})
-				c.wantErr("Break now of a begun lease", err, lockstore.ErrHeld)
+				_, err := c.tryBreak(lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence, By: operator, OpenAtOnce: true})
+				c.wantErr("Revoke at once of a begun lease", err, lockstore.ErrHeld)
 				begun, ok := errors.AsType[*lockstore.BegunError](err)
 				if !ok {
-					c.fatalf("Break now of a begun lease: %v (%T); want a *lockstore.BegunError", err, err)
+					c.fatalf("Revoke at once of a begun lease: %v (%T); want a *lockstore.BegunError", err, err)
 				}
 				if begun.Key != lease.Key {
 					c.Errorf("the error is about key %q; want %q", begun.Key, lease.Key)
@@ -241,7 +241,7 @@ var breakCases = []testCase{
 			}
 			req, lease := c.take(long)
 			c.begin(lease)
-			refused(lease, req.Holder)
+			refused(lease, req.HolderInfo)
 			c.renew(lease, long)
 			c.breaks(lease, false)
 			refused(lease, operator)
@@ -260,7 +260,7 @@ var breakCases = []testCase{
 				}
 				status := c.breaks(lease, true)
 				if status.Remaining < long-time.Minute || status.Remaining > long+c.TakeoverDelay+rounding {
-					c.Errorf("Break now: the old holder may be at work for %v; want what is left of its lease of %v", status.Remaining, long)
+					c.Errorf("Revoke at once: the old holder may be at work for %v; want what is left of its lease of %v", status.Remaining, long)
 				}
 				c.renewLost("Renew of a lease that was broken now", lease)
 				c.acquireLost("Acquire of a free key by the owner of the broken lease", req)
@@ -292,7 +292,7 @@ var breakCases = []testCase{
 			if status = c.inspect(req.Key); status.Broken {
 				c.Errorf("Inspect says broken after the next grant")
 			}
-			c.sameHolder(status.Holder, next.Holder)
+			c.sameHolder(status.Holder, next.HolderInfo)
 		},
 	},
 	{
@@ -308,7 +308,7 @@ var breakCases = []testCase{
 			second := c.join(lease.Key, 2)
 			c.expire(ttl)
 			c.grew(lease.Fence, c.acquire(first).Fence)
-			if place := c.refused(second).Place; place != 1 {
+			if place := c.refused(second).QueuePosition; place != 1 {
 				c.Errorf("after a grant to the first, the place of the second is %d; want 1", place)
 			}
 		},
@@ -319,11 +319,11 @@ var breakCases = []testCase{
 		func(c *check) {
 			req, lease := c.take(long)
 			for _, fence := range []lockstore.Fence{0, -1} {
-				_, err := c.tryBreak(lockstore.BreakRequest{Key: req.Key, Fence: fence, By: operator, Now: true})
-				c.wantErr("Break with a bad fence", err, lockstore.ErrInvalid)
+				_, err := c.tryBreak(lockstore.RevokeRequest{Key: req.Key, Fence: fence, By: operator, OpenAtOnce: true})
+				c.wantErr("Revoke with a bad fence", err, lockstore.ErrInvalid)
 			}
-			_, err := c.tryBreak(lockstore.BreakRequest{Fence: lease.Fence, By: operator})
-			c.wantErr("Break without a key", err, lockstore.ErrInvalid)
+			_, err := c.tryBreak(lockstore.RevokeRequest{Fence: lease.Fence, By: operator})
+			c.wantErr("Revoke without a key", err, lockstore.ErrInvalid)
 			c.keeps(req, lease)
 		},
 	},
@@ -350,7 +350,7 @@ var listCases = []testCase{
 			}
 			c.acquire(newRequest(near+"held", long))
 			waits := newRequest(prefix+"held", long)
-			waits.Queue = true
+			waits.JoinQueue = true
 			c.refused(waits) // a store may keep more than one entry for a key
 			c.release(leases[1])
 			c.expire(short)
@@ -363,7 +363,7 @@ var listCases = []testCase{
 						if held := i != 1 && i != 2; status.Held != held || status.Fence != leases[i].Fence {
 							c.Errorf("%q is listed as %+v; want held %v, fence %d", req.Key, status, held, leases[i].Fence)
 						} else if held {
-							c.sameHolder(status.Holder, req.Holder)
+							c.sameHolder(status.Holder, req.HolderInfo)
 							c.between("Remaining", status.Remaining, long-time.Minute, long)
 						}
 					}
@@ -395,10 +395,10 @@ var listCases = []testCase{
 			c.begin(take("doubt"))
 			over := take("over")
 			c.begin(over)
-			if b, ok := lockstore.As[lockstore.Breaker](c.Store); ok {
+			if b, ok := lockstore.As[lockstore.Revoker](c.Store); ok {
 				lease := c.acquire(newRequest(prefix+"broken", long))
-				if _, err := b.Break(c.t.Context(), lockstore.BreakRequest{Key: lease.Key, Fence: lease.Fence, By: operator}); err != nil {
-					c.fatalf("Break: %v", err)
+				if _, err := b.Revoke(c.t.Context(), lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence, By: operator}); err != nil {
+					c.fatalf("Revoke: %v", err)
 				}
 			}
 			c.expire(short)

@@ -43,7 +43,7 @@ var queueCases = []testCase{
 			c.waiting(lease.Key, 0)
 			first := c.join(lease.Key, 1)
 			stays := first
-			stays.Queue = false
+			stays.JoinQueue = false
 			c.heldPlace(stays, 1)
 			c.release(lease)
 			c.served(lease, stays)
@@ -171,7 +171,7 @@ var queueCases = []testCase{
 			const most = 1000
 			places := 0
 			for ; places < most; places++ {
-				if c.heldBy(queued(lease.Key)).Place == 0 {
+				if c.heldBy(queued(lease.Key)).QueuePosition == 0 {
 					break
 				}
 			}
@@ -465,7 +465,7 @@ func (c *check) queuer() lockstore.Queuer {
 // queued is a request that asks for a place.
 func queued(key string) lockstore.Request {
 	req := newRequest(key, long)
-	req.Queue = true
+	req.JoinQueue = true
 	return req
 }
 
@@ -486,8 +486,8 @@ func (c *check) heldBy(req lockstore.Request) *lockstore.HeldError {
 // heldPlace is refused because another holds the key, and has this place then.
 func (c *check) heldPlace(req lockstore.Request, place int) {
 	c.Helper()
-	if held := c.heldBy(req); held.Place != place || held.Free {
-		c.fatalf("refused with place %d, free %v; want place %d of a key that is held", held.Place, held.Free, place)
+	if held := c.heldBy(req); held.QueuePosition != place || held.Reserved {
+		c.fatalf("refused with place %d, free %v; want place %d of a key that is held", held.QueuePosition, held.Reserved, place)
 	}
 }
 
@@ -495,8 +495,8 @@ func (c *check) heldPlace(req lockstore.Request, place int) {
 func (c *check) refusedFree(req lockstore.Request, place int) {
 	c.Helper()
 	held := c.heldBy(req)
-	if held.Place != place || !held.Free || held.Holder != (lockstore.Holder{}) {
-		c.fatalf("refused with place %d, free %v, holder %v; want place %d of a free key, and no holder", held.Place, held.Free, held.Holder, place)
+	if held.QueuePosition != place || !held.Reserved || held.Holder != (lockstore.HolderInfo{}) {
+		c.fatalf("refused with place %d, free %v, holder %v; want place %d of a free key, and no holder", held.QueuePosition, held.Reserved, held.Holder, place)
 	}
 	if most := lockstore.MaxTurns*lockstore.Turn + c.TurnDelay + rounding; held.Remaining > most {
 		c.Errorf("%v remain until the turn; want at most %v", held.Remaining, most)
@@ -518,7 +518,7 @@ func (c *check) toJoin() time.Duration { return short + 2*c.TurnDelay + c.slack(
 // joined says that the owner has this place behind a holder, or takes it.
 func (c *check) joined(req lockstore.Request, place int) {
 	c.Helper()
-	req.Queue = true
+	req.JoinQueue = true
 	c.heldPlace(req, place)
 }
 

@@ -30,7 +30,7 @@ var renewCases = []testCase{
 				c.renew(lease, long)
 			}
 			c.reacquire(req, lease)
-			c.sameHolder(c.held(req.Key).Holder, req.Holder)
+			c.sameHolder(c.held(req.Key).Holder, req.HolderInfo)
 			c.release(lease)
 		},
 	},

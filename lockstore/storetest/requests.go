@@ -24,12 +24,12 @@ var requestCases = []testCase{
 			c.sends("Release again", c.most(OpRelease), func() { c.release(lease) })
 			c.sleep(tick)
 			c.sends("Acquire of a released key", c.most(OpAcquire), func() { _, lease = c.next(lease) })
-			if _, ok := lockstore.As[lockstore.Keeper](c.Store); !ok {
+			if _, ok := lockstore.As[lockstore.Completer](c.Store); !ok {
 				return
 			}
-			c.sends("Begin", c.most(OpBegin), func() { c.begin(lease) })
-			c.sends("Keep", c.most(OpKeep), func() { c.keep(lease, []byte("answer"), long) })
-			c.sends("Keep again", c.most(OpKeep), func() { c.keep(lease, []byte("answer"), long) })
+			c.sends("MarkStarted", c.most(OpBegin), func() { c.begin(lease) })
+			c.sends("Complete", c.most(OpKeep), func() { c.keep(lease, []byte("answer"), long) })
+			c.sends("Complete again", c.most(OpKeep), func() { c.keep(lease, []byte("answer"), long) })
 			c.sends("Acquire of a kept key", c.most(OpAcquire), func() { c.kept(req.Key, []byte("answer")) })
 			req, _ = c.doubtful()
 			c.sends("Acquire of a key in doubt", c.most(OpAcquire), func() { c.inDoubt(req) })

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/internal/portable"
@@ -26,7 +27,7 @@ var rulesCases = []testCase{
 			_, inspects := lockstore.As[lockstore.Inspector](c.Store)
 			c.need("lockstore.Inspector", inspects)
 			if c.virtual {
-				for seed := range cmp.Or(c.Sequences, sequences) {
+				for seed := range cmp.Or(c.Sequences, byDefault()) {
 					if d := c.difference(uint64(seed)); d != "" {
 						c.fatalf("%s", d)
 					}
@@ -111,6 +112,15 @@ func (s step) String() string {
 // sequences is how many random sequences Run makes by default, if waiting takes no time.
 const sequences = 300
 
+// byDefault is fewer under the race detector: it looks for races, and each sequence of requests has
+// the same ones.
+func byDefault() int {
+	if verifyrecord.WithRaceDetector {
+		return sequences / 10
+	}
+	return sequences
+}
+
 // Random sequences have this many requests. On the wall clock they are shorter, and no time
 // passes before most of their requests.
 const (
@@ -144,11 +154,11 @@ func (c *check) compare(steps []step, random *rand.Rand) ([]step, string) {
 		ran = append(ran, s)
 		c.lapse(m, s.lapse)
 		before := m.state
+		m.asked = c.elapsed()
 		want := both[0].run(c, key, owner, s)
-		asked := c.elapsed()
 		both[1].Store = c.client(s.owner)
 		got := both[1].run(c, key, owner, s)
-		m.slow = max(m.slow, c.elapsed()-asked)
+		m.slow = max(m.slow, c.elapsed()-m.asked)
 		difference := c.differs(want, got, m.slow)
 		for _, other := range c.alternatives(before, owner(s.owner), last) {
 			if difference == "" {
@@ -203,13 +213,14 @@ type model struct {
 	state rules.State
 	began time.Time
 	at    time.Duration // of the case when the sequence began
-	slow  time.Duration // how long a call of the store takes
+	asked time.Duration // when the step began: each answer of the step is of then
+	slow  time.Duration // how much later than the rule book the store is asked, and answers
 }
 
 func (m *model) now() time.Time { return m.began.Add(m.c.elapsed() - m.at) }
 
 func (m *model) Do(_ context.Context, _ string, r driver.Request) (driver.Answer, error) {
-	next, _, answer, _ := m.book.Decide(m.state, rules.At(m.now()), r)
+	next, _, answer, _ := m.book.Decide(m.state, rules.At(m.began.Add(m.asked-m.at)), r)
 	m.state = next
 	return answer, nil
 }
@@ -289,7 +300,7 @@ func (s *side) run(c *check, key string, owner func(int) lockstore.Owner, st ste
 	if st.fence < len(s.fences) {
 		lease.Fence = s.fences[st.fence]
 	}
-	holder := lockstore.Holder{Name: fmt.Sprint("holder ", st.owner)}
+	holder := lockstore.HolderInfo{Name: fmt.Sprint("holder ", st.owner)}
 	data := []byte(nil)
 	if st.data {
 		data = fmt.Appendf(nil, "answer of %d", st.owner)
@@ -299,7 +310,7 @@ func (s *side) run(c *check, key string, owner func(int) lockstore.Owner, st ste
 	switch st.kind {
 	case driver.Acquire:
 		var l lockstore.Lease
-		l, err = s.Store.Acquire(ctx, lockstore.Request{Key: key, Owner: lease.Owner, TTL: st.ttl, Holder: holder, Queue: st.join})
+		l, err = s.Store.Acquire(ctx, lockstore.Request{Key: key, Owner: lease.Owner, TTL: st.ttl, HolderInfo: holder, JoinQueue: st.join})
 		got.fence, got.trust = l.Fence, l.TTL
 	case driver.Renew:
 		got.trust, err = s.Store.Renew(ctx, lease, st.ttl)
@@ -312,21 +323,21 @@ func (s *side) run(c *check, key string, owner func(int) lockstore.Owner, st ste
 		q, _ := lockstore.As[lockstore.Queuer](s.Store)
 		err = q.Leave(ctx, key, lease.Owner)
 	case driver.MarkStarted:
-		k, _ := lockstore.As[lockstore.Keeper](s.Store)
-		err = k.Begin(ctx, lease)
+		k, _ := lockstore.As[lockstore.Completer](s.Store)
+		err = k.MarkStarted(ctx, lease)
 	case driver.Complete:
-		k, _ := lockstore.As[lockstore.Keeper](s.Store)
-		err = k.Keep(ctx, lease, data, st.ttl)
+		k, _ := lockstore.As[lockstore.Completer](s.Store)
+		err = k.Complete(ctx, lease, data, st.ttl)
 	case driver.Resolve:
-		k, _ := lockstore.As[lockstore.Settler](s.Store)
+		k, _ := lockstore.As[lockstore.Resolver](s.Store)
 		if st.join {
-			err = k.SettleKept(ctx, key, lease.Fence, data, st.ttl)
+			err = k.ResolveEffect(ctx, key, lease.Fence, data, st.ttl)
 		} else {
-			err = k.SettleFree(ctx, key, lease.Fence)
+			err = k.ResolveNoEffect(ctx, key, lease.Fence)
 		}
 	case driver.Revoke:
-		b, _ := lockstore.As[lockstore.Breaker](s.Store)
-		got.status, err = b.Break(ctx, lockstore.BreakRequest{Key: key, Fence: lease.Fence, By: holder, Now: st.join})
+		b, _ := lockstore.As[lockstore.Revoker](s.Store)
+		got.status, err = b.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: lease.Fence, By: holder, OpenAtOnce: st.join})
 	}
 	got.owner = st.owner
 	got.outcome = got.name(err)
@@ -381,13 +392,13 @@ func (s *seen) name(err error) string {
 	case err == nil:
 		return "yes"
 	case errors.As(err, &kept):
-		s.data = string(kept.Data)
+		s.data = string(kept.Result)
 		return "kept"
 	case errors.As(err, &doubt):
 		return "in doubt"
 	case errors.As(err, &begun):
 		return "begun"
-	case held != nil && held.Free:
+	case held != nil && held.Reserved:
 		return "kept for others"
 	case held != nil:
 		return "held"
@@ -427,7 +438,7 @@ func (c *check) differs(want, got seen, slow time.Duration) string {
 		return fmt.Sprintf("the lease has fence %d; want %d", got.fenceNo, want.fenceNo)
 	case !near(want.trust, got.trust, c.Margin+late, late):
 		return fmt.Sprintf("the lease may be trusted for %v; want %v", got.trust, want.trust)
-	case want.held.Holder != got.held.Holder || want.held.Place != got.held.Place:
+	case want.held.Holder != got.held.Holder || want.held.QueuePosition != got.held.QueuePosition:
 		return fmt.Sprintf("refused with %+v; want %+v", got.held, want.held)
 	case !near(want.held.Remaining, got.held.Remaining, late, late):
 		return fmt.Sprintf("refused with %v remaining; want %v", got.held.Remaining, want.held.Remaining)
@@ -462,10 +473,10 @@ func (c *check) randomStep(random *rand.Rand, crowd bool, ran []step, known *sid
 	}
 	s.ttl = time.Second + time.Duration(random.IntN(9000))*time.Millisecond
 	s.data = random.IntN(2) == 0
-	_, keeps := lockstore.As[lockstore.Keeper](c.Store)
-	_, settles := lockstore.As[lockstore.Settler](c.Store)
+	_, keeps := lockstore.As[lockstore.Completer](c.Store)
+	_, settles := lockstore.As[lockstore.Resolver](c.Store)
 	_, queues := lockstore.As[lockstore.Queuer](c.Store)
-	_, breaks := lockstore.As[lockstore.Breaker](c.Store)
+	_, breaks := lockstore.As[lockstore.Revoker](c.Store)
 	kinds := []driver.Kind{driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Renew, driver.Renew, driver.Release, driver.Release, driver.Release, driver.Abandon}
 	if queues {
 		kinds = append(kinds, driver.Leave)

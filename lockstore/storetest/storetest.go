@@ -27,7 +27,7 @@
 //     an ended context sends nothing. A store that reads before it writes needs
 //     RequestsPerCall too.
 //
-// A store that is no lockstore.Inspector, Keeper, Settler, Queuer, Breaker or Lister skips
+// A store that is no lockstore.Inspector, Completer, Resolver, Queuer, Revoker or Lister skips
 // those cases. That is no mistake.
 package storetest
 
@@ -35,6 +35,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 )
 
 // phases are how far into a second a case begins. A synctest bubble begins at a whole
@@ -49,7 +51,7 @@ var phases = []time.Duration{0, 700 * time.Millisecond}
 // If waiting takes no time, in a bubble or with Harness.Sleep, each case runs twice, each
 // time with a new store: from the beginning of a second, and from 0.7 s after it. A few long
 // cases, for which this makes no difference, run once. On the wall clock each case runs
-// once. The cases about the end of a lease always try ten leases
+// once, and so it does under the race detector, there from 0.7 s. The cases about the end of a lease always try ten leases
 // that end at different times of a second.
 func Run(t *testing.T, open func(t *testing.T) Harness, run func(*testing.T, func(*testing.T))) {
 	t.Helper()
@@ -135,7 +137,7 @@ var anyTime = map[string]bool{
 
 // phases are those in which the case runs.
 func (tc testCase) phases() []time.Duration {
-	if anyTime[tc.name] {
+	if anyTime[tc.name] || verifyrecord.WithRaceDetector {
 		return phases[1:]
 	}
 	return phases

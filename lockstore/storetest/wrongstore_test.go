@@ -153,7 +153,7 @@ func (d *wrongDriver) Do(ctx context.Context, key string, r driver.Request) (dri
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.requests++
-	if d.has("cost: two requests for each call") || d.has("cost: Begin reads first") && r.Kind == driver.MarkStarted {
+	if d.has("cost: two requests for each call") || d.has("cost: MarkStarted reads first") && r.Kind == driver.MarkStarted {
 		d.requests++
 	}
 	s, err := d.decode(d.rows[d.place(key)])
@@ -304,7 +304,7 @@ func (s wrongStore) says(ctx context.Context, method, key string, err error) err
 	kept, _ := errors.AsType[*lockstore.KeptError](err)
 	for bug, field := range map[string]string{
 		"F48 TTL is not checked": "TTL", "F48 key is not checked": "Key", "F48 owner is not checked": "Owner", "F48 fence is not checked": "Fence",
-		"F48 cooldown of what was never granted": "Fence", "F48 the size of an answer is not checked": "Data", "F48 the time of Keep is not checked": "Keep",
+		"F48 cooldown of what was never granted": "Fence", "F48 the size of an answer is not checked": "Data", "F48 the time of Complete is not checked": "Complete",
 		"break: fence 0 is every lease": "Fence",
 	} {
 		if errors.Is(err, lockstore.ErrInvalid) && s.has(bug) && strings.Contains(strings.ToLower(err.Error()), strings.ToLower(field)) {
@@ -327,14 +327,14 @@ func (s wrongStore) says(ctx context.Context, method, key string, err error) err
 	case held != nil && s.has("held error has no key"):
 		held.Key = ""
 	case kept != nil && s.has("keep: the error shows the data"):
-		return fmt.Errorf("%s: %w", []byte(kept.Data), err)
+		return fmt.Errorf("%s: %w", []byte(kept.Result), err)
 	}
 	return err
 }
 
 func (s wrongStore) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
 	s.locked(func() {
-		s.raw = fmt.Sprintf("%d\t%s\t%s", req.Holder.Since.UnixMilli(), req.Holder.ID, req.Holder.Name)
+		s.raw = fmt.Sprintf("%d\t%s\t%s", req.HolderInfo.Since.UnixMilli(), req.HolderInfo.ID, req.HolderInfo.Name)
 	})
 	if s.has("F48 bounds are too narrow") && (req.TTL == lockstore.MaxTTL || len(req.Owner) == lockstore.MaxOwnerBytes) {
 		return lockstore.Lease{}, lockstore.ErrInvalid
@@ -355,34 +355,34 @@ func (s wrongStore) Release(ctx context.Context, l lockstore.Lease) error {
 	return s.says(ctx, "Release", l.Key, s.Store.Release(s.sent(ctx), l))
 }
 
-func (s wrongStore) Begin(ctx context.Context, l lockstore.Lease) error {
-	return s.says(ctx, "Begin", l.Key, s.Store.Begin(s.sent(ctx), l))
+func (s wrongStore) MarkStarted(ctx context.Context, l lockstore.Lease) error {
+	return s.says(ctx, "MarkStarted", l.Key, s.Store.MarkStarted(s.sent(ctx), l))
 }
 
-func (s wrongStore) Keep(ctx context.Context, l lockstore.Lease, data []byte, d time.Duration) error {
-	return s.says(ctx, "Keep", l.Key, s.Store.Keep(s.sent(ctx), l, data, d))
+func (s wrongStore) Complete(ctx context.Context, l lockstore.Lease, data []byte, d time.Duration) error {
+	return s.says(ctx, "Complete", l.Key, s.Store.Complete(s.sent(ctx), l, data, d))
 }
 
-func (s wrongStore) SettleKept(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
-	return s.says(ctx, "SettleKept", key, s.Store.SettleKept(s.sent(ctx), key, fence, data, d))
+func (s wrongStore) ResolveEffect(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+	return s.says(ctx, "ResolveEffect", key, s.Store.ResolveEffect(s.sent(ctx), key, fence, data, d))
 }
 
 func (s wrongStore) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
 	return s.says(ctx, "Leave", key, s.Store.Leave(s.sent(ctx), key, owner))
 }
 
-func (s wrongStore) Break(ctx context.Context, req lockstore.BreakRequest) (lockstore.Status, error) {
-	st, err := s.Store.Break(s.sent(ctx), req)
-	return st, s.says(ctx, "Break", req.Key, err)
+func (s wrongStore) Revoke(ctx context.Context, req lockstore.RevokeRequest) (lockstore.Status, error) {
+	st, err := s.Store.Revoke(s.sent(ctx), req)
+	return st, s.says(ctx, "Revoke", req.Key, err)
 }
 
 func (s wrongStore) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
 	st, err := s.Store.Inspect(s.sent(ctx), key)
 	switch {
 	case s.has("inspect shows the raw holder") && st.Held:
-		st.Holder = lockstore.Holder{Name: st.Holder.Encode()}
+		st.Holder = lockstore.HolderInfo{Name: st.Holder.Encode()}
 	case s.has("inspect shows the last holder") && st.Fence > 0:
-		st.Holder = lockstore.Holder{Name: "last"}
+		st.Holder = lockstore.HolderInfo{Name: "last"}
 	}
 	return st, s.says(ctx, "Inspect", key, err)
 }

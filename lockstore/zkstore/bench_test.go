@@ -33,7 +33,7 @@ func testHandOver(t *testing.T, addr string) {
 		all.Go(func() {
 			for range rounds {
 				req := newRequest("hand-over")
-				req.Queue = true
+				req.JoinQueue = true
 				mu.Lock()
 				granted := len(waits)
 				mu.Unlock()

@@ -30,7 +30,7 @@
 //	/lambdalock/clock                is written to read the servers' time
 //	/lambdalock/waiters/HASH         ephemeral, for each owner that waits for its turn
 //
-// The user needs create, read, write and delete on these nodes, also for Break. If nodes above the
+// The user needs create, read, write and delete on these nodes, also for Revoke. If nodes above the
 // prefix do not exist, the store makes them too. List needs less, if the nodes exist: read on
 // /lambdalock/locks and the nodes of the keys, and write on /lambdalock/clock. A node of a key
 // that the user may not read ends the listing with an error.
@@ -55,8 +55,8 @@
 //	Inspect                     1 write (of the clock), 1 read
 //	Leave                       1 write, 1 read, and 1 write if the owner had a place
 //	a wake-up                   2 writes and 1 read
-//	Break                       1 read, 2 writes; with Now also 1 write if somebody waits
-//	SettleKept, SettleFree      1 read, 3 writes; SettleFree also 1 write if somebody waits
+//	Revoke                       1 read, 2 writes; with OpenAtOnce also 1 write if somebody waits
+//	ResolveEffect, ResolveNoEffect      1 read, 3 writes; ResolveNoEffect also 1 write if somebody waits
 //	List                        1 read of all names, 1 read for each key with the prefix, and
 //	                            1 write for the names and for each 100 keys
 //	Extent                      1 read

@@ -185,7 +185,7 @@ func testSession(t *testing.T, addr string) {
 		s.register.timeout = time.Second
 		acquire(t, other, "session/waiter")
 		req := newRequest("session/waiter")
-		req.Queue = true
+		req.JoinQueue = true
 		_, err := s.Acquire(t.Context(), req)
 		require.ErrorIs(t, err, lockstore.ErrHeld)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -372,8 +372,8 @@ func testCredentials(t *testing.T, addr string) {
 				"Inspect": func() error { _, err := stranger.Inspect(t.Context(), "private"); return err }(),
 				"Check":   func() error { _, err := stranger.Check(t.Context()); return err }(),
 				"List":    stranger.List(t.Context(), "", nil),
-				"Break": func() error {
-					_, err := stranger.Break(t.Context(), lockstore.BreakRequest{Key: "private", Fence: lease.Fence})
+				"Revoke": func() error {
+					_, err := stranger.Revoke(t.Context(), lockstore.RevokeRequest{Key: "private", Fence: lease.Fence})
 					return err
 				}(),
 			} {

@@ -47,7 +47,7 @@ func TestEnsemble(t *testing.T) {
 // keys.
 func conformance(t *testing.T, addrs string) {
 	nodes := openTable(t, addrs)
-	castest.Run(t, func(t *testing.T) (casstore.Register, castest.Table) {
+	castest.Run(t, func(t *testing.T) (casstore.KV, castest.Table) {
 		net := openNetwork(t, addrs)
 		s := openStore(t, "zookeeper://"+net.addrs())
 		return s.register, wire{nodes, net, s}
@@ -55,7 +55,7 @@ func conformance(t *testing.T, addrs string) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		net := openNetwork(t, addrs)
 		s := openStore(t, "zookeeper://"+net.addrs())
-		h := castest.Harness(t, s.register, casstore.Options{Name: "zkstore", Skew: DefaultSkew}, nodes)
+		h := castest.Harness(t, s.register, casstore.Options{Name: "zkstore", MaxClockSkew: DefaultSkew}, nodes)
 		h.Store = &Store{h.Store.(*casstore.Store), s.register}
 		h.TakeoverDelay += 400 * time.Millisecond // a busy machine: a process knows the time of its last reply
 		h.Unreachable = func(t *testing.T) lockstore.Store { return openStore(t, "zookeeper://"+closedPort(t)) }
@@ -127,7 +127,7 @@ func (w wire) Hang(t *testing.T) func() {
 }
 
 // Unreachable implements castest.Wire.
-func (w wire) Unreachable(t *testing.T) casstore.Register {
+func (w wire) Unreachable(t *testing.T) casstore.KV {
 	return openStore(t, "zookeeper://"+closedPort(t)).register
 }
 

@@ -73,6 +73,6 @@ func FuzzDecode(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, int32(7), v.count)
 		require.Equal(t, data, encode(v.birth, e.Value))
-		require.EqualValues(t, 1700000000123, e.Written.UnixMilli())
+		require.EqualValues(t, 1700000000123, e.WrittenAt.UnixMilli())
 	})
 }

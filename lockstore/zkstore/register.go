@@ -12,7 +12,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 )
 
-// register is a casstore.Register: a node for each key.
+// register is a casstore.KV: a node for each key.
 type register struct {
 	*client
 	paths
@@ -20,14 +20,14 @@ type register struct {
 }
 
 var (
-	_ casstore.Register = (*register)(nil)
-	_ casstore.Waker    = (*register)(nil)
+	_ casstore.KV    = (*register)(nil)
+	_ casstore.Waker = (*register)(nil)
 )
 
-// Step implements casstore.Register.
-func (r *register) Step() time.Duration { return time.Millisecond }
+// ClockResolution implements casstore.KV.
+func (r *register) ClockResolution() time.Duration { return time.Millisecond }
 
-// Read implements casstore.Register. A fresh read writes the clock node first.
+// Read implements casstore.KV. A fresh read writes the clock node first.
 func (r *register) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
 	type answer struct {
 		entry casstore.Entry
@@ -110,7 +110,7 @@ func (r *register) createParents(conn *zk.Conn) error {
 	return nil
 }
 
-// Write implements casstore.Register. ZooKeeper's versions begin again when a node is
+// Write implements casstore.KV. ZooKeeper's versions begin again when a node is
 // deleted, so each node has a child that is named after its birth. A write also checks
 // that child.
 func (r *register) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
@@ -168,7 +168,7 @@ func (r *register) multi(ctx context.Context, v version, write func(*zk.Conn) ([
 	if stat == nil || stat.Version != v.count {
 		return casstore.Entry{}, errors.New("the reply to a write has no version or a wrong one")
 	}
-	return casstore.Entry{Version: v.String(), Written: stamp(stat)}, nil
+	return casstore.Entry{Version: v.String(), WrittenAt: stamp(stat)}, nil
 }
 
 // explain marks an error after which it is certain that nothing was applied. After all

@@ -20,7 +20,7 @@ func testWakeUp(t *testing.T, addr string) {
 	waits := func(key string) (*Store, lockstore.Request, <-chan error) {
 		s := openStore(t, "zookeeper://"+addr)
 		req := newRequest(key)
-		req.Queue = true
+		req.JoinQueue = true
 		_, err := s.Acquire(t.Context(), req)
 		require.ErrorIs(t, err, lockstore.ErrHeld)
 		done := make(chan error, 1)
@@ -45,7 +45,7 @@ func testWakeUp(t *testing.T, addr string) {
 		_, lease := acquire(t, holder, "lost")
 		s, req, done := waits("lost")
 		// This register wakes nobody.
-		mute, err := casstore.New(struct{ casstore.Register }{holder.register}, casstore.Options{})
+		mute, err := casstore.New(struct{ casstore.KV }{holder.register}, casstore.Options{})
 		require.NoError(t, err)
 		began := time.Now()
 		require.NoError(t, mute.Release(t.Context(), lease))

@@ -47,7 +47,7 @@ const (
 )
 
 // Store keeps leases in the nodes of a ZooKeeper ensemble. The embedded store implements
-// lockstore.Store, lockstore.Inspector, lockstore.Keeper, lockstore.Settler, lockstore.Breaker and
+// lockstore.Store, lockstore.Inspector, lockstore.Completer, lockstore.Resolver, lockstore.Revoker and
 // lockstore.Queuer. Store adds lockstore.Lister and lockstore.Checker.
 type Store struct {
 	*casstore.Store
@@ -57,9 +57,9 @@ type Store struct {
 var (
 	_ lockstore.Store     = (*Store)(nil)
 	_ lockstore.Inspector = (*Store)(nil)
-	_ lockstore.Keeper    = (*Store)(nil)
-	_ lockstore.Settler   = (*Store)(nil)
-	_ lockstore.Breaker   = (*Store)(nil)
+	_ lockstore.Completer = (*Store)(nil)
+	_ lockstore.Resolver  = (*Store)(nil)
+	_ lockstore.Revoker   = (*Store)(nil)
 	_ lockstore.Lister    = (*Store)(nil)
 	_ lockstore.Checker   = (*Store)(nil)
 	_ lockstore.Queuer    = (*Store)(nil)
@@ -100,7 +100,7 @@ func New(opt Options) (*Store, error) {
 	if opt.TLS != nil {
 		r.dial = (&tls.Dialer{Config: opt.TLS}).DialContext
 	}
-	s, err := casstore.New(r, casstore.Options{Name: "zkstore", Skew: opt.Skew})
+	s, err := casstore.New(r, casstore.Options{Name: "zkstore", MaxClockSkew: opt.Skew})
 	if err != nil {
 		return nil, err
 	}

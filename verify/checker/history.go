@@ -29,21 +29,21 @@ type Kind string
 // Lost when the resource has seen a larger one. An effect goes to a resource that compares
 // nothing: each run makes one, while it may trust its lease.
 //
-// A Keep and a SettleKept have the time for which the answer is kept in TTL. Break and the
+// A Complete and a ResolveEffect have the time for which the answer is kept in TTL. Revoke and the
 // settlements are an operator's: Owner and Fence are those of the lease that they are about.
 const (
-	Acquire Kind = "acquire"
-	Renew   Kind = "renew"
-	Release Kind = "release"
-	Abandon Kind = "abandon"
-	Write   Kind = "write"
-	Effect  Kind = "effect"
-	Keep    Kind = "keep"
+	Acquire  Kind = "acquire"
+	Renew    Kind = "renew"
+	Release  Kind = "release"
+	Abandon  Kind = "abandon"
+	Write    Kind = "write"
+	Effect   Kind = "effect"
+	Complete Kind = "keep"
 
-	Begin      Kind = "begin"
-	SettleKept Kind = "settle-kept"
-	SettleFree Kind = "settle-free"
-	Break      Kind = "break"
+	MarkStarted     Kind = "begin"
+	ResolveEffect   Kind = "settle-kept"
+	ResolveNoEffect Kind = "settle-free"
+	Revoke          Kind = "break"
 )
 
 // What happens to a store's copy of a key, at one moment between Call and Return.
@@ -82,7 +82,7 @@ type Op struct {
 	TTL     time.Duration // asked for
 	Fence   int64         // of the lease: told by Acquire, named by the others
 	Trust   time.Duration // from Call on; of Acquire and Renew
-	Data    string        // the answer that a Keep or a SettleKept writes, and an Acquire is told; each call has its own
+	Data    string        // the answer that a Complete or a ResolveEffect writes, and an Acquire is told; each call has its own
 	Outcome Outcome
 	Call    time.Duration
 	Return  time.Duration
@@ -170,7 +170,7 @@ const forever = time.Duration(math.MaxInt64 / 4)
 
 // OutcomeOf reads a store's answer.
 func OutcomeOf(err error) Outcome {
-	if held, ok := errors.AsType[*lockstore.HeldError](err); ok && held.Free {
+	if held, ok := errors.AsType[*lockstore.HeldError](err); ok && held.Reserved {
 		return Turn
 	}
 	if _, ok := errors.AsType[*lockstore.KeptError](err); ok {

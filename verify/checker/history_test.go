@@ -728,7 +728,7 @@ acquire h 0 kept 318 319 100 x`))
 
 func TestOutcomeOf(t *testing.T) {
 	for want, err := range map[Outcome]error{
-		OK: nil, Busy: &lockstore.HeldError{}, Turn: &lockstore.HeldError{Free: true}, Kept: &lockstore.KeptError{}, Doubt: &lockstore.DoubtError{}, Lost: lockstore.ErrLost, Refused: lockstore.ErrUnavailable,
+		OK: nil, Busy: &lockstore.HeldError{}, Turn: &lockstore.HeldError{Reserved: true}, Kept: &lockstore.KeptError{}, Doubt: &lockstore.DoubtError{}, Lost: lockstore.ErrLost, Refused: lockstore.ErrUnavailable,
 		Unknown: context.DeadlineExceeded,
 	} {
 		require.Equal(t, want, OutcomeOf(err))

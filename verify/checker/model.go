@@ -152,36 +152,36 @@ func step(s state, op request, l Limits) []state {
 		return []state{ended(s, op.Op, same)}
 	case op.Kind == Abandon && op.Outcome == OK:
 		s.entry = abandoned(s.entry, op.Owner, l)
-	case op.Kind == Begin && op.Outcome == OK:
+	case op.Kind == MarkStarted && op.Outcome == OK:
 		if !same || op.Call > s.hi+l.Late {
 			return nil
 		}
 		s.begun = true
-	case op.Kind == Begin && op.Outcome == Lost:
+	case op.Kind == MarkStarted && op.Outcome == Lost:
 		if same && !mayBeOver {
 			return nil
 		}
 		s.begun = s.begun && !(same && l.LateRenewals) // such a store undoes what came too late
 		return []state{ended(s, op.Op, same)}
-	case op.Kind == Keep && op.Outcome == OK:
+	case op.Kind == Complete && op.Outcome == OK:
 		switch {
 		case same: // also after the end of the lease
 			s.entry = keeping(s.entry, op.Op, op.Call+op.TTL, op.Return+op.TTL)
 		case !op.again || s.kept < op.Fence || s.kept == op.Fence && !s.own:
 			return nil // it has not kept it itself, so this is no repeat
 		}
-	case op.Kind == Keep && op.Outcome == Lost:
+	case op.Kind == Complete && op.Outcome == Lost:
 		if same || s.owner == closed && s.kept == op.Fence && s.own && op.again {
 			return nil
 		}
 	case settles(op.Kind):
 		return settled(s, op.Op, mayBeOver, mustBeOver && !l.LateRenewals)
-	case op.Kind == Break && op.Outcome == OK:
+	case op.Kind == Revoke && op.Outcome == OK:
 		if !same && (s.owner != broken || s.fence != op.Fence) || op.Call > s.hi+l.Late {
 			return nil
 		}
 		s.entry = breaking(s.entry, op.Op)
-	case op.Kind == Break && op.Outcome == Lost:
+	case op.Kind == Revoke && op.Outcome == Lost:
 		if (same || s.owner == broken && s.fence == op.Fence) && !mayBeOver {
 			return nil
 		}
@@ -201,10 +201,10 @@ func step(s state, op request, l Limits) []state {
 // it was over, and the row says broken all the same; or the first try broke it, and the
 // repeat came after its end.
 func breaksOver(op Op, l Limits) bool {
-	return op.Kind == Break && op.Outcome == Lost && (l.Stamped || l.Repeats > 0)
+	return op.Kind == Revoke && op.Outcome == Lost && (l.Stamped || l.Repeats > 0)
 }
 
-func settles(k Kind) bool { return k == SettleKept || k == SettleFree }
+func settles(k Kind) bool { return k == ResolveEffect || k == ResolveNoEffect }
 
 // settled is what a settlement leads to that was answered. Where renewals may be late, an
 // owner that leaves the queue of a lease that is over may move the end of the lease to now. So
@@ -215,12 +215,12 @@ func settled(s state, op Op, mayBeOver, mustBeOver bool) []state {
 	switch op.Outcome {
 	case OK:
 		switch {
-		case begun && mayBeOver && op.Kind == SettleKept:
+		case begun && mayBeOver && op.Kind == ResolveEffect:
 			s.entry = keeping(s.entry, op, op.Call+op.TTL, op.Return+op.TTL)
 		case begun && mayBeOver:
 			s.entry = freed(s.entry, op.Owner)
-		case op.Kind == SettleKept && kept && !mustBeOver: // settled before
-		case op.Kind == SettleFree && (s.owner == "" || kept && mayBeOver) && s.last == op.Fence:
+		case op.Kind == ResolveEffect && kept && !mustBeOver: // settled before
+		case op.Kind == ResolveNoEffect && (s.owner == "" || kept && mayBeOver) && s.last == op.Fence:
 		default:
 			return nil
 		}
@@ -229,7 +229,7 @@ func settled(s state, op Op, mayBeOver, mustBeOver bool) []state {
 			return nil
 		}
 	case Lost:
-		if begun && mustBeOver || op.Kind == SettleKept && kept && !mayBeOver {
+		if begun && mustBeOver || op.Kind == ResolveEffect && kept && !mayBeOver {
 			return nil
 		}
 	default:
@@ -241,7 +241,7 @@ func settled(s state, op Op, mayBeOver, mustBeOver bool) []state {
 // keeping is the entry in which the answer of op is kept until a time from lo to hi.
 func keeping(e entry, op Op, lo, hi time.Duration) entry {
 	e = freed(e, op.Owner)
-	e.owner, e.data, e.kept, e.own, e.lo, e.hi = closed, op.Data, op.Fence, op.Kind == Keep, lo, hi
+	e.owner, e.data, e.kept, e.own, e.lo, e.hi = closed, op.Data, op.Fence, op.Kind == Complete, lo, hi
 	return e
 }
 
@@ -337,25 +337,25 @@ func unknown(s state, op request, l Limits) []state {
 	case Abandon:
 		s.entry = abandoned(s.entry, op.Owner, l)
 		next = append(next, s)
-	case Begin:
+	case MarkStarted:
 		if same && op.Call <= max(s.hi, s.openEnd+s.open)+l.Late {
 			s.begun = true
 			next = append(next, s)
 		}
-	case Keep:
+	case Complete:
 		if same {
 			s.entry = keeping(s.entry, op.Op, applied+op.TTL, 0)
 			next = append(next, lasting(s, op, l))
 		}
-	case Break:
+	case Revoke:
 		if same {
 			s.entry = breaking(s.entry, op.Op)
 			next = append(next, s)
 		}
-	case SettleKept, SettleFree:
+	case ResolveEffect, ResolveNoEffect:
 		if s.begun && s.fence == op.Fence {
 			s.at = max(s.at, s.lo-l.Early)
-			if op.Kind == SettleFree {
+			if op.Kind == ResolveNoEffect {
 				s.entry = freed(s.entry, op.Owner)
 			} else {
 				s.entry = keeping(s.entry, op.Op, applied+op.TTL, 0)
@@ -450,8 +450,8 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 				add(try)
 			}
 		}
-		broke := func(o Op) bool { return o.Kind == Break && mayHave(o) && o.Call < op.Return && o.Return > op.Call }
-		if op.Outcome == Lost && (op.Kind == Begin && (l.Repeats > 0 || l.LateRenewals) ||
+		broke := func(o Op) bool { return o.Kind == Revoke && mayHave(o) && o.Call < op.Return && o.Return > op.Call }
+		if op.Outcome == Lost && (op.Kind == MarkStarted && (l.Repeats > 0 || l.LateRenewals) ||
 			op.Kind == Renew && l.Repeats > 0 && slices.ContainsFunc(own, broke)) {
 			// The first try was applied. The lease was broken, or it ended, before the repeat. Or
 			// the request came too late, and was undone.
@@ -501,11 +501,11 @@ func (o Op) settledBy(later Op) bool {
 	case Renew, Release:
 		return ended || lost && !operators(later.Kind)
 	}
-	return ended || lost && later.Kind == Keep
+	return ended || lost && later.Kind == Complete
 }
 
 // operators reports whether the request is an operator's.
-func operators(k Kind) bool { return k == Break || settles(k) }
+func operators(k Kind) bool { return k == Revoke || settles(k) }
 
 // refused reports whether an acquire was told that others come first.
 func refused(o Outcome) bool { return o == Busy || o == Turn || o == Kept || o == Doubt }

@@ -63,7 +63,7 @@ func sorted(ops []Op) []Op {
 // ends reports whether the operation may have ended its owner's lease.
 func ends(op Op) bool {
 	switch op.Kind {
-	case Release, Abandon, Keep, Break, SettleKept, SettleFree:
+	case Release, Abandon, Complete, Revoke, ResolveEffect, ResolveNoEffect:
 		return mayHave(op)
 	}
 	return false
@@ -72,7 +72,7 @@ func ends(op Op) bool {
 // mayHave reports whether the request may have been applied.
 func mayHave(op Op) bool { return op.Outcome == OK || op.Outcome == Unknown }
 
-func keeps(k Kind) bool { return k == Keep || k == SettleKept }
+func keeps(k Kind) bool { return k == Complete || k == ResolveEffect }
 
 // trusts follows what each owner was told of its leases, in the order of the
 // calls. denied are answers that contradict what its owner was told before.
@@ -80,7 +80,7 @@ func trusts(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*t
 	leases = map[grantOf][]*trust{}
 	breaks := map[grantOf][]Op{}
 	for _, op := range ops {
-		if op.Kind == Break && mayHave(op) {
+		if op.Kind == Revoke && mayHave(op) {
 			id := grantOf{op.Key, op.Owner}
 			breaks[id] = append(breaks[id], op)
 		}
@@ -110,7 +110,7 @@ func trusts(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*t
 			last.end = max(last.end, op.Call+op.Trust)
 		case (op.Kind == Acquire || op.Kind == Renew) && op.Outcome == Lost:
 			last.end = min(last.end, op.Return)
-		case op.Kind == Release, op.Kind == Abandon, op.Kind == Keep:
+		case op.Kind == Release, op.Kind == Abandon, op.Kind == Complete:
 			last.end = min(last.end, op.Call) // a holder that ends its lease has stopped
 		}
 	}
@@ -212,7 +212,7 @@ func shut(ops []Op) (all map[string][]interval) {
 	all = map[string][]interval{}
 	own := map[grantOf][]Op{}
 	for _, op := range ops {
-		if op.Kind == Begin || ends(op) {
+		if op.Kind == MarkStarted || ends(op) {
 			id := grantOf{op.Key, op.Owner}
 			own[id] = append(own[id], op)
 		}
@@ -223,7 +223,7 @@ func shut(ops []Op) (all map[string][]interval) {
 			switch {
 			case keeps(op.Kind):
 				kept = min(kept, op.Call+op.TTL) // a repeat changes nothing
-			case op.Kind != Begin && op.Kind != Break:
+			case op.Kind != MarkStarted && op.Kind != Revoke:
 				ended = min(ended, op.Call)
 			}
 		}
@@ -231,7 +231,7 @@ func shut(ops []Op) (all map[string][]interval) {
 			switch {
 			case keeps(op.Kind) && op.Outcome == OK:
 				all[id.key] = append(all[id.key], interval{op, op.Return, kept})
-			case op.Kind == Begin && op.Outcome == OK:
+			case op.Kind == MarkStarted && op.Outcome == OK:
 				all[id.key] = append(all[id.key], interval{op, op.Return, min(kept, ended)})
 			}
 		}
@@ -312,10 +312,10 @@ func Count(ops []Op) Counts {
 	breaks := map[grantOf]bool{}
 	for _, op := range ops {
 		id := grantOf{op.Key, op.Owner}
-		if op.Kind == Break && mayHave(op) {
+		if op.Kind == Revoke && mayHave(op) {
 			breaks[id] = true
 		}
-		if _, ok := released[id]; ends(op) && op.Kind != Break && !ok { // a broken lease is taken over
+		if _, ok := released[id]; ends(op) && op.Kind != Revoke && !ok { // a broken lease is taken over
 			released[id] = op.Call
 		}
 	}
@@ -347,11 +347,11 @@ func Count(ops []Op) Counts {
 		c.Operations++
 		switch {
 		case operators(op.Kind) && op.Outcome != OK:
-		case op.Kind == Break:
+		case op.Kind == Revoke:
 			c.Breaks++
 		case settles(op.Kind):
 			c.Settled++
-		case op.Kind == Keep && op.Outcome == OK:
+		case op.Kind == Complete && op.Outcome == OK:
 			c.Keeps++
 		case op.Outcome == Kept:
 			c.Answers++

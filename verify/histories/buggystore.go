@@ -64,7 +64,7 @@ func (b *buggyClient) Acquire(_ context.Context, req lockstore.Request) (locksto
 		b.mu.Lock()
 	}
 	if e.Owner == "" && held && !e.ended[req.Owner] {
-		return lockstore.Lease{}, &lockstore.KeptError{HeldError: lockstore.HeldError{Key: req.Key}, Data: e.kept}
+		return lockstore.Lease{}, &lockstore.KeptError{HeldError: lockstore.HeldError{Key: req.Key}, Result: e.kept}
 	}
 	if e.begun && !held && e.Owner != req.Owner && !e.ended[req.Owner] && b.bug != "an expired begun lease is granted" {
 		return lockstore.Lease{}, &lockstore.DoubtError{HeldError: lockstore.HeldError{Key: req.Key}}
@@ -134,7 +134,7 @@ func (e *buggyEntry) free() { e.Owner, e.expires, e.begun = "", time.Time{}, fal
 
 func (e *buggyEntry) has(l lockstore.Lease) bool { return e.Owner == l.Owner && e.Fence == l.Fence }
 
-func (b *buggyClient) Begin(_ context.Context, l lockstore.Lease) error {
+func (b *buggyClient) MarkStarted(_ context.Context, l lockstore.Lease) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.entry(l.Key)
@@ -145,7 +145,7 @@ func (b *buggyClient) Begin(_ context.Context, l lockstore.Lease) error {
 	return nil
 }
 
-func (b *buggyClient) Keep(_ context.Context, l lockstore.Lease, data []byte, d time.Duration) error {
+func (b *buggyClient) Complete(_ context.Context, l lockstore.Lease, data []byte, d time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.entry(l.Key)
@@ -170,11 +170,11 @@ func (b *buggyClient) keep(e *buggyEntry, data []byte, d time.Duration) {
 	e.kept, e.expires = data, time.Now().Add(d)
 }
 
-func (b *buggyClient) SettleKept(_ context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+func (b *buggyClient) ResolveEffect(_ context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
 	return b.settle(key, fence, true, func(e *buggyEntry) { b.keep(e, data, d) })
 }
 
-func (b *buggyClient) SettleFree(_ context.Context, key string, fence lockstore.Fence) error {
+func (b *buggyClient) ResolveNoEffect(_ context.Context, key string, fence lockstore.Fence) error {
 	return b.settle(key, fence, false, func(e *buggyEntry) {
 		e.ended[e.Owner] = true
 		e.free()

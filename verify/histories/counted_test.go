@@ -22,7 +22,7 @@ func TestCounted(t *testing.T) {
 	} {
 		r := newRun("counted", 1, few, 0)
 		r.atOnce["x"] = lease
-		ops := []checker.Op{{Kind: checker.Keep, Key: "k", Data: "x", Outcome: c.outcome}, {Kind: checker.Keep, Data: "y", Outcome: checker.OK}}
+		ops := []checker.Op{{Kind: checker.Complete, Key: "k", Data: "x", Outcome: c.outcome}, {Kind: checker.Complete, Data: "y", Outcome: checker.OK}}
 		n, wrong := r.counted(ops, func(lockstore.Lease) int { return c.effects })
 		require.Equal(t, c.effects, n)
 		require.Len(t, wrong, c.wrong, "%+v: %v", c, wrong)

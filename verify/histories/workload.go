@@ -118,7 +118,7 @@ func (c *client) work() {
 func (c *client) lock(key string) (lease lockstore.Lease, trust time.Duration, ok bool) {
 	for range 3 { // owners
 		freed := c.nextRelease(key)
-		req := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl, Holder: lockstore.Holder{Name: c.name}, Queue: c.queues(key)}
+		req := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl, HolderInfo: lockstore.HolderInfo{Name: c.name}, JoinQueue: c.queues(key)}
 		ambiguous := false
 		var outcome checker.Outcome
 		for range 4 {
@@ -325,10 +325,10 @@ func (c *client) acquire(req lockstore.Request) (lease lockstore.Lease, trust ti
 		op.Fence, op.Trust = int64(lease.Fence), lease.TTL
 		c.place = 0
 		if held, ok := errors.AsType[*lockstore.HeldError](err); ok {
-			c.place = held.Place
+			c.place = held.QueuePosition
 		}
 		if kept, ok := errors.AsType[*lockstore.KeptError](err); ok {
-			op.Data = string(kept.Data)
+			op.Data = string(kept.Result)
 			c.answered, c.until = req.Key, c.Now()+keepTime*3/4
 		}
 		if err == nil {
@@ -367,16 +367,16 @@ func (c *client) release(lease lockstore.Lease) checker.Outcome {
 }
 
 func (c *client) begin(lease lockstore.Lease) checker.Outcome {
-	return c.ask(checker.Begin, lease, func(ctx context.Context, _ *checker.Op) error {
-		k, _ := lockstore.As[lockstore.Keeper](c.store)
-		return k.Begin(ctx, lease)
+	return c.ask(checker.MarkStarted, lease, func(ctx context.Context, _ *checker.Op) error {
+		k, _ := lockstore.As[lockstore.Completer](c.store)
+		return k.MarkStarted(ctx, lease)
 	})
 }
 
 // transact keeps an answer together with an effect. Where the transaction is refused, this
 // may be because its first try was applied. So every error is an unknown outcome.
 func (c *client) transact(lease lockstore.Lease) checker.Outcome {
-	return c.ask(checker.Keep, lease, func(ctx context.Context, op *checker.Op) error {
+	return c.ask(checker.Complete, lease, func(ctx context.Context, op *checker.Op) error {
 		c.mu.Lock()
 		c.atOnce[op.Data] = lease
 		c.mu.Unlock()
@@ -385,9 +385,9 @@ func (c *client) transact(lease lockstore.Lease) checker.Outcome {
 }
 
 func (c *client) keep(lease lockstore.Lease) checker.Outcome {
-	return c.ask(checker.Keep, lease, func(ctx context.Context, op *checker.Op) error {
-		k, _ := lockstore.As[lockstore.Keeper](c.store)
-		return k.Keep(ctx, lease, []byte(op.Data), op.TTL)
+	return c.ask(checker.Complete, lease, func(ctx context.Context, op *checker.Op) error {
+		k, _ := lockstore.As[lockstore.Completer](c.store)
+		return k.Complete(ctx, lease, []byte(op.Data), op.TTL)
 	})
 }
 
@@ -421,28 +421,28 @@ func (c *client) settle(key string, keep bool) {
 	if !ok {
 		return
 	}
-	kind := checker.SettleFree
+	kind := checker.ResolveNoEffect
 	if keep {
-		kind = checker.SettleKept
+		kind = checker.ResolveEffect
 	}
 	c.ask(kind, lease, func(ctx context.Context, op *checker.Op) error {
-		s, _ := lockstore.As[lockstore.Settler](c.store)
+		s, _ := lockstore.As[lockstore.Resolver](c.store)
 		if keep {
-			return s.SettleKept(ctx, key, lease.Fence, []byte(op.Data), op.TTL)
+			return s.ResolveEffect(ctx, key, lease.Fence, []byte(op.Data), op.TTL)
 		}
-		return s.SettleFree(ctx, key, lease.Fence)
+		return s.ResolveNoEffect(ctx, key, lease.Fence)
 	})
 }
 
 // breakLease breaks the last lease of a key that a client was told to have.
 func (c *client) breakLease(key string) {
-	b, ok := lockstore.As[lockstore.Breaker](c.store)
+	b, ok := lockstore.As[lockstore.Revoker](c.store)
 	lease, known := c.leaseOf(key, 0)
 	if !ok || !known {
 		return
 	}
-	c.ask(checker.Break, lease, func(ctx context.Context, _ *checker.Op) error {
-		_, err := b.Break(ctx, lockstore.BreakRequest{Key: key, Fence: lease.Fence, By: lockstore.Holder{Name: "an operator"}})
+	c.ask(checker.Revoke, lease, func(ctx context.Context, _ *checker.Op) error {
+		_, err := b.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: lease.Fence, By: lockstore.HolderInfo{Name: "an operator"}})
 		return err
 	})
 }
@@ -462,7 +462,7 @@ func (c *client) leaseOf(key string, fence lockstore.Fence) (lockstore.Lease, bo
 // ask sends a request about a lease. No two requests keep the same answer.
 func (c *client) ask(kind checker.Kind, lease lockstore.Lease, send func(context.Context, *checker.Op) error) checker.Outcome {
 	op := checker.Op{Kind: kind, Key: lease.Key, Owner: string(lease.Owner), Fence: int64(lease.Fence)}
-	if kind == checker.Keep || kind == checker.SettleKept {
+	if kind == checker.Complete || kind == checker.ResolveEffect {
 		c.mu.Lock()
 		c.answers++
 		op.TTL, op.Data = keepTime, fmt.Sprintf("answer %d", c.answers)

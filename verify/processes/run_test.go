@@ -104,7 +104,7 @@ func (r *run) plan(event, attempt int) plan {
 		p.pause = ttl/2 + upTo(3*ttl/2)
 	case r.target.pair != nil:
 		p.pause /= 4
-		p.once = []string{"", "RunAgain", "", "Refuse"}[event%4]
+		p.once = []string{"", "AtLeastOnce", "", "AtMostOnce"}[event%4]
 		p.duplicate = p.once != "" && attempt == 0
 	}
 	switch r.variant {
@@ -197,7 +197,7 @@ type try struct {
 
 // environment is an execution environment and the tries in it.
 type environment struct {
-	*lambdatest.Env
+	*lambdatest.Environment
 	concurrency int
 	// The run's mutex guards the rest.
 	running   map[string]*try // by request id
@@ -242,7 +242,7 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 		case i == 0:
 			e.concurrency = 2 // as on managed instances
 		}
-		e.Env, err = lambdatest.Start(r.t.Context(), lambdatest.Config{
+		e.Environment, err = lambdatest.Start(r.t.Context(), lambdatest.Config{
 			Binary: binary, Name: "lists", Timeout: r.timeout(), MaxConcurrency: e.concurrency,
 			Log: r,
 			Env: []string{

@@ -49,8 +49,8 @@ func Main(m *testing.M, gate string, function func(*guard.Guard, *accounts.Ledge
 	if gate == "" {
 		os.Exit(m.Run())
 	}
-	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener)
-	ledger := boot.Must(accounts.Open(boot.MustURL("ACCOUNTS_URL"), boot.Getenv))
+	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener)
+	ledger := boot.Must(accounts.Open(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.Getenv))
 	ledger.Pay = pay(gate)
 	function(g, ledger)
 }
@@ -102,10 +102,14 @@ type stores struct {
 	refuse          func(bool)
 }
 
+// ttl is each lease's. A lease is trusted for less than that, and a process on a busy machine
+// needs what is left.
+const ttl = 5 * time.Second
+
 // OnEachStore runs each case on each kind of store, on a target of its own.
 func OnEachStore(t *testing.T, cases map[string]func(*testing.T, *Target)) {
 	t.Run("redis", func(t *testing.T) {
-		each(t, cases, 2*time.Second, 0, func(t *testing.T) stores {
+		each(t, cases, 0, func(t *testing.T) stores {
 			m := miniredis.RunT(t)
 			u := "redis://" + m.Addr()
 			return stores{u, u, u, func(on bool) {
@@ -115,9 +119,8 @@ func OnEachStore(t *testing.T, cases map[string]func(*testing.T, *Target)) {
 	})
 	t.Run("dynamodb", func(t *testing.T) {
 		endpoint := testservers.DynamoDB(t)
-		// A lease is trusted for less than its TTL: a process on a busy machine needs what is left.
 		// A takeover may be late by two skews of a second, and by the service's whole seconds.
-		each(t, cases, 5*time.Second, 4*time.Second, func(t *testing.T) stores {
+		each(t, cases, 4*time.Second, func(t *testing.T) stores {
 			var refused atomic.Bool
 			proxy := dynamoProxy(t, endpoint, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 				if refused.Load() { // as the service does when the credentials of a request have expired
@@ -152,7 +155,7 @@ func dynamoProxy(t *testing.T, endpoint string, answer func(http.ResponseWriter,
 	return server.URL
 }
 
-func each(t *testing.T, cases map[string]func(*testing.T, *Target), ttl, late time.Duration, open func(t *testing.T) stores) {
+func each(t *testing.T, cases map[string]func(*testing.T, *Target), late time.Duration, open func(t *testing.T) stores) {
 	for name, run := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -205,7 +208,7 @@ func (s *Target) OpenGate() {
 func (s *Target) Refuse(on bool) { s.refuse(on) }
 
 // Start starts an environment of the function: of this test binary.
-func (s *Target) Start(config lambdatest.Config, env ...string) *lambdatest.Env {
+func (s *Target) Start(config lambdatest.Config, env ...string) *lambdatest.Environment {
 	s.t.Helper()
 	binary, err := os.Executable()
 	require.NoError(s.t, err)
@@ -221,7 +224,7 @@ func (s *Target) Start(config lambdatest.Config, env ...string) *lambdatest.Env 
 }
 
 // Send runs one invocation, with a new request id if the given one is "".
-func (s *Target) Send(e *lambdatest.Env, event any, id string) lambdatest.Result {
+func (s *Target) Send(e *lambdatest.Environment, event any, id string) lambdatest.Result {
 	s.t.Helper()
 	payload, err := json.Marshal(event)
 	require.NoError(s.t, err)
@@ -231,7 +234,7 @@ func (s *Target) Send(e *lambdatest.Env, event any, id string) lambdatest.Result
 }
 
 // Sending is Send in the background; the func it returns waits for the answer.
-func (s *Target) Sending(e *lambdatest.Env, event any, id string) func() lambdatest.Result {
+func (s *Target) Sending(e *lambdatest.Environment, event any, id string) func() lambdatest.Result {
 	var r lambdatest.Result
 	var done sync.WaitGroup
 	done.Go(func() { r = s.Send(e, event, id) })
@@ -239,14 +242,14 @@ func (s *Target) Sending(e *lambdatest.Env, event any, id string) func() lambdat
 }
 
 // At waits until the process writes a line that begins so.
-func (s *Target) At(e *lambdatest.Env, begin string) {
+func (s *Target) At(e *lambdatest.Environment, begin string) {
 	s.t.Helper()
 	_, err := e.WaitLog(s.ctx, func(line string) bool { return strings.HasPrefix(line, begin) })
 	require.NoError(s.t, err, "waiting for %q in %q", begin, e.Logs())
 }
 
 // Fences are those of all lines "granted KEY FENCE" of a key, oldest first.
-func (s *Target) Fences(e *lambdatest.Env, key string) []int64 {
+func (s *Target) Fences(e *lambdatest.Environment, key string) []int64 {
 	s.t.Helper()
 	var all []int64
 	for _, line := range e.Logs() {

@@ -22,7 +22,7 @@ import (
 // functions, as built for Lambda.
 type application struct {
 	t              *testing.T
-	withdraw, step *lambdatest.Env
+	withdraw, step *lambdatest.Environment
 	url            string // its LOCK_URL, as the template says
 }
 
@@ -33,7 +33,7 @@ func deploy(t *testing.T, d deployment, name string, tables map[string]string) a
 	functions, err := d.template.Functions()
 	require.NoError(t, err)
 	a := application{t: t}
-	start := func(id string) *lambdatest.Env {
+	start := func(id string) *lambdatest.Environment {
 		f := functions[slices.IndexFunc(functions, func(f template.Function) bool { return f.ID == id })]
 		a.url = f.Environment.Variables["LOCK_URL"]
 		variables := map[string]string{"LOCK_URL": a.url, "LOCK_WAIT": "4s", "ACCOUNTS_URL": tables["AccountsTable"]}

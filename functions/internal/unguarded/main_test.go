@@ -37,7 +37,7 @@ func TestHandle(t *testing.T) {
 	assert.Equal(t, "account/7", reports[0].Key)
 	assert.Equal(t, guard.OutcomeOK, reports[0].Outcome)
 	assert.False(t, reports[0].AcquiredAt.IsZero())
-	assert.Positive(t, reports[0].Held)
+	assert.Positive(t, reports[0].HoldTime)
 	assert.Zero(t, reports[0].Fence)
 	_, err = f.handle(t.Context(), httpapi.Request{})
 	require.Error(t, err)

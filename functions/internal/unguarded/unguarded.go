@@ -20,7 +20,7 @@ import (
 )
 
 func main() {
-	ledger := boot.Must(accounts.Open(boot.MustURL("ACCOUNTS_URL"), boot.Getenv))
+	ledger := boot.Must(accounts.Open(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.Getenv))
 	logger := slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: lambdacontext.ReplaceAttr}))
 	f := function{ledger, guard.LogReports(logger)}
 	lambda.StartHandlerFunc(f.handle)
@@ -42,7 +42,7 @@ func (f function) handle(ctx context.Context, r httpapi.Request) (httpapi.Respon
 	}
 	key, began := accounts.Key(w.Account), time.Now()
 	receipt, err := f.ledger.Withdraw(ctx, guard.Lock{Key: key, Fence: sameFence}, w)
-	report := guard.Report{Key: key, Outcome: guard.OutcomeOK, Err: err, AcquiredAt: began, Held: time.Since(began)}
+	report := guard.Report{Key: key, Outcome: guard.OutcomeOK, Err: err, AcquiredAt: began, HoldTime: time.Since(began)}
 	if err != nil {
 		report.Outcome = guard.OutcomeError
 	}

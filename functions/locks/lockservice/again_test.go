@@ -254,7 +254,7 @@ func TestRetryAfter(t *testing.T) {
 	seen := func(since time.Time) map[int]bool {
 		all := map[int]bool{}
 		for range 1000 {
-			all[retryAfter(lockstore.Holder{Since: since})] = true
+			all[retryAfter(lockstore.HolderInfo{Since: since})] = true
 		}
 		return all
 	}

@@ -39,8 +39,8 @@ func newWorld(t testing.TB) world {
 
 // newService allows all callers the keys below "shared/", and cron all keys.
 func newService(t testing.TB, store lockstore.Store) *Service {
-	g, err := guard.New(store, guard.Options{Holder: func(context.Context) lockstore.Holder {
-		return lockstore.Holder{Name: "locks", ID: "request"}
+	g, err := guard.New(store, guard.Options{Holder: func(context.Context) lockstore.HolderInfo {
+		return lockstore.HolderInfo{Name: "locks", ID: "request"}
 	}})
 	require.NoError(t, err)
 	return &Service{g, fixed(oldSecret), callers{everybody: {"shared/"}, Anonymous: {"shared/"}, cron: {""}}}

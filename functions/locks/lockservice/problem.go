@@ -20,7 +20,7 @@ type problem struct {
 	Status     int
 	Detail     string
 	Code       string
-	Holder     lockstore.Holder
+	Holder     lockstore.HolderInfo
 	RetryAfter int // seconds
 
 	allow string
@@ -61,7 +61,7 @@ func refusal(method string, err error) *problem {
 		return e
 	case *guard.LockBusy:
 		detail := "Another holds the lock."
-		if e.Free {
+		if e.Reserved {
 			detail = "Nobody holds the lock, but other callers have waited longer for it."
 		}
 		p := newProblem(http.StatusConflict, "busy", detail)
@@ -104,7 +104,7 @@ func refusal(method string, err error) *problem {
 // longer the caller may have to stay away; and it is random, so that those who
 // were refused together do not come back together. The holder's clock is only a
 // hint here.
-func retryAfter(holder lockstore.Holder) int {
+func retryAfter(holder lockstore.HolderInfo) int {
 	longest := time.Second
 	if !holder.Since.IsZero() {
 		longest = min(max(time.Since(holder.Since), time.Second), 5*time.Second)
@@ -114,7 +114,7 @@ func retryAfter(holder lockstore.Holder) int {
 
 func (p *problem) response() httpapi.Response {
 	extra := map[string]any{"code": p.Code}
-	if p.Holder != (lockstore.Holder{}) {
+	if p.Holder != (lockstore.HolderInfo{}) {
 		extra["holder"] = p.Holder
 	}
 	if p.RetryAfter > 0 {

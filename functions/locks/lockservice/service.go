@@ -74,11 +74,11 @@ type grant struct {
 
 // state is the answer to one who looks.
 type state struct {
-	Held      bool              `json:"held"`
-	Fence     lockstore.Fence   `json:"fence"` // of the last grant; 0 when none is known
-	Holder    *lockstore.Holder `json:"holder,omitempty"`
-	Remaining float64           `json:"remaining,omitempty"` // seconds
-	Waiting   int               `json:"waiting,omitempty"`   // places in the key's queue
+	Held      bool                  `json:"held"`
+	Fence     lockstore.Fence       `json:"fence"` // of the last grant; 0 when none is known
+	Holder    *lockstore.HolderInfo `json:"holder,omitempty"`
+	Remaining float64               `json:"remaining,omitempty"` // seconds
+	Waiting   int                   `json:"waiting,omitempty"`   // places in the key's queue
 }
 
 // Handle answers one request. It returns no error: whatever goes wrong has a
@@ -89,7 +89,7 @@ func (s *Service) Handle(ctx context.Context, r httpapi.Request) (httpapi.Respon
 		p := refusal(r.RequestContext.HTTP.Method, err)
 		if p.Status >= http.StatusInternalServerError {
 			// What went wrong is for the log alone.
-			slog.ErrorContext(ctx, "lock service", "requestId", s.guard.Holder(ctx).ID, "code", p.Code, "error", err.Error())
+			slog.ErrorContext(ctx, "lock service", "requestId", s.guard.HolderInfo(ctx).ID, "code", p.Code, "error", err.Error())
 		}
 		answer = p.response()
 	}
@@ -145,7 +145,7 @@ func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (httpa
 		return httpapi.Response{}, err
 	}
 	who := caller(r)
-	req := guard.LeaseRequest{Key: key, TTL: want.ttl, Wait: want.wait, Holder: s.guard.Holder(ctx)}
+	req := guard.LeaseRequest{Key: key, TTL: want.ttl, Wait: want.wait, Holder: s.guard.HolderInfo(ctx)}
 	req.Holder.Name = cmp.Or(want.holder, who)
 	if who != Anonymous {
 		req.Holder.Caller = who
@@ -192,7 +192,7 @@ func (s *Service) get(ctx context.Context, _ httpapi.Request, key string) (httpa
 		return httpapi.Response{}, err
 	}
 	answer := state{Held: status.Held, Fence: status.Fence, Remaining: seconds(status.Remaining), Waiting: status.Waiting}
-	if status.Holder != (lockstore.Holder{}) {
+	if status.Holder != (lockstore.HolderInfo{}) {
 		answer.Holder = &status.Holder
 	}
 	return respond(answer), nil

@@ -44,7 +44,7 @@ func TestWaitInOrder(t *testing.T) {
 }
 
 func TestBusyWithoutAHolder(t *testing.T) {
-	p := refusal(http.MethodPut, &guard.LockBusy{Key: key, Free: true})
+	p := refusal(http.MethodPut, &guard.LockBusy{Key: key, Reserved: true})
 	require.Equal(t, "busy", p.Code)
 	require.Equal(t, "Nobody holds the lock, but other callers have waited longer for it.", p.Detail)
 	require.Equal(t, 1, p.RetryAfter)

@@ -115,7 +115,7 @@ type Bench struct {
 func New(t *testing.T, opt guard.Options) *Bench {
 	t.Helper()
 	b := &Bench{Store: &Store{Store: memstore.New(nil), gone: map[lockstore.Owner]bool{}}}
-	opt.Holder = func(context.Context) lockstore.Holder { return lockstore.Holder{ID: "r-1"} }
+	opt.Holder = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{ID: "r-1"} }
 	var err error
 	b.Guard, err = guard.New(b.Store, opt)
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-// Package castest checks a [casstore.Register], and the store that casstore makes of it:
+// Package castest checks a [casstore.KV], and the store that casstore makes of it:
 //
 //   - [Run] checks what the interface promises, and what the store makes of old reads, of
 //     wrong replies to writes, and of deleted entries.
@@ -56,7 +56,7 @@ type Wire interface {
 	// Hang lets the server send no reply, and keeps connections open, until restore.
 	Hang(t *testing.T) (restore func())
 	// Unreachable returns a register like the one under test whose server refuses connections.
-	Unreachable(t *testing.T) casstore.Register
+	Unreachable(t *testing.T) casstore.KV
 }
 
 // Harness is what storetest may do to a store over the register. Each case needs a
@@ -64,9 +64,9 @@ type Wire interface {
 // the register; a register whose test can break the real network replaces LoseReplies,
 // Hang and Unreachable. Foreign and Corrupt are about values; add what else can be at the
 // place of an entry. If the register is a Waker, waiters are woken.
-func Harness(t *testing.T, r casstore.Register, opt casstore.Options, table Table) storetest.Harness {
-	f := &faulty{Register: r, t: t}
-	var front casstore.Register = f
+func Harness(t *testing.T, r casstore.KV, opt casstore.Options, table Table) storetest.Harness {
+	f := &faulty{KV: r, t: t}
+	var front casstore.KV = f
 	if w, ok := r.(casstore.Waker); ok {
 		front = struct {
 			*faulty
@@ -98,8 +98,8 @@ func Harness(t *testing.T, r casstore.Register, opt casstore.Options, table Tabl
 	return storetest.Harness{
 		Store:         store,
 		Marks:         16,
-		TakeoverDelay: 2*r.Step() + opt.Skew,
-		TurnDelay:     2 * r.Step(),
+		TakeoverDelay: 2*r.ClockResolution() + opt.MaxClockSkew,
+		TurnDelay:     2 * r.ClockResolution(),
 		Margin:        opt.Margin,
 		Requests:      func() int { return int(f.requests.Load()) },
 		RequestsPerCall: map[storetest.Op]int{
@@ -166,7 +166,7 @@ func switched(b *atomic.Bool) func() {
 
 // faulty is a register behind a network that a test can break.
 type faulty struct {
-	casstore.Register
+	casstore.KV
 	t            *testing.T
 	requests     atomic.Int32
 	loses, hangs atomic.Bool
@@ -178,7 +178,7 @@ func (f *faulty) Read(ctx context.Context, key string, fresh bool) (casstore.Ent
 		<-ctx.Done()
 		return casstore.Entry{}, time.Time{}, ctx.Err()
 	}
-	return f.Register.Read(ctx, key, fresh)
+	return f.KV.Read(ctx, key, fresh)
 }
 
 func (f *faulty) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
@@ -186,7 +186,7 @@ func (f *faulty) Write(ctx context.Context, key string, value []byte, ifVersion 
 	if len(value) > casstore.MaxValue || !utf8.Valid(value) || bytes.ContainsFunc(value, unicode.IsControl) {
 		f.t.Errorf("the store writes a value of %d bytes, %.60q; want what Register.Write says", len(value), value)
 	}
-	e, err := f.Register.Write(ctx, key, value, ifVersion)
+	e, err := f.KV.Write(ctx, key, value, ifVersion)
 	if f.hangs.Load() {
 		<-ctx.Done()
 		return casstore.Entry{}, ctx.Err()
@@ -198,7 +198,7 @@ func (f *faulty) Write(ctx context.Context, key string, value []byte, ifVersion 
 }
 
 // unreachable is a register whose server refuses connections.
-type unreachable struct{ casstore.Register }
+type unreachable struct{ casstore.KV }
 
 func (unreachable) Read(context.Context, string, bool) (casstore.Entry, time.Time, error) {
 	return casstore.Entry{}, time.Time{}, fmt.Errorf("connection refused: %w", lockstore.ErrUnavailable)
@@ -233,10 +233,10 @@ func (m *Memory) Shift(d time.Duration) {
 
 func (m *Memory) now() time.Time { return time.Now().Round(0).Add(m.shift).Truncate(m.step) }
 
-// Step implements casstore.Register.
-func (m *Memory) Step() time.Duration { return m.step }
+// Step implements casstore.KV.
+func (m *Memory) ClockResolution() time.Duration { return m.step }
 
-// Read implements casstore.Register.
+// Read implements casstore.KV.
 func (m *Memory) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
 	if err := ctx.Err(); err != nil {
 		return casstore.Entry{}, time.Time{}, err
@@ -250,7 +250,7 @@ func (m *Memory) Read(ctx context.Context, key string, fresh bool) (casstore.Ent
 	return m.entries[key], now, nil
 }
 
-// Write implements casstore.Register.
+// Write implements casstore.KV.
 func (m *Memory) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return casstore.Entry{}, fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err)
@@ -265,7 +265,7 @@ func (m *Memory) Write(ctx context.Context, key string, value []byte, ifVersion 
 
 func (m *Memory) set(key string, value []byte) casstore.Entry {
 	m.writes++
-	e := casstore.Entry{Value: value, Version: fmt.Sprint(m.writes), Written: m.now()}
+	e := casstore.Entry{Value: value, Version: fmt.Sprint(m.writes), WrittenAt: m.now()}
 	m.entries[key] = e
 	return e
 }

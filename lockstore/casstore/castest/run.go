@@ -20,7 +20,7 @@ import (
 // virtual time, storetest.Direct or storetest.Parallel for the wall clock.
 //
 // storetest.Run, with a [Harness], checks the rest. A register needs both.
-func Run(t *testing.T, open func(t *testing.T) (casstore.Register, Table), run func(*testing.T, func(*testing.T))) {
+func Run(t *testing.T, open func(t *testing.T) (casstore.KV, Table), run func(*testing.T, func(*testing.T))) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			run(t, func(t *testing.T) {
@@ -39,7 +39,7 @@ func Run(t *testing.T, open func(t *testing.T) (casstore.Register, Table), run f
 // check is one run of a case.
 type check struct {
 	*testing.T
-	register casstore.Register
+	register casstore.KV
 	table    Table
 	key      string
 }
@@ -89,7 +89,7 @@ var registerCases = []testCase{
 			for _, value := range []string{"b", "a", "b"} {
 				c.step()
 				next := c.write(value, e.Version)
-				if next.Version == e.Version || !next.Written.After(e.Written) {
+				if next.Version == e.Version || !next.WrittenAt.After(e.WrittenAt) {
 					c.Fatalf("a write more than a Step later: %v; want a later version than %v", next, e)
 				}
 				e = next
@@ -149,15 +149,15 @@ var registerCases = []testCase{
 				_, before := c.read(true)
 				e = c.write(fmt.Sprint(i), e.Version)
 				read, after := c.read(true)
-				if e.Written.Before(before) || e.Written.After(after) {
-					c.Errorf("written at %v; want between %v and %v", e.Written, before, after)
+				if e.WrittenAt.Before(before) || e.WrittenAt.After(after) {
+					c.Errorf("written at %v; want between %v and %v", e.WrittenAt, before, after)
 				}
-				if !read.Written.Equal(e.Written) || read.Version != e.Version {
-					c.Errorf("a read says %v %q, and the write said %v %q", read.Written, read.Version, e.Written, e.Version)
+				if !read.WrittenAt.Equal(e.WrittenAt) || read.Version != e.Version {
+					c.Errorf("a read says %v %q, and the write said %v %q", read.WrittenAt, read.Version, e.WrittenAt, e.Version)
 				}
-				for _, stamp := range []time.Time{before, e.Written, after} {
-					if stamp.IsZero() || !stamp.Equal(stamp.Truncate(c.register.Step())) {
-						c.Errorf("the time is %v; want a whole multiple of the Step, %v", stamp, c.register.Step())
+				for _, stamp := range []time.Time{before, e.WrittenAt, after} {
+					if stamp.IsZero() || !stamp.Equal(stamp.Truncate(c.register.ClockResolution())) {
+						c.Errorf("the time is %v; want a whole multiple of the Step, %v", stamp, c.register.ClockResolution())
 					}
 				}
 			}
@@ -167,7 +167,7 @@ var registerCases = []testCase{
 		"register/no entry, and any value of any key",
 		"Two keys with one entry would be one lock.",
 		func(c *check) {
-			if e, now := c.read(true); e.Version != "" || len(e.Value) > 0 || !e.Written.IsZero() || now.IsZero() {
+			if e, now := c.read(true); e.Version != "" || len(e.Value) > 0 || !e.WrittenAt.IsZero() || now.IsZero() {
 				c.Errorf("no entry reads as %v at %v; want a zero entry and a time", e, now)
 			}
 			value := strings.Repeat("\"\\'<&>% {}[]:,é\u2028\uffff\U0001f512", 150)
@@ -374,7 +374,7 @@ func (c *check) elsewhere() casstore.Entry {
 }
 
 // step lets more than a Step pass.
-func (c *check) step() { c.sleep(c.register.Step() + time.Millisecond) }
+func (c *check) step() { c.sleep(c.register.ClockResolution() + time.Millisecond) }
 
 func (c *check) sleep(d time.Duration) {
 	select {

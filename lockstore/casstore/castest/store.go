@@ -12,13 +12,13 @@ import (
 
 // skewed is a register whose answers a case changes. nil changes nothing.
 type skewed struct {
-	casstore.Register
+	casstore.KV
 	afterRead  func(e casstore.Entry, now time.Time, fresh bool) (casstore.Entry, time.Time, error)
 	afterWrite func(e casstore.Entry, ifVersion string) (casstore.Entry, error)
 }
 
 func (s *skewed) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
-	e, now, err := s.Register.Read(ctx, key, fresh)
+	e, now, err := s.KV.Read(ctx, key, fresh)
 	if err != nil || s.afterRead == nil {
 		return e, now, err
 	}
@@ -26,7 +26,7 @@ func (s *skewed) Read(ctx context.Context, key string, fresh bool) (casstore.Ent
 }
 
 func (s *skewed) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
-	e, err := s.Register.Write(ctx, key, value, ifVersion)
+	e, err := s.KV.Write(ctx, key, value, ifVersion)
 	if err != nil || s.afterWrite == nil {
 		return e, err
 	}
@@ -36,7 +36,7 @@ func (s *skewed) Write(ctx context.Context, key string, value []byte, ifVersion 
 // store is a new process's store over the register.
 func (c *check) store() *casstore.Store { return c.over(c.register) }
 
-func (c *check) over(r casstore.Register) *casstore.Store {
+func (c *check) over(r casstore.KV) *casstore.Store {
 	c.Helper()
 	s, err := casstore.New(r, casstore.Options{})
 	if err != nil {
@@ -51,7 +51,7 @@ const (
 )
 
 func (c *check) request(ttl time.Duration) lockstore.Request {
-	return lockstore.Request{Key: c.key, Owner: lockstore.NewOwner(), TTL: ttl, Queue: false}
+	return lockstore.Request{Key: c.key, Owner: lockstore.NewOwner(), TTL: ttl, JoinQueue: false}
 }
 
 func (c *check) acquire(s *casstore.Store, ttl time.Duration) lockstore.Lease {
@@ -100,10 +100,10 @@ func (c *check) release(s *casstore.Store, lease lockstore.Lease) {
 func (c *check) join(s *casstore.Store) lockstore.Request {
 	c.Helper()
 	req := c.request(long)
-	req.Queue = true
+	req.JoinQueue = true
 	_, err := s.Acquire(c.Context(), req)
 	var held *lockstore.HeldError
-	if !errors.As(err, &held) || held.Place == 0 {
+	if !errors.As(err, &held) || held.QueuePosition == 0 {
 		c.Fatalf("Acquire with Queue: %v; want a place", err)
 	}
 	return req
@@ -131,14 +131,14 @@ func (c *check) free(s *casstore.Store, why string) lockstore.Lease {
 	return lease
 }
 
-// breaks makes an operator's Break.
+// breaks makes an operator's Revoke.
 func (c *check) breaks(s *casstore.Store, lease lockstore.Lease, now bool) (lockstore.Status, error) {
-	return s.Break(c.Context(), lockstore.BreakRequest{Key: c.key, Fence: lease.Fence, By: lockstore.Holder{Name: "an operator"}, Now: now})
+	return s.Revoke(c.Context(), lockstore.RevokeRequest{Key: c.key, Fence: lease.Fence, By: lockstore.HolderInfo{Name: "an operator"}, OpenAtOnce: now})
 }
 
 // takeover is how long a case waits for the end of a lease of ttl that was just granted.
 func (c *check) takeover(ttl time.Duration) time.Duration {
-	return ttl + 2*c.register.Step() + 100*time.Millisecond
+	return ttl + 2*c.register.ClockResolution() + 100*time.Millisecond
 }
 
 var storeCases = []testCase{
@@ -169,7 +169,7 @@ var storeCases = []testCase{
 			sent := time.Now()
 			trusted := c.renew(s, lease, 2*short)
 			c.sleep(trusted - time.Since(sent) - 100*time.Millisecond)
-			for _, other := range []*casstore.Store{c.store(), c.over(&skewed{Register: c.register, afterRead: ahead(time.Hour)})} {
+			for _, other := range []*casstore.Store{c.store(), c.over(&skewed{KV: c.register, afterRead: ahead(time.Hour)})} {
 				_, err := other.Acquire(c.Context(), joined)
 				if err == nil && time.Since(sent) < trusted { // a busy machine may be too late
 					c.Fatal("granted while the holder trusts its lease")
@@ -194,7 +194,7 @@ var storeCases = []testCase{
 		"store/a joiner's write does not make a lease longer",
 		"Owners that wait would keep a dead holder's lease alive.",
 		func(c *check) {
-			ttl := 3*short + 4*c.register.Step() // in its second half a slow joiner gets no place
+			ttl := 3*short + 4*c.register.ClockResolution() // in its second half a slow joiner gets no place
 			c.acquire(c.store(), ttl)
 			began := time.Now()
 			var first lockstore.Request
@@ -215,24 +215,24 @@ var storeCases = []testCase{
 		"The time of a read is a hint. It grants nothing, ends nothing, and nobody is told that a live lease is lost.",
 		func(c *check) {
 			for _, d := range []time.Duration{time.Hour, -time.Hour} {
-				s, wrong := c.store(), c.over(&skewed{Register: c.register, afterRead: ahead(d)})
+				s, wrong := c.store(), c.over(&skewed{KV: c.register, afterRead: ahead(d)})
 				req := c.request(long)
 				lease, err := s.Acquire(c.Context(), req)
 				if err != nil {
 					c.Fatal(err)
 				}
 				c.held(wrong, "the lease is live")
-				again, err := c.over(&skewed{Register: c.register, afterRead: ahead(d)}).Acquire(c.Context(), req)
+				again, err := c.over(&skewed{KV: c.register, afterRead: ahead(d)}).Acquire(c.Context(), req)
 				if err != nil || again.Fence != lease.Fence || again.TTL > long {
 					c.Errorf("Acquire again: %v %v; want the same lease for at most %v", again, err, long)
 				}
-				c.renew(c.over(&skewed{Register: c.register, afterRead: ahead(d)}), lease, long)
-				if err := s.Begin(c.Context(), lease); err != nil {
+				c.renew(c.over(&skewed{KV: c.register, afterRead: ahead(d)}), lease, long)
+				if err := s.MarkStarted(c.Context(), lease); err != nil {
 					c.Fatal(err)
 				}
 				for name, err := range map[string]error{
-					"SettleKept": wrong.SettleKept(c.Context(), c.key, lease.Fence, nil, long),
-					"SettleFree": wrong.SettleFree(c.Context(), c.key, lease.Fence),
+					"ResolveEffect":   wrong.ResolveEffect(c.Context(), c.key, lease.Fence, nil, long),
+					"ResolveNoEffect": wrong.ResolveNoEffect(c.Context(), c.key, lease.Fence),
 				} {
 					if !errors.Is(err, lockstore.ErrHeld) {
 						c.Errorf("%s of a live lease: %v; want ErrHeld", name, err)
@@ -247,7 +247,7 @@ var storeCases = []testCase{
 		"A process whose clock is wrong would get a free key before those who have waited for longer.",
 		func(c *check) {
 			for _, d := range []time.Duration{time.Hour, -time.Hour} {
-				s, wrong := c.store(), c.over(&skewed{Register: c.register, afterRead: ahead(d)})
+				s, wrong := c.store(), c.over(&skewed{KV: c.register, afterRead: ahead(d)})
 				lease := c.anew(s, long)
 				first, second := c.join(c.store()), c.join(c.store())
 				c.release(s, lease)
@@ -279,28 +279,28 @@ var storeCases = []testCase{
 		"A client that repeats a write by itself gets a conflict with its own first copy. The answer must be that of the write.",
 		func(c *check) {
 			for name, f := range map[string]func(s *casstore.Store, lease lockstore.Lease) error{
-				"Renew":   func(s *casstore.Store, l lockstore.Lease) error { _, err := s.Renew(c.Context(), l, long); return err },
-				"Release": func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
-				"Begin":   func(s *casstore.Store, l lockstore.Lease) error { return s.Begin(c.Context(), l) },
-				"Keep":    func(s *casstore.Store, l lockstore.Lease) error { return s.Keep(c.Context(), l, nil, short) },
+				"Renew":       func(s *casstore.Store, l lockstore.Lease) error { _, err := s.Renew(c.Context(), l, long); return err },
+				"Release":     func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
+				"MarkStarted": func(s *casstore.Store, l lockstore.Lease) error { return s.MarkStarted(c.Context(), l) },
+				"Complete":    func(s *casstore.Store, l lockstore.Lease) error { return s.Complete(c.Context(), l, nil, short) },
 				"Abandon": func(s *casstore.Store, l lockstore.Lease) error {
 					return s.Release(c.Context(), lockstore.Lease{Key: l.Key, Owner: l.Owner})
 				},
-				"Break":     func(s *casstore.Store, l lockstore.Lease) error { _, err := c.breaks(s, l, false); return err },
-				"Break now": func(s *casstore.Store, l lockstore.Lease) error { _, err := c.breaks(s, l, true); return err },
+				"Revoke":         func(s *casstore.Store, l lockstore.Lease) error { _, err := c.breaks(s, l, false); return err },
+				"Revoke at once": func(s *casstore.Store, l lockstore.Lease) error { _, err := c.breaks(s, l, true); return err },
 			} {
-				lease := c.anew(c.over(&skewed{Register: c.register, afterWrite: echoes(1)}), long)
-				if err := f(c.over(&skewed{Register: c.register, afterWrite: echoes(1)}), lease); err != nil {
+				lease := c.anew(c.over(&skewed{KV: c.register, afterWrite: echoes(1)}), long)
+				if err := f(c.over(&skewed{KV: c.register, afterWrite: echoes(1)}), lease); err != nil {
 					c.Errorf("%s: %v; want nil", name, err)
 				}
 			}
 			c.anew(c.store(), long)
-			s := c.over(&skewed{Register: c.register, afterWrite: echoes(1)})
+			s := c.over(&skewed{KV: c.register, afterWrite: echoes(1)})
 			req := c.join(s)
 			if status, err := s.Inspect(c.Context(), c.key); err != nil || status.Waiting != 1 {
 				c.Errorf("after a join whose write was echoed: %+v %v; want one place", status, err)
 			}
-			if err := c.over(&skewed{Register: c.register, afterWrite: echoes(1)}).Leave(c.Context(), c.key, req.Owner); err != nil {
+			if err := c.over(&skewed{KV: c.register, afterWrite: echoes(1)}).Leave(c.Context(), c.key, req.Owner); err != nil {
 				c.Errorf("Leave: %v; want nil", err)
 			}
 		},
@@ -314,7 +314,7 @@ var storeCases = []testCase{
 			old, _ := c.read(true)
 			c.release(other, lease)
 			echoed := false
-			s := c.over(&skewed{Register: c.register,
+			s := c.over(&skewed{KV: c.register,
 				afterWrite: func(e casstore.Entry, _ string) (casstore.Entry, error) {
 					if !echoed {
 						echoed = true
@@ -336,12 +336,12 @@ var storeCases = []testCase{
 		"More owners had the key since than the entry remembers. \"Lost\" would say that the release, or the answer, came too late.",
 		func(c *check) {
 			for name, f := range map[string]func(*casstore.Store, lockstore.Lease) error{
-				"Release": func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
-				"Keep":    func(s *casstore.Store, l lockstore.Lease) error { return s.Keep(c.Context(), l, nil, short) },
+				"Release":  func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
+				"Complete": func(s *casstore.Store, l lockstore.Lease) error { return s.Complete(c.Context(), l, nil, short) },
 			} {
 				lease := c.anew(c.store(), long)
-				c.unknown(name, f(c.over(&skewed{Register: c.register, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
-					if name == "Keep" {
+				c.unknown(name, f(c.over(&skewed{KV: c.register, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
+					if name == "Complete" {
 						c.sleep(c.takeover(short))
 					}
 					others := c.store()
@@ -366,13 +366,13 @@ var storeCases = []testCase{
 						_, err := s.Renew(c.Context(), l, 2*long)
 						return err
 					}, nil},
-					"Release": {func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) }, lockstore.ErrLost},
-					"Keep":    {func(s *casstore.Store, l lockstore.Lease) error { return s.Keep(c.Context(), l, nil, long) }, lockstore.ErrLost},
+					"Release":  {func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) }, lockstore.ErrLost},
+					"Complete": {func(s *casstore.Store, l lockstore.Lease) error { return s.Complete(c.Context(), l, nil, long) }, lockstore.ErrLost},
 				} {
 					holder := c.store()
 					lease := c.anew(holder, long)
 					calls := []error{}
-					status, err := c.breaks(c.over(&skewed{Register: c.register, afterRead: func(e casstore.Entry, at time.Time, _ bool) (casstore.Entry, time.Time, error) {
+					status, err := c.breaks(c.over(&skewed{KV: c.register, afterRead: func(e casstore.Entry, at time.Time, _ bool) (casstore.Entry, time.Time, error) {
 						if len(calls) == 0 { // the call comes between the break's read and its write
 							calls = append(calls, tc.call(holder, lease))
 						}
@@ -384,10 +384,10 @@ var storeCases = []testCase{
 					_, renewed := holder.Renew(c.Context(), lease, long)
 					switch {
 					case !errors.Is(err, tc.want) || !errors.Is(renewed, lockstore.ErrLost):
-						c.Errorf("Break with Now %v beside %s: %v, and the next renewal: %v; want %v, and a lost lease", now, name, err, renewed, tc.want)
+						c.Errorf("Revoke with OpenAtOnce %v beside %s: %v, and the next renewal: %v; want %v, and a lost lease", now, name, err, renewed, tc.want)
 					case tc.want == nil && status.Remaining < 2*long-time.Minute:
-						c.Errorf("Break with Now %v: the lease ends in %v; want the end of the renewal", now, status.Remaining)
-					case name == "Keep" || tc.want == nil && !now:
+						c.Errorf("Revoke with OpenAtOnce %v: the lease ends in %v; want the end of the renewal", now, status.Remaining)
+					case name == "Complete" || tc.want == nil && !now:
 						c.held(c.store(), "the break has not opened it")
 					default:
 						c.free(c.store(), "it is open")
@@ -401,11 +401,11 @@ var storeCases = []testCase{
 		"Nobody knows then whether it was the break or the holder that opened the key. \"Nothing was done\" would be a lie.",
 		func(c *check) {
 			lease := c.acquire(c.store(), long)
-			_, err := c.breaks(c.over(&skewed{Register: c.register, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
+			_, err := c.breaks(c.over(&skewed{KV: c.register, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
 				c.acquire(c.store(), long)
 				return casstore.Entry{}, casstore.ErrConflict
 			}}), lease, true)
-			c.unknown("Break now", err)
+			c.unknown("Revoke at once", err)
 		},
 	},
 	{
@@ -413,20 +413,20 @@ var storeCases = []testCase{
 		"The repeat would be told that there is no such lease, and the operator would look for another one.",
 		func(c *check) {
 			lease := c.acquire(c.store(), long)
-			_, err := c.breaks(c.over(&skewed{Register: c.register, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
+			_, err := c.breaks(c.over(&skewed{KV: c.register, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
 				return casstore.Entry{}, errors.New("the connection ended")
 			}}), lease, false)
-			c.unknown("Break", err)
+			c.unknown("Revoke", err)
 			status, err := c.breaks(c.store(), lease, false)
 			if err != nil || !status.Held || !status.Broken || status.Holder.Name != "an operator" {
-				c.Fatalf("Break again: %+v, %v; want it broken", status, err)
+				c.Fatalf("Revoke again: %+v, %v; want it broken", status, err)
 			}
 			c.held(c.store(), "it opens at the end of the lease")
 			if _, err = c.breaks(c.store(), lease, true); err != nil {
-				c.Fatalf("Break now: %v; want the key opened", err)
+				c.Fatalf("Revoke at once: %v; want the key opened", err)
 			}
 			if _, err = c.breaks(c.store(), lease, true); !errors.Is(err, lockstore.ErrLost) {
-				c.Errorf("Break of an open key: %v; want ErrLost", err)
+				c.Errorf("Revoke of an open key: %v; want ErrLost", err)
 			}
 			c.free(c.store(), "it is open")
 		},
@@ -447,7 +447,7 @@ var storeCases = []testCase{
 			} {
 				lease := c.anew(c.store(), long)
 				broken := false
-				s := c.over(&skewed{Register: c.register,
+				s := c.over(&skewed{KV: c.register,
 					afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
 						broken = true
 						return casstore.Entry{}, casstore.ErrConflict
@@ -470,9 +470,9 @@ var storeCases = []testCase{
 			for what, reply := range map[string]func(casstore.Entry, string) (casstore.Entry, error){
 				"the old version": func(e casstore.Entry, old string) (casstore.Entry, error) { e.Version = old; return e, nil },
 				"no version":      func(e casstore.Entry, _ string) (casstore.Entry, error) { e.Version = ""; return e, nil },
-				"no time":         func(e casstore.Entry, _ string) (casstore.Entry, error) { e.Written = time.Time{}; return e, nil },
+				"no time":         func(e casstore.Entry, _ string) (casstore.Entry, error) { e.WrittenAt = time.Time{}; return e, nil },
 			} {
-				_, err := c.over(&skewed{Register: c.register, afterWrite: reply}).Renew(c.Context(), lease, long)
+				_, err := c.over(&skewed{KV: c.register, afterWrite: reply}).Renew(c.Context(), lease, long)
 				c.unknown("Renew, when the reply has "+what, err)
 			}
 		},
@@ -484,7 +484,7 @@ var storeCases = []testCase{
 			s := c.store()
 			old, _ := c.read(false) // no entry
 			stale := func(e casstore.Entry) *casstore.Store {
-				s := c.over(&skewed{Register: c.register, afterRead: func(now casstore.Entry, at time.Time, fresh bool) (casstore.Entry, time.Time, error) {
+				s := c.over(&skewed{KV: c.register, afterRead: func(now casstore.Entry, at time.Time, fresh bool) (casstore.Entry, time.Time, error) {
 					if fresh {
 						return now, at, nil
 					}
@@ -538,7 +538,7 @@ var storeCases = []testCase{
 			if err != nil {
 				c.Fatalf("Acquire by the first in the queue: %v; want a lease", err)
 			}
-			if err := c.store().Keep(c.Context(), granted, nil, short); err != nil {
+			if err := c.store().Complete(c.Context(), granted, nil, short); err != nil {
 				c.Fatal(err)
 			}
 			abandon()
@@ -591,7 +591,7 @@ var storeCases = []testCase{
 			for range 5 {
 				holder, other := c.store(), c.store()
 				lease := c.anew(holder, short)
-				c.sleep(short + c.register.Step())
+				c.sleep(short + c.register.ClockResolution())
 				var all sync.WaitGroup
 				var renewed, taken error
 				all.Go(func() { _, renewed = holder.Renew(c.Context(), lease, long) })

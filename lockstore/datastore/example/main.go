@@ -14,8 +14,8 @@ import (
 )
 
 func main() {
-	g := boot.MustGuard(datastore.Opener)
-	boot.Start(g, guard.Wrap(g, key, handle(boot.MustURL("COUNTER_URL").String())))
+	g := boot.MustGuardFromEnv(datastore.Opener)
+	boot.Start(g, guard.Wrap(g, key, handle(boot.MustURLFromEnv("COUNTER_URL").String())))
 }
 
 type task struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// Store has the methods of lockstore.Store, Inspector, Keeper, Settler, Queuer and
-// Breaker. Name stands before its errors.
+// Store has the methods of lockstore.Store, Inspector, Completer, Resolver, Queuer and
+// Revoker. Name stands before its errors.
 type Store struct {
 	Driver driver.Driver
 	Name   string
@@ -24,7 +24,7 @@ func (s Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Le
 		return lockstore.Lease{}, err
 	}
 	a, err := s.do(ctx, req.Key, driver.Request{
-		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: 1, Holder: req.Holder.Encode(), Join: req.Queue,
+		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: 1, Holder: req.HolderInfo.Encode(), Join: req.JoinQueue,
 	})
 	if err != nil {
 		return lockstore.Lease{}, err
@@ -57,8 +57,8 @@ func (s Store) Release(ctx context.Context, lease lockstore.Lease) error {
 	return err
 }
 
-// Begin implements lockstore.Keeper.
-func (s Store) Begin(ctx context.Context, lease lockstore.Lease) error {
+// MarkStarted implements lockstore.Completer.
+func (s Store) MarkStarted(ctx context.Context, lease lockstore.Lease) error {
 	if err := lockstore.ValidateGrant(lease); err != nil {
 		return err
 	}
@@ -66,45 +66,45 @@ func (s Store) Begin(ctx context.Context, lease lockstore.Lease) error {
 	return err
 }
 
-// Keep implements lockstore.Keeper.
-func (s Store) Keep(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
-	if err := lockstore.ValidateKeep(lease, data, d); err != nil {
+// Complete implements lockstore.Completer.
+func (s Store) Complete(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
+	if err := lockstore.ValidateComplete(lease, data, d); err != nil {
 		return err
 	}
 	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Complete, Owner: lease.Owner, Fence: lease.Fence, Result: data, TTL: d})
 	return err
 }
 
-// SettleKept implements lockstore.Settler.
-func (s Store) SettleKept(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
-	if err := lockstore.ValidateSettleKept(key, fence, data, d); err != nil {
+// ResolveEffect implements lockstore.Resolver.
+func (s Store) ResolveEffect(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
+	if err := lockstore.ValidateResolveEffect(key, fence, data, d); err != nil {
 		return err
 	}
 	_, err := s.do(ctx, key, driver.Request{Kind: driver.Resolve, Fence: fence, Effect: true, Result: data, TTL: d})
 	return err
 }
 
-// SettleFree implements lockstore.Settler.
-func (s Store) SettleFree(ctx context.Context, key string, fence lockstore.Fence) error {
-	if err := lockstore.ValidateSettleFree(key, fence); err != nil {
+// ResolveNoEffect implements lockstore.Resolver.
+func (s Store) ResolveNoEffect(ctx context.Context, key string, fence lockstore.Fence) error {
+	if err := lockstore.ValidateResolveNoEffect(key, fence); err != nil {
 		return err
 	}
 	_, err := s.do(ctx, key, driver.Request{Kind: driver.Resolve, Fence: fence})
 	return err
 }
 
-// Break implements lockstore.Breaker.
-func (s Store) Break(ctx context.Context, req lockstore.BreakRequest) (lockstore.Status, error) {
+// Revoke implements lockstore.Revoker.
+func (s Store) Revoke(ctx context.Context, req lockstore.RevokeRequest) (lockstore.Status, error) {
 	if err := req.Validate(); err != nil {
 		return lockstore.Status{}, err
 	}
-	a, err := s.do(ctx, req.Key, driver.Request{Kind: driver.Revoke, Fence: req.Fence, Holder: req.By.Encode(), AtOnce: req.Now})
+	a, err := s.do(ctx, req.Key, driver.Request{Kind: driver.Revoke, Fence: req.Fence, Holder: req.By.Encode(), AtOnce: req.OpenAtOnce})
 	if err != nil {
 		return lockstore.Status{}, err
 	}
 	status := Status(req.Key, a.Status)
-	if req.Now {
-		status.Holder, status.Remaining = lockstore.DecodeHolder(a.Status.Holder), a.Status.Remaining
+	if req.OpenAtOnce {
+		status.Holder, status.Remaining = lockstore.DecodeHolderInfo(a.Status.Holder), a.Status.Remaining
 	}
 	return status, nil
 }
@@ -167,10 +167,10 @@ func (s Store) do(ctx context.Context, key string, r driver.Request) (driver.Ans
 
 func refused(key string, r driver.Request, a driver.Answer) error {
 	s := a.Status
-	held := lockstore.HeldError{Key: key, Holder: lockstore.DecodeHolder(s.Holder), Remaining: s.Remaining, Place: a.Position, Free: s.State == driver.Reserved}
+	held := lockstore.HeldError{Key: key, Holder: lockstore.DecodeHolderInfo(s.Holder), Remaining: s.Remaining, QueuePosition: a.Position, Reserved: s.State == driver.Reserved}
 	switch {
 	case s.State == driver.Completed || s.State == driver.Cooldown:
-		return &lockstore.KeptError{HeldError: held, Data: s.Result}
+		return &lockstore.KeptError{HeldError: held, Result: s.Result}
 	case s.State == driver.InDoubt:
 		return &lockstore.DoubtError{HeldError: held}
 	case r.AtOnce:
@@ -185,7 +185,7 @@ func Status(key string, s driver.Status) lockstore.Status {
 	if s.State == driver.Free || s.State == driver.Reserved {
 		return status
 	}
-	status.Held, status.Holder, status.Remaining = true, lockstore.DecodeHolder(s.Holder), s.Remaining
+	status.Held, status.Holder, status.Remaining = true, lockstore.DecodeHolderInfo(s.Holder), s.Remaining
 	status.Kept = s.State == driver.Completed || s.State == driver.Cooldown
 	status.InDoubt, status.Broken = s.State == driver.InDoubt, s.State == driver.Revoked
 	return status

@@ -23,7 +23,7 @@ import (
 )
 
 func main() {
-	cfg := lockstore.Config{URL: boot.MustURL("LISTS_URL"), Getenv: boot.Getenv}
+	cfg := lockstore.Config{URL: boot.MustURLFromEnv("LISTS_URL"), Getenv: boot.Getenv}
 	variant := cfg.Getenv("VARIANT")
 	plant := func(s lockstore.Store) lockstore.Store { return s }
 	switch variant {
@@ -37,10 +37,10 @@ func main() {
 			return m28{s, func(context.Context) lockstore.Owner { return one }}
 		}
 	}
-	g := boot.MustGuard(planted(dynamostore.Opener, plant), planted(redisstore.Opener, plant))
+	g := boot.MustGuardFromEnv(planted(dynamostore.Opener, plant), planted(redisstore.Opener, plant))
 	f := function{boot.Must(processes.Open(cfg, variant != "unfenced"))}
 	work := map[string]func(context.Context, processes.Event) (string, error){"": guard.Wrap(g, key, f.add)}
-	for name, doubt := range map[string]idempotency.Doubt{"RunAgain": idempotency.RunAgain, "Refuse": idempotency.Refuse} {
+	for name, doubt := range map[string]idempotency.Doubt{"AtLeastOnce": idempotency.AtLeastOnce, "AtMostOnce": idempotency.AtMostOnce} {
 		once := boot.Must(idempotency.New(g, idempotency.Options{InDoubt: doubt}))
 		work[name] = idempotency.Wrap(once, call, f.add)
 	}
@@ -49,7 +49,7 @@ func main() {
 
 func call(_ context.Context, e processes.Event) (idempotency.Call, error) {
 	fmt.Println("asked", e.Try)
-	return idempotency.ByID("element", e.List, e.Element), nil
+	return idempotency.NewCall("element", e.List, e.Element), nil
 }
 
 func key(_ context.Context, e processes.Event) (string, error) {
@@ -119,7 +119,7 @@ type m01 struct{ lockstore.Store }
 func (s m01) Unwrap() lockstore.Store { return s.Store }
 
 func (s m01) Acquire(ctx context.Context, r lockstore.Request) (lockstore.Lease, error) {
-	r.Holder.ID, r.Queue = string(r.Owner), false
+	r.HolderInfo.ID, r.JoinQueue = string(r.Owner), false
 	lease, err := s.Store.Acquire(ctx, r)
 	held, ok := errors.AsType[*lockstore.HeldError](err)
 	if !ok {
@@ -139,7 +139,7 @@ type m28 struct {
 func (s m28) Unwrap() lockstore.Store { return s.Store }
 
 func (s m28) Acquire(ctx context.Context, r lockstore.Request) (lockstore.Lease, error) {
-	r.Owner, r.Queue = s.owner(ctx), false // the guard would wait with another owner
+	r.Owner, r.JoinQueue = s.owner(ctx), false // the guard would wait with another owner
 	return s.Store.Acquire(ctx, r)
 }
 

@@ -69,7 +69,7 @@ a batch item is not tried again, though a queue would, and is told with its caus
 the cause is read from the lines that guard/sqsbatch, guard/stream and the guard log.
 
 Critical sections are read from the report lines of the guard, so the function has to log
-them as JSON, as boot.MustGuard does. So has the build of --compare, if its overlaps are to
+them as JSON, as boot.MustGuardFromEnv does. So has the build of --compare, if its overlaps are to
 be known: functions/internal/unguarded shows how.
 
 Exit status: 0; 1 when sections overlapped, an event failed for good, or a command failed;

@@ -60,7 +60,7 @@ func (d *driver) phase(ctx context.Context, title, name, binary string) (_ phase
 
 // environment is one of a phase.
 type environment struct {
-	*lambdatest.Env
+	*lambdatest.Environment
 	reports *reports
 
 	mu      sync.Mutex
@@ -79,7 +79,7 @@ func (d *driver) start(ctx context.Context, name, binary string) (environments, 
 	for i := range d.environments {
 		all.Go(func() {
 			e := &environment{reports: &reports{environment: i}}
-			e.Env, errs[i] = lambdatest.Start(ctx, lambdatest.Config{
+			e.Environment, errs[i] = lambdatest.Start(ctx, lambdatest.Config{
 				Binary: binary, Name: name, Timeout: d.timeout, Env: d.variables(), Log: e.reports,
 			})
 			started[i] = e
@@ -102,7 +102,7 @@ func (d *driver) start(ctx context.Context, name, binary string) (environments, 
 func (all environments) close() error {
 	var errs []error
 	for _, e := range all {
-		if e.Env != nil {
+		if e.Environment != nil {
 			errs = append(errs, e.Close())
 		}
 	}

@@ -182,7 +182,7 @@ func percentile(sorted []time.Duration, p int) time.Duration {
 
 const noReports = `no report line was found in what the function wrote, so nobody knows whether critical sections overlapped.
 Let the function log each run of the guard, at the level INFO, as JSON on its standard output or standard error:
-boot.MustGuard does so; with a guard of your own set guard.Options.Observe to guard.LogReports(slog.New(slog.NewJSONHandler(os.Stdout, nil)))`
+boot.MustGuardFromEnv does so; with a guard of your own set guard.Options.Observe to guard.LogReports(slog.New(slog.NewJSONHandler(os.Stdout, nil)))`
 
 const noSections = `The build of --compare logged no critical sections, so nothing is known of its overlaps. Let it log one line for each, as JSON:
 {"message": "lock", "outcome": "ok", "key": "account/7", "acquired_at": "2026-01-02T15:04:05.123456Z", "hold_ms": 12.5, "requestId": "..."}

@@ -31,7 +31,7 @@ type section struct {
 var workRan = []string{"ok", "error", "panic", "lost"}
 
 // reports reads the log lines of one environment. It is the io.Writer that a
-// lambdatest.Env writes each whole line to.
+// lambdatest.Environment writes each whole line to.
 type reports struct {
 	environment int
 

@@ -40,13 +40,13 @@ func stateOf(s lockstore.Status) string {
 // answer is a key's state as JSON. The fence is a text: it is above 2^50, and many readers
 // of JSON round numbers.
 type answer struct {
-	Time    string            `json:"time,omitempty"` // of watch: when lockctl saw it
-	Key     string            `json:"key"`
-	State   string            `json:"state"`
-	Holder  *lockstore.Holder `json:"holder,omitempty"`
-	Fence   string            `json:"fence,omitempty"`
-	LeftMs  int64             `json:"leftMs,omitempty"`
-	Waiting int               `json:"waiting"`
+	Time    string                `json:"time,omitempty"` // of watch: when lockctl saw it
+	Key     string                `json:"key"`
+	State   string                `json:"state"`
+	Holder  *lockstore.HolderInfo `json:"holder,omitempty"`
+	Fence   string                `json:"fence,omitempty"`
+	LeftMs  int64                 `json:"leftMs,omitempty"`
+	Waiting int                   `json:"waiting"`
 }
 
 func answerOf(s lockstore.Status) answer {

@@ -94,7 +94,7 @@ func (b *breaker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store, err := find[lockstore.Breaker](opened, "break a lease")
+	store, err := find[lockstore.Revoker](opened, "break a lease")
 	if err != nil {
 		return err
 	}
@@ -117,11 +117,11 @@ func (b *breaker) run(ctx context.Context) error {
 	}
 	by := seen.Holder // of a broken lease: who broke it
 	if !seen.Broken {
-		by = lockstore.Holder{Name: fmt.Sprintf("broken by %s: was %s", b.operator, named(seen.Holder)), ID: strconv.Itoa(os.Getpid()), Since: time.Now()}
+		by = lockstore.HolderInfo{Name: fmt.Sprintf("broken by %s: was %s", b.operator, named(seen.Holder)), ID: strconv.Itoa(os.Getpid()), Since: time.Now()}
 	}
 	var broken lockstore.Status
 	err = b.Call(ctx, func(ctx context.Context) (err error) {
-		broken, err = store.Break(ctx, lockstore.BreakRequest{Key: b.key, Fence: seen.Fence, By: by, Now: b.now})
+		broken, err = store.Revoke(ctx, lockstore.RevokeRequest{Key: b.key, Fence: seen.Fence, By: by, OpenAtOnce: b.now})
 		return err
 	})
 	if begun, ok := errors.AsType[*lockstore.BegunError](err); ok {
@@ -281,7 +281,7 @@ func mayWork(seen lockstore.Status, holder string) string {
 }
 
 // named is a holder without its time.
-func named(h lockstore.Holder) string {
+func named(h lockstore.HolderInfo) string {
 	name := cmp.Or(h.Caller, h.Name, "unnamed")
 	if h.ID != "" {
 		name += " (" + h.ID + ")"

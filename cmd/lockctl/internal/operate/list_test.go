@@ -155,9 +155,9 @@ func TestStoreThatCannot(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	assert.Equal(t, "withdraw (4f1c)", named(lockstore.Holder{Name: "withdraw", ID: "4f1c"}))
-	assert.Equal(t, "arn:aws:x", named(lockstore.Holder{Name: "me", Caller: "arn:aws:x"}))
-	assert.Equal(t, "unnamed", named(lockstore.Holder{}))
+	assert.Equal(t, "withdraw (4f1c)", named(lockstore.HolderInfo{Name: "withdraw", ID: "4f1c"}))
+	assert.Equal(t, "arn:aws:x", named(lockstore.HolderInfo{Name: "me", Caller: "arn:aws:x"}))
+	assert.Equal(t, "unnamed", named(lockstore.HolderInfo{}))
 	for state, status := range map[string]lockstore.Status{
 		stateFree: {}, stateHeld: {Held: true}, stateClosing: {Held: true, Broken: true}, stateKept: {Held: true, Kept: true}, stateDoubt: {Held: true, InDoubt: true},
 	} {

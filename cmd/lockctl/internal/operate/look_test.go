@@ -134,7 +134,7 @@ func TestWatchGoesOn(t *testing.T) {
 // A second operator waits, too, and is told who was first.
 func TestBreakWaitsForAnother(t *testing.T) {
 	first := closing
-	first.status.Holder = lockstore.Holder{Name: "broken by ann"}
+	first.status.Holder = lockstore.HolderInfo{Name: "broken by ann"}
 	for wait, want := range map[bool]ended{
 		true:  {printed: "the lease of \"k\" was broken already: broken by ann; the key opens within 10s\n", looks: 2},
 		false: {status: exit.No, err: `the lease of "k" was broken already: broken by ann; the key opens within 10s`},

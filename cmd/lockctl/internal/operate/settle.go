@@ -92,8 +92,8 @@ func (s *settler) run(ctx context.Context) error {
 		return exit.WrongUsage("the last argument is %.40q; want %s or %s", s.how, howDone, howAgain)
 	case s.fence <= 0:
 		return exit.WrongUsage("want --fence: the fence of the work, as lockctl show prints it")
-	case s.keep < lockstore.MinTTL || s.keep > lockstore.MaxKeep:
-		return exit.WrongUsage("--keep is %v; want %v to %v", s.keep, lockstore.MinTTL, lockstore.MaxKeep)
+	case s.keep < lockstore.MinTTL || s.keep > lockstore.MaxResultTime:
+		return exit.WrongUsage("--keep is %v; want %v to %v", s.keep, lockstore.MinTTL, lockstore.MaxResultTime)
 	}
 	answer, err := s.answer()
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *settler) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := find[lockstore.Settler](store, "settle a key"); err != nil {
+	if _, err := find[lockstore.Resolver](store, "settle a key"); err != nil {
 		return err
 	}
 	inspector, err := find[lockstore.Inspector](store, "show a key")
@@ -117,10 +117,10 @@ func (s *settler) run(ctx context.Context) error {
 	fence := lockstore.Fence(s.fence)
 	err = s.Call(ctx, func(ctx context.Context) error {
 		if s.how == howAgain {
-			return idempotency.SettleAgain(ctx, store, s.key, fence)
+			return idempotency.ResolveNoEffect(ctx, store, s.key, fence)
 		}
-		return idempotency.SettleDone(ctx, store, s.key, fence, answer,
-			idempotency.Options{Keep: s.keep, MaxAnswer: idempotency.MaxAnswer, Version: s.version})
+		return idempotency.ResolveEffect(ctx, store, s.key, fence, answer,
+			idempotency.Options{ResultTime: s.keep, MaxResultBytes: idempotency.MaxResultBytes, Version: s.version})
 	})
 	if held, ok := errors.AsType[*lockstore.HeldError](err); ok {
 		return &exit.Error{Status: exit.Busy, Err: fmt.Errorf("%q is held by %v, for at most %v more; settle it when this is over, if it is in doubt then", s.key, held.Holder, held.Remaining.Round(time.Second))}
@@ -147,12 +147,12 @@ func (s *settler) answer() ([]byte, error) {
 		return nil, exit.WrongUsage("--answer: %w", err)
 	}
 	defer f.Close()
-	answer, err := io.ReadAll(io.LimitReader(f, lockstore.MaxAnswer+1))
+	answer, err := io.ReadAll(io.LimitReader(f, lockstore.MaxResultBytes+1))
 	switch {
 	case err != nil:
 		return nil, exit.WrongUsage("--answer: %w", err)
-	case len(answer) > lockstore.MaxAnswer:
-		return nil, exit.WrongUsage("--answer: %s has more than %d bytes", s.file, lockstore.MaxAnswer)
+	case len(answer) > lockstore.MaxResultBytes:
+		return nil, exit.WrongUsage("--answer: %s has more than %d bytes", s.file, lockstore.MaxResultBytes)
 	}
 	return answer, nil
 }

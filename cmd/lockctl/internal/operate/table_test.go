@@ -18,7 +18,7 @@ const runID = "8f0e6a1c-3d39-4c1b-9d1e-0f6d2b1a7c55"
 
 // examples are the states of a key, in the order in which watch may see them.
 func examples(key string) []lockstore.Status {
-	holder := lockstore.Holder{Name: "withdraw", ID: runID, Since: time.Date(2026, 11, 22, 10, 2, 11, 0, time.UTC)}
+	holder := lockstore.HolderInfo{Name: "withdraw", ID: runID, Since: time.Date(2026, 11, 22, 10, 2, 11, 0, time.UTC)}
 	broken := holder
 	broken.Name, broken.ID = "broken by ann@laptop.example.com: was withdraw ("+runID+")", "4711"
 	return []lockstore.Status{

@@ -90,7 +90,7 @@ func (s *settings) ask(ctx context.Context, g *guard.Guard) (lockstore.Lease, er
 	req := guard.LeaseRequest{
 		Key:    s.key,
 		TTL:    s.ttl,
-		Holder: lockstore.Holder{Name: s.holder, ID: fmt.Sprint(os.Getpid())},
+		Holder: lockstore.HolderInfo{Name: s.holder, ID: fmt.Sprint(os.Getpid())},
 	}
 	// The first request does not wait. Whoever waits for long wants to know soon that the
 	// address is wrong, or that the user may not write.
@@ -118,7 +118,7 @@ func busyText(busy *guard.LockBusy) string {
 	case *lockstore.DoubtError:
 		return fmt.Sprintf("busy: in doubt since the work of %v; see lockctl settle", busy.Holder)
 	}
-	if busy.Free {
+	if busy.Reserved {
 		return fmt.Sprintf("busy: free, and kept for those who have waited longer, for at most %v", left)
 	}
 	return fmt.Sprintf("busy: held by %v, %v left", busy.Holder, left)

@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	g := boot.MustGuard(dynamostore.Opener, redisstore.Opener)
+	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener)
 	boot.Start(g, guard.Wrap(g, key, handle))
 }
 

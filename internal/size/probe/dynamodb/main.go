@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	g := boot.MustGuard(dynamostore.Opener)
+	g := boot.MustGuardFromEnv(dynamostore.Opener)
 	boot.Start(g, guard.Wrap(g, key, handle))
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	g := boot.MustGuard(redisstore.Opener)
+	g := boot.MustGuardFromEnv(redisstore.Opener)
 	boot.Start(g, guard.Wrap(g, key, handle))
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	g := boot.MustGuard(zkstore.Opener)
+	g := boot.MustGuardFromEnv(zkstore.Opener)
 	boot.Start(g, guard.Wrap(g, key, handle))
 }
 
