@@ -52,7 +52,7 @@ func TestBudgets(t *testing.T) {
 }
 
 // cycle is one acquire and one release as the guard makes them.
-func cycle(t *testing.T, store lockstore.Store) func() {
+func cycle(t *testing.T, store *lockstore.Store) func() {
 	holder := lockstore.HolderInfo{Name: "bench", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Now()}
 	ctx := t.Context()
 	return func() {
@@ -128,7 +128,7 @@ func redisClient(t *testing.T, addr string) redis.UniversalClient {
 	return c
 }
 
-func redisStore(t *testing.T, c redis.UniversalClient) lockstore.Store {
+func redisStore(t *testing.T, c redis.UniversalClient) *lockstore.Store {
 	store, err := redisstore.New(c, redisstore.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -284,7 +284,7 @@ func testDynamoDB(t *testing.T) {
 	ours := func(api dynamostore.API) func() {
 		store, err := dynamostore.New(api, table, dynamostore.Options{})
 		fatal(err)
-		return cycle(t, store)
+		return cycle(t, store.Store)
 	}
 	peers := func(api dynamolock.DynamoDBClient) func() {
 		locks, err := dynamolock.New(api, table, dynamolock.WithLeaseDuration(ttl), dynamolock.DisableHeartbeat())

@@ -20,7 +20,7 @@ import (
 // lockText is as long as the entry of a held lock.
 var lockText = string(bytes.Repeat([]byte("x"), 200))
 
-func openBy(t *testing.T, o lockstore.Opener, rawURL string, env map[string]string) lockstore.Store {
+func openBy(t *testing.T, o lockstore.Opener, rawURL string, env map[string]string) *lockstore.Store {
 	cfg := config(t, rawURL)
 	cfg.Getenv = func(name string) string { return env[name] }
 	store, err := o.Open(t.Context(), cfg)

@@ -21,13 +21,13 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
 
-// answerSizes are the bytes of an answer's JSON. The last is the most that MaxResultBytes allows.
-var answerSizes = []int{100, 1 << 10, 4 << 10, 32 << 10, lockstore.MaxResultBytes - 512}
+// resultSizes are the bytes of a result's JSON. The last is the most that MaxResultBytes allows.
+var resultSizes = []int{100, 1 << 10, 4 << 10, 32 << 10, lockstore.MaxResultBytes - 512}
 
 // TestIdempotency counts what a call of idempotency.Do costs. The counts are the same in
 // every run, so they are compared exactly.
 func TestIdempotency(t *testing.T) {
-	calls := []string{"bytes of the answer", "first run", "with `AtMostOnce`", "repeat", "next run after `ResultTime`", "first run in a transaction"}
+	calls := []string{"bytes of the result", "first run", "with `AtMostOnce`", "repeat", "next run after `ResultTime`", "first run in a transaction"}
 	part(t, "idempotency on DynamoDB Local", calls, testIdempotencyDynamoDB)
 	part(t, "idempotency on Redis", calls[:5], testIdempotencyRedis)
 	part(t, "a repeat on Redis", []string{"figure", "is", "budget", "", ""}, testRepeatRedis)
@@ -39,7 +39,7 @@ type cost struct {
 	units    float64 // write units of DynamoDB
 }
 
-// work returns an answer whose JSON has so many bytes.
+// work returns a result whose JSON has so many bytes.
 func work(size int) func(context.Context, guard.Lock) (string, error) {
 	return func(context.Context, guard.Lock) (string, error) { return strings.Repeat("x", size-2), nil }
 }
@@ -51,7 +51,7 @@ type paid struct {
 	spent func() cost // since the last time
 }
 
-func newPaid(t *testing.T, store lockstore.Store, spent func() cost) paid {
+func newPaid(t *testing.T, store *lockstore.Store, spent func() cost) paid {
 	g, err := guard.New(store, guard.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -76,12 +76,12 @@ func (p paid) do(key string, size int, opt idempotency.Options, replayed bool, w
 	out, replay, err := idempotency.Do(ctx, once, idempotency.Call{Key: key, Fingerprint: key}, work)
 	spent := p.spent()
 	if err != nil || len(out) != size-2 || (replay != nil) != replayed {
-		p.Fatalf("an answer of %d bytes, replay %v, %v; want one of %d bytes, a replay: %t", len(out)+2, replay, err, size, replayed)
+		p.Fatalf("a result of %d bytes, replay %v, %v; want one of %d bytes, a replay: %t", len(out)+2, replay, err, size, replayed)
 	}
 	return spent
 }
 
-// first is a first run and a repeat, which shows that the answer was kept.
+// first is a first run and a repeat, which shows that the result was stored.
 func (p paid) first(size int, opt idempotency.Options, work func(context.Context, guard.Lock) (string, error)) (first, repeat cost) {
 	p.Helper()
 	key := "charge/" + string(lockstore.NewOwner())
@@ -94,26 +94,26 @@ func nothing(context.Context, guard.Lock) (string, error) {
 	return "", errors.New("the work of a repeat ran")
 }
 
-// afterKeep are first runs whose answers are kept for a second, and the runs after that.
-func (p paid) afterKeep() map[int]cost {
+// afterResultTime are first runs whose results are stored for a second, and the runs after that.
+func (p paid) afterResultTime() map[int]cost {
 	p.Helper()
 	opt := idempotency.Options{ResultTime: lockstore.MinTTL}
 	key := func(size int) string { return fmt.Sprint("charge/again/", size) }
-	for _, size := range answerSizes {
+	for _, size := range resultSizes {
 		p.do(key(size), size, opt, false, work(size))
 	}
 	costs := map[int]cost{}
-	for _, size := range answerSizes {
+	for _, size := range resultSizes {
 		for late := time.Now().Add(30 * time.Second); ; <-time.After(50 * time.Millisecond) {
 			status, err := p.guard.Inspect(p.Context(), key(size))
 			if err != nil {
 				p.Fatal(err)
 			}
-			if !status.Kept {
+			if !status.State.Done() {
 				break
 			}
 			if time.Now().After(late) {
-				p.Fatalf("an answer is kept longer than for %v: %+v", opt.ResultTime, status)
+				p.Fatalf("a result is stored longer than for %v: %+v", opt.ResultTime, status)
 			}
 		}
 		costs[size] = p.do(key(size), size, opt, false, work(size))
@@ -132,7 +132,7 @@ func (p paid) pays(size int, are, want []cost) {
 		}
 		cells = append(cells, cell)
 		if c != want[i] {
-			p.Errorf("an answer of %d bytes, call %d: %+v; want %+v", size, i+1, c, want[i])
+			p.Errorf("a result of %d bytes, call %d: %+v; want %+v", size, i+1, c, want[i])
 		}
 	}
 	row(cells...)
@@ -177,7 +177,7 @@ func (w weighed) weigh(ctx context.Context, writes float64, table *string, key m
 }
 
 // testIdempotencyDynamoDB counts requests and write units. n are the units of a row with an
-// answer: one for each KiB, and the rest of the row has less than a KiB.
+// result: one for each KiB, and the rest of the row has less than a KiB.
 func testIdempotencyDynamoDB(t *testing.T) {
 	const table, orders = "locks", "orders"
 	endpoint := testservers.DynamoDB(t)
@@ -187,7 +187,7 @@ func testIdempotencyDynamoDB(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPaid(t, store, func() cost {
+	p := newPaid(t, store.Store, func() cost {
 		used := meters{meter.metered}.sum()
 		return cost{used.reads + used.writes + used.refused, used.units}
 	})
@@ -197,7 +197,7 @@ func testIdempotencyDynamoDB(t *testing.T) {
 			if err != nil {
 				return "", err
 			}
-			answer, err := idempotency.Prepare(ctx, out)
+			result, err := idempotency.Prepare(ctx, out)
 			if err != nil {
 				return "", err
 			}
@@ -206,22 +206,22 @@ func testIdempotencyDynamoDB(t *testing.T) {
 				Key:                       map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: lock.Key}},
 				UpdateExpression:          aws.String("SET amount = :amount"),
 				ExpressionAttributeValues: map[string]types.AttributeValue{":amount": &types.AttributeValueMemberN{Value: "100"}},
-			}}, store.Kept(answer.Lock.Key, answer.Lock.Fence, answer.Data, answer.Time))
+			}}, store.CompleteItem(result.Lock.Key, result.Lock.Fence, result.Data, result.Time))
 		}
 	}
 	fmt.Println("(requests / write units)")
-	again := p.afterKeep()
-	for _, size := range answerSizes {
+	again := p.afterResultTime()
+	for _, size := range resultSizes {
 		first, repeat := p.first(size, idempotency.Options{}, work(size))
 		refuse, _ := p.first(size, idempotency.Options{InDoubt: idempotency.AtMostOnce}, work(size))
 		together, _ := p.first(size, idempotency.Options{}, transaction(size))
 		n := math.Ceil(float64(size+300) / 1024)
 		p.pays(size, []cost{first, refuse, repeat, again[size], together}, []cost{
-			{2, 1 + n},           // the grant, and the answer
-			{3, 2 + n},           // the grant, the begin, and the answer
+			{2, 1 + n},           // the grant, and the result
+			{3, 2 + n},           // the grant, the mark, and the result
 			{1, n},               // refused
-			{3, 3 * n},           // refused, the takeover, and the answer
-			{3, 1 + 2 + 2*n + n}, // the grant, two items twice, and the guard's own Keep, refused
+			{3, 3 * n},           // refused, the takeover, and the result
+			{3, 1 + 2 + 2*n + n}, // the grant, two items twice, and the guard's own Complete, refused
 		})
 	}
 }
@@ -233,8 +233,8 @@ func testIdempotencyRedis(t *testing.T) {
 	client.AddHook(&n)
 	p := newPaid(t, redisStore(t, client), func() cost { return cost{requests: int(n.requests.Swap(0))} })
 	fmt.Println("(requests)")
-	again := p.afterKeep()
-	for _, size := range answerSizes {
+	again := p.afterResultTime()
+	for _, size := range resultSizes {
 		first, repeat := p.first(size, idempotency.Options{}, work(size))
 		refuse, _ := p.first(size, idempotency.Options{InDoubt: idempotency.AtMostOnce}, work(size))
 		p.pays(size, []cost{first, refuse, repeat, again[size]}, []cost{{requests: 2}, {requests: 3}, {requests: 1}, {requests: 2}})
@@ -251,7 +251,7 @@ func testRepeatRedis(t *testing.T) {
 	// The ratios are larger on a machine that other work keeps awake, because a GET is faster
 	// then: about 2.5, 3, 4, 9 and 15.
 	limits := []float64{4, 4.5, 6, 12, 20}
-	for i, size := range answerSizes {
+	for i, size := range resultSizes {
 		key := fmt.Sprint("charge/", size)
 		opt := idempotency.Options{}
 		p.do(key, size, opt, false, work(size))
@@ -261,7 +261,7 @@ func testRepeatRedis(t *testing.T) {
 		repeat := func() { p.do(key, size, opt, true, nothing) }
 		refused := func() {
 			_, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl})
-			if kept, ok := errors.AsType[*lockstore.KeptError](err); !ok || len(kept.Result) < size {
+			if r, ok := errors.AsType[*lockstore.Refused](err); !ok || len(r.Result) < size {
 				t.Fatal(err)
 			}
 		}

@@ -94,7 +94,7 @@ func clients(n int, open func() locker) []locker {
 }
 
 // guarded waits in the store's queue.
-func guarded(t *testing.T, store lockstore.Store) locker {
+func guarded(t *testing.T, store *lockstore.Store) locker {
 	g, err := guard.New(store, guard.Options{Wait: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +245,7 @@ func meteredClients(t *testing.T, n int, rawURL, table string) ([]locker, meters
 		if err != nil {
 			t.Fatal(err)
 		}
-		return guarded(t, store)
+		return guarded(t, store.Store)
 	})
 	return lockers, all
 }

@@ -8,10 +8,11 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 )
 
-func zooKeeperStore(t *testing.T, addr string) *zkstore.Store {
+func zooKeeperStore(t *testing.T, addr string) *lockstore.Store {
 	store, err := zkstore.New(zkstore.Options{Servers: []string{addr}})
 	if err != nil {
 		t.Fatal(err)
@@ -51,12 +52,12 @@ func testZooKeeper(t *testing.T) {
 		_, err := raw.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
 		fatal(err)
 	}
-	kept, _, err := raw.Get(zkstore.DefaultPrefix + "/locks/account%2F7")
+	entry, _, err := raw.Get(zkstore.DefaultPrefix + "/locks/account%2F7")
 	fatal(err)
 	version := int32(0)
 	byHand := func() {
 		for range 2 {
-			_, err := raw.Multi(&zk.CheckVersionRequest{Path: child, Version: -1}, &zk.SetDataRequest{Path: node, Data: kept, Version: version})
+			_, err := raw.Multi(&zk.CheckVersionRequest{Path: child, Version: -1}, &zk.SetDataRequest{Path: node, Data: entry, Version: version})
 			fatal(err)
 			version++
 		}

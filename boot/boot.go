@@ -5,14 +5,14 @@
 //
 // boot reads these variables:
 //
-//	LOCK_URL       where the locks are, for example dynamodb://locks (required)
-//	LOCK_TTL       guard.Options.TTL, the longest lease: 60s by default
-//	LOCK_MAX_HOLD  guard.Options.MaxHold, the longest time for one run's work: 15m by default
-//	LOCK_WAIT      guard.Options.Wait, how long to wait for a busy lock: 0 by default
-//	LOCK_DEADLINE_MARGIN   guard.Options.DeadlineMargin, time for the release before Lambda's deadline: 300ms by default
-//	LOCK_SIGTERM   true: on SIGTERM cancel the work, so that its lease is released
-//	LOCK_METRICS   a CloudWatch namespace: each report line is also a metric there
-//	LOCK_LOG       start: one more line for each run, when it gets the lock
+//	LOCK_URL              where the locks are, for example dynamodb://locks (required)
+//	LOCK_TTL              guard.Options.TTL, the longest lease: 60s by default
+//	LOCK_MAX_HOLD         guard.Options.MaxHold, the longest time for one run's work: 15m by default
+//	LOCK_WAIT             guard.Options.Wait, how long to wait for a busy lock: 0 by default
+//	LOCK_DEADLINE_MARGIN  guard.Options.DeadlineMargin, time for the release before Lambda's deadline: 300ms by default
+//	LOCK_SIGTERM          true: on SIGTERM cancel the work, so that its lease is released
+//	LOCK_METRICS          a CloudWatch namespace: each report line is also a metric there
+//	LOCK_LOG              start: one more line for each run, when it gets the lock
 //
 // The store and the function may read others. A duration is written as in Go: 500ms,
 // 30s, 5m. A variable whose name begins with LOCK_ and that nobody has read is nearly
@@ -85,11 +85,18 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// Start runs the function, as lambda.Start does. It does not return. With
-// LOCK_SIGTERM=true it registers for SIGTERM. Lambda then sends SIGTERM half a
+// Start runs the function, as lambda.Start does. It does not return. It takes only what a
+// Wrap has made, of package guard or of a package below it, so that no handler runs without its
+// lock by mistake:
+//
+//	boot.Start(g, guard.Wrap(g, key, handle))
+//
+// For a handler that takes its locks itself see guard.TakesOwnLocks.
+//
+// With LOCK_SIGTERM=true Start registers for SIGTERM. Lambda then sends SIGTERM half a
 // second before it ends the process, also after a timeout. Registering makes the
 // start slower, so it is not the default.
-func Start[In, Out any](g *guard.Guard, handler func(context.Context, In) (Out, error)) {
+func Start[In, Out any](g *guard.Guard, handler guard.Wrapped[In, Out]) {
 	options, err := startOptions(g, getenv)
 	if err == nil {
 		err = asked.unknown(os.Environ())
@@ -97,7 +104,7 @@ func Start[In, Out any](g *guard.Guard, handler func(context.Context, In) (Out, 
 	if err != nil {
 		exit(err)
 	}
-	lambda.StartWithOptions(handler, options...)
+	lambda.StartWithOptions(handler.Handle, options...)
 }
 
 func exit(err error) {
@@ -106,7 +113,7 @@ func exit(err error) {
 }
 
 func newGuard(out io.Writer, getenv func(string) string, openers ...lockstore.Opener) (*guard.Guard, error) {
-	options := guard.Options{Holder: holder}
+	options := guard.Options{HolderInfo: holderInfo}
 	var written, names []string // pairs: guard's words, and the user's words for them
 	for _, v := range []struct {
 		name, option string
@@ -206,8 +213,8 @@ func startOptions(g *guard.Guard, getenv func(string) string) ([]lambda.Option, 
 	return []lambda.Option{lambda.WithEnableSIGTERM(g.Shutdown)}, nil
 }
 
-// holder is the name of the function and the request id, as in the function's logs.
-func holder(ctx context.Context) lockstore.HolderInfo {
+// holderInfo is the name of the function and the request id, as in the function's logs.
+func holderInfo(ctx context.Context) lockstore.HolderInfo {
 	h := lockstore.HolderInfo{Name: lambdacontext.FunctionName}
 	if lc, ok := lambdacontext.FromContext(ctx); ok {
 		h.ID = lc.AwsRequestID

@@ -20,7 +20,9 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // The test binary is also the function that the tests run as a process.
@@ -43,10 +45,11 @@ type NotEnoughMoney struct{}
 func (*NotEnoughMoney) Error() string { return "not enough money" }
 
 func function() {
-	store := &scripted{Store: memstore.New(nil)}
-	g := MustGuardFromEnv(lockstore.Opener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (lockstore.Store, error) { return store, nil }})
+	do := "" // what the event asks for
+	store := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) storetest.Fault { return faultOf(do, c) })
+	g := MustGuardFromEnv(lockstore.Opener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return store.Store, nil }})
 	Start(g, guard.Wrap(g, func(_ context.Context, e event) (string, error) {
-		store.do = e.Do
+		do = e.Do
 		if e.Do == "no-key" {
 			return "", errors.New("no account in the event")
 		}
@@ -67,32 +70,20 @@ func function() {
 	}))
 }
 
-// scripted is a store that fails as the event asks it to.
-type scripted struct {
-	*memstore.Store
-	do string
-}
-
-func (s *scripted) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	switch s.do {
-	case "busy":
-		return lockstore.Lease{}, &lockstore.HeldError{Key: req.Key, Holder: lockstore.HolderInfo{Name: "another"}}
-	case "corrupt":
-		return lockstore.Lease{}, lockstore.ErrCorrupt
-	case "down":
-		return lockstore.Lease{}, lockstore.ErrUnavailable
-	case "unknown":
-		return lockstore.Lease{}, errors.New("connection reset")
+// faultOf is how the store fails if the event asks for it.
+func faultOf(do string, c storetest.Call) storetest.Fault {
+	switch {
+	case c.Kind == driver.Release && do == "lose":
+		return storetest.Fault{Cut: lockstore.ErrLost}
+	case c.Kind == driver.Acquire:
+		return storetest.Fault{Drop: map[string]error{
+			"busy":    &lockstore.Refused{Key: c.Key, State: lockstore.Held, Holder: lockstore.HolderInfo{Name: "another"}},
+			"corrupt": lockstore.ErrCorrupt,
+			"down":    lockstore.ErrUnavailable,
+			"unknown": errors.New("connection reset"),
+		}[do]}
 	}
-	return s.Store.Acquire(ctx, req)
-}
-
-func (s *scripted) Release(ctx context.Context, lease lockstore.Lease) error {
-	err := s.Store.Release(ctx, lease)
-	if s.do == "lose" {
-		return lockstore.ErrLost
-	}
-	return err
+	return storetest.Fault{}
 }
 
 func startFunction(t *testing.T, timeout time.Duration, env ...string) *lambdatest.Environment {
@@ -352,8 +343,15 @@ func TestExitIsOneSentence(t *testing.T) {
 	}
 }
 
-func TestHolder(t *testing.T) {
-	require.Equal(t, lockstore.HolderInfo{Name: lambdacontext.FunctionName}, holder(context.Background()))
+func TestStartTakesNoHandlerWithoutALock(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, "./testdata/unlocked").CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, 1, strings.Count(string(out), "main.go:"), "%s", out)
+	require.Contains(t, string(out), "of handle does not match guard.Wrapped")
+}
+
+func TestHolderInfo(t *testing.T) {
+	require.Equal(t, lockstore.HolderInfo{Name: lambdacontext.FunctionName}, holderInfo(context.Background()))
 	ctx := lambdacontext.NewContext(context.Background(), &lambdacontext.LambdaContext{AwsRequestID: "req-1"})
-	require.Equal(t, "req-1", holder(ctx).ID)
+	require.Equal(t, "req-1", holderInfo(ctx).ID)
 }

@@ -91,9 +91,9 @@ func FuzzSettings(f *testing.F) {
 		f.Add("", text, text, "", "App/locks")
 		f.Add("30s", "", "", text, text)
 	}
-	f.Fuzz(func(t *testing.T, ttl, maxHold, wait, reserve, namespace string) {
+	f.Fuzz(func(t *testing.T, ttl, maxHold, wait, margin, namespace string) {
 		env := map[string]string{
-			"LOCK_URL": "memory:", "LOCK_TTL": ttl, "LOCK_MAX_HOLD": maxHold, "LOCK_WAIT": wait, "LOCK_DEADLINE_MARGIN": reserve, "LOCK_METRICS": namespace,
+			"LOCK_URL": "memory:", "LOCK_TTL": ttl, "LOCK_MAX_HOLD": maxHold, "LOCK_WAIT": wait, "LOCK_DEADLINE_MARGIN": margin, "LOCK_METRICS": namespace,
 		}
 		g, err := newGuard(io.Discard, func(name string) string { return env[name] }, memstore.Opener)
 		if err == nil {

@@ -58,10 +58,10 @@ func logStart(setting string, logger *slog.Logger) (func(context.Context, guard.
 		return nil, fmt.Errorf("LOCK_LOG is %.40q; want start, or nothing", setting)
 	}
 	return func(ctx context.Context, e guard.TraceEvent) context.Context {
-		if e.Step == guard.PhaseGranted {
+		if e.Phase == guard.PhaseGranted {
 			r := e.Report
 			logger.LogAttrs(ctx, slog.LevelInfo, "lock granted",
-				slog.String("requestId", r.Holder.ID), slog.String("key", r.Key), slog.Int64("fence", int64(r.Fence)),
+				slog.String("requestId", r.HolderInfo.ID), slog.String("key", r.Key), slog.Int64("fence", int64(r.Fence)),
 				slog.Float64("wait_ms", float64(r.WaitTime.Microseconds())/1000))
 		}
 		return ctx

@@ -16,7 +16,7 @@ import (
 
 func TestMetrics(t *testing.T) {
 	report := guard.Report{Key: "account/7", Outcome: "ok", WaitTime: 5 * time.Millisecond, HoldTime: 20 * time.Millisecond, Calls: 2,
-		Fence: 7, Holder: lockstore.HolderInfo{ID: "req-1"}}
+		Fence: 7, HolderInfo: lockstore.HolderInfo{ID: "req-1"}}
 	line := func(namespace string) map[string]any {
 		var out bytes.Buffer
 		guard.LogReports(logger(&out, &url.URL{Scheme: "dynamodb"}, namespace, new(atomic.Pointer[which])))(t.Context(), report)

@@ -150,6 +150,8 @@ while [ -z "$signal" ]; do
 			say "busy: $(field name) holds the lock"
 			exit 75
 		fi
+		# A key in its cooldown says when it is free again, which may be in a month.
+		[ "${pause:-1}" -le $((patience - before)) ] || pause=$((patience - before))
 		tries=0
 		;;
 	422) again=$(random) ;; # the answer was lost, and its lease has ended since

@@ -60,7 +60,8 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) 
       const hint = status === 401 || status === 403 ? "; is the request signed, and may this caller use the key?" : "";
       throw new Error(`no lock: ${status} ${answer.detail ?? answer.message}${hint}`);
     }
-    await sleep((answer.retryAfter ?? 1) * 1000);
+    // A key in its cooldown says when it is free again, which may be in a month.
+    await sleep(Math.min((answer.retryAfter ?? 1) * 1000, Math.max(1000, patience - performance.now())));
   }
 
   const done = new AbortController(), lost = new AbortController();

@@ -48,7 +48,8 @@ class Lock:
             if tries > 5 or self.status in (400, 401, 403, 404, 405, 413, 415):
                 hint = "; is the request signed, and may this caller use the key?" if self.status in (401, 403) else ""
                 raise OSError(f"no lock: {self.status} {self.answer.get('detail') or self.answer.get('message')}{hint}")
-            time.sleep(self.answer.get("retryAfter", 1))
+            # A key in its cooldown says when it is free again, which may be in a month.
+            time.sleep(min(self.answer.get("retryAfter", 1), max(1, patience - time.monotonic())))
         self._done = threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True)
         self._renewing.start()

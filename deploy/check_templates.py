@@ -301,7 +301,7 @@ PLANTED = [
     ("template.yaml", "DeletionProtectionEnabled: true", "DeletionProtectionEnabled: false"),
     ("template.yaml", "    UpdateReplacePolicy: Retain\n    Properties:\n      BillingMode: PAY_PER_REQUEST\n      Del", "    UpdateReplacePolicy: Retain\n    Condition: OwnTable\n    Properties:\n      BillingMode: PAY_PER_REQUEST\n      Del"),
     ("template.yaml", "        - AttributeName: account\n          KeyType", "        - AttributeName: id\n          KeyType"),
-    ("template.yaml", "        StepFunction: !Ref StepFunction.Alias", "        StepFunction: !GetAtt StepFunction.Arn"),
+    ("template.yaml", "        SfnlockFunction: !Ref SfnlockFunction.Alias", "        SfnlockFunction: !GetAtt SfnlockFunction.Arn"),
     ("template.yaml", "    AutoPublishAlias: live\n    DeploymentPreference:\n      Type: !Ref Deployment\n      Alarms: [!Ref ErrorsAlarm, !Ref LockLostAlarm]\n", ""),
     ("template.yaml", "      VersionDescription: !Sub ${LockStack}", "      VersionDescription: !Sub ${LockTtl}"),
     ("template.yaml", "        - !Ref NoNetwork\n", ""),

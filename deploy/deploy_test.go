@@ -186,7 +186,7 @@ func TestBuildWithoutTheScript(t *testing.T) {
 	}
 	binary := filepath.Join(t.TempDir(), "bootstrap")
 	// An environment that asks for cgo, as where a C compiler is installed.
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", `CGO_ENABLED=1; export CGO_ENABLED; `+line+` go build -trimpath -o "$0" "$1"`, binary, "../functions/step")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `CGO_ENABLED=1; export CGO_ENABLED; `+line+` go build -trimpath -o "$0" "$1"`, binary, "../functions/sfnlock")
 	cmd.Env = append(os.Environ(), "GOOS=linux")
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", text)

@@ -34,7 +34,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 	if r.left < r.guard.opt.DeadlineMargin+leastWork {
 		return r.tooLate(r.left)
 	}
-	r.follow(PhaseAsking, nil)
+	r.trace(PhaseAsking, nil)
 	a := r.newAttempt()
 	outcome, err = r.try(&a)
 	if err != nil && (a.unknown != nil || a.queued) {
@@ -48,50 +48,55 @@ func (r *run) tooLate(left time.Duration) (Outcome, error) {
 	return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Left: max(0, left), DeadlineMargin: r.guard.opt.DeadlineMargin}
 }
 
-// attempt is one owner's acquisition: a request and its repeats. If the store keeps a
-// queue, all further requests belong to the same attempt.
+// attempt is one owner's acquisition: all requests of this owner, also while it waits.
 type attempt struct {
 	owner      lockstore.Owner
-	repeatable bool             // the caller gave the owner and asks again with it, so nothing is abandoned
-	queuer     lockstore.Queuer // nil if the store keeps no queue
-	queued     bool             // the owner may have a place in the queue
-	early      int              // how many turns have come at once, one after the other
-	sent       time.Duration    // when the present request was first sent; the trust counts from here
+	repeatable bool          // the caller gave the owner and asks again with it, so nothing is abandoned
+	queued     bool          // the owner may have a place in the queue
+	early      int           // how many turns have come at once, one after the other
+	sent       time.Duration // when the present request was first sent; the trust counts from here
 	ttl        time.Duration
 	unknown    error // not nil: the store may apply a request of this owner, now or later
 	abandonErr error // why the abandon failed
 }
 
 func (r *run) newAttempt() attempt {
-	now := r.elapsed()
-	a := attempt{owner: r.request.Owner, repeatable: r.request.Owner != "", sent: now, ttl: r.ttl(now)}
+	a := attempt{owner: r.request.Owner, repeatable: r.request.Owner != ""}
 	if !a.repeatable {
 		a.owner = lockstore.NewOwner()
 	}
-	a.queuer, _ = lockstore.As[lockstore.Queuer](r.guard.store)
+	r.askAfresh(&a)
 	return a
 }
 
-// try asks the store until the run has the lease, or until the time to ask is over. If
-// another owner holds the lock, try waits. If an outcome is unknown, the same owner asks
-// again. If the store is unavailable, try asks again after a pause.
+// askAfresh prepares the next request after an answer that is final for the last one. If an
+// earlier request was granted after all, the store answers with the TTL that is left. So the
+// trust counts from the next request.
+func (r *run) askAfresh(a *attempt) {
+	a.sent = r.elapsed()
+	a.ttl = r.ttl(a.sent)
+}
+
+// try asks the store until the run has the lease, or until the time to ask is over. If the
+// store refuses the lock, try waits. If an outcome is unknown, the same owner asks again. If
+// the store is unavailable, try asks again after a pause.
+//
+// An owner that is refused asks again, because its place in the queue is its own.
 func (r *run) try(a *attempt) (Outcome, error) {
 	key, began := r.report.Key, r.elapsed()
 	waitEnd := min(r.wait, r.left/2)
 	retryEnd := max(waitEnd, began+min(storeRetryBudget, (r.left-began)/2))
-	waits, pause := r.guard.pauses(maxWaitPause), r.guard.pauses(maxPause)
-	if a.queuer != nil {
-		waits.most = maxPause // who waits without a place is behind all who have one
-	}
+	waits, pause := r.guard.pauses(maxPause), r.guard.pauses(maxPause)
 	for {
-		queue := a.queuer != nil && r.elapsed() < waitEnd
-		if r.holder.Since.IsZero() {
-			r.report.Holder.Since = time.UnixMilli(r.began.Add(a.sent).UnixMilli())
+		queue := r.elapsed() < waitEnd
+		if r.holderInfo.Since.IsZero() {
+			r.report.HolderInfo.Since = time.UnixMilli(r.began.Add(a.sent).UnixMilli())
 		}
-		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(minCallTimeout, (retryEnd-r.elapsed())/2)))
-		lease, err := r.guard.store.Acquire(ctx, lockstore.Request{Key: key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.report.Holder, JoinQueue: queue})
-		cancel()
-		r.report.Calls++
+		var lease lockstore.Lease
+		err := r.oneCall(retryEnd, func(ctx context.Context) (err error) {
+			lease, err = r.guard.store.Acquire(ctx, lockstore.Request{Key: key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.report.HolderInfo, JoinQueue: queue})
+			return err
+		})
 
 		switch outcomeOf(err) {
 		case OutcomeOK:
@@ -103,24 +108,32 @@ func (r *run) try(a *attempt) (Outcome, error) {
 			if left := r.left - r.elapsed(); left < r.guard.opt.DeadlineMargin+leastWork {
 				return r.tooLate(left)
 			}
-			if r.startOver(a) != nil {
+			if a.repeatable {
+				r.askAfresh(a)
+				break
+			}
+			// Without an abandon the new owner could find the key held by its own run. After an
+			// abandon whose outcome is unknown the old owner must get no lease any more: it may
+			// arrive at any time, and would release the lease under the work.
+			if r.abandon(a) != nil {
 				return OutcomeUnavailable, &LockStoreUnavailable{key, err}
 			}
+			*a = r.newAttempt()
 		case OutcomeBusy:
 			busy := newLockBusy(key, err)
 			a.queued = a.queued || queue
 			if r.report.QueuePosition == 0 {
 				r.report.QueuePosition = busy.QueuePosition
 			}
-			if !r.waitUntilFree(busy, a, &waits, waitEnd) {
+			again := r.waitUntilFree(busy, a, &waits, waitEnd)
+			r.report.State = busy.State
+			if !again {
 				if cause := r.callerGone(); cause != nil {
 					return OutcomeDeadline, &LockDeadline{Key: key, Err: cause}
 				}
 				return OutcomeBusy, busy
 			}
-			if r.startOver(a) != nil {
-				return OutcomeUnavailable, &LockStoreUnavailable{key, a.unknown}
-			}
+			r.askAfresh(a)
 			continue
 		case OutcomeLost:
 			a.unknown, a.queued = nil, false // the store grants this owner nothing any more
@@ -137,41 +150,13 @@ func (r *run) try(a *attempt) (Outcome, error) {
 			}
 		}
 
-		if !r.sleep(min(pause.next(), retryEnd-r.elapsed())) || r.elapsed() >= retryEnd {
+		if !r.mayAskAgain(&pause, retryEnd) {
 			if cause := r.callerGone(); cause != nil {
 				return OutcomeDeadline, &LockDeadline{Key: key, Err: cause}
 			}
 			return OutcomeUnavailable, &LockStoreUnavailable{key, err}
 		}
 	}
-}
-
-// startOver prepares the next request after an answer that is final for the last one.
-//
-// An owner that waits in a queue asks again, because its place is its own. If an earlier
-// request was granted after all, the store answers with the TTL that is left. So the trust
-// counts from the next request.
-//
-// Without a queue the next request has a new owner. If a request of the old owner is still
-// under way, another owner's grant says nothing about this request. So startOver abandons
-// the request first; otherwise the new owner could find the key held by its own run.
-//
-// If the abandon's outcome is unknown, too, startOver returns an error and the run is
-// over. Such an abandon may arrive at any time. If the run went on with the old owner and
-// got the lease, the abandon would release the lease under the work.
-func (r *run) startOver(a *attempt) error {
-	if a.repeatable || a.queued {
-		a.sent = r.elapsed()
-		a.ttl = r.ttl(a.sent)
-		return nil
-	}
-	if a.unknown != nil {
-		if err := r.abandon(a); err != nil {
-			return err
-		}
-	}
-	*a = r.newAttempt()
-	return nil
 }
 
 // granted takes the lease if there is time to work under it.
@@ -206,57 +191,39 @@ func (r *run) callerGone() error {
 }
 
 // waitUntilFree waits until an acquire may succeed, and returns false when the time to
-// wait is over. With a place in the key's queue it waits for its turn. Without a place it
-// polls the key, by reading, because a refused write costs more than a read. It does not
-// sleep until the lease's end: leases are long, but most holders release early.
-//
-// The caller acquires again at once if the store cannot inspect a key, or if an
-// inspection fails. If the store keeps a queue, the caller acquires again once a second,
-// because the queue may have room for it now.
+// wait is over. With a place in the key's queue it waits for its turn. Without a place,
+// because the queue is full, it polls the key. The caller acquires again once a second,
+// because the queue may have room for it now. Between these requests waitUntilFree reads: a
+// refused write costs more than a read.
 func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd time.Duration) bool {
-	if busy.Err != nil {
-		return r.waitUntilOpen(busy, a, waitEnd)
-	}
-	if busy.QueuePosition > 0 && a.queuer != nil {
+	switch {
+	case busy.State == lockstore.InDoubt:
+		return false // nobody knows when it is free
+	case busy.State.Done():
+		// It is free at a known time. The run does not wait if it asks for the result.
+		a.queued = false // the queue has ended
+		return !r.completes && busy.Remaining < waitEnd-r.elapsed() && r.sleep(busy.Remaining)
+	case busy.QueuePosition > 0:
 		return r.awaitTurn(busy, a, waitEnd)
 	}
-	inspector, canInspect := lockstore.As[lockstore.Inspector](r.guard.store)
-	next := func() time.Duration {
-		if a.queuer == nil {
-			return waits.next()
-		}
-		return min(waits.next(), a.sent+maxPause-r.elapsed())
-	}
-	for r.sleep(min(next(), waitEnd-r.elapsed())) && r.elapsed() < waitEnd {
-		if !canInspect || a.queuer != nil && r.elapsed()-a.sent >= maxPause {
+	askAgain := a.sent + maxPause
+	for r.sleep(min(waits.next(), askAgain-r.elapsed(), waitEnd-r.elapsed())) && r.elapsed() < waitEnd {
+		if r.elapsed() >= askAgain {
 			return true
 		}
 		ctx, cancel := context.WithTimeout(r, min(callTime, waitEnd-r.elapsed()))
-		status, err := inspector.Inspect(ctx, busy.Key)
+		status, err := r.guard.store.Inspect(ctx, busy.Key)
 		cancel()
 		r.report.Calls++
 		switch {
-		case err == nil && (status.Kept || status.InDoubt):
-			return true // the refusal of an acquire says more
-		case err == nil && (status.Held || a.queuer != nil && status.Waiting > 0):
-			busy.Holder, busy.Remaining, busy.Reserved = status.Holder, status.Remaining, !status.Held
-		case err == nil, a.queuer == nil && r.Err() == nil:
-			// The key is free, or the inspection failed. A failed one says nothing, so
-			// the store is asked for the lease: the outcome busy is never a guess.
-			return true
+		case err != nil:
+		case status.State == lockstore.Free, status.State.Done(), status.State == lockstore.InDoubt:
+			return true // a refusal of an acquire says more
+		default:
+			busy.State, busy.Holder, busy.Remaining = status.State, status.Holder, status.Remaining
 		}
 	}
 	return false
-}
-
-// waitUntilOpen waits for a kept key only if it is sure to be free in time, and if the
-// answer is not what the run asks for. Nobody knows when a key in doubt is free.
-func (r *run) waitUntilOpen(busy *LockBusy, a *attempt, waitEnd time.Duration) bool {
-	if _, kept := busy.Err.(*lockstore.KeptError); !kept {
-		return false
-	}
-	a.queued = false // the queue has ended
-	return !r.keeps && busy.Remaining < waitEnd-r.elapsed() && r.sleep(busy.Remaining)
 }
 
 // awaitTurn waits until the store says that it is the owner's turn, or until the holder's
@@ -268,7 +235,7 @@ func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool 
 		return false
 	}
 	ctx, cancel := r.until(min(waitEnd, began+max(busy.Remaining, firstPause)))
-	err := a.queuer.AwaitTurn(ctx, busy.Key, a.owner)
+	err := r.guard.store.AwaitTurn(ctx, busy.Key, a.owner)
 	cancel()
 	r.report.Calls++
 	if a.early++; r.elapsed()-began >= firstPause {
@@ -284,7 +251,7 @@ func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool 
 // it, or while its owner may have a place in the queue. outcome and err are what the run
 // would return otherwise.
 //
-// An abandon ends the place, too. But it leaves a mark in the store, and a store may keep
+// An abandon ends the place, too. But it leaves a mark in the store, and a store may remember
 // only one. So an attempt without an unknown outcome only leaves the queue.
 func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
 	if a.queued && (a.unknown == nil || a.repeatable) {
@@ -318,7 +285,7 @@ func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
 // leave gives up the owner's place in the queue. It says whether the owner holds the key.
 func (r *run) leave(a *attempt) (granted bool, err error) {
 	err = r.withRetries(r.beginRelease(false, releaseTime), func(ctx context.Context) error {
-		err := a.queuer.Leave(ctx, r.report.Key, a.owner)
+		err := r.guard.store.Leave(ctx, r.report.Key, a.owner)
 		if granted = errors.Is(err, lockstore.ErrGranted); granted {
 			return nil
 		}
@@ -331,7 +298,7 @@ func (r *run) leave(a *attempt) (granted bool, err error) {
 // arrives later. It uses its time once: after a failure it returns the same error again.
 func (r *run) abandon(a *attempt) error {
 	if a.abandonErr == nil {
-		a.abandonErr = r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner}, r.beginRelease(false, releaseTime), cooldown{})
+		a.abandonErr = r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner}, r.beginRelease(false, releaseTime), 0)
 	}
 	return a.abandonErr
 }

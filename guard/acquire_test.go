@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 func TestTooLate(t *testing.T) {
@@ -69,31 +70,21 @@ func TestTooLate(t *testing.T) {
 // An abandon whose reply is lost may arrive at any time. So its owner must get no lease any
 // more; otherwise the abandon would release the lease under the work.
 func TestAbandonThatMayStillArrive(t *testing.T) {
-	for name, first := range map[string]func(*bench) (lockstore.Lease, error){
-		"behind another's grant": func(b *bench) (lockstore.Lease, error) { return lockstore.Lease{}, errLostReply },
-		"behind a grant that came too late": func(b *bench) (lockstore.Lease, error) {
-			return lockstore.Lease{TTL: leastWork}, nil
-		},
-	} {
-		bubble(name, t, func(t *testing.T) {
-			b := newBenchWithoutQueue(t, Options{Wait: 10 * time.Second})
-			b.occupy(t, "k", 2*time.Second)
-			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-				if n == 1 {
-					return first(b)
-				}
-				return b.store.Store.Acquire(ctx, req)
+	bubble("behind a grant that came too late", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 10 * time.Second})
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			if n == 1 {
+				a.TTL = leastWork
 			}
-			b.store.release = func(context.Context, int, lockstore.Lease) error { return errLostReply }
-			err := b.Do(context.Background(), "k", neverRuns(t))
-			require.IsType(t, &LockStoreUnavailable{}, err)
-			require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-			for _, req := range b.store.requests {
-				require.Equal(t, b.store.requests[0].Owner, req.Owner, "no other owner asks while this one may be granted")
-			}
-			require.LessOrEqual(t, len(b.store.requests), 2)
-		})
-	}
+			return a, err
+		}
+		b.store.release = fails(errLostReply)
+		err := b.Do(context.Background(), "k", neverRuns(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
+		require.Len(t, b.store.requests, 1, "nobody asks while this owner may be granted")
+	})
 }
 
 func TestBusy(t *testing.T) {
@@ -104,7 +95,7 @@ func TestBusy(t *testing.T) {
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		busy, ok := err.(*LockBusy)
 		require.True(t, ok, "%T", err)
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		require.Equal(t, "another", busy.Holder.Name)
 		require.Equal(t, time.Minute, busy.Remaining)
 		require.Zero(t, time.Since(start))
@@ -113,63 +104,50 @@ func TestBusy(t *testing.T) {
 	})
 	bubble("a store that names no holder", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
-			return lockstore.Lease{}, lockstore.ErrHeld
-		}
+		b.store.acquire = says(driver.Refused)
 		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
 	})
-	bubble("waits by reading, and writes only when it may succeed", t, func(t *testing.T) {
-		b := newBenchWithoutQueue(t, Options{Wait: time.Minute})
+	bubble("without a place it waits by reading, and writes once a second and when it may succeed", t, func(t *testing.T) {
+		b := newBenchFull(t, Options{Wait: time.Minute})
 		lease := b.occupy(t, "k", time.Hour)
 		time.AfterFunc(20*time.Second, func() { b.store.Store.Release(context.Background(), lease) })
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
-		require.Len(t, b.store.requests, 2, "one refused, one granted")
-		require.Greater(t, b.store.polls, 20)
+		require.InDelta(t, 21, len(b.store.requests), 1)
+		require.Greater(t, b.store.polls, 10)
 		require.Less(t, b.store.polls, 300)
-		require.InDelta(t, 20.1, b.report(t).WaitTime.Seconds(), 0.11, "noticed within one poll")
-	})
-	bubble("a store that cannot inspect a key is asked for the lease again instead", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
-		lease := b.occupy(t, "k", time.Hour)
-		g, err := New(struct{ lockstore.Store }{b.store}, Options{Wait: time.Minute})
-		require.NoError(t, err)
-		time.AfterFunc(5*time.Second, func() { b.store.Store.Release(context.Background(), lease) })
-		require.NoError(t, g.Do(context.Background(), "k", nothing))
-		require.Zero(t, b.store.polls)
+		require.InDelta(t, 20.5, b.report(t).WaitTime.Seconds(), 0.51, "noticed within one poll")
 	})
 	bubble("F31 F44 a poll that fails is no reason to call a free lock busy", t, func(t *testing.T) {
-		b := newBenchWithoutQueue(t, Options{Wait: time.Minute})
+		b := newBenchFull(t, Options{Wait: time.Minute})
 		lease := b.occupy(t, "k", time.Hour)
-		b.store.inspect = func(context.Context, int, string) (lockstore.Status, error) {
-			return lockstore.Status{}, errDown // denied, for example
-		}
+		b.store.inspect = fails(errDown) // denied, for example
 		time.AfterFunc(5*time.Second, func() { b.store.Store.Release(context.Background(), lease) })
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
-		require.LessOrEqual(t, b.report(t).WaitTime, 5*time.Second+maxWaitPause)
-		require.Less(t, len(b.store.requests), 90, "it pauses between tries")
+		require.LessOrEqual(t, b.report(t).WaitTime, 5*time.Second+maxPause)
+		require.Less(t, len(b.store.requests), 9, "it pauses between tries")
 	})
 	bubble("F38 a store that goes down under a waiter is unavailable, not busy", t, func(t *testing.T) {
-		b := newBenchWithoutQueue(t, Options{Wait: 20 * time.Second})
+		b := newBenchFull(t, Options{Wait: 20 * time.Second})
 		b.occupy(t, "k", time.Hour)
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n > 1 {
-				return lockstore.Lease{}, errDown
+				return driver.Answer{}, errDown
 			}
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
-		b.store.inspect = func(context.Context, int, string) (lockstore.Status, error) { return lockstore.Status{}, errDown }
+		b.store.inspect = fails(errDown)
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	})
 	bubble("a waiter whose caller leaves during a poll asks for nothing more", t, func(t *testing.T) {
-		b := newBenchWithoutQueue(t, Options{Wait: time.Minute})
+		b := newBenchFull(t, Options{Wait: time.Minute})
 		b.occupy(t, "k", time.Hour)
 		ctx, cancel := context.WithCancel(context.Background())
-		b.store.inspect = func(ctx context.Context, _ int, _ string) (lockstore.Status, error) {
+		b.store.inspect = func(ctx context.Context, _ int, _ request) (driver.Answer, error) {
 			cancel()
 			<-ctx.Done()
-			return lockstore.Status{}, ctx.Err()
+			return driver.Answer{}, ctx.Err()
 		}
 		err := b.Do(ctx, "k", neverRuns(t))
 		require.IsType(t, &LockDeadline{}, err)
@@ -194,7 +172,7 @@ func TestBusy(t *testing.T) {
 			}))
 			waited := b.report(t).WaitTime
 			require.GreaterOrEqual(t, waited, time.Minute)
-			require.LessOrEqual(t, waited, time.Minute+maxWaitPause)
+			require.LessOrEqual(t, waited, time.Minute+maxPause)
 		})
 		bubble("a long wait does not shorten the lease"+name, t, func(t *testing.T) {
 			b := newBench(t, Options{Wait: time.Hour})
@@ -210,14 +188,14 @@ func TestBusy(t *testing.T) {
 func TestUnknownOutcome(t *testing.T) {
 	bubble("F23 after a lost reply the same owner asks again: one grant, one fence", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		var first lockstore.Lease
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
+		var first driver.Answer
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			if n == 1 {
-				first = lease
-				return lockstore.Lease{}, errLostReply
+				first = a
+				return driver.Answer{}, errLostReply
 			}
-			return lease, err
+			return a, err
 		}
 		require.NoError(t, b.Do(context.Background(), "k", func(_ context.Context, lock Lock) error {
 			assert.Equal(t, first.Fence, lock.Fence)
@@ -229,18 +207,16 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 	bubble("F23 the trust counts from the first request", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			if n == 1 {
 				<-ctx.Done() // the reply never comes
-				return lockstore.Lease{}, ctx.Err()
+				return driver.Answer{}, ctx.Err()
 			}
-			lease.TTL = req.TTL // a store that forgets to count down
-			return lease, err
+			a.TTL = r.TTL // a store that forgets to count down
+			return a, err
 		}
-		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
-			return 0, errDown
-		}
+		b.store.renew = fails(errDown)
 		start := time.Now()
 		b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 			<-ctx.Done()
@@ -251,16 +227,15 @@ func TestUnknownOutcome(t *testing.T) {
 	bubble("F28 F22 if the store never answers, the attempt is abandoned in the end", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		var late []lockstore.Request
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-			<-ctx.Done()
-			late = append(late, req)
-			return lockstore.Lease{}, ctx.Err()
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			late = append(late, b.store.requests[n-1])
+			return silent(ctx, n, r)
 		}
 		start := time.Now()
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.NotErrorIs(t, err, lockstore.ErrUnavailable, "nobody knows")
-		require.NotErrorIs(t, err, lockstore.ErrHeld)
+		require.NotErrorIs(t, err, lockstore.ErrRefused)
 		require.Contains(t, err.Error(), "was abandoned")
 		require.LessOrEqual(t, time.Since(start), storeRetryBudget+releaseTime)
 		require.Equal(t, lockstore.Fence(0), b.store.releases[0].Fence, "an abandon")
@@ -274,10 +249,8 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 	bubble("when the abandon fails too, the error says that the key may be blocked", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
-			return lockstore.Lease{}, errLostReply
-		}
-		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		b.store.acquire = fails(errLostReply)
+		b.store.release = fails(errDown)
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.Contains(t, err.Error(), "may block the key for up to 1m0s")
@@ -286,14 +259,14 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 	bubble("F37 the outcome is unknown also if the store goes down after the lost reply", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n == 1 {
-				b.store.Store.Acquire(ctx, req)
-				return lockstore.Lease{}, errLostReply
+				_, _ = b.store.pass(ctx, r)
+				return driver.Answer{}, errLostReply
 			}
-			return lockstore.Lease{}, errDown
+			return driver.Answer{}, errDown
 		}
-		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		b.store.release = fails(errDown)
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, errLostReply)
@@ -303,25 +276,25 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 	bubble("F26 if another holds the lock after a lost reply, the outcome is busy, and the own attempt is abandoned", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n == 1 {
 				b.occupy(t, "k", time.Minute)
-				return lockstore.Lease{}, errLostReply
+				return driver.Answer{}, errLostReply
 			}
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
 		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
 		require.Len(t, b.store.releases, 1)
 		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
 	})
-	bubble("F26 a waiter abandons the attempt before a new owner asks", t, func(t *testing.T) {
-		b := newBenchWithoutQueue(t, Options{Wait: time.Minute})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+	bubble("F26 a waiter without a place asks again as the same owner", t, func(t *testing.T) {
+		b := newBenchFull(t, Options{Wait: time.Minute})
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n == 1 {
 				b.occupy(t, "k", 5*time.Second)
-				return lockstore.Lease{}, errLostReply
+				return driver.Answer{}, errLostReply
 			}
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		_, err := b.store.Store.Acquire(context.Background(), b.store.requests[0])
@@ -330,10 +303,10 @@ func TestUnknownOutcome(t *testing.T) {
 	bubble("a caller that leaves during the acquire leaves nothing behind", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		ctx, cancel := context.WithCancel(context.Background())
-		b.store.acquire = func(callCtx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-			b.store.Store.Acquire(callCtx, req)
+		b.store.acquire = func(callCtx context.Context, _ int, r request) (driver.Answer, error) {
+			_, _ = b.store.pass(callCtx, r)
 			cancel()
-			return lockstore.Lease{}, callCtx.Err()
+			return driver.Answer{}, callCtx.Err()
 		}
 		err := b.Do(ctx, "k", neverRuns(t))
 		require.IsType(t, &LockDeadline{}, err)
@@ -345,14 +318,12 @@ func TestUnknownOutcome(t *testing.T) {
 func TestUnavailableStore(t *testing.T) {
 	bubble("F21 F44 is asked again with pauses; then the run ends, and nothing is abandoned", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
-			return lockstore.Lease{}, errDown
-		}
+		b.store.acquire = fails(errDown)
 		start := time.Now()
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, lockstore.ErrUnavailable)
-		require.NotErrorIs(t, err, lockstore.ErrHeld)
+		require.NotErrorIs(t, err, lockstore.ErrRefused)
 		require.Contains(t, err.Error(), "connection refused", "the cause is kept")
 		require.LessOrEqual(t, time.Since(start), storeRetryBudget)
 		require.Less(t, len(b.store.requests), 40, "no retry storm")
@@ -361,28 +332,24 @@ func TestUnavailableStore(t *testing.T) {
 	})
 	bubble("F38 that recovers in time grants the lock", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n < 4 {
-				return lockstore.Lease{}, errDown
+				return driver.Answer{}, errDown
 			}
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 	})
 	bubble("is asked for at most half of the time that is left", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
-			return lockstore.Lease{}, errDown
-		}
+		b.store.acquire = fails(errDown)
 		start := time.Now()
 		require.IsType(t, &LockStoreUnavailable{}, b.Do(within(t, 3*time.Second), "k", neverRuns(t)))
 		require.LessOrEqual(t, time.Since(start), 1500*time.Millisecond)
 	})
 	bubble("F44 F53 F54 with a corrupt entry or a wrong table is not asked again", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
-			return lockstore.Lease{}, lockstore.ErrCorrupt
-		}
+		b.store.acquire = fails(lockstore.ErrCorrupt)
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockCorrupt{}, err)
 		require.ErrorIs(t, err, lockstore.ErrCorrupt)
@@ -393,14 +360,12 @@ func TestUnavailableStore(t *testing.T) {
 func TestSlowGrant(t *testing.T) {
 	bubble("F29 the work has what is left of the lease, counted from the request", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: 3 * time.Second})
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			pass(1500 * time.Millisecond)
-			return lease, err
+			return a, err
 		}
-		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
-			return 0, errDown
-		}
+		b.store.renew = fails(errDown)
 		start := time.Now()
 		b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 			<-ctx.Done()
@@ -410,12 +375,12 @@ func TestSlowGrant(t *testing.T) {
 	})
 	bubble("F11 F29 a lease that comes too late is released, and a new owner asks", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: time.Second})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			if n == 1 {
 				pass(900 * time.Millisecond)
 			}
-			return lease, err
+			return a, err
 		}
 		require.NoError(t, b.Do(context.Background(), "k", func(_ context.Context, lock Lock) error { return nil }))
 		require.Len(t, b.store.requests, 2)
@@ -424,12 +389,12 @@ func TestSlowGrant(t *testing.T) {
 	})
 	bubble("F11 a late lease that cannot be released is unknown, and not busy because of this run itself", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
-			lease.TTL = 0
-			return lease, err
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			a.TTL = 0
+			return a, err
 		}
-		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		b.store.release = fails(errDown)
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
@@ -438,10 +403,10 @@ func TestSlowGrant(t *testing.T) {
 	})
 	bubble("F11 late leases that were released leave nothing to report", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: time.Second})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			pass(1100 * time.Millisecond)
-			return lease, err
+			return a, err
 		}
 		err := b.Do(within(t, 10*time.Second), "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
@@ -451,12 +416,12 @@ func TestSlowGrant(t *testing.T) {
 	})
 	bubble("F11 a freeze inside the request never runs work on a dead lease", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			if n == 1 {
 				b.shift(instant{wall: 2 * time.Minute})
 			}
-			return lease, err
+			return a, err
 		}
 		// The caller's time went by in the freeze as well.
 		err := b.Do(within(t, 30*time.Second), "k", neverRuns(t))
@@ -464,26 +429,26 @@ func TestSlowGrant(t *testing.T) {
 		b.free(t, "k")
 	})
 	bubble("F11 a freeze while waiting ends as a deadline", t, func(t *testing.T) {
-		b := newBenchWithoutQueue(t, Options{Wait: time.Minute})
+		b := newBenchFull(t, Options{Wait: time.Minute})
 		b.occupy(t, "k", time.Hour)
-		b.store.inspect = func(context.Context, int, string) (lockstore.Status, error) {
+		b.store.inspect = func(context.Context, int, request) (driver.Answer, error) {
 			b.shift(instant{wall: 2 * time.Minute})
-			return lockstore.Status{}, nil // free, the last thing that was seen
+			return driver.Answer{Outcome: driver.Done}, nil // free, the last thing that was seen
 		}
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n == 1 {
-				return b.store.Store.Acquire(ctx, req)
+				return b.store.pass(ctx, r)
 			}
-			return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: 1, TTL: req.TTL}, req.Validate()
+			return driver.Answer{Outcome: driver.Granted, Fence: 1, TTL: r.TTL}, nil
 		}
 		require.IsType(t, &LockDeadline{}, b.Do(within(t, time.Minute), "k", neverRuns(t)))
 	})
 	bubble("a lease that comes when the caller has left is released", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		ctx, cancel := context.WithCancel(context.Background())
-		b.store.acquire = func(callCtx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(callCtx context.Context, _ int, r request) (driver.Answer, error) {
 			defer cancel()
-			return b.store.Store.Acquire(callCtx, req)
+			return b.store.pass(callCtx, r)
 		}
 		err := b.Do(ctx, "k", neverRuns(t))
 		require.IsType(t, &LockDeadline{}, err)
@@ -493,9 +458,9 @@ func TestSlowGrant(t *testing.T) {
 	})
 	bubble("F69 a lease that comes after Shutdown is released", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			defer b.Shutdown()
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockDeadline{}, err)
@@ -504,11 +469,11 @@ func TestSlowGrant(t *testing.T) {
 	})
 	bubble("F09 if its own lease has expired, a new owner asks", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n == 1 {
-				return lockstore.Lease{}, lockstore.ErrLost
+				return driver.Answer{}, lockstore.ErrLost
 			}
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
@@ -535,24 +500,24 @@ func TestKeys(t *testing.T) {
 func TestOneCallThatHangsLeavesTimeForAnother(t *testing.T) {
 	bubble("F28 acquire under a short deadline", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n == 1 {
 				<-ctx.Done()
-				return lockstore.Lease{}, ctx.Err()
+				return driver.Answer{}, ctx.Err()
 			}
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
 		require.NoError(t, b.Do(within(t, 3*time.Second), "k", nothing))
 		require.Len(t, b.store.requests, 2)
 	})
 	bubble("F28 renewal of a short lease", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: 3 * time.Second})
-		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n == 1 {
 				<-ctx.Done()
-				return 0, ctx.Err()
+				return driver.Answer{}, ctx.Err()
 			}
-			return b.store.Store.Renew(ctx, l, ttl)
+			return b.store.pass(ctx, r)
 		}
 		require.NoError(t, b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
 			pass(10 * time.Second)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // asked and released are the keys of the store's requests, in their order.
@@ -54,7 +55,7 @@ func (b *bench) held(t *testing.T, key string) bool {
 	t.Helper()
 	status, err := b.store.Store.Inspect(context.Background(), key)
 	require.NoError(t, err)
-	return status.Held
+	return status.State == lockstore.Held
 }
 
 func neverRunsAll(t *testing.T) func(context.Context, []Lock) error {
@@ -80,7 +81,7 @@ func TestDoAll(t *testing.T) {
 			for _, key := range []string{"a", "b", "c"} {
 				status, err := b.store.Store.Inspect(ctx, key)
 				require.NoError(t, err)
-				require.True(t, status.Held)
+				require.Equal(t, lockstore.Held, status.State)
 				fences[key] = status.Fence
 			}
 			require.Equal(t, []Lock{{"c", fences["c"]}, {"a", fences["a"]}, {"b", fences["b"]}}, locks)
@@ -222,12 +223,12 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 	}
 	bubble("F23 a lost reply in the middle is asked again by the same owner", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			if n == 2 {
-				return lockstore.Lease{}, errLostReply
+				return driver.Answer{}, errLostReply
 			}
-			return lease, err
+			return a, err
 		}
 		require.NoError(t, b.DoAll(ctx, []string{"a", "b", "c"}, func(context.Context, []Lock) error { return nil }))
 		require.Equal(t, []string{"a", "b", "b", "c"}, b.store.asked())
@@ -238,12 +239,12 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 	})
 	bubble("F26 F28 a key whose replies all are lost is abandoned, and the others are released", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
-			if req.Key == "b" {
-				return lockstore.Lease{}, errLostReply
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			if r.Key == "b" {
+				return driver.Answer{}, errLostReply
 			}
-			return lease, err
+			return a, err
 		}
 		start := time.Now()
 		err := b.DoAll(ctx, []string{"a", "b", "c"}, neverRunsAll(t))
@@ -260,11 +261,11 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 		bubble("F31 each key has its own time for a store that is down, at most half of what is left of "+left.String(), t, func(t *testing.T) {
 			b := newBench(t, Options{})
 			start := time.Now()
-			b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-				if req.Key == "b" || time.Since(start) < 3*time.Second {
-					return lockstore.Lease{}, errDown
+			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				if r.Key == "b" || time.Since(start) < 3*time.Second {
+					return driver.Answer{}, errDown
 				}
-				return b.store.Store.Acquire(ctx, req)
+				return b.store.pass(ctx, r)
 			}
 			b.random = func(d time.Duration) time.Duration { // so that a is asked for again after 3 s
 				if next := 3*time.Second - time.Since(start); next > 0 {
@@ -281,11 +282,11 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 	}
 	bubble("F53 a corrupt entry in the middle", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-			if req.Key == "b" {
-				return lockstore.Lease{}, lockstore.ErrCorrupt
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			if r.Key == "b" {
+				return driver.Answer{}, lockstore.ErrCorrupt
 			}
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
 		require.IsType(t, &LockCorrupt{}, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)))
 		require.Equal(t, map[string]Outcome{"a": OutcomeCorrupt, "b": OutcomeCorrupt}, b.outcomes(t))
@@ -293,9 +294,9 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 	})
 	bubble("F65 the time is over before the last lock is there", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			pass(800 * time.Millisecond)
-			return b.store.Store.Acquire(context.WithoutCancel(ctx), req)
+			return b.store.pass(context.WithoutCancel(ctx), r)
 		}
 		start := time.Now()
 		err := b.DoAll(within(t, 1950*time.Millisecond), []string{"a", "b"}, neverRunsAll(t))
@@ -307,29 +308,29 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 	})
 	bubble("F65 the time is over with the second lock: the third is not asked for", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			pass(1450 * time.Millisecond)
-			return lease, err
+			return a, err
 		}
 		err := b.DoAll(within(t, 3200*time.Millisecond), []string{"a", "b", "c"}, neverRunsAll(t))
 		require.IsType(t, &LockDeadline{}, err)
 		require.Equal(t, []string{"a", "b"}, b.store.asked())
 		require.ErrorContains(t, err, "the deadline is 300ms away")
 	})
-	for what, lose := range map[string]func(*bench, lockstore.Lease) (time.Duration, error){
-		"F35 a lease vanishes":         func(*bench, lockstore.Lease) (time.Duration, error) { return 0, lockstore.ErrLost },
-		"F31 a lease runs out":         func(*bench, lockstore.Lease) (time.Duration, error) { return 0, errDown },
-		"F54 an entry becomes foreign": func(*bench, lockstore.Lease) (time.Duration, error) { return 0, lockstore.ErrCorrupt },
+	for what, lose := range map[string]hook{
+		"F35 a lease vanishes":         says(driver.Lost),
+		"F31 a lease runs out":         fails(errDown),
+		"F54 an entry becomes foreign": fails(lockstore.ErrCorrupt),
 	} {
 		bubble(what+" while DoAll waits for the next lock: the work did not run, and the error says so", t, func(t *testing.T) {
 			b := newBench(t, Options{Wait: time.Minute, TTL: 5 * time.Second})
 			b.occupy(t, "c", time.Hour)
-			b.store.renew = func(ctx context.Context, _ int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-				if l.Key == "a" {
-					return lose(b, l)
+			b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+				if r.Key == "a" {
+					return lose(ctx, n, r)
 				}
-				return b.store.Store.Renew(ctx, l, ttl)
+				return b.store.pass(ctx, r)
 			}
 			err := b.DoAll(ctx, []string{"a", "b", "c"}, neverRunsAll(t))
 			require.IsType(t, &LockStoreUnavailable{}, err)
@@ -343,7 +344,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 	bubble("F35 the release of a lease that vanished does not hide why the work did not run", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.occupy(t, "b", time.Minute)
-		b.store.release = func(context.Context, int, lockstore.Lease) error { return lockstore.ErrLost }
+		b.store.release = says(driver.Lost)
 		require.IsType(t, &LockBusy{}, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)))
 	})
 }
@@ -353,11 +354,11 @@ func TestDoAllLosesOneLease(t *testing.T) {
 	for _, lost := range keys {
 		bubble("F35 F43 "+lost+" vanishes: the work's context ends, the others are released", t, func(t *testing.T) {
 			b := newBench(t, Options{TTL: 6 * time.Second})
-			b.store.renew = func(ctx context.Context, _ int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-				if l.Key == lost {
-					return 0, lockstore.ErrLost
+			b.store.renew = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				if r.Key == lost {
+					return driver.Answer{Outcome: driver.Lost}, nil
 				}
-				return b.store.Store.Renew(ctx, l, ttl)
+				return b.store.pass(ctx, r)
 			}
 			start := time.Now()
 			err := b.DoAll(context.Background(), keys, func(ctx context.Context, _ []Lock) error {
@@ -377,11 +378,11 @@ func TestDoAllLosesOneLease(t *testing.T) {
 		})
 		bubble("F31 "+lost+" cannot be renewed: the work's context ends with the trust in it", t, func(t *testing.T) {
 			b := newBench(t, Options{TTL: 6 * time.Second})
-			b.store.renew = func(ctx context.Context, _ int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-				if l.Key == lost {
-					return 0, errDown
+			b.store.renew = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				if r.Key == lost {
+					return driver.Answer{}, errDown
 				}
-				return b.store.Store.Renew(ctx, l, ttl)
+				return b.store.pass(ctx, r)
 			}
 			start := time.Now()
 			err := b.DoAll(context.Background(), keys, func(ctx context.Context, _ []Lock) error {
@@ -395,12 +396,12 @@ func TestDoAllLosesOneLease(t *testing.T) {
 		})
 		bubble("F08 a freeze that is too long for "+lost+" alone is seen at the first check", t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-				lease, err := b.store.Store.Acquire(ctx, req)
-				if req.Key == lost {
-					lease.TTL = 5 * time.Second
+			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				a, err := b.store.pass(ctx, r)
+				if r.Key == lost {
+					a.TTL = 5 * time.Second
 				}
-				return lease, err
+				return a, err
 			}
 			err := b.DoAll(within(t, 40*time.Second), keys, func(ctx context.Context, _ []Lock) error {
 				require.NoError(t, ctx.Err())
@@ -414,11 +415,11 @@ func TestDoAllLosesOneLease(t *testing.T) {
 		})
 		bubble("F35 the release finds "+lost+" lost", t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.release = func(ctx context.Context, _ int, l lockstore.Lease) error {
-				if l.Key == lost {
-					return lockstore.ErrLost
+			b.store.release = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				if r.Key == lost {
+					return driver.Answer{Outcome: driver.Lost}, nil
 				}
-				return b.store.Store.Release(ctx, l)
+				return b.store.pass(ctx, r)
 			}
 			err := b.DoAll(context.Background(), keys, func(context.Context, []Lock) error { return nil })
 			require.IsType(t, &LockLost{}, err)
@@ -426,29 +427,29 @@ func TestDoAllLosesOneLease(t *testing.T) {
 		})
 	}
 	bubble("F08 a freeze while the last lock is asked for: the work does not start", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: 5 * time.Second})
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-			if req.Key == "b" {
+		b := newBench(t, Options{TTL: 15 * time.Second})
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			if r.Key == "b" {
 				b.shift(instant{wall: 10 * time.Second})
 			}
-			lease, err := b.store.Store.Acquire(ctx, req)
-			lease.TTL += 10 * time.Second // b itself is in order
-			return lease, err
+			return b.store.pass(ctx, r)
 		}
-		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) { return 0, errDown }
+		b.store.renew = fails(errDown)
 		b.shift(instant{})
 		err := b.DoAll(context.Background(), []string{"a", "b"}, func(ctx context.Context, _ []Lock) error {
 			return ctx.Err()
 		})
 		require.NoError(t, err, "15 s of trust outlast a freeze of 10 s")
 		b.shift(instant{})
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
-			if req.Key == "d" {
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			switch r.Key {
+			case "c":
+				a.TTL = 5 * time.Second
+			case "d": // which itself is in order
 				b.shift(instant{wall: 10 * time.Second})
-				lease.TTL += 10 * time.Second
 			}
-			return lease, err
+			return a, err
 		}
 		err = b.DoAll(context.Background(), []string{"c", "d"}, neverRunsAll(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
@@ -512,11 +513,11 @@ func TestDoAllWorkThatDoesNotReturnWell(t *testing.T) {
 	for what, key := range map[string]string{"first": "a", "second": "b"} {
 		bubble("a store that panics at the "+what+" acquire leaves no context and no lease open", t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-				if req.Key == key {
+			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				if r.Key == key {
 					panic("boom")
 				}
-				return b.store.Store.Acquire(ctx, req)
+				return b.store.pass(ctx, r)
 			}
 			ctx := &watched{Context: context.Background(), done: make(chan struct{})}
 			require.PanicsWithValue(t, "boom", func() { _ = b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)) })
@@ -528,11 +529,10 @@ func TestDoAllWorkThatDoesNotReturnWell(t *testing.T) {
 }
 
 func TestDoAllReleases(t *testing.T) {
-	hang := func(ctx context.Context, _ int, _ lockstore.Lease) error { <-ctx.Done(); return ctx.Err() }
 	for _, n := range []int{1, 2, 3, 16} {
 		bubble(fmt.Sprintf("F28 of %d keys end in the time of one when the store hangs", n), t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.release = hang
+			b.store.release = silent
 			start := time.Now()
 			require.NoError(t, b.DoAll(context.Background(), letters(n), func(context.Context, []Lock) error { return nil }))
 			require.InDelta(t, releaseTime, time.Since(start), float64(time.Microsecond))
@@ -548,14 +548,14 @@ func TestDoAllReleases(t *testing.T) {
 		})
 		bubble(fmt.Sprintf("F28 of %d keys leave time for the answer", n), t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.release = hang
+			b.store.release = silent
 			start := time.Now()
 			_ = b.DoAll(within(t, 5*time.Second), letters(n), func(ctx context.Context, _ []Lock) error { <-ctx.Done(); return nil })
 			require.InDelta(t, 5*time.Second-answerTime, time.Since(start), float64(time.Microsecond))
 		})
 		bubble(fmt.Sprintf("F69 of %d keys end in time after Shutdown", n), t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.release = hang
+			b.store.release = silent
 			start := time.Now()
 			time.AfterFunc(time.Second, b.Shutdown)
 			_ = b.DoAll(context.Background(), letters(n), func(ctx context.Context, _ []Lock) error {
@@ -568,9 +568,9 @@ func TestDoAllReleases(t *testing.T) {
 		bubble(fmt.Sprintf("F69 of %d keys that are under way are cut by Shutdown", n), t, func(t *testing.T) {
 			b := newBench(t, Options{})
 			tried := map[string]bool{}
-			b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
-				tried[l.Key] = tried[l.Key] || ctx.Err() == nil
-				return hang(ctx, n, l)
+			b.store.release = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+				tried[r.Key] = tried[r.Key] || ctx.Err() == nil
+				return silent(ctx, n, r)
 			}
 			start := time.Now()
 			time.AfterFunc(10*time.Millisecond, b.Shutdown)
@@ -583,11 +583,11 @@ func TestDoAllReleases(t *testing.T) {
 	}
 	bubble("one that hangs takes its part, and the others are released", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
-			if l.Key == "c" {
-				return hang(ctx, n, l)
+		b.store.release = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			if r.Key == "c" {
+				return silent(ctx, n, r)
 			}
-			return b.store.Store.Release(ctx, l)
+			return b.store.pass(ctx, r)
 		}
 		start := time.Now()
 		require.NoError(t, b.DoAll(context.Background(), []string{"a", "b", "c"}, func(context.Context, []Lock) error { return nil }))
@@ -598,13 +598,13 @@ func TestDoAllReleases(t *testing.T) {
 	bubble("F25 a lost reply is asked again", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		lost := map[string]bool{}
-		b.store.release = func(ctx context.Context, _ int, l lockstore.Lease) error {
-			err := b.store.Store.Release(ctx, l)
-			if !lost[l.Key] {
-				lost[l.Key] = true
-				return errLostReply
+		b.store.release = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			if !lost[r.Key] {
+				lost[r.Key] = true
+				return driver.Answer{}, errLostReply
 			}
-			return err
+			return a, err
 		}
 		require.NoError(t, b.DoAll(context.Background(), []string{"a", "b"}, func(context.Context, []Lock) error { return nil }))
 		require.Equal(t, []string{"b", "b", "a", "a"}, b.store.released())
@@ -659,10 +659,10 @@ func TestDoAllInOppositeOrders(t *testing.T) {
 	for name, newBench := range benches {
 		bubble("F61 two callers with opposite orders: no deadlock, and both run"+name, t, func(t *testing.T) {
 			b := newBench(t, Options{Wait: time.Minute})
-			b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-				lease, err := b.store.Store.Acquire(ctx, req)
+			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				a, err := b.store.pass(ctx, r)
 				pass(10 * time.Millisecond) // in any other order each gets its first key
-				return lease, err
+				return a, err
 			}
 			results := make(chan error, 2)
 			for _, keys := range [][]string{{"a", "b"}, {"b", "a"}} {
@@ -689,31 +689,25 @@ func crowdOfKeys(t *testing.T, faults float64) {
 	b := newBench(t, Options{Wait: time.Hour, TTL: 5 * time.Second})
 	var mu sync.Mutex
 	dice := rand.New(rand.NewPCG(61, 0))
-	faulty := func(call func() error) error {
+	faulty := func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 		mu.Lock()
 		f := dice.Float64()
 		mu.Unlock()
 		switch {
 		case f < faults/2:
-			return errDown
+			return driver.Answer{}, errDown
 		case f < faults:
-			_ = call()
-			return errLostReply
+			_, _ = b.store.pass(ctx, r)
+			return driver.Answer{}, errLostReply
 		}
-		return call()
+		return b.store.pass(ctx, r)
 	}
-	b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lease lockstore.Lease, err error) {
-		err = faulty(func() (err error) { lease, err = b.store.Store.Acquire(ctx, req); return err })
+	b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+		a, err := faulty(ctx, n, r)
 		pass(10 * time.Millisecond)
-		return lease, err
+		return a, err
 	}
-	b.store.renew = func(ctx context.Context, _ int, l lockstore.Lease, ttl time.Duration) (d time.Duration, err error) {
-		err = faulty(func() (err error) { d, err = b.store.Store.Renew(ctx, l, ttl); return err })
-		return d, err
-	}
-	b.store.release = func(ctx context.Context, _ int, l lockstore.Lease) error {
-		return faulty(func() error { return b.store.Store.Release(ctx, l) })
-	}
+	b.store.renew, b.store.release = faulty, faulty
 	const callers, rounds = 8, 25
 	ran := 0
 	inside, fences := map[string]int{}, map[string]lockstore.Fence{}

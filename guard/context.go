@@ -38,7 +38,7 @@ func (r *run) Value(key any) any {
 	if key == (runKey{}) {
 		return r
 	}
-	return r.followed().Value(key)
+	return r.traced().Value(key)
 }
 
 // Format prints the type's name only: the run is handed out as a context, and a printed
@@ -53,7 +53,7 @@ func (r *run) check() time.Duration {
 	}
 	left, lost := r.checkClocks()
 	if lost != nil {
-		r.follow(PhaseLost, lost)
+		r.trace(PhaseLost, lost)
 	}
 	return left
 }
@@ -91,7 +91,7 @@ func (r *run) lose(cause error) {
 	}
 	r.mu.Unlock()
 	if first {
-		r.follow(PhaseLost, cause)
+		r.trace(PhaseLost, cause)
 	}
 }
 

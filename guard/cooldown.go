@@ -15,38 +15,19 @@ import (
 // fails, Report.ReleaseErr says so; the key is then free when the lease ends, which may
 // be sooner.
 //
-// A run of this function that finds the key in its cooldown does not wait, and Err of its
-// LockBusy is a *lockstore.KeptError. A plain Do waits if the cooldown ends within its
+// A run of this function that finds the key in its cooldown does not wait, and State of its
+// LockBusy is lockstore.Cooldown. A plain Do waits if the cooldown ends within its
 // Options.Wait.
 //
-// It is an error if the store is no lockstore.Completer, or if d is not within
-// lockstore.MinTTL and lockstore.MaxTTL.
+// It is an error if d is not within lockstore.MinTTL and lockstore.MaxTTL.
 func (g *Guard) WithCooldown(d time.Duration) (func(ctx context.Context, key string, work func(context.Context, Lock) error) error, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
-	}
-	keeper, ok := lockstore.As[lockstore.Completer](g.store)
-	if !ok {
-		return nil, fmt.Errorf("guard: the store (%T) has no cooldown: it is no lockstore.Completer", g.store)
 	}
 	if d < lockstore.MinTTL || d > lockstore.MaxTTL {
 		return nil, fmt.Errorf("guard: the cooldown is %v; want %v to %v", d, lockstore.MinTTL, lockstore.MaxTTL)
 	}
 	return func(ctx context.Context, key string, work func(context.Context, Lock) error) error {
-		return g.do(ctx, key, cooldown{keeper: keeper, d: d}, work)
+		return g.do(ctx, key, d, work)
 	}, nil
-}
-
-// cooldown is how a run releases; the zero value has no cooldown.
-type cooldown struct {
-	keeper lockstore.Completer
-	d      time.Duration
-	end    func(err error) // of a DoOnce: ends the lease after work that returned err; nil otherwise
-}
-
-func (c cooldown) release(ctx context.Context, store lockstore.Store, lease lockstore.Lease) error {
-	if c.keeper == nil {
-		return store.Release(ctx, lease)
-	}
-	return c.keeper.Complete(ctx, lease, nil, c.d)
 }

@@ -11,46 +11,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
-
-// closer puts itself between the guard and Complete.
-type closer struct {
-	*hooked
-	keep   func(ctx context.Context, n int, lease lockstore.Lease, data []byte, d time.Duration) error
-	closed int
-}
-
-func (c *closer) Complete(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
-	c.closed++
-	if c.keep != nil {
-		return c.keep(ctx, c.closed, lease, data, d)
-	}
-	return c.hooked.Complete(ctx, lease, data, d)
-}
-
-// wrapped hides what a store can do besides the contract, but shows the store.
-type wrapped struct{ lockstore.Store }
-
-func (w wrapped) Unwrap() lockstore.Store { return w.Store }
-
-func newCloser(t *testing.T) (*bench, *closer) {
-	b := newBench(t, Options{})
-	c := &closer{hooked: b.store}
-	b.Guard.store = c
-	return b, c
-}
 
 func TestCooldown(t *testing.T) {
 	ctx := context.Background()
 	bubble("after good work nobody can acquire the key for d, then it is free", t, func(t *testing.T) {
-		b, c := newCloser(t)
+		b := newBench(t, Options{})
 		do, err := b.WithCooldown(10 * time.Second)
 		require.NoError(t, err)
 		require.NoError(t, do(ctx, "k", func(context.Context, Lock) error {
 			pass(30 * time.Second)
 			return nil
 		}))
-		require.Equal(t, 1, c.closed)
+		require.Equal(t, 1, b.store.completions)
 		require.Empty(t, b.store.releases)
 		require.NoError(t, b.report(t).ReleaseErr)
 
@@ -59,9 +33,9 @@ func TestCooldown(t *testing.T) {
 		require.IsType(t, &LockBusy{}, do(ctx, "k", neverRuns(t)))
 		pass(time.Millisecond)
 		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.Equal(t, 1, c.closed, "Do itself closes nothing")
+		require.Equal(t, 1, b.store.completions, "Do itself closes nothing")
 	})
-	bubble("a kept key is told apart, and nobody waits for it whose answer it is", t, func(t *testing.T) {
+	bubble("a cooldown is told apart, and who would begin it does not wait for its end", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
 		do, err := b.WithCooldown(10 * time.Second)
 		require.NoError(t, err)
@@ -70,16 +44,17 @@ func TestCooldown(t *testing.T) {
 		busy, ok := do(ctx, "k", neverRuns(t)).(*LockBusy)
 		require.True(t, ok)
 		require.Zero(t, time.Since(start))
-		var kept *lockstore.KeptError
-		require.ErrorAs(t, busy, &kept)
-		require.Empty(t, kept.Result)
-		require.ErrorIs(t, busy, lockstore.ErrHeld)
+		require.Equal(t, lockstore.Cooldown, busy.State)
+		var refused *lockstore.Refused
+		require.ErrorAs(t, busy, &refused)
+		require.Empty(t, refused.Result)
+		require.ErrorIs(t, busy, lockstore.ErrRefused)
 		require.ErrorContains(t, busy, "the work was done by")
 
 		require.NoError(t, b.Do(ctx, "k", nothing), "a Do waits if the key is free in time")
 		require.Equal(t, 10*time.Second, time.Since(start))
 		lease := b.occupy(t, "k", time.Hour)
-		require.NoError(t, b.store.Complete(ctx, lease, []byte("answer"), time.Hour))
+		require.NoError(t, b.store.Complete(ctx, lease, []byte("result"), time.Hour))
 		start = time.Now()
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Zero(t, time.Since(start), "and not at all if it is not")
@@ -96,45 +71,46 @@ func TestCooldown(t *testing.T) {
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "l", neverRuns(t)))
 		require.Equal(t, 3*time.Second, time.Since(start), "3 s of the 10 s are over, and it is free after 8 s more")
 	})
-	bubble("who waits learns that the key is kept or in doubt, with a queue and without one", t, func(t *testing.T) {
-		for _, queue := range []bool{true, false} {
-			for _, begun := range []bool{true, false} {
+	bubble("who waits learns that the key is completed or in doubt, with a place and without one", t, func(t *testing.T) {
+		for _, newBench := range benches {
+			for _, started := range []bool{true, false} {
 				b := newBench(t, Options{Wait: time.Minute})
-				if !queue {
-					b.Guard.store = noQueue{b.store, b.store}
-				}
 				lease := b.occupy(t, "k", 10*time.Second)
-				if begun {
+				if started {
 					require.NoError(t, b.store.MarkStarted(ctx, lease))
 				} else {
-					time.AfterFunc(9*time.Second, func() { _ = b.store.Complete(ctx, lease, []byte("answer"), time.Hour) })
+					time.AfterFunc(9*time.Second, func() { _ = b.store.Complete(ctx, lease, []byte("result"), time.Hour) })
 				}
 				start := time.Now()
 				busy, ok := b.Do(ctx, "k", neverRuns(t)).(*LockBusy)
 				require.True(t, ok)
 				require.Less(t, time.Since(start), 11*time.Second)
-				var kept *lockstore.KeptError
-				var inDoubt *lockstore.DoubtError
-				require.Equal(t, begun, errors.As(busy, &inDoubt), "%v", busy)
-				require.Equal(t, !begun, errors.As(busy, &kept), "%v", busy)
-				require.ErrorIs(t, busy, lockstore.ErrHeld)
-				if begun {
-					require.ErrorContains(t, busy, "has to settle")
+				require.Equal(t, busy.State, b.report(t).State)
+				var refused *lockstore.Refused
+				require.ErrorAs(t, busy, &refused)
+				require.Equal(t, busy.State, refused.State)
+				require.ErrorIs(t, busy, lockstore.ErrRefused)
+				if started {
+					require.Equal(t, lockstore.InDoubt, busy.State)
+					require.ErrorContains(t, busy, "has to resolve")
+					continue
 				}
+				require.Equal(t, lockstore.Completed, busy.State)
+				require.Equal(t, "result", string(refused.Result))
 			}
 		}
 	})
 	bubble("F05 after an error the key is free at once", t, func(t *testing.T) {
-		b, c := newCloser(t)
+		b := newBench(t, Options{})
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		own := errors.New("own")
 		require.Equal(t, own, do(ctx, "k", func(context.Context, Lock) error { return own }))
-		require.Zero(t, c.closed)
+		require.Zero(t, b.store.completions)
 		b.free(t, "k")
 	})
 	bubble("F04 F05 also after a panic or Goexit", t, func(t *testing.T) {
-		b, c := newCloser(t)
+		b := newBench(t, Options{})
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.PanicsWithValue(t, "boom", func() { do(ctx, "k", func(context.Context, Lock) error { panic("boom") }) })
@@ -146,45 +122,45 @@ func TestCooldown(t *testing.T) {
 		}()
 		<-ended
 		b.free(t, "k")
-		require.Zero(t, c.closed)
+		require.Zero(t, b.store.completions)
 	})
 	bubble("F08 work whose lease has run out has no cooldown", t, func(t *testing.T) {
-		b, c := newCloser(t)
+		b := newBench(t, Options{})
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.IsType(t, &LockLost{}, do(ctx, "k", func(context.Context, Lock) error {
 			b.shift(instant{wall: time.Hour})
 			return nil
 		}))
-		require.Zero(t, c.closed)
+		require.Zero(t, b.store.completions)
 		b.free(t, "k")
 	})
 	bubble("F35 a lease that vanished under the work is lost", t, func(t *testing.T) {
-		b, c := newCloser(t)
-		c.keep = func(context.Context, int, lockstore.Lease, []byte, time.Duration) error { return lockstore.ErrLost }
+		b := newBench(t, Options{})
+		b.store.complete = says(driver.Lost)
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.IsType(t, &LockLost{}, do(ctx, "k", nothing))
 	})
 	bubble("F25 after a lost reply the release is repeated", t, func(t *testing.T) {
-		b, c := newCloser(t)
-		c.keep = func(ctx context.Context, n int, lease lockstore.Lease, data []byte, d time.Duration) error {
-			err := b.store.Complete(ctx, lease, data, d)
+		b := newBench(t, Options{})
+		b.store.complete = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			if n == 1 {
-				return errLostReply
+				return driver.Answer{}, errLostReply
 			}
-			return err
+			return a, err
 		}
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.NoError(t, do(ctx, "k", nothing))
-		require.Equal(t, 2, c.closed)
+		require.Equal(t, 2, b.store.completions)
 		require.NoError(t, b.report(t).ReleaseErr)
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 	})
 	bubble("the store is down at the release: the work's result stands, and the report says so", t, func(t *testing.T) {
-		b, c := newCloser(t)
-		c.keep = func(context.Context, int, lockstore.Lease, []byte, time.Duration) error { return errDown }
+		b := newBench(t, Options{})
+		b.store.complete = fails(errDown)
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.NoError(t, do(ctx, "k", nothing))
@@ -193,16 +169,16 @@ func TestCooldown(t *testing.T) {
 		b.free(t, "k")
 	})
 	bubble("a lease that arrived too late has no cooldown", t, func(t *testing.T) {
-		b, c := newCloser(t)
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
+		b := newBench(t, Options{})
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			b.shift(instant{wall: time.Hour, mono: time.Hour})
-			return lease, err
+			return a, err
 		}
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.Error(t, do(within(t, 10*time.Second), "k", neverRuns(t)))
-		require.Zero(t, c.closed)
+		require.Zero(t, b.store.completions)
 		b.free(t, "k")
 	})
 }
@@ -217,15 +193,8 @@ func TestCooldownRefused(t *testing.T) {
 		_, err := b.WithCooldown(d)
 		require.NoError(t, err)
 	}
-	plain, err := New(struct{ lockstore.Store }{b.store}, Options{})
+	do, err := b.WithCooldown(time.Minute)
 	require.NoError(t, err)
-	_, err = plain.WithCooldown(time.Minute)
-	require.ErrorContains(t, err, "lockstore.Completer")
-
-	shown, err := New(wrapped{b.store}, Options{})
-	require.NoError(t, err)
-	do, err := shown.WithCooldown(time.Minute)
-	require.NoError(t, err, "a wrapper may show the store that can")
 	require.ErrorContains(t, do(context.Background(), "k", nil), "work is nil", "F51")
 
 	var none *Guard
@@ -235,9 +204,9 @@ func TestCooldownRefused(t *testing.T) {
 	require.ErrorContains(t, err, "not made by New", "F51")
 }
 
-func TestHolder(t *testing.T) {
+func TestHolderInfo(t *testing.T) {
 	type id struct{}
-	b := newBench(t, Options{Holder: func(ctx context.Context) lockstore.HolderInfo {
+	b := newBench(t, Options{HolderInfo: func(ctx context.Context) lockstore.HolderInfo {
 		return lockstore.HolderInfo{Name: "f", ID: ctx.Value(id{}).(string)}
 	}})
 	require.Equal(t, lockstore.HolderInfo{Name: "f", ID: "r-1"}, b.HolderInfo(context.WithValue(context.Background(), id{}, "r-1")))

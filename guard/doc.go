@@ -12,7 +12,7 @@
 //	owner         the secret id of one acquisition
 //	run           one key's life cycle in one call of Do
 //	trust window  the time in which the guard relies on its lease; see below
-//	place         a waiting run's position in the key's queue, if the store keeps one
+//	place         a waiting run's position in the key's queue
 //	poll          to ask the store whether a held key is free
 //	abandon       to release an acquire whose outcome is unknown
 //
@@ -21,11 +21,11 @@
 //	         key invalid, deadline too near
 //	 start ─────────────────────────────────────────▶ invalid, deadline
 //	   │
-//	   ▼        another owner holds the lock, Wait is over
+//	   ▼        the store refuses the lock, Wait is over
 //	asking ─────────────────────────────────────────▶ busy
 //	 │  ▲ │     store unavailable, answers lost
 //	 │  │ └─────────────────────────────────────────▶ unavailable, unknown
-//	 │  └─ waiting for its turn in the queue; without a queue: pause, poll the key
+//	 │  └─ waiting for its turn in the queue; if the queue is full: pause, poll the key
 //	 ▼
 //	holding ──── work returns ────▶ releasing ──────▶ ok, error
 //	 │    │ ▲
@@ -44,29 +44,28 @@
 //     goes on with its own stack.
 //   - While the work runs, its lease is never released. If the work never returns, the
 //     lease ends by its TTL.
-//   - [Guard.WithCooldown] keeps the key unavailable for a while after good work.
-//   - [Guard.DoOnce] ends a lease by keeping the answer of the work, and a run that finds an
-//     answer ends with it. Package idempotency is built on it.
+//   - [Guard.WithCooldown] leaves the key unavailable for a while after good work.
+//   - [Guard.DoOnce] ends a lease by storing the result of the work, and a run that finds a
+//     result ends with it. Package idempotency is built on it.
 //
 // # Waiting
 //
-// With Options.Wait or LeaseRequest.Wait a run waits for a lock that another owner holds.
-// The store decides how:
+// With Options.Wait or LeaseRequest.Wait a run waits for a lock that another owner holds. It
+// waits in the queue of the key:
 //
-//	the store keeps a queue (lockstore.Queuer)  in the queue of the key
-//	this queue has no place for the run         by polling; once a second the run asks for a place
-//	the store keeps no queue                    by polling, with random pauses of up to 200 ms
-//
-// In a queue:
-//
-//   - The runs get the lock in the order of their arrival. Runs that poll have no order.
+//   - The runs get the lock in the order of their arrival.
 //   - A run has one owner for its whole wait. The place belongs to this owner.
 //   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is
 //     called.
 //   - A run that dies while it waits delays those behind it by one lockstore.Turn: 2 s, and
 //     up to 4 s on a store whose clock has whole seconds.
 //   - A run that does not wait is behind all who wait. So it is busy while others wait,
-//     also if nobody holds the lock: LockBusy.Free.
+//     also if nobody holds the lock: State of its LockBusy is lockstore.Reserved.
+//   - If the queue is full, the run polls the key, and asks for a place once a second. Runs
+//     without a place have no order.
+//
+// A run does not wait for a key in doubt. It waits for a key that is completed or in a cooldown
+// only if the key is sure to be free in time.
 //
 // # The trust window
 //
@@ -102,19 +101,20 @@
 //   - The store's clock runs faster than the local clocks, by more than the margin's part
 //     of a lease: 250 ms of 60 s, or 0.4 %.
 //   - The store gives the key away before the end of the lease: a failover lost the
-//     lease, somebody deleted it or broke it at once, or the store's clock jumped ahead.
-//     The guard learns that at the next renewal or at the release.
+//     lease, somebody deleted it or revoked it with OpenAtOnce, or the store's clock jumped
+//     ahead. The guard learns that at the next renewal or at the release. A revoked lease
+//     it learns at a renewal only: to its release the store says nil.
 //
 // # The work's context
 //
 // The context ends at the earliest of these moments. [context.Cause] says which:
 //
-//	DeadlineMargin (300 ms) before the caller's deadline   ErrDeadline
-//	MaxHold after the grant                         ErrDeadline
-//	the lease is lost, or the trust window ends     an error that matches lockstore.ErrLost
-//	Shutdown                                        ErrShutdown
-//	the caller's context is cancelled               the caller's cause
-//	the work returns                                context.Canceled
+//	DeadlineMargin (300 ms) before the caller's deadline  ErrDeadline
+//	MaxHold after the grant                               ErrDeadline
+//	the lease is lost, or the trust window ends           an error that matches lockstore.ErrLost
+//	Shutdown                                              ErrShutdown
+//	the caller's context is cancelled                     the caller's cause
+//	the work returns                                      context.Canceled
 //
 // At ErrDeadline the context's own Err is context.DeadlineExceeded. A context that the
 // work has derived from it says context.Canceled instead, so ask for the cause. Work that

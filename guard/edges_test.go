@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // The numbers of the trust rules and of the budgets, each at its exact edge. They
@@ -18,7 +19,7 @@ import (
 func TestNumbers(t *testing.T) {
 	ctx := context.Background()
 	const ms = time.Millisecond
-	noRenewal := func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) { return 0, errDown }
+	noRenewal := fails(errDown)
 	atOnce := func(b *bench) { b.random = func(time.Duration) time.Duration { return 0 } } // pauses of 1 ns
 	// ends is when the work's context ends.
 	ends := func(t *testing.T, b *bench, ctx context.Context) (after time.Duration) {
@@ -47,17 +48,18 @@ func TestNumbers(t *testing.T) {
 	for name, trusted := range map[string]time.Duration{"the lease": 60 * time.Second, "what the store lets be trusted": 30 * time.Second} {
 		bubble("thirds of "+name, t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-				lease, err := b.store.Store.Acquire(ctx, req)
-				lease.TTL = trusted
-				return lease, err
+			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				a, err := b.store.pass(ctx, r)
+				a.TTL = trusted
+				return a, err
 			}
 			began := time.Now()
 			var at []time.Duration
-			b.store.renew = func(ctx context.Context, _ int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			b.store.renew = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 				at = append(at, time.Since(began))
-				_, err := b.store.Store.Renew(ctx, l, ttl)
-				return trusted, err
+				a, err := b.store.pass(ctx, r)
+				a.TTL = trusted
+				return a, err
 			}
 			require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(trusted); return nil }))
 			require.Equal(t, []time.Duration{trusted / 3, trusted / 3 * 2}, at[:2], "a lease is renewed after each third")
@@ -76,12 +78,12 @@ func TestNumbers(t *testing.T) {
 	for trusted, requests := range map[time.Duration]int{350 * ms: 1, 350*ms - 1: 2} {
 		bubble("least work under a lease of "+trusted.String(), t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-				lease, err := b.store.Store.Acquire(ctx, req)
+			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+				a, err := b.store.pass(ctx, r)
 				if n == 1 {
-					lease.TTL = trusted
+					a.TTL = trusted
 				}
-				return lease, err
+				return a, err
 			}
 			require.NoError(t, b.Do(ctx, "k", nothing))
 			require.Len(t, b.store.requests, requests, "the least work is 100 ms, before a margin of 250 ms")
@@ -90,11 +92,11 @@ func TestNumbers(t *testing.T) {
 	bubble("least work behind a late grant", t, func(t *testing.T) {
 		for left, want := range map[time.Duration]error{5 * time.Second: &LockStoreUnavailable{}, 5*time.Second - 1: &LockDeadline{}} {
 			b := newBench(t, Options{})
-			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-				lease, err := b.store.Store.Acquire(ctx, req)
+			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+				a, err := b.store.pass(ctx, r)
 				b.shift(instant{mono: 4600 * ms, wall: 4600 * ms})
-				lease.TTL = 0
-				return lease, err
+				a.TTL = 0
+				return a, err
 			}
 			atOnce(b)
 			ctx, cancel := context.WithDeadline(ctx, time.Now().Add(left))
@@ -109,33 +111,29 @@ func TestNumbers(t *testing.T) {
 	})
 
 	// calls are the times that a store which hangs was given.
-	calls := func(b *bench) (all func() []time.Duration, hang func(context.Context) error) {
+	calls := func(b *bench) (all func() []time.Duration, hang hook) {
 		var mu sync.Mutex
 		var times []time.Duration
 		return func() []time.Duration {
 				mu.Lock()
 				defer mu.Unlock()
 				return times
-			}, func(ctx context.Context) error {
+			}, func(ctx context.Context, n int, r request) (driver.Answer, error) {
 				began := time.Now()
-				<-ctx.Done()
+				a, err := silent(ctx, n, r)
 				mu.Lock()
 				defer mu.Unlock()
 				times = append(times, time.Since(began).Round(ms))
-				return ctx.Err()
+				return a, err
 			}
 	}
-	for name, ask := range map[string]func(b *bench, hang func(context.Context) error) error{
-		"acquire": func(b *bench, hang func(context.Context) error) error {
-			b.store.acquire = func(ctx context.Context, _ int, _ lockstore.Request) (lockstore.Lease, error) {
-				return lockstore.Lease{}, hang(ctx)
-			}
+	for name, ask := range map[string]func(b *bench, hang hook) error{
+		"acquire": func(b *bench, hang hook) error {
+			b.store.acquire = hang
 			return b.Do(ctx, "k", neverRuns(t))
 		},
-		"renew": func(b *bench, hang func(context.Context) error) error {
-			b.store.renew = func(ctx context.Context, _ int, _ lockstore.Lease, _ time.Duration) (time.Duration, error) {
-				return 0, hang(ctx)
-			}
+		"renew": func(b *bench, hang hook) error {
+			b.store.renew = hang
 			_, err := b.Renew(ctx, lockstore.Lease{Key: "k", Owner: "me", Fence: 1}, time.Minute)
 			return err
 		},
@@ -153,39 +151,38 @@ func TestNumbers(t *testing.T) {
 		b := newBench(t, Options{})
 		atOnce(b)
 		all, hang := calls(b)
-		b.store.renew = func(ctx context.Context, _ int, _ lockstore.Lease, _ time.Duration) (time.Duration, error) {
-			return 0, hang(ctx)
-		}
+		b.store.renew = hang
 		ends(t, b, ctx)
 		require.Equal(t, 2*time.Second, all()[0], "a call has 2 s")
 		// From 20 s on: 17 calls of 2 s, then 5.75 s are left.
 		require.Equal(t, []time.Duration{2 * time.Second, 1875 * ms, 937 * ms, 469 * ms}, all()[17:21], "a renewal has half of what is left of the trust")
 	})
 	bubble("call time of a poll", t, func(t *testing.T) {
-		b := newBenchWithoutQueue(t, Options{Wait: 3 * time.Second})
+		b := newBenchFull(t, Options{Wait: 3 * time.Second})
 		atOnce(b)
 		b.occupy(t, "k", time.Hour)
 		all, hang := calls(b)
-		b.store.inspect = func(ctx context.Context, n int, key string) (lockstore.Status, error) {
-			return lockstore.Status{}, hang(ctx)
-		}
+		b.store.inspect = hang
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Equal(t, []time.Duration{2 * time.Second, time.Second}, all(), "a poll has 2 s, and no more than is left of Wait")
 	})
 	bubble("polls end with Wait", t, func(t *testing.T) {
-		b := newBenchWithoutQueue(t, Options{Wait: 2950 * ms})
+		b := newBenchFull(t, Options{Wait: 750 * ms})
 		b.random = func(d time.Duration) time.Duration { return d - 1 }
 		b.occupy(t, "k", time.Hour)
 		began := time.Now()
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
-		require.Equal(t, 2950*ms, time.Since(began))
-		require.Equal(t, 15, b.store.polls, "no poll at the end of Wait, because nobody could wait for its answer")
-		require.Equal(t, 16, b.report(t).Calls)
+		require.Equal(t, 750*ms, time.Since(began))
+		require.Equal(t, 3, b.store.polls, "no poll at the end of Wait, because nobody could wait for its answer")
+		require.Equal(t, 5, b.report(t).Calls)
 	})
 	for took, want := range map[time.Duration]error{750*ms - 1: lockstore.ErrLost, 750 * ms: nil} {
 		bubble("a release that says lost after "+took.String(), t, func(t *testing.T) {
 			b := newBench(t, Options{TTL: time.Second})
-			b.store.release = func(context.Context, int, lockstore.Lease) error { pass(took); return lockstore.ErrLost }
+			b.store.release = func(context.Context, int, request) (driver.Answer, error) {
+				pass(took)
+				return driver.Answer{Outcome: driver.Lost}, nil
+			}
 			require.ErrorIs(t, b.Do(ctx, "k", nothing), want, "it says something about the work while the lease is trusted")
 		})
 	}
@@ -215,10 +212,8 @@ func TestNumbers(t *testing.T) {
 		bubble("retry time, "+name, t, func(t *testing.T) {
 			for left, want := range map[time.Duration]time.Duration{time.Hour: 5 * time.Second, 8 * time.Second: 4 * time.Second} {
 				b := newBench(t, Options{})
-				b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
-					return lockstore.Lease{}, fault
-				}
-				b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) { return 0, fault }
+				b.store.acquire = fails(fault)
+				b.store.renew = fails(fault)
 				const says = "a store that fails is asked for 5 s, at most half of the time that is left"
 				began := time.Now()
 				require.IsType(t, &LockStoreUnavailable{}, b.Do(within(t, left), "k", neverRuns(t)))
@@ -232,9 +227,7 @@ func TestNumbers(t *testing.T) {
 	}
 	bubble("retry time of a run that waits for longer", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 7 * time.Second})
-		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
-			return lockstore.Lease{}, errDown
-		}
+		b.store.acquire = fails(errDown)
 		began := time.Now()
 		require.IsType(t, &LockStoreUnavailable{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Equal(t, 7*time.Second, time.Since(began))
@@ -243,11 +236,11 @@ func TestNumbers(t *testing.T) {
 		b := newBench(t, Options{})
 		atOnce(b)
 		all, hang := calls(b)
-		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { return hang(ctx) }
+		b.store.release = hang
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Equal(t, []time.Duration{500 * ms, 500 * ms}, all(), "a release has 1 s, its first call half of it")
 
-		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		b.store.release = fails(errDown)
 		b.random = func(d time.Duration) time.Duration { return d }
 		began := time.Now()
 		require.NoError(t, b.Do(ctx, "k2", nothing))
@@ -265,7 +258,7 @@ func TestNumbers(t *testing.T) {
 	} {
 		bubble("answer time, the work ends at 9.7 s and "+late.String(), t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { <-ctx.Done(); return ctx.Err() }
+			b.store.release = silent
 			b.random = func(d time.Duration) time.Duration { return d }
 			began := time.Now()
 			_ = b.Do(within(t, 10*time.Second), "k", func(context.Context, Lock) error { pass(9700*ms + late); return nil })
@@ -274,14 +267,14 @@ func TestNumbers(t *testing.T) {
 	}
 	bubble("release after Shutdown", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { <-ctx.Done(); return ctx.Err() }
+		b.store.release = silent
 		began := time.Now()
 		time.AfterFunc(time.Second, b.Shutdown)
 		ends(t, b, ctx)
 		require.Equal(t, 1300*ms, time.Since(began), "a release has until 300 ms after Shutdown")
 
 		b = newBench(t, Options{})
-		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { <-ctx.Done(); return ctx.Err() }
+		b.store.release = silent
 		began = time.Now()
 		time.AfterFunc(10*ms, b.Shutdown)
 		require.NoError(t, b.Do(ctx, "k", nothing))
@@ -291,9 +284,7 @@ func TestNumbers(t *testing.T) {
 		b := newBench(t, Options{})
 		var bounds []time.Duration
 		b.random = func(d time.Duration) time.Duration { bounds = append(bounds, d); return d - 1 }
-		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
-			return lockstore.Lease{}, errDown
-		}
+		b.store.acquire = fails(errDown)
 		_ = b.Do(ctx, "k", neverRuns(t))
 		require.Equal(t, []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, time.Second, time.Second, time.Second, time.Second}, bounds,
 			"pauses are random up to 50 ms, doubled up to 1 s")
@@ -301,14 +292,14 @@ func TestNumbers(t *testing.T) {
 			require.LessOrEqual(t, systemPause(t), 50*ms)
 		}
 	})
-	bubble("pauses of a run that waits without a queue", t, func(t *testing.T) {
-		b := newBenchWithoutQueue(t, Options{Wait: time.Second})
+	bubble("pauses of a run that waits without a place", t, func(t *testing.T) {
+		b := newBenchFull(t, Options{Wait: 3 * time.Second})
 		var bounds []time.Duration
 		b.random = func(d time.Duration) time.Duration { bounds = append(bounds, d); return d - 1 }
 		b.occupy(t, "k", time.Hour)
 		_ = b.Do(ctx, "k", neverRuns(t))
-		require.Equal(t, []time.Duration{50 * ms, 100 * ms, 200 * ms, 200 * ms, 200 * ms, 200 * ms, 200 * ms}, bounds,
-			"a waiter polls after 200 ms at the latest")
+		require.Equal(t, []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, time.Second, time.Second}, bounds,
+			"pauses are random up to 50 ms, doubled up to 1 s")
 	})
 	bubble("clock noise", t, func(t *testing.T) {
 		for step, want := range map[time.Duration]time.Duration{10 * ms: 0, 10*ms + 1: 10*ms + 1, -10 * ms: 0, -10*ms - 1: 0} {
@@ -363,10 +354,10 @@ func TestWhoNeverRenews(t *testing.T) {
 	} {
 		bubble(name, t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-				lease, err := b.store.Store.Acquire(ctx, req)
-				lease.TTL -= c.less
-				return lease, err
+			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				a, err := b.store.pass(ctx, r)
+				a.TTL -= c.less
+				return a, err
 			}
 			err := b.Do(within(t, c.left), "k", func(ctx context.Context, _ Lock) error {
 				<-ctx.Done()

@@ -22,59 +22,53 @@ var (
 // The errors of a run are returned as pointers and never wrapped. Lambda reports the name
 // of the outermost type as errorType, and a Retry of Step Functions matches this name.
 
-// LockBusy: another owner holds the lock, and it did not become free within Wait. The work
-// did not run. It matches lockstore.ErrHeld.
+// LockBusy: the store refused the lock, and it did not become free within Wait. The work did
+// not run. It matches lockstore.ErrRefused.
 //
-// The fields say what the store said when it last refused the run. The store does not
-// refuse a run again while the run waits in a queue. So the lock may have another holder
-// by now.
+// The fields say what the store said last. It says nothing while the run waits in a queue. So
+// the lock may have another holder by now.
 type LockBusy struct {
-	Key    string
-	Holder lockstore.HolderInfo
-	// Remaining is the longest time until the lock is free if its holder is dead. If
-	// nobody holds the lock, it is the longest time until this run's turn.
-	Remaining     time.Duration
-	QueuePosition int  // the run's place in the key's queue: 1 is the front, 0 is none
-	Reserved      bool // nobody holds the lock, but runs that have waited longer get it first
+	Key   string
+	State lockstore.State // Reserved and above
 
-	// Err is a *lockstore.KeptError if the work is done and the lock is kept, as in a
-	// cooldown. It is a *lockstore.DoubtError if nobody knows how the work ended. It is
-	// nil if another owner holds the lock.
+	// Holder, Remaining and QueuePosition are as in lockstore.Refused.
+	Holder        lockstore.HolderInfo
+	Remaining     time.Duration
+	QueuePosition int
+
+	// Err is the last refusal, a *lockstore.Refused. It has the result if the key is Completed.
 	Err error
 }
 
 func newLockBusy(key string, err error) *LockBusy {
-	busy := &LockBusy{Key: key}
-	if kept, ok := errors.AsType[*lockstore.KeptError](err); ok {
-		busy.Err = kept
-	} else if inDoubt, ok := errors.AsType[*lockstore.DoubtError](err); ok {
-		busy.Err = inDoubt
-	}
-	if held, ok := errors.AsType[*lockstore.HeldError](err); ok {
-		busy.Holder, busy.Remaining, busy.QueuePosition, busy.Reserved = held.Holder, held.Remaining, held.QueuePosition, held.Reserved
+	busy := &LockBusy{Key: key, Err: err}
+	if refused, ok := errors.AsType[*lockstore.Refused](err); ok {
+		busy.State, busy.Holder, busy.Remaining, busy.QueuePosition = refused.State, refused.Holder, refused.Remaining, refused.QueuePosition
 	}
 	return busy
 }
 
 func (e *LockBusy) Error() string {
-	switch e.Err.(type) {
-	case *lockstore.KeptError:
-		return fmt.Sprintf("lock %q is busy: the work was done by %v, and nobody gets the lock for at most %v", e.Key, e.Holder, e.Remaining)
-	case *lockstore.DoubtError:
-		return fmt.Sprintf("lock %q is busy: %v began the work and did not say how it ended; somebody has to settle the lock", e.Key, e.Holder)
+	s := fmt.Sprintf("lock %q is busy: ", e.Key)
+	switch e.State {
+	case lockstore.Completed, lockstore.Cooldown:
+		return s + fmt.Sprintf("the work was done by %v, and nobody gets the lock for at most %v", e.Holder, e.Remaining)
+	case lockstore.InDoubt:
+		return s + fmt.Sprintf("%v started the work and did not say how it ended; somebody has to resolve the lock", e.Holder)
+	case lockstore.Reserved:
+		return s + "reserved for runs that have waited longer"
+	case lockstore.Revoked:
+		return s + fmt.Sprintf("revoked by %v, and its lease lasts for at most %v", e.Holder, e.Remaining)
 	}
-	if e.Reserved {
-		return fmt.Sprintf("lock %q is busy: kept for runs that have waited longer", e.Key)
-	}
-	return fmt.Sprintf("lock %q is busy: held by %v", e.Key, e.Holder)
+	return s + fmt.Sprintf("held by %v", e.Holder)
 }
 
-// Unwrap makes errors.Is(err, lockstore.ErrHeld) true.
+// Unwrap returns Err. It matches lockstore.ErrRefused.
 func (e *LockBusy) Unwrap() error {
 	if e.Err != nil {
 		return e.Err
 	}
-	return lockstore.ErrHeld
+	return lockstore.ErrRefused
 }
 
 // LockLost: the lease was lost before the work returned. A long-lived lease was lost before
@@ -171,7 +165,7 @@ func (e *LockCorrupt) Error() string { return fmt.Sprintf("%v (lock %q)", e.Err,
 func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }
 
 // LockStoreUnavailable means one of three things. The store did not grant the lock in time
-// and did not say that another owner holds it. Or the store did not confirm that a
+// and did not refuse it. Or the store did not confirm that a
 // long-lived lease is renewed or released. Or a DoAll lost a lease before its work began.
 // The work did not run.
 //

@@ -27,8 +27,8 @@ func ExampleWrap() {
 		return "charged under " + lock.Key, nil
 	}
 
-	handler := guard.Wrap(g, key, handle) // a plain Lambda handler
-	fmt.Println(handler(context.Background(), order{Account: "7"}))
+	handler := guard.Wrap(g, key, handle) // for boot.Start
+	fmt.Println(handler.Handle(context.Background(), order{Account: "7"}))
 	// Output: charged under account/7 <nil>
 }
 

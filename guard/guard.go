@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"sync"
 	"time"
 
@@ -66,9 +65,9 @@ type Options struct {
 	MaxHold time.Duration
 
 	// Wait is how long a run waits for a lock that another owner holds. It waits for at
-	// most half of the time that its context has left. 0 does not wait. If the store is a
-	// lockstore.Queuer, waiting runs get the lock in the order of their arrival, and a
-	// run that does not wait is refused while others do.
+	// most half of the time that its context has left. 0 does not wait. Waiting runs get
+	// the lock in the order of their arrival, and a run that does not wait is refused
+	// while others do.
 	Wait time.Duration
 
 	// DeadlineMargin is the time between the end of the work's context and the deadline of the
@@ -76,27 +75,27 @@ type Options struct {
 	// 300 ms.
 	DeadlineMargin time.Duration
 
-	// Holder says, for people who inspect the lock, which run holds it. nil leaves the
+	// HolderInfo says, for people who inspect the lock, which run holds it. nil leaves the
 	// holder unnamed.
-	Holder func(context.Context) lockstore.HolderInfo
+	HolderInfo func(context.Context) lockstore.HolderInfo
 
 	// Observe is called at the end of every run, also if the run got no lock. It is
 	// called once for each key, on the goroutine that called Do. nil observes nothing.
 	Observe func(context.Context, Report)
 
-	// Trace is called at each Step of a run, for example to trace it. It is called on the
+	// Trace is called at each Phase of a run, for example to trace it. It is called on the
 	// goroutine that called Do, and for renewals and losses on others; for one run several
-	// calls at the same time are possible. If the step is PhaseAsking or PhaseGranted, the
+	// calls at the same time are possible. If the phase is PhaseAsking or PhaseGranted, the
 	// values of the context that Trace returns are those of the work's context and of
 	// Observe's; nothing else of it is used. Trace must not block: its time counts
-	// against the lease. nil follows nothing.
+	// against the lease. nil traces nothing.
 	Trace func(context.Context, TraceEvent) context.Context
 }
 
 // Guard runs work only while a lock is held. It is safe for concurrent use. It keeps
 // nothing from one run to the next.
 type Guard struct {
-	store  lockstore.Store
+	store  *lockstore.Store
 	opt    Options
 	clock  clock
 	random func(time.Duration) time.Duration // 0 up to its argument
@@ -106,13 +105,11 @@ type Guard struct {
 	shutdown time.Time // when Shutdown was called first; zero before
 }
 
-// New checks the options against one another and returns a Guard. Its error names the
-// option and the bound.
-func New(store lockstore.Store, opt Options) (*Guard, error) {
-	// The one use of reflection, once at the start: an interface with a nil *Store in it
-	// is not nil, and would panic at the first request.
-	if v := reflect.ValueOf(store); store == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, errors.New("guard: the store is nil")
+// New checks the store and the options, and returns a Guard. Its error names the option and
+// the bound.
+func New(store *lockstore.Store, opt Options) (*Guard, error) {
+	if err := store.Validate(); err != nil {
+		return nil, err
 	}
 	for _, o := range []struct {
 		name  string
@@ -146,8 +143,8 @@ func New(store lockstore.Store, opt Options) (*Guard, error) {
 	if opt.Wait > lockstore.MaxTTL {
 		return nil, fmt.Errorf("guard: Wait is %v; want at most %v", opt.Wait, lockstore.MaxTTL)
 	}
-	if opt.Holder == nil {
-		opt.Holder = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{} }
+	if opt.HolderInfo == nil {
+		opt.HolderInfo = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{} }
 	}
 	if opt.Observe == nil {
 		opt.Observe = func(context.Context, Report) {}
@@ -180,8 +177,8 @@ func (g *Guard) usable(ctx context.Context) error {
 // HolderInfo returns what Options.HolderInfo says of a run with this context. Adapters compare
 // it with the holder of a busy lock.
 func (g *Guard) HolderInfo(ctx context.Context) lockstore.HolderInfo {
-	if g == nil || g.opt.Holder == nil {
+	if g == nil || g.opt.HolderInfo == nil {
 		return lockstore.HolderInfo{}
 	}
-	return g.opt.Holder(ctx)
+	return g.opt.HolderInfo(ctx)
 }

@@ -17,13 +17,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
 func TestNew(t *testing.T) {
-	for _, none := range []lockstore.Store{nil, (*memstore.Store)(nil), (*hooked)(nil)} {
+	for want, none := range map[string]*lockstore.Store{
+		"the store is nil":           nil,
+		"the store was not made":     new(lockstore.Store),
+		"nostore: the driver is nil": lockstore.New("nostore", (*hookedDriver)(nil)),
+	} {
 		_, err := New(none, Options{})
-		require.ErrorContains(t, err, "store is nil", "F51 %T", none)
+		require.ErrorContains(t, err, want, "F51")
 	}
 	store := memstore.New(nil)
 	for _, c := range []struct {
@@ -108,13 +113,13 @@ func (w *watched) AfterFunc(func()) func() bool {
 
 func TestPanicsOfOptionsAndStores(t *testing.T) {
 	for name, set := range map[string]func(*bench){
-		"holder":  func(b *bench) { b.opt.Holder = func(context.Context) lockstore.HolderInfo { panic("boom") } },
+		"holder":  func(b *bench) { b.opt.HolderInfo = func(context.Context) lockstore.HolderInfo { panic("boom") } },
 		"observe": func(b *bench) { b.opt.Observe = func(context.Context, Report) { panic("boom") } },
 		"acquire": func(b *bench) {
-			b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) { panic("boom") }
+			b.store.acquire = func(context.Context, int, request) (driver.Answer, error) { panic("boom") }
 		},
 		"release": func(b *bench) {
-			b.store.release = func(context.Context, int, lockstore.Lease) error { panic("boom") }
+			b.store.release = func(context.Context, int, request) (driver.Answer, error) { panic("boom") }
 		},
 	} {
 		bubble(name, t, func(t *testing.T) {
@@ -138,7 +143,7 @@ func TestWrap(t *testing.T) {
 
 	t.Run("runs the handler under the key's lock", func(t *testing.T) {
 		b := newBench(t, Options{})
-		out, err := Wrap(b.Guard, key, echo)(ctx, "k")
+		out, err := Wrap(b.Guard, key, echo).Handle(ctx, "k")
 		require.NoError(t, err)
 		require.Equal(t, "k under k", out)
 	})
@@ -148,7 +153,7 @@ func TestWrap(t *testing.T) {
 		_, err := Wrap(b.Guard, func(context.Context, string) (string, error) { return "", bad }, func(context.Context, Lock, string) (string, error) {
 			t.Error("ran")
 			return "", nil
-		})(ctx, "k")
+		}).Handle(ctx, "k")
 		require.IsType(t, &LockInvalid{}, err)
 		require.ErrorIs(t, err, bad)
 		require.Empty(t, b.store.requests)
@@ -156,23 +161,29 @@ func TestWrap(t *testing.T) {
 	t.Run("F56 a panic of the key function: nothing runs", func(t *testing.T) {
 		b := newBench(t, Options{})
 		h := Wrap(b.Guard, func(context.Context, string) (string, error) { panic("boom") }, echo)
-		require.PanicsWithValue(t, "boom", func() { h(ctx, "k") })
+		require.PanicsWithValue(t, "boom", func() { h.Handle(ctx, "k") })
 		require.Empty(t, b.store.requests)
 	})
 	t.Run("F51 nil functions and a nil guard are errors", func(t *testing.T) {
 		b := newBench(t, Options{})
-		for _, h := range []func(context.Context, string) (string, error){
+		for _, h := range []Wrapped[string, string]{
 			Wrap[string, string](b.Guard, nil, echo), Wrap[string, string](b.Guard, key, nil),
 			Wrap(b.Guard, key, Unfenced[string, string](nil)), Wrap(nil, key, echo),
+			TakesOwnLocks[string, string](nil), {},
 		} {
-			_, err := h(ctx, "k")
+			_, err := h.Handle(ctx, "k")
 			require.ErrorContains(t, err, "nil")
 		}
 	})
+	t.Run("a handler that takes its own locks runs as it is", func(t *testing.T) {
+		out, err := TakesOwnLocks(func(_ context.Context, in string) (string, error) { return in, errStream }).Handle(ctx, "in")
+		require.Equal(t, "in", out)
+		require.Equal(t, errStream, err)
+	})
 	t.Run("F51 a handler wrapped twice is refused, not locked out by itself", func(t *testing.T) {
 		b := newBench(t, Options{})
-		twice := Wrap(b.Guard, key, Unfenced(Wrap(b.Guard, key, echo)))
-		_, err := twice(ctx, "k")
+		twice := Wrap(b.Guard, key, Unfenced(Wrap(b.Guard, key, echo).Handle))
+		_, err := twice.Handle(ctx, "k")
 		require.IsType(t, &LockInvalid{}, err)
 		b.free(t, "k")
 	})
@@ -181,20 +192,20 @@ func TestWrap(t *testing.T) {
 		_, err := Wrap(b.Guard, key, func(context.Context, Lock, string) (*strings.Reader, error) {
 			t.Error("ran")
 			return nil, nil
-		})(ctx, "k")
+		}).Handle(ctx, "k")
 		require.ErrorIs(t, err, errStream)
 		_, err = Wrap(b.Guard, key, func(context.Context, Lock, string) (io.ReadCloser, error) {
 			t.Error("ran")
 			return nil, nil
-		})(ctx, "k")
+		}).Handle(ctx, "k")
 		require.ErrorIs(t, err, errStream)
-		_, err = Wrap(b.Guard, key, func(context.Context, Lock, string) (any, error) { return strings.NewReader("x"), nil })(ctx, "k")
+		_, err = Wrap(b.Guard, key, func(context.Context, Lock, string) (any, error) { return strings.NewReader("x"), nil }).Handle(ctx, "k")
 		require.ErrorIs(t, err, errStream)
 	})
 	t.Run("the handler's result and error pass", func(t *testing.T) {
 		b := newBench(t, Options{})
 		bad := errors.New("bad")
-		out, err := Wrap(b.Guard, key, func(context.Context, Lock, string) (string, error) { return "half", bad })(ctx, "k")
+		out, err := Wrap(b.Guard, key, func(context.Context, Lock, string) (string, error) { return "half", bad }).Handle(ctx, "k")
 		require.Equal(t, "half", out)
 		require.Equal(t, bad, err)
 	})
@@ -203,10 +214,10 @@ func TestWrap(t *testing.T) {
 func TestLogReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		store := &hooked{Store: memstore.New(nil)}
-		g, err := New(store, Options{
-			Holder:  func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "withdraw", ID: "req-1"} },
-			Observe: LogReports(slog.New(slog.NewJSONHandler(&out, nil))),
+		store := newHooked()
+		g, err := New(store.guarded(), Options{
+			HolderInfo: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "withdraw", ID: "req-1"} },
+			Observe:    LogReports(slog.New(slog.NewJSONHandler(&out, nil))),
 		})
 		require.NoError(t, err)
 		require.NoError(t, g.Do(context.Background(), "account/7", func(context.Context, Lock) error {
@@ -228,12 +239,12 @@ func TestLogReports(t *testing.T) {
 		assert.NotContains(t, line, "caller", "nobody was authenticated")
 
 		out.Reset()
-		_, err = g.Acquire(context.Background(), LeaseRequest{Key: "shared/k", TTL: time.Minute, Holder: lockstore.HolderInfo{Name: "me", Caller: "arn:aws:iam::1:user/jo"}})
+		_, err = g.Acquire(context.Background(), LeaseRequest{Key: "shared/k", TTL: time.Minute, HolderInfo: lockstore.HolderInfo{Name: "me", Caller: "arn:aws:iam::1:user/jo"}})
 		require.NoError(t, err)
 		assert.Contains(t, out.String(), `"caller":"arn:aws:iam::1:user/jo"`)
 
 		out.Reset()
-		store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		store.release = fails(errDown)
 		require.NoError(t, g.Do(context.Background(), "account/7", nothing))
 		assert.Contains(t, out.String(), `"level":"WARN"`)
 		assert.Contains(t, out.String(), `"releaseError"`)
@@ -259,7 +270,7 @@ func TestErrorsMatch(t *testing.T) {
 		err  error
 		want []error
 	}{
-		{&LockBusy{Key: "k"}, []error{lockstore.ErrHeld}},
+		{&LockBusy{Key: "k"}, []error{lockstore.ErrRefused}},
 		{&LockLost{"k", cause, nil}, []error{lockstore.ErrLost, cause}},
 		{&LockLost{"k", nil, nil}, []error{lockstore.ErrLost}},
 		{&LockLost{"k", errors.New("work"), cause}, []error{lockstore.ErrLost, cause}},

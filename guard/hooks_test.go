@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,99 +13,116 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-// hooked is a memory store with a hook for each call, in which a test answers instead of
-// the store. A nil hook passes the call on.
+// hook answers a request in the place of the store. n counts the requests that this hook is for.
+type hook func(ctx context.Context, n int, r request) (driver.Answer, error)
+
+type request struct {
+	Key string
+	driver.Request
+}
+
+// hooked is a memory store whose requests go through a hook for each kind. A nil hook passes
+// the request on.
 type hooked struct {
-	*memstore.Store
-	acquire func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error)
-	renew   func(ctx context.Context, n int, lease lockstore.Lease, ttl time.Duration) (time.Duration, error)
-	release func(ctx context.Context, n int, lease lockstore.Lease) error
-	inspect func(ctx context.Context, n int, key string) (lockstore.Status, error)
-	await   func(ctx context.Context, n int, owner lockstore.Owner) error
-	leave   func(ctx context.Context, n int, owner lockstore.Owner) error
+	*lockstore.Store      // without the hooks
+	full             bool // the queues have no place for the guard
 
-	mu       sync.Mutex
-	requests []lockstore.Request
-	renewals []time.Duration
-	releases []lockstore.Lease
-	polls    int
-	awaits   []lockstore.Owner
-	leaves   []lockstore.Owner
+	acquire, renew, inspect, await, leave, complete hook
+	release                                         hook // also of an abandon
+
+	mu          sync.Mutex
+	requests    []lockstore.Request
+	renewals    []time.Duration
+	releases    []lockstore.Lease
+	polls       int
+	awaits      []lockstore.Owner
+	leaves      []lockstore.Owner
+	completions int
 }
 
-func (h *hooked) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	h.mu.Lock()
-	h.requests = append(h.requests, req)
-	n := len(h.requests)
-	h.mu.Unlock()
-	if h.acquire != nil {
-		return h.acquire(ctx, n, req)
+func newHooked() *hooked { return &hooked{Store: memstore.New(nil)} }
+
+// guarded is the store with the hooks.
+func (h *hooked) guarded() *lockstore.Store {
+	return h.WrapDriver(func(driver.Driver) driver.Driver { return hookedDriver{h} })
+}
+
+// pass passes a request on.
+func (h *hooked) pass(ctx context.Context, r request) (driver.Answer, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Answer{}, fmt.Errorf("%w: not sent: %w", lockstore.ErrUnavailable, err)
 	}
-	return h.Store.Acquire(ctx, req)
-}
-
-func (h *hooked) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	h.mu.Lock()
-	h.renewals = append(h.renewals, ttl)
-	n := len(h.renewals)
-	h.mu.Unlock()
-	if h.renew != nil {
-		return h.renew(ctx, n, lease, ttl)
+	if r.Kind == driver.AwaitTurn {
+		return driver.Answer{Outcome: driver.Ask}, h.AwaitTurn(ctx, r.Key, r.Owner)
 	}
-	return h.Store.Renew(ctx, lease, ttl)
+	return h.Driver().Do(ctx, r.Key, r.Request)
 }
 
-func (h *hooked) Release(ctx context.Context, lease lockstore.Lease) error {
+// note notes a request, and returns its hook and its number.
+func (h *hooked) note(r request) (hook, int) {
 	h.mu.Lock()
-	h.releases = append(h.releases, lease)
-	n := len(h.releases)
-	h.mu.Unlock()
-	if h.release != nil {
-		return h.release(ctx, n, lease)
+	defer h.mu.Unlock()
+	switch r.Kind {
+	case driver.Acquire:
+		h.requests = append(h.requests, lockstore.Request{Key: r.Key, Owner: r.Owner, TTL: r.TTL, HolderInfo: lockstore.DecodeHolderInfo(r.Holder), JoinQueue: r.Join})
+		return h.acquire, len(h.requests)
+	case driver.Renew:
+		h.renewals = append(h.renewals, r.TTL)
+		return h.renew, len(h.renewals)
+	case driver.Release, driver.Abandon:
+		h.releases = append(h.releases, lockstore.Lease{Key: r.Key, Owner: r.Owner, Fence: r.Fence})
+		return h.release, len(h.releases)
+	case driver.Inspect:
+		h.polls++
+		return h.inspect, h.polls
+	case driver.AwaitTurn:
+		h.awaits = append(h.awaits, r.Owner)
+		return h.await, len(h.awaits)
+	case driver.Leave:
+		h.leaves = append(h.leaves, r.Owner)
+		return h.leave, len(h.leaves)
+	case driver.Complete:
+		h.completions++
+		return h.complete, h.completions
 	}
-	return h.Store.Release(ctx, lease)
+	return nil, 0
 }
 
-func (h *hooked) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
-	h.mu.Lock()
-	h.polls++
-	n := h.polls
-	h.mu.Unlock()
-	if h.inspect != nil {
-		return h.inspect(ctx, n, key)
+type hookedDriver struct{ *hooked }
+
+func (d hookedDriver) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	hook, n := d.note(request{key, r})
+	r.Join = r.Join && !d.full
+	if hook == nil {
+		return d.pass(ctx, request{key, r})
 	}
-	return h.Store.Inspect(ctx, key)
+	return hook(ctx, n, request{key, r})
 }
 
-func (h *hooked) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner) error {
-	h.mu.Lock()
-	h.awaits = append(h.awaits, owner)
-	n := len(h.awaits)
-	h.mu.Unlock()
-	if h.await != nil {
-		return h.await(ctx, n, owner)
-	}
-	return h.Store.AwaitTurn(ctx, key, owner)
+func (d hookedDriver) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	return d.Do(ctx, key, r)
 }
 
-func (h *hooked) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
-	h.mu.Lock()
-	h.leaves = append(h.leaves, owner)
-	n := len(h.leaves)
-	h.mu.Unlock()
-	if h.leave != nil {
-		return h.leave(ctx, n, owner)
-	}
-	return h.Store.Leave(ctx, key, owner)
+func (d hookedDriver) Unwrap() driver.Driver { return d.Driver() }
+
+// fails gives no answer.
+func fails(err error) hook {
+	return func(context.Context, int, request) (driver.Answer, error) { return driver.Answer{}, err }
 }
 
-// noQueue is a store that keeps no queue.
-type noQueue struct {
-	lockstore.Store
-	lockstore.Inspector
+// says gives an answer without details.
+func says(o driver.Outcome) hook {
+	return func(context.Context, int, request) (driver.Answer, error) { return driver.Answer{Outcome: o}, nil }
+}
+
+// silent never answers.
+func silent(ctx context.Context, _ int, _ request) (driver.Answer, error) {
+	<-ctx.Done()
+	return driver.Answer{}, ctx.Err()
 }
 
 // bench is a guard over a hooked store, with the guard's reports.
@@ -119,29 +137,13 @@ type bench struct {
 
 func newBench(t *testing.T, opt Options) *bench {
 	t.Helper()
-	store := &hooked{Store: memstore.New(nil)}
-	return benchOver(t, store, store, opt)
-}
-
-// newBenchWithoutQueue is a bench whose guard finds no queue in the store.
-func newBenchWithoutQueue(t *testing.T, opt Options) *bench {
-	t.Helper()
-	store := &hooked{Store: memstore.New(nil)}
-	return benchOver(t, store, noQueue{store, store}, opt)
-}
-
-// benches are for what is promised with a queue and without one.
-var benches = map[string]func(*testing.T, Options) *bench{", in a queue": newBench, ", without a queue": newBenchWithoutQueue}
-
-func benchOver(t *testing.T, hooks *hooked, store lockstore.Store, opt Options) *bench {
-	t.Helper()
-	b := &bench{store: hooks}
+	b := &bench{store: newHooked()}
 	opt.Observe = func(_ context.Context, r Report) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.reports = append(b.reports, r)
 	}
-	g, err := New(store, opt)
+	g, err := New(b.store.guarded(), opt)
 	require.NoError(t, err)
 	system := g.clock.now
 	g.clock.now = func() instant {
@@ -153,6 +155,17 @@ func benchOver(t *testing.T, hooks *hooked, store lockstore.Store, opt Options) 
 	b.Guard = g
 	return b
 }
+
+// newBenchFull is a bench whose runs get no place in a queue, because the queues are full.
+func newBenchFull(t *testing.T, opt Options) *bench {
+	t.Helper()
+	b := newBench(t, opt)
+	b.store.full = true
+	return b
+}
+
+// benches are for what is promised with a place in the queue and without one.
+var benches = map[string]func(*testing.T, Options) *bench{", with a place": newBench, ", without a place": newBenchFull}
 
 // shift sets how far the guard's clocks are off.
 func (b *bench) shift(by instant) {
@@ -173,7 +186,7 @@ func (b *bench) free(t *testing.T, key string) {
 	t.Helper()
 	status, err := b.store.Store.Inspect(context.Background(), key)
 	require.NoError(t, err)
-	require.False(t, status.Held, "the key is still held by %v", status.Holder)
+	require.False(t, status.State.Taken(), "the key is %v: %v", status.State, status.Holder)
 	require.Zero(t, status.Waiting, "places that are left in the queue")
 }
 

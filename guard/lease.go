@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -34,9 +33,9 @@ type LeaseRequest struct {
 	// in the queue.
 	Owner lockstore.Owner
 
-	// Holder says, for people who inspect the lock, who has it. Acquire sets Since. The
-	// zero value is what Options.Holder says of the call.
-	Holder lockstore.HolderInfo
+	// HolderInfo says, for people who inspect the lock, who has it. Acquire sets Since. The
+	// zero value is what Options.HolderInfo says of the call.
+	HolderInfo lockstore.HolderInfo
 }
 
 func (l LeaseRequest) validate() error {
@@ -59,9 +58,9 @@ func (g *Guard) Acquire(ctx context.Context, req LeaseRequest) (lockstore.Lease,
 		return lockstore.Lease{}, r.end(r.refused(err))
 	}
 	r.request, r.wait = req, req.Wait
-	if req.Holder != (lockstore.HolderInfo{}) {
-		req.Holder.Since = r.report.Holder.Since
-		r.report.Holder = req.Holder
+	if req.HolderInfo != (lockstore.HolderInfo{}) {
+		req.HolderInfo.Since = r.report.HolderInfo.Since
+		r.report.HolderInfo = req.HolderInfo
 	}
 	if outcome, err := r.acquire(); err != nil {
 		return lockstore.Lease{}, r.end(outcome, err)
@@ -99,7 +98,7 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 // long as the store remembers the first one. With Fence 0 it abandons the calls of Acquire
 // with this owner whose outcome is unknown, also if the store receives their requests
 // later. *LockLost says that the lease had ended before: another owner has the key, or the
-// store knows nothing of this lease.
+// store knows nothing of this lease. A lease that an operator has revoked is no error.
 func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
 	if err := g.usable(ctx); err != nil {
 		return err
@@ -107,27 +106,22 @@ func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
 	r := g.newCall(ctx).newRun(ctx, lease.Key)
 	defer r.close()
 	r.report.Fence = lease.Fence
-	if err := r.release(lease, r.beginRelease(false, releaseTime), cooldown{}); err != nil {
+	if err := r.release(lease, r.beginRelease(false, releaseTime), 0); err != nil {
 		return r.end(r.refused(err))
 	}
 	return r.end(OutcomeReleased, nil)
 }
 
-// Inspect returns the state of a lock without changing it. It reports to no observer. If
-// the store is no lockstore.Inspector, the error is a plain one.
+// Inspect returns the state of a lock without changing it. It reports to no observer.
 func (g *Guard) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
 	if err := g.usable(ctx); err != nil {
 		return lockstore.Status{}, err
-	}
-	inspector, ok := lockstore.As[lockstore.Inspector](g.store)
-	if !ok {
-		return lockstore.Status{}, fmt.Errorf("guard: the store (%T) cannot inspect a key: it is no lockstore.Inspector", g.store)
 	}
 	r := g.newCall(ctx).newRun(ctx, key)
 	defer r.close()
 	var status lockstore.Status
 	_, err := r.ask(func(ctx context.Context) (err error) {
-		status, err = inspector.Inspect(ctx, key)
+		status, err = g.store.Inspect(ctx, key)
 		return err
 	})
 	return status, err
@@ -140,10 +134,7 @@ func (r *run) ask(call func(context.Context) error) (Outcome, error) {
 	pause := r.guard.pauses(maxPause)
 	var answers answers
 	for {
-		ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(minCallTimeout, (end-r.elapsed())/2)))
-		err := call(ctx)
-		cancel()
-		r.asked()
+		err := r.oneCall(end, call)
 		switch outcome := outcomeOf(err); outcome {
 		case OutcomeOK:
 			return outcome, nil
@@ -154,8 +145,22 @@ func (r *run) ask(call func(context.Context) error) (Outcome, error) {
 		default:
 			return r.refused(err)
 		}
-		if !r.sleep(min(pause.next(), end-r.elapsed())) || r.elapsed() >= end {
+		if !r.mayAskAgain(&pause, end) {
 			return r.refused(err)
 		}
 	}
+}
+
+// oneCall calls the store once, in half of the time until end, so that one repeat fits in.
+func (r *run) oneCall(end time.Duration, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(minCallTimeout, (end-r.elapsed())/2)))
+	defer cancel()
+	err := call(ctx)
+	r.asked()
+	return err
+}
+
+// mayAskAgain pauses before a repeat. It returns false if there is no time for a repeat.
+func (r *run) mayAskAgain(pause *pauses, end time.Duration) bool {
+	return r.sleep(min(pause.next(), end-r.elapsed())) && r.elapsed() < end
 }

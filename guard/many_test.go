@@ -13,6 +13,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
@@ -52,8 +53,8 @@ func TestManyKeys(t *testing.T) {
 					}
 					pass(2 * time.Second) // the first lease alone would have ended by now
 					status, err := store.Inspect(ctx, key)
-					if err == nil && (!status.Held || status.Fence != lock.Fence) {
-						t.Errorf("key %q has fence %d in the store (held: %v), and %d here", key, status.Fence, status.Held, lock.Fence)
+					if err == nil && (status.State != lockstore.Held || status.Fence != lock.Fence) {
+						t.Errorf("key %q has fence %d in the store (%v), and %d here", key, status.Fence, status.State, lock.Fence)
 					}
 					return err
 				})
@@ -69,7 +70,7 @@ func TestManyKeys(t *testing.T) {
 	})
 
 	t.Run("F58 what a guard keeps does not grow with the keys it has seen", func(t *testing.T) {
-		g, err := New(forgetful{}, Options{})
+		g, err := New(lockstore.New("forgetful", forgetful{}), Options{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -88,13 +89,18 @@ func TestManyKeys(t *testing.T) {
 
 // forgetful grants everything and keeps nothing, so that what stays in memory
 // is the guard's.
-type forgetful struct{ lockstore.Store }
+type forgetful struct{}
 
-func (forgetful) Acquire(_ context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: 1, TTL: req.TTL}, nil
+func (forgetful) Do(_ context.Context, _ string, r driver.Request) (driver.Answer, error) {
+	if r.Kind == driver.Acquire {
+		return driver.Answer{Outcome: driver.Granted, Fence: 1, TTL: r.TTL}, nil
+	}
+	return driver.Answer{Outcome: driver.Done}, nil
 }
 
-func (forgetful) Release(context.Context, lockstore.Lease) error { return nil }
+func (forgetful) Await(context.Context, string, driver.Request) (driver.Answer, error) {
+	return driver.Answer{Outcome: driver.Ask}, nil
+}
 
 func heap() uint64 {
 	runtime.GC()

@@ -16,7 +16,7 @@ const (
 	OutcomeError       Outcome = "error"       // the work returned an error
 	OutcomePanic       Outcome = "panic"       // the work panicked or called runtime.Goexit
 	OutcomeLost        Outcome = "lost"        // the lease was lost before the work returned
-	OutcomeBusy        Outcome = "busy"        // another owner held the lock
+	OutcomeBusy        Outcome = "busy"        // the lock did not become free in time, see Report.State
 	OutcomeDeadline    Outcome = "deadline"    // there was no time for the work
 	OutcomeInvalid     Outcome = "invalid"     // the key cannot be locked
 	OutcomeCorrupt     Outcome = "corrupt"     // the entry is foreign or corrupt
@@ -27,10 +27,10 @@ const (
 // The further outcomes of a DoOnce, as package idempotency uses them. The work did not run,
 // because it had run before under this key.
 const (
-	OutcomeReplayed Outcome = "replayed" // the run returned the kept answer
-	OutcomeMismatch Outcome = "mismatch" // the kept answer is that of another payload
-	OutcomeInDoubt  Outcome = "doubt"    // nobody knows how the work ended; somebody has to settle the key
-	OutcomeNoAnswer Outcome = "noanswer" // the work is done, and its answer is not kept or cannot be read
+	OutcomeReplayed Outcome = "replayed" // the run returned the stored result
+	OutcomeMismatch Outcome = "mismatch" // the stored result is that of another payload
+	OutcomeInDoubt  Outcome = "doubt"    // nobody knows how the work ended; somebody has to resolve the key
+	OutcomeNoResult Outcome = "noresult" // the work is done, and its result is not stored or cannot be read
 )
 
 // The outcomes of Acquire, Renew and Release when they succeed.
@@ -46,7 +46,7 @@ func outcomeOf(err error) Outcome {
 	switch {
 	case err == nil:
 		return OutcomeOK
-	case errors.Is(err, lockstore.ErrHeld):
+	case errors.Is(err, lockstore.ErrRefused):
 		return OutcomeBusy
 	case errors.Is(err, lockstore.ErrLost):
 		return OutcomeLost

@@ -16,10 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
-
-// The store is a lockstore.Queuer: memstore, with hooks.
 
 // dies lets other owners take places in the key's queue and never come back.
 func (b *bench) dies(t *testing.T, key string, places int) (owners []lockstore.Owner) {
@@ -27,7 +26,7 @@ func (b *bench) dies(t *testing.T, key string, places int) (owners []lockstore.O
 	for range places {
 		owner := lockstore.NewOwner()
 		_, err := b.store.Store.Acquire(context.Background(), lockstore.Request{Key: key, Owner: owner, TTL: time.Minute, JoinQueue: true})
-		held, ok := errors.AsType[*lockstore.HeldError](err)
+		held, ok := errors.AsType[*lockstore.Refused](err)
 		require.True(t, ok, "%v", err)
 		require.Positive(t, held.QueuePosition)
 		owners = append(owners, owner)
@@ -108,18 +107,18 @@ func TestQueue(t *testing.T) {
 		require.IsType(t, &LockBusy{}, err)
 		require.Zero(t, b.waiting(t, "k"))
 		require.Zero(t, err.(*LockBusy).QueuePosition)
-		require.False(t, err.(*LockBusy).Reserved)
+		require.Equal(t, lockstore.Held, err.(*LockBusy).State)
 
 		b.dies(t, "k", 1)
 		require.NoError(t, b.store.Store.Release(ctx, lease))
 		err = b.Do(ctx, "k", neverRuns(t))
 		busy, ok := err.(*LockBusy)
 		require.True(t, ok, "%T", err)
-		require.True(t, busy.Reserved)
+		require.Equal(t, lockstore.Reserved, busy.State)
 		require.Zero(t, busy.Holder)
 		require.Equal(t, lockstore.Turn, busy.Remaining)
-		require.EqualError(t, err, `lock "k" is busy: kept for runs that have waited longer`)
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.EqualError(t, err, `lock "k" is busy: reserved for runs that have waited longer`)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		require.Empty(t, b.store.leaves)
 		require.Empty(t, b.store.awaits)
 	})
@@ -155,23 +154,30 @@ func TestQueue(t *testing.T) {
 		err := b.Do(ctx, "k", neverRuns(t))
 		busy, ok := err.(*LockBusy)
 		require.True(t, ok, "%T", err)
-		require.True(t, busy.Reserved)
+		require.Equal(t, lockstore.Reserved, busy.State)
 		require.Equal(t, 2, busy.QueuePosition)
 		require.Equal(t, time.Second, b.report(t).WaitTime)
 		require.Equal(t, 1, b.waiting(t, "k"), "the place of the dead one")
 	})
-	bubble("the place is in the log", t, func(t *testing.T) {
+	bubble("the state and the place are in the log", t, func(t *testing.T) {
 		var out bytes.Buffer
 		store := memstore.New(nil)
 		g, err := New(store, Options{Wait: time.Second, Observe: LogReports(slog.New(slog.NewJSONHandler(&out, nil)))})
 		require.NoError(t, err)
-		_, err = store.Acquire(ctx, lockstore.Request{Key: "k", Owner: "other", TTL: time.Hour})
+		lease, err := store.Acquire(ctx, lockstore.Request{Key: "k", Owner: "other", TTL: time.Hour})
 		require.NoError(t, err)
 		require.IsType(t, &LockBusy{}, g.Do(ctx, "k", neverRuns(t)))
-		require.Contains(t, out.String(), `"place":1`)
+		require.Contains(t, out.String(), `"state":"held","queue_position":1`)
 		out.Reset()
 		require.NoError(t, g.Do(ctx, "free", nothing))
-		require.NotContains(t, out.String(), "place")
+		require.NotContains(t, out.String(), "queue_position")
+		require.NotContains(t, out.String(), `"state"`)
+
+		out.Reset()
+		time.AfterFunc(500*time.Millisecond, func() { assert.NoError(t, store.Release(ctx, lease)) })
+		require.NoError(t, g.Do(ctx, "k", nothing))
+		require.Contains(t, out.String(), `"queue_position":1`)
+		require.NotContains(t, out.String(), `"state"`, "it was refused, and has got the lock")
 	})
 	bubble("nobody waits in the queue of a key that is in its cooldown", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
@@ -231,9 +237,9 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Hour})
 		b.freeAfter(10*time.Second, b.occupy(t, "k", time.Hour))
 		var other lockstore.Lease
-		b.store.await = func(ctx context.Context, n int, owner lockstore.Owner) error {
+		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n > 1 {
-				return b.store.Store.AwaitTurn(ctx, "k", owner)
+				return b.store.pass(ctx, r)
 			}
 			pass(9 * time.Second)
 			behind := b.dies(t, "k", 1)[0]
@@ -243,7 +249,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 			other, err = b.store.Store.Acquire(ctx, lockstore.Request{Key: "k", Owner: behind, TTL: time.Minute})
 			assert.NoError(t, err)
 			b.freeAfter(5*time.Second, other)
-			return nil
+			return driver.Answer{Outcome: driver.Ask}, nil
 		}
 		require.NoError(t, b.Do(context.Background(), "k", func(_ context.Context, lock Lock) error {
 			assert.Greater(t, lock.Fence, other.Fence)
@@ -255,12 +261,12 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 	bubble("F25 the reply to the leave is lost", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Second})
 		b.occupy(t, "k", time.Hour)
-		b.store.leave = func(ctx context.Context, n int, owner lockstore.Owner) error {
-			err := b.store.Store.Leave(ctx, "k", owner)
+		b.store.leave = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			if n == 1 {
-				return errLostReply
+				return driver.Answer{}, errLostReply
 			}
-			return err
+			return a, err
 		}
 		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
 		require.NoError(t, b.report(t).ReleaseErr)
@@ -271,7 +277,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 		bubble("the place cannot be left, "+name, t, func(t *testing.T) {
 			b := newBench(t, Options{Wait: time.Second})
 			b.occupy(t, "k", time.Hour)
-			b.store.leave = func(context.Context, int, lockstore.Owner) error { return fault }
+			b.store.leave = fails(fault)
 			began := time.Now()
 			require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)), "the store said so; a place blocks nobody for long")
 			require.Equal(t, OutcomeBusy, b.report(t).Outcome)
@@ -289,15 +295,15 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 		bubble(fmt.Sprintf("F23 the reply to the request for a place is lost, applied %v: the same owner asks again", applied), t, func(t *testing.T) {
 			b := newBench(t, Options{Wait: time.Minute})
 			b.freeAfter(10*time.Second, b.occupy(t, "k", time.Hour))
-			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 				if n == 1 {
 					if applied {
-						_, _ = b.store.Store.Acquire(ctx, req)
+						_, _ = b.store.pass(ctx, r)
 					}
 					b.dies(t, "k", 1)
-					return lockstore.Lease{}, errLostReply
+					return driver.Answer{}, errLostReply
 				}
-				return b.store.Store.Acquire(ctx, req)
+				return b.store.pass(ctx, r)
 			}
 			require.NoError(t, b.Do(ctx, "k", nothing))
 			b.oneOwner(t)
@@ -313,12 +319,12 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 		b := newBench(t, Options{Wait: 10 * time.Second})
 		b.occupy(t, "k", time.Minute)
 		var late lockstore.Request
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n == 1 {
-				late = req
-				return lockstore.Lease{}, errLostReply
+				late = b.store.requests[0]
+				return driver.Answer{}, errLostReply
 			}
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		owner := b.oneOwner(t)
@@ -333,17 +339,17 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 	bubble("F26 F37 an unknown request that cannot be abandoned is unknown, and not busy", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 10 * time.Second})
 		b.occupy(t, "k", time.Minute)
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n == 1 {
-				return lockstore.Lease{}, errLostReply
+				return driver.Answer{}, errLostReply
 			}
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
-		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		b.store.release = fails(errDown)
 		err := b.Do(ctx, "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, errLostReply)
-		require.NotErrorIs(t, err, lockstore.ErrHeld)
+		require.NotErrorIs(t, err, lockstore.ErrRefused)
 		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.GreaterOrEqual(t, b.report(t).WaitTime, 10*time.Second, "it may wait on: only the end asks for an abandon")
 		require.LessOrEqual(t, b.report(t).WaitTime, 10*time.Second+releaseTime)
@@ -351,16 +357,16 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 
 	// granted lets the store grant a request, that it had refused, before the leave.
 	granted := func(t *testing.T, b *bench, lease lockstore.Lease, lost int) {
-		b.store.leave = func(ctx context.Context, n int, owner lockstore.Owner) error {
+		b.store.leave = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n <= lost {
-				return errLostReply
+				return driver.Answer{}, errLostReply
 			}
 			if n == lost+1 {
 				assert.NoError(t, b.store.Store.Release(ctx, lease))
-				_, err := b.store.Store.Acquire(ctx, lockstore.Request{Key: "k", Owner: owner, TTL: time.Minute})
+				_, err := b.store.Store.Acquire(ctx, lockstore.Request{Key: "k", Owner: r.Owner, TTL: time.Minute})
 				assert.NoError(t, err)
 			}
-			return b.store.Store.Leave(ctx, "k", owner)
+			return b.store.pass(ctx, r)
 		}
 	}
 	for _, lost := range []int{0, 1} {
@@ -377,7 +383,7 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 	bubble("F26 F37 a run that leaves finds itself the holder and cannot abandon: unknown", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Second})
 		granted(t, b, b.occupy(t, "k", time.Hour), 0)
-		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		b.store.release = fails(errDown)
 		err := b.Do(ctx, "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, lockstore.ErrGranted)
@@ -415,9 +421,9 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 	bubble("F23 a repeatable LeaseRequest whose outcome is unknown leaves the queue, too", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.occupy(t, "k", time.Hour)
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-			_, _ = b.store.Store.Acquire(ctx, req)
-			return lockstore.Lease{}, errLostReply
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			_, _ = b.store.pass(ctx, r)
+			return driver.Answer{}, errLostReply
 		}
 		_, err := b.Acquire(ctx, repeatable)
 		require.IsType(t, &LockStoreUnavailable{}, err)
@@ -430,7 +436,7 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 // The trust in a lease never goes past its end in the store, and is no shorter than it must
 // be.
 func TestTrustAfterAWaitInAQueue(t *testing.T) {
-	noRenewal := func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) { return 0, errDown }
+	noRenewal := fails(errDown)
 	const waited = 50 * time.Second
 	bubble("counts from the request that returned the lease", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 10 * time.Minute})
@@ -448,12 +454,12 @@ func TestTrustAfterAWaitInAQueue(t *testing.T) {
 		b.freeAfter(waited, b.occupy(t, "k", time.Hour))
 		b.store.renew = noRenewal
 		began := time.Now()
-		b.store.await = func(context.Context, int, lockstore.Owner) error {
+		b.store.await = func(context.Context, int, request) (driver.Answer, error) {
 			pass(waited + 1)
 			_, err := b.store.Store.Acquire(context.Background(), b.store.requests[0])
 			assert.NoError(t, err, "the duplicate")
 			pass(20 * time.Second)
-			return nil
+			return driver.Answer{Outcome: driver.Ask}, nil
 		}
 		_ = b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 			<-ctx.Done()
@@ -465,10 +471,10 @@ func TestTrustAfterAWaitInAQueue(t *testing.T) {
 		b := newBench(t, Options{Wait: 10 * time.Minute})
 		b.freeAfter(waited, b.occupy(t, "k", time.Hour))
 		b.store.renew = noRenewal
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			pass(time.Second)
-			return lease, err
+			return a, err
 		}
 		began := time.Now()
 		_ = b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
@@ -487,12 +493,12 @@ func TestTrustAfterAWaitInAQueue(t *testing.T) {
 	bubble("F11 F29 a lease that comes too late is abandoned, and a new owner asks", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			if n == 2 {
-				lease.TTL = 0
+				a.TTL = 0
 			}
-			return lease, err
+			return a, err
 		}
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.Len(t, b.store.requests, 3)
@@ -503,9 +509,9 @@ func TestTrustAfterAWaitInAQueue(t *testing.T) {
 	bubble("F09 the own lease of a late duplicate has expired: a new owner asks", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 10 * time.Minute})
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
-		b.store.await = func(ctx context.Context, n int, owner lockstore.Owner) error {
+		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n > 1 {
-				return b.store.Store.AwaitTurn(ctx, "k", owner)
+				return b.store.pass(ctx, r)
 			}
 			pass(5*time.Second + 1)
 			req := b.store.requests[0]
@@ -513,7 +519,7 @@ func TestTrustAfterAWaitInAQueue(t *testing.T) {
 			_, err := b.store.Store.Acquire(context.Background(), req)
 			assert.NoError(t, err)
 			pass(10 * time.Second)
-			return nil
+			return driver.Answer{Outcome: driver.Ask}, nil
 		}
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[2].Owner)
@@ -526,18 +532,21 @@ func TestQueueThatMisbehaves(t *testing.T) {
 	ctx := context.Background()
 	// atOnce answers at once. After many answers it takes its time, or a guard that does
 	// not pause would keep the time of the test from passing.
-	atOnce := func(err error) func(context.Context, int, lockstore.Owner) error {
-		return func(_ context.Context, n int, _ lockstore.Owner) error {
+	atOnce := func(err error) hook {
+		return func(_ context.Context, n int, _ request) (driver.Answer, error) {
 			if n > 1000 {
 				pass(time.Minute)
 			}
-			return err
+			return driver.Answer{Outcome: driver.Ask}, err
 		}
 	}
 	bubble("F60 a wake-up that is lost costs the time until the store looks for itself", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
-		b.store.await = func(ctx context.Context, _ int, _ lockstore.Owner) error { pass(750 * time.Millisecond); return nil }
+		b.store.await = func(ctx context.Context, _ int, _ request) (driver.Answer, error) {
+			pass(750 * time.Millisecond)
+			return driver.Answer{Outcome: driver.Ask}, nil
+		}
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Equal(t, 5250*time.Millisecond, b.report(t).WaitTime)
 		b.oneOwner(t)
@@ -545,11 +554,11 @@ func TestQueueThatMisbehaves(t *testing.T) {
 	bubble("F60 a wake-up that comes twice costs a request, and no place", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
-		b.store.await = func(ctx context.Context, n int, owner lockstore.Owner) error {
+		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n == 1 {
-				return nil
+				return driver.Answer{Outcome: driver.Ask}, nil
 			}
-			return b.store.Store.AwaitTurn(ctx, "k", owner)
+			return b.store.pass(ctx, r)
 		}
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Equal(t, 5*time.Second, b.report(t).WaitTime)
@@ -573,14 +582,14 @@ func TestQueueThatMisbehaves(t *testing.T) {
 	asked := func(b *bench) *[]time.Duration {
 		b.SetRandom(func(most time.Duration) time.Duration { return most })
 		began, times := time.Now(), []time.Duration(nil)
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			times = append(times, time.Since(began))
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
 		return &times
 	}
 	for name, c := range map[string]struct {
-		await func(context.Context, int, lockstore.Owner) error
+		await hook
 		wait  time.Duration
 		asked []time.Duration
 	}{
@@ -589,7 +598,10 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		"after an error of AwaitTurn the run always pauses": {
 			atOnce(errDown), 300 * time.Millisecond, []time.Duration{0, maxWaitPause + 1}},
 		"a turn that took its time is asked for at once": {
-			func(context.Context, int, lockstore.Owner) error { pass(firstPause); return nil },
+			func(context.Context, int, request) (driver.Answer, error) {
+				pass(firstPause)
+				return driver.Answer{Outcome: driver.Ask}, nil
+			},
 			4 * firstPause, []time.Duration{0, firstPause, 2 * firstPause, 3 * firstPause}},
 	} {
 		bubble(name, t, func(t *testing.T) {
@@ -605,9 +617,9 @@ func TestQueueThatMisbehaves(t *testing.T) {
 	bubble("a run whose time to wait is over when it gets a place does not wait for a turn", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Second})
 		b.occupy(t, "k", time.Hour)
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			pass(time.Second)
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Empty(t, b.store.awaits)
@@ -633,14 +645,14 @@ func TestQueueThatMisbehaves(t *testing.T) {
 	bubble("F38 a store that goes down under a waiter is unavailable, not busy", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 20 * time.Second})
 		b.occupy(t, "k", time.Hour)
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n > 1 {
-				return lockstore.Lease{}, errDown
+				return driver.Answer{}, errDown
 			}
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
 		b.store.await = atOnce(errDown)
-		b.store.leave = func(context.Context, int, lockstore.Owner) error { return errDown }
+		b.store.leave = fails(errDown)
 		err := b.Do(ctx, "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, lockstore.ErrUnavailable)
@@ -652,17 +664,17 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		b := newBench(t, Options{Wait: 20 * time.Second})
 		b.freeAfter(10*time.Second, b.occupy(t, "k", time.Hour))
 		began := time.Now()
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n > 1 && time.Since(began) < 5*time.Second {
-				return lockstore.Lease{}, errDown
+				return driver.Answer{}, errDown
 			}
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
-		b.store.await = func(ctx context.Context, _ int, owner lockstore.Owner) error {
+		b.store.await = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			if time.Since(began) < 5*time.Second {
-				return errDown
+				return driver.Answer{}, errDown
 			}
-			return b.store.Store.AwaitTurn(ctx, "k", owner)
+			return b.store.pass(ctx, r)
 		}
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Equal(t, 10*time.Second, b.report(t).WaitTime)
@@ -672,7 +684,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		bubble("F28 AwaitTurn blocks until its context ends, and "+name, t, func(t *testing.T) {
 			b := newBench(t, Options{Wait: 20 * time.Second})
 			b.occupy(t, "k", lease)
-			b.store.await = func(ctx context.Context, _ int, _ lockstore.Owner) error { <-ctx.Done(); return ctx.Err() }
+			b.store.await = silent
 			err := b.Do(ctx, "k", nothing)
 			if lease < time.Hour {
 				require.NoError(t, err)
@@ -687,7 +699,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 	bubble("F28 AwaitTurn ends late after its context", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 20 * time.Second})
 		b.occupy(t, "k", time.Hour)
-		b.store.await = func(ctx context.Context, _ int, _ lockstore.Owner) error { return hangs(ctx) }
+		b.store.await = hangs
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Equal(t, 20*time.Second+50*time.Millisecond, b.report(t).WaitTime)
 		require.Len(t, b.store.requests, 1)
@@ -727,7 +739,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		full(t, b)
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.InDelta(t, 15.5, b.report(t).WaitTime.Seconds(), 0.51, "one second after five turns at the latest")
-		require.LessOrEqual(t, len(b.store.requests), 18, "a free key that is kept for others is no reason to ask more often")
+		require.LessOrEqual(t, len(b.store.requests), 18, "a free key that is reserved for others is no reason to ask more often")
 		b.oneOwner(t)
 		b.free(t, "k")
 	})
@@ -762,9 +774,7 @@ func TestQueueInsideOtherRuns(t *testing.T) {
 	bubble("F35 the lock of the run around it is lost: the inner one leaves its queue", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute, TTL: 6 * time.Second})
 		b.occupy(t, "inner", time.Hour)
-		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
-			return 0, lockstore.ErrLost
-		}
+		b.store.renew = says(driver.Lost)
 		err := b.Do(ctx, "outer", func(ctx context.Context, _ Lock) error {
 			began := time.Now()
 			err := b.Do(ctx, "inner", neverRuns(t))
@@ -793,12 +803,12 @@ func TestQueueInsideOtherRuns(t *testing.T) {
 		require.Zero(t, b.waiting(t, "c"))
 
 		b = newBench(t, Options{Wait: 10 * time.Second})
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
-			if req.Key == "a" {
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			if r.Key == "a" {
 				b.shift(instant{mono: 10 * time.Second, wall: 10 * time.Second})
 			}
-			return lease, err
+			return a, err
 		}
 		b.occupy(t, "b", time.Hour)
 		require.IsType(t, &LockBusy{}, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)))

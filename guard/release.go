@@ -13,18 +13,23 @@ import (
 // is lost, and the lease could still be trusted, then the lease was lost under the work.
 // After the end of trust, or after a lost reply, the same answer says nothing about the
 // time of the work. The release and its repeats take at most the time most.
-func (r *run) releaseAfterWork(after cooldown, most time.Duration) {
-	err := r.release(r.lease, r.beginRelease(true, most), after)
+func (r *run) releaseAfterWork(cooldown, most time.Duration) {
+	err := r.release(r.lease, r.beginRelease(true, most), cooldown)
 	r.report.ReleaseErr = err
 	if errors.Is(err, lockstore.ErrLost) && r.lost == nil && r.elapsed() < r.trust {
 		r.lost = err
-		r.follow(PhaseLost, err)
+		r.trace(PhaseLost, err)
 	}
 }
 
-// release releases a lease within the time d, which beginRelease returned.
-func (r *run) release(lease lockstore.Lease, d time.Duration, after cooldown) error {
-	return r.withRetries(d, func(ctx context.Context) error { return after.release(ctx, r.guard.store, lease) })
+// release releases a lease within the time d, which beginRelease returned. 0 is no cooldown.
+func (r *run) release(lease lockstore.Lease, d, cooldown time.Duration) error {
+	return r.withRetries(d, func(ctx context.Context) error {
+		if cooldown > 0 {
+			return r.guard.store.Complete(ctx, lease, nil, cooldown)
+		}
+		return r.guard.store.Release(ctx, lease)
+	})
 }
 
 // withRetries calls the store within the time d. After a lost answer it calls again. It
@@ -63,7 +68,7 @@ func (r *run) withRetries(d time.Duration, ask func(context.Context) error) erro
 
 // answers are the store's answers to a request and its repeats. If one reply is lost, it
 // is open whether the store applied that request, and the answer to a repeat does not
-// settle it.
+// say so.
 type answers struct{ unknown error }
 
 // add returns what is known after one more answer, an error with this outcome.

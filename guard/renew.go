@@ -23,7 +23,7 @@ func (r *run) renew() {
 			enough := r.trust > r.stop
 			next, pause = sent+(r.trust+margin-sent)/3, r.guard.pauses(maxPause)
 			r.mu.Unlock()
-			r.follow(PhaseRenewed, nil)
+			r.trace(PhaseRenewed, nil)
 			if enough {
 				return
 			}
@@ -40,7 +40,7 @@ func (r *run) renew() {
 			if r.Context.Err() != nil {
 				return // the end of the work has cut the renewal off
 			}
-			r.follow(PhaseRenewFailed, err)
+			r.trace(PhaseRenewFailed, err)
 			next = r.elapsed() + pause.next()
 		}
 	}

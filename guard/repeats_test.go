@@ -20,28 +20,29 @@ import (
 	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // TestRepeats counts effects in virtual time. Several processes call idempotency.Do with the
-// same two keys, at once and one after the other, also after an answer has ended. They freeze
+// same two keys, at once and one after the other, also after a result has ended. They freeze
 // and die at any request. Requests are refused, lost, late and repeated, and replies are lost
 // or slow. The work fails, panics, has no effect, goes on after the end of its context, or has
-// an answer that is too large. The test compares with what the store itself was told:
+// a result that is too large. The test compares with what the store itself was told:
 //
-//   - An effect whose answer is not kept has a cause, and the causes are counted: its run was
-//     killed, failed, lost its lease, or could not keep its answer. A run that met no fault
-//     keeps its answer.
-//   - With AtMostOnce a key has one effect until its answer has ended, and one more each time
+//   - An effect whose result is not stored has a cause, and the causes are counted: its run was
+//     killed, failed, lost its lease, or could not store its result. A run that met no fault
+//     stores its result.
+//   - With AtMostOnce a key has one effect until its result has ended, and one more each time
 //     that an operator lets it run again.
-//   - With effect and answer in one transaction a key has at most one effect until its answer
-//     has ended, and exactly one if a call has returned an answer.
-//   - A repeat gets the first answer that was kept, or the error that says why not. It gets no
-//     answer of another key, of other input or of a run that did not return it.
-//   - No run releases its lease after its work has returned an answer.
-//   - Each call ends in time. When the faults are over, all calls get an answer as soon as an
-//     operator has settled the key.
+//   - With effect and result in one transaction a key has at most one effect until its result
+//     has ended, and exactly one if a call has returned a result.
+//   - A repeat gets the first result that was stored, or the error that says why not. It gets no
+//     result of another key, of other input or of a run that did not return it.
+//   - No run releases its lease after its work has returned a result.
+//   - Each call ends in time. When the faults are over, all calls get a result as soon as an
+//     operator has resolved the key.
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./guard -run TestRepeats replays one seed.
 func TestRepeats(t *testing.T) {
@@ -59,8 +60,8 @@ func TestRepeats(t *testing.T) {
 	}
 	t.Logf("%d seeds: %v", seeds, total)
 	for _, name := range []string{
-		"operations", "deaths", "freezes", "effects", more, "transactions", "cancelled transactions", "marks", "busy", "replays", "mismatches",
-		"no answers", "in doubt", "settled as done", "settled to run again", killed, failed, frozen, tooLong, notKept,
+		"operations", "deaths", "freezes", "effects", more, "transactions", "cancelled transactions", "substitutes", "busy", "replays", "mismatches",
+		"no results", "in doubt", "resolved with effect", "resolved without effect", killed, failed, frozen, tooLong, notStored,
 	} {
 		if seeds >= full { // a few seeds may miss one of these
 			require.Positive(t, total[name], "a run without %s shows nothing", name)
@@ -69,10 +70,10 @@ func TestRepeats(t *testing.T) {
 	verifyrecord.Write(t, verifyrecord.Result{
 		Kind: verifyrecord.Simulation, Name: "simulated repeats in memory", Seed: first, Counts: total, Took: time.Since(began),
 		Controls: []verifyrecord.Control{{
-			What:  "the same faults when work without an answer runs again",
+			What:  "the same faults when work without a result runs again",
 			Shown: total[more] > 0, Saw: fmt.Sprintf("%d effects more than one for an event", total[more]),
 		}},
-		Limits: []string{"The transaction of effect and answer is simulated in the store in memory, under the condition of dynamostore.Kept. Its expression is tested on DynamoDB Local."},
+		Limits: []string{"The transaction of effect and result is simulated in the store in memory, under the condition of dynamostore.Kept. Its expression is tested on DynamoDB Local."},
 	})
 }
 
@@ -83,30 +84,32 @@ const (
 
 	more = "effects more than one" // with runAgain
 
-	// Why the answer of a run that had an effect is not kept.
-	killed  = "effects of killed runs"
-	failed  = "effects of failed runs"
-	frozen  = "effects of runs frozen past their lease"
-	tooLong = "effects of runs that went on past their lease"
-	notKept = "effects of runs that could not keep their answer"
+	// Why the result of a run that had an effect is not stored.
+	killed    = "effects of killed runs"
+	failed    = "effects of failed runs"
+	frozen    = "effects of runs frozen past their lease"
+	tooLong   = "effects of runs that went on past their lease"
+	notStored = "effects of runs that could not store their result"
 
 	repeatTTL  = 6 * time.Second
-	repeatKeep = 12 * time.Second
+	repeatFor  = 12 * time.Second
 	repeatTime = 2 * time.Minute
-	answerMost = 200 // bytes of an answer
-	storeMost  = 150 // bytes that the store keeps
+	resultMost = 200 // bytes of a result
+	storeMost  = 150 // bytes that the store takes
 )
 
-// repeatAnswer is what the work returns.
-type repeatAnswer struct{ Key, Input, Run, Pad string }
+// repeatResult is what the work returns.
+type repeatResult struct{ Key, Input, Run, Pad string }
 
 // byHand is what an operator says.
-var byHand = repeatAnswer{Run: "settled"}
+var byHand = repeatResult{Run: "resolved"}
 
-// repeatWorld is one seed in one mode. It is the store as the network reaches it, and notes
-// what the store was told.
+// repeatWorld is one seed in one mode. It is the driver of the store as the network reaches it,
+// and notes what the store was told.
 type repeatWorld struct {
-	*memstore.Store
+	driver.Driver // of store
+	store         *lockstore.Store
+
 	seed       uint64
 	mode       string
 	t          *testing.T
@@ -115,28 +118,33 @@ type repeatWorld struct {
 	mu     sync.Mutex // guards all that follows, also in the types below
 	counts map[string]int64
 	calls  map[string]*repeatCall // by the id of the holder
-	grants map[lockstore.Lease]*repeatGrant
+	grants map[grantID]*repeatGrant
 	last   map[string]*repeatGrant // of each key
 }
 
-// period is the time of a key until its answer has ended.
+// period is the time of a key until its result has ended.
 type period struct {
 	effects, again int // again: how often an operator let the work run again
-	kept           *repeatGrant
+	completed      *repeatGrant
 	until          time.Time
 }
 
-// repeatGrant is a lease, by key and fence.
+type grantID struct {
+	key   string
+	fence lockstore.Fence
+}
+
+// repeatGrant is a lease.
 type repeatGrant struct {
 	*period
 	call     *repeatCall
 	owner    lockstore.Owner
-	result   *repeatAnswer // of the work
+	result   *repeatResult // of the work
 	returned bool          // the work has returned it
 	effect   bool
-	cause    string        // why nothing is kept
-	answer   *repeatAnswer // what repeats get; nil for a mark
-	input    string        // of which it is the answer; "" is not compared
+	cause    string        // why nothing is stored
+	stored   *repeatResult // what repeats get; nil for a substitute
+	input    string        // of which it is the result; "" is not compared
 }
 
 // repeatCall is one call of Do.
@@ -154,7 +162,7 @@ type repeatCall struct {
 // ended is how a call ends whose work did not run.
 type ended struct {
 	said, first string // the id of the first run
-	answer      repeatAnswer
+	result      repeatResult
 }
 
 func (w *repeatWorld) fail(format string, args ...any) {
@@ -167,8 +175,9 @@ func (w *repeatWorld) run(t *testing.T) {
 			t.Logf("replay with VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./guard -run TestRepeats", w.seed)
 		}
 	})
-	w.t, w.start, w.end, w.Store = t, time.Now(), time.Now().Add(repeatTime), memstore.New(nil)
-	w.calls, w.grants, w.last = map[string]*repeatCall{}, map[lockstore.Lease]*repeatGrant{}, map[string]*repeatGrant{}
+	w.t, w.start, w.end, w.store = t, time.Now(), time.Now().Add(repeatTime), memstore.New(nil)
+	w.Driver = w.store.Driver()
+	w.calls, w.grants, w.last = map[string]*repeatCall{}, map[grantID]*repeatGrant{}, map[string]*repeatGrant{}
 	var all sync.WaitGroup
 	for id := range uint64(5) {
 		all.Go(func() {
@@ -177,7 +186,7 @@ func (w *repeatWorld) run(t *testing.T) {
 					if key := []string{"a", "b"}[int(2*p.float())]; id > 0 {
 						p.try(key)
 					} else {
-						w.settle(key, p.float())
+						w.resolve(key, p.float())
 					}
 				}
 			}
@@ -192,18 +201,18 @@ func (w *repeatWorld) run(t *testing.T) {
 				all.Go(func() { w.process(1<<62|round<<32|id, true).try(key) })
 			}
 			all.Wait()
-			w.settle(key, float64(w.seed%2))
+			w.resolve(key, float64(w.seed%2))
 		}
-		if w.last[key].kept == nil {
-			w.fail("key %s has no answer when the faults are over", key)
+		if w.last[key].completed == nil {
+			w.fail("key %s has no result when the faults are over", key)
 		}
 	}
 	causes := map[*period]int{}
 	for _, g := range w.grants {
-		if g.effect && g.kept != g {
+		if g.effect && g.completed != g {
 			causes[g.period]++
 			if w.counts[g.cause]++; g.cause == "" {
-				w.fail("the effect of call %s is not kept, and has no cause", g.call.id)
+				w.fail("the result of call %s is not stored, and has no cause", g.call.id)
 			}
 		}
 	}
@@ -216,101 +225,103 @@ func (w *repeatWorld) run(t *testing.T) {
 	}
 }
 
-// settle is what an operator does with a key in doubt.
-func (w *repeatWorld) settle(key string, f float64) {
+// resolve is what an operator does with a key in doubt.
+func (w *repeatWorld) resolve(key string, f float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ctx := context.Background()
-	status, err := w.Inspect(ctx, key)
-	if require.NoError(w.t, err); !status.InDoubt {
+	status, err := w.store.Inspect(ctx, key)
+	if require.NoError(w.t, err); status.State != lockstore.InDoubt {
 		return
 	}
 	g := w.last[key]
 	if f < 0.5 {
-		w.counts["settled to run again"]++
+		w.counts["resolved without effect"]++
 		g.again++
-		err = idempotency.ResolveNoEffect(ctx, w.Store, key, status.Fence)
+		err = w.store.ResolveNoEffect(ctx, key, status.Fence)
 	} else {
-		w.counts["settled as done"]++
-		g.kept, g.until, g.answer, g.input = g, time.Now().Add(repeatKeep), &byHand, ""
-		err = idempotency.ResolveEffect(ctx, w.Store, key, status.Fence, []byte(`{"Run":"settled"}`), idempotency.Options{ResultTime: repeatKeep})
+		w.counts["resolved with effect"]++
+		g.completed, g.until, g.stored, g.input = g, time.Now().Add(repeatFor), &byHand, ""
+		err = idempotency.ResolveEffect(ctx, w.store, key, status.Fence, []byte(`{"Run":"resolved"}`), idempotency.Options{ResultTime: repeatFor})
 	}
 	require.NoError(w.t, err)
 }
 
-// Acquire, Release and Complete are the store, as requests reach it.
-
-func (w *repeatWorld) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
+// Do is the store, as requests reach it.
+func (w *repeatWorld) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lease, err := w.Store.Acquire(ctx, req)
-	c, last, at := w.calls[req.HolderInfo.ID], w.last[req.Key], lockstore.Lease{Key: req.Key, Fence: lease.Fence}
-	_, kept := errors.AsType[*lockstore.KeptError](err)
-	_, inDoubt := errors.AsType[*lockstore.DoubtError](err)
+	g := w.grants[grantID{key, r.Fence}]
+	switch r.Kind {
+	case driver.Acquire:
+		a, err := w.Driver.Do(ctx, key, r)
+		w.acquired(key, r, a)
+		return a, err
+	case driver.Complete:
+		return w.complete(ctx, key, r, g)
+	case driver.Release:
+		if g != nil && g.returned {
+			w.fail("call %s releases its lease after its work has returned a result", g.call.id)
+		}
+	}
+	return w.Driver.Do(ctx, key, r)
+}
+
+func (w *repeatWorld) acquired(key string, r driver.Request, a driver.Answer) {
+	c, last, at := w.calls[lockstore.DecodeHolderInfo(r.Holder).ID], w.last[key], grantID{key, a.Fence}
+	done, inDoubt := a.Status.State.Done(), a.Status.State == driver.InDoubt
 	switch {
-	case err == nil && w.grants[at] == nil:
-		g := &repeatGrant{period: &period{}, call: c, owner: req.Owner, input: c.input}
-		if last != nil && last.kept == nil {
+	case a.Outcome == driver.Granted && w.grants[at] == nil:
+		g := &repeatGrant{period: &period{}, call: c, owner: r.Owner, input: c.input}
+		if last != nil && last.completed == nil {
 			g.period = last.period
 		} else if last != nil && time.Now().Before(last.until) {
-			w.fail("call %s has the key before the end of what is kept", c.id)
+			w.fail("call %s has the key before the end of what is stored", c.id)
 		}
-		w.grants[at], w.last[req.Key] = g, g
+		w.grants[at], w.last[key] = g, g
 	case inDoubt:
 		c.refused = append(c.refused, ended{said: "in doubt", first: last.call.id})
-	case kept && c.input != "" && last.input != "" && c.input != last.input:
+	case done && c.input != "" && last.input != "" && c.input != last.input:
 		c.refused = append(c.refused, ended{said: "mismatches", first: last.call.id})
-	case kept && last.answer == nil:
-		c.refused = append(c.refused, ended{said: "no answers", first: last.call.id})
-	case kept:
-		c.refused = append(c.refused, ended{"replays", last.call.id, *last.answer})
+	case done && last.stored == nil:
+		c.refused = append(c.refused, ended{said: "no results", first: last.call.id})
+	case done:
+		c.refused = append(c.refused, ended{"replays", last.call.id, *last.stored})
 	}
-	return lease, err
 }
 
-func (w *repeatWorld) Release(ctx context.Context, lease lockstore.Lease) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if g := w.grants[lockstore.Lease{Key: lease.Key, Fence: lease.Fence}]; g != nil && g.returned {
-		w.fail("call %s releases its lease after its work has returned an answer", g.call.id)
-	}
-	return w.Store.Release(ctx, lease)
-}
-
-// inTransaction is the owner in a Complete that is a transaction of effect and answer. As
-// dynamostore.Kept it is refused when the key is kept already.
+// inTransaction is the owner in a Complete that is a transaction of effect and result. As
+// dynamostore.Kept it is refused when the key is completed already.
 const inTransaction lockstore.Owner = "in-a-transaction"
 
-func (w *repeatWorld) Complete(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) (err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	g := w.grants[lockstore.Lease{Key: lease.Key, Fence: lease.Fence}]
-	withEffect, before := lease.Owner == inTransaction, g.kept == g
-	lease.Owner = g.owner
+func (w *repeatWorld) complete(ctx context.Context, key string, r driver.Request, g *repeatGrant) (a driver.Answer, err error) {
+	withEffect, before := r.Owner == inTransaction, g.completed == g
+	r.Owner = g.owner
 	switch {
-	case len(data) > storeMost:
-		err = lockstore.Invalidf("the answer is too large for this store")
+	case len(r.Result) > storeMost:
+		err = lockstore.Invalidf("the result is too large for this store")
 	case withEffect && before:
-		err = lockstore.ErrLost
+		a.Outcome = driver.Lost
 	default:
-		err = w.Store.Complete(ctx, lease, data, d)
+		a, err = w.Driver.Do(ctx, key, r)
 	}
-	if err == nil && !before {
-		if g.kept, g.until = g, time.Now().Add(repeatKeep); bytes.Contains(data, []byte(g.call.id)) {
-			g.answer = g.result
+	done := a.Outcome == driver.Done
+	if done && !before {
+		if g.completed, g.until = g, time.Now().Add(repeatFor); bytes.Contains(r.Result, []byte(g.call.id)) {
+			g.stored = g.result
 		}
-		if !g.returned && !withEffect || g.answer == nil && g.result.Pad == "" {
-			w.fail("call %s keeps %q; its work has returned %+v: %v", g.call.id, data, g.result, g.returned)
+		if !g.returned && !withEffect || g.stored == nil && g.result.Pad == "" {
+			w.fail("call %s stores %q; its work has returned %+v: %v", g.call.id, []byte(r.Result), g.result, g.returned)
 		}
 	}
 	switch {
-	case withEffect && err == nil:
+	case withEffect && done:
 		w.counts["transactions"]++
 		w.affect(g)
 	case withEffect:
 		w.counts["cancelled transactions"]++
 	}
-	return err
+	return a, err
 }
 
 // affect is the effect of the work under a grant.
@@ -341,20 +352,20 @@ type repeatProcess struct {
 
 func (w *repeatWorld) process(stream uint64, calm bool) *repeatProcess {
 	p := &repeatProcess{repeatWorld: w, name: fmt.Sprintf("%x", stream), calm: calm, rng: rand.New(rand.NewPCG(w.seed, stream))}
-	p.way = storetest.NewFaulty(w, p.plan)
+	p.way = storetest.NewFaulty(lockstore.New("repeats", w), p.plan)
 	opt := guard.Options{
 		TTL: repeatTTL, MaxHold: 4 * repeatTTL, Wait: 2 * repeatTTL,
-		Holder:  func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{ID: p.call.id} },
-		Observe: func(_ context.Context, r guard.Report) { p.report = r },
+		HolderInfo: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{ID: p.call.id} },
+		Observe:    func(_ context.Context, r guard.Report) { p.report = r },
 	}
 	if !calm && p.float() < 0.5 {
 		opt.Wait = 0
 	}
-	g, err := guard.New(p.way, opt)
+	g, err := guard.New(p.way.Store, opt)
 	require.NoError(w.t, err)
 	g.SetRandom(p.upTo)
 	inDoubt := map[string]idempotency.Doubt{refuse: idempotency.AtMostOnce}[w.mode]
-	p.once, err = idempotency.New(g, idempotency.Options{ResultTime: repeatKeep, InDoubt: inDoubt, MaxResultBytes: answerMost})
+	p.once, err = idempotency.New(g, idempotency.Options{ResultTime: repeatFor, InDoubt: inDoubt, MaxResultBytes: resultMost})
 	require.NoError(w.t, err)
 	return p
 }
@@ -427,7 +438,7 @@ func (p *repeatProcess) plan(call storetest.Call) storetest.Fault {
 	default:
 		f.Late = true
 	}
-	if f.Late = f.Late && call.Op != storetest.OpAwaitTurn; f.Late {
+	if f.Late = f.Late && call.Kind != driver.AwaitTurn; f.Late {
 		time.AfterFunc(late, func() { p.way.Deliver(context.Background()) })
 	}
 	return f
@@ -472,7 +483,7 @@ func (p *repeatProcess) try(key string) {
 	}
 }
 
-func (p *repeatProcess) do(ctx context.Context, call idempotency.Call) (out repeatAnswer, replay *idempotency.Replay, err error) {
+func (p *repeatProcess) do(ctx context.Context, call idempotency.Call) (out repeatResult, replay *idempotency.Replay, err error) {
 	defer func() {
 		if v := recover(); v == errWork {
 			err = errWork
@@ -483,21 +494,21 @@ func (p *repeatProcess) do(ctx context.Context, call idempotency.Call) (out repe
 	return idempotency.Do(ctx, p.once, call, p.work)
 }
 
-func (p *repeatProcess) work(ctx context.Context, lock guard.Lock) (a repeatAnswer, err error) {
+func (p *repeatProcess) work(ctx context.Context, lock guard.Lock) (a repeatResult, err error) {
 	p.mu.Lock()
-	c, g := p.call, p.grants[lockstore.Lease{Key: lock.Key, Fence: lock.Fence}]
+	c, g := p.call, p.grants[grantID{lock.Key, lock.Fence}]
 	if g == nil || g.call != c || c.grant != nil {
 		p.fail("call %s works without a lease of its own, or twice: %+v", c.id, lock)
 	}
 	c.grant, c.workErr = g, errWork
 	p.mu.Unlock()
-	a = repeatAnswer{Key: c.key, Input: c.input, Run: c.id}
+	a = repeatResult{Key: c.key, Input: c.input, Run: c.id}
 	err = p.stays(ctx)
 	if err == nil && p.chance(0.1) {
 		err = idempotency.NoEffect(errWork)
 	}
 	if p.chance(0.15) { // too large for the store, or for both
-		a.Pad = strings.Repeat("x", []int{storeMost - 30, answerMost}[int(2*p.float())])
+		a.Pad = strings.Repeat("x", []int{storeMost - 30, resultMost}[int(2*p.float())])
 	}
 	if err == nil {
 		err = p.effect(ctx, g, a)
@@ -538,7 +549,7 @@ func (p *repeatProcess) stays(ctx context.Context) error {
 	return nil
 }
 
-func (p *repeatProcess) effect(ctx context.Context, g *repeatGrant, a repeatAnswer) error {
+func (p *repeatProcess) effect(ctx context.Context, g *repeatGrant, a repeatResult) error {
 	p.mu.Lock()
 	g.result = &a
 	if p.mode != transaction {
@@ -553,16 +564,15 @@ func (p *repeatProcess) effect(ctx context.Context, g *repeatGrant, a repeatAnsw
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	keeper, _ := lockstore.As[lockstore.Completer](p.way)
-	return keeper.Complete(ctx, lockstore.Lease{Key: part.Lock.Key, Owner: inTransaction, Fence: part.Lock.Fence}, part.Data, part.Time)
+	return p.way.Complete(ctx, lockstore.Lease{Key: part.Lock.Key, Owner: inTransaction, Fence: part.Lock.Fence}, part.Data, part.Time)
 }
 
 // judgeRun compares what a call returned whose work ran with what the store was told.
-func (p *repeatProcess) judgeRun(c *repeatCall, out repeatAnswer, replay *idempotency.Replay, err error) {
-	g, keepErr := c.grant, p.report.CompleteErr
-	if _, mark := errors.AsType[*idempotency.ResultError](keepErr); mark || errors.Is(keepErr, lockstore.ErrInvalid) {
-		p.counts["marks"]++
-		keepErr = nil
+func (p *repeatProcess) judgeRun(c *repeatCall, out repeatResult, replay *idempotency.Replay, err error) {
+	g, completeErr := c.grant, p.report.CompleteErr
+	if _, substitute := errors.AsType[*idempotency.ResultError](completeErr); substitute || errors.Is(completeErr, lockstore.ErrInvalid) {
+		p.counts["substitutes"]++
+		completeErr = nil
 	}
 	_, lost := errors.AsType[*guard.LockLost](err)
 	switch {
@@ -574,21 +584,21 @@ func (p *repeatProcess) judgeRun(c *repeatCall, out repeatAnswer, replay *idempo
 		g.cause = tooLong
 	case err != nil || c.workErr != nil || replay != nil || out != *g.result:
 		p.fail("call %s: its work returned %+v, %v; the call %+v, %v, %T: %v", c.id, g.result, c.workErr, out, replay, err, err)
-	case keepErr != nil:
-		g.cause = notKept
-	case g.kept != g:
-		p.fail("call %s returned its answer as kept, and the store was not told", c.id)
+	case completeErr != nil:
+		g.cause = notStored
+	case g.completed != g:
+		p.fail("call %s returned its result as stored, and the store was not told", c.id)
 	}
 	if !c.trouble && c.obeys && (g.cause != "" && g.cause != failed || len(c.refused) > 0) {
-		p.fail("call %s met no fault, and was refused, or its answer is not kept: %v; %+v", c.id, err, p.report)
+		p.fail("call %s met no fault, and was refused, or its result is not stored: %v; %+v", c.id, err, p.report)
 	}
 	if err == nil && p.mode == transaction && (!g.effect || g.effects != 1) {
-		p.fail("call %s returned an answer, and there are %d effects", c.id, g.effects)
+		p.fail("call %s returned a result, and there are %d effects", c.id, g.effects)
 	}
 }
 
 // judgeRepeat does it for a call whose work did not run.
-func (p *repeatProcess) judgeRepeat(c *repeatCall, out repeatAnswer, replay *idempotency.Replay, err error) {
+func (p *repeatProcess) judgeRepeat(c *repeatCall, out repeatResult, replay *idempotency.Replay, err error) {
 	var got ended
 	switch e := err.(type) {
 	case nil:
@@ -596,7 +606,7 @@ func (p *repeatProcess) judgeRepeat(c *repeatCall, out repeatAnswer, replay *ide
 	case *idempotency.RepeatMismatch:
 		got = ended{"mismatches", e.First.ID, out}
 	case *idempotency.RepeatNoAnswer:
-		got = ended{"no answers", e.First.ID, out}
+		got = ended{"no results", e.First.ID, out}
 	case *idempotency.RepeatInDoubt:
 		got = ended{"in doubt", e.First.ID, out}
 	case *guard.LockBusy:
@@ -611,8 +621,8 @@ func (p *repeatProcess) judgeRepeat(c *repeatCall, out repeatAnswer, replay *ide
 	case got.first != "" && !slices.Contains(c.refused, got):
 		p.fail("call %s with input %q got %+v, %v; the store has said %+v", c.id, c.input, got, err, c.refused)
 	case got.first == "" && (p.calm || got.said == "busy" && !c.trouble && len(c.refused) > 0):
-		p.fail("call %s got no answer, and the store has said %+v: %v", c.id, c.refused, err)
+		p.fail("call %s got no result, and the store has said %+v: %v", c.id, c.refused, err)
 	case got.said == "replays" && p.mode == transaction && p.calls[got.first].grant.effects != 1:
-		p.fail("call %s got an answer of %d effects", c.id, p.calls[got.first].grant.effects)
+		p.fail("call %s got a result of %d effects", c.id, p.calls[got.first].grant.effects)
 	}
 }

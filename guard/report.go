@@ -12,11 +12,12 @@ import (
 // Report says what one run did. It holds no secret. A DoAll has a report for each key that
 // it asked the store for; the Outcome and the Err of all of them are those of the DoAll.
 type Report struct {
-	Key    string
-	Holder lockstore.HolderInfo // this run, as others see it in the lock
+	Key        string
+	HolderInfo lockstore.HolderInfo // this run, as others see it in the lock
 
 	Outcome Outcome
-	Err     error // what Do returned
+	Err     error           // what Do returned
+	State   lockstore.State // of the key when the store last refused the run; Free if it did not
 
 	Fence         lockstore.Fence // of the lease; 0 when the run did not get the lock
 	AcquiredAt    time.Time       // when the run got the lock, by the local clock; zero when it got none
@@ -26,26 +27,27 @@ type Report struct {
 	Calls         int             // of the store's methods; a call that waits for a turn may send many requests
 
 	// ReleaseErr says why the lock may not be free now: a release or an abandon
-	// failed. Then the lease ends by its TTL. If the store was told that the work begins
+	// failed. Then the lease ends by its TTL. If the work was marked as started
 	// (OnceOptions.MarkStarted), the key is in doubt after that. Or the run could not leave the key's
 	// queue. Then its place may delay others by one lockstore.Turn.
 	ReleaseErr error
 
-	// CompleteErr says why the answer of a DoOnce is not kept. Then the lease ends by its TTL
-	// and the work may run again, or the key is in doubt. Or only a mark is kept: a repeat
-	// does not run, and gets no answer.
+	// CompleteErr says why the result of a DoOnce is not stored. Then the lease ends by its TTL
+	// and the work may run again, or the key is in doubt. Or Completion.Substitute is stored: a
+	// repeat does not run, and gets no result.
 	CompleteErr error
 }
 
 // LogReports returns an observer that writes one line for each report. The level is Warn
-// for a failed release or keep and for the outcomes lost, corrupt, unavailable, unknown,
-// panic, doubt and noanswer. Otherwise it is Info. A nil logger is slog.Default() at the time of each line.
+// for a failed release or completion and for the outcomes lost, corrupt, unavailable, unknown,
+// panic, doubt and noresult. Otherwise it is Info. A nil logger is slog.Default() at the time
+// of each line.
 func LogReports(logger *slog.Logger) func(context.Context, Report) {
 	return func(ctx context.Context, r Report) {
 		logger := cmp.Or(logger, slog.Default())
 		level := slog.LevelInfo
 		switch r.Outcome {
-		case OutcomeLost, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown, OutcomePanic, OutcomeInDoubt, OutcomeNoAnswer:
+		case OutcomeLost, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown, OutcomePanic, OutcomeInDoubt, OutcomeNoResult:
 			level = slog.LevelWarn
 		}
 		if r.ReleaseErr != nil || r.CompleteErr != nil {
@@ -54,27 +56,30 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		if !logger.Enabled(ctx, level) {
 			return
 		}
-		attrs := make([]slog.Attr, 0, 12)
+		attrs := make([]slog.Attr, 0, 13)
 		attrs = append(attrs,
-			slog.String("requestId", r.Holder.ID),
+			slog.String("requestId", r.HolderInfo.ID),
 			slog.String("key", r.Key),
 			slog.String("outcome", string(r.Outcome)),
 			slog.Float64("wait_ms", milliseconds(r.WaitTime)),
 			slog.Float64("hold_ms", milliseconds(r.HoldTime)),
 			slog.Int64("fence", int64(r.Fence)),
 			slog.Int("calls", r.Calls))
+		if r.Fence == 0 && r.State != lockstore.Free {
+			attrs = append(attrs, slog.String("state", r.State.String()))
+		}
 		if r.QueuePosition > 0 {
-			attrs = append(attrs, slog.Int("place", r.QueuePosition))
+			attrs = append(attrs, slog.Int("queue_position", r.QueuePosition))
 		}
 		if !r.AcquiredAt.IsZero() {
 			attrs = append(attrs, slog.Time("acquired_at", r.AcquiredAt))
 		}
-		if r.Holder.Caller != "" {
-			attrs = append(attrs, slog.String("caller", r.Holder.Caller))
+		if r.HolderInfo.Caller != "" {
+			attrs = append(attrs, slog.String("caller", r.HolderInfo.Caller))
 		}
 		for i, err := range [...]error{r.Err, r.ReleaseErr, r.CompleteErr} {
 			if err != nil {
-				attrs = append(attrs, slog.String([...]string{"error", "releaseError", "keepError"}[i], err.Error()))
+				attrs = append(attrs, slog.String([...]string{"error", "releaseError", "completeError"}[i], err.Error()))
 			}
 		}
 		logger.LogAttrs(ctx, level, "lock", attrs...)

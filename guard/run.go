@@ -31,10 +31,10 @@ type Lock struct {
 // stack. While work runs, Do never releases the lease. If work never returns, the lease
 // ends by its TTL.
 func (g *Guard) Do(ctx context.Context, key string, work func(context.Context, Lock) error) error {
-	return g.do(ctx, key, cooldown{}, work)
+	return g.do(ctx, key, 0, work)
 }
 
-func (g *Guard) do(ctx context.Context, key string, after cooldown, work func(context.Context, Lock) error) error {
+func (g *Guard) do(ctx context.Context, key string, cooldown time.Duration, work func(context.Context, Lock) error) error {
 	if err := g.usable(ctx); err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (g *Guard) do(ctx context.Context, key string, after cooldown, work func(co
 		return errNoWork
 	}
 	c := g.newCall(ctx)
-	_, err := c.newRun(ctx, key).do(after, func(ctx context.Context, lock Lock) (Outcome, error) {
+	_, err := c.newRun(ctx, key).do(cooldown, func(ctx context.Context, lock Lock) (Outcome, error) {
 		return c.runWork(func() error { return work(ctx, lock) })
 	})
 	return err
@@ -57,7 +57,7 @@ type call struct {
 	began      time.Time     // the same moment on the wall clock
 	left       time.Duration // until the caller's deadline
 	wait       time.Duration // for a lock that another owner holds
-	holder     lockstore.HolderInfo
+	holderInfo lockstore.HolderInfo
 	request    LeaseRequest  // what Acquire asked for; zero in a Do
 	working    bool          // the work has begun
 	releaseEnd time.Duration // when the time for all releases after the work is over; 0 before the first. The guard's mu guards it
@@ -71,7 +71,7 @@ func (g *Guard) newCall(ctx context.Context) *call {
 		now := time.Now()
 		c.left = max(0, min(deadline.Sub(now), deadline.Round(0).Sub(now.Round(0))))
 	}
-	c.holder = g.opt.Holder(ctx)
+	c.holderInfo = g.opt.HolderInfo(ctx)
 	return c
 }
 
@@ -107,12 +107,12 @@ type run struct {
 	// still read values of the run's context when its call has ended.
 	values atomic.Pointer[context.Context]
 
-	keeps   bool // the run keeps the key after its work, so a kept key is its answer
-	begun   bool // the store was told that the work begins, or may have been
-	lease   lockstore.Lease
-	sent    time.Duration // when the lease was first asked for
-	holdEnd time.Duration // the grant + MaxHold
-	joined  chan struct{} // closed when the renewing goroutine has returned; nil without one
+	completes bool // the run completes the key after its work, so it does not wait for a key that is completed
+	started   bool // the store was told that the work begins, or may have been
+	lease     lockstore.Lease
+	sent      time.Duration // when the lease was first asked for
+	holdEnd   time.Duration // the grant + MaxHold
+	joined    chan struct{} // closed when the renewing goroutine has returned; nil without one
 
 	// The guard's mu guards these two:
 	cut   context.CancelFunc // ends the present step of a release; nil without one
@@ -139,7 +139,7 @@ func (c *call) newRun(ctx context.Context, key string) *run {
 	if r.inSameCall() {
 		r.depth = r.outer.depth + 1
 	}
-	r.report.Key, r.report.Holder = key, c.holder
+	r.report.Key, r.report.HolderInfo = key, c.holderInfo
 	r.Context, r.cancel = context.WithCancelCause(ctx)
 	c.guard.register(r)
 	return r
@@ -157,17 +157,24 @@ func (r *run) asked() {
 }
 
 // do is the whole life cycle: acquire, work, release, report.
-func (r *run) do(after cooldown, work func(context.Context, Lock) (Outcome, error)) (Outcome, error) {
+func (r *run) do(cooldown time.Duration, work func(context.Context, Lock) (Outcome, error)) (Outcome, error) {
 	defer r.close()
-	r.keeps = after.keeper != nil
+	r.completes = cooldown > 0
 	if outcome, err := r.acquire(); err != nil {
 		return outcome, r.end(outcome, err)
 	}
-	return r.hold(after, work)
+	return r.hold(work, func(err error) {
+		if err != nil || r.lost != nil {
+			cooldown = 0
+		}
+		if r.lost == nil || r.expired {
+			r.releaseAfterWork(cooldown, releaseTime)
+		}
+	})
 }
 
-// hold runs the work under the lease and releases the lease.
-func (r *run) hold(after cooldown, work func(context.Context, Lock) (Outcome, error)) (outcome Outcome, err error) {
+// hold runs the work under the lease. Then endLease ends the lease after work that returned err.
+func (r *run) hold(work func(context.Context, Lock) (Outcome, error), endLease func(err error)) (outcome Outcome, err error) {
 	returned := false
 	// No recover: a panic or Goexit passes through with its own stack.
 	defer func() {
@@ -176,15 +183,7 @@ func (r *run) hold(after cooldown, work func(context.Context, Lock) (Outcome, er
 		if !returned {
 			outcome, err = OutcomePanic, errNotReturned
 		}
-		if err != nil || r.lost != nil {
-			after.keeper = nil
-		}
-		switch {
-		case after.end != nil:
-			after.end(err)
-		case r.lost == nil || r.expired:
-			r.releaseAfterWork(after, releaseTime)
-		}
+		endLease(err)
 		switch {
 		case r.lost == nil || !returned:
 		case r.working:
@@ -194,7 +193,7 @@ func (r *run) hold(after cooldown, work func(context.Context, Lock) (Outcome, er
 		}
 		err = r.end(outcome, err)
 	}()
-	r.follow(PhaseGranted, nil)
+	r.trace(PhaseGranted, nil)
 	// If the trust ended together with the work's time, the work would end as lost.
 	if r.trust <= r.stop {
 		r.joined = make(chan struct{})
@@ -229,7 +228,7 @@ func (r *run) finished() bool {
 	return r.done
 }
 
-// end keeps the report. When the call's first run ends, which is its last to do so, the
+// end makes the report. When the call's first run ends, which is its last to do so, the
 // observer gets all reports.
 func (r *run) end(outcome Outcome, err error) error {
 	if r.depth > 1 {

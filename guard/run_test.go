@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
@@ -138,14 +139,15 @@ func TestRenewal(t *testing.T) {
 	})
 	bubble("F16 in time, when the store lets less be trusted than was asked for", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
-			lease, err := b.store.Store.Acquire(ctx, req)
-			lease.TTL = 15 * time.Second
-			return lease, err
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			a.TTL = 15 * time.Second
+			return a, err
 		}
-		b.store.renew = func(ctx context.Context, _ int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-			left, err := b.store.Store.Renew(ctx, l, ttl)
-			return min(left, 15*time.Second), err
+		b.store.renew = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			a.TTL = min(a.TTL, 15*time.Second)
+			return a, err
 		}
 		require.NoError(t, b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
 			pass(58 * time.Second)
@@ -155,12 +157,12 @@ func TestRenewal(t *testing.T) {
 	})
 	bubble("F24 after a lost reply the renewal is repeated, and the lease is still held", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-			left, err := b.store.Store.Renew(ctx, l, ttl)
+		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			if n%2 == 1 {
-				return 0, errLostReply
+				return driver.Answer{}, errLostReply
 			}
-			return left, err
+			return a, err
 		}
 		require.NoError(t, b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
 			pass(5 * time.Minute)
@@ -169,9 +171,7 @@ func TestRenewal(t *testing.T) {
 	})
 	bubble("F35 F43 a lease that the store has lost ends the work", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
-			return 0, lockstore.ErrLost
-		}
+		b.store.renew = says(driver.Lost)
 		start := time.Now()
 		err := b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
 			<-ctx.Done()
@@ -185,9 +185,7 @@ func TestRenewal(t *testing.T) {
 	})
 	bubble("F53 F54 an entry that turned foreign ends the work", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
-			return 0, lockstore.ErrCorrupt
-		}
+		b.store.renew = fails(lockstore.ErrCorrupt)
 		err := b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
 			<-ctx.Done()
 			return nil
@@ -204,10 +202,10 @@ func TestRenewal(t *testing.T) {
 			b := newBench(t, Options{})
 			start := time.Now()
 			var last, calls atomic.Int64
-			b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+			b.store.renew = func(context.Context, int, request) (driver.Answer, error) {
 				calls.Add(1)
 				last.Store(int64(time.Since(start)))
-				return 0, fault
+				return driver.Answer{}, fault
 			}
 			err := b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
 				<-ctx.Done()
@@ -224,10 +222,10 @@ func TestRenewal(t *testing.T) {
 	}
 	bubble("F29 the trust of a slow renewal counts from its request", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: 3 * time.Second})
-		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-			left, err := b.store.Store.Renew(ctx, l, ttl)
+		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			pass(1200 * time.Millisecond) // two fifths of the TTL
-			return left, err
+			return a, err
 		}
 		require.NoError(t, b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
 			pass(20 * time.Second)
@@ -238,14 +236,14 @@ func TestRenewal(t *testing.T) {
 	bubble("F29 M20 the trust after a slow renewal ends one TTL after its request", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		var sent time.Time
-		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n > 1 {
-				return 0, errDown
+				return driver.Answer{}, errDown
 			}
 			sent = time.Now()
-			left, err := b.store.Store.Renew(ctx, l, ttl)
+			a, err := b.store.pass(ctx, r)
 			pass(1900 * time.Millisecond)
-			return left, err
+			return a, err
 		}
 		err := b.Do(within(t, time.Hour), "k", func(ctx context.Context, _ Lock) error {
 			<-ctx.Done()
@@ -256,10 +254,10 @@ func TestRenewal(t *testing.T) {
 	})
 	bubble("F29 if a renewal takes longer than the lease, the lease is lost in time", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: 3 * time.Second})
-		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-			left, err := b.store.Store.Renew(ctx, l, ttl)
+		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			pass(3300 * time.Millisecond)
-			return left, err
+			return a, err
 		}
 		start := time.Now()
 		err := b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
@@ -271,9 +269,9 @@ func TestRenewal(t *testing.T) {
 	})
 	bubble("F14 a renewal that is late by most of the lease keeps the lease or loses it", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: 10 * time.Second})
-		b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			pass(6200 * time.Millisecond) // the first third and this: 0.95 of the TTL
-			return b.store.Store.Renew(context.Background(), l, ttl)
+			return b.store.pass(context.Background(), r)
 		}
 		require.NoError(t, b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
 			pass(9600 * time.Millisecond)
@@ -317,9 +315,7 @@ func TestClocks(t *testing.T) {
 	}
 	bubble("F17 a wall clock that steps back changes nothing", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
-			return 0, errDown
-		}
+		b.store.renew = fails(errDown)
 		start := time.Now()
 		err := b.Do(within(t, time.Hour), "k", func(ctx context.Context, _ Lock) error {
 			b.shift(instant{wall: -10 * time.Minute})
@@ -347,20 +343,20 @@ func TestClocks(t *testing.T) {
 		bubble(name, t, func(t *testing.T) {
 			b := newBench(t, Options{Wait: time.Hour})
 			var sent time.Time
-			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 				if n == 1 && when.acquire {
 					b.shift(instant{wall: 10 * time.Minute})
-					return lockstore.Lease{}, lockstore.ErrHeld
+					return driver.Answer{}, lockstore.ErrRefused
 				}
 				sent = time.Now()
-				return b.store.Store.Acquire(ctx, req)
+				return b.store.pass(ctx, r)
 			}
-			b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+			b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 				if n > 1 || when.acquire {
-					return 0, errDown
+					return driver.Answer{}, errDown
 				}
 				sent = time.Now()
-				return b.store.Store.Renew(ctx, l, ttl)
+				return b.store.pass(ctx, r)
 			}
 			err := b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 				if when.renew {
@@ -378,16 +374,16 @@ func TestClocks(t *testing.T) {
 	}
 	bubble("F10 a freeze between the work's end and the release does not change the result", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.release = func(ctx context.Context, _ int, l lockstore.Lease) error {
+		b.store.release = func(ctx context.Context, _ int, _ request) (driver.Answer, error) {
 			b.shift(instant{mono: time.Hour, wall: time.Hour})
-			return lockstore.ErrLost // another has been granted the key since
+			return driver.Answer{Outcome: driver.Lost}, nil // another has been granted the key since
 		}
 		require.NoError(t, b.Do(within(t, 30*time.Second), "k", nothing))
 		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrLost)
 	})
 	bubble("F35 a lease that vanished while it was trusted is lost, whatever the work says", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.release = func(context.Context, int, lockstore.Lease) error { return lockstore.ErrLost }
+		b.store.release = says(driver.Lost)
 		err := b.Do(within(t, 30*time.Second), "k", nothing)
 		require.IsType(t, &LockLost{}, err)
 	})
@@ -395,13 +391,11 @@ func TestClocks(t *testing.T) {
 		b := newBench(t, Options{TTL: 2 * time.Second})
 		start := time.Now()
 		b.store.Store = memstore.New(func() time.Time { return start.Add(time.Since(start) * 11 / 10) })
-		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
-			return 0, errDown
-		}
+		b.store.renew = fails(errDown)
 		err := b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 			<-ctx.Done()
 			status, err := b.store.Store.Inspect(context.Background(), "k")
-			assert.True(t, status.Held, "another may have the key while the work is trusted")
+			assert.Equal(t, lockstore.Held, status.State, "another may have the key while the work is trusted")
 			return err
 		})
 		require.IsType(t, &LockLost{}, err)
@@ -447,7 +441,7 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 			require.Empty(t, b.store.releases)
 			status, err := b.store.Store.Inspect(context.Background(), "k")
 			require.NoError(t, err)
-			require.True(t, status.Held)
+			require.Equal(t, lockstore.Held, status.State)
 			return nil
 		})
 		require.Len(t, b.store.releases, 1)
@@ -468,12 +462,12 @@ func panicsHere(context.Context, Lock) error { panic("boom") }
 func TestRelease(t *testing.T) {
 	bubble("F25 after a lost reply the release is repeated, and the key is free", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
-			err := b.store.Store.Release(ctx, l)
+		b.store.release = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
 			if n == 1 {
-				return errLostReply
+				return driver.Answer{}, errLostReply
 			}
-			return err
+			return a, err
 		}
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.NoError(t, b.report(t).ReleaseErr)
@@ -481,22 +475,22 @@ func TestRelease(t *testing.T) {
 	})
 	bubble("F25 lost after a lost reply says nothing about the work", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
+		b.store.release = func(ctx context.Context, n int, _ request) (driver.Answer, error) {
 			if n == 1 {
-				return errLostReply
+				return driver.Answer{}, errLostReply
 			}
-			return lockstore.ErrLost
+			return driver.Answer{Outcome: driver.Lost}, nil
 		}
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.ErrorIs(t, b.report(t).ReleaseErr, errLostReply)
 	})
 	bubble("F31 F35 lost after a refusal is lost: the refused request was not applied", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
+		b.store.release = func(ctx context.Context, n int, _ request) (driver.Answer, error) {
 			if n == 1 {
-				return errDown
+				return driver.Answer{}, errDown
 			}
-			return lockstore.ErrLost
+			return driver.Answer{Outcome: driver.Lost}, nil
 		}
 		err := b.Do(context.Background(), "k", nothing)
 		require.IsType(t, &LockLost{}, err)
@@ -510,7 +504,7 @@ func TestRelease(t *testing.T) {
 	})
 	bubble("a failure does not change the work's result, takes at most a second and is reported", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		b.store.release = fails(errDown)
 		start := time.Now()
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.LessOrEqual(t, time.Since(start), releaseTime)
@@ -519,7 +513,7 @@ func TestRelease(t *testing.T) {
 	})
 	bubble("F28 a store that never answers takes the time of a release and no more", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { <-ctx.Done(); return ctx.Err() }
+		b.store.release = silent
 		start := time.Now()
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.LessOrEqual(t, time.Since(start), releaseTime)
@@ -527,7 +521,7 @@ func TestRelease(t *testing.T) {
 	})
 	bubble("leaves time for the answer near the deadline", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { <-ctx.Done(); return ctx.Err() }
+		b.store.release = silent
 		start := time.Now()
 		b.Do(within(t, 5*time.Second), "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return nil })
 		require.Less(t, time.Since(start), 5*time.Second)
@@ -652,10 +646,10 @@ func TestRenewalsForNoTimeAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		renewals := 0
-		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
+		b.store.renew = func(context.Context, int, request) (driver.Answer, error) {
 			pass(5 * time.Millisecond)
 			renewals++
-			return 0, nil
+			return driver.Answer{}, nil
 		}
 		err := b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 			<-ctx.Done()

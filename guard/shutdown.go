@@ -53,7 +53,7 @@ func (g *Guard) unregister(r *run) {
 	delete(g.runs, r)
 }
 
-// beginRelease returns how long a release, a keep or an abandon that begins now may take:
+// beginRelease returns how long a release, a completion or an abandon that begins now may take:
 // at most the time most. It leaves time for the handler's answer before the caller's
 // deadline. From now on Shutdown reaches this release.
 //

@@ -7,14 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // hangs never answers, and ends as late after its context as a store may.
-func hangs(ctx context.Context) error {
+func hangs(ctx context.Context, _ int, _ request) (driver.Answer, error) {
 	<-ctx.Done()
 	pass(50 * time.Millisecond)
-	return ctx.Err()
+	return driver.Answer{}, ctx.Err()
 }
 
 // Lambda ends the process 500 ms after SIGTERM. A run has returned and reported 400 ms after
@@ -29,54 +29,44 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 		bench   func(*testing.T, Options) *bench // nil is newBench
 	}{
 		"while it acquires": {prepare: func(_ *testing.T, b *bench) {
-			b.store.acquire = func(ctx context.Context, _ int, _ lockstore.Request) (lockstore.Lease, error) {
-				return lockstore.Lease{}, hangs(ctx)
-			}
+			b.store.acquire = hangs
 		}},
 		"while it waits": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) { b.occupy(t, "k", time.Hour) }},
 		"while it waits for a turn that hangs": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Hour)
-			b.store.await = func(ctx context.Context, _ int, _ lockstore.Owner) error { return hangs(ctx) }
+			b.store.await = hangs
 		}},
-		"while it polls": {opt: Options{Wait: time.Hour}, bench: newBenchWithoutQueue, prepare: func(t *testing.T, b *bench) {
+		"while it polls": {opt: Options{Wait: time.Hour}, bench: newBenchFull, prepare: func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Hour)
-			b.store.inspect = func(ctx context.Context, _ int, _ string) (lockstore.Status, error) {
-				return lockstore.Status{}, hangs(ctx)
-			}
+			b.store.inspect = hangs
 		}},
-		"while it abandons": {opt: Options{Wait: time.Hour}, bench: newBenchWithoutQueue, prepare: func(t *testing.T, b *bench) {
-			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-				if n == 1 {
-					return lockstore.Lease{}, errLostReply
-				}
-				if n == 2 {
-					b.occupy(t, "k", time.Second)
-				}
-				return b.store.Store.Acquire(ctx, req)
+		"while it abandons": {prepare: func(_ *testing.T, b *bench) {
+			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+				a, err := b.store.pass(ctx, r)
+				a.TTL = 0 // too late
+				return a, err
 			}
 		}},
 		"while it abandons what waits in a queue": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Hour)
-			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 				if n == 1 {
-					return lockstore.Lease{}, errLostReply
+					return driver.Answer{}, errLostReply
 				}
-				return b.store.Store.Acquire(ctx, req)
+				return b.store.pass(ctx, r)
 			}
 		}},
 		"while the work runs": {work: untilCancelled},
 		"while it renews": {work: untilCancelled, prepare: func(_ *testing.T, b *bench) {
-			b.store.renew = func(ctx context.Context, _ int, _ lockstore.Lease, _ time.Duration) (time.Duration, error) {
-				return 0, hangs(ctx)
-			}
+			b.store.renew = hangs
 		}},
 		"while it releases": {work: nothing},
 		"while it pauses between two releases": {work: nothing, prepare: func(_ *testing.T, b *bench) {
-			b.store.release = func(ctx context.Context, n int, _ lockstore.Lease) error {
+			b.store.release = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 				if n <= 2 {
-					return errDown
+					return driver.Answer{}, errDown
 				}
-				return hangs(ctx)
+				return hangs(ctx, n, r)
 			}
 		}},
 	} {
@@ -90,8 +80,8 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 							bench = newBench
 						}
 						b := bench(t, c.opt)
-						b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { return hangs(ctx) }
-						b.store.leave = func(ctx context.Context, _ int, _ lockstore.Owner) error { return hangs(ctx) }
+						b.store.release = hangs
+						b.store.leave = hangs
 						if c.prepare != nil {
 							c.prepare(t, b)
 						}
@@ -118,7 +108,7 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 		b := newBench(t, Options{})
 		lease, err := b.Acquire(context.Background(), LeaseRequest{Key: "k", TTL: time.Minute})
 		require.NoError(t, err)
-		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { return hangs(ctx) }
+		b.store.release = hangs
 		var called time.Time
 		time.AfterFunc(30*time.Millisecond, func() { called = time.Now(); b.Shutdown() })
 		require.IsType(t, &LockStoreUnavailable{}, b.Release(context.Background(), lease))
@@ -131,12 +121,12 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 	bubble("a store that answers late still releases", t, func(t *testing.T) {
 		for _, at := range []time.Duration{0, 250 * time.Millisecond, 10 * time.Second} { // when the work returns
 			b := newBench(t, Options{})
-			b.store.release = func(ctx context.Context, _ int, l lockstore.Lease) error {
+			b.store.release = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 				pass(40 * time.Millisecond)
 				if ctx.Err() != nil {
-					return ctx.Err()
+					return driver.Answer{}, ctx.Err()
 				}
-				return b.store.Store.Release(ctx, l)
+				return b.store.pass(ctx, r)
 			}
 			time.AfterFunc(time.Second, b.Shutdown)
 			require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
@@ -150,7 +140,7 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 	})
 	bubble("Shutdown twice counts from the first", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.release = func(ctx context.Context, _ int, _ lockstore.Lease) error { return hangs(ctx) }
+		b.store.release = hangs
 		called := time.Now()
 		time.AfterFunc(time.Second, b.Shutdown)
 		time.AfterFunc(1200*time.Millisecond, b.Shutdown)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
@@ -30,8 +31,8 @@ import (
 //   - A run that met no fault and had the time has released its lease.
 //   - In the end the key is free, and the fences grew.
 //
-// Each seed runs twice: with a store that keeps no queue, and with a queue. With a queue
-// some clients do not wait. The test checks, too:
+// Each seed runs twice: with a queue that is full for everybody, and with a queue that has
+// room. With room some clients do not wait. The test checks, too:
 //
 //   - A run that met no fault while it waited is not overtaken by a run that came later.
 //   - Such a run takes the key as soon as the store would grant it, or leaves.
@@ -115,11 +116,11 @@ const (
 // simWorld is the store, the network and the resource of one seed.
 type simWorld struct {
 	seed  uint64
-	queue bool // the guards see the store's queue
+	queue bool // the queue has room
 	t     *testing.T
 	ctx   context.Context // the end of the simulation
 	start time.Time
-	store *memstore.Store
+	store *lockstore.Store
 
 	mu      sync.Mutex
 	counts  simCounts
@@ -214,7 +215,7 @@ func (w *simWorld) inspect() lockstore.Status {
 func (w *simWorld) changed(left bool) {
 	status := w.inspect()
 	switch now := time.Now(); {
-	case status.Held:
+	case status.State.Taken():
 		w.end = now.Add(status.Remaining)
 	case left || w.end.After(now):
 		w.end = now
@@ -223,21 +224,21 @@ func (w *simWorld) changed(left bool) {
 
 // refused is what the store said to a run: it may have a place now. It is called with the
 // lock held.
-func (w *simWorld) refused(run *simRun, owner lockstore.Owner, held *lockstore.HeldError) {
+func (w *simWorld) refused(run *simRun, owner lockstore.Owner, a driver.Answer) {
 	now := time.Now()
-	if held.Reserved && now.Sub(w.end) >= lockstore.MaxTurns*lockstore.Turn {
-		w.fail("a key that has been free for %v is kept: %v", now.Sub(w.end), held)
+	if a.Status.State == driver.Reserved && now.Sub(w.end) >= lockstore.MaxTurns*lockstore.Turn {
+		w.fail("a key that has been free for %v is reserved: %+v", now.Sub(w.end), a)
 	}
-	if held.QueuePosition == 0 {
+	if a.Position == 0 {
 		return
 	}
 	if run.ended {
-		w.fail("M92: a request of a run that left nothing behind took place %d", held.QueuePosition)
+		w.fail("M92: a request of a run that left nothing behind took place %d", a.Position)
 	}
 	if run.joined == 0 {
 		w.places++
 		w.counts.Places++
-		run.joined, run.place, run.since, run.waiting = w.places, held.QueuePosition, now, true
+		run.joined, run.place, run.since, run.waiting = w.places, a.Position, now, true
 	}
 	run.turn = time.Time{}
 	if !run.watched {
@@ -397,15 +398,13 @@ func (p *simProcess) live() {
 	p.rate = 0.985 + 0.03*p.float() // F18
 	p.ahead = time.Duration((p.float() - 0.5) * float64(20*time.Minute))
 	var report Report
-	var store lockstore.Store = &simWire{p}
 	wait := p.upTo(simTTL)
 	if p.world.queue {
-		store, wait = &simQueue{simWire{p}}, 3*wait
-		if p.float() < 0.2 {
+		if wait *= 3; p.float() < 0.2 {
 			wait = 0
 		}
 	}
-	g, err := New(store, Options{
+	g, err := New(lockstore.New("sim", &simWire{p}), Options{
 		TTL: simTTL, MaxHold: 4 * simTTL, Wait: wait,
 		Observe: func(_ context.Context, r Report) { report = r },
 	})
@@ -484,7 +483,7 @@ func (p *simProcess) work(ctx context.Context, lock Lock) error {
 		}
 		status, err := w.store.Inspect(context.Background(), simKey)
 		require.NoError(w.t, err)
-		if !status.Held || status.Fence != lock.Fence {
+		if status.State != lockstore.Held || status.Fence != lock.Fence {
 			w.fail("P2: fence %d found its context open, but the store has %+v", lock.Fence, status)
 		}
 		p.yield()
@@ -579,16 +578,16 @@ func (w *simWorld) mustNotHold(owner lockstore.Owner, when string) {
 	}
 }
 
-// simWire is a process's way to the store.
+// simWire is a process's way to the store: the driver of its guard's store.
 type simWire struct{ p *simProcess }
 
 var errSimCut = errors.New("connection reset by peer")
 
 // send carries one request. server applies it, at most twice and perhaps late,
 // and may be called after send has returned.
-func simSend[T any](ctx context.Context, wire *simWire, server func() (T, error)) (T, error) {
-	p, w := wire.p, wire.p.world
-	var none T
+func (s *simWire) send(ctx context.Context, server func() (driver.Answer, error)) (driver.Answer, error) {
+	p, w := s.p, s.p.world
+	var none driver.Answer
 	p.yield()
 	if p.isDead() {
 		return none, w.ctx.Err()
@@ -609,21 +608,21 @@ func simSend[T any](ctx context.Context, wire *simWire, server func() (T, error)
 	}
 	again := time.Duration(0)
 	type reply struct {
-		v   T
+		a   driver.Answer
 		err error
 	}
 	replies := make(chan reply, 1)
 	deliver := func() {
 		pass(in)
-		v, err := server()
-		if again > 0 && err == nil {
+		a, err := server()
+		if again > 0 && (a.Outcome == driver.Granted || a.Outcome == driver.Done) {
 			w.late.Go(func() {
 				pass(again)
 				_, _ = server()
 			})
 		}
 		pass(out)
-		replies <- reply{v, err}
+		replies <- reply{a, err}
 	}
 	switch {
 	case fate < 0.03: // refused, certainly not applied
@@ -653,7 +652,7 @@ func simSend[T any](ctx context.Context, wire *simWire, server func() (T, error)
 		if p.isDead() {
 			return none, w.ctx.Err()
 		}
-		return r.v, r.err
+		return r.a, r.err
 	case <-ctx.Done():
 		p.yield()
 		return none, ctx.Err()
@@ -670,99 +669,70 @@ func (s *simWire) current(owner lockstore.Owner) *simRun {
 	return s.p.run
 }
 
-func (s *simWire) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	w, run := s.p.world, s.current(req.Owner)
-	lease, err := simSend(ctx, s, func() (lockstore.Lease, error) {
+func (s *simWire) Do(ctx context.Context, _ string, r driver.Request) (driver.Answer, error) {
+	w := s.p.world
+	var run *simRun
+	switch r.Kind {
+	case driver.Acquire:
+		run, r.Join = s.current(r.Owner), r.Join && w.queue
+	case driver.Renew:
 		w.mu.Lock()
-		defer w.mu.Unlock()
-		lease, err := w.store.Acquire(context.Background(), req)
-		if held, ok := errors.AsType[*lockstore.HeldError](err); ok {
-			w.refused(run, req.Owner, held)
+		if stopped := w.runs[r.Owner].stopped; !stopped.IsZero() && time.Since(stopped) > 0 {
+			w.fail("M24: a renewal after the end of its work")
 		}
-		if err == nil && lease.Fence > w.highest {
-			w.counts.Grants++
-			w.highest = lease.Fence
-			if run.ended {
-				w.fail("M18: a request of a run that left nothing behind took the key")
-			}
-			w.granted(run)
-			w.changed(false)
-		}
-		return lease, err
-	})
-	if errors.Is(err, lockstore.ErrHeld) {
-		w.mu.Lock()
-		run.held = true
+		w.counts.Renewals++
 		w.mu.Unlock()
+	case driver.Abandon:
+		w.leaves(s.current(r.Owner))
+	case driver.Leave:
+		w.count(&w.counts.Leaves)
+		w.leaves(s.current(r.Owner))
 	}
-	return lease, err
+	a, err := s.send(ctx, func() (driver.Answer, error) { return w.serve(run, r) })
+	if a.Outcome == driver.Refused {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		run.held = true
+	}
+	return a, err
 }
 
-func (s *simWire) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	w := s.p.world
+// serve is the server. run is the run that acquires.
+func (w *simWorld) serve(run *simRun, r driver.Request) (driver.Answer, error) {
 	w.mu.Lock()
-	if stopped := w.runs[lease.Owner].stopped; !stopped.IsZero() && time.Since(stopped) > 0 {
-		w.fail("M24: a renewal after the end of its work")
-	}
-	w.counts.Renewals++
-	w.mu.Unlock()
-	return simSend(ctx, s, func() (time.Duration, error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		trusted, err := w.store.Renew(context.Background(), lease, ttl)
+	defer w.mu.Unlock()
+	a, err := w.store.Driver().Do(context.Background(), simKey, r)
+	switch {
+	case r.Kind == driver.Acquire && a.Outcome == driver.Refused:
+		w.refused(run, r.Owner, a)
+	case r.Kind == driver.Acquire && a.Fence > w.highest:
+		w.counts.Grants++
+		w.highest = a.Fence
+		if run.ended {
+			w.fail("M18: a request of a run that left nothing behind took the key")
+		}
+		w.granted(run)
 		w.changed(false)
-		return trusted, err
-	})
-}
-
-func (s *simWire) Release(ctx context.Context, lease lockstore.Lease) error {
-	w := s.p.world
-	if lease.Fence == 0 {
-		w.leaves(s.current(lease.Owner))
+	case r.Kind == driver.Renew, r.Kind == driver.Release:
+		w.changed(false)
+	case r.Kind == driver.Abandon, r.Kind == driver.Leave:
+		w.changed(true)
 	}
-	_, err := simSend(ctx, s, func() (struct{}, error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		err := w.store.Release(context.Background(), lease)
-		w.changed(lease.Fence == 0)
-		return struct{}{}, err
-	})
-	return err
+	return a, err
 }
 
-func (s *simWire) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
-	return simSend(ctx, s, func() (lockstore.Status, error) { return s.p.world.store.Inspect(context.Background(), key) })
-}
-
-// simQueue is the way of a process to a store with a queue.
-type simQueue struct{ simWire }
-
-// AwaitTurn now and then returns early, as a store may: a wake-up came twice.
-func (s *simQueue) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner) error {
+// Await now and then returns early, as a driver may: a wake-up came twice.
+func (s *simWire) Await(ctx context.Context, _ string, r driver.Request) (driver.Answer, error) {
 	w, early := s.p.world, s.p.float() < 0.1
-	_, err := simSend(ctx, &s.simWire, func() (struct{}, error) {
+	return s.send(ctx, func() (driver.Answer, error) {
+		ask := driver.Answer{Outcome: driver.Ask}
 		if early {
 			w.count(&w.counts.Early)
 			ctx, cancel := context.WithTimeout(ctx, s.p.upTo(time.Second))
 			defer cancel()
-			_ = w.store.AwaitTurn(ctx, key, owner)
-			return struct{}{}, nil
+			_ = w.store.AwaitTurn(ctx, simKey, r.Owner)
+			return ask, nil
 		}
-		return struct{}{}, w.store.AwaitTurn(ctx, key, owner)
+		return ask, w.store.AwaitTurn(ctx, simKey, r.Owner)
 	})
-	return err
-}
-
-func (s *simQueue) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
-	w := s.p.world
-	w.count(&w.counts.Leaves)
-	w.leaves(s.current(owner))
-	_, err := simSend(ctx, &s.simWire, func() (struct{}, error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		err := w.store.Leave(context.Background(), key, owner)
-		w.changed(true)
-		return struct{}{}, err
-	})
-	return err
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // The answer to a repeat says nothing about an earlier request whose reply was lost: the
 // store may have applied the earlier request.
-func TestAnUnknownOutcomeIsKept(t *testing.T) {
+func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 	ctx := context.Background()
 	// unknown says that the call may have been applied, and why.
 	unknown := func(t *testing.T, b *bench, err error) {
@@ -26,20 +27,21 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 	}
 	for name, later := range map[string]error{"F24 F25 F76 down": errDown, "F24 F25 lost": lockstore.ErrLost, "F24 F25 foreign": lockstore.ErrCorrupt} {
 		// first applies the first request and loses its reply.
-		first := func(n int, apply func() error) error {
-			if n > 1 {
-				return later
+		first := func(b *bench) hook {
+			return func(ctx context.Context, n int, r request) (driver.Answer, error) {
+				switch {
+				case n > 1 && later == lockstore.ErrLost:
+					return driver.Answer{Outcome: driver.Lost}, nil
+				case n > 1:
+					return driver.Answer{}, later
+				}
+				_, _ = b.store.pass(ctx, r)
+				return driver.Answer{}, errLostReply
 			}
-			if err := apply(); err != nil {
-				return err
-			}
-			return errLostReply
 		}
 		bubble(name+" after a release", t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
-				return first(n, func() error { return b.store.Store.Release(ctx, l) })
-			}
+			b.store.release = first(b)
 			lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 			require.NoError(t, err)
 			unknown(t, b, b.Release(ctx, lease))
@@ -47,16 +49,12 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 		})
 		bubble(name+" after the release of an acquire whose outcome is unknown", t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
-				return first(n, func() error { return b.store.Store.Release(ctx, l) })
-			}
+			b.store.release = first(b)
 			unknown(t, b, b.Release(ctx, lockstore.Lease{Key: "k", Owner: "me"}))
 		})
 		bubble(name+" after the release of a run", t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.release = func(ctx context.Context, n int, l lockstore.Lease) error {
-				return first(n, func() error { return b.store.Store.Release(ctx, l) })
-			}
+			b.store.release = first(b)
 			require.NoError(t, b.Do(ctx, "k", nothing), "the work's result stands")
 			require.Equal(t, OutcomeOK, b.report(t).Outcome)
 			require.ErrorIs(t, b.report(t).ReleaseErr, errLostReply)
@@ -68,12 +66,7 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 		}
 		bubble(name+" after a renewal", t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-				return 0, first(n, func() error {
-					_, err := b.store.Store.Renew(ctx, l, ttl)
-					return err
-				})
-			}
+			b.store.renew = first(b)
 			lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 			require.NoError(t, err)
 			_, err = b.Renew(ctx, lease, time.Minute)
@@ -84,14 +77,12 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 		})
 		bubble(name+" after an acquire, and the attempt cannot be abandoned", t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
-				return lockstore.Lease{}, first(n, func() error {
-					_, err := b.store.Store.Acquire(ctx, req)
-					return err
-				})
-			}
-			b.store.release = func(_ context.Context, n int, l lockstore.Lease) error {
-				return first(n, func() error { return nil })
+			b.store.acquire = first(b)
+			b.store.release = func(_ context.Context, n int, _ request) (driver.Answer, error) {
+				if n > 1 {
+					return driver.Answer{}, later
+				}
+				return driver.Answer{}, errLostReply
 			}
 			_, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 			unknown(t, b, err)
@@ -103,10 +94,10 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(ctx)
-		b.store.renew = func(callCtx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+		b.store.renew = func(callCtx context.Context, n int, r request) (driver.Answer, error) {
 			defer cancel()
-			_, _ = b.store.Store.Renew(callCtx, l, ttl)
-			return 0, errLostReply
+			_, _ = b.store.pass(callCtx, r)
+			return driver.Answer{}, errLostReply
 		}
 		_, err = b.Renew(ctx, lease, time.Minute)
 		unknown(t, b, err)
@@ -117,12 +108,12 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(ctx)
-		b.store.renew = func(callCtx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+		b.store.renew = func(callCtx context.Context, n int, r request) (driver.Answer, error) {
 			if n == 1 {
-				return 0, errLostReply
+				return driver.Answer{}, errLostReply
 			}
 			cancel()
-			return b.store.Store.Renew(callCtx, l, ttl) // refused: the context has ended
+			return b.store.pass(callCtx, r) // refused: the context has ended
 		}
 		_, err = b.Renew(ctx, lease, time.Minute)
 		unknown(t, b, err)
@@ -131,11 +122,11 @@ func TestAnUnknownOutcomeIsKept(t *testing.T) {
 		b := newBench(t, Options{})
 		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
-		b.store.renew = func(_ context.Context, n int, _ lockstore.Lease, _ time.Duration) (time.Duration, error) {
+		b.store.renew = func(_ context.Context, n int, _ request) (driver.Answer, error) {
 			if n == 1 {
-				return 0, errLostReply
+				return driver.Answer{}, errLostReply
 			}
-			return 0, lockstore.ErrLost
+			return driver.Answer{Outcome: driver.Lost}, nil
 		}
 		_, err = b.Renew(ctx, lease, time.Minute)
 		require.IsType(t, &LockLost{}, err, "whatever the first request did, the lease is gone now")
@@ -150,59 +141,59 @@ func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 		require.IsType(t, &LockStoreUnavailable{}, err, "it may be granted later: unknown")
 		require.ErrorIs(t, err, cause)
 		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
-		require.NotErrorIs(t, err, lockstore.ErrHeld)
+		require.NotErrorIs(t, err, lockstore.ErrRefused)
 		require.ErrorContains(t, err, "may block the key")
 		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.Error(t, b.report(t).ReleaseErr)
 	}
 	bubble("F26 another holds the lock", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n == 1 {
 				b.occupy(t, "k", time.Minute)
-				return lockstore.Lease{}, errLostReply
+				return driver.Answer{}, errLostReply
 			}
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
-		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		b.store.release = fails(errDown)
 		unknown(t, b, b.Do(context.Background(), "k", neverRuns(t)), errLostReply)
 	})
 	bubble("F26 another holds the lock, and the run waits", t, func(t *testing.T) {
-		b := newBenchWithoutQueue(t, Options{Wait: 20 * time.Second})
-		b.store.acquire = func(ctx context.Context, n int, req lockstore.Request) (lockstore.Lease, error) {
+		b := newBenchFull(t, Options{Wait: 20 * time.Second})
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n == 1 {
-				b.occupy(t, "k", 5*time.Second)
-				return lockstore.Lease{}, errLostReply
+				b.occupy(t, "k", time.Minute)
+				return driver.Answer{}, errLostReply
 			}
-			return b.store.Store.Acquire(ctx, req)
+			return b.store.pass(ctx, r)
 		}
 		var began time.Time
-		b.store.release = func(_ context.Context, n int, _ lockstore.Lease) error {
+		b.store.release = func(_ context.Context, n int, _ request) (driver.Answer, error) {
 			if n == 1 {
 				began = time.Now()
 			}
-			return errDown
+			return driver.Answer{}, errDown
 		}
 		unknown(t, b, b.Do(context.Background(), "k", neverRuns(t)), errLostReply)
 		require.LessOrEqual(t, time.Since(began), releaseTime, "an abandon that failed is not begun again")
 	})
 	bubble("F11 the lease came too late for the deadline", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			pass(time.Second)
-			return b.store.Store.Acquire(context.WithoutCancel(ctx), req)
+			return b.store.pass(context.WithoutCancel(ctx), r)
 		}
-		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		b.store.release = fails(errDown)
 		unknown(t, b, b.Do(within(t, time.Second), "k", neverRuns(t)), errLate)
 	})
 	bubble("the caller has left", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		ctx, cancel := context.WithCancelCause(context.Background())
-		b.store.acquire = func(context.Context, int, lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(context.Context, int, request) (driver.Answer, error) {
 			cancel(errors.New("gone"))
-			return lockstore.Lease{}, errLostReply
+			return driver.Answer{}, errLostReply
 		}
-		b.store.release = func(context.Context, int, lockstore.Lease) error { return errDown }
+		b.store.release = fails(errDown)
 		unknown(t, b, b.Do(ctx, "k", neverRuns(t)), errLostReply)
 	})
 }
@@ -212,11 +203,11 @@ func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 func TestAForeignEntryAfterALostReply(t *testing.T) {
 	bubble("F24 F53 F76 says that a reply was lost, too", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.renew = func(_ context.Context, n int, _ lockstore.Lease, _ time.Duration) (time.Duration, error) {
+		b.store.renew = func(_ context.Context, n int, _ request) (driver.Answer, error) {
 			if n == 1 {
-				return 0, errLostReply
+				return driver.Answer{}, errLostReply
 			}
-			return 0, lockstore.ErrCorrupt
+			return driver.Answer{}, lockstore.ErrCorrupt
 		}
 		lease, err := b.Acquire(t.Context(), LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)

@@ -12,13 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // Who reads LockLost has to learn why, and to learn it once.
 func TestLockLostSaysWhy(t *testing.T) {
 	refused := fmt.Errorf("redisstore: dial tcp 10.0.0.1:6379: connection refused: %w", lockstore.ErrUnavailable)
 	down := func(b *bench) {
-		b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) { return 0, refused }
+		b.store.renew = fails(refused)
 	}
 	wait := func(ctx context.Context, _ *bench) error { <-ctx.Done(); return nil }
 	for name, c := range map[string]struct {
@@ -64,11 +65,11 @@ func TestLockLostSaysWhy(t *testing.T) {
 		},
 		"F08 a freeze before the last renewal is not why": {
 			store: func(b *bench) {
-				b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+				b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 					if n > 2 {
-						return 0, refused
+						return driver.Answer{}, refused
 					}
-					return b.store.Store.Renew(ctx, l, ttl)
+					return b.store.pass(ctx, r)
 				}
 			},
 			work: func(ctx context.Context, b *bench) error {
@@ -81,11 +82,11 @@ func TestLockLostSaysWhy(t *testing.T) {
 		},
 		"a failure before the last renewal is not why": {
 			store: func(b *bench) {
-				b.store.renew = func(ctx context.Context, n int, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
+				b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 					if n == 1 {
-						return 0, refused
+						return driver.Answer{}, refused
 					}
-					return b.store.Store.Renew(ctx, l, ttl)
+					return b.store.pass(ctx, r)
 				}
 			},
 			work: func(_ context.Context, b *bench) error {
@@ -111,27 +112,15 @@ func TestLockLostSaysWhy(t *testing.T) {
 		},
 		"F35 the store says so": {
 			store: func(b *bench) {
-				b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
-					return 0, fmt.Errorf("redisstore: another has it: %w", lockstore.ErrLost)
+				b.store.renew = func(context.Context, int, request) (driver.Answer, error) {
+					return driver.Answer{Outcome: driver.Lost, Why: "another has it"}, nil
 				}
 			},
-			work: wait, want: []string{"(redisstore: another has it)"},
-		},
-		"F35 the store says so and no more": {
-			store: func(b *bench) {
-				b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
-					return 0, lockstore.ErrLost
-				}
-			},
-			work: wait, not: []string{"("},
+			work: wait, want: []string{`(memstore: key "k": another has it)`},
 		},
 		"F54 the entry is foreign": {
-			store: func(b *bench) {
-				b.store.renew = func(context.Context, int, lockstore.Lease, time.Duration) (time.Duration, error) {
-					return 0, lockstore.ErrCorrupt
-				}
-			},
-			work: wait, want: []string{lockstore.ErrCorrupt.Error()},
+			store: func(b *bench) { b.store.renew = fails(lockstore.ErrCorrupt) },
+			work:  wait, want: []string{lockstore.ErrCorrupt.Error()},
 		},
 	} {
 		bubble(name, t, func(t *testing.T) {
@@ -160,6 +149,7 @@ func TestLockLostSaysWhy(t *testing.T) {
 
 func TestErrorTexts(t *testing.T) {
 	missing := errors.New(`dynamostore: there is no table "locks" in eu-west-1`)
+	require.EqualError(t, &LockLost{"k", nil, lockstore.ErrLost}, `lock "k" was lost; what was written under it may stand`)
 	require.EqualError(t, &LockCorrupt{"k", missing}, `dynamostore: there is no table "locks" in eu-west-1 (lock "k")`)
 	bubble("F65 a reserve that does not fit names both times", t, func(t *testing.T) {
 		b := newBench(t, Options{DeadlineMargin: 40 * time.Second})
@@ -168,9 +158,9 @@ func TestErrorTexts(t *testing.T) {
 	})
 	bubble("F65 so does a lease that comes too late", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, req lockstore.Request) (lockstore.Lease, error) {
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			pass(5 * time.Second)
-			return b.store.Store.Acquire(context.WithoutCancel(ctx), req)
+			return b.store.pass(context.WithoutCancel(ctx), r)
 		}
 		err := b.Do(within(t, 5350*time.Millisecond), "k", neverRuns(t))
 		require.IsType(t, &LockDeadline{}, err)

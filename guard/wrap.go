@@ -18,7 +18,30 @@ type Handler[In, Out any] func(ctx context.Context, lock Lock, in In) (Out, erro
 // a batch.
 type Work[In any] func(ctx context.Context, lock Lock, in In) error
 
-// Wrap returns a plain Lambda handler that runs next only while the lock of key(in) is
+// Wrapped is a Lambda handler whose work runs under a lock. Only [Wrap], [TakesOwnLocks] and the
+// packages below make one, so boot.Start takes no handler without a lock by mistake. Every call
+// of the zero value is an error.
+type Wrapped[In, Out any] struct {
+	handle func(context.Context, In) (Out, error)
+}
+
+// Handle is the plain handler.
+func (w Wrapped[In, Out]) Handle(ctx context.Context, in In) (Out, error) {
+	if w.handle == nil {
+		var none Out
+		return none, errNoHandler
+	}
+	return w.handle(ctx, in)
+}
+
+// TakesOwnLocks makes a Wrapped of a handler that calls Do or Acquire itself. It adds no lock:
+// nothing else makes sure that the handler holds one. It is for adapters, and for handlers whose
+// key is known only in the middle of the work. If handler is nil, every call is an error.
+func TakesOwnLocks[In, Out any](handler func(context.Context, In) (Out, error)) Wrapped[In, Out] {
+	return Wrapped[In, Out]{handler}
+}
+
+// Wrap returns a Lambda handler that runs next only while the lock of key(in) is
 // held. It answers as Do does. If key returns an error, next does not run and the error is
 // a *LockInvalid.
 //
@@ -26,7 +49,7 @@ type Work[In any] func(ctx context.Context, lock Lock, in In) error
 // documentation. One of them is an Out that is an io.Reader: Lambda would read it after
 // the lock is released. If Out is any and next returns an io.Reader, the error is the same,
 // but next has run.
-func Wrap[In, Out any](g *Guard, key KeyFunc[In], next Handler[In, Out]) func(context.Context, In) (Out, error) {
+func Wrap[In, Out any](g *Guard, key KeyFunc[In], next Handler[In, Out]) Wrapped[In, Out] {
 	var none Out
 	mistake := g.Validate()
 	switch {
@@ -34,11 +57,11 @@ func Wrap[In, Out any](g *Guard, key KeyFunc[In], next Handler[In, Out]) func(co
 	case key == nil:
 		mistake = errors.New("guard: the key function is nil")
 	case next == nil:
-		mistake = errors.New("guard: the handler is nil")
+		mistake = errNoHandler
 	case reflect.TypeFor[Out]().Implements(reflect.TypeFor[io.Reader]()):
 		mistake = errStream
 	}
-	return func(ctx context.Context, in In) (out Out, err error) {
+	return TakesOwnLocks(func(ctx context.Context, in In) (out Out, err error) {
 		if mistake != nil {
 			return none, mistake
 		}
@@ -55,10 +78,13 @@ func Wrap[In, Out any](g *Guard, key KeyFunc[In], next Handler[In, Out]) func(co
 			return err
 		})
 		return out, err
-	}
+	})
 }
 
-var errStream = errors.New("guard: the handler's result is an io.Reader, which Lambda would read after the lock is released")
+var (
+	errNoHandler = errors.New("guard: the handler is nil, or no Wrap has made it")
+	errStream    = errors.New("guard: the handler's result is an io.Reader, which Lambda would read after the lock is released")
+)
 
 // Unfenced makes a Handler of a plain handler, which does not use the fence. If such a
 // holder stalls past its lease, nothing refuses its late write. A search for Unfenced

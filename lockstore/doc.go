@@ -1,6 +1,7 @@
 // Package lockstore is the contract between a guard and the place where its
 // locks live. Programs use package guard; this package is for authors of
-// stores and for tools that look at locks.
+// stores and for tools that look at locks. A [Store] has all methods of this contract; its
+// driver, of package driver, sends the requests.
 //
 // # Words
 //
@@ -11,9 +12,9 @@
 //	holder         says, for people, who has the lock
 //	takeover       the grant of a key whose lease has expired, to another owner
 //	abandon        to release an acquire whose outcome is unknown
-//	kept           for a time nobody can acquire the key, because its work is done
-//	cooldown       the time for which a key is kept without an answer
-//	in doubt       the lease has ended under work that had begun; nobody knows how the work ended
+//	state          what is true of a key, in one word, see [State]
+//	result         what the work of a key has left there: a repeat is refused and gets it
+//	in doubt       the lease has ended under work that had started; nobody knows how the work ended
 //
 // # What every store promises
 //
@@ -39,7 +40,7 @@
 //     compares the owner only, and it leaves a mark. When an acquire of the same owner
 //     arrives after the mark, it takes no lock. Each store documents how long it
 //     remembers.
-//  5. Errors have one meaning each, found with errors.Is: see [ErrHeld], [ErrLost],
+//  5. Errors have one meaning each, found with errors.Is: see [ErrRefused], [ErrLost],
 //     [ErrInvalid], [ErrCorrupt], [ErrUnavailable]. Context errors stay matchable. If the
 //     context has ended before the store sends anything, the call changes nothing, and
 //     its error matches both ErrUnavailable and the context's error. Every other error
@@ -49,7 +50,7 @@
 //  6. A store refuses an entry of another type or shape and does not change it. A store
 //     never treats a corrupt entry as free.
 //  7. Keys are 1 to 1024 bytes of UTF-8 without control characters. Two different keys
-//     never share an entry, whatever characters they have. A store keeps what
+//     never share an entry, whatever characters they have. A store writes what
 //     [HolderInfo.Encode] writes: clean text, cut to 256 bytes.
 //  8. The TTL of a returned Lease is the time for which the caller may trust the lease,
 //     counted from before the request was sent. A caller that counts this way stops
@@ -70,11 +71,12 @@
 //
 // # For authors of stores
 //
-// Package memstore shows the promises in the fewest lines, and storetest checks them.
-// What neither shows:
+// A store's package makes a driver, and its constructor returns [New] of it. The Store checks
+// arguments and contexts, so that no bad one reaches the driver. Package memstore shows the
+// promises in the fewest lines, and storetest checks them. What neither shows:
 //
 //   - Reads. A store that answers [ErrLost] or [Status] from a read needs a linearizable
-//     read: one that sees every write that ended before the read began. [ErrHeld] may
+//     read: one that sees every write that ended before the read began. [ErrRefused] may
 //     come from an older read, because it only delays the caller.
 //   - Time. The server's clock decides about a takeover, never a client's clock. A clock
 //     that shows whole seconds is up to a second behind: wait for this second after the
@@ -88,9 +90,9 @@
 //     server is down, that call returns [ErrUnavailable]. An opener that needs a session
 //     may connect, within its context. When a session has ended, for example while Lambda
 //     had frozen the process, the store itself makes a new one.
-//   - Closing. A store that holds a session implements [io.Closer]. The program that
+//   - Closing. A driver that holds a session implements [io.Closer]. The program that
 //     opened the store closes it when no call is under way. Package boot closes nothing,
 //     because Lambda ends a process without a warning. So no promise may need a Close:
 //     leases end by their TTL.
-//   - Errors about arguments. Return [Invalidf]; the guard calls them invalid.
+//   - Errors about options and URLs. Return [Invalidf]; the guard calls them invalid.
 package lockstore

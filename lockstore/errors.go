@@ -4,13 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // The outcomes of a request. Each has one meaning; find it with errors.Is. Every other
 // error means that the outcome is unknown.
 var (
-	// ErrHeld: another owner has a live lease. It comes as *HeldError.
-	ErrHeld = errors.New("lock is held")
+	// ErrRefused: the key is not granted now. It comes as *Refused, which says why.
+	ErrRefused = errors.New("lock is refused")
 	// ErrLost: this lease is expired, released, abandoned or gone, or the key is
 	// another owner's.
 	ErrLost = errors.New("lock is lost")
@@ -23,40 +25,71 @@ var (
 	// ErrUnavailable: the store certainly did not apply the request (refused
 	// connection, throttled, denied, loading, read-only). Trying later may help.
 	ErrUnavailable = errors.New("lock store is unavailable")
+	// ErrGranted is what Leave returns if the owner does not wait: it holds the key.
+	ErrGranted = errors.New("the owner that leaves the queue holds the lock")
+	// ErrExclusive: this needs a lease that nobody may share.
+	ErrExclusive = errors.New("the lease may be shared by several holders")
 )
 
-// HeldError says who has the lock. Its content comes from the answer to the refused
-// request.
-type HeldError struct {
-	Key    string
-	Holder HolderInfo
-	// Remaining is the longest time until a takeover, if the holder is dead. Most
-	// holders release long before it, so it is not a time to wait. If the key is free
-	// and kept for owners that wait, it is the longest time until this owner's turn.
-	Remaining time.Duration
+// Refused says why the key was not granted: what its state is, and for how long. Its content
+// comes from the answer to the refused request. It matches ErrRefused.
+//
+// [Store.Revoke], [Store.ResolveEffect] and [Store.ResolveNoEffect] return it, too, if the
+// state of the key does not allow them.
+type Refused struct {
+	Key   string
+	State State // Reserved and above
 
-	// QueuePosition is the owner's place in the key's queue, 1 for the first; 0 when it has
-	// none.
+	// Holder has the lease, did or started the work, or revoked the lease. It is zero if the
+	// key is Reserved.
+	Holder HolderInfo
+
+	// QueuePosition is the owner's place in the key's queue: 1 is next, 0 is none.
 	QueuePosition int
 
-	// Reserved says that nobody holds the key: it is kept for those who wait before this
-	// owner. Holder is zero then.
-	Reserved bool
+	// Remaining is the longest time until a takeover, if the holder is dead; until this
+	// owner's turn, if the key is Reserved; or until the key is free, if it is Completed or in
+	// its Cooldown. Most holders release long before it, so it is not a time to wait. It is 0 if
+	// the key is InDoubt.
+	Remaining time.Duration
+
+	Result Secret // of the work, if the key is Completed
+
+	atOnce bool // a Revoke asked to open the key at once
 }
 
-func (e *HeldError) Error() string {
+func (e *Refused) Error() string {
 	place := ""
 	if e.QueuePosition > 0 {
 		place = fmt.Sprintf("; place %d in its queue", e.QueuePosition)
 	}
-	if e.Reserved {
+	switch {
+	case e.atOnce:
+		return fmt.Sprintf("lock %q cannot be opened at once: its work has started (%v). When the lease has ended, after at most %v more, somebody has to resolve the key", e.Key, e.Holder, e.Remaining)
+	case e.State == Reserved:
 		return fmt.Sprintf("lock %q is kept for those who wait, for at most %v more%s", e.Key, e.Remaining, place)
+	case e.State == Revoked:
+		return fmt.Sprintf("lock %q was revoked by %v, and its lease lasts for at most %v more%s", e.Key, e.Holder, e.Remaining, place)
+	case e.State == Completed:
+		return fmt.Sprintf("lock %q: the work was done by %v, and its result is stored for at most %v more (%v)", e.Key, e.Holder, e.Remaining, e.Result)
+	case e.State == Cooldown:
+		return fmt.Sprintf("lock %q: the work was done by %v, and nobody gets the key for at most %v more", e.Key, e.Holder, e.Remaining)
+	case e.State == InDoubt:
+		return fmt.Sprintf("lock %q is in doubt: %v started the work and did not say how it ended; somebody has to resolve the key", e.Key, e.Holder)
 	}
 	return fmt.Sprintf("lock %q is held by %v, for at most %v more%s", e.Key, e.Holder, e.Remaining, place)
 }
 
-// Unwrap makes errors.Is(err, ErrHeld) true.
-func (e *HeldError) Unwrap() error { return ErrHeld }
+// Unwrap makes errors.Is(err, ErrRefused) true.
+func (e *Refused) Unwrap() error { return ErrRefused }
+
+func refusedBy(key string, r driver.Request, a driver.Answer) error {
+	s := a.Status
+	return &Refused{
+		Key: key, State: s.State, Holder: DecodeHolderInfo(s.Holder), QueuePosition: a.Position, Remaining: s.Remaining, Result: s.Result,
+		atOnce: r.Kind == driver.Revoke,
+	}
+}
 
 // Invalidf returns an error that matches ErrInvalid, for authors of stores. Its text is
 // that of fmt.Errorf, without the words of ErrInvalid. Name the package, the field and

@@ -1,8 +1,10 @@
 package lockstore_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,28 +14,45 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-func TestHeldError(t *testing.T) {
-	held := &lockstore.HeldError{
-		Key:       "account/7",
-		Holder:    lockstore.HolderInfo{Name: "withdraw", ID: "8f50"},
-		Remaining: 30 * time.Second,
+func TestRefused(t *testing.T) {
+	by, secret := lockstore.HolderInfo{Name: "withdraw", ID: "8f50"}, lockstore.Secret("a secret result")
+	for state, want := range map[lockstore.State]string{
+		lockstore.Reserved:  `lock "account/7" is kept for those who wait, for at most 30s more; place 2 in its queue`,
+		lockstore.Held:      `lock "account/7" is held by withdraw (8f50), for at most 30s more; place 2 in its queue`,
+		lockstore.Revoked:   `lock "account/7" was revoked by withdraw (8f50), and its lease lasts for at most 30s more; place 2 in its queue`,
+		lockstore.Completed: `lock "account/7": the work was done by withdraw (8f50), and its result is stored for at most 30s more (15 bytes)`,
+		lockstore.Cooldown:  `lock "account/7": the work was done by withdraw (8f50), and nobody gets the key for at most 30s more`,
+		lockstore.InDoubt:   `lock "account/7" is in doubt: withdraw (8f50) started the work and did not say how it ended; somebody has to resolve the key`,
+	} {
+		e := &lockstore.Refused{Key: "account/7", State: state, Holder: by, QueuePosition: 2, Remaining: 30 * time.Second, Result: secret}
+		require.EqualError(t, e, want)
+		wrapped := fmt.Errorf("guard: %w", e)
+		require.ErrorIs(t, wrapped, lockstore.ErrRefused)
+		found, ok := errors.AsType[*lockstore.Refused](wrapped)
+		require.True(t, ok)
+		assert.Same(t, e, found)
+		for _, other := range []error{lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable, lockstore.ErrGranted, lockstore.ErrExclusive} {
+			assert.NotErrorIs(t, wrapped, other)
+		}
+		text, err := json.Marshal(e)
+		require.NoError(t, err)
+		for _, shown := range []string{e.Error(), string(text), fmt.Sprintf("%v %+v %#v", *e, *e, *e), fmt.Sprintf("%s %q %x %d", e.Result, e.Result, e.Result, e.Result)} {
+			for _, form := range []string{"%s", "%x", "%X", "%d"} {
+				assert.NotContains(t, shown, strings.Trim(fmt.Sprintf(form, []byte("secret")), "[]"))
+			}
+		}
 	}
-	assert.EqualError(t, held, `lock "account/7" is held by withdraw (8f50), for at most 30s more`)
-
-	wrapped := fmt.Errorf("guard: %w", held)
-	require.ErrorIs(t, wrapped, lockstore.ErrHeld)
-	var found *lockstore.HeldError
-	require.ErrorAs(t, wrapped, &found)
-	assert.Same(t, held, found)
-	for _, other := range []error{lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
-		assert.NotErrorIs(t, wrapped, other)
-	}
+	e := &lockstore.Refused{Key: "k", State: lockstore.Held, Holder: by, Remaining: time.Second}
+	assert.EqualError(t, e, `lock "k" is held by withdraw (8f50), for at most 1s more`, "without a place")
+	assert.Equal(t, "a secret result", string([]byte(secret)), "a conversion gives the data")
 }
 
-func TestHeldErrorIsOneCleanLine(t *testing.T) {
-	held := &lockstore.HeldError{Key: "a\nb\x1b[31m", Holder: lockstore.DecodeHolderInfo("a\nb\x1b[31m")}
-	assert.NotContains(t, held.Error(), "\n")
-	assert.NotContains(t, held.Error(), "\x1b")
+func TestRefusedIsOneCleanLine(t *testing.T) {
+	for state := lockstore.Free; state <= lockstore.InDoubt; state++ {
+		e := &lockstore.Refused{Key: "a\nb\x1b[31m", State: state, Holder: lockstore.DecodeHolderInfo("a\nb\x1b[31m")}
+		assert.NotContains(t, e.Error(), "\n")
+		assert.NotContains(t, e.Error(), "\x1b")
+	}
 }
 
 func TestInvalidf(t *testing.T) {
@@ -46,7 +65,7 @@ func TestInvalidf(t *testing.T) {
 }
 
 func TestNoErrorMatchesASecondOne(t *testing.T) {
-	all := []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable}
+	all := []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable, lockstore.ErrGranted, lockstore.ErrExclusive}
 	for i, one := range all {
 		for j, two := range all {
 			assert.Equal(t, i == j, errors.Is(one, two), "%v, %v", one, two)

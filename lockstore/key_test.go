@@ -230,6 +230,6 @@ func requireInvalid(t *testing.T, err error, field string) {
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
 	assert.ErrorContains(t, err, "lockstore: "+field+" ")
 	assert.NotContains(t, err.Error(), lockstore.ErrInvalid.Error(), "whoever shows it says that already")
-	others := []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrCorrupt, lockstore.ErrUnavailable}
+	others := []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrCorrupt, lockstore.ErrUnavailable}
 	assert.False(t, slices.ContainsFunc(others, func(other error) bool { return errors.Is(err, other) }), "one meaning: %v", err)
 }

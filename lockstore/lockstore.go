@@ -1,76 +1,14 @@
 package lockstore
 
 import (
-	"context"
+	"encoding/base64"
+	"errors"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
-
-// Store keeps leases. It is safe for concurrent use. Each method makes one attempt;
-// the guard decides about repeats. A method checks its arguments before it sends
-// anything; its error about a bad argument matches ErrInvalid.
-//
-// When the context ends, a method returns within 50 ms, whatever the server does, and
-// its error matches the context's error. When the server refuses connections, a method
-// returns ErrUnavailable within 2 s.
-type Store interface {
-	// Acquire grants the key to the owner. When another owner has a live lease, its
-	// error is a *HeldError, which matches ErrHeld. With a [Completer] it may also be a
-	// *KeptError or a *DoubtError, which match ErrHeld too. The same request again returns
-	// the same lease, with the time that is left of it, but at most Request.TTL. Acquire
-	// calls Request.Validate first. It keeps the holder as
-	// Holder.Encode writes it.
-	Acquire(ctx context.Context, req Request) (Lease, error)
-
-	// Renew makes the lease end at the later of these: its present end, and ttl from
-	// now. A store may let it end later, and never earlier. It returns the longest time for
-	// which the caller may trust the lease, counted from before the call. It returns ErrLost when
-	// the lease is expired, released or another owner's. It calls Lease.Validate and
-	// ValidateTTL first.
-	Renew(ctx context.Context, lease Lease, ttl time.Duration) (time.Duration, error)
-
-	// Release frees the key if this lease holds it, or held it last. The same release again
-	// returns nil. With Fence 0 it abandons an Acquire whose outcome is unknown. It calls
-	// Lease.Validate first.
-	Release(ctx context.Context, lease Lease) error
-}
-
-// Inspector is implemented by a store that can read a key's state without changing
-// it. A waiting caller polls with Inspect, and acquires only when it may succeed.
-type Inspector interface {
-	// Inspect returns the state of the key. It sees every write that ended before
-	// Inspect began. It calls ValidateKey first.
-	Inspect(ctx context.Context, key string) (Status, error)
-}
-
-// Checker is implemented by a store that can check the set-up of its own server or
-// table. It is for deploy time and for operators. It may need more permissions than
-// locking does.
-type Checker interface {
-	Check(ctx context.Context) ([]Finding, error)
-}
-
-// Finding is one thing that Check would change.
-type Finding struct {
-	Problem string // what is set, and what it does to locks
-	Fix     string // what to set instead
-}
-
-// As finds an optional interface on s or on a store that s wraps. A wrapper has a
-// method Unwrap() Store, which returns the store that it wraps.
-func As[T any](s Store) (T, bool) {
-	for s != nil {
-		if t, ok := s.(T); ok {
-			return t, true
-		}
-		w, ok := s.(interface{ Unwrap() Store })
-		if !ok {
-			break
-		}
-		s = w.Unwrap()
-	}
-	var none T
-	return none, false
-}
 
 // Request asks for the lease of a key.
 type Request struct {
@@ -79,14 +17,17 @@ type Request struct {
 	TTL        time.Duration // MinTTL to MaxTTL
 	HolderInfo HolderInfo    // for people; never compared
 
-	// JoinQueue asks a [Queuer] for a place in the key's queue if the request is refused.
-	// An owner that has a place keeps it. Other stores do not look at it.
+	// JoinQueue asks for a place in the key's queue if the request is refused. An owner that
+	// has a place keeps it.
 	JoinQueue bool
 }
 
 // Lease is a grant. TTL is the time for which the caller may trust the lease, counted
 // from before the request that returned it. TTL is zero or negative when the answer
 // came too late to be of use.
+//
+// Owner is a secret, so a printed Lease shows four characters of it, and a Lease is not JSON:
+// json.Marshal is an error. To write a lease down, use Encode; ParseLease reads it again.
 type Lease struct {
 	Key   string
 	Owner Owner
@@ -94,22 +35,81 @@ type Lease struct {
 	TTL   time.Duration
 }
 
-// Status is the state of a key. Held is false as soon as an Acquire may succeed, also
-// when the entry of a dead holder is still there.
+// Encode writes the key, the owner and the fence as one line of text, for a program that
+// releases the lease later or elsewhere. Whoever reads the text can release the lease, so keep
+// it as a secret. It does not have the TTL, which counts from a moment that is over.
+func (l Lease) Encode() string {
+	return leaseMark + strconv.FormatInt(int64(l.Fence), 10) + " " + string(l.Owner) + " " + base64.RawURLEncoding.EncodeToString([]byte(l.Key))
+}
+
+const leaseMark = "lease1 "
+
+// ParseLease reads what Encode wrote. The TTL of the lease is 0: renew it to learn for how long
+// it may be trusted. Its error matches ErrInvalid and does not show the text.
+func ParseLease(text string) (Lease, error) {
+	rest, ok := strings.CutPrefix(text, leaseMark)
+	parts := strings.Split(rest, " ")
+	if !ok || len(parts) != 3 {
+		return Lease{}, Invalidf("lockstore: the text is no lease that Lease.Encode wrote (not shown, it may hold a secret)")
+	}
+	fence, err := strconv.ParseInt(parts[0], 10, 64)
+	key, keyErr := base64.RawURLEncoding.DecodeString(parts[2])
+	if err != nil || keyErr != nil {
+		return Lease{}, Invalidf("lockstore: the text of a lease is damaged (not shown, it may hold a secret)")
+	}
+	l := Lease{Key: string(key), Owner: Owner(parts[1]), Fence: Fence(fence)}
+	if err := l.Validate(); err != nil {
+		return Lease{}, err
+	}
+	return l, nil
+}
+
+var errLeaseJSON = errors.New("lockstore: a Lease is not JSON, because its owner is a secret; use Lease.Encode and ParseLease")
+
+// MarshalJSON returns an error, see Lease.
+func (Lease) MarshalJSON() ([]byte, error) { return nil, errLeaseJSON }
+
+// UnmarshalJSON returns an error, see Lease.
+func (*Lease) UnmarshalJSON([]byte) error { return errLeaseJSON }
+
+// State is the state of a key, in one word. Its text is in small letters: "held".
+type State = driver.State
+
+// The states of a key.
+const (
+	// Free: an Acquire is granted. The entry of a dead holder may still be there.
+	Free = driver.Free
+	// Reserved: nobody is at work. The key is kept for those who have waited longer.
+	Reserved = driver.Reserved
+	// Held: somebody has a lease.
+	Held = driver.Held
+	// Revoked: an operator has ended the lease, and nobody has the key until its end.
+	Revoked = driver.Revoked
+	// Completed: the work is done, and its result is stored.
+	Completed = driver.Completed
+	// Cooldown: the work is done, without a result, and for a time nobody gets the key.
+	Cooldown = driver.Cooldown
+	// InDoubt: the lease has ended under work that had started. Nobody knows whether it
+	// had its effect, and nobody gets the key until somebody resolves it.
+	InDoubt = driver.InDoubt
+)
+
+// Status is the state of a key, with its details.
 type Status struct {
 	Key       string
-	Held      bool
-	Kept      bool          // held by nobody: the answer of the work is kept, or it is a cooldown
-	InDoubt   bool          // held by nobody, see [DoubtError]
-	Holder    HolderInfo    // of the live lease, or who began or did the work; zero when not held
+	State     State
+	Holder    HolderInfo    // of the live lease, who did or started the work, or who revoked the lease; zero if the key is free or reserved
 	Fence     Fence         // of the last grant; 0 when the store knows none
-	Remaining time.Duration // until a takeover at the latest, if nobody renews
-	Waiting   int           // places in the key's queue; 0 for a store that is no Queuer
+	Remaining time.Duration // the longest time until a takeover, if nobody renews; 0 if the key is free, reserved or in doubt
+	Waiting   int           // places in the key's queue
+}
 
-	// Broken says that a [Revoker] has ended the lease. Holder is who broke it, and nobody
-	// may have the key until Remaining is over. Held is true. If its work had begun, the key
-	// is InDoubt after that, and no longer Broken.
-	Broken bool
+func statusOf(key string, s driver.Status) Status {
+	status := Status{Key: key, State: s.State, Fence: s.Fence, Waiting: s.Waiting}
+	if s.State.Taken() {
+		status.Holder, status.Remaining = DecodeHolderInfo(s.Holder), s.Remaining
+	}
+	return status
 }
 
 // Bounds of a TTL, the same for every store.
@@ -127,8 +127,8 @@ func ValidateTTL(ttl time.Duration) error {
 	return nil
 }
 
-// Validate checks the request's bounds; every store calls it first. Its error
-// matches ErrInvalid and names the field and the bound.
+// Validate checks the request's bounds. Its error matches ErrInvalid and names the field and
+// the bound.
 func (r Request) Validate() error {
 	if err := ValidateKey(r.Key); err != nil {
 		return err

@@ -33,7 +33,7 @@ func (c Config) Format(f fmt.State, _ rune) {
 // variable Opener. A program links the stores whose openers its main names.
 type Opener struct {
 	Schemes []string // in lower case, such as "redis"
-	Open    func(context.Context, Config) (Store, error)
+	Open    func(context.Context, Config) (*Store, error)
 }
 
 // Open opens the store that rawURL names with the opener that has the URL's
@@ -41,7 +41,7 @@ type Opener struct {
 // which may be secret. An unknown scheme's error lists the schemes that are
 // linked. A scheme that two openers have is an error, and so is an opener without
 // a scheme or without a func.
-func Open(ctx context.Context, rawURL string, getenv func(string) string, openers ...Opener) (Store, error) {
+func Open(ctx context.Context, rawURL string, getenv func(string) string, openers ...Opener) (*Store, error) {
 	open, err := byScheme(openers)
 	if err != nil {
 		return nil, err
@@ -59,11 +59,11 @@ func Open(ctx context.Context, rawURL string, getenv func(string) string, opener
 	return open[u.Scheme](ctx, Config{URL: u, Getenv: getenv})
 }
 
-func byScheme(openers []Opener) (map[string]func(context.Context, Config) (Store, error), error) {
+func byScheme(openers []Opener) (map[string]func(context.Context, Config) (*Store, error), error) {
 	if len(openers) == 0 {
 		return nil, Invalidf("lockstore: there is no opener; want one for each store, such as dynamostore.Opener")
 	}
-	open := map[string]func(context.Context, Config) (Store, error){}
+	open := map[string]func(context.Context, Config) (*Store, error){}
 	for i, o := range openers {
 		if len(o.Schemes) == 0 || o.Open == nil {
 			return nil, Invalidf("lockstore: opener number %d has no scheme or no func; want both", i+1)

@@ -17,14 +17,14 @@ import (
 )
 
 // opener opens each of the schemes as the store or the error.
-func opener(store lockstore.Store, err error, schemes ...string) lockstore.Opener {
-	return lockstore.Opener{Schemes: schemes, Open: func(context.Context, lockstore.Config) (lockstore.Store, error) { return store, err }}
+func opener(store *lockstore.Store, err error, schemes ...string) lockstore.Opener {
+	return lockstore.Opener{Schemes: schemes, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return store, err }}
 }
 
 func TestOpen(t *testing.T) {
 	store := memstore.New(nil)
 	var got lockstore.Config
-	memory := lockstore.Opener{Schemes: []string{"ram", "memory"}, Open: func(_ context.Context, c lockstore.Config) (lockstore.Store, error) {
+	memory := lockstore.Opener{Schemes: []string{"ram", "memory"}, Open: func(_ context.Context, c lockstore.Config) (*lockstore.Store, error) {
 		got = c
 		return store, nil
 	}}
@@ -90,7 +90,7 @@ func TestOpenNeverShowsASecret(t *testing.T) {
 func TestNothingToOpenFrom(t *testing.T) {
 	t.Run("F51 no getenv", func(t *testing.T) {
 		_, err := lockstore.Open(t.Context(), "memory://", nil, lockstore.Opener{Schemes: []string{"memory"},
-			Open: func(context.Context, lockstore.Config) (lockstore.Store, error) {
+			Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) {
 				t.Error("opened")
 				return nil, nil
 			}})

@@ -2,47 +2,19 @@ package lockstore
 
 import (
 	"context"
-	"fmt"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // What follows is for operators and their tools. A guard does not use it.
 
-// Revoker is implemented by a store that can end the lease of a holder that goes on
-// renewing it. The lease of a dead holder needs no Revoke: without one it ends as early.
-type Revoker interface {
-	// Revoke ends the lease that has this key and this fence. From then on its owner can do
-	// nothing more: Renew, MarkStarted, Complete and a late Acquire are ErrLost, and a Release returns nil.
-	// What req.By says takes the place of the holder until the next grant.
-	//
-	// The end of the lease does not change. The key stays held until then, so that the old
-	// holder, which trusts its lease for no longer, and the next one are never at work at
-	// the same time. The queue stays as it is.
-	//
-	// A lease whose work has begun (see [Completer]) stays begun. So the key is not free at its
-	// end: it is in doubt then, until a [Resolver] settles it.
-	//
-	// With req.OpenAtOnce the key is free at once, and two may be at work until the old holder
-	// trusts its lease no longer. Only a resource that compares fences refuses the old
-	// holder's writes, and only after a write of the next holder. For a lease whose work has
-	// begun, req.OpenAtOnce is refused with a *BegunError.
-	//
-	// Revoke returns the state of the key after it. With req.OpenAtOnce, Remaining is for how long
-	// the old holder may be at work. If the lease is broken already, nothing changes unless
-	// req.OpenAtOnce asks for it, and Holder is who broke it first. So the same Revoke again, after
-	// a lost reply, is no error.
-	//
-	// If no live lease of the key has this fence, the error is ErrLost, and nobody's lease
-	// changes. A key that is kept or in doubt has no live lease, so the error is ErrLost there,
-	// too. Revoke calls RevokeRequest.Validate first.
-	Revoke(ctx context.Context, req RevokeRequest) (Status, error)
-}
-
-// RevokeRequest names a lease to break.
+// RevokeRequest names a lease to revoke.
 type RevokeRequest struct {
 	Key        string
 	Fence      Fence      // of the lease; Inspect knows it
-	By         HolderInfo // who breaks it, and whose it was; for people
-	OpenAtOnce bool       // open the key at once
+	By         HolderInfo // who revokes it, and whose it was; for people
+	OpenAtOnce bool       // the key is free at once
 }
 
 // Validate checks the key and the fence. Its error matches ErrInvalid.
@@ -56,32 +28,70 @@ func (r RevokeRequest) Validate() error {
 	return nil
 }
 
-// BegunError says that Now is no way to end this lease: its work has begun, and may have
-// had its effect. The key is not free before a [Resolver] settles it, after the end of the
-// lease.
-type BegunError struct{ HeldError }
-
-func (e *BegunError) Error() string {
-	return fmt.Sprintf("lock %q cannot be freed now: its work has begun (%v). When the lease has ended, after at most %v more, somebody has to settle the key", e.Key, e.Holder, e.Remaining)
+// Revoke ends the lease that has this key and this fence. It is for a holder that goes on
+// renewing: the lease of a dead holder ends as early without it. From then on its owner can do
+// nothing more: Renew, MarkStarted, Complete and a late Acquire are [ErrLost], and a Release returns nil.
+// What req.By says takes the place of the holder until the next grant.
+//
+// The end of the lease does not change. The state is Revoked until then, so that the old
+// holder, which trusts its lease for no longer, and the next one are never at work at
+// the same time. The queue stays as it is.
+//
+// A lease whose work has started stays started. So the key is not free at its
+// end: it is in doubt then, until somebody resolves it.
+//
+// With req.OpenAtOnce the key is free at once, and two may be at work until the old holder
+// trusts its lease no longer. Only a resource that compares fences refuses the old
+// holder's writes, and only after a write of the next holder. For a lease whose work has
+// started, req.OpenAtOnce is refused with a *[Refused].
+//
+// Revoke returns the state of the key after it. With req.OpenAtOnce, Remaining is for how long
+// the old holder may be at work. If the lease is revoked already, nothing changes unless
+// req.OpenAtOnce asks for it, and Holder is who revoked it first. So the same Revoke again, after
+// a lost reply, is no error.
+//
+// If no live lease of the key has this fence, the error is [ErrLost], and nobody's lease
+// changes. A key whose state is Completed, Cooldown or InDoubt has no live lease.
+func (s *Store) Revoke(ctx context.Context, req RevokeRequest) (Status, error) {
+	if err := req.Validate(); err != nil {
+		return Status{}, err
+	}
+	a, err := s.do(ctx, req.Key, driver.Request{Kind: driver.Revoke, Fence: req.Fence, Holder: req.By.Encode(), AtOnce: req.OpenAtOnce})
+	if err != nil {
+		return Status{}, err
+	}
+	status := statusOf(req.Key, a.Status)
+	if req.OpenAtOnce {
+		status.Holder, status.Remaining = DecodeHolderInfo(a.Status.Holder), a.Status.Remaining
+	}
+	return status, nil
 }
 
-// Unwrap returns the *HeldError, which matches ErrHeld.
-func (e *BegunError) Unwrap() error { return &e.HeldError }
+// ResolveEffect says that the work of a key in doubt had its effect: it stores the result for
+// the time d, as Complete does. The lease is over, as after a Release: its owner, who comes
+// too late with its own result, gets [ErrLost] from Complete. fence is that of the lease under
+// which the work started, as Inspect shows it.
+//
+// ResolveEffect returns nil also when a result is stored under this fence already. It returns
+// a *[Refused] while a lease of the key lasts. Otherwise it returns ErrLost when the key is not
+// in doubt with this fence.
+func (s *Store) ResolveEffect(ctx context.Context, key string, fence Fence, result []byte, d time.Duration) error {
+	if err := ValidateResolveEffect(key, fence, result, d); err != nil {
+		return err
+	}
+	_, err := s.do(ctx, key, driver.Request{Kind: driver.Resolve, Fence: fence, Effect: true, Result: result, TTL: d})
+	return err
+}
 
-// Lister is implemented by a store that can list its keys. A listing reads the whole
-// table or server, and may need more permissions than locking does.
-type Lister interface {
-	// List calls page for one page after the other, until page returns an error, which
-	// List returns, or until the end. It lists the keys that begin with prefix; "" lists
-	// all.
-	//
-	// A key that is held from the beginning of List to its end is listed, as held, and
-	// once; so is one that is kept or in doubt. Every other key may be missing, or listed
-	// with a state that is over. No key is listed twice. The order of keys says nothing.
-	List(ctx context.Context, prefix string, page func(Page) error) error
-
-	// Extent says how much a listing reads, whatever the prefix is.
-	Extent(ctx context.Context) (Extent, error)
+// ResolveNoEffect says that the work of a key in doubt had no effect: it frees the key, as a
+// Release would have done, and the work may run again. It returns nil also when the key has
+// become free under this fence, and otherwise the errors of ResolveEffect.
+func (s *Store) ResolveNoEffect(ctx context.Context, key string, fence Fence) error {
+	if err := ValidateResolveNoEffect(key, fence); err != nil {
+		return err
+	}
+	_, err := s.do(ctx, key, driver.Request{Kind: driver.Resolve, Fence: fence})
+	return err
 }
 
 // Page is a part of a listing.
@@ -96,7 +106,67 @@ type Page struct {
 }
 
 // Extent is how much a listing reads. It may be hours old. 0 is not known.
-type Extent struct {
-	Entries, Bytes int64
-	ReadUnits      int64 // of DynamoDB, which are paid for
+type Extent = driver.Extent
+
+// List calls page for one page after the other, until page returns an error, which
+// List returns, or until the end. It lists the keys that begin with prefix; "" lists
+// all. A listing reads the whole table or server, and may need more permissions than locking
+// does. If the store cannot list, the error matches errors.ErrUnsupported.
+//
+// A key that is held from the beginning of List to its end is listed, as held, and
+// once; so is one that is completed, in a cooldown or in doubt. Every other key may be missing,
+// or listed with a state that is over. No key is listed twice. The order of keys says nothing.
+func (s *Store) List(ctx context.Context, prefix string, page func(Page) error) error {
+	lister, err := s.lister(ctx)
+	if err != nil {
+		return err
+	}
+	return lister.List(ctx, prefix, func(p driver.Page) error {
+		keys := make([]Status, len(p.Keys))
+		for i, k := range p.Keys {
+			keys[i] = statusOf(k.Key, k.Status)
+		}
+		return page(Page{Keys: keys, Read: p.Read, Requests: p.Requests, Damaged: p.Damaged, DamagedNames: p.DamagedNames})
+	})
+}
+
+// Extent says how much a listing reads, whatever the prefix is. If the store cannot list, the
+// error matches errors.ErrUnsupported.
+func (s *Store) Extent(ctx context.Context) (Extent, error) {
+	lister, err := s.lister(ctx)
+	if err != nil {
+		return Extent{}, err
+	}
+	return lister.Extent(ctx)
+}
+
+func (s *Store) lister(ctx context.Context) (driver.Lister, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	l, ok := driver.As[driver.Lister](s.driver)
+	if !ok {
+		return nil, s.unsupported("list its keys")
+	}
+	return l, s.unsent(ctx)
+}
+
+// Finding is one thing that Check would change.
+type Finding = driver.Finding
+
+// Check checks the set-up of the store's own server or table. It is for deploy time and for
+// operators. It may need more permissions than locking does. If the store cannot check, the
+// error matches errors.ErrUnsupported.
+func (s *Store) Check(ctx context.Context) ([]Finding, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	c, ok := driver.As[driver.Checker](s.driver)
+	if !ok {
+		return nil, s.unsupported("check its server")
+	}
+	if err := s.unsent(ctx); err != nil {
+		return nil, err
+	}
+	return c.Check(ctx)
 }

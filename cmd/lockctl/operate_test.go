@@ -30,7 +30,6 @@ import (
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 )
 
 // binary is lockctl as it is built for users.
@@ -61,7 +60,7 @@ func TestMain(m *testing.M) {
 type site struct {
 	t     *testing.T
 	url   string
-	store lockstore.Store
+	store *lockstore.Store
 }
 
 func at(t *testing.T, storeURL string) site {
@@ -87,7 +86,7 @@ func sites(t *testing.T) map[string]func(t *testing.T) site {
 		},
 		"ZooKeeper": func(t *testing.T) site {
 			p := at(t, "zookeeper://"+testservers.ZooKeeper(t).Addr)
-			t.Cleanup(func() { assert.NoError(t, p.store.(*zkstore.Store).Close()) })
+			t.Cleanup(func() { assert.NoError(t, p.store.Close()) })
 			return p
 		},
 	}
@@ -159,11 +158,11 @@ func TestOperators(t *testing.T) {
 			t.Run("show", p.testShow)
 			t.Run("list", p.testList)
 			t.Run("watch", p.testWatch)
-			t.Run("break", p.testBreak)
-			t.Run("break in a cooldown", p.testBreakInCooldown)
+			t.Run("revoke", p.testRevoke)
+			t.Run("revoke in a cooldown", p.testRevokeInCooldown)
 			t.Run("two operators at once", p.testTwoOperators)
-			t.Run("settle", p.testSettle)
-			t.Run("settle, and the repeat", p.testSettleRepeats)
+			t.Run("resolve", p.testResolve)
+			t.Run("resolve, and the repeat", p.testResolveRepeats)
 		})
 	}
 }
@@ -225,8 +224,8 @@ func (p site) testList(t *testing.T) {
 	found, _ = keys(p.lockctl("list", "--json", "--longer-than", "1h", "list/"))
 	assert.Empty(t, found)
 	for want, args := range map[string][]string{
-		"lockctl: no key that begins with \"list/*\" is held, closing or in doubt\n": {"list", "list/*"},
-		"lockctl: no key that begins with \"list/\" is in doubt\n":                   {"list", "--json", "--state", "doubt", "list/"},
+		"lockctl: no key that begins with \"list/*\" has the state held, revoked or in doubt\n": {"list", "list/*"},
+		"lockctl: no key that begins with \"list/\" has the state in doubt\n":                   {"list", "--json", "--state", "in doubt", "list/"},
 	} {
 		r = p.lockctl(args...)
 		assert.Equal(t, 0, r.status)
@@ -259,63 +258,63 @@ func (p site) testWatch(t *testing.T) {
 	assert.Equal(t, exit.Usage, p.lockctl("watch", "--until", "never", "k").status)
 }
 
-func (p site) testBreak(t *testing.T) {
-	lease := p.take("break", "hangs")
+func (p site) testRevoke(t *testing.T) {
+	lease := p.take("revoke", "hangs")
 	for want, args := range map[string][]string{
-		"standard input is no terminal; want --fence": {"break", "break"},
-		"--now wants --fence":                         {"break", "--now", "--yes", "break"},
-		"want --yes":                                  {"break", "--now", "--fence", fence(lease), "break"},
-		"--fence is -1":                               {"break", "--fence", "-1", "break"},
+		"standard input is no terminal; want --fence": {"revoke", "revoke"},
+		"--open-at-once wants --fence":                {"revoke", "--open-at-once", "--yes", "revoke"},
+		"want --yes":                                  {"revoke", "--open-at-once", "--fence", fence(lease), "revoke"},
+		"--fence is -1":                               {"revoke", "--fence", "-1", "revoke"},
 	} {
 		r := p.lockctl(args...)
 		assert.Equal(t, exit.Usage, r.status, args)
 		assert.Contains(t, r.err, want)
 	}
-	r := p.lockctl("break", "--fence", "7", "break")
+	r := p.lockctl("revoke", "--fence", "7", "revoke")
 	assert.Equal(t, exit.Busy, r.status)
 	assert.Contains(t, r.err, "changed hands")
-	r = p.lockctl("break", "--fence", "7", "break/free")
+	r = p.lockctl("revoke", "--fence", "7", "revoke/free")
 	assert.Equal(t, exit.No, r.status)
 	assert.Contains(t, r.err, "is not held")
 	require.NoError(t, p.renew(lease), "nothing was done")
 	next := lockstore.NewOwner()
-	_, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "break", Owner: next, TTL: time.Minute, JoinQueue: true})
-	require.ErrorIs(t, err, lockstore.ErrHeld)
-	waiting := func() int { return read(t, p.lockctl("show", "--json", "break").out)[0].Waiting }
+	_, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "revoke", Owner: next, TTL: time.Minute, JoinQueue: true})
+	require.ErrorIs(t, err, lockstore.ErrRefused)
+	waiting := func() int { return read(t, p.lockctl("show", "--json", "revoke").out)[0].Waiting }
 	assert.Equal(t, 1, waiting())
 
-	r = p.lockctl("break", "--fence", fence(lease), "break")
+	r = p.lockctl("revoke", "--fence", fence(lease), "revoke")
 	assert.Equal(t, 0, r.status, r.err)
 	assert.Equal(t, 1, waiting(), "who waits keeps its place")
-	require.NoError(t, p.store.(lockstore.Queuer).Leave(t.Context(), "break", next))
-	assert.Regexp(t, `^the lease of "break" is broken: hangs \(4f1c\) can renew it no more\. The key opens within \S+, at \S+Z; if its work has begun, it is in doubt then\.\n$`, r.out)
+	require.NoError(t, p.store.Leave(t.Context(), "revoke", next))
+	assert.Regexp(t, `^the lease of "revoke" is revoked: hangs \(4f1c\) can renew it no more\. The key opens within \S+, at \S+Z; if its work has started, it is in doubt then\.\n$`, r.out)
 	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
-	s := read(t, p.lockctl("show", "--json", "break").out)[0]
-	assert.Equal(t, "closing", s.State)
-	assert.Regexp(t, `^broken by .+@.+: was hangs \(4f1c\)$`, s.Holder.Name)
-	assert.Equal(t, 0, p.lockctl("show", "-q", "break").status)
-	r = p.lockctl("run", "-n", "break", "--", "true")
+	s := read(t, p.lockctl("show", "--json", "revoke").out)[0]
+	assert.Equal(t, "revoked", s.State)
+	assert.Regexp(t, `^revoked by .+@.+: was hangs \(4f1c\)$`, s.Holder.Name)
+	assert.Equal(t, 0, p.lockctl("show", "-q", "revoke").status)
+	r = p.lockctl("run", "-n", "revoke", "--", "true")
 	assert.Equal(t, exit.Busy, r.status)
-	assert.Contains(t, r.err, "broken by")
+	assert.Contains(t, r.err, "busy: revoked by ")
 
-	r = p.lockctl("break", "--fence", fence(lease), "break")
+	r = p.lockctl("revoke", "--fence", fence(lease), "revoke")
 	assert.Equal(t, exit.No, r.status)
-	assert.Contains(t, r.err, "was broken already")
-	r = p.lockctl("break", "--json", "--now", "--yes", "--fence", fence(lease), "break")
+	assert.Contains(t, r.err, "was revoked already")
+	r = p.lockctl("revoke", "--json", "--open-at-once", "--yes", "--fence", fence(lease), "revoke")
 	assert.Equal(t, 0, r.status, r.err)
 	assert.Positive(t, read(t, r.out)[0].LeftMs, "for so long two may be at work")
-	assert.Equal(t, 0, p.lockctl("run", "-n", "break", "--", "true").status)
+	assert.Equal(t, 0, p.lockctl("run", "-n", "revoke", "--", "true").status)
 	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
 }
 
-// A cooldown is shown as held, and has no lease.
-func (p site) testBreakInCooldown(t *testing.T) {
-	lease := p.take("cooldown", "done")
-	require.NoError(t, p.store.(lockstore.Completer).Complete(t.Context(), lease, nil, time.Minute))
-	for _, args := range [][]string{{}, {"--now", "--yes"}} {
-		r := p.lockctl(append([]string{"break", "--fence", fence(lease), "cooldown"}, args...)...)
+// A cooldown has no lease.
+func (p site) testRevokeInCooldown(t *testing.T) {
+	lease := p.take("cooldown", "effect")
+	require.NoError(t, p.store.Complete(t.Context(), lease, nil, time.Minute))
+	for _, args := range [][]string{{}, {"--open-at-once", "--yes"}} {
+		r := p.lockctl(append([]string{"revoke", "--fence", fence(lease), "cooldown"}, args...)...)
 		assert.Equal(t, exit.No, r.status, r.err)
-		assert.Regexp(t, `^lockctl: "cooldown" is kept or in its cooldown, has no lease to break, and opens within (1m\ds|\d\ds)\n$`, r.err)
+		assert.Regexp(t, `^lockctl: "cooldown" has the state cooldown, has no lease to revoke, and opens within (1m\ds|\d\ds)\n$`, r.err)
 	}
 }
 
@@ -323,103 +322,102 @@ func (p site) testTwoOperators(t *testing.T) {
 	lease := p.take("two", "hangs")
 	done := make(chan result)
 	for range 2 {
-		go func() { done <- p.lockctl("break", "--fence", fence(lease), "two") }()
+		go func() { done <- p.lockctl("revoke", "--fence", fence(lease), "two") }()
 	}
 	a, b := <-done, <-done
 	assert.ElementsMatch(t, []int{0, exit.No}, []int{a.status, b.status}, "%v %v", a, b)
 }
 
-// begins takes a key for a second, and begins its work.
-func (p site) begins(t *testing.T, key string) lockstore.Lease {
+// starts takes a key for a second, and starts its work.
+func (p site) starts(t *testing.T, key string) lockstore.Lease {
 	t.Helper()
 	lease, err := p.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Second,
 		HolderInfo: lockstore.HolderInfo{Name: "pay", ID: "7a", Since: time.Now()}})
 	require.NoError(t, err)
-	require.NoError(t, p.store.(lockstore.Completer).MarkStarted(t.Context(), lease))
+	require.NoError(t, p.store.MarkStarted(t.Context(), lease))
 	return lease
 }
 
-// doubtful waits until the key is in doubt.
-func (p site) doubtful(t *testing.T, key string) {
+// awaitDoubt waits until the key is in doubt.
+func (p site) awaitDoubt(t *testing.T, key string) {
 	t.Helper()
-	r := p.lockctl("watch", "--until", "doubt", key)
+	r := p.lockctl("watch", "--until", "in doubt", key)
 	require.Equal(t, 0, r.status, r.err)
 }
 
-func (p site) testSettle(t *testing.T) {
-	keeper := p.store.(lockstore.Completer)
+func (p site) testResolve(t *testing.T) {
 	state := func(key string) string { return read(t, p.lockctl("show", "--json", key).out)[0].State }
-	kept := p.take("settle/kept", "pay")
-	require.NoError(t, keeper.Complete(t.Context(), kept, []byte("a secret answer"), time.Minute))
-	r := p.lockctl("show", "settle/kept")
-	assert.Regexp(t, `\nsettle/kept +kept +pay \(4f1c\) +\S+Z +(1m\d+s|\d+s) +`+fence(kept)+` +0\n$`, r.out)
-	assert.NotContains(t, r.out+p.lockctl("show", "--json", "settle/kept").out, "secret")
-	assert.Equal(t, result{1, "", ""}, p.lockctl("show", "-q", "settle/kept"))
-	r = p.lockctl("break", "--fence", fence(kept), "settle/kept")
+	completed := p.take("resolve/completed", "pay")
+	require.NoError(t, p.store.Complete(t.Context(), completed, []byte("a secret result"), time.Minute))
+	r := p.lockctl("show", "resolve/completed")
+	assert.Regexp(t, `\nresolve/completed +completed +pay \(4f1c\) +\S+Z +(1m\d+s|\d+s) +`+fence(completed)+` +0\n$`, r.out)
+	assert.NotContains(t, r.out+p.lockctl("show", "--json", "resolve/completed").out, "secret")
+	assert.Equal(t, result{1, "", ""}, p.lockctl("show", "-q", "resolve/completed"))
+	r = p.lockctl("revoke", "--fence", fence(completed), "resolve/completed")
 	assert.Equal(t, exit.No, r.status)
-	assert.Contains(t, r.err, "is kept or in its cooldown, has no lease to break")
-	r = p.lockctl("settle", "--fence", fence(kept), "settle/kept", "again")
+	assert.Contains(t, r.err, "has the state completed, has no lease to revoke")
+	r = p.lockctl("resolve", "--fence", fence(completed), "resolve/completed", "no-effect")
 	assert.Equal(t, exit.No, r.status)
-	assert.Contains(t, r.err, `"settle/kept" is not in doubt: it is kept; nothing was done`)
+	assert.Contains(t, r.err, `"resolve/completed" is not in doubt, it has the state completed; nothing was done`)
 
-	live := p.take("settle/live", "pay")
-	require.NoError(t, keeper.MarkStarted(t.Context(), live))
-	r = p.lockctl("settle", "--fence", fence(live), "settle/live", "again")
+	live := p.take("resolve/live", "pay")
+	require.NoError(t, p.store.MarkStarted(t.Context(), live))
+	r = p.lockctl("resolve", "--fence", fence(live), "resolve/live", "no-effect")
 	assert.Equal(t, exit.Busy, r.status)
 	assert.Contains(t, r.err, "is held by pay (4f1c)")
-	r = p.lockctl("break", "--now", "--yes", "--fence", fence(live), "settle/live")
+	r = p.lockctl("revoke", "--open-at-once", "--yes", "--fence", fence(live), "resolve/live")
 	assert.Equal(t, exit.No, r.status)
-	assert.Contains(t, r.err, "cannot be opened now: its work has begun")
+	assert.Contains(t, r.err, "cannot be opened at once: its work has started")
 	require.NoError(t, p.renew(live), "nothing was done")
 
-	done, again, broken := p.begins(t, "settle/done"), p.begins(t, "settle/again"), p.begins(t, "settle/broken")
-	r = p.lockctl("break", "--wait", "--fence", fence(broken), "settle/broken")
-	if r.status == exit.No { // the machine was slow: the lease was over before the break
+	effect, noEffect, revoked := p.starts(t, "resolve/effect"), p.starts(t, "resolve/no-effect"), p.starts(t, "resolve/revoked")
+	r = p.lockctl("revoke", "--wait", "--fence", fence(revoked), "resolve/revoked")
+	if r.status == exit.No { // the machine was slow: the lease was over before the revoke
 		assert.Contains(t, r.err, "in doubt")
 	}
-	for _, key := range []string{"settle/done", "settle/again", "settle/broken"} {
-		p.doubtful(t, key)
+	for _, key := range []string{"resolve/effect", "resolve/no-effect", "resolve/revoked"} {
+		p.awaitDoubt(t, key)
 	}
-	r = p.lockctl("show", "settle/done")
-	assert.Regexp(t, `\nsettle/done +doubt +pay \(7a\) +\S+Z +- +`+fence(done)+` +0\n$`, r.out)
-	assert.Equal(t, result{0, "", ""}, p.lockctl("show", "-q", "settle/done"))
-	r = p.lockctl("list", "--json", "--state", "doubt", "settle/")
+	r = p.lockctl("show", "resolve/effect")
+	assert.Regexp(t, `\nresolve/effect +in doubt +pay \(7a\) +\S+Z +- +`+fence(effect)+` +0\n$`, r.out)
+	assert.Equal(t, result{0, "", ""}, p.lockctl("show", "-q", "resolve/effect"))
+	r = p.lockctl("list", "--json", "--state", "in doubt", "resolve/")
 	assert.Len(t, read(t, r.out), 4, "three keys and the end: %s", r.out)
-	r = p.lockctl("list", "--json", "--state", "kept", "settle/")
+	r = p.lockctl("list", "--json", "--state", "completed", "resolve/")
 	assert.Len(t, read(t, r.out), 2, "a key and the end: %s", r.out)
-	r = p.lockctl("break", "--fence", fence(done), "settle/done")
+	r = p.lockctl("revoke", "--fence", fence(effect), "resolve/effect")
 	assert.Equal(t, exit.No, r.status)
 	assert.Contains(t, r.err, "is in doubt")
-	r = p.lockctl("run", "-n", "settle/done", "--", "true")
+	r = p.lockctl("run", "-n", "resolve/effect", "--", "true")
 	assert.Equal(t, exit.Busy, r.status, r.err)
-	assert.Contains(t, r.err, "busy: in doubt since the work of pay (7a)")
-	r = p.lockctl("run", "-n", "settle/kept", "--", "true")
+	assert.Contains(t, r.err, "busy: in doubt after the work of pay (7a)")
+	r = p.lockctl("run", "-n", "resolve/completed", "--", "true")
 	assert.Equal(t, exit.Busy, r.status, r.err)
 	assert.Contains(t, r.err, "busy: the work was done by pay (4f1c)")
 
-	r = p.lockctl("settle", "--fence", "7", "settle/done", "done")
+	r = p.lockctl("resolve", "--fence", "7", "resolve/effect", "effect")
 	assert.Equal(t, exit.No, r.status)
-	assert.Contains(t, r.err, "is in doubt with the fence "+fence(done)+", and not with 7")
-	for _, text := range []string{ // again is no error
-		"\"settle/done\" is settled: its work is done, and does not run again for 1h0m0s.\n",
-		"\"settle/done\" was kept before, by lockctl settle or by the work itself. What is kept, and for how long, stays as it is.\n",
+	assert.Contains(t, r.err, "is in doubt with the fence "+fence(effect)+", and not with 7")
+	for _, text := range []string{ // a second time is no error
+		"\"resolve/effect\" is resolved: its work had its effect, and does not run again for 1h0m0s.\n",
+		"\"resolve/effect\" was completed before, by lockctl resolve or by the work itself. Its result, and for how long it is stored, stay as they are.\n",
 	} {
-		r = p.lockctl("settle", "--fence", fence(done), "--keep", "1h", "settle/done", "done")
+		r = p.lockctl("resolve", "--fence", fence(effect), "--result-time", "1h", "resolve/effect", "effect")
 		assert.Equal(t, result{0, text, ""}, r)
-		r = p.lockctl("settle", "--json", "--fence", fence(again), "settle/again", "again")
+		r = p.lockctl("resolve", "--json", "--fence", fence(noEffect), "resolve/no-effect", "no-effect")
 		assert.Equal(t, 0, r.status, r.err)
-		assert.JSONEq(t, `{"key":"settle/again","fence":"`+fence(again)+`","settled":"again"}`, r.out)
+		assert.JSONEq(t, `{"key":"resolve/no-effect","fence":"`+fence(noEffect)+`","resolved":"no-effect"}`, r.out)
 	}
-	r = p.lockctl("settle", "--json", "--fence", fence(done), "settle/done", "done")
-	assert.JSONEq(t, `{"key":"settle/done","fence":"`+fence(done)+`","settled":"done","keptBefore":true}`, r.out)
-	_, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "settle/done", Owner: lockstore.NewOwner(), TTL: time.Minute})
-	refusal, ok := errors.AsType[*lockstore.KeptError](err)
+	r = p.lockctl("resolve", "--json", "--fence", fence(effect), "resolve/effect", "effect")
+	assert.JSONEq(t, `{"key":"resolve/effect","fence":"`+fence(effect)+`","resolved":"effect","completedBefore":true}`, r.out)
+	_, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "resolve/effect", Owner: lockstore.NewOwner(), TTL: time.Minute})
+	refusal, ok := errors.AsType[*lockstore.Refused](err)
 	require.True(t, ok, "%v", err)
 	assert.InDelta(t, time.Hour.Seconds(), refusal.Remaining.Seconds(), 60)
-	assert.Equal(t, "free", state("settle/again"))
-	assert.Equal(t, 0, p.lockctl("run", "-n", "settle/again", "--", "true").status)
-	assert.Equal(t, 0, p.lockctl("settle", "--fence", fence(broken), "settle/broken", "done").status)
-	assert.Equal(t, "kept", state("settle/broken"))
+	assert.Equal(t, "free", state("resolve/no-effect"))
+	assert.Equal(t, 0, p.lockctl("run", "-n", "resolve/no-effect", "--", "true").status)
+	assert.Equal(t, 0, p.lockctl("resolve", "--fence", fence(revoked), "resolve/revoked", "effect").status)
+	assert.Equal(t, "completed", state("resolve/revoked"))
 }
 
 // charges is a function that must not charge twice. Its runs are counted by order.
@@ -439,7 +437,7 @@ var errNoReply = errors.New("the provider did not reply")
 func (p site) charges(t *testing.T, version string) *charges {
 	t.Helper()
 	g, err := guard.New(p.store, guard.Options{TTL: time.Second,
-		Holder: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "pay", ID: "7a"} }})
+		HolderInfo: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "pay", ID: "7a"} }})
 	require.NoError(t, err)
 	once, err := idempotency.New(g, idempotency.Options{InDoubt: idempotency.AtMostOnce, Version: version})
 	require.NoError(t, err)
@@ -456,7 +454,7 @@ func (p site) charges(t *testing.T, version string) *charges {
 				return receipt{}, errNoReply
 			}
 			return receipt{order, 500}, nil
-		})
+		}).Handle
 	return c
 }
 
@@ -471,66 +469,66 @@ func (p site) leaveInDoubt(t *testing.T, c *charges, orders ...string) (fences [
 	}
 	c.fail = false
 	for _, order := range orders {
-		p.doubtful(t, "charge/"+order)
+		p.awaitDoubt(t, "charge/"+order)
 		fences = append(fences, read(t, p.lockctl("show", "--json", "charge/"+order).out)[0].Fence)
 		runs := c.started[order]
 		_, err := c.charge(t.Context(), order)
 		require.IsType(t, &idempotency.RepeatInDoubt{}, err)
-		require.ErrorContains(t, err, "settle the key with lockctl settle")
+		require.ErrorContains(t, err, "resolve the key with lockctl resolve")
 		require.Equal(t, runs, c.started[order])
 	}
 	return fences
 }
 
 // What the operator says is what the repeat gets.
-func (p site) testSettleRepeats(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "answer.json")
-	settle := func(answer, fence, order string, flags ...string) result {
-		require.NoError(t, os.WriteFile(file, []byte(answer), 0o600))
-		return p.lockctl(append([]string{"settle", "--fence", fence, "--answer", file, "charge/" + order, "done"}, flags...)...)
+func (p site) testResolveRepeats(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "result.json")
+	resolve := func(text, fence, order string, flags ...string) result {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return p.lockctl(append([]string{"resolve", "--fence", fence, "--result", file, "charge/" + order, "effect"}, flags...)...)
 	}
 	c := p.charges(t, "")
-	fences := p.leaveInDoubt(t, c, "answer", "largest", "none", "again")
+	fences := p.leaveInDoubt(t, c, "result", "largest", "none", "no-effect")
 
 	for what, bad := range map[string]struct {
 		status int
 		text   string
 		result
 	}{
-		"no JSON":         {exit.Usage, "the answer has 8 bytes and is no JSON", settle(`{"s3cret`, fences[0], "answer")},
-		"two answers":     {exit.Usage, "is no JSON", settle(`{} {}`, fences[0], "answer")},
-		"an empty file":   {exit.Usage, "the answer has 0 bytes and is no JSON", settle("", fences[0], "answer")},
-		"too large":       {exit.Usage, "the answer has 261633 bytes; want at most MaxResultBytes, 261632", settle(`"`+strings.Repeat("x", 261_631)+`"`, fences[0], "answer")},
-		"a huge file":     {exit.Usage, "has more than 262144 bytes", settle(strings.Repeat(" ", 300_000)+"{}", fences[0], "answer")},
-		"a long version":  {exit.Usage, "Version has 65 bytes; want at most 64", settle("{}", fences[0], "answer", "--answer-version", strings.Repeat("v", 65))},
-		"another's fence": {exit.No, "and not with " + fences[1], settle("{}", fences[1], "answer")},
+		"no JSON":         {exit.Usage, "the result has 8 bytes and is no JSON", resolve(`{"s3cret`, fences[0], "result")},
+		"two results":     {exit.Usage, "is no JSON", resolve(`{} {}`, fences[0], "result")},
+		"an empty file":   {exit.Usage, "the result has 0 bytes and is no JSON", resolve("", fences[0], "result")},
+		"too large":       {exit.Usage, "the result has 261633 bytes; want at most MaxResultBytes, 261632", resolve(`"`+strings.Repeat("x", 261_631)+`"`, fences[0], "result")},
+		"a huge file":     {exit.Usage, "has more than 262144 bytes", resolve(strings.Repeat(" ", 300_000)+"{}", fences[0], "result")},
+		"a long version":  {exit.Usage, "Version has 65 bytes; want at most 64", resolve("{}", fences[0], "result", "--result-version", strings.Repeat("v", 65))},
+		"another's fence": {exit.No, "and not with " + fences[1], resolve("{}", fences[1], "result")},
 	} {
 		assert.Equal(t, bad.status, bad.result.status, what)
 		assert.Contains(t, bad.err, bad.text, what)
 		assert.NotContains(t, bad.err, "s3cret")
 	}
-	_, err := c.charge(t.Context(), "answer")
+	_, err := c.charge(t.Context(), "result")
 	require.IsType(t, &idempotency.RepeatInDoubt{}, err, "nothing was done")
 
-	cmd, out, stderr := p.command("watch", "--json", "--until", "kept", "charge/answer")
+	cmd, out, stderr := p.command("watch", "--json", "--until", "completed", "charge/result")
 	require.NoError(t, cmd.Start())
-	const answer = `{"order": "found by the operator", "cents": 12345678901234567}`
-	r := settle(answer+"\n", fences[0], "answer")
+	const found = `{"order": "found by the operator", "cents": 12345678901234567}`
+	r := resolve(found+"\n", fences[0], "result")
 	assert.Equal(t, 0, r.status, r.err)
 	printed := r.out
 	require.NoError(t, cmd.Wait(), stderr.String())
 	for range 2 {
-		got, err := c.charge(t.Context(), "answer")
+		got, err := c.charge(t.Context(), "result")
 		require.NoError(t, err)
 		assert.Equal(t, receipt{"found by the operator", 12345678901234567}, got)
-		r = settle(`{"order": "another"}`, fences[0], "answer")
+		r = resolve(`{"order": "another"}`, fences[0], "result")
 		assert.Equal(t, 0, r.status, r.err)
-		assert.Contains(t, r.out, "stays as it is")
+		assert.Contains(t, r.out, "stay as they are")
 	}
-	assert.Equal(t, 1, c.started["answer"])
-	for _, args := range [][]string{{"show", "charge/answer"}, {"list", "--state", "kept", "charge/"}, {"watch", "--until", "kept", "charge/answer"}} {
+	assert.Equal(t, 1, c.started["result"])
+	for _, args := range [][]string{{"show", "charge/result"}, {"list", "--state", "completed", "charge/"}, {"watch", "--until", "completed", "charge/result"}} {
 		r = p.lockctl(args...)
-		assert.Regexp(t, `(?m)^(\S+Z  )?charge/answer +kept +pay \(7a\) .* `+fences[0]+` +0$`, r.out, args)
+		assert.Regexp(t, `(?m)^(\S+Z  )?charge/result +completed +pay \(7a\) .* `+fences[0]+` +0$`, r.out, args)
 		printed += r.out + r.err + p.lockctl(append(args, "--json")...).out
 	}
 	printed += out.String()
@@ -538,53 +536,53 @@ func (p site) testSettleRepeats(t *testing.T) {
 	assert.NotContains(t, printed, "12345678901234567")
 
 	largest := strings.Repeat("x", 261_632-len(`{"order":""}`))
-	r = settle(`{ "order": "`+largest+`" }`, fences[1], "largest") // without the spaces it has 261,632 bytes
+	r = resolve(`{ "order": "`+largest+`" }`, fences[1], "largest") // without the spaces it has 261,632 bytes
 	assert.Equal(t, 0, r.status, r.err)
 	got, err := c.charge(t.Context(), "largest")
 	require.NoError(t, err)
 	assert.Equal(t, receipt{Order: largest}, got)
 
-	assert.Equal(t, 0, p.lockctl("settle", "--fence", fences[2], "charge/none", "done").status)
+	assert.Equal(t, 0, p.lockctl("resolve", "--fence", fences[2], "charge/none", "effect").status)
 	_, err = c.charge(t.Context(), "none")
 	require.IsType(t, &idempotency.RepeatNoAnswer{}, err)
-	require.ErrorContains(t, err, "an operator settled the key without it")
+	require.ErrorContains(t, err, "an operator resolved the key without it")
 	assert.Equal(t, 1, c.started["none"])
 
-	assert.Equal(t, 0, p.lockctl("settle", "--fence", fences[3], "charge/again", "again").status)
+	assert.Equal(t, 0, p.lockctl("resolve", "--fence", fences[3], "charge/no-effect", "no-effect").status)
 	for range 2 {
-		got, err = c.charge(t.Context(), "again")
+		got, err = c.charge(t.Context(), "no-effect")
 		require.NoError(t, err)
-		assert.Equal(t, receipt{"again", 500}, got)
+		assert.Equal(t, receipt{"no-effect", 500}, got)
 	}
-	assert.Equal(t, 2, c.started["again"], "once more, and its answer is kept")
+	assert.Equal(t, 2, c.started["no-effect"], "once more, and its result is stored")
 
 	c = p.charges(t, "2")
 	fences = p.leaveInDoubt(t, c, "old", "new")
-	assert.Equal(t, 0, settle(answer, fences[0], "old", "--answer-version", "1").status)
+	assert.Equal(t, 0, resolve(found, fences[0], "old", "--result-version", "1").status)
 	_, err = c.charge(t.Context(), "old")
 	require.IsType(t, &idempotency.RepeatNoAnswer{}, err)
 	require.ErrorContains(t, err, `it is of version "1", and this program reads version "2"`)
-	assert.Equal(t, 0, settle(answer, fences[1], "new", "--answer-version", "2").status)
+	assert.Equal(t, 0, resolve(found, fences[1], "new", "--result-version", "2").status)
 	got, err = c.charge(t.Context(), "new")
 	require.NoError(t, err)
 	assert.Equal(t, int64(12345678901234567), got.Cents)
 	assert.Equal(t, map[string]int{"old": 1, "new": 1}, c.started)
 }
 
-// The command under a lease that an operator breaks is ended, and the next one begins when
-// the broken lease is over.
-func TestBreakEndsACommand(t *testing.T) {
+// The command under a lease that an operator revokes is ended, and the next one begins when
+// the revoked lease is over.
+func TestRevokeEndsACommand(t *testing.T) {
 	p := at(t, "redis://"+testservers.Redis(t))
 	file := filepath.Join(t.TempDir(), "file")
 	cmd, _, stderr := p.command("run", "--ttl", "3", "k", "--", "sh", "-c", `trap 'echo told > "$1"; exit 1' TERM; while :; do sleep 0.05; done`, "sh", file)
 	require.NoError(t, cmd.Start())
 	var status lockstore.Status
-	for end := time.Now().Add(30 * time.Second); !status.Held && time.Now().Before(end); <-time.After(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); status.State != lockstore.Held && time.Now().Before(end); <-time.After(10 * time.Millisecond) {
 		var err error
-		status, err = p.store.(lockstore.Inspector).Inspect(t.Context(), "k")
+		status, err = p.store.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 	}
-	r := p.lockctl("break", "--wait", "--fence", strconv.FormatInt(int64(status.Fence), 10), "k")
+	r := p.lockctl("revoke", "--wait", "--fence", strconv.FormatInt(int64(status.Fence), 10), "k")
 	assert.Equal(t, 0, r.status, r.err)
 	assert.Equal(t, 1, p.lockctl("show", "-q", "k").status, "--wait has waited")
 	require.Error(t, cmd.Wait())
@@ -593,9 +591,9 @@ func TestBreakEndsACommand(t *testing.T) {
 	assert.FileExists(t, file, "SIGTERM came first")
 }
 
-// A wait after a break goes on while the store does not answer. Ctrl-C ends it, and the last
+// A wait after a revoke goes on while the store does not answer. Ctrl-C ends it, and the last
 // line says what stays.
-func TestBreakWaitsForTheStore(t *testing.T) {
+func TestRevokeWaitsForTheStore(t *testing.T) {
 	server := testservers.Start(t, testservers.RedisServer)
 	p := at(t, "redis://"+server.Addr)
 	lease := p.take("k", "hangs")
@@ -615,10 +613,10 @@ func TestBreakWaitsForTheStore(t *testing.T) {
 		require.NoError(t, err)
 		return text
 	}
-	breaks, out, stderr := start("break", "--wait", "--fence", fence(lease), "k")
-	require.Contains(t, line(out), `the lease of "k" is broken`)
+	revokes, out, stderr := start("revoke", "--wait", "--fence", fence(lease), "k")
+	require.Contains(t, line(out), `the lease of "k" is revoked`)
 	watches, watched, watchErr := start("watch", "--json", "k")
-	require.Contains(t, line(watched), `"closing"`)
+	require.Contains(t, line(watched), `"revoked"`)
 	server.Pause()
 	assert.Contains(t, line(stderr), "lockctl: warning: the store does not answer; lockctl goes on waiting: ")
 	assert.Contains(t, line(watchErr), "lockctl: warning: the store does not answer; lockctl goes on waiting: ")
@@ -628,16 +626,16 @@ func TestBreakWaitsForTheStore(t *testing.T) {
 	server.Pause()
 	assert.Contains(t, line(stderr), "does not answer")
 	assert.Contains(t, line(watchErr), "does not answer")
-	for _, cmd := range []*exec.Cmd{breaks, watches} {
+	for _, cmd := range []*exec.Cmd{revokes, watches} {
 		require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	}
 	last, err := io.ReadAll(stderr)
 	require.NoError(t, err)
-	assert.Regexp(t, `^\nlockctl: stopped waiting; the lease of "k" is broken, and the key opens, or is in doubt, at \S+Z\n$`, string(last))
+	assert.Regexp(t, `^\nlockctl: stopped waiting; the lease of "k" is revoked, and the key opens, or is in doubt, at \S+Z\n$`, string(last))
 	last, err = io.ReadAll(watchErr)
 	require.NoError(t, err)
 	assert.Empty(t, string(last))
-	for _, cmd := range []*exec.Cmd{breaks, watches} {
+	for _, cmd := range []*exec.Cmd{revokes, watches} {
 		_ = cmd.Wait() // the test looks at the status
 		assert.Equal(t, exit.Interrupted, cmd.ProcessState.ExitCode())
 	}
@@ -649,7 +647,7 @@ func TestSignalsEndWaits(t *testing.T) {
 	p := at(t, "redis://"+testservers.Redis(t))
 	lease := p.take("k", "hangs")
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
-		for _, args := range [][]string{{"watch", "k"}, {"break", "--wait", "--fence", fence(lease), "k"}} {
+		for _, args := range [][]string{{"watch", "k"}, {"revoke", "--wait", "--fence", fence(lease), "k"}} {
 			cmd, _, stderr := p.command(args...)
 			cmd.Stdout = nil
 			stdout, err := cmd.StdoutPipe()
@@ -660,7 +658,7 @@ func TestSignalsEndWaits(t *testing.T) {
 			require.NoError(t, cmd.Process.Signal(sig))
 			_ = cmd.Wait() // the test looks at the status
 			assert.Equal(t, exit.Signal+int(sig), cmd.ProcessState.ExitCode(), "%q: %v", args, sig)
-			if args[0] == "break" {
+			if args[0] == "revoke" {
 				assert.Contains(t, stderr.String(), "lockctl: stopped waiting; the lease of")
 			}
 		}
@@ -693,7 +691,7 @@ func TestSignalEndsLocal(t *testing.T) {
 func TestSignalEndsAQuestion(t *testing.T) {
 	p := at(t, "redis://"+testservers.Redis(t))
 	p.take("k", "hangs")
-	cmd, _, _ := p.command("break", "k")
+	cmd, _, _ := p.command("revoke", "k")
 	cmd.Stdout, cmd.Stderr = nil, nil
 	f, err := pty.Start(cmd)
 	require.NoError(t, err)
@@ -722,13 +720,13 @@ func TestErrorsOfTheStore(t *testing.T) {
 		args   []string
 	}{
 		{exit.Damaged, "not a lock", []string{"show", "foreign"}},
-		{exit.Damaged, "not a lock", []string{"break", "--fence", "1", "foreign"}},
+		{exit.Damaged, "not a lock", []string{"revoke", "--fence", "1", "foreign"}},
 		{exit.Permission, "", []string{"show", "--store", user, "k"}},
 		{exit.Permission, "", []string{"list", "--store", user}},
 		{exit.Permission, "", []string{"check", "--store", user}},
 		{exit.Unavailable, "connection refused", []string{"show", "--store", "redis://127.0.0.1:1", "k"}},
 		{exit.Config, "no store for the scheme", []string{"show", "--store", "etcd://x", "k"}},
-		{exit.Config, `no store for the scheme "datastore"`, []string{"break", "--fence", "1", "--store", "datastore://project", "k"}},
+		{exit.Config, `no store for the scheme "datastore"`, []string{"revoke", "--fence", "1", "--store", "datastore://project", "k"}},
 		{exit.Config, `no store for the scheme "cosmos"`, []string{"list", "--store", "cosmos://account/database/container"}},
 		{exit.Config, "", []string{"show", "--store", "dynamodb://locks?region=x", "--profile", "no-such-profile", "k"}},
 		{exit.Usage, "--timeout is 1ms", []string{"show", "--timeout", "1ms", "k"}},
@@ -765,10 +763,10 @@ func TestRightsOnZooKeeper(t *testing.T) {
 	}
 	store, err := stores.Open(t.Context(), "zookeeper://"+addr, owner)
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, store.(*zkstore.Store).Close()) })
+	t.Cleanup(func() { assert.NoError(t, store.Close()) })
 	p := site{t, "zookeeper://" + addr, store}
 	lease := p.take("k", "withdraw")
-	for _, args := range [][]string{{"show", "k"}, {"list"}, {"break", "--fence", fence(lease), "k"}, {"check"}} {
+	for _, args := range [][]string{{"show", "k"}, {"list"}, {"revoke", "--fence", fence(lease), "k"}, {"check"}} {
 		r := p.lockctl(args...)
 		assert.Equal(t, exit.Permission, r.status, "%q: %s", args, r.err)
 		assert.Contains(t, r.err, "the server denies access to the node: look at ZOOKEEPER_AUTH")
@@ -777,7 +775,7 @@ func TestRightsOnZooKeeper(t *testing.T) {
 	require.NoError(t, p.renew(lease), "nothing was done")
 	t.Setenv("ZOOKEEPER_AUTH", "owner:pw")
 	assert.Contains(t, p.lockctl("list").out, "withdraw")
-	assert.Equal(t, 0, p.lockctl("break", "--fence", fence(lease), "k").status)
+	assert.Equal(t, 0, p.lockctl("revoke", "--fence", fence(lease), "k").status)
 	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
 }
 
@@ -796,8 +794,8 @@ func TestCheck(t *testing.T) {
 	assert.NotEmpty(t, finding.Fix)
 }
 
-// At a terminal break asks for what it would end.
-func TestBreakAsks(t *testing.T) {
+// At a terminal revoke asks for what it would end.
+func TestRevokeAsks(t *testing.T) {
 	p := at(t, "redis://"+testservers.Redis(t))
 	lease := p.take("k", "hangs")
 	type1 := func(text string, args ...string) (status int, shows string) {
@@ -818,22 +816,22 @@ func TestBreakAsks(t *testing.T) {
 		_ = cmd.Wait()
 		return cmd.ProcessState.ExitCode(), out.String()
 	}
-	status, shows := type1("no\n", "break", "k")
+	status, shows := type1("no\n", "revoke", "k")
 	assert.Equal(t, exit.No, status)
 	assert.Contains(t, shows, "Type its fence, "+fence(lease))
-	status, shows = type1("\x03", "break", "k")
+	status, shows = type1("\x03", "revoke", "k")
 	assert.Equal(t, exit.Interrupted, status, "Ctrl-C")
 	assert.Contains(t, shows, "lockctl: interrupted")
-	status, shows = type1("no\n", "break", "--now", "--fence", fence(lease), "k")
+	status, shows = type1("no\n", "revoke", "--open-at-once", "--fence", fence(lease), "k")
 	assert.Equal(t, exit.No, status)
-	assert.Contains(t, shows, "Type the key to open it now")
+	assert.Contains(t, shows, "Type the key to open it at once")
 	require.NoError(t, p.renew(lease), "nothing was done")
-	status, shows = type1(fence(lease)+"\n", "break", "k")
+	status, shows = type1(fence(lease)+"\n", "revoke", "k")
 	assert.Equal(t, 0, status, shows)
-	status, shows = type1("k\n", "break", "--now", "--fence", fence(lease), "k")
+	status, shows = type1("k\n", "revoke", "--open-at-once", "--fence", fence(lease), "k")
 	assert.Equal(t, 0, status, shows)
-	assert.Regexp(t, `The holder before the break \("broken by .+: was hangs \(4f1c\).+\) may be at work for \S+ more, beside`, shows)
-	assert.Regexp(t, `"k" is open\. The holder before the break \(broken by .+\) may be at work for`, shows)
+	assert.Regexp(t, `The holder before the revoke \("revoked by .+: was hangs \(4f1c\).+\) may be at work for \S+ more, beside`, shows)
+	assert.Regexp(t, `"k" is open\. The holder before the revoke \(revoked by .+\) may be at work for`, shows)
 	assert.Contains(t, shows, `"k" is open`)
 }
 
@@ -847,9 +845,9 @@ func TestOutputNotWritable(t *testing.T) {
 	t.Cleanup(func() { _ = full.Close() })
 	p := at(t, "redis://"+testservers.Redis(t, "--maxmemory-policy", "allkeys-lru"))
 	lease := p.take("k", "hangs")
-	p.begins(t, "settle")
-	p.doubtful(t, "settle")
-	n := read(t, p.lockctl("show", "--json", "settle").out)[0].Fence
+	p.starts(t, "resolve")
+	p.awaitDoubt(t, "resolve")
+	n := read(t, p.lockctl("show", "--json", "resolve").out)[0].Fence
 	const unwritable = "the answer cannot be written: write /dev/stdout: no space left on device\n"
 	const asJSON = `{"error":"the answer cannot be written: write /dev/stdout: no space left on device","status":74}` + "\n"
 	for _, c := range []struct {
@@ -860,9 +858,9 @@ func TestOutputNotWritable(t *testing.T) {
 		{"lockctl: " + unwritable, []string{"list"}},
 		{"lockctl: " + unwritable, []string{"watch", "k"}},
 		{"lockctl: " + unwritable, []string{"check"}},
-		{`lockctl: the lease of "k" is broken; ` + unwritable, []string{"break", "--fence", fence(lease), "k"}},
-		{"lockctl: " + unwritable, []string{"break", "--wait", "--fence", fence(lease), "k"}},
-		{`lockctl: "settle" is settled; ` + unwritable, []string{"settle", "--fence", n, "settle", "again"}},
+		{`lockctl: the lease of "k" is revoked; ` + unwritable, []string{"revoke", "--fence", fence(lease), "k"}},
+		{"lockctl: " + unwritable, []string{"revoke", "--wait", "--fence", fence(lease), "k"}},
+		{`lockctl: "resolve" is resolved; ` + unwritable, []string{"resolve", "--fence", n, "resolve", "no-effect"}},
 		{asJSON, []string{"show", "--json", "k"}},
 		{asJSON, []string{"list", "--json"}},
 		{asJSON, []string{"watch", "--json", "k"}},
@@ -873,7 +871,7 @@ func TestOutputNotWritable(t *testing.T) {
 		assert.Equal(t, exit.Output, cmd.ProcessState.ExitCode(), c.args)
 		assert.True(t, strings.HasSuffix(stderr.String(), c.text), "%q: %s", c.args, stderr)
 	}
-	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost, "the lease is broken all the same")
+	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost, "the lease is revoked all the same")
 }
 
 // Each command of these pages runs, in the order of the page, while the holder that the page
@@ -886,9 +884,9 @@ func TestCommandsOfThePages(t *testing.T) {
 	defer cancel()
 	dir := t.TempDir()
 	pay := p.charges(t, "")
-	settles := commandsOf(t, "settle.md")
-	for _, command := range settles {
-		p.settlesAsThePage(t, pay, dir, command)
+	resolves := commandsOf(t, "resolve.md")
+	for _, command := range resolves {
+		p.resolvesAsThePage(t, pay, dir, command)
 	}
 	others := slices.Concat(commandsOf(t, "operations.md"), commandsOf(t, "stores.md"))
 	for _, command := range others {
@@ -912,11 +910,11 @@ func TestCommandsOfThePages(t *testing.T) {
 		assert.NoError(t, err, "%s: %s", command, out)
 		assert.NotEmpty(t, out, "%s prints nothing", command)
 	}
-	assert.Greater(t, len(settles)+len(others), 8)
-	assert.Equal(t, 2, pay.started["7"], "the page settles the key by again, and then by done")
+	assert.Greater(t, len(resolves)+len(others), 8)
+	assert.Equal(t, 2, pay.started["7"], "the page resolves the key by no-effect, and then by effect")
 	got, err := pay.charge(t.Context(), "7")
 	require.NoError(t, err)
-	assert.Equal(t, receipt{"7", 500}, got, "the answer of the page")
+	assert.Equal(t, receipt{"7", 500}, got, "the result of the page")
 }
 
 // commandsOf are the indented lines of a page in docs/. Commands for an AWS account are in
@@ -934,7 +932,7 @@ func commandsOf(t *testing.T, page string) (commands []string) {
 	return commands
 }
 
-// waitsAsThePage runs a command that waits for the end of a lease that is broken. The page
+// waitsAsThePage runs a command that waits for the end of a lease that is revoked. The page
 // has a minute; here another operator opens the key.
 func (p site) waitsAsThePage(t *testing.T, cmd *exec.Cmd, lease lockstore.Lease) {
 	t.Helper()
@@ -943,15 +941,15 @@ func (p site) waitsAsThePage(t *testing.T, cmd *exec.Cmd, lease lockstore.Lease)
 	require.NoError(t, cmd.Start())
 	said, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
-	assert.Regexp(t, `^the lease of "account/7" was broken already: "?broken by `, said)
-	r := p.lockctl("break", "--now", "--yes", "--fence", fence(lease), "account/7")
+	assert.Regexp(t, `^the lease of "account/7" was revoked already: "?revoked by `, said)
+	r := p.lockctl("revoke", "--open-at-once", "--yes", "--fence", fence(lease), "account/7")
 	require.Equal(t, 0, r.status, r.err)
 	require.NoError(t, cmd.Wait())
 }
 
-// settlesAsThePage runs a command of the part about a key in doubt. A key is in doubt at
-// the beginning of this part, and again after "again", when the event has come again.
-func (p site) settlesAsThePage(t *testing.T, pay *charges, dir, command string) {
+// resolvesAsThePage runs a command of the part about a key in doubt. A key is in doubt at
+// the beginning of this part, and again after "no-effect", when the event has come again.
+func (p site) resolvesAsThePage(t *testing.T, pay *charges, dir, command string) {
 	t.Helper()
 	const key = "charge/7"
 	if pay.started["7"] == 0 {
@@ -966,7 +964,7 @@ func (p site) settlesAsThePage(t *testing.T, pay *charges, dir, command string) 
 	if strings.HasPrefix(command, "lockctl ") {
 		assert.Contains(t, string(out), key, command)
 	}
-	if strings.HasSuffix(command, " again") {
+	if strings.HasSuffix(command, " no-effect") {
 		p.leaveInDoubt(t, pay, "7")
 	}
 }
@@ -975,11 +973,11 @@ func (p site) settlesAsThePage(t *testing.T, pay *charges, dir, command string) 
 func deletesNode(t *testing.T, command string) {
 	server := testservers.ZooKeeper(t)
 	p := at(t, "zookeeper://"+server.Addr)
-	t.Cleanup(func() { assert.NoError(t, p.store.(*zkstore.Store).Close()) })
+	t.Cleanup(func() { assert.NoError(t, p.store.Close()) })
 	require.NoError(t, p.store.Release(t.Context(), p.take("account/7", "withdraw")))
 	out, err := exec.CommandContext(t.Context(), "/usr/share/zookeeper/bin/zkCli.sh", append([]string{"-server", server.Addr}, strings.Fields(command)...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	status, err := p.store.(lockstore.Inspector).Inspect(t.Context(), "account/7")
+	status, err := p.store.Inspect(t.Context(), "account/7")
 	require.NoError(t, err)
 	require.Zero(t, status.Fence, "%s", out)
 }

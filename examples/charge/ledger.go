@@ -33,11 +33,11 @@ func openLedger(charges, locks *url.URL, getenv func(string) string) (*ledger, e
 	return &ledger{client, charges.Host, store}, nil
 }
 
-// charge writes the charge and the answer in one transaction: both or none. If the reply is
-// lost, the next run of the same order finds out: it gets the answer, or it charges.
+// charge writes the charge and the result in one transaction: both or none. If the reply is
+// lost, the next run of the same order finds out: it gets the result, or it charges.
 func (l *ledger) charge(ctx context.Context, o Order) (Receipt, error) {
 	receipt := Receipt{o.ID, o.Cents}
-	answer, err := idempotency.Prepare(ctx, receipt)
+	result, err := idempotency.Prepare(ctx, receipt)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -51,7 +51,7 @@ func (l *ledger) charge(ctx context.Context, o Order) (Receipt, error) {
 				":cents": &types.AttributeValueMemberN{Value: strconv.FormatInt(o.Cents, 10)},
 			},
 		}},
-		l.locks.Kept(answer.Lock.Key, answer.Lock.Fence, answer.Data, answer.Time),
+		l.locks.CompleteItem(result.Lock.Key, result.Lock.Fence, result.Data, result.Time),
 	}})
 	return receipt, err
 }

@@ -20,7 +20,7 @@ type Order struct {
 	Cents int64  `json:"cents"`
 }
 
-// Receipt is the answer.
+// Receipt is the result.
 type Receipt struct {
 	Order string `json:"order"`
 	Cents int64  `json:"cents"`
@@ -28,7 +28,7 @@ type Receipt struct {
 
 // modes are the ways to charge. With once the provider charges, and a run that is killed
 // after the charge may charge again. With refuse an operator has to look first. With
-// transaction the charge is a row in DynamoDB, which is written together with the answer.
+// transaction the charge is a row in DynamoDB, which is written together with the result.
 func modes() map[string]mode {
 	return map[string]mode{
 		"once":        func(g *guard.Guard) handler { return atProvider(g, idempotency.AtLeastOnce) },
@@ -38,7 +38,7 @@ func modes() map[string]mode {
 }
 
 type (
-	handler = func(context.Context, Order) (Receipt, error)
+	handler = guard.Wrapped[Order, Receipt]
 	mode    = func(*guard.Guard) handler
 )
 

@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	}
 	all["nothing"] = func(*guard.Guard) handler {
 		p := provider{url: boot.MustURLFromEnv("PROVIDER_URL").String()}
-		return func(ctx context.Context, o Order) (Receipt, error) { return p.charge(ctx, guard.Lock{}, o) }
+		return guard.TakesOwnLocks(func(ctx context.Context, o Order) (Receipt, error) { return p.charge(ctx, guard.Lock{}, o) })
 	}
 	start(all)
 }
@@ -152,12 +152,12 @@ func (e *effects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// database is a way to DynamoDB that stops the transactions of an order, or loses its keeps.
+// database is a way to DynamoDB that stops the transactions of an order, or does not store its results.
 type database struct {
 	*effects
 	through http.Handler
 	mu      sync.Mutex
-	noKeep  map[string]bool
+	noStore map[string]bool
 }
 
 func (d *database) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -184,23 +184,23 @@ func (d *database) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(answer.Body.Bytes())
 		return
 	}
-	if d.losesKeeps(order) && bytes.Contains(body, []byte(`":kept"`)) {
+	if d.losesResults(order) && bytes.Contains(body, []byte(`":kept"`)) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
 	d.through.ServeHTTP(w, r)
 }
 
-func (d *database) loseKeeps(order string, lose bool) {
+func (d *database) loseResults(order string, lose bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.noKeep[order] = lose
+	d.noStore[order] = lose
 }
 
-func (d *database) losesKeeps(order string) bool {
+func (d *database) losesResults(order string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.noKeep[order]
+	return d.noStore[order]
 }
 
 // orderIn finds the order in a request for its record.
@@ -216,7 +216,7 @@ type world struct {
 	database *database // nil on Redis
 	env      []string
 	late     time.Duration // how long after a lease a takeover may come
-	store    lockstore.Store
+	store    *lockstore.Store
 	charged  func(t *testing.T, order string) int // of the row; nil on Redis
 }
 
@@ -241,7 +241,7 @@ func newWorld(t *testing.T, kind string) *world {
 		return w
 	}
 	endpoint := testservers.DynamoDB(t)
-	w.database = &database{effects: newEffects(), through: testservers.Forward(t, endpoint), noKeep: map[string]bool{}}
+	w.database = &database{effects: newEffects(), through: testservers.Forward(t, endpoint), noStore: map[string]bool{}}
 	proxy := httptest.NewServer(w.database)
 	t.Cleanup(proxy.Close)
 	locks, charges := testservers.Table(t, endpoint, "locks", "key"), testservers.Table(t, endpoint, "charges", "order")
@@ -358,7 +358,7 @@ func (o *one) retry(e *lambdatest.Environment) lambdatest.Result {
 // Each fault leaves a run that may or may not have charged, and the event comes again.
 var faults = map[string]struct {
 	run     func(*one) (then func())
-	begun   bool // the run began its work and did not say how it ended
+	started bool // the run started its work and did not say how it ended
 	effect  bool // it had its effect, and a run that knows nothing of it has another
 	table   bool // on DynamoDB only
 	control bool // also without idempotency
@@ -378,12 +378,12 @@ var faults = map[string]struct {
 		}
 		close(stop.open)
 		require.Empty(o.t, first().ErrorType)
-		require.Empty(o.t, second().ErrorType, "it has waited, and gets the answer")
+		require.Empty(o.t, second().ErrorType, "it has waited, and gets the result")
 		return nil
 	}},
-	"F01 killed before the charge": {begun: true, run: func(o *one) func() { return killed(o, false) }},
-	"F03 killed after the charge":  {begun: true, effect: true, control: true, run: func(o *one) func() { return killed(o, true) }},
-	"F63 timed out after the charge": {begun: true, effect: true, run: func(o *one) func() {
+	"F01 killed before the charge": {started: true, run: func(o *one) func() { return killed(o, false) }},
+	"F03 killed after the charge":  {started: true, effect: true, control: true, run: func(o *one) func() { return killed(o, true) }},
+	"F63 timed out after the charge": {started: true, effect: true, run: func(o *one) func() {
 		stop := o.stop(true, 0)
 		done := o.sending(o.start(lambdatest.Config{Timeout: 2 * time.Second}))
 		o.reached(stop)
@@ -391,18 +391,18 @@ var faults = map[string]struct {
 		close(stop.open)
 		return nil
 	}},
-	"F05 failed after the charge": {begun: true, effect: true, run: func(o *one) func() {
+	"F05 failed after the charge": {started: true, effect: true, run: func(o *one) func() {
 		close(o.stop(true, http.StatusBadGateway).open)
 		require.NotEmpty(o.t, o.send(o.start(lambdatest.Config{})).ErrorType)
 		return nil
 	}},
-	"F07 F12 frozen before the charge": {begun: true, run: func(o *one) func() { return frozen(o, false) }},
-	"F07 frozen after the charge":      {begun: true, effect: true, run: func(o *one) func() { return frozen(o, true) }},
-	"F25 the answer cannot be kept": {begun: true, effect: true, table: true, run: func(o *one) func() {
-		o.database.loseKeeps(o.order, true)
+	"F07 F12 frozen before the charge": {started: true, run: func(o *one) func() { return frozen(o, false) }},
+	"F07 frozen after the charge":      {started: true, effect: true, run: func(o *one) func() { return frozen(o, true) }},
+	"F25 the result cannot be stored": {started: true, effect: true, table: true, run: func(o *one) func() {
+		o.database.loseResults(o.order, true)
 		r := o.send(o.start(lambdatest.Config{Timeout: 4 * time.Second}))
 		require.Empty(o.t, r.ErrorType, "the result stands: %s", r.ErrorMessage)
-		o.database.loseKeeps(o.order, false)
+		o.database.loseResults(o.order, false)
 		return nil
 	}},
 }
@@ -466,7 +466,7 @@ func TestChargesAreCounted(t *testing.T) {
 							o := &one{world: w, t: t, ctx: ctx, mode: mode, order: strings.NewReplacer(" ", "-", ",", "").Replace(mode + " " + name), id: lambdatest.NewRequestID()}
 							then := fault.run(o)
 							r := o.retry(o.start(lambdatest.Config{}, patient))
-							inDoubt := mode == "refuse" && fault.begun
+							inDoubt := mode == "refuse" && fault.started
 							line := fmt.Sprintf("%-9s %-12s %-33s", kind, mode, name)
 							if inDoubt {
 								require.Equal(t, "RepeatInDoubt", r.ErrorType, r.ErrorMessage)
@@ -476,11 +476,11 @@ func TestChargesAreCounted(t *testing.T) {
 								then()
 								r = o.retry(o.start(lambdatest.Config{}, patient))
 							}
-							// A run that was frozen may keep its answer when it goes on.
+							// The result of a run that was frozen may be stored when it goes on.
 							if inDoubt && r.ErrorType != "" {
 								require.LessOrEqual(t, o.charges(), 1)
-								o.settle(o.charges() == 1)
-								line += " settled,"
+								o.resolve(o.charges() == 1)
+								line += " resolved,"
 								r = o.retry(o.start(lambdatest.Config{}, patient))
 							}
 							require.Empty(t, r.ErrorType, r.ErrorMessage)
@@ -490,8 +490,8 @@ func TestChargesAreCounted(t *testing.T) {
 
 							charges := o.charges()
 							switch {
-							case mode == "once" && fault.begun && fault.effect:
-								require.Equal(t, 2, charges, "one more, for one run that did not keep its answer")
+							case mode == "once" && fault.started && fault.effect:
+								require.Equal(t, 2, charges, "one more, for one run whose result was not stored")
 							case mode == "once", mode == "refuse", mode == "transaction":
 								require.Equal(t, 1, charges)
 							default:
@@ -513,22 +513,20 @@ func TestChargesAreCounted(t *testing.T) {
 	}
 }
 
-// settle is what an operator does who has looked at the provider's list of charges.
-func (o *one) settle(done bool) {
+// resolve is what an operator does who has looked at the provider's list of charges.
+func (o *one) resolve(done bool) {
 	o.t.Helper()
-	inspector, ok := lockstore.As[lockstore.Inspector](o.store)
-	require.True(o.t, ok)
 	key := idempotency.NewCall("charge", o.order).Key
-	status, err := inspector.Inspect(o.ctx, key)
+	status, err := o.store.Inspect(o.ctx, key)
 	require.NoError(o.t, err)
-	require.True(o.t, status.InDoubt)
+	require.Equal(o.t, lockstore.InDoubt, status.State)
 	require.Equal(o.t, o.id, status.Holder.ID)
 	if !done {
 		// The run had no effect, and will have none: it was killed.
-		require.NoError(o.t, idempotency.ResolveNoEffect(o.ctx, o.store, key, status.Fence))
+		require.NoError(o.t, o.store.ResolveNoEffect(o.ctx, key, status.Fence))
 		return
 	}
-	answer, err := json.Marshal(o.receipt())
+	result, err := json.Marshal(o.receipt())
 	require.NoError(o.t, err)
-	require.NoError(o.t, idempotency.ResolveEffect(o.ctx, o.store, key, status.Fence, answer, idempotency.Options{}))
+	require.NoError(o.t, idempotency.ResolveEffect(o.ctx, o.store, key, status.Fence, result, idempotency.Options{}))
 }

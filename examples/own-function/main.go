@@ -20,7 +20,7 @@ type Order struct {
 	Amount  int64  `json:"amount"` // in cents
 }
 
-// Receipt is the answer.
+// Receipt is the result.
 type Receipt struct {
 	Order   string `json:"order"`
 	Balance int64  `json:"balance"` // of the account, after the order

@@ -26,7 +26,7 @@ func TestHandle(t *testing.T) {
 		t.Fatal(err)
 	}
 	order := Order{ID: "o-1", Account: "7", Amount: 500}
-	receipt, err := guard.Wrap(g, key, handle(a))(t.Context(), order)
+	receipt, err := guard.Wrap(g, key, handle(a)).Handle(t.Context(), order)
 	if want := (Receipt{Order: "o-1", Balance: 500}); err != nil || receipt != want {
 		t.Errorf("the handler answered %+v, %v; want %+v", receipt, err, want)
 	}

@@ -3,7 +3,8 @@ package main
 
 import (
 	"github.com/lambdalock/lambdalock/boot"
-	"github.com/lambdalock/lambdalock/functions/locks/lockservice"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockhttp"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
@@ -11,6 +12,6 @@ import (
 
 func main() {
 	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
-	service := boot.Must(lockservice.Open(g, boot.MustURLFromEnv("LOCK_TOKEN_SECRET"), boot.Getenv))
-	boot.Start(g, service.Handle)
+	service := boot.Must(lockhttp.Open(g, boot.MustURLFromEnv("LOCK_TOKEN_SECRET"), boot.Getenv))
+	boot.Start(g, guard.TakesOwnLocks(service.Handle))
 }

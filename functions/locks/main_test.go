@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/functions/internal/functest"
-	"github.com/lambdalock/lambdalock/functions/locks/lockservice"
+	"github.com/lambdalock/lambdalock/lockhttp"
 )
 
 const key = "shared/report"
@@ -17,7 +17,7 @@ func TestEvents(t *testing.T) {
 	free := func(t *testing.T, w functest.World) { w.Free(t, key) }
 	held := func(t *testing.T, w functest.World) { w.Held(t, key) }
 	functest.Events(t, "locks", func(w functest.World) any {
-		service, err := lockservice.Open(w.Guard, &url.URL{Scheme: "text", Path: "/any secret that has at least 32 bytes"},
+		service, err := lockhttp.Open(w.Guard, &url.URL{Scheme: "text", Path: "/any secret that has at least 32 bytes"},
 			func(string) string { return `{"*": ["shared/"]}` })
 		require.NoError(t, err)
 		return service.Handle

@@ -22,7 +22,7 @@ import (
 // bench is locks and the accounts a, b and c with 1000 cents each.
 type bench struct {
 	*guard.Guard
-	store  lockstore.Store
+	store  *lockstore.Store
 	ledger *accounts.Ledger
 	paid   []accounts.Withdrawal
 }
@@ -81,7 +81,7 @@ func TestAnAccountThatFailsKeepsNoOther(t *testing.T) {
 	err = chargeFees(t.Context(), b.Guard, b.ledger, feeEventOf(t, strings.Replace(abc, `"b"`, `"absent", "b"`, 1)))
 	var failed *NotCharged
 	require.ErrorAs(t, err, &failed)
-	require.ErrorIs(t, err, lockstore.ErrHeld)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
 	require.ErrorIs(t, err, accounts.ErrNotFound)
 	require.ErrorContains(t, err, "the fee of 2026-11-21 is not charged on 2 of 4 accounts")
 	assert.EqualValues(t, 1000, b.balance(t, "a"))

@@ -22,7 +22,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	functest.Events(t, "nightly", func(w functest.World) any {
-		return schedule.Wrap(w.Guard, key, handle(w.Guard, w.Ledger))
+		return schedule.Wrap(w.Guard, key, handle(w.Guard, w.Ledger)).Handle
 	}, map[string]func(*testing.T, functest.World){
 		"nightly":           withdrawn(150, 150),
 		"nightly-busy":      withdrawn(0, 0),
@@ -44,7 +44,7 @@ func TestUnreadableEvents(t *testing.T) {
 		`{"time": "2026-11-21T02:15:00Z", "detail": {"accounts": ["7"], "fee": "150"}}`: "UnmarshalTypeError",
 	} {
 		var got struct{ ErrorType string }
-		out := functest.Invoke(t, schedule.Wrap(w.Guard, key, handle(w.Guard, w.Ledger)), []byte(in))
+		out := functest.Invoke(t, schedule.Wrap(w.Guard, key, handle(w.Guard, w.Ledger)).Handle, []byte(in))
 		require.NoError(t, json.Unmarshal(out, &got))
 		assert.Equal(t, want, got.ErrorType, "%s: %s", in, out)
 	}

@@ -25,7 +25,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	functest.Events(t, "settle", func(w functest.World) any {
-		return sqsbatch.Wrap(w.Guard, key, handle(w.Ledger))
+		return sqsbatch.Wrap(w.Guard, key, handle(w.Ledger)).Handle
 	}, map[string]func(*testing.T, functest.World){
 		"settle":           free(withdrawn(600, 250)),
 		"settle-poison":    free(withdrawn(600, 0)),

@@ -31,7 +31,7 @@ type api struct {
 func newAPI(t *testing.T) *api {
 	a := &api{World: functest.NewWorld(t), t: t}
 	a.Ledger.Pay = func(context.Context, accounts.Withdrawal) error { a.paid++; return nil }
-	a.serve = serve(a.Guard, key, handle(a.Ledger))
+	a.serve = serve(a.Guard, key, handle(a.Ledger)).Handle
 	return a
 }
 
@@ -117,7 +117,7 @@ func TestRepeatsOfARefusal(t *testing.T) {
 	require.Equal(t, 200, a.send(keyedRequest("k-3", "8", five)).StatusCode, "a new key is another try")
 }
 
-// What did nothing keeps no answer.
+// Of work that did nothing no result is stored.
 func TestAKeyIsFreeAgain(t *testing.T) {
 	a := newAPI(t)
 	lease, err := a.Store.Acquire(t.Context(), lockstore.Request{Key: accounts.Key("7"), Owner: lockstore.NewOwner(), TTL: time.Minute})
@@ -173,8 +173,8 @@ func TestWithoutTheHeader(t *testing.T) {
 	}
 	type handler = func(context.Context, httpapi.Request) (httpapi.Response, error)
 	both := map[string]func(*guard.Guard, *accounts.Ledger) handler{
-		"serve": func(g *guard.Guard, l *accounts.Ledger) handler { return serve(g, key, handle(l)) },
-		"Wrap":  func(g *guard.Guard, l *accounts.Ledger) handler { return httpapi.Wrap(g, key, handle(l)) },
+		"serve": func(g *guard.Guard, l *accounts.Ledger) handler { return serve(g, key, handle(l)).Handle },
+		"Wrap":  func(g *guard.Guard, l *accounts.Ledger) handler { return httpapi.Wrap(g, key, handle(l)).Handle },
 	}
 	fixtures, err := eventfiles.Read("../../events", "withdraw")
 	require.NoError(t, err)

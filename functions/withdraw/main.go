@@ -26,7 +26,7 @@ func main() {
 // serve runs a request under the lock of its account. A request with an Idempotency-Key has
 // a record around this lock, in the same store. After a run that was killed, a repeat works
 // again: the ledger knows the id.
-func serve(g *guard.Guard, key guard.KeyFunc[httpapi.Request], next guard.Handler[httpapi.Request, httpapi.Response]) func(context.Context, httpapi.Request) (httpapi.Response, error) {
+func serve(g *guard.Guard, key guard.KeyFunc[httpapi.Request], next guard.Handler[httpapi.Request, httpapi.Response]) guard.Wrapped[httpapi.Request, httpapi.Response] {
 	once := boot.Must(idempotency.New(g, idempotency.Options{}))
 	return httpapi.Once(once, httpapi.OnceOptions{Caller: withdrawalhttp.Caller, Optional: true, Lock: g, Key: key}, next)
 }

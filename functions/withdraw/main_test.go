@@ -22,7 +22,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	functest.Events(t, "withdraw", func(w functest.World) any {
-		return serve(w.Guard, key, handle(w.Ledger))
+		return serve(w.Guard, key, handle(w.Ledger)).Handle
 	}, map[string]func(*testing.T, functest.World){
 		"withdraw":                 withdrawn(500, accounts.Key("7")),
 		"withdraw-base64":          withdrawn(500, accounts.Key("7")),
@@ -41,7 +41,7 @@ func TestEvents(t *testing.T) {
 func TestMistakesOfClients(t *testing.T) {
 	w := functest.NewWorld(t)
 	send := func(account, body string) httpapi.Response {
-		r, err := serve(w.Guard, key, handle(w.Ledger))(t.Context(), httpapi.Request{PathParameters: map[string]string{"id": account}, Body: body})
+		r, err := serve(w.Guard, key, handle(w.Ledger)).Handle(t.Context(), httpapi.Request{PathParameters: map[string]string{"id": account}, Body: body})
 		require.NoError(t, err)
 		return r
 	}

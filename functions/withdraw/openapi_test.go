@@ -16,12 +16,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/functions/internal/openapitest"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/internal/eventfiles"
+	"github.com/lambdalock/lambdalock/internal/openapitest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 type object = openapitest.Object
@@ -116,25 +117,16 @@ func TestDescription(t *testing.T) {
 	}))
 	synctest.Test(t, func(t *testing.T) {
 		for _, trouble := range []error{lockstore.ErrUnavailable, lockstore.ErrCorrupt} {
-			g, err := guard.New(&failing{memstore.New(nil), trouble}, guard.Options{})
+			store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: trouble} })
+			g, err := guard.New(store.Store, guard.Options{})
 			require.NoError(t, err)
-			broken := &api{t: t, serve: serve(g, key, handle(nil))} // nothing asks the ledger
+			broken := &api{t: t, serve: serve(g, key, handle(nil)).Handle} // nothing asks the ledger
 			for _, idempotencyKey := range []string{"", "k-1"} {
 				note(broken.send(keyedRequest(idempotencyKey, "7", five)))
 			}
 		}
 	})
 	require.ElementsMatch(t, described.promised(), slices.Collect(maps.Keys(made)))
-}
-
-// failing is a store that grants nothing.
-type failing struct {
-	*memstore.Store
-	err error
-}
-
-func (s *failing) Acquire(context.Context, lockstore.Request) (lockstore.Lease, error) {
-	return lockstore.Lease{}, s.err
 }
 
 // TestRequestsAreDescribed: what the document describes is not refused with 400, and what

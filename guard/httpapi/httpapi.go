@@ -4,7 +4,7 @@
 // If the handler does not run, or loses its lock, the caller gets:
 //
 //	another owner holds the lock   409  Retry-After 1 to 5 seconds
-//	cooldown, or a kept answer     409  Retry-After until its end
+//	the work is done               409  Retry-After until the key is free
 //	the key is in doubt            409
 //	the key cannot be locked       400
 //	no time left                   503  Retry-After
@@ -25,6 +25,7 @@ import (
 	"encoding/json"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -45,7 +46,7 @@ type (
 // Wrap returns a Lambda handler that runs next only while the lock of key(request) is
 // held. Otherwise it answers with a problem. For mistakes in the program see package
 // guard.
-func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request, Response]) func(context.Context, Request) (Response, error) {
+func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request, Response]) guard.Wrapped[Request, Response] {
 	work := next
 	if next != nil {
 		work = func(ctx context.Context, lock guard.Lock, in Request) (Response, error) {
@@ -57,8 +58,8 @@ func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request
 		}
 	}
 	guarded := guard.Wrap(g, key, work)
-	return func(ctx context.Context, in Request) (Response, error) {
-		out, err := guarded(ctx, in)
+	return guard.TakesOwnLocks(func(ctx context.Context, in Request) (Response, error) {
+		out, err := guarded.Handle(ctx, in)
 		if own, ok := err.(*workError); ok {
 			return out, own.error
 		}
@@ -66,7 +67,7 @@ func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request
 			return answer, nil
 		}
 		return out, err
-	}
+	})
 }
 
 // workError marks an error that the handler returned, because this error may itself be
@@ -80,13 +81,12 @@ func Problem(err error) (Response, bool) {
 	switch e := err.(type) {
 	case *guard.LockBusy:
 		detail := "Another request is working on the same resource. Try again."
-		switch why := e.Err.(type) {
-		case *lockstore.DoubtError:
-			return NewProblem(http.StatusConflict, "Nobody knows whether an earlier request on the same resource was carried out. Somebody has to find out first.", nil), true
-		case *lockstore.KeptError:
-			return tryAgain(http.StatusConflict, "The work on the same resource is done, and the resource stays closed for a while.", wholeSeconds(why.Remaining)), true
-		}
-		if e.Reserved {
+		switch e.State {
+		case lockstore.InDoubt:
+			detail = "Nobody knows whether an earlier request on the same resource was carried out. Somebody has to find out first."
+		case lockstore.Completed, lockstore.Cooldown:
+			detail = "The work on the same resource is done, and the resource stays closed for a while."
+		case lockstore.Reserved:
 			detail = "Other requests have waited longer for the same resource. Try again."
 		}
 		return tryAgain(http.StatusConflict, detail, retryAfter(e)), true
@@ -108,22 +108,35 @@ func Problem(err error) (Response, bool) {
 	return Response{}, false
 }
 
-// wholeSeconds is d rounded up, and at least 1.
-func wholeSeconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
-
-// retryAfter is 1 to 5 seconds: the longer the present holder has held the lock, the
-// longer the caller should stay away. The rest of the lease would be far too long, because
-// most holders release early. The holder's clock is only a hint here.
+// retryAfter is after how many seconds a caller should ask again.
+//
+//	the work is done           until the key is free, rounded up
+//	the key is in doubt        0: it does not become free by itself
+//	otherwise                  1 to 5, at random, so that callers who were refused together
+//	                           do not come back together. The longer the holder has had
+//	                           the lock, by its own clock, the longer the time may be
+//
+// The rest of a lease would be too long, because most holders release early.
 func retryAfter(busy *guard.LockBusy) int {
-	if busy.Holder.Since.IsZero() {
-		return 1
+	switch busy.State {
+	case lockstore.InDoubt:
+		return 0
+	case lockstore.Completed, lockstore.Cooldown:
+		return max(1, int(math.Ceil(busy.Remaining.Seconds())))
 	}
-	return int(min(max(time.Since(busy.Holder.Since), time.Second), 5*time.Second) / time.Second)
+	longest := 1
+	if since := busy.Holder.Since; !since.IsZero() {
+		longest = int(min(max(time.Since(since), time.Second), 5*time.Second) / time.Second)
+	}
+	return 1 + rand.IntN(longest)
 }
 
+// tryAgain has no header if seconds is 0.
 func tryAgain(status int, detail string, seconds int) Response {
 	answer := NewProblem(status, detail, nil)
-	answer.Headers["Retry-After"] = strconv.Itoa(seconds)
+	if seconds > 0 {
+		answer.Headers["Retry-After"] = strconv.Itoa(seconds)
+	}
 	return answer
 }
 

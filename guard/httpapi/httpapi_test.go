@@ -14,27 +14,24 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // failing answers every acquire, or every release, with an error.
 type failing struct {
-	*memstore.Store
 	acquire, release error
 }
 
-func (f *failing) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	if f.acquire != nil {
-		return lockstore.Lease{}, f.acquire
+func (f failing) plan(c storetest.Call) storetest.Fault {
+	switch c.Kind {
+	case driver.Acquire:
+		return storetest.Fault{Drop: f.acquire}
+	case driver.Release:
+		return storetest.Fault{Drop: f.release}
 	}
-	return f.Store.Acquire(ctx, req)
-}
-
-func (f *failing) Release(ctx context.Context, lease lockstore.Lease) error {
-	if f.release != nil {
-		return f.release
-	}
-	return f.Store.Release(ctx, lease)
+	return storetest.Fault{}
 }
 
 func byPath(_ context.Context, r Request) (string, error) { return r.RawPath, nil }
@@ -43,16 +40,15 @@ func created(context.Context, guard.Lock, Request) (Response, error) {
 	return Response{StatusCode: http.StatusCreated}, nil
 }
 
-func call(t *testing.T, store *failing, key func(context.Context, Request) (string, error), next guard.Handler[Request, Response]) (Response, error) {
+func call(t *testing.T, store *lockstore.Store, key func(context.Context, Request) (string, error), next guard.Handler[Request, Response]) (Response, error) {
 	t.Helper()
-	store.Store = memstore.New(nil)
 	g, err := guard.New(store, guard.Options{})
 	require.NoError(t, err)
-	return Wrap(g, key, next)(context.Background(), Request{RawPath: "/accounts/7"})
+	return Wrap(g, key, next).Handle(context.Background(), Request{RawPath: "/accounts/7"})
 }
 
 func TestWrap(t *testing.T) {
-	held := &lockstore.HeldError{Key: "k", Holder: lockstore.HolderInfo{Name: "somebody", ID: "req-9"}}
+	held := &lockstore.Refused{Key: "k", State: lockstore.Held, Holder: lockstore.HolderInfo{Name: "somebody", ID: "req-9"}}
 	for _, c := range []struct {
 		name       string
 		store      failing
@@ -74,7 +70,7 @@ func TestWrap(t *testing.T) {
 				if c.key != "" {
 					key = func(context.Context, Request) (string, error) { return c.key, nil }
 				}
-				out, err := call(t, &c.store, key, created)
+				out, err := call(t, storetest.NewFaulty(memstore.New(nil), c.store.plan).Store, key, created)
 				require.NoError(t, err)
 				require.Equal(t, c.status, out.StatusCode)
 				require.Equal(t, c.retryAfter, out.Headers["Retry-After"] != "")
@@ -95,7 +91,7 @@ func TestWrap(t *testing.T) {
 }
 
 func TestKeyErrorIsTheCallers(t *testing.T) {
-	out, err := call(t, &failing{}, func(context.Context, Request) (string, error) { return "", errors.New(`"amount" is missing`) }, created)
+	out, err := call(t, memstore.New(nil), func(context.Context, Request) (string, error) { return "", errors.New(`"amount" is missing`) }, created)
 	require.NoError(t, err)
 	require.Equal(t, 400, out.StatusCode)
 	require.Contains(t, out.Body, `\"amount\" is missing`, "F56")
@@ -106,7 +102,7 @@ func TestTooLate(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	out, err := Wrap(g, byPath, created)(ctx, Request{RawPath: "/x"})
+	out, err := Wrap(g, byPath, created).Handle(ctx, Request{RawPath: "/x"})
 	require.NoError(t, err)
 	require.Equal(t, 503, out.StatusCode, "F65")
 }
@@ -115,21 +111,21 @@ func TestTooLate(t *testing.T) {
 // and also when they cannot be compared.
 func TestHandlersOwnError(t *testing.T) {
 	for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner"}, &guard.LockLost{Key: "inner"}, uncomparable{"a"}} {
-		_, err := call(t, &failing{}, byPath, func(context.Context, guard.Lock, Request) (Response, error) { return Response{}, own })
+		_, err := call(t, memstore.New(nil), byPath, func(context.Context, guard.Lock, Request) (Response, error) { return Response{}, own })
 		require.Equal(t, own, err)
 	}
 }
 
 func TestAHandlersPanic(t *testing.T) {
 	t.Run("F04 passes after the release", func(t *testing.T) {
-		store := &failing{}
+		store := memstore.New(nil)
 		require.PanicsWithValue(t, "boom", func() {
 			_, _ = call(t, store, byPath, func(context.Context, guard.Lock, Request) (Response, error) { panic("boom") })
 		})
 		status, err := store.Inspect(t.Context(), "/accounts/7")
 		require.NoError(t, err)
 		require.Positive(t, status.Fence, "it was locked")
-		require.False(t, status.Held)
+		require.Equal(t, lockstore.Free, status.State)
 	})
 }
 
@@ -139,16 +135,16 @@ func (u uncomparable) Error() string { return u[0] }
 
 func TestMistakesInTheProgramAreNotTheCallers(t *testing.T) {
 	t.Run("F51 a nil handler", func(t *testing.T) {
-		_, err := call(t, &failing{}, byPath, nil)
+		_, err := call(t, memstore.New(nil), byPath, nil)
 		require.ErrorContains(t, err, "handler is nil")
 	})
 	t.Run("F51 a nil key function", func(t *testing.T) {
-		_, err := call(t, &failing{}, nil, created)
+		_, err := call(t, memstore.New(nil), nil, created)
 		require.ErrorContains(t, err, "key function is nil")
 	})
 	t.Run("F51 no guard", func(t *testing.T) {
 		for want, g := range map[string]*guard.Guard{"guard is nil": nil, "not made by New": new(guard.Guard)} {
-			_, err := Wrap(g, byPath, created)(t.Context(), Request{RawPath: "/x"})
+			_, err := Wrap(g, byPath, created).Handle(t.Context(), Request{RawPath: "/x"})
 			require.ErrorContains(t, err, want)
 		}
 	})
@@ -156,20 +152,28 @@ func TestMistakesInTheProgramAreNotTheCallers(t *testing.T) {
 
 func TestRetryAfterGrowsWithTheHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for held, want := range map[time.Duration]int{
+		for held, longest := range map[time.Duration]int{
 			0: 1, 300 * time.Millisecond: 1, 3 * time.Second: 3, time.Hour: 5, -time.Hour: 1, // another's clock may be ahead
 		} {
-			out, ok := Problem(&guard.LockBusy{Key: "k", Holder: lockstore.HolderInfo{Since: time.Now().Add(-held)}, Remaining: time.Hour})
-			require.True(t, ok)
-			require.Equal(t, strconv.Itoa(want), out.Headers["Retry-After"], "held for %v", held)
+			seen := map[string]bool{}
+			for range 1000 {
+				out, ok := Problem(&guard.LockBusy{Key: "k", State: lockstore.Held, Holder: lockstore.HolderInfo{Since: time.Now().Add(-held)}, Remaining: time.Hour})
+				require.True(t, ok)
+				seen[out.Headers["Retry-After"]] = true
+			}
+			want := map[string]bool{}
+			for seconds := range longest {
+				want[strconv.Itoa(seconds+1)] = true
+			}
+			require.Equal(t, want, seen, "held for %v", held)
 		}
-		out, _ := Problem(&guard.LockBusy{Key: "k"})
+		out, _ := Problem(&guard.LockBusy{Key: "k", State: lockstore.Held})
 		require.Equal(t, "1", out.Headers["Retry-After"])
 	})
 }
 
 func TestProblemOfALockThatOthersWaitFor(t *testing.T) {
-	out, ok := Problem(&guard.LockBusy{Key: "k", Reserved: true, Remaining: 10 * time.Second})
+	out, ok := Problem(&guard.LockBusy{Key: "k", State: lockstore.Reserved, Remaining: 10 * time.Second})
 	require.True(t, ok)
 	require.Equal(t, 409, out.StatusCode)
 	require.Equal(t, "1", out.Headers["Retry-After"])
@@ -178,17 +182,19 @@ func TestProblemOfALockThatOthersWaitFor(t *testing.T) {
 }
 
 func TestProblemOfAClosedKey(t *testing.T) {
-	inDoubt, ok := Problem(&guard.LockBusy{Key: "k", Err: &lockstore.DoubtError{}})
+	inDoubt, ok := Problem(&guard.LockBusy{Key: "k", State: lockstore.InDoubt})
 	require.True(t, ok)
 	require.Equal(t, 409, inDoubt.StatusCode)
 	require.NotContains(t, inDoubt.Headers, "Retry-After", "it does not become free by itself")
 	require.Contains(t, inDoubt.Body, "Nobody knows")
 	for left, seconds := range map[time.Duration]string{0: "1", 89*time.Second + 1: "90"} {
-		kept, ok := Problem(&guard.LockBusy{Key: "k", Err: &lockstore.KeptError{HeldError: lockstore.HeldError{Remaining: left}}})
-		require.True(t, ok)
-		require.Equal(t, 409, kept.StatusCode)
-		require.Equal(t, seconds, kept.Headers["Retry-After"])
-		require.Contains(t, kept.Body, "stays closed")
+		for _, state := range []lockstore.State{lockstore.Completed, lockstore.Cooldown} {
+			done, ok := Problem(&guard.LockBusy{Key: "k", State: state, Remaining: left})
+			require.True(t, ok)
+			require.Equal(t, 409, done.StatusCode)
+			require.Equal(t, seconds, done.Headers["Retry-After"])
+			require.Contains(t, done.Body, "stays closed")
+		}
 	}
 }
 

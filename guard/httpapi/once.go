@@ -23,11 +23,11 @@ const maxIdempotencyKey = 255
 type OnceOptions struct {
 	// Caller says who sends the request, as authentication knows it and not as the
 	// request claims: two callers may choose the same key. It must be given. If every
-	// caller may have every other caller's answers, it is AnyCaller. An error is a 400.
+	// caller may have the answers to every other caller, it is AnyCaller. An error is a 400.
 	Caller func(context.Context, Request) (string, error)
 
-	// Optional lets a request without the header run without being kept. Otherwise it is
-	// a 400.
+	// Optional lets a request without the header run, and its answer is not stored.
+	// Otherwise it is a 400.
 	Optional bool
 
 	// Fingerprint is what makes a request a repeat, beside its method and its path, see
@@ -45,9 +45,9 @@ type OnceOptions struct {
 func AnyCaller(context.Context, Request) (string, error) { return "any", nil }
 
 // Once returns a Lambda handler that runs next once for each Idempotency-Key, as
-// draft-ietf-httpapi-idempotency-key-header describes it. A repeat gets the status, the
-// headers and the body of the first answer, without cookies, and the header
-// Idempotent-Replayed: true. The key of the record is made of the API, its route, the caller
+// draft-ietf-httpapi-idempotency-key-header describes it. The result of the work is the answer
+// of next: a repeat gets its status, its headers and its body, without cookies, and the header
+// Idempotent-Replayed: true. The key of the result is made of the API, its route, the caller
 // and the header.
 //
 //	no header, two of them, or a key of more than 255 bytes   400
@@ -56,19 +56,19 @@ func AnyCaller(context.Context, Request) (string, error) { return "any", nil }
 //	the first answer is not there, or nobody knows it         500
 //	everything else                                           as Wrap
 //
-// Every answer is kept except 408, 409, 425, 429 and 5xx: after these, next runs again. With
-// idempotency.AtMostOnce a 5xx is kept, because it may have had its effect, and an error of next
-// leaves the key in doubt. Let next return a status that is not kept only if the request had
+// Every answer is stored except 408, 409, 425, 429 and 5xx: after these, next runs again. With
+// idempotency.AtMostOnce a 5xx is stored, because it may have had its effect, and an error of next
+// leaves the key in doubt. Let next return a status that is not stored only if the request had
 // no effect: the package cannot check this.
 //
-// The lock that next gets is that of OnceOptions.Key. Without one it is that of the record,
-// and for a request without the header it is zero.
-func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Response]) func(context.Context, Request) (Response, error) {
+// The lock that next gets is that of OnceOptions.Key. Without one it is that of the result's
+// key, and for a request without the header it is zero.
+func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Response]) guard.Wrapped[Request, Response] {
 	mistake := opt.check(o, next)
 	if opt.Fingerprint == nil {
 		opt.Fingerprint = queryAndBody
 	}
-	return func(ctx context.Context, in Request) (Response, error) {
+	return guard.TakesOwnLocks(func(ctx context.Context, in Request) (Response, error) {
 		if mistake != nil {
 			return Response{}, mistake
 		}
@@ -93,19 +93,19 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 		}
 		call := idempotency.NewCall("http", cmp.Or(in.RequestContext.APIID, "none"), cmp.Or(in.RouteKey, "none"), caller, key)
 		call.Fingerprint = []any{in.RequestContext.HTTP.Method, in.RawPath, opt.Fingerprint(in)}
-		kept, replay, err := idempotency.Do(ctx, o, call, func(ctx context.Context, lock guard.Lock) (Response, error) {
+		result, replay, err := idempotency.Do(ctx, o, call, func(ctx context.Context, lock guard.Lock) (Response, error) {
 			answer, err := r.work(ctx, lock)
 			if err == nil {
-				err = notKept(answer, o.InDoubt())
+				err = notStored(answer, o.InDoubt())
 			}
 			return withoutCookies(answer), err
 		})
 		if replay != nil {
-			// What Prepare or an operator has kept may have cookies.
-			return replayed(withoutCookies(kept)), nil
+			// What Prepare or an operator has stored may have cookies.
+			return replayed(withoutCookies(result)), nil
 		}
 		return r.answered(err)
-	}
+	})
 }
 
 func (opt OnceOptions) check(o *idempotency.Once, next guard.Handler[Request, Response]) error {
@@ -146,17 +146,17 @@ func (r *request) work(ctx context.Context, lock guard.Lock) (Response, error) {
 		r.inner = &guard.LockInvalid{Key: key, Err: err}
 		return Response{}, idempotency.NoEffect(r.inner)
 	}
-	began := false
+	started := false
 	err = r.opt.Lock.Do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
-		began = true
+		started = true
 		r.answer, r.own = r.next(ctx, lock, r.in)
 		return r.own
 	})
 	// An error of the handler's may be of a type that == cannot compare.
-	if lost, ok := err.(*guard.LockLost); !began || ok && !errors.Is(r.own, lost) {
+	if lost, ok := err.(*guard.LockLost); !started || ok && !errors.Is(r.own, lost) {
 		r.inner = err
 	}
-	if !began {
+	if !started {
 		err = idempotency.NoEffect(err)
 	}
 	return r.answer, err
@@ -182,7 +182,7 @@ func (r *request) answered(err error) (Response, error) {
 	case *idempotency.RepeatMismatch:
 		return NewProblem(http.StatusUnprocessableEntity, "Another "+of+" was sent before.", nil), nil
 	case *idempotency.RepeatInDoubt:
-		return NewProblem(http.StatusInternalServerError, "The first "+of+" was begun, and nobody knows whether it was carried out.", nil), nil
+		return NewProblem(http.StatusInternalServerError, "The first "+of+" was started, and nobody knows whether it was carried out.", nil), nil
 	case *idempotency.RepeatNoAnswer:
 		return NewProblem(http.StatusInternalServerError, "The first "+of+" was carried out, and its answer is not there to be sent again.", nil), nil
 	}
@@ -196,11 +196,11 @@ func (r *request) answered(err error) (Response, error) {
 type passing struct{ status int }
 
 func (e *passing) Error() string {
-	return fmt.Sprintf("an answer with status %d is not kept", e.status)
+	return fmt.Sprintf("an answer with status %d is not stored", e.status)
 }
 
-// notKept returns an error for an answer after which the work may run again.
-func notKept(answer Response, inDoubt idempotency.Doubt) error {
+// notStored returns an error for an answer after which the work may run again.
+func notStored(answer Response, inDoubt idempotency.Doubt) error {
 	switch status := answer.StatusCode; {
 	case status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly, status == http.StatusTooManyRequests:
 		return idempotency.NoEffect(&passing{status})

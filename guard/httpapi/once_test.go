@@ -24,9 +24,9 @@ import (
 // onceAPI is a guarded API that counts how often its handler runs.
 type onceAPI struct {
 	t      *testing.T
-	store  *memstore.Store
+	store  *lockstore.Store
 	guard  *guard.Guard
-	handle func(context.Context, Request) (Response, error)
+	handle guard.Wrapped[Request, Response]
 	runs   int
 	answer Response
 	err    error
@@ -66,17 +66,17 @@ func post(key, body string) Request {
 
 func (a *onceAPI) send(in Request) Response {
 	a.t.Helper()
-	answer, err := a.handle(context.Background(), in)
+	answer, err := a.handle.Handle(context.Background(), in)
 	require.NoError(a.t, err)
 	return answer
 }
 
-// settle is an operator who settles the key of a request that has failed. It returns what the
+// resolve is an operator who resolves the key of a request that has failed. It returns what the
 // request gets before and after that.
-func (a *onceAPI) settle(in Request, answer []byte) (before, after Response) {
+func (a *onceAPI) resolve(in Request, answer []byte) (before, after Response) {
 	a.t.Helper()
 	a.err = errors.New("own")
-	_, err := a.handle(context.Background(), in)
+	_, err := a.handle.Handle(context.Background(), in)
 	require.Equal(a.t, a.err, err)
 	<-time.After(2 * time.Minute)
 	before = a.send(in)
@@ -99,10 +99,11 @@ func TestOnceReplays(t *testing.T) {
 	require.Equal(t, 1, a.runs)
 	require.Equal(t, guard.OutcomeReplayed, a.report.Outcome)
 	_, err := a.store.Acquire(t.Context(), lockstore.Request{Key: a.lock.Key, Owner: "another", TTL: time.Minute})
-	kept, ok := errors.AsType[*lockstore.KeptError](err)
+	refused, ok := errors.AsType[*lockstore.Refused](err)
 	require.True(t, ok)
-	require.Contains(t, string(kept.Result), "/payments/1")
-	require.NotContains(t, string(kept.Result), "session=secret", "the store has no cookies")
+	require.Equal(t, lockstore.Completed, refused.State)
+	require.Contains(t, string(refused.Result), "/payments/1")
+	require.NotContains(t, string(refused.Result), "session=secret", "the store has no cookies")
 
 	for name, in := range map[string]func(*Request){
 		"body":   func(in *Request) { in.Body = `{"amount":8}` },
@@ -121,10 +122,10 @@ func TestOnceReplays(t *testing.T) {
 	require.Equal(t, 3, a.runs, "another key, and another route")
 }
 
-// What somebody else keeps, an operator or a transaction of the work, may have cookies.
+// What somebody else stores, an operator or a transaction of the work, may have cookies.
 func TestOnceReplaysNoCookies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, after := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{}).settle(post("k", ""),
+		_, after := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{}).resolve(post("k", ""),
 			[]byte(`{"statusCode": 201, "headers": {"Set-Cookie": "session=secret"}, "multiValueHeaders": {"set-cookie": ["a=b"]}, "cookies": ["a=b"]}`))
 		require.Equal(t, Response{StatusCode: 201, Headers: map[string]string{"Idempotent-Replayed": "true"}, MultiValueHeaders: map[string][]string{}}, after)
 	})
@@ -227,16 +228,16 @@ func TestOnceOptional(t *testing.T) {
 	require.Zero(t, a.lock)
 	own := errors.New("own")
 	a.err = idempotency.NoEffect(own)
-	_, err := a.handle(context.Background(), post("", ""))
+	_, err := a.handle.Handle(context.Background(), post("", ""))
 	require.Equal(t, own, err)
 	a.send(func() Request { a.err = nil; return post("k", "") }())
 	require.NotZero(t, a.lock.Fence)
 }
 
-// Which answers are kept, and which are for their own caller only.
+// Which answers are stored, and which are for their own caller only.
 func TestOnceStatuses(t *testing.T) {
 	for _, inDoubt := range []idempotency.Doubt{idempotency.AtLeastOnce, idempotency.AtMostOnce} {
-		for status, kept := range map[int]bool{
+		for status, stored := range map[int]bool{
 			0: true, 200: true, 201: true, 301: true, 400: true, 404: true, 408: false, 409: false, 410: true, 422: true, 425: false, 429: false, 499: true,
 			500: inDoubt == idempotency.AtMostOnce, 502: inDoubt == idempotency.AtMostOnce, 503: inDoubt == idempotency.AtMostOnce,
 		} {
@@ -247,8 +248,8 @@ func TestOnceStatuses(t *testing.T) {
 				second := a.send(post("k", ""))
 				require.Equal(t, status, second.StatusCode)
 				require.Equal(t, "first", second.Body)
-				require.Equal(t, kept, second.Headers["Idempotent-Replayed"] == "true")
-				require.Equal(t, map[bool]int{true: 1, false: 2}[kept], a.runs)
+				require.Equal(t, stored, second.Headers["Idempotent-Replayed"] == "true")
+				require.Equal(t, map[bool]int{true: 1, false: 2}[stored], a.runs)
 			})
 		}
 	}
@@ -265,16 +266,16 @@ func TestOnceErrors(t *testing.T) {
 	}{
 		"AtLeastOnce":                       {own, own, idempotency.AtLeastOnce, 2},
 		"AtMostOnce":                        {own, own, idempotency.AtMostOnce, 1},
-		"AtMostOnce, not done":              {idempotency.NoEffect(own), own, idempotency.AtMostOnce, 2},
+		"AtMostOnce, no effect":             {idempotency.NoEffect(own), own, idempotency.AtMostOnce, 2},
 		"the busy lock of somebody else's":  {busy, busy, idempotency.AtLeastOnce, 2},
 		"the same, and it is known as such": {idempotency.NoEffect(busy), busy, idempotency.AtMostOnce, 2},
 	} {
 		t.Run("F05 "+name, func(t *testing.T) {
 			a := newOnceAPI(t, c.inDoubt, OnceOptions{})
 			a.err = c.err
-			_, err := a.handle(context.Background(), post("k", ""))
+			_, err := a.handle.Handle(context.Background(), post("k", ""))
 			require.Equal(t, c.want, err, "it goes to Lambda as it is")
-			answer, err := a.handle(context.Background(), post("k", ""))
+			answer, err := a.handle.Handle(context.Background(), post("k", ""))
 			require.Equal(t, c.runs, a.runs)
 			if c.runs == 1 {
 				require.NoError(t, err)
@@ -284,15 +285,15 @@ func TestOnceErrors(t *testing.T) {
 	}
 }
 
-// An operator settles the key with the response that docs/settle.md shows.
-func TestOnceSettled(t *testing.T) {
-	page, err := os.ReadFile("../../docs/settle.md")
+// An operator resolves the key with the response that docs/resolve.md shows.
+func TestOnceResolved(t *testing.T) {
+	page, err := os.ReadFile("../../docs/resolve.md")
 	require.NoError(t, err)
 	found := regexp.MustCompile("`(\\{\"statusCode\".*?)`").FindSubmatch(page)
 	require.NotNil(t, found)
 	synctest.Test(t, func(t *testing.T) {
 		a := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{})
-		before, after := a.settle(post("k", ""), found[1])
+		before, after := a.resolve(post("k", ""), found[1])
 		require.Equal(t, http.StatusInternalServerError, before.StatusCode)
 		want := Response{StatusCode: 201, Headers: map[string]string{"content-type": "application/json", "Idempotent-Replayed": "true"}, Body: `{"id": 7}`}
 		require.Equal(t, want, after)
@@ -305,7 +306,7 @@ func TestOnceWhileItRuns(t *testing.T) {
 		a := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{})
 		own := errors.New("own")
 		a.err = own
-		_, err := a.handle(context.Background(), post("k", ""))
+		_, err := a.handle.Handle(context.Background(), post("k", ""))
 		require.Equal(t, own, err)
 		running := a.send(post("k", "another body"))
 		require.Equal(t, http.StatusConflict, running.StatusCode)
@@ -351,9 +352,9 @@ func TestOnceWithALock(t *testing.T) {
 		}
 		require.Equal(t, 3, a.runs)
 		a.err = errors.New("own")
-		_, err := a.handle(ctx, post("k3", "9"))
+		_, err := a.handle.Handle(ctx, post("k3", "9"))
 		require.Equal(t, a.err, err)
-		answer, err := a.handle(ctx, post("k3", "9"))
+		answer, err := a.handle.Handle(ctx, post("k3", "9"))
 		if inDoubt == idempotency.AtMostOnce {
 			require.NoError(t, err)
 			require.Equal(t, http.StatusConflict, answer.StatusCode)
@@ -374,7 +375,7 @@ func TestOnceWithAnErrorThatCannotBeCompared(t *testing.T) {
 		for _, inDoubt := range []idempotency.Doubt{idempotency.AtLeastOnce, idempotency.AtMostOnce} {
 			a := newOnceAPI(t, inDoubt, OnceOptions{Key: key})
 			a.err = several{errors.New("own")}
-			_, err := a.handle(context.Background(), post("k", ""))
+			_, err := a.handle.Handle(context.Background(), post("k", ""))
 			require.Equal(t, a.err, err)
 		}
 	}
@@ -386,18 +387,18 @@ func TestOnceMistakes(t *testing.T) {
 	o, err := idempotency.New(g, idempotency.Options{})
 	require.NoError(t, err)
 	good := OnceOptions{Caller: AnyCaller}
-	for want, handle := range map[string]func(context.Context, Request) (Response, error){
+	for want, handle := range map[string]guard.Wrapped[Request, Response]{
 		"the Once is nil":    Once(nil, good, created),
 		"the handler is nil": Once(o, good, nil),
 		"Caller is nil":      Once(o, OnceOptions{}, created),
 		"only one":           Once(o, OnceOptions{Caller: AnyCaller, Key: byPath}, created),
 		"not made by New":    Once(o, OnceOptions{Caller: AnyCaller, Key: byPath, Lock: new(guard.Guard)}, created),
 	} {
-		_, err := handle(context.Background(), post("k", ""))
+		_, err := handle.Handle(context.Background(), post("k", ""))
 		require.ErrorContains(t, err, want)
 	}
 	handle := Once(o, OnceOptions{Caller: AnyCaller, Fingerprint: func(Request) any { return make(chan int) }}, created)
-	answer, err := handle(context.Background(), post("k", ""))
+	answer, err := handle.Handle(context.Background(), post("k", ""))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusBadRequest, answer.StatusCode, "a Fingerprint without JSON")
 }

@@ -37,7 +37,7 @@ func Example() {
 		return receipt{o.Amount}, nil
 	})
 	for _, o := range []order{{"7", 30}, {"7", 30}, {"7", 31}} {
-		receipt, err := handler(context.Background(), o)
+		receipt, err := handler.Handle(context.Background(), o)
 		fmt.Printf("%v %T\n", receipt, err)
 	}
 	// Output:
@@ -59,12 +59,12 @@ func ExampleNoEffect() {
 	}
 	pay := func(account string) error {
 		_, _, err := idempotency.Do(context.Background(), once, idempotency.NewCall("pay", "42"), func(ctx context.Context, _ guard.Lock) (string, error) {
-			began := false
+			started := false
 			err := g.Do(ctx, lockstore.Key("account", account), func(context.Context, guard.Lock) error {
-				began = true
+				started = true
 				return nil // write with the fence of this lock
 			})
-			if err != nil && !began {
+			if err != nil && !started {
 				return "", idempotency.NoEffect(err)
 			}
 			return "paid", err

@@ -18,14 +18,14 @@ type Doubt int
 const (
 	// AtLeastOnce lets the work run again: at least one effect.
 	AtLeastOnce Doubt = iota
-	// AtMostOnce refuses the key until somebody settles it: at most one effect, while the
-	// store remembers that the work has begun (lockstore.StartedFor, 30 days, at least).
+	// AtMostOnce refuses the key until somebody resolves it: at most one effect, while the
+	// store remembers that the work has started (lockstore.StartedFor, 30 days, at least).
 	AtMostOnce
 )
 
 // Options are a Once's settings; the zero value is good for most functions.
 type Options struct {
-	// ResultTime is for how long an answer is kept, lockstore.MinTTL to lockstore.MaxResultTime (31
+	// ResultTime is for how long a result is stored, lockstore.MinTTL to lockstore.MaxResultTime (31
 	// days). 0 is 24 hours. It must be longer than the time in which a repeat may come:
 	// for SQS at least the retention of the queue.
 	ResultTime time.Duration
@@ -33,15 +33,15 @@ type Options struct {
 	// InDoubt says what happens after a run that was killed, or failed.
 	InDoubt Doubt
 
-	// MaxResultBytes bounds the JSON text of an answer, in bytes, 1 to the constant MaxResultBytes.
-	// 0 is 4,096. For each KiB of an answer DynamoDB charges one write unit more when it
-	// is kept, one more for each repeat, and two more for the first run after the time ResultTime.
+	// MaxResultBytes bounds the JSON text of a result, in bytes, 1 to the constant MaxResultBytes.
+	// 0 is 4,096. For each KiB of a result DynamoDB charges one write unit more when it
+	// is stored, one more for each repeat, and two more for the first run after the time ResultTime.
 	MaxResultBytes int
 
-	// Version is the version of the answer's form, at most 64 bytes. An answer of another
+	// Version is the version of the result's form, at most 64 bytes. A result of another
 	// version is not read: a repeat gets a *RepeatNoAnswer. Change it when a new deployment
-	// would misread the answers of the old one: when a field that stays means something else,
-	// or when a new field must not be zero. An answer with a field that Out does not have is
+	// would misread the results of the old one: when a field that stays means something else,
+	// or when a new field must not be zero. A result with a field that Out does not have is
 	// not read anyway.
 	Version string
 }
@@ -50,9 +50,9 @@ type Options struct {
 const MaxResultBytes = lockstore.MaxResultBytes - 512
 
 const (
-	defaultKeep      = 24 * time.Hour
-	defaultMaxAnswer = 4 << 10
-	maxVersion       = 64
+	defaultResultTime = 24 * time.Hour
+	defaultMaxResult  = 4 << 10
+	maxVersion        = 64
 )
 
 // Once runs work once for each key. It is safe for concurrent use, and keeps nothing in
@@ -62,11 +62,10 @@ type Once struct {
 	opt   Options
 }
 
-// New checks the options. It is an error if the guard's store cannot keep an answer: it
-// must be a lockstore.Completer.
+// New checks the guard and the options.
 func New(g *guard.Guard, opt Options) (*Once, error) {
-	if err := g.CanComplete(); err != nil {
-		return nil, fmt.Errorf("idempotency: %w", err)
+	if err := g.Validate(); err != nil {
+		return nil, err
 	}
 	if err := opt.check(); err != nil {
 		return nil, err
@@ -77,10 +76,10 @@ func New(g *guard.Guard, opt Options) (*Once, error) {
 // check sets the defaults.
 func (o *Options) check() error {
 	if o.ResultTime == 0 {
-		o.ResultTime = defaultKeep
+		o.ResultTime = defaultResultTime
 	}
 	if o.MaxResultBytes == 0 {
-		o.MaxResultBytes = defaultMaxAnswer
+		o.MaxResultBytes = defaultMaxResult
 	}
 	switch {
 	case o.ResultTime < lockstore.MinTTL || o.ResultTime > lockstore.MaxResultTime:
@@ -88,7 +87,7 @@ func (o *Options) check() error {
 	case o.InDoubt != AtLeastOnce && o.InDoubt != AtMostOnce:
 		return fmt.Errorf("idempotency: InDoubt is %d; want AtLeastOnce or AtMostOnce", o.InDoubt)
 	case o.MaxResultBytes < 0 || o.MaxResultBytes > MaxResultBytes:
-		return fmt.Errorf("idempotency: MaxResultBytes is %d; want 0 (%d) or 1 to %d", o.MaxResultBytes, defaultMaxAnswer, MaxResultBytes)
+		return fmt.Errorf("idempotency: MaxResultBytes is %d; want 0 (%d) or 1 to %d", o.MaxResultBytes, defaultMaxResult, MaxResultBytes)
 	case len(o.Version) > maxVersion:
 		return fmt.Errorf("idempotency: Version has %d bytes; want at most %d", len(o.Version), maxVersion)
 	}
@@ -101,13 +100,13 @@ func (o *Once) InDoubt() Doubt { return o.opt.InDoubt }
 // Call is one event. Calls with the same Key are repeats of one another.
 type Call struct {
 	// Key is a key of the store, see lockstore.ValidateKey. Use another key for a lock: a
-	// key with an answer is a lock that nobody gets while the answer is kept.
+	// key with a result is a lock that nobody gets while the result is stored.
 	Key string
 
 	// Fingerprint is the part of the input that makes a repeat, such as the amount, or the text of
 	// the event. A deployment that changes its JSON, by a new field of the struct for example,
-	// makes a RepeatMismatch of each repeat of what was kept before. Fingerprint is never kept; a hash
-	// of its JSON is. If a call has another Fingerprint than the run whose answer is kept, it
+	// makes a RepeatMismatch of each repeat of what was stored before. Fingerprint is never stored; a
+	// hash of its JSON is. If a call has another Fingerprint than the run whose result is stored, it
 	// gets a *RepeatMismatch. nil is not compared, in both directions.
 	Fingerprint any
 }
@@ -117,13 +116,13 @@ type Call struct {
 // a Lambda get a new request id for each call, so the request id is no id of the event.
 func NewCall(parts ...string) Call { return Call{Key: lockstore.KeyOrHash(parts...)} }
 
-// Replay says that an answer is that of an earlier run.
+// Replay says that a result is that of an earlier run.
 type Replay struct {
 	First lockstore.HolderInfo // the run
 }
 
-// Do runs work once for c.Key, and returns its answer. If the work has run before and its
-// answer is kept, Do returns this answer and a *Replay, and work does not run. Otherwise the
+// Do runs work once for c.Key, and returns its result. If the work has run before and its
+// result is stored, Do returns this result and a *Replay, and work does not run. Otherwise the
 // Replay is nil, and Do returns what work returned, with the exceptions of guard.Guard.Do.
 //
 // The further errors are *RepeatMismatch, *RepeatInDoubt and *RepeatNoAnswer. If c.Fingerprint has
@@ -142,7 +141,7 @@ func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context
 		return out, nil, &guard.LockInvalid{Key: c.Key[:min(len(c.Key), lockstore.MaxKeyBytes)], Err: err}
 	}
 	form := form{match, o.opt.Version}
-	keeping := guard.OnceOptions{
+	opt := guard.OnceOptions{
 		MarkStarted: o.opt.InDoubt == AtMostOnce,
 		Refused: func(busy *guard.LockBusy) (guard.Outcome, error) {
 			var outcome guard.Outcome
@@ -153,14 +152,14 @@ func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context
 			return outcome, err
 		},
 	}
-	err = o.guard.DoOnce(ctx, c.Key, keeping, func(ctx context.Context, lock guard.Lock) (guard.Completion, error) {
+	err = o.guard.DoOnce(ctx, c.Key, opt, func(ctx context.Context, lock guard.Lock) (guard.Completion, error) {
 		result, err := work(context.WithValue(ctx, pendingKey{}, &pending{o, lock, form}), lock)
 		out = result
 		if err != nil {
-			own, notDone := unmarked(err)
-			return guard.Completion{NoEffect: notDone}, own
+			own, noEffect := unmarked(err)
+			return guard.Completion{NoEffect: noEffect}, own
 		}
-		return ending(o, form, result), nil
+		return completion(o, form, result), nil
 	})
 	return out, replay, err
 }
@@ -174,8 +173,8 @@ func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context
 //
 // Mistakes in the program are plain errors of every invocation for which call returns no
 // error, see package guard.
-func Wrap[In, Out any](o *Once, call func(context.Context, In) (Call, error), next guard.Handler[In, Out]) func(context.Context, In) (Out, error) {
-	return func(ctx context.Context, in In) (out Out, err error) {
+func Wrap[In, Out any](o *Once, call func(context.Context, In) (Call, error), next guard.Handler[In, Out]) guard.Wrapped[In, Out] {
+	return guard.TakesOwnLocks(func(ctx context.Context, in In) (out Out, err error) {
 		switch {
 		case call == nil:
 			return out, errors.New("idempotency: the call function is nil")
@@ -188,7 +187,7 @@ func Wrap[In, Out any](o *Once, call func(context.Context, In) (Call, error), ne
 		}
 		out, _, err = Do(ctx, o, c, func(ctx context.Context, lock guard.Lock) (Out, error) { return next(ctx, lock, in) })
 		return out, err
-	}
+	})
 }
 
 // NoEffect marks the error of work that had no effect: with AtMostOnce the key is free again. Do
@@ -200,14 +199,14 @@ func NoEffect(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &notDone{err}
+	return &noEffect{err}
 }
 
-type notDone struct{ err error }
+type noEffect struct{ err error }
 
-func (e *notDone) Error() string { return e.err.Error() }
+func (e *noEffect) Error() string { return e.err.Error() }
 
-func (e *notDone) Unwrap() error { return e.err }
+func (e *noEffect) Unwrap() error { return e.err }
 
 // Unmarked takes the mark of NoEffect off. Use it where work that returns NoEffect is called
 // without Do.
@@ -217,27 +216,27 @@ func Unmarked(err error) error {
 }
 
 func unmarked(err error) (own error, marked bool) {
-	if e, ok := err.(*notDone); ok {
+	if e, ok := err.(*noEffect); ok {
 		return e.err, true
 	}
 	return err, false
 }
 
-// Result is an answer that the work keeps itself, together with its effect.
+// Result is a result that the work stores itself, together with its effect.
 type Result struct {
 	Lock guard.Lock       // of the key, and not of a lock inside the work
-	Data lockstore.Secret // what to keep
+	Data lockstore.Secret // what to store
 	Time time.Duration    // for how long
 }
 
-// Prepare returns the answer of the work to which ctx belongs, for a transaction that
+// Prepare returns the result of the work to which ctx belongs, for a transaction that
 // writes it together with the effect. The work must return the same out after the
-// transaction. If out cannot be kept, Prepare returns an error, and nothing has happened.
+// transaction. If out cannot be stored, Prepare returns an error, and nothing has happened.
 //
 // Make the transaction the last thing that the work does. It ends the lease, so the next
 // renewal finds the lease lost and cancels the work's context. If this comes before the
 // transaction's reply, or if the work goes on, Do may return a *guard.LockLost, and a repeat
-// gets the answer.
+// gets the result.
 func Prepare[Out any](ctx context.Context, out Out) (Result, error) {
 	p, ok := ctx.Value(pendingKey{}).(*pending)
 	if !ok {
@@ -247,7 +246,7 @@ func Prepare[Out any](ctx context.Context, out Out) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{p.lock, p.form.answer(text), p.once.opt.ResultTime}, nil
+	return Result{p.lock, p.form.result(text), p.once.opt.ResultTime}, nil
 }
 
 // pending is the run to which a context belongs.
@@ -262,6 +261,6 @@ type pendingKey struct{}
 var (
 	errNoOnce    = errors.New("idempotency: the Once is nil or was not made by New")
 	errNoWork    = errors.New("idempotency: the work is nil")
-	errStream    = errors.New("idempotency: the answer is an io.Reader, which has no text to keep")
+	errStream    = errors.New("idempotency: the result is an io.Reader, which has no text to store")
 	errNoPending = errors.New("idempotency: Prepare needs the context of work that Do has called")
 )

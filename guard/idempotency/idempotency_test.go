@@ -22,6 +22,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
@@ -33,7 +34,7 @@ func bubble(name string, t *testing.T, f func(*testing.T)) {
 // bench is a guard over a store with faults.
 type bench struct {
 	*guard.Guard
-	store *memstore.Store
+	store *lockstore.Store // without faults
 	fault func(storetest.Call) storetest.Fault
 
 	mu      sync.Mutex
@@ -45,7 +46,7 @@ func newBench(t *testing.T, opt guard.Options) *bench {
 	t.Helper()
 	b := &bench{store: memstore.New(nil)}
 	line := guard.LogReports(slog.New(slog.NewJSONHandler(&b.log, nil)))
-	opt.Holder = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "pay", ID: "r-1"} }
+	opt.HolderInfo = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "pay", ID: "r-1"} }
 	opt.Observe = func(ctx context.Context, r guard.Report) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -57,7 +58,7 @@ func newBench(t *testing.T, opt guard.Options) *bench {
 			return storetest.Fault{}
 		}
 		return b.fault(c)
-	}), opt)
+	}).Store, opt)
 	require.NoError(t, err)
 	b.Guard = g
 	return b
@@ -86,7 +87,7 @@ func (b *bench) status(t *testing.T, key string) lockstore.Status {
 	return status
 }
 
-// raw keeps data under a key, as somebody else's program may.
+// raw stores data under a key, as somebody else's program may.
 func (b *bench) raw(t *testing.T, key string, data []byte) {
 	t.Helper()
 	ctx := context.Background()
@@ -95,7 +96,7 @@ func (b *bench) raw(t *testing.T, key string, data []byte) {
 	require.NoError(t, b.store.Complete(ctx, lease, data, time.Hour))
 }
 
-// receipt is an answer.
+// receipt is a result.
 type receipt struct {
 	ID    int64  `json:"id"`
 	Note  string `json:"note,omitempty"`
@@ -124,7 +125,7 @@ func pass(d time.Duration) { <-time.After(d) }
 func TestRepeat(t *testing.T) {
 	ctx := context.Background()
 	for mode, inDoubt := range modes {
-		bubble("a repeat gets the first answer until ResultTime is over: "+mode, t, func(t *testing.T) {
+		bubble("a repeat gets the first result until ResultTime is over: "+mode, t, func(t *testing.T) {
 			b := newBench(t, guard.Options{})
 			o := b.once(t, Options{InDoubt: inDoubt, ResultTime: time.Hour})
 			var c charge
@@ -172,7 +173,7 @@ func TestRepeat(t *testing.T) {
 			require.NoError(t, err)
 			require.NotNil(t, replay)
 		})
-		bubble("a repeat while the first runs is busy, or waits and gets the answer: "+mode, t, func(t *testing.T) {
+		bubble("a repeat while the first runs is busy, or waits and gets the result: "+mode, t, func(t *testing.T) {
 			b := newBench(t, guard.Options{})
 			waiting, err := guard.New(b.store, guard.Options{Wait: time.Minute})
 			require.NoError(t, err)
@@ -208,11 +209,11 @@ func TestRepeat(t *testing.T) {
 }
 
 // What a run leaves that did not say how it ended, in both modes.
-func TestRunsWithoutAnAnswer(t *testing.T) {
+func TestRunsWithoutAResult(t *testing.T) {
 	own := errors.New("own")
-	lose := func(b *bench, op storetest.Op, f storetest.Fault) {
+	lose := func(b *bench, kind driver.Kind, f storetest.Fault) {
 		b.fault = func(c storetest.Call) storetest.Fault {
-			if c.Op == op {
+			if c.Kind == kind {
 				return f
 			}
 			return storetest.Fault{}
@@ -228,15 +229,15 @@ func TestRunsWithoutAnAnswer(t *testing.T) {
 		free   bool          // also with AtMostOnce
 		limit  time.Duration // 0 is a minute
 	}{
-		"F05 an error":            {work: func(context.Context, guard.Lock) (int, error) { return 0, own }, atOnce: true, want: own},
-		"F05 an error, not done":  {work: func(context.Context, guard.Lock) (int, error) { return 0, NoEffect(own) }, atOnce: true, want: own, free: true},
-		"F05 not done in a part":  {work: func(context.Context, guard.Lock) (int, error) { return 0, fmt.Errorf("in: %w", NoEffect(own)) }, atOnce: true},
-		"F05 not done and done":   {work: func(context.Context, guard.Lock) (int, error) { return 0, errors.Join(own, NoEffect(own)) }, atOnce: true},
-		"F04 a panic":             {work: func(context.Context, guard.Lock) (int, error) { panic("boom") }, atOnce: true},
-		"F05 Goexit":              {work: func(context.Context, guard.Lock) (int, error) { runtime.Goexit(); return 0, nil }, atOnce: true},
-		"F47 the end of its time": {work: func(ctx context.Context, _ guard.Lock) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, atOnce: true, want: context.DeadlineExceeded},
-		"F25 keeps get no reply":  {fault: func(b *bench) { lose(b, storetest.OpKeep, storetest.Fault{Drop: io.ErrUnexpectedEOF}) }, work: func(context.Context, guard.Lock) (int, error) { return 7, nil }, result: 7, limit: 5 * time.Second},
-		"F43 a lost lock, an error": {fault: func(b *bench) { lose(b, storetest.OpRenew, storetest.Fault{Drop: lockstore.ErrUnavailable}) }, work: func(ctx context.Context, _ guard.Lock) (int, error) {
+		"F05 an error":               {work: func(context.Context, guard.Lock) (int, error) { return 0, own }, atOnce: true, want: own},
+		"F05 an error, no effect":    {work: func(context.Context, guard.Lock) (int, error) { return 0, NoEffect(own) }, atOnce: true, want: own, free: true},
+		"F05 no effect of a part":    {work: func(context.Context, guard.Lock) (int, error) { return 0, fmt.Errorf("in: %w", NoEffect(own)) }, atOnce: true},
+		"F05 an effect and none":     {work: func(context.Context, guard.Lock) (int, error) { return 0, errors.Join(own, NoEffect(own)) }, atOnce: true},
+		"F04 a panic":                {work: func(context.Context, guard.Lock) (int, error) { panic("boom") }, atOnce: true},
+		"F05 Goexit":                 {work: func(context.Context, guard.Lock) (int, error) { runtime.Goexit(); return 0, nil }, atOnce: true},
+		"F47 the end of its time":    {work: func(ctx context.Context, _ guard.Lock) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, atOnce: true, want: context.DeadlineExceeded},
+		"F25 Completes get no reply": {fault: func(b *bench) { lose(b, driver.Complete, storetest.Fault{Drop: io.ErrUnexpectedEOF}) }, work: func(context.Context, guard.Lock) (int, error) { return 7, nil }, result: 7, limit: 5 * time.Second},
+		"F43 a lost lock, an error": {fault: func(b *bench) { lose(b, driver.Renew, storetest.Fault{Drop: lockstore.ErrUnavailable}) }, work: func(ctx context.Context, _ guard.Lock) (int, error) {
 			<-ctx.Done()
 			return 0, own
 		}, atOnce: true},
@@ -273,7 +274,7 @@ func TestRunsWithoutAnAnswer(t *testing.T) {
 				}
 				ok := func(context.Context, guard.Lock) (int, error) { return 8, nil }
 				if inDoubt == AtMostOnce && !c.free {
-					for b.status(t, "k").Held && !b.status(t, "k").InDoubt {
+					for b.status(t, "k").State == lockstore.Held {
 						require.IsType(t, &guard.LockBusy{}, next(never[int](t)))
 						pass(time.Second)
 					}
@@ -297,7 +298,7 @@ func TestRunsWithoutAnAnswer(t *testing.T) {
 }
 
 // The mark of work inside the work says nothing about the work around it.
-func TestNotDoneInside(t *testing.T) {
+func TestNoEffectInside(t *testing.T) {
 	bubble("F05 the work had its effect, and a Do inside had none", t, func(t *testing.T) {
 		ctx := context.Background()
 		o := newBench(t, guard.Options{}).once(t, Options{InDoubt: AtMostOnce})
@@ -322,12 +323,12 @@ func TestNotDoneInside(t *testing.T) {
 func TestLostReplies(t *testing.T) {
 	ctx := context.Background()
 	for mode, inDoubt := range modes {
-		for _, op := range []storetest.Op{storetest.OpAcquire, storetest.OpBegin, storetest.OpKeep} {
-			bubble(fmt.Sprintf("F23 F24 F25 the reply of %s is lost, and the request comes twice: %s", op, mode), t, func(t *testing.T) {
+		for _, kind := range []driver.Kind{driver.Acquire, driver.MarkStarted, driver.Complete} {
+			bubble(fmt.Sprintf("F23 F24 F25 the reply of %s is lost, and the request comes twice: %s", kind, mode), t, func(t *testing.T) {
 				b := newBench(t, guard.Options{})
 				n := 0
 				b.fault = func(c storetest.Call) storetest.Fault {
-					if c.Op != op {
+					if c.Kind != kind {
 						return storetest.Fault{}
 					}
 					if n++; n == 1 {
@@ -393,7 +394,7 @@ func twice[Out any](out Out) func(*Once) (first, again step) {
 	}
 }
 
-func TestAnswers(t *testing.T) {
+func TestResults(t *testing.T) {
 	large := receipt{ID: math.MaxInt64, Note: "<&>\u2028", Bytes: []byte{0, 10, 255}}
 	for name, c := range map[string]struct {
 		twice  func(*Once) (first, again step)
@@ -404,7 +405,7 @@ func TestAnswers(t *testing.T) {
 		"a pointer":                  {twice(&receipt{ID: 1}), &receipt{ID: 1}, ""},
 		"a nil pointer":              {twice((*receipt)(nil)), (*receipt)(nil), ""},
 		"any keeps its text":         {twice(any(map[string]any{"n": json.Number("9007199254740993"), "a": "<"})), json.RawMessage(`{"a":"<","n":9007199254740993}`), ""},
-		"no answer is needed":        {twice(struct{}{}), struct{}{}, ""},
+		"no result is needed":        {twice(struct{}{}), struct{}{}, ""},
 		"raw JSON":                   {twice(json.RawMessage(`{"a": 1}`)), json.RawMessage(`{"a":1}`), ""},
 		"F52 bytes that are no text": {twice("a\xff"), nil, otherBack},
 		"the largest":                {twice(strings.Repeat("x", 4094)), strings.Repeat("x", 4094), ""},
@@ -422,11 +423,11 @@ func TestAnswers(t *testing.T) {
 			bubble(name+": "+mode, t, func(t *testing.T) {
 				b := newBench(t, guard.Options{})
 				first, again := c.twice(b.once(t, Options{InDoubt: inDoubt}))
-				require.NoError(t, first.err, "the first caller gets its answer")
+				require.NoError(t, first.err, "the first caller gets the result")
 				require.Nil(t, first.replay)
-				keepErr := b.reports[0].CompleteErr
+				completeErr := b.reports[0].CompleteErr
 				if c.reason == "" {
-					require.NoError(t, keepErr)
+					require.NoError(t, completeErr)
 					require.NoError(t, again.err)
 					require.NotNil(t, again.replay)
 					require.Equal(t, c.want, again.result)
@@ -435,8 +436,8 @@ func TestAnswers(t *testing.T) {
 				none, ok := again.err.(*RepeatNoAnswer)
 				require.True(t, ok, "%T %v", again.err, again.err)
 				require.Equal(t, c.reason, none.Reason)
-				require.IsType(t, &ResultError{}, keepErr)
-				require.Equal(t, guard.OutcomeNoAnswer, b.last(t).Outcome)
+				require.IsType(t, &ResultError{}, completeErr)
+				require.Equal(t, guard.OutcomeNoResult, b.last(t).Outcome)
 				require.NotContains(t, b.log.String(), "secret")
 			})
 		}
@@ -445,7 +446,7 @@ func TestAnswers(t *testing.T) {
 
 func TestPrograms(t *testing.T) {
 	ctx := context.Background()
-	bubble("F52 today's type cannot read what is kept", t, func(t *testing.T) {
+	bubble("F52 today's type cannot read what is stored", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		o := b.once(t, Options{})
 		_, _, err := once(ctx, o, map[string]any{"id": "secret-id"})
@@ -458,7 +459,7 @@ func TestPrograms(t *testing.T) {
 		require.Contains(t, none.Reason, "idempotency.receipt: int64 id")
 		require.NotContains(t, b.log.String(), "secret-id")
 	})
-	bubble("F52 an answer with a field that today's type does not have is not read without it", t, func(t *testing.T) {
+	bubble("F52 a result with a field that today's type does not have is not read without it", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		o := b.once(t, Options{})
 		_, _, err := once(ctx, o, map[string]any{"id": 1, "amount": 700})
@@ -469,7 +470,7 @@ func TestPrograms(t *testing.T) {
 		require.NoError(t, err)
 		require.NotNil(t, replay)
 	})
-	bubble("F52 the answer of another version is not read", t, func(t *testing.T) {
+	bubble("F52 the result of another version is not read", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		_, _, err := once(ctx, b.once(t, Options{Version: "1"}), receipt{ID: 1})
 		require.NoError(t, err)
@@ -479,10 +480,10 @@ func TestPrograms(t *testing.T) {
 		_, _, err = Do(ctx, b.once(t, Options{Version: "2"}), Call{Key: "k"}, never[struct{}](t))
 		require.NoError(t, err, "nothing is to be read")
 	})
-	bubble("F52 what others have kept is no answer", t, func(t *testing.T) {
+	bubble("F52 what others have stored is no result", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		o := b.once(t, Options{})
-		for i, data := range []string{"", "x", "{}", string(form{}.answer([]byte("{}"))[:headerSize-1]), "\x02" + string(form{}.answer(nil)[1:]), string(form{}.noAnswer("made up"))} {
+		for i, data := range []string{"", "x", "{}", string(form{}.result([]byte("{}"))[:headerSize-1]), "\x02" + string(form{}.result(nil)[1:]), string(form{}.noResult("made up"))} {
 			key := fmt.Sprint("raw", i)
 			b.raw(t, key, []byte(data))
 			_, _, err := Do(ctx, o, Call{Key: key}, never[receipt](t))
@@ -492,7 +493,7 @@ func TestPrograms(t *testing.T) {
 			_, _, err = Do(ctx, o, Call{Key: key}, never[any](t))
 			require.IsType(t, &RepeatNoAnswer{}, err, "%q", data)
 		}
-		b.raw(t, "no JSON", form{}.answer([]byte("{")))
+		b.raw(t, "no JSON", form{}.result([]byte("{")))
 		_, _, err := Do(ctx, o, Call{Key: "no JSON"}, never[any](t))
 		require.IsType(t, &RepeatNoAnswer{}, err)
 	})
@@ -503,7 +504,7 @@ func TestPrograms(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, do(ctx, "k", func(context.Context, guard.Lock) error { return nil }))
 		_, _, err = Do(ctx, o, Call{Key: "k"}, never[receipt](t))
-		require.ErrorContains(t, err, "as in a cooldown")
+		require.ErrorContains(t, err, "in a cooldown")
 		pass(time.Minute)
 		require.NoError(t, b.Do(ctx, "k", func(ctx context.Context, _ guard.Lock) error {
 			_, _, err := Do(ctx, o, Call{Key: "k"}, never[receipt](t))
@@ -546,12 +547,12 @@ func TestPrograms(t *testing.T) {
 		_, _, err = Do(ctx, o, Call{Key: "k"}, never[io.ReadCloser](t))
 		require.ErrorIs(t, err, errStream)
 		handler := func(context.Context, guard.Lock, int) (int, error) { return 0, nil }
-		_, err = Wrap(o, nil, handler)(ctx, 1)
+		_, err = Wrap(o, nil, handler).Handle(ctx, 1)
 		require.ErrorContains(t, err, "call function is nil")
-		_, err = Wrap[int, int](o, func(context.Context, int) (Call, error) { return Call{Key: "k"}, nil }, nil)(ctx, 1)
+		_, err = Wrap[int, int](o, func(context.Context, int) (Call, error) { return Call{Key: "k"}, nil }, nil).Handle(ctx, 1)
 		require.ErrorContains(t, err, "handler is nil")
 		own := errors.New("own")
-		_, err = Wrap(o, func(context.Context, int) (Call, error) { return Call{Key: "k"}, own }, handler)(ctx, 1)
+		_, err = Wrap(o, func(context.Context, int) (Call, error) { return Call{Key: "k"}, own }, handler).Handle(ctx, 1)
 		require.IsType(t, &guard.LockInvalid{}, err)
 		require.ErrorIs(t, err, own)
 		require.NoError(t, NoEffect(nil))
@@ -578,11 +579,6 @@ func TestPrograms(t *testing.T) {
 		}
 		_, err := New(nil, Options{})
 		require.Error(t, err)
-		plain, err := guard.New(struct{ lockstore.Store }{b.store}, guard.Options{})
-		require.NoError(t, err)
-		_, err = New(plain, Options{})
-		require.ErrorContains(t, err, "no lockstore.Completer")
-		require.ErrorContains(t, ResolveNoEffect(ctx, struct{ lockstore.Store }{b.store}, "k", 1), "no lockstore.Resolver")
 
 		most := b.once(t, Options{MaxResultBytes: 261_632, Version: strings.Repeat("v", 64), ResultTime: lockstore.MaxResultTime})
 		_, _, err = once(ctx, most, strings.Repeat("x", 261_630))
@@ -600,7 +596,7 @@ func TestPrograms(t *testing.T) {
 				return receipt{Note: id}, nil
 			})
 		for range 3 {
-			out, err := handler(ctx, "7")
+			out, err := handler.Handle(ctx, "7")
 			require.NoError(t, err)
 			require.Equal(t, receipt{Note: "7"}, out)
 		}
@@ -608,74 +604,74 @@ func TestPrograms(t *testing.T) {
 	})
 }
 
-// settled is a key whose run was killed, after its work had begun.
-func settled(t *testing.T, b *bench, o *Once) lockstore.Fence {
+// inDoubt is the fence of a key in doubt: its run has failed after its work had started.
+func inDoubt(t *testing.T, b *bench, o *Once) lockstore.Fence {
 	t.Helper()
 	own := errors.New("own")
 	_, _, err := Do(context.Background(), o, Call{Key: "k", Fingerprint: 7}, func(context.Context, guard.Lock) (receipt, error) { return receipt{}, own })
 	require.Equal(t, own, err)
 	err = ResolveEffect(context.Background(), b.store, "k", b.status(t, "k").Fence, nil, Options{})
-	require.ErrorIs(t, err, lockstore.ErrHeld, "its lease lasts")
+	require.ErrorIs(t, err, lockstore.ErrRefused, "its lease lasts")
 	pass(2 * time.Minute)
-	require.True(t, b.status(t, "k").InDoubt)
+	require.Equal(t, lockstore.InDoubt, b.status(t, "k").State)
 	return b.status(t, "k").Fence
 }
 
-func TestSettle(t *testing.T) {
+func TestResolve(t *testing.T) {
 	ctx := context.Background()
 	call := Call{Key: "k", Fingerprint: 7}
-	bubble("done, with an answer", t, func(t *testing.T) {
+	bubble("effect, with a result", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		opt := Options{InDoubt: AtMostOnce, Version: "2", ResultTime: time.Hour}
 		o := b.once(t, opt)
-		fence := settled(t, b, o)
+		fence := inDoubt(t, b, o)
 		require.ErrorIs(t, ResolveEffect(ctx, b.store, "k", fence+1, []byte(`{"id": 5}`), opt), lockstore.ErrLost)
 		require.NoError(t, ResolveEffect(ctx, b.store, "k", fence, []byte(`{"id": 5}`), opt))
-		require.NoError(t, ResolveEffect(ctx, b.store, "k", fence, []byte(`{"id": 6}`), opt), "the first answer stays")
+		require.NoError(t, ResolveEffect(ctx, b.store, "k", fence, []byte(`{"id": 6}`), opt), "the first result stays")
 		out, replay, err := Do(ctx, o, call, never[receipt](t))
 		require.NoError(t, err)
 		require.NotNil(t, replay)
 		require.Equal(t, receipt{ID: 5}, out)
-		require.ErrorIs(t, ResolveNoEffect(ctx, b.store, "k", fence), lockstore.ErrLost)
+		require.ErrorIs(t, b.store.ResolveNoEffect(ctx, "k", fence), lockstore.ErrLost)
 	})
-	bubble("done, without an answer", t, func(t *testing.T) {
+	bubble("effect, without a result", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		o := b.once(t, Options{InDoubt: AtMostOnce})
-		fence := settled(t, b, o)
+		fence := inDoubt(t, b, o)
 		require.NoError(t, ResolveEffect(ctx, b.store, "k", fence, nil, Options{}))
 		_, _, err := Do(ctx, o, call, never[receipt](t))
 		require.IsType(t, &RepeatNoAnswer{}, err)
-		require.ErrorContains(t, err, "an operator settled")
+		require.ErrorContains(t, err, "an operator resolved")
 		_, replay, err := Do(ctx, o, call, never[struct{}](t))
 		require.NoError(t, err)
 		require.NotNil(t, replay)
 	})
-	bubble("again", t, func(t *testing.T) {
+	bubble("no effect", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		o := b.once(t, Options{InDoubt: AtMostOnce})
-		fence := settled(t, b, o)
+		fence := inDoubt(t, b, o)
 		for range 2 {
-			require.NoError(t, ResolveNoEffect(ctx, b.store, "k", fence))
+			require.NoError(t, b.store.ResolveNoEffect(ctx, "k", fence))
 		}
 		out, replay, err := Do(ctx, o, call, func(context.Context, guard.Lock) (receipt, error) { return receipt{ID: 9}, nil })
 		require.NoError(t, err)
 		require.Nil(t, replay)
 		require.Equal(t, receipt{ID: 9}, out)
 	})
-	bubble("F52 answers that cannot be", t, func(t *testing.T) {
+	bubble("F52 results that cannot be", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		fence := settled(t, b, b.once(t, Options{InDoubt: AtMostOnce}))
-		for _, answer := range []string{"", "{", "secret", `"` + strings.Repeat("x", 4095) + `"`} {
-			err := ResolveEffect(ctx, b.store, "k", fence, []byte(answer), Options{})
-			require.ErrorIs(t, err, lockstore.ErrInvalid, answer)
+		fence := inDoubt(t, b, b.once(t, Options{InDoubt: AtMostOnce}))
+		for _, result := range []string{"", "{", "secret", `"` + strings.Repeat("x", 4095) + `"`} {
+			err := ResolveEffect(ctx, b.store, "k", fence, []byte(result), Options{})
+			require.ErrorIs(t, err, lockstore.ErrInvalid, result)
 			require.NotContains(t, err.Error(), "secret")
 		}
-		require.True(t, b.status(t, "k").InDoubt)
+		require.Equal(t, lockstore.InDoubt, b.status(t, "k").State)
 		require.NoError(t, ResolveEffect(ctx, b.store, "k", fence, []byte(`"`+strings.Repeat("x", 4094)+`"`), Options{}), "of MaxResultBytes bytes")
 	})
 }
 
-// A work that keeps its answer itself, together with its effect.
+// Work that stores its result itself, together with its effect.
 func TestPrepare(t *testing.T) {
 	ctx := context.Background()
 	for name, then := range map[string]func() error{
@@ -683,11 +679,11 @@ func TestPrepare(t *testing.T) {
 		"F23 and learns of no reply": func() error { return io.ErrUnexpectedEOF },
 		"F04 and panics":             func() error { panic("boom") },
 	} {
-		bubble("the work keeps its answer "+name, t, func(t *testing.T) {
+		bubble("the work stores its result "+name, t, func(t *testing.T) {
 			b := newBench(t, guard.Options{})
 			var owner lockstore.Owner
 			b.fault = func(c storetest.Call) storetest.Fault {
-				if c.Op == storetest.OpAcquire && owner == "" {
+				if c.Kind == driver.Acquire && owner == "" {
 					owner = c.Owner
 				}
 				return storetest.Fault{}
@@ -703,12 +699,12 @@ func TestPrepare(t *testing.T) {
 					err = b.Do(ctx, "account", func(ctx context.Context, _ guard.Lock) error {
 						_, err := Prepare(ctx, strings.Repeat("x", 5000))
 						require.IsType(t, &ResultError{}, err)
-						answer, err := Prepare(ctx, out)
+						result, err := Prepare(ctx, out)
 						require.NoError(t, err)
-						require.Equal(t, lock, answer.Lock)
-						require.Equal(t, time.Hour, answer.Time)
-						lease := lockstore.Lease{Key: answer.Lock.Key, Owner: owner, Fence: answer.Lock.Fence}
-						require.NoError(t, b.store.Complete(ctx, lease, answer.Data, answer.Time))
+						require.Equal(t, lock, result.Lock)
+						require.Equal(t, time.Hour, result.Time)
+						lease := lockstore.Lease{Key: result.Lock.Key, Owner: owner, Fence: result.Lock.Fence}
+						require.NoError(t, b.store.Complete(ctx, lease, result.Data, result.Time))
 						return nil
 					})
 					require.NoError(t, err)
@@ -726,7 +722,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// Work that goes on after its transaction has lost its lease by it, and its answer is kept.
+// Work that goes on after its transaction has lost its lease by it, and its result is stored.
 func TestPrepareIsTheEnd(t *testing.T) {
 	bubble("the next renewal cancels the work", t, func(t *testing.T) {
 		ctx := context.Background()
@@ -735,10 +731,10 @@ func TestPrepareIsTheEnd(t *testing.T) {
 		b.fault = func(c storetest.Call) storetest.Fault { owner = c.Owner; return storetest.Fault{} }
 		o := b.once(t, Options{})
 		_, _, err := Do(ctx, o, Call{Key: "k"}, func(ctx context.Context, _ guard.Lock) (int, error) {
-			answer, err := Prepare(ctx, 3)
+			result, err := Prepare(ctx, 3)
 			require.NoError(t, err)
-			lease := lockstore.Lease{Key: "k", Owner: owner, Fence: answer.Lock.Fence}
-			require.NoError(t, b.store.Complete(ctx, lease, answer.Data, answer.Time))
+			lease := lockstore.Lease{Key: "k", Owner: owner, Fence: result.Lock.Fence}
+			require.NoError(t, b.store.Complete(ctx, lease, result.Data, result.Time))
 			<-ctx.Done()
 			return 0, context.Cause(ctx)
 		})
@@ -755,53 +751,53 @@ func TestErrors(t *testing.T) {
 	holder := lockstore.HolderInfo{Name: "pay", ID: "r-1"}
 	for want, err := range map[string]error{
 		`key "k" was used with other input by pay (r-1)`: &RepeatMismatch{"k", holder},
-		`key "k" is in doubt: work began, and nobody said how it ended (pay (r-1)); find out whether it had its effect, and settle the key with lockctl settle`: &RepeatInDoubt{"k", holder},
-		`key "k": the work was done by pay (r-1), and there is no answer: it is too large`:                                                                      &RepeatNoAnswer{"k", holder, tooLarge},
+		`key "k" is in doubt: work started, and nobody said how it ended (pay (r-1)); find out whether it had its effect, and resolve the key with lockctl resolve`: &RepeatInDoubt{"k", holder},
+		`key "k": the work was done by pay (r-1), and there is no result: it is too large`:                                                                          &RepeatNoAnswer{"k", holder, tooLarge},
 	} {
 		require.EqualError(t, err, want)
-		require.NotErrorIs(t, err, lockstore.ErrHeld, "nobody holds the key")
+		require.NotErrorIs(t, err, lockstore.ErrRefused, "nobody holds the key")
 	}
 }
 
 func TestOpen(t *testing.T) {
 	for _, version := range []string{"", "v", strings.Repeat("v", 255)} {
-		k, ok := open(form{version: version}.answer(nil))
+		s, ok := open(form{version: version}.result(nil))
 		require.True(t, ok, "a header alone is whole")
-		require.Equal(t, version, k.version)
-		require.Empty(t, k.text)
+		require.Equal(t, version, s.version)
+		require.Empty(t, s.text)
 	}
 }
 
-func TestDecodeReadsOneAnswer(t *testing.T) {
+func TestDecodeReadsOneResult(t *testing.T) {
 	_, err := decode[receipt]([]byte(`{"id":1} {"id":2}`))
 	require.ErrorIs(t, err, errMore)
 }
 
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(nil))
-	f.Add([]byte(form{}.answer([]byte(`{"id":1}`))))
-	f.Add([]byte(form{match: new([hashSize]byte), version: "1"}.answer([]byte(`{"note":"\u0000"}`))))
-	f.Add([]byte(form{version: strings.Repeat("v", 255)}.noAnswer(tooLarge)))
+	f.Add([]byte(form{}.result([]byte(`{"id":1}`))))
+	f.Add([]byte(form{match: new([hashSize]byte), version: "1"}.result([]byte(`{"note":"\u0000"}`))))
+	f.Add([]byte(form{version: strings.Repeat("v", 255)}.noResult(tooLarge)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		busy := &guard.LockBusy{Key: "k", Err: &lockstore.KeptError{Result: data}}
+		busy := &guard.LockBusy{Key: "k", State: lockstore.Completed, Err: &lockstore.Refused{Result: data}}
 		want := form{match: &[hashSize]byte{1}, version: "1"}
 		out, outcome, err := read[receipt](busy, want)
 		switch outcome {
 		case guard.OutcomeReplayed:
 			require.NoError(t, err)
-			k, ok := open(data)
+			s, ok := open(data)
 			require.True(t, ok)
-			require.Equal(t, byte(answered), k.kind)
-			require.Equal(t, "1", k.version)
-			require.True(t, k.match == nil || *k.match == *want.match)
-			require.Equal(t, data, []byte(k.form.envelope(k.kind, k.text)), "read and written again")
+			require.Equal(t, byte(withResult), s.kind)
+			require.Equal(t, "1", s.version)
+			require.True(t, s.match == nil || *s.match == *want.match)
+			require.Equal(t, data, []byte(s.form.envelope(s.kind, s.text)), "read and written again")
 			text, err := marshal(out)
 			require.NoError(t, err)
 			require.True(t, json.Valid(text))
 		case guard.OutcomeMismatch:
 			require.IsType(t, &RepeatMismatch{}, err)
 			require.Zero(t, out)
-		case guard.OutcomeNoAnswer:
+		case guard.OutcomeNoResult:
 			require.IsType(t, &RepeatNoAnswer{}, err)
 			require.Zero(t, out)
 			require.Less(t, len(err.Error()), 3000)

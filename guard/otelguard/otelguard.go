@@ -41,12 +41,12 @@ const scope = "github.com/lambdalock/lambdalock/guard/otelguard"
 
 // The attributes of spans and histograms. error.type is OpenTelemetry's own name.
 const (
-	attrOutcome = attribute.Key("lambdalock.outcome")
-	attrStore   = attribute.Key("lambdalock.store")
-	attrFence   = attribute.Key("lambdalock.fence")
-	attrPlace   = attribute.Key("lambdalock.place")
-	attrKey     = attribute.Key("lambdalock.key")
-	attrError   = attribute.Key("error.type")
+	attrOutcome       = attribute.Key("lambdalock.outcome")
+	attrStore         = attribute.Key("lambdalock.store")
+	attrFence         = attribute.Key("lambdalock.fence")
+	attrQueuePosition = attribute.Key("lambdalock.queue_position")
+	attrKey           = attribute.Key("lambdalock.key")
+	attrError         = attribute.Key("error.type")
 )
 
 // Options are the settings of Instrument.
@@ -71,7 +71,7 @@ func Instrument(opt guard.Options, with Options) (guard.Options, error) {
 	if with.MeterProvider == nil {
 		with.MeterProvider = otel.GetMeterProvider()
 	}
-	i := &instrument{opt: with, tracer: with.TracerProvider.Tracer(scope), follow: opt.Trace, observe: opt.Observe}
+	i := &instrument{opt: with, tracer: with.TracerProvider.Tracer(scope), trace: opt.Trace, observe: opt.Observe}
 	meter := with.MeterProvider.Meter(scope)
 	var waitErr, holdErr error
 	i.wait, waitErr = meter.Float64Histogram("lambdalock.wait.duration", metric.WithUnit("s"), metric.WithDescription("From the call until the run got the lock or gave up."))
@@ -79,7 +79,7 @@ func Instrument(opt guard.Options, with Options) (guard.Options, error) {
 	if err := errors.Join(waitErr, holdErr); err != nil {
 		return guard.Options{}, fmt.Errorf("otelguard: %w", err)
 	}
-	opt.Trace, opt.Observe = i.Follow, i.Observe
+	opt.Trace, opt.Observe = i.Trace, i.Observe
 	return opt, nil
 }
 
@@ -87,7 +87,7 @@ type instrument struct {
 	opt        Options
 	tracer     trace.Tracer
 	wait, hold metric.Float64Histogram
-	follow     func(context.Context, guard.TraceEvent) context.Context
+	trace      func(context.Context, guard.TraceEvent) context.Context
 	observe    func(context.Context, guard.Report)
 }
 
@@ -110,14 +110,14 @@ func (r *run) ends(report guard.Report) bool {
 
 type runKey struct{}
 
-// Follow is guard.Options.Trace.
-func (i *instrument) Follow(ctx context.Context, e guard.TraceEvent) context.Context {
-	if i.follow != nil {
-		if followed := i.follow(ctx, e); followed != nil {
-			ctx = followed
+// Trace is guard.Options.Trace.
+func (i *instrument) Trace(ctx context.Context, e guard.TraceEvent) context.Context {
+	if i.trace != nil {
+		if traced := i.trace(ctx, e); traced != nil {
+			ctx = traced
 		}
 	}
-	if e.Step == guard.PhaseAsking {
+	if e.Phase == guard.PhaseAsking {
 		r := &run{parent: trace.SpanFromContext(ctx)}
 		ctx, r.wait = i.tracer.Start(ctx, "lock wait", i.attributes(e.Report))
 		return context.WithValue(ctx, runKey{}, r)
@@ -128,7 +128,7 @@ func (i *instrument) Follow(ctx context.Context, e guard.TraceEvent) context.Con
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch e.Step {
+	switch e.Phase {
 	case guard.PhaseGranted:
 		endWait(r.wait, e.Report)
 		r.key, r.fence = e.Report.Key, e.Report.Fence
@@ -161,7 +161,7 @@ func (i *instrument) attributes(report guard.Report) trace.SpanStartOption {
 
 func endWait(span trace.Span, report guard.Report) {
 	if report.QueuePosition > 0 {
-		span.SetAttributes(attrPlace.Int(report.QueuePosition))
+		span.SetAttributes(attrQueuePosition.Int(report.QueuePosition))
 	}
 	span.End()
 }

@@ -24,13 +24,14 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/otelguard"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 type telemetry struct {
 	*guard.Guard
-	store  *storetest.Faulty
+	store  *lockstore.Store
 	fail   *atomic.Bool // renewals do not arrive
 	tracer trace.Tracer
 	spans  *tracetest.InMemoryExporter
@@ -43,11 +44,11 @@ func open(t *testing.T, opt guard.Options, key bool) telemetry {
 	t.Helper()
 	x := telemetry{fail: &atomic.Bool{}, spans: tracetest.NewInMemoryExporter(), reader: sdkmetric.NewManualReader()}
 	x.store = storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) (f storetest.Fault) {
-		if c.Op == storetest.OpRenew && x.fail.Load() {
+		if c.Kind == driver.Renew && x.fail.Load() {
 			f.Drop = lockstore.ErrUnavailable
 		}
 		return f
-	})
+	}).Store
 	traces := sdktrace.NewTracerProvider(sdktrace.WithSyncer(x.spans))
 	x.tracer = traces.Tracer("test")
 	opt, err := otelguard.Instrument(opt, otelguard.Options{Store: "memory", Key: key,
@@ -143,11 +144,11 @@ func TestSpans(t *testing.T) {
 	})
 	bubble(t, "a wait behind another run", func(t *testing.T) {
 		x := open(t, guard.Options{Wait: 10 * time.Second}, true)
-		held, err := x.store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
+		lease, err := x.store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
 		require.NoError(t, err)
-		time.AfterFunc(3*time.Second, func() { assert.NoError(t, x.store.Release(t.Context(), held)) })
+		time.AfterFunc(3*time.Second, func() { assert.NoError(t, x.store.Release(t.Context(), lease)) })
 		require.NoError(t, x.Do(t.Context(), "k", func(context.Context, guard.Lock) error { return nil }))
-		require.Equal(t, "lock wait lambdalock.store=memory lambdalock.key=k lambdalock.place=1\n"+
+		require.Equal(t, "lock wait lambdalock.store=memory lambdalock.key=k lambdalock.queue_position=1\n"+
 			"lock hold lambdalock.store=memory lambdalock.key=k lambdalock.outcome=ok\n", x.tree())
 		require.InDelta(t, 3, x.histogram(t, "lambdalock.wait.duration")["ok"], 1)
 	})
@@ -180,7 +181,7 @@ func TestSpans(t *testing.T) {
 		lease, err := x.Acquire(t.Context(), guard.LeaseRequest{Key: "long", TTL: time.Minute})
 		require.NoError(t, err)
 		require.NoError(t, x.Do(t.Context(), "k", func(ctx context.Context, _ guard.Lock) error {
-			require.Error(t, x.Do(ctx, "k", nothing), "held by this run")
+			require.Error(t, x.Do(ctx, "k", nothing), "this run holds it")
 			require.NoError(t, x.Release(ctx, lease))
 			return x.Do(ctx, "inner", nothing)
 		}))

@@ -22,7 +22,7 @@ func ExampleWrapWith() {
 	}
 	e := event{time.Date(2026, time.November, 21, 6, 0, 0, 0, time.UTC)}
 	for range 2 {
-		result, err := handler(context.Background(), e)
+		result, err := handler.Handle(context.Background(), e)
 		fmt.Println("skipped:", result.Skipped, err)
 	}
 	// Output:

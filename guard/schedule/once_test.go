@@ -20,7 +20,7 @@ type tryID struct{}
 func TestOnce(t *testing.T) {
 	bubble("a trigger that comes again is skipped, however late", t, func(t *testing.T) {
 		store := memstore.New(nil)
-		g, err := guard.New(store, guard.Options{Holder: func(ctx context.Context) lockstore.HolderInfo {
+		g, err := guard.New(store, guard.Options{HolderInfo: func(ctx context.Context) lockstore.HolderInfo {
 			id, _ := ctx.Value(tryID{}).(string)
 			return lockstore.HolderInfo{Name: "nightly", ID: id}
 		}})
@@ -42,33 +42,33 @@ func TestOnce(t *testing.T) {
 		handle, err := WrapWith(g, "nightly", work, Options{})
 		require.NoError(t, err)
 		try := func(id string) context.Context { return context.WithValue(context.Background(), tryID{}, id) }
-		out, err := handle(try("r-1"), "monday")
+		out, err := handle.Handle(try("r-1"), "monday")
 		require.NoError(t, err)
 		require.False(t, out.Skipped)
 		<-time.After(40 * time.Hour)
-		out, err = handle(try("r-1"), "monday")
+		out, err = handle.Handle(try("r-1"), "monday")
 		require.NoError(t, err)
 		require.True(t, out.Skipped)
 		require.Equal(t, "r-1", out.Holder.ID, "the run that did the work")
-		_, err = handle(try("r-2"), "tuesday")
+		_, err = handle.Handle(try("r-2"), "tuesday")
 		require.NoError(t, err)
 		require.Equal(t, 2, runs)
 
 		fails = own
-		_, err = handle(try("r-3"), "wednesday")
+		_, err = handle.Handle(try("r-3"), "wednesday")
 		require.Equal(t, own, err)
 		fails = &guard.LockBusy{Key: "another"}
-		_, err = handle(try("r-3"), "wednesday")
+		_, err = handle.Handle(try("r-3"), "wednesday")
 		require.Equal(t, fails, err, "the work's own error")
-		_, err = handle(try("r-3"), "")
+		_, err = handle.Handle(try("r-3"), "")
 		require.IsType(t, &guard.LockInvalid{}, err)
 
 		_, err = store.Acquire(context.Background(), lockstore.Request{Key: "nightly/thursday", Owner: "another", TTL: time.Minute, HolderInfo: lockstore.HolderInfo{ID: "r-4"}})
 		require.NoError(t, err)
-		out, err = handle(try("r-5"), "thursday")
+		out, err = handle.Handle(try("r-5"), "thursday")
 		require.NoError(t, err)
 		require.Equal(t, Result{Skipped: true, Holder: lockstore.HolderInfo{ID: "r-4"}}, out)
-		_, err = handle(try("r-4"), "thursday")
+		_, err = handle.Handle(try("r-4"), "thursday")
 		require.IsType(t, &guard.LockBusy{}, err, "an earlier try of this event")
 
 		require.NoError(t, work(context.Background(), guard.Lock{Key: "nightly"}, "monday"), "also without Wrap")

@@ -11,7 +11,8 @@
 //	an earlier try of this event      *guard.LockBusy
 //	holds the lock
 //	nobody holds the lock, and it is  *guard.LockBusy
-//	kept for runs that wait
+//	reserved for runs that wait
+//	the key is in doubt               *guard.LockBusy
 //	key, deadline, store, lost lock   the guard's error
 //	the work returned an error        this error, also if it is a *guard.LockBusy
 //	the work panicked                 the panic, after the release
@@ -21,7 +22,7 @@
 // When a try fails or times out, Lambda delivers the event again with the same request
 // id: one minute later, and two minutes after that. The failed try may have left its
 // lease. A skip would then lose the event. So the answer is an error, and Lambda tries
-// again. The package compares the ID of guard.Options.Holder with the ID of the lock's
+// again. The package compares the ID of guard.Options.HolderInfo with the ID of the lock's
 // holder. The ID must therefore be the request id, as boot sets it. Two empty IDs are
 // never the same.
 //
@@ -33,9 +34,9 @@
 //
 // With guard.Options.Wait a run waits before it skips. If the other run ends in this
 // time, the waiting run works. Runs that wait may have died: so if nobody holds the lock
-// and it is kept for them, the answer is an error, and Lambda tries again. For each skip, guard.Options.Observe gets a report with
-// the outcome busy. A skip by Once has two reports: replayed and ok, or busy and error if
-// another run works on the same call.
+// and it is reserved for them, the answer is an error, and Lambda tries again. For each skip,
+// guard.Options.Observe gets a report with the outcome busy. A skip by Once has two reports:
+// replayed and ok, or busy and error if another run works on the same call.
 //
 // # Duplicate triggers
 //
@@ -51,10 +52,11 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/internal/once"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Result is the answer of a guarded function.
+// Result is what a guarded function returns.
 type Result struct {
 	Skipped bool                 `json:"skipped"`         // the work did not run, because another run does it or has done it
 	Holder  lockstore.HolderInfo `json:"holder,omitzero"` // the other run
@@ -68,73 +70,70 @@ type Options struct {
 	// schedule's period; otherwise the next run is skipped, too. After an error there
 	// is no cooldown.
 	//
-	// 0 is no cooldown. Otherwise the store must be a lockstore.Completer, and the bounds
-	// are lockstore.MinTTL to lockstore.MaxTTL. A run does not wait for the end of a
-	// cooldown, whatever guard.Options.Wait is.
+	// 0 is no cooldown. Otherwise the bounds are lockstore.MinTTL to lockstore.MaxTTL. A run
+	// does not wait for the end of a cooldown, whatever guard.Options.Wait is.
 	AtLeastFor time.Duration
 }
 
 // Wrap returns a Lambda handler that runs work only while the lock of key is held, and
 // skips the work when another run holds the lock. A mistake in the program is an error of
 // every invocation, see package guard; here also a key that cannot be locked.
-func Wrap[In any](g *guard.Guard, key string, work guard.Work[In]) func(context.Context, In) (Result, error) {
+func Wrap[In any](g *guard.Guard, key string, work guard.Work[In]) guard.Wrapped[In, Result] {
 	handler, err := WrapWith(g, key, work, Options{})
 	if err != nil {
-		return func(context.Context, In) (Result, error) { return Result{}, err }
+		return guard.TakesOwnLocks(func(context.Context, In) (Result, error) { return Result{}, err })
 	}
 	return handler
 }
 
-// WrapWith is Wrap with options. It returns a mistake in the program at once, also an
-// option that the guard's store cannot fulfil.
-func WrapWith[In any](g *guard.Guard, key string, work guard.Work[In], opt Options) (func(context.Context, In) (Result, error), error) {
+// WrapWith is Wrap with options. It returns a mistake in the program at once.
+func WrapWith[In any](g *guard.Guard, key string, work guard.Work[In], opt Options) (guard.Wrapped[In, Result], error) {
+	var none guard.Wrapped[In, Result]
 	if err := g.Validate(); err != nil {
-		return nil, err
+		return none, err
 	}
 	if work == nil {
-		return nil, errors.New("schedule: the work is nil")
+		return none, errors.New("schedule: the work is nil")
 	}
 	if err := lockstore.ValidateKey(key); err != nil {
-		return nil, &guard.LockInvalid{Key: key, Err: err}
+		return none, &guard.LockInvalid{Key: key, Err: err}
 	}
 	do := g.Do
 	if opt.AtLeastFor != 0 {
 		var err error
 		if do, err = g.WithCooldown(opt.AtLeastFor); err != nil {
-			return nil, fmt.Errorf("schedule: AtLeastFor: %w", err)
+			return none, fmt.Errorf("schedule: AtLeastFor: %w", err)
 		}
 	}
-	return func(ctx context.Context, in In) (Result, error) {
+	return guard.TakesOwnLocks(func(ctx context.Context, in In) (Result, error) {
 		ran := false
-		var e skip
+		var skip once.Skip
 		err := do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
 			ran = true
-			return work(context.WithValue(ctx, skipKey{}, &e), lock, in)
+			return work(skip.Watch(ctx), lock, in)
 		})
-		if err == nil && e.done != nil {
-			return Result{Skipped: true, Holder: *e.done}, nil
+		if done := skip.Done(); err == nil && done != nil {
+			return Result{Skipped: true, Holder: *done}, nil
 		}
 		busy, ok := err.(*guard.LockBusy)
-		if !ok || ran && busy != e.busy || !otherDoes(busy, g.HolderInfo(ctx)) {
+		if !ok || ran && !skip.IsBusy(err) || !otherDoes(busy, g.HolderInfo(ctx)) {
 			return Result{}, err
 		}
 		return Result{Skipped: true, Holder: busy.Holder}, nil
-	}, nil
+	}), nil
 }
 
 // otherDoes says whether another run does the work, or whether the work is done.
 func otherDoes(busy *guard.LockBusy, own lockstore.HolderInfo) bool {
-	switch busy.Err.(type) {
-	case *lockstore.KeptError:
-		return true
-	case *lockstore.DoubtError:
-		return false
+	switch busy.State {
+	case lockstore.Held, lockstore.Revoked:
+		return !sameRun(own, busy.Holder)
 	}
-	return !busy.Reserved && !sameRun(own, busy.Holder)
+	return busy.State.Done()
 }
 
 // sameRun says whether the stored holder is an earlier try of this run's event. A store
-// keeps the text of a holder cleaned and cut, so both must be.
+// has the text of a holder cleaned and cut, so both must be.
 func sameRun(own, stored lockstore.HolderInfo) bool {
 	id := lockstore.DecodeHolderInfo(own.Encode()).ID
 	return id != "" && id == stored.ID

@@ -17,6 +17,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 const key = "schedule/nightly"
@@ -35,22 +36,18 @@ func request(id string) context.Context {
 // bench is a guard over a memory store, with the outcomes it reported.
 type bench struct {
 	*guard.Guard
-	store *memstore.Store
+	store *lockstore.Store // without faults
 
 	mu       sync.Mutex
 	outcomes []guard.Outcome
 }
 
-func newBench(t *testing.T, wait time.Duration, wrap func(*memstore.Store) lockstore.Store) *bench {
+func newBench(t *testing.T, wait time.Duration, plan func(storetest.Call) storetest.Fault) *bench {
 	t.Helper()
 	b := &bench{store: memstore.New(nil)}
-	var store lockstore.Store = b.store
-	if wrap != nil {
-		store = wrap(b.store)
-	}
-	g, err := guard.New(store, guard.Options{
+	g, err := guard.New(storetest.NewFaulty(b.store, plan).Store, guard.Options{
 		Wait: wait,
-		Holder: func(ctx context.Context) lockstore.HolderInfo {
+		HolderInfo: func(ctx context.Context) lockstore.HolderInfo {
 			id, _ := ctx.Value(requestID{}).(string)
 			return lockstore.HolderInfo{Name: "nightly", ID: id}
 		},
@@ -102,7 +99,7 @@ func TestWrap(t *testing.T) {
 			assert.Equal(t, "e-1", e.ID)
 			return nil
 		})
-		out, err := h(request("r-1"), event{"e-1"})
+		out, err := h.Handle(request("r-1"), event{"e-1"})
 		require.NoError(t, err)
 		require.Equal(t, Result{}, out)
 		require.Equal(t, []guard.Outcome{guard.OutcomeOK}, b.outcomes)
@@ -113,11 +110,11 @@ func TestWrap(t *testing.T) {
 		h := Wrap(b.Guard, key, counts(&runs, time.Minute))
 		first := make(chan error)
 		go func() {
-			_, err := h(request("r-1"), event{})
+			_, err := h.Handle(request("r-1"), event{})
 			first <- err
 		}()
 		synctest.Wait()
-		out, err := h(request("r-2"), event{})
+		out, err := h.Handle(request("r-2"), event{})
 		require.NoError(t, err)
 		require.True(t, out.Skipped)
 		require.Equal(t, "r-1", out.Holder.ID)
@@ -132,11 +129,11 @@ func TestWrap(t *testing.T) {
 		h := Wrap(b.Guard, key, counts(&runs, time.Second))
 		b.crashed(t, "r-1", 90*time.Second)
 		<-time.After(time.Minute)
-		_, err := h(request("r-1"), event{})
+		_, err := h.Handle(request("r-1"), event{})
 		require.IsType(t, &guard.LockBusy{}, err, "Lambda tries again")
 		require.Zero(t, runs)
 		<-time.After(2 * time.Minute)
-		out, err := h(request("r-1"), event{})
+		out, err := h.Handle(request("r-1"), event{})
 		require.NoError(t, err)
 		require.False(t, out.Skipped)
 		require.Equal(t, 1, runs)
@@ -145,13 +142,13 @@ func TestWrap(t *testing.T) {
 		b := newBench(t, 0, nil)
 		id := "a\tb" + strings.Repeat("é", lockstore.MaxHolderBytes)
 		b.crashed(t, id, time.Minute)
-		_, err := Wrap(b.Guard, key, neverRuns(t))(request(id), event{})
+		_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(id), event{})
 		require.IsType(t, &guard.LockBusy{}, err)
 	})
 	bubble("empty ids are never the same", t, func(t *testing.T) {
 		b := newBench(t, 0, nil)
 		b.crashed(t, "", time.Minute)
-		out, err := Wrap(b.Guard, key, neverRuns(t))(request(""), event{})
+		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(""), event{})
 		require.NoError(t, err)
 		require.True(t, out.Skipped)
 	})
@@ -159,29 +156,29 @@ func TestWrap(t *testing.T) {
 		b := newBench(t, 5*time.Second, nil)
 		b.crashed(t, "r-1", time.Minute)
 		start := time.Now()
-		out, err := Wrap(b.Guard, key, neverRuns(t))(request("r-2"), event{})
+		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-2"), event{})
 		require.NoError(t, err)
 		require.True(t, out.Skipped)
 		require.Equal(t, 5*time.Second, time.Since(start))
 	})
-	bubble("F02 a lock that is kept for runs that wait is an error, not a skip: they may have died", t, func(t *testing.T) {
+	bubble("F02 a lock that is reserved for runs that wait is an error, not a skip: they may have died", t, func(t *testing.T) {
 		b := newBench(t, 0, nil)
 		held, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "holder", TTL: time.Minute})
 		require.NoError(t, err)
 		_, err = b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "dead", TTL: time.Minute, JoinQueue: true})
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		require.NoError(t, b.store.Release(t.Context(), held))
-		_, err = Wrap(b.Guard, key, neverRuns(t))(request("r-2"), event{})
+		_, err = Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-2"), event{})
 		require.IsType(t, &guard.LockBusy{}, err)
 		<-time.After(lockstore.Turn)
-		out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return nil })(request("r-2"), event{})
+		out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return nil }).Handle(request("r-2"), event{})
 		require.NoError(t, err)
 		require.False(t, out.Skipped)
 	})
 	bubble("the work's own errors pass, another lock's too, and free the key", t, func(t *testing.T) {
 		b := newBench(t, 0, nil)
 		for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner", Holder: lockstore.HolderInfo{ID: "r-9"}}, &guard.LockLost{Key: "inner"}, uncomparable{"a"}} {
-			out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return own })(request("r-1"), event{})
+			out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return own }).Handle(request("r-1"), event{})
 			require.Equal(t, own, err)
 			require.Equal(t, Result{}, out)
 		}
@@ -189,8 +186,8 @@ func TestWrap(t *testing.T) {
 	bubble("F04 a panic passes, after the release", t, func(t *testing.T) {
 		b := newBench(t, 0, nil)
 		h := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { panic("boom") })
-		require.PanicsWithValue(t, "boom", func() { h(request("r-1"), event{}) })
-		out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return nil })(request("r-2"), event{})
+		require.PanicsWithValue(t, "boom", func() { h.Handle(request("r-1"), event{}) })
+		out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return nil }).Handle(request("r-2"), event{})
 		require.NoError(t, err)
 		require.False(t, out.Skipped)
 	})
@@ -198,13 +195,13 @@ func TestWrap(t *testing.T) {
 		b := newBench(t, 0, nil)
 		ctx, cancel := context.WithTimeout(request("r-1"), 300*time.Millisecond)
 		defer cancel()
-		out, err := Wrap(b.Guard, key, neverRuns(t))(ctx, event{})
+		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(ctx, event{})
 		require.IsType(t, &guard.LockDeadline{}, err)
 		require.Equal(t, Result{}, out)
 	})
 	bubble("F44 a store that refuses is an error, not a skip", t, func(t *testing.T) {
-		b := newBench(t, 0, func(s *memstore.Store) lockstore.Store { return denied{s} })
-		_, err := Wrap(b.Guard, key, neverRuns(t))(request("r-1"), event{})
+		b := newBench(t, 0, func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: lockstore.ErrUnavailable} })
+		_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-1"), event{})
 		require.IsType(t, &guard.LockStoreUnavailable{}, err)
 	})
 	t.Run("F70 eight runs in one process are eight owners", func(t *testing.T) {
@@ -220,7 +217,7 @@ func TestWrap(t *testing.T) {
 			skips := make(chan bool, 8)
 			for range 8 {
 				go func() {
-					out, err := h(context.Background(), event{})
+					out, err := h.Handle(context.Background(), event{})
 					assert.NoError(t, err)
 					skips <- out.Skipped
 				}()
@@ -238,7 +235,7 @@ func TestWrap(t *testing.T) {
 }
 
 func TestAtLeastFor(t *testing.T) {
-	wrap := func(t *testing.T, b *bench, d time.Duration, work func(context.Context, guard.Lock, event) error) func(context.Context, event) (Result, error) {
+	wrap := func(t *testing.T, b *bench, d time.Duration, work func(context.Context, guard.Lock, event) error) guard.Wrapped[event, Result] {
 		t.Helper()
 		h, err := WrapWith(b.Guard, key, work, Options{AtLeastFor: d})
 		require.NoError(t, err)
@@ -253,7 +250,7 @@ func TestAtLeastFor(t *testing.T) {
 			skipped bool
 		}{{0, false}, {0, true}, {29 * time.Second, true}, {time.Second, false}} {
 			<-time.After(c.after)
-			out, err := h(request("r-"+string(rune('a'+i))), event{})
+			out, err := h.Handle(request("r-"+string(rune('a'+i))), event{})
 			require.NoError(t, err)
 			require.Equal(t, c.skipped, out.Skipped, "trigger %d", i)
 		}
@@ -262,10 +259,10 @@ func TestAtLeastFor(t *testing.T) {
 	bubble("after an error the key is free at once", t, func(t *testing.T) {
 		b := newBench(t, 0, nil)
 		own := errors.New("own")
-		_, err := wrap(t, b, time.Hour, func(context.Context, guard.Lock, event) error { return own })(request("r-1"), event{})
+		_, err := wrap(t, b, time.Hour, func(context.Context, guard.Lock, event) error { return own }).Handle(request("r-1"), event{})
 		require.Equal(t, own, err)
 		runs := 0
-		out, err := wrap(t, b, time.Hour, counts(&runs, 0))(request("r-1"), event{})
+		out, err := wrap(t, b, time.Hour, counts(&runs, 0)).Handle(request("r-1"), event{})
 		require.NoError(t, err)
 		require.False(t, out.Skipped)
 		require.Equal(t, 1, runs)
@@ -274,9 +271,9 @@ func TestAtLeastFor(t *testing.T) {
 		b := newBench(t, 0, nil)
 		runs := 0
 		h := wrap(t, b, time.Hour, counts(&runs, 0))
-		_, err := h(request("r-1"), event{})
+		_, err := h.Handle(request("r-1"), event{})
 		require.NoError(t, err)
-		out, err := h(request("r-1"), event{})
+		out, err := h.Handle(request("r-1"), event{})
 		require.NoError(t, err)
 		require.Equal(t, Result{Skipped: true, Holder: out.Holder}, out)
 		require.Equal(t, "r-1", out.Holder.ID)
@@ -289,7 +286,7 @@ func TestAtLeastFor(t *testing.T) {
 		skipped := make(chan bool, 2)
 		for _, id := range []string{"r-1", "r-2"} {
 			go func() {
-				out, err := h(request(id), event{})
+				out, err := h.Handle(request(id), event{})
 				assert.NoError(t, err)
 				skipped <- out.Skipped
 			}()
@@ -303,15 +300,15 @@ func TestAtLeastFor(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, b.store.MarkStarted(t.Context(), lease))
 		<-time.After(time.Minute)
-		_, err = Wrap(b.Guard, key, neverRuns(t))(request("r-1"), event{})
-		var inDoubt *lockstore.DoubtError
-		require.ErrorAs(t, err, &inDoubt)
+		_, err = Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-1"), event{})
+		busy, ok := err.(*guard.LockBusy)
+		require.True(t, ok, "%T", err)
+		require.Equal(t, lockstore.InDoubt, busy.State)
 	})
 }
 
 func TestRefused(t *testing.T) {
 	b := newBench(t, 0, nil)
-	plain := newBench(t, 0, func(s *memstore.Store) lockstore.Store { return struct{ lockstore.Store }{s} })
 	good := func(context.Context, guard.Lock, event) error { return nil }
 	for _, c := range []struct {
 		name string
@@ -326,7 +323,6 @@ func TestRefused(t *testing.T) {
 		{"F51 nil work", b.Guard, key, nil, Options{}, "work is nil"},
 		{"F52 empty key", b.Guard, "", good, Options{}, "is empty"},
 		{"F52 key with a line break", b.Guard, "a\nb", good, Options{}, "control character"},
-		{"a store that cannot keep a key closed", plain.Guard, key, good, Options{AtLeastFor: time.Minute}, "AtLeastFor: guard: the store (struct { lockstore.Store }) has no cooldown"},
 		{"F48 negative", b.Guard, key, good, Options{AtLeastFor: -time.Second}, "AtLeastFor: guard: the cooldown is -1s; want 1s to 24h"},
 		{"F48 too short", b.Guard, key, good, Options{AtLeastFor: 1}, "want 1s to 24h"},
 		{"F48 overflow", b.Guard, key, good, Options{AtLeastFor: math.MaxInt64}, "want 1s to 24h"},
@@ -334,9 +330,9 @@ func TestRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h, err := WrapWith(c.g, c.key, c.work, c.opt)
 			require.ErrorContains(t, err, c.want)
-			require.Nil(t, h)
+			require.Zero(t, h)
 			if c.opt == (Options{}) {
-				_, again := Wrap(c.g, c.key, c.work)(request("r-1"), event{})
+				_, again := Wrap(c.g, c.key, c.work).Handle(request("r-1"), event{})
 				require.Equal(t, err, again)
 			}
 		})
@@ -353,12 +349,6 @@ func TestResultJSON(t *testing.T) {
 		require.NoError(t, err)
 		require.JSONEq(t, want, string(got))
 	}
-}
-
-type denied struct{ *memstore.Store }
-
-func (denied) Acquire(context.Context, lockstore.Request) (lockstore.Lease, error) {
-	return lockstore.Lease{}, lockstore.ErrUnavailable
 }
 
 type uncomparable []string

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/isolate"
+	"github.com/lambdalock/lambdalock/guard/internal/once"
 )
 
 // batch is one invocation.
@@ -171,10 +172,10 @@ func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) er
 		case over != nil:
 			b.fail(ctx, r, fmt.Errorf("not begun: %w", context.Cause(ctx)))
 		default:
-			err := isolate.Run(func() error { return b.work(ctx, lock, r.SQSMessage) })
-			if other, ok := err.(*otherRuns); ok {
+			var skip once.Skip
+			err := isolate.Run(func() error { return b.work(skip.Watch(ctx), lock, r.SQSMessage) })
+			if skip.IsBusy(err) {
 				r.group.delay = max(r.group.delay, visibility(r.SQSMessage))
-				err = other.LockBusy
 			}
 			if err != nil {
 				b.fail(ctx, r, err)
@@ -206,7 +207,7 @@ func (b *batch) failAll(ctx context.Context, records []*record, err error) {
 	}
 }
 
-// fail keeps and logs why a message is not done.
+// fail notes and logs why a message is not done.
 func (b *batch) fail(ctx context.Context, r *record, err error) {
 	r.done, r.err = false, err
 	if r.group.failed == nil {

@@ -51,7 +51,7 @@ func TestOnce(t *testing.T) {
 			}), opt)
 			require.NoError(t, err)
 			send := func(bodies ...string) (failed []string) {
-				out, err := handler(ctx, events.SQSEvent{Records: messages(bodies...)})
+				out, err := handler.Handle(ctx, events.SQSEvent{Records: messages(bodies...)})
 				require.NoError(t, err)
 				for _, f := range out.BatchItemFailures {
 					failed = append(failed, f.ItemIdentifier)
@@ -70,14 +70,14 @@ func TestOnce(t *testing.T) {
 			_, err = b.Store.Acquire(ctx, lockstore.Request{Key: lockstore.Key("message", ids[0].MessageId) + "x", Owner: "another", TTL: time.Minute})
 			require.NoError(t, err)
 			twice := events.SQSMessage{MessageId: ids[0].MessageId + "x", Body: "a twice"}
-			out, err := handler(ctx, events.SQSEvent{Records: []events.SQSMessage{twice}})
+			out, err := handler.Handle(ctx, events.SQSEvent{Records: []events.SQSMessage{twice}})
 			require.NoError(t, err)
 			require.Len(t, out.BatchItemFailures, 1)
 			require.Equal(t, []string{twice.MessageId}, delayed, "as a message whose lock is held")
 
 			panicking := events.SQSMessage{MessageId: "p", Body: "d panics"}
 			for range 2 {
-				out, err := handler(ctx, events.SQSEvent{Records: []events.SQSMessage{panicking}})
+				out, err := handler.Handle(ctx, events.SQSEvent{Records: []events.SQSMessage{panicking}})
 				require.NoError(t, err)
 				require.Len(t, out.BatchItemFailures, 1)
 				<-time.After(2 * time.Minute)
@@ -90,13 +90,4 @@ func TestOnce(t *testing.T) {
 		_, err := WrapWith(b.Guard, key, Once(nil, byMessage, b.work), Options{})
 		require.ErrorContains(t, err, "work is nil")
 	})
-}
-
-// Code between Once and the batch finds the error of the guard.
-func TestOtherRunsIsALockBusy(t *testing.T) {
-	busy := &guard.LockBusy{Key: "k"}
-	found, ok := errors.AsType[*guard.LockBusy](error(&otherRuns{busy}))
-	require.True(t, ok)
-	require.Equal(t, busy, found)
-	require.ErrorIs(t, &otherRuns{busy}, lockstore.ErrHeld)
 }

@@ -17,7 +17,8 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/batchtest"
-	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // TestRandomBatches runs batches of any form and checks what must hold for each:
@@ -56,7 +57,7 @@ func TestRandomBatches(t *testing.T) {
 				inside[key]++
 				assert.Equal(t, 1, inside[key], "two at once on %s", key)
 				if what[id] == "vanish" {
-					b.Store.Vanish(t, key)
+					b.Vanish(t, key)
 					gone[key] = true
 				}
 				wasted[id] = gone[key]
@@ -78,11 +79,13 @@ func TestRandomBatches(t *testing.T) {
 				return nil
 			}
 			// A key that is locked again, in a later round, is held again.
-			b.Store.OnAcquire = func(req lockstore.Request) error {
+			b.Fault = func(c storetest.Call) storetest.Fault {
 				mu.Lock()
 				defer mu.Unlock()
-				gone[req.Key] = false
-				return nil
+				if c.Kind == driver.Acquire {
+					gone[c.Key] = false
+				}
+				return storetest.Fault{}
 			}
 
 			names := b.run(t, ctx, in...)

@@ -112,32 +112,33 @@ const (
 // Wrap returns a Lambda handler that runs work for each message while the lock of
 // key(message) is held. A mistake in the program is an error of every invocation, see
 // package guard.
-func Wrap(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage]) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
+func Wrap(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage]) guard.Wrapped[events.SQSEvent, events.SQSEventResponse] {
 	handler, err := WrapWith(g, key, work, Options{})
 	if err != nil {
-		return func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
+		return guard.TakesOwnLocks(func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
 			return events.SQSEventResponse{}, err
-		}
+		})
 	}
 	return handler
 }
 
 // WrapWith is Wrap with options. It returns a mistake in the program at once.
-func WrapWith(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage], opt Options) (func(context.Context, events.SQSEvent) (events.SQSEventResponse, error), error) {
+func WrapWith(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage], opt Options) (guard.Wrapped[events.SQSEvent, events.SQSEventResponse], error) {
+	var none guard.Wrapped[events.SQSEvent, events.SQSEventResponse]
 	if err := g.Validate(); err != nil {
-		return nil, err
+		return none, err
 	}
 	switch {
 	case key == nil:
-		return nil, errors.New("sqsbatch: the key function is nil")
+		return none, errors.New("sqsbatch: the key function is nil")
 	case work == nil:
-		return nil, errors.New("sqsbatch: the work is nil")
+		return none, errors.New("sqsbatch: the work is nil")
 	case opt.Concurrency < 0 || opt.Concurrency > maxConcurrency:
-		return nil, fmt.Errorf("sqsbatch: Concurrency is %d; want 0 (the default) to %d", opt.Concurrency, maxConcurrency)
+		return none, fmt.Errorf("sqsbatch: Concurrency is %d; want 0 (the default) to %d", opt.Concurrency, maxConcurrency)
 	case opt.Concurrency == 0:
 		opt.Concurrency = defaultConcurrency
 	}
-	return func(ctx context.Context, in events.SQSEvent) (events.SQSEventResponse, error) {
+	return guard.TakesOwnLocks(func(ctx context.Context, in events.SQSEvent) (events.SQSEventResponse, error) {
 		for i := range in.Records {
 			if in.Records[i].MessageId == "" {
 				return events.SQSEventResponse{}, fmt.Errorf("sqsbatch: record %d of %d has no messageId, so its failure could not be reported; nothing was run", i+1, len(in.Records))
@@ -146,7 +147,7 @@ func WrapWith(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.W
 		b := &batch{guard: g, key: key, work: work, opt: opt}
 		b.run(ctx, in.Records)
 		return b.answer(), nil
-	}, nil
+	}), nil
 }
 
 // visibility is 1 to 5 seconds: as many as the message has had deliveries.

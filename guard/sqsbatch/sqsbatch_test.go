@@ -19,6 +19,8 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/batchtest"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // bench is the guard and the work of the tests; a message's text is its body.
@@ -38,7 +40,7 @@ func (b *bench) work(ctx context.Context, lock guard.Lock, m events.SQSMessage) 
 	return b.Work(ctx, lock, m.MessageId, m.Body)
 }
 
-func (b *bench) handler(t *testing.T) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
+func (b *bench) handler(t *testing.T) guard.Wrapped[events.SQSEvent, events.SQSEventResponse] {
 	t.Helper()
 	h, err := WrapWith(b.Guard, key, b.work, b.opt)
 	require.NoError(t, err)
@@ -48,7 +50,7 @@ func (b *bench) handler(t *testing.T) func(context.Context, events.SQSEvent) (ev
 // run returns the ids of the messages that failed.
 func (b *bench) run(t *testing.T, ctx context.Context, messages ...events.SQSMessage) []string {
 	t.Helper()
-	out, err := b.handler(t)(ctx, events.SQSEvent{Records: messages})
+	out, err := b.handler(t).Handle(ctx, events.SQSEvent{Records: messages})
 	require.NoError(t, err)
 	failed := []string{}
 	known := map[string]bool{"": false}
@@ -100,13 +102,13 @@ func TestBatch(t *testing.T) {
 		require.Equal(t, []string{"m2", "m4", "m6", "m7"},
 			b.run(t, ctx, messages("a", "a fail", "a", "held", "b", "held", "nokey", "c")...))
 		require.ElementsMatch(t, []string{"m1", "m2", "m3", "m5", "m8"}, b.Ran())
-		require.ElementsMatch(t, []string{"a", "b", "c", "held"}, b.Store.Asked(), "one acquire for each key")
+		require.ElementsMatch(t, []string{"a", "b", "c", "held"}, b.Asked(), "one acquire for each key")
 		b.Free(t, "a", "b", "c")
 	})
 	batchtest.Bubble("an empty batch is a success, in the form that Lambda reads", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		for _, in := range []events.SQSEvent{{}, {Records: []events.SQSMessage{}}, {Records: messages("a")}} {
-			out, err := b.handler(t)(ctx, in)
+			out, err := b.handler(t).Handle(ctx, in)
 			require.NoError(t, err)
 			text, err := json.Marshal(out)
 			require.NoError(t, err)
@@ -117,11 +119,11 @@ func TestBatch(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		in := messages("a", "b", "c")
 		in[1].MessageId = ""
-		out, err := b.handler(t)(ctx, events.SQSEvent{Records: in})
+		out, err := b.handler(t).Handle(ctx, events.SQSEvent{Records: in})
 		require.ErrorContains(t, err, "record 2 of 3 has no messageId")
 		require.Empty(t, out.BatchItemFailures)
 		require.Empty(t, b.Ran())
-		require.Empty(t, b.Store.Asked())
+		require.Empty(t, b.Asked())
 	})
 	batchtest.Bubble("F72 a message that is twice in the batch is named once", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
@@ -178,7 +180,7 @@ func TestBatch(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		require.Equal(t, []string{"m1", "m2", "m3", "m5"}, b.run(t, ctx, messages("nokey", "keypanic", "keyexit", "a", "bad\nkey")...))
 		require.Equal(t, []string{"m4"}, b.Ran())
-		require.ElementsMatch(t, []string{"a"}, b.Store.Asked())
+		require.ElementsMatch(t, []string{"a"}, b.Asked())
 		require.Contains(t, b.lines(t, "m1")[0]["error"], "no account in the record")
 		require.Contains(t, b.lines(t, "m2")[0]["error"], "key boom")
 		require.Contains(t, b.lines(t, "m2")[0]["stack"], "sqsbatch_test.go")
@@ -226,7 +228,7 @@ func TestBatch(t *testing.T) {
 		defer cancel()
 		require.Equal(t, []string{"m2", "m3", "m4"}, b.run(t, ctx, messages("a second", "a until", "a", "b")...))
 		require.Equal(t, []string{"m1", "m2"}, b.Ran())
-		require.NotContains(t, b.Store.Asked(), "b")
+		require.NotContains(t, b.Asked(), "b")
 		b.Free(t, "a")
 	})
 	batchtest.Bubble("F65 work that finishes although its time is over is done", t, func(t *testing.T) {
@@ -254,7 +256,7 @@ func TestBatch(t *testing.T) {
 		b.Do = func(_ context.Context, id, _ string) error {
 			switch id {
 			case "m2":
-				b.Store.Vanish(t, "a")
+				b.Vanish(t, "a")
 			case "m3":
 				<-time.After(10 * time.Second) // until a renewal finds out
 			}
@@ -269,24 +271,19 @@ func TestBatch(t *testing.T) {
 	})
 	batchtest.Bubble("F35 a lock that the release finds lost fails all of its key", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.Store.OnRelease = func(lease lockstore.Lease) error {
-			if lease.Key == "a" {
-				return lockstore.ErrLost
-			}
-			return nil
-		}
+		b.Fault = batchtest.Fails(driver.Release, "a", lockstore.ErrLost)
 		require.Equal(t, []string{"m1", "m2", "m3"}, b.run(t, ctx, messages("a", "a fail", "a", "b")...))
 		require.Contains(t, b.lines(t, "m2")[0]["error"], "own")
 		require.Contains(t, b.lines(t, "m3")[0]["error"], "was lost")
 	})
 	batchtest.Bubble("a release that fails leaves the work's results", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.Store.OnRelease = func(lockstore.Lease) error { return lockstore.ErrUnavailable }
+		b.Fault = batchtest.Fails(driver.Release, "", lockstore.ErrUnavailable)
 		require.Empty(t, b.run(t, ctx, messages("a", "a")...))
 	})
 	batchtest.Bubble("F44 a store that refuses everything fails the batch soon, with few requests", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.Store.OnAcquire = func(lockstore.Request) error { return lockstore.ErrUnavailable }
+		b.Fault = batchtest.Fails(driver.Acquire, "", lockstore.ErrUnavailable)
 		var bodies []string
 		for i := range 1000 {
 			bodies = append(bodies, fmt.Sprintf("k%d", i))
@@ -295,30 +292,20 @@ func TestBatch(t *testing.T) {
 		require.Len(t, b.run(t, ctx, messages(bodies...)...), 1000)
 		require.Empty(t, b.Ran())
 		require.LessOrEqual(t, time.Since(start), 6*time.Second)
-		require.Len(t, slices.Compact(slices.Sorted(slices.Values(b.Store.Asked()))), defaultConcurrency, "no retry storm: the other keys are not asked for")
+		require.Len(t, slices.Compact(slices.Sorted(slices.Values(b.Asked()))), defaultConcurrency, "no retry storm: the other keys are not asked for")
 		require.Contains(t, b.lines(t, "m1000")[0]["error"], "not begun")
 	})
 	batchtest.Bubble("a store that refuses one key does not stop the others", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		b.opt.Concurrency = 2
-		b.Store.OnAcquire = func(req lockstore.Request) error {
-			if req.Key == "hot" {
-				return lockstore.ErrUnavailable
-			}
-			return nil
-		}
+		b.Fault = batchtest.Fails(driver.Acquire, "hot", lockstore.ErrUnavailable)
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("hot", "a", "b", "c second", "d second", "e second", "f second", "g second", "h second")...))
 	})
 	batchtest.Bubble("a store that answers for a held key does not stop the others", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		b.opt.Concurrency = 1
 		b.Occupy(t, "held")
-		b.Store.OnAcquire = func(req lockstore.Request) error {
-			if req.Key == "hot" {
-				return lockstore.ErrUnavailable
-			}
-			return nil
-		}
+		b.Fault = batchtest.Fails(driver.Acquire, "hot", lockstore.ErrUnavailable)
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("held", "hot", "a")...))
 	})
 	batchtest.Bubble("F70 eight batches in one process are eight owners", t, func(t *testing.T) {
@@ -340,13 +327,13 @@ func TestBatch(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 8 {
 			all.Go(func() {
-				out, err := h(ctx, events.SQSEvent{Records: messages(fmt.Sprintf("k%d", i), "shared")})
+				out, err := h.Handle(ctx, events.SQSEvent{Records: messages(fmt.Sprintf("k%d", i), "shared")})
 				assert.NoError(t, err)
 				assert.Empty(t, out.BatchItemFailures)
 			})
 		}
 		all.Wait()
-		require.GreaterOrEqual(t, b.Store.Owners(), 16)
+		require.GreaterOrEqual(t, b.Owners(), 16)
 		require.Equal(t, 9, most, "eight keys of their own and one that is shared")
 	})
 	batchtest.Bubble("a panic of the observer is not hidden: it fails its key, and the batch goes on", t, func(t *testing.T) {
@@ -408,12 +395,12 @@ func TestOrdered(t *testing.T) {
 	batchtest.Bubble("one acquire for each key when the order allows it", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		require.Empty(t, b.run(t, ctx, ordered("g a", "h a", "g a", "i b", "h a", "i b")...))
-		require.ElementsMatch(t, []string{"a", "b"}, b.Store.Asked())
+		require.ElementsMatch(t, []string{"a", "b"}, b.Asked())
 	})
 	batchtest.Bubble("what comes after a failure takes no lock", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, ordered("g a fail", "g b", "h c")...))
-		require.ElementsMatch(t, []string{"a", "c"}, b.Store.Asked())
+		require.ElementsMatch(t, []string{"a", "c"}, b.Asked())
 	})
 	batchtest.Bubble("groups run at the same time", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
@@ -423,12 +410,7 @@ func TestOrdered(t *testing.T) {
 	})
 	batchtest.Bubble("F35 a lost lock stops the group from its first doubtful message", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.Store.OnRelease = func(lease lockstore.Lease) error {
-			if lease.Key == "b" {
-				return lockstore.ErrLost
-			}
-			return nil
-		}
+		b.Fault = batchtest.Fails(driver.Release, "b", lockstore.ErrLost)
 		require.Equal(t, []string{"m2", "m3", "m4"}, b.run(t, ctx, ordered("g a", "g b", "g b", "g c")...))
 		require.Equal(t, []string{"m1", "m2", "m3"}, b.Ran())
 		require.Contains(t, b.lines(t, "m3")[0]["error"], "was lost", "it was begun")
@@ -555,10 +537,7 @@ func TestDelay(t *testing.T) {
 			b.Occupy(t, "held")
 			ctx, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
 			defer cancel()
-			b.Store.OnAcquire = func(lockstore.Request) error {
-				<-time.After(took)
-				return nil
-			}
+			b.Fault = func(storetest.Call) storetest.Fault { return storetest.Fault{Before: took} }
 			require.Len(t, delayedIn(t, ctx, b, nil, messages("held")...), called)
 			if called == 0 {
 				require.Contains(t, b.lines(t, "m1")[1]["error"], "no time left")
@@ -588,7 +567,7 @@ func TestRefused(t *testing.T) {
 			_, err := WrapWith(c.g, c.key, c.work, c.opt)
 			require.ErrorContains(t, err, c.want)
 			if c.opt.Concurrency == 0 {
-				_, again := Wrap(c.g, c.key, c.work)(context.Background(), events.SQSEvent{Records: messages("a")})
+				_, again := Wrap(c.g, c.key, c.work).Handle(context.Background(), events.SQSEvent{Records: messages("a")})
 				require.Equal(t, err, again)
 			}
 		})

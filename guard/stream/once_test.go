@@ -49,7 +49,7 @@ func TestOnce(t *testing.T) {
 		for _, s := range sequences {
 			in.Records = append(in.Records, record(s))
 		}
-		out, err := handle(ctx, in)
+		out, err := handle.Handle(ctx, in)
 		require.NoError(t, err)
 		if len(out.BatchItemFailures) == 0 {
 			return ""
@@ -65,15 +65,6 @@ func TestOnce(t *testing.T) {
 	require.Equal(t, "6", send("5", "6", "7"), "another run works on it")
 	require.Equal(t, 1, runs["5"])
 	require.Zero(t, runs["7"])
-	_, err = WrapKinesis(g, nil, Once[events.KinesisEventRecord](nil, nil, nil))(ctx, events.KinesisEvent{})
+	_, err = WrapKinesis(g, nil, Once[events.KinesisEventRecord](nil, nil, nil)).Handle(ctx, events.KinesisEvent{})
 	require.Error(t, err)
-}
-
-// Code between Once and the batch finds the error of the guard.
-func TestOtherRunsIsALockBusy(t *testing.T) {
-	busy := &guard.LockBusy{Key: "k"}
-	found, ok := errors.AsType[*guard.LockBusy](error(&otherRuns{busy}))
-	require.True(t, ok)
-	require.Equal(t, busy, found)
-	require.ErrorIs(t, &otherRuns{busy}, lockstore.ErrHeld)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/isolate"
+	"github.com/lambdalock/lambdalock/guard/internal/once"
 )
 
 // shard works on batches of one source's records.
@@ -98,9 +99,10 @@ func (s shard[R]) each(ctx context.Context, lock guard.Lock, records []R) (done 
 		if ctx.Err() != nil {
 			return done, fmt.Errorf("not begun: %w", context.Cause(ctx))
 		}
-		err := isolate.Run(func() error { return s.work(ctx, lock, r) })
-		if other, ok := err.(*otherRuns); ok {
-			return done, other.LockBusy
+		var skip once.Skip
+		err := isolate.Run(func() error { return s.work(skip.Watch(ctx), lock, r) })
+		if skip.IsBusy(err) {
+			return done, err
 		}
 		if err != nil {
 			return done, fmt.Errorf("the work: %w", err)

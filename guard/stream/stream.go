@@ -34,7 +34,7 @@
 // Lambda then gives up this record and those behind it in the batch, and tells the
 // destination where they were. With BisectBatchOnFunctionError it splits the batch first,
 // so that few good records are given up. If the work knows that a
-// record can never succeed, it should keep the record somewhere and return nil.
+// record can never succeed, it should store the record somewhere and return nil.
 //
 // Lambda counts a held lock as an attempt, too. If the limit is too low, Lambda gives up
 // good records. Give the guard an Options.Wait (boot: LOCK_WAIT) that is longer than
@@ -62,9 +62,9 @@ import (
 
 // WrapDynamoDB returns a Lambda handler that runs work for each record of a DynamoDB
 // stream while the lock of key(record) is held.
-func WrapDynamoDB(g *guard.Guard, key guard.KeyFunc[events.DynamoDBEventRecord], work guard.Work[events.DynamoDBEventRecord]) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
+func WrapDynamoDB(g *guard.Guard, key guard.KeyFunc[events.DynamoDBEventRecord], work guard.Work[events.DynamoDBEventRecord]) guard.Wrapped[events.DynamoDBEvent, events.DynamoDBEventResponse] {
 	s := shard[events.DynamoDBEventRecord]{g, key, work, func(r events.DynamoDBEventRecord) string { return r.Change.SequenceNumber }}
-	return func(ctx context.Context, in events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
+	return guard.TakesOwnLocks(func(ctx context.Context, in events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
 		failed, err := s.run(ctx, in.Records)
 		if err != nil {
 			return events.DynamoDBEventResponse{}, err
@@ -74,14 +74,14 @@ func WrapDynamoDB(g *guard.Guard, key guard.KeyFunc[events.DynamoDBEventRecord],
 			out.BatchItemFailures = append(out.BatchItemFailures, events.DynamoDBBatchItemFailure{ItemIdentifier: failed})
 		}
 		return out, nil
-	}
+	})
 }
 
 // WrapKinesis returns a Lambda handler that runs work for each record of a Kinesis stream
 // while the lock of key(record) is held.
-func WrapKinesis(g *guard.Guard, key guard.KeyFunc[events.KinesisEventRecord], work guard.Work[events.KinesisEventRecord]) func(context.Context, events.KinesisEvent) (events.KinesisEventResponse, error) {
+func WrapKinesis(g *guard.Guard, key guard.KeyFunc[events.KinesisEventRecord], work guard.Work[events.KinesisEventRecord]) guard.Wrapped[events.KinesisEvent, events.KinesisEventResponse] {
 	s := shard[events.KinesisEventRecord]{g, key, work, func(r events.KinesisEventRecord) string { return r.Kinesis.SequenceNumber }}
-	return func(ctx context.Context, in events.KinesisEvent) (events.KinesisEventResponse, error) {
+	return guard.TakesOwnLocks(func(ctx context.Context, in events.KinesisEvent) (events.KinesisEventResponse, error) {
 		failed, err := s.run(ctx, in.Records)
 		if err != nil {
 			return events.KinesisEventResponse{}, err
@@ -91,5 +91,5 @@ func WrapKinesis(g *guard.Guard, key guard.KeyFunc[events.KinesisEventRecord], w
 			out.BatchItemFailures = append(out.BatchItemFailures, events.KinesisBatchItemFailure{ItemIdentifier: failed})
 		}
 		return out, nil
-	}
+	})
 }

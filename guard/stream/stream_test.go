@@ -18,6 +18,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/batchtest"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // record is what the tests know of a record: "key what".
@@ -43,7 +44,7 @@ var sources = map[string]func(ctx context.Context, b *bench, records []record) (
 			in.Records = append(in.Records, events.DynamoDBEventRecord{Change: events.DynamoDBStreamRecord{
 				SequenceNumber: r.sequence, Keys: map[string]events.DynamoDBAttributeValue{"id": events.NewStringAttribute(r.text)}}})
 		}
-		out, err := h(ctx, in)
+		out, err := h.Handle(ctx, in)
 		for _, f := range out.BatchItemFailures {
 			named = append(named, f.ItemIdentifier)
 		}
@@ -59,7 +60,7 @@ var sources = map[string]func(ctx context.Context, b *bench, records []record) (
 		for _, r := range records {
 			in.Records = append(in.Records, events.KinesisEventRecord{Kinesis: events.KinesisRecord{SequenceNumber: r.sequence, Data: []byte(r.text)}})
 		}
-		out, err := h(ctx, in)
+		out, err := h.Handle(ctx, in)
 		for _, f := range out.BatchItemFailures {
 			named = append(named, f.ItemIdentifier)
 		}
@@ -145,7 +146,7 @@ func TestStops(t *testing.T) {
 					ran = append(ran, r.sequence)
 				}
 				require.Equal(t, ran, b.Ran(), "in the stream's order")
-				require.Equal(t, c.asked, strings.Join(b.Store.Asked(), " "), "one acquire for each run of equal keys")
+				require.Equal(t, c.asked, strings.Join(b.Asked(), " "), "one acquire for each run of equal keys")
 				b.Free(t, "a", "b", "c")
 			})
 		}
@@ -166,7 +167,7 @@ func TestInput(t *testing.T) {
 			require.ErrorContains(t, err, "record 2 of 2 has no sequence number")
 			require.Empty(t, named)
 			require.Empty(t, b.Ran())
-			require.Empty(t, b.Store.Asked())
+			require.Empty(t, b.Asked())
 		})
 		batchtest.Bubble("F72 a sequence number that is twice in the batch is named once/"+source, t, func(t *testing.T) {
 			b := newBench(t, guard.Options{})
@@ -179,10 +180,10 @@ func TestInput(t *testing.T) {
 	t.Run("the answer to a good batch is the form that Lambda reads", func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		d, err := WrapDynamoDB(b.Guard, func(context.Context, events.DynamoDBEventRecord) (string, error) { return "k", nil },
-			func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return nil })(context.Background(), events.DynamoDBEvent{})
+			func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return nil }).Handle(context.Background(), events.DynamoDBEvent{})
 		require.NoError(t, err)
 		k, err := WrapKinesis(b.Guard, func(context.Context, events.KinesisEventRecord) (string, error) { return "k", nil },
-			func(context.Context, guard.Lock, events.KinesisEventRecord) error { return nil })(context.Background(), events.KinesisEvent{})
+			func(context.Context, guard.Lock, events.KinesisEventRecord) error { return nil }).Handle(context.Background(), events.KinesisEvent{})
 		require.NoError(t, err)
 		for _, out := range []any{d, k} {
 			text, err := json.Marshal(out)
@@ -196,18 +197,18 @@ func TestInput(t *testing.T) {
 		work := func(context.Context, guard.Lock, events.KinesisEventRecord) error { return nil }
 		dkey := func(context.Context, events.DynamoDBEventRecord) (string, error) { return "k", nil }
 		dwork := func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return nil }
-		for want, h := range map[string]func(context.Context, events.KinesisEvent) (events.KinesisEventResponse, error){
+		for want, h := range map[string]guard.Wrapped[events.KinesisEvent, events.KinesisEventResponse]{
 			"guard is nil": WrapKinesis(nil, key, work), "not made by New": WrapKinesis(new(guard.Guard), key, work),
 			"key function is nil": WrapKinesis(b.Guard, nil, work), "work is nil": WrapKinesis(b.Guard, key, nil),
 		} {
-			_, err := h(context.Background(), events.KinesisEvent{})
+			_, err := h.Handle(context.Background(), events.KinesisEvent{})
 			require.ErrorContains(t, err, want)
 		}
-		for want, h := range map[string]func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error){
+		for want, h := range map[string]guard.Wrapped[events.DynamoDBEvent, events.DynamoDBEventResponse]{
 			"guard is nil": WrapDynamoDB(nil, dkey, dwork), "not made by New": WrapDynamoDB(new(guard.Guard), dkey, dwork),
 			"key function is nil": WrapDynamoDB(b.Guard, nil, dwork), "work is nil": WrapDynamoDB(b.Guard, dkey, nil),
 		} {
-			_, err := h(context.Background(), events.DynamoDBEvent{})
+			_, err := h.Handle(context.Background(), events.DynamoDBEvent{})
 			require.ErrorContains(t, err, want)
 		}
 	})
@@ -262,7 +263,7 @@ func TestLifeCycle(t *testing.T) {
 		b.Do = func(_ context.Context, id, key string) error {
 			switch id {
 			case "3":
-				b.Store.Vanish(t, key)
+				b.Vanish(t, key)
 			case "4":
 				<-time.After(10 * time.Second) // until a renewal finds out
 			}
@@ -275,24 +276,19 @@ func TestLifeCycle(t *testing.T) {
 	batchtest.Bubble("F35 a lock that the release finds lost stops at the first record under it", t, func(t *testing.T) {
 		for _, last := range []string{"b", "b fail"} {
 			b := newBench(t, guard.Options{})
-			b.Store.OnRelease = func(lease lockstore.Lease) error {
-				if lease.Key == "b" {
-					return lockstore.ErrLost
-				}
-				return nil
-			}
+			b.Fault = batchtest.Fails(driver.Release, "b", lockstore.ErrLost)
 			require.Equal(t, "2", b.run(t, ctx, "a", "b", last, "c"))
 			require.Equal(t, []string{"1", "2", "3"}, b.Ran())
 		}
 	})
 	batchtest.Bubble("F44 a store that refuses stops at once, with the requests of one key", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		b.Store.OnAcquire = func(lockstore.Request) error { return lockstore.ErrUnavailable }
+		b.Fault = batchtest.Fails(driver.Acquire, "", lockstore.ErrUnavailable)
 		start := time.Now()
 		require.Equal(t, "1", b.run(t, ctx, "a", "b", "c", "d"))
 		require.LessOrEqual(t, time.Since(start), 6*time.Second)
-		require.Less(t, len(b.Store.Asked()), 40)
-		require.NotContains(t, b.Store.Asked(), "b")
+		require.Less(t, len(b.Asked()), 40)
+		require.NotContains(t, b.Asked(), "b")
 		require.Equal(t, "WARN", b.line(t)["level"])
 	})
 	batchtest.Bubble("F69 shutdown: what runs may end, the rest is delivered again", t, func(t *testing.T) {
@@ -328,7 +324,7 @@ func TestLifeCycle(t *testing.T) {
 		}
 		all.Wait()
 		require.Equal(t, 8, shared)
-		require.GreaterOrEqual(t, b.Store.Owners(), 16)
+		require.GreaterOrEqual(t, b.Owners(), 16)
 	})
 	batchtest.Bubble("a panic of the observer is not hidden", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{Observe: func(context.Context, guard.Report) { panic("observer boom") }})

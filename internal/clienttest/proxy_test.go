@@ -24,7 +24,7 @@ type answer struct {
 
 	Fence int64
 	Token string
-	Held  bool
+	State string // of a GET
 }
 
 // do sends a request, which may be repeated. It sends the request again while the
@@ -60,6 +60,7 @@ type fault int
 const (
 	none         fault = iota
 	unavailable        // answered with 503, not passed on
+	cooldown           // answered with 409 and a Retry-After of an hour, not passed on
 	lost               // passed on, but its answer is lost
 	lostAndEnded       // passed on, its answer is lost, and the lease that was granted is ended
 	ended              // the lease that it has the token of is ended before
@@ -132,6 +133,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case f == unavailable:
 		e.answer = answer{status: http.StatusServiceUnavailable, text: `{"message":"Service Unavailable"}`}
+	case f == cooldown:
+		e.answer = answer{status: http.StatusConflict, text: `{"code":"busy","retryAfter":3600}`}
 	default:
 		r.Header.Del("Connection")
 		// Its client may have gone, and the answer is lost then.

@@ -19,7 +19,7 @@ var situations = []struct {
 		p, fence := h.begin()
 		granted := time.Now()
 		state := h.state()
-		require.True(h, state.Held && state.Fence == fence, "the key is another one: %s", state.text)
+		require.True(h, state.State == "held" && state.Fence == fence, "the key is another one: %s", state.text)
 		host, err := os.Hostname()
 		require.NoError(h, err)
 		require.Contains(h, state.text, " on "+host, "the holder says where it is")
@@ -53,6 +53,10 @@ var situations = []struct {
 		require.Greater(h, next, fence)
 		require.NotContains(h, first.text.String()+second.text.String(), "overlap")
 		h.free(next)
+	}},
+	{"waits no longer than it was told to", "", false, func(h *harness) {
+		h.proxy.plan("PUT", cooldown, cooldown, cooldown)
+		h.exits(h.start("LOCKS_WAIT=3"), 75) // long before the hour is over, or it would be killed
 	}},
 	{"F23 the reply of acquire is lost", "", true, func(h *harness) {
 		h.proxy.plan("PUT", unavailable, lost)
@@ -102,7 +106,7 @@ var situations = []struct {
 			require.True(h, p.lastTick().Before(taken), "it went on")
 		}
 		state := h.state()
-		require.True(h, state.Held && state.Fence == next.Fence, "the next holder's lease is gone: %s", state.text)
+		require.True(h, state.State == "held" && state.Fence == next.Fence, "the next holder's lease is gone: %s", state.text)
 		h.release(next)
 	}},
 	{"F32 cut off", "", false, func(h *harness) {

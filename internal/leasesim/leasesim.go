@@ -39,7 +39,7 @@ type Sim struct {
 	Drift  float64 // a local clock is faster or slower by up to this part of 1
 
 	// Open opens the store in a new process. close is called at the end of the process.
-	Open func(p *Process) (s lockstore.Store, close func())
+	Open func(p *Process) (s *lockstore.Store, close func())
 
 	// FromReply counts trust from the reply and not from before the request. That is the
 	// control run: it has to find two processes that trust at the same time.
@@ -210,7 +210,7 @@ func (p *Process) call(ctx context.Context, f func(context.Context) error) error
 	err := f(ctx)
 	p.sim.count("operations")
 	switch {
-	case errors.Is(err, lockstore.ErrHeld):
+	case errors.Is(err, lockstore.ErrRefused):
 		p.sim.count("busy")
 	case errors.Is(err, lockstore.ErrLost):
 		p.sim.count("losses")
@@ -221,10 +221,9 @@ func (p *Process) call(ctx context.Context, f func(context.Context) error) error
 }
 
 // hold is one acquisition, as a guard makes it.
-func (p *Process) hold(ctx context.Context, store lockstore.Store) {
+func (p *Process) hold(ctx context.Context, store *lockstore.Store) {
 	s := p.sim
-	queuer, _ := lockstore.As[lockstore.Queuer](store)
-	req := lockstore.Request{Key: Key, Owner: lockstore.NewOwner(), TTL: s.TTL, JoinQueue: p.Float() < 0.7 && queuer != nil && s.Seed%2 == 1}
+	req := lockstore.Request{Key: Key, Owner: lockstore.NewOwner(), TTL: s.TTL, JoinQueue: p.Float() < 0.7 && s.Seed%2 == 1}
 	var lease lockstore.Lease
 	acquire := func(ctx context.Context) (err error) {
 		lease, err = store.Acquire(ctx, req)
@@ -248,7 +247,7 @@ func (p *Process) hold(ctx context.Context, store lockstore.Store) {
 			s.count("waiters that die")
 			return
 		}
-		if p.call(ctx, func(ctx context.Context) error { return queuer.AwaitTurn(ctx, Key, req.Owner) }) != nil {
+		if p.call(ctx, func(ctx context.Context) error { return store.AwaitTurn(ctx, Key, req.Owner) }) != nil {
 			Pass(p.UpTo(100 * time.Millisecond))
 		}
 		sent = time.Now() // the trust counts from the request that returns the lease
@@ -259,7 +258,7 @@ func (p *Process) hold(ctx context.Context, store lockstore.Store) {
 	if place(err) > 0 && !ambiguous {
 		s.count("waiters that leave")
 		for i := range 3 {
-			left := p.call(ctx, func(ctx context.Context) error { return queuer.Leave(ctx, Key, req.Owner) })
+			left := p.call(ctx, func(ctx context.Context) error { return store.Leave(ctx, Key, req.Owner) })
 			if errors.Is(left, lockstore.ErrGranted) {
 				ambiguous = true
 			}
@@ -320,8 +319,8 @@ func (p *Process) hold(ctx context.Context, store lockstore.Store) {
 
 // place is the place in the queue that a refusal says, 0 without one.
 func place(err error) int {
-	if held, ok := errors.AsType[*lockstore.HeldError](err); ok {
-		return held.QueuePosition
+	if refused, ok := errors.AsType[*lockstore.Refused](err); ok {
+		return refused.QueuePosition
 	}
 	return 0
 }
@@ -376,7 +375,7 @@ func Pass(d time.Duration) {
 
 // unknown reports whether a failed request may have been applied.
 func unknown(err error) bool {
-	for _, known := range []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
+	for _, known := range []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
 		if errors.Is(err, known) {
 			return false
 		}

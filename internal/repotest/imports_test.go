@@ -18,20 +18,20 @@ var layers = []struct {
 }{
 	{"lockstore", []string{"lockstore/driver"}},
 	{"lockstore/driver", nil},
-	{"lockstore/storetest", []string{"lockstore", "lockstore/driver", "lockstore/internal/portable", "internal/rules", "internal/verifyrecord"}},
+	{"lockstore/storetest", []string{"lockstore", "lockstore/driver", "internal/rules", "internal/verifyrecord"}},
 	{"internal/awscreds", []string{"lockstore"}},
-	{"lockstore/casstore/castest", []string{"lockstore", "lockstore/casstore", "lockstore/storetest"}},
+	{"lockstore/casstore/castest", []string{"lockstore", "lockstore/casstore", "lockstore/driver", "lockstore/storetest"}},
 	{"lockstore/*store/example", []string{"boot", "guard", "lockstore", "internal/fencednumber"}},
 	{"lockstore/internal/rest", []string{"lockstore"}},
-	{"lockstore/internal/portable", []string{"lockstore", "lockstore/driver"}},
-	{"lockstore/memstore", []string{"lockstore", "lockstore/driver", "lockstore/internal/portable", "internal/rules"}},
+	{"lockstore/memstore", []string{"lockstore", "lockstore/driver", "internal/rules"}},
 	{"internal/rules", []string{"lockstore", "lockstore/driver"}},
 	{"internal/modelcheck", []string{"internal/rules", "lockstore/driver"}},
 	{"internal/wrongrules", []string{"internal/rules", "lockstore", "lockstore/driver"}},
-	{"lockstore/casstore", []string{"lockstore", "lockstore/driver", "lockstore/internal/portable", "internal/rules"}},
-	{"lockstore/*store/...", []string{"lockstore", "internal/awscreds", "lockstore/casstore", "lockstore/driver", "lockstore/internal/portable", "lockstore/internal/rest"}},
+	{"lockstore/casstore", []string{"lockstore", "lockstore/driver", "internal/rules"}},
+	{"lockstore/*store/...", []string{"lockstore", "internal/awscreds", "lockstore/casstore", "lockstore/driver", "lockstore/internal/rest"}},
 	{"guard", []string{"lockstore"}},
-	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/memstore"}},
+	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/driver", "lockstore/memstore", "lockstore/storetest"}},
+	{"guard/internal/once", []string{"guard", "guard/idempotency", "lockstore"}},
 	{"guard/internal/*", nil},
 	{"guard/idempotency", []string{"guard", "lockstore"}},
 	{"guard/*", []string{"guard", "guard/idempotency", "guard/internal/*", "lockstore"}},
@@ -39,15 +39,16 @@ var layers = []struct {
 	// Environments for any function: it knows none of our packages.
 	{"lambdatest", nil},
 	{"functions/internal/functest", []string{"boot", "guard", "lockstore", "lockstore/*store", "functions/internal/...", "lambdatest", "internal/..."}},
-	{"functions/locks/lockservice", []string{"boot", "guard", "guard/httpapi", "lockstore", "internal/awscreds", "functions/internal/..."}},
-	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "internal/awscreds", "lockstore/*store", "functions/internal/..."}},
-	{"functions/*", []string{"boot", "guard/...", "lockstore", "lockstore/*store/...", "functions/internal/..."}},
+	// The lock service: functions/locks and lockctl serve are its mains.
+	{"lockhttp", []string{"guard", "guard/httpapi", "lockstore", "internal/awscreds", "internal/stableowner", "internal/strictjson"}},
+	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "internal/strictjson", "functions/internal/..."}},
+	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/stableowner", "internal/strictjson", "functions/internal/..."}},
 	// A sample that is in no template. The other examples are modules of their own.
 	{"examples/charge", []string{"boot", "guard", "guard/idempotency", "lockstore", "lockstore/*store"}},
 	// A script and its test.
 	{"deploy", nil},
 	// The command line. It starts functions from outside, and is the lock service.
-	{"cmd/lockctl/...", []string{"boot", "guard/...", "lockstore/...", "lambdatest", "functions/locks/lockservice", "cmd/lockctl/internal/..."}},
+	{"cmd/lockctl/...", []string{"boot", "guard/...", "lockhttp", "lockstore/...", "lambdatest", "cmd/lockctl/internal/..."}},
 	{"internal/...", []string{"boot", "guard/...", "lockstore/...", "lambdatest", "internal/..."}},
 }
 
@@ -99,13 +100,16 @@ var badDeps = map[string]string{
 	"google.golang.org/protobuf/...": "2 MB",
 }
 
+// linked are the packages of internal/ that are parts of the product.
+var linked = []string{"internal/awscreds", "internal/rules", "internal/stableowner", "internal/strictjson"}
+
 // forbidden has a row for each function and for each package that others link,
 // so that a new function or a heavier dependency needs an edit here.
 var forbidden = map[string]map[string]string{
 	"functions/locks":    badDeps,
 	"functions/nightly":  badDeps,
 	"functions/settle":   badDeps,
-	"functions/step":     badDeps,
+	"functions/sfnlock":  badDeps,
 	"functions/withdraw": badDeps,
 	"boot":               with(badDeps, module+"/lockstore/*store", "a store that boot links would be in every function"),
 	"guard/httpapi":      with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
@@ -246,7 +250,7 @@ func tooMuch(g graph, rows map[string]map[string]string) (problems []string) {
 		deps := g.deps(module + "/" + p)
 		for bad, why := range row {
 			for dep := range deps {
-				if matches(bad, dep) && dep != module+"/internal/rules" && dep != module+"/internal/awscreds" { // which are parts of the product
+				if matches(bad, dep) && !slices.Contains(linked, strings.TrimPrefix(dep, module+"/")) {
 					problems = append(problems, fmt.Sprintf("%s links %s (%s): %s. Take the import out of one of them", p, dep, why, g.chain(module+"/"+p, dep)))
 				}
 			}
@@ -328,7 +332,10 @@ func TestImportRulesCatch(t *testing.T) {
 		caught(t, wrongWay(made("./lockstore/astore: ./guard")), "imports guard")
 		caught(t, wrongWay(made("./boot: ./internal/faults")), "imports internal/faults")
 		caught(t, wrongWay(made("./functions/a: ./functions/b")), "imports functions/b")
-		caught(t, wrongWay(made("./cmd/lockctl: ./cmd/lockctl/internal/a", "./cmd/lockctl/internal/a: ./cmd/lockctl/internal/b ./lambdatest ./functions/locks/lockservice ./guard/httpapi")))
+		caught(t, wrongWay(made("./cmd/lockctl: ./cmd/lockctl/internal/a", "./cmd/lockctl/internal/a: ./cmd/lockctl/internal/b ./lambdatest ./lockhttp ./guard/httpapi")))
+		caught(t, wrongWay(made("./functions/locks: ./lockhttp", "./lockhttp: ./guard ./lockstore")))
+		caught(t, wrongWay(made("./lockhttp: ./functions/internal/a")), "lockhttp imports functions/internal/a")
+		caught(t, wrongWay(made("./cmd/lockctl/internal/a: ./functions/locks")), "imports functions/locks")
 		caught(t, wrongWay(made("./cmd/lockctl/internal/a: ./functions/internal/b")), "imports functions/internal/b")
 		caught(t, wrongWay(made("./cmd/lockctl/internal/a: ./internal/b")), "imports internal/b")
 		caught(t, wrongWay(made("./internal/a: ./cmd/lockctl/internal/b")), "imports cmd/lockctl/internal/b")

@@ -160,8 +160,8 @@ func TestTemplate(t *testing.T) {
 		for _, word := range words {
 			require.Contains(t, read(t, "guard/report.go")+read(t, "guard/outcome.go"), word[1])
 		}
-		require.Contains(t, text, `$.keepError = "*"`)
-		require.Contains(t, read(t, "guard/report.go"), `"keepError"`)
+		require.Contains(t, text, `$.completeError = "*"`)
+		require.Contains(t, read(t, "guard/report.go"), `"completeError"`)
 	})
 	// A schedule whose name SAM makes has the same name in every stack, and only one
 	// of an account's stacks could be deployed.

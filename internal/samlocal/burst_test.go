@@ -77,9 +77,9 @@ type withdrawal struct {
 	busy            int // answers that the lock is busy, after which the client tried again
 }
 
-// keptForOthers is a part of the answer while nobody holds the lock, but other
+// reservedForOthers is a part of the answer while nobody holds the lock, but other
 // invocations have waited longer for it.
-const keptForOthers = "Other requests have waited longer for the same resource."
+const reservedForOthers = "Other requests have waited longer for the same resource."
 
 // withdraw makes one withdrawal as a client would. held is the body of the answer
 // where another holds the lock.
@@ -102,7 +102,7 @@ func (s *service) withdraw(ctx context.Context, plain fixture, held, id string) 
 		switch {
 		case response.StatusCode == 200:
 			return w, json.Unmarshal([]byte(response.Body), &w)
-		case response.StatusCode == 409 && (eventfiles.SameText(held, response.Body) || strings.Contains(response.Body, keptForOthers)):
+		case response.StatusCode == 409 && (eventfiles.SameText(held, response.Body) || strings.Contains(response.Body, reservedForOthers)):
 		default:
 			return w, fmt.Errorf("%s: status %d: %s", id, response.StatusCode, response.Body)
 		}

@@ -116,7 +116,7 @@ func (f fixture) unused() fixture {
 func (f fixture) release(answer []byte) (event fixture, ok bool) {
 	var granted struct {
 		Body  string // of the lock service
-		Fence int64  // of a step
+		Fence int64  // of sfnlock
 	}
 	var e map[string]any
 	if json.Unmarshal(answer, &granted) != nil || json.Unmarshal(f.Event, &e) != nil {

@@ -233,7 +233,7 @@ func TestStores(t *testing.T) {
 			holding := func(key string) fixture { return fixture{Fixture: eventfiles.Fixture{Held: key}} }
 			busy := func(key string) {
 				_, err := s.locks.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: 2e9})
-				assert.ErrorIs(t, err, lockstore.ErrHeld)
+				assert.ErrorIs(t, err, lockstore.ErrRefused)
 			}
 			key := lockstore.Key("account", account)
 			for range 2 { // the second finds a used server

@@ -40,7 +40,7 @@ type suite struct {
 
 	accounts accountsTool
 	fresh    func(context.Context) error // as in store
-	locks    lockstore.Store             // nil where the locks are out of reach
+	locks    *lockstore.Store            // nil where the locks are out of reach
 
 	// once runs an event and returns the function's answer, also an error.
 	once  func(context.Context, fixture) ([]byte, error)
@@ -225,7 +225,7 @@ type lockAnswer struct {
 	Fence     int64
 	Token     string
 	ExpiresIn float64
-	Held      bool
+	State     string
 	Holder    struct{ Name string }
 }
 
@@ -259,7 +259,7 @@ func (s *suite) lock(t tester, api *service) {
 	busy := ask(409, "PUT", spelt, `{"ttl": 30}`)
 	require.True(t, last.header.Get("Retry-After") != "" && busy.Token == "", "busy is told by %v %s", last.header, last.body)
 	seen := ask(200, "GET", spelt, "")
-	require.True(t, seen.Held && seen.Fence == first.Fence && seen.Holder.Name == "samlocal" && seen.Token == "", "a held lock is shown as %s", last.body)
+	require.True(t, seen.State == "held" && seen.Fence == first.Fence && seen.Holder.Name == "samlocal" && seen.Token == "", "a held lock is shown as %s", last.body)
 
 	renewed := ask(200, "PATCH", spelt, `{"ttl": 60}`, "Lock-Token", first.Token)
 	require.True(t, renewed.Fence == first.Fence && renewed.ExpiresIn > 30, "a renewed grant is %+v", renewed)
@@ -270,14 +270,14 @@ func (s *suite) lock(t tester, api *service) {
 	ask(204, "DELETE", key, "", "Lock-Token", renewed.Token)
 	ask(204, "DELETE", spelt, "", "Lock-Token", renewed.Token)
 	free := ask(200, "GET", key, "")
-	require.True(t, !free.Held && free.Fence == first.Fence, "a free lock is shown as %s", last.body)
-	ask(422, "PUT", key, `{"ttl": 30}`, "Idempotency-Key", run)
+	require.True(t, free.State == "free" && free.Fence == first.Fence, "a free lock is shown as %s", last.body)
+	ask(422, "PUT", key, `{"ttl": 30, "holder": "samlocal"}`, "Idempotency-Key", run)
 	ask(405, "POST", key, `{"ttl": 30}`)
 
 	// A path is decoded once: this is no key with a slash.
 	escaped := "/locks/shared/" + run + "%252Fa"
 	twice := ask(200, "PUT", escaped, `{"ttl": 30}`)
-	require.False(t, ask(200, "GET", "/locks/shared/"+run+"/a", "").Held, "%252F is taken for a slash")
+	require.Equal(t, "free", ask(200, "GET", "/locks/shared/"+run+"/a", "").State, "%252F is taken for a slash")
 	ask(204, "DELETE", escaped, "", "Lock-Token", twice.Token)
 
 	// None of these may give the lock of another path. The SAM CLI refuses the first

@@ -39,6 +39,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard/sqsbatch"
 	"github.com/lambdalock/lambdalock/guard/stream"
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockhttp"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
@@ -171,13 +172,13 @@ type target struct {
 	corrupt func(t *testing.T, key string)
 }
 
-func (on target) open(t *testing.T, addr, password string) lockstore.Store {
+func (on target) open(t *testing.T, addr, password string) *lockstore.Store {
 	return open(t, on.url(addr, password), func(name string) string {
 		return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": password, "AWS_SESSION_TOKEN": password, "ZOOKEEPER_AUTH": "user:" + password}[name]
 	})
 }
 
-func open(t *testing.T, rawURL string, getenv func(string) string) lockstore.Store {
+func open(t *testing.T, rawURL string, getenv func(string) string) *lockstore.Store {
 	store, err := lockstore.Open(t.Context(), rawURL, getenv, redisstore.Opener, elasticache.Opener, dynamostore.Opener, zkstore.Opener)
 	require.NoError(t, err)
 	return store
@@ -223,14 +224,14 @@ func TestNothingShowsASecret(t *testing.T) {
 }
 
 // observed is a guard whose reports are shown and logged.
-func observed(t *testing.T, w *watch, store lockstore.Store) *guard.Guard {
+func observed(t *testing.T, w *watch, store *lockstore.Store) *guard.Guard {
 	seen := storetest.NewFaulty(store, func(c storetest.Call) storetest.Fault {
 		w.owner(c.Owner)
 		return storetest.Fault{}
 	})
 	lines, text := guard.LogReports(slog.New(slog.NewJSONHandler(w, nil))), guard.LogReports(slog.New(slog.NewTextHandler(w, nil)))
-	g, err := guard.New(seen, guard.Options{
-		Holder: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "test", ID: "1"} },
+	g, err := guard.New(seen.Store, guard.Options{
+		HolderInfo: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "test", ID: "1"} },
 		Observe: func(ctx context.Context, r guard.Report) {
 			lines(ctx, r)
 			text(ctx, r)
@@ -242,7 +243,7 @@ func observed(t *testing.T, w *watch, store lockstore.Store) *guard.Guard {
 }
 
 // live makes every outcome of a store that works.
-func live(t *testing.T, w *watch, store lockstore.Store, on target) {
+func live(t *testing.T, w *watch, store *lockstore.Store, on target) {
 	ctx := t.Context()
 	g := observed(t, w, store)
 	do := func(key string, work func(context.Context, guard.Lock) error) (err error) {
@@ -304,15 +305,13 @@ func live(t *testing.T, w *watch, store lockstore.Store, on target) {
 	}
 	require.NoError(t, g.Release(ctx, lease))
 	require.NoError(t, g.Release(ctx, lease), "again")
-	if keeper, ok := lockstore.As[lockstore.Completer](store); ok {
-		lease, err := g.Acquire(ctx, guard.LeaseRequest{Key: "closed", TTL: time.Minute})
-		require.NoError(t, err)
-		require.NoError(t, keeper.MarkStarted(ctx, lease))
-		w.show("begun", keeper.MarkStarted(ctx, other))
-		require.NoError(t, keeper.Complete(ctx, lease, []byte("answer"), time.Minute))
-		w.show("closed", keeper.Complete(ctx, other, nil, time.Minute))
-		w.show("closed", do("closed", fine))
-	}
+	lease, err = g.Acquire(ctx, guard.LeaseRequest{Key: "completed", TTL: time.Minute})
+	require.NoError(t, err)
+	require.NoError(t, store.MarkStarted(ctx, lease))
+	w.show("MarkStarted", store.MarkStarted(ctx, other))
+	require.NoError(t, store.Complete(ctx, lease, []byte("a result"), time.Minute))
+	w.show("Complete", store.Complete(ctx, other, nil, time.Minute))
+	w.show("completed", do("completed", fine))
 
 	if on.delete != nil {
 		require.IsType(t, &guard.LockLost{}, do("lost", func(context.Context, guard.Lock) error {
@@ -323,11 +322,9 @@ func live(t *testing.T, w *watch, store lockstore.Store, on target) {
 		on.corrupt(t, "corrupt")
 		require.IsType(t, &guard.LockCorrupt{}, do("corrupt", fine))
 		answers(ctx, w, g, "corrupt")
-		if checker, ok := lockstore.As[lockstore.Checker](store); ok {
-			findings, err := checker.Check(ctx)
-			w.show("findings", findings)
-			w.show("Check's error", err)
-		}
+		findings, err := store.Check(ctx)
+		w.show("findings", findings)
+		w.show("Check's error", err)
 	}
 	answers(ctx, w, g, "answered")
 	w.show("guard", g)
@@ -346,22 +343,22 @@ func answers(ctx context.Context, w *watch, g *guard.Guard, key string) {
 	name := func(context.Context, httpapi.Request) (string, error) { return key, nil }
 	out, err := httpapi.Wrap(g, name, func(context.Context, guard.Lock, httpapi.Request) (httpapi.Response, error) {
 		return httpapi.Response{StatusCode: 200}, nil
-	})(ctx, httpapi.Request{})
+	}).Handle(ctx, httpapi.Request{})
 	say("HTTP", out, err)
 	batch, err := sqsbatch.Wrap(g, func(context.Context, events.SQSMessage) (string, error) { return key, nil },
-		func(context.Context, guard.Lock, events.SQSMessage) error { return nil })(ctx, events.SQSEvent{Records: []events.SQSMessage{{MessageId: "m"}}})
+		func(context.Context, guard.Lock, events.SQSMessage) error { return nil }).Handle(ctx, events.SQSEvent{Records: []events.SQSMessage{{MessageId: "m"}}})
 	say("SQS", batch, err)
 	records, err := stream.WrapDynamoDB(g, func(context.Context, events.DynamoDBEventRecord) (string, error) { return key, nil },
-		func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return nil })(ctx, events.DynamoDBEvent{Records: []events.DynamoDBEventRecord{{Change: events.DynamoDBStreamRecord{SequenceNumber: "1"}}}})
+		func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return nil }).Handle(ctx, events.DynamoDBEvent{Records: []events.DynamoDBEventRecord{{Change: events.DynamoDBStreamRecord{SequenceNumber: "1"}}}})
 	say("a stream", records, err)
-	skip, err := schedule.Wrap(g, key, func(context.Context, guard.Lock, string) error { return nil })(ctx, "")
+	skip, err := schedule.Wrap(g, key, func(context.Context, guard.Lock, string) error { return nil }).Handle(ctx, "")
 	say("a schedule", skip, err)
 }
 
 // broken asks a store whose server, or the way to it, does not work.
 func broken(t *testing.T, w *watch, on target) {
 	fine := func(context.Context, guard.Lock) error { return nil }
-	ask := func(what string, store lockstore.Store) {
+	ask := func(what string, store *lockstore.Store) {
 		t.Helper()
 		g := observed(t, w, store)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -376,10 +373,8 @@ func broken(t *testing.T, w *watch, on target) {
 		w.show(what, err)
 		w.show(what, g.Release(ctx, lease))
 		answers(ctx, w, g, "k-"+what)
-		if checker, ok := lockstore.As[lockstore.Checker](store); ok {
-			_, err := checker.Check(ctx)
-			w.show(what, err)
-		}
+		_, err = store.Check(ctx)
+		w.show(what, err)
 	}
 	store := on.open(t, on.proxy.Addr, password)
 	for what, set := range map[string]func(){
@@ -511,42 +506,55 @@ func TestNoTypeShowsASecret(t *testing.T) {
 	getenv := func(string) string { return password }
 	config := lockstore.Config{URL: u, Getenv: getenv}
 	redisStore := open(t, u.String(), getenv)
-	cacheStore, dynamoStore := open(t, "elasticache://user@cache?cache=name", getenv), open(t, "dynamodb://table", getenv)
-	zkStore := open(t, "zookeeper://127.0.0.1", func(string) string { return "user:" + password }).(*zkstore.Store)
+	cacheStore := open(t, "elasticache://user@cache?cache=name", getenv)
+	zkStore := open(t, "zookeeper://127.0.0.1", func(string) string { return "user:" + password })
+	table, err := lockstore.ParseURL("dynamodb://table")
+	require.NoError(t, err)
+	dynamoStore, err := dynamostore.Open(t.Context(), lockstore.Config{URL: table, Getenv: getenv})
+	require.NoError(t, err)
 	g, err := guard.New(redisStore, guard.Options{})
+	require.NoError(t, err)
+	service, err := lockhttp.Open(g, &url.URL{Scheme: "text", Path: "/" + password + password}, func(string) string { return `{"*": ["shared/"]}` })
 	require.NoError(t, err)
 	once, err := idempotency.New(g, idempotency.Options{})
 	require.NoError(t, err)
 	lease := lockstore.Lease{Key: "k", Owner: owner, Fence: 7}
 	inner := fmt.Errorf("about %v: %w", lease, lockstore.ErrLost)
-	answer := lockstore.Secret(lockstore.NewOwner())
-	w.owner(lockstore.Owner(answer))
-	kept := &lockstore.KeptError{Result: answer}
+	_, err = json.Marshal(lease)
+	require.Error(t, err)
+	for _, damaged := range []string{lease.Encode() + " ", lease.Encode() + "=", lease.Encode()[1:], string(owner)} {
+		_, err := lockstore.ParseLease(damaged)
+		require.ErrorIs(t, err, lockstore.ErrInvalid)
+		w.show("a damaged lease's", err)
+	}
+	result := lockstore.Secret(lockstore.NewOwner())
+	w.owner(lockstore.Owner(result))
+	refused := &lockstore.Refused{Result: result}
 
 	shown := map[string]bool{}
 	for _, v := range []any{
 		config, &config, redisstore.Opener, lockstore.Finding{}, lockstore.Fence(7), lockstore.HolderInfo{Name: "n"},
-		lockstore.Request{Key: "k", Owner: owner}, &lockstore.Request{Owner: owner}, lockstore.Status{Key: "k"}, lockstore.RevokeRequest{Key: "k"}, lockstore.Page{}, lockstore.Extent{}, &lockstore.HeldError{Key: "k"},
-		kept, *kept, answer, &answer, []lockstore.Secret{answer}, fmt.Errorf("busy: %w", kept), &lockstore.DoubtError{}, &lockstore.BegunError{}, &guard.LockBusy{Key: "k", Err: kept},
+		lockstore.Request{Key: "k", Owner: owner}, &lockstore.Request{Owner: owner}, lockstore.Status{Key: "k"}, lockstore.RevokeRequest{Key: "k"}, lockstore.Page{}, lockstore.Extent{}, &lockstore.Refused{Key: "k"},
+		refused, *refused, result, &result, []lockstore.Secret{result}, fmt.Errorf("busy: %w", refused), &guard.LockBusy{Key: "k", Err: refused},
 		lease, &lease, []lockstore.Lease{lease}, map[string]lockstore.Lease{"k": lease}, owner, []lockstore.Owner{owner},
 
 		g, guard.Options{}, guard.Lock{Key: "k", Fence: 7}, guard.OutcomeOK, guard.Report{Key: "k", Err: inner, ReleaseErr: inner},
-		guard.PhaseLost, guard.TraceEvent{Step: guard.PhaseLost, Report: guard.Report{Key: "k"}, Err: inner},
+		guard.PhaseLost, guard.TraceEvent{Phase: guard.PhaseLost, Report: guard.Report{Key: "k"}, Err: inner},
 		guard.LeaseRequest{Key: "k", Owner: owner}, &guard.LeaseRequest{Owner: owner},
 		&guard.LockBusy{Key: "k"}, &guard.LockLost{Key: "k", Err: inner, Cause: inner}, &guard.LockDeadline{Key: "k", Err: inner},
 		&guard.LockInvalid{Key: "k", Err: inner}, &guard.LockCorrupt{Key: "k", Err: inner}, &guard.LockStoreUnavailable{Key: "k", Err: inner},
 
-		guard.OnceOptions{}, guard.Completion{Result: answer, Substitute: answer, Err: inner}, once, idempotency.Options{}, idempotency.AtMostOnce, idempotency.Call{Key: "k"},
-		idempotency.Replay{}, idempotency.Result{Data: answer}, &idempotency.RepeatMismatch{}, &idempotency.RepeatInDoubt{}, &idempotency.RepeatNoAnswer{}, &idempotency.ResultError{},
+		guard.OnceOptions{}, guard.Completion{Result: result, Substitute: result, Err: inner}, guard.Wrapped[string, string]{}, once, idempotency.Options{}, idempotency.AtMostOnce, idempotency.Call{Key: "k"},
+		idempotency.Replay{}, idempotency.Result{Data: result}, &idempotency.RepeatMismatch{}, &idempotency.RepeatInDoubt{}, &idempotency.RepeatNoAnswer{}, &idempotency.ResultError{},
 
-		redisstore.Options{Prefix: "p"}, redisStore, cacheStore, dynamostore.Options{}, dynamoStore,
+		redisstore.Options{Prefix: "p"}, redisStore, cacheStore, dynamostore.Options{}, dynamoStore, service,
 		zkstore.Options{Credentials: func() (string, string) { return "user", password }}, zkStore,
-		casstore.Options{}, zkStore.Store, casstore.Entry{Version: "v"},
-		driver.Request{Kind: driver.Acquire, Owner: owner, Result: answer}, &driver.Request{Owner: owner}, driver.Acquire, driver.Owner(owner), driver.Fence(7), driver.Secret(answer),
-		driver.Answer{HandedOver: []driver.Owner{owner}}, driver.Granted, driver.Held, driver.Status{Result: answer}, driver.Holder{Text: "n"},
+		casstore.Options{}, casstore.Entry{Version: "v"}, casstore.Page{}, casstore.Listed{},
+		driver.Request{Kind: driver.Acquire, Owner: owner, Result: result}, &driver.Request{Owner: owner}, driver.Acquire, driver.Owner(owner), driver.Fence(7), driver.Secret(result),
+		driver.Answer{HandedOver: []driver.Owner{owner}}, driver.Granted, driver.Held, driver.Status{Result: result}, driver.Page{}, driver.Listed{}, driver.Holder{Text: "n"},
 		schedule.Options{}, schedule.Result{Skipped: true}, sqsbatch.Options{}, httpapi.OnceOptions{},
 	} {
-		name := strings.TrimPrefix(fmt.Sprintf("%T", v), "*")
+		name, _, _ := strings.Cut(strings.TrimPrefix(fmt.Sprintf("%T", v), "*"), "[") // without type arguments
 		shown[name] = true
 		w.show(name, v)
 	}
@@ -557,7 +565,7 @@ func TestNoTypeShowsASecret(t *testing.T) {
 }
 
 // public are the folders of the packages that users read.
-var public = []string{"lockstore", "lockstore/*", "lockstore/*store/*", "guard", "guard/*", "boot", "lambdatest"}
+var public = []string{"lockstore", "lockstore/*", "lockstore/*store/*", "guard", "guard/*", "boot", "lockhttp", "lambdatest"}
 
 // forTests are public packages for tests, which have no secrets.
 var forTests = []string{"lockstore/memstore", "lockstore/storetest", "lockstore/casstore/castest", "lambdatest"}

@@ -90,8 +90,8 @@ var acquiring = []Mistake{
 	before("F64 same holder shares", driver.Acquire, func(c *call) {
 		when(c.first().Text == c.Request.Holder || c.closed() && c.Closed.Text == c.Request.Holder, c.free)
 	}),
-	{"holder is not kept", func(c *call) { c.Request.Holder = "" }, nil},
-	before("caller is not kept", driver.Acquire, func(c *call) {
+	{"holder is not stored", func(c *call) { c.Request.Holder = "" }, nil},
+	before("caller is not stored", driver.Acquire, func(c *call) {
 		h := lockstore.DecodeHolderInfo(c.Request.Holder)
 		h.Caller = ""
 		c.Request.Holder = h.Encode()
@@ -100,9 +100,9 @@ var acquiring = []Mistake{
 		when(c.Request.Holder == (lockstore.HolderInfo{}).Encode(), func() { c.Request.Holder = "0\t\tunknown" })
 	}),
 	before("holder of the first grant stays", driver.Acquire, func(c *call) { when(c.LastFence > 0, func() { c.Request.Holder = "0\tfirst\tfirst" }) }),
-	after("held error has no remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining = 0 }),
-	after("held error has too long a remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining += time.Hour }),
-	after("held error has too short a remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining /= 2 }),
+	after("refusal has no remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining = 0 }),
+	after("refusal has too long a remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining += time.Hour }),
+	after("refusal has too short a remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining /= 2 }),
 	after("overtaken owner shares the new lease", driver.Acquire, func(c *call) {
 		when(c.lost() && c.ended(rules.Expired), func() { c.sayGranted(c.LastFence, time.Second) })
 	}),
@@ -183,7 +183,7 @@ var abandoning = []Mistake{
 	before("M113 abandon frees everybody's", driver.Abandon, func(c *call) { when(!c.holds(), c.names) }),
 	after("queue: an abandon begins the turns again", driver.Abandon, func(c *call) { when(len(c.Holders) == 0 && len(c.was.Holders) == 0, func() { c.Freed = c.Late }) }),
 	after("queue: an abandon keeps the place", driver.Abandon, func(c *call) { c.Queue = c.was.Queue }),
-	after("begin: an abandon by others ends it", driver.Abandon, func(c *call) { c.first().Started = false }),
+	after("started: an abandon by others ends it", driver.Abandon, func(c *call) { c.first().Started = false }),
 }
 
 var completing = []Mistake{
@@ -201,42 +201,42 @@ var completing = []Mistake{
 			c.Fence, c.Ended = c.LastFence, nil
 		}
 	}),
-	before("keep: the data is a text", driver.Complete, func(c *call) { c.Result = []byte(strings.ToValidUTF8(string(c.Result), "?")) }),
-	before("keep: the data ends at a NUL", driver.Complete, func(c *call) {
+	before("complete: the result is a text", driver.Complete, func(c *call) { c.Result = []byte(strings.ToValidUTF8(string(c.Result), "?")) }),
+	before("complete: the result ends at a NUL", driver.Complete, func(c *call) {
 		text, _, _ := strings.Cut(string(c.Result), "\x00")
 		c.Result = []byte(text)
 	}),
-	before("keep: a newline at the end is cut", driver.Complete, func(c *call) { c.Result = []byte(strings.TrimSuffix(string(c.Result), "\n")) }),
-	before("keep: data that looks like a queue is none", driver.Complete, func(c *call) { when(strings.HasSuffix(string(c.Result), " "), func() { c.Result = nil }) }),
-	before("keep: 64 KiB", driver.Complete, func(c *call) { c.Result = c.Result[:min(len(c.Result), 64<<10)] }),
-	before("keep: the error knows no holder", driver.Acquire, func(c *call) { c.Closed.Text = "" }),
-	after("keep: a plain refusal", driver.Acquire, func(c *call) {
+	before("complete: a newline at the end is cut", driver.Complete, func(c *call) { c.Result = []byte(strings.TrimSuffix(string(c.Result), "\n")) }),
+	before("complete: a result that looks like a queue is none", driver.Complete, func(c *call) { when(strings.HasSuffix(string(c.Result), " "), func() { c.Result = nil }) }),
+	before("complete: 64 KiB", driver.Complete, func(c *call) { c.Result = c.Result[:min(len(c.Result), 64<<10)] }),
+	before("complete: the error knows no holder", driver.Acquire, func(c *call) { c.Closed.Text = "" }),
+	after("complete: a plain refusal", driver.Acquire, func(c *call) {
 		when(c.answer.Status.State == driver.Completed, func() { c.answer.Status.State = driver.Held })
 	}),
-	before("keep: at most a day", driver.Complete, func(c *call) { c.TTL = min(c.TTL, 24*time.Hour) }),
-	before("keep: for ever", driver.Complete, func(c *call) { c.TTL += 100 * 24 * time.Hour }),
-	after("keep: the answer survives the next grant", driver.Acquire, func(c *call) {
+	before("complete: at most a day", driver.Complete, func(c *call) { c.TTL = min(c.TTL, 24*time.Hour) }),
+	before("complete: for ever", driver.Complete, func(c *call) { c.TTL += 100 * 24 * time.Hour }),
+	after("complete: the result survives the next grant", driver.Acquire, func(c *call) {
 		if old := c.was.Closed; c.granted() && len(old.Result) > 0 {
 			c.Closed.Result = old.Result
 		} else if len(c.Closed.Result) > 0 && c.refused() {
 			c.answer.Status.State, c.answer.Status.Result = driver.Completed, c.Closed.Result
 		}
 	}),
-	after("M128 keep: the answer stays in the entry", driver.Acquire, func(c *call) { when(c.granted(), func() { c.Closed.Result = c.was.Closed.Result }) }),
-	after("keep: again replaces the data", driver.Complete, func(c *call) { when(c.ended(rules.Completed), func() { c.Closed.Result = c.Result }) }),
-	after("keep: lost after the end", driver.Complete, func(c *call) {
+	after("M128 complete: the result stays in the entry", driver.Acquire, func(c *call) { when(c.granted(), func() { c.Closed.Result = c.was.Closed.Result }) }),
+	after("complete: again replaces the result", driver.Complete, func(c *call) { when(c.ended(rules.Completed), func() { c.Closed.Result = c.Result }) }),
+	after("complete: lost after the end", driver.Complete, func(c *call) {
 		when(slices.ContainsFunc(c.was.Holders, func(h rules.Holder) bool { return !c.live(h) }), func() { c.undo(driver.Lost) })
 	}),
-	after("keep: released counts as kept", driver.Complete, func(c *call) { when(c.ended(rules.Released), func() { c.say(driver.Done) }) }),
-	before("M127 keep: after another's grant", driver.Complete, func(c *call) { when(c.ended(rules.Expired), c.names) }),
-	before("keep: again takes the key of others", driver.Complete, func(c *call) { when(c.ended(rules.Completed), c.names) }),
-	after("keep: a release frees a kept key", driver.Release, func(c *call) { when(c.ended(rules.Completed), func() { c.Closed = rules.Closed{} }) }),
-	before("M124 keep: without the owner", driver.Complete, func(c *call) { when(c.first().Fence == c.Fence, func() { c.Owner = c.first().Owner }) }),
-	before("keep: without the fence", driver.Complete, func(c *call) { c.Fence = c.mine().Fence }),
-	before("M125 keep: on a free row", driver.Complete, func(c *call) {
+	after("complete: released counts as completed", driver.Complete, func(c *call) { when(c.ended(rules.Released), func() { c.say(driver.Done) }) }),
+	before("M127 complete: after another's grant", driver.Complete, func(c *call) { when(c.ended(rules.Expired), c.names) }),
+	before("complete: again takes the key of others", driver.Complete, func(c *call) { when(c.ended(rules.Completed), c.names) }),
+	after("complete: a release frees a completed key", driver.Release, func(c *call) { when(c.ended(rules.Completed), func() { c.Closed = rules.Closed{} }) }),
+	before("M124 complete: without the owner", driver.Complete, func(c *call) { when(c.first().Fence == c.Fence, func() { c.Owner = c.first().Owner }) }),
+	before("complete: without the fence", driver.Complete, func(c *call) { c.Fence = c.mine().Fence }),
+	before("M125 complete: on a free key", driver.Complete, func(c *call) {
 		when(len(c.Holders) == 0 && c.Closed.For == 0 && len(c.Ended) == 0, func() { c.grant(c.Fence); c.Fence = c.LastFence })
 	}),
-	before("M126 a released lease counts as kept", driver.Complete, func(c *call) {
+	before("M126 a released lease counts as completed", driver.Complete, func(c *call) {
 		for i := range c.Ended {
 			if c.Ended[i].How == rules.Released {
 				c.Ended[i].How = rules.Completed
@@ -248,80 +248,80 @@ var completing = []Mistake{
 }
 
 var starting = []Mistake{
-	before("begin: again is lost", driver.MarkStarted, func(c *call) { when(c.mine().Started, func() { c.Fence++ }) }),
-	after("begin: in doubt at once", driver.Acquire, func(c *call) {
+	before("started: again is lost", driver.MarkStarted, func(c *call) { when(c.mine().Started, func() { c.Fence++ }) }),
+	after("started: in doubt at once", driver.Acquire, func(c *call) {
 		when(c.refused() && c.first().Started, func() { c.answer.Status.State = driver.InDoubt })
 	}),
-	before("M123 begin: ignored by a takeover", driver.Acquire, func(c *call) {
+	before("M123 started: ignored by a takeover", driver.Acquire, func(c *call) {
 		for i := range c.Holders {
 			c.Holders[i].Started = false
 		}
 	}),
-	after("begin: a renewal forgets it", driver.Renew, func(c *call) { c.mine().Started = false }),
-	before("begin: forgotten after a day", driver.Acquire, func(c *call) {
+	after("started: a renewal forgets it", driver.Renew, func(c *call) { c.mine().Started = false }),
+	before("started: forgotten after a day", driver.Acquire, func(c *call) {
 		when(c.Early.Sub(c.first().End()) > 24*time.Hour, func() { c.first().Started = false })
 	}),
-	after("begin: does nothing", driver.MarkStarted, func(c *call) { c.State = c.was }),
-	after("begin: a release keeps it", driver.Release, func(c *call) {
+	after("started: does nothing", driver.MarkStarted, func(c *call) { c.State = c.was }),
+	after("started: a release leaves it", driver.Release, func(c *call) {
 		if old := c.was.Holders; len(old) > 0 && old[0].Started && len(c.Holders) == 0 {
 			c.Holders = []rules.Holder{old[0]}
 			c.Holders[0].Since = c.Late.Add(-old[0].TTL)
 		}
 	}),
-	after("begin: a release after the end is lost", driver.Release, func(c *call) { when(c.had().Started && !c.live(*c.had()), func() { c.undo(driver.Lost) }) }),
-	before("begin: by anybody", driver.MarkStarted, func(c *call) { c.names() }),
-	before("begin: whatever the fence", driver.MarkStarted, func(c *call) { c.Fence = c.mine().Fence }),
-	before("begin: also after the end", driver.MarkStarted, func(c *call) { c.revive(c.mine()) }),
-	after("begin: says lost and begins", driver.MarkStarted, func(c *call) { when(c.lost() && c.first().Fence != c.Fence, func() { c.first().Started = true }) }),
-	after("begin: of a kept key", driver.MarkStarted, func(c *call) { when(c.ended(rules.Completed), func() { c.say(driver.Done) }) }),
+	after("started: a release after the end is lost", driver.Release, func(c *call) { when(c.had().Started && !c.live(*c.had()), func() { c.undo(driver.Lost) }) }),
+	before("started: by anybody", driver.MarkStarted, func(c *call) { c.names() }),
+	before("started: whatever the fence", driver.MarkStarted, func(c *call) { c.Fence = c.mine().Fence }),
+	before("started: also after the end", driver.MarkStarted, func(c *call) { c.revive(c.mine()) }),
+	after("started: says lost and starts", driver.MarkStarted, func(c *call) { when(c.lost() && c.first().Fence != c.Fence, func() { c.first().Started = true }) }),
+	after("started: of a completed key", driver.MarkStarted, func(c *call) { when(c.ended(rules.Completed), func() { c.say(driver.Done) }) }),
 }
 
 var resolving = []Mistake{
-	before("settle: the data is dropped", driver.Resolve, func(c *call) { c.Result = nil }),
-	after("settle: again is lost", driver.Resolve, func(c *call) { when(len(c.was.Holders) == 0, func() { c.say(driver.Lost) }) }),
-	after("M156 settle: the owner itself has kept it", driver.Resolve, func(c *call) {
+	before("resolve: the result is dropped", driver.Resolve, func(c *call) { c.Result = nil }),
+	after("resolve: again is lost", driver.Resolve, func(c *call) { when(len(c.was.Holders) == 0, func() { c.say(driver.Lost) }) }),
+	after("M156 resolve: the owner itself has completed it", driver.Resolve, func(c *call) {
 		for i := range c.Ended {
 			if c.Effect && c.Ended[i].Fence == c.Fence {
 				c.Ended[i].How = rules.Completed
 			}
 		}
 	}),
-	after("settle: the owner may come back", driver.Resolve, func(c *call) { c.Ended = c.was.Ended }),
+	after("resolve: the owner may come back", driver.Resolve, func(c *call) { c.Ended = c.was.Ended }),
 	after("resolving without effect starts the turns anew", driver.Resolve, func(c *call) {
 		when(!c.Effect && len(c.was.Holders) > 0 && len(c.Holders) == 0, func() { c.Freed = c.Late })
 	}),
-	before("settle: a live lease too", driver.Resolve, func(c *call) { when(c.first().Started, func() { c.first().Since = c.Early.Add(-c.first().TTL) }) }),
-	before("settle: whatever the fence", driver.Resolve, func(c *call) { when(c.first().Started, func() { c.Fence = c.first().Fence }) }),
-	before("settle: what has not begun too", driver.Resolve, func(c *call) { c.first().Started = true }),
-	after("settle: what is broken is never in doubt", driver.Resolve, func(c *call) { when(c.had().Revoked, func() { c.undo(driver.Lost) }) }),
+	before("resolve: a live lease too", driver.Resolve, func(c *call) { when(c.first().Started, func() { c.first().Since = c.Early.Add(-c.first().TTL) }) }),
+	before("resolve: whatever the fence", driver.Resolve, func(c *call) { when(c.first().Started, func() { c.Fence = c.first().Fence }) }),
+	before("resolve: what has not started too", driver.Resolve, func(c *call) { c.first().Started = true }),
+	after("resolve: what is revoked is never in doubt", driver.Resolve, func(c *call) { when(c.had().Revoked, func() { c.undo(driver.Lost) }) }),
 }
 
 var revoking = []Mistake{
-	after("M120 break: end shortened", driver.Revoke, func(c *call) { when(!c.lost(), func() { c.first().TTL -= time.Second }) }),
-	after("M121 M155 break: released not set", driver.Revoke, func(c *call) { c.Ended = c.was.Ended }),
-	after("break: the owner stays", driver.Revoke, func(c *call) {
+	after("M120 revoke: end shortened", driver.Revoke, func(c *call) { when(!c.lost(), func() { c.first().TTL -= time.Second }) }),
+	after("M121 M155 revoke: released not set", driver.Revoke, func(c *call) { c.Ended = c.was.Ended }),
+	after("revoke: the owner stays", driver.Revoke, func(c *call) {
 		when(!c.had().Revoked, func() { c.first().Owner, c.first().Revoked, c.Ended = c.had().Owner, false, c.was.Ended })
 	}),
-	after("break: the end as at the grant", driver.Revoke, func(c *call) { c.first().TTL = min(c.first().TTL, c.Early.Add(lockstore.MinTTL).Sub(c.first().Since)) }),
-	after("break: the second one takes over", driver.Revoke, func(c *call) {
+	after("revoke: the end as at the grant", driver.Revoke, func(c *call) { c.first().TTL = min(c.first().TTL, c.Early.Add(lockstore.MinTTL).Sub(c.first().Since)) }),
+	after("revoke: the second one takes over", driver.Revoke, func(c *call) {
 		when(c.first().Revoked, func() { c.first().Text, c.answer.Status.Holder = c.Request.Holder, c.Request.Holder })
 	}),
-	after("break: again is lost", driver.Revoke, func(c *call) { when(c.had().Revoked, func() { c.undo(driver.Lost) }) }),
-	before("break: fence not compared", driver.Revoke, func(c *call) { c.Fence = c.first().Fence }),
-	before("break: of an expired lease", driver.Revoke, func(c *call) { c.revive(c.first()) }),
-	after("M122 break: ends a cooldown", driver.Revoke, func(c *call) {
+	after("revoke: again is lost", driver.Revoke, func(c *call) { when(c.had().Revoked, func() { c.undo(driver.Lost) }) }),
+	before("revoke: fence not compared", driver.Revoke, func(c *call) { c.Fence = c.first().Fence }),
+	before("revoke: of an expired lease", driver.Revoke, func(c *call) { c.revive(c.first()) }),
+	after("M122 revoke: ends a cooldown", driver.Revoke, func(c *call) {
 		when(c.was.Closed.For > 0 && c.Fence == c.LastFence, func() { c.Closed = rules.Closed{}; c.say(driver.Done) })
 	}),
-	after("break: ends what is kept", driver.Revoke, func(c *call) {
+	after("revoke: ends what is completed", driver.Revoke, func(c *call) {
 		when(c.was.Closed.Result != nil && c.Fence == c.LastFence, func() { c.Closed = rules.Closed{}; c.say(driver.Done) })
 	}),
-	after("M134 break: begun is dropped", driver.Revoke, func(c *call) { c.first().Started = false }),
-	before("M135 break: now frees a begun key", driver.Revoke, func(c *call) { when(c.AtOnce, func() { c.first().Started = false }) }),
-	after("break: frees a begun key at once", driver.Revoke, func(c *call) { when(c.first().Started && c.first().Revoked, c.free) }),
-	before("break: now waits", driver.Revoke, func(c *call) { c.AtOnce = false }),
+	after("M134 revoke: started is dropped", driver.Revoke, func(c *call) { c.first().Started = false }),
+	before("M135 revoke: at once frees a started key", driver.Revoke, func(c *call) { when(c.AtOnce, func() { c.first().Started = false }) }),
+	after("revoke: frees a started key at once", driver.Revoke, func(c *call) { when(c.first().Started && c.first().Revoked, c.free) }),
+	before("revoke: at once waits", driver.Revoke, func(c *call) { c.AtOnce = false }),
 	before("M154 a revocation opens the key at once", driver.Revoke, func(c *call) { c.AtOnce = true }),
-	after("break: the holder stays", driver.Revoke, func(c *call) { c.first().Text = c.had().Text }),
-	after("break: ends the queue", driver.Revoke, func(c *call) { c.Queue = nil }),
+	after("revoke: the holder stays", driver.Revoke, func(c *call) { c.first().Text = c.had().Text }),
+	after("revoke: ends the queue", driver.Revoke, func(c *call) { c.Queue = nil }),
 }
 
 var queueing = []Mistake{
@@ -465,14 +465,14 @@ var inspecting = []Mistake{
 	after("inspect has a fixed remaining time", driver.Inspect, func(c *call) { c.answer.Status.Remaining = 30 * time.Second }),
 	before("inspect sees the dead as held", driver.Inspect, func(c *call) { c.revive(c.first()) }),
 	after("inspect clears the dead", driver.Inspect, func(c *call) { when(!c.live(*c.first()), func() { c.Holders = nil }) }),
-	after("inspect: kept is only held", driver.Inspect, func(c *call) {
+	after("inspect: completed is only held", driver.Inspect, func(c *call) {
 		when(c.answer.Status.State == driver.Completed || c.answer.Status.State == driver.Cooldown, func() { c.answer.Status.State = driver.Held })
 	}),
 	after("inspect: in doubt is free", driver.Inspect, func(c *call) {
 		when(c.answer.Status.State == driver.InDoubt, func() { c.answer.Status.State = driver.Free })
 	}),
 	after("inspect sees the cooldown as free", driver.Inspect, func(c *call) { when(c.closed(), func() { c.answer.Status.State = driver.Free }) }),
-	after("break: not shown", driver.Inspect, func(c *call) {
+	after("revoke: not shown", driver.Inspect, func(c *call) {
 		when(c.answer.Status.State == driver.Revoked, func() { c.answer.Status.State = driver.Held })
 	}),
 }

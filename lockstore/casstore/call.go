@@ -17,10 +17,7 @@ import (
 var book = rules.Book{Places: 64, Marks: 16, FreeOnRelease: true}
 
 // Do implements driver.Driver.
-func (s *Store) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	if err := s.made(); err != nil {
-		return driver.Answer{}, err
-	}
+func (s *store) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	a, err := (&call{store: s, ctx: ctx, key: key, Request: r}).do()
 	if a.Outcome == driver.Granted {
 		a.TTL -= s.opt.Margin
@@ -30,7 +27,7 @@ func (s *Store) Do(ctx context.Context, key string, r driver.Request) (driver.An
 
 // call is one request: what it has sent, and what its errors therefore say.
 type call struct {
-	store *Store
+	store *store
 	ctx   context.Context
 	key   string
 	driver.Request
@@ -147,10 +144,21 @@ func (c *call) change(v view, next rules.State, a driver.Answer, basis rules.Bas
 			written, err = c.write(written, v.State)
 		}
 	}
-	if err == nil {
-		c.wake(written, a)
+	if err != nil {
+		return driver.Answer{}, err
 	}
-	return a, err
+	c.wake(written, a)
+	return c.revoked(written, a), nil
+}
+
+// revoked is the answer to a Revoke with the state that follows it. The decision was made
+// before the write, and who waits has the first turn only since the write.
+func (c *call) revoked(v view, a driver.Answer) driver.Answer {
+	if c.Kind == driver.Revoke {
+		_, _, now, _ := c.decide(v, driver.Request{Kind: driver.Inspect})
+		a.Status.State = now.Status.State
+	}
+	return a
 }
 
 // certain returns an error for an answer that is not certain after a conflict: an earlier copy
@@ -168,15 +176,19 @@ func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 	case c.Kind == driver.Revoke && c.AtOnce && v.LastFence != c.Fence:
 		return driver.Answer{}, c.failed(errors.New("another owner was granted the key meanwhile"))
 	case c.Kind == driver.Revoke && slices.ContainsFunc(v.Ended, func(e rules.Ended) bool { return e.Fence == c.Fence && e.How == rules.Revoked }):
-		return c.tried, nil
+		return c.revoked(v, c.tried), nil
 	}
 	return a, nil
 }
 
+// wakeTime bounds the wake-ups of a call.
+const wakeTime = 100 * time.Millisecond
+
 // wake wakes who has been handed the key, or is the first in line of a free key. The write is
-// done: a wake-up that fails costs the waiter the time until it looks for itself.
+// done: a wake-up that fails costs the waiter the time until it looks for itself. One that hangs
+// must not take the caller's time.
 func (c *call) wake(v view, a driver.Answer) {
-	w, ok := c.store.register.(Waker)
+	w, ok := c.store.kv.(Waker)
 	if !ok {
 		return
 	}
@@ -184,8 +196,10 @@ func (c *call) wake(v view, a driver.Answer) {
 	if a.Outcome == driver.Done && len(v.Holders) == 0 && len(v.Queue) > 0 {
 		owners = []driver.Owner{v.Queue[0].Owner}
 	}
+	ctx, cancel := context.WithTimeout(c.ctx, wakeTime)
+	defer cancel()
 	for _, owner := range owners {
-		_ = w.Wake(c.ctx, c.key, string(owner))
+		_ = w.Wake(ctx, c.key, string(owner))
 	}
 }
 
@@ -213,7 +227,7 @@ func (c *call) read(fresh bool) (view, error) {
 		return view{}, c.failed(fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err))
 	}
 	began := time.Now()
-	e, now, err := c.store.register.Read(c.ctx, c.key, fresh)
+	e, now, err := c.store.kv.Read(c.ctx, c.key, fresh)
 	c.trip = time.Since(began)
 	if err != nil {
 		if !errors.Is(err, lockstore.ErrCorrupt) && !errors.Is(err, lockstore.ErrUnavailable) {
@@ -241,7 +255,7 @@ func (c *call) write(v view, next rules.State) (view, error) {
 		return v, c.failed(fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err))
 	}
 	value, began := s.encode(v, next), time.Now()
-	e, err := s.register.Write(c.ctx, c.key, value, v.version)
+	e, err := s.kv.Write(c.ctx, c.key, value, v.version)
 	if err != nil {
 		s.forget(c.key)
 	}
@@ -252,7 +266,7 @@ func (c *call) write(v view, next rules.State) (view, error) {
 	case errors.Is(err, lockstore.ErrUnavailable):
 		return v, c.failed(err)
 	case errors.Is(err, lockstore.ErrCorrupt):
-		return v, fmt.Errorf("%s: key %q: %w", s.name(), c.key, err)
+		return v, fmt.Errorf("%s: key %q: %w", s.opt.Name, c.key, err)
 	case err != nil:
 		c.sent = true
 		return v, c.failed(err)
@@ -274,7 +288,7 @@ func (c *call) write(v view, next rules.State) (view, error) {
 
 // failed is the error of a call: when a write was sent, its outcome is unknown.
 func (c *call) failed(err error) error {
-	name := c.store.name()
+	name := c.store.opt.Name
 	if !c.sent {
 		return fmt.Errorf("%s: key %q: not applied: %w", name, c.key, err)
 	}

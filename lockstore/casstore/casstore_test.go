@@ -3,7 +3,9 @@ package casstore_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"sync"
 	"testing"
@@ -17,10 +19,11 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-func TestRegister(t *testing.T) {
+func TestKV(t *testing.T) {
 	for _, step := range []time.Duration{1, time.Millisecond, time.Second} {
 		t.Run(fmt.Sprint("a clock of ", step), func(t *testing.T) {
 			castest.Run(t, func(*testing.T) (casstore.KV, castest.Table) {
@@ -59,7 +62,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestRuleBook compares the store with the rule book by random requests, on each register that
+// TestRuleBook compares the store with the rule book by random requests, on each KV that
 // the suite runs on.
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/casstore -run TestRuleBook
@@ -67,10 +70,10 @@ func TestStore(t *testing.T) {
 func TestRuleBook(t *testing.T) {
 	all := maps.Clone(clocks)
 	all["a service that drops writes"], all["wake-ups"], all["old reads"] = onDropping, onWaking, onSession
-	leasesim.RuleBook(t, "random requests over a register and to the rule book", 1, 300, all)
+	leasesim.RuleBook(t, "random requests over a KV and to the rule book", 1, 300, all)
 }
 
-// dropping is a register whose service does not write what changes nothing.
+// dropping is a KV whose service does not write what changes nothing.
 type dropping struct{ *castest.Memory }
 
 func (d dropping) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
@@ -81,7 +84,7 @@ func (d dropping) Write(ctx context.Context, key string, value []byte, ifVersion
 	return d.Memory.Write(ctx, key, value, ifVersion)
 }
 
-// The record counts its writes, so each write changes the entry.
+// An entry counts its writes, so each write changes the entry.
 func TestServiceThatDropsWrites(t *testing.T) {
 	storetest.Run(t, onDropping, synctest.Test)
 }
@@ -103,7 +106,7 @@ func TestClockThatIsSetBack(t *testing.T) {
 		waiter, waits := open(t, m), request(time.Second)
 		waits.JoinQueue = true
 		_, err = waiter.Acquire(t.Context(), waits)
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		<-time.After(1100 * time.Millisecond)
 		_, err = waiter.Acquire(t.Context(), waits)
 		require.NoError(t, err)
@@ -113,19 +116,19 @@ func TestClockThatIsSetBack(t *testing.T) {
 // The clock was days ahead, and each process asks only once and does not wait, as after a cold
 // start.
 func TestClockThatIsSetBackByDays(t *testing.T) {
-	for _, kept := range []bool{false, true} {
-		t.Run(fmt.Sprint("kept ", kept), func(t *testing.T) {
+	for _, completed := range []bool{false, true} {
+		t.Run(fmt.Sprint("completed ", completed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := castest.NewMemory(time.Millisecond)
 				m.Shift(72 * time.Hour)
 				lease, err := open(t, m).Acquire(t.Context(), request(time.Second))
 				require.NoError(t, err)
-				if kept {
+				if completed {
 					require.NoError(t, open(t, m).Complete(t.Context(), lease, nil, time.Second))
 				}
 				m.Shift(0)
 				_, err = open(t, m).Acquire(t.Context(), request(time.Second))
-				require.ErrorIs(t, err, lockstore.ErrHeld)
+				require.ErrorIs(t, err, lockstore.ErrRefused)
 				<-time.After(1100 * time.Millisecond)
 				_, err = open(t, m).Acquire(t.Context(), request(time.Second))
 				require.NoError(t, err)
@@ -134,7 +137,7 @@ func TestClockThatIsSetBackByDays(t *testing.T) {
 	}
 }
 
-// slow is a register whose server is 10 ms away.
+// slow is a KV whose server is 10 ms away.
 type slow struct{ *castest.Memory }
 
 func (s slow) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
@@ -193,7 +196,7 @@ func TestHolderRenewsInTimeAmongJoiners(t *testing.T) {
 	})
 }
 
-func open(t *testing.T, r casstore.KV) *casstore.Store {
+func open(t *testing.T, r casstore.KV) *lockstore.Store {
 	s, err := casstore.New(r, casstore.Options{})
 	require.NoError(t, err)
 	return s
@@ -203,21 +206,118 @@ func request(ttl time.Duration) lockstore.Request {
 	return lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: ttl}
 }
 
-func TestZeroStore(t *testing.T) {
-	for name, s := range map[string]*casstore.Store{"F51 nil": nil, "F51 not made by New": {}} {
+func TestInvalidSettings(t *testing.T) {
+	ms := castest.NewMemory(time.Millisecond)
+	for name, c := range map[string]struct {
+		kv   casstore.KV
+		opt  casstore.Options
+		says string
+	}{
+		"F51 no KV":             {nil, casstore.Options{Name: "mystore"}, "mystore: the KV is nil"},
+		"no resolution":         {castest.NewMemory(0), casstore.Options{}, "casstore: the KV's ClockResolution is 0s"},
+		"more than a second":    {castest.NewMemory(time.Second + 1), casstore.Options{}, "casstore: the KV's ClockResolution is 1.000000001s"},
+		"a negative skew":       {ms, casstore.Options{MaxClockSkew: -1}, "casstore: MaxClockSkew is -1ns"},
+		"a skew above a minute": {ms, casstore.Options{MaxClockSkew: time.Minute + 1}, "casstore: MaxClockSkew is 1m0.000000001s"},
+		"a negative margin":     {ms, casstore.Options{Margin: -1}, "casstore: Margin is -1ns"},
+		"a margin above 0.5 s":  {ms, casstore.Options{Margin: time.Second/2 + 1}, "casstore: Margin is 500.000001ms"},
+	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: time.Second})
+			s, err := casstore.New(c.kv, c.opt)
 			require.ErrorIs(t, err, lockstore.ErrInvalid)
-			_, err = s.Inspect(t.Context(), "k")
-			require.ErrorIs(t, err, lockstore.ErrInvalid)
-			require.ErrorIs(t, s.AwaitTurn(t.Context(), "k", "o"), lockstore.ErrInvalid)
+			require.ErrorContains(t, err, c.says)
+			require.Nil(t, s)
 		})
 	}
 }
 
+// checked is a KV that can check its server, and closed one that can be closed.
+type (
+	checked struct{ casstore.KV }
+	closed  struct {
+		checked
+		n *int
+	}
+)
+
+func (checked) Check(context.Context) ([]driver.Finding, error) {
+	return []driver.Finding{{Problem: "a problem"}}, nil
+}
+
+func (c closed) Close() error { *c.n++; return nil }
+
+// What a KV can do besides is what its store can do.
+func TestOptionalInterfaces(t *testing.T) {
+	m, n := castest.NewMemory(time.Millisecond), 0
+	for _, c := range []struct {
+		kv                    casstore.KV
+		lists, checks, closes bool
+	}{
+		{kv: struct{ casstore.KV }{m}},
+		{kv: m, lists: true},
+		{kv: checked{m}, checks: true},
+		{kv: closed{checked{m}, &n}, checks: true, closes: true},
+		{kv: struct {
+			closed
+			casstore.Lister
+		}{closed{checked{m}, &n}, m}, lists: true, checks: true, closes: true},
+	} {
+		s, d := open(t, c.kv), open(t, c.kv).Driver()
+		_, lists := driver.As[driver.Lister](d)
+		_, checks := driver.As[driver.Checker](d)
+		_, closes := driver.As[io.Closer](d)
+		require.Equal(t, []bool{c.lists, c.checks, c.closes}, []bool{lists, checks, closes}, "%T", c.kv)
+		err := s.List(t.Context(), "", func(lockstore.Page) error { return nil })
+		require.Equal(t, !c.lists, errors.Is(err, errors.ErrUnsupported), "%v", err)
+		_, err = s.Extent(t.Context())
+		require.Equal(t, !c.lists, errors.Is(err, errors.ErrUnsupported), "%v", err)
+		found, err := s.Check(t.Context())
+		require.Equal(t, !c.checks, errors.Is(err, errors.ErrUnsupported), "%v", err)
+		require.Equal(t, c.checks, len(found) == 1)
+		before := n
+		require.NoError(t, s.Close())
+		require.Equal(t, c.closes, n == before+1)
+	}
+}
+
+// pages is a KV that lists one page: what it has counted, and what it has read.
+type pages struct {
+	*castest.Memory
+	page casstore.Page
+}
+
+func (p pages) List(_ context.Context, _ string, page func(casstore.Page) error) error {
+	return page(p.page)
+}
+
+// An entry that the store cannot read is counted, and so is what the KV cannot read.
+func TestListCountsWhatIsDamaged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := castest.NewMemory(time.Millisecond)
+		lease, err := open(t, m).Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		entry, now, err := m.Read(t.Context(), "k", true)
+		require.NoError(t, err)
+		foreign := casstore.Entry{Value: []byte("hello"), Version: "v", WrittenAt: now}
+		s := open(t, pages{m, casstore.Page{
+			Entries: []casstore.Listed{{Key: "a", Name: "row a", Entry: foreign}, {Key: "k", Name: "row k", Entry: entry}},
+			Now:     now.Add(time.Second), Read: 5, Requests: 2, Damaged: 2, DamagedNames: []string{"row b"},
+		}})
+		enough := errors.New("enough")
+		var page lockstore.Page
+		require.Equal(t, enough, s.List(t.Context(), "", func(p lockstore.Page) error { page = p; return enough }))
+		require.Len(t, page.Keys, 1)
+		require.InDelta(t, 59*time.Second, page.Keys[0].Remaining, float64(2*time.Millisecond), "a clock of 1 ms")
+		page.Keys[0].Remaining = 0
+		require.Equal(t, lockstore.Page{
+			Keys: []lockstore.Status{{Key: "k", State: lockstore.Held, Fence: lease.Fence}},
+			Read: 5, Requests: 2, Damaged: 3, DamagedNames: []string{"row b", "row a"},
+		}, page)
+	})
+}
+
 // In the second half of a lease a joiner makes room for the holder's renewal. Nobody renews
-// a broken lease.
-func TestJoinsBehindABrokenLease(t *testing.T) {
+// a revoked lease.
+func TestJoinsBehindARevokedLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := slow{castest.NewMemory(time.Millisecond)}
 		lease, err := open(t, r).Acquire(t.Context(), request(time.Second))
@@ -228,13 +328,13 @@ func TestJoinsBehindABrokenLease(t *testing.T) {
 		req := request(time.Second)
 		req.JoinQueue = true
 		_, err = open(t, r).Acquire(t.Context(), req)
-		var held *lockstore.HeldError
-		require.ErrorAs(t, err, &held)
-		require.Equal(t, 1, held.QueuePosition)
+		var refused *lockstore.Refused
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, 1, refused.QueuePosition)
 	})
 }
 
-// late is a register whose server is a second away while late is set.
+// late is a KV whose server is a second away while late is set.
 type late struct {
 	*castest.Memory
 	late bool
@@ -248,9 +348,9 @@ func (l *late) Write(ctx context.Context, key string, value []byte, ifVersion st
 	return l.Memory.Write(ctx, key, value, ifVersion)
 }
 
-// The write of MarkStarted is applied after the end of the lease. The store takes it back: nobody
-// began, so the key is free for the next owner, and not in doubt.
-func TestBeginThatComesTooLate(t *testing.T) {
+// The write of MarkStarted is applied after the end of the lease. The store takes it back: no work
+// has started, so the key is free for the next owner, and not in doubt.
+func TestStartThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &late{Memory: castest.NewMemory(time.Millisecond)}
 		s := open(t, r)
@@ -266,7 +366,7 @@ func TestBeginThatComesTooLate(t *testing.T) {
 	})
 }
 
-// session is a register whose reads are old, as in a session of ZooKeeper: one that is not fresh
+// session is a KV whose reads are old, as in a session of ZooKeeper: one that is not fresh
 // returns what the session saw at its last fresh read or write.
 type session struct {
 	*castest.Memory
@@ -307,7 +407,7 @@ func onSession(t *testing.T) storetest.Harness {
 	return castest.Harness(t, &session{Memory: m, seen: map[string]casstore.Entry{}}, casstore.Options{}, m)
 }
 
-// busy is a slow register whose entry others write: so many writes find another version.
+// busy is a slow KV whose entry others write: so many writes find another version.
 type busy struct {
 	slow
 	conflicts int
@@ -332,7 +432,7 @@ func TestWhoDoesNotPause(t *testing.T) {
 		waits := request(time.Minute)
 		waits.JoinQueue = true
 		_, err = s.Acquire(t.Context(), waits)
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		for _, call := range []func() error{
 			func() error { _, err := s.Renew(t.Context(), lease, time.Minute); return err },
 			func() error { return s.MarkStarted(t.Context(), lease) },
@@ -365,7 +465,7 @@ func TestMargin(t *testing.T) {
 	})
 }
 
-// timeless is a register whose reads never say the time.
+// timeless is a KV whose reads never say the time.
 type timeless struct{ *castest.Memory }
 
 func (r timeless) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {

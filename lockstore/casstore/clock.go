@@ -11,7 +11,7 @@ type lastStamp struct{ stamp, at time.Time }
 
 // clockAt is the time of an entry that the call has written, else a guess of the time now.
 // A write that is still to come has a later time than both.
-func (s *Store) clockAt(v view) rules.Clock {
+func (s *store) clockAt(v view) rules.Clock {
 	if v.own {
 		late := v.written.Add(s.blur())
 		if begins := v.begins(); begins.After(late) {
@@ -25,7 +25,7 @@ func (s *Store) clockAt(v view) rules.Clock {
 }
 
 // blur is by how much two stamps of one moment may differ.
-func (s *Store) blur() time.Duration { return s.register.ClockResolution() + s.opt.MaxClockSkew }
+func (s *store) blur() time.Duration { return s.kv.ClockResolution() + s.opt.MaxClockSkew }
 
 // passed is the time since a reading of the local clock, by the one of both local
 // clocks that says more: the monotonic one stands still while Lambda freezes the process.
@@ -37,7 +37,7 @@ func passed(at time.Time) time.Duration {
 // learn notes a time of the service's: of some moment since a request began, or of any
 // earlier moment if began is zero. What was known stays if it fits: the reply may have
 // taken long, and its time would set the clock back by that much.
-func (s *Store) learn(stamp, began time.Time) {
+func (s *store) learn(stamp, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.clock.stamp
@@ -45,13 +45,13 @@ func (s *Store) learn(stamp, began time.Time) {
 		known = known.Add(passed(s.clock.at))
 	}
 	justNow := !began.IsZero()
-	behind, ahead := stamp.After(known), justNow && !known.Before(stamp.Add(passed(began)+s.register.ClockResolution()))
+	behind, ahead := stamp.After(known), justNow && !known.Before(stamp.Add(passed(began)+s.kv.ClockResolution()))
 	if !stamp.IsZero() && (behind && (justNow || !known.IsZero()) || ahead) {
 		s.clock = lastStamp{stamp, time.Now()}
 	}
 }
 
-func (s *Store) knowsTime() bool {
+func (s *store) knowsTime() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.clock.stamp.IsZero()
@@ -61,7 +61,7 @@ func (s *Store) knowsTime() bool {
 const maxRemembered = 1024
 
 // remember keeps a write of this process's, but no result.
-func (s *Store) remember(key string, v view) {
+func (s *store) remember(key string, v view) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for old := range s.writes {
@@ -75,14 +75,14 @@ func (s *Store) remember(key string, v view) {
 	}
 }
 
-func (s *Store) remembered(key string) (view, bool) {
+func (s *store) remembered(key string) (view, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, ok := s.writes[key]
 	return v, ok
 }
 
-func (s *Store) forget(key string) {
+func (s *store) forget(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.writes, key)

@@ -150,7 +150,7 @@ func (v view) begins() time.Time {
 var thisWrite = time.Unix(0, 1<<62)
 
 // encode returns the mark, a checksum, and the state next as JSON, in place of v.
-func (s *Store) encode(v view, next rules.State) []byte {
+func (s *store) encode(v view, next rules.State) []byte {
 	old := v.entry.it
 	e := kept[entry]{entry{N: old.N + 1, Fence: next.LastFence}, v.entry.other}
 	for _, h := range next.Holders {
@@ -181,14 +181,14 @@ func (s *Store) encode(v view, next rules.State) []byte {
 }
 
 // view decodes an entry. Its error matches lockstore.ErrCorrupt.
-func (s *Store) view(key string, e Entry) (view, error) {
+func (s *store) view(key string, e Entry) (view, error) {
 	v := view{version: e.Version, written: e.WrittenAt}
 	if e.Version == "" {
 		return v, nil
 	}
 	var err error
 	if v.entry, err = decode(e.Value); err != nil {
-		return view{}, fmt.Errorf("%s: key %q: %w: %w", s.name(), key, err, lockstore.ErrCorrupt)
+		return view{}, fmt.Errorf("%s: key %q: %w: %w", s.opt.Name, key, err, lockstore.ErrCorrupt)
 	}
 	it := v.entry.it
 	v.LastFence = it.Fence
@@ -245,10 +245,10 @@ func decode(value []byte) (kept[entry], error) {
 }
 
 // longest is the longest time in an entry.
-const longest = lockstore.MaxResultTime + maxStep
+const longest = lockstore.MaxResultTime + maxClockResolution
 
 // begin is what an entry says of when a state begins.
-func (s *Store) begin(since time.Time) int64 {
+func (s *store) begin(since time.Time) int64 {
 	if since.Equal(thisWrite) {
 		return 0
 	}
@@ -256,16 +256,16 @@ func (s *Store) begin(since time.Time) int64 {
 }
 
 // since is when a state of the length ttl begins: at the latest time that it may have been at
-// its stamp, and less than a Step later, so that it ends at a stamp. No stamp lies between two
-// Steps.
-func (s *Store) since(begin int64, written time.Time, ttl time.Duration) time.Time {
-	since, step := written, s.register.ClockResolution()
+// its stamp, and less than the clock's resolution later, so that it ends at a stamp: all stamps
+// are whole multiples of it.
+func (s *store) since(begin int64, written time.Time, ttl time.Duration) time.Time {
+	since, resolution := written, s.kv.ClockResolution()
 	if begin != 0 {
 		since = earlier(time.Unix(0, begin), written)
 	}
 	end := since.Add(s.blur() + ttl)
-	if whole := end.Truncate(step); whole.Before(end) {
-		end = whole.Add(step)
+	if whole := end.Truncate(resolution); whole.Before(end) {
+		end = whole.Add(resolution)
 	}
 	return end.Add(-ttl)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// single is a register with one key, whatever its name is.
+// single is a KV with one key, whatever its name is.
 type single struct {
 	entry  Entry
 	writes int
@@ -50,10 +50,16 @@ func (s *single) put(text string) {
 	}
 }
 
-func (s *single) open(t *testing.T) *Store {
+func (s *single) open(t *testing.T) *lockstore.Store {
 	store, err := New(s, Options{})
 	require.NoError(t, err)
 	return store
+}
+
+func (s *single) driver(t *testing.T) *store {
+	d, err := newStore(s, Options{})
+	require.NoError(t, err)
+	return d
 }
 
 // The entries of the present version. A version to come has to read them.
@@ -74,7 +80,7 @@ func TestEntries(t *testing.T) {
 		lease, err := s.Acquire(t.Context(), request("owner-1"))
 		require.NoError(t, err)
 		_, err = s.Acquire(t.Context(), request("owner-2"))
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		assert.Equal(t, golden["held"], r.text())
 		<-time.After(time.Second)
 		_, err = s.Renew(t.Context(), lease, time.Second)
@@ -90,7 +96,7 @@ func TestEntries(t *testing.T) {
 			r.put(text)
 			status, err := r.open(t).Inspect(t.Context(), "k")
 			require.NoError(t, err, name)
-			assert.Equal(t, name != "free", status.Held, name)
+			assert.Equal(t, name != "free", status.State.Taken(), name)
 		}
 	})
 }
@@ -131,7 +137,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 		for _, step := range steps {
 			before := r.writes
 			if err := step.do(); err != nil {
-				require.ErrorIs(t, err, lockstore.ErrHeld, step.what)
+				require.ErrorIs(t, err, lockstore.ErrRefused, step.what)
 			}
 			require.Greater(t, r.writes, before, step.what)
 			require.Contains(t, r.text(), `"new":{"deep":[1,2.50]}`, step.what)
@@ -166,9 +172,9 @@ func TestFieldsThatContradictEachOther(t *testing.T) {
 	}
 }
 
-// The largest entry is within the bounds that the Register was told.
+// The largest entry is within the bounds that the KV was told.
 func TestLargestEntry(t *testing.T) {
-	s := (&single{}).open(t)
+	s := (&single{}).driver(t)
 	owner := func(i int) driver.Owner {
 		return driver.Owner(fmt.Sprintf("%02d%s", i, strings.Repeat("<", lockstore.MaxOwnerBytes-2)))
 	}
@@ -193,18 +199,19 @@ func TestLargestEntry(t *testing.T) {
 func TestNoResultInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &single{}
-		s := r.open(t)
+		d := r.driver(t)
+		s := lockstore.New("casstore", d)
 		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-1", TTL: time.Minute})
 		require.NoError(t, err)
-		require.Len(t, s.writes, 1)
+		require.Len(t, d.writes, 1)
 		require.NoError(t, s.Complete(t.Context(), lease, []byte("answer"), time.Second))
 		require.Contains(t, r.text(), "YW5zd2Vy")
-		require.Empty(t, s.writes)
+		require.Empty(t, d.writes)
 		<-time.After(2 * time.Second)
 		_, err = s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-2", TTL: time.Minute})
 		require.NoError(t, err)
 		require.NotContains(t, r.text(), "YW5zd2Vy")
-		require.Len(t, s.writes, 1)
+		require.Len(t, d.writes, 1)
 	})
 }
 
@@ -215,7 +222,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		r := &single{}
 		r.put(text)
-		s := r.open(t)
+		s := r.driver(t)
 		v, err := s.view("k", r.entry)
 		if err != nil {
 			require.ErrorIs(t, err, lockstore.ErrCorrupt)

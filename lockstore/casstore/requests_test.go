@@ -14,7 +14,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
 )
 
-// counted is a register that counts requests.
+// counted is a KV that counts requests.
 type counted struct {
 	*castest.Memory
 	reads, fresh, writes int
@@ -38,38 +38,38 @@ func TestRequests(t *testing.T) {
 	var k *counted
 	var lease lockstore.Lease
 	var repeat, queued lockstore.Request
-	acquire := func(ctx context.Context, s *casstore.Store) (err error) {
+	acquire := func(ctx context.Context, s *lockstore.Store) (err error) {
 		lease, err = s.Acquire(ctx, request(ttl))
 		return err
 	}
-	tries := func(req func() lockstore.Request) func(context.Context, *casstore.Store) error {
-		return func(ctx context.Context, s *casstore.Store) error {
+	tries := func(req func() lockstore.Request) func(context.Context, *lockstore.Store) error {
+		return func(ctx context.Context, s *lockstore.Store) error {
 			_, err := s.Acquire(ctx, req())
 			return err
 		}
 	}
 	other := func() lockstore.Request { return request(ttl) }
-	breaks := func(now bool) func(context.Context, *casstore.Store) error {
-		return func(ctx context.Context, s *casstore.Store) error {
+	revokes := func(now bool) func(context.Context, *lockstore.Store) error {
+		return func(ctx context.Context, s *lockstore.Store) error {
 			_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: lease.Fence, OpenAtOnce: now})
 			return err
 		}
 	}
-	renew := func(ctx context.Context, s *casstore.Store) error { _, err := s.Renew(ctx, lease, ttl); return err }
-	release := func(ctx context.Context, s *casstore.Store) error { return s.Release(ctx, lease) }
-	begin := func(ctx context.Context, s *casstore.Store) error { return s.MarkStarted(ctx, lease) }
-	keep := func(ctx context.Context, s *casstore.Store) error {
+	renew := func(ctx context.Context, s *lockstore.Store) error { _, err := s.Renew(ctx, lease, ttl); return err }
+	release := func(ctx context.Context, s *lockstore.Store) error { return s.Release(ctx, lease) }
+	start := func(ctx context.Context, s *lockstore.Store) error { return s.MarkStarted(ctx, lease) }
+	complete := func(ctx context.Context, s *lockstore.Store) error {
 		return s.Complete(ctx, lease, []byte("x"), time.Second)
 	}
-	settleFree := func(ctx context.Context, s *casstore.Store) error { return s.ResolveNoEffect(ctx, key, lease.Fence) }
-	leave := func(ctx context.Context, s *casstore.Store) error { return s.Leave(ctx, key, queued.Owner) }
-	expire := func(context.Context, *casstore.Store) error { <-time.After(ttl + time.Second); return nil }
+	resolve := func(ctx context.Context, s *lockstore.Store) error { return s.ResolveNoEffect(ctx, key, lease.Fence) }
+	leave := func(ctx context.Context, s *lockstore.Store) error { return s.Leave(ctx, key, queued.Owner) }
+	expire := func(context.Context, *lockstore.Store) error { <-time.After(ttl + time.Second); return nil }
 	steps := []struct {
 		what       string
-		do         func(context.Context, *casstore.Store) error
+		do         func(context.Context, *lockstore.Store) error
 		own, again string // by the process of the requests before, and by another one
 	}{
-		{"Acquire of a new key", func(ctx context.Context, s *casstore.Store) (err error) {
+		{"Acquire of a new key", func(ctx context.Context, s *lockstore.Store) (err error) {
 			repeat, queued = request(ttl), request(ttl)
 			queued.JoinQueue = true
 			lease, err = s.Acquire(ctx, repeat)
@@ -82,19 +82,19 @@ func TestRequests(t *testing.T) {
 		{"Renew", renew, "0+0+1", "1+0+1"},
 		{"Leave", leave, "0+1+1", "0+1+1"},
 		{"Leave without a place", leave, "0+1+0", "0+1+0"},
-		{"Inspect", func(ctx context.Context, s *casstore.Store) error { _, err := s.Inspect(ctx, key); return err }, "0+1+0", "0+1+0"},
-		{"an abandon", func(ctx context.Context, s *casstore.Store) error {
+		{"Inspect", func(ctx context.Context, s *lockstore.Store) error { _, err := s.Inspect(ctx, key); return err }, "0+1+0", "0+1+0"},
+		{"an abandon", func(ctx context.Context, s *lockstore.Store) error {
 			return s.Release(ctx, lockstore.Lease{Key: key, Owner: lockstore.NewOwner()})
 		}, "1+0+1", "1+0+1"},
 		{"Release", release, "0+0+1", "1+0+1"},
 		{"Release again", release, "1+0+0", "1+0+0"},
 		{"Renew of a lost lease", renew, "1+1+0", "1+1+0"},
 		{"Acquire of a released key", acquire, "0+0+1", "1+0+1"},
-		{"MarkStarted", begin, "0+0+1", "1+0+1"},
-		{"Revoke of begun work", breaks(true), "0+1+0", "0+1+0"},
-		{"Complete", keep, "0+0+1", "1+0+1"},
-		{"Complete again", keep, "1+0+0", "1+0+0"},
-		{"Acquire of a kept key", tries(other), "1+0+0", "1+0+0"},
+		{"MarkStarted", start, "0+0+1", "1+0+1"},
+		{"Revoke of started work", revokes(true), "0+1+0", "0+1+0"},
+		{"Complete", complete, "0+0+1", "1+0+1"},
+		{"Complete again", complete, "1+0+0", "1+0+0"},
+		{"Acquire of a completed key", tries(other), "1+0+0", "1+0+0"},
 		{"", expire, "0+0+0", "0+0+0"},
 		{"Acquire after a cooldown", acquire, "1+0+2", "1+0+2"},
 		{"", expire, "0+0+0", "0+0+0"},
@@ -103,20 +103,20 @@ func TestRequests(t *testing.T) {
 		{"Renew of an expired lease", renew, "1+0+1", "1+0+1"},
 		{"Release of an expired lease", release, "0+0+1", "1+0+1"},
 		{"", acquire, "0+0+1", "1+0+1"},
-		{"", begin, "0+0+1", "1+0+1"},
-		{"ResolveNoEffect of a live lease", settleFree, "0+1+0", "0+1+0"},
+		{"", start, "0+0+1", "1+0+1"},
+		{"ResolveNoEffect of a live lease", resolve, "0+1+0", "0+1+0"},
 		{"", expire, "0+0+0", "0+0+0"},
 		{"Acquire of a key in doubt", tries(other), "1+0+1", "1+0+1"},
-		{"ResolveNoEffect", settleFree, "0+1+2", "0+1+2"},
-		{"ResolveNoEffect again", settleFree, "0+1+0", "0+1+0"},
+		{"ResolveNoEffect", resolve, "0+1+2", "0+1+2"},
+		{"ResolveNoEffect again", resolve, "0+1+0", "0+1+0"},
 		{"", acquire, "0+0+1", "1+0+1"},
-		{"Revoke", breaks(false), "0+1+1", "0+1+1"},
-		{"Revoke again", breaks(false), "0+1+0", "0+1+0"},
-		{"Revoke at once", breaks(true), "0+1+1", "0+1+1"},
-		{"Revoke of a free key", breaks(true), "0+1+0", "0+1+0"},
+		{"Revoke", revokes(false), "0+1+1", "0+1+1"},
+		{"Revoke again", revokes(false), "0+1+0", "0+1+0"},
+		{"Revoke at once", revokes(true), "0+1+1", "0+1+1"},
+		{"Revoke of a free key", revokes(true), "0+1+0", "0+1+0"},
 		{"", acquire, "0+0+1", "1+0+1"},
 		{"", release, "0+0+1", "1+0+1"},
-		{"", func(ctx context.Context, _ *casstore.Store) error {
+		{"", func(ctx context.Context, _ *lockstore.Store) error {
 			return acquire(ctx, open(t, k))
 		}, "0+1+1", "0+1+1"},
 		{"a refusal, when another process has taken the key", tries(other), "0+1+1", "1+0+0"},

@@ -20,12 +20,12 @@ import (
 // from a read. That a call knows that a write of its own may have been applied is the simulation's part,
 // and so are old reads. But time may pass between the read and the write, without a bound: so what a call believes is the
 // time is right, a tick off, or so far off that every lease and turn is live or over. The stamp
-// of each write is right or a Step too early, because stamps are cut down to a Step.
+// of each write is right or a step too early, because stamps are cut down to a step.
 func TestSearch(t *testing.T) {
 	verifyrecord.SkipSearchWithRace(t)
 	result := verifyrecord.Result{
-		Kind: verifyrecord.Search, Name: "every state of a few clients of a store over a register", Counts: map[string]int64{},
-		Limits: []string{"In the search of a store over a register nobody writes between the read and the write of a call, and no read is old. The simulation has both. Time stamps have a resolution of one tick."},
+		Kind: verifyrecord.Search, Name: "every state of a few clients of a store over a KV", Counts: map[string]int64{},
+		Limits: []string{"In the search of a store over a KV nobody writes between the read and the write of a call, and no read is old. The simulation has both. Time stamps have a resolution of one tick."},
 	}
 	began, two := time.Now(), []int{1, 1}
 	for _, size := range []modelcheck.Size{
@@ -49,7 +49,7 @@ func TestSearch(t *testing.T) {
 	verifyrecord.Write(t, result)
 }
 
-// searched asks a new store, over a register with one entry, once for each state and request.
+// searched asks a new store, over a KV with one entry, once for each state and request.
 type searched struct {
 	mu    sync.Mutex
 	known map[string][]modelcheck.Outcome
@@ -68,7 +68,7 @@ func (s *searched) outcomes(state rules.State, now time.Time, r driver.Request) 
 	if r.Fence != 0 {
 		r.Fence += firstFence
 	}
-	value := (&Store{register: &oneEntry{}}).encode(view{}, moved)
+	value := (&store{kv: &oneEntry{}}).encode(view{}, moved)
 	id := fmt.Sprintf("%s %d %s %d %d %v %v", value, r.Kind, string(r.Owner), r.Fence, r.TTL, r.Join, r.Effect)
 	s.mu.Lock()
 	all, ok := s.known[id]
@@ -80,7 +80,7 @@ func (s *searched) outcomes(state rules.State, now time.Time, r driver.Request) 
 	for _, read := range []time.Duration{0, -16, -1, 1, 16} {
 		for stamps := range 8 {
 			one := &oneEntry{entry: Entry{Value: value, Version: "before", WrittenAt: searchNow}, read: read * searchStep, stamps: stamps}
-			store, err := New(one, Options{})
+			store, err := newStore(one, Options{})
 			if err != nil {
 				panic(err)
 			}
@@ -125,11 +125,11 @@ func move(s rules.State, by time.Duration, fence lockstore.Fence) rules.State {
 	return s
 }
 
-// oneEntry is a register for one call.
+// oneEntry is a KV for one call.
 type oneEntry struct {
 	entry  Entry
 	read   time.Duration // by how much the time of the first read is off
-	stamps int           // the bits say which writes have a stamp that is a Step too early
+	stamps int           // the bits say which writes have a stamp that is a step too early
 	writes int
 }
 

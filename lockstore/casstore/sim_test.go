@@ -15,9 +15,10 @@ import (
 	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// TestSimulation runs simulated clients over a register in virtual time. The register's
+// TestSimulation runs simulated clients over a KV in virtual time. The KV's
 // clock has steps of 1 ns, 1 ms or 1 s, and in half of the seeds its hosts' clocks differ. The network is slow,
 // loses requests and replies, delivers writes too late, and sends writes twice. Reads that
 // are not fresh are sometimes old. Some replies to writes are wrong, and the clocks of
@@ -37,7 +38,7 @@ import (
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/casstore -run TestSimulation replays
 // one seed.
 func TestSimulation(t *testing.T) {
-	leasesim.Verify(t, "simulated clients over a register", 30, 1000, 0.2, simulate)
+	leasesim.Verify(t, "simulated clients over a KV", 30, 1000, 0.2, simulate)
 }
 
 func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {
@@ -49,7 +50,7 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []str
 			"grants in the queue's order", "leaves")}
 	w.history = []Entry{{}}
 	var err error
-	w.reader, err = New(&line{world: w}, Options{MaxClockSkew: w.skew})
+	w.reader, err = newStore(&line{world: w}, Options{MaxClockSkew: w.skew})
 	require.NoError(t, err)
 	sim := &leasesim.Sim{Seed: seed, TTL: simTTL, Length: 15 * simTTL, Open: w.open, FromReply: fromReply}
 	counts, problems := sim.Run(t)
@@ -67,7 +68,7 @@ type world struct {
 	step     time.Duration
 	skew     time.Duration // between the clocks of the service's hosts
 	underWay sync.WaitGroup
-	reader   *Store // decodes entries
+	reader   *store // decodes entries
 
 	mu      sync.Mutex
 	counts  leasesim.Counts
@@ -83,21 +84,21 @@ func (w *world) count(what string) {
 	w.counts[what]++
 }
 
-// line is the register as one process has it.
+// line is the KV as one process has it.
 type line struct {
 	*world
 	p     *leasesim.Process
 	jumps bool // the process's clock does
 }
 
-func (w *world) open(p *leasesim.Process) (lockstore.Store, func()) {
+func (w *world) open(p *leasesim.Process) (*lockstore.Store, func()) {
 	l := &line{world: w, p: p, jumps: p.Float() < 0.2}
-	s, err := New(l, Options{MaxClockSkew: l.skew})
+	s, err := newStore(l, Options{MaxClockSkew: l.skew})
 	require.NoError(w.t, err)
-	return &told{s, l}, func() {}
+	return lockstore.New("casstore", &told{s, l}), func() {}
 }
 
-// attempt is one call of a store's method: which writes of it were applied.
+// attempt is one request to a store: which writes of it were applied.
 type attempt struct {
 	applied int
 	granted bool // one of them granted the key
@@ -108,12 +109,11 @@ type attemptKey struct{}
 
 // told is a store whose answers are checked.
 type told struct {
-	*Store
+	*store
 	line *line
 }
 
-// check begins a call, and returns what checks its error.
-func (s *told) check(ctx context.Context, what string) (context.Context, func(error)) {
+func (s *told) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	w := s.line.world
 	if s.line.jumps && s.line.p.Float() < 0.3 {
 		w.count("clocks that jump")
@@ -123,67 +123,29 @@ func (s *told) check(ctx context.Context, what string) (context.Context, func(er
 		}
 		s.mu.Unlock()
 	}
-	a := &attempt{}
-	return context.WithValue(ctx, attemptKey{}, a), func(err error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		a.refused = errors.Is(err, lockstore.ErrUnavailable)
-		if a.refused && a.applied > 0 {
-			w.t.Errorf("M107: at %v: %s was applied: %v", time.Since(w.start), what, err)
-		}
-		if errors.Is(err, lockstore.ErrHeld) && a.granted {
-			w.t.Errorf("M160: at %v: told that another has the key, and it was granted", time.Since(w.start))
-		}
-	}
-}
-
-func (s *told) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	ctx, check := s.check(ctx, "acquire")
-	lease, err := s.Store.Acquire(ctx, req)
-	check(err)
-	s.line.mu.Lock()
-	defer s.line.mu.Unlock()
-	if err == nil && s.line.granted[req.Owner] != lease.Fence {
-		s.line.t.Errorf("M112: at %v: the caller was told of a grant that never was", time.Since(s.line.start))
-	}
-	return lease, err
-}
-
-func (s *told) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	ctx, check := s.check(ctx, "renew")
-	trusted, err := s.Store.Renew(ctx, lease, ttl)
-	check(err)
-	w := s.line.world
+	own, began := &attempt{}, time.Now()
+	a, err := s.store.Do(context.WithValue(ctx, attemptKey{}, own), key, r)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	own.refused = errors.Is(err, lockstore.ErrUnavailable)
+	if own.refused && own.applied > 0 {
+		w.t.Errorf("M107: at %v: %s was applied: %v", time.Since(w.start), r.Kind, err)
+	}
+	if a.Outcome == driver.Refused && own.granted {
+		w.t.Errorf("M160: at %v: told that another has the key, and it was granted", time.Since(w.start))
+	}
 	v := w.view(w.history[len(w.history)-1])
+	switch {
+	case r.Kind == driver.Acquire && a.Outcome == driver.Granted && w.granted[r.Owner] != a.Fence:
+		w.t.Errorf("M112: at %v: the caller was told of a grant that never was", time.Since(w.start))
 	// A host whose clock is ahead says earlier that the lease is over.
-	if errors.Is(err, lockstore.ErrLost) && v.owner == lease.Owner && v.LastFence == lease.Fence && time.Since(w.since) < v.ttl-w.skew {
+	case r.Kind == driver.Renew && a.Outcome == driver.Lost && v.owner == r.Owner && v.LastFence == r.Fence && time.Since(w.since) < v.ttl-w.skew:
 		w.t.Errorf("M108 M111: at %v: told that a live lease is lost", time.Since(w.start))
-	}
-	return trusted, err
-}
-
-func (s *told) Release(ctx context.Context, lease lockstore.Lease) error {
-	ctx, check := s.check(ctx, "release")
-	err := s.Store.Release(ctx, lease)
-	check(err)
-	return err
-}
-
-func (s *told) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
-	ctx, check := s.check(ctx, "leave")
-	began := time.Now()
-	err := s.Store.Leave(ctx, key, owner)
-	check(err)
-	w := s.line.world
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	// A late request of the owner may give it a place again.
-	if err == nil && w.view(w.history[len(w.history)-1]).place(owner) >= 0 && w.joined[owner].Before(began) {
+	case r.Kind == driver.Leave && a.Outcome == driver.Done && v.place(r.Owner) >= 0 && w.joined[r.Owner].Before(began):
 		w.t.Errorf("M109: at %v: an owner that has left has a place", time.Since(w.start))
 	}
-	return err
+	return a, err
 }
 
 func (w *world) ClockResolution() time.Duration { return w.step }

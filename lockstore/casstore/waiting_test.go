@@ -19,7 +19,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-// waking is a register that wakes waiters up.
+// waking is a KV that wakes waiters up.
 type waking struct {
 	*castest.Memory
 
@@ -68,7 +68,7 @@ func onWaking(t *testing.T) storetest.Harness {
 	return castest.Harness(t, w, casstore.Options{}, w)
 }
 
-// remote is a register whose server is a trip away, and wakes waiters up.
+// remote is a KV whose server is a trip away, and wakes waiters up.
 type remote struct {
 	*waking
 	trip     time.Duration // on average
@@ -128,7 +128,7 @@ func TestWaitsAreAlike(t *testing.T) {
 					req.JoinQueue = true
 					start := time.Now()
 					lease, err := s.Acquire(t.Context(), req)
-					for errors.Is(err, lockstore.ErrHeld) {
+					for errors.Is(err, lockstore.ErrRefused) {
 						if err = s.AwaitTurn(t.Context(), req.Key, req.Owner); err == nil {
 							lease, err = s.Acquire(t.Context(), req)
 						}
@@ -160,7 +160,7 @@ func TestWaitsAreAlike(t *testing.T) {
 }
 
 // A Revoke with OpenAtOnce wakes the first in the queue, as a release does.
-func TestBreakNowWakes(t *testing.T) {
+func TestRevokeAtOnceWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote(2 * time.Millisecond)
 		operator, waiter := open(t, r), open(t, r)
@@ -169,7 +169,7 @@ func TestBreakNowWakes(t *testing.T) {
 		waits := request(time.Minute)
 		waits.JoinQueue = true
 		_, err = waiter.Acquire(t.Context(), waits)
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		woken := make(chan error)
 		go func() { woken <- waiter.AwaitTurn(t.Context(), waits.Key, waits.Owner) }()
 		<-time.After(time.Second / 10)
@@ -201,9 +201,9 @@ func TestLeavesBehindADeadHolder(t *testing.T) {
 			s, req := open(t, r), request(time.Minute)
 			req.JoinQueue = true
 			_, err := s.Acquire(t.Context(), req)
-			var held *lockstore.HeldError
-			require.ErrorAs(t, err, &held)
-			require.Positive(t, held.QueuePosition)
+			var refused *lockstore.Refused
+			require.ErrorAs(t, err, &refused)
+			require.Positive(t, refused.QueuePosition)
 			leave = append(leave, func(ctx context.Context) error { return s.Leave(ctx, req.Key, req.Owner) })
 		}
 		<-time.After(45 * time.Second)
@@ -226,5 +226,106 @@ func TestLeavesBehindADeadHolder(t *testing.T) {
 		status, err := open(t, r).Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Zero(t, status.Waiting)
+	})
+}
+
+// hanging is a KV whose wake-ups hang until their context ends. Its Listen may come late instead.
+type hanging struct {
+	*waking
+	listen time.Duration // how late; 0 is never
+	wake   bool          // Wake hangs, too
+}
+
+func (h *hanging) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
+	if h.listen == 0 {
+		<-ctx.Done()
+		return nil, nil, ctx.Err()
+	}
+	<-time.After(h.listen)
+	return h.waking.Listen(ctx, key, owner)
+}
+
+func (h *hanging) Wake(ctx context.Context, key, owner string) error {
+	if !h.wake {
+		return h.waking.Wake(ctx, key, owner)
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// waits is the waiter of a key, and its holder.
+func waits(t *testing.T, kv casstore.KV) (holder, waiter *lockstore.Store, lease lockstore.Lease, req lockstore.Request) {
+	holder, waiter = open(t, kv), open(t, kv)
+	lease, err := holder.Acquire(t.Context(), request(time.Minute))
+	require.NoError(t, err)
+	req = request(time.Minute)
+	req.JoinQueue = true
+	_, err = waiter.Acquire(t.Context(), req)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
+	return holder, waiter, lease, req
+}
+
+// A waiter reads also while Listen hangs.
+func TestListenThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		holder, waiter, lease, req := waits(t, &hanging{waking: newWaking()})
+		require.NoError(t, holder.Release(t.Context(), lease))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		began := time.Now()
+		require.NoError(t, waiter.AwaitTurn(ctx, req.Key, req.Owner), "the key is free")
+		require.LessOrEqual(t, time.Since(began), 250*time.Millisecond)
+	})
+}
+
+// A Listen that takes a second is used from then on, and what was released meanwhile is not
+// missed.
+func TestListenThatIsLate(t *testing.T) {
+	for released, latest := range map[time.Duration]time.Duration{500 * time.Millisecond: 100 * time.Millisecond, 1500 * time.Millisecond: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			holder, waiter, lease, req := waits(t, &hanging{waking: newWaking(), listen: time.Second})
+			began := time.Now()
+			woken := make(chan error)
+			go func() { woken <- waiter.AwaitTurn(t.Context(), req.Key, req.Owner) }()
+			<-time.After(released)
+			require.NoError(t, holder.Release(t.Context(), lease))
+			require.NoError(t, <-woken)
+			require.LessOrEqual(t, time.Since(began)-released, latest)
+			<-time.After(time.Second) // Listen may go on
+		})
+	}
+}
+
+// Whoever has begun to listen stops, also if Listen returns after the end of the wait.
+func TestListenIsStopped(t *testing.T) {
+	for _, wait := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &hanging{waking: newWaking(), listen: time.Second}
+			_, waiter, _, req := waits(t, h)
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			defer cancel()
+			began := time.Now()
+			require.ErrorIs(t, waiter.AwaitTurn(ctx, req.Key, req.Owner), context.DeadlineExceeded)
+			require.Equal(t, wait, time.Since(began))
+			<-time.After(time.Second)
+			synctest.Wait()
+			require.Empty(t, h.waiters)
+		})
+	}
+}
+
+// A wake-up that hangs takes 0.1 s of the caller's time, and costs the waiter the time until its
+// next read.
+func TestWakeThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		holder, waiter, lease, req := waits(t, &hanging{waking: newWaking(), listen: time.Millisecond, wake: true})
+		woken := make(chan error)
+		go func() { woken <- waiter.AwaitTurn(t.Context(), req.Key, req.Owner) }()
+		<-time.After(time.Second)
+		began := time.Now()
+		require.NoError(t, holder.Release(t.Context(), lease))
+		require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
+		require.NoError(t, <-woken)
+		require.LessOrEqual(t, time.Since(began), time.Second)
 	})
 }

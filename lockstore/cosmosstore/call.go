@@ -86,7 +86,7 @@ func (r *refusal) missingItem() bool {
 	return r.status == http.StatusNotFound && r.substatus == 0
 }
 
-// explain turns an error of azcosmos into a register's.
+// explain turns an error of azcosmos into a KV's.
 func explain(sent *rest.Sent, what op, err error) error {
 	r, refused := errors.AsType[*refusal](err)
 	if !refused {

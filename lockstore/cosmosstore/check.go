@@ -12,17 +12,14 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
 )
 
-// Check implements lockstore.Checker. It reads the account's and the container's
+// Check implements driver.Checker. It reads the account's and the container's
 // properties; the account's key may do that.
-func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
-	if s == nil || s.Store == nil {
-		return nil, invalid("this Store was not made by Open")
-	}
+func (k *kv) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	var account []byte
 	h := rest.Client(rest.ReplyTimeout)
 	defer h.CloseIdleConnections()
 	// azcosmos reads the account's properties and does not show them.
-	container, err := s.settings.container(&transport{client: h, account: func(body []byte) { account = body }})
+	container, err := k.client(&transport{client: h, account: func(body []byte) { account = body }})
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
 )
 
@@ -24,24 +25,15 @@ import (
 var Opener = lockstore.Opener{Schemes: []string{"cosmos"}, Open: Open}
 
 const (
-	// skew is between the clocks of the service's hosts. It is a whole Step: the stamp that
-	// ends a lease is one, too, and HeldError.Remaining would be too short by the rest.
+	// skew is between the clocks of the service's hosts. It is whole seconds, as the stamps
+	// are: lockstore.Refused.Remaining would be too short by the rest.
 	skew   = time.Second
 	margin = 250 * time.Millisecond
 )
 
-// Store keeps leases in a container. It implements what casstore.Store implements, and
-// lockstore.Checker.
-type Store struct {
-	*casstore.Store
-	settings *settings // has the key, and so is behind a pointer, which fmt does not follow
-}
-
-var _ lockstore.Checker = (*Store)(nil)
-
 // Open opens the store that cfg.URL names, see the package documentation. It makes no
-// network call. The result is a *Store.
-func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+// network call.
+func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	if cfg.URL == nil {
 		return nil, invalid("the URL is missing; want cosmos://ACCOUNT/DATABASE/CONTAINER")
 	}
@@ -55,16 +47,12 @@ func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 	return newStore(set, rest.Client(rest.ReplyTimeout))
 }
 
-func newStore(set settings, h *http.Client) (*Store, error) {
-	container, err := set.container(&transport{client: h})
+func newStore(set settings, h *http.Client) (*lockstore.Store, error) {
+	k, err := newKV(set, h)
 	if err != nil {
 		return nil, err
 	}
-	s, err := casstore.New(&register{container}, options)
-	if err != nil {
-		return nil, err
-	}
-	return &Store{s, &set}, nil
+	return casstore.New(k, options)
 }
 
 var options = casstore.Options{Name: "cosmosstore", MaxClockSkew: skew, Margin: margin}
@@ -74,8 +62,8 @@ type settings struct {
 	key                      azcosmos.KeyCredential
 }
 
-// container returns the client of the container.
-func (set settings) container(t *transport) (*azcosmos.ContainerClient, error) {
+// client returns the client of the container.
+func (set settings) client(t *transport) (*azcosmos.ContainerClient, error) {
 	opt := &azcosmos.ClientOptions{}
 	opt.Transport = t
 	opt.Retry.MaxRetries = -1 // none: the guard repeats requests, because the guard knows how much time is left
@@ -150,8 +138,24 @@ func invalid(format string, args ...any) error {
 	return lockstore.Invalidf("cosmosstore: "+format, args...)
 }
 
-// register is a casstore.KV. Each key has one item.
-type register struct{ container *azcosmos.ContainerClient }
+// kv is the casstore.KV. Each key has one item.
+type kv struct {
+	settings  // of the URL, and the account's key
+	container *azcosmos.ContainerClient
+}
+
+var (
+	_ casstore.KV    = (*kv)(nil)
+	_ driver.Checker = (*kv)(nil)
+)
+
+func newKV(set settings, h *http.Client) (*kv, error) {
+	container, err := set.client(&transport{client: h})
+	if err != nil {
+		return nil, err
+	}
+	return &kv{set, container}, nil
+}
 
 // item is what is written. The service adds fields whose names begin with "_".
 type item struct {
@@ -166,14 +170,14 @@ func id(key string) string {
 }
 
 // ClockResolution implements casstore.KV.
-func (r *register) ClockResolution() time.Duration { return time.Second }
+func (k *kv) ClockResolution() time.Duration { return time.Second }
 
 // Read implements casstore.KV. Only a fresh read has a time: the store's own
 // reckoning from the times that it has seen is finer than whole seconds, and fences are made
 // of it.
-func (r *register) Read(ctx context.Context, key string, fresh bool) (e casstore.Entry, now time.Time, err error) {
+func (k *kv) Read(ctx context.Context, key string, fresh bool) (e casstore.Entry, now time.Time, err error) {
 	ctx, sent := rest.Begin(ctx)
-	resp, err := r.container.ReadItem(ctx, azcosmos.NewPartitionKeyString(id(key)), id(key), nil)
+	resp, err := k.container.ReadItem(ctx, azcosmos.NewPartitionKeyString(id(key)), id(key), nil)
 	refused, _ := errors.AsType[*refusal](err)
 	switch {
 	case err == nil:
@@ -196,7 +200,7 @@ func (r *register) Read(ctx context.Context, key string, fresh bool) (e casstore
 }
 
 // Write implements casstore.KV.
-func (r *register) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
 	text, err := json.Marshal(item{ID: id(key), Key: key, Lock: string(value)})
 	if err != nil {
 		return casstore.Entry{}, err
@@ -206,11 +210,11 @@ func (r *register) Write(ctx context.Context, key string, value []byte, ifVersio
 	ctx, sent := rest.Begin(ctx)
 	var resp azcosmos.ItemResponse
 	if ifVersion == "" {
-		resp, err = r.container.CreateItem(ctx, partition, text, opt)
+		resp, err = k.container.CreateItem(ctx, partition, text, opt)
 	} else {
 		op = opReplace
 		opt.IfMatchEtag = new(azcore.ETag(ifVersion))
-		resp, err = r.container.ReplaceItem(ctx, partition, id(key), text, opt)
+		resp, err = k.container.ReplaceItem(ctx, partition, id(key), text, opt)
 	}
 	if err != nil {
 		return casstore.Entry{}, explain(sent, op, err)

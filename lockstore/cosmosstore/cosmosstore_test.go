@@ -30,11 +30,11 @@ func TestMain(m *testing.M) {
 // TestOnServer runs the suite on a server that is not Microsoft's.
 func TestOnServer(t *testing.T) {
 	addr := testservers.Cosmos(t)
-	t.Run("register", func(t *testing.T) {
-		testRegister(t, newRegister(t, addr))
+	t.Run("kv", func(t *testing.T) {
+		testKV(t, testedKV(t, addr))
 		castest.Run(t, func(t *testing.T) (casstore.KV, castest.Table) {
-			r := newRegister(t, addr)
-			return r, table{r}
+			k := testedKV(t, addr)
+			return k, table{k}
 		}, storetest.Parallel)
 	})
 	t.Run("check", func(t *testing.T) { testCheck(t, addr) })
@@ -61,7 +61,7 @@ func client(t *testing.T, path, addr string) (settings, *http.Client) {
 	return set, h
 }
 
-func open(t *testing.T, path, addr string) *Store {
+func open(t *testing.T, path, addr string) *lockstore.Store {
 	t.Helper()
 	set, h := client(t, path, addr)
 	s, err := newStore(set, h)
@@ -69,17 +69,17 @@ func open(t *testing.T, path, addr string) *Store {
 	return s
 }
 
-func newRegister(t *testing.T, addr string) *register {
+func testedKV(t *testing.T, addr string) *kv {
 	t.Helper()
 	set, h := client(t, "db/locks", addr)
-	container, err := set.container(&transport{client: h})
+	k, err := newKV(set, h)
 	require.NoError(t, err)
-	return &register{container}
+	return k
 }
 
 func harness(t *testing.T, addr string) storetest.Harness {
-	r := newRegister(t, addr)
-	h := castest.Harness(t, r, options, table{r})
+	k := testedKV(t, addr)
+	h := castest.Harness(t, k, options, table{k})
 	for name, more := range map[string]string{
 		"no lock": `"_x": 1`, "a number": `"lock": 7`, "another key": `"lock": "x", "key": "other"`,
 	} {
@@ -88,35 +88,35 @@ func harness(t *testing.T, addr string) storetest.Harness {
 			if strings.Contains(more, `"key"`) {
 				text = fmt.Sprintf(`{"id": %q, %s}`, id(key), more)
 			}
-			table{r}.put(t, key, text)
+			table{k}.put(t, key, text)
 		}
 	}
 	h.Foreign["a lock and another field"] = func(t *testing.T, key string) {
-		s, err := casstore.New(r, options) // h.Store would remember what it wrote
+		s, err := casstore.New(k, options) // h.Store would remember what it wrote
 		require.NoError(t, err)
 		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
 		require.NoError(t, err)
 		require.NoError(t, s.Release(t.Context(), lease))
-		text, err := json.Marshal(map[string]any{"id": id(key), "key": key, "lock": string(table{r}.Value(t, key)), "more": 1})
+		text, err := json.Marshal(map[string]any{"id": id(key), "key": key, "lock": string(table{k}.Value(t, key)), "more": 1})
 		require.NoError(t, err)
-		table{r}.put(t, key, string(text))
+		table{k}.put(t, key, string(text))
 	}
-	h.Dump = func(t *testing.T, key string) string { return table{r}.dump(t, key) }
+	h.Dump = func(t *testing.T, key string) string { return table{k}.dump(t, key) }
 	return h
 }
 
 // table is the container as a test sees it.
-type table struct{ r *register }
+type table struct{ k *kv }
 
 func (table table) Value(t *testing.T, key string) []byte {
-	e, _, err := table.r.Read(t.Context(), key, true)
+	e, _, err := table.k.Read(t.Context(), key, true)
 	require.NoError(t, err)
 	return e.Value
 }
 
 func (table table) SetValue(t *testing.T, key string, value []byte) {
 	if value == nil {
-		_, err := table.r.container.DeleteItem(t.Context(), azcosmos.NewPartitionKeyString(id(key)), id(key), nil)
+		_, err := table.k.container.DeleteItem(t.Context(), azcosmos.NewPartitionKeyString(id(key)), id(key), nil)
 		if refused, ok := errors.AsType[*refusal](err); !ok || !refused.missingItem() {
 			require.NoError(t, err)
 		}
@@ -129,12 +129,12 @@ func (table table) SetValue(t *testing.T, key string, value []byte) {
 
 func (table table) put(t *testing.T, key, text string) {
 	t.Helper()
-	_, err := table.r.container.UpsertItem(t.Context(), azcosmos.NewPartitionKeyString(id(key)), []byte(text), nil)
+	_, err := table.k.container.UpsertItem(t.Context(), azcosmos.NewPartitionKeyString(id(key)), []byte(text), nil)
 	require.NoError(t, err)
 }
 
 func (table table) dump(t *testing.T, key string) string {
-	resp, err := table.r.container.ReadItem(t.Context(), azcosmos.NewPartitionKeyString(id(key)), id(key), nil)
+	resp, err := table.k.container.ReadItem(t.Context(), azcosmos.NewPartitionKeyString(id(key)), id(key), nil)
 	if refused, ok := errors.AsType[*refusal](err); ok && refused.missingItem() {
 		return ""
 	}
@@ -142,26 +142,26 @@ func (table table) dump(t *testing.T, key string) string {
 	return string(resp.Value)
 }
 
-// testRegister is what the store relies on.
-func testRegister(t *testing.T, r *register) {
+// testKV is what the store relies on.
+func testKV(t *testing.T, k *kv) {
 	ctx := t.Context()
 	read := func() casstore.Entry {
 		t.Helper()
-		e, now, err := r.Read(ctx, "k", true)
+		e, now, err := k.Read(ctx, "k", true)
 		require.NoError(t, err)
 		require.WithinRange(t, now, time.Now().Add(-2*time.Second), time.Now())
 		return e
 	}
 	write := func(value, ifVersion string) casstore.Entry {
 		t.Helper()
-		e, err := r.Write(ctx, "k", []byte(value), ifVersion)
+		e, err := k.Write(ctx, "k", []byte(value), ifVersion)
 		require.NoError(t, err)
 		require.WithinRange(t, e.WrittenAt, time.Now().Add(-2*time.Second), time.Now())
 		return e
 	}
 	conflict := func(ifVersion string) {
 		t.Helper()
-		_, err := r.Write(ctx, "k", []byte("conflict"), ifVersion)
+		_, err := k.Write(ctx, "k", []byte("conflict"), ifVersion)
 		require.ErrorIs(t, err, casstore.ErrConflict)
 	}
 	require.Zero(t, read())
@@ -174,7 +174,7 @@ func testRegister(t *testing.T, r *register) {
 	conflict(one.Version)
 	require.Equal(t, two, read())
 
-	table{r}.SetValue(t, "k", nil)
+	table{k}.SetValue(t, "k", nil)
 	require.Zero(t, read())
 	conflict(two.Version)
 	again := write("two", "")
@@ -183,9 +183,9 @@ func testRegister(t *testing.T, r *register) {
 	require.Equal(t, again, read())
 
 	for _, key := range []string{"a/b", `a\b`, "a?b#c", "..", "é{}:", strings.Repeat("k", lockstore.MaxKeyBytes)} {
-		e, err := r.Write(ctx, key, []byte(key+"\x00"), "")
+		e, err := k.Write(ctx, key, []byte(key+"\x00"), "")
 		require.NoError(t, err, key)
-		got, _, err := r.Read(ctx, key, false)
+		got, _, err := k.Read(ctx, key, false)
 		require.NoError(t, err, key)
 		require.Equal(t, e, got)
 		require.Equal(t, key+"\x00", string(got.Value))

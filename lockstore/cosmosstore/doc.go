@@ -37,7 +37,7 @@
 //
 // The first call of a process may send one request more, to learn the service's time.
 //
-// The store does not list its keys: it is no lockstore.Lister.
+// The store does not list its keys.
 //
 // A call sends more requests if others write the same key at the same time. A read of an
 // item of less than 1 KB costs 1 request unit (2 with strong consistency and with bounded
@@ -72,8 +72,8 @@
 // Reads are up to date with strong consistency, and with bounded staleness in the write
 // region. With session consistency (the default of new accounts) and weaker levels a read can
 // be old. Then Inspect may be wrong, and Revoke, or Renew or Release of another process's lease, may
-// answer lockstore.ErrLost for a lease that is still held. [Store.Check] reports several write
-// regions, and a weaker level.
+// answer lockstore.ErrLost for a lease that is still held. Check reports several write regions,
+// and a weaker level.
 //
 // A failover to another region that loses writes can lose a lease that was granted just before.
 // Then only fences protect the resource.

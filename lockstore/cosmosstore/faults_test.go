@@ -29,14 +29,14 @@ func request() lockstore.Request {
 func unknown(t *testing.T, err error) {
 	t.Helper()
 	assert.Error(t, err)
-	for _, class := range []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
+	for _, class := range []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
 		assert.NotErrorIs(t, err, class)
 	}
 }
 
 // testNetwork breaks the network between the client and the server.
 func testNetwork(t *testing.T, addr string) {
-	setup := func(t *testing.T) (*testservers.CutProxy, *Store) {
+	setup := func(t *testing.T) (*testservers.CutProxy, *lockstore.Store) {
 		p := testservers.Proxy(t, addr)
 		return p, open(t, "db/locks", p.Addr)
 	}
@@ -143,13 +143,12 @@ func TestSilence(t *testing.T) {
 			require.ErrorIs(t, err, lockstore.ErrUnavailable)
 			require.LessOrEqual(t, time.Since(began), wait+50*time.Millisecond)
 		}
-		container, err := set.container(&transport{client: h})
+		k, err := newKV(set, h)
 		require.NoError(t, err)
-		r := &register{container}
 		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		_, err = r.Write(ctx, "k", nil, "")
+		_, err = k.Write(ctx, "k", nil, "")
 		unknown(t, err)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.LessOrEqual(t, time.Since(began), 200*time.Millisecond)
@@ -194,7 +193,7 @@ func TestAnswers(t *testing.T) {
 				w.WriteHeader(code)
 			}))
 			defer s.Close()
-			r := newRegister(t, strings.TrimPrefix(s.URL, "http://"))
+			k := testedKV(t, strings.TrimPrefix(s.URL, "http://"))
 			check := func(what string, err error, class int) {
 				t.Helper()
 				assert.Error(t, err, what)
@@ -202,11 +201,11 @@ func TestAnswers(t *testing.T) {
 				assert.Equal(t, class == unavailable, isUnavailable(err), what)
 				assert.Equal(t, class == conflict, isConflict(err), what)
 			}
-			_, _, err := r.Read(t.Context(), "k", true)
+			_, _, err := k.Read(t.Context(), "k", true)
 			check("read", err, want.read)
-			_, err = r.Write(t.Context(), "k", nil, "")
+			_, err = k.Write(t.Context(), "k", nil, "")
 			check("create", err, want.create)
-			_, err = r.Write(t.Context(), "k", nil, "version")
+			_, err = k.Write(t.Context(), "k", nil, "version")
 			check("replace", err, want.replace)
 			assert.Equal(t, 3, requests, "each request is sent once")
 		})
@@ -277,9 +276,8 @@ func TestNothingShowsASecret(t *testing.T) {
 	for _, addr := range []string{quoting.URL, garbled.URL, talking.Addr().String(), "127.0.0.1:1"} {
 		cfg := config(t, "db/locks", strings.TrimPrefix(addr, "http://"))
 		cfg.Getenv = func(string) string { return key }
-		opened, err := Open(t.Context(), cfg)
+		s, err := Open(t.Context(), cfg)
 		require.NoError(t, err)
-		s := opened.(*Store)
 		_, err = s.Acquire(t.Context(), req)
 		show(err)
 		show(s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: req.Owner, Fence: 1}))
@@ -288,6 +286,7 @@ func TestNothingShowsASecret(t *testing.T) {
 		show(err)
 		show(s)
 		show(*s)
+		show(s.Driver())
 		show(struct{ Inside any }{s})
 	}
 	require.Contains(t, shown, "HTTP 418")

@@ -2,6 +2,7 @@ package cosmosstore
 
 import (
 	"errors"
+	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,15 +27,17 @@ func TestOpen(t *testing.T) {
 		"cosmos://account-2/db%20a/locks?endpoint=https://a.documents.azure.cn": "https://a.documents.azure.cn/",
 		"cosmos://account/db/locks?endpoint=http://127.0.0.1:8081/":             "http://127.0.0.1:8081/",
 	} {
-		s, err := lockstore.Open(t.Context(), rawURL, getenv("a2V5"), Opener)
+		u, err := url.Parse(rawURL)
+		require.NoError(t, err)
+		set, err := parse(lockstore.Config{URL: u, Getenv: getenv("a2V5")})
 		require.NoError(t, err, rawURL)
-		require.Equal(t, endpoint, s.(*Store).settings.endpoint)
+		require.Equal(t, endpoint, set.endpoint)
+		_, err = lockstore.Open(t.Context(), rawURL, getenv("a2V5"), Opener)
+		require.NoError(t, err, rawURL)
 	}
 	_, err := lockstore.Open(t.Context(), "cosmos://account/db/locks?endpoint=http://localhost:8081", getenv(""), Opener)
 	require.NoError(t, err, "the emulator's key")
 	_, err = Open(t.Context(), lockstore.Config{})
-	require.ErrorIs(t, err, lockstore.ErrInvalid)
-	_, err = new(Store).Check(t.Context())
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
 }
 

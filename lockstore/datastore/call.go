@@ -22,32 +22,32 @@ import (
 )
 
 // call sends one request. Its errors are those of a casstore.KV.
-func (r *register) call(ctx context.Context, method string, in, out any) error {
+func (k *kv) call(ctx context.Context, method string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.base+"/v1/projects/"+r.project+":"+method, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, k.base+"/v1/projects/"+k.project+":"+method, bytes.NewReader(body))
 	if err != nil {
 		return rest.Unavailable(err.Error())
 	}
 	req.Header.Set("Content-Type", "application/json")
 	// The service routes requests for other databases than (default) by this header.
-	req.Header.Set("X-Goog-Request-Params", url.Values{"project_id": {r.project}, "database_id": {r.database}}.Encode())
+	req.Header.Set("X-Goog-Request-Params", url.Values{"project_id": {k.project}, "database_id": {k.database}}.Encode())
 	token := ""
-	if r.token != nil {
+	if k.token != nil {
 		refused := ""
-		if last := r.refused.Load(); last != nil {
+		if last := k.refused.Load(); last != nil {
 			refused = *last
 		}
-		token, err = r.token(ctx, refused)
+		token, err = k.token(ctx, refused)
 		if err != nil {
 			return err
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	traced, sent := rest.Begin(ctx)
-	resp, err := r.client.Do(req.WithContext(traced))
+	resp, err := k.client.Do(req.WithContext(traced))
 	if err != nil {
 		return sent.Failed("Datastore", plain(ctx, err))
 	}
@@ -57,7 +57,7 @@ func (r *register) call(ctx context.Context, method string, in, out any) error {
 		return plain(ctx, err)
 	}
 	if resp.StatusCode == http.StatusUnauthorized {
-		r.refused.Store(&token) // the next call asks for another one
+		k.refused.Store(&token) // the next call asks for another one
 	}
 	if resp.StatusCode != http.StatusOK {
 		return refusal(method, resp.StatusCode, text)

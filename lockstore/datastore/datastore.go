@@ -27,7 +27,7 @@ const (
 
 // Open opens the store that cfg.URL names, see the package documentation. It makes no
 // network call.
-func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	if cfg.URL == nil {
 		return nil, invalid("the URL is missing; want datastore://PROJECT/DATABASE")
 	}
@@ -38,13 +38,13 @@ func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &register{settings: set, client: rest.Client(rest.ReplyTimeout)}
+	k := &kv{settings: set, client: rest.Client(rest.ReplyTimeout)}
 	if !set.emulator {
-		if r.token, err = credentials(cfg.Getenv("GOOGLE_APPLICATION_CREDENTIALS"), r.client); err != nil {
+		if k.token, err = credentials(cfg.Getenv("GOOGLE_APPLICATION_CREDENTIALS"), k.client); err != nil {
 			return nil, err
 		}
 	}
-	return casstore.New(r, options)
+	return casstore.New(k, options)
 }
 
 var options = casstore.Options{Name: "datastore", MaxClockSkew: skew, Margin: margin}
@@ -101,15 +101,15 @@ func invalid(format string, args ...any) error {
 	return lockstore.Invalidf("datastore: "+format, args...)
 }
 
-// register is a casstore.KV. Each key has one entity with one property.
-type register struct {
+// kv is the casstore.KV. Each key has one entity with one property.
+type kv struct {
 	settings
 	client  *http.Client
 	token   tokens                 // nil for the emulator
 	refused atomic.Pointer[string] // the token that the service refused last
 }
 
-// property has the value of the register.
+// property has the value of the entry.
 const property = "lock"
 
 // Wire types of the REST API.
@@ -168,10 +168,10 @@ type (
 )
 
 // ClockResolution implements casstore.KV.
-func (r *register) ClockResolution() time.Duration { return time.Microsecond }
+func (k *kv) ClockResolution() time.Duration { return time.Microsecond }
 
-func (r *register) key(key string) entityKey {
-	return entityKey{PartitionID: partition{r.project, r.database}, Path: []pathElement{{r.kind, name(key)}}}
+func (k *kv) key(key string) entityKey {
+	return entityKey{PartitionID: partition{k.project, k.database}, Path: []pathElement{{k.kind, name(key)}}}
 }
 
 // name is a key as the name of an entity. Names like __this__ are the service's own.
@@ -183,12 +183,12 @@ func name(key string) string {
 }
 
 // Read implements casstore.KV. Every read is fresh.
-func (r *register) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time.Time, error) {
+func (k *kv) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time.Time, error) {
 	var reply lookupReply
-	if err := r.call(ctx, "lookup", lookupRequest{DatabaseID: r.database, Keys: []entityKey{r.key(key)}}, &reply); err != nil {
+	if err := k.call(ctx, "lookup", lookupRequest{DatabaseID: k.database, Keys: []entityKey{k.key(key)}}, &reply); err != nil {
 		return casstore.Entry{}, time.Time{}, err
 	}
-	now := reply.ReadTime.Truncate(r.ClockResolution())
+	now := reply.ReadTime.Truncate(k.ClockResolution())
 	switch {
 	case now.IsZero():
 		return casstore.Entry{}, now, rest.Corrupt("the service's answer has no readTime (the older Datastore emulator has none)")
@@ -200,9 +200,9 @@ func (r *register) Read(ctx context.Context, key string, _ bool) (casstore.Entry
 	found := reply.Found[0]
 	lock, ok := found.Entity.Properties[property]
 	if !ok || lock.StringValue == nil || len(found.Entity.Properties) != 1 {
-		return casstore.Entry{}, now, rest.Corrupt("the entity of the kind " + r.kind + " is another program's")
+		return casstore.Entry{}, now, rest.Corrupt("the entity of the kind " + k.kind + " is another program's")
 	}
-	e := casstore.Entry{Value: []byte(*lock.StringValue), Version: found.Version, WrittenAt: found.UpdateTime.Truncate(r.ClockResolution())}
+	e := casstore.Entry{Value: []byte(*lock.StringValue), Version: found.Version, WrittenAt: found.UpdateTime.Truncate(k.ClockResolution())}
 	if e.Version == "" || e.WrittenAt.IsZero() {
 		return casstore.Entry{}, now, rest.Corrupt("the service's answer has no version or no updateTime")
 	}
@@ -210,9 +210,9 @@ func (r *register) Read(ctx context.Context, key string, _ bool) (casstore.Entry
 }
 
 // Write implements casstore.KV.
-func (r *register) Write(ctx context.Context, key string, text []byte, ifVersion string) (casstore.Entry, error) {
+func (k *kv) Write(ctx context.Context, key string, text []byte, ifVersion string) (casstore.Entry, error) {
 	lock := string(text)
-	e := &entity{Key: r.key(key), Properties: map[string]value{property: {StringValue: &lock, ExcludeFromIndexes: true}}}
+	e := &entity{Key: k.key(key), Properties: map[string]value{property: {StringValue: &lock, ExcludeFromIndexes: true}}}
 	// Without FAIL the service may resolve a conflict by dropping the write, and say that it
 	// was applied. An insert needs no strategy: there is none but to fail.
 	m := mutation{Update: e, BaseVersion: ifVersion, ConflictResolutionStrategy: "FAIL"}
@@ -220,7 +220,7 @@ func (r *register) Write(ctx context.Context, key string, text []byte, ifVersion
 		m = mutation{Insert: e}
 	}
 	var reply commitReply
-	err := r.call(ctx, "commit", commitRequest{DatabaseID: r.database, Mode: "NON_TRANSACTIONAL", Mutations: []mutation{m}}, &reply)
+	err := k.call(ctx, "commit", commitRequest{DatabaseID: k.database, Mode: "NON_TRANSACTIONAL", Mutations: []mutation{m}}, &reply)
 	if err != nil {
 		return casstore.Entry{}, err
 	}
@@ -231,5 +231,5 @@ func (r *register) Write(ctx context.Context, key string, text []byte, ifVersion
 	if result.ConflictDetected {
 		return casstore.Entry{}, casstore.ErrConflict
 	}
-	return casstore.Entry{Version: result.Version, WrittenAt: result.UpdateTime.Truncate(r.ClockResolution())}, nil
+	return casstore.Entry{Version: result.Version, WrittenAt: result.UpdateTime.Truncate(k.ClockResolution())}, nil
 }

@@ -28,12 +28,12 @@ func TestMain(m *testing.M) {
 // TestOnEmulator runs the suite on Google's emulator.
 func TestOnEmulator(t *testing.T) {
 	addr := testservers.Datastore(t).Addr
-	open := func(t *testing.T) *register { return patient(t, addr) }
-	t.Run("register", func(t *testing.T) {
-		testRegister(t, open(t))
+	open := func(t *testing.T) *kv { return patient(t, addr) }
+	t.Run("kv", func(t *testing.T) {
+		testKV(t, open(t))
 		castest.Run(t, func(t *testing.T) (casstore.KV, castest.Table) {
-			r := open(t)
-			return r, table{r}
+			k := open(t)
+			return k, table{k}
 		}, storetest.Parallel)
 	})
 	t.Run("suite", func(t *testing.T) {
@@ -68,12 +68,12 @@ func (w wire) Unreachable(t *testing.T) casstore.KV {
 // TestOnFake runs the suite in virtual time. It breaks the network, and sets the service's
 // clock.
 func TestOnFake(t *testing.T) {
-	t.Run("register", func(t *testing.T) {
-		testRegister(t, onFake(t, newFake()))
+	t.Run("kv", func(t *testing.T) {
+		testKV(t, onFake(t, newFake()))
 		castest.Run(t, func(t *testing.T) (casstore.KV, castest.Table) {
 			f := newFake()
-			r := onFake(t, f)
-			return r, wire{table{r}, f}
+			k := onFake(t, f)
+			return k, wire{table{k}, f}
 		}, synctest.Test)
 	})
 	t.Run("suite", func(t *testing.T) { storetest.Run(t, harnessOnFake, synctest.Test) })
@@ -93,7 +93,7 @@ func harnessOnFake(t *testing.T) storetest.Harness {
 	h := harness(t, onFake(t, f))
 	w := wire{f: f}
 	h.LoseReplies, h.Hang = w.LoseReplies, w.Hang
-	h.Unreachable = func(t *testing.T) lockstore.Store { return store(t, w.Unreachable(t).(*register)) }
+	h.Unreachable = func(t *testing.T) *lockstore.Store { return store(t, w.Unreachable(t).(*kv)) }
 	h.ShiftClock = func(_ *testing.T, d time.Duration) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -102,12 +102,12 @@ func harnessOnFake(t *testing.T) storetest.Harness {
 	return h
 }
 
-// testRegister is what the store relies on.
-func testRegister(t *testing.T, r *register) {
+// testKV is what the store relies on.
+func testKV(t *testing.T, k *kv) {
 	ctx := t.Context()
 	read := func() casstore.Entry {
 		t.Helper()
-		e, now, err := r.Read(ctx, "k", true)
+		e, now, err := k.Read(ctx, "k", true)
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now(), now, 10*time.Second)
 		return e
@@ -115,7 +115,7 @@ func testRegister(t *testing.T, r *register) {
 	write := func(value, ifVersion string) casstore.Entry {
 		t.Helper()
 		before := time.Now()
-		e, err := r.Write(ctx, "k", []byte(value), ifVersion)
+		e, err := k.Write(ctx, "k", []byte(value), ifVersion)
 		require.NoError(t, err)
 		require.WithinRange(t, e.WrittenAt, before.Add(-time.Second), time.Now().Add(time.Second))
 		e.Value = []byte(value)
@@ -123,7 +123,7 @@ func testRegister(t *testing.T, r *register) {
 	}
 	conflict := func(ifVersion string) {
 		t.Helper()
-		_, err := r.Write(ctx, "k", []byte("conflict"), ifVersion)
+		_, err := k.Write(ctx, "k", []byte("conflict"), ifVersion)
 		require.ErrorIs(t, err, casstore.ErrConflict)
 	}
 	require.Zero(t, read())
@@ -137,7 +137,7 @@ func testRegister(t *testing.T, r *register) {
 	conflict(one.Version)
 	require.Equal(t, two, read())
 
-	table{r}.SetValue(t, "k", nil)
+	table{k}.SetValue(t, "k", nil)
 	require.Zero(t, read())
 	conflict(two.Version)
 	again := write("two", "")
@@ -146,9 +146,9 @@ func testRegister(t *testing.T, r *register) {
 	require.Equal(t, again, read())
 
 	for _, key := range []string{"__k__", "=__k__", "==", "a/b", "..", "é{}:\u2028", strings.Repeat("k", lockstore.MaxKeyBytes)} {
-		e, err := r.Write(ctx, key, []byte(key), "")
+		e, err := k.Write(ctx, key, []byte(key), "")
 		require.NoError(t, err, key)
-		got, _, err := r.Read(ctx, key, false)
+		got, _, err := k.Read(ctx, key, false)
 		require.NoError(t, err, key)
 		e.Value = []byte(key)
 		require.Equal(t, e, got)
@@ -156,57 +156,57 @@ func testRegister(t *testing.T, r *register) {
 }
 
 // harness is for one case of the suite.
-func harness(t *testing.T, r *register) storetest.Harness {
-	h := castest.Harness(t, r, options, table{r})
+func harness(t *testing.T, k *kv) storetest.Harness {
+	h := castest.Harness(t, k, options, table{k})
 	for name, properties := range map[string]any{
 		"no property": map[string]any{},
 		"a number":    map[string]any{"lock": map[string]any{"integerValue": "7"}},
 		"bytes":       map[string]any{"lock": map[string]any{"blobValue": "eA=="}},
 	} {
-		h.Foreign[name] = func(t *testing.T, key string) { table{r}.set(t, key, properties) }
+		h.Foreign[name] = func(t *testing.T, key string) { table{k}.set(t, key, properties) }
 	}
 	h.Foreign["a lock and another property"] = func(t *testing.T, key string) {
-		s := store(t, r) // h.Store would remember what it wrote
+		s := store(t, k) // h.Store would remember what it wrote
 		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
 		require.NoError(t, err)
 		require.NoError(t, s.Release(t.Context(), lease))
-		table{r}.set(t, key, map[string]any{property: text(string(table{r}.Value(t, key))), "more": text("x")})
+		table{k}.set(t, key, map[string]any{property: text(string(table{k}.Value(t, key))), "more": text("x")})
 	}
-	h.Dump = func(t *testing.T, key string) string { return table{r}.dump(t, key) }
+	h.Dump = func(t *testing.T, key string) string { return table{k}.dump(t, key) }
 	return h
 }
 
-// open returns the register of an emulator.
-func open(t *testing.T, addr string) *register {
+// open returns the KV of an emulator.
+func open(t *testing.T, addr string) *kv {
 	t.Helper()
 	set, err := parse(config(t, "datastore://project/database", map[string]string{"DATASTORE_EMULATOR_HOST": addr}))
 	require.NoError(t, err)
-	r := &register{settings: set, client: rest.Client(rest.ReplyTimeout)}
-	t.Cleanup(r.client.CloseIdleConnections)
-	return r
+	k := &kv{settings: set, client: rest.Client(rest.ReplyTimeout)}
+	t.Cleanup(k.client.CloseIdleConnections)
+	return k
 }
 
 // patient is open with more time: a busy machine answers late, the emulator's first answers
 // above all.
-func patient(t *testing.T, addr string) *register {
+func patient(t *testing.T, addr string) *kv {
 	t.Helper()
-	r := open(t, addr)
-	r.client.Timeout, r.client.Transport.(*http.Transport).ResponseHeaderTimeout = 20*time.Second, 0
-	return r
+	k := open(t, addr)
+	k.client.Timeout, k.client.Transport.(*http.Transport).ResponseHeaderTimeout = 20*time.Second, 0
+	return k
 }
 
-// onFake returns a register of a fake.
-func onFake(t *testing.T, f *fake) *register {
+// onFake returns a KV of a fake.
+func onFake(t *testing.T, f *fake) *kv {
 	t.Helper()
 	t.Cleanup(f.conns.Wait)
-	r := open(t, "127.0.0.1:1")
-	r.client.Transport.(*http.Transport).DialContext = f.dial
-	return r
+	k := open(t, "127.0.0.1:1")
+	k.client.Transport.(*http.Transport).DialContext = f.dial
+	return k
 }
 
-func store(t *testing.T, r *register) *casstore.Store {
+func store(t *testing.T, k *kv) *lockstore.Store {
 	t.Helper()
-	s, err := casstore.New(r, options)
+	s, err := casstore.New(k, options)
 	require.NoError(t, err)
 	return s
 }
@@ -219,29 +219,29 @@ func config(t *testing.T, rawURL string, env map[string]string) lockstore.Config
 }
 
 // table is the kind as a test sees it.
-type table struct{ r *register }
+type table struct{ k *kv }
 
 func (table table) Value(t *testing.T, key string) []byte {
-	e, _, err := table.r.Read(t.Context(), key, true)
+	e, _, err := table.k.Read(t.Context(), key, true)
 	require.NoError(t, err)
 	return e.Value
 }
 
 func (table table) SetValue(t *testing.T, key string, value []byte) {
 	if value == nil {
-		table.commit(t, map[string]any{"delete": table.r.key(key)})
+		table.commit(t, map[string]any{"delete": table.k.key(key)})
 		return
 	}
 	table.set(t, key, map[string]any{property: text(string(value))})
 }
 
 func (table table) set(t *testing.T, key string, properties any) {
-	table.commit(t, map[string]any{"upsert": map[string]any{"key": table.r.key(key), "properties": properties}})
+	table.commit(t, map[string]any{"upsert": map[string]any{"key": table.k.key(key), "properties": properties}})
 }
 
 func (table table) commit(t *testing.T, mutation any) {
 	t.Helper()
-	err := table.r.call(t.Context(), "commit", map[string]any{"databaseId": table.r.database, "mode": "NON_TRANSACTIONAL", "mutations": []any{mutation}}, &struct{}{})
+	err := table.k.call(t.Context(), "commit", map[string]any{"databaseId": table.k.database, "mode": "NON_TRANSACTIONAL", "mutations": []any{mutation}}, &struct{}{})
 	require.NoError(t, err)
 }
 
@@ -250,7 +250,7 @@ func (table table) dump(t *testing.T, key string) string {
 	var reply struct {
 		Found json.RawMessage `json:"found"`
 	}
-	require.NoError(t, table.r.call(t.Context(), "lookup", lookupRequest{DatabaseID: table.r.database, Keys: []entityKey{table.r.key(key)}}, &reply))
+	require.NoError(t, table.k.call(t.Context(), "lookup", lookupRequest{DatabaseID: table.k.database, Keys: []entityKey{table.k.key(key)}}, &reply))
 	return string(reply.Found)
 }
 

@@ -44,7 +44,7 @@
 //	3 requests  Acquire of an expired lease's key, or of a free key that was kept for
 //	            others; ResolveEffect, ResolveNoEffect
 //
-// The store does not list its keys: it is no lockstore.Lister.
+// The store does not list its keys.
 //
 // A call sends more requests if others write the same key at the same time. Each request is
 // one entity read or one entity write, and Google charges for both. A process also fetches a

@@ -26,13 +26,13 @@ func request() lockstore.Request {
 func unknown(t *testing.T, err error) {
 	t.Helper()
 	assert.Error(t, err)
-	for _, class := range []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
+	for _, class := range []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
 		assert.NotErrorIs(t, err, class)
 	}
 }
 
 func TestFaults(t *testing.T) {
-	run := func(name string, do func(t *testing.T, f *fake, s lockstore.Store)) {
+	run := func(name string, do func(t *testing.T, f *fake, s *lockstore.Store)) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
@@ -40,7 +40,7 @@ func TestFaults(t *testing.T) {
 			})
 		})
 	}
-	run("the reply to a grant is lost", func(t *testing.T, f *fake, s lockstore.Store) {
+	run("the reply to a grant is lost", func(t *testing.T, f *fake, s *lockstore.Store) {
 		req := request()
 		f.set(loseReply, ":commit")
 		_, err := s.Acquire(t.Context(), req)
@@ -50,7 +50,7 @@ func TestFaults(t *testing.T) {
 		require.NoError(t, err)
 		require.LessOrEqual(t, lease.TTL, req.TTL-margin)
 	})
-	run("a grant that arrives after its abandon takes nothing", func(t *testing.T, f *fake, s lockstore.Store) {
+	run("a grant that arrives after its abandon takes nothing", func(t *testing.T, f *fake, s *lockstore.Store) {
 		req := request()
 		f.set(delays, ":commit")
 		_, err := s.Acquire(t.Context(), req)
@@ -61,7 +61,7 @@ func TestFaults(t *testing.T) {
 		_, err = s.Acquire(t.Context(), request())
 		require.NoError(t, err)
 	})
-	run("a renewal that arrives after the release renews nothing", func(t *testing.T, f *fake, s lockstore.Store) {
+	run("a renewal that arrives after the release renews nothing", func(t *testing.T, f *fake, s *lockstore.Store) {
 		lease, err := s.Acquire(t.Context(), request())
 		require.NoError(t, err)
 		f.set(delays, ":commit")
@@ -84,7 +84,7 @@ func TestFaults(t *testing.T) {
 		},
 	} {
 		for _, silent := range []string{":lookup", ":commit"} {
-			run("a call whose context "+name+" ends with it, "+silent+" hangs", func(t *testing.T, f *fake, s lockstore.Store) {
+			run("a call whose context "+name+" ends with it, "+silent+" hangs", func(t *testing.T, f *fake, s *lockstore.Store) {
 				f.set(hangs, silent)
 				ctx, stop := end(t.Context())
 				defer stop()
@@ -101,7 +101,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	for _, how := range []string{"at once", "silently"} {
-		run("nobody answers, connections are refused "+how, func(t *testing.T, f *fake, s lockstore.Store) {
+		run("nobody answers, connections are refused "+how, func(t *testing.T, f *fake, s *lockstore.Store) {
 			f.set(refuses, how)
 			began := time.Now()
 			_, err := s.Acquire(t.Context(), request())
@@ -122,7 +122,7 @@ func TestFaults(t *testing.T) {
 		"DEADLINE_EXCEEDED":   {lockstore.ErrUnavailable, nil},
 		"INTERNAL":            {lockstore.ErrUnavailable, nil},
 	} {
-		run("the answer to everything is "+status, func(t *testing.T, f *fake, s lockstore.Store) {
+		run("the answer to everything is "+status, func(t *testing.T, f *fake, s *lockstore.Store) {
 			lease, err := s.Acquire(t.Context(), request())
 			require.NoError(t, err)
 			f.set(answers, status)
@@ -143,14 +143,14 @@ func TestFaults(t *testing.T) {
 func TestRefusedToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		r := onFake(t, f)
+		k := onFake(t, f)
 		asked := 0
-		r.token = beside(func() (*google.Credentials, error) {
+		k.token = beside(func() (*google.Credentials, error) {
 			asked++
 			token := &oauth2.Token{AccessToken: fmt.Sprint("token ", asked), Expiry: time.Now().Add(time.Hour)}
 			return &google.Credentials{TokenSource: oauth2.StaticTokenSource(token)}, nil
 		})
-		s := store(t, r)
+		s := store(t, k)
 		acquire := func() error {
 			_, err := s.Acquire(t.Context(), request())
 			return err
@@ -162,9 +162,9 @@ func TestRefusedToken(t *testing.T) {
 		f.set(answers, "UNAUTHENTICATED")
 		require.ErrorIs(t, acquire(), lockstore.ErrUnavailable)
 		f.set(works, "")
-		require.ErrorIs(t, acquire(), lockstore.ErrHeld)
+		require.ErrorIs(t, acquire(), lockstore.ErrRefused)
 		require.Equal(t, 2, asked)
-		require.ErrorIs(t, acquire(), lockstore.ErrHeld)
+		require.ErrorIs(t, acquire(), lockstore.ErrRefused)
 		require.Equal(t, 2, asked)
 	})
 }
@@ -175,9 +175,9 @@ func TestCertificate(t *testing.T) {
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	server.StartTLS()
 	defer server.Close()
-	r := open(t, "127.0.0.1:1")
-	r.base = server.URL
-	_, err := store(t, r).Acquire(t.Context(), request())
+	k := open(t, "127.0.0.1:1")
+	k.base = server.URL
+	_, err := store(t, k).Acquire(t.Context(), request())
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.ErrorContains(t, err, "certificate")
 }
@@ -187,9 +187,9 @@ func TestNothingShowsASecret(t *testing.T) {
 	const secret = "hunter2hunter2hunter2"
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		r := onFake(t, f)
-		r.token = func(context.Context, string) (string, error) { return secret, nil }
-		s := store(t, r)
+		k := onFake(t, f)
+		k.token = func(context.Context, string) (string, error) { return secret, nil }
+		s := store(t, k)
 		req := request()
 		shown := ""
 		show := func(v any) { shown += fmt.Sprintf("%v %+v %#v %q\n", v, v, v, fmt.Sprint(v)) }
@@ -197,7 +197,7 @@ func TestNothingShowsASecret(t *testing.T) {
 		require.NoError(t, err)
 		for _, kind := range []fault{quotes, talks, refuses, loseReply, hangs} {
 			f.set(kind, "")
-			r.client.CloseIdleConnections()
+			k.client.CloseIdleConnections()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			other := request()
 			other.Key = "other"

@@ -8,6 +8,7 @@ package driver
 
 import (
 	"context"
+	"strconv"
 	"time"
 )
 
@@ -61,7 +62,19 @@ const (
 	// Revoke takes the lease with this Fence away from its owner: Holder says who does it.
 	// The key stays held until the end of the lease. AtOnce frees it now.
 	Revoke
+	// AwaitTurn is the kind of each request of Await: Owner.
+	AwaitTurn
 )
+
+var kinds = [...]string{"inspect", "acquire", "renew", "release", "abandon", "leave", "mark started", "complete", "resolve", "revoke", "await turn"}
+
+// String is the kind in small letters, such as "mark started".
+func (k Kind) String() string {
+	if k < 0 || int(k) >= len(kinds) {
+		return "kind " + strconv.Itoa(int(k))
+	}
+	return kinds[k]
+}
 
 // Request is one request for a key.
 type Request struct {
@@ -121,28 +134,6 @@ type Answer struct {
 
 	Note string // the driver's own; the caller sends it with the next request of this owner
 }
-
-// State is the state of a key, in one word.
-type State int
-
-const (
-	// Free: an Acquire is granted.
-	Free State = iota
-	// Reserved: nobody is at work. The key is kept for those who have waited longer, or
-	// was handed over to one of them, who has not asked yet.
-	Reserved
-	// Held: somebody has a lease.
-	Held
-	// Revoked: an operator has ended the lease. Until its end nobody has the key.
-	Revoked
-	// Completed: the work is done, and its result is stored.
-	Completed
-	// Cooldown: as Completed, without a result.
-	Cooldown
-	// InDoubt: the lease has ended under work that had started. Nobody knows whether it
-	// had its effect, until somebody resolves it.
-	InDoubt
-)
 
 // Status is the state of a key with its details.
 type Status struct {

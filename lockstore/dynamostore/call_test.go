@@ -124,7 +124,7 @@ func TestClientWhoseAttemptsAreNotCounted(t *testing.T) {
 				lease, err := s.Acquire(t.Context(), request(time.Minute))
 				require.NoError(t, err)
 				_, err = s.Acquire(t.Context(), request(time.Minute))
-				require.ErrorIs(t, err, lockstore.ErrHeld)
+				require.ErrorIs(t, err, lockstore.ErrRefused)
 				lease.Owner = lockstore.NewOwner()
 				require.True(t, isUnknown(s.Release(t.Context(), lease)), "an earlier attempt may have released the lease")
 			})
@@ -260,7 +260,6 @@ func TestContextHasEnded(t *testing.T) {
 		err := call(ctx)
 		require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
 		require.ErrorIs(t, err, context.Canceled, method)
-		require.ErrorContains(t, err, "nothing was sent", method)
 	}
 	require.Zero(t, n.sent.Load())
 }
@@ -299,9 +298,7 @@ func TestClientThatBreaksItsPromise(t *testing.T) {
 
 func TestZeroStore(t *testing.T) {
 	for method, call := range allMethods(&dynamostore.Store{}) {
-		err := call(t.Context())
-		require.ErrorIs(t, err, lockstore.ErrInvalid, method)
-		require.ErrorContains(t, err, "New", method)
+		require.ErrorIs(t, call(t.Context()), lockstore.ErrInvalid, method)
 	}
 }
 

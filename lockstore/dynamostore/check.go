@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // describer is what Check calls; *dynamodb.Client has these methods.
@@ -19,39 +19,36 @@ type describer interface {
 	DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error)
 }
 
-// Check implements lockstore.Checker. It needs two more permissions than locking:
+// Check implements driver.Checker. It needs two more permissions than locking:
 // dynamodb:DescribeTable and dynamodb:DescribeTimeToLive. So call it with the deployer's
 // rights.
-func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
-	if s.api == nil {
-		return nil, errNotMade
-	}
-	api, ok := s.api.(describer)
+func (t *table) Check(ctx context.Context) ([]driver.Finding, error) {
+	api, ok := t.api.(describer)
 	if !ok {
-		return nil, invalid("the client cannot check the table: it has no DescribeTable and DescribeTimeToLive")
+		return nil, unsupported("check the table: it has no DescribeTable and DescribeTimeToLive")
 	}
-	table, seen, err := call(ctx, api.DescribeTable, &dynamodb.DescribeTableInput{TableName: &s.table})
+	out, seen, err := call(ctx, api.DescribeTable, &dynamodb.DescribeTableInput{TableName: &t.name})
 	if err != nil {
-		return nil, s.explain("Check", unknownRead, err, seen)
+		return nil, t.explain("Check", unknownRead, err, seen)
 	}
-	if table.Table == nil {
-		return nil, fmt.Errorf("dynamostore: %s, Check: the answer describes no table", s.where())
+	if out.Table == nil {
+		return nil, fmt.Errorf("dynamostore: %s, Check: the answer describes no table", t.where())
 	}
-	findings := s.names.checkTable(table.Table)
-	if table.Table.MultiRegionConsistency == types.MultiRegionConsistencyStrong {
+	findings := t.names.checkTable(out.Table)
+	if out.Table.MultiRegionConsistency == types.MultiRegionConsistencyStrong {
 		return findings, nil // it has no time to live
 	}
-	ttl, seen, err := call(ctx, api.DescribeTimeToLive, &dynamodb.DescribeTimeToLiveInput{TableName: &s.table})
+	ttl, seen, err := call(ctx, api.DescribeTimeToLive, &dynamodb.DescribeTimeToLiveInput{TableName: &t.name})
 	if err != nil {
-		return nil, s.explain("Check", unknownRead, err, seen)
+		return nil, t.explain("Check", unknownRead, err, seen)
 	}
-	return append(findings, s.names.checkTTL(ttl.TimeToLiveDescription)...), nil
+	return append(findings, t.names.checkTTL(ttl.TimeToLiveDescription)...), nil
 }
 
-func (n names) checkTable(table *types.TableDescription) []lockstore.Finding {
-	var findings []lockstore.Finding
+func (n names) checkTable(table *types.TableDescription) []driver.Finding {
+	var findings []driver.Finding
 	add := func(fix, problem string, args ...any) {
-		findings = append(findings, lockstore.Finding{Problem: fmt.Sprintf(problem, args...), Fix: fix})
+		findings = append(findings, driver.Finding{Problem: fmt.Sprintf(problem, args...), Fix: fix})
 	}
 
 	if keys := keySchema(table); keys != n.schema() {
@@ -116,16 +113,16 @@ func keySchema(table *types.TableDescription) string {
 	return strings.Join(parts, ", ")
 }
 
-func (n names) checkTTL(d *types.TimeToLiveDescription) []lockstore.Finding {
+func (n names) checkTTL(d *types.TimeToLiveDescription) []driver.Finding {
 	fix := fmt.Sprintf("set TimeToLiveSpecification to AttributeName %q, Enabled true", n.ttl)
 	on := d != nil && (d.TimeToLiveStatus == types.TimeToLiveStatusEnabled || d.TimeToLiveStatus == types.TimeToLiveStatusEnabling)
 	switch {
 	case !on:
-		return []lockstore.Finding{{Problem: "time to live is off; rows of keys that are no longer used stay for ever", Fix: fix}}
+		return []driver.Finding{{Problem: "time to live is off; rows of keys that are no longer used stay for ever", Fix: fix}}
 	case d.AttributeName != nil && *d.AttributeName == attrExpires:
-		return []lockstore.Finding{{Problem: `time to live is on the attribute "expires", which is in milliseconds and belongs to the lock`, Fix: fix}}
+		return []driver.Finding{{Problem: `time to live is on the attribute "expires", which is in milliseconds and belongs to the lock`, Fix: fix}}
 	case aws.ToString(d.AttributeName) != n.ttl:
-		return []lockstore.Finding{{
+		return []driver.Finding{{
 			Problem: fmt.Sprintf("the table's time to live is on the attribute %q, and this store writes %q (ttl in the URL): rows of keys that are no longer used stay for ever, and programs with different ttl in their URLs refuse each other's rows", aws.ToString(d.AttributeName), n.ttl),
 			Fix:     fix + "; or, if the table has other items that need its attribute, change ttl in the URL by the steps in docs/stores.md",
 		}}

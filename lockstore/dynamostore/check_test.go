@@ -2,6 +2,7 @@ package dynamostore_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -101,8 +102,11 @@ func TestCheckErrors(t *testing.T) {
 	s, err := dynamostore.New(struct{ dynamostore.API }{}, table, dynamostore.Options{})
 	require.NoError(t, err)
 	_, err = s.Check(t.Context())
-	require.ErrorIs(t, err, lockstore.ErrInvalid)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "no DescribeTable")
+	require.ErrorIs(t, s.List(t.Context(), "", nil), errors.ErrUnsupported)
+	_, err = s.Extent(t.Context())
+	require.ErrorIs(t, err, errors.ErrUnsupported)
 
 	service := fakedynamo.New(table)
 	service.Fault = func(fakedynamo.Request) fakedynamo.Fault {

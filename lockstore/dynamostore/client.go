@@ -21,16 +21,16 @@ import (
 )
 
 // Opener opens dynamodb URLs.
-var Opener = lockstore.Opener{Schemes: []string{"dynamodb"}, Open: func(ctx context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+var Opener = lockstore.Opener{Schemes: []string{"dynamodb"}, Open: func(ctx context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	s, err := Open(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return s.Store, nil
 }}
 
 // Open opens the store of a URL, see the package documentation. It sends nothing. Its
-// errors match lockstore.ErrInvalid. For StillHeld and Kept give it the URL of the function's
+// errors match lockstore.ErrInvalid. For StillHeld and CompleteItem give it the URL of the function's
 // locks (LOCK_URL), so that it knows the names of the table's attributes.
 func Open(_ context.Context, cfg lockstore.Config) (*Store, error) { return OpenWith(cfg, nil) }
 

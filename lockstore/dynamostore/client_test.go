@@ -164,7 +164,7 @@ func TestCredentialsEndpoint(t *testing.T) {
 		"AWS_CONTAINER_CREDENTIALS_FULL_URI":     server.URL + "/creds",
 		"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": token,
 	}
-	open := func() lockstore.Store {
+	open := func() *dynamostore.Store {
 		s, err := dynamostore.Open(t.Context(), config(t, "dynamodb://locks?region=eu-west-1&endpoint="+server.URL, env))
 		require.NoError(t, err)
 		return s

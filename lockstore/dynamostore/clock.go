@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // clock is the local clock, corrected by the Date headers of DynamoDB. It is wall time,
@@ -54,7 +54,7 @@ func (c *clock) learn(sent, date time.Time) {
 }
 
 // noteFence remembers a fence from the local time that is about to be sent.
-func (c *clock) noteFence(f lockstore.Fence) {
+func (c *clock) noteFence(f driver.Fence) {
 	for {
 		old := c.highestFence.Load()
 		if int64(f) <= old || c.highestFence.CompareAndSwap(old, int64(f)) {
@@ -66,8 +66,8 @@ func (c *clock) noteFence(f lockstore.Fence) {
 // expiresAt is the end of a lease that is requested at now, as the row keeps it. The
 // end includes this writer's skew, so that other owners wait for as long as this writer
 // may trust the lease.
-func (s *Store) expiresAt(now time.Time, ttl time.Duration) time.Time {
-	return now.Add(ttl + s.skew).Truncate(time.Millisecond)
+func (t *table) expiresAt(now time.Time, ttl time.Duration) time.Time {
+	return now.Add(ttl + t.skew).Truncate(time.Millisecond)
 }
 
 // trustedFor is for how long a lease may be trusted, from a reading of the local clock on
@@ -87,17 +87,17 @@ func takeable(r row, date time.Time) bool {
 // It ends as long before a takeover as the trust in a grant does, so that clocks may
 // run at different rates. Another process may have written the lease with another skew;
 // then left allows for DefaultSkew.
-func (s *Store) left(expires time.Time, r reply) time.Duration {
-	byClock := expires.Add(-s.skew).Sub(s.clock.correct(r.sent))
+func (t *table) left(expires time.Time, r reply) time.Duration {
+	byClock := expires.Add(-t.skew).Sub(t.clock.correct(r.sent))
 	byDate := expires.Sub(r.date)
 	return min(byDate, max(byClock, byDate-DefaultSkew-dateStep))
 }
 
 // remaining is the longest time from the reply until takeable becomes true.
-func (s *Store) remaining(seen row, r reply) time.Duration {
+func (t *table) remaining(seen row, r reply) time.Duration {
 	from := r.date
 	if from.IsZero() {
-		from = s.clock.read()
+		from = t.clock.read()
 	}
 	end := seen.expires.Add(dateStep)
 	if whole := end.Truncate(dateStep); whole.Before(end) {

@@ -68,7 +68,7 @@ func requireTrustIsOver(t *testing.T, service *fakedynamo.Service, end time.Time
 			require.True(t, end.Before(time.Now()), "trusted for %v more when another owner was granted the key", time.Until(end))
 			return next
 		}
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		passToDate()
 	}
 }
@@ -185,7 +185,7 @@ func TestLateUndoLeavesTheNextLease(t *testing.T) {
 
 				service.Wait()
 				_, err = newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
-				require.ErrorIs(t, err, lockstore.ErrHeld)
+				require.ErrorIs(t, err, lockstore.ErrRefused)
 				require.NoError(t, s.Release(t.Context(), lease))
 			})
 		})
@@ -297,14 +297,14 @@ func TestAWrongClockDoesNotTakeOverEarly(t *testing.T) {
 						require.NoError(t, err)
 						next, err := newStoreOver(t, client, taker, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
 						waited := time.Since(start)
-						require.Equal(t, status.Held, err != nil, "Inspect agrees with Acquire")
+						require.Equal(t, status.State == lockstore.Held, err != nil, "Inspect agrees with Acquire")
 						if err == nil {
 							require.Greater(t, next.Fence, lease.Fence)
 							require.GreaterOrEqual(t, waited, lease.TTL)
 							require.LessOrEqual(t, waited, ttl+takeoverDelay)
 							return
 						}
-						var held *lockstore.HeldError
+						var held *lockstore.Refused
 						require.ErrorAs(t, err, &held)
 						require.LessOrEqual(t, waited, ttl+takeoverDelay)
 						require.LessOrEqual(t, waited+held.Remaining, ttl+takeoverDelay+time.Second)
@@ -411,7 +411,7 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []str
 	checks := newQueueChecks(t)
 	service.Changed = checks.changed
 	sim := &leasesim.Sim{Seed: seed, TTL: ttl, Length: 20 * ttl, Drift: 0.1, FromReply: fromReply}
-	sim.Open = func(p *leasesim.Process) (lockstore.Store, func()) {
+	sim.Open = func(p *leasesim.Process) (*lockstore.Store, func()) {
 		// Random pauses from the process's own numbers, so that a seed can be replayed.
 		client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) {
 			o.Retryer = jitter{o.Retryer.(aws.RetryerV2), p}
@@ -423,7 +423,7 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []str
 			return start.Add(offset + time.Duration(p.Rate*float64(time.Since(start))))
 		})
 		s.SetRandom(p.UpTo)
-		return s, func() {}
+		return s.Store, func() {}
 	}
 	counts, problems := sim.Run(t)
 	service.Wait()
@@ -431,7 +431,7 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []str
 	return counts, problems
 }
 
-// queueChecks checks how each update changes the queue of a row, as lockstore.Queuer says.
+// queueChecks checks how each update changes the queue of a row, as lockstore.Turn says.
 type queueChecks struct {
 	t      *testing.T
 	counts leasesim.Counts

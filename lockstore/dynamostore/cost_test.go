@@ -26,7 +26,7 @@ func TestCostOfAWait(t *testing.T) {
 				s := newStore(t, service, 0, dynamostore.Options{})
 				s.SetRandom(func(most time.Duration) time.Duration { return most / 2 })
 				var report guard.Report
-				g, err := guard.New(s, guard.Options{Wait: time.Minute, Observe: func(_ context.Context, r guard.Report) { report = r }})
+				g, err := guard.New(s.Store, guard.Options{Wait: time.Minute, Observe: func(_ context.Context, r guard.Report) { report = r }})
 				require.NoError(t, err)
 				lease, err := s.Acquire(t.Context(), request(time.Minute))
 				require.NoError(t, err)

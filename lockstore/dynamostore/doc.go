@@ -29,10 +29,10 @@
 //
 // A table that has other items can hold locks, too, see [Options]. A row of a lock has the
 // partition key prefix + key, the sort key [SortValue], and the attributes owner, fence,
-// expires, released, abandoned, holder, queue, freed, begun, kept and settled. The names that the URL gives
-// (key, sort, ttl, otherttl) must not be one of these; other items may have attributes of any
-// name. The store touches no other item. But what reads the whole table, such as a stream, a
-// trigger, an export or a scan, sees the rows of locks, and the answers that they keep. To
+// expires, released, abandoned, holder, queue, freed, begun, kept, stored and settled. The names that
+// the URL gives (key, sort, ttl, otherttl) must not be one of these; other items may have attributes
+// of any name. The store touches no other item. But what reads the whole table, such as a stream, a
+// trigger, an export or a scan, sees the rows of locks, and the results that they store. To
 // allow a function the locks and not the other items, the policy compares the partition key.
 // Do not allow dynamodb:Scan there: a scan has no partition key to compare.
 //
@@ -42,18 +42,18 @@
 //	}
 //
 //	Acquire, Renew, Release, MarkStarted, Complete  dynamodb:UpdateItem
-//	Leave, ResolveEffect, ResolveNoEffect         dynamodb:GetItem, dynamodb:UpdateItem
-//	Inspect, AwaitTurn                    dynamodb:GetItem
-//	Check                                 dynamodb:DescribeTable, dynamodb:DescribeTimeToLive
-//	StillHeld                             dynamodb:ConditionCheckItem
-//	Kept (in a transaction), Revoke        dynamodb:UpdateItem
-//	List                                  dynamodb:Scan
-//	Extent (how many keys there are)      dynamodb:DescribeTable
+//	Leave, ResolveEffect, ResolveNoEffect           dynamodb:GetItem, dynamodb:UpdateItem
+//	Inspect, AwaitTurn                              dynamodb:GetItem
+//	Check                                           dynamodb:DescribeTable, dynamodb:DescribeTimeToLive
+//	StillHeld                                       dynamodb:ConditionCheckItem
+//	CompleteItem, Revoke                            dynamodb:UpdateItem
+//	List                                            dynamodb:Scan
+//	Extent (how many keys there are)                dynamodb:DescribeTable
 //
 // A global table with eventual consistency is not safe: two Regions can hold the same
 // lock. A global table with multi-Region strong consistency keeps every promise. But
 // DynamoDB gives such a table no time to live and no transactions: the row of each key
-// stays for ever, and StillHeld and Kept do not work.
+// stays for ever, and StillHeld and CompleteItem do not work.
 //
 // # What the users of a table must agree on
 //
@@ -86,9 +86,9 @@
 // bytes and few owners wait. With a short key about 30 owners can wait before the row is
 // larger. A process whose clock is wrong sends a few requests more, see below.
 //
-// An answer is in the key's row, from Complete until the next grant. Each write of such a row costs
+// A result is in the key's row, from Complete until the next grant. Each write of such a row costs
 // a write unit for each KB of the row: the Complete, each Acquire that it refuses, and the next
-// grant.
+// grant. List reads no result, but it costs the read units of the whole row.
 //
 // # Clock
 //
@@ -163,10 +163,10 @@
 // the row again, with a smaller fence.
 //
 // Time to live deletes a row at least a day after the last use, so it never frees a lock. It
-// deletes a kept row at the earliest two days after the end of the time for which the key is
-// kept. Before work that must not be repeated (idempotency.AtMostOnce), the guard calls MarkStarted. A row
-// whose work has begun, and whose end nobody has said, stays for at least lockstore.StartedFor (30
-// days) after the MarkStarted; when it is deleted, nobody knows any more that the work has begun.
+// deletes a completed row at the earliest two days after the end of the time for which the key is
+// closed. Before work that must not be repeated (idempotency.AtMostOnce), the guard calls MarkStarted. A
+// row whose work has started, and whose end nobody has said, stays for at least lockstore.StartedFor
+// (30 days) after the MarkStarted; when it is deleted, nobody knows any more that the work has started.
 // The next fence then comes from the local clock alone. It is larger than the last one unless
 // that clock is wrong by more than a day.
 //
@@ -213,7 +213,7 @@
 // stays locked until the new end of the lease. The caller already knows that the lease is
 // lost.
 //
-// The row remembers the last owner whose lease was released, kept, settled, broken or abandoned,
+// The row remembers the last owner whose lease was released, completed, resolved, revoked or abandoned,
 // and the last owner that abandoned an acquire and had no lease. A second Release returns nil for
 // as long as the row remembers the owner. The outcome of a Release is unknown if its reply was lost and the SDK's second
 // request no longer finds the owner in the row.

@@ -2,22 +2,13 @@ package dynamostore
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
 	"reflect"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/smithy-go/middleware"
 
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -65,51 +56,22 @@ const (
 	MaxSkew     = time.Minute
 )
 
-const (
-	// margin is for hosts of DynamoDB whose Dates differ.
-	margin = 250 * time.Millisecond
-	// dateStep is the step of the Date header: whole seconds, rounded down.
-	dateStep = time.Second
-	// idleRow is how long an unused row stays at least. Only late duplicates need the
-	// row, because the next fence comes from the clock. DynamoDB refuses a request a few
-	// minutes after its signature.
-	idleRow = 24 * time.Hour
-)
-
-// Store keeps leases in a DynamoDB table. It implements lockstore.Store,
-// lockstore.Inspector, lockstore.Completer, lockstore.Resolver, lockstore.Checker,
-// lockstore.Queuer, lockstore.Revoker and lockstore.Lister.
+// Store keeps leases in a DynamoDB table. It has the methods of [lockstore.Store], and
+// StillHeld, CompleteItem and IsStale for transactions of the caller's own.
 type Store struct {
-	api   API
-	table string
-	names names
-	skew  time.Duration
-	log   *slog.Logger // nil means slog.Default()
-	clock clock
-
-	random func(time.Duration) time.Duration // from 0 to the argument
-
-	waiting sync.Map // of owners that AwaitTurn has returned for to the row that it saw, a sight
+	*lockstore.Store
+	table *table
 }
 
-var (
-	_ lockstore.Store     = (*Store)(nil)
-	_ lockstore.Inspector = (*Store)(nil)
-	_ lockstore.Completer = (*Store)(nil)
-	_ lockstore.Resolver  = (*Store)(nil)
-	_ lockstore.Checker   = (*Store)(nil)
-	_ lockstore.Queuer    = (*Store)(nil)
-)
-
-// New returns a store that keeps its locks in table and calls client. The client's
-// retryer should allow at least two attempts, with short pauses: DynamoDB refuses the
-// first request of a client whose clock is wrong, and the SDK corrects the second one.
+// New returns a store that keeps its locks in the table of this name and calls client. The
+// client's retryer should allow at least two attempts, with short pauses: DynamoDB refuses
+// the first request of a client whose clock is wrong, and the SDK corrects the second one.
 // The errors of New match lockstore.ErrInvalid.
-func New(client API, table string, opt Options) (*Store, error) {
+func New(client API, name string, opt Options) (*Store, error) {
 	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid("the client is nil")
 	}
-	if err := validateTable(table); err != nil {
+	if err := validateTable(name); err != nil {
 		return nil, err
 	}
 	if opt.Skew == 0 {
@@ -122,25 +84,8 @@ func New(client API, table string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{api: client, table: table, names: n, skew: opt.Skew, log: opt.Logger, random: rand.N[time.Duration]}, nil
-}
-
-// where names the table in errors. It adds the region and the endpoint if the client
-// shows them.
-func (s *Store) where() string {
-	name := "table " + s.table
-	c, ok := s.api.(interface{ Options() dynamodb.Options })
-	if !ok {
-		return name
-	}
-	opt := c.Options()
-	if opt.Region != "" {
-		name += " in " + opt.Region
-	}
-	if u, err := url.Parse(aws.ToString(opt.BaseEndpoint)); err == nil && u.Host != "" {
-		name += " at " + u.Host // the rest of the URL may be secret
-	}
-	return name
+	t := &table{api: client, name: name, names: n, skew: opt.Skew, log: opt.Logger, random: rand.N[time.Duration]}
+	return &Store{lockstore.New("dynamostore", t), t}, nil
 }
 
 func validateTable(name string) error {
@@ -157,110 +102,4 @@ func validateTable(name string) error {
 
 func invalid(format string, args ...any) error {
 	return lockstore.Invalidf("dynamostore: "+format, args...)
-}
-
-// errNotMade is the error of a Store that New has not made.
-var errNotMade = invalid("this Store was not made by New")
-
-// write is one conditional update of a key's row.
-type write struct {
-	key       string
-	update    string
-	condition string // on a row that exists, see names.expressions
-	makesRow  bool   // also if there is no row
-	values    map[string]types.AttributeValue
-	oldRow    bool // ask for the row before an applied write; a refusal always brings the row
-}
-
-// reply is DynamoDB's answer to a write or a read.
-type reply struct {
-	applied   bool
-	ambiguous bool                            // refused, but another attempt of the same call may have been applied
-	sentOnce  bool                            // the client has sent one attempt
-	item      map[string]types.AttributeValue // the row before the write, or at a refusal, or at a read
-	sent      time.Time                       // local time before the request
-	date      time.Time                       // DynamoDB's time in whole seconds; zero without a Date header
-}
-
-// update sends a write. A refused condition is a reply, not an error.
-func (s *Store) update(ctx context.Context, w write) (reply, error) {
-	if s.api == nil {
-		return reply{}, errNotMade
-	}
-	update, condition := s.names.expressions(w)
-	in := &dynamodb.UpdateItemInput{
-		TableName:                           &s.table,
-		Key:                                 s.names.row(w.key),
-		UpdateExpression:                    &update,
-		ConditionExpression:                 &condition,
-		ExpressionAttributeNames:            s.names.aliases(update, condition),
-		ExpressionAttributeValues:           w.values,
-		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-	}
-	if w.oldRow {
-		in.ReturnValues = types.ReturnValueAllOld
-	}
-	r := reply{sent: s.clock.local()}
-	out, seen, err := call(ctx, s.api.UpdateItem, in)
-	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
-		r.item, r.ambiguous = refusal.Item, seen.ambiguous()
-		r.date = failureDate(err)
-	} else if err != nil {
-		s.clock.learn(r.sent, failureDate(err))
-		return reply{}, s.explain(ofKey(w.key), unknownWrite, err, seen)
-	} else {
-		r.applied = true
-		r.item = out.Attributes
-		r.date = serverTime(out.ResultMetadata)
-	}
-	r.sentOnce = seen.watched && seen.sent == 1
-	s.clock.learn(r.sent, r.date)
-	return r, nil
-}
-
-// serverTime is the Date header of a response; zero without one.
-func serverTime(m middleware.Metadata) time.Time {
-	date, _ := awsmiddleware.GetServerTime(m)
-	return date
-}
-
-// failureDate is the Date header of an error's response.
-func failureDate(err error) time.Time {
-	resp, ok := errors.AsType[*awshttp.ResponseError](err)
-	if !ok || resp.Response == nil || resp.Response.Response == nil {
-		return time.Time{}
-	}
-	date, err := http.ParseTime(resp.Response.Header.Get("Date"))
-	if err != nil {
-		return time.Time{}
-	}
-	return date
-}
-
-// Inspect implements lockstore.Inspector by one consistent read. Status.Fence can be
-// larger than the fence of the last grant, because an abandon makes it larger too.
-func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
-	if err := lockstore.ValidateKey(key); err != nil {
-		return lockstore.Status{}, err
-	}
-	entry, r, err := s.read(ctx, key)
-	if err != nil {
-		return lockstore.Status{}, err
-	}
-	return s.status(key, entry, r), nil
-}
-
-// status is the state of a row that a reply has brought.
-func (s *Store) status(key string, entry row, r reply) lockstore.Status {
-	status := lockstore.Status{Key: key, Fence: entry.fence, Waiting: len(entry.queue)}
-	switch {
-	case entry.owner != "" && !takeable(entry, r.date):
-		status.Held, status.Kept, status.Broken = true, entry.owner == closedOwner, entry.owner == brokenOwner
-		status.Holder = entry.holder
-		status.Remaining = s.remaining(entry, r)
-	case inDoubt(entry, r.date):
-		status.Held, status.InDoubt = true, true
-		status.Holder = entry.holder
-	}
-	return status
 }

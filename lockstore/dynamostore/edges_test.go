@@ -36,7 +36,7 @@ func TestEdgeOfTheTakeover(t *testing.T) {
 					pass(time.Until(over) - time.Millisecond)
 					other := newStore(t, service, 0, dynamostore.Options{})
 					_, err = other.Acquire(t.Context(), request(ttl))
-					require.ErrorIs(t, err, lockstore.ErrHeld, "taken over before its time")
+					require.ErrorIs(t, err, lockstore.ErrRefused, "taken over before its time")
 					pass(time.Millisecond)
 					_, err = other.Acquire(t.Context(), request(ttl))
 					require.NoError(t, err)

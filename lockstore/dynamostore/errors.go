@@ -86,28 +86,33 @@ func (f *failure) Unwrap() []error {
 // explain turns the error of a failed call into this store's error. The error has a class
 // if no attempt can have been applied. Otherwise its outcome is unknown, and unknown says so:
 // unknownWrite or unknownRead. what names the call.
-func (s *Store) explain(what, unknown string, err error, seen attempts) error {
+func (t *table) explain(what, unknown string, err error, seen attempts) error {
 	advice, class := classify(err)
 	switch {
 	case !seen.watched:
-		return fmt.Errorf("dynamostore: %s, %s: %s, the client does not show what it has sent: %w", s.where(), what, unknown, err)
+		return fmt.Errorf("dynamostore: %s, %s: %s, the client does not show what it has sent: %w", t.where(), what, unknown, err)
 	case seen.ambiguous():
-		return fmt.Errorf("dynamostore: %s, %s: %s: %w", s.where(), what, unknown, err)
+		return fmt.Errorf("dynamostore: %s, %s: %s: %w", t.where(), what, unknown, err)
 	case advice == wrongKeys:
-		advice += s.names.want()
+		advice += t.names.want()
 	case class != nil:
 	case seen.sent == 0:
 		advice, class = "nothing was sent", lockstore.ErrUnavailable
 	default:
 		advice, class = "each attempt was refused", lockstore.ErrUnavailable
 	}
-	return &failure{fmt.Sprintf("dynamostore: %s: %s (%s)", s.where(), advice, what), class, err}
+	return &failure{fmt.Sprintf("dynamostore: %s: %s (%s)", t.where(), advice, what), class, err}
 }
 
 const (
 	unknownWrite = "the outcome is unknown"
 	unknownRead  = "nothing was read"
 )
+
+// replyLost is an unknown outcome: the attempt whose reply was lost may have ended the lease.
+func replyLost(key string) error {
+	return fmt.Errorf("dynamostore: key %q: the outcome is unknown: a reply was lost, and the row does not show this lease", key)
+}
 
 func ofKey(key string) string { return fmt.Sprintf("key %q", key) }
 

@@ -50,14 +50,11 @@ func ExampleStore_Check() {
 		if err != nil {
 			return err
 		}
-		if checker, ok := lockstore.As[lockstore.Checker](store); ok {
-			findings, err := checker.Check(ctx)
-			for _, f := range findings {
-				fmt.Println(f.Problem, "-", f.Fix)
-			}
-			return err
+		findings, err := store.Check(ctx)
+		for _, f := range findings {
+			fmt.Println(f.Problem, "-", f.Fix)
 		}
-		return nil
+		return err
 	}
 	_ = check
 }

@@ -11,13 +11,13 @@ import (
 )
 
 // SetRandom gives the store another source of random pauses.
-func (s *Store) SetRandom(upTo func(time.Duration) time.Duration) { s.random = upTo }
+func (s *Store) SetRandom(upTo func(time.Duration) time.Duration) { s.table.random = upTo }
 
 // SetNow gives the store another local clock.
-func (s *Store) SetNow(now func() time.Time) { s.clock.now = now }
+func (s *Store) SetNow(now func() time.Time) { s.table.clock.now = now }
 
 // Correction is what the store adds to its local clock.
-func (s *Store) Correction() time.Duration { return time.Duration(s.clock.offset.Load()) }
+func (s *Store) Correction() time.Duration { return time.Duration(s.table.clock.offset.Load()) }
 
 // ClientOver is the lean client over another transport.
 func ClientOver(transport http.RoundTripper, endpoint string, timeout time.Duration) *dynamodb.Client {

@@ -122,7 +122,7 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 			require.NoError(t, <-other)
 			err = <-released
 			require.Error(t, err)
-			for _, known := range []error{lockstore.ErrLost, lockstore.ErrUnavailable, lockstore.ErrHeld, lockstore.ErrCorrupt} {
+			for _, known := range []error{lockstore.ErrLost, lockstore.ErrUnavailable, lockstore.ErrRefused, lockstore.ErrCorrupt} {
 				require.NotErrorIs(t, err, known)
 			}
 			require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost, "in this call no reply was lost")
@@ -190,7 +190,7 @@ func TestLateDuplicateOfAnAcquire(t *testing.T) {
 					service.Wait()
 					status, err := s.Inspect(t.Context(), key)
 					require.NoError(t, err)
-					require.False(t, status.Held, "a late duplicate: %s", dump(fakeRows{service}.get(t, key)))
+					require.Equal(t, lockstore.Free, status.State, "a late duplicate: %s", dump(fakeRows{service}.get(t, key)))
 				})
 			})
 		}
@@ -223,7 +223,7 @@ func TestRenewalStopsATakeover(t *testing.T) {
 			return fakedynamo.Fault{}
 		}
 		_, err = s.Acquire(t.Context(), request(time.Minute))
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		require.Equal(t, 5, service.Requests(), "the first grant, a refusal, the renewal and its correction, a refused takeover")
 		row := fakeRows{service}.get(t, key)
 		require.Equal(t, int64(lease.Fence), number(t, row, "fence"))
@@ -260,7 +260,7 @@ func TestNoDate(t *testing.T) {
 		service.NoDate = true
 		pass(time.Hour)
 		_, err = s.Acquire(t.Context(), request(time.Second))
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		require.NoError(t, s.Release(t.Context(), lease))
 		req := request(time.Second)
 		_, err = s.Acquire(t.Context(), req)
@@ -348,7 +348,7 @@ func methods(s *dynamostore.Store, lease lockstore.Lease) map[string]func(contex
 			return s.Release(ctx, lockstore.Lease{Key: lease.Key, Owner: lease.Owner})
 		},
 		"MarkStarted":     func(ctx context.Context) error { return s.MarkStarted(ctx, lease) },
-		"Complete":        func(ctx context.Context) error { return s.Complete(ctx, lease, []byte("answer"), time.Second) },
+		"Complete":        func(ctx context.Context) error { return s.Complete(ctx, lease, []byte("result"), time.Second) },
 		"ResolveEffect":   func(ctx context.Context) error { return s.ResolveEffect(ctx, lease.Key, lease.Fence, nil, time.Second) },
 		"ResolveNoEffect": func(ctx context.Context) error { return s.ResolveNoEffect(ctx, lease.Key, lease.Fence) },
 		"Inspect": func(ctx context.Context) error {
@@ -432,7 +432,7 @@ func TestActions(t *testing.T) {
 		lease, err := s.Acquire(t.Context(), request(time.Second))
 		require.NoError(t, err)
 		_, err = s.Acquire(t.Context(), request(time.Second))
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		_, err = s.Renew(t.Context(), lease, 2*time.Second)
 		require.NoError(t, err)
 		require.NoError(t, s.Release(t.Context(), lease))
@@ -558,8 +558,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A key is kept from d to d + 2 skew + 2 s.
-func TestKeepBounds(t *testing.T) {
+// A completed key is closed from d to d + 2 skew + 2 s.
+func TestTimeOfACooldown(t *testing.T) {
 	for _, offset := range []time.Duration{0, time.Second, -time.Second} {
 		t.Run(fmt.Sprint(offset), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -574,7 +574,7 @@ func TestKeepBounds(t *testing.T) {
 					if err == nil {
 						break
 					}
-					require.ErrorIs(t, err, lockstore.ErrHeld)
+					require.ErrorIs(t, err, lockstore.ErrRefused)
 					pass(max(50*time.Millisecond, 4*time.Second-time.Since(start)))
 				}
 				require.GreaterOrEqual(t, time.Since(start), 10*time.Second)
@@ -586,7 +586,7 @@ func TestKeepBounds(t *testing.T) {
 }
 
 func isUnknown(err error) bool {
-	for _, known := range []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
+	for _, known := range []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
 		if errors.Is(err, known) {
 			return false
 		}

@@ -36,13 +36,13 @@ func Fenced(in *dynamodb.UpdateItemInput, fence lockstore.Fence) error {
 	case fence <= 0:
 		return invalid("Fence is %d; want that of a grant", fence)
 	}
-	values := make(map[string]types.AttributeValue, len(in.ExpressionAttributeValues)+1)
-	maps.Copy(values, in.ExpressionAttributeValues) // the caller's own map stays as it is
-	values[":"+FenceAttribute] = fenceNumber(fence)
+	all := values{}
+	maps.Copy(all, in.ExpressionAttributeValues) // the caller's own map stays as it is
+	all[":"+FenceAttribute] = fenceNumber(fence)
 
 	in.ConditionExpression = aws.String(withCondition(aws.ToString(in.ConditionExpression)))
 	in.UpdateExpression = aws.String(withAssignment(aws.ToString(in.UpdateExpression)))
-	in.ExpressionAttributeValues = values
+	in.ExpressionAttributeValues = all
 	in.ReturnValuesOnConditionCheckFailure = types.ReturnValuesOnConditionCheckFailureAllOld
 	return nil
 }
@@ -100,27 +100,15 @@ func withAssignment(own string) string {
 
 // IsStale reports whether err refuses a write of the caller's own item, because the item was
 // written with a larger fence. It is false if the caller's own condition refused the write, or
-// if err does not have the item; Fenced asks for it. A transaction with StillHeld or Kept needs
-// the method.
+// if err does not have the item; Fenced asks for it. A transaction with StillHeld or
+// CompleteItem needs the method.
 func IsStale(err error, fence lockstore.Fence) bool {
-	return refused(err, func(item map[string]types.AttributeValue) bool { return newer(item, fence) })
+	return wasRefused(err, func(item values) bool { return newer(item, fence) })
 }
 
-// IsStale reports what the function IsStale reports, and also whether err cancels a transaction
-// because StillHeld or Kept was refused: the lock is released, broken, kept (also in a cooldown)
-// or granted to another owner. One of several is enough. It is false if StillHeld or Kept was
-// refused because the key has no row, or a row without this store's time to live, see
-// Options.TTL.
-func (s *Store) IsStale(err error, fence lockstore.Fence) bool {
-	_, inTransaction := errors.AsType[*types.TransactionCanceledException](err)
-	return refused(err, func(item map[string]types.AttributeValue) bool {
-		return newer(item, fence) || inTransaction && s.names.ended(item, fence)
-	})
-}
-
-// refused reports whether the condition of an item refused the write, or the transaction, and
+// wasRefused reports whether the condition of an item refused the write, or the transaction, and
 // the item is as the caller says.
-func refused(err error, is func(map[string]types.AttributeValue) bool) bool {
+func wasRefused(err error, is func(values) bool) bool {
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		return is(refusal.Item)
 	}
@@ -131,40 +119,7 @@ func refused(err error, is func(map[string]types.AttributeValue) bool) bool {
 }
 
 // newer reports whether a caller's item was written with a larger fence.
-func newer(item map[string]types.AttributeValue, fence lockstore.Fence) bool {
+func newer(item values, fence lockstore.Fence) bool {
 	seen, err := number(item, FenceAttribute, math.MaxInt64)
 	return err == nil && lockstore.Fence(seen) > fence
 }
-
-// ended reports whether an item is a lock row in which fence does not hold the lock.
-func (n names) ended(item map[string]types.AttributeValue, fence lockstore.Fence) bool {
-	seen, err := decode("", item)
-	held := seen.fence == fence && seen.owner != "" && seen.owner != closedOwner && seen.owner != brokenOwner
-	return n.is(item) && err == nil && !held
-}
-
-// StillHeld is a condition for TransactWriteItems: in the store's table, fence still
-// holds the lock of key. DynamoDB then applies the other writes of the transaction only
-// if no other owner has been granted the key. Items need no fence attribute for it. See
-// Store.IsStale for the refusal.
-//
-// StillHeld needs dynamodb:ConditionCheckItem on the lock table. A table with
-// multi-Region strong consistency has no transactions; use Fenced there.
-func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWriteItem {
-	condition := s.names.guarded(ifHolds)
-	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
-		TableName:                &s.table,
-		Key:                      s.names.row(key),
-		ConditionExpression:      &condition,
-		ExpressionAttributeNames: s.names.aliases(condition),
-		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":fence":  fenceNumber(fence),
-			":closed": text(closedOwner),
-			":broken": text(brokenOwner),
-		},
-		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-	}}
-}
-
-// ifHolds is true if this fence holds the lock. A broken lease does not.
-const ifHolds = "#fence = :fence AND attribute_exists(#owner) AND #owner <> :closed AND #owner <> :broken"

@@ -176,8 +176,8 @@ func FuzzRow(f *testing.F) {
 			"Inspect": func() error {
 				status, err := store.Inspect(ctx, key)
 				if err == nil && row["owner"] != nil {
-					require.True(t, status.Held || !live)
-					require.False(t, status.Held && over)
+					require.True(t, status.State.Taken() || !live)
+					require.False(t, status.State.Taken() && over)
 				}
 				return err
 			},
@@ -188,7 +188,7 @@ func FuzzRow(f *testing.F) {
 			"Renew":       func() error { _, err := store.Renew(ctx, lease, time.Minute); return err },
 			"Release":     func() error { return store.Release(ctx, lease) },
 			"MarkStarted": func() error { return store.MarkStarted(ctx, lease) },
-			"Complete":    func() error { return store.Complete(ctx, lease, []byte("answer"), time.Minute) },
+			"Complete":    func() error { return store.Complete(ctx, lease, []byte("result"), time.Minute) },
 			"abandon":     func() error { return store.Release(ctx, lockstore.Lease{Key: key, Owner: me}) },
 			"abandon by a new process": func() error {
 				store, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -221,13 +221,13 @@ func FuzzRow(f *testing.F) {
 				require.ErrorIs(t, err, lockstore.ErrLost, what)
 				same(what)
 			case live:
-				require.ErrorIs(t, err, lockstore.ErrHeld)
+				require.ErrorIs(t, err, lockstore.ErrRefused)
 				same(what)
 			case free || over:
 				require.NoError(t, err)
 				status, err := store.Inspect(ctx, key)
 				require.NoError(t, err)
-				require.True(t, status.Held)
+				require.Equal(t, lockstore.Held, status.State)
 				require.Greater(t, int64(status.Fence), grant.Int64(), "the fence grows")
 			}
 		}

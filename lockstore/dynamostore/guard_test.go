@@ -183,7 +183,7 @@ func (w *guardSim) open() *guard.Guard {
 		}
 		return now
 	})
-	g, err := guard.New(s, guard.Options{TTL: guardTTL, Wait: 3 * time.Second, MaxHold: time.Minute})
+	g, err := guard.New(s.Store, guard.Options{TTL: guardTTL, Wait: 3 * time.Second, MaxHold: time.Minute})
 	require.NoError(w.t, err)
 	return g
 }
@@ -240,7 +240,7 @@ func (w *guardSim) runWork(n int, end time.Time) {
 				w.count(falseLosses)
 				w.t.Errorf("a run lost its lease, and only clocks were wrong: %v", err)
 			}
-		case errors.Is(err, lockstore.ErrHeld):
+		case errors.Is(err, lockstore.ErrRefused):
 			w.count("busy")
 		}
 		pass(w.upTo(time.Second))

@@ -105,8 +105,8 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 		return func(t *testing.T, key string) { r.put(t, key, row) }
 	}
 	return storetest.Harness{
-		Store:         open(w, 0),
-		Other:         func(*testing.T) lockstore.Store { return open(w, time.Hour) },
+		Store:         open(w, 0).Store,
+		Other:         func(*testing.T) *lockstore.Store { return open(w, time.Hour).Store },
 		TakeoverDelay: 2*dynamostore.DefaultSkew + 2*time.Second,
 		Margin:        dynamostore.Margin,
 		Sequences:     16, // each takes long; TestRuleBook has more
@@ -155,8 +155,8 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 			"binary owner": change(func(row item) { row["owner"] = &types.AttributeValueMemberB{Value: []byte("me")} }),
 		},
 		ShiftClock: func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
-		Unreachable: func(*testing.T) lockstore.Store {
-			return open(refusingTransport{}, 0)
+		Unreachable: func(*testing.T) *lockstore.Store {
+			return open(refusingTransport{}, 0).Store
 		},
 		LoseReplies: func(*testing.T) func() {
 			w.lost.Store(true)

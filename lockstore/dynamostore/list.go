@@ -2,26 +2,24 @@ package dynamostore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
-
-var _ lockstore.Lister = (*Store)(nil)
 
 // scanner is what List calls; *dynamodb.Client has this method.
 type scanner interface {
 	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
 }
 
-// listed are the attributes that List reads. What a row has besides stays where it is: an
-// answer may be large, and is nobody's but the caller's.
-const listed = "#key, #ttl, #owner, #fence, #expires, #holder, #queue, #freed, #begun"
+// listed are the attributes that List reads. What a row has besides stays where it is: a
+// result may be large, and is nobody's but the caller's.
+const listed = "#key, #ttl, #owner, #fence, #expires, #holder, #queue, #freed, #begun, #stored"
 
 const (
 	ifPrefix = "begins_with(#key, :prefix)"
@@ -31,61 +29,59 @@ const (
 // readUnit is how much a read unit with consistency reads.
 const readUnit = 4 << 10
 
-// List implements lockstore.Lister by Scan with consistency, a page of up to 1 MB with
+// List implements driver.Lister by Scan with consistency, a page of up to 1 MB with
 // each request. It reads, and you pay for, the whole table, whatever the prefix is. It
 // needs dynamodb:Scan.
-func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Page) error) error {
-	if s.api == nil {
-		return errNotMade
-	}
-	api, ok := s.api.(scanner)
+func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) error) error {
+	api, ok := t.api.(scanner)
 	if !ok {
-		return invalid("the client cannot list the table: it has no Scan")
+		return unsupported("list the table: it has no Scan")
 	}
-	values := map[string]types.AttributeValue{}
+	given := values{}
 	var filter []string
-	if prefix = s.names.prefix + prefix; prefix != "" {
+	if prefix = t.names.prefix + prefix; prefix != "" {
 		filter = append(filter, ifPrefix)
-		values[":prefix"] = text(prefix)
+		given[":prefix"] = text(prefix)
 	}
-	if s.names.sort != "" {
+	if t.names.sort != "" {
 		filter = append(filter, ifSort)
-		values[":sort"] = text(SortValue)
+		given[":sort"] = text(SortValue)
 	}
 	attributes := listed
-	if s.names.otherTTL != "" {
+	if t.names.otherTTL != "" {
 		attributes += ", #otherTTL"
 	}
 	in := &dynamodb.ScanInput{
-		TableName:                &s.table,
+		TableName:                &t.name,
 		ConsistentRead:           aws.Bool(true),
 		ProjectionExpression:     &attributes,
-		ExpressionAttributeNames: s.names.aliases(append(filter, attributes)...),
+		ExpressionAttributeNames: t.names.aliases(append(filter, attributes)...),
 	}
 	if len(filter) > 0 {
 		in.FilterExpression = aws.String(strings.Join(filter, " AND "))
-		in.ExpressionAttributeValues = values
+		in.ExpressionAttributeValues = given
 	}
 	for {
-		r := reply{sent: s.clock.local()}
+		r := reply{sent: t.clock.local()}
 		out, seen, err := call(ctx, api.Scan, in)
 		if err != nil {
-			s.clock.learn(r.sent, failureDate(err))
-			return s.explain("List", unknownRead, err, seen)
+			t.clock.learn(r.sent, failureDate(err))
+			return t.explain("List", unknownRead, err, seen)
 		}
 		r.date = serverTime(out.ResultMetadata)
-		s.clock.learn(r.sent, r.date)
-		p := lockstore.Page{Read: int(out.ScannedCount), Requests: 1}
+		t.clock.learn(r.sent, r.date)
+		p := driver.Page{Read: int(out.ScannedCount), Requests: 1}
 		for _, item := range out.Items {
-			status, err := s.listedStatus(item, r)
-			if err != nil {
-				p.Damaged++
-				if name, ok := item[s.names.key].(*types.AttributeValueMemberS); ok {
-					p.DamagedNames = append(p.DamagedNames, name.Value)
-				}
+			name := textOf(item[t.names.key])
+			key := strings.TrimPrefix(name, t.names.prefix)
+			if seen, err := t.names.decode(key, item); err == nil && name != "" {
+				p.Keys = append(p.Keys, driver.Listed{Key: key, Status: t.status(seen, r)})
 				continue
 			}
-			p.Keys = append(p.Keys, status)
+			p.Damaged++
+			if name != "" {
+				p.DamagedNames = append(p.DamagedNames, name)
+			}
 		}
 		if err := page(p); err != nil {
 			return err
@@ -96,37 +92,25 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 	}
 }
 
-// listedStatus is the state of a row. A row of another program is an error.
-func (s *Store) listedStatus(item map[string]types.AttributeValue, r reply) (lockstore.Status, error) {
-	value, ok := item[s.names.key].(*types.AttributeValueMemberS)
-	if !ok {
-		return lockstore.Status{}, corrupt("", fmt.Errorf("the attribute %q is not a text", s.names.key))
-	}
-	key := strings.TrimPrefix(value.Value, s.names.prefix)
-	entry, err := s.names.decode(key, item)
-	if err != nil {
-		return lockstore.Status{}, err
-	}
-	return s.status(key, entry, r), nil
-}
-
-// Extent implements lockstore.Lister by DescribeTable. The service counts the rows every
+// Extent implements driver.Lister by DescribeTable. The service counts the rows every
 // six hours. It needs dynamodb:DescribeTable.
-func (s *Store) Extent(ctx context.Context) (lockstore.Extent, error) {
-	if s.api == nil {
-		return lockstore.Extent{}, errNotMade
-	}
-	api, ok := s.api.(describer)
+func (t *table) Extent(ctx context.Context) (driver.Extent, error) {
+	api, ok := t.api.(describer)
 	if !ok {
-		return lockstore.Extent{}, invalid("the client cannot describe the table: it has no DescribeTable")
+		return driver.Extent{}, unsupported("describe the table: it has no DescribeTable")
 	}
-	out, seen, err := call(ctx, api.DescribeTable, &dynamodb.DescribeTableInput{TableName: &s.table})
+	out, seen, err := call(ctx, api.DescribeTable, &dynamodb.DescribeTableInput{TableName: &t.name})
 	if err != nil {
-		return lockstore.Extent{}, s.explain("Extent", unknownRead, err, seen)
+		return driver.Extent{}, t.explain("Extent", unknownRead, err, seen)
 	}
 	if out.Table == nil {
-		return lockstore.Extent{}, fmt.Errorf("dynamostore: %s, Extent: the answer describes no table", s.where())
+		return driver.Extent{}, fmt.Errorf("dynamostore: %s, Extent: the answer describes no table", t.where())
 	}
 	bytes := aws.ToInt64(out.Table.TableSizeBytes)
-	return lockstore.Extent{Entries: aws.ToInt64(out.Table.ItemCount), Bytes: bytes, ReadUnits: (bytes + readUnit - 1) / readUnit}, nil
+	return driver.Extent{Entries: aws.ToInt64(out.Table.ItemCount), Bytes: bytes, ReadUnits: (bytes + readUnit - 1) / readUnit}, nil
+}
+
+// unsupported is the error of a client that has not all methods of *dynamodb.Client.
+func unsupported(what string) error {
+	return fmt.Errorf("dynamostore: the client cannot %s: %w", what, errors.ErrUnsupported)
 }

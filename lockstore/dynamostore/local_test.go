@@ -32,7 +32,7 @@ func TestOnDynamoDBLocal(t *testing.T) {
 	})
 	t.Run("check", func(t *testing.T) { testCheck(t, client) })
 	t.Run("fenced", func(t *testing.T) { testFenced(t, client) })
-	t.Run("kept", func(t *testing.T) { testKept(t, client) })
+	t.Run("complete in a transaction", func(t *testing.T) { testCompleteItem(t, client) })
 	t.Run("leave behind a dead holder", func(t *testing.T) {
 		t.Parallel()
 		s, err := dynamostore.New(client, table, dynamostore.Options{})

@@ -61,8 +61,8 @@ func (opt Options) names() (names, error) {
 }
 
 // row is the primary key of a lock's row.
-func (n names) row(key string) map[string]types.AttributeValue {
-	k := map[string]types.AttributeValue{n.key: text(n.prefix + key)}
+func (n names) row(key string) values {
+	k := values{n.key: text(n.prefix + key)}
 	if n.sort != "" {
 		k[n.sort] = text(SortValue)
 	}
@@ -70,7 +70,7 @@ func (n names) row(key string) map[string]types.AttributeValue {
 }
 
 // is reports whether an item may be the row of a lock: it has what each such row has.
-func (n names) is(item map[string]types.AttributeValue) bool {
+func (n names) is(item values) bool {
 	key, hasKey := item[n.key].(*types.AttributeValueMemberS)
 	_, hasTTL := n.timeToLive(item).(*types.AttributeValueMemberN)
 	if n.sort != "" {
@@ -81,7 +81,7 @@ func (n names) is(item map[string]types.AttributeValue) bool {
 }
 
 // timeToLive is the value of the attribute of the time to live, or nil.
-func (n names) timeToLive(item map[string]types.AttributeValue) types.AttributeValue {
+func (n names) timeToLive(item values) types.AttributeValue {
 	if v := item[n.ttl]; v != nil || n.otherTTL == "" {
 		return v
 	}
@@ -116,7 +116,7 @@ func (n names) expressions(w write) (update, condition string) {
 }
 
 // decode reads the row of a lock in this table, see the function decode.
-func (n names) decode(key string, item map[string]types.AttributeValue) (row, error) {
+func (n names) decode(key string, item values) (row, error) {
 	r, err := decode(key, item)
 	if err == nil && len(item) > 0 && n.timeToLive(item) == nil {
 		return row{}, n.wrongTTL(key, item)
@@ -126,7 +126,7 @@ func (n names) decode(key string, item map[string]types.AttributeValue) (row, er
 
 // wrongTTL says what a row has instead of its time to live. It gives names only: a value
 // may be another program's.
-func (n names) wrongTTL(key string, item map[string]types.AttributeValue) error {
+func (n names) wrongTTL(key string, item values) error {
 	var like []string
 	for _, name := range slices.Sorted(maps.Keys(item)) {
 		_, number := item[name].(*types.AttributeValueMemberN)

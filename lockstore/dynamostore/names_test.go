@@ -171,20 +171,21 @@ func testApp(t *testing.T, client *dynamodb.Client, checks bool) {
 
 	lease, err = store.Acquire(ctx, lockstore.Request{Key: "transaction", Owner: lockstore.NewOwner(), TTL: time.Minute})
 	require.NoError(t, err)
-	keep := func() error {
+	complete := func() error {
 		_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
-			store.Kept("transaction", lease.Fence, []byte("answer"), time.Hour),
+			store.CompleteItem("transaction", lease.Fence, []byte("result"), time.Hour),
 		}})
 		return err
 	}
-	require.NoError(t, keep())
-	err = keep()
+	require.NoError(t, complete())
+	err = complete()
 	require.True(t, store.IsStale(err, lease.Fence), "%v", err)
 	_, err = store.Acquire(ctx, lockstore.Request{Key: "transaction", Owner: lockstore.NewOwner(), TTL: time.Minute})
-	kept, ok := errors.AsType[*lockstore.KeptError](err)
+	refused, ok := errors.AsType[*lockstore.Refused](err)
 	require.True(t, ok, "%v", err)
-	require.Equal(t, "answer", string(kept.Result))
-	require.InDelta(t, time.Hour.Seconds(), kept.Remaining.Seconds(), 10)
+	require.Equal(t, lockstore.Completed, refused.State)
+	require.Equal(t, "result", string(refused.Result))
+	require.InDelta(t, time.Hour.Seconds(), refused.Remaining.Seconds(), 10)
 
 	testNamesOfTimeToLive(t, client)
 
@@ -229,7 +230,7 @@ func testNamesOfTimeToLive(t *testing.T, client *dynamodb.Client) {
 	_, err = second.Acquire(ctx, asks)
 	require.NoError(t, err, "again")
 	_, err = second.Acquire(ctx, req())
-	require.ErrorIs(t, err, lockstore.ErrHeld)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
 	_, err = first.Renew(ctx, lease, time.Minute)
 	require.NoError(t, err, "the row has its first name until a write sets the other")
 	_, err = second.Renew(ctx, lease, 2*time.Minute) // a later end: otherwise nothing is written
@@ -238,7 +239,7 @@ func testNamesOfTimeToLive(t *testing.T, client *dynamodb.Client) {
 	require.ErrorIs(t, err, lockstore.ErrCorrupt)
 	require.NoError(t, second.MarkStarted(ctx, lease))
 	_, err = client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
-		second.Kept("names", lease.Fence, []byte("answer"), time.Hour),
+		second.CompleteItem("names", lease.Fence, []byte("result"), time.Hour),
 	}})
 	require.NoError(t, err)
 	row := realApp{t, client}.get(t, lockRow("names"))
@@ -272,6 +273,7 @@ func TestNames(t *testing.T) {
 		"key=owner":                           `Key is "owner"`,
 		"sort=fence":                          `Sort is "fence"`,
 		"sort=kept":                           `Sort is "kept"`,
+		"sort=stored":                         `Sort is "stored"`,
 		"ttl=begun":                           `TTL is "begun"`,
 		"otherttl=expires":                    `OtherTTL is "expires", which is another attribute`,
 		"otherttl=ttl":                        `OtherTTL is "ttl"`,

@@ -6,11 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // The queue of a key is a list in its row, the owners in the order of arrival. A
@@ -37,7 +36,7 @@ const (
 )
 
 // place is the owner's index in the queue, -1 without one.
-func (r row) place(o lockstore.Owner) int { return slices.Index(r.queue, o) }
+func (r row) place(o driver.Owner) int { return slices.Index(r.queue, o) }
 
 // since is the moment from which on the key counts as free.
 func (r row) since() time.Time {
@@ -56,7 +55,7 @@ func (r row) free(date time.Time) (d time.Duration, known bool) {
 
 // untilTurn is how long a row that is free, or may be taken over, is still kept for
 // those before an owner. Without a Date nobody's turn is over.
-func (r row) untilTurn(o lockstore.Owner, date time.Time) time.Duration {
+func (r row) untilTurn(o driver.Owner, date time.Time) time.Duration {
 	before := r.place(o)
 	if before < 0 {
 		before = len(r.queue)
@@ -73,7 +72,7 @@ func (r row) untilTurn(o lockstore.Owner, date time.Time) time.Duration {
 
 // passing adds to a grant what is about the queue, as the owner saw it. The grant ends the
 // owner's place and those before it, or the whole queue when the owner has none.
-func (at *sight) passing(w *write, o lockstore.Owner) {
+func (at *sight) passing(w *write, o driver.Owner) {
 	i := at.place(o)
 	_, known := at.free(at.date)
 	first := 0
@@ -102,28 +101,27 @@ func (at *sight) passing(w *write, o lockstore.Owner) {
 }
 
 // joins reports whether a refused owner may take a place.
-func (r row) joins(o lockstore.Owner) bool {
+func (r row) joins(o driver.Owner) bool {
 	return !r.damaged && r.place(o) < 0 && len(r.queue) < maxPlaces && r.owner != closedOwner
 }
 
 // joining is the write that takes the last place behind a holder or behind others.
-func (s *Store) joining(req lockstore.Request) write {
+func joining(owner driver.Owner) write {
 	return write{
-		key:    req.Key,
 		update: "SET #queue = list_append(if_not_exists(#queue, :empty), :mine)",
 		condition: "(attribute_exists(#owner) OR attribute_exists(#queue[0])) AND #owner <> :me AND #owner <> :closed AND " +
 			"NOT contains(#queue, :me) AND attribute_not_exists(#queue[63])" + ifNotEnded,
-		values: map[string]types.AttributeValue{
-			":me":     ownerText(req.Owner),
+		values: values{
+			":me":     ownerText(owner),
 			":closed": text(closedOwner),
-			":mine":   list(req.Owner),
+			":mine":   list(owner),
 			":empty":  list(),
 		},
 		oldRow: true,
 	}
 }
 
-func list(owners ...lockstore.Owner) types.AttributeValue {
+func list(owners ...driver.Owner) types.AttributeValue {
 	l := &types.AttributeValueMemberL{Value: []types.AttributeValue{}}
 	for _, o := range owners {
 		l.Value = append(l.Value, ownerText(o))
@@ -131,40 +129,38 @@ func list(owners ...lockstore.Owner) types.AttributeValue {
 	return l
 }
 
-// AwaitTurn implements lockstore.Queuer by consistent reads. The first in the queue reads
-// every 25 ms at first, and every 300 ms when it has been the first for 5.5 s. With n places
-// before its own, an owner pauses n times 25 ms longer at first, and later for 300 ms or n
-// times 25 ms, whichever is longer. The next Acquire of this owner begins with the row that
-// was read, so its first request is not one that must be refused.
-func (s *Store) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner) error {
-	if err := (lockstore.Lease{Key: key, Owner: owner}).Validate(); err != nil {
-		return err
-	}
-	place, moved := 0, s.clock.local() // moved is when the owner's place was seen to change
+// Await implements driver.Driver by consistent reads. The first in the queue reads every
+// 25 ms at first, and every 300 ms when it has been the first for 5.5 s. With n places before
+// its own, an owner pauses n times 25 ms longer at first, and later for 300 ms or n times 25 ms,
+// whichever is longer. The next acquire of this owner begins with the row that was read, so its
+// first request is not one that must be refused.
+func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
+	ask := driver.Answer{Outcome: driver.Ask}
+	place, moved := 0, t.clock.local() // moved is when the owner's place was seen to change
 	for {
-		seen, r, err := s.read(ctx, key)
+		seen, r, err := t.read(ctx, key)
 		if err == nil {
 			before := place
-			place = seen.place(owner)
-			if seen.owner == owner || seen.ended(owner) || place < 0 || inDoubt(seen, r.date) {
-				return nil // there is no turn to wait for
+			place = seen.place(q.Owner)
+			if seen.owner == q.Owner || seen.ended(q.Owner) || place < 0 || seen.inDoubt(r.date) {
+				return ask, nil // there is no turn to wait for
 			}
-			if (seen.owner == "" || takeable(seen, r.date)) && seen.untilTurn(owner, r.date) <= 0 {
-				s.waiting.Store(owner, &sight{seen, r.date})
-				return nil
+			if (seen.owner == "" || takeable(seen, r.date)) && seen.untilTurn(q.Owner, r.date) <= 0 {
+				t.waiting.Store(q.Owner, &sight{seen, r.date})
+				return ask, nil
 			}
 			if place != before {
-				moved = s.clock.local()
+				moved = t.clock.local()
 			}
 		}
-		waited := max(0, s.clock.local().Sub(moved)) // the clock may have been set back
+		waited := max(0, t.clock.local().Sub(moved)) // the clock may have been set back
 		nearer := time.Duration(place) * shortLook   // others are served in this time at least
 		look := min(max(longLook, nearer), shortLook+nearer+waited/20)
-		if err := pause(ctx, look*3/4+s.random(look/2)); err != nil {
-			return err
+		if err := pause(ctx, look*3/4+t.random(look/2)); err != nil {
+			return driver.Answer{}, err
 		}
 		if err != nil {
-			return nil // the caller asks, and is told why the store cannot be read
+			return ask, nil // the caller asks, and is told why the store cannot be read
 		}
 	}
 }
@@ -187,76 +183,68 @@ type sight struct {
 	date time.Time
 }
 
-// sightOf is what AwaitTurn has seen last for the owner, or nil.
-func (s *Store) sightOf(o lockstore.Owner) *sight {
-	at, _ := s.waiting.LoadAndDelete(o)
+// sightOf is what Await has seen last for the owner, or nil.
+func (t *table) sightOf(o driver.Owner) *sight {
+	at, _ := t.waiting.LoadAndDelete(o)
 	seen, _ := at.(*sight)
 	return seen
 }
 
-// Leave implements lockstore.Queuer by one read and one write, and more writes if
-// others leave at the same time.
-func (s *Store) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
-	if err := (lockstore.Lease{Key: key, Owner: owner}).Validate(); err != nil {
-		return err
-	}
-	s.waiting.Delete(owner)
-	seen, r, err := s.read(ctx, key)
+// leave sends one read and one write, and more writes if others leave at the same time.
+func (t *table) leave(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
+	t.waiting.Delete(q.Owner)
+	seen, r, err := t.read(ctx, key)
 	if err != nil {
-		return err
+		return driver.Answer{}, err
 	}
-	return s.leave(ctx, key, owner, seen, r.date)
+	return t.leaveRow(ctx, key, q.Owner, seen, r.date)
 }
 
-func (s *Store) leave(ctx context.Context, key string, owner lockstore.Owner, seen row, date time.Time) error {
+// leaveRow ends the owner's place in a row as it was seen.
+func (t *table) leaveRow(ctx context.Context, key string, owner driver.Owner, seen row, date time.Time) (driver.Answer, error) {
 	ambiguous := false
 	for n := range leaveWrites {
 		if n > 0 {
 			// Others leave at the same time: each of them moves the places.
-			if err := pause(ctx, s.random(time.Duration(n)*leavePause)); err != nil {
-				return outcome(fmt.Errorf("dynamostore: key %q: did not leave the queue: %w: %w", key, lockstore.ErrUnavailable, err), ambiguous)
+			if err := pause(ctx, t.random(time.Duration(n)*leavePause)); err != nil {
+				return driver.Answer{}, outcome(fmt.Errorf("dynamostore: key %q: did not leave the queue: %w: %w", key, lockstore.ErrUnavailable, err), ambiguous)
 			}
 		}
 		if seen.owner == owner && !takeable(seen, date) {
-			return fmt.Errorf("dynamostore: key %q: %w", key, lockstore.ErrGranted)
+			return driver.Answer{Outcome: driver.Holding, Fence: seen.fence}, nil
 		}
-		i := seen.place(owner)
-		if i < 0 {
-			return nil
+		if seen.place(owner) < 0 {
+			return done, nil
 		}
-		r, err := s.update(ctx, s.leaving(key, owner, seen, date))
-		if err != nil {
-			return outcome(err, ambiguous)
-		}
-		if r.applied {
-			return nil
+		r, err := t.update(ctx, key, t.leaving(owner, seen, date))
+		if err != nil || r.applied {
+			return done, outcome(err, ambiguous)
 		}
 		ambiguous = ambiguous || r.ambiguous
-		if seen, err = s.names.decode(key, r.item); err != nil {
-			return err
+		if seen, err = t.names.decode(key, r.item); err != nil {
+			return driver.Answer{}, err
 		}
 		date = r.date
 	}
-	return fmt.Errorf("dynamostore: key %q: did not leave the queue, which changed %d times meanwhile; the place costs those behind it a turn", key, leaveWrites)
+	return driver.Answer{}, fmt.Errorf("dynamostore: key %q: did not leave the queue, which changed %d times meanwhile; the place costs those behind it a turn", key, leaveWrites)
 }
 
 // leaving is the write that takes an owner's place out of the row as it was seen. It may
 // change since when the key counts as free, see lockstore.FreeAfterLeave. If the holder is
 // dead, that is an attribute of its own, because the end of a lease must not change.
-func (s *Store) leaving(key string, owner lockstore.Owner, seen row, date time.Time) write {
+func (t *table) leaving(owner driver.Owner, seen row, date time.Time) write {
 	i := seen.place(owner)
 	w := write{
-		key:       key,
 		update:    fmt.Sprintf("REMOVE #queue[%d]", i),
 		condition: fmt.Sprintf("#queue[%d] = :me", i),
-		values:    map[string]types.AttributeValue{":me": ownerText(owner)},
+		values:    values{":me": ownerText(owner)},
 	}
 	since, ended, dead := seen.since(), seen.freed, seen.owner != "" && takeable(seen, date)
 	if dead {
 		ended = seen.expires
 	}
 	if _, known := seen.free(date); known && (dead || seen.owner == "") {
-		free := s.clock.read().Sub(since)
+		free := t.clock.read().Sub(since)
 		if later := free - lockstore.FreeAfterLeave(i, free); later > 0 {
 			w.condition += " AND #expires = :ended"
 			w.values[":freed"], w.values[":ended"] = millis(since.Add(later)), millis(ended)
@@ -275,25 +263,4 @@ func (s *Store) leaving(key string, owner lockstore.Owner, seen row, date time.T
 		w.condition += " AND attribute_exists(#owner)"
 	}
 	return w
-}
-
-// read returns the row of a key by a consistent read.
-func (s *Store) read(ctx context.Context, key string) (row, reply, error) {
-	if s.api == nil {
-		return row{}, reply{}, errNotMade
-	}
-	r := reply{sent: s.clock.local()}
-	out, seen, err := call(ctx, s.api.GetItem, &dynamodb.GetItemInput{
-		TableName:      &s.table,
-		Key:            s.names.row(key),
-		ConsistentRead: aws.Bool(true),
-	})
-	if err != nil {
-		s.clock.learn(r.sent, failureDate(err))
-		return row{}, reply{}, s.explain(ofKey(key), unknownRead, err, seen)
-	}
-	r.date = serverTime(out.ResultMetadata)
-	s.clock.learn(r.sent, r.date)
-	entry, err := s.names.decode(key, out.Item)
-	return entry, r, err
 }

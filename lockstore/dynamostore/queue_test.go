@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -25,7 +26,7 @@ func heldPlace(t *testing.T, s *dynamostore.Store) int {
 	req := request(time.Minute)
 	req.JoinQueue = true
 	_, err := s.Acquire(t.Context(), req)
-	held, ok := errors.AsType[*lockstore.HeldError](err)
+	held, ok := errors.AsType[*lockstore.Refused](err)
 	require.True(t, ok, "%v", err)
 	return held.QueuePosition
 }
@@ -65,7 +66,7 @@ func TestRequestsAfterAwaitTurn(t *testing.T) {
 				req := request(time.Minute)
 				req.JoinQueue = true
 				_, err = s.Acquire(t.Context(), req)
-				require.ErrorIs(t, err, lockstore.ErrHeld)
+				require.ErrorIs(t, err, lockstore.ErrRefused)
 				require.NoError(t, ends(t, s, lease))
 				require.NoError(t, s.AwaitTurn(t.Context(), key, req.Owner))
 				before := service.Requests()
@@ -107,7 +108,7 @@ func TestPausesOfAwaitTurn(t *testing.T) {
 					req := request(time.Minute)
 					req.JoinQueue = true
 					_, err = s.Acquire(t.Context(), req)
-					require.ErrorIs(t, err, lockstore.ErrHeld)
+					require.ErrorIs(t, err, lockstore.ErrRefused)
 					var reads []time.Time
 					service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
 						reads = append(reads, time.Now())
@@ -135,7 +136,7 @@ func TestLeaveThatIsRefused(t *testing.T) {
 			req := request(time.Minute)
 			req.JoinQueue = true
 			_, err := s.Acquire(t.Context(), req)
-			require.ErrorIs(t, err, lockstore.ErrHeld)
+			require.ErrorIs(t, err, lockstore.ErrRefused)
 			waiting = append(waiting, req)
 		}
 		places := func() int {
@@ -184,7 +185,7 @@ func TestRefusedPlace(t *testing.T) {
 			}
 			row["queue"] = fakedynamo.Value{"L": full}
 		}, 2, func(t *testing.T, _ lockstore.Lease, err error) {
-			held, ok := errors.AsType[*lockstore.HeldError](err)
+			held, ok := errors.AsType[*lockstore.Refused](err)
 			require.True(t, ok, "%v", err)
 			require.Zero(t, held.QueuePosition)
 		}},
@@ -222,6 +223,67 @@ func TestRefusedPlace(t *testing.T) {
 	}
 }
 
+// The refusal of an acquire is certain, also if its request for a place fails.
+func TestPlaceThatIsNotAsked(t *testing.T) {
+	for name, fault := range map[string]fakedynamo.Fault{
+		"F31 it is throttled": {Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}},
+		"F28 it hangs":        {In: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				s := newStore(t, service, 0, dynamostore.Options{})
+				_, err := s.Acquire(t.Context(), request(time.Minute))
+				require.NoError(t, err)
+				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+					if r.N > 2 {
+						return fault
+					}
+					return fakedynamo.Fault{}
+				}
+				req := request(time.Minute)
+				req.JoinQueue = true
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err = s.Acquire(ctx, req)
+				refused, ok := errors.AsType[*lockstore.Refused](err)
+				require.True(t, ok, "%v", err)
+				require.Equal(t, lockstore.Held, refused.State)
+				require.Zero(t, refused.QueuePosition)
+				service.Wait()
+			})
+		})
+	}
+}
+
+// An acquire whose outcome is unknown is abandoned. While the abandon gives up the owner's place,
+// the key is released, and the acquire arrives. The abandon ends its lease, too.
+func TestAcquireArrivesDuringItsAbandon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s, other := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, 0, dynamostore.Options{})
+		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		req := request(time.Minute)
+		req.JoinQueue = true
+		_, err = s.Acquire(t.Context(), req)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
+		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+			if strings.HasPrefix(r.Update, "REMOVE #queue") {
+				service.Fault = nil
+				require.NoError(t, other.Release(t.Context(), lease))
+				_, err := other.Acquire(t.Context(), req)
+				require.NoError(t, err, "F26")
+			}
+			return fakedynamo.Fault{}
+		}
+		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
+		status, err := s.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, lockstore.Free, status.State)
+	})
+}
+
 // After a long lease, those who wait read as often as if they had just come. So each of
 // them is served soon after the one before.
 func TestHandOversAfterALongLease(t *testing.T) {
@@ -242,7 +304,7 @@ func TestHandOversAfterALongLease(t *testing.T) {
 						assert.NoError(t, s.Release(t.Context(), lease))
 						return
 					}
-					if !assert.ErrorIs(t, err, lockstore.ErrHeld) || !assert.NoError(t, s.AwaitTurn(t.Context(), key, req.Owner)) {
+					if !assert.ErrorIs(t, err, lockstore.ErrRefused) || !assert.NoError(t, s.AwaitTurn(t.Context(), key, req.Owner)) {
 						return
 					}
 				}
@@ -273,7 +335,7 @@ func TestStampAhead(t *testing.T) {
 				})
 				_, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
 				if kept {
-					require.ErrorIs(t, err, lockstore.ErrHeld, "kept for the first in line")
+					require.ErrorIs(t, err, lockstore.ErrRefused, "kept for the first in line")
 				} else {
 					require.NoError(t, err, "kept for nobody")
 				}
@@ -295,7 +357,7 @@ func TestTurnsBehindADeadHolder(t *testing.T) {
 		})
 		store := newStore(t, service, 0, dynamostore.Options{})
 		_, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "second", TTL: time.Minute, JoinQueue: true})
-		require.ErrorIs(t, err, lockstore.ErrHeld, "it is the turn of the first")
+		require.ErrorIs(t, err, lockstore.ErrRefused, "it is the turn of the first")
 		_, err = store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "first", TTL: time.Minute, JoinQueue: true})
 		require.NoError(t, err)
 	})
@@ -332,13 +394,13 @@ func testLeaveBehindADeadHolder(t *testing.T, s *dynamostore.Store, r rows) {
 	for range 3 {
 		req := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true}
 		_, err := s.Acquire(t.Context(), req)
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		waiting = append(waiting, req)
 	}
 	require.NoError(t, s.AwaitTurn(t.Context(), key, waiting[0].Owner))
 	early := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true}
 	_, err = s.Acquire(t.Context(), early)
-	require.ErrorIs(t, err, lockstore.ErrHeld)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
 	require.NoError(t, s.Leave(t.Context(), key, early.Owner))
 	require.Nil(t, r.get(t, key)["freed"], "its turn had not begun")
 	pass(lockstore.Turn * 9 / 10)
@@ -349,7 +411,7 @@ func testLeaveBehindADeadHolder(t *testing.T, s *dynamostore.Store, r rows) {
 	_, err = s.Acquire(t.Context(), dead)
 	require.ErrorIs(t, err, lockstore.ErrLost)
 	_, err = s.Acquire(t.Context(), waiting[2])
-	require.ErrorIs(t, err, lockstore.ErrHeld, "it is another's turn")
+	require.ErrorIs(t, err, lockstore.ErrRefused, "it is another's turn")
 	next, err := s.Acquire(t.Context(), waiting[1])
 	require.NoError(t, err)
 	require.Greater(t, next.Fence, lease.Fence)

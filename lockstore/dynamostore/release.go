@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
-	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 const (
@@ -20,18 +18,24 @@ const (
 
 	// ifNotOver refuses a lease that is over by the local clock. Then the row and the Date of
 	// the refusal decide. ifAsSeen is for a row whose end has not changed since a reply.
-	ifNotOver = " AND #expires > :now"
-	ifAsSeen  = " AND #expires = :ended"
+	ifNotOver    = " AND #expires > :now"
+	ifAsSeen     = " AND #expires = :ended"
+	ifNotStarted = " AND attribute_not_exists(#begun)"
 
 	freed = ", #ttl = :ttl, #expires = :now REMOVE #owner, #holder, #begun"
 )
 
+// mine are the values of ifMine.
+func mine(q driver.Request) values {
+	return values{":me": ownerText(q.Owner), ":fence": fenceNumber(q.Fence), ":last": integer(maxMilli)}
+}
+
 // lasts adds to a write that the lease is not over by the local clock, or else that it is as it
 // was seen. Before the first reply seen is the zero row.
-func (s *Store) lasts(w *write, seen row) {
+func (t *table) lasts(w *write, seen row) {
 	if seen.expires.IsZero() {
 		w.condition += ifNotOver
-		w.values[":now"] = millis(s.clock.read())
+		w.values[":now"] = millis(t.clock.read())
 		return
 	}
 	w.condition += ifAsSeen
@@ -40,9 +44,9 @@ func (s *Store) lasts(w *write, seen row) {
 
 // frees completes a write whose update ends in freed. If the lease was over when it was seen,
 // the key has been free since then: nobody's turn begins again.
-func (s *Store) frees(w *write, seen row, date time.Time) {
-	s.lasts(w, seen)
-	since := s.clock.read()
+func (t *table) frees(w *write, seen row, date time.Time) {
+	t.lasts(w, seen)
+	since := t.clock.read()
 	w.values[":ttl"] = sweepTime(since)
 	if takeable(seen, date) {
 		since = seen.since()
@@ -50,94 +54,85 @@ func (s *Store) frees(w *write, seen row, date time.Time) {
 	w.values[":now"] = millis(since)
 }
 
-// Release implements lockstore.Store by one request, and a second one if the lease is over. With
-// fence 0 it may need up to three. The row and its fence stay.
-func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
-	if err := lease.Validate(); err != nil {
-		return err
-	}
-	if lease.Fence == 0 {
-		return s.abandon(ctx, lease)
-	}
+// release sends one request, and a second one if the lease is over. The row and its fence stay.
+func (t *table) release(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	var seen row
 	var date time.Time
 	ambiguous := false
 	for range grantWrites {
-		w := write{key: lease.Key, update: "SET #released = :me" + freed, condition: ifMine, values: map[string]types.AttributeValue{
-			":me":    ownerText(lease.Owner),
-			":fence": fenceNumber(lease.Fence),
-			":last":  integer(maxMilli),
-		}}
-		s.frees(&w, seen, date)
-		r, err := s.update(ctx, w)
+		w := write{update: "SET #released = :me" + freed, condition: ifMine, values: mine(q)}
+		t.frees(&w, seen, date)
+		r, err := t.update(ctx, key, w)
 		if err != nil || r.applied {
-			return outcome(err, ambiguous)
+			return done, outcome(err, ambiguous)
 		}
 		ambiguous = ambiguous || r.ambiguous
-		seen, err = s.names.decode(lease.Key, r.item)
+		seen, err = t.names.decode(key, r.item)
 		switch {
 		case err != nil:
-			return err
-		case seen.owner == lease.Owner && seen.fence == lease.Fence:
-		case seen.ended(lease.Owner):
-			return nil
+			return driver.Answer{}, err
+		case seen.owner == q.Owner && seen.fence == q.Fence:
+		case seen.ended(q.Owner):
+			return done, nil
 		case ambiguous:
 			// The other attempt may have released the lease, and another owner may have had
-			// the key since. ErrLost would say that the lease was lost before the release.
-			return fmt.Errorf("dynamostore: key %q: the outcome is unknown: a reply was lost, and the row does not show this lease", lease.Key)
+			// the key since. Lost would say that the lease was lost before the release.
+			return driver.Answer{}, replyLost(key)
 		default:
-			return lost(lease.Key, "this lease does not hold it")
+			return lost("this lease does not hold it"), nil
 		}
 		date = r.date
 	}
-	return fmt.Errorf("dynamostore: key %q: not released, the lease was renewed %d times meanwhile", lease.Key, grantWrites)
+	return driver.Answer{}, fmt.Errorf("dynamostore: key %q: not released, the lease was renewed %d times meanwhile", key, grantWrites)
 }
 
 // abandon ends an acquire that may have been applied or may still be on its way. It takes
 // one request if the owner has a live lease or another owner holds the key, and otherwise two.
-func (s *Store) abandon(ctx context.Context, lease lockstore.Lease) error {
-	s.waiting.Delete(lease.Owner)
-	seen, date, ambiguous := row{owner: lease.Owner}, time.Time{}, false
+// It is one more if the owner has a place.
+func (t *table) abandon(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
+	t.waiting.Delete(q.Owner)
+	seen, date, ambiguous := row{owner: q.Owner}, time.Time{}, false
 	for range grantWrites {
-		r, err := s.update(ctx, s.abandoning(lease, seen, date))
+		r, err := t.update(ctx, key, t.abandoning(q.Owner, seen, date))
 		if err != nil {
-			return outcome(err, ambiguous)
-		}
-		seen, err = s.names.decode(lease.Key, r.item)
-		if r.applied {
-			seen.owner = ""
-			return s.leave(ctx, lease.Key, lease.Owner, seen, r.date)
+			return driver.Answer{}, outcome(err, ambiguous)
 		}
 		ambiguous = ambiguous || r.ambiguous
-		if err != nil {
-			return err
+		seen, err = t.names.decode(key, r.item)
+		switch {
+		case r.applied:
+			seen.owner = ""
+		case err != nil:
+			return driver.Answer{}, err
+		case seen.owner == "" || seen.owner == q.Owner:
+			date = r.date
+			continue
 		}
-		if seen.owner != "" && seen.owner != lease.Owner {
-			// Another owner holds the key. This owner may have a place in the queue.
-			return s.leave(ctx, lease.Key, lease.Owner, seen, r.date)
+		// Nobody has the key, or another owner. This owner may have a place in the queue.
+		answer, err := t.leaveRow(ctx, key, q.Owner, seen, r.date)
+		if answer.Outcome != driver.Holding {
+			return answer, outcome(err, ambiguous || r.applied)
 		}
-		date = r.date
+		seen, date = row{owner: q.Owner}, time.Time{} // its acquire has arrived meanwhile
 	}
-	return fmt.Errorf("dynamostore: key %q: not abandoned, the key changed its owner %d times meanwhile", lease.Key, grantWrites)
+	return driver.Answer{}, fmt.Errorf("dynamostore: key %q: not abandoned, the key changed its owner %d times meanwhile", key, grantWrites)
 }
 
 // abandoning is the write that marks a free key, or a key of this owner, as abandoned. It makes
 // the fence larger than every fence that this process has sent. So a late acquire of the owner
 // is refused. If the key is free, the abandon does not change since when: those who wait keep
 // their turns.
-func (s *Store) abandoning(lease lockstore.Lease, seen row, date time.Time) write {
-	own, highest := seen.owner == lease.Owner, s.clock.highestFence.Load()
-	w := write{key: lease.Key, update: "SET #abandoned = :me", condition: ifNobodys, oldRow: true, values: map[string]types.AttributeValue{
-		":me": ownerText(lease.Owner),
-	}}
+func (t *table) abandoning(owner driver.Owner, seen row, date time.Time) write {
+	own, highest := seen.owner == owner, t.clock.highestFence.Load()
+	w := write{update: "SET #abandoned = :me", condition: ifNobodys, oldRow: true, values: values{":me": ownerText(owner)}}
 	if own {
 		w.update, w.condition = "SET #released = :me", ifOwn
 		w.values[":last"] = integer(maxMilli)
 	}
-	now := s.clock.read()
+	now := t.clock.read()
 	if !own || highest > 0 {
 		// The clock may have been set back since the acquire was sent.
-		fence := max(lockstore.Fence(now.UnixMicro()), lockstore.Fence(highest)+1)
+		fence := max(driver.Fence(now.UnixMicro()), driver.Fence(highest)+1)
 		if seen.fence >= fence {
 			fence = seen.fence + 1
 			w.condition += " AND #fence = :seen"
@@ -154,7 +149,7 @@ func (s *Store) abandoning(lease lockstore.Lease, seen row, date time.Time) writ
 	// request. If the owner's lease is in the row, the row's own fence is large enough.
 	if own {
 		w.update += freed
-		s.frees(&w, seen, date)
+		t.frees(&w, seen, date)
 	} else {
 		w.update += ", #ttl = :ttl"
 		w.values[":ttl"] = sweepTime(now)

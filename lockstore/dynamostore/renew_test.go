@@ -65,7 +65,7 @@ func TestALeaseIsLostWhenItMayBeTakenOver(t *testing.T) {
 					s := newStore(t, service, offset, dynamostore.Options{})
 					status, err := newStore(t, service, offset, dynamostore.Options{}).Inspect(t.Context(), key)
 					require.NoError(t, err)
-					require.Equal(t, !over, status.Held)
+					require.Equal(t, !over, status.State == lockstore.Held)
 					_, err = s.Renew(t.Context(), lease, ttl)
 					if over {
 						require.ErrorIs(t, err, lockstore.ErrLost)
@@ -139,7 +139,7 @@ func TestSecondWriteOfARenewal(t *testing.T) {
 				service.Fault = nil
 				pass(trusted)
 				_, err = newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
-				require.ErrorIs(t, err, lockstore.ErrHeld)
+				require.ErrorIs(t, err, lockstore.ErrRefused)
 			})
 		})
 	}
@@ -254,7 +254,7 @@ func TestLateDuplicatesLowerNoFence(t *testing.T) {
 					offset := -time.Duration(n%5) * 3 * time.Second
 					lease, err := newStore(t, service, offset, dynamostore.Options{}).Acquire(t.Context(), request(10*time.Second))
 					if err != nil {
-						require.ErrorIs(t, err, lockstore.ErrHeld)
+						require.ErrorIs(t, err, lockstore.ErrRefused)
 						continue
 					}
 					require.Greater(t, lease.Fence, highest)

@@ -8,57 +8,80 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // The attributes of a lock row. Some of the names are reserved words, so an expression
 // writes each name with a '#'. #key and #ttl are attributes that the table names.
 const (
 	attrKey       = "key"       // S, partition key, see names
-	attrOwner     = "owner"     // S, only during a lease or while the key is kept
+	attrOwner     = "owner"     // S, only during a lease or while the key is closed
 	attrFence     = "fence"     // N, of the last grant or abandon; every lock row has it
-	attrExpires   = "expires"   // N, milliseconds since 1970: the end of the lease, or of the time for which the key is kept; of a free key, since when it is free
+	attrExpires   = "expires"   // N, milliseconds since 1970: the end of the lease, or of the time for which the key is closed; of a free key, since when it is free
 	attrReleased  = "released"  // S, the last owner whose lease was ended by a request
 	attrAbandoned = "abandoned" // S, the last owner that abandoned an acquire and had no lease
 	attrHolder    = "holder"    // S, for people
 	attrQueue     = "queue"     // L of S, the owners that wait, in the order of arrival
 	attrFreed     = "freed"     // N, milliseconds since 1970: since when the row of a dead holder counts as free, if somebody has left its queue
-	attrBegun     = "begun"     // N, seconds since 1970: the ttl of a lease under which the work has begun
-	attrKept      = "kept"      // B, the answer of the work, if there is one
-	attrSettled   = "settled"   // N, the fence of the last lease in whose place an operator has kept an answer
+	attrStarted   = "begun"     // N, seconds since 1970: the ttl of a lease under which the work has started
+	attrResult    = "kept"      // B, the result of the work, if there is one
+	attrSize      = "stored"    // N, the size of the result in bytes: a listing reads it in place of the result
+	attrResolved  = "settled"   // N, the fence of the last lease in whose place an operator has stored a result
 	attrTTL       = "ttl"       // N, seconds since 1970: when DynamoDB may delete an unused row, see names
 )
 
 // lockAttributes are the attributes whose names no table decides.
-var lockAttributes = []string{attrOwner, attrFence, attrExpires, attrReleased, attrAbandoned, attrHolder, attrQueue, attrFreed, attrBegun, attrKept, attrSettled}
+var lockAttributes = []string{attrOwner, attrFence, attrExpires, attrReleased, attrAbandoned, attrHolder, attrQueue, attrFreed, attrStarted, attrResult, attrSize, attrResolved}
 
-// closedOwner is the owner in the row of a key that is kept, also without an answer: that is a
-// cooldown. No request has this owner, because it has spaces.
-const closedOwner = "closed to all"
+// No request has these owners, because they have spaces.
+const (
+	closedOwner  = "closed to all"         // of a key that is completed, also without a result: that is a cooldown
+	revokedOwner = "broken by an operator" // of a revoked lease
+)
 
 // maxMilli is the end of the year 9999. No clock writes a later time.
 const maxMilli = 253_402_300_799_999
 
 // row is a decoded lock row; the zero row is one that does not exist.
 type row struct {
-	owner               lockstore.Owner // "" when free
-	fence               lockstore.Fence
+	owner               driver.Owner // "" when free
+	fence               driver.Fence
 	expires             time.Time
-	released, abandoned lockstore.Owner
-	holder              lockstore.HolderInfo
+	released, abandoned driver.Owner
+	holder              string
 	freed               time.Time // since when the key counts as free; zero when the row does not say
-	queue               []lockstore.Owner
+	queue               []driver.Owner
 	damaged             bool // the queue is, and counts as none
-	begun               bool
-	kept                []byte
-	settled             bool // by an operator, who has kept something in the place of the last lease
+	started             bool
+	completed           bool // with a result
+	result              []byte
+	resolved            bool // by an operator, who has stored something in the place of the last lease
 }
 
 // ended reports whether the row has a mark of an owner whose acquisition has ended.
-func (r row) ended(o lockstore.Owner) bool { return r.released == o || r.abandoned == o }
+func (r row) ended(o driver.Owner) bool { return r.released == o || r.abandoned == o }
+
+// state is the state of a row with an owner, before its end.
+func (r row) state() driver.State {
+	switch {
+	case r.owner == revokedOwner:
+		return driver.Revoked
+	case r.owner != closedOwner:
+		return driver.Held
+	case r.completed:
+		return driver.Completed
+	}
+	return driver.Cooldown
+}
+
+// inDoubt reports whether a lease has ended whose work has started.
+func (r row) inDoubt(date time.Time) bool {
+	return r.started && r.owner != "" && r.owner != closedOwner && takeable(r, date)
+}
 
 // decode reads a row from a reply. The error matches lockstore.ErrCorrupt if the row is
 // damaged, or if this store did not write it.
-func decode(key string, item map[string]types.AttributeValue) (row, error) {
+func decode(key string, item values) (row, error) {
 	if len(item) == 0 {
 		return row{}, nil
 	}
@@ -67,13 +90,8 @@ func decode(key string, item map[string]types.AttributeValue) (row, error) {
 	if err != nil {
 		return row{}, corrupt(key, err)
 	}
-	r.fence = lockstore.Fence(fence)
-	// A value of another type is no owner: owners are compared whole.
-	for name, mark := range map[string]*lockstore.Owner{attrReleased: &r.released, attrAbandoned: &r.abandoned} {
-		if owner, ok := item[name].(*types.AttributeValueMemberS); ok {
-			*mark = lockstore.Owner(owner.Value)
-		}
-	}
+	r.fence = driver.Fence(fence)
+	r.released, r.abandoned = driver.Owner(textOf(item[attrReleased])), driver.Owner(textOf(item[attrAbandoned]))
 	r.queue, r.damaged = decodeQueue(item[attrQueue])
 	if item[attrOwner] == nil {
 		if freed, err := number(item, attrExpires, maxMilli); err == nil {
@@ -81,11 +99,9 @@ func decode(key string, item map[string]types.AttributeValue) (row, error) {
 		}
 		return r, nil
 	}
-	owner, ok := item[attrOwner].(*types.AttributeValueMemberS)
-	if !ok || owner.Value == "" {
+	if r.owner = driver.Owner(textOf(item[attrOwner])); r.owner == "" {
 		return row{}, corrupt(key, fmt.Errorf("the attribute %q is not a text", attrOwner))
 	}
-	r.owner = lockstore.Owner(owner.Value)
 	expires, err := number(item, attrExpires, maxMilli)
 	if err != nil {
 		return row{}, corrupt(key, err)
@@ -94,19 +110,18 @@ func decode(key string, item map[string]types.AttributeValue) (row, error) {
 	if freed, err := number(item, attrFreed, maxMilli); err == nil {
 		r.freed = time.UnixMilli(freed)
 	}
-	r.begun = item[attrBegun] != nil
-	if kept, ok := item[attrKept].(*types.AttributeValueMemberB); ok {
-		r.kept = kept.Value
+	r.started = item[attrStarted] != nil
+	if result, ok := item[attrResult].(*types.AttributeValueMemberB); ok {
+		r.result = result.Value
 	}
-	settled, err := number(item, attrSettled, maxMilli*1000)
-	r.settled = err == nil && lockstore.Fence(settled) == r.fence
-	if holder, ok := item[attrHolder].(*types.AttributeValueMemberS); ok {
-		r.holder = lockstore.DecodeHolderInfo(holder.Value)
-	}
+	r.completed = r.result != nil || item[attrSize] != nil
+	resolved, err := number(item, attrResolved, maxMilli*1000)
+	r.resolved = err == nil && driver.Fence(resolved) == r.fence
+	r.holder = textOf(item[attrHolder])
 	return r, nil
 }
 
-func decodeQueue(v types.AttributeValue) (owners []lockstore.Owner, damaged bool) {
+func decodeQueue(v types.AttributeValue) (owners []driver.Owner, damaged bool) {
 	if v == nil {
 		return nil, false
 	}
@@ -119,12 +134,12 @@ func decodeQueue(v types.AttributeValue) (owners []lockstore.Owner, damaged bool
 		if !ok {
 			return nil, true
 		}
-		owners = append(owners, lockstore.Owner(owner.Value))
+		owners = append(owners, driver.Owner(owner.Value))
 	}
 	return owners, false
 }
 
-func number(item map[string]types.AttributeValue, name string, most int64) (int64, error) {
+func number(item values, name string, most int64) (int64, error) {
 	n, ok := item[name].(*types.AttributeValueMemberN)
 	if !ok {
 		return 0, fmt.Errorf("the attribute %q is missing or not a number", name)
@@ -140,6 +155,14 @@ func corrupt(key string, cause error) error {
 	return &failure{fmt.Sprintf("dynamostore: the row of key %q is not a lock row of this store, or it is damaged", key), lockstore.ErrCorrupt, cause}
 }
 
+// textOf is "" for a value that is no text.
+func textOf(v types.AttributeValue) string {
+	if s, ok := v.(*types.AttributeValueMemberS); ok {
+		return s.Value
+	}
+	return ""
+}
+
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
 func integer(n int64) types.AttributeValue {
@@ -148,9 +171,9 @@ func integer(n int64) types.AttributeValue {
 
 func millis(t time.Time) types.AttributeValue { return integer(t.UnixMilli()) }
 
-func ownerText(o lockstore.Owner) types.AttributeValue { return text(string(o)) }
+func ownerText(o driver.Owner) types.AttributeValue { return text(string(o)) }
 
-func fenceNumber(f lockstore.Fence) types.AttributeValue { return integer(int64(f)) }
+func fenceNumber(f driver.Fence) types.AttributeValue { return integer(int64(f)) }
 
 // sweepTime is the ttl attribute of a row that is used until t.
 func sweepTime(t time.Time) types.AttributeValue { return integer(t.Add(idleRow).Unix() + 1) }

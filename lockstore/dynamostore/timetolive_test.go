@@ -45,21 +45,21 @@ var states = map[string]func(*testing.T, *dynamostore.Store) lockstore.Lease{
 		require.NoError(t, s.Release(t.Context(), lease))
 		return lease
 	},
-	"broken": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
+	"revoked": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
 		lease := held(t, s)
 		_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: lease.Fence})
 		require.NoError(t, err)
 		return lease
 	},
-	"begun": begun,
+	"started": started,
 	"in doubt": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
-		lease := begun(t, s)
+		lease := started(t, s)
 		pass(time.Minute + takeoverDelay)
 		return lease
 	},
-	"kept": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
+	"completed": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
 		lease := held(t, s)
-		require.NoError(t, s.Complete(t.Context(), lease, []byte("answer"), lockstore.MaxResultTime))
+		require.NoError(t, s.Complete(t.Context(), lease, []byte("result"), lockstore.MaxResultTime))
 		return lease
 	},
 }
@@ -70,7 +70,7 @@ func held(t *testing.T, s *dynamostore.Store) lockstore.Lease {
 	return lease
 }
 
-func begun(t *testing.T, s *dynamostore.Store) lockstore.Lease {
+func started(t *testing.T, s *dynamostore.Store) lockstore.Lease {
 	lease := held(t, s)
 	require.NoError(t, s.MarkStarted(t.Context(), lease))
 	return lease
@@ -80,7 +80,7 @@ func wait(t *testing.T, s *dynamostore.Store) {
 	req := request(time.Minute)
 	req.JoinQueue = true
 	_, err := s.Acquire(t.Context(), req)
-	require.ErrorIs(t, err, lockstore.ErrHeld)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
 }
 
 // transact sends one item of the store's in a transaction.
@@ -135,8 +135,8 @@ func TestAnotherNameOfTheTimeToLive(t *testing.T) {
 						}
 					}
 					for what, call := range map[string]func(context.Context) error{
-						"StillHeld": transact(service, asks.StillHeld(key, lease.Fence)),
-						"Kept":      transact(service, asks.Kept(key, lease.Fence, nil, time.Hour)),
+						"StillHeld":    transact(service, asks.StillHeld(key, lease.Fence)),
+						"CompleteItem": transact(service, asks.CompleteItem(key, lease.Fence, nil, time.Hour)),
 					} {
 						err := call(t.Context())
 						_, cancelled := errors.AsType[*types.TransactionCanceledException](err)
@@ -256,12 +256,12 @@ type change struct {
 
 // used is a key whose row must stay.
 type used struct {
-	lease lockstore.Lease
-	until time.Time // the row may be deleted after it
-	kept  bool
+	lease     lockstore.Lease
+	until     time.Time // the row may be deleted after it
+	completed bool
 }
 
-// run lets programs of these settings work for longer than any answer is kept.
+// run lets programs of these settings work for longer than any result is stored.
 func (c *change) run(t *testing.T, settings ...dynamostore.Options) {
 	end := time.Now().Add(40 * 24 * time.Hour)
 	for n := 0; time.Now().Before(end); n++ {
@@ -280,13 +280,13 @@ func (c *change) use(t *testing.T, s *dynamostore.Store, k string) {
 	ctx, u := t.Context(), c.rows[k]
 	lease, err := s.Acquire(ctx, lockstore.Request{Key: k, Owner: lockstore.NewOwner(), TTL: lockstore.MaxTTL})
 	if u != nil {
-		require.ErrorIs(t, err, lockstore.ErrHeld, "the row is deleted, or another program's write was not seen")
-		switch keptErr, kept := errors.AsType[*lockstore.KeptError](err); {
-		case kept:
-			require.True(t, u.kept)
-			require.Equal(t, "answer", string(keptErr.Result))
+		require.ErrorIs(t, err, lockstore.ErrRefused, "the row is deleted, or another program's write was not seen")
+		switch refused, _ := errors.AsType[*lockstore.Refused](err); {
+		case refused.State == lockstore.Completed:
+			require.True(t, u.completed)
+			require.Equal(t, "result", string(refused.Result))
 			return
-		case c.rng.IntN(3) == 0 && !u.kept:
+		case c.rng.IntN(3) == 0 && !u.completed:
 			if _, err := s.Renew(ctx, u.lease, lockstore.MaxTTL); !errors.Is(err, lockstore.ErrLost) {
 				require.NoError(t, err)
 				u.until = later(u.until, time.Now().Add(lockstore.MaxTTL))
@@ -309,11 +309,11 @@ func (c *change) use(t *testing.T, s *dynamostore.Store, k string) {
 		require.NoError(t, s.MarkStarted(ctx, lease))
 		u.until = time.Now().Add(lockstore.StartedFor)
 	case 3:
-		require.NoError(t, s.Complete(ctx, lease, []byte("answer"), lockstore.MaxResultTime))
-		u.kept, u.until = true, time.Now().Add(lockstore.MaxResultTime)
+		require.NoError(t, s.Complete(ctx, lease, []byte("result"), lockstore.MaxResultTime))
+		u.completed, u.until = true, time.Now().Add(lockstore.MaxResultTime)
 	case 4:
-		require.NoError(t, transact(c.service, s.Kept(k, lease.Fence, []byte("answer"), lockstore.MaxResultTime))(ctx))
-		u.kept, u.until = true, time.Now().Add(lockstore.MaxResultTime)
+		require.NoError(t, transact(c.service, s.CompleteItem(k, lease.Fence, []byte("result"), lockstore.MaxResultTime))(ctx))
+		u.completed, u.until = true, time.Now().Add(lockstore.MaxResultTime)
 	}
 	c.rows[k] = u
 }
@@ -348,7 +348,7 @@ func (c *change) sweep(t *testing.T) {
 		if u != nil && !time.Now().Before(u.until.Add(takeoverDelay)) {
 			delete(c.rows, k)
 			if !over && row["begun"] != nil {
-				c.service.SetRow(table, k, nil) // an operator settles it
+				c.service.SetRow(table, k, nil) // an operator resolves it
 			}
 		}
 	}

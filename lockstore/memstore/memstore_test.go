@@ -32,27 +32,20 @@ func TestStoreOnAnInjectedClock(t *testing.T) {
 	}, storetest.Parallel)
 }
 
-func TestZeroStore(t *testing.T) {
-	t.Run("F51 a store that New has not made", func(t *testing.T) {
-		storetest.Run(t, func(*testing.T) storetest.Harness {
-			return storetest.Harness{Store: &Store{}}
-		}, synctest.Test)
-	})
-}
-
 // harness opens a store. now is its clock, until the suite shifts the clock.
 func harness(now func() time.Time) storetest.Harness {
 	var shift atomic.Int64
 	s := New(func() time.Time { return now().Add(time.Duration(shift.Load())) })
+	m := inside(s)
 	set := func(key string, e rules.State) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.write(key, e)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.write(key, e)
 	}
 	get := func(key string) rules.State {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.states[key]
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.states[key]
 	}
 	return storetest.Harness{
 		Marks:  16,
@@ -67,6 +60,9 @@ func harness(now func() time.Time) storetest.Harness {
 	}
 }
 
+// inside is the driver of the store.
+func inside(s *lockstore.Store) *memory { return s.Driver().(*memory) }
+
 func request(owner lockstore.Owner) lockstore.Request {
 	return lockstore.Request{Key: "k", Owner: owner, TTL: time.Minute}
 }
@@ -79,9 +75,9 @@ func TestPlaces(t *testing.T) {
 		req := request(lockstore.Owner(fmt.Sprint("owner", n)))
 		req.JoinQueue = true
 		_, err := s.Acquire(t.Context(), req)
-		held, ok := err.(*lockstore.HeldError)
+		refused, ok := err.(*lockstore.Refused)
 		require.True(t, ok, "%v", err)
-		return held.QueuePosition
+		return refused.QueuePosition
 	}
 	for n := 1; n <= 128; n++ {
 		require.Equal(t, n, join(n))
@@ -111,10 +107,10 @@ func TestExactTimes(t *testing.T) {
 	assert.Equal(t, 2*time.Minute, trusted)
 
 	now = now.Add(2*time.Minute - 1)
-	var held *lockstore.HeldError
+	var refused *lockstore.Refused
 	_, err = s.Acquire(t.Context(), request("b"))
-	require.ErrorAs(t, err, &held)
-	assert.Equal(t, time.Duration(1), held.Remaining, "held until the last nanosecond")
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, time.Duration(1), refused.Remaining, "held until the last nanosecond")
 
 	now = now.Add(1)
 	_, err = s.Renew(t.Context(), first, time.Minute)
@@ -139,7 +135,7 @@ func TestRemembersEndedOwners(t *testing.T) {
 		require.NoError(t, s.Release(t.Context(), lease))
 		leases = append(leases, lease)
 	}
-	assert.Len(t, s.states["k"].Ended, remembered, "memory is bounded")
+	assert.Len(t, inside(s).states["k"].Ended, remembered, "memory is bounded")
 
 	for _, lease := range leases[1:] {
 		_, err := s.Acquire(t.Context(), request(lease.Owner))
@@ -172,7 +168,7 @@ func TestRemembersOwnersThatLostTheirLease(t *testing.T) {
 	assert.Equal(t, lockstore.Status{Key: "k", Fence: next.Fence}, status)
 }
 
-func TestRefusedCallsKeepNoEntry(t *testing.T) {
+func TestRefusedCallsWriteNoEntry(t *testing.T) {
 	s := New(nil)
 	lease := lockstore.Lease{Key: "k", Owner: "a", Fence: 1}
 	_, err := s.Renew(t.Context(), lease, time.Minute)
@@ -180,7 +176,7 @@ func TestRefusedCallsKeepNoEntry(t *testing.T) {
 	require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost)
 	_, err = s.Inspect(t.Context(), "k")
 	require.NoError(t, err)
-	assert.Empty(t, s.states)
+	assert.Empty(t, inside(s).states)
 }
 
 func BenchmarkAcquireRelease(b *testing.B) {

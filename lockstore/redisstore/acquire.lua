@@ -7,8 +7,8 @@ local left = since + ttl - now
 if state ~= 'F' and left > 0 then
 	if me == owner then return string.format('G%s %.0f', fence, left) end
 	if left > ttl + 1000000 then return 'T' end
-	if state == 'K' or state == 'C' then return string.format('K%s %.0f 0 %s\n', fence, left, holder) .. data end
-	return string.format('H%s %.0f %d %s', fence, left, join(), holder)
+	if state == 'K' or state == 'C' then return string.format('%s%s %.0f 0 %s\n', state, fence, left, holder) .. data end
+	return string.format('%s%s %.0f %d %s', taken(), fence, left, join(), holder)
 end
 if state ~= 'F' and me == owner then return 'L' end
 if state == 'B' then return string.format('U%s 0 0 %s', fence, holder) end

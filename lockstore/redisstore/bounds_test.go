@@ -20,7 +20,7 @@ func TestDatabaseZeroIsAllowed(t *testing.T) {
 // Only the error of a request that was never written has the advice about TLS. If the
 // connection ends after the request, TLS is not the reason.
 func TestAdviceForARequestThatWasNotWritten(t *testing.T) {
-	s := &Store{server: "cache:6379"}
+	s := &server{address: "cache:6379"}
 	require.ErrorContains(t, s.outcome(acquireScript, "k", 0, io.EOF), "no connection to cache:6379 was ready; if this goes on, check the scheme: rediss://")
 	require.NotContains(t, s.outcome(acquireScript, "k", written, io.EOF).Error(), "rediss://")
 }

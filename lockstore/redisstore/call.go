@@ -61,20 +61,14 @@ func (c *call) MarshalBinary() ([]byte, error) {
 func (c *call) String() string { return c.owner.String() }
 
 // run sends a script with one key.
-func (s *Store) run(ctx context.Context, name scriptName, key string, owner lockstore.Owner, args ...any) (reply, error) {
+func (s *server) run(ctx context.Context, name scriptName, key string, owner lockstore.Owner, args ...any) (reply, error) {
 	return s.runWith(ctx, name, key, "", owner, args...)
 }
 
 // runWith sends a script as EVALSHA, and once as EVAL if the server does not know the script.
 // A second key is optional. The error says whether the request may have been applied.
 // runWith returns when ctx ends.
-func (s *Store) runWith(ctx context.Context, name scriptName, key, second string, owner lockstore.Owner, args ...any) (reply, error) {
-	if err := s.made(); err != nil {
-		return reply{}, err
-	}
-	if err := ctx.Err(); err != nil {
-		return reply{}, fmt.Errorf("redisstore: key %q: not sent: %w: %w", key, lockstore.ErrUnavailable, err)
-	}
+func (s *server) runWith(ctx context.Context, name scriptName, key, second string, owner lockstore.Owner, args ...any) (reply, error) {
 	sc := s.scripts[name]
 	c := &call{owner: owner}
 	words := append(c.words[:0], "evalsha", sc.sha, 1, s.prefix+key)
@@ -198,7 +192,7 @@ func (n scriptName) says(outcome string) string {
 }
 
 // outcome is the error of a failed request: either certainly not applied, or unknown.
-func (s *Store) outcome(name scriptName, key string, state uint32, err error) error {
+func (s *server) outcome(name scriptName, key string, state uint32, err error) error {
 	if word(serverText(err)) == "WRONGTYPE" {
 		return errForeign(key, err)
 	}
@@ -229,7 +223,7 @@ func withContext(ctx context.Context, err error) error {
 
 // withAdvice adds a possible cause to the error of a request that was not written. A client
 // with TLS at a server without TLS, or the reverse, gets no answer, or the connection ends.
-func (s *Store) withAdvice(err error) error {
+func (s *server) withAdvice(err error) error {
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return err // no server is there
@@ -238,7 +232,7 @@ func (s *Store) withAdvice(err error) error {
 	var noTLS tls.RecordHeaderError
 	if errors.As(err, &timeout) && timeout.Timeout() || errors.As(err, &noTLS) ||
 		errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		return fmt.Errorf("%w: no connection to %s was ready; if this goes on, check the scheme: rediss:// is with TLS, redis:// is without", err, s.server)
+		return fmt.Errorf("%w: no connection to %s was ready; if this goes on, check the scheme: rediss:// is with TLS, redis:// is without", err, s.address)
 	}
 	return err
 }
@@ -296,12 +290,4 @@ func errForeign(key string, cause error) error {
 		return fmt.Errorf("redisstore: key %q: the value is not a lock: %w: %w", key, lockstore.ErrCorrupt, cause)
 	}
 	return fmt.Errorf("redisstore: key %q: the value is not a lock of this store, or it is damaged: %w", key, lockstore.ErrCorrupt)
-}
-
-// made returns an error for a Store that New has not made.
-func (s *Store) made() error {
-	if s == nil || s.client == nil {
-		return lockstore.Invalidf("redisstore: the store was not made by New or Open")
-	}
-	return nil
 }

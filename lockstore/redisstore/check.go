@@ -6,57 +6,37 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// Check implements lockstore.Checker. It reads INFO of the server, or of every master of a
+// Check implements driver.Checker. It reads INFO of the server, or of every master of a
 // cluster. It finds an eviction policy that may delete live locks, a server with neither an
 // append-only file nor a replica, a server that is a replica, a server in cluster mode behind a client
 // that is not, and a server older than Redis 7. It needs one more permission than locking: INFO.
-func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
-	if err := s.made(); err != nil {
+func (s *server) Check(ctx context.Context) ([]driver.Finding, error) {
+	nodes, err := s.masters(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("redisstore: check: not sent: %w: %w", lockstore.ErrUnavailable, err)
-	}
-	cluster, isCluster := s.client.(*redis.ClusterClient)
-	var (
-		mu       sync.Mutex
-		findings []lockstore.Finding
-	)
-	check := func(ctx context.Context, node redis.Cmdable) error {
-		text, err := node.Info(ctx).Result()
-		if err != nil {
+	_, isCluster := s.client.(*redis.ClusterClient)
+	var findings []driver.Finding
+	for _, node := range nodes {
+		var info string
+		err := s.read(ctx, "INFO", func() (err error) {
+			info, err = node.Info(ctx).Result()
 			return err
+		})
+		if err != nil {
+			return nil, err
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		for _, f := range findingsIn(text, isCluster) {
+		for _, f := range findingsIn(info, isCluster) {
 			if !slices.Contains(findings, f) { // all nodes of a cluster have the same problem
 				findings = append(findings, f)
 			}
 		}
-		return nil
-	}
-	var failed error
-	err := new(detached).run(ctx, func() {
-		if isCluster {
-			failed = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return check(ctx, node) })
-		} else {
-			failed = check(ctx, s.client)
-		}
-	})
-	if err == nil && failed != nil {
-		err = withContext(ctx, withoutSecrets(failed, ""))
-	}
-	if err != nil {
-		// INFO changes nothing, so whatever failed, nothing was applied.
-		return nil, fmt.Errorf("redisstore: check: INFO failed: %w: %w", lockstore.ErrUnavailable, s.withAdvice(err))
 	}
 	return findings, nil
 }
@@ -64,37 +44,37 @@ func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
 // oldest is the first version of Redis with the commands of the scripts.
 const oldest = 7
 
-func findingsIn(info string, clusterClient bool) []lockstore.Finding {
-	var found []lockstore.Finding
+func findingsIn(info string, clusterClient bool) []driver.Finding {
+	var found []driver.Finding
 	version := infoField(info, "redis_version") // Valkey has it, too
 	major, _, _ := strings.Cut(version, ".")
 	if n, err := strconv.Atoi(major); err == nil && n < oldest {
-		found = append(found, lockstore.Finding{
+		found = append(found, driver.Finding{
 			Problem: fmt.Sprintf("the server is Redis %s: it grants free keys, and fails when a key is not free", version),
 			Fix:     fmt.Sprintf("use Redis %d or later, or Valkey", oldest),
 		})
 	}
 	if infoField(info, "cluster_enabled") == "1" && !clusterClient {
-		found = append(found, lockstore.Finding{
+		found = append(found, driver.Finding{
 			Problem: "the server is in cluster mode, and the client is not: it reaches the keys of this one node only",
 			Fix:     "add cluster=true to the URL",
 		})
 	}
 	if infoField(info, "aof_enabled") == "0" && infoField(info, "connected_slaves") == "0" && !isReplica(info) {
-		found = append(found, lockstore.Finding{
-			Problem: "the server has no append-only file and no replica: a restart loses all leases and kept answers, and then two owners may hold the same key",
+		found = append(found, driver.Finding{
+			Problem: "the server has no append-only file and no replica: a restart loses all leases and results, and then two owners may hold the same key",
 			Fix:     "set appendonly to yes, or add a replica and an automatic failover; in either case check fences in the resource, because the last second may be lost",
 		})
 	}
 	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
-		found = append(found, lockstore.Finding{
+		found = append(found, driver.Finding{
 			Problem: fmt.Sprintf("the eviction policy is %s: when memory runs out the server may delete live locks, and then two owners hold the same key", policy),
 			Fix: "set maxmemory-policy to noeviction (ElastiCache: in the parameter group); " +
 				"where it cannot be set (ElastiCache Serverless) keep memory use below the limit, with an alarm, and check fences in the resource",
 		})
 	}
 	if isReplica(info) {
-		found = append(found, lockstore.Finding{
+		found = append(found, driver.Finding{
 			Problem: "this server is a replica: it refuses every lock, or, with replica-read-only set to no, grants locks of which its primary does not know",
 			Fix:     "use the primary's address in the URL",
 		})

@@ -97,7 +97,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 							defer c.Close()
 							s, err := New(c, Options{})
 							require.NoError(t, err)
-							require.Equal(t, strings.HasPrefix(clientName, "the package's"), s.ends)
+							require.Equal(t, strings.HasPrefix(clientName, "the package's"), driverOf(s).ends)
 							ctx, cancel, cause := end()
 							defer cancel()
 

@@ -140,9 +140,9 @@ func (h *lateHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // After a call nothing of it stays in memory, and a hook that goes on can limit its time.
 func TestAHookThatGoesOnAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := openMini(t).Store.(*Store)
+		s := openMini(t).Store
 		h := &lateHook{late: &sync.WaitGroup{}, returns: make(chan struct{}), limits: make(chan time.Duration, 1)}
-		s.client.AddHook(h)
+		driverOf(s).client.AddHook(h)
 		_, err := s.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		close(h.returns)

@@ -82,17 +82,17 @@
 // The server keeps one string for each key, and deletes it by itself:
 //
 //	after a grant or a renewal  TTL + 1 h
-//	after Complete for d            d + 1 h, with the data in the string
-//	after MarkStarted                 30 days + 1 h, until the lease is released or the answer is kept
+//	after Complete for d        d + 1 h, with the result in the string
+//	after MarkStarted           30 days + 1 h, until the lease is released or the key is completed
 //	after an abandoned acquire  1 h or more
-//	after a release             as before the release; if owners wait or the work had begun, 1 h
+//	after a release             as before the release; if owners wait or the work had started, 1 h
 //
 // For example, a million keys that are each used once a day, with a TTL of one minute,
 // are 42,000 entries at a time. An entry takes about 300 bytes of the server's memory, so
 // these are 13 MB. (Measured with 100,000 keys of 14 bytes and holders of 59 bytes: 293
 // bytes each on Redis 7.0, 277 on Valkey 8.0.)
 //
-// A failover, a flush and an eviction lose what is kept, and which work has begun. So work
+// A failover, a flush and an eviction lose results, and which work has started. So work
 // with an effect that must not happen twice needs another store, or a check of its own.
 //
 // An entry has the last fence and remembers these owners:

@@ -14,7 +14,7 @@ import (
 func TestEdges(t *testing.T) {
 	const ttl = time.Minute
 	for _, phase := range []time.Duration{0, 123_456 * time.Microsecond} { // a bubble begins at a whole second
-		held := func(t *testing.T, name string, at time.Duration, act func(*testing.T, *Store, lockstore.Lease)) {
+		held := func(t *testing.T, name string, at time.Duration, act func(*testing.T, *lockstore.Store, lockstore.Lease)) {
 			t.Run(name+", "+phase.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s, m := miniStore(t)
@@ -26,23 +26,23 @@ func TestEdges(t *testing.T) {
 				})
 			})
 		}
-		status := func(want lockstore.Status) func(*testing.T, *Store, lockstore.Lease) {
-			return func(t *testing.T, s *Store, lease lockstore.Lease) {
+		status := func(want lockstore.Status) func(*testing.T, *lockstore.Store, lockstore.Lease) {
+			return func(t *testing.T, s *lockstore.Store, lease lockstore.Lease) {
 				got, err := s.Inspect(t.Context(), "k")
 				require.NoError(t, err, "Inspect")
-				require.Equal(t, want.Held, got.Held, "Inspect says held")
+				require.Equal(t, want.State, got.State, "the state of Inspect")
 				require.Equal(t, want.Remaining, got.Remaining)
 			}
 		}
-		heldFor := func(left time.Duration) func(*testing.T, *Store, lockstore.Lease) {
-			return func(t *testing.T, s *Store, _ lockstore.Lease) {
+		heldFor := func(left time.Duration) func(*testing.T, *lockstore.Store, lockstore.Lease) {
+			return func(t *testing.T, s *lockstore.Store, _ lockstore.Lease) {
 				_, err := s.Acquire(t.Context(), newRequest("k"))
-				var refused *lockstore.HeldError
+				var refused *lockstore.Refused
 				require.ErrorAs(t, err, &refused, "want it held")
 				require.Equal(t, left, refused.Remaining)
 			}
 		}
-		stepped := func(t *testing.T, s *Store, _ lockstore.Lease) {
+		stepped := func(t *testing.T, s *lockstore.Store, _ lockstore.Lease) {
 			_, err := s.Acquire(t.Context(), newRequest("k"))
 			require.ErrorIs(t, err, lockstore.ErrCorrupt, "Acquire does not notice the step")
 			_, err = s.Inspect(t.Context(), "k")
@@ -50,22 +50,22 @@ func TestEdges(t *testing.T) {
 		}
 
 		held(t, "the last microsecond", ttl-time.Microsecond, heldFor(time.Microsecond))
-		held(t, "the last microsecond, seen", ttl-time.Microsecond, status(lockstore.Status{Held: true, Remaining: time.Microsecond}))
-		held(t, "the last microsecond, renewed", ttl-time.Microsecond, func(t *testing.T, s *Store, lease lockstore.Lease) {
+		held(t, "the last microsecond, seen", ttl-time.Microsecond, status(lockstore.Status{State: lockstore.Held, Remaining: time.Microsecond}))
+		held(t, "the last microsecond, renewed", ttl-time.Microsecond, func(t *testing.T, s *lockstore.Store, lease lockstore.Lease) {
 			left, err := s.Renew(t.Context(), lease, ttl)
 			require.NoError(t, err)
 			require.Equal(t, ttl, left)
 		})
-		held(t, "the end", ttl, func(t *testing.T, s *Store, lease lockstore.Lease) {
+		held(t, "the end", ttl, func(t *testing.T, s *lockstore.Store, lease lockstore.Lease) {
 			require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
 		})
 		held(t, "the end, seen", ttl, status(lockstore.Status{}))
-		held(t, "the end, renewed", ttl, func(t *testing.T, s *Store, lease lockstore.Lease) { requireLost(t, s, lease) })
+		held(t, "the end, renewed", ttl, func(t *testing.T, s *lockstore.Store, lease lockstore.Lease) { requireLost(t, s, lease) })
 
 		held(t, "F19 back by a second", -time.Second, heldFor(ttl+time.Second))
-		held(t, "F19 back by a second, seen", -time.Second, status(lockstore.Status{Held: true, Remaining: ttl + time.Second}))
+		held(t, "F19 back by a second, seen", -time.Second, status(lockstore.Status{State: lockstore.Held, Remaining: ttl + time.Second}))
 		held(t, "F19 back by more than a second", -time.Second-time.Microsecond, stepped)
-		held(t, "F19 back, and a shorter renewal", -time.Microsecond, func(t *testing.T, s *Store, lease lockstore.Lease) {
+		held(t, "F19 back, and a shorter renewal", -time.Microsecond, func(t *testing.T, s *lockstore.Store, lease lockstore.Lease) {
 			left, err := s.Renew(t.Context(), lease, ttl/2)
 			require.NoError(t, err)
 			require.Equal(t, ttl, left)

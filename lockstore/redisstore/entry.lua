@@ -1,18 +1,18 @@
 -- Runs before each script and reads the lock's entry. An entry is one string. A space
 -- separates its fields. Times are in microseconds of the server's clock.
 --   lambdalock1 state owner fence since ttl released abandoned holder
--- state      H  owner holds the key, from since for ttl; without an owner the lease is broken
+-- state      H  owner holds the key, from since for ttl; without an owner the lease is revoked
 --            F  the key is free; owner was the last holder
---            B  as H, and the owner has begun its work: the entry outlasts the lease
+--            B  as H, and the owner's work has started: the entry outlasts the lease
 --            C  as F, and nobody gets the key, from since for ttl; without an owner an operator
---               has settled the key
---            K  as C, and the answer of the work follows
+--               has resolved the key
+--            K  as C, and the result of the work follows
 -- released   the last owner before owner that released
 -- abandoned  the last owner that abandoned an acquire without having the lease
 --
 -- If owners wait, a newline and their queue follow: each owner and a space. Another text
 -- after the newline is no queue. A key with a queue is free since `since` + `ttl`. In the
--- state K a newline and the answer follow, which is any bytes. Nobody waits then.
+-- state K a newline and the result follow, which is any bytes. Nobody waits then.
 --
 -- The server deletes the entry an hour after the end of its lease, or of the time for which
 -- nobody gets the key. An entry in the state B stays for 30 days.
@@ -44,4 +44,9 @@ end
 local function text()
 	return 'lambdalock1 ' .. state .. ' ' .. owner .. ' ' .. fence .. ' ' .. since .. ' ' .. ttl .. ' ' ..
 		released .. ' ' .. abandoned .. ' ' .. holder .. (state == 'K' and '\n' .. data or queue == '' and '' or '\n' .. queue)
+end
+
+-- taken is the state of a key that nobody gets, as the first letter of an answer.
+local function taken()
+	return (state == 'K' or state == 'C') and state or owner == '' and 'X' or 'H'
 end

@@ -29,16 +29,16 @@ func TestAReplicaAnswersNothing(t *testing.T) {
 		addr := testservers.Start(t, program).Addr
 		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
 		leases := map[string]lockstore.Lease{}
-		for _, key := range []string{"held", "queue", "free", "abandoned", "broken", "begun", "kept", "cooldown", "gone", "expired", "doubt", "clock", "list", "text"} {
+		for _, key := range []string{"held", "queue", "free", "abandoned", "revoked", "started", "completed", "cooldown", "gone", "expired", "doubt", "clock", "list", "text"} {
 			leases[key] = acquire(t, s, key)
 		}
 		queued(t, s, "queue")
 		require.NoError(t, s.Release(t.Context(), leases["free"]))
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "abandoned", Owner: lockstore.NewOwner()}))
-		_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: "broken", Fence: leases["broken"].Fence})
+		_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: "revoked", Fence: leases["revoked"].Fence})
 		require.NoError(t, err)
-		require.NoError(t, s.MarkStarted(t.Context(), leases["begun"]))
-		require.NoError(t, s.Complete(t.Context(), leases["kept"], []byte("answer"), time.Hour))
+		require.NoError(t, s.MarkStarted(t.Context(), leases["started"]))
+		require.NoError(t, s.Complete(t.Context(), leases["completed"], []byte("result"), time.Hour))
 		require.NoError(t, s.Complete(t.Context(), leases["cooldown"], nil, time.Hour))
 		entry := func(key string, state byte, since time.Time) {
 			text := fmt.Sprintf("lambdalock1 %c %s %d %d 60000000   ", state, leases[key].Owner, leases[key].Fence, since.UnixMicro())
@@ -71,11 +71,11 @@ func TestAReplicaAnswersNothing(t *testing.T) {
 					requireUnavailable(t, err, "READONLY")
 				}
 				for name, err := range map[string]error{
-					"release": s.Release(ctx, by),
-					"abandon": s.Release(ctx, lockstore.Lease{Key: key, Owner: by.Owner}),
-					"leave":   s.Leave(ctx, key, by.Owner),
-					"begin":   s.MarkStarted(ctx, by),
-					"keep":    s.Complete(ctx, by, []byte("answer"), time.Hour),
+					"release":  s.Release(ctx, by),
+					"abandon":  s.Release(ctx, lockstore.Lease{Key: key, Owner: by.Owner}),
+					"leave":    s.Leave(ctx, key, by.Owner),
+					"start":    s.MarkStarted(ctx, by),
+					"complete": s.Complete(ctx, by, []byte("result"), time.Hour),
 				} {
 					require.ErrorContains(t, err, "READONLY", what+name)
 					requireUnavailable(t, err, "READONLY")
@@ -242,14 +242,14 @@ func plannedFailover(t *testing.T, program string, promote func(t *testing.T, pr
 		require.Equal(t, 1, n, key)
 	}
 	after := openStore(t, "redis://"+promoted.Addr)
-	require.Eventually(t, func() bool { return len(heldKeys(t, after, "shared")) == 0 }, 2*ttl, 100*time.Millisecond, "what has ended is free, by its lease's end at the latest")
+	require.Eventually(t, func() bool { return len(takenKeys(t, after, "shared")) == 0 }, 2*ttl, 100*time.Millisecond, "what has ended is free, by its lease's end at the latest")
 }
 
-// heldKeys are the keys with this prefix that are held, and not by a kept answer.
-func heldKeys(t *testing.T, s *Store, prefix string) (keys []string) {
+// takenKeys are the keys with this prefix that nobody gets, and not because the work is done.
+func takenKeys(t *testing.T, s *lockstore.Store, prefix string) (keys []string) {
 	require.NoError(t, s.List(t.Context(), prefix, func(p lockstore.Page) error {
 		for _, k := range p.Keys {
-			if k.Held && !k.Kept {
+			if k.State.Taken() && !k.State.Done() {
 				keys = append(keys, k.Key)
 			}
 		}

@@ -29,28 +29,28 @@ func onBoth(t *testing.T, name string, test func(t *testing.T, program string)) 
 	}
 }
 
-func acquire(t *testing.T, s *Store, key string) lockstore.Lease {
+func acquire(t *testing.T, s *lockstore.Store, key string) lockstore.Lease {
 	t.Helper()
 	lease, err := s.Acquire(t.Context(), newRequest(key))
 	require.NoError(t, err)
 	return lease
 }
 
-func requireLost(t *testing.T, s *Store, lease lockstore.Lease) {
+func requireLost(t *testing.T, s *lockstore.Store, lease lockstore.Lease) {
 	t.Helper()
 	_, err := s.Renew(t.Context(), lease, time.Minute)
 	require.ErrorIs(t, err, lockstore.ErrLost)
 }
 
-func requireHeld(t *testing.T, s *Store, key string) {
+func requireHeld(t *testing.T, s *lockstore.Store, key string) {
 	t.Helper()
 	_, err := s.Acquire(t.Context(), newRequest(key))
-	require.ErrorIs(t, err, lockstore.ErrHeld)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
 }
 
 // The server's clock jumps, and the leases follow the clock.
 func TestServerClockJumps(t *testing.T) {
-	bubble := func(name string, test func(t *testing.T, m *miniredis.Miniredis, s *Store)) {
+	bubble := func(name string, test func(t *testing.T, m *miniredis.Miniredis, s *lockstore.Store)) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := miniredis.NewMiniRedis()
@@ -62,7 +62,7 @@ func TestServerClockJumps(t *testing.T) {
 			})
 		})
 	}
-	bubble("F19 ahead: leases end early, and the next fence is larger", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+	bubble("F19 ahead: leases end early, and the next fence is larger", func(t *testing.T, m *miniredis.Miniredis, s *lockstore.Store) {
 		old := acquire(t, s, "k")
 		m.SetTime(time.Now().Add(time.Hour))
 		requireLost(t, s, old)
@@ -70,7 +70,7 @@ func TestServerClockJumps(t *testing.T) {
 		require.Greater(t, next.Fence, old.Fence)
 		require.ErrorIs(t, s.Release(t.Context(), old), lockstore.ErrLost)
 	})
-	bubble("F19 back: waiters get an error that names the clock", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+	bubble("F19 back: waiters get an error that names the clock", func(t *testing.T, m *miniredis.Miniredis, s *lockstore.Store) {
 		lease := acquire(t, s, "k")
 		m.SetTime(time.Now().Add(-time.Hour))
 		_, err := s.Acquire(t.Context(), newRequest("k"))
@@ -85,7 +85,7 @@ func TestServerClockJumps(t *testing.T) {
 		next := acquire(t, s, "k")
 		require.Equal(t, lease.Fence+1, next.Fence)
 	})
-	bubble("F19 back: the holder keeps the lease, and its renewal repairs the entry", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+	bubble("F19 back: the holder keeps the lease, and its renewal repairs the entry", func(t *testing.T, m *miniredis.Miniredis, s *lockstore.Store) {
 		req := newRequest("k")
 		lease, err := s.Acquire(t.Context(), req)
 		require.NoError(t, err)
@@ -98,16 +98,16 @@ func TestServerClockJumps(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, req.TTL, left, "a shorter renewal does not shorten the lease")
 		_, err = s.Acquire(t.Context(), newRequest("k"))
-		var held *lockstore.HeldError
+		var held *lockstore.Refused
 		require.ErrorAs(t, err, &held)
 		require.Equal(t, req.TTL, held.Remaining)
 	})
-	bubble("F19 back by less than a second is no error", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+	bubble("F19 back by less than a second is no error", func(t *testing.T, m *miniredis.Miniredis, s *lockstore.Store) {
 		acquire(t, s, "k")
 		m.SetTime(time.Now().Add(-900 * time.Millisecond))
 		requireHeld(t, s, "k")
 	})
-	bubble("F20 back: the fence grows by one", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+	bubble("F20 back: the fence grows by one", func(t *testing.T, m *miniredis.Miniredis, s *lockstore.Store) {
 		lease := acquire(t, s, "k")
 		for i := range 3 {
 			require.NoError(t, s.Release(t.Context(), lease))
@@ -117,7 +117,7 @@ func TestServerClockJumps(t *testing.T) {
 			lease = next
 		}
 	})
-	bubble("a fence above what Lua can count is refused", func(t *testing.T, m *miniredis.Miniredis, s *Store) {
+	bubble("a fence above what Lua can count is refused", func(t *testing.T, m *miniredis.Miniredis, s *lockstore.Store) {
 		const last = 1<<53 - 1
 		require.NoError(t, m.Set(DefaultPrefix+"k", fmt.Sprintf("lambdalock1 F A %d 0 0   ", last-1)))
 		lease := acquire(t, s, "k")
@@ -130,7 +130,7 @@ func TestServerClockJumps(t *testing.T) {
 }
 
 func TestServerCannotBeReached(t *testing.T) {
-	check := func(t *testing.T, s *Store, cause string) {
+	check := func(t *testing.T, s *lockstore.Store, cause string) {
 		start := time.Now()
 		for _, err := range everyRequest(t.Context(), s) {
 			t.Log(err)
@@ -184,7 +184,7 @@ func TestServerIsDownForAWhile(t *testing.T) {
 	lines := &printed{}
 	redis.SetLogger(lines)
 	defer logging.Enable()
-	failures := func(s *Store) {
+	failures := func(s *lockstore.Store) {
 		for range 25 { // more than the client has connections
 			_, err := s.Acquire(t.Context(), newRequest("k"))
 			requireUnavailable(t, err, "connection refused") // F21
@@ -281,7 +281,7 @@ func TestLostReplies(t *testing.T) {
 			lose(t, func() error { _, err := s.Acquire(t.Context(), req); return err })
 			applied, err := direct.Inspect(t.Context(), req.Key)
 			require.NoError(t, err)
-			require.True(t, applied.Held, "the request was applied")
+			require.Equal(t, lockstore.Held, applied.State, "the request was applied")
 			lease, err := s.Acquire(t.Context(), req)
 			require.NoError(t, err)
 			require.Equal(t, applied.Fence, lease.Fence, "one fence step")
@@ -463,7 +463,7 @@ func TestOutOfMemory(t *testing.T) {
 		for _, key := range []string{"k", "unknown"} {
 			status, err := s.Inspect(t.Context(), key)
 			require.NoError(t, err)
-			require.False(t, status.Held)
+			require.Equal(t, lockstore.Free, status.State)
 			_, err = s.Acquire(t.Context(), newRequest(key))
 			requireUnavailable(t, err, "OOM")
 		}
@@ -582,14 +582,8 @@ func TestClientsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A store that New has not made, and a store whose client is closed.
-func TestStoresThatCannotWork(t *testing.T) {
-	for _, s := range []*Store{nil, new(Store)} {
-		for name, err := range everyRequest(t.Context(), s) {
-			require.ErrorIs(t, err, lockstore.ErrInvalid, "F51 "+name)
-		}
-		require.ErrorIs(t, check(t.Context(), s), lockstore.ErrInvalid)
-	}
+// A store whose client is closed.
+func TestClosedClient(t *testing.T) {
 	for _, params := range []string{"", "?cluster=true"} {
 		client := openClient(t, "redis://"+testservers.Redis(t)+params)
 		s, err := New(client, Options{})

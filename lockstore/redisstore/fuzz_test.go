@@ -20,7 +20,7 @@ import (
 )
 
 // fuzzStore is a store on a miniredis, and miniredis's clock, which stands still.
-func fuzzStore(f *testing.F) (*Store, redis.UniversalClient, time.Time) {
+func fuzzStore(f *testing.F) (*lockstore.Store, redis.UniversalClient, time.Time) {
 	m := miniredis.RunT(f)
 	now := time.UnixMicro(1_790_942_400_123_456)
 	m.SetTime(now)
@@ -48,9 +48,9 @@ func TestEntriesOnRealServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, "redis://"+start(t))
 			for _, entry := range entries(time.Now()) {
-				now, err := s.client.Time(t.Context()).Result()
+				now, err := driverOf(s).client.Time(t.Context()).Result()
 				require.NoError(t, err)
-				checkEntry(t, s, s.client, now, entry)
+				checkEntry(t, s, driverOf(s).client, now, entry)
 			}
 		})
 	}
@@ -74,14 +74,14 @@ func entries(now time.Time) []string {
 		"lambdalock1 H OWNER 7 " + at(10*time.Hour) + " " + hour + "   ", // begins in the future: the clock stepped back
 		"lambdalock1 H OWNER 7 " + at(0) + " 9999999999999   ",           // the longest TTL
 		"lambdalock1 H OWNER 7 " + at(0) + " 10000000000000   ",          // a longer one
-		"lambdalock1 K OWNER 7 " + at(0) + " " + hour + "   holder\nan answer\n\x00\xff",
+		"lambdalock1 K OWNER 7 " + at(0) + " " + hour + "   holder\na result\n\x00\xff",
 		"lambdalock1 K OWNER 7 " + at(0) + " " + hour + "   holder\nFIRST SECOND ", // no queue
 		"lambdalock1 K OWNER 7 " + at(-time.Hour) + " " + minute + "   holder\nFIRST SECOND ",
 		"lambdalock1 K OWNER 7 " + at(0) + " " + hour + "   holder\n",
-		"lambdalock1 K OWNER 7 " + at(0) + " " + hour + "   holder", // without an answer
+		"lambdalock1 K OWNER 7 " + at(0) + " " + hour + "   holder", // without a result
 		"lambdalock1 B OWNER 7 " + at(0) + " " + hour + "   holder",
 		"lambdalock1 B OWNER 7 " + at(-time.Hour) + " " + minute + "   holder\nFIRST ",
-		"lambdalock1 B  7 " + at(0) + " " + hour + " RELEASED  holder", // broken
+		"lambdalock1 B  7 " + at(0) + " " + hour + " RELEASED  holder", // revoked
 		"lambdalock1 B  7 " + at(-time.Hour) + " " + minute + " RELEASED  holder\nFIRST ",
 		"lambdalock1 H OWNER 9007199254740990 " + at(-time.Hour) + " " + minute + "   ", // the last fences
 		"lambdalock1 H OWNER 9007199254740991 " + at(-time.Hour) + " " + minute + "   ",
@@ -123,13 +123,13 @@ var soundQueue = regexp.MustCompile(`^\n[^` + blank + `]([^` + blank + `]| )* $`
 // checkEntry writes an entry and sends every request, by an owner that is not in the entry
 // and by the owner of the entry. It reads the entry itself, by other code than the scripts,
 // to know the right answers.
-func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.Time, entry string) {
+func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, now time.Time, entry string) {
 	const key = "fuzz"
 	ctx := t.Context()
-	put := func() { require.NoError(t, client.Set(ctx, s.prefix+key, entry, 0).Err()) }
+	put := func() { require.NoError(t, client.Set(ctx, driverOf(s).prefix+key, entry, 0).Err()) }
 	same := func(what string) {
 		t.Helper()
-		there, err := client.Get(ctx, s.prefix+key).Result()
+		there, err := client.Get(ctx, driverOf(s).prefix+key).Result()
 		require.NoError(t, err)
 		require.Equal(t, entry, there, "%s changed the entry", what)
 	}
@@ -146,7 +146,7 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 			"Renew":       func() error { _, err := s.Renew(ctx, lease, time.Minute); return err },
 			"Release":     func() error { return s.Release(ctx, lease) },
 			"MarkStarted": func() error { return s.MarkStarted(ctx, lease) },
-			"Complete":    func() error { return s.Complete(ctx, lease, []byte("answer"), time.Minute) },
+			"Complete":    func() error { return s.Complete(ctx, lease, []byte("result"), time.Minute) },
 			"abandon":     func() error { return s.Release(ctx, lockstore.Lease{Key: key, Owner: owner}) },
 			"Leave":       func() error { return s.Leave(ctx, key, owner) },
 			"Revoke": func() error {
@@ -191,6 +191,22 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 	waiting := strings.Count(queue, " ")
 	forOthers := !taken && lockstore.UntilTurn(waiting, -time.Duration(left)*time.Microsecond) > 0
 
+	want, result := lockstore.Free, ""
+	switch {
+	case taken && held && owner == "":
+		want = lockstore.Revoked
+	case taken && held:
+		want = lockstore.Held
+	case taken && state == "K":
+		want, result = lockstore.Completed, strings.TrimPrefix(tail, "\n")
+	case taken:
+		want = lockstore.Cooldown
+	case inDoubt:
+		want = lockstore.InDoubt
+	case forOthers:
+		want = lockstore.Reserved
+	}
+
 	requests(stranger, max(1, lockstore.Fence(fence)), func(what string, err error) {
 		t.Helper()
 		switch {
@@ -200,20 +216,16 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 		case what == "Inspect", what == "Leave":
 			require.NoError(t, err)
 		case what == "Acquire" && (taken || forOthers || inDoubt):
-			require.ErrorIs(t, err, lockstore.ErrHeld)
-			kept, isKept := errors.AsType[*lockstore.KeptError](err)
-			require.Equal(t, taken && !held, isKept)
-			if isKept {
-				require.Equal(t, strings.TrimPrefix(tail, "\n"), string(kept.Result))
-			}
-			_, isInDoubt := errors.AsType[*lockstore.DoubtError](err)
-			require.Equal(t, inDoubt, isInDoubt)
+			refused, ok := errors.AsType[*lockstore.Refused](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, want, refused.State)
+			require.Equal(t, result, string(refused.Result))
 		case what == "Acquire":
 			require.NoError(t, err)
 			return // the key was free
 		case what == "abandon":
 			require.NoError(t, err)
-			there, err := client.Get(ctx, s.prefix+key).Result()
+			there, err := client.Get(ctx, driverOf(s).prefix+key).Result()
 			require.NoError(t, err)
 			require.Equal(t, strings.Join([]string{"lambdalock1", parts[1], parts[2], parts[3], parts[4], parts[5], parts[6], string(stranger), parts[8]}, " ")+tail, there)
 			return
@@ -226,10 +238,7 @@ func checkEntry(t *testing.T, s *Store, client redis.UniversalClient, now time.T
 	put()
 	if status, err := s.Inspect(ctx, key); !stepped {
 		require.NoError(t, err)
-		require.Equal(t, taken || inDoubt, status.Held)
-		require.Equal(t, taken && !held, status.Kept)
-		require.Equal(t, inDoubt, status.InDoubt)
-		require.Equal(t, taken && held && owner == "", status.Broken)
+		require.Equal(t, want, status.State)
 		require.EqualValues(t, fence, status.Fence)
 		require.Equal(t, waiting, status.Waiting)
 		if taken {
@@ -283,7 +292,7 @@ func FuzzKeys(f *testing.F) {
 // FuzzReply parses any answer of a server. The result is within its bounds, or an error.
 func FuzzReply(f *testing.F) {
 	for _, text := range []string{
-		"", "G1790942400000000 60000000", "H7 5 2 1790942400123\tid\tname", "H7 5", "W7 5 2 ", "I0 1", "I0", "I", "Rowner", "O", "R", "L", "F", "T", "K7 5 0 1790942400123\tid\tname\nanswer\n", "K7 5 0 ", "X7 5 0 holder", "N7 5 0 holder", "U7 0 0 holder", "U7", "Gx", "G1 ", "G1 x", "X", "\x00",
+		"", "G1790942400000000 60000000", "H7 5 2 1790942400123\tid\tname", "H7 5", "W7 5 2 ", "I0 1", "I0", "I", "Rowner", "O", "R", "L", "F", "T", "K7 5 0 1790942400123\tid\tname\nresult\n", "K7 5 0 ", "C7 5 0 holder", "X7 5 0 holder", "D7 5 0 holder", "U7 0 0 holder", "U7", "Gx", "G1 ", "G1 x", "X", "\x00",
 		"G-1 5", "I-1", "H1 -5 h", "G1 9223372036854775807", "H1 9223372036854776 h", "G99999999999999999999 1",
 	} {
 		f.Add(text)
@@ -293,7 +302,7 @@ func FuzzReply(f *testing.F) {
 		if err != nil {
 			return
 		}
-		require.Contains(t, "GHXNWIROLFTKU", string(rune(r.code)))
+		require.Contains(t, "GHXWKCUIDROLFT", string(rune(r.code)))
 		require.GreaterOrEqual(t, r.fence, lockstore.Fence(0))
 		require.GreaterOrEqual(t, r.left, time.Duration(0))
 		holder := lockstore.DecodeHolderInfo(r.holder)

@@ -74,7 +74,7 @@ func conformance(t *testing.T, addr, params string) {
 			lose.Store(true)
 			return func() { lose.Store(false) }
 		}
-		h.Unreachable = func(t *testing.T) lockstore.Store {
+		h.Unreachable = func(t *testing.T) *lockstore.Store {
 			return openStore(t, "redis://"+closedPort(t)+params)
 		}
 		return h
@@ -205,7 +205,7 @@ func openMini(t *testing.T) storetest.Harness {
 		lose.Store(true)
 		return func() { lose.Store(false) }
 	}
-	h.Unreachable = func(t *testing.T) lockstore.Store {
+	h.Unreachable = func(t *testing.T) *lockstore.Store {
 		store, err := New(openDialer(t, mini, func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("connection refused")}
 		}), Options{})
@@ -254,10 +254,10 @@ func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 }
 
 // loadScripts loads the scripts into the server, so that each call is one request.
-func loadScripts(t testing.TB, s *Store) {
+func loadScripts(t testing.TB, s *lockstore.Store) {
 	ctx := context.Background()
-	for _, sc := range s.scripts {
-		require.NoError(t, s.client.ScriptLoad(ctx, sc.source.(string)).Err())
+	for _, sc := range driverOf(s).scripts {
+		require.NoError(t, driverOf(s).client.ScriptLoad(ctx, sc.source.(string)).Err())
 	}
 }
 
@@ -292,11 +292,13 @@ func dialerClient(t testing.TB, rawURL string, dial dialFunc) redis.UniversalCli
 	return newClient(opt)
 }
 
-func openStore(t testing.TB, rawURL string) *Store {
+func openStore(t testing.TB, rawURL string) *lockstore.Store {
 	store, err := New(openClient(t, rawURL), Options{})
 	require.NoError(t, err)
 	return store
 }
+
+func driverOf(s *lockstore.Store) *server { return s.Driver().(*server) }
 
 // closedPort returns an address where no server listens.
 func closedPort(t testing.TB) string {

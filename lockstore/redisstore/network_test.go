@@ -43,7 +43,7 @@ func TestResetsAndSlices(t *testing.T) {
 			for {
 				err := request()
 				switch {
-				case err == nil, errors.Is(err, lockstore.ErrHeld), errors.Is(err, lockstore.ErrLost):
+				case err == nil, errors.Is(err, lockstore.ErrRefused), errors.Is(err, lockstore.ErrLost):
 					return ambiguous, err
 				case errors.Is(err, lockstore.ErrCorrupt), errors.Is(err, lockstore.ErrInvalid):
 					t.Error(err)
@@ -58,7 +58,7 @@ func TestResetsAndSlices(t *testing.T) {
 			req := newRequest("k")
 			var lease lockstore.Lease
 			_, err := send(func() (err error) { lease, err = s.Acquire(t.Context(), req); return err })
-			if errors.Is(err, lockstore.ErrHeld) {
+			if errors.Is(err, lockstore.ErrRefused) {
 				refusals.Add(1)
 				_, err := send(func() error { return s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: req.Owner}) })
 				assert.NoError(t, err, "abandon")
@@ -98,7 +98,7 @@ func TestResetsAndSlices(t *testing.T) {
 		require.Positive(t, f.replies.Load())
 		status, err := openStore(t, "redis://"+addr).Inspect(t.Context(), "k")
 		require.NoError(t, err)
-		require.False(t, status.Held, "the key is free at the end")
+		require.Equal(t, lockstore.Free, status.State, "the key is free at the end")
 	})
 }
 
@@ -164,10 +164,10 @@ func TestFailoverLosesALease(t *testing.T) {
 		replica := testservers.Start(t, program, "--replicaof", host+" "+port).Addr
 
 		before := openStore(t, "redis://"+primary.Addr)
-		kept := acquire(t, before, "kept")
+		copied := acquire(t, before, "copied")
 		after := openStore(t, "redis://"+replica)
 		require.Eventually(t, func() bool {
-			return after.client.Exists(t.Context(), DefaultPrefix+"kept").Val() == 1
+			return driverOf(after).client.Exists(t.Context(), DefaultPrefix+"copied").Val() == 1
 		}, 30*time.Second, 20*time.Millisecond, "the replica follows")
 
 		link.Swallow()
@@ -177,8 +177,8 @@ func TestFailoverLosesALease(t *testing.T) {
 		admin := openClient(t, "redis://"+replica).(*redis.Client)
 		require.NoError(t, admin.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 
-		requireHeld(t, after, "kept")
-		_, err = after.Renew(t.Context(), kept, time.Minute)
+		requireHeld(t, after, "copied")
+		_, err = after.Renew(t.Context(), copied, time.Minute)
 		require.NoError(t, err, "the replica has this lease")
 		next := acquire(t, after, "lost")
 		require.Greater(t, next.Fence, lost.Fence, "a resource can refuse the old holder's write")

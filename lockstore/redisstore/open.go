@@ -22,7 +22,7 @@ var Opener = lockstore.Opener{Schemes: []string{"redis", "rediss", "valkey", "va
 
 // Open opens the store that cfg.URL names, see the package documentation. It makes no
 // network call.
-func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	client, err := Client(cfg)
 	if err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ func TestOpen(t *testing.T) {
 		t.Run(url, func(t *testing.T) {
 			store, err := lockstore.Open(t.Context(), url, os.Getenv, Opener)
 			require.NoError(t, err)
-			lockUnlock(t, store.(*Store))
+			lockUnlock(t, store)
 		})
 	}
 	keys := func(db int) []string {
@@ -46,7 +46,7 @@ func TestOpenDoesNotConnect(t *testing.T) {
 		store, err := lockstore.Open(t.Context(), url, os.Getenv, Opener)
 		require.NoError(t, err)
 		require.Less(t, time.Since(start), dialTimeout/2)
-		require.NoError(t, store.(*Store).client.Close())
+		require.NoError(t, driverOf(store).client.Close())
 	}
 }
 
@@ -88,7 +88,7 @@ func TestOpenWithoutTLS(t *testing.T) {
 	open := func(rawURL string) error {
 		store, err := lockstore.Open(t.Context(), rawURL, os.Getenv, Opener)
 		if err == nil {
-			require.NoError(t, store.(*Store).client.Close())
+			require.NoError(t, driverOf(store).client.Close())
 		}
 		return err
 	}

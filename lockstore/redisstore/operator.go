@@ -11,20 +11,16 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-)
-
-var (
-	_ lockstore.Revoker = (*Store)(nil)
-	_ lockstore.Lister  = (*Store)(nil)
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // scanCount is how many entries one SCAN looks at.
 const scanCount = 1000
 
-// List implements lockstore.Lister. It sends SCAN to the server, or to every master of a
+// List implements driver.Lister. It sends SCAN to the server, or to every master of a
 // cluster, and one request for each key that it finds. It needs two more permissions than
 // locking: SCAN and INFO. A failover meanwhile may hide keys.
-func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Page) error) error {
+func (s *server) List(ctx context.Context, prefix string, page func(driver.Page) error) error {
 	nodes, err := s.masters(ctx)
 	if err != nil {
 		return err
@@ -34,7 +30,7 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 	for _, node := range nodes {
 		for cursor := uint64(0); ; {
 			var names []string
-			err := s.read(ctx, "list", func() (err error) {
+			err := s.read(ctx, "SCAN", func() (err error) {
 				var scan *redis.ScanCmd
 				err = onPrimary(ctx, node, func(p redis.Pipeliner) { scan = p.ScanType(ctx, cursor, match, scanCount, "string") })
 				if err != nil {
@@ -46,7 +42,7 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 			if err != nil {
 				return err
 			}
-			p := lockstore.Page{Read: len(names), Requests: 1}
+			p := driver.Page{Read: len(names), Requests: 1}
 			for _, name := range names {
 				key, ours := strings.CutPrefix(name, s.prefix)
 				if hash := maphash.String(seed, name); !ours || seen[hash] || lockstore.ValidateKey(key) != nil {
@@ -54,7 +50,7 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 				} else {
 					seen[hash] = true
 				}
-				status, err := s.Inspect(ctx, key)
+				a, err := s.Do(ctx, key, driver.Request{Kind: driver.Inspect})
 				p.Requests++
 				switch {
 				case errors.Is(err, lockstore.ErrCorrupt):
@@ -62,8 +58,8 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 					p.DamagedNames = append(p.DamagedNames, name)
 				case err != nil:
 					return err
-				case status.Fence != 0: // or the entry has gone meanwhile
-					p.Keys = append(p.Keys, status)
+				case a.Status.Fence != 0: // or the entry has gone meanwhile
+					p.Keys = append(p.Keys, driver.Listed{Key: key, Status: a.Status})
 				}
 			}
 			if err := page(p); err != nil {
@@ -77,20 +73,25 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 	return nil
 }
 
-// Extent implements lockstore.Lister by DBSIZE: all keys of the server or of all masters
+// Extent implements driver.Lister by DBSIZE: all keys of the server or of all masters
 // of a cluster, locks or not.
-func (s *Store) Extent(ctx context.Context) (lockstore.Extent, error) {
-	var e lockstore.Extent
+func (s *server) Extent(ctx context.Context) (driver.Extent, error) {
 	nodes, err := s.masters(ctx)
-	for i := 0; i < len(nodes) && err == nil; i++ {
-		err = s.read(ctx, "extent", func() error {
-			var size *redis.IntCmd
-			err := onPrimary(ctx, nodes[i], func(p redis.Pipeliner) { size = p.DBSize(ctx) })
-			e.Entries += size.Val()
-			return err
-		})
+	if err != nil {
+		return driver.Extent{}, err
 	}
-	return e, err
+	var e driver.Extent
+	for _, node := range nodes {
+		var size *redis.IntCmd
+		err := s.read(ctx, "DBSIZE", func() error {
+			return onPrimary(ctx, node, func(p redis.Pipeliner) { size = p.DBSize(ctx) })
+		})
+		if err != nil {
+			return driver.Extent{}, err
+		}
+		e.Entries += size.Val()
+	}
+	return e, nil
 }
 
 // onPrimary sends a command that only reads, and over the same connection INFO. What a
@@ -109,17 +110,14 @@ func onPrimary(ctx context.Context, node redis.Cmdable, read func(redis.Pipeline
 }
 
 // masters are the server, or all masters of a cluster.
-func (s *Store) masters(ctx context.Context) ([]redis.Cmdable, error) {
-	if err := s.made(); err != nil {
-		return nil, err
-	}
+func (s *server) masters(ctx context.Context) ([]redis.Cmdable, error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return []redis.Cmdable{s.client}, nil
 	}
 	var mu sync.Mutex
 	var all []redis.Cmdable
-	err := s.read(ctx, "list", func() error {
+	err := s.read(ctx, "the list of the masters", func() error {
 		return cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -127,15 +125,15 @@ func (s *Store) masters(ctx context.Context) ([]redis.Cmdable, error) {
 			return nil
 		})
 	})
-	return all, err
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
 }
 
 // read calls the client for a command that only reads, so a failure means that nothing was
 // applied. It returns when ctx ends.
-func (s *Store) read(ctx context.Context, what string, f func() error) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("redisstore: %s: not sent: %w: %w", what, lockstore.ErrUnavailable, err)
-	}
+func (s *server) read(ctx context.Context, what string, f func() error) error {
 	var failed error
 	err := new(detached).run(ctx, func() { failed = f() })
 	if err == nil && failed != nil {

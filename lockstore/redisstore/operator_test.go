@@ -22,9 +22,9 @@ import (
 // not listed: their names are made of secrets.
 func TestListWhileKeysChange(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(t *testing.T) *Store{
-		"one server": func(t *testing.T) *Store { return openStore(t, "redis://"+testservers.Redis(t)) },
-		"a cluster": func(t *testing.T) *Store {
+	for name, open := range map[string]func(t *testing.T) *lockstore.Store{
+		"one server": func(t *testing.T) *lockstore.Store { return openStore(t, "redis://"+testservers.Redis(t)) },
+		"a cluster": func(t *testing.T) *lockstore.Store {
 			return openStore(t, "redis://"+testservers.Cluster(t, testservers.RedisServer)[0]+"?cluster=true")
 		},
 	} {
@@ -39,13 +39,13 @@ func TestListWhileKeysChange(t *testing.T) {
 				held[key] = true
 			}
 			waits := lockstore.NewOwner()
-			require.NoError(t, s.client.RPush(t.Context(), s.prefix+list(waits), "1").Err())
+			require.NoError(t, driverOf(s).client.RPush(t.Context(), driverOf(s).prefix+list(waits), "1").Err())
 
 			ctx, stop := context.WithCancel(t.Context())
 			var changing sync.WaitGroup
 			changing.Go(func() {
 				for i := 0; ctx.Err() == nil; i = (i + 1) % 20 {
-					pipe := s.client.Pipeline()
+					pipe := driverOf(s).client.Pipeline()
 					for n := range 200 {
 						if i < 10 {
 							pipe.Set(ctx, fmt.Sprintf("other/%d/%d", i, n), "x", 0)
@@ -60,7 +60,7 @@ func TestListWhileKeysChange(t *testing.T) {
 			err := s.List(t.Context(), "", func(p lockstore.Page) error {
 				requests += p.Requests
 				for _, status := range p.Keys {
-					assert.True(t, status.Held)
+					assert.Equal(t, lockstore.Held, status.State)
 					found[status.Key]++
 				}
 				return nil
@@ -86,9 +86,9 @@ func TestPageOfAList(t *testing.T) {
 	m := miniredis.RunT(t)
 	s := openStore(t, "redis://"+m.Addr())
 	lease := acquire(t, s, "a/1")
-	require.NoError(t, m.Set(s.prefix+"a/2", "damaged"))
-	require.NoError(t, m.Set(s.prefix+"b", "damaged"))
-	_, err := m.Lpush(s.prefix+"a/3", "of another type")
+	require.NoError(t, m.Set(driverOf(s).prefix+"a/2", "damaged"))
+	require.NoError(t, m.Set(driverOf(s).prefix+"b", "damaged"))
+	_, err := m.Lpush(driverOf(s).prefix+"a/3", "of another type")
 	require.NoError(t, err)
 	var pages []lockstore.Page
 	require.NoError(t, s.List(t.Context(), "a/", func(p lockstore.Page) error {
@@ -97,7 +97,7 @@ func TestPageOfAList(t *testing.T) {
 	}))
 	require.Len(t, pages, 1)
 	require.Equal(t, []int{2, 3, 1, 1}, []int{pages[0].Read, pages[0].Requests, pages[0].Damaged, len(pages[0].Keys)})
-	require.Equal(t, []string{s.prefix + "a/2"}, pages[0].DamagedNames)
+	require.Equal(t, []string{driverOf(s).prefix + "a/2"}, pages[0].DamagedNames)
 	require.Equal(t, lease.Fence, pages[0].Keys[0].Fence)
 	stop := errors.New("stop")
 	require.Equal(t, stop, s.List(t.Context(), "", func(lockstore.Page) error { return stop }))
@@ -134,18 +134,18 @@ func TestListStopsAndFails(t *testing.T) {
 }
 
 func TestEscapeGlob(t *testing.T) {
-	server := openStore(t, "redis://"+testservers.Redis(t))
+	s := openStore(t, "redis://"+testservers.Redis(t))
 	for _, key := range []string{"*", "?", "[a]", "[^a]", `\`, `\*`, "a-z", "{x}", "]", "^"} {
-		require.NoError(t, server.client.Set(t.Context(), key, "x", 0).Err())
-		found, err := server.client.Keys(t.Context(), escapeGlob(key)).Result()
+		require.NoError(t, driverOf(s).client.Set(t.Context(), key, "x", 0).Err())
+		found, err := driverOf(s).client.Keys(t.Context(), escapeGlob(key)).Result()
 		require.NoError(t, err)
 		assert.Equal(t, []string{key}, found)
 	}
 }
 
-// While a lease is broken its holder may renew at the same time. Each outcome is one of two:
-// the renewal came first, and the break ends the longer lease; or it is lost.
-func TestBreakAgainstRenewals(t *testing.T) {
+// While a lease is revoked its holder may renew at the same time. Each outcome is one of two:
+// the renewal came first, and the longer lease is revoked; or the renewal is lost.
+func TestRevokeAgainstRenewals(t *testing.T) {
 	s := openStore(t, "redis://"+testservers.Redis(t))
 	for i := range 200 {
 		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: fmt.Sprint(i), Owner: lockstore.NewOwner(), TTL: 10 * time.Second})
@@ -164,7 +164,7 @@ func TestBreakAgainstRenewals(t *testing.T) {
 		require.NoError(t, err)
 		after, err := s.Inspect(t.Context(), lease.Key)
 		require.NoError(t, err)
-		assert.True(t, after.Broken)
+		assert.Equal(t, lockstore.Revoked, after.State)
 		assert.GreaterOrEqual(t, status.Remaining, time.Duration(trusted.Load())-time.Second, "the key opens before the renewed lease ends")
 	}
 }
@@ -173,8 +173,8 @@ func TestBreakAgainstRenewals(t *testing.T) {
 func TestWakeListsAreNotListed(t *testing.T) {
 	s := openStore(t, "redis://"+testservers.Redis(t))
 	owner := lockstore.NewOwner()
-	require.NoError(t, s.client.RPush(t.Context(), s.prefix+list(owner), "1").Err())
-	require.NoError(t, s.client.Set(t.Context(), s.prefix+list(owner)+"x", "lambdalock1 F  1 0 0   ", 0).Err())
+	require.NoError(t, driverOf(s).client.RPush(t.Context(), driverOf(s).prefix+list(owner), "1").Err())
+	require.NoError(t, driverOf(s).client.Set(t.Context(), driverOf(s).prefix+list(owner)+"x", "lambdalock1 F  1 0 0   ", 0).Err())
 	require.NoError(t, s.List(t.Context(), "", func(p lockstore.Page) error {
 		assert.Empty(t, p.Keys)
 		assert.Zero(t, p.Damaged)

@@ -5,14 +5,16 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // Two locks are the same if prefix + key is the same text.
 func TestPrefixAndKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := miniStore(t)
-		store := func(prefix string) *Store {
-			store, err := New(s.client, Options{Prefix: prefix})
+		store := func(prefix string) *lockstore.Store {
+			store, err := New(driverOf(s).client, Options{Prefix: prefix})
 			require.NoError(t, err)
 			return store
 		}

@@ -108,15 +108,12 @@ func connections(pool, most int) int {
 // Await implements driver.Driver. It waits at the server for a wake-up, and returns after
 // less than a second without one. Where it cannot wait there, because the server refuses
 // BLPOP or because waiters have half of the client's connections already, it returns after a
-// short random pause.
-func (s *Store) Await(ctx context.Context, _ string, r driver.Request) (driver.Answer, error) {
-	if err := s.made(); err != nil {
-		return driver.Answer{}, err
-	}
+// short random pause. Its outcome is Ask: no wake-up comes from a holder that has died.
+func (s *server) Await(ctx context.Context, _ string, r driver.Request) (driver.Answer, error) {
 	return driver.Answer{Outcome: driver.Ask}, s.await(ctx, r.Owner)
 }
 
-func (s *Store) await(ctx context.Context, owner driver.Owner) error {
+func (s *server) await(ctx context.Context, owner driver.Owner) error {
 	block := s.wakeUps.block
 	if deadline, ok := ctx.Deadline(); ok {
 		// A wait that its context ends costs the connection.
@@ -145,7 +142,7 @@ func (s *Store) await(ctx context.Context, owner driver.Owner) error {
 
 // pop waits for an element of the owner's list. It frees its slot when the connection is
 // free again, which can be after the end of the context.
-func (s *Store) pop(ctx context.Context, owner lockstore.Owner, block time.Duration) error {
+func (s *server) pop(ctx context.Context, owner lockstore.Owner, block time.Duration) error {
 	words := []any{"blpop", s.prefix + list(owner), block.Seconds()}
 	free := func() { <-s.wakeUps.slots }
 	if s.ends {
@@ -177,10 +174,7 @@ func list(owner lockstore.Owner) string {
 }
 
 // release ends a lease and wakes the first in the queue if that has been known since the grant.
-func (s *Store) release(ctx context.Context, key string, owner driver.Owner, fence int64) (reply, error) {
-	if err := s.made(); err != nil {
-		return reply{}, err
-	}
+func (s *server) release(ctx context.Context, key string, owner driver.Owner, fence int64) (reply, error) {
 	if first := s.wakeUps.expected(owner); first != "" {
 		r, err := s.runWith(ctx, releaseScript, key, list(first), owner, fence)
 		if !errors.Is(err, lockstore.ErrUnavailable) || !slices.Contains([]string{"NOPERM", "CROSSSLOT"}, word(serverText(err))) {
@@ -193,7 +187,7 @@ func (s *Store) release(ctx context.Context, key string, owner driver.Owner, fen
 
 // wake tells the first in line that it is its turn. The release is done: an error
 // changes nothing about it, and the waiter asks for itself within a second.
-func (s *Store) wake(ctx context.Context, by, next lockstore.Owner) {
+func (s *server) wake(ctx context.Context, by, next lockstore.Owner) {
 	if next != "" {
 		_, _ = s.run(ctx, wakeScript, list(next), by)
 	}

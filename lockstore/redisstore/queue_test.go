@@ -19,12 +19,12 @@ import (
 )
 
 // queued takes a place behind a holder.
-func queued(t *testing.T, s *Store, key string) lockstore.Request {
+func queued(t *testing.T, s *lockstore.Store, key string) lockstore.Request {
 	t.Helper()
 	req := newRequest(key)
 	req.JoinQueue = true
 	_, err := s.Acquire(t.Context(), req)
-	held, ok := err.(*lockstore.HeldError)
+	held, ok := err.(*lockstore.Refused)
 	require.True(t, ok, "%v", err)
 	require.NotZero(t, held.QueuePosition)
 	return req
@@ -32,7 +32,7 @@ func queued(t *testing.T, s *Store, key string) lockstore.Request {
 
 // awaiting begins to wait for the request's turn, with no end of a wait at the server
 // that a test could meet.
-func awaiting(t *testing.T, s *Store, req lockstore.Request) <-chan error {
+func awaiting(t *testing.T, s *lockstore.Store, req lockstore.Request) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- s.AwaitTurn(t.Context(), req.Key, req.Owner) }()
@@ -43,7 +43,7 @@ func awaiting(t *testing.T, s *Store, req lockstore.Request) <-chan error {
 func TestWakeUp(t *testing.T) {
 	t.Parallel()
 	wakes := func(t *testing.T, url string) {
-		open := func(t *testing.T) *Store {
+		open := func(t *testing.T) *lockstore.Store {
 			opt, err := options(config(t, url))
 			require.NoError(t, err)
 			opt.ReadTimeout = time.Minute
@@ -51,7 +51,7 @@ func TestWakeUp(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, client.Close()) })
 			s, err := New(client, Options{})
 			require.NoError(t, err)
-			s.wakeUps.block = 30 * time.Second
+			driverOf(s).wakeUps.block = 30 * time.Second
 			return s
 		}
 		s, other := open(t), open(t)
@@ -76,7 +76,7 @@ func TestWakeUp(t *testing.T) {
 					require.NoError(t, other.Leave(t.Context(), leaver.Key, leaver.Owner))
 				}
 				require.NoError(t, <-done)
-				require.Less(t, time.Since(began), s.wakeUps.block, "the wait ended by itself, and not by a wake-up")
+				require.Less(t, time.Since(began), driverOf(s).wakeUps.block, "the wait ended by itself, and not by a wake-up")
 				got, err := s.Acquire(t.Context(), req)
 				require.NoError(t, err)
 				require.Greater(t, got.Fence, lease.Fence)
@@ -94,18 +94,18 @@ func TestWakeUp(t *testing.T) {
 func TestLostWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := openMini(t)
-		s := h.Store.(*Store)
+		s := h.Store
 		lease := acquire(t, s, "k")
 		req := queued(t, s, "k")
 		began := time.Now()
 		done := awaiting(t, s, req)
 		synctest.Wait()
 		// F60: the entry is freed, and nobody is told.
-		r, err := s.run(t.Context(), releaseScript, "k", lease.Owner, int64(lease.Fence), 0)
+		r, err := driverOf(s).run(t.Context(), releaseScript, "k", lease.Owner, int64(lease.Fence), 0)
 		require.NoError(t, err)
 		require.Equal(t, req.Owner, r.next)
 		require.NoError(t, <-done)
-		require.Equal(t, s.wakeUps.block, time.Since(began))
+		require.Equal(t, driverOf(s).wakeUps.block, time.Since(began))
 		_, err = s.Acquire(t.Context(), req)
 		require.NoError(t, err)
 	})
@@ -121,7 +121,7 @@ func TestWakeUpsAreRefused(t *testing.T) {
 		lease := acquire(t, s, "k")
 		req := queued(t, s, "k")
 		require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
-		require.False(t, s.wakeUps.mayBlock())
+		require.False(t, driverOf(s).wakeUps.mayBlock())
 		require.NoError(t, s.Release(t.Context(), lease))
 		require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
 		_, err := s.Acquire(t.Context(), req)
@@ -133,12 +133,12 @@ func TestWakeUpsAreRefused(t *testing.T) {
 func TestBrokenConnectionOfAWaiter(t *testing.T) {
 	p := testservers.Proxy(t, testservers.Redis(t))
 	s := openStore(t, "redis://"+p.Addr)
-	acquire(t, s, "broken")
-	req := queued(t, s, "broken")
+	acquire(t, s, "cut")
+	req := queued(t, s, "cut")
 	done := awaiting(t, s, req)
 	p.Disconnect()
 	require.NoError(t, <-done)
-	require.True(t, s.wakeUps.mayBlock(), "a connection that breaks is no refusal")
+	require.True(t, driverOf(s).wakeUps.mayBlock(), "a connection that breaks is no refusal")
 }
 
 // What grants say of the queue is forgotten when it is too much, and for a grant without one.
@@ -177,15 +177,15 @@ func TestBoundsOfAWaitAtTheServer(t *testing.T) {
 	}
 	t.Run("it ends before the context", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := openMini(t).Store.(*Store)
+			s := openMini(t).Store
 			acquire(t, s, "k")
 			req := queued(t, s, "k")
 			all := &sent{}
-			s.client.AddHook(all)
+			driverOf(s).client.AddHook(all)
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
 			require.NoError(t, s.AwaitTurn(ctx, "k", req.Owner))
-			s.wakeUps.block = minBlock
+			driverOf(s).wakeUps.block = minBlock
 			require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
 			require.Equal(t, []string{"blpop 0.48", "blpop 0.01"}, all.commands)
 		})
@@ -226,9 +226,9 @@ func TestManyWaitersLeaveConnections(t *testing.T) {
 func TestEntriesWithoutAQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := openMini(t)
-		s := h.Store.(*Store)
+		s := h.Store
 		lease := acquire(t, s, "old")
-		queue := s.client.Get(t.Context(), DefaultPrefix+"old").Val()
+		queue := driverOf(s).client.Get(t.Context(), DefaultPrefix+"old").Val()
 		require.NotContains(t, queue, "\n", "an entry without a queue is as it was")
 		require.NoError(t, s.Release(t.Context(), lease))
 	})
@@ -240,7 +240,7 @@ func TestOneWakeUpForARelease(t *testing.T) {
 	for name, waiters := range map[string]int{"F59 one waits": 1, "F59 128 wait": 128} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := openMini(t).Store.(*Store)
+				s := openMini(t).Store
 				lease := acquire(t, s, "k")
 				var waiting []lockstore.Request
 				for range waiters {
@@ -248,10 +248,10 @@ func TestOneWakeUpForARelease(t *testing.T) {
 				}
 				for _, req := range waiting {
 					require.NoError(t, s.Release(t.Context(), lease))
-					lists := s.client.Keys(t.Context(), s.prefix+"\n*").Val()
-					require.Equal(t, []string{s.prefix + list(req.Owner)}, lists, "one wake-up for a release")
-					require.Equal(t, int64(1), s.client.LLen(t.Context(), lists[0]).Val())
-					require.Equal(t, 5*time.Second, s.client.PTTL(t.Context(), lists[0]).Val(), "how long a wake-up waits")
+					lists := driverOf(s).client.Keys(t.Context(), driverOf(s).prefix+"\n*").Val()
+					require.Equal(t, []string{driverOf(s).prefix + list(req.Owner)}, lists, "one wake-up for a release")
+					require.Equal(t, int64(1), driverOf(s).client.LLen(t.Context(), lists[0]).Val())
+					require.Equal(t, 5*time.Second, driverOf(s).client.PTTL(t.Context(), lists[0]).Val(), "how long a wake-up waits")
 					began := time.Now()
 					require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
 					require.Zero(t, time.Since(began), "a wake-up that came before the wait")
@@ -292,16 +292,16 @@ func (s *sent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 func TestRequestsOfAWakeUp(t *testing.T) {
 	const own, both = "evalsha 1", "evalsha 2"
 	for name, c := range map[string]struct {
-		change func(t *testing.T, s *Store, first lockstore.Request)
+		change func(t *testing.T, s *lockstore.Store, first lockstore.Request)
 		want   []string
 	}{
 		"F59 nothing changes": {nil, []string{both}},
-		"F59 the first has left": {func(t *testing.T, s *Store, first lockstore.Request) {
+		"F59 the first has left": {func(t *testing.T, s *lockstore.Store, first lockstore.Request) {
 			require.NoError(t, s.Leave(t.Context(), first.Key, first.Owner))
 		}, []string{both, own}},
-		"F59 too many grants": {func(t *testing.T, s *Store, _ lockstore.Request) {
+		"F59 too many grants": {func(t *testing.T, s *lockstore.Store, _ lockstore.Request) {
 			for range maxFirst {
-				s.wakeUps.expect(lockstore.NewOwner(), lockstore.NewOwner())
+				driverOf(s).wakeUps.expect(lockstore.NewOwner(), lockstore.NewOwner())
 			}
 		}, []string{own, own}},
 	} {
@@ -318,14 +318,14 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 					c.change(t, s, first)
 				}
 				all := &sent{}
-				s.client.AddHook(all)
+				driverOf(s).client.AddHook(all)
 				require.NoError(t, s.Release(t.Context(), lease))
 				require.Equal(t, c.want, all.commands)
 				woken := first
 				if strings.Contains(name, "left") {
 					woken = second
 				}
-				require.Equal(t, int64(1), openClient(t, url).LLen(t.Context(), s.prefix+list(woken.Owner)).Val())
+				require.Equal(t, int64(1), openClient(t, url).LLen(t.Context(), driverOf(s).prefix+list(woken.Owner)).Val())
 			}
 			onBoth(t, "F59 wake-up", func(t *testing.T, program string) { test(t, testservers.Start(t, program).Addr) })
 			t.Run("miniredis", func(t *testing.T) { test(t, miniredis.RunT(t).Addr()) })
@@ -337,10 +337,10 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 // the server again.
 func TestARefusalOfWaitsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := openMini(t).Store.(*Store)
+		s := openMini(t).Store
 		var refuse atomic.Bool
 		var waits atomic.Int32
-		s.client.AddHook(onBlpop(func() error {
+		driverOf(s).client.AddHook(onBlpop(func() error {
 			waits.Add(1)
 			if refuse.Load() {
 				return answer("NOPERM User u has no permissions to run the 'blpop' command")
@@ -358,7 +358,7 @@ func TestARefusalOfWaitsEnds(t *testing.T) {
 		<-time.After(2 * time.Second)
 		require.NoError(t, s.AwaitTurn(t.Context(), "k", owner))
 		require.EqualValues(t, 2, waits.Load())
-		require.True(t, s.wakeUps.mayBlock())
+		require.True(t, driverOf(s).wakeUps.mayBlock())
 	})
 }
 
@@ -399,7 +399,7 @@ func TestListsThatTheUserMayNotTouch(t *testing.T) {
 			lease, err = s.Acquire(t.Context(), req)
 			require.NoError(t, err)
 		}
-		require.True(t, s.wakeUps.oneKey.Load())
+		require.True(t, driverOf(s).wakeUps.oneKey.Load())
 	})
 }
 
@@ -421,7 +421,7 @@ func TestListsOnAnotherNode(t *testing.T) {
 			lease, err = s.Acquire(t.Context(), req)
 			require.NoError(t, err)
 			require.NoError(t, s.Release(t.Context(), lease))
-			require.True(t, s.wakeUps.oneKey.Load())
+			require.True(t, driverOf(s).wakeUps.oneKey.Load())
 			return
 		}
 		t.Fatal("this node has no key")
@@ -430,7 +430,7 @@ func TestListsOnAnotherNode(t *testing.T) {
 
 func TestPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := openMini(t).Store.(*Store)
+		s := openMini(t).Store
 		acquire(t, s, "k")
 		for range 128 {
 			queued(t, s, "k")
@@ -438,7 +438,7 @@ func TestPlaces(t *testing.T) {
 		req := newRequest("k")
 		req.JoinQueue = true
 		_, err := s.Acquire(t.Context(), req)
-		held, ok := err.(*lockstore.HeldError)
+		held, ok := err.(*lockstore.Refused)
 		require.True(t, ok, "%v", err)
 		require.Zero(t, held.QueuePosition, "a queue has 128 places")
 	})

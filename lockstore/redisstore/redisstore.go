@@ -11,7 +11,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
-	"github.com/lambdalock/lambdalock/lockstore/internal/portable"
 )
 
 // DefaultPrefix is the beginning of every lock's key on the server.
@@ -28,12 +27,10 @@ type Options struct {
 	Prefix string
 }
 
-// Store keeps leases on a Redis or Valkey server. It also implements lockstore.Inspector,
-// lockstore.Completer, lockstore.Resolver, lockstore.Checker, lockstore.Queuer,
-// lockstore.Revoker and lockstore.Lister.
-type Store struct {
+// server is the driver: it keeps the entries on a Redis or Valkey server.
+type server struct {
 	client  redis.UniversalClient
-	server  string // its address in the client's settings
+	address string // in the client's settings
 	wakeUps *wakeUps
 	ends    bool // a call can end its connection's wait, see callContext
 	prefix  string
@@ -41,13 +38,8 @@ type Store struct {
 }
 
 var (
-	_ driver.Driver       = (*Store)(nil)
-	_ lockstore.Store     = (*Store)(nil)
-	_ lockstore.Inspector = (*Store)(nil)
-	_ lockstore.Completer = (*Store)(nil)
-	_ lockstore.Resolver  = (*Store)(nil)
-	_ lockstore.Checker   = (*Store)(nil)
-	_ lockstore.Queuer    = (*Store)(nil)
+	_ driver.Lister  = (*server)(nil)
+	_ driver.Checker = (*server)(nil)
 )
 
 // New returns a store that uses client. The caller closes the client.
@@ -71,25 +63,25 @@ var (
 //	another type                       also one that embeds a client: the store could not
 //	                                   see a cluster behind it, and its listings would miss
 //	                                   keys
-func New(client redis.UniversalClient, opt Options) (*Store, error) {
+func New(client redis.UniversalClient, opt Options) (*lockstore.Store, error) {
 	if refused := refusal(client); refused != "" {
 		return nil, lockstore.Invalidf("redisstore: the client %s", refused)
 	}
 	if opt.Prefix == "" {
 		opt.Prefix = DefaultPrefix
 	}
-	return &Store{
+	return lockstore.New("redisstore", &server{
 		client:  client,
-		server:  address(client),
+		address: addressOf(client),
 		wakeUps: newWakeUps(client),
 		ends:    isEndable(client),
 		prefix:  opt.Prefix,
 		scripts: newScripts(),
-	}, nil
+	}), nil
 }
 
-// address is where a client connects, or the addresses of a cluster's first nodes.
-func address(client redis.UniversalClient) string {
+// addressOf is where a client connects, or the addresses of a cluster's first nodes.
+func addressOf(client redis.UniversalClient) string {
 	if c, ok := client.(*redis.ClusterClient); ok {
 		return strings.Join(c.Options().Addrs, ", ")
 	}
@@ -132,7 +124,7 @@ func refusal(client redis.UniversalClient) (why string) {
 }
 
 // Do implements driver.Driver.
-func (s *Store) Do(ctx context.Context, key string, req driver.Request) (driver.Answer, error) {
+func (s *server) Do(ctx context.Context, key string, req driver.Request) (driver.Answer, error) {
 	r, err := s.ask(ctx, key, req)
 	if err != nil {
 		return driver.Answer{}, err
@@ -154,7 +146,7 @@ func (s *Store) Do(ctx context.Context, key string, req driver.Request) (driver.
 }
 
 // ask sends the script of a request.
-func (s *Store) ask(ctx context.Context, key string, r driver.Request) (reply, error) {
+func (s *server) ask(ctx context.Context, key string, r driver.Request) (reply, error) {
 	fence := int64(r.Fence)
 	switch r.Kind {
 	case driver.Inspect:
@@ -168,76 +160,16 @@ func (s *Store) ask(ctx context.Context, key string, r driver.Request) (reply, e
 	case driver.Leave:
 		return s.run(ctx, releaseScript, key, r.Owner, "-")
 	case driver.MarkStarted:
-		return s.run(ctx, beginScript, key, r.Owner, fence)
+		return s.run(ctx, startedScript, key, r.Owner, fence)
 	case driver.Complete:
-		if err := s.made(); err != nil {
-			return reply{}, err
-		}
 		s.wakeUps.expected(r.Owner) // those who wait learn the result when they ask next, within a second
-		return s.run(ctx, answerScript, key, r.Owner, fence, micros(r.TTL), secret(r.Result))
+		return s.run(ctx, completeScript, key, r.Owner, fence, micros(r.TTL), secret(r.Result))
 	case driver.Resolve:
-		return s.run(ctx, settleScript, key, "", fence, micros(r.TTL), secret(r.Result))
+		return s.run(ctx, resolveScript, key, "", fence, micros(r.TTL), secret(r.Result))
 	case driver.Revoke:
-		return s.run(ctx, breakScript, key, "", fence, r.Holder, flag(r.AtOnce))
+		return s.run(ctx, revokeScript, key, "", fence, r.Holder, flag(r.AtOnce))
 	}
 	return reply{}, fmt.Errorf("redisstore: key %q: a request of the unknown kind %d: %w", key, r.Kind, lockstore.ErrUnavailable)
-}
-
-func (s *Store) portable() portable.Store { return portable.Store{Driver: s, Name: "redisstore"} }
-
-// Acquire implements lockstore.Store.
-func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	return s.portable().Acquire(ctx, req)
-}
-
-// Renew implements lockstore.Store.
-func (s *Store) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	return s.portable().Renew(ctx, lease, ttl)
-}
-
-// Release implements lockstore.Store.
-func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
-	return s.portable().Release(ctx, lease)
-}
-
-// MarkStarted implements lockstore.Completer.
-func (s *Store) MarkStarted(ctx context.Context, lease lockstore.Lease) error {
-	return s.portable().MarkStarted(ctx, lease)
-}
-
-// Complete implements lockstore.Completer.
-func (s *Store) Complete(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
-	return s.portable().Complete(ctx, lease, data, d)
-}
-
-// ResolveEffect implements lockstore.Resolver.
-func (s *Store) ResolveEffect(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
-	return s.portable().ResolveEffect(ctx, key, fence, data, d)
-}
-
-// ResolveNoEffect implements lockstore.Resolver.
-func (s *Store) ResolveNoEffect(ctx context.Context, key string, fence lockstore.Fence) error {
-	return s.portable().ResolveNoEffect(ctx, key, fence)
-}
-
-// Inspect implements lockstore.Inspector.
-func (s *Store) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
-	return s.portable().Inspect(ctx, key)
-}
-
-// AwaitTurn implements lockstore.Queuer.
-func (s *Store) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner) error {
-	return s.portable().AwaitTurn(ctx, key, owner)
-}
-
-// Leave implements lockstore.Queuer.
-func (s *Store) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
-	return s.portable().Leave(ctx, key, owner)
-}
-
-// Revoke implements lockstore.Revoker.
-func (s *Store) Revoke(ctx context.Context, req lockstore.RevokeRequest) (lockstore.Status, error) {
-	return s.portable().Revoke(ctx, req)
 }
 
 // secret is data of the user as an argument of a command. Hooks that print commands see

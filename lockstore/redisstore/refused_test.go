@@ -23,32 +23,38 @@ import (
 )
 
 // requests are the store's requests by name.
-var requests = map[string]func(context.Context, *Store) error{
-	"Acquire": func(ctx context.Context, s *Store) error {
+var requests = map[string]func(context.Context, *lockstore.Store) error{
+	"Acquire": func(ctx context.Context, s *lockstore.Store) error {
 		_, err := s.Acquire(ctx, newRequest(someLease.Key))
 		return err
 	},
-	"Renew":   func(ctx context.Context, s *Store) error { _, err := s.Renew(ctx, someLease, time.Minute); return err },
-	"Release": func(ctx context.Context, s *Store) error { return s.Release(ctx, someLease) },
-	"Abandon": func(ctx context.Context, s *Store) error {
+	"Renew": func(ctx context.Context, s *lockstore.Store) error {
+		_, err := s.Renew(ctx, someLease, time.Minute)
+		return err
+	},
+	"Release": func(ctx context.Context, s *lockstore.Store) error { return s.Release(ctx, someLease) },
+	"Abandon": func(ctx context.Context, s *lockstore.Store) error {
 		return s.Release(ctx, lockstore.Lease{Key: someLease.Key, Owner: someLease.Owner})
 	},
-	"MarkStarted": func(ctx context.Context, s *Store) error { return s.MarkStarted(ctx, someLease) },
-	"Complete": func(ctx context.Context, s *Store) error {
-		return s.Complete(ctx, someLease, []byte("answer"), time.Minute)
+	"MarkStarted": func(ctx context.Context, s *lockstore.Store) error { return s.MarkStarted(ctx, someLease) },
+	"Complete": func(ctx context.Context, s *lockstore.Store) error {
+		return s.Complete(ctx, someLease, []byte("result"), time.Minute)
 	},
-	"ResolveNoEffect": func(ctx context.Context, s *Store) error {
+	"ResolveNoEffect": func(ctx context.Context, s *lockstore.Store) error {
 		return s.ResolveNoEffect(ctx, someLease.Key, someLease.Fence)
 	},
-	"Inspect": func(ctx context.Context, s *Store) error { _, err := s.Inspect(ctx, someLease.Key); return err },
+	"Inspect": func(ctx context.Context, s *lockstore.Store) error {
+		_, err := s.Inspect(ctx, someLease.Key)
+		return err
+	},
 }
 
 var someLease = lockstore.Lease{Key: "account/7", Owner: lockstore.NewOwner(), Fence: 7}
 
-func check(ctx context.Context, s *Store) error { _, err := s.Check(ctx); return err }
+func check(ctx context.Context, s *lockstore.Store) error { _, err := s.Check(ctx); return err }
 
 // everyRequest sends each request of the store once.
-func everyRequest(ctx context.Context, s *Store) map[string]error {
+func everyRequest(ctx context.Context, s *lockstore.Store) map[string]error {
 	errs := map[string]error{}
 	for name, request := range requests {
 		errs[name] = request(ctx, s)
@@ -76,7 +82,7 @@ func requireUnknown(t *testing.T, err error) {
 func requireNoOther(t *testing.T, err, wanted error) {
 	t.Helper()
 	for _, sentinel := range []error{
-		lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable,
+		lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable,
 	} {
 		if sentinel != wanted {
 			require.NotErrorIs(t, err, sentinel)
@@ -166,7 +172,7 @@ func TestOtherAnswersAreUnknown(t *testing.T) {
 		"a killed script":         "-ERR Error running script: Script killed by user with SCRIPT KILL...\r\n",
 		"an empty string":         "$0\r\n\r\n",
 		"nothing":                 "$-1\r\n",
-		"a kind of its own":       "$1\r\nX\r\n",
+		"a kind of its own":       "$1\r\nZ\r\n",
 		"no fence":                "$1\r\nG\r\n",
 		"a fence that is text":    "$5\r\nGa 60\r\n",
 		"a time that is text":     "$4\r\nG1 a\r\n",
@@ -361,12 +367,12 @@ func TestRefusalsOfRealServers(t *testing.T) {
 }
 
 // lockUnlock sends each request once, from Acquire to Release.
-func lockUnlock(t *testing.T, s *Store) {
+func lockUnlock(t *testing.T, s *lockstore.Store) {
 	t.Helper()
 	lockUnlockKey(t, s, "account/7")
 }
 
-func lockUnlockKey(t *testing.T, s *Store, key string) {
+func lockUnlockKey(t *testing.T, s *lockstore.Store, key string) {
 	t.Helper()
 	ctx := t.Context()
 	lease, err := s.Acquire(ctx, newRequest(key))
@@ -397,7 +403,7 @@ func awaitBusy(t *testing.T, client redis.UniversalClient) {
 // The error of a request that was not written has advice if the scheme may be wrong.
 func TestAdvice(t *testing.T) {
 	const advice = "no connection to cache:6379 was ready; if this goes on, check the scheme: rediss:// is with TLS, redis:// is without"
-	s := &Store{server: "cache:6379"}
+	s := &server{address: "cache:6379"}
 	for _, err := range []error{
 		&net.OpError{Op: "read", Err: syscall.ECONNRESET}, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, io.EOF, syscall.EPIPE,
 		context.DeadlineExceeded, tls.RecordHeaderError{},
@@ -416,8 +422,8 @@ func TestAdvice(t *testing.T) {
 // The error for a value that is not an entry has the server's error, if there is one.
 func TestErrorOfAForeignValue(t *testing.T) {
 	s := openStore(t, "redis://"+testservers.Redis(t))
-	require.NoError(t, s.client.RPush(t.Context(), DefaultPrefix+"list", "a").Err())
-	require.NoError(t, s.client.Set(t.Context(), DefaultPrefix+"text", "a", 0).Err())
+	require.NoError(t, driverOf(s).client.RPush(t.Context(), DefaultPrefix+"list", "a").Err())
+	require.NoError(t, driverOf(s).client.Set(t.Context(), DefaultPrefix+"text", "a", 0).Err())
 	for key, says := range map[string]string{
 		"list": "the value is not a lock: lock entry is foreign or corrupt: WRONGTYPE Operation against a key holding the wrong kind of value",
 		"text": "the value is not a lock of this store, or it is damaged: lock entry is foreign or corrupt",

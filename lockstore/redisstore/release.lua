@@ -12,7 +12,7 @@ if leaves then
 	if held and me == owner and since + ttl - now() > 0 then return 'O' end
 elseif held and me == owner and (abandon or fence == ARGV[2]) then
 	if state == 'H' and queue == '' then
-		return keep('SETRANGE', KEYS[1], '12', 'F') or 'R' -- the state, in place
+		return save('SETRANGE', KEYS[1], '12', 'F') or 'R' -- the state, in place
 	end
 	write, state = true, 'F'
 	if since + ttl - now() > 0 then
@@ -35,7 +35,7 @@ if place > 0 then
 		since = string.format('%.0f', since + math.min(over, 2000000))
 	end
 end
-local failed = write and keep('SET', KEYS[1], text(), 'PX', retention())
+local failed = write and save('SET', KEYS[1], text(), 'PX', retention())
 if failed then return failed end
 local next = turns and first() or ''
 if next ~= '' and KEYS[2] and string.sub(KEYS[2], -40) == redis.sha1hex(next) and wake(KEYS[2]) then

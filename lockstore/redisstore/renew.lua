@@ -8,8 +8,8 @@ if left <= 0 then return 'L' end
 -- its TTL from before now, so a lease until now + TTL is not too short.
 local stepped = left > tonumber(ttl)
 if not stepped and left >= tonumber(ARGV[2]) then return string.format('G%s %.0f', fence, left) end
-local kept = ARGV[4]
+local px = ARGV[4]
 since = now
-if not stepped or tonumber(ARGV[2]) > tonumber(ttl) then ttl = ARGV[2] else kept = retention() end
-if state == 'B' then kept = retention() end
-return keep('SET', KEYS[1], text(), 'PX', kept) or 'G' .. fence .. ' ' .. ttl
+if not stepped or tonumber(ARGV[2]) > tonumber(ttl) then ttl = ARGV[2] else px = retention() end
+if state == 'B' then px = retention() end
+return save('SET', KEYS[1], text(), 'PX', px) or 'G' .. fence .. ' ' .. ttl

@@ -14,20 +14,27 @@ import (
 type code byte
 
 const (
-	granted  code = 'G' // fence, microseconds left, the owner that is first in the queue
-	held     code = 'H' // fence, microseconds left, place or how many wait, holder
-	broken   code = 'X' // as held; the holder is who broke the lease
-	begun    code = 'N' // as held: a break that would free the key now is refused
-	kept     code = 'W' // fence, microseconds until the turn, place
-	answered code = 'K' // as held, and after a newline the answer
-	inDoubt  code = 'U' // as held
-	free     code = 'I' // fence, how many wait
-	released code = 'R' // the owner that is first in the queue of a free key, if nobody has woken it
-	holds    code = 'O'
-	lost     code = 'L'
-	foreign  code = 'F' // another program's entry, or a damaged one
-	clock    code = 'T' // the server's clock has stepped back
+	granted   code = 'G' // fence, microseconds left, the owner that is first in the queue
+	held      code = 'H' // fence, microseconds left, place or how many wait, holder
+	revoked   code = 'X' // as held; the holder is who revoked the lease
+	reserved  code = 'W' // as held, without a holder
+	completed code = 'K' // as held, and to an Acquire after a newline the result
+	cooldown  code = 'C' // as completed, with an empty result
+	inDoubt   code = 'U' // as held
+	free      code = 'I' // fence, how many wait
+	ended     code = 'D' // as revoked, to the Revoke that is done
+	done      code = 'R' // the owner that is first in the queue of a free key, if nobody has woken it
+	holds     code = 'O'
+	lost      code = 'L'
+	foreign   code = 'F' // another program's entry, or a damaged one
+	clock     code = 'T' // the server's clock has stepped back
 )
+
+// states are the codes that tell the state of a key.
+var states = map[code]driver.State{
+	free: driver.Free, reserved: driver.Reserved, held: driver.Held, revoked: driver.Revoked, ended: driver.Revoked,
+	completed: driver.Completed, cooldown: driver.Cooldown, inDoubt: driver.InDoubt,
+}
 
 // reply is a script's answer.
 type reply struct {
@@ -36,7 +43,7 @@ type reply struct {
 	left      time.Duration
 	queue     int // a place in the queue, or how many wait
 	holder    string
-	data      []byte
+	result    []byte
 	next      lockstore.Owner // who is the first in the queue
 	ambiguous bool            // an earlier attempt of this request may have been applied
 }
@@ -48,13 +55,13 @@ func parseReply(text string) (reply, error) {
 	r := reply{code: code(text[0])}
 	text = text[1:]
 	switch r.code {
-	case released:
+	case done:
 		r.next = lockstore.Owner(text)
 		return r, nil
 	case lost, foreign, clock, holds:
 		return r, nil
-	case granted, held, broken, begun, kept, answered, inDoubt, free:
-	default:
+	}
+	if _, ok := states[r.code]; !ok && r.code != granted {
 		return reply{}, fmt.Errorf("an answer of the unknown kind %q", r.code)
 	}
 	number := func(bits int) (n uint64, err error) {
@@ -84,10 +91,10 @@ func parseReply(text string) (reply, error) {
 	switch r.code {
 	case granted:
 		r.next = lockstore.Owner(text)
-	case answered:
-		holder, data, _ := strings.Cut(text, "\n")
-		r.holder, r.data = holder, []byte(data)
-	case held, broken, begun, inDoubt:
+	case completed, cooldown:
+		holder, result, _ := strings.Cut(text, "\n")
+		r.holder, r.result = holder, []byte(result)
+	default:
 		r.holder = text
 	}
 	return r, nil
@@ -95,30 +102,16 @@ func parseReply(text string) (reply, error) {
 
 // answer is a reply in the words of a driver. A reply that is no answer is an error.
 func (r reply) answer(key string, req driver.Request) (driver.Answer, error) {
+	if state, ok := states[r.code]; ok {
+		return r.status(state, req), nil
+	}
 	switch r.code {
 	case granted:
 		return driver.Answer{Outcome: driver.Granted, Fence: r.fence, TTL: r.left}, nil
-	case released:
+	case done:
 		return driver.Answer{Outcome: driver.Done}, nil
 	case holds:
 		return driver.Answer{Outcome: driver.Holding}, nil
-	case held, broken, begun, kept, answered, inDoubt, free:
-		a := driver.Answer{Outcome: driver.Refused, Status: driver.Status{
-			State: r.state(), Fence: r.fence, Holder: r.holder, Remaining: r.left, Result: r.data,
-		}}
-		switch req.Kind {
-		case driver.Inspect, driver.Revoke:
-			a.Status.Waiting = r.queue
-		default:
-			a.Position = r.queue
-		}
-		if req.Kind == driver.Inspect || req.Kind == driver.Revoke && r.code == broken {
-			a.Outcome = driver.Done
-		}
-		if req.AtOnce && r.code == broken {
-			a.Status.State = driver.Free
-		}
-		return a, nil
 	case lost:
 		if r.ambiguous && forgets(req) {
 			// The other attempt may have been applied, and other owners may have had the key
@@ -150,19 +143,18 @@ func forgets(r driver.Request) bool {
 	return false
 }
 
-// state is the state of the key that an answer tells.
-func (r reply) state() driver.State {
-	switch r.code {
-	case held, begun:
-		return driver.Held
-	case broken:
-		return driver.Revoked
-	case kept:
-		return driver.Reserved
-	case answered:
-		return driver.Completed
-	case inDoubt:
-		return driver.InDoubt
+// status is the answer that tells the state of the key.
+func (r reply) status(state driver.State, req driver.Request) driver.Answer {
+	status := driver.Status{State: state, Fence: r.fence, Holder: r.holder, Remaining: r.left, Result: r.result}
+	if req.Kind != driver.Inspect && r.code != ended {
+		return driver.Answer{Outcome: driver.Refused, Position: r.queue, Status: status}
 	}
-	return driver.Free
+	status.Waiting = r.queue
+	switch {
+	case req.AtOnce && r.queue > 0:
+		status.State = driver.Reserved
+	case req.AtOnce:
+		status.State = driver.Free
+	}
+	return driver.Answer{Outcome: driver.Done, Status: status}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // miniStore is a store on a new miniredis in virtual time.
-func miniStore(t *testing.T) (*Store, *miniredis.Miniredis) {
+func miniStore(t *testing.T) (*lockstore.Store, *miniredis.Miniredis) {
 	m := miniredis.NewMiniRedis()
 	t.Cleanup(m.Close)
 	client := openDialer(t, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) { return m.Dial() })
@@ -37,23 +37,23 @@ func forward(m *miniredis.Miniredis, d time.Duration) {
 // The server deletes an entry an hour after the end of its lease or cooldown.
 func TestRetention(t *testing.T) {
 	const long = 20 * time.Hour
-	take := func(t *testing.T, s *Store, ttl time.Duration) lockstore.Lease {
+	take := func(t *testing.T, s *lockstore.Store, ttl time.Duration) lockstore.Lease {
 		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: ttl})
 		require.NoError(t, err)
 		return lease
 	}
-	abandon := func(t *testing.T, s *Store) {
+	abandon := func(t *testing.T, s *lockstore.Store) {
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: lockstore.NewOwner()}))
 	}
 	for name, c := range map[string]struct {
-		act  func(t *testing.T, s *Store, m *miniredis.Miniredis)
+		act  func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis)
 		want time.Duration // from the end of act, without the hour
 	}{
-		"an acquire": {func(t *testing.T, s *Store, m *miniredis.Miniredis) { take(t, s, time.Minute) }, time.Minute},
-		"an acquire, rounded up to milliseconds": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"an acquire": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) { take(t, s, time.Minute) }, time.Minute},
+		"an acquire, rounded up to milliseconds": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			take(t, s, time.Second+time.Nanosecond)
 		}, time.Second + time.Millisecond},
-		"the same acquire again": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"the same acquire again": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			req := newRequest("k")
 			for range 2 {
 				_, err := s.Acquire(t.Context(), req)
@@ -61,74 +61,74 @@ func TestRetention(t *testing.T) {
 				forward(m, time.Second)
 			}
 		}, 58 * time.Second},
-		"a release": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"a release": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
 			forward(m, time.Second)
 			require.NoError(t, s.Release(t.Context(), lease))
 		}, 59 * time.Second},
-		"a renewal": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"a renewal": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
 			forward(m, time.Second)
 			_, err := s.Renew(t.Context(), lease, long)
 			require.NoError(t, err)
 		}, long},
-		"a renewal that would shorten the lease": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"a renewal that would shorten the lease": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			lease := take(t, s, long)
 			forward(m, time.Second)
 			_, err := s.Renew(t.Context(), lease, time.Minute)
 			require.NoError(t, err)
 		}, long - time.Second},
-		"F19 a shorter renewal after the clock stepped back": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"F19 a shorter renewal after the clock stepped back": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			lease := take(t, s, long)
 			m.SetTime(time.Now().Add(-time.Hour))
 			left, err := s.Renew(t.Context(), lease, time.Minute)
 			require.NoError(t, err)
 			require.Equal(t, long, left)
 		}, long},
-		"a cooldown": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"a cooldown": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
 			forward(m, time.Second)
 			require.NoError(t, s.Complete(t.Context(), lease, nil, long))
 		}, long},
-		"an answer for a month": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
-			require.NoError(t, s.Complete(t.Context(), take(t, s, time.Minute), []byte("answer"), lockstore.MaxResultTime))
+		"a result for a month": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
+			require.NoError(t, s.Complete(t.Context(), take(t, s, time.Minute), []byte("result"), lockstore.MaxResultTime))
 			abandon(t, s)
 		}, lockstore.MaxResultTime},
-		"a beginning": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"a start": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			require.NoError(t, s.MarkStarted(t.Context(), take(t, s, time.Minute)))
 			abandon(t, s)
 		}, lockstore.StartedFor},
-		"a renewal after a beginning": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"a renewal after a start": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
 			require.NoError(t, s.MarkStarted(t.Context(), lease))
 			_, err := s.Renew(t.Context(), lease, long)
 			require.NoError(t, err)
 		}, lockstore.StartedFor},
-		"a release after a beginning": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"a release after a start": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
 			require.NoError(t, s.MarkStarted(t.Context(), lease))
 			require.NoError(t, s.Release(t.Context(), lease))
 		}, 0},
-		"an abandon of a new key": {func(t *testing.T, s *Store, m *miniredis.Miniredis) { abandon(t, s) }, 0},
-		"an abandon during another owner's lease": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"an abandon of a new key": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) { abandon(t, s) }, 0},
+		"an abandon during another owner's lease": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			take(t, s, long)
 			forward(m, time.Second)
 			abandon(t, s)
 		}, long - time.Second},
-		"an abandon during a cooldown": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"an abandon during a cooldown": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			require.NoError(t, s.Complete(t.Context(), take(t, s, time.Minute), nil, long))
 			abandon(t, s)
 		}, long},
-		"an abandon after a release": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"an abandon after a release": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			require.NoError(t, s.Release(t.Context(), take(t, s, time.Minute)))
 			abandon(t, s)
 		}, time.Minute},
-		"an abandon after the lease": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"an abandon after the lease": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			take(t, s, time.Minute)
 			forward(m, 30*time.Minute)
 			abandon(t, s)
 		}, 0},
-		"an abandon by the holder": {func(t *testing.T, s *Store, m *miniredis.Miniredis) {
+		"an abandon by the holder": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
 			require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: lease.Owner}))
 		}, time.Minute},
@@ -171,7 +171,7 @@ func usedKeys(t *testing.T) int {
 }
 
 // use acquires and releases a key as a function in Lambda does.
-func use(t *testing.T, s *Store, i int) {
+func use(t *testing.T, s *lockstore.Store, i int) {
 	lease, err := s.Acquire(t.Context(), lockstore.Request{
 		Key: lockstore.Key("order", fmt.Sprintf("%08d", i)), Owner: lockstore.NewOwner(), TTL: time.Minute,
 		HolderInfo: lockstore.HolderInfo{Name: "withdraw", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Now()},

@@ -40,15 +40,15 @@ func TestUsersOfTheCache(t *testing.T) {
 				waiting := queued(t, s, key)
 				require.NoError(t, s.Release(ctx, lease))
 				require.NoError(t, s.AwaitTurn(ctx, key, waiting.Owner))
-				require.True(t, s.wakeUps.mayBlock())
+				require.True(t, driverOf(s).wakeUps.mayBlock())
 				require.NoError(t, s.Leave(ctx, key, waiting.Owner))
 				lease = acquire(t, s, key)
 				require.NoError(t, s.MarkStarted(ctx, lease))
 				_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: lease.Fence})
 				require.NoError(t, err)
-				require.ErrorIs(t, s.ResolveNoEffect(ctx, key, lease.Fence), lockstore.ErrHeld)
-				lease = acquire(t, s, key+"/kept/"+name)
-				require.NoError(t, s.Complete(ctx, lease, []byte("answer"), time.Minute))
+				require.ErrorIs(t, s.ResolveNoEffect(ctx, key, lease.Fence), lockstore.ErrRefused)
+				lease = acquire(t, s, key+"/completed/"+name)
+				require.NoError(t, s.Complete(ctx, lease, []byte("result"), time.Minute))
 			}
 			_, checked := s.Check(ctx)
 			listed := s.List(ctx, "", func(lockstore.Page) error { return nil })
@@ -61,11 +61,11 @@ func TestUsersOfTheCache(t *testing.T) {
 				}
 			}
 			for _, command := range [][]any{{"CLIENT", "PAUSE", "1"}, {"CLIENT", "KILL", "TYPE", "normal"}, {"CLIENT", "LIST"}, {"FLUSHALL"}, {"GET", "other"}} {
-				err := s.client.(*redis.ClusterClient).Do(ctx, command...).Err()
+				err := driverOf(s).client.(*redis.ClusterClient).Do(ctx, command...).Err()
 				require.ErrorContains(t, err, "NOPERM", command)
 			}
 			for _, key := range []string{"a", "b", "c", "d", "e"} { // for the next user
-				require.NoError(t, openClient(t, "redis://"+addrs[0]+"?cluster=true").Del(ctx, s.prefix+key).Err())
+				require.NoError(t, openClient(t, "redis://"+addrs[0]+"?cluster=true").Del(ctx, driverOf(s).prefix+key).Err())
 			}
 		}
 	})

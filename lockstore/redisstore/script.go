@@ -10,8 +10,8 @@ import (
 var (
 	//go:embed entry.lua
 	entryLua string
-	//go:embed keep.lua
-	keepLua string
+	//go:embed save.lua
+	saveLua string
 	//go:embed queue.lua
 	queueLua string
 	//go:embed proof.lua
@@ -26,14 +26,14 @@ var (
 	releaseLua string
 	//go:embed inspect.lua
 	inspectLua string
-	//go:embed break.lua
-	breakLua string
-	//go:embed begin.lua
-	beginLua string
-	//go:embed answer.lua
-	answerLua string
-	//go:embed settle.lua
-	settleLua string
+	//go:embed revoke.lua
+	revokeLua string
+	//go:embed started.lua
+	startedLua string
+	//go:embed complete.lua
+	completeLua string
+	//go:embed resolve.lua
+	resolveLua string
 )
 
 type scriptName int
@@ -43,11 +43,11 @@ const (
 	renewScript
 	releaseScript
 	inspectScript
-	breakScript
+	revokeScript
 	wakeScript
-	beginScript
-	answerScript
-	settleScript
+	startedScript
+	completeScript
+	resolveScript
 	scriptNames
 )
 
@@ -68,14 +68,14 @@ func decision(parts ...string) script {
 
 func newScripts() [scriptNames]script {
 	return [...]script{
-		acquireScript: decision(queueLua, acquireLua),
-		renewScript:   decision(keepLua, renewLua),
-		releaseScript: decision(queueLua, keepLua, wakeLua, releaseLua),
-		inspectScript: decision(queueLua, inspectLua),
-		wakeScript:    newScript(wakeLua + "wake(KEYS[1])\nreturn 'R'\n"),
-		breakScript:   decision(queueLua, keepLua, breakLua),
-		beginScript:   decision(keepLua, beginLua),
-		answerScript:  decision(keepLua, answerLua),
-		settleScript:  decision(keepLua, settleLua),
+		acquireScript:  decision(queueLua, acquireLua),
+		renewScript:    decision(saveLua, renewLua),
+		releaseScript:  decision(queueLua, saveLua, wakeLua, releaseLua),
+		inspectScript:  decision(queueLua, inspectLua),
+		wakeScript:     newScript(wakeLua + "wake(KEYS[1])\nreturn 'R'\n"),
+		revokeScript:   decision(queueLua, saveLua, revokeLua),
+		startedScript:  decision(saveLua, startedLua),
+		completeScript: decision(saveLua, completeLua),
+		resolveScript:  decision(saveLua, resolveLua),
 	}
 }

@@ -35,7 +35,7 @@ import (
 //   - Renew extends only a live lease of its owner, and never shortens it.
 //   - Release ends only the owner's lease.
 //   - The fence never becomes smaller.
-//   - The queue changes as lockstore.Queuer says: a refused owner gets the last place, a
+//   - The queue changes as lockstore says: a refused owner gets the last place, a
 //     grant ends its place and those before it, and who leaves moves nobody else. A grant
 //     before the owner's turn is wrong, and so is a refusal after the turn has come.
 //   - A wake-up that has arrived ends the wait of its owner.
@@ -77,7 +77,7 @@ type wire struct {
 	woken     map[string]time.Time     // when a wake-up arrived in a list that has it still
 }
 
-func (w *wire) open(p *leasesim.Process) (lockstore.Store, func()) {
+func (w *wire) open(p *leasesim.Process) (*lockstore.Store, func()) {
 	client := dialerClient(w.t, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
 		w.underWay.Go(func() { w.serve(p, theirs) })
@@ -333,17 +333,17 @@ func (w *wire) script(server net.Conn, command []string) string {
 		if !before.live() && turn > 0 {
 			fail("M32: granted %v before its turn", turn)
 		}
-	case name == "acquire" && (code == held || code == kept):
+	case name == "acquire" && (code == held || code == reserved):
 		if command[8] == "1" && !slices.Contains(want, string(me)) && len(want) < 128 {
 			want = append(want, string(me))
 		}
-		if code == kept {
+		if code == reserved {
 			w.counts["refusals of a free key"]++
 			if before.live() || before.untilTurn(me) <= 0 {
 				fail("M31: refused, and its turn has come")
 			}
 		}
-	case name == "release" && code == released:
+	case name == "release" && code == done:
 		want = before.without(me)
 		if command[5] == "-" {
 			w.counts["leaves"]++
@@ -359,7 +359,7 @@ func (w *wire) script(server net.Conn, command []string) string {
 	if !slices.Equal(want, after.places()) {
 		fail("the queue has to be %v", want)
 	}
-	if i := slices.Index(before.places(), string(me)); i >= 0 && name == "release" && answer[0] == byte(released) && !before.live() {
+	if i := slices.Index(before.places(), string(me)); i >= 0 && name == "release" && answer[0] == byte(done) && !before.live() {
 		free := time.Duration(time.Now().UnixMicro()-before.end) * time.Microsecond
 		if got := time.Duration(time.Now().UnixMicro()-after.end) * time.Microsecond; got != lockstore.FreeAfterLeave(i, free) {
 			fail("free for %v after one in place %d has left, and before for %v", got, i+1, free)
@@ -394,7 +394,7 @@ func (w *wire) script(server net.Conn, command []string) string {
 		if after.end < before.end {
 			fail("M09: the lease got shorter")
 		}
-	case name == "release" && code == released:
+	case name == "release" && code == done:
 		fence := command[5]
 		switch {
 		case before.state == "H" && before.owner == me:

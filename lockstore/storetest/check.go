@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,7 +50,7 @@ type check struct {
 	start   time.Time
 	slept   atomic.Int64
 	opened  sync.Once
-	other   lockstore.Store // of the second process
+	other   *lockstore.Store // of the second process
 }
 
 // newCheck is called in the bubble, if there is one.
@@ -64,7 +65,7 @@ func newCheck(t *testing.T, r reporter, h Harness, bubble bool) *check {
 }
 
 // client is the store as one of two processes has it.
-func (c *check) client(process int) lockstore.Store {
+func (c *check) client(process int) *lockstore.Store {
 	if c.Other == nil || process%2 == 0 {
 		return c.Store
 	}
@@ -158,7 +159,7 @@ type method struct {
 
 // methods are calls of each method, with the lease's key, owner and fence.
 func (c *check) methods(l lockstore.Lease) []method {
-	all := []method{
+	return []method{
 		{"Acquire", func(ctx context.Context) error {
 			_, err := c.Store.Acquire(ctx, lockstore.Request{Key: l.Key, Owner: l.Owner, TTL: long})
 			return err
@@ -171,22 +172,22 @@ func (c *check) methods(l lockstore.Lease) []method {
 		{"Abandon", func(ctx context.Context) error {
 			return c.Store.Release(ctx, lockstore.Lease{Key: l.Key, Owner: l.Owner})
 		}},
-	}
-	if i, ok := lockstore.As[lockstore.Inspector](c.Store); ok {
-		all = append(all, method{"Inspect", func(ctx context.Context) error {
-			_, err := i.Inspect(ctx, l.Key)
+		{"Inspect", func(ctx context.Context) error {
+			_, err := c.Store.Inspect(ctx, l.Key)
 			return err
-		}})
+		}},
+		{"MarkStarted", func(ctx context.Context) error { return c.Store.MarkStarted(ctx, l) }},
+		{"Complete", func(ctx context.Context) error { return c.Store.Complete(ctx, l, []byte("result"), long) }},
+		{"ResolveEffect", func(ctx context.Context) error {
+			return c.Store.ResolveEffect(ctx, l.Key, max(1, l.Fence), []byte("result"), long)
+		}},
+		{"ResolveNoEffect", func(ctx context.Context) error { return c.Store.ResolveNoEffect(ctx, l.Key, max(1, l.Fence)) }},
+		{"Revoke", func(ctx context.Context) error {
+			_, err := c.Store.Revoke(ctx, lockstore.RevokeRequest{Key: l.Key, Fence: max(1, l.Fence)})
+			return err
+		}},
+		{"Leave", func(ctx context.Context) error { return c.Store.Leave(ctx, l.Key, l.Owner) }},
 	}
-	if k, ok := lockstore.As[lockstore.Completer](c.Store); ok {
-		all = append(all,
-			method{"MarkStarted", func(ctx context.Context) error { return k.MarkStarted(ctx, l) }},
-			method{"Complete", func(ctx context.Context) error { return k.Complete(ctx, l, []byte("answer"), long) }})
-	}
-	if q, ok := lockstore.As[lockstore.Queuer](c.Store); ok {
-		all = append(all, method{"Leave", func(ctx context.Context) error { return q.Leave(ctx, l.Key, l.Owner) }})
-	}
-	return all
 }
 
 func (c *check) call(m method) error {
@@ -241,7 +242,7 @@ func (c *check) tryAcquireBy(process int, req lockstore.Request) (lockstore.Leas
 	return within(c, func(ctx context.Context) (lockstore.Lease, error) { return c.client(process).Acquire(ctx, req) })
 }
 
-// acquire wants a lease that fits the request.
+// acquire wants a lease.
 func (c *check) acquire(req lockstore.Request) lockstore.Lease {
 	c.Helper()
 	before := time.Now()
@@ -249,10 +250,6 @@ func (c *check) acquire(req lockstore.Request) lockstore.Lease {
 	took := time.Since(before)
 	if err != nil {
 		c.fatalf("Acquire of %q by %v: %v; want a lease", req.Key, req.Owner, err)
-	}
-	c.fits(lease, req)
-	if lease.TTL > req.TTL {
-		c.fatalf("the lease may be trusted for %v; want at most the requested TTL, %v", lease.TTL, req.TTL)
 	}
 	if least := req.TTL - c.Margin - took - rounding; lease.TTL < least {
 		c.Errorf("Acquire of a free key: the lease may be trusted for %v; want at least %v of its TTL of %v", lease.TTL, least, req.TTL)
@@ -267,21 +264,10 @@ func (c *check) reacquire(req lockstore.Request, first lockstore.Lease) lockstor
 	if err != nil {
 		c.fatalf("Acquire again by the same owner: %v; want the same lease", err)
 	}
-	c.fits(lease, req)
 	if lease.Fence != first.Fence {
 		c.fatalf("Acquire again by the same owner: fence %d; want the first one, %d", lease.Fence, first.Fence)
 	}
 	return lease
-}
-
-func (c *check) fits(lease lockstore.Lease, req lockstore.Request) {
-	c.Helper()
-	if lease.Key != req.Key || lease.Owner != req.Owner {
-		c.fatalf("the lease is for key %q and owner %v; want %q and %v", lease.Key, lease.Owner, req.Key, req.Owner)
-	}
-	if lease.Fence <= 0 {
-		c.fatalf("the lease has the fence %d; want more than 0", lease.Fence)
-	}
 }
 
 // take acquires a new key for a new owner.
@@ -300,28 +286,51 @@ func (c *check) next(old lockstore.Lease) (lockstore.Request, lockstore.Lease) {
 	return req, lease
 }
 
-// held wants the key refused to a new owner.
-func (c *check) held(key string) *lockstore.HeldError {
+// held wants the key refused to a new owner because another has a lease.
+func (c *check) held(key string) *lockstore.Refused {
 	c.Helper()
-	return c.refused(newRequest(key, long))
+	return c.refused(newRequest(key, long), lockstore.Held)
 }
 
-// refused wants the request refused because another owner has the key.
-func (c *check) refused(req lockstore.Request) *lockstore.HeldError {
+// taken wants the key refused to a new owner, until some time.
+func (c *check) taken(key string) *lockstore.Refused {
+	c.Helper()
+	return c.refused(newRequest(key, long), lockstore.Held, lockstore.Revoked, lockstore.Completed, lockstore.Cooldown)
+}
+
+// refused wants the request refused, and the key in one of these states.
+func (c *check) refused(req lockstore.Request, states ...lockstore.State) *lockstore.Refused {
 	c.Helper()
 	lease, err := c.tryAcquire(req)
 	if err == nil {
-		c.fatalf("Acquire of %q by %v was granted with fence %d; want it held by another", req.Key, req.Owner, lease.Fence)
+		c.fatalf("Acquire of %q by %v was granted with fence %d; want it refused, for the key is %v", req.Key, req.Owner, lease.Fence, states)
 	}
-	c.wantErr("Acquire of a held key", err, lockstore.ErrHeld)
-	var held *lockstore.HeldError
-	if !errors.As(err, &held) {
-		c.fatalf("Acquire of a held key: %v (%T); want a *lockstore.HeldError", err, err)
+	return c.isRefused(err, states...)
+}
+
+// isRefused wants a refusal of a key in one of these states.
+func (c *check) isRefused(err error, states ...lockstore.State) *lockstore.Refused {
+	c.Helper()
+	c.wantErr("a request that has to be refused", err, lockstore.ErrRefused)
+	e, ok := errors.AsType[*lockstore.Refused](err)
+	if !ok {
+		c.fatalf("a request that has to be refused: %v (%T); want a *lockstore.Refused", err, err)
 	}
-	if held.Key != req.Key {
-		c.Errorf("the held error is for key %q; want %q", held.Key, req.Key)
+	if !slices.Contains(states, e.State) {
+		c.fatalf("refused, for the key is %v; want it %v: %v", e.State, states, err)
 	}
-	return held
+	over := e.State.Done() || e.State == lockstore.InDoubt // nobody waits for it
+	switch {
+	case (e.Remaining > 0) == (e.State == lockstore.InDoubt):
+		c.Errorf("the key is %v for %v more; want more than 0, and 0 only for a key in doubt", e.State, e.Remaining)
+	case e.State == lockstore.Reserved && e.Holder != lockstore.HolderInfo{}:
+		c.Errorf("the key is reserved, and the refusal says that %v holds it; want no holder", e.Holder)
+	case over && e.QueuePosition != 0:
+		c.Errorf("the key is %v, and the owner has place %d in its queue; want none", e.State, e.QueuePosition)
+	case (len(e.Result) > 0) != (e.State == lockstore.Completed):
+		c.Errorf("the key is %v, with a result of %v", e.State, e.Result)
+	}
+	return e
 }
 
 // acquireLost wants the acquisition of this owner to be over.
@@ -337,8 +346,8 @@ func (c *check) notGranted(what string, req lockstore.Request) {
 	c.Helper()
 	_, err := c.tryAcquire(req)
 	want := lockstore.ErrLost
-	if errors.Is(err, lockstore.ErrHeld) {
-		want = lockstore.ErrHeld
+	if errors.Is(err, lockstore.ErrRefused) {
+		want = lockstore.ErrRefused
 	}
 	c.wantErr(what, err, want)
 }
@@ -357,7 +366,7 @@ func (c *check) between(what string, d, least, most time.Duration) {
 func (c *check) endsBy(what, key string, end time.Duration) {
 	c.Helper()
 	most := end - c.elapsed() + c.TakeoverDelay + rounding
-	if left := c.held(key).Remaining; left > most {
+	if left := c.taken(key).Remaining; left > most {
 		c.Errorf("after %s others have to wait %v; want at most %v", what, left, most)
 	}
 }
@@ -365,7 +374,7 @@ func (c *check) endsBy(what, key string, end time.Duration) {
 // lasts wants a lease of long that was just granted or renewed.
 func (c *check) lasts(what, key string) {
 	c.Helper()
-	if left := c.held(key).Remaining; left < long-time.Minute {
+	if left := c.taken(key).Remaining; left < long-time.Minute {
 		c.Errorf("after %s others have to wait %v; want %v", what, left, long)
 	}
 }
@@ -454,23 +463,11 @@ func strangers(lease lockstore.Lease) []stranger {
 	return all
 }
 
-// inspector skips the case if the store has no Inspect.
-func (c *check) inspector() lockstore.Inspector {
-	c.Helper()
-	i, ok := lockstore.As[lockstore.Inspector](c.Store)
-	c.need("Inspector", ok)
-	return i
-}
-
 func (c *check) inspect(key string) lockstore.Status {
 	c.Helper()
-	inspector := c.inspector()
-	status, err := within(c, func(ctx context.Context) (lockstore.Status, error) { return inspector.Inspect(ctx, key) })
+	status, err := within(c, func(ctx context.Context) (lockstore.Status, error) { return c.Store.Inspect(ctx, key) })
 	if err != nil {
 		c.fatalf("Inspect of %q: %v", key, err)
-	}
-	if status.Key != key {
-		c.Errorf("the status is for key %q; want %q", status.Key, key)
 	}
 	return status
 }
@@ -512,4 +509,4 @@ func (c *check) wantNilOr(what string, err, want error) {
 	}
 }
 
-var sentinels = []error{lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable}
+var sentinels = []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable}

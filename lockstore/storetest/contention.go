@@ -60,7 +60,7 @@ var contentionCases = []testCase{
 			turn := func(worker int) error {
 				req := newRequest(key, long)
 				lease, err := c.tryAcquireBy(worker, req)
-				for errors.Is(err, lockstore.ErrHeld) && c.elapsed() < patience {
+				for errors.Is(err, lockstore.ErrRefused) && c.elapsed() < patience {
 					c.sleep(time.Millisecond)
 					lease, err = c.tryAcquireBy(worker, req)
 				}
@@ -106,7 +106,7 @@ func (c *check) oneWinner(last lockstore.Lease) {
 			winners++
 			continue
 		}
-		c.wantErr("Acquire by one of many", errs[i], lockstore.ErrHeld)
+		c.wantErr("Acquire by one of many", errs[i], lockstore.ErrRefused)
 	}
 	if winners != 1 {
 		c.fatalf("%d of %d were granted the key; want 1", winners, n)

@@ -29,7 +29,7 @@ func ExampleRun() {
 func ExampleHarness() {
 	test := func(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
-		open := func(t *testing.T, c *redis.Client) lockstore.Store {
+		open := func(t *testing.T, c *redis.Client) *lockstore.Store {
 			store, err := redisstore.New(c, redisstore.Options{Prefix: "test:"})
 			if err != nil {
 				t.Fatal(err)
@@ -44,7 +44,7 @@ func ExampleHarness() {
 		storetest.Run(t, func(t *testing.T) storetest.Harness {
 			return storetest.Harness{
 				Store: open(t, client),
-				Unreachable: func(t *testing.T) lockstore.Store {
+				Unreachable: func(t *testing.T) *lockstore.Store {
 					return open(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}))
 				},
 				Delete: func(t *testing.T, key string) { do(t, "DEL", "test:"+key) },

@@ -2,36 +2,20 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// Op is the kind of a call.
-type Op string
-
-// The kinds of calls on a Faulty store. OpAbandon is a Release with Fence 0.
-const (
-	OpAcquire   Op = "acquire"
-	OpRenew     Op = "renew"
-	OpRelease   Op = "release"
-	OpAbandon   Op = "abandon"
-	OpBegin     Op = "begin"
-	OpKeep      Op = "keep"
-	OpSettle    Op = "settle"
-	OpInspect   Op = "inspect"
-	OpAwaitTurn Op = "await turn"
-	OpLeave     Op = "leave"
-)
-
-// Call is one call on a Faulty store.
+// Call is one call of the driver of a Faulty store.
 type Call struct {
-	N     int // 1 for the store's first call
-	Op    Op
-	Key   string
-	Owner lockstore.Owner // empty for OpInspect and OpSettle
+	N   int // 1 for the store's first call
+	Key string
+	driver.Request
 }
 
 // Fault is what happens to one call. Nothing happens with the zero Fault.
@@ -60,195 +44,79 @@ type Fault struct {
 }
 
 // Faulty is a store that fails as planned, for tests of programs that use a store. It wraps
-// another store.
-//
-// [lockstore.As] finds lockstore.Inspector, lockstore.Completer, lockstore.Resolver and
-// lockstore.Queuer if the wrapped store has them. Their calls follow the plan too.
+// the driver of another store.
 type Faulty struct {
-	store lockstore.Store
+	*lockstore.Store
+	inner driver.Driver
 	plan  func(Call) Fault
 
 	mu    sync.Mutex
 	calls int
-	late  []func(context.Context) error
+	late  []func(context.Context) (driver.Answer, error)
 }
-
-var _ lockstore.Store = (*Faulty)(nil)
 
 // NewFaulty wraps store. It calls plan once for each call, never twice at the same time.
 // plan must not use the store. A nil plan makes no faults.
-func NewFaulty(store lockstore.Store, plan func(Call) Fault) *Faulty {
-	return &Faulty{store: store, plan: plan}
+func NewFaulty(store *lockstore.Store, plan func(Call) Fault) *Faulty {
+	f := &Faulty{plan: plan}
+	f.Store = store.WrapDriver(func(d driver.Driver) driver.Driver {
+		f.inner = d
+		return faultyDriver{f}
+	})
+	return f
 }
 
-// Deliver lets the late duplicates arrive, in the order of their calls. It returns the store's
-// error for each.
-func (f *Faulty) Deliver(ctx context.Context) []error {
+// Deliver lets the late duplicates arrive, in the order of their calls. It returns the answer to
+// each, and the errors of those that got none.
+func (f *Faulty) Deliver(ctx context.Context) ([]driver.Answer, error) {
 	f.mu.Lock()
 	late := f.late
 	f.late = nil
 	f.mu.Unlock()
-	errs := make([]error, len(late))
+	answers, errs := make([]driver.Answer, len(late)), make([]error, len(late))
 	for i, apply := range late {
-		errs[i] = apply(ctx)
+		answers[i], errs[i] = apply(ctx)
 	}
-	return errs
+	return answers, errors.Join(errs...)
 }
 
-// Acquire implements lockstore.Store.
-func (f *Faulty) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	return through(ctx, f, Call{Op: OpAcquire, Key: req.Key, Owner: req.Owner}, func(ctx context.Context) (lockstore.Lease, error) {
-		return f.store.Acquire(ctx, req)
-	})
+type faultyDriver struct{ f *Faulty }
+
+// Do implements driver.Driver.
+func (d faultyDriver) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	return d.f.through(ctx, Call{Key: key, Request: r}, func(ctx context.Context) (driver.Answer, error) { return d.f.inner.Do(ctx, key, r) })
 }
 
-// Renew implements lockstore.Store.
-func (f *Faulty) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	return through(ctx, f, Call{Op: OpRenew, Key: lease.Key, Owner: lease.Owner}, func(ctx context.Context) (time.Duration, error) {
-		return f.store.Renew(ctx, lease, ttl)
-	})
+// Await implements driver.Driver.
+func (d faultyDriver) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	return d.f.through(ctx, Call{Key: key, Request: r}, func(ctx context.Context) (driver.Answer, error) { return d.f.inner.Await(ctx, key, r) })
 }
 
-// Release implements lockstore.Store.
-func (f *Faulty) Release(ctx context.Context, lease lockstore.Lease) error {
-	op := OpRelease
-	if lease.Fence == 0 {
-		op = OpAbandon
-	}
-	_, err := through(ctx, f, Call{Op: op, Key: lease.Key, Owner: lease.Owner}, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, f.store.Release(ctx, lease)
-	})
-	return err
-}
+// Unwrap is for driver.As. Listings and checks have no faults.
+func (d faultyDriver) Unwrap() driver.Driver { return d.f.inner }
 
-// Unwrap returns the wrapped store, with faults in its optional interfaces.
-func (f *Faulty) Unwrap() lockstore.Store {
-	next := f.store
-	if k, ok := lockstore.As[lockstore.Completer](f.store); ok {
-		next = faultyKeeper{next, f, k}
-	}
-	if s, ok := lockstore.As[lockstore.Resolver](f.store); ok {
-		next = faultySettler{next, f, s}
-	}
-	if i, ok := lockstore.As[lockstore.Inspector](f.store); ok {
-		next = faultyInspector{next, f, i}
-	}
-	if q, ok := lockstore.As[lockstore.Queuer](f.store); ok {
-		next = faultyQueuer{next, f, q}
-	}
-	return next
-}
-
-// These are types of their own: a Faulty with their methods would have them for every store.
-type faultyKeeper struct {
-	lockstore.Store
-	f *Faulty
-	k lockstore.Completer
-}
-
-func (w faultyKeeper) MarkStarted(ctx context.Context, lease lockstore.Lease) error {
-	return done(ctx, w.f, Call{Op: OpBegin, Key: lease.Key, Owner: lease.Owner}, func(ctx context.Context) error {
-		return w.k.MarkStarted(ctx, lease)
-	})
-}
-
-func (w faultyKeeper) Complete(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
-	return done(ctx, w.f, Call{Op: OpKeep, Key: lease.Key, Owner: lease.Owner}, func(ctx context.Context) error {
-		return w.k.Complete(ctx, lease, data, d)
-	})
-}
-
-func (w faultyKeeper) Unwrap() lockstore.Store { return w.Store }
-
-type faultySettler struct {
-	lockstore.Store
-	f *Faulty
-	s lockstore.Resolver
-}
-
-func (w faultySettler) ResolveEffect(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
-	return done(ctx, w.f, Call{Op: OpSettle, Key: key}, func(ctx context.Context) error {
-		return w.s.ResolveEffect(ctx, key, fence, data, d)
-	})
-}
-
-func (w faultySettler) ResolveNoEffect(ctx context.Context, key string, fence lockstore.Fence) error {
-	return done(ctx, w.f, Call{Op: OpSettle, Key: key}, func(ctx context.Context) error {
-		return w.s.ResolveNoEffect(ctx, key, fence)
-	})
-}
-
-func (w faultySettler) Unwrap() lockstore.Store { return w.Store }
-
-type faultyInspector struct {
-	lockstore.Store
-	f *Faulty
-	i lockstore.Inspector
-}
-
-func (w faultyInspector) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
-	return through(ctx, w.f, Call{Op: OpInspect, Key: key}, func(ctx context.Context) (lockstore.Status, error) {
-		return w.i.Inspect(ctx, key)
-	})
-}
-
-func (w faultyInspector) Unwrap() lockstore.Store { return w.Store }
-
-type faultyQueuer struct {
-	lockstore.Store
-	f *Faulty
-	q lockstore.Queuer
-}
-
-func (w faultyQueuer) AwaitTurn(ctx context.Context, key string, owner lockstore.Owner) error {
-	_, err := through(ctx, w.f, Call{Op: OpAwaitTurn, Key: key, Owner: owner}, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, w.q.AwaitTurn(ctx, key, owner)
-	})
-	return err
-}
-
-func (w faultyQueuer) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
-	_, err := through(ctx, w.f, Call{Op: OpLeave, Key: key, Owner: owner}, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, w.q.Leave(ctx, key, owner)
-	})
-	return err
-}
-
-func (w faultyQueuer) Unwrap() lockstore.Store { return w.Store }
-
-// through makes a call with the planned fault.
-func through[T any](ctx context.Context, f *Faulty, call Call, apply func(context.Context) (T, error)) (T, error) {
-	var none T
-	fault := f.next(call, func(ctx context.Context) error {
-		_, err := apply(ctx)
-		return err
-	})
+func (f *Faulty) through(ctx context.Context, call Call, apply func(context.Context) (driver.Answer, error)) (driver.Answer, error) {
+	fault := f.next(call, apply)
 	if err := pass(ctx, fault.Before); err != nil {
-		return none, fmt.Errorf("storetest: the request was not sent: %w: %w", lockstore.ErrUnavailable, err)
+		return driver.Answer{}, fmt.Errorf("storetest: the request was not sent: %w: %w", lockstore.ErrUnavailable, err)
 	}
 	if fault.Drop != nil {
-		return none, fault.Drop
+		return driver.Answer{}, fault.Drop
 	}
 	answer, err := apply(ctx)
 	if fault.Twice {
 		_, _ = apply(ctx) // nobody waits for this answer
 	}
 	if err := pass(ctx, fault.After); err != nil {
-		return none, fmt.Errorf("storetest: the reply did not arrive: %w", err)
+		return driver.Answer{}, fmt.Errorf("storetest: the reply did not arrive: %w", err)
 	}
 	if fault.Cut != nil {
-		return none, fault.Cut
+		return driver.Answer{}, fault.Cut
 	}
 	return answer, err
 }
 
-// done is through for a call that answers with an error alone.
-func done(ctx context.Context, f *Faulty, call Call, apply func(context.Context) error) error {
-	_, err := through(ctx, f, call, func(ctx context.Context) (struct{}, error) { return struct{}{}, apply(ctx) })
-	return err
-}
-
-func (f *Faulty) next(call Call, apply func(context.Context) error) Fault {
+func (f *Faulty) next(call Call, apply func(context.Context) (driver.Answer, error)) Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls++

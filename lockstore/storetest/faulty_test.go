@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
@@ -21,7 +22,7 @@ import (
 // The reply to an acquire is lost. The caller sends the acquire again and gets its lease.
 func ExampleFaulty() {
 	store := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) storetest.Fault {
-		if c.Op == storetest.OpAcquire && c.N == 1 {
+		if c.Kind == driver.Acquire && c.N == 1 {
 			return storetest.Fault{Cut: io.ErrUnexpectedEOF}
 		}
 		return storetest.Fault{}
@@ -30,18 +31,18 @@ func ExampleFaulty() {
 	ctx := context.Background()
 	req := lockstore.Request{Key: "account/7", Owner: lockstore.NewOwner(), TTL: time.Minute}
 	_, err := store.Acquire(ctx, req)
-	fmt.Println(err, "- held:", errors.Is(err, lockstore.ErrHeld))
+	fmt.Println(err, "- refused:", errors.Is(err, lockstore.ErrRefused))
 	_, err = store.Acquire(ctx, req)
 	fmt.Println(err)
 	// Output:
-	// unexpected EOF - held: false
+	// unexpected EOF - refused: false
 	// <nil>
 }
 
 // An acquire arrives after its caller has abandoned it.
 func ExampleFaulty_Deliver() {
 	store := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) storetest.Fault {
-		if c.Op == storetest.OpAcquire {
+		if c.Kind == driver.Acquire {
 			return storetest.Fault{Drop: context.DeadlineExceeded, Late: true}
 		}
 		return storetest.Fault{}
@@ -52,13 +53,12 @@ func ExampleFaulty_Deliver() {
 	_, err := store.Acquire(ctx, req)
 	fmt.Println("acquire:", err)
 	fmt.Println("abandon:", store.Release(ctx, lockstore.Lease{Key: req.Key, Owner: req.Owner}))
-	for _, err := range store.Deliver(ctx) {
-		fmt.Println("late acquire is lost:", errors.Is(err, lockstore.ErrLost))
-	}
+	answers, err := store.Deliver(ctx)
+	fmt.Println("late acquire is lost:", answers[0].Outcome == driver.Lost, err)
 	// Output:
 	// acquire: context deadline exceeded
 	// abandon: <nil>
-	// late acquire is lost: true
+	// late acquire is lost: true <nil>
 }
 
 func TestFaultyPassesTheSuite(t *testing.T) {
@@ -85,11 +85,11 @@ func faultyHarness(always *storetest.Fault) storetest.Harness {
 		}
 	}
 	h := storetest.Harness{
-		Store: storetest.NewFaulty(store, nil),
-		Unreachable: func(*testing.T) lockstore.Store {
+		Store: storetest.NewFaulty(store, nil).Store,
+		Unreachable: func(*testing.T) *lockstore.Store {
 			return storetest.NewFaulty(store, func(storetest.Call) storetest.Fault {
 				return storetest.Fault{Drop: lockstore.ErrUnavailable}
-			})
+			}).Store
 		},
 		ShiftClock: func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
 	}
@@ -104,7 +104,7 @@ func faultyHarness(always *storetest.Fault) storetest.Harness {
 				fault.After = time.Hour
 			}
 			return fault
-		})
+		}).Store
 	}
 	return h
 }
@@ -126,7 +126,7 @@ func once(fault storetest.Fault) func(storetest.Call) storetest.Fault {
 func TestFaultyDropIsNotApplied(t *testing.T) {
 	store := storetest.NewFaulty(memstore.New(nil), once(storetest.Fault{Drop: lockstore.ErrUnavailable}))
 	_, err := store.Acquire(t.Context(), request())
-	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorIs(t, err, lockstore.ErrUnavailable, "F22")
 	_, err = store.Acquire(t.Context(), request())
 	require.NoError(t, err)
 }
@@ -137,9 +137,6 @@ func TestFaultyCut(t *testing.T) {
 	store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) storetest.Fault {
 		return storetest.Fault{Cut: io.ErrUnexpectedEOF}
 	})
-	inspector, _ := lockstore.As[lockstore.Inspector](store)
-	keeper, _ := lockstore.As[lockstore.Completer](store)
-	settler, _ := lockstore.As[lockstore.Resolver](store)
 	ctx, req := t.Context(), request()
 	lease, err := store.Acquire(ctx, req)
 	require.Equal(t, io.ErrUnexpectedEOF, err)
@@ -147,13 +144,17 @@ func TestFaultyCut(t *testing.T) {
 	lease = lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: 1}
 	_, err = store.Renew(ctx, lease, time.Hour)
 	require.Equal(t, io.ErrUnexpectedEOF, err)
-	_, err = inspector.Inspect(ctx, req.Key)
+	_, err = store.Inspect(ctx, req.Key)
 	require.Equal(t, io.ErrUnexpectedEOF, err)
 	require.Equal(t, io.ErrUnexpectedEOF, store.Release(ctx, lease))
-	require.Equal(t, io.ErrUnexpectedEOF, keeper.MarkStarted(ctx, lease))
-	require.Equal(t, io.ErrUnexpectedEOF, keeper.Complete(ctx, lease, nil, time.Hour))
-	require.Equal(t, io.ErrUnexpectedEOF, settler.ResolveEffect(ctx, req.Key, 1, nil, time.Hour))
-	require.Equal(t, io.ErrUnexpectedEOF, settler.ResolveNoEffect(ctx, req.Key, 1))
+	require.Equal(t, io.ErrUnexpectedEOF, store.MarkStarted(ctx, lease))
+	require.Equal(t, io.ErrUnexpectedEOF, store.Complete(ctx, lease, nil, time.Hour))
+	require.Equal(t, io.ErrUnexpectedEOF, store.ResolveEffect(ctx, req.Key, 1, nil, time.Hour))
+	require.Equal(t, io.ErrUnexpectedEOF, store.ResolveNoEffect(ctx, req.Key, 1))
+	require.Equal(t, io.ErrUnexpectedEOF, store.Leave(ctx, req.Key, req.Owner))
+	require.Equal(t, io.ErrUnexpectedEOF, store.AwaitTurn(ctx, req.Key, req.Owner))
+	_, err = store.Revoke(ctx, lockstore.RevokeRequest{Key: req.Key, Fence: 1})
+	require.Equal(t, io.ErrUnexpectedEOF, err)
 }
 
 func TestFaultyLateCopyArrivesOnce(t *testing.T) {
@@ -161,10 +162,13 @@ func TestFaultyLateCopyArrivesOnce(t *testing.T) {
 	lease, err := store.Acquire(t.Context(), request())
 	require.NoError(t, err)
 	require.NoError(t, store.Release(t.Context(), lease))
-	errs := store.Deliver(t.Context())
-	require.Len(t, errs, 1)
-	require.ErrorIs(t, errs[0], lockstore.ErrLost, "F26")
-	assert.Empty(t, store.Deliver(t.Context()))
+	answers, err := store.Deliver(t.Context())
+	require.NoError(t, err)
+	require.Len(t, answers, 1)
+	assert.Equal(t, driver.Lost, answers[0].Outcome, "F26")
+	answers, err = store.Deliver(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, answers)
 }
 
 func TestFaultyDelays(t *testing.T) {
@@ -188,34 +192,26 @@ func TestFaultyDelays(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				status, statusErr := inner.Inspect(t.Context(), lease.Key)
 				require.NoError(t, statusErr)
-				assert.Equal(t, name == "before", status.Held)
+				assert.Equal(t, name == "before", status.State == lockstore.Held)
 				assert.Equal(t, name == "before", errors.Is(err, lockstore.ErrUnavailable), "only a request that did not arrive is unavailable")
 			})
 		})
 	}
 }
 
-// threeMethods is a store without optional interfaces.
-type threeMethods struct{ lockstore.Store }
-
-// A store with the three methods alone passes the suite. The other cases are skipped.
-func TestThreeMethodsAreAStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		return storetest.Harness{Store: threeMethods{memstore.New(nil)}}
-	}, synctest.Test)
-}
-
-func TestFaultyHasTheStoresInterfaces(t *testing.T) {
+// A listing has no faults, and is that of the store inside.
+func TestFaultyLists(t *testing.T) {
 	inner := memstore.New(nil)
-	store := storetest.NewFaulty(threeMethods{inner}, nil)
-	_, ok := lockstore.As[lockstore.Inspector](store)
-	assert.False(t, ok)
-	_, ok = lockstore.As[lockstore.Completer](store)
-	assert.False(t, ok)
-	_, ok = lockstore.As[lockstore.Resolver](store)
-	assert.False(t, ok)
-
-	found, ok := lockstore.As[*memstore.Store](storetest.NewFaulty(inner, nil))
-	require.True(t, ok)
-	assert.Same(t, inner, found)
+	req := request()
+	_, err := inner.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	store := storetest.NewFaulty(inner, func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: io.ErrUnexpectedEOF} })
+	var keys []string
+	require.NoError(t, store.List(t.Context(), "", func(p lockstore.Page) error {
+		for _, s := range p.Keys {
+			keys = append(keys, s.Key)
+		}
+		return nil
+	}))
+	assert.Equal(t, []string{req.Key}, keys)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // Harness is a store under test, with hooks to its clock, its client and its server. Only
@@ -15,13 +16,13 @@ import (
 // if the store's reads may be old otherwise.
 type Harness struct {
 	// Store is the store under test.
-	Store lockstore.Store
+	Store *lockstore.Store
 
 	// Other returns the same locks as another process has them: a second client of the same
 	// server. If its clock can be set, it is an hour ahead. The suite then sends the requests of every other
 	// owner through it, so it finds a lock of one process only, and times that a client writes. Nil
 	// is a store of one process.
-	Other func(t *testing.T) lockstore.Store
+	Other func(t *testing.T) *lockstore.Store
 
 	// Sleep lets d pass for the clock that decides about expiry; nil means time.Sleep.
 	// Outside a synctest bubble it is for a clock that moves only by Sleep. Several
@@ -55,9 +56,9 @@ type Harness struct {
 	Requests func() int
 
 	// RequestsPerCall is how many requests a call may take at most, for a store that reads
-	// before it writes. The default is 2 for OpAbandon and 1 for all other calls. OpAcquire
+	// before it writes. The default is 2 for driver.Abandon and 1 for all other calls. driver.Acquire
 	// is for a free key and for a refusal; a takeover and a repeat may take one more.
-	RequestsPerCall map[Op]int
+	RequestsPerCall map[driver.Kind]int
 
 	// Delete removes the key's entry, as an operator or an eviction would.
 	Delete func(t *testing.T, key string)
@@ -81,7 +82,7 @@ type Harness struct {
 	ShiftClock func(t *testing.T, d time.Duration)
 
 	// Unreachable returns a store like Store whose server refuses connections.
-	Unreachable func(t *testing.T) lockstore.Store
+	Unreachable func(t *testing.T) *lockstore.Store
 
 	// LoseReplies makes the server apply requests and lose the replies, until restore. For a
 	// store that reads before it writes, lose only the reply to the request that changes

@@ -3,7 +3,6 @@ package storetest
 import (
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -22,8 +21,8 @@ var holderCases = []testCase{
 		},
 	},
 	{
-		"holder/long text is cut and control characters are cleaned",
-		"Holder text comes from outside and goes into logs. So it is bounded, it cannot break a line, and an unknown holder stays unknown.",
+		"holder/the text comes back unchanged",
+		"It may be long, in any language, or empty: an unknown holder stays unknown.",
 		func(c *check) {
 			for _, h := range []lockstore.HolderInfo{
 				{},
@@ -41,17 +40,7 @@ var holderCases = []testCase{
 				lease := c.acquire(req)
 				got := c.held(req.Key).Holder
 				c.sameHolder(got, lockstore.DecodeHolderInfo(h.Encode()))
-				if _, ok := lockstore.As[lockstore.Inspector](c.Store); ok {
-					c.sameHolder(c.inspect(req.Key).Holder, got)
-				}
-				if n := len(got.Name) + len(got.ID) + len(got.Caller); n > lockstore.MaxHolderBytes {
-					c.Errorf("the holder's text came back with %d bytes; want at most %d", n, lockstore.MaxHolderBytes)
-				}
-				for _, s := range []string{got.Name, got.ID, got.Caller} {
-					if !utf8.ValidString(s) || strings.ContainsAny(s, "\x00\t\r\n\x7f\u2028") {
-						c.Errorf("the holder's text came back as %.60q; want it clean", s)
-					}
-				}
+				c.sameHolder(c.inspect(req.Key).Holder, got)
 				c.release(lease)
 			}
 		},

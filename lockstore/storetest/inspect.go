@@ -22,14 +22,13 @@ var inspectCases = []testCase{
 		"inspect/a held key",
 		"People want to know who holds a key, since when, and for how long at most.",
 		func(c *check) {
-			c.inspector()
 			const ttl = 30 * time.Second
 			before := c.elapsed()
 			req, lease := c.take(ttl)
 			status := c.inspect(req.Key)
 			c.between("Remaining", status.Remaining, ttl-(c.elapsed()-before), ttl)
-			if !status.Held || status.Fence != lease.Fence {
-				c.Errorf("Inspect: held %v, fence %d; want held, %d", status.Held, status.Fence, lease.Fence)
+			if status.State != lockstore.Held || status.Fence != lease.Fence {
+				c.Errorf("Inspect: %v, fence %d; want held, %d", status.State, status.Fence, lease.Fence)
 			}
 			c.sameHolder(status.Holder, req.HolderInfo)
 			c.renew(lease, long)
@@ -40,9 +39,8 @@ var inspectCases = []testCase{
 	},
 	{
 		"inspect/a released key",
-		"The key is free, the status names nobody, and the last fence is known.",
+		"The key is free, and the last fence is known.",
 		func(c *check) {
-			c.inspector()
 			req, lease := c.take(long)
 			c.release(lease)
 			c.isFree("a released key", c.inspect(req.Key), lease.Fence)
@@ -52,13 +50,12 @@ var inspectCases = []testCase{
 		"inspect/an expired lease is not held, and Inspect agrees with Acquire F01",
 		"A waiter tries to acquire when Inspect says free. Then an acquire must win, and a dead holder's key must become free.",
 		func(c *check) {
-			c.inspector()
 			req, lease := c.take(short)
 			granted := c.elapsed()
 			for {
 				sent := c.elapsed()
 				status := c.inspect(req.Key)
-				if !status.Held {
+				if status.State == lockstore.Free {
 					c.isFree("an expired lease", status, lease.Fence)
 					break
 				}
@@ -74,7 +71,6 @@ var inspectCases = []testCase{
 		"inspect/changes nothing",
 		"Inspect only reads.",
 		func(c *check) {
-			c.inspector()
 			c.need("Dump", c.Dump != nil)
 			key := newKey()
 			inspect := func(what string) {
@@ -100,7 +96,7 @@ var inspectCases = []testCase{
 // isFree wants the status of a free key whose last grant had this fence.
 func (c *check) isFree(what string, status lockstore.Status, fence lockstore.Fence) {
 	c.Helper()
-	if status.Held || status.Remaining > 0 || status.Holder != (lockstore.HolderInfo{}) || status.Fence != fence {
+	if status.State != lockstore.Free || status.Fence != fence {
 		c.Errorf("Inspect of %s: %+v; want it free, with the last grant's fence, %d", what, status, fence)
 	}
 }

@@ -2,8 +2,6 @@ package storetest
 
 import (
 	"crypto/rand"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -63,19 +61,6 @@ var keyCases = []testCase{
 		},
 	},
 	{
-		"keys/bad ones are refused and nothing is sent F52",
-		"An empty key is nearly always a missing field. A control character breaks a log line.",
-		func(c *check) {
-			c.sends("calls with a bad key", 0, func() {
-				for _, name := range slices.Sorted(maps.Keys(badKeys)) {
-					for _, m := range c.methods(lockstore.Lease{Key: badKeys[name], Owner: lockstore.NewOwner(), Fence: 1}) {
-						c.wantInvalid(m.name+" (key: "+name+")", c.call(m), "Key")
-					}
-				}
-			})
-		},
-	},
-	{
 		"keys/many at once are independent F58",
 		"Each of many keys has its own lease, holder and end.",
 		func(c *check) {
@@ -99,24 +84,4 @@ var keyCases = []testCase{
 			}
 		},
 	},
-}
-
-var badKeys = map[string]string{
-	"empty":               "",
-	"1025 bytes":          strings.Repeat("k", lockstore.MaxKeyBytes+1),
-	"2049 bytes":          strings.Repeat("k", 2049),
-	"342 times 3 bytes":   strings.Repeat("漢", 342),
-	"NUL":                 "a\x00b",
-	"newline":             "a\nb",
-	"carriage return":     "a\r",
-	"tab":                 "\ta",
-	"escape":              "a\x1b[31m",
-	"DEL":                 "a\x7f",
-	"C1 control":          "a\u0085b",
-	"line separator":      "a\u2028b",
-	"paragraph separator": "a\u2029b",
-	"invalid UTF-8":       "a\xffb",
-	"half a character":    "a\xe6\xbc",
-	"surrogate":           "a\xed\xa0\x80b",
-	"overlong":            "a\xc0\xafb",
 }

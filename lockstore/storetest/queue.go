@@ -9,21 +9,19 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// The cases of lockstore.Queuer.
 var queueCases = []testCase{
 	{
 		"queue/in the order of arrival F57",
 		"Whoever waits longest is served first, and nobody passes by.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			first, second, third := c.join(lease.Key, 1), c.join(lease.Key, 2), c.join(lease.Key, 3)
 			c.joined(second, 2)
 			c.waiting(lease.Key, 3)
 			c.release(lease)
-			c.refusedFree(newRequest(lease.Key, long), 0)
-			c.refusedFree(third, 3)
-			c.refusedFree(second, 2)
+			c.reserved(newRequest(lease.Key, long), 0)
+			c.reserved(third, 3)
+			c.reserved(second, 2)
 			for _, next := range []lockstore.Request{first, second, third} {
 				lease = c.served(lease, next)
 				c.heldPlace(newRequest(lease.Key, long), 0)
@@ -37,7 +35,6 @@ var queueCases = []testCase{
 		"queue/only for who asks for a place",
 		"A caller that does not wait must not hold up those who do.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			c.heldPlace(newRequest(lease.Key, long), 0)
 			c.waiting(lease.Key, 0)
@@ -54,7 +51,6 @@ var queueCases = []testCase{
 		"queue/a new key and a released one are free",
 		"Asking for a place changes nothing about a key for which nobody waits.",
 		func(c *check) {
-			c.queuer()
 			req := queued(newKey())
 			lease := c.acquire(req)
 			c.release(lease)
@@ -69,7 +65,6 @@ var queueCases = []testCase{
 		"queue/leave takes one place out",
 		"Whoever stops waiting must not delay the others, and must not be served.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			first, second, third := c.join(lease.Key, 1), c.join(lease.Key, 2), c.join(lease.Key, 3)
 			c.leave(second)
@@ -93,14 +88,13 @@ var queueCases = []testCase{
 		"queue/the first that leaves a free key gives the next a whole turn",
 		"Or a healthy waiter would lose its turn to one that went away.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			first, second, third := c.join(lease.Key, 1), c.join(lease.Key, 2), c.join(lease.Key, 3)
 			c.release(lease)
 			c.sleep(lockstore.Turn * 3 / 4)
 			c.leave(first)
 			c.sleep(lockstore.Turn / 2)
-			c.refusedFree(third, 2)
+			c.reserved(third, 2)
 			c.served(lease, second)
 		},
 	},
@@ -108,14 +102,13 @@ var queueCases = []testCase{
 		"queue/who leaves after its turn moves nobody else's turn",
 		"Or two would have their turn at once, and the first of them could lose it.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			c.join(lease.Key, 1)
 			second, third, fourth := c.join(lease.Key, 2), c.join(lease.Key, 3), c.join(lease.Key, 4)
 			c.release(lease)
 			c.sleep(lockstore.Turn * 11 / 5)
 			c.leave(second)
-			c.refusedFree(fourth, 3)
+			c.reserved(fourth, 3)
 			lease = c.turns(0, third)
 			c.heldPlace(fourth, 1)
 		},
@@ -124,7 +117,6 @@ var queueCases = []testCase{
 		"queue/one that died delays by one turn F02",
 		"A process that died while it waited must not stop those behind it.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			c.join(lease.Key, 1)
 			second := c.join(lease.Key, 2)
@@ -137,7 +129,6 @@ var queueCases = []testCase{
 		"queue/many that died delay by five turns F02",
 		"A queue of the dead must not keep the key for longer than lockstore.MaxTurns turns.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			for i := range 7 {
 				c.join(lease.Key, i+1)
@@ -152,7 +143,6 @@ var queueCases = []testCase{
 		"queue/many that died delay who does not wait by five turns F02",
 		"Callers without a place get a key for which nobody living waits.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			for i := range 7 {
 				c.join(lease.Key, i+1)
@@ -166,12 +156,11 @@ var queueCases = []testCase{
 		"queue/a full one F02",
 		"A queue has an end. Who finds it full is refused without a place, and nothing else changes.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			const most = 1000
 			places := 0
 			for ; places < most; places++ {
-				if c.heldBy(queued(lease.Key)).QueuePosition == 0 {
+				if c.refused(queued(lease.Key), lockstore.Held).QueuePosition == 0 {
 					break
 				}
 			}
@@ -189,21 +178,20 @@ var queueCases = []testCase{
 		"queue/behind a holder that died F01",
 		"When a lease ends the queue goes on, in its order.",
 		func(c *check) {
-			c.queuer()
 			ttl := c.toJoin()
 			_, lease := c.take(ttl)
 			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
 			stranger := newRequest(lease.Key, long)
 			for end := c.elapsed() + ttl + c.TakeoverDelay + rounding + c.slack(); ; c.sleep(50 * time.Millisecond) {
 				late := c.elapsed() > end
-				c.heldBy(second)
-				c.heldBy(stranger)
+				c.refused(second, lockstore.Held, lockstore.Reserved)
+				c.refused(stranger, lockstore.Held, lockstore.Reserved)
 				next, err := c.tryAcquire(first)
 				if err == nil {
 					c.grew(lease.Fence, next.Fence)
 					break
 				}
-				c.wantErr("Acquire by the first in line", err, lockstore.ErrHeld)
+				c.wantErr("Acquire by the first in line", err, lockstore.ErrRefused)
 				if late {
 					c.fatalf("the first in line is refused long after the end of the lease: %v", err)
 				}
@@ -215,7 +203,6 @@ var queueCases = []testCase{
 		"queue/a grant ends the places before it",
 		"Those whose turn is over were given their time. When they come again they wait again.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
 			third := c.join(lease.Key, 3)
@@ -231,7 +218,6 @@ var queueCases = []testCase{
 		"queue/the same request again keeps one place F23",
 		"A repeat after a lost reply must not wait twice, or take a place from others.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			first := c.join(lease.Key, 1)
 			for range 3 {
@@ -252,7 +238,6 @@ var queueCases = []testCase{
 		"queue/requests whose replies are lost F23 F25",
 		"A lost reply hides what was done; the same request again finds out.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			first := queued(lease.Key)
 			c.loseReply("join", func() error { _, err := c.tryAcquire(first); return err })
@@ -278,7 +263,6 @@ var queueCases = []testCase{
 		"queue/an abandon takes the place out M17",
 		"Whoever gives up an acquire does not wait any more.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
 			c.abandon(first)
@@ -291,13 +275,11 @@ var queueCases = []testCase{
 		"queue/a cooldown ends it",
 		"Nobody waits for the end of a cooldown: it is there so that others do not run.",
 		func(c *check) {
-			c.queuer()
-			c.keeper()
 			_, lease := c.take(long)
 			first := c.join(lease.Key, 1)
-			c.keep(lease, nil, short)
-			c.heldPlace(first, 0)
-			c.heldPlace(queued(lease.Key), 0)
+			c.complete(lease, nil, short)
+			c.refused(first, lockstore.Cooldown)
+			c.refused(queued(lease.Key), lockstore.Cooldown)
 			c.waiting(lease.Key, 0)
 			c.expire(short)
 			c.served(lease, newRequest(lease.Key, long))
@@ -307,7 +289,6 @@ var queueCases = []testCase{
 		"queue/a damaged one is none",
 		"The queue only refuses. Without it the lock is a lock without a queue.",
 		func(c *check) {
-			c.queuer()
 			c.need("DamageQueue", len(c.DamageQueue) > 0)
 			for name, damage := range c.DamageQueue {
 				_, lease := c.take(long)
@@ -315,7 +296,7 @@ var queueCases = []testCase{
 				damage(c.t, lease.Key)
 				other := queued(lease.Key)
 				_, err := c.tryAcquire(other)
-				c.wantErr("Acquire of a held key, "+name, err, lockstore.ErrHeld)
+				c.wantErr("Acquire of a held key, "+name, err, lockstore.ErrRefused)
 				c.renew(lease, long)
 				c.leave(first)
 				c.leave(other)
@@ -331,11 +312,10 @@ var queueCases = []testCase{
 		"queue/AwaitTurn ends with the turn",
 		"It returns soon after the release, to the first in line.",
 		func(c *check) {
-			q := c.queuer()
 			_, lease := c.take(long)
 			first := c.join(lease.Key, 1)
 			done := make(chan error, 1)
-			go func() { done <- c.await(q, first, long) }()
+			go func() { done <- c.await(first, long) }()
 			c.sleep(300 * time.Millisecond)
 			c.release(lease)
 			released := c.elapsed()
@@ -352,12 +332,11 @@ var queueCases = []testCase{
 		"queue/AwaitTurn ends when the place is gone",
 		"Whoever has lost its place, for example in a freeze, has to ask for another one.",
 		func(c *check) {
-			q := c.queuer()
 			_, lease := c.take(long)
 			c.join(lease.Key, 1)
 			second := c.join(lease.Key, 2)
 			done := make(chan error, 1)
-			go func() { done <- c.await(q, second, long) }()
+			go func() { done <- c.await(second, long) }()
 			c.sleep(300 * time.Millisecond)
 			c.leave(second)
 			left := c.elapsed()
@@ -373,7 +352,6 @@ var queueCases = []testCase{
 		"queue/an abandon by others moves nobody's turn",
 		"Owners that give up must not keep a free key from those who wait.",
 		func(c *check) {
-			c.queuer()
 			_, lease := c.take(long)
 			c.join(lease.Key, 1)
 			second := c.join(lease.Key, 2)
@@ -388,12 +366,11 @@ var queueCases = []testCase{
 		"queue/AwaitTurn ends with its context F28",
 		"Whoever waits has a deadline.",
 		func(c *check) {
-			q := c.queuer()
 			_, lease := c.take(long)
 			c.join(lease.Key, 1)
 			second := c.join(lease.Key, 2)
 			start := c.elapsed()
-			err := c.await(q, second, 300*time.Millisecond)
+			err := c.await(second, 300*time.Millisecond)
 			// It may return early, so that a caller asks for itself.
 			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				c.Errorf("AwaitTurn: %v; want nil or the context's error", err)
@@ -407,7 +384,6 @@ var queueCases = []testCase{
 		"queue/many that wait are served in their order F57",
 		"Each is granted the key, and in the order of their places.",
 		func(c *check) {
-			q := c.queuer()
 			const waiters = 8
 			_, lease := c.take(long)
 			var mu sync.Mutex
@@ -417,12 +393,12 @@ var queueCases = []testCase{
 				req := c.join(lease.Key, i+1)
 				all.Go(func() {
 					for c.elapsed() < time.Minute {
-						if err := c.await(q, req, time.Minute); err != nil {
+						if err := c.await(req, time.Minute); err != nil {
 							c.Errorf("AwaitTurn of place %d: %v", i+1, err)
 							return
 						}
 						got, err := c.tryAcquire(req)
-						if errors.Is(err, lockstore.ErrHeld) {
+						if errors.Is(err, lockstore.ErrRefused) {
 							c.sleep(time.Millisecond)
 							continue
 						}
@@ -454,14 +430,6 @@ var queueCases = []testCase{
 	},
 }
 
-// queuer returns the store's queue. It skips the case if the store has none.
-func (c *check) queuer() lockstore.Queuer {
-	c.Helper()
-	q, ok := lockstore.As[lockstore.Queuer](c.Store)
-	c.need("lockstore.Queuer in the store", ok)
-	return q
-}
-
 // queued is a request that asks for a place.
 func queued(key string) lockstore.Request {
 	req := newRequest(key, long)
@@ -469,37 +437,23 @@ func queued(key string) lockstore.Request {
 	return req
 }
 
-// heldBy makes a request that has to be refused.
-func (c *check) heldBy(req lockstore.Request) *lockstore.HeldError {
-	c.Helper()
-	_, err := c.tryAcquire(req)
-	var held *lockstore.HeldError
-	if !errors.As(err, &held) {
-		c.fatalf("Acquire: %v; want a *lockstore.HeldError", err)
-	}
-	if held.Key != req.Key || held.Remaining <= 0 {
-		c.Errorf("refused: key %q, remaining %v; want key %q and more than 0", held.Key, held.Remaining, req.Key)
-	}
-	return held
-}
-
 // heldPlace is refused because another holds the key, and has this place then.
 func (c *check) heldPlace(req lockstore.Request, place int) {
 	c.Helper()
-	if held := c.heldBy(req); held.QueuePosition != place || held.Reserved {
-		c.fatalf("refused with place %d, free %v; want place %d of a key that is held", held.QueuePosition, held.Reserved, place)
+	if e := c.refused(req, lockstore.Held); e.QueuePosition != place {
+		c.fatalf("refused with place %d; want place %d", e.QueuePosition, place)
 	}
 }
 
-// refusedFree is refused because others wait for the free key.
-func (c *check) refusedFree(req lockstore.Request, place int) {
+// reserved is refused because the key is reserved for others who wait.
+func (c *check) reserved(req lockstore.Request, place int) {
 	c.Helper()
-	held := c.heldBy(req)
-	if held.QueuePosition != place || !held.Reserved || held.Holder != (lockstore.HolderInfo{}) {
-		c.fatalf("refused with place %d, free %v, holder %v; want place %d of a free key, and no holder", held.QueuePosition, held.Reserved, held.Holder, place)
+	e := c.refused(req, lockstore.Reserved)
+	if e.QueuePosition != place {
+		c.fatalf("refused with place %d; want place %d", e.QueuePosition, place)
 	}
-	if most := lockstore.MaxTurns*lockstore.Turn + c.TurnDelay + rounding; held.Remaining > most {
-		c.Errorf("%v remain until the turn; want at most %v", held.Remaining, most)
+	if most := lockstore.MaxTurns*lockstore.Turn + c.TurnDelay + rounding; e.Remaining > most {
+		c.Errorf("%v remain until the turn; want at most %v", e.Remaining, most)
 	}
 }
 
@@ -525,19 +479,13 @@ func (c *check) joined(req lockstore.Request, place int) {
 // waiting is the number of places that Inspect has to see.
 func (c *check) waiting(key string, want int) {
 	c.Helper()
-	if _, ok := lockstore.As[lockstore.Inspector](c.Store); !ok {
-		return
-	}
 	if got := c.inspect(key).Waiting; got != want {
 		c.fatalf("Inspect says that %d wait; want %d", got, want)
 	}
 }
 
 func (c *check) tryLeave(req lockstore.Request) error {
-	_, err := within(c, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.queuer().Leave(ctx, req.Key, req.Owner)
-	})
-	return err
+	return c.call(method{"Leave", func(ctx context.Context) error { return c.Store.Leave(ctx, req.Key, req.Owner) }})
 }
 
 func (c *check) leave(req lockstore.Request) {
@@ -573,7 +521,7 @@ func (c *check) turns(n int, req lockstore.Request) lockstore.Lease {
 			c.fatalf("granted %v after the release; want %d turns, %v", c.elapsed()-start, n, least)
 		case err == nil:
 			return lease
-		case !errors.Is(err, lockstore.ErrHeld):
+		case !errors.Is(err, lockstore.ErrRefused):
 			c.fatalf("Acquire: %v; want it held or granted", err)
 		case sent-start > most+c.slack():
 			c.fatalf("refused %v after the release: %v; want it granted after %d turns, %v", sent-start, err, n, least)
@@ -583,12 +531,12 @@ func (c *check) turns(n int, req lockstore.Request) lockstore.Lease {
 }
 
 // await calls AwaitTurn with a time limit on the clock of the case.
-func (c *check) await(q lockstore.Queuer, req lockstore.Request, limit time.Duration) error {
+func (c *check) await(req lockstore.Request, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), limit)
 	defer cancel()
 	if c.moved {
 		done := make(chan error, 1)
-		go func() { done <- q.AwaitTurn(ctx, req.Key, req.Owner) }()
+		go func() { done <- c.Store.AwaitTurn(ctx, req.Key, req.Owner) }()
 		for start := c.elapsed(); ; {
 			select {
 			case err := <-done:
@@ -601,7 +549,7 @@ func (c *check) await(q lockstore.Queuer, req lockstore.Request, limit time.Dura
 			}
 		}
 	}
-	return q.AwaitTurn(ctx, req.Key, req.Owner)
+	return c.Store.AwaitTurn(ctx, req.Key, req.Owner)
 }
 
 // slack is what a busy machine may add on the wall clock.

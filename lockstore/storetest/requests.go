@@ -1,6 +1,9 @@
 package storetest
 
-import "github.com/lambdalock/lambdalock/lockstore"
+import (
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
 
 var requestCases = []testCase{
 	{
@@ -11,28 +14,23 @@ var requestCases = []testCase{
 			c.warm()
 			var req lockstore.Request
 			var lease lockstore.Lease
-			c.sends("Acquire of a new key", c.most(OpAcquire), func() { req, lease = c.take(long) })
-			c.sends("Acquire of a held key", c.most(OpAcquire), func() { c.held(req.Key) })
-			c.sends("Acquire again", c.most(OpAcquire)+1, func() { c.reacquire(req, lease) })
-			c.sends("Renew", c.most(OpRenew), func() { c.renew(lease, long) })
+			c.sends("Acquire of a new key", c.most(driver.Acquire), func() { req, lease = c.take(long) })
+			c.sends("Acquire of a held key", c.most(driver.Acquire), func() { c.held(req.Key) })
+			c.sends("Acquire again", c.most(driver.Acquire)+1, func() { c.reacquire(req, lease) })
+			c.sends("Renew", c.most(driver.Renew), func() { c.renew(lease, long) })
 			other := lockstore.Lease{Key: lease.Key, Owner: lease.Owner, Fence: lease.Fence + 1}
-			c.sends("Renew of a lost lease", c.most(OpRenew), func() { c.renewLost("Renew with another fence", other) })
-			if _, ok := lockstore.As[lockstore.Inspector](c.Store); ok {
-				c.sends("Inspect", c.most(OpInspect), func() { c.inspect(req.Key) })
-			}
-			c.sends("Release", c.most(OpRelease), func() { c.release(lease) })
-			c.sends("Release again", c.most(OpRelease), func() { c.release(lease) })
+			c.sends("Renew of a lost lease", c.most(driver.Renew), func() { c.renewLost("Renew with another fence", other) })
+			c.sends("Inspect", c.most(driver.Inspect), func() { c.inspect(req.Key) })
+			c.sends("Release", c.most(driver.Release), func() { c.release(lease) })
+			c.sends("Release again", c.most(driver.Release), func() { c.release(lease) })
 			c.sleep(tick)
-			c.sends("Acquire of a released key", c.most(OpAcquire), func() { _, lease = c.next(lease) })
-			if _, ok := lockstore.As[lockstore.Completer](c.Store); !ok {
-				return
-			}
-			c.sends("MarkStarted", c.most(OpBegin), func() { c.begin(lease) })
-			c.sends("Complete", c.most(OpKeep), func() { c.keep(lease, []byte("answer"), long) })
-			c.sends("Complete again", c.most(OpKeep), func() { c.keep(lease, []byte("answer"), long) })
-			c.sends("Acquire of a kept key", c.most(OpAcquire), func() { c.kept(req.Key, []byte("answer")) })
+			c.sends("Acquire of a released key", c.most(driver.Acquire), func() { _, lease = c.next(lease) })
+			c.sends("MarkStarted", c.most(driver.MarkStarted), func() { c.markStarted(lease) })
+			c.sends("Complete", c.most(driver.Complete), func() { c.complete(lease, []byte("result"), long) })
+			c.sends("Complete again", c.most(driver.Complete), func() { c.complete(lease, []byte("result"), long) })
+			c.sends("Acquire of a completed key", c.most(driver.Acquire), func() { c.completed(req.Key, []byte("result")) })
 			req, _ = c.doubtful()
-			c.sends("Acquire of a key in doubt", c.most(OpAcquire), func() { c.inDoubt(req) })
+			c.sends("Acquire of a key in doubt", c.most(driver.Acquire), func() { c.inDoubt(req) })
 		},
 	},
 	{
@@ -43,13 +41,13 @@ var requestCases = []testCase{
 			c.warm()
 			_, dead := c.take(short)
 			c.expire(short)
-			c.sends("Acquire of an expired lease's key", c.most(OpAcquire)+1, func() { c.next(dead) })
+			c.sends("Acquire of an expired lease's key", c.most(driver.Acquire)+1, func() { c.next(dead) })
 			req := newRequest(newKey(), long)
-			c.sends("Abandon on a new key", c.most(OpAbandon), func() { c.abandon(req) })
+			c.sends("Abandon on a new key", c.most(driver.Abandon), func() { c.abandon(req) })
 			held, _ := c.take(long)
 			other := newRequest(held.Key, long)
-			c.sends("Abandon while another holds", c.most(OpAbandon), func() { c.abandon(other) })
-			c.sends("Abandon of an applied acquire", c.most(OpAbandon), func() { c.abandon(held) })
+			c.sends("Abandon while another holds", c.most(driver.Abandon), func() { c.abandon(other) })
+			c.sends("Abandon of an applied acquire", c.most(driver.Abandon), func() { c.abandon(held) })
 		},
 	},
 }
@@ -63,18 +61,17 @@ func (c *check) warm() {
 }
 
 // most is how many requests a call may take.
-func (c *check) most(op Op) int {
-	if n, ok := c.RequestsPerCall[op]; ok {
+func (c *check) most(kind driver.Kind) int {
+	if n, ok := c.RequestsPerCall[kind]; ok {
 		return n
 	}
-	if op == OpAbandon {
+	if kind == driver.Abandon {
 		return 2
 	}
 	return 1
 }
 
-// sends runs f. If the harness counts requests, f must send 1 to most requests, or none if
-// most is 0.
+// sends runs f. If the harness counts requests, f must send 1 to most requests.
 func (c *check) sends(what string, most int, f func()) {
 	c.Helper()
 	if c.Requests == nil {
@@ -83,7 +80,7 @@ func (c *check) sends(what string, most int, f func()) {
 	}
 	before := c.Requests()
 	f()
-	if n, least := c.Requests()-before, min(1, most); n < least || n > most {
-		c.Errorf("%s: %d requests; want %d to %d", what, n, least, most)
+	if n := c.Requests() - before; n < 1 || n > most {
+		c.Errorf("%s: %d requests; want 1 to %d", what, n, most)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // TestRunThatFails fails. Other tests run it in another process.
 func TestRunThatFails(t *testing.T) {
 	broken := func(*testing.T) Harness {
-		h := newWrongStore("M01 acquire unconditional").harness()
+		h := newWrong("M01 acquire unconditional").harness()
 		h.Delete = nil
 		return h
 	}
@@ -43,7 +43,7 @@ func TestRunFailsAndExplains(t *testing.T) {
 			text := runAlone(t, runner)
 			assert.Contains(t, text, "--- FAIL: TestRunThatFails/acquire/a_held_key_is_refused_F64")
 			assert.Contains(t, text, "a second event for the same resource does not get the lease", "the explanation")
-			assert.Contains(t, text, "want it held by another", "the failure")
+			assert.Contains(t, text, "want it refused", "the failure")
 			assert.Contains(t, text, "--- SKIP: TestRunThatFails/renew/a_deleted_entry", "a case that cannot run does not pass")
 			assert.Contains(t, text, "the harness has no Delete")
 			assert.Contains(t, text, "storetest: 1 of 3 cases skipped: no Delete\n", "the last line says what was not checked")

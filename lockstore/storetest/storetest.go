@@ -23,12 +23,10 @@
 //   - Delete, Snapshot and ShiftClock: the fence after an eviction, after a restored backup
 //     and after a step of the clock.
 //   - Foreign, Corrupt and Dump: entries of other programs stay as they are.
-//   - Requests, a counter in the client. It also checks that a call with a bad argument or
-//     an ended context sends nothing. A store that reads before it writes needs
+//   - Requests, a counter in the client. A store that reads before it writes needs
 //     RequestsPerCall too.
 //
-// A store that is no lockstore.Inspector, Completer, Resolver, Queuer, Revoker or Lister skips
-// those cases. That is no mistake.
+// A store that cannot list its keys skips those cases. That is no mistake.
 package storetest
 
 import (
@@ -126,7 +124,7 @@ var anyTime = map[string]bool{
 	"contention/one of many wins F01 F64":                               true,
 	"corrupt/a damaged entry is refused and left alone F53":             true,
 	"corrupt/a value of another program is refused and left alone F54":  true,
-	"keep/the data comes back unchanged":                                true,
+	"complete/the result comes back unchanged":                          true,
 	"keys/as long as allowed F52":                                       true,
 	"keys/many at once are independent F58":                             true,
 	"keys/odd ones are accepted and never meet F52 M29":                 true,
@@ -150,6 +148,6 @@ type testCase struct {
 }
 
 func cases() []testCase {
-	return slices.Concat(acquireCases, holderCases, takeoverCases, renewCases, releaseCases, abandonCases, cooldownCases, keepCases, beginCases,
-		fenceCases, inspectCases, breakCases, listCases, keyCases, invalidCases, errorCases, corruptCases, contentionCases, requestCases, queueCases, rulesCases)
+	return slices.Concat(acquireCases, holderCases, takeoverCases, renewCases, releaseCases, abandonCases, cooldownCases, completeCases, startedCases,
+		fenceCases, inspectCases, revokeCases, listCases, keyCases, errorCases, corruptCases, contentionCases, requestCases, queueCases, rulesCases)
 }

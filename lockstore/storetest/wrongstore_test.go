@@ -16,18 +16,11 @@ import (
 	"github.com/lambdalock/lambdalock/internal/wrongrules"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
-	"github.com/lambdalock/lambdalock/lockstore/internal/portable"
 )
 
-// wrongStore is the rule book over entries that are texts, so that they can be foreign or
+// wrongDriver is the rule book over entries that are texts, so that they can be foreign or
 // damaged. It has one mistake: one of the rules, from package wrongrules, or one of its own,
-// by its name. Without a mistake it passes the suite.
-type wrongStore struct {
-	portable.Store
-	*wrongDriver
-}
-
-// wrongDriver is the store's driver in one process.
+// by its name. Without a mistake it passes the suite. It is the driver of one process.
 type wrongDriver struct {
 	*wrongServer
 	process sync.Mutex
@@ -48,7 +41,6 @@ type wrongServer struct {
 	cut      bool // replies are lost
 	hang     bool // no reply comes
 	counter  driver.Fence
-	raw      string // the holder of the last Acquire, not encoded
 }
 
 var (
@@ -56,18 +48,15 @@ var (
 	wrongBook = rules.Book{Places: 20, Marks: 16, FreeOnRelease: true}
 )
 
-func newWrongStore(bug string) wrongStore {
+func newWrong(bug string) *wrongDriver {
 	d := &wrongServer{bug: bug, decide: rules.Book.Decide, rows: map[string]string{}}
 	if i := slices.IndexFunc(wrongrules.All, func(m wrongrules.Mistake) bool { return m.Name == bug }); i >= 0 {
 		d.decide = wrongrules.All[i].Decide
 	}
-	return d.client(0)
+	return &wrongDriver{wrongServer: d}
 }
 
-func (d *wrongServer) client(ahead time.Duration) wrongStore {
-	c := &wrongDriver{wrongServer: d, ahead: ahead}
-	return wrongStore{portable.Store{Driver: c, Name: "wrong"}, c}
-}
+func (d *wrongDriver) store() *lockstore.Store { return lockstore.New("wrong", d) }
 
 // has reports whether the store has the mistake.
 func (d *wrongServer) has(bug string) bool { return d.bug == bug }
@@ -187,10 +176,12 @@ func (d *wrongDriver) Do(ctx context.Context, key string, r driver.Request) (dri
 		return driver.Answer{}, lockstore.ErrUnavailable
 	case d.has("takeover by another clock than the lease's") && r.Kind == driver.Acquire:
 		clock.Early = time.Now()
-	case d.has("keep: by another clock") && r.Kind == driver.Complete:
+	case d.has("complete: by another clock") && r.Kind == driver.Complete:
 		clock = rules.At(time.Now())
-	case d.has("holder is kept as it comes"):
-		r.Holder = d.raw
+	case d.has("holder is cut at 64 bytes"):
+		r.Holder = r.Holder[:min(len(r.Holder), 64)]
+	case d.has("F48 bounds are too narrow") && (r.TTL == lockstore.MaxTTL || len(r.Owner) == lockstore.MaxOwnerBytes):
+		return driver.Answer{}, lockstore.ErrInvalid
 	case d.has("owner is over on all keys") && r.Kind == driver.Renew && d.overAnywhere(r.Owner):
 		return driver.Answer{Outcome: driver.Lost}, nil
 	case d.has("release of deleted is unknown") && r.Kind == driver.Release && s.LastFence == 0:
@@ -207,15 +198,20 @@ func (d *wrongDriver) Do(ctx context.Context, key string, r driver.Request) (dri
 	case d.has("cost: takeover watches first") && a.Outcome == driver.Granted && len(s.Holders) > 0:
 		d.requests += 2
 	}
+	if d.has("inspect shows the raw holder") && r.Kind == driver.Inspect {
+		a.Status.Holder = lockstore.HolderInfo{Name: a.Status.Holder}.Encode()
+	}
 	if changed {
 		d.rows[d.place(key)] = d.encode(next)
 	}
-	return a, d.lost(ctx, key)
+	if d.has("refusal is an error") && a.Outcome == driver.Refused {
+		return driver.Answer{}, lockstore.ErrRefused
+	}
+	return a, d.lost(ctx, r.Kind)
 }
 
 // lost is the error of a reply that does not come.
-func (d *wrongServer) lost(ctx context.Context, key string) error {
-	held := &lockstore.HeldError{Key: key}
+func (d *wrongServer) lost(ctx context.Context, kind driver.Kind) error {
 	switch {
 	case d.hang:
 		d.mu.Unlock()
@@ -228,14 +224,14 @@ func (d *wrongServer) lost(ctx context.Context, key string) error {
 		case d.has("F28 call that was cut off is unavailable"):
 			return fmt.Errorf("%w: %w", lockstore.ErrUnavailable, ctx.Err())
 		case d.has("F28 call that was cut off is held"):
-			return fmt.Errorf("%w: %w", held, ctx.Err())
+			return fmt.Errorf("%w: %w", lockstore.ErrRefused, ctx.Err())
 		case d.has("F28 call that was cut off hides its context's error"):
 			return errCut
 		}
 		return ctx.Err()
-	case d.cut && d.has("M16 unknown as held"):
-		return held
-	case d.cut && d.has("M17 unknown as unavailable"):
+	case d.cut && (d.has("M16 unknown as held") || d.has("M16 unknown as held, by "+kind.String())):
+		return lockstore.ErrRefused
+	case d.cut && (d.has("M17 unknown as unavailable") || d.has("M17 unknown as unavailable, by "+kind.String())):
 		return lockstore.ErrUnavailable
 	case d.cut:
 		return errCut
@@ -263,7 +259,7 @@ func (d *wrongDriver) Await(ctx context.Context, key string, r driver.Request) (
 			left = wrongBook.Wait(s, rules.At(time.Now().Add(d.shift)), r.Owner)
 			waits := slices.ContainsFunc(s.Queue, func(w rules.Waiter) bool { return w.Owner == r.Owner })
 			started := slices.ContainsFunc(s.Holders, func(h rules.Holder) bool { return h.Started })
-			if d.has("queue: AwaitTurn goes on without a place") && !waits || d.has("begin: AwaitTurn goes on") && started {
+			if d.has("queue: AwaitTurn goes on without a place") && !waits || d.has("started: AwaitTurn goes on") && started {
 				left = max(left, time.Second)
 			}
 		})
@@ -290,112 +286,15 @@ func (d *wrongDriver) Await(ctx context.Context, key string, r driver.Request) (
 	}
 }
 
-// sent is the context of a call.
-func (s wrongStore) sent(ctx context.Context) context.Context {
-	if s.has("F22 done context is sent") {
-		return context.WithoutCancel(ctx)
-	}
-	return ctx
-}
-
-// says is the error of a call.
-func (s wrongStore) says(ctx context.Context, method, key string, err error) error {
-	held, _ := errors.AsType[*lockstore.HeldError](err)
-	kept, _ := errors.AsType[*lockstore.KeptError](err)
-	for bug, field := range map[string]string{
-		"F48 TTL is not checked": "TTL", "F48 key is not checked": "Key", "F48 owner is not checked": "Owner", "F48 fence is not checked": "Fence",
-		"F48 cooldown of what was never granted": "Fence", "F48 the size of an answer is not checked": "Data", "F48 the time of Complete is not checked": "Complete",
-		"break: fence 0 is every lease": "Fence",
-	} {
-		if errors.Is(err, lockstore.ErrInvalid) && s.has(bug) && strings.Contains(strings.ToLower(err.Error()), strings.ToLower(field)) {
-			return nil
-		}
-	}
-	switch {
-	case s.has("F22 done context is unknown") && ctx.Err() != nil:
-		return ctx.Err()
-	case s.has("F22 context error is hidden") && ctx.Err() != nil:
-		return lockstore.ErrUnavailable
-	case s.has("M16 unknown as held, by "+method) && errors.Is(err, errCut):
-		return &lockstore.HeldError{Key: key}
-	case s.has("M17 unknown as unavailable, by "+method) && errors.Is(err, errCut):
-		return lockstore.ErrUnavailable
-	case held != nil && s.has("held error is plain"):
-		return lockstore.ErrHeld
-	case held != nil && s.has("held error matches lost too"):
-		return fmt.Errorf("%w: %w", err, lockstore.ErrLost)
-	case held != nil && s.has("held error has no key"):
-		held.Key = ""
-	case kept != nil && s.has("keep: the error shows the data"):
-		return fmt.Errorf("%s: %w", []byte(kept.Result), err)
-	}
-	return err
-}
-
-func (s wrongStore) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	s.locked(func() {
-		s.raw = fmt.Sprintf("%d\t%s\t%s", req.HolderInfo.Since.UnixMilli(), req.HolderInfo.ID, req.HolderInfo.Name)
-	})
-	if s.has("F48 bounds are too narrow") && (req.TTL == lockstore.MaxTTL || len(req.Owner) == lockstore.MaxOwnerBytes) {
-		return lockstore.Lease{}, lockstore.ErrInvalid
-	}
-	lease, err := s.Store.Acquire(s.sent(ctx), req)
-	if s.has("lease has no owner") {
-		lease.Owner = ""
-	}
-	return lease, s.says(ctx, "Acquire", req.Key, err)
-}
-
-func (s wrongStore) Renew(ctx context.Context, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	trusted, err := s.Store.Renew(s.sent(ctx), l, ttl)
-	return trusted, s.says(ctx, "Renew", l.Key, err)
-}
-
-func (s wrongStore) Release(ctx context.Context, l lockstore.Lease) error {
-	return s.says(ctx, "Release", l.Key, s.Store.Release(s.sent(ctx), l))
-}
-
-func (s wrongStore) MarkStarted(ctx context.Context, l lockstore.Lease) error {
-	return s.says(ctx, "MarkStarted", l.Key, s.Store.MarkStarted(s.sent(ctx), l))
-}
-
-func (s wrongStore) Complete(ctx context.Context, l lockstore.Lease, data []byte, d time.Duration) error {
-	return s.says(ctx, "Complete", l.Key, s.Store.Complete(s.sent(ctx), l, data, d))
-}
-
-func (s wrongStore) ResolveEffect(ctx context.Context, key string, fence lockstore.Fence, data []byte, d time.Duration) error {
-	return s.says(ctx, "ResolveEffect", key, s.Store.ResolveEffect(s.sent(ctx), key, fence, data, d))
-}
-
-func (s wrongStore) Leave(ctx context.Context, key string, owner lockstore.Owner) error {
-	return s.says(ctx, "Leave", key, s.Store.Leave(s.sent(ctx), key, owner))
-}
-
-func (s wrongStore) Revoke(ctx context.Context, req lockstore.RevokeRequest) (lockstore.Status, error) {
-	st, err := s.Store.Revoke(s.sent(ctx), req)
-	return st, s.says(ctx, "Revoke", req.Key, err)
-}
-
-func (s wrongStore) Inspect(ctx context.Context, key string) (lockstore.Status, error) {
-	st, err := s.Store.Inspect(s.sent(ctx), key)
-	switch {
-	case s.has("inspect shows the raw holder") && st.Held:
-		st.Holder = lockstore.HolderInfo{Name: st.Holder.Encode()}
-	case s.has("inspect shows the last holder") && st.Fence > 0:
-		st.Holder = lockstore.HolderInfo{Name: "last"}
-	}
-	return st, s.says(ctx, "Inspect", key, err)
-}
-
-// List implements lockstore.Lister.
-func (s wrongStore) List(_ context.Context, prefix string, page func(lockstore.Page) error) error {
-	var p lockstore.Page
+// List implements driver.Lister.
+func (d *wrongDriver) List(_ context.Context, prefix string, page func(driver.Page) error) error {
+	var p driver.Page
 	var err error
-	s.locked(func() {
-		for key, text := range s.rows {
-			state, damaged := s.decode(text)
+	d.locked(func() {
+		for key, text := range d.rows {
+			state, damaged := d.decode(text)
 			if damaged != nil {
-				if s.has("list: ends at a foreign entry") {
+				if d.has("list: ends at a foreign entry") {
 					err = lockstore.ErrCorrupt
 				}
 				p.Damaged++
@@ -403,50 +302,46 @@ func (s wrongStore) List(_ context.Context, prefix string, page func(lockstore.P
 			}
 			listed := strings.HasPrefix(key, prefix)
 			switch {
-			case s.has("list: the prefix is a pattern"):
+			case d.has("list: the prefix is a pattern"):
 				listed, _ = path.Match(prefix+"*", key)
-			case s.has("list: everything"):
+			case d.has("list: everything"):
 				listed = true
-			case s.has("list: not what is waited for"):
+			case d.has("list: not what is waited for"):
 				listed = listed && len(state.Queue) == 0
 			}
 			if !listed || text == "" {
 				continue
 			}
-			_, _, a, _ := s.decide(wrongBook, state, rules.At(time.Now()), driver.Request{Kind: driver.Inspect})
-			st := portable.Status(key, a.Status)
+			_, _, a, _ := d.decide(wrongBook, state, rules.At(time.Now()), driver.Request{Kind: driver.Inspect})
+			one := driver.Listed{Key: key, Status: a.Status}
 			switch {
-			case s.has("list: kept is only held"):
-				st.Kept = false
-			case s.has("list: in doubt is free") && st.InDoubt, s.has("list: everything is free"):
-				st.Held, st.InDoubt = false, false
-			case s.has("list: broken is only held"):
-				st.Broken = false
-			case s.has("list: the dead are held"):
-				st.Held = st.Held || len(state.Holders) > 0
-			case s.has("list: twice"):
-				p.Keys = append(p.Keys, st)
+			case d.has("list: everything is free"),
+				d.has("list: in doubt is free") && one.State == driver.InDoubt:
+				one.State = driver.Free
+			case d.has("list: completed is only held") && one.State.Done(),
+				d.has("list: revoked is only held") && one.State == driver.Revoked,
+				d.has("list: the dead are held") && len(state.Holders) > 0:
+				one.State = driver.Held
+			case d.has("list: twice"):
+				p.Keys = append(p.Keys, one)
 			}
-			p.Keys = append(p.Keys, st)
+			p.Keys = append(p.Keys, one)
 		}
 	})
-	slices.SortFunc(p.Keys, func(a, b lockstore.Status) int { return strings.Compare(a.Key, b.Key) })
 	if err != nil {
 		return err
 	}
 	return page(p)
 }
 
-// Extent implements lockstore.Lister.
-func (s wrongStore) Extent(context.Context) (lockstore.Extent, error) {
-	return lockstore.Extent{}, nil
-}
+// Extent implements driver.Lister.
+func (d *wrongDriver) Extent(context.Context) (driver.Extent, error) { return driver.Extent{}, nil }
 
 // harness has every field that the suite uses.
-func (s wrongStore) harness() Harness {
-	set := func(key, text string) { s.locked(func() { s.rows[s.place(key)] = text }) }
+func (d *wrongDriver) harness() Harness {
+	set := func(key, text string) { d.locked(func() { d.rows[d.place(key)] = text }) }
 	get := func(key string) (text string) {
-		s.locked(func() { text = s.rows[s.place(key)] })
+		d.locked(func() { text = d.rows[d.place(key)] })
 		return text
 	}
 	damage := func(old, new string) func(*testing.T, string) {
@@ -463,16 +358,16 @@ func (s wrongStore) harness() Harness {
 	}
 	on := func(fault *bool) func(*testing.T) func() {
 		return func(*testing.T) func() {
-			s.locked(func() { *fault = true })
-			return func() { s.locked(func() { *fault = false }) }
+			d.locked(func() { *fault = true })
+			return func() { d.locked(func() { *fault = false }) }
 		}
 	}
 	return Harness{
-		Store:       s,
+		Store:       d.store(),
 		Marks:       16,
 		DamageQueue: map[string]func(*testing.T, string){"a number": damage(`"queue":[`, `"queue":7,"old":[`), "numbers": damage(`"queue":[`, `"queue":[1,`)},
 		Requests: func() (n int) {
-			s.locked(func() { n = s.requests })
+			d.locked(func() { n = d.requests })
 			return n
 		},
 		Delete: put(""),
@@ -481,7 +376,7 @@ func (s wrongStore) harness() Harness {
 			return func() { set(key, text) }
 		},
 		Dump:       func(_ *testing.T, key string) string { return get(key) },
-		ShiftClock: func(_ *testing.T, d time.Duration) { s.locked(func() { s.shift = d }) },
+		ShiftClock: func(_ *testing.T, shift time.Duration) { d.locked(func() { d.shift = shift }) },
 		Foreign: map[string]func(*testing.T, string){
 			"text":        put("hello"),
 			"other shape": put(`{"name":"x"}`),
@@ -490,19 +385,21 @@ func (s wrongStore) harness() Harness {
 			"cut short":     damage("}", ""),
 			"text in fence": damage(`"fence":`, `"fence":"x",`),
 		},
-		Unreachable: func(*testing.T) lockstore.Store {
-			return NewFaulty(s, func(c Call) Fault {
+		Unreachable: func(*testing.T) *lockstore.Store {
+			return NewFaulty(d.store(), func(Call) Fault {
 				switch {
-				case s.has("M36 server error as busy"):
-					return Fault{Drop: &lockstore.HeldError{Key: c.Key}}
-				case s.has("F21 refused connections are waited for"):
+				case d.has("M36 server error as busy"):
+					return Fault{Drop: lockstore.ErrRefused}
+				case d.has("F21 refused connections are waited for"):
 					return Fault{Before: time.Minute, Drop: lockstore.ErrUnavailable}
 				}
 				return Fault{Drop: lockstore.ErrUnavailable}
-			})
+			}).Store
 		},
-		Other:       func(*testing.T) lockstore.Store { return s.client(time.Hour) },
-		LoseReplies: on(&s.cut),
-		Hang:        on(&s.hang),
+		Other: func(*testing.T) *lockstore.Store {
+			return (&wrongDriver{wrongServer: d.wrongServer, ahead: time.Hour}).store()
+		},
+		LoseReplies: on(&d.cut),
+		Hang:        on(&d.hang),
 	}
 }

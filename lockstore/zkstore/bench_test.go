@@ -39,7 +39,7 @@ func testHandOver(t *testing.T, addr string) {
 				mu.Unlock()
 				start := time.Now()
 				lease, err := s.Acquire(t.Context(), req)
-				for errors.Is(err, lockstore.ErrHeld) {
+				for errors.Is(err, lockstore.ErrRefused) {
 					if err = s.AwaitTurn(t.Context(), req.Key, req.Owner); err == nil {
 						lease, err = s.Acquire(t.Context(), req)
 					}

@@ -39,7 +39,7 @@
 // about a kilobyte for each key that was ever used. (Measured with 16,000 keys of 15
 // bytes: 1,040 bytes each.) So ZooKeeper is for resources that are used again and again,
 // and not for a new key with each order. To delete the node of a key that nobody holds or
-// waits for, and that is neither kept nor in doubt, delete its child and the node.
+// waits for, delete its child and the node: Inspect says free.
 //
 // # Cost
 //

@@ -21,7 +21,7 @@ func newRequest(key string) lockstore.Request {
 	return lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute}
 }
 
-func acquire(t *testing.T, s *Store, key string) (lockstore.Request, lockstore.Lease) {
+func acquire(t *testing.T, s opened, key string) (lockstore.Request, lockstore.Lease) {
 	t.Helper()
 	req := newRequest(key)
 	lease, err := s.Acquire(t.Context(), req)
@@ -40,15 +40,15 @@ func repeat(t *testing.T, call func(context.Context) error) {
 		if err == nil {
 			return
 		}
-		for _, wrong := range []error{lockstore.ErrLost, lockstore.ErrHeld, lockstore.ErrCorrupt, lockstore.ErrInvalid} {
+		for _, wrong := range []error{lockstore.ErrLost, lockstore.ErrRefused, lockstore.ErrCorrupt, lockstore.ErrInvalid} {
 			require.NotErrorIs(t, err, wrong)
 		}
 		require.True(t, time.Now().Before(late), "%v", err)
 	}
 }
 
-// keeps wants the lease to last: it is renewed, refused to others, and released.
-func keeps(t *testing.T, s, other *Store, req lockstore.Request, lease lockstore.Lease) {
+// lasts wants the lease to last: it is renewed, refused to others, and released.
+func lasts(t *testing.T, s, other opened, req lockstore.Request, lease lockstore.Lease) {
 	t.Helper()
 	repeat(t, func(ctx context.Context) error {
 		_, err := s.Renew(ctx, lease, time.Minute)
@@ -63,7 +63,7 @@ func keeps(t *testing.T, s, other *Store, req lockstore.Request, lease lockstore
 	})
 	repeat(t, func(ctx context.Context) error {
 		_, err := other.Acquire(ctx, newRequest(req.Key))
-		if errors.Is(err, lockstore.ErrHeld) {
+		if errors.Is(err, lockstore.ErrRefused) {
 			return nil
 		}
 		return fmt.Errorf("want the key held: %v", err)
@@ -72,7 +72,7 @@ func keeps(t *testing.T, s, other *Store, req lockstore.Request, lease lockstore
 	nextReq := newRequest(req.Key) // one owner for all tries: one of them may be applied without an answer
 	repeat(t, func(ctx context.Context) error {
 		next, err := other.Acquire(ctx, nextReq)
-		if errors.Is(err, lockstore.ErrHeld) {
+		if errors.Is(err, lockstore.ErrRefused) {
 			// A refusal may rest on an older read. The lease would last longer than repeat does.
 			return fmt.Errorf("want the key free: %v", err)
 		}
@@ -84,7 +84,7 @@ func keeps(t *testing.T, s, other *Store, req lockstore.Request, lease lockstore
 }
 
 func testLeader(t *testing.T, e *testservers.Ensemble) {
-	open := func() *Store { return openStore(t, "zookeeper://"+e.Addrs()) }
+	open := func() opened { return openStore(t, "zookeeper://"+e.Addrs()) }
 	for what, fault := range map[string]func() (restore func()){
 		"killed": func() func() {
 			leader := e.Leader()
@@ -104,7 +104,7 @@ func testLeader(t *testing.T, e *testservers.Ensemble) {
 			require.NoError(t, err)
 			restore := fault()
 			began := time.Now()
-			keeps(t, s, other, req, lease)
+			lasts(t, s, other, req, lease)
 			t.Logf("all calls succeeded %v after the fault", time.Since(began).Round(10*time.Millisecond))
 			restore()
 			e.AwaitQuorum(nil)
@@ -128,7 +128,7 @@ func testLeader(t *testing.T, e *testservers.Ensemble) {
 		}
 		e.Servers[0].Restart()
 		e.Servers[1].Restart()
-		keeps(t, s, other, req, lease)
+		lasts(t, s, other, req, lease)
 	})
 }
 
@@ -147,7 +147,7 @@ func repeatUntil(t *testing.T, done func(context.Context) bool) {
 
 func testSession(t *testing.T, addr string) {
 	nodes := openTable(t, addr)
-	open := func(t *testing.T) (*Store, *testservers.CutProxy) {
+	open := func(t *testing.T) (opened, *testservers.CutProxy) {
 		p := testservers.Proxy(t, addr)
 		return openStore(t, "zookeeper://"+p.Addr), p
 	}
@@ -155,21 +155,21 @@ func testSession(t *testing.T, addr string) {
 
 	t.Run("F46 it expires under a holder", func(t *testing.T) {
 		s, p := open(t)
-		s.register.timeout = time.Second
+		s.kv.timeout = time.Second
 		req, lease := acquire(t, s, "session/expires")
-		before := s.register.session.conn.SessionID()
+		before := s.kv.session.conn.SessionID()
 		p.Swallow()
-		require.Eventually(t, func() bool { return s.register.session.conn.SessionID() == before && !s.register.session.isReady() }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return s.kv.session.conn.SessionID() == before && !s.kv.session.isReady() }, 10*time.Second, 10*time.Millisecond)
 		<-time.After(2 * time.Second) // the server's clock of the session goes on
 		p.Disconnect()
 		p.Forward()
-		keeps(t, s, other, req, lease)
-		require.NotEqual(t, before, s.register.session.conn.SessionID(), "the session was to expire")
+		lasts(t, s, other, req, lease)
+		require.NotEqual(t, before, s.kv.session.conn.SessionID(), "the session was to expire")
 	})
 	t.Run("F46 connections end under a holder", func(t *testing.T) {
 		s, p := open(t)
 		req, lease := acquire(t, s, "session/flaps")
-		before := s.register.session.conn.SessionID()
+		before := s.kv.session.conn.SessionID()
 		for range 3 {
 			p.Disconnect()
 			repeat(t, func(ctx context.Context) error {
@@ -177,22 +177,22 @@ func testSession(t *testing.T, addr string) {
 				return err
 			})
 		}
-		require.Equal(t, before, s.register.session.conn.SessionID())
-		keeps(t, s, other, req, lease)
+		require.Equal(t, before, s.kv.session.conn.SessionID())
+		lasts(t, s, other, req, lease)
 	})
 	t.Run("F46 no node of a waiter is left over", func(t *testing.T) {
 		s, p := open(t)
-		s.register.timeout = time.Second
+		s.kv.timeout = time.Second
 		acquire(t, other, "session/waiter")
 		req := newRequest("session/waiter")
 		req.JoinQueue = true
 		_, err := s.Acquire(t.Context(), req)
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		done := make(chan error, 1)
 		go func() { done <- s.AwaitTurn(ctx, req.Key, req.Owner) }()
-		node := s.register.waiter(req.Key, string(req.Owner))
+		node := s.kv.waiter(req.Key, string(req.Owner))
 		exists := func() bool {
 			ok, _, err := nodes.Exists(node)
 			require.NoError(t, err)
@@ -207,14 +207,14 @@ func testSession(t *testing.T, addr string) {
 	t.Run("F68 a process was frozen for longer than its session lasts", func(t *testing.T) {
 		s, p := open(t)
 		req, lease := acquire(t, s, "session/frozen")
-		before := s.register.session.conn.SessionID()
+		before := s.kv.session.conn.SessionID()
 		p.Swallow() // nobody tells the client that the connection is dead
-		s.register.session.heard.Store(time.Now().Add(-time.Hour).UnixNano())
+		s.kv.session.heard.Store(time.Now().Add(-time.Hour).UnixNano())
 		p.Forward()
 		_, err := s.Renew(t.Context(), lease, time.Minute)
 		require.NoError(t, err)
-		require.NotEqual(t, before, s.register.session.conn.SessionID())
-		keeps(t, s, other, req, lease)
+		require.NotEqual(t, before, s.kv.session.conn.SessionID())
+		lasts(t, s, other, req, lease)
 	})
 }
 
@@ -230,7 +230,7 @@ func testLostReply(t *testing.T, addr string) {
 	s := openStore(t, "zookeeper://"+p.Addr)
 	acquire(t, s, "first") // makes the parents
 	t.Run("F47 a node is created and the reply is lost", func(t *testing.T) {
-		p.CutReplies(recordMark)
+		p.CutReplies(entryMark)
 		req := newRequest("created")
 		_, err := s.Acquire(t.Context(), req)
 		require.Error(t, err)
@@ -250,7 +250,7 @@ func testLostReply(t *testing.T, addr string) {
 		other := openStore(t, "zookeeper://"+addr)
 		req := newRequest("late")
 		require.NoError(t, other.Release(t.Context(), lockstore.Lease{Key: req.Key, Owner: req.Owner}))
-		_, err := s.register.Write(t.Context(), req.Key, []byte("late"), "")
+		_, err := s.kv.Write(t.Context(), req.Key, []byte("late"), "")
 		require.Error(t, err, "there is a node already")
 		_, err = s.Acquire(t.Context(), req)
 		require.ErrorIs(t, err, lockstore.ErrLost)
@@ -278,7 +278,7 @@ func TestNoSession(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := openStore(t, "zookeeper://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
-				s.register.dial = dial
+				s.kv.dial = dial
 				for _, wait := range []time.Duration{time.Hour, time.Hour, 100 * time.Millisecond} {
 					ctx, cancel := context.WithTimeout(t.Context(), wait)
 					began := time.Now()
@@ -385,7 +385,7 @@ func testCredentials(t *testing.T, addr string) {
 	}
 	require.NoError(t, s.Release(t.Context(), lease))
 	t.Run("a new session sends them again", func(t *testing.T) {
-		s.register.session.heard.Store(1)
+		s.kv.session.heard.Store(1)
 		_, lease := acquire(t, s, "private")
 		require.NoError(t, s.Release(t.Context(), lease))
 	})
@@ -430,11 +430,11 @@ func TestLongSession(t *testing.T) {
 	addr := testservers.ZooKeeper(t, "minSessionTimeout=60000", "maxSessionTimeout=60000").Addr
 	s := openStore(t, "zookeeper://"+addr)
 	_, lease := acquire(t, s, "k")
-	before := s.register.session
+	before := s.kv.session
 	before.heard.Store(time.Now().Add(-20 * time.Second).UnixNano())
 	_, err := s.Renew(t.Context(), lease, time.Minute)
 	require.NoError(t, err)
-	require.True(t, before == s.register.session, "a healthy session was left")
+	require.True(t, before == s.kv.session, "a healthy session was left")
 }
 
 // An operator has deleted the child of a lock's node. No write can tell this node from

@@ -50,21 +50,20 @@ func conformance(t *testing.T, addrs string) {
 	castest.Run(t, func(t *testing.T) (casstore.KV, castest.Table) {
 		net := openNetwork(t, addrs)
 		s := openStore(t, "zookeeper://"+net.addrs())
-		return s.register, wire{nodes, net, s}
+		return s.kv, wire{nodes, net, s}
 	}, storetest.Parallel)
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		net := openNetwork(t, addrs)
 		s := openStore(t, "zookeeper://"+net.addrs())
-		h := castest.Harness(t, s.register, casstore.Options{Name: "zkstore", MaxClockSkew: DefaultSkew}, nodes)
-		h.Store = &Store{h.Store.(*casstore.Store), s.register}
+		h := castest.Harness(t, s.kv, casstore.Options{Name: "zkstore", MaxClockSkew: DefaultMaxClockSkew}, nodes)
 		h.TakeoverDelay += 400 * time.Millisecond // a busy machine: a process knows the time of its last reply
-		h.Unreachable = func(t *testing.T) lockstore.Store { return openStore(t, "zookeeper://"+closedPort(t)) }
+		h.Unreachable = func(t *testing.T) *lockstore.Store { return openStore(t, "zookeeper://"+closedPort(t)).Store }
 		for what, data := range map[string]string{"empty": "", "text": "hello", "a birth alone": newBirth(), "no birth": strings.ToLower(newBirth()) + " x"} {
 			h.Foreign["a node with "+what] = func(t *testing.T, key string) { nodes.put(t, key, []byte(data)) }
 		}
-		// Writes only: their data begin with the record's mark.
+		// Writes only: their data begin with the entry's mark.
 		h.LoseReplies = func(t *testing.T) func() {
-			return net.during(t, s, func(p *testservers.CutProxy) { p.CutReplies(recordMark) })
+			return net.during(t, s, func(p *testservers.CutProxy) { p.CutReplies(entryMark) })
 		}
 		h.Hang = func(t *testing.T) func() { return net.during(t, s, (*testservers.CutProxy).Swallow) }
 		h.Dump = func(t *testing.T, key string) string { return string(nodes.data(t, key)) }
@@ -72,7 +71,7 @@ func conformance(t *testing.T, addrs string) {
 	}, storetest.Parallel)
 }
 
-const recordMark = "lambdalock2 "
+const entryMark = "lambdalock2 "
 
 // network is a proxy in front of each server.
 type network []*testservers.CutProxy
@@ -93,7 +92,7 @@ func (n network) addrs() string {
 }
 
 // during does something to every proxy, and returns how to end it.
-func (n network) during(t *testing.T, s *Store, set func(*testservers.CutProxy)) (restore func()) {
+func (n network) during(t *testing.T, s opened, set func(*testservers.CutProxy)) (restore func()) {
 	for _, p := range n {
 		set(p)
 	}
@@ -113,22 +112,22 @@ func (n network) during(t *testing.T, s *Store, set func(*testservers.CutProxy))
 type wire struct {
 	table
 	network
-	*Store
+	store opened
 }
 
 // LoseReplies implements castest.Wire.
 func (w wire) LoseReplies(t *testing.T) func() {
-	return w.during(t, w.Store, func(p *testservers.CutProxy) { p.CutReplies("") })
+	return w.during(t, w.store, func(p *testservers.CutProxy) { p.CutReplies("") })
 }
 
 // Hang implements castest.Wire.
 func (w wire) Hang(t *testing.T) func() {
-	return w.during(t, w.Store, (*testservers.CutProxy).Swallow)
+	return w.during(t, w.store, (*testservers.CutProxy).Swallow)
 }
 
 // Unreachable implements castest.Wire.
 func (w wire) Unreachable(t *testing.T) casstore.KV {
-	return openStore(t, "zookeeper://"+closedPort(t)).register
+	return openStore(t, "zookeeper://"+closedPort(t)).kv
 }
 
 // table changes nodes as an operator does.
@@ -215,13 +214,27 @@ func config(t testing.TB, rawURL, auth string) lockstore.Config {
 	}}
 }
 
-func openStore(t testing.TB, rawURL string) *Store { return openAs(t, rawURL, "") }
+// opened is a store, and its KV.
+type opened struct {
+	*lockstore.Store
+	kv *kv
+}
 
-func openAs(t testing.TB, rawURL, auth string) *Store {
-	s, err := Open(context.Background(), config(t, rawURL, auth))
+func openStore(t testing.TB, rawURL string) opened { return openAs(t, rawURL, "") }
+
+func openAs(t testing.TB, rawURL, auth string) opened {
+	opt, err := options(config(t, rawURL, auth))
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.(*Store).Close()) })
-	return s.(*Store)
+	return openWith(t, opt)
+}
+
+func openWith(t testing.TB, opt Options) opened {
+	k, err := newKV(opt)
+	require.NoError(t, err)
+	s, err := opt.store(k)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return opened{s, k}
 }
 
 // closedPort returns an address where no server listens.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -12,18 +13,19 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
 )
 
 // pageKeys is how many nodes a page of List reads.
 const pageKeys = 100
 
-// List implements lockstore.Lister. Its first page reads the names of all nodes, and has no
-// keys. Each later page reads up to 100 nodes whose keys begin with prefix. Every page also
+// List implements casstore.Lister. Its first page reads the names of all nodes, and has no
+// entries. Each later page reads up to 100 nodes whose keys begin with prefix. Every page also
 // writes the clock node once, for the servers' time. The error of a node that the user may
 // not read ends the listing.
-func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Page) error) error {
-	all, err := synced(ctx, s.register, func(conn *zk.Conn, _ time.Time) ([]string, error) {
-		all, _, err := conn.Children(s.register.locks())
+func (k *kv) List(ctx context.Context, prefix string, page func(casstore.Page) error) error {
+	all, err := synced(ctx, k, func(conn *zk.Conn, _ time.Time) ([]string, error) {
+		all, _, err := conn.Children(k.locks())
 		if errors.Is(err, zk.ErrNoNode) {
 			return nil, nil
 		}
@@ -32,13 +34,13 @@ func (s *Store) List(ctx context.Context, prefix string, page func(lockstore.Pag
 	if err != nil {
 		return unread("list", err)
 	}
-	keys, damaged := s.register.keys(all, prefix)
-	if err := page(lockstore.Page{Read: len(all) - len(keys), Requests: 2, Damaged: len(damaged), DamagedNames: damaged}); err != nil {
+	keys, damaged := k.keys(all, prefix)
+	if err := page(casstore.Page{Read: len(all) - len(keys), Requests: 2, Damaged: len(damaged), DamagedNames: damaged}); err != nil {
 		return err
 	}
 	for keys := range slices.Chunk(keys, pageKeys) {
-		p, err := synced(ctx, s.register, func(conn *zk.Conn, now time.Time) (lockstore.Page, error) {
-			return s.page(ctx, conn, keys, now)
+		p, err := synced(ctx, k, func(conn *zk.Conn, now time.Time) (casstore.Page, error) {
+			return k.page(ctx, conn, keys, now)
 		})
 		if err != nil {
 			return unread("list", err)
@@ -66,37 +68,31 @@ func (p paths) keys(names []string, prefix string) (keys, damaged []string) {
 }
 
 // page reads the nodes of keys at a time of the servers.
-func (s *Store) page(ctx context.Context, conn *zk.Conn, keys []string, now time.Time) (lockstore.Page, error) {
-	p := lockstore.Page{Read: len(keys), Requests: 1 + len(keys)}
+func (k *kv) page(ctx context.Context, conn *zk.Conn, keys []string, now time.Time) (casstore.Page, error) {
+	p := casstore.Page{Now: now, Read: len(keys), Requests: 1 + len(keys)}
 	for _, key := range keys {
 		if err := ctx.Err(); err != nil {
 			return p, err
 		}
-		entry, err := s.register.get(conn, key)
-		if err == nil && entry.Version == "" {
-			continue // somebody has deleted it meanwhile
-		}
-		var status lockstore.Status
-		if err == nil {
-			status, err = s.StatusOf(key, entry, now)
-		}
+		entry, err := k.get(conn, key)
+		name := path.Base(k.lock(key))
 		switch {
 		case errors.Is(err, lockstore.ErrCorrupt):
 			p.Damaged++
-			p.DamagedNames = append(p.DamagedNames, url.PathEscape(key))
+			p.DamagedNames = append(p.DamagedNames, name)
 		case err != nil:
 			return p, fmt.Errorf("key %q: %w", key, err)
-		default:
-			p.Keys = append(p.Keys, status)
+		case entry.Version != "": // nobody has deleted it meanwhile
+			p.Entries = append(p.Entries, casstore.Listed{Key: key, Name: name, Entry: entry})
 		}
 	}
 	return p, nil
 }
 
-// Extent implements lockstore.Lister by one request: how many nodes there are.
-func (s *Store) Extent(ctx context.Context) (lockstore.Extent, error) {
-	nodes, err := call(ctx, s.register.client, func(conn *zk.Conn) (int32, error) {
-		there, stat, err := conn.Exists(s.register.locks())
+// Extent implements casstore.Lister by one request: how many nodes there are.
+func (k *kv) Extent(ctx context.Context) (lockstore.Extent, error) {
+	nodes, err := call(ctx, k.client, func(conn *zk.Conn) (int32, error) {
+		there, stat, err := conn.Exists(k.locks())
 		if err != nil || !there {
 			return 0, err
 		}

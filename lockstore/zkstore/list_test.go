@@ -17,7 +17,7 @@ import (
 )
 
 // listed is a listing, and its pages.
-func listed(t *testing.T, s *Store, prefix string) (keys []string, pages []lockstore.Page) {
+func listed(t *testing.T, s opened, prefix string) (keys []string, pages []lockstore.Page) {
 	t.Helper()
 	require.NoError(t, s.List(t.Context(), prefix, func(p lockstore.Page) error {
 		pages = append(pages, p)
@@ -32,7 +32,7 @@ func listed(t *testing.T, s *Store, prefix string) (keys []string, pages []locks
 func testList(t *testing.T, addr string) {
 	conn := openTable(t, addr).Conn
 	// open makes a store with nodes of its own.
-	open := func(t *testing.T) (*Store, table) {
+	open := func(t *testing.T) (opened, table) {
 		prefix := "/" + rand.Text()
 		return openStore(t, "zookeeper://"+addr+prefix), table{conn, paths{prefix}}
 	}
@@ -47,7 +47,7 @@ func testList(t *testing.T, addr string) {
 		require.False(t, there, "Extent makes no node")
 		keys, pages := listed(t, s, "")
 		require.Empty(t, keys)
-		require.Equal(t, []lockstore.Page{{Requests: 2}}, pages)
+		require.Equal(t, []lockstore.Page{{Keys: []lockstore.Status{}, Requests: 2}}, pages)
 		keys, _ = listed(t, s, "account/")
 		require.Empty(t, keys)
 	})
@@ -73,7 +73,7 @@ func testList(t *testing.T, addr string) {
 		require.ElementsMatch(t, all, keys, "each key once")
 		require.ElementsMatch(t, []string{"a%2fb", "a b", "%zz", "%ff", "%00"}, pages[0].DamagedNames)
 		pages[0].DamagedNames = nil
-		require.Equal(t, lockstore.Page{Read: 5, Requests: 2, Damaged: 5}, pages[0])
+		require.Equal(t, lockstore.Page{Keys: []lockstore.Status{}, Read: 5, Requests: 2, Damaged: 5}, pages[0])
 	})
 
 	t.Run("pages", func(t *testing.T) {
@@ -173,10 +173,10 @@ func testList(t *testing.T, addr string) {
 					return err
 				})
 			},
-			"the session": func() { s.register.session.heard.Store(1) },
+			"the session": func() { s.kv.session.heard.Store(1) },
 		} {
 			var keys []string
-			before := s.register.session.conn.SessionID()
+			before := s.kv.session.conn.SessionID()
 			require.NoError(t, s.List(t.Context(), "", func(p lockstore.Page) error {
 				if len(p.Keys) == 0 {
 					end()
@@ -187,7 +187,7 @@ func testList(t *testing.T, addr string) {
 				return nil
 			}), what)
 			require.Equal(t, []string{"a"}, keys, what)
-			require.Equal(t, what == "the connection", before == s.register.session.conn.SessionID(), what)
+			require.Equal(t, what == "the connection", before == s.kv.session.conn.SessionID(), what)
 		}
 	})
 

@@ -25,7 +25,7 @@ const (
 
 // Open opens the store that cfg.URL names, see the package documentation. It makes no
 // network call.
-func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	opt, err := options(cfg)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func options(cfg lockstore.Config) (Options, error) {
 		opt.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	if text, ok := params[paramSkew]; ok {
-		if opt.Skew, err = time.ParseDuration(text); err != nil || opt.Skew <= 0 {
+		if opt.MaxClockSkew, err = time.ParseDuration(text); err != nil || opt.MaxClockSkew <= 0 {
 			return Options{}, lockstore.Invalidf("zkstore: the URL has a parameter %s that is not a duration of more than 0, such as 500ms", paramSkew)
 		}
 	}

@@ -38,7 +38,7 @@ func TestURL(t *testing.T) {
 		require.NoError(t, err, url)
 		require.Equal(t, want.servers, opt.Servers, url)
 		require.Equal(t, want.prefix, opt.Prefix, url)
-		require.Equal(t, want.skew, opt.Skew, url)
+		require.Equal(t, want.skew, opt.MaxClockSkew, url)
 		require.Equal(t, want.tls, opt.TLS != nil, url)
 		require.Nil(t, opt.Credentials, url)
 	}
@@ -82,8 +82,8 @@ func TestInvalidSettings(t *testing.T) {
 		{Servers: []string{"host:"}},
 		{Servers: []string{"host:1"}, Prefix: "locks"},
 		{Servers: []string{"host:1"}, Prefix: "/"},
-		{Servers: []string{"host:1"}, Skew: -1},
-		{Servers: []string{"host:1"}, Skew: time.Hour},
+		{Servers: []string{"host:1"}, MaxClockSkew: -1},
+		{Servers: []string{"host:1"}, MaxClockSkew: time.Hour},
 		{Servers: []string{"host:1"}, Credentials: func() (string, string) { return "a:b", "c" }},
 		{Servers: []string{"host:1"}, Credentials: func() (string, string) { return "a", "" }},
 	} {
@@ -95,11 +95,8 @@ func TestInvalidSettings(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	addr, roots := testservers.ZooKeeperTLS(t)
-	open := func(roots *x509.CertPool, name string) *Store {
-		s, err := New(Options{Servers: []string{addr}, TLS: &tls.Config{RootCAs: roots, ServerName: name}})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, s.Close()) })
-		return s
+	open := func(roots *x509.CertPool, name string) opened {
+		return openWith(t, Options{Servers: []string{addr}, TLS: &tls.Config{RootCAs: roots, ServerName: name}})
 	}
 	s := open(roots, "")
 	repeat(t, func(ctx context.Context) error { // a new server's first handshake may take a second
@@ -108,7 +105,7 @@ func TestTLS(t *testing.T) {
 	})
 	_, lease := acquire(t, s, "k")
 	require.NoError(t, s.Release(t.Context(), lease))
-	for what, s := range map[string]*Store{
+	for what, s := range map[string]opened{
 		"F21 unknown authority":          openStore(t, "zookeeper://"+addr+"?tls=true"),
 		"F21 name mismatch":              open(roots, "another.example"),
 		"F21 no TLS at a server with it": openStore(t, "zookeeper://"+addr),

@@ -17,12 +17,12 @@ import (
 // Whoever releases deletes the node of the first in the queue, and of nobody else.
 func testWakeUp(t *testing.T, addr string) {
 	nodes := openTable(t, addr)
-	waits := func(key string) (*Store, lockstore.Request, <-chan error) {
+	waits := func(key string) (opened, lockstore.Request, <-chan error) {
 		s := openStore(t, "zookeeper://"+addr)
 		req := newRequest(key)
 		req.JoinQueue = true
 		_, err := s.Acquire(t.Context(), req)
-		require.ErrorIs(t, err, lockstore.ErrHeld)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
 		done := make(chan error, 1)
 		go func() { done <- s.AwaitTurn(t.Context(), req.Key, req.Owner) }()
 		require.Eventually(t, func() bool { return exists(t, nodes, req) }, 10*time.Second, time.Millisecond)
@@ -44,8 +44,8 @@ func testWakeUp(t *testing.T, addr string) {
 	t.Run("F60 a wake-up is lost", func(t *testing.T) {
 		_, lease := acquire(t, holder, "lost")
 		s, req, done := waits("lost")
-		// This register wakes nobody.
-		mute, err := casstore.New(struct{ casstore.KV }{holder.register}, casstore.Options{})
+		// This KV wakes nobody.
+		mute, err := casstore.New(struct{ casstore.KV }{holder.kv}, casstore.Options{})
 		require.NoError(t, err)
 		began := time.Now()
 		require.NoError(t, mute.Release(t.Context(), lease))
@@ -62,10 +62,10 @@ func testWakeUp(t *testing.T, addr string) {
 func testNoNodeOfAWaiterIsLeftOver(t *testing.T, addr string) {
 	nodes := openTable(t, addr)
 	acquire(t, openStore(t, "zookeeper://"+addr), "parents")
-	open := func(t *testing.T, via string) (*Store, *sync.Mutex) {
+	open := func(t *testing.T, via string) (opened, *sync.Mutex) {
 		s, hold := openStore(t, "zookeeper://"+via), &sync.Mutex{}
-		dial := s.register.dial
-		s.register.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dial := s.kv.dial
+		s.kv.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, network, addr)
 			return holdable{conn, hold}, err
 		}
@@ -73,18 +73,18 @@ func testNoNodeOfAWaiterIsLeftOver(t *testing.T, addr string) {
 		require.NoError(t, err)
 		return s, hold
 	}
-	gone := func(t *testing.T, s *Store, req lockstore.Request, session int64) {
+	gone := func(t *testing.T, s opened, req lockstore.Request, session int64) {
 		require.Eventually(t, func() bool { return !exists(t, nodes, req) }, 10*time.Second, time.Millisecond, "its node is left over")
-		require.Equal(t, session, s.register.session.conn.SessionID(), "the end of the session deletes it, too")
+		require.Equal(t, session, s.kv.session.conn.SessionID(), "the end of the session deletes it, too")
 	}
 	t.Run("F46 the context ends", func(t *testing.T) {
 		s, hold := open(t, addr)
-		session, req := s.register.session.conn.SessionID(), newRequest("k")
+		session, req := s.kv.session.conn.SessionID(), newRequest("k")
 		ctx, cancel := context.WithCancel(t.Context())
 		hold.Lock()
 		ended := make(chan error, 1)
 		go func() {
-			_, _, err := s.register.Listen(ctx, req.Key, string(req.Owner))
+			_, _, err := s.kv.Listen(ctx, req.Key, string(req.Owner))
 			ended <- err
 		}()
 		require.Eventually(t, func() bool { return exists(t, nodes, req) }, 10*time.Second, time.Millisecond)
@@ -96,9 +96,9 @@ func testNoNodeOfAWaiterIsLeftOver(t *testing.T, addr string) {
 	t.Run("F46 the connection ends", func(t *testing.T) {
 		p := testservers.Proxy(t, addr)
 		s, _ := open(t, p.Addr)
-		session, req := s.register.session.conn.SessionID(), newRequest("k")
-		p.CutReplies(s.register.waiter(req.Key, string(req.Owner)))
-		_, _, err := s.register.Listen(t.Context(), req.Key, string(req.Owner))
+		session, req := s.kv.session.conn.SessionID(), newRequest("k")
+		p.CutReplies(s.kv.waiter(req.Key, string(req.Owner)))
+		_, _, err := s.kv.Listen(t.Context(), req.Key, string(req.Owner))
 		p.Forward()
 		require.Error(t, err)
 		gone(t, s, req, session)

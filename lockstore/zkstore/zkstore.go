@@ -1,6 +1,7 @@
 package zkstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -24,10 +25,10 @@ type Options struct {
 	// users of a resource need the same prefix and the same key.
 	Prefix string
 
-	// Skew is how far the clocks of the ensemble's servers may disagree. Others wait longer
-	// by Skew when a holder dies. 0 means DefaultSkew; at most a minute. All users of a
-	// resource need the same Skew.
-	Skew time.Duration
+	// MaxClockSkew is how far the clocks of the ensemble's servers may disagree. Others wait
+	// longer by MaxClockSkew when a holder dies. 0 means DefaultMaxClockSkew; at most a minute.
+	// All users of a resource need the same MaxClockSkew.
+	MaxClockSkew time.Duration
 
 	// Credentials returns a user and a password, without ":" in the user. New calls it once.
 	// The store's nodes are then for this user alone. nil means that everybody who
@@ -42,32 +43,30 @@ type Options struct {
 const (
 	// DefaultPrefix is Options.Prefix by default.
 	DefaultPrefix = "/lambdalock"
-	// DefaultSkew is Options.Skew by default.
-	DefaultSkew = 500 * time.Millisecond
-)
-
-// Store keeps leases in the nodes of a ZooKeeper ensemble. The embedded store implements
-// lockstore.Store, lockstore.Inspector, lockstore.Completer, lockstore.Resolver, lockstore.Revoker and
-// lockstore.Queuer. Store adds lockstore.Lister and lockstore.Checker.
-type Store struct {
-	*casstore.Store
-	register *register
-}
-
-var (
-	_ lockstore.Store     = (*Store)(nil)
-	_ lockstore.Inspector = (*Store)(nil)
-	_ lockstore.Completer = (*Store)(nil)
-	_ lockstore.Resolver  = (*Store)(nil)
-	_ lockstore.Revoker   = (*Store)(nil)
-	_ lockstore.Lister    = (*Store)(nil)
-	_ lockstore.Checker   = (*Store)(nil)
-	_ lockstore.Queuer    = (*Store)(nil)
+	// DefaultMaxClockSkew is Options.MaxClockSkew by default.
+	DefaultMaxClockSkew = 500 * time.Millisecond
 )
 
 // New returns a store. It connects when the first call needs a connection, and keeps the
 // connection until Close. Its errors match lockstore.ErrInvalid.
-func New(opt Options) (*Store, error) {
+//
+// Close ends the session and its connection, and returns nil after at most three seconds. A
+// later call returns an error that matches lockstore.ErrUnavailable. A function of Lambda need
+// not close its store.
+func New(opt Options) (*lockstore.Store, error) {
+	k, err := newKV(opt)
+	if err != nil {
+		return nil, err
+	}
+	return opt.store(k)
+}
+
+func (opt Options) store(k *kv) (*lockstore.Store, error) {
+	skew := cmp.Or(opt.MaxClockSkew, DefaultMaxClockSkew)
+	return casstore.New(k, casstore.Options{Name: "zkstore", MaxClockSkew: skew})
+}
+
+func newKV(opt Options) (*kv, error) {
 	if len(opt.Servers) == 0 {
 		return nil, lockstore.Invalidf("zkstore: Servers is empty; want the address of a server")
 	}
@@ -82,10 +81,7 @@ func New(opt Options) (*Store, error) {
 	if !validPrefix(opt.Prefix) {
 		return nil, lockstore.Invalidf("zkstore: Prefix is not a path of letters, digits, '_', '-' and '.', such as %s", DefaultPrefix)
 	}
-	if opt.Skew == 0 {
-		opt.Skew = DefaultSkew
-	}
-	r := &register{
+	k := &kv{
 		client: &client{servers: opt.Servers, dial: (&net.Dialer{}).DialContext, timeout: sessionTimeout},
 		paths:  paths{opt.Prefix},
 		acl:    zk.WorldACL(zk.PermAll),
@@ -95,16 +91,12 @@ func New(opt Options) (*Store, error) {
 		if user == "" || password == "" || strings.Contains(user, ":") {
 			return nil, lockstore.Invalidf("zkstore: Credentials returns no user, no password or a user with \":\"; want a user and a password")
 		}
-		r.auth, r.acl = []byte(user+":"+password), zk.DigestACL(zk.PermAll, user, password)
+		k.auth, k.acl = []byte(user+":"+password), zk.DigestACL(zk.PermAll, user, password)
 	}
 	if opt.TLS != nil {
-		r.dial = (&tls.Dialer{Config: opt.TLS}).DialContext
+		k.dial = (&tls.Dialer{Config: opt.TLS}).DialContext
 	}
-	s, err := casstore.New(r, casstore.Options{Name: "zkstore", MaxClockSkew: opt.Skew})
-	if err != nil {
-		return nil, err
-	}
-	return &Store{s, r}, nil
+	return k, nil
 }
 
 // validPrefix also refuses a path of ZooKeeper's own.
@@ -121,29 +113,27 @@ func validPrefix(prefix string) bool {
 	return true
 }
 
-// Close implements io.Closer. It ends the session and its connection, and returns nil after at
-// most three seconds. A later call returns an error that matches lockstore.ErrUnavailable. A
-// function of Lambda need not close its store.
-func (s *Store) Close() error {
-	s.register.close()
+// Close implements io.Closer, see New.
+func (k *kv) Close() error {
+	k.close()
 	return nil
 }
 
 // manyKeys is from how many nodes on Check advises to delete some.
 const manyKeys = 100_000
 
-// Check implements lockstore.Checker. It reads the parent of the locks' nodes: who may
+// Check implements driver.Checker. It reads the parent of the locks' nodes: who may
 // change the locks, and how many keys have a node.
-func (s *Store) Check(ctx context.Context) ([]lockstore.Finding, error) {
-	findings, err := call(ctx, s.register.client, func(conn *zk.Conn) ([]lockstore.Finding, error) {
-		acl, stat, err := conn.GetACL(s.register.locks())
+func (k *kv) Check(ctx context.Context) ([]lockstore.Finding, error) {
+	findings, err := call(ctx, k.client, func(conn *zk.Conn) ([]lockstore.Finding, error) {
+		acl, stat, err := conn.GetACL(k.locks())
 		if errors.Is(err, zk.ErrNoNode) {
 			return nil, nil // the first lock makes it
 		}
 		if err != nil {
 			return nil, err
 		}
-		return findingsIn(acl, stat, s.register.locks(), s.register.auth != nil), nil
+		return findingsIn(acl, stat, k.locks(), k.auth != nil), nil
 	})
 	if err != nil {
 		return nil, unread("check", err)

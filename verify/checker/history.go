@@ -29,8 +29,8 @@ type Kind string
 // Lost when the resource has seen a larger one. An effect goes to a resource that compares
 // nothing: each run makes one, while it may trust its lease.
 //
-// A Complete and a ResolveEffect have the time for which the answer is kept in TTL. Revoke and the
-// settlements are an operator's: Owner and Fence are those of the lease that they are about.
+// A Complete and a ResolveEffect have in TTL the time for which the result is stored. Revoke and both
+// resolutions are an operator's: Owner and Fence are those of the lease that they are about.
 const (
 	Acquire  Kind = "acquire"
 	Renew    Kind = "renew"
@@ -38,12 +38,12 @@ const (
 	Abandon  Kind = "abandon"
 	Write    Kind = "write"
 	Effect   Kind = "effect"
-	Complete Kind = "keep"
+	Complete Kind = "complete"
 
-	MarkStarted     Kind = "begin"
-	ResolveEffect   Kind = "settle-kept"
-	ResolveNoEffect Kind = "settle-free"
-	Revoke          Kind = "break"
+	MarkStarted     Kind = "mark-started"
+	ResolveEffect   Kind = "resolve-effect"
+	ResolveNoEffect Kind = "resolve-no-effect"
+	Revoke          Kind = "revoke"
 )
 
 // What happens to a store's copy of a key, at one moment between Call and Return.
@@ -57,19 +57,19 @@ const (
 // Outcome is what the client was told.
 type Outcome string
 
-// The outcomes. After Refused certainly nothing was applied. After Unknown the
-// request may have been applied, or will be later. Broken is invalid or corrupt,
+// The outcomes. After NotApplied certainly nothing was applied. After Unknown the
+// request may have been applied, or will be later. Invalid is invalid or corrupt,
 // which no request of a history may be told.
 const (
-	OK      Outcome = "ok"
-	Busy    Outcome = "busy"
-	Turn    Outcome = "turn"  // nobody has the key: it is kept for owners that wait
-	Kept    Outcome = "kept"  // an answer is kept, and was told
-	Doubt   Outcome = "doubt" // a begun lease has ended and is not settled
-	Lost    Outcome = "lost"
-	Refused Outcome = "refused"
-	Unknown Outcome = "unknown"
-	Broken  Outcome = "broken"
+	OK         Outcome = "ok"
+	Busy       Outcome = "busy"
+	Reserved   Outcome = "reserved"  // nobody has the key, and owners that wait get it first
+	Completed  Outcome = "completed" // a result is stored, and was told
+	InDoubt    Outcome = "in-doubt"  // a lease has ended under work that had started
+	Lost       Outcome = "lost"
+	NotApplied Outcome = "not-applied"
+	Unknown    Outcome = "unknown"
+	Invalid    Outcome = "invalid"
 )
 
 // Op is one operation. Times count from the history's beginning, on one clock
@@ -82,7 +82,7 @@ type Op struct {
 	TTL     time.Duration // asked for
 	Fence   int64         // of the lease: told by Acquire, named by the others
 	Trust   time.Duration // from Call on; of Acquire and Renew
-	Data    string        // the answer that a Complete or a ResolveEffect writes, and an Acquire is told; each call has its own
+	Data    string        // the result that a Complete or a ResolveEffect writes, and an Acquire is told; each call has its own
 	Outcome Outcome
 	Call    time.Duration
 	Return  time.Duration
@@ -170,24 +170,25 @@ const forever = time.Duration(math.MaxInt64 / 4)
 
 // OutcomeOf reads a store's answer.
 func OutcomeOf(err error) Outcome {
-	if held, ok := errors.AsType[*lockstore.HeldError](err); ok && held.Reserved {
-		return Turn
-	}
-	if _, ok := errors.AsType[*lockstore.KeptError](err); ok {
-		return Kept
-	}
-	if _, ok := errors.AsType[*lockstore.DoubtError](err); ok {
-		return Doubt
+	if refused, ok := errors.AsType[*lockstore.Refused](err); ok {
+		switch {
+		case refused.State == lockstore.Reserved:
+			return Reserved
+		case refused.State.Done():
+			return Completed
+		case refused.State == lockstore.InDoubt:
+			return InDoubt
+		}
 	}
 	for _, o := range []struct {
 		is  error
 		out Outcome
 	}{
-		{lockstore.ErrHeld, Busy},
+		{lockstore.ErrRefused, Busy},
 		{lockstore.ErrLost, Lost},
-		{lockstore.ErrInvalid, Broken},
-		{lockstore.ErrCorrupt, Broken},
-		{lockstore.ErrUnavailable, Refused},
+		{lockstore.ErrInvalid, Invalid},
+		{lockstore.ErrCorrupt, Invalid},
+		{lockstore.ErrUnavailable, NotApplied},
 	} {
 		if errors.Is(err, o.is) {
 			return o.out

@@ -58,14 +58,14 @@ release a 5 lost 140 150 0`, true, true},
 		{"kept for others while nobody has it", `
 acquire a 5 ok 0 10 100
 release a 5 ok 20 30 0
-acquire b 0 turn 40 50 100
+acquire b 0 reserved 40 50 100
 acquire c 6 ok 60 70 100`, true, true},
 		{"kept for others while it is held", `
 acquire a 5 ok 0 10 100
-acquire b 0 turn 20 30 100`, false, true},
+acquire b 0 reserved 20 30 100`, false, true},
 		{"kept for others, and its own", `
 acquire a 5 ok 0 10 100
-acquire a 0 turn 20 30 100`, false, false},
+acquire a 0 reserved 20 30 100`, false, false},
 		{"M01 taken from a live holder", `
 acquire a 5 ok 0 10 100
 acquire b 6 ok 20 30 100`, false, false},
@@ -238,10 +238,10 @@ acquire a 5 ok 0 10 100
 acquire b 6 ok 105 115 100
 release a 5 ok 120 130 0`, false, true},
 		{"refused, though it was applied", `
-acquire a 0 refused 0 10 100
+acquire a 0 not-applied 0 10 100
 acquire b 0 busy 20 30 100`, false, true},
 		{"corrupt", `
-acquire a 0 broken 0 10 100`, true, false},
+acquire a 0 invalid 0 10 100`, true, false},
 		{"an answer that took too long", `
 acquire a 5 ok 0 60 100`, true, false},
 		{"a write is refused that comes too late", `
@@ -308,213 +308,213 @@ acquire b 6 ok 50 60 100`, false, true},
 		{"kept, read and open again", `
 acquire a 5 ok 0 10 100
 effect a 5 ok 12 12 0
-keep a 5 ok 20 30 100 x
-acquire b 0 kept 40 50 100 x
+complete a 5 ok 20 30 100 x
+acquire b 0 completed 40 50 100 x
 acquire c 6 ok 125 135 100
 effect c 6 ok 136 136 0`, true, true},
 		{"kept, and open too early", `
 acquire a 5 ok 0 10 100
-keep a 5 ok 20 30 100 x
+complete a 5 ok 20 30 100 x
 acquire b 6 ok 60 70 100`, false, false},
 		{"kept, and told after its time", `
 acquire a 5 ok 0 10 100
-keep a 5 ok 20 30 100 x
-acquire b 0 kept 140 150 100 x`, false, false},
+complete a 5 ok 20 30 100 x
+acquire b 0 completed 140 150 100 x`, false, false},
 		{"kept is not held", `
 acquire a 5 ok 0 10 100
-keep a 5 ok 20 30 100 x
+complete a 5 ok 20 30 100 x
 acquire b 0 busy 40 50 100`, false, true},
 		{"an answer that nobody kept", `
 acquire a 5 ok 0 10 100
-keep a 5 ok 20 30 100 x
-acquire b 0 kept 40 50 100 y`, false, false},
+complete a 5 ok 20 30 100 x
+acquire b 0 completed 40 50 100 y`, false, false},
 		{"kept by a stranger", `
 acquire a 5 ok 0 10 100
-keep b 5 ok 20 30 100 x`, false, true},
+complete b 5 ok 20 30 100 x`, false, true},
 		{"kept after the end of the lease", `
 acquire a 5 ok 0 10 100
-keep a 5 ok 150 160 100 x
-acquire b 0 kept 170 180 100 x`, true, true},
+complete a 5 ok 150 160 100 x
+acquire b 0 completed 170 180 100 x`, true, true},
 		{"kept after another's grant", `
 acquire a 5 ok 0 10 100
 acquire b 6 ok 105 115 100
-keep a 5 ok 120 130 100 x`, false, true},
+complete a 5 ok 120 130 100 x`, false, true},
 		{"kept after a release", `
 acquire a 5 ok 0 10 100
 release a 5 ok 20 30 0
-keep a 5 ok 40 50 100 x
-acquire b 0 kept 60 70 100 x`, false, true},
+complete a 5 ok 40 50 100 x
+acquire b 0 completed 60 70 100 x`, false, true},
 		{"lost after a release", `
 acquire a 5 ok 0 10 100
 release a 5 ok 20 30 0
-keep a 5 lost 40 50 100 x`, true, true},
+complete a 5 lost 40 50 100 x`, true, true},
 		{"kept twice, and released late", `
 acquire a 5 ok 0 10 100
-keep a 5 ok 20 30 100 x
-keep a 5 ok 40 50 100 y
+complete a 5 ok 20 30 100 x
+complete a 5 ok 40 50 100 y
 release a 5 ok 52 55 0
-acquire b 0 kept 60 70 100 x
+acquire b 0 completed 60 70 100 x
 acquire b 6 ok 125 130 100
-keep a 5 ok 140 150 100 z`, true, true},
+complete a 5 ok 140 150 100 z`, true, true},
 		{"the second Keep changes the answer", `
 acquire a 5 ok 0 10 100
-keep a 5 ok 20 30 100 x
-acquire c 0 kept 32 35 100 x
-keep a 5 ok 40 50 100 y
-acquire b 0 kept 60 70 100 y`, false, false},
+complete a 5 ok 20 30 100 x
+acquire c 0 completed 32 35 100 x
+complete a 5 ok 40 50 100 y
+acquire b 0 completed 60 70 100 y`, false, false},
 		{"a loss before both answers explains no second one", `
 forget - 0 ok 0 2 0
 acquire a 5 ok 5 10 100
-keep a 5 ok 20 30 100 x
-acquire c 0 kept 32 35 100 x
-keep a 5 ok 40 50 100 y
-acquire b 0 kept 60 70 100 y`, false, false},
+complete a 5 ok 20 30 100 x
+acquire c 0 completed 32 35 100 x
+complete a 5 ok 40 50 100 y
+acquire b 0 completed 60 70 100 y`, false, false},
 		{"a replica takes over without the answer, and an operator settles the key with another", `
 acquire a 5 ok 0 10 100
-begin a 5 ok 12 14 0
+mark-started a 5 ok 12 14 0
 cutoff - 0 ok 20 21 0
-keep a 5 ok 30 35 100 x
-acquire b 0 kept 40 45 100 x
+complete a 5 ok 30 35 100 x
+acquire b 0 completed 40 45 100 x
 promote - 0 ok 50 55 0
-settle-kept a 5 ok 120 125 100 y
-acquire b 0 kept 130 140 100 y`, true, true},
+resolve-effect a 5 ok 120 125 100 y
+acquire b 0 completed 130 140 100 y`, true, true},
 		{"the second Keep makes it longer", `
 acquire a 5 ok 0 10 100
-keep a 5 ok 20 30 100 x
-keep a 5 ok 60 70 100 y
-acquire b 0 kept 140 150 100 x`, false, false},
+complete a 5 ok 20 30 100 x
+complete a 5 ok 60 70 100 y
+acquire b 0 completed 140 150 100 x`, false, false},
 		{"a lost Keep, applied", `
 acquire a 5 ok 0 10 100
-keep a 5 unknown 20 30 100 x
-acquire b 0 kept 40 50 100 x`, true, true},
+complete a 5 unknown 20 30 100 x
+acquire b 0 completed 40 50 100 x`, true, true},
 		{"a lost Keep, never applied", `
 acquire a 5 ok 0 10 100
-keep a 5 unknown 20 30 100 x
+complete a 5 unknown 20 30 100 x
 acquire b 6 ok 105 115 100`, true, true},
 		{"a lost Keep, applied after the lease was told to be lost", `
 acquire a 5 ok 0 10 100
-keep a 5 unknown 20 30 100 x
+complete a 5 unknown 20 30 100 x
 renew a 5 lost 120 130 100
-acquire b 0 kept 150 160 100 x`, true, true},
+acquire b 0 completed 150 160 100 x`, true, true},
 		{"a lost Keep, and the next is no repeat of it", `
 acquire a 5 ok 0 10 100
-keep a 5 unknown 20 30 100 x
+complete a 5 unknown 20 30 100 x
 acquire b 6 ok 105 115 100
-keep a 5 ok 120 130 100 y`, false, true},
+complete a 5 ok 120 130 100 y`, false, true},
 		{"refused to keep what it holds", `
 acquire a 5 ok 0 10 100
-keep a 5 lost 20 30 100 x`, false, false},
+complete a 5 lost 20 30 100 x`, false, false},
 		{"kept, and told lost", `
 acquire a 5 ok 0 10 100
-keep a 5 ok 20 30 100 x
-keep a 5 lost 40 50 100 y`, false, true},
+complete a 5 ok 20 30 100 x
+complete a 5 lost 40 50 100 y`, false, true},
 
 		{"begun and released", `
 acquire a 5 ok 0 10 100
-begin a 5 ok 20 30 0
+mark-started a 5 ok 20 30 0
 release a 5 ok 40 50 0
 acquire b 6 ok 60 70 100`, true, true},
 		{"begun, in doubt, and free again", `
 acquire a 5 ok 0 10 100
-begin a 5 ok 20 30 0
-acquire b 0 doubt 110 120 100
-settle-free a 5 ok 130 140 0
-settle-free a 5 ok 142 145 0
+mark-started a 5 ok 20 30 0
+acquire b 0 in-doubt 110 120 100
+resolve-no-effect a 5 ok 130 140 0
+resolve-no-effect a 5 ok 142 145 0
 acquire c 6 ok 150 160 100`, true, true},
 		{"begun, in doubt, and settled with an answer", `
 acquire a 5 ok 0 10 100
-begin a 5 ok 20 30 0
-settle-kept a 5 busy 40 50 100 w
-settle-kept a 5 ok 110 120 100 x
-acquire b 0 kept 130 140 100 x
-keep a 5 lost 145 150 100 y
-settle-kept a 5 ok 152 155 100 z
+mark-started a 5 ok 20 30 0
+resolve-effect a 5 busy 40 50 100 w
+resolve-effect a 5 ok 110 120 100 x
+acquire b 0 completed 130 140 100 x
+complete a 5 lost 145 150 100 y
+resolve-effect a 5 ok 152 155 100 z
 acquire c 6 ok 225 235 100`, true, true},
 		{"begun, and granted to another", `
 acquire a 5 ok 0 10 100
-begin a 5 ok 20 30 0
+mark-started a 5 ok 20 30 0
 effect a 5 ok 31 31 0
 acquire b 6 ok 110 120 100
 effect b 6 ok 121 121 0`, false, false},
 		{"in doubt while the lease lasts", `
 acquire a 5 ok 0 10 100
-begin a 5 ok 20 30 0
-acquire b 0 doubt 40 50 100`, false, true},
+mark-started a 5 ok 20 30 0
+acquire b 0 in-doubt 40 50 100`, false, true},
 		{"in doubt, and nobody has begun", `
 acquire a 5 ok 0 10 100
-acquire b 0 doubt 110 120 100`, false, true},
+acquire b 0 in-doubt 110 120 100`, false, true},
 		{"settled while the lease lasts", `
 acquire a 5 ok 0 10 100
-begin a 5 ok 20 30 0
-settle-free a 5 ok 40 50 0`, false, true},
+mark-started a 5 ok 20 30 0
+resolve-no-effect a 5 ok 40 50 0`, false, true},
 		{"settled, but not in doubt", `
 acquire a 5 ok 0 10 100
-settle-free a 5 ok 110 120 0`, false, true},
+resolve-no-effect a 5 ok 110 120 0`, false, true},
 		{"in doubt, and not to be settled", `
 acquire a 5 ok 0 10 100
-begin a 5 ok 20 30 0
-settle-free a 5 lost 120 130 0`, false, true},
+mark-started a 5 ok 20 30 0
+resolve-no-effect a 5 lost 120 130 0`, false, true},
 		{"a lost Begin, in doubt", `
 acquire a 5 ok 0 10 100
-begin a 5 unknown 20 30 0
-acquire b 0 doubt 110 120 100`, true, true},
+mark-started a 5 unknown 20 30 0
+acquire b 0 in-doubt 110 120 100`, true, true},
 		{"a lost Begin, never applied", `
 acquire a 5 ok 0 10 100
-begin a 5 unknown 20 30 0
+mark-started a 5 unknown 20 30 0
 acquire b 6 ok 105 115 100`, true, true},
 		{"a lost settlement", `
 acquire a 5 ok 0 10 100
-begin a 5 ok 20 30 0
-settle-kept a 5 unknown 110 120 100 x
-acquire b 0 kept 130 140 100 x`, true, true},
+mark-started a 5 ok 20 30 0
+resolve-effect a 5 unknown 110 120 100 x
+acquire b 0 completed 130 140 100 x`, true, true},
 		{"a late release opens it", `
 acquire a 5 ok 0 10 100
-begin a 5 ok 20 30 0
+mark-started a 5 ok 20 30 0
 release a 5 ok 150 160 0
 acquire b 6 ok 170 180 100`, true, true},
 
 		{"broken", `
 acquire a 5 ok 0 10 100
-break a 5 ok 20 30 0
-break a 5 ok 32 35 0
+revoke a 5 ok 20 30 0
+revoke a 5 ok 32 35 0
 renew a 5 lost 40 50 100
 acquire b 0 busy 60 70 100
 release a 5 ok 72 75 0
 acquire c 6 ok 105 115 100`, true, true},
 		{"broken, and renewed all the same", `
 acquire a 5 ok 0 10 100
-break a 5 ok 20 30 0
+revoke a 5 ok 20 30 0
 renew a 5 ok 40 50 100`, false, true},
 		{"broken, and open while the holder trusts its lease", `
 acquire a 5 ok 0 10 100
-break a 5 ok 20 30 0
+revoke a 5 ok 20 30 0
 acquire b 6 ok 40 50 100`, false, false},
 		{"broken, and kept all the same", `
 acquire a 5 ok 0 10 100
-break a 5 ok 20 30 0
-keep a 5 ok 40 50 100 x`, false, true},
+revoke a 5 ok 20 30 0
+complete a 5 ok 40 50 100 x`, false, true},
 		{"nothing to break, while it is held", `
 acquire a 5 ok 0 10 100
-break a 5 lost 20 30 0`, false, true},
+revoke a 5 lost 20 30 0`, false, true},
 		{"a lost Break", `
 acquire a 5 ok 0 10 100
-break a 5 unknown 20 30 0
+revoke a 5 unknown 20 30 0
 renew a 5 lost 40 50 100`, true, true},
 		{"a lost Break, never applied", `
 acquire a 5 ok 0 10 100
-break a 5 unknown 20 30 0
+revoke a 5 unknown 20 30 0
 renew a 5 ok 40 50 100`, true, true},
 		{"broken after it has begun", `
 acquire a 5 ok 0 10 100
-begin a 5 ok 20 30 0
-break a 5 ok 40 50 0
-acquire b 0 doubt 110 120 100
-settle-free a 5 ok 130 140 0
+mark-started a 5 ok 20 30 0
+revoke a 5 ok 40 50 0
+acquire b 0 in-doubt 110 120 100
+resolve-no-effect a 5 ok 130 140 0
 acquire c 6 ok 150 160 100`, true, true},
 		{"broken after it has begun, and free", `
 acquire a 5 ok 0 10 100
-begin a 5 ok 20 30 0
-break a 5 ok 40 50 0
+mark-started a 5 ok 20 30 0
+revoke a 5 ok 40 50 0
 acquire b 6 ok 110 120 100`, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -578,7 +578,7 @@ acquire b 0 busy 46 48 30`,
 acquire a 0 lost 0 45 30`,
 			limits{repeats}, nil, limits{strict}},
 		{"an acquire was granted, undone and then not sent again", `
-acquire a 0 refused 0 45 30
+acquire a 0 not-applied 0 45 30
 acquire b 0 busy 20 22 30`,
 			limits{repeats}, nil, limits{strict}},
 		{"an acquire's third try is granted what its first had, behind another's turn", `
@@ -654,20 +654,20 @@ acquire a 5 ok 68 69 30`,
 			limits{{LateRenewals: true}}, nil, limits{strict}},
 		{"a Begin comes too late and is undone", `
 acquire a 5 ok 0 2 30
-begin a 5 lost 25 60 30
-acquire b 0 doubt 45 46 30
+mark-started a 5 lost 25 60 30
+acquire b 0 in-doubt 45 46 30
 acquire c 6 ok 70 72 30`,
 			limits{{LateRenewals: true}}, nil, limits{strict}},
 		{"a renewal is applied, then the lease is broken, and its repeat is lost", `
 acquire a 5 ok 0 2 30
 renew a 5 lost 10 20 30
-break a 5 ok 14 15 0
+revoke a 5 ok 14 15 0
 acquire b 0 busy 40 42 30`,
 			limits{repeats}, nil, limits{strict}},
 		{"nothing to break, and the row says broken all the same", `
 acquire a 5 ok 0 2 30
-break a 5 lost 38 39 0
-keep a 5 lost 42 43 30 x
+revoke a 5 lost 38 39 0
+complete a 5 lost 42 43 30 x
 release a 5 ok 44 45 0`,
 			limits{stamped}, nil, limits{strict}},
 	} {
@@ -706,33 +706,33 @@ renew a 4 lost 140 150 100
 release a 5 lost 150 151 0
 write a 5 lost 152 152 0
 acquire c 0 unknown 160 170 100
-acquire d 0 refused 160 170 100
+acquire d 0 not-applied 160 170 100
 release b 6 ok 180 190 0
 forget - 0 ok 195 196 0
 acquire e 7 ok 200 210 100
-begin e 7 ok 211 212 0
+mark-started e 7 ok 211 212 0
 effect e 7 ok 213 213 0
-break e 7 ok 214 215 0
-break e 7 lost 301 302 0
+revoke e 7 ok 214 215 0
+revoke e 7 lost 301 302 0
 renew e 7 lost 303 304 0
-acquire f 0 doubt 310 311 100
-settle-free e 7 ok 312 313 0
+acquire f 0 in-doubt 310 311 100
+resolve-no-effect e 7 ok 312 313 0
 acquire g 8 ok 314 315 100
-keep g 8 ok 316 317 100 x
-acquire h 0 kept 318 319 100 x`))
+complete g 8 ok 316 317 100 x
+acquire h 0 completed 318 319 100 x`))
 	require.Equal(t, Counts{
-		Operations: 18, Contended: 1, Takeovers: 1, Unknown: 1, Refused: 1, Lost: 2, Stale: 1, Losses: 1,
-		Effects: 1, Keeps: 1, Answers: 1, InDoubt: 1, Settled: 1, Breaks: 1,
+		Operations: 18, Contended: 1, Takeovers: 1, Unknown: 1, NotApplied: 1, Lost: 2, Stale: 1, Losses: 1,
+		Effects: 1, Completions: 1, Results: 1, InDoubt: 1, Resolved: 1, Revocations: 1,
 	}, c)
 }
 
 func TestOutcomeOf(t *testing.T) {
 	for want, err := range map[Outcome]error{
-		OK: nil, Busy: &lockstore.HeldError{}, Turn: &lockstore.HeldError{Reserved: true}, Kept: &lockstore.KeptError{}, Doubt: &lockstore.DoubtError{}, Lost: lockstore.ErrLost, Refused: lockstore.ErrUnavailable,
+		OK: nil, Busy: &lockstore.Refused{State: lockstore.Held}, Reserved: &lockstore.Refused{State: lockstore.Reserved}, Completed: &lockstore.Refused{State: lockstore.Cooldown}, InDoubt: &lockstore.Refused{State: lockstore.InDoubt}, Lost: lockstore.ErrLost, NotApplied: lockstore.ErrUnavailable,
 		Unknown: context.DeadlineExceeded,
 	} {
 		require.Equal(t, want, OutcomeOf(err))
 	}
-	require.Equal(t, Broken, OutcomeOf(fmt.Errorf("x: %w", lockstore.ErrCorrupt)))
-	require.Equal(t, Broken, OutcomeOf(lockstore.ErrInvalid))
+	require.Equal(t, Invalid, OutcomeOf(fmt.Errorf("x: %w", lockstore.ErrCorrupt)))
+	require.Equal(t, Invalid, OutcomeOf(lockstore.ErrInvalid))
 }

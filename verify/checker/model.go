@@ -108,15 +108,15 @@ func step(s state, op request, l Limits) []state {
 		if mine || mustBeOver || s.owner == closed {
 			return nil
 		}
-	case op.Kind == Acquire && op.Outcome == Turn:
+	case op.Kind == Acquire && op.Outcome == Reserved:
 		if mine || !mayBeOver || s.begun {
 			return nil
 		}
-	case op.Kind == Acquire && op.Outcome == Kept:
+	case op.Kind == Acquire && op.Outcome == Completed:
 		if s.owner != closed || s.data != op.Data || mustBeOver {
 			return nil
 		}
-	case op.Kind == Acquire && op.Outcome == Doubt:
+	case op.Kind == Acquire && op.Outcome == InDoubt:
 		if mine || !mayBeOver || !s.begun {
 			return nil
 		}
@@ -166,7 +166,7 @@ func step(s state, op request, l Limits) []state {
 	case op.Kind == Complete && op.Outcome == OK:
 		switch {
 		case same: // also after the end of the lease
-			s.entry = keeping(s.entry, op.Op, op.Call+op.TTL, op.Return+op.TTL)
+			s.entry = completing(s.entry, op.Op, op.Call+op.TTL, op.Return+op.TTL)
 		case !op.again || s.kept < op.Fence || s.kept == op.Fence && !s.own:
 			return nil // it has not kept it itself, so this is no repeat
 		}
@@ -174,20 +174,20 @@ func step(s state, op request, l Limits) []state {
 		if same || s.owner == closed && s.kept == op.Fence && s.own && op.again {
 			return nil
 		}
-	case settles(op.Kind):
-		return settled(s, op.Op, mayBeOver, mustBeOver && !l.LateRenewals)
+	case resolves(op.Kind):
+		return resolved(s, op.Op, mayBeOver, mustBeOver && !l.LateRenewals)
 	case op.Kind == Revoke && op.Outcome == OK:
 		if !same && (s.owner != broken || s.fence != op.Fence) || op.Call > s.hi+l.Late {
 			return nil
 		}
-		s.entry = breaking(s.entry, op.Op)
+		s.entry = revoking(s.entry, op.Op)
 	case op.Kind == Revoke && op.Outcome == Lost:
 		if (same || s.owner == broken && s.fence == op.Fence) && !mayBeOver {
 			return nil
 		}
 		next := []state{ended(s, op.Op, same)}
-		if same && breaksOver(op.Op, l) {
-			s.entry = breaking(s.entry, op.Op)
+		if same && revokesOver(op.Op, l) {
+			s.entry = revoking(s.entry, op.Op)
 			next = append(next, ended(s, op.Op, true))
 		}
 		return next
@@ -200,23 +200,23 @@ func step(s state, op request, l Limits) []state {
 // breaksOver reports whether the lease may be broken by a Break that was told that it is lost:
 // it was over, and the row says broken all the same; or the first try broke it, and the
 // repeat came after its end.
-func breaksOver(op Op, l Limits) bool {
+func revokesOver(op Op, l Limits) bool {
 	return op.Kind == Revoke && op.Outcome == Lost && (l.Stamped || l.Repeats > 0)
 }
 
-func settles(k Kind) bool { return k == ResolveEffect || k == ResolveNoEffect }
+func resolves(k Kind) bool { return k == ResolveEffect || k == ResolveNoEffect }
 
 // settled is what a settlement leads to that was answered. Where renewals may be late, an
 // owner that leaves the queue of a lease that is over may move the end of the lease to now. So
 // a settlement may be told that the lease lasts.
-func settled(s state, op Op, mayBeOver, mustBeOver bool) []state {
+func resolved(s state, op Op, mayBeOver, mustBeOver bool) []state {
 	begun := s.begun && s.fence == op.Fence
 	kept := s.owner == closed && s.kept == op.Fence
 	switch op.Outcome {
 	case OK:
 		switch {
 		case begun && mayBeOver && op.Kind == ResolveEffect:
-			s.entry = keeping(s.entry, op, op.Call+op.TTL, op.Return+op.TTL)
+			s.entry = completing(s.entry, op, op.Call+op.TTL, op.Return+op.TTL)
 		case begun && mayBeOver:
 			s.entry = freed(s.entry, op.Owner)
 		case op.Kind == ResolveEffect && kept && !mustBeOver: // settled before
@@ -239,14 +239,14 @@ func settled(s state, op Op, mayBeOver, mustBeOver bool) []state {
 }
 
 // keeping is the entry in which the answer of op is kept until a time from lo to hi.
-func keeping(e entry, op Op, lo, hi time.Duration) entry {
+func completing(e entry, op Op, lo, hi time.Duration) entry {
 	e = freed(e, op.Owner)
 	e.owner, e.data, e.kept, e.own, e.lo, e.hi = closed, op.Data, op.Fence, op.Kind == Complete, lo, hi
 	return e
 }
 
 // breaking is the entry whose owner is over. The end of the lease does not change.
-func breaking(e entry, op Op) entry {
+func revoking(e entry, op Op) entry {
 	if e.owner != broken {
 		e.owner, e.released = broken, op.Owner
 	}
@@ -344,12 +344,12 @@ func unknown(s state, op request, l Limits) []state {
 		}
 	case Complete:
 		if same {
-			s.entry = keeping(s.entry, op.Op, applied+op.TTL, 0)
+			s.entry = completing(s.entry, op.Op, applied+op.TTL, 0)
 			next = append(next, lasting(s, op, l))
 		}
 	case Revoke:
 		if same {
-			s.entry = breaking(s.entry, op.Op)
+			s.entry = revoking(s.entry, op.Op)
 			next = append(next, s)
 		}
 	case ResolveEffect, ResolveNoEffect:
@@ -358,7 +358,7 @@ func unknown(s state, op request, l Limits) []state {
 			if op.Kind == ResolveNoEffect {
 				s.entry = freed(s.entry, op.Owner)
 			} else {
-				s.entry = keeping(s.entry, op.Op, applied+op.TTL, 0)
+				s.entry = completing(s.entry, op.Op, applied+op.TTL, 0)
 				s = lasting(s, op, l)
 			}
 			next = append(next, s)
@@ -423,7 +423,7 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 		own := owners[op.Owner]
 		before, after := own[:done[op.Owner]], own[done[op.Owner]+1:]
 		done[op.Owner]++
-		if op.Outcome == Broken || op.Kind == Write || op.Kind == Effect {
+		if op.Outcome == Invalid || op.Kind == Write || op.Kind == Effect {
 			continue // no answer, or not the store's
 		}
 		if l.OldReads && op.Kind == Acquire && refused(op.Outcome) {
@@ -431,7 +431,7 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 		}
 		r := request{Op: op, first: own[0].Call, end: op.Return}
 		// An operator may end the lease at the same time.
-		ended := func(o Op) bool { return o.Call < op.Return && (ends(o) || breaksOver(o, l)) }
+		ended := func(o Op) bool { return o.Call < op.Return && (ends(o) || revokesOver(o, l)) }
 		r.again = slices.ContainsFunc(before, ended) || slices.ContainsFunc(after, ended)
 		add := func(r request) {
 			all = append(all, porcupine.Operation{ClientId: op.Client, Input: r, Call: int64(op.Call), Return: int64(r.end)})
@@ -459,7 +459,7 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 			try.Outcome = Unknown
 			add(try)
 		}
-		if op.Outcome == Refused {
+		if op.Outcome == NotApplied {
 			continue // certainly not applied in the end
 		}
 		if op.Outcome == Unknown {
@@ -505,7 +505,7 @@ func (o Op) settledBy(later Op) bool {
 }
 
 // operators reports whether the request is an operator's.
-func operators(k Kind) bool { return k == Revoke || settles(k) }
+func operators(k Kind) bool { return k == Revoke || resolves(k) }
 
 // refused reports whether an acquire was told that others come first.
-func refused(o Outcome) bool { return o == Busy || o == Turn || o == Kept || o == Doubt }
+func refused(o Outcome) bool { return o == Busy || o == Reserved || o == Completed || o == InDoubt }

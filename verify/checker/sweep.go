@@ -44,7 +44,7 @@ func Sweep(ops []Op, l Limits) (violations []string) {
 	violations = append(violations, answers(ops, losses, l)...)
 	for _, op := range ops {
 		switch {
-		case op.Outcome == Broken:
+		case op.Outcome == Invalid:
 			violations = append(violations, fmt.Sprintf("an answer that no request may get:\n  %v", op))
 		case l.Answer > 0 && op.Return-op.Call > l.Answer && op.Kind != Forget && op.Kind != CutOff && op.Kind != Promote:
 			violations = append(violations, fmt.Sprintf("an answer took longer than %v:\n  %v", l.Answer, op))
@@ -266,7 +266,7 @@ func answers(ops []Op, losses map[string][]Op, l Limits) (violations []string) {
 	}
 	told := map[grantOf]Op{}
 	for _, op := range ops {
-		if op.Outcome != Kept {
+		if op.Outcome != Completed {
 			continue
 		}
 		by, ok := kept[op.Data]
@@ -291,17 +291,17 @@ type Counts struct {
 	Contended  int // acquires that were told busy
 	Takeovers  int // grants after a lease that nobody had released
 	Unknown    int
-	Refused    int
+	NotApplied int
 	Lost       int // leases that their own holder was told to have lost
 	Stale      int // writes that the resource refused
 	Losses     int // of an entry by the store
 
-	Effects int // of runs, each counted once
-	Keeps   int // that were told ok
-	Answers int // acquires that were told an answer
-	InDoubt int // acquires that were told that the key is in doubt
-	Settled int
-	Breaks  int // of leases
+	Effects     int // of runs, each counted once
+	Completions int // that were told ok
+	Results     int // acquires that were told an answer
+	InDoubt     int // acquires that were told that the key is in doubt
+	Resolved    int
+	Revocations int // of leases
 }
 
 // Count counts.
@@ -335,29 +335,29 @@ func Count(ops []Op) Counts {
 		case op.Kind == Forget || op.Kind == Promote:
 			c.Losses++
 			continue
-		case op.Kind == CutOff, op.Outcome == Broken:
+		case op.Kind == CutOff, op.Outcome == Invalid:
 			continue
 		case op.Outcome == Unknown:
 			c.Unknown++
 			continue
-		case op.Outcome == Refused:
-			c.Refused++
+		case op.Outcome == NotApplied:
+			c.NotApplied++
 			continue
 		}
 		c.Operations++
 		switch {
 		case operators(op.Kind) && op.Outcome != OK:
 		case op.Kind == Revoke:
-			c.Breaks++
-		case settles(op.Kind):
-			c.Settled++
+			c.Revocations++
+		case resolves(op.Kind):
+			c.Resolved++
 		case op.Kind == Complete && op.Outcome == OK:
-			c.Keeps++
-		case op.Outcome == Kept:
-			c.Answers++
-		case op.Outcome == Doubt:
+			c.Completions++
+		case op.Outcome == Completed:
+			c.Results++
+		case op.Outcome == InDoubt:
 			c.InDoubt++
-		case op.Outcome == Busy, op.Outcome == Turn:
+		case op.Outcome == Busy, op.Outcome == Reserved:
 			c.Contended++
 		case op.Outcome == Lost && op.Fence != 0 && grants[id].Fence == op.Fence && !breaks[id]:
 			c.Lost++

@@ -94,7 +94,7 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, s
 			}
 		})
 		processes := cmp.Or(f.processes, clients)
-		var stores []lockstore.Store
+		var stores []opened
 		for i := range processes {
 			stores = append(stores, c.sys.open(r.seed+uint64(i)<<32))
 		}
@@ -192,7 +192,7 @@ func explained(ops []checker.Op, info porcupine.LinearizationInfo) string {
 	}
 	text := fmt.Sprintf("%d of its %d operations", len(longest), len(ops))
 	for _, op := range slices.SortedFunc(slices.Values(ops), func(a, b checker.Op) int { return cmp.Compare(a.Call, b.Call) }) {
-		untold := op.Outcome == checker.Unknown || op.Outcome == checker.Refused || op.Outcome == checker.Broken
+		untold := op.Outcome == checker.Unknown || op.Outcome == checker.NotApplied || op.Outcome == checker.Invalid
 		if !untold && op.Kind != checker.Write && op.Kind != checker.Effect && !fits[op.String()] {
 			return text + "; the first that does not fit:\n  " + op.String()
 		}
@@ -264,14 +264,14 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyre
 			more["keys that a late duplicate of an acquire took"] += int64(v.lateDuplicates)
 			more["stale writes refused by the fence"] += int64(n.Stale)
 			more["entries lost by the store"] += int64(n.Losses)
-			more["refusals"] += int64(n.Refused)
+			more["refusals"] += int64(n.NotApplied)
 			more["effects"] += int64(n.Effects)
-			more["answers kept"] += int64(n.Keeps)
-			more["effects written with their answer"] += int64(inTransactions)
-			more["answers read"] += int64(n.Answers)
+			more["results stored"] += int64(n.Completions)
+			more["effects written with their result"] += int64(inTransactions)
+			more["results read"] += int64(n.Results)
 			more["acquires of a key in doubt"] += int64(n.InDoubt)
-			more["settlements"] += int64(n.Settled)
-			more["leases broken"] += int64(n.Breaks)
+			more["settlements"] += int64(n.Resolved)
+			more["leases broken"] += int64(n.Revocations)
 			more["places in a queue"] += r.places.Load()
 			more["grants to waiters"] += r.served.Load()
 			more["waiters that died"] += r.died.Load()

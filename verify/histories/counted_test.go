@@ -18,7 +18,7 @@ func TestCounted(t *testing.T) {
 		wrong   int
 	}{
 		{1, checker.OK, 0}, {1, checker.Unknown, 0}, {0, checker.Unknown, 0},
-		{0, checker.OK, 1}, {0, checker.Kept, 1}, {2, checker.Unknown, 1},
+		{0, checker.OK, 1}, {0, checker.Completed, 1}, {2, checker.Unknown, 1},
 	} {
 		r := newRun("counted", 1, few, 0)
 		r.atOnce["x"] = lease

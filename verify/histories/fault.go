@@ -44,10 +44,10 @@ type fault struct {
 // The clients' own faults are in every history. Without them there is no takeover and
 // no lost lease.
 var (
-	few      = mix{crash: 0.06, freeze: 0.04, keep: 0.03, begin: 0.05, breaks: 0.02}
-	crashing = mix{crash: 0.12, freeze: 0.03, keep: 0.03, begin: 0.05, breaks: 0.02}
-	keeping  = mix{crash: 0.05, freeze: 0.04, keep: 0.05, begin: 0.08, breaks: 0.02}
-	freezing = mix{crash: 0.03, freeze: 0.12, keep: 0.03, begin: 0.05, breaks: 0.02}
+	few      = mix{crash: 0.06, freeze: 0.04, complete: 0.03, start: 0.05, revoke: 0.02}
+	crashing = mix{crash: 0.12, freeze: 0.03, complete: 0.03, start: 0.05, revoke: 0.02}
+	keeping  = mix{crash: 0.05, freeze: 0.04, complete: 0.05, start: 0.08, revoke: 0.02}
+	freezing = mix{crash: 0.03, freeze: 0.12, complete: 0.03, start: 0.05, revoke: 0.02}
 )
 
 const (
@@ -193,7 +193,7 @@ var kinds = []*fault{
 	},
 	{
 		name: "server restarted, data kept", mix: few, redis: persistent, ambiguous: true,
-		effect: func(_ *run, n checker.Counts) int { return n.Refused + n.Unknown },
+		effect: func(_ *run, n checker.Counts) int { return n.NotApplied + n.Unknown },
 		inject: func(ctx context.Context, c *cell) {
 			rest := 500
 			if len(c.sys.servers) > 1 {
@@ -217,7 +217,7 @@ var kinds = []*fault{
 	},
 	{
 		name: "server errors", mix: few, path: throttle,
-		effect: func(_ *run, n checker.Counts) int { return n.Refused },
+		effect: func(_ *run, n checker.Counts) int { return n.NotApplied },
 		inject: func(ctx context.Context, c *cell) {
 			for ctx.Err() == nil {
 				heal := c.refuse()

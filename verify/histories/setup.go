@@ -46,7 +46,7 @@ const (
 type system struct {
 	t testing.TB
 	// open opens the store of one client.
-	open func(seed uint64) lockstore.Store
+	open func(seed uint64) opened
 
 	write     string // is in each request that changes something
 	servers   []*testservers.Server
@@ -62,6 +62,13 @@ type system struct {
 
 	// effects is how often the run with this lease had its effect, in transactions.
 	effects func(lease lockstore.Lease) int
+}
+
+// opened is the store of one client. transact, if it is not nil, stores a result together with an
+// effect, in one transaction.
+type opened struct {
+	*lockstore.Store
+	transact func(ctx context.Context, lease lockstore.Lease, result []byte, d time.Duration) error
 }
 
 // setup is a column of the table.
@@ -123,7 +130,7 @@ var (
 )
 
 // onZooKeeper has no late duplicates: a late write finds another version.
-var onZooKeeper = checker.Limits{Early: drift, Late: drift + zkstore.DefaultSkew + 2*time.Millisecond, Answer: answer, LateRenewals: true}
+var onZooKeeper = checker.Limits{Early: drift, Late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, Answer: answer, LateRenewals: true}
 
 var setups = []*setup{
 	{name: "memory", limits: exact, length: 10 * time.Second, start: startMemory},
@@ -153,7 +160,7 @@ func (s *system) connect(t *testing.T, f *fault, addr string) string {
 func startMemory(t *testing.T, f *fault, _ uint64) *system {
 	store := memstore.New(nil)
 	s := &system{t: t, plan: new(plan)}
-	s.open = func(seed uint64) lockstore.Store { return s.plan.over(t, store, seed) }
+	s.open = func(seed uint64) opened { return opened{Store: s.plan.over(t, store, seed)} }
 	return s
 }
 
@@ -165,7 +172,7 @@ type plan struct {
 }
 
 // over returns a store with faults. A delayed request arrives within a second.
-func (p *plan) over(t *testing.T, store lockstore.Store, seed uint64) lockstore.Store {
+func (p *plan) over(t *testing.T, store *lockstore.Store, seed uint64) *lockstore.Store {
 	random := rand.New(rand.NewPCG(seed, 1))
 	faulty := storetest.NewFaulty(store, func(call storetest.Call) storetest.Fault {
 		p.mu.Lock()
@@ -182,10 +189,10 @@ func (p *plan) over(t *testing.T, store lockstore.Store, seed uint64) lockstore.
 	ctx := t.Context()
 	go func() {
 		for sleep(ctx, 300*time.Millisecond) {
-			faulty.Deliver(ctx)
+			_, _ = faulty.Deliver(ctx) // nobody waits for these answers
 		}
 	}()
-	return faulty
+	return faulty.Store
 }
 
 func (p *plan) set(fault func(*rand.Rand) storetest.Fault) {
@@ -205,22 +212,18 @@ const (
 	effects = "effects"
 )
 
-// transactor is a DynamoDB store whose clients also write an effect and keep their answer
-// in one transaction.
-type transactor struct {
-	*dynamostore.Store
-	client *dynamodb.Client
-}
-
-func (x transactor) transact(ctx context.Context, lease lockstore.Lease, data []byte, d time.Duration) error {
-	_, err := x.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
-		x.Kept(lease.Key, lease.Fence, data, d),
-		{Update: &types.Update{
-			TableName: aws.String(effects), Key: effectOf(lease), UpdateExpression: aws.String("ADD n :one"),
-			ExpressionAttributeValues: map[string]types.AttributeValue{":one": &types.AttributeValueMemberN{Value: "1"}},
-		}},
-	}})
-	return err
+// transact returns a func that writes an effect and stores the result in one transaction.
+func transact(client *dynamodb.Client, store *dynamostore.Store) func(context.Context, lockstore.Lease, []byte, time.Duration) error {
+	return func(ctx context.Context, lease lockstore.Lease, result []byte, d time.Duration) error {
+		_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
+			store.CompleteItem(lease.Key, lease.Fence, result, d),
+			{Update: &types.Update{
+				TableName: aws.String(effects), Key: effectOf(lease), UpdateExpression: aws.String("ADD n :one"),
+				ExpressionAttributeValues: map[string]types.AttributeValue{":one": &types.AttributeValueMemberN{Value: "1"}},
+			}},
+		}})
+		return err
+	}
 }
 
 func effectOf(lease lockstore.Lease) map[string]types.AttributeValue {
@@ -237,11 +240,11 @@ func startDynamo(t *testing.T, f *fault, seed uint64) *system {
 		s.throttled = faults.NewThrottle(t, endpoint, seed)
 		endpoint = s.throttled.Endpoint
 	}
-	s.open = func(uint64) lockstore.Store {
+	s.open = func(uint64) opened {
 		client := dynamoClient(t, endpoint)
 		store, err := dynamostore.New(client, table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
-		return transactor{store, client}
+		return opened{store.Store, transact(client, store)}
 	}
 	// An operator waits longer than a function.
 	admin := dynamodb.New(dynamoClient(t, "http://"+server.Addr).Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Timeout: time.Minute} })
@@ -324,11 +327,11 @@ func startZooKeeper(t *testing.T, f *fault, _ uint64) *system {
 	for _, server := range s.servers {
 		addrs = append(addrs, s.connect(t, f, server.Addr))
 	}
-	s.open = func(uint64) lockstore.Store {
+	s.open = func(uint64) opened {
 		store, err := zkstore.New(zkstore.Options{Servers: addrs})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		return store
+		return opened{Store: store}
 	}
 	if f.name == dataLost {
 		admin, _, err := zk.Connect([]string{s.servers[0].Addr}, time.Minute, zk.WithLogInfo(false))
@@ -356,12 +359,12 @@ func eraseNode(t *testing.T, admin *zk.Conn, path string) {
 
 // redis opens the stores of clients that connect where route says.
 func (s *system) redis(t *testing.T, rawURL string, route route) {
-	s.open = func(uint64) lockstore.Store {
+	s.open = func(uint64) opened {
 		client := redisClient(t, rawURL, route)
 		t.Cleanup(func() { client.Close() })
 		store, err := redisstore.New(client, redisstore.Options{})
 		require.NoError(t, err)
-		return store
+		return opened{Store: store}
 	}
 }
 

@@ -26,11 +26,11 @@ const (
 
 	callTime = 2 * time.Second // as the guard bounds each call
 
-	keepTime = lockstore.MinTTL // of each answer: keys have to open again during the history
+	resultTime = lockstore.MinTTL // of each result: keys have to open again during the history
 )
 
 // mix says how often a client that has a lock does something special with it.
-type mix struct{ crash, freeze, keep, begin, breaks float64 }
+type mix struct{ crash, freeze, complete, start, revoke float64 }
 
 // run is one history while it is made.
 type run struct {
@@ -48,8 +48,8 @@ type run struct {
 
 	mu      sync.Mutex
 	leases  map[string][]lockstore.Lease // of each key, that a client was told to have
-	answers int                          // so far: each call that keeps one has another
-	atOnce  map[string]lockstore.Lease   // the answers that were kept in a transaction, with an effect
+	results int                          // so far: each call that stores a result has another
+	atOnce  map[string]lockstore.Lease   // the results that were stored in a transaction, with an effect
 	slow    []interval                   // faults that slow calls down
 	asked   map[string]int               // operations on each key
 	highest map[string]int64             // what the resource has seen
@@ -78,13 +78,13 @@ func newRun(name string, seed uint64, m mix, late time.Duration) *run {
 type client struct {
 	*run
 	id     int
-	store  lockstore.Store
+	store  opened
 	random *rand.Rand
 	done   context.Context // ends with the history
 	place  int             // in the queue, as the last acquire was told
 
-	answered string        // the last key that keeps an answer, as far as this client knows
-	until    time.Duration // for most of its time it asks for other keys
+	completed string        // the last key with a result, as far as this client knows
+	until     time.Duration // for most of its time it asks for other keys
 }
 
 // work acquires and releases locks until the history ends.
@@ -99,7 +99,7 @@ func (c *client) work() {
 		if quiet {
 			key = c.keys[busyKeys]
 		}
-		if c.full(key) || key == c.answered && c.Now() < c.until && c.chance(0.8) {
+		if c.full(key) || key == c.completed && c.Now() < c.until && c.chance(0.8) {
 			continue
 		}
 		if c.chance(0.06) {
@@ -124,7 +124,7 @@ func (c *client) lock(key string) (lease lockstore.Lease, trust time.Duration, o
 		for range 4 {
 			lease, trust, outcome = c.acquire(req)
 			ambiguous = ambiguous || outcome == checker.Unknown
-			if outcome != checker.Unknown && (outcome != checker.Refused || !ambiguous) {
+			if outcome != checker.Unknown && (outcome != checker.NotApplied || !ambiguous) {
 				break
 			}
 			c.sleep(c.upTo(40 * time.Millisecond))
@@ -144,12 +144,12 @@ func (c *client) lock(key string) (lease lockstore.Lease, trust time.Duration, o
 			c.releaseOrGiveUp(lockstore.Lease{Key: key, Owner: req.Owner})
 		}
 		switch {
-		case outcome == checker.Doubt && c.chance(0.5):
-			c.settle(key, c.chance(0.5))
-		case outcome == checker.Busy && c.chance(c.mix.breaks):
-			c.breakLease(key)
+		case outcome == checker.InDoubt && c.chance(0.5):
+			c.resolve(key, c.chance(0.5))
+		case outcome == checker.Busy && c.chance(c.mix.revoke):
+			c.revoke(key)
 		}
-		if outcome != checker.Busy && outcome != checker.Turn || c.chance(0.3) {
+		if outcome != checker.Busy && outcome != checker.Reserved || c.chance(0.3) {
 			return lease, 0, false
 		}
 		// All clients that wait here ask at the same time.
@@ -169,21 +169,17 @@ func (c *client) queues(key string) bool { return key == c.keys[1] || key == c.k
 // wait waits for the turn of an owner that has a place. In the end it leaves, or dies
 // without leaving (F02). ambiguous says that the store may still grant a request.
 func (c *client) wait(req lockstore.Request) (lease lockstore.Lease, trust time.Duration, outcome checker.Outcome, died, ambiguous bool) {
-	queuer, ok := lockstore.As[lockstore.Queuer](c.store)
-	if !ok {
-		return lease, 0, checker.Busy, false, true
-	}
 	c.places.Add(1)
 	outcome = checker.Busy
 	for end := c.Now() + c.upTo(2*ttl); c.place > 0 && c.Now() < end && c.done.Err() == nil && !c.full(req.Key); {
 		ctx, cancel := context.WithTimeout(c.done, 300*time.Millisecond)
-		_ = queuer.AwaitTurn(ctx, req.Key, req.Owner) // whatever it says, the next acquire decides
+		_ = c.store.AwaitTurn(ctx, req.Key, req.Owner) // whatever it says, the next acquire decides
 		cancel()
 		if lease, trust, outcome = c.acquire(req); outcome == checker.OK {
 			c.served.Add(1)
 			return lease, trust, outcome, false, ambiguous
 		}
-		if outcome == checker.Unknown || outcome == checker.Refused {
+		if outcome == checker.Unknown || outcome == checker.NotApplied {
 			ambiguous = true
 			c.place = 1 // it may have one still
 			c.sleep(c.upTo(40 * time.Millisecond))
@@ -197,7 +193,7 @@ func (c *client) wait(req lockstore.Request) (lease lockstore.Lease, trust time.
 	default:
 		ctx, cancel := context.WithTimeout(context.Background(), callTime)
 		defer cancel()
-		ambiguous = queuer.Leave(ctx, req.Key, req.Owner) != nil
+		ambiguous = c.store.Leave(ctx, req.Key, req.Owner) != nil
 		c.left.Add(1)
 	}
 	return lease, 0, outcome, false, ambiguous
@@ -208,8 +204,8 @@ func (c *client) hold(lease lockstore.Lease, trust time.Duration, quiet bool) {
 	if c.chance(0.5) {
 		c.write(lease)
 	}
-	begun := c.chance(c.mix.begin)
-	if begun && c.begin(lease) != checker.OK {
+	begun := c.chance(c.mix.start)
+	if begun && c.markStarted(lease) != checker.OK {
 		c.releaseOrGiveUp(lease) // nothing ran
 		return
 	}
@@ -235,7 +231,7 @@ func (c *client) hold(lease lockstore.Lease, trust time.Duration, quiet bool) {
 		other.Fence--
 		c.release(other)
 		c.renew(other, ttl)
-		c.keep(other)
+		c.complete(other)
 	}
 	if c.chance(0.5) && c.Now() < trust {
 		c.write(lease)
@@ -246,14 +242,14 @@ func (c *client) hold(lease lockstore.Lease, trust time.Duration, quiet bool) {
 	}
 }
 
-// end ends a lease: by a release, or with the answer of work that had its effect. Work
+// end ends a lease: by a release, or with the result of work that had its effect. Work
 // that has begun may fail, and then the key stays shut.
 func (c *client) end(lease lockstore.Lease, begun, worked bool) {
 	switch p := c.random.Float64(); {
-	case worked && (p < c.mix.keep || begun && p < 0.3):
-		c.keepOrGiveUp(lease)
+	case worked && (p < c.mix.complete || begun && p < 0.3):
+		c.completeOrGiveUp(lease)
 		if c.chance(0.2) { // late duplicates of its own requests
-			c.keep(lease)
+			c.complete(lease)
 			c.acquire(lockstore.Request{Key: lease.Key, Owner: lease.Owner, TTL: ttl})
 		}
 	case begun && p < 0.5:
@@ -290,7 +286,7 @@ func (c *client) freeze(lease lockstore.Lease, trust time.Duration) {
 	c.write(lease)
 }
 
-// useStrangerLease does what no client may do: it renews, keeps or releases the lease of
+// useStrangerLease does what no client may do: it renews, completes or releases the lease of
 // another owner.
 func (c *client) useStrangerLease(key string) {
 	stranger, ok := c.leaseOf(key, 0)
@@ -302,7 +298,7 @@ func (c *client) useStrangerLease(key string) {
 		c.renew(stranger, ttl)
 	}
 	if c.chance(0.5) {
-		c.keep(stranger)
+		c.complete(stranger)
 	}
 	c.release(stranger)
 }
@@ -311,7 +307,7 @@ func (c *client) useStrangerLease(key string) {
 func (c *client) releaseOrGiveUp(lease lockstore.Lease) {
 	for range 8 {
 		switch c.release(lease) {
-		case checker.Unknown, checker.Refused:
+		case checker.Unknown, checker.NotApplied:
 			c.sleep(c.upTo(150 * time.Millisecond))
 		default:
 			return
@@ -324,12 +320,12 @@ func (c *client) acquire(req lockstore.Request) (lease lockstore.Lease, trust ti
 		lease, err = c.store.Acquire(ctx, req)
 		op.Fence, op.Trust = int64(lease.Fence), lease.TTL
 		c.place = 0
-		if held, ok := errors.AsType[*lockstore.HeldError](err); ok {
-			c.place = held.QueuePosition
-		}
-		if kept, ok := errors.AsType[*lockstore.KeptError](err); ok {
-			op.Data = string(kept.Result)
-			c.answered, c.until = req.Key, c.Now()+keepTime*3/4
+		if refused, ok := errors.AsType[*lockstore.Refused](err); ok {
+			c.place = refused.QueuePosition
+			if refused.State.Done() {
+				op.Data = string(refused.Result)
+				c.completed, c.until = req.Key, c.Now()+resultTime*3/4
+			}
 		}
 		if err == nil {
 			c.mu.Lock()
@@ -366,41 +362,39 @@ func (c *client) release(lease lockstore.Lease) checker.Outcome {
 	return op.Outcome
 }
 
-func (c *client) begin(lease lockstore.Lease) checker.Outcome {
+func (c *client) markStarted(lease lockstore.Lease) checker.Outcome {
 	return c.ask(checker.MarkStarted, lease, func(ctx context.Context, _ *checker.Op) error {
-		k, _ := lockstore.As[lockstore.Completer](c.store)
-		return k.MarkStarted(ctx, lease)
+		return c.store.MarkStarted(ctx, lease)
 	})
 }
 
-// transact keeps an answer together with an effect. Where the transaction is refused, this
+// transact stores a result together with an effect. Where the transaction is refused, this
 // may be because its first try was applied. So every error is an unknown outcome.
 func (c *client) transact(lease lockstore.Lease) checker.Outcome {
 	return c.ask(checker.Complete, lease, func(ctx context.Context, op *checker.Op) error {
 		c.mu.Lock()
 		c.atOnce[op.Data] = lease
 		c.mu.Unlock()
-		return c.store.(transactor).transact(ctx, lease, []byte(op.Data), op.TTL)
+		return c.store.transact(ctx, lease, []byte(op.Data), op.TTL)
 	})
 }
 
-func (c *client) keep(lease lockstore.Lease) checker.Outcome {
+func (c *client) complete(lease lockstore.Lease) checker.Outcome {
 	return c.ask(checker.Complete, lease, func(ctx context.Context, op *checker.Op) error {
-		k, _ := lockstore.As[lockstore.Completer](c.store)
-		return k.Complete(ctx, lease, []byte(op.Data), op.TTL)
+		return c.store.Complete(ctx, lease, []byte(op.Data), op.TTL)
 	})
 }
 
-// keepOrGiveUp keeps until there is an answer, at most eight times. It never releases: the
-// work had its effect.
-func (c *client) keepOrGiveUp(lease lockstore.Lease) {
-	keep := c.keep
-	if _, ok := c.store.(transactor); ok && c.chance(0.5) {
-		keep = c.transact
+// completeOrGiveUp stores the result until there is an answer, at most eight times. It never
+// releases: the work had its effect.
+func (c *client) completeOrGiveUp(lease lockstore.Lease) {
+	complete := c.complete
+	if c.store.transact != nil && c.chance(0.5) {
+		complete = c.transact
 	}
 	for range 8 {
-		switch keep(lease) {
-		case checker.Unknown, checker.Refused:
+		switch complete(lease) {
+		case checker.Unknown, checker.NotApplied:
 			c.sleep(c.upTo(150 * time.Millisecond))
 		default:
 			return
@@ -408,13 +402,12 @@ func (c *client) keepOrGiveUp(lease lockstore.Lease) {
 	}
 }
 
-// settle does what an operator does with a key in doubt.
-func (c *client) settle(key string, keep bool) {
+// resolve does what an operator does with a key in doubt.
+func (c *client) resolve(key string, effect bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTime)
 	defer cancel()
-	inspector, _ := lockstore.As[lockstore.Inspector](c.store)
-	status, err := inspector.Inspect(ctx, key)
-	if err != nil || !status.InDoubt {
+	status, err := c.store.Inspect(ctx, key)
+	if err != nil || status.State != lockstore.InDoubt {
 		return
 	}
 	lease, ok := c.leaseOf(key, status.Fence)
@@ -422,27 +415,25 @@ func (c *client) settle(key string, keep bool) {
 		return
 	}
 	kind := checker.ResolveNoEffect
-	if keep {
+	if effect {
 		kind = checker.ResolveEffect
 	}
 	c.ask(kind, lease, func(ctx context.Context, op *checker.Op) error {
-		s, _ := lockstore.As[lockstore.Resolver](c.store)
-		if keep {
-			return s.ResolveEffect(ctx, key, lease.Fence, []byte(op.Data), op.TTL)
+		if effect {
+			return c.store.ResolveEffect(ctx, key, lease.Fence, []byte(op.Data), op.TTL)
 		}
-		return s.ResolveNoEffect(ctx, key, lease.Fence)
+		return c.store.ResolveNoEffect(ctx, key, lease.Fence)
 	})
 }
 
-// breakLease breaks the last lease of a key that a client was told to have.
-func (c *client) breakLease(key string) {
-	b, ok := lockstore.As[lockstore.Revoker](c.store)
-	lease, known := c.leaseOf(key, 0)
-	if !ok || !known {
+// revoke breaks the last lease of a key that a client was told to have.
+func (c *client) revoke(key string) {
+	lease, ok := c.leaseOf(key, 0)
+	if !ok {
 		return
 	}
 	c.ask(checker.Revoke, lease, func(ctx context.Context, _ *checker.Op) error {
-		_, err := b.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: lease.Fence, By: lockstore.HolderInfo{Name: "an operator"}})
+		_, err := c.store.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: lease.Fence, By: lockstore.HolderInfo{Name: "an operator"}})
 		return err
 	})
 }
@@ -459,13 +450,13 @@ func (c *client) leaseOf(key string, fence lockstore.Fence) (lockstore.Lease, bo
 	return lockstore.Lease{}, false
 }
 
-// ask sends a request about a lease. No two requests keep the same answer.
+// ask sends a request about a lease. No two requests store the same result.
 func (c *client) ask(kind checker.Kind, lease lockstore.Lease, send func(context.Context, *checker.Op) error) checker.Outcome {
 	op := checker.Op{Kind: kind, Key: lease.Key, Owner: string(lease.Owner), Fence: int64(lease.Fence)}
 	if kind == checker.Complete || kind == checker.ResolveEffect {
 		c.mu.Lock()
-		c.answers++
-		op.TTL, op.Data = keepTime, fmt.Sprintf("answer %d", c.answers)
+		c.results++
+		op.TTL, op.Data = resultTime, fmt.Sprintf("result %d", c.results)
 		c.mu.Unlock()
 	}
 	return c.do(op, send).Outcome
@@ -543,7 +534,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // counted checks the effects of the transactions: none happened twice, and each that was told
-// to have been applied, or whose answer was read, happened. n is how many happened.
+// to have been applied, or whose result was read, happened. n is how many happened.
 func (r *run) counted(ops []checker.Op, effects func(lockstore.Lease) int) (n int, violations []string) {
 	counts := map[lockstore.Lease]int{}
 	for _, lease := range r.atOnce {
@@ -557,8 +548,8 @@ func (r *run) counted(ops []checker.Op, effects func(lockstore.Lease) int) (n in
 	}
 	for _, op := range ops {
 		lease, ok := r.atOnce[op.Data]
-		if told := op.Outcome == checker.Kept || op.Outcome == checker.OK; ok && told && counts[lease] == 0 {
-			violations = append(violations, fmt.Sprintf("an answer without its effect:\n  %v", op))
+		if told := op.Outcome == checker.Completed || op.Outcome == checker.OK; ok && told && counts[lease] == 0 {
+			violations = append(violations, fmt.Sprintf("a result without its effect:\n  %v", op))
 		}
 	}
 	return n, violations
@@ -566,7 +557,7 @@ func (r *run) counted(ops []checker.Op, effects func(lockstore.Lease) int) (n in
 
 // lockAgain waits until every key is free and locks it once more, with a larger
 // fence. It returns the keys that do not become free in time.
-func (r *run) lockAgain(store lockstore.Store, bound time.Duration) (stuck []string) {
+func (r *run) lockAgain(store opened, bound time.Duration) (stuck []string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for i, key := range r.keys {
@@ -584,8 +575,8 @@ func (r *run) lockAgain(store lockstore.Store, bound time.Duration) (stuck []str
 				if outcome == checker.Unknown {
 					c.releaseOrGiveUp(lockstore.Lease{Key: key, Owner: req.Owner})
 				}
-				if outcome == checker.Doubt {
-					c.settle(key, false)
+				if outcome == checker.InDoubt {
+					c.resolve(key, false)
 				}
 				if last {
 					mu.Lock()

@@ -104,7 +104,7 @@ func onDynamoDB(t *testing.T) target {
 	}
 	store, err := dynamostore.Open(t.Context(), config(t, on.locks))
 	require.NoError(t, err)
-	on.store = store
+	on.store = store.Store
 	return on
 }
 

@@ -39,7 +39,7 @@ const (
 type target struct {
 	name         string
 	locks, lists string // URLs
-	store        lockstore.Store
+	store        *lockstore.Store
 	ttl          time.Duration
 	late         time.Duration // how long after a lease's TTL a takeover may come
 	lateTurn     time.Duration // how much longer than a turn a turn may be

@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/lambdalock/lambdalock/functions/internal/strictjson"
+	"github.com/lambdalock/lambdalock/internal/strictjson"
 )
 
 // Bounds of a withdrawal.

@@ -74,7 +74,7 @@ type deployment struct {
 	// locks are those of one event, by the template's LOCK_URL, and the same locks for
 	// the test; env is what else the functions need for them. nil where the locks are
 	// in a table.
-	locks func(t *testing.T, event, lockURL string) (url string, env []string, store lockstore.Store)
+	locks func(t *testing.T, event, lockURL string) (url string, env []string, store *lockstore.Store)
 }
 
 // usage is what functions did since they were asked about last, and what they know
@@ -267,7 +267,7 @@ func onCache(t *testing.T, endpoint string) deployment {
 	}, 20*time.Second, 20*time.Millisecond)
 
 	return deployment{at, readTemplate(t, at.values), "cache", endpoint, u.dynamoDB(t, endpoint), u,
-		func(t *testing.T, event, lockURL string) (string, []string, lockstore.Store) {
+		func(t *testing.T, event, lockURL string) (string, []string, *lockstore.Store) {
 			require.Contains(t, lockURL, ":6379?")
 			prefix := "prefix=" + redisstore.DefaultPrefix + event + ":"
 			return strings.Replace(lockURL, ":6379?", ":"+port+"?"+prefix+"&", 1), []string{"SSL_CERT_FILE=" + trusted}, openStore(t, "redis://"+addr+"?"+prefix)

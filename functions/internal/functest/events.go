@@ -29,7 +29,7 @@ const Opening = 100_000
 type World struct {
 	Guard  *guard.Guard
 	Ledger *accounts.Ledger
-	Store  lockstore.Store
+	Store  *lockstore.Store
 }
 
 // NewWorld is one that nobody has been in.
@@ -63,7 +63,7 @@ func (w World) Free(t *testing.T, keys ...string) {
 	for _, key := range keys {
 		status, err := w.Guard.Inspect(t.Context(), key)
 		require.NoError(t, err)
-		assert.False(t, status.Held, "%s is held by %v", key, status.Holder)
+		assert.Equal(t, lockstore.Free, status.State, "%s, by %v", key, status.Holder)
 	}
 }
 
@@ -72,7 +72,7 @@ func (w World) Held(t *testing.T, key string) {
 	t.Helper()
 	status, err := w.Guard.Inspect(t.Context(), key)
 	require.NoError(t, err)
-	require.True(t, status.Held)
+	require.Equal(t, lockstore.Held, status.State)
 }
 
 // Events runs each event of a function as Lambda does, decoded from its file,
@@ -101,7 +101,7 @@ func Events(t *testing.T, function string, handler func(World) any, check map[st
 	}
 }
 
-func openStore(t *testing.T, rawURL string) lockstore.Store {
+func openStore(t *testing.T, rawURL string) *lockstore.Store {
 	t.Helper()
 	store, err := lockstore.Open(t.Context(), rawURL, func(string) string { return "local" }, dynamostore.Opener, redisstore.Opener)
 	require.NoError(t, err)
@@ -109,7 +109,7 @@ func openStore(t *testing.T, rawURL string) lockstore.Store {
 }
 
 // hold makes another hold the key, if there is one.
-func hold(t *testing.T, store lockstore.Store, key string) {
+func hold(t *testing.T, store *lockstore.Store, key string) {
 	t.Helper()
 	if key == "" {
 		return

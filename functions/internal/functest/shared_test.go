@@ -21,9 +21,9 @@ import (
 // application is one deployed stack of template.yaml: the processes of two of its
 // functions, as built for Lambda.
 type application struct {
-	t              *testing.T
-	withdraw, step *lambdatest.Environment
-	url            string // its LOCK_URL, as the template says
+	t                 *testing.T
+	withdraw, sfnlock *lambdatest.Environment
+	url               string // its LOCK_URL, as the template says
 }
 
 // deploy starts the functions of a stack. tables has the URLs of the tables that other
@@ -58,11 +58,11 @@ func deploy(t *testing.T, d deployment, name string, tables map[string]string) a
 	if tables["LockTable"] == "" || d.where.locks == nil {
 		tables["LockTable"] = testservers.Table(t, d.endpoint, "LockTable-"+d.name+"-"+name, "key")
 	}
-	a.withdraw, a.step = start("WithdrawFunction"), start("StepFunction")
+	a.withdraw, a.sfnlock = start("WithdrawFunction"), start("SfnlockFunction")
 	return a
 }
 
-// ask invokes the step function, and returns the fence and the error's name.
+// ask invokes sfnlock, and returns the fence and the error's name.
 func (a application) ask(action, execution string, fence int64) (int64, string) {
 	a.t.Helper()
 	in := fmt.Sprintf(`{"action": %q, "key": "account/7", "execution": "arn:aws:states:eu-central-1:123456789012:execution:payout:%s", "redrive": 0`, action, execution)
@@ -72,7 +72,7 @@ func (a application) ask(action, execution string, fence int64) (int64, string) 
 	default:
 		in += fmt.Sprintf(`, "fence": %d}`, fence)
 	}
-	r, err := a.step.Invoke(a.t.Context(), []byte(in))
+	r, err := a.sfnlock.Invoke(a.t.Context(), []byte(in))
 	require.NoError(a.t, err)
 	var out struct{ Fence int64 }
 	require.NoError(a.t, json.Unmarshal(r.Payload, &out))

@@ -47,7 +47,7 @@ func (f function) handle(ctx context.Context, r httpapi.Request) (httpapi.Respon
 		report.Outcome = guard.OutcomeError
 	}
 	if lc, ok := lambdacontext.FromContext(ctx); ok {
-		report.Holder.ID = lc.AwsRequestID
+		report.HolderInfo.ID = lc.AwsRequestID
 	}
 	f.report(ctx, report)
 	return withdrawalhttp.Answer(receipt, err)

@@ -1,6 +1,5 @@
 // Package batchtest has what the tests of the adapters for batches share: a guard over a
-// memory store whose answers a test can change, and work that does what the text of its
-// record says.
+// memory store with faults, and work that does what the text of its record says.
 package batchtest
 
 import (
@@ -22,107 +21,99 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-// Store is a memory store that keeps the requests of its acquires.
-type Store struct {
-	*memstore.Store
-	OnAcquire func(lockstore.Request) error // an error is the answer
-	OnRelease func(lockstore.Lease) error   // an error is the answer
-
-	mu    sync.Mutex
-	asked []lockstore.Request
-	gone  map[lockstore.Owner]bool
-}
-
-// Acquire is the memory store's unless OnAcquire has an error.
-func (s *Store) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	s.mu.Lock()
-	s.asked = append(s.asked, req)
-	s.mu.Unlock()
-	if s.OnAcquire != nil {
-		if err := s.OnAcquire(req); err != nil {
-			return lockstore.Lease{}, err
-		}
-	}
-	return s.Store.Acquire(ctx, req)
-}
-
-// Release is the memory store's unless OnRelease has an error or the lease has
-// vanished.
-func (s *Store) Release(ctx context.Context, lease lockstore.Lease) error {
-	if s.OnRelease != nil {
-		if err := s.OnRelease(lease); err != nil {
-			return err
-		}
-	}
-	s.mu.Lock()
-	gone := s.gone[lease.Owner]
-	s.mu.Unlock()
-	if gone {
-		return lockstore.ErrLost
-	}
-	return s.Store.Release(ctx, lease)
-}
-
-// Asked are the keys of the acquires in their order.
-func (s *Store) Asked() (keys []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, req := range s.asked {
-		keys = append(keys, req.Key)
-	}
-	return keys
-}
-
-// Owners is how many owners there were.
-func (s *Store) Owners() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	owners := map[lockstore.Owner]bool{}
-	for _, req := range s.asked {
-		owners[req.Owner] = true
-	}
-	return len(owners)
-}
-
-// Vanish takes the key's lease away from its holder, as an operator can.
-func (s *Store) Vanish(t *testing.T, key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, req := range s.asked {
-		if req.Key == key {
-			s.gone[req.Owner] = true
-			assert.NoError(t, s.Store.Release(context.Background(), lockstore.Lease{Key: key, Owner: req.Owner}))
-		}
-	}
-}
-
-// Bench is a guard over a Store. Its holder has the id r-1.
+// Bench is a guard over a memory store, with faults. Its holder has the id r-1.
 type Bench struct {
 	*guard.Guard
-	Store *Store
+	Store *lockstore.Store // without the faults
+	// Fault is what happens to one request of the guard; nil makes no faults.
+	Fault func(storetest.Call) storetest.Fault
 	// Do is the work of a record whose text is a key alone.
 	Do func(ctx context.Context, id, key string) error
 
-	mu  sync.Mutex
-	ran []string
-	log bytes.Buffer
+	mu       sync.Mutex
+	acquires []storetest.Call
+	gone     map[lockstore.Owner]bool
+	ran      []string
+	log      bytes.Buffer
 }
 
 // New makes a Bench, and collects what slog's default logger writes.
 func New(t *testing.T, opt guard.Options) *Bench {
 	t.Helper()
-	b := &Bench{Store: &Store{Store: memstore.New(nil), gone: map[lockstore.Owner]bool{}}}
-	opt.Holder = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{ID: "r-1"} }
+	b := &Bench{Store: memstore.New(nil), gone: map[lockstore.Owner]bool{}}
+	opt.HolderInfo = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{ID: "r-1"} }
 	var err error
-	b.Guard, err = guard.New(b.Store, opt)
+	b.Guard, err = guard.New(storetest.NewFaulty(b.Store, b.plan).Store, opt)
 	require.NoError(t, err)
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewJSONHandler(&b.log, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
 	return b
+}
+
+func (b *Bench) plan(c storetest.Call) storetest.Fault {
+	b.mu.Lock()
+	if c.Kind == driver.Acquire {
+		b.acquires = append(b.acquires, c)
+	}
+	gone := b.gone[c.Owner]
+	b.mu.Unlock()
+	switch {
+	case gone && c.Kind == driver.Release:
+		return storetest.Fault{Drop: lockstore.ErrLost}
+	case b.Fault != nil:
+		return b.Fault(c)
+	}
+	return storetest.Fault{}
+}
+
+// Fails is a Bench.Fault: the error of each request of this kind for the key, or for all keys
+// if key is "".
+func Fails(kind driver.Kind, key string, err error) func(storetest.Call) storetest.Fault {
+	return func(c storetest.Call) (f storetest.Fault) {
+		if c.Kind == kind && (key == "" || key == c.Key) {
+			f.Drop = err
+		}
+		return f
+	}
+}
+
+// Asked are the keys of the acquires in their order.
+func (b *Bench) Asked() (keys []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.acquires {
+		keys = append(keys, c.Key)
+	}
+	return keys
+}
+
+// Owners is how many owners there were.
+func (b *Bench) Owners() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	owners := map[lockstore.Owner]bool{}
+	for _, c := range b.acquires {
+		owners[c.Owner] = true
+	}
+	return len(owners)
+}
+
+// Vanish takes the key's lease away from its holder, as a failover of a store can.
+func (b *Bench) Vanish(t *testing.T, key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.acquires {
+		if c.Key == key {
+			b.gone[c.Owner] = true
+			assert.NoError(t, b.Store.Release(context.Background(), lockstore.Lease{Key: key, Owner: c.Owner}))
+		}
+	}
 }
 
 // Key is the text up to the first space.
@@ -183,7 +174,7 @@ func (b *Bench) Ran() []string {
 // Occupy lets another hold the key for an hour.
 func (b *Bench) Occupy(t *testing.T, key string) {
 	t.Helper()
-	_, err := b.Store.Store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Hour})
+	_, err := b.Store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Hour})
 	require.NoError(t, err)
 }
 
@@ -201,7 +192,7 @@ func (b *Bench) Free(t *testing.T, keys ...string) {
 	for _, key := range keys {
 		status, err := b.Store.Inspect(context.Background(), key)
 		require.NoError(t, err)
-		require.False(t, status.Held, "%s is held", key)
+		require.Equal(t, lockstore.Free, status.State, key)
 		require.Zero(t, status.Waiting, "places in the queue of %s", key)
 	}
 }

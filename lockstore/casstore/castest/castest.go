@@ -3,18 +3,18 @@
 //   - [Run] checks what the interface promises, and what the store makes of old reads, of
 //     wrong replies to writes, and of deleted entries.
 //   - [Harness] is a harness for storetest.Run, the suite of every store.
-//   - [Memory] is a register in memory.
+//   - [Memory] is a KV in memory.
 //
 // Implement [Wire], too. What the suite cannot see: a condition that holds within one process only,
 // such as a mutex in place of the database's own condition, and stamps of the client's clock,
 // if this clock agrees with the server's.
 //
-// A register's test, where open makes a register and a [Table] of the same server:
+// A KV's test, where open makes a KV and a [Table] of the same server:
 //
 //	castest.Run(t, open, storetest.Parallel)
 //	storetest.Run(t, func(t *testing.T) storetest.Harness {
-//		r, table := open(t)
-//		return castest.Harness(t, r, casstore.Options{}, table)
+//		kv, table := open(t)
+//		return castest.Harness(t, kv, casstore.Options{}, table)
 //	}, storetest.Parallel)
 package castest
 
@@ -25,6 +25,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,54 +37,48 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-// Table is a register's server, seen from outside. Its methods are for tests.
+// Table is a KV's server, seen from outside. Its methods are for tests.
 type Table interface {
-	// Value returns what is kept for a key, nil for nothing.
+	// Value returns the value of a key, nil for no entry.
 	Value(t *testing.T, key string) []byte
 	// SetValue replaces it, with a new version; nil deletes it. The value may be any bytes, also
-	// some that a register need not take: it is what another program may have left there.
+	// some that a KV need not take: it is what another program may have left there.
 	SetValue(t *testing.T, key string, value []byte)
 }
 
-// Wire is implemented by a Table that can break the network between the register and its
-// server. Then Run checks what the register's errors say: a register that calls every failure
-// certain, or certainly not applied, passes without it.
+// Wire is implemented by a Table that can break the network between the KV and its
+// server. Then Run checks what the KV's errors say: a KV that calls every failure certain, or
+// certainly not applied, passes without it.
 type Wire interface {
 	// LoseReplies lets the server apply requests, and loses its replies, until restore.
 	LoseReplies(t *testing.T) (restore func())
 	// Hang lets the server send no reply, and keeps connections open, until restore.
 	Hang(t *testing.T) (restore func())
-	// Unreachable returns a register like the one under test whose server refuses connections.
+	// Unreachable returns a KV like the one under test whose server refuses connections.
 	Unreachable(t *testing.T) casstore.KV
 }
 
-// Harness is what storetest may do to a store over the register. Each case needs a
+// Harness is what storetest may do to a store over the KV. Each case needs a
 // harness of its own. Lost replies, silence and an unreachable server are made in front of
-// the register; a register whose test can break the real network replaces LoseReplies,
+// the KV; a KV whose test can break the real network replaces LoseReplies,
 // Hang and Unreachable. Foreign and Corrupt are about values; add what else can be at the
-// place of an entry. If the register is a Waker, waiters are woken.
-func Harness(t *testing.T, r casstore.KV, opt casstore.Options, table Table) storetest.Harness {
-	f := &faulty{KV: r, t: t}
-	var front casstore.KV = f
-	if w, ok := r.(casstore.Waker); ok {
-		front = struct {
-			*faulty
-			casstore.Waker
-		}{f, w}
-	}
-	store, err := casstore.New(front, opt)
+// place of an entry. If the KV is a Waker, waiters are woken; if it is a Lister, the store lists.
+func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) storetest.Harness {
+	f := &faulty{KV: kv, t: t}
+	store, err := casstore.New(f.withOptional(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// An old read of the store's would miss the change, and a refusal may rest on one. After a
-	// fresh read a session of the register's knows the change.
+	// fresh read a session of the KV's knows the change.
 	set := func(t *testing.T, key string, value []byte) {
 		t.Helper()
 		table.SetValue(t, key, value)
-		if _, _, err := r.Read(t.Context(), key, true); err != nil {
+		if _, _, err := kv.Read(t.Context(), key, true); err != nil {
 			t.Fatalf("a fresh read after Table.SetValue: %v", err)
 		}
 	}
@@ -98,12 +94,12 @@ func Harness(t *testing.T, r casstore.KV, opt casstore.Options, table Table) sto
 	return storetest.Harness{
 		Store:         store,
 		Marks:         16,
-		TakeoverDelay: 2*r.ClockResolution() + opt.MaxClockSkew,
-		TurnDelay:     2 * r.ClockResolution(),
+		TakeoverDelay: 2*kv.ClockResolution() + opt.MaxClockSkew,
+		TurnDelay:     2 * kv.ClockResolution(),
 		Margin:        opt.Margin,
 		Requests:      func() int { return int(f.requests.Load()) },
-		RequestsPerCall: map[storetest.Op]int{
-			storetest.OpAcquire: 3, storetest.OpRenew: 2, storetest.OpRelease: 2, storetest.OpAbandon: 2, storetest.OpBegin: 2, storetest.OpKeep: 2,
+		RequestsPerCall: map[driver.Kind]int{
+			driver.Acquire: 3, driver.Renew: 2, driver.Release: 2, driver.Abandon: 2, driver.MarkStarted: 2, driver.Complete: 2,
 		},
 		Delete: func(t *testing.T, key string) { set(t, key, nil) },
 		Snapshot: func(t *testing.T, key string) func() {
@@ -124,8 +120,8 @@ func Harness(t *testing.T, r casstore.KV, opt casstore.Options, table Table) sto
 		DamageQueue: map[string]func(*testing.T, string){
 			"missing": queue(nil), "a number": queue(7), "no owner": queue([]any{map[string]any{"owner": ""}}), "of no owners": queue([]any{1, nil}),
 		},
-		Unreachable: func(t *testing.T) lockstore.Store {
-			s, err := casstore.New(unreachable{r}, opt)
+		Unreachable: func(t *testing.T) *lockstore.Store {
+			s, err := casstore.New(unreachable{kv}, opt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,12 +160,37 @@ func switched(b *atomic.Bool) func() {
 	return func() { b.Store(false) }
 }
 
-// faulty is a register behind a network that a test can break.
+// faulty is a KV behind a network that a test can break.
 type faulty struct {
 	casstore.KV
 	t            *testing.T
 	requests     atomic.Int32
 	loses, hangs atomic.Bool
+}
+
+// withOptional is the faulty KV with what the KV can do besides, without faults.
+func (f *faulty) withOptional() casstore.KV {
+	w, wakes := f.KV.(casstore.Waker)
+	l, lists := f.KV.(casstore.Lister)
+	switch {
+	case wakes && lists:
+		return struct {
+			*faulty
+			casstore.Waker
+			casstore.Lister
+		}{f, w, l}
+	case wakes:
+		return struct {
+			*faulty
+			casstore.Waker
+		}{f, w}
+	case lists:
+		return struct {
+			*faulty
+			casstore.Lister
+		}{f, l}
+	}
+	return f
 }
 
 func (f *faulty) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
@@ -184,7 +205,7 @@ func (f *faulty) Read(ctx context.Context, key string, fresh bool) (casstore.Ent
 func (f *faulty) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
 	f.requests.Add(1)
 	if len(value) > casstore.MaxValue || !utf8.Valid(value) || bytes.ContainsFunc(value, unicode.IsControl) {
-		f.t.Errorf("the store writes a value of %d bytes, %.60q; want what Register.Write says", len(value), value)
+		f.t.Errorf("the store writes a value of %d bytes, %.60q; want what KV.Write says", len(value), value)
 	}
 	e, err := f.KV.Write(ctx, key, value, ifVersion)
 	if f.hangs.Load() {
@@ -197,7 +218,7 @@ func (f *faulty) Write(ctx context.Context, key string, value []byte, ifVersion 
 	return e, err
 }
 
-// unreachable is a register whose server refuses connections.
+// unreachable is a KV whose server refuses connections.
 type unreachable struct{ casstore.KV }
 
 func (unreachable) Read(context.Context, string, bool) (casstore.Entry, time.Time, error) {
@@ -208,10 +229,10 @@ func (unreachable) Write(context.Context, string, []byte, string) (casstore.Entr
 	return casstore.Entry{}, fmt.Errorf("connection refused: %w", lockstore.ErrUnavailable)
 }
 
-// Memory is a register in memory. Its clock is time.Now plus the time of
-// Shift, cut down to whole Steps.
+// Memory is a KV in memory. Its clock is time.Now plus the time of Shift, cut down to its
+// resolution.
 type Memory struct {
-	step time.Duration
+	resolution time.Duration
 
 	mu      sync.Mutex
 	shift   time.Duration
@@ -219,9 +240,9 @@ type Memory struct {
 	writes  int
 }
 
-// NewMemory returns an empty register with this Step.
-func NewMemory(step time.Duration) *Memory {
-	return &Memory{step: step, entries: map[string]casstore.Entry{}}
+// NewMemory returns an empty KV whose clock has this resolution.
+func NewMemory(resolution time.Duration) *Memory {
+	return &Memory{resolution: resolution, entries: map[string]casstore.Entry{}}
 }
 
 // Shift sets the clock to d from the right time.
@@ -231,10 +252,10 @@ func (m *Memory) Shift(d time.Duration) {
 	m.shift = d
 }
 
-func (m *Memory) now() time.Time { return time.Now().Round(0).Add(m.shift).Truncate(m.step) }
+func (m *Memory) now() time.Time { return time.Now().Round(0).Add(m.shift).Truncate(m.resolution) }
 
-// Step implements casstore.KV.
-func (m *Memory) ClockResolution() time.Duration { return m.step }
+// ClockResolution implements casstore.KV.
+func (m *Memory) ClockResolution() time.Duration { return m.resolution }
 
 // Read implements casstore.KV.
 func (m *Memory) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
@@ -268,6 +289,30 @@ func (m *Memory) set(key string, value []byte) casstore.Entry {
 	e := casstore.Entry{Value: value, Version: fmt.Sprint(m.writes), WrittenAt: m.now()}
 	m.entries[key] = e
 	return e
+}
+
+// List implements casstore.Lister: one page, in the order of the keys.
+func (m *Memory) List(_ context.Context, prefix string, page func(casstore.Page) error) error {
+	return page(m.list(prefix))
+}
+
+func (m *Memory) list(prefix string) casstore.Page {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := casstore.Page{Now: m.now(), Read: len(m.entries), Requests: 1}
+	for _, key := range slices.Sorted(maps.Keys(m.entries)) {
+		if strings.HasPrefix(key, prefix) {
+			p.Entries = append(p.Entries, casstore.Listed{Key: key, Name: key, Entry: m.entries[key]})
+		}
+	}
+	return p
+}
+
+// Extent implements casstore.Lister.
+func (m *Memory) Extent(context.Context) (lockstore.Extent, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return lockstore.Extent{Entries: int64(len(m.entries))}, nil
 }
 
 // Value implements Table.

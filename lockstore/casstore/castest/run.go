@@ -14,12 +14,12 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 )
 
-// Run checks a register: what the interface promises, and the promises of a store over
+// Run checks a KV: what the interface promises, and the promises of a store over
 // it when reads are old, writes are answered wrongly, and entries are deleted. It calls
-// open for each case, inside run. run is how a case runs: synctest.Test for a register in
+// open for each case, inside run. run is how a case runs: synctest.Test for a KV in
 // virtual time, storetest.Direct or storetest.Parallel for the wall clock.
 //
-// storetest.Run, with a [Harness], checks the rest. A register needs both.
+// storetest.Run, with a [Harness], checks the rest. A KV needs both.
 func Run(t *testing.T, open func(t *testing.T) (casstore.KV, Table), run func(*testing.T, func(*testing.T))) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -29,8 +29,8 @@ func Run(t *testing.T, open func(t *testing.T) (casstore.KV, Table), run func(*t
 						t.Log(c.explanation)
 					}
 				}()
-				r, table := open(t)
-				c.run(&check{T: t, register: r, table: table, key: fmt.Sprintf("castest/%s/%d", c.name, time.Now().UnixNano())})
+				kv, table := open(t)
+				c.run(&check{T: t, kv: kv, table: table, key: fmt.Sprintf("castest/%s/%d", c.name, time.Now().UnixNano())})
 			})
 		})
 	}
@@ -39,9 +39,9 @@ func Run(t *testing.T, open func(t *testing.T) (casstore.KV, Table), run func(*t
 // check is one run of a case.
 type check struct {
 	*testing.T
-	register casstore.KV
-	table    Table
-	key      string
+	kv    casstore.KV
+	table Table
+	key   string
 }
 
 type testCase struct {
@@ -50,11 +50,11 @@ type testCase struct {
 	run         func(*check)
 }
 
-var cases = slices.Concat(registerCases, storeCases)
+var cases = slices.Concat(kvCases, storeCases)
 
-var registerCases = []testCase{
+var kvCases = []testCase{
 	{
-		"register/a version is never used again",
+		"kv/a version is never used again",
 		"A process that remembers a version from before a deletion could replace the entry of a live lease.",
 		func(c *check) {
 			seen := map[string]bool{}
@@ -82,7 +82,7 @@ var registerCases = []testCase{
 		},
 	},
 	{
-		"register/each write has its own stamp",
+		"kv/each write has its own stamp",
 		"A renewal would not make the lease longer.",
 		func(c *check) {
 			e := c.write("a", "")
@@ -90,14 +90,14 @@ var registerCases = []testCase{
 				c.step()
 				next := c.write(value, e.Version)
 				if next.Version == e.Version || !next.WrittenAt.After(e.WrittenAt) {
-					c.Fatalf("a write more than a Step later: %v; want a later version than %v", next, e)
+					c.Fatalf("a write more than the clock's resolution later: %v; want a later version than %v", next, e)
 				}
 				e = next
 			}
 		},
 	},
 	{
-		"register/a write replaces only the version that it names",
+		"kv/a write replaces only the version that it names",
 		"Two owners could be granted the key.",
 		func(c *check) {
 			c.conflicts("of an entry that was never there", c.elsewhere().Version)
@@ -111,7 +111,7 @@ var registerCases = []testCase{
 		},
 	},
 	{
-		"register/one of many writers wins",
+		"kv/one of many writers wins",
 		"Two owners could be granted the key.",
 		func(c *check) {
 			version := ""
@@ -121,7 +121,7 @@ var registerCases = []testCase{
 				var all sync.WaitGroup
 				for i := range 8 {
 					all.Go(func() {
-						e, err := c.register.Write(c.Context(), c.key, fmt.Append(nil, round, "/", i), version)
+						e, err := c.kv.Write(c.Context(), c.key, fmt.Append(nil, round, "/", i), version)
 						mu.Lock()
 						defer mu.Unlock()
 						switch {
@@ -141,7 +141,7 @@ var registerCases = []testCase{
 		},
 	},
 	{
-		"register/stamps are the service's time",
+		"kv/stamps are the service's time",
 		"A stamp that is too early lets another owner take over a lease that its holder trusts.",
 		func(c *check) {
 			e := casstore.Entry{}
@@ -156,15 +156,15 @@ var registerCases = []testCase{
 					c.Errorf("a read says %v %q, and the write said %v %q", read.WrittenAt, read.Version, e.WrittenAt, e.Version)
 				}
 				for _, stamp := range []time.Time{before, e.WrittenAt, after} {
-					if stamp.IsZero() || !stamp.Equal(stamp.Truncate(c.register.ClockResolution())) {
-						c.Errorf("the time is %v; want a whole multiple of the Step, %v", stamp, c.register.ClockResolution())
+					if stamp.IsZero() || !stamp.Equal(stamp.Truncate(c.kv.ClockResolution())) {
+						c.Errorf("the time is %v; want a whole multiple of %v", stamp, c.kv.ClockResolution())
 					}
 				}
 			}
 		},
 	},
 	{
-		"register/no entry, and any value of any key",
+		"kv/no entry, and any value of any key",
 		"Two keys with one entry would be one lock.",
 		func(c *check) {
 			if e, now := c.read(true); e.Version != "" || len(e.Value) > 0 || !e.WrittenAt.IsZero() || now.IsZero() {
@@ -175,21 +175,21 @@ var registerCases = []testCase{
 			for i, key := range []string{"a/b", "a%2Fb", "a", "A", ".", "..", "%", "a b", "ä", "\uffff", "a\\b", "a'b"} {
 				key = c.key[:min(len(c.key), 900)] + "/" + key
 				want := fmt.Sprint(i, " ", value)
-				if _, err := c.register.Write(c.Context(), key, []byte(want), ""); err != nil {
+				if _, err := c.kv.Write(c.Context(), key, []byte(want), ""); err != nil {
 					c.Errorf("Write to a new key %q: %v", key, err)
 				}
 				seen[key] = want
 			}
 			for key, want := range seen {
-				if e, _, err := c.register.Read(c.Context(), key, true); err != nil || string(e.Value) != want {
+				if e, _, err := c.kv.Read(c.Context(), key, true); err != nil || string(e.Value) != want {
 					c.Errorf("the key %q has another value than was written, %v", key, err)
 				}
 			}
 		},
 	},
 	{
-		"register/the largest value",
-		"An answer could not be kept: the work would run again.",
+		"kv/the largest value",
+		"A result could not be stored: the work would run again.",
 		func(c *check) {
 			version := ""
 			for _, text := range []string{"A+/0", "z9/="} {
@@ -206,15 +206,15 @@ var registerCases = []testCase{
 		},
 	},
 	{
-		"register/an ended context sends nothing",
+		"kv/an ended context sends nothing",
 		"A call that has returned could change the entry later.",
 		func(c *check) {
 			ctx, cancel := context.WithCancel(c.Context())
 			cancel()
-			if _, err := c.register.Write(ctx, c.key, []byte("v"), ""); !errors.Is(err, context.Canceled) || !errors.Is(err, lockstore.ErrUnavailable) {
+			if _, err := c.kv.Write(ctx, c.key, []byte("v"), ""); !errors.Is(err, context.Canceled) || !errors.Is(err, lockstore.ErrUnavailable) {
 				c.Errorf("Write with an ended context: %v; want context.Canceled and ErrUnavailable", err)
 			}
-			if _, _, err := c.register.Read(ctx, c.key, true); !errors.Is(err, context.Canceled) {
+			if _, _, err := c.kv.Read(ctx, c.key, true); !errors.Is(err, context.Canceled) {
 				c.Errorf("Read with an ended context: %v; want context.Canceled", err)
 			}
 			if e, _ := c.read(true); e.Version != "" {
@@ -223,13 +223,13 @@ var registerCases = []testCase{
 		},
 	},
 	{
-		"register/a write whose reply is lost",
+		"kv/a write whose reply is lost",
 		"It was applied. \"Not applied\" would be a lie: a second holder, or a lock that nobody ends.",
 		func(c *check) {
 			w := c.wire()
 			e := c.write("a", "")
 			restore := w.LoseReplies(c.T)
-			_, err := c.register.Write(c.Context(), c.key, []byte("b"), e.Version)
+			_, err := c.kv.Write(c.Context(), c.key, []byte("b"), e.Version)
 			restore()
 			c.maybe("Write without a reply", err)
 			if e, _ := c.read(true); string(e.Value) != "b" {
@@ -238,7 +238,7 @@ var registerCases = []testCase{
 		},
 	},
 	{
-		"register/a server that does not answer",
+		"kv/a server that does not answer",
 		"A holder's renewal would hang until after the end of its lease.",
 		func(c *check) {
 			w := c.wire()
@@ -246,11 +246,11 @@ var registerCases = []testCase{
 			restore := w.Hang(c.T)
 			for name, f := range map[string]func(context.Context) error{
 				"Write": func(ctx context.Context) error {
-					_, err := c.register.Write(ctx, c.key, []byte("b"), e.Version)
+					_, err := c.kv.Write(ctx, c.key, []byte("b"), e.Version)
 					c.maybe("Write without an answer", err)
 					return err
 				},
-				"Read": func(ctx context.Context) error { _, _, err := c.register.Read(ctx, c.key, true); return err },
+				"Read": func(ctx context.Context) error { _, _, err := c.kv.Read(ctx, c.key, true); return err },
 			} {
 				ctx, cancel := context.WithTimeout(c.Context(), 300*time.Millisecond)
 				ended := make(chan error, 1)
@@ -270,7 +270,7 @@ var registerCases = []testCase{
 		},
 	},
 	{
-		"register/a server that refuses connections",
+		"kv/a server that refuses connections",
 		"The caller would have to ask again what became of a request that was never sent.",
 		func(c *check) {
 			if _, err := c.wire().Unreachable(c.T).Write(c.Context(), c.key, []byte("a"), ""); !errors.Is(err, lockstore.ErrUnavailable) {
@@ -279,10 +279,10 @@ var registerCases = []testCase{
 		},
 	},
 	{
-		"register/a wake-up reaches who listens",
+		"kv/a wake-up reaches who listens",
 		"A waiter would find out by itself, up to a second later.",
 		func(c *check) {
-			w, ok := c.register.(casstore.Waker)
+			w, ok := c.kv.(casstore.Waker)
 			if !ok {
 				c.SkipNow()
 			}
@@ -340,7 +340,7 @@ func (c *check) maybe(what string, err error) {
 
 func (c *check) write(value, ifVersion string) casstore.Entry {
 	c.Helper()
-	e, err := c.register.Write(c.Context(), c.key, []byte(value), ifVersion)
+	e, err := c.kv.Write(c.Context(), c.key, []byte(value), ifVersion)
 	if err != nil {
 		c.Fatalf("Write at %q: %v", ifVersion, err)
 	}
@@ -349,7 +349,7 @@ func (c *check) write(value, ifVersion string) casstore.Entry {
 
 func (c *check) read(fresh bool) (casstore.Entry, time.Time) {
 	c.Helper()
-	e, now, err := c.register.Read(c.Context(), c.key, fresh)
+	e, now, err := c.kv.Read(c.Context(), c.key, fresh)
 	if err != nil {
 		c.Fatalf("Read: %v", err)
 	}
@@ -358,7 +358,7 @@ func (c *check) read(fresh bool) (casstore.Entry, time.Time) {
 
 func (c *check) conflicts(what, ifVersion string) {
 	c.Helper()
-	if _, err := c.register.Write(c.Context(), c.key, []byte("conflict"), ifVersion); !errors.Is(err, casstore.ErrConflict) {
+	if _, err := c.kv.Write(c.Context(), c.key, []byte("conflict"), ifVersion); !errors.Is(err, casstore.ErrConflict) {
 		c.Fatalf("Write at a version %s: %v; want ErrConflict", what, err)
 	}
 }
@@ -366,15 +366,15 @@ func (c *check) conflicts(what, ifVersion string) {
 // elsewhere is an entry of another key.
 func (c *check) elsewhere() casstore.Entry {
 	c.Helper()
-	e, err := c.register.Write(c.Context(), c.key+"/elsewhere", []byte("v"), "")
+	e, err := c.kv.Write(c.Context(), c.key+"/elsewhere", []byte("v"), "")
 	if err != nil {
 		c.Fatal(err)
 	}
 	return e
 }
 
-// step lets more than a Step pass.
-func (c *check) step() { c.sleep(c.register.ClockResolution() + time.Millisecond) }
+// step lets more than the clock's resolution pass.
+func (c *check) step() { c.sleep(c.kv.ClockResolution() + time.Millisecond) }
 
 func (c *check) sleep(d time.Duration) {
 	select {

@@ -10,7 +10,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 )
 
-// skewed is a register whose answers a case changes. nil changes nothing.
+// skewed is a KV whose answers a case changes. nil changes nothing.
 type skewed struct {
 	casstore.KV
 	afterRead  func(e casstore.Entry, now time.Time, fresh bool) (casstore.Entry, time.Time, error)
@@ -33,10 +33,10 @@ func (s *skewed) Write(ctx context.Context, key string, value []byte, ifVersion 
 	return s.afterWrite(e, ifVersion)
 }
 
-// store is a new process's store over the register.
-func (c *check) store() *casstore.Store { return c.over(c.register) }
+// store is a new process's store over the KV.
+func (c *check) store() *lockstore.Store { return c.over(c.kv) }
 
-func (c *check) over(r casstore.KV) *casstore.Store {
+func (c *check) over(r casstore.KV) *lockstore.Store {
 	c.Helper()
 	s, err := casstore.New(r, casstore.Options{})
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *check) request(ttl time.Duration) lockstore.Request {
 	return lockstore.Request{Key: c.key, Owner: lockstore.NewOwner(), TTL: ttl, JoinQueue: false}
 }
 
-func (c *check) acquire(s *casstore.Store, ttl time.Duration) lockstore.Lease {
+func (c *check) acquire(s *lockstore.Store, ttl time.Duration) lockstore.Lease {
 	c.Helper()
 	lease, err := s.Acquire(c.Context(), c.request(ttl))
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *check) acquire(s *casstore.Store, ttl time.Duration) lockstore.Lease {
 
 // anew deletes the entry of the key, and acquires the key. For a moment an old read may still
 // show the entry, and a refusal may be based on any read.
-func (c *check) anew(s *casstore.Store, ttl time.Duration) lockstore.Lease {
+func (c *check) anew(s *lockstore.Store, ttl time.Duration) lockstore.Lease {
 	c.Helper()
 	c.table.SetValue(c.T, c.key, nil)
 	for n := 0; ; n++ {
@@ -73,14 +73,14 @@ func (c *check) anew(s *casstore.Store, ttl time.Duration) lockstore.Lease {
 		if err == nil {
 			return lease
 		}
-		if n == 100 || !errors.Is(err, lockstore.ErrHeld) {
+		if n == 100 || !errors.Is(err, lockstore.ErrRefused) {
 			c.Fatalf("Acquire of a deleted key: %v; want a lease", err)
 		}
 		c.sleep(20 * time.Millisecond)
 	}
 }
 
-func (c *check) renew(s *casstore.Store, lease lockstore.Lease, ttl time.Duration) time.Duration {
+func (c *check) renew(s *lockstore.Store, lease lockstore.Lease, ttl time.Duration) time.Duration {
 	c.Helper()
 	trusted, err := s.Renew(c.Context(), lease, ttl)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *check) renew(s *casstore.Store, lease lockstore.Lease, ttl time.Duratio
 	return trusted
 }
 
-func (c *check) release(s *casstore.Store, lease lockstore.Lease) {
+func (c *check) release(s *lockstore.Store, lease lockstore.Lease) {
 	c.Helper()
 	if err := s.Release(c.Context(), lease); err != nil {
 		c.Fatalf("Release: %v; want nil", err)
@@ -97,32 +97,32 @@ func (c *check) release(s *casstore.Store, lease lockstore.Lease) {
 }
 
 // join takes a place in the queue.
-func (c *check) join(s *casstore.Store) lockstore.Request {
+func (c *check) join(s *lockstore.Store) lockstore.Request {
 	c.Helper()
 	req := c.request(long)
 	req.JoinQueue = true
 	_, err := s.Acquire(c.Context(), req)
-	var held *lockstore.HeldError
-	if !errors.As(err, &held) || held.QueuePosition == 0 {
-		c.Fatalf("Acquire with Queue: %v; want a place", err)
+	var refused *lockstore.Refused
+	if !errors.As(err, &refused) || refused.QueuePosition == 0 {
+		c.Fatalf("Acquire with JoinQueue: %v; want a place", err)
 	}
 	return req
 }
 
-// held wants an acquire by a new owner refused.
-func (c *check) held(s *casstore.Store, why string) {
+// refused wants an acquire by a new owner refused.
+func (c *check) refused(s *lockstore.Store, why string) {
 	c.Helper()
 	lease, err := s.Acquire(c.Context(), c.request(long))
 	if err == nil {
-		c.Fatalf("granted with fence %d; want it held: %s", lease.Fence, why)
+		c.Fatalf("granted with fence %d; want it refused: %s", lease.Fence, why)
 	}
-	if !errors.Is(err, lockstore.ErrHeld) {
-		c.Fatalf("Acquire: %v; want it held: %s", err, why)
+	if !errors.Is(err, lockstore.ErrRefused) {
+		c.Fatalf("Acquire: %v; want it refused: %s", err, why)
 	}
 }
 
 // free wants an acquire by a new owner granted, after the end of a lease at the latest.
-func (c *check) free(s *casstore.Store, why string) lockstore.Lease {
+func (c *check) free(s *lockstore.Store, why string) lockstore.Lease {
 	c.Helper()
 	lease, err := s.Acquire(c.Context(), c.request(long))
 	if err != nil {
@@ -131,14 +131,14 @@ func (c *check) free(s *casstore.Store, why string) lockstore.Lease {
 	return lease
 }
 
-// breaks makes an operator's Revoke.
-func (c *check) breaks(s *casstore.Store, lease lockstore.Lease, now bool) (lockstore.Status, error) {
+// revokes makes an operator's Revoke.
+func (c *check) revokes(s *lockstore.Store, lease lockstore.Lease, now bool) (lockstore.Status, error) {
 	return s.Revoke(c.Context(), lockstore.RevokeRequest{Key: c.key, Fence: lease.Fence, By: lockstore.HolderInfo{Name: "an operator"}, OpenAtOnce: now})
 }
 
 // takeover is how long a case waits for the end of a lease of ttl that was just granted.
 func (c *check) takeover(ttl time.Duration) time.Duration {
-	return ttl + 2*c.register.ClockResolution() + 100*time.Millisecond
+	return ttl + 2*c.kv.ClockResolution() + 100*time.Millisecond
 }
 
 var storeCases = []testCase{
@@ -153,7 +153,7 @@ var storeCases = []testCase{
 				for range renewals {
 					c.renew(other, lease, long)
 				}
-				c.held(s, "another process has the key")
+				c.refused(s, "another process has the key")
 				c.release(other, lease)
 			}
 		},
@@ -169,7 +169,7 @@ var storeCases = []testCase{
 			sent := time.Now()
 			trusted := c.renew(s, lease, 2*short)
 			c.sleep(trusted - time.Since(sent) - 100*time.Millisecond)
-			for _, other := range []*casstore.Store{c.store(), c.over(&skewed{KV: c.register, afterRead: ahead(time.Hour)})} {
+			for _, other := range []*lockstore.Store{c.store(), c.over(&skewed{KV: c.kv, afterRead: ahead(time.Hour)})} {
 				_, err := other.Acquire(c.Context(), joined)
 				if err == nil && time.Since(sent) < trusted { // a busy machine may be too late
 					c.Fatal("granted while the holder trusts its lease")
@@ -187,14 +187,14 @@ var storeCases = []testCase{
 				c.sleep(short * 4 / 5)
 				c.renew(s, lease, 2*short)
 			}
-			c.held(c.store(), "the lease was renewed")
+			c.refused(c.store(), "the lease was renewed")
 		},
 	},
 	{
 		"store/a joiner's write does not make a lease longer",
 		"Owners that wait would keep a dead holder's lease alive.",
 		func(c *check) {
-			ttl := 3*short + 4*c.register.ClockResolution() // in its second half a slow joiner gets no place
+			ttl := 3*short + 4*c.kv.ClockResolution() // in its second half a slow joiner gets no place
 			c.acquire(c.store(), ttl)
 			began := time.Now()
 			var first lockstore.Request
@@ -215,18 +215,18 @@ var storeCases = []testCase{
 		"The time of a read is a hint. It grants nothing, ends nothing, and nobody is told that a live lease is lost.",
 		func(c *check) {
 			for _, d := range []time.Duration{time.Hour, -time.Hour} {
-				s, wrong := c.store(), c.over(&skewed{KV: c.register, afterRead: ahead(d)})
+				s, wrong := c.store(), c.over(&skewed{KV: c.kv, afterRead: ahead(d)})
 				req := c.request(long)
 				lease, err := s.Acquire(c.Context(), req)
 				if err != nil {
 					c.Fatal(err)
 				}
-				c.held(wrong, "the lease is live")
-				again, err := c.over(&skewed{KV: c.register, afterRead: ahead(d)}).Acquire(c.Context(), req)
+				c.refused(wrong, "the lease is live")
+				again, err := c.over(&skewed{KV: c.kv, afterRead: ahead(d)}).Acquire(c.Context(), req)
 				if err != nil || again.Fence != lease.Fence || again.TTL > long {
 					c.Errorf("Acquire again: %v %v; want the same lease for at most %v", again, err, long)
 				}
-				c.renew(c.over(&skewed{KV: c.register, afterRead: ahead(d)}), lease, long)
+				c.renew(c.over(&skewed{KV: c.kv, afterRead: ahead(d)}), lease, long)
 				if err := s.MarkStarted(c.Context(), lease); err != nil {
 					c.Fatal(err)
 				}
@@ -234,8 +234,8 @@ var storeCases = []testCase{
 					"ResolveEffect":   wrong.ResolveEffect(c.Context(), c.key, lease.Fence, nil, long),
 					"ResolveNoEffect": wrong.ResolveNoEffect(c.Context(), c.key, lease.Fence),
 				} {
-					if !errors.Is(err, lockstore.ErrHeld) {
-						c.Errorf("%s of a live lease: %v; want ErrHeld", name, err)
+					if !errors.Is(err, lockstore.ErrRefused) {
+						c.Errorf("%s of a live lease: %v; want ErrRefused", name, err)
 					}
 				}
 				c.release(wrong, lease)
@@ -247,11 +247,11 @@ var storeCases = []testCase{
 		"A process whose clock is wrong would get a free key before those who have waited for longer.",
 		func(c *check) {
 			for _, d := range []time.Duration{time.Hour, -time.Hour} {
-				s, wrong := c.store(), c.over(&skewed{KV: c.register, afterRead: ahead(d)})
+				s, wrong := c.store(), c.over(&skewed{KV: c.kv, afterRead: ahead(d)})
 				lease := c.anew(s, long)
 				first, second := c.join(c.store()), c.join(c.store())
 				c.release(s, lease)
-				if _, err := wrong.Acquire(c.Context(), second); !errors.Is(err, lockstore.ErrHeld) {
+				if _, err := wrong.Acquire(c.Context(), second); !errors.Is(err, lockstore.ErrRefused) {
 					c.Errorf("Acquire by the second in the queue of a free key: %v; want it kept for the first", err)
 				}
 				if _, err := wrong.Acquire(c.Context(), first); err != nil {
@@ -278,29 +278,29 @@ var storeCases = []testCase{
 		"store/a conflict is the echo of one's own write",
 		"A client that repeats a write by itself gets a conflict with its own first copy. The answer must be that of the write.",
 		func(c *check) {
-			for name, f := range map[string]func(s *casstore.Store, lease lockstore.Lease) error{
-				"Renew":       func(s *casstore.Store, l lockstore.Lease) error { _, err := s.Renew(c.Context(), l, long); return err },
-				"Release":     func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
-				"MarkStarted": func(s *casstore.Store, l lockstore.Lease) error { return s.MarkStarted(c.Context(), l) },
-				"Complete":    func(s *casstore.Store, l lockstore.Lease) error { return s.Complete(c.Context(), l, nil, short) },
-				"Abandon": func(s *casstore.Store, l lockstore.Lease) error {
+			for name, f := range map[string]func(s *lockstore.Store, lease lockstore.Lease) error{
+				"Renew":       func(s *lockstore.Store, l lockstore.Lease) error { _, err := s.Renew(c.Context(), l, long); return err },
+				"Release":     func(s *lockstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
+				"MarkStarted": func(s *lockstore.Store, l lockstore.Lease) error { return s.MarkStarted(c.Context(), l) },
+				"Complete":    func(s *lockstore.Store, l lockstore.Lease) error { return s.Complete(c.Context(), l, nil, short) },
+				"Abandon": func(s *lockstore.Store, l lockstore.Lease) error {
 					return s.Release(c.Context(), lockstore.Lease{Key: l.Key, Owner: l.Owner})
 				},
-				"Revoke":         func(s *casstore.Store, l lockstore.Lease) error { _, err := c.breaks(s, l, false); return err },
-				"Revoke at once": func(s *casstore.Store, l lockstore.Lease) error { _, err := c.breaks(s, l, true); return err },
+				"Revoke":         func(s *lockstore.Store, l lockstore.Lease) error { _, err := c.revokes(s, l, false); return err },
+				"Revoke at once": func(s *lockstore.Store, l lockstore.Lease) error { _, err := c.revokes(s, l, true); return err },
 			} {
-				lease := c.anew(c.over(&skewed{KV: c.register, afterWrite: echoes(1)}), long)
-				if err := f(c.over(&skewed{KV: c.register, afterWrite: echoes(1)}), lease); err != nil {
+				lease := c.anew(c.over(&skewed{KV: c.kv, afterWrite: echoes(1)}), long)
+				if err := f(c.over(&skewed{KV: c.kv, afterWrite: echoes(1)}), lease); err != nil {
 					c.Errorf("%s: %v; want nil", name, err)
 				}
 			}
 			c.anew(c.store(), long)
-			s := c.over(&skewed{KV: c.register, afterWrite: echoes(1)})
+			s := c.over(&skewed{KV: c.kv, afterWrite: echoes(1)})
 			req := c.join(s)
 			if status, err := s.Inspect(c.Context(), c.key); err != nil || status.Waiting != 1 {
 				c.Errorf("after a join whose write was echoed: %+v %v; want one place", status, err)
 			}
-			if err := c.over(&skewed{KV: c.register, afterWrite: echoes(1)}).Leave(c.Context(), c.key, req.Owner); err != nil {
+			if err := c.over(&skewed{KV: c.kv, afterWrite: echoes(1)}).Leave(c.Context(), c.key, req.Owner); err != nil {
 				c.Errorf("Leave: %v; want nil", err)
 			}
 		},
@@ -314,7 +314,7 @@ var storeCases = []testCase{
 			old, _ := c.read(true)
 			c.release(other, lease)
 			echoed := false
-			s := c.over(&skewed{KV: c.register,
+			s := c.over(&skewed{KV: c.kv,
 				afterWrite: func(e casstore.Entry, _ string) (casstore.Entry, error) {
 					if !echoed {
 						echoed = true
@@ -333,14 +333,14 @@ var storeCases = []testCase{
 	},
 	{
 		"store/the first copy of a write was applied, and the entry has forgotten its owner",
-		"More owners had the key since than the entry remembers. \"Lost\" would say that the release, or the answer, came too late.",
+		"More owners had the key since than the entry remembers. \"Lost\" would say that the release, or the result, came too late.",
 		func(c *check) {
-			for name, f := range map[string]func(*casstore.Store, lockstore.Lease) error{
-				"Release":  func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
-				"Complete": func(s *casstore.Store, l lockstore.Lease) error { return s.Complete(c.Context(), l, nil, short) },
+			for name, f := range map[string]func(*lockstore.Store, lockstore.Lease) error{
+				"Release":  func(s *lockstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
+				"Complete": func(s *lockstore.Store, l lockstore.Lease) error { return s.Complete(c.Context(), l, nil, short) },
 			} {
 				lease := c.anew(c.store(), long)
-				c.unknown(name, f(c.over(&skewed{KV: c.register, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
+				c.unknown(name, f(c.over(&skewed{KV: c.kv, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
 					if name == "Complete" {
 						c.sleep(c.takeover(short))
 					}
@@ -354,26 +354,26 @@ var storeCases = []testCase{
 		},
 	},
 	{
-		"store/a break meets a call of the holder's",
-		"The operator would end what the holder has just done, or be told that the lease is broken when it is not.",
+		"store/a Revoke meets a call of the holder's",
+		"The operator would end what the holder has just done, or be told that the lease is revoked when it is not.",
 		func(c *check) {
 			for _, now := range []bool{false, true} {
 				for name, tc := range map[string]struct {
-					call func(s *casstore.Store, l lockstore.Lease) error
-					want error // of the break; nil: it is broken
+					call func(s *lockstore.Store, l lockstore.Lease) error
+					want error // of the Revoke; nil: it is revoked
 				}{
-					"Renew": {func(s *casstore.Store, l lockstore.Lease) error {
+					"Renew": {func(s *lockstore.Store, l lockstore.Lease) error {
 						_, err := s.Renew(c.Context(), l, 2*long)
 						return err
 					}, nil},
-					"Release":  {func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) }, lockstore.ErrLost},
-					"Complete": {func(s *casstore.Store, l lockstore.Lease) error { return s.Complete(c.Context(), l, nil, long) }, lockstore.ErrLost},
+					"Release":  {func(s *lockstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) }, lockstore.ErrLost},
+					"Complete": {func(s *lockstore.Store, l lockstore.Lease) error { return s.Complete(c.Context(), l, nil, long) }, lockstore.ErrLost},
 				} {
 					holder := c.store()
 					lease := c.anew(holder, long)
 					calls := []error{}
-					status, err := c.breaks(c.over(&skewed{KV: c.register, afterRead: func(e casstore.Entry, at time.Time, _ bool) (casstore.Entry, time.Time, error) {
-						if len(calls) == 0 { // the call comes between the break's read and its write
+					status, err := c.revokes(c.over(&skewed{KV: c.kv, afterRead: func(e casstore.Entry, at time.Time, _ bool) (casstore.Entry, time.Time, error) {
+						if len(calls) == 0 { // the call comes between the Revoke's read and its write
 							calls = append(calls, tc.call(holder, lease))
 						}
 						return e, at, nil
@@ -388,7 +388,7 @@ var storeCases = []testCase{
 					case tc.want == nil && status.Remaining < 2*long-time.Minute:
 						c.Errorf("Revoke with OpenAtOnce %v: the lease ends in %v; want the end of the renewal", now, status.Remaining)
 					case name == "Complete" || tc.want == nil && !now:
-						c.held(c.store(), "the break has not opened it")
+						c.refused(c.store(), "the Revoke has not opened it")
 					default:
 						c.free(c.store(), "it is open")
 					}
@@ -397,11 +397,11 @@ var storeCases = []testCase{
 		},
 	},
 	{
-		"store/the first copy of a break opened the key, and another has it",
-		"Nobody knows then whether it was the break or the holder that opened the key. \"Nothing was done\" would be a lie.",
+		"store/the first copy of a Revoke opened the key, and another has it",
+		"Nobody knows then whether it was the Revoke or the holder that opened the key. \"Nothing was done\" would be a lie.",
 		func(c *check) {
 			lease := c.acquire(c.store(), long)
-			_, err := c.breaks(c.over(&skewed{KV: c.register, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
+			_, err := c.revokes(c.over(&skewed{KV: c.kv, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
 				c.acquire(c.store(), long)
 				return casstore.Entry{}, casstore.ErrConflict
 			}}), lease, true)
@@ -409,23 +409,23 @@ var storeCases = []testCase{
 		},
 	},
 	{
-		"store/a break whose reply is lost is repeated",
+		"store/a Revoke whose reply is lost is repeated",
 		"The repeat would be told that there is no such lease, and the operator would look for another one.",
 		func(c *check) {
 			lease := c.acquire(c.store(), long)
-			_, err := c.breaks(c.over(&skewed{KV: c.register, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
+			_, err := c.revokes(c.over(&skewed{KV: c.kv, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
 				return casstore.Entry{}, errors.New("the connection ended")
 			}}), lease, false)
 			c.unknown("Revoke", err)
-			status, err := c.breaks(c.store(), lease, false)
-			if err != nil || !status.Held || !status.Broken || status.Holder.Name != "an operator" {
-				c.Fatalf("Revoke again: %+v, %v; want it broken", status, err)
+			status, err := c.revokes(c.store(), lease, false)
+			if err != nil || status.State != lockstore.Revoked || status.Holder.Name != "an operator" {
+				c.Fatalf("Revoke again: %+v, %v; want it revoked", status, err)
 			}
-			c.held(c.store(), "it opens at the end of the lease")
-			if _, err = c.breaks(c.store(), lease, true); err != nil {
+			c.refused(c.store(), "it opens at the end of the lease")
+			if _, err = c.revokes(c.store(), lease, true); err != nil {
 				c.Fatalf("Revoke at once: %v; want the key opened", err)
 			}
-			if _, err = c.breaks(c.store(), lease, true); !errors.Is(err, lockstore.ErrLost) {
+			if _, err = c.revokes(c.store(), lease, true); !errors.Is(err, lockstore.ErrLost) {
 				c.Errorf("Revoke of an open key: %v; want ErrLost", err)
 			}
 			c.free(c.store(), "it is open")
@@ -435,25 +435,25 @@ var storeCases = []testCase{
 		"store/after a conflict the entry cannot be read",
 		"The conflict may be the echo of one's own write, so the outcome is unknown. \"Not applied\" would be a lie.",
 		func(c *check) {
-			for name, f := range map[string]func(*casstore.Store, lockstore.Lease) error{
-				"Acquire": func(s *casstore.Store, _ lockstore.Lease) error {
+			for name, f := range map[string]func(*lockstore.Store, lockstore.Lease) error{
+				"Acquire": func(s *lockstore.Store, _ lockstore.Lease) error {
 					req := c.request(long)
 					req.Key += "/new"
 					_, err := s.Acquire(c.Context(), req)
 					return err
 				},
-				"Renew":   func(s *casstore.Store, l lockstore.Lease) error { _, err := s.Renew(c.Context(), l, long); return err },
-				"Release": func(s *casstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
+				"Renew":   func(s *lockstore.Store, l lockstore.Lease) error { _, err := s.Renew(c.Context(), l, long); return err },
+				"Release": func(s *lockstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) },
 			} {
 				lease := c.anew(c.store(), long)
-				broken := false
-				s := c.over(&skewed{KV: c.register,
+				unreadable := false
+				s := c.over(&skewed{KV: c.kv,
 					afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
-						broken = true
+						unreadable = true
 						return casstore.Entry{}, casstore.ErrConflict
 					},
 					afterRead: func(e casstore.Entry, now time.Time, _ bool) (casstore.Entry, time.Time, error) {
-						if broken {
+						if unreadable {
 							return casstore.Entry{}, time.Time{}, lockstore.ErrUnavailable
 						}
 						return e, now, nil
@@ -472,7 +472,7 @@ var storeCases = []testCase{
 				"no version":      func(e casstore.Entry, _ string) (casstore.Entry, error) { e.Version = ""; return e, nil },
 				"no time":         func(e casstore.Entry, _ string) (casstore.Entry, error) { e.WrittenAt = time.Time{}; return e, nil },
 			} {
-				_, err := c.over(&skewed{KV: c.register, afterWrite: reply}).Renew(c.Context(), lease, long)
+				_, err := c.over(&skewed{KV: c.kv, afterWrite: reply}).Renew(c.Context(), lease, long)
 				c.unknown("Renew, when the reply has "+what, err)
 			}
 		},
@@ -483,8 +483,8 @@ var storeCases = []testCase{
 		func(c *check) {
 			s := c.store()
 			old, _ := c.read(false) // no entry
-			stale := func(e casstore.Entry) *casstore.Store {
-				s := c.over(&skewed{KV: c.register, afterRead: func(now casstore.Entry, at time.Time, fresh bool) (casstore.Entry, time.Time, error) {
+			stale := func(e casstore.Entry) *lockstore.Store {
+				s := c.over(&skewed{KV: c.kv, afterRead: func(now casstore.Entry, at time.Time, fresh bool) (casstore.Entry, time.Time, error) {
 					if fresh {
 						return now, at, nil
 					}
@@ -498,7 +498,7 @@ var storeCases = []testCase{
 			}
 			lease := c.acquire(s, long)
 			c.renew(stale(old), lease, long)
-			if status, err := stale(old).Inspect(c.Context(), c.key); err != nil || !status.Held {
+			if status, err := stale(old).Inspect(c.Context(), c.key); err != nil || status.State != lockstore.Held {
 				c.Errorf("Inspect: %+v %v; want it held", status, err)
 			}
 			before, _ := c.read(false)
@@ -527,11 +527,11 @@ var storeCases = []testCase{
 			lease := c.acquire(s, long)
 			first, second := c.join(c.store()), c.join(c.store())
 			abandon()
-			c.held(c.store(), "an abandon does not end another's lease")
+			c.refused(c.store(), "an abandon does not end another's lease")
 			c.renew(c.store(), lease, long)
 			c.release(s, lease)
 			abandon()
-			if _, err := c.store().Acquire(c.Context(), second); !errors.Is(err, lockstore.ErrHeld) {
+			if _, err := c.store().Acquire(c.Context(), second); !errors.Is(err, lockstore.ErrRefused) {
 				c.Errorf("Acquire by the second in the queue of a free key: %v; want it kept for the first", err)
 			}
 			granted, err := c.store().Acquire(c.Context(), first)
@@ -542,7 +542,7 @@ var storeCases = []testCase{
 				c.Fatal(err)
 			}
 			abandon()
-			c.held(c.store(), "an abandon does not end a cooldown")
+			c.refused(c.store(), "an abandon does not end a cooldown")
 			c.sleep(c.takeover(short))
 			c.free(c.store(), "an abandon does not make a cooldown longer")
 		},
@@ -591,7 +591,7 @@ var storeCases = []testCase{
 			for range 5 {
 				holder, other := c.store(), c.store()
 				lease := c.anew(holder, short)
-				c.sleep(short + c.register.ClockResolution())
+				c.sleep(short + c.kv.ClockResolution())
 				var all sync.WaitGroup
 				var renewed, taken error
 				all.Go(func() { _, renewed = holder.Renew(c.Context(), lease, long) })
@@ -630,7 +630,7 @@ func (c *check) unknown(what string, err error) {
 	if err == nil {
 		c.Fatalf("%s: no error; want an unknown outcome", what)
 	}
-	for _, wrong := range []error{lockstore.ErrUnavailable, lockstore.ErrHeld, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt} {
+	for _, wrong := range []error{lockstore.ErrUnavailable, lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt} {
 		if errors.Is(err, wrong) {
 			c.Errorf("%s: %v; want an unknown outcome", what, err)
 		}

@@ -61,13 +61,13 @@ var Opener = lockstore.Opener{Schemes: []string{"elasticache"}, Open: Open}
 
 // Open opens the store that the URL names, see the package documentation. It makes no
 // network call. Its errors match lockstore.ErrInvalid.
-func Open(_ context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	return OpenWith(cfg, nil)
 }
 
 // OpenWith is Open with credentials of the caller, for a program that is no Lambda function
 // and has a profile or single sign-on. With nil it is Open.
-func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Store, error) {
+func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (*lockstore.Store, error) {
 	redisConfig, t, err := parse(cfg, creds)
 	if err != nil {
 		return nil, err

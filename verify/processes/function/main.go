@@ -17,6 +17,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/verify/processes"
@@ -25,26 +26,26 @@ import (
 func main() {
 	cfg := lockstore.Config{URL: boot.MustURLFromEnv("LISTS_URL"), Getenv: boot.Getenv}
 	variant := cfg.Getenv("VARIANT")
-	plant := func(s lockstore.Store) lockstore.Store { return s }
+	plant := func(d driver.Driver) driver.Driver { return d }
 	switch variant {
 	case "M01":
-		plant = func(s lockstore.Store) lockstore.Store { return m01{s} }
+		plant = func(d driver.Driver) driver.Driver { return m01{d} }
 	case "M28 request":
-		plant = func(s lockstore.Store) lockstore.Store { return m28{s, requestID} }
+		plant = func(d driver.Driver) driver.Driver { return m28{d, requestID} }
 	case "M28 init":
 		one := lockstore.NewOwner()
-		plant = func(s lockstore.Store) lockstore.Store {
-			return m28{s, func(context.Context) lockstore.Owner { return one }}
+		plant = func(d driver.Driver) driver.Driver {
+			return m28{d, func(context.Context) lockstore.Owner { return one }}
 		}
 	}
 	g := boot.MustGuardFromEnv(planted(dynamostore.Opener, plant), planted(redisstore.Opener, plant))
 	f := function{boot.Must(processes.Open(cfg, variant != "unfenced"))}
-	work := map[string]func(context.Context, processes.Event) (string, error){"": guard.Wrap(g, key, f.add)}
+	work := map[string]guard.Wrapped[processes.Event, string]{"": guard.Wrap(g, key, f.add)}
 	for name, doubt := range map[string]idempotency.Doubt{"AtLeastOnce": idempotency.AtLeastOnce, "AtMostOnce": idempotency.AtMostOnce} {
 		once := boot.Must(idempotency.New(g, idempotency.Options{InDoubt: doubt}))
 		work[name] = idempotency.Wrap(once, call, f.add)
 	}
-	boot.Start(g, func(ctx context.Context, e processes.Event) (string, error) { return work[e.Once](ctx, e) })
+	boot.Start(g, guard.TakesOwnLocks(func(ctx context.Context, e processes.Event) (string, error) { return work[e.Once].Handle(ctx, e) }))
 }
 
 func call(_ context.Context, e processes.Event) (idempotency.Call, error) {
@@ -102,55 +103,44 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // planted plants a bug in the stores that o opens.
-func planted(o lockstore.Opener, plant func(lockstore.Store) lockstore.Store) lockstore.Opener {
-	return lockstore.Opener{Schemes: o.Schemes, Open: func(ctx context.Context, cfg lockstore.Config) (lockstore.Store, error) {
+func planted(o lockstore.Opener, plant func(driver.Driver) driver.Driver) lockstore.Opener {
+	return lockstore.Opener{Schemes: o.Schemes, Open: func(ctx context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 		s, err := o.Open(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}
-		return plant(s), nil
+		return s.WrapDriver(plant), nil
 	}}
 }
 
-// m01 releases the lease of another holder. It finds the owner in Holder.ID, where
+// m01 releases the lease of another holder. It finds the owner in the ID of the holder, where
 // its own Acquire put it. Fences grow, and an owner that asks again gets its lease.
-type m01 struct{ lockstore.Store }
+type m01 struct{ driver.Driver }
 
-func (s m01) Unwrap() lockstore.Store { return s.Store }
-
-func (s m01) Acquire(ctx context.Context, r lockstore.Request) (lockstore.Lease, error) {
-	r.HolderInfo.ID, r.JoinQueue = string(r.Owner), false
-	lease, err := s.Store.Acquire(ctx, r)
-	held, ok := errors.AsType[*lockstore.HeldError](err)
-	if !ok {
-		return lease, err
+func (d m01) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	if r.Kind == driver.Acquire {
+		r.Holder, r.Join = lockstore.HolderInfo{ID: string(r.Owner)}.Encode(), false
 	}
-	if err := s.Release(ctx, lockstore.Lease{Key: r.Key, Owner: lockstore.Owner(held.Holder.ID)}); err != nil {
-		return lockstore.Lease{}, err
+	a, err := d.Driver.Do(ctx, key, r)
+	if r.Kind != driver.Acquire || err != nil || a.Outcome != driver.Refused {
+		return a, err
 	}
-	return s.Store.Acquire(ctx, r)
+	holder := driver.Owner(lockstore.DecodeHolderInfo(a.Status.Holder).ID)
+	if _, err := d.Driver.Do(ctx, key, driver.Request{Kind: driver.Abandon, Owner: holder}); err != nil {
+		return driver.Answer{}, err
+	}
+	return d.Driver.Do(ctx, key, r)
 }
 
+// m28 has the owner of the invocation in each request.
 type m28 struct {
-	lockstore.Store
+	driver.Driver
 	owner func(context.Context) lockstore.Owner
 }
 
-func (s m28) Unwrap() lockstore.Store { return s.Store }
-
-func (s m28) Acquire(ctx context.Context, r lockstore.Request) (lockstore.Lease, error) {
-	r.Owner, r.JoinQueue = s.owner(ctx), false // the guard would wait with another owner
-	return s.Store.Acquire(ctx, r)
-}
-
-func (s m28) Renew(ctx context.Context, l lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	l.Owner = s.owner(ctx)
-	return s.Store.Renew(ctx, l, ttl)
-}
-
-func (s m28) Release(ctx context.Context, l lockstore.Lease) error {
-	l.Owner = s.owner(ctx)
-	return s.Store.Release(ctx, l)
+func (d m28) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	r.Owner, r.Join = d.owner(ctx), false // the guard would wait with another owner
+	return d.Driver.Do(ctx, key, r)
 }
 
 func requestID(ctx context.Context) lockstore.Owner {

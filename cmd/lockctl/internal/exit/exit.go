@@ -90,10 +90,11 @@ func Status(err error) int {
 		status int
 	}{
 		{lockstore.ErrInvalid, Usage},
-		{lockstore.ErrHeld, Busy},
+		{lockstore.ErrRefused, Busy},
 		{lockstore.ErrLost, Lost},
 		{lockstore.ErrCorrupt, Damaged},
 		{lockstore.ErrUnavailable, Unavailable},
+		{errors.ErrUnsupported, Config},
 	} {
 		if errors.Is(err, s.err) {
 			return s.status

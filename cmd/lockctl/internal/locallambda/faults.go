@@ -108,10 +108,6 @@ func (e *environment) take(fits func(requestID string) bool) bool {
 
 // holders are the request ids of those who hold a lock that was seen in a report.
 func (f *faults) holders(ctx context.Context) (ids []string) {
-	store, ok := lockstore.As[lockstore.Inspector](f.driver.target.store)
-	if !ok {
-		return nil
-	}
 	asked := map[string]bool{"": true}
 	for _, e := range f.all {
 		key := e.reports.lastKey()
@@ -119,7 +115,7 @@ func (f *faults) holders(ctx context.Context) (ids []string) {
 			continue
 		}
 		asked[key] = true
-		if status, err := store.Inspect(ctx, key); err == nil && status.Held {
+		if status, err := f.driver.target.store.Inspect(ctx, key); err == nil && status.State == lockstore.Held {
 			ids = append(ids, status.Holder.ID)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -19,12 +18,12 @@ import (
 
 // target is where the locks are.
 type target struct {
-	name  string          // for people
-	note  string          // what was done to reach it, for people; "" is nothing
-	url   string          // for the functions
-	env   []string        // what the functions need besides, to reach it
-	redis string          // URL of the embedded Redis, if it runs
-	store lockstore.Store // nil if lockctl does not have it, and only the function does
+	name  string           // for people
+	note  string           // what was done to reach it, for people; "" is nothing
+	url   string           // for the functions
+	env   []string         // what the functions need besides, to reach it
+	redis string           // URL of the embedded Redis, if it runs
+	store *lockstore.Store // nil if lockctl does not have it, and only the function does
 	close func()
 }
 
@@ -74,9 +73,7 @@ func openTarget(ctx context.Context, lockURL string, needsRedis bool, getenv fun
 	}
 	t, err = reach(ctx, cmp.Or(lockURL, redisURL), getenv)
 	t.close = func() {
-		if s, ok := t.store.(io.Closer); ok {
-			_ = s.Close() // the events have been answered: nothing depends on it
-		}
+		_ = t.store.Close() // the events have been answered: nothing depends on it
 		stopRedis()
 	}
 	if err != nil {

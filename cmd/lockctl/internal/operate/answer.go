@@ -12,29 +12,10 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// The states of a key, as show and list print them.
-const (
-	stateHeld    = "held"
-	stateClosing = "closing" // the lease is broken, and nobody may have the key until it ends
-	stateKept    = "kept"    // nobody may have the key for a time: it has an answer, or is in a cooldown
-	stateDoubt   = "doubt"   // the work has begun, and nobody said how it ended
-	stateFree    = "free"
-)
-
-var states = []string{stateHeld, stateClosing, stateKept, stateDoubt, stateFree}
-
-func stateOf(s lockstore.Status) string {
-	switch {
-	case s.InDoubt:
-		return stateDoubt
-	case s.Kept:
-		return stateKept
-	case s.Broken:
-		return stateClosing
-	case s.Held:
-		return stateHeld
-	}
-	return stateFree
+// states are the words for the state of a key.
+var states = []string{
+	lockstore.Free.String(), lockstore.Reserved.String(), lockstore.Held.String(), lockstore.Revoked.String(),
+	lockstore.Completed.String(), lockstore.Cooldown.String(), lockstore.InDoubt.String(),
 }
 
 // answer is a key's state as JSON. The fence is a text: it is above 2^50, and many readers
@@ -42,7 +23,7 @@ func stateOf(s lockstore.Status) string {
 type answer struct {
 	Time    string                `json:"time,omitempty"` // of watch: when lockctl saw it
 	Key     string                `json:"key"`
-	State   string                `json:"state"`
+	State   lockstore.State       `json:"state"`
 	Holder  *lockstore.HolderInfo `json:"holder,omitempty"`
 	Fence   string                `json:"fence,omitempty"`
 	LeftMs  int64                 `json:"leftMs,omitempty"`
@@ -50,8 +31,8 @@ type answer struct {
 }
 
 func answerOf(s lockstore.Status) answer {
-	a := answer{Key: s.Key, State: stateOf(s), LeftMs: s.Remaining.Milliseconds(), Waiting: s.Waiting}
-	if s.Held {
+	a := answer{Key: s.Key, State: s.State, LeftMs: s.Remaining.Milliseconds(), Waiting: s.Waiting}
+	if s.State.Taken() {
 		a.Holder = &s.Holder
 	}
 	if s.Fence != 0 {

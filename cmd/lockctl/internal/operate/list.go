@@ -62,7 +62,7 @@ func List() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [flags] [PREFIX]",
 		Short: "List the locks that are held or in doubt",
-		Long: `List the keys that begin with PREFIX and are held, closing or in doubt; without PREFIX all
+		Long: `List the keys that begin with PREFIX and are held, revoked or in doubt; without PREFIX all
 of them. PREFIX is no pattern: "*" in it stands for itself.
 
 It reads the whole table or server, page by page. It says first how large that is and what
@@ -94,7 +94,7 @@ With --json each key is a line, as it comes. The last line is
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringSliceVar(&l.states, "state", []string{stateHeld, stateClosing, stateDoubt}, "list keys in these `STATES`: "+strings.Join(states, ", "))
+	f.StringSliceVar(&l.states, "state", []string{lockstore.Held.String(), lockstore.Revoked.String(), lockstore.InDoubt.String()}, "list keys in these `STATES`: "+strings.Join(states, ", "))
 	f.StringVar(&l.sort, "sort", "", "read all, then print in this `ORDER`: "+sortAge+" (the oldest first), "+sortKey+", "+sortWaiting+" (the most first)")
 	f.DurationVar(&l.longer, "longer-than", 0, "list only keys that somebody has for longer than `TIME`")
 	f.IntVar(&l.limit, "limit", 1000, "end after `N` keys; 0 is no limit")
@@ -132,7 +132,7 @@ func (l *lister) run(ctx context.Context, prefix string) error {
 			return &exit.Error{Status: exit.Usage, Err: err}
 		}
 	}
-	store, err := open[lockstore.Lister](ctx, &l.Settings, "list its keys")
+	store, err := l.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (l *lister) run(ctx context.Context, prefix string) error {
 }
 
 // list lists the keys of a store.
-func (l *lister) list(ctx context.Context, store lockstore.Lister, prefix string) error {
+func (l *lister) list(ctx context.Context, store *lockstore.Store, prefix string) error {
 	order := sorts[l.sort]
 	extent, err := l.ask(ctx, store)
 	if err != nil {
@@ -224,14 +224,14 @@ func (l *lister) list(ctx context.Context, store lockstore.Lister, prefix string
 
 // wants says if a key is to be listed.
 func (l *lister) wants(s lockstore.Status) bool {
-	if !slices.Contains(l.states, stateOf(s)) {
+	if !slices.Contains(l.states, s.State.String()) {
 		return false
 	}
 	if l.longer == 0 {
 		return true
 	}
 	d, known := age(s, time.Now())
-	return s.Held && (!known || d > l.longer)
+	return s.State.Taken() && (!known || d > l.longer)
 }
 
 // erase takes the progress away, so that a line can be printed in its place.
@@ -260,27 +260,21 @@ func damagedText(n int, names []string) string {
 
 // nothing says what was not found.
 func (l *lister) nothing(prefix string) string {
-	found := slices.Clone(l.states)
-	for i, s := range found {
-		if s == stateDoubt {
-			found[i] = "in doubt"
-		}
-	}
-	text := strings.Join(found, ", ")
-	if last := len(found) - 1; last > 0 {
-		text = strings.Join(found[:last], ", ") + " or " + found[last]
+	text := strings.Join(l.states, ", ")
+	if last := len(l.states) - 1; last > 0 {
+		text = strings.Join(l.states[:last], ", ") + " or " + l.states[last]
 	}
 	if l.longer > 0 {
 		text += fmt.Sprintf(" for longer than %v", l.longer)
 	}
 	if prefix == "" {
-		return "no key is " + text
+		return "no key has the state " + text
 	}
-	return fmt.Sprintf("no key that begins with %q is %s", prefix, text)
+	return fmt.Sprintf("no key that begins with %q has the state %s", prefix, text)
 }
 
 // ask says how much a listing reads, and asks if that is much.
-func (l *lister) ask(ctx context.Context, store lockstore.Lister) (e lockstore.Extent, err error) {
+func (l *lister) ask(ctx context.Context, store *lockstore.Store) (e lockstore.Extent, err error) {
 	err = l.Call(ctx, func(ctx context.Context) (err error) {
 		e, err = store.Extent(ctx)
 		return err

@@ -15,20 +15,26 @@ import (
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// large is a table that is never read.
-type large struct{ lockstore.Lister }
-
-func (large) Extent(context.Context) (lockstore.Extent, error) {
-	return lockstore.Extent{Entries: 8_000_000, Bytes: 2 << 30, ReadUnits: 524_288}, nil
+// large is the driver of a table that is never read.
+type large struct {
+	driver.Driver
+	driver.Lister
 }
+
+func (large) Extent(context.Context) (driver.Extent, error) {
+	return driver.Extent{Entries: 8_000_000, Bytes: 2 << 30, ReadUnits: 524_288}, nil
+}
+
+var largeStore = lockstore.New("large", large{})
 
 func TestAsksBeforeItReadsMuch(t *testing.T) {
 	ask := func(l *lister) (int, string) {
 		var said bytes.Buffer
 		l.err, l.Settings = &said, stores.Settings{Timeout: time.Second}
-		_, err := l.ask(t.Context(), large{})
+		_, err := l.ask(t.Context(), largeStore)
 		return exit.Status(err), said.String()
 	}
 	const price = "reading about 8000000 entries, 2147.5 MB, 524288 read units, about $0.0655"
@@ -60,10 +66,10 @@ func TestAsksUntilInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	question := asked{interrupt}
 	l := &lister{in: terminal, err: question, Settings: stores.Settings{Timeout: time.Second}}
-	_, err = l.ask(ctx, large{})
+	_, err = l.ask(ctx, largeStore)
 	require.ErrorIs(t, err, context.Canceled)
-	b := &breaker{in: terminal, err: question}
-	require.ErrorIs(t, b.confirm(ctx, lockstore.Status{Held: true}), context.Canceled)
+	r := &revoker{in: terminal, err: question}
+	require.ErrorIs(t, r.confirm(ctx, lockstore.Status{State: lockstore.Held}), context.Canceled)
 }
 
 // asked is where a question is written. Nobody answers it.
@@ -76,11 +82,14 @@ func (a asked) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// pages is a store whose listing is given.
-type pages []lockstore.Page
+// pages is the driver of a store whose listing is given.
+type pages struct {
+	driver.Driver
+	all []driver.Page
+}
 
-func (p pages) List(_ context.Context, _ string, page func(lockstore.Page) error) error {
-	for _, one := range p {
+func (p pages) List(_ context.Context, _ string, page func(driver.Page) error) error {
+	for _, one := range p.all {
 		if err := page(one); err != nil {
 			return err
 		}
@@ -88,20 +97,24 @@ func (p pages) List(_ context.Context, _ string, page func(lockstore.Page) error
 	return nil
 }
 
-func (pages) Extent(context.Context) (lockstore.Extent, error) {
-	return lockstore.Extent{Entries: 6}, nil
+func (pages) Extent(context.Context) (driver.Extent, error) {
+	return driver.Extent{Entries: 6}, nil
 }
 
 // What an operator asks at night: who has a key for long, who keeps most waiting, what is
 // damaged, and how far the listing is.
 func TestListFindsTheOldest(t *testing.T) {
-	held := func(key string, minutes, waiting int) lockstore.Status {
-		s := lockstore.Status{Key: key, Held: true, Fence: 7, Waiting: waiting, Remaining: time.Minute}
+	held := func(key string, minutes, waiting int) driver.Listed {
+		var holder lockstore.HolderInfo
 		if minutes >= 0 {
-			s.Holder.Since = time.Now().Add(-time.Duration(minutes) * time.Minute)
+			holder.Since = time.Now().Add(-time.Duration(minutes) * time.Minute)
 		}
-		return s
+		return driver.Listed{Key: key, Status: driver.Status{State: driver.Held, Holder: holder.Encode(), Fence: 7, Waiting: waiting, Remaining: time.Minute}}
 	}
+	store := lockstore.New("pages", pages{all: []driver.Page{
+		{Read: 3, Keys: []driver.Listed{held("b", 11, 3), held("c", 1, 12), {Key: "free", Status: driver.Status{Fence: 3}}}, Damaged: 12, DamagedNames: []string{"l:x", "l:y\u202e", "3", "4", "5", "6"}},
+		{Read: 3, Keys: []driver.Listed{held("a", 100, 0), held("unknown", -1, 1)}, Damaged: 6, DamagedNames: []string{"7", "8", "9", "10", "11"}},
+	}})
 	for name, c := range map[string]struct {
 		lister
 		want []string
@@ -112,25 +125,21 @@ func TestListFindsTheOldest(t *testing.T) {
 		"by key":             {lister{sort: sortKey}, []string{"a", "b", "c", "unknown"}, ""},
 		"most waiting first": {lister{sort: sortWaiting}, []string{"c", "b", "unknown", "a"}, ""},
 		"longer than":        {lister{longer: 10 * time.Minute}, []string{"b", "a", "unknown"}, ""},
-		"none for so long":   {lister{longer: 10 * time.Minute, states: []string{stateDoubt}}, nil, "lockctl: no key is in doubt for longer than 10m0s\n"},
+		"none for so long":   {lister{longer: 10 * time.Minute, states: []string{"in doubt"}}, nil, "lockctl: no key has the state in doubt for longer than 10m0s\n"},
 		"the limit is last":  {lister{sort: sortKey, limit: 2}, []string{"a", "b"}, "lockctl: there are more; this is --limit 2\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store := pages{
-				{Read: 3, Keys: []lockstore.Status{held("b", 11, 3), held("c", 1, 12), {Key: "free", Fence: 3}}, Damaged: 12, DamagedNames: []string{"l:x", "l:y\u202e", "3", "4", "5", "6"}},
-				{Read: 3, Keys: []lockstore.Status{held("a", 100, 0), held("unknown", -1, 1)}, Damaged: 6, DamagedNames: []string{"7", "8", "9", "10", "11"}},
-			}
 			var out, said, progress bytes.Buffer
 			l := c.lister
 			l.Settings = stores.Settings{Timeout: time.Second, JSON: true}
 			l.rate, l.out, l.err, l.progress = mostRate, exit.Writer{To: &out}, exit.Writer{To: &said}, &progress
 			if l.states == nil {
-				l.states = []string{stateHeld}
+				l.states = []string{"held"}
 			}
 			require.NoError(t, l.list(t.Context(), store, ""))
 			var keys []string
 			for _, line := range linesOf(&out) {
-				var got answer
+				var got struct{ Key string }
 				require.NoError(t, json.Unmarshal([]byte(line), &got))
 				if got.Key != "" {
 					keys = append(keys, got.Key)
@@ -145,12 +154,11 @@ func TestListFindsTheOldest(t *testing.T) {
 	}
 }
 
-// plain is a store that can do no more than locking, as Datastore and Cosmos DB cannot list.
-type plain struct{ lockstore.Store }
-
-func TestStoreThatCannot(t *testing.T) {
-	_, err := find[lockstore.Lister](plain{}, "list its keys")
-	require.EqualError(t, err, "this store (operate.plain) cannot list its keys")
+// A store that cannot list is not told as one that does not answer.
+func TestStoreThatCannotList(t *testing.T) {
+	l := &lister{rate: mostRate, Settings: stores.Settings{Timeout: time.Second}}
+	err := l.list(t.Context(), lockstore.New("plain", struct{ driver.Driver }{}), "")
+	require.EqualError(t, err, "plain: this store cannot list its keys: unsupported operation")
 	assert.Equal(t, exit.Config, exit.Status(err))
 }
 
@@ -158,9 +166,4 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, "withdraw (4f1c)", named(lockstore.HolderInfo{Name: "withdraw", ID: "4f1c"}))
 	assert.Equal(t, "arn:aws:x", named(lockstore.HolderInfo{Name: "me", Caller: "arn:aws:x"}))
 	assert.Equal(t, "unnamed", named(lockstore.HolderInfo{}))
-	for state, status := range map[string]lockstore.Status{
-		stateFree: {}, stateHeld: {Held: true}, stateClosing: {Held: true, Broken: true}, stateKept: {Held: true, Kept: true}, stateDoubt: {Held: true, InDoubt: true},
-	} {
-		assert.Equal(t, state, stateOf(status))
-	}
 }

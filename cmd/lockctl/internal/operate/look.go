@@ -11,24 +11,24 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// lookEvery is how often watch, and break --wait, look at a key.
+// lookEvery is how often watch, and revoke --wait, look at a key.
 const lookEvery = time.Second
 
 // looker looks at a key again and again. A store that has answered once and does not answer
 // later ends nothing: the next look may succeed.
 type looker struct {
 	*stores.Settings
-	inspector lockstore.Inspector
-	key       string
-	err       io.Writer
-	answered  bool // at least once: its address is right
-	told      bool // that it does not answer
+	store    *lockstore.Store
+	key      string
+	err      io.Writer
+	answered bool // at least once: its address is right
+	told     bool // that it does not answer
 }
 
 // look reads the key. While the store does not answer it says so, once, and tries again.
 func (l *looker) look(ctx context.Context) (lockstore.Status, error) {
 	for {
-		status, err := inspect(ctx, l.Settings, l.inspector, l.key)
+		status, err := inspect(ctx, l.Settings, l.store, l.key)
 		switch {
 		case ctx.Err() != nil: // then the error may be any
 			return lockstore.Status{}, exit.Ended(ctx)

@@ -15,41 +15,49 @@ import (
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// scripted is a store whose answers are given, one for each look. The last one stays.
+// scripted is the driver of a store whose answers are given, one for each look. The last one
+// stays.
 type scripted struct {
+	driver.Driver
 	answers []scriptedAnswer
 	looks   int
 }
 
 type scriptedAnswer struct {
-	status lockstore.Status
+	status driver.Status
 	err    error
 	slow   bool // it comes after the time of the call
 }
 
-func (s *scripted) Inspect(ctx context.Context, _ string) (lockstore.Status, error) {
+func (s *scripted) Do(ctx context.Context, _ string, _ driver.Request) (driver.Answer, error) {
 	a := s.answers[min(s.looks, len(s.answers)-1)]
 	s.looks++
 	if a.slow {
 		<-ctx.Done()
-		return lockstore.Status{}, fmt.Errorf("outcome unknown: %w", ctx.Err())
+		return driver.Answer{}, fmt.Errorf("outcome unknown: %w", ctx.Err())
 	}
-	return a.status, a.err
+	return driver.Answer{Outcome: driver.Done, Status: a.status}, a.err
 }
 
 var (
-	closing = scriptedAnswer{status: lockstore.Status{Key: "k", Held: true, Broken: true, Fence: 7, Remaining: 10 * time.Second}}
-	doubt   = scriptedAnswer{status: lockstore.Status{Key: "k", Held: true, InDoubt: true, Fence: 7}}
-	open7   = scriptedAnswer{status: lockstore.Status{Key: "k", Fence: 7}}
-	next    = scriptedAnswer{status: lockstore.Status{Key: "k", Held: true, Fence: 8, Remaining: time.Minute}}
-	fails   = scriptedAnswer{err: fmt.Errorf("%w: connection refused", lockstore.ErrUnavailable)}
-	slow    = scriptedAnswer{slow: true}
-	damaged = scriptedAnswer{err: lockstore.ErrCorrupt}
+	revoked   = scriptedAnswer{status: driver.Status{State: driver.Revoked, Holder: annRevoked.Encode(), Fence: 7, Remaining: 10 * time.Second}}
+	inDoubt   = scriptedAnswer{status: driver.Status{State: driver.InDoubt, Holder: annRevoked.Encode(), Fence: 7}}
+	completed = scriptedAnswer{status: driver.Status{State: driver.Completed, Fence: 7, Remaining: time.Minute}}
+	open7     = scriptedAnswer{status: driver.Status{Fence: 7}}
+	reserved7 = scriptedAnswer{status: driver.Status{State: driver.Reserved, Fence: 7, Remaining: time.Second, Waiting: 1}}
+	next      = scriptedAnswer{status: driver.Status{State: driver.Held, Fence: 8, Remaining: time.Minute}}
+	fails     = scriptedAnswer{err: fmt.Errorf("%w: connection refused", lockstore.ErrUnavailable)}
+	slow      = scriptedAnswer{slow: true}
+	damaged   = scriptedAnswer{err: lockstore.ErrCorrupt}
+
+	annRevoked    = lockstore.HolderInfo{Name: "revoked by ann"}
+	revokedStatus = lockstore.Status{Key: "k", State: lockstore.Revoked, Holder: annRevoked, Fence: 7, Remaining: 10 * time.Second}
 )
 
-// what has been said and printed until a wait of watch or break --wait has ended.
+// what has been said and printed until a wait of watch or revoke --wait has ended.
 type ended struct {
 	status    int
 	err, said string
@@ -58,14 +66,14 @@ type ended struct {
 }
 
 // waitsIn runs a wait in virtual time. Ctrl-C comes after interrupt.
-func waitsIn(t *testing.T, interrupt time.Duration, answers []scriptedAnswer, wait func(ctx context.Context, s *stores.Settings, store *scripted, out, err *bytes.Buffer) error) (e ended) {
+func waitsIn(t *testing.T, interrupt time.Duration, answers []scriptedAnswer, wait func(ctx context.Context, s *stores.Settings, store *lockstore.Store, out, err *bytes.Buffer) error) (e ended) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), interrupt)
 		defer cancel()
 		var out, said bytes.Buffer
-		store := &scripted{answers: answers}
-		err := wait(ctx, &stores.Settings{Timeout: 3 * time.Second}, store, &out, &said)
-		e = ended{status: exit.Status(err), said: said.String(), printed: out.String(), looks: store.looks}
+		script := &scripted{answers: answers}
+		err := wait(ctx, &stores.Settings{Timeout: 3 * time.Second}, lockstore.New("scripted", script), &out, &said)
+		e = ended{status: exit.Status(err), said: said.String(), printed: out.String(), looks: script.looks}
 		if _, silent := errors.AsType[*exit.Silent](err); err != nil && !silent {
 			e.err = err.Error()
 		}
@@ -80,27 +88,29 @@ const (
 
 func refused() string { return warned + fails.err.Error() + "\n" }
 
-func TestBreakWaits(t *testing.T) {
-	const isBroken = `the lease of "k" is broken, and the key opens, or is in doubt, at 2000-01-01T00:00:10Z`
+func TestRevokeWaits(t *testing.T) {
+	const isRevoked = `the lease of "k" is revoked, and the key opens, or is in doubt, at 2000-01-01T00:00:10Z`
 	for name, c := range map[string]struct {
 		interrupt time.Duration
 		answers   []scriptedAnswer
 		want      ended
 	}{
-		"until it is open":             {time.Hour, []scriptedAnswer{closing, closing, open7}, ended{looks: 3}},
-		"until another has it":         {time.Hour, []scriptedAnswer{closing, next}, ended{looks: 2}},
-		"until it is in doubt":         {time.Hour, []scriptedAnswer{closing, doubt}, ended{status: exit.No, err: `"k" is in doubt: nobody holds it, and nobody may have it before lockctl settle`, looks: 2}},
-		"for a store that fails":       {time.Hour, []scriptedAnswer{fails, fails, closing, fails, open7}, ended{said: refused() + answers + refused() + answers, looks: 5}},
-		"for a slow store":             {time.Hour, []scriptedAnswer{closing, slow, open7}, ended{said: warned + "outcome unknown: context deadline exceeded\n" + answers, looks: 3}},
-		"until Ctrl-C":                 {1500 * time.Millisecond, []scriptedAnswer{closing}, ended{status: exit.Interrupted, err: "stopped waiting; " + isBroken, looks: 2}},
-		"until Ctrl-C in a call":       {1500 * time.Millisecond, []scriptedAnswer{closing, slow}, ended{status: exit.Interrupted, err: "stopped waiting; " + isBroken, looks: 2}},
-		"until Ctrl-C without a store": {1500 * time.Millisecond, []scriptedAnswer{fails}, ended{status: exit.Interrupted, said: refused(), err: "stopped waiting; " + isBroken, looks: 2}},
-		"until the entry is damaged":   {time.Hour, []scriptedAnswer{closing, damaged}, ended{status: exit.Damaged, err: "stopped waiting: " + damaged.err.Error() + "; " + isBroken, looks: 2}},
+		"until it is open":             {time.Hour, []scriptedAnswer{revoked, revoked, open7}, ended{looks: 3}},
+		"until it is reserved":         {time.Hour, []scriptedAnswer{revoked, reserved7}, ended{looks: 2}},
+		"until another has it":         {time.Hour, []scriptedAnswer{revoked, next}, ended{looks: 2}},
+		"until it is in doubt":         {time.Hour, []scriptedAnswer{revoked, inDoubt}, ended{status: exit.No, err: `"k" is in doubt: nobody holds it, and nobody gets it before lockctl resolve`, looks: 2}},
+		"until it is resolved":         {time.Hour, []scriptedAnswer{revoked, completed}, ended{status: exit.No, err: `"k" has the state completed, has no lease to revoke, and opens within 1m0s`, looks: 2}},
+		"for a store that fails":       {time.Hour, []scriptedAnswer{fails, fails, revoked, fails, open7}, ended{said: refused() + answers + refused() + answers, looks: 5}},
+		"for a slow store":             {time.Hour, []scriptedAnswer{revoked, slow, open7}, ended{said: warned + "outcome unknown: context deadline exceeded\n" + answers, looks: 3}},
+		"until Ctrl-C":                 {1500 * time.Millisecond, []scriptedAnswer{revoked}, ended{status: exit.Interrupted, err: "stopped waiting; " + isRevoked, looks: 2}},
+		"until Ctrl-C in a call":       {1500 * time.Millisecond, []scriptedAnswer{revoked, slow}, ended{status: exit.Interrupted, err: "stopped waiting; " + isRevoked, looks: 2}},
+		"until Ctrl-C without a store": {1500 * time.Millisecond, []scriptedAnswer{fails}, ended{status: exit.Interrupted, said: refused(), err: "stopped waiting; " + isRevoked, looks: 2}},
+		"until the entry is damaged":   {time.Hour, []scriptedAnswer{revoked, damaged}, ended{status: exit.Damaged, err: "stopped waiting: " + damaged.err.Error() + "; " + isRevoked, looks: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, c.want, waitsIn(t, c.interrupt, c.answers, func(ctx context.Context, s *stores.Settings, store *scripted, out, err *bytes.Buffer) error {
-				b := breaker{Settings: *s, key: "k", wait: true, out: out, err: err}
-				return b.await(ctx, store, closing.status)
+			assert.Equal(t, c.want, waitsIn(t, c.interrupt, c.answers, func(ctx context.Context, s *stores.Settings, store *lockstore.Store, out, err *bytes.Buffer) error {
+				r := revoker{Settings: *s, store: store, key: "k", wait: true, out: out, err: err}
+				return r.await(ctx, revokedStatus)
 			}))
 		})
 	}
@@ -113,7 +123,7 @@ func TestWatchGoesOn(t *testing.T) {
 		want      ended
 		lines     int
 	}{
-		"after a failure":            {time.Hour, []scriptedAnswer{next, fails, slow, next, closing, open7}, ended{said: refused() + answers, looks: 6}, 4},
+		"after a failure":            {time.Hour, []scriptedAnswer{next, fails, slow, next, revoked, open7}, ended{said: refused() + answers, looks: 6}, 4},
 		"until Ctrl-C":               {2500 * time.Millisecond, []scriptedAnswer{next}, ended{status: exit.Interrupted, looks: 3}, 2},
 		"until Ctrl-C in a call":     {1500 * time.Millisecond, []scriptedAnswer{next, slow}, ended{status: exit.Interrupted, looks: 2}, 2},
 		"until the entry is damaged": {time.Hour, []scriptedAnswer{next, damaged}, ended{status: exit.Damaged, err: damaged.err.Error(), looks: 2}, 2},
@@ -121,8 +131,8 @@ func TestWatchGoesOn(t *testing.T) {
 		"not for Ctrl-C before it":   {time.Second, []scriptedAnswer{slow}, ended{status: exit.Interrupted, looks: 1}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := waitsIn(t, c.interrupt, c.answers, func(ctx context.Context, s *stores.Settings, store *scripted, out, err *bytes.Buffer) error {
-				return watch(ctx, &looker{Settings: s, inspector: store, key: "k", err: err}, stateFree, out)
+			got := waitsIn(t, c.interrupt, c.answers, func(ctx context.Context, s *stores.Settings, store *lockstore.Store, out, err *bytes.Buffer) error {
+				return watch(ctx, &looker{Settings: s, store: store, key: "k", err: err}, "free", out)
 			})
 			assert.Equal(t, c.lines, bytes.Count([]byte(got.printed), []byte("\n")), got.printed)
 			got.printed = ""
@@ -132,17 +142,15 @@ func TestWatchGoesOn(t *testing.T) {
 }
 
 // A second operator waits, too, and is told who was first.
-func TestBreakWaitsForAnother(t *testing.T) {
-	first := closing
-	first.status.Holder = lockstore.HolderInfo{Name: "broken by ann"}
+func TestRevokeWaitsForAnother(t *testing.T) {
 	for wait, want := range map[bool]ended{
-		true:  {printed: "the lease of \"k\" was broken already: broken by ann; the key opens within 10s\n", looks: 2},
-		false: {status: exit.No, err: `the lease of "k" was broken already: broken by ann; the key opens within 10s`},
+		true:  {printed: "the lease of \"k\" was revoked already: revoked by ann; the key opens within 10s\n", looks: 2},
+		false: {status: exit.No, err: `the lease of "k" was revoked already: revoked by ann; the key opens within 10s`},
 	} {
-		assert.Equal(t, want, waitsIn(t, time.Hour, []scriptedAnswer{first, open7}, func(ctx context.Context, s *stores.Settings, store *scripted, out, err *bytes.Buffer) error {
-			b := breaker{Settings: *s, key: "k", wait: wait, out: out, err: err}
-			require.NoError(t, b.refuse(first.status))
-			return b.already(ctx, store, first.status)
+		assert.Equal(t, want, waitsIn(t, time.Hour, []scriptedAnswer{revoked, open7}, func(ctx context.Context, s *stores.Settings, store *lockstore.Store, out, err *bytes.Buffer) error {
+			r := revoker{Settings: *s, store: store, key: "k", wait: wait, out: out, err: err}
+			require.NoError(t, r.refuse(revokedStatus))
+			return r.already(ctx, revokedStatus)
 		}))
 	}
 }

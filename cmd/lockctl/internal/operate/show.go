@@ -15,15 +15,18 @@ import (
 )
 
 const aboutState = `STATE is one of these:
-  held     somebody holds the key
-  closing  the lease is broken (see lockctl break), and nobody may have the key until LEFT is over
-  kept     the work is done, or the key is in a cooldown: nobody may have it until LEFT is over
-  doubt    the work has begun, and nobody said how it ended: nobody may have the key before
-           lockctl settle
-  free     nobody holds the key, though some who wait may have a turn
+  free       nobody has the key
+  reserved   nobody has the key, and those who wait for it get it first
+  held       somebody has a lease of the key
+  revoked    an operator has ended the lease (lockctl revoke), and nobody gets the key until
+             LEFT is over
+  completed  the work is done and its result is stored: nobody gets the key until LEFT is over
+  cooldown   the work is done, without a result: nobody gets the key until LEFT is over
+  in doubt   the work has started, and nobody said how it ended: nobody gets the key before
+             lockctl resolve
 LEFT is the longest time until the key is free, if nobody renews. SINCE is by the holder's
-clock. HOLDER is who did the work of a kept key, and who began it, or broke its lease, if
-the key is in doubt. What is kept is never shown.`
+clock. HOLDER is who has the lease or has revoked it, or who did or started the work. A result
+is never shown.`
 
 // Show is lockctl show.
 func Show() *cobra.Command {
@@ -36,22 +39,22 @@ func Show() *cobra.Command {
 
 ` + aboutState + `
 
-Exit status with -q: 0 if the key is held, closing or in doubt, 1 if it is free or kept.`,
+Exit status with -q: 0 if the key is held, revoked or in doubt, 1 otherwise.`,
 		Example: `  lockctl show account/7
   lockctl show -q account/7 && echo "somebody is at work"
   lockctl show --json account/7`,
 		Args:              exit.Args(1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			inspector, err := open[lockstore.Inspector](cmd.Context(), &s, "show a key")
+			store, err := s.Open(cmd.Context())
 			if err != nil {
 				return err
 			}
-			status, err := inspect(cmd.Context(), &s, inspector, args[0])
+			status, err := inspect(cmd.Context(), &s, store, args[0])
 			switch {
 			case err != nil:
 				return err
-			case quiet && (!status.Held || status.Kept):
+			case quiet && (!status.State.Taken() || status.State.Done()):
 				return &exit.Silent{Status: exit.No}
 			case quiet:
 				return nil
@@ -67,27 +70,9 @@ Exit status with -q: 0 if the key is held, closing or in doubt, 1 if it is free 
 	return cmd
 }
 
-// open opens the store and finds an optional interface on it.
-func open[T any](ctx context.Context, s *stores.Settings, can string) (T, error) {
-	store, err := s.Open(ctx)
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return find[T](store, can)
-}
-
-func find[T any](store lockstore.Store, can string) (T, error) {
-	found, ok := lockstore.As[T](store)
-	if !ok {
-		return found, &exit.Error{Status: exit.Config, Err: fmt.Errorf("this store (%T) cannot %s", store, can)}
-	}
-	return found, nil
-}
-
-func inspect(ctx context.Context, s *stores.Settings, i lockstore.Inspector, key string) (status lockstore.Status, err error) {
+func inspect(ctx context.Context, s *stores.Settings, store *lockstore.Store, key string) (status lockstore.Status, err error) {
 	err = s.Call(ctx, func(ctx context.Context) (err error) {
-		status, err = i.Inspect(ctx, key)
+		status, err = store.Inspect(ctx, key)
 		return err
 	})
 	return status, err
@@ -114,11 +99,11 @@ answering it says so, and looks again.
 			if until != "" && !slices.Contains(states, until) {
 				return exit.WrongUsage("--until is %.40q; want one of %s", until, strings.Join(states, ", "))
 			}
-			inspector, err := open[lockstore.Inspector](cmd.Context(), &s, "show a key")
+			store, err := s.Open(cmd.Context())
 			if err != nil {
 				return err
 			}
-			l := &looker{Settings: &s, inspector: inspector, key: args[0], err: warnings(cmd)}
+			l := &looker{Settings: &s, store: store, key: args[0], err: warnings(cmd)}
 			return watch(cmd.Context(), l, until, output(cmd))
 		},
 	}
@@ -146,7 +131,7 @@ func watch(ctx context.Context, l *looker, until string, out io.Writer) error {
 				return err
 			}
 		}
-		if last = seen; now.State == until {
+		if last = seen; now.State.String() == until {
 			return nil
 		}
 		if err := pause(ctx, lookEvery); err != nil {
@@ -168,13 +153,13 @@ Exit status: 0 if nothing is found, 1 if something is.`,
 		Args:              exit.Args(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			checker, err := open[lockstore.Checker](cmd.Context(), &s, "check its server")
+			store, err := s.Open(cmd.Context())
 			if err != nil {
 				return err
 			}
 			var findings []lockstore.Finding
 			err = s.Call(cmd.Context(), func(ctx context.Context) (err error) {
-				findings, err = checker.Check(ctx)
+				findings, err = store.Check(ctx)
 				return err
 			})
 			if err != nil {

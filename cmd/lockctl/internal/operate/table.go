@@ -25,11 +25,11 @@ const (
 )
 
 // widest is the width of the columns of list and watch at most: a very long holder, such as
-// that of a broken lease, moves no row but its own. A function's name and a request id fit in.
+// that of a revoked lease, moves no row but its own. A function's name and a request id fit in.
 const widest = 48
 
 // usual are the widths of cells whose form is known: those of the next pages have them.
-var usual = [len(row{})]int{0: len(second), 2: len(stateClosing), 4: len(second), 5: len("59m59s"), 6: len("59m59s"), 7: len("1795295118105467")}
+var usual = [len(row{})]int{0: len(second), 2: len("completed"), 4: len(second), 5: len("59m59s"), 6: len("59m59s"), 7: len("1795295118105467")}
 
 const second = "2026-11-22T10:02:11Z" // a time as it is shown
 
@@ -109,7 +109,7 @@ func (t *table) print(all ...lockstore.Status) error {
 
 // age is how long somebody has a key, by the clocks of the holder and of this machine.
 func age(s lockstore.Status, now time.Time) (d time.Duration, known bool) {
-	if !s.Held || s.Holder.Since.IsZero() {
+	if !s.State.Taken() || s.Holder.Since.IsZero() {
 		return 0, false
 	}
 	return max(0, now.Sub(s.Holder.Since)), true
@@ -120,19 +120,19 @@ func rowOf(s lockstore.Status, now time.Time) row {
 	if d, known := age(s, now); known {
 		old = d.Round(time.Second).String()
 	}
-	if s.Held {
+	if s.State.Taken() {
 		h := s.Holder
 		if !h.Since.IsZero() {
 			since = h.Since.UTC().Format(time.RFC3339)
 		}
 		h.Since = time.Time{}
 		holder = h.String()
-		if !s.InDoubt {
+		if s.State != lockstore.InDoubt {
 			left = s.Remaining.Round(time.Second).String()
 		}
 	}
 	if s.Fence != 0 {
 		fence = strconv.FormatInt(int64(s.Fence), 10)
 	}
-	return row{now.Format(time.RFC3339), exit.Visible(s.Key), stateOf(s), exit.Visible(holder), since, old, left, fence, strconv.Itoa(s.Waiting)}
+	return row{now.Format(time.RFC3339), exit.Visible(s.Key), s.State.String(), exit.Visible(holder), since, old, left, fence, strconv.Itoa(s.Waiting)}
 }

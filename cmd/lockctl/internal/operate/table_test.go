@@ -19,13 +19,13 @@ const runID = "8f0e6a1c-3d39-4c1b-9d1e-0f6d2b1a7c55"
 // examples are the states of a key, in the order in which watch may see them.
 func examples(key string) []lockstore.Status {
 	holder := lockstore.HolderInfo{Name: "withdraw", ID: runID, Since: time.Date(2026, 11, 22, 10, 2, 11, 0, time.UTC)}
-	broken := holder
-	broken.Name, broken.ID = "broken by ann@laptop.example.com: was withdraw ("+runID+")", "4711"
+	revoker := holder
+	revoker.Name, revoker.ID = "revoked by ann@laptop.example.com: was withdraw ("+runID+")", "4711"
 	return []lockstore.Status{
 		{Key: key},
-		{Key: key, Held: true, Holder: holder, Remaining: 41 * time.Second, Fence: 1795295118105467, Waiting: 3},
-		{Key: key, Held: true, Broken: true, Holder: broken, Remaining: 14*time.Minute + 59*time.Second, Fence: 1795295118105467, Waiting: 12},
-		{Key: key, Held: true, Holder: holder, Remaining: time.Second, Fence: 1795295118105468},
+		{Key: key, State: lockstore.Held, Holder: holder, Remaining: 41 * time.Second, Fence: 1795295118105467, Waiting: 3},
+		{Key: key, State: lockstore.Revoked, Holder: revoker, Remaining: 14*time.Minute + 59*time.Second, Fence: 1795295118105467, Waiting: 12},
+		{Key: key, State: lockstore.Held, Holder: holder, Remaining: time.Second, Fence: 1795295118105468},
 		{Key: key, Fence: 1795295118105468},
 	}
 }
@@ -135,7 +135,7 @@ func TestHiddenCharacters(t *testing.T) {
 func TestColumnsStay(t *testing.T) {
 	var out bytes.Buffer
 	rows := listTable(&out)
-	require.NoError(t, rows.print(examples("account/77")[1:4]...)) // one is a broken lease
+	require.NoError(t, rows.print(examples("account/77")[1:4]...)) // one is a revoked lease
 	require.NoError(t, rows.print(lockstore.Status{Key: "a", Fence: 7}))
 	require.NoError(t, rows.print(examples("ä")[1]))
 	lines := linesOf(&out)
@@ -143,5 +143,5 @@ func TestColumnsStay(t *testing.T) {
 	assert.Equal(t, columns(lines[0]), columns(lines[1]), "\n%s", out.String())
 	assert.Equal(t, columns(lines[0]), columns(lines[4]), "\n%s", out.String())
 	assert.Equal(t, columns(lines[4]), columns(lines[5]), "\n%s", out.String())
-	assert.Equal(t, "KEY         STATE    HOLDER ", lines[0][:28])
+	assert.Equal(t, "KEY         STATE      HOLDER ", lines[0][:30])
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +20,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
@@ -134,7 +134,7 @@ func TestEnded(t *testing.T) {
 			assert.Equal(t, left, strings.Contains(stderr.String(), "cannot be ended"), stderr.String())
 			status, err := g.Inspect(t.Context(), "k")
 			require.NoError(t, err)
-			assert.Equal(t, left, status.Held)
+			assert.Equal(t, left, status.State.Taken())
 		})
 	}
 }
@@ -154,31 +154,26 @@ func TestUntilRenewal(t *testing.T) {
 	}
 }
 
-// brief is a store that lets nobody trust a lease for long.
-type brief struct{ lockstore.Store }
+// brief is a driver that lets nobody trust a lease for long.
+type brief struct{ driver.Driver }
 
 const briefTrust = 2 * time.Second
 
-func (b brief) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	lease, err := b.Store.Acquire(ctx, req)
-	lease.TTL = min(lease.TTL, briefTrust)
-	return lease, err
-}
-
-func (b brief) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	trusted, err := b.Store.Renew(ctx, lease, ttl)
-	return min(trusted, briefTrust), err
+func (b brief) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	a, err := b.Driver.Do(ctx, key, r)
+	a.TTL = min(a.TTL, briefTrust)
+	return a, err
 }
 
 // A long lease is renewed within the trust that was granted.
 func TestRenewsWithinTheTrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &trusting{Store: brief{memstore.New(time.Now)}, timeout: time.Minute, failing: failing{stderr: io.Discard}}
-		g, err := guard.New(store, guard.Options{})
+		store := memstore.New(time.Now).WrapDriver(func(d driver.Driver) driver.Driver { return brief{d} })
+		lease, err := store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
 		require.NoError(t, err)
-		lease, err := g.Acquire(t.Context(), guard.LeaseRequest{Key: "k", TTL: time.Minute})
-		require.NoError(t, err)
-		h := &hold{settings: &settings{ttl: time.Minute}, guard: g, store: store, lease: lease, until: store.until}
+		s := &settings{ttl: time.Minute}
+		s.Timeout = time.Minute
+		h := &hold{settings: s, store: store, lease: lease, until: now().add(lease.TTL - margin)}
 		ctx, stop := context.WithCancel(t.Context())
 		answers, joined := make(chan renewal), make(chan struct{})
 		go func() {

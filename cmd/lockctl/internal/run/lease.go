@@ -9,66 +9,42 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// margin ends the trust in a lease before the store may grant the key to another, as in
-// package guard.
-const margin = 250 * time.Millisecond
+// As in package guard: margin ends the trust in a lease before the store may grant the key to
+// another, and callTime bounds one call.
+const (
+	margin   = 250 * time.Millisecond
+	callTime = 2 * time.Second
+)
 
-// trusting is a store that notes until when its last grant or renewal can be trusted. This
-// counts from before the request, so a process that was stopped meanwhile is not wrong.
+// trusting is a driver that notes until when its last grant can be trusted. This counts from
+// before the request, so a process that was stopped meanwhile is not wrong. What the guard
+// tells counts from a moment that may be over when lockctl reads its clocks.
 type trusting struct {
-	lockstore.Store
-	timeout   time.Duration // of one call
-	killAfter time.Duration // the command is told to end so long before the end of trust
-	until     moment
-	failing   failing
-	warned    bool // that renewals fail
+	driver.Driver
+	timeout time.Duration // of one call
+	failing failing
+	until   moment
 }
 
-func (s *trusting) Unwrap() lockstore.Store { return s.Store }
+// Unwrap is for driver.As.
+func (d *trusting) Unwrap() driver.Driver { return d.Driver }
 
-func (s *trusting) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+// Do implements driver.Driver.
+func (d *trusting) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	if r.Kind != driver.Acquire {
+		return d.Driver.Do(ctx, key, r)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	sent := now()
-	lease, err := s.Store.Acquire(ctx, req)
-	s.failing.note(err)
-	if err == nil {
-		s.until = sent.add(lease.TTL - margin)
+	a, err := d.Driver.Do(ctx, key, r)
+	if d.failing.note(err); a.Outcome == driver.Granted {
+		d.until = sent.add(a.TTL - margin)
 	}
-	return lease, err
-}
-
-func (s *trusting) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	limited, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	sent := now()
-	trusted, err := s.Store.Renew(limited, lease, ttl)
-	if err == nil {
-		s.until = sent.add(trusted - margin)
-	}
-	if !errors.Is(ctx.Err(), context.Canceled) { // the command has ended, and nobody needs the renewal
-		s.noteRenewal(lease.Key, err)
-	}
-	return trusted, err
-}
-
-// noteRenewal says at the first renewal that fails how much time is left to mend the store,
-// and says when a renewal succeeds again. A lease that is lost has no time left: the command
-// is ended, and lockctl says why.
-func (s *trusting) noteRenewal(key string, err error) {
-	stderr := s.failing.stderr
-	switch {
-	case err == nil && s.warned:
-		s.warned = false
-		fmt.Fprintf(stderr, "lockctl: the lock of %q is renewed again\n", key)
-	case err == nil || s.warned || isLost(err):
-	default:
-		s.warned = true
-		left := max(0, now().until(s.until)-s.killAfter).Round(time.Second / 10)
-		fmt.Fprintf(stderr, "lockctl: warning: the lock of %q cannot be renewed, and the command is ended in %v if that stays so: %v\n", key, left, stores.Failed(err))
-	}
+	return a, err
 }
 
 // isLost says that no later renewal can succeed.
@@ -88,12 +64,11 @@ type failing struct {
 }
 
 func (f *failing) note(err error) {
-	answered := err == nil || errors.Is(err, lockstore.ErrHeld) || errors.Is(err, lockstore.ErrLost)
 	switch {
-	case answered && f.told:
+	case err == nil && f.told:
 		fmt.Fprintln(f.stderr, "lockctl: the store answers again")
 		fallthrough
-	case answered:
+	case err == nil:
 		f.since, f.told = time.Time{}, false
 	case f.since.IsZero():
 		f.since = time.Now()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,20 +14,37 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-// down is a store that refuses the calls of some time.
+// down is a driver that fails for some time. Its waits are short.
 type down struct {
-	lockstore.Store
+	driver.Driver
 	from, to time.Time
 }
 
-func (d down) Acquire(ctx context.Context, req lockstore.Request) (lockstore.Lease, error) {
+func (d down) fails() error {
 	if now := time.Now(); now.After(d.from) && now.Before(d.to) {
-		return lockstore.Lease{}, errors.New("WRONGPASS")
+		return errors.New("WRONGPASS")
 	}
-	return d.Store.Acquire(ctx, req)
+	return nil
+}
+
+func (d down) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	if err := d.fails(); err != nil {
+		return driver.Answer{}, err
+	}
+	return d.Driver.Do(ctx, key, r)
+}
+
+func (d down) Await(ctx context.Context, _ string, _ driver.Request) (driver.Answer, error) {
+	select {
+	case <-time.After(time.Second):
+		return driver.Answer{Outcome: driver.NotYet}, d.fails()
+	case <-ctx.Done():
+		return driver.Answer{}, ctx.Err()
+	}
 }
 
 // Who waits is told that the calls fail, once, and that they succeed again, once.
@@ -47,8 +65,9 @@ func TestWaitWarns(t *testing.T) {
 				require.NoError(t, err)
 				var stderr bytes.Buffer
 				from := began.Add(time.Minute)
-				waits := &trusting{Store: down{store, from, from.Add(c.fails)}, timeout: time.Second, failing: failing{stderr: &stderr}}
-				g, err := guard.New(waits, guard.Options{})
+				g, err := guard.New(store.WrapDriver(func(d driver.Driver) driver.Driver {
+					return &trusting{Driver: down{d, from, from.Add(c.fails)}, timeout: time.Second, failing: failing{stderr: &stderr}}
+				}), guard.Options{})
 				require.NoError(t, err)
 				_, err = g.Acquire(t.Context(), guard.LeaseRequest{Key: "k", TTL: time.Minute, Wait: 10 * time.Minute})
 				require.Error(t, err)
@@ -58,49 +77,95 @@ func TestWaitWarns(t *testing.T) {
 	}
 }
 
-// flaky is a store whose renewals fail as the test says.
-type flaky struct {
-	lockstore.Store
-	err error
+// slowGrant is a driver whose answer comes a second after the grant.
+type slowGrant struct{ driver.Driver }
+
+func (d slowGrant) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	a, err := d.Driver.Do(ctx, key, r)
+	<-time.After(time.Second)
+	return a, err
 }
 
-func (f *flaky) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	if f.err != nil {
-		return 0, f.err
+// The end of trust counts from before the request, whatever happens to lockctl until it has
+// the answer.
+func TestTrustCountsFromBeforeTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		trust := &trusting{timeout: time.Minute}
+		store := memstore.New(time.Now).WrapDriver(func(d driver.Driver) driver.Driver {
+			trust.Driver = slowGrant{d}
+			return trust
+		})
+		began := time.Now()
+		lease, err := store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		assert.Equal(t, began.Add(time.Minute-margin).UnixNano(), trust.until.wall)
+		_, err = store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Hour})
+		require.ErrorIs(t, err, lockstore.ErrRefused)
+		require.NoError(t, store.MarkStarted(t.Context(), lease))
+		assert.Equal(t, began.Add(time.Minute-margin).UnixNano(), trust.until.wall, "only a grant changes it")
+	})
+}
+
+// flaky is a driver whose renewals fail as the test says.
+type flaky struct {
+	driver.Driver
+	fails chan error // of the next renewal
+}
+
+func (f flaky) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	if r.Kind == driver.Renew {
+		if err := <-f.fails; err != nil {
+			return driver.Answer{}, err
+		}
 	}
-	return f.Store.Renew(ctx, lease, ttl)
+	return f.Driver.Do(ctx, key, r)
 }
 
 // The first renewal that fails is told, with the time until the command is ended, and the
 // first one that succeeds after that.
 func TestRenewalWarns(t *testing.T) {
+	orders, itsOrders, err := os.Pipe()
+	require.NoError(t, err)
+	defer orders.Close()
+	defer itsOrders.Close()
+	this, err := os.FindProcess(os.Getpid())
+	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		var stderr bytes.Buffer
-		inner := &flaky{Store: memstore.New(time.Now)}
-		store := &trusting{Store: inner, timeout: time.Second, killAfter: 10 * time.Second, failing: failing{stderr: &stderr}}
+		renewalFails := make(chan error)
+		store := memstore.New(time.Now).WrapDriver(func(d driver.Driver) driver.Driver { return flaky{d, renewalFails} })
 		lease, err := store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
 		require.NoError(t, err)
-		renew := func(ctx context.Context, fails error) string {
+		s := &settings{key: "k", ttl: time.Minute, killAfter: 10 * time.Second}
+		s.Timeout = time.Second
+		h := &hold{settings: s, store: store, lease: lease, until: now().add(time.Minute - margin), stderr: &stderr,
+			command: &guarded{process: this, orders: itsOrders}}
+		ctx, stop := context.WithCancel(t.Context())
+		renewals, joined := make(chan renewal), make(chan struct{})
+		go func() {
+			defer close(joined)
+			h.renew(ctx, renewals)
+		}()
+		renew := func(fails error) string {
 			t.Helper()
 			stderr.Reset()
-			inner.err = fails
-			_, err := store.Renew(ctx, lease, time.Minute)
-			require.ErrorIs(t, err, fails)
+			renewalFails <- fails
+			r := <-renewals
+			require.ErrorIs(t, r.failed, fails)
+			h.renewed(r)
 			return stderr.String()
 		}
-		assert.Empty(t, renew(t.Context(), nil))
-		<-time.After(20 * time.Second)
+		assert.Empty(t, renew(nil))
 		refused := errors.New("connection refused")
-		assert.Equal(t, "lockctl: warning: the lock of \"k\" cannot be renewed, and the command is ended in 29.8s if that stays so: connection refused\n", renew(t.Context(), refused))
-		assert.Empty(t, renew(t.Context(), refused), "once")
-		assert.Equal(t, "lockctl: the lock of \"k\" is renewed again\n", renew(t.Context(), nil))
-		assert.Empty(t, renew(t.Context(), nil), "once")
-		assert.NotEmpty(t, renew(t.Context(), refused), "and the next time again")
-
-		store.warned = false
-		assert.Empty(t, renew(t.Context(), lockstore.ErrLost), "lockctl tells a loss by its status")
-		ended, end := context.WithCancel(t.Context())
-		end()
-		assert.Empty(t, renew(ended, refused), "the command has ended: nobody needs the renewal")
+		assert.Equal(t, "lockctl: warning: the lock of \"k\" cannot be renewed, and the command is ended in 29.8s if that stays so: connection refused\n", renew(refused))
+		assert.Empty(t, renew(refused), "once")
+		assert.Equal(t, "lockctl: the lock of \"k\" is renewed again\n", renew(nil))
+		assert.Empty(t, renew(nil), "once")
+		assert.NotEmpty(t, renew(refused), "and the next time again")
+		assert.NotEmpty(t, renew(nil))
+		assert.Empty(t, renew(lockstore.ErrLost), "lockctl tells a loss by its status")
+		require.ErrorIs(t, h.lost, lockstore.ErrLost)
+		<-joined // nothing is renewed after that
+		stop()
 	})
 }

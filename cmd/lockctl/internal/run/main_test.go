@@ -138,12 +138,12 @@ func alive(t *testing.T, pid string) bool {
 // inspect looks at a key.
 func inspect(t *testing.T, addr, key string) lockstore.Status {
 	t.Helper()
-	status, err := open(t, addr).(lockstore.Inspector).Inspect(t.Context(), key)
+	status, err := open(t, addr).Inspect(t.Context(), key)
 	require.NoError(t, err)
 	return status
 }
 
-func open(t *testing.T, addr string) lockstore.Store {
+func open(t *testing.T, addr string) *lockstore.Store {
 	t.Helper()
 	store, err := stores.Open(context.Background(), "redis://"+addr, func(string) string { return "" })
 	require.NoError(t, err)

@@ -25,5 +25,5 @@ func TestGuardProcessIsKilledWhereNobodyReaps(t *testing.T) {
 	require.NoError(t, syscall.Kill(guardOf(t, p), syscall.SIGKILL))
 	assert.Equal(t, exit.Bug, p.status(t), p.err.String())
 	assert.False(t, alive(t, command))
-	assert.False(t, inspect(t, addr, "k").Held)
+	assert.False(t, inspect(t, addr, "k").State.Taken())
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // passedOn are the signals that lockctl passes on to the command.
@@ -36,8 +37,11 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	store := &trusting{Store: opened, timeout: s.Timeout, killAfter: s.killAfter, failing: failing{stderr: stderr}}
-	g, err := guard.New(store, guard.Options{})
+	trust := &trusting{timeout: s.Timeout, failing: failing{stderr: stderr}}
+	g, err := guard.New(opened.WrapDriver(func(d driver.Driver) driver.Driver {
+		trust.Driver = d
+		return trust
+	}), guard.Options{})
 	if err != nil {
 		return err
 	}
@@ -45,7 +49,7 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	h := &hold{settings: s, guard: g, store: store, lease: lease, until: store.until, signals: signals, stderr: stderr, terminal: openTerminal()}
+	h := &hold{settings: s, guard: g, store: opened, lease: lease, until: trust.until, signals: signals, stderr: stderr, terminal: openTerminal()}
 	return h.run(ctx)
 }
 
@@ -88,9 +92,9 @@ func (s *settings) acquire(ctx context.Context, g *guard.Guard, signals <-chan o
 
 func (s *settings) ask(ctx context.Context, g *guard.Guard) (lockstore.Lease, error) {
 	req := guard.LeaseRequest{
-		Key:    s.key,
-		TTL:    s.ttl,
-		Holder: lockstore.HolderInfo{Name: s.holder, ID: fmt.Sprint(os.Getpid())},
+		Key:        s.key,
+		TTL:        s.ttl,
+		HolderInfo: lockstore.HolderInfo{Name: s.holder, ID: fmt.Sprint(os.Getpid())},
 	}
 	// The first request does not wait. Whoever waits for long wants to know soon that the
 	// address is wrong, or that the user may not write.
@@ -112,23 +116,24 @@ func (s *settings) ask(ctx context.Context, g *guard.Guard) (lockstore.Lease, er
 
 func busyText(busy *guard.LockBusy) string {
 	left := busy.Remaining.Round(time.Second)
-	switch busy.Err.(type) {
-	case *lockstore.KeptError:
-		return fmt.Sprintf("busy: the work was done by %v, and this is kept for %v more", busy.Holder, left)
-	case *lockstore.DoubtError:
-		return fmt.Sprintf("busy: in doubt since the work of %v; see lockctl settle", busy.Holder)
+	switch busy.State {
+	case lockstore.Completed:
+		return fmt.Sprintf("busy: the work was done by %v, and its result is stored for %v more", busy.Holder, left)
+	case lockstore.Cooldown:
+		return fmt.Sprintf("busy: the work was done by %v, and the cooldown lasts for %v more", busy.Holder, left)
+	case lockstore.InDoubt:
+		return fmt.Sprintf("busy: in doubt after the work of %v; see lockctl resolve", busy.Holder)
+	case lockstore.Reserved:
+		return fmt.Sprintf("busy: reserved for those who have waited longer, for at most %v", left)
 	}
-	if busy.Reserved {
-		return fmt.Sprintf("busy: free, and kept for those who have waited longer, for at most %v", left)
-	}
-	return fmt.Sprintf("busy: held by %v, %v left", busy.Holder, left)
+	return fmt.Sprintf("busy: %v by %v, %v left", busy.State, busy.Holder, left)
 }
 
 // hold is a lease, and the command that runs under it.
 type hold struct {
 	*settings
 	guard    *guard.Guard
-	store    *trusting
+	store    *lockstore.Store
 	lease    lockstore.Lease
 	until    moment // the end of trust
 	signals  <-chan os.Signal
@@ -192,14 +197,7 @@ func (h *hold) supervise(renewals <-chan renewal) report {
 				return r
 			}
 		case r := <-renewals:
-			h.until, h.failed = r.until, r.failed
-			switch {
-			case r.lost:
-				h.lost = r.failed
-				h.command.end()
-			case r.failed == nil:
-				h.command.extend(h.until)
-			}
+			h.renewed(r)
 		case sig := <-h.signals:
 			if sig == syscall.SIGCONT {
 				h.resume()
@@ -222,6 +220,26 @@ func (h *hold) supervise(renewals <-chan renewal) report {
 	}
 }
 
+// renewed takes notice of the answer to a renewal. The first one that fails is told, with the
+// time that is left to mend the store, and the first one that succeeds after that. A lease that
+// is lost has no time left: the command is ended, and ended says why.
+func (h *hold) renewed(r renewal) {
+	switch {
+	case r.lost:
+		h.lost = r.failed
+		h.command.end()
+	case r.failed == nil:
+		if h.failed != nil {
+			fmt.Fprintf(h.stderr, "lockctl: the lock of %q is renewed again\n", h.key)
+		}
+		h.command.extend(r.until)
+	case h.failed == nil:
+		left := max(0, now().until(r.until)-h.killAfter).Round(time.Second / 10)
+		fmt.Fprintf(h.stderr, "lockctl: warning: the lock of %q cannot be renewed, and the command is ended in %v if that stays so: %v\n", h.key, left, stores.Failed(r.failed))
+	}
+	h.until, h.failed = r.until, r.failed
+}
+
 // untilRenewal is how long to wait for the next renewal: a third of the lease. A store may
 // grant less trust than the lease that was asked for. The renewal has to come before the
 // guard process sends SIGTERM, so it comes after half of the time until then.
@@ -232,7 +250,7 @@ func (h *hold) untilRenewal(left time.Duration) time.Duration {
 // renew renews the lease again and again. It sends each answer, and ends after the one that
 // says that the lease is lost.
 func (h *hold) renew(ctx context.Context, answers chan<- renewal) {
-	ttl, until := h.ttl, h.until
+	until := h.until
 	pause := h.untilRenewal(now().until(until))
 	for {
 		select {
@@ -240,12 +258,14 @@ func (h *hold) renew(ctx context.Context, answers chan<- renewal) {
 			return
 		case <-time.After(pause):
 		}
-		limited, cancel := context.WithTimeout(ctx, max(0, now().until(until)))
-		_, err := h.guard.Renew(limited, h.lease, ttl)
+		sent := now()
+		limit := max(0, sent.until(until)/2) // so that one repeat fits in
+		limited, cancel := context.WithTimeout(ctx, min(limit, callTime, h.Timeout))
+		trusted, err := h.store.Renew(limited, h.lease, h.ttl)
 		cancel()
-		pause = min(ttl/10, time.Second)
+		pause = min(h.ttl/10, time.Second)
 		if err == nil {
-			until = h.store.until
+			until = sent.add(trusted - margin)
 			pause = h.untilRenewal(now().until(until))
 		}
 		answer := renewal{until, err, now().until(until) <= 0 || isLost(err)}
@@ -349,7 +369,7 @@ func (h *hold) lostError(cause error) error {
 		cause = lost.Cause // the rest would say the same again
 	}
 	if cause != nil {
-		why = ": " + cause.Error()
+		why = ": " + stores.Failed(cause).Error()
 	}
 	return &exit.Error{Status: exit.Lost, Err: fmt.Errorf("the lock of %q was lost, and the command was ended or had ended; what it wrote may stand beside what another wrote%s", h.key, why)}
 }

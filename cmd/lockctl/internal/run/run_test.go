@@ -18,6 +18,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 func TestExitStatus(t *testing.T) {
@@ -68,7 +69,7 @@ func TestExitStatus(t *testing.T) {
 			}
 			assert.Contains(t, p.err.String(), c.stderr)
 			if c.args[0] == "k" {
-				assert.False(t, inspect(t, addr, "k").Held, "the lock is released")
+				assert.False(t, inspect(t, addr, "k").State.Taken(), "the lock is released")
 			}
 		})
 	}
@@ -162,7 +163,7 @@ func TestSignals(t *testing.T) {
 			lines(t, file, 1)
 			require.NoError(t, p.Process.Signal(sig))
 			assert.Equal(t, 137, p.status(t), sig)
-			assert.False(t, inspect(t, addr, "deaf").Held)
+			assert.False(t, inspect(t, addr, "deaf").State.Taken())
 		}
 	})
 	t.Run("and the status still says what ended it", func(t *testing.T) {
@@ -245,7 +246,7 @@ func TestGuardProcess(t *testing.T) {
 		assert.Equal(t, exit.Bug, p.status(t))
 		assert.Contains(t, p.err.String(), "the guard process was killed")
 		assert.False(t, alive(t, command))
-		assert.False(t, inspect(t, addr, "killed").Held)
+		assert.False(t, inspect(t, addr, "killed").State.Taken())
 	})
 	t.Run("stopped, goes on at the next renewal", func(t *testing.T) {
 		t.Parallel()
@@ -295,7 +296,7 @@ func TestLostWithoutTheStore(t *testing.T) {
 }
 
 func held(t *testing.T, addr, key string) func() error {
-	return func() error { return wants(inspect(t, addr, key).Held, "the key is held") }
+	return func() error { return wants(inspect(t, addr, key).State == lockstore.Held, "the key is held") }
 }
 
 type wanted string

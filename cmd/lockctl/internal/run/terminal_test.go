@@ -193,7 +193,7 @@ func TestJobControl(t *testing.T) {
 	})
 	t.Run("continued after the lease", func(t *testing.T) {
 		s := begin(t, "--ttl 3 too-late")
-		eventually(t, func() error { return wants(!inspect(t, addr, "too-late").Held, "the lease has ended") })
+		eventually(t, func() error { return wants(!inspect(t, addr, "too-late").State.Taken(), "the lease has ended") })
 		s.types("fg; echo and $?\n")
 		s.shows(fmt.Sprintf("and %d", exit.Lost))
 	})

@@ -22,16 +22,16 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
-	"github.com/lambdalock/lambdalock/functions/locks/lockservice"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/lockhttp"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
 const (
-	everybody      = `{"` + lockservice.Anonymous + `": [""]}`
+	everybody      = `{"` + lockhttp.Anonymous + `": [""]}`
 	defaultStore   = "memory://"
 	defaultAddress = "127.0.0.1:8080"
 
@@ -154,7 +154,7 @@ func loopback(address string) (string, error) {
 // openStore opens a store and uses it once, so that an address or a password that is
 // wrong is told now and not to the first client. It prints what the store would have
 // changed in its server's set-up.
-func openStore(ctx context.Context, lockURL string, getenv func(string) string, out io.Writer) (*url.URL, lockstore.Store, error) {
+func openStore(ctx context.Context, lockURL string, getenv func(string) string, out io.Writer) (*url.URL, *lockstore.Store, error) {
 	store, err := stores.Open(ctx, lockURL, getenv, memstore.Opener)
 	if err != nil {
 		return nil, nil, err
@@ -174,12 +174,12 @@ func openStore(ctx context.Context, lockURL string, getenv func(string) string, 
 }
 
 // openService makes a lock service with a secret that ends with it.
-func openService(store lockstore.Store) (*lockservice.Service, error) {
+func openService(store *lockstore.Store) (*lockhttp.Service, error) {
 	g, err := guard.New(store, guard.Options{})
 	if err != nil {
 		return nil, err
 	}
-	return lockservice.Open(g, &url.URL{Scheme: "text", Path: "/" + rand.Text() + rand.Text()},
+	return lockhttp.Open(g, &url.URL{Scheme: "text", Path: "/" + rand.Text() + rand.Text()},
 		func(name string) string { return map[string]string{"LOCK_CALLERS": everybody}[name] })
 }
 

@@ -97,11 +97,11 @@ func TestLifeOfALock(t *testing.T) {
 	status, _, _ = ask(t, t.Context(), "PATCH", lock, `{"ttl": 60}`, "Lock-Token", had["token"].(string))
 	assert.Equal(t, 200, status)
 	_, state, _ := ask(t, t.Context(), "GET", lock, "")
-	assert.Equal(t, true, state["held"])
+	assert.Equal(t, "held", state["state"])
 	status, _, _ = ask(t, t.Context(), "DELETE", lock, "", "Lock-Token", had["token"].(string))
 	assert.Equal(t, 204, status)
 	_, state, _ = ask(t, t.Context(), "GET", lock, "")
-	assert.Equal(t, false, state["held"])
+	assert.Equal(t, "free", state["state"])
 }
 
 func TestRefusals(t *testing.T) {
@@ -145,7 +145,7 @@ func TestRefusals(t *testing.T) {
 		assert.Equal(t, 413, response.StatusCode)
 	})
 	_, state, _ := ask(t, t.Context(), "GET", base+"/locks/a", "")
-	assert.Equal(t, false, state["held"])
+	assert.Equal(t, "free", state["state"])
 }
 
 func TestOneKeyHasOnePath(t *testing.T) {
@@ -218,7 +218,7 @@ func TestClientThatHasGoneTakesNoLock(t *testing.T) {
 	status, _, _ := ask(t, t.Context(), "DELETE", lock, "", "Lock-Token", had["token"].(string))
 	require.Equal(t, 204, status)
 	_, state, _ := ask(t, t.Context(), "GET", lock, "")
-	assert.Equal(t, false, state["held"])
+	assert.Equal(t, "free", state["state"])
 }
 
 // A server that is stopped answers those who wait for a lock, and ends.
@@ -410,7 +410,7 @@ func TestPrintedLines(t *testing.T) {
 	answers := strings.SplitN(string(text), "\n", 3)
 	require.Len(t, answers, 3)
 	assert.Contains(t, answers[0], `"token":`)
-	assert.Contains(t, answers[1], `"held":true`)
+	assert.Contains(t, answers[1], `"state":"held"`)
 	assert.Contains(t, answers[1], `"me"`)
 	assert.Contains(t, answers[2], "204 No Content")
 }

@@ -63,10 +63,14 @@ func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) str
 		return os.Getenv(name)
 	}
 	openers = []lockstore.Opener{
-		{Schemes: dynamostore.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (lockstore.Store, error) {
-			return dynamostore.OpenWith(c, credentials)
+		{Schemes: dynamostore.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (*lockstore.Store, error) {
+			s, err := dynamostore.OpenWith(c, credentials)
+			if err != nil {
+				return nil, err
+			}
+			return s.Store, nil
 		}},
-		{Schemes: elasticache.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (lockstore.Store, error) {
+		{Schemes: elasticache.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (*lockstore.Store, error) {
 			return elasticache.OpenWith(c, credentials)
 		}},
 	}

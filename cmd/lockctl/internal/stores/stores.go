@@ -79,7 +79,7 @@ func (s *Settings) AddTo(f *pflag.FlagSet) {
 const JSONFlag = "json"
 
 // Open opens the store that the flags and the environment name. It sends nothing to it.
-func (s *Settings) Open(ctx context.Context, more ...lockstore.Opener) (lockstore.Store, error) {
+func (s *Settings) Open(ctx context.Context, more ...lockstore.Opener) (*lockstore.Store, error) {
 	if s.Timeout < leastTimeout || s.Timeout > mostTimeout {
 		return nil, exit.WrongUsage("--timeout is %v; want %v to %v", s.Timeout, leastTimeout, mostTimeout)
 	}
@@ -102,11 +102,11 @@ func (s *Settings) Call(ctx context.Context, call func(context.Context) error) e
 }
 
 // Open opens the store of a URL with the openers of lockctl and with more of them.
-func Open(ctx context.Context, url string, getenv func(string) string, more ...lockstore.Opener) (lockstore.Store, error) {
+func Open(ctx context.Context, url string, getenv func(string) string, more ...lockstore.Opener) (*lockstore.Store, error) {
 	return open(ctx, url, getenv, slices.Concat(openers, more)...)
 }
 
-func open(ctx context.Context, url string, getenv func(string) string, openers ...lockstore.Opener) (lockstore.Store, error) {
+func open(ctx context.Context, url string, getenv func(string) string, openers ...lockstore.Opener) (*lockstore.Store, error) {
 	store, err := lockstore.Open(ctx, url, getenv, openers...)
 	if err != nil {
 		return nil, &exit.Error{Status: exit.Config, Err: fmt.Errorf("--store, %s: %w", Variable, err)}
@@ -172,14 +172,10 @@ func serverCode(err error) code {
 
 // Try uses the store once, so that a wrong address or password is told before
 // anything begins.
-func Try(ctx context.Context, store lockstore.Store) error {
+func Try(ctx context.Context, store *lockstore.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	s, ok := lockstore.As[lockstore.Inspector](store)
-	if !ok {
-		return nil
-	}
-	_, err := s.Inspect(ctx, "lockctl")
+	_, err := store.Inspect(ctx, "lockctl")
 	if err == nil {
 		return nil
 	}
@@ -190,13 +186,14 @@ func Try(ctx context.Context, store lockstore.Store) error {
 	return &exit.Error{Status: status, Err: fmt.Errorf("--store, %s: %w", Variable, short(err))}
 }
 
-// Check returns what the store would have changed in its server's set-up.
-func Check(ctx context.Context, store lockstore.Store) ([]lockstore.Finding, error) {
+// Check returns what the store would have changed in its server's set-up: nothing if the store
+// cannot check it.
+func Check(ctx context.Context, store *lockstore.Store) ([]lockstore.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	s, ok := lockstore.As[lockstore.Checker](store)
-	if !ok {
+	findings, err := store.Check(ctx)
+	if errors.Is(err, errors.ErrUnsupported) {
 		return nil, nil
 	}
-	return s.Check(ctx)
+	return findings, err
 }

@@ -50,7 +50,7 @@ func TestFailuresOfTheSetUp(t *testing.T) {
 		store, err := s.Open(t.Context())
 		require.NoError(t, err, storeURL)
 		err = s.Call(t.Context(), func(ctx context.Context) error {
-			_, err := store.(lockstore.Inspector).Inspect(ctx, "k")
+			_, err := store.Inspect(ctx, "k")
 			return err
 		})
 		assert.Equal(t, exit.Config, exit.Status(err), "%s: %v", storeURL, err)

@@ -1,0 +1,18 @@
+// Command unlocked does not compile, because of its last call.
+package main
+
+import (
+	"context"
+
+	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/guard"
+)
+
+func main() {
+	var g *guard.Guard
+	key := func(context.Context, string) (string, error) { return "k", nil }
+	handle := func(_ context.Context, in string) (string, error) { return in, nil }
+	boot.Start(g, guard.Wrap(g, key, guard.Unfenced(handle)))
+	boot.Start(g, guard.TakesOwnLocks(handle))
+	boot.Start(g, handle)
+}

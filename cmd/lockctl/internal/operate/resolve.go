@@ -1,0 +1,191 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/timeflag"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+type resolver struct {
+	stores.Settings
+	key, how string
+	fence    int64
+	file     string // with the result; "" is none
+	version  string // of the result
+	time     time.Duration
+
+	store *lockstore.Store
+	out   io.Writer
+}
+
+// What resolve says about the work.
+const (
+	howEffect   = "effect"
+	howNoEffect = "no-effect"
+)
+
+// Resolve is lockctl resolve.
+func Resolve() *cobra.Command {
+	var r resolver
+	cmd := &cobra.Command{
+		Use:   "resolve [flags] --fence N KEY effect|no-effect",
+		Short: "Say how the work of a key in doubt has ended",
+		Long: `Say how the work of a key in doubt has ended. In doubt (STATE of lockctl show) is a key whose
+work has started and did not say how it ended: it was killed, for example. Find out first
+whether its run has ended, and whether the work had its effect. docs/resolve.md says how.
+
+  effect     it had its effect: nobody runs the work again until --result-time is over. A
+             repeat gets the content of --result instead; without --result it gets the error
+             RepeatNoAnswer, or, if the work has no result, no error.
+  no-effect  it had none, and will have none: the key is free, and the work may run again.
+
+The result is JSON, at most 261,632 bytes, in the form in which the function returns it.
+lockctl cannot check that it has this form, and a stored result cannot be changed before
+--result-time is over. It is for functions with package guard/idempotency. If they set
+Options.Version, it is --result-version: a result of another version is not read.
+
+Exit status: 0 if it is resolved, also if it was before; 1 if the key is not in doubt with
+this fence; 75 while a lease of it lasts.`,
+		Example: `  lockctl resolve --fence 1795295118105467 charge/7 no-effect
+  lockctl resolve --fence 1795295118105467 --result result.json charge/7 effect`,
+		Args:              exit.Args(2, 2),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.out = output(cmd)
+			r.key, r.how = args[0], args[1]
+			set := cmd.Flags().Changed
+			switch {
+			case r.how == howNoEffect && (set("result") || set("result-version") || set("result-time")):
+				return exit.WrongUsage("--result, --result-version and --result-time are for %s", howEffect)
+			case set("result-version") && !set("result"):
+				return exit.WrongUsage("--result-version wants --result")
+			}
+			return r.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.Int64Var(&r.fence, "fence", 0, "the fence `N` of the work, as lockctl show prints it; needed")
+	f.StringVar(&r.file, "result", "", "store the JSON in this `FILE` as the result of the work")
+	f.StringVar(&r.version, "result-version", "", "Options.Version of the function, a `TEXT` of at most 64 bytes")
+	r.time = 24 * time.Hour
+	timeflag.Var(f, &r.time, "result-time", "", "nobody runs the work again for this `TIME`, 1s to 744h")
+	r.AddTo(f)
+	return cmd
+}
+
+func (r *resolver) run(ctx context.Context) error {
+	switch {
+	case r.how != howEffect && r.how != howNoEffect:
+		return exit.WrongUsage("the last argument is %.40q; want %s or %s", r.how, howEffect, howNoEffect)
+	case r.fence <= 0:
+		return exit.WrongUsage("want --fence: the fence of the work, as lockctl show prints it")
+	case r.time < lockstore.MinTTL || r.time > lockstore.MaxResultTime:
+		return exit.WrongUsage("--result-time is %v; want %v to %v", r.time, lockstore.MinTTL, lockstore.MaxResultTime)
+	}
+	result, err := r.result()
+	if err != nil {
+		return err
+	}
+	store, err := r.Open(ctx)
+	if err != nil {
+		return err
+	}
+	r.store = store
+	before, err := r.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	fence := lockstore.Fence(r.fence)
+	err = r.Call(ctx, func(ctx context.Context) error {
+		if r.how == howNoEffect {
+			return store.ResolveNoEffect(ctx, r.key, fence)
+		}
+		return idempotency.ResolveEffect(ctx, store, r.key, fence, result,
+			idempotency.Options{ResultTime: r.time, MaxResultBytes: idempotency.MaxResultBytes, Version: r.version})
+	})
+	if lasts, ok := errors.AsType[*lockstore.Refused](err); ok {
+		return &exit.Error{Status: exit.Busy, Err: fmt.Errorf("%q is %v by %v, for at most %v more; resolve it when this is over, if it is in doubt then", r.key, lasts.State, lasts.Holder, lasts.Remaining.Round(time.Second))}
+	}
+	if errors.Is(err, lockstore.ErrLost) {
+		return r.notInDoubt(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.print(before.State.Done() && before.Fence == fence); err != nil {
+		return fmt.Errorf("%q is resolved; %w", r.key, err)
+	}
+	return nil
+}
+
+func (r *resolver) inspect(ctx context.Context) (lockstore.Status, error) {
+	return inspect(ctx, &r.Settings, r.store, r.key)
+}
+
+// result reads the file; nil is no result. Its content never reaches an error.
+func (r *resolver) result() ([]byte, error) {
+	if r.file == "" {
+		return nil, nil
+	}
+	f, err := os.Open(r.file)
+	if err != nil {
+		return nil, exit.WrongUsage("--result: %w", err)
+	}
+	defer f.Close()
+	result, err := io.ReadAll(io.LimitReader(f, lockstore.MaxResultBytes+1))
+	switch {
+	case err != nil:
+		return nil, exit.WrongUsage("--result: %w", err)
+	case len(result) > lockstore.MaxResultBytes:
+		return nil, exit.WrongUsage("--result: %s has more than %d bytes", r.file, lockstore.MaxResultBytes)
+	}
+	return result, nil
+}
+
+// notInDoubt says what the state of the key is.
+func (r *resolver) notInDoubt(ctx context.Context) error {
+	seen, err := r.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	text := fmt.Errorf("%q is not in doubt, it has the state %v; nothing was done", r.key, seen.State)
+	if seen.State == lockstore.InDoubt {
+		text = fmt.Errorf("%q is in doubt with the fence %d, and not with %d; nothing was done", r.key, seen.Fence, r.fence)
+	}
+	return &exit.Error{Status: exit.No, Err: text}
+}
+
+// print says that the key is resolved. completedBefore: it was completed already, so that
+// nothing changed.
+func (r *resolver) print(completedBefore bool) error {
+	if r.JSON {
+		return printJSON(r.out, struct {
+			Key             string `json:"key"`
+			Fence           string `json:"fence"`
+			Resolved        string `json:"resolved"`
+			CompletedBefore bool   `json:"completedBefore,omitempty"`
+		}{r.key, strconv.FormatInt(r.fence, 10), r.how, completedBefore})
+	}
+	text := fmt.Sprintf("%q is resolved: its work had its effect, and does not run again for %v.", r.key, r.time)
+	switch {
+	case r.how == howNoEffect:
+		text = fmt.Sprintf("%q is resolved: its work had no effect. It is free, and the work may run again.", r.key)
+	case completedBefore:
+		text = fmt.Sprintf("%q was completed before, by lockctl resolve or by the work itself. Its result, and for how long it is stored, stay as they are.", r.key)
+	}
+	_, err := fmt.Fprintln(r.out, text)
+	return err
+}

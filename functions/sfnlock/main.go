@@ -1,0 +1,17 @@
+// Command sfnlock is the Lambda behind the states of a Step Functions state machine
+// that hold a lock; see sfnlock.go, and payout.asl.json for a machine.
+package main
+
+import (
+	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
+	"github.com/lambdalock/lambdalock/lockstore/zkstore"
+)
+
+func main() {
+	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
+	boot.Start(g, guard.TakesOwnLocks(handler(g)))
+}

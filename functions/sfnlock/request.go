@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/strictjson"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Bounds of a request. Those of the key and of ttl are the store's.
+const (
+	maxInputBytes = 8 << 10
+	minTTL        = int64(lockstore.MinTTL / time.Second)
+	maxTTL        = int64(lockstore.MaxTTL / time.Second)
+)
+
+// request is what a state or an event asks for.
+type request struct {
+	action    string
+	key       string
+	execution execution
+	redrive   int64
+	fence     lockstore.Fence
+	ttl       time.Duration
+}
+
+const (
+	acquire = "acquire"
+	renew   = "renew"
+	release = "release"
+	abandon = "abandon"
+)
+
+// fields are what an action needs beside action, key, execution and redrive.
+var fields = map[string][]string{
+	acquire: {"ttl"},
+	renew:   {"fence", "ttl"},
+	release: {"fence"},
+	abandon: nil,
+}
+
+// execution is the ARN of an execution of a standard workflow.
+type execution string
+
+var executionARN = regexp.MustCompile(`^arn:[^:]+:states:[^:]+:[0-9]+:execution:([^:]+):([^:]+)$`)
+
+func (e execution) validate() error {
+	if !executionARN.MatchString(string(e)) {
+		return fmt.Errorf("is %s; want the ARN of a standard workflow's execution", strictjson.Shown(string(e)))
+	}
+	return nil
+}
+
+// holder says, for people, which execution it is. It has no Caller: Lambda does not
+// tell a function who has invoked it, so the execution is what the input says.
+func (e execution) holder() lockstore.HolderInfo {
+	parts := executionARN.FindStringSubmatch(string(e))
+	return lockstore.HolderInfo{Name: parts[1], ID: parts[2]}
+}
+
+// parse reads the input of a state or an event. Its error names the field. With
+// an error the request has the key, if there was one to read.
+func parse(in []byte) (request, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(in, &object); err != nil || object == nil {
+		return request{}, errors.New("input: want a JSON object with an action, or an event of EventBridge")
+	}
+	if _, isEvent := object["detail-type"]; isEvent {
+		return parseEvent(in)
+	}
+	if len(in) > maxInputBytes {
+		return request{}, fmt.Errorf("input: has %d bytes; want at most %d", len(in), maxInputBytes)
+	}
+	return parseAction(string(in))
+}
+
+func parseAction(text string) (r request, err error) {
+	values, err := strictjson.Object(text, maxInputBytes, "action", "key", "execution", "redrive", "fence", "ttl")
+	if err != nil {
+		return r, err
+	}
+	r.key, _ = values["key"].(string) // for the error; looked at again below
+	if r.action, err = strictjson.String(values, "action"); err != nil {
+		return r, err
+	}
+	needs, known := fields[r.action]
+	if !known {
+		return r, fmt.Errorf("action: is %s; want acquire, renew, release or abandon", strictjson.Shown(r.action))
+	}
+	for _, name := range []string{"fence", "ttl"} {
+		if _, there := values[name]; there && !slices.Contains(needs, name) {
+			return r, fmt.Errorf("%s: does not belong to the action %s", name, r.action)
+		}
+	}
+	if r.key, err = strictjson.String(values, "key"); err != nil {
+		return r, err
+	}
+	arn, err := strictjson.String(values, "execution")
+	if err != nil {
+		return r, err
+	}
+	r.execution = execution(arn)
+	if err := r.execution.validate(); err != nil {
+		return r, fmt.Errorf("execution: %w", err)
+	}
+	if r.redrive, err = strictjson.Whole(values, "redrive", "a whole number", 0, math.MaxInt64); err != nil {
+		return r, err
+	}
+	if slices.Contains(needs, "fence") {
+		n, err := strictjson.Whole(values, "fence", "a whole number", 1, math.MaxInt64)
+		if err != nil {
+			return r, err
+		}
+		r.fence = lockstore.Fence(n)
+	}
+	if slices.Contains(needs, "ttl") {
+		n, err := strictjson.Whole(values, "ttl", "a whole number", minTTL, maxTTL)
+		if err != nil {
+			return r, err
+		}
+		r.ttl = time.Duration(n) * time.Second
+	}
+	return r, nil
+}
+
+// What EventBridge says of executions that run no state any more. One that
+// failed may have abandoned by itself; again does no harm.
+const (
+	eventSource = "aws.states"
+	eventType   = "Step Functions Execution Status Change"
+)
+
+var ended = []string{"FAILED", "TIMED_OUT", "ABORTED"}
+
+// parseEvent reads an event, and takes only one that says that an execution has
+// ended without success.
+func parseEvent(in []byte) (r request, err error) {
+	var event struct {
+		Source string `json:"source"`
+		Type   string `json:"detail-type"`
+		Detail struct {
+			Execution execution `json:"executionArn"`
+			Status    string    `json:"status"`
+			Redrive   *int64    `json:"redriveCount"`
+			Input     *string   `json:"input"`
+		} `json:"detail"`
+	}
+	if err := json.Unmarshal(in, &event); err != nil {
+		return r, fmt.Errorf("event: %w", err)
+	}
+	d := event.Detail
+	switch {
+	case event.Source != eventSource:
+		return r, fmt.Errorf("source: is %s; want %q", strictjson.Shown(event.Source), eventSource)
+	case event.Type != eventType:
+		return r, fmt.Errorf("detail-type: is %s; want %q", strictjson.Shown(event.Type), eventType)
+	case !slices.Contains(ended, d.Status):
+		return r, fmt.Errorf("detail.status: is %s; want one of %q, or a lock in use would be taken away", strictjson.Shown(d.Status), ended)
+	case d.Redrive == nil || *d.Redrive < 0:
+		return r, errors.New("detail.redriveCount: want a whole number, 0 or more")
+	}
+	if err := d.Execution.validate(); err != nil {
+		return r, fmt.Errorf("detail.executionArn: %w", err)
+	}
+	if d.Input == nil {
+		return r, errors.New("detail.input: is missing, because it is too large for an event; the lock ends by its ttl")
+	}
+	r = request{action: abandon, execution: d.Execution, redrive: *d.Redrive}
+	r.key, err = keyOf([]byte(*d.Input))
+	return r, err
+}
+
+// keyOf finds the key in an execution's input, of which it knows nothing else.
+func keyOf(input []byte) (string, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(input, &object); err != nil {
+		return "", errors.New("detail.input: want a JSON object with a string key")
+	}
+	var key string
+	if raw := object["key"]; !bytes.HasPrefix(raw, []byte{'"'}) || json.Unmarshal(raw, &key) != nil {
+		return "", errors.New("detail.input: has no string key, so nobody knows which lock it used")
+	}
+	return key, nil
+}

@@ -1,0 +1,396 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+const key = "account/7"
+
+// caller calls a handler as an execution's states do.
+type caller struct {
+	handle  func(context.Context, json.RawMessage) (Answer, error)
+	name    string
+	redrive int
+}
+
+func (c caller) arn() string {
+	return "arn:aws:states:eu-central-1:123456789012:execution:payout:" + c.name
+}
+
+// do calls the function, each time as an invocation with another request id.
+func (c caller) do(t *testing.T, action string, more string) (Answer, error) {
+	t.Helper()
+	return c.send(t, fmt.Appendf(nil, `{"action": %q, "key": %q, "execution": %q, "redrive": %d%s}`, action, key, c.arn(), c.redrive, more))
+}
+
+func (c caller) send(t *testing.T, in []byte) (Answer, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // the function's
+	defer cancel()
+	return c.handle(lambdacontext.NewContext(ctx, &lambdacontext.LambdaContext{AwsRequestID: string(lockstore.NewOwner())}), in)
+}
+
+func (c caller) acquire(t *testing.T) (Answer, error) { return c.do(t, "acquire", `, "ttl": 60`) }
+
+func (c caller) renew(t *testing.T, fence lockstore.Fence) (Answer, error) {
+	return c.do(t, "renew", fmt.Sprintf(`, "fence": %d, "ttl": 60`, fence))
+}
+
+func (c caller) release(t *testing.T, fence lockstore.Fence) error {
+	_, err := c.do(t, "release", fmt.Sprintf(`, "fence": %d`, fence))
+	return err
+}
+
+func (c caller) abandon(t *testing.T) error {
+	_, err := c.do(t, "abandon", "")
+	return err
+}
+
+// ended is the event of EventBridge about the execution.
+func (c caller) ended(t *testing.T, status string) error {
+	_, err := c.send(t, event(t, c.arn(), status, c.redrive, map[string]any{"key": key, "amount": 500}))
+	return err
+}
+
+func event(t *testing.T, arn, status string, redrive int, input any) json.RawMessage {
+	t.Helper()
+	text, err := json.Marshal(input)
+	require.NoError(t, err)
+	in, err := json.Marshal(map[string]any{
+		"source": "aws.states", "detail-type": "Step Functions Execution Status Change",
+		"detail": map[string]any{"executionArn": arn, "status": status, "redriveCount": redrive, "input": string(text)},
+	})
+	require.NoError(t, err)
+	return in
+}
+
+func testHandler(t *testing.T, store *lockstore.Store) func(context.Context, json.RawMessage) (Answer, error) {
+	t.Helper()
+	g, err := guard.New(store, guard.Options{})
+	require.NoError(t, err)
+	return handler(g)
+}
+
+// pass lets time pass; in a bubble that takes none.
+func pass(d time.Duration) { <-time.After(d) }
+
+// bubble is a subtest in virtual time.
+func bubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+func TestLifeOfALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(nil)
+		h := testHandler(t, store)
+		one, two := caller{handle: h, name: "one"}, caller{handle: h, name: "two"}
+
+		got, err := one.acquire(t)
+		require.NoError(t, err)
+		assert.Equal(t, key, got.Key)
+		assert.Positive(t, got.Fence)
+		assert.WithinRange(t, got.ExpiresAt, time.Now().Add(59*time.Second), time.Now().Add(60*time.Second))
+		status, err := store.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		assert.Equal(t, "payout", status.Holder.Name)
+		assert.Equal(t, "one", status.Holder.ID)
+		_, err = two.acquire(t)
+		require.IsType(t, &guard.LockBusy{}, err)
+
+		pass(50 * time.Second)
+		longer, err := one.renew(t, got.Fence)
+		require.NoError(t, err)
+		assert.Equal(t, got.Fence, longer.Fence)
+		assert.Equal(t, 50*time.Second, longer.ExpiresAt.Sub(got.ExpiresAt))
+		pass(50 * time.Second)
+		_, err = two.acquire(t)
+		require.IsType(t, &guard.LockBusy{}, err)
+
+		require.NoError(t, one.release(t, got.Fence))
+		require.NoError(t, one.release(t, got.Fence), "a repeat after a lost reply")
+		next, err := two.acquire(t)
+		require.NoError(t, err)
+		assert.Greater(t, next.Fence, got.Fence)
+		_, err = one.renew(t, got.Fence)
+		require.IsType(t, &guard.LockLost{}, err)
+		require.NoError(t, two.release(t, next.Fence))
+	})
+}
+
+// An owner that is made in init would be one for all executions of a process;
+// one made of the request id would be another for each repeat.
+func TestTheOwnerIsTheExecutions(t *testing.T) {
+	bubble(t, "M28 in two environments", func(t *testing.T) {
+		store := memstore.New(nil)
+		h := testHandler(t, store)
+		first := caller{handle: h, name: "first"}
+		got, err := first.acquire(t)
+		require.NoError(t, err)
+
+		again := caller{handle: testHandler(t, store), name: "first"} // in another environment
+		for _, c := range []caller{first, again} {
+			pass(time.Second)
+			repeat, err := c.acquire(t)
+			require.NoError(t, err)
+			assert.Equal(t, got.Fence, repeat.Fence)
+			assert.LessOrEqual(t, repeat.ExpiresAt, got.ExpiresAt, "a repeat has the time that is left")
+		}
+		for _, other := range []caller{{h, "second", 0}, {h, "first", 1}, {h, "firs", 0}} {
+			_, err := other.acquire(t)
+			require.IsType(t, &guard.LockBusy{}, err, "%v", other)
+			require.IsType(t, &guard.LockLost{}, other.release(t, got.Fence), "%v", other)
+			_, err = other.renew(t, got.Fence)
+			require.IsType(t, &guard.LockLost{}, err, "%v", other)
+			require.NoError(t, other.abandon(t), "%v", other)
+			require.NoError(t, other.ended(t, "ABORTED"), "%v", other)
+		}
+		_, err = first.renew(t, got.Fence)
+		require.NoError(t, err, "nobody else could end it")
+	})
+}
+
+func TestOwnersDiffer(t *testing.T) {
+	seen := map[lockstore.Owner]request{}
+	for _, r := range []request{
+		{execution: "a", redrive: 1, key: "b"}, {execution: "a", redrive: 11, key: "b"}, {execution: "a1", redrive: 1, key: "b"},
+		{execution: "a", redrive: 1, key: "1b"}, {execution: "a", redrive: 0, key: "b"}, {execution: "ab", redrive: 1},
+	} {
+		owner := r.owner()
+		assert.NotContains(t, seen, owner, "%+v", r)
+		assert.NoError(t, lockstore.Lease{Key: "k", Owner: owner}.Validate())
+		seen[owner] = r
+		r.action, r.fence, r.ttl = renew, 7, time.Second
+		assert.Equal(t, owner, r.owner(), "the owner is that of all actions")
+	}
+}
+
+// After its end an execution gets no lock, however it ended and whenever its
+// request arrives.
+func TestNoLockAfterTheEnd(t *testing.T) {
+	for _, name := range []string{"release", "abandon", "FAILED", "TIMED_OUT", "ABORTED"} {
+		for _, acquired := range []bool{true, false} {
+			if !acquired && name == "release" {
+				continue // there is no fence to release with
+			}
+			bubble(t, fmt.Sprint("M18 ", name, ", acquired ", acquired), func(t *testing.T) {
+				c := caller{handle: testHandler(t, memstore.New(nil)), name: "one"}
+				var got Answer
+				if acquired {
+					var err error
+					got, err = c.acquire(t)
+					require.NoError(t, err)
+				}
+				for range 2 {
+					switch name {
+					case "release":
+						require.NoError(t, c.release(t, got.Fence))
+					case "abandon":
+						require.NoError(t, c.abandon(t))
+					default:
+						require.NoError(t, c.ended(t, name))
+					}
+				}
+				_, err := c.acquire(t)
+				require.IsType(t, &guard.LockLost{}, err, "a late acquire")
+				_, err = caller{c.handle, c.name, 1}.acquire(t)
+				require.NoError(t, err, "the redriven execution has an owner of its own")
+			})
+		}
+	}
+}
+
+func TestAnExecutionThatIsStillAtWorkKeepsItsLock(t *testing.T) {
+	c := caller{handle: testHandler(t, memstore.New(nil)), name: "one"}
+	got, err := c.acquire(t)
+	require.NoError(t, err)
+	for _, status := range []string{"RUNNING", "SUCCEEDED", "PENDING_REDRIVE", ""} {
+		require.ErrorContains(t, c.ended(t, status), "detail.status", status)
+	}
+	_, err = c.renew(t, got.Fence)
+	require.NoError(t, err)
+}
+
+// The errors are what Retry and Catch match: named types, never wrapped.
+func TestErrors(t *testing.T) {
+	for sentinel, want := range map[error]error{
+		lockstore.ErrUnavailable:   &guard.LockStoreUnavailable{},
+		lockstore.ErrCorrupt:       &guard.LockCorrupt{},
+		errors.New("a lost reply"): &guard.LockStoreUnavailable{},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			refusing := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: sentinel} })
+			c := caller{handle: testHandler(t, refusing.Store), name: "one"}
+			_, err := c.acquire(t)
+			require.IsType(t, want, err)
+			_, err = c.renew(t, 1)
+			require.IsType(t, want, err)
+			require.IsType(t, want, c.release(t, 1))
+			require.IsType(t, want, c.abandon(t))
+			require.IsType(t, want, c.ended(t, "ABORTED"))
+		})
+	}
+}
+
+// An acquire whose reply is lost has the lock all the same: the call is repeated.
+func TestLostReplies(t *testing.T) {
+	bubble(t, "M16 the reply of an acquire", func(t *testing.T) {
+		cut := true
+		store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) (f storetest.Fault) {
+			if cut {
+				f.Cut = errors.New("the reply is lost")
+			}
+			return f
+		})
+		one := caller{handle: testHandler(t, store.Store), name: "one"}
+		_, err := one.acquire(t)
+		require.IsType(t, &guard.LockStoreUnavailable{}, err)
+		cut = false
+		_, err = caller{handle: one.handle, name: "two"}.acquire(t)
+		require.IsType(t, &guard.LockBusy{}, err, "the lost request was applied")
+		got, err := one.acquire(t)
+		require.NoError(t, err)
+		require.NoError(t, one.release(t, got.Fence))
+	})
+}
+
+// A request that is under way when the execution is stopped takes no lock.
+func TestALateAcquireAfterTheEvent(t *testing.T) {
+	bubble(t, "M18 it takes no lock", func(t *testing.T) {
+		late := true
+		store := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) (f storetest.Fault) {
+			if late && c.Kind == driver.Acquire {
+				f.Drop, f.Late = errors.New("it is under way"), true
+			}
+			return f
+		})
+		one := caller{handle: testHandler(t, store.Store), name: "one"}
+		_, err := one.acquire(t)
+		require.IsType(t, &guard.LockStoreUnavailable{}, err)
+		late = false
+		require.NoError(t, one.ended(t, "ABORTED"))
+		answers, err := store.Deliver(t.Context())
+		require.NoError(t, err)
+		require.NotEmpty(t, answers)
+		for _, a := range answers {
+			require.Equal(t, driver.Lost, a.Outcome)
+		}
+		_, err = caller{handle: one.handle, name: "two"}.acquire(t)
+		require.NoError(t, err)
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	const arn = `"execution": "arn:aws:states:eu-central-1:123456789012:execution:payout:one"`
+	long := strings.Repeat("k", lockstore.MaxKeyBytes+1)
+	for in, want := range map[string]string{
+		`null`:                  "input: want a JSON object",
+		`[]`:                    "input: want a JSON object",
+		`"acquire"`:             "input: want a JSON object",
+		`{}`:                    "action: is missing",
+		`{"action": "lock"}`:    `action: is "lock"; want acquire, renew, release or abandon`,
+		`{"action": "Acquire"}`: `action: is "Acquire"`,
+		`{"action": 1}`:         "action: want a string",
+		`{"action": "acquire", "action": "renew"}`:              `"action": stands twice`,
+		`{"action": "acquire", "Key": "a"}`:                     `"Key": is unknown`,
+		`{"action": "acquire", "owner": "a"}`:                   `"owner": is unknown`,
+		`{"action": "acquire", "key": {"a": 1}}`:                "key: want a single value",
+		`{"action": "acquire"}`:                                 "key: is missing",
+		`{"action": "acquire", "key": null}`:                    "key: want a string",
+		`{"action": "acquire", "key": "a"}`:                     "execution: is missing",
+		`{"action": "acquire", "key": "a", "execution": "one"}`: `execution: is "one"; want the ARN of a standard workflow's execution`,
+		`{"action": "acquire", "key": "a", "execution": "arn:aws:states:eu-central-1:1:express:p:n:u"}`: "want the ARN of a standard workflow's execution",
+		`{"action": "acquire", "key": "a", ` + arn + `}`:                                                "redrive: is missing",
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": "0"}`:                                "redrive: want a number",
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": -1}`:                                 `redrive: is "-1"; want a whole number, 0 to`,
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0}`:                                  "ttl: is missing",
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1.5}`:                      `ttl: is "1.5"; want a whole number, 1 to 86400`,
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 86401}`:                    `ttl: is "86401"`,
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 9223372036854775808}`:      `ttl: is "9223372036854775808"`,
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "fence": 1}`:            "fence: does not belong to the action acquire",
+		`{"action": "renew", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1}`:                          "fence: is missing",
+		`{"action": "release", "key": "a", ` + arn + `, "redrive": 0}`:                                  "fence: is missing",
+		`{"action": "release", "key": "a", ` + arn + `, "redrive": 0, "fence": 0}`:                      `fence: is "0"; want a whole number, 1 to`,
+		`{"action": "abandon", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1}`:                        "ttl: does not belong to the action abandon",
+		`{"action": "abandon", "key": "", ` + arn + `, "redrive": 0}`:                                   "Key is empty",
+		`{"action": "abandon", "key": "` + long + `", ` + arn + `, "redrive": 0}`:                       "Key has 1025 bytes",
+		`{"action": "acquire", "key": "` + long + `"}`:                                                  "execution: is missing",
+		`{"action": "acquire", "key": "a\nb", ` + arn + `, "redrive": 0, "ttl": 1}`:                     "control character",
+		`{"action": "acquire", "key": "` + strings.Repeat("k", maxInputBytes) + `"}`:                    "want at most 8192",
+	} {
+		refused(t, in, want)
+	}
+}
+
+func TestBadEvents(t *testing.T) {
+	made := func(change string) string {
+		detail := map[string]any{
+			"executionArn": "arn:aws:states:eu-central-1:123456789012:execution:payout:one",
+			"status":       "ABORTED", "redriveCount": 0, "input": `{"key": "account/7"}`,
+		}
+		e := map[string]any{"source": "aws.states", "detail-type": "Step Functions Execution Status Change", "detail": detail}
+		var with map[string]any
+		require.NoError(t, json.Unmarshal([]byte(change), &with))
+		for name, value := range with {
+			if _, outer := e[name]; outer {
+				e[name] = value
+			} else {
+				detail[name] = value
+			}
+		}
+		text, err := json.Marshal(e)
+		require.NoError(t, err)
+		return string(text)
+	}
+	_, err := testHandler(t, memstore.New(nil))(t.Context(), json.RawMessage(made(`{}`)))
+	require.NoError(t, err)
+	for change, want := range map[string]string{
+		`{"source": "aws.s3"}`:                  `source: is "aws.s3"; want "aws.states"`,
+		`{"detail-type": "Object Created"}`:     `detail-type: is "Object Created"`,
+		`{"detail": null}`:                      `detail.status: is ""`,
+		`{"detail": []}`:                        "detail",
+		`{"status": 1}`:                         "detail.status",
+		`{"executionArn": "one"}`:               `detail.executionArn: is "one"`,
+		`{"redriveCount": null}`:                "detail.redriveCount: want a whole number",
+		`{"redriveCount": -1}`:                  "detail.redriveCount: want a whole number",
+		`{"redriveCount": 0.5}`:                 "detail.redriveCount",
+		`{"input": null}`:                       "detail.input: is missing",
+		`{"input": {"key": "a"}}`:               "detail.input",
+		`{"input": "[]"}`:                       "detail.input: want a JSON object",
+		`{"input": "{"}`:                        "detail.input: want a JSON object",
+		`{"input": "null"}`:                     "detail.input: has no string key",
+		`{"input": "{}"}`:                       "detail.input: has no string key",
+		`{"input": "{\"Key\": \"account/7\"}"}`: "detail.input: has no string key",
+		`{"input": "{\"key\": null}"}`:          "detail.input: has no string key",
+		`{"input": "{\"key\": 7}"}`:             "detail.input: has no string key",
+		`{"input": "{\"key\": \"\"}"}`:          "Key is empty",
+		`{"input": "{\"key\": \"a\\u0000\"}"}`:  "control character",
+	} {
+		refused(t, made(change), want)
+	}
+}
+
+// refused checks that the input is a *guard.LockInvalid that says what is wrong.
+func refused(t *testing.T, in, want string) {
+	t.Helper()
+	_, err := testHandler(t, memstore.New(nil))(t.Context(), json.RawMessage(in))
+	require.ErrorContains(t, err, want, "%.200s", in)
+	require.IsType(t, &guard.LockInvalid{}, err, "%.200s", in)
+	require.ErrorIs(t, err, lockstore.ErrInvalid)
+	require.Less(t, len(err.Error()), 3*lockstore.MaxKeyBytes)
+}

@@ -1,0 +1,62 @@
+// Package once is what the functions Once of packages schedule, sqsbatch and stream share.
+package once
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Work returns work that runs once for each call(in), under the lock that it is called
+// with. If an argument is nil, it returns nil.
+func Work[In any](o *idempotency.Once, call func(context.Context, In) (idempotency.Call, error), work guard.Work[In]) guard.Work[In] {
+	if o == nil || call == nil || work == nil {
+		return nil
+	}
+	return func(ctx context.Context, lock guard.Lock, in In) error {
+		c, err := call(ctx, in)
+		if err != nil {
+			return &guard.LockInvalid{Key: c.Key, Err: err}
+		}
+		ran := false
+		_, replay, err := idempotency.Do(ctx, o, c, func(ctx context.Context, _ guard.Lock) (struct{}, error) {
+			ran = true
+			return struct{}{}, work(ctx, lock, in)
+		})
+		if skip, ok := ctx.Value(skipKey{}).(*Skip); ok {
+			if replay != nil {
+				skip.done.Store(&replay.First)
+			}
+			if busy, ok := err.(*guard.LockBusy); ok && !ran {
+				skip.busy.Store(busy)
+			}
+		}
+		return err
+	}
+}
+
+// Skip is why the work of one event did not run.
+type Skip struct {
+	done atomic.Pointer[lockstore.HolderInfo]
+	busy atomic.Pointer[guard.LockBusy]
+}
+
+type skipKey struct{}
+
+// Watch returns the context to call the work with.
+func (s *Skip) Watch(ctx context.Context) context.Context {
+	return context.WithValue(ctx, skipKey{}, s)
+}
+
+// Done is the run that did the work before; nil if there was none.
+func (s *Skip) Done() *lockstore.HolderInfo { return s.done.Load() }
+
+// IsBusy says whether err, which the work returned, is that of the Once: another run does the
+// same work now. The work itself may return the error of another lock.
+func (s *Skip) IsBusy(err error) bool {
+	busy, ok := err.(*guard.LockBusy)
+	return ok && busy != nil && busy == s.busy.Load()
+}

@@ -1,0 +1,163 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// OnceOptions says how DoOnce treats a key whose work may have run before.
+type OnceOptions struct {
+	// MarkStarted says to the store, before the work, that the work begins. It costs a write.
+	// If the work then does not end with a Completion that completes or frees the key, the key
+	// is in doubt when its lease ends: nobody gets it before somebody resolves it.
+	MarkStarted bool
+
+	// Refused says how DoOnce ends when the key is completed, in a cooldown or in doubt, so that
+	// the work does not run: see busy.State. nil returns the *LockBusy.
+	Refused func(busy *LockBusy) (Outcome, error)
+}
+
+// Completion says what work leaves in the place of its lease. The zero value leaves nothing.
+type Completion struct {
+	// ResultTime is for how long Result is stored, and nobody gets the key: lockstore.MinTTL to
+	// lockstore.MaxResultTime. 0 stores nothing: then the key is released, or with
+	// OnceOptions.MarkStarted left in doubt. After work that returned an error nothing is stored.
+	ResultTime time.Duration
+	Result     lockstore.Secret
+
+	// Substitute is stored in place of Result if the store refuses Result as invalid, because it
+	// is too large for this store. nil stores nothing then.
+	Substitute lockstore.Secret
+
+	// Err is why Result is not the result itself. It stands in Report.CompleteErr.
+	Err error
+
+	// NoEffect releases the key also after OnceOptions.MarkStarted, because the work had no effect.
+	NoEffect bool
+}
+
+// DoOnce is Do for work that must not run again, because its result is stored in the key's
+// entry. Package idempotency is built on it. A run that finds the key completed or in doubt does
+// not wait: its work does not run, and k.Refused says how the run ends. A run that waits
+// while another works gets the result within about two seconds after it is stored.
+//
+// The write that stores the result is the one that ends the lease. After the work it may take
+// as long as MaxHold, but at most until 100 ms before ctx's deadline, and after Shutdown at
+// most 300 ms. It works also after the lease has ended, if nobody was
+// granted the key since; then the lock counts as not lost. If it fails, DoOnce does not
+// release the lease, because a second run could begin at once: the lease ends by its TTL.
+// DoOnce returns what the work returned, and Report.CompleteErr says why nothing is stored.
+//
+// After an error of the work, a panic or runtime.Goexit, DoOnce releases the lease. With
+// k.MarkStarted it does so only if the work returned Completion.NoEffect. This release may take as long as
+// the write that stores the result, because without it the key would be in doubt.
+func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func(context.Context, Lock) (Completion, error)) error {
+	if err := g.usable(ctx); err != nil {
+		return err
+	}
+	if work == nil {
+		return errNoWork
+	}
+	c := g.newCall(ctx)
+	r := c.newRun(ctx, key)
+	defer r.close()
+	r.completes = true
+	if outcome, err := r.acquire(); err != nil {
+		if busy, ok := err.(*LockBusy); ok && (busy.State.Done() || busy.State == lockstore.InDoubt) && k.Refused != nil {
+			outcome, err = k.Refused(busy)
+		}
+		return r.end(outcome, err)
+	}
+	var completion Completion
+	_, err := r.hold(func(ctx context.Context, lock Lock) (Outcome, error) {
+		if k.MarkStarted {
+			if outcome, err := r.markStarted(); err != nil {
+				return outcome, err
+			}
+		}
+		return c.runWork(func() (err error) {
+			completion, err = work(ctx, lock)
+			return err
+		})
+	}, func(err error) {
+		switch {
+		case err == nil && completion.ResultTime != 0:
+			r.complete(completion)
+		case !k.MarkStarted && r.lost != nil && !r.expired: // nothing is left to release
+		case r.started && (completion.NoEffect || !c.working):
+			r.releaseAfterWork(0, g.opt.MaxHold)
+		case !r.started:
+			r.releaseAfterWork(0, releaseTime)
+		default:
+			r.report.CompleteErr = errInDoubt
+		}
+	})
+	return err
+}
+
+var errInDoubt = errors.New("the work started and did not say that it had no effect: unless it has stored its result itself, nobody gets the key before somebody resolves it")
+
+// markStarted says to the store that the work begins. The work may run only if the store has
+// confirmed this, and if there is still time for the work. Otherwise the caller releases
+// the lease, which also takes back a mark whose answer was lost.
+func (r *run) markStarted() (Outcome, error) {
+	var said error
+	outcome, err := r.ask(func(ctx context.Context) error {
+		said = r.guard.store.MarkStarted(ctx, r.lease)
+		return said
+	})
+	r.started = err == nil || outcome == OutcomeUnknown
+	if outcome == OutcomeLost {
+		r.lose(said)
+	}
+	left, cause := r.check(), r.callerGone()
+	r.mu.Lock()
+	lost := r.lost
+	r.mu.Unlock()
+	switch {
+	case lost != nil:
+		return OutcomeUnavailable, lost // hold makes the error of a lock that was lost before the work
+	case err != nil:
+		return outcome, err
+	case cause != nil:
+		return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Err: cause}
+	case left >= leastWork:
+		return OutcomeOK, nil
+	}
+	if left := r.left - r.elapsed(); left < r.guard.opt.DeadlineMargin+leastWork {
+		return r.tooLate(left)
+	}
+	return OutcomeUnavailable, &LockStoreUnavailable{r.report.Key, errLate}
+}
+
+// complete ends the lease and stores the result in its place. If that fails, the lease must
+// run out: the result is not stored, and a release would let a second run begin at once.
+func (r *run) complete(c Completion) {
+	why := c.Err
+	err := r.withRetries(r.beginRelease(true, r.guard.opt.MaxHold), func(ctx context.Context) error {
+		err := r.guard.store.Complete(ctx, r.lease, c.Result, c.ResultTime)
+		if outcomeOf(err) == OutcomeInvalid && c.Substitute != nil {
+			why = fmt.Errorf("the store refused the result, and only a substitute is stored: %w", err)
+			c.Result, c.Substitute = c.Substitute, nil
+			r.report.Calls++
+			err = r.guard.store.Complete(ctx, r.lease, c.Result, c.ResultTime)
+		}
+		return err
+	})
+	switch {
+	case err == nil:
+		// Nobody was granted the key since this run, so the lease was not lost under the
+		// work, even if it had ended.
+		r.lost = nil
+		r.report.CompleteErr = why
+		return
+	case errors.Is(err, lockstore.ErrLost) && r.lost == nil && r.elapsed() < r.trust:
+		r.lost = err
+		r.trace(PhaseLost, err)
+	}
+	r.report.CompleteErr = err
+}

@@ -1,0 +1,272 @@
+package lockhttp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+const (
+	key    = "shared/k"
+	thirty = `{"ttl": 30}`
+	idem   = "Idempotency-Key"
+)
+
+// TestRepeatedAcquire repeats a request that has an Idempotency-Key.
+func TestRepeatedAcquire(t *testing.T) {
+	bubble(t, "F55 an acquire with an Idempotency-Key", func(t *testing.T) {
+		s := newWorld(t).Service
+		had := acquire(t, s, key, thirty, idem, "7")
+		<-time.After(10 * time.Second)
+		again := acquire(t, s, key, `{"ttl": 900}`, idem, "7")
+		require.Equal(t, had.said["fence"], again.said["fence"])
+		require.Equal(t, had.token(), again.token())
+		require.Equal(t, 19.75, again.said["expiresIn"], "the first thirty count")
+		require.Equal(t, had.said["expiresAt"], again.said["expiresAt"])
+
+		t.Log("F64: nobody else gets the lease")
+		for _, r := range []struct{ as, key string }{{web, "7"}, {cron, "70"}, {cron, "07"}, {cron, "7 "}} {
+			a := send(t, t.Context(), s, request(r.as, "PUT", key, thirty, idem, r.key))
+			require.Equal(t, http.StatusConflict, a.StatusCode, "%v", r)
+		}
+		require.Equal(t, http.StatusConflict, ask(t, s, "PUT", key, thirty).StatusCode)
+		require.NotEqual(t, had.token(), acquire(t, s, key+"2", thirty, idem, "7").token(), "another key is another lock")
+
+		require.Equal(t, http.StatusOK, ask(t, s, "PATCH", key, `{"ttl": 60}`, "Lock-Token", had.token()).StatusCode)
+		require.Equal(t, 29.75, acquire(t, s, key, thirty, idem, "7").said["expiresIn"], "at most what the request asks for")
+
+		require.Equal(t, http.StatusNoContent, ask(t, s, "DELETE", key, "", "Lock-Token", again.token()).StatusCode)
+		for range 2 {
+			require.Equal(t, http.StatusUnprocessableEntity, ask(t, s, "PUT", key, thirty, idem, "7").StatusCode, "released")
+		}
+		acquire(t, s, key, thirty, idem, "8")
+		<-time.After(30 * time.Second)
+		require.Equal(t, http.StatusUnprocessableEntity, ask(t, s, "PUT", key, `{"ttl": 30, "wait": 20}`, idem, "8").StatusCode, "expired")
+		require.Equal(t, http.StatusOK, ask(t, s, "PUT", key, thirty).StatusCode)
+	})
+}
+
+// Two hosts of one role may make the same Idempotency-Key. They do not get one lease.
+func TestSameIdempotencyKeyOnTwoHosts(t *testing.T) {
+	bubble(t, "F64 another holder is another owner", func(t *testing.T) {
+		s := newWorld(t).Service
+		const one, two = `{"ttl": 30, "holder": "host 1"}`, `{"ttl": 30, "holder": "host 2"}`
+		had := acquire(t, s, key, one, idem, "7")
+		for _, other := range []string{two, thirty} {
+			busy := ask(t, s, "PUT", key, other, idem, "7")
+			require.Equal(t, http.StatusConflict, busy.StatusCode, "%s got %s", other, busy.Body)
+			require.Equal(t, "host 1", busy.said["holder"].(object)["name"])
+		}
+		again := acquire(t, s, key, one, idem, "7")
+		require.Equal(t, had.token(), again.token())
+		require.Equal(t, http.StatusNoContent, ask(t, s, "DELETE", key, "", "Lock-Token", had.token()).StatusCode)
+		require.Greater(t, acquire(t, s, key, two, idem, "7").said["fence"], had.said["fence"])
+	})
+}
+
+// A busy request with the key takes nothing: the same one may win later.
+func TestReplayAfterBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWorld(t).Service
+		acquire(t, s, key, `{"ttl": 3}`)
+		began := time.Now()
+		busy := ask(t, s, "PUT", key, `{"ttl": 30, "wait": 1}`, idem, "7")
+		require.Equal(t, http.StatusConflict, busy.StatusCode)
+		require.Equal(t, time.Second, time.Since(began))
+		won := acquire(t, s, key, `{"ttl": 30, "wait": 20}`, idem, "7")
+		require.Less(t, time.Since(began), 5*time.Second)
+		require.Equal(t, won.token(), acquire(t, s, key, thirty, idem, "7").token())
+	})
+}
+
+// A lease that is all but over is not given out again.
+func TestReplayAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWorld(t).Service
+		acquire(t, s, key, `{"ttl": 2}`, idem, "7")
+		<-time.After(1600 * time.Millisecond)
+		require.Equal(t, 0.15, acquire(t, s, key, thirty, idem, "7").said["expiresIn"])
+		<-time.After(100 * time.Millisecond)
+		require.Equal(t, http.StatusUnprocessableEntity, ask(t, s, "PUT", key, thirty, idem, "7").StatusCode)
+	})
+}
+
+// A wait is half of the service's own time at most.
+func TestWaitLeavesTimeToAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWorld(t).Service
+		acquire(t, s, key, `{"ttl": 900}`)
+		for limit, want := range map[time.Duration]time.Duration{10 * time.Second: 5 * time.Second, time.Minute: 20 * time.Second} {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			began := time.Now()
+			a := send(t, ctx, s, request(cron, "PUT", key, `{"ttl": 30, "wait": 20}`))
+			require.Equal(t, http.StatusConflict, a.StatusCode)
+			require.Equal(t, want, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		a := send(t, ctx, s, request(cron, "PUT", "shared/free", thirty))
+		require.Equal(t, "unavailable", a.said["code"])
+	})
+}
+
+// TestLostReplies loses the store's replies to a request that it carried out.
+func TestLostReplies(t *testing.T) {
+	lost := func(t *testing.T, headers ...string) world {
+		w := newWorld(t)
+		w.store.fail(errLostReply)
+		a := ask(t, w.Service, "PUT", key, thirty, headers...)
+		require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+		require.Equal(t, "unknown", a.said["code"])
+		require.Equal(t, "1", a.Headers["Retry-After"])
+		w.store.fail(nil)
+		return w
+	}
+	bubble(t, "F23 the replay finds the grant", func(t *testing.T) {
+		w := lost(t, idem, "7")
+		status, err := w.store.plain.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, lockstore.Held, status.State)
+		had := acquire(t, w.Service, key, thirty, idem, "7")
+		require.Equal(t, float64(status.Fence), had.said["fence"])
+		require.Equal(t, http.StatusNoContent, ask(t, w.Service, "DELETE", key, "", "Lock-Token", had.token()).StatusCode)
+	})
+	bubble(t, "F23 without a key it was abandoned, as soon as the store answered", func(t *testing.T) {
+		w := lost(t)
+		require.Equal(t, lockstore.Free, w.store.state(t, key))
+	})
+	bubble(t, "F23 renew and release are repeated", func(t *testing.T) {
+		w := newWorld(t)
+		token := acquire(t, w.Service, key, thirty).token()
+		for _, method := range []string{"PATCH", "DELETE"} {
+			w.store.fail(errLostReply)
+			a := ask(t, w.Service, method, key, thirty, "Lock-Token", token)
+			require.Equal(t, "unknown", a.said["code"])
+			w.store.fail(nil)
+			require.Less(t, ask(t, w.Service, method, key, thirty, "Lock-Token", token).StatusCode, 300)
+		}
+	})
+	// lostThenDown carries the first request out, loses its reply, and refuses all
+	// later ones.
+	lostThenDown := func(w world) {
+		n := 0
+		w.store.hook = func(error) error {
+			if n++; n == 1 {
+				return errLostReply
+			}
+			return lockstore.ErrUnavailable
+		}
+	}
+	for _, method := range []string{"PATCH", "DELETE"} {
+		bubble(t, "F23 F24 F25 "+method+": a store that is down behind the lost reply does not make it undone", func(t *testing.T) {
+			w := newWorld(t)
+			token := acquire(t, w.Service, key, `{"ttl": 10}`).token()
+			lostThenDown(w)
+			a := ask(t, w.Service, method, key, `{"ttl": 60}`, "Lock-Token", token)
+			require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+			require.Equal(t, "unknown", a.said["code"], "unavailable says that it was certainly not done")
+			w.store.fail(nil)
+			done := map[string]string{"PATCH": "held", "DELETE": "free"}[method]
+			require.Equal(t, done, ask(t, w.Service, "GET", key, "").said["state"], "it was done")
+
+			w.store.fail(lockstore.ErrUnavailable)
+			require.Equal(t, "unavailable", ask(t, w.Service, method, key, `{"ttl": 60}`, "Lock-Token", token).said["code"])
+		})
+	}
+	bubble(t, "F23 PUT: nor does a lease that came too late and cannot be given back", func(t *testing.T) {
+		w := newWorld(t)
+		w.store.hook = func(err error) error { // the store is down once it has granted the lock
+			<-time.After(700 * time.Millisecond)
+			w.store.hook = func(error) error { return lockstore.ErrUnavailable }
+			return err
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		a := send(t, ctx, w.Service, request(cron, "PUT", key, thirty))
+		require.Equal(t, "unknown", a.said["code"])
+	})
+	bubble(t, "F23 a store that refuses is known to have done nothing", func(t *testing.T) {
+		w := newWorld(t)
+		w.store.fail(lockstore.ErrUnavailable)
+		require.Equal(t, "unavailable", ask(t, w.Service, "PUT", "shared/other", thirty).said["code"])
+		w.store.fail(lockstore.ErrCorrupt)
+		require.Equal(t, "corrupt", ask(t, w.Service, "PUT", "shared/another", thirty).said["code"])
+	})
+}
+
+// TestClientGone ends the request's context while the store is being asked.
+func TestClientGone(t *testing.T) {
+	for name, headers := range map[string][]string{"plain": nil, "to be repeated": {idem, "7"}} {
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			w.store.hook = func(err error) error { cancel(); return err }
+			a := send(t, ctx, w.Service, request(cron, "PUT", key, thirty, headers...))
+			require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+			require.Equal(t, "unknown", a.said["code"])
+			if headers == nil {
+				require.Equal(t, lockstore.Free, w.store.state(t, key), "nobody would ever release it")
+				return
+			}
+			w.store.fail(nil)
+			require.Equal(t, http.StatusOK, ask(t, w.Service, "PUT", key, thirty, headers...).StatusCode)
+		})
+	}
+}
+
+// Whatever a request says of its holder, the answers to others name the caller
+// whom the gateway has authenticated.
+func TestHolder(t *testing.T) {
+	jwt := func(r httpapi.Request) {
+		r.RequestContext.Authorizer.IAM = nil
+		r.RequestContext.Authorizer.JWT = &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{
+			Claims: map[string]string{"iss": "https://id.example.com", "sub": "7"},
+		}
+	}
+	longest := strings.Repeat("n", maxHolderBytes)
+	for name, c := range map[string]struct {
+		as, holder   string
+		change       func(httpapi.Request)
+		name, caller any
+	}{
+		"F78 another's ARN":    {as: web, holder: cron, name: cron, caller: web},
+		"none":                 {as: web, name: web, caller: web},
+		"as long as it may be": {as: web, holder: longest, name: longest, caller: web},
+		"a JWT":                {as: web, holder: cron, change: jwt, name: cron, caller: "https://id.example.com#7"},
+		"nobody authenticated": {holder: cron, name: cron},
+		"nobody at all":        {name: Anonymous},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			body := thirty
+			if c.holder != "" {
+				body = fmt.Sprintf(`{"ttl": 30, "holder": %q}`, c.holder)
+			}
+			r := request(c.as, "PUT", key, body)
+			if c.change != nil {
+				c.change(r)
+			}
+			require.Equal(t, http.StatusOK, send(t, t.Context(), w.Service, r).StatusCode)
+			for _, a := range []answer{ask(t, w.Service, "GET", key, ""), ask(t, w.Service, "PUT", key, thirty)} {
+				shown := a.said["holder"].(object)
+				require.Equal(t, c.name, shown["name"])
+				require.Equal(t, c.caller, shown["caller"])
+			}
+		})
+	}
+}
+
+func bubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}

@@ -1,0 +1,106 @@
+package lockhttp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/lambdalock/lambdalock/guard/httpapi"
+)
+
+const (
+	// Anonymous is the caller of a request without an identity: the service is
+	// behind no authorizer, for example on a machine of one's own.
+	Anonymous = "anonymous"
+	// everybody is the entry for all callers but Anonymous.
+	everybody = "*"
+)
+
+// caller is who the gateway says has sent the request: the ARN of IAM, without
+// the session of an assumed role, or issuer and subject of a JWT.
+func caller(r httpapi.Request) string {
+	a := r.RequestContext.Authorizer
+	switch {
+	case a == nil:
+		return Anonymous
+	case a.IAM != nil && a.IAM.UserARN != "":
+		return withoutSession(a.IAM.UserARN)
+	case a.JWT != nil && a.JWT.Claims["sub"] != "":
+		return a.JWT.Claims["iss"] + "#" + a.JWT.Claims["sub"]
+	}
+	return Anonymous
+}
+
+// withoutSession is arn:aws:sts::ACCOUNT:assumed-role/NAME, of an assumed role. The
+// path of a user may look like one.
+func withoutSession(arn string) string {
+	parts := strings.SplitN(arn, "/", 3)
+	if len(parts) < 2 || strings.Count(parts[0], ":") != 5 || !strings.HasSuffix(parts[0], ":assumed-role") {
+		return arn
+	}
+	return parts[0] + "/" + parts[1]
+}
+
+// callers says which keys each caller may use: those that begin with one of its
+// prefixes, or with one of everybody's.
+type callers map[string][]string
+
+// parseCallers reads a JSON object such as {"*": ["shared/"]}. It refuses what
+// would silently allow too much or nothing.
+func parseCallers(text string) (callers, error) {
+	wrong := errors.New(`want a JSON object of callers with their lists of key prefixes, such as {"*": ["shared/"]}`)
+	d := json.NewDecoder(strings.NewReader(text))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, wrong
+	}
+	all := callers{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, wrong
+		}
+		name := t.(string)     // the decoder takes no other name
+		var prefixes []*string // a null would else be "", which allows every key
+		if d.Decode(&prefixes) != nil {
+			return nil, fmt.Errorf("the caller %q: want a list of key prefixes", name)
+		}
+		switch _, twice := all[name]; {
+		case twice:
+			return nil, fmt.Errorf("the caller %q stands twice", name)
+		case len(prefixes) == 0:
+			return nil, fmt.Errorf("the caller %q has no key prefix; leave it out to refuse it", name)
+		case strings.Contains(name, ":role/"), name != withoutSession(name):
+			return nil, fmt.Errorf("the caller %q: want a role as arn:aws:sts::ACCOUNT:assumed-role/NAME, without path and session", name)
+		}
+		for _, p := range prefixes {
+			if p == nil {
+				return nil, fmt.Errorf("the caller %q: null is no key prefix", name)
+			}
+			if err := checkKey(*p + "x"); err != nil {
+				return nil, fmt.Errorf("the caller %q: no key begins with %q: %w", name, *p, err)
+			}
+			all[name] = append(all[name], *p)
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, wrong
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("there is something after the JSON object")
+	}
+	if len(all) == 0 {
+		return nil, errors.New(`nobody could do anything; want for example {"*": ["shared/"]}`)
+	}
+	return all, nil
+}
+
+func (c callers) allow(caller, key string) bool {
+	return begins(key, c[caller]) || caller != Anonymous && begins(key, c[everybody])
+}
+
+func begins(key string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
+}

@@ -1,0 +1,246 @@
+package lockhttp
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/internal/openapitest"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// described is openapi.json.
+var described = func() description {
+	d, err := describe(openAPI)
+	if err != nil {
+		panic(err)
+	}
+	return d
+}()
+
+type object = openapitest.Object
+
+// description looks requests and answers up in the service's document.
+type description struct{ openapitest.Document }
+
+func describe(text string) (description, error) {
+	d, err := openapitest.Parse(text, "Grant", "State", "Holder")
+	return description{d}, err
+}
+
+// operation is the described one, nil if there is none.
+func (d description) operation(r httpapi.Request) object {
+	path := "/locks/{key}"
+	if _, ok := r.PathParameters["key"]; !ok {
+		path = "/openapi.json"
+	}
+	method := r.RequestContext.HTTP.Method
+	if method != strings.ToUpper(method) {
+		return nil
+	}
+	op, _ := d.At("paths", path, strings.ToLower(method)).(object)
+	return op
+}
+
+// check tells how an answer differs from the description.
+func (d description) check(r httpapi.Request, answer httpapi.Response) error {
+	op := d.operation(r)
+	response := d.Response(op, answer.StatusCode)
+	if op == nil && answer.StatusCode == http.StatusMethodNotAllowed {
+		response = d.At("components", "responses", "MethodNotAllowed").(object)
+	}
+	if err := d.Check(response, answer); err != nil {
+		return fmt.Errorf("%s: %w", r.RequestContext.HTTP.Method, err)
+	}
+	return nil
+}
+
+// codes are those of a described response, "" when it has no problem.
+func (d description) codes(response object) []string {
+	problem, ok := response["content"].(object)
+	if ok {
+		problem, ok = problem["application/problem+json"].(object)
+	}
+	if !ok {
+		return []string{""}
+	}
+	var own struct {
+		AllOf []struct {
+			Properties struct{ Code struct{ Enum []string } }
+		}
+	}
+	text, err := json.Marshal(problem["schema"])
+	if err == nil {
+		err = json.Unmarshal(text, &own)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return own.AllOf[1].Properties.Code.Enum
+}
+
+// promised are the operations with their statuses and codes, such as "PUT 409
+// busy".
+func (d description) promised() map[string]bool {
+	all := map[string]bool{"POST 405 method": true}
+	for path, item := range d.At("paths").(object) {
+		for method, op := range item.(object) {
+			op, ok := op.(object)
+			if !ok {
+				continue
+			}
+			name := strings.ToUpper(method)
+			if path == "/openapi.json" {
+				name += " description"
+			}
+			for status, response := range op["responses"].(object) {
+				for _, code := range d.codes(d.Resolve(response.(object))) {
+					all[strings.TrimSpace(name+" "+status+" "+code)] = true
+				}
+			}
+		}
+	}
+	return all
+}
+
+// TestDescription makes every answer that the document promises. That there is no
+// other, send checks in all tests of this package.
+func TestDescription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		made := map[string]bool{}
+		note := func(w world, name string, r httpapi.Request) {
+			a := send(t, t.Context(), w.Service, r)
+			code, _ := a.said["code"].(string)
+			made[strings.TrimSpace(fmt.Sprint(name, " ", a.StatusCode, " ", code))] = true
+		}
+		for _, method := range []string{"PUT", "PATCH", "DELETE", "GET"} {
+			held := newWorld(t)
+			token := acquire(t, held.Service, key, thirty).token()
+			ended := newWorld(t)
+			require.Equal(t, http.StatusNoContent, ask(t, ended.Service, "DELETE", key, "",
+				"Lock-Token", acquire(t, ended.Service, key, thirty, idem, "7").token()).StatusCode)
+			for _, c := range []struct {
+				w           world
+				trouble     error
+				as, at, say string
+				header      [2]string
+			}{
+				{w: newWorld(t)},
+				{w: held, as: web},
+				{w: ended, header: [2]string{idem, "7"}},
+				{w: newWorld(t), as: web, at: "payroll"},
+				{w: newWorld(t), at: "a//b"},
+				{w: newWorld(t), say: strings.Repeat(" ", maxBodyBytes+1)},
+				{w: newWorld(t), header: [2]string{"Content-Type", "text/plain"}},
+				{w: newWorld(t), trouble: lockstore.ErrCorrupt},
+				{w: newWorld(t), trouble: lockstore.ErrInvalid},
+				{w: newWorld(t), trouble: lockstore.ErrUnavailable},
+				{w: newWorld(t), trouble: errLostReply},
+			} {
+				c.w.store.fail(c.trouble)
+				note(c.w, method, request(cmp.Or(c.as, cron), method, cmp.Or(c.at, key), cmp.Or(c.say, thirty), "Lock-Token", token, c.header[0], c.header[1]))
+			}
+		}
+		note(newWorld(t), "POST", request(cron, "POST", key, ""))
+		r := request(cron, "GET", key, "")
+		r.PathParameters = nil
+		note(newWorld(t), "GET description", r)
+		require.Equal(t, slices.Sorted(maps.Keys(described.promised())), slices.Sorted(maps.Keys(made)))
+	})
+}
+
+// TestStatusesOfThePage compares the table in docs/http.md with the document.
+func TestStatusesOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../docs/http.md")
+	require.NoError(t, err)
+	shown := map[string]bool{"GET description 200": true} // named in the text
+	for _, row := range regexp.MustCompile("(?m)^\\| (\\d{3}) \\| (?:`([a-z-]+)`)? ?\\| ([A-Za-z, ]+) \\| \\S").FindAllStringSubmatch(string(page), -1) {
+		for method := range strings.SplitSeq(strings.Replace(row[3], "other", "POST", 1), ", ") {
+			shown[strings.TrimSpace(method+" "+row[1]+" "+row[2])] = true
+		}
+	}
+	require.Equal(t, slices.Sorted(maps.Keys(described.promised())), slices.Sorted(maps.Keys(shown)))
+	for name, bound := range map[string]string{
+		"ttl":    fmt.Sprintf("1 to %d seconds", maxTTL),
+		"wait":   fmt.Sprintf("0 to %d seconds", maxWait),
+		"holder": fmt.Sprintf("at most %d bytes", maxHolderBytes),
+	} {
+		require.Regexp(t, "\n\\| `"+name+"` \\|.*"+bound, string(page))
+	}
+}
+
+// TestDescriptionIsRight looks at what the document says without a service.
+func TestDescriptionIsRight(t *testing.T) {
+	t.Run("its examples are examples", func(t *testing.T) {
+		examples, err := described.Examples()
+		require.NoError(t, err)
+		require.Greater(t, examples, 20)
+	})
+	t.Run("every parameter and code is described once", func(t *testing.T) {
+		ids, codes := map[any]bool{}, map[string]bool{}
+		for promise := range described.promised() {
+			if fields := strings.Fields(promise); len(fields) == 3 && fields[1] != "description" {
+				codes[fields[2]] = true
+			}
+		}
+		var all []string
+		for _, c := range described.At("components", "schemas", "Problem", "properties", "code", "enum").([]any) {
+			all = append(all, c.(string))
+		}
+		require.Equal(t, slices.Sorted(maps.Keys(codes)), all)
+		for _, item := range described.At("paths").(object) {
+			for method, op := range item.(object) {
+				op, ok := op.(object)
+				if !ok {
+					continue
+				}
+				require.NotEmpty(t, op["summary"], method)
+				require.False(t, ids[op["operationId"]], method)
+				ids[op["operationId"]] = true
+			}
+		}
+	})
+	t.Run("a document that says something else is found", func(t *testing.T) {
+		answers := func(d description) (all error) {
+			s := newWorld(t).Service
+			for _, method := range []string{"PUT", "PUT", "GET", "POST"} {
+				r := request(cron, method, "shared/k", `{"ttl": 30}`)
+				a, err := s.Handle(t.Context(), r)
+				all = errors.Join(all, err, d.check(r, a))
+			}
+			return all
+		}
+		require.NoError(t, answers(described))
+		for old, changed := range map[string]string{
+			`"#/components/schemas/Grant"`:         `"#/components/schemas/Grand"`,
+			`"type": "integer"`:                    `"type": "whole"`,
+			`"const": "no-store"`:                  `"const": "no-cache"`,
+			`"remaining": {`:                       `"left": {`,
+			`"application/json": {`:                `"text/json": {`,
+			`"pattern": "^[A-Za-z0-9_-]{56,140}$"`: `"pattern": "^[a-z]*$"`,
+			`"409": {`:                             `"410": {`,
+			`"const": 409`:                         `"const": 410`,
+			`"Allow": {`:                           `"Allows": {`,
+			`"Retry-After": {`:                     `"Retry": {`,
+		} {
+			require.Contains(t, openAPI, old)
+			d, err := describe(strings.ReplaceAll(openAPI, old, changed))
+			if err == nil {
+				err = answers(d)
+			}
+			require.Error(t, err, changed)
+		}
+	})
+}

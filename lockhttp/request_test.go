@@ -1,0 +1,166 @@
+package lockhttp
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// TestBadRequests sends what a client may send by mistake. Each is refused,
+// says what is wrong, and locks nothing.
+func TestBadRequests(t *testing.T) {
+	long := strings.Repeat("k", 1025)
+	for _, c := range []struct {
+		key, body string
+		headers   []string
+		status    int
+		detail    string
+	}{
+		{body: ``, status: 400, detail: "body: want a JSON object with ttl, wait and holder"},
+		{body: `null`, status: 400, detail: "body: want a JSON object"},
+		{body: `{}`, status: 400, detail: "ttl: is missing"},
+		{body: `{"ttl": "30"}`, status: 400, detail: "ttl: want a number"},
+		{body: `{"ttl": null}`, status: 400, detail: "ttl: want a number"},
+		{body: `{"ttl": true}`, status: 400, detail: "ttl: want a number"},
+		{body: `{"ttl": {}}`, status: 400, detail: "ttl: want a single value"},
+		{body: `{"ttl": 0}`, status: 400, detail: `ttl: is "0"; want whole seconds, 1 to 900`},
+		{body: `{"ttl": -1}`, status: 400, detail: `ttl: is "-1"; want whole seconds, 1 to 900`},
+		{body: `{"ttl": 901}`, status: 400, detail: "want whole seconds, 1 to 900"},
+		{body: `{"ttl": 30.5}`, status: 400, detail: "want whole seconds, 1 to 900"},
+		{body: `{"ttl": 30.0}`, status: 400, detail: "want whole seconds, 1 to 900"},
+		{body: `{"ttl": 3e1}`, status: 400, detail: "want whole seconds, 1 to 900"},
+		{body: `{"ttl": 9223372036854775808}`, status: 400, detail: "want whole seconds, 1 to 900"},
+		{body: `{"ttl": 18446744073709551646}`, status: 400, detail: "want whole seconds, 1 to 900"},
+		{body: `{"ttl": 1` + strings.Repeat("0", 4000) + `}`, status: 400, detail: `ttl: is "1000000000000000000000000000000000000000…"; want`},
+		{body: `{"ttl": 030}`, status: 400, detail: "body: is not valid JSON"},
+		{body: `{"ttl": 30, "ttl": 30}`, status: 400, detail: `"ttl": stands twice`},
+		{body: `{"ttl": 30, "owner": "me"}`, status: 400, detail: `"owner": is unknown; want ttl, wait and holder`},
+		{body: `{"TTL": 30}`, status: 400, detail: `"TTL": is unknown`},
+		{body: `{"ttl": 30} {}`, status: 400, detail: "body: has something after the JSON object"},
+		{body: "{\"ttl\": 30, \"holder\": \"\xff\"}", status: 400, detail: "body: is not valid UTF-8"},
+		{body: `{"ttl": 30, "wait": -1}`, status: 400, detail: `wait: is "-1"; want whole seconds, 0 to 20`},
+		{body: `{"ttl": 30, "wait": 21}`, status: 400, detail: "want whole seconds, 0 to 20"},
+		{body: `{"ttl": 30, "wait": null}`, status: 400, detail: "wait: want a number"},
+		{body: `{"ttl": 30, "holder": 7}`, status: 400, detail: "holder: want a string"},
+		{body: `{"ttl": 30, "holder": ""}`, status: 400, detail: "holder: has 0 bytes; want 1 to 128"},
+		{body: `{"ttl": 30, "holder": "` + strings.Repeat("ä", 65) + `"}`, status: 400, detail: "holder: has 130 bytes; want 1 to 128"},
+		{body: `{"ttl": 30, "holder": "a\u0000b"}`, status: 400, detail: "holder: has a character that cannot be printed"},
+		{body: `{"ttl": 30, "holder": "a\u202eb"}`, status: 400, detail: "holder: has a character that cannot be printed"},
+		{body: `{"ttl": 30, "holder": "\ud800"}`, status: 400, detail: "holder: has a character that cannot be printed"},
+		{body: `{"ttl": 30}` + strings.Repeat(" ", maxBodyBytes-10), status: 413, detail: "body: want at most 8192 bytes"},
+		{headers: []string{"Content-Type", "application/x-www-form-urlencoded"}, status: 415, detail: "Content-Type: want application/json"},
+		{headers: []string{"content-type", "application/jsonx"}, status: 415, detail: "Content-Type: want application/json"},
+		{headers: []string{"content-type", ""}, status: 415, detail: "Content-Type: want application/json"},
+		{headers: []string{"Idempotency-Key", ""}, status: 400, detail: "Idempotency-Key: has 0 bytes; want 1 to 255"},
+		{headers: []string{"Idempotency-Key", strings.Repeat("x", 256)}, status: 400, detail: "Idempotency-Key: has 256 bytes; want 1 to 255"},
+		{headers: []string{"Idempotency-Key", "ä"}, status: 400, detail: "Idempotency-Key: has a byte at 0 that is not printable ASCII"},
+		{headers: []string{"Idempotency-Key", "a\tb"}, status: 400, detail: "Idempotency-Key: has a byte at 1 that is not printable ASCII"},
+		{key: long, status: 400, detail: "Key has 1025 bytes; want 1 to 1024"},
+		{key: "a\nb", status: 400, detail: "Key has a control character at byte 1"},
+		{key: "a\x7f", status: 400, detail: "Key has a control character at byte 1"},
+		{key: "a\u0085", status: 400, detail: "Key has a control character at byte 1"},
+		{key: "a\xffb", status: 400, detail: "Key is not valid UTF-8"},
+		{key: "a\ufffdb", status: 400, detail: "Key has the character U+FFFD; it stands for bytes that are no UTF-8"},
+		{key: "a\u2028b", status: 400, detail: "Key has a control character at byte 1"},
+		{key: "/a", status: 400, detail: `Key has the segment ""; want none that is empty or made of dots`},
+		{key: "a/", status: 400, detail: `Key has the segment ""`},
+		{key: "a//b", status: 400, detail: `Key has the segment ""`},
+		{key: ".", status: 400, detail: `Key has the segment "."`},
+		{key: "a/../b", status: 400, detail: `Key has the segment ".."`},
+		{key: "a/.", status: 400, detail: `Key has the segment "."`},
+	} {
+		t.Run("F55 "+c.detail, func(t *testing.T) {
+			w := newWorld(t)
+			if c.key == "" {
+				c.key = "shared/k"
+			}
+			if c.headers != nil || c.key != "shared/k" {
+				c.body = `{"ttl": 30}`
+			}
+			a := ask(t, w.Service, "PUT", c.key, c.body, c.headers...)
+			assert.Equal(t, c.status, a.StatusCode, "%.60s %.60q %.60q", c.body, c.headers, c.key)
+			assert.Contains(t, a.said["detail"], c.detail)
+			assert.Equal(t, lockstore.Free, w.store.state(t, "shared/k"))
+			if c.headers == nil && !strings.Contains(c.body, "wait") && !strings.Contains(c.body, "holder") {
+				a = ask(t, w.Service, "PATCH", c.key, c.body, "Lock-Token", "x")
+				assert.Equal(t, c.status, a.StatusCode, "PATCH %.60s", c.body)
+			}
+		})
+	}
+	w := newWorld(t)
+	a := ask(t, w.Service, "PUT", "", `{"ttl": 30}`)
+	require.Equal(t, http.StatusBadRequest, a.StatusCode)
+	require.Equal(t, "Key is empty; want 1 to 1024 bytes", a.said["detail"])
+	a = ask(t, w.Service, "PATCH", "shared/k", `{"ttl": 30, "wait": 1}`, "Lock-Token", "x")
+	require.Equal(t, `"wait": is unknown; want ttl`, a.said["detail"])
+	for _, method := range []string{"PATCH", "DELETE"} {
+		a = ask(t, w.Service, method, "shared/k", `{"ttl": 30}`)
+		require.Equal(t, http.StatusBadRequest, a.StatusCode)
+		require.Equal(t, "Lock-Token: is missing; want the token of the lease", a.said["detail"])
+	}
+	for _, method := range []string{"POST", "HEAD", "OPTIONS", "put", ""} {
+		a = ask(t, w.Service, method, "shared/k", "")
+		require.Equal(t, http.StatusMethodNotAllowed, a.StatusCode)
+		require.Equal(t, "DELETE, GET, PATCH, PUT", a.Headers["Allow"])
+	}
+	r := request(cron, "PUT", "", "")
+	r.PathParameters = nil
+	require.Equal(t, "GET", send(t, t.Context(), w.Service, r).Headers["Allow"], "the description is for reading")
+}
+
+// TestGoodRequests are at the bounds.
+func TestGoodRequests(t *testing.T) {
+	for _, c := range []struct {
+		key, body string
+		headers   []string
+	}{
+		{body: `{"ttl": 1}`},
+		{body: ` {"wait": 0, "holder": "\u00e4 b", "ttl": 900} `},
+		{body: `{"\u0074tl": 30, "wait": 20}`},
+		{body: `{"ttl": 30, "holder": "` + strings.Repeat("ä", 64) + `"}`},
+		{body: `{"ttl": 30}` + strings.Repeat(" ", maxBodyBytes-11)},
+		{headers: []string{"content-type", "application/json; charset=utf-8"}},
+		{headers: []string{"CONTENT-TYPE", "Application/JSON"}},
+		{headers: []string{"Idempotency-Key", strings.Repeat("~", 255)}},
+		{headers: []string{"idempotency-key", " "}},
+		{key: strings.Repeat("k", 1024)},
+		{key: "a/b/c"},
+		{key: "..."},
+		{key: ".a/b."},
+		{key: "a%2Fb"},
+		{key: "ä {}?#:+ b"},
+	} {
+		if c.key == "" {
+			c.key = "shared/k"
+		}
+		if c.body == "" {
+			c.body = `{"ttl": 30}`
+		}
+		w := newWorld(t)
+		token := acquire(t, w.Service, c.key, c.body, c.headers...).token()
+		require.Equal(t, lockstore.Held, w.store.state(t, c.key))
+		require.Equal(t, http.StatusNoContent, ask(t, w.Service, "DELETE", c.key, "", "Lock-Token", token).StatusCode)
+	}
+}
+
+// A body may come in base64, by the gateway's choice.
+func TestBase64(t *testing.T) {
+	for body, status := range map[string]int{
+		base64.StdEncoding.EncodeToString([]byte(`{"ttl": 30}` + strings.Repeat(" ", maxBodyBytes-11))):           200,
+		base64.StdEncoding.EncodeToString([]byte(`{"ttl": 30}` + strings.Repeat(" ", maxBodyBytes-10))):           413,
+		base64.StdEncoding.EncodeToString([]byte(`{"ttl": 30}` + strings.Repeat(" ", 6<<20))):                     413,
+		base64.StdEncoding.EncodeToString([]byte(`{"ttl": 30}` + strings.Repeat(" ", 6<<20)))[:6<<20] + "no end!": 413,
+		base64.StdEncoding.EncodeToString([]byte(`{"ttl": 30`)):                                                   400,
+		`{"ttl": 30}`: 400,
+	} {
+		r := request(cron, "PUT", "shared/k", body)
+		r.IsBase64Encoded = true
+		require.Equal(t, status, send(t, t.Context(), newWorld(t).Service, r).StatusCode, "%.20s", body)
+	}
+}

@@ -1,0 +1,317 @@
+package lockhttp
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// manager is AWS Secrets Manager as the real client sees it.
+type manager struct {
+	url string
+
+	mu       sync.Mutex
+	values   map[string]string // by stage; as the API has them
+	failing  int               // the status of each answer, when it is not 0
+	asked    []string
+	lastName string
+}
+
+func newManager(t *testing.T) *manager {
+	m := &manager{values: map[string]string{}}
+	server := httptest.NewServer(m)
+	t.Cleanup(server.Close)
+	m.url = server.URL
+	return m
+}
+
+func (m *manager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var in struct{ SecretId, VersionStage string }
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil || r.Header.Get("X-Amz-Target") != "secretsmanager.GetSecretValue" {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	m.asked, m.lastName = append(m.asked, in.VersionStage), in.SecretId
+	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+	value, ok := m.values[in.VersionStage]
+	switch {
+	case m.failing != 0:
+		w.WriteHeader(m.failing)
+		_, _ = io.WriteString(w, `{"__type": "AccessDeniedException", "Message": "is not authorized to perform: secretsmanager:GetSecretValue"}`)
+	case !ok:
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"__type": "ResourceNotFoundException", "Message": "can't find the specified secret value for staging label"}`)
+	default:
+		_, _ = io.WriteString(w, `{"Name": "token", `+value+`}`)
+	}
+}
+
+func (m *manager) set(failing int, stages ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failing, m.asked = failing, nil
+	m.values = map[string]string{}
+	for i := 0; i < len(stages); i += 2 {
+		m.values[stages[i]] = `"SecretString": "` + stages[i+1] + `"`
+	}
+}
+
+// requests are those since the last set or call.
+func (m *manager) requests() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	defer func() { m.asked = nil }()
+	return len(m.asked)
+}
+
+func (m *manager) getenv(name string) string {
+	return map[string]string{"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x",
+		"AWS_ENDPOINT_URL_SECRETS_MANAGER": m.url, "LOCK_CALLERS": `{"*": ["shared/"]}`}[name]
+}
+
+// open makes the real client, with a clock of the test.
+func (m *manager) open(t *testing.T) (*managed, *time.Time) {
+	s, err := openManaged(m.getenv, "prod/token")
+	require.NoError(t, err)
+	now := time.Now()
+	s.now = func() time.Time { return now }
+	return s, &now
+}
+
+const current, previous = "AWSCURRENT", "AWSPREVIOUS"
+
+func TestManagedSecret(t *testing.T) {
+	m := newManager(t)
+	s, now := m.open(t)
+	want := func(maxAge time.Duration, all ...string) {
+		t.Helper()
+		got, err := s.secrets(t.Context(), maxAge)
+		require.NoError(t, err)
+		expected, _ := fixed(all...)(t.Context(), 0)
+		require.True(t, assert.ObjectsAreEqual(expected, got), "want %q", all)
+	}
+	pass := func(d time.Duration) { *now = now.Add(d) }
+
+	m.set(0, current, oldSecret)
+	want(secretUse, oldSecret)
+	require.Equal(t, "prod/token", m.lastName)
+	require.Equal(t, 2, m.requests(), "both versions")
+	pass(secretUse - 1)
+	m.set(0, current, newSecret, previous, oldSecret)
+	want(secretUse, oldSecret)
+	require.Zero(t, m.requests())
+	pass(1)
+	want(secretUse, newSecret, oldSecret)
+
+	t.Log("a token that is not known asks for newer ones, once a second at most")
+	m.set(0, current, "third "+newSecret, previous, newSecret)
+	want(0, newSecret, oldSecret)
+	pass(secretRest)
+	want(0, "third "+newSecret, newSecret)
+	want(0, "third "+newSecret, newSecret)
+	require.Equal(t, 2, m.requests())
+
+	t.Log("what it has is kept when it cannot be read again")
+	log := captureLog(t)
+	for _, failing := range []int{http.StatusBadRequest, http.StatusInternalServerError} {
+		m.set(failing)
+		pass(secretUse)
+		want(secretUse, "third "+newSecret, newSecret)
+		require.NotZero(t, m.requests())
+		_, err := s.secrets(t.Context(), 0)
+		require.IsType(t, &secretError{}, err, "newer ones are not to be had")
+		pass(secretTrouble - 1)
+		want(secretUse, "third "+newSecret, newSecret)
+		require.Zero(t, m.requests(), "a manager in trouble is left alone for a while")
+	}
+	require.Contains(t, log.String(), "AccessDenied")
+	require.NotContains(t, log.String(), newSecret)
+	pass(1)
+	m.set(0, current, newSecret, previous, "third "+newSecret)
+	want(secretUse, newSecret, "third "+newSecret)
+
+	t.Log("a clock that was set back keeps nothing for longer")
+	m.set(0, current, oldSecret, previous, newSecret)
+	pass(-time.Hour)
+	want(secretUse, oldSecret, newSecret)
+
+	t.Log("a version before that was too short made no token")
+	pass(secretUse)
+	m.set(0, current, oldSecret, previous, "short")
+	want(secretUse, oldSecret)
+	pass(secretUse)
+	m.set(0, current, "short", previous, newSecret)
+	want(secretUse, oldSecret)
+}
+
+func TestBinarySecret(t *testing.T) {
+	m := newManager(t)
+	s, _ := m.open(t)
+	value := bytes.Repeat([]byte{0, 0xff}, 16)
+	m.values[current] = `"SecretBinary": "` + base64.StdEncoding.EncodeToString(value) + `"`
+	got, err := s.secrets(t.Context(), secretUse)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(value, got[0]))
+}
+
+// TestNoSecret asks a service that has never read its secret.
+func TestNoSecret(t *testing.T) {
+	m := newManager(t)
+	for name, set := range map[string]func(){
+		"denied":                 func() { m.set(http.StatusBadRequest) },
+		"none":                   func() { m.set(0) },
+		"too short":              func() { m.set(0, current, oldSecret[:minSecretBytes-1]) },
+		"only that before":       func() { m.set(0, previous, oldSecret) },
+		"the one before refused": func() { m.set(0, current, oldSecret); m.values[previous] = "no JSON" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			set()
+			log := captureLog(t)
+			w := newWorld(t)
+			s, _ := m.open(t)
+			w.secrets = s.secrets
+			for _, method := range []string{"PUT", "PATCH", "DELETE"} {
+				a := ask(t, w.Service, method, key, thirty, "Lock-Token", "x")
+				require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+				require.Equal(t, "The service is not ready. Try again.", a.said["detail"])
+			}
+			require.Equal(t, lockstore.Free, w.store.state(t, key))
+			require.Contains(t, log.String(), "the token secret cannot be read: ")
+			require.NotContains(t, log.String(), oldSecret[:minSecretBytes-1])
+			require.Equal(t, http.StatusOK, ask(t, w.Service, "GET", key, "").StatusCode, "to look takes no secret")
+
+			m.set(0, current, oldSecret)
+			acquire(t, w.Service, key, thirty)
+		})
+	}
+}
+
+// A token may be made with a secret that this environment cannot read. That it is
+// not known is no reason to say that its lease is lost.
+func TestTokenOfASecretThatCannotBeRead(t *testing.T) {
+	m := newManager(t)
+	captureLog(t)
+	w := newWorld(t)
+	s, now := m.open(t)
+	w.secrets = s.secrets
+	m.set(0, current, oldSecret)
+	token := acquire(t, w.Service, key, thirty).token()
+	other := *w.Service // which has read it
+	other.secrets = fixed(newSecret, oldSecret)
+	renewed := ask(t, &other, "PATCH", key, thirty, "Lock-Token", token)
+	require.Equal(t, http.StatusOK, renewed.StatusCode)
+
+	m.set(http.StatusInternalServerError)
+	*now = now.Add(secretRest)
+	for _, method := range []string{"PATCH", "DELETE"} {
+		t.Run("F23 "+method, func(t *testing.T) {
+			for _, text := range []string{renewed.token(), "x"} {
+				a := ask(t, w.Service, method, key, thirty, "Lock-Token", text)
+				require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+			}
+			require.Equal(t, http.StatusOK, ask(t, w.Service, "PATCH", key, thirty, "Lock-Token", token).StatusCode, "one that is known goes on")
+		})
+	}
+	m.set(0, current, newSecret, previous, oldSecret)
+	*now = now.Add(secretTrouble)
+	require.Equal(t, http.StatusNoContent, ask(t, w.Service, "DELETE", key, "", "Lock-Token", renewed.token()).StatusCode)
+}
+
+// Many requests at once read the secret once. That the first one's client has
+// gone away does not matter to the others.
+func TestSecretIsReadOnce(t *testing.T) {
+	m := newManager(t)
+	m.set(0, current, oldSecret, previous, newSecret)
+	s, _ := m.open(t)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.secrets(gone, secretUse)
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			got, err := s.secrets(t.Context(), secretUse)
+			assert.NoError(t, err)
+			assert.Len(t, got, 2)
+		})
+	}
+	all.Wait()
+	require.Equal(t, 2, m.requests())
+}
+
+func TestOpen(t *testing.T) {
+	m := newManager(t)
+	open := func(url, policy string) (*Service, error) {
+		u, err := lockstore.ParseURL(url)
+		require.NoError(t, err)
+		return Open(newWorld(t).guard, u, func(name string) string {
+			if name == "LOCK_CALLERS" {
+				return policy
+			}
+			return m.getenv(name)
+		})
+	}
+	m.set(0, current, oldSecret)
+	for _, url := range []string{"secretsmanager:///prod/token", "secretsmanager:///arn:aws:secretsmanager:eu-central-1:123456789012:secret:token-AbCdEf", "text:///" + oldSecret} {
+		s, err := open(url, `{"*": ["shared/"]}`)
+		require.NoError(t, err, url)
+		secrets, err := s.secrets(t.Context(), secretUse)
+		require.NoError(t, err)
+		require.Equal(t, oldSecret, string(secrets[0]))
+		require.Equal(t, callers{"*": {"shared/"}}, s.callers)
+	}
+	require.Equal(t, "arn:aws:secretsmanager:eu-central-1:123456789012:secret:token-AbCdEf", m.lastName)
+	for url, want := range map[string]string{
+		"text:///" + oldSecret[:31]:              "the token secret's URL: the secret has 31 bytes; want at least 32",
+		"text:///":                               "want secretsmanager:///NAME, or text:///TEXT",
+		"text://" + oldSecret:                    "want secretsmanager:///NAME, or text:///TEXT",
+		"text://" + oldSecret + "@/" + oldSecret: "want secretsmanager:///NAME, or text:///TEXT",
+		"text:///" + oldSecret + "?" + oldSecret: "want no ? and no #; write %3F and %23",
+		"text:///" + oldSecret + "?":             "want no ? and no #",
+		"text:///" + oldSecret + "#" + oldSecret: "want no ? and no #",
+		"text://host/" + oldSecret:               "want secretsmanager:///NAME, or text:///TEXT",
+		"secretsmanager://token":                 "want secretsmanager:///NAME",
+		"file:///" + oldSecret:                   `the scheme is "file"; want secretsmanager or text`,
+	} {
+		_, err := open(url, `{"*": ["shared/"]}`)
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), oldSecret[:31])
+	}
+	_, err := open("text:///"+oldSecret, "")
+	require.ErrorContains(t, err, "LOCK_CALLERS: want a JSON object")
+	for missing, want := range map[string]string{"AWS_REGION": "set AWS_REGION", "AWS_ACCESS_KEY_ID": "only one of"} {
+		u, err := lockstore.ParseURL("secretsmanager:///token")
+		require.NoError(t, err)
+		_, err = Open(newWorld(t).guard, u, func(name string) string {
+			if name == missing {
+				return ""
+			}
+			return m.getenv(name)
+		})
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// captureLog has what the default logger writes in this test.
+func captureLog(t *testing.T) *bytes.Buffer {
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewJSONHandler(&log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return &log
+}

@@ -1,0 +1,236 @@
+// Package lockhttp is a lock over HTTP, for programs in any language. Its handler,
+// [Service.Handle], is behind an HTTP API of API Gateway, or behind a plain server that
+// makes the same events.
+//
+//	PUT    /locks/{key}  {"ttl": 30, "wait": 5, "holder": "cron on host 4"}   acquires
+//	PATCH  /locks/{key}  {"ttl": 30}   Lock-Token: the token                  renews
+//	DELETE /locks/{key}                Lock-Token: the token                  releases
+//	GET    /locks/{key}                                                       looks
+//	GET    /openapi.json                                                      says all this exactly
+//
+// Only its holder renews a lock. If the holder dies, the lock is free after ttl seconds. The
+// service has no sessions: a token says all that it needs to know. The key is the rest of
+// the path, decoded once, with its slashes.
+//
+// A caller whose answer was lost does not know whether it has the lock. With an
+// Idempotency-Key it asks again and is told. Without one the lock stays held until its ttl is
+// over, unless the service itself noticed that nobody waits.
+//
+// The owner of a lease is made of the caller, the key, the Idempotency-Key and the holder. So
+// two hosts of one role that use the same Idempotency-Key exclude each other if they name
+// different holders: the second one is told that the lock is busy. Without a holder the
+// service cannot tell them apart, and both have the one lease.
+package lockhttp
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+//go:embed openapi.json
+var openAPI string
+
+// Service answers the requests.
+type Service struct {
+	guard   *guard.Guard
+	secrets secretsFunc
+	callers callers
+}
+
+// Open makes the service; the locks are those of the guard. The URL secret says where
+// the secret of the tokens is:
+//
+//	secretsmanager:///NAME or .../ARN   AWS Secrets Manager; a rotated secret's previous version counts, too
+//	text:///TEXT                        the secret itself, for a machine of one's own
+//
+// The secret has at least 32 bytes. The variable LOCK_CALLERS says who may use
+// which keys: a JSON object of callers with lists of key prefixes. The entry "*"
+// is for everybody but the caller "anonymous", beside their own. Open makes no
+// request.
+func Open(g *guard.Guard, secret *url.URL, getenv func(string) string) (*Service, error) {
+	secrets, err := openSecrets(secret, getenv)
+	if err != nil {
+		return nil, fmt.Errorf("the token secret's URL: %w", err)
+	}
+	callers, err := parseCallers(getenv("LOCK_CALLERS"))
+	if err != nil {
+		return nil, fmt.Errorf("LOCK_CALLERS: %w", err)
+	}
+	return &Service{g, secrets, callers}, nil
+}
+
+// grant is the answer to one who has the lock.
+type grant struct {
+	Fence     lockstore.Fence `json:"fence"`
+	ExpiresAt time.Time       `json:"expiresAt"` // by this service's clock
+	ExpiresIn float64         `json:"expiresIn"` // seconds
+	Token     string          `json:"token"`
+}
+
+// state is the answer to one who looks.
+type state struct {
+	State     lockstore.State       `json:"state"`
+	Fence     lockstore.Fence       `json:"fence"` // of the last grant; 0 when none is known
+	Holder    *lockstore.HolderInfo `json:"holder,omitempty"`
+	Remaining float64               `json:"remaining,omitempty"` // seconds
+	Waiting   int                   `json:"waiting,omitempty"`   // places in the key's queue
+}
+
+// Handle answers one request. It returns no error: whatever goes wrong has a status.
+func (s *Service) Handle(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
+	answer, err := s.route(ctx, r)
+	if err != nil {
+		p := refusal(r.RequestContext.HTTP.Method, err)
+		if p.Status >= http.StatusInternalServerError {
+			// What went wrong is for the log alone.
+			slog.ErrorContext(ctx, "lock service", "requestId", s.guard.HolderInfo(ctx).ID, "code", p.Code, "error", err.Error())
+		}
+		answer = p.response()
+	}
+	answer.Headers["Cache-Control"] = "no-store"
+	return answer, nil
+}
+
+func (s *Service) route(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
+	method := r.RequestContext.HTTP.Method
+	key, isLock := r.PathParameters["key"]
+	if !isLock {
+		if method != http.MethodGet {
+			return httpapi.Response{}, notAllowed("GET")
+		}
+		return httpapi.Response{StatusCode: http.StatusOK, Body: openAPI, Headers: map[string]string{"Content-Type": "application/json"}}, nil
+	}
+	var handle func(context.Context, httpapi.Request, string) (httpapi.Response, error)
+	switch method {
+	case http.MethodPut:
+		handle = s.put
+	case http.MethodPatch:
+		handle = s.patch
+	case http.MethodDelete:
+		handle = s.delete
+	case http.MethodGet:
+		handle = s.get
+	default:
+		return httpapi.Response{}, notAllowed("DELETE, GET, PATCH, PUT")
+	}
+	if err := checkKey(key); err != nil {
+		return httpapi.Response{}, err
+	}
+	// Before anything is asked about the key, so that no answer tells a caller who
+	// may not use it whether it is held.
+	if !s.callers.allow(caller(r), key) {
+		return httpapi.Response{}, errForbidden
+	}
+	return handle(ctx, r, key)
+}
+
+func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (httpapi.Response, error) {
+	want, err := parseTerms(r, "ttl", "wait", "holder")
+	if err != nil {
+		return httpapi.Response{}, err
+	}
+	again, err := parseIdempotencyKey(r)
+	if err != nil {
+		return httpapi.Response{}, err
+	}
+	// Before the lock is had: without a secret there is no token for it.
+	secrets, err := s.secrets(ctx, secretUse)
+	if err != nil {
+		return httpapi.Response{}, err
+	}
+	who := caller(r)
+	req := guard.LeaseRequest{Key: key, TTL: want.ttl, Wait: want.wait, HolderInfo: s.guard.HolderInfo(ctx)}
+	req.HolderInfo.Name = cmp.Or(want.holder, who)
+	if who != Anonymous {
+		req.HolderInfo.Caller = who
+	}
+	if again != "" {
+		req.Owner = ownerOf(who, key, again, want.holder)
+	}
+	lease, err := s.guard.Acquire(ctx, req)
+	if err != nil {
+		return httpapi.Response{}, err
+	}
+	return granted(lease, secrets), nil
+}
+
+func (s *Service) patch(ctx context.Context, r httpapi.Request, key string) (httpapi.Response, error) {
+	want, err := parseTerms(r, "ttl")
+	if err != nil {
+		return httpapi.Response{}, err
+	}
+	lease, secrets, err := s.bearer(ctx, r, key)
+	if err != nil {
+		return httpapi.Response{}, err
+	}
+	if lease.TTL, err = s.guard.Renew(ctx, lease, want.ttl); err != nil {
+		return httpapi.Response{}, err
+	}
+	return granted(lease, secrets), nil
+}
+
+func (s *Service) delete(ctx context.Context, r httpapi.Request, key string) (httpapi.Response, error) {
+	lease, _, err := s.bearer(ctx, r, key)
+	if err != nil {
+		return httpapi.Response{}, err
+	}
+	if err := s.guard.Release(ctx, lease); err != nil {
+		return httpapi.Response{}, err
+	}
+	return httpapi.Response{StatusCode: http.StatusNoContent, Headers: map[string]string{}}, nil
+}
+
+func (s *Service) get(ctx context.Context, _ httpapi.Request, key string) (httpapi.Response, error) {
+	status, err := s.guard.Inspect(ctx, key)
+	if err != nil {
+		return httpapi.Response{}, err
+	}
+	answer := state{State: status.State, Fence: status.Fence, Remaining: seconds(status.Remaining), Waiting: status.Waiting}
+	if status.Holder != (lockstore.HolderInfo{}) {
+		answer.Holder = &status.Holder
+	}
+	return respond(answer), nil
+}
+
+// bearer is the lease of the request's token, and the secrets for a new one.
+func (s *Service) bearer(ctx context.Context, r httpapi.Request, key string) (lockstore.Lease, []secret, error) {
+	text, ok := header(r, "Lock-Token")
+	if !ok {
+		return lockstore.Lease{}, nil, invalid("Lock-Token: is missing; want the token of the lease")
+	}
+	// Another environment may have made it with a secret that is newer than those
+	// that are known here. While that cannot be read, nothing is known of its lease.
+	for _, age := range []time.Duration{secretUse, 0} {
+		secrets, err := s.secrets(ctx, age)
+		if err != nil {
+			return lockstore.Lease{}, nil, err
+		}
+		if lease, ok := leaseOf(text, key, secrets); ok {
+			return lease, secrets, nil
+		}
+	}
+	return lockstore.Lease{}, nil, errNoLease
+}
+
+// granted shows a lease, whose TTL counts from now.
+func granted(lease lockstore.Lease, secrets []secret) httpapi.Response {
+	return respond(grant{
+		Fence:     lease.Fence,
+		ExpiresAt: time.Now().Add(lease.TTL).UTC().Truncate(time.Millisecond),
+		ExpiresIn: seconds(lease.TTL),
+		Token:     secrets[0].token(lease),
+	})
+}
+
+// seconds are whole milliseconds, never more than d.
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }

@@ -1,0 +1,100 @@
+package casstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Entry is what a KV has for a key.
+type Entry struct {
+	Value []byte
+
+	// Version names this write of the key. No two writes of a key ever have the
+	// same one, also when the key was deleted between them. "" is no entry.
+	Version string
+
+	// WrittenAt is when the service wrote this version, by the service's own clock, cut
+	// down to its resolution: a time between the call of Write and its commit. Zero for no entry.
+	WrittenAt time.Time
+}
+
+// ErrConflict is what Write returns when the entry is not at the version that it
+// wants. The write was not applied, unless it was sent twice and the first copy was.
+var ErrConflict = errors.New("the entry is at another version")
+
+// MaxValue bounds a value in bytes. A key's entry is that large while it has a result of
+// lockstore.MaxResultBytes bytes, which are written as base64. Otherwise it has at most
+// 36 KB, and 5 KB if owners are from lockstore.NewOwner.
+const MaxValue = 350 << 10
+
+// KV has one entry for each key and replaces it by compare-and-swap. It is all that a
+// database has to do for a lock. It is safe for concurrent use. A KV that can do more also
+// implements [Waker], [Lister], driver.Checker or io.Closer, for the store's Check and Close.
+//
+// Its errors: ErrConflict; lockstore.ErrUnavailable when the service has certainly
+// not applied the write; lockstore.ErrCorrupt when what is there is no entry of this
+// KV, or the service is set up so that it cannot keep one. Every other error of
+// Write means that the write may have been applied. A method returns within 50 ms of
+// the end of its context.
+type KV interface {
+	// Read returns the entry of a key. A fresh read sees every Write that ended
+	// before it began, and returns the service's own time at some moment of the
+	// request, cut down to its resolution. A read that is not fresh may return an older
+	// entry and no time.
+	Read(ctx context.Context, key string, fresh bool) (e Entry, now time.Time, err error)
+
+	// Write replaces the entry if it is at ifVersion; "" creates it. It returns the
+	// new entry; its Value need not be set. The value is text in UTF-8 without control
+	// characters, of at most MaxValue bytes, and never the one that the
+	// entry has: some services do nothing then, and keep the version.
+	Write(ctx context.Context, key string, value []byte, ifVersion string) (Entry, error)
+
+	// ClockResolution is the resolution of WrittenAt and now: both are whole multiples of it.
+	ClockResolution() time.Duration
+}
+
+// Waker is implemented by a KV that can wake a waiter up. A store over another KV reads the
+// entry again and again while it waits. Wake-ups may get lost. One that takes long delays
+// nothing: a waiter also reads while Listen goes on, and Wake gets a context that ends within
+// 100 ms.
+type Waker interface {
+	// Listen begins to listen for wake-ups of an owner. woken is closed at the first Wake
+	// after Listen has returned, or earlier. The store calls stop once.
+	Listen(ctx context.Context, key, owner string) (woken <-chan struct{}, stop func(), err error)
+
+	// Wake wakes the owner if it listens, in this process or in another one.
+	Wake(ctx context.Context, key, owner string) error
+}
+
+// Lister is implemented by a KV that can list its entries. The store can then list its keys.
+type Lister interface {
+	// List calls page for one page after the other, until page returns an error, which
+	// List returns, or until the end. An entry whose key begins with prefix and that is there
+	// from the beginning of List to its end is in one page, and in no other. The entries see every
+	// Write that ended before List began.
+	List(ctx context.Context, prefix string, page func(Page) error) error
+
+	// Extent says how much a listing reads, whatever the prefix is.
+	Extent(ctx context.Context) (lockstore.Extent, error)
+}
+
+// Page is a part of a listing. The store counts an entry whose value is no lock's as damaged.
+type Page struct {
+	Entries  []Listed
+	Now      time.Time // the service's own time, since the call of List and before it read the entries
+	Read     int       // entries that the service has handed out, also those that are not in Entries
+	Requests int       // that were sent
+	Damaged  int       // entries that no KV of this kind has written; they are not in Entries
+	// DamagedNames are the names of the damaged entries, as the service has them, for people.
+	DamagedNames []string
+}
+
+// Listed is an entry of a listing.
+type Listed struct {
+	Key  string
+	Name string // of the entry, as the service has it
+	Entry
+}

@@ -1,0 +1,36 @@
+package casstore
+
+import (
+	"context"
+
+	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// listing is the driver of a KV that lists its entries.
+type listing struct {
+	*store
+	lister Lister
+}
+
+// List implements driver.Lister.
+func (l *listing) List(ctx context.Context, prefix string, page func(driver.Page) error) error {
+	return l.lister.List(ctx, prefix, func(p Page) error {
+		listed := driver.Page{Read: p.Read, Requests: p.Requests, Damaged: p.Damaged, DamagedNames: p.DamagedNames}
+		for _, e := range p.Entries {
+			v, err := l.view(e.Key, e.Entry)
+			if err != nil {
+				listed.Damaged++
+				listed.DamagedNames = append(listed.DamagedNames, e.Name)
+				continue
+			}
+			_, _, a, _ := book.Decide(v.State, rules.Clock{Early: p.Now, Late: thisWrite}, driver.Request{Kind: driver.Inspect})
+			listed.Keys = append(listed.Keys, driver.Listed{Key: e.Key, Status: a.Status})
+		}
+		return page(listed)
+	})
+}
+
+// Extent implements driver.Lister.
+func (l *listing) Extent(ctx context.Context) (lockstore.Extent, error) { return l.lister.Extent(ctx) }

@@ -1,0 +1,84 @@
+package driver_test
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+func TestTexts(t *testing.T) {
+	var kinds, states []string
+	for k := driver.Inspect; k <= driver.AwaitTurn; k++ {
+		kinds = append(kinds, k.String())
+	}
+	for s := driver.Free; s <= driver.InDoubt; s++ {
+		states = append(states, s.String())
+	}
+	assert.Equal(t, []string{"inspect", "acquire", "renew", "release", "abandon", "leave", "mark started", "complete", "resolve", "revoke", "await turn"}, kinds)
+	assert.Equal(t, []string{"free", "reserved", "held", "revoked", "completed", "cooldown", "in doubt"}, states)
+	assert.Equal(t, "kind 11", (driver.AwaitTurn + 1).String())
+	assert.Equal(t, "kind -1", driver.Kind(-1).String())
+	assert.Equal(t, "state 7", (driver.InDoubt + 1).String())
+	assert.Equal(t, "state -1", driver.State(-1).String())
+}
+
+func TestState(t *testing.T) {
+	var taken, done []driver.State
+	for s := driver.Free; s <= driver.InDoubt; s++ {
+		if s.Taken() {
+			taken = append(taken, s)
+		}
+		if s.Done() {
+			done = append(done, s)
+		}
+	}
+	assert.Equal(t, []driver.State{driver.Held, driver.Revoked, driver.Completed, driver.Cooldown, driver.InDoubt}, taken)
+	assert.Equal(t, []driver.State{driver.Completed, driver.Cooldown}, done)
+}
+
+// plain is a driver without an optional interface.
+type plain struct{}
+
+func (plain) Do(context.Context, string, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, nil
+}
+
+func (plain) Await(context.Context, string, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, nil
+}
+
+// closer is a driver with an optional interface.
+type closer struct{ driver.Driver }
+
+func (closer) Close() error { return nil }
+
+type wrapper struct{ driver.Driver }
+
+func (w wrapper) Unwrap() driver.Driver { return w.Driver }
+
+type closingWrapper struct{ wrapper }
+
+func (closingWrapper) Close() error { return nil }
+
+func TestAs(t *testing.T) {
+	inner := closer{plain{}}
+	for _, d := range []driver.Driver{inner, wrapper{inner}, wrapper{wrapper{inner}}} {
+		found, ok := driver.As[io.Closer](d)
+		assert.True(t, ok)
+		assert.Equal(t, inner, found)
+	}
+	outer := closingWrapper{wrapper{inner}}
+	found, ok := driver.As[io.Closer](wrapper{outer})
+	assert.True(t, ok)
+	assert.Equal(t, outer, found, "the outermost wins")
+
+	hides := struct{ driver.Driver }{inner}
+	for _, d := range []driver.Driver{plain{}, wrapper{plain{}}, wrapper{nil}, nil, hides, wrapper{hides}} {
+		_, ok := driver.As[io.Closer](d)
+		assert.False(t, ok, "%#v", d)
+	}
+}

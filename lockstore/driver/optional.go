@@ -1,0 +1,65 @@
+package driver
+
+import "context"
+
+// Lister is implemented by a driver that can list its keys. A listing reads the whole
+// table or server, and may need more permissions than locking does.
+type Lister interface {
+	// List calls page for one page after the other, until page returns an error, which
+	// List returns, or until the end. See lockstore.Store.List for which keys it lists.
+	List(ctx context.Context, prefix string, page func(Page) error) error
+
+	// Extent says how much a listing reads, whatever the prefix is.
+	Extent(ctx context.Context) (Extent, error)
+}
+
+// Page is a part of a listing.
+type Page struct {
+	Keys     []Listed
+	Read     int // entries that the store has handed out, also those that are not listed; Redis hands out matching names only
+	Requests int // that were sent
+	Damaged  int // entries that are damaged, or that another program has written
+	// DamagedNames are the names of the damaged entries, as the server has them, for people. It
+	// has no name for an entry that has none.
+	DamagedNames []string
+}
+
+// Listed is a key of a listing.
+type Listed struct {
+	Key string
+	Status
+}
+
+// Extent is how much a listing reads. It may be hours old. 0 is not known.
+type Extent struct {
+	Entries, Bytes int64
+	ReadUnits      int64 // of DynamoDB, which are paid for
+}
+
+// Checker is implemented by a driver that can check the set-up of its own server or table.
+type Checker interface {
+	Check(ctx context.Context) ([]Finding, error)
+}
+
+// Finding is one thing that Check would change.
+type Finding struct {
+	Problem string // what is set, and what it does to locks
+	Fix     string // what to set instead
+}
+
+// As finds an optional interface, [Lister], [Checker] or io.Closer, on d or on a driver that
+// d wraps. A wrapper has a method Unwrap() Driver.
+func As[T any](d Driver) (T, bool) {
+	for d != nil {
+		if t, ok := d.(T); ok {
+			return t, true
+		}
+		w, ok := d.(interface{ Unwrap() Driver })
+		if !ok {
+			break
+		}
+		d = w.Unwrap()
+	}
+	var none T
+	return none, false
+}

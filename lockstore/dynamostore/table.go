@@ -1,0 +1,211 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go/middleware"
+
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+const (
+	// margin is for hosts of DynamoDB whose Dates differ.
+	margin = 250 * time.Millisecond
+	// dateStep is the step of the Date header: whole seconds, rounded down.
+	dateStep = time.Second
+	// idleRow is how long an unused row stays at least. Only late duplicates need the
+	// row, because the next fence comes from the clock. DynamoDB refuses a request a few
+	// minutes after its signature.
+	idleRow = 24 * time.Hour
+)
+
+// table is the driver.
+type table struct {
+	api   API
+	name  string
+	names names
+	skew  time.Duration
+	log   *slog.Logger // nil means slog.Default()
+	clock clock
+
+	random func(time.Duration) time.Duration // from 0 to the argument
+
+	waiting sync.Map // of owners that Await has returned for to the row that it saw, a sight
+}
+
+// Do implements driver.Driver.
+func (t *table) Do(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
+	switch q.Kind {
+	case driver.Acquire:
+		return t.acquire(ctx, key, q)
+	case driver.Renew:
+		return t.renew(ctx, key, q)
+	case driver.Release:
+		return t.release(ctx, key, q)
+	case driver.Abandon:
+		return t.abandon(ctx, key, q)
+	case driver.Leave:
+		return t.leave(ctx, key, q)
+	case driver.MarkStarted:
+		return t.markStarted(ctx, key, q)
+	case driver.Complete:
+		return t.complete(ctx, key, q)
+	case driver.Resolve:
+		return t.resolve(ctx, key, q)
+	case driver.Revoke:
+		return t.revoke(ctx, key, q)
+	default:
+		return t.inspect(ctx, key)
+	}
+}
+
+var done = driver.Answer{Outcome: driver.Done}
+
+func lost(why string) driver.Answer { return driver.Answer{Outcome: driver.Lost, Why: why} }
+
+// inspect sends one consistent read. Status.Fence can be larger than the fence of the last
+// grant, because an abandon makes it larger too.
+func (t *table) inspect(ctx context.Context, key string) (driver.Answer, error) {
+	seen, r, err := t.read(ctx, key)
+	return driver.Answer{Outcome: driver.Done, Status: t.status(seen, r)}, err
+}
+
+// status is the state of a row that a reply has brought.
+func (t *table) status(seen row, r reply) driver.Status {
+	s := driver.Status{Fence: seen.fence, Waiting: len(seen.queue)}
+	switch {
+	case seen.inDoubt(r.date):
+		s.State, s.Holder, s.Started = driver.InDoubt, seen.holder, true
+	case seen.owner == "" || takeable(seen, r.date):
+		if s.Remaining = seen.untilTurn("", r.date); s.Remaining > 0 {
+			s.State = driver.Reserved
+		}
+	default:
+		s.State, s.Holder, s.Remaining = seen.state(), seen.holder, t.remaining(seen, r)
+		s.Result, s.Started = seen.result, seen.started
+		if !s.State.Done() {
+			s.Holders = []driver.Holder{{Fence: s.Fence, MaxHolders: 1, Text: s.Holder, Remaining: s.Remaining, State: s.State}}
+		}
+	}
+	return s
+}
+
+type values = map[string]types.AttributeValue
+
+// write is one conditional update of a key's row.
+type write struct {
+	update    string
+	condition string // on a row that exists, see names.expressions
+	makesRow  bool   // also if there is no row
+	values    values
+	oldRow    bool // ask for the row before an applied write; a refusal always brings the row
+}
+
+// reply is DynamoDB's answer to a write or a read.
+type reply struct {
+	applied   bool
+	ambiguous bool      // refused, but another attempt of the same call may have been applied
+	sentOnce  bool      // the client has sent one attempt
+	item      values    // the row before the write, or at a refusal, or at a read
+	sent      time.Time // local time before the request
+	date      time.Time // DynamoDB's time in whole seconds; zero without a Date header
+}
+
+// update sends a write. A refused condition is a reply, not an error.
+func (t *table) update(ctx context.Context, key string, w write) (reply, error) {
+	update, condition := t.names.expressions(w)
+	in := &dynamodb.UpdateItemInput{
+		TableName:                           &t.name,
+		Key:                                 t.names.row(key),
+		UpdateExpression:                    &update,
+		ConditionExpression:                 &condition,
+		ExpressionAttributeNames:            t.names.aliases(update, condition),
+		ExpressionAttributeValues:           w.values,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}
+	if w.oldRow {
+		in.ReturnValues = types.ReturnValueAllOld
+	}
+	r := reply{sent: t.clock.local()}
+	out, seen, err := call(ctx, t.api.UpdateItem, in)
+	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
+		r.item, r.ambiguous = refusal.Item, seen.ambiguous()
+		r.date = failureDate(err)
+	} else if err != nil {
+		t.clock.learn(r.sent, failureDate(err))
+		return reply{}, t.explain(ofKey(key), unknownWrite, err, seen)
+	} else {
+		r.applied = true
+		r.item = out.Attributes
+		r.date = serverTime(out.ResultMetadata)
+	}
+	r.sentOnce = seen.watched && seen.sent == 1
+	t.clock.learn(r.sent, r.date)
+	return r, nil
+}
+
+// read returns the row of a key by a consistent read.
+func (t *table) read(ctx context.Context, key string) (row, reply, error) {
+	r := reply{sent: t.clock.local()}
+	out, seen, err := call(ctx, t.api.GetItem, &dynamodb.GetItemInput{
+		TableName:      &t.name,
+		Key:            t.names.row(key),
+		ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		t.clock.learn(r.sent, failureDate(err))
+		return row{}, reply{}, t.explain(ofKey(key), unknownRead, err, seen)
+	}
+	r.date = serverTime(out.ResultMetadata)
+	t.clock.learn(r.sent, r.date)
+	entry, err := t.names.decode(key, out.Item)
+	return entry, r, err
+}
+
+// serverTime is the Date header of a response; zero without one.
+func serverTime(m middleware.Metadata) time.Time {
+	date, _ := awsmiddleware.GetServerTime(m)
+	return date
+}
+
+// failureDate is the Date header of an error's response.
+func failureDate(err error) time.Time {
+	resp, ok := errors.AsType[*awshttp.ResponseError](err)
+	if !ok || resp.Response == nil || resp.Response.Response == nil {
+		return time.Time{}
+	}
+	date, err := http.ParseTime(resp.Response.Header.Get("Date"))
+	if err != nil {
+		return time.Time{}
+	}
+	return date
+}
+
+// where names the table in errors. It adds the region and the endpoint if the client
+// shows them.
+func (t *table) where() string {
+	name := "table " + t.name
+	c, ok := t.api.(interface{ Options() dynamodb.Options })
+	if !ok {
+		return name
+	}
+	opt := c.Options()
+	if opt.Region != "" {
+		name += " in " + opt.Region
+	}
+	if u, err := url.Parse(aws.ToString(opt.BaseEndpoint)); err == nil && u.Host != "" {
+		name += " at " + u.Host // the rest of the URL may be secret
+	}
+	return name
+}

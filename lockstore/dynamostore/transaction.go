@@ -1,0 +1,94 @@
+package dynamostore
+
+import (
+	"errors"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// ifHolds is true if this fence holds the lock. A revoked lease does not.
+const ifHolds = "#fence = :fence AND attribute_exists(#owner) AND #owner <> :closed AND #owner <> :broken"
+
+// StillHeld is a condition for TransactWriteItems: in the store's table, fence still
+// holds the lock of key. DynamoDB then applies the other writes of the transaction only
+// if no other owner has been granted the key. Items need no fence attribute for it. See
+// Store.IsStale for the refusal.
+//
+// StillHeld needs dynamodb:ConditionCheckItem on the lock table. A table with
+// multi-Region strong consistency has no transactions; use Fenced there.
+func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWriteItem {
+	t := s.table
+	condition := t.names.guarded(ifHolds)
+	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
+		TableName:                &t.name,
+		Key:                      t.names.row(key),
+		ConditionExpression:      &condition,
+		ExpressionAttributeNames: t.names.aliases(condition),
+		ExpressionAttributeValues: values{
+			":fence":  fenceNumber(fence),
+			":closed": text(closedOwner),
+			":broken": text(revokedOwner),
+		},
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}}
+}
+
+// CompleteItem is a Complete for a transaction of the caller's own, with TransactWriteItems: the
+// effect of the work and its result are written together, or none of them. The transaction is
+// cancelled if fence does not hold the lock of key any more: when a result is stored already, for
+// example. See IsStale for the refusal. A Complete of the same lease afterwards returns nil.
+//
+// The condition never holds if lockstore.ValidateComplete refuses result or d, or if the row has
+// no time to live of the store's name, see Options.TTL. The end is written by the local clock, as
+// the replies to this Store have corrected it; the reply to the transaction does not. So the key
+// is closed for less than d if that clock is behind by more than skew + 1 s.
+//
+// CompleteItem needs dynamodb:UpdateItem on the lock table. A table with multi-Region strong
+// consistency has no transactions.
+func (s *Store) CompleteItem(key string, fence lockstore.Fence, result []byte, d time.Duration) types.TransactWriteItem {
+	t := s.table
+	w := write{
+		condition: ifHolds + " AND " + sound,
+		values: values{
+			":fence":  fenceNumber(fence),
+			":broken": text(revokedOwner),
+			":last":   integer(maxMilli),
+		},
+	}
+	w.completing("SET #released = #owner", result, t.expiresAt(t.clock.read(), d))
+	if lockstore.ValidateResolveEffect(key, fence, result, d) != nil {
+		w.condition += " AND attribute_not_exists(#fence)"
+	}
+	update, condition := t.names.expressions(w)
+	return types.TransactWriteItem{Update: &types.Update{
+		TableName:                           &t.name,
+		Key:                                 t.names.row(key),
+		UpdateExpression:                    &update,
+		ConditionExpression:                 &condition,
+		ExpressionAttributeNames:            t.names.aliases(update, condition),
+		ExpressionAttributeValues:           w.values,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}}
+}
+
+// IsStale reports what the function IsStale reports, and also whether err cancels a transaction
+// because StillHeld or CompleteItem was refused: the lock is released, revoked, completed (also
+// without a result) or granted to another owner. One of several is enough. It is false if
+// StillHeld or CompleteItem was refused because the key has no row, or a row without this store's
+// time to live, see Options.TTL.
+func (s *Store) IsStale(err error, fence lockstore.Fence) bool {
+	_, inTransaction := errors.AsType[*types.TransactionCanceledException](err)
+	return wasRefused(err, func(item values) bool {
+		return newer(item, fence) || inTransaction && s.table.names.ended(item, fence)
+	})
+}
+
+// ended reports whether an item is a lock row in which fence does not hold the lock.
+func (n names) ended(item values, fence lockstore.Fence) bool {
+	seen, err := decode("", item)
+	held := seen.fence == fence && seen.owner != "" && seen.owner != closedOwner && seen.owner != revokedOwner
+	return n.is(item) && err == nil && !held
+}

@@ -1,0 +1,282 @@
+package lockstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// Store keeps leases. The constructor of a store's package makes it; its methods are safe for
+// concurrent use. Each method makes one attempt; the guard decides about repeats. A method
+// checks its arguments before it sends anything; its error about a bad argument matches
+// [ErrInvalid].
+//
+// When the context ends, a method returns within 50 ms, whatever the server does, and
+// its error matches the context's error. When the server refuses connections, a method
+// returns [ErrUnavailable] within 2 s.
+type Store struct {
+	name   string
+	driver driver.Driver
+}
+
+// New makes a store of a driver. It is for the packages of stores. name is that of the
+// package, and stands before the errors. A driver that is nil is an error of every call.
+func New(name string, d driver.Driver) *Store {
+	if v := reflect.ValueOf(d); d != nil && v.Kind() == reflect.Pointer && v.IsNil() {
+		d = nil
+	}
+	return &Store{name: name, driver: d}
+}
+
+// Validate returns an error unless New has made the store of a driver.
+func (s *Store) Validate() error {
+	switch {
+	case s == nil:
+		return Invalidf("lockstore: the store is nil")
+	case s.name == "" && s.driver == nil:
+		return Invalidf("lockstore: the store was not made by New")
+	case s.driver == nil:
+		return Invalidf("%s: the driver is nil", s.name)
+	}
+	return nil
+}
+
+// Name is the name of the store's package.
+func (s *Store) Name() string {
+	if s == nil {
+		return ""
+	}
+	return s.name
+}
+
+// Driver returns the driver, for a package that has more methods for its own store.
+func (s *Store) Driver() driver.Driver {
+	if s == nil {
+		return nil
+	}
+	return s.driver
+}
+
+// WrapDriver returns a store whose requests go through another driver around this one: for
+// tests that make faults, and for metrics. The driver around it has a method
+// Unwrap() driver.Driver. A store that is not valid stays as it is.
+func (s *Store) WrapDriver(wrap func(driver.Driver) driver.Driver) *Store {
+	if s.Validate() != nil {
+		return s
+	}
+	return New(s.Name(), wrap(s.Driver()))
+}
+
+// Acquire grants the key to the owner. A refusal is a *[Refused], which matches [ErrRefused].
+// The same request again returns the same lease, with the time that is left of it, but at
+// most req.TTL.
+func (s *Store) Acquire(ctx context.Context, req Request) (Lease, error) {
+	if err := req.Validate(); err != nil {
+		return Lease{}, err
+	}
+	a, err := s.do(ctx, req.Key, driver.Request{
+		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: 1, Holder: req.HolderInfo.Encode(), Join: req.JoinQueue,
+	})
+	if err != nil {
+		return Lease{}, err
+	}
+	return Lease{Key: req.Key, Owner: req.Owner, Fence: a.Fence, TTL: a.TTL}, nil
+}
+
+// Renew makes the lease last for the longer of its TTL and ttl, from now on. A store may let
+// it end later, and never earlier. Renew returns the longest time for which the caller may trust
+// the lease, counted from before the call: a store that would return less than before returns
+// what is left of before. It returns [ErrLost] when the lease is expired, released or another owner's.
+func (s *Store) Renew(ctx context.Context, lease Lease, ttl time.Duration) (time.Duration, error) {
+	if err := lease.Validate(); err != nil {
+		return 0, err
+	}
+	if err := ValidateTTL(ttl); err != nil {
+		return 0, err
+	}
+	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Renew, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl})
+	return a.TTL, err
+}
+
+// Release frees the key if this lease holds it, or held it last. The same release again
+// returns nil. With Fence 0 it abandons an Acquire whose outcome is unknown.
+func (s *Store) Release(ctx context.Context, lease Lease) error {
+	if err := lease.Validate(); err != nil {
+		return err
+	}
+	kind := driver.Release
+	if lease.Fence == 0 {
+		kind = driver.Abandon
+	}
+	_, err := s.do(ctx, lease.Key, driver.Request{Kind: kind, Owner: lease.Owner, Fence: lease.Fence})
+	return err
+}
+
+// MarkStarted says that the work begins. From then on the key is free again only by a
+// Release or an abandon of this owner, or when the work's result has ended. If the lease
+// ends without them, the state is InDoubt: nobody knows whether the work had its
+// effect. Everybody is then refused, until [Store.ResolveEffect] or [Store.ResolveNoEffect].
+// A store remembers the mark for at least StartedFor.
+//
+// The same MarkStarted again returns nil. MarkStarted returns [ErrLost] when the lease is
+// expired, released or another owner's. A caller begins the work only after nil, and only while
+// it trusts the lease.
+func (s *Store) MarkStarted(ctx context.Context, lease Lease) error {
+	if err := ValidateGrant(lease); err != nil {
+		return err
+	}
+	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.MarkStarted, Owner: lease.Owner, Fence: lease.Fence})
+	return err
+}
+
+// Complete ends the lease, with the result of the work in its place. For the time d from now
+// on nobody can acquire the key, and a refusal brings the result; then the key is free. Without
+// a result the state is Cooldown. The queue ends: all who wait learn the result when they ask
+// next.
+//
+// Complete works also after the end of the lease, if nobody was granted the key since.
+// The same Complete again returns nil and changes neither the result nor the time. Once
+// another owner was granted the key, a store may have forgotten the first Complete, and
+// returns [ErrLost]. A first Complete returns ErrLost when another was granted the key since,
+// and when the lease was released, revoked or resolved.
+func (s *Store) Complete(ctx context.Context, lease Lease, result []byte, d time.Duration) error {
+	if err := ValidateComplete(lease, result, d); err != nil {
+		return err
+	}
+	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Complete, Owner: lease.Owner, Fence: lease.Fence, Result: result, TTL: d})
+	return err
+}
+
+// Inspect returns the state of the key. It sees every write that ended before Inspect began.
+func (s *Store) Inspect(ctx context.Context, key string) (Status, error) {
+	if err := ValidateKey(key); err != nil {
+		return Status{}, err
+	}
+	a, err := s.do(ctx, key, driver.Request{Kind: driver.Inspect})
+	if err != nil {
+		return Status{}, err
+	}
+	return statusOf(key, a.Status), nil
+}
+
+// AwaitTurn returns nil when an Acquire by this owner may be granted, when the owner has
+// no place in the key's queue any more, or when the key is in doubt. It may return nil earlier.
+// If ctx ends first, the error matches the context's. It is for an owner with a place.
+func (s *Store) AwaitTurn(ctx context.Context, key string, owner Owner) error {
+	if err := s.usable(ctx, Lease{Key: key, Owner: owner}); err != nil {
+		return err
+	}
+	for {
+		a, err := s.driver.Await(ctx, key, driver.Request{Kind: driver.AwaitTurn, Owner: owner})
+		if err != nil || a.Outcome != driver.NotYet {
+			return err
+		}
+		if err := ctx.Err(); err != nil { // a driver may not look at it
+			return err
+		}
+	}
+}
+
+// Leave ends the owner's place in the key's queue and changes nothing else. It ends no lease,
+// and the store may still grant the key to a late request of this owner. If the owner has no
+// place, Leave returns nil. If the owner holds the key, it returns [ErrGranted].
+func (s *Store) Leave(ctx context.Context, key string, owner Owner) error {
+	if err := (Lease{Key: key, Owner: owner}).Validate(); err != nil {
+		return err
+	}
+	_, err := s.do(ctx, key, driver.Request{Kind: driver.Leave, Owner: owner})
+	return err
+}
+
+// Close closes what the driver keeps open, such as a session. Most drivers keep nothing open.
+// The program that opened the store closes it when no call is under way.
+func (s *Store) Close() error {
+	if c, ok := driver.As[io.Closer](s.Driver()); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+// usable checks what every call has.
+func (s *Store) usable(ctx context.Context, l Lease) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	return s.unsent(ctx)
+}
+
+// unsent is the error of a call whose context has ended before it sends anything.
+func (s *Store) unsent(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: not applied: %w: %w", s.name, ErrUnavailable, err)
+	}
+	return nil
+}
+
+// do returns an error for each outcome that is not what the caller wants.
+func (s *Store) do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	if err := s.Validate(); err != nil {
+		return driver.Answer{}, err
+	}
+	if err := s.unsent(ctx); err != nil {
+		return driver.Answer{}, err
+	}
+	a, err := s.driver.Do(ctx, key, r)
+	if err == nil {
+		err = s.errorOf(key, r, a)
+	}
+	if err != nil {
+		return driver.Answer{}, err
+	}
+	return a, nil
+}
+
+// outcomes are those that a request of each kind may have.
+var outcomes = [...][]driver.Outcome{
+	driver.Inspect:     {driver.Done},
+	driver.Acquire:     {driver.Granted, driver.Refused, driver.Lost},
+	driver.Renew:       {driver.Granted, driver.Lost},
+	driver.Release:     {driver.Done, driver.Lost},
+	driver.Abandon:     {driver.Done},
+	driver.Leave:       {driver.Done, driver.Holding},
+	driver.MarkStarted: {driver.Done, driver.Lost, driver.Exclusive},
+	driver.Complete:    {driver.Done, driver.Lost, driver.Exclusive},
+	driver.Resolve:     {driver.Done, driver.Refused, driver.Lost},
+	driver.Revoke:      {driver.Done, driver.Refused, driver.Lost},
+}
+
+// errorOf is the error that an answer is, nil for what the caller wants. An answer that cannot
+// be true is an unknown outcome.
+func (s *Store) errorOf(key string, r driver.Request, a driver.Answer) error {
+	switch {
+	case !slices.Contains(outcomes[r.Kind], a.Outcome):
+		return fmt.Errorf("%s: key %q: a mistake in the driver: it gave the outcome %d to the request %q, which cannot have it", s.name, key, a.Outcome, r.Kind)
+	case a.Outcome == driver.Lost:
+		return fmt.Errorf("%s: key %q: %s: %w", s.name, key, a.Why, ErrLost)
+	case a.Outcome == driver.Refused:
+		return refusedBy(key, r, a)
+	case a.Outcome == driver.Holding:
+		return fmt.Errorf("%s: key %q: %w", s.name, key, ErrGranted)
+	case a.Outcome == driver.Exclusive:
+		return fmt.Errorf("%s: key %q: %w", s.name, key, ErrExclusive)
+	case r.Kind == driver.Acquire && a.Fence < 1:
+		return fmt.Errorf("%s: key %q: a mistake in the driver: it granted a lease with fence %d; want 1 or more", s.name, key, a.Fence)
+	case r.Kind == driver.Acquire && a.TTL > r.TTL, a.TTL > MaxTTL:
+		return fmt.Errorf("%s: key %q: a mistake in the driver: it granted a lease for %v, and %v was asked for", s.name, key, a.TTL, r.TTL)
+	}
+	return nil
+}
+
+// unsupported is the error of a call that the driver has no interface for.
+func (s *Store) unsupported(what string) error {
+	return fmt.Errorf("%s: this store cannot %s: %w", s.name, what, errors.ErrUnsupported)
+}

@@ -1,0 +1,599 @@
+package lockstore_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// fake is a driver that answers what a test wants, and counts its calls.
+type fake struct {
+	answer driver.Answer
+	err    error
+	calls  int
+	closed int
+	last   driver.Request
+}
+
+func (f *fake) Do(_ context.Context, _ string, r driver.Request) (driver.Answer, error) {
+	f.calls++
+	f.last = r
+	return f.answer, f.err
+}
+
+func (f *fake) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	return f.Do(ctx, key, r)
+}
+
+func (f *fake) Close() error {
+	f.closed++
+	return errClose
+}
+
+var errClose = errors.New("cannot close")
+
+// lister is a driver that lists and checks, too.
+type lister struct{ *fake }
+
+func (l lister) List(ctx context.Context, prefix string, page func(driver.Page) error) error {
+	l.calls++
+	held := driver.Status{State: driver.Held, Fence: 7, Holder: lockstore.HolderInfo{Name: "f"}.Encode(), Remaining: time.Second, Waiting: 2}
+	free := held
+	free.State = driver.Free // what a driver says more about it is not true
+	return page(driver.Page{
+		Keys: []driver.Listed{{Key: prefix + "held", Status: held}, {Key: prefix + "free", Status: free}},
+		Read: 4, Requests: 3, Damaged: 1, DamagedNames: []string{"x"},
+	})
+}
+
+func (l lister) Extent(context.Context) (driver.Extent, error) {
+	l.calls++
+	return driver.Extent{Entries: 9}, nil
+}
+
+func (l lister) Check(context.Context) ([]driver.Finding, error) {
+	l.calls++
+	return []driver.Finding{{Problem: "p", Fix: "f"}}, nil
+}
+
+// wrapper is a driver around another one.
+type wrapper struct{ driver.Driver }
+
+func (w wrapper) Unwrap() driver.Driver { return w.Driver }
+
+// a call of a method of a store, about this lease.
+type call struct {
+	name string
+	kind driver.Kind
+	do   func(context.Context, *lockstore.Store, lockstore.Lease) error
+}
+
+// calls are the methods that send requests about one key.
+var calls = []call{
+	{"Acquire", driver.Acquire, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+		got, err := s.Acquire(ctx, lockstore.Request{Key: l.Key, Owner: l.Owner, TTL: time.Minute})
+		return zeroWith(err, got == lockstore.Lease{})
+	}},
+	{"Renew", driver.Renew, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+		got, err := s.Renew(ctx, l, time.Minute)
+		return zeroWith(err, got == 0)
+	}},
+	{"Release", driver.Release, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error { return s.Release(ctx, l) }},
+	{"Abandon", driver.Abandon, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+		l.Fence = min(l.Fence, 0)
+		return s.Release(ctx, l)
+	}},
+	{"Leave", driver.Leave, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+		return s.Leave(ctx, l.Key, l.Owner)
+	}},
+	{"AwaitTurn", driver.AwaitTurn, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+		return s.AwaitTurn(ctx, l.Key, l.Owner)
+	}},
+	{"MarkStarted", driver.MarkStarted, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error { return s.MarkStarted(ctx, l) }},
+	{"Complete", driver.Complete, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+		return s.Complete(ctx, l, nil, time.Minute)
+	}},
+	{"Inspect", driver.Inspect, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+		got, err := s.Inspect(ctx, l.Key)
+		return zeroWith(err, got == lockstore.Status{})
+	}},
+	{"Revoke", driver.Revoke, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+		got, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: l.Key, Fence: l.Fence})
+		return zeroWith(err, got == lockstore.Status{})
+	}},
+	{"ResolveEffect", driver.Resolve, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+		return s.ResolveEffect(ctx, l.Key, l.Fence, nil, time.Minute)
+	}},
+	{"ResolveNoEffect", driver.Resolve, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+		return s.ResolveNoEffect(ctx, l.Key, l.Fence)
+	}},
+}
+
+// optional are the methods for which a driver needs an interface more.
+var optional = []call{
+	{"List", 0, func(ctx context.Context, s *lockstore.Store, _ lockstore.Lease) error {
+		return s.List(ctx, "", func(lockstore.Page) error { return nil })
+	}},
+	{"Extent", 0, func(ctx context.Context, s *lockstore.Store, _ lockstore.Lease) error {
+		_, err := s.Extent(ctx)
+		return err
+	}},
+	{"Check", 0, func(ctx context.Context, s *lockstore.Store, _ lockstore.Lease) error {
+		_, err := s.Check(ctx)
+		return err
+	}},
+}
+
+// zeroWith wants no value beside an error.
+func zeroWith(err error, zero bool) error {
+	if err != nil && !zero {
+		return fmt.Errorf("a value beside the error %v", err)
+	}
+	return err
+}
+
+var good = lockstore.Lease{Key: "k", Owner: "o", Fence: 7}
+
+var named = []error{
+	lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable, lockstore.ErrGranted, lockstore.ErrExclusive,
+}
+
+func matches(err error) (all []error) {
+	return slices.DeleteFunc(slices.Clone(named), func(one error) bool { return !errors.Is(err, one) })
+}
+
+func TestStoreThatNewHasNotMade(t *testing.T) {
+	for says, s := range map[string]*lockstore.Store{
+		"lockstore: the store is nil":              nil,
+		"lockstore: the store was not made by New": {},
+		"mystore: the driver is nil":               lockstore.New("mystore", nil),
+		"typed: the driver is nil":                 lockstore.New("typed", (*fake)(nil)),
+	} {
+		t.Run("F51 "+says, func(t *testing.T) {
+			require.EqualError(t, s.Validate(), says)
+			for _, c := range slices.Concat(calls, optional) {
+				err := c.do(t.Context(), s, good)
+				assert.EqualError(t, err, says, c.name)
+				assert.Equal(t, []error{lockstore.ErrInvalid}, matches(err), c.name)
+			}
+			assert.Nil(t, s.Driver())
+			assert.NoError(t, s.Close(), "there is nothing to close")
+			assert.EqualError(t, s.WrapDriver(func(d driver.Driver) driver.Driver { return wrapper{d} }).Validate(), says, "with a wrapper")
+		})
+	}
+	assert.Equal(t, "mystore", lockstore.New("mystore", nil).Name())
+	assert.NoError(t, memstore.New(nil).Validate())
+	assert.Equal(t, "memstore", memstore.New(nil).Name())
+}
+
+// Each method checks its arguments before it sends anything.
+func TestArguments(t *testing.T) {
+	key := func(l *lockstore.Lease, bad string) { l.Key = bad }
+	owner := func(l *lockstore.Lease, bad string) { l.Owner = lockstore.Owner(bad) }
+	for field, bad := range map[string]struct {
+		set    func(*lockstore.Lease, string)
+		values []string
+		except []string // methods without the field
+	}{
+		"Key": {key, []string{
+			"", strings.Repeat("k", lockstore.MaxKeyBytes+1), strings.Repeat("漢", 342), "a\x00b", "a\nb", "a\r", "\ta", "a\x1b[31m", "a\x7f", "a\u0085b", "a\u2028b", "a\u2029b",
+			"a\xffb", "a\xe6\xbc", "a\xed\xa0\x80b", "a\xc0\xafb",
+		}, nil},
+		"Owner": {owner, []string{"", strings.Repeat("o", lockstore.MaxOwnerBytes+1), "a b", " ", "a\n", "\x00", "a\x7f", "é", "\xff", "a\tb"}, []string{"Inspect", "Revoke", "ResolveEffect", "ResolveNoEffect"}},
+	} {
+		t.Run("F52 F48 "+field, func(t *testing.T) {
+			for _, value := range bad.values {
+				for _, c := range calls {
+					if slices.Contains(bad.except, c.name) {
+						continue
+					}
+					f := &fake{}
+					l := good
+					bad.set(&l, value)
+					err := c.do(t.Context(), lockstore.New("fake", f), l)
+					requireInvalid(t, err, field)
+					assert.Zero(t, f.calls, "%s(%q)", c.name, value)
+				}
+			}
+		})
+	}
+
+	const most = lockstore.MaxResultTime
+	far := []time.Duration{0, -1, -time.Second, 1, time.Millisecond, lockstore.MinTTL - 1, 290 * 365 * 24 * time.Hour, math.MaxInt64, math.MinInt64}
+	for name, tc := range map[string]struct {
+		field string
+		says  string
+		do    func(*lockstore.Store, time.Duration) error
+		bad   []time.Duration
+	}{
+		"F48 M39 the TTL of Acquire": {"TTL", "want 1s to 24h0m0s", func(s *lockstore.Store, d time.Duration) error {
+			_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: d})
+			return err
+		}, append(far, lockstore.MaxTTL+1)},
+		"F48 M39 the TTL of Renew": {"TTL", "want 1s to 24h0m0s", func(s *lockstore.Store, d time.Duration) error {
+			_, err := s.Renew(t.Context(), good, d)
+			return err
+		}, append(far, lockstore.MaxTTL+1)},
+		"F48 the time of Complete": {"Complete", "want 1s to 744h0m0s", func(s *lockstore.Store, d time.Duration) error {
+			return s.Complete(t.Context(), good, nil, d)
+		}, append(far, most+1)},
+		"F48 the time of ResolveEffect": {"Complete", "want 1s to 744h0m0s", func(s *lockstore.Store, d time.Duration) error {
+			return s.ResolveEffect(t.Context(), "k", 7, nil, d)
+		}, append(far, most+1)},
+		"F48 a fence below 0, of Renew": {"Fence", "want 0 or more", func(s *lockstore.Store, d time.Duration) error {
+			_, err := s.Renew(t.Context(), lockstore.Lease{Key: "k", Owner: "o", Fence: lockstore.Fence(d)}, time.Minute)
+			return err
+		}, []time.Duration{-1, math.MinInt64}},
+		"F48 a fence below 0, of Release": {"Fence", "want 0 or more", func(s *lockstore.Store, d time.Duration) error {
+			return s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: "o", Fence: lockstore.Fence(d)})
+		}, []time.Duration{-1, math.MinInt64}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, d := range tc.bad {
+				f := &fake{}
+				err := tc.do(lockstore.New("fake", f), d)
+				requireInvalid(t, err, tc.field)
+				assert.ErrorContains(t, err, tc.says)
+				assert.Zero(t, f.calls)
+			}
+		})
+	}
+	t.Run("F48 a fence that is that of no grant", func(t *testing.T) {
+		for _, fence := range []lockstore.Fence{0, -1, math.MinInt64} {
+			l := good
+			l.Fence = fence
+			for _, c := range calls {
+				if slices.Contains([]string{"MarkStarted", "Complete", "Revoke", "ResolveEffect", "ResolveNoEffect"}, c.name) {
+					f := &fake{}
+					requireInvalid(t, c.do(t.Context(), lockstore.New("fake", f), l), "Fence")
+					assert.Zero(t, f.calls, c.name)
+				}
+			}
+		}
+	})
+	t.Run("F48 a result that is too large", func(t *testing.T) {
+		f := &fake{answer: driver.Answer{Outcome: driver.Done}}
+		s := lockstore.New("fake", f)
+		large := make([]byte, lockstore.MaxResultBytes+1)
+		requireInvalid(t, s.Complete(t.Context(), good, large, time.Minute), "Result")
+		requireInvalid(t, s.ResolveEffect(t.Context(), "k", 7, large, time.Minute), "Result")
+		assert.Zero(t, f.calls)
+		require.NoError(t, s.Complete(t.Context(), good, large[1:], time.Minute))
+	})
+}
+
+// A call whose context is over was certainly not applied.
+func TestContextThatIsOver(t *testing.T) {
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	for _, ctx := range []context.Context{cancelled, late} {
+		for _, c := range slices.Concat(calls, optional) {
+			t.Run(fmt.Sprintf("F22 %s, %v", c.name, ctx.Err()), func(t *testing.T) {
+				f := &fake{answer: driver.Answer{Outcome: driver.Done}}
+				err := c.do(ctx, lockstore.New("mystore", lister{f}), good)
+				require.ErrorIs(t, err, ctx.Err())
+				assert.Equal(t, []error{lockstore.ErrUnavailable}, matches(err))
+				assert.ErrorContains(t, err, "mystore: not applied")
+				assert.Zero(t, f.calls)
+			})
+		}
+	}
+	f := &fake{}
+	requireInvalid(t, calls[0].do(cancelled, lockstore.New("mystore", f), lockstore.Lease{}), "Key")
+}
+
+// An answer that cannot be true is an unknown outcome: the request may have been applied.
+func TestDriverThatLies(t *testing.T) {
+	may := map[driver.Kind][]driver.Outcome{
+		driver.Inspect:     {driver.Done},
+		driver.Acquire:     {driver.Granted, driver.Refused, driver.Lost},
+		driver.Renew:       {driver.Granted, driver.Lost},
+		driver.Release:     {driver.Done, driver.Lost},
+		driver.Abandon:     {driver.Done},
+		driver.Leave:       {driver.Done, driver.Holding},
+		driver.MarkStarted: {driver.Done, driver.Lost, driver.Exclusive},
+		driver.Complete:    {driver.Done, driver.Lost, driver.Exclusive},
+		driver.Resolve:     {driver.Done, driver.Refused, driver.Lost},
+		driver.Revoke:      {driver.Done, driver.Refused, driver.Lost},
+	}
+	means := map[driver.Outcome]error{
+		driver.Refused: lockstore.ErrRefused, driver.Lost: lockstore.ErrLost, driver.Holding: lockstore.ErrGranted, driver.Exclusive: lockstore.ErrExclusive,
+	}
+	for _, c := range calls {
+		if c.kind == driver.AwaitTurn {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			for o := driver.Outcome(-1); o <= driver.Ask+1; o++ {
+				answer := driver.Answer{Outcome: o, Fence: 7, TTL: time.Minute, Why: "so it is", Status: driver.Status{State: driver.Held, Remaining: time.Second}}
+				f := &fake{answer: answer}
+				err := c.do(t.Context(), lockstore.New("mystore", f), good)
+				assert.Equal(t, c.kind, f.last.Kind)
+				switch {
+				case !slices.Contains(may[c.kind], o):
+					unknown(t, err, fmt.Sprintf(`gave the outcome %d to the request "%v"`, o, c.kind))
+				case means[o] == nil:
+					assert.NoError(t, err)
+				default:
+					assert.Equal(t, []error{means[o]}, matches(err), "outcome %d", o)
+				}
+
+				f.err = errors.New("no answer")
+				assert.Equal(t, f.err, c.do(t.Context(), lockstore.New("mystore", f), good), "the error counts")
+			}
+		})
+	}
+
+	grant := func(fence lockstore.Fence, ttl time.Duration) (lockstore.Lease, error) {
+		s := lockstore.New("mystore", &fake{answer: driver.Answer{Outcome: driver.Granted, Fence: fence, TTL: ttl}})
+		return s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute})
+	}
+	for _, fence := range []lockstore.Fence{0, -1, math.MinInt64} {
+		_, err := grant(fence, time.Minute)
+		unknown(t, err, fmt.Sprintf("granted a lease with fence %d", fence))
+	}
+	for _, ttl := range []time.Duration{time.Minute + 1, math.MaxInt64} {
+		_, err := grant(7, ttl)
+		unknown(t, err, fmt.Sprintf("granted a lease for %v", ttl))
+	}
+	for _, ttl := range []time.Duration{time.Minute, 1, 0, -time.Hour} { // the answer may be late
+		lease, err := grant(7, ttl)
+		require.NoError(t, err)
+		assert.Equal(t, lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: ttl}, lease)
+	}
+	renew := func(ttl time.Duration) (time.Duration, error) {
+		return lockstore.New("mystore", &fake{answer: driver.Answer{Outcome: driver.Granted, TTL: ttl}}).Renew(t.Context(), good, time.Second)
+	}
+	_, err := renew(lockstore.MaxTTL + 1)
+	unknown(t, err, "granted a lease for 24h0m0.000000001s")
+	trusted, err := renew(time.Hour)
+	require.NoError(t, err)
+	assert.Equal(t, time.Hour, trusted, "a renewal for less than the TTL of the lease is for this TTL")
+}
+
+// unknown wants an unknown outcome, which is a mistake in the driver.
+func unknown(t *testing.T, err error, says string) {
+	t.Helper()
+	require.ErrorContains(t, err, `mystore: key "k": a mistake in the driver: it `+says)
+	assert.Empty(t, matches(err))
+}
+
+// What a method makes of an answer, and what it sends.
+func TestStoreAndDriver(t *testing.T) {
+	f := &fake{}
+	s := lockstore.New("mystore", f)
+	by := lockstore.HolderInfo{Name: "f", ID: "1"}
+	status := driver.Status{State: driver.Held, Fence: 7, Holder: by.Encode(), Remaining: time.Second, Waiting: 3, Result: driver.Secret("r")}
+	sent := func(want driver.Request, err error) {
+		t.Helper()
+		require.NoError(t, err)
+		assert.Equal(t, want, f.last)
+	}
+	f.answer = driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: time.Second}
+	_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute, HolderInfo: by, JoinQueue: true})
+	sent(driver.Request{Kind: driver.Acquire, Owner: "o", TTL: time.Minute, MaxHolders: 1, Holder: by.Encode(), Join: true}, err)
+	_, err = s.Renew(t.Context(), good, time.Minute)
+	sent(driver.Request{Kind: driver.Renew, Owner: "o", Fence: 7, TTL: time.Minute}, err)
+	f.answer = driver.Answer{Outcome: driver.Done, Status: status}
+	sent(driver.Request{Kind: driver.Release, Owner: "o", Fence: 7}, s.Release(t.Context(), good))
+	sent(driver.Request{Kind: driver.Abandon, Owner: "o"}, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: "o"}))
+	sent(driver.Request{Kind: driver.Leave, Owner: "o"}, s.Leave(t.Context(), "k", "o"))
+	sent(driver.Request{Kind: driver.MarkStarted, Owner: "o", Fence: 7}, s.MarkStarted(t.Context(), good))
+	result := driver.Secret("result")
+	sent(driver.Request{Kind: driver.Complete, Owner: "o", Fence: 7, Result: result, TTL: time.Hour}, s.Complete(t.Context(), good, result, time.Hour))
+	sent(driver.Request{Kind: driver.Resolve, Fence: 7, Effect: true, Result: result, TTL: time.Hour}, s.ResolveEffect(t.Context(), "k", 7, result, time.Hour))
+	sent(driver.Request{Kind: driver.Resolve, Fence: 7}, s.ResolveNoEffect(t.Context(), "k", 7))
+
+	held := lockstore.Status{Key: "k", State: lockstore.Held, Fence: 7, Holder: by, Remaining: time.Second, Waiting: 3}
+	got, err := s.Inspect(t.Context(), "k")
+	sent(driver.Request{Kind: driver.Inspect}, err)
+	assert.Equal(t, held, got)
+	got, err = s.Revoke(t.Context(), lockstore.RevokeRequest{Key: "k", Fence: 7, By: by})
+	sent(driver.Request{Kind: driver.Revoke, Fence: 7, Holder: by.Encode()}, err)
+	assert.Equal(t, held, got)
+	f.answer.Status.State = driver.Free
+	got, err = s.Revoke(t.Context(), lockstore.RevokeRequest{Key: "k", Fence: 7, By: by, OpenAtOnce: true})
+	sent(driver.Request{Kind: driver.Revoke, Fence: 7, Holder: by.Encode(), AtOnce: true}, err)
+	assert.Equal(t, lockstore.Status{Key: "k", Fence: 7, Holder: by, Remaining: time.Second, Waiting: 3}, got, "for how long the old holder may be at work")
+	got, err = s.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	assert.Equal(t, lockstore.Status{Key: "k", Fence: 7, Waiting: 3}, got, "a free key has no holder")
+
+	f.answer = driver.Answer{Outcome: driver.Refused, Position: 4, Status: status}
+	refused := lockstore.Refused{Key: "k", State: lockstore.Held, Holder: by, QueuePosition: 4, Remaining: time.Second, Result: lockstore.Secret("r")}
+	_, err = s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute})
+	assert.Equal(t, &refused, err)
+	_, err = s.Revoke(t.Context(), lockstore.RevokeRequest{Key: "k", Fence: 7, OpenAtOnce: true})
+	require.ErrorIs(t, err, lockstore.ErrRefused)
+	assert.EqualError(t, err, `lock "k" cannot be opened at once: its work has started (f (1)). When the lease has ended, after at most 1s more, somebody has to resolve the key`)
+
+	f.answer = driver.Answer{Outcome: driver.Lost, Why: "the lease has expired"}
+	_, err = s.Renew(t.Context(), good, time.Minute)
+	assert.EqualError(t, err, `mystore: key "k": the lease has expired: lock is lost`)
+	f.answer = driver.Answer{Outcome: driver.Exclusive}
+	assert.EqualError(t, s.MarkStarted(t.Context(), good), `mystore: key "k": the lease may be shared by several holders`)
+	f.answer = driver.Answer{Outcome: driver.Holding}
+	assert.EqualError(t, s.Leave(t.Context(), "k", "o"), `mystore: key "k": the owner that leaves the queue holds the lock`)
+}
+
+// AwaitTurn waits until there are news, or an error.
+func TestAwaitTurn(t *testing.T) {
+	for outcome, want := range map[driver.Outcome]int{driver.Ask: 3, driver.Granted: 3} {
+		d := &waits{after: 3, outcome: outcome}
+		require.NoError(t, lockstore.New("mystore", d).AwaitTurn(t.Context(), "k", "o"))
+		assert.Equal(t, want, d.calls)
+		assert.Equal(t, driver.Request{Kind: driver.AwaitTurn, Owner: "o"}, d.last)
+	}
+	f := &fake{answer: driver.Answer{Outcome: driver.NotYet}, err: context.DeadlineExceeded}
+	require.ErrorIs(t, lockstore.New("mystore", f).AwaitTurn(t.Context(), "k", "o"), context.DeadlineExceeded)
+}
+
+// waits is a driver that has no news for some time.
+type waits struct {
+	fake
+	after   int
+	outcome driver.Outcome
+}
+
+func (w *waits) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	_, _ = w.Do(ctx, key, r)
+	if w.calls < w.after {
+		return driver.Answer{Outcome: driver.NotYet}, nil
+	}
+	return driver.Answer{Outcome: w.outcome}, nil
+}
+
+func TestWrapDriver(t *testing.T) {
+	inner := lister{&fake{answer: driver.Answer{Outcome: driver.Done}}}
+	s := lockstore.New("mystore", inner)
+	var around wrapper
+	for range 3 {
+		s = s.WrapDriver(func(d driver.Driver) driver.Driver {
+			around = wrapper{d}
+			return around
+		})
+	}
+	assert.Equal(t, "mystore", s.Name())
+	assert.Equal(t, around, s.Driver())
+	require.NoError(t, s.Release(t.Context(), good))
+	assert.Equal(t, 1, inner.calls)
+
+	// What the driver inside can do is found through any number of wrappers.
+	var pages []lockstore.Page
+	require.NoError(t, s.List(t.Context(), "a/", func(p lockstore.Page) error {
+		pages = append(pages, p)
+		return nil
+	}))
+	assert.Equal(t, []lockstore.Page{{
+		Keys: []lockstore.Status{
+			{Key: "a/held", State: lockstore.Held, Fence: 7, Holder: lockstore.HolderInfo{Name: "f"}, Remaining: time.Second, Waiting: 2},
+			{Key: "a/free", Fence: 7, Waiting: 2},
+		},
+		Read: 4, Requests: 3, Damaged: 1, DamagedNames: []string{"x"},
+	}}, pages)
+	stop := errors.New("stop")
+	assert.Equal(t, stop, s.List(t.Context(), "", func(lockstore.Page) error { return stop }))
+	extent, err := s.Extent(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, lockstore.Extent{Entries: 9}, extent)
+	findings, err := s.Check(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []lockstore.Finding{{Problem: "p", Fix: "f"}}, findings)
+	assert.Equal(t, errClose, s.Close())
+	assert.Equal(t, 1, inner.closed)
+
+	assert.NoError(t, memstore.New(nil).Close(), "a driver that keeps nothing open")
+}
+
+func TestUnsupported(t *testing.T) {
+	s := lockstore.New("mystore", wrapper{&fake{}})
+	for _, c := range optional {
+		err := c.do(t.Context(), s, good)
+		require.ErrorIs(t, err, errors.ErrUnsupported, c.name)
+		assert.Empty(t, matches(err))
+		assert.ErrorContains(t, err, "mystore: this store cannot ")
+	}
+}
+
+func TestLeaseIsWrittenDown(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	some := func(n int, from string) string {
+		all := []rune(from)
+		b := strings.Builder{}
+		for range 1 + random.IntN(n) {
+			b.WriteRune(all[random.IntN(len(all))])
+		}
+		return b.String()
+	}
+	leases := []lockstore.Lease{
+		good, {Key: "k", Owner: "o"}, {Key: " ", Owner: "-", Fence: math.MaxInt64}, {Key: "lease1 7 o aw", Owner: "lease1", Fence: 1},
+		{Key: strings.Repeat("k", lockstore.MaxKeyBytes), Owner: lockstore.Owner(strings.Repeat("~", lockstore.MaxOwnerBytes)), Fence: 1},
+	}
+	for range 2000 {
+		leases = append(leases, lockstore.Lease{
+			Key: some(300, "ab/:é漢😀% \"\\{}|\u00a0\u200b"), Owner: lockstore.Owner(some(64, "aZ09!#$&'()*+,-./:;<=>?@[]^_`{|}~\"\\")), Fence: lockstore.Fence(random.Int64N(math.MaxInt64)),
+		})
+	}
+	texts := map[string]bool{}
+	for _, l := range leases {
+		text := l.Encode()
+		assert.Regexp(t, "^[!-~ ]+$", text, "one line that can be printed")
+		back, err := lockstore.ParseLease(text)
+		require.NoError(t, err, "%q", text)
+		require.Equal(t, l, back)
+		l.TTL = time.Minute
+		require.Equal(t, text, l.Encode(), "without the TTL")
+		texts[text] = true
+	}
+	assert.Greater(t, len(texts), 2000)
+}
+
+func TestDamagedLeases(t *testing.T) {
+	const secret = "SECRETowner"
+	l := lockstore.Lease{Key: "secret/key", Owner: secret, Fence: 7}
+	text := l.Encode()
+	damaged := []string{
+		"", "x", secret, " ", "lease1", "lease1 ", "lease1    ", "lease2" + text[6:], "lease1 7 " + secret, "lease1 7  c2VjcmV0", "lease1 -1 " + secret + " c2VjcmV0",
+		"lease1 x " + secret + " c2VjcmV0", "lease1 9223372036854775808 " + secret + " c2VjcmV0", "lease1 7 " + secret + " ", "lease1 7 " + secret + " c2Vjc", "lease1 7 " + secret + " !",
+		"lease1 7 " + secret + " AA", "lease1 7 é c2VjcmV0", "lease1 7 " + strings.Repeat("o", 65) + " c2VjcmV0", text + " " + text, text + " x", strings.ToUpper(text), " " + text, "{" + text + "}",
+	}
+	for _, bad := range damaged {
+		_, err := lockstore.ParseLease(bad)
+		require.ErrorIs(t, err, lockstore.ErrInvalid, "%q", bad)
+		for _, part := range []string{secret, strings.ToLower(secret), "c2Vjc", "secret/key"} {
+			assert.NotContains(t, err.Error(), part)
+		}
+	}
+	// A text that is cut, or has one byte more or less, may be that of another key, but of this owner only
+	// if the owner is there.
+	for i := range text {
+		for _, changed := range []string{text[:i], text[:i] + text[i+1:], text[:i] + " " + text[i:]} {
+			back, err := lockstore.ParseLease(changed)
+			if err != nil {
+				assert.NotContains(t, err.Error(), secret)
+				continue
+			}
+			assert.NotEqual(t, l, back, "%q", changed)
+		}
+	}
+}
+
+// A Lease in JSON would show its owner, or lose it.
+func TestLeaseIsNotJSON(t *testing.T) {
+	for what, value := range map[string]any{
+		"a lease": good, "a pointer": &good, "a slice": []lockstore.Lease{good}, "a map": map[string]lockstore.Lease{"a": good},
+		"a field": struct{ Lease lockstore.Lease }{good}, "a pointer in a field": struct{ Lease *lockstore.Lease }{&good}, "an embedded one": struct{ lockstore.Lease }{good},
+	} {
+		text, err := json.Marshal(value)
+		require.ErrorContains(t, err, "a Lease is not JSON, because its owner is a secret; use Lease.Encode and ParseLease", what)
+		assert.Empty(t, text)
+	}
+	var l lockstore.Lease
+	require.ErrorContains(t, json.Unmarshal([]byte(`{"Key":"k","Owner":"o","Fence":7}`), &l), "use Lease.Encode and ParseLease")
+	var s struct{ Lease lockstore.Lease }
+	require.ErrorContains(t, json.Unmarshal([]byte(`{"Lease":{"Key":"k"}}`), &s), "use Lease.Encode and ParseLease")
+	assert.Zero(t, s)
+}
+
+func TestStateIsText(t *testing.T) {
+	text, err := json.Marshal(map[string]lockstore.State{"state": lockstore.InDoubt})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"state":"in doubt"}`, string(text))
+	assert.Equal(t, "{Key:k State:held Holder:unknown Fence:7 Remaining:0s Waiting:0}", fmt.Sprintf("%+v", lockstore.Status{Key: "k", State: lockstore.Held, Fence: 7}))
+}

@@ -1,0 +1,389 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Those of a Complete without a result are the cooldownCases.
+var completeCases = []testCase{
+	{
+		"complete/the result comes back unchanged",
+		"A result is bytes of the user. Whoever asks again gets each of them, and knows whose result it is.",
+		func(c *check) {
+			all := make([]byte, 256)
+			for i := range all {
+				all[i] = byte(i)
+			}
+			for _, result := range [][]byte{
+				nil, {}, []byte("result"), []byte("a result\n"), []byte("\n"), []byte("first\nsecond "), []byte("one two "), {0}, []byte("a\x00b"), all, largest(),
+				[]byte("lambdalock1 H owner 1 2 3 released abandoned holder"), []byte(`{"status":201,"body":"é"}`),
+			} {
+				req, lease := c.take(long)
+				c.complete(lease, result, long)
+				for range 2 {
+					c.sameHolder(c.completed(req.Key, result).Holder, req.HolderInfo)
+				}
+			}
+		},
+	},
+	{
+		"complete/for its time, and for as long as a month",
+		"Nobody gets the key before the time is over: an event that comes again on the last day still has one effect. Then the key is free.",
+		func(c *check) {
+			_, lease := c.take(long)
+			start := c.elapsed()
+			c.complete(lease, []byte("result"), lockstore.MaxResultTime)
+			c.between("Remaining", c.completed(lease.Key, []byte("result")).Remaining, lockstore.MaxResultTime-(c.elapsed()-start), lockstore.MaxResultTime)
+			if c.virtual {
+				c.sleepUntil(start + lockstore.MaxResultTime - tick)
+				c.completed(lease.Key, []byte("result"))
+				c.expire(tick)
+				c.next(lease)
+			}
+			c.ends(5, func(int) taken {
+				_, lease := c.take(long)
+				start := c.elapsed()
+				c.complete(lease, []byte("result"), edgeTTL)
+				return taken{lease.Key, start + edgeTTL, c.elapsed() + edgeTTL}
+			})
+		},
+	},
+	{
+		"complete/nothing is stored after the next grant",
+		"The next holder's lease is a lease like any other, and the entry is as small as before.",
+		func(c *check) {
+			req, lease := c.take(long)
+			c.complete(lease, largest(), short)
+			c.expire(short)
+			req.Owner, req.TTL = lockstore.NewOwner(), short
+			next := c.acquire(req)
+			c.grew(lease.Fence, next.Fence)
+			c.held(req.Key)
+			if c.Dump != nil {
+				if n := len(c.Dump(c.t, req.Key)); n > lockstore.MaxResultBytes/16 {
+					c.Errorf("the entry has %d bytes after the next grant; want the result gone", n)
+				}
+			}
+			c.expire(short)
+			_, last := c.next(next)
+			c.held(req.Key)
+			c.release(last)
+			c.next(last)
+		},
+	},
+	{
+		"complete/again is nil and changes neither the result nor the time F25",
+		"If the reply is lost, the caller sends the same call again.",
+		func(c *check) {
+			const d = 30 * time.Second
+			_, lease := c.take(long)
+			c.complete(lease, []byte("first"), d)
+			done := c.elapsed()
+			c.sleep(time.Second)
+			c.complete(lease, []byte("second"), long)
+			c.completed(lease.Key, []byte("first"))
+			c.endsBy("a second Complete", lease.Key, done+d)
+		},
+	},
+	{
+		"complete/after the end of the lease, if nobody was granted the key",
+		"The work is done, and its caller was slow to say so. No other work has run, so the result still counts.",
+		func(c *check) {
+			for _, started := range []bool{false, true} {
+				_, lease := c.take(short)
+				if started {
+					c.markStarted(lease)
+				}
+				c.expire(short)
+				c.complete(lease, []byte("result"), long)
+				c.completed(lease.Key, []byte("result"))
+			}
+		},
+	},
+	{
+		"complete/after a release or an abandon is lost",
+		"Released is not completed: the next caller runs the work again, and this caller must know that.",
+		func(c *check) {
+			for _, end := range []func(lockstore.Request, lockstore.Lease){
+				func(_ lockstore.Request, lease lockstore.Lease) { c.release(lease) },
+				func(req lockstore.Request, _ lockstore.Lease) { c.abandon(req) },
+			} {
+				req, lease := c.take(long)
+				end(req, lease)
+				c.wantErr("Complete after the end", c.tryComplete(lease, []byte("late"), long), lockstore.ErrLost)
+				c.next(lease)
+				c.held(req.Key)
+			}
+		},
+	},
+	{
+		"complete/after another's grant is lost F10",
+		"Another run has the key, or has completed its own work. The late caller must not replace it.",
+		func(c *check) {
+			_, old := c.take(short)
+			c.expire(short)
+			_, lease := c.next(old)
+			c.wantErr("Complete after another's grant", c.tryComplete(old, []byte("late"), long), lockstore.ErrLost)
+			c.held(lease.Key)
+			c.complete(lease, []byte("result"), long)
+			c.wantErr("Complete after another's Complete", c.tryComplete(old, []byte("late"), long), lockstore.ErrLost)
+			c.completed(lease.Key, []byte("result"))
+		},
+	},
+	{
+		"complete/again after others does not change what is theirs F62",
+		"A late duplicate of a Complete arrives when others have had the key since.",
+		func(c *check) {
+			_, old := c.take(long)
+			c.complete(old, []byte("old"), short)
+			c.expire(short)
+			req, lease := c.next(old)
+			c.wantNilOr("Complete again after another's grant", c.tryComplete(old, []byte("old"), long), lockstore.ErrLost)
+			c.held(req.Key)
+			c.held(req.Key)
+			c.complete(lease, []byte("result"), long)
+			c.wantNilOr("Complete again after another's Complete", c.tryComplete(old, []byte("old"), long), lockstore.ErrLost)
+			c.completed(req.Key, []byte("result"))
+		},
+	},
+	{
+		"complete/late duplicates do not change a completed key F26",
+		"Each request of the run that is over may arrive once more, and so may those of others.",
+		func(c *check) {
+			const d = 30 * time.Second
+			req, lease := c.take(long)
+			c.markStarted(lease)
+			c.complete(lease, []byte("result"), d)
+			done := c.elapsed()
+			for range 2 {
+				c.notGranted("Acquire by the owner that has completed its work", req)
+				c.renewLost("Renew after Complete", lease)
+				c.wantErr("MarkStarted after Complete", c.tryMarkStarted(lease), lockstore.ErrLost)
+				c.wantNilOr("Release after Complete", c.tryRelease(lease), lockstore.ErrLost)
+				c.abandon(req)
+				c.abandon(newRequest(req.Key, long))
+				for _, s := range strangers(lease) {
+					c.wantErr("MarkStarted"+s.what, c.tryMarkStarted(s.lease), lockstore.ErrLost)
+					c.wantNilOr("Release"+s.what, c.tryRelease(s.lease), lockstore.ErrLost)
+				}
+				c.completed(req.Key, []byte("result"))
+				c.endsBy("late duplicates", req.Key, done+d)
+			}
+		},
+	},
+	{
+		"complete/only by the lease that holds the key F10",
+		"A Complete ends the lease. Nobody else may do that, also not with the right owner or the right fence alone.",
+		func(c *check) {
+			req, lease := c.take(long)
+			for _, s := range strangers(lease) {
+				c.wantErr("Complete"+s.what, c.tryComplete(s.lease, []byte("strange"), long), lockstore.ErrLost)
+			}
+			c.keeps(req, lease)
+			unknown := lockstore.Lease{Key: newKey(), Owner: lockstore.NewOwner(), Fence: lease.Fence}
+			c.wantErr("Complete of a new key", c.tryComplete(unknown, []byte("strange"), long), lockstore.ErrLost)
+			c.acquire(newRequest(unknown.Key, long))
+		},
+	},
+	{
+		"complete/Inspect shows it",
+		"A waiter that polls has to learn that the key will not be free soon.",
+		func(c *check) {
+			req, lease := c.take(long)
+			c.complete(lease, []byte("result"), short)
+			status := c.inspect(req.Key)
+			if status.State != lockstore.Completed || status.Remaining <= 0 || status.Holder.Encode() != req.HolderInfo.Encode() || status.Fence < lease.Fence {
+				c.Errorf("Inspect of a completed key: %+v; want it completed, by %v with fence %d", status, req.HolderInfo, lease.Fence)
+			}
+			c.expire(short)
+			if status = c.inspect(req.Key); status.State != lockstore.Free {
+				c.Errorf("Inspect after the time of Complete: %+v; want it free", status)
+			}
+		},
+	},
+	{
+		"complete/a clock that is an hour off F15 F16",
+		"The end is written by a clock. If that clock is wrong, the key must still open neither early nor late.",
+		func(c *check) {
+			c.need("ShiftClock", c.ShiftClock != nil)
+			for _, shift := range []time.Duration{-time.Hour, time.Hour, -time.Hour} {
+				c.ends(1, func(int) taken {
+					_, lease := c.take(long)
+					c.ShiftClock(c.t, shift) // the first request of the wrong clock is the Complete
+					start := c.elapsed()
+					c.complete(lease, []byte("result"), edgeTTL)
+					return taken{lease.Key, start + edgeTTL, c.elapsed() + edgeTTL}
+				})
+			}
+		},
+	},
+	{
+		"complete/lost replies of MarkStarted and Complete are unknown F25",
+		"The caller sends the same request again, and learns that it was applied.",
+		func(c *check) {
+			_, lease := c.take(long)
+			c.loseReply("MarkStarted", func() error { return c.tryMarkStarted(lease) })
+			c.markStarted(lease)
+			c.loseReply("Complete", func() error { return c.tryComplete(lease, []byte("result"), long) })
+			c.completed(lease.Key, []byte("result"))
+			c.complete(lease, []byte("result"), long)
+
+			req, lease := c.take(short)
+			c.loseReply("MarkStarted", func() error { return c.tryMarkStarted(lease) })
+			c.expire(short)
+			c.inDoubt(req)
+			c.release(lease) // nothing ran
+			c.next(lease)
+		},
+	},
+	{
+		"complete/who waits in the queue learns the result at once",
+		"The result is for all who wait. They do not wait for their turns.",
+		func(c *check) {
+			_, lease := c.take(long)
+			var waiters []lockstore.Request
+			for n := range 8 {
+				waiters = append(waiters, c.join(lease.Key, n+1))
+			}
+			answers := c.whileAllAwait(waiters, func() { c.complete(lease, []byte("result"), long) })
+			for _, err := range answers {
+				c.isCompleted(err, []byte("result"))
+			}
+			c.refused(queued(lease.Key), lockstore.Completed)
+			c.waiting(lease.Key, 0)
+		},
+	},
+	{
+		"complete/who waits in the queue learns that the key is in doubt",
+		"Nobody gets a turn, so nobody must wait for one.",
+		func(c *check) {
+			ttl := c.toJoin()
+			req, lease := c.take(ttl)
+			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
+			c.markStarted(lease)
+			for _, err := range c.whileAllAwait([]lockstore.Request{first, second}, func() { c.expire(ttl) }) {
+				c.isInDoubt(err, req)
+			}
+		},
+	},
+	{
+		"complete/a place that is taken at the same time is none",
+		"A request for a place and a Complete meet. A completed key has no place.",
+		func(c *check) {
+			c.sideBySide(4, func(int) {
+				_, lease := c.take(long)
+				c.join(lease.Key, 1)
+				errs := make([]error, 6)
+				atOnce(7, func(i int) {
+					if i < 6 {
+						_, errs[i] = c.tryAcquire(queued(lease.Key))
+						return
+					}
+					c.complete(lease, []byte("result"), short)
+				})
+				for _, err := range errs {
+					c.wantErr("Acquire while another completes", err, lockstore.ErrRefused)
+				}
+				c.completed(lease.Key, []byte("result"))
+				c.waiting(lease.Key, 0)
+				c.expire(short)
+				c.next(lease)
+			})
+		},
+	},
+}
+
+// largest is a result of the largest size. It has no pattern that a store could use.
+func largest() []byte {
+	data := make([]byte, lockstore.MaxResultBytes)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range data {
+		data[i] = byte(random.Uint32())
+	}
+	return data
+}
+
+func (c *check) tryComplete(lease lockstore.Lease, result []byte, d time.Duration) error {
+	return c.call(method{"Complete", func(ctx context.Context) error { return c.Store.Complete(ctx, lease, result, d) }})
+}
+
+func (c *check) complete(lease lockstore.Lease, result []byte, d time.Duration) {
+	c.Helper()
+	if err := c.tryComplete(lease, result, d); err != nil {
+		c.fatalf("Complete of %q with fence %d: %v; want nil", lease.Key, lease.Fence, err)
+	}
+}
+
+// completed wants the key refused to a new owner, with this result. A Complete without a result
+// is a cooldown.
+func (c *check) completed(key string, result []byte) *lockstore.Refused {
+	c.Helper()
+	_, err := c.tryAcquire(newRequest(key, long))
+	return c.isCompleted(err, result)
+}
+
+func (c *check) isCompleted(err error, result []byte) *lockstore.Refused {
+	c.Helper()
+	state := lockstore.Completed
+	if len(result) == 0 {
+		state = lockstore.Cooldown
+	}
+	e := c.isRefused(err, state)
+	if !bytes.Equal(e.Result, result) {
+		c.fatalf("the stored result has %d bytes: %.60q; want %d bytes: %.60q", len(e.Result), []byte(e.Result), len(result), result)
+	}
+	return e
+}
+
+// whileAllAwait calls AwaitTurn for all, and during meanwhile. All must return soon after
+// it. Each then asks once more; whileAllAwait returns the answers.
+func (c *check) whileAllAwait(waiters []lockstore.Request, during func()) []error {
+	c.Helper()
+	const most = 5 * time.Second
+	var all sync.WaitGroup
+	returned := make([]error, len(waiters))
+	for i, req := range waiters {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(c.t.Context(), callTimeout)
+			defer cancel()
+			// AwaitTurn may return early: then the owner asks, and waits again.
+			for {
+				if returned[i] = c.Store.AwaitTurn(ctx, req.Key, req.Owner); returned[i] != nil {
+					return
+				}
+				_, returned[i] = c.Store.Acquire(ctx, req)
+				refused, ok := errors.AsType[*lockstore.Refused](returned[i])
+				if !ok || refused.State.Done() || refused.State == lockstore.InDoubt {
+					return
+				}
+			}
+		})
+	}
+	time.Sleep(tick)
+	during()
+	done := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(done)
+	}()
+	for start := c.elapsed(); ; {
+		select {
+		case <-done:
+			if late := c.elapsed() - start - most - c.TakeoverDelay - c.slack(); late > 0 {
+				c.Errorf("those who wait have left %v late", late)
+			}
+			return returned
+		case <-time.After(time.Millisecond):
+			if c.moved {
+				c.sleep(time.Millisecond)
+			}
+		}
+	}
+}

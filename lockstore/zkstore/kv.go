@@ -1,0 +1,255 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// kv is the casstore.KV: a node for each key.
+type kv struct {
+	*client
+	paths
+	acl []zk.ACL
+}
+
+var (
+	_ casstore.KV     = (*kv)(nil)
+	_ casstore.Waker  = (*kv)(nil)
+	_ casstore.Lister = (*kv)(nil)
+	_ driver.Checker  = (*kv)(nil)
+	_ io.Closer       = (*kv)(nil)
+)
+
+// ClockResolution implements casstore.KV.
+func (k *kv) ClockResolution() time.Duration { return time.Millisecond }
+
+// Read implements casstore.KV. A fresh read writes the clock node first.
+func (k *kv) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
+	type answer struct {
+		entry casstore.Entry
+		now   time.Time
+	}
+	get := func(conn *zk.Conn, now time.Time) (answer, error) {
+		entry, err := k.get(conn, key)
+		return answer{entry, now}, err
+	}
+	var a answer
+	var err error
+	if fresh {
+		a, err = synced(ctx, k, get)
+	} else {
+		a, err = call(ctx, k.client, func(conn *zk.Conn) (answer, error) { return get(conn, time.Time{}) })
+	}
+	if err != nil {
+		return casstore.Entry{}, time.Time{}, explain(err)
+	}
+	return a.entry, a.now, nil
+}
+
+// get reads the entry of a node. That of no node is empty.
+func (k *kv) get(conn *zk.Conn, key string) (casstore.Entry, error) {
+	data, stat, err := conn.Get(k.lock(key))
+	if errors.Is(err, zk.ErrNoNode) {
+		return casstore.Entry{}, nil
+	}
+	if err != nil {
+		return casstore.Entry{}, err
+	}
+	return decode(data, stat)
+}
+
+// synced writes the clock node before read. The write gives the servers' time, and what read
+// asks for in the same session has every write that ended before.
+func synced[T any](ctx context.Context, k *kv, read func(conn *zk.Conn, now time.Time) (T, error)) (T, error) {
+	return call(ctx, k.client, func(conn *zk.Conn) (none T, err error) {
+		session := conn.SessionID()
+		now, err := k.now(conn)
+		if err != nil {
+			return none, err
+		}
+		value, err := read(conn, now)
+		if err == nil && conn.SessionID() != session {
+			return none, errors.New("the session ended between the requests of a read")
+		}
+		return value, err
+	})
+}
+
+// now writes the clock node. Any version of it will do.
+func (k *kv) now(conn *zk.Conn) (time.Time, error) {
+	stat, err := conn.Set(k.clock(), nil, anyVersion)
+	if errors.Is(err, zk.ErrNoNode) {
+		if err := k.createParents(conn); err != nil {
+			return time.Time{}, err
+		}
+		stat, err = conn.Set(k.clock(), nil, anyVersion)
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return stamp(stat), nil
+}
+
+func (k *kv) createParents(conn *zk.Conn) error {
+	for _, path := range k.above() {
+		_, err := conn.Create(path, nil, 0, k.acl)
+		if errors.Is(err, zk.ErrNoAuth) {
+			// The server looks at the rights on the parent before it looks for the node.
+			if exists, _, lookErr := conn.Exists(path); lookErr == nil && exists {
+				continue
+			}
+		}
+		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			return fmt.Errorf("the parents of the locks' nodes: %w", err)
+		}
+	}
+	return nil
+}
+
+// Write implements casstore.KV. ZooKeeper's versions begin again when a node is
+// deleted, so each node has a child that is named after its birth. A write also checks
+// that child.
+func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	path := k.lock(key)
+	if ifVersion == "" {
+		v := version{newBirth(), 1}
+		return k.multi(ctx, v, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
+			create := func() ([]zk.MultiResponse, error) {
+				return conn.Multi(
+					&zk.CreateRequest{Path: path, Acl: k.acl},
+					&zk.CreateRequest{Path: birthNode(path, v), Acl: k.acl},
+					// The reply to a create has no time, and the reply to this has one.
+					&zk.SetDataRequest{Path: path, Data: encode(v.birth, value), Version: 0})
+			}
+			done, err := create()
+			if errors.Is(err, zk.ErrNoNode) {
+				if err := k.createParents(conn); err != nil {
+					return nil, err
+				}
+				done, err = create()
+			}
+			return done, err
+		})
+	}
+	v, err := parseVersion(ifVersion)
+	if err != nil {
+		return casstore.Entry{}, err
+	}
+	next := version{v.birth, v.count + 1}
+	return k.multi(ctx, next, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
+		done, err := conn.Multi(
+			&zk.CheckVersionRequest{Path: birthNode(path, v), Version: 0},
+			&zk.SetDataRequest{Path: path, Data: encode(v.birth, value), Version: v.count})
+		if errors.Is(err, zk.ErrNoNode) {
+			if e, _, err := conn.Get(path); err == nil && string(e[:min(len(e), birthLength)]) == v.birth {
+				return nil, fmt.Errorf("the node has lost its child %s: delete the node while nobody holds the lock: %w", v.birth, lockstore.ErrCorrupt)
+			}
+		}
+		return done, err
+	})
+}
+
+func birthNode(path string, v version) string { return path + "/" + v.birth }
+
+// multi writes, and reads the time from the reply to the last of the operations.
+func (k *kv) multi(ctx context.Context, v version, write func(*zk.Conn) ([]zk.MultiResponse, error)) (casstore.Entry, error) {
+	done, err := call(ctx, k.client, write)
+	switch {
+	case errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNoNode):
+		return casstore.Entry{}, casstore.ErrConflict
+	case err != nil:
+		return casstore.Entry{}, explain(err)
+	}
+	stat := done[len(done)-1].Stat
+	if stat == nil || stat.Version != v.count {
+		return casstore.Entry{}, errors.New("the reply to a write has no version or a wrong one")
+	}
+	return casstore.Entry{Version: v.String(), WrittenAt: stamp(stat)}, nil
+}
+
+// explain marks an error after which it is certain that nothing was applied. After all
+// others, the end of the connection for one, a write may have been applied.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, zk.ErrNoAuth):
+		return fmt.Errorf("%w: the server denies access to the node: look at %s and at the node's ACL: %w", lockstore.ErrUnavailable, authVariable, err)
+	case errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrInvalidACL), errors.Is(err, zk.ErrNoServer):
+		return fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err)
+	}
+	return err
+}
+
+// Listen implements casstore.Waker. An owner that waits has a node, and whoever deletes
+// the node wakes the owner. The node is ephemeral, so that it ends with its process.
+func (k *kv) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
+	path := k.waiter(key, owner)
+	woken, stopped := make(chan struct{}), make(chan struct{})
+	_, err := call(ctx, k.client, func(conn *zk.Conn) (struct{}, error) {
+		events, err := k.watch(conn, path)
+		// This comes also after the end of ctx, and after an error: the node may be there.
+		go func() {
+			select {
+			case <-events:
+				close(woken)
+			case <-stopped:
+				_ = k.delete(context.Background(), path) // it ends with the session, too
+			}
+		}()
+		return struct{}{}, err
+	})
+	if err != nil {
+		close(stopped)
+		return nil, nil, err
+	}
+	return woken, func() { close(stopped) }, nil
+}
+
+// watch makes the node of a waiter. It returns what tells that the node is deleted; nil, which
+// never tells, with an error.
+func (k *kv) watch(conn *zk.Conn, path string) (<-chan zk.Event, error) {
+	_, err := conn.Create(path, nil, zk.FlagEphemeral, k.acl)
+	if errors.Is(err, zk.ErrNoNode) {
+		if err := k.createParents(conn); err != nil {
+			return nil, err
+		}
+		_, err = conn.Create(path, nil, zk.FlagEphemeral, k.acl)
+	}
+	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		return nil, err
+	}
+	_, _, events, err := conn.GetW(path)
+	if errors.Is(err, zk.ErrNoNode) { // somebody has deleted it meanwhile
+		closed := make(chan zk.Event)
+		close(closed)
+		return closed, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return events, nil
+}
+
+// Wake implements casstore.Waker.
+func (k *kv) Wake(ctx context.Context, key, owner string) error {
+	return k.delete(ctx, k.waiter(key, owner))
+}
+
+// delete deletes a node of a waiter, which has no version.
+func (k *kv) delete(ctx context.Context, path string) error {
+	_, err := call(ctx, k.client, func(conn *zk.Conn) (struct{}, error) {
+		return struct{}{}, conn.Delete(path, anyVersion)
+	})
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
+	return err
+}
