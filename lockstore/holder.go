@@ -69,13 +69,17 @@ func (h HolderInfo) Encode() string {
 	if !h.Since.IsZero() {
 		ms = h.Since.UnixMilli()
 	}
-	since, caller := strconv.FormatInt(ms, 10), clean(h.Caller)
+	caller := clean(h.Caller)
 	if caller != "" {
 		caller = "\t" + shorten(caller, MaxCallerBytes)
 	}
-	room := MaxHolderBytes - len(since) - len("\t\t") - len(caller)
+	var buf [MaxHolderBytes]byte
+	text := append(strconv.AppendInt(buf[:0], ms, 10), '\t')
+	room := MaxHolderBytes - len(text) - len("\t") - len(caller)
 	id := cut(clean(h.ID), room)
-	return since + "\t" + id + "\t" + cut(clean(h.Name), room-len(id)) + caller
+	text = append(append(text, id...), '\t')
+	text = append(append(text, cut(clean(h.Name), room-len(id))...), caller...)
+	return string(text)
 }
 
 // cut keeps the beginning of s: at most n bytes, and no half character.

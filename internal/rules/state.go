@@ -225,7 +225,8 @@ func (d *decision) remember(m Ended) {
 	if m.Owner == "" {
 		return
 	}
-	d.Ended = append(slices.Clone(d.Ended[max(0, len(d.Ended)-d.Marks+1):]), m)
+	last := d.Ended[max(0, len(d.Ended)-d.Marks+1):]
+	d.Ended = append(append(make([]Ended, 0, len(last)+1), last...), m)
 	d.changed = true
 }
 

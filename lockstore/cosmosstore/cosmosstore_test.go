@@ -72,6 +72,7 @@ func open(t *testing.T, path, addr string) *lockstore.Store {
 func testedKV(t *testing.T, addr string) *kv {
 	t.Helper()
 	set, h := client(t, "db/locks", addr)
+	h.Timeout, h.Transport.(*http.Transport).ResponseHeaderTimeout = 20*time.Second, 0 // a busy machine answers late
 	k, err := newKV(set, h)
 	require.NoError(t, err)
 	return k
