@@ -39,10 +39,12 @@ dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PO
 # make lint vets. The garbage collector runs less often: memory is there, and time is short.
 GO_TEST := GOGC=400 go test -race -vet=off -timeout 15m
 
-# First what all modules share is compiled, once. The tests of the main module often wait, so
-# those of the others run beside them.
+# First what all modules share is compiled, and what the functions are made of: otherwise several
+# tests, which build functions, would compile it at the same time. The tests of the main module
+# often wait, so those of the others run beside them.
 test: install-servers ## install what the tests need, run all with the race detector
 	go build -race ./...
+	CGO_ENABLED=0 go build -trimpath -tags=lambda.norpc ./functions/...
 	@$(MAKE) -k -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-main test-others
 
 .PHONY: test-main test-others

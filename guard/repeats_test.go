@@ -73,7 +73,7 @@ func TestRepeats(t *testing.T) {
 			What:  "the same faults when work without a result runs again",
 			Shown: total[more] > 0, Saw: fmt.Sprintf("%d effects more than one for an event", total[more]),
 		}},
-		Limits: []string{"The transaction of effect and result is simulated in the store in memory, under the condition of dynamostore.Kept. Its expression is tested on DynamoDB Local."},
+		Limits: []string{"The transaction of effect and result is simulated in the store in memory, under the condition of dynamostore.CompleteItem. Its expression is tested on DynamoDB Local."},
 	})
 }
 
@@ -291,7 +291,7 @@ func (w *repeatWorld) acquired(key string, r driver.Request, a driver.Answer) {
 }
 
 // inTransaction is the owner in a Complete that is a transaction of effect and result. As
-// dynamostore.Kept it is refused when the key is completed already.
+// dynamostore.CompleteItem it is refused when the key is completed already.
 const inTransaction lockstore.Owner = "in-a-transaction"
 
 func (w *repeatWorld) complete(ctx context.Context, key string, r driver.Request, g *repeatGrant) (a driver.Answer, err error) {

@@ -30,7 +30,7 @@
 // A fence does not change this: it refuses a late writer, and does not stop a second run.
 //
 // If the effect must happen exactly once, write the effect and the result in one transaction.
-// On DynamoDB [Prepare] returns what to store, and Kept of a dynamostore.Store makes a part of a
+// On DynamoDB [Prepare] returns what to store, and CompleteItem of a dynamostore.Store makes a part of a
 // TransactWriteItems of it. Then AtLeastOnce is right, because a run without a result has had
 // no effect.
 //

@@ -196,7 +196,7 @@ func gateway(function func(context.Context, httpapi.Request) (httpapi.Response, 
 }
 
 // welcome has one line for each thing to try, for a POSIX shell.
-const welcome = `Locks over HTTP at http://%[1]s, kept in %[2]s. Take a lock, look at it, give it back:
+const welcome = `Locks over HTTP at http://%[1]s, in the store %[2]s. Take a lock, look at it, give it back:
 
 had=$(curl -s -X PUT -H content-type:application/json -d '{"ttl": 60, "holder": "me"}' http://%[1]s/locks/shared/reports/daily); echo "$had"
 curl -s -w '\n' http://%[1]s/locks/shared/reports/daily

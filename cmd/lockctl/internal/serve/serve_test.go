@@ -352,7 +352,7 @@ func TestStores(t *testing.T) {
 			one, printed := startOn(t, lockURL)
 			two, _ := startOn(t, lockURL)
 			shown, _, _ := strings.Cut(lockURL, "?")
-			assert.Contains(t, printed, "kept in "+shown)
+			assert.Contains(t, printed, "in the store "+shown)
 			status, had, _ := ask(t, t.Context(), "PUT", one+"/locks/a", `{"ttl": 60, "holder": "one"}`)
 			require.Equal(t, 200, status, had)
 			status, busy, _ := ask(t, t.Context(), "PUT", two+"/locks/a", `{"ttl": 60}`)
