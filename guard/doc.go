@@ -1,9 +1,10 @@
-// Package guard runs work only while a lock is held. [Guard.Do] is the whole life cycle:
-// acquire, work, release. [Guard.DoAll] does the same for several locks. [Guard.Acquire],
-// [Guard.Renew] and [Guard.Release] are for a lease that outlives the call. [Wrap] makes a
-// Lambda handler of [Guard.Do]. Packages httpapi, schedule, sqsbatch and stream adapt it to one
-// event source each. The package uses the standard library only and knows nothing of AWS: a Lambda's
-// deadline is the deadline of its context.
+// Package guard starts work only when it has the lock, and cancels the work's context before
+// another can get the lock. [Guard.Do] is the whole life cycle: acquire, work, release.
+// [Guard.DoAll] does the same for several locks. [Guard.Acquire], [Guard.Renew] and
+// [Guard.Release] are for a lease that outlives the call. [Wrap] makes a Lambda handler of
+// [Guard.Do]. Packages httpapi, schedule, sqsbatch and stream adapt it to event sources. The
+// package uses the standard library only and knows nothing of AWS: a Lambda's deadline is the
+// deadline of its context.
 //
 // # Words
 //
@@ -11,7 +12,7 @@
 //	fence         the number of a lease; it only grows for its key
 //	owner         the secret id of one acquisition
 //	run           one key's life cycle in one call of Do
-//	trust window  the time in which the guard relies on its lease; see below
+//	trust window  the time for which the guard relies on its lease; see below
 //	place         a waiting run's position in the key's queue
 //	poll          to ask the store whether a held key is free
 //	abandon       to release an acquire whose outcome is unknown
@@ -35,18 +36,19 @@
 //	 ▼
 //	losing: the work's context is cancelled ── work returns ──▶ lost
 //
-// The diagram leaves out five things:
+// The diagram leaves out these:
 //
 //   - Asking also ends as deadline in three cases: the context of the caller ends, Shutdown
 //     is called, or the lease comes so late that too little time is left for the work. It
-//     ends as corrupt when the entry is no lock.
+//     ends as corrupt when the entry is no lock. [Guard.Acquire] with an owner of the caller's
+//     ends as lost when the lease of this owner has ended.
 //   - If the work panics or calls runtime.Goexit, the lease is released, and the panic
 //     goes on with its own stack.
 //   - While the work runs, its lease is never released. If the work never returns, the
 //     lease ends by its TTL.
-//   - [Guard.WithCooldown] leaves the key unavailable for a while after good work.
-//   - [Guard.DoOnce] ends a lease by storing the result of the work, and a run that finds a
-//     result ends with it. Package idempotency is built on it.
+//   - After work that returned nil, [Guard.WithCooldown] leaves the key unavailable for a while.
+//   - [Guard.DoOnce] stores the result of the work, which ends the lease. A later run of the key
+//     gets this result, and its work does not run. Package idempotency is built on it.
 //
 // # Waiting
 //
@@ -59,8 +61,8 @@
 //     called.
 //   - A run that dies while it waits delays those behind it by one lockstore.Turn: 2 s, and
 //     up to 4 s on a store whose clock has whole seconds.
-//   - A run that does not wait is behind all who wait. So it is busy while others wait,
-//     also if nobody holds the lock: State of its LockBusy is lockstore.Reserved.
+//   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
+//     if nobody holds the lock: State of its LockBusy is then lockstore.Reserved.
 //   - If the queue is full, the run polls the key, and asks for a place once a second. Runs
 //     without a place have no order.
 //
@@ -81,9 +83,9 @@
 //
 //	end of the window = time of the request + trusted time - margin
 //
-// The store returns the trusted time, as the TTL of the lease. It can be less than the TTL of
-// the request: on DynamoDB it is at least 250 ms less. A slow reply makes the work's time
-// shorter, and never the window longer. In a queue the window begins with the request that
+// The store returns the trusted time in Lease.TTL. It can be less than the TTL of the
+// request: on DynamoDB it is at least 250 ms less. If the reply is slow, the work gets less
+// time; the window does not get longer. In a queue the window begins with the request that
 // returned the lease, however long the run has waited.
 //
 // The guard measures the window on two clocks: the monotonic clock and the wall clock. A
@@ -98,12 +100,12 @@
 //
 //   - The process is frozen, and the wall clock is set back by as much, between two
 //     checks.
-//   - The store's clock runs faster than the local clocks, by more than the margin's part
-//     of a lease: 250 ms of 60 s, or 0.4 %.
+//   - The store's clock runs faster than the local clocks, and gains more than the margin
+//     during a lease: 250 ms in 60 s, which is 0.4 %.
 //   - The store gives the key away before the end of the lease: a failover lost the
 //     lease, somebody deleted it or revoked it with OpenAtOnce, or the store's clock jumped
-//     ahead. The guard learns that at the next renewal or at the release. A revoked lease
-//     it learns at a renewal only: to its release the store says nil.
+//     ahead. The guard learns that at the next renewal or at the release. That a lease was
+//     revoked it learns only at a renewal: the release of a revoked lease returns nil.
 //
 // # The work's context
 //
@@ -134,18 +136,18 @@
 // So most functions never renew. With the default TTL:
 //
 //	time left when Do is called   renewals
-//	up to 59 s                    none, if the store lets the guard trust the lease until 1 s before its end
+//	up to 59 s                    none, if the trusted time is at least the TTL - 1 s
 //	60 s, Redis                   none
-//	60 s, DynamoDB                one after 20 s, if the work still runs: 250 ms less can be trusted
-//	longer                        every 20 s, until a lease of 60 s reaches the end of the
-//	                              time: so none in about the last 40 s
+//	60 s, DynamoDB                one after 20 s, if the work still runs: the trusted time is 250 ms less
+//	longer                        one every 20 s, but none in about the last 40 s, because the
+//	                              lease then lasts until the end of the time
 //
 // # When the store does not answer
 //
 // A lost answer means that the outcome is unknown. The guard repeats the same request with
 // the same owner, and the store answers with the same lease. When the time for repeats is
-// over, the guard abandons the attempt, so that the attempt does not hold the key, now or later. If
-// the abandon fails, too, the outcome is unknown. If the caller has chosen the owner
+// over, the guard abandons the attempt: the store frees the key if the attempt has it, and refuses
+// requests of the attempt that arrive later. If the abandon fails, too, the outcome is unknown. If the caller has chosen the owner
 // (LeaseRequest.Owner), the guard abandons nothing: the caller repeats the request. If the store
 // says that it has applied nothing, the guard asks again after a pause.
 //
@@ -157,8 +159,8 @@
 //	release, abandon or leave, with all repeats    1 s
 //	the same, near the deadline                    until 100 ms before the deadline
 //	the same, after Shutdown                       until 300 ms after Shutdown
-//	the same, if it begins less than
-//	100 ms before these limits, or after them      100 ms
+//	the same, if less than 100 ms are left
+//	until these limits                             100 ms
 //	Renew, with all repeats                        5 s, but at most half of the time left;
 //	                                               the last call may end 200 ms later
 //
@@ -166,9 +168,9 @@
 //
 // A renewal inside Do is tried again until the trust window ends. The guard repeats a release
 // and a [Guard.Renew] until their time is over. When an answer is lost, the guard does not know
-// whether the store applied that request. So the outcome stays unknown, and the error is that
-// of the lost answer, unless a repeat says more: for a release only nil does, for Renew also
-// lost, corrupt and invalid.
+// whether the store applied that request. A repeat can tell: for a release only the answer nil
+// does, for Renew also lost, corrupt and invalid. Otherwise the outcome stays unknown, and the
+// error is that of the lost answer.
 //
 // # Mistakes in the program
 //
@@ -184,6 +186,6 @@
 // # What is not promised
 //
 // A lock stops overlap, not repetition: an event that Lambda delivers twice runs twice, one
-// run after the other. For this see package idempotency. And no lock can stop work that has
-// stalled: pass Lock.Fence to the resource, and let the resource refuse a smaller fence.
+// run after the other. For this see package idempotency. And no lock can stop work that stands
+// still and then goes on: pass Lock.Fence to the resource, and let the resource refuse a smaller fence.
 package guard

@@ -1,7 +1,7 @@
 // Package lockstore is the contract between a guard and the place where its
 // locks live. Programs use package guard; this package is for authors of
-// stores and for tools that look at locks. A [Store] has all methods of this contract; its
-// driver, of package driver, sends the requests.
+// stores and for tools that look at locks. A [Store] has all methods of this contract. Below it is
+// a driver, see package driver, which sends the requests.
 //
 // # Words
 //
@@ -13,7 +13,7 @@
 //	takeover       the grant of a key whose lease has expired, to another owner
 //	abandon        to release an acquire whose outcome is unknown
 //	state          what is true of a key, in one word, see [State]
-//	result         what the work of a key has left there: a repeat is refused and gets it
+//	result         what the work returned, stored in the key's entry: a refusal brings it
 //	in doubt       the lease has ended under work that had started; nobody knows how the work ended
 //
 // # What every store promises
@@ -24,8 +24,8 @@
 //     larger Fence than every earlier grant of the same key: also after a release, an
 //     expiry, a deleted entry, a restart or a restored older entry. The rule is
 //     fence = max(previous+1, now in microseconds), see [NextFence]. The limit of the
-//     rule: a fence can be equal to an earlier one, or smaller, if the previous value is
-//     lost and, at the same time, the clock that decides is behind the last grant.
+//     rule: if the previous value is lost, and the clock that decides is behind the last
+//     grant, the next fence can be equal to an earlier one, or smaller.
 //  2. Acquire is idempotent per owner. The same request again, after a lost reply,
 //     returns the same lease with the time that is left. If the owner's lease has
 //     expired, Acquire returns [ErrLost] for as long as the store remembers the owner;
@@ -36,17 +36,17 @@
 //  4. Release frees only the lease of its owner: with another owner or fence it is
 //     [ErrLost]. The same release again is nil for as long as the store remembers the
 //     first one. If another owner has the key by then, the second release may be
-//     ErrLost; it does not touch the other lease. A Release with Fence 0 abandons: it
-//     compares the owner only, and it leaves a mark. When an acquire of the same owner
-//     arrives after the mark, it takes no lock. Each store documents how long it
-//     remembers.
+//     ErrLost; it does not touch the other lease. A Release with Fence 0 is another
+//     operation, an abandon: it compares the owner only, and it leaves a mark. An acquire
+//     of the same owner that arrives after the mark takes no lock. Each store documents
+//     how long it remembers owners.
 //  5. Errors have one meaning each, found with errors.Is: see [ErrRefused], [ErrLost],
 //     [ErrInvalid], [ErrCorrupt], [ErrUnavailable]. Context errors stay matchable. If the
 //     context has ended before the store sends anything, the call changes nothing, and
-//     its error matches both ErrUnavailable and the context's error. Every other error
-//     (but [ErrGranted] of Leave) means that the outcome is unknown: the server may have
-//     applied the request. A
-//     caller must not take an unknown outcome for held.
+//     its error matches both ErrUnavailable and the context's error. Every other error,
+//     except [ErrGranted] and [ErrExclusive], means that the outcome is unknown: the
+//     server may have applied the request. After an unknown outcome a caller must not
+//     act as if it held the lock.
 //  6. A store refuses an entry of another type or shape and does not change it. A store
 //     never treats a corrupt entry as free.
 //  7. Keys are 1 to 1024 bytes of UTF-8 without control characters. Two different keys
@@ -75,24 +75,24 @@
 // arguments and contexts, so that no bad one reaches the driver. Package memstore shows the
 // promises in the fewest lines, and storetest checks them. What neither shows:
 //
-//   - Reads. A store that answers [ErrLost] or [Status] from a read needs a linearizable
-//     read: one that sees every write that ended before the read began. [ErrRefused] may
+//   - Reads. If a store answers [ErrLost] or a [Status] from a read, the read has to be
+//     linearizable: it sees every write that ended before the read began. [ErrRefused] may
 //     come from an older read, because it only delays the caller.
 //   - Time. The server's clock decides about a takeover, never a client's clock. A clock
 //     that shows whole seconds is up to a second behind: wait for this second after the
-//     lease's end. If the store rounds the end of a lease down, take the same time off
-//     the trust. A takeover may be late, and the store documents how late. It is never
-//     early.
-//   - Applied or not. For a store that reads before it writes, the write alone counts: an
-//     error before the write matches [ErrUnavailable]. After a write whose reply is lost
-//     the outcome stays unknown, also when a later read fails.
+//     lease's end. If the store rounds the end of a lease down, let the holder trust the
+//     lease for as much less. A takeover may be late, and the store documents how late.
+//     It is never early.
+//   - Unknown outcomes. If a store reads before it writes, only the write can leave an
+//     unknown outcome: an error before the write matches [ErrUnavailable]. After a write
+//     whose reply is lost the outcome stays unknown, also when a later read fails.
 //   - Opening. The openers of this project send nothing. The first call connects; when the
 //     server is down, that call returns [ErrUnavailable]. An opener that needs a session
 //     may connect, within its context. When a session has ended, for example while Lambda
 //     had frozen the process, the store itself makes a new one.
 //   - Closing. A driver that holds a session implements [io.Closer]. The program that
 //     opened the store closes it when no call is under way. Package boot closes nothing,
-//     because Lambda ends a process without a warning. So no promise may need a Close:
-//     leases end by their TTL.
+//     because Lambda ends a process without a warning. So no promise may depend on a
+//     call of Close: leases end by their TTL.
 //   - Errors about options and URLs. Return [Invalidf]; the guard calls them invalid.
 package lockstore

@@ -6,7 +6,7 @@
 // nobody gets the key, and every other call with this key and input returns the result.
 //
 //	the key is free                        the work runs, and its result is stored for Options.ResultTime
-//	another run works on it                *guard.LockBusy; with Options.Wait of the guard, its result
+//	another run works                      *guard.LockBusy; with Options.Wait of the guard, its result
 //	                                       within about two seconds after it is stored
 //	the result is stored                   the result and a *Replay; the work does not run
 //	the result is stored, for other input  *RepeatMismatch
@@ -15,9 +15,10 @@
 //
 // # What is promised
 //
-// A repeat within Options.ResultTime gets the first result, and its work does not run. No repeat
-// gets the result of another key or, if both calls set Call.Fingerprint, of other input. Only
-// ResolveEffect can give a result that no run returned. It is for any input.
+// A repeat within Options.ResultTime gets the first result, and its work does not run, unless the
+// store has lost the result. No repeat gets the result of another key or, if both calls set
+// Call.Fingerprint, of other input. Only ResolveEffect can store a result that no run returned: a
+// repeat gets it with any input.
 //
 // What happens after a run that had no result is your choice:
 //
@@ -35,21 +36,21 @@
 // no effect.
 //
 // AtMostOnce does not hold where the store forgets: a failover, a flush or an eviction of Redis
-// loses results, and loses that work has started.
+// can lose results and the marks that work has started.
 //
 // # Work under AtMostOnce
 //
 // An error, a panic and runtime.Goexit leave the key in doubt, because the work may have had
-// its effect. If the context or the lease has ended, it depends on what the work returns: a
-// result is stored also then, unless somebody has revoked the lease or resolved the key. Work
-// that knows that it had no effect returns [NoEffect] of its error. Then the lease is released;
-// if the store cannot be reached until MaxHold or the deadline, the key is in doubt. An example
+// its effect. If the work returns a result after its context or its lease has ended, the result is
+// stored, unless somebody has revoked the lease or resolved the key, or another run was granted it.
+// Work that knows that it had no effect returns [NoEffect] of its error. Then the lease is released.
+// Only if the store cannot be reached before MaxHold or the deadline, the key is in doubt. An example
 // is the *guard.LockBusy of a lock inside the work, if nothing was done before.
 //
 // # The result
 //
-// The result is stored as JSON. Before it is stored, it is read back; if it does not give the
-// same text again, or if it has more than Options.MaxResultBytes bytes, only the reason is
+// The result is stored as JSON. Before that, the JSON is decoded and encoded again. If this gives
+// another text, or if the text has more than Options.MaxResultBytes bytes, only the reason is
 // stored. The first caller still gets the result, Report.CompleteErr says why, and a repeat gets
 // a *RepeatNoAnswer. What JSON leaves out, such as an unexported field, a repeat does not get.
 // If Out is any, a repeat gets the text itself as a json.RawMessage. If Out is struct{}, there

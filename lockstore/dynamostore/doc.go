@@ -12,7 +12,7 @@
 //	sort      its sort key, of type S; without it the table has none
 //	prefix    is written before each key
 //	ttl       the attribute of its time to live; "ttl" by default
-//	otherttl  another name of ttl whose rows are good, too, while the name changes
+//	otherttl  a second name of ttl, which is accepted, too, while the name changes
 //
 // The credentials come from Lambda's environment: from AWS_ACCESS_KEY_ID,
 // AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or from the endpoint in
@@ -140,7 +140,7 @@
 // How long other owners have to wait at most, rounded up to a whole second:
 //
 //	the holder died                             TTL + 2 skew + 2 s after its last request
-//	Complete for d                                  d + 2 skew + 2 s
+//	Complete for d                              d + 2 skew + 2 s
 //	expires is from a clock that was ahead      longer by the clock's error
 //
 // The third case happens when the request with the wrong clock is a renewal, or when the process
@@ -164,11 +164,12 @@
 //
 // Time to live deletes a row at least a day after the last use, so it never frees a lock. It
 // deletes a completed row at the earliest two days after the end of the time for which the key is
-// closed. Before work that must not be repeated (idempotency.AtMostOnce), the guard calls MarkStarted. A
-// row whose work has started, and whose end nobody has said, stays for at least lockstore.StartedFor
-// (30 days) after the MarkStarted; when it is deleted, nobody knows any more that the work has started.
-// The next fence then comes from the local clock alone. It is larger than the last one unless
-// that clock is wrong by more than a day.
+// closed. Before work that must not be repeated (idempotency.AtMostOnce), the guard calls
+// MarkStarted. Until somebody says how this work ended, the row stays for at least
+// lockstore.StartedFor (30 days) after the MarkStarted; then the mark is lost with the row.
+//
+// The next fence after a deleted row comes from the local clock alone. It is larger than the last
+// one unless that clock is wrong by more than a day.
 //
 // # Lost replies
 //
@@ -215,6 +216,6 @@
 //
 // The row remembers the last owner whose lease was released, completed, resolved, revoked or abandoned,
 // and the last owner that abandoned an acquire and had no lease. A second Release returns nil for
-// as long as the row remembers the owner. The outcome of a Release is unknown if its reply was lost and the SDK's second
-// request no longer finds the owner in the row.
+// as long as the row remembers the owner. The outcome of a Release is unknown if its reply was lost
+// and the SDK's second request no longer finds the owner in the row.
 package dynamostore

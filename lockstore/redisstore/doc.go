@@ -1,6 +1,6 @@
 // Package redisstore keeps locks on a Redis or Valkey server (Redis 7 or later), also on
-// ElastiCache and MemoryDB. Lua scripts on the server decide. A free key takes one
-// request to acquire and one to release.
+// ElastiCache and MemoryDB. Lua scripts on the server make all decisions. A free key takes
+// one request to acquire and one to release.
 //
 // # URL
 //
@@ -24,8 +24,8 @@
 //
 // # Permissions
 //
-//	EVALSHA, EVAL, GET, SET, SETRANGE, PEXPIRE, TIME,
-//	RPUSH, BLPOP                                      for keys that begin with the prefix
+//	EVALSHA, EVAL, GET, SET, SETRANGE, PEXPIRE, TIME  for keys that begin with the prefix
+//	RPUSH, BLPOP                                      the same; they wake runs that wait
 //	CLUSTER SLOTS, ASKING                             in cluster mode
 //	INFO                                              for Check
 //	INFO, SCAN, DBSIZE                                for List
@@ -39,9 +39,9 @@
 //     resource from late writes.
 //   - If the server's clock steps back to more than a second before the last grant or
 //     renewal, other owners get an error that names the clock and matches
-//     lockstore.ErrCorrupt. This ends when the holder renews or releases, or when the clock
-//     has caught up. After a smaller step a dead holder blocks others for longer, by as much
-//     as the step.
+//     lockstore.ErrCorrupt. A run that waits ends with it at once.
+//   - This ends when the holder renews or releases, or when the clock has caught up.
+//   - After a smaller step a dead holder blocks others for longer, by as much as the step.
 //
 // # Consistency
 //
@@ -69,41 +69,44 @@
 //
 // # Outcomes
 //
-// Every call returns when its context ends, with every client.
+// Every call returns when its context ends, also with a client of your own.
 //
 //   - After a lost reply the outcome is unknown. Repeat the same call to learn the outcome,
 //     or abandon an acquire with a Release with Fence 0.
-//   - An error matches lockstore.ErrUnavailable only if the request was not written to a
-//     connection and never will be, or if the server's answer refuses it.
+//   - An error matches lockstore.ErrUnavailable only in two cases: the request was not and
+//     will not be sent, or the server's answer refuses it.
 //   - A server that is out of memory grants nothing, but renews and releases leases.
 //
 // # Entries
 //
-// The server keeps one string for each key, and deletes it by itself:
+// The server has one string for each key, and deletes the string by itself:
 //
-//	after a grant or a renewal  TTL + 1 h
-//	after Complete for d        d + 1 h, with the result in the string
-//	after MarkStarted           30 days + 1 h, until the lease is released or the key is completed
-//	after an abandoned acquire  1 h or more
-//	after a release             as before the release; if owners wait or the work had started, 1 h
+//	after a grant or a renewal  TTL + 1 h later
+//	after Complete for d        d + 1 h later; the result is in the string
+//	after MarkStarted           30 days + 1 h later; a release or a Complete makes it sooner
+//	after an abandoned acquire  1 h later or more
+//	after a release             when it would have been without the release, or 1 h later if owners
+//	                            wait or the work had started
+//
+// The wake-up of an owner that waits is a list, for at most 5 s: its name is the prefix, a newline
+// and a hash of the owner.
 //
 // For example, a million keys that are each used once a day, with a TTL of one minute,
 // are 42,000 entries at a time. An entry takes about 300 bytes of the server's memory, so
-// these are 13 MB. (Measured with 100,000 keys of 14 bytes and holders of 59 bytes: 293
-// bytes each on Redis 7.0, 277 on Valkey 8.0.)
+// these are 13 MB.
 //
-// A failover, a flush and an eviction lose results, and which work has started. So work
+// A failover, a flush and an eviction can lose results and the marks that work has started. So work
 // with an effect that must not happen twice needs another store, or a check of its own.
 //
 // An entry has the last fence and remembers these owners:
 //
-//   - the last owner that released
-//   - the owner that released before, until another owner acquires
+//   - the last owner whose lease has ended by a release, a Complete, a Revoke or a resolve
+//   - the owner before that one, until another owner acquires
 //   - the last owner that abandoned an acquire (a Release with Fence 0) and did not have
 //     the lease
 //
-// An acquire by such an owner gets lockstore.ErrLost. Late duplicates of older acquires
-// take the key, and so does every late duplicate after the entry is deleted. No work runs
+// An acquire by such an owner gets lockstore.ErrLost. A late duplicate of an acquire by any other
+// owner takes the key. So does every late duplicate after the entry is deleted. No work runs
 // under such a lease, and it ends by its TTL.
 //
 //	fence = max(last fence + 1, server's time in microseconds), below 2^53 (the year 2255)

@@ -50,13 +50,14 @@
 //	Acquire that is refused     1 read; with a place in the queue also 1 write
 //	Acquire of an expired lease 1 read, 2 writes
 //	Acquire of a free key that  1 read, 2 writes
-//	was kept for others
+//	was reserved for others
 //	Renew, Release              1 write; 1 read more if another process has acquired it
 //	Inspect                     1 write (of the clock), 1 read
 //	Leave                       1 write, 1 read, and 1 write if the owner had a place
 //	a wake-up                   2 writes and 1 read
-//	Revoke                       1 read, 2 writes; with OpenAtOnce also 1 write if somebody waits
-//	ResolveEffect, ResolveNoEffect      1 read, 3 writes; ResolveNoEffect also 1 write if somebody waits
+//	Revoke                      1 read, 2 writes; with OpenAtOnce also 1 write if somebody waits
+//	ResolveEffect,              1 read, 3 writes; ResolveNoEffect also 1 write if somebody waits
+//	ResolveNoEffect
 //	List                        1 read of all names, 1 read for each key with the prefix, and
 //	                            1 write for the names and for each 100 keys
 //	Extent                      1 read
