@@ -44,7 +44,7 @@
 //     [ErrInvalid], [ErrCorrupt], [ErrUnavailable]. Context errors stay matchable. If the
 //     context has ended before the store sends anything, the call changes nothing, and
 //     its error matches both ErrUnavailable and the context's error. Every other error,
-//     except [ErrGranted] and [ErrExclusive], means that the outcome is unknown: the
+//     except [ErrGranted], means that the outcome is unknown: the
 //     server may have applied the request. After an unknown outcome a caller must not
 //     act as if it held the lock.
 //  6. A store refuses an entry of another type or shape and does not change it. A store

@@ -27,8 +27,6 @@ var (
 	ErrUnavailable = errors.New("lock store is unavailable")
 	// ErrGranted is what Leave returns if the owner does not wait: it holds the key.
 	ErrGranted = errors.New("the owner that leaves the queue holds the lock")
-	// ErrExclusive: this needs a lease that nobody may share.
-	ErrExclusive = errors.New("the lease may be shared by several holders")
 )
 
 // Refused says why the key was not granted: what its state is, and for how long. Its content

@@ -31,7 +31,7 @@ func TestRefused(t *testing.T) {
 		found, ok := errors.AsType[*lockstore.Refused](wrapped)
 		require.True(t, ok)
 		assert.Same(t, e, found)
-		for _, other := range []error{lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable, lockstore.ErrGranted, lockstore.ErrExclusive} {
+		for _, other := range []error{lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable, lockstore.ErrGranted} {
 			assert.NotErrorIs(t, wrapped, other)
 		}
 		text, err := json.Marshal(e)
@@ -65,7 +65,7 @@ func TestInvalidf(t *testing.T) {
 }
 
 func TestNoErrorMatchesASecondOne(t *testing.T) {
-	all := []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable, lockstore.ErrGranted, lockstore.ErrExclusive}
+	all := []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable, lockstore.ErrGranted}
 	for i, one := range all {
 		for j, two := range all {
 			assert.Equal(t, i == j, errors.Is(one, two), "%v, %v", one, two)

@@ -55,14 +55,19 @@ func ParseLease(text string) (Lease, error) {
 	fence, err := strconv.ParseInt(parts[0], 10, 64)
 	key, keyErr := base64.RawURLEncoding.DecodeString(parts[2])
 	if err != nil || keyErr != nil {
-		return Lease{}, Invalidf("lockstore: the text of a lease is damaged (not shown, it may hold a secret)")
+		return Lease{}, errLeaseText
 	}
 	l := Lease{Key: string(key), Owner: Owner(parts[1]), Fence: Fence(fence)}
 	if err := l.Validate(); err != nil {
 		return Lease{}, err
 	}
+	if l.Encode() != text {
+		return Lease{}, errLeaseText
+	}
 	return l, nil
 }
+
+var errLeaseText = Invalidf("lockstore: the text of a lease is damaged (not shown, it may hold a secret)")
 
 var errLeaseJSON = errors.New("lockstore: a Lease is not JSON, because its owner is a secret; use Lease.Encode and ParseLease")
 

@@ -60,7 +60,7 @@ func ValidateResolveNoEffect(key string, fence Fence) error {
 
 func validateResult(result []byte, d time.Duration) error {
 	if d < MinTTL || d > MaxResultTime {
-		return Invalidf("lockstore: Complete is for %v; want %v to %v", d, MinTTL, MaxResultTime)
+		return Invalidf("lockstore: the time of the result is %v; want %v to %v", d, MinTTL, MaxResultTime)
 	}
 	if len(result) > MaxResultBytes {
 		return Invalidf("lockstore: Result has %d bytes; want at most %d", len(result), MaxResultBytes)

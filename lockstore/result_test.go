@@ -19,9 +19,9 @@ func TestValidateComplete(t *testing.T) {
 		}
 		for _, d := range []time.Duration{0, -1, time.Millisecond, time.Second - 1, 31*24*time.Hour + 1, math.MaxInt64, math.MinInt64} {
 			err := lockstore.ValidateComplete(good, nil, d)
-			requireInvalid(t, err, "Complete")
-			assert.ErrorContains(t, err, "is for "+d.String()+"; want 1s to 744h0m0s")
-			requireInvalid(t, lockstore.ValidateResolveEffect("k", 1, nil, d), "Complete")
+			requireInvalid(t, err, "the time of the result")
+			assert.ErrorContains(t, err, "is "+d.String()+"; want 1s to 744h0m0s")
+			requireInvalid(t, lockstore.ValidateResolveEffect("k", 1, nil, d), "the time of the result")
 		}
 		err := lockstore.ValidateComplete(good, make([]byte, 256<<10+1), time.Minute)
 		requireInvalid(t, err, "Result")

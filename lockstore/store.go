@@ -63,6 +63,11 @@ func (s *Store) Driver() driver.Driver {
 	return s.driver
 }
 
+// Format writes the name for every verb, because a driver may remember owners, which are secret.
+func (s *Store) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "lockstore.Store("+s.Name()+")")
+}
+
 // WrapDriver returns a store whose requests go through another driver around this one: for
 // tests that make faults, and for metrics. The driver around it has a method
 // Unwrap() driver.Driver. A store that is not valid stays as it is.
@@ -101,7 +106,7 @@ func (s *Store) Renew(ctx context.Context, lease Lease, ttl time.Duration) (time
 		return 0, err
 	}
 	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Renew, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl})
-	return a.TTL, err
+	return min(a.TTL, MaxTTL), err
 }
 
 // Release frees the key if this lease holds it, or held it last. The same release again
@@ -267,10 +272,10 @@ func (s *Store) errorOf(key string, r driver.Request, a driver.Answer) error {
 	case a.Outcome == driver.Holding:
 		return fmt.Errorf("%s: key %q: %w", s.name, key, ErrGranted)
 	case a.Outcome == driver.Exclusive:
-		return fmt.Errorf("%s: key %q: %w", s.name, key, ErrExclusive)
+		return Invalidf("%s: key %q: %s needs a lease that nobody may share", s.name, key, r.Kind)
 	case r.Kind == driver.Acquire && a.Fence < 1:
 		return fmt.Errorf("%s: key %q: a mistake in the driver: it granted a lease with fence %d; want 1 or more", s.name, key, a.Fence)
-	case r.Kind == driver.Acquire && a.TTL > r.TTL, a.TTL > MaxTTL:
+	case r.Kind == driver.Acquire && a.TTL > r.TTL:
 		return fmt.Errorf("%s: key %q: a mistake in the driver: it granted a lease for %v, and %v was asked for", s.name, key, a.TTL, r.TTL)
 	}
 	return nil

@@ -34,7 +34,8 @@
 //
 // With guard.Options.Wait a run waits before it skips. If the other run ends in this
 // time, the waiting run works. Runs that wait may have died: so if nobody holds the lock
-// and it is reserved for them, the answer is an error, and Lambda tries again. For each skip,
+// and it is reserved for them, the answer is an error, and Lambda tries again. So it is if an
+// operator has revoked the lease: nobody does the work of a revoked lease. For each skip,
 // guard.Options.Observe gets a report with the outcome busy. A skip by Once has two reports:
 // replayed and ok, or busy and error if another run works on the same call.
 //
@@ -126,10 +127,11 @@ func WrapWith[In any](g *guard.Guard, key string, work guard.Work[In], opt Optio
 // otherDoes says whether another run does the work, or whether the work is done.
 func otherDoes(busy *guard.LockBusy, own lockstore.HolderInfo) bool {
 	switch busy.State {
-	case lockstore.Held, lockstore.Revoked:
+	case lockstore.Held:
 		return !sameRun(own, busy.Holder)
+	default:
+		return busy.State.Done()
 	}
-	return busy.State.Done()
 }
 
 // sameRun says whether the stored holder is an earlier try of this run's event. A store

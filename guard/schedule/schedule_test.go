@@ -138,6 +138,18 @@ func TestWrap(t *testing.T) {
 		require.False(t, out.Skipped)
 		require.Equal(t, 1, runs)
 	})
+	bubble("F63 a revoked lease is nobody's work, so no run skips on it", t, func(t *testing.T) {
+		b := newBench(t, 0, nil)
+		b.crashed(t, "r-1", 90*time.Second)
+		status, err := b.store.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		_, err = b.store.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: status.Fence, By: lockstore.HolderInfo{Name: "an operator", ID: "4711"}})
+		require.NoError(t, err)
+		for _, id := range []string{"r-1", "r-2"} {
+			_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(id), event{})
+			require.IsType(t, &guard.LockBusy{}, err)
+		}
+	})
 	bubble("F63 also when its id is long and has to be cleaned", t, func(t *testing.T) {
 		b := newBench(t, 0, nil)
 		id := "a\tb" + strings.Repeat("é", lockstore.MaxHolderBytes)

@@ -479,3 +479,38 @@ func TestFreshReadWithoutATime(t *testing.T) {
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.ErrorContains(t, err, "a fresh read has no time")
 }
+
+// racing is a KV in which somebody else writes before the next write.
+type racing struct {
+	*castest.Memory
+	before func()
+}
+
+func (r *racing) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	if f := r.before; f != nil {
+		r.before = nil
+		f()
+	}
+	return r.Memory.Write(ctx, key, value, ifVersion)
+}
+
+// Two operators revoke a lease. When the second one comes, the lease is over, and a waiter is granted
+// the key before the store knows the time.
+func TestRevokeThatIsLostAfterAConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &racing{Memory: castest.NewMemory(time.Millisecond)}
+		lease, err := open(t, r).Acquire(t.Context(), request(time.Second))
+		require.NoError(t, err)
+		revoke := lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence}
+		_, err = open(t, r).Revoke(t.Context(), revoke)
+		require.NoError(t, err)
+		<-time.After(2 * time.Second)
+		r.before = func() {
+			_, err := open(t, r).Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+		}
+		_, err = open(t, r).Revoke(t.Context(), revoke)
+		require.ErrorIs(t, err, lockstore.ErrLost)
+		require.Nil(t, r.before, "somebody wrote meanwhile")
+	})
+}

@@ -104,7 +104,7 @@ const (
 	// Lost: the owner does not have this lease, or the key is not in the state that the
 	// request is for.
 	Lost
-	// Holding is the answer to Leave of an owner that holds the key, with its Fence.
+	// Holding is the answer to Leave of an owner that holds the key.
 	Holding
 	// Exclusive is the answer to a request that is for a lease with MaxHolders 1 only.
 	Exclusive

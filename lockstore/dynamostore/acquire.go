@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -60,10 +61,9 @@ func (t *table) grant(ctx context.Context, key string, q driver.Request) (driver
 		}
 		r, err := t.update(ctx, key, w)
 		switch {
-		case err != nil && refused != nil:
-			// The refusal is certain. The next request shows whether there is a place.
-			return *refused, nil, nil
-		case err != nil:
+		case err != nil && refused != nil && errors.Is(err, lockstore.ErrUnavailable):
+			return *refused, nil, nil // without a place
+		case err != nil: // it may have a place
 			return driver.Answer{}, nil, outcome(err, ambiguous)
 		}
 		ambiguous = ambiguous || r.ambiguous && refused == nil
