@@ -369,7 +369,8 @@ func (d *decision) complete() driver.Answer {
 }
 
 func (d *decision) resolve() driver.Answer {
-	if !d.Effect && !d.FreeOnRelease && (d.markOf(d.Fence, Resolved) || d.markOf(d.Fence, Released)) {
+	completed := d.closed() && d.LastFence == d.Fence
+	if !d.Effect && !completed && !d.FreeOnRelease && (d.markOf(d.Fence, Resolved) || d.markOf(d.Fence, Released)) {
 		return driver.Answer{Outcome: driver.Done}
 	}
 	d.rest(OnFreshRead)

@@ -45,7 +45,7 @@ func early(by time.Duration) func(time.Time) time.Time {
 }
 
 // All are the mistakes.
-var All = slices.Concat(acquiring, renewing, releasing, abandoning, completing, starting, resolving, revoking, queueing, times, fences, inspecting, Careful, Searched)
+var All = slices.Concat(acquiring, renewing, releasing, abandoning, completing, starting, resolving, revoking, queueing, handingOver, times, fences, inspecting, Careful, Searched)
 
 var acquiring = []Mistake{
 	before("M01 acquire unconditional", driver.Acquire, func(c *call) { c.free() }),
@@ -423,6 +423,66 @@ func (c *call) longer(n time.Duration) {
 	}
 }
 
+// handingOver are mistakes in hand-over. They change nothing for a store with the older rule.
+var handingOver = []Mistake{
+	after("a release hands over to nobody", driver.Release, func(c *call) { c.keepQueue() }),
+	after("a revocation hands over to nobody", driver.Revoke, func(c *call) { c.keepQueue() }),
+	after("resolving hands over to nobody", driver.Resolve, func(c *call) { c.keepQueue() }),
+	{"a hand-over keeps the place", nil, func(c *call) {
+		when(len(c.answer.HandedOver) > 0, func() { c.Queue = append([]rules.Waiter{{Owner: c.answer.HandedOver[0], MaxHolders: 1}}, c.Queue...) })
+	}},
+	{"a hand-over keeps the fence", nil, func(c *call) {
+		when(len(c.answer.HandedOver) > 0, func() { c.LastFence, c.Holders[len(c.Holders)-1].Fence = c.was.LastFence, c.was.LastFence })
+	}},
+	{"a hand-over is for the time of a lease", nil, func(c *call) {
+		when(len(c.answer.HandedOver) > 0, func() { c.Holders[len(c.Holders)-1].TTL = time.Minute })
+	}},
+	after("a hand-over is shown as held", driver.Inspect, func(c *call) {
+		when(c.answer.Status.State == driver.Reserved, func() { c.answer.Status.State = driver.Held })
+	}),
+	after("an extension of a hand-over is for what is left of its turn", driver.Acquire, func(c *call) {
+		when(c.extended(), func() {
+			*c.mine() = *c.hadMine()
+			c.mine().HandedOver = false
+			c.answer.TTL = c.mine().End().Sub(c.Late)
+		})
+	}),
+	after("an extension of a hand-over is not stored", driver.Acquire, func(c *call) { when(c.extended(), func() { c.State = c.was }) }),
+	after("a hand-over that was extended takes a new fence", driver.Acquire, func(c *call) {
+		when(c.extended(), func() { c.LastFence++; c.mine().Fence, c.answer.Fence = c.LastFence, c.LastFence })
+	}),
+	after("a hand-over that has lapsed ends its owner", driver.Acquire, func(c *call) {
+		when(c.hadMine().HandedOver && !c.live(*c.hadMine()), func() { c.undo(driver.Lost) })
+	}),
+	before("a hand-over that has lapsed keeps its place", driver.Acquire, func(c *call) {
+		when(c.first().HandedOver && !c.live(*c.first()) && c.place() < 0, func() { c.Queue = append([]rules.Waiter{{Owner: c.first().Owner, MaxHolders: 1}}, c.Queue...) })
+	}),
+	before("a hand-over that has lapsed is extended", driver.Acquire, func(c *call) { when(c.mine().HandedOver, func() { c.revive(c.mine()) }) }),
+	before("who was handed the key leaves it", driver.Leave, func(c *call) {
+		when(c.mine().HandedOver && c.live(*c.mine()), func() { c.Kind = driver.Abandon })
+	}),
+	after("a release of a revoked lease is nil", driver.Release, func(c *call) {
+		when(c.lost() && (c.ended(rules.Revoked) || c.hadMine().Revoked), func() { c.say(driver.Done) })
+	}),
+	after("a release of a revoked lease frees nothing", driver.Release, func(c *call) { when(c.lost(), func() { c.State = c.was }) }),
+	after("a second OpenAtOnce is lost", driver.Revoke, func(c *call) {
+		when(c.AtOnce && c.answer.Outcome == driver.Done && c.had().Fence != c.Fence, func() { c.say(driver.Lost) })
+	}),
+	after("a second ResolveNoEffect is lost", driver.Resolve, func(c *call) {
+		when(!c.Effect && c.answer.Outcome == driver.Done && c.had().Fence != c.Fence, func() { c.say(driver.Lost) })
+	}),
+}
+
+// keepQueue takes the hand-overs of the decision back.
+func (c *call) keepQueue() {
+	when(len(c.answer.HandedOver) > 0, func() {
+		c.Holders, c.Queue, c.answer.HandedOver = slices.DeleteFunc(c.Holders, func(h rules.Holder) bool { return h.HandedOver }), c.was.Queue, nil
+	})
+}
+
+// extended reports whether the decision has extended a hand-over.
+func (c *call) extended() bool { return c.repeated() && c.hadMine().HandedOver }
+
 var times = []Mistake{
 	judged("M81 takeover 1 ms early", early(time.Millisecond)),
 	judged("takeover 100 ms early", early(100*time.Millisecond)),
@@ -507,15 +567,9 @@ var Careful = []Mistake{
 	after("a renewal ends the queue", driver.Renew, func(c *call) { c.Queue = nil }),
 }
 
-// Searched are mistakes in hand-over, and about clocks that guess. No store shows them today; the search
-// has to find them.
+// Searched are mistakes about clocks that guess, and about one instant. No answer of a store whose
+// clock is right shows them; the search has to find them.
 var Searched = []Mistake{
-	after("a release hands over to nobody", driver.Release, func(c *call) {
-		when(len(c.answer.HandedOver) > 0, func() { c.Holders, c.Queue, c.answer.HandedOver = c.was.Holders[1:], c.was.Queue, nil })
-	}),
-	{"a hand-over keeps the place", nil, func(c *call) {
-		when(len(c.answer.HandedOver) > 0, func() { c.Queue = append([]rules.Waiter{{Owner: c.answer.HandedOver[0], MaxHolders: 1}}, c.Queue...) })
-	}},
 	{"a lease begins at the earliest time", func(c *call) { c.Late = c.Early }, nil},
 	before("M118 others' leases end by the latest time", driver.Acquire, func(c *call) { when(!c.holds(), func() { c.Early = c.Late }) }),
 	after("M110 a takeover by a guess", driver.Acquire, func(c *call) { when(c.granted(), func() { c.basis = rules.OnAnything }) }),

@@ -87,11 +87,13 @@ func (c *call) had() *rules.Holder   { return holder(c.was, whichever) }
 
 func whichever(rules.Holder) bool { return true }
 
-// hadExpired reports whether the owner had a lease that has expired.
-func (c *call) hadExpired() bool {
-	h := holder(c.was, func(h rules.Holder) bool { return h.Owner == c.Owner })
-	return h.TTL > 0 && !c.live(*h)
+// hadMine is the owner's lease before the decision.
+func (c *call) hadMine() *rules.Holder {
+	return holder(c.was, func(h rules.Holder) bool { return h.Owner == c.Owner })
 }
+
+// hadExpired reports whether the owner had a lease that has expired.
+func (c *call) hadExpired() bool { return c.hadMine().TTL > 0 && !c.live(*c.hadMine()) }
 
 // undo takes the decision back, and answers something else.
 func (c *call) undo(o driver.Outcome) {

@@ -105,13 +105,14 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 		return func(t *testing.T, key string) { r.put(t, key, row) }
 	}
 	return storetest.Harness{
-		Store:         open(w, 0).Store,
-		Other:         func(*testing.T) *lockstore.Store { return open(w, time.Hour).Store },
-		TakeoverDelay: 2*dynamostore.DefaultSkew + 2*time.Second,
-		Margin:        dynamostore.Margin,
-		Sequences:     16, // each takes long; TestRuleBook has more
-		Requests:      func() int { return int(w.requests.Load()) },
-		Delete:        func(t *testing.T, key string) { r.put(t, key, nil) },
+		Store:          open(w, 0).Store,
+		Other:          func(*testing.T) *lockstore.Store { return open(w, time.Hour).Store },
+		TakeoverDelay:  2*dynamostore.DefaultSkew + 2*time.Second,
+		Margin:         dynamostore.Margin,
+		FreesOnRelease: true,
+		Sequences:      16, // each takes long; TestRuleBook has more
+		Requests:       func() int { return int(w.requests.Load()) },
+		Delete:         func(t *testing.T, key string) { r.put(t, key, nil) },
 		Snapshot: func(t *testing.T, key string) func() {
 			row := r.get(t, key)
 			return func() { r.put(t, key, row) }

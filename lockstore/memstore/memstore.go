@@ -27,7 +27,7 @@ import (
 )
 
 // book has the settings of the rules.
-var book = rules.Book{Places: 128, Marks: 16, FreeOnRelease: true}
+var book = rules.Book{Places: 128, Marks: 16}
 
 // memory is the driver: it keeps the state of each key in memory.
 type memory struct {

@@ -110,9 +110,10 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 		})
 	}
 	return storetest.Harness{
-		Store:    store,
-		Requests: func() int { return int(count.n.Load()) },
-		Delete:   func(t *testing.T, key string) { require.NoError(t, direct.Del(ctx, at(key)).Err()) },
+		Store:          store,
+		FreesOnRelease: true,
+		Requests:       func() int { return int(count.n.Load()) },
+		Delete:         func(t *testing.T, key string) { require.NoError(t, direct.Del(ctx, at(key)).Err()) },
 		Snapshot: func(t *testing.T, key string) func() {
 			entry, err := direct.Get(ctx, at(key)).Result()
 			require.NoError(t, err)

@@ -44,6 +44,10 @@ type Harness struct {
 	// remembers each of them. 0 is a store that promises only what package lockstore does.
 	Marks int
 
+	// FreesOnRelease is for a store with the older rule: what makes room frees the key, and
+	// the first in the queue comes for it.
+	FreesOnRelease bool
+
 	// TurnDelay is by how much a turn of the queue may differ from lockstore.Turn, for
 	// clocks with whole seconds.
 	TurnDelay time.Duration

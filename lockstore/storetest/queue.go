@@ -20,8 +20,8 @@ var queueCases = []testCase{
 			c.waiting(lease.Key, 3)
 			c.release(lease)
 			c.reserved(newRequest(lease.Key, long), 0)
-			c.reserved(third, 3)
-			c.reserved(second, 2)
+			c.reserved(third, c.behind(3))
+			c.reserved(second, c.behind(2))
 			for _, next := range []lockstore.Request{first, second, third} {
 				lease = c.served(lease, next)
 				c.heldPlace(newRequest(lease.Key, long), 0)
@@ -92,9 +92,9 @@ var queueCases = []testCase{
 			first, second, third := c.join(lease.Key, 1), c.join(lease.Key, 2), c.join(lease.Key, 3)
 			c.release(lease)
 			c.sleep(lockstore.Turn * 3 / 4)
-			c.leave(first)
+			c.givesUp(first)
 			c.sleep(lockstore.Turn / 2)
-			c.reserved(third, 2)
+			c.reserved(third, c.behind(2))
 			c.served(lease, second)
 		},
 	},
@@ -107,9 +107,13 @@ var queueCases = []testCase{
 			second, third, fourth := c.join(lease.Key, 2), c.join(lease.Key, 3), c.join(lease.Key, 4)
 			c.release(lease)
 			c.sleep(lockstore.Turn * 11 / 5)
-			c.leave(second)
-			c.reserved(fourth, 3)
-			lease = c.turns(0, third)
+			c.leave(second) // in the older mode the first still has its place
+			if c.FreesOnRelease {
+				c.reserved(fourth, 3)
+			} else {
+				c.reserved(fourth, 1)
+			}
+			c.turns(0, third)
 			c.heldPlace(fourth, 1)
 		},
 	},
@@ -127,7 +131,7 @@ var queueCases = []testCase{
 	},
 	{
 		"queue/many that died delay by five turns F02",
-		"A queue of the dead must not keep the key for longer than lockstore.MaxTurns turns.",
+		"A queue of the dead must not keep the key for longer than lockstore.MaxTurns turns, and one more if the first of them was handed the key.",
 		func(c *check) {
 			_, lease := c.take(long)
 			for i := range 7 {
@@ -135,7 +139,7 @@ var queueCases = []testCase{
 			}
 			living := c.join(lease.Key, 8)
 			c.release(lease)
-			c.turns(lockstore.MaxTurns, living)
+			c.turns(c.deadTurns(), living)
 			c.waiting(lease.Key, 0)
 		},
 	},
@@ -148,7 +152,7 @@ var queueCases = []testCase{
 				c.join(lease.Key, i+1)
 			}
 			c.release(lease)
-			c.turns(lockstore.MaxTurns, newRequest(lease.Key, long))
+			c.turns(c.deadTurns(), newRequest(lease.Key, long))
 			c.waiting(lease.Key, 0)
 		},
 	},
@@ -171,7 +175,7 @@ var queueCases = []testCase{
 			c.heldPlace(queued(lease.Key), 0)
 			c.renew(lease, long)
 			c.release(lease)
-			c.turns(lockstore.MaxTurns, queued(lease.Key))
+			c.turns(c.deadTurns(), queued(lease.Key))
 		},
 	},
 	{
@@ -230,7 +234,7 @@ var queueCases = []testCase{
 			c.waiting(lease.Key, 1)
 			c.release(lease)
 			c.notGranted("Acquire again after the release", first)
-			c.waiting(lease.Key, 1)
+			c.waiting(lease.Key, c.behind(1))
 			c.served(lease, second)
 		},
 	},
@@ -430,6 +434,125 @@ var queueCases = []testCase{
 	},
 }
 
+// handOverCases are about hand-over. They do nothing for a store with the older rule.
+var handOverCases = []testCase{
+	{
+		"hand-over/the release makes the first in the queue the holder",
+		"Nobody else can come between, and the first in the queue works at once, for as long as it asked.",
+		func(c *check) {
+			if c.FreesOnRelease {
+				return
+			}
+			_, lease := c.take(long)
+			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
+			before := c.elapsed()
+			c.release(lease)
+			status := c.inspect(lease.Key)
+			if status.State != lockstore.Reserved || status.Fence <= lease.Fence || status.Waiting != 1 || status.Holder != (lockstore.HolderInfo{}) {
+				c.Errorf("Inspect after the release: %+v; want it reserved with a new fence, without a holder, and one that waits", status)
+			}
+			left := c.refused(second, lockstore.Reserved).Remaining
+			c.between("what remains of the turn", left, lockstore.Turn-(c.elapsed()-before), lockstore.Turn)
+			c.sleep(lockstore.Turn / 2)
+			got := c.served(lease, first)
+			if got.Fence != status.Fence {
+				c.Errorf("the first in the queue was handed the key with fence %d, and got fence %d", status.Fence, got.Fence)
+			}
+			c.sameHolder(c.refused(second, lockstore.Held).Holder, first.HolderInfo)
+			c.lasts("the Acquire of the first in the queue", lease.Key)
+			c.sleep(lockstore.Turn)
+			c.keeps(first, got)
+		},
+	},
+	{
+		"hand-over/a lapsed one goes to the next, and its owner is last F02",
+		"A process that died costs one turn. One that was only slow has lost its place and no more.",
+		func(c *check) {
+			if c.FreesOnRelease {
+				return
+			}
+			_, lease := c.take(long)
+			slow, second, third := c.join(lease.Key, 1), c.join(lease.Key, 2), c.join(lease.Key, 3)
+			c.release(lease)
+			c.expire(lockstore.Turn)
+			c.reserved(slow, 3)
+			lease = c.served(lease, second)
+			c.heldPlace(third, 1)
+			c.heldPlace(slow, 2)
+			c.release(lease)
+			lease = c.served(lease, third)
+			c.release(lease)
+			lease = c.served(lease, slow)
+			c.keeps(slow, lease)
+			// Alone, it gets a new lease.
+			c.sleep(tick)
+			_, lease = c.next(lease)
+			alone := c.join(lease.Key, 1)
+			c.release(lease)
+			handed := c.inspect(lease.Key).Fence
+			c.expire(lockstore.Turn)
+			lease = c.acquire(alone)
+			c.grew(handed, lease.Fence)
+			c.keeps(alone, lease)
+		},
+	},
+	{
+		"hand-over/of a revoked lease, by its release",
+		"Its owner has ended its work, so nobody has to wait. It learns that its lease was lost.",
+		func(c *check) {
+			if c.FreesOnRelease {
+				return
+			}
+			req, lease := c.take(long)
+			first := c.join(lease.Key, 1)
+			c.revoke(lease, false)
+			c.refused(first, lockstore.Revoked)
+			for range 2 {
+				c.releaseRevoked(lease)
+				c.reserved(newRequest(lease.Key, long), 0)
+			}
+			c.notGranted("Acquire by the owner of the revoked lease", req)
+			got := c.served(lease, first)
+			c.releaseRevoked(lease)
+			c.keeps(first, got)
+			c.acquireLost("Acquire of a free key by the owner of the revoked lease", req)
+		},
+	},
+	{
+		"hand-over/by an operator, and again F25",
+		"Who waits gets the key at once. An operator who asks again, because no reply came, must not hear that nothing was done.",
+		func(c *check) {
+			if c.FreesOnRelease {
+				return
+			}
+			_, lease := c.take(long)
+			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
+			for range 2 {
+				status, err := c.tryRevoke(lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence, By: operator, OpenAtOnce: true})
+				if err != nil || status.State != lockstore.Reserved {
+					c.fatalf("Revoke with OpenAtOnce, while somebody waits: %+v, %v; want it reserved", status, err)
+				}
+			}
+			c.reserved(second, 1)
+			c.keeps(first, c.served(lease, first))
+
+			ttl := c.toJoin()
+			_, lease = c.take(ttl)
+			c.markStarted(lease)
+			first, second = c.join(lease.Key, 1), c.join(lease.Key, 2)
+			c.expire(ttl)
+			c.refused(first, lockstore.InDoubt)
+			for range 2 {
+				if err := c.resolveNoEffect(lease.Key, lease.Fence); err != nil {
+					c.fatalf("ResolveNoEffect, while somebody waits: %v; want nil", err)
+				}
+			}
+			c.reserved(second, 1)
+			c.keeps(first, c.served(lease, first))
+		},
+	},
+}
+
 // queued is a request that asks for a place.
 func queued(key string) lockstore.Request {
 	req := newRequest(key, long)
@@ -493,6 +616,34 @@ func (c *check) leave(req lockstore.Request) {
 	if err := c.tryLeave(req); err != nil {
 		c.fatalf("Leave: %v", err)
 	}
+}
+
+// behind is the place of an owner that had this place before a release. Who was handed the key has
+// no place any more.
+func (c *check) behind(place int) int {
+	if c.FreesOnRelease {
+		return place
+	}
+	return place - 1
+}
+
+// deadTurns is how many turns a queue of dead owners keeps the key.
+func (c *check) deadTurns() int {
+	if c.FreesOnRelease {
+		return lockstore.MaxTurns
+	}
+	return lockstore.MaxTurns + 1
+}
+
+// givesUp ends the turn of the first in the queue.
+func (c *check) givesUp(req lockstore.Request) {
+	c.Helper()
+	if c.FreesOnRelease {
+		c.leave(req)
+		return
+	}
+	c.wantErr("Leave by an owner that was handed the key", c.tryLeave(req), lockstore.ErrGranted)
+	c.abandon(req)
 }
 
 // served is granted the key, behind the grant of last.

@@ -36,8 +36,21 @@ func (c *check) isOver(req lockstore.Request, lease lockstore.Lease) {
 	c.Helper()
 	c.renewLost("Renew of a revoked lease", lease)
 	c.notGranted("Acquire again by the owner of a revoked lease", req)
-	c.release(lease)
-	c.notGranted("Acquire after the release of a revoked lease", req)
+	if c.FreesOnRelease {
+		c.releaseRevoked(lease)
+		c.notGranted("Acquire after the release of a revoked lease", req)
+	}
+}
+
+// releaseRevoked releases a lease that was revoked. In the older mode its owner counts as
+// released.
+func (c *check) releaseRevoked(lease lockstore.Lease) {
+	c.Helper()
+	if c.FreesOnRelease {
+		c.release(lease)
+		return
+	}
+	c.wantErr("Release of a revoked lease", c.tryRelease(lease), lockstore.ErrLost)
 }
 
 var revokeCases = []testCase{
@@ -169,6 +182,7 @@ var revokeCases = []testCase{
 				c.markStarted(lease)
 				c.revoke(lease, false)
 				c.isOver(req, lease)
+				c.releaseRevoked(lease)
 				c.wantErr("MarkStarted of a revoked lease", c.tryMarkStarted(lease), lockstore.ErrLost)
 				c.wantErr("Complete of a revoked lease", c.tryComplete(lease, []byte("late"), long), lockstore.ErrLost)
 				c.refused(newRequest(req.Key, long), lockstore.Revoked)
@@ -176,7 +190,7 @@ var revokeCases = []testCase{
 				c.expire(short)
 				revoked := lockstore.Request{Key: req.Key, HolderInfo: operator}
 				c.inDoubt(revoked)
-				c.release(lease)
+				c.releaseRevoked(lease)
 				c.notGranted("Acquire by the owner of the revoked lease", req)
 				c.wantErr("Complete of a revoked lease, after its end", c.tryComplete(lease, []byte("late"), long), lockstore.ErrLost)
 				_, err := c.tryRevoke(lockstore.RevokeRequest{Key: req.Key, Fence: lease.Fence, By: operator})
@@ -219,6 +233,8 @@ var revokeCases = []testCase{
 			c.revoke(lease, false)
 			refused(lease, operator)
 			c.isOver(req, lease)
+			c.releaseRevoked(lease)
+			refused(lease, operator)
 		},
 	},
 	{

@@ -129,7 +129,7 @@ const (
 // compare runs the steps, or random ones, on a new key, until the store differs. It
 // returns what it ran and the difference.
 func (c *check) compare(steps []step, random *rand.Rand) ([]step, string) {
-	m := &model{c: c, book: rules.Book{Places: 64, Marks: cmp.Or(c.Marks, 16), FreeOnRelease: true}, began: time.Now(), at: c.elapsed()}
+	m := &model{c: c, book: rules.Book{Places: 64, Marks: cmp.Or(c.Marks, 16), FreeOnRelease: c.FreesOnRelease}, began: time.Now(), at: c.elapsed()}
 	both := [2]*side{{Store: lockstore.New("rules", m)}, {Store: c.Store}}
 	key, prefix := newKey(), rand.Uint64()
 	owner := func(n int) lockstore.Owner { return lockstore.Owner(fmt.Sprintf("%016x-%d", prefix, n)) }
@@ -354,8 +354,8 @@ func (s *side) run(c *check, key string, owner func(int) lockstore.Owner, st ste
 	}
 	got.fenceNo = s.number(got.fence)
 	for _, status := range []*lockstore.Status{&got.inspected, &got.status} {
-		// An abandon may raise the fence of a free key.
-		if !status.State.Taken() {
+		// An abandon may raise the fence of a free key. That of a hand-over is of a grant.
+		if status.State == lockstore.Free || status.State == lockstore.Reserved && c.FreesOnRelease {
 			status.Fence = 0
 		}
 		status.Fence = lockstore.Fence(s.number(status.Fence))

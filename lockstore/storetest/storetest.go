@@ -149,5 +149,5 @@ type testCase struct {
 
 func cases() []testCase {
 	return slices.Concat(acquireCases, holderCases, takeoverCases, renewCases, releaseCases, abandonCases, cooldownCases, completeCases, startedCases,
-		fenceCases, inspectCases, revokeCases, listCases, keyCases, errorCases, corruptCases, contentionCases, requestCases, queueCases, rulesCases)
+		fenceCases, inspectCases, revokeCases, listCases, keyCases, errorCases, corruptCases, contentionCases, requestCases, queueCases, handOverCases, rulesCases)
 }

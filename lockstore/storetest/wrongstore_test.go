@@ -29,6 +29,7 @@ type wrongDriver struct {
 
 type wrongServer struct {
 	bug    string
+	book   rules.Book
 	decide func(rules.Book, rules.State, rules.Clock, driver.Request) (rules.State, bool, driver.Answer, rules.Basis)
 
 	mu       sync.Mutex
@@ -43,13 +44,12 @@ type wrongServer struct {
 	counter  driver.Fence
 }
 
-var (
-	errCut    = errors.New("connection reset")
-	wrongBook = rules.Book{Places: 20, Marks: 16, FreeOnRelease: true}
-)
+var errCut = errors.New("connection reset")
 
-func newWrong(bug string) *wrongDriver {
-	d := &wrongServer{bug: bug, decide: rules.Book.Decide, rows: map[string]string{}}
+func newWrong(bug string, freesOnRelease bool) *wrongDriver {
+	d := &wrongServer{
+		bug: bug, book: rules.Book{Places: 20, Marks: 16, FreeOnRelease: freesOnRelease}, decide: rules.Book.Decide, rows: map[string]string{},
+	}
 	if i := slices.IndexFunc(wrongrules.All, func(m wrongrules.Mistake) bool { return m.Name == bug }); i >= 0 {
 		d.decide = wrongrules.All[i].Decide
 	}
@@ -187,7 +187,7 @@ func (d *wrongDriver) Do(ctx context.Context, key string, r driver.Request) (dri
 	case d.has("release of deleted is unknown") && r.Kind == driver.Release && s.LastFence == 0:
 		return driver.Answer{}, errCut
 	}
-	next, changed, a, _ := d.decide(wrongBook, s, clock, r)
+	next, changed, a, _ := d.decide(d.book, s, clock, r)
 	if d.has("M13 fence from a local counter") && a.Outcome == driver.Granted && next.LastFence != s.LastFence {
 		d.counter++
 		next.LastFence, a.Fence, next.Holders[len(next.Holders)-1].Fence = d.counter, d.counter, d.counter
@@ -256,7 +256,7 @@ func (d *wrongDriver) Await(ctx context.Context, key string, r driver.Request) (
 		var left time.Duration
 		d.locked(func() {
 			s, _ := d.decode(d.rows[d.place(key)])
-			left = wrongBook.Wait(s, rules.At(time.Now().Add(d.shift)), r.Owner)
+			left = d.book.Wait(s, rules.At(time.Now().Add(d.shift)), r.Owner)
 			waits := slices.ContainsFunc(s.Queue, func(w rules.Waiter) bool { return w.Owner == r.Owner })
 			started := slices.ContainsFunc(s.Holders, func(h rules.Holder) bool { return h.Started })
 			if d.has("queue: AwaitTurn goes on without a place") && !waits || d.has("started: AwaitTurn goes on") && started {
@@ -312,7 +312,7 @@ func (d *wrongDriver) List(_ context.Context, prefix string, page func(driver.Pa
 			if !listed || text == "" {
 				continue
 			}
-			_, _, a, _ := d.decide(wrongBook, state, rules.At(time.Now()), driver.Request{Kind: driver.Inspect})
+			_, _, a, _ := d.decide(d.book, state, rules.At(time.Now()), driver.Request{Kind: driver.Inspect})
 			one := driver.Listed{Key: key, Status: a.Status}
 			switch {
 			case d.has("list: everything is free"),
@@ -363,9 +363,10 @@ func (d *wrongDriver) harness() Harness {
 		}
 	}
 	return Harness{
-		Store:       d.store(),
-		Marks:       16,
-		DamageQueue: map[string]func(*testing.T, string){"a number": damage(`"queue":[`, `"queue":7,"old":[`), "numbers": damage(`"queue":[`, `"queue":[1,`)},
+		Store:          d.store(),
+		FreesOnRelease: d.book.FreeOnRelease,
+		Marks:          16,
+		DamageQueue:    map[string]func(*testing.T, string){"a number": damage(`"queue":[`, `"queue":7,"old":[`), "numbers": damage(`"queue":[`, `"queue":[1,`)},
 		Requests: func() (n int) {
 			d.locked(func() { n = d.requests })
 			return n
