@@ -112,7 +112,8 @@ func (c *call) again(v view) (view, error) {
 func (c *call) first(v view) bool {
 	switch c.Kind {
 	case driver.Acquire:
-		return len(v.Queue) > 0 && v.Queue[0].Owner == c.Owner
+		return len(v.Queue) > 0 && v.Queue[0].Owner == c.Owner ||
+			slices.ContainsFunc(v.Holders, func(h rules.Holder) bool { return h.Owner == c.Owner }) // it was handed the key
 	case driver.Leave, driver.Revoke:
 		return false
 	}
@@ -147,18 +148,8 @@ func (c *call) change(v view, next rules.State, a driver.Answer, basis rules.Bas
 	if err != nil {
 		return driver.Answer{}, err
 	}
-	c.wake(written, a)
-	return c.revoked(written, a), nil
-}
-
-// revoked is the answer to a Revoke with the state that follows it. The decision was made
-// before the write, and who waits has the first turn only since the write.
-func (c *call) revoked(v view, a driver.Answer) driver.Answer {
-	if c.Kind == driver.Revoke {
-		_, _, now, _ := c.decide(v, driver.Request{Kind: driver.Inspect})
-		a.Status.State = now.Status.State
-	}
-	return a
+	c.wake(a.HandedOver)
+	return a, nil
 }
 
 // certain returns an error for an answer that is not certain after a conflict: an earlier copy
@@ -184,17 +175,12 @@ func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 // wakeTime bounds the wake-ups of a call.
 const wakeTime = 100 * time.Millisecond
 
-// wake wakes who has been handed the key, or is the first in line of a free key. The write is
-// done: a wake-up that fails costs the waiter the time until it looks for itself. One that hangs
-// must not take the caller's time.
-func (c *call) wake(v view, a driver.Answer) {
+// wake wakes who has been handed the key. The write is done: a wake-up that fails costs the
+// waiter the time until it looks for itself. One that hangs must not take the caller's time.
+func (c *call) wake(owners []driver.Owner) {
 	w, ok := c.store.kv.(Waker)
 	if !ok {
 		return
-	}
-	owners := a.HandedOver
-	if a.Outcome == driver.Done && len(v.Holders) == 0 && len(v.Queue) > 0 {
-		owners = []driver.Owner{v.Queue[0].Owner}
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, wakeTime)
 	defer cancel()

@@ -36,11 +36,13 @@
 //
 // Requests to the service, reads included: a free key 2 (1 after a release by the
 // same process), a refusal 1 and one more to take a place in the queue, renewal and
-// release 1 (2 from another process), a takeover 3, also of a free key that was kept for
-// others, a repeat 2, to resolve a key in doubt 3. The first read of a process is a fresh one.
+// release 1 (2 from another process), a takeover 3, also of a key that was kept for
+// others, a repeat 2, to resolve a key in doubt 3. A hand-over is part of the write that makes
+// room. Who was handed the key reads it and writes it: 2. The first read of a process is a fresh
+// one.
 //
-// A conflict costs a fresh read and the write again. The holder, the first in the queue and who
-// resolves a key repeat at once. All others pause first, for the time of ten requests at most.
+// A conflict costs a fresh read and the write again. The holder, who was handed the key, the
+// first in the queue and who resolves a key repeat at once. All others pause first, for the time of ten requests at most.
 //
 // # Limits
 //

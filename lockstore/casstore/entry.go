@@ -26,7 +26,6 @@ type entry struct {
 	Queue   queue           `json:"queue,omitempty"`
 	Ended   []kept[ended]   `json:"ended,omitempty"`
 	Closed  *kept[closed]   `json:"closed,omitempty"`
-	Freed   int64           `json:"freed,omitempty"` // nanoseconds since 1970, at the latest when this version was written
 }
 
 // A begin is in nanoseconds since 1970. 0 is when this version of the entry was written. So is
@@ -170,9 +169,6 @@ func (s *store) encode(v view, next rules.State) []byte {
 			e.it.Closed.other = old.Closed.other
 		}
 	}
-	if !next.Freed.IsZero() {
-		e.it.Freed = next.Freed.UnixNano()
-	}
 	text, err := json.Marshal(e)
 	if err != nil {
 		panic(err) // strings, numbers, and what was JSON before
@@ -211,9 +207,6 @@ func (s *store) view(key string, e Entry) (view, error) {
 		if len(c.Result) > 0 {
 			v.Closed.Result = c.Result
 		}
-	}
-	if it.Freed != 0 {
-		v.Freed = earlier(time.Unix(0, it.Freed), e.WrittenAt)
 	}
 	return v, nil
 }

@@ -66,11 +66,13 @@ func (s *single) driver(t *testing.T) *store {
 var golden = map[string]string{
 	"held":      `{"n":2,"fence":946684800000000,"holders":[{"owner":"owner-1","fence":946684800000000,"begin":946684800000000000,"ttl":10000000000,"text":"0\t\tme"}],"queue":[{"owner":"owner-2"}]}`,
 	"renewed":   `{"n":3,"fence":946684800000000,"holders":[{"owner":"owner-1","fence":946684800000000,"ttl":10000000000,"text":"0\t\tme","started":true}],"queue":[{"owner":"owner-2"}]}`,
-	"free":      `{"n":4,"fence":946684800000000,"queue":[{"owner":"owner-2"}],"ended":[{"owner":"owner-1","fence":946684800000000}],"freed":946684811001000000}`,
+	"handed":    `{"n":4,"fence":946684801000000,"holders":[{"owner":"owner-2","fence":946684801000000,"ttl":2000000000,"handed":true}],"ended":[{"owner":"owner-1","fence":946684800000000}]}`,
+	"free":      `{"n":5,"fence":946684801000000,"ended":[{"owner":"owner-1","fence":946684800000000},{"owner":"owner-2","fence":946684801000000,"how":4}]}`,
 	"completed": `{"n":6,"fence":946684801000000,"ended":[{"owner":"owner-1","fence":946684800000000},{"owner":"owner-2","fence":946684801000000,"how":2}],"closed":{"for":60000000000,"result":"YW5zd2Vy","text":"0\t\tme"}}`,
 }
 
 func TestEntries(t *testing.T) {
+	states := map[string]lockstore.State{"handed": lockstore.Reserved, "free": lockstore.Free, "completed": lockstore.Completed}
 	synctest.Test(t, func(t *testing.T) {
 		r := &single{}
 		s := r.open(t)
@@ -87,16 +89,24 @@ func TestEntries(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, strings.Replace(golden["renewed"], `,"started":true`, "", 1), r.text())
 		require.NoError(t, s.Release(t.Context(), lease))
-		assert.Equal(t, golden["free"], r.text())
+		assert.Equal(t, golden["handed"], r.text())
 		lease, err = s.Acquire(t.Context(), request("owner-2"))
 		require.NoError(t, err)
 		require.NoError(t, s.Complete(t.Context(), lease, []byte("answer"), time.Minute))
 		assert.Equal(t, golden["completed"], r.text())
+		r.put(golden["handed"])
+		_, err = r.open(t).Revoke(t.Context(), lockstore.RevokeRequest{Key: "k", Fence: lease.Fence, OpenAtOnce: true})
+		require.NoError(t, err)
+		assert.Equal(t, golden["free"], r.text())
 		for name, text := range golden {
 			r.put(text)
 			status, err := r.open(t).Inspect(t.Context(), "k")
 			require.NoError(t, err, name)
-			assert.Equal(t, name != "free", status.State.Taken(), name)
+			state, other := states[name]
+			if !other {
+				state = lockstore.Held
+			}
+			assert.Equal(t, state, status.State, name)
 		}
 	})
 }
@@ -128,8 +138,8 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 			}, []string{"of the holder", "of a place", "of a mark"}},
 			{"a start", func() error { return s.MarkStarted(t.Context(), lease) }, []string{"of the holder", "of a place", "of a mark"}},
 			{"another's leave", func() error { return s.Leave(t.Context(), "k", "owner-3") }, []string{"of the holder", "of a place", "of a mark"}},
-			{"a release", func() error { return s.Release(t.Context(), lease) }, []string{"of a place", "of a mark"}},
-			{"a grant", func() error {
+			{"a release", func() error { return s.Release(t.Context(), lease) }, []string{"of a mark"}},
+			{"an extension", func() error {
 				_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-2", TTL: time.Minute})
 				return err
 			}, []string{"of a mark"}},
@@ -182,7 +192,7 @@ func TestLargestEntry(t *testing.T) {
 	const fence = 1<<53 - 1
 	next := rules.State{LastFence: fence, Holders: []rules.Holder{{
 		Owner: owner(0), Fence: fence, MaxHolders: 1, Since: time.Unix(1<<32, 1), TTL: lockstore.MaxTTL, Text: text, Started: true,
-	}}, Freed: time.Unix(1<<32, 1)}
+	}}}
 	for i := range book.Places {
 		next.Queue = append(next.Queue, rules.Waiter{Owner: owner(i), MaxHolders: 1})
 	}

@@ -121,6 +121,14 @@ func TestRequests(t *testing.T) {
 		}, "0+1+1", "0+1+1"},
 		{"a refusal, when another process has taken the key", tries(other), "0+1+1", "1+0+0"},
 		{"a second refusal", tries(other), "1+0+0", "1+0+0"},
+		{"", func(ctx context.Context, s *lockstore.Store) error {
+			queued.Owner = lockstore.NewOwner()
+			_, err := s.Acquire(ctx, queued)
+			return err
+		}, "1+0+1", "1+0+1"},
+		{"Release with a hand-over", release, "0+0+1", "1+0+1"},
+		{"Leave by who was handed the key", leave, "0+1+0", "0+1+0"},
+		{"Acquire by who was handed the key", tries(func() lockstore.Request { return queued }), "0+0+1", "1+0+1"},
 	}
 	for _, process := range []string{"the same process", "another process", "a new process"} {
 		t.Run(process, func(t *testing.T) {

@@ -28,9 +28,10 @@ import (
 // trust. The test also checks each change of the entry, and some answers:
 //
 //   - Acquire does not grant the key of a live lease, nor before the owner's turn, nor to
-//     an owner that has ended.
+//     an owner that has ended. Only the end of a lease by its owner hands a live key over.
 //   - A lease begins later, or gets longer, only by its owner's writes.
-//   - Nobody ends another's live lease. An owner whose lease was taken over is remembered.
+//   - Nobody ends another's live lease. An owner whose lease was taken over is remembered, unless
+//     it was handed the key and did not come.
 //   - The fence never becomes smaller, and each write is counted.
 //   - A place is added at the end, and only a grant and a leave end places.
 //   - A grant, a refusal, the end of a place, a lost lease and "not applied" are told when it is so.
@@ -47,7 +48,7 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []str
 	w := &world{t: t, start: time.Now(), step: steps[seed/2%3], skew: skews[seed/6%2], granted: map[lockstore.Owner]lockstore.Fence{}, joined: map[lockstore.Owner]time.Time{},
 		counts: leasesim.NewCounts("writes", "conflicts", "refused requests", "lost replies", "cut requests", "requests without an answer",
 			"late requests", "late replies", "slow requests and replies", "repeated writes", "wrong replies", "old reads", "clocks that jump", "touches", "takeovers",
-			"grants in the queue's order", "leaves")}
+			"grants in the queue's order", "hand-overs", "hand-overs that are extended", "hand-overs that lapse", "leaves")}
 	w.history = []Entry{{}}
 	var err error
 	w.reader, err = newStore(&line{world: w}, Options{MaxClockSkew: w.skew})
@@ -100,6 +101,7 @@ func (w *world) open(p *leasesim.Process) (*lockstore.Store, func()) {
 
 // attempt is one request to a store: which writes of it were applied.
 type attempt struct {
+	driver.Request
 	applied int
 	granted bool // one of them granted the key
 	refused bool // the caller was told that nothing was applied
@@ -123,7 +125,7 @@ func (s *told) Do(ctx context.Context, key string, r driver.Request) (driver.Ans
 		}
 		s.mu.Unlock()
 	}
-	own, began := &attempt{}, time.Now()
+	own, began := &attempt{Request: r}, time.Now()
 	a, err := s.store.Do(context.WithValue(ctx, attemptKey{}, own), key, r)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,14 +189,12 @@ func (l *line) Write(ctx context.Context, _ string, value []byte, ifVersion stri
 		if fate == "wrong replies" { // with the old version
 			return answer{entry: Entry{Version: ifVersion, WrittenAt: l.stamp()}}
 		}
-		grants := len(l.granted)
-		e, err := l.apply(value, ifVersion)
+		e, err := l.apply(own, value, ifVersion)
 		if err != nil {
 			l.counts["conflicts"]++
 			return answer{err: err}
 		}
 		own.applied++
-		own.granted = own.granted || len(l.granted) > grants
 		if own.refused {
 			l.t.Errorf("M107: at %v: a write was applied, and the caller was told that it was not", time.Since(l.start))
 		}
@@ -272,6 +272,8 @@ type seen struct {
 	owner lockstore.Owner // "" is free
 	begin time.Time
 	ttl   time.Duration
+	// It was handed the key, and has not come yet.
+	handed bool
 }
 
 func (w *world) view(e Entry) seen {
@@ -279,22 +281,15 @@ func (w *world) view(e Entry) seen {
 	if err != nil {
 		w.t.Error(err)
 	}
-	s := seen{view: v, begin: v.Freed}
+	s := seen{view: v}
 	for _, h := range v.Holders {
-		s.owner, s.begin, s.ttl = h.Owner, h.Since, h.TTL
+		s.owner, s.begin, s.ttl, s.handed = h.Owner, h.Since, h.TTL, h.HandedOver
 	}
 	return s
 }
 
 func (s seen) place(o lockstore.Owner) int {
 	return slices.IndexFunc(s.Queue, func(p rules.Waiter) bool { return p.Owner == o })
-}
-
-func (s seen) before(o lockstore.Owner) int {
-	if i := s.place(o); i >= 0 {
-		return i
-	}
-	return len(s.Queue)
 }
 
 func (s seen) ending(o lockstore.Owner) (how rules.How, ok bool) {
@@ -305,8 +300,8 @@ func (s seen) ending(o lockstore.Owner) (how rules.How, ok bool) {
 	return s.Ended[i].How, true
 }
 
-// apply writes the entry, and checks how it changes.
-func (l *line) apply(value []byte, ifVersion string) (Entry, error) {
+// apply writes the entry for a request, and checks how it changes.
+func (l *line) apply(by *attempt, value []byte, ifVersion string) (Entry, error) {
 	w := l.world
 	last := w.history[len(w.history)-1]
 	if last.Version != ifVersion {
@@ -327,32 +322,63 @@ func (l *line) apply(value []byte, ifVersion string) (Entry, error) {
 		fail("the fence fell")
 	}
 	owner := after.owner
-	queue := before.Queue // what it has to be
+	queue, without := before.Queue, before.Queue // what it has to be; and without the place of who asks
+	if i := before.place(by.Owner); i >= 0 {
+		without = slices.Concat(queue[:i], queue[i+1:])
+	}
+	how, ended := after.ending(before.owner)
+	ends := by.Owner == before.owner && (by.Kind == driver.Release || by.Kind == driver.Abandon)
 	switch {
-	case owner != "" && owner != before.owner:
+	case owner != "" && (owner != before.owner || after.LastFence != before.LastFence):
 		_, over := before.ending(owner)
 		switch {
-		case live:
+		case live && !(ends && after.handed):
 			fail("M110 M118: the key of a live lease was granted")
+		case after.handed == (owner == by.Owner):
+			fail("a grant is a hand-over exactly if another one asks")
 		case after.LastFence == before.LastFence:
 			fail("the fence did not grow")
 		case over:
 			fail("M18: an owner that has ended has the key")
 		}
-		if how, known := after.ending(before.owner); before.owner != "" {
+		switch {
+		case before.owner == "":
+		case ends:
+			if !ended || how != rules.Released {
+				fail("the owner that has ended its lease is forgotten")
+			}
+		case before.handed:
+			w.counts["hand-overs that lapse"]++
+			if ended && before.owner != by.Owner {
+				fail("who did not come within its turn has ended")
+			}
+		default:
 			w.counts["takeovers"]++
-			if !known || how != rules.Expired {
+			if !ended || how != rules.Expired {
 				fail("M117: the owner whose lease was taken over is forgotten")
 			}
 		}
-		free := now.Sub(w.freed(before)) + 2*w.skew + w.step
-		if before.place(owner) >= 0 {
-			w.counts["grants in the queue's order"]++
+		if after.handed {
+			w.counts["hand-overs"]++
+			queue = without
+		} else {
+			by.granted = true
 		}
-		if turn := lockstore.UntilTurn(before.before(owner), max(0, free)); turn > 0 {
+		free := now.Sub(before.begin.Add(before.ttl)) + 2*w.skew + w.step
+		if before.owner == "" {
+			free = lockstore.Turn * lockstore.MaxTurns
+		}
+		place := slices.IndexFunc(queue, func(p rules.Waiter) bool { return p.Owner == owner })
+		if place >= 0 {
+			w.counts["grants in the queue's order"]++
+		} else {
+			place = len(queue)
+		}
+		if turn := lockstore.UntilTurn(place, max(0, free)); turn > 0 {
 			fail("M32: granted %v before its turn", turn)
 		}
-		queue = queue[min(before.before(owner)+1, len(queue)):]
+		queue = queue[min(place+1, len(queue)):]
+		without = queue
 		w.since, w.granted[owner] = now, after.LastFence
 	case owner != "":
 		own := after.entry.it.Holders[0].it.Begin == 0
@@ -361,34 +387,36 @@ func (l *line) apply(value []byte, ifVersion string) (Entry, error) {
 			fail("the fence changed within a lease")
 		case after.ttl < before.ttl:
 			fail("M09: the lease got shorter")
-		case own && !slices.Equal(before.Queue, after.Queue):
+		case own && by.Owner != owner, before.handed && !after.handed && !own:
 			fail("M106: the lease begins again by another's write")
 		case own:
-			w.since = now
+			if w.since = now; before.handed && !after.handed {
+				w.counts["hand-overs that are extended"]++
+				by.granted = true
+			}
 		case after.begin.After(before.begin):
 			fail("the lease begins later by a write that is not its owner's")
 		default:
 			w.counts["touches"]++
 		}
 	case before.owner != "":
-		if _, ended := after.ending(before.owner); !ended && live {
+		switch {
+		case !ended && live:
 			fail("M113: another's lease was ended")
+		case len(before.Queue) > 0 && len(without) > 0:
+			fail("the key was handed over to nobody")
 		}
 	}
-	// Besides, a write adds one place at the end, or takes one out.
+	// Besides, a write adds one place at the end, or takes the own one out.
 	added := len(after.Queue) == len(queue)+1 && slices.Equal(after.Queue[:len(queue)], queue)
-	left := slices.IndexFunc(queue, func(o rules.Waiter) bool { return !slices.Contains(after.Queue, o) })
 	switch {
-	case added:
-		w.joined[after.Queue[len(queue)].Owner] = now
+	case added && by.Kind == driver.Acquire && after.Queue[len(queue)].Owner == by.Owner:
+		w.joined[by.Owner] = now
 	case slices.Equal(queue, after.Queue):
-	case left >= 0 && slices.Equal(slices.Concat(queue[:left], queue[left+1:]), after.Queue):
+	case slices.Equal(without, after.Queue) && by.Kind != driver.Renew:
 		w.counts["leaves"]++
 	default:
 		fail("the queue has to be %v", queue)
 	}
 	return e, nil
 }
-
-// freed is since when the key of an entry is free at the latest.
-func (w *world) freed(v seen) time.Time { return v.begin.Add(v.ttl) }
