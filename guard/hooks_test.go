@@ -186,7 +186,7 @@ func (b *bench) free(t *testing.T, key string) {
 	t.Helper()
 	status, err := b.store.Store.Inspect(context.Background(), key)
 	require.NoError(t, err)
-	require.False(t, status.State.Taken(), "the key is %v: %v", status.State, status.Holder)
+	require.Equal(t, lockstore.Free, status.State, "%v", status.Holder)
 	require.Zero(t, status.Waiting, "places that are left in the queue")
 }
 

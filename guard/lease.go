@@ -98,7 +98,8 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 // long as the store remembers the first one. With Fence 0 it abandons the calls of Acquire
 // with this owner whose outcome is unknown, also if the store receives their requests
 // later. *LockLost says that the lease had ended before: another owner has the key, or the
-// store knows nothing of this lease. A lease that an operator has revoked is no error.
+// store knows nothing of this lease. If an operator has revoked it, the error is *LockLost too,
+// and nil on DynamoDB and Redis.
 func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
 	if err := g.usable(ctx); err != nil {
 		return err

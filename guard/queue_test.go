@@ -122,7 +122,7 @@ func TestQueue(t *testing.T) {
 		require.Empty(t, b.store.leaves)
 		require.Empty(t, b.store.awaits)
 	})
-	for dead, turns := range map[int]time.Duration{1: 1, 3: 3, 7: lockstore.MaxTurns} {
+	for dead, turns := range map[int]time.Duration{1: 1, 3: 3, 7: 1 + lockstore.MaxTurns} {
 		bubble(fmt.Sprintf("F02 %d that were killed while they waited delay a run by %d turns", dead, turns), t, func(t *testing.T) {
 			b := newBench(t, Options{Wait: time.Minute})
 			lease := b.occupy(t, "k", time.Hour)
@@ -155,9 +155,9 @@ func TestQueue(t *testing.T) {
 		busy, ok := err.(*LockBusy)
 		require.True(t, ok, "%T", err)
 		require.Equal(t, lockstore.Reserved, busy.State)
-		require.Equal(t, 2, busy.QueuePosition)
+		require.Equal(t, 1, busy.QueuePosition, "the dead one was handed the key")
 		require.Equal(t, time.Second, b.report(t).WaitTime)
-		require.Equal(t, 1, b.waiting(t, "k"), "the place of the dead one")
+		require.Zero(t, b.waiting(t, "k"))
 	})
 	bubble("the state and the place are in the log", t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -258,6 +258,35 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 		b.oneOwner(t)
 		b.free(t, "k")
 	})
+	for name, lost := range map[string]bool{"": false, ", and the reply to the leave is lost": true} {
+		bubble("F23 a run that gives up is handed the key at the same time: it goes to the next at once"+name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: 10 * time.Second})
+			lease := b.occupy(t, "k", time.Hour)
+			var behind lockstore.Owner
+			b.store.leave = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+				if n == 1 {
+					behind = b.dies(t, "k", 1)[0]
+					assert.NoError(t, b.store.Store.Release(ctx, lease))
+				}
+				a, err := b.store.pass(ctx, r)
+				assert.Equal(t, driver.Holding, a.Outcome)
+				if n == 1 && lost {
+					return driver.Answer{}, errLostReply
+				}
+				return a, err
+			}
+			require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
+			r := b.report(t)
+			require.Equal(t, OutcomeBusy, r.Outcome)
+			require.NoError(t, r.ReleaseErr)
+			require.Equal(t, []lockstore.Lease{{Key: "k", Owner: b.oneOwner(t)}}, b.store.releases, "an abandon")
+			require.Less(t, r.WaitTime, 11*time.Second)
+			require.Zero(t, b.waiting(t, "k"), "the next was handed the key")
+			next, err := b.store.Store.Acquire(context.Background(), lockstore.Request{Key: "k", Owner: behind, TTL: time.Minute})
+			require.NoError(t, err)
+			require.Greater(t, next.Fence, lease.Fence+1, "the run was handed the key between them")
+		})
+	}
 	bubble("F25 the reply to the leave is lost", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Second})
 		b.occupy(t, "k", time.Hour)
@@ -738,7 +767,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		full(t, b)
 		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.InDelta(t, 15.5, b.report(t).WaitTime.Seconds(), 0.51, "one second after five turns at the latest")
+		require.InDelta(t, 17.5, b.report(t).WaitTime.Seconds(), 0.51, "one second after six turns at the latest")
 		require.LessOrEqual(t, len(b.store.requests), 18, "a free key that is reserved for others is no reason to ask more often")
 		b.oneOwner(t)
 		b.free(t, "k")

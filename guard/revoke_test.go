@@ -67,9 +67,8 @@ func TestRevokedAndOpenAtOnce(t *testing.T) {
 	}
 }
 
-// A store says nil to the release of a lease that was revoked. So the guard learns of the
-// Revoke from a renewal, and what a renewal has said is the outcome, whatever the end of the
-// lease says.
+// The guard learns of the Revoke from a renewal. A run that ends before it renews learns of it from
+// its release. What was said first is the outcome, whatever the end of the lease says.
 func TestRevokedUnderTheWork(t *testing.T) {
 	for name, run := range map[string]func(b *bench, work func(context.Context) error) error{
 		"Do": func(b *bench, work func(context.Context) error) error {
@@ -92,27 +91,45 @@ func TestRevokedUnderTheWork(t *testing.T) {
 			return b.DoOnce(context.Background(), "k", OnceOptions{}, func(ctx context.Context, _ Lock) (Completion, error) { return Completion{}, work(ctx) })
 		},
 	} {
-		for _, atOnce := range []bool{true, false} {
-			bubble(fmt.Sprintf("F35 %s, OpenAtOnce %v", name, atOnce), t, func(t *testing.T) {
+		for i := range 4 {
+			atOnce, renews := i%2 == 0, i/2 == 0
+			bubble(fmt.Sprintf("F35 %s, OpenAtOnce %v, renews %v", name, atOnce, renews), t, func(t *testing.T) {
 				b := newBench(t, Options{})
 				err := run(b, func(ctx context.Context) error {
 					status, err := b.Inspect(context.Background(), "k")
 					require.NoError(t, err)
 					_, err = b.store.Revoke(context.Background(), lockstore.RevokeRequest{Key: "k", Fence: status.Fence, OpenAtOnce: atOnce})
 					require.NoError(t, err)
+					if !renews {
+						return nil
+					}
 					<-ctx.Done()
 					require.ErrorIs(t, context.Cause(ctx), lockstore.ErrLost)
 					return nil
 				})
 				require.IsType(t, &LockLost{}, err)
 				require.Equal(t, OutcomeLost, b.reports[0].Outcome)
-				require.Equal(t, defaultTTL/3, b.reports[0].HoldTime, "until the first renewal")
+				if renews {
+					require.Equal(t, defaultTTL/3, b.reports[0].HoldTime, "until the first renewal")
+				} else {
+					require.Empty(t, b.store.renewals)
+					require.Zero(t, b.reports[0].HoldTime)
+				}
 				status, err := b.store.Inspect(context.Background(), "k")
 				require.NoError(t, err)
 				require.False(t, status.State.Done(), "nothing is stored under a revoked lease")
 			})
 		}
 	}
+	bubble("a store with the older rule says nil to the release, and the run does not learn of the Revoke", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		b.store.release = says(driver.Done)
+		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, lock Lock) error {
+			_, err := b.store.Revoke(ctx, lockstore.RevokeRequest{Key: "k", Fence: lock.Fence, OpenAtOnce: true})
+			return err
+		}))
+		require.Equal(t, OutcomeOK, b.report(t).Outcome)
+	})
 	bubble("a run that waits learns who revoked the lease", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Second})
 		lease := b.occupy(t, "k", time.Minute)

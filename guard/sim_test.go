@@ -77,7 +77,7 @@ func TestSimulation(t *testing.T) {
 
 type simCounts struct {
 	Seeds, Operations, Grants, Renewals, Deaths, Freezes, Steps, LostReplies, Late, Repeats, Busy, Losses, StaleUnfenced int64
-	Places, Turns, Leaves, Early                                                                                         int64
+	Places, Turns, HandOvers, Leaves, Early                                                                              int64
 }
 
 func (c *simCounts) add(o simCounts) {
@@ -88,7 +88,7 @@ func (c *simCounts) add(o simCounts) {
 		{&c.Operations, o.Operations}, {&c.Grants, o.Grants}, {&c.Renewals, o.Renewals}, {&c.Deaths, o.Deaths},
 		{&c.Freezes, o.Freezes}, {&c.Steps, o.Steps}, {&c.LostReplies, o.LostReplies}, {&c.Late, o.Late},
 		{&c.Repeats, o.Repeats}, {&c.Busy, o.Busy}, {&c.Losses, o.Losses}, {&c.StaleUnfenced, o.StaleUnfenced},
-		{&c.Places, o.Places}, {&c.Turns, o.Turns}, {&c.Leaves, o.Leaves}, {&c.Early, o.Early},
+		{&c.Places, o.Places}, {&c.Turns, o.Turns}, {&c.HandOvers, o.HandOvers}, {&c.Leaves, o.Leaves}, {&c.Early, o.Early},
 	} {
 		*p.to += p.n
 	}
@@ -99,7 +99,7 @@ func (c simCounts) all() map[string]int64 {
 		"seeds": c.Seeds, "operations": c.Operations, "grants": c.Grants, "renewals": c.Renewals, "deaths": c.Deaths,
 		"freezes": c.Freezes, "clock steps": c.Steps, "lost replies": c.LostReplies, "late requests": c.Late,
 		"repeated requests": c.Repeats, "busy": c.Busy, "losses": c.Losses, "writes that only the fence refuses": c.StaleUnfenced,
-		"places in a queue": c.Places, "turns": c.Turns, "leaves": c.Leaves, "early wake-ups": c.Early,
+		"places in a queue": c.Places, "turns": c.Turns, "hand-overs": c.HandOvers, "leaves": c.Leaves, "early wake-ups": c.Early,
 	}
 }
 
@@ -128,7 +128,9 @@ type simWorld struct {
 	highest lockstore.Fence // of all grants
 	written lockstore.Fence // the resource's
 	places  int             // that the store has given
-	end     time.Time       // of the lease, or when the key became free
+	end     time.Time       // of the lease or of the turn of who was handed the key, or when the key became free
+	handed  lockstore.Fence // of the last hand-over
+	free    time.Time       // when the key was handed over
 	late    sync.WaitGroup
 }
 
@@ -210,13 +212,17 @@ func (w *simWorld) inspect() lockstore.Status {
 	return status
 }
 
-// changed notes when the lease ends, or when the key became free. A leave may begin a turn
+// changed notes when the lease ends, or when the key became free or was handed over. A leave may begin a turn
 // anew. It is called with the lock held.
 func (w *simWorld) changed(left bool) {
-	status := w.inspect()
+	a, err := w.store.Driver().Do(context.Background(), simKey, driver.Request{Kind: driver.Inspect})
+	require.NoError(w.t, err)
 	switch now := time.Now(); {
-	case status.State.Taken():
-		w.end = now.Add(status.Remaining)
+	case len(a.Status.Holders) > 0:
+		w.end = now.Add(a.Status.Remaining)
+		if h := a.Status.Holders[0]; h.State == driver.Reserved && h.Fence > w.handed {
+			w.handed, w.free = h.Fence, now
+		}
 	case left || w.end.After(now):
 		w.end = now
 	}
@@ -227,7 +233,7 @@ func (w *simWorld) changed(left bool) {
 func (w *simWorld) refused(run *simRun, owner lockstore.Owner, a driver.Answer) {
 	now := time.Now()
 	if a.Status.State == driver.Reserved && now.Sub(w.end) >= lockstore.MaxTurns*lockstore.Turn {
-		w.fail("a key that has been free for %v is reserved: %+v", now.Sub(w.end), a)
+		w.fail("a key that nobody has had for %v is reserved: %+v", now.Sub(w.end), a)
 	}
 	if a.Position == 0 {
 		return
@@ -255,7 +261,7 @@ func (w *simWorld) refused(run *simRun, owner lockstore.Owner, a driver.Answer) 
 }
 
 // granted is called with the lock held, before changed.
-func (w *simWorld) granted(run *simRun) {
+func (w *simWorld) granted(run *simRun, fence lockstore.Fence) {
 	now := time.Now()
 	for _, other := range w.runs {
 		if other != run && other.healthy() && (run.joined == 0 || other.joined < run.joined) {
@@ -266,6 +272,10 @@ func (w *simWorld) granted(run *simRun) {
 		w.counts.Turns++
 		w.tookItsTurn(run, now)
 		free := w.end
+		if fence == w.handed {
+			w.counts.HandOvers++
+			free = w.free
+		}
 		if run.since.After(free) {
 			free = run.since
 		}
@@ -572,7 +582,7 @@ func (w *simWorld) mustNotWait(owner lockstore.Owner, when string) {
 func (w *simWorld) mustNotHold(owner lockstore.Owner, when string) {
 	// Asking as this owner tells whether it holds the key, and changes nothing of
 	// an owner that has ended.
-	_, err := w.store.Renew(context.Background(), lockstore.Lease{Key: simKey, Owner: owner, Fence: w.highest}, lockstore.MinTTL)
+	_, err := w.store.Renew(context.Background(), lockstore.Lease{Key: simKey, Owner: owner, Fence: w.inspect().Fence}, lockstore.MinTTL)
 	if err == nil {
 		w.fail("M18 M27: %v still holds the key %s", owner, when)
 	}
@@ -711,7 +721,7 @@ func (w *simWorld) serve(run *simRun, r driver.Request) (driver.Answer, error) {
 		if run.ended {
 			w.fail("M18: a request of a run that left nothing behind took the key")
 		}
-		w.granted(run)
+		w.granted(run, a.Fence)
 		w.changed(false)
 	case r.Kind == driver.Renew, r.Kind == driver.Release:
 		w.changed(false)
