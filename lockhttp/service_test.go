@@ -59,9 +59,11 @@ func TestStates(t *testing.T) {
 		},
 		lockstore.Reserved: {
 			bring: func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
-				_, err := s.Acquire(ctx, lockstore.Request{Key: key, Owner: "waits", TTL: time.Minute, JoinQueue: true})
-				if !errors.Is(err, lockstore.ErrRefused) {
-					return err
+				for _, owner := range []lockstore.Owner{"is handed the key", "waits"} {
+					_, err := s.Acquire(ctx, lockstore.Request{Key: key, Owner: owner, TTL: time.Minute, JoinQueue: true})
+					if !errors.Is(err, lockstore.ErrRefused) {
+						return err
+					}
 				}
 				return s.Release(ctx, l)
 			},

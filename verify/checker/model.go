@@ -46,6 +46,7 @@ type request struct {
 	Op
 	first time.Duration // when the owner asked for the first time
 	again bool          // its lease may have been ended before, by itself or by an operator
+	freed bool          // its lease may have been released or resolved as work without effect
 	end   time.Duration // of unknown outcome: by when it was applied, if it was
 	over  bool          // what it made was over by then
 }
@@ -149,9 +150,11 @@ func step(s state, op request, l Limits) []state {
 		if same && (!mayBeOver || s.begun) || s.owner == "" && s.released == op.Owner {
 			return nil
 		}
-		return []state{ended(s, op.Op, same)}
+		return opened(s, op.Op, ended(s, op.Op, same))
 	case op.Kind == Abandon && op.Outcome == OK:
-		s.entry = abandoned(s.entry, op.Owner, l)
+		next := s
+		next.entry = abandoned(s.entry, op.Owner, l)
+		return opened(s, op.Op, next)
 	case op.Kind == MarkStarted && op.Outcome == OK:
 		if !same || op.Call > s.hi+l.Late {
 			return nil
@@ -175,7 +178,7 @@ func step(s state, op request, l Limits) []state {
 			return nil
 		}
 	case resolves(op.Kind):
-		return resolved(s, op.Op, mayBeOver, mustBeOver && !l.LateRenewals)
+		return resolved(s, op, mayBeOver, mustBeOver && !l.LateRenewals)
 	case op.Kind == Revoke && op.Outcome == OK:
 		if !same && (s.owner != broken || s.fence != op.Fence) || op.Call > s.hi+l.Late {
 			return nil
@@ -209,18 +212,19 @@ func resolves(k Kind) bool { return k == ResolveEffect || k == ResolveNoEffect }
 // settled is what a settlement leads to that was answered. Where renewals may be late, an
 // owner that leaves the queue of a lease that is over may move the end of the lease to now. So
 // a settlement may be told that the lease lasts.
-func resolved(s state, op Op, mayBeOver, mustBeOver bool) []state {
+func resolved(s state, op request, mayBeOver, mustBeOver bool) []state {
 	begun := s.begun && s.fence == op.Fence
 	kept := s.owner == closed && s.kept == op.Fence
 	switch op.Outcome {
 	case OK:
 		switch {
 		case begun && mayBeOver && op.Kind == ResolveEffect:
-			s.entry = completing(s.entry, op, op.Call+op.TTL, op.Return+op.TTL)
+			s.entry = completing(s.entry, op.Op, op.Call+op.TTL, op.Return+op.TTL)
 		case begun && mayBeOver:
 			s.entry = freed(s.entry, op.Owner)
 		case op.Kind == ResolveEffect && kept && !mustBeOver: // settled before
 		case op.Kind == ResolveNoEffect && (s.owner == "" || kept && mayBeOver) && s.last == op.Fence:
+		case op.Kind == ResolveNoEffect && op.freed && s.owner != op.Owner && !kept: // the next was handed the key then
 		default:
 			return nil
 		}
@@ -281,6 +285,19 @@ func ended(s state, op Op, same bool) state {
 	return s
 }
 
+// opened are the states after a release by an owner whose lease was revoked: the next one, and where
+// the release hands the key over, the one in which the lease has ended.
+func opened(s state, op Op, next state) []state {
+	if s.owner != broken || s.released != op.Owner || s.begun {
+		return []state{next}
+	}
+	s.lo = min(s.lo, op.Call)
+	if op.Outcome != Unknown {
+		s.hi = min(s.hi, op.Return)
+	}
+	return []state{next, s}
+}
+
 func freed(e entry, owner string) entry {
 	return entry{released: owner, abandoned: e.abandoned, kept: e.kept, own: e.own}
 }
@@ -330,13 +347,17 @@ func unknown(s state, op request, l Limits) []state {
 			next = append(next, lasting(longer, op, l))
 		}
 	case Release:
+		after := s
 		if same {
-			s.entry = freed(s.entry, op.Owner)
-			next = append(next, s)
+			after.entry = freed(s.entry, op.Owner)
+		}
+		if after := opened(s, op.Op, after); same || len(after) > 1 {
+			next = append(next, after...)
 		}
 	case Abandon:
-		s.entry = abandoned(s.entry, op.Owner, l)
-		next = append(next, s)
+		after := s
+		after.entry = abandoned(s.entry, op.Owner, l)
+		next = append(next, opened(s, op.Op, after)...)
 	case MarkStarted:
 		if same && op.Call <= max(s.hi, s.openEnd+s.open)+l.Late {
 			s.begun = true
@@ -433,6 +454,10 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 		// An operator may end the lease at the same time.
 		ended := func(o Op) bool { return o.Call < op.Return && (ends(o) || revokesOver(o, l)) }
 		r.again = slices.ContainsFunc(before, ended) || slices.ContainsFunc(after, ended)
+		frees := func(o Op) bool {
+			return o.Call < op.Return && mayHave(o) && (o.Kind == Release || o.Kind == Abandon || o.Kind == ResolveNoEffect)
+		}
+		r.freed = slices.ContainsFunc(before, frees) || slices.ContainsFunc(after, frees)
 		add := func(r request) {
 			all = append(all, porcupine.Operation{ClientId: op.Client, Input: r, Call: int64(op.Call), Return: int64(r.end)})
 		}

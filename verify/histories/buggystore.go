@@ -38,7 +38,7 @@ func newBuggyServer(bug string) *buggyServer {
 }
 
 // buggyBook remembers every owner, so nothing that is late is excused.
-var buggyBook = rules.Book{Places: 64, Marks: 1 << 20, FreeOnRelease: true}
+var buggyBook = rules.Book{Places: 64, Marks: 1 << 20}
 
 // buggyClient is the server as one process sees it.
 type buggyClient struct {
