@@ -59,7 +59,7 @@ func TestStates(t *testing.T) {
 		},
 		lockstore.Reserved: {
 			bring: func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
-				for _, owner := range []lockstore.Owner{"is handed the key", "waits"} {
+				for _, owner := range []lockstore.Owner{"handed", "waits"} {
 					_, err := s.Acquire(ctx, lockstore.Request{Key: key, Owner: owner, TTL: time.Minute, JoinQueue: true})
 					if !errors.Is(err, lockstore.ErrRefused) {
 						return err

@@ -421,6 +421,18 @@ acquire b 0 in-doubt 110 120 100
 resolve-no-effect a 5 ok 130 140 0
 resolve-no-effect a 5 ok 142 145 0
 acquire c 6 ok 150 160 100`, true, true},
+		{"begun, in doubt, free, and settled again when the next has the key", `
+acquire a 5 ok 0 10 100
+mark-started a 5 ok 20 30 0
+acquire b 0 in-doubt 110 120 100
+resolve-no-effect a 5 ok 130 140 0
+acquire c 6 ok 150 160 100
+resolve-no-effect a 5 ok 162 165 0
+acquire d 0 busy 170 180 100`, true, true},
+		{"settled only when the next has the key", `
+acquire a 5 ok 0 10 100
+acquire c 6 ok 150 160 100
+resolve-no-effect a 5 ok 162 165 0`, false, true},
 		{"begun, in doubt, and settled with an answer", `
 acquire a 5 ok 0 10 100
 mark-started a 5 ok 20 30 0
@@ -481,6 +493,29 @@ renew a 5 lost 40 50 100
 acquire b 0 busy 60 70 100
 release a 5 ok 72 75 0
 acquire c 6 ok 105 115 100`, true, true},
+		{"broken, and its release opens the key", `
+acquire a 5 ok 0 10 100
+revoke a 5 ok 20 30 0
+release a 5 lost 40 50 0
+acquire b 6 ok 60 70 100
+release a 5 lost 72 75 0
+acquire c 0 busy 76 80 100`, true, true},
+		{"broken, and its lost release may have opened the key", `
+acquire a 5 ok 0 10 100
+revoke a 5 ok 20 30 0
+release a 5 unknown 40 50 0
+acquire b 6 ok 60 70 100`, true, true},
+		{"broken, and another's release opens the key", `
+acquire a 5 ok 0 10 100
+revoke a 5 ok 20 30 0
+release x 5 lost 40 50 0
+acquire b 6 ok 60 70 100`, false, false},
+		{"broken after it has begun, and its release opens the key", `
+acquire a 5 ok 0 10 100
+mark-started a 5 ok 12 15 0
+revoke a 5 ok 20 30 0
+release a 5 lost 40 50 0
+acquire b 6 ok 60 70 100`, false, false},
 		{"broken, and renewed all the same", `
 acquire a 5 ok 0 10 100
 revoke a 5 ok 20 30 0
