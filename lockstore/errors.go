@@ -25,7 +25,8 @@ var (
 	// ErrUnavailable: the store certainly did not apply the request (refused
 	// connection, throttled, denied, loading, read-only). Trying later may help.
 	ErrUnavailable = errors.New("lock store is unavailable")
-	// ErrGranted is what Leave returns if the owner does not wait: it holds the key.
+	// ErrGranted is what Leave returns if the owner does not wait: it holds the key, or was
+	// handed the key.
 	ErrGranted = errors.New("the owner that leaves the queue holds the lock")
 )
 

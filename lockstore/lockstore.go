@@ -84,7 +84,8 @@ type State = driver.State
 const (
 	// Free: an Acquire is granted. The entry of a dead holder may still be there.
 	Free = driver.Free
-	// Reserved: nobody is at work. The key is kept for those who have waited longer.
+	// Reserved: nobody is at work. The key is kept for those who have waited longer, or was
+	// handed over to one of them, who has not asked yet.
 	Reserved = driver.Reserved
 	// Held: somebody has a lease.
 	Held = driver.Held

@@ -30,17 +30,21 @@ func (r RevokeRequest) Validate() error {
 
 // Revoke ends the lease that has this key and this fence. It is for a holder that goes on
 // renewing: the lease of a dead holder ends as early without it. From then on its owner can do
-// nothing more: Renew, MarkStarted, Complete and a late Acquire are [ErrLost], and a Release returns nil.
+// nothing more: Renew, MarkStarted, Complete and a late Acquire are [ErrLost].
 // What req.By says takes the place of the holder until the next grant.
 //
 // The end of the lease does not change. The state is Revoked until then, so that the old
 // holder, which trusts its lease for no longer, and the next one are never at work at
 // the same time. The queue stays as it is.
 //
+// In a store with hand-over, see [Turn], a Release of the revoked lease is ErrLost. If the work had not started,
+// the key opens then, because its owner has ended its work. In a store with the older rule a Release returns nil
+// and changes nothing.
+//
 // A lease whose work has started stays started. So the key is not free at its
 // end: it is in doubt then, until somebody resolves it.
 //
-// With req.OpenAtOnce the key is free at once, and two may be at work until the old holder
+// With req.OpenAtOnce the key is free or handed over at once, and two may be at work until the old holder
 // trusts its lease no longer. Only a resource that compares fences refuses the old
 // holder's writes, and only after a write of the next holder. For a lease whose work has
 // started, req.OpenAtOnce is refused with a *[Refused].

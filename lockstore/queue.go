@@ -13,7 +13,15 @@ import (
 // If the queue of an entry is missing or damaged, the store goes on as if there were no
 // queue. A full queue takes no more owners.
 //
-// A grant ends the owner's place and all places before it. A grant to an owner without a
+// There are two modes. In a store with hand-over (memstore, and those over casstore: zkstore,
+// datastore, cosmosstore), the request that makes room also makes the first in the queue the
+// holder, for one [Turn]. The state is Reserved then. The next Acquire of this owner has the same fence
+// and makes the lease as long as its TTL. If the owner does not come within its turn, the
+// hand-over lapses: the owner has lost its place and nothing else. It may ask again, and is the last
+// then. In a store with the older rule (dynamostore, redisstore) the key becomes free, and the first in the queue
+// comes for it.
+//
+// A grant ends the owner's place and all places before it, and so does a hand-over. A grant to an owner without a
 // place ends all places. Leave ends the owner's place, and so does Release by this owner, also
 // one that abandons its Acquire. A Complete and a ResolveEffect end the whole queue: nobody
 // waits for work that is done. Time alone ends no place.
@@ -27,7 +35,8 @@ import (
 //
 // So the first in the queue gets a free key at once. An owner that died while it waited
 // delays those behind it by one Turn. And a queue whose owners all died keeps a key from
-// a new owner for at most MaxTurns times Turn.
+// a new owner for at most MaxTurns times Turn, and with hand-over for one Turn more: the key is free
+// when the turn of the first of them has ended.
 const (
 	Turn     = driver.Turn // on the store's clock; a clock with whole seconds may add up to 2 s
 	MaxTurns = driver.MaxTurns

@@ -109,8 +109,9 @@ func (s *Store) Renew(ctx context.Context, lease Lease, ttl time.Duration) (time
 	return min(a.TTL, MaxTTL), err
 }
 
-// Release frees the key if this lease holds it, or held it last. The same release again
-// returns nil. With Fence 0 it abandons an Acquire whose outcome is unknown.
+// Release ends the lease if this lease holds the key, or held it last. The key is free then, or
+// handed over to the first in the queue, see [Turn]. The same release again returns nil. With Fence 0
+// it abandons an Acquire whose outcome is unknown. For a lease that was revoked, see [Store.Revoke].
 func (s *Store) Release(ctx context.Context, lease Lease) error {
 	if err := lease.Validate(); err != nil {
 		return err
@@ -190,7 +191,8 @@ func (s *Store) AwaitTurn(ctx context.Context, key string, owner Owner) error {
 
 // Leave ends the owner's place in the key's queue and changes nothing else. It ends no lease,
 // and the store may still grant the key to a late request of this owner. If the owner has no
-// place, Leave returns nil. If the owner holds the key, it returns [ErrGranted].
+// place, Leave returns nil. If the owner holds the key, or was handed the key and its turn has not
+// ended, it returns [ErrGranted].
 func (s *Store) Leave(ctx context.Context, key string, owner Owner) error {
 	if err := (Lease{Key: key, Owner: owner}).Validate(); err != nil {
 		return err

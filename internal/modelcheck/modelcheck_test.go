@@ -18,7 +18,7 @@ var (
 
 // The searches without a number of states come to their end.
 var searches = []Size{
-	// The rules that the stores have today.
+	// The older rule.
 	{MaxHolders: two, Older: true, Does: Renew | Write | Revoke, Earlier: 2},
 	{MaxHolders: three, Older: true, Does: Renew, Earlier: 1},
 	{MaxHolders: two, Older: true, Does: Queue | Renew | Complete | Revoke, Dead: 1},
@@ -30,7 +30,7 @@ var searches = []Size{
 	{MaxHolders: two, Older: true, Register: true, Does: Renew | Revoke, Earlier: 2},
 	{MaxHolders: three, Older: true, Register: true, Does: Renew},
 	{MaxHolders: two, Older: true, Register: true, Does: Queue | Complete, Dead: 1, States: 300_000},
-	// Hand-over and several holders, which no store has yet.
+	// Hand-over, and several holders, which no store has yet.
 	{MaxHolders: two, Does: Queue | Renew, States: 500_000},
 	{MaxHolders: two, Does: Queue | Renew, Earlier: 2, Dead: 1, States: 600_000},
 	{MaxHolders: two, Does: Queue | Renew | Start | Complete | Revoke, Dead: 1, States: 400_000},

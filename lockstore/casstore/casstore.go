@@ -13,6 +13,9 @@
 // same entry has a WrittenAt of begin + TTL + ClockResolution + MaxClockSkew or later. The holder
 // trusts its lease for TTL - Margin from before the write.
 //
+// The write that makes room also makes the first in the queue the holder, for one lockstore.Turn. The
+// next Acquire of this owner writes the whole TTL.
+//
 // Every other time is a guess: the time of a read, or the last WrittenAt and what has passed
 // since. A guess may delay an answer. For each answer the rules say what it has to rest on:
 //

@@ -8,6 +8,7 @@
 //     lease has expired, and the time part of a fence.
 //   - Trust. A lease may be trusted for its whole TTL. Another owner may get the key
 //     at the instant at which the lease expires.
+//   - Queue. A release hands the key over to the first in the queue, see lockstore.Turn.
 //   - Memory. The store remembers the last 16 acquisitions of each key that have
 //     ended. So a late duplicate of such an acquire gets ErrLost and takes no lock, and
 //     the second release of a lease returns nil.

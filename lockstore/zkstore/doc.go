@@ -113,9 +113,9 @@
 //
 // # Waiting
 //
-// An owner that waits for its turn has an ephemeral node. Whoever releases the key
-// deletes the node of the first in the queue, and only this owner wakes up. So each
-// hand-over wakes one waiter. The queue itself is in the lock's node. An owner that died
+// An owner that waits for its turn has an ephemeral node. The write of a release makes the
+// first in the queue the holder, for one lockstore.Turn. Then the client deletes the node of this owner, and only this
+// owner wakes up. It reads the lock's node, and writes the TTL of its lease. The queue itself is in the lock's node. An owner that died
 // while it waited costs the others one turn, not the timeout of its session. A waiter also
 // reads the lock's node every 0.75 s, so a wake-up that gets lost costs less than a second.
 //
