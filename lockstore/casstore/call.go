@@ -167,7 +167,10 @@ func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 	case c.Kind == driver.Revoke && c.AtOnce && v.LastFence != c.Fence:
 		return driver.Answer{}, c.failed(errors.New("another owner was granted the key meanwhile"))
 	case c.Kind == driver.Revoke && c.tried.Outcome != 0 && slices.ContainsFunc(v.Ended, func(e rules.Ended) bool { return e.Fence == c.Fence && e.How == rules.Revoked }):
-		return c.revoked(v, c.tried), nil
+		a = c.tried
+		_, _, now, _ := c.decide(v, driver.Request{Kind: driver.Inspect})
+		a.Status.State = now.Status.State
+		return a, nil
 	}
 	return a, nil
 }

@@ -362,7 +362,7 @@ var queueCases = []testCase{
 			c.release(lease)
 			c.sleep(lockstore.Turn / 2)
 			c.abandon(newRequest(lease.Key, long))
-			c.sleep(lockstore.Turn/2 + c.TurnDelay + rounding)
+			c.sleep(lockstore.Turn/2 + c.turnDelay() + rounding)
 			c.served(lease, second)
 		},
 	},
@@ -635,6 +635,15 @@ func (c *check) deadTurns() int {
 	return lockstore.MaxTurns + 1
 }
 
+// turnDelay is by how much the turns of a queue may be longer. The turn of who was handed the key ends
+// as a lease does.
+func (c *check) turnDelay() time.Duration {
+	if c.FreesOnRelease {
+		return c.TurnDelay
+	}
+	return c.TurnDelay + c.TakeoverDelay
+}
+
 // givesUp ends the turn of the first in the queue.
 func (c *check) givesUp(req lockstore.Request) {
 	c.Helper()
@@ -659,7 +668,7 @@ func (c *check) turns(n int, req lockstore.Request) lockstore.Lease {
 	c.Helper()
 	start := c.elapsed()
 	least := time.Duration(n) * lockstore.Turn
-	most := least + c.TurnDelay + rounding
+	most := least + c.turnDelay() + rounding
 	early := c.TurnDelay + rounding
 	if !c.virtual {
 		early += busy / 4 // the reply to the release was late
