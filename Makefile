@@ -41,11 +41,14 @@ GO_TEST := GOGC=400 go test -race -vet=off -timeout 15m
 
 # First what all modules share is compiled, and what the functions are made of: otherwise several
 # tests, which build functions, would compile it at the same time. The tests of the main module
-# often wait, so those of the others run beside them.
+# often wait, so those of most others run beside them. Two servers of tests are slow and their
+# leases are short: they run when nothing else does.
 test: install-servers ## install what the tests need, run all with the race detector
 	go build -race ./...
 	CGO_ENABLED=0 go build -trimpath -tags=lambda.norpc ./functions/...
 	@$(MAKE) -k -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-main test-others
+	cd lockstore/datastore && $(GO_TEST) -parallel 16 ./...
+	cd lockstore/cosmosstore && $(GO_TEST) -parallel 8 ./...
 
 .PHONY: test-main test-others
 
@@ -57,8 +60,6 @@ test-main:
 test-others:
 	@failed=; tests() { echo "$$1:"; (cd "$$1" && shift && $(GO_TEST) "$$@") || failed="$$failed $$1"; }; \
 	tests cmd/lockctl ./...; \
-	tests lockstore/datastore -parallel 16 ./...; \
-	tests lockstore/cosmosstore -parallel 8 ./...; \
 	tests verify ./faults ./checker . ./mutants; \
 	tests guard/otelguard ./...; \
 	tests bench ./report; \

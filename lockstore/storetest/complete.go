@@ -286,14 +286,14 @@ var completeCases = []testCase{
 						_, errs[i] = c.tryAcquire(queued(lease.Key))
 						return
 					}
-					c.complete(lease, []byte("result"), short)
+					c.complete(lease, []byte("result"), 5*short)
 				})
 				for _, err := range errs {
 					c.wantErr("Acquire while another completes", err, lockstore.ErrRefused)
 				}
 				c.completed(lease.Key, []byte("result"))
 				c.waiting(lease.Key, 0)
-				c.expire(short)
+				c.expire(5 * short)
 				c.next(lease)
 			})
 		},

@@ -162,12 +162,15 @@ var storeCases = []testCase{
 		"store/a renewal begins anew, whatever a joiner has copied",
 		"A joiner's write keeps the beginning of the lease. A renewal that keeps it too does not make the lease longer, and the holder trusts it for longer.",
 		func(c *check) {
-			s := c.store()
-			lease := c.acquire(s, 2*short)
+			s, began := c.store(), time.Now()
+			lease := c.acquire(s, 4*short) // in its second half a slow joiner gets no place
 			c.sleep(short)
 			joined := c.join(c.store()) // the first in the queue, whose turn it is
 			sent := time.Now()
-			trusted := c.renew(s, lease, 2*short)
+			if sent.Sub(began) > 3*short {
+				return // on a busy machine the lease may be over
+			}
+			trusted := c.renew(s, lease, 4*short)
 			c.sleep(trusted - time.Since(sent) - 100*time.Millisecond)
 			for _, other := range []*lockstore.Store{c.store(), c.over(&skewed{KV: c.kv, afterRead: ahead(time.Hour)})} {
 				_, err := other.Acquire(c.Context(), joined)
@@ -547,12 +550,17 @@ var storeCases = []testCase{
 			abandon()
 			c.refused(c.store(), "an abandon does not end another's lease")
 			c.renew(c.store(), lease, long)
+			began := time.Now()
 			c.release(s, lease)
 			abandon()
-			if _, err := c.store().Acquire(c.Context(), second); !errors.Is(err, lockstore.ErrRefused) {
-				c.Errorf("Acquire by the second in the queue of a free key: %v; want it kept for the first", err)
-			}
+			_, secondErr := c.store().Acquire(c.Context(), second)
 			granted, err := c.store().Acquire(c.Context(), first)
+			if time.Since(began) > lockstore.Turn {
+				return // on a busy machine its turn may be over
+			}
+			if !errors.Is(secondErr, lockstore.ErrRefused) {
+				c.Errorf("Acquire by the second in the queue of a free key: %v; want it kept for the first", secondErr)
+			}
 			if err != nil {
 				c.Fatalf("Acquire by the first in the queue: %v; want a lease", err)
 			}
