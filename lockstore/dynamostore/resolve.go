@@ -14,16 +14,20 @@ const ifInDoubt = "#owner = :theirs AND #fence = :fence AND #expires = :ended AN
 // resolve sends a read and a write.
 func (t *table) resolve(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	seen, r, err := t.read(ctx, key)
+	ambiguous := false
 	for range 2 {
 		if err != nil {
-			return driver.Answer{}, err
+			return driver.Answer{}, outcome(err, ambiguous)
 		}
 		over := seen.owner == "" || takeable(seen, r.date)
 		switch {
-		case !over && seen.owner != closedOwner:
-			return driver.Answer{Outcome: driver.Refused, Status: t.status(seen, r)}, nil
 		case seen.fence == q.Fence && (seen.owner == "" || seen.owner == closedOwner) && q.Effect == !over:
 			return done, nil
+		case ambiguous && (seen.fence != q.Fence || !seen.inDoubt(r.date)):
+			// An attempt whose reply was lost may have resolved the key, and another was granted it since.
+			return driver.Answer{}, fmt.Errorf("dynamostore: key %q: the outcome is unknown: a reply was lost, and the row has changed since", key)
+		case !over && seen.owner != closedOwner:
+			return driver.Answer{Outcome: driver.Refused, Status: t.status(seen, r)}, nil
 		case seen.fence != q.Fence || !seen.inDoubt(r.date):
 			return lost("it is not in doubt with this fence"), nil
 		}
@@ -31,11 +35,12 @@ func (t *table) resolve(ctx context.Context, key string, q driver.Request) (driv
 			if r.applied {
 				return done, nil
 			}
+			ambiguous = ambiguous || r.ambiguous
 			seen, err = t.names.decode(key, r.item)
 		}
 	}
 	if err != nil {
-		return driver.Answer{}, err
+		return driver.Answer{}, outcome(err, ambiguous)
 	}
 	return driver.Answer{}, fmt.Errorf("dynamostore: key %q: not resolved, the row changed twice meanwhile", key)
 }

@@ -232,6 +232,10 @@ func resolved(s state, op request, mayBeOver, mustBeOver bool) []state {
 		if s.owner == "" || s.owner == closed || mustBeOver {
 			return nil
 		}
+	case Reserved: // the key was handed over, after another had resolved it
+		if s.begun || !mayBeOver {
+			return nil
+		}
 	case Lost:
 		if begun && mustBeOver || op.Kind == ResolveEffect && kept && !mayBeOver {
 			return nil
@@ -242,14 +246,14 @@ func resolved(s state, op request, mayBeOver, mustBeOver bool) []state {
 	return []state{s}
 }
 
-// keeping is the entry in which the answer of op is kept until a time from lo to hi.
+// completing is the entry in which the result of op is stored until a time from lo to hi.
 func completing(e entry, op Op, lo, hi time.Duration) entry {
 	e = freed(e, op.Owner)
 	e.owner, e.data, e.kept, e.own, e.lo, e.hi = closed, op.Data, op.Fence, op.Kind == Complete, lo, hi
 	return e
 }
 
-// breaking is the entry whose owner is over. The end of the lease does not change.
+// revoking is the entry whose owner is over. The end of the lease does not change.
 func revoking(e entry, op Op) entry {
 	if e.owner != broken {
 		e.owner, e.released = broken, op.Owner

@@ -1,0 +1,68 @@
+package dynamostore_test
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
+)
+
+// The first attempt resolves the key, and its reply is lost. Another owner is granted the key before
+// the second attempt arrives.
+func TestResolveWhoseReplyIsLost(t *testing.T) {
+	for _, effect := range []bool{false, true} {
+		t.Run(fmt.Sprintf("F23 effect %t", effect), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				s, other := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, 0, dynamostore.Options{})
+				lease, err := s.Acquire(t.Context(), request(time.Second))
+				require.NoError(t, err)
+				require.NoError(t, s.MarkStarted(t.Context(), lease))
+				pass(time.Minute)
+				before := service.Requests()
+				service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+					switch r.N - before {
+					case 2:
+						f.LoseReply = io.ErrUnexpectedEOF
+					case 3:
+						f.In = 2 * time.Second
+					}
+					return f
+				}
+				var resolved error
+				var all sync.WaitGroup
+				all.Go(func() {
+					if effect {
+						resolved = s.ResolveEffect(t.Context(), key, lease.Fence, nil, time.Hour)
+					} else {
+						resolved = s.ResolveNoEffect(t.Context(), key, lease.Fence)
+					}
+				})
+				pass(time.Second)
+				_, err = other.Acquire(t.Context(), request(time.Minute))
+				if effect {
+					require.ErrorIs(t, err, lockstore.ErrRefused)
+				} else {
+					require.NoError(t, err)
+				}
+				all.Wait()
+				if effect {
+					require.NoError(t, resolved)
+					return
+				}
+				require.ErrorContains(t, resolved, "the outcome is unknown")
+				for _, known := range []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrUnavailable} {
+					require.NotErrorIs(t, resolved, known)
+				}
+			})
+		})
+	}
+}
