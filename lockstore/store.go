@@ -146,7 +146,8 @@ func (s *Store) MarkStarted(ctx context.Context, lease Lease) error {
 // a result the state is Cooldown. The queue ends: all who wait learn the result when they ask
 // next.
 //
-// Complete works also after the end of the lease, if nobody was granted the key since.
+// Complete works also after the end of the lease, if nobody was granted the key since, and it was
+// handed over to nobody.
 // The same Complete again returns nil and changes neither the result nor the time. Once
 // another owner was granted the key, a store may have forgotten the first Complete, and
 // returns [ErrLost]. A first Complete returns ErrLost when another was granted the key since,

@@ -22,7 +22,7 @@ func TestBudget(t *testing.T) {
 		{[]string{"fmt"}, "no store", 6.0},
 		{[]string{"fmt", redis}, "redis", 8.8},
 		{[]string{dynamo, "fmt"}, "dynamodb", 8.3},
-		{[]string{dynamo, redis}, "both", 10.95},
+		{[]string{dynamo, redis}, "both", 11.02},
 		{[]string{cosmos}, "cosmosdb", 7.4},
 		{[]string{datastore}, "datastore", 7.1},
 		{[]string{zookeeper}, "zookeeper", 6.6},

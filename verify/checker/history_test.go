@@ -677,6 +677,15 @@ acquire b 0 busy 10 45 100
 release a 5 ok 47 48 0
 acquire c 0 busy 60 62 100`,
 			nil, limits{lateRepeats}, limits{slowRepeats, prompt, {LateDuplicates: 20 * ms}}},
+		{"the key was handed over to an owner that never asked, so a result comes too late", `
+acquire a 5 ok 0 2 30
+complete a 5 lost 60 62 100 x`,
+			limits{{HandsOver: true}}, nil, limits{strict}},
+		{"but not while the lease lasts, and not if the work has started", `
+acquire a 5 ok 0 2 100
+mark-started a 5 ok 3 4 0
+complete a 5 lost 160 162 100 x`,
+			nil, nil, limits{{HandsOver: true}, strict}},
 		{"a refusal rests on an old read", `
 acquire a 5 ok 0 2 100
 release a 5 ok 5 7 0

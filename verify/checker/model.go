@@ -174,7 +174,9 @@ func step(s state, op request, l Limits) []state {
 			return nil // it has not kept it itself, so this is no repeat
 		}
 	case op.Kind == Complete && op.Outcome == Lost:
-		if same || s.owner == closed && s.kept == op.Fence && s.own && op.again {
+		// After the end of a lease the key may have been handed over to an owner that never asked.
+		handed := l.HandsOver && mayBeOver && !s.begun
+		if same && !handed || s.owner == closed && s.kept == op.Fence && s.own && op.again {
 			return nil
 		}
 	case resolves(op.Kind):

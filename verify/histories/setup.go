@@ -122,7 +122,7 @@ const lateDuplicates = 2500 * time.Millisecond
 const repeats = 850 * time.Millisecond
 
 var (
-	exact     = checker.Limits{Early: drift, Late: drift, Answer: answer}
+	exact     = checker.Limits{Early: drift, Late: drift, Answer: answer, HandsOver: true}
 	onRedis   = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates}
 	onCluster = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats}
 	// The documented bound: TTL + 2 skew + 2 s.
@@ -130,7 +130,7 @@ var (
 )
 
 // onZooKeeper has no late duplicates: a late write finds another version.
-var onZooKeeper = checker.Limits{Early: drift, Late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, Answer: answer, LateRenewals: true}
+var onZooKeeper = checker.Limits{Early: drift, Late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, Answer: answer, LateRenewals: true, HandsOver: true}
 
 var setups = []*setup{
 	{name: "memory", limits: exact, length: 10 * time.Second, start: startMemory},
