@@ -281,11 +281,11 @@ var queueCases = []testCase{
 		func(c *check) {
 			_, lease := c.take(long)
 			first := c.join(lease.Key, 1)
-			c.complete(lease, nil, short)
+			c.complete(lease, nil, 3*short)
 			c.refused(first, lockstore.Cooldown)
 			c.refused(queued(lease.Key), lockstore.Cooldown)
 			c.waiting(lease.Key, 0)
-			c.expire(short)
+			c.expire(3 * short)
 			c.served(lease, newRequest(lease.Key, long))
 		},
 	},
