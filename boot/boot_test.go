@@ -344,12 +344,9 @@ func TestExitIsOneSentence(t *testing.T) {
 }
 
 func TestStartTakesNoHandlerWithoutALock(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags=lambda.norpc", "-o", os.DevNull, "./testdata/unlocked")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as the functions, whose compiled packages it shares
-	out, err := cmd.CombinedOutput()
-	require.Error(t, err)
-	require.Equal(t, 1, strings.Count(string(out), "main.go:"), "%s", out)
-	require.Contains(t, string(out), "of handle does not match guard.Wrapped")
+	err := lambdatest.Build(t.Context(), "./testdata/unlocked", os.DevNull)
+	require.ErrorContains(t, err, "of handle does not match guard.Wrapped")
+	require.Equal(t, 1, strings.Count(err.Error(), "main.go:"), "%v", err)
 }
 
 func TestHolderInfo(t *testing.T) {
