@@ -116,9 +116,10 @@ func endedLate(output []byte) bool {
 	return late.Match(output) && !bytes.Contains(output, []byte("Failing input written"))
 }
 
-var progress = regexp.MustCompile(`fuzz: elapsed: \S+, execs: (\d+) `)
+var progress = regexp.MustCompile(`fuzz: elapsed: \S+, (?:execs: |gathering baseline coverage: )(\d+)[ /]`)
 
-// executions is the last number that go test reported.
+// executions is the last number that go test reported. The seeds are tried first and
+// count: on a busy machine they can take all of the time.
 func executions(output []byte) int64 {
 	var last int64
 	for _, found := range progress.FindAllSubmatch(output, -1) {
@@ -127,6 +128,13 @@ func executions(output []byte) int64 {
 		}
 	}
 	return last
+}
+
+func TestExecutions(t *testing.T) {
+	const seeds = "fuzz: elapsed: 0s, gathering baseline coverage: 0/319 completed\nfuzz: elapsed: 5s, gathering baseline coverage: 290/319 completed\nPASS\n"
+	require.EqualValues(t, 290, executions([]byte(seeds)))
+	require.EqualValues(t, 1200, executions([]byte(seeds+"fuzz: elapsed: 6s, execs: 1200 (400/sec), new interesting: 0 (total: 319)\n")))
+	require.Zero(t, executions([]byte("testing: warning: no fuzz tests to fuzz\nPASS\n")))
 }
 
 func TestEndedLate(t *testing.T) {
