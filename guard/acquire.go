@@ -235,7 +235,7 @@ func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool 
 		return false
 	}
 	ctx, cancel := r.until(min(waitEnd, began+max(busy.Remaining, firstPause)))
-	err := r.guard.store.AwaitTurn(ctx, busy.Key, a.owner)
+	_, err := r.guard.store.AwaitTurn(ctx, lockstore.Place{Key: busy.Key, Owner: a.owner, Elapsed: began - a.sent})
 	cancel()
 	r.report.Calls++
 	if a.early++; r.elapsed()-began >= firstPause {

@@ -15,6 +15,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // hook answers a request in the place of the store. n counts the requests that this hook is for.
@@ -57,7 +58,7 @@ func (h *hooked) pass(ctx context.Context, r request) (driver.Answer, error) {
 		return driver.Answer{}, fmt.Errorf("%w: not sent: %w", lockstore.ErrUnavailable, err)
 	}
 	if r.Kind == driver.AwaitTurn {
-		return driver.Answer{Outcome: driver.Ask}, h.AwaitTurn(ctx, r.Key, r.Owner)
+		return driver.Answer{Outcome: driver.Ask}, storetest.AwaitTurn(ctx, h.Store, r.Key, r.Owner)
 	}
 	return h.Driver().Do(ctx, r.Key, r.Request)
 }

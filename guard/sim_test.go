@@ -16,6 +16,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // TestSimulation runs guards in virtual time. Their clocks are off, drift, step and stand
@@ -250,7 +251,7 @@ func (w *simWorld) refused(run *simRun, owner lockstore.Owner, a driver.Answer) 
 	if !run.watched {
 		run.watched = true
 		w.late.Go(func() {
-			err := w.store.AwaitTurn(w.ctx, simKey, owner)
+			err := storetest.AwaitTurn(w.ctx, w.store, simKey, owner)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if run.watched = false; err == nil {
@@ -740,9 +741,9 @@ func (s *simWire) Await(ctx context.Context, _ string, r driver.Request) (driver
 			w.count(&w.counts.Early)
 			ctx, cancel := context.WithTimeout(ctx, s.p.upTo(time.Second))
 			defer cancel()
-			_ = w.store.AwaitTurn(ctx, simKey, r.Owner)
+			_ = storetest.AwaitTurn(ctx, w.store, simKey, r.Owner)
 			return ask, nil
 		}
-		return ask, w.store.AwaitTurn(ctx, simKey, r.Owner)
+		return ask, storetest.AwaitTurn(ctx, w.store, simKey, r.Owner)
 	})
 }

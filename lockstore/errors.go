@@ -26,7 +26,7 @@ var (
 	// connection, throttled, denied, loading, read-only). Trying later may help.
 	ErrUnavailable = errors.New("lock store is unavailable")
 	// ErrGranted is what Leave returns if the owner does not wait: it holds the key, or was
-	// handed the key.
+	// handed the key. It comes as *Granted, which has the fence of the lease.
 	ErrGranted = errors.New("the owner that leaves the queue holds the lock")
 )
 
@@ -53,6 +53,8 @@ type Refused struct {
 	Remaining time.Duration
 
 	Result Secret // of the work, if the key is Completed
+
+	Note Note
 
 	atOnce bool // a Revoke asked to open the key at once
 }
@@ -85,10 +87,21 @@ func (e *Refused) Unwrap() error { return ErrRefused }
 func refusedBy(key string, r driver.Request, a driver.Answer) error {
 	s := a.Status
 	return &Refused{
-		Key: key, State: s.State, Holder: DecodeHolderInfo(s.Holder), QueuePosition: a.Position, Remaining: s.Remaining, Result: s.Result,
+		Key: key, State: s.State, Holder: DecodeHolderInfo(s.Holder), QueuePosition: a.Position, Remaining: s.Remaining, Result: s.Result, Note: a.Note,
 		atOnce: r.Kind == driver.Revoke,
 	}
 }
+
+// Granted is the error of a Leave by an owner that has a lease. It matches ErrGranted.
+type Granted struct {
+	Key   string
+	Fence Fence
+}
+
+func (e *Granted) Error() string { return fmt.Sprintf("key %q: %v", e.Key, ErrGranted) }
+
+// Unwrap makes errors.Is(err, ErrGranted) true.
+func (e *Granted) Unwrap() error { return ErrGranted }
 
 // Invalidf returns an error that matches ErrInvalid, for authors of stores. Its text is
 // that of fmt.Errorf, without the words of ErrInvalid. Name the package, the field and

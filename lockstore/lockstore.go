@@ -20,7 +20,17 @@ type Request struct {
 	// JoinQueue asks for a place in the key's queue if the request is refused. An owner that
 	// has a place keeps it.
 	JoinQueue bool
+
+	// Fence, if it is not 0, is of a lease that was handed over to this owner. The request then only
+	// extends this lease, and is ErrLost if it is over.
+	Fence Fence
+
+	Note Note // of this owner's last refusal or Awaited
 }
+
+// Note is a hint of a store to itself, see [Request], [Lease], [Refused] and [Place]. A caller that
+// loses it loses speed and nothing else.
+type Note = driver.Note
 
 // Lease is a grant. TTL is the time for which the caller may trust the lease, counted
 // from before the request that returned it. TTL is zero or negative when the answer
@@ -33,11 +43,12 @@ type Lease struct {
 	Owner Owner
 	Fence Fence
 	TTL   time.Duration
+	Note  Note
 }
 
 // Encode writes the key, the owner and the fence as one line of text, for a program that
 // releases the lease later or elsewhere. Whoever reads the text can release the lease, so keep
-// it as a secret. It does not have the TTL, which counts from a moment that is over.
+// it as a secret. It has neither the note nor the TTL, which counts from a moment that is over.
 func (l Lease) Encode() string {
 	return leaseMark + strconv.FormatInt(int64(l.Fence), 10) + " " + string(l.Owner) + " " + base64.RawURLEncoding.EncodeToString([]byte(l.Key))
 }
@@ -141,6 +152,9 @@ func (r Request) Validate() error {
 	}
 	if err := validateOwner(r.Owner); err != nil {
 		return err
+	}
+	if r.Fence < 0 {
+		return Invalidf("lockstore: Fence is %d; want 0 or more", r.Fence)
 	}
 	return ValidateTTL(r.TTL)
 }

@@ -42,6 +42,27 @@ const (
 	MaxTurns = driver.MaxTurns
 )
 
+// Place is an owner's place in a queue, for [Store.AwaitTurn].
+type Place struct {
+	Key     string
+	Owner   Owner
+	Elapsed time.Duration // since the owner's last Acquire that was refused was sent, by clocks that see a freeze of the process
+	Note    Note          // of the last Refused or Awaited
+}
+
+// Awaited is what an owner in a queue has learned.
+type Awaited struct {
+	// Lease, if its Fence is not 0, is the lease that was handed over to the owner. Its TTL is at
+	// most a Turn: work that is longer has to extend it, with an Acquire that has this Fence.
+	Lease Lease
+
+	// Ask says that an Acquire of the owner may have another answer now than before: its turn
+	// may have come, it may have lost its place, or the key may be in doubt.
+	Ask bool
+
+	Note Note
+}
+
 // UntilTurn says how much longer an owner must wait for a free key. The number of places
 // before the owner's is before, and free is for how long the key has been free. If free is
 // negative, because a clock was set back, the owner need not wait.

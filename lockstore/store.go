@@ -87,11 +87,12 @@ func (s *Store) Acquire(ctx context.Context, req Request) (Lease, error) {
 	}
 	a, err := s.do(ctx, req.Key, driver.Request{
 		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: 1, Holder: req.HolderInfo.Encode(), Join: req.JoinQueue,
+		Fence: req.Fence, Note: req.Note,
 	})
 	if err != nil {
 		return Lease{}, err
 	}
-	return Lease{Key: req.Key, Owner: req.Owner, Fence: a.Fence, TTL: a.TTL}, nil
+	return Lease{Key: req.Key, Owner: req.Owner, Fence: a.Fence, TTL: a.TTL, Note: a.Note}, nil
 }
 
 // Renew makes the lease last for the longer of its TTL and ttl, from now on. A store may let
@@ -105,7 +106,7 @@ func (s *Store) Renew(ctx context.Context, lease Lease, ttl time.Duration) (time
 	if err := ValidateTTL(ttl); err != nil {
 		return 0, err
 	}
-	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Renew, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl})
+	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Renew, Owner: lease.Owner, Fence: lease.Fence, Note: lease.Note, TTL: ttl})
 	return min(a.TTL, MaxTTL), err
 }
 
@@ -120,7 +121,7 @@ func (s *Store) Release(ctx context.Context, lease Lease) error {
 	if lease.Fence == 0 {
 		kind = driver.Abandon
 	}
-	_, err := s.do(ctx, lease.Key, driver.Request{Kind: kind, Owner: lease.Owner, Fence: lease.Fence})
+	_, err := s.do(ctx, lease.Key, driver.Request{Kind: kind, Owner: lease.Owner, Fence: lease.Fence, Note: lease.Note})
 	return err
 }
 
@@ -137,7 +138,7 @@ func (s *Store) MarkStarted(ctx context.Context, lease Lease) error {
 	if err := ValidateGrant(lease); err != nil {
 		return err
 	}
-	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.MarkStarted, Owner: lease.Owner, Fence: lease.Fence})
+	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.MarkStarted, Owner: lease.Owner, Fence: lease.Fence, Note: lease.Note})
 	return err
 }
 
@@ -156,7 +157,7 @@ func (s *Store) Complete(ctx context.Context, lease Lease, result []byte, d time
 	if err := ValidateComplete(lease, result, d); err != nil {
 		return err
 	}
-	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Complete, Owner: lease.Owner, Fence: lease.Fence, Result: result, TTL: d})
+	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Complete, Owner: lease.Owner, Fence: lease.Fence, Note: lease.Note, Result: result, TTL: d})
 	return err
 }
 
@@ -172,28 +173,32 @@ func (s *Store) Inspect(ctx context.Context, key string) (Status, error) {
 	return statusOf(key, a.Status), nil
 }
 
-// AwaitTurn returns nil when an Acquire by this owner may be granted, when the owner has
-// no place in the key's queue any more, or when the key is in doubt. It may return nil earlier.
-// If ctx ends first, the error matches the context's. It is for an owner with a place.
-func (s *Store) AwaitTurn(ctx context.Context, key string, owner Owner) error {
-	if err := s.usable(ctx, Lease{Key: key, Owner: owner}); err != nil {
-		return err
+// AwaitTurn waits in the key's queue, for an owner that has a place there. It sends one request and
+// returns when that is answered, so a caller calls it until the Awaited has a lease or says Ask. If ctx
+// ends first, the error matches the context's.
+func (s *Store) AwaitTurn(ctx context.Context, p Place) (Awaited, error) {
+	if err := s.usable(ctx, Lease{Key: p.Key, Owner: p.Owner}); err != nil {
+		return Awaited{}, err
 	}
-	for {
-		a, err := s.driver.Await(ctx, key, driver.Request{Kind: driver.AwaitTurn, Owner: owner})
-		if err != nil || a.Outcome != driver.NotYet {
-			return err
-		}
-		if err := ctx.Err(); err != nil { // a driver may not look at it
-			return err
-		}
+	a, err := s.driver.Await(ctx, p.Key, driver.Request{Kind: driver.AwaitTurn, Owner: p.Owner, Elapsed: p.Elapsed, Note: p.Note})
+	if err != nil {
+		return Awaited{}, err
 	}
+	switch {
+	case !slices.Contains(outcomes[driver.AwaitTurn], a.Outcome):
+		return Awaited{}, s.errorOf(p.Key, driver.Request{Kind: driver.AwaitTurn}, a)
+	case a.Outcome != driver.Granted:
+		return Awaited{Ask: a.Outcome == driver.Ask, Note: a.Note}, nil
+	case a.Fence < 1 || a.TTL > Turn:
+		return Awaited{}, fmt.Errorf("%s: key %q: a mistake in the driver: it handed over a lease with fence %d for %v; want a fence of 1 or more and at most %v", s.name, p.Key, a.Fence, a.TTL, Turn)
+	}
+	return Awaited{Lease: Lease{Key: p.Key, Owner: p.Owner, Fence: a.Fence, TTL: a.TTL, Note: a.Note}}, nil
 }
 
 // Leave ends the owner's place in the key's queue and changes nothing else. It ends no lease,
 // and the store may still grant the key to a late request of this owner. If the owner has no
 // place, Leave returns nil. If the owner holds the key, or was handed the key and its turn has not
-// ended, it returns [ErrGranted].
+// ended, it returns a *[Granted].
 func (s *Store) Leave(ctx context.Context, key string, owner Owner) error {
 	if err := (Lease{Key: key, Owner: owner}).Validate(); err != nil {
 		return err
@@ -260,6 +265,7 @@ var outcomes = [...][]driver.Outcome{
 	driver.Complete:    {driver.Done, driver.Lost, driver.Exclusive},
 	driver.Resolve:     {driver.Done, driver.Refused, driver.Lost},
 	driver.Revoke:      {driver.Done, driver.Refused, driver.Lost},
+	driver.AwaitTurn:   {driver.Granted, driver.NotYet, driver.Ask},
 }
 
 // errorOf is the error that an answer is, nil for what the caller wants. An answer that cannot
@@ -273,7 +279,7 @@ func (s *Store) errorOf(key string, r driver.Request, a driver.Answer) error {
 	case a.Outcome == driver.Refused:
 		return refusedBy(key, r, a)
 	case a.Outcome == driver.Holding:
-		return fmt.Errorf("%s: key %q: %w", s.name, key, ErrGranted)
+		return fmt.Errorf("%s: %w", s.name, &Granted{key, a.Fence})
 	case a.Outcome == driver.Exclusive:
 		return Invalidf("%s: key %q: %s needs a lease that nobody may share", s.name, key, r.Kind)
 	case r.Kind == driver.Acquire && a.Fence < 1:

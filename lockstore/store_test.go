@@ -101,7 +101,8 @@ var calls = []call{
 		return s.Leave(ctx, l.Key, l.Owner)
 	}},
 	{"AwaitTurn", driver.AwaitTurn, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
-		return s.AwaitTurn(ctx, l.Key, l.Owner)
+		_, err := s.AwaitTurn(ctx, lockstore.Place{Key: l.Key, Owner: l.Owner})
+		return err
 	}},
 	{"MarkStarted", driver.MarkStarted, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error { return s.MarkStarted(ctx, l) }},
 	{"Complete", driver.Complete, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
@@ -433,31 +434,38 @@ func TestStoreAndDriver(t *testing.T) {
 	assert.EqualError(t, s.Leave(t.Context(), "k", "o"), `mystore: key "k": the owner that leaves the queue holds the lock`)
 }
 
-// AwaitTurn waits until there are news, or an error.
+// AwaitTurn sends one request, and an answer that cannot be true is an error.
 func TestAwaitTurn(t *testing.T) {
-	for outcome, want := range map[driver.Outcome]int{driver.Ask: 3, driver.Granted: 3} {
-		d := &waits{after: 3, outcome: outcome}
-		require.NoError(t, lockstore.New("mystore", d).AwaitTurn(t.Context(), "k", "o"))
-		assert.Equal(t, want, d.calls)
-		assert.Equal(t, driver.Request{Kind: driver.AwaitTurn, Owner: "o"}, d.last)
+	place := lockstore.Place{Key: "k", Owner: "o", Elapsed: time.Second, Note: "n"}
+	for _, c := range []struct {
+		answer driver.Answer
+		want   lockstore.Awaited
+		err    string
+	}{
+		{answer: driver.Answer{Outcome: driver.NotYet, Note: "m"}, want: lockstore.Awaited{Note: "m"}},
+		{answer: driver.Answer{Outcome: driver.Ask}, want: lockstore.Awaited{Ask: true}},
+		{
+			answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: time.Second, Note: "m"},
+			want:   lockstore.Awaited{Lease: lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: time.Second, Note: "m"}},
+		},
+		{answer: driver.Answer{Outcome: driver.Granted, TTL: time.Second}, err: "a mistake in the driver: it handed over a lease with fence 0"},
+		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: 3 * time.Second}, err: "a mistake in the driver: it handed over a lease with fence 7 for 3s"},
+		{answer: driver.Answer{Outcome: driver.Done}, err: `a mistake in the driver: it gave the outcome 2 to the request "await turn"`},
+	} {
+		f := &fake{answer: c.answer}
+		got, err := lockstore.New("mystore", f).AwaitTurn(t.Context(), place)
+		if c.err != "" {
+			require.ErrorContains(t, err, c.err)
+		} else {
+			require.NoError(t, err)
+		}
+		assert.Equal(t, c.want, got)
+		assert.Equal(t, 1, f.calls)
+		assert.Equal(t, driver.Request{Kind: driver.AwaitTurn, Owner: "o", Elapsed: time.Second, Note: "n"}, f.last)
 	}
-	f := &fake{answer: driver.Answer{Outcome: driver.NotYet}, err: context.DeadlineExceeded}
-	require.ErrorIs(t, lockstore.New("mystore", f).AwaitTurn(t.Context(), "k", "o"), context.DeadlineExceeded)
-}
-
-// waits is a driver that has no news for some time.
-type waits struct {
-	fake
-	after   int
-	outcome driver.Outcome
-}
-
-func (w *waits) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	_, _ = w.Do(ctx, key, r)
-	if w.calls < w.after {
-		return driver.Answer{Outcome: driver.NotYet}, nil
-	}
-	return driver.Answer{Outcome: w.outcome}, nil
+	f := &fake{err: context.DeadlineExceeded}
+	_, err := lockstore.New("mystore", f).AwaitTurn(t.Context(), place)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 func TestWrapDriver(t *testing.T) {

@@ -247,7 +247,7 @@ func (p *Process) hold(ctx context.Context, store *lockstore.Store) {
 			s.count("waiters that die")
 			return
 		}
-		if p.call(ctx, func(ctx context.Context) error { return store.AwaitTurn(ctx, Key, req.Owner) }) != nil {
+		if p.call(ctx, func(ctx context.Context) error { return storetest.AwaitTurn(ctx, store, Key, req.Owner) }) != nil {
 			Pass(p.UpTo(100 * time.Millisecond))
 		}
 		sent = time.Now() // the trust counts from the request that returns the lease

@@ -105,7 +105,7 @@ type Holder struct {
 	HandedOver bool   // and not extended yet
 	Revoked    bool   // the owner can do nothing with it any more
 	Started    bool   // the work has started
-	Note       string // of the driver
+	Note       driver.Note
 }
 
 // End is when the lease ends.
@@ -115,7 +115,7 @@ func (h Holder) End() time.Time { return h.Since.Add(h.TTL) }
 type Waiter struct {
 	Owner      driver.Owner
 	MaxHolders int
-	Note       string // of the driver
+	Note       driver.Note
 }
 
 // Ended is the mark of an owner whose acquisition is over.

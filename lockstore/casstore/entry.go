@@ -154,11 +154,11 @@ func (s *store) encode(v view, next rules.State) []byte {
 	e := kept[entry]{entry{N: old.N + 1, Fence: next.LastFence}, v.entry.other}
 	for _, h := range next.Holders {
 		e.it.Holders = append(e.it.Holders, with(holder{
-			string(h.Owner), h.Fence, h.Seat, h.MaxHolders - 1, s.begin(h.Since), h.TTL, h.Text, h.HandedOver, h.Revoked, h.Started, h.Note,
+			string(h.Owner), h.Fence, h.Seat, h.MaxHolders - 1, s.begin(h.Since), h.TTL, h.Text, h.HandedOver, h.Revoked, h.Started, string(h.Note),
 		}, old.Holders, func(o holder) bool { return o.Fence == h.Fence }))
 	}
 	for _, w := range next.Queue {
-		e.it.Queue = append(e.it.Queue, with(waiter{string(w.Owner), w.MaxHolders - 1, w.Note}, old.Queue, func(o waiter) bool { return o.Owner == string(w.Owner) }))
+		e.it.Queue = append(e.it.Queue, with(waiter{string(w.Owner), w.MaxHolders - 1, string(w.Note)}, old.Queue, func(o waiter) bool { return o.Owner == string(w.Owner) }))
 	}
 	for _, m := range next.Ended {
 		e.it.Ended = append(e.it.Ended, with(ended{string(m.Owner), m.Fence, m.How}, old.Ended, func(o ended) bool { return o.Owner == string(m.Owner) }))
@@ -192,11 +192,11 @@ func (s *store) view(key string, e Entry) (view, error) {
 		h := k.it
 		v.Holders = append(v.Holders, rules.Holder{
 			Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.Others + 1, Since: s.since(h.Begin, e.WrittenAt, h.TTL), TTL: h.TTL,
-			Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked, Started: h.Started, Note: h.Note,
+			Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked, Started: h.Started, Note: driver.Note(h.Note),
 		})
 	}
 	for _, w := range it.Queue {
-		v.Queue = append(v.Queue, rules.Waiter{Owner: driver.Owner(w.it.Owner), MaxHolders: w.it.Others + 1, Note: w.it.Note})
+		v.Queue = append(v.Queue, rules.Waiter{Owner: driver.Owner(w.it.Owner), MaxHolders: w.it.Others + 1, Note: driver.Note(w.it.Note)})
 	}
 	for _, m := range it.Ended {
 		v.Ended = append(v.Ended, rules.Ended{Owner: driver.Owner(m.it.Owner), Fence: m.it.Fence, How: m.it.How})

@@ -129,7 +129,7 @@ func TestWaitsAreAlike(t *testing.T) {
 					start := time.Now()
 					lease, err := s.Acquire(t.Context(), req)
 					for errors.Is(err, lockstore.ErrRefused) {
-						if err = s.AwaitTurn(t.Context(), req.Key, req.Owner); err == nil {
+						if err = storetest.AwaitTurn(t.Context(), s, req.Key, req.Owner); err == nil {
 							lease, err = s.Acquire(t.Context(), req)
 						}
 					}
@@ -171,7 +171,7 @@ func TestRevokeAtOnceWakes(t *testing.T) {
 		_, err = waiter.Acquire(t.Context(), waits)
 		require.ErrorIs(t, err, lockstore.ErrRefused)
 		woken := make(chan error)
-		go func() { woken <- waiter.AwaitTurn(t.Context(), waits.Key, waits.Owner) }()
+		go func() { woken <- storetest.AwaitTurn(t.Context(), waiter, waits.Key, waits.Owner) }()
 		<-time.After(time.Second / 10)
 		for _, now := range []bool{false, true} {
 			began := time.Now()
@@ -273,7 +273,7 @@ func TestListenThatHangs(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		began := time.Now()
-		require.NoError(t, waiter.AwaitTurn(ctx, req.Key, req.Owner), "the key is free")
+		require.NoError(t, storetest.AwaitTurn(ctx, waiter, req.Key, req.Owner), "the key is free")
 		require.LessOrEqual(t, time.Since(began), 250*time.Millisecond)
 	})
 }
@@ -286,7 +286,7 @@ func TestListenThatIsLate(t *testing.T) {
 			holder, waiter, lease, req := waits(t, &hanging{waking: newWaking(), listen: time.Second})
 			began := time.Now()
 			woken := make(chan error)
-			go func() { woken <- waiter.AwaitTurn(t.Context(), req.Key, req.Owner) }()
+			go func() { woken <- storetest.AwaitTurn(t.Context(), waiter, req.Key, req.Owner) }()
 			<-time.After(released)
 			require.NoError(t, holder.Release(t.Context(), lease))
 			require.NoError(t, <-woken)
@@ -305,7 +305,7 @@ func TestListenIsStopped(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), wait)
 			defer cancel()
 			began := time.Now()
-			require.ErrorIs(t, waiter.AwaitTurn(ctx, req.Key, req.Owner), context.DeadlineExceeded)
+			require.ErrorIs(t, storetest.AwaitTurn(ctx, waiter, req.Key, req.Owner), context.DeadlineExceeded)
 			require.Equal(t, wait, time.Since(began))
 			<-time.After(time.Second)
 			synctest.Wait()
@@ -320,7 +320,7 @@ func TestWakeThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holder, waiter, lease, req := waits(t, &hanging{waking: newWaking(), listen: time.Millisecond, wake: true})
 		woken := make(chan error)
-		go func() { woken <- waiter.AwaitTurn(t.Context(), req.Key, req.Owner) }()
+		go func() { woken <- storetest.AwaitTurn(t.Context(), waiter, req.Key, req.Owner) }()
 		<-time.After(time.Second)
 		began := time.Now()
 		require.NoError(t, holder.Release(t.Context(), lease))

@@ -22,10 +22,11 @@ type Driver interface {
 	Do(ctx context.Context, key string, r Request) (Answer, error)
 
 	// Await waits for the turn of an owner that has a place in the queue of the key. The
-	// outcome is Ask if a request of the owner may now have another answer than before,
-	// NotYet if the wait ended without news, and Granted if the owner was handed the key.
-	// Ask and NotYet may be wrong; Granted is not. An Await that may return Granted makes at
-	// most one request to the server, because the trust counts from before the call. It returns
+	// outcome is Ask if an Acquire of the owner may now have another answer than before,
+	// NotYet if the wait ended without news, and Granted if the owner was handed the key, with
+	// Fence, Seat, TTL and Note. Ask and NotYet may be wrong; Granted is not. Its TTL counts from
+	// before this Await, like every TTL. So one Await makes at most one request to the server:
+	// between two of them the process may be frozen, and only the caller sees that. Await returns
 	// the context's error if the context ends first.
 	Await(ctx context.Context, key string, r Request) (Answer, error)
 }
@@ -62,7 +63,7 @@ const (
 	// Revoke takes the lease with this Fence away from its owner: Holder says who does it.
 	// The key stays held until the end of the lease. AtOnce frees it now.
 	Revoke
-	// AwaitTurn is the kind of each request of Await: Owner.
+	// AwaitTurn is the kind of each request of Await: Owner, Elapsed, Note.
 	AwaitTurn
 )
 
@@ -88,7 +89,10 @@ type Request struct {
 	AtOnce     bool
 	Effect     bool
 	Result     Secret
-	Note       string // the driver's own, from an earlier Answer to this owner
+	Note       Note // from the last Answer to this owner that had one
+
+	// Elapsed is for Await: how long ago the owner's last Acquire that was refused was sent.
+	Elapsed time.Duration
 }
 
 // Outcome is what became of a request.
@@ -132,7 +136,7 @@ type Answer struct {
 	// driver wakes them.
 	HandedOver []Owner
 
-	Note string // the driver's own; the caller sends it with the next request of this owner
+	Note Note // of Granted, Refused, NotYet and Ask; the caller sends it with the next requests of this owner
 }
 
 // Status is the state of a key with its details.

@@ -33,6 +33,20 @@ func (f Fence) MarshalBinary() ([]byte, error) {
 	return strconv.AppendInt(nil, int64(f), 10), nil
 }
 
+// Note is a hint of a driver to itself: what it saw in an answer, for the next request of the
+// same owner. A request without its note has the same outcome, and may cost more. A note may
+// hold owners, so it is not printed.
+type Note string
+
+// String shows the length.
+func (n Note) String() string { return "note of " + strconv.Itoa(len(n)) + " bytes" }
+
+// Format is String for every verb.
+func (n Note) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, n.String()) }
+
+// MarshalText is String.
+func (n Note) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
 // Secret is data of a user, see lockstore.Secret.
 type Secret []byte
 

@@ -18,6 +18,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // heldPlace is the place that a refused request gets.
@@ -68,7 +69,7 @@ func TestRequestsAfterAwaitTurn(t *testing.T) {
 				_, err = s.Acquire(t.Context(), req)
 				require.ErrorIs(t, err, lockstore.ErrRefused)
 				require.NoError(t, ends(t, s, lease))
-				require.NoError(t, s.AwaitTurn(t.Context(), key, req.Owner))
+				require.NoError(t, storetest.AwaitTurn(t.Context(), s.Store, key, req.Owner))
 				before := service.Requests()
 				_, err = s.Acquire(t.Context(), req)
 				require.NoError(t, err)
@@ -116,7 +117,7 @@ func TestPausesOfAwaitTurn(t *testing.T) {
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
-					require.ErrorIs(t, s.AwaitTurn(ctx, key, req.Owner), context.DeadlineExceeded)
+					require.ErrorIs(t, storetest.AwaitTurn(ctx, s.Store, key, req.Owner), context.DeadlineExceeded)
 					last := len(reads) - 1
 					require.Equal(t, want, []time.Duration{reads[1].Sub(reads[0]), reads[last].Sub(reads[last-1])})
 				})
@@ -310,7 +311,7 @@ func TestHandOversAfterALongLease(t *testing.T) {
 						assert.NoError(t, s.Release(t.Context(), lease))
 						return
 					}
-					if !assert.ErrorIs(t, err, lockstore.ErrRefused) || !assert.NoError(t, s.AwaitTurn(t.Context(), key, req.Owner)) {
+					if !assert.ErrorIs(t, err, lockstore.ErrRefused) || !assert.NoError(t, storetest.AwaitTurn(t.Context(), s.Store, key, req.Owner)) {
 						return
 					}
 				}
@@ -403,7 +404,7 @@ func testLeaveBehindADeadHolder(t *testing.T, s *dynamostore.Store, r rows) {
 		require.ErrorIs(t, err, lockstore.ErrRefused)
 		waiting = append(waiting, req)
 	}
-	require.NoError(t, s.AwaitTurn(t.Context(), key, waiting[0].Owner))
+	require.NoError(t, storetest.AwaitTurn(t.Context(), s.Store, key, waiting[0].Owner))
 	early := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true}
 	_, err = s.Acquire(t.Context(), early)
 	require.ErrorIs(t, err, lockstore.ErrRefused)

@@ -17,6 +17,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // nowhere is a primary that does not exist. A server that follows it stays as it is.
@@ -93,7 +94,7 @@ func TestAReplicaAnswersNothing(t *testing.T) {
 		requireUnavailable(t, s.List(t.Context(), "", func(lockstore.Page) error { t.Error("a page"); return nil }), "replica")
 		_, err = s.Extent(t.Context())
 		requireUnavailable(t, err, "replica")
-		require.NoError(t, s.AwaitTurn(t.Context(), "queue", lockstore.NewOwner()), "a waiter asks again, and learns it then")
+		require.NoError(t, storetest.AwaitTurn(t.Context(), s, "queue", lockstore.NewOwner()), "a waiter asks again, and learns it then")
 
 		require.NoError(t, admin.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 		for key := range leases {

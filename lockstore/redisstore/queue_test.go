@@ -16,6 +16,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // queued takes a place behind a holder.
@@ -35,7 +36,7 @@ func queued(t *testing.T, s *lockstore.Store, key string) lockstore.Request {
 func awaiting(t *testing.T, s *lockstore.Store, req lockstore.Request) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
-	go func() { done <- s.AwaitTurn(t.Context(), req.Key, req.Owner) }()
+	go func() { done <- storetest.AwaitTurn(t.Context(), s, req.Key, req.Owner) }()
 	return done
 }
 
@@ -120,10 +121,10 @@ func TestWakeUpsAreRefused(t *testing.T) {
 		s := openStore(t, "redis://waiter:secret@"+addr)
 		lease := acquire(t, s, "k")
 		req := queued(t, s, "k")
-		require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
+		require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", req.Owner))
 		require.False(t, driverOf(s).wakeUps.mayBlock())
 		require.NoError(t, s.Release(t.Context(), lease))
-		require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
+		require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", req.Owner))
 		_, err := s.Acquire(t.Context(), req)
 		require.NoError(t, err)
 	})
@@ -184,9 +185,9 @@ func TestBoundsOfAWaitAtTheServer(t *testing.T) {
 			driverOf(s).client.AddHook(all)
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
-			require.NoError(t, s.AwaitTurn(ctx, "k", req.Owner))
+			require.NoError(t, storetest.AwaitTurn(ctx, s, "k", req.Owner))
 			driverOf(s).wakeUps.block = minBlock
-			require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
+			require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", req.Owner))
 			require.Equal(t, []string{"blpop 0.48", "blpop 0.01"}, all.commands)
 		})
 	})
@@ -208,7 +209,7 @@ func TestManyWaitersLeaveConnections(t *testing.T) {
 	for range 32 {
 		req := queued(t, s, "crowd")
 		all.Go(func() {
-			for s.AwaitTurn(ctx, req.Key, req.Owner) == nil {
+			for storetest.AwaitTurn(ctx, s, req.Key, req.Owner) == nil {
 			}
 		})
 	}
@@ -253,7 +254,7 @@ func TestOneWakeUpForARelease(t *testing.T) {
 					require.Equal(t, int64(1), driverOf(s).client.LLen(t.Context(), lists[0]).Val())
 					require.Equal(t, 5*time.Second, driverOf(s).client.PTTL(t.Context(), lists[0]).Val(), "how long a wake-up waits")
 					began := time.Now()
-					require.NoError(t, s.AwaitTurn(t.Context(), "k", req.Owner))
+					require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", req.Owner))
 					require.Zero(t, time.Since(began), "a wake-up that came before the wait")
 					var err error
 					lease, err = s.Acquire(t.Context(), req)
@@ -349,14 +350,14 @@ func TestARefusalOfWaitsEnds(t *testing.T) {
 		}))
 		owner := lockstore.NewOwner()
 		refuse.Store(true)
-		require.NoError(t, s.AwaitTurn(t.Context(), "k", owner))
+		require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", owner))
 		refuse.Store(false)
 		for began := time.Now(); time.Since(began) < refusedTime-time.Second; {
-			require.NoError(t, s.AwaitTurn(t.Context(), "k", owner))
+			require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", owner))
 		}
 		require.EqualValues(t, 1, waits.Load(), "not asked again at once")
 		<-time.After(2 * time.Second)
-		require.NoError(t, s.AwaitTurn(t.Context(), "k", owner))
+		require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", owner))
 		require.EqualValues(t, 2, waits.Load())
 		require.True(t, driverOf(s).wakeUps.mayBlock())
 	})
@@ -394,7 +395,7 @@ func TestListsThatTheUserMayNotTouch(t *testing.T) {
 		waiting := []lockstore.Request{queued(t, s, "shop/1"), queued(t, s, "shop/1")}
 		for _, req := range waiting {
 			require.NoError(t, s.Release(t.Context(), lease))
-			require.NoError(t, s.AwaitTurn(t.Context(), req.Key, req.Owner))
+			require.NoError(t, storetest.AwaitTurn(t.Context(), s, req.Key, req.Owner))
 			var err error
 			lease, err = s.Acquire(t.Context(), req)
 			require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // The users of deploy/cache.yaml may do what locking needs, and cannot stop the server.
@@ -39,7 +40,7 @@ func TestUsersOfTheCache(t *testing.T) {
 				lease := acquire(t, s, key)
 				waiting := queued(t, s, key)
 				require.NoError(t, s.Release(ctx, lease))
-				require.NoError(t, s.AwaitTurn(ctx, key, waiting.Owner))
+				require.NoError(t, storetest.AwaitTurn(ctx, s, key, waiting.Owner))
 				require.True(t, driverOf(s).wakeUps.mayBlock())
 				require.NoError(t, s.Leave(ctx, key, waiting.Owner))
 				lease = acquire(t, s, key)

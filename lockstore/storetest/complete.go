@@ -355,7 +355,7 @@ func (c *check) whileAllAwait(waiters []lockstore.Request, during func()) []erro
 			defer cancel()
 			// AwaitTurn may return early: then the owner asks, and waits again.
 			for {
-				if returned[i] = c.Store.AwaitTurn(ctx, req.Key, req.Owner); returned[i] != nil {
+				if returned[i] = AwaitTurn(ctx, c.Store, req.Key, req.Owner); returned[i] != nil {
 					return
 				}
 				_, returned[i] = c.Store.Acquire(ctx, req)

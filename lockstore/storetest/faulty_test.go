@@ -152,7 +152,7 @@ func TestFaultyCut(t *testing.T) {
 	require.Equal(t, io.ErrUnexpectedEOF, store.ResolveEffect(ctx, req.Key, 1, nil, time.Hour))
 	require.Equal(t, io.ErrUnexpectedEOF, store.ResolveNoEffect(ctx, req.Key, 1))
 	require.Equal(t, io.ErrUnexpectedEOF, store.Leave(ctx, req.Key, req.Owner))
-	require.Equal(t, io.ErrUnexpectedEOF, store.AwaitTurn(ctx, req.Key, req.Owner))
+	require.Equal(t, io.ErrUnexpectedEOF, storetest.AwaitTurn(ctx, store.Store, req.Key, req.Owner))
 	_, err = store.Revoke(ctx, lockstore.RevokeRequest{Key: req.Key, Fence: 1})
 	require.Equal(t, io.ErrUnexpectedEOF, err)
 }

@@ -696,7 +696,7 @@ func (c *check) await(req lockstore.Request, limit time.Duration) error {
 	defer cancel()
 	if c.moved {
 		done := make(chan error, 1)
-		go func() { done <- c.Store.AwaitTurn(ctx, req.Key, req.Owner) }()
+		go func() { done <- AwaitTurn(ctx, c.Store, req.Key, req.Owner) }()
 		for start := c.elapsed(); ; {
 			select {
 			case err := <-done:
@@ -709,7 +709,7 @@ func (c *check) await(req lockstore.Request, limit time.Duration) error {
 			}
 		}
 	}
-	return c.Store.AwaitTurn(ctx, req.Key, req.Owner)
+	return AwaitTurn(ctx, c.Store, req.Key, req.Owner)
 }
 
 // slack is what a busy machine may add on the wall clock.
@@ -718,4 +718,16 @@ func (c *check) slack() time.Duration {
 		return 0
 	}
 	return busy
+}
+
+// AwaitTurn asks the store until there are news for an owner in a queue.
+func AwaitTurn(ctx context.Context, s *lockstore.Store, key string, owner lockstore.Owner) error {
+	place := lockstore.Place{Key: key, Owner: owner}
+	for {
+		news, err := s.AwaitTurn(ctx, place)
+		if err != nil || news.Ask || news.Lease.Fence != 0 {
+			return err
+		}
+		place.Note = news.Note
+	}
 }

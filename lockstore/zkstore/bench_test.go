@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // testHandOver logs how long hand-overs take: 16 processes that need a millisecond of work
@@ -40,7 +41,7 @@ func testHandOver(t *testing.T, addr string) {
 				start := time.Now()
 				lease, err := s.Acquire(t.Context(), req)
 				for errors.Is(err, lockstore.ErrRefused) {
-					if err = s.AwaitTurn(t.Context(), req.Key, req.Owner); err == nil {
+					if err = storetest.AwaitTurn(t.Context(), s.Store, req.Key, req.Owner); err == nil {
 						lease, err = s.Acquire(t.Context(), req)
 					}
 				}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 func newRequest(key string) lockstore.Request {
@@ -191,7 +192,7 @@ func testSession(t *testing.T, addr string) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		done := make(chan error, 1)
-		go func() { done <- s.AwaitTurn(ctx, req.Key, req.Owner) }()
+		go func() { done <- storetest.AwaitTurn(ctx, s.Store, req.Key, req.Owner) }()
 		node := s.kv.waiter(req.Key, string(req.Owner))
 		exists := func() bool {
 			ok, _, err := nodes.Exists(node)

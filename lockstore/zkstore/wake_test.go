@@ -12,6 +12,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // Whoever releases deletes the node of the first in the queue, and of nobody else.
@@ -24,7 +25,7 @@ func testWakeUp(t *testing.T, addr string) {
 		_, err := s.Acquire(t.Context(), req)
 		require.ErrorIs(t, err, lockstore.ErrRefused)
 		done := make(chan error, 1)
-		go func() { done <- s.AwaitTurn(t.Context(), req.Key, req.Owner) }()
+		go func() { done <- storetest.AwaitTurn(t.Context(), s.Store, req.Key, req.Owner) }()
 		require.Eventually(t, func() bool { return exists(t, nodes, req) }, 10*time.Second, time.Millisecond)
 		return s, req, done
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 	"github.com/lambdalock/lambdalock/verify/checker"
 )
 
@@ -173,7 +174,7 @@ func (c *client) wait(req lockstore.Request) (lease lockstore.Lease, trust time.
 	outcome = checker.Busy
 	for end := c.Now() + c.upTo(2*ttl); c.place > 0 && c.Now() < end && c.done.Err() == nil && !c.full(req.Key); {
 		ctx, cancel := context.WithTimeout(c.done, 300*time.Millisecond)
-		_ = c.store.AwaitTurn(ctx, req.Key, req.Owner) // whatever it says, the next acquire decides
+		_ = storetest.AwaitTurn(ctx, c.store.Store, req.Key, req.Owner) // whatever it says, the next acquire decides
 		cancel()
 		if lease, trust, outcome = c.acquire(req); outcome == checker.OK {
 			c.served.Add(1)
