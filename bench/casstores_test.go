@@ -110,7 +110,7 @@ func testCosmos(t *testing.T) {
 func againstTwoWrites(t *testing.T, name string, ours, write func()) {
 	contestants := []contestant{{name, ours}, {"by hand", func() { write(); write() }}}
 	contest(1, 100, contestants...) // the server's compiler is busy at first
-	judge(t, func() [][]time.Duration { return contest(40, 10, contestants...) },
+	judge(t, func() [][]time.Duration { return contest(rounds, 30, contestants...) },
 		figure{name + " : its two writes by hand", 1.5, "x", compare(0, 1)},
 	)
 }

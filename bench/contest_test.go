@@ -73,22 +73,23 @@ func compare(a, b int) func([][]time.Duration) (float64, string) {
 	}
 }
 
-// contests is how often a contest is run at most.
-const contests = 3
+// rounds is how often the contestants of a contest take turns, and contests how often a contest is run.
+const (
+	rounds   = 15
+	contests = 3
+)
 
-// outcome is the lowest value of a figure.
+// outcome is the highest value of a figure.
 type outcome struct {
 	value float64
 	note  string
 }
 
-// measure runs a contest, and repeats it while a figure is over its limit. Of each
-// figure the lowest value counts: other work of the machine makes a figure larger in
-// some contests, a slower lock makes it larger in all.
+// measure runs a contest a few times. Of each figure the highest value counts.
 func measure(run func() [][]time.Duration, usage func() (usage, error), figures []figure) ([]outcome, []load) {
-	lowest := make([]outcome, len(figures))
+	highest := make([]outcome, len(figures))
 	var loads []load
-	for over := true; over && len(loads) < contests; {
+	for len(loads) < contests {
 		before, err := usage()
 		times := run()
 		after, err2 := usage()
@@ -97,15 +98,13 @@ func measure(run func() [][]time.Duration, usage func() (usage, error), figures 
 		} else {
 			loads = append(loads, before.until(after))
 		}
-		over = false
 		for i, f := range figures {
-			if value, note := f.of(times); len(loads) == 1 || value < lowest[i].value {
-				lowest[i] = outcome{value, note}
+			if value, note := f.of(times); len(loads) == 1 || value > highest[i].value {
+				highest[i] = outcome{value, note}
 			}
-			over = over || f.limit > 0 && lowest[i].value > f.limit
 		}
 	}
-	return lowest, loads
+	return highest, loads
 }
 
 // judge runs a contest and prints its figures. A figure over its limit fails the
@@ -117,7 +116,7 @@ func judge(t *testing.T, run func() [][]time.Duration, figures ...figure) {
 		budget(t, f.what, outcomes[i].value, f.limit, f.unit, outcomes[i].note, loads...)
 	}
 	for i, l := range loads {
-		fmt.Printf("  contest %d of at most %d: %v\n", i+1, contests, l)
+		fmt.Printf("  contest %d of %d: %v\n", i+1, contests, l)
 	}
 }
 
@@ -130,8 +129,8 @@ func budget(t *testing.T, what string, value, limit float64, unit, note string, 
 		return
 	}
 	verdict := "ok"
-	if quietest(loads).disturbs() {
-		verdict = "ok?" // what else ran may have hidden that it is slower
+	if busiest(loads).disturbs() {
+		verdict = "ok?" // what else ran may have slowed the others
 	}
 	if value > limit {
 		verdict = "OVER"
@@ -142,13 +141,13 @@ func budget(t *testing.T, what string, value, limit float64, unit, note string, 
 
 // excuse is the rest of an error about a figure that was measured in contests.
 func excuse(loads []load) string {
-	switch q := quietest(loads); {
+	switch b := busiest(loads); {
 	case len(loads) == 0:
 		return ""
-	case q.disturbs():
-		return fmt.Sprintf("; not judged, because it was disturbed (at best: %v); run it again on a quiet machine", q)
+	case b.disturbs():
+		return fmt.Sprintf("; it was disturbed (at worst: %v); run it again on a quiet machine", b)
 	default:
-		return fmt.Sprintf(", in a contest that nothing disturbed (%v)", q)
+		return fmt.Sprintf(", and nothing disturbed it (at worst: %v)", b)
 	}
 }
 

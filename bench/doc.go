@@ -7,12 +7,12 @@
 // one server. The median of the rounds' ratios counts. So a slow machine slows all of
 // them in the same way. Only the guard's own time is not a ratio.
 //
-// Other work on the machine still changes a ratio by a tenth. So each contest prints
+// A contest has 15 rounds and is run three times, and the highest value of each figure counts. So run it on a
+// machine that does nothing else: other work changes a ratio by a tenth. Each contest prints
 // how much processor time other processes had, and other machines on the same
-// hardware. A contest with a figure over its budget is repeated, up to three times, and
-// the lowest value of each figure counts: a disturbance is rarely the same each time, a
-// slower lock is slower each time. A figure that stays over its budget fails the run.
-// If every contest was disturbed, the error says so, and by how much.
+// hardware, and the error of a contest that was disturbed says so. Controls are our own lock, a tenth
+// slower: a contest that does not show them shows nothing. The longest wait, and the peers' waits, are
+// reported and have no budget.
 //
 // The package is a module of its own because it needs other lock libraries, which must
 // not reach the users of this library.

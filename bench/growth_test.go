@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,8 +27,8 @@ func TestGrowth(t *testing.T) {
 	part(t, "keys held at once on Redis", []string{"keys", "grants a second", "releases a second", "server, bytes a key", "client, bytes a key"}, testKeys)
 }
 
-// growthRounds is how often each of n clients works.
-func growthRounds(n, grants int) int { return max(4, grants/n) }
+// growthTimes is how often each of n clients works.
+func growthTimes(n, grants int) int { return max(4, grants/n) }
 
 func testWaitersRedis(t *testing.T) {
 	addr := testservers.Redis(t)
@@ -38,11 +39,11 @@ func testWaitersRedis(t *testing.T) {
 			client.AddHook(&count)
 			return guarded(t, redisStore(t, client))
 		})
-		crowd(t, 2, time.Millisecond, all...)
+		crowd(t, 2, lasting(time.Millisecond), all...)
 		count.requests.Store(0)
-		rounds := growthRounds(n, 960)
-		w := crowd(t, rounds, time.Millisecond, all...)
-		keepGrowth(n, w, float64(count.requests.Load())/float64(n*rounds))
+		times := growthTimes(n, 960)
+		handOver, waits := crowd(t, times, lasting(time.Millisecond), all...)
+		keepGrowth(n, handOver, waits, float64(count.requests.Load())/float64(n*times))
 	}
 }
 
@@ -51,19 +52,20 @@ func testWaitersDynamoDB(t *testing.T) {
 	rawURL := testservers.Table(t, testservers.DynamoDB(t), table, "key")
 	for _, n := range []int{1, 4, 16, 64} {
 		all, meters := meteredClients(t, n, rawURL, table)
-		crowd(t, 1, 20*time.Millisecond, all...)
+		crowd(t, 1, lasting(20*time.Millisecond), all...)
 		meters.sum() // from zero
-		rounds := growthRounds(n, 128)
-		w := crowd(t, rounds, 20*time.Millisecond, all...)
-		used, grants := meters.sum(), float64(n*rounds)
+		times := growthTimes(n, 128)
+		handOver, waits := crowd(t, times, lasting(20*time.Millisecond), all...)
+		used, grants := meters.sum(), float64(n*times)
 		units := used.units + float64(used.refused) // a refused write costs a unit, too
-		keepGrowth(n, w, float64(used.reads+used.writes+used.refused)/grants, units/grants)
+		keepGrowth(n, handOver, waits, float64(used.reads+used.writes+used.refused)/grants, units/grants)
 	}
 }
 
-func keepGrowth(n int, w Wait, perGrant ...float64) {
+func keepGrowth(n int, handOver time.Duration, waits []time.Duration, perGrant ...float64) {
 	cells := []string{strconv.Itoa(n)}
-	for _, d := range []time.Duration{w.HandOver, w.P50, w.P99} {
+	w := entrant{waits: slices.Sorted(slices.Values(waits))}
+	for _, d := range []time.Duration{handOver, w.wait(0.5), w.wait(0.99)} {
 		cells = append(cells, d.Round(10*time.Microsecond).String())
 	}
 	for _, v := range perGrant {

@@ -32,12 +32,12 @@ const quiet = 0.1
 
 func (l load) disturbs() bool { return !l.known || l.others+l.stolen > quiet }
 
-// quietest returns the smallest of the loads. What has none was not disturbed.
-func quietest(loads []load) load {
+// busiest returns the largest of the loads. What has none was not disturbed.
+func busiest(loads []load) load {
 	if len(loads) == 0 {
 		return load{known: true}
 	}
-	return slices.MinFunc(loads, func(a, b load) int { return cmp.Compare(a.others+a.stolen, b.others+b.stolen) })
+	return slices.MaxFunc(loads, func(a, b load) int { return cmp.Compare(a.others+a.stolen, b.others+b.stolen) })
 }
 
 func (l load) String() string {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -39,26 +40,26 @@ func (w Wait) String() string {
 		w.P50.Round(100*time.Microsecond), w.P99.Round(100*time.Microsecond), w.Longest.Round(100*time.Microsecond))
 }
 
-// crowd lets each client work a number of times, one client at a time by their lock.
-func crowd(t *testing.T, rounds int, work time.Duration, clients ...locker) Wait {
+// crowd lets each client work a number of times, one client at a time by their lock. It returns
+// how long a hand-over took, with its work, and how long each waited.
+func crowd(t *testing.T, times int, work func(), clients ...locker) (handOver time.Duration, waits []time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var mu sync.Mutex
-	var waits []time.Duration
 	var inside atomic.Int32
 	var all sync.WaitGroup
 	began := time.Now()
 	for _, do := range clients {
 		all.Go(func() {
-			for range rounds {
+			for range times {
 				asked := time.Now()
 				err := do(ctx, func() {
 					waited := time.Since(asked)
 					if inside.Add(1) != 1 {
 						t.Error("two clients work at once")
 					}
-					<-time.After(work)
+					work()
 					inside.Add(-1)
 					mu.Lock()
 					waits = append(waits, waited)
@@ -76,13 +77,76 @@ func crowd(t *testing.T, rounds int, work time.Duration, clients ...locker) Wait
 	if len(waits) == 0 {
 		t.Fatal("nobody worked")
 	}
-	slices.Sort(waits)
-	at := func(part float64) time.Duration { return waits[int(part*float64(len(waits)-1))] }
-	return Wait{HandOver: took / time.Duration(len(waits)), P50: at(0.5), P99: at(0.99), Longest: at(1)}
+	return took / time.Duration(len(waits)), waits
 }
 
-// handOverRequests are what a hand-over on one Redis server takes: join, wait, take, release.
-const handOverRequests = 4
+func lasting(d time.Duration) func() { return func() { <-time.After(d) } }
+
+// entrant is a crowd that takes turns with others.
+type entrant struct {
+	store, name string
+	work        func()
+	clients     []locker
+	waits       []time.Duration // of all rounds of the last race
+}
+
+// race lets the crowds take turns, as contest does, and returns how long the hand-overs took.
+func race(t *testing.T, times int, entrants ...*entrant) [][]time.Duration {
+	handOvers := make([][]time.Duration, len(entrants))
+	for _, e := range entrants {
+		e.waits = nil
+		crowd(t, 2, e.work, e.clients...)
+	}
+	for round := range rounds {
+		for i := range entrants {
+			who := (i + round) % len(entrants)
+			if round%2 == 1 {
+				who = len(entrants) - 1 - who
+			}
+			e := entrants[who]
+			runtime.GC()
+			handOver, waits := crowd(t, times, e.work, e.clients...)
+			handOvers[who] = append(handOvers[who], handOver)
+			e.waits = append(e.waits, waits...)
+		}
+	}
+	for _, e := range entrants {
+		slices.Sort(e.waits)
+	}
+	return handOvers
+}
+
+func (e *entrant) wait(part float64) time.Duration { return e.waits[int(part*float64(len(e.waits)-1))] }
+
+// fair is the figure that says whether the last is served as the others are.
+func (e *entrant) fair(limit float64) figure {
+	return figure{"  p99 of the wait : p50", limit, "x", func([][]time.Duration) (float64, string) {
+		p50, p99 := e.wait(0.5), e.wait(0.99)
+		return float64(p99) / float64(p50), fmt.Sprintf("%v : %v, of %d grants", p99.Round(10*time.Microsecond), p50.Round(10*time.Microsecond), len(e.waits))
+	}}
+}
+
+// report prints and keeps what the last race showed of the crowds.
+func report(handOvers [][]time.Duration, entrants ...*entrant) {
+	for i, e := range entrants {
+		w := Wait{Store: e.store, Locker: e.name, HandOver: median(handOvers[i]), P50: e.wait(0.5), P99: e.wait(0.99), Longest: e.wait(1)}
+		kept.Waits = append(kept.Waits, w)
+		line("  "+w.Locker, "", "", "", w.String())
+	}
+}
+
+// slower is ours, with a tenth of a hand-over more. It is the control of a race: it has to show.
+func slower(ours *entrant, tenth func() time.Duration) *entrant {
+	e := *ours
+	e.name += ", a tenth slower"
+	e.work = func() {
+		end := time.Now().Add(tenth())
+		ours.work()
+		for time.Now().Before(end) { // a timer would be later
+		}
+	}
+	return &e
+}
 
 // clients are n of them, each with connections of its own, as environments have them.
 func clients(n int, open func() locker) []locker {
@@ -107,117 +171,87 @@ func guarded(t *testing.T, store *lockstore.Store) locker {
 	}
 }
 
-// polling is a lock library that polls. Its pause between two polls is the one of these
-// that gives it the fastest hand-over here.
-type polling struct {
-	name string
-	open func(pause time.Duration) func() locker
-}
-
-var pauses = []time.Duration{time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond}
-
-func (p polling) best(t *testing.T, store string, n, rounds int, work time.Duration) Wait {
-	var best Wait
-	for _, pause := range pauses {
-		w := crowd(t, rounds, work, clients(n, p.open(pause))...)
-		if best.HandOver == 0 || w.HandOver < best.HandOver {
-			best, best.Store, best.Locker = w, store, fmt.Sprintf("%s, polls every %v", p.name, pause)
-		}
-	}
-	return best
-}
-
-// ratioOf is a figure of the last contest.
-func ratioOf(a, b *time.Duration) func([][]time.Duration) (float64, string) {
-	return func([][]time.Duration) (float64, string) {
-		return float64(*a) / float64(*b), fmt.Sprintf("%v : %v", a.Round(10*time.Microsecond), b.Round(10*time.Microsecond))
-	}
-}
-
-// bestWaits keeps the contest in which the first of its waits, ours, had the fastest hand-over.
-type bestWaits []Wait
-
-func (b *bestWaits) add(all ...Wait) {
-	if len(*b) == 0 || all[0].HandOver < (*b)[0].HandOver {
-		*b = all
-	}
-}
-
-func (b bestWaits) keep() {
-	kept.Waits = append(kept.Waits, b...)
-	for _, w := range b {
-		line("  "+w.Locker, "", "", "", w.String())
-	}
-}
+// pause is between two polls of the lock libraries that poll.
+const pause = 5 * time.Millisecond
 
 // testWaitingRedis compares the wait for a busy key with that of two lock libraries,
 // which poll.
 func testWaitingRedis(t *testing.T) {
-	const n, rounds, work = 16, 60, time.Millisecond
+	const n, times = 16, 21 // with 15 rounds, more than 5,000 grants
 	addr := testservers.Redis(t)
+	var count count
 	client := func() redis.UniversalClient { return redisClient(t, addr) }
-	ours := clients(n, func() locker { return guarded(t, redisStore(t, client())) })
-	bsm := polling{"bsm/redislock", func(pause time.Duration) func() locker {
-		return func() locker {
-			locks := redislock.New(client())
-			return func(ctx context.Context, work func()) error {
-				lock, err := locks.Obtain(ctx, "redislock:"+key, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(pause)})
-				if err != nil {
-					return err
-				}
-				work()
-				return lock.Release(ctx)
-			}
-		}
-	}}
-	other := polling{"go-redsync/redsync", func(pause time.Duration) func() locker {
-		return func() locker {
-			locks := redsync.New(goredis.NewPool(client()))
-			return func(ctx context.Context, work func()) error {
-				lock := locks.NewMutex("redsync:"+key, redsync.WithExpiry(ttl), redsync.WithTries(1_000_000), redsync.WithRetryDelay(pause))
-				if err := lock.LockContext(ctx); err != nil {
-					return err
-				}
-				work()
-				_, err := lock.UnlockContext(ctx)
+	ours := clients(n, func() locker {
+		c := client()
+		c.AddHook(&count)
+		return guarded(t, redisStore(t, c))
+	})
+	bsm := clients(n, func() locker {
+		locks := redislock.New(client())
+		return func(ctx context.Context, work func()) error {
+			lock, err := locks.Obtain(ctx, "redislock:"+key, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(pause)})
+			if err != nil {
 				return err
 			}
+			work()
+			return lock.Release(ctx)
 		}
-	}}
-	crowd(t, 10, work, ours...)
+	})
+	other := clients(n, func() locker {
+		locks := redsync.New(goredis.NewPool(client()))
+		return func(ctx context.Context, work func()) error {
+			lock := locks.NewMutex("redsync:"+key, redsync.WithExpiry(ttl), redsync.WithTries(1_000_000), redsync.WithRetryDelay(pause))
+			if err := lock.LockContext(ctx); err != nil {
+				return err
+			}
+			work()
+			_, err := lock.UnlockContext(ctx)
+			return err
+		}
+	})
+	requests := func(times int, work time.Duration) (handOver time.Duration, perRun float64) {
+		count.requests.Store(0)
+		handOver, waits := crowd(t, times, lasting(work), ours...)
+		return handOver, float64(count.requests.Load()) / float64(len(waits))
+	}
+
+	work := lasting(time.Millisecond)
+	us := &entrant{store: "Redis", name: "redisstore, in its queue", work: work, clients: ours}
+	them := []*entrant{
+		{store: "Redis", name: "bsm/redislock, polls every 5ms", work: work, clients: bsm},
+		{store: "Redis", name: "go-redsync/redsync, polls every 5ms", work: work, clients: other},
+	}
+	handOver, _ := crowd(t, times, work, ours...)
+	control := slower(us, func() time.Duration { return time.Millisecond + handOver/10 })
+	var last [][]time.Duration
+	judge(t, func() [][]time.Duration {
+		last = race(t, times, us, them[0], them[1], control)
+		return last
+	},
+		figure{"16 clients, a hand-over : bsm/redislock's", 1.05, "x", compare(0, 1)},
+		figure{"  : go-redsync/redsync's", 0, "x", compare(0, 2)},
+		figure{"  control: a tenth slower", 0.96, "x", compare(0, 3)},
+		us.fair(1.3),
+	)
+	report(last, us, them[0], them[1])
+	_, perRun := requests(times, time.Millisecond)
+	budget(t, "  requests a run", perRun, 3.1, "", "") // a hand-over that comes before the waiter waits is one more
+
 	alone := client()
-	plainRequests := func() {
-		for range handOverRequests {
+	idle := &entrant{name: "redisstore without work", work: func() {}, clients: ours}
+	judge(t, func() [][]time.Duration {
+		handOvers := race(t, times, idle)
+		plain := contest(rounds, 200, contestant{"plain", func() {
 			if err := alone.Get(t.Context(), "plain:"+key).Err(); err != nil && !errors.Is(err, redis.Nil) {
 				t.Fatal(err)
 			}
-		}
-	}
-	var w, idle, w1, w2 Wait
-	var requests time.Duration
-	var fastest, shortest time.Duration // of the two peers
-	var best bestWaits
-	judge(t, func() [][]time.Duration {
-		w1, w2 = bsm.best(t, "Redis", n, rounds, work), other.best(t, "Redis", n, rounds, work)
-		fastest, shortest = min(w1.HandOver, w2.HandOver), min(w1.P99, w2.P99)
-		w, idle = crowd(t, rounds, work, ours...), crowd(t, rounds, 0, ours...)
-		requests = median(contest(n, rounds, contestant{"plain", plainRequests})[0])
-		w.Store, w.Locker = "Redis", "redisstore, in its queue"
-		best.add(w, w1, w2)
-		return nil
-	},
-		// A grant to the next in line is for a client that may sleep; the peers' next one is often
-		// the one that has just released.
-		figure{"16 clients, a hand-over : the faster peer's", 1.15, "x", ratioOf(&w.HandOver, &fastest)},
-		figure{"  p99 of the wait : p50", 1.4, "x", ratioOf(&w.P99, &w.P50)},
-		figure{"  longest wait : p50", 2, "x", ratioOf(&w.Longest, &w.P50)},
-		// In a fair queue each waits for 15 hand-overs. The peers' p99 is 230 to 340 ms, from run to run.
-		figure{"  p99 of the wait : the shorter peer's", 0.15, "x", ratioOf(&w.P99, &shortest)},
-		figure{"  without work : four plain requests", 1.25, "x", func([][]time.Duration) (float64, string) {
-			return float64(idle.HandOver) / float64(requests), fmt.Sprintf("%v : %v; %v", idle.HandOver.Round(10*time.Microsecond), requests.Round(time.Microsecond), idle)
-		}},
-	)
-	best.keep()
+		}})
+		return append(handOvers, plain[0])
+	}, figure{"without work : a plain request", 2.5, "x", compare(0, 1)})
+
+	const long = 100 * time.Millisecond
+	handOver, perRun = requests(2, long)
+	budget(t, "100 ms of work: requests a run", perRun, 4.1, "", fmt.Sprintf("%v a hand-over beyond the work", (handOver-long).Round(10*time.Microsecond)))
 }
 
 // meters are those of several clients.
@@ -250,57 +284,54 @@ func meteredClients(t *testing.T, n int, rawURL, table string) ([]locker, meters
 	return lockers, all
 }
 
-// testWaitingDynamoDB does so on DynamoDB Local, with 20 ms of work.
+// testWaitingDynamoDB does so on DynamoDB Local.
 func testWaitingDynamoDB(t *testing.T) {
-	const n, rounds, work, table = 16, 8, 20 * time.Millisecond, "waiting"
+	const n, times, table = 16, 3, "waiting"
 	rawURL := testservers.Table(t, testservers.DynamoDB(t), table, "key")
 	ours, meters := meteredClients(t, n, rawURL, table)
-	peer := polling{"cirello.io/dynamolock", func(pause time.Duration) func() locker {
-		return func() locker {
-			locks, err := dynamolock.New(dynamoClient(t, rawURL), table, dynamolock.WithLeaseDuration(ttl), dynamolock.DisableHeartbeat())
+	peers := clients(n, func() locker {
+		locks, err := dynamolock.New(dynamoClient(t, rawURL), table, dynamolock.WithLeaseDuration(ttl), dynamolock.DisableHeartbeat())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(ctx context.Context, work func()) error {
+			lock, err := locks.AcquireLockWithContext(ctx, "dynamolock/"+key, dynamolock.WithAdditionalTimeToWaitForLock(time.Minute),
+				dynamolock.WithRefreshPeriod(pause))
 			if err != nil {
-				t.Fatal(err)
-			}
-			return func(ctx context.Context, work func()) error {
-				lock, err := locks.AcquireLockWithContext(ctx, "dynamolock/"+key, dynamolock.WithAdditionalTimeToWaitForLock(time.Minute),
-					dynamolock.WithRefreshPeriod(pause))
-				if err != nil {
-					return err
-				}
-				work()
-				_, err = locks.ReleaseLockWithContext(ctx, lock)
 				return err
 			}
+			work()
+			_, err = locks.ReleaseLockWithContext(ctx, lock)
+			return err
 		}
-	}}
-	crowd(t, 1, work, ours...)
-	var w, theirs Wait
-	var used metered
-	var best bestWaits
+	})
+	work := lasting(20 * time.Millisecond)
+	us := &entrant{store: "DynamoDB Local", name: "dynamostore, in its queue", work: work, clients: ours}
+	them := &entrant{store: "DynamoDB Local", name: "cirello.io/dynamolock, polls every 5ms", work: work, clients: peers}
+	var last [][]time.Duration
 	judge(t, func() [][]time.Duration {
-		theirs = peer.best(t, "DynamoDB Local", n, rounds, work)
-		meters.sum() // from zero
-		w = crowd(t, rounds, work, ours...)
-		w.Store, w.Locker = "DynamoDB Local", "dynamostore, in its queue"
-		best.add(w, theirs)
-		used = meters.sum()
-		return nil
+		last = race(t, times, us, them)
+		return last
 	},
-		figure{"16 clients, a hand-over less its work", 30, "ms", func([][]time.Duration) (float64, string) {
-			return float64(w.HandOver-work) / float64(time.Millisecond), ""
-		}},
-		figure{"  p99 of the wait : p50", 1.5, "x", ratioOf(&w.P99, &w.P50)},
-		figure{"  writes for each hand-over", 4, "", func([][]time.Duration) (float64, string) {
-			return float64(used.writes+used.refused) / (n * rounds), fmt.Sprintf("and %.1f reads", float64(used.reads)/(n*rounds))
-		}},
+		figure{"16 clients, a hand-over : dynamolock's", 1.1, "x", compare(0, 1)},
+		us.fair(1.3),
 	)
-	best.keep()
+	report(last, us, them)
+	costs := func(what string, times int, work time.Duration, writes, reads float64) {
+		meters.sum() // from zero
+		_, waits := crowd(t, times, lasting(work), ours...)
+		used, runs := meters.sum(), float64(len(waits))
+		budget(t, what+", writes a run", float64(used.writes+used.refused)/runs, writes, "", "")
+		budget(t, "  reads a run", float64(used.reads)/runs, reads, "", "")
+	}
+	costs("20 ms of work", 20, 20*time.Millisecond, 2.1, 4)
+	costs("1 s of work", 1, time.Second, 3.1, 30)
 }
 
 // testWaitingService sends the requests of 32 callers of one key to the lock service over
 // HTTP. Its store is in memory.
 func testWaitingService(t *testing.T) {
-	const n, rounds, work = 32, 12, time.Millisecond
+	const n = 32
 	base := serve(t)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}}
 	send := func(ctx context.Context, method, body, token string) (answer []byte, err error) {
@@ -335,14 +366,8 @@ func testWaitingService(t *testing.T) {
 			return err
 		}
 	})
-	crowd(t, 4, work, callers...)
-	var w Wait
-	judge(t, func() [][]time.Duration {
-		w = crowd(t, rounds, work, callers...)
-		w.Store, w.Locker = "memory", "lock service, 32 callers"
-		return nil
-	}, figure{"p99 of the wait : p50", 1.5, "x", ratioOf(&w.P99, &w.P50)})
-	line("  the lock service", "", "", "", w.String())
+	us := &entrant{work: lasting(time.Millisecond), clients: callers}
+	judge(t, func() [][]time.Duration { return race(t, 4, us) }, us.fair(1.5))
 }
 
 // serve builds and starts lockctl serve, and returns its address.

@@ -70,7 +70,7 @@ func testZooKeeper(t *testing.T) {
 	}
 	contestants := []contestant{{"zkstore", ours}, {"by hand", byHand}, {"go-zookeeper's lock", library}}
 	contest(1, 400, contestants...) // the server's compiler is busy at first
-	judge(t, func() [][]time.Duration { return contest(60, 10, contestants...) },
+	judge(t, func() [][]time.Duration { return contest(rounds, 40, contestants...) },
 		figure{"zkstore : its two writes by hand", 1.5, "x", compare(0, 1)},
 		figure{"  : go-zookeeper's lock", 1, "x", compare(0, 2)},
 	)
@@ -79,7 +79,7 @@ func testZooKeeper(t *testing.T) {
 // testWaitingZooKeeper compares the wait for a busy key with that of the client library's
 // lock, where each waiter watches the one before it.
 func testWaitingZooKeeper(t *testing.T) {
-	const n, rounds, work = 16, 20, time.Millisecond
+	const n, times = 16, 21
 	addr := testservers.ZooKeeper(t).Addr
 	ours := clients(n, func() locker { return guarded(t, zooKeeperStore(t, addr)) })
 	theirs := clients(n, func() locker {
@@ -93,19 +93,15 @@ func testWaitingZooKeeper(t *testing.T) {
 			return lock.Unlock()
 		}
 	})
-	crowd(t, 10, work, ours...)
-	crowd(t, 10, work, theirs...)
-	var w, peer Wait
-	var best bestWaits
+	us := &entrant{store: "ZooKeeper", name: "zkstore, in its queue", work: lasting(time.Millisecond), clients: ours}
+	them := &entrant{store: "ZooKeeper", name: "go-zookeeper's lock, a node for each waiter", work: us.work, clients: theirs}
+	var last [][]time.Duration
 	judge(t, func() [][]time.Duration {
-		w, peer = crowd(t, rounds, work, ours...), crowd(t, rounds, work, theirs...)
-		w.Store, w.Locker = "ZooKeeper", "zkstore, in its queue"
-		peer.Store, peer.Locker = "ZooKeeper", "go-zookeeper's lock, a node for each waiter"
-		best.add(w, peer)
-		return nil
+		last = race(t, times, us, them)
+		return last
 	},
-		figure{"16 clients, a hand-over : go-zookeeper's lock", 0, "x", ratioOf(&w.HandOver, &peer.HandOver)},
-		figure{"  p99 of the wait : p50", 1.5, "x", ratioOf(&w.P99, &w.P50)},
+		figure{"16 clients, a hand-over : go-zookeeper's lock", 1.15, "x", compare(0, 1)},
+		us.fair(1.5),
 	)
-	best.keep()
+	report(last, us, them)
 }
