@@ -48,6 +48,7 @@ func TestBudgets(t *testing.T) {
 	part(t, "datastore", columns, testDatastore)
 	part(t, "cosmosdb", columns, testCosmos)
 	part(t, "waiting for Redis", columns, testWaitingRedis)
+	part(t, "waiting for Redis with 0.07 of a core", columns, testWaitingSmall)
 	part(t, "waiting for DynamoDB", columns, testWaitingDynamoDB)
 	part(t, "waiting for ZooKeeper", columns, testWaitingZooKeeper)
 	part(t, "waiting for the lock service", columns, testWaitingService)

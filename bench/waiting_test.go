@@ -174,6 +174,19 @@ func guarded(t *testing.T, store *lockstore.Store) locker {
 // pause is between two polls of the lock libraries that poll.
 const pause = 5 * time.Millisecond
 
+// redislockOf waits by polling.
+func redislockOf(c redis.UniversalClient) locker {
+	locks := redislock.New(c)
+	return func(ctx context.Context, work func()) error {
+		lock, err := locks.Obtain(ctx, "redislock:"+key, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(pause)})
+		if err != nil {
+			return err
+		}
+		work()
+		return lock.Release(ctx)
+	}
+}
+
 // testWaitingRedis compares the wait for a busy key with that of two lock libraries,
 // which poll.
 func testWaitingRedis(t *testing.T) {
@@ -186,17 +199,7 @@ func testWaitingRedis(t *testing.T) {
 		c.AddHook(&count)
 		return guarded(t, redisStore(t, c))
 	})
-	bsm := clients(n, func() locker {
-		locks := redislock.New(client())
-		return func(ctx context.Context, work func()) error {
-			lock, err := locks.Obtain(ctx, "redislock:"+key, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(pause)})
-			if err != nil {
-				return err
-			}
-			work()
-			return lock.Release(ctx)
-		}
-	})
+	bsm := clients(n, func() locker { return redislockOf(client()) })
 	other := clients(n, func() locker {
 		locks := redsync.New(goredis.NewPool(client()))
 		return func(ctx context.Context, work func()) error {
