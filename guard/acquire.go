@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 		return r.refused(err)
 	}
 	for o := r.outer; o != nil; o = o.outer {
-		if o.guard == r.guard && o.report.Key == key && !o.finished() {
+		if o.guard == r.guard && o.report.Key == key && !o.window.closed() {
 			return r.refused(errNested)
 		}
 	}
@@ -35,9 +36,10 @@ func (r *run) acquire() (outcome Outcome, err error) {
 		return r.tooLate(r.left)
 	}
 	r.trace(PhaseAsking, nil)
-	a := r.newAttempt()
+	a := attempt{retry: r.retry(0), repeatable: r.request.Owner != ""}
+	a.begin()
 	outcome, err = r.try(&a)
-	if err != nil && (a.unknown != nil || a.queued) {
+	if err != nil {
 		return r.giveUp(&a, outcome, err)
 	}
 	return outcome, err
@@ -50,31 +52,34 @@ func (r *run) tooLate(left time.Duration) (Outcome, error) {
 
 // attempt is one owner's acquisition: all requests of this owner, also while it waits.
 type attempt struct {
+	retry
 	owner      lockstore.Owner
-	repeatable bool          // the caller gave the owner and asks again with it, so nothing is abandoned
-	queued     bool          // the owner may have a place in the queue
-	early      int           // how many turns have come at once, one after the other
-	sent       time.Duration // when the present request was first sent; the trust counts from here
-	ttl        time.Duration
-	unknown    error // not nil: the store may apply a request of this owner, now or later
-	abandonErr error // why the abandon failed
+	repeatable bool            // the caller gave the owner and asks again with it, so nothing is given back
+	queued     bool            // the owner may have a place in the queue
+	early      int             // how many turns have come at once, one after the other
+	sent       time.Duration   // when the present request was first sent; the trust counts from here
+	ttl        time.Duration   // of the present request
+	note       lockstore.Note  // of the last refusal
+	lease      lockstore.Lease // that the store has given to the owner, if the run may not work under it
+	kept       error           // why giveBack failed
 }
 
-func (r *run) newAttempt() attempt {
-	a := attempt{owner: r.request.Owner, repeatable: r.request.Owner != ""}
+// begin gives the attempt its owner: another one, unless the caller gave it.
+func (a *attempt) begin() {
+	a.owner = a.request.Owner
 	if !a.repeatable {
 		a.owner = lockstore.NewOwner()
 	}
-	r.askAfresh(&a)
-	return a
+	a.unknown, a.queued, a.early, a.note, a.lease = nil, false, 0, "", lockstore.Lease{}
+	a.askAfresh()
 }
 
 // askAfresh prepares the next request after an answer that is final for the last one. If an
 // earlier request was granted after all, the store answers with the TTL that is left. So the
 // trust counts from the next request.
-func (r *run) askAfresh(a *attempt) {
-	a.sent = r.elapsed()
-	a.ttl = r.ttl(a.sent)
+func (a *attempt) askAfresh() {
+	a.sent = a.elapsed()
+	a.ttl = a.run.ttl(a.sent)
 }
 
 // try asks the store until the run has the lease, or until the time to ask is over. If the
@@ -83,102 +88,121 @@ func (r *run) askAfresh(a *attempt) {
 //
 // An owner that is refused asks again, because its place in the queue is its own.
 func (r *run) try(a *attempt) (Outcome, error) {
-	key, began := r.report.Key, r.elapsed()
+	key := r.report.Key
 	waitEnd := min(r.wait, r.left/2)
-	retryEnd := max(waitEnd, began+min(storeRetryBudget, (r.left-began)/2))
-	waits, pause := r.guard.pauses(maxPause), r.guard.pauses(maxPause)
+	a.end = max(waitEnd, r.toAsk())
+	waits := r.guard.pauses(maxPause)
 	for {
-		queue := r.elapsed() < waitEnd
-		if r.holderInfo.Since.IsZero() {
-			r.report.HolderInfo.Since = time.UnixMilli(r.began.Add(a.sent).UnixMilli())
-		}
 		var lease lockstore.Lease
-		err := r.oneCall(retryEnd, func(ctx context.Context) (err error) {
-			lease, err = r.guard.store.Acquire(ctx, lockstore.Request{Key: key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.report.HolderInfo, JoinQueue: queue})
+		outcome, err := a.ask(func(ctx context.Context) (err error) {
+			queue := r.elapsed() < waitEnd
+			lease, err = r.guard.store.Acquire(ctx, lockstore.Request{
+				Key: key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.since(a.sent), JoinQueue: queue, Note: a.note,
+			})
+			if said := outcomeOf(err); said == OutcomeBusy || said == OutcomeUnknown {
+				a.queued = a.queued || queue
+			}
 			return err
 		})
-
-		switch outcomeOf(err) {
+		switch outcome {
 		case OutcomeOK:
-			if r.granted(*a, lease) {
+			if r.granted(a.sent, lease) {
 				return OutcomeOK, nil
 			}
 			// The lease is there, but too late to work under it.
-			err, a.unknown, a.queued = errLate, errLate, false
+			err, a.queued, a.lease = errLate, false, lease
 			if left := r.left - r.elapsed(); left < r.guard.opt.DeadlineMargin+leastWork {
 				return r.tooLate(left)
 			}
 			if a.repeatable {
-				r.askAfresh(a)
+				a.askAfresh()
 				break
 			}
-			// Without an abandon the new owner could find the key held by its own run. After an
-			// abandon whose outcome is unknown the old owner must get no lease any more: it may
+			// Without a release the new owner could find the key held by its own run. After a
+			// release whose outcome is unknown the old owner must get no lease any more: it may
 			// arrive at any time, and would release the lease under the work.
-			if r.abandon(a) != nil {
+			if r.giveBack(a) != nil {
 				return OutcomeUnavailable, &LockStoreUnavailable{key, err}
 			}
-			*a = r.newAttempt()
+			a.begin()
 		case OutcomeBusy:
 			busy := newLockBusy(key, err)
-			a.queued = a.queued || queue
+			a.note, a.lease = busy.note(), lockstore.Lease{}
 			if r.report.QueuePosition == 0 {
 				r.report.QueuePosition = busy.QueuePosition
 			}
 			again := r.waitUntilFree(busy, a, &waits, waitEnd)
 			r.report.State = busy.State
-			if !again {
-				if cause := r.callerGone(); cause != nil {
-					return OutcomeDeadline, &LockDeadline{Key: key, Err: cause}
-				}
+			switch {
+			case r.callerGone() != nil:
+				return OutcomeDeadline, &LockDeadline{Key: key, Err: r.callerGone()}
+			case !again:
 				return OutcomeBusy, busy
+			case r.startsAtOnce(a):
+				return OutcomeOK, nil
 			}
-			r.askAfresh(a)
+			a.askAfresh()
 			continue
 		case OutcomeLost:
-			a.unknown, a.queued = nil, false // the store grants this owner nothing any more
-			if a.repeatable {
+			if a.unknown, a.queued = nil, false; a.repeatable { // the store grants this owner nothing any more
 				return r.refused(err)
 			}
-			*a = r.newAttempt()
+			a.begin()
 		case OutcomeInvalid, OutcomeCorrupt:
 			return r.refused(err)
-		case OutcomeUnknown:
-			a.queued = a.queued || queue
-			if a.unknown == nil {
-				a.unknown = err
-			}
+		default:
+			return r.notGranted(err)
 		}
-
-		if !r.mayAskAgain(&pause, retryEnd) {
-			if cause := r.callerGone(); cause != nil {
-				return OutcomeDeadline, &LockDeadline{Key: key, Err: cause}
-			}
-			return OutcomeUnavailable, &LockStoreUnavailable{key, err}
+		if !a.again() {
+			return r.notGranted(err)
 		}
 	}
 }
 
+// notGranted is the answer when the time to ask is over.
+func (r *run) notGranted(err error) (Outcome, error) {
+	if cause := r.callerGone(); cause != nil {
+		return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Err: cause}
+	}
+	return OutcomeUnavailable, &LockStoreUnavailable{r.report.Key, err}
+}
+
+// since says that the run asked for its lease at this time.
+func (r *run) since(sent time.Duration) lockstore.HolderInfo {
+	if r.holderInfo.Since.IsZero() {
+		r.report.HolderInfo.Since = time.UnixMilli(r.began.Add(sent).UnixMilli())
+	}
+	return r.report.HolderInfo
+}
+
 // granted takes the lease if there is time to work under it.
-func (r *run) granted(a attempt, lease lockstore.Lease) bool {
+func (r *run) granted(sent time.Duration, lease lockstore.Lease) bool {
 	r.check() // the run around this run may have lost its lease meanwhile
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	now := r.elapsed()
-	stop := min(r.left-r.guard.opt.DeadlineMargin, now+r.guard.opt.MaxHold)
+	stop, trust := min(r.left-r.guard.opt.DeadlineMargin, now+r.guard.opt.MaxHold), sent+lease.TTL-margin
 	if r.inSameCall() {
 		stop = min(stop, r.outer.stop)
 	}
-	trust := a.sent + lease.TTL - margin
 	if min(stop, trust)-now < leastWork || r.Context.Err() != nil {
 		return false
 	}
-	r.holding = true
-	r.lease, r.sent = lease, a.sent
-	r.stop, r.holdEnd = stop, now+r.guard.opt.MaxHold
-	r.extended(trust)
+	r.open(stop, trust)
+	r.lease, r.holdEnd = lease, now+r.guard.opt.MaxHold
 	r.report.Fence = lease.Fence
 	r.report.AcquiredAt = r.began.Add(now)
+	return true
+}
+
+// startsAtOnce takes a lease that was handed over, if the run may work under it as it is. It may
+// not if the end of this lease does more harm than a lost lease: the key would be in doubt, a result
+// would not be stored, or the lease ends while a DoAll waits for its next key. Such a run, and one that
+// has seen its lease too late, sends an Acquire first. So does Acquire, which returns a full lease.
+func (r *run) startsAtOnce(a *attempt) bool {
+	if a.lease.Fence == 0 || r.completes || r.more || r.request.TTL != 0 || !r.granted(a.sent, a.lease) {
+		return false
+	}
+	r.since(a.sent)
+	r.handed = true
 	return true
 }
 
@@ -226,18 +250,29 @@ func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd t
 	return false
 }
 
-// awaitTurn waits until the store says that it is the owner's turn, or until the holder's
-// lease must have ended. The caller then acquires again. A turn that comes at once may be
-// none. So from the second such turn on, the run pauses before it acquires again.
+// awaitTurn waits until the store says that it is the owner's turn, until the key is handed over to
+// the owner, or until the holder's lease must have ended. The caller then acquires again. A turn
+// that comes at once may be none. So from the second such turn on, the run pauses before it
+// acquires again.
 func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool {
-	began := r.elapsed()
+	refused, began := a.sent, r.elapsed()
 	if began >= waitEnd {
 		return false
 	}
 	ctx, cancel := r.until(min(waitEnd, began+max(busy.Remaining, firstPause)))
-	_, err := r.guard.store.AwaitTurn(ctx, lockstore.Place{Key: busy.Key, Owner: a.owner, Elapsed: began - a.sent})
-	cancel()
-	r.report.Calls++
+	defer cancel()
+	var news lockstore.Awaited
+	var err error
+	for err == nil && !news.Ask && news.Lease.Fence == 0 {
+		a.sent = r.elapsed() // the trust in a lease that is handed over counts from here
+		news, err = r.guard.store.AwaitTurn(ctx, lockstore.Place{Key: busy.Key, Owner: a.owner, Elapsed: a.sent - refused, Note: a.note})
+		r.report.Calls++
+		a.note = cmp.Or(news.Note, a.note)
+	}
+	if a.lease = news.Lease; a.lease.Fence != 0 {
+		a.queued = false
+		return true // also if Wait is over now
+	}
 	if a.early++; r.elapsed()-began >= firstPause {
 		a.early = 0
 	}
@@ -247,26 +282,21 @@ func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool 
 	return r.Err() == nil && r.elapsed() < waitEnd
 }
 
-// giveUp ends an acquisition that failed while the store may still apply a request of
-// it, or while its owner may have a place in the queue. outcome and err are what the run
-// would return otherwise.
+// giveUp ends an acquisition that failed while the store may still apply a request of it, while its
+// owner may have a place in the queue, or while it has a lease. outcome and err are what the
+// run would return otherwise.
 //
-// An abandon ends the place, too. But it leaves a mark in the store, and a store may remember
-// only one. So an attempt without an unknown outcome only leaves the queue.
+// The owner that a caller has chosen keeps all of that, because the caller asks again.
 func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
-	if a.queued && (a.unknown == nil || a.repeatable) {
-		granted, leaveErr := r.leave(a)
-		r.report.ReleaseErr = leaveErr
-		if granted && a.unknown == nil {
-			a.unknown = lockstore.ErrGranted // to a request that the store had refused before
-		}
+	if a.queued && a.unknown == nil && a.lease.Fence == 0 && !a.repeatable {
+		r.report.ReleaseErr = r.leave(a)
 	}
-	if a.unknown == nil {
+	if a.unknown == nil && a.lease.Fence == 0 {
 		return outcome, err
 	}
 	remains := errRepeatable // why the request remains in the store
 	if !a.repeatable {
-		remains = r.abandon(a)
+		remains = r.giveBack(a)
 	}
 	r.report.ReleaseErr = remains
 	switch {
@@ -277,28 +307,39 @@ func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
 	case outcome != OutcomeInvalid && outcome != OutcomeCorrupt:
 		// Whatever ended the run, the store may grant the attempt now or later. So the
 		// outcome is unknown, also if the store refused the abandon and the last request.
-		return OutcomeUnknown, &LockStoreUnavailable{r.report.Key, fmt.Errorf("%w; the attempt could not be abandoned and may block the key for up to %v: %v", a.unknown, a.ttl, remains)}
+		return OutcomeUnknown, &LockStoreUnavailable{r.report.Key, fmt.Errorf("%w; the attempt could not be abandoned and may block the key for up to %v: %v", cmp.Or(a.unknown, errLate), a.ttl, remains)}
 	}
 	return outcome, err
 }
 
-// leave gives up the owner's place in the queue. It says whether the owner holds the key.
-func (r *run) leave(a *attempt) (granted bool, err error) {
-	err = r.withRetries(r.beginRelease(false, releaseTime), func(ctx context.Context) error {
+// leave gives up the owner's place in the queue. If the owner was handed the key meanwhile, it has
+// a lease then.
+func (r *run) leave(a *attempt) error {
+	return r.releasing(r.beginRelease(false, releaseTime), func(ctx context.Context) error {
 		err := r.guard.store.Leave(ctx, r.report.Key, a.owner)
-		if granted = errors.Is(err, lockstore.ErrGranted); granted {
+		if granted, ok := errors.AsType[*lockstore.Granted](err); ok {
+			a.lease = lockstore.Lease{Key: r.report.Key, Owner: a.owner, Fence: granted.Fence}
 			return nil
 		}
 		return err
 	})
-	return granted, err
 }
 
-// abandon makes sure that no request of this owner takes the lock, also no request that
-// arrives later. It uses its time once: after a failure it returns the same error again.
-func (r *run) abandon(a *attempt) error {
-	if a.abandonErr == nil {
-		a.abandonErr = r.release(lockstore.Lease{Key: r.report.Key, Owner: a.owner}, r.beginRelease(false, releaseTime), 0)
+// giveBack gives back what the attempt has in the store. If a request of it may arrive later, it
+// abandons the owner: then no request of this owner takes the lock any more. An abandon ends the
+// place, too. But it leaves a mark in the store, and a store may remember only one, so it is
+// for unknown outcomes alone. giveBack uses its time once: after a failure it returns the same error
+// again.
+func (r *run) giveBack(a *attempt) error {
+	if a.kept == nil {
+		lease := a.lease
+		if a.unknown != nil {
+			lease = lockstore.Lease{Key: r.report.Key, Owner: a.owner}
+		}
+		a.kept = r.release(lease, r.beginRelease(false, releaseTime), 0)
+		if outcomeOf(a.kept) == OutcomeLost {
+			a.kept = nil // the lease has ended by itself
+		}
 	}
-	return a.abandonErr
+	return a.kept
 }

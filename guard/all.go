@@ -62,6 +62,7 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, work func(ctx context.
 // run before it. So the contexts are derived from one another, and the releases come in
 // reverse order.
 func (c *call) doAll(ctx context.Context, keys []string, held map[string]Lock, work func(context.Context) error) (Outcome, error) {
+	c.more = len(keys) > 1
 	return c.newRun(ctx, keys[0]).do(0, func(ctx context.Context, lock Lock) (Outcome, error) {
 		held[lock.Key] = lock
 		if len(keys) > 1 {

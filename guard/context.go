@@ -6,34 +6,57 @@ import (
 	"io"
 	"math"
 	"strings"
+	"sync"
 	"time"
 )
 
-// Deadline, Done, Err and Value make the run a context.
+// window is the time for which work may run under a lease. It ends when the lease can no
+// longer be trusted, or with the work's own time. It is the work's context: when the work asks
+// it, it reads the clocks. So after a freeze the first question already finds the lease lost,
+// before any timer has fired.
+type window struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	of     *call
+	outer  *window // of the run whose work this run is a part of; nil without one
+	tracer interface{ trace(Phase, error) }
 
-func (r *run) Deadline() (time.Time, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stop == math.MaxInt64 {
-		return r.Context.Deadline()
+	mu      sync.Mutex    // guards what follows, and of the run its count of calls and its lease
+	timer   *time.Timer   // nil until somebody waits for Done
+	stop    time.Duration // end of the time for the work; math.MaxInt64 without a lease
+	trust   time.Duration // end of the trust in the lease
+	lost    error         // why the lease is lost
+	expired bool          // the lease is lost because the trust has ended
+	done    bool
+	why     why
+}
+
+// Deadline, Done and Err make the window a context.
+
+func (w *window) Deadline() (time.Time, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stop == math.MaxInt64 {
+		return w.Context.Deadline()
 	}
-	return r.began.Add(r.stop), true
+	return w.of.began.Add(w.stop), true
 }
 
-func (r *run) Done() <-chan struct{} {
-	r.watch(r.check())
-	return r.Context.Done()
+func (w *window) Done() <-chan struct{} {
+	w.watch(w.check())
+	return w.Context.Done()
 }
 
-func (r *run) Err() error {
-	r.check()
-	err := r.Context.Err()
-	if err != nil && context.Cause(r.Context) == ErrDeadline {
+func (w *window) Err() error {
+	w.check()
+	err := w.Context.Err()
+	if err != nil && context.Cause(w.Context) == ErrDeadline {
 		return context.DeadlineExceeded
 	}
 	return err
 }
 
+// Value makes the run around a context findable.
 func (r *run) Value(key any) any {
 	if key == (runKey{}) {
 		return r
@@ -45,81 +68,124 @@ func (r *run) Value(key any) any {
 // context must neither show its owner nor read what other goroutines write.
 func (r *run) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "guard.run") }
 
-// check ends the work's context if its time is over; otherwise it returns how long the
-// context lasts. The context of the run around this run is checked, too.
-func (r *run) check() time.Duration {
-	if r.outer != nil {
-		r.outer.check()
+// open begins the time for the work.
+func (w *window) open(stop, trust time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stop = stop
+	w.extended(trust)
+}
+
+// close reads the clocks a last time and ends the work's context.
+func (w *window) close() {
+	w.check()
+	w.mu.Lock()
+	w.done = true
+	if w.timer != nil {
+		w.timer.Stop()
 	}
-	left, lost := r.checkClocks()
+	w.mu.Unlock()
+	w.cancel(nil)
+}
+
+func (w *window) closed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.done
+}
+
+// check ends the work's context if its time is over; otherwise it returns how long the
+// context lasts. The window around this one is checked, too.
+func (w *window) check() time.Duration {
+	if w.outer != nil {
+		w.outer.check()
+	}
+	left, lost := w.checkClocks()
 	if lost != nil {
-		r.trace(PhaseLost, lost)
+		w.tracer.trace(PhaseLost, lost)
 	}
 	return left
 }
 
 // checkClocks returns how long the context lasts, and once why the trust has ended.
-func (r *run) checkClocks() (left time.Duration, lost error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.done {
+func (w *window) checkClocks() (left time.Duration, lost error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done {
 		return 0, nil
 	}
-	now := r.elapsed()
-	if r.why.due > 0 {
-		r.why.late = max(r.why.late, now-r.why.due)
+	now := w.of.elapsed()
+	if w.why.due > 0 {
+		w.why.late = max(w.why.late, now-w.why.due)
 	}
-	if now >= r.trust && r.lost == nil {
-		r.expired = true
-		r.lost = r.expiry()
-		r.cancel(r.lost)
-		lost = r.lost
+	if now >= w.trust && w.lost == nil {
+		w.expired = true
+		w.lost = w.expiry()
+		w.cancel(w.lost)
+		lost = w.lost
 	}
-	if now >= r.stop {
-		r.cancel(ErrDeadline)
+	if now >= w.stop {
+		w.cancel(ErrDeadline)
 	}
-	return min(r.stop, r.trust) - now, lost
+	return min(w.stop, w.trust) - now, lost
 }
 
 // lose ends the work's context because the store has answered that the lease is lost.
-func (r *run) lose(cause error) {
-	r.mu.Lock()
-	first := r.lost == nil
+func (w *window) lose(cause error) {
+	w.mu.Lock()
+	first := w.lost == nil
 	if first {
-		r.lost = cause
-		r.cancel(cause)
+		w.lost = cause
+		w.cancel(cause)
 	}
-	r.mu.Unlock()
+	w.mu.Unlock()
 	if first {
-		r.trace(PhaseLost, cause)
+		w.tracer.trace(PhaseLost, cause)
 	}
+}
+
+// lostUnderWork notes what a release after the work answered. If it is that the lease is lost,
+// and the lease could still be trusted, then the lease was lost under the work. After the end of
+// trust, or after a lost reply, the same answer says nothing about the time of the work.
+func (w *window) lostUnderWork(err error) {
+	if outcomeOf(err) == OutcomeLost && w.lost == nil && w.of.elapsed() < w.trust {
+		w.lost = err
+		w.tracer.trace(PhaseLost, err)
+	}
+}
+
+// trusted is how long the lease can be trusted from now on.
+func (w *window) trusted() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(0, w.trust-w.of.elapsed())
 }
 
 // watch starts the timer for work that waits for Done. The timer checks the clocks at
 // least once a second, for two reasons: the timer itself runs on the monotonic clock
 // alone, and contexts derived from this one do not ask it. Work that never waits needs
 // no timer.
-func (r *run) watch(left time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.timer == nil && r.holding && !r.done {
-		r.timer = time.AfterFunc(r.untilTick(left), r.tick)
+func (w *window) watch(left time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer == nil && w.stop != math.MaxInt64 && !w.done {
+		w.timer = time.AfterFunc(w.untilTick(left), w.tick)
 	}
 }
 
-func (r *run) tick() {
-	left := r.check()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if left > 0 && !r.done {
-		r.timer.Reset(r.untilTick(left))
+func (w *window) tick() {
+	left := w.check()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if left > 0 && !w.done {
+		w.timer.Reset(w.untilTick(left))
 	}
 }
 
 // untilTick is called with the lock held.
-func (r *run) untilTick(left time.Duration) time.Duration {
+func (w *window) untilTick(left time.Duration) time.Duration {
 	d := min(left, time.Second)
-	r.why.due = r.elapsed() + d
+	w.why.due = w.of.elapsed() + d
 	return d
 }
 
@@ -132,19 +198,19 @@ type why struct {
 }
 
 // extended begins a new time of trust. It is called with the lock held.
-func (r *run) extended(trust time.Duration) {
-	r.trust = trust
-	r.why = why{due: r.why.due, missed: r.guard.clock.missed()}
+func (w *window) extended(trust time.Duration) {
+	w.trust = trust
+	w.why = why{due: w.why.due, missed: w.of.guard.clock.missed()}
 }
 
 // expiry says why the trust in the lease has ended. It is called with the lock held.
-func (r *run) expiry() error {
+func (w *window) expiry() error {
 	var reasons []string
-	if d := max(r.why.late, r.guard.clock.missed()-r.why.missed); d >= time.Second {
+	if d := max(w.why.late, w.of.guard.clock.missed()-w.why.missed); d >= time.Second {
 		reasons = append(reasons, fmt.Sprintf("the process stood still for %v, or its clock was set forward", d.Round(100*time.Millisecond)))
 	}
-	if r.why.renewal != nil {
-		reasons = append(reasons, fmt.Sprintf("the last renewal failed: %v", r.why.renewal))
+	if w.why.renewal != nil {
+		reasons = append(reasons, fmt.Sprintf("the last renewal failed: %v", w.why.renewal))
 	}
 	if reasons == nil {
 		reasons = append(reasons, "the work went on after its end")

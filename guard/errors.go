@@ -48,6 +48,14 @@ func newLockBusy(key string, err error) *LockBusy {
 	return busy
 }
 
+// note is for the next request of the owner that was refused.
+func (e *LockBusy) note() lockstore.Note {
+	if refused, ok := errors.AsType[*lockstore.Refused](e.Err); ok {
+		return refused.Note
+	}
+	return ""
+}
+
 func (e *LockBusy) Error() string {
 	s := fmt.Sprintf("lock %q is busy: ", e.Key)
 	switch e.State {

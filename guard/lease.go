@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -130,38 +131,13 @@ func (g *Guard) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 
 // ask calls the store until it gives a clear answer, or until the time to ask is over.
 func (r *run) ask(call func(context.Context) error) (Outcome, error) {
-	end := r.elapsed()
-	end += min(storeRetryBudget, (r.left-end)/2)
-	pause := r.guard.pauses(maxPause)
-	var answers answers
-	for {
-		err := r.oneCall(end, call)
-		switch outcome := outcomeOf(err); outcome {
-		case OutcomeOK:
-			return outcome, nil
-		case OutcomeUnavailable, OutcomeUnknown:
-			err = answers.add(outcome, err)
-		case OutcomeCorrupt, OutcomeInvalid:
-			return r.refused(answers.after(err))
-		default:
-			return r.refused(err)
-		}
-		if !r.mayAskAgain(&pause, end) {
-			return r.refused(err)
-		}
+	t := r.retry(r.toAsk())
+	outcome, err := t.ask(call)
+	switch {
+	case err == nil:
+		return outcome, nil
+	case outcome != OutcomeUnknown && t.unknown != nil:
+		err = fmt.Errorf("%w; the answer to an earlier request was lost: %v", err, t.unknown)
 	}
-}
-
-// oneCall calls the store once, in half of the time until end, so that one repeat fits in.
-func (r *run) oneCall(end time.Duration, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(r.Context, min(callTime, max(minCallTimeout, (end-r.elapsed())/2)))
-	defer cancel()
-	err := call(ctx)
-	r.asked()
-	return err
-}
-
-// mayAskAgain pauses before a repeat. It returns false if there is no time for a repeat.
-func (r *run) mayAskAgain(pause *pauses, end time.Duration) bool {
-	return r.sleep(min(pause.next(), end-r.elapsed())) && r.elapsed() < end
+	return r.refused(err)
 }

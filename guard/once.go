@@ -138,7 +138,7 @@ func (r *run) markStarted() (Outcome, error) {
 // run out: the result is not stored, and a release would let a second run begin at once.
 func (r *run) complete(c Completion) {
 	why := c.Err
-	err := r.withRetries(r.beginRelease(true, r.guard.opt.MaxHold), func(ctx context.Context) error {
+	err := r.releasing(r.beginRelease(true, r.guard.opt.MaxHold), func(ctx context.Context) error {
 		err := r.guard.store.Complete(ctx, r.lease, c.Result, c.ResultTime)
 		if outcomeOf(err) == OutcomeInvalid && c.Substitute != nil {
 			why = fmt.Errorf("the store refused the result, and only a substitute is stored: %w", err)
@@ -148,16 +148,12 @@ func (r *run) complete(c Completion) {
 		}
 		return err
 	})
-	switch {
-	case err == nil:
+	r.report.CompleteErr = err
+	if err == nil {
 		// Nobody was granted the key since this run, so the lease was not lost under the
 		// work, even if it had ended.
-		r.lost = nil
-		r.report.CompleteErr = why
+		r.lost, r.report.CompleteErr = nil, why
 		return
-	case errors.Is(err, lockstore.ErrLost) && r.lost == nil && r.elapsed() < r.trust:
-		r.lost = err
-		r.trace(PhaseLost, err)
 	}
-	r.report.CompleteErr = err
+	r.lostUnderWork(err)
 }

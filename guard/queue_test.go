@@ -263,6 +263,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 			b := newBench(t, Options{Wait: 10 * time.Second})
 			lease := b.occupy(t, "k", time.Hour)
 			var behind lockstore.Owner
+			var handed lockstore.Fence
 			b.store.leave = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 				if n == 1 {
 					behind = b.dies(t, "k", 1)[0]
@@ -270,6 +271,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 				}
 				a, err := b.store.pass(ctx, r)
 				assert.Equal(t, driver.Holding, a.Outcome)
+				handed = a.Fence
 				if n == 1 && lost {
 					return driver.Answer{}, errLostReply
 				}
@@ -279,7 +281,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 			r := b.report(t)
 			require.Equal(t, OutcomeBusy, r.Outcome)
 			require.NoError(t, r.ReleaseErr)
-			require.Equal(t, []lockstore.Lease{{Key: "k", Owner: b.oneOwner(t)}}, b.store.releases, "an abandon")
+			require.Equal(t, []lockstore.Lease{{Key: "k", Owner: b.oneOwner(t), Fence: handed}}, b.store.releases, "with the fence that Leave said")
 			require.Less(t, r.WaitTime, 11*time.Second)
 			require.Zero(t, b.waiting(t, "k"), "the next was handed the key")
 			next, err := b.store.Store.Acquire(context.Background(), lockstore.Request{Key: "k", Owner: behind, TTL: time.Minute})
@@ -399,55 +401,62 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 		}
 	}
 	for _, lost := range []int{0, 1} {
-		bubble(fmt.Sprintf("F26 a run that leaves finds itself the holder, after %d lost replies: it abandons", lost), t, func(t *testing.T) {
+		bubble(fmt.Sprintf("F26 a run that leaves finds itself the holder, after %d lost replies: it releases", lost), t, func(t *testing.T) {
 			b := newBench(t, Options{Wait: time.Second})
 			granted(t, b, b.occupy(t, "k", time.Hour), lost)
 			require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 			require.NoError(t, b.report(t).ReleaseErr)
 			require.Len(t, b.store.leaves, lost+1, "the answer is final")
-			require.Zero(t, b.store.releases[0].Fence, "an abandon")
+			require.Positive(t, b.store.releases[0].Fence, "an abandon would leave a mark that nobody needs")
 			b.free(t, "k")
 		})
 	}
-	bubble("F26 F37 a run that leaves finds itself the holder and cannot abandon: unknown", t, func(t *testing.T) {
+	bubble("F26 F37 a run that leaves finds itself the holder and cannot release: unknown", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Second})
 		granted(t, b, b.occupy(t, "k", time.Hour), 0)
 		b.store.release = fails(errDown)
 		err := b.Do(ctx, "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.ErrorIs(t, err, lockstore.ErrGranted)
+		require.ErrorIs(t, err, errLate)
 		require.ErrorContains(t, err, "may block the key")
 		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 	})
 
 	repeatable := LeaseRequest{Key: "k", TTL: time.Minute, Wait: 2 * time.Second, Owner: "mine"}
-	bubble("F26 a repeatable LeaseRequest that leaves finds itself the holder: unknown, and the next call has the lease", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		granted(t, b, b.occupy(t, "k", time.Hour), 0)
-		_, err := b.Acquire(ctx, repeatable)
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.ErrorIs(t, err, lockstore.ErrGranted)
-		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-		require.Empty(t, b.store.releases, "an abandon would end its repeat")
-		lease, err := b.Acquire(ctx, repeatable)
-		require.NoError(t, err)
-		require.Equal(t, time.Minute-margin, lease.TTL)
-	})
-	bubble("F64 a repeatable LeaseRequest leaves the queue, and waits again in its next call", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	bubble("F64 a repeatable LeaseRequest that is told busy keeps its place for its next call", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
 		lease := b.occupy(t, "k", time.Hour)
 		for range 2 {
 			_, err := b.Acquire(ctx, repeatable)
 			require.IsType(t, &LockBusy{}, err)
-			require.Zero(t, b.waiting(t, "k"))
+			require.Equal(t, 1, err.(*LockBusy).QueuePosition)
 		}
-		require.Empty(t, b.store.releases)
-		b.freeAfter(time.Second, lease)
-		_, err := b.Acquire(ctx, repeatable)
-		require.NoError(t, err)
-		b.oneOwner(t)
+		go func() { assert.NoError(t, b.Do(ctx, "k", nothing)) }()
+		pass(time.Second)
+		require.NoError(t, b.store.Store.Release(ctx, lease))
+		pass(lockstore.Turn - 1)
+		got, err := b.Acquire(ctx, repeatable)
+		require.NoError(t, err, "F26: it was handed the key between two calls")
+		require.Equal(t, time.Minute-margin, got.TTL)
+		require.Empty(t, b.store.leaves)
+		require.Empty(t, b.store.releases, "an abandon would end its repeat")
+		require.NoError(t, b.Release(ctx, got))
+		synctest.Wait()
+		b.free(t, "k")
 	})
-	bubble("F23 a repeatable LeaseRequest whose outcome is unknown leaves the queue, too", t, func(t *testing.T) {
+	bubble("F02 a repeatable LeaseRequest that is told busy and does not come again delays others by a turn", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
+		_, err := b.Acquire(ctx, repeatable)
+		require.IsType(t, &LockBusy{}, err)
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.Equal(t, 5*time.Second+lockstore.Turn, b.reports[0].WaitTime+b.reports[1].WaitTime)
+		late, err := b.Acquire(ctx, repeatable)
+		require.NoError(t, err, "it has lost its place and no more")
+		require.NoError(t, b.Release(ctx, late))
+		b.free(t, "k")
+	})
+	bubble("F23 a repeatable LeaseRequest whose outcome is unknown keeps its place, too", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.occupy(t, "k", time.Hour)
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
@@ -458,7 +467,10 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, errLostReply)
 		require.Empty(t, b.store.releases)
-		require.Zero(t, b.waiting(t, "k"))
+		require.Empty(t, b.store.leaves)
+		require.Equal(t, 1, b.waiting(t, "k"))
+		require.NoError(t, b.Release(ctx, lockstore.Lease{Key: "k", Owner: "mine"}))
+		require.Zero(t, b.waiting(t, "k"), "an abandon ends the place")
 	})
 }
 

@@ -1,47 +1,80 @@
 package guard
 
-import "context"
+import (
+	"context"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// firstExtension is how long after a hand-over the lease is extended, if the work still runs
+// then. A store that is silent for a second after a hand-over ends the work, so it is soon.
+const firstExtension = 50 * time.Millisecond
 
 // renew extends the lease until the work ends, or until the trust reaches past the
 // work's time. It renews after each third of the time that the store lets the guard
 // trust, which may be much less than the TTL.
 func (r *run) renew() {
 	defer close(r.joined)
-	next, pause := r.sent+r.lease.TTL/3, r.guard.pauses(maxPause)
+	sent := r.trust + margin - r.lease.TTL
+	next := sent + r.lease.TTL/3
+	if r.handed {
+		next = min(sent+firstExtension, r.trust-time.Second)
+	}
 	for r.sleep(next - r.elapsed()) {
-		sent := r.elapsed()
-		ctx, cancel := context.WithTimeout(r, min(callTime, r.check()/2))
-		trusted, err := r.guard.store.Renew(ctx, r.lease, r.ttl(sent))
-		cancel()
-		r.asked()
-		switch outcomeOf(err) {
+		t := r.retry(r.elapsed() + r.check())
+		t.failed = func(err error) {
+			r.mu.Lock()
+			r.why.renewal = err
+			r.mu.Unlock()
+			if r.Context.Err() == nil { // otherwise the end of the work has cut the renewal off
+				r.trace(PhaseRenewFailed, err)
+			}
+		}
+		var lease lockstore.Lease
+		outcome, err := t.ask(func(ctx context.Context) (err error) {
+			sent = r.elapsed()
+			lease, err = r.extend(ctx, sent)
+			return err
+		})
+		switch outcome {
 		case OutcomeOK:
 			r.mu.Lock()
 			// A renewal never shortens the trust, though a store that rounds to whole
 			// seconds may return less.
-			r.extended(max(r.trust, sent+trusted-margin))
+			r.extended(max(r.trust, sent+lease.TTL-margin))
+			if r.handed {
+				r.lease, r.handed = lease, false
+			}
 			enough := r.trust > r.stop
-			next, pause = sent+(r.trust+margin-sent)/3, r.guard.pauses(maxPause)
+			next = sent + (r.trust+margin-sent)/3
 			r.mu.Unlock()
 			r.trace(PhaseRenewed, nil)
 			if enough {
 				return
 			}
-		case OutcomeLost:
+		case OutcomeLost, OutcomeBusy:
 			r.lose(err)
 			return
 		case OutcomeCorrupt, OutcomeInvalid:
 			r.lose(&loss{err.Error(), err})
 			return
 		default:
-			r.mu.Lock()
-			r.why.renewal = err
-			r.mu.Unlock()
-			if r.Context.Err() != nil {
-				return // the end of the work has cut the renewal off
-			}
-			r.trace(PhaseRenewFailed, err)
-			next = r.elapsed() + pause.next()
+			return // the trust or the work's time is over
 		}
 	}
+}
+
+// extend asks once for a longer lease. The first request after a hand-over is an Acquire: it says
+// who holds the key, and makes the lease a full one.
+func (r *run) extend(ctx context.Context, now time.Duration) (lockstore.Lease, error) {
+	lease, ttl := r.lease, r.ttl(now)
+	if r.handed {
+		return r.guard.store.Acquire(ctx, lockstore.Request{
+			Key: lease.Key, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl, HolderInfo: r.report.HolderInfo, Note: lease.Note,
+		})
+	}
+	trusted, err := r.guard.store.Renew(ctx, lease, ttl)
+	lease.TTL = trusted
+	return lease, err
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -59,6 +57,7 @@ type call struct {
 	wait       time.Duration // for a lock that another owner holds
 	holderInfo lockstore.HolderInfo
 	request    LeaseRequest  // what Acquire asked for; zero in a Do
+	more       bool          // a DoAll will ask for further keys
 	working    bool          // the work has begun
 	releaseEnd time.Duration // when the time for all releases after the work is over; 0 before the first. The guard's mu guards it
 	over       []*run        // the further runs of a DoAll that are over
@@ -90,43 +89,21 @@ func (c *call) elapsed() time.Duration {
 	return now - c.start
 }
 
-// run is the life cycle of one key's lease. It is also the work's context: when the work
-// asks its context, the run reads the clocks. So after a freeze the first question
-// already finds the lease lost, before any timer has fired.
+// run is the life cycle of one key's lease. It is also the work's context, see window.
 type run struct {
-	context.Context
-	cancel context.CancelCauseFunc
+	window
 	*call
-
-	outer  *run // the run whose work this run is a part of
-	depth  int  // among the runs of its call, from 1: a DoAll has one inside another
-	report Report
-	told   Report // what Options.Trace was told at the last step before the work
-
-	// values is the context that Options.Trace returned; nil without one. A store may
-	// still read values of the run's context when its call has ended.
-	values atomic.Pointer[context.Context]
+	outer    *run // the run whose work this run is a part of
+	report   Report
+	traces   traces
+	releases releases
 
 	completes bool // the run completes the key after its work, so it does not wait for a key that is completed
 	started   bool // the store was told that the work begins, or may have been
+	handed    bool // the lease is a hand-over that has to be extended
 	lease     lockstore.Lease
-	sent      time.Duration // when the lease was first asked for
 	holdEnd   time.Duration // the grant + MaxHold
 	joined    chan struct{} // closed when the renewing goroutine has returned; nil without one
-
-	// The guard's mu guards these two:
-	cut   context.CancelFunc // ends the present step of a release; nil without one
-	isCut bool               // the time for a release is over
-
-	mu      sync.Mutex  // guards what follows
-	timer   *time.Timer // nil until somebody waits for Done
-	holding bool
-	stop    time.Duration // end of the time for the work
-	trust   time.Duration // end of the trust in the lease
-	lost    error         // why the lease is lost
-	expired bool          // the lease is lost because the trust has ended
-	done    bool
-	why     why
 }
 
 type runKey struct{}
@@ -134,13 +111,18 @@ type runKey struct{}
 // newRun makes the call's next run. Its context is ctx or, for a further key of a DoAll,
 // the run before it.
 func (c *call) newRun(ctx context.Context, key string) *run {
-	r := &run{call: c, depth: 1, holdEnd: math.MaxInt64, stop: math.MaxInt64, trust: math.MaxInt64}
+	r := &run{call: c, holdEnd: math.MaxInt64}
 	r.outer, _ = ctx.Value(runKey{}).(*run)
-	if r.inSameCall() {
-		r.depth = r.outer.depth + 1
+	r.window = window{of: c, tracer: r, stop: math.MaxInt64, trust: math.MaxInt64}
+	r.Context, r.cancel = context.WithCancelCause(ctx)
+	r.releases.left = 1
+	if r.outer != nil {
+		r.window.outer = &r.outer.window
+		if r.inSameCall() {
+			r.releases.left += r.outer.releases.left
+		}
 	}
 	r.report.Key, r.report.HolderInfo = key, c.holderInfo
-	r.Context, r.cancel = context.WithCancelCause(ctx)
 	c.guard.register(r)
 	return r
 }
@@ -179,7 +161,10 @@ func (r *run) hold(work func(context.Context, Lock) (Outcome, error), endLease f
 	// No recover: a panic or Goexit passes through with its own stack.
 	defer func() {
 		r.report.HoldTime = r.elapsed() - r.report.WaitTime
-		r.finish()
+		r.window.close()
+		if r.joined != nil {
+			<-r.joined
+		}
 		if !returned {
 			outcome, err = OutcomePanic, errNotReturned
 		}
@@ -194,44 +179,23 @@ func (r *run) hold(work func(context.Context, Lock) (Outcome, error), endLease f
 		err = r.end(outcome, err)
 	}()
 	r.trace(PhaseGranted, nil)
+	lock := Lock{r.report.Key, r.lease.Fence}
 	// If the trust ended together with the work's time, the work would end as lost.
 	if r.trust <= r.stop {
 		r.joined = make(chan struct{})
 		go r.renew()
 	}
-	outcome, err = work(r, Lock{r.report.Key, r.lease.Fence})
+	outcome, err = work(r, lock)
 	returned = true
 	return outcome, err
 }
 
 var errNotReturned = errors.New("the work did not return: it panicked or called runtime.Goexit")
 
-// finish reads the clocks a last time, ends the work's context and joins the renewing
-// goroutine.
-func (r *run) finish() {
-	r.check()
-	r.mu.Lock()
-	r.done = true
-	if r.timer != nil {
-		r.timer.Stop()
-	}
-	r.mu.Unlock()
-	r.cancel(nil)
-	if r.joined != nil {
-		<-r.joined
-	}
-}
-
-func (r *run) finished() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.done
-}
-
 // end makes the report. When the call's first run ends, which is its last to do so, the
 // observer gets all reports.
 func (r *run) end(outcome Outcome, err error) error {
-	if r.depth > 1 {
+	if r.inSameCall() {
 		r.over = append(r.over, r)
 		return err
 	}

@@ -26,9 +26,8 @@ func (g *Guard) Shutdown() {
 	g.shutdown = time.Now()
 	for r := range g.runs {
 		r.cancel(ErrShutdown)
-		if r.cut != nil {
-			// The depth is the number of releases that are left, with this one.
-			time.AfterFunc(shutdownTime/time.Duration(r.depth), r.endRelease)
+		if r.releases.cut != nil {
+			time.AfterFunc(shutdownTime/time.Duration(r.releases.left), r.endRelease)
 			r.releaseEnd = min(r.releaseEnd, r.elapsed()+shutdownTime) // 0 stays 0
 		}
 	}
@@ -53,6 +52,14 @@ func (g *Guard) unregister(r *run) {
 	delete(g.runs, r)
 }
 
+// releases is the time that a run has for its releases. The guard's mutex guards it, because
+// Shutdown ends it.
+type releases struct {
+	left  int                // releases of the call that are left, with that of this run: a DoAll has one run inside another
+	cut   context.CancelFunc // ends the present step; nil if no release is under way
+	isCut bool               // the time is over
+}
+
 // beginRelease returns how long a release, a completion or an abandon that begins now may take:
 // at most the time most. It leaves time for the handler's answer before the caller's
 // deadline. From now on Shutdown reaches this release.
@@ -65,7 +72,7 @@ func (r *run) beginRelease(afterWork bool, most time.Duration) time.Duration {
 	defer g.mu.Unlock()
 	now, d := r.elapsed(), most
 	if g.shutdown.IsZero() {
-		r.cut = func() {} // no call is under way yet
+		r.releases.cut = func() {} // no call is under way yet
 	} else {
 		d = shutdownTime - time.Since(g.shutdown)
 	}
@@ -77,12 +84,13 @@ func (r *run) beginRelease(afterWork bool, most time.Duration) time.Duration {
 		r.releaseEnd = now + d
 	}
 	r.releaseEnd = min(r.releaseEnd, now+d)
-	return (r.releaseEnd - now) / time.Duration(r.depth)
+	return (r.releaseEnd - now) / time.Duration(r.releases.left)
 }
 
-// step is a context for one step of a release, which Shutdown may cut.
-func (r *run) step(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(parent, d)
+// step is a context for one step of a release, which Shutdown may cut. It does not depend on the
+// run's context, which has ended by now.
+func (r *run) step(d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.caller), d)
 	r.setCut(cancel)
 	return ctx, cancel
 }
@@ -90,8 +98,8 @@ func (r *run) step(parent context.Context, d time.Duration) (context.Context, co
 func (r *run) setCut(cut context.CancelFunc) {
 	r.guard.mu.Lock()
 	defer r.guard.mu.Unlock()
-	r.cut = cut
-	if r.isCut && cut != nil {
+	r.releases.cut = cut
+	if r.releases.isCut && cut != nil {
 		cut()
 	}
 }
@@ -100,8 +108,8 @@ func (r *run) setCut(cut context.CancelFunc) {
 func (r *run) endRelease() {
 	r.guard.mu.Lock()
 	defer r.guard.mu.Unlock()
-	r.isCut = true
-	if r.cut != nil {
-		r.cut()
+	r.releases.isCut = true
+	if r.releases.cut != nil {
+		r.releases.cut()
 	}
 }

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,6 +31,15 @@ type TraceEvent struct {
 	Err     error         // why a renewal failed, or why the lease is lost
 }
 
+// traces is what a run knows of Options.Trace.
+type traces struct {
+	told Report // at the last phase before the work
+
+	// values is the context that Options.Trace returned; nil without one. A store may
+	// still read values of the run's context when its call has ended.
+	values atomic.Pointer[context.Context]
+}
+
 // trace is called without the run's mutex, because the hook may ask the work's context.
 func (r *run) trace(phase Phase, err error) {
 	f := r.guard.opt.Trace
@@ -38,24 +48,22 @@ func (r *run) trace(phase Phase, err error) {
 	}
 	before := phase == PhaseAsking || phase == PhaseGranted // nobody traces this run on another goroutine yet
 	if before {
-		r.told = r.report
+		r.traces.told = r.report
 	}
-	e := TraceEvent{Phase: phase, Report: r.told, Err: err}
+	e := TraceEvent{Phase: phase, Report: r.traces.told, Err: err}
 	if phase != PhaseAsking && phase != PhaseLost {
-		r.mu.Lock()
-		e.Trusted = max(0, r.trust-r.elapsed())
-		r.mu.Unlock()
+		e.Trusted = r.trusted()
 	}
 	ctx := f(r.traced(), e)
 	if before && ctx != nil {
-		r.values.Store(&ctx)
+		r.traces.values.Store(&ctx)
 	}
 }
 
 // traced is the run's context with the values of Options.Trace. It is not the run itself,
 // which asks this context for its values.
 func (r *run) traced() context.Context {
-	if ctx := r.values.Load(); ctx != nil {
+	if ctx := r.traces.values.Load(); ctx != nil {
 		return *ctx
 	}
 	return r.Context
@@ -63,7 +71,7 @@ func (r *run) traced() context.Context {
 
 // observed is the caller's context with the values of Options.Trace.
 func (r *run) observed() context.Context {
-	if ctx := r.values.Load(); ctx != nil {
+	if ctx := r.traces.values.Load(); ctx != nil {
 		return valued{r.caller, *ctx}
 	}
 	return r.caller
