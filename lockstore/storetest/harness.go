@@ -44,6 +44,9 @@ type Harness struct {
 	// remembers each of them. 0 is a store that promises only what package lockstore does.
 	Marks int
 
+	// Places is how many places a queue has. 0 is more than a random sequence of requests can fill.
+	Places int
+
 	// FreesOnRelease is for a store with the older rule: what makes room frees the key, and
 	// the first in the queue comes for it.
 	FreesOnRelease bool

@@ -7,15 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/rules"
-	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
@@ -91,418 +90,421 @@ func (c *check) shrink(steps []step, difference string) ([]step, string) {
 	return steps, difference
 }
 
-// step is a request of a sequence, after some time. Owners and fences are numbers in the
-// order in which they appeared.
-type step struct {
-	lapse  time.Duration
-	kind   driver.Kind
-	owner  int
-	fence  int
-	ttl    time.Duration
-	join   bool // of Acquire, AtOnce of Revoke, Effect of Resolve
-	result bool
+// belief is a state that the key may have. There are several after a lost reply, and if the store
+// may have forgotten an owner.
+type belief struct {
+	state  rules.State
+	fences fences
 }
 
-func (s step) String() string {
-	return fmt.Sprintf("%v later: %s owner %d, fence %d, %v, join/now/effect %t, result %t", s.lapse, s.kind, s.owner, s.fence, s.ttl, s.join, s.result)
-}
+// fences have their numbers in the order in which they appeared. 0 is the number of no fence.
+type fences []driver.Fence
 
-// sequences is how many random sequences Run makes by default, if waiting takes no time.
-const sequences = 300
-
-// byDefault is fewer under the race detector: it looks for races, and each sequence of requests has
-// the same ones.
-func byDefault() int {
-	if verifyrecord.WithRaceDetector {
-		return sequences / 10
+func (f *fences) number(of driver.Fence) driver.Fence {
+	i := slices.Index(*f, of)
+	if i < 0 {
+		i = len(*f)
+		*f = append(slices.Clip(*f), of)
 	}
-	return sequences
+	return driver.Fence(i)
 }
 
-// Random sequences have this many requests. On the wall clock they are shorter, and no time
-// passes before most of their requests.
-const (
-	longSequence  = 40
-	shortSequence = 12
-)
+// mostBeliefs ends a sequence: with more of them nearly every answer would do.
+const mostBeliefs = 8
+
+// comparison is one sequence.
+type comparison struct {
+	*check
+	book    rules.Book
+	key     string
+	owners  [longest]driver.Owner
+	beliefs []belief
+	fences  fences                // as the store has them
+	told    map[int]driver.Answer // the last answer to each owner, for the store's note
+	last    driver.Owner          // to end a lease by a request
+	began   time.Time
+	at      time.Duration // of the case when the sequence began
+	asked   time.Duration // when the step began: the answers of the rule book are of then
+	slow    time.Duration // how much later than the rule book the store is asked, and answers
+}
 
 // compare runs the steps, or random ones, on a new key, until the store differs. It
 // returns what it ran and the difference.
 func (c *check) compare(steps []step, random *rand.Rand) ([]step, string) {
-	m := &model{c: c, book: rules.Book{Places: 64, Marks: cmp.Or(c.Marks, 16), FreeOnRelease: c.FreesOnRelease}, began: time.Now(), at: c.elapsed()}
-	both := [2]*side{{Store: lockstore.New("rules", m)}, {Store: c.Store}}
-	key, prefix := newKey(), rand.Uint64()
-	owner := func(n int) lockstore.Owner { return lockstore.Owner(fmt.Sprintf("%016x-%d", prefix, n)) }
-	var ran []step
-	last := lockstore.Owner("") // to end a lease by a request
-	length, crowd := len(steps), false
-	if random != nil {
-		crowd = random.IntN(2) == 0
-		if length = shortSequence; c.virtual {
-			length = longSequence
-		}
+	m := &comparison{
+		check: c, book: rules.Book{Places: cmp.Or(c.Places, 64), Marks: cmp.Or(c.Marks, 16), FreeOnRelease: c.FreesOnRelease},
+		key: newKey(), beliefs: []belief{{fences: fences{0}}}, fences: fences{0}, told: map[int]driver.Answer{}, began: time.Now(), at: c.elapsed(),
 	}
+	prefix, length := fmt.Sprintf("%016x-", rand.Uint64()), len(steps)
+	for n := range m.owners {
+		m.owners[n] = driver.Owner(prefix + strconv.Itoa(n))
+	}
+	var g *generator
+	if random != nil {
+		g = newGenerator(c, random)
+		length = g.length
+	}
+	ran := make([]step, 0, length)
 	for n := range length {
 		var s step
-		if random == nil {
+		if g == nil {
 			s = steps[n]
+			s.looks = true
 		} else {
-			s = c.randomStep(random, crowd, ran, both[0])
+			s = g.next(m, ran)
 		}
 		ran = append(ran, s)
-		c.lapse(m, s.lapse)
-		before := m.state
-		m.asked = c.elapsed()
-		want := both[0].run(c, key, owner, s)
-		both[1].Store = c.client(s.owner)
-		got := both[1].run(c, key, owner, s)
-		m.slow = max(m.slow, c.elapsed()-m.asked)
-		difference := c.differs(want, got, m.slow)
-		for _, other := range c.alternatives(before, owner(s.owner), last) {
-			if difference == "" {
-				break
-			}
-			m.state = other
-			want = both[0].run(c, key, owner, s)
-			if c.differs(want, got, m.slow) == "" {
-				difference = ""
-			}
-		}
-		if difference != "" && !c.virtual && c.passed(m, before, m.state) {
-			return ran, "" // a slow answer may be of before or of after that time
-		}
-		if difference != "" {
+		difference, goes := m.take(s)
+		if difference != "" || !goes {
 			return ran, difference
 		}
-		if n := len(m.state.Ended); n > 0 && m.state.Ended[n-1].Fence > 0 && m.state.Ended[n-1].How != rules.Expired {
-			last = m.state.Ended[n-1].Owner
-		}
-		both[0].learn(want)
 	}
 	return ran, ""
 }
 
-// alternatives are the states that a store may have in place of s, because it remembers few
+// take sends a request to the store, and asks the rule book.
+func (m *comparison) take(s step) (difference string, goes bool) {
+	m.lapse(s.lapse)
+	m.asked = m.elapsed()
+	before := m.beliefs
+	type wanted struct {
+		belief
+		seen
+	}
+	all := make([]wanted, 0, mostBeliefs)
+	looks := s.looks || s.unheard
+	for _, b := range before {
+		want, changed := m.decide(&b, s)
+		all = append(all, wanted{b, want})
+		looks = looks || changed
+	}
+	got := m.send(s, looks)
+	m.slow = max(m.slow, m.elapsed()-m.asked)
+	if s.unheard && m.virtual && m.elapsed() > m.asked {
+		return "", false // the store has tried again, and nobody knows when the last try came
+	}
+	m.beliefs = nil
+	believe := func(b belief, want seen) {
+		if got.err != nil {
+			want.answer = driver.Answer{}
+		}
+		if looks {
+			want.inspected = m.inspect(&b)
+		}
+		d := m.differs(want, got)
+		if d == "" {
+			m.beliefs = append(m.beliefs, b)
+		} else if difference == "" {
+			difference = d
+		}
+	}
+	for i, w := range all {
+		if !errors.Is(got.err, lockstore.ErrUnavailable) {
+			believe(w.belief, w.seen)
+		}
+		if got.err != nil {
+			believe(before[i], seen{})
+		}
+	}
+	for i := 0; i < len(before) && len(m.beliefs) == 0 && got.err == nil; i++ {
+		for _, b := range m.alternatives(before[i], m.owners[s.owner]) {
+			want, _ := m.decide(&b, s)
+			believe(b, want)
+		}
+	}
+	switch {
+	case got.err != nil && !s.unheard:
+		return got.err.Error(), false
+	case len(m.beliefs) == 0 && !m.virtual && m.passed(before, all[0].belief):
+		return "", false // a slow answer may be of before or of after that time
+	case len(m.beliefs) == 0:
+		return difference, false
+	}
+	if e := m.beliefs[0].state.Ended; len(e) > 0 && e[len(e)-1].Fence > 0 && e[len(e)-1].How != rules.Expired {
+		m.last = e[len(e)-1].Owner
+	}
+	m.told[s.owner] = got.told
+	return "", len(m.beliefs) <= mostBeliefs
+}
+
+// seen is what a store has answered, in words that two stores share: fences are numbers.
+type seen struct {
+	answer    driver.Answer
+	inspected driver.Status
+	err       error
+	told      driver.Answer // as it came
+}
+
+// decide asks the rule book.
+func (m *comparison) decide(b *belief, s step) (want seen, changed bool) {
+	b.state, changed, want.answer, _ = m.book.Decide(b.state, m.clock(), m.request(s, b.fences))
+	m.renumber(&b.fences, s, &want.answer)
+	return want, changed
+}
+
+// inspect looks at the state of the rule book.
+func (m *comparison) inspect(b *belief) driver.Status {
+	_, _, a, _ := m.book.Decide(b.state, m.clock(), driver.Request{Kind: driver.Inspect})
+	m.number(&b.fences, &a.Status)
+	return a.Status
+}
+
+func (m *comparison) clock() rules.Clock { return rules.At(m.began.Add(m.asked - m.at)) }
+
+// send sends the step's request to the store, and inspects the key if the comparison looks at it.
+func (m *comparison) send(s step, looks bool) (got seen) {
+	d := m.client(s.owner).Driver()
+	ctx := m.t.Context()
+	if !m.virtual {
+		within, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		ctx = within
+	}
+	restore := func() {}
+	if s.unheard {
+		restore = m.LoseReplies(m.t)
+	}
+	r := m.request(s, m.fences)
+	if !s.noNote {
+		r.Note = m.told[s.owner].Note
+	}
+	got.answer, got.err = d.Do(ctx, m.key, r)
+	restore()
+	if got.told = got.answer; got.err != nil {
+		got.answer, got.told = driver.Answer{}, m.told[s.owner]
+	}
+	m.renumber(&m.fences, s, &got.answer)
+	if looks {
+		a, err := d.Do(ctx, m.key, driver.Request{Kind: driver.Inspect})
+		if err != nil {
+			got.err = fmt.Errorf("Inspect: %w", err)
+		}
+		got.inspected = a.Status
+		m.number(&m.fences, &got.inspected)
+	}
+	return got
+}
+
+// request is the request of a step, with what its kind reads.
+func (m *comparison) request(s step, f fences) driver.Request {
+	r := driver.Request{Kind: s.kind, Owner: m.owners[s.owner], Fence: 1}
+	if s.fence > 0 && s.fence < len(f) {
+		r.Fence = f[s.fence]
+	}
+	if s.result {
+		r.Result = fmt.Appendf(nil, "result of %d", s.owner)
+	}
+	switch s.kind {
+	case driver.Acquire:
+		if !s.extends {
+			r.Fence = 0
+		}
+		r.TTL, r.MaxHolders, r.Holder, r.Join, r.Result = s.ttl, s.most, holders[s.owner], s.join, nil
+	case driver.Renew:
+		r.TTL = s.ttl
+	case driver.Abandon, driver.Leave:
+		r.Fence = 0
+	case driver.Complete:
+		r.TTL = s.ttl
+	case driver.Resolve:
+		if r.Owner, r.Effect = "", s.join; s.join {
+			r.TTL = s.ttl
+		} else {
+			r.Result = nil
+		}
+	case driver.Revoke:
+		r.Owner, r.AtOnce, r.Holder = "", s.join, holders[s.owner]
+	}
+	if s.kind != driver.Complete && s.kind != driver.Resolve {
+		r.Result = nil
+	}
+	return r
+}
+
+// holders are the texts of the owners.
+var holders = func() (all [longest]string) {
+	for n := range all {
+		all[n] = lockstore.HolderInfo{Name: fmt.Sprint("holder ", n)}.Encode()
+	}
+	return all
+}()
+
+// renumber leaves of an answer what two stores share.
+func (m *comparison) renumber(f *fences, s step, a *driver.Answer) {
+	status := a.Status
+	*a = driver.Answer{Outcome: a.Outcome, Fence: a.Fence, Seat: a.Seat, TTL: a.TTL, Position: a.Position}
+	if a.Outcome == driver.Granted && s.kind == driver.Acquire || a.Outcome == driver.Holding && !m.FreesOnRelease {
+		a.Fence = f.number(a.Fence)
+	} else {
+		a.Fence, a.Seat = 0, 0
+	}
+	switch {
+	case a.Outcome == driver.Refused: // the rest is seen by Inspect
+		a.Status = driver.Status{State: status.State, Holder: status.Holder, Remaining: status.Remaining, Result: status.Result}
+	case s.kind == driver.Revoke && a.Outcome == driver.Done:
+		a.Status = driver.Status{State: status.State, Holder: status.Holder, Remaining: status.Remaining}
+		if !s.join {
+			forget(&a.Status)
+		}
+	}
+}
+
+// number is about the status of an Inspect.
+func (m *comparison) number(f *fences, s *driver.Status) {
+	forget(s)
+	if m.FreesOnRelease {
+		s.Holders, s.Started = nil, false
+	}
+	s.Holders = slices.Clone(s.Holders)
+	for i := range s.Holders {
+		s.Holders[i].Fence = f.number(s.Holders[i].Fence)
+	}
+	// An abandon may raise the fence of a free key. That of a hand-over is of a grant.
+	if s.State == driver.Free || s.State == driver.Reserved && m.FreesOnRelease {
+		s.Fence = 0
+	}
+	s.Fence, s.Result = f.number(s.Fence), nil
+}
+
+// forget drops what says nothing if nobody has the key.
+func forget(s *driver.Status) {
+	if !s.State.Taken() {
+		s.Holder, s.Remaining = "", 0
+	}
+}
+
+// alternatives are the states that a store may have in place of b, because it remembers few
 // of the owners that have ended. Without Harness.Marks it remembers the one whose request
 // ended a lease last. Of the others it may also believe that they released. And an abandon of
 // an owner that it does not know may raise the fence of a free key.
-func (c *check) alternatives(s rules.State, owner, last lockstore.Owner) (all []rules.State) {
-	if c.Marks > 0 {
+func (m *comparison) alternatives(b belief, owner driver.Owner) (all []belief) {
+	if m.Marks > 0 {
 		return nil
 	}
+	s := b.state
 	if i := slices.IndexFunc(s.Ended, func(e rules.Ended) bool { return e.Owner == owner }); i >= 0 {
-		released, forgotten := s, s
-		released.Ended, forgotten.Ended = slices.Clone(s.Ended), slices.Delete(slices.Clone(s.Ended), i, i+1)
-		released.Ended[i].How = rules.Released
+		released, forgotten := b, b
+		released.state.Ended, forgotten.state.Ended = slices.Clone(s.Ended), slices.Delete(slices.Clone(s.Ended), i, i+1)
+		released.state.Ended[i].How = rules.Released
 		all = append(all, released)
-		if owner != last || s.Ended[i].How == rules.Expired || s.Ended[i].Fence == 0 {
+		if owner != m.last || s.Ended[i].How == rules.Expired || s.Ended[i].Fence == 0 {
 			all = append(all, forgotten)
 		}
 	}
 	if len(s.Holders) == 0 {
-		raised := s
-		raised.LastFence++
-		all = append(all, raised)
+		b.state.LastFence++
+		all = append(all, b)
 	}
 	return all
-}
-
-// model is the rule book as a driver, with one key.
-type model struct {
-	c     *check
-	book  rules.Book
-	state rules.State
-	began time.Time
-	at    time.Duration // of the case when the sequence began
-	asked time.Duration // when the step began: each answer of the step is of then
-	slow  time.Duration // how much later than the rule book the store is asked, and answers
-}
-
-func (m *model) now() time.Time { return m.began.Add(m.c.elapsed() - m.at) }
-
-func (m *model) Do(_ context.Context, _ string, r driver.Request) (driver.Answer, error) {
-	next, _, answer, _ := m.book.Decide(m.state, rules.At(m.began.Add(m.asked-m.at)), r)
-	m.state = next
-	return answer, nil
-}
-
-func (m *model) Await(context.Context, string, driver.Request) (driver.Answer, error) {
-	return driver.Answer{Outcome: driver.Ask}, nil
 }
 
 // lapse lets time pass, and more if some time of the key would be over by then for one
 // clock and not for another.
-func (c *check) lapse(m *model, d time.Duration) {
+func (m *comparison) lapse(d time.Duration) {
 	near := 20*time.Millisecond + 4*m.slow
-	before, after := near, near+c.TakeoverDelay+c.TurnDelay
-	if !c.virtual {
+	before, after := near, near+m.TakeoverDelay+m.TurnDelay
+	if !m.virtual {
 		before, after = 300*time.Millisecond, after+300*time.Millisecond
 	}
-	before += c.Margin + c.TurnDelay
-	now := m.now()
+	before += m.Margin + m.TurnDelay
+	now := m.began.Add(m.elapsed() - m.at)
 	until := now.Add(d)
 	for again := true; again; {
 		again = false
-		for _, end := range deadlines(m.state) {
-			if until.After(end.Add(-before)) && until.Before(end.Add(after)) {
-				until, again = end.Add(after), true
+		for _, b := range m.beliefs {
+			deadlines(b.state, func(end time.Time) bool {
+				if until.After(end.Add(-before)) && until.Before(end.Add(after)) {
+					until, again = end.Add(after), true
+				}
+				return true
+			})
+			if freed := b.state.Freed; !until.Before(freed) && until.Before(freed.Add(near)) {
+				until, again = freed.Add(near), true
 			}
-		}
-		if freed := m.state.Freed; !until.Before(freed) && until.Before(freed.Add(near)) {
-			until, again = freed.Add(near), true
 		}
 	}
 	if until.After(now) {
-		c.sleep(until.Sub(now))
+		m.sleep(until.Sub(now))
 	}
 }
 
 // passed reports whether a time at which an answer changes came while the store was asked.
-func (c *check) passed(m *model, states ...rules.State) bool {
-	asked, now := m.began.Add(m.asked-m.at), m.now()
-	for _, s := range states {
-		for _, end := range deadlines(s) {
-			if end.Add(c.TakeoverDelay+c.TurnDelay).After(asked) && end.Add(-c.Margin-c.TurnDelay).Before(now) {
-				return true
-			}
-		}
+func (m *comparison) passed(before []belief, after belief) (passed bool) {
+	asked, now := m.began.Add(m.asked-m.at), m.began.Add(m.elapsed()-m.at)
+	for _, b := range append(slices.Clone(before), after) {
+		deadlines(b.state, func(end time.Time) bool {
+			passed = passed || end.Add(m.TakeoverDelay+m.TurnDelay).After(asked) && end.Add(-m.Margin-m.TurnDelay).Before(now)
+			return !passed
+		})
 	}
-	return false
+	return passed
 }
 
 // deadlines are the times at which the answers of a key change.
-func deadlines(s rules.State) []time.Time {
-	all := []time.Time{s.Closed.End()}
+func deadlines(s rules.State, yield func(time.Time) bool) {
+	turns := min(len(s.Queue), driver.MaxTurns)
+	each := func(end time.Time) {
+		for turn := range turns {
+			yield(end.Add(time.Duration(turn+1) * driver.Turn))
+		}
+	}
+	if s.Closed.For > 0 {
+		yield(s.Closed.End())
+		each(s.Closed.End())
+	}
 	for _, h := range s.Holders {
-		all = append(all, h.End())
+		yield(h.End())
+		each(h.End())
 	}
-	for _, end := range append(slices.Clone(all), s.Freed) {
-		for turn := range min(len(s.Queue), driver.MaxTurns) {
-			all = append(all, end.Add(time.Duration(turn+1)*driver.Turn))
-		}
+	if !s.Freed.IsZero() {
+		each(s.Freed)
 	}
-	return all
-}
-
-// side is a store, and what its caller knows.
-type side struct {
-	Store  *lockstore.Store
-	fences []lockstore.Fence // in the order in which they appeared
-	leases map[int]int       // owner -> its fence
-	owners int
-	doubt  bool // the key is in doubt
-}
-
-// seen is what a call returned, in words that two stores share.
-type seen struct {
-	outcome   string
-	owner     int
-	fence     lockstore.Fence // of a grant
-	fenceNo   int             // the number of the fence
-	trust     time.Duration
-	refused   lockstore.Refused
-	status    lockstore.Status
-	inspected lockstore.Status
-}
-
-// run calls the store.
-func (s *side) run(c *check, key string, owner func(int) lockstore.Owner, st step) seen {
-	ctx, cancel := context.WithTimeout(c.t.Context(), callTimeout)
-	defer cancel()
-	lease := lockstore.Lease{Key: key, Owner: owner(st.owner), Fence: 1}
-	if st.fence < len(s.fences) {
-		lease.Fence = s.fences[st.fence]
-	}
-	holder := lockstore.HolderInfo{Name: fmt.Sprint("holder ", st.owner)}
-	result := []byte(nil)
-	if st.result {
-		result = fmt.Appendf(nil, "result of %d", st.owner)
-	}
-	var got seen
-	var err error
-	switch st.kind {
-	case driver.Acquire:
-		var l lockstore.Lease
-		l, err = s.Store.Acquire(ctx, lockstore.Request{Key: key, Owner: lease.Owner, TTL: st.ttl, HolderInfo: holder, JoinQueue: st.join})
-		got.fence, got.trust = l.Fence, l.TTL
-	case driver.Renew:
-		got.trust, err = s.Store.Renew(ctx, lease, st.ttl)
-	case driver.Release:
-		err = s.Store.Release(ctx, lease)
-	case driver.Abandon:
-		lease.Fence = 0
-		err = s.Store.Release(ctx, lease)
-	case driver.Leave:
-		err = s.Store.Leave(ctx, key, lease.Owner)
-	case driver.MarkStarted:
-		err = s.Store.MarkStarted(ctx, lease)
-	case driver.Complete:
-		err = s.Store.Complete(ctx, lease, result, st.ttl)
-	case driver.Resolve:
-		if st.join {
-			err = s.Store.ResolveEffect(ctx, key, lease.Fence, result, st.ttl)
-		} else {
-			err = s.Store.ResolveNoEffect(ctx, key, lease.Fence)
-		}
-	case driver.Revoke:
-		got.status, err = s.Store.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: lease.Fence, By: holder, OpenAtOnce: st.join})
-	}
-	got.owner = st.owner
-	got.outcome = got.name(err)
-	if got.inspected, err = s.Store.Inspect(ctx, key); err != nil {
-		got.outcome += ", and Inspect: " + err.Error()
-	}
-	got.fenceNo = s.number(got.fence)
-	for _, status := range []*lockstore.Status{&got.inspected, &got.status} {
-		// An abandon may raise the fence of a free key. That of a hand-over is of a grant.
-		if status.State == lockstore.Free || status.State == lockstore.Reserved && c.FreesOnRelease {
-			status.Fence = 0
-		}
-		status.Fence = lockstore.Fence(s.number(status.Fence))
-	}
-	got.inspected.Key, got.status.Key = "", ""
-	return got
-}
-
-// number is the number of a fence, and 0 for none.
-func (s *side) number(f lockstore.Fence) int {
-	if len(s.fences) == 0 {
-		s.fences = []lockstore.Fence{0}
-	}
-	i := slices.Index(s.fences, f)
-	if i < 0 {
-		s.fences = append(s.fences, f)
-		i = len(s.fences) - 1
-	}
-	return i
-}
-
-// learn notes what a caller knows after a step.
-func (s *side) learn(want seen) {
-	s.owners, s.doubt = max(s.owners, want.owner+1), want.inspected.State == lockstore.InDoubt
-	if want.fenceNo > 0 {
-		if s.leases == nil {
-			s.leases = map[int]int{}
-		}
-		s.leases[want.owner] = want.fenceNo
-	}
-}
-
-// name is the kind of an error, and fills in what the error says.
-func (s *seen) name(err error) string {
-	refused, isRefused := errors.AsType[*lockstore.Refused](err)
-	switch {
-	case err == nil:
-		return "yes"
-	case isRefused:
-		s.refused = *refused
-		s.refused.Key = ""
-		return "refused: " + refused.State.String()
-	case errors.Is(err, lockstore.ErrLost):
-		return "lost"
-	case errors.Is(err, lockstore.ErrGranted):
-		return "holds it"
-	}
-	return err.Error()
 }
 
 // differs says how the store's answer differs from that of the rule book, which was asked
 // earlier by at most slow.
-func (c *check) differs(want, got seen, slow time.Duration) string {
-	late := rounding + c.TakeoverDelay + c.TurnDelay
+func (m *comparison) differs(want, got seen) string {
+	late := rounding + m.TakeoverDelay + m.TurnDelay
 	near := func(want, got, less, more time.Duration) bool {
-		return got >= want-less-slow && got <= want+more+slow
+		return got >= want-less-m.slow && got <= want+more+m.slow
 	}
-	status := func(what string, want, got lockstore.Status) string {
-		w, g := want, got
-		w.Remaining, g.Remaining = 0, 0
-		if w != g {
-			return fmt.Sprintf("%s: %+v; want %+v", what, got, want)
+	status := func(what string, w, g driver.Status) string {
+		same := w.State == g.State && w.Fence == g.Fence && w.Holder == g.Holder && w.Waiting == g.Waiting && w.Started == g.Started && bytes.Equal(w.Result, g.Result) && len(w.Holders) == len(g.Holders)
+		for i := 0; same && i < len(w.Holders); i++ {
+			wh, gh := w.Holders[i], g.Holders[i]
+			same = near(wh.Remaining, gh.Remaining, late, late)
+			wh.Remaining, gh.Remaining = 0, 0
+			same = same && wh == gh
 		}
-		if !near(want.Remaining, got.Remaining, late, late) {
-			return fmt.Sprintf("%s: %v remain; want %v", what, got.Remaining, want.Remaining)
+		if !same {
+			return fmt.Sprintf("%s: %+v; want %+v", what, g, w)
+		}
+		if !near(w.Remaining, g.Remaining, late, late) {
+			return fmt.Sprintf("%s: %v remain; want %v", what, g.Remaining, w.Remaining)
 		}
 		return ""
 	}
+	w, g := want.answer, got.answer
 	switch {
-	case want.outcome != got.outcome:
-		return fmt.Sprintf("the store says %q; want %q", got.outcome, want.outcome)
-	case want.fenceNo != got.fenceNo:
-		return fmt.Sprintf("the lease has fence %d; want %d", got.fenceNo, want.fenceNo)
-	case !near(want.trust, got.trust, c.Margin+late, late):
-		return fmt.Sprintf("the lease may be trusted for %v; want %v", got.trust, want.trust)
-	case !near(want.refused.Remaining, got.refused.Remaining, late, late):
-		return fmt.Sprintf("refused with %v remaining; want %v", got.refused.Remaining, want.refused.Remaining)
-	case !bytes.Equal(want.refused.Result, got.refused.Result):
-		return fmt.Sprintf("refused with the result %q; want %q", []byte(got.refused.Result), []byte(want.refused.Result))
+	case w.Outcome != g.Outcome:
+		return fmt.Sprintf("the store says %q; want %q", outcome(g), outcome(w))
+	case w.Fence != g.Fence:
+		return fmt.Sprintf("the lease has fence %d; want %d", g.Fence, w.Fence)
+	case w.Seat != g.Seat:
+		return fmt.Sprintf("the lease has seat %d; want %d", g.Seat, w.Seat)
+	case !near(w.TTL, g.TTL, m.Margin+late, late):
+		return fmt.Sprintf("the lease may be trusted for %v; want %v", g.TTL, w.TTL)
+	case w.Position != g.Position:
+		return fmt.Sprintf("refused with place %d; want %d", g.Position, w.Position)
 	}
-	w, g := want.refused, got.refused
-	w.Remaining, g.Remaining, w.Result, g.Result = 0, 0, nil, nil
-	if !reflect.DeepEqual(w, g) {
-		return fmt.Sprintf("refused with %+v; want %+v", g, w)
-	}
-	if d := status("revoked", want.status, got.status); d != "" {
-		return d
-	}
-	return status("inspected", want.inspected, got.inspected)
+	return cmp.Or(status(outcome(g)+" with", w.Status, g.Status), status("inspected", want.inspected, got.inspected))
 }
 
-// randomStep is the next step of a sequence. In a crowd most requests are about the queue. known
-// is what the callers know.
-func (c *check) randomStep(random *rand.Rand, crowd bool, ran []step, known *side) step {
-	var s step
-	if n := len(ran); n > 0 && random.IntN(8) == 0 {
-		s = ran[n-1-random.IntN(min(n, 6))] // a repeat, or a late duplicate
-		s.lapse = 0
-		return s
+// outcome is the outcome of an answer in words.
+func outcome(a driver.Answer) string {
+	text := [...]string{"no answer", "granted", "done", "refused", "lost", "it holds the key", "it is not alone"}[a.Outcome]
+	if a.Outcome == driver.Refused {
+		text += ", for the key is " + a.Status.State.String()
 	}
-	switch n := random.IntN(24); {
-	case n < 2 && c.virtual:
-		s.lapse = time.Duration(random.Int64N(int64(15 * time.Second)))
-	case n < 2 || n < 8 && c.virtual:
-		s.lapse = time.Duration(random.Int64N(int64(4 * time.Second)))
-	}
-	s.owner = max(0, known.owners-random.IntN(7)) // a new one, or one of the last
-	s.fence = known.leases[s.owner]
-	if random.IntN(10) == 0 && len(known.fences) > 0 {
-		s.fence = random.IntN(len(known.fences))
-	}
-	s.ttl = time.Second + time.Duration(random.IntN(9000))*time.Millisecond
-	s.result = random.IntN(2) == 0
-	s.join = random.IntN(4) > 0
-	kinds := []driver.Kind{
-		driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Renew, driver.Renew,
-		driver.Release, driver.Release, driver.Release, driver.Abandon, driver.Leave, driver.MarkStarted,
-	}
-	if random.IntN(2) == 0 {
-		kinds = append(kinds, driver.Complete)
-	}
-	kinds = append(kinds, driver.Resolve)
-	if crowd && random.IntN(2) == 0 {
-		kinds = []driver.Kind{driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Leave, driver.Leave, driver.MarkStarted}
-		s.owner, s.join = max(0, known.owners-random.IntN(8)), true
-	}
-	if random.IntN(2) == 0 {
-		kinds = append(kinds, driver.Revoke)
-	}
-	if s.kind = kinds[random.IntN(len(kinds))]; s.kind == driver.Renew {
-		// Renew for less than the TTL may make the lease end earlier or later, see lockstore.Store.
-		s.ttl = 10 * time.Second
-	}
-	if known.doubt && random.IntN(3) == 0 {
-		s.kind = driver.Resolve
-	}
-	if f := len(known.fences) - 1; (s.kind == driver.Resolve || s.kind == driver.Revoke) && f > 0 && random.IntN(5) > 0 {
-		s.fence = f // an operator names the last grant
-	}
-	switch s.kind { // most requests come from those who hold the key
-	case driver.Renew, driver.Release, driver.MarkStarted, driver.Complete:
-		for o := range known.owners {
-			f := known.leases[o]
-			if f == len(known.fences)-1 && random.IntN(4) > 0 {
-				s.owner, s.fence = o, f
-			}
-		}
-	}
-	return s
+	return text
 }

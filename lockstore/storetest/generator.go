@@ -1,0 +1,179 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// step is a request of a sequence, after some time. Owners and fences are numbers in the
+// order in which they appeared.
+type step struct {
+	lapse   time.Duration
+	kind    driver.Kind
+	owner   int
+	fence   int
+	ttl     time.Duration
+	most    int  // MaxHolders
+	join    bool // of Acquire, AtOnce of Revoke, Effect of Resolve
+	extends bool // an Acquire with the fence
+	result  bool
+	noNote  bool // the caller has forgotten the store's note
+	unheard bool // the reply is lost
+	looks   bool // an Inspect follows, also if nothing has changed
+}
+
+func (s step) String() string {
+	text := fmt.Sprintf("%v later: %s owner %d, fence %d, %v, MaxHolders %d, join/now/effect %t, extends %t, result %t",
+		s.lapse, s.kind, s.owner, s.fence, s.ttl, s.most, s.join, s.extends, s.result)
+	if s.unheard {
+		text += ", and the reply is lost"
+	}
+	return text
+}
+
+// sequences is how many random sequences Run makes by default, if waiting takes no time.
+const sequences = 300
+
+// byDefault is fewer under the race detector: it looks for races, and each sequence of requests has
+// the same ones.
+func byDefault() int {
+	if verifyrecord.WithRaceDetector {
+		return sequences / 10
+	}
+	return sequences
+}
+
+// longest bounds a random sequence. On the wall clock sequences are shorter outside make verify, and no
+// time passes before most of their requests.
+const (
+	longest      = 40
+	shortest     = 20
+	onTheClock   = 12
+	unheardEvery = 8 // requests, in a sequence with lost replies
+)
+
+// generator makes the steps of a sequence.
+type generator struct {
+	*rand.Rand
+	length   int
+	virtual  bool
+	crowd    bool   // most requests are about the queue
+	most     [3]int // MaxHolders of the owners, one after the other
+	unheard  bool   // some replies are lost
+	handOver bool
+	// What the callers know.
+	leases  map[int]int // owner -> the number of its fence
+	holders []int
+	owners  int
+	doubt   bool // the key is in doubt
+	revoked int  // an owner whose lease is revoked, or -1
+}
+
+func newGenerator(c *check, random *rand.Rand) *generator {
+	g := &generator{Rand: random, virtual: c.virtual, crowd: random.IntN(2) == 0, most: [3]int{1, 1, 1}, leases: map[int]int{}, revoked: -1, length: onTheClock}
+	if c.virtual || verifyrecord.Full() {
+		g.length = shortest + random.IntN(longest-shortest+1)
+	}
+	if !c.FreesOnRelease && random.IntN(3) == 0 {
+		g.most = [][3]int{{1, 2, 2}, {2, 2, 2}, {3, 2, 1}, {64, 64, 1}}[random.IntN(4)]
+	}
+	g.handOver = !c.FreesOnRelease
+	g.unheard = c.LoseReplies != nil && c.virtual && random.IntN(4) == 0
+	return g
+}
+
+// next is the next step.
+func (g *generator) next(m *comparison, ran []step) (s step) {
+	if n := len(ran); n > 0 {
+		g.learn(m, ran[n-1].owner)
+		if g.IntN(8) == 0 { // a repeat, or a late duplicate
+			late := 6
+			if g.IntN(3) == 0 {
+				late = n
+			}
+			s = ran[n-1-g.IntN(min(n, late))]
+			s.lapse, s.unheard, s.looks = 0, false, false
+			return s
+		}
+	}
+	switch n := g.IntN(24); {
+	case n < 2 && g.virtual:
+		s.lapse = time.Duration(g.Int64N(int64(15 * time.Second)))
+	case n < 2 || n < 8 && g.virtual:
+		s.lapse = time.Duration(g.Int64N(int64(4 * time.Second)))
+	}
+	s.owner = max(0, g.owners-g.IntN(7)) // a new one, or one of the last
+	s.fence = g.leases[s.owner]
+	last := len(m.fences) - 1
+	if g.IntN(10) == 0 {
+		s.fence = g.IntN(last + 1)
+	}
+	s.ttl = time.Second + time.Duration(g.IntN(9000))*time.Millisecond
+	s.result, s.join, s.looks, s.noNote = g.IntN(2) == 0, g.IntN(4) > 0, g.IntN(4) == 0, g.IntN(8) == 0
+	s.unheard = g.unheard && g.IntN(unheardEvery) == 0
+	kinds := append(make([]driver.Kind, 0, 16),
+		driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Renew, driver.Renew,
+		driver.Release, driver.Release, driver.Release, driver.Abandon, driver.Leave, driver.MarkStarted, driver.Resolve,
+	)
+	if g.IntN(2) == 0 {
+		kinds = append(kinds, driver.Complete)
+	}
+	if g.crowd && g.IntN(2) == 0 {
+		kinds = append(kinds[:0], driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Leave, driver.Leave, driver.MarkStarted)
+		s.owner, s.join = max(0, g.owners-g.IntN(8)), true
+		s.fence = g.leases[s.owner]
+	}
+	if g.IntN(2) == 0 {
+		kinds = append(kinds, driver.Revoke)
+	}
+	s.kind = kinds[g.IntN(len(kinds))]
+	if g.doubt && g.IntN(3) == 0 {
+		s.kind = driver.Resolve
+	}
+	switch s.kind {
+	case driver.Renew, driver.Release, driver.MarkStarted, driver.Complete: // most come from those who hold the key
+		if len(g.holders) > 0 && g.IntN(4) > 0 {
+			s.owner = g.holders[g.IntN(len(g.holders))]
+			s.fence = g.leases[s.owner]
+		}
+	case driver.Resolve, driver.Revoke: // an operator names the last grant
+		if last > 0 && g.IntN(5) > 0 {
+			s.fence = last
+		}
+	}
+	if g.revoked >= 0 && g.IntN(4) == 0 { // its owner does not know
+		s.kind = []driver.Kind{driver.Acquire, driver.Renew, driver.Release, driver.MarkStarted, driver.Complete}[g.IntN(5)]
+		s.owner, s.fence = g.revoked, g.leases[g.revoked]
+	}
+	switch s.kind {
+	case driver.Renew:
+		// Renew for less than the TTL may make the lease end earlier or later, see lockstore.Store.
+		s.ttl = 10 * time.Second
+	case driver.Acquire:
+		s.most = g.most[s.owner%len(g.most)]
+		s.extends = g.handOver && s.fence > 0 && g.IntN(3) == 0
+	}
+	return s
+}
+
+// learn notes what the callers know after a step of an owner.
+func (g *generator) learn(m *comparison, owner int) {
+	b := m.beliefs[0]
+	g.owners, g.holders, g.doubt, g.revoked = max(g.owners, owner+1), g.holders[:0], false, -1
+	for _, h := range b.state.Holders {
+		g.doubt = g.doubt || h.Started && !h.End().After(m.clock().Early)
+		fence := slices.Index(b.fences, h.Fence)
+		for i := 0; i < g.owners && fence > 0; i++ {
+			if m.owners[i] == h.Owner {
+				if g.leases[i], g.holders = fence, append(g.holders, i); h.Revoked {
+					g.revoked = i
+				}
+			}
+		}
+	}
+}
