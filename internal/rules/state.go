@@ -279,13 +279,14 @@ func without[T any](s []T, i int) []T {
 func (d *decision) status() driver.Status {
 	s := driver.Status{Fence: d.LastFence, Waiting: len(d.Queue)}
 	for _, h := range d.Holders {
+		s.Started = s.Started || h.Started
 		if d.live(h) {
 			s.Holders = append(s.Holders, driver.Holder{
 				Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, Text: h.Text, Remaining: h.End().Sub(d.clock.Early), State: stateOf(h),
 			})
+		} else if h.Started {
+			s.Holder = h.Text
 		}
-		s.Started = s.Started || h.Started
-		s.Holder = h.Text
 	}
 	switch {
 	case d.closed():
@@ -295,14 +296,14 @@ func (d *decision) status() driver.Status {
 		}
 	case len(s.Holders) > 0:
 		s.State = driver.Reserved
-		for _, h := range s.Holders {
-			s.State = max(s.State, h.State)
-			s.Remaining = max(s.Remaining, h.Remaining)
+		for _, h := range s.Holders { // the holder is the last of those who are in the state of the key
+			if s.Remaining = max(s.Remaining, h.Remaining); h.State >= s.State {
+				s.State, s.Holder = h.State, h.Text
+			}
 		}
 	case d.inDoubt():
 		s.State = driver.InDoubt
 	default:
-		s.Holder = ""
 		if wait, _ := d.wait(1, d.Queue); wait > 0 {
 			s.State, s.Remaining = driver.Reserved, wait
 		}

@@ -131,6 +131,7 @@ func TestTheComparisonFindsMistakes(t *testing.T) {
 	for _, bug := range []string{
 		"exclusion by a mutex of the process", "the time is the client's", "a takeover by the asker's own clock", "the end of a lease by the clock of who has it",
 		"a completion ends by the clock of who did the work", "renewed by the clock of who has it",
+		"await: trust counts from the wake-up", "await: the fence of before the hand-over", "await: an element of an earlier hand-over", "await: a hand-over that has lapsed",
 	} {
 		finds(bug, sequences)
 	}

@@ -72,10 +72,11 @@ type generator struct {
 	owners  int
 	doubt   bool // the key is in doubt
 	revoked int  // an owner whose lease is revoked, or -1
+	handed  int  // an owner that was handed the key and has not asked since, or -1
 }
 
 func newGenerator(c *check, random *rand.Rand) *generator {
-	g := &generator{Rand: random, virtual: c.virtual, crowd: random.IntN(2) == 0, most: [3]int{1, 1, 1}, leases: map[int]int{}, revoked: -1, length: onTheClock}
+	g := &generator{Rand: random, virtual: c.virtual, crowd: random.IntN(2) == 0, most: [3]int{1, 1, 1}, leases: map[int]int{}, revoked: -1, handed: -1, length: onTheClock}
 	if c.virtual || verifyrecord.Full() {
 		g.length = shortest + random.IntN(longest-shortest+1)
 	}
@@ -150,6 +151,13 @@ func (g *generator) next(m *comparison, ran []step) (s step) {
 		s.kind = []driver.Kind{driver.Acquire, driver.Renew, driver.Release, driver.MarkStarted, driver.Complete}[g.IntN(5)]
 		s.owner, s.fence = g.revoked, g.leases[g.revoked]
 	}
+	if g.handed >= 0 && g.IntN(4) == 0 || g.handOver && g.owners > 0 && g.IntN(32) == 0 {
+		s.kind = driver.AwaitTurn
+		if g.IntN(4) > 0 {
+			s.owner = max(g.handed, 0)
+		}
+		s.owner = min(s.owner, g.owners-1)
+	}
 	switch s.kind {
 	case driver.Renew:
 		// Renew for less than the TTL may make the lease end earlier or later, see lockstore.Store.
@@ -164,14 +172,18 @@ func (g *generator) next(m *comparison, ran []step) (s step) {
 // learn notes what the callers know after a step of an owner.
 func (g *generator) learn(m *comparison, owner int) {
 	b := m.beliefs[0]
-	g.owners, g.holders, g.doubt, g.revoked = max(g.owners, owner+1), g.holders[:0], false, -1
+	g.owners, g.holders, g.doubt, g.revoked, g.handed = max(g.owners, owner+1), g.holders[:0], false, -1, -1
 	for _, h := range b.state.Holders {
 		g.doubt = g.doubt || h.Started && !h.End().After(m.clock().Early)
 		fence := slices.Index(b.fences, h.Fence)
 		for i := 0; i < g.owners && fence > 0; i++ {
 			if m.owners[i] == h.Owner {
-				if g.leases[i], g.holders = fence, append(g.holders, i); h.Revoked {
+				g.leases[i], g.holders = fence, append(g.holders, i)
+				if h.Revoked {
 					g.revoked = i
+				}
+				if h.HandedOver {
+					g.handed = i
 				}
 			}
 		}

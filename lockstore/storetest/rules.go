@@ -120,7 +120,8 @@ type comparison struct {
 	owners  [longest]driver.Owner
 	beliefs []belief
 	fences  fences                // as the store has them
-	told    map[int]driver.Answer // the last answer to each owner, for the store's note
+	notes   map[int]driver.Note   // of the store, from the last answers to each owner
+	refused map[int]time.Duration // when an owner's last Acquire that was refused was sent
 	last    driver.Owner          // to end a lease by a request
 	began   time.Time
 	at      time.Duration // of the case when the sequence began
@@ -133,7 +134,7 @@ type comparison struct {
 func (c *check) compare(steps []step, random *rand.Rand) ([]step, string) {
 	m := &comparison{
 		check: c, book: rules.Book{Places: cmp.Or(c.Places, 64), Marks: cmp.Or(c.Marks, 16), FreeOnRelease: c.FreesOnRelease},
-		key: newKey(), beliefs: []belief{{fences: fences{0}}}, fences: fences{0}, told: map[int]driver.Answer{}, began: time.Now(), at: c.elapsed(),
+		key: newKey(), beliefs: []belief{{fences: fences{0}}}, fences: fences{0}, notes: map[int]driver.Note{}, refused: map[int]time.Duration{}, began: time.Now(), at: c.elapsed(),
 	}
 	prefix, length := fmt.Sprintf("%016x-", rand.Uint64()), len(steps)
 	for n := range m.owners {
@@ -166,6 +167,9 @@ func (c *check) compare(steps []step, random *rand.Rand) ([]step, string) {
 func (m *comparison) take(s step) (difference string, goes bool) {
 	m.lapse(s.lapse)
 	m.asked = m.elapsed()
+	if s.kind == driver.AwaitTurn {
+		return m.await(s), true
+	}
 	before := m.beliefs
 	type wanted struct {
 		belief
@@ -223,8 +227,45 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 	if e := m.beliefs[0].state.Ended; len(e) > 0 && e[len(e)-1].Fence > 0 && e[len(e)-1].How != rules.Expired {
 		m.last = e[len(e)-1].Owner
 	}
-	m.told[s.owner] = got.told
 	return "", len(m.beliefs) <= mostBeliefs
+}
+
+// awaits bounds an Await.
+const awaits = 100 * time.Millisecond
+
+// await calls the store's Await. It may say nothing, but what it says of a hand-over is true.
+func (m *comparison) await(s step) string {
+	ctx, cancel := context.WithTimeout(m.t.Context(), awaits)
+	defer cancel()
+	a, err := m.client(s.owner).Driver().Await(ctx, m.key, driver.Request{
+		Kind: driver.AwaitTurn, Owner: m.owners[s.owner], Elapsed: m.asked - m.refused[s.owner], Note: m.note(s),
+	})
+	if a.Note != "" && err == nil {
+		m.notes[s.owner] = a.Note
+	}
+	if err != nil && ctx.Err() == nil {
+		return err.Error()
+	}
+	if err != nil || a.Outcome != driver.Granted {
+		return ""
+	}
+	for _, b := range m.beliefs {
+		for _, h := range b.state.Holders {
+			if h.Owner == m.owners[s.owner] && h.HandedOver && slices.Index(b.fences, h.Fence) == slices.Index(m.fences, a.Fence) && h.Seat == a.Seat &&
+				a.TTL <= h.End().Sub(m.clock().Early)+rounding+m.slow {
+				return ""
+			}
+		}
+	}
+	return fmt.Sprintf("Await says that owner %d was handed the key with fence %d, for %v; want what is true", s.owner, slices.Index(m.fences, a.Fence), a.TTL)
+}
+
+// note is that of the step's owner, if its caller has kept it.
+func (m *comparison) note(s step) driver.Note {
+	if s.noNote {
+		return ""
+	}
+	return m.notes[s.owner]
 }
 
 // seen is what a store has answered, in words that two stores share: fences are numbers.
@@ -232,7 +273,6 @@ type seen struct {
 	answer    driver.Answer
 	inspected driver.Status
 	err       error
-	told      driver.Answer // as it came
 }
 
 // decide asks the rule book.
@@ -265,13 +305,17 @@ func (m *comparison) send(s step, looks bool) (got seen) {
 		restore = m.LoseReplies(m.t)
 	}
 	r := m.request(s, m.fences)
-	if !s.noNote {
-		r.Note = m.told[s.owner].Note
-	}
+	r.Note = m.note(s)
 	got.answer, got.err = d.Do(ctx, m.key, r)
 	restore()
-	if got.told = got.answer; got.err != nil {
-		got.answer, got.told = driver.Answer{}, m.told[s.owner]
+	if got.err != nil {
+		got.answer = driver.Answer{}
+	}
+	if got.answer.Note != "" {
+		m.notes[s.owner] = got.answer.Note
+	}
+	if s.kind == driver.Acquire && got.answer.Outcome == driver.Refused {
+		m.refused[s.owner] = m.asked
 	}
 	m.renumber(&m.fences, s, &got.answer)
 	if looks {

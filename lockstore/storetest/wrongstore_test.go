@@ -42,13 +42,14 @@ type wrongServer struct {
 	cut      bool // replies are lost
 	hang     bool // no reply comes
 	counter  driver.Fence
+	pushed   map[driver.Owner]driver.Fence // to those who were handed the key
 }
 
 var errCut = errors.New("connection reset")
 
 func newWrong(bug string, freesOnRelease bool) *wrongDriver {
 	d := &wrongServer{
-		bug: bug, book: rules.Book{Places: 20, Marks: 16, FreeOnRelease: freesOnRelease}, decide: rules.Book.Decide, rows: map[string]string{},
+		bug: bug, book: rules.Book{Places: 20, Marks: 16, FreeOnRelease: freesOnRelease}, decide: rules.Book.Decide, rows: map[string]string{}, pushed: map[driver.Owner]driver.Fence{},
 	}
 	if i := slices.IndexFunc(wrongrules.All, func(m wrongrules.Mistake) bool { return m.Name == bug }); i >= 0 {
 		d.decide = wrongrules.All[i].Decide
@@ -204,6 +205,11 @@ func (d *wrongDriver) Do(ctx context.Context, key string, r driver.Request) (dri
 	if changed {
 		d.rows[d.place(key)] = d.encode(next)
 	}
+	for _, h := range next.Holders {
+		if slices.Contains(a.HandedOver, h.Owner) {
+			d.pushed[h.Owner] = h.Fence
+		}
+	}
 	if d.has("refusal is an error") && a.Outcome == driver.Refused {
 		return driver.Answer{}, lockstore.ErrRefused
 	}
@@ -250,8 +256,33 @@ func (d *wrongServer) overAnywhere(o driver.Owner) bool {
 	return false
 }
 
+// awaited is the lease that the owner was handed over.
+func (d *wrongServer) awaited(key string, r driver.Request) (a driver.Answer) {
+	s, _ := d.decode(d.rows[d.place(key)])
+	now := time.Now().Add(d.shift)
+	for _, h := range s.Holders {
+		if h.Owner == r.Owner && h.HandedOver && (now.Before(h.End()) || d.has("await: a hand-over that has lapsed")) {
+			a = driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: h.End().Sub(now)}
+		}
+	}
+	switch {
+	case d.has("await: trust counts from the wake-up"), d.has("await: a hand-over that has lapsed"):
+		a.TTL = driver.Turn
+	case d.has("await: the fence of before the hand-over") && len(s.Ended) > 0:
+		a.Fence = s.Ended[len(s.Ended)-1].Fence
+	case d.has("await: an element of an earlier hand-over") && d.pushed[r.Owner] > 0:
+		a = driver.Answer{Outcome: driver.Granted, Fence: d.pushed[r.Owner], TTL: driver.Turn - r.Elapsed}
+	}
+	return a
+}
+
 // Await implements driver.Driver.
 func (d *wrongDriver) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	var a driver.Answer
+	d.locked(func() { a = d.awaited(key, r) })
+	if a.Outcome == driver.Granted && a.TTL > 0 {
+		return a, nil
+	}
 	for first := true; ; first = false {
 		var left time.Duration
 		d.locked(func() {
