@@ -186,7 +186,10 @@ func (r *run) granted(sent time.Duration, lease lockstore.Lease) bool {
 	if min(stop, trust)-now < leastWork || r.Context.Err() != nil {
 		return false
 	}
-	r.open(stop, trust)
+	r.mu.Lock()
+	r.stop = stop
+	r.extended(trust)
+	r.mu.Unlock()
 	r.lease, r.holdEnd = lease, now+r.guard.opt.MaxHold
 	r.report.Fence = lease.Fence
 	r.report.AcquiredAt = r.began.Add(now)
@@ -315,10 +318,13 @@ func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
 // leave gives up the owner's place in the queue. If the owner was handed the key meanwhile, it has
 // a lease then.
 func (r *run) leave(a *attempt) error {
-	return r.releasing(r.beginRelease(false, releaseTime), func(ctx context.Context) error {
+	return r.releasing(false, releaseTime, func(ctx context.Context) error {
 		err := r.guard.store.Leave(ctx, r.report.Key, a.owner)
 		if granted, ok := errors.AsType[*lockstore.Granted](err); ok {
 			a.lease = lockstore.Lease{Key: r.report.Key, Owner: a.owner, Fence: granted.Fence}
+			if granted.Fence == 0 {
+				a.unknown = granted // a store that does not say which lease it is
+			}
 			return nil
 		}
 		return err
@@ -336,7 +342,7 @@ func (r *run) giveBack(a *attempt) error {
 		if a.unknown != nil {
 			lease = lockstore.Lease{Key: r.report.Key, Owner: a.owner}
 		}
-		a.kept = r.release(lease, r.beginRelease(false, releaseTime), 0)
+		a.kept = r.release(lease, 0, false, releaseTime)
 		if outcomeOf(a.kept) == OutcomeLost {
 			a.kept = nil // the lease has ended by itself
 		}

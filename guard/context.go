@@ -68,14 +68,6 @@ func (r *run) Value(key any) any {
 // context must neither show its owner nor read what other goroutines write.
 func (r *run) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "guard.run") }
 
-// open begins the time for the work.
-func (w *window) open(stop, trust time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stop = stop
-	w.extended(trust)
-}
-
 // close reads the clocks a last time and ends the work's context.
 func (w *window) close() {
 	w.check()

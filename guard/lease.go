@@ -108,7 +108,7 @@ func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
 	r := g.newCall(ctx).newRun(ctx, lease.Key)
 	defer r.close()
 	r.report.Fence = lease.Fence
-	if err := r.release(lease, r.beginRelease(false, releaseTime), 0); err != nil {
+	if err := r.release(lease, 0, false, releaseTime); err != nil {
 		return r.end(r.refused(err))
 	}
 	return r.end(OutcomeReleased, nil)

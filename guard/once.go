@@ -138,7 +138,7 @@ func (r *run) markStarted() (Outcome, error) {
 // run out: the result is not stored, and a release would let a second run begin at once.
 func (r *run) complete(c Completion) {
 	why := c.Err
-	err := r.releasing(r.beginRelease(true, r.guard.opt.MaxHold), func(ctx context.Context) error {
+	err := r.releasing(true, r.guard.opt.MaxHold, func(ctx context.Context) error {
 		err := r.guard.store.Complete(ctx, r.lease, c.Result, c.ResultTime)
 		if outcomeOf(err) == OutcomeInvalid && c.Substitute != nil {
 			why = fmt.Errorf("the store refused the result, and only a substitute is stored: %w", err)

@@ -12,16 +12,17 @@ import (
 // pause, until the store gives a clear answer, or until the time is over.
 type retry struct {
 	*run
-	end       time.Duration // no repeat begins later
-	releasing bool          // the run's context has ended, and Shutdown cuts the repeats
-	repeats   bool          // this call is not the first
+	ctx       context.Context // of the calls and of the pauses between them
+	end       time.Duration   // no repeat begins later
+	releasing bool            // Shutdown cuts it, and a repeat may take all the time that is left
+	repeats   bool            // this call is not the first
 	pause     pauses
 	failed    func(error) // is told each answer that is not clear; may be nil
 	unknown   error       // the first answer that was lost: the store may apply that request, now or later
 }
 
 func (r *run) retry(end time.Duration) retry {
-	return retry{run: r, end: end, pause: r.guard.pauses(maxPause)}
+	return retry{run: r, ctx: r, end: end, pause: r.guard.pauses(maxPause)}
 }
 
 // toAsk is how long a store that fails is asked from now on.
@@ -36,7 +37,7 @@ func (r *run) toAsk() time.Duration {
 // to a repeat does not say so. The error is then that of the lost answer.
 func (t *retry) ask(call func(context.Context) error) (Outcome, error) {
 	for {
-		ctx, cancel := t.context()
+		ctx, cancel := t.context(t.limit())
 		err := call(ctx)
 		cancel()
 		t.asked()
@@ -68,22 +69,19 @@ func (t *retry) askedAgain(err error) error {
 
 // again pauses before a repeat. It returns false if there is no time for one.
 func (t *retry) again() bool {
-	d := min(t.pause.next(), t.end-t.elapsed())
-	if !t.releasing {
-		return t.sleep(d) && t.elapsed() < t.end
-	}
-	ctx, cancel := t.step(d)
+	ctx, cancel := t.context(min(t.pause.next(), t.end-t.elapsed()))
 	defer cancel()
 	<-ctx.Done()
 	return ctx.Err() == context.DeadlineExceeded && t.elapsed() < t.end
 }
 
-// context is for one call.
-func (t *retry) context() (context.Context, context.CancelFunc) {
+// context is for one call, or for one pause.
+func (t *retry) context(d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(t.ctx, d)
 	if t.releasing {
-		return t.step(t.limit())
+		t.setCut(cancel)
 	}
-	return context.WithTimeout(t.run, t.limit())
+	return ctx, cancel
 }
 
 // limit is how long the next call may take: half of the time that is left, so that one repeat fits
@@ -99,22 +97,23 @@ func (t *retry) limit() time.Duration {
 	return min(callTime, left)
 }
 
-// releasing repeats a call that ends something in the store, within the time d that
-// beginRelease has returned. Only nil says that a request whose answer was lost was applied.
-func (r *run) releasing(d time.Duration, call func(context.Context) error) error {
-	t := r.retry(r.elapsed() + d)
-	t.releasing = true
+// releasing repeats a call that ends something in the store, within the time that beginRelease
+// gives. Only nil says that a request whose answer was lost was applied.
+func (r *run) releasing(afterWork bool, most time.Duration, call func(context.Context) error) error {
+	d := r.beginRelease(afterWork, most)
 	defer r.setCut(nil)
-	_, err := t.ask(call)
-	if outcomeOf(err) != OutcomeOK && outcomeOf(err) != OutcomeUnknown && t.unknown != nil {
+	t := r.retry(r.elapsed() + d)
+	t.ctx, t.releasing = context.WithoutCancel(r.caller), true // the run's context has ended
+	outcome, err := t.ask(call)
+	if err != nil && outcome != OutcomeUnknown && t.unknown != nil {
 		err = t.askedAgain(err)
 	}
 	return err
 }
 
-// release releases a lease, or with a cooldown completes it, within the time d.
-func (r *run) release(lease lockstore.Lease, d, cooldown time.Duration) error {
-	return r.releasing(d, func(ctx context.Context) error {
+// release releases a lease, or with a cooldown completes it.
+func (r *run) release(lease lockstore.Lease, cooldown time.Duration, afterWork bool, most time.Duration) error {
+	return r.releasing(afterWork, most, func(ctx context.Context) error {
 		if cooldown > 0 {
 			return r.guard.store.Complete(ctx, lease, nil, cooldown)
 		}
@@ -124,6 +123,6 @@ func (r *run) release(lease lockstore.Lease, d, cooldown time.Duration) error {
 
 // releaseAfterWork releases the run's lease, in the time most at the longest.
 func (r *run) releaseAfterWork(cooldown, most time.Duration) {
-	r.report.ReleaseErr = r.release(r.lease, r.beginRelease(true, most), cooldown)
+	r.report.ReleaseErr = r.release(r.lease, cooldown, true, most)
 	r.lostUnderWork(r.report.ReleaseErr)
 }

@@ -27,7 +27,7 @@ func (g *Guard) Shutdown() {
 	for r := range g.runs {
 		r.cancel(ErrShutdown)
 		if r.releases.cut != nil {
-			time.AfterFunc(shutdownTime/time.Duration(r.releases.left), r.endRelease)
+			time.AfterFunc(shutdownTime/time.Duration(r.releases.left), r.cutRelease)
 			r.releaseEnd = min(r.releaseEnd, r.elapsed()+shutdownTime) // 0 stays 0
 		}
 	}
@@ -56,7 +56,7 @@ func (g *Guard) unregister(r *run) {
 // Shutdown ends it.
 type releases struct {
 	left  int                // releases of the call that are left, with that of this run: a DoAll has one run inside another
-	cut   context.CancelFunc // ends the present step; nil if no release is under way
+	cut   context.CancelFunc // ends the present call or pause; nil if no release is under way
 	isCut bool               // the time is over
 }
 
@@ -87,14 +87,6 @@ func (r *run) beginRelease(afterWork bool, most time.Duration) time.Duration {
 	return (r.releaseEnd - now) / time.Duration(r.releases.left)
 }
 
-// step is a context for one step of a release, which Shutdown may cut. It does not depend on the
-// run's context, which has ended by now.
-func (r *run) step(d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.caller), d)
-	r.setCut(cancel)
-	return ctx, cancel
-}
-
 func (r *run) setCut(cut context.CancelFunc) {
 	r.guard.mu.Lock()
 	defer r.guard.mu.Unlock()
@@ -104,8 +96,8 @@ func (r *run) setCut(cut context.CancelFunc) {
 	}
 }
 
-// endRelease cuts the release that was under way at Shutdown.
-func (r *run) endRelease() {
+// cutRelease cuts the release that was under way at Shutdown.
+func (r *run) cutRelease() {
 	r.guard.mu.Lock()
 	defer r.guard.mu.Unlock()
 	r.releases.isCut = true

@@ -158,7 +158,7 @@ func TestShutdownBeforeTheFirstCallOfARelease(t *testing.T) {
 		require.Equal(t, releaseTime, r.beginRelease(false, releaseTime))
 		b.Shutdown()
 		began := time.Now()
-		call, cancel := r.step(releaseTime / 2)
+		call, cancel := (&retry{run: r, ctx: t.Context(), releasing: true}).context(releaseTime / 2)
 		defer cancel()
 		<-call.Done()
 		require.Equal(t, shutdownTime, time.Since(began))
