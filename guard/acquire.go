@@ -270,7 +270,7 @@ func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool 
 		a.sent = r.elapsed() // the trust in a lease that is handed over counts from here
 		news, err = r.guard.store.AwaitTurn(ctx, lockstore.Place{Key: busy.Key, Owner: a.owner, Elapsed: a.sent - refused, Note: a.note})
 		r.report.Calls++
-		a.note = cmp.Or(news.Note, a.note)
+		a.note = cmp.Or(news.Lease.Note, news.Note, a.note)
 	}
 	if a.lease = news.Lease; a.lease.Fence != 0 {
 		a.queued = false

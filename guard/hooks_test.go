@@ -15,7 +15,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
-	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // hook answers a request in the place of the store. n counts the requests that this hook is for.
@@ -58,7 +57,7 @@ func (h *hooked) pass(ctx context.Context, r request) (driver.Answer, error) {
 		return driver.Answer{}, fmt.Errorf("%w: not sent: %w", lockstore.ErrUnavailable, err)
 	}
 	if r.Kind == driver.AwaitTurn {
-		return driver.Answer{Outcome: driver.Ask}, storetest.AwaitTurn(ctx, h.Store, r.Key, r.Owner)
+		return h.Driver().Await(ctx, r.Key, r.Request)
 	}
 	return h.Driver().Do(ctx, r.Key, r.Request)
 }
@@ -162,6 +161,20 @@ func newBenchFull(t *testing.T, opt Options) *bench {
 	t.Helper()
 	b := newBench(t, opt)
 	b.store.full = true
+	return b
+}
+
+// newBenchAsks is a bench over a store that says only when to ask, as those over casstore do.
+func newBenchAsks(t *testing.T, opt Options) *bench {
+	t.Helper()
+	b := newBench(t, opt)
+	b.store.await = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+		a, err := b.store.pass(ctx, r)
+		if a.Outcome == driver.Granted {
+			a = driver.Answer{Outcome: driver.Ask}
+		}
+		return a, err
+	}
 	return b
 }
 

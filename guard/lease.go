@@ -30,8 +30,10 @@ type LeaseRequest struct {
 	// also if another owner has the lock. If the owner's lease has ended, the error is
 	// *LockLost, and the caller needs a new owner.
 	//
-	// A call that ends without the lease leaves the key's queue. So its retry is the last
-	// in the queue.
+	// A call with Wait that is told busy keeps its place in the key's queue for the next call with
+	// this owner, which has to come within lockstore.Turn after its turn begins. Nothing else ends
+	// this place: if no call comes, it delays those behind it by one Turn. A Release with this owner
+	// and Fence 0 leaves the queue at once, and the owner cannot be used any more.
 	Owner lockstore.Owner
 
 	// HolderInfo says, for people who inspect the lock, who has it. Acquire sets Since. The

@@ -56,19 +56,18 @@ func (b *bench) oneOwner(t *testing.T) lockstore.Owner {
 func TestQueue(t *testing.T) {
 	ctx := context.Background()
 	bubble("a run asks, waits for its turn and asks again", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+		b := newBenchAsks(t, Options{Wait: time.Minute})
 		began := time.Now()
 		b.freeAfter(20*time.Second, b.occupy(t, "k", time.Hour))
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		b.oneOwner(t)
 		require.Len(t, b.store.requests, 2, "one refused, one granted")
 		require.Equal(t, 20*time.Second, b.store.requests[1].HolderInfo.Since.Sub(began), "it holds the lock since then")
-		require.Len(t, b.store.awaits, 1)
 		require.Zero(t, b.store.polls)
 		r := b.report(t)
 		require.Equal(t, 20*time.Second, r.WaitTime)
 		require.Equal(t, 1, r.QueuePosition)
-		require.Equal(t, 4, r.Calls)
+		require.Equal(t, 3+len(b.store.awaits), r.Calls)
 		require.Empty(t, b.store.leaves, "the grant ends the place")
 		b.free(t, "k")
 	})
@@ -225,7 +224,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 			require.Empty(t, b.store.releases, "an abandon would leave a mark that nobody needs")
 			r := b.report(t)
 			require.NoError(t, r.ReleaseErr)
-			require.Equal(t, 3, r.Calls)
+			require.Equal(t, 2+len(b.store.awaits), r.Calls)
 			require.Equal(t, 1, b.waiting(t, "k"))
 			require.NoError(t, b.store.Store.Release(context.Background(), lease))
 			_, err := b.store.Store.Acquire(context.Background(), lockstore.Request{Key: "k", Owner: behind, TTL: time.Minute})
@@ -479,17 +478,41 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 func TestTrustAfterAWaitInAQueue(t *testing.T) {
 	noRenewal := fails(errDown)
 	const waited = 50 * time.Second
-	bubble("counts from the request that returned the lease", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 10 * time.Minute})
-		b.freeAfter(waited, b.occupy(t, "k", time.Hour))
-		b.store.renew = noRenewal
-		began := time.Now()
-		_ = b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
-			<-ctx.Done()
-			assert.Equal(t, waited+time.Minute-margin, time.Since(began))
-			return nil
+	for name, c := range map[string]struct {
+		bench func(*testing.T, Options) *bench
+		first time.Duration // of the wait and the pauses before the request that returned the lease
+	}{
+		"the turn":                     {newBenchAsks, waited},
+		"the extension of a hand-over": {newBench, waited + firstExtension},
+	} {
+		bubble("counts from the request that returned the lease: "+name, t, func(t *testing.T) {
+			b := c.bench(t, Options{Wait: 10 * time.Minute})
+			b.freeAfter(waited, b.occupy(t, "k", time.Hour))
+			b.store.renew = noRenewal
+			began := time.Now()
+			_ = b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+				<-ctx.Done()
+				assert.Equal(t, c.first+time.Minute-margin, time.Since(began))
+				return nil
+			})
 		})
-	})
+		bubble("F29 counts from the sending, not from the reply: "+name, t, func(t *testing.T) {
+			b := c.bench(t, Options{Wait: 10 * time.Minute})
+			b.freeAfter(waited, b.occupy(t, "k", time.Hour))
+			b.store.renew = noRenewal
+			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+				a, err := b.store.pass(ctx, r)
+				pass(time.Second)
+				return a, err
+			}
+			began := time.Now()
+			_ = b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+				<-ctx.Done()
+				assert.Equal(t, c.first+time.Minute-margin, time.Since(began))
+				return nil
+			})
+		})
+	}
 	bubble("F26 F29 a late duplicate of a refused request is granted: the store says what is left", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 10 * time.Minute})
 		b.freeAfter(waited, b.occupy(t, "k", time.Hour))
@@ -508,31 +531,15 @@ func TestTrustAfterAWaitInAQueue(t *testing.T) {
 			return nil
 		})
 	})
-	bubble("F29 counts from the sending, not from the reply", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 10 * time.Minute})
-		b.freeAfter(waited, b.occupy(t, "k", time.Hour))
-		b.store.renew = noRenewal
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			pass(time.Second)
-			return a, err
-		}
-		began := time.Now()
-		_ = b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
-			<-ctx.Done()
-			assert.Equal(t, waited+time.Minute-margin, time.Since(began))
-			return nil
-		})
-	})
 	bubble("the TTL of each request is that of the time that is left", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 10 * time.Minute})
+		b := newBenchAsks(t, Options{Wait: 10 * time.Minute})
 		b.freeAfter(waited, b.occupy(t, "k", time.Hour))
 		require.NoError(t, b.Do(within(t, 101*time.Second), "k", nothing))
 		require.Equal(t, time.Minute, b.store.requests[0].TTL)
 		require.Equal(t, 52*time.Second, b.store.requests[len(b.store.requests)-1].TTL)
 	})
 	bubble("F11 F29 a lease that comes too late is abandoned, and a new owner asks", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+		b := newBenchAsks(t, Options{Wait: time.Minute})
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
@@ -603,7 +610,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		}
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Equal(t, 5*time.Second, b.report(t).WaitTime)
-		require.Len(t, b.store.requests, 3)
+		require.Len(t, b.store.requests, 2)
 		b.oneOwner(t)
 	})
 	bubble("each turn comes at once and is none: the run pauses", t, func(t *testing.T) {

@@ -24,7 +24,7 @@ type Report struct {
 	WaitTime      time.Duration   // from the call until the run got the lock or gave up
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
 	HoldTime      time.Duration   // from the grant until the work returned
-	Calls         int             // of the store's methods; a call that waits for a turn may send many requests
+	Calls         int             // of the store's methods. Most send one request; a run that waits for its turn calls many times
 
 	// ReleaseErr says why the lock may not be free now: a release or an abandon
 	// failed. Then the lease ends by its TTL. If the work was marked as started

@@ -78,7 +78,7 @@ func TestSimulation(t *testing.T) {
 
 type simCounts struct {
 	Seeds, Operations, Grants, Renewals, Deaths, Freezes, Steps, LostReplies, Late, Repeats, Busy, Losses, StaleUnfenced int64
-	Places, Turns, HandOvers, Leaves, Early                                                                              int64
+	Places, Turns, HandOvers, Seen, Extended, Leaves, Early                                                              int64
 }
 
 func (c *simCounts) add(o simCounts) {
@@ -89,7 +89,7 @@ func (c *simCounts) add(o simCounts) {
 		{&c.Operations, o.Operations}, {&c.Grants, o.Grants}, {&c.Renewals, o.Renewals}, {&c.Deaths, o.Deaths},
 		{&c.Freezes, o.Freezes}, {&c.Steps, o.Steps}, {&c.LostReplies, o.LostReplies}, {&c.Late, o.Late},
 		{&c.Repeats, o.Repeats}, {&c.Busy, o.Busy}, {&c.Losses, o.Losses}, {&c.StaleUnfenced, o.StaleUnfenced},
-		{&c.Places, o.Places}, {&c.Turns, o.Turns}, {&c.HandOvers, o.HandOvers}, {&c.Leaves, o.Leaves}, {&c.Early, o.Early},
+		{&c.Places, o.Places}, {&c.Turns, o.Turns}, {&c.HandOvers, o.HandOvers}, {&c.Seen, o.Seen}, {&c.Extended, o.Extended}, {&c.Leaves, o.Leaves}, {&c.Early, o.Early},
 	} {
 		*p.to += p.n
 	}
@@ -100,7 +100,7 @@ func (c simCounts) all() map[string]int64 {
 		"seeds": c.Seeds, "operations": c.Operations, "grants": c.Grants, "renewals": c.Renewals, "deaths": c.Deaths,
 		"freezes": c.Freezes, "clock steps": c.Steps, "lost replies": c.LostReplies, "late requests": c.Late,
 		"repeated requests": c.Repeats, "busy": c.Busy, "losses": c.Losses, "writes that only the fence refuses": c.StaleUnfenced,
-		"places in a queue": c.Places, "turns": c.Turns, "hand-overs": c.HandOvers, "leaves": c.Leaves, "early wake-ups": c.Early,
+		"places in a queue": c.Places, "turns": c.Turns, "hand-overs": c.HandOvers, "hand-overs that the waiter saw": c.Seen, "hand-overs that were extended under the work": c.Extended, "leaves": c.Leaves, "early wake-ups": c.Early,
 	}
 }
 
@@ -261,8 +261,15 @@ func (w *simWorld) refused(run *simRun, owner lockstore.Owner, a driver.Answer) 
 	}
 }
 
-// granted is called with the lock held, before changed.
+// granted is what the store said to a run that has the key, now or since its last request. It is
+// called with the lock held.
 func (w *simWorld) granted(run *simRun, fence lockstore.Fence) {
+	defer w.changed(false)
+	if fence <= w.highest {
+		return
+	}
+	w.counts.Grants++
+	w.highest = fence
 	now := time.Now()
 	for _, other := range w.runs {
 		if other != run && other.healthy() && (run.joined == 0 || other.joined < run.joined) {
@@ -492,10 +499,10 @@ func (p *simProcess) work(ctx context.Context, lock Lock) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		status, err := w.store.Inspect(context.Background(), simKey)
+		a, err := w.store.Driver().Do(context.Background(), simKey, driver.Request{Kind: driver.Inspect})
 		require.NoError(w.t, err)
-		if status.State != lockstore.Held || status.Fence != lock.Fence {
-			w.fail("P2: fence %d found its context open, but the store has %+v", lock.Fence, status)
+		if held := a.Status.Holders; len(held) != 1 || held[0].Fence != lock.Fence || held[0].State == driver.Revoked {
+			w.fail("P2: fence %d found its context open, but the store has %+v", lock.Fence, a.Status)
 		}
 		p.yield()
 		if p.isDead() {
@@ -716,14 +723,14 @@ func (w *simWorld) serve(run *simRun, r driver.Request) (driver.Answer, error) {
 	switch {
 	case r.Kind == driver.Acquire && a.Outcome == driver.Refused:
 		w.refused(run, r.Owner, a)
-	case r.Kind == driver.Acquire && a.Fence > w.highest:
-		w.counts.Grants++
-		w.highest = a.Fence
-		if run.ended {
+	case r.Kind == driver.Acquire && a.Outcome == driver.Granted:
+		if run.ended && a.Fence > w.highest {
 			w.fail("M18: a request of a run that left nothing behind took the key")
 		}
+		if r.Fence != 0 {
+			w.counts.Extended++
+		}
 		w.granted(run, a.Fence)
-		w.changed(false)
 	case r.Kind == driver.Renew, r.Kind == driver.Release:
 		w.changed(false)
 	case r.Kind == driver.Abandon, r.Kind == driver.Leave:
@@ -732,18 +739,25 @@ func (w *simWorld) serve(run *simRun, r driver.Request) (driver.Answer, error) {
 	return a, err
 }
 
-// Await now and then returns early, as a driver may: a wake-up came twice.
-func (s *simWire) Await(ctx context.Context, _ string, r driver.Request) (driver.Answer, error) {
-	w, early := s.p.world, s.p.float() < 0.1
+// Await now and then returns early, as a driver may: a wake-up came twice. A lease that was handed
+// over is a grant when the guard is told of it: it may work from then on.
+func (s *simWire) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	w, run, early := s.p.world, s.current(r.Owner), s.p.float() < 0.1
 	return s.send(ctx, func() (driver.Answer, error) {
-		ask := driver.Answer{Outcome: driver.Ask}
 		if early {
 			w.count(&w.counts.Early)
 			ctx, cancel := context.WithTimeout(ctx, s.p.upTo(time.Second))
 			defer cancel()
-			_ = storetest.AwaitTurn(ctx, w.store, simKey, r.Owner)
-			return ask, nil
+			_, _ = w.store.Driver().Await(ctx, key, r)
+			return driver.Answer{Outcome: driver.Ask}, nil
 		}
-		return ask, storetest.AwaitTurn(ctx, w.store, simKey, r.Owner)
+		a, err := w.store.Driver().Await(ctx, key, r)
+		if a.Outcome == driver.Granted {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.counts.Seen++
+			w.granted(run, a.Fence)
+		}
+		return a, err
 	})
 }

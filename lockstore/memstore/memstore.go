@@ -71,7 +71,10 @@ func (m *memory) Do(_ context.Context, key string, r driver.Request) (driver.Ans
 
 // Await implements driver.Driver.
 func (m *memory) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	left, changed := m.turn(key, r.Owner)
+	lease, left, changed := m.turn(key, r.Owner)
+	if lease.Outcome == driver.Granted {
+		return lease, nil
+	}
 	if left <= 0 {
 		return driver.Answer{Outcome: driver.Ask}, nil
 	}
@@ -89,15 +92,21 @@ func (m *memory) Await(ctx context.Context, key string, r driver.Request) (drive
 	return driver.Answer{Outcome: driver.NotYet}, nil
 }
 
-// turn is how long it may take until a request of the owner has another answer, and a
-// channel that is closed when the key's state changes.
-func (m *memory) turn(key string, owner driver.Owner) (time.Duration, <-chan struct{}) {
+// turn is the lease that was handed over to the owner, if there is one; how long it may take until
+// a request of the owner has another answer; and a channel that is closed when the key's state changes.
+func (m *memory) turn(key string, owner driver.Owner) (driver.Answer, time.Duration, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.changed[key] == nil {
 		m.changed[key] = make(chan struct{})
 	}
-	return book.Wait(m.states[key], rules.At(m.now()), owner), m.changed[key]
+	now := m.now()
+	for _, h := range m.states[key].Holders {
+		if left := min(h.TTL, h.End().Sub(now)); h.Owner == owner && h.HandedOver && left > 0 {
+			return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: left, Note: h.Note}, 0, nil
+		}
+	}
+	return driver.Answer{}, book.Wait(m.states[key], rules.At(now), owner), m.changed[key]
 }
 
 func (m *memory) write(key string, next rules.State) {

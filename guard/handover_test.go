@@ -1,0 +1,378 @@
+package guard
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+const handedAfter = 10 * time.Second
+
+// newBenchHandsOver is a bench whose key k another holds, and releases after 10 s.
+func newBenchHandsOver(t *testing.T, opt Options) *bench {
+	t.Helper()
+	b := newBench(t, opt)
+	b.freeAfter(handedAfter, b.occupy(t, "k", time.Hour))
+	return b
+}
+
+// told changes what the store says to a waiter that was handed the key.
+func (b *bench) told(change func(*driver.Answer)) {
+	b.store.await = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+		a, err := b.store.pass(ctx, r)
+		if a.Outcome == driver.Granted {
+			change(&a)
+		}
+		return a, err
+	}
+}
+
+// lostAt is when the work's context ended because of its lease.
+func lostAt(t *testing.T, b *bench) (at time.Duration) {
+	t.Helper()
+	began := time.Now()
+	err := b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+		<-ctx.Done()
+		at = time.Since(began)
+		return nil
+	})
+	require.IsType(t, &LockLost{}, err)
+	return at
+}
+
+// A waiter that sees that it was handed the key works at once, with that lease.
+func TestHandOver(t *testing.T) {
+	ctx := context.Background()
+	wait := Options{Wait: time.Minute}
+	bubble("short work sends nothing but the release", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, wait)
+		var fence lockstore.Fence
+		b.told(func(a *driver.Answer) { fence = a.Fence })
+		require.NoError(t, b.Do(ctx, "k", func(_ context.Context, lock Lock) error {
+			require.Equal(t, fence, lock.Fence)
+			pass(firstExtension - 1)
+			return nil
+		}))
+		require.Len(t, b.store.requests, 1)
+		require.Equal(t, []lockstore.Lease{{Key: "k", Owner: b.oneOwner(t), Fence: fence}}, b.store.releases)
+		require.Empty(t, b.store.leaves)
+		require.Equal(t, handedAfter, b.report(t).WaitTime)
+		require.Equal(t, fence, b.report(t).Fence)
+		b.free(t, "k")
+	})
+	bubble("longer work makes it a full lease, with the fence of the hand-over, and renews it", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, wait)
+		began := time.Now()
+		var asked []time.Duration
+		var extension driver.Request
+		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			asked, extension = append(asked, time.Since(began)), r.Request
+			return b.store.pass(ctx, r)
+		}
+		require.NoError(t, b.Do(ctx, "k", func(_ context.Context, lock Lock) error {
+			pass(firstExtension + 1)
+			require.Equal(t, lock.Fence, extension.Fence, "without it a lapsed lease would become another one")
+			status, err := b.store.Store.Inspect(ctx, "k")
+			require.NoError(t, err)
+			require.Equal(t, lockstore.Held, status.State)
+			require.Equal(t, handedAfter, status.Holder.Since.Sub(began), "it holds the lock since then")
+			pass(time.Minute)
+			return nil
+		}))
+		require.Equal(t, []time.Duration{0, handedAfter + firstExtension}, asked)
+		require.Len(t, b.store.renewals, 3)
+		b.oneOwner(t)
+		b.free(t, "k")
+	})
+	for left, at := range map[time.Duration]time.Duration{
+		1300*time.Millisecond + 1: firstExtension,
+		1270 * time.Millisecond:   20 * time.Millisecond,
+		1250 * time.Millisecond:   0,
+		600 * time.Millisecond:    0,
+	} {
+		bubble("it is extended before less than 1 s of trust is left: "+left.String(), t, func(t *testing.T) {
+			b := newBenchHandsOver(t, wait)
+			b.told(func(a *driver.Answer) { a.TTL = left })
+			began := time.Now()
+			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+				if n == 2 {
+					assert.Equal(t, handedAfter+at, time.Since(began))
+				}
+				return b.store.pass(ctx, r)
+			}
+			require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(time.Second); return nil }))
+			require.Len(t, b.store.requests, 2)
+		})
+	}
+	bubble("P2 the trust counts from before the call, and not from the wake-up", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, wait)
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			if n > 1 {
+				return driver.Answer{}, errDown
+			}
+			return b.store.pass(ctx, r)
+		}
+		b.store.await = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			if a.Outcome == driver.Granted {
+				pass(300 * time.Millisecond)
+			}
+			return a, err
+		}
+		require.Equal(t, handedAfter+lockstore.Turn-margin, lostAt(t, b))
+		require.Len(t, b.store.releases, 1, "after the end of the trust, too")
+	})
+	for name, says := range map[string]hook{"F09 lost": says(driver.Lost), "refused": says(driver.Refused)} {
+		bubble("an extension that is "+name+" ends the work", t, func(t *testing.T) {
+			b := newBenchHandsOver(t, wait)
+			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+				if n > 1 {
+					return says(ctx, n, r)
+				}
+				return b.store.pass(ctx, r)
+			}
+			require.Equal(t, handedAfter+firstExtension, lostAt(t, b))
+		})
+	}
+	bubble("F24 the reply to the extension is lost: it is repeated", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, wait)
+		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			if n == 2 {
+				return driver.Answer{}, errLostReply
+			}
+			return a, err
+		}
+		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(10 * time.Second); return nil }))
+		require.Len(t, b.store.requests, 3)
+		require.Equal(t, b.store.requests[1].Owner, b.store.requests[2].Owner)
+	})
+	bubble("the store's notes travel", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, wait)
+		var notes []driver.Note
+		note := func(answers ...driver.Note) hook {
+			return func(ctx context.Context, n int, r request) (driver.Answer, error) {
+				notes = append(notes, r.Note)
+				a, err := b.store.pass(ctx, r)
+				a.Note = answers[min(n, len(answers))-1]
+				return a, err
+			}
+		}
+		b.store.acquire, b.store.await = note("refused", "extended"), note("", "waited", "handed over")
+		b.store.renew, b.store.release = note(""), note("")
+		first := b.store.await
+		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			if n < 3 {
+				notes = append(notes, r.Note)
+				pass(time.Duration(n-1) * handedAfter)
+				return driver.Answer{Outcome: driver.NotYet, Note: []driver.Note{"", "waited"}[n-1]}, nil
+			}
+			return first(ctx, n, r)
+		}
+		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(30 * time.Second); return nil }))
+		require.Equal(t, []driver.Note{"", "refused", "refused", "waited", "handed over", "extended", "extended"}, notes)
+	})
+	bubble("the store learns how old the last refusal is, by the clock that saw more", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, wait)
+		var elapsed []time.Duration
+		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			elapsed = append(elapsed, r.Elapsed)
+			if n == 1 {
+				pass(time.Second)
+				b.shift(instant{wall: 2 * time.Second}) // a freeze
+				return driver.Answer{Outcome: driver.NotYet}, nil
+			}
+			return b.store.pass(ctx, r)
+		}
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.Equal(t, []time.Duration{0, 3 * time.Second, handedAfter + 2*time.Second}, elapsed)
+	})
+	bubble("a run whose end would do more harm makes the lease a full one before it works", t, func(t *testing.T) {
+		for name, do := range map[string]func(*bench) error{
+			"cooldown": func(b *bench) error { return b.do(ctx, "k", time.Minute, nothing) },
+			"result": func(b *bench) error {
+				return b.DoOnce(ctx, "k", OnceOptions{MarkStarted: true}, func(context.Context, Lock) (Completion, error) {
+					return Completion{ResultTime: time.Minute}, nil
+				})
+			},
+			"long-lived lease": func(b *bench) error {
+				lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: time.Minute, Wait: time.Minute})
+				assert.Equal(t, time.Minute-margin, lease.TTL)
+				return err
+			},
+		} {
+			b := newBenchHandsOver(t, wait)
+			require.NoError(t, do(b), name)
+			require.Len(t, b.store.requests, 2, name)
+			require.Equal(t, time.Minute, b.store.requests[1].TTL, name)
+			b.oneOwner(t)
+			require.Equal(t, handedAfter, b.report(t).WaitTime)
+		}
+	})
+	bubble("F61 DoAll makes each lease a full one before it waits for its next key", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, wait)
+		b.freeAfter(handedAfter+20*time.Second, b.occupy(t, "l", time.Hour))
+		require.NoError(t, b.DoAll(ctx, []string{"l", "k"}, func(ctx context.Context, locks []Lock) error {
+			return ctx.Err()
+		}))
+		keys := []string{}
+		for _, r := range b.store.requests {
+			keys = append(keys, r.Key)
+		}
+		require.Equal(t, []string{"k", "k", "l"}, keys, "the last key's lease is used as it is")
+	})
+}
+
+// A process may stand still between the hand-over and its first request, and its caller may go
+// away. It never works under a lease that it cannot trust, and it leaves none behind.
+func TestHandOverThatIsNotUsed(t *testing.T) {
+	ctx := context.Background()
+	wait := Options{Wait: time.Minute}
+	// frozen makes the process stand still when the store has said that it was handed the key.
+	frozen := func(t *testing.T, b *bench, d time.Duration, meanwhile func()) {
+		var once sync.Once
+		b.told(func(*driver.Answer) {
+			once.Do(func() {
+				pass(d)
+				if meanwhile != nil {
+					meanwhile()
+				}
+			})
+		})
+	}
+	bubble("F07 a freeze that leaves too little trust: it asks, and its turn is not over", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, wait)
+		frozen(t, b, lockstore.Turn-margin-leastWork+1, nil)
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.Len(t, b.store.requests, 2)
+		require.Equal(t, b.store.requests[1].TTL, time.Minute)
+		require.Len(t, b.store.releases, 1)
+		b.oneOwner(t)
+		b.free(t, "k")
+	})
+	bubble("F07 a freeze that leaves enough", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, wait)
+		frozen(t, b, lockstore.Turn-margin-leastWork, nil)
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.Len(t, b.store.requests, 1)
+	})
+	bubble("F08 a freeze that stops the monotonic clock is seen before the work", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, wait)
+		frozen(t, b, 0, func() { b.shift(instant{wall: lockstore.Turn}) })
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.Len(t, b.store.requests, 2, "M154: not under the lease that was handed over")
+	})
+	bubble("F07 its turn is over, and the next has the key: it waits again, as the last", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, wait)
+		var other lockstore.Lease
+		frozen(t, b, lockstore.Turn, func() {
+			other = b.occupy(t, "k", time.Minute)
+			b.freeAfter(5*time.Second, other)
+		})
+		require.NoError(t, b.Do(ctx, "k", func(_ context.Context, lock Lock) error {
+			require.Greater(t, lock.Fence, other.Fence)
+			return nil
+		}))
+		b.oneOwner(t)
+		b.free(t, "k")
+	})
+	bubble("F08 a freeze in the work, before the first request", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, wait)
+		err := b.Do(ctx, "k", func(ctx context.Context, _ Lock) error {
+			b.shift(instant{wall: lockstore.Turn - margin})
+			require.Error(t, ctx.Err(), "the first question finds it lost")
+			return nil
+		})
+		require.IsType(t, &LockLost{}, err)
+	})
+	for _, lost := range []int{0, 1} {
+		bubble("F66 the caller leaves when the key is handed over: it is released with its fence, and the next has it", t, func(t *testing.T) {
+			b := newBenchHandsOver(t, wait)
+			ctx, cancel := context.WithCancel(ctx)
+			var fence lockstore.Fence
+			var behind lockstore.Owner
+			time.AfterFunc(time.Second, func() { behind = b.dies(t, "k", 1)[0] })
+			b.told(func(a *driver.Answer) {
+				fence = a.Fence
+				cancel()
+			})
+			b.store.release = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+				a, err := b.store.pass(ctx, r)
+				if n <= lost {
+					return driver.Answer{}, errLostReply
+				}
+				return a, err
+			}
+			err := b.Do(ctx, "k", neverRuns(t))
+			require.IsType(t, &LockDeadline{}, err)
+			require.ErrorIs(t, err, context.Canceled)
+			require.NoError(t, b.report(t).ReleaseErr)
+			require.Len(t, b.store.requests, 1)
+			require.Empty(t, b.store.leaves)
+			require.Len(t, b.store.releases, 1+lost)
+			require.Equal(t, fence, b.store.releases[lost].Fence)
+			next, err := b.store.Store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: behind, TTL: time.Minute})
+			require.NoError(t, err)
+			require.Greater(t, next.Fence, fence)
+		})
+	}
+	bubble("F37 the caller leaves, and the release fails: unknown, and the report says so", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, wait)
+		ctx, cancel := context.WithCancel(ctx)
+		b.told(func(*driver.Answer) { cancel() })
+		b.store.release = fails(errDown)
+		require.IsType(t, &LockStoreUnavailable{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
+		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
+	})
+	bubble("F65 too little time is left for the work: it is released", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: time.Minute})
+		b.freeAfter(300*time.Millisecond, b.occupy(t, "k", time.Hour))
+		frozen(t, b, 100*time.Millisecond, nil)
+		err := b.Do(within(t, 700*time.Millisecond), "k", neverRuns(t))
+		require.IsType(t, &LockDeadline{}, err)
+		require.Len(t, b.store.releases, 1)
+		b.free(t, "k")
+	})
+	bubble("a repeatable owner keeps what it was handed for its next call", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, Options{})
+		ctx, cancel := context.WithCancel(ctx)
+		b.told(func(*driver.Answer) { cancel() })
+		req := LeaseRequest{Key: "k", TTL: time.Minute, Wait: time.Minute, Owner: "mine"}
+		_, err := b.Acquire(ctx, req)
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.Empty(t, b.store.releases)
+		pass(lockstore.Turn - 1)
+		lease, err := b.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.Equal(t, time.Minute-margin, lease.TTL)
+	})
+	bubble("a waiter whose store has no news asks it again at once, and ends with its wait", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 20 * time.Second})
+		b.occupy(t, "k", time.Hour)
+		var last time.Time
+		b.store.await = func(ctx context.Context, n int, _ request) (driver.Answer, error) {
+			require.True(t, n == 1 || time.Since(last) == 0)
+			leastOf := time.NewTimer(lockstore.Turn / 2)
+			select {
+			case <-ctx.Done():
+				return driver.Answer{}, ctx.Err()
+			case <-leastOf.C:
+			}
+			last = time.Now()
+			return driver.Answer{Outcome: driver.NotYet}, nil
+		}
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Equal(t, 20*time.Second, b.report(t).WaitTime)
+		require.Len(t, b.store.requests, 1)
+		synctest.Wait()
+	})
+}
