@@ -16,10 +16,17 @@ import (
 const (
 	Search     = "search"     // every state of a small model
 	Simulation = "simulation" // random schedules from seeds, in virtual time
+	Comparison = "comparison" // of a store with the rule book, by random requests
 	Histories  = "histories"  // the answers of real servers, checked afterwards
 	Processes  = "processes"  // real function processes that are killed and stopped
 	Mutants    = "mutants"    // planted bugs
 	Fuzz       = "fuzz"       // generated input
+)
+
+// Counts of a comparison.
+const (
+	Sequences = "sequences"
+	Requests  = "requests"
 )
 
 // Result is what one part of the verification did.

@@ -27,11 +27,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// book has the settings of the rules.
-var book = rules.Book{Places: 128, Marks: 16}
-
 // memory is the driver: it keeps the state of each key in memory.
 type memory struct {
+	book   rules.Book
 	now    func() time.Time
 	timers bool // now goes as fast as timers
 
@@ -51,7 +49,7 @@ var Opener = lockstore.Opener{
 
 // New returns an empty store. now is its clock; nil means time.Now.
 func New(now func() time.Time) *lockstore.Store {
-	m := &memory{now: now, states: map[string]rules.State{}, changed: map[string]chan struct{}{}}
+	m := &memory{book: rules.Book{Places: 128, Marks: 16}, now: now, states: map[string]rules.State{}, changed: map[string]chan struct{}{}}
 	if now == nil {
 		m.now, m.timers = time.Now, true
 	}
@@ -62,7 +60,7 @@ func New(now func() time.Time) *lockstore.Store {
 func (m *memory) Do(_ context.Context, key string, r driver.Request) (driver.Answer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next, changed, answer, _ := book.Decide(m.states[key], rules.At(m.now()), r)
+	next, changed, answer, _ := m.book.Decide(m.states[key], rules.At(m.now()), r)
 	if changed {
 		m.write(key, next)
 	}
@@ -106,7 +104,7 @@ func (m *memory) turn(key string, owner driver.Owner) (driver.Answer, time.Durat
 			return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: left, Note: h.Note}, 0, nil
 		}
 	}
-	return driver.Answer{}, book.Wait(m.states[key], rules.At(now), owner), m.changed[key]
+	return driver.Answer{}, m.book.Wait(m.states[key], rules.At(now), owner), m.changed[key]
 }
 
 func (m *memory) write(key string, next rules.State) {
@@ -128,7 +126,7 @@ func (m *memory) list(prefix string) driver.Page {
 	p, now := driver.Page{Read: len(m.states), Requests: 1}, rules.At(m.now())
 	for _, key := range slices.Sorted(maps.Keys(m.states)) {
 		if strings.HasPrefix(key, prefix) {
-			_, _, answer, _ := book.Decide(m.states[key], now, driver.Request{Kind: driver.Inspect})
+			_, _, answer, _ := m.book.Decide(m.states[key], now, driver.Request{Kind: driver.Inspect})
 			p.Keys = append(p.Keys, driver.Listed{Key: key, Status: answer.Status})
 		}
 	}

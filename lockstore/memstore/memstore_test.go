@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
@@ -30,6 +31,23 @@ func TestStoreOnAnInjectedClock(t *testing.T) {
 		h.Sleep = func(d time.Duration) { moved.Add(int64(d)) }
 		return h
 	}, storetest.Parallel)
+}
+
+// TestRuleBook compares the store with the rule book by random requests, also with so few places and
+// marks that they do not suffice.
+//
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/memstore -run TestRuleBook
+// replays one seed.
+func TestRuleBook(t *testing.T) {
+	leasesim.RuleBook(t, "random requests to the store in memory and to the rule book", 30, 500_000, map[string]func(*testing.T) storetest.Harness{
+		"128 places": func(*testing.T) storetest.Harness { return harness(time.Now) },
+		"2 places": func(*testing.T) storetest.Harness {
+			h := harness(time.Now)
+			h.Places, h.Marks = 2, 3
+			inside(h.Store).book = rules.Book{Places: h.Places, Marks: h.Marks}
+			return h
+		},
+	})
 }
 
 // harness opens a store. now is its clock, until the suite shifts the clock.

@@ -51,6 +51,8 @@ type check struct {
 	slept   atomic.Int64
 	opened  sync.Once
 	other   *lockstore.Store // of the second process
+
+	compared atomic.Int64 // requests whose answers were compared with the rule book
 }
 
 // newCheck is called in the bubble, if there is one.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,18 +45,40 @@ var rulesCases = []testCase{
 }
 
 // Sequences compares a store with the rule book by random sequences of requests, as a case of
-// Run does, and by as many as the caller wants: with the seeds from first on. Each sequence has
-// a synctest bubble and a store of its own. At the first difference the test fails, and names the
-// seed and the shortest sequence found.
-func Sequences(t *testing.T, open func(t *testing.T) Harness, first uint64, count int) {
+// Run does, and by as many as the caller wants: with the seeds from first on. They are in synctest
+// bubbles. A few of them share a store, and each has a key of its own. At the first difference the test
+// fails, and names the seed and the shortest sequence found. Sequences returns the number of requests.
+func Sequences(t *testing.T, open func(t *testing.T) Harness, first uint64, count int) (requests int64) {
 	t.Helper()
-	for seed := first; seed < first+uint64(count); seed++ {
+	const share = 16
+	for from := first; from < first+uint64(count); from += share {
 		synctest.Test(t, func(t *testing.T) { // a failure ends the whole test
-			if d := newCheck(t, t, open(t), true).difference(seed); d != "" {
-				t.Fatal(d)
+			c := newCheck(t, t, open(t), true)
+			for seed := from; seed < min(from+share, first+uint64(count)); seed++ {
+				if d := c.difference(seed); d != "" {
+					t.Fatal(d)
+				}
 			}
+			requests += c.compared.Load()
 		})
 	}
+	return requests
+}
+
+// SequencesAtOnce is Sequences on the wall clock: many at once, because they mostly wait.
+func SequencesAtOnce(t *testing.T, h Harness, first uint64, count int) (requests int64) {
+	t.Helper()
+	const most = 200
+	c := newCheck(t, t, h, false)
+	var next atomic.Uint64
+	atOnce(min(most, count), func(int) {
+		for n := next.Add(1); n <= uint64(count) && !t.Failed(); n = next.Add(1) {
+			if d := c.difference(first + n - 1); d != "" {
+				t.Error(d)
+			}
+		}
+	})
+	return c.compared.Load()
 }
 
 // difference runs one random sequence. If the store differs from the rule book, it looks for
@@ -215,6 +238,11 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 			want, _ := m.decide(&b, s)
 			believe(b, want)
 		}
+		if b := before[i]; m.Yields && s.kind == driver.Acquire && s.join {
+			s.join = false
+			want, _ := m.decide(&b, s)
+			believe(b, want)
+		}
 	}
 	switch {
 	case got.err != nil && !s.unheard:
@@ -237,6 +265,7 @@ const awaits = 100 * time.Millisecond
 func (m *comparison) await(s step) string {
 	ctx, cancel := context.WithTimeout(m.t.Context(), awaits)
 	defer cancel()
+	m.compared.Add(1)
 	a, err := m.client(s.owner).Driver().Await(ctx, m.key, driver.Request{
 		Kind: driver.AwaitTurn, Owner: m.owners[s.owner], Elapsed: m.asked - m.refused[s.owner], Note: m.note(s),
 	})
@@ -306,6 +335,7 @@ func (m *comparison) send(s step, looks bool) (got seen) {
 	}
 	r := m.request(s, m.fences)
 	r.Note = m.note(s)
+	m.compared.Add(1)
 	got.answer, got.err = d.Do(ctx, m.key, r)
 	restore()
 	if got.err != nil {
@@ -319,6 +349,7 @@ func (m *comparison) send(s step, looks bool) (got seen) {
 	}
 	m.renumber(&m.fences, s, &got.answer)
 	if looks {
+		m.compared.Add(1)
 		a, err := d.Do(ctx, m.key, driver.Request{Kind: driver.Inspect})
 		if err != nil {
 			got.err = fmt.Errorf("Inspect: %w", err)
@@ -335,32 +366,28 @@ func (m *comparison) request(s step, f fences) driver.Request {
 	if s.fence > 0 && s.fence < len(f) {
 		r.Fence = f[s.fence]
 	}
+	var result driver.Secret
 	if s.result {
-		r.Result = fmt.Appendf(nil, "result of %d", s.owner)
+		result = driver.Secret(holders[s.owner])
 	}
 	switch s.kind {
 	case driver.Acquire:
 		if !s.extends {
 			r.Fence = 0
 		}
-		r.TTL, r.MaxHolders, r.Holder, r.Join, r.Result = s.ttl, s.most, holders[s.owner], s.join, nil
+		r.TTL, r.MaxHolders, r.Holder, r.Join = s.ttl, s.most, holders[s.owner], s.join
 	case driver.Renew:
 		r.TTL = s.ttl
 	case driver.Abandon, driver.Leave:
 		r.Fence = 0
 	case driver.Complete:
-		r.TTL = s.ttl
+		r.TTL, r.Result = s.ttl, result
 	case driver.Resolve:
 		if r.Owner, r.Effect = "", s.join; s.join {
-			r.TTL = s.ttl
-		} else {
-			r.Result = nil
+			r.TTL, r.Result = s.ttl, result
 		}
 	case driver.Revoke:
 		r.Owner, r.AtOnce, r.Holder = "", s.join, holders[s.owner]
-	}
-	if s.kind != driver.Complete && s.kind != driver.Resolve {
-		r.Result = nil
 	}
 	return r
 }

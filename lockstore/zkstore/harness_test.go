@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
@@ -52,23 +53,35 @@ func conformance(t *testing.T, addrs string) {
 		s := openStore(t, "zookeeper://"+net.addrs())
 		return s.kv, wire{nodes, net, s}
 	}, storetest.Parallel)
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		net := openNetwork(t, addrs)
-		s := openStore(t, "zookeeper://"+net.addrs())
-		h := castest.Harness(t, s.kv, casstore.Options{Name: "zkstore", MaxClockSkew: DefaultMaxClockSkew}, nodes)
-		h.TakeoverDelay += 400 * time.Millisecond // a busy machine: a process knows the time of its last reply
-		h.Unreachable = func(t *testing.T) *lockstore.Store { return openStore(t, "zookeeper://"+closedPort(t)).Store }
-		for what, data := range map[string]string{"empty": "", "text": "hello", "a birth alone": newBirth(), "no birth": strings.ToLower(newBirth()) + " x"} {
-			h.Foreign["a node with "+what] = func(t *testing.T, key string) { nodes.put(t, key, []byte(data)) }
-		}
-		// Writes only: their data begin with the entry's mark.
-		h.LoseReplies = func(t *testing.T) func() {
-			return net.during(t, s, func(p *testservers.CutProxy) { p.CutReplies(entryMark) })
-		}
-		h.Hang = func(t *testing.T) func() { return net.during(t, s, (*testservers.CutProxy).Swallow) }
-		h.Dump = func(t *testing.T, key string) string { return string(nodes.data(t, key)) }
-		return h
-	}, storetest.Parallel)
+	storetest.Run(t, func(t *testing.T) storetest.Harness { return harness(t, addrs, nodes) }, storetest.Parallel)
+}
+
+// TestRuleBook compares the store with the rule book by random requests to a real server.
+func TestRuleBook(t *testing.T) {
+	leasesim.RuleBookOnServers(t, "random requests to ZooKeeper and to the rule book", 1000, map[string]func(*testing.T) storetest.Harness{
+		"ZooKeeper": func(t *testing.T) storetest.Harness {
+			addr := testservers.ZooKeeper(t).Addr
+			return harness(t, addr, openTable(t, addr))
+		},
+	})
+}
+
+func harness(t *testing.T, addrs string, nodes table) storetest.Harness {
+	net := openNetwork(t, addrs)
+	s := openStore(t, "zookeeper://"+net.addrs())
+	h := castest.Harness(t, s.kv, casstore.Options{Name: "zkstore", MaxClockSkew: DefaultMaxClockSkew}, nodes)
+	h.TakeoverDelay += 400 * time.Millisecond // a busy machine: a process knows the time of its last reply
+	h.Unreachable = func(t *testing.T) *lockstore.Store { return openStore(t, "zookeeper://"+closedPort(t)).Store }
+	for what, data := range map[string]string{"empty": "", "text": "hello", "a birth alone": newBirth(), "no birth": strings.ToLower(newBirth()) + " x"} {
+		h.Foreign["a node with "+what] = func(t *testing.T, key string) { nodes.put(t, key, []byte(data)) }
+	}
+	// Writes only: their data begin with the entry's mark.
+	h.LoseReplies = func(t *testing.T) func() {
+		return net.during(t, s, func(p *testservers.CutProxy) { p.CutReplies(entryMark) })
+	}
+	h.Hang = func(t *testing.T) func() { return net.during(t, s, (*testservers.CutProxy).Swallow) }
+	h.Dump = func(t *testing.T, key string) string { return string(nodes.data(t, key)) }
+	return h
 }
 
 const entryMark = "lambdalock2 "

@@ -94,6 +94,7 @@ func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) st
 	return storetest.Harness{
 		Store:         store,
 		Marks:         16,
+		Yields:        true,
 		TakeoverDelay: 2*kv.ClockResolution() + opt.MaxClockSkew,
 		TurnDelay:     2 * kv.ClockResolution(),
 		Margin:        opt.Margin,
