@@ -52,13 +52,17 @@ var parts = []part{
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 20_000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "(TestRepeats|TestManyKeys)", seeded: true, atLeast: map[string]int64{seeds: 2000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "TestTrustNeverOverlaps", seeded: true, atLeast: map[string]int64{seeds: 1000}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestRuleBook|TestStoreOnTheFake)", seeded: true, atLeast: map[string]int64{seeds: 3000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestRuleBook|TestStoreOnTheFake)", seeded: true, atLeast: map[string]int64{sequences: 10_000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "TestGuardsOverDynamoDB", seeded: true, atLeast: map[string]int64{seeds: 100}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 600}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/casstore", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 1000}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/casstore", run: "(TestRuleBook|TestStore|TestServiceThatDropsWrites|TestOldReads|TestWaker|TestHolderRenewsInTimeAmongJoiners)", seeded: true, atLeast: map[string]int64{seeds: 8 * 300}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "(TestRuleBook|TestConformanceVirtualTime)", seeded: true, atLeast: map[string]int64{seeds: 300}},
-	{kind: verifyrecord.Simulation, dir: "../lockstore/datastore", pkg: ".", run: "(TestRuleBook|TestOnFake)", seeded: true, atLeast: map[string]int64{seeds: 300}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/memstore", run: "TestRuleBook", seeded: true, atLeast: map[string]int64{sequences: 1_000_000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/casstore", run: "(TestRuleBook|TestStore|TestServiceThatDropsWrites|TestOldReads|TestWaker|TestHolderRenewsInTimeAmongJoiners)", seeded: true, atLeast: map[string]int64{sequences: 50_000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "(TestRuleBook|TestConformanceVirtualTime)", seeded: true, atLeast: map[string]int64{sequences: 10_000}},
+	{kind: verifyrecord.Comparison, dir: "../lockstore/datastore", pkg: ".", run: "(TestRuleBook|TestOnFake)", seeded: true, atLeast: map[string]int64{sequences: 300}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "TestRuleBookOnServers", seeded: true, waits: true, atLeast: map[string]int64{sequences: 2 * 1000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "TestRuleBookOnDynamoDBLocal", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/zkstore", run: "TestRuleBook", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/storetest", run: "TestTheComparisonFindsMistakes"},
 	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "Test.*", seeded: true, waits: true, atLeast: map[string]int64{histories: 300, operations: 300_000}},
 	{kind: verifyrecord.Processes, dir: ".", pkg: "./processes", run: "Test.*", seeded: true, waits: true, atLeast: map[string]int64{kills: 300, stops: 300}},
@@ -69,6 +73,8 @@ var parts = []part{
 // Counts that the parts record and the page shows.
 const (
 	seeds      = "seeds"
+	sequences  = verifyrecord.Sequences
+	requests   = verifyrecord.Requests
 	histories  = "histories"
 	operations = "operations"
 	kills      = "SIGKILL"
@@ -305,7 +311,7 @@ type round struct {
 }
 
 // stride is more than any part tries from one seed on.
-const stride = 100_000
+const stride = 2_000_000
 
 func runSoak(ctx context.Context, long time.Duration) error {
 	rounds := filepath.Join(buildDir, "soak.jsonl")

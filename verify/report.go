@@ -17,6 +17,8 @@ var kinds = []struct{ kind, what string }{
 	{verifyrecord.Search, "visits the states of a few clients, breadth first. The rules are those that the stores call, alone and under the shipped core of the stores that compare and swap; the clients are short models of the guard."},
 	{verifyrecord.Simulation, "runs random schedules from seeds, in virtual time. Clocks are off, processes freeze and die, and the network loses, delays and repeats requests. " +
 		"Two simulations have the shipped guard over the store in memory; one of them counts the effects of work under the shipped package idempotency. The others have the shipped DynamoDB store over a fake service, the shipped Redis store over miniredis, or casstore over a register in memory."},
+	{verifyrecord.Comparison, "sends random requests to a store and asks the rule book: each answer and each state have to be the same. A sequence has 20 to 40 requests of several owners, with repeats, late duplicates and lapses of time. " +
+		"In virtual time some replies are lost, and where a store has several processes, two take turns."},
 	{verifyrecord.Histories, "records what the clients of the store in memory and of real servers were told during faults. A checker ([porcupine](https://github.com/anishathalye/porcupine), with a model of a lease in real time) " +
 		"then looks for an order of the operations that explains every answer. If its search has no end in 90 s, the history is repeated with another seed, and counted. If that has no end either, it is undecided, and the run fails."},
 	{verifyrecord.Processes, "adds elements to lists under the lock, as in Jepsen's set test. The function's processes are killed, stopped, told to end, or run into their timeout. No acknowledged element may be missing."},
@@ -25,7 +27,7 @@ var kinds = []struct{ kind, what string }{
 }
 
 // headings are the counts that the page shows. The record has all.
-var headings = []string{"states", seeds, histories, operations, kills, stops, "functions", "inputs"}
+var headings = []string{"states", seeds, sequences, requests, histories, operations, kills, stops, "functions", "inputs"}
 
 // limits hold for every part.
 var limits = []string{
@@ -115,10 +117,14 @@ func sum(r Record) total {
 func claim(r Record) string {
 	s := sum(r)
 	caught, planted := killed(s.Mutants)
-	return fmt.Sprintf("The last `make verify` (%s) made %s with %s on %d set-ups of stores (%s) under %d kinds of faults, ran %s, and killed or stopped %s: "+
+	compared := ""
+	if n := s.Counts[sequences]; n > 0 {
+		compared = fmt.Sprintf("compared %s of %s with the rule book, ", count(n, sequences), count(s.Counts[requests], requests))
+	}
+	return fmt.Sprintf("The last `make verify` (%s) made %s with %s on %d set-ups of stores (%s) under %d kinds of faults, %sran %s, and killed or stopped %s: "+
 		"it found %d violations, left %d histories undecided, and caught %d of %d planted bugs.",
 		r.Date, count(s.Counts[histories], "histories"), count(s.Counts[operations], "operations"), len(s.stores), strings.Join(slices.Sorted(maps.Keys(s.stores)), ", "), len(s.faults),
-		count(s.Counts[seeds], "simulations"), count(s.Counts[kills]+s.Counts[stops], "processes"), s.Violations, s.Undecided, caught, planted)
+		compared, count(s.Counts[seeds], "simulations"), count(s.Counts[kills]+s.Counts[stops], "processes"), s.Violations, s.Undecided, caught, planted)
 }
 
 // writeReport makes docs/verification.md and the README's sentence from the kept
@@ -189,6 +195,9 @@ Commit %s%s, on %s, in %v. `+"`make verify`"+` does it again,
 	}
 	b.WriteString("\n")
 	for _, k := range kinds {
+		if !slices.ContainsFunc(r.Results, func(p verifyrecord.Result) bool { return p.Kind == k.kind }) {
+			continue
+		}
 		fmt.Fprintf(&b, "- **%s** %s\n", k.kind, k.what)
 	}
 	fmt.Fprintf(&b, `

@@ -44,8 +44,8 @@ type Harness struct {
 	// remembers each of them. 0 is a store that promises only what package lockstore does.
 	Marks int
 
-	// Yields is for a store that may refuse a request for a place without a place, while others write the
-	// entry that the holder has to renew soon. On the wall clock random requests then may have no place.
+	// Yields is for a store that refuses a request for a place, and gives none, while others write the
+	// entry that the holder has to renew soon. It is allowed on the wall clock only.
 	Yields bool
 
 	// Places is how many places a queue has. 0 is more than a random sequence of requests can fill.

@@ -238,7 +238,7 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 			want, _ := m.decide(&b, s)
 			believe(b, want)
 		}
-		if b := before[i]; m.Yields && s.kind == driver.Acquire && s.join {
+		if b := before[i]; m.Yields && !m.virtual && s.kind == driver.Acquire && s.join {
 			s.join = false
 			want, _ := m.decide(&b, s)
 			believe(b, want)
