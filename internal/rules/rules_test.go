@@ -1,0 +1,491 @@
+package rules_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/modelcheck"
+	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+var book = rules.Book{Places: 3, Marks: 4}
+
+// now is the time of the first request of a key; sec is a time later than that by so many seconds.
+var now = time.Unix(1_800_000_000, 0)
+
+func sec(s float64) time.Time { return now.Add(time.Duration(s * float64(time.Second))) }
+
+// between is a clock that knows that the time is at or after the first and at or before the second.
+func between(early, late float64) rules.Clock {
+	return rules.Clock{Early: sec(early), Late: sec(late), Sure: true}
+}
+
+func guess(s float64) rules.Clock { return rules.Clock{Early: sec(s), Late: sec(s)} }
+
+// key is a state and the decisions about it.
+type key struct {
+	t *testing.T
+	rules.State
+	rules.Book
+	changed bool
+	basis   rules.Basis
+}
+
+func (k *key) do(c rules.Clock, r driver.Request) (a driver.Answer) {
+	k.State, k.changed, a, k.basis = k.Decide(k.State, c, r)
+	return a
+}
+
+func newKey(t *testing.T) *key { return &key{t: t, Book: book} }
+
+func acquire(o driver.Owner) driver.Request {
+	return driver.Request{Kind: driver.Acquire, Owner: o, TTL: 10 * time.Second, MaxHolders: 1, Holder: "holder " + string(o), Join: true}
+}
+
+func by(kind driver.Kind, o driver.Owner, f driver.Fence) driver.Request {
+	return driver.Request{Kind: kind, Owner: o, Fence: f, TTL: 10 * time.Second}
+}
+
+// granted acquires the key.
+func (k *key) granted(c rules.Clock, r driver.Request) driver.Answer {
+	k.t.Helper()
+	a := k.do(c, r)
+	require.Equal(k.t, driver.Granted, a.Outcome, "%v", a)
+	return a
+}
+
+// wants does the request and looks at the outcome.
+func (k *key) wants(want driver.Outcome, c rules.Clock, r driver.Request) driver.Answer {
+	k.t.Helper()
+	a := k.do(c, r)
+	require.Equal(k.t, want, a.Outcome, "%+v", a)
+	return a
+}
+
+// The suite of the stores, over the rule book under a mutex.
+func TestSuite(t *testing.T) {
+	storetest.Run(t, func(*testing.T) storetest.Harness {
+		return storetest.Harness{Store: memstore.New(nil), Marks: 16}
+	}, synctest.Test)
+}
+
+// The first states of the searches, of which make verify visits many more.
+func TestSearch(t *testing.T) {
+	all := modelcheck.Queue | modelcheck.Renew | modelcheck.Start | modelcheck.Complete | modelcheck.Revoke
+	for _, size := range []modelcheck.Size{
+		{MaxHolders: []int{1, 1}, Does: all, Earlier: 1, Dead: 1},
+		{MaxHolders: []int{1, 1}, Healthy: true, Does: modelcheck.Queue | modelcheck.Complete, Dead: 2},
+		{MaxHolders: []int{1, 1}, Register: true, Does: all},
+		{MaxHolders: []int{1, 2, 2}, Does: modelcheck.Queue | modelcheck.Renew, Dead: 1},
+		{MaxHolders: []int{1, 64, 64}, Healthy: true, Does: modelcheck.Queue},
+	} {
+		size.States = 5000
+		if r := modelcheck.Search(size, modelcheck.None, modelcheck.Rules()); r.Bad != "" {
+			t.Errorf("%v: %s:\n%s", size, r.Bad, r.Trace)
+		}
+	}
+}
+
+// A lease begins at the latest time that it may be now.
+func TestBeginsLate(t *testing.T) {
+	k := newKey(t)
+	a := k.granted(between(0, 3), acquire("a"))
+	assert.Equal(t, 10*time.Second, a.TTL)
+	assert.Equal(t, driver.Fence(sec(0).UnixMicro()), a.Fence, "a clock that is ahead makes no fence of the future")
+	assert.Equal(t, sec(13), k.Holders[0].End())
+
+	assert.Equal(t, 8*time.Second, k.granted(between(4, 5), acquire("a")).TTL, "a repeat is trusted for what is left at the latest time")
+	assert.False(t, k.changed)
+	assert.Equal(t, 4*time.Second, k.granted(between(4, 5), driver.Request{Kind: driver.Acquire, Owner: "a", TTL: 4 * time.Second}).TTL, "and for no longer than it asks")
+
+	assert.Equal(t, 10*time.Second, k.granted(between(7, 8), by(driver.Renew, "a", a.Fence)).TTL)
+	assert.Equal(t, sec(18), k.Holders[0].End())
+	shorter := by(driver.Renew, "a", a.Fence)
+	shorter.TTL = time.Second
+	assert.Equal(t, 10*time.Second, k.granted(between(9, 9), shorter).TTL)
+	assert.Equal(t, sec(19), k.Holders[0].End())
+
+	k.wants(driver.Done, between(11, 12), by(driver.Complete, "a", a.Fence))
+	assert.Equal(t, sec(22), k.Closed.End())
+}
+
+// Others' leases, and all that is closed, end when it is their end at the earliest time that it may be.
+func TestEndsEarly(t *testing.T) {
+	k := newKey(t)
+	a := k.granted(between(0, 0), acquire("a"))
+	b := acquire("b")
+	b.Join = false
+	refused := k.wants(driver.Refused, between(9.9, 12), b)
+	assert.Equal(t, driver.Status{
+		State: driver.Held, Fence: a.Fence, Holder: "holder a", Remaining: 100 * time.Millisecond,
+		Holders: []driver.Holder{{Fence: a.Fence, MaxHolders: 1, Text: "holder a", Remaining: 100 * time.Millisecond, State: driver.Held}},
+	}, refused.Status)
+	assert.Equal(t, rules.OnAnything, k.basis)
+	k.wants(driver.Holding, between(9.9, 12), by(driver.Leave, "a", 0))
+	again := k.granted(between(9.9, 12), by(driver.Renew, "a", a.Fence))
+	assert.Equal(t, rules.OnAnything, k.basis, "a write that nobody wrote before")
+	assert.Equal(t, 10*time.Second, again.TTL)
+	k.wants(driver.Lost, between(22, 22), by(driver.Renew, "a", a.Fence))
+	assert.Equal(t, rules.OnStamp, k.basis)
+	k.wants(driver.Lost, between(22, 22), by(driver.MarkStarted, "a", a.Fence))
+	k.wants(driver.Lost, between(22, 22), driver.Request{Kind: driver.Revoke, Fence: a.Fence})
+	k.wants(driver.Lost, between(22, 22), acquire("a"))
+	next := k.granted(between(22, 30), b)
+	assert.Equal(t, rules.OnStamp, k.basis)
+	assert.Equal(t, []rules.Ended{{Owner: "a", Fence: a.Fence, How: rules.Expired}}, k.Ended)
+
+	k.wants(driver.Done, between(31, 31), driver.Request{Kind: driver.Complete, Owner: "b", Fence: next.Fence, TTL: 4 * time.Second, Result: []byte("r")})
+	refused = k.wants(driver.Refused, between(34.5, 36), acquire("c"))
+	assert.Equal(t, driver.Status{State: driver.Completed, Fence: next.Fence, Holder: "holder b", Remaining: 500 * time.Millisecond, Result: []byte("r")}, refused.Status)
+	assert.Empty(t, k.Queue)
+	k.granted(between(35, 36), acquire("c"))
+}
+
+// A revocation says for how long the old holder may be at work: until the end at the earliest time.
+func TestRevoke(t *testing.T) {
+	k := newKey(t)
+	a := k.granted(between(0, 0), acquire("a"))
+	k.wants(driver.Refused, between(1, 1), acquire("b"))
+	revoke := driver.Request{Kind: driver.Revoke, Fence: a.Fence, Holder: "operator"}
+	answer := k.wants(driver.Done, between(2, 3), revoke)
+	assert.Equal(t, rules.OnFreshRead, k.basis)
+	assert.Equal(t, driver.Revoked, answer.Status.State)
+	assert.Equal(t, "operator", answer.Status.Holder)
+	assert.Equal(t, 8*time.Second, answer.Status.Remaining)
+	revoke.Holder, revoke.AtOnce = "another", true
+	answer = k.wants(driver.Done, between(4, 5), revoke)
+	assert.Equal(t, driver.Status{
+		State: driver.Reserved, Fence: a.Fence + 4_000_000, Holder: "operator", Remaining: 6 * time.Second,
+		Holders: []driver.Holder{{Fence: a.Fence + 4_000_000, MaxHolders: 1, Remaining: 3 * time.Second, State: driver.Reserved}},
+	}, answer.Status, "it was handed over")
+	assert.Equal(t, []driver.Owner{"b"}, answer.HandedOver)
+	again := k.wants(driver.Done, between(5, 5), revoke)
+	assert.Equal(t, rules.OnFreshRead, k.basis)
+	assert.False(t, k.changed)
+	assert.Equal(t, driver.Reserved, again.Status.State)
+	k.wants(driver.Lost, between(5, 5), driver.Request{Kind: driver.Revoke, Fence: a.Fence})
+	assert.Equal(t, rules.OnFreshRead, k.basis)
+}
+
+// A state of the future begins now, if the time is certain.
+func TestClockThatWasSetBack(t *testing.T) {
+	k := newKey(t)
+	a := k.granted(between(100, 100), acquire("a"))
+	k.wants(driver.Refused, guess(0), acquire("b"))
+	assert.Equal(t, sec(110), k.Holders[0].End(), "a guess does not know")
+	k.wants(driver.Refused, between(0, 1), acquire("c"))
+	assert.Equal(t, sec(11), k.Holders[0].End())
+	k.wants(driver.Done, between(100, 100), by(driver.Complete, "a", a.Fence))
+	k.wants(driver.Refused, between(0, 2), acquire("c"))
+	assert.True(t, k.changed)
+	assert.Equal(t, sec(12), k.Closed.End())
+	k.wants(driver.Refused, between(3, 3), acquire("c"))
+	assert.False(t, k.changed)
+	k.granted(between(12, 12), acquire("c"))
+	assert.Equal(t, a.Fence+1, k.LastFence, "the fence grows")
+}
+
+// What an answer rests on.
+func TestBasis(t *testing.T) {
+	fence := driver.Fence(0)
+	held := func(k *key) { fence = k.granted(guess(0), acquire("a")).Fence }
+	waits := func(k *key) {
+		held(k)
+		k.wants(driver.Refused, guess(0), acquire("b"))
+	}
+	started := func(k *key) {
+		held(k)
+		k.wants(driver.Done, guess(0), by(driver.MarkStarted, "a", fence))
+	}
+	handedOver := func(k *key) {
+		waits(k)
+		k.wants(driver.Done, guess(0), by(driver.Release, "a", fence))
+		fence = k.LastFence
+	}
+	released := func(k *key) {
+		held(k)
+		k.wants(driver.Done, guess(0), by(driver.Release, "a", fence))
+	}
+	completed := func(k *key) {
+		held(k)
+		k.wants(driver.Done, guess(0), by(driver.Complete, "a", fence))
+	}
+	free := func(*key) {}
+	two := acquire("b")
+	two.MaxHolders = 2
+	kind := func(k driver.Kind, o driver.Owner) driver.Request {
+		return driver.Request{Kind: k, Owner: o, TTL: 10 * time.Second}
+	}
+	for _, c := range []struct {
+		what  string
+		state func(*key)
+		at    float64
+		r     driver.Request // with the fence of the last grant if it needs one
+		want  rules.Basis
+	}{
+		{"a new key", free, 1, acquire("a"), rules.OnAnything},
+		{"a released key", released, 1, acquire("b"), rules.OnAnything},
+		{"an owner that has ended", released, 1, acquire("a"), rules.OnAnything},
+		{"a held key", held, 1, acquire("b"), rules.OnAnything},
+		{"a repeat", held, 1, acquire("a"), rules.OnStamp},
+		{"a repeat after the end", held, 11, acquire("a"), rules.OnStamp},
+		{"a takeover", held, 11, acquire("b"), rules.OnStamp},
+		{"room beside a dead holder", held, 11, two, rules.OnStamp},
+		{"a completed key", completed, 1, acquire("b"), rules.OnAnything},
+		{"a key that was completed", completed, 11, acquire("b"), rules.OnStamp},
+		{"a key in doubt", started, 11, acquire("b"), rules.OnStamp},
+		{"a started key", started, 1, acquire("b"), rules.OnAnything},
+		{"an extension", handedOver, 1, acquire("b"), rules.OnAnything},
+		{"a hand-over that has lapsed", handedOver, 3, acquire("b"), rules.OnStamp},
+		{"a renewal", held, 1, kind(driver.Renew, "a"), rules.OnAnything},
+		{"a renewal of a hand-over", handedOver, 1, kind(driver.Renew, "b"), rules.OnAnything},
+		{"a renewal after the end", held, 11, kind(driver.Renew, "a"), rules.OnStamp},
+		{"a renewal by another", held, 1, kind(driver.Renew, "x"), rules.OnFreshRead},
+		{"a release", held, 1, kind(driver.Release, "a"), rules.OnAnything},
+		{"a release to a waiter", waits, 1, kind(driver.Release, "a"), rules.OnAnything},
+		{"a release again", released, 1, kind(driver.Release, "a"), rules.OnAnything},
+		{"a release by another", held, 1, kind(driver.Release, "x"), rules.OnFreshRead},
+		{"an abandon", held, 1, kind(driver.Abandon, "a"), rules.OnAnything},
+		{"an abandon of nothing", free, 1, kind(driver.Abandon, "a"), rules.OnAnything},
+		{"a leave by the holder", held, 1, kind(driver.Leave, "a"), rules.OnFreshRead},
+		{"a leave after the end", held, 11, kind(driver.Leave, "a"), rules.OnStamp},
+		{"a leave", waits, 1, kind(driver.Leave, "b"), rules.OnAnything},
+		{"a leave of nothing", held, 1, kind(driver.Leave, "b"), rules.OnFreshRead},
+		{"a leave that hands over", waits, 11, kind(driver.Leave, "x"), rules.OnFreshRead},
+		{"a start", held, 1, kind(driver.MarkStarted, "a"), rules.OnItsWrite},
+		{"a start after the end", held, 11, kind(driver.MarkStarted, "a"), rules.OnStamp},
+		{"a start by another", held, 1, kind(driver.MarkStarted, "x"), rules.OnFreshRead},
+		{"a completion", held, 1, kind(driver.Complete, "a"), rules.OnAnything},
+		{"a completion again", completed, 1, kind(driver.Complete, "a"), rules.OnAnything},
+		{"a completion by another", held, 1, kind(driver.Complete, "x"), rules.OnFreshRead},
+		{"resolving a live lease", started, 1, kind(driver.Resolve, ""), rules.OnFreshRead},
+		{"resolving", started, 11, kind(driver.Resolve, ""), rules.OnStamp},
+		{"resolving what is over", completed, 11, kind(driver.Resolve, ""), rules.OnStamp},
+		{"resolving what is free", held, 1, kind(driver.Resolve, ""), rules.OnFreshRead},
+		{"a revocation", held, 1, kind(driver.Revoke, ""), rules.OnFreshRead},
+		{"a revocation after the end", held, 11, kind(driver.Revoke, ""), rules.OnStamp},
+		{"a revocation of nothing", free, 1, kind(driver.Revoke, ""), rules.OnFreshRead},
+		{"an inspection", held, 1, kind(driver.Inspect, ""), rules.OnFreshRead},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			k := newKey(t)
+			c.state(k)
+			if c.r.Kind != driver.Acquire {
+				c.r.Fence = max(1, fence)
+			}
+			k.do(guess(c.at), c.r)
+			assert.Equal(t, c.want, k.basis)
+		})
+	}
+}
+
+// Wait is how long an owner waits at most until a request has another answer.
+func TestWait(t *testing.T) {
+	k := newKey(t)
+	a := k.granted(between(0, 0), acquire("a"))
+	for _, o := range []driver.Owner{"b", "c", "d", "none"} {
+		k.wants(driver.Refused, between(1, 1), acquire(o))
+	}
+	require.Len(t, k.Queue, 3, "a full queue takes no more")
+	wait := func(at float64, o driver.Owner) time.Duration { return k.Wait(k.State, between(at, at+1), o) }
+	assert.Equal(t, 8*time.Second, wait(2, "b"))
+	assert.Equal(t, 8*time.Second, wait(2, "d"), "its turn may come nearer")
+	assert.Zero(t, wait(2, "none"))
+	assert.Zero(t, wait(2, "a"))
+	assert.Zero(t, wait(10, "b"))
+	assert.Equal(t, 2*time.Second, wait(10, "c"))
+	assert.Equal(t, time.Second, wait(13, "d"))
+	k.wants(driver.Done, between(2, 2), by(driver.MarkStarted, "a", a.Fence))
+	assert.Zero(t, wait(11, "c"), "in doubt")
+	k.wants(driver.Done, between(11, 11), by(driver.Complete, "a", a.Fence))
+	k.Queue = []rules.Waiter{{Owner: "b", MaxHolders: 1}} // of a writer that does not know the rule
+	assert.Equal(t, 9*time.Second, wait(12, "b"))
+	assert.Zero(t, wait(12, "a"), "ended")
+}
+
+// Turns: who has k places before it waits for k turns, and for five at most.
+func TestTurns(t *testing.T) {
+	for places, want := range []float64{0, 2, 4, 6, 8, 10, 10, 10} {
+		k := newKey(t)
+		k.Places = 10
+		k.granted(between(0, 0), acquire("a"))
+		for n := range places {
+			k.wants(driver.Refused, between(0, 0), acquire(driver.Owner(fmt.Sprint("w", n))))
+		}
+		x := acquire("x")
+		x.Join = false
+		if places > 0 {
+			a := k.wants(driver.Refused, between(10+want-0.5, 30), x)
+			assert.Equal(t, driver.Reserved, a.Status.State)
+			assert.Equal(t, time.Second/2, a.Status.Remaining)
+			assert.Empty(t, a.Status.Holder)
+		}
+		k.granted(between(10+want, 30), x)
+		assert.Empty(t, k.Queue, "a grant without a place ends all places")
+	}
+}
+
+// Several may hold the key: a request counts with the smallest number among all who hold it.
+func TestSeveralHolders(t *testing.T) {
+	k := newKey(t)
+	most := func(o driver.Owner, n int) driver.Request {
+		r := acquire(o)
+		r.MaxHolders = n
+		return r
+	}
+	a := k.granted(between(0, 0), most("a", 3))
+	b := k.granted(between(1, 1), most("b", 2))
+	assert.Equal(t, []int{0, 1}, []int{a.Seat, b.Seat})
+	k.wants(driver.Exclusive, between(1, 1), by(driver.MarkStarted, "a", a.Fence))
+	k.wants(driver.Exclusive, between(1, 1), by(driver.Complete, "a", a.Fence))
+	refused := k.wants(driver.Refused, between(2, 2), most("c", 3))
+	assert.Equal(t, 1, refused.Position)
+	assert.Equal(t, 8*time.Second, refused.Status.Holders[0].Remaining)
+	assert.Equal(t, 9*time.Second, k.do(between(2, 2), driver.Request{Kind: driver.Inspect}).Status.Remaining, "of the longest lease")
+	k.wants(driver.Refused, between(2, 2), most("w", 1))
+	k.wants(driver.Refused, between(2, 2), most("d", 3))
+	done := k.wants(driver.Done, between(3, 3), by(driver.Release, "a", a.Fence))
+	assert.Equal(t, []driver.Owner{"c"}, done.HandedOver, "there is room for one beside b")
+	status := k.do(between(3, 3), driver.Request{Kind: driver.Inspect}).Status
+	assert.Equal(t, driver.Held, status.State)
+	assert.Equal(t, "holder b", status.Holder, "who was handed the key is not at work yet")
+	done = k.wants(driver.Done, between(4, 4), by(driver.Release, "b", b.Fence))
+	assert.Empty(t, done.HandedOver, "a writer waits for c, and no reader passes it")
+	done = k.wants(driver.Done, between(4, 4), by(driver.Abandon, "c", 0))
+	assert.Equal(t, []driver.Owner{"w"}, done.HandedOver)
+	w := k.granted(between(4, 4), most("w", 1))
+	assert.Equal(t, 0, w.Seat)
+	e := k.wants(driver.Refused, between(4, 4), most("e", 3))
+	assert.Equal(t, 2, e.Position)
+	done = k.wants(driver.Done, between(5, 5), by(driver.Release, "w", w.Fence))
+	assert.Equal(t, []driver.Owner{"d", "e"}, done.HandedOver, "both readers")
+	assert.Equal(t, []int{0, 1}, []int{k.Holders[0].Seat, k.Holders[1].Seat})
+	assert.Greater(t, k.Holders[1].Fence, k.Holders[0].Fence)
+}
+
+// An extension names the fence of the hand-over.
+func TestExtension(t *testing.T) {
+	k := newKey(t)
+	a := k.granted(between(0, 0), acquire("a"))
+	k.wants(driver.Refused, between(0, 0), acquire("b"))
+	k.wants(driver.Refused, between(0, 0), acquire("c"))
+	k.wants(driver.Done, between(1, 2), by(driver.Release, "a", a.Fence))
+	require.True(t, k.Holders[0].HandedOver)
+	assert.Equal(t, sec(4), k.Holders[0].End(), "a turn from the latest time on")
+	extend := acquire("b")
+	extend.Fence = k.LastFence + 1
+	k.wants(driver.Lost, between(2, 2), extend)
+	assert.Equal(t, rules.OnFreshRead, k.basis)
+	extend.Fence = k.LastFence
+	extended := k.granted(between(2, 3), extend)
+	assert.Equal(t, 10*time.Second, extended.TTL)
+	assert.Equal(t, rules.Holder{Owner: "b", Fence: k.LastFence, MaxHolders: 1, Since: sec(3), TTL: 10 * time.Second, Text: "holder b"}, k.Holders[0])
+	k.wants(driver.Done, between(3, 3), by(driver.Release, "b", extended.Fence))
+	extend = acquire("c")
+	extend.Fence = k.LastFence
+	k.wants(driver.Lost, between(6, 6), extend)
+	assert.Equal(t, rules.OnStamp, k.basis, "it has lapsed")
+	again := k.granted(between(6, 6), acquire("c"))
+	assert.Greater(t, again.Fence, extend.Fence, "the owner may ask again")
+	x := acquire("x")
+	x.Fence = 5
+	k.wants(driver.Lost, between(6, 6), x)
+}
+
+// The marks of owners that have ended: the last ones, each with how it ended.
+func TestMarks(t *testing.T) {
+	k := newKey(t)
+	for n := range 6 {
+		o := driver.Owner(fmt.Sprint("o", n))
+		a := k.granted(between(float64(n), float64(n)), acquire(o))
+		k.wants(driver.Done, between(float64(n), float64(n)), by(driver.Release, o, a.Fence))
+	}
+	require.Len(t, k.Ended, 4)
+	assert.Equal(t, driver.Owner("o2"), k.Ended[0].Owner)
+	k.wants(driver.Done, between(9, 9), by(driver.Abandon, "late", 0))
+	assert.Equal(t, rules.Ended{Owner: "late"}, k.Ended[3])
+	k.wants(driver.Lost, between(9, 9), acquire("late"))
+}
+
+// A simulation by clocks that are off by up to a second, with several holders: who trusts a lease has
+// it, and no more trust it than the smallest number among them allows.
+func TestClocksThatAreOff(t *testing.T) {
+	grants, handOvers := 0, 0
+	for seed := range uint64(400) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		limits := [][]int{{1, 1, 1}, {1, 2, 2}, {2, 3, 64}}[seed%3]
+		k := newKey(t)
+		type trust struct {
+			until time.Time
+			fence driver.Fence
+			most  int
+		}
+		trusts := map[driver.Owner]trust{}
+		at, last := 0.0, driver.Fence(0)
+		clock := func() rules.Clock { return between(at-random.Float64(), at+random.Float64()) }
+		check := func(what string) {
+			count, least := 0, 1<<30
+			for o, tr := range trusts {
+				if !tr.until.After(sec(at)) {
+					continue
+				}
+				count, least = count+1, min(least, tr.most)
+				has := false
+				for _, h := range k.Holders {
+					has = has || h.Owner == o && h.Fence == tr.fence && !h.End().Before(tr.until)
+				}
+				require.True(t, has, "seed %d: %s: %s trusts a lease that it does not have: %+v", seed, what, o, k.State)
+			}
+			require.LessOrEqual(t, count, least, "seed %d: %s: %+v", seed, what, k.State)
+		}
+		owners := 0
+		for range 60 {
+			at += random.Float64() * []float64{0, 0.2, 3}[random.IntN(3)]
+			n := max(0, owners-random.IntN(6))
+			owners = max(owners, n+1)
+			o := driver.Owner(fmt.Sprint(n))
+			tr := trusts[o]
+			r := by([]driver.Kind{driver.Acquire, driver.Acquire, driver.Acquire, driver.Renew, driver.Release, driver.Abandon, driver.Leave}[random.IntN(7)], o, max(1, tr.fence))
+			switch r.Kind {
+			case driver.Acquire:
+				r.Fence, r.MaxHolders, r.Join = 0, limits[n%3], true
+				r.TTL = time.Second + time.Duration(random.Int64N(int64(4*time.Second)))
+			case driver.Abandon, driver.Leave:
+				r.Fence = 0
+			}
+			before := k.LastFence
+			a := k.do(clock(), r)
+			switch {
+			case a.Outcome == driver.Granted:
+				grants++
+				trusts[o] = trust{sec(at).Add(a.TTL), a.Fence, limits[n%3]}
+			case r.Kind == driver.Release || r.Kind == driver.Abandon || a.Outcome == driver.Lost:
+				delete(trusts, o)
+			}
+			require.GreaterOrEqual(t, k.LastFence, before)
+			for _, h := range k.Holders { // a waiter reads that it was handed the key. A later request may make what begins in the future begin earlier
+				c := clock()
+				if h.HandedOver && h.Fence > last {
+					handOvers++
+					n := 0
+					_, err := fmt.Sscan(string(h.Owner), &n)
+					require.NoError(t, err)
+					trusts[h.Owner] = trust{sec(at).Add(min(driver.Turn, h.End().Sub(c.Late))), h.Fence, limits[n%3]}
+				}
+				last = max(last, h.Fence)
+			}
+			check(fmt.Sprint(r.Kind, " by ", o))
+		}
+	}
+	t.Logf("%d grants, %d hand-overs", grants, handOvers)
+	require.Greater(t, handOvers, 300)
+}
