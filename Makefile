@@ -4,9 +4,6 @@ CFN_LINT := 1.58.0
 SAM_TRANSLATOR := 1.115.0
 TEMPLATES := $(CACHE)/templates-$(CFN_LINT)-$(SAM_TRANSLATOR)
 
-# The modules beside the main one.
-MODULES := cmd/lockctl lockstore/cosmosstore lockstore/datastore guard/otelguard bench verify examples/sqlfence examples/own-function
-
 .DEFAULT_GOAL := help
 .PHONY: help run serve dynamodb test install-servers sam-test deploy test-aws lint lint-template size verify verify-report soak mutants fuzz bench bench-report
 
@@ -87,11 +84,10 @@ test-aws: ## the events of sam-test against a deployed stack, STACK=name
 
 lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
-	go vet ./...
-	go run $(STATICCHECK) ./...
-	go mod tidy -diff
+	go vet work
+	go run $(STATICCHECK) work
+	.ci/tidy -diff
 	go mod verify
-	@set -e; for m in $(MODULES); do echo "$$m: vet, staticcheck, tidy"; (cd $$m && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff); done
 
 lint-template: ## cfn-lint and the SAM translator over the templates, for several regions and all parameters
 	@[ -x $(TEMPLATES)/bin/cfn-lint ] || { \

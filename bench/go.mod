@@ -11,7 +11,9 @@ require (
 	github.com/bsm/redislock v0.9.4
 	github.com/go-redsync/redsync/v4 v4.17.0
 	github.com/go-zookeeper/zk v1.0.4
-	github.com/lambdalock/lambdalock v0.0.0
+	github.com/lambdalock/lambdalock v0.1.0
+	github.com/lambdalock/lambdalock/lockstore/cosmosstore v0.1.0
+	github.com/lambdalock/lambdalock/lockstore/datastore v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 )
 
@@ -35,14 +37,6 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/internal/endpoint-discovery v1.13.9 // indirect
 	github.com/aws/smithy-go v1.28.8 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/lambdalock/lambdalock/lockstore/cosmosstore v0.0.0
-	github.com/lambdalock/lambdalock/lockstore/datastore v0.0.0
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 )
-
-replace github.com/lambdalock/lambdalock => ..
-
-replace github.com/lambdalock/lambdalock/lockstore/datastore => ../lockstore/datastore
-
-replace github.com/lambdalock/lambdalock/lockstore/cosmosstore => ../lockstore/cosmosstore

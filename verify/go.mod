@@ -2,15 +2,13 @@ module github.com/lambdalock/lambdalock/verify
 
 go 1.26.0
 
-replace github.com/lambdalock/lambdalock => ../
-
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/aws/aws-lambda-go v1.55.1
 	github.com/aws/aws-sdk-go-v2 v1.47.7
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.73.0
 	github.com/go-zookeeper/zk v1.0.4
-	github.com/lambdalock/lambdalock v0.0.0
+	github.com/lambdalock/lambdalock v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
 )

@@ -2,14 +2,11 @@ module example.com/own-function
 
 go 1.26.0
 
-// It names the folder above this example. README.md says what to do with it in a module of your own.
-replace github.com/lambdalock/lambdalock => ../..
-
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/aws/aws-sdk-go-v2 v1.47.7
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.73.0
-	github.com/lambdalock/lambdalock v0.0.0
+	github.com/lambdalock/lambdalock v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 )
 

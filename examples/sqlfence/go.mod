@@ -2,10 +2,8 @@ module github.com/lambdalock/lambdalock/examples/sqlfence
 
 go 1.26.0
 
-replace github.com/lambdalock/lambdalock => ../../
-
 require (
-	github.com/lambdalock/lambdalock v0.0.0
+	github.com/lambdalock/lambdalock v0.1.0
 	github.com/lib/pq v1.12.3
 	github.com/stretchr/testify v1.12.1
 )

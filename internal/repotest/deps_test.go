@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -116,6 +117,39 @@ func otherModules(t *testing.T) (dirs []string) {
 	}))
 	require.Contains(t, dirs, "verify")
 	return dirs
+}
+
+var requirement = regexp.MustCompile(`(?m)^(?:require|replace)?\s*(\S+\.\S+/\S+) (v\S+)`)
+
+// severalVersions finds modules of which the texts, of go.mod files and of go.work, name more
+// than one version. The tests run with the newest, and a user of one module gets its own.
+func severalVersions(texts map[string]string) (problems []string) {
+	versions := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		for _, m := range requirement.FindAllStringSubmatch(texts[name], -1) {
+			if first := versions[m[1]]; first != "" && first != m[2] {
+				problems = append(problems, fmt.Sprintf("%s names %s %s, and another file names %s: take one version", name, m[1], m[2], first))
+			}
+			versions[m[1]] = m[2]
+		}
+	}
+	return problems
+}
+
+func TestVersions(t *testing.T) {
+	texts := map[string]string{"go.work": read(t, "go.work"), "go.mod": read(t, "go.mod")}
+	for _, dir := range otherModules(t) {
+		texts[dir] = read(t, dir+"/go.mod")
+		require.NotContains(t, texts[dir], "replace", "%s: go install refuses a module with it; go.work has the others' folders", dir)
+	}
+	none(t, severalVersions(texts))
+}
+
+func TestVersionsCatch(t *testing.T) {
+	const mod = "module a.b/c\n\nrequire a.b/x v1.0.0\n\nrequire (\n\ta.b/y/v2 v2.3.0 // indirect\n)\n"
+	caught(t, severalVersions(map[string]string{"a": mod, "b": mod, "c": "go 1.26.0\nuse ./a.b/y\nreplace (\n\ta.b/x v1.0.0 => .\n)\n"}))
+	caught(t, severalVersions(map[string]string{"a": mod, "b": "require a.b/x v1.0.1"}), "b names a.b/x v1.0.1")
+	caught(t, severalVersions(map[string]string{"a": mod, "b": "replace (\n\ta.b/y/v2 v2.3.1 => .\n)"}), "b names a.b/y/v2 v2.3.1")
 }
 
 // licenceOf reads a module's licence.

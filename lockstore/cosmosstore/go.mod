@@ -2,12 +2,10 @@ module github.com/lambdalock/lambdalock/lockstore/cosmosstore
 
 go 1.26.0
 
-replace github.com/lambdalock/lambdalock => ../..
-
 require (
 	github.com/Azure/azure-sdk-for-go/sdk/azcore v1.21.0
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos v1.5.0
-	github.com/lambdalock/lambdalock v0.0.0
+	github.com/lambdalock/lambdalock v0.1.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
 )

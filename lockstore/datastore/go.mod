@@ -2,10 +2,8 @@ module github.com/lambdalock/lambdalock/lockstore/datastore
 
 go 1.26.0
 
-replace github.com/lambdalock/lambdalock => ../..
-
 require (
-	github.com/lambdalock/lambdalock v0.0.0
+	github.com/lambdalock/lambdalock v0.1.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
 	golang.org/x/oauth2 v0.37.0
