@@ -1,4 +1,4 @@
-// Package fencednumber has the resource of the examples in the stores' modules: a number behind
+// Package fencednumber has the resource of examples/counter: a number behind
 // HTTP that compares fences.
 package fencednumber
 

@@ -220,7 +220,7 @@ func (d dependency) linkedBy() string {
 		switch {
 		case folder == "functions" && !strings.HasPrefix(name, "internal/"):
 			functions = append(functions, name)
-		case folder == "boot", folder == "lockhttp", folder == "guard" && !strings.HasPrefix(name, "internal/"), folder == "lockstore" && !strings.Contains(name, "/internal/") && !strings.HasSuffix(name, "/example"):
+		case folder == "boot", folder == "lockhttp", folder == "guard" && !strings.HasPrefix(name, "internal/"), folder == "lockstore" && !strings.Contains(name, "/internal/"):
 			packages = append(packages, strings.TrimPrefix(user, "lockstore/"))
 		case folder == "internal", folder == "cmd":
 			tools = true

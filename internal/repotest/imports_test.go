@@ -9,6 +9,23 @@ import (
 	"testing"
 )
 
+// floors are the floors of the repository, the lowest first, each with its rooms. A package belongs
+// to the first room that fits it. It may import what is on a floor below, or in its own room.
+var floors = [][]string{
+	{"lockstore/driver"},
+	{"lockstore"},
+	{"internal/rules", "internal/awscreds", "internal/stableowner", "internal/fencednumber", "lockstore/internal/rest"},
+	{"lockstore/...", "internal/modelcheck", "internal/wrongrules"},
+	{"guard", "internal/leasesim"},
+	{"guard/..."},
+	{"boot", "lambdatest", "lockhttp", "internal/openapitest"},
+	// Programs, and what measures and searches: none is a part of another.
+	{"functions/...", "cmd/lockctl/...", "examples/...", "internal/size/...", "deploy", "verify/...", "bench/..."},
+}
+
+// ground are the packages that know none of ours; any floor may import them, if layers allows it.
+const ground = "internal/..."
+
 // layers says which of our packages a package may import, its own folder's
 // sub-packages aside. The first row that fits a package counts. In a pattern *
 // is one folder's name or a part of it, and /... at the end is any folder below.
@@ -21,7 +38,6 @@ var layers = []struct {
 	{"lockstore/storetest", []string{"lockstore", "lockstore/driver", "internal/rules", "internal/verifyrecord"}},
 	{"internal/awscreds", []string{"lockstore"}},
 	{"lockstore/casstore/castest", []string{"lockstore", "lockstore/casstore", "lockstore/driver", "lockstore/storetest"}},
-	{"lockstore/*store/example", []string{"boot", "guard", "lockstore", "internal/fencednumber"}},
 	{"lockstore/internal/rest", []string{"lockstore"}},
 	{"lockstore/memstore", []string{"lockstore", "lockstore/driver", "internal/rules"}},
 	{"internal/rules", []string{"lockstore", "lockstore/driver"}},
@@ -43,8 +59,12 @@ var layers = []struct {
 	{"lockhttp", []string{"guard", "guard/httpapi", "lockstore", "internal/awscreds", "internal/stableowner", "internal/strictjson"}},
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "internal/strictjson", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/stableowner", "internal/strictjson", "functions/internal/..."}},
-	// A sample that is in no template. The other examples are modules of their own.
-	{"examples/charge", []string{"boot", "guard", "guard/idempotency", "lockstore", "lockstore/*store"}},
+	// Programs that are in no template.
+	{"examples/counter/*", []string{"boot", "guard", "lockstore", "lockstore/*store", "internal/fencednumber"}},
+	{"examples/*", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "lockstore", "lockstore/*store"}},
+	// Measuring and searching use the product, and none of its programs.
+	{"bench/...", []string{"bench", "lockstore/..."}},
+	{"verify/...", []string{"boot", "guard/...", "lockstore/...", "internal/...", "verify/..."}},
 	// A script and its test.
 	{"deploy", nil},
 	// The command line. It starts functions from outside, and is the lock service.
@@ -64,7 +84,7 @@ var sdks = map[string][]string{
 }
 
 // mayUseLambda are the packages that know AWS Lambda.
-var mayUseLambda = []string{"boot", "guard/*", "functions/...", "lambdatest", "internal/...", "cmd/..."}
+var mayUseLambda = []string{"boot", "guard/*", "functions/...", "lambdatest", "internal/...", "cmd/...", "verify/..."}
 
 const lambdaModule = "github.com/aws/aws-lambda-go"
 
@@ -191,6 +211,33 @@ func wrongWay(g graph) (problems []string) {
 	return problems
 }
 
+// upwards finds imports that run up a floor, or into another room of the same floor.
+func upwards(g graph) (problems []string) {
+	room := func(p string) (floor int, name string) {
+		for i, rooms := range floors {
+			for _, name := range rooms {
+				if matches(name, p) {
+					return i, name
+				}
+			}
+		}
+		return -1, ""
+	}
+	for _, p := range g.own() {
+		floor, name := room(p)
+		if floor < 0 && !matches(ground, p) {
+			problems = append(problems, fmt.Sprintf("%s has no room in floors", p))
+		}
+		for _, imported := range g[module+"/"+p].Imports {
+			to, ours := strings.CutPrefix(imported, module+"/")
+			if other, room := room(to); ours && other >= 0 && (other > floor || other == floor && room != name) {
+				problems = append(problems, fmt.Sprintf("%s (floor %d) imports %s (floor %d): an import goes down, or stays in its room. Move the code down, or hand it in as a parameter", p, floor, to, other))
+			}
+		}
+	}
+	return problems
+}
+
 // sameStore says that both packages belong to one store's folder.
 func sameStore(a, b string) bool {
 	root := func(p string) string {
@@ -265,7 +312,7 @@ func tooMuch(g graph, rows map[string]map[string]string) (problems []string) {
 }
 
 // withOpeners are the folders whose mains hand openers to boot.
-var withOpeners = []string{"functions/*", "internal/size/probe/*", "lockstore/*store/example"}
+var withOpeners = []string{"functions/*", "internal/size/probe/*", "examples/counter/*"}
 
 // hiddenStores finds stores that a function, or a probe of internal/size with one
 // store, links and its main does not name. casstore is a part of other stores.
@@ -287,6 +334,7 @@ func hiddenStores(g graph) (problems []string) {
 func TestImports(t *testing.T) {
 	g := mustGraph(t)
 	t.Run("imports point one way", func(t *testing.T) { none(t, wrongWay(g)) })
+	t.Run("no import runs up a floor", func(t *testing.T) { none(t, upwards(g)) })
 	t.Run("the contract and the guard use the standard library only, a store its one SDK", func(t *testing.T) { none(t, outside(g)) })
 	t.Run("only boot, adapters, functions and tools know Lambda", func(t *testing.T) { none(t, lambdaUsers(g)) })
 	t.Run("nobody links what is forbidden", func(t *testing.T) { none(t, tooMuch(g, forbidden)) })
@@ -342,6 +390,16 @@ func TestImportRulesCatch(t *testing.T) {
 		caught(t, wrongWay(made("./functions/a: ./cmd/lockctl")), "imports cmd/lockctl")
 		caught(t, wrongWay(made("./lambdatest: ./guard")), "lambdatest imports guard")
 		caught(t, wrongWay(made("./shiny: time")), "shiny has no row")
+	})
+	t.Run("up a floor", func(t *testing.T) {
+		caught(t, upwards(made("./lockstore: time ./lockstore/driver", "./lockstore/astore: ./lockstore/bstore ./internal/rules", "./internal/rules: ./lockstore ./internal/a",
+			"./verify/a: ./verify/b ./guard", "./functions/a: ./functions/b ./boot", "./boot: ./guard/a")))
+		caught(t, upwards(made("./lockstore/astore/example: ./boot")), "lockstore/astore/example (floor 3) imports boot (floor 6)")
+		caught(t, upwards(made("./cmd/lockctl/internal/serve: ./functions/locks")), "imports functions/locks")
+		caught(t, upwards(made("./internal/a: ./lockstore")), "internal/a (floor -1) imports lockstore")
+		caught(t, upwards(made("./boot: ./lockhttp")), "imports lockhttp")
+		caught(t, upwards(made("./verify/a: ./functions/b")), "imports functions/b")
+		caught(t, upwards(made("./shiny: time")), "shiny has no room")
 	})
 	t.Run("from outside", func(t *testing.T) {
 		caught(t, outside(made("./lockstore: time", "./guard: ./lockstore", "./guard/a: github.com/x/y", "./lockstore/dynamostore: ./lockstore "+aws)))

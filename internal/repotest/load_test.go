@@ -65,30 +65,17 @@ func goList(dir string, args ...string) (all []pkg, err error) {
 	}
 }
 
-// graph is the import graph of all that is deployed or offered, without tests,
-// by import path.
+// graph is the import graph of all modules of go.work, without tests, by import path.
 type graph map[string]pkg
-
-// ownModules are the packages for users that are modules of their own, because their SDKs
-// bring many others.
-var ownModules = []string{"guard/otelguard", "lockstore/cosmosstore", "lockstore/datastore"}
-
-// layered are the folders of the modules that the rules about imports are for.
-var layered = append([]string{".", "cmd/lockctl"}, ownModules...)
 
 // loadGraph asks the go command once for all tests.
 var loadGraph = sync.OnceValues(func() (graph, error) {
 	g := graph{}
-	for _, dir := range layered {
-		all, err := goList(dir, "-deps", deployed, "./...")
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range all {
-			g[p.ImportPath] = p
-		}
+	all, err := goList(".", "-deps", deployed, "work")
+	for _, p := range all {
+		g[p.ImportPath] = p
 	}
-	return g, nil
+	return g, err
 })
 
 func mustGraph(t *testing.T) graph {

@@ -11,6 +11,5 @@ require (
 
 require (
 	cloud.google.com/go/compute/metadata v0.3.0 // indirect
-	github.com/aws/aws-lambda-go v1.55.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
 )

@@ -178,7 +178,7 @@ func TestStoreThatOnlyTheFunctionHas(t *testing.T) {
 		"datastore": func(t *testing.T) (string, []string) {
 			return "datastore://project", []string{"DATASTORE_EMULATOR_HOST=" + testservers.Datastore(t).Addr}
 		},
-		"cosmosstore": func(t *testing.T) (string, []string) {
+		"cosmosdb": func(t *testing.T) (string, []string) {
 			return "cosmos://account/db/locks?endpoint=http://" + testservers.Cosmos(t), nil
 		},
 	} {
@@ -191,7 +191,7 @@ func TestStoreThatOnlyTheFunctionHas(t *testing.T) {
 			defer resource.Close()
 			s.env = append(s.env, "COUNTER_URL="+resource.URL)
 			s.function = filepath.Join(t.TempDir(), "bootstrap")
-			require.NoError(t, lambdatest.Build(testContext(t), filepath.Join(repository, "lockstore", name, "example"), s.function))
+			require.NoError(t, lambdatest.Build(testContext(t), filepath.Join(repository, "examples", "counter", name), s.function))
 			s.environments, s.events, s.wait, s.timeout = 3, 12, 10*time.Second, 30*time.Second
 			p := phaseOf(t, s)
 			require.NoError(t, p.verdict())

@@ -1,4 +1,4 @@
-// Command example is the smallest function with locks in Google Cloud Datastore. Its test runs it in
+// Command cosmosdb is the smallest function with locks in Azure Cosmos DB. Its test runs it in
 // several environments. The resource that it guards stands behind COUNTER_URL: a number that
 // each task makes one larger.
 package main
@@ -10,11 +10,11 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/fencednumber"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/datastore"
+	"github.com/lambdalock/lambdalock/lockstore/cosmosstore"
 )
 
 func main() {
-	g := boot.MustGuardFromEnv(datastore.Opener)
+	g := boot.MustGuardFromEnv(cosmosstore.Opener)
 	boot.Start(g, guard.Wrap(g, key, handle(boot.MustURLFromEnv("COUNTER_URL").String())))
 }
 
