@@ -21,6 +21,6 @@ func key(_ context.Context, o Order) (string, error) {
 }
 
 func handle(ctx context.Context, lock guard.Lock, o Order) (string, error) {
-	// Only one invocation per account is here at a time. ctx ends before the lease and Lambda's deadline.
+	// ctx is cancelled before the lease ends, and before Lambda's deadline.
 	return "done for " + o.Account, nil
 }

@@ -1,5 +1,5 @@
 // Command own-function is a start for a Lambda function of your own. It charges orders
-// to accounts, and runs only while it holds the lock of the order's account.
+// to accounts, and starts only when it has the lock of the order's account.
 package main
 
 import (
@@ -40,7 +40,7 @@ func key(_ context.Context, o Order) (string, error) {
 
 func handle(a accounts) guard.Handler[Order, Receipt] {
 	return func(ctx context.Context, lock guard.Lock, o Order) (Receipt, error) {
-		// Your work stands here. Only one invocation per account is here at a time. ctx ends
+		// Your work stands here. ctx ends
 		// before the lease does, so hand ctx to everything that takes time.
 		if err := charge(ctx, o); err != nil {
 			return Receipt{}, err

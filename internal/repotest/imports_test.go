@@ -59,7 +59,7 @@ var layers = []struct {
 	{"lockhttp", []string{"guard", "guard/httpapi", "lockstore", "internal/awscreds", "internal/stableowner", "internal/strictjson"}},
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "internal/strictjson", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/stableowner", "internal/strictjson", "functions/internal/..."}},
-	// Programs that are in no template.
+	// Samples that are in no template.
 	{"examples/counter/*", []string{"boot", "guard", "lockstore", "lockstore/*store", "internal/fencednumber"}},
 	{"examples/*", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "lockstore", "lockstore/*store"}},
 	// Measuring and searching use the product, and none of its programs.

@@ -1,0 +1,57 @@
+// Command cronjob is a job outside Lambda that may take hours: cron starts it on several hosts,
+// and one of them works.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	store := boot.Must(lockstore.Open(ctx, boot.Getenv("LOCK_URL"), boot.Getenv, dynamostore.Opener, redisstore.Opener))
+	g := boot.Must(guard.New(store, guard.Options{
+		MaxHold:    4 * time.Hour, // without it the work ends after 15 minutes
+		HolderInfo: holder,
+		Observe:    guard.LogReports(slog.Default()),
+	}))
+	os.Exit(status(g.Do(ctx, "nightly/report", report)))
+}
+
+// holder is what lockctl show says of this process.
+func holder(context.Context) lockstore.HolderInfo {
+	host, _ := os.Hostname()
+	return lockstore.HolderInfo{Name: host, ID: fmt.Sprint(os.Getpid())}
+}
+
+// status is 0 for a host that finds another at work: its cron need not send a mail.
+func status(err error) int {
+	switch err.(type) {
+	case nil, *guard.LockBusy:
+		return 0
+	}
+	return 1
+}
+
+// report is the work. Its context ends if the lock is lost, and after MaxHold.
+func report(ctx context.Context, lock guard.Lock) error {
+	for part := range 3 {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		fmt.Println("part", part, "with fence", lock.Fence) // hand ctx and lock.Fence to what writes
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package recipes
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+func newGuard(t *testing.T, options guard.Options) *guard.Guard {
+	g, err := guard.New(memstore.New(nil), options)
+	require.NoError(t, err)
+	return g
+}
+
+func TestAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, guard.Options{})
+		var running, most, refused atomic.Int64
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				err := AtMost(t.Context(), g, "export", 3, func(context.Context, guard.Lock) error {
+					most.Store(max(most.Load(), running.Add(1)))
+					<-time.After(time.Second)
+					running.Add(-1)
+					return nil
+				})
+				if _, busy := err.(*guard.LockBusy); busy {
+					refused.Add(1)
+				} else {
+					require.NoError(t, err)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 3, most.Load())
+		require.EqualValues(t, 7, refused.Load())
+
+		calls := 0
+		err := AtMost(t.Context(), g, "export", 3, func(context.Context, guard.Lock) error { calls++; return &guard.LockBusy{} })
+		require.Error(t, err)
+		require.Equal(t, 1, calls, "the work's own error")
+	})
+}
+
+func TestOverTwoInvocations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(nil)
+		first, err := guard.New(store, guard.Options{})
+		require.NoError(t, err)
+		second, err := guard.New(store, guard.Options{})
+		require.NoError(t, err)
+		text, err := Begin(t.Context(), first, "report", time.Hour)
+		require.NoError(t, err)
+		<-time.After(30 * time.Minute)
+		_, err = Begin(t.Context(), second, "report", time.Hour)
+		require.IsType(t, &guard.LockBusy{}, err)
+
+		wrong := errors.New("wrong")
+		require.ErrorIs(t, Finish(t.Context(), second, text, time.Minute, func(context.Context, guard.Lock) error { return wrong }), wrong)
+		require.NoError(t, Finish(t.Context(), second, text, time.Minute, func(ctx context.Context, lock guard.Lock) error {
+			require.Equal(t, "report", lock.Key)
+			require.Positive(t, lock.Fence)
+			require.NoError(t, ctx.Err())
+			return nil
+		}))
+		_, err = Begin(t.Context(), first, "report", time.Minute)
+		require.NoError(t, err, "it is free")
+		require.ErrorIs(t, Finish(t.Context(), second, text, time.Minute, nil), lockstore.ErrLost)
+		require.ErrorIs(t, Finish(t.Context(), second, "no lease", time.Minute, nil), lockstore.ErrInvalid)
+	})
+}
+
+// Two neighbouring versions run at once: the old store alone and both, then both and the new
+// store alone. Nothing overlaps, and the fence grows. Without the middle version it overlaps.
+func TestBoth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := newGuard(t, guard.Options{Wait: time.Minute}), newGuard(t, guard.Options{Wait: time.Minute})
+		type version func(func(context.Context, guard.Lock) error) error
+		before := version(func(work func(context.Context, guard.Lock) error) error { return from.Do(t.Context(), "k", work) })
+		both := version(func(work func(context.Context, guard.Lock) error) error {
+			return Both(t.Context(), from, to, "k", work)
+		})
+		after := version(func(work func(context.Context, guard.Lock) error) error { return to.Do(t.Context(), "k", work) })
+
+		var last lockstore.Fence
+		running, overlaps, done := 0, 0, 0
+		run := func(versions ...version) {
+			var all sync.WaitGroup
+			var mu sync.Mutex
+			for range 5 {
+				for _, v := range versions {
+					all.Go(func() {
+						err := v(func(_ context.Context, lock guard.Lock) error {
+							mu.Lock()
+							running++
+							if running > 1 || lock.Fence <= last {
+								overlaps++
+							}
+							last = lock.Fence
+							mu.Unlock()
+							<-time.After(10 * time.Millisecond)
+							mu.Lock()
+							defer mu.Unlock()
+							running--
+							done++
+							return nil
+						})
+						require.NoError(t, err)
+					})
+				}
+			}
+			all.Wait()
+		}
+		run(before, both)
+		run(both, after)
+		require.Equal(t, 20, done)
+		require.Zero(t, overlaps)
+		run(before, after)
+		require.NotZero(t, overlaps, "a control: without the middle version")
+	})
+}
