@@ -190,5 +190,5 @@ func TestPageIsOfTheRecord(t *testing.T) {
 	require.Equal(t, page(r), string(text), "run make verify-report")
 	readme, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
-	require.Contains(t, string(readme), "\n"+claim(r)+"\n", "run make verify-report")
+	require.Contains(t, string(readme), "\n"+brief(r)+"\n", "run make verify-report")
 }

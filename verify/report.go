@@ -113,7 +113,15 @@ func sum(r Record) total {
 	return s
 }
 
-// claim is the sentence that the README shows.
+// brief is the sentence that the README shows.
+func brief(r Record) string {
+	s := sum(r)
+	caught, planted := killed(s.Mutants)
+	return fmt.Sprintf("The last `make verify` (%s) found %d violations in %s and %s, and caught %d of %d planted bugs.",
+		r.Date, s.Violations, count(s.Counts[operations], "operations"), count(s.Counts[seeds], "simulations"), caught, planted)
+}
+
+// claim is the first sentence of the page.
 func claim(r Record) string {
 	s := sum(r)
 	caught, planted := killed(s.Mutants)
@@ -121,10 +129,10 @@ func claim(r Record) string {
 	if n := s.Counts[sequences]; n > 0 {
 		compared = fmt.Sprintf("compared %s of %s with the rule book, ", count(n, sequences), count(s.Counts[requests], requests))
 	}
-	return fmt.Sprintf("The last `make verify` (%s) made %s with %s on %d set-ups of stores (%s) under %d kinds of faults, %sran %s, and killed or stopped %s: "+
+	return fmt.Sprintf("The last `make verify` (%s) made %s with %s on %d set-ups of stores (%s) under %d kinds of faults, %sran %s, and sent %s to processes of a function: "+
 		"it found %d violations, left %d histories undecided, and caught %d of %d planted bugs.",
 		r.Date, count(s.Counts[histories], "histories"), count(s.Counts[operations], "operations"), len(s.stores), strings.Join(slices.Sorted(maps.Keys(s.stores)), ", "), len(s.faults),
-		compared, count(s.Counts[seeds], "simulations"), count(s.Counts[kills]+s.Counts[stops], "processes"), s.Violations, s.Undecided, caught, planted)
+		compared, count(s.Counts[seeds], "simulations"), count(s.Counts[kills]+s.Counts[stops], "SIGKILL or SIGSTOP signals"), s.Violations, s.Undecided, caught, planted)
 }
 
 // writeReport makes docs/verification.md and the README's sentence from the kept
@@ -137,7 +145,7 @@ func writeReport() error {
 	if err := os.WriteFile(filepath.Join("..", "docs", "verification.md"), []byte(page(r)), 0o644); err != nil {
 		return err
 	}
-	return markReadme(filepath.Join("..", "README.md"), claim(r))
+	return markReadme(filepath.Join("..", "README.md"), brief(r))
 }
 
 const (
@@ -145,8 +153,8 @@ const (
 	readmeEnd   = "<!-- /verify -->"
 )
 
-// markReadme puts the claim between the two marks.
-func markReadme(file, claim string) error {
+// markReadme puts the sentence between the two marks.
+func markReadme(file, sentence string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -156,7 +164,7 @@ func markReadme(file, claim string) error {
 	if !ok || !ok2 {
 		return fmt.Errorf("%s lacks %s or %s", file, readmeBegin, readmeEnd)
 	}
-	return os.WriteFile(file, []byte(before+readmeBegin+"\n"+claim+"\n"+readmeEnd+after), 0o644)
+	return os.WriteFile(file, []byte(before+readmeBegin+"\n"+sentence+"\n"+readmeEnd+after), 0o644)
 }
 
 func wrapped(text string) string {

@@ -884,11 +884,12 @@ func TestCommandsOfThePages(t *testing.T) {
 	defer cancel()
 	dir := t.TempDir()
 	pay := p.charges(t, "")
-	resolves := commandsOf(t, "resolve.md")
+	resolves, operations := commandsOf(t, "operations.md")
 	for _, command := range resolves {
 		p.resolvesAsThePage(t, pay, dir, command)
 	}
-	others := slices.Concat(commandsOf(t, "operations.md"), commandsOf(t, "stores.md"))
+	_, stores := commandsOf(t, "stores.md")
+	others := slices.Concat(operations, stores)
 	for _, command := range others {
 		command = strings.ReplaceAll(command, "1795295118105467", fence(lease))
 		if strings.HasPrefix(command, "redis-cli ") {
@@ -917,19 +918,27 @@ func TestCommandsOfThePages(t *testing.T) {
 	assert.Equal(t, receipt{"7", 500}, got, "the result of the page")
 }
 
-// commandsOf are the indented lines of a page in docs/. Commands for an AWS account are in
-// fences, and nobody runs them here.
-func commandsOf(t *testing.T, page string) (commands []string) {
+// commandsOf are the indented lines of a page in docs/: those about a key in doubt, and the others.
+// Commands for an AWS account are in fences, and nobody runs them here.
+func commandsOf(t *testing.T, page string) (resolves, others []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/" + page)
 	require.NoError(t, err)
+	heading := ""
 	for line := range strings.Lines(string(text)) {
-		if command, ok := strings.CutPrefix(line, "    "); ok {
-			commands = append(commands, strings.TrimSpace(command))
+		if title, ok := strings.CutPrefix(line, "## "); ok {
+			heading = strings.TrimSpace(title)
+		}
+		command, ok := strings.CutPrefix(line, "    ")
+		switch {
+		case ok && heading == "A key in doubt":
+			resolves = append(resolves, strings.TrimSpace(command))
+		case ok:
+			others = append(others, strings.TrimSpace(command))
 		}
 	}
-	require.NotEmpty(t, commands)
-	return commands
+	require.NotEmpty(t, others)
+	return resolves, others
 }
 
 // waitsAsThePage runs a command that waits for the end of a lease that is revoked. The page

@@ -285,9 +285,9 @@ func TestOnceErrors(t *testing.T) {
 	}
 }
 
-// An operator resolves the key with the response that docs/resolve.md shows.
+// An operator resolves the key with the response that docs/operations.md shows.
 func TestOnceResolved(t *testing.T) {
-	page, err := os.ReadFile("../../docs/resolve.md")
+	page, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
 	found := regexp.MustCompile("`(\\{\"statusCode\".*?)`").FindSubmatch(page)
 	require.NotNil(t, found)

@@ -15,7 +15,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const maxReadmeLines = 130
+// Bounds of README.md, in words as wc counts them.
+const (
+	maxReadmeWords    = 900
+	maxParagraphWords = 60
+	maxCellWords      = 20
+)
+
+// maxDocsWords bounds the pages in docs/ that nobody generates.
+const maxDocsWords = 18_000
+
+// generated are the pages in docs/ that a program writes, or whose rows a test counts.
+var generated = []string{"benchmarks.md", "dependencies.md", "faults.md", "verification.md"}
 
 // goBlocks returns the Go blocks of a Markdown text.
 func goBlocks(markdown string) (blocks []string) {
@@ -29,16 +40,7 @@ func goBlocks(markdown string) (blocks []string) {
 	}
 }
 
-// flat is code without its indentation.
-func flat(code string) string {
-	var b strings.Builder
-	for line := range strings.Lines(code) {
-		b.WriteString(strings.TrimLeft(line, "\t"))
-	}
-	return b.String()
-}
-
-// The code of the page is compiled somewhere else, so that it cannot grow stale.
+// The program of README.md is one that its own test compiles and runs.
 func TestReadmeShowsCompiledCode(t *testing.T) {
 	read := func(name string) string {
 		b, err := fs.ReadFile(repository, name)
@@ -46,18 +48,63 @@ func TestReadmeShowsCompiledCode(t *testing.T) {
 		return string(b)
 	}
 	readme := goBlocks(read("README.md"))
-	require.Len(t, readme, 2, "README.md: a whole main.go, and a fenced write")
-	main := strings.NewReplacer("package main\n", "package boot_test\n", "func main()", "func Example()").Replace(readme[0])
-	assert.Equal(t, read("boot/example_test.go"), main, "README.md and boot/example_test.go; make them the same")
+	require.Len(t, readme, 1)
+	assert.Equal(t, read("examples/deposit/main.go"), readme[0], "README.md and examples/deposit/main.go; make them the same")
+}
 
-	assert.Contains(t, flat(read("lockstore/dynamostore/example_test.go")), flat(readme[1]),
-		"README.md and lockstore/dynamostore/example_test.go; make them the same")
+// long finds what is too long for a page that a stranger reads first.
+func long(markdown string) (problems []string) {
+	if n := len(strings.Fields(markdown)); n > maxReadmeWords {
+		problems = append(problems, fmt.Sprintf("%d words; want at most %d", n, maxReadmeWords))
+	}
+	for i, block := range strings.Split(markdown, "```") {
+		if i%2 == 1 {
+			continue // code
+		}
+		for paragraph := range strings.SplitSeq(block, "\n\n") {
+			items := 1
+			for line := range strings.Lines(paragraph) {
+				if strings.HasPrefix(line, "- ") {
+					items++
+				}
+				if !strings.HasPrefix(line, "|") {
+					continue
+				}
+				items = max(items, strings.Count(paragraph, "\n"))
+				for cell := range strings.SplitSeq(line, "|") {
+					if n := len(strings.Fields(cell)); n > maxCellWords {
+						problems = append(problems, fmt.Sprintf("a cell of %d words: %s", n, cell))
+					}
+				}
+			}
+			if n := len(strings.Fields(paragraph)); n > items*maxParagraphWords {
+				problems = append(problems, fmt.Sprintf("a paragraph of %d words: %.60s", n, paragraph))
+			}
+		}
+	}
+	return problems
 }
 
 func TestReadmeIsShort(t *testing.T) {
 	b, err := fs.ReadFile(repository, "README.md")
 	require.NoError(t, err)
-	assert.LessOrEqual(t, strings.Count(string(b), "\n"), maxReadmeLines)
+	none(t, long(string(b)))
+	caught(t, long(strings.Repeat("word ", 61)+"\n\n| a |\n| "+strings.Repeat("word ", 21)+"|\n"), "a paragraph of 61 words", "a cell of 21 words")
+	caught(t, long(strings.Repeat("word\n\n", 901)), "901 words")
+}
+
+func TestDocsAreShort(t *testing.T) {
+	pages, err := fs.Glob(repository, "docs/*.md")
+	require.NoError(t, err)
+	words := 0
+	for _, page := range pages {
+		if !slices.Contains(generated, path.Base(page)) {
+			b, err := fs.ReadFile(repository, page)
+			require.NoError(t, err)
+			words += len(strings.Fields(string(b)))
+		}
+	}
+	assert.LessOrEqual(t, words, maxDocsWords, "the pages in docs/ are to stay a thing that one reads: delete before you add")
 }
 
 // The map in docs/design.md has every folder that a reader sees first.
@@ -78,8 +125,8 @@ func TestDesignNamesEachRoom(t *testing.T) {
 var alarm = regexp.MustCompile(`(?m)^  (\w+Alarm):\n`)
 
 // The page has what to do at each alarm.
-func TestLogsNamesEachAlarm(t *testing.T) {
-	page, err := fs.ReadFile(repository, "docs/logs.md")
+func TestOperationsNamesEachAlarm(t *testing.T) {
+	page, err := fs.ReadFile(repository, "docs/operations.md")
 	require.NoError(t, err)
 	for _, file := range []string{"template.yaml", "deploy/table.yaml", "deploy/cache.yaml"} {
 		template, err := fs.ReadFile(repository, file)
@@ -91,7 +138,7 @@ func TestLogsNamesEachAlarm(t *testing.T) {
 			if file != "template.yaml" {
 				row += " of `" + file + "`"
 			}
-			assert.Contains(t, string(page), row+" |", "docs/logs.md does not say what to do at %s of %s", m[1], file)
+			assert.Contains(t, string(page), row+" |", "docs/operations.md does not say what to do at %s of %s", m[1], file)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func Resolve() *cobra.Command {
 		Short: "Say how the work of a key in doubt has ended",
 		Long: `Say how the work of a key in doubt has ended. In doubt (STATE of lockctl show) is a key whose
 work has started and did not say how it ended: it was killed, for example. Find out first
-whether its run has ended, and whether the work had its effect. docs/resolve.md says how.
+whether its run has ended, and whether the work had its effect. docs/operations.md says how.
 
   effect     it had its effect: nobody runs the work again until --result-time is over. A
              repeat gets the content of --result instead; without --result it gets the error
