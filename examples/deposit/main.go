@@ -1,4 +1,4 @@
-// Command deposit is the function of README.md: it adds an amount to an account.
+// Command deposit is the program of README.md.
 package main
 
 import (
@@ -14,7 +14,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
-// Deposit is the event.
 type Deposit struct {
 	Account string
 	Amount  int
@@ -32,7 +31,6 @@ func main() {
 	boot.Start(g, guard.Wrap(g, key, handle(accounts)))
 }
 
-// key names what is locked.
 func key(_ context.Context, d Deposit) (string, error) {
 	return lockstore.Key("account", d.Account), nil
 }
