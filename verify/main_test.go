@@ -40,7 +40,7 @@ func TestPage(t *testing.T) {
 	text := page(sample())
 	for _, want := range []string{
 		"Commit abc, on 2 cores, in 1m0s",
-		"(2026-11-21) made 7 histories with 1,239,567 operations on 1 set-ups of stores (Redis) under 2 kinds of faults, compared 1,000 sequences of 40,000 requests with the rule book, ran 20,000 simulations, and killed or stopped 601 processes: " +
+		"(2026-11-21) made 7 histories with 1,239,567 operations on 1 set-ups of stores (Redis) under 2 kinds of faults, compared 1,000 sequences of 40,000 requests with the rule book, ran 20,000 simulations, and sent 601 SIGKILL or SIGSTOP signals to processes of a function: " +
 			"it found 0 violations, left 0 histories undecided, and caught 1 of 2 planted bugs.",
 		"| comparison | random requests | 1,000 sequences, 40,000 requests | 0s |", "| processes | killed | 300 SIGKILL, 301 SIGSTOP | 0s |", "| mutants | planted bugs | 1 of 2 caught | 0s |",
 		"Servers: a 1, b 2.", "failover; replies lost. Each was made on each of 1 stores, except where it cannot occur: 2 cells were run, 1 are empty.",
