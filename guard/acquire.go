@@ -25,7 +25,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 		return r.refused(err)
 	}
 	for o := r.outer; o != nil; o = o.outer {
-		if o.guard == r.guard && o.report.Key == key && !o.window.closed() {
+		if o.guard.shared == r.guard.shared && o.report.Key == key && !o.window.closed() {
 			return r.refused(errNested)
 		}
 	}
@@ -97,7 +97,7 @@ func (r *run) try(a *attempt) (Outcome, error) {
 		outcome, err := a.ask(func(ctx context.Context) (err error) {
 			queue := r.elapsed() < waitEnd
 			lease, err = r.guard.store.Acquire(ctx, lockstore.Request{
-				Key: key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.since(a.sent), JoinQueue: queue, Note: a.note,
+				Key: key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.since(a.sent), MaxHolders: r.guard.maxHolders, JoinQueue: queue, Note: a.note,
 			})
 			if said := outcomeOf(err); said == OutcomeBusy || said == OutcomeUnknown {
 				a.queued = a.queued || queue
@@ -191,7 +191,7 @@ func (r *run) granted(sent time.Duration, lease lockstore.Lease) bool {
 	r.extended(trust)
 	r.mu.Unlock()
 	r.lease, r.holdEnd = lease, now+r.guard.opt.MaxHold
-	r.report.Fence = lease.Fence
+	r.report.Fence, r.report.Seat = lease.Fence, lease.Seat
 	r.report.AcquiredAt = r.began.Add(now)
 	return true
 }

@@ -19,7 +19,9 @@ const MaxKeys = 16
 //
 // No deadlock: DoAll acquires in the order of the sorted keys, whatever the order of its
 // argument is. So calls of DoAll never wait for each other in a circle. Calls of Do inside
-// the work of another Do have no such order; use one DoAll instead.
+// the work of another Do have no such order; use one DoAll instead. A guard of WithMaxHolders
+// cannot DoAll: with one, use Do inside Do, always in the same order, and the key that more runs may
+// hold inside.
 //
 // One context: the work's context ends DeadlineMargin before ctx's deadline, MaxHold after the
 // first grant, or when the first of the leases is lost. DoAll renews all leases, also
@@ -36,6 +38,9 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, work func(ctx context.
 	}
 	if work == nil {
 		return errNoWork
+	}
+	if err := g.alone("DoAll"); err != nil {
+		return err
 	}
 	c := g.newCall(ctx)
 	if n := len(keys); n < 1 || n > MaxKeys {

@@ -84,7 +84,7 @@ func TestDoAll(t *testing.T) {
 				require.Equal(t, lockstore.Held, status.State)
 				fences[key] = status.Fence
 			}
-			require.Equal(t, []Lock{{"c", fences["c"]}, {"a", fences["a"]}, {"b", fences["b"]}}, locks)
+			require.Equal(t, []Lock{{"c", fences["c"], 0}, {"a", fences["a"], 0}, {"b", fences["b"], 0}}, locks)
 			pass(time.Second)
 			return nil
 		}))

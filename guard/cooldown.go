@@ -19,9 +19,12 @@ import (
 // LockBusy is lockstore.Cooldown. A plain Do waits if the cooldown ends within its
 // Options.Wait.
 //
-// It is an error if d is not within lockstore.MinTTL and lockstore.MaxTTL.
+// It is an error if d is not within lockstore.MinTTL and lockstore.MaxTTL, or if MaxHolders is above 1.
 func (g *Guard) WithCooldown(d time.Duration) (func(ctx context.Context, key string, work func(context.Context, Lock) error) error, error) {
 	if err := g.Validate(); err != nil {
+		return nil, err
+	}
+	if err := g.alone("a cooldown"); err != nil {
 		return nil, err
 	}
 	if d < lockstore.MinTTL || d > lockstore.MaxTTL {

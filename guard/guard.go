@@ -95,10 +95,17 @@ type Options struct {
 // Guard runs work only while a lock is held. It is safe for concurrent use. It keeps
 // nothing from one run to the next.
 type Guard struct {
-	store  *lockstore.Store
-	opt    Options
-	clock  clock
-	random func(time.Duration) time.Duration // 0 up to its argument
+	*shared
+	store      *lockstore.Store
+	opt        Options
+	random     func(time.Duration) time.Duration // 0 up to its argument
+	maxHolders int
+	mistake    error // of WithMaxHolders
+}
+
+// shared is what a guard has in common with the guards that WithMaxHolders makes of it.
+type shared struct {
+	clock clock
 
 	mu       sync.Mutex
 	runs     map[*run]struct{}
@@ -149,7 +156,51 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 	if opt.Observe == nil {
 		opt.Observe = func(context.Context, Report) {}
 	}
-	return &Guard{store: store, opt: opt, clock: clock{now: systemClock()}, random: rand.N[time.Duration], runs: make(map[*run]struct{})}, nil
+	return &Guard{
+		shared: &shared{clock: clock{now: systemClock()}, runs: make(map[*run]struct{})},
+		store:  store, opt: opt, random: rand.N[time.Duration], maxHolders: 1,
+	}, nil
+}
+
+// WithMaxHolders returns a guard with which up to n runs may hold a key at once: a semaphore of leases.
+// Do, Wrap, Acquire and the packages below take it like any other guard. n counts the holders of all
+// programs. While they ask for different numbers, the smallest number among those who hold the key
+// and the one who asks is the limit. So a deployment that changes n is safe; and if writers ask for 1
+// and readers for lockstore.MaxHolders, the key is a read-write lock. Waiting runs get the key in the
+// order of their arrival, whatever number they ask for.
+//
+// With n above 1 the work is not alone. Fences still grow for the key, so a resource that compares
+// them must compare for each Lock.Seat, and that protects only while all ask for the same n.
+// DoAll, DoOnce, WithCooldown and package idempotency need n 1: their errors say so, and nothing is
+// sent.
+//
+// The guard shares Shutdown with g. If n is not 1 to lockstore.MaxHolders, every use of it is
+// an error, see Validate.
+func (g *Guard) WithMaxHolders(n int) *Guard {
+	if g.Validate() != nil {
+		return g
+	}
+	with := *g
+	if with.maxHolders = n; n < 1 || n > lockstore.MaxHolders {
+		with.mistake = fmt.Errorf("guard: MaxHolders is %d; want 1 to %d", n, lockstore.MaxHolders)
+	}
+	return &with
+}
+
+// MaxHolders is how many runs may hold a key at once: the number of WithMaxHolders, or 1.
+func (g *Guard) MaxHolders() int {
+	if g == nil {
+		return 0
+	}
+	return g.maxHolders
+}
+
+// alone returns an error if the work need not be alone.
+func (g *Guard) alone(what string) error {
+	if g.maxHolders > 1 {
+		return fmt.Errorf("guard: MaxHolders is %d; %s wants 1", g.maxHolders, what)
+	}
+	return nil
 }
 
 var (
@@ -158,13 +209,13 @@ var (
 	errNoWork    = errors.New("guard: the work is nil")
 )
 
-// Validate returns an error unless New has made the guard. Adapters call it, so that a
-// mistake in the program is an error and no panic.
+// Validate returns an error unless New has made the guard, and if WithMaxHolders got a number out of
+// its bounds. Adapters call it, so that a mistake in the program is an error and no panic.
 func (g *Guard) Validate() error {
 	if g == nil || g.store == nil {
 		return errNoGuard
 	}
-	return nil
+	return g.mistake
 }
 
 func (g *Guard) usable(ctx context.Context) error {

@@ -62,6 +62,9 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func
 	if work == nil {
 		return errNoWork
 	}
+	if err := g.alone("DoOnce"); err != nil {
+		return err
+	}
 	c := g.newCall(ctx)
 	r := c.newRun(ctx, key)
 	defer r.close()

@@ -71,7 +71,7 @@ func (r *run) extend(ctx context.Context, now time.Duration) (lockstore.Lease, e
 	lease, ttl := r.lease, r.ttl(now)
 	if r.handed {
 		return r.guard.store.Acquire(ctx, lockstore.Request{
-			Key: lease.Key, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl, HolderInfo: r.report.HolderInfo, Note: lease.Note,
+			Key: lease.Key, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl, HolderInfo: r.report.HolderInfo, MaxHolders: r.guard.maxHolders, Note: lease.Note,
 		})
 	}
 	trusted, err := r.guard.store.Renew(ctx, lease, ttl)

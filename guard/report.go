@@ -20,6 +20,8 @@ type Report struct {
 	State   lockstore.State // of the key when the store last refused the run; Free if it did not
 
 	Fence         lockstore.Fence // of the lease; 0 when the run did not get the lock
+	Seat          int             // of the lease, see Lock.Seat
+	MaxHolders    int             // of the guard
 	AcquiredAt    time.Time       // when the run got the lock, by the local clock; zero when it got none
 	WaitTime      time.Duration   // from the call until the run got the lock or gave up
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
@@ -56,7 +58,7 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		if !logger.Enabled(ctx, level) {
 			return
 		}
-		attrs := make([]slog.Attr, 0, 13)
+		attrs := make([]slog.Attr, 0, 15)
 		attrs = append(attrs,
 			slog.String("requestId", r.HolderInfo.ID),
 			slog.String("key", r.Key),
@@ -70,6 +72,12 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		}
 		if r.QueuePosition > 0 {
 			attrs = append(attrs, slog.Int("queue_position", r.QueuePosition))
+		}
+		if r.MaxHolders > 1 {
+			attrs = append(attrs, slog.Int("max_holders", r.MaxHolders))
+			if r.Fence != 0 {
+				attrs = append(attrs, slog.Int("seat", r.Seat))
+			}
 		}
 		if !r.AcquiredAt.IsZero() {
 			attrs = append(attrs, slog.Time("acquired_at", r.AcquiredAt))

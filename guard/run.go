@@ -16,6 +16,10 @@ import (
 type Lock struct {
 	Key   string
 	Fence lockstore.Fence
+
+	// Seat is the lowest number, from 0, that no other holder of the key had at the grant. It is 0
+	// unless the guard is one of WithMaxHolders.
+	Seat int
 }
 
 // Do acquires the lock of key, runs work and releases the lock. It returns what work
@@ -122,7 +126,7 @@ func (c *call) newRun(ctx context.Context, key string) *run {
 			r.releases.left += r.outer.releases.left
 		}
 	}
-	r.report.Key, r.report.HolderInfo = key, c.holderInfo
+	r.report.Key, r.report.HolderInfo, r.report.MaxHolders = key, c.holderInfo, c.guard.maxHolders
 	c.guard.register(r)
 	return r
 }
@@ -179,7 +183,7 @@ func (r *run) hold(work func(context.Context, Lock) (Outcome, error), endLease f
 		err = r.end(outcome, err)
 	}()
 	r.trace(PhaseGranted, nil)
-	lock := Lock{r.report.Key, r.lease.Fence}
+	lock := Lock{r.report.Key, r.lease.Fence, r.lease.Seat}
 	// If the trust ended together with the work's time, the work would end as lost.
 	if r.trust <= r.stop {
 		r.joined = make(chan struct{})

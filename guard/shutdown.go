@@ -15,7 +15,7 @@ import (
 // the store ends within 50 ms of its context. DoAll may take 50 ms more for each further
 // key.
 func (g *Guard) Shutdown() {
-	if g == nil {
+	if g.Validate() == errNoGuard {
 		return
 	}
 	g.mu.Lock()

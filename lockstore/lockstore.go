@@ -17,6 +17,11 @@ type Request struct {
 	TTL        time.Duration // MinTTL to MaxTTL
 	HolderInfo HolderInfo    // for people; never compared
 
+	// MaxHolders is how many may hold the key together with this request, 1 to the constant
+	// MaxHolders; 0 is 1. The key is granted only if fewer hold it than the smallest number among
+	// this request and those who hold it. So with 1 everywhere it is a mutex.
+	MaxHolders int
+
 	// JoinQueue asks for a place in the key's queue if the request is refused. An owner that
 	// has a place keeps it.
 	JoinQueue bool
@@ -43,12 +48,13 @@ type Lease struct {
 	Owner Owner
 	Fence Fence
 	TTL   time.Duration
+	Seat  int // the lowest number, from 0, that no other holder of the key had at the grant
 	Note  Note
 }
 
 // Encode writes the key, the owner and the fence as one line of text, for a program that
 // releases the lease later or elsewhere. Whoever reads the text can release the lease, so keep
-// it as a secret. It has neither the note nor the TTL, which counts from a moment that is over.
+// it as a secret. It has neither the seat nor the note nor the TTL, which counts from a moment that is over.
 func (l Lease) Encode() string {
 	return leaseMark + strconv.FormatInt(int64(l.Fence), 10) + " " + string(l.Owner) + " " + base64.RawURLEncoding.EncodeToString([]byte(l.Key))
 }
@@ -135,6 +141,10 @@ const (
 	MaxTTL = 24 * time.Hour
 )
 
+// MaxHolders bounds Request.MaxHolders. Each request reads and writes the whole entry of its key,
+// and 64 holders make it 27 KB.
+const MaxHolders = 64
+
 // ValidateTTL returns an error matching ErrInvalid unless ttl is MinTTL to
 // MaxTTL.
 func ValidateTTL(ttl time.Duration) error {
@@ -155,6 +165,9 @@ func (r Request) Validate() error {
 	}
 	if r.Fence < 0 {
 		return Invalidf("lockstore: Fence is %d; want 0 or more", r.Fence)
+	}
+	if r.MaxHolders < 0 || r.MaxHolders > MaxHolders {
+		return Invalidf("lockstore: MaxHolders is %d; want 1 to %d", r.MaxHolders, MaxHolders)
 	}
 	return ValidateTTL(r.TTL)
 }

@@ -31,6 +31,8 @@ func TestRequestValidate(t *testing.T) {
 	assert.NoError(t, good.Validate())
 	good.Owner = lockstore.NewOwner()
 	assert.NoError(t, good.Validate())
+	good.MaxHolders = 64
+	assert.NoError(t, good.Validate())
 
 	for name, tc := range map[string]struct {
 		change func(*lockstore.Request)
@@ -44,6 +46,8 @@ func TestRequestValidate(t *testing.T) {
 		"DEL in owner":   {func(r *lockstore.Request) { r.Owner = "ab\x7f" }, "Owner", "byte at 2"},
 		"é in owner":     {func(r *lockstore.Request) { r.Owner = "é" }, "Owner", "byte at 0"},
 		"NUL in owner":   {func(r *lockstore.Request) { r.Owner = "\x00" }, "Owner", "byte at 0"},
+		"MaxHolders -1":  {func(r *lockstore.Request) { r.MaxHolders = -1 }, "MaxHolders", "is -1; want 1 to 64"},
+		"MaxHolders 65":  {func(r *lockstore.Request) { r.MaxHolders = 65 }, "MaxHolders", "is 65; want 1 to 64"},
 		"no TTL":         {func(r *lockstore.Request) { r.TTL = 0 }, "TTL", "is 0s"},
 	} {
 		t.Run("F48 "+name, func(t *testing.T) {

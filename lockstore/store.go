@@ -86,13 +86,13 @@ func (s *Store) Acquire(ctx context.Context, req Request) (Lease, error) {
 		return Lease{}, err
 	}
 	a, err := s.do(ctx, req.Key, driver.Request{
-		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: 1, Holder: req.HolderInfo.Encode(), Join: req.JoinQueue,
+		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: max(1, req.MaxHolders), Holder: req.HolderInfo.Encode(), Join: req.JoinQueue,
 		Fence: req.Fence, Note: req.Note,
 	})
 	if err != nil {
 		return Lease{}, err
 	}
-	return Lease{Key: req.Key, Owner: req.Owner, Fence: a.Fence, TTL: a.TTL, Note: a.Note}, nil
+	return Lease{Key: req.Key, Owner: req.Owner, Fence: a.Fence, TTL: a.TTL, Seat: a.Seat, Note: a.Note}, nil
 }
 
 // Renew makes the lease last for the longer of its TTL and ttl, from now on. A store may let
@@ -189,10 +189,10 @@ func (s *Store) AwaitTurn(ctx context.Context, p Place) (Awaited, error) {
 		return Awaited{}, s.errorOf(p.Key, driver.Request{Kind: driver.AwaitTurn}, a)
 	case a.Outcome != driver.Granted:
 		return Awaited{Ask: a.Outcome == driver.Ask, Note: a.Note}, nil
-	case a.Fence < 1 || a.TTL > Turn:
-		return Awaited{}, fmt.Errorf("%s: key %q: a mistake in the driver: it handed over a lease with fence %d for %v; want a fence of 1 or more and at most %v", s.name, p.Key, a.Fence, a.TTL, Turn)
+	case a.Fence < 1 || a.TTL > Turn || !validSeat(a):
+		return Awaited{}, fmt.Errorf("%s: key %q: a mistake in the driver: it handed over a lease with fence %d and seat %d for %v; want a fence of 1 or more, a seat of 0 to %d, and at most %v", s.name, p.Key, a.Fence, a.Seat, a.TTL, MaxHolders-1, Turn)
 	}
-	return Awaited{Lease: Lease{Key: p.Key, Owner: p.Owner, Fence: a.Fence, TTL: a.TTL, Note: a.Note}}, nil
+	return Awaited{Lease: Lease{Key: p.Key, Owner: p.Owner, Fence: a.Fence, TTL: a.TTL, Seat: a.Seat, Note: a.Note}}, nil
 }
 
 // Leave ends the owner's place in the key's queue and changes nothing else. It ends no lease,
@@ -284,11 +284,15 @@ func (s *Store) errorOf(key string, r driver.Request, a driver.Answer) error {
 		return Invalidf("%s: key %q: %s needs a lease that nobody may share", s.name, key, r.Kind)
 	case r.Kind == driver.Acquire && a.Fence < 1:
 		return fmt.Errorf("%s: key %q: a mistake in the driver: it granted a lease with fence %d; want 1 or more", s.name, key, a.Fence)
+	case r.Kind == driver.Acquire && !validSeat(a):
+		return fmt.Errorf("%s: key %q: a mistake in the driver: it granted seat %d; want 0 to %d", s.name, key, a.Seat, MaxHolders-1)
 	case r.Kind == driver.Acquire && a.TTL > r.TTL:
 		return fmt.Errorf("%s: key %q: a mistake in the driver: it granted a lease for %v, and %v was asked for", s.name, key, a.TTL, r.TTL)
 	}
 	return nil
 }
+
+func validSeat(a driver.Answer) bool { return a.Seat >= 0 && a.Seat < MaxHolders }
 
 // unsupported is the error of a call that the driver has no interface for.
 func (s *Store) unsupported(what string) error {

@@ -449,7 +449,8 @@ func TestAwaitTurn(t *testing.T) {
 			want:   lockstore.Awaited{Lease: lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: time.Second, Note: "m"}},
 		},
 		{answer: driver.Answer{Outcome: driver.Granted, TTL: time.Second}, err: "a mistake in the driver: it handed over a lease with fence 0"},
-		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: 3 * time.Second}, err: "a mistake in the driver: it handed over a lease with fence 7 for 3s"},
+		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: 3 * time.Second}, err: "a mistake in the driver: it handed over a lease with fence 7 and seat 0 for 3s"},
+		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, Seat: 64, TTL: time.Second}, err: "a mistake in the driver: it handed over a lease with fence 7 and seat 64 for 1s"},
 		{answer: driver.Answer{Outcome: driver.Done}, err: `a mistake in the driver: it gave the outcome 2 to the request "await turn"`},
 	} {
 		f := &fake{answer: c.answer}

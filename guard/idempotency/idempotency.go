@@ -67,6 +67,9 @@ func New(g *guard.Guard, opt Options) (*Once, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
 	}
+	if n := g.MaxHolders(); n > 1 {
+		return nil, fmt.Errorf("idempotency: the guard's MaxHolders is %d; want 1", n)
+	}
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
