@@ -172,7 +172,7 @@ func TestHandOver(t *testing.T) {
 		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n < 3 {
 				notes = append(notes, r.Note)
-				pass(time.Duration(n-1) * handedAfter)
+				pass(time.Duration(n-1) * (handedAfter + 1))
 				return driver.Answer{Outcome: driver.NotYet, Note: []driver.Note{"", "waited"}[n-1]}, nil
 			}
 			return first(ctx, n, r)

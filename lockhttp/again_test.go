@@ -89,6 +89,44 @@ func TestReplayAfterBusy(t *testing.T) {
 	})
 }
 
+// A request that waits keeps its place from one repeat to the next.
+func TestRepeatKeepsItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWorld(t).Service
+		had := acquire(t, s, key, thirty)
+		const waits = `{"ttl": 30, "wait": 5}`
+		require.Equal(t, http.StatusConflict, ask(t, s, "PUT", key, waits, idem, "7").StatusCode)
+		late := make(chan answer)
+		go func() { late <- ask(t, s, "PUT", key, `{"ttl": 30, "wait": 20}`) }()
+		<-time.After(time.Second)
+		require.Equal(t, http.StatusNoContent, ask(t, s, "DELETE", key, "", "Lock-Token", had.token()).StatusCode)
+		require.Equal(t, "reserved", ask(t, s, "GET", key, "").said["state"], "F64: the other one came later")
+		<-time.After(lockstore.Turn - 1)
+		won := acquire(t, s, key, waits, idem, "7")
+		require.Equal(t, 29.75, won.said["expiresIn"])
+		require.Equal(t, http.StatusNoContent, ask(t, s, "DELETE", key, "", "Lock-Token", won.token()).StatusCode)
+		require.Equal(t, http.StatusOK, (<-late).StatusCode)
+	})
+}
+
+func TestMaxHolders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWorld(t).Service
+		const two = `{"ttl": 30, "maxHolders": 2}`
+		first, second := acquire(t, s, key, two), acquire(t, s, key, two)
+		require.EqualValues(t, 0, first.said["seat"])
+		require.EqualValues(t, 1, second.said["seat"])
+		require.NotContains(t, acquire(t, s, key+"2", thirty).said, "seat")
+		for _, more := range []string{two, thirty, `{"ttl": 30, "maxHolders": 64}`} {
+			require.Equal(t, http.StatusConflict, ask(t, s, "PUT", key, more).StatusCode, more)
+		}
+		require.NotContains(t, ask(t, s, "PATCH", key, thirty, "Lock-Token", first.token()).said, "seat")
+		require.Equal(t, http.StatusNoContent, ask(t, s, "DELETE", key, "", "Lock-Token", first.token()).StatusCode)
+		require.Equal(t, http.StatusConflict, ask(t, s, "PUT", key, thirty).StatusCode, "one who wants to be alone")
+		require.EqualValues(t, 0, acquire(t, s, key, two).said["seat"])
+	})
+}
+
 // A lease that is all but over is not given out again.
 func TestReplayAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -47,8 +47,9 @@ func checkKey(key string) error {
 
 // terms are what a caller asks for.
 type terms struct {
-	ttl, wait time.Duration
-	holder    string
+	ttl, wait  time.Duration
+	holder     string
+	maxHolders int
 }
 
 // parseTerms reads the body of a request that may have the named fields; ttl is
@@ -70,12 +71,19 @@ func parseTerms(r httpapi.Request, fields ...string) (t terms, err error) {
 	if _, ok := values["ttl"]; !ok {
 		return t, invalid("ttl: is missing")
 	}
-	if t.ttl, err = wholeSeconds(values, "ttl", 1, maxTTL); err != nil {
+	ttl, err := whole(values, "ttl", "whole seconds", 1, maxTTL)
+	if err != nil {
 		return t, err
 	}
-	if t.wait, err = wholeSeconds(values, "wait", 0, maxWait); err != nil {
+	wait, err := whole(values, "wait", "whole seconds", 0, maxWait)
+	if err != nil {
 		return t, err
 	}
+	most, err := whole(values, "maxHolders", "a whole number", 1, lockstore.MaxHolders)
+	if err != nil {
+		return t, err
+	}
+	t.ttl, t.wait, t.maxHolders = time.Duration(ttl)*time.Second, time.Duration(wait)*time.Second, int(max(1, most))
 	t.holder, err = holder(values)
 	return t, err
 }
@@ -95,16 +103,16 @@ func body(r httpapi.Request) (string, error) {
 	return text, nil
 }
 
-// wholeSeconds is nothing where the field is left out.
-func wholeSeconds(values map[string]json.Token, name string, low, high int64) (time.Duration, error) {
+// whole is 0 where the field is left out.
+func whole(values map[string]json.Token, name, unit string, low, high int64) (int64, error) {
 	if _, ok := values[name]; !ok {
 		return 0, nil
 	}
-	n, err := strictjson.Whole(values, name, "whole seconds", low, high)
+	n, err := strictjson.Whole(values, name, unit, low, high)
 	if err != nil {
 		return 0, invalid(err.Error())
 	}
-	return time.Duration(n) * time.Second, nil
+	return n, nil
 }
 
 func holder(values map[string]json.Token) (string, error) {

@@ -72,8 +72,9 @@ func Open(g *guard.Guard, secret *url.URL, getenv func(string) string) (*Service
 // grant is the answer to one who has the lock.
 type grant struct {
 	Fence     lockstore.Fence `json:"fence"`
-	ExpiresAt time.Time       `json:"expiresAt"` // by this service's clock
-	ExpiresIn float64         `json:"expiresIn"` // seconds
+	Seat      *int            `json:"seat,omitempty"` // of a lease that is asked for with maxHolders above 1
+	ExpiresAt time.Time       `json:"expiresAt"`      // by this service's clock
+	ExpiresIn float64         `json:"expiresIn"`      // seconds
 	Token     string          `json:"token"`
 }
 
@@ -135,7 +136,7 @@ func (s *Service) route(ctx context.Context, r httpapi.Request) (httpapi.Respons
 }
 
 func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (httpapi.Response, error) {
-	want, err := parseTerms(r, "ttl", "wait", "holder")
+	want, err := parseTerms(r, "ttl", "wait", "holder", "maxHolders")
 	if err != nil {
 		return httpapi.Response{}, err
 	}
@@ -157,11 +158,15 @@ func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (httpa
 	if again != "" {
 		req.Owner = ownerOf(who, key, again, want.holder)
 	}
-	lease, err := s.guard.Acquire(ctx, req)
+	lease, err := s.guard.WithMaxHolders(want.maxHolders).Acquire(ctx, req)
 	if err != nil {
 		return httpapi.Response{}, err
 	}
-	return granted(lease, secrets), nil
+	answer := granted(lease, secrets)
+	if want.maxHolders > 1 {
+		answer.Seat = &lease.Seat
+	}
+	return respond(answer), nil
 }
 
 func (s *Service) patch(ctx context.Context, r httpapi.Request, key string) (httpapi.Response, error) {
@@ -176,7 +181,7 @@ func (s *Service) patch(ctx context.Context, r httpapi.Request, key string) (htt
 	if lease.TTL, err = s.guard.Renew(ctx, lease, want.ttl); err != nil {
 		return httpapi.Response{}, err
 	}
-	return granted(lease, secrets), nil
+	return respond(granted(lease, secrets)), nil
 }
 
 func (s *Service) delete(ctx context.Context, r httpapi.Request, key string) (httpapi.Response, error) {
@@ -223,13 +228,13 @@ func (s *Service) bearer(ctx context.Context, r httpapi.Request, key string) (lo
 }
 
 // granted shows a lease, whose TTL counts from now.
-func granted(lease lockstore.Lease, secrets []secret) httpapi.Response {
-	return respond(grant{
+func granted(lease lockstore.Lease, secrets []secret) grant {
+	return grant{
 		Fence:     lease.Fence,
 		ExpiresAt: time.Now().Add(lease.TTL).UTC().Truncate(time.Millisecond),
 		ExpiresIn: seconds(lease.TTL),
 		Token:     secrets[0].token(lease),
-	})
+	}
 }
 
 // seconds are whole milliseconds, never more than d.

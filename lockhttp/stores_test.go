@@ -90,7 +90,7 @@ func TestLifeOnEachStore(t *testing.T) {
 			require.Equal(t, had.said["fence"], again.said["fence"])
 			require.Equal(t, had.token(), again.token())
 
-			for _, a := range []answer{ask(t, s, "PUT", key, thirty), ask(t, s, "PUT", key, `{"ttl": 30, "wait": 1}`, idem, "8")} {
+			for _, a := range []answer{ask(t, s, "PUT", key, thirty), ask(t, s, "PUT", key, `{"ttl": 30, "wait": 1}`)} {
 				require.Equal(t, http.StatusConflict, a.StatusCode)
 				require.Equal(t, "cron on host 4", a.said["holder"].(object)["name"])
 			}

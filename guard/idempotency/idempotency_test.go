@@ -577,7 +577,11 @@ func TestPrograms(t *testing.T) {
 			require.ErrorContains(t, err, part)
 			require.ErrorIs(t, err, lockstore.ErrInvalid)
 		}
-		_, err := New(nil, Options{})
+		shared, err := guard.New(memstore.New(nil), guard.Options{})
+		require.NoError(t, err)
+		_, err = New(shared.WithMaxHolders(2), Options{})
+		require.EqualError(t, err, "idempotency: the guard's MaxHolders is 2; want 1")
+		_, err = New(nil, Options{})
 		require.Error(t, err)
 
 		most := b.once(t, Options{MaxResultBytes: 261_632, Version: strings.Repeat("v", 64), ResultTime: lockstore.MaxResultTime})
