@@ -5,7 +5,7 @@ SAM_TRANSLATOR := 1.115.0
 TEMPLATES := $(CACHE)/templates-$(CFN_LINT)-$(SAM_TRANSLATOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve dynamodb test install-servers sam-test deploy test-aws lint lint-template size verify verify-report soak mutants fuzz bench bench-report
+.PHONY: help run serve dynamodb test install-servers sam-test deploy test-aws lint release-check release-binaries lint-template size verify verify-report soak mutants fuzz bench bench-report
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 	go run $(STATICCHECK) work
 	.ci/tidy -diff
 	go mod verify
+
+release-check: ## what a user gets of the next version: go get, go install, a program, without go.work
+	@.ci/release-check
 
 lint-template: ## cfn-lint and the SAM translator over the templates, for several regions and all parameters
 	@[ -x $(TEMPLATES)/bin/cfn-lint ] || { \
