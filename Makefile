@@ -93,6 +93,9 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 release-check: ## what a user gets of the next version: go get, go install, a program, without go.work
 	@.ci/release-check
 
+release-binaries: ## lockctl for linux and darwin, amd64 and arm64, with sums, VERSION=v0.1.0
+	@.ci/release-binaries $(VERSION)
+
 lint-template: ## cfn-lint and the SAM translator over the templates, for several regions and all parameters
 	@[ -x $(TEMPLATES)/bin/cfn-lint ] || { \
 		echo "installing cfn-lint $(CFN_LINT) and aws-sam-translator $(SAM_TRANSLATOR) into $(CACHE)"; \
