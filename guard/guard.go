@@ -92,8 +92,8 @@ type Options struct {
 	Trace func(context.Context, TraceEvent) context.Context
 }
 
-// Guard runs work only while a lock is held. It is safe for concurrent use. It keeps
-// nothing from one run to the next.
+// Guard starts work only when it has the lock, and cancels the work's context before another can
+// get the lock. It is safe for concurrent use. It keeps nothing from one run to the next.
 type Guard struct {
 	*shared
 	store      *lockstore.Store

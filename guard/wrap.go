@@ -41,8 +41,7 @@ func TakesOwnLocks[In, Out any](handler func(context.Context, In) (Out, error)) 
 	return Wrapped[In, Out]{handler}
 }
 
-// Wrap returns a Lambda handler that runs next only while the lock of key(in) is
-// held. It answers as Do does. If key returns an error, next does not run and the error is
+// Wrap returns a Lambda handler that starts next only when it has the lock of key(in). It answers as Do does. If key returns an error, next does not run and the error is
 // a *LockInvalid.
 //
 // Mistakes in the program are plain errors of every invocation, see the package's

@@ -43,8 +43,7 @@ type (
 	Response = events.APIGatewayV2HTTPResponse
 )
 
-// Wrap returns a Lambda handler that runs next only while the lock of key(request) is
-// held. Otherwise it answers with a problem. For mistakes in the program see package
+// Wrap returns a Lambda handler that starts next only when it has the lock of key(request). Otherwise it answers with a problem. For mistakes in the program see package
 // guard.
 func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request, Response]) guard.Wrapped[Request, Response] {
 	work := next

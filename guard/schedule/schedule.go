@@ -76,7 +76,7 @@ type Options struct {
 	AtLeastFor time.Duration
 }
 
-// Wrap returns a Lambda handler that runs work only while the lock of key is held, and
+// Wrap returns a Lambda handler that starts work only when it has the lock of key, and
 // skips the work when another run holds the lock. A mistake in the program is an error of
 // every invocation, see package guard; here also a key that cannot be locked.
 func Wrap[In any](g *guard.Guard, key string, work guard.Work[In]) guard.Wrapped[In, Result] {
