@@ -28,8 +28,11 @@ func (m *model) outcomes(s rules.State, r driver.Request) (all []Outcome) {
 	case m.store.Outcomes != nil:
 		return m.store.Outcomes(s, now, r)
 	case !m.size.Register:
-		next, _, answer, _ := m.store.Decide(m.book, s, rules.At(now), r)
-		return []Outcome{{next, answer, true}}
+		for _, clock := range m.clocks() {
+			next, _, answer, _ := m.store.Decide(m.book, s, clock, r)
+			all = append(all, Outcome{next, answer, clock.Early.Equal(now)})
+		}
+		return all
 	}
 	const unstamped = time.Nanosecond // marks a time that comes with the write
 	stamps := []time.Duration{0, -tick}
@@ -61,6 +64,17 @@ func (m *model) outcomes(s rules.State, r driver.Request) (all []Outcome) {
 		}
 	}
 	return all
+}
+
+// clocks are what a store may know of the time.
+func (m *model) clocks() []rules.Clock {
+	if !m.size.Blurred {
+		return []rules.Clock{rules.At(now)}
+	}
+	window := func(early, late time.Duration) rules.Clock {
+		return rules.Clock{Early: now.Add(early), Late: now.Add(late), Sure: true}
+	}
+	return []rules.Clock{window(0, 0), window(-tick, 0), window(0, tick), window(-tick, tick)}
 }
 
 // stamped is a state whose new times are those of its write.
@@ -239,7 +253,10 @@ func (m *model) deadEnd(n *node) string {
 // that the store remembers as ended.
 func (m *model) lateDuplicates(n *node) string {
 	const late driver.Owner = "late"
-	key := n.key
+	key, clock := n.key, rules.Clock{Early: now, Late: now, Sure: !m.size.Register}
+	if m.size.Blurred {
+		clock.Late = now.Add(tick) // nothing of the key begins later
+	}
 	for _, how := range []rules.How{rules.Released, rules.Expired} {
 		key.Ended = append(slices.Clip(n.key.Ended), rules.Ended{Owner: late, Fence: stale, How: how})
 		for _, kind := range []driver.Kind{driver.Acquire, driver.Renew, driver.Release, driver.Abandon, driver.Leave, driver.MarkStarted, driver.Complete} {
@@ -247,7 +264,7 @@ func (m *model) lateDuplicates(n *node) string {
 			if kind == driver.Acquire {
 				r.Fence = 0
 			}
-			if _, changed, a, _ := m.store.Decide(m.book, key, rules.Clock{Early: now, Late: now, Sure: !m.size.Register}, r); changed || a.Outcome == driver.Granted {
+			if _, changed, a, _ := m.store.Decide(m.book, key, clock, r); changed || a.Outcome == driver.Granted {
 				return "a request of an owner that has ended changed the key"
 			}
 		}

@@ -24,18 +24,21 @@ var searches = []Size{
 	{MaxHolders: two, Older: true, Does: Queue | Renew | Complete | Revoke, Dead: 1},
 	{MaxHolders: two, Older: true, Does: Queue | Complete, Dead: 3},
 	{MaxHolders: two, Older: true, Healthy: true, Does: Queue | Complete, Dead: 3},
-	{MaxHolders: two, Older: true, Healthy: true, Does: Queue | Complete, Earlier: 1, Dead: 2, States: 500_000},
-	{MaxHolders: three, Older: true, Healthy: true, Does: Queue | Complete, Dead: 1, States: 500_000},
+	{MaxHolders: two, Older: true, Healthy: true, Does: Queue | Complete, Earlier: 1, Dead: 2, States: 200_000},
+	{MaxHolders: three, Older: true, Healthy: true, Does: Queue | Complete, Dead: 1, States: 200_000},
 	{MaxHolders: two, Older: true, Does: Queue | Start | Complete},
 	{MaxHolders: two, Older: true, Register: true, Does: Renew | Revoke, Earlier: 2},
 	{MaxHolders: three, Older: true, Register: true, Does: Renew},
 	{MaxHolders: two, Older: true, Register: true, Does: Queue | Complete, Dead: 1, States: 300_000},
-	// Hand-over, and several holders, which no store has yet.
+	// Hand-over, and several holders.
 	{MaxHolders: two, Does: Queue | Renew, States: 500_000},
 	{MaxHolders: two, Does: Queue | Renew, Earlier: 2, Dead: 1, States: 600_000},
 	{MaxHolders: two, Does: Queue | Renew | Start | Complete | Revoke, Dead: 1, States: 400_000},
 	{MaxHolders: two, Healthy: true, Does: Queue | Complete, Dead: 2, States: 400_000},
 	{MaxHolders: two, Register: true, Does: Queue | Renew | Complete, States: 200_000},
+	{MaxHolders: two, Blurred: true, Does: Queue | Renew, States: 300_000},
+	{MaxHolders: two, Blurred: true, Does: Queue | Renew | Start | Complete | Revoke, Dead: 1, States: 200_000},
+	{MaxHolders: []int{1, 2, 2}, Blurred: true, Does: Queue | Renew, States: 200_000},
 	{MaxHolders: three, Does: Queue | Renew, Dead: 1, States: 400_000},
 	{MaxHolders: three, Healthy: true, Does: Queue, States: 400_000},
 	{MaxHolders: []int{1, 2, 2}, Does: Queue | Renew, Dead: 1, States: 400_000},
@@ -85,6 +88,7 @@ func controls(t *testing.T) (all []verifyrecord.Control) {
 	queue := Size{MaxHolders: two, Older: true, Healthy: true, Does: Queue | Complete, Dead: 2}
 	lateRelease := Size{MaxHolders: two, Older: true, Healthy: true, Does: Queue | Complete, Earlier: 1, Dead: 2}
 	handOver := Size{MaxHolders: two, Does: Queue}
+	blurred := Size{MaxHolders: two, Blurred: true, Does: Queue | Renew}
 	register := Size{MaxHolders: two, Older: true, Register: true, Does: Renew}
 	started := Size{MaxHolders: two, Older: true, Does: Start | Complete | Revoke}
 	const trust, longer = "trusts a lease that it does not have", "trusts its lease for longer than it lasts"
@@ -101,6 +105,7 @@ func controls(t *testing.T) (all []verifyrecord.Control) {
 		{handOver, TrustFromWakeUp, "", longer},
 		{handOver, HandOverForTTL, "", longer},
 		{handOver, StaleElement, "", trust},
+		{handOver, OldFence, "", trust},
 		{older, None, "M18 M117 a store that forgets the owners that have ended", ended},
 		{older, None, "M113 abandon frees everybody's", ended},
 		{older, None, "M08 renew after expiry", "revived"},
@@ -120,6 +125,8 @@ func controls(t *testing.T) (all []verifyrecord.Control) {
 		{started, None, "M120 revoke: end shortened", "a revocation changed the end"},
 		{started, None, "M154 a revocation opens the key at once", "the revocation of a live lease was refused, or ended it"},
 		{handOver, None, "a hand-over keeps the place", "a holder has a place"},
+		{handOver, None, "a hand-over that has lapsed lets its owner in beside the next", "one of them allows"},
+		{blurred, None, "a renewal keeps the place of a hand-over that another clock saw lapse", "a holder has a place"},
 		{handOver, None, "a release hands over to nobody", "waits for a key that nobody holds"},
 		{queue, None, "M82 a lease is live at the instant of its end", "can never be granted"},
 		{register, None, "a lease begins at the earliest time", trust},

@@ -209,7 +209,6 @@ func (d *decision) acquire() driver.Answer {
 		case d.Fence != 0 && d.Fence != h.Fence:
 			return d.lostNow("this lease is over")
 		case d.live(h) && h.HandedOver:
-			d.Queue = without(d.Queue, d.place(d.Owner)) // of a request that a clock ahead of this one saw
 			h.HandedOver, h.Since, h.TTL, h.Text, h.Note = false, d.clock.Late, d.TTL, d.Request.Holder, d.Note
 			d.set(i, h)
 			return d.granted(h)

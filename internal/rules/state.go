@@ -183,10 +183,12 @@ func (d *decision) handOver() {
 	}
 }
 
-// set replaces a holder.
+// set replaces a live holder. It may have a place: a clock that was ahead of this one saw its hand-over
+// lapse, and its owner asked again.
 func (d *decision) set(i int, h Holder) {
 	d.Holders = slices.Clone(d.Holders)
 	d.Holders[i], d.changed = h, true
+	d.Queue = without(d.Queue, d.place(h.Owner))
 }
 
 // end ends a lease and remembers its owner. An owner whose hand-over has lapsed may have a

@@ -574,5 +574,17 @@ var Searched = []Mistake{
 	before("M118 others' leases end by the latest time", driver.Acquire, func(c *call) { when(!c.holds(), func() { c.Early = c.Late }) }),
 	after("M110 a takeover by a guess", driver.Acquire, func(c *call) { when(c.granted(), func() { c.basis = rules.OnAnything }) }),
 	{"M111 lost, by a guess", nil, func(c *call) { when(c.lost(), func() { c.basis = rules.OnAnything }) }},
+	{"a hand-over that has lapsed lets its owner in beside the next", func(c *call) {
+		when(c.Kind == driver.Acquire && c.mine().HandedOver, func() { c.revive(c.mine()) })
+	}, func(c *call) {
+		for _, h := range c.was.Holders {
+			when(c.Kind == driver.Acquire && h.HandedOver && !c.live(h) && !slices.ContainsFunc(c.Holders, func(o rules.Holder) bool { return o.Fence == h.Fence }), func() { c.Holders = append(c.Holders, h) })
+		}
+	}},
+	after("a renewal keeps the place of a hand-over that another clock saw lapse", driver.Renew, func(c *call) {
+		if i := place(c.was, c.Owner); !c.lost() && i >= 0 {
+			c.Queue = c.was.Queue
+		}
+	}),
 	judged("M82 a lease is live at the instant of its end", func(now time.Time) time.Time { return now.Add(-1) }),
 }
