@@ -14,6 +14,8 @@
 //	run           one key's life cycle in one call of Do
 //	trust window  the time for which the guard relies on its lease; see below
 //	place         a waiting run's position in the key's queue
+//	hand-over     the release of one run makes the first in the queue the holder, for a turn
+//	seat          the number of a holder among those who hold a key at once, see WithMaxHolders
 //	poll          to ask the store whether a held key is free
 //	abandon       to release an acquire whose outcome is unknown
 //
@@ -57,8 +59,16 @@
 //
 //   - The runs get the lock in the order of their arrival.
 //   - A run has one owner for its whole wait. The place belongs to this owner.
+//   - A run that learns from its store that it was handed the key starts its work at once, under this
+//     lease, which lasts for at most one lockstore.Turn (2 s). If the work lasts longer, the guard
+//     makes the lease a full one after 50 ms, and at once if less than 1 s of trust is left. Until
+//     then a store that does not answer for a second can end the work. A run that will complete its
+//     key or mark its start, a cooldown, Acquire, and a DoAll with more keys to come make the lease a
+//     full one before they go on. On a store that only says when to ask, each run does.
+//   - A run that was handed the key and cannot use it, because its caller has left or too little time
+//     is left for its work, releases the key with the fence of the hand-over.
 //   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is
-//     called.
+//     called. A run with LeaseRequest.Owner does not: its place is for the next call.
 //   - A run that dies while it waits delays those behind it by one lockstore.Turn: 2 s, and
 //     up to 4 s on a store whose clock has whole seconds.
 //   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
@@ -86,7 +96,9 @@
 // The store returns the trusted time in Lease.TTL. It can be less than the TTL of the
 // request: on DynamoDB it is at least 250 ms less. If the reply is slow, the work gets less
 // time; the window does not get longer. In a queue the window begins with the request that
-// returned the lease, however long the run has waited.
+// returned the lease, however long the run has waited. So also for a hand-over: the window begins
+// before the call in which the store told of it, and not with the wake-up. If the process was frozen
+// meanwhile and too little is left, the run asks the store before it works.
 //
 // The guard measures the window on two clocks: the monotonic clock and the wall clock. A
 // frozen Lambda environment may stop the monotonic clock; only the wall clock then shows
