@@ -253,6 +253,10 @@ func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd t
 	return false
 }
 
+// mostNotYet bounds how often a store says that there are no news, before the run asks for itself: a
+// store that has no news at once, again and again, must not keep a processor busy.
+const mostNotYet = 1000
+
 // awaitTurn waits until the store says that it is the owner's turn, until the key is handed over to
 // the owner, or until the holder's lease must have ended. The caller then acquires again. A turn
 // that comes at once may be none. So from the second such turn on, the run pauses before it
@@ -266,7 +270,7 @@ func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool 
 	defer cancel()
 	var news lockstore.Awaited
 	var err error
-	for err == nil && !news.Ask && news.Lease.Fence == 0 {
+	for n := 0; n < mostNotYet && err == nil && !news.Ask && news.Lease.Fence == 0; n++ {
 		a.sent = r.elapsed() // the trust in a lease that is handed over counts from here
 		news, err = r.guard.store.AwaitTurn(ctx, lockstore.Place{Key: busy.Key, Owner: a.owner, Elapsed: a.sent - refused, Note: a.note})
 		r.report.Calls++

@@ -78,7 +78,8 @@ func TestHandOver(t *testing.T) {
 			return b.store.pass(ctx, r)
 		}
 		require.NoError(t, b.Do(ctx, "k", func(_ context.Context, lock Lock) error {
-			pass(firstExtension + 1)
+			pass(firstExtension)
+			synctest.Wait()
 			require.Equal(t, lock.Fence, extension.Fence, "without it a lapsed lease would become another one")
 			status, err := b.store.Store.Inspect(ctx, "k")
 			require.NoError(t, err)
@@ -268,7 +269,7 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		b := newBenchHandsOver(t, wait)
 		frozen(t, b, 0, func() { b.shift(instant{wall: lockstore.Turn}) })
 		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.Len(t, b.store.requests, 2, "M154: not under the lease that was handed over")
+		require.Len(t, b.store.requests, 2, "not under the lease that was handed over")
 	})
 	bubble("F07 its turn is over, and the next has the key: it waits again, as the last", t, func(t *testing.T) {
 		b := newBenchHandsOver(t, wait)
@@ -299,9 +300,8 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 			ctx, cancel := context.WithCancel(ctx)
 			var fence lockstore.Fence
 			var behind lockstore.Owner
-			time.AfterFunc(time.Second, func() { behind = b.dies(t, "k", 1)[0] })
 			b.told(func(a *driver.Answer) {
-				fence = a.Fence
+				fence, behind = a.Fence, b.dies(t, "k", 1)[0]
 				cancel()
 			})
 			b.store.release = func(ctx context.Context, n int, r request) (driver.Answer, error) {

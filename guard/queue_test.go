@@ -626,6 +626,14 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.LessOrEqual(t, b.reports[1].WaitTime, 5*time.Second+maxWaitPause)
 	})
+	bubble("a store that has no news, again and again and at once: the run asks and pauses", t, func(t *testing.T) {
+		b := newBench(t, Options{Wait: 20 * time.Second})
+		b.occupy(t, "k", time.Hour)
+		b.store.await = says(driver.NotYet)
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Less(t, len(b.store.requests), 400, "no request without a pause")
+		require.Zero(t, b.waiting(t, "k"))
+	})
 	// asked is when the run asked for the lock. Its random pauses are as long as they can be.
 	asked := func(b *bench) *[]time.Duration {
 		b.SetRandom(func(most time.Duration) time.Duration { return most })
