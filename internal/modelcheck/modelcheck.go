@@ -444,7 +444,7 @@ func (m *model) operator(n *node, visit visit) {
 				switch {
 				case o.Answer.Outcome != driver.Done || i < 0:
 					bad = "the revocation of a live lease was refused, or ended it"
-				case !m.size.Register && !m.size.Blurred && !next.key.Holders[i].End().Equal(h.End()) || len(next.key.Queue) != len(n.key.Queue):
+				case !m.size.Register && !m.size.Blurred && !next.key.Holders[i].End().Equal(h.End()) || others(next.key.Queue, h.Owner) != others(n.key.Queue, h.Owner):
 					bad = "a revocation changed the end of the lease, or the queue"
 				}
 				visit(next, step{what: "an operator revokes", who: -1, fence: int8(h.Fence)}, bad)
@@ -461,6 +461,16 @@ func (m *model) operator(n *node, visit visit) {
 			}
 		}
 	}
+}
+
+// others counts the places of others than an owner.
+func others(queue []rules.Waiter, owner driver.Owner) (count int) {
+	for _, w := range queue {
+		if w.Owner != owner {
+			count++
+		}
+	}
+	return count
 }
 
 // push tells each owner that was handed the key its fence.

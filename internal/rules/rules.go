@@ -210,7 +210,7 @@ func (d *decision) acquire() driver.Answer {
 			return d.lostNow("this lease is over")
 		case d.live(h) && h.HandedOver:
 			h.HandedOver, h.Since, h.TTL, h.Text, h.Note = false, d.clock.Late, d.TTL, d.Request.Holder, d.Note
-			d.set(i, h)
+			d.setLive(i, h)
 			return d.granted(h)
 		case d.live(h):
 			d.rest(OnStamp)
@@ -266,7 +266,7 @@ func (d *decision) renew() driver.Answer {
 		return lost("the lease has expired")
 	}
 	h.Since, h.TTL, h.HandedOver = d.clock.Late, max(h.TTL, d.TTL), false
-	d.set(i, h)
+	d.setLive(i, h)
 	return d.granted(h)
 }
 
@@ -347,7 +347,7 @@ func (d *decision) markStarted() driver.Answer {
 		return driver.Answer{Outcome: driver.Exclusive}
 	}
 	h.Started = true
-	d.set(i, h)
+	d.setLive(i, h)
 	d.rest(OnItsWrite)
 	return d.done()
 }
@@ -420,7 +420,7 @@ func (d *decision) revoke() driver.Answer {
 			d.remember(Ended{h.Owner, h.Fence, Revoked})
 			h.Owner = ""
 		}
-		d.set(i, h)
+		d.setLive(i, h)
 	}
 	if d.AtOnce {
 		d.end(i, Revoked)

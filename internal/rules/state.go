@@ -183,11 +183,16 @@ func (d *decision) handOver() {
 	}
 }
 
-// set replaces a live holder. It may have a place: a clock that was ahead of this one saw its hand-over
-// lapse, and its owner asked again.
+// set replaces a holder.
 func (d *decision) set(i int, h Holder) {
 	d.Holders = slices.Clone(d.Holders)
 	d.Holders[i], d.changed = h, true
+}
+
+// setLive replaces a live holder. It may have a place: a clock that was ahead of this one saw its
+// hand-over lapse, and its owner asked again.
+func (d *decision) setLive(i int, h Holder) {
+	d.set(i, h)
 	d.Queue = without(d.Queue, d.place(h.Owner))
 }
 
