@@ -342,18 +342,6 @@ func (c *check) acquireLost(what string, req lockstore.Request) {
 	c.wantErr(what, err, lockstore.ErrLost)
 }
 
-// notGranted wants the request refused as held or as lost. Both are true if the owner's
-// acquisition is over and another owner has the key.
-func (c *check) notGranted(what string, req lockstore.Request) {
-	c.Helper()
-	_, err := c.tryAcquire(req)
-	want := lockstore.ErrLost
-	if errors.Is(err, lockstore.ErrRefused) {
-		want = lockstore.ErrRefused
-	}
-	c.wantErr(what, err, want)
-}
-
 // between wants d to be positive and within the bounds, with the store's rounding and delay.
 func (c *check) between(what string, d, least, most time.Duration) {
 	c.Helper()

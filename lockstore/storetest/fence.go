@@ -8,17 +8,6 @@ import (
 
 var fenceCases = []testCase{
 	{
-		"fence/grows with each grant",
-		"A resource remembers the largest fence and refuses late writes. This works only if each grant has a larger fence.",
-		func(c *check) {
-			_, lease := c.take(long)
-			for range 20 {
-				c.release(lease)
-				_, lease = c.next(lease)
-			}
-		},
-	},
-	{
 		"fence/counts in microseconds since 1970",
 		"A fence is at least the time, so fences grow even if the previous fence is lost.",
 		func(c *check) {
@@ -82,19 +71,6 @@ var fenceCases = []testCase{
 					c.abandon(abandoned)
 					c.acquireLost("Acquire after its abandon", abandoned)
 				}
-			}
-		},
-	},
-	{
-		"fence/a wrong clock grants, renews and releases F15 F16",
-		"A free key can be used with a wrong clock.",
-		func(c *check) {
-			c.need("ShiftClock", c.ShiftClock != nil)
-			for _, d := range []time.Duration{10 * time.Minute, -20 * time.Minute} {
-				c.ShiftClock(c.t, d)
-				req, lease := c.take(long)
-				c.keeps(req, lease)
-				c.next(lease)
 			}
 		},
 	},

@@ -11,113 +11,6 @@ import (
 
 var queueCases = []testCase{
 	{
-		"queue/in the order of arrival F57",
-		"Whoever waits longest is served first, and nobody passes by.",
-		func(c *check) {
-			_, lease := c.take(long)
-			first, second, third := c.join(lease.Key, 1), c.join(lease.Key, 2), c.join(lease.Key, 3)
-			c.joined(second, 2)
-			c.waiting(lease.Key, 3)
-			c.release(lease)
-			c.reserved(newRequest(lease.Key, long), 0)
-			c.reserved(third, c.behind(3))
-			c.reserved(second, c.behind(2))
-			for _, next := range []lockstore.Request{first, second, third} {
-				lease = c.served(lease, next)
-				c.heldPlace(newRequest(lease.Key, long), 0)
-				c.release(lease)
-			}
-			c.waiting(lease.Key, 0)
-			c.acquire(newRequest(lease.Key, long))
-		},
-	},
-	{
-		"queue/only for who asks for a place",
-		"A caller that does not wait must not hold up those who do.",
-		func(c *check) {
-			_, lease := c.take(long)
-			c.heldPlace(newRequest(lease.Key, long), 0)
-			c.waiting(lease.Key, 0)
-			first := c.join(lease.Key, 1)
-			stays := first
-			stays.JoinQueue = false
-			c.heldPlace(stays, 1)
-			c.release(lease)
-			c.served(lease, stays)
-			c.waiting(lease.Key, 0)
-		},
-	},
-	{
-		"queue/a new key and a released one are free",
-		"Asking for a place changes nothing about a key for which nobody waits.",
-		func(c *check) {
-			req := queued(newKey())
-			lease := c.acquire(req)
-			c.release(lease)
-			c.sleep(tick)
-			lease = c.served(lease, queued(req.Key))
-			c.release(lease)
-			c.sleep(tick)
-			c.served(lease, newRequest(req.Key, long))
-		},
-	},
-	{
-		"queue/leave takes one place out",
-		"Whoever stops waiting must not delay the others, and must not be served.",
-		func(c *check) {
-			_, lease := c.take(long)
-			first, second, third := c.join(lease.Key, 1), c.join(lease.Key, 2), c.join(lease.Key, 3)
-			c.leave(second)
-			c.leave(second)
-			c.leave(newRequest(lease.Key, long))
-			c.leave(newRequest(newKey(), long))
-			c.joined(third, 2)
-			c.joined(first, 1)
-			c.leave(first)
-			c.release(lease)
-			lease = c.served(lease, third)
-			c.release(lease)
-			// Leaving is no abandon: the owner may come again.
-			c.sleep(tick)
-			lease = c.served(lease, first)
-			c.wantErr("Leave by the holder", c.tryLeave(first), lockstore.ErrGranted)
-			c.renew(lease, long)
-		},
-	},
-	{
-		"queue/the first that leaves a free key gives the next a whole turn",
-		"Or a healthy waiter would lose its turn to one that went away.",
-		func(c *check) {
-			_, lease := c.take(long)
-			first, second, third := c.join(lease.Key, 1), c.join(lease.Key, 2), c.join(lease.Key, 3)
-			c.release(lease)
-			c.sleep(lockstore.Turn * 3 / 4)
-			c.givesUp(first)
-			c.sleep(lockstore.Turn / 2)
-			c.reserved(third, c.behind(2))
-			c.served(lease, second)
-		},
-	},
-	{
-		"queue/who leaves after its turn moves nobody else's turn",
-		"Or two would have their turn at once, and the first of them could lose it.",
-		func(c *check) {
-			_, lease := c.take(long)
-			c.join(lease.Key, 1)
-			second, third, fourth := c.join(lease.Key, 2), c.join(lease.Key, 3), c.join(lease.Key, 4)
-			c.release(lease)
-			c.sleep(lockstore.Turn * 11 / 5)
-			c.leave(second) // in the older mode the first still has its place
-			if c.FreesOnRelease {
-				c.reserved(fourth, 3)
-			} else {
-				c.reserved(fourth, 1)
-			}
-			c.turns(0, third)
-			c.heldPlace(fourth, 1)
-		},
-	},
-	{
 		"queue/one that died delays by one turn F02",
 		"A process that died while it waited must not stop those behind it.",
 		func(c *check) {
@@ -126,33 +19,6 @@ var queueCases = []testCase{
 			second := c.join(lease.Key, 2)
 			c.release(lease)
 			c.turns(1, second)
-			c.waiting(lease.Key, 0)
-		},
-	},
-	{
-		"queue/many that died delay by five turns F02",
-		"A queue of the dead must not keep the key for longer than lockstore.MaxTurns turns, and one more if the first of them was handed the key.",
-		func(c *check) {
-			_, lease := c.take(long)
-			for i := range 7 {
-				c.join(lease.Key, i+1)
-			}
-			living := c.join(lease.Key, 8)
-			c.release(lease)
-			c.turns(c.deadTurns(), living)
-			c.waiting(lease.Key, 0)
-		},
-	},
-	{
-		"queue/many that died delay who does not wait by five turns F02",
-		"Callers without a place get a key for which nobody living waits.",
-		func(c *check) {
-			_, lease := c.take(long)
-			for i := range 7 {
-				c.join(lease.Key, i+1)
-			}
-			c.release(lease)
-			c.turns(c.deadTurns(), newRequest(lease.Key, long))
 			c.waiting(lease.Key, 0)
 		},
 	},
@@ -179,66 +45,6 @@ var queueCases = []testCase{
 		},
 	},
 	{
-		"queue/behind a holder that died F01",
-		"When a lease ends the queue goes on, in its order.",
-		func(c *check) {
-			ttl := c.toJoin()
-			_, lease := c.take(ttl)
-			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
-			stranger := newRequest(lease.Key, long)
-			for end := c.elapsed() + ttl + c.TakeoverDelay + rounding + c.slack(); ; c.sleep(50 * time.Millisecond) {
-				late := c.elapsed() > end
-				c.refused(second, lockstore.Held, lockstore.Reserved)
-				c.refused(stranger, lockstore.Held, lockstore.Reserved)
-				next, err := c.tryAcquire(first)
-				if err == nil {
-					c.grew(lease.Fence, next.Fence)
-					break
-				}
-				c.wantErr("Acquire by the first in line", err, lockstore.ErrRefused)
-				if late {
-					c.fatalf("the first in line is refused long after the end of the lease: %v", err)
-				}
-			}
-			c.heldPlace(second, 1)
-		},
-	},
-	{
-		"queue/a grant ends the places before it",
-		"Those whose turn is over were given their time. When they come again they wait again.",
-		func(c *check) {
-			_, lease := c.take(long)
-			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
-			third := c.join(lease.Key, 3)
-			c.release(lease)
-			lease = c.turns(1, second)
-			c.heldPlace(third, 1)
-			c.joined(first, 2)
-			c.release(lease)
-			c.served(lease, third)
-		},
-	},
-	{
-		"queue/the same request again keeps one place F23",
-		"A repeat after a lost reply must not wait twice, or take a place from others.",
-		func(c *check) {
-			_, lease := c.take(long)
-			first := c.join(lease.Key, 1)
-			for range 3 {
-				c.joined(first, 1)
-			}
-			second := c.join(lease.Key, 2)
-			c.release(lease)
-			lease = c.served(lease, first)
-			c.reacquire(first, lease)
-			c.waiting(lease.Key, 1)
-			c.release(lease)
-			c.notGranted("Acquire again after the release", first)
-			c.waiting(lease.Key, c.behind(1))
-			c.served(lease, second)
-		},
-	},
-	{
 		"queue/requests whose replies are lost F23 F25",
 		"A lost reply hides what was done; the same request again finds out.",
 		func(c *check) {
@@ -261,32 +67,6 @@ var queueCases = []testCase{
 			c.waiting(lease.Key, 1)
 			c.release(granted)
 			c.served(granted, third)
-		},
-	},
-	{
-		"queue/an abandon takes the place out M17",
-		"Whoever gives up an acquire does not wait any more.",
-		func(c *check) {
-			_, lease := c.take(long)
-			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
-			c.abandon(first)
-			c.waiting(lease.Key, 1)
-			c.release(lease)
-			c.served(lease, second)
-		},
-	},
-	{
-		"queue/a cooldown ends it",
-		"Nobody waits for the end of a cooldown: it is there so that others do not run.",
-		func(c *check) {
-			_, lease := c.take(long)
-			first := c.join(lease.Key, 1)
-			c.complete(lease, nil, 3*short)
-			c.refused(first, lockstore.Cooldown)
-			c.refused(queued(lease.Key), lockstore.Cooldown)
-			c.waiting(lease.Key, 0)
-			c.expire(3 * short)
-			c.served(lease, newRequest(lease.Key, long))
 		},
 	},
 	{
@@ -350,20 +130,6 @@ var queueCases = []testCase{
 			if late, most := c.elapsed()-left, lockstore.Turn+c.slack(); late > most {
 				c.Errorf("AwaitTurn returned %v after the place was gone; want at most %v", late, most)
 			}
-		},
-	},
-	{
-		"queue/an abandon by others moves nobody's turn",
-		"Owners that give up must not keep a free key from those who wait.",
-		func(c *check) {
-			_, lease := c.take(long)
-			c.join(lease.Key, 1)
-			second := c.join(lease.Key, 2)
-			c.release(lease)
-			c.sleep(lockstore.Turn / 2)
-			c.abandon(newRequest(lease.Key, long))
-			c.sleep(lockstore.Turn/2 + c.turnDelay() + rounding)
-			c.served(lease, second)
 		},
 	},
 	{
@@ -434,125 +200,6 @@ var queueCases = []testCase{
 	},
 }
 
-// handOverCases are about hand-over. They do nothing for a store with the older rule.
-var handOverCases = []testCase{
-	{
-		"hand-over/the release makes the first in the queue the holder",
-		"Nobody else can come between, and the first in the queue works at once, for as long as it asked.",
-		func(c *check) {
-			if c.FreesOnRelease {
-				return
-			}
-			_, lease := c.take(long)
-			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
-			before := c.elapsed()
-			c.release(lease)
-			status := c.inspect(lease.Key)
-			if status.State != lockstore.Reserved || status.Fence <= lease.Fence || status.Waiting != 1 || status.Holder != (lockstore.HolderInfo{}) {
-				c.Errorf("Inspect after the release: %+v; want it reserved with a new fence, without a holder, and one that waits", status)
-			}
-			left := c.refused(second, lockstore.Reserved).Remaining
-			c.between("what remains of the turn", left, lockstore.Turn-(c.elapsed()-before), lockstore.Turn)
-			c.sleep(lockstore.Turn / 2)
-			got := c.served(lease, first)
-			if got.Fence != status.Fence {
-				c.Errorf("the first in the queue was handed the key with fence %d, and got fence %d", status.Fence, got.Fence)
-			}
-			c.sameHolder(c.refused(second, lockstore.Held).Holder, first.HolderInfo)
-			c.lasts("the Acquire of the first in the queue", lease.Key)
-			c.sleep(lockstore.Turn)
-			c.keeps(first, got)
-		},
-	},
-	{
-		"hand-over/a lapsed one goes to the next, and its owner is last F02",
-		"A process that died costs one turn. One that was only slow has lost its place and no more.",
-		func(c *check) {
-			if c.FreesOnRelease {
-				return
-			}
-			_, lease := c.take(long)
-			slow, second, third := c.join(lease.Key, 1), c.join(lease.Key, 2), c.join(lease.Key, 3)
-			c.release(lease)
-			c.expire(lockstore.Turn)
-			c.reserved(slow, 3)
-			lease = c.served(lease, second)
-			c.heldPlace(third, 1)
-			c.heldPlace(slow, 2)
-			c.release(lease)
-			lease = c.served(lease, third)
-			c.release(lease)
-			lease = c.served(lease, slow)
-			c.keeps(slow, lease)
-			// Alone, it gets a new lease.
-			c.sleep(tick)
-			_, lease = c.next(lease)
-			alone := c.join(lease.Key, 1)
-			c.release(lease)
-			handed := c.inspect(lease.Key).Fence
-			c.expire(lockstore.Turn)
-			lease = c.acquire(alone)
-			c.grew(handed, lease.Fence)
-			c.keeps(alone, lease)
-		},
-	},
-	{
-		"hand-over/of a revoked lease, by its release",
-		"Its owner has ended its work, so nobody has to wait. It learns that its lease was lost.",
-		func(c *check) {
-			if c.FreesOnRelease {
-				return
-			}
-			req, lease := c.take(long)
-			first := c.join(lease.Key, 1)
-			c.revoke(lease, false)
-			c.refused(first, lockstore.Revoked)
-			for range 2 {
-				c.releaseRevoked(lease)
-				c.reserved(newRequest(lease.Key, long), 0)
-			}
-			c.notGranted("Acquire by the owner of the revoked lease", req)
-			got := c.served(lease, first)
-			c.releaseRevoked(lease)
-			c.keeps(first, got)
-			c.acquireLost("Acquire of a free key by the owner of the revoked lease", req)
-		},
-	},
-	{
-		"hand-over/by an operator, and again F25",
-		"Who waits gets the key at once. An operator who asks again, because no reply came, must not hear that nothing was done.",
-		func(c *check) {
-			if c.FreesOnRelease {
-				return
-			}
-			_, lease := c.take(long)
-			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
-			for range 2 {
-				status, err := c.tryRevoke(lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence, By: operator, OpenAtOnce: true})
-				if err != nil || status.State != lockstore.Reserved {
-					c.fatalf("Revoke with OpenAtOnce, while somebody waits: %+v, %v; want it reserved", status, err)
-				}
-			}
-			c.reserved(second, 1)
-			c.keeps(first, c.served(lease, first))
-
-			ttl := c.toJoin()
-			_, lease = c.take(ttl)
-			c.markStarted(lease)
-			first, second = c.join(lease.Key, 1), c.join(lease.Key, 2)
-			c.expire(ttl)
-			c.refused(first, lockstore.InDoubt)
-			for range 2 {
-				if err := c.resolveNoEffect(lease.Key, lease.Fence); err != nil {
-					c.fatalf("ResolveNoEffect, while somebody waits: %v; want nil", err)
-				}
-			}
-			c.reserved(second, 1)
-			c.keeps(first, c.served(lease, first))
-		},
-	},
-}
-
 // queued is a request that asks for a place.
 func queued(key string) lockstore.Request {
 	req := newRequest(key, long)
@@ -565,18 +212,6 @@ func (c *check) heldPlace(req lockstore.Request, place int) {
 	c.Helper()
 	if e := c.refused(req, lockstore.Held); e.QueuePosition != place {
 		c.fatalf("refused with place %d; want place %d", e.QueuePosition, place)
-	}
-}
-
-// reserved is refused because the key is reserved for others who wait.
-func (c *check) reserved(req lockstore.Request, place int) {
-	c.Helper()
-	e := c.refused(req, lockstore.Reserved)
-	if e.QueuePosition != place {
-		c.fatalf("refused with place %d; want place %d", e.QueuePosition, place)
-	}
-	if most := lockstore.MaxTurns*lockstore.Turn + c.TurnDelay + rounding; e.Remaining > most {
-		c.Errorf("%v remain until the turn; want at most %v", e.Remaining, most)
 	}
 }
 
@@ -618,15 +253,6 @@ func (c *check) leave(req lockstore.Request) {
 	}
 }
 
-// behind is the place of an owner that had this place before a release. Who was handed the key has
-// no place any more.
-func (c *check) behind(place int) int {
-	if c.FreesOnRelease {
-		return place
-	}
-	return place - 1
-}
-
 // deadTurns is how many turns a queue of dead owners keeps the key.
 func (c *check) deadTurns() int {
 	if c.FreesOnRelease {
@@ -642,17 +268,6 @@ func (c *check) turnDelay() time.Duration {
 		return c.TurnDelay
 	}
 	return c.TurnDelay + c.TakeoverDelay
-}
-
-// givesUp ends the turn of the first in the queue.
-func (c *check) givesUp(req lockstore.Request) {
-	c.Helper()
-	if c.FreesOnRelease {
-		c.leave(req)
-		return
-	}
-	c.wantErr("Leave by an owner that was handed the key", c.tryLeave(req), lockstore.ErrGranted)
-	c.abandon(req)
 }
 
 // served is granted the key, behind the grant of last.

@@ -148,6 +148,6 @@ type testCase struct {
 }
 
 func cases() []testCase {
-	return slices.Concat(acquireCases, holderCases, takeoverCases, renewCases, releaseCases, abandonCases, cooldownCases, completeCases, startedCases,
-		fenceCases, inspectCases, revokeCases, listCases, keyCases, errorCases, corruptCases, contentionCases, requestCases, queueCases, handOverCases, rulesCases)
+	return slices.Concat(scenarioCases(), rulesCases, leaseCases, takeoverCases, fenceCases, completeCases, queueCases,
+		listCases, keyCases, errorCases, corruptCases, contentionCases, requestCases)
 }
