@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
@@ -79,4 +80,54 @@ func ExampleNoEffect() {
 	// Output:
 	// *guard.LockBusy
 	// <nil> <nil>
+}
+
+// Code that is no handler: the second call gets the first result.
+func ExampleDo() {
+	g, err := guard.New(memstore.New(nil), guard.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	once, err := idempotency.New(g, idempotency.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		id, replay, err := idempotency.Do(context.Background(), once, idempotency.NewCall("import", "file 7"),
+			func(context.Context, guard.Lock) (string, error) { return "import 1", nil })
+		fmt.Println(id, "repeated:", replay != nil, err)
+	}
+	// Output:
+	// import 1 repeated: false <nil>
+	// import 1 repeated: true <nil>
+}
+
+// A run died in the middle of work that must not be repeated. An operator finds its charge in the provider's list, and
+// stores the result that every repeat gets from now on.
+func ExampleResolveEffect() {
+	ctx, now := context.Background(), time.Now()
+	store := memstore.New(func() time.Time { return now })
+	lease, err := store.Acquire(ctx, lockstore.Request{Key: "charge/42", Owner: lockstore.NewOwner(), TTL: time.Minute})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := store.MarkStarted(ctx, lease); err != nil {
+		log.Fatal(err)
+	}
+	now = now.Add(2 * time.Minute) // the run died
+
+	status, err := store.Inspect(ctx, "charge/42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(status.State)
+	err = idempotency.ResolveEffect(ctx, store, "charge/42", status.Fence, []byte(`{"Charged": 30}`), idempotency.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	status, err = store.Inspect(ctx, "charge/42")
+	fmt.Println(status.State, err)
+	// Output:
+	// in doubt
+	// completed <nil>
 }
