@@ -165,27 +165,6 @@ func TestRemembersEndedOwners(t *testing.T) {
 	require.NoError(t, err, "the documented limit")
 }
 
-// A takeover ends the lease of the old owner for good: the old owner gets no lease
-// after the new owner has released, either.
-func TestRemembersOwnersThatLostTheirLease(t *testing.T) {
-	now := time.Now()
-	s := New(func() time.Time { return now })
-	old, err := s.Acquire(t.Context(), request("old"))
-	require.NoError(t, err)
-	now = now.Add(time.Minute)
-	next, err := s.Acquire(t.Context(), request("next"))
-	require.NoError(t, err)
-	require.NoError(t, s.Release(t.Context(), next))
-
-	_, err = s.Acquire(t.Context(), request("old"))
-	require.ErrorIs(t, err, lockstore.ErrLost)
-	require.ErrorIs(t, s.Release(t.Context(), old), lockstore.ErrLost, "it was never released")
-	require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: "old"}), "an abandon is nil")
-	status, err := s.Inspect(t.Context(), "k")
-	require.NoError(t, err)
-	assert.Equal(t, lockstore.Status{Key: "k", Fence: next.Fence}, status)
-}
-
 func TestRefusedCallsWriteNoEntry(t *testing.T) {
 	s := New(nil)
 	lease := lockstore.Lease{Key: "k", Owner: "a", Fence: 1}

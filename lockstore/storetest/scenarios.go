@@ -43,7 +43,7 @@ var scenarios = [][3]string{
 	{
 		"acquire/an expired lease is lost F07 F09 F10 F11",
 		"A caller may stand still until its lease is over. Other owners may have had the key meanwhile, so it gets ErrLost for everything, and the next holder keeps its lease. No late request revives the lease.",
-		`acquire a 1s; wait 1s; look is free; renew a: lost; renew a: lost is free; acquire a: lost; acquire b; renew a: lost; release a: lost; complete a: lost; mark a: lost; acquire a: lost; abandon a; renew b; acquire b; acquire c: held; release b; acquire a: lost`,
+		`acquire a 1s; wait 1s; look is free; renew a: lost; renew a: lost is free; acquire a: lost; acquire b; renew a: lost; release a: lost; complete a: lost; mark a: lost; acquire a: lost; abandon a; renew b; acquire b; acquire c: held; release b; acquire a: lost; release a: lost; abandon a is free`,
 	},
 	{
 		"takeover/time after time F63",
