@@ -3,210 +3,257 @@ package dynamostore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// ifNotEnded refuses an owner whose mark is in the row.
-const ifNotEnded = " AND #released <> :me AND #abandoned <> :me"
+const (
+	// notEnded refuses an owner whose mark is in the row.
+	notEnded = "#released <> :me AND #abandoned <> :me"
 
-// grantWrites is how many writes one grant may take: the first write, the write that
-// follows its refusal, and two more if other owners change the row meanwhile.
-const grantWrites = 4
+	// ifFree is for a key that nobody has and nobody waits for, whose last fence is smaller than
+	// the local time.
+	ifFree = "attribute_not_exists(#owner) AND attribute_not_exists(#fence) AND attribute_not_exists(#queue[0]) AND #last < :fence"
+
+	// ifJoins is for a key that one owner has alone, and whose row DynamoDB does not delete before
+	// it would delete the one of the new lease. Work has not started, or the key may be in doubt.
+	ifJoins = "attribute_type(#owner, :text) AND #owner <> :me AND #owner <> :closed AND #owner <> :shared AND #fence >= :zero AND " + sound +
+		" AND attribute_not_exists(#begun) AND #queue[0] = #owner AND NOT contains(#queue, :me) AND attribute_not_exists(#queue[64]) AND #ttl <= :ttl"
+)
 
 // grant is an applied acquire that the caller does not know yet.
 type grant struct {
-	fence    driver.Fence
-	expires  time.Time
-	date     time.Time
-	before   driver.Fence // the fence in the old row, 0 without one
-	since    time.Time    // since when the key was free in the old row; zero when that is not known
-	restores bool         // before is known, and the client has sent one attempt
-	byPlace  bool         // the owner had a place, which the grant ended
+	fence   driver.Fence
+	expires time.Time
+	before  driver.Fence // the fence in the old row, 0 without one; -1 when it is not known
 }
 
-// acquire sends one request if the key is free. It sends a second one for a takeover, for
-// the same acquire again, for a fence ahead of the clock, and if another owner took and
-// released the key meanwhile. Once per call, a grant with a wrong end is released and
-// acquired again with the corrected time: two requests more.
+// acquire sends one write, which grants a free key, or takes the last place of the queue. If it
+// is refused, the row decides. An owner that knows more begins in another way.
 func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
-	answer, made, err := t.grant(ctx, key, q)
-	if made == nil || !t.mustCorrect(made, q.TTL) {
-		return answer, err
-	}
-	cmp.Or(t.log, slog.Default()).LogAttrs(ctx, slog.LevelWarn, "dynamostore: the lease is acquired a second time: its end was too far from DynamoDB's time, because the local clock is wrong or the request was slow",
-		slog.String("key", key), slog.Duration("correction", time.Duration(t.clock.offset.Load())))
-	if err := t.undo(ctx, key, q.Owner, made); err != nil {
-		return driver.Answer{}, outcome(err, true)
-	}
-	answer, _, err = t.grant(ctx, key, q)
-	return answer, err
-}
-
-// grant writes until the key is granted or the answer is certain. The grant that it returns
-// is nil unless this call has made it.
-func (t *table) grant(ctx context.Context, key string, q driver.Request) (driver.Answer, *grant, error) {
-	var refused *driver.Answer // then the next write takes a place in the queue
-	ambiguous := false
-	at := t.sightOf(q.Owner)
-	for range grantWrites {
-		w, g := t.granting(q, at)
-		if refused != nil {
-			w = joining(q.Owner)
+	n := parseNote(q.Note)
+	switch {
+	case q.Fence != 0:
+		return t.extendHandOver(ctx, key, q)
+	case q.MaxHolders > 1 || n.reads:
+		seen, r, err := t.readAs(ctx, key, !n.full)
+		if err != nil {
+			return driver.Answer{}, err
 		}
-		r, err := t.update(ctx, key, w)
-		switch {
-		case err != nil && refused != nil && errors.Is(err, lockstore.ErrUnavailable):
-			return *refused, nil, nil // without a place
-		case err != nil: // it may have a place
-			return driver.Answer{}, nil, outcome(err, ambiguous)
+		if _, changed, a := t.decide(seen, r, q); !n.full || !changed && a.Outcome == driver.Refused {
+			return t.change(ctx, key, q, seen, r, false)
 		}
-		ambiguous = ambiguous || r.ambiguous && refused == nil
-		seen, err := t.names.decode(key, r.item)
-		switch {
-		case r.applied && refused != nil:
-			if err == nil {
-				refused.Position = len(seen.queue) + 1
-				refused.Status.Waiting = refused.Position
+	}
+	w, g := t.arriving(q)
+	r, err := t.update(ctx, key, w)
+	if err != nil {
+		return driver.Answer{}, err
+	}
+	seen, err := t.names.decode(key, r.item)
+	switch h := seen.alone(); {
+	case r.applied && r.item[attrOwner] == nil:
+		// The old row fulfilled the condition, so an error in decode does not matter.
+		if g.before = -1; err == nil && r.sentOnce {
+			g.before = seen.LastFence
+		}
+		return t.trusted(ctx, key, q, g, false, r)
+	case err != nil:
+		return driver.Answer{}, err
+	case r.applied:
+		seen.item = cloneWith(seen.item, attrQueue, list(append(seen.queue, string(q.Owner))...))
+		if seen, err = t.names.decode(key, seen.item); err != nil {
+			return driver.Answer{}, err
+		}
+		if len(seen.Queue) < len(seen.queue)-1 {
+			if u, err := t.update(ctx, key, t.becoming(q, seen, seen.State)); err != nil || u.applied {
+				seen.queue = seen.queue[:len(seen.queue)-1]
+				seen.item = cloneWith(seen.item, attrQueue, list(seen.queue...))
 			}
-			return *refused, nil, nil
-		case r.applied:
-			g.before, g.since, g.restores = seen.fence, seen.since(), err == nil && r.sentOnce
-			return granted(key, q, g, r)
-		case err != nil:
-			return driver.Answer{}, nil, err
-		case refused == nil && seen.owner == q.Owner && seen.fence == g.fence && seen.expires.Equal(g.expires):
-			// The SDK sent this write twice, and the first one was applied.
-			return granted(key, q, g, r)
-		case seen.owner == q.Owner:
-			answer, err := t.answerRepeat(ctx, key, q, seen, r)
-			return answer, nil, err
-		case seen.ended(q.Owner):
-			return lost("this acquisition has ended"), nil, nil
 		}
-		status := t.status(seen, r)
-		if status.State.Done() || status.State == driver.InDoubt {
-			return driver.Answer{Outcome: driver.Refused, Status: status}, nil, nil
-		}
-		refused = refusal(q.Owner, seen, status, r.date)
-		if refused != nil && (!q.Join || !seen.joins(q.Owner)) {
-			return *refused, nil, nil
-		}
-		if at = nil; len(r.item) > 0 {
-			at = &sight{seen, r.date}
-		}
+	case r.ambiguous && h != nil && h.Owner == q.Owner && h.Fence == g.fence && h.End().Equal(g.expires) && !h.Revoked:
+		// The SDK sent this write twice, and the first one was applied.
+		g.before = -1
+		return t.trusted(ctx, key, q, g, len(seen.Queue) > 0, r)
 	}
-	// Each time the row had changed before the next write.
-	return driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Reserved}}, nil, nil
+	return t.change(ctx, key, q, seen, r, r.ambiguous)
 }
 
-// granting is the write that grants the key, and its grant. A key that was not seen must be
-// free, nobody may wait for it, and the fence in its row must be smaller than the local time:
-// it may be a new key. A row of another program has no number as its fence, and is refused.
-// A row that was seen must be free, or under the lease or the result that is over. It is the
-// same if its fence is; only a renewal changes just the end.
-func (t *table) granting(q driver.Request, at *sight) (write, *grant) {
+// arriving is the write that grants the key as it is when nobody was seen: it must be free, or
+// new. If the request joins, the same write takes a place instead if the key is taken: it sets the
+// attributes of a lease only if there is none. A row of another program has no number as its
+// fence, and is refused.
+func (t *table) arriving(q driver.Request) (write, *grant) {
 	now := t.clock.read()
 	g := &grant{fence: driver.Fence(now.UnixMicro()), expires: t.expiresAt(now, q.TTL)}
+	t.clock.noteFence(g.fence)
 	w := write{
-		update: "SET #owner = :me, #fence = :fence, #expires = :expires, #holder = :holder, #ttl = :ttl REMOVE #freed",
+		update:    "SET #owner = :me, #fence = :fence, #expires = :expires, #holder = :holder, #ttl = :ttl, #queue = :mine REMOVE #last",
+		condition: ifFree + " AND " + notEnded,
+		makesRow:  true,
+		oldRow:    true,
 		values: values{
 			":me":      ownerText(q.Owner),
+			":mine":    list(string(q.Owner)),
+			":fence":   fenceNumber(g.fence),
 			":expires": millis(g.expires),
 			":holder":  text(q.Holder),
 			":ttl":     sweepTime(g.expires),
 		},
-		oldRow: true,
 	}
-	if at == nil {
-		at, w.makesRow = &sight{}, true
-		w.condition = "#fence < :fence AND attribute_not_exists(#owner)"
-		t.clock.noteFence(g.fence)
-	} else {
-		g.fence = lockstore.NextFence(at.fence, now)
-		w.condition = "#fence = :seen AND attribute_not_exists(#owner)"
-		w.values[":seen"] = fenceNumber(at.fence)
+	if q.Join {
+		w.update = "SET #owner = if_not_exists(#owner, :me), #fence = if_not_exists(#fence, :fence), #expires = if_not_exists(#expires, :expires), " +
+			"#holder = if_not_exists(#holder, :holder), #ttl = :ttl, #queue = list_append(if_not_exists(#queue, :empty), :mine) REMOVE #last"
+		w.condition = "(" + ifFree + " AND attribute_not_exists(#expires) OR " + ifJoins + ") AND " + notEnded
+		for name, v := range (values{":empty": list(), ":text": text("S"), ":zero": integer(0), ":last": integer(maxMilli), ":closed": text(closedOwner), ":shared": text(sharedOwner)}) {
+			w.values[name] = v
+		}
 	}
-	if at.owner != "" {
-		w.condition = "#fence = :seen AND #owner = :theirs AND #expires = :ended AND attribute_not_exists(#begun)"
-		w.values[":theirs"], w.values[":ended"] = ownerText(at.owner), millis(at.expires)
-	}
-	if at.owner == closedOwner {
-		w.update += ", #kept, #stored"
-	}
-	w.values[":fence"] = fenceNumber(g.fence)
-	g.byPlace = at.place(q.Owner) >= 0
-	at.passing(&w, q.Owner)
-	w.condition += ifNotEnded
 	return w, g
 }
 
-// refusal says why the owner has to wait. It is nil if the key may be granted to the owner as
-// the row was seen.
-func refusal(owner driver.Owner, seen row, status driver.Status, date time.Time) *driver.Answer {
-	if !status.State.Taken() {
-		status.State, status.Remaining = driver.Reserved, seen.untilTurn(owner, date)
-		if status.Remaining <= 0 {
-			return nil
-		}
+// extendHandOver makes a lease that was handed over as long as its request asks, in one write.
+func (t *table) extendHandOver(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
+	now := t.clock.read()
+	g := &grant{fence: q.Fence, expires: t.expiresAt(now, q.TTL), before: -1}
+	w := write{
+		update:    "SET #expires = :expires, #holder = :holder, #ttl = :ttl REMOVE #handed",
+		condition: ifMine + ifNotOver + ifNotStarted + " AND attribute_exists(#handed)",
+		values:    mine(q),
+		oldRow:    true,
 	}
-	return &driver.Answer{Outcome: driver.Refused, Status: status, Position: seen.place(owner) + 1}
+	w.values[":expires"], w.values[":holder"], w.values[":ttl"], w.values[":now"] = millis(g.expires), text(q.Holder), sweepTime(g.expires), millis(now)
+	r, err := t.update(ctx, key, w)
+	if err != nil {
+		return driver.Answer{}, err
+	}
+	seen, err := t.names.decode(key, r.item)
+	switch h := seen.alone(); {
+	case r.applied, err == nil && r.ambiguous && h != nil && h.Owner == q.Owner && h.Fence == g.fence && h.End().Equal(g.expires) && !h.Revoked:
+		return t.trusted(ctx, key, q, g, len(seen.Queue) > 0, r)
+	case err != nil:
+		return driver.Answer{}, err
+	}
+	return t.change(ctx, key, q, seen, r, r.ambiguous)
 }
 
-// granted is the answer to an applied acquire.
-func granted(key string, q driver.Request, g *grant, r reply) (driver.Answer, *grant, error) {
-	if r.date.IsZero() {
-		return driver.Answer{}, nil, noDate(key)
+// granted is the answer to an applied grant of a row as it was seen, or to a renewal of those who
+// share a key.
+func (t *table) granted(ctx context.Context, key string, q driver.Request, seen row, next rules.State, r reply) (driver.Answer, error) {
+	for _, h := range next.Holders {
+		if h.Owner != q.Owner {
+			continue
+		}
+		end := h.End().Truncate(time.Millisecond)
+		if h.MaxHolders == 1 && q.Kind == driver.Acquire {
+			return t.trusted(ctx, key, q, &grant{fence: h.Fence, expires: end, before: -1}, len(next.Queue) > 0, r)
+		}
+		if r.date.IsZero() {
+			return driver.Answer{}, noDate(key)
+		}
+		trust := q.TTL
+		for _, old := range seen.Holders {
+			if q.Kind == driver.Renew && old.Fence == h.Fence {
+				trust = max(trust, t.left(old.End(), r))
+			}
+		}
+		return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: trustedFor(trust, end, r.date) - margin, Note: leaseNote(true, h.MaxHolders > 1)}, nil
 	}
-	g.date = r.date
-	return driver.Answer{Outcome: driver.Granted, Fence: g.fence, TTL: trustedFor(q.TTL, g.expires, g.date) - margin}, g, nil
+	return driver.Answer{}, fmt.Errorf("dynamostore: key %q: a mistake in the store: a grant without a holder", key)
+}
+
+// trusted is the answer to an applied grant of a key that nobody shares. If its end is wrong,
+// because the local clock is or the request was slow, it is written again.
+func (t *table) trusted(ctx context.Context, key string, q driver.Request, g *grant, waits bool, r reply) (driver.Answer, error) {
+	if r.date.IsZero() {
+		return driver.Answer{}, noDate(key)
+	}
+	a := driver.Answer{Outcome: driver.Granted, Fence: g.fence, TTL: trustedFor(q.TTL, g.expires, r.date) - margin, Note: leaseNote(waits, false)}
+	if !t.mustCorrect(g, q.TTL, r.date) {
+		return a, nil
+	}
+	cmp.Or(t.log, slog.Default()).LogAttrs(ctx, slog.LevelWarn, "dynamostore: the end of a lease is written a second time: it was too far from DynamoDB's time, because the local clock is wrong or the request was slow",
+		slog.String("key", key), slog.Duration("correction", time.Duration(t.clock.offset.Load())))
+	now, right := t.clock.read(), g.fence
+	if g.before >= 0 {
+		right = lockstore.NextFence(g.before, now) // one from a clock far ahead would cost every acquire until that time a second request
+	}
+	expires := t.expiresAt(now, q.TTL)
+	r, err := t.moveEnd(ctx, key, g.fence, right, g.expires, expires, sweepTime(expires))
+	switch {
+	case err != nil:
+		return driver.Answer{}, outcome(err, true)
+	case r.applied:
+		a.Fence, a.TTL = right, trustedFor(q.TTL, expires, r.date)-margin
+		return a, nil
+	}
+	seen, err := t.names.decode(key, r.item)
+	if err != nil {
+		return driver.Answer{}, err
+	}
+	return t.change(ctx, key, q, seen, r, true)
+}
+
+// moveEnd writes another end, and another fence, of a lease or of a closed key that has not
+// changed since.
+func (t *table) moveEnd(ctx context.Context, key string, fence, right driver.Fence, ended, expires time.Time, sweeps value) (reply, error) {
+	return t.update(ctx, key, write{
+		update:    "SET #fence = :right, #expires = :expires, #ttl = :ttl",
+		condition: "#fence = :fence AND #expires = :ended AND #owner <> :shared AND attribute_not_exists(#begun)",
+		values: values{
+			":fence":   fenceNumber(fence),
+			":right":   fenceNumber(right),
+			":ended":   millis(ended),
+			":expires": millis(expires),
+			":ttl":     sweeps,
+			":shared":  text(sharedOwner),
+		},
+	})
 }
 
 // answerRepeat answers an owner that holds the lease already: the reply to an earlier
 // call was lost. The TTL is what is left, counted from before this request.
-func (t *table) answerRepeat(ctx context.Context, key string, q driver.Request, seen row, r reply) (driver.Answer, error) {
+func (t *table) answerRepeat(ctx context.Context, key string, q driver.Request, seen row, h rules.Holder, r reply) (driver.Answer, error) {
 	if r.date.IsZero() {
 		return driver.Answer{}, noDate(key)
 	}
-	if takeable(seen, r.date) {
-		return lost("the lease has expired"), nil
+	left := min(q.TTL, t.left(h.End(), r))
+	if h.MaxHolders == 1 {
+		if err := t.confirm(ctx, key, h); err != nil {
+			return driver.Answer{}, outcome(err, true)
+		}
 	}
-	left := min(q.TTL, t.left(seen.expires, r))
-	if err := t.confirm(ctx, key, seen); err != nil {
-		return driver.Answer{}, outcome(err, true)
-	}
-	return driver.Answer{Outcome: driver.Granted, Fence: seen.fence, TTL: left - margin}, nil
+	return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: left - margin, Note: leaseNote(len(seen.Queue) > 0, h.MaxHolders > 1)}, nil
 }
 
 // confirm moves the end of a lease from an earlier call by 1 ms. That call may have
-// begun to undo its grant, because of a wrong clock, by a request that is still on its
+// begun to correct its fence, because of a wrong clock, by a request that is still on its
 // way. That request is refused when it finds another end.
-func (t *table) confirm(ctx context.Context, key string, seen row) error {
+func (t *table) confirm(ctx context.Context, key string, h rules.Holder) error {
 	r, err := t.update(ctx, key, write{
 		update:    "SET #expires = :expires",
 		condition: "#owner = :me AND #fence = :fence AND #expires = :ended",
 		values: values{
-			":me":      ownerText(seen.owner),
-			":fence":   fenceNumber(seen.fence),
-			":ended":   millis(seen.expires),
-			":expires": millis(seen.expires.Add(time.Millisecond)),
+			":me":      ownerText(h.Owner),
+			":fence":   fenceNumber(h.Fence),
+			":ended":   millis(h.End()),
+			":expires": millis(h.End().Add(time.Millisecond)),
 		},
 	})
 	if err != nil || r.applied {
 		return err
 	}
-	now, err := t.names.decode(key, r.item)
+	seen, err := t.names.decode(key, r.item)
 	if err != nil {
 		return err
 	}
 	// A later end of the same grant is good too: the SDK sent this write twice, or
 	// another repeat or a renewal moved the end.
-	if now.owner != seen.owner || now.fence != seen.fence || !now.expires.After(seen.expires) {
+	if now := seen.alone(); now == nil || now.Owner != h.Owner || now.Fence != h.Fence || !now.End().After(h.End()) {
 		return fmt.Errorf("dynamostore: key %q: the lease changed during the repeat, outcome unknown", key)
 	}
 	return nil
@@ -216,46 +263,10 @@ func (t *table) confirm(ctx context.Context, key string, seen row) error {
 // long, or that the lease could be trusted for too short a time. Only the Date of the
 // grant's own reply is used: with a later reading of the clock, a slow reply and a slow
 // clock would look the same.
-func (t *table) mustCorrect(g *grant, ttl time.Duration) bool {
-	ahead := g.expires.Sub(g.date) > ttl+2*t.skew+dateStep
-	behind := trustedFor(ttl, g.expires, g.date) < ttl/2
+func (t *table) mustCorrect(g *grant, ttl time.Duration, date time.Time) bool {
+	ahead := g.expires.Sub(date) > ttl+2*t.skew+dateStep
+	behind := trustedFor(ttl, g.expires, date) < ttl/2
 	return ahead || behind
-}
-
-// undo releases a grant that the caller does not know, and puts the old fence back. A
-// fence from a clock far ahead would cost every acquire until that time a second
-// request.
-func (t *table) undo(ctx context.Context, key string, owner driver.Owner, g *grant) error {
-	now := t.clock.read()
-	since := g.since // nobody's turn moves
-	if since.IsZero() {
-		since = now
-	}
-	before := g.before
-	if !g.restores {
-		before = g.fence // the reply with the old fence was lost, and no smaller fence is safe
-	}
-	w := write{
-		update:    "SET #fence = :before",
-		condition: "#owner = :me AND #fence = :fence AND #expires = :expires",
-		values: values{
-			":me":      ownerText(owner),
-			":fence":   fenceNumber(g.fence),
-			":expires": millis(g.expires),
-			":before":  fenceNumber(before),
-			":now":     millis(since),
-			":ttl":     sweepTime(now),
-		},
-	}
-	if g.byPlace {
-		// The owner is the first in line again, for its next request.
-		w.update += ", #queue = list_append(:mine, if_not_exists(#queue, :empty))"
-		w.values[":mine"], w.values[":empty"] = list(owner), list()
-	}
-	w.update += freed
-	// If refused, the lease was so short that another owner has taken the key over.
-	_, err := t.update(ctx, key, w)
-	return err
 }
 
 // noDate is an unknown outcome: the row is written, but without a Date header the time

@@ -12,7 +12,8 @@ import (
 type clock struct {
 	now          func() time.Time
 	offset       atomic.Int64 // nanoseconds to add to the local time
-	highestFence atomic.Int64 // the largest fence from the local time that was sent, see abandon
+	known        atomic.Bool  // a reply has corrected the time
+	highestFence atomic.Int64 // the largest fence from the local time that was sent, see raise
 }
 
 // local reads the local clock without the correction.
@@ -44,6 +45,7 @@ func (c *clock) learn(sent, date time.Time) {
 	if least > most {
 		return // the local clock was set back after the request
 	}
+	c.known.Store(true)
 	for {
 		old := c.offset.Load()
 		offset := min(max(time.Duration(old), least), most)
@@ -77,10 +79,10 @@ func trustedFor(ttl time.Duration, expires, date time.Time) time.Duration {
 	return min(ttl, expires.Sub(date))
 }
 
-// takeable reports whether another owner may take over the lease in the row. Only
+// takeable reports whether another owner may take over a lease that ends at expires. Only
 // DynamoDB's own time decides: without a Date the answer is no.
-func takeable(r row, date time.Time) bool {
-	return !date.IsZero() && !r.expires.Add(dateStep).After(date)
+func takeable(expires, date time.Time) bool {
+	return !date.IsZero() && !expires.Add(dateStep).After(date)
 }
 
 // left is what is left of a lease that ends at expires, counted from before the request.
@@ -91,17 +93,4 @@ func (t *table) left(expires time.Time, r reply) time.Duration {
 	byClock := expires.Add(-t.skew).Sub(t.clock.correct(r.sent))
 	byDate := expires.Sub(r.date)
 	return min(byDate, max(byClock, byDate-DefaultSkew-dateStep))
-}
-
-// remaining is the longest time from the reply until takeable becomes true.
-func (t *table) remaining(seen row, r reply) time.Duration {
-	from := r.date
-	if from.IsZero() {
-		from = t.clock.read()
-	}
-	end := seen.expires.Add(dateStep)
-	if whole := end.Truncate(dateStep); whole.Before(end) {
-		end = whole.Add(dateStep) // Date has whole seconds
-	}
-	return max(0, end.Sub(from))
 }

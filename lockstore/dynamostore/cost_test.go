@@ -2,7 +2,9 @@ package dynamostore_test
 
 import (
 	"context"
-	"math"
+	"errors"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,41 +12,100 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
-// What a run costs that waits as the next one, with pauses of the mean length and requests
-// that take no time: the formula of docs/deploy.md, "What it costs". A pause of AwaitTurn is
-// 25 ms and a 20th of the time waited, and 300 ms from 5.5 s on. Report.Calls is less.
-func TestCostOfAWait(t *testing.T) {
-	for _, waited := range []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second, 10 * time.Second} {
-		t.Run(waited.String(), func(t *testing.T) {
+// rtt is a network of 5 ms, as between Lambda and DynamoDB.
+func rtt(fakedynamo.Request) fakedynamo.Fault {
+	return fakedynamo.Fault{In: 2500 * time.Microsecond, Out: 2500 * time.Microsecond}
+}
+
+// extendAfter is when a caller extends a lease that was handed over.
+const extendAfter = 250 * time.Millisecond
+
+// waitedRun is one run of a caller that waits as a guard does. It returns how long it had the key.
+func waitedRun(ctx context.Context, s *dynamostore.Store, req lockstore.Request, work time.Duration) error {
+	lease, err := s.Acquire(ctx, req)
+	handed := false
+	for errors.Is(err, lockstore.ErrRefused) {
+		refused, _ := errors.AsType[*lockstore.Refused](err)
+		req.Note = refused.Note
+		var news lockstore.Awaited
+		for err = nil; err == nil && !news.Ask && news.Lease.Fence == 0; req.Note = news.Note {
+			news, err = s.AwaitTurn(ctx, lockstore.Place{Key: req.Key, Owner: req.Owner, Note: req.Note})
+		}
+		if lease = news.Lease; err == nil && lease.Fence == 0 {
+			lease, err = s.Acquire(ctx, req)
+			continue
+		}
+		handed = true
+	}
+	if err != nil {
+		return err
+	}
+	if handed && work > extendAfter {
+		pass(extendAfter)
+		req.Fence = lease.Fence
+		if lease, err = s.Acquire(ctx, req); err != nil {
+			return err
+		}
+		work -= extendAfter
+	}
+	pass(work)
+	return s.Release(ctx, lease)
+}
+
+// What a run costs that waits among others. Each of 16 clients has ten runs, one after the other.
+func TestCostOfAQueue(t *testing.T) {
+	const clients, runs = 16, 10
+	for work, most := range map[time.Duration]struct {
+		writes, reads float64
+		handOver      time.Duration
+	}{
+		20 * time.Millisecond: {2.1, 6, 15 * time.Millisecond},
+		time.Second:           {3.1, 30, 30 * time.Millisecond},
+	} {
+		t.Run(work.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service := fakedynamo.New(table)
-				s := newStore(t, service, 0, dynamostore.Options{})
-				s.SetRandom(func(most time.Duration) time.Duration { return most / 2 })
-				var report guard.Report
-				g, err := guard.New(s.Store, guard.Options{Wait: time.Minute, Observe: func(_ context.Context, r guard.Report) { report = r }})
-				require.NoError(t, err)
-				lease, err := s.Acquire(t.Context(), request(time.Minute))
-				require.NoError(t, err)
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-				defer cancel()
-				done := make(chan error)
-				go func() { done <- g.Do(ctx, key, func(context.Context, guard.Lock) error { return nil }) }()
-				pass(waited)
-				require.NoError(t, s.Release(t.Context(), lease))
-				require.NoError(t, <-done)
-
-				of := service.Actions()
-				assert.Equal(t, 4, of["UpdateItem"]-2, "refused, a place, the grant, the release; two are the holder's")
-				seconds := waited.Seconds()
-				pauses := math.Log(1+2*min(seconds, 5.5))/math.Log(1.05) + max(0, seconds-5.5)/0.3
-				assert.Equal(t, 1+int(math.Ceil(pauses)), of["GetItem"])
-				assert.Equal(t, 4, report.Calls)
-				t.Logf("%d writes, %d reads, %d calls", of["UpdateItem"]-2, of["GetItem"], report.Calls)
+				weak := 0
+				var mu sync.Mutex
+				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+					mu.Lock()
+					defer mu.Unlock()
+					if r.Weak {
+						weak++
+					}
+					return rtt(r)
+				}
+				var all sync.WaitGroup
+				var waits []time.Duration
+				start := time.Now()
+				for range clients {
+					s := newStore(t, service, 0, dynamostore.Options{})
+					all.Go(func() {
+						for range runs {
+							began := time.Now()
+							req := request(time.Minute)
+							req.JoinQueue = true
+							assert.NoError(t, waitedRun(t.Context(), s, req, work))
+							mu.Lock()
+							waits = append(waits, time.Since(began))
+							mu.Unlock()
+						}
+					})
+				}
+				all.Wait()
+				took := time.Since(start)
+				of, n := service.Actions(), float64(clients*runs)
+				slices.Sort(waits)
+				t.Logf("%v of work: a run takes %v, the median waits %v, the last %v; %.2f writes, %.2f reads, %.2f of them at half the price", work, (took / (clients * runs)).Round(100*time.Microsecond),
+					waits[len(waits)/2], waits[len(waits)-1], float64(of["UpdateItem"])/n, float64(of["GetItem"])/n, float64(weak)/n)
+				require.LessOrEqual(t, float64(of["UpdateItem"])/n, most.writes)
+				require.LessOrEqual(t, float64(of["GetItem"])/n, most.reads)
+				require.LessOrEqual(t, took/(clients*runs)-work, most.handOver)
 			})
 		})
 	}

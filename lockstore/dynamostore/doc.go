@@ -82,7 +82,7 @@
 // pauses vary by a quarter.
 //
 // Each UpdateItem costs one write unit if the row has at most 1 KB. Each GetItem costs one
-// read unit for each 4 KB or part of it. A row has at most 1 KB if its key has at most 512
+// read unit for each 4 KB or part of it. A row has at most 1 KB if its key has at most 480
 // bytes and few owners wait. With a short key about 30 owners can wait before the row is
 // larger. A process whose clock is wrong sends a few requests more, see below.
 //

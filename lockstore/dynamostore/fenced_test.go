@@ -239,7 +239,7 @@ func TestIsStale(t *testing.T) {
 		"a lock that is held":           {err: cancelled(failed, lock(func(item) {}))},
 		"a lock with a larger fence":    {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8") })), want: true},
 		"a lock with a smaller fence":   {err: cancelled(failed, lock(func(row item) { row["fence"] = n("6") })), want: true},
-		"a lock that is free":           {err: cancelled(failed, lock(func(row item) { delete(row, "owner") })), want: true},
+		"a lock that is free":           {err: cancelled(failed, lock(func(row item) { delete(row, "owner"); delete(row, "fence"); row["last"] = n("7") })), want: true},
 		"a lock in its cooldown":        {err: cancelled(failed, lock(func(row item) { row["owner"] = s(dynamostore.ClosedOwner) })), want: true},
 		"a damaged lock":                {err: cancelled(failed, lock(func(row item) { row["fence"] = s("8") }))},
 		"an item with a fence, no key":  {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8"); delete(row, "key") }))},

@@ -56,7 +56,7 @@ func TestGuardsOverDynamoDB(t *testing.T) {
 	}
 	t.Logf("%d seeds: %v", seeds, total)
 	if seeds >= fullSeeds { // a few seeds may miss one of these
-		for _, name := range []string{"runs", "busy", "long-lived leases", "renewals", "lost renewals", "repeated acquires", "abandons", "deaths", "unknown outcomes", "places in a row", "grants in the queue's order", "grants past a place", "places given up"} {
+		for _, name := range []string{"runs", "busy", "long-lived leases", "renewals", "lost renewals", "repeated acquires", "abandons", "deaths", "unknown outcomes", "places in a row", "hand-overs", "grants past a place", "places given up"} {
 			require.Positive(t, total[name], "a run without %s shows nothing", name)
 		}
 	}

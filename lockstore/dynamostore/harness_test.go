@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -105,14 +106,13 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 		return func(t *testing.T, key string) { r.put(t, key, row) }
 	}
 	return storetest.Harness{
-		Store:          open(w, 0).Store,
-		Other:          func(*testing.T) *lockstore.Store { return open(w, time.Hour).Store },
-		TakeoverDelay:  2*dynamostore.DefaultSkew + 2*time.Second,
-		Margin:         dynamostore.Margin,
-		FreesOnRelease: true,
-		Sequences:      16, // each takes long; TestRuleBook has more
-		Requests:       func() int { return int(w.requests.Load()) },
-		Delete:         func(t *testing.T, key string) { r.put(t, key, nil) },
+		Store:         open(w, 0).Store,
+		Other:         func(*testing.T) *lockstore.Store { return open(w, time.Hour).Store },
+		TakeoverDelay: 2*dynamostore.DefaultSkew + 2*time.Second,
+		Margin:        dynamostore.Margin,
+		Sequences:     16, // each takes long; TestRuleBook has more
+		Requests:      func() int { return int(w.requests.Load()) },
+		Delete:        func(t *testing.T, key string) { r.put(t, key, nil) },
 		Snapshot: func(t *testing.T, key string) func() {
 			row := r.get(t, key)
 			return func() { r.put(t, key, row) }
@@ -138,9 +138,10 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 			"another program's owner type": set(item{"owner": n("4"), "expires": n("9"), "fence": n("1")}),
 		},
 		Corrupt: map[string]func(*testing.T, string){
-			"no fence":            change(func(row item) { delete(row, "fence") }),
-			"string in the fence": change(func(row item) { row["fence"] = s(row["fence"].(*types.AttributeValueMemberN).Value) }),
-			"huge fence":          change(func(row item) { row["fence"] = n("99999999999999999999999999999999999999") }),
+			"no fence":            change(func(row item) { delete(row, fenceOf(row)) }),
+			"string in the fence": change(func(row item) { row[fenceOf(row)] = s("7") }),
+			"huge fence":          change(func(row item) { row[fenceOf(row)] = n("99999999999999999999999999999999999999") }),
+			"a fence of nobody":   change(func(row item) { delete(row, "owner"); row["fence"] = n("7") }),
 			"owner without expiry": change(func(row item) {
 				keepOwner(row)
 				delete(row, "expires")
@@ -170,9 +171,17 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 // end is the end of a lease.
 func keepOwner(row item) {
 	if row["owner"] == nil {
-		row["owner"] = row["released"]
+		row["owner"], row["fence"] = row["released"], row["last"]
 		delete(row, "released")
 	}
+}
+
+// fenceOf is the attribute of the last fence.
+func fenceOf(row item) string {
+	if row["owner"] == nil {
+		return "last"
+	}
+	return "fence"
 }
 
 func s(v string) types.AttributeValue { return &types.AttributeValueMemberS{Value: v} }
@@ -189,6 +198,10 @@ func dump(row item) string {
 			fmt.Fprintf(&b, "(%s) ", v.Value)
 		case *types.AttributeValueMemberB:
 			fmt.Fprintf(&b, "(%x) ", v.Value)
+		case *types.AttributeValueMemberL:
+			for i, e := range v.Value {
+				b.WriteString(dump(item{strconv.Itoa(i): e}))
+			}
 		default:
 			fmt.Fprintf(&b, "(%+v) ", v)
 		}

@@ -19,7 +19,7 @@ type scanner interface {
 
 // listed are the attributes that List reads. What a row has besides stays where it is: a
 // result may be large, and is nobody's but the caller's.
-const listed = "#key, #ttl, #owner, #fence, #expires, #holder, #queue, #freed, #begun, #stored"
+const listed = "#key, #ttl, #owner, #fence, #last, #expires, #handed, #revoked, #begun, #shared, #holder, #queue, #stored"
 
 const (
 	ifPrefix = "begins_with(#key, :prefix)"
@@ -75,7 +75,8 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 			name := textOf(item[t.names.key])
 			key := strings.TrimPrefix(name, t.names.prefix)
 			if seen, err := t.names.decode(key, item); err == nil && name != "" {
-				p.Keys = append(p.Keys, driver.Listed{Key: key, Status: t.status(seen, r)})
+				_, _, a := t.decide(seen, r, driver.Request{Kind: driver.Inspect})
+				p.Keys = append(p.Keys, driver.Listed{Key: key, Status: a.Status})
 				continue
 			}
 			p.Damaged++

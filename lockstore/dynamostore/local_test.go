@@ -33,12 +33,6 @@ func TestOnDynamoDBLocal(t *testing.T) {
 	t.Run("check", func(t *testing.T) { testCheck(t, client) })
 	t.Run("fenced", func(t *testing.T) { testFenced(t, client) })
 	t.Run("complete in a transaction", func(t *testing.T) { testCompleteItem(t, client) })
-	t.Run("leave behind a dead holder", func(t *testing.T) {
-		t.Parallel()
-		s, err := dynamostore.New(client, table, dynamostore.Options{})
-		require.NoError(t, err)
-		testLeaveBehindADeadHolder(t, s, realRows{client})
-	})
 	makeAppTable(t, client)
 	t.Run("an application's table", func(t *testing.T) { testApp(t, client, true) })
 	// A table with a sort key, other names and other items: what a table for locks only can do is

@@ -3,167 +3,170 @@ package dynamostore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
-	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// The queue of a key is a list in its row, the owners in the order of arrival. A
-// free row keeps in expires since when it is free, by the clock of the writer that
-// freed it. The service's Date is the other end of that time. Turn needs no
-// tolerance for clocks: a stamp may be a second off and a Date a second behind,
-// and the first in line still has a second.
+// The queue of a key is a list in its row: the owner of the lease if it has the key alone, and
+// then those who wait, in the order of arrival.
 const (
 	// maxPlaces keeps a row with a short key below two write units.
 	maxPlaces = 64
 
-	// leaveWrites bounds the writes of one Leave: others that leave move the place.
-	leaveWrites = 8
-	leavePause  = 20 * time.Millisecond
-
-	// farAhead is how far in the future a free row's stamp may be. One beyond it is
-	// a wrong clock's, and keeps the key for nobody.
-	farAhead = 3 * time.Second
-
-	// The first in the queue looks every shortLook, and after a while every longLook.
-	// The pause of the others is longer by shortLook for each place before theirs.
-	shortLook = 25 * time.Millisecond
-	longLook  = 300 * time.Millisecond
+	// shortLook is the pause before a waiter's first read, and at least between two of them.
+	shortLook = 5 * time.Millisecond
+	// longLook is the longest pause: a hand-over lasts for a Turn.
+	longLook = driver.Turn / 2
+	// perPlace is how long a hand-over takes at least, if nothing is known of this queue.
+	perPlace = 25 * time.Millisecond
+	// early is how long before its turn a waiter begins to read often.
+	early = 50 * time.Millisecond
+	// near are the places whose reads are consistent.
+	near = 2
 )
 
-// place is the owner's index in the queue, -1 without one.
-func (r row) place(o driver.Owner) int { return slices.Index(r.queue, o) }
+// Notes, which are hints, see driver.Request.
+const (
+	noteRead driver.Note = "read" // of a waiter: an Acquire begins with a read
+	noteFull driver.Note = "full" // of an owner that found the queue full: it writes only if a read shows room
+)
 
-// since is the moment from which on the key counts as free.
-func (r row) since() time.Time {
-	if end := r.expires.Add(dateStep); r.owner != "" && r.freed.Before(end) {
-		return end
-	}
-	return r.freed
+// note is a decoded note.
+type note struct {
+	waits, shared bool // of a lease: others wait; others may have the key, too
+	reads, full   bool
+	place         int           // in the queue, 0 is not known
+	since         time.Time     // when the owner has learned of it, by the local clock
+	fence         driver.Fence  // of the lease then: the time of the hand-over, in microseconds
+	pace          time.Duration // from one hand-over to the next, 0 is not known
+	steady        bool          // several took about as long
 }
 
-// free is for how long an owner may have been granted the key by the service's
-// time, and whether that is known. A row that another version freed has no stamp.
-func (r row) free(date time.Time) (d time.Duration, known bool) {
-	since := r.since()
-	return max(0, date.Sub(since)), !since.IsZero() && !since.After(date.Add(farAhead))
-}
-
-// untilTurn is how long a row that is free, or may be taken over, is still kept for
-// those before an owner. Without a Date nobody's turn is over.
-func (r row) untilTurn(o driver.Owner, date time.Time) time.Duration {
-	before := r.place(o)
-	if before < 0 {
-		before = len(r.queue)
-	}
-	free, known := r.free(date)
-	if date.IsZero() {
-		free, known = 0, true
-	}
-	if !known {
-		return 0
-	}
-	return lockstore.UntilTurn(before, free)
-}
-
-// passing adds to a grant what is about the queue, as the owner saw it. The grant ends the
-// owner's place and those before it, or the whole queue when the owner has none.
-func (at *sight) passing(w *write, o driver.Owner) {
-	i := at.place(o)
-	_, known := at.free(at.date)
-	first := 0
+// leaseNote is the note of a lease.
+func leaseNote(waits, shared bool) driver.Note {
 	switch {
-	case at.damaged:
-		w.update += ", #queue"
-		return
-	case len(at.queue) == 0:
-		w.condition += " AND attribute_not_exists(#queue[0])"
-		w.update += ", #queue"
-		return
-	case !known:
-		first = max(i, 0) // no turn is over: nobody else's place ends
-	case i < 0:
-		w.condition += " AND size(#queue) = :waiting"
-		w.values[":waiting"] = integer(int64(len(at.queue)))
-		w.update += ", #queue"
-		return
+	case shared:
+		return "shared"
+	case waits:
+		return "waits"
 	}
-	for p := first; p <= i; p++ {
-		w.update += fmt.Sprintf(", #queue[%d]", p)
-	}
-	if i >= 0 {
-		w.condition += fmt.Sprintf(" AND #queue[%d] = :me", i)
-	}
+	return ""
 }
 
-// joins reports whether a refused owner may take a place.
-func (r row) joins(o driver.Owner) bool {
-	return !r.damaged && r.place(o) < 0 && len(r.queue) < maxPlaces && r.owner != closedOwner
+// String is the note of a place.
+func (n note) String() string {
+	return fmt.Sprintf("place %d %d %d %d %t", n.place, n.since.UnixMilli(), n.fence, n.pace.Microseconds(), n.steady)
 }
 
-// joining is the write that takes the last place behind a holder or behind others.
-func joining(owner driver.Owner) write {
-	return write{
-		update: "SET #queue = list_append(if_not_exists(#queue, :empty), :mine)",
-		condition: "(attribute_exists(#owner) OR attribute_exists(#queue[0])) AND #owner <> :me AND #owner <> :closed AND " +
-			"NOT contains(#queue, :me) AND attribute_not_exists(#queue[63])" + ifNotEnded,
-		values: values{
-			":me":     ownerText(owner),
-			":closed": text(closedOwner),
-			":mine":   list(owner),
-			":empty":  list(),
-		},
-		oldRow: true,
-	}
-}
-
-func list(owners ...driver.Owner) types.AttributeValue {
-	l := &types.AttributeValueMemberL{Value: []types.AttributeValue{}}
-	for _, o := range owners {
-		l.Value = append(l.Value, ownerText(o))
-	}
-	return l
-}
-
-// Await implements driver.Driver by consistent reads. The first in the queue reads every
-// 25 ms at first, and every 300 ms when it has been the first for 5.5 s. With n places before
-// its own, an owner pauses n times 25 ms longer at first, and later for 300 ms or n times 25 ms,
-// whichever is longer. The next acquire of this owner begins with the row that was read, so its
-// first request is not one that must be refused.
-func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
-	ask := driver.Answer{Outcome: driver.Ask}
-	place, moved := 0, t.clock.local() // moved is when the owner's place was seen to change
-	for {
-		seen, r, err := t.read(ctx, key)
-		if err == nil {
-			before := place
-			place = seen.place(q.Owner)
-			if seen.owner == q.Owner || seen.ended(q.Owner) || place < 0 || seen.inDoubt(r.date) {
-				return ask, nil // there is no turn to wait for
-			}
-			if (seen.owner == "" || takeable(seen, r.date)) && seen.untilTurn(q.Owner, r.date) <= 0 {
-				t.waiting.Store(q.Owner, &sight{seen, r.date})
-				return ask, nil
-			}
-			if place != before {
-				moved = t.clock.local()
-			}
+// placeNote is the note of a place in a row as it was seen. The last two grants say how long a lease
+// takes.
+func placeNote(place int, now time.Time, seen row) driver.Note {
+	n := note{place: place, since: now, fence: seen.LastFence}
+	for _, e := range seen.Ended {
+		if took := time.Duration(seen.LastFence-e.Fence) * time.Microsecond; place <= near && e.Fence > 0 && took > 0 && took < time.Minute {
+			n.pace = took
 		}
-		waited := max(0, t.clock.local().Sub(moved)) // the clock may have been set back
-		nearer := time.Duration(place) * shortLook   // others are served in this time at least
-		look := min(max(longLook, nearer), shortLook+nearer+waited/20)
-		if err := pause(ctx, look*3/4+t.random(look/2)); err != nil {
+	}
+	return driver.Note(n.String())
+}
+
+func parseNote(text driver.Note) note {
+	var kind string
+	var since, pace int64
+	var n note
+	_, _ = fmt.Sscan(string(text), &kind, &n.place, &since, &n.fence, &pace, &n.steady) // what is missing is not known
+	n.waits, n.shared, n.full = kind == "waits", kind == "shared", kind == "full"
+	n.reads = n.full || kind == "read" || kind == "place"
+	n.since, n.pace = time.UnixMilli(since), time.Duration(max(0, min(pace, 60_000_000)))*time.Microsecond
+	return n
+}
+
+// next is the note after a read.
+func (n note) next(place int, fence driver.Fence, now time.Time) note {
+	if moved, took := n.place-place, time.Duration(fence-n.fence)*time.Microsecond; moved > 0 && took > 0 && took < time.Hour {
+		took /= time.Duration(moved)
+		n.steady = moved > 1 || took < 2*n.pace && n.pace < 2*took // a lease may have been long
+		n.pace = took
+	}
+	if place != n.place || n.since.IsZero() {
+		n.since = now
+	}
+	n.place, n.fence = place, fence
+	return n
+}
+
+// look is the pause before a read of a waiter. now is the local time, and time is what it is by the
+// clock that writes fences. If the last hand-overs had one pace, the owner reads a little
+// before its turn should come. Then it reads at short intervals, and less and less often.
+func (n note) look(now, clock time.Time) time.Duration {
+	behind := time.Duration(max(0, n.place-1))
+	waited := max(0, now.Sub(n.since)) // the clock may have been set back
+	if !n.steady {
+		return min(longLook, shortLook+behind*perPlace+waited/20)
+	}
+	due := (behind+1)*n.pace - min((behind+1)*n.pace*2/5, early) // after the last hand-over that it saw
+	passed := clock.Sub(time.UnixMicro(int64(n.fence)))
+	if passed < 0 || passed > time.Hour { // the clocks of those who write differ
+		passed = waited
+	}
+	if due > passed {
+		return min(longLook, max(shortLook, due-passed))
+	}
+	return min(longLook, shortLook+behind*perPlace+(passed-due)/20)
+}
+
+// Await implements driver.Driver by one read after a pause. Who is behind others reads at half the
+// price, and may see an older row: so it is handed the key, and asks, after a consistent read.
+func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
+	began, local := time.Now(), t.clock.local()
+	n := parseNote(q.Note)
+	if n.place == 0 {
+		n.since = local
+	}
+	consistent := n.place <= near
+	look := n.look(local, t.clock.read())
+	if q.Note == noteRead {
+		consistent = true
+	} else if err := pause(ctx, look*7/8+t.random(look/8)); err != nil {
+		return driver.Answer{}, err
+	}
+	// The monotonic clock does not see a freeze, and the wall clock may be set: the smaller one is
+	// passed for certain.
+	passed := max(0, min(time.Since(began), t.clock.local().Sub(local)))
+	seen, r, err := t.readAs(ctx, key, consistent)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return driver.Answer{}, err
+	case err != nil: // the caller asks, and is told why the store cannot be read; but not more often than in a wait
+		if err := pause(ctx, longLook-passed); err != nil {
 			return driver.Answer{}, err
 		}
-		if err != nil {
-			return ask, nil // the caller asks, and is told why the store cannot be read
+		return driver.Answer{Outcome: driver.Ask}, nil
+	}
+	i := slices.IndexFunc(seen.Holders, func(h rules.Holder) bool { return h.Owner == q.Owner })
+	place := seen.place(q.Owner) + 1
+	switch {
+	case i < 0 && place > 0 && book.Wait(seen.State, t.clockOf(r), q.Owner) > 0:
+		return driver.Answer{Outcome: driver.NotYet, Note: driver.Note(n.next(place, seen.LastFence, t.clock.local()).String())}, nil
+	case !consistent:
+		return driver.Answer{Outcome: driver.NotYet, Note: noteRead}, nil
+	case i >= 0 && seen.Holders[i].HandedOver && !r.date.IsZero():
+		h := seen.Holders[i]
+		trust := passed + min(driver.Turn, h.End().Sub(r.date)) - margin
+		if trust-passed >= shortTrust {
+			shared := h.MaxHolders > 1
+			return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: min(driver.Turn, trust), Note: leaseNote(len(seen.Queue) > 0, shared)}, nil
 		}
 	}
+	return driver.Answer{Outcome: driver.Ask, Note: noteRead}, nil
 }
+
+// shortTrust is too little for a start: the owner asks for more first.
+const shortTrust = driver.Turn / 4
 
 // pause returns the context's error if the context ends before d has passed.
 func pause(ctx context.Context, d time.Duration) error {
@@ -177,90 +180,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// sight is a row and when it was seen, by the service's time.
-type sight struct {
-	row
-	date time.Time
-}
-
-// sightOf is what Await has seen last for the owner, or nil.
-func (t *table) sightOf(o driver.Owner) *sight {
-	at, _ := t.waiting.LoadAndDelete(o)
-	seen, _ := at.(*sight)
-	return seen
-}
-
-// leave sends one read and one write, and more writes if others leave at the same time.
-func (t *table) leave(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
-	t.waiting.Delete(q.Owner)
-	seen, r, err := t.read(ctx, key)
-	if err != nil {
-		return driver.Answer{}, err
-	}
-	return t.leaveRow(ctx, key, q.Owner, seen, r.date)
-}
-
-// leaveRow ends the owner's place in a row as it was seen.
-func (t *table) leaveRow(ctx context.Context, key string, owner driver.Owner, seen row, date time.Time) (driver.Answer, error) {
-	ambiguous := false
-	for n := range leaveWrites {
-		if n > 0 {
-			// Others leave at the same time: each of them moves the places.
-			if err := pause(ctx, t.random(time.Duration(n)*leavePause)); err != nil {
-				return driver.Answer{}, outcome(fmt.Errorf("dynamostore: key %q: did not leave the queue: %w: %w", key, lockstore.ErrUnavailable, err), ambiguous)
-			}
-		}
-		if seen.owner == owner && !takeable(seen, date) {
-			return driver.Answer{Outcome: driver.Holding, Fence: seen.fence}, nil
-		}
-		if seen.place(owner) < 0 {
-			return done, nil
-		}
-		r, err := t.update(ctx, key, t.leaving(owner, seen, date))
-		if err != nil || r.applied {
-			return done, outcome(err, ambiguous)
-		}
-		ambiguous = ambiguous || r.ambiguous
-		if seen, err = t.names.decode(key, r.item); err != nil {
-			return driver.Answer{}, err
-		}
-		date = r.date
-	}
-	return driver.Answer{}, fmt.Errorf("dynamostore: key %q: did not leave the queue, which changed %d times meanwhile; the place costs those behind it a turn", key, leaveWrites)
-}
-
-// leaving is the write that takes an owner's place out of the row as it was seen. It may
-// change since when the key counts as free, see lockstore.FreeAfterLeave. If the holder is
-// dead, that is an attribute of its own, because the end of a lease must not change.
-func (t *table) leaving(owner driver.Owner, seen row, date time.Time) write {
-	i := seen.place(owner)
-	w := write{
-		update:    fmt.Sprintf("REMOVE #queue[%d]", i),
-		condition: fmt.Sprintf("#queue[%d] = :me", i),
-		values:    values{":me": ownerText(owner)},
-	}
-	since, ended, dead := seen.since(), seen.freed, seen.owner != "" && takeable(seen, date)
-	if dead {
-		ended = seen.expires
-	}
-	if _, known := seen.free(date); known && (dead || seen.owner == "") {
-		free := t.clock.read().Sub(since)
-		if later := free - lockstore.FreeAfterLeave(i, free); later > 0 {
-			w.condition += " AND #expires = :ended"
-			w.values[":freed"], w.values[":ended"] = millis(since.Add(later)), millis(ended)
-			if dead {
-				w.update = "SET #freed = :freed " + w.update
-				w.condition += " AND #owner = :theirs AND #fence = :seen" // as in a takeover
-				w.values[":theirs"], w.values[":seen"] = ownerText(seen.owner), fenceNumber(seen.fence)
-				return w
-			}
-			w.update = "SET #expires = :freed " + w.update
-		}
-	}
-	if seen.owner == "" {
-		w.condition += " AND attribute_not_exists(#owner)"
-	} else {
-		w.condition += " AND attribute_exists(#owner)"
-	}
-	return w
+// cloneWith is a row with another attribute.
+func cloneWith(item values, name string, v value) values {
+	item = maps.Clone(item)
+	item[name] = v
+	return item
 }

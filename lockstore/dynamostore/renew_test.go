@@ -337,7 +337,7 @@ func TestAbandonAfterTheClockWasSetBack(t *testing.T) {
 		require.NoError(t, err)
 		s.SetNow(func() time.Time { return time.Now().Add(-time.Second) })
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}))
-		require.Equal(t, 2, service.Requests())
-		require.Equal(t, int64(lease.Fence)+1, number(t, fakeRows{service}.get(t, key), "fence"))
+		require.Equal(t, 3, service.Requests())
+		require.Equal(t, int64(lease.Fence)+1, number(t, fakeRows{service}.get(t, key), "last"))
 	})
 }

@@ -1,142 +1,290 @@
 package dynamostore
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // The attributes of a lock row. Some of the names are reserved words, so an expression
-// writes each name with a '#'. #key and #ttl are attributes that the table names.
+// writes each name with a '#'. #key and #ttl are attributes that the table names. No name is
+// the beginning of another one, see names.aliases.
 const (
 	attrKey       = "key"       // S, partition key, see names
-	attrOwner     = "owner"     // S, only during a lease or while the key is closed
-	attrFence     = "fence"     // N, of the last grant or abandon; every lock row has it
-	attrExpires   = "expires"   // N, milliseconds since 1970: the end of the lease, or of the time for which the key is closed; of a free key, since when it is free
-	attrReleased  = "released"  // S, the last owner whose lease was ended by a request
-	attrAbandoned = "abandoned" // S, the last owner that abandoned an acquire and had no lease
-	attrHolder    = "holder"    // S, for people
-	attrQueue     = "queue"     // L of S, the owners that wait, in the order of arrival
-	attrFreed     = "freed"     // N, milliseconds since 1970: since when the row of a dead holder counts as free, if somebody has left its queue
+	attrOwner     = "owner"     // S, who holds the key, or one of the texts below; a free key has none
+	attrFence     = "fence"     // N, of the last grant, as long as there is an owner
+	attrLast      = "last"      // N, of the last grant or abandon of a free key
+	attrExpires   = "expires"   // N, milliseconds since 1970: the end of the lease, or of the time for which the key is closed
+	attrHanded    = "handed"    // N, 1: the lease was handed over and not extended yet
+	attrRevoked   = "revoked"   // N, 1: the lease was revoked
 	attrStarted   = "begun"     // N, seconds since 1970: the ttl of a lease under which the work has started
+	attrShared    = "shared"    // S, those who share the key, see holders
+	attrHolder    = "holder"    // S, for people
+	attrReleased  = "released"  // S, the last owner whose lease was ended by a request
+	attrEnded     = "ended"     // N, the fence of this lease
+	attrHow       = "how"       // N, how it ended, a rules.How; none is 0
+	attrAbandoned = "abandoned" // S, the last owner that abandoned an acquire and had no lease
 	attrResult    = "kept"      // B, the result of the work, if there is one
 	attrSize      = "stored"    // N, the size of the result in bytes: a listing reads it in place of the result
-	attrResolved  = "settled"   // N, the fence of the last lease in whose place an operator has stored a result
+	attrQueue     = "queue"     // L of S: the owner of the lease, if it does not share the key, and those who wait, in the order of arrival
 	attrTTL       = "ttl"       // N, seconds since 1970: when DynamoDB may delete an unused row, see names
 )
 
-// lockAttributes are the attributes whose names no table decides.
-var lockAttributes = []string{attrOwner, attrFence, attrExpires, attrReleased, attrAbandoned, attrHolder, attrQueue, attrFreed, attrStarted, attrResult, attrSize, attrResolved}
+// Which attributes a decision looks at. A write that changes one of leaseAttributes is on all
+// of them.
+var (
+	leaseAttributes = []string{attrOwner, attrFence, attrLast, attrExpires, attrHanded, attrRevoked, attrStarted, attrShared}
+	otherAttributes = []string{attrHolder, attrReleased, attrEnded, attrHow, attrAbandoned, attrResult, attrSize}
+	// lockAttributes are the attributes whose names no table decides.
+	lockAttributes = slices.Concat(leaseAttributes, otherAttributes, []string{attrQueue})
+)
 
 // No request has these owners, because they have spaces.
 const (
-	closedOwner  = "closed to all"         // of a key that is completed, also without a result: that is a cooldown
-	revokedOwner = "broken by an operator" // of a revoked lease
+	closedOwner = "closed to all"     // of a key that is completed, also without a result: that is a cooldown
+	sharedOwner = "shared by several" // see attrShared
 )
 
 // maxMilli is the end of the year 9999. No clock writes a later time.
 const maxMilli = 253_402_300_799_999
 
-// row is a decoded lock row; the zero row is one that does not exist.
+// row is a decoded lock row; the zero row is one that does not exist. Only the ends of its
+// leases are known: each lease and each closed time has its end as its beginning.
 type row struct {
-	owner               driver.Owner // "" when free
-	fence               driver.Fence
-	expires             time.Time
-	released, abandoned driver.Owner
-	holder              string
-	freed               time.Time // since when the key counts as free; zero when the row does not say
-	queue               []driver.Owner
-	damaged             bool // the queue is, and counts as none
-	started             bool
-	completed           bool // with a result
-	result              []byte
-	resolved            bool // by an operator, who has stored something in the place of the last lease
+	rules.State
+	item    values   // as it is stored
+	queue   []string // as it is stored
+	damaged bool     // the queue is, and counts as none
 }
 
-// ended reports whether the row has a mark of an owner whose acquisition has ended.
-func (r row) ended(o driver.Owner) bool { return r.released == o || r.abandoned == o }
+// holders is the text of attrShared.
+type holders []sharedLease
 
-// state is the state of a row with an owner, before its end.
-func (r row) state() driver.State {
-	switch {
-	case r.owner == revokedOwner:
-		return driver.Revoked
-	case r.owner != closedOwner:
-		return driver.Held
-	case r.completed:
-		return driver.Completed
+// sharedLease begins with the fence unless it is revoked, see Store.StillHeld.
+type sharedLease struct {
+	Revoked    bool         `json:"revoked,omitempty"`
+	Fence      driver.Fence `json:"fence"`
+	Owner      string       `json:"owner"` // not a driver.Owner, which hides itself
+	Seat       int          `json:"seat"`
+	MaxHolders int          `json:"max"`
+	Expires    int64        `json:"expires"`
+	HandedOver bool         `json:"handed,omitempty"`
+	Text       string       `json:"text,omitempty"`
+}
+
+// alone is the holder of a key that nobody shares, or nil.
+func (r row) alone() *rules.Holder {
+	if len(r.Holders) == 1 && r.Holders[0].MaxHolders == 1 && r.Holders[0].Fence == r.LastFence {
+		return &r.Holders[0]
 	}
-	return driver.Cooldown
+	return nil
 }
 
-// inDoubt reports whether a lease has ended whose work has started.
-func (r row) inDoubt(date time.Time) bool {
-	return r.started && r.owner != "" && r.owner != closedOwner && takeable(r, date)
+// free reports whether the key has neither an owner nor an end.
+func (r row) free() bool { return len(r.Holders) == 0 && r.Closed.For == 0 }
+
+func (r row) place(o driver.Owner) int {
+	return slices.IndexFunc(r.Queue, func(w rules.Waiter) bool { return w.Owner == o })
 }
 
 // decode reads a row from a reply. The error matches lockstore.ErrCorrupt if the row is
 // damaged, or if this store did not write it.
 func decode(key string, item values) (row, error) {
+	r := row{item: item}
 	if len(item) == 0 {
-		return row{}, nil
-	}
-	var r row
-	fence, err := number(item, attrFence, maxMilli*1000)
-	if err != nil {
-		return row{}, corrupt(key, err)
-	}
-	r.fence = driver.Fence(fence)
-	r.released, r.abandoned = driver.Owner(textOf(item[attrReleased])), driver.Owner(textOf(item[attrAbandoned]))
-	r.queue, r.damaged = decodeQueue(item[attrQueue])
-	if item[attrOwner] == nil {
-		if freed, err := number(item, attrExpires, maxMilli); err == nil {
-			r.freed = time.UnixMilli(freed)
-		}
 		return r, nil
 	}
-	if r.owner = driver.Owner(textOf(item[attrOwner])); r.owner == "" {
-		return row{}, corrupt(key, fmt.Errorf("the attribute %q is not a text", attrOwner))
+	r.decodeMarks()
+	var err error
+	if item[attrOwner] == nil {
+		var last int64
+		if last, err = number(item, attrLast, maxMilli*1000); err == nil && item[attrFence] != nil {
+			err = fmt.Errorf("the attribute %q has no owner", attrFence)
+		}
+		r.LastFence = driver.Fence(last)
+	} else {
+		err = r.decodeOwner()
 	}
-	expires, err := number(item, attrExpires, maxMilli)
 	if err != nil {
 		return row{}, corrupt(key, err)
 	}
-	r.expires = time.UnixMilli(expires)
-	if freed, err := number(item, attrFreed, maxMilli); err == nil {
-		r.freed = time.UnixMilli(freed)
-	}
-	r.started = item[attrStarted] != nil
-	if result, ok := item[attrResult].(*types.AttributeValueMemberB); ok {
-		r.result = result.Value
-	}
-	r.completed = r.result != nil || item[attrSize] != nil
-	resolved, err := number(item, attrResolved, maxMilli*1000)
-	r.resolved = err == nil && driver.Fence(resolved) == r.fence
-	r.holder = textOf(item[attrHolder])
+	r.decodeQueue()
 	return r, nil
 }
 
-func decodeQueue(v types.AttributeValue) (owners []driver.Owner, damaged bool) {
+func (r *row) decodeOwner() error {
+	owner := textOf(r.item[attrOwner])
+	fence, err := number(r.item, attrFence, maxMilli*1000)
+	if err != nil {
+		return err
+	}
+	milli, err := number(r.item, attrExpires, maxMilli)
+	if err != nil {
+		return err
+	}
+	r.LastFence = driver.Fence(fence)
+	end, text := time.UnixMilli(milli), textOf(r.item[attrHolder])
+	switch owner {
+	case "":
+		return fmt.Errorf("the attribute %q is not a text", attrOwner)
+	case closedOwner:
+		r.Closed = rules.Closed{Since: end.Add(-time.Millisecond), For: time.Millisecond, Text: text}
+		if result, ok := r.item[attrResult].(*types.AttributeValueMemberB); ok {
+			r.Closed.Result = result.Value
+		} else if r.item[attrSize] != nil {
+			r.Closed.Result = driver.Secret{} // a listing does not read it
+		}
+	case sharedOwner:
+		var all holders
+		if err := json.Unmarshal([]byte(textOf(r.item[attrShared])), &all); err != nil || len(all) == 0 {
+			return fmt.Errorf("the attribute %q is damaged", attrShared)
+		}
+		for _, h := range all {
+			r.Holders = append(r.Holders, rules.Holder{
+				Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, Since: time.UnixMilli(h.Expires), Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked,
+			})
+		}
+	default:
+		r.Holders = []rules.Holder{{
+			Owner: driver.Owner(owner), Fence: r.LastFence, MaxHolders: 1, Since: end, Text: text,
+			HandedOver: r.item[attrHanded] != nil, Revoked: r.item[attrRevoked] != nil, Started: r.item[attrStarted] != nil,
+		}}
+	}
+	return nil
+}
+
+func (r *row) decodeMarks() {
+	if o := textOf(r.item[attrAbandoned]); o != "" {
+		r.Ended = append(r.Ended, rules.Ended{Owner: driver.Owner(o)})
+	}
+	if o := textOf(r.item[attrReleased]); o != "" {
+		fence, _ := number(r.item, attrEnded, maxMilli*1000) // damaged: no operator finds it
+		how, _ := number(r.item, attrHow, int64(rules.Revoked))
+		r.Ended = append(r.Ended, rules.Ended{Owner: driver.Owner(o), Fence: driver.Fence(max(1, fence)), How: rules.How(how)})
+	}
+}
+
+func (r *row) decodeQueue() {
+	v := r.item[attrQueue]
 	if v == nil {
-		return nil, false
+		return
 	}
 	l, ok := v.(*types.AttributeValueMemberL)
 	if !ok {
-		return nil, true
+		r.damaged = true
+		return
 	}
 	for _, v := range l.Value {
-		owner, ok := v.(*types.AttributeValueMemberS)
-		if !ok {
-			return nil, true
+		text := textOf(v)
+		if r.damaged = text == ""; r.damaged {
+			r.queue, r.Queue = nil, nil
+			return
 		}
-		owners = append(owners, driver.Owner(owner.Value))
+		r.queue = append(r.queue, text)
+		if h := r.alone(); h != nil && len(r.queue) == 1 && text == string(h.Owner) {
+			continue
+		}
+		owner, most, shares := strings.Cut(text, " ")
+		w := rules.Waiter{Owner: driver.Owner(owner), MaxHolders: 1}
+		if n, err := strconv.Atoi(most); shares && err == nil {
+			w.MaxHolders = max(1, n)
+		}
+		if r.place(w.Owner) < 0 { // its second place, by a request with another MaxHolders, ends with the next write
+			r.Queue = append(r.Queue, w)
+		}
 	}
-	return owners, false
+}
+
+// waiterText is how the queue has an owner.
+func waiterText(o driver.Owner, maxHolders int) string {
+	if maxHolders == 1 {
+		return string(o)
+	}
+	return string(o) + " " + strconv.Itoa(maxHolders)
+}
+
+// encode returns the attributes of a state besides its queue, and the queue. seen is the row
+// that the state comes from.
+func (t *table) encode(seen row, next rules.State) (item values, queue []string) {
+	item = values{}
+	r := row{State: next}
+	last := fenceNumber(next.LastFence)
+	switch h := r.alone(); {
+	case h != nil:
+		queue = append(queue, string(h.Owner))
+		item[attrOwner], item[attrFence], item[attrExpires], item[attrHolder] = ownerText(h.Owner), last, millis(t.end(seen, *h)), textOrNone(h.Text)
+		for name, is := range map[string]bool{attrHanded: h.HandedOver, attrRevoked: h.Revoked} {
+			if is {
+				item[name] = integer(1)
+			}
+		}
+		if h.Started {
+			if item[attrStarted] = seen.item[attrStarted]; item[attrStarted] == nil {
+				item[attrStarted] = sweepTime(t.clock.read().Add(lockstore.StartedFor))
+			}
+		}
+	case len(next.Holders) > 0:
+		var all holders
+		end := time.Time{}
+		for _, h := range next.Holders {
+			e := t.end(seen, h)
+			all = append(all, sharedLease{h.Revoked, h.Fence, string(h.Owner), h.Seat, h.MaxHolders, e.UnixMilli(), h.HandedOver, h.Text})
+			end = later(end, e)
+		}
+		list, err := json.Marshal(all)
+		if err != nil {
+			panic(err) // it has texts and numbers only
+		}
+		item[attrOwner], item[attrFence], item[attrExpires], item[attrShared] = text(sharedOwner), last, millis(end), text(string(list))
+	case next.Closed.For > 0:
+		item[attrOwner], item[attrFence], item[attrExpires], item[attrHolder] = text(closedOwner), last, millis(next.Closed.End()), textOrNone(next.Closed.Text)
+		if size := len(next.Closed.Result); size > 0 {
+			item[attrResult], item[attrSize] = &types.AttributeValueMemberB{Value: next.Closed.Result}, integer(int64(size))
+		}
+	default:
+		item[attrLast] = last
+	}
+	for _, m := range next.Ended {
+		switch {
+		case m.Fence == 0:
+			item[attrAbandoned] = ownerText(m.Owner)
+		case m.How != rules.Expired:
+			item[attrReleased], item[attrEnded], item[attrHow] = ownerText(m.Owner), fenceNumber(m.Fence), nil
+			if m.How != rules.Released {
+				item[attrHow] = integer(int64(m.How))
+			}
+		}
+	}
+	for _, w := range next.Queue {
+		queue = append(queue, waiterText(w.Owner, w.MaxHolders))
+	}
+	return item, queue
+}
+
+// end is the end of a lease as the row keeps it. What is handed over now has no skew: nobody
+// waits longer for a dead waiter than for a turn, and a live one trusts what its own read says.
+func (t *table) end(seen row, h rules.Holder) time.Time {
+	old := slices.ContainsFunc(seen.Holders, func(o rules.Holder) bool { return o.Fence == h.Fence })
+	if h.HandedOver && !old {
+		return h.End().Add(-t.skew)
+	}
+	return h.End()
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func number(item values, name string, most int64) (int64, error) {
@@ -164,6 +312,13 @@ func textOf(v types.AttributeValue) string {
 }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+
+func textOrNone(s string) types.AttributeValue {
+	if s == "" {
+		return nil
+	}
+	return text(s)
+}
 
 func integer(n int64) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}

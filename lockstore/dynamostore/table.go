@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -40,8 +39,6 @@ type table struct {
 	clock clock
 
 	random func(time.Duration) time.Duration // from 0 to the argument
-
-	waiting sync.Map // of owners that Await has returned for to the row that it saw, a sight
 }
 
 // Do implements driver.Driver.
@@ -53,20 +50,12 @@ func (t *table) Do(ctx context.Context, key string, q driver.Request) (driver.An
 		return t.renew(ctx, key, q)
 	case driver.Release:
 		return t.release(ctx, key, q)
-	case driver.Abandon:
-		return t.abandon(ctx, key, q)
-	case driver.Leave:
-		return t.leave(ctx, key, q)
 	case driver.MarkStarted:
 		return t.markStarted(ctx, key, q)
 	case driver.Complete:
 		return t.complete(ctx, key, q)
-	case driver.Resolve:
-		return t.resolve(ctx, key, q)
-	case driver.Revoke:
-		return t.revoke(ctx, key, q)
 	default:
-		return t.inspect(ctx, key)
+		return t.readAndChange(ctx, key, q)
 	}
 }
 
@@ -74,34 +63,10 @@ var done = driver.Answer{Outcome: driver.Done}
 
 func lost(why string) driver.Answer { return driver.Answer{Outcome: driver.Lost, Why: why} }
 
-// inspect sends one consistent read. Status.Fence can be larger than the fence of the last
-// grant, because an abandon makes it larger too.
-func (t *table) inspect(ctx context.Context, key string) (driver.Answer, error) {
-	seen, r, err := t.read(ctx, key)
-	return driver.Answer{Outcome: driver.Done, Status: t.status(seen, r)}, err
-}
-
-// status is the state of a row that a reply has brought.
-func (t *table) status(seen row, r reply) driver.Status {
-	s := driver.Status{Fence: seen.fence, Waiting: len(seen.queue)}
-	switch {
-	case seen.inDoubt(r.date):
-		s.State, s.Holder, s.Started = driver.InDoubt, seen.holder, true
-	case seen.owner == "" || takeable(seen, r.date):
-		if s.Remaining = seen.untilTurn("", r.date); s.Remaining > 0 {
-			s.State = driver.Reserved
-		}
-	default:
-		s.State, s.Holder, s.Remaining = seen.state(), seen.holder, t.remaining(seen, r)
-		s.Result, s.Started = seen.result, seen.started
-		if !s.State.Done() {
-			s.Holders = []driver.Holder{{Fence: s.Fence, MaxHolders: 1, Text: s.Holder, Remaining: s.Remaining, State: s.State}}
-		}
-	}
-	return s
-}
-
-type values = map[string]types.AttributeValue
+type (
+	value  = types.AttributeValue
+	values = map[string]value
+)
 
 // write is one conditional update of a key's row.
 type write struct {
@@ -157,11 +122,17 @@ func (t *table) update(ctx context.Context, key string, w write) (reply, error) 
 
 // read returns the row of a key by a consistent read.
 func (t *table) read(ctx context.Context, key string) (row, reply, error) {
+	return t.readAs(ctx, key, true)
+}
+
+// readAs reads the row of a key. A read that is not consistent costs half as much, and may bring
+// an older row.
+func (t *table) readAs(ctx context.Context, key string, consistent bool) (row, reply, error) {
 	r := reply{sent: t.clock.local()}
 	out, seen, err := call(ctx, t.api.GetItem, &dynamodb.GetItemInput{
 		TableName:      &t.name,
 		Key:            t.names.row(key),
-		ConsistentRead: aws.Bool(true),
+		ConsistentRead: aws.Bool(consistent),
 	})
 	if err != nil {
 		t.clock.learn(r.sent, failureDate(err))

@@ -159,7 +159,7 @@ func TestAnotherNameOfTheTimeToLive(t *testing.T) {
 func TestNamesInTheErrorOfAnotherTimeToLive(t *testing.T) {
 	service := fakedynamo.New(table)
 	store := newStore(t, service, 0, dynamostore.Options{})
-	row := item{"fence": n("1"), "released": s("ME"), "note": s("7"), "balance": n("5")}
+	row := item{"last": n("1"), "released": s("ME"), "note": s("7"), "balance": n("5")}
 	fakeRows{service}.put(t, key, row)
 	_, err := store.Inspect(t.Context(), key)
 	require.ErrorContains(t, err, `it has "balance":`)
@@ -169,7 +169,7 @@ func TestNamesInTheErrorOfAnotherTimeToLive(t *testing.T) {
 	fakeRows{service}.put(t, key, row)
 	_, err = store.Inspect(t.Context(), key)
 	require.ErrorContains(t, err, `it has "balance", "n0", "n1", "n2":`)
-	fakeRows{service}.put(t, key, item{"fence": n("1")})
+	fakeRows{service}.put(t, key, item{"last": n("1")})
 	_, err = store.Inspect(t.Context(), key)
 	require.ErrorContains(t, err, "it has no other number that could be it")
 }

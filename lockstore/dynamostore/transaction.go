@@ -2,15 +2,22 @@ package dynamostore
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// ifHolds is true if this fence holds the lock. A revoked lease does not.
-const ifHolds = "#fence = :fence AND attribute_exists(#owner) AND #owner <> :closed AND #owner <> :broken"
+const (
+	// ifHolds is true if the lease with this fence has the key alone. A revoked lease does not.
+	ifHolds = "#fence = :fence AND attribute_exists(#owner) AND #owner <> :closed AND #owner <> :shared AND attribute_not_exists(#revoked)"
+	// ifShares is true if it is one of several, see sharedLease.
+	ifShares = "#owner = :shared AND contains(#shared, :lease)"
+)
 
 // StillHeld is a condition for TransactWriteItems: in the store's table, fence still
 // holds the lock of key. DynamoDB then applies the other writes of the transaction only
@@ -21,7 +28,7 @@ const ifHolds = "#fence = :fence AND attribute_exists(#owner) AND #owner <> :clo
 // multi-Region strong consistency has no transactions; use Fenced there.
 func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWriteItem {
 	t := s.table
-	condition := t.names.guarded(ifHolds)
+	condition := t.names.guarded("(" + ifHolds + " OR " + ifShares + ")")
 	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
 		TableName:                &t.name,
 		Key:                      t.names.row(key),
@@ -30,7 +37,8 @@ func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWrite
 		ExpressionAttributeValues: values{
 			":fence":  fenceNumber(fence),
 			":closed": text(closedOwner),
-			":broken": text(revokedOwner),
+			":shared": text(sharedOwner),
+			":lease":  text(fmt.Sprintf(`{"fence":%d,`, fence)),
 		},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}}
@@ -50,15 +58,11 @@ func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWrite
 // consistency has no transactions.
 func (s *Store) CompleteItem(key string, fence lockstore.Fence, result []byte, d time.Duration) types.TransactWriteItem {
 	t := s.table
-	w := write{
-		condition: ifHolds + " AND " + sound,
-		values: values{
-			":fence":  fenceNumber(fence),
-			":broken": text(revokedOwner),
-			":last":   integer(maxMilli),
-		},
-	}
-	w.completing("SET #released = #owner", result, t.expiresAt(t.clock.read(), d))
+	w := completing(ifHolds+" AND "+sound, values{
+		":fence":  fenceNumber(fence),
+		":shared": text(sharedOwner),
+		":last":   integer(maxMilli),
+	}, result, t.expiresAt(t.clock.read(), d))
 	if lockstore.ValidateResolveEffect(key, fence, result, d) != nil {
 		w.condition += " AND attribute_not_exists(#fence)"
 	}
@@ -89,6 +93,6 @@ func (s *Store) IsStale(err error, fence lockstore.Fence) bool {
 // ended reports whether an item is a lock row in which fence does not hold the lock.
 func (n names) ended(item values, fence lockstore.Fence) bool {
 	seen, err := decode("", item)
-	held := seen.fence == fence && seen.owner != "" && seen.owner != closedOwner && seen.owner != revokedOwner
+	held := slices.ContainsFunc(seen.Holders, func(h rules.Holder) bool { return h.Fence == fence && !h.Revoked })
 	return n.is(item) && err == nil && !held
 }

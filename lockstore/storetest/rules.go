@@ -242,7 +242,7 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 		}
 	}
 	for i := 0; i < len(before) && len(m.beliefs) == 0 && got.err == nil; i++ {
-		for _, b := range m.alternatives(before[i], m.owners[s.owner]) {
+		for _, b := range m.alternatives(before[i], m.request(s, before[i].fences)) {
 			want, _ := m.decide(&b, s)
 			believe(b, want)
 			m.forgot = true
@@ -475,18 +475,22 @@ func forget(s *driver.Status) {
 // alternatives are the states that a store may have in place of b, because it remembers few
 // of the owners that have ended. Without Harness.Marks it remembers the one whose request
 // ended a lease last. Of the others it may also believe that they released. And an abandon of
-// an owner that it does not know may raise the fence of a free key.
-func (m *comparison) alternatives(b belief, owner driver.Owner) (all []belief) {
+// an owner that it does not know may raise the fence of a free key. An operator's request that names
+// the fence of an owner that is forgotten finds nothing.
+func (m *comparison) alternatives(b belief, r driver.Request) (all []belief) {
 	if m.Marks > 0 {
 		return nil
 	}
 	s := b.state
-	if i := slices.IndexFunc(s.Ended, func(e rules.Ended) bool { return e.Owner == owner }); i >= 0 {
+	if r.Kind == driver.Resolve || r.Kind == driver.Revoke {
+		b.state.Ended = slices.DeleteFunc(slices.Clone(s.Ended), func(e rules.Ended) bool { return e.Fence == r.Fence && e.Owner != m.last })
+		all = append(all, b)
+	} else if i := slices.IndexFunc(s.Ended, func(e rules.Ended) bool { return e.Owner == r.Owner }); i >= 0 {
 		released, forgotten := b, b
 		released.state.Ended, forgotten.state.Ended = slices.Clone(s.Ended), slices.Delete(slices.Clone(s.Ended), i, i+1)
 		released.state.Ended[i].How = rules.Released
 		all = append(all, released)
-		if owner != m.last || s.Ended[i].How == rules.Expired || s.Ended[i].Fence == 0 {
+		if r.Owner != m.last || s.Ended[i].How == rules.Expired || s.Ended[i].Fence == 0 {
 			all = append(all, forgotten)
 		}
 	}

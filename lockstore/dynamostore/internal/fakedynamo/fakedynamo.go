@@ -41,15 +41,26 @@ type Service struct {
 
 	mu       sync.Mutex
 	tables   map[string]map[string]Item
+	older    map[string]older    // of each row that was updated, by table and key
 	keys     map[string][]string // of each table, the partition key first
 	actions  map[string]int
 	requests int
 }
 
+// older is a row before its last update.
+type older struct {
+	item Item
+	at   time.Time
+}
+
+// staleFor is how long after an update a read that is not consistent brings the row before it.
+const staleFor = 100 * time.Millisecond
+
 // Request is the argument of Service.Fault.
 type Request struct {
 	N       int // 1 for the first request
 	Action  string
+	Weak    bool            // a read that is not consistent
 	Update  string          // the update expression
 	Context context.Context // of the request
 }
@@ -83,7 +94,7 @@ const (
 // New returns a service with empty tables of these names, whose partition key
 // is "key" of type S.
 func New(tables ...string) *Service {
-	s := &Service{Now: time.Now, tables: map[string]map[string]Item{}, keys: map[string][]string{}, actions: map[string]int{}}
+	s := &Service{Now: time.Now, tables: map[string]map[string]Item{}, older: map[string]older{}, keys: map[string][]string{}, actions: map[string]int{}}
 	for _, name := range tables {
 		s.MakeTable(name, "key")
 	}
@@ -165,11 +176,14 @@ func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
 	request := Request{N: s.requests, Action: c.action, Context: r.Context()}
 	s.mu.Unlock()
 	if s.Fault != nil {
-		var in struct{ UpdateExpression string }
+		var in struct {
+			UpdateExpression string
+			ConsistentRead   bool
+		}
 		if err := json.Unmarshal(body, &in); err != nil {
 			return nil, err
 		}
-		request.Update = in.UpdateExpression
+		request.Update, request.Weak = in.UpdateExpression, c.action == "GetItem" && !in.ConsistentRead
 		fault = s.Fault(request)
 	}
 	if fault.Unsent != nil {
@@ -301,9 +315,8 @@ func (s *Service) apply(c call) (any, *Failure) {
 	old := table[key]
 	switch c.action {
 	case "GetItem":
-		if !in.ConsistentRead {
-			// A read that is not consistent may miss the newest row. Here it always does.
-			return map[string]any{}, nil
+		if before, ok := s.older[in.TableName+"/"+key]; ok && !in.ConsistentRead && s.Now().Sub(before.at) < staleFor {
+			old = before.item
 		}
 		if old == nil {
 			return map[string]any{}, nil
@@ -315,6 +328,7 @@ func (s *Service) apply(c call) (any, *Failure) {
 			return nil, failure
 		}
 		table[key] = changed
+		s.older[in.TableName+"/"+key] = older{old, s.Now()}
 		if s.Changed != nil {
 			s.Changed(old, changed)
 		}

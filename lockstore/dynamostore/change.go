@@ -1,0 +1,340 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// Package rules decides. What it needs is a row and DynamoDB's time, which each reply has. The new
+// row is written if the old one has not changed. Only the requests that are sent most often begin
+// with a write whose condition is the rule: see arriving, releasing, extend and their like.
+
+// book has the settings of the rules. A row has room for two marks, see row.encode.
+var book = rules.Book{Places: maxPlaces, Marks: 16}
+
+const (
+	// changeWrites is how many writes one request may take: the first one, the one that follows
+	// its refusal, and two more if other owners change the row meanwhile.
+	changeWrites = 4
+	// leaveWrites is more: many owners may leave a queue at the same time.
+	leaveWrites = 8
+	leavePause  = 20 * time.Millisecond
+
+	// anyTime is for a reply without a Date: it may be any time.
+	anyTime = 100 * 365 * 24 * time.Hour
+)
+
+// clockOf is the time of a reply as the rules need it. The end of a lease in the row has the skew
+// of its writer. It is over when Date is dateStep later.
+func (t *table) clockOf(r reply) rules.Clock {
+	now := t.clock.read()
+	c := rules.Clock{Early: r.date.Add(-dateStep), Late: now.Add(t.skew)}
+	if r.date.IsZero() {
+		c.Early = now.Add(-anyTime)
+	}
+	return c
+}
+
+// decide asks the rule book.
+func (t *table) decide(seen row, r reply, q driver.Request) (next rules.State, changed bool, a driver.Answer) {
+	q.Note, q.Join = "", q.Join && !seen.damaged
+	clock := t.clockOf(r)
+	if i := slices.IndexFunc(seen.Holders, func(h rules.Holder) bool { return h.Owner == q.Owner }); q.Kind == driver.Renew && i >= 0 {
+		q.TTL = max(q.TTL, seen.Holders[i].End().Sub(clock.Late)) // the row does not have the TTL, and a renewal shortens nothing
+	}
+	next, changed, a, _ = book.Decide(seen.State, clock, q)
+	a.Status.Remaining = t.untilDate(a.Status.Remaining, r)
+	for i := range a.Status.Holders {
+		a.Status.Holders[i].Remaining = t.untilDate(a.Status.Holders[i].Remaining, r)
+	}
+	if len(a.Status.Result) == 0 {
+		a.Status.Result = nil
+	}
+	return next, changed, a
+}
+
+// untilDate is the longest time until a Date ends what has d left.
+func (t *table) untilDate(d time.Duration, r reply) time.Duration {
+	switch {
+	case d <= 0:
+		return 0
+	case r.date.IsZero():
+		return max(0, d-anyTime)
+	}
+	return (d + dateStep - 1).Truncate(dateStep) // Date has whole seconds
+}
+
+// try is a write of a request, and what it would make of the row.
+type try struct {
+	next   rules.State
+	answer driver.Answer
+}
+
+// change answers a request for a row that a reply has brought. It writes until the answer is
+// certain. ambiguous says that an earlier write of the call may have been applied.
+func (t *table) change(ctx context.Context, key string, q driver.Request, seen row, r reply, ambiguous bool) (driver.Answer, error) {
+	var last try
+	most := changeWrites
+	if q.Kind == driver.Leave || q.Kind == driver.Abandon {
+		most = leaveWrites
+	}
+	for n := 0; ; n++ {
+		next, changed, a := t.decide(seen, r, q)
+		switch {
+		case !changed:
+			return t.unchanged(ctx, key, q, seen, r, a, last, ambiguous)
+		case n == most && q.Kind == driver.Acquire:
+			return driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Reserved}}, nil
+		case n == most:
+			return driver.Answer{}, fmt.Errorf("dynamostore: key %q: the request %q was not applied, the row changed %d times meanwhile", key, q.Kind, n)
+		}
+		w := t.becoming(q, seen, next)
+		u, err := t.update(ctx, key, w)
+		switch {
+		case err != nil && a.Outcome == driver.Refused && errors.Is(err, lockstore.ErrUnavailable) && !ambiguous:
+			a.Position, a.Status.Waiting = 0, len(seen.Queue)
+			return a, nil // without a place
+		case err != nil:
+			return driver.Answer{}, outcome(err, ambiguous)
+		case u.applied && a.Outcome == driver.Granted:
+			return t.granted(ctx, key, q, seen, next, u)
+		case u.applied && a.Outcome == driver.Refused:
+			if before, err := t.names.decode(key, u.item); err == nil {
+				a.Position = len(before.Queue) + 1
+				a.Status.Waiting = a.Position
+			}
+			a.Note = placeNote(a.Position, t.clock.local(), seen)
+			return a, nil
+		case u.applied:
+			return a, nil
+		}
+		ambiguous = ambiguous || u.ambiguous
+		last = try{next, a}
+		r = u
+		if seen, err = t.names.decode(key, u.item); err == nil && most == leaveWrites {
+			// Others leave at the same time. The row of the refusal is old after the pause.
+			if err = pause(ctx, t.random(time.Duration(n+1)*leavePause)); err != nil {
+				err = fmt.Errorf("dynamostore: key %q: not applied: %w: %w", key, lockstore.ErrUnavailable, err)
+			} else {
+				seen, r, err = t.read(ctx, key)
+			}
+		}
+		if err != nil {
+			return driver.Answer{}, outcome(err, ambiguous)
+		}
+	}
+}
+
+// unchanged returns an answer that needs no write, or none after one whose reply was lost.
+func (t *table) unchanged(ctx context.Context, key string, q driver.Request, seen row, r reply, a driver.Answer, last try, ambiguous bool) (driver.Answer, error) {
+	mine := slices.IndexFunc(seen.Holders, func(h rules.Holder) bool { return h.Owner == q.Owner })
+	marked := slices.ContainsFunc(seen.Ended, func(e rules.Ended) bool { return e.Owner == q.Owner || e.Fence == q.Fence })
+	switch {
+	case a.Outcome == driver.Granted:
+		h := seen.Holders[mine]
+		if slices.ContainsFunc(last.next.Holders, func(o rules.Holder) bool {
+			return o.Owner == h.Owner && o.Fence == h.Fence && o.End().UnixMilli() == h.End().UnixMilli()
+		}) {
+			return t.granted(ctx, key, q, row{}, seen.State, r) // the SDK sent the write twice, and the first one was applied
+		}
+		return t.answerRepeat(ctx, key, q, seen, h, r)
+	case a.Outcome == driver.Refused && a.Position > 0:
+		a.Note = placeNote(a.Position, t.clock.local(), seen)
+	case a.Outcome == driver.Refused && q.Join && len(seen.Queue) >= maxPlaces:
+		a.Note = noteFull
+	case a.Outcome == driver.Done && q.Kind == driver.Revoke && last.answer.Outcome == driver.Done && last.answer.Status.State != 0:
+		return last.answer, nil // the first attempt was applied, and says what was revoked
+	case a.Outcome != driver.Lost || !ambiguous || marked:
+	case q.Kind == driver.Release, q.Kind == driver.Complete, q.Kind == driver.Resolve, q.Kind == driver.Revoke && q.AtOnce:
+		// The other attempt may have been applied, and others may have had the key since. Lost would
+		// say that the lease was lost before the request.
+		return driver.Answer{}, replyLost(key)
+	}
+	if ambiguous && q.Kind == driver.Resolve && a.Outcome == driver.Refused && !marked {
+		return driver.Answer{}, replyLost(key)
+	}
+	return a, nil
+}
+
+// becoming is the write that makes the next state of a row as it was seen. It depends on as
+// little of the row as the decision does.
+func (t *table) becoming(q driver.Request, seen row, next rules.State) write {
+	w := write{values: values{}}
+	if q.Kind == driver.Abandon {
+		t.raise(seen, &next)
+	}
+	item, queue := t.encode(seen, next)
+	was := func(name string) (condition string) {
+		if seen.item[name] == nil {
+			return "attribute_not_exists(#" + name + ")"
+		}
+		w.values[":was"+name] = seen.item[name]
+		return "#" + name + " = :was" + name
+	}
+	var set, remove, conditions []string
+	put := func(name string, v types.AttributeValue) {
+		switch {
+		case reflect.DeepEqual(v, seen.item[name]) || v == nil && seen.item[name] == nil:
+		case v == nil:
+			remove = append(remove, "#"+name)
+		default:
+			set = append(set, "#"+name+" = :"+name)
+			w.values[":"+name] = v
+		}
+	}
+	for _, name := range leaseAttributes {
+		put(name, item[name])
+	}
+	leases := len(set)+len(remove) > 0
+	for _, name := range otherAttributes {
+		put(name, item[name])
+	}
+	switch {
+	case len(seen.item) == 0:
+		w.makesRow = true
+		conditions = append(conditions, "attribute_not_exists(#key)")
+	case leases || item[attrShared] != nil:
+		for _, name := range leaseAttributes {
+			conditions = append(conditions, was(name))
+		}
+	default:
+		conditions = append(conditions, was(attrOwner), was(attrFence), was(attrLast))
+	}
+	if leases || len(seen.item) == 0 {
+		put(attrTTL, t.sweeps(item, next))
+	}
+	switch q.Kind {
+	case driver.Acquire:
+		w.oldRow = true
+		conditions = append(conditions, notEnded)
+		w.values[":me"] = ownerText(q.Owner)
+	case driver.Abandon:
+		if !slices.Contains(seen.queue, string(q.Owner)) && len(seen.item) > 0 && !seen.damaged {
+			// Its acquire may join meanwhile.
+			conditions = append(conditions, "NOT contains(#queue, :me)")
+			w.values[":me"] = ownerText(q.Owner)
+		}
+	}
+	change := queueChange(seen, queue)
+	conditions = append(conditions, change.conditions...)
+	set, remove = append(set, change.set...), append(remove, change.remove...)
+	maps.Copy(w.values, change.values)
+	hasRoom := next.Closed.For == 0 && (len(next.Holders) == 0 || item[attrShared] != nil)
+	if leases && hasRoom && len(next.Queue) == 0 && len(seen.item) > 0 && !seen.damaged {
+		// Who has joined since would have been handed the key.
+		conditions = append(conditions, fmt.Sprintf("attribute_not_exists(#queue[%d])", len(seen.queue)))
+	}
+	if len(set) > 0 {
+		w.update = "SET " + strings.Join(set, ", ")
+	}
+	if len(remove) > 0 {
+		w.update = strings.TrimPrefix(w.update+" REMOVE "+strings.Join(remove, ", "), " ")
+	}
+	w.condition = strings.Join(conditions, " AND ")
+	return w
+}
+
+// raise makes the fence of a free key larger than every fence that this process has sent, so that
+// a late acquire of an owner that abandons it is refused. If the owner's lease is in the row and
+// this process has sent no acquire, the row's own fence is large enough: a fence from a clock far
+// ahead would cost every acquire until that time a second request.
+func (t *table) raise(seen row, next *rules.State) {
+	highest := t.clock.highestFence.Load()
+	if !(row{State: *next}).free() || len(seen.Holders) > 0 && highest == 0 {
+		return
+	}
+	// The clock may have been set back since the acquire was sent.
+	next.LastFence = max(seen.LastFence+1, driver.Fence(t.clock.read().UnixMicro()), driver.Fence(highest)+1)
+}
+
+// sweeps is when DynamoDB may delete the row.
+func (t *table) sweeps(item values, next rules.State) types.AttributeValue {
+	if started := item[attrStarted]; started != nil {
+		return started
+	}
+	used := t.clock.read()
+	for _, h := range next.Holders {
+		used = later(used, h.End())
+	}
+	if next.Closed.For > 0 {
+		used = next.Closed.End().Add(idleRow) // a day more: the clock of the writer may be off
+	}
+	return sweepTime(used)
+}
+
+// queueWrite is the part of a write about the queue.
+type queueWrite struct {
+	set, remove, conditions []string
+	values                  values
+}
+
+// queueChange makes the queue of a row what it has to be. An owner that joins meanwhile stays. A
+// queue that only lost places is as it was up to an element if this one is where it was.
+func queueChange(seen row, queue []string) queueWrite {
+	c := queueWrite{values: values{}}
+	var removed []int
+	kept := 0
+	for i, e := range seen.queue {
+		if kept < len(queue) && queue[kept] == e {
+			kept++
+		} else {
+			removed = append(removed, i)
+		}
+	}
+	at := func(i int) {
+		c.conditions = append(c.conditions, fmt.Sprintf("#queue[%d] = :at%d", i, i))
+		c.values[fmt.Sprintf(":at%d", i)] = text(seen.queue[i])
+	}
+	switch {
+	case kept < len(queue) && len(removed) == 0 && kept == len(queue)-1 && len(seen.queue) > 0:
+		joins, most := queue[kept], maxPlaces
+		if slices.Contains(seen.queue, joins) { // as the owner of a hand-over that has lapsed
+			most = len(seen.queue)
+		} else {
+			c.conditions = append(c.conditions, "NOT contains(#queue, :joins)")
+			c.values[":joins"] = text(joins)
+		}
+		c.set = append(c.set, "#queue = list_append(#queue, :joining)")
+		c.conditions = append(c.conditions, fmt.Sprintf("attribute_not_exists(#queue[%d])", most))
+		c.values[":joining"] = list(joins)
+	case kept < len(queue) || seen.damaged || seen.item[attrQueue] == nil && len(seen.item) > 0 && len(queue) > 0:
+		c.set = append(c.set, "#queue = :queue")
+		c.values[":queue"] = list(queue...)
+		switch {
+		case len(seen.queue) > 0:
+			c.conditions = append(c.conditions, "#queue = :wasqueue")
+			c.values[":wasqueue"] = seen.item[attrQueue]
+		case !seen.damaged && len(seen.item) > 0:
+			c.conditions = append(c.conditions, "attribute_not_exists(#queue[0])")
+		}
+	case len(removed) > 0:
+		for _, i := range removed {
+			c.remove = append(c.remove, fmt.Sprintf("#queue[%d]", i))
+		}
+		at(removed[len(removed)-1])
+		if next := removed[len(removed)-1] + 1; removed[0] == 0 && next < len(seen.queue) {
+			at(next) // it is the holder now
+		}
+	}
+	return c
+}
+
+func list(texts ...string) types.AttributeValue {
+	l := &types.AttributeValueMemberL{Value: []types.AttributeValue{}}
+	for _, s := range texts {
+		l.Value = append(l.Value, text(s))
+	}
+	return l
+}
