@@ -205,7 +205,7 @@ func others(end string) int {
 	return 2
 }
 
-// A renewal between the refusal and the takeover changes only the end of the lease. The
+// M19: a renewal between the refusal and the takeover changes only the end of the lease. The
 // takeover is refused.
 func TestRenewalStopsATakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -95,6 +95,7 @@ func TestSlowReadOfAHandOver(t *testing.T) {
 				require.NoError(t, err)
 				req := join(t, s)
 				require.NoError(t, s.Release(t.Context(), lease))
+				pass(time.Second) // a part of the turn is over
 				service.Fault = func(fakedynamo.Request) fakedynamo.Fault { return fakedynamo.Fault{Out: slow} }
 				began := time.Now()
 				news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Note: req.Note})

@@ -17,9 +17,8 @@ import (
 )
 
 // TestOnDynamoDBLocal runs the suite and the expressions on Amazon's program, so that the
-// fake cannot differ from it.
+// fake cannot differ from it. It runs alone: its hand-overs end by the wall clock.
 func TestOnDynamoDBLocal(t *testing.T) {
-	t.Parallel()
 	endpoint := testservers.DynamoDB(t)
 	transport := newTransport(t)
 	client := dynamostore.ClientOver(transport, endpoint, 0)

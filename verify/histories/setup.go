@@ -126,7 +126,7 @@ var (
 	onRedis   = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates}
 	onCluster = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats}
 	// The documented bound: TTL + 2 skew + 2 s.
-	onDynamo = checker.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats, Stamped: true}
+	onDynamo = checker.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats, Stamped: true, HandsOver: true}
 )
 
 // onZooKeeper has no late duplicates: a late write finds another version.
