@@ -72,7 +72,7 @@ func (t *retry) again() bool {
 	ctx, cancel := t.context(min(t.pause.next(), t.end-t.elapsed()))
 	defer cancel()
 	<-ctx.Done()
-	return ctx.Err() == context.DeadlineExceeded && t.elapsed() < t.end
+	return t.ctx.Err() == nil && ctx.Err() == context.DeadlineExceeded && t.elapsed() < t.end
 }
 
 // context is for one call, or for one pause.
