@@ -95,7 +95,7 @@ var mutants = []mutant{
 	{id: "M89", what: "with several leases, only the last is checked", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestDoAllLosesOneLease$/^F08_a_freeze_that_is_too_long"}, says: "An error is expected but got nil"},
 	{id: "M90", what: "a run that waits takes a new owner for each request", suite: unit, testRun: queueTest("Queue", "a_run_asks"), says: "a new owner would be the last in the queue"},
 	{id: "M91", what: "the end of a wait leaves the place in the queue", suite: simulation, testRun: guardSimulation, says: "M91: "},
-	{id: "M92", what: "an unknown request for a place is left and not abandoned", suite: simulation, testRun: guardSimulation, says: "M92: a request of a run that left nothing behind took place"},
+	{id: "M92", what: "an unknown request for a place is left and not abandoned", suite: simulation, testRun: guardSimulation, says: "a request of a run that left nothing behind took"},
 	{id: "M93", what: "trust for the whole TTL, though a late duplicate was granted earlier", suite: unit, testRun: queueTest("TrustAfterAWaitInAQueue", "F26_F29"), says: "the trust ends before the lease does"},
 	{id: "M94", what: "no pause between two turns that come at once", suite: unit, testRun: queueTest("QueueThatMisbehaves", "each_turn_comes_at_once"), says: "no request without a pause"},
 	{id: "M95", what: "a turn of one second", suite: rulebook, testRun: compared, says: "M95 M97 queue: turns of a second: "},
