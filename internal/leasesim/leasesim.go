@@ -282,8 +282,9 @@ func (p *Process) hold(ctx context.Context, store *lockstore.Store) {
 			s.count("waiters that die")
 			return
 		}
-		if p.call(ctx, func(ctx context.Context) error { return storetest.AwaitTurn(ctx, store, Key, req.Owner) }) != nil {
-			Pass(p.UpTo(100 * time.Millisecond))
+		if p.await(ctx, store, &lease, &req, err, &sent) {
+			err = nil
+			break
 		}
 		sent = time.Now() // the trust counts from the request that returns the lease
 		err = p.call(ctx, acquire)
@@ -322,6 +323,9 @@ func (p *Process) hold(ctx context.Context, store *lockstore.Store) {
 		s.count("grants after a wait")
 	}
 	p.trusts(lease, sent, lease.TTL)
+	if lease.TTL < lockstore.Turn && p.Float() < 0.7 && !p.extend(ctx, store, lease, req) {
+		return
+	}
 	for p.Float() < 0.5 {
 		Pass(p.UpTo(s.TTL / 2))
 		p.freeze()
@@ -350,6 +354,53 @@ func (p *Process) hold(ctx context.Context, store *lockstore.Store) {
 	for i := 0; i < 2 && unknown(p.call(ctx, release)); i++ {
 		Pass(p.UpTo(100 * time.Millisecond))
 	}
+}
+
+// await waits until an Acquire may have another answer, or until the owner is handed the key: then it
+// returns true, and the lease. sent is when the last Acquire was sent, which was refused, and then when the
+// request was sent that returned the lease.
+func (p *Process) await(ctx context.Context, store *lockstore.Store, lease *lockstore.Lease, req *lockstore.Request, refused error, sent *time.Time) bool {
+	at := lockstore.Place{Key: Key, Owner: req.Owner}
+	if r, ok := errors.AsType[*lockstore.Refused](refused); ok {
+		at.Note = r.Note
+	}
+	for {
+		began, news := time.Now(), lockstore.Awaited{}
+		at.Elapsed = time.Duration(float64(began.Sub(*sent)) * p.Rate)
+		err := p.call(ctx, func(ctx context.Context) (err error) {
+			news, err = store.AwaitTurn(ctx, at)
+			return err
+		})
+		switch at.Note = news.Note; {
+		case err != nil:
+			Pass(p.UpTo(100 * time.Millisecond))
+			return false
+		case news.Lease.Fence != 0:
+			p.sim.count(HandedOver)
+			*lease, *sent, req.Fence = news.Lease, began, news.Lease.Fence
+			return true
+		case news.Ask:
+			return false
+		}
+	}
+}
+
+// HandedOver counts the leases that AwaitTurn returned.
+const HandedOver = "leases of AwaitTurn"
+
+// extend extends a lease that was handed over. It returns false if the lease is lost.
+func (p *Process) extend(ctx context.Context, store *lockstore.Store, lease lockstore.Lease, req lockstore.Request) bool {
+	Pass(p.UpTo(200 * time.Millisecond))
+	p.freeze()
+	sent := time.Now()
+	err := p.call(ctx, func(ctx context.Context) (err error) {
+		lease, err = store.Acquire(ctx, req)
+		return err
+	})
+	if err == nil {
+		p.trusts(lease, sent, lease.TTL)
+	}
+	return !errors.Is(err, lockstore.ErrLost)
 }
 
 // place is the place in the queue that a refusal says, 0 without one.
