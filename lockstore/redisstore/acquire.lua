@@ -1,37 +1,39 @@
--- ARGV: owner, TTL in microseconds, holder, retention in milliseconds, 1 to wait in the queue.
--- The answer to a grant names the owner that is the first in the queue now.
-if me == released or me == abandoned or me == owner and state ~= 'H' and state ~= 'B' then return 'L' end
-local time = redis.call('TIME')
-local now = time[1] .. string.sub('00000' .. time[2], -6)
-local left = since + ttl - now
-if state ~= 'F' and left > 0 then
-	if me == owner then return string.format('G%s %.0f', fence, left) end
-	if left > ttl + 1000000 then return 'T' end
-	if state == 'K' or state == 'C' then return string.format('%s%s %.0f 0 %s\n', state, fence, left, holder) .. data end
-	return string.format('%s%s %.0f %d %s', taken(), fence, left, join(), holder)
-end
-if state ~= 'F' and me == owner then return 'L' end
-if state == 'B' then return string.format('U%s 0 0 %s', fence, holder) end
-if queue ~= '' then
-	local place = places()
-	local turns = math.min(place > 0 and place - 1 or waiting(), 5)
-	-- A clock that was set back keeps the key for nobody.
-	if left <= 0 and turns * 2000000 + left > 0 then
-		return string.format('W%s %.0f %d ', fence, turns * 2000000 + left, join())
+-- ARGV: owner, TTL in microseconds, holder, how long the entry stays after the grant in milliseconds,
+-- MaxHolders and a + to wait in the queue, and the fence of a lease that was handed over or ''.
+saves = false
+if mark() then return 'L' end
+local most, join = match(ARGV[5], '^(%d+)(%+?)$')
+local extends, i = ARGV[6], holder(me)
+most = most + 0
+if i then
+	local h = holders[i]
+	if h.revoked or extends ~= '' and extends ~= h.fence then return 'L' end
+	if live(h) then
+		if h.handed then
+			leaveQueue(me)
+			h.handed, h.since, h.ttl, h.text, changed = false, now, ARGV[2] + 0, ARGV[3], true
+		end
+		return granted(h)
 	end
-	queue = left > 0 and leave() or behind()
+	if not h.handed then return 'L' end -- what has lapsed ends the lease, and not the owner
 end
-if state ~= 'H' and owner ~= '' then released = owner end
-local new = fence + 1
-if new > now + 0 then
-	-- Above 2^53 a Lua number cannot grow by one.
-	if new >= 9007199254740992 then return 'F' end
-	fence = string.format('%.0f', new)
-else
-	fence = now
+if extends ~= '' then return 'L' end
+if isClosed() then return told(0) .. closed.result end
+if inDoubt() then return told(0) end
+local from = place(me)
+local left, held = wait(most, from and sub(queue, 1, from - 1) or queue)
+if left <= 0 then
+	local h = grant({owner = me, most = most, ttl = ARGV[2] + 0, text = ARGV[3]})
+	if not h then return 'B' end
+	handOver()
+	return granted(h)
 end
-state, owner, since, ttl, holder = 'H', me, now, ARGV[2], ARGV[3]
-local done = redis.pcall('SET', KEYS[1], text(), 'PX', ARGV[4])
-if done.err then return done end
-wrote = true
-return 'G' .. fence .. ' ' .. ttl .. ' ' .. first()
+local at, before = from and count(sub(queue, 1, from - 1)) + 1 or 0, queue
+if at == 0 and join == '+' and count(queue) < 128 then
+	at, changed = count(queue) + 1, true
+	queue = queue .. me .. (most == 1 and ' ' or '\1' .. most .. ' ')
+end
+local letter, _, text, started = status()
+if held <= 0 then letter, held, text, started = 'W', left, '', false end
+-- A write that the server refuses, for want of memory for a place, means no place.
+return answer(letter, held, at, text, started), answer(letter, held, 0, text, started)

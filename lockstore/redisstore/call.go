@@ -26,7 +26,7 @@ type call struct {
 	cmd   *redis.StringCmd
 	state atomic.Uint32
 	bytes [lockstore.MaxOwnerBytes]byte
-	words [9]any // of the command, which has at most two keys and three arguments, or one key and four
+	words [10]any // of the command
 
 	detached detached    // for a client that this package has not made
 	context  callContext // for a client that this package has made
@@ -62,19 +62,24 @@ func (c *call) String() string { return c.owner.String() }
 
 // run sends a script with one key.
 func (s *server) run(ctx context.Context, name scriptName, key string, owner lockstore.Owner, args ...any) (reply, error) {
-	return s.runWith(ctx, name, key, "", owner, args...)
+	return s.send(ctx, name, key, s.prefix+key, "", owner, args...)
 }
 
-// runWith sends a script as EVALSHA, and once as EVAL if the server does not know the script.
-// A second key is optional. The error says whether the request may have been applied.
-// runWith returns when ctx ends.
-func (s *server) runWith(ctx context.Context, name scriptName, key, second string, owner lockstore.Owner, args ...any) (reply, error) {
+// runWith sends a script with two keys.
+func (s *server) runWith(ctx context.Context, name scriptName, key, list string, owner lockstore.Owner, args ...any) (reply, error) {
+	return s.send(ctx, name, key, s.prefix+key, list, owner, args...)
+}
+
+// send sends a script as EVALSHA, and once as EVAL if the server does not know the script.
+// A second name is optional. The error says whether the request may have been applied.
+// send returns when ctx ends.
+func (s *server) send(ctx context.Context, name scriptName, key, first, second string, owner lockstore.Owner, args ...any) (reply, error) {
 	sc := s.scripts[name]
 	c := &call{owner: owner}
-	words := append(c.words[:0], "evalsha", sc.sha, 1, s.prefix+key)
+	words := append(c.words[:0], "evalsha", sc.sha, 1, first)
 	if second != "" {
 		words[2] = 2
-		words = append(words, s.prefix+second)
+		words = append(words, second)
 	}
 	words = append(append(words, c), args...)
 	if s.ends {

@@ -1,7 +1,7 @@
 -- ARGV: owner, fence, time in microseconds, the result
-if (state == 'K' or state == 'C') and me == owner and fence == ARGV[2] then return 'R' end
-if state ~= 'H' and state ~= 'B' or me ~= owner or fence ~= ARGV[2] then return 'L' end
-local time = redis.call('TIME')
-state, since, ttl, queue, data = 'K', time[1] .. string.sub('00000' .. time[2], -6), ARGV[3], '', ARGV[4]
-if data == '' then state = 'C' end
-return save('SET', KEYS[1], text(), 'PX', retention()) or 'R'
+if mark() == 'K' then return 'R' end
+local i = lease()
+if not i then return 'L' end
+if holders[i].most ~= 1 then return 'S' end
+close(i, 'K')
+return 'R'

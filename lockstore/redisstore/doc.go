@@ -25,7 +25,7 @@
 // # Permissions
 //
 //	EVALSHA, EVAL, GET, SET, SETRANGE, PEXPIRE, TIME  for keys that begin with the prefix
-//	RPUSH, BLPOP                                      the same; they wake runs that wait
+//	RPUSH, BLPOP                                      the same; they tell runs that wait
 //	CLUSTER SLOTS, ASKING                             in cluster mode
 //	INFO                                              for Check
 //	INFO, SCAN, DBSIZE                                for List
@@ -37,11 +37,8 @@
 //
 //   - If the server's clock jumps ahead, leases end early. Then only fences protect the
 //     resource from late writes.
-//   - If the server's clock steps back to more than a second before the last grant or
-//     renewal, other owners get an error that names the clock and matches
-//     lockstore.ErrCorrupt. A run that waits ends with it at once.
-//   - This ends when the holder renews or releases, or when the clock has caught up.
-//   - After a smaller step a dead holder blocks others for longer, by as much as the step.
+//   - If the server's clock steps back, a lease that began in the future begins now: the next request
+//     of anybody writes that. So a dead holder blocks others for its whole TTL again, and no longer.
 //
 // # Consistency
 //
@@ -85,11 +82,14 @@
 //	after Complete for d        d + 1 h later; the result is in the string
 //	after MarkStarted           30 days + 1 h later; a release or a Complete makes it sooner
 //	after an abandoned acquire  1 h later or more
-//	after a release             when it would have been without the release, or 1 h later if owners
-//	                            wait or the work had started
+//	after a hand-over           Turn + 1 h later
+//	after a release             when it would have been without the release, or 1 h later
 //
-// The wake-up of an owner that waits is a list, for at most 5 s: its name is the prefix, a newline
-// and a hash of the owner.
+// An owner that waits has a list, for at most 5 s. Whoever hands the key over puts an element there, with the
+// fence and the time of the lease, in the same script if it knows the owner from the note of its own lease, and by
+// a second request otherwise. In a cluster the list is on the node of its key: its name is the prefix, the
+// entry's name in braces, a newline and a hash of the owner. If the entry's name has a brace, the list begins with
+// it, without new braces. An element that gets lost costs its owner the rest of one wait, less than a second.
 //
 // For example, a million keys that are each used once a day, with a TTL of one minute,
 // are 42,000 entries at a time. An entry takes about 300 bytes of the server's memory, so
@@ -98,16 +98,10 @@
 // A failover, a flush and an eviction can lose results and the marks that work has started. So work
 // with an effect that must not happen twice needs another store, or a check of its own.
 //
-// An entry has the last fence and remembers these owners:
-//
-//   - the last owner whose lease has ended by a release, a Complete, a Revoke or a resolve
-//   - the owner before that one, until another owner acquires
-//   - the last owner that abandoned an acquire (a Release with Fence 0) and did not have
-//     the lease
-//
-// An acquire by such an owner gets lockstore.ErrLost. A late duplicate of an acquire by any other
-// owner takes the key. So does every late duplicate after the entry is deleted. No work runs
-// under such a lease, and it ends by its TTL.
+// An entry has the last fence, who holds the key, the queue of 128 places, and the last 8 owners that have
+// ended, each with its fence and how it ended. An acquire by such an owner gets lockstore.ErrLost. A late
+// duplicate of an acquire by any other owner takes the key. So does every late duplicate after the
+// entry is deleted. No work runs under such a lease, and it ends by its TTL.
 //
 //	fence = max(last fence + 1, server's time in microseconds), below 2^53 (the year 2255)
 //

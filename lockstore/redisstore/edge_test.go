@@ -42,13 +42,6 @@ func TestEdges(t *testing.T) {
 				require.Equal(t, left, refused.Remaining)
 			}
 		}
-		stepped := func(t *testing.T, s *lockstore.Store, _ lockstore.Lease) {
-			_, err := s.Acquire(t.Context(), newRequest("k"))
-			require.ErrorIs(t, err, lockstore.ErrCorrupt, "Acquire does not notice the step")
-			_, err = s.Inspect(t.Context(), "k")
-			require.ErrorIs(t, err, lockstore.ErrCorrupt, "Inspect does not notice the step")
-		}
-
 		held(t, "the last microsecond", ttl-time.Microsecond, heldFor(time.Microsecond))
 		held(t, "the last microsecond, seen", ttl-time.Microsecond, status(lockstore.Status{State: lockstore.Held, Remaining: time.Microsecond}))
 		held(t, "the last microsecond, renewed", ttl-time.Microsecond, func(t *testing.T, s *lockstore.Store, lease lockstore.Lease) {
@@ -62,27 +55,25 @@ func TestEdges(t *testing.T) {
 		held(t, "the end, seen", ttl, status(lockstore.Status{}))
 		held(t, "the end, renewed", ttl, func(t *testing.T, s *lockstore.Store, lease lockstore.Lease) { requireLost(t, s, lease) })
 
-		held(t, "F19 back by a second", -time.Second, heldFor(ttl+time.Second))
-		held(t, "F19 back by a second, seen", -time.Second, status(lockstore.Status{State: lockstore.Held, Remaining: ttl + time.Second}))
-		held(t, "F19 back by more than a second", -time.Second-time.Microsecond, stepped)
+		// A state that begins in the future begins now.
+		for _, back := range []time.Duration{time.Microsecond, time.Second, time.Hour} {
+			held(t, "F19 back by "+back.String(), -back, heldFor(ttl))
+			held(t, "F19 back by "+back.String()+", seen", -back, status(lockstore.Status{State: lockstore.Held, Remaining: ttl}))
+			t.Run("F19 back by "+back.String()+", closed, "+phase.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s, m := miniStore(t)
+					m.SetTime(time.Now().Add(phase))
+					lease := acquire(t, s, "k")
+					require.NoError(t, s.Complete(t.Context(), lease, nil, ttl))
+					m.SetTime(time.Now().Add(phase - back))
+					status(lockstore.Status{State: lockstore.Cooldown, Remaining: ttl})(t, s, lease)
+				})
+			})
+		}
 		held(t, "F19 back, and a shorter renewal", -time.Microsecond, func(t *testing.T, s *lockstore.Store, lease lockstore.Lease) {
 			left, err := s.Renew(t.Context(), lease, ttl/2)
 			require.NoError(t, err)
 			require.Equal(t, ttl, left)
 		})
 	}
-}
-
-// A renewal extends a lease if less is left than requested.
-func TestRenewalEdge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, m := miniStore(t)
-		lease := acquire(t, s, "k")
-		forward(m, time.Second)
-		for _, ttl := range []time.Duration{59*time.Second - time.Microsecond, 59 * time.Second, 59*time.Second + time.Microsecond} {
-			left, err := s.Renew(t.Context(), lease, ttl)
-			require.NoError(t, err)
-			require.Equal(t, max(ttl, 59*time.Second), left)
-		}
-	})
 }

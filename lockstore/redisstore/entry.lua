@@ -1,52 +1,81 @@
--- Runs before each script and reads the lock's entry. An entry is one string. A space
--- separates its fields. Times are in microseconds of the server's clock.
---   lambdalock1 state owner fence since ttl released abandoned holder
--- state      H  owner holds the key, from since for ttl; without an owner the lease is revoked
---            F  the key is free; owner was the last holder
---            B  as H, and the owner's work has started: the entry outlasts the lease
---            C  as F, and nobody gets the key, from since for ttl; without an owner an operator
---               has resolved the key
---            K  as C, and the result of the work follows
--- released   the last owner before owner that released
--- abandoned  the last owner that abandoned an acquire without having the lease
+-- The lock's entry is one string:
 --
--- If owners wait, a newline and their queue follow: each owner and a space. Another text
--- after the newline is no queue. A key with a queue is free since `since` + `ttl`. In the
--- state K a newline and the result follow, which is any bytes. Nobody waits then.
+--   lambdalock2 S<fence> <owner> <marks>
+--   <since> <ttl> <holder>
+--   <queue>
 --
--- The server deletes the entry an hour after the end of its lease, or of the time for which
--- nobody gets the key. An entry in the state B stays for 30 days.
---
--- Each script writes the entry once, and after that only wakes others. So an error from the
--- server means that nothing was applied. What a script reads without writing, it answers with
--- the proof of proof.lua. Numbers that a script does not change stay text: to
--- format a number takes as long as a GET.
-local entry = redis.pcall('GET', KEYS[1])
-if type(entry) == 'table' then return entry end
-local me = ARGV[1]
-local state, owner, fence, since, ttl, released, abandoned, holder = 'F', '', '0', '0', '0', '', '', ''
-local queue, data = '', ''
+-- S is one letter:
+--   H  the owner has the only lease, with this fence and seat 0, and MaxHolders is 1
+--   O  as H; the lease was handed over and is not extended yet
+--   F  the key is free; the owner had the last lease, and has released it
+--   K  without an owner: the key is closed from since for ttl. Its result is in place of the queue
+--   C  as K, without a result
+--   X  without an owner: in front of the queue there is a line for each holder, and an empty line
+-- fence is that of the last grant. It has 16 digits, and so has since; ttl has at most 13. Times are microseconds
+-- on the server's clock. holder is a text for people.
+-- A mark is an owner that has ended: how, the fence of its lease, a space, the owner and a space. The newest
+-- is the first. How is F for released or abandoned, E expired, K completed, D resolved, V revoked. So the
+-- beginning of an entry F is its newest mark, and a grant puts a new beginning in front of the old one.
+-- A place in the queue is an owner and a space. If its MaxHolders is not 1, this is behind the owner and the
+-- byte 1. What cannot be a queue is none: a queue can only refuse.
+
+-- A replica lags behind its primary, and so may a server that was the primary until now. What
+-- it has read must not decide anything. So an answer without a write needs a proof: a write
+-- that a replica refuses. This one changes nothing, because no time to live was over a minute
+-- ago, and a server that is out of memory does not refuse it.
+local function proven(answer)
+	local proof = redis.pcall('PEXPIRE', KEYS[1], '-60000', 'GT')
+	return type(proof) == 'table' and proof or answer
+end
+
+if type(entry) == 'table' then return proven(entry) end
+-- latest are the last 8 marks.
+local function latest(marks)
+	return match(marks, '^%S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ ') or marks
+end
+
+local state, last, owner, marks, since, ttl, text, queue
 if entry then
-	local line = string.find(entry, '\n', 1, true)
-	if line then
-		if string.sub(entry, 13, 13) == 'K' then
-			data = string.sub(entry, line + 1)
-		else
-			queue = string.match(entry, '^%S[%S ]* $', line + 1) or ''
-		end
-		entry = string.sub(entry, 1, line - 1)
+	state, last, owner, marks, since, ttl, text, queue =
+		match(entry, '^lambdalock2 ([HOFKCX])(%d+) (%S*) ([^\n]*)\n(%d+) (%d+) ([^\n]*)\n(.*)$')
+	local one = state == 'H' or state == 'O' or state == 'F'
+	if not state or #last ~= 16 or #since ~= 16 or #ttl > 13 or one == (owner == '') or state == 'K' and queue == '' then
+		return proven('B')
 	end
-	state, owner, fence, since, ttl, released, abandoned, holder =
-		string.match(entry, '^lambdalock1 ([HFCBK]) (%S*) (%d+) (%d+) (%d+) (%S*) (%S*) (.*)$')
-	if not state or #fence > 16 or #since > 16 or #ttl > 13 or state == 'K' and not line then return 'F' end
+	since, ttl = tonumber(since, 10), tonumber(ttl, 10)
+else
+	state, last, marks, queue = 'X', '0000000000000000', '', '\n'
 end
 
-local function text()
-	return 'lambdalock1 ' .. state .. ' ' .. owner .. ' ' .. fence .. ' ' .. since .. ' ' .. ttl .. ' ' ..
-		released .. ' ' .. abandoned .. ' ' .. holder .. (state == 'K' and '\n' .. data or queue == '' and '' or '\n' .. queue)
+local holders, closed, changed, handed = {}, nil, false, {}
+if state == 'H' or state == 'O' then
+	holders[1] = {owner = owner, fence = last, seat = 0, most = 1, since = since, ttl = ttl, handed = state == 'O', text = text}
+elseif state == 'F' then
+	marks, queue = latest('F' .. last .. ' ' .. owner .. ' ' .. marks), ''
+elseif state == 'X' then
+	local at = 1
+	while sub(queue, at, at) ~= '\n' do
+		local o, f, seat, most, s, t, flags, holder, behind =
+			match(queue, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%a*) ([^\n]*)\n()', at)
+		if not o or #f ~= 16 or #seat > 9 or #most > 9 or #s ~= 16 or #t > 13 then return proven('B') end
+		holders[#holders + 1] = {owner = o, fence = f, seat = tonumber(seat, 10), most = tonumber(most, 10),
+			since = tonumber(s, 10), ttl = tonumber(t, 10), handed = find(flags, 'h') ~= nil,
+			revoked = find(flags, 'r') ~= nil, started = find(flags, 's') ~= nil, text = holder}
+		at = behind
+	end
+	queue = sub(queue, at + 1)
+else
+	closed = {since = since, ttl = ttl, text = text, result = queue}
+	queue = ''
+end
+if queue ~= '' and (sub(queue, 1, 1) == ' ' or sub(queue, -1) ~= ' ' or find(queue, '  ', 1, true) or find(queue, '\n', 1, true)) then
+	queue = ''
 end
 
--- taken is the state of a key that nobody gets, as the first letter of an answer.
-local function taken()
-	return (state == 'K' or state == 'C') and state or owner == '' and 'X' or 'H'
+-- Times are numbers. A state that begins in the future, because the clock was set back, begins now.
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+for _, h in ipairs(holders) do
+	if h.since > now then h.since, changed = now, true end
 end
+if closed and closed.since > now then closed.since, changed = now, true end

@@ -101,19 +101,19 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 			require.NoError(t, direct.Set(ctx, at(key), changed, redis.KeepTTL).Err())
 		}
 	}
-	// field changes one field of an entry.
+	// field changes one part of soundEntry.
 	field := func(i int, value string) func(*testing.T, string) {
 		return change(func(entry string) string {
-			parts := strings.SplitN(entry, " ", 9)
-			parts[i] = value
-			return strings.Join(parts, " ")
+			at := soundEntry.FindStringSubmatchIndex(entry)
+			return entry[:at[2*i]] + value + entry[at[2*i+1]:]
 		})
 	}
 	return storetest.Harness{
-		Store:          store,
-		FreesOnRelease: true,
-		Requests:       func() int { return int(count.n.Load()) },
-		Delete:         func(t *testing.T, key string) { require.NoError(t, direct.Del(ctx, at(key)).Err()) },
+		Store:    store,
+		Marks:    marks,
+		Places:   places,
+		Requests: func() int { return int(count.n.Load()) },
+		Delete:   func(t *testing.T, key string) { require.NoError(t, direct.Del(ctx, at(key)).Err()) },
 		Snapshot: func(t *testing.T, key string) func() {
 			entry, err := direct.Get(ctx, at(key)).Result()
 			require.NoError(t, err)
@@ -154,28 +154,33 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 		Corrupt: map[string]func(*testing.T, string){
 			"cut in the numbers":    change(func(e string) string { return e[:50] }),
 			"cut after the magic":   change(func(e string) string { return e[:len("lambdalock1 ")] }),
-			"a later format":        change(func(e string) string { return strings.Replace(e, "lambdalock1", "lambdalock2", 1) }),
+			"an earlier format":     change(func(e string) string { return strings.Replace(e, "lambdalock2", "lambdalock1", 1) }),
+			"a later format":        change(func(e string) string { return strings.Replace(e, "lambdalock2", "lambdalock3", 1) }),
 			"something in front":    change(func(e string) string { return " " + e }),
 			"upside down":           change(func(e string) string { b := []byte(e); b[0], b[5] = b[5], b[0]; return string(b) }),
-			"unknown state":         field(1, "X"),
-			"fence is no number":    field(3, "abc"),
-			"fence is negative":     field(3, "-1"),
-			"fence is empty":        field(3, ""),
-			"fence is out of range": field(3, "18446744073709551615"),
-			"since is no number":    field(4, "soon"),
-			"since is fractional":   field(4, "1.5"),
-			"since is out of range": field(4, "99999999999999999999"),
-			"TTL is no number":      field(5, "1e3"),
-			"TTL is huge":           field(5, "315360000000000000"),
+			"unknown state":         field(1, "Y"),
+			"nobody holds it":       field(3, ""),
+			"fence is no number":    field(2, "abc"),
+			"fence is negative":     field(2, "-1"),
+			"fence is empty":        field(2, ""),
+			"fence is out of range": field(2, "18446744073709551615"),
+			"since is no number":    field(5, "soon"),
+			"since is fractional":   field(5, "1.5"),
+			"since is out of range": field(5, "99999999999999999999"),
+			"TTL is no number":      field(6, "1e3"),
+			"TTL is huge":           field(6, "315360000000000000"),
 		},
 		DamageQueue: map[string]func(*testing.T, string){
 			"cut short":    change(func(e string) string { return e[:len(e)-1] }),
-			"one is empty": change(func(e string) string { return strings.Replace(e, "\n", "\n ", 1) }),
-			"all are":      change(func(e string) string { return e[:strings.Index(e, "\n")] + "\n  " }),
+			"one is empty": change(func(e string) string { return e[:lastLine(e)] + " " + e[lastLine(e):] }),
+			"all are":      change(func(e string) string { return e[:lastLine(e)] + "  " }),
 			"another line": change(func(e string) string { return e + "\n" }),
 		},
 	}
 }
+
+// lastLine is where the queue of an entry begins.
+func lastLine(entry string) int { return strings.LastIndexByte(entry, '\n') + 1 }
 
 // openMini opens the store on a new miniredis inside a synctest bubble.
 func openMini(t *testing.T) storetest.Harness {

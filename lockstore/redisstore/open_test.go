@@ -155,7 +155,7 @@ func TestHandshakeIsOneRequest(t *testing.T) {
 	commands := make(chan string, 10)
 	addr := fakeServer(t, func(command []string) string {
 		commands <- strings.ToLower(command[0])
-		return "$4\r\nI7 0\r\n"
+		return "$10\r\nI7 0 0 0 \n\r\n"
 	})
 	status, err := openStore(t, "redis://"+addr).Inspect(t.Context(), "k")
 	require.NoError(t, err)

@@ -39,7 +39,7 @@ func TestListWhileKeysChange(t *testing.T) {
 				held[key] = true
 			}
 			waits := lockstore.NewOwner()
-			require.NoError(t, driverOf(s).client.RPush(t.Context(), driverOf(s).prefix+list(waits), "1").Err())
+			require.NoError(t, driverOf(s).client.RPush(t.Context(), driverOf(s).list("waits", waits), "1").Err())
 
 			ctx, stop := context.WithCancel(t.Context())
 			var changing sync.WaitGroup
@@ -173,8 +173,8 @@ func TestRevokeAgainstRenewals(t *testing.T) {
 func TestWakeListsAreNotListed(t *testing.T) {
 	s := openStore(t, "redis://"+testservers.Redis(t))
 	owner := lockstore.NewOwner()
-	require.NoError(t, driverOf(s).client.RPush(t.Context(), driverOf(s).prefix+list(owner), "1").Err())
-	require.NoError(t, driverOf(s).client.Set(t.Context(), driverOf(s).prefix+list(owner)+"x", "lambdalock1 F  1 0 0   ", 0).Err())
+	require.NoError(t, driverOf(s).client.RPush(t.Context(), driverOf(s).list("waits", owner), "1").Err())
+	require.NoError(t, driverOf(s).client.Set(t.Context(), driverOf(s).list("waits", owner)+"x", "lambdalock2 F0000000000000001 A \n0000000000000000 0 \n", 0).Err())
 	require.NoError(t, s.List(t.Context(), "", func(p lockstore.Page) error {
 		assert.Empty(t, p.Keys)
 		assert.Zero(t, p.Damaged)

@@ -7,7 +7,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"sync"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,11 +19,10 @@ import (
 )
 
 // Each owner that waits has a list of its own on the server. It waits for an element there.
-// Whoever releases the key puts one into the list of the first in the queue. A script may
-// touch only keys that the client names. So a grant says who is the first in the queue, and
-// the release names that owner's list. If another owner is the first by then, the release
-// says so, and a second request wakes that owner. A wake-up that gets lost costs the time
-// until the waiter asks for itself.
+// Whoever hands the key over puts one into the list of the new holder. A script may touch only keys that
+// the client names. So a grant says who is the first in the queue, and the release names that
+// owner's list. If another owner is the first by then, the release says so, and a second request wakes that
+// owner. An element that gets lost costs the time until the waiter asks for itself.
 
 // wakeUps is how the waiters of one store wait, and how its holders wake others.
 type wakeUps struct {
@@ -30,34 +30,7 @@ type wakeUps struct {
 	slots   chan struct{}             // for waits, each of which occupies a connection
 	refused atomic.Pointer[time.Time] // when the server did not let this user wait for an element
 
-	oneKey atomic.Bool // the server takes a script with one key only: a cluster, or by its rules
-	mu     sync.Mutex
-	first  map[lockstore.Owner]lockstore.Owner // of a holder: the first in the queue at its grant
-}
-
-// maxFirst bounds wakeUps.first: not every grant of a process is released by it.
-const maxFirst = 1024
-
-// expect keeps who is the first in the queue behind a new holder.
-func (w *wakeUps) expect(holder, first lockstore.Owner) {
-	if first == "" || w.oneKey.Load() {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.first) >= maxFirst {
-		clear(w.first) // their releases take a second request
-	}
-	w.first[holder] = first
-}
-
-// expected returns who was the first in the queue at the holder's grant, once.
-func (w *wakeUps) expected(holder lockstore.Owner) lockstore.Owner {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	first := w.first[holder]
-	delete(w.first, holder)
-	return first
+	oneKey atomic.Bool // the server does not let this user name a list in the script of a key
 }
 
 // A wait at the server lasts minBlock at least: 0 would be for ever. It ends blockSlack
@@ -85,13 +58,12 @@ func (w *wakeUps) mayBlock() bool {
 // holder must not wait for a waiter to renew its lease.
 func newWakeUps(client redis.UniversalClient) *wakeUps {
 	size, timeout := 0, time.Duration(0)
-	w := &wakeUps{first: map[lockstore.Owner]lockstore.Owner{}}
+	w := &wakeUps{}
 	switch c := client.(type) {
 	case *redis.Client:
 		size, timeout = connections(c.Options().PoolSize, c.Options().MaxActiveConns), c.Options().ReadTimeout
 	case *redis.ClusterClient:
 		size, timeout = connections(c.Options().PoolSize, c.Options().MaxActiveConns), c.Options().ReadTimeout
-		w.oneKey.Store(true) // the keys are on different nodes
 	}
 	w.block, w.slots = min(time.Second, timeout)*3/4, make(chan struct{}, size/2)
 	return w
@@ -105,92 +77,135 @@ func connections(pool, most int) int {
 	return pool
 }
 
-// Await implements driver.Driver. It waits at the server for a wake-up, and returns after
+// Await implements driver.Driver. It waits at the server for an element, and returns after
 // less than a second without one. Where it cannot wait there, because the server refuses
 // BLPOP or because waiters have half of the client's connections already, it returns after a
-// short random pause. Its outcome is Ask: no wake-up comes from a holder that has died.
-func (s *server) Await(ctx context.Context, _ string, r driver.Request) (driver.Answer, error) {
-	return driver.Answer{Outcome: driver.Ask}, s.await(ctx, r.Owner)
+// short random pause. Without an element its outcome is Ask: a holder that has died hands nothing over.
+func (s *server) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	element, err := s.await(ctx, key, r.Owner)
+	if err != nil {
+		return driver.Answer{}, err
+	}
+	return granting(element, r), nil
 }
 
-func (s *server) await(ctx context.Context, owner driver.Owner) error {
+// trustMargin is what is not trusted of the turn of a new holder, as the guard does not trust it of a lease.
+const (
+	trustMargin = 250 * time.Millisecond
+	leastTrust  = 500 * time.Millisecond
+)
+
+// granting is the answer that an element is. The element is older than this Await, and younger than
+// the owner's last Acquire that was refused, if its fence is larger than the one that was the last then. An
+// older element is of a turn that is over.
+func granting(element string, r driver.Request) driver.Answer {
+	ask := driver.Answer{Outcome: driver.Ask, Note: r.Note}
+	p := parser{rest: element}
+	fence, ttl, seat := p.fence(), p.micros(), p.number()
+	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
+	ttl = min(ttl, driver.Turn) - r.Elapsed - trustMargin
+	if p.err != nil || err != nil || int64(fence) <= refusedAt || ttl < leastTrust {
+		return ask
+	}
+	return driver.Answer{Outcome: driver.Granted, Fence: fence, Seat: seat, TTL: ttl, Note: driver.Note(p.rest)}
+}
+
+// await returns the owner's element, or "".
+func (s *server) await(ctx context.Context, key string, owner driver.Owner) (string, error) {
 	block := s.wakeUps.block
 	if deadline, ok := ctx.Deadline(); ok {
 		// A wait that its context ends costs the connection.
 		block = min(block, time.Until(deadline)-blockSlack)
 	}
 	if !s.wakeUps.mayBlock() || block < minBlock {
-		return pause(ctx)
+		return "", pause(ctx)
 	}
 	select {
 	case s.wakeUps.slots <- struct{}{}:
 	default:
-		return pause(ctx)
+		return "", pause(ctx)
 	}
-	err := s.pop(ctx, owner, block)
+	element, err := s.pop(ctx, key, owner, block)
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return "", ctx.Err()
 	case err == nil, errors.Is(err, redis.Nil):
-		return nil
+		return element, nil
 	case !transient(err):
 		now := time.Now()
 		s.wakeUps.refused.Store(&now)
 	}
-	return pause(ctx)
+	return "", pause(ctx)
 }
 
 // pop waits for an element of the owner's list. It frees its slot when the connection is
 // free again, which can be after the end of the context.
-func (s *server) pop(ctx context.Context, owner lockstore.Owner, block time.Duration) error {
-	words := []any{"blpop", s.prefix + list(owner), block.Seconds()}
+func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, block time.Duration) (string, error) {
+	words := []any{"blpop", s.list(key, owner), block.Seconds()}
 	free := func() { <-s.wakeUps.slots }
+	var cmd *redis.StringSliceCmd
 	if s.ends {
 		defer free()
 		var c callContext
 		stop := c.begin(ctx)
 		defer c.forget()
 		defer stop()
-		return s.client.Process(&c, redis.NewStringSliceCmd(&c, words...))
+		cmd = redis.NewStringSliceCmd(&c, words...)
+		_ = s.client.Process(&c, cmd) // the command has the same error
+	} else {
+		var d detached
+		cmd = redis.NewStringSliceCmd(ctx, words...)
+		err := d.run(ctx, func() {
+			defer free()
+			_ = s.client.Process(ctx, cmd)
+		})
+		if err != nil {
+			return "", err // and the command is not over
+		}
 	}
-	var failed error
-	var d detached
-	err := d.run(ctx, func() {
-		defer free()
-		failed = s.client.Process(ctx, redis.NewStringSliceCmd(ctx, words...))
-	})
-	if err != nil {
-		return err // and failed is written later
+	popped, err := cmd.Result()
+	if err != nil || len(popped) != 2 {
+		return "", err
 	}
-	return failed
+	return popped[1], nil
 }
 
-// list is the name of an owner's list, without the prefix. No key of a lock has a newline.
-// The owner is a secret, and names of keys are in traces, so the name has its hash, which a
-// script can compute, too.
-func list(owner lockstore.Owner) string {
+// list is the name of an owner's list. No key of a lock has a newline. The owner is a secret, and
+// names of keys are in traces, so the name has its hash. In a cluster the list has to be on the node of
+// the key, so that a script may use both: the part of a name in its first braces, if there is one, says where it is.
+func (s *server) list(key string, owner lockstore.Owner) string {
 	sum := sha1.Sum([]byte(owner))
-	return "\n" + hex.EncodeToString(sum[:])
+	name := s.prefix + key
+	if !strings.ContainsAny(name, "{}") {
+		name = s.prefix + "{" + name + "}"
+	}
+	return name + "\n" + hex.EncodeToString(sum[:])
 }
 
-// release ends a lease and wakes the first in the queue if that has been known since the grant.
-func (s *server) release(ctx context.Context, key string, owner driver.Owner, fence int64) (reply, error) {
-	if first := s.wakeUps.expected(owner); first != "" {
-		r, err := s.runWith(ctx, releaseScript, key, list(first), owner, fence)
+// together reports whether the list of an owner is on the node of the key, in a cluster too.
+func (s *server) together(key string) bool {
+	_, behind, open := strings.Cut(s.prefix+key, "{")
+	inside, _, closed := strings.Cut(behind, "}")
+	return open && closed && inside != "" || !strings.ContainsAny(s.prefix+key, "{}")
+}
+
+// release ends a lease, and wakes the first in the queue with the same request if the lease's note names it.
+func (s *server) release(ctx context.Context, key string, r driver.Request) (reply, error) {
+	if r.Note != "" && !s.wakeUps.oneKey.Load() && s.together(key) {
+		next := lockstore.Owner(r.Note)
+		got, err := s.runWith(ctx, releaseScript, key, s.list(key, next), r.Owner, digits(r.Fence), string(next))
 		if !errors.Is(err, lockstore.ErrUnavailable) || !slices.Contains([]string{"NOPERM", "CROSSSLOT"}, word(serverText(err))) {
-			return r, err
+			return got, err
 		}
 		s.wakeUps.oneKey.Store(true)
 	}
-	return s.run(ctx, releaseScript, key, owner, fence)
+	return s.run(ctx, releaseScript, key, r.Owner, digits(r.Fence))
 }
 
-// wake tells the first in line that it is its turn. The release is done: an error
-// changes nothing about it, and the waiter asks for itself within a second.
-func (s *server) wake(ctx context.Context, by, next lockstore.Owner) {
-	if next != "" {
-		_, _ = s.run(ctx, wakeScript, list(next), by)
-	}
+// wake tells an owner that it was handed the key. The hand-over is done: an error changes nothing about it,
+// and the waiter asks for itself within a second.
+func (s *server) wake(ctx context.Context, key string, by lockstore.Owner, n news) {
+	_, _ = s.send(ctx, wakeScript, key, s.list(key, n.owner), "", by, n.element)
 }
 
 // pause lets a random time pass.

@@ -12,10 +12,12 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
@@ -28,16 +30,33 @@ func queued(t *testing.T, s *lockstore.Store, key string) lockstore.Request {
 	held, ok := err.(*lockstore.Refused)
 	require.True(t, ok, "%v", err)
 	require.NotZero(t, held.QueuePosition)
+	req.Note = held.Note
 	return req
 }
 
 // awaiting begins to wait for the request's turn, with no end of a wait at the server
 // that a test could meet.
-func awaiting(t *testing.T, s *lockstore.Store, req lockstore.Request) <-chan error {
+func awaiting(t *testing.T, s *lockstore.Store, req lockstore.Request) <-chan lockstore.Awaited {
 	t.Helper()
-	done := make(chan error, 1)
-	go func() { done <- storetest.AwaitTurn(t.Context(), s, req.Key, req.Owner) }()
+	done := make(chan lockstore.Awaited, 1)
+	go func() { done <- await(t, s, req) }()
 	return done
+}
+
+// await waits once for the request's turn.
+func await(t *testing.T, s *lockstore.Store, req lockstore.Request) lockstore.Awaited {
+	t.Helper()
+	news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: req.Key, Owner: req.Owner, Note: req.Note})
+	assert.NoError(t, err)
+	return news
+}
+
+// handed is await for an owner that has been handed the key.
+func handed(t *testing.T, s *lockstore.Store, req lockstore.Request) lockstore.Lease {
+	t.Helper()
+	news := await(t, s, req)
+	require.NotZero(t, news.Lease.Fence, "no lease: ask %t", news.Ask)
+	return news.Lease
 }
 
 // Whoever releases wakes the first in line, which waits at the server.
@@ -74,13 +93,17 @@ func TestWakeUp(t *testing.T) {
 				began := time.Now()
 				require.NoError(t, end(lease))
 				if leaver.Key != "" {
-					require.NoError(t, other.Leave(t.Context(), leaver.Key, leaver.Owner))
+					require.NoError(t, other.Release(t.Context(), lockstore.Lease{Key: leaver.Key, Owner: leaver.Owner}))
 				}
-				require.NoError(t, <-done)
+				news := <-done
 				require.Less(t, time.Since(began), driverOf(s).wakeUps.block, "the wait ended by itself, and not by a wake-up")
+				require.Greater(t, news.Lease.Fence, lease.Fence)
+				require.Equal(t, lockstore.Turn-trustMargin, news.Lease.TTL)
+				req.Fence = news.Lease.Fence
 				got, err := s.Acquire(t.Context(), req)
 				require.NoError(t, err)
-				require.Greater(t, got.Fence, lease.Fence)
+				require.Equal(t, news.Lease.Fence, got.Fence)
+				require.Equal(t, req.TTL, got.TTL, "extended")
 				require.NoError(t, s.Release(t.Context(), got))
 			})
 		}
@@ -101,11 +124,11 @@ func TestLostWakeUp(t *testing.T) {
 		began := time.Now()
 		done := awaiting(t, s, req)
 		synctest.Wait()
-		// F60: the entry is freed, and nobody is told.
-		r, err := driverOf(s).run(t.Context(), releaseScript, "k", lease.Owner, int64(lease.Fence), 0)
+		// F60: the key is handed over, and nobody is told.
+		r, err := driverOf(s).run(t.Context(), releaseScript, "k", lease.Owner, digits(lease.Fence))
 		require.NoError(t, err)
-		require.Equal(t, req.Owner, r.next)
-		require.NoError(t, <-done)
+		require.Equal(t, req.Owner, r.handed[0].owner)
+		require.True(t, (<-done).Ask)
 		require.Equal(t, driverOf(s).wakeUps.block, time.Since(began))
 		_, err = s.Acquire(t.Context(), req)
 		require.NoError(t, err)
@@ -138,23 +161,8 @@ func TestBrokenConnectionOfAWaiter(t *testing.T) {
 	req := queued(t, s, "cut")
 	done := awaiting(t, s, req)
 	p.Disconnect()
-	require.NoError(t, <-done)
+	require.True(t, (<-done).Ask)
 	require.True(t, driverOf(s).wakeUps.mayBlock(), "a connection that breaks is no refusal")
-}
-
-// What grants say of the queue is forgotten when it is too much, and for a grant without one.
-func TestFirstBehindAHolder(t *testing.T) {
-	w := newWakeUps(nil)
-	w.expect("alone", "")
-	require.Empty(t, w.first)
-	for n := range maxFirst {
-		w.expect(lockstore.Owner(fmt.Sprint("holder ", n)), "first")
-		require.Len(t, w.first, n+1)
-	}
-	w.expect("last", "first")
-	require.Len(t, w.first, 1)
-	require.Equal(t, lockstore.Owner("first"), w.expected("last"))
-	require.Empty(t, w.expected("last"), "once")
 }
 
 // How long a waiter waits at the server, and how many may.
@@ -223,16 +231,50 @@ func TestManyWaitersLeaveConnections(t *testing.T) {
 	all.Wait()
 }
 
-// A queue of the first release's entries, and of damaged ones.
-func TestEntriesWithoutAQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := openMini(t)
-		s := h.Store
-		lease := acquire(t, s, "old")
-		queue := driverOf(s).client.Get(t.Context(), DefaultPrefix+"old").Val()
-		require.NotContains(t, queue, "\n", "an entry without a queue is as it was")
-		require.NoError(t, s.Release(t.Context(), lease))
-	})
+// An element may be old, late or damaged. Then its owner asks the entry.
+func TestElements(t *testing.T) {
+	for element, c := range map[string]struct {
+		note    lockstore.Note
+		elapsed time.Duration
+		want    driver.Answer
+	}{
+		"8 2000000 3 next": {"7", 100 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, Seat: 3, TTL: 1650 * time.Millisecond, Note: "next"}},
+		"8 2000000 0 ":     {"7", 1250 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, TTL: leastTrust}},
+		"8 2000001 0 ":     {"7", 1250 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, TTL: leastTrust}},
+		"8 2000000 1 ":     {"7", 1251 * time.Millisecond, driver.Answer{}},
+		"7 2000000 0 next": {"7", 0, driver.Answer{}},
+		"6 2000000 0 next": {"7", 0, driver.Answer{}},
+		"9 2000000 0 next": {"", 0, driver.Answer{}},
+		"9 2000000 1 next": {"next", 0, driver.Answer{}},
+		"9 2000000":        {"7", 0, driver.Answer{}},
+		"9 x 0 ":           {"7", 0, driver.Answer{}},
+		"1":                {"0", 0, driver.Answer{}},
+		"":                 {"7", 0, driver.Answer{}},
+	} {
+		if c.want.Outcome == 0 {
+			c.want = driver.Answer{Outcome: driver.Ask, Note: c.note}
+		}
+		require.Equal(t, c.want, granting(element, driver.Request{Kind: driver.AwaitTurn, Note: c.note, Elapsed: c.elapsed}), element)
+	}
+}
+
+// The list of an owner is in the slot of its key, wherever the name of the key has braces.
+func TestListIsWithItsKey(t *testing.T) {
+	addr := testservers.Cluster(t, testservers.RedisServer)[0]
+	client := openClient(t, "redis://"+addr)
+	for _, key := range []string{"a", "a/b", "{a}", "{a}b", "a{b}c", "{a", "a}", "a}b{c}", "a{}", "{}", "}{", "a{{b}}", "é"} {
+		for _, prefix := range []string{DefaultPrefix, "{p}:", "p{:"} {
+			s, err := New(client, Options{Prefix: prefix})
+			require.NoError(t, err)
+			list := driverOf(s).list(key, "owner")
+			require.True(t, strings.HasPrefix(list, prefix), "the rights of the user are those for the prefix")
+			slot := func(name string) int64 { return client.ClusterKeySlot(t.Context(), name).Val() }
+			if driverOf(s).together(key) {
+				require.Equal(t, slot(prefix+key), slot(list), list)
+			}
+		}
+	}
+	require.True(t, driverOf(openStore(t, "redis://"+addr)).together("a"))
 }
 
 // A release wakes the first in line and nobody else. A wake-up waits for its owner for 5 s,
@@ -249,16 +291,14 @@ func TestOneWakeUpForARelease(t *testing.T) {
 				}
 				for _, req := range waiting {
 					require.NoError(t, s.Release(t.Context(), lease))
-					lists := driverOf(s).client.Keys(t.Context(), driverOf(s).prefix+"\n*").Val()
-					require.Equal(t, []string{driverOf(s).prefix + list(req.Owner)}, lists, "one wake-up for a release")
+					lists := driverOf(s).client.Keys(t.Context(), "*\n*").Val()
+					require.Equal(t, []string{driverOf(s).list("k", req.Owner)}, lists, "one wake-up for a release")
 					require.Equal(t, int64(1), driverOf(s).client.LLen(t.Context(), lists[0]).Val())
 					require.Equal(t, 5*time.Second, driverOf(s).client.PTTL(t.Context(), lists[0]).Val(), "how long a wake-up waits")
 					began := time.Now()
-					require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", req.Owner))
+					news := await(t, s, req)
 					require.Zero(t, time.Since(began), "a wake-up that came before the wait")
-					var err error
-					lease, err = s.Acquire(t.Context(), req)
-					require.NoError(t, err)
+					lease = news.Lease
 				}
 			})
 		})
@@ -288,35 +328,31 @@ func (s *sent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-// A release wakes the first in the queue with its own request, if that owner was the first
-// when the key was granted. Otherwise the wake-up is a request of its own.
+// A release wakes the first in the queue with its own request, if the lease's note names it.
+// Otherwise the wake-up is a request of its own.
 func TestRequestsOfAWakeUp(t *testing.T) {
 	const own, both = "evalsha 1", "evalsha 2"
 	for name, c := range map[string]struct {
-		change func(t *testing.T, s *lockstore.Store, first lockstore.Request)
+		change func(t *testing.T, s *lockstore.Store, first lockstore.Request, lease *lockstore.Lease)
 		want   []string
 	}{
 		"F59 nothing changes": {nil, []string{both}},
-		"F59 the first has left": {func(t *testing.T, s *lockstore.Store, first lockstore.Request) {
+		"F59 the first has left": {func(t *testing.T, s *lockstore.Store, first lockstore.Request, _ *lockstore.Lease) {
 			require.NoError(t, s.Leave(t.Context(), first.Key, first.Owner))
 		}, []string{both, own}},
-		"F59 too many grants": {func(t *testing.T, s *lockstore.Store, _ lockstore.Request) {
-			for range maxFirst {
-				driverOf(s).wakeUps.expect(lockstore.NewOwner(), lockstore.NewOwner())
-			}
+		"F59 the note is lost": {func(_ *testing.T, _ *lockstore.Store, _ lockstore.Request, lease *lockstore.Lease) {
+			lease.Note = ""
 		}, []string{own, own}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test := func(t *testing.T, addr string) {
-				url := "redis://" + addr
+			test := func(t *testing.T, url string) {
 				s := openStore(t, url)
 				lease := acquire(t, s, "k")
 				holder, first, second := queued(t, s, "k"), queued(t, s, "k"), queued(t, s, "k")
 				require.NoError(t, s.Release(t.Context(), lease))
-				lease, err := s.Acquire(t.Context(), holder)
-				require.NoError(t, err)
+				lease = handed(t, s, holder)
 				if c.change != nil {
-					c.change(t, s, first)
+					c.change(t, s, first, &lease)
 				}
 				all := &sent{}
 				driverOf(s).client.AddHook(all)
@@ -326,10 +362,14 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 				if strings.Contains(name, "left") {
 					woken = second
 				}
-				require.Equal(t, int64(1), openClient(t, url).LLen(t.Context(), driverOf(s).prefix+list(woken.Owner)).Val())
+				require.Equal(t, int64(1), openClient(t, url).LLen(t.Context(), driverOf(s).list("k", woken.Owner)).Val())
+				require.Greater(t, handed(t, s, woken).Fence, lease.Fence)
 			}
-			onBoth(t, "F59 wake-up", func(t *testing.T, program string) { test(t, testservers.Start(t, program).Addr) })
-			t.Run("miniredis", func(t *testing.T) { test(t, miniredis.RunT(t).Addr()) })
+			onBoth(t, "F59 wake-up", func(t *testing.T, program string) {
+				test(t, "redis://"+testservers.Start(t, program).Addr)
+				test(t, "redis://"+testservers.Cluster(t, program)[0]+"?cluster=true")
+			})
+			t.Run("miniredis", func(t *testing.T) { test(t, "redis://"+miniredis.RunT(t).Addr()) })
 		})
 	}
 }
@@ -404,36 +444,11 @@ func TestListsThatTheUserMayNotTouch(t *testing.T) {
 	})
 }
 
-// A client of one node of a cluster may use the locks of this node. Their lists are elsewhere.
-func TestListsOnAnotherNode(t *testing.T) {
-	t.Parallel()
-	onBoth(t, "F59 wake-up", func(t *testing.T, program string) {
-		s := openStore(t, "redis://"+testservers.Cluster(t, program)[0])
-		for i := range 1000 {
-			key := fmt.Sprint("node/", i)
-			lease, err := s.Acquire(t.Context(), newRequest(key))
-			if err != nil {
-				require.ErrorContains(t, err, "MOVED")
-				continue
-			}
-			req := queued(t, s, key)
-			queued(t, s, key)
-			require.NoError(t, s.Release(t.Context(), lease))
-			lease, err = s.Acquire(t.Context(), req)
-			require.NoError(t, err)
-			require.NoError(t, s.Release(t.Context(), lease))
-			require.True(t, driverOf(s).wakeUps.oneKey.Load())
-			return
-		}
-		t.Fatal("this node has no key")
-	})
-}
-
 func TestPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openMini(t).Store
 		acquire(t, s, "k")
-		for range 128 {
+		for range places {
 			queued(t, s, "k")
 		}
 		req := newRequest("k")

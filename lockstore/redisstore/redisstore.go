@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -133,44 +134,57 @@ func (s *server) Do(ctx context.Context, key string, req driver.Request) (driver
 	if err != nil {
 		return driver.Answer{}, err
 	}
-	switch {
-	case a.Outcome == driver.Granted && req.Kind == driver.Acquire:
-		s.wakeUps.expect(req.Owner, r.next)
-		// What is left can be more than the TTL: the server rounds up, the lease was renewed, or
-		// the server's clock has stepped back. In the last case more than the TTL is not safe.
-		a.TTL = min(a.TTL, req.TTL)
-	case a.Outcome == driver.Done:
-		s.wake(ctx, req.Owner, r.next)
+	if a.Outcome == driver.Granted && req.Kind == driver.Acquire {
+		a.TTL = min(a.TTL, req.TTL) // of a lease that the same owner had already
+	}
+	for _, h := range r.handed {
+		s.wake(ctx, key, req.Owner, h)
 	}
 	return a, nil
 }
 
 // ask sends the script of a request.
 func (s *server) ask(ctx context.Context, key string, r driver.Request) (reply, error) {
-	fence := int64(r.Fence)
 	switch r.Kind {
 	case driver.Inspect:
 		return s.run(ctx, inspectScript, key, "")
 	case driver.Acquire:
-		return s.run(ctx, acquireScript, key, r.Owner, micros(r.TTL), r.Holder, retention(r.TTL), flag(r.Join))
+		extends := ""
+		if r.Fence != 0 {
+			extends = digits(r.Fence)
+		}
+		most := strconv.Itoa(r.MaxHolders)
+		if r.Join {
+			most += "+"
+		}
+		// More than 10 words are a broken protocol to a server that wants a password first.
+		return s.run(ctx, acquireScript, key, r.Owner, micros(r.TTL), r.Holder, retention(r.TTL), most, extends)
 	case driver.Renew:
-		return s.run(ctx, renewScript, key, r.Owner, micros(r.TTL), fence, retention(r.TTL))
-	case driver.Release, driver.Abandon:
-		return s.release(ctx, key, r.Owner, fence)
+		return s.run(ctx, renewScript, key, r.Owner, digits(r.Fence), micros(r.TTL))
+	case driver.Release:
+		return s.release(ctx, key, r)
+	case driver.Abandon:
+		return s.run(ctx, abandonScript, key, r.Owner)
 	case driver.Leave:
-		return s.run(ctx, releaseScript, key, r.Owner, "-")
+		return s.run(ctx, leaveScript, key, r.Owner)
 	case driver.MarkStarted:
-		return s.run(ctx, startedScript, key, r.Owner, fence)
+		return s.run(ctx, startedScript, key, r.Owner, digits(r.Fence))
 	case driver.Complete:
-		s.wakeUps.expected(r.Owner) // those who wait learn the result when they ask next, within a second
-		return s.run(ctx, completeScript, key, r.Owner, fence, micros(r.TTL), secret(r.Result))
+		return s.run(ctx, completeScript, key, r.Owner, digits(r.Fence), micros(r.TTL), secret(r.Result))
 	case driver.Resolve:
-		return s.run(ctx, resolveScript, key, "", fence, micros(r.TTL), secret(r.Result))
+		ttl := r.TTL
+		if !r.Effect {
+			ttl = 0
+		}
+		return s.run(ctx, resolveScript, key, "", digits(r.Fence), micros(ttl), secret(r.Result))
 	case driver.Revoke:
-		return s.run(ctx, revokeScript, key, "", fence, r.Holder, flag(r.AtOnce))
+		return s.run(ctx, revokeScript, key, "", digits(r.Fence), r.Holder, flag(r.AtOnce))
 	}
 	return reply{}, fmt.Errorf("redisstore: key %q: a request of the unknown kind %d: %w", key, r.Kind, lockstore.ErrUnavailable)
 }
+
+// digits is a fence as an entry has it.
+func digits(f driver.Fence) string { return fmt.Sprintf("%016d", int64(f)) }
 
 // secret is data of the user as an argument of a command. Hooks that print commands see
 // its length.
@@ -181,8 +195,8 @@ func (s secret) MarshalBinary() ([]byte, error) { return s, nil }
 
 func (s secret) String() string { return lockstore.Secret(s).String() }
 
-// retention is how long the server keeps an entry after a grant or a renewal: the TTL and
-// an hour, in milliseconds, rounded up.
+// retention is how long the server keeps an entry after a grant: the TTL and an hour, in milliseconds,
+// rounded up.
 func retention(ttl time.Duration) int64 {
 	return int64((ttl + time.Hour + time.Millisecond - 1) / time.Millisecond)
 }

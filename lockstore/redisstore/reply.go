@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,104 +15,164 @@ import (
 type code byte
 
 const (
-	granted   code = 'G' // fence, microseconds left, the owner that is first in the queue
-	held      code = 'H' // fence, microseconds left, place or how many wait, holder
+	granted   code = 'G' // fence, microseconds left, seat, the owner that is first in the queue; a line for each handed-over lease
+	held      code = 'H' // fence, microseconds left, place or how many wait, 1 if the work has started, holder; a line for each holder
 	revoked   code = 'X' // as held; the holder is who revoked the lease
-	reserved  code = 'W' // as held, without a holder
-	completed code = 'K' // as held, and to an Acquire after a newline the result
-	cooldown  code = 'C' // as completed, with an empty result
+	reserved  code = 'W' // as held
+	completed code = 'K' // as held; to an Acquire the result follows
+	cooldown  code = 'C' // as held
 	inDoubt   code = 'U' // as held
-	free      code = 'I' // fence, how many wait
-	ended     code = 'D' // as revoked, to the Revoke that is done
-	done      code = 'R' // the owner that is first in the queue of a free key, if nobody has woken it
-	holds     code = 'O'
-	lost      code = 'L'
-	foreign   code = 'F' // another program's entry, or a damaged one
-	clock     code = 'T' // the server's clock has stepped back
+	free      code = 'I' // as held
+	ended     code = 'D' // to a Revoke that is done: one of the answers above; a line for each handed-over lease
+	done      code = 'R' // a line for each handed-over lease
+	lost      code = 'L' // a line for each handed-over lease
+	holds     code = 'O' // fence
+	shared    code = 'S'
+	foreign   code = 'B' // another program's entry, or a damaged one
 )
 
 // states are the codes that tell the state of a key.
 var states = map[code]driver.State{
-	free: driver.Free, reserved: driver.Reserved, held: driver.Held, revoked: driver.Revoked, ended: driver.Revoked,
+	free: driver.Free, reserved: driver.Reserved, held: driver.Held, revoked: driver.Revoked,
 	completed: driver.Completed, cooldown: driver.Cooldown, inDoubt: driver.InDoubt,
 }
 
 // reply is a script's answer.
 type reply struct {
 	code      code
+	ended     bool
 	fence     lockstore.Fence
 	left      time.Duration
+	seat      int
 	queue     int // a place in the queue, or how many wait
+	started   bool
 	holder    string
 	result    []byte
+	holders   []driver.Holder
 	next      lockstore.Owner // who is the first in the queue
+	handed    []news          // whose lists have no element yet
 	ambiguous bool            // an earlier attempt of this request may have been applied
+}
+
+// news is what an owner learns that was handed the key.
+type news struct {
+	owner   lockstore.Owner
+	element string // of its list
 }
 
 func parseReply(text string) (reply, error) {
 	if text == "" {
-		return reply{}, fmt.Errorf("an empty answer")
+		return reply{}, errors.New("an empty answer")
 	}
 	r := reply{code: code(text[0])}
-	text = text[1:]
-	switch r.code {
-	case done:
-		r.next = lockstore.Owner(text)
-		return r, nil
-	case lost, foreign, clock, holds:
-		return r, nil
+	if r.ended = r.code == ended && len(text) > 1; r.ended {
+		text = text[1:]
+		r.code = code(text[0])
 	}
-	if _, ok := states[r.code]; !ok && r.code != granted {
+	p := parser{rest: text[1:]}
+	_, state := states[r.code]
+	switch {
+	case r.code == granted:
+		r.fence, r.left, r.seat = p.fence(), p.micros(), p.number()
+		r.next = lockstore.Owner(p.line())
+		r.handed = p.news()
+	case state:
+		r.fence, r.left, r.queue, r.started = p.fence(), p.micros(), p.number(), p.number() == 1
+		r.holder = p.line()
+		switch {
+		case r.code == completed:
+			r.result = []byte(p.rest)
+		case r.ended:
+			r.handed = p.news()
+		default:
+			r.holders = p.holders()
+		}
+	case r.code == done, r.code == lost:
+		p.line()
+		r.handed = p.news()
+	case r.code == holds:
+		r.fence = p.fence()
+	case r.code != shared && r.code != foreign:
 		return reply{}, fmt.Errorf("an answer of the unknown kind %q", r.code)
 	}
-	number := func(bits int) (n uint64, err error) {
-		var word string
-		word, text, _ = strings.Cut(text, " ")
-		return strconv.ParseUint(word, 10, bits)
+	return r, p.err
+}
+
+// parser reads the words of an answer one by one, and keeps the first error.
+type parser struct {
+	rest string
+	err  error
+}
+
+func (p *parser) word() (w string) {
+	w, p.rest, _ = strings.Cut(p.rest, " ")
+	return w
+}
+
+func (p *parser) line() (l string) {
+	l, p.rest, _ = strings.Cut(p.rest, "\n")
+	return l
+}
+
+func (p *parser) int(bits int) int64 {
+	n, err := strconv.ParseUint(p.word(), 10, bits)
+	if err != nil && p.err == nil {
+		p.err = err
 	}
-	fence, err := number(63)
-	if err != nil {
-		return reply{}, err
-	}
-	r.fence = lockstore.Fence(fence)
-	if r.code != free {
-		left, err := number(53) // in nanoseconds still below 63 bits
-		if err != nil {
-			return reply{}, err
+	return int64(n)
+}
+
+func (p *parser) fence() lockstore.Fence { return lockstore.Fence(p.int(63)) }
+
+// micros is a time that is still below 63 bits in nanoseconds.
+func (p *parser) micros() time.Duration { return time.Duration(p.int(53)) * time.Microsecond }
+
+func (p *parser) number() int { return int(p.int(31)) }
+
+func (p *parser) news() (all []news) {
+	for p.rest != "" {
+		owner, element, found := strings.Cut(p.line(), " ")
+		if found {
+			all = append(all, news{lockstore.Owner(owner), element})
 		}
-		r.left = time.Duration(left) * time.Microsecond
 	}
-	if r.code != granted {
-		queue, err := number(31)
-		if err != nil {
-			return reply{}, err
+	return all
+}
+
+func (p *parser) holders() (all []driver.Holder) {
+	for p.rest != "" {
+		h := driver.Holder{Fence: p.fence(), Remaining: p.micros(), Seat: p.number(), MaxHolders: p.number()}
+		if letter := p.word(); letter != "" {
+			h.State = states[code(letter[0])]
 		}
-		r.queue = int(queue)
+		h.Text = p.line()
+		all = append(all, h)
 	}
-	switch r.code {
-	case granted:
-		r.next = lockstore.Owner(text)
-	case completed, cooldown:
-		holder, result, _ := strings.Cut(text, "\n")
-		r.holder, r.result = holder, []byte(result)
-	default:
-		r.holder = text
-	}
-	return r, nil
+	return all
 }
 
 // answer is a reply in the words of a driver. A reply that is no answer is an error.
 func (r reply) answer(key string, req driver.Request) (driver.Answer, error) {
+	a, err := r.outcome(key, req)
+	for _, h := range r.handed {
+		a.HandedOver = append(a.HandedOver, h.owner)
+	}
+	return a, err
+}
+
+func (r reply) outcome(key string, req driver.Request) (driver.Answer, error) {
 	if state, ok := states[r.code]; ok {
 		return r.status(state, req), nil
 	}
 	switch r.code {
 	case granted:
-		return driver.Answer{Outcome: driver.Granted, Fence: r.fence, TTL: r.left}, nil
+		return driver.Answer{Outcome: driver.Granted, Fence: r.fence, Seat: r.seat, TTL: r.left, Note: driver.Note(r.next)}, nil
 	case done:
 		return driver.Answer{Outcome: driver.Done}, nil
 	case holds:
-		return driver.Answer{Outcome: driver.Holding}, nil
+		return driver.Answer{Outcome: driver.Holding, Fence: r.fence}, nil
+	case shared:
+		return driver.Answer{Outcome: driver.Exclusive}, nil
 	case lost:
 		if r.ambiguous && forgets(req) {
 			// The other attempt may have been applied, and other owners may have had the key
@@ -121,12 +182,9 @@ func (r reply) answer(key string, req driver.Request) (driver.Answer, error) {
 		if req.Kind == driver.Resolve {
 			return driver.Answer{Outcome: driver.Lost, Why: "it is not in doubt with this fence"}, nil
 		}
-		return driver.Answer{Outcome: driver.Lost, Why: "the lease is expired, released or gone, or the key is another owner's"}, nil
+		return driver.Answer{Outcome: driver.Lost, Why: "the lease is expired, released, revoked or gone, or the key is another owner's"}, nil
 	case foreign:
 		return driver.Answer{}, errForeign(key, nil)
-	case clock:
-		return driver.Answer{}, fmt.Errorf("redisstore: key %q: more time is left than the lease's TTL, "+
-			"so the server's clock has stepped back (or the entry is damaged): %w", key, lockstore.ErrCorrupt)
 	}
 	return driver.Answer{}, fmt.Errorf("redisstore: key %q: unexpected answer %q, outcome unknown", key, r.code)
 }
@@ -145,16 +203,12 @@ func forgets(r driver.Request) bool {
 
 // status is the answer that tells the state of the key.
 func (r reply) status(state driver.State, req driver.Request) driver.Answer {
-	status := driver.Status{State: state, Fence: r.fence, Holder: r.holder, Remaining: r.left, Result: r.result}
-	if req.Kind != driver.Inspect && r.code != ended {
-		return driver.Answer{Outcome: driver.Refused, Position: r.queue, Status: status}
+	status := driver.Status{
+		State: state, Fence: r.fence, Holder: r.holder, Remaining: r.left, Result: r.result, Started: r.started, Holders: r.holders,
+	}
+	if req.Kind != driver.Inspect && !r.ended {
+		return driver.Answer{Outcome: driver.Refused, Position: r.queue, Status: status, Note: driver.Note(strconv.FormatInt(int64(r.fence), 10))}
 	}
 	status.Waiting = r.queue
-	switch {
-	case req.AtOnce && r.queue > 0:
-		status.State = driver.Reserved
-	case req.AtOnce:
-		status.State = driver.Free
-	}
 	return driver.Answer{Outcome: driver.Done, Status: status}
 }

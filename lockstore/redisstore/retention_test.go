@@ -77,7 +77,7 @@ func TestRetention(t *testing.T) {
 			forward(m, time.Second)
 			_, err := s.Renew(t.Context(), lease, time.Minute)
 			require.NoError(t, err)
-		}, long - time.Second},
+		}, long},
 		"F19 a shorter renewal after the clock stepped back": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			lease := take(t, s, long)
 			m.SetTime(time.Now().Add(-time.Hour))
@@ -122,7 +122,7 @@ func TestRetention(t *testing.T) {
 		"an abandon after a release": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			require.NoError(t, s.Release(t.Context(), take(t, s, time.Minute)))
 			abandon(t, s)
-		}, time.Minute},
+		}, 0},
 		"an abandon after the lease": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			take(t, s, time.Minute)
 			forward(m, 30*time.Minute)
@@ -131,7 +131,17 @@ func TestRetention(t *testing.T) {
 		"an abandon by the holder": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
 			require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: lease.Owner}))
-		}, time.Minute},
+		}, 0},
+		"a release with a hand-over": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
+			lease := take(t, s, long)
+			queued(t, s, "k")
+			require.NoError(t, s.Release(t.Context(), lease))
+		}, lockstore.Turn},
+		"an abandon long after a cooldown": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
+			require.NoError(t, s.Complete(t.Context(), take(t, s, time.Minute), nil, time.Minute))
+			<-time.After(2 * time.Hour) // as if the server were late with the deletion
+			abandon(t, s)
+		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -4,36 +4,43 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
-	"strings"
 )
 
 var (
+	//go:embed get.lua
+	getLua string
+	//go:embed free.lua
+	freeLua string
+	//go:embed alone.lua
+	aloneLua string
 	//go:embed entry.lua
 	entryLua string
-	//go:embed save.lua
-	saveLua string
-	//go:embed queue.lua
-	queueLua string
-	//go:embed proof.lua
-	proofLua string
-	//go:embed wake.lua
-	wakeLua string
+	//go:embed rules.lua
+	rulesLua string
 	//go:embed acquire.lua
 	acquireLua string
 	//go:embed renew.lua
 	renewLua string
 	//go:embed release.lua
 	releaseLua string
-	//go:embed inspect.lua
-	inspectLua string
-	//go:embed revoke.lua
-	revokeLua string
+	//go:embed abandon.lua
+	abandonLua string
+	//go:embed leave.lua
+	leaveLua string
 	//go:embed started.lua
 	startedLua string
 	//go:embed complete.lua
 	completeLua string
 	//go:embed resolve.lua
 	resolveLua string
+	//go:embed revoke.lua
+	revokeLua string
+	//go:embed inspect.lua
+	inspectLua string
+	//go:embed finish.lua
+	finishLua string
+	//go:embed wake.lua
+	wakeLua string
 )
 
 type scriptName int
@@ -42,12 +49,14 @@ const (
 	acquireScript scriptName = iota
 	renewScript
 	releaseScript
-	inspectScript
-	revokeScript
-	wakeScript
+	abandonScript
+	leaveScript
 	startedScript
 	completeScript
 	resolveScript
+	revokeScript
+	inspectScript
+	wakeScript
 	scriptNames
 )
 
@@ -60,22 +69,24 @@ func newScript(source string) script {
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
-// decision is a script that reads an entry and answers. Whatever it returns, the answer
-// rests on a write.
-func decision(parts ...string) script {
-	return newScript("local wrote = false\nlocal function decide()\n" + entryLua + strings.Join(parts, "") + "end\n" + proofLua)
+// decision is a script that reads an entry, changes it by the rules of one kind of request,
+// writes it and answers. What is in first may have the answer without all that.
+func decision(first, kind string) script {
+	return newScript(getLua + first + entryLua + rulesLua + "\nlocal function decide()\n" + kind + "end\n" + wakeLua + finishLua)
 }
 
 func newScripts() [scriptNames]script {
 	return [...]script{
-		acquireScript:  decision(queueLua, acquireLua),
-		renewScript:    decision(saveLua, renewLua),
-		releaseScript:  decision(queueLua, saveLua, wakeLua, releaseLua),
-		inspectScript:  decision(queueLua, inspectLua),
-		wakeScript:     newScript(wakeLua + "wake(KEYS[1])\nreturn 'R'\n"),
-		revokeScript:   decision(queueLua, saveLua, revokeLua),
-		startedScript:  decision(saveLua, startedLua),
-		completeScript: decision(saveLua, completeLua),
-		resolveScript:  decision(saveLua, resolveLua),
+		acquireScript:  decision(freeLua, acquireLua),
+		renewScript:    decision("", renewLua),
+		releaseScript:  decision(aloneLua, releaseLua),
+		abandonScript:  decision("", abandonLua),
+		leaveScript:    decision("", leaveLua),
+		startedScript:  decision("", startedLua),
+		completeScript: decision("", completeLua),
+		resolveScript:  decision("", resolveLua),
+		revokeScript:   decision("", revokeLua),
+		inspectScript:  decision("", inspectLua),
+		wakeScript:     newScript(wakeLua + "wake(KEYS[1], ARGV[2])\nreturn 'R'\n"),
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // TestSimulation runs simulated clients with the real client and the real scripts, on
@@ -28,17 +28,9 @@ import (
 // scripts.
 //
 // No two clients may trust their leases at the same time, and fences grow in the order of
-// trust. The test also checks each change of the entry:
-//
-//   - Acquire does not grant the key of a live lease, and does not grant the key to an
-//     owner that has ended.
-//   - Renew extends only a live lease of its owner, and never shortens it.
-//   - Release ends only the owner's lease.
-//   - The fence never becomes smaller.
-//   - The queue changes as lockstore says: a refused owner gets the last place, a
-//     grant ends its place and those before it, and who leaves moves nobody else. A grant
-//     before the owner's turn is wrong, and so is a refusal after the turn has come.
-//   - A wake-up that has arrived ends the wait of its owner.
+// trust. Each answer of a script, and each change of the entry, is that of the rule book. Who was
+// handed the key finds an element in its list, or the answer names it; and an element that has
+// arrived ends the wait of its owner.
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestSimulation replays
 // one seed.
@@ -48,15 +40,16 @@ func TestSimulation(t *testing.T) {
 }
 
 func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {
-	w := &wire{t: t, server: miniredis.NewMiniRedis(), start: time.Now(), ended: map[lockstore.Owner]bool{}, woken: map[string]time.Time{}, counts: leasesim.NewCounts(
+	w := &wire{t: t, server: miniredis.NewMiniRedis(), start: time.Now(), woken: map[string]time.Time{}, counts: leasesim.NewCounts(
 		"scripts", "refused requests", "lost replies", "cut requests", "requests without an answer", "late requests", "late replies",
 		"slow requests and replies", "repeated requests", "forgotten scripts",
-		"grants in the queue's order", "grants past a place", "refusals of a free key", "leaves", "wake-ups", "wake-ups by a release", "waits without a wake-up")}
+		"hand-overs", "hand-overs that a second request tells", "wake-ups", "wake-ups by a release", "waits without a wake-up")}
 	t.Cleanup(w.server.Close)
 	sim := &leasesim.Sim{Seed: seed, TTL: simTTL, Length: 15 * simTTL, Open: w.open, FromReply: fromReply}
 	counts, problems := sim.Run(t)
 	w.underWay.Wait()
 	maps.Copy(counts, w.counts)
+	counts[leasesim.HandedOver] += 0
 	return counts, problems
 }
 
@@ -69,12 +62,9 @@ type wire struct {
 	start    time.Time
 	underWay sync.WaitGroup // connections and requests that are repeated
 
-	mu        sync.Mutex // while a script runs
-	counts    leasesim.Counts
-	had       []lockstore.Owner        // the owners of all grants
-	ended     map[lockstore.Owner]bool // owners that released or abandoned
-	abandoned lockstore.Owner          // the last owner that abandoned without having the key
-	woken     map[string]time.Time     // when a wake-up arrived in a list that has it still
+	mu     sync.Mutex // while a script runs
+	counts leasesim.Counts
+	woken  map[string]time.Time // when an element arrived in a list that has it still
 }
 
 func (w *wire) open(p *leasesim.Process) (*lockstore.Store, func()) {
@@ -220,204 +210,93 @@ func (w *wire) waited(list, reply string) {
 // listTime is how long the server keeps a wake-up.
 const listTime = 5 * time.Second
 
-// seen is an entry on the server.
-type seen struct {
-	state string
-	owner lockstore.Owner
-	fence int64
-	end   int64 // of the lease, or since when the key is free, in microseconds
-	queue string
-}
-
-func (w *wire) entry() seen {
-	text, err := w.server.Get(DefaultPrefix + leasesim.Key)
-	if errors.Is(err, miniredis.ErrKeyNotFound) {
-		return seen{state: "F"}
+// simScripts are the kinds of the scripts, by hash and by source.
+var simScripts = func() map[string]driver.Kind {
+	kinds, scripts := map[string]driver.Kind{}, newScripts()
+	for name, kind := range map[scriptName]driver.Kind{
+		acquireScript: driver.Acquire, renewScript: driver.Renew, releaseScript: driver.Release, abandonScript: driver.Abandon,
+		leaveScript: driver.Leave, wakeScript: driver.AwaitTurn,
+	} {
+		kinds[scripts[name].sha.(string)], kinds[scripts[name].source.(string)] = kind, kind
 	}
-	if err != nil {
-		w.t.Error(err)
-		return seen{}
-	}
-	text, queue, _ := strings.Cut(text, "\n")
-	f := strings.SplitN(text, " ", 9)
-	number := func(i int) int64 {
-		n, err := strconv.ParseInt(f[i], 10, 64)
-		if err != nil {
-			w.t.Error(err)
-		}
-		return n
-	}
-	return seen{f[1], lockstore.Owner(f[2]), number(3), number(4) + number(5), queue}
-}
-
-// places are the owners that wait.
-func (s seen) places() []string { return strings.Fields(s.queue) }
-
-// untilTurn is how long the key is kept for those before the owner.
-func (s seen) untilTurn(me lockstore.Owner) time.Duration {
-	before := slices.Index(s.places(), string(me))
-	if before < 0 {
-		before = len(s.places())
-	}
-	return lockstore.UntilTurn(before, time.Duration(time.Now().UnixMicro()-s.end)*time.Microsecond)
-}
-
-// after is the queue without the places that a grant to the owner ends.
-func (s seen) after(me lockstore.Owner) []string {
-	p := s.places()
-	if i := slices.Index(p, string(me)); i >= 0 {
-		return p[i+1:]
-	}
-	return nil
-}
-
-// without is the queue without the owner's place.
-func (s seen) without(me lockstore.Owner) []string {
-	return slices.DeleteFunc(s.places(), func(o string) bool { return o == string(me) })
-}
-
-// live reports whether the lease is live now.
-func (s seen) live() bool { return s.state == "H" && time.Now().UnixMicro() < s.end }
-
-// simScripts are the names of the scripts by hash and by source.
-var simScripts = func() map[string]string {
-	names, scripts := map[string]string{}, newScripts()
-	for i, name := range map[scriptName]string{acquireScript: "acquire", renewScript: "renew", releaseScript: "release", wakeScript: "wake"} {
-		sc := scripts[i]
-		names[sc.sha.(string)], names[sc.source.(string)] = name, name
-	}
-	return names
+	return kinds
 }()
 
-// script runs a script on the server and checks how it changed the entry.
+// requestOf is the request that a script gets.
+func requestOf(kind driver.Kind, args []string) driver.Request {
+	number := func(i int) int64 { n, _ := strconv.ParseInt(args[i], 10, 64); return n }
+	r := driver.Request{Kind: kind, Owner: driver.Owner(args[0])}
+	switch kind {
+	case driver.Acquire:
+		r.TTL, r.Holder, r.Join = time.Duration(number(1))*time.Microsecond, args[2], strings.HasSuffix(args[4], "+")
+		r.MaxHolders, r.Fence = 1, driver.Fence(number(5))
+	case driver.Renew:
+		r.Fence, r.TTL = driver.Fence(number(1)), time.Duration(number(2))*time.Microsecond
+	case driver.Release:
+		r.Fence = driver.Fence(number(1))
+	}
+	return r
+}
+
+// script runs a script on the server and checks its answer and how it changed the entry.
 func (w *wire) script(server net.Conn, command []string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before := w.entry()
-	reply := w.exchange(server, command)
-	after := w.entry()
-	if strings.HasPrefix(reply, "-NOSCRIPT") {
-		return reply
+	before, _ := decode(w.entry())
+	raw := w.exchange(server, command)
+	if strings.HasPrefix(raw, "-NOSCRIPT") {
+		return raw
 	}
-	first := "" // the list that a release may wake
+	kind, keys, args := simScripts[command[1]], command[3:4], command[4:]
 	if command[2] == "2" {
-		first, command = command[4], slices.Delete(slices.Clone(command), 4, 5)
+		keys, args = command[3:5], command[5:]
 	}
-	name, me := simScripts[command[1]], lockstore.Owner(command[4])
-	_, answer, _ := strings.Cut(reply, "\r\n")
-	fail := func(format string, args ...any) {
-		w.t.Errorf("at %v: %s of %s answered %q: %s: %+v became %+v", time.Since(w.start), name, string(me[:4]), reply, fmt.Sprintf(format, args...), before, after)
-	}
-	if answer == "" {
-		fail("not an answer")
-		return reply
-	}
-
+	_, text, _ := strings.Cut(raw, "\r\n")
 	w.counts["scripts"]++
-	if name == "wake" {
-		w.woken[command[3]] = time.Now()
-		return reply
+	if kind == driver.AwaitTurn {
+		w.counts["hand-overs that a second request tells"]++
+		w.woken[keys[0]] = time.Now()
+		return raw
 	}
-	want := before.places() // what the queue has to be now
-	switch code := code(answer[0]); {
-	case name == "acquire" && code == granted && after.fence != before.fence:
-		want = before.after(me)
-		turn := before.untilTurn(me)
-		switch {
-		case before.live():
-		case len(want) != len(before.places())-1:
-			w.counts["grants past a place"]++
-		case len(before.places()) > 0:
-			w.counts["grants in the queue's order"]++
-		}
-		if !before.live() && turn > 0 {
-			fail("M32: granted %v before its turn", turn)
-		}
-	case name == "acquire" && (code == held || code == reserved):
-		if command[8] == "1" && !slices.Contains(want, string(me)) && len(want) < 128 {
-			want = append(want, string(me))
-		}
-		if code == reserved {
-			w.counts["refusals of a free key"]++
-			if before.live() || before.untilTurn(me) <= 0 {
-				fail("M31: refused, and its turn has come")
-			}
-		}
-	case name == "release" && code == done:
-		want = before.without(me)
-		if command[5] == "-" {
-			w.counts["leaves"]++
-		}
-		if first != "" && !after.live() && len(want) > 0 && first == DefaultPrefix+list(lockstore.Owner(want[0])) {
-			w.woken[first] = time.Now()
+	r := requestOf(kind, args)
+	reply, err := parseReply(strings.TrimSuffix(text, "\r\n"))
+	if err != nil {
+		w.t.Errorf("%s answered %q: %v", kind, raw, err)
+		return raw
+	}
+	answer, err := reply.answer(leasesim.Key, r)
+	if err != nil {
+		w.t.Errorf("%s answered %q: %v", kind, raw, err)
+		return raw
+	}
+	if kind == driver.Acquire {
+		answer.TTL = min(answer.TTL, r.TTL)
+	}
+	// Who finds an element in the list that the request named is not in the answer.
+	after, _ := decode(w.entry())
+	for _, h := range after.Holders {
+		if len(keys) == 2 && h.HandedOver && h.Fence > before.LastFence && keys[1] == listOf(h.Owner) {
 			w.counts["wake-ups by a release"]++
-			if answer != "R\r\n" {
-				fail("the first in the queue is to be woken")
-			}
+			w.woken[keys[1]] = time.Now()
+			answer.HandedOver = append(answer.HandedOver, h.Owner)
 		}
 	}
-	if !slices.Equal(want, after.places()) {
-		fail("the queue has to be %v", want)
+	w.counts["hand-overs"] += int64(len(answer.HandedOver))
+	if _, problem := differs(before, time.Now(), r, answer, w.entry()); problem != "" {
+		w.t.Errorf("M04 M05 M06 M08 M09 M15 M18 M31 M32: at %v: %s", time.Since(w.start), problem)
 	}
-	if i := slices.Index(before.places(), string(me)); i >= 0 && name == "release" && answer[0] == byte(done) && !before.live() {
-		free := time.Duration(time.Now().UnixMicro()-before.end) * time.Microsecond
-		if got := time.Duration(time.Now().UnixMicro()-after.end) * time.Microsecond; got != lockstore.FreeAfterLeave(i, free) {
-			fail("free for %v after one in place %d has left, and before for %v", got, i+1, free)
-		}
-	}
-	before.queue, after.queue = "", ""
-	if !before.live() && name == "release" {
-		before.end, after.end = 0, 0
-	}
-	if after.fence < before.fence {
-		fail("the fence fell")
-	}
-	switch code := code(answer[0]); {
-	case name == "acquire" && code == granted && after != before:
-		switch {
-		case before.live():
-			fail("a live lease's key was granted")
-		case after.fence <= before.fence:
-			fail("the fence did not grow")
-		case w.remembered(me):
-			fail("M18: an owner that has ended has the key")
-		}
-		w.had = append(w.had, me)
-	case name == "acquire" && code == granted && !(before.live() && before.owner == me):
-		fail("nothing was granted")
-	case name == "acquire" && code == held && (!before.live() || before.owner == me):
-		fail("M15: held, but the key is free or the owner's own")
-	case name == "renew" && code == granted:
-		if !before.live() || before.owner != me || strconv.FormatInt(before.fence, 10) != command[6] {
-			fail("M06 M08: the owner did not hold the key")
-		}
-		if after.end < before.end {
-			fail("M09: the lease got shorter")
-		}
-	case name == "release" && code == done:
-		fence := command[5]
-		switch {
-		case before.state == "H" && before.owner == me:
-			w.ended[me] = true
-			if after.state != "F" || fence != "0" && fence != strconv.FormatInt(before.fence, 10) {
-				fail("M05: it released no lease, or another owner's")
-			}
-		case after != before:
-			fail("M04: another owner's lease was ended")
-		case fence == "0" && !w.remembered(me):
-			w.abandoned = me
-		}
-	default:
-		if after != before {
-			fail("a refused request changed the entry")
-		}
-	}
-	return reply
+	return raw
 }
 
-// remembered reports whether an acquire of the owner must be refused, as the package
-// documentation says: the owner is one of the last two holders and has released, or it is
-// the last owner that abandoned without having the key.
-func (w *wire) remembered(o lockstore.Owner) bool {
-	return w.ended[o] && slices.Contains(w.had[max(0, len(w.had)-2):], o) || w.abandoned == o
+func (w *wire) entry() string {
+	text, err := w.server.Get(DefaultPrefix + leasesim.Key)
+	if err != nil && !errors.Is(err, miniredis.ErrKeyNotFound) {
+		w.t.Error(err)
+	}
+	return text
+}
+
+// listOf is the name of an owner's list.
+func listOf(o lockstore.Owner) string {
+	return (&server{prefix: DefaultPrefix}).list(leasesim.Key, o)
 }

@@ -1,7 +1,8 @@
 -- ARGV: owner, fence
-if me ~= owner or fence ~= ARGV[2] or state ~= 'H' and state ~= 'B' then return 'L' end
-local time = redis.call('TIME')
-if since + ttl - (time[1] * 1000000 + time[2]) <= 0 then return 'L' end
-if state == 'B' then return 'R' end
-state = 'B'
-return save('SET', KEYS[1], text(), 'PX', retention()) or 'R'
+local i = lease()
+if not i or not live(holders[i]) then return 'L' end
+if holders[i].most ~= 1 then return 'S' end
+changed = changed or not holders[i].started
+holders[i].started = true
+leaveQueue(me)
+return 'R'

@@ -1,0 +1,192 @@
+
+-- The rules of package internal/rules, in its words.
+
+local saves = true -- unless the request is an Acquire, the server has to do what it can to store it
+
+local function digits(n, width) return string.format('%' .. (width or '') .. '.0f', n) end
+
+local function live(h) return now < h.since + h.ttl end
+
+local function anyLive()
+	for _, h in ipairs(holders) do
+		if live(h) then return true end
+	end
+	return false
+end
+
+local function isClosed() return closed ~= nil and now < closed.since + closed.ttl end
+
+local function inDoubt()
+	for _, h in ipairs(holders) do
+		if h.started and not live(h) then return true end
+	end
+	return false
+end
+
+-- holder is where the lease of this owner, or with this fence, is among the holders, or nil.
+local function holder(owner, fence)
+	for i, h in ipairs(holders) do
+		if h.owner == owner or h.fence == fence then return i end
+	end
+end
+
+-- lease is the holder that a request names.
+local function lease()
+	local i = holder(me)
+	if i and holders[i].fence == ARGV[2] and not holders[i].revoked then return i end
+end
+
+-- mark is how this owner has ended, or nil.
+local function mark()
+	local at = find(' ' .. marks, ' ' .. me .. ' ', 1, true)
+	return at and sub(marks, at - 18, at - 18)
+end
+
+local function markOf(how, fence) return find(' ' .. marks, ' ' .. how .. fence .. ' ', 1, true) ~= nil end
+
+-- remember adds a mark.
+local function remember(how, fence, owner)
+	marks = latest(how .. fence .. ' ' .. owner .. ' ' .. marks)
+	changed = true
+end
+
+-- place is where an owner's place begins in the queue, and where the next one begins, or nil.
+local function place(owner)
+	local from = find(' ' .. queue, ' ' .. owner .. ' ', 1, true) or find(' ' .. queue, ' ' .. owner .. '\1', 1, true)
+	if from then return from, find(queue, ' ', from, true) + 1 end
+end
+
+-- leaveQueue ends an owner's place. A holder may have one: its hand-over had lapsed before the clock was set
+-- back, and it asked again.
+local function leaveQueue(owner)
+	local from, behind = place(owner)
+	if from then queue, changed = sub(queue, 1, from - 1) .. sub(queue, behind), true end
+	return from
+end
+
+-- count is how many places a part of the queue has.
+local function count(part)
+	local _, n = string.gsub(part, '%S+ ', '')
+	return n
+end
+
+-- first is the owner of the first place, or '', and its MaxHolders.
+local function first()
+	local owner, most = match(queue, '^([^ \1]+)\1?(%d*) ')
+	return owner or match(queue, '^%S+') or '', tonumber(most or '', 10) or 1
+end
+
+-- wait is how long a request behind this part of the queue waits at most, and how long for the
+-- holders alone. It is granted now if the first is not above 0.
+local function wait(most, before)
+	if before ~= '' and find(before, '\1', 1, true) then
+		for one in string.gmatch(before, '%S+') do most = math.min(most, tonumber(match(one, '\1(%d+)$') or '1', 10)) end
+	elseif before ~= '' then
+		most = 1
+	end
+	local since = -math.huge -- there is room
+	while true do
+		local room, n, next = most, 0, math.huge
+		for _, h in ipairs(holders) do
+			local over = h.since + h.ttl
+			if over > since then
+				room, n, next = math.min(room, h.most), n + 1, math.min(next, over)
+			end
+		end
+		if n == 0 or room > n then break end
+		since = next
+	end
+	if closed then since = math.max(since, closed.since + closed.ttl) end
+	local held = since - now
+	return before == '' and held or held + math.min(count(before), 5) * 2000000, held
+end
+
+-- grant makes an owner a holder. It returns nil if no fence is left: above 2^53 a number of Lua cannot
+-- grow by one.
+local function grant(h)
+	local fence = math.max(tonumber(last, 10) + 1, now)
+	if fence >= 9007199254740992 then return nil end
+	local _, behind = place(h.owner)
+	queue = behind and sub(queue, behind) or ''
+	for i = #holders, 1, -1 do
+		local old = holders[i]
+		if not live(old) then
+			table.remove(holders, i)
+			if old.revoked then
+				remember('V', old.fence, old.owner)
+			elseif not old.handed then
+				remember('E', old.fence, old.owner)
+			end
+		end
+	end
+	local taken = {}
+	for _, o in ipairs(holders) do taken[o.seat] = true end
+	h.seat = 0
+	while taken[h.seat] do h.seat = h.seat + 1 end
+	last = digits(fence, '016')
+	h.fence, h.since, closed, changed = last, now, nil, true
+	holders[#holders + 1] = h
+	return h
+end
+
+-- handOver makes the first in the queue a holder for one turn, as long as there is room.
+local function handOver()
+	while queue ~= '' and not isClosed() and not inDoubt() do
+		local owner, most = first()
+		if wait(most, '') > 0 then return end
+		local h = grant({owner = owner, most = most, ttl = 2000000, handed = true, text = ''})
+		if not h then return end
+		handed[#handed + 1] = h
+	end
+end
+
+-- over ends a lease.
+local function over(i, how)
+	local h = table.remove(holders, i)
+	remember(how, h.fence, h.owner)
+	leaveQueue(h.owner)
+	return h
+end
+
+-- close ends a lease and the queue.
+local function close(i, how)
+	local text = over(i, how).text
+	closed, queue = {since = now, ttl = ARGV[3] + 0, text = text, result = ARGV[4]}, ''
+end
+
+local function granted(h)
+	return 'G' .. h.fence .. ' ' .. digits(h.since + h.ttl - now) .. ' ' .. h.seat .. ' ' .. first()
+end
+
+local function answer(letter, left, place, text, started)
+	return letter .. last .. ' ' .. digits(left) .. ' ' .. place .. ' ' .. (started and 1 or 0) .. ' ' .. text .. '\n'
+end
+
+-- status is the state of the key, as the parts of an answer.
+local ranks = {I = 0, W = 1, H = 2, X = 3}
+local function status()
+	local letter, left, text, started = 'I', 0, '', false
+	if isClosed() then
+		return closed.result == '' and 'C' or 'K', closed.since + closed.ttl - now, closed.text, false
+	end
+	for _, h in ipairs(holders) do
+		started = started or h.started
+		local its = h.revoked and 'X' or h.handed and 'W' or 'H'
+		if live(h) then
+			left = math.max(left, h.since + h.ttl - now)
+			if ranks[its] >= ranks[letter] then letter, text = its, h.text end
+		elseif h.started then
+			text = h.text
+		end
+	end
+	if letter ~= 'I' then return letter, left, text, started end
+	if inDoubt() then return 'U', 0, text, true end
+	left = wait(1, queue)
+	return left > 0 and 'W' or 'I', math.max(left, 0), '', false
+end
+
+-- told is the answer with the state of the key. places is how many wait, or a place.
+local function told(places)
+	local letter, left, text, started = status()
+	return answer(letter, left, places, text, started)
+end

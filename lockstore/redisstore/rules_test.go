@@ -1,0 +1,237 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// book is the rule book as this store has it.
+var book = rules.Book{Places: places, Marks: marks}
+
+// How many places a queue has, and how many owners that have ended an entry remembers.
+const (
+	places = 128
+	marks  = 8
+)
+
+// TestEntries sends random requests of every kind, with every MaxHolders, to the scripts and to the rule
+// book. The answers are equal, and the entry on the server is the rule book's state.
+//
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestEntries replays one seed.
+func TestEntries(t *testing.T) {
+	t.Parallel()
+	first, seeds := verifyrecord.Seed(t, 50, 2000)
+	for seed := first; seed < first+uint64(seeds); seed++ {
+		synctest.Test(t, func(t *testing.T) { compare(t, seed) }) // a failure ends the whole test
+	}
+}
+
+func compare(t *testing.T, seed uint64) {
+	m := miniredis.NewMiniRedis()
+	defer m.Close()
+	client := dialerClient(t, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) { return m.Dial() })
+	defer client.Close()
+	s, err := New(client, Options{})
+	require.NoError(t, err)
+	random := rand.New(rand.NewPCG(seed, 2))
+	state := rules.State{}
+	offset := time.Duration(0)
+	var ran []string
+	for range 60 {
+		if random.IntN(3) == 0 {
+			<-time.After(time.Duration(random.IntN(4000)) * time.Millisecond)
+		}
+		if random.IntN(40) == 0 {
+			offset = time.Duration(random.IntN(6000)-3000) * time.Millisecond
+		}
+		now := time.Now().Add(offset)
+		m.SetTime(now)
+		r := randomRequest(random, state)
+		got, err := driverOf(s).Do(t.Context(), "k", r)
+		require.NoError(t, err)
+		ran = append(ran, fmt.Sprintf("%v %s %q fence %d ttl %v most %d join %t now %t effect %t: %+v", now.Format("05.000"), r.Kind, string(r.Owner), r.Fence, r.TTL, r.MaxHolders, r.Join, r.AtOnce, r.Effect, got))
+		text, err := m.Get(DefaultPrefix + "k")
+		if err != nil {
+			text = ""
+		}
+		next, problem := differs(state, now, r, got, text)
+		require.Empty(t, problem, "seed %d: after\n%s", seed, strings.Join(ran, "\n"))
+		state = next
+	}
+}
+
+// differs says how an answer, or the entry after it, is not that of the rule book.
+func differs(before rules.State, now time.Time, r driver.Request, got driver.Answer, entry string) (next rules.State, problem string) {
+	next, _, want, _ := book.Decide(before, rules.At(now.Truncate(time.Microsecond)), r) // TIME has microseconds
+	for _, a := range []*driver.Answer{&want, &got} {
+		a.Why, a.Note = "", ""
+		if a.Outcome == driver.Lost {
+			a.HandedOver = nil
+		}
+		if r.Kind != driver.Inspect {
+			a.Status.Holders = nil
+		}
+		if r.Kind != driver.Acquire {
+			a.Status.Result = nil
+		}
+		if a.Outcome == driver.Refused {
+			a.Status.Waiting = 0
+		}
+	}
+	if r.Kind == driver.Acquire && want.Outcome == driver.Granted {
+		want.TTL = min(want.TTL, r.TTL)
+	}
+	if !reflect.DeepEqual(want, got) {
+		return next, fmt.Sprintf("the answer to %+v is\n%+v; want\n%+v, for\n%+v", r, got, want, before)
+	}
+	after, ok := decode(entry)
+	if !ok || !reflect.DeepEqual(normal(after), normal(next)) {
+		return next, fmt.Sprintf("the entry is %q, so the state is\n%+v; want\n%+v, after %s of\n%+v", entry, normal(after), normal(next), r.Kind, before)
+	}
+	return next, ""
+}
+
+// normal is a state without what no answer depends on.
+func normal(s rules.State) rules.State {
+	s.Holders = append([]rules.Holder(nil), s.Holders...)
+	for i := range s.Holders {
+		s.Holders[i].Since, s.Holders[i].Note = s.Holders[i].Since.UTC(), ""
+	}
+	s.Queue = append([]rules.Waiter(nil), s.Queue...)
+	for i := range s.Queue {
+		s.Queue[i].Note = ""
+	}
+	s.Ended = append([]rules.Ended(nil), s.Ended...)
+	if s.Closed.Since = s.Closed.Since.UTC(); s.Closed.For == 0 {
+		s.Closed = rules.Closed{}
+	}
+	return s
+}
+
+func randomRequest(random *rand.Rand, s rules.State) driver.Request {
+	r := driver.Request{
+		Owner:      driver.Owner(fmt.Sprintf("owner%d", random.IntN(12))),
+		TTL:        time.Duration(1000+random.IntN(5000)) * time.Millisecond,
+		MaxHolders: []int{1, 1, 1, 2, 3, 64}[random.IntN(6)],
+		Holder:     "1790942400123\tid\tname",
+		Join:       random.IntN(4) > 0,
+		AtOnce:     random.IntN(2) == 0,
+		Effect:     random.IntN(2) == 0,
+	}
+	if random.IntN(2) == 0 {
+		r.Result = driver.Secret("a result\n\x00\xff")
+	}
+	kinds := []driver.Kind{
+		driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Renew, driver.Release,
+		driver.Release, driver.Release, driver.Abandon, driver.Leave, driver.MarkStarted, driver.Complete, driver.Resolve, driver.Revoke, driver.Inspect,
+	}
+	r.Kind = kinds[random.IntN(len(kinds))]
+	if n := len(s.Holders); n > 0 && random.IntN(5) > 0 {
+		h := s.Holders[random.IntN(n)]
+		switch r.Kind {
+		case driver.Renew, driver.Release, driver.MarkStarted, driver.Complete, driver.Resolve, driver.Revoke:
+			r.Owner, r.Fence = h.Owner, h.Fence
+		}
+	} else if n := len(s.Ended); n > 0 && random.IntN(2) == 0 {
+		r.Owner, r.Fence = s.Ended[n-1].Owner, s.Ended[n-1].Fence
+	} else {
+		r.Fence = s.LastFence
+	}
+	if r.Kind == driver.Acquire && random.IntN(6) > 0 {
+		r.Fence = 0
+	}
+	return r
+}
+
+// An entry: its letter, fence, owner, marks, since, TTL, holder and the rest.
+var (
+	soundEntry  = regexp.MustCompile(`(?s)^lambdalock2 ([HOFKCX])(\d{16}) ([^` + blank + `]*) ([^\n]*)\n(\d{16}) (\d{1,13}) ([^\n]*)\n(.*)$`)
+	soundHolder = regexp.MustCompile(`^([^` + blank + `]+) (\d{16}) (\d{1,9}) (\d{1,9}) (\d{16}) (\d{1,13}) ([a-zA-Z]*) ([^\n]*)\n`)
+	soundMarks  = regexp.MustCompile(`^([FEKDV]\d{16} [^` + blank + `]+ ){0,9}$`)
+	soundQueue  = regexp.MustCompile(`^([^ \n]+ )+$`)
+)
+
+// blank is what a pattern of Lua takes for a space.
+const blank = ` \t\n\v\f\r`
+
+// decode reads an entry, if it is one.
+func decode(entry string) (s rules.State, ok bool) {
+	if entry == "" {
+		return s, true
+	}
+	p := soundEntry.FindStringSubmatch(entry)
+	if p == nil {
+		return s, false
+	}
+	number := func(text string) int64 { n, _ := strconv.ParseInt(text, 10, 64); return n }
+	at := func(text string) time.Time { return time.UnixMicro(number(text)) }
+	span := func(text string) time.Duration { return time.Duration(number(text)) * time.Microsecond }
+	state, owner, ended, rest := p[1], p[3], p[4], p[8]
+	if strings.Contains("HOF", state) == (owner == "") || state == "K" && rest == "" {
+		return s, false
+	}
+	s.LastFence = driver.Fence(number(p[2]))
+	switch state {
+	case "H", "O":
+		s.Holders = []rules.Holder{{
+			Owner: driver.Owner(owner), Fence: s.LastFence, MaxHolders: 1, Since: at(p[5]), TTL: span(p[6]), Text: p[7], HandedOver: state == "O",
+		}}
+	case "F":
+		ended, rest = "F"+p[2]+" "+owner+" "+ended, ""
+	case "K", "C":
+		s.Closed = rules.Closed{Since: at(p[5]), For: span(p[6]), Text: p[7]}
+		if rest != "" {
+			s.Closed.Result = driver.Secret(rest)
+		}
+		rest = ""
+	case "X":
+		for !strings.HasPrefix(rest, "\n") {
+			h := soundHolder.FindStringSubmatch(rest)
+			if h == nil {
+				return s, false
+			}
+			s.Holders = append(s.Holders, rules.Holder{
+				Owner: driver.Owner(h[1]), Fence: driver.Fence(number(h[2])), Seat: int(number(h[3])), MaxHolders: int(number(h[4])),
+				Since: at(h[5]), TTL: span(h[6]), Text: h[8],
+				HandedOver: strings.Contains(h[7], "h"), Revoked: strings.Contains(h[7], "r"), Started: strings.Contains(h[7], "s"),
+			})
+			rest = rest[len(h[0]):]
+		}
+		rest = rest[1:]
+	}
+	if soundQueue.MatchString(rest) {
+		for _, place := range strings.Split(strings.TrimSuffix(rest, " "), " ") {
+			w := rules.Waiter{Owner: driver.Owner(place), MaxHolders: 1}
+			if owner, most, found := strings.Cut(place, "\x01"); found {
+				w.Owner, w.MaxHolders = driver.Owner(owner), int(number(most))
+			}
+			s.Queue = append(s.Queue, w)
+		}
+	}
+	words := strings.Split(strings.TrimSuffix(ended, " "), " ")
+	if !soundMarks.MatchString(ended) {
+		words = nil
+	}
+	for i := min(len(words), 2*marks) - 2; i >= 0; i -= 2 {
+		how := map[byte]rules.How{'F': rules.Released, 'E': rules.Expired, 'K': rules.Completed, 'D': rules.Resolved, 'V': rules.Revoked}[words[i][0]]
+		s.Ended = append(s.Ended, rules.Ended{Owner: lockstore.Owner(words[i+1]), Fence: driver.Fence(number(words[i][1:])), How: how})
+	}
+	return s, true
+}
