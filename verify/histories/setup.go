@@ -123,8 +123,8 @@ const repeats = 850 * time.Millisecond
 
 var (
 	exact     = checker.Limits{Early: drift, Late: drift, Answer: answer, HandsOver: true}
-	onRedis   = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates}
-	onCluster = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats}
+	onRedis   = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates, HandsOver: true}
+	onCluster = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats, HandsOver: true}
 	// The documented bound: TTL + 2 skew + 2 s.
 	onDynamo = checker.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats, Stamped: true, HandsOver: true}
 )
