@@ -121,15 +121,6 @@ func TestRevokedUnderTheWork(t *testing.T) {
 			})
 		}
 	}
-	bubble("a store with the older rule says nil to the release, and the run does not learn of the Revoke", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.release = says(driver.Done)
-		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, lock Lock) error {
-			_, err := b.store.Revoke(ctx, lockstore.RevokeRequest{Key: "k", Fence: lock.Fence, OpenAtOnce: true})
-			return err
-		}))
-		require.Equal(t, OutcomeOK, b.report(t).Outcome)
-	})
 	bubble("a run that waits learns who revoked the lease", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Second})
 		lease := b.occupy(t, "k", time.Minute)

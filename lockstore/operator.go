@@ -37,9 +37,8 @@ func (r RevokeRequest) Validate() error {
 // holder, which trusts its lease for no longer, and the next one are never at work at
 // the same time. The queue stays as it is.
 //
-// In a store with hand-over, see [Turn], a Release of the revoked lease is ErrLost. If the work had not started,
-// the key opens then, because its owner has ended its work. In a store with the older rule a Release returns nil
-// and changes nothing.
+// A Release of the revoked lease is ErrLost. If the work had not started, the key opens then, because its
+// owner has ended its work.
 //
 // A lease whose work has started stays started. So the key is not free at its
 // end: it is in doubt then, until somebody resolves it.

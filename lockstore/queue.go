@@ -13,13 +13,10 @@ import (
 // If the queue of an entry is missing or damaged, the store goes on as if there were no
 // queue. A full queue takes no more owners.
 //
-// There are two modes. In a store with hand-over (memstore, and those over casstore: zkstore,
-// datastore, cosmosstore), the request that makes room also makes the first in the queue the
-// holder, for one [Turn]. The state is Reserved then. The next Acquire of this owner has the same fence
-// and makes the lease as long as its TTL. If the owner does not come within its turn, the
-// hand-over lapses: the owner has lost its place and nothing else. It may ask again, and is the last
-// then. In a store with the older rule (dynamostore, redisstore) the key becomes free, and the first in the queue
-// comes for it.
+// The request that makes room also makes the first in the queue the holder, for one [Turn]. The state
+// is Reserved then. The next Acquire of this owner has the same fence and makes the lease as long as its
+// TTL. If the owner does not come within its turn, the hand-over lapses: the owner has lost its place and
+// nothing else. It may ask again, and is the last then.
 //
 // A grant ends the owner's place and all places before it, and so does a hand-over. A grant to an owner without a
 // place ends all places. Leave ends the owner's place, and so does Release by this owner, also
@@ -29,14 +26,14 @@ import (
 // So an owner that had fewer than MaxTurns places before it, and that asks as soon as its
 // turn has come, is not overtaken, whatever the other owners do.
 //
-// The queue's rule, the same for every store: a free key is granted to an owner if n
-// is 0, or if the key has been free for n times Turn. n is the number of places before
+// The queue's rule, the same for every store: a key whose lease or hand-over has ended is granted to an owner
+// if n is 0, or if there has been room for n times Turn. n is the number of places before
 // the owner's place, or of all places if the owner has none, and at most MaxTurns.
 //
 // So the first in the queue gets a free key at once. An owner that died while it waited
 // delays those behind it by one Turn. And a queue whose owners all died keeps a key from
-// a new owner for at most MaxTurns times Turn, and with hand-over for one Turn more: the key is free
-// when the turn of the first of them has ended.
+// a new owner for at most MaxTurns times Turn and one Turn more: there is room when the turn of the first of them,
+// who was handed the key, has ended.
 const (
 	Turn     = driver.Turn // on the store's clock; a clock with whole seconds may add up to 2 s
 	MaxTurns = driver.MaxTurns
@@ -71,20 +68,4 @@ func UntilTurn(before int, free time.Duration) time.Duration {
 		return 0
 	}
 	return max(0, time.Duration(min(before, MaxTurns))*Turn-free)
-}
-
-// FreeAfterLeave says for how long a key counts as free after an owner has left its queue.
-// free is for how long it counted as free before, and before is the number of places
-// before the owner's place. The owners behind it are one place nearer now. Without this
-// rule two of them could have their turns at once.
-//
-//	the owner's turn has not begun  nothing changes; those behind have their turns earlier
-//	it is the owner's turn          the turn of the next owner begins now
-//	the owner's turn is over        those behind keep the turns that they had
-func FreeAfterLeave(before int, free time.Duration) time.Duration {
-	begins := time.Duration(min(before, MaxTurns)) * Turn
-	if free < begins {
-		return free
-	}
-	return max(begins, free-Turn)
 }

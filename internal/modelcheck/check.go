@@ -89,7 +89,6 @@ func stamped(s rules.State, at time.Time) rules.State {
 		set(&s.Holders[i].Since)
 	}
 	set(&s.Closed.Since)
-	set(&s.Freed)
 	return s
 }
 
@@ -215,7 +214,7 @@ func (m *model) wrong(n *node) string {
 		return "more hold the key than one of them allows"
 	case len(n.key.Queue) > 0 && closed(n.key):
 		return "somebody waits for a completed key"
-	case len(n.key.Queue) > 0 && len(n.key.Holders) == 0 && !m.size.Older:
+	case len(n.key.Queue) > 0 && len(n.key.Holders) == 0:
 		return "somebody waits for a key that nobody holds or held"
 	}
 	return ""
@@ -226,7 +225,7 @@ func (m *model) deadEnd(n *node) string {
 	if !m.does(Queue) || slices.ContainsFunc(n.key.Holders, func(h rules.Holder) bool { return h.Started }) {
 		return ""
 	}
-	end := later(now, n.key.Freed)
+	end := now
 	for _, h := range n.key.Holders {
 		end = later(end, h.End())
 	}

@@ -38,7 +38,7 @@
 //   - Who is told that it has no lease has none. A renewal revives no lease.
 //   - Nobody is granted a key that is completed or in doubt, and nobody waits for a completed one.
 //   - A revocation changes neither the end of the lease nor the queue.
-//   - With hand-over, nobody waits for a key that nobody holds or held.
+//   - Nobody waits for a key that nobody holds or held.
 //   - When all leases have ended and MaxTurns turns have passed, a new owner is granted the key,
 //     and so is each client that waits, when its own turn comes.
 //
@@ -72,7 +72,6 @@ import (
 // Size bounds a search, and says what may happen in it.
 type Size struct {
 	MaxHolders []int // of each client
-	Older      bool  // the rules without hand-over; a TTL of two ticks and not of four
 	Register   bool  // the time is guessed or stamped, as in a store that compares and swaps
 	Blurred    bool  // the store knows the time to a tick: it may be a tick earlier or later than it says
 	Healthy    bool  // the first client is
@@ -101,7 +100,6 @@ func (s Size) String() string {
 			text += ", " + what
 		}
 	}
-	add(s.Older, "no hand-over")
 	add(s.Healthy, "the first healthy")
 	add(s.Register, "over a register")
 	add(s.Blurred, "clocks that are late and early")
@@ -123,12 +121,7 @@ const (
 // now is the time in every state. It is before 1970, so that each fence is the next number.
 var now = time.Unix(-3600, 0).UTC()
 
-func (s Size) ttl() time.Duration {
-	if s.Older {
-		return 2 * tick
-	}
-	return 4 * tick
-}
+const ttl = 4 * tick
 
 // Store is what the clients ask: the rule book, or one with a mistake, under a mutex or in a short model of a loop.
 // With Outcomes it is a loop that is shipped.
@@ -267,7 +260,7 @@ type model struct {
 }
 
 func newModel(size Size, mistake Mistake, store Store) *model {
-	m := &model{size: size, mistake: mistake, store: store, book: rules.Book{Places: 8, Marks: 8, FreeOnRelease: size.Older}}
+	m := &model{size: size, mistake: mistake, store: store, book: rules.Book{Places: 8, Marks: 8}}
 	for _, o := range [][most]int{{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}} {
 		kind := func(i int) int {
 			switch {
@@ -327,10 +320,7 @@ func (m *model) timePasses(n *node, visit visit) {
 		next.key.Holders[i].Since = next.key.Holders[i].Since.Add(-tick)
 	}
 	next.key.Closed.Since = next.key.Closed.Since.Add(-tick)
-	if !next.key.Freed.IsZero() {
-		next.key.Freed = next.key.Freed.Add(-tick)
-	}
-	tooOld := int8(m.size.ttl()/tick) + 1
+	tooOld := int8(ttl/tick) + 1
 	for i := range next.clients {
 		c := &next.clients[i]
 		if c.trusts {
@@ -361,9 +351,7 @@ func (m *model) acts(n *node, who int, visit visit) {
 		do("sends an acquire", func(c *client) { c.now.asked, c.now.acquire, c.now.age = true, true, 0 })
 	}
 	if c.trusts {
-		if !m.size.Older {
-			do("sends an extension", func(c *client) { c.now.extend, c.now.age = c.fence, 0 })
-		}
+		do("sends an extension", func(c *client) { c.now.extend, c.now.age = c.fence, 0 })
 		if m.does(Renew) {
 			do("sends a renewal", func(c *client) { c.now.renew, c.now.age = c.fence, 0 })
 		}
@@ -519,7 +507,7 @@ func (m *model) learns(n *node, who int, visit visit) {
 		case TrustFromWakeUp:
 			left = turn
 		case HandOverForTTL:
-			left = int8(m.size.ttl()/tick) - c.moment
+			left = int8(ttl/tick) - c.moment
 		}
 		if left > 0 {
 			trusts("is woken", fence, left)
@@ -533,7 +521,7 @@ func (m *model) arrives(n *node, who int, earlier bool, visit visit) {
 	if !o.asked {
 		return
 	}
-	ttl, limit := m.size.ttl(), m.size.MaxHolders[who]
+	limit := m.size.MaxHolders[who]
 	if o.acquire {
 		m.deliver(n, who, earlier, "an acquire", driver.Request{Kind: driver.Acquire, TTL: ttl, MaxHolders: limit, Join: m.does(Queue)}, visit)
 	}

@@ -207,7 +207,7 @@ func (m *model) normalize(n *node) hash {
 		}
 		h.Text, h.Note = "", ""
 		if h.Owner == gone {
-			h.TTL, h.Since = m.size.ttl(), h.Since.Add(h.TTL-m.size.ttl())
+			h.TTL, h.Since = ttl, h.Since.Add(h.TTL-ttl)
 		}
 	}
 	if c := &n.key.Closed; c.For > 0 {
@@ -215,9 +215,6 @@ func (m *model) normalize(n *node) hash {
 			c.Since = now.Add(time.Duration(oldest)*tick - c.For)
 		}
 		c.Text = ""
-	}
-	if f := &n.key.Freed; !f.IsZero() && int(f.Sub(now)/tick) < oldest {
-		*f = now.Add(time.Duration(oldest) * tick)
 	}
 	n.rankFences()
 	best := hash{}
@@ -266,9 +263,6 @@ func (m *model) forgetOld(n *node, who int) {
 	}
 	if !c.waits {
 		c.moment, c.refused, c.now.pushed, c.dropped = 0, 0, [2]int8{}, false
-	}
-	if m.size.Older {
-		c.moment, c.refused = 0, 0
 	}
 	c.before.pushed = [2]int8{}
 }
@@ -360,10 +354,6 @@ func (n *node) hash(order [most]int) hash {
 	b = append(b, '|')
 	if n.key.Closed.For > 0 {
 		b = append(b, ticks(n.key.Closed.End()))
-	}
-	b = append(b, '|')
-	if !n.key.Freed.IsZero() {
-		b = append(b, ticks(n.key.Freed))
 	}
 	var marks [2 * most]byte
 	for _, e := range n.key.Ended {

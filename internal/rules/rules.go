@@ -51,11 +51,6 @@ import (
 type Book struct {
 	Places int // of a queue; a full queue takes no more owners
 	Marks  int // owners that have ended and are remembered
-
-	// FreeOnRelease is the older rule, for the stores that have it still: what makes room
-	// frees the key and hands it to nobody, and MaxHolders is 1. A revoked owner counts as
-	// released.
-	FreeOnRelease bool
 }
 
 // Clock is what is known of the time of a request.
@@ -90,7 +85,6 @@ type State struct {
 	Queue     []Waiter     // in the order of arrival
 	Ended     []Ended      // oldest first
 	Closed    Closed       // nobody may have the key
-	Freed     time.Time    // since when the key is free, with FreeOnRelease
 }
 
 // Holder has a lease.
@@ -273,7 +267,7 @@ func (d *decision) renew() driver.Answer {
 // A release of a lease that has expired still frees what nobody was granted since.
 func (d *decision) release() driver.Answer {
 	if m := d.mark(d.Owner); m != nil {
-		if m.How == Expired || m.How == Revoked && !d.FreeOnRelease {
+		if m.How == Expired || m.How == Revoked {
 			return lost("this lease had ended before")
 		}
 		return driver.Answer{Outcome: driver.Done}
@@ -369,7 +363,7 @@ func (d *decision) complete() driver.Answer {
 
 func (d *decision) resolve() driver.Answer {
 	completed := d.closed() && d.LastFence == d.Fence
-	if !d.Effect && !completed && !d.FreeOnRelease && (d.markOf(d.Fence, Resolved) || d.markOf(d.Fence, Released)) {
+	if !d.Effect && !completed && (d.markOf(d.Fence, Resolved) || d.markOf(d.Fence, Released)) {
 		return driver.Answer{Outcome: driver.Done}
 	}
 	d.rest(OnFreshRead)
@@ -396,7 +390,7 @@ func (d *decision) resolve() driver.Answer {
 }
 
 func (d *decision) revoke() driver.Answer {
-	if d.AtOnce && !d.FreeOnRelease && d.markOf(d.Fence, Revoked) {
+	if d.AtOnce && d.markOf(d.Fence, Revoked) {
 		d.rest(OnFreshRead)
 		return driver.Answer{Outcome: driver.Done, Status: d.status()}
 	}
@@ -416,10 +410,6 @@ func (d *decision) revoke() driver.Answer {
 	left := h.End().Sub(d.clock.Early)
 	if !h.Revoked {
 		h.Revoked, h.HandedOver, h.Text = true, false, d.Request.Holder
-		if d.FreeOnRelease {
-			d.remember(Ended{h.Owner, h.Fence, Revoked})
-			h.Owner = ""
-		}
 		d.setLive(i, h)
 	}
 	if d.AtOnce {

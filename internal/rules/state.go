@@ -88,12 +88,9 @@ func (d *decision) before(owner driver.Owner) []Waiter {
 func (d *decision) wait(most int, before []Waiter) (all, held time.Duration) {
 	since, ever := d.roomSince(most, before)
 	if !ever {
-		since = d.Freed
+		return 0, 0
 	}
 	held = since.Sub(d.clock.Early)
-	if held > 0 && !ever {
-		return 0, 0 // the key is free since a time to come: a clock was set back
-	}
 	return held + time.Duration(min(len(before), driver.MaxTurns))*driver.Turn, held
 }
 
@@ -121,9 +118,6 @@ func (d *decision) roomSince(most int, before []Waiter) (since time.Time, ever b
 	if d.Closed.For > 0 && d.Closed.End().After(since) {
 		since, ever = d.Closed.End(), true
 	}
-	if ever && d.Freed.After(since) {
-		since, ever = d.Freed, false
-	}
 	return since, ever
 }
 
@@ -137,12 +131,9 @@ func (d *decision) restOnTime(most int, before []Waiter) {
 
 // grant makes an owner a holder.
 func (d *decision) grant(h Holder) Holder {
-	switch i := d.place(h.Owner); {
-	case d.Freed.After(d.clock.Late): // a clock was set back, so nobody's turn is over
-		d.Queue = without(d.Queue, i)
-	case i >= 0:
+	if i := d.place(h.Owner); i >= 0 {
 		d.Queue = d.Queue[i+1:]
-	default:
+	} else {
 		d.Queue = nil
 	}
 	d.Holders = slices.Clone(d.Holders)
@@ -163,15 +154,12 @@ func (d *decision) grant(h Holder) Holder {
 	d.LastFence = lockstore.NextFence(d.LastFence, d.clock.Early)
 	h.Fence, h.Since = d.LastFence, d.clock.Late
 	d.Holders = append(d.Holders, h)
-	d.Closed, d.Freed, d.changed = Closed{}, time.Time{}, true
+	d.Closed, d.changed = Closed{}, true
 	return h
 }
 
 // handOver makes the first in the queue a holder for one turn, as long as there is room.
 func (d *decision) handOver() {
-	if d.FreeOnRelease {
-		return
-	}
 	for len(d.Queue) > 0 && !d.closed() && !d.inDoubt() {
 		first := d.Queue[0]
 		if wait, _ := d.wait(first.MaxHolders, nil); wait > 0 {
@@ -203,17 +191,6 @@ func (d *decision) end(i int, how How) {
 	d.remember(Ended{h.Owner, h.Fence, how})
 	d.Queue = without(d.Queue, d.place(h.Owner))
 	d.Holders, d.changed = without(d.Holders, i), true
-	if !d.FreeOnRelease {
-		return
-	}
-	// The turns of those who wait begin now. If the lease has expired, they began at its end, or
-	// when somebody left since.
-	if h.End().After(d.Freed) {
-		d.Freed = h.End()
-	}
-	if d.Freed.After(d.clock.Late) {
-		d.Freed = d.clock.Late
-	}
 }
 
 // close ends a lease and the queue. All who wait learn the result when they ask.
@@ -224,7 +201,7 @@ func (d *decision) close(i int, how How) {
 	if len(d.Result) > 0 {
 		d.Closed.Result = bytes.Clone(d.Result)
 	}
-	d.Queue, d.Freed = nil, time.Time{}
+	d.Queue = nil
 }
 
 // remember adds a mark. The owner of a revoked lease may have one already.
@@ -250,28 +227,8 @@ func (d *decision) markOf(fence driver.Fence, how How) bool {
 
 // leaveQueue ends a place.
 func (d *decision) leaveQueue(i int) {
-	if i < 0 {
-		return
-	}
-	if d.FreeOnRelease && !slices.ContainsFunc(d.Holders, d.live) && !d.closed() {
-		if len(d.Holders) > 0 || d.Closed.For > 0 {
-			d.rest(OnStamp) // by a clock that is ahead, the key would be free before the lease has ended
-		}
-		d.keepTurns(i)
-	}
-	d.Queue, d.changed = without(d.Queue, i), true
-}
-
-// keepTurns changes since when the key counts as free, before a place ends: the owners
-// behind it come one place nearer, see lockstore.FreeAfterLeave.
-func (d *decision) keepTurns(i int) {
-	since, ever := d.roomSince(1, nil)
-	if !ever {
-		since = d.Freed
-	}
-	free := d.clock.Early.Sub(since)
-	if after := lockstore.FreeAfterLeave(i, free); after != free {
-		d.Freed = d.clock.Early.Add(-after)
+	if i >= 0 {
+		d.Queue, d.changed = without(d.Queue, i), true
 	}
 }
 

@@ -168,7 +168,9 @@ var releasing = []Mistake{
 		})
 	}),
 	after("M11 release deletes the fence", driver.Release, func(c *call) { c.LastFence = 0 }),
-	after("M153 a release after the end of its lease begins the turns again", driver.Release, func(c *call) { when(!c.lost() && len(c.Holders) < len(c.was.Holders), func() { c.Freed = c.Late }) }),
+	after("M153 a release after the end of its lease hands over from that end on", driver.Release, func(c *call) {
+		when(c.hadExpired() && len(c.answer.HandedOver) > 0, func() { c.Holders[len(c.Holders)-1].Since = c.hadMine().End() })
+	}),
 }
 
 var abandoning = []Mistake{
@@ -181,7 +183,11 @@ var abandoning = []Mistake{
 	after("abandon does nothing", driver.Abandon, func(c *call) { c.State = c.was }),
 	after("abandon lowers the fence", driver.Abandon, func(c *call) { c.LastFence /= 2 }),
 	before("M113 abandon frees everybody's", driver.Abandon, func(c *call) { when(!c.holds(), c.names) }),
-	after("queue: an abandon begins the turns again", driver.Abandon, func(c *call) { when(len(c.Holders) == 0 && len(c.was.Holders) == 0, func() { c.Freed = c.Late }) }),
+	after("queue: an abandon begins the turns again", driver.Abandon, func(c *call) {
+		for i, h := range c.Holders {
+			when(len(c.Holders) == len(c.was.Holders) && h.HandedOver, func() { c.Holders[i].Since = c.Late })
+		}
+	}),
 	after("queue: an abandon keeps the place", driver.Abandon, func(c *call) { c.Queue = c.was.Queue }),
 	after("started: an abandon by others ends it", driver.Abandon, func(c *call) { c.first().Started = false }),
 }
@@ -287,9 +293,6 @@ var resolving = []Mistake{
 		}
 	}),
 	after("resolve: the owner may come back", driver.Resolve, func(c *call) { c.Ended = c.was.Ended }),
-	after("resolving without effect starts the turns anew", driver.Resolve, func(c *call) {
-		when(!c.Effect && len(c.was.Holders) > 0 && len(c.Holders) == 0, func() { c.Freed = c.Late })
-	}),
 	before("resolve: a live lease too", driver.Resolve, func(c *call) { when(c.first().Started, func() { c.first().Since = c.Early.Add(-c.first().TTL) }) }),
 	before("resolve: whatever the fence", driver.Resolve, func(c *call) { when(c.first().Started, func() { c.Fence = c.first().Fence }) }),
 	before("resolve: what has not started too", driver.Resolve, func(c *call) { c.first().Started = true }),
@@ -331,20 +334,11 @@ var queueing = []Mistake{
 		}
 	}},
 	before("queue: served from the end", driver.Acquire, func(c *call) { slices.Reverse(c.Queue) }),
-	before("queue: only for show", driver.Acquire, func(c *call) { c.Freed = c.Freed.Add(-driver.MaxTurns * driver.Turn) }),
+	before("queue: only for show", driver.Acquire, func(c *call) { c.overtake() }),
 	after("queue: a free key is held", driver.Acquire, func(c *call) {
 		when(c.answer.Status.State == driver.Reserved, func() { c.answer.Status.State = driver.Held })
 	}),
-	before("M32 callers without a place overtake the queue", driver.Acquire, func(c *call) {
-		if c.place() < 0 {
-			c.Freed = c.Freed.Add(-driver.MaxTurns * driver.Turn)
-			for i, h := range c.Holders {
-				if !c.live(h) {
-					c.Holders[i].Since = h.Since.Add(-driver.MaxTurns * driver.Turn)
-				}
-			}
-		}
-	}),
+	before("M32 callers without a place overtake the queue", driver.Acquire, func(c *call) { when(c.place() < 0, c.overtake) }),
 	after("queue: a grant keeps the place", driver.Acquire, func(c *call) { when(c.granted(), func() { c.Queue = c.was.Queue }) }),
 	before("queue: everybody joins", driver.Acquire, func(c *call) { c.Join = true }),
 	after("queue: not asking again gives the place up", driver.Acquire, func(c *call) {
@@ -369,26 +363,25 @@ var queueing = []Mistake{
 		when(place(c.was, c.Owner) < 0 && c.answer.Outcome == driver.Done, func() { c.say(driver.Lost) })
 	}),
 	after("queue: the holder leaves", driver.Leave, func(c *call) { when(c.answer.Outcome == driver.Holding, func() { c.say(driver.Done) }) }),
-	after("queue: the next gets what is left of the turn", driver.Leave, func(c *call) { when(place(c.was, c.Owner) == 0, func() { c.Freed = c.was.Freed }) }),
-	after("queue: a leave moves the turns of others", driver.Leave, func(c *call) { when(place(c.was, c.Owner) > 0, func() { c.Freed = c.was.Freed }) }),
-	after("M99 who leaves gives half a turn back", driver.Leave, func(c *call) {
-		if moved := c.Freed.Sub(c.was.Freed); !c.was.Freed.IsZero() && moved > 0 {
-			c.Freed = c.was.Freed.Add(moved / 2)
+	{"queue: the next gets what is left of the turn", nil, func(c *call) {
+		when(c.Kind == driver.Leave || c.Kind == driver.Abandon, func() { c.turnOf(driver.Turn / 4) })
+	}},
+	after("M99 who leaves gives half a turn back", driver.Leave, func(c *call) { c.turnOf(driver.Turn / 2) }),
+	before("M31 a dead waiter blocks the queue", driver.Acquire, func(c *call) {
+		for i, h := range c.Holders {
+			when(h.HandedOver && h.Owner != c.Owner, func() { c.revive(&c.Holders[i]) })
 		}
 	}),
-	before("M31 a dead waiter blocks the queue", driver.Acquire, func(c *call) {
-		when(c.place() != 0 && len(c.Queue) > 0 && (len(c.Holders) == 0 || !c.live(c.Holders[0])), func() { c.Freed, c.Closed = c.Early, rules.Closed{} })
-	}),
-	before("M95 M97 queue: turns of a second", driver.Acquire, func(c *call) { c.longer(2) }),
-	before("queue: turns of a fifth of a second", driver.Acquire, func(c *call) { c.longer(10) }),
+	{"M95 M97 queue: turns of a second", func(c *call) { c.roomFor(func(free time.Duration) time.Duration { return 2 * free }) }, func(c *call) { c.turnOf(driver.Turn / 2) }},
+	before("queue: turns of a fifth of a second", driver.Acquire, func(c *call) { c.roomFor(func(free time.Duration) time.Duration { return 10 * free }) }),
 	before("M96 M98 a queue of dead owners closes a key for three turns", driver.Acquire, func(c *call) {
-		when(c.place() > 3 || c.place() < 0 && len(c.Queue) > 3, func() { c.Freed = c.Freed.Add(-2 * driver.Turn) })
+		when(c.place() > 3 || c.place() < 0 && len(c.Queue) > 3, func() { c.roomFor(plus(2 * driver.Turn)) })
 	}),
 	before("queue: every place is a turn", driver.Acquire, func(c *call) {
 		if i := c.place(); i > driver.MaxTurns {
-			c.Freed = c.Freed.Add(time.Duration(i-driver.MaxTurns) * driver.Turn)
+			c.roomFor(plus(-time.Duration(i-driver.MaxTurns) * driver.Turn))
 		} else if i < 0 && len(c.Queue) > driver.MaxTurns {
-			c.Freed = c.Freed.Add(time.Duration(len(c.Queue)-driver.MaxTurns) * driver.Turn)
+			c.roomFor(plus(-time.Duration(len(c.Queue)-driver.MaxTurns) * driver.Turn))
 		}
 	}),
 	after("queue: a grant without a place keeps the queue", driver.Acquire, func(c *call) { when(c.granted() && place(c.was, c.Owner) < 0, func() { c.Queue = c.was.Queue }) }),
@@ -398,13 +391,6 @@ var queueing = []Mistake{
 		}
 	}),
 	{"queue: no end", func(c *call) { c.Places *= 100 }, nil},
-	before("queue: a takeover ignores it", driver.Acquire, func(c *call) {
-		for i, h := range c.Holders {
-			if !c.live(h) {
-				c.Holders[i].Since = h.Since.Add(-driver.MaxTurns * driver.Turn)
-			}
-		}
-	}),
 	after("queue: an owner joins again", driver.Acquire, func(c *call) {
 		when(c.refused() && c.Join && place(c.was, c.Owner) >= 0, func() { c.Queue = append(c.Queue, rules.Waiter{Owner: c.Owner, MaxHolders: 1}) })
 	}),
@@ -416,16 +402,34 @@ var queueing = []Mistake{
 	}),
 }
 
-// longer makes the time for which the key is free count n times.
-func (c *call) longer(n time.Duration) {
-	if free := c.Early.Sub(c.Freed); !c.Freed.IsZero() && free > 0 {
-		c.Freed = c.Early.Add(-n * free)
+// roomFor changes for how long there has been room, after leases that have expired.
+func (c *call) roomFor(change func(time.Duration) time.Duration) {
+	for i, h := range c.Holders {
+		when(!c.live(h), func() { c.Holders[i].Since = c.Early.Add(-max(0, change(c.Early.Sub(h.End()))) - h.TTL) })
 	}
 }
 
-// handingOver are mistakes in hand-over. They change nothing for a store with the older rule.
+func plus(d time.Duration) func(time.Duration) time.Duration {
+	return func(free time.Duration) time.Duration { return free + d }
+}
+
+// overtake lets the owner take the turn of everybody.
+func (c *call) overtake() {
+	for i, h := range c.Holders {
+		when(h.HandedOver && h.Owner != c.Owner && c.live(h), func() { c.Holders[i].Since = c.Early.Add(-h.TTL) })
+	}
+	c.roomFor(plus(driver.MaxTurns * driver.Turn))
+}
+
+// turnOf changes the turn of who was handed the key.
+func (c *call) turnOf(d time.Duration) {
+	when(len(c.answer.HandedOver) > 0, func() { c.Holders[len(c.Holders)-1].TTL = d })
+}
+
+// handingOver are mistakes in hand-over.
 var handingOver = []Mistake{
 	after("a release hands over to nobody", driver.Release, func(c *call) { c.keepQueue() }),
+	after("a leave hands over to nobody", driver.Leave, func(c *call) { c.keepQueue() }),
 	after("a revocation hands over to nobody", driver.Revoke, func(c *call) { c.keepQueue() }),
 	after("resolving hands over to nobody", driver.Resolve, func(c *call) { c.keepQueue() }),
 	{"a hand-over keeps the place", nil, func(c *call) {

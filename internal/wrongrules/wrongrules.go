@@ -139,11 +139,10 @@ func (c *call) closed() bool { return c.Closed.For > 0 && c.Early.Before(c.Close
 func (c *call) grant(fence driver.Fence) {
 	c.LastFence = max(c.LastFence, fence)
 	c.Holders = []rules.Holder{{Owner: c.Owner, Fence: c.LastFence, MaxHolders: 1, Since: c.Late, TTL: c.TTL, Text: c.Request.Holder}}
-	c.Freed = time.Time{}
 }
 
 // free ends whatever lease the key has.
-func (c *call) free() { c.Holders, c.Closed, c.Freed = nil, rules.Closed{}, c.Late }
+func (c *call) free() { c.Holders, c.Closed = nil, rules.Closed{} }
 
 // say replaces the answer.
 func (c *call) say(o driver.Outcome) { c.answer = driver.Answer{Outcome: o} }

@@ -65,12 +65,11 @@ const (
 // generator makes the steps of a sequence.
 type generator struct {
 	*rand.Rand
-	length   int
-	virtual  bool
-	crowd    bool   // most requests are about the queue
-	most     [3]int // MaxHolders of the owners, one after the other
-	unheard  bool   // some replies are lost
-	handOver bool
+	length  int
+	virtual bool
+	crowd   bool   // most requests are about the queue
+	most    [3]int // MaxHolders of the owners, one after the other
+	unheard bool   // some replies are lost
 	// What the callers know.
 	leases  map[int]int // owner -> the number of its fence
 	holders []int
@@ -85,10 +84,9 @@ func newGenerator(c *check, random *rand.Rand) *generator {
 	if c.virtual || verifyrecord.Full() {
 		g.length = shortest + random.IntN(longest-shortest+1)
 	}
-	if !c.FreesOnRelease && random.IntN(3) == 0 {
+	if random.IntN(3) == 0 {
 		g.most = [][3]int{{1, 2, 2}, {2, 2, 2}, {3, 2, 1}, {64, 64, 1}}[random.IntN(4)]
 	}
-	g.handOver = !c.FreesOnRelease
 	g.unheard = c.LoseReplies != nil && c.virtual && random.IntN(4) == 0
 	return g
 }
@@ -156,7 +154,7 @@ func (g *generator) next(m *comparison, ran []step) (s step) {
 		s.kind = []driver.Kind{driver.Acquire, driver.Renew, driver.Release, driver.MarkStarted, driver.Complete}[g.IntN(5)]
 		s.owner, s.fence = g.revoked, g.leases[g.revoked]
 	}
-	if g.handed >= 0 && g.IntN(4) == 0 || g.handOver && g.owners > 0 && g.IntN(32) == 0 {
+	if g.handed >= 0 && g.IntN(4) == 0 || g.owners > 0 && g.IntN(32) == 0 {
 		s.kind = driver.AwaitTurn
 		if g.IntN(4) > 0 {
 			s.owner = max(g.handed, 0)
@@ -169,7 +167,7 @@ func (g *generator) next(m *comparison, ran []step) (s step) {
 		s.ttl = 10 * time.Second
 	case driver.Acquire:
 		s.most = g.most[s.owner%len(g.most)]
-		s.extends = g.handOver && s.fence > 0 && g.IntN(3) == 0
+		s.extends = s.fence > 0 && g.IntN(3) == 0
 	}
 	return s
 }

@@ -51,10 +51,6 @@ type Harness struct {
 	// Places is how many places a queue has. 0 is more than a random sequence of requests can fill.
 	Places int
 
-	// FreesOnRelease is for a store with the older rule: what makes room frees the key, and
-	// the first in the queue comes for it.
-	FreesOnRelease bool
-
 	// TurnDelay is by how much a turn of the queue may differ from lockstore.Turn, for
 	// clocks with whole seconds.
 	TurnDelay time.Duration

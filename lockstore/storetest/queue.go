@@ -255,18 +255,12 @@ func (c *check) leave(req lockstore.Request) {
 
 // deadTurns is how many turns a queue of dead owners keeps the key.
 func (c *check) deadTurns() int {
-	if c.FreesOnRelease {
-		return lockstore.MaxTurns
-	}
 	return lockstore.MaxTurns + 1
 }
 
 // turnDelay is by how much the turns of a queue may be longer. The turn of who was handed the key ends
 // as a lease does.
 func (c *check) turnDelay() time.Duration {
-	if c.FreesOnRelease {
-		return c.TurnDelay
-	}
 	return c.TurnDelay + c.TakeoverDelay
 }
 

@@ -157,7 +157,7 @@ type comparison struct {
 // returns what it ran and the difference.
 func (c *check) compare(steps []step, random *rand.Rand) ([]step, string) {
 	m := &comparison{
-		check: c, book: rules.Book{Places: cmp.Or(c.Places, 64), Marks: cmp.Or(c.Marks, 16), FreeOnRelease: c.FreesOnRelease},
+		check: c, book: rules.Book{Places: cmp.Or(c.Places, 64), Marks: cmp.Or(c.Marks, 16)},
 		key: newKey(), beliefs: []belief{{fences: fences{0}}}, fences: fences{0}, notes: map[int]driver.Note{}, refused: map[int]time.Duration{}, began: time.Now(), at: c.elapsed(),
 	}
 	prefix, length := fmt.Sprintf("%016x-", rand.Uint64()), len(steps)
@@ -270,7 +270,7 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 // expects says how the rule book differs from a scenario. A store that has forgotten an owner, that was slow,
 // or whose clock is coarse is in another state than the scenario says.
 func (m *comparison) expects(s step, b belief, want seen) string {
-	if s.says == "" || !m.virtual || m.forgot || m.TakeoverDelay+m.TurnDelay > 0 || m.FreesOnRelease {
+	if s.says == "" || !m.virtual || m.forgot || m.TakeoverDelay+m.TurnDelay > 0 {
 		return ""
 	}
 	says := map[driver.Outcome]string{driver.Refused: want.answer.Status.State.String(), driver.Lost: "lost", driver.Holding: "holds it"}
@@ -432,7 +432,7 @@ var holders = func() (all [longest]string) {
 func (m *comparison) renumber(f *fences, s step, a *driver.Answer) {
 	status := a.Status
 	*a = driver.Answer{Outcome: a.Outcome, Fence: a.Fence, Seat: a.Seat, TTL: a.TTL, Position: a.Position}
-	if a.Outcome == driver.Granted && s.kind == driver.Acquire || a.Outcome == driver.Holding && !m.FreesOnRelease {
+	if a.Outcome == driver.Granted && s.kind == driver.Acquire || a.Outcome == driver.Holding {
 		a.Fence = f.number(a.Fence)
 	} else {
 		a.Fence, a.Seat = 0, 0
@@ -451,15 +451,12 @@ func (m *comparison) renumber(f *fences, s step, a *driver.Answer) {
 // number is about the status of an Inspect.
 func (m *comparison) number(f *fences, s *driver.Status) {
 	forget(s)
-	if m.FreesOnRelease {
-		s.Holders, s.Started = nil, false
-	}
 	s.Holders = slices.Clone(s.Holders)
 	for i := range s.Holders {
 		s.Holders[i].Fence = f.number(s.Holders[i].Fence)
 	}
-	// An abandon may raise the fence of a free key. That of a hand-over is of a grant.
-	if s.State == driver.Free || s.State == driver.Reserved && m.FreesOnRelease {
+	// An abandon may raise the fence of a free key.
+	if s.State == driver.Free {
 		s.Fence = 0
 	}
 	s.Fence, s.Result = f.number(s.Fence), nil
@@ -521,9 +518,6 @@ func (m *comparison) lapse(d time.Duration) {
 				}
 				return true
 			})
-			if freed := b.state.Freed; !until.Before(freed) && until.Before(freed.Add(near)) {
-				until, again = freed.Add(near), true
-			}
 		}
 	}
 	if until.After(now) {
@@ -558,9 +552,6 @@ func deadlines(s rules.State, yield func(time.Time) bool) {
 	for _, h := range s.Holders {
 		yield(h.End())
 		each(h.End())
-	}
-	if !s.Freed.IsZero() {
-		each(s.Freed)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // TestRunThatFails fails. Other tests run it in another process.
 func TestRunThatFails(t *testing.T) {
 	broken := func(*testing.T) Harness {
-		h := newWrong("M01 acquire unconditional", false).harness()
+		h := newWrong("M01 acquire unconditional").harness()
 		h.Delete = nil
 		return h
 	}

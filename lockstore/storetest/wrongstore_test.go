@@ -47,9 +47,9 @@ type wrongServer struct {
 
 var errCut = errors.New("connection reset")
 
-func newWrong(bug string, freesOnRelease bool) *wrongDriver {
+func newWrong(bug string) *wrongDriver {
 	d := &wrongServer{
-		bug: bug, book: rules.Book{Places: 20, Marks: 16, FreeOnRelease: freesOnRelease}, decide: rules.Book.Decide, rows: map[string]string{}, pushed: map[driver.Owner]driver.Fence{},
+		bug: bug, book: rules.Book{Places: 20, Marks: 16}, decide: rules.Book.Decide, rows: map[string]string{}, pushed: map[driver.Owner]driver.Fence{},
 	}
 	if i := slices.IndexFunc(wrongrules.All, func(m wrongrules.Mistake) bool { return m.Name == bug }); i >= 0 {
 		d.decide = wrongrules.All[i].Decide
@@ -394,10 +394,9 @@ func (d *wrongDriver) harness() Harness {
 		}
 	}
 	return Harness{
-		Store:          d.store(),
-		FreesOnRelease: d.book.FreeOnRelease,
-		Marks:          16,
-		DamageQueue:    map[string]func(*testing.T, string){"a number": damage(`"queue":[`, `"queue":7,"old":[`), "numbers": damage(`"queue":[`, `"queue":[1,`)},
+		Store:       d.store(),
+		Marks:       16,
+		DamageQueue: map[string]func(*testing.T, string){"a number": damage(`"queue":[`, `"queue":7,"old":[`), "numbers": damage(`"queue":[`, `"queue":[1,`)},
 		Requests: func() (n int) {
 			d.locked(func() { n = d.requests })
 			return n

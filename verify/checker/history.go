@@ -129,9 +129,6 @@ type Limits struct {
 	// late acquire takes the key until its own expiry, if its owner is forgotten or was
 	// told busy. 0 is a store that remembers all owners, or a network that delays nothing.
 	LateDuplicates time.Duration
-	// HandsOver says that what makes room makes the first in the queue the holder, also if it does
-	// not ask any more.
-	HandsOver bool
 	// OldReads says that a refusal may rest on what was true a moment ago. Then it proves
 	// nothing.
 	OldReads bool

@@ -175,7 +175,7 @@ func step(s state, op request, l Limits) []state {
 		}
 	case op.Kind == Complete && op.Outcome == Lost:
 		// After the end of a lease the key may have been handed over to an owner that never asked.
-		handed := l.HandsOver && mayBeOver && !s.begun
+		handed := mayBeOver && !s.begun
 		if same && !handed || s.owner == closed && s.kept == op.Fence && s.own && op.again {
 			return nil
 		}

@@ -122,15 +122,15 @@ const lateDuplicates = 2500 * time.Millisecond
 const repeats = 850 * time.Millisecond
 
 var (
-	exact     = checker.Limits{Early: drift, Late: drift, Answer: answer, HandsOver: true}
-	onRedis   = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates, HandsOver: true}
-	onCluster = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats, HandsOver: true}
+	exact     = checker.Limits{Early: drift, Late: drift, Answer: answer}
+	onRedis   = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates}
+	onCluster = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats}
 	// The documented bound: TTL + 2 skew + 2 s.
-	onDynamo = checker.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats, Stamped: true, HandsOver: true}
+	onDynamo = checker.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats, Stamped: true}
 )
 
 // onZooKeeper has no late duplicates: a late write finds another version.
-var onZooKeeper = checker.Limits{Early: drift, Late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, Answer: answer, LateRenewals: true, HandsOver: true}
+var onZooKeeper = checker.Limits{Early: drift, Late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, Answer: answer, LateRenewals: true}
 
 var setups = []*setup{
 	{name: "memory", limits: exact, length: 10 * time.Second, start: startMemory},
