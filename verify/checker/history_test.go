@@ -680,12 +680,12 @@ acquire c 0 busy 60 62 100`,
 		{"the key was handed over to an owner that never asked, so a result comes too late", `
 acquire a 5 ok 0 2 30
 complete a 5 lost 60 62 100 x`,
-			limits{{HandsOver: true}}, nil, limits{strict}},
+			limits{strict}, nil, nil},
 		{"but not while the lease lasts, and not if the work has started", `
 acquire a 5 ok 0 2 100
 mark-started a 5 ok 3 4 0
 complete a 5 lost 160 162 100 x`,
-			nil, nil, limits{{HandsOver: true}, strict}},
+			nil, nil, limits{strict}},
 		{"a refusal rests on an old read", `
 acquire a 5 ok 0 2 100
 release a 5 ok 5 7 0
@@ -710,6 +710,7 @@ acquire b 0 busy 40 42 30`,
 			limits{repeats}, nil, limits{strict}},
 		{"nothing to break, and the row says broken all the same", `
 acquire a 5 ok 0 2 30
+mark-started a 5 ok 3 4 0
 revoke a 5 lost 38 39 0
 complete a 5 lost 42 43 30 x
 release a 5 ok 44 45 0`,

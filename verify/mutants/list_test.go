@@ -156,7 +156,7 @@ var mutants = []mutant{
 	{id: "M150", what: "a result in a transaction has no hash of its input", suite: simulation, testRun: repeatSimulation, says: "got {said:replays"},
 	{id: "M151", what: "an error after the end of the context frees a key whose work has started", suite: simulation, testRun: repeatSimulation, says: "has effect number"},
 	{id: "M152", what: "who waits for a completed key gets it when the result ends", suite: simulation, testRun: repeatSimulation, says: "met no fault, and was refused"},
-	{id: "M153", what: "a release after the end of its lease begins the turns again", suite: rulebook, testRun: compared, says: "M153 a release after the end of its lease begins the turns again: "},
+	{id: "M153", what: "a release after the end of its lease begins the turns again", suite: rulebook, testRun: compared, says: "M153 a release after the end of its lease hands over from that end on: "},
 	{id: "M154", what: "a revocation ends the lease at once", suite: rulebook, testRun: compared, says: "M154 a revocation opens the key at once: "},
 	{id: "M155", what: "a revocation does not end the acquisition of the holder, whose late duplicate is granted the key again", suite: rulebook, testRun: compared, says: "M121 M155 revoke: released not set: "},
 	{id: "M156", what: "the owner of a resolved lease is told that it has stored its result", suite: rulebook, testRun: compared, says: "M156 resolve: the owner itself has completed it: "},
