@@ -20,7 +20,7 @@ const (
 )
 
 // StillHeld is a condition for TransactWriteItems: in the store's table, fence still
-// holds the lock of key. DynamoDB then applies the other writes of the transaction only
+// holds the lock of key, alone or with others. DynamoDB then applies the other writes of the transaction only
 // if no other owner has been granted the key. Items need no fence attribute for it. See
 // Store.IsStale for the refusal.
 //
@@ -47,7 +47,7 @@ func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWrite
 // CompleteItem is a Complete for a transaction of the caller's own, with TransactWriteItems: the
 // effect of the work and its result are written together, or none of them. The transaction is
 // cancelled if fence does not hold the lock of key any more: when a result is stored already, for
-// example. See IsStale for the refusal. A Complete of the same lease afterwards returns nil.
+// example. It is also cancelled if the lease has MaxHolders above 1. See IsStale for the refusal. A Complete of the same lease afterwards returns nil.
 //
 // The condition never holds if lockstore.ValidateComplete refuses result or d, or if the row has
 // no time to live of the store's name, see Options.TTL. The end is written by the local clock, as
