@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/rules"
@@ -180,6 +182,57 @@ func TestStillHeldOfSeveral(t *testing.T) {
 				continue
 			}
 			require.True(t, s.IsStale(err, fences[i]), "%v", err)
+		}
+	})
+}
+
+// Many give up at the same time, 5 ms away. Each of them ends its place.
+func TestManyLeaveAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 64
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		_, err := s.Acquire(t.Context(), request(time.Hour))
+		require.NoError(t, err)
+		var waiting []lockstore.Request
+		for range n {
+			waiting = append(waiting, join(t, s))
+		}
+		service.Fault = rtt
+		before := service.Actions()["UpdateItem"]
+		var all sync.WaitGroup
+		for _, req := range waiting {
+			all.Go(func() { assert.NoError(t, s.Leave(t.Context(), key, req.Owner)) })
+		}
+		all.Wait()
+		status, err := s.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.Zero(t, status.Waiting)
+		t.Logf("%d writes", service.Actions()["UpdateItem"]-before)
+		require.LessOrEqual(t, service.Actions()["UpdateItem"]-before, 5*n)
+	})
+}
+
+// Without the right to read, a waiter asks once in half a turn and not more often.
+func TestAwaitTurnThatCannotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		_, err := s.Acquire(t.Context(), request(time.Hour))
+		require.NoError(t, err)
+		req := join(t, s)
+		service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+			if r.Action == "GetItem" {
+				f.Refuse = &fakedynamo.Failure{Status: 400, Code: "AccessDeniedException"}
+			}
+			return f
+		}
+		for range 10 {
+			began := time.Now()
+			news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Note: req.Note})
+			require.NoError(t, err)
+			require.True(t, news.Ask)
+			require.GreaterOrEqual(t, time.Since(began), lockstore.Turn/2-time.Millisecond)
 		}
 	})
 }
