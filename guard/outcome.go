@@ -60,9 +60,6 @@ func outcomeOf(err error) Outcome {
 	return OutcomeUnknown
 }
 
-// mayRetry says whether the same request can be sent again.
-func (o Outcome) mayRetry() bool { return o == OutcomeUnavailable || o == OutcomeUnknown }
-
 // refused is the outcome and the error of a call that the store answered with err.
 func (r *run) refused(err error) (Outcome, error) {
 	key := r.report.Key

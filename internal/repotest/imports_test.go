@@ -44,6 +44,7 @@ var layers = []struct {
 	{"internal/modelcheck", []string{"internal/rules", "lockstore/driver"}},
 	{"internal/wrongrules", []string{"internal/rules", "lockstore", "lockstore/driver"}},
 	{"lockstore/casstore", []string{"lockstore", "lockstore/driver", "internal/rules"}},
+	{"lockstore/dynamostore/...", []string{"lockstore", "internal/awscreds", "lockstore/driver", "lockstore/internal/rest", "internal/rules"}},
 	{"lockstore/*store/...", []string{"lockstore", "internal/awscreds", "lockstore/casstore", "lockstore/driver", "lockstore/internal/rest"}},
 	{"guard", []string{"lockstore"}},
 	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/driver", "lockstore/memstore", "lockstore/storetest"}},

@@ -32,11 +32,11 @@ const (
 	probes    = "internal/size/probe"
 	mb        = 1_000_000
 	noLock    = 6.0
-	redisTop  = 8.8
+	redisTop  = 8.9
 	dynamoTop = 8.3
-	bothTop   = 11.02 // with ZooKeeper, too; the linker rounds each segment up to 64 kB on arm64
-	cosmosTop = 7.4
-	dataTop   = 7.1
+	bothTop   = 11.1 // with ZooKeeper, too; the linker rounds each segment up to 64 kB on arm64
+	cosmosTop = 7.45
+	dataTop   = 7.2
 	zkTop     = 6.6
 )
 

@@ -20,11 +20,11 @@ func TestBudget(t *testing.T) {
 		want  float64
 	}{
 		{[]string{"fmt"}, "no store", 6.0},
-		{[]string{"fmt", redis}, "redis", 8.8},
+		{[]string{"fmt", redis}, "redis", 8.9},
 		{[]string{dynamo, "fmt"}, "dynamodb", 8.3},
-		{[]string{dynamo, redis}, "both", 11.02},
-		{[]string{cosmos}, "cosmosdb", 7.4},
-		{[]string{datastore}, "datastore", 7.1},
+		{[]string{dynamo, redis}, "both", 11.1},
+		{[]string{cosmos}, "cosmosdb", 7.45},
+		{[]string{datastore}, "datastore", 7.2},
 		{[]string{zookeeper}, "zookeeper", 6.6},
 	} {
 		links, mb := budget(c.deps)

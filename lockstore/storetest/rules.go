@@ -377,7 +377,7 @@ func (m *comparison) send(s step, looks bool) (got seen) {
 		m.compared.Add(1)
 		a, err := d.Do(ctx, m.key, driver.Request{Kind: driver.Inspect})
 		if err != nil {
-			got.err = fmt.Errorf("Inspect: %w", err)
+			got.err = fmt.Errorf("inspect: %w", err)
 		}
 		got.inspected = a.Status
 		m.number(&m.fences, &got.inspected)
