@@ -24,10 +24,12 @@ type Driver interface {
 	// Await waits for the turn of an owner that has a place in the queue of the key. The
 	// outcome is Ask if an Acquire of the owner may now have another answer than before,
 	// NotYet if the wait ended without news, and Granted if the owner was handed the key, with
-	// Fence, Seat, TTL and Note. Ask and NotYet may be wrong; Granted is not. Its TTL counts from
-	// before this Await, like every TTL. So one Await makes at most one request to the server:
-	// between two of them the process may be frozen, and only the caller sees that. Await returns
-	// the context's error if the context ends first.
+	// Fence, Seat, TTL and Note. Ask and NotYet may be wrong. Granted is not, unless the owner
+	// itself or a Revoke has ended that lease since. Its TTL counts from before this Await, like
+	// every TTL. So one Await makes at most one request to the server: between two of them the
+	// process may be frozen, and only the caller sees that. The caller awaits again at once
+	// after NotYet, so the driver pauses; for a waiter that it does not wake, at most half a Turn.
+	// Await returns the context's error if the context ends first.
 	Await(ctx context.Context, key string, r Request) (Answer, error)
 }
 

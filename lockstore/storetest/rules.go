@@ -145,6 +145,7 @@ type comparison struct {
 	fences  fences                // as the store has them
 	notes   map[int]driver.Note   // of the store, from the last answers to each owner
 	refused map[int]time.Duration // when an owner's last Acquire that was refused was sent
+	over    map[driver.Owner]bool // the owner, or an operator, has ended what it was handed
 	last    driver.Owner          // to end a lease by a request
 	forgot  bool                  // the store has forgotten an owner
 	began   time.Time
@@ -158,7 +159,7 @@ type comparison struct {
 func (c *check) compare(steps []step, random *rand.Rand) ([]step, string) {
 	m := &comparison{
 		check: c, book: rules.Book{Places: cmp.Or(c.Places, 64), Marks: cmp.Or(c.Marks, 16)},
-		key: newKey(), beliefs: []belief{{fences: fences{0}}}, fences: fences{0}, notes: map[int]driver.Note{}, refused: map[int]time.Duration{}, began: time.Now(), at: c.elapsed(),
+		key: newKey(), beliefs: []belief{{fences: fences{0}}}, fences: fences{0}, notes: map[int]driver.Note{}, refused: map[int]time.Duration{}, over: map[driver.Owner]bool{}, began: time.Now(), at: c.elapsed(),
 	}
 	prefix, length := fmt.Sprintf("%016x-", rand.Uint64()), len(steps)
 	for n := range m.owners {
@@ -199,6 +200,7 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 		return m.await(s), true
 	}
 	before := m.beliefs
+	m.ends(s)
 	type wanted struct {
 		belief
 		seen
@@ -286,6 +288,21 @@ func (m *comparison) expects(s step, b belief, want seen) string {
 // awaits bounds an Await.
 const awaits = 100 * time.Millisecond
 
+// ends notes whose hand-over is over after a step. Nobody awaits a turn after it has given up its place or its
+// lease, and a revocation does not take back what an owner has heard.
+func (m *comparison) ends(s step) {
+	switch s.kind {
+	case driver.Release, driver.Abandon, driver.Leave, driver.Complete:
+		m.over[m.owners[s.owner]] = true
+	case driver.Revoke:
+		for _, b := range m.beliefs {
+			for _, h := range b.state.Holders {
+				m.over[h.Owner] = m.over[h.Owner] || h.HandedOver
+			}
+		}
+	}
+}
+
 // await calls the store's Await. It may say nothing, but what it says of a hand-over is true.
 func (m *comparison) await(s step) string {
 	ctx, cancel := context.WithTimeout(m.t.Context(), awaits)
@@ -300,7 +317,7 @@ func (m *comparison) await(s step) string {
 	if err != nil && ctx.Err() == nil {
 		return err.Error()
 	}
-	if err != nil || a.Outcome != driver.Granted {
+	if err != nil || a.Outcome != driver.Granted || m.over[m.owners[s.owner]] {
 		return ""
 	}
 	for _, b := range m.beliefs {
@@ -371,6 +388,7 @@ func (m *comparison) send(s step, looks bool) (got seen) {
 	}
 	if s.kind == driver.Acquire && got.answer.Outcome == driver.Refused {
 		m.refused[s.owner] = m.asked
+		delete(m.over, m.owners[s.owner])
 	}
 	m.renumber(&m.fences, s, &got.answer)
 	if looks {
