@@ -145,7 +145,7 @@ type comparison struct {
 	fences  fences                // as the store has them
 	notes   map[int]driver.Note   // of the store, from the last answers to each owner
 	refused map[int]time.Duration // when an owner's last Acquire that was refused was sent
-	over    map[driver.Owner]bool // the owner, or an operator, has ended what it was handed
+	over    map[driver.Owner]bool // the owner awaits no turn any more, or what it was handed was revoked
 	last    driver.Owner          // to end a lease by a request
 	forgot  bool                  // the store has forgotten an owner
 	began   time.Time
@@ -288,8 +288,7 @@ func (m *comparison) expects(s step, b belief, want seen) string {
 // awaits bounds an Await.
 const awaits = 100 * time.Millisecond
 
-// ends notes whose hand-over is over after a step. Nobody awaits a turn after it has given up its place or its
-// lease, and a revocation does not take back what an owner has heard.
+// ends notes who awaits no turn after a step. A revocation does not take back what an owner may have heard.
 func (m *comparison) ends(s step) {
 	switch s.kind {
 	case driver.Release, driver.Abandon, driver.Leave, driver.Complete:
@@ -389,6 +388,8 @@ func (m *comparison) send(s step, looks bool) (got seen) {
 	if s.kind == driver.Acquire && got.answer.Outcome == driver.Refused {
 		m.refused[s.owner] = m.asked
 		delete(m.over, m.owners[s.owner])
+	} else if s.kind == driver.Acquire {
+		m.over[m.owners[s.owner]] = true
 	}
 	m.renumber(&m.fences, s, &got.answer)
 	if looks {
