@@ -101,8 +101,8 @@ type State = driver.State
 const (
 	// Free: an Acquire is granted. The entry of a dead holder may still be there.
 	Free = driver.Free
-	// Reserved: nobody is at work. The key is kept for those who have waited longer, or was
-	// handed over to one of them, who has not asked yet.
+	// Reserved: nobody is known to be at work. The key is kept for those who have waited longer, or
+	// was handed over to one of them, who has not extended its lease yet and may have begun its work.
 	Reserved = driver.Reserved
 	// Held: somebody has a lease.
 	Held = driver.Held

@@ -8,8 +8,8 @@ type State int
 const (
 	// Free: an Acquire is granted.
 	Free State = iota
-	// Reserved: nobody is at work. The key is kept for those who have waited longer, or
-	// was handed over to one of them, who has not asked yet.
+	// Reserved: nobody is known to be at work. The key is kept for those who have waited longer, or
+	// was handed over to one of them, who has not extended its lease yet and may have begun its work.
 	Reserved
 	// Held: somebody has a lease.
 	Held
