@@ -116,8 +116,7 @@
 //     during a lease: 250 ms in 60 s, which is 0.4 %.
 //   - The store gives the key away before the end of the lease: a failover lost the
 //     lease, somebody deleted it or revoked it with OpenAtOnce, or the store's clock jumped
-//     ahead. The guard learns that at the next renewal or at the release. With DynamoDB and Redis
-//     it learns only at a renewal that a lease was revoked.
+//     ahead. The guard learns that at the next renewal or at the release.
 //
 // # The work's context
 //
