@@ -13,10 +13,11 @@ import (
 // If the queue of an entry is missing or damaged, the store goes on as if there were no
 // queue. A full queue takes no more owners.
 //
-// The request that makes room also makes the first in the queue the holder, for one [Turn], and the next one
-// too if there is room for it. The state is Reserved then. The next Acquire of this owner, or a Renew, has the same fence and
-// makes the lease as long as its TTL. Until then the owner may work under it, see [Awaited]. If the owner does not come within its turn, the hand-over lapses: the owner has lost its place and
-// nothing else. It may ask again, and is the last then.
+// The request that makes room also makes the first in the queue the holder, for one [Turn], and the
+// next ones as long as there is room. The state is Reserved then. The owner may work under this lease, see
+// [Awaited]. Its next Acquire or Renew has the same fence and makes the lease as long as its TTL. If the
+// owner does not come within its turn, the hand-over lapses: the owner has lost its place and nothing
+// else. It may ask again, and is the last then.
 //
 // A grant ends the owner's place and all places before it, and so does a hand-over. A grant to an owner without a
 // place ends all places. Leave ends the owner's place, and so does Release by this owner, also
@@ -27,9 +28,10 @@ import (
 // turn has come, is not overtaken, whatever the other owners do.
 //
 // The queue's rule, the same for every store: a key that has room is granted to an owner if n is 0, or if
-// there has been room, for the owner and for those before it, for n times Turn. n is the number of places
-// before the owner's place, or of all places if the owner has none, and at most MaxTurns. There is room if fewer hold
-// the key than [Request].MaxHolders of each of them says; with 1 that is a key whose lease or hand-over has ended.
+// there has been room, for the owner and for those before it, for n times Turn. n is the number of
+// places before the owner's place, or of all places if the owner has none, and at most MaxTurns. There
+// is room if fewer hold the key than the MaxHolders of each of them and of the request; with 1 that is a
+// key whose lease or hand-over has ended.
 //
 // So the first in the queue gets a free key at once. An owner that died while it waited
 // delays those behind it by one Turn. And a queue whose owners all died keeps a key from
