@@ -19,6 +19,6 @@
 //
 // The command cmd/lockctl shows and revokes locks, and runs a command under a lock.
 //
-// A key has at most one live lease. A lease comes with a fence, a number that only grows: write it with your
+// A key has at most one live lease, unless its users allow several. A lease comes with a fence, a number that only grows: write it with your
 // data and refuse a smaller one, because no lock can stop a write of a program that stood still.
 package lambdalock

@@ -13,6 +13,8 @@
 //	takeover       the grant of a key whose lease has expired, to another owner
 //	abandon        to release an acquire whose outcome is unknown
 //	state          what is true of a key, in one word, see [State]
+//	hand-over      the request that makes room makes the first in the queue the holder, see [Turn]
+//	seat           the number of a holder among those who hold a key at once, see [MaxHolders]
 //	result         what the work returned, stored in the key's entry: a refusal brings it
 //	in doubt       the lease has ended under work that had started; nobody knows how the work ended
 //
@@ -20,7 +22,8 @@
 //
 // Package storetest checks each of these on each store.
 //
-//  1. At most one lease of a key is live, by the store's own time. Every new grant has a
+//  1. At most one lease of a key is live, by the store's own time, or as many as all of their
+//     requests and that of the grant allow (Request.MaxHolders). Every new grant has a
 //     larger Fence than every earlier grant of the same key: also after a release, an
 //     expiry, a deleted entry, a restart or a restored older entry. The rule is
 //     fence = max(previous+1, now in microseconds), see [NextFence]. The limit of the
@@ -64,7 +67,7 @@
 //
 // # Cost
 //
-// For a free key, Acquire is one request and Release is one request. Acquire, Renew and
+// For a free key that one may hold, Acquire is one request and Release is one request. Acquire, Renew and
 // Release send no extra read: the answer that refuses a request has all that they need.
 // A database that can only compare and swap needs one read more, unless
 // the same process wrote the entry last.
