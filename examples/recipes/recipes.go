@@ -4,29 +4,19 @@ package recipes
 
 import (
 	"context"
-	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// AtMost runs work if fewer than n run under this name, and is a *guard.LockBusy otherwise. Each
-// of n keys is one place. All programs need the same n. Options.Wait of the guard has to be 0.
-func AtMost(ctx context.Context, g *guard.Guard, name string, n int, work func(context.Context, guard.Lock) error) (err error) {
-	first := rand.IntN(n)
-	for i := range n {
-		started := false
-		err = g.Do(ctx, lockstore.Key(name, strconv.Itoa((first+i)%n)), func(ctx context.Context, lock guard.Lock) error {
-			started = true
-			return work(ctx, lock)
-		})
-		if _, busy := err.(*guard.LockBusy); started || !busy {
-			return err
-		}
-	}
-	return err
+// Tenant runs work if fewer than each runs of the tenant, and fewer than total runs of all tenants, are at
+// work. The tenant's lock is the outer one: the other way round, runs that wait for one busy tenant would have
+// the seats of all.
+func Tenant(ctx context.Context, g *guard.Guard, tenant string, each, total int, work func(context.Context, guard.Lock) error) error {
+	return g.WithMaxHolders(each).Do(ctx, lockstore.Key("tenant", tenant), func(ctx context.Context, _ guard.Lock) error {
+		return g.WithMaxHolders(total).Do(ctx, "all-tenants", work)
+	})
 }
 
 // Begin takes a lock for a later invocation, which calls Finish within ttl. The text is a secret:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,34 +21,46 @@ func newGuard(t *testing.T, options guard.Options) *guard.Guard {
 	return g
 }
 
-func TestAtMost(t *testing.T) {
+// One tenant has far more runs than its share. Those of the others do not wait for them.
+func TestTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGuard(t, guard.Options{})
-		var running, most, refused atomic.Int64
+		g := newGuard(t, guard.Options{Wait: time.Minute})
+		var mu sync.Mutex
+		running, most := map[string]int{}, map[string]int{}
 		var all sync.WaitGroup
-		for range 10 {
+		began := time.Now()
+		do := func(tenant string) {
 			all.Go(func() {
-				err := AtMost(t.Context(), g, "export", 3, func(context.Context, guard.Lock) error {
-					most.Store(max(most.Load(), running.Add(1)))
+				require.NoError(t, Tenant(t.Context(), g, tenant, 3, 8, func(context.Context, guard.Lock) error {
+					count := func(by int) {
+						mu.Lock()
+						defer mu.Unlock()
+						for _, name := range []string{tenant, "all"} {
+							running[name] += by
+							most[name] = max(most[name], running[name])
+						}
+					}
+					count(1)
 					<-time.After(time.Second)
-					running.Add(-1)
+					count(-1)
+					if tenant != "busy" {
+						require.Less(t, time.Since(began), 3*time.Second)
+					}
 					return nil
-				})
-				if _, busy := err.(*guard.LockBusy); busy {
-					refused.Add(1)
-				} else {
-					require.NoError(t, err)
-				}
+				}))
 			})
 		}
+		for range 30 {
+			do("busy")
+		}
+		synctest.Wait()
+		for _, tenant := range []string{"a", "b"} {
+			do(tenant)
+			do(tenant)
+			do(tenant)
+		}
 		all.Wait()
-		require.EqualValues(t, 3, most.Load())
-		require.EqualValues(t, 7, refused.Load())
-
-		calls := 0
-		err := AtMost(t.Context(), g, "export", 3, func(context.Context, guard.Lock) error { calls++; return &guard.LockBusy{} })
-		require.Error(t, err)
-		require.Equal(t, 1, calls, "the work's own error")
+		require.Equal(t, map[string]int{"busy": 3, "a": 3, "b": 3, "all": 8}, most)
 	})
 }
 
