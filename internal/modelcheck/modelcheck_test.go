@@ -108,7 +108,7 @@ func controls(t *testing.T) (all []verifyrecord.Control) {
 		{queue, None, "M32 callers without a place overtake the queue", "lost its place"},
 		{queue, None, "queue: last in, first out", "somebody got a place before"},
 		{queue, None, "queue: a grant keeps the place", "a holder has a place"},
-		{queue, None, "queue: an abandon keeps the place", "an owner that has ended has a place"},
+		{queue, None, "queue: an abandon keeps the place", "has a place"},
 		{queue, None, "queue: leave does nothing", "an owner that has left has a place"},
 		{queue, None, "queue: stays through a cooldown", "somebody waits for a completed key"},
 		{queue, None, "a completed key is granted", "a completed key was granted"},
