@@ -101,8 +101,7 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 // long as the store remembers the first one. With Fence 0 it abandons the calls of Acquire
 // with this owner whose outcome is unknown, also if the store receives their requests
 // later. *LockLost says that the lease had ended before: another owner has the key, or the
-// store knows nothing of this lease. If an operator has revoked it, the error is *LockLost too,
-// and nil on DynamoDB and Redis.
+// store knows nothing of this lease. If an operator has revoked it, the error is *LockLost too.
 func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
 	if err := g.usable(ctx); err != nil {
 		return err

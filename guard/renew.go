@@ -7,8 +7,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// firstExtension is how long after a hand-over the lease is extended, if the work still runs
-// then. A store that is silent for a second after a hand-over ends the work, so it is soon.
+// firstExtension is how long after the start of the work a lease that was handed over is extended,
+// if the work still runs then. A store that is silent for a second after a hand-over ends the work, so it is soon.
 const firstExtension = 50 * time.Millisecond
 
 // renew extends the lease until the work ends, or until the trust reaches past the
@@ -19,7 +19,7 @@ func (r *run) renew() {
 	sent := r.trust + margin - r.lease.TTL
 	next := sent + r.lease.TTL/3
 	if r.handed {
-		next = min(sent+firstExtension, r.trust-time.Second)
+		next = min(r.elapsed()+firstExtension, r.trust-time.Second)
 	}
 	for r.sleep(next - r.elapsed()) {
 		t := r.retry(r.elapsed() + r.check())

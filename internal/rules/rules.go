@@ -203,9 +203,12 @@ func (d *decision) acquire() driver.Answer {
 		case d.Fence != 0 && d.Fence != h.Fence:
 			return d.lostNow("this lease is over")
 		case d.live(h) && h.HandedOver:
-			h.HandedOver, h.Since, h.TTL, h.Text, h.Note = false, d.clock.Late, d.TTL, d.Request.Holder, d.Note
+			// Its owner may trust the lease already, so it gets no shorter.
+			h.HandedOver, h.Since, h.TTL, h.Text, h.Note = false, d.clock.Late, max(d.TTL, h.TTL), d.Request.Holder, d.Note
 			d.setLive(i, h)
-			return d.granted(h)
+			a := d.granted(h)
+			a.TTL = min(a.TTL, d.TTL)
+			return a
 		case d.live(h):
 			d.rest(OnStamp)
 			a := d.granted(h)

@@ -41,11 +41,12 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 	case q.Fence != 0:
 		return t.extendHandOver(ctx, key, q)
 	case q.MaxHolders > 1 || n.reads:
-		seen, r, err := t.readAs(ctx, key, !n.full)
+		hint := n.full && q.MaxHolders == 1
+		seen, r, err := t.readAs(ctx, key, !hint)
 		if err != nil {
 			return driver.Answer{}, err
 		}
-		if _, changed, a := t.decide(seen, r, q); !n.full || !changed && a.Outcome == driver.Refused {
+		if _, changed, a := t.decide(seen, r, q); !hint || !changed && a.Outcome == driver.Refused {
 			return t.change(ctx, key, q, seen, r, false)
 		}
 	}
@@ -80,7 +81,7 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 		g.before = -1
 		return t.trusted(ctx, key, q, g, len(seen.Queue) > 0, r)
 	}
-	return t.change(ctx, key, q, seen, r, r.ambiguous)
+	return t.change(ctx, key, q, seen, r, r.applied || r.ambiguous)
 }
 
 // arriving is the write that grants the key as it is when nobody was seen: it must be free, or
@@ -119,10 +120,11 @@ func (t *table) arriving(q driver.Request) (write, *grant) {
 // extendHandOver makes a lease that was handed over as long as its request asks, in one write.
 func (t *table) extendHandOver(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	now := t.clock.read()
+	q.TTL = max(q.TTL, driver.Turn) // its owner may trust the lease already, so it gets no shorter
 	g := &grant{fence: q.Fence, expires: t.expiresAt(now, q.TTL), before: -1}
 	w := write{
 		update:    "SET #expires = :expires, #holder = :holder, #ttl = :ttl REMOVE #handed",
-		condition: ifMine + ifNotOver + ifNotStarted + " AND attribute_exists(#handed)",
+		condition: ifMine + ifNotOver + ifNotStarted + " AND attribute_exists(#handed) AND #expires < :expires",
 		values:    mine(q),
 		oldRow:    true,
 	}

@@ -25,8 +25,8 @@ import (
 var book = rules.Book{Places: maxPlaces, Marks: 16}
 
 const (
-	// changeWrites is how many writes one request may take: the first one, the one that follows
-	// its refusal, and two more if other owners change the row meanwhile.
+	// changeWrites is how many writes one request may take here: the one that follows a read or a
+	// refused first write, and more if other owners change the row meanwhile.
 	changeWrites = 4
 	// leaveWrites is more: many owners may leave a queue at the same time.
 	leaveWrites = 8
@@ -91,11 +91,14 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 		most = leaveWrites
 	}
 	for n := 0; ; n++ {
+		if q.Kind == driver.Acquire && slices.ContainsFunc(seen.Holders, func(h rules.Holder) bool { return h.Owner == q.Owner && h.HandedOver }) {
+			q.TTL = max(q.TTL, driver.Turn) // the row does not have the TTL, and an extension shortens nothing
+		}
 		next, changed, a := t.decide(seen, r, q)
 		switch {
 		case !changed:
 			return t.unchanged(ctx, key, q, seen, r, a, last, ambiguous)
-		case n == most && q.Kind == driver.Acquire:
+		case n == most && q.Kind == driver.Acquire && q.Fence == 0:
 			return driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Reserved}}, nil
 		case n == most:
 			return driver.Answer{}, fmt.Errorf("dynamostore: key %q: the request %q was not applied, the row changed %d times meanwhile", key, q.Kind, n)
@@ -241,6 +244,9 @@ func (t *table) becoming(q driver.Request, seen row, next rules.State) write {
 	}
 	if len(remove) > 0 {
 		w.update = strings.TrimPrefix(w.update+" REMOVE "+strings.Join(remove, ", "), " ")
+	}
+	if w.update == "" { // a renewal of what lasts longer: the answer rests on a write, and DynamoDB wants one that sets something
+		w.update, w.values[":same"] = "SET #owner = :same", seen.item[attrOwner]
 	}
 	w.condition = strings.Join(conditions, " AND ")
 	return w

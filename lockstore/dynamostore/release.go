@@ -69,7 +69,7 @@ func (t *table) releasing(q driver.Request, waits bool) (w write, next driver.Fe
 	next, end = lockstore.NextFence(q.Fence, now), now.Add(driver.Turn).Truncate(time.Millisecond)
 	w.update = "SET #released = :me, #ended = :fence, #ttl = :ttl, #owner = #queue[1], #fence = :next, #expires = :expires, #handed = :one REMOVE #how, #holder, #begun, #queue[0]"
 	// A place of an owner that shares the key has a space, and is not for this write.
-	w.condition += " AND #queue[0] = :me AND attribute_type(#queue[1], :text) AND #queue[1] > :space AND NOT contains(#queue[1], :space)"
+	w.condition += " AND #queue[0] = :me AND attribute_type(#queue[1], :text) AND #queue[1] <> :me AND #queue[1] > :space AND NOT contains(#queue[1], :space)"
 	w.values[":next"], w.values[":expires"], w.values[":one"] = fenceNumber(next), millis(end), integer(1)
 	w.values[":text"], w.values[":space"] = text("S"), text(" ")
 	return w, next, end

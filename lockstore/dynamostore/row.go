@@ -133,6 +133,9 @@ func (r *row) decodeOwner() error {
 	}
 	r.LastFence = driver.Fence(fence)
 	end, text := time.UnixMilli(milli), textOf(r.item[attrHolder])
+	if r.item[attrHanded] != nil {
+		text = "" // of a request that has joined since
+	}
 	switch owner {
 	case "":
 		return fmt.Errorf("the attribute %q is not a text", attrOwner)

@@ -45,7 +45,9 @@ type table struct {
 func (t *table) Do(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	switch q.Kind {
 	case driver.Acquire:
-		return t.acquire(ctx, key, q)
+		a, err := t.acquire(ctx, key, q)
+		a.TTL = min(a.TTL, q.TTL)
+		return a, err
 	case driver.Renew:
 		return t.renew(ctx, key, q)
 	case driver.Release:

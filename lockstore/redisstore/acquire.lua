@@ -11,7 +11,7 @@ if i then
 	if live(h) then
 		if h.handed then
 			leaveQueue(me)
-			h.handed, h.since, h.ttl, h.text, changed = false, now, ARGV[2] + 0, ARGV[3], true
+			h.handed, h.since, h.ttl, h.text, changed = false, now, math.max(h.ttl, ARGV[2] + 0), ARGV[3], true
 		end
 		return granted(h)
 	end

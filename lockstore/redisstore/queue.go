@@ -193,7 +193,7 @@ func (s *server) together(key string) bool {
 func (s *server) release(ctx context.Context, key string, r driver.Request) (reply, error) {
 	if r.Note != "" && !s.wakeUps.oneKey.Load() && s.together(key) {
 		next := lockstore.Owner(r.Note)
-		got, err := s.runWith(ctx, releaseScript, key, s.list(key, next), r.Owner, digits(r.Fence), string(next))
+		got, err := s.runWith(ctx, releaseScript, key, s.list(key, next), r.Owner, digits(r.Fence), secret(next))
 		if !errors.Is(err, lockstore.ErrUnavailable) || !slices.Contains([]string{"NOPERM", "CROSSSLOT"}, word(serverText(err))) {
 			return got, err
 		}
@@ -205,7 +205,7 @@ func (s *server) release(ctx context.Context, key string, r driver.Request) (rep
 // wake tells an owner that it was handed the key. The hand-over is done: an error changes nothing about it,
 // and the waiter asks for itself within a second.
 func (s *server) wake(ctx context.Context, key string, by lockstore.Owner, n news) {
-	_, _ = s.send(ctx, wakeScript, key, s.list(key, n.owner), "", by, n.element)
+	_, _ = s.send(ctx, wakeScript, key, s.list(key, n.owner), "", by, secret(n.element))
 }
 
 // pause lets a random time pass.

@@ -186,8 +186,8 @@ func (s *server) ask(ctx context.Context, key string, r driver.Request) (reply, 
 // digits is a fence as an entry has it.
 func digits(f driver.Fence) string { return fmt.Sprintf("%016d", int64(f)) }
 
-// secret is data of the user as an argument of a command. Hooks that print commands see
-// its length.
+// secret is data of the user, or has another owner, as an argument of a command. Hooks that print
+// commands see its length.
 type secret []byte
 
 // MarshalBinary is called when the client writes the command.
