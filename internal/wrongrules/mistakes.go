@@ -452,6 +452,9 @@ var handingOver = []Mistake{
 		})
 	}),
 	after("an extension of a hand-over is not stored", driver.Acquire, func(c *call) { when(c.extended(), func() { c.State = c.was }) }),
+	after("an extension of a hand-over makes the lease shorter", driver.Acquire, func(c *call) {
+		when(c.extended(), func() { c.mine().TTL = c.Request.TTL })
+	}),
 	after("a hand-over that was extended takes a new fence", driver.Acquire, func(c *call) {
 		when(c.extended(), func() { c.LastFence++; c.mine().Fence, c.answer.Fence = c.LastFence, c.LastFence })
 	}),
