@@ -263,8 +263,10 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 	case len(m.beliefs) == 0:
 		return difference, false
 	}
-	if e := m.beliefs[0].state.Ended; len(e) > 0 && e[len(e)-1].Fence > 0 && e[len(e)-1].How != rules.Expired {
-		m.last = e[len(e)-1].Owner
+	for _, e := range m.beliefs[0].state.Ended {
+		if e.Fence > 0 && e.How != rules.Expired {
+			m.last = e.Owner
+		}
 	}
 	return "", len(m.beliefs) <= mostBeliefs
 }
