@@ -157,7 +157,7 @@ func (t *table) unchanged(ctx context.Context, key string, q driver.Request, see
 		a.Note = placeNote(a.Position, t.clock.local(), seen)
 	case a.Outcome == driver.Refused && q.Join && len(seen.Queue) >= maxPlaces:
 		a.Note = noteFull
-	case a.Outcome == driver.Done && q.Kind == driver.Revoke && last.answer.Outcome == driver.Done && last.answer.Status.State != 0:
+	case a.Outcome == driver.Done && q.Kind == driver.Revoke && q.AtOnce && ambiguous && last.answer.Outcome == driver.Done:
 		return last.answer, nil // the first attempt was applied, and says what was revoked
 	case a.Outcome != driver.Lost || !ambiguous || marked:
 	case q.Kind == driver.Release, q.Kind == driver.Complete, q.Kind == driver.Resolve, q.Kind == driver.Revoke && q.AtOnce:

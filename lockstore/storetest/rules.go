@@ -501,11 +501,19 @@ func (m *comparison) alternatives(b belief, r driver.Request) (all []belief) {
 	}
 	s := b.state
 	if r.Kind == driver.Resolve || r.Kind == driver.Revoke {
-		b.state.Ended = slices.DeleteFunc(slices.Clone(s.Ended), func(e rules.Ended) bool { return e.Fence == r.Fence && e.Owner != m.last })
+		b.state.Ended = slices.Clone(s.Ended)
+		for i, e := range s.Ended {
+			if e.Fence == r.Fence && e.Owner != m.last {
+				b.state.Ended[i].Fence = 0
+			}
+		}
 		all = append(all, b)
 	} else if i := slices.IndexFunc(s.Ended, func(e rules.Ended) bool { return e.Owner == r.Owner }); i >= 0 {
 		released, forgotten := b, b
 		released.state.Ended, forgotten.state.Ended = slices.Clone(s.Ended), slices.Delete(slices.Clone(s.Ended), i, i+1)
+		if e := &released.state.Ended[i]; e.How == rules.Expired {
+			e.Fence = 0 // an abandon has left the mark
+		}
 		released.state.Ended[i].How = rules.Released
 		all = append(all, released)
 		if r.Owner != m.last || s.Ended[i].How == rules.Expired || s.Ended[i].Fence == 0 {
