@@ -144,7 +144,8 @@ func (r *run) try(a *attempt) (Outcome, error) {
 			a.askAfresh()
 			continue
 		case OutcomeLost:
-			if a.unknown, a.queued = nil, false; a.repeatable { // the store grants this owner nothing any more
+			// The store grants this owner nothing any more.
+			if a.unknown, a.queued, a.lease = nil, false, (lockstore.Lease{}); a.repeatable {
 				return r.refused(err)
 			}
 			a.begin()

@@ -60,7 +60,9 @@ func TestTenant(t *testing.T) {
 			do(tenant)
 		}
 		all.Wait()
-		require.Equal(t, map[string]int{"busy": 3, "a": 3, "b": 3, "all": 8}, most)
+		require.Equal(t, 3, most["busy"])
+		require.Equal(t, 8, most["all"])
+		require.LessOrEqual(t, max(most["a"], most["b"]), 3)
 	})
 }
 

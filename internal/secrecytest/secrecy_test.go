@@ -538,6 +538,8 @@ func TestNoTypeShowsASecret(t *testing.T) {
 		refused, *refused, result, &result, []lockstore.Secret{result}, fmt.Errorf("busy: %w", refused), &guard.LockBusy{Key: "k", Err: refused},
 		lease, &lease, []lockstore.Lease{lease}, map[string]lockstore.Lease{"k": lease}, owner, []lockstore.Owner{owner},
 
+		&lockstore.Granted{Key: "k"}, lockstore.Place{Key: "k", Owner: owner, Note: lockstore.Note(owner)}, lockstore.Awaited{Lease: lease, Note: lockstore.Note(owner)}, driver.Note(owner),
+
 		g, guard.Options{}, guard.Lock{Key: "k", Fence: 7}, guard.OutcomeOK, guard.Report{Key: "k", Err: inner, ReleaseErr: inner},
 		guard.PhaseLost, guard.TraceEvent{Phase: guard.PhaseLost, Report: guard.Report{Key: "k"}, Err: inner},
 		guard.LeaseRequest{Key: "k", Owner: owner}, &guard.LeaseRequest{Owner: owner},
