@@ -29,7 +29,7 @@ const (
 	// refused first write, and more if other owners change the row meanwhile.
 	changeWrites = 4
 	// leaveWrites is more: many owners may leave a queue at the same time.
-	leaveWrites = 8
+	leaveWrites = 16
 	leavePause  = 20 * time.Millisecond
 
 	// anyTime is for a reply without a Date: it may be any time.

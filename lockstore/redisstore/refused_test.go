@@ -390,7 +390,7 @@ func awaitInfo(t *testing.T, addr, text string) {
 	require.Eventually(t, func() bool {
 		info, err := client.Info(context.Background(), "replication").Result()
 		return err == nil && strings.Contains(info, text)
-	}, 15*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }
 
 func awaitBusy(t *testing.T, client redis.UniversalClient) {
