@@ -159,7 +159,7 @@ acquire a 6 ok 120 130 100`, false, true},
 		{"M08 renewed after its end, when its first reply was lost", `
 acquire a 0 unknown 0 10 100
 acquire a 5 ok 20 30 100
-renew a 5 ok 140 150 100`, false, true},
+renew a 5 ok 2140 2150 100`, false, true},
 		{"M08 a lost renewal came too late to count", `
 acquire a 5 ok 0 10 100
 renew a 5 unknown 120 130 100
@@ -232,7 +232,7 @@ acquire b 0 busy 220 230 100`, true, true},
 		{"a lost acquire cannot last longer than from its end on", `
 acquire a 0 unknown 0 10 100
 acquire a 5 ok 20 30 100
-acquire b 0 busy 1000 1010 100`, false, true},
+acquire b 0 busy 3000 3010 100`, false, true},
 		{"a late release after another's takeover", `
 acquire a 5 ok 0 10 100
 acquire b 6 ok 105 115 100

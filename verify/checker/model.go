@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // entry is what a store keeps of one key. The moment of expiry is not known. It lies
@@ -104,7 +106,7 @@ func step(s state, op request, l Limits) []state {
 	mustBeOver := s.owner == "" || op.Call > s.hi+l.Late
 	switch {
 	case op.Kind == Acquire && op.Outcome == OK:
-		return granted(s, op.Op, mayBeOver)
+		return granted(s, op, mayBeOver)
 	case op.Kind == Acquire && op.Outcome == Busy:
 		if mine || mustBeOver || s.owner == closed {
 			return nil
@@ -263,7 +265,7 @@ func revoking(e entry, op Op) entry {
 	return e
 }
 
-func granted(s state, op Op, mayBeOver bool) []state {
+func granted(s state, op request, mayBeOver bool) []state {
 	if s.owner == op.Owner {
 		// The same lease again. An expired one is lost, and never granted anew.
 		first := s.fence == 0 && op.Fence > s.last
@@ -272,13 +274,16 @@ func granted(s state, op Op, mayBeOver bool) []state {
 		}
 		s.fence, s.last = op.Fence, max(s.last, op.Fence)
 		s.lo = max(s.lo, op.Call+op.Trust)
+		if first {
+			s.hi = max(s.hi, op.Return+op.longest())
+		}
 		return []state{s}
 	}
 	if op.Owner == s.abandoned || op.Owner == s.released || !mayBeOver || s.begun || op.Fence <= s.last {
 		return nil
 	}
 	s.owner, s.fence, s.last, s.data = op.Owner, op.Fence, op.Fence, ""
-	s.lo, s.hi = op.Call+op.Trust, op.Return+op.TTL
+	s.lo, s.hi = op.Call+op.Trust, op.Return+op.longest()
 	return []state{s}
 }
 
@@ -394,15 +399,24 @@ func unknown(s state, op request, l Limits) []state {
 	return next
 }
 
+// longest is for how long a granted request may hold the key. An owner that has asked before may have been handed
+// the key, and what extends a hand-over makes no lease shorter than a turn.
+func (r request) longest() time.Duration {
+	if r.Kind == Acquire && r.first < r.Call {
+		return max(r.TTL, lockstore.Turn)
+	}
+	return r.TTL
+}
+
 // lasting sets by when the key is free again after a request of unknown outcome.
 func lasting(s state, op request, l Limits) state {
 	switch {
 	case op.over:
 		s.hi = max(s.hi, op.Return)
 	case l.Stamped: // from its stamp on, whenever it arrives
-		s.hi = max(s.hi, op.Return+op.TTL)
+		s.hi = max(s.hi, op.Return+op.longest())
 	default:
-		s.open, s.openEnd = max(s.open, op.TTL), max(s.openEnd, op.end)
+		s.open, s.openEnd = max(s.open, op.longest()), max(s.openEnd, op.end)
 	}
 	return s
 }
