@@ -33,6 +33,11 @@ type grant struct {
 	before  driver.Fence // the fence in the old row, 0 without one; -1 when it is not known
 }
 
+// made says that the only lease of a row is this grant: the SDK may send a write twice.
+func (g *grant) made(h *rules.Holder, o driver.Owner) bool {
+	return h != nil && h.Owner == o && h.Fence == g.fence && h.End().Equal(g.expires) && !h.Revoked
+}
+
 // acquire sends one write, which grants a free key, or takes the last place of the queue. If it
 // is refused, the row decides. An owner that knows more begins in another way.
 func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
@@ -76,7 +81,7 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 				seen.item = cloneWith(seen.item, attrQueue, list(seen.queue...))
 			}
 		}
-	case r.ambiguous && h != nil && h.Owner == q.Owner && h.Fence == g.fence && h.End().Equal(g.expires) && !h.Revoked:
+	case r.ambiguous && g.made(h, q.Owner):
 		// The SDK sent this write twice, and the first one was applied.
 		g.before = -1
 		return t.trusted(ctx, key, q, g, len(seen.Queue) > 0, r)
@@ -135,7 +140,7 @@ func (t *table) extendHandOver(ctx context.Context, key string, q driver.Request
 	}
 	seen, err := t.names.decode(key, r.item)
 	switch h := seen.alone(); {
-	case r.applied, err == nil && r.ambiguous && h != nil && h.Owner == q.Owner && h.Fence == g.fence && h.End().Equal(g.expires) && !h.Revoked:
+	case r.applied, err == nil && r.ambiguous && g.made(h, q.Owner):
 		return t.trusted(ctx, key, q, g, len(seen.Queue) > 0, r)
 	case err != nil:
 		return driver.Answer{}, err
@@ -152,6 +157,7 @@ func (t *table) granted(ctx context.Context, key string, q driver.Request, seen 
 		}
 		end := h.End().Truncate(time.Millisecond)
 		if h.MaxHolders == 1 && q.Kind == driver.Acquire {
+			q.TTL = max(q.TTL, h.TTL) // the rules give more to who extends a hand-over
 			return t.trusted(ctx, key, q, &grant{fence: h.Fence, expires: end, before: -1}, len(next.Queue) > 0, r)
 		}
 		if r.date.IsZero() {

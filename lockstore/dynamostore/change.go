@@ -51,7 +51,7 @@ func (t *table) clockOf(r reply) rules.Clock {
 func (t *table) decide(seen row, r reply, q driver.Request) (next rules.State, changed bool, a driver.Answer) {
 	q.Note, q.Join = "", q.Join && !seen.damaged
 	clock := t.clockOf(r)
-	if i := slices.IndexFunc(seen.Holders, func(h rules.Holder) bool { return h.Owner == q.Owner }); q.Kind == driver.Renew && i >= 0 {
+	if i := seen.holder(q.Owner); q.Kind == driver.Renew && i >= 0 {
 		q.TTL = max(q.TTL, seen.Holders[i].End().Sub(clock.Late)) // the row does not have the TTL, and a renewal shortens nothing
 	}
 	next, changed, a, _ = book.Decide(seen.State, clock, q)
@@ -91,9 +91,6 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 		most = leaveWrites
 	}
 	for n := 0; ; n++ {
-		if q.Kind == driver.Acquire && slices.ContainsFunc(seen.Holders, func(h rules.Holder) bool { return h.Owner == q.Owner && h.HandedOver }) {
-			q.TTL = max(q.TTL, driver.Turn) // the row does not have the TTL, and an extension shortens nothing
-		}
 		next, changed, a := t.decide(seen, r, q)
 		switch {
 		case !changed:
@@ -142,7 +139,7 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 
 // unchanged returns an answer that needs no write, or none after one whose reply was lost.
 func (t *table) unchanged(ctx context.Context, key string, q driver.Request, seen row, r reply, a driver.Answer, last try, ambiguous bool) (driver.Answer, error) {
-	mine := slices.IndexFunc(seen.Holders, func(h rules.Holder) bool { return h.Owner == q.Owner })
+	mine := seen.holder(q.Owner)
 	marked := slices.ContainsFunc(seen.Ended, func(e rules.Ended) bool { return e.Owner == q.Owner || e.Fence == q.Fence })
 	switch {
 	case a.Outcome == driver.Granted:
@@ -150,7 +147,7 @@ func (t *table) unchanged(ctx context.Context, key string, q driver.Request, see
 		if slices.ContainsFunc(last.next.Holders, func(o rules.Holder) bool {
 			return o.Owner == h.Owner && o.Fence == h.Fence && o.End().UnixMilli() == h.End().UnixMilli()
 		}) {
-			return t.granted(ctx, key, q, row{}, seen.State, r) // the SDK sent the write twice, and the first one was applied
+			return t.granted(ctx, key, q, row{}, last.next, r) // the SDK sent the write twice, and the first one was applied
 		}
 		return t.answerRepeat(ctx, key, q, seen, h, r)
 	case a.Outcome == driver.Refused && a.Position > 0:

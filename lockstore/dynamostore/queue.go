@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
@@ -147,7 +145,7 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 		}
 		return driver.Answer{Outcome: driver.Ask}, nil
 	}
-	i := slices.IndexFunc(seen.Holders, func(h rules.Holder) bool { return h.Owner == q.Owner })
+	i := seen.holder(q.Owner)
 	place := seen.place(q.Owner) + 1
 	switch {
 	case i < 0 && place > 0 && book.Wait(seen.State, t.clockOf(r), q.Owner) > 0:

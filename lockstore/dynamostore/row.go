@@ -58,7 +58,8 @@ const (
 const maxMilli = 253_402_300_799_999
 
 // row is a decoded lock row; the zero row is one that does not exist. Only the ends of its
-// leases are known: each lease and each closed time has its end as its beginning.
+// leases are known: each lease and each closed time has its end as its beginning, but what was handed
+// over and is not extended is for a turn.
 type row struct {
 	rules.State
 	item    values   // as it is stored
@@ -91,6 +92,11 @@ func (r row) alone() *rules.Holder {
 
 // free reports whether the key has neither an owner nor an end.
 func (r row) free() bool { return len(r.Holders) == 0 && r.Closed.For == 0 }
+
+// holder is the index of the owner's lease, live or not; -1 without one.
+func (r row) holder(o driver.Owner) int {
+	return slices.IndexFunc(r.Holders, func(h rules.Holder) bool { return h.Owner == o })
+}
 
 func (r row) place(o driver.Owner) int {
 	return slices.IndexFunc(r.Queue, func(w rules.Waiter) bool { return w.Owner == o })
@@ -161,6 +167,11 @@ func (r *row) decodeOwner() error {
 			Owner: driver.Owner(owner), Fence: r.LastFence, MaxHolders: 1, Since: end, Text: text,
 			HandedOver: r.item[attrHanded] != nil, Revoked: r.item[attrRevoked] != nil, Started: r.item[attrStarted] != nil,
 		}}
+	}
+	for i, h := range r.Holders {
+		if h.HandedOver {
+			r.Holders[i].Since, r.Holders[i].TTL = h.Since.Add(-driver.Turn), driver.Turn
+		}
 	}
 	return nil
 }
