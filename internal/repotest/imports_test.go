@@ -61,7 +61,7 @@ var layers = []struct {
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "internal/strictjson", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/stableowner", "internal/strictjson", "functions/internal/..."}},
 	// Samples that are in no template.
-	{"examples/counter/*", []string{"boot", "guard", "lockstore", "lockstore/*store", "internal/fencednumber"}},
+	{"examples/counter/...", []string{"examples/counter", "boot", "guard", "lockstore", "lockstore/*store", "internal/fencednumber"}},
 	{"examples/*", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "lockstore", "lockstore/*store"}},
 	// Measuring and searching use the product, and none of its programs.
 	{"bench/...", []string{"bench", "lockstore/..."}},
