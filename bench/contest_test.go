@@ -24,22 +24,29 @@ func contest(rounds, runs int, contestants ...contestant) [][]time.Duration {
 			c.run() // connections are made, scripts loaded, tables grown
 		}
 	}
+	inTurns(rounds, len(contestants), func(who int) {
+		start := time.Now()
+		for range runs {
+			contestants[who].run()
+		}
+		times[who] = append(times[who], time.Since(start)/time.Duration(runs))
+	})
+	return times
+}
+
+// inTurns runs each of n contestants once in each round.
+func inTurns(rounds, n int, run func(who int)) {
 	for round := range rounds {
-		for i := range contestants {
+		for i := range n {
 			// No contestant always runs first, or always after the same other.
-			who := (i + round) % len(contestants)
+			who := (i + round) % n
 			if round%2 == 1 {
-				who = len(contestants) - 1 - who
+				who = n - 1 - who
 			}
 			runtime.GC() // no contestant pays for the garbage of another
-			start := time.Now()
-			for range runs {
-				contestants[who].run()
-			}
-			times[who] = append(times[who], time.Since(start)/time.Duration(runs))
+			run(who)
 		}
 	}
-	return times
 }
 
 // ratio is the median of the rounds' ratios.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -27,22 +26,11 @@ func testWaitingSmall(t *testing.T) {
 	const n, times = 16, 10
 	addr := testservers.Redis(t)
 	limitCore(t, 0) // it skips before anything is measured
-	us := &entrant{store: "Redis", name: "redisstore"}
-	them := &entrant{store: "Redis", name: "bsm/redislock"}
-	judge(t, func() [][]time.Duration {
-		handOvers := make([][]time.Duration, 2)
-		us.waits, them.waits = nil, nil
-		for range rounds {
-			for i, e := range []*entrant{us, them} {
-				handOver, waits := smallCrowd(t, n, times, e.name, addr)
-				handOvers[i] = append(handOvers[i], handOver)
-				e.waits = append(e.waits, waits...)
-			}
-		}
-		slices.Sort(us.waits)
-		slices.Sort(them.waits)
-		return handOvers
-	},
+	processes := func(name string) *entrant {
+		return &entrant{processes: func(times int) (time.Duration, []time.Duration) { return smallCrowd(t, n, times, name, addr) }}
+	}
+	us, them := processes("redisstore"), processes("bsm/redislock")
+	judge(t, func() [][]time.Duration { return race(t, times, us, them) },
 		figure{"0.07 of a core: a hand-over : bsm/redislock's", 0, "x", compare(0, 1)},
 		us.fair(0),
 	)

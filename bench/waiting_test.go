@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -87,7 +86,15 @@ type entrant struct {
 	store, name string
 	work        func()
 	clients     []locker
-	waits       []time.Duration // of all rounds of the last race
+	processes   func(times int) (handOver time.Duration, waits []time.Duration) // a crowd of processes, in place of the clients
+	waits       []time.Duration                                                 // of all rounds of the last race
+}
+
+func (e *entrant) crowd(t *testing.T, times int) (handOver time.Duration, waits []time.Duration) {
+	if e.processes != nil {
+		return e.processes(times)
+	}
+	return crowd(t, times, e.work, e.clients...)
 }
 
 // race lets the crowds take turns, as contest does, and returns how long the hand-overs took.
@@ -95,21 +102,13 @@ func race(t *testing.T, times int, entrants ...*entrant) [][]time.Duration {
 	handOvers := make([][]time.Duration, len(entrants))
 	for _, e := range entrants {
 		e.waits = nil
-		crowd(t, 2, e.work, e.clients...)
+		e.crowd(t, 2)
 	}
-	for round := range rounds {
-		for i := range entrants {
-			who := (i + round) % len(entrants)
-			if round%2 == 1 {
-				who = len(entrants) - 1 - who
-			}
-			e := entrants[who]
-			runtime.GC()
-			handOver, waits := crowd(t, times, e.work, e.clients...)
-			handOvers[who] = append(handOvers[who], handOver)
-			e.waits = append(e.waits, waits...)
-		}
-	}
+	inTurns(rounds, len(entrants), func(who int) {
+		handOver, waits := entrants[who].crowd(t, times)
+		handOvers[who] = append(handOvers[who], handOver)
+		entrants[who].waits = append(entrants[who].waits, waits...)
+	})
 	for _, e := range entrants {
 		slices.Sort(e.waits)
 	}
