@@ -62,13 +62,3 @@ type Awaited struct {
 
 	Note Note
 }
-
-// UntilTurn says how much longer an owner must wait for a free key. The number of places
-// before the owner's is before, and free is for how long the key has been free. If free is
-// negative, because a clock was set back, the owner need not wait.
-func UntilTurn(before int, free time.Duration) time.Duration {
-	if free < 0 {
-		return 0
-	}
-	return max(0, time.Duration(min(before, MaxTurns))*Turn-free)
-}

@@ -374,7 +374,7 @@ func (l *line) apply(by *attempt, value []byte, ifVersion string) (Entry, error)
 		} else {
 			place = len(queue)
 		}
-		if turn := lockstore.UntilTurn(place, max(0, free)); turn > 0 {
+		if turn := leasesim.UntilTurn(place, max(0, free)); turn > 0 {
 			fail("M32: granted %v before its turn", turn)
 		}
 		queue = queue[min(place+1, len(queue)):]

@@ -489,7 +489,7 @@ func (c queueChecks) changed(before, after fakedynamo.Item) {
 			c.counts["hand-overs"]++
 		case !slices.Equal(has, behind):
 			fail("a grant ended other places than its own and those before it")
-		case past > 0 && lockstore.UntilTurn(past, over) > 0:
+		case past > 0 && leasesim.UntilTurn(past, over) > 0:
 			fail("granted before its turn")
 		case past > 0:
 			c.counts["grants past a place"]++
