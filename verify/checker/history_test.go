@@ -605,9 +605,9 @@ renew a 5 lost 10 50 30
 acquire b 0 busy 1000 1002 30`,
 			nil, nil, limits{strict, repeats}},
 		{"a renewal is lost faster than it could end, and the key stays busy", `
-acquire a 5 ok 0 2 30
-renew a 5 lost 25 45 30
-acquire b 0 busy 46 48 30`,
+acquire a 5 ok 0 2 3000
+renew a 5 lost 2995 3015 3000
+acquire b 0 busy 3016 3018 3000`,
 			nil, nil, limits{strict, repeats}},
 		{"an acquire is told lost, and nobody sees why", `
 acquire a 0 lost 0 45 30`,
@@ -622,6 +622,12 @@ acquire a 7 ok 0 48 30
 acquire b 6 ok 32 34 30
 release b 6 ok 36 38 30
 acquire c 0 busy 47 49 30`,
+			limits{repeats}, nil, limits{strict}},
+		{"an acquire's second try extends what was handed to its place, for a turn", `
+acquire a 5 ok 0 2 100
+acquire b 6 ok 1 25 100
+release a 5 ok 20 22 0
+acquire c 0 busy 1000 1002 100`,
 			limits{repeats}, nil, limits{strict}},
 		{"busy with nobody's lease, in a slow call", `
 acquire a 5 ok 0 2 30

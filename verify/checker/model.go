@@ -48,6 +48,7 @@ type request struct {
 	Op
 	first time.Duration // when the owner asked for the first time
 	again bool          // its lease may have been ended before, by itself or by an operator
+	asked bool          // its owner may have been in the queue before, also by an earlier try of this request
 	freed bool          // its lease may have been released or resolved as work without effect
 	end   time.Duration // of unknown outcome: by when it was applied, if it was
 	over  bool          // what it made was over by then
@@ -399,10 +400,10 @@ func unknown(s state, op request, l Limits) []state {
 	return next
 }
 
-// longest is for how long a granted request may hold the key. An owner that has asked before may have been handed
-// the key, and what extends a hand-over makes no lease shorter than a turn.
+// longest is for how long a granted request may hold the key. An owner that may have asked before may have been
+// handed the key, and what extends a hand-over makes no lease shorter than a turn.
 func (r request) longest() time.Duration {
-	if r.Kind == Acquire && r.first < r.Call {
+	if r.Kind == Acquire && r.asked {
 		return max(r.TTL, lockstore.Turn)
 	}
 	return r.TTL
@@ -471,6 +472,7 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 			continue
 		}
 		r := request{Op: op, first: own[0].Call, end: op.Return}
+		r.asked = r.first < op.Call || l.Repeats > 0 // a client repeats at once what found its connection closed
 		// An operator may end the lease at the same time.
 		ended := func(o Op) bool { return o.Call < op.Return && (ends(o) || revokesOver(o, l)) }
 		r.again = slices.ContainsFunc(before, ended) || slices.ContainsFunc(after, ended)
