@@ -599,7 +599,7 @@ func (r *run) drain(all []*environment) {
 				}
 				r.mu.Lock()
 				if !ev.acknowledged {
-					r.problem("event %d never succeeded", ev.number)
+					r.problem("event %d never succeeded: %s", ev.number, r.outcomes(ev))
 				}
 				r.mu.Unlock()
 			}
@@ -610,6 +610,17 @@ func (r *run) drain(all []*environment) {
 	}
 	close(work)
 	workers.Wait()
+}
+
+// outcomes are an event's last tries, for people; the run's mutex is held.
+func (r *run) outcomes(ev *event) string {
+	var tries []string
+	for _, t := range r.tries {
+		if t.event == ev {
+			tries = append(tries, fmt.Sprintf("try %d of %s from %v to %v %s, asked %v, granted %v", t.Event.Try, t.List, t.sent, t.Ended, t.Outcome, t.Asked, t.Granted))
+		}
+	}
+	return strings.Join(tries[max(0, len(tries)-5):], "; ")
 }
 
 // lockAgain takes every lock once.
