@@ -28,7 +28,9 @@
 //
 // Whatever makes room also makes the first in the queue the holder, in the same write,
 // for one turn. The waiter starts at once, and its first request extends the lease. If it
-// does not come within its turn, it loses its place and no more: it may ask again.
+// does not come within its turn, it loses its place and no more: it may ask again. A place
+// behind the first that goes makes no room. If it handed the key over all the same, those who
+// come and go would hand it to all the dead before them, one turn each.
 //
 // # Clocks
 //
@@ -306,7 +308,7 @@ func (d *decision) abandon() driver.Answer {
 		d.remember(Ended{Owner: d.Owner, How: Released})
 	}
 	d.leaveQueue(d.place(d.Owner))
-	if i >= 0 || place >= 0 {
+	if i >= 0 || place == 0 {
 		d.handOver()
 	}
 	return d.done()
@@ -326,7 +328,9 @@ func (d *decision) leave() driver.Answer {
 		return driver.Answer{Outcome: driver.Done}
 	}
 	d.leaveQueue(place)
-	d.handOver()
+	if place == 0 {
+		d.handOver()
+	}
 	return d.done()
 }
 

@@ -390,6 +390,11 @@ var queueing = []Mistake{
 			c.Queue = slices.Concat(c.was.Queue[:i], c.was.Queue[i+1:])
 		}
 	}),
+	before("queue: who leaves behind the first hands the key to it", driver.Leave, func(c *call) {
+		if i := c.place(); i > 0 {
+			c.Queue = slices.Concat(c.Queue[i:i+1], c.Queue[:i], c.Queue[i+1:])
+		}
+	}),
 	{"queue: no end", func(c *call) { c.Places *= 100 }, nil},
 	after("queue: an owner joins again", driver.Acquire, func(c *call) {
 		when(c.refused() && c.Join && place(c.was, c.Owner) >= 0, func() { c.Queue = append(c.Queue, rules.Waiter{Owner: c.Owner, MaxHolders: 1}) })
