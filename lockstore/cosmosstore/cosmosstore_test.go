@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -31,14 +32,13 @@ func TestMain(m *testing.M) {
 func TestOnServer(t *testing.T) {
 	addr := testservers.Cosmos(t)
 	t.Run("kv", func(t *testing.T) {
-		testKV(t, testedKV(t, addr))
 		castest.Run(t, func(t *testing.T) (casstore.KV, castest.Table) {
-			k := testedKV(t, addr)
-			return k, table{k}
+			p := testservers.Proxy(t, addr)
+			k := testedKV(t, p.Addr)
+			return k, wire{table{k}, p}
 		}, storetest.Parallel)
 	})
 	t.Run("check", func(t *testing.T) { testCheck(t, addr) })
-	t.Run("network", func(t *testing.T) { testNetwork(t, addr) })
 	t.Run("suite", func(t *testing.T) {
 		storetest.Run(t, func(t *testing.T) storetest.Harness { return harness(t, addr) }, storetest.Parallel)
 	})
@@ -106,6 +106,37 @@ func harness(t *testing.T, addr string) storetest.Harness {
 	return h
 }
 
+// wire is a table that can break the network.
+type wire struct {
+	table
+	*testservers.CutProxy
+}
+
+func (w wire) restore() {
+	w.Forward()
+	w.Disconnect()
+}
+
+// LoseReplies implements castest.Wire.
+func (w wire) LoseReplies(*testing.T) func() {
+	w.CutReplies("")
+	return w.restore
+}
+
+// Hang implements castest.Wire.
+func (w wire) Hang(*testing.T) func() {
+	w.Swallow()
+	return w.restore
+}
+
+// Unreachable implements castest.Wire.
+func (w wire) Unreachable(t *testing.T) casstore.KV {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return testedKV(t, l.Addr().String())
+}
+
 // table is the container as a test sees it.
 type table struct{ k *kv }
 
@@ -141,56 +172,6 @@ func (table table) dump(t *testing.T, key string) string {
 	}
 	require.NoError(t, err)
 	return string(resp.Value)
-}
-
-// testKV is what the store relies on.
-func testKV(t *testing.T, k *kv) {
-	ctx := t.Context()
-	read := func() casstore.Entry {
-		t.Helper()
-		e, now, err := k.Read(ctx, "k", true)
-		require.NoError(t, err)
-		require.WithinRange(t, now, time.Now().Add(-2*time.Second), time.Now())
-		return e
-	}
-	write := func(value, ifVersion string) casstore.Entry {
-		t.Helper()
-		e, err := k.Write(ctx, "k", []byte(value), ifVersion)
-		require.NoError(t, err)
-		require.WithinRange(t, e.WrittenAt, time.Now().Add(-2*time.Second), time.Now())
-		return e
-	}
-	conflict := func(ifVersion string) {
-		t.Helper()
-		_, err := k.Write(ctx, "k", []byte("conflict"), ifVersion)
-		require.ErrorIs(t, err, casstore.ErrConflict)
-	}
-	require.Zero(t, read())
-	conflict("none")
-	one := write("one", "")
-	require.Equal(t, one, read())
-	conflict("")
-	two := write("two", one.Version)
-	require.NotEqual(t, one.Version, two.Version)
-	conflict(one.Version)
-	require.Equal(t, two, read())
-
-	table{k}.SetValue(t, "k", nil)
-	require.Zero(t, read())
-	conflict(two.Version)
-	again := write("two", "")
-	require.NotEqual(t, two.Version, again.Version, "no version of a deleted item comes again")
-	conflict(two.Version)
-	require.Equal(t, again, read())
-
-	for _, key := range []string{"a/b", `a\b`, "a?b#c", "..", "é{}:", strings.Repeat("k", lockstore.MaxKeyBytes)} {
-		e, err := k.Write(ctx, key, []byte(key+"\x00"), "")
-		require.NoError(t, err, key)
-		got, _, err := k.Read(ctx, key, false)
-		require.NoError(t, err, key)
-		require.Equal(t, e, got)
-		require.Equal(t, key+"\x00", string(got.Value))
-	}
 }
 
 func testCheck(t *testing.T, addr string) {

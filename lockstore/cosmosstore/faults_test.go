@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -32,78 +31,6 @@ func unknown(t *testing.T, err error) {
 	for _, class := range []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
 		assert.NotErrorIs(t, err, class)
 	}
-}
-
-// testNetwork breaks the network between the client and the server.
-func testNetwork(t *testing.T, addr string) {
-	setup := func(t *testing.T) (*testservers.CutProxy, *lockstore.Store) {
-		p := testservers.Proxy(t, addr)
-		return p, open(t, "db/locks", p.Addr)
-	}
-	t.Run("the replies to a grant and a release are lost", func(t *testing.T) {
-		p, s := setup(t)
-		req := request()
-		p.CutReplies("POST /dbs")
-		_, err := s.Acquire(t.Context(), req)
-		unknown(t, err)
-		p.Forward()
-		lease, err := s.Acquire(t.Context(), req)
-		require.NoError(t, err)
-		require.LessOrEqual(t, lease.TTL, req.TTL-margin)
-		p.CutReplies("PUT /dbs")
-		unknown(t, s.Release(t.Context(), lease))
-		p.Forward()
-		require.NoError(t, s.Release(t.Context(), lease))
-	})
-	t.Run("a request is lost", func(t *testing.T) {
-		p, s := setup(t)
-		req := request()
-		p.CutRequests("POST /dbs")
-		_, err := s.Acquire(t.Context(), req)
-		unknown(t, err)
-		require.Equal(t, 1, p.Cuts(), "the request was sent once")
-		p.Forward()
-		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: req.Key, Owner: req.Owner}), "abandon")
-		_, err = s.Acquire(t.Context(), req)
-		require.ErrorIs(t, err, lockstore.ErrLost)
-	})
-	t.Run("nobody answers, each call ends with its context", func(t *testing.T) {
-		p, s := setup(t)
-		lease, err := s.Acquire(t.Context(), request())
-		require.NoError(t, err)
-		p.Swallow()
-		for name, call := range map[string]func(context.Context) error{
-			"Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, request()); return err },
-			"Renew":   func(ctx context.Context) error { _, err := s.Renew(ctx, lease, time.Minute); return err },
-			"Release": func(ctx context.Context) error { return s.Release(ctx, lease) },
-			"Inspect": func(ctx context.Context) error { _, err := s.Inspect(ctx, "k"); return err },
-			"Check":   func(ctx context.Context) error { _, err := s.Check(ctx); return err },
-			"Leave":   func(ctx context.Context) error { return s.Leave(ctx, "k", lease.Owner) },
-		} {
-			ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
-			began := time.Now()
-			err := call(ctx)
-			assert.Error(t, err, name)
-			assert.ErrorIs(t, err, context.DeadlineExceeded, name)
-			assert.Less(t, time.Since(began), 1200*time.Millisecond, name) // TestSilence is exact
-			cancel()
-		}
-		p.Disconnect() // what Check asked may go on until then
-	})
-}
-
-func TestUnreachable(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	s := open(t, "db/locks", l.Addr().String())
-	began := time.Now()
-	_, err = s.Acquire(t.Context(), request())
-	require.ErrorIs(t, err, lockstore.ErrUnavailable)
-	require.ErrorIs(t, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: lockstore.NewOwner(), Fence: 1}), lockstore.ErrUnavailable)
-	_, err = s.Check(t.Context())
-	require.ErrorIs(t, err, lockstore.ErrUnavailable)
-	require.Less(t, time.Since(began), 2*time.Second)
 }
 
 // Nothing comes back from the network: a call without a deadline ends within 2 s.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +29,7 @@ func TestOnEmulator(t *testing.T) {
 	addr := testservers.Datastore(t).Addr
 	open := func(t *testing.T) *kv { return patient(t, addr) }
 	t.Run("kv", func(t *testing.T) {
-		testKV(t, open(t))
+		testNames(t, open(t))
 		castest.Run(t, func(t *testing.T) (casstore.KV, castest.Table) {
 			k := open(t)
 			return k, table{k}
@@ -69,7 +68,7 @@ func (w wire) Unreachable(t *testing.T) casstore.KV {
 // clock.
 func TestOnFake(t *testing.T) {
 	t.Run("kv", func(t *testing.T) {
-		testKV(t, onFake(t, newFake()))
+		testNames(t, onFake(t, newFake()))
 		castest.Run(t, func(t *testing.T) (casstore.KV, castest.Table) {
 			f := newFake()
 			k := onFake(t, f)
@@ -102,56 +101,14 @@ func harnessOnFake(t *testing.T) storetest.Harness {
 	return h
 }
 
-// testKV is what the store relies on.
-func testKV(t *testing.T, k *kv) {
-	ctx := t.Context()
-	read := func() casstore.Entry {
-		t.Helper()
-		e, now, err := k.Read(ctx, "k", true)
-		require.NoError(t, err)
-		require.WithinDuration(t, time.Now(), now, 10*time.Second)
-		return e
-	}
-	write := func(value, ifVersion string) casstore.Entry {
-		t.Helper()
-		before := time.Now()
-		e, err := k.Write(ctx, "k", []byte(value), ifVersion)
-		require.NoError(t, err)
-		require.WithinRange(t, e.WrittenAt, before.Add(-time.Second), time.Now().Add(time.Second))
-		e.Value = []byte(value)
-		return e
-	}
-	conflict := func(ifVersion string) {
-		t.Helper()
-		_, err := k.Write(ctx, "k", []byte("conflict"), ifVersion)
-		require.ErrorIs(t, err, casstore.ErrConflict)
-	}
-	require.Zero(t, read())
-	conflict("123456")
-	one := write("one", "")
-	require.Equal(t, one, read())
-	conflict("")
-	two := write("two", one.Version)
-	require.NotEqual(t, one.Version, two.Version)
-	require.False(t, two.WrittenAt.Before(one.WrittenAt))
-	conflict(one.Version)
-	require.Equal(t, two, read())
-
-	table{k}.SetValue(t, "k", nil)
-	require.Zero(t, read())
-	conflict(two.Version)
-	again := write("two", "")
-	require.NotEqual(t, two.Version, again.Version, "no version of a deleted entity comes again")
-	conflict(two.Version)
-	require.Equal(t, again, read())
-
-	for _, key := range []string{"__k__", "=__k__", "==", "a/b", "..", "é{}:\u2028", strings.Repeat("k", lockstore.MaxKeyBytes)} {
-		e, err := k.Write(ctx, key, []byte(key), "")
+// testNames has keys of which Google keeps the names for itself.
+func testNames(t *testing.T, k *kv) {
+	for _, key := range []string{"__k__", "=__k__", "=="} {
+		_, err := k.Write(t.Context(), key, []byte(key), "")
 		require.NoError(t, err, key)
-		got, _, err := k.Read(ctx, key, false)
+		e, _, err := k.Read(t.Context(), key, true)
 		require.NoError(t, err, key)
-		e.Value = []byte(key)
-		require.Equal(t, e, got)
+		require.Equal(t, key, string(e.Value))
 	}
 }
 

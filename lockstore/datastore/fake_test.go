@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// fake answers lookup and commit as Google's emulator does; testRegister and the suite run
+// fake answers lookup and commit as Google's emulator does; the suite run
 // on both. Its connections are pipes, so it works in a synctest bubble. Its clock is
 // time.Now and shift.
 type fake struct {
@@ -26,7 +26,6 @@ type fake struct {
 	versions int64
 	fault    fault
 	match    string // faults are for requests that contain it
-	late     []func()
 	conns    sync.WaitGroup
 }
 
@@ -42,7 +41,6 @@ const (
 	works     fault = iota
 	refuses         // connections
 	loseReply       // the request is applied, then the connection ends
-	delays          // the connection ends; deliver applies the request
 	hangs           // no answer
 	quotes          // every answer is an error that quotes the request
 	talks           // every answer is the request, and not HTTP
@@ -55,18 +53,6 @@ func (f *fake) set(kind fault, match string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fault, f.match = kind, match
-}
-
-// deliver applies the requests that were delayed.
-func (f *fake) deliver() int {
-	f.mu.Lock()
-	late := f.late
-	f.late = nil
-	f.mu.Unlock()
-	for _, apply := range late {
-		apply()
-	}
-	return len(late)
 }
 
 func (f *fake) dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -99,9 +85,6 @@ func (f *fake) serve(conn net.Conn) {
 		}
 		f.mu.Lock()
 		kind, match := f.fault, f.match
-		if kind == delays && strings.Contains(req.URL.Path, match) {
-			f.late = append(f.late, func() { f.answer(req.URL.Path, body) })
-		}
 		f.mu.Unlock()
 		status, reply := 0, any(nil)
 		switch {
@@ -111,8 +94,6 @@ func (f *fake) serve(conn net.Conn) {
 			status, reply = http.StatusTeapot, map[string]any{"error": map[string]any{"status": fmt.Sprint(req.Header, string(body))}}
 		case kind == talks:
 			_, _ = fmt.Fprintln(conn, req.Header, string(body))
-			return
-		case kind == delays && strings.Contains(req.URL.Path, match):
 			return
 		case kind == hangs && strings.Contains(req.URL.Path, match):
 			_, _ = r.ReadByte() // until the client ends the connection
