@@ -25,7 +25,7 @@ func TestOneServer(t *testing.T) {
 	t.Parallel()
 	addr := testservers.ZooKeeper(t).Addr
 	for name, test := range map[string]func(t *testing.T, addr string){
-		"conformance": conformance, "hand-over": testHandOver, "session": testSession, "lost reply": testLostReply, "closed store": testClosedStore,
+		"conformance": conformance, "session": testSession, "lost reply": testLostReply, "closed store": testClosedStore,
 		"credentials": testCredentials, "node without its child": testNodeWithoutItsChild, "list": testList,
 		"wake-up": testWakeUp, "no node of a waiter is left over": testNoNodeOfAWaiterIsLeftOver,
 	} {
