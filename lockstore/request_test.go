@@ -1,7 +1,6 @@
 package lockstore_test
 
 import (
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -10,19 +9,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 )
-
-func TestValidateTTL(t *testing.T) {
-	t.Run("F48 within its bounds and out of them", func(t *testing.T) {
-		for _, ttl := range []time.Duration{time.Second, time.Second + 1, time.Minute, 24*time.Hour - 1, 24 * time.Hour} {
-			assert.NoError(t, lockstore.ValidateTTL(ttl), ttl)
-		}
-		for _, ttl := range []time.Duration{0, -1, 1, -time.Minute, time.Millisecond, time.Second - 1, 24*time.Hour + 1, math.MaxInt64, math.MinInt64} {
-			err := lockstore.ValidateTTL(ttl)
-			requireInvalid(t, err, "TTL")
-			assert.ErrorContains(t, err, "is "+ttl.String()+"; want 1s to 24h0m0s")
-		}
-	})
-}
 
 func TestRequestValidate(t *testing.T) {
 	good := lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute}
@@ -59,29 +45,4 @@ func TestRequestValidate(t *testing.T) {
 			assert.NotContains(t, err.Error(), string(good.Owner))
 		})
 	}
-}
-
-func TestLeaseValidate(t *testing.T) {
-	t.Run("F48 within its bounds and out of them", func(t *testing.T) {
-		good := lockstore.Lease{Key: "k", Owner: "o", Fence: 1}
-		assert.NoError(t, good.Validate())
-		good.Fence = 0
-		assert.NoError(t, good.Validate(), "fence 0 abandons")
-		good.Fence = math.MaxInt64
-		assert.NoError(t, good.Validate())
-		good.TTL = -time.Hour
-		assert.NoError(t, good.Validate(), "the TTL of an answer that came late is negative")
-
-		for _, tc := range []struct {
-			lease lockstore.Lease
-			field string
-		}{
-			{lockstore.Lease{Key: "", Owner: "o"}, "Key"},
-			{lockstore.Lease{Key: "k", Owner: ""}, "Owner"},
-			{lockstore.Lease{Key: "k", Owner: "o", Fence: -1}, "Fence"},
-			{lockstore.Lease{Key: "k", Owner: "o", Fence: math.MinInt64}, "Fence"},
-		} {
-			requireInvalid(t, tc.lease.Validate(), tc.field)
-		}
-	})
 }
