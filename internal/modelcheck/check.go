@@ -25,8 +25,6 @@ type Outcome struct {
 // request: a write is on the state that was read, or fails.
 func (m *model) outcomes(s rules.State, r driver.Request) (all []Outcome) {
 	switch {
-	case m.store.Outcomes != nil:
-		return m.store.Outcomes(s, now, r)
 	case !m.size.Register:
 		for _, clock := range m.clocks() {
 			next, _, answer, _ := m.store.Decide(m.book, s, clock, r)

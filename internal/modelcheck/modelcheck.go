@@ -124,10 +124,8 @@ var now = time.Unix(-3600, 0).UTC()
 const ttl = 4 * tick
 
 // Store is what the clients ask: the rule book, or one with a mistake, under a mutex or in a short model of a loop.
-// With Outcomes it is a loop that is shipped.
 type Store struct {
-	Decide   func(rules.Book, rules.State, rules.Clock, driver.Request) (rules.State, bool, driver.Answer, rules.Basis)
-	Outcomes func(s rules.State, now time.Time, r driver.Request) []Outcome // several goroutines call it
+	Decide func(rules.Book, rules.State, rules.Clock, driver.Request) (rules.State, bool, driver.Answer, rules.Basis)
 }
 
 // Rules is the rule book itself.
