@@ -14,9 +14,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/functions/internal/functest"
-	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
-	"github.com/lambdalock/lambdalock/internal/eventfiles"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -161,51 +159,4 @@ func TestKeysAreTheCallersOwn(t *testing.T) {
 		assert.Equal(t, 200, a.send(r).StatusCode, name)
 		r.Headers["idempotency-key"] = "k-1"
 	}
-}
-
-// TestWithoutTheHeader compares the function with httpapi.Wrap, which knows no
-// Idempotency-Key: the same answers, and the same runs with the same number of requests.
-func TestWithoutTheHeader(t *testing.T) {
-	type run struct {
-		Key      string
-		Outcome  guard.Outcome
-		Requests int
-	}
-	type handler = func(context.Context, httpapi.Request) (httpapi.Response, error)
-	both := map[string]func(*guard.Guard, *accounts.Ledger) handler{
-		"serve": func(g *guard.Guard, l *accounts.Ledger) handler { return serve(g, key, handle(l)).Handle },
-		"Wrap":  func(g *guard.Guard, l *accounts.Ledger) handler { return httpapi.Wrap(g, key, handle(l)).Handle },
-	}
-	fixtures, err := eventfiles.Read("../../events", "withdraw")
-	require.NoError(t, err)
-	compared := 0
-	for _, f := range fixtures {
-		if strings.Contains(string(f.Event), "idempotency-key") {
-			continue
-		}
-		for _, fails := range []bool{false, true} {
-			compared++
-			answers, runs := map[string][]string{}, map[string][]run{}
-			for name, wrap := range both {
-				w := functest.NewWorld(t)
-				g, err := guard.New(w.Store, guard.Options{Observe: func(_ context.Context, r guard.Report) {
-					runs[name] = append(runs[name], run{r.Key, r.Outcome, r.Calls})
-				}})
-				require.NoError(t, err)
-				if f.Held != "" {
-					_, err := w.Store.Acquire(t.Context(), lockstore.Request{Key: f.Held, Owner: lockstore.NewOwner(), TTL: time.Minute})
-					require.NoError(t, err)
-				}
-				if fails {
-					w.Ledger.Pay = func(context.Context, accounts.Withdrawal) error { return errors.New("the card is stolen") }
-				}
-				for range 2 {
-					answers[name] = append(answers[name], string(functest.Invoke(t, wrap(g, w.Ledger), f.Event)))
-				}
-			}
-			assert.Equal(t, answers["Wrap"], answers["serve"], f.Name)
-			assert.Equal(t, runs["Wrap"], runs["serve"], f.Name)
-		}
-	}
-	require.GreaterOrEqual(t, compared, 12)
 }

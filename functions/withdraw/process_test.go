@@ -67,8 +67,6 @@ func TestProcesses(t *testing.T) {
 		"F71 credentials expire while holding":                                              credentialsExpire,
 		"F55 a key again":                                                                   keyAgain,
 		"F64 a key while the first runs":                                                    keyWhileTheFirstRuns,
-		"F03 a key whose first was killed between write and answer":                         keyAfterAKill,
-		"eight at once with one key":                                                        eightWithOneKey,
 	})
 }
 
@@ -455,53 +453,5 @@ func keyWhileTheFirstRuns(t *testing.T, s *functest.Target) {
 	require.Equal(t, 200, first.status, "%s %s", first.body, first.ErrorMessage)
 	assert.Equal(t, []any{200, first.body, true}, []any{second.status, second.body, second.replayed})
 	assert.Empty(t, fences(s, patient))
-	assert.EqualValues(t, 500, s.Withdrawn(account))
-}
-
-// keyAfterAKill kills a run that has withdrawn and has not kept its answer. The repeat
-// works, and the ledger knows the withdrawal.
-func keyAfterAKill(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e := start(s, lambdatest.Config{})
-	first := s.Sending(e, keyed(t, "stall-1", "k-1"), "")
-	s.At(e, "worked 200")
-	require.NoError(t, e.Kill())
-	assert.Equal(t, lambdatest.ErrorExit, first().ErrorType)
-	assert.EqualValues(t, 500, s.Withdrawn(account))
-
-	again := start(s, lambdatest.Config{}, functest.Patient)
-	retry := s.Sending(again, keyed(t, "stall-1", "k-1"), "")
-	s.At(again, "worked 200")
-	assert.NotContains(t, strings.Join(again.Logs(), "\n"), "paying")
-	assert.EqualValues(t, 500, s.Withdrawn(account), "the write is kept once")
-	require.NoError(t, again.Kill())
-	retry()
-}
-
-// eightWithOneKey: those who wait for the first get its answer, and those who do not are
-// told to come again.
-func eightWithOneKey(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	var all []func() lambdatest.Result
-	for _, wait := range []string{"LOCK_WAIT=0s", functest.Patient} {
-		e := start(s, lambdatest.Config{MaxConcurrency: 4}, wait)
-		for range 4 {
-			all = append(all, s.Sending(e, keyed(t, "plain-1", "k-1"), ""))
-		}
-	}
-	bodies, firsts := map[string]bool{}, 0
-	for i, wait := range all {
-		a := read(t, wait())
-		if i < 4 && a.status == 409 {
-			continue
-		}
-		require.Equal(t, 200, a.status, "%s %s", a.body, a.ErrorMessage)
-		bodies[a.body] = true
-		if !a.replayed {
-			firsts++
-		}
-	}
-	assert.Len(t, bodies, 1)
-	assert.Equal(t, 1, firsts)
 	assert.EqualValues(t, 500, s.Withdrawn(account))
 }
