@@ -73,25 +73,6 @@ var completeCases = []testCase{
 		},
 	},
 	{
-		"complete/lost replies of MarkStarted and Complete are unknown F25",
-		"The caller sends the same request again, and learns that it was applied.",
-		func(c *check) {
-			_, lease := c.take(long)
-			c.loseReply("MarkStarted", func() error { return c.tryMarkStarted(lease) })
-			c.markStarted(lease)
-			c.loseReply("Complete", func() error { return c.tryComplete(lease, []byte("result"), long) })
-			c.completed(lease.Key, []byte("result"))
-			c.complete(lease, []byte("result"), long)
-
-			req, lease := c.take(short)
-			c.loseReply("MarkStarted", func() error { return c.tryMarkStarted(lease) })
-			c.expire(short)
-			c.inDoubt(req)
-			c.release(lease) // nothing ran
-			c.next(lease)
-		},
-	},
-	{
 		"complete/who waits in the queue learns the result at once",
 		"The result is for all who wait. They do not wait for their turns.",
 		func(c *check) {

@@ -9,9 +9,13 @@ import (
 var fenceCases = []testCase{
 	{
 		"fence/counts in microseconds since 1970",
-		"A fence is at least the time, so fences grow even if the previous fence is lost.",
+		"A fence is at least the time, so fences grow even if the previous fence is lost. A key that was never written has none.",
 		func(c *check) {
-			_, lease := c.take(long)
+			key := newKey()
+			if got, want := c.inspect(key), (lockstore.Status{Key: key}); got != want {
+				c.Errorf("Inspect of a new key: %+v; want %+v", got, want)
+			}
+			lease := c.acquire(newRequest(key, long))
 			// A clock before 2000 was never set.
 			if least := lockstore.Fence(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()); lease.Fence < least {
 				c.Errorf("the first fence is %d; want the time in microseconds, at least %d", lease.Fence, least)

@@ -62,13 +62,16 @@ var keyCases = []testCase{
 	},
 	{
 		"keys/many at once are independent F58",
-		"Each of many keys has its own lease, holder and end.",
+		"Each of many keys has its own lease, holder and end, also if one owner has them all.",
 		func(c *check) {
 			const n = 100
 			var reqs []lockstore.Request
 			var leases []lockstore.Lease
+			owner := lockstore.NewOwner() // one has them all
 			for range n {
-				req, lease := c.take(long)
+				req := newRequest(newKey(), long)
+				req.Owner = owner
+				lease := c.acquire(req)
 				reqs, leases = append(reqs, req), append(leases, lease)
 			}
 			for i := 0; i < n; i += 2 {

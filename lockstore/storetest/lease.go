@@ -47,20 +47,6 @@ var leaseCases = []testCase{
 		},
 	},
 	{
-		"acquire/one owner on two keys has two leases",
-		"Leases of different keys are independent.",
-		func(c *check) {
-			one := newRequest(newKey(), long)
-			two := one
-			two.Key = newKey()
-			first, second := c.acquire(one), c.acquire(two)
-			c.release(first)
-			c.renew(second, long)
-			c.held(two.Key)
-			c.next(first)
-		},
-	},
-	{
 		"acquire/the bounds themselves are accepted F48",
 		"All stores have the same bounds, so a program that runs with one store runs with all.",
 		func(c *check) {
@@ -176,32 +162,6 @@ var leaseCases = []testCase{
 			c.wantNilOr("Release of a deleted entry", c.tryRelease(next), lockstore.ErrLost)
 			c.sleep(tick)
 			c.next(next)
-		},
-	},
-	{
-		"release/by two goroutines at once F62",
-		"Two releases of one lease at the same time both succeed, and free the lease once.",
-		func(c *check) {
-			_, lease := c.take(long)
-			var errs [2]error
-			atOnce(2, func(i int) { errs[i] = c.tryRelease(lease) })
-			for _, err := range errs {
-				if err != nil {
-					c.Errorf("Release by two at once: %v; want nil", err)
-				}
-			}
-			c.next(lease)
-		},
-	},
-	{
-		"inspect/a key that was never written",
-		"The key is free, and the store knows no fence.",
-		func(c *check) {
-			key := newKey()
-			if got, want := c.inspect(key), (lockstore.Status{Key: key}); got != want {
-				c.Errorf("Inspect: %+v; want %+v", got, want)
-			}
-			c.acquire(newRequest(key, long))
 		},
 	},
 	{

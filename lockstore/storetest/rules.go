@@ -255,6 +255,11 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 			believe(b, want)
 		}
 	}
+	for _, known := range []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt} {
+		if errors.Is(got.err, known) { // these are answers, and the reply was lost
+			return got.err.Error(), false
+		}
+	}
 	switch {
 	case got.err != nil && !s.unheard:
 		return got.err.Error(), false

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 var takeoverCases = []testCase{
@@ -59,26 +57,6 @@ var takeoverCases = []testCase{
 					c.fatalf("Acquire by a clock that fell back: %v; want a lease", err)
 				}
 				return taken{key: req.Key, until: start + lease.TTL}
-			})
-		},
-	},
-	{
-		"renew/with the same TTL, wherever in a second it ends",
-		"In some databases a write of the same value changes nothing. The renewed lease must still last from now on.",
-		func(c *check) {
-			var reqs []lockstore.Request
-			var leases []lockstore.Lease
-			for range 10 {
-				req, lease := c.take(2 * edgeTTL)
-				c.renew(lease, 2*edgeTTL)
-				reqs, leases = append(reqs, req), append(leases, lease)
-			}
-			c.sleep(700 * time.Millisecond)
-			c.ends(len(reqs), func(i int) taken {
-				start := c.elapsed()
-				trusted := c.renew(leases[i], 2*edgeTTL)
-				c.atLeast("a renewal with the same TTL", trusted, 2*edgeTTL-c.Margin-(c.elapsed()-start))
-				return taken{reqs[i].Key, start + max(trusted, 2*edgeTTL), c.elapsed() + 2*edgeTTL}
 			})
 		},
 	},
