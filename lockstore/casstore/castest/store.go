@@ -181,19 +181,6 @@ var storeCases = []testCase{
 		},
 	},
 	{
-		"store/the same TTL is renewed",
-		"A service that drops a write that changes nothing would let the lease end.",
-		func(c *check) {
-			s := c.store()
-			lease := c.acquire(s, 2*short)
-			for range 3 {
-				c.sleep(short * 4 / 5)
-				c.renew(s, lease, 2*short)
-			}
-			c.refused(c.store(), "the lease was renewed")
-		},
-	},
-	{
 		"store/a joiner's write does not make a lease longer",
 		"Owners that wait would keep a dead holder's lease alive.",
 		func(c *check) {
@@ -428,31 +415,6 @@ var storeCases = []testCase{
 		},
 	},
 	{
-		"store/a Revoke whose reply is lost is repeated",
-		"The repeat would be told that there is no such lease, and the operator would look for another one.",
-		func(c *check) {
-			lease := c.acquire(c.store(), long)
-			_, err := c.revokes(c.over(&skewed{KV: c.kv, afterWrite: func(casstore.Entry, string) (casstore.Entry, error) {
-				return casstore.Entry{}, errors.New("the connection ended")
-			}}), lease, false)
-			c.unknown("Revoke", err)
-			status, err := c.revokes(c.store(), lease, false)
-			if err != nil || status.State != lockstore.Revoked || status.Holder.Name != "an operator" {
-				c.Fatalf("Revoke again: %+v, %v; want it revoked", status, err)
-			}
-			c.refused(c.store(), "it opens at the end of the lease")
-			for range 2 {
-				if status, err = c.revokes(c.store(), lease, true); err != nil || status.State != lockstore.Free {
-					c.Fatalf("Revoke at once: %+v, %v; want the key opened", status, err)
-				}
-			}
-			c.free(c.store(), "it is open")
-			if _, err = c.revokes(c.store(), lease, false); !errors.Is(err, lockstore.ErrLost) {
-				c.Errorf("Revoke of another's key: %v; want ErrLost", err)
-			}
-		},
-	},
-	{
 		"store/after a conflict the entry cannot be read",
 		"The conflict may be the echo of one's own write, so the outcome is unknown. \"Not applied\" would be a lie.",
 		func(c *check) {
@@ -532,82 +494,6 @@ var storeCases = []testCase{
 			}
 			c.release(stale(old), lease)
 			c.free(c.store(), "it was released")
-		},
-	},
-	{
-		"store/an abandon ends nobody else's lease, place or cooldown",
-		"An abandon marks its own acquisition as ended and changes nothing else.",
-		func(c *check) {
-			abandon := func() {
-				c.Helper()
-				if err := c.store().Release(c.Context(), lockstore.Lease{Key: c.key, Owner: lockstore.NewOwner()}); err != nil {
-					c.Fatalf("Abandon: %v", err)
-				}
-			}
-			s := c.store()
-			lease := c.acquire(s, long)
-			first, second := c.join(c.store()), c.join(c.store())
-			abandon()
-			c.refused(c.store(), "an abandon does not end another's lease")
-			c.renew(c.store(), lease, long)
-			began := time.Now()
-			c.release(s, lease)
-			abandon()
-			_, secondErr := c.store().Acquire(c.Context(), second)
-			granted, err := c.store().Acquire(c.Context(), first)
-			if time.Since(began) > lockstore.Turn {
-				return // on a busy machine its turn may be over
-			}
-			if !errors.Is(secondErr, lockstore.ErrRefused) {
-				c.Errorf("Acquire by the second in the queue of a free key: %v; want it kept for the first", secondErr)
-			}
-			if err != nil {
-				c.Fatalf("Acquire by the first in the queue: %v; want a lease", err)
-			}
-			if err := c.store().Complete(c.Context(), granted, nil, short); err != nil {
-				c.Fatal(err)
-			}
-			abandon()
-			c.refused(c.store(), "an abandon does not end a cooldown")
-			c.sleep(c.takeover(short))
-			c.free(c.store(), "an abandon does not make a cooldown longer")
-		},
-	},
-	{
-		"store/a late duplicate of an owner whose lease was taken over",
-		"The owner would be granted the key a second time, or told that its release was in time.",
-		func(c *check) {
-			req := c.request(short)
-			lease, err := c.store().Acquire(c.Context(), req)
-			if err != nil {
-				c.Fatal(err)
-			}
-			c.sleep(c.takeover(short))
-			next := c.store()
-			c.release(next, c.free(next, "the lease is over"))
-			for name, err := range map[string]error{
-				"Acquire": func() error { _, err := c.store().Acquire(c.Context(), req); return err }(),
-				"Renew":   func() error { _, err := c.store().Renew(c.Context(), lease, long); return err }(),
-				"Release": c.store().Release(c.Context(), lease),
-			} {
-				if !errors.Is(err, lockstore.ErrLost) {
-					c.Errorf("%s: %v; want ErrLost", name, err)
-				}
-			}
-		},
-	},
-	{
-		"store/renewals by two processes do not add up",
-		"After a hundred renewals of a second the lease ends a second after the last one.",
-		func(c *check) {
-			a, b := c.store(), c.store()
-			lease := c.acquire(a, short)
-			for range 50 {
-				c.renew(a, lease, short)
-				c.renew(b, lease, short)
-			}
-			c.sleep(c.takeover(short))
-			c.free(c.store(), "the last renewal is over")
 		},
 	},
 	{
