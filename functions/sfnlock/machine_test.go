@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,96 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
+
+// machine is a state machine in the Amazon States Language, of which it knows
+// what payout.asl.json uses. A field that it does not know is an error.
+type machine struct {
+	Comment        string
+	StartAt        string
+	TimeoutSeconds int
+	States         map[string]*state
+}
+
+type state struct {
+	Comment, Type, Next  string
+	Parameters           map[string]any
+	Result               any
+	ResultSelector       map[string]any
+	ResultPath           resultPath
+	Choices              []rule
+	Default              string
+	Seconds              int
+	Resource             string
+	TimeoutSeconds       int
+	Retry                []retrier
+	Catch                []catcher
+	Error, Cause         string
+	ErrorPath, CausePath string
+}
+
+type rule struct {
+	And                          []rule
+	Not                          *rule
+	Variable                     string
+	StringMatches                string
+	NumericGreaterThan           *float64
+	IsNumeric                    bool
+	NumericGreaterThanEqualsPath string
+	Next                         string
+}
+
+type retrier struct {
+	ErrorEquals     []string
+	IntervalSeconds float64
+	BackoffRate     float64
+	MaxDelaySeconds float64
+	MaxAttempts     *int
+	JitterStrategy  string
+}
+
+type catcher struct {
+	ErrorEquals []string
+	ResultPath  resultPath
+	Next        string
+}
+
+// resultPath is where a result goes into the input, as JSON: nothing replaces the
+// input, null drops the result.
+type resultPath = json.RawMessage
+
+// readMachine reads the definition with what the template puts into it.
+func readMachine(t *testing.T) *machine {
+	t.Helper()
+	text, err := os.ReadFile("payout.asl.json")
+	require.NoError(t, err)
+	d := json.NewDecoder(strings.NewReader(substituted(string(text))))
+	d.DisallowUnknownFields()
+	m := &machine{}
+	require.NoError(t, d.Decode(m))
+	return m
+}
+
+func substituted(text string) string {
+	return strings.NewReplacer("${Partition}", "aws", "${SfnlockFunction}", "sfnlock", "${AccountsTable}", "accounts").Replace(text)
+}
+
+// edge is a transition, and by what: "Next", "Catch States.ALL", ….
+type edge struct{ from, by, to string }
+
+// delay is how long to wait before a retry, without jitter.
+func (re retrier) delay(retries int) time.Duration {
+	seconds := re.IntervalSeconds * math.Pow(re.BackoffRate, float64(retries))
+	return time.Duration(min(seconds, re.MaxDelaySeconds) * float64(time.Second))
+}
+
+// look follows a path such as $.a.b; nil is nothing there.
+func look(v any, path string) any {
+	for _, name := range strings.Split(path, ".")[1:] {
+		object, _ := v.(map[string]any)
+		v = object[name]
+	}
+	return v
+}
 
 // The states that acquire, renew and release the lock.
 const (

@@ -6,7 +6,7 @@
 'use strict';
 const { StateMachine } = require('aws-local-stepfunctions');
 
-async function execute(machine, url, { input, context }) {
+async function execute(machine, url, { input, context, pauses: own }) {
   let running;
   let aborted = false;
   const tasks = {};
@@ -28,8 +28,8 @@ async function execute(machine, url, { input, context }) {
       return answer.result;
     };
   }
-  // Acquire's own pauses are tried, with their jitter.
-  delete pauses.Acquire;
+  // Acquire's own pauses are tried once, with their jitter.
+  if (own) delete pauses.Acquire;
   running = machine.run(input, {
     context,
     overrides: { taskResourceLocalHandlers: tasks, waitTimeOverrides: { Pay: 20 }, retryIntervalOverrides: pauses },

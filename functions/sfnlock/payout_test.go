@@ -1,0 +1,383 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+)
+
+const (
+	opening = 1000
+	amount  = 300
+)
+
+// fault is what happens to an attempt of a task.
+type fault struct {
+	err     string // the task fails with this error; "" if it does not
+	hangs   bool   // it does not answer until its time is over
+	aborts  bool   // the execution is stopped when the call has arrived
+	applied bool   // what it asks for is done all the same
+}
+
+// failure is how a task fails.
+type failure struct{ Error, Cause string }
+
+// payout is an execution of the machine.
+type payout struct {
+	name   string // of its account, too
+	input  map[string]any
+	faults map[string]fault // by state
+	always bool             // in each attempt, and not in the first one only
+	before func(state string, attempt int)
+	want   string // SUCCEEDED, ABORTED, or the error of one that has failed
+	others int64  // what others have withdrawn meanwhile
+	held   bool   // the release has failed for good, and the lease ends by its time
+
+	mu       sync.Mutex
+	attempts map[string]int
+	fence    any  // of its lock
+	debited  bool // the payout was made
+}
+
+func arn(name string) string { return caller{name: name}.arn() }
+
+// TestPayout runs the machine in an interpreter that others wrote, with the function as it is
+// deployed, and locks and accounts in a DynamoDB Local. Three things are not the interpreter's own: the two
+// service integrations, which it does not have, come here; Pay takes no time; and only Acquire's retries while
+// the lock is busy wait as long as the definition says, with its jitter.
+//
+// Each task fails in each way, once and for good, and is stopped. Whatever happens, the payout is made once or
+// not at all, the lock is free afterwards, and a late request of the execution takes no lock. The executions take
+// each transition that the machine has.
+func TestPayout(t *testing.T) {
+	testservers.StepFunctions(t, "") // skips where there is none
+	l := openLocal(t)
+	all := map[string]*payout{}
+	add := func(name, want string, change func(*payout)) {
+		e := &payout{name: name, want: want, input: map[string]any{"key": accounts.Key(name), "amount": amount}, attempts: map[string]int{}}
+		if change != nil {
+			change(e)
+		}
+		all[name] = e
+		require.NoError(t, l.ledger.Create(t.Context(), name, opening))
+	}
+	add("good", "SUCCEEDED", nil)
+	add("insufficient", "Insufficient", func(e *payout) { e.input["amount"] = opening + 1 })
+	for name, change := range map[string]func(map[string]any){
+		"nothing": func(in map[string]any) { in["amount"] = 0 }, "a-part": func(in map[string]any) { in["amount"] = 1.5 }, "a-text": func(in map[string]any) { in["amount"] = "300" },
+		"key-of-three": func(in map[string]any) { in["key"] = "account/7/8" }, "another-key": func(in map[string]any) { in["key"] = "accounts/7" },
+	} {
+		add(name, "BadInput", func(e *payout) { change(e.input) })
+	}
+	add("busy", "SUCCEEDED", func(e *payout) {
+		lease, err := l.locks.Acquire(t.Context(), lockstore.Request{Key: accounts.Key(e.name), Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		e.before = func(state string, attempt int) {
+			if state == acquireState && attempt == 1 {
+				assert.NoError(t, l.locks.Release(t.Context(), lease))
+			}
+		}
+	})
+	// The lock gets lost, and others have been at the account. The fence refuses what comes after it.
+	add("lost", "DynamoDB.ConditionalCheckFailedException", func(e *payout) {
+		e.others = 1
+		e.before = func(state string, _ int) {
+			if state != "Debit" {
+				return
+			}
+			status, err := l.locks.Inspect(t.Context(), accounts.Key(e.name))
+			assert.NoError(t, err)
+			_, err = l.locks.Revoke(t.Context(), lockstore.RevokeRequest{Key: accounts.Key(e.name), Fence: status.Fence, OpenAtOnce: true})
+			assert.NoError(t, err)
+			assert.NoError(t, l.withdraw(t.Context(), e.name, "w-0"))
+		}
+	})
+	for state, s := range readMachine(t).States {
+		final := final[s.Resource]
+		if s.Type != "Task" {
+			continue
+		}
+		with := func(what, want string, f fault, always bool) {
+			add(state+"-"+what, want, func(e *payout) {
+				e.faults, e.always = map[string]fault{state: f}, always
+				e.held = state == releaseState && want == "SUCCEEDED" && (always || slices.Contains(final, f.err))
+				if state == abandonState { // it runs after another failure, which is the one to be seen
+					e.faults["Claim"] = fault{err: "DynamoDB.ConditionalCheckFailedException"}
+				}
+			})
+		}
+		const throttled, lostReply, stays = "Lambda.TooManyRequestsException", "Sandbox.Timedout", "DynamoDB.InternalServerError"
+		succeeds, fails := "SUCCEEDED", func(err string) string { return err }
+		switch state {
+		case abandonState:
+			succeeds = "DynamoDB.ConditionalCheckFailedException"
+			fails = func(string) string { return succeeds }
+		case releaseState:
+			fails = func(err string) string {
+				if err == "LockLost" { // the work may stand beside another's
+					return err
+				}
+				return succeeds
+			}
+		}
+		with("once", succeeds, fault{err: throttled}, false)
+		with("lost-reply", succeeds, fault{err: lostReply, applied: true}, false)
+		with("always", fails(stays), fault{err: stays}, true)
+		if state != abandonState {
+			for _, err := range final {
+				with(strings.TrimPrefix(err, "DynamoDB."), fails(err), fault{err: err}, false)
+			}
+		}
+		with("aborted", "ABORTED", fault{aborts: true}, false)
+		with("aborted-late", "ABORTED", fault{aborts: true, applied: true}, false)
+		if state == "Debit" {
+			with("hangs", succeeds, fault{hangs: true, applied: true}, false)
+		}
+	}
+
+	taken := map[[2]string]bool{}
+	for name, got := range l.run(all) {
+		t.Run(name, func(t *testing.T) {
+			e := all[name]
+			for i := range len(got.States) - 1 {
+				taken[[2]string{got.States[i], got.States[i+1]}] = true
+			}
+			if e.want == "SUCCEEDED" || e.want == "ABORTED" {
+				assert.Equal(t, e.want, got.Status, "%+v", got)
+			} else {
+				assert.Equal(t, "FAILED", got.Status)
+				assert.Equal(t, e.want, got.Error)
+				assert.NotEmpty(t, got.Cause)
+			}
+			if e.want == "BadInput" {
+				assert.Equal(t, []string{"Read", "Check", "BadInput"}, got.States)
+				return
+			}
+			assert.True(t, e.debited || got.Status != "SUCCEEDED")
+			left := opening - e.others
+			if e.debited {
+				left -= amount
+			}
+			balance, err := l.ledger.Balance(t.Context(), name)
+			require.NoError(t, err)
+			assert.Equal(t, left, balance, "once or not at all")
+
+			if got.Status != "SUCCEEDED" {
+				_, failed := l.invoke(event(t, arn(name), got.Status, 0, e.input))
+				require.Nil(t, failed)
+			}
+			status, err := l.locks.Inspect(t.Context(), accounts.Key(name))
+			require.NoError(t, err)
+			if e.held {
+				assert.Equal(t, lockstore.Held, status.State)
+				return
+			}
+			assert.Equal(t, lockstore.Free, status.State, "held by %v", status.Holder)
+			_, late := l.invoke(fmt.Appendf(nil, `{"action": "acquire", "key": %q, "execution": %q, "redrive": 0, "ttl": 60}`, accounts.Key(name), arn(name)))
+			if assert.NotNil(t, late, "a late acquire") {
+				assert.Equal(t, "LockLost", late.Error)
+			}
+			require.NoError(t, l.withdraw(t.Context(), name, "w-1"), "the next holder of the account's lock finds an account as it wrote one")
+		})
+	}
+	m := readMachine(t)
+	for state := range m.States {
+		for _, e := range m.edges(state) {
+			assert.True(t, taken[[2]string{e.from, e.to}], "no execution takes %v", e)
+		}
+	}
+}
+
+// local is what the tasks of an execution ask.
+type local struct {
+	t        *testing.T
+	dynamodb string // endpoint
+	function *lambdatest.Environment
+	locks    *lockstore.Store
+	ledger   *accounts.Ledger
+}
+
+// decode reads JSON whose numbers stay as they are.
+func decode(text []byte) (v any) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		panic(fmt.Sprintf("%s: %v", text, err))
+	}
+	return v
+}
+
+func openLocal(t *testing.T) *local {
+	l := &local{t: t, dynamodb: testservers.DynamoDB(t)}
+	getenv := func(string) string { return "local" }
+	lockURL := testservers.Table(t, l.dynamodb, "locks", "key")
+	var err error
+	l.locks, err = lockstore.Open(t.Context(), lockURL, getenv, dynamostore.Opener)
+	require.NoError(t, err)
+	accountsURL, err := lockstore.ParseURL(testservers.Table(t, l.dynamodb, "accounts", "account"))
+	require.NoError(t, err)
+	l.ledger, err = accounts.Open(accountsURL, getenv)
+	require.NoError(t, err)
+	binary := filepath.Join(t.TempDir(), "bootstrap")
+	require.NoError(t, lambdatest.Build(t.Context(), "github.com/lambdalock/lambdalock/functions/sfnlock", binary))
+	l.function, err = lambdatest.Start(t.Context(), lambdatest.Config{
+		Binary: binary, Timeout: 10 * time.Second, MaxConcurrency: 8, Env: []string{"LOCK_URL=" + lockURL, "LOCK_TTL=60s"},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, l.function.Close()) })
+	return l
+}
+
+// withdraw is what another function does with the account, under its lock.
+func (l *local) withdraw(ctx context.Context, account, id string) error {
+	g, err := guard.New(l.locks, guard.Options{})
+	return errors.Join(err, g.Do(ctx, accounts.Key(account), func(ctx context.Context, lock guard.Lock) error {
+		_, err := l.ledger.Withdraw(ctx, lock, accounts.Withdrawal{Account: account, ID: id, Amount: 1})
+		return err
+	}))
+}
+
+// outcome is what the interpreter says of an execution.
+type outcome struct {
+	Status, Error, Cause string
+	States               []string
+}
+
+// run runs the executions.
+func (l *local) run(executions map[string]*payout) (all map[string]outcome) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		assert.NoError(l.t, err)
+		parts := strings.Split(r.URL.Path, "/") // /NAME/STATE
+		assert.NoError(l.t, json.NewEncoder(w).Encode(l.task(r.Context(), executions[parts[1]], parts[2], decode(body).(map[string]any))))
+	}))
+	defer server.Close()
+	definition := decode([]byte(substituted(string(readFile(l.t, "payout.asl.json")))))
+	look(definition, "$.States.Debit").(map[string]any)["TimeoutSeconds"] = 2 // one hangs that long
+	in := map[string]any{}
+	for name, e := range executions {
+		in[name] = map[string]any{"input": e.input, "pauses": name == "busy", "context": map[string]any{"Execution": map[string]any{"Id": arn(name), "RedriveCount": 0}}}
+	}
+	text, err := json.Marshal(map[string]any{"definition": definition, "url": server.URL, "executions": in})
+	require.NoError(l.t, err)
+	cmd := testservers.StepFunctions(l.t, filepath.Join("interpreter", "run.cjs"))
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(text), &stderr
+	out, err := cmd.Output()
+	require.NoError(l.t, err, "%s", stderr.Bytes())
+	require.NoError(l.t, json.Unmarshal(out, &all), "%s%s", out, stderr.Bytes())
+	require.Len(l.t, all, len(executions))
+	return all
+}
+
+// task does what a state asks for, with the planned fault.
+func (l *local) task(ctx context.Context, e *payout, state string, parameters map[string]any) map[string]any {
+	e.mu.Lock()
+	attempt := e.attempts[state]
+	e.attempts[state]++
+	e.mu.Unlock()
+	if e.before != nil {
+		e.before(state, attempt)
+	}
+	f := e.faults[state]
+	if attempt > 0 && !e.always {
+		f = fault{}
+	}
+	if f == (fault{}) || f.applied {
+		result, failed := l.apply(e, state, parameters)
+		switch {
+		case f.applied:
+		case failed != nil:
+			return map[string]any{"error": failed.Error, "cause": failed.Cause}
+		default:
+			return map[string]any{"result": result}
+		}
+	}
+	if f.hangs {
+		<-ctx.Done()
+	}
+	if f.aborts {
+		return map[string]any{"abort": true}
+	}
+	return map[string]any{"error": f.err, "cause": "planned"}
+}
+
+// apply does what a state asks for, and looks at the fence of work.
+func (l *local) apply(e *payout, state string, parameters map[string]any) (any, *failure) {
+	if _, isWrite := parameters["UpdateExpression"]; isWrite {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		assert.Equal(l.t, fmt.Sprint(e.fence), look(parameters, "$.ExpressionAttributeValues.:lock_fence.N"), "work has the fence of its lock")
+		assert.Equal(l.t, e.name, look(parameters, "$.Key.account.S"))
+		result, failed := l.update(parameters)
+		e.debited = e.debited || state == "Debit" && failed == nil
+		return result, failed
+	}
+	assert.Equal(l.t, "sfnlock", parameters["FunctionName"])
+	payload, err := json.Marshal(parameters["Payload"])
+	assert.NoError(l.t, err)
+	answer, failed := l.invoke(payload)
+	if failed == nil && state == acquireState {
+		e.mu.Lock()
+		e.fence = look(answer, "$.fence")
+		e.mu.Unlock()
+	}
+	return map[string]any{"Payload": answer, "StatusCode": 200}, failed
+}
+
+// invoke calls the function.
+func (l *local) invoke(payload []byte) (any, *failure) {
+	r, err := l.function.Invoke(context.Background(), payload)
+	assert.NoError(l.t, err)
+	if r.ErrorType != "" {
+		return nil, &failure{r.ErrorType, string(r.Payload)}
+	}
+	return decode(r.Payload), nil
+}
+
+// update sends a request as the service integration does, in DynamoDB's own JSON.
+func (l *local) update(parameters map[string]any) (any, *failure) {
+	body, err := json.Marshal(parameters)
+	assert.NoError(l.t, err)
+	request, err := http.NewRequest(http.MethodPost, l.dynamodb, bytes.NewReader(body))
+	if !assert.NoError(l.t, err) {
+		return nil, &failure{}
+	}
+	request.Header.Set("Content-Type", "application/x-amz-json-1.0")
+	request.Header.Set("X-Amz-Target", "DynamoDB_20120810.UpdateItem")
+	request.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=local/20261121/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=none")
+	response, err := http.DefaultClient.Do(request)
+	if !assert.NoError(l.t, err) {
+		return nil, &failure{}
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	assert.NoError(l.t, err)
+	answer := decode(text)
+	if response.StatusCode == http.StatusOK {
+		return answer, nil
+	}
+	_, name, _ := strings.Cut(fmt.Sprint(look(answer, "$.__type")), "#")
+	return nil, &failure{"DynamoDB." + name, fmt.Sprint(look(answer, "$.Message"))}
+}
