@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"path"
 	"runtime"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/template"
 	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
@@ -209,41 +207,4 @@ func TestRunInAWSNeedsCredentials(t *testing.T) {
 	c := openCloud(t, func(name string) string { return env[name] })
 	assert.Equal(t, "dynamodb://x", c.tableURL("x"))
 	assert.Contains(t, c.environment(t), "HTTPS_PROXY=http://proxy:1")
-}
-
-func TestUnreachableServicesAreNamed(t *testing.T) {
-	dead := httptest.NewServer(nil)
-	dead.Close()
-	c := openCloud(t, (&fakeAWS{Server: dead}).getenv)
-	s := &service{lambda: newLambda(region, dead.URL, c.keys), api: dead.URL, sign: c.sign}
-	_, invoking := s.invoke(t.Context(), fixture{function: "x"})
-	_, calling := s.call(t.Context(), request{})
-	for want, err := range map[string]error{
-		"CloudFormation": tried(func(to tester) { c.describe(to, t.Context(), fakeStack, &template.Template{}) }).failed,
-		"Lambda":         invoking, dead.URL: calling,
-	} {
-		assert.ErrorContains(t, err, want)
-	}
-}
-
-func TestIncompleteStack(t *testing.T) {
-	tm, err := template.Read("../../template.yaml", nil)
-	require.NoError(t, err)
-	whole := func() stack {
-		s := stack{api: "https://x", names: map[string]string{}}
-		for id := range tm.Resources {
-			s.names[id] = "x"
-		}
-		return s
-	}
-	whole().complete(t, tm)
-	for want, change := range map[string]func(*stack){
-		"output ApiUrl":    func(s *stack) { s.api = "" },
-		"WithdrawFunction": func(s *stack) { delete(s.names, "WithdrawFunction") },
-		"AccountsTable":    func(s *stack) { delete(s.names, "AccountsTable") },
-	} {
-		s := whole()
-		change(&s)
-		assert.ErrorContains(t, tried(func(t tester) { s.complete(t, tm) }).failed, "has no "+want)
-	}
 }
