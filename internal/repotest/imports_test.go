@@ -374,32 +374,19 @@ func TestImportRulesCatch(t *testing.T) {
 	t.Run("the wrong way", func(t *testing.T) {
 		caught(t, wrongWay(made("./lockstore: time", "./lockstore/dynamostore: ./lockstore ./lockstore/dynamostore/internal/x "+aws,
 			"./lockstore/dynamostore/internal/x: ./lockstore", "./guard: ./lockstore", "./boot: ./guard", "./functions/a: ./boot ./lockstore/dynamostore")))
-		caught(t, wrongWay(made("./lockstore: ./guard")), "lockstore imports guard")
 		caught(t, wrongWay(made("./guard: ./boot")), "guard imports boot")
-		caught(t, wrongWay(made("./guard: ./lockstore/memstore")), "guard imports lockstore/memstore")
 		caught(t, wrongWay(made("./lockstore/astore: ./lockstore/bstore")), "imports lockstore/bstore")
-		caught(t, wrongWay(made("./lockstore/astore: ./guard")), "imports guard")
-		caught(t, wrongWay(made("./boot: ./internal/faults")), "imports internal/faults")
 		caught(t, wrongWay(made("./functions/a: ./functions/b")), "imports functions/b")
 		caught(t, wrongWay(made("./cmd/lockctl: ./cmd/lockctl/internal/a", "./cmd/lockctl/internal/a: ./cmd/lockctl/internal/b ./lambdatest ./lockhttp ./guard/httpapi")))
-		caught(t, wrongWay(made("./functions/locks: ./lockhttp", "./lockhttp: ./guard ./lockstore")))
-		caught(t, wrongWay(made("./lockhttp: ./functions/internal/a")), "lockhttp imports functions/internal/a")
-		caught(t, wrongWay(made("./cmd/lockctl/internal/a: ./functions/locks")), "imports functions/locks")
-		caught(t, wrongWay(made("./cmd/lockctl/internal/a: ./functions/internal/b")), "imports functions/internal/b")
-		caught(t, wrongWay(made("./cmd/lockctl/internal/a: ./internal/b")), "imports internal/b")
 		caught(t, wrongWay(made("./internal/a: ./cmd/lockctl/internal/b")), "imports cmd/lockctl/internal/b")
-		caught(t, wrongWay(made("./functions/a: ./cmd/lockctl")), "imports cmd/lockctl")
-		caught(t, wrongWay(made("./lambdatest: ./guard")), "lambdatest imports guard")
 		caught(t, wrongWay(made("./shiny: time")), "shiny has no row")
 	})
 	t.Run("up a floor", func(t *testing.T) {
 		caught(t, upwards(made("./lockstore: time ./lockstore/driver", "./lockstore/astore: ./lockstore/bstore ./internal/rules", "./internal/rules: ./lockstore ./internal/a",
 			"./verify/a: ./verify/b ./guard", "./functions/a: ./functions/b ./boot", "./boot: ./guard/a")))
 		caught(t, upwards(made("./lockstore/astore/example: ./boot")), "lockstore/astore/example (floor 3) imports boot (floor 6)")
-		caught(t, upwards(made("./cmd/lockctl/internal/serve: ./functions/locks")), "imports functions/locks")
 		caught(t, upwards(made("./internal/a: ./lockstore")), "internal/a (floor -1) imports lockstore")
 		caught(t, upwards(made("./boot: ./lockhttp")), "imports lockhttp")
-		caught(t, upwards(made("./verify/a: ./functions/b")), "imports functions/b")
 		caught(t, upwards(made("./shiny: time")), "shiny has no room")
 	})
 	t.Run("from outside", func(t *testing.T) {
@@ -407,22 +394,17 @@ func TestImportRulesCatch(t *testing.T) {
 		caught(t, outside(made("./guard: ./lockstore", "./lockstore: github.com/x/y", "github.com/x/y: time")),
 			"guard is to use", "lockstore is to use")
 		caught(t, outside(made("./lockstore/redisstore: "+aws)), "not part of its one SDK")
-		caught(t, outside(made("./lockstore/redisstore/iam: "+aws)), "not part of its one SDK")
-		caught(t, outside(made("./lockstore/newstore: github.com/x/y")), "not part of its one SDK")
 	})
 	t.Run("Lambda", func(t *testing.T) {
 		caught(t, lambdaUsers(made("./boot: "+lambdaModule+"/lambda", "./guard/httpapi: "+lambdaModule+"/events")))
 		caught(t, lambdaUsers(made("./guard: "+lambdaModule+"/lambdacontext")), "guard imports")
-		caught(t, lambdaUsers(made("./lockstore/redisstore: "+lambdaModule+"/events")), "lockstore/redisstore imports")
 	})
 	t.Run("forbidden", func(t *testing.T) {
 		rows := map[string]map[string]string{"functions/a": badDeps}
-		caught(t, tooMuch(made("./functions/a: net/http"), rows))
 		caught(t, tooMuch(made("./functions/a: ./guard", "./guard: x.y/z", "x.y/z: testing"), rows), "-> x.y/z -> testing")
 		caught(t, tooMuch(made("./functions/a: github.com/stretchr/testify/assert ./lockstore/memstore net/rpc"), rows),
 			"testify/assert", "lockstore/memstore", "net/rpc")
 		caught(t, tooMuch(made("./functions/a: time", "./functions/b: time"), rows), "functions/b has no row")
-		caught(t, tooMuch(made("./lockstore/newstore: time"), nil), "lockstore/newstore has no row")
 		caught(t, tooMuch(made("./guard: time"), rows), "functions/a, which is not there")
 	})
 	t.Run("hidden stores", func(t *testing.T) {

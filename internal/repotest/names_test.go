@@ -166,19 +166,10 @@ func TestNamesCatch(t *testing.T) {
 	check(t, func(top fstest.MapFS) {
 		top["functions/nightly-report/main.go"].Data = []byte(strings.Repeat("\n", 51))
 	}, "has 51 lines")
-	check(t, func(top fstest.MapFS) {
-		delete(top, "functions/nightly-report/main.go")
-		top["functions/nightly-report/x.go"] = &fstest.MapFile{}
-	}, "no main.go")
 	check(t, func(top fstest.MapFS) { replace(top, "NightlyReportFunction", "NightlyFunction") },
 		"no AWS::Serverless::Function NightlyReportFunction", "want the resource to be NightlyReportFunction")
-	check(t, func(top fstest.MapFS) { replace(top, "functions/nightly-report", ".") }, `CodeUri "."`)
-	check(t, func(top fstest.MapFS) { replace(top, "Serverless::Function", "Lambda::Function") }, "no AWS::Serverless::Function NightlyReportFunction")
 	check(t, func(top fstest.MapFS) { delete(top, "events/nightly-report-bad.out.json") }, "nightly-report-bad.json has no events/nightly-report-bad.out.json")
-	check(t, func(top fstest.MapFS) { delete(top, "events/nightly-report-bad.json") }, "nightly-report-bad.out.json has no events/nightly-report-bad.json")
-	check(t, func(top fstest.MapFS) { top["events/nightly-report-late.held"] = &fstest.MapFile{} }, "nightly-report-late.held has no events/nightly-report-late.json")
 	check(t, func(top fstest.MapFS) { top["events/other.json"] = &fstest.MapFile{Data: []byte("{}")} }, "belongs to no function")
-	check(t, func(top fstest.MapFS) { top["events/nightly-report.json"].Data = []byte("{") }, "is not JSON")
 	check(t, func(top fstest.MapFS) {
 		top["functions/nightly/main.go"] = &fstest.MapFile{}
 		replace(top, "  NightlyReportFunction", "  NightlyFunction: {Type: 'AWS::Serverless::Function', Properties: {CodeUri: functions/nightly}}\n  NightlyReportFunction")
