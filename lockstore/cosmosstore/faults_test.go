@@ -2,16 +2,13 @@ package cosmosstore
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -22,64 +19,6 @@ import (
 
 func request() lockstore.Request {
 	return lockstore.Request{Key: string(lockstore.NewOwner()), Owner: lockstore.NewOwner(), TTL: 10 * time.Second, HolderInfo: lockstore.HolderInfo{Name: "test"}}
-}
-
-// unknown says that an error has no class.
-func unknown(t *testing.T, err error) {
-	t.Helper()
-	assert.Error(t, err)
-	for _, class := range []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
-		assert.NotErrorIs(t, err, class)
-	}
-}
-
-// Nothing comes back from the network: a call without a deadline ends within 2 s.
-func TestNoConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		set, h := client(t, "db/locks", "127.0.0.1:1")
-		h.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			<-ctx.Done()
-			return nil, &net.OpError{Op: "dial", Err: ctx.Err()}
-		}
-		s, err := newStore(set, h)
-		require.NoError(t, err)
-		began := time.Now()
-		_, err = s.Acquire(t.Context(), request())
-		require.ErrorIs(t, err, lockstore.ErrUnavailable)
-		require.LessOrEqual(t, time.Since(began), 2*time.Second)
-	})
-}
-
-// A connection stands and nothing comes back: each call ends with its context.
-func TestSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		set, h := client(t, "db/locks", "127.0.0.1:1")
-		h.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
-			ours, theirs := net.Pipe()
-			go func() { _, _ = io.Copy(io.Discard, theirs) }()
-			return ours, nil
-		}
-		s, err := newStore(set, h)
-		require.NoError(t, err)
-		for _, wait := range []time.Duration{0, 150 * time.Millisecond} {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(wait, cancel)
-			began := time.Now()
-			_, err = s.Acquire(ctx, request())
-			require.ErrorIs(t, err, context.Canceled)
-			require.ErrorIs(t, err, lockstore.ErrUnavailable)
-			require.LessOrEqual(t, time.Since(began), wait+50*time.Millisecond)
-		}
-		k, err := newKV(set, h)
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
-		defer cancel()
-		began := time.Now()
-		_, err = k.Write(ctx, "k", nil, "")
-		unknown(t, err)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.LessOrEqual(t, time.Since(began), 200*time.Millisecond)
-	})
 }
 
 // TestAnswers is about answers that the service documents and the tests' server never gives.
@@ -152,19 +91,6 @@ func TestWrongContainer(t *testing.T) {
 		require.ErrorContains(t, err, "container is wrong")
 		s.Close()
 	}
-}
-
-// The server does not prove who it is: nothing is sent.
-func TestCertificate(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
-	server.StartTLS()
-	defer server.Close()
-	opened, err := lockstore.Open(t.Context(), "cosmos://account/db/locks?endpoint="+server.URL, getenv("a2V5"), Opener)
-	require.NoError(t, err)
-	_, err = opened.Acquire(t.Context(), request())
-	require.ErrorIs(t, err, lockstore.ErrUnavailable)
-	require.ErrorContains(t, err, "certificate")
 }
 
 // No text shows the key, the owner or what a server has quoted.

@@ -55,15 +55,9 @@ func (f *fake) set(kind fault, match string) {
 	f.fault, f.match = kind, match
 }
 
-func (f *fake) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (f *fake) dial(context.Context, string, string) (net.Conn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.fault == refuses && f.match == "silently" {
-		f.mu.Unlock()
-		<-ctx.Done()
-		f.mu.Lock()
-		return nil, &net.OpError{Op: "dial", Err: ctx.Err()}
-	}
 	if f.fault == refuses {
 		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	}

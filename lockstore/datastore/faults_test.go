@@ -3,9 +3,6 @@ package datastore
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,14 +37,6 @@ func TestFaults(t *testing.T) {
 			})
 		})
 	}
-	run("connections are not made", func(t *testing.T, f *fake, s *lockstore.Store) {
-		f.set(refuses, "silently")
-		began := time.Now()
-		_, err := s.Acquire(t.Context(), request())
-		require.ErrorIs(t, err, lockstore.ErrUnavailable)
-		require.ErrorIs(t, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: lockstore.NewOwner(), Fence: 1}), lockstore.ErrUnavailable)
-		require.LessOrEqual(t, time.Since(began), 4*time.Second, "2 s for each call")
-	})
 	for status, want := range map[string]struct{ read, write error }{
 		"PERMISSION_DENIED":   {lockstore.ErrUnavailable, lockstore.ErrUnavailable},
 		"UNAUTHENTICATED":     {lockstore.ErrUnavailable, lockstore.ErrUnavailable},
@@ -105,19 +94,6 @@ func TestRefusedToken(t *testing.T) {
 		require.ErrorIs(t, acquire(), lockstore.ErrRefused)
 		require.Equal(t, 2, asked)
 	})
-}
-
-// The server does not prove who it is: nothing is sent.
-func TestCertificate(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
-	server.StartTLS()
-	defer server.Close()
-	k := open(t, "127.0.0.1:1")
-	k.base = server.URL
-	_, err := store(t, k).Acquire(t.Context(), request())
-	require.ErrorIs(t, err, lockstore.ErrUnavailable)
-	require.ErrorContains(t, err, "certificate")
 }
 
 // No text shows the token, the owner or what another server has quoted.

@@ -2,15 +2,38 @@ package rest
 
 import (
 	"context"
+	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
 )
+
+// send sends a request. The error is that of Failed.
+func send(ctx context.Context, c *http.Client, url string) error {
+	ctx, sent := Begin(ctx)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("secret"))
+	if err != nil {
+		return err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return sent.Failed("a server", err)
+	}
+	defer resp.Body.Close()
+	_, err = io.ReadAll(resp.Body)
+	return err
+}
 
 // The error of a request says what became of it, and nothing that the server sent.
 func TestPlain(t *testing.T) {
@@ -34,16 +57,6 @@ func TestPlain(t *testing.T) {
 		return "http://" + l.Addr().String()
 	}
 	const whole = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-	send := func(ctx context.Context, c *http.Client, url string) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("secret"))
-		require.NoError(t, err)
-		resp, err := c.Do(req)
-		if err == nil {
-			defer resp.Body.Close()
-			_, err = io.ReadAll(resp.Body)
-		}
-		return err
-	}
 	for name, test := range map[string]struct {
 		answers []string
 		want    string
@@ -81,4 +94,46 @@ func TestPlain(t *testing.T) {
 		}()
 		require.EqualError(t, Plain(send(ctx, c, "http://"+l.Addr().String())), "the caller has cancelled the request")
 	})
+}
+
+// Nothing comes back: a call ends within 2 s, and with its context.
+func TestSilence(t *testing.T) {
+	for what, dial := range map[string]func(context.Context, string, string) (net.Conn, error){
+		"no connection": func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		"no answer": func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, theirs) }()
+			return ours, nil
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := Client(ReplyTimeout)
+				c.Transport.(*http.Transport).DialContext = dial
+				for _, wait := range []time.Duration{time.Hour, 150 * time.Millisecond} {
+					ctx, cancel := context.WithTimeout(t.Context(), wait)
+					began := time.Now()
+					err := send(ctx, c, "http://127.0.0.1:1")
+					cancel()
+					require.LessOrEqual(t, time.Since(began), min(wait, 2*time.Second))
+					require.Equal(t, what == "no connection", errors.Is(err, lockstore.ErrUnavailable), "%v", err)
+				}
+				c.CloseIdleConnections()
+			})
+		})
+	}
+}
+
+// The server does not prove who it is: nothing is sent.
+func TestCertificate(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	server.StartTLS()
+	defer server.Close()
+	err := send(t.Context(), Client(ReplyTimeout), server.URL)
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorContains(t, Plain(err), "certificate")
 }
