@@ -9,9 +9,10 @@ import (
 // An entry may have a queue: owners that wait, in the order in which the store gave them
 // their places. [Request.JoinQueue] asks for a place, and [Store.AwaitTurn] waits there.
 //
-// The queue can only refuse. Each grant passes all conditions of a grant without a queue.
-// If the queue of an entry is missing or damaged, the store goes on as if there were no
-// queue. A full queue takes no more owners.
+// An Acquire that a queue lets pass has to pass all conditions of an Acquire without a queue, too. And an owner
+// is handed the key only when there is room for it, as for an Acquire of its own. If the queue of an
+// entry is missing or damaged, the store goes on as if there were no queue. A full queue takes no more
+// owners.
 //
 // The request that makes room also makes the first in the queue the holder, for one [Turn], and the
 // next ones as long as there is room. The state is Reserved then. The owner may work under this lease, see

@@ -173,9 +173,9 @@ func (s *Store) Inspect(ctx context.Context, key string) (Status, error) {
 	return statusOf(key, a.Status), nil
 }
 
-// AwaitTurn waits in the key's queue, for an owner that has a place there. It sends one request and
-// returns when that is answered, so a caller calls it until the Awaited has a lease or says Ask. If ctx
-// ends first, the error matches the context's.
+// AwaitTurn waits in the key's queue, for an owner that has a place there. It returns when the store
+// has an answer, and an answer may be no news: so a caller calls it until the Awaited has a lease or says Ask.
+// It asks the driver once; some drivers read the key several times meanwhile, see driver.Driver. If ctx ends first, the error matches the context's.
 func (s *Store) AwaitTurn(ctx context.Context, p Place) (Awaited, error) {
 	if err := s.usable(ctx, Lease{Key: p.Key, Owner: p.Owner}); err != nil {
 		return Awaited{}, err

@@ -434,7 +434,7 @@ func TestStoreAndDriver(t *testing.T) {
 	assert.EqualError(t, s.Leave(t.Context(), "k", "o"), `mystore: key "k": the owner that leaves the queue holds the lock`)
 }
 
-// AwaitTurn sends one request, and an answer that cannot be true is an error.
+// AwaitTurn asks the driver once, and an answer that cannot be true is an error.
 func TestAwaitTurn(t *testing.T) {
 	place := lockstore.Place{Key: "k", Owner: "o", Elapsed: time.Second, Note: "n"}
 	for _, c := range []struct {

@@ -195,7 +195,7 @@ const (
 )
 
 // Await implements driver.Driver, by reads that are not fresh. If the KV is a Waker, it
-// waits for a wake-up, and reads every 0.75 s. Its outcome is Ask.
+// waits for a wake-up, and reads every 0.75 s. Its outcome is Ask, never Granted, so it may read more than once.
 func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -33,7 +33,7 @@ var queueCases = []testCase{
 	},
 	{
 		"queue/a damaged one is none",
-		"The queue only refuses. Without it the lock is a lock without a queue.",
+		"A lock without its queue is a lock without a queue: it is granted, renewed and released.",
 		func(c *check) {
 			c.need("DamageQueue", len(c.DamageQueue) > 0)
 			for name, damage := range c.DamageQueue {
