@@ -457,24 +457,6 @@ func TestWhoDoesNotPause(t *testing.T) {
 	})
 }
 
-func TestMargin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, err := casstore.New(castest.NewMemory(time.Millisecond), casstore.Options{Margin: 250 * time.Millisecond})
-		require.NoError(t, err)
-		req := request(10 * time.Second)
-		lease, err := s.Acquire(t.Context(), req)
-		require.NoError(t, err)
-		require.Equal(t, 9750*time.Millisecond, lease.TTL)
-		<-time.After(time.Second)
-		again, err := s.Acquire(t.Context(), req)
-		require.NoError(t, err)
-		require.Equal(t, 8750*time.Millisecond, again.TTL)
-		trusted, err := s.Renew(t.Context(), lease, 20*time.Second)
-		require.NoError(t, err)
-		require.Equal(t, 19750*time.Millisecond, trusted)
-	})
-}
-
 // timeless is a KV whose reads never say the time.
 type timeless struct{ *castest.Memory }
 

@@ -159,35 +159,6 @@ func TestWaitsAreAlike(t *testing.T) {
 	})
 }
 
-// A Revoke with OpenAtOnce wakes the first in the queue, as a release does.
-func TestRevokeAtOnceWakes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRemote(2 * time.Millisecond)
-		operator, waiter := open(t, r), open(t, r)
-		lease, err := open(t, r).Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
-		waits := request(time.Minute)
-		waits.JoinQueue = true
-		_, err = waiter.Acquire(t.Context(), waits)
-		require.ErrorIs(t, err, lockstore.ErrRefused)
-		woken := make(chan error)
-		go func() { woken <- storetest.AwaitTurn(t.Context(), waiter, waits.Key, waits.Owner) }()
-		<-time.After(time.Second / 10)
-		for _, now := range []bool{false, true} {
-			began := time.Now()
-			_, err = operator.Revoke(t.Context(), lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence, OpenAtOnce: now})
-			require.NoError(t, err)
-			if now {
-				require.NoError(t, <-woken)
-				require.Less(t, time.Since(began), 20*time.Millisecond, "it waited for its next look")
-			}
-		}
-		granted, err := waiter.Acquire(t.Context(), waits)
-		require.NoError(t, err)
-		require.Greater(t, granted.Fence, lease.Fence)
-	})
-}
-
 // The holder has died, and in the second half of its lease those who wait give up. They make
 // room for the holder's renewal, and then they leave.
 func TestLeavesBehindADeadHolder(t *testing.T) {
