@@ -159,13 +159,6 @@ func TestInvoke(t *testing.T) {
 	assert.Zero(t, again.Init, "only the first invocation of a process carries its start")
 }
 
-func TestInitDurationIsMeasured(t *testing.T) {
-	env := start(t, Config{})
-	t.Logf("start to first poll: %v", env.InitDuration())
-	assert.Greater(t, env.InitDuration(), 100*time.Microsecond)
-	assert.Less(t, env.InitDuration(), initTimeout)
-}
-
 func TestFixedRequestIDAndDeadline(t *testing.T) {
 	env := start(t, Config{Timeout: 5 * time.Second})
 	for range 2 { // as Lambda's retry of an async invocation
@@ -314,41 +307,6 @@ func TestTimeoutWithConcurrencyIsOnlyReported(t *testing.T) {
 	_, err = env.WaitLog(testContext(t), func(line string) bool { return line == "late 5" })
 	require.NoError(t, err)
 	assert.Equal(t, pid, env.PID())
-}
-
-func TestKillWhileRunning(t *testing.T) {
-	env := start(t, Config{Timeout: 20 * time.Second})
-	var result Result
-	var running sync.WaitGroup
-	running.Go(func() {
-		r, err := env.Invoke(testContext(t), do("hang", 1))
-		assert.NoError(t, err)
-		result = r
-	})
-	_, err := env.WaitLog(testContext(t), func(line string) bool { return line == "hanging 1" })
-	require.NoError(t, err)
-	require.NoError(t, env.Kill())
-	running.Wait()
-	assert.Equal(t, ErrorExit, result.ErrorType)
-	assert.Contains(t, result.ErrorMessage, "signal: killed")
-	assert.Zero(t, env.PID())
-
-	next, err := env.Invoke(testContext(t), do("echo", 0))
-	require.NoError(t, err)
-	decode(t, next)
-}
-
-func TestFreezeAndThaw(t *testing.T) {
-	env := start(t, Config{Timeout: 20 * time.Second})
-	require.NoError(t, env.Freeze())
-	ctx, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
-	defer cancel()
-	_, err := env.Send(ctx, Event{Payload: do("log", 0)})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Empty(t, env.Logs(), "a frozen process runs nothing")
-	require.NoError(t, env.Thaw())
-	_, err = env.WaitLog(testContext(t), func(line string) bool { return line == "to stderr" })
-	require.NoError(t, err, "it goes on with the invocation whose caller went away")
 }
 
 func TestFrozenProcessIsKilledAtTheTimeout(t *testing.T) {

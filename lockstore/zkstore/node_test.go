@@ -29,17 +29,6 @@ func TestNames(t *testing.T) {
 	require.Equal(t, []string{"/a", "/a/b", "/a/b/locks", "/a/b/waiters", "/a/b/clock"}, paths{"/a/b"}.above())
 }
 
-func TestNamesOfNodes(t *testing.T) {
-	p := paths{"/p"}
-	// The last four are names that the store gives to no key.
-	names := []string{"account%2F7", "account%2F8", "other", "%2E", "account%2f7", "a b", "%zz", "%00"}
-	for prefix, want := range map[string][]string{"": {"account/7", "account/8", "other", "."}, "account/": {"account/7", "account/8"}, "none": nil} {
-		keys, damaged := p.keys(names, prefix)
-		require.Equal(t, want, keys, prefix)
-		require.Equal(t, names[4:], damaged)
-	}
-}
-
 func TestVersions(t *testing.T) {
 	birth := newBirth()
 	require.True(t, isBirth(birth))

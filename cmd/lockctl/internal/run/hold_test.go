@@ -18,7 +18,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -188,19 +187,4 @@ func TestRenewsWithinTheTrust(t *testing.T) {
 		stop()
 		<-joined
 	})
-}
-
-// With the least --ttl DynamoDB lets lockctl trust a lease for half of it.
-func TestLeastTTLOnDynamoDB(t *testing.T) {
-	t.Parallel()
-	url := testservers.Table(t, testservers.DynamoDB(t), "locks", "key")
-	var p *process
-	for range mostRepeats { // this machine may be too slow for so short a lease
-		p = start(t, "", "run", "--store", url, "--ttl", "1", "k", "--", "sleep", "2")
-		if p.status(t) == 0 {
-			return
-		}
-		t.Logf("again: %s", p.err.String())
-	}
-	t.Fatal(p.err.String())
 }
