@@ -17,7 +17,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	dynamotypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/awscreds"
@@ -128,7 +127,7 @@ func (c cloud) suite(t *testing.T, ctx context.Context, name string) *suite {
 	}
 	s := newSuite(t, ctx, tm, on)
 	deployed := &service{
-		lambda: newLambda(c.region, c.endpoint, c.keys), names: at.names, log: lambdatypes.LogTypeTail,
+		lambda: newLambda(c.region, c.endpoint, c.keys), names: at.names,
 		api: at.api, sign: c.sign,
 	}
 	s.once = deployed.once
@@ -164,16 +163,12 @@ func accountRow(id string) map[string]dynamotypes.AttributeValue {
 
 // sign signs a request to the API.
 func (c cloud) sign(ctx context.Context, r *http.Request, body []byte) error {
-	return c.signAt(ctx, r, body, time.Now())
-}
-
-func (c cloud) signAt(ctx context.Context, r *http.Request, body []byte, at time.Time) error {
 	keys, err := c.keys.Retrieve(ctx)
 	if err != nil {
 		return err
 	}
 	sum := sha256.Sum256(body)
-	return v4.NewSigner().SignHTTP(ctx, keys, r, hex.EncodeToString(sum[:]), "execute-api", c.region, at)
+	return v4.NewSigner().SignHTTP(ctx, keys, r, hex.EncodeToString(sum[:]), "execute-api", c.region, time.Now())
 }
 
 // tableURL names a table for lambdalock.

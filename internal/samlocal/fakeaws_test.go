@@ -3,7 +3,6 @@ package samlocal
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +19,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -126,7 +124,7 @@ func (f *fakeAWS) forget() {
 	clear(f.idle)
 }
 
-var credential = regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=([^/]+)/\d{8}/([^/]+)/([^/]+)/aws4_request, SignedHeaders=([^,]+), Signature=[0-9a-f]{64}$`)
+var credential = regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=([^/]+)/\d{8}/([^/]+)/([^/]+)/aws4_request, SignedHeaders=[^,]+, Signature=[0-9a-f]{64}$`)
 
 func (f *fakeAWS) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
@@ -139,9 +137,6 @@ func (f *fakeAWS) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	service := m[3]
-	if service == "execute-api" { // the others are signed by their clients of the SDK
-		assert.NoError(f.t, verify(r, body, strings.Split(m[4], ";")))
-	}
 	f.mu.Lock()
 	f.seen[service]++
 	before, status := f.before, f.status
@@ -162,37 +157,6 @@ func (f *fakeAWS) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		f.t.Errorf("a request to the service %q", service)
 	}
-}
-
-// verify signs the request again and compares. So the key, the body, the path and
-// the time are right, too.
-func verify(r *http.Request, body []byte, signed []string) error {
-	for _, name := range []string{"host", "x-amz-date", "x-amz-security-token", "content-type", "lock-token"} {
-		if r.Header.Get(name) != "" && !slices.Contains(signed, name) {
-			return fmt.Errorf("the header %s is not signed", name)
-		}
-	}
-	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
-	if err != nil || time.Since(at).Abs() > 5*time.Minute {
-		return fmt.Errorf("signed at %q", r.Header.Get("X-Amz-Date"))
-	}
-	again := r.Clone(context.Background())
-	again.URL.Host, again.URL.Scheme = r.Host, "http"
-	again.Header = http.Header{}
-	for _, name := range signed {
-		if name != "host" && !strings.HasPrefix(name, "x-amz-") {
-			again.Header[http.CanonicalHeaderKey(name)] = r.Header.Values(name)
-		}
-	}
-	delete(again.Header, "Content-Length")
-	c := cloud{region: region, keys: credentials.StaticCredentialsProvider{Value: fakeKeys}}
-	if err := c.signAt(context.Background(), again, body, at); err != nil {
-		return err
-	}
-	if got, want := r.Header.Get("Authorization"), again.Header.Get("Authorization"); got != want {
-		return fmt.Errorf("the signature is %s, want %s", got, want)
-	}
-	return nil
 }
 
 func (f *fakeAWS) formation(w http.ResponseWriter, body []byte, status string) {
@@ -241,13 +205,6 @@ func (f *fakeAWS) lambda(w http.ResponseWriter, r *http.Request, body []byte) {
 	result := f.run(logical(name), body)
 	if result.ErrorType != "" {
 		w.Header().Set("X-Amz-Function-Error", "Unhandled")
-	}
-	if r.Header.Get("X-Amz-Log-Type") == "Tail" {
-		log := `{"type":"platform.report","record":{"metrics":{"durationMs":1.5}}}`
-		if result.Init > 0 {
-			log = strings.Replace(log, "}}}", `,"initDurationMs":40.1}}}`, 1)
-		}
-		w.Header().Set("X-Amz-Log-Result", base64.StdEncoding.EncodeToString([]byte(log)))
 	}
 	_, _ = w.Write(result.Payload)
 }

@@ -2,7 +2,6 @@ package samlocal
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,30 +25,6 @@ func TestScriptWithoutAnEngine(t *testing.T) {
 		assert.Equal(t, "samlocal: nothing was tested: no Docker engine can run here: none answers, and to start one needs root\n", string(text))
 		assert.Equal(t, status, cmd.ProcessState.ExitCode(), "%v", err)
 	}
-}
-
-// TestRequests looks at this repository's own events.
-func TestRequests(t *testing.T) {
-	t.Chdir("../..")
-	tm := readTemplate(t)
-	assert.Equal(t, map[string]string{"LOCK_URL": "LockTable", "ACCOUNTS_URL": "AccountsTable"}, tableOf(t, tm))
-	functions, err := tm.Functions()
-	require.NoError(t, err)
-	requests, unused := map[string]request{}, map[string]request{}
-	for _, f := range readFixtures(t, "events", functions) {
-		if r, ok := f.request(t); ok {
-			requests[f.Name] = r
-			unused[f.Name], _ = f.unused().request(t)
-		}
-	}
-	json := http.Header{"Accept": {"application/json"}, "Content-Type": {"application/json"}}
-	assert.Equal(t, request{"POST", "/accounts/7/withdrawals", json, []byte(`{"id": "w-1", "amount": 500}`)}, requests["withdraw"])
-	assert.JSONEq(t, `{"id": "w-2", "amount": 500}`, string(requests["withdraw-base64"].Body))
-	assert.Equal(t, "AQAGR9Wx", requests["locks-no-lease"].Header.Get("Lock-Token"))
-	key := func(r request) string { return r.Header.Get("Idempotency-Key") }
-	assert.NotEqual(t, key(requests["withdraw-key"]), key(unused["withdraw-key"]))
-	assert.Len(t, strings.Split(key(unused["withdraw-key-two"]), ","), 2)
-	assert.Equal(t, requests["withdraw"], unused["withdraw"])
 }
 
 func TestLostUpdatesAreSeen(t *testing.T) {

@@ -64,13 +64,6 @@ func TestFakeAWS(t *testing.T) {
 			s.hold(t, key)() // no lock is held after the run
 		}
 	})
-	t.Run("a second run finds the functions warm", func(t *testing.T) {
-		got := tried(func(t tester) { s.times(t, on, withdrawFunction) })
-		require.NoError(t, got.failed)
-		assert.Contains(t, got.log, "cold: not seen")
-		fake.forget()
-		assert.NotContains(t, tried(func(t tester) { s.times(t, on, withdrawFunction) }).log, "not seen")
-	})
 	t.Run("a repeat of a key is another answer, and a second run is no repeat", func(t *testing.T) {
 		keyed := s.named(t, "withdraw-key")
 		s.event(t, keyed)
@@ -136,7 +129,6 @@ func TestFakeAWS(t *testing.T) {
 			send, "AccessDeniedException: User: x is not authorized to perform: lambda:InvokeFunction"},
 		"429": {answer("lambda", 429, "X-Amzn-ErrorType", "TooManyRequestsException", `{"Reason":"ConcurrentInvocationLimitExceeded","Type":"User","message":"Rate Exceeded."}`),
 			send, "TooManyRequestsException: Rate Exceeded. (a run has up to 12 invocations at once"},
-		"a timing fails": {answer("lambda", 500, "X-Amzn-ErrorType", "ServiceException", "{}"), func(t tester) { s.times(t, on, withdrawFunction) }, "StatusCode: 500"},
 		"the API refuses": {answer("execute-api", 403, "", "", `{"message":"Forbidden"}`),
 			func(t tester) { s.request(t, on, withdraw, request) }, "got  403"},
 		"an API that decodes paths twice":   {change(func(r *http.Request) { r.URL.Path = strings.ReplaceAll(r.URL.Path, "%2F", "/") }), lock, "%252F is taken for a slash"},

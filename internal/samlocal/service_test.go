@@ -3,14 +3,12 @@ package samlocal
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -24,7 +22,6 @@ import (
 type service struct {
 	lambda *lambda.Client
 	names  map[string]string // logical id -> name; nil: the ids are the names
-	log    types.LogType     // what an invocation is to tell of its log
 
 	api  string // URL
 	sign func(context.Context, *http.Request, []byte) error
@@ -65,7 +62,7 @@ func (s *service) invoke(ctx context.Context, f fixture) (*lambda.InvokeOutput, 
 	if s.names != nil {
 		name, qualifier = s.names[name], aws.String(alias)
 	}
-	out, err := s.lambda.Invoke(ctx, &lambda.InvokeInput{FunctionName: &name, Qualifier: qualifier, Payload: f.Event, LogType: s.log})
+	out, err := s.lambda.Invoke(ctx, &lambda.InvokeInput{FunctionName: &name, Qualifier: qualifier, Payload: f.Event})
 	if _, throttled := errors.AsType[*types.TooManyRequestsException](err); throttled {
 		err = fmt.Errorf("%w (a run has up to %d invocations at once, and new accounts have a concurrency of 10)", err, burstSize)
 	}
@@ -85,13 +82,6 @@ func (s *service) once(ctx context.Context, f fixture) ([]byte, error) {
 		return nil, err
 	}
 	return out.Payload, nil
-}
-
-// coldStart says that the end of an invocation's log reports the start of an
-// environment: a line of text or of JSON, as the function's log format is.
-func coldStart(log *string) bool {
-	text, err := base64.StdEncoding.DecodeString(aws.ToString(log))
-	return err == nil && (strings.Contains(string(text), "Init Duration:") || strings.Contains(string(text), `"initDurationMs"`))
 }
 
 // response is what a client of the HTTP API gets.

@@ -70,19 +70,12 @@ func newSuite(t *testing.T, ctx context.Context, tm *template.Template, on store
 	return s
 }
 
-// run makes a test of each check. Times come first, while no function has run for a
-// while. After an interruption no further phase starts.
+// run makes a test of each check. After an interruption no further phase starts.
 func (s *suite) run(t *testing.T) {
 	for _, phase := range []struct {
 		name string
 		run  func(*testing.T)
 	}{
-		{"cold and warm starts", func(t *testing.T) {
-			on := s.serve(t, oneByOne)
-			for _, f := range s.functions {
-				t.Run(f.Name(), func(t *testing.T) { s.times(t, on, f) })
-			}
-		}},
 		{"events", s.events},
 		{"HTTP", func(t *testing.T) {
 			api := s.serve(t, overHTTP)
@@ -185,39 +178,6 @@ func (s *suite) request(t tester, api *service, f fixture, r request) {
 	require.NoError(t, err)
 	s.releaseLock(t, f, answer)
 	require.NoError(t, got.same(f.Want))
-}
-
-const warmCalls = 5
-
-// times measures a function's plain event in a new environment and in one that has
-// run before. Other checks compare the answers: a repeated event may be answered from
-// memory.
-func (s *suite) times(t tester, on *service, of template.Function) {
-	plain := s.named(t, of.Name())
-	defer s.prepare(t, plain)()
-	var took []time.Duration
-	cold := true
-	for range 1 + warmCalls {
-		f := plain.unused()
-		began := time.Now()
-		out, err := on.invoke(s.ctx, f)
-		took = append(took, time.Since(began))
-		require.NoError(t, err, "a repeated %s", of.Name())
-		if len(took) == 1 && on.log != "" {
-			cold = coldStart(out.LogResult)
-		}
-		if event, ok := f.release(out.Payload); ok {
-			_, err := on.once(s.ctx, event)
-			require.NoError(t, err)
-		}
-	}
-	slices.Sort(took[1:])
-	if cold {
-		t.Logf("cold %.1f ms", took[0].Seconds()*1000)
-	} else {
-		t.Logf("cold: not seen, because an environment was there already; come back in an hour")
-	}
-	t.Logf("warm %.1f ms, the median of %d", took[1+warmCalls/2].Seconds()*1000, warmCalls)
 }
 
 // lockAnswer is what the lock service says of a lock, to its holder and to others.
