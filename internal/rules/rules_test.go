@@ -312,6 +312,20 @@ func TestWait(t *testing.T) {
 	assert.Zero(t, wait(12, "a"), "ended")
 }
 
+// An owner whose hand-over has lapsed waits like any other when it has asked again.
+func TestWaitAfterALapsedHandOver(t *testing.T) {
+	k := newKey(t)
+	a := k.granted(between(0, 0), acquire("a"))
+	for _, o := range []driver.Owner{"b", "c"} {
+		k.wants(driver.Refused, between(1, 1), acquire(o))
+	}
+	k.wants(driver.Done, between(2, 2), by(driver.Release, "a", a.Fence))
+	assert.Zero(t, k.Wait(k.State, between(3, 3), "b"), "it was handed the key")
+	assert.Equal(t, 2, k.wants(driver.Refused, between(5, 5), acquire("b")).Position)
+	assert.Equal(t, time.Second, k.Wait(k.State, between(5, 5), "b"), "c has its turn until then")
+	k.granted(between(6, 6), acquire("b"))
+}
+
 // Turns: who has k places before it waits for k turns, and for five at most.
 func TestTurns(t *testing.T) {
 	for places, want := range []float64{0, 2, 4, 6, 8, 10, 10, 10} {

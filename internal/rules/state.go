@@ -291,8 +291,8 @@ func (b Book) Wait(s State, clock Clock, owner driver.Owner) time.Duration {
 	d := &decision{Book: b, State: s, clock: clock}
 	d.beginNow()
 	i := d.place(owner)
-	if d.mark(owner) != nil || d.holder(owner) >= 0 || i < 0 || d.inDoubt() {
-		return 0 // nobody waits for a key that is completed
+	if i < 0 || d.inDoubt() {
+		return 0
 	}
 	all, held := d.wait(d.Queue[i].MaxHolders, d.Queue[:i])
 	if held > 0 {
