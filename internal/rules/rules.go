@@ -369,24 +369,26 @@ func (d *decision) complete() driver.Answer {
 }
 
 func (d *decision) resolve() driver.Answer {
+	d.rest(OnFreshRead)
+	if d.Closed.For > 0 {
+		d.rest(OnStamp) // is it closed still?
+	}
 	completed := d.closed() && d.LastFence == d.Fence
 	if !d.Effect && !completed && (d.markOf(d.Fence, Resolved) || d.markOf(d.Fence, Released)) {
 		return driver.Answer{Outcome: driver.Done}
 	}
-	d.rest(OnFreshRead)
-	i := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.Fence == d.Fence })
 	switch {
 	case slices.ContainsFunc(d.Holders, d.live):
 		return driver.Answer{Outcome: driver.Refused, Status: d.status()}
-	case i < 0 && len(d.Holders) == 0 && d.LastFence == d.Fence && d.closed() == d.Effect:
-		if d.Closed.For > 0 && !d.Effect {
-			d.rest(OnStamp)
-		}
+	case len(d.Holders) > 0:
+		d.rest(OnStamp) // have all leases ended?
+	case d.LastFence == d.Fence && completed == d.Effect:
 		return driver.Answer{Outcome: driver.Done}
-	case i < 0 || !d.Holders[i].Started:
+	}
+	i := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.Fence == d.Fence })
+	if i < 0 || !d.Holders[i].Started {
 		return lost("it is not in doubt with this fence")
 	}
-	d.rest(OnStamp)
 	if d.Effect {
 		d.close(i, Released)
 	} else {
