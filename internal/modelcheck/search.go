@@ -191,7 +191,7 @@ func (n *node) dead(size Size) bool {
 
 // normalize makes equal what differs in nothing that matters, and returns the hash.
 func (m *model) normalize(n *node) hash {
-	n.key.Ended = slices.DeleteFunc(slices.Clone(n.key.Ended), func(e rules.Ended) bool { return e.Owner == gone || e.Owner == "" })
+	n.key.Ended = slices.DeleteFunc(slices.Clone(n.key.Ended), func(e rules.Ended) bool { return e.Owner == gone })
 	for who := range m.size.MaxHolders {
 		m.forgetOld(n, who)
 	}
@@ -205,7 +205,7 @@ func (m *model) normalize(n *node) hash {
 		if left := int(h.End().Sub(now) / tick); left < oldest {
 			h.Since = now.Add(time.Duration(oldest)*tick - h.TTL)
 		}
-		h.Text, h.Note = "", ""
+		h.Text = ""
 		if h.Owner == gone {
 			h.TTL, h.Since = ttl, h.Since.Add(h.TTL-ttl)
 		}

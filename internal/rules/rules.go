@@ -101,7 +101,6 @@ type Holder struct {
 	HandedOver bool   // and not extended yet
 	Revoked    bool   // the owner can do nothing with it any more
 	Started    bool   // the work has started
-	Note       driver.Note
 }
 
 // End is when the lease ends.
@@ -111,7 +110,6 @@ func (h Holder) End() time.Time { return h.Since.Add(h.TTL) }
 type Waiter struct {
 	Owner      driver.Owner
 	MaxHolders int
-	Note       driver.Note
 }
 
 // Ended is the mark of an owner whose acquisition is over.
@@ -206,7 +204,7 @@ func (d *decision) acquire() driver.Answer {
 			return d.lostNow("this lease is over")
 		case d.live(h) && h.HandedOver:
 			// Its owner may trust the lease already, so it gets no shorter.
-			h.HandedOver, h.Since, h.TTL, h.Text, h.Note = false, d.clock.Late, max(d.TTL, h.TTL), d.Request.Holder, d.Note
+			h.HandedOver, h.Since, h.TTL, h.Text = false, d.clock.Late, max(d.TTL, h.TTL), d.Request.Holder
 			d.setLive(i, h)
 			a := d.granted(h)
 			a.TTL = min(a.TTL, d.TTL)
@@ -236,7 +234,7 @@ func (d *decision) acquire() driver.Answer {
 		return d.refuse(wait, held)
 	}
 	d.restOnTime(d.MaxHolders, before)
-	h := d.grant(Holder{Owner: d.Owner, MaxHolders: d.MaxHolders, TTL: d.TTL, Text: d.Request.Holder, Note: d.Note})
+	h := d.grant(Holder{Owner: d.Owner, MaxHolders: d.MaxHolders, TTL: d.TTL, Text: d.Request.Holder})
 	d.handOver()
 	return d.granted(h)
 }
@@ -244,7 +242,7 @@ func (d *decision) acquire() driver.Answer {
 // refuse refuses for the time wait; for the time held somebody has the key.
 func (d *decision) refuse(wait, held time.Duration) driver.Answer {
 	if d.Join && d.place(d.Owner) < 0 && len(d.Queue) < d.Places {
-		d.Queue = append(slices.Clip(d.Queue), Waiter{d.Owner, d.MaxHolders, d.Note})
+		d.Queue = append(slices.Clip(d.Queue), Waiter{d.Owner, d.MaxHolders})
 		d.changed = true
 	}
 	a := driver.Answer{Outcome: driver.Refused, Position: d.place(d.Owner) + 1, Status: d.status()}

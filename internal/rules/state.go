@@ -44,14 +44,14 @@ func (d *decision) done() driver.Answer {
 // granted is the answer with a lease. The trust is less than the TTL by all that is not
 // known of the time.
 func (d *decision) granted(h Holder) driver.Answer {
-	return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: h.End().Sub(d.clock.Late), HandedOver: d.handed, Note: h.Note}
+	return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: h.End().Sub(d.clock.Late), HandedOver: d.handed}
 }
 
 func (d *decision) live(h Holder) bool { return d.clock.Early.Before(h.End()) }
 
 // holder is the index of the owner's lease, live or not; -1 without one.
 func (d *decision) holder(owner driver.Owner) int {
-	return slices.IndexFunc(d.Holders, func(h Holder) bool { return h.Owner == owner && owner != "" })
+	return slices.IndexFunc(d.Holders, func(h Holder) bool { return h.Owner == owner })
 }
 
 // lease is the index of the lease that the request names, live or not; -1 without one.
@@ -166,7 +166,7 @@ func (d *decision) handOver() {
 			return
 		}
 		d.restOnTime(first.MaxHolders, nil)
-		d.grant(Holder{Owner: first.Owner, MaxHolders: first.MaxHolders, TTL: driver.Turn, HandedOver: true, Note: first.Note})
+		d.grant(Holder{Owner: first.Owner, MaxHolders: first.MaxHolders, TTL: driver.Turn, HandedOver: true})
 		d.handed = append(d.handed, first.Owner)
 	}
 }
@@ -204,11 +204,8 @@ func (d *decision) close(i int, how How) {
 	d.Queue = nil
 }
 
-// remember adds a mark. The owner of a revoked lease may have one already.
+// remember adds a mark.
 func (d *decision) remember(m Ended) {
-	if m.Owner == "" {
-		return
-	}
 	last := d.Ended[max(0, len(d.Ended)-d.Marks+1):]
 	d.Ended = append(append(make([]Ended, 0, len(last)+1), last...), m)
 	d.changed = true

@@ -31,7 +31,7 @@ type entry struct {
 // A begin is in nanoseconds since 1970. 0 is when this version of the entry was written. So is
 // a later time: then a clock was set back.
 type holder struct {
-	Owner      string          `json:"owner,omitempty"`
+	Owner      string          `json:"owner"`
 	Fence      lockstore.Fence `json:"fence"`
 	Seat       int             `json:"seat,omitempty"`
 	Others     int             `json:"others,omitempty"` // how many may hold the key besides
@@ -41,13 +41,11 @@ type holder struct {
 	HandedOver bool            `json:"handed,omitempty"`
 	Revoked    bool            `json:"revoked,omitempty"`
 	Started    bool            `json:"started,omitempty"`
-	Note       string          `json:"note,omitempty"`
 }
 
 type waiter struct {
 	Owner  string `json:"owner"`
 	Others int    `json:"others,omitempty"`
-	Note   string `json:"note,omitempty"`
 }
 
 type ended struct {
@@ -154,11 +152,11 @@ func (s *store) encode(v view, next rules.State) []byte {
 	e := kept[entry]{entry{N: old.N + 1, Fence: next.LastFence}, v.entry.other}
 	for _, h := range next.Holders {
 		e.it.Holders = append(e.it.Holders, with(holder{
-			string(h.Owner), h.Fence, h.Seat, h.MaxHolders - 1, s.begin(h.Since), h.TTL, h.Text, h.HandedOver, h.Revoked, h.Started, string(h.Note),
+			string(h.Owner), h.Fence, h.Seat, h.MaxHolders - 1, s.begin(h.Since), h.TTL, h.Text, h.HandedOver, h.Revoked, h.Started,
 		}, old.Holders, func(o holder) bool { return o.Fence == h.Fence }))
 	}
 	for _, w := range next.Queue {
-		e.it.Queue = append(e.it.Queue, with(waiter{string(w.Owner), w.MaxHolders - 1, string(w.Note)}, old.Queue, func(o waiter) bool { return o.Owner == string(w.Owner) }))
+		e.it.Queue = append(e.it.Queue, with(waiter{string(w.Owner), w.MaxHolders - 1}, old.Queue, func(o waiter) bool { return o.Owner == string(w.Owner) }))
 	}
 	for _, m := range next.Ended {
 		e.it.Ended = append(e.it.Ended, with(ended{string(m.Owner), m.Fence, m.How}, old.Ended, func(o ended) bool { return o.Owner == string(m.Owner) }))
@@ -192,11 +190,11 @@ func (s *store) view(key string, e Entry) (view, error) {
 		h := k.it
 		v.Holders = append(v.Holders, rules.Holder{
 			Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.Others + 1, Since: s.since(h.Begin, e.WrittenAt, h.TTL), TTL: h.TTL,
-			Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked, Started: h.Started, Note: driver.Note(h.Note),
+			Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked, Started: h.Started,
 		})
 	}
 	for _, w := range it.Queue {
-		v.Queue = append(v.Queue, rules.Waiter{Owner: driver.Owner(w.it.Owner), MaxHolders: w.it.Others + 1, Note: driver.Note(w.it.Note)})
+		v.Queue = append(v.Queue, rules.Waiter{Owner: driver.Owner(w.it.Owner), MaxHolders: w.it.Others + 1})
 	}
 	for _, m := range it.Ended {
 		v.Ended = append(v.Ended, rules.Ended{Owner: driver.Owner(m.it.Owner), Fence: m.it.Fence, How: m.it.How})
@@ -226,7 +224,7 @@ func decode(value []byte) (kept[entry], error) {
 	}
 	bad := e.it.N == 0 || e.it.Fence < 0 || slices.ContainsFunc(e.it.Holders, func(k kept[holder]) bool {
 		h := k.it
-		return h.Owner == "" && !h.Revoked || h.Fence <= 0 || h.Fence > e.it.Fence || h.Seat < 0 || h.Others < 0 || h.Begin < 0 || h.TTL <= 0 || h.TTL > longest
+		return h.Owner == "" || h.Fence <= 0 || h.Fence > e.it.Fence || h.Seat < 0 || h.Others < 0 || h.Begin < 0 || h.TTL <= 0 || h.TTL > longest
 	})
 	if c := e.it.Closed; c != nil {
 		bad = bad || c.it.Begin < 0 || c.it.For <= 0 || c.it.For > longest

@@ -101,7 +101,7 @@ func (m *memory) turn(key string, owner driver.Owner) (driver.Answer, time.Durat
 	now := m.now()
 	for _, h := range m.states[key].Holders {
 		if left := min(h.TTL, h.End().Sub(now)); h.Owner == owner && h.HandedOver && left > 0 {
-			return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: left, Note: h.Note}, 0, nil
+			return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: left}, 0, nil
 		}
 	}
 	return driver.Answer{}, m.book.Wait(m.states[key], rules.At(now), owner), m.changed[key]

@@ -112,12 +112,9 @@ func differs(before rules.State, now time.Time, r driver.Request, got driver.Ans
 func normal(s rules.State) rules.State {
 	s.Holders = append([]rules.Holder(nil), s.Holders...)
 	for i := range s.Holders {
-		s.Holders[i].Since, s.Holders[i].Note = s.Holders[i].Since.UTC(), ""
+		s.Holders[i].Since = s.Holders[i].Since.UTC()
 	}
 	s.Queue = append([]rules.Waiter(nil), s.Queue...)
-	for i := range s.Queue {
-		s.Queue[i].Note = ""
-	}
 	s.Ended = append([]rules.Ended(nil), s.Ended...)
 	if s.Closed.Since = s.Closed.Since.UTC(); s.Closed.For == 0 {
 		s.Closed = rules.Closed{}
