@@ -130,10 +130,10 @@ const (
 	Revoked
 )
 
-// Closed says that nobody may have the key for a time, because its work is done.
+// Closed says that nobody may have the key for a time, because its work is done. The zero Closed is not closed.
 type Closed struct {
 	Since  time.Time
-	For    time.Duration // 0 is not closed
+	For    time.Duration
 	Result driver.Secret // nil is a cooldown
 	Text   string        // who did the work
 }
@@ -281,11 +281,13 @@ func (d *decision) release() driver.Answer {
 	}
 	h := d.Holders[i]
 	if h.Revoked {
+		a := lost("this lease was revoked")
 		if !h.Started {
 			d.end(i, Revoked) // its owner is done, so nobody needs to wait for the end of the lease
 			d.handOver()
+			a.HandedOver = d.handed
 		}
-		return lost("this lease was revoked")
+		return a
 	}
 	d.end(i, Released)
 	d.handOver()

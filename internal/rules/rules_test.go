@@ -346,6 +346,7 @@ func TestTurns(t *testing.T) {
 			assert.Equal(t, driver.Reserved, a.Status.State)
 			assert.Equal(t, time.Second/2, a.Status.Remaining)
 			assert.Empty(t, a.Status.Holder)
+			assert.Equal(t, driver.Reserved, k.wants(driver.Refused, between(10, 30), x).Status.State, "at the very end of the lease")
 		}
 		k.granted(between(10+want, 30), x)
 		assert.Empty(t, k.Queue, "a grant without a place ends all places")

@@ -22,7 +22,7 @@ func (d *decision) beginNow() {
 			d.set(i, h)
 		}
 	}
-	if d.Closed.For > 0 && d.Closed.Since.After(d.clock.Late) {
+	if d.Closed.Since.After(d.clock.Late) {
 		d.Closed.Since, d.changed = d.clock.Late, true
 	}
 }
@@ -63,9 +63,7 @@ func (d *decision) lease() int {
 	return i
 }
 
-func (d *decision) closed() bool {
-	return d.Closed.For > 0 && d.clock.Early.Before(d.Closed.End())
-}
+func (d *decision) closed() bool { return d.clock.Early.Before(d.Closed.End()) }
 
 func (d *decision) inDoubt() bool {
 	return slices.ContainsFunc(d.Holders, func(h Holder) bool { return h.Started && !d.live(h) })
@@ -115,7 +113,7 @@ func (d *decision) roomSince(most int, before []Waiter) (since time.Time, ever b
 		}
 		since, ever = next, true
 	}
-	if d.Closed.For > 0 && d.Closed.End().After(since) {
+	if d.Closed.End().After(since) {
 		since, ever = d.Closed.End(), true
 	}
 	return since, ever
