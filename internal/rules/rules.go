@@ -1,14 +1,23 @@
 // Package rules has the rules of the lock: what the answer to a request is, and what the
-// state of the key is after it. It is a pure function. It reads no clock, sends nothing
-// and remembers nothing. The stores in memory and on compare-and-swap are this function;
-// the others have the same rules in Lua and in conditional writes, and are compared with it.
+// state of the key is after it. It is a pure function, [Book.Decide]. It reads no clock,
+// sends nothing and remembers nothing. The stores in memory and on compare-and-swap are this
+// function; the others have the same rules in Lua and in conditional writes, and are compared
+// with it. The requests, and the words of the answers, are those of package driver.
 //
 // # A lease
 //
 // An owner is one acquisition. A grant gives it a lease: a fence that is larger than every
-// earlier one of the key, a seat, and a time, the TTL. The lease is live until its end.
-// Only its owner, with its fence, renews, releases or completes it. An owner that has
-// ended gets no lease again: its mark stays among the last ones of the key.
+// earlier one of the key, a seat, which is the lowest number from 0 that no other holder has,
+// and a time, the TTL. The lease is live until its end. Only its
+// owner, with its fence, renews, releases or completes it. A repeated Acquire of an owner that has
+// a live lease is answered with this lease, and changes nothing.
+//
+// A lease that has expired stays in the state until the next grant. Its owner can still release,
+// abandon or complete it, because nobody was granted the key since. It cannot renew it.
+//
+// An owner that has ended gets no lease again: it has released, abandoned or completed, an operator
+// has ended its lease, or another owner was granted the key after the end of it. See [Ended] for how
+// long the key remembers that.
 //
 // # Several holders
 //
@@ -22,22 +31,47 @@
 // granted the key when there has been room, for it and for those before it, for k turns,
 // and at most for MaxTurns turns. Who has no place has all places before it. So the first
 // in the queue gets the key at once, somebody dead delays the others by one turn, and a
-// reader does not pass a writer that waits.
+// reader does not pass a writer that waits. A grant ends the place of the owner, and all
+// places before it: they had their turn.
 //
 // # Hand-over
 //
-// Whatever makes room also makes the first in the queue the holder, in the same write,
-// for one turn. The waiter starts at once, and its first request extends the lease. If it
-// does not come within its turn, it loses its place and no more: it may ask again. A place
-// behind the first that goes makes no room. If it handed the key over all the same, those who
-// come and go would hand it to all the dead before them, one turn each.
+// Whatever makes room also makes the first in the queue the holder, in the same write, for one
+// turn. The end of a lease by time is no request, so it hands over to nobody. The waiter starts
+// at once, and its next Acquire or Renew makes the lease as long as it asks. If neither comes
+// within the turn, the lease is over and the owner is not: it may ask again, and takes the last
+// place. A place behind the first that goes makes no room, so nobody is handed the key: otherwise runs
+// that come and go would hand it to all the dead before them, one turn each.
+//
+// # Work that has started
+//
+// An owner may mark that its work starts. If its lease then ends by time, nobody knows whether
+// the work had its effect: the key is in doubt. Nobody is granted a key in doubt. Its owner can
+// still release or complete it, unless it was revoked. Otherwise an operator resolves it: with effect closes the key,
+// as if the owner had completed it, and without effect hands it over.
+//
+// # A closed key
+//
+// A completion ends the lease and closes the key for a time, with a result or, as a cooldown,
+// without one. It also ends the queue. Until the key opens, every Acquire is refused and is
+// told the result, and nobody joins.
+//
+// A lease with a mark of its start, or that completes, has to be alone: its MaxHolders is 1.
+//
+// # A revocation
+//
+// An operator may take a lease from its owner. The owner can do nothing with it any more, but it
+// may be at work until it learns of that, so the lease counts until its end. When the owner
+// releases it, or when the operator says so (AtOnce), it ends at once. It does not if the work
+// has started: the key is then in doubt, when the lease ends.
 //
 // # Clocks
 //
-// A lease begins at the latest time that it may be now, and the leases of others end when
-// it is their end at the earliest time that it may be now. So no error of the clock, within
-// what the two readings say, makes two holders. A state that begins in the future, because
-// a clock was set back, begins now.
+// A request knows the earliest and the latest time that it may be now, on the store's clock. A
+// lease begins at the latest time. All that is live or closed ends when even the earliest time
+// is past its end. Its owner trusts a lease for what is left at the latest time. So no error of
+// the clock, within what the two readings say, makes two holders. A state that begins in the
+// future, because a clock was set back, begins now.
 //
 // If the time is only a guess, the answer says on what it has to rest: see [Basis].
 package rules
@@ -112,7 +146,12 @@ type Waiter struct {
 	MaxHolders int
 }
 
-// Ended is the mark of an owner whose acquisition is over.
+// Ended is the mark of an owner whose acquisition is over. The key has the last ones, Book.Marks.
+//
+// A mark is for what arrives late. A late Acquire of an owner that has no mark any more is granted a lease, or a
+// place, that nobody uses: it costs the others a TTL, or a turn. A Release, Complete, Resolve or Revoke that is
+// repeated is answered as lost. No lease that somebody trusts rests on a mark. So there may be fewer marks than
+// holders, of whom one grant may end many.
 type Ended struct {
 	Owner driver.Owner
 	Fence driver.Fence // of its lease; 0 if it had none
@@ -191,6 +230,7 @@ func (d *decision) decide() driver.Answer {
 	}
 }
 
+// An owner that has ended gets nothing more: its Acquire is a late duplicate.
 func (d *decision) acquire() driver.Answer {
 	if d.mark(d.Owner) != nil {
 		return lost("this acquisition has ended")
@@ -218,7 +258,8 @@ func (d *decision) acquire() driver.Answer {
 		d.rest(OnStamp)
 		if !h.HandedOver {
 			return lost("the lease has expired")
-		} // a hand-over that has lapsed ends the lease and not the owner
+		}
+		// A hand-over that has lapsed ends the lease and not the owner, which asks like any other.
 	}
 	switch {
 	case d.Fence != 0:
@@ -252,6 +293,7 @@ func (d *decision) refuse(wait, held time.Duration) driver.Answer {
 	return a
 }
 
+// A renewal makes no lease shorter, and revives none: its owner may have been told that it is over.
 func (d *decision) renew() driver.Answer {
 	i := d.lease()
 	if i < 0 {
@@ -294,6 +336,7 @@ func (d *decision) release() driver.Answer {
 	return d.done()
 }
 
+// An owner that abandons has a mark even if it has nothing: its Acquire may come later.
 func (d *decision) abandon() driver.Answer {
 	if d.mark(d.Owner) != nil {
 		return driver.Answer{Outcome: driver.Done}
@@ -306,14 +349,15 @@ func (d *decision) abandon() driver.Answer {
 		d.end(i, Released)
 	default:
 		d.remember(Ended{Owner: d.Owner, How: Released})
+		d.leaveQueue(place)
 	}
-	d.leaveQueue(d.place(d.Owner))
 	if i >= 0 || place == 0 {
 		d.handOver()
 	}
 	return d.done()
 }
 
+// A leave ends no lease that is live: a late one would end the lease of an owner that has asked again.
 func (d *decision) leave() driver.Answer {
 	if i := d.holder(d.Owner); i >= 0 && !d.Holders[i].Revoked {
 		if d.live(d.Holders[i]) {
@@ -334,6 +378,8 @@ func (d *decision) leave() driver.Answer {
 	return d.done()
 }
 
+// A mark that is written after the end of the lease has to go again: it would put the key in doubt
+// over work that does not start.
 func (d *decision) markStarted() driver.Answer {
 	i := d.lease()
 	if i < 0 {
@@ -353,6 +399,7 @@ func (d *decision) markStarted() driver.Answer {
 	return d.done()
 }
 
+// A completion after the end of its lease closes a key that nobody was granted since: the work is done.
 func (d *decision) complete() driver.Answer {
 	if m := d.mark(d.Owner); m != nil && m.How == Completed {
 		return driver.Answer{Outcome: driver.Done}
@@ -368,6 +415,8 @@ func (d *decision) complete() driver.Answer {
 	return d.done()
 }
 
+// An operator that resolves without effect what was resolved so or released is right, also if others have
+// had the key since. With effect the key has to be closed still: the result was for that time.
 func (d *decision) resolve() driver.Answer {
 	d.rest(OnFreshRead)
 	if d.Closed.For > 0 {
@@ -398,6 +447,7 @@ func (d *decision) resolve() driver.Answer {
 	return d.done()
 }
 
+// A revocation changes neither the end of the lease nor the queue: the old owner may be at work until then.
 func (d *decision) revoke() driver.Answer {
 	if d.AtOnce && d.markOf(d.Fence, Revoked) {
 		d.rest(OnFreshRead)
