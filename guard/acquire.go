@@ -56,6 +56,10 @@ type attempt struct {
 	owner      lockstore.Owner
 	repeatable bool            // the caller gave the owner and asks again with it, so nothing is given back
 	queued     bool            // the owner may have a place in the queue
+	joins      bool            // the present request asks for a place
+	place      int             // in the queue at the last refusal; 0 is none
+	seen       lockstore.Fence // of the key's last grant at the last refusal
+	handed     lockstore.Fence // of a hand-over that the owner has learned of since; 0 is none
 	early      int             // how many turns have come at once, one after the other
 	sent       time.Duration   // when the present request was first sent; the trust counts from here
 	ttl        time.Duration   // of the present request
@@ -70,8 +74,21 @@ func (a *attempt) begin() {
 	if !a.repeatable {
 		a.owner = lockstore.NewOwner()
 	}
-	a.unknown, a.queued, a.early, a.note, a.lease = nil, false, 0, "", lockstore.Lease{}
+	a.unknown, a.queued, a.place, a.handed, a.early, a.note, a.lease = nil, false, 0, 0, 0, "", lockstore.Lease{}
 	a.askAfresh()
+}
+
+// refused notes a refusal, and counts a turn of the owner that was over before it came: it had learned of the
+// hand-over, or the key was granted since and its place is not nearer to the front.
+func (a *attempt) refused(busy *LockBusy) {
+	done := busy.State.Done() || busy.State == lockstore.InDoubt // the queue has ended
+	place, fence := busy.QueuePosition, busy.fence()
+	if a.handed != 0 || a.place != 0 && !done && fence > a.seen && (place == 0 || place >= a.place) {
+		a.report.Lapsed++
+	}
+	a.report.QueueFull = a.report.QueueFull || a.joins && !done && place == 0
+	a.report.QueuePosition = cmp.Or(a.report.QueuePosition, place)
+	a.handed, a.place, a.seen = 0, place, fence
 }
 
 // askAfresh prepares the next request after an answer that is final for the last one. If an
@@ -95,17 +112,20 @@ func (r *run) try(a *attempt) (Outcome, error) {
 	for {
 		var lease lockstore.Lease
 		outcome, err := a.ask(func(ctx context.Context) (err error) {
-			queue := r.elapsed() < waitEnd
+			a.joins = r.elapsed() < waitEnd
 			lease, err = r.guard.store.Acquire(ctx, lockstore.Request{
-				Key: key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.since(a.sent), MaxHolders: r.guard.maxHolders, JoinQueue: queue, Note: a.note,
+				Key: key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.since(a.sent), MaxHolders: r.guard.maxHolders, JoinQueue: a.joins, Note: a.note,
 			})
 			if said := outcomeOf(err); said == OutcomeBusy || said == OutcomeUnknown {
-				a.queued = a.queued || queue
+				a.queued = a.queued || a.joins
 			}
 			return err
 		})
 		switch outcome {
 		case OutcomeOK:
+			if a.handed != 0 && a.handed != lease.Fence {
+				r.report.Lapsed++
+			}
 			if r.granted(a.sent, lease) {
 				return OutcomeOK, nil
 			}
@@ -128,9 +148,7 @@ func (r *run) try(a *attempt) (Outcome, error) {
 		case OutcomeBusy:
 			busy := newLockBusy(key, err)
 			a.note, a.lease = busy.note(), lockstore.Lease{}
-			if r.report.QueuePosition == 0 {
-				r.report.QueuePosition = busy.QueuePosition
-			}
+			a.refused(busy)
 			again := r.waitUntilFree(busy, a, &waits, waitEnd)
 			r.report.State = busy.State
 			switch {
@@ -242,7 +260,7 @@ func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd t
 		ctx, cancel := context.WithTimeout(r, min(callTime, waitEnd-r.elapsed()))
 		status, err := r.guard.store.Inspect(ctx, busy.Key)
 		cancel()
-		r.report.Calls++
+		r.asked(err)
 		switch {
 		case err != nil:
 		case status.State == lockstore.Free, status.State.Done(), status.State == lockstore.InDoubt:
@@ -274,10 +292,14 @@ func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool 
 	for n := 0; n < mostNotYet && err == nil && !news.Ask && news.Lease.Fence == 0; n++ {
 		a.sent = r.elapsed() // the trust in a lease that is handed over counts from here
 		news, err = r.guard.store.AwaitTurn(ctx, lockstore.Place{Key: busy.Key, Owner: a.owner, Elapsed: a.sent - refused, Note: a.note})
-		r.report.Calls++
+		if ctx.Err() != nil {
+			r.asked(nil) // the wait is over, and nothing has failed
+		} else {
+			r.asked(err)
+		}
 		a.note = cmp.Or(news.Lease.Note, news.Note, a.note)
 	}
-	if a.lease = news.Lease; a.lease.Fence != 0 {
+	if a.lease, a.handed = news.Lease, news.Lease.Fence; a.handed != 0 {
 		a.queued = false
 		return true // also if Wait is over now
 	}

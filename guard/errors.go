@@ -56,6 +56,14 @@ func (e *LockBusy) note() lockstore.Note {
 	return ""
 }
 
+// fence is that of the key's last grant.
+func (e *LockBusy) fence() lockstore.Fence {
+	if refused, ok := errors.AsType[*lockstore.Refused](e.Err); ok {
+		return refused.Fence
+	}
+	return 0
+}
+
 func (e *LockBusy) Error() string {
 	s := fmt.Sprintf("lock %q is busy: ", e.Key)
 	switch e.State {

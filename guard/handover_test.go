@@ -355,6 +355,32 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, time.Minute-margin, lease.TTL)
 	})
+	bubble("F11 a run that was handed the key and comes too late is the last, and the report says so", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, Options{Wait: time.Minute})
+		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			if n == 1 {
+				b.freeAfter(20*time.Second, b.occupied(t, "k", lockstore.Turn))
+			}
+			return a, err
+		}
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		r := b.report(t)
+		require.Equal(t, handedAfter+lockstore.Turn+20*time.Second, r.WaitTime)
+		require.Equal(t, []int{1, 1, 0}, []int{r.QueuePosition, r.Lapsed, r.FailedCalls})
+		b.oneOwner(t)
+	})
+	bubble("F11 the same when the key is free: it gets a later fence", t, func(t *testing.T) {
+		b := newBenchHandsOver(t, Options{Wait: time.Minute})
+		var lapsed lockstore.Fence
+		b.told(func(a *driver.Answer) {
+			lapsed = a.Fence
+			pass(lockstore.Turn)
+		})
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.Greater(t, b.report(t).Fence, lapsed)
+		require.Equal(t, 1, b.report(t).Lapsed)
+	})
 	bubble("a waiter whose store has no news asks it again at once, and ends with its wait", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 20 * time.Second})
 		b.occupy(t, "k", time.Hour)

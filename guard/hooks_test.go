@@ -221,6 +221,13 @@ func (b *bench) occupy(t *testing.T, key string, ttl time.Duration) lockstore.Le
 	return lease
 }
 
+// occupied lets time pass, and then another owner hold the key.
+func (b *bench) occupied(t *testing.T, key string, after time.Duration) lockstore.Lease {
+	t.Helper()
+	pass(after)
+	return b.occupy(t, key, time.Hour)
+}
+
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)

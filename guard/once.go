@@ -146,7 +146,7 @@ func (r *run) complete(c Completion) {
 		if outcomeOf(err) == OutcomeInvalid && c.Substitute != nil {
 			why = fmt.Errorf("the store refused the result, and only a substitute is stored: %w", err)
 			c.Result, c.Substitute = c.Substitute, nil
-			r.report.Calls++
+			r.asked(nil)
 			err = r.guard.store.Complete(ctx, r.lease, c.Result, c.ResultTime)
 		}
 		return err

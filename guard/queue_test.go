@@ -254,6 +254,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 			assert.Greater(t, lock.Fence, other.Fence)
 			return nil
 		}))
+		require.Equal(t, 1, b.report(t).Lapsed)
 		b.oneOwner(t)
 		b.free(t, "k")
 	})
@@ -696,6 +697,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.LessOrEqual(t, b.report(t).WaitTime, 5*time.Second+maxWaitPause)
 		require.Less(t, len(b.store.requests), 120, "it pauses between tries")
+		require.Equal(t, len(b.store.awaits), b.report(t).FailedCalls)
 		b.oneOwner(t)
 	})
 	bubble("F38 a store that goes down under a waiter is unavailable, not busy", t, func(t *testing.T) {
@@ -777,6 +779,8 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Equal(t, 20*time.Second, b.report(t).WaitTime)
 		require.Equal(t, 1, b.report(t).QueuePosition, "when it got one")
+		require.True(t, b.report(t).QueueFull)
+		require.Zero(t, b.report(t).Lapsed)
 		require.LessOrEqual(t, len(b.store.requests), 13)
 		b.oneOwner(t)
 		b.free(t, "k")
@@ -892,5 +896,10 @@ func TestQueueInsideOtherRuns(t *testing.T) {
 		}
 		all.Wait()
 		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
+		for _, r := range b.reports {
+			require.Zero(t, r.Lapsed)
+			require.False(t, r.QueueFull)
+			require.Zero(t, r.FailedCalls)
+		}
 	})
 }

@@ -25,8 +25,11 @@ type Report struct {
 	AcquiredAt    time.Time       // when the run got the lock, by the local clock; zero when it got none
 	WaitTime      time.Duration   // from the call until the run got the lock or gave up
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
+	QueueFull     bool            // the run asked for a place in the key's queue and got none, because it was full
+	Lapsed        int             // turns of the run that were over before it came: a hand-over lapsed, and the run asked again as the last
 	HoldTime      time.Duration   // from the grant until the work returned
 	Calls         int             // of the store's methods. Most send one request; a run that waits for its turn calls many times
+	FailedCalls   int             // those without an answer: the store or the client's pool refused, throttled or was silent, also if a repeat had one
 
 	// ReleaseErr says why the lock may not be free now: a release or an abandon
 	// failed. Then the lease ends by its TTL. If the work was marked as started
@@ -58,7 +61,7 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		if !logger.Enabled(ctx, level) {
 			return
 		}
-		attrs := make([]slog.Attr, 0, 15)
+		attrs := make([]slog.Attr, 0, 18)
 		attrs = append(attrs,
 			slog.String("requestId", r.HolderInfo.ID),
 			slog.String("key", r.Key),
@@ -67,11 +70,20 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 			slog.Float64("hold_ms", milliseconds(r.HoldTime)),
 			slog.Int64("fence", int64(r.Fence)),
 			slog.Int("calls", r.Calls))
+		if r.FailedCalls > 0 {
+			attrs = append(attrs, slog.Int("failed_calls", r.FailedCalls))
+		}
 		if r.Fence == 0 && r.State != lockstore.Free {
 			attrs = append(attrs, slog.String("state", r.State.String()))
 		}
 		if r.QueuePosition > 0 {
 			attrs = append(attrs, slog.Int("queue_position", r.QueuePosition))
+		}
+		if r.QueueFull {
+			attrs = append(attrs, slog.Bool("queue_full", true))
+		}
+		if r.Lapsed > 0 {
+			attrs = append(attrs, slog.Int("lapsed", r.Lapsed))
 		}
 		if r.MaxHolders > 1 {
 			attrs = append(attrs, slog.Int("max_holders", r.MaxHolders))

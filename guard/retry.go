@@ -40,7 +40,7 @@ func (t *retry) ask(call func(context.Context) error) (Outcome, error) {
 		ctx, cancel := t.context(t.limit())
 		err := call(ctx)
 		cancel()
-		t.asked()
+		t.asked(err)
 		t.repeats = true
 		outcome := outcomeOf(err)
 		if outcome != OutcomeUnavailable && outcome != OutcomeUnknown {

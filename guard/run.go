@@ -134,12 +134,15 @@ func (c *call) newRun(ctx context.Context, key string) *run {
 // inSameCall says whether the run around this run belongs to the same DoAll.
 func (r *run) inSameCall() bool { return r.outer != nil && r.outer.call == r.call }
 
-// asked counts a request that may be one of two at the same time: a lease is renewed while
-// the store is told that the work begins.
-func (r *run) asked() {
+// asked counts a call that may be one of two at the same time: a lease is renewed while
+// the store is told that the work begins. A call that this run ended has not failed.
+func (r *run) asked(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Calls++
+	if o := outcomeOf(err); (o == OutcomeUnavailable || o == OutcomeUnknown) && !errors.Is(err, context.Canceled) {
+		r.report.FailedCalls++
+	}
 }
 
 // do is the whole life cycle: acquire, work, release, report.

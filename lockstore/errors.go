@@ -54,6 +54,8 @@ type Refused struct {
 
 	Result Secret // of the work, if the key is Completed
 
+	Fence Fence // of the key's last grant; 0 when the store knows none
+
 	Note Note
 
 	atOnce bool // a Revoke asked to open the key at once
@@ -87,7 +89,7 @@ func (e *Refused) Unwrap() error { return ErrRefused }
 func refusedBy(key string, r driver.Request, a driver.Answer) error {
 	s := a.Status
 	return &Refused{
-		Key: key, State: s.State, Holder: DecodeHolderInfo(s.Holder), QueuePosition: a.Position, Remaining: s.Remaining, Result: s.Result, Note: a.Note,
+		Key: key, State: s.State, Holder: DecodeHolderInfo(s.Holder), QueuePosition: a.Position, Remaining: s.Remaining, Result: s.Result, Fence: s.Fence, Note: a.Note,
 		atOnce: r.Kind == driver.Revoke,
 	}
 }

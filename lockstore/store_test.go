@@ -418,7 +418,7 @@ func TestStoreAndDriver(t *testing.T) {
 	assert.Equal(t, lockstore.Status{Key: "k", Fence: 7, Waiting: 3}, got, "a free key has no holder")
 
 	f.answer = driver.Answer{Outcome: driver.Refused, Position: 4, Status: status}
-	refused := lockstore.Refused{Key: "k", State: lockstore.Held, Holder: by, QueuePosition: 4, Remaining: time.Second, Result: lockstore.Secret("r")}
+	refused := lockstore.Refused{Key: "k", State: lockstore.Held, Holder: by, QueuePosition: 4, Fence: 7, Remaining: time.Second, Result: lockstore.Secret("r")}
 	_, err = s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute})
 	assert.Equal(t, &refused, err)
 	_, err = s.Revoke(t.Context(), lockstore.RevokeRequest{Key: "k", Fence: 7, OpenAtOnce: true})

@@ -11,10 +11,14 @@
 //	lock hold   from the grant until the lease is released; the work's spans are its children
 //
 // Renewals are events of the span "lock hold": "renewed", "renewal failed" and "lost". Two
-// histograms have seconds, with the attributes lambdalock.outcome and lambdalock.store:
+// histograms have seconds, and three counters say what went wrong in a wait or a call, see
+// guard.Report. All have the attributes lambdalock.outcome and lambdalock.store:
 //
 //	lambdalock.wait.duration
 //	lambdalock.hold.duration   only of runs that had the lock
+//	lambdalock.lapsed          turns that were over before the run came
+//	lambdalock.queue_full      runs that found the queue full
+//	lambdalock.failed_calls    calls of the store that failed
 //
 // A lease of Guard.Acquire has a span "lock wait" only: it outlives the call. Spans never have
 // an owner, a holder, or the text of an error. They have the key only with Options.Key.
@@ -76,6 +80,14 @@ func Instrument(opt guard.Options, with Options) (guard.Options, error) {
 	var waitErr, holdErr error
 	i.wait, waitErr = meter.Float64Histogram("lambdalock.wait.duration", metric.WithUnit("s"), metric.WithDescription("From the call until the run got the lock or gave up."))
 	i.hold, holdErr = meter.Float64Histogram("lambdalock.hold.duration", metric.WithUnit("s"), metric.WithDescription("From the grant until the work returned."))
+	counter := func(name, unit, description string) metric.Int64Counter {
+		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
+		waitErr = errors.Join(waitErr, err)
+		return c
+	}
+	i.lapsed = counter("lambdalock.lapsed", "{turn}", "Turns that were over before the run came.")
+	i.full = counter("lambdalock.queue_full", "{run}", "Runs that found the queue full.")
+	i.failed = counter("lambdalock.failed_calls", "{call}", "Calls of the store that failed.")
 	if err := errors.Join(waitErr, holdErr); err != nil {
 		return guard.Options{}, fmt.Errorf("otelguard: %w", err)
 	}
@@ -87,8 +99,11 @@ type instrument struct {
 	opt        Options
 	tracer     trace.Tracer
 	wait, hold metric.Float64Histogram
-	trace      func(context.Context, guard.TraceEvent) context.Context
-	observe    func(context.Context, guard.Report)
+
+	lapsed, full, failed metric.Int64Counter
+
+	trace   func(context.Context, guard.TraceEvent) context.Context
+	observe func(context.Context, guard.Report)
 }
 
 // run has the spans of one run of the guard.
@@ -185,6 +200,15 @@ func (i *instrument) Observe(ctx context.Context, report guard.Report) {
 		labels = append(labels, attrStore.String(i.opt.Store))
 	}
 	i.wait.Record(ctx, report.WaitTime.Seconds(), metric.WithAttributes(labels...))
+	full := 0
+	if report.QueueFull {
+		full = 1
+	}
+	for n, counter := range []metric.Int64Counter{i.lapsed, i.full, i.failed} {
+		if value := []int{report.Lapsed, full, report.FailedCalls}[n]; value > 0 {
+			counter.Add(ctx, int64(value), metric.WithAttributes(labels...))
+		}
+	}
 	span := r.wait
 	if r.hold != nil {
 		span = r.hold

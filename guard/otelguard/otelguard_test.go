@@ -114,6 +114,25 @@ func (x telemetry) histogram(t *testing.T, name string) map[string]float64 {
 	return sums
 }
 
+// counters are the sums of the counters.
+func (x telemetry) counters(t *testing.T) map[string]int64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, x.reader.Collect(t.Context(), &all))
+	sums := map[string]int64{}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if sum, ok := m.Data.(metricdata.Sum[int64]); ok {
+				for _, p := range sum.DataPoints {
+					require.Equal(t, 2, p.Attributes.Len(), "no key in a counter")
+					sums[m.Name] += p.Value
+				}
+			}
+		}
+	}
+	return sums
+}
+
 func bubble(t *testing.T, name string, f func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
@@ -151,6 +170,16 @@ func TestSpans(t *testing.T) {
 		require.Equal(t, "lock wait lambdalock.store=memory lambdalock.key=k lambdalock.queue_position=1\n"+
 			"lock hold lambdalock.store=memory lambdalock.key=k lambdalock.outcome=ok\n", x.tree())
 		require.InDelta(t, 3, x.histogram(t, "lambdalock.wait.duration")["ok"], 1)
+		require.Empty(t, x.counters(t))
+	})
+	bubble(t, "what went wrong in a wait", func(t *testing.T) {
+		x := telemetry{reader: sdkmetric.NewManualReader()}
+		opt, err := otelguard.Instrument(guard.Options{}, otelguard.Options{Store: "memory",
+			TracerProvider: sdktrace.NewTracerProvider(), MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(x.reader))})
+		require.NoError(t, err)
+		report := guard.Report{Outcome: guard.OutcomeBusy, Lapsed: 2, QueueFull: true, FailedCalls: 3}
+		opt.Observe(opt.Trace(t.Context(), guard.TraceEvent{Phase: guard.PhaseAsking}), report)
+		require.Equal(t, map[string]int64{"lambdalock.lapsed": 2, "lambdalock.queue_full": 1, "lambdalock.failed_calls": 3}, x.counters(t))
 	})
 	bubble(t, "a busy lock is no error of the span", func(t *testing.T) {
 		x := open(t, guard.Options{}, false)
