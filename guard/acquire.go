@@ -60,6 +60,8 @@ type attempt struct {
 	place      int             // in the queue at the last refusal; 0 is none
 	seen       lockstore.Fence // of the key's last grant at the last refusal
 	handed     lockstore.Fence // of a hand-over that the owner has learned of since; 0 is none
+	busy       *LockBusy       // the last refusal; nil before the first
+	heard      time.Duration   // when the store last said what is in the way
 	early      int             // how many turns have come at once, one after the other
 	sent       time.Duration   // when the present request was first sent; the trust counts from here
 	ttl        time.Duration   // of the present request
@@ -88,7 +90,8 @@ func (a *attempt) refused(busy *LockBusy) {
 	}
 	a.report.QueueFull = a.report.QueueFull || a.joins && !done && place == 0
 	a.report.QueuePosition = cmp.Or(a.report.QueuePosition, place)
-	a.handed, a.place, a.seen = 0, place, fence
+	a.queued = place > 0
+	a.handed, a.place, a.seen, a.busy, a.heard = 0, place, fence, busy, a.elapsed()
 }
 
 // askAfresh prepares the next request after an answer that is final for the last one. If an
@@ -170,18 +173,22 @@ func (r *run) try(a *attempt) (Outcome, error) {
 		case OutcomeInvalid, OutcomeCorrupt:
 			return r.refused(err)
 		default:
-			return r.notGranted(err)
+			return r.notGranted(a, err)
 		}
 		if !a.again() {
-			return r.notGranted(err)
+			return r.notGranted(a, err)
 		}
 	}
 }
 
-// notGranted is the answer when the time to ask is over.
-func (r *run) notGranted(err error) (Outcome, error) {
+// notGranted is the answer when the time to ask is over. A refusal that is not old says more than a last request that
+// came to nothing: a pool or a store with too many who ask leaves some requests out.
+func (r *run) notGranted(a *attempt, err error) (Outcome, error) {
 	if cause := r.callerGone(); cause != nil {
 		return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Err: cause}
+	}
+	if a.busy != nil && outcomeOf(err) == OutcomeUnavailable && a.unknown == nil && r.elapsed()-a.heard < storeRetryBudget {
+		return OutcomeBusy, a.busy
 	}
 	return OutcomeUnavailable, &LockStoreUnavailable{r.report.Key, err}
 }
@@ -228,6 +235,10 @@ func (r *run) startsAtOnce(a *attempt) bool {
 	return true
 }
 
+// slowed is how long a run without a place pauses at least, when its last call took d: a store that
+// answers slowly has too many who ask.
+func slowed(d time.Duration) time.Duration { return min(4*d, 2*maxPause) }
+
 // callerGone says why nobody waits for this run any more; nil while somebody does.
 func (r *run) callerGone() error {
 	if r.Context.Err() == nil {
@@ -252,21 +263,24 @@ func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd t
 	case busy.QueuePosition > 0:
 		return r.awaitTurn(busy, a, waitEnd)
 	}
-	askAgain := a.sent + maxPause
-	for r.sleep(min(waits.next(), askAgain-r.elapsed(), waitEnd-r.elapsed())) && r.elapsed() < waitEnd {
-		if r.elapsed() >= askAgain {
+	slow := slowed(a.took)
+	askAgain := a.sent + max(maxPause, slow)
+	for r.sleep(min(max(waits.next(), slow), askAgain-r.elapsed(), waitEnd-r.elapsed())) && r.elapsed() < waitEnd {
+		asked := r.elapsed()
+		if asked >= askAgain {
 			return true
 		}
 		ctx, cancel := context.WithTimeout(r, min(callTime, waitEnd-r.elapsed()))
 		status, err := r.guard.store.Inspect(ctx, busy.Key)
 		cancel()
 		r.asked(err)
+		slow = slowed(r.elapsed() - asked)
 		switch {
 		case err != nil:
 		case status.State == lockstore.Free, status.State.Done(), status.State == lockstore.InDoubt:
 			return true // a refusal of an acquire says more
 		default:
-			busy.State, busy.Holder, busy.Remaining = status.State, status.Holder, status.Remaining
+			busy.State, busy.Holder, busy.Remaining, a.heard = status.State, status.Holder, status.Remaining, r.elapsed()
 		}
 	}
 	return false

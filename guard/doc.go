@@ -73,8 +73,11 @@
 //     up to 4 s on a store whose clock has whole seconds.
 //   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
 //     if nobody holds the lock: State of its LockBusy is then lockstore.Reserved.
-//   - If the queue is full, the run polls the key, and asks for a place once a second. Runs
-//     without a place have no order.
+//   - If the queue is full, the run polls the key, and asks for a place once a second. If the answers
+//     take long, it does both less often: its pauses are four times as long as the last answer took,
+//     2 s at most. Runs without a place have no order.
+//   - If a pool or a store with too many who ask leaves out the last requests of a wait, the run is busy, as
+//     the store has said. If the store has said nothing for 5 s, it is unavailable.
 //
 // A run does not wait for a key in doubt. It waits for a key that is completed or in a cooldown
 // only if the key is sure to be free in time.

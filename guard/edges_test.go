@@ -174,7 +174,22 @@ func TestNumbers(t *testing.T) {
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Equal(t, 750*ms, time.Since(began))
 		require.Equal(t, 3, b.store.polls, "no poll at the end of Wait, because nobody could wait for its answer")
-		require.Equal(t, 5, b.report(t).Calls)
+		require.Equal(t, 4, b.report(t).Calls)
+	})
+	bubble("pauses after slow answers", t, func(t *testing.T) {
+		b := newBenchFull(t, Options{Wait: 10 * time.Second})
+		atOnce(b)
+		b.occupy(t, "k", time.Hour)
+		var at []time.Duration
+		began := time.Now()
+		slow := func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			at = append(at, time.Since(began).Round(ms))
+			pass(600 * ms)
+			return b.store.pass(ctx, r)
+		}
+		b.store.acquire, b.store.inspect = slow, slow
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Equal(t, []time.Duration{0, 2 * time.Second, 4 * time.Second, 6 * time.Second, 8 * time.Second}, at, "four times as long as the answer took, at most 2 s")
 	})
 	for took, want := range map[time.Duration]error{750*ms - 1: lockstore.ErrLost, 750 * ms: nil} {
 		bubble("a release that says lost after "+took.String(), t, func(t *testing.T) {

@@ -16,6 +16,7 @@ type retry struct {
 	end       time.Duration   // no repeat begins later
 	releasing bool            // Shutdown cuts it, and a repeat may take all the time that is left
 	repeats   bool            // this call is not the first
+	took      time.Duration   // by the last call
 	pause     pauses
 	failed    func(error) // is told each answer that is not clear; may be nil
 	unknown   error       // the first answer that was lost: the store may apply that request, now or later
@@ -38,7 +39,9 @@ func (r *run) toAsk() time.Duration {
 func (t *retry) ask(call func(context.Context) error) (Outcome, error) {
 	for {
 		ctx, cancel := t.context(t.limit())
+		began := t.elapsed()
 		err := call(ctx)
+		t.took = t.elapsed() - began
 		cancel()
 		t.asked(err)
 		t.repeats = true

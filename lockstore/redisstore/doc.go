@@ -4,7 +4,7 @@
 //
 // # URL
 //
-//	rediss://[user[:password]@]host[:port][/database][?cluster=true][&prefix=text]
+//	rediss://[user[:password]@]host[:port][/database][?cluster=true][&prefix=text][&connections=n]
 //
 //	rediss, valkeys  with TLS, 1.2 or later; the certificate is verified
 //	redis, valkey    without TLS, only for this machine: localhost, a loopback address,
@@ -17,6 +17,9 @@
 //	                 network path can read the password, and can take and release locks
 //	prefix           the beginning of each lock's key on the server, "lambdalock:" by
 //	                 default; all users of a resource need the same prefix, see Options
+//	connections      how many the client has at most, 10 by default, for each node of a cluster. A
+//	                 process with hundreds of runs at once may want more. Renewals and releases
+//	                 go before requests of runs that ask or wait, but not in a cluster
 //
 // Every other parameter is an error. No error shows the user, the password or the path.
 // For Sentinel, for tokens instead of a password, or for settings of your own, make a

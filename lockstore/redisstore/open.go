@@ -35,12 +35,17 @@ func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 }
 
 const (
-	paramCluster   = "cluster"
-	paramPlaintext = "plaintext"
-	paramPrefix    = "prefix"
+	paramCluster     = "cluster"
+	paramConnections = "connections"
+	paramPlaintext   = "plaintext"
+	paramPrefix      = "prefix"
 )
 
-var parameters = []string{paramCluster, paramPlaintext, paramPrefix}
+var parameters = []string{paramCluster, paramConnections, paramPlaintext, paramPrefix}
+
+// DefaultConnections is how many connections a client has at most, for each node of a cluster. An invocation uses one or
+// two.
+const DefaultConnections = 10
 
 // Client returns a client for the server that cfg.URL names, with settings for a Lambda
 // function. It makes no network call. A function can also use the client for its own data.
@@ -119,6 +124,12 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		}
 	}
 	cluster, plaintext := flags[paramCluster], flags[paramPlaintext]
+	connections := DefaultConnections
+	if text, ok := params[paramConnections]; ok {
+		if connections, err = strconv.Atoi(text); err != nil || connections < 2 || connections > 1000 {
+			return nil, invalid("has a parameter %s that is not 2 to 1000", paramConnections)
+		}
+	}
 
 	dialer, encrypted := dial, false
 	switch u.Scheme {
@@ -176,9 +187,7 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		ReadTimeout:           answerTimeout,
 		WriteTimeout:          answerTimeout,
 
-		// An invocation uses one or two connections. More are needed only if several
-		// invocations run in one process.
-		PoolSize:        10,
+		PoolSize:        connections,
 		ConnMaxIdleTime: 30 * time.Second,
 	}, nil
 }

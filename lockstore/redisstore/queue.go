@@ -142,7 +142,14 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 // free again, which can be after the end of the context.
 func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, block time.Duration) (string, error) {
 	words := []any{"blpop", s.list(key, owner), block.Seconds()}
-	free := func() { <-s.wakeUps.slots }
+	if err := s.lanes.enter(ctx, driver.Request{Kind: driver.AwaitTurn}); err != nil {
+		<-s.wakeUps.slots
+		return "", err
+	}
+	free := func() {
+		s.lanes.leave()
+		<-s.wakeUps.slots
+	}
 	var cmd *redis.StringSliceCmd
 	if s.ends {
 		defer free()

@@ -33,7 +33,8 @@ type server struct {
 	client  redis.UniversalClient
 	address string // in the client's settings
 	wakeUps *wakeUps
-	ends    bool // a call can end its connection's wait, see callContext
+	lanes   *lanes // nil without
+	ends    bool   // a call can end its connection's wait, see callContext
 	prefix  string
 	scripts [scriptNames]script
 }
@@ -75,6 +76,7 @@ func New(client redis.UniversalClient, opt Options) (*lockstore.Store, error) {
 		client:  client,
 		address: addressOf(client),
 		wakeUps: newWakeUps(client),
+		lanes:   newLanes(client),
 		ends:    isEndable(client),
 		prefix:  opt.Prefix,
 		scripts: newScripts(),
@@ -126,6 +128,10 @@ func refusal(client redis.UniversalClient) (why string) {
 
 // Do implements driver.Driver.
 func (s *server) Do(ctx context.Context, key string, req driver.Request) (driver.Answer, error) {
+	if err := s.lanes.enter(ctx, req); err != nil {
+		return driver.Answer{}, fmt.Errorf("redisstore: key %q: %w", key, err)
+	}
+	defer s.lanes.leave()
 	r, err := s.ask(ctx, key, req)
 	if err != nil {
 		return driver.Answer{}, err

@@ -1,0 +1,224 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+func TestLanes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lanes{room: 1}
+		require.NoError(t, l.enter(t.Context(), driver.Request{Kind: driver.Inspect}))
+		var order []string
+		enter := func(ctx context.Context, name string, r driver.Request) {
+			synctest.Wait() // the one before waits
+			go func() {
+				if err := l.enter(ctx, r); err != nil {
+					require.ErrorIs(t, err, lockstore.ErrUnavailable)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					order = append(order, name+" left")
+					return
+				}
+				order = append(order, name)
+				leasesim.Pass(time.Second)
+				l.leave()
+			}()
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		enter(t.Context(), "look", driver.Request{Kind: driver.Inspect})
+		enter(t.Context(), "ask", driver.Request{Kind: driver.Acquire})
+		enter(short, "short", driver.Request{Kind: driver.Acquire})
+		enter(t.Context(), "wait", driver.Request{Kind: driver.AwaitTurn})
+		enter(t.Context(), "leave", driver.Request{Kind: driver.Leave})
+		enter(t.Context(), "abandon", driver.Request{Kind: driver.Abandon})
+		enter(t.Context(), "renew", driver.Request{Kind: driver.Renew})
+		enter(t.Context(), "extend", driver.Request{Kind: driver.Acquire, Fence: 1})
+		enter(t.Context(), "release", driver.Request{Kind: driver.Release})
+		leasesim.Pass(time.Second)
+		l.leave()
+		leasesim.Pass(time.Minute)
+		require.Equal(t, []string{"short left", "renew", "extend", "release", "leave", "abandon", "ask", "wait", "look"}, order)
+		require.Equal(t, 1, l.room)
+
+		var none *lanes
+		require.NoError(t, none.enter(t.Context(), driver.Request{}))
+		none.leave()
+	})
+}
+
+// far is a store 5 ms away, with few connections for many runs. As redisstore, it lets waiters block in half of the
+// connections; the others look each 50 to 150 ms.
+type far struct {
+	driver.Driver
+	lanes *lanes
+	slots chan struct{}
+	flat  bool // no request goes before another
+}
+
+const roundTrip = 5 * time.Millisecond
+
+func (f *far) Unwrap() driver.Driver { return f.Driver }
+
+func (f *far) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	in := r
+	if f.flat {
+		in.Kind = driver.Inspect
+	}
+	if err := f.lanes.enter(ctx, in); err != nil {
+		return driver.Answer{}, err
+	}
+	defer f.lanes.leave()
+	leasesim.Pass(roundTrip / 2)
+	a, err := f.Driver.Do(context.WithoutCancel(ctx), key, r)
+	leasesim.Pass(roundTrip / 2)
+	return a, err
+}
+
+func (f *far) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	select {
+	case f.slots <- struct{}{}:
+		defer func() { <-f.slots }()
+	default:
+		return driver.Answer{Outcome: driver.Ask, Note: r.Note}, pause(ctx)
+	}
+	if err := f.lanes.enter(ctx, r); err != nil {
+		return driver.Answer{}, err
+	}
+	defer f.lanes.leave()
+	leasesim.Pass(roundTrip)
+	block, cancel := context.WithTimeout(ctx, 750*time.Millisecond)
+	defer cancel()
+	a, err := f.Driver.Await(block, key, r)
+	if err != nil && ctx.Err() == nil {
+		return driver.Answer{Outcome: driver.Ask, Note: r.Note}, nil
+	}
+	return a, err
+}
+
+// TestLoad is more runs at once in one process than the connections can serve: F57 F58.
+func TestLoad(t *testing.T) {
+	runs, connections, wait := 2000, 10, 20*time.Second
+	if verifyrecord.WithRaceDetector { // it is ten times as slow
+		runs, connections = 400, 2
+	}
+	bubble := func(name string, f func(*testing.T)) {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+	}
+	// load returns how many runs ended in each way, and how many work and have not released their key.
+	load := func(t *testing.T, keys int, flat bool) (outcomes map[guard.Outcome]int, unreleased int) {
+		store := memstore.New(nil)
+		away := &far{lanes: &lanes{room: connections}, slots: make(chan struct{}, connections/2), flat: flat}
+		var mu sync.Mutex
+		outcomes = map[guard.Outcome]int{}
+		g, err := guard.New(store.WrapDriver(func(d driver.Driver) driver.Driver { away.Driver = d; return away }), guard.Options{
+			TTL: 3 * time.Second, Wait: wait,
+			Observe: func(_ context.Context, r guard.Report) {
+				mu.Lock()
+				defer mu.Unlock()
+				outcomes[r.Outcome]++
+				assert.LessOrEqual(t, r.WaitTime, wait+time.Second)
+				if r.Fence != 0 && r.ReleaseErr != nil {
+					unreleased++
+				}
+			},
+		})
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		for n := range runs {
+			all.Go(func() {
+				work := 20 * time.Millisecond
+				if keys > 1 && n%100 == 0 || n == 0 { // it renews
+					work = 5 * time.Second
+				} else if keys == 1 {
+					leasesim.Pass(time.Millisecond) // the first has the key
+				}
+				_ = g.Do(context.Background(), fmt.Sprint("k", n%keys), func(ctx context.Context, _ guard.Lock) error {
+					leasesim.Pass(work)
+					return context.Cause(ctx)
+				})
+			})
+		}
+		all.Wait()
+		if !flat {
+			for n := range keys {
+				status, err := store.Inspect(t.Context(), fmt.Sprint("k", n))
+				require.NoError(t, err)
+				require.Equal(t, lockstore.Free, status.State)
+				require.Zero(t, status.Waiting)
+			}
+		}
+		return outcomes, unreleased
+	}
+	bubble("F58 2,000 runs on 2,000 keys: all run and release their keys", func(t *testing.T) {
+		outcomes, unreleased := load(t, runs, false)
+		require.Equal(t, map[guard.Outcome]int{guard.OutcomeOK: runs}, outcomes)
+		require.Zero(t, unreleased)
+	})
+	bubble("F57 2,000 runs on one key: each runs and releases it, or is told busy in time", func(t *testing.T) {
+		outcomes, unreleased := load(t, 1, false)
+		require.Equal(t, runs, outcomes[guard.OutcomeOK]+outcomes[guard.OutcomeBusy])
+		require.Greater(t, outcomes[guard.OutcomeOK], runs/40)
+		require.Zero(t, unreleased)
+	})
+	bubble("if holders had no connections before the others, many keys would stay closed", func(t *testing.T) {
+		_, unreleased := load(t, runs, true)
+		require.Greater(t, unreleased, runs/20)
+	})
+}
+
+// More runs at once in one process than its connections can serve: a holder's requests go first. TestLoad has the
+// numbers, in virtual time.
+func TestLoadOnAServer(t *testing.T) {
+	for keys, runs := range map[int]int{1: 300, 1000: 1000} {
+		t.Run(fmt.Sprintf("F57 F58 %d runs, keys: %d", runs, keys), func(t *testing.T) {
+			store, err := Open(t.Context(), config(t, "redis://"+testservers.Redis(t)+"?connections=4"))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, driverOf(store).client.Close()) })
+			var ok, busy atomic.Int64
+			g, err := guard.New(store, guard.Options{TTL: 5 * time.Second, Wait: 4 * time.Second, Observe: func(_ context.Context, r guard.Report) {
+				switch r.Outcome {
+				case guard.OutcomeOK:
+					ok.Add(1)
+				case guard.OutcomeBusy:
+					busy.Add(1)
+				}
+				assert.Contains(t, []guard.Outcome{guard.OutcomeOK, guard.OutcomeBusy}, r.Outcome, r.Err)
+				assert.NoError(t, r.ReleaseErr)
+			}})
+			require.NoError(t, err)
+			var all sync.WaitGroup
+			for n := range runs {
+				all.Go(func() {
+					_ = g.Do(t.Context(), fmt.Sprintf("load/%d/%d", keys, n%keys), func(ctx context.Context, _ guard.Lock) error {
+						<-time.After(10 * time.Millisecond)
+						return context.Cause(ctx)
+					})
+				})
+			}
+			all.Wait()
+			t.Logf("%d had the lock, %d were told busy", ok.Load(), busy.Load())
+			require.EqualValues(t, runs, ok.Load()+busy.Load())
+			require.Positive(t, ok.Load())
+			if keys == runs {
+				require.Zero(t, busy.Load())
+			}
+		})
+	}
+}
