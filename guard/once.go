@@ -90,7 +90,6 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func
 		switch {
 		case err == nil && completion.ResultTime != 0:
 			r.complete(completion)
-		case !k.MarkStarted && r.lost != nil && !r.expired: // nothing is left to release
 		case r.started && (completion.NoEffect || !c.working):
 			r.releaseAfterWork(0, g.opt.MaxHold)
 		case !r.started:

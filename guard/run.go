@@ -156,9 +156,7 @@ func (r *run) do(cooldown time.Duration, work func(context.Context, Lock) (Outco
 		if err != nil || r.lost != nil {
 			cooldown = 0
 		}
-		if r.lost == nil || r.expired {
-			r.releaseAfterWork(cooldown, releaseTime)
-		}
+		r.releaseAfterWork(cooldown, releaseTime) // also if the lease is lost: if it was revoked, the key opens now
 	})
 }
 

@@ -1,0 +1,71 @@
+package guard
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// A run that learns of a Revoke at its renewal releases the lease when its work returns. So the key
+// opens, and a waiting run gets it, long before the end of the revoked lease.
+func TestRevokedRunOpensTheKey(t *testing.T) {
+	work := func(ctx context.Context) error {
+		<-ctx.Done()
+		pass(time.Second)
+		return context.Cause(ctx)
+	}
+	for name, do := range map[string]func(context.Context, *bench) error{
+		"Do": func(ctx context.Context, b *bench) error {
+			return b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { return work(ctx) })
+		},
+		"DoAll": func(ctx context.Context, b *bench) error {
+			return b.DoAll(ctx, []string{"j", "k"}, func(ctx context.Context, _ []Lock) error { return work(ctx) })
+		},
+		"DoOnce": func(ctx context.Context, b *bench) error {
+			return b.DoOnce(ctx, "k", OnceOptions{}, func(ctx context.Context, _ Lock) (Completion, error) { return Completion{}, work(ctx) })
+		},
+	} {
+		bubble("F35 "+name, t, func(t *testing.T) {
+			b := newBench(t, Options{Wait: time.Minute})
+			began := time.Now()
+			ended := make(chan error)
+			go func() { ended <- do(context.Background(), b) }()
+			pass(time.Second)
+			status, err := b.Inspect(context.Background(), "k")
+			require.NoError(t, err)
+			_, err = b.store.Revoke(context.Background(), lockstore.RevokeRequest{Key: "k", Fence: status.Fence})
+			require.NoError(t, err)
+			next := make(chan time.Duration)
+			go func() {
+				_ = b.Do(context.Background(), "k", func(context.Context, Lock) error { next <- time.Since(began); return nil })
+			}()
+			got := <-next
+			require.IsType(t, &LockLost{}, <-ended)
+			require.GreaterOrEqual(t, got, defaultTTL/3+time.Second, "the work had not returned")
+			require.Less(t, got, defaultTTL/3+2*time.Second, "after the first renewal and the work")
+		})
+	}
+	bubble("F35 a lease whose work has started: in doubt at its end, and not before", t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		began := time.Now()
+		var fence lockstore.Fence
+		err := b.DoOnce(context.Background(), "k", OnceOptions{MarkStarted: true}, func(ctx context.Context, lock Lock) (Completion, error) {
+			fence = lock.Fence
+			_, err := b.store.Revoke(ctx, lockstore.RevokeRequest{Key: "k", Fence: fence})
+			require.NoError(t, err)
+			return Completion{NoEffect: true}, work(ctx)
+		})
+		require.IsType(t, &LockLost{}, err)
+		status, err := b.Inspect(context.Background(), "k")
+		require.NoError(t, err)
+		require.Equal(t, lockstore.Revoked, status.State)
+		pass(defaultTTL - time.Since(began))
+		status, err = b.Inspect(context.Background(), "k")
+		require.NoError(t, err)
+		require.Equal(t, lockstore.InDoubt, status.State)
+	})
+}
