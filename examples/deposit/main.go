@@ -19,7 +19,7 @@ type Deposit struct {
 	Amount  int
 }
 
-// add refuses a fence smaller than one that has written the account.
+// add refuses a fence smaller than the one stored in the account.
 const add = `
 if tonumber(redis.call('HGET', KEYS[1], 'fence') or 0) > tonumber(ARGV[1]) then return false end
 redis.call('HSET', KEYS[1], 'fence', ARGV[1])
