@@ -1,0 +1,345 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+)
+
+// The test binary is also the function, and the function without the lock.
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv("PROVIDER_URL") == "":
+		os.Exit(m.Run())
+	case os.Getenv("NO_LOCK") == "":
+		main()
+	default:
+		g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener)
+		call := translate(boot.MustURLFromEnv("PROVIDER_URL"))
+		boot.Start(g, guard.TakesOwnLocks(func(ctx context.Context, t Text) (string, error) { return call(ctx, guard.Lock{}, t) }))
+	}
+}
+
+const (
+	environments = 8
+	ttl          = lockstore.Turn // a run that was handed the key has it for a turn at least
+)
+
+// provider is a slow provider, which counts how many requests it serves at once.
+type provider struct {
+	mu        sync.Mutex
+	now, most int
+	calls     map[string]*call
+	end       chan struct{} // closed when the test ends
+}
+
+func newProvider() *provider { return &provider{calls: map[string]*call{}, end: make(chan struct{})} }
+
+// call is one call of the function. The provider serves it for a time, or, if that is 0, until
+// its context or the test ends.
+type call struct {
+	takes   time.Duration
+	arrived chan struct{} // closed when the provider serves it
+	ended   bool          // by its context
+}
+
+func (p *provider) expect(id string, takes time.Duration) *call {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := &call{takes: takes, arrived: make(chan struct{})}
+	p.calls[id] = c
+	return c
+}
+
+func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var t Text
+	if err := json.NewDecoder(r.Body).Decode(&t); err != nil {
+		return // killed in the middle of its request
+	}
+	p.mu.Lock()
+	c := p.calls[t.ID]
+	p.now++
+	p.most = max(p.most, p.now)
+	p.mu.Unlock()
+	close(c.arrived)
+	var over <-chan time.Time
+	if c.takes > 0 {
+		over = time.After(c.takes)
+	}
+	select {
+	case <-over:
+	case <-p.end:
+	case <-r.Context().Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now--
+	if c.ended = r.Context().Err() != nil; c.ended {
+		w.WriteHeader(http.StatusConflict)
+		return
+	}
+	fmt.Fprint(w, "translated ", t.ID)
+}
+
+func (p *provider) atOnce() (now, most int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now, p.most
+}
+
+// world is a provider, and environments of the function.
+type world struct {
+	*provider
+	t    *testing.T
+	ctx  context.Context
+	envs lambdatest.Envs
+	all  sync.WaitGroup
+}
+
+func newWorld(t *testing.T, locks string, compares bool, env ...string) *world {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // the calls end in the cleanup
+	t.Cleanup(cancel)
+	w := &world{t: t, ctx: ctx, provider: newProvider()}
+	var handler http.Handler = w.provider
+	if compares {
+		handler = newSeats(atOnce, handler)
+	}
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	w.envs, err = lambdatest.StartAll(ctx, environments, lambdatest.Config{
+		Binary: binary, Name: "provider", Timeout: time.Minute,
+		Env: append([]string{"LOCK_URL=" + locks, "LOCK_TTL=" + ttl.String(), "LOCK_WAIT=30s", "PROVIDER_URL=" + server.URL}, env...),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		close(w.end)
+		w.all.Wait()
+		assert.NoError(t, w.envs.Close())
+	})
+	return w
+}
+
+func (w *world) send(e *lambdatest.Environment, id string) lambdatest.Result {
+	payload, err := json.Marshal(Text{id})
+	assert.NoError(w.t, err)
+	r, err := e.Invoke(w.ctx, payload)
+	assert.NoError(w.t, err)
+	return r
+}
+
+// sending sends a text whose call takes as long as its context.
+func (w *world) sending(e *lambdatest.Environment, id string) *call {
+	c := w.expect(id, 0)
+	w.all.Go(func() { w.send(e, id) })
+	return c
+}
+
+func (w *world) await(c *call, what string) {
+	w.t.Helper()
+	select {
+	case <-c.arrived:
+	case <-w.ctx.Done():
+		require.Fail(w.t, "not served: "+what)
+	}
+}
+
+// fault is what happens to the process of a try.
+type fault string
+
+const (
+	none    fault = ""
+	anytime fault = "killed, wherever it is"
+	killed  fault = "killed in its call"
+	frozen  fault = "frozen in its call for longer than its lease"
+)
+
+// faultOf is what happens to the first try of a text.
+func faultOf(text int) fault {
+	switch text % 10 {
+	case 1, 6:
+		return frozen
+	case 3:
+		return killed
+	case 8:
+		return anytime
+	}
+	return none
+}
+
+// try sends a text to an environment, with a fault. ended says that the provider has ended the call.
+func (w *world) try(e *lambdatest.Environment, id string, f fault, random *rand.Rand) (r lambdatest.Result, ended bool) {
+	upTo := func(d time.Duration) time.Duration { return time.Duration(random.Int64N(int64(d))) }
+	takes := 50*time.Millisecond + upTo(100*time.Millisecond)
+	if f == killed || f == frozen {
+		takes = 0
+	}
+	c := w.expect(id, takes)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r = w.send(e, id)
+	}()
+	var moment <-chan time.Time
+	if f == anytime {
+		moment = time.After(upTo(500 * time.Millisecond))
+	}
+	select {
+	case <-moment:
+		assert.NoError(w.t, e.Kill())
+	case <-c.arrived:
+		switch f {
+		case anytime, killed:
+			assert.NoError(w.t, e.Kill())
+		case frozen:
+			assert.NoError(w.t, e.Freeze())
+			<-time.After(ttl + upTo(500*time.Millisecond))
+			assert.NoError(w.t, e.Thaw())
+		}
+	case <-done:
+	}
+	<-done
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return r, c.ended
+}
+
+// Eight environments are killed (F01 F02) and frozen (F07 F12). The provider never serves more calls
+// at once than it allows. And nothing but a fault ends a call: so it is the lock that keeps them apart,
+// and the provider ends only the calls of frozen runs.
+func TestNeverMoreAtOnce(t *testing.T) {
+	w := newWorld(t, "redis://"+testservers.Redis(t), true)
+	const n = 30
+	texts := make(chan int, n)
+	for i := range n {
+		texts <- i
+	}
+	close(texts)
+	var mu sync.Mutex
+	counts := map[string]int{}
+	var all sync.WaitGroup
+	for i, e := range w.envs {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			for text := range texts {
+				f := faultOf(text)
+				for tries := 0; ; tries++ {
+					id := fmt.Sprintf("%d.%d", text, tries)
+					r, ended := w.try(e, id, f, random)
+					mu.Lock()
+					counts[string(f)]++
+					if ended && f == frozen {
+						counts["calls of frozen runs that ended early"]++
+					}
+					mu.Unlock()
+					if r.ErrorType == "" {
+						assert.JSONEq(t, strconv.Quote("translated "+id), string(r.Payload))
+						break
+					}
+					if !assert.False(t, f == none, "%s ended: %t, %s %s", id, ended, r.ErrorType, r.ErrorMessage) {
+						return
+					}
+					f = none // it comes again, as Lambda sends it
+				}
+			}
+		})
+	}
+	all.Wait()
+	now, most := w.atOnce()
+	t.Log(most, "at once", counts)
+	require.Zero(t, now)
+	require.Equal(t, atOnce, most)
+	for _, f := range []fault{anytime, killed, frozen} {
+		require.Positive(t, counts[string(f)], f)
+	}
+	require.Positive(t, counts["calls of frozen runs that ended early"])
+}
+
+// Two controls: the calls without the lock, and with the lock at a provider that does not compare.
+func TestControls(t *testing.T) {
+	locks := "redis://" + testservers.Redis(t)
+	t.Run("without the lock", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, locks, false, "NO_LOCK=1")
+		for i, e := range w.envs {
+			w.await(w.sending(e, strconv.Itoa(i)), "one of all")
+		}
+		_, most := w.atOnce()
+		require.Equal(t, environments, most)
+	})
+	t.Run("F07 a frozen run at a provider that does not compare", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, locks, false)
+		w.await(w.sending(w.envs[0], "frozen"), "the first")
+		require.NoError(t, w.envs[0].Freeze())
+		for i, e := range w.envs[1 : atOnce+1] {
+			w.await(w.sending(e, strconv.Itoa(i)), "one more")
+		}
+		_, most := w.atOnce()
+		require.Equal(t, atOnce+1, most)
+		require.NoError(t, w.envs[0].Thaw())
+	})
+}
+
+// seats serves the largest fence of each seat.
+func TestSeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProvider()
+		s := newSeats(2, p)
+		type answer struct {
+			code int
+			body string
+		}
+		ask := func(seat, fence, id string, takes time.Duration) func() answer {
+			p.expect(id, takes)
+			r := httptest.NewRequest(http.MethodPost, "/translations", strings.NewReader(`{"id":"`+id+`"}`))
+			r.Header.Set(seatHeader, seat)
+			r.Header.Set(fenceHeader, fence)
+			w, done := httptest.NewRecorder(), make(chan struct{})
+			go func() {
+				defer close(done)
+				s.ServeHTTP(w, r)
+			}()
+			synctest.Wait()
+			return func() answer { <-done; return answer{w.Code, w.Body.String()} }
+		}
+		const refused = http.StatusConflict
+		first, other := ask("0", "5", "a", time.Minute), ask("1", "6", "b", time.Minute)
+		stale := ask("0", "4", "c", time.Second)
+		require.Equal(t, refused, stale().code)
+		second := ask("0", "5", "d", time.Minute)
+		require.Equal(t, refused, first().code, "another call of the same run, which has given up on its first")
+		third := ask("0", "7", "e", time.Second)
+		require.Equal(t, refused, second().code)
+		require.Equal(t, answer{http.StatusOK, "translated e"}, third())
+		require.Equal(t, refused, ask("0", "6", "f", time.Second)().code, "also when the later one has ended")
+		require.Equal(t, answer{http.StatusOK, "translated b"}, other())
+		for _, wrong := range [][2]string{{"2", "9"}, {"-1", "9"}, {"", "9"}, {"0", ""}} {
+			require.Equal(t, http.StatusBadRequest, ask(wrong[0], wrong[1], "g", time.Second)().code, "%q", wrong)
+		}
+		_, most := p.atOnce()
+		require.Equal(t, 2, most)
+	})
+}
