@@ -45,7 +45,7 @@ func early(by time.Duration) func(time.Time) time.Time {
 }
 
 // All are the mistakes.
-var All = slices.Concat(acquiring, renewing, releasing, abandoning, completing, starting, resolving, revoking, queueing, handingOver, times, fences, inspecting, Careful, Searched)
+var All = slices.Concat(acquiring, renewing, releasing, abandoning, completing, starting, resolving, revoking, queueing, handingOver, several, times, fences, inspecting, Careful, Searched)
 
 var acquiring = []Mistake{
 	before("M01 acquire unconditional", driver.Acquire, func(c *call) { c.free() }),
@@ -494,6 +494,66 @@ func (c *call) keepQueue() {
 
 // extended reports whether the decision has extended a hand-over.
 func (c *call) extended() bool { return c.repeated() && c.hadMine().HandedOver }
+
+// numbers is a mistake in the numbers of holders by which an acquire is decided. What is stored is right.
+func numbers(name string, f func(*call)) Mistake {
+	return Mistake{name, func(c *call) { when(c.Kind == driver.Acquire, func() { f(c) }) }, func(c *call) {
+		if c.Kind != driver.Acquire {
+			return
+		}
+		right := func(o driver.Owner) int {
+			if i := place(c.was, o); i >= 0 && o != c.Owner {
+				return c.was.Queue[i].MaxHolders
+			}
+			return c.most
+		}
+		for i, h := range c.Holders {
+			c.Holders[i].MaxHolders = right(h.Owner)
+			if before := holder(c.was, func(o rules.Holder) bool { return o.Fence == h.Fence }); before.Fence != 0 {
+				c.Holders[i].MaxHolders = before.MaxHolders
+			}
+		}
+		for i, w := range c.Queue {
+			c.Queue[i].MaxHolders = right(w.Owner)
+			if before := place(c.was, w.Owner); before >= 0 {
+				c.Queue[i].MaxHolders = c.was.Queue[before].MaxHolders
+			}
+		}
+	}}
+}
+
+// add changes every number above 1.
+func (c *call) add(n int) {
+	change := func(most *int) { when(*most > 1, func() { *most += n }) }
+	change(&c.MaxHolders)
+	for i := range c.Holders {
+		change(&c.Holders[i].MaxHolders)
+	}
+	for i := range c.Queue {
+		change(&c.Queue[i].MaxHolders)
+	}
+}
+
+// several are mistakes about keys that several may hold.
+var several = []Mistake{
+	numbers("several: one more than may hold the key", func(c *call) { c.add(1) }),
+	numbers("several: one fewer than may hold the key", func(c *call) { c.add(-1) }),
+	numbers("several: who asks counts alone", func(c *call) {
+		for i := range c.Holders {
+			c.Holders[i].MaxHolders = lockstore.MaxHolders
+		}
+	}),
+	numbers("several: a reader passes a writer that waits", func(c *call) {
+		for i := range c.Queue {
+			c.Queue[i].MaxHolders = lockstore.MaxHolders
+		}
+	}),
+	after("several: a seat is given twice", driver.Acquire, func(c *call) {
+		if n := len(c.Holders) - 1; c.granted() {
+			c.Holders[n].Seat, c.answer.Seat = n, n // how many there are is no free seat
+		}
+	}),
+}
 
 var times = []Mistake{
 	judged("M81 takeover 1 ms early", early(time.Millisecond)),

@@ -25,13 +25,14 @@ type call struct {
 	rules.Clock
 	driver.Request
 	was    rules.State
+	most   int // the MaxHolders of the request
 	answer driver.Answer
 	basis  rules.Basis
 }
 
 // Decide is rules.Book.Decide with the mistake.
 func (m Mistake) Decide(b rules.Book, s rules.State, clock rules.Clock, r driver.Request) (rules.State, bool, driver.Answer, rules.Basis) {
-	c := &call{Book: b, State: s, Clock: clock, Request: r, was: s}
+	c := &call{Book: b, State: s, Clock: clock, Request: r, was: s, most: r.MaxHolders}
 	c.Holders, c.Queue, c.Ended = slices.Clone(s.Holders), slices.Clone(s.Queue), slices.Clone(s.Ended)
 	if m.before != nil {
 		m.before(c)

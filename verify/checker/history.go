@@ -5,7 +5,8 @@
 // after Wing and Gong 1993 and Lowe 2017) with a model of a lease that knows
 // real time: each operation took effect at one moment between its call and its
 // return. Sweep needs no search and never times out. It looks at what holders may
-// trust, at what a resource accepted, and at how long each answer took.
+// trust, at what a resource accepted, and at how long each answer took. The model has one
+// holder of a key. Where several may hold it, Sweep looks alone.
 //
 // A store that loses data is not excused. What it lost, and when, is part of the
 // history (Forget, CutOff, Promote), and all answers still have to fit.
@@ -81,7 +82,10 @@ type Op struct {
 	Owner   string        // one client's, and new for each acquisition
 	TTL     time.Duration // asked for
 	Fence   int64         // of the lease: told by Acquire, named by the others
+	Seat    int           // of the lease: told by Acquire, named by a Write
 	Trust   time.Duration // from Call on; of Acquire and Renew
+	Most    int           // the MaxHolders of an Acquire; 0 is 1
+	Waits   bool          // an Acquire that asked for a place in the queue
 	Data    string        // the result that a Complete or a ResolveEffect writes, and an Acquire is told; each call has its own
 	Outcome Outcome
 	Call    time.Duration
@@ -93,6 +97,9 @@ func (o Op) String() string {
 	s := fmt.Sprintf("client %d %s %s as %.6s: %s", o.Client, o.Kind, o.Key, o.Owner, o.Outcome)
 	if o.Fence != 0 {
 		s += fmt.Sprintf(", fence %d", o.Fence)
+	}
+	if o.Most > 1 {
+		s += fmt.Sprintf(", seat %d of %d", o.Seat, o.Most)
 	}
 	if o.Trust != 0 {
 		s += fmt.Sprintf(", trusted for %v", o.Trust)

@@ -7,17 +7,21 @@ import (
 	"time"
 )
 
-// trust is the time for which a client may trust its lease.
+// trust is the time for which a client may trust its lease. One of several holders may learn of its
+// grant after others of theirs: it was handed the key while it waited, or its first reply was lost.
 type trust struct {
 	op         Op
+	granted    time.Duration // not before
 	begin, end time.Duration
 }
 
 // Sweep returns what no order of the operations could excuse:
 //   - a fence that did not grow, or was told to two owners
-//   - a holder who is told to have no lease while it may trust its lease, or two
-//     holders who trust theirs at the same time, unless the store lost a lease
-//   - a resource that accepted a write after a write of a later holder
+//   - a holder who is told to have no lease while it may trust its lease, or more
+//     holders who trust theirs at the same time than one of them allows, or two of them with
+//     one seat, unless the store lost a lease
+//   - a refusal of a key that several may hold, when there must have been room
+//   - a resource that accepted a write after a write of a later holder of the same seat
 //   - a grant or an effect while an answer is kept, or under work that has begun and did not
 //     end, and an answer that nobody kept, or not any more
 //   - an answer that took too long or should never be given
@@ -39,6 +43,7 @@ func Sweep(ops []Op, l Limits) (violations []string) {
 		violations = append(violations, overlaps(all, losses[key], l)...)
 		violations = append(violations, fences(all)...)
 	}
+	violations = append(violations, refusals(ops, l)...)
 	violations = append(violations, staleWrites(ops)...)
 	violations = append(violations, entered(ops, losses, l)...)
 	violations = append(violations, answers(ops, losses, l)...)
@@ -85,18 +90,26 @@ func trusts(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*t
 			breaks[id] = append(breaks[id], op)
 		}
 	}
+	asked := map[grantOf]time.Duration{} // since when each may have been granted the key unseen
 	for _, op := range ops {
 		if op.Kind == Effect || operators(op.Kind) {
 			continue
 		}
 		id := grantOf{op.Key, op.Owner}
+		if _, again := asked[id]; op.Kind == Acquire && op.Most > 1 && (op.Waits || op.Outcome == Unknown) && !again {
+			asked[id] = op.Call
+		}
 		own := leases[id]
 		var last *trust
 		if len(own) > 0 {
 			last = own[len(own)-1]
 		}
 		if op.Kind == Acquire && op.Outcome == OK && (last == nil || last.op.Fence != op.Fence) {
-			leases[id] = append(own, &trust{op, op.Return, op.Call + op.Trust})
+			granted := op.Call
+			if since, ok := asked[id]; ok {
+				granted = since
+			}
+			leases[id] = append(own, &trust{op, granted, op.Return, op.Call + op.Trust})
 			continue
 		}
 		if last == nil || op.Kind == Write || op.Kind != Acquire && op.Kind != Abandon && op.Fence != last.op.Fence {
@@ -117,19 +130,94 @@ func trusts(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*t
 	return leases, denied
 }
 
+// overlaps are moments at which more trust the key than one of them allows, or two the same seat.
 func overlaps(all []*trust, losses []Op, l Limits) (violations []string) {
 	slices.SortFunc(all, func(a, b *trust) int { return cmp.Compare(a.begin, b.begin) })
-	var last *trust // the one that lasts longest so far
-	for _, b := range all {
+	for i, b := range all {
 		if b.begin >= b.end {
 			continue // it came too late to be of use
 		}
-		// Who was granted the key first may be told last.
-		if last != nil && last.end-b.begin > l.Early && !lostBetween(last.op, b.op, losses) && !lostBetween(b.op, last.op, losses) {
-			violations = append(violations, fmt.Sprintf("two trusted the key for %v:\n  %v\n  %v", last.end-b.begin, last.op, b.op))
+		least, at, twin := b.op.most(), []*trust{b}, ""
+		for _, a := range all[:i] {
+			// Who was granted the key first may be told last.
+			if a.begin >= a.end || a.end-b.begin <= l.Early || lostBetween(a.op, b.op, losses) || lostBetween(b.op, a.op, losses) {
+				continue
+			}
+			least, at = min(least, a.op.most()), append(at, a)
+			if a.op.Seat == b.op.Seat {
+				twin = fmt.Sprintf("two have the seat %d for %v:\n  %v\n  %v", b.op.Seat, a.end-b.begin, a.op, b.op)
+			}
 		}
-		if last == nil || b.end > last.end {
-			last = b
+		switch {
+		case len(at) > least:
+			last := slices.MaxFunc(at[1:], func(a, b *trust) int { return cmp.Compare(a.end, b.end) })
+			text := fmt.Sprintf("two trusted the key for %v:\n  %v\n  %v", last.end-b.begin, last.op, b.op)
+			if len(at) > 2 {
+				text = fmt.Sprintf("%d trusted the key, and %d may:", len(at), least)
+				for _, a := range at {
+					text += fmt.Sprintf("\n  %v", a.op)
+				}
+			}
+			violations = append(violations, text)
+		case twin != "":
+			violations = append(violations, twin)
+		}
+	}
+	return violations
+}
+
+// most is how many may hold the key with this request.
+func (o Op) most() int { return max(1, o.Most) }
+
+// Several reports whether more than one may hold the key of these operations.
+func Several(ops []Op) bool { return slices.ContainsFunc(ops, func(op Op) bool { return op.Most > 1 }) }
+
+// refusals are those that nobody explains, of keys that several may hold and for which nobody waits: a
+// place in the queue may keep a key for a while when there is room. A holder explains a refusal from
+// the call of its acquire until its release was answered, or its lease must be over.
+func refusals(ops []Op, l Limits) (violations []string) {
+	byKey := map[string][]Op{}
+	for _, op := range ops {
+		byKey[op.Key] = append(byKey[op.Key], op)
+	}
+	for _, ops := range byKey {
+		if l.OldReads || !Several(ops) || slices.ContainsFunc(ops, func(op Op) bool { return op.Waits }) {
+			continue
+		}
+		type lease struct {
+			most       int
+			begin, end time.Duration
+		}
+		leases := map[string]*lease{}
+		for _, op := range ops {
+			h := leases[op.Owner]
+			switch {
+			case (op.Kind == Acquire || op.Kind == Renew) && mayHave(op):
+				if h == nil {
+					h = &lease{most: op.most(), begin: op.Call}
+					leases[op.Owner] = h
+				}
+				if op.Outcome == Unknown {
+					h.end = forever
+				}
+				h.end = max(h.end, op.Return+max(op.TTL, op.Trust)+l.Late)
+			case h != nil && (op.Kind == Release || op.Kind == Abandon) && op.Outcome == OK && l.LateDuplicates == 0:
+				h.end = min(h.end, op.Return)
+			}
+		}
+		for _, op := range ops {
+			if op.Kind != Acquire || op.Outcome != Busy && op.Outcome != Reserved {
+				continue
+			}
+			n, least := 0, op.most()
+			for owner, h := range leases {
+				if owner != op.Owner && h.begin <= op.Return && h.end >= op.Call {
+					n, least = n+1, min(least, h.most)
+				}
+			}
+			if n < least {
+				violations = append(violations, fmt.Sprintf("refused, and only %d of %d had the key:\n  %v", n, least, op))
+			}
 		}
 	}
 	return violations
@@ -148,12 +236,12 @@ func lostBetween(first, second Op, losses []Op) bool {
 func fences(all []*trust) (violations []string) {
 	byReturn := slices.Clone(all)
 	slices.SortFunc(byReturn, func(a, b *trust) int { return cmp.Compare(a.op.Return, b.op.Return) })
-	slices.SortFunc(all, func(a, b *trust) int { return cmp.Compare(a.op.Call, b.op.Call) })
+	slices.SortFunc(all, func(a, b *trust) int { return cmp.Compare(a.granted, b.granted) })
 	seen := map[int64]*trust{}
 	var largest *trust
 	i := 0
 	for _, b := range all {
-		for ; i < len(byReturn) && byReturn[i].op.Return < b.op.Call; i++ {
+		for ; i < len(byReturn) && byReturn[i].op.Return < b.granted; i++ {
 			if largest == nil || byReturn[i].op.Fence > largest.op.Fence {
 				largest = byReturn[i]
 			}
@@ -167,6 +255,12 @@ func fences(all []*trust) (violations []string) {
 		seen[b.op.Fence] = b
 	}
 	return violations
+}
+
+// seat is one of those that a key has.
+type seat struct {
+	key string
+	n   int
 }
 
 // staleWrites are accepted writes of a lease after an accepted write of one that
@@ -183,18 +277,19 @@ func staleWrites(ops []Op) (violations []string) {
 			grants[id] = op
 		}
 	}
-	latest := map[string]Op{} // the latest grant of each key that has written
+	latest := map[seat]Op{} // the latest grant of each seat that has written
 	for _, op := range ops {
 		if op.Kind != Write || op.Outcome != OK {
 			continue
 		}
 		grant := grants[lease{grantOf{op.Key, op.Owner}, op.Fence}]
-		later := latest[op.Key]
+		own := seat{op.Key, op.Seat}
+		later := latest[own]
 		if grant.Return < later.Call {
 			violations = append(violations, fmt.Sprintf("a stale write was accepted:\n  %v\n  %v\n  %v", grant, later, op))
 		}
 		if grant.Call >= later.Call {
-			latest[op.Key] = grant
+			latest[own] = grant
 		}
 	}
 	return violations
@@ -320,7 +415,7 @@ func Count(ops []Op) Counts {
 		}
 	}
 	grants := map[grantOf]Op{}
-	last := map[string]Op{} // the last grant of each key
+	last := map[seat]Op{} // the last grant of each seat
 	for _, op := range ops {
 		id := grantOf{op.Key, op.Owner}
 		switch {
@@ -362,12 +457,13 @@ func Count(ops []Op) Counts {
 		case op.Outcome == Lost && op.Fence != 0 && grants[id].Fence == op.Fence && !breaks[id]:
 			c.Lost++
 		case op.Kind == Acquire && op.Outcome == OK && grants[id].Fence != op.Fence:
-			before, ok := last[op.Key]
+			own := seat{op.Key, op.Seat}
+			before, ok := last[own]
 			end, ended := released[grantOf{op.Key, before.Owner}]
 			if ok && before.Owner != op.Owner && (!ended || end > op.Return) {
 				c.Takeovers++
 			}
-			grants[id], last[op.Key] = op, op
+			grants[id], last[own] = op, op
 		}
 	}
 	return c

@@ -74,7 +74,11 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, s
 	c = &cell{fault: f, setup: s, random: rand.New(rand.NewPCG(seeds[0], hash(name)))}
 	c.sys = s.start(t, f, seeds[0])
 	for _, seed := range seeds {
-		c.runs = append(c.runs, newRun(name, seed, f.mix, s.limits.Late))
+		r := newRun(name, seed, f.mix, s.limits.Late)
+		if f.several {
+			r.severalHolders()
+		}
+		c.runs = append(c.runs, r)
 	}
 	if sz.length == 0 {
 		sz.length = s.length
@@ -156,6 +160,9 @@ func judge(ops []checker.Op, l checker.Limits, limit time.Duration) verdict {
 	v := verdict{violations: checker.Sweep(ops, l)}
 	for _, key := range keysOf(ops) {
 		own := slices.DeleteFunc(slices.Clone(ops), func(op checker.Op) bool { return op.Key != key })
+		if checker.Several(own) {
+			continue // the model has one holder
+		}
 		ok, decided, info := checker.Check(own, l, limit)
 		byLateDuplicate := false
 		if decided && !ok {

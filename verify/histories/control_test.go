@@ -20,7 +20,8 @@ import (
 	"github.com/lambdalock/lambdalock/verify/faults"
 )
 
-// leaseBugs are about leases, resultBugs about results and starts, or none.
+// leaseBugs are about leases, resultBugs about results and starts, or none. severalBugs are about keys that
+// several may hold.
 var (
 	leaseBugs = []string{
 		"M01 acquire unconditional",
@@ -40,6 +41,12 @@ var (
 		"cooldown of half the time",
 		"M123 started: ignored by a takeover",
 	}
+	severalBugs = []string{
+		"several: one more than may hold the key",
+		"several: one fewer than may hold the key",
+		"several: who asks counts alone",
+		"several: a seat is given twice",
+	}
 )
 
 // controls are runs that have to show a violation.
@@ -54,7 +61,7 @@ func controls(t *testing.T) (out []verifyrecord.Control) {
 	wg.Go(func() {
 		t.Run("control/failover", func(t *testing.T) { add(lostGrant(t)) })
 	})
-	for _, bug := range slices.Concat(leaseBugs, resultBugs) {
+	for _, bug := range slices.Concat(leaseBugs, resultBugs, severalBugs) {
 		wg.Go(func() {
 			t.Run("control/"+bug, func(t *testing.T) {
 				if bug == "none" {
@@ -92,10 +99,11 @@ func buggyRun(t *testing.T, bug string, seed uint64) string {
 		return f
 	}
 	often := mix{crash: 0.04, freeze: 0.04, complete: 0.05, start: 0.08, revoke: 0.02}
-	if slices.Contains(leaseBugs, bug) { // it shows best where all works end by a release
+	several := slices.Contains(severalBugs, bug)
+	if slices.Contains(leaseBugs, bug) || several { // it shows best where all works end by a release
 		often.complete, often.start, often.revoke = 0, 0, 0
 	}
-	f := &fault{name: "planted bug", mix: often, effect: unknowns, inject: func(ctx context.Context, c *cell) { c.planned(ctx, late) }}
+	f := &fault{name: "planted bug", mix: often, several: several, effect: unknowns, inject: func(ctx context.Context, c *cell) { c.planned(ctx, late) }}
 	s := &setup{name: bug, limits: exact, start: func(t *testing.T, _ *fault, _ uint64) *system {
 		sys := &system{t: t, plan: new(plan)}
 		sys.open = func(seed uint64) opened {

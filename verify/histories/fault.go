@@ -24,6 +24,8 @@ type fault struct {
 	// processes is among how many processes the clients are. Those in one process share a
 	// store and its connections. 0 is one for each client.
 	processes int
+	// several says that several clients may hold a key.
+	several bool
 	// inject makes the fault again and again until ctx ends, and heals it. It is nil
 	// where the clients themselves fail.
 	inject func(ctx context.Context, c *cell)
@@ -84,18 +86,13 @@ var kinds = []*fault{
 	{
 		name: "reply lost", mix: few, path: cutting, ambiguous: true,
 		effect: unknowns,
-		inject: func(ctx context.Context, c *cell) {
-			if c.sys.plan != nil {
-				c.planned(ctx, func(r *rand.Rand) (f storetest.Fault) {
-					if r.Float64() < 0.15 {
-						f.Cut = errPlanned
-					}
-					return f
-				})
-				return
-			}
-			c.cutting(ctx, func(p *testservers.CutProxy) { p.CutReplies(c.sys.write) })
-		},
+		inject: loseReplies,
+	},
+	{
+		name: "several holders: crashes, freezes, replies lost", mix: mix{crash: 0.08, freeze: 0.08, revoke: 0.02}, path: cutting, ambiguous: true, several: true,
+		effect: unknowns,
+		inject: loseReplies,
+		never:  map[string]string{"redis with replica": "as on redis: nothing fails over"},
 	},
 	{
 		name: "request cut or late", mix: few, path: cutting, ambiguous: true,
@@ -296,6 +293,20 @@ func toReplica(r *run, _ checker.Counts) (n int) {
 		}
 	}
 	return n
+}
+
+// loseReplies cuts connections before replies.
+func loseReplies(ctx context.Context, c *cell) {
+	if c.sys.plan == nil {
+		c.cutting(ctx, func(p *testservers.CutProxy) { p.CutReplies(c.sys.write) })
+		return
+	}
+	c.planned(ctx, func(r *rand.Rand) (f storetest.Fault) {
+		if r.Float64() < 0.15 {
+			f.Cut = errPlanned
+		}
+		return f
+	})
 }
 
 // planned lets a plan run for as long as the histories do.

@@ -21,6 +21,8 @@ const (
 	// milliseconds, and about twice as many often not at all.
 	busyKeys  = 5
 	maxPerKey = 470
+	// Where several may hold a key, there is no search.
+	maxOfSeveral = 2000
 
 	ttl     = lockstore.MinTTL
 	longTTL = ttl + ttl/2
@@ -39,8 +41,9 @@ type run struct {
 	name string
 	seed uint64
 	mix  mix
-	keys []string      // the last key is quiet: a late request finds no other client there
-	late time.Duration // as in checker.Limits
+	keys []string         // the last key is quiet: a late request finds no other client there
+	late time.Duration    // as in checker.Limits
+	most map[string][]int // of a key that several may hold: what its clients ask for as MaxHolders
 
 	crashes, freezes atomic.Int64
 	injected         atomic.Int64 // faults that are about a single key
@@ -53,8 +56,14 @@ type run struct {
 	atOnce  map[string]lockstore.Lease   // the results that were stored in a transaction, with an effect
 	slow    []interval                   // faults that slow calls down
 	asked   map[string]int               // operations on each key
-	highest map[string]int64             // what the resource has seen
+	highest map[resource]int64           // what each resource has seen
 	freed   map[string]chan struct{}     // closed at the next release of the key
+}
+
+// resource is what one seat of a key protects.
+type resource struct {
+	key  string
+	seat int
 }
 
 type interval struct{ from, to time.Duration }
@@ -64,7 +73,7 @@ func newRun(name string, seed uint64, m mix, late time.Duration) *run {
 		History: checker.New(), name: name, seed: seed, mix: m, late: late,
 		leases: map[string][]lockstore.Lease{},
 		atOnce: map[string]lockstore.Lease{},
-		asked:  map[string]int{}, highest: map[string]int64{}, freed: map[string]chan struct{}{},
+		asked:  map[string]int{}, highest: map[resource]int64{}, freed: map[string]chan struct{}{},
 	}
 	for i := range busyKeys + 1 {
 		key := fmt.Sprintf("%s/%d/%d", name, seed, i)
@@ -93,7 +102,9 @@ func (c *client) work() {
 	for c.done.Err() == nil {
 		c.sleep(c.upTo(80 * time.Millisecond))
 		key := c.keys[c.random.IntN(busyKeys)]
-		if c.chance(0.3) {
+		if c.most != nil {
+			key = c.keys[c.random.IntN(len(c.most)-1)]
+		} else if c.chance(0.3) {
 			key = c.keys[0] // where many wait at the same time
 		}
 		quiet := c.chance(0.04)
@@ -119,7 +130,7 @@ func (c *client) work() {
 func (c *client) lock(key string) (lease lockstore.Lease, trust time.Duration, ok bool) {
 	for range 3 { // owners
 		freed := c.nextRelease(key)
-		req := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl, HolderInfo: lockstore.HolderInfo{Name: c.name}, JoinQueue: c.queues(key)}
+		req := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl, HolderInfo: lockstore.HolderInfo{Name: c.name}, JoinQueue: c.queues(key), MaxHolders: c.asksFor(key)}
 		ambiguous := false
 		var outcome checker.Outcome
 		for range 4 {
@@ -166,6 +177,20 @@ func (c *client) lock(key string) (lease lockstore.Lease, trust time.Duration, o
 // queues says whether clients wait in the queue of a key. They do not wait for every key:
 // dead waiters keep others from a key, and a history needs many grants.
 func (c *client) queues(key string) bool { return key == c.keys[1] || key == c.keys[3] }
+
+// severalHolders makes each key one that several may hold: 2, 3, or one writer or many readers.
+func (r *run) severalHolders() {
+	readWrite := []int{1, lockstore.MaxHolders, lockstore.MaxHolders}
+	r.most = map[string][]int{r.keys[0]: {2}, r.keys[1]: {3}, r.keys[2]: readWrite, r.keys[3]: readWrite, r.keys[busyKeys]: {2}}
+}
+
+// asksFor is the MaxHolders of the next acquire of a key.
+func (c *client) asksFor(key string) int {
+	if c.most == nil {
+		return 1
+	}
+	return c.most[key][c.random.IntN(len(c.most[key]))]
+}
 
 // wait waits for the turn of an owner that has a place. In the end it leaves, or dies
 // without leaving (F02). ambiguous says that the store may still grant a request.
@@ -225,14 +250,16 @@ func (c *client) hold(lease lockstore.Lease, trust time.Duration, quiet bool) {
 		c.sleep(c.upTo(40 * time.Millisecond))
 	}
 	if c.chance(0.05) { // a late duplicate of its own request
-		c.acquire(lockstore.Request{Key: lease.Key, Owner: lease.Owner, TTL: ttl})
+		c.acquire(lockstore.Request{Key: lease.Key, Owner: lease.Owner, TTL: ttl, MaxHolders: c.asksFor(lease.Key)})
 	}
 	if c.chance(0.06) { // a lease that was never granted
 		other := lease
 		other.Fence--
 		c.release(other)
 		c.renew(other, ttl)
-		c.complete(other)
+		if c.most == nil {
+			c.complete(other)
+		}
 	}
 	if c.chance(0.5) && c.Now() < trust {
 		c.write(lease)
@@ -298,7 +325,7 @@ func (c *client) useStrangerLease(key string) {
 	if c.chance(0.5) {
 		c.renew(stranger, ttl)
 	}
-	if c.chance(0.5) {
+	if c.chance(0.5) && c.most == nil {
 		c.complete(stranger)
 	}
 	c.release(stranger)
@@ -317,9 +344,9 @@ func (c *client) releaseOrGiveUp(lease lockstore.Lease) {
 }
 
 func (c *client) acquire(req lockstore.Request) (lease lockstore.Lease, trust time.Duration, outcome checker.Outcome) {
-	op := c.do(checker.Op{Kind: checker.Acquire, Key: req.Key, Owner: string(req.Owner), TTL: req.TTL}, func(ctx context.Context, op *checker.Op) (err error) {
+	op := c.do(checker.Op{Kind: checker.Acquire, Key: req.Key, Owner: string(req.Owner), TTL: req.TTL, Most: req.MaxHolders, Waits: req.JoinQueue}, func(ctx context.Context, op *checker.Op) (err error) {
 		lease, err = c.store.Acquire(ctx, req)
-		op.Fence, op.Trust = int64(lease.Fence), lease.TTL
+		op.Fence, op.Seat, op.Trust = int64(lease.Fence), lease.Seat, lease.TTL
 		c.place = 0
 		if refused, ok := errors.AsType[*lockstore.Refused](err); ok {
 			c.place = refused.QueuePosition
@@ -493,10 +520,10 @@ func (c *client) do(op checker.Op, send func(context.Context, *checker.Op) error
 
 // write is a write to the resource, which compares fences.
 func (c *client) write(lease lockstore.Lease) {
-	op := checker.Op{Client: c.id, Kind: checker.Write, Key: lease.Key, Owner: string(lease.Owner), Fence: int64(lease.Fence), Call: c.Now(), Outcome: checker.Lost}
+	op := checker.Op{Client: c.id, Kind: checker.Write, Key: lease.Key, Owner: string(lease.Owner), Fence: int64(lease.Fence), Seat: lease.Seat, Call: c.Now(), Outcome: checker.Lost}
 	c.mu.Lock()
-	if op.Fence >= c.highest[lease.Key] {
-		c.highest[lease.Key], op.Outcome = op.Fence, checker.OK
+	if own := (resource{lease.Key, lease.Seat}); op.Fence >= c.highest[own] {
+		c.highest[own], op.Outcome = op.Fence, checker.OK
 	}
 	c.mu.Unlock()
 	op.Return = c.Now()
@@ -513,6 +540,9 @@ func (c *client) nextRelease(key string) <-chan struct{} {
 func (c *client) full(key string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.most != nil {
+		return c.asked[key] >= maxOfSeveral
+	}
 	return c.asked[key] >= maxPerKey
 }
 
