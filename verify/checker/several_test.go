@@ -1,0 +1,140 @@
+package checker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// severalScript reads a script whose acquires end with a seat and a MaxHolders, and "w" if it waits. An owner has
+// its seat also when it writes.
+func severalScript(t *testing.T, text string) []Op {
+	var lines []string
+	seats := map[string]Op{}
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		fields := strings.Fields(line)
+		if fields[0] == "acquire" {
+			var op Op
+			_, err := fmt.Sscanf(fields[7], "%d/%d", &op.Seat, &op.Most)
+			require.NoError(t, err, line)
+			op.Waits = strings.HasSuffix(fields[7], "w")
+			seats[fields[1]] = op
+			fields = fields[:7]
+		}
+		lines = append(lines, strings.Join(fields, " "))
+	}
+	ops := script(t, strings.Join(lines, "\n"))
+	for i, op := range ops {
+		own := seats[op.Owner]
+		ops[i].Seat = own.Seat
+		if op.Kind == Acquire {
+			ops[i].Most, ops[i].Waits = own.Most, own.Waits
+		}
+	}
+	return ops
+}
+
+func TestSeveralHolders(t *testing.T) {
+	limits := Limits{Early: time.Millisecond, Late: 5 * time.Millisecond}
+	for _, c := range []struct {
+		name, history string
+		want          string // of the only violation; "" is none
+	}{
+		{"two at once, and a seat that comes back", `
+acquire a 5 ok 0 2 100 0/2
+acquire b 6 ok 10 12 100 1/2
+acquire c 0 busy 20 22 100 0/2
+release a 5 ok 30 32 0
+acquire d 7 ok 40 42 100 0/2`, ""},
+		{"three at once", `
+acquire a 5 ok 0 2 100 0/2
+acquire b 6 ok 10 12 100 1/2
+acquire c 7 ok 20 22 100 2/2`, "3 trusted the key, and 2 may"},
+		{"a dead holder's seat at the end of its lease", `
+acquire a 5 ok 0 2 50 0/2
+acquire b 6 ok 10 12 100 1/2
+acquire c 7 ok 50 52 100 0/2`, ""},
+		{"a dead holder's seat before", `
+acquire a 5 ok 0 2 50 0/2
+acquire b 6 ok 10 12 100 1/2
+acquire c 7 ok 40 42 100 2/2`, "3 trusted the key, and 2 may"},
+		{"readers at once", `
+acquire a 5 ok 0 2 100 0/64
+acquire b 6 ok 10 12 100 1/64
+acquire w 0 busy 20 22 100 0/1`, ""},
+		{"a writer beside a reader", `
+acquire a 5 ok 0 2 100 0/64
+acquire w 6 ok 10 12 100 1/1`, "two trusted the key"},
+		{"a reader beside a writer", `
+acquire w 5 ok 0 2 100 0/1
+acquire a 6 ok 10 12 100 1/64`, "two trusted the key"},
+		{"a deployment to fewer", `
+acquire a 5 ok 0 2 100 0/3
+acquire b 6 ok 10 12 100 1/3
+acquire c 0 busy 20 22 100 0/2`, ""},
+		{"one seat for two", `
+acquire a 5 ok 0 2 100 0/2
+acquire b 6 ok 10 12 100 0/2`, "two have the seat 0"},
+		{"refused when there is room", `
+acquire a 5 ok 0 2 100 0/2
+acquire c 0 busy 20 22 100 0/2`, "refused, and only 1 of 2 had the key"},
+		{"refused when a seat must be free", `
+acquire a 5 ok 0 2 50 0/2
+acquire b 6 ok 10 12 100 1/2
+acquire c 0 busy 58 60 100 0/2`, "refused, and only 1 of 2 had the key"},
+		{"refused after a release", `
+acquire a 5 ok 0 2 100 0/2
+acquire b 6 ok 10 12 100 1/2
+release a 5 ok 20 22 0
+acquire c 0 busy 23 25 100 0/2`, "refused, and only 1 of 2 had the key"},
+		{"refused during a release", `
+acquire a 5 ok 0 2 100 0/2
+acquire b 6 ok 10 12 100 1/2
+release a 5 ok 20 24 0
+acquire c 0 busy 23 25 100 0/2`, ""},
+		{"refused for one whose reply was lost", `
+acquire a 0 unknown 0 2 100 0/2
+acquire b 6 ok 10 12 100 1/2
+acquire c 0 busy 20 22 100 0/2`, ""},
+		{"refused for one that waits", `
+acquire a 5 ok 0 2 100 0/2
+acquire b 0 busy 10 12 100 0/1w
+acquire c 0 reserved 20 22 100 0/2`, ""},
+		{"two that were handed the key learn of it in the other order", `
+acquire w 5 ok 0 2 100 0/1
+acquire a 0 busy 10 12 100 0/64w
+acquire b 0 busy 13 15 100 0/64w
+release w 5 ok 20 22 0
+acquire b 7 ok 30 32 100 1/64w
+acquire a 6 ok 33 35 100 0/64w`, ""},
+		{"and with the fence of before they asked", `
+acquire w 5 ok 0 2 100 0/1
+release w 5 ok 20 22 0
+acquire a 4 ok 30 32 100 0/64w`, "the fence did not grow"},
+		{"writes of two seats", `
+acquire a 5 ok 0 2 100 0/2
+acquire b 6 ok 10 12 100 1/2
+write b 6 ok 20 20 0
+write a 5 ok 30 30 0`, ""},
+		{"a stale write of one seat", `
+acquire a 5 ok 0 2 10 0/2
+acquire b 6 ok 20 22 100 0/2
+write b 6 ok 30 30 0
+write a 5 ok 40 40 0`, "a stale write was accepted"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ops := severalScript(t, c.history)
+			require.True(t, Several(ops))
+			got := Sweep(ops, limits)
+			if c.want == "" {
+				require.Empty(t, got)
+				return
+			}
+			require.Len(t, got, 1)
+			require.Contains(t, got[0], c.want)
+		})
+	}
+}
