@@ -136,8 +136,9 @@ func TestLapsedHandOver(t *testing.T) {
 		return k, fence
 	}
 	k, _ := lapsed()
-	k.handsOver("c", driver.Done, between(4, 4), by(driver.Leave, "b", 0))
-	assert.Empty(t, k.Queue)
+	a := k.wants(driver.Done, between(4, 4), by(driver.Leave, "b", 0))
+	assert.Empty(t, a.HandedOver, "the first asks for itself")
+	assert.Equal(t, []rules.Waiter{{Owner: "c", MaxHolders: 1}}, k.Queue)
 	k, fence := lapsed()
 	assert.Greater(t, k.granted(between(5, 5), acquire("b")).Fence, fence)
 	assert.Empty(t, k.Queue)
