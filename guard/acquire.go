@@ -62,11 +62,11 @@ type attempt struct {
 	handed     lockstore.Fence // of a hand-over that the owner has learned of since; 0 is none
 	busy       *LockBusy       // the last refusal; nil before the first
 	heard      time.Duration   // when the store last said what is in the way
-	early      int             // how many turns have come at once, one after the other
+	early      int             // how many turns in a row came without any wait
 	sent       time.Duration   // when the present request was first sent; the trust counts from here
 	ttl        time.Duration   // of the present request
 	note       lockstore.Note  // of the last refusal
-	lease      lockstore.Lease // that the store has given to the owner, if the run may not work under it
+	lease      lockstore.Lease // that the store has given to the owner, and that the run does not work under yet
 	kept       error           // why giveBack failed
 }
 
@@ -95,8 +95,8 @@ func (a *attempt) refused(busy *LockBusy) {
 }
 
 // askAfresh prepares the next request after an answer that is final for the last one. If an
-// earlier request was granted after all, the store answers with the TTL that is left. So the
-// trust counts from the next request.
+// earlier request was granted after all, the answer to the next one has the time that is left
+// then. So the trust counts from the next request.
 func (a *attempt) askAfresh() {
 	a.sent = a.elapsed()
 	a.ttl = a.run.ttl(a.sent)
@@ -141,9 +141,9 @@ func (r *run) try(a *attempt) (Outcome, error) {
 				a.askAfresh()
 				break
 			}
-			// Without a release the new owner could find the key held by its own run. After a
-			// release whose outcome is unknown the old owner must get no lease any more: it may
-			// arrive at any time, and would release the lease under the work.
+			// Without a release the new owner could find the key held by its own run. If the outcome
+			// of the release is unknown, the old owner must get no lease any more: the release may
+			// still arrive, and would end that lease under the work.
 			if r.giveBack(a) != nil {
 				return OutcomeUnavailable, &LockStoreUnavailable{key, err}
 			}
@@ -222,10 +222,10 @@ func (r *run) granted(sent time.Duration, lease lockstore.Lease) bool {
 	return true
 }
 
-// startsAtOnce takes a lease that was handed over, if the run may work under it as it is. It may
-// not if the end of this lease does more harm than a lost lease: the key would be in doubt, a result
-// would not be stored, or the lease ends while a DoAll waits for its next key. Such a run, and one that
-// has seen its lease too late, sends an Acquire first. So does Acquire, which returns a full lease.
+// startsAtOnce takes a lease that was handed over, if the run may work under it as it is. It must
+// not if losing this short lease does more harm than a LockLost: the key would be in doubt, a result
+// would not be stored, or a DoAll would lose it while it waits for its next key. Such a run, and one
+// that has seen its lease too late, sends an Acquire first. So does Acquire, which returns a full lease.
 func (r *run) startsAtOnce(a *attempt) bool {
 	if a.lease.Fence == 0 || r.completes || r.more || r.request.TTL != 0 || !r.granted(a.sent, a.lease) {
 		return false
@@ -249,9 +249,8 @@ func (r *run) callerGone() error {
 
 // waitUntilFree waits until an acquire may succeed, and returns false when the time to
 // wait is over. With a place in the key's queue it waits for its turn. Without a place,
-// because the queue is full, it polls the key. The caller acquires again once a second,
-// because the queue may have room for it now. Between these requests waitUntilFree reads: a
-// refused write costs more than a read.
+// mostly because the queue is full, it polls the key by reads: a refused write costs more. Once a
+// second it returns true, and try acquires again: the queue may have room now.
 func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd time.Duration) bool {
 	switch {
 	case busy.State == lockstore.InDoubt:
@@ -291,9 +290,9 @@ func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd t
 const mostNotYet = 1000
 
 // awaitTurn waits until the store says that it is the owner's turn, until the key is handed over to
-// the owner, or until the holder's lease must have ended. The caller then acquires again. A turn
-// that comes at once may be none. So from the second such turn on, the run pauses before it
-// acquires again.
+// the owner, or until the holder's lease must have ended. It returns true then: try acquires again,
+// or starts under the lease that was handed over. If the store says at once that it is the owner's
+// turn, it may be wrong. From the second time in a row on, and after an error, the run pauses first.
 func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool {
 	refused, began := a.sent, r.elapsed()
 	if began >= waitEnd {
@@ -326,9 +325,9 @@ func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool 
 	return r.Err() == nil && r.elapsed() < waitEnd
 }
 
-// giveUp ends an acquisition that failed while the store may still apply a request of it, while its
-// owner may have a place in the queue, or while it has a lease. outcome and err are what the
-// run would return otherwise.
+// giveUp cleans up after an acquisition that failed: the store may still apply a request of it, and
+// its owner may have a place in the queue or a lease. outcome and err are what the run would return
+// otherwise.
 //
 // The owner that a caller has chosen keeps all of that, because the caller asks again.
 func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
@@ -375,8 +374,8 @@ func (r *run) leave(a *attempt) error {
 // giveBack gives back what the attempt has in the store. If a request of it may arrive later, it
 // abandons the owner: then no request of this owner takes the lock any more. An abandon ends the
 // place, too. But it leaves a mark in the store, and a store may remember only one, so it is
-// for unknown outcomes alone. giveBack uses its time once: after a failure it returns the same error
-// again.
+// for unknown outcomes alone. giveBack tries once: after a failure every further call returns the
+// same error.
 func (r *run) giveBack(a *attempt) error {
 	if a.kept == nil {
 		lease := a.lease

@@ -19,9 +19,9 @@ const MaxKeys = 16
 //
 // No deadlock: DoAll acquires in the order of the sorted keys, whatever the order of its
 // argument is. So calls of DoAll never wait for each other in a circle. Calls of Do inside
-// the work of another Do have no such order; use one DoAll instead. A guard of WithMaxHolders
-// cannot DoAll: with one, use Do inside Do, always in the same order, and the key that more runs may
-// hold inside.
+// the work of another Do have no such order; use one DoAll instead. DoAll needs MaxHolders 1. For
+// keys that several runs may hold, use Do inside Do, always in the same order, with the key that
+// most runs may hold inside.
 //
 // One context: the work's context ends DeadlineMargin before ctx's deadline, MaxHold after the
 // first grant, or when the first of the leases is lost. DoAll renews all leases, also
@@ -77,7 +77,7 @@ func (c *call) doAll(ctx context.Context, keys []string, held map[string]Lock, w
 	})
 }
 
-// refuse ends a call that asks the store for nothing.
+// refuse ends a call with an error before it has asked the store.
 func (c *call) refuse(ctx context.Context, key string, err error) error {
 	r := c.newRun(ctx, key)
 	defer r.close()

@@ -18,13 +18,13 @@ func systemClock() func() instant {
 	}
 }
 
-// clock measures time and never understates how much has passed. Between two readings it
-// goes on by the longer of the two times that the local clocks show.
+// clock measures time. Between two readings it goes on by the longer of the two times that the
+// local clocks show. It understates what has passed only if both do: if the process stood still and
+// the wall clock was set back between the same two readings.
 //
-// It compares each reading with the last one and not with the start alone, for two
-// reasons. A wall clock that was set back would hide a later freeze. And a wall clock
-// that was ahead when a request was sent, and is corrected afterwards, would make the
-// lease longer.
+// It compares each reading with the last one and not with the start alone. Compared with the start
+// alone, a wall clock that was set back would hide a later freeze, and one that was ahead when a
+// request was sent, and is corrected afterwards, would make the lease longer.
 type clock struct {
 	now func() instant
 

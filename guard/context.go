@@ -18,10 +18,10 @@ type window struct {
 	context.Context
 	cancel context.CancelCauseFunc
 	of     *call
-	outer  *window // of the run whose work this run is a part of; nil without one
+	outer  *window // of the run around this one; nil if there is none
 	tracer interface{ trace(Phase, error) }
 
-	mu      sync.Mutex    // guards what follows, and of the run its count of calls and its lease
+	mu      sync.Mutex    // guards the fields below, and report.Calls and lease of the run
 	timer   *time.Timer   // nil until somebody waits for Done
 	stop    time.Duration // end of the time for the work; math.MaxInt64 without a lease
 	trust   time.Duration // end of the trust in the lease
@@ -56,7 +56,7 @@ func (w *window) Err() error {
 	return err
 }
 
-// Value makes the run around a context findable.
+// Value lets code that has the work's context find the run.
 func (r *run) Value(key any) any {
 	if key == (runKey{}) {
 		return r
@@ -99,7 +99,7 @@ func (w *window) check() time.Duration {
 	return left
 }
 
-// checkClocks returns how long the context lasts, and once why the trust has ended.
+// checkClocks returns how long the context lasts, and, the first time only, why the trust has ended.
 func (w *window) checkClocks() (left time.Duration, lost error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,8 +136,8 @@ func (w *window) lose(cause error) {
 	}
 }
 
-// lostUnderWork notes what a release after the work answered. If it is that the lease is lost,
-// and the lease could still be trusted, then the lease was lost under the work. After the end of
+// lostUnderWork notes what a release after the work answered. If the answer is lost although the
+// lease could still be trusted, then the lease was lost under the work. After the end of
 // trust, or after a lost reply, the same answer says nothing about the time of the work.
 func (w *window) lostUnderWork(err error) {
 	if outcomeOf(err) == OutcomeLost && w.lost == nil && w.of.elapsed() < w.trust {

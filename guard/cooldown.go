@@ -11,9 +11,9 @@ import (
 // WithCooldown returns a Do with a cooldown: after work that returned nil, nobody can
 // acquire the key for the time d. So a second trigger of the same work finds the key
 // busy. The store's clock counts d, from the release on. After an error, a panic or a
-// lost lock the key is free at once, as after Do. If the release with the cooldown
-// fails, Report.ReleaseErr says so; the key is then free when the lease ends, which may
-// be sooner.
+// lost lock there is no cooldown: the lease is released, as after Do. If the release with the
+// cooldown fails, Report.ReleaseErr says so; the key is then free when the lease ends, which may
+// be before the cooldown would have ended.
 //
 // A run of this function that finds the key in its cooldown does not wait, and State of its
 // LockBusy is lockstore.Cooldown. A plain Do waits if the cooldown ends within its

@@ -44,8 +44,8 @@
 //     is called, or the lease comes so late that too little time is left for the work. It
 //     ends as corrupt when the entry is no lock. [Guard.Acquire] with an owner of the caller's
 //     ends as lost when the lease of this owner has ended.
-//   - If the work panics or calls runtime.Goexit, the lease is released, and the panic
-//     goes on with its own stack.
+//   - If the work panics or calls runtime.Goexit, the lease is released (not if the work was
+//     marked as started, see OnceOptions), and the panic goes on with its own stack.
 //   - While the work runs, its lease is never released. If the work never returns, the
 //     lease ends by its TTL.
 //   - After work that returned nil, [Guard.WithCooldown] leaves the key unavailable for a while.
@@ -60,17 +60,18 @@
 //   - The runs get the lock in the order of their arrival.
 //   - A run has one owner for its whole wait. The place belongs to this owner.
 //   - A run that learns from its store that it was handed the key starts its work at once, under this
-//     lease, which lasts for at most one lockstore.Turn (2 s). If the work lasts longer, the guard
-//     makes the lease a full one after 50 ms, and at once if less than 1 s of trust is left. Until
+//     lease, which lasts for at most one lockstore.Turn (2 s). If the work still runs after 50 ms, the
+//     guard makes the lease a full one; if less than 1 s of trust is left, it does so at once. Until
 //     then a store that does not answer for a second can end the work. A run that will complete its
 //     key or mark its start, a cooldown, Acquire, and a DoAll with more keys to come make the lease a
-//     full one before they go on. On a store that only says when to ask, each run does.
+//     full one before they go on. So does every run on a store that hands out no lease and only says
+//     when to ask.
 //   - A run that was handed the key and cannot use it, because its caller has left or too little time
 //     is left for its work, releases the key with the fence of the hand-over.
 //   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is
 //     called. A run with LeaseRequest.Owner does not: its place is for the next call.
 //   - A run that dies while it waits delays those behind it by one lockstore.Turn: 2 s, and
-//     up to 4 s on a store whose clock has whole seconds.
+//     up to 5 s on a store whose clock has whole seconds.
 //   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
 //     if nobody holds the lock: State of its LockBusy is then lockstore.Reserved.
 //   - If the queue is full, the run polls the key, and asks for a place once a second. If the answers
@@ -79,14 +80,14 @@
 //   - If a pool or a store with too many who ask leaves out the last requests of a wait, the run is busy, as
 //     the store has said. If the store has said nothing for 5 s, it is unavailable.
 //
-// A run does not wait for a key in doubt. It waits for a key that is completed or in a cooldown
-// only if the key is sure to be free in time.
+// A run does not wait for a key in doubt. If a key is completed or in a cooldown, a run of Do, DoAll
+// or Acquire waits if the key is sure to be free in time. DoOnce and WithCooldown do not wait for it.
 //
 // # The trust window
 //
 // The store decides, by its own clock, when another owner may have the key. The guard
-// decides, by the local clocks, how long it trusts its own lease. The guard always stops
-// first:
+// decides, by the local clocks, how long it trusts its own lease. The guard stops first, with
+// the exceptions below:
 //
 //	request sent                                     store may grant to another
 //	     │  reply                                                     │
@@ -97,11 +98,11 @@
 //	end of the window = time of the request + trusted time - margin
 //
 // The store returns the trusted time in Lease.TTL. It can be less than the TTL of the
-// request: on DynamoDB it is at least 250 ms less. If the reply is slow, the work gets less
+// request, on DynamoDB by 250 ms or more. If the reply is slow, the work gets less
 // time; the window does not get longer. In a queue the window begins with the request that
-// returned the lease, however long the run has waited. So also for a hand-over: the window begins
-// before the call in which the store told of it, and not with the wake-up. If the process was frozen
-// meanwhile and too little is left, the run asks the store before it works.
+// returned the lease, however long the run has waited. For a hand-over, too, the window begins when
+// the run sends the call that returns the lease. If the process was frozen meanwhile and too little
+// is left, the run asks the store before it works.
 //
 // The guard measures the window on two clocks: the monotonic clock and the wall clock. A
 // frozen Lambda environment may stop the monotonic clock; only the wall clock then shows
@@ -142,8 +143,9 @@
 //	TTL of the request = min(Options.TTL, time left + 1 s)
 //
 // The time left ends at the deadline or at the end of MaxHold, whichever is first. A TTL is
-// never less than 1 s. Options.TTL is 60 s by default, or MaxHold if that is less. A holder
-// that crashes blocks others for at most this TTL and the store's own tolerance. The guard
+// never less than 1 s. Options.TTL is 60 s by default, or MaxHold if that is less. A LeaseRequest
+// has a TTL of its own. A holder that crashes blocks others for at most this TTL and the store's own
+// tolerance, unless its work was marked as started: then the key is in doubt. The guard
 // renews a lease if the trust window may end before the work's time does. It renews after each
 // third of the lease, inside the invocation only, and at most until MaxHold (15 min).
 //
@@ -171,10 +173,12 @@
 //	                                               half of the time left; the last call
 //	                                               may end 200 ms later
 //	release, abandon or leave, with all repeats    1 s
-//	the same, near the deadline                    until 100 ms before the deadline
-//	the same, after Shutdown                       until 300 ms after Shutdown
-//	the same, if less than 100 ms are left
-//	until these limits                             100 ms
+//	storing a result, or a release after the work
+//	was marked as started, with all repeats        MaxHold
+//	the last two rows: near the deadline           until 100 ms before the deadline
+//	                   after Shutdown              until 300 ms after Shutdown
+//	                   if less than 100 ms are
+//	                   left until these limits     100 ms
 //	Renew, with all repeats                        5 s, but at most half of the time left;
 //	                                               the last call may end 200 ms later
 //
@@ -182,8 +186,8 @@
 //
 // A renewal inside Do is tried again until the trust window ends. The guard repeats a release
 // and a [Guard.Renew] until their time is over. When an answer is lost, the guard does not know
-// whether the store applied that request. A repeat can tell: for a release only the answer nil
-// does, for Renew also lost, corrupt and invalid. Otherwise the outcome stays unknown, and the
+// whether the store applied that request. The answer to a repeat settles it if it is nil, and for
+// Renew also if it is lost, corrupt or invalid. Otherwise the outcome stays unknown, and the
 // error is that of the lost answer.
 //
 // # Mistakes in the program

@@ -87,9 +87,9 @@ func (e *LockBusy) Unwrap() error {
 	return lockstore.ErrRefused
 }
 
-// LockLost: the lease was lost before the work returned. A long-lived lease was lost before
-// its holder released it. The work ran, at least in part, and what it wrote may stand. It
-// matches lockstore.ErrLost, Cause and Err.
+// LockLost: the lease was lost before the work returned. The work ran, at least in part, and
+// what it wrote may stand. Of Acquire, Renew and Release it says that the long-lived lease had
+// ended. It matches lockstore.ErrLost, Cause and Err.
 type LockLost struct {
 	Key   string
 	Err   error // the work's own error; nil if the work returned nil
@@ -157,7 +157,7 @@ func (e *LockDeadline) Unwrap() []error { return withSentinel(ErrDeadline, e.Err
 // LockInvalid: the key cannot be locked, the key function failed, or a run around this one
 // holds the key already. The work did not run. It matches lockstore.ErrInvalid.
 type LockInvalid struct {
-	Key string // the guard cuts a key that it refuses as too long to lockstore.MaxKeyBytes
+	Key string // a key that is too long is cut to lockstore.MaxKeyBytes
 	Err error
 }
 
@@ -181,9 +181,8 @@ func (e *LockCorrupt) Error() string { return fmt.Sprintf("%v (lock %q)", e.Err,
 func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }
 
 // LockStoreUnavailable means one of three things. The store did not grant the lock in time
-// and did not refuse it. Or the store did not confirm that a
-// long-lived lease is renewed or released. Or a DoAll lost a lease before its work began.
-// The work did not run.
+// and did not refuse it. Or the store did not confirm that a long-lived lease is renewed or
+// released. Or a DoAll or a DoOnce lost a lease before its work began. No work of this call ran.
 //
 // If Err of an acquire matches lockstore.ErrUnavailable, the store keeps no lease of it.
 // After [Guard.Renew] or [Guard.Release] the lease is then as it was before the call.

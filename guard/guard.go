@@ -11,7 +11,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// The numbers of the life cycle. They are no options: nobody has needed to change one.
+// The numbers of the life cycle. The first three are the defaults of options. The others are no
+// options: nobody has needed to change one.
 const (
 	defaultTTL     = time.Minute
 	defaultMaxHold = 15 * time.Minute
@@ -24,7 +25,7 @@ const (
 	// leastWork is the least time for the work. A run with less time does not start it.
 	leastWork = 100 * time.Millisecond
 	// callTime bounds one call to the store. When less than twice as much time is left,
-	// a call gets half of the time that is left, so that one repeat fits in.
+	// a call gets half of the time that is left, so that one repeat fits in, see retry.limit.
 	callTime = 2 * time.Second
 	// minCallTimeout is what a call gets when the time to ask is nearly over. A call
 	// that is cut off would turn a clear answer into an unknown outcome.
@@ -34,9 +35,9 @@ const (
 	storeRetryBudget = 5 * time.Second
 	// releaseTime bounds release and abandon with all their repeats.
 	releaseTime = time.Second
-	// shutdownTime bounds both after Shutdown. Lambda ends the process 500 ms after
-	// SIGTERM. In this time a store may take 50 ms to notice that its time is over, and
-	// the report has to be written.
+	// shutdownTime bounds a release or an abandon after Shutdown. Lambda ends the process 500 ms
+	// after SIGTERM. The rest is for the store, which may take 50 ms to notice that its time is
+	// over, and for the report.
 	shutdownTime = 300 * time.Millisecond
 	// answerTime is kept for the handler's answer when a release takes long.
 	answerTime = 100 * time.Millisecond
@@ -53,8 +54,8 @@ const (
 
 // Options are a Guard's settings; the zero value is good for most functions.
 type Options struct {
-	// TTL is the longest lease that the guard asks for at once. So it is the longest
-	// time for which a dead holder blocks others. 0 is one minute, or MaxHold when that
+	// TTL is the longest lease that the guard asks for at once. A dead holder blocks others for
+	// about as long at most, see the package's documentation. 0 is one minute, or MaxHold when that
 	// is less. A run whose context ends sooner takes a shorter lease. A run that may
 	// last longer renews its lease after each third.
 	TTL time.Duration
@@ -84,16 +85,16 @@ type Options struct {
 	Observe func(context.Context, Report)
 
 	// Trace is called at each Phase of a run, for example to trace it. It is called on the
-	// goroutine that called Do, and for renewals and losses on others; for one run several
-	// calls at the same time are possible. If the phase is PhaseAsking or PhaseGranted, the
-	// values of the context that Trace returns are those of the work's context and of
-	// Observe's; nothing else of it is used. Trace must not block: its time counts
-	// against the lease. nil traces nothing.
+	// goroutine that called Do, for renewals on another one, and for a loss on any: that may be the
+	// one that asks the work's context. For one run several calls at the same time are possible.
+	// After PhaseAsking and PhaseGranted the work's context and Observe's context take their
+	// values from the context that Trace returns; nothing else of that context is used. Trace must
+	// not block: its time counts against the lease. nil traces nothing.
 	Trace func(context.Context, TraceEvent) context.Context
 }
 
 // Guard starts work only when it has the lock, and cancels the work's context before another can
-// get the lock. It is safe for concurrent use. It keeps nothing from one run to the next.
+// get the lock. It is safe for concurrent use. It keeps nothing of a run after its end.
 type Guard struct {
 	*shared
 	store      *lockstore.Store
@@ -195,7 +196,7 @@ func (g *Guard) MaxHolders() int {
 	return g.maxHolders
 }
 
-// alone returns an error if the work need not be alone.
+// alone returns an error if several runs may hold the key.
 func (g *Guard) alone(what string) error {
 	if g.maxHolders > 1 {
 		return fmt.Errorf("guard: MaxHolders is %d; %s wants 1", g.maxHolders, what)
@@ -209,7 +210,7 @@ var (
 	errNoWork    = errors.New("guard: the work is nil")
 )
 
-// Validate returns an error unless New has made the guard, and if WithMaxHolders got a number out of
+// Validate returns an error if New has not made the guard, or if WithMaxHolders got a number out of
 // its bounds. Adapters call it, so that a mistake in the program is an error and no panic.
 func (g *Guard) Validate() error {
 	if g == nil || g.store == nil {

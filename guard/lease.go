@@ -31,13 +31,13 @@ type LeaseRequest struct {
 	// *LockLost, and the caller needs a new owner.
 	//
 	// A call with Wait that is told busy keeps its place in the key's queue for the next call with
-	// this owner, which has to come within lockstore.Turn after its turn begins. Nothing else ends
-	// this place: if no call comes, it delays those behind it by one Turn. A Release with this owner
-	// and Fence 0 leaves the queue at once, and the owner cannot be used any more.
+	// this owner, which has to come within lockstore.Turn after its turn begins. The guard does not
+	// end this place: if no call comes, it delays those behind it by one Turn. A Release with this
+	// owner and Fence 0 leaves the queue at once, and the owner cannot be used any more.
 	Owner lockstore.Owner
 
-	// HolderInfo says, for people who inspect the lock, who has it. Acquire sets Since. The
-	// zero value is what Options.HolderInfo says of the call.
+	// HolderInfo says, for people who inspect the lock, who has it. Acquire sets Since. If it is
+	// zero, Acquire takes what Options.HolderInfo says of the call.
 	HolderInfo lockstore.HolderInfo
 }
 
@@ -76,7 +76,8 @@ func (g *Guard) Acquire(ctx context.Context, req LeaseRequest) (lockstore.Lease,
 // Renew makes a long-lived lease last at least ttl from now. It returns the time for which
 // the caller may trust the lease, counted as for Acquire. *LockLost says that the lease
 // has ended or that another owner has the key. After *LockStoreUnavailable nobody knows
-// whether the lease is renewed; the caller may call Renew again.
+// whether the lease is renewed, unless the error matches lockstore.ErrUnavailable: then it is as
+// before. The caller may call Renew again.
 func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 	if err := g.usable(ctx); err != nil {
 		return 0, err
@@ -98,10 +99,12 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 }
 
 // Release frees the lock of a long-lived lease. The same release again returns nil, for as
-// long as the store remembers the first one. With Fence 0 it abandons the calls of Acquire
-// with this owner whose outcome is unknown, also if the store receives their requests
-// later. *LockLost says that the lease had ended before: another owner has the key, or the
-// store knows nothing of this lease. If an operator has revoked it, the error is *LockLost too.
+// long as the store remembers the first one. *LockLost says that the lease had ended before:
+// another owner has the key, the store knows nothing of this lease, or an operator has revoked it.
+//
+// With Fence 0 it ends all that this owner has: its lease, its place in the queue, and requests of
+// Acquire that the store receives later. An owner that has nothing, or a revoked lease, is no error
+// then.
 func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
 	if err := g.usable(ctx); err != nil {
 		return err

@@ -21,7 +21,7 @@ type OnceOptions struct {
 	Refused func(busy *LockBusy) (Outcome, error)
 }
 
-// Completion says what work leaves in the place of its lease. The zero value leaves nothing.
+// Completion says what work leaves in the place of its lease. The zero value stores no result.
 type Completion struct {
 	// ResultTime is for how long Result is stored, and nobody gets the key: lockstore.MinTTL to
 	// lockstore.MaxResultTime. 0 stores nothing: then the key is released, or with
@@ -33,14 +33,14 @@ type Completion struct {
 	// is too large for this store. nil stores nothing then.
 	Substitute lockstore.Secret
 
-	// Err is why Result is not the result itself. It stands in Report.CompleteErr.
+	// Err says why Result is only a note that there is no result. It becomes Report.CompleteErr.
 	Err error
 
 	// NoEffect releases the key also after OnceOptions.MarkStarted, because the work had no effect.
 	NoEffect bool
 }
 
-// DoOnce is Do for work that must not run again, because its result is stored in the key's
+// DoOnce is Do for work that must not be repeated: it stores the result of the work in the key's
 // entry. Package idempotency is built on it. A run that finds the key completed or in doubt does
 // not wait: its work does not run, and k.Refused says how the run ends. A run that waits
 // while another works gets the result within about two seconds after it is stored.
@@ -50,7 +50,8 @@ type Completion struct {
 // most 300 ms. It works also after the lease has ended, if nobody was
 // granted the key since; then the lock counts as not lost. If it fails, DoOnce does not
 // release the lease, because a second run could begin at once: the lease ends by its TTL.
-// DoOnce returns what the work returned, and Report.CompleteErr says why nothing is stored.
+// DoOnce returns what the work returned, or *LockLost if the lease is lost, too, and
+// Report.CompleteErr says why nothing is stored.
 //
 // After an error of the work, a panic or runtime.Goexit, DoOnce releases the lease. With
 // k.MarkStarted it does so only if the work returned Completion.NoEffect. This release may take as long as

@@ -10,7 +10,8 @@ import (
 // line.
 type Outcome string
 
-// The outcomes of Do and DoAll. In the first four the work ran, at least in part.
+// The outcomes of Do and DoAll. In the first four the work ran, at least in part. OutcomeLost of an
+// Acquire, a Renew or a Release says that the lease had ended.
 const (
 	OutcomeOK          Outcome = "ok"          // the work returned nil
 	OutcomeError       Outcome = "error"       // the work returned an error

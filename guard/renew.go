@@ -8,7 +8,8 @@ import (
 )
 
 // firstExtension is how long after the start of the work a lease that was handed over is extended,
-// if the work still runs then. A store that is silent for a second after a hand-over ends the work, so it is soon.
+// if the work still runs then. It is short, because a store that is silent for a second before the
+// extension ends the work.
 const firstExtension = 50 * time.Millisecond
 
 // renew extends the lease until the work ends, or until the trust reaches past the

@@ -37,9 +37,9 @@ type Report struct {
 	// queue. Then its place may delay others by one lockstore.Turn.
 	ReleaseErr error
 
-	// CompleteErr says why the result of a DoOnce is not stored. Then the lease ends by its TTL
-	// and the work may run again, or the key is in doubt. Or Completion.Substitute is stored: a
-	// repeat does not run, and gets no result.
+	// CompleteErr says why the result of a DoOnce is not stored. If nothing is stored, the lease ends
+	// by its TTL; then the work may run again, or the key is in doubt. If Completion.Substitute or
+	// another note is stored, a repeat does not run, and gets no result.
 	CompleteErr error
 }
 

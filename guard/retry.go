@@ -14,7 +14,7 @@ type retry struct {
 	*run
 	ctx       context.Context // of the calls and of the pauses between them
 	end       time.Duration   // no repeat begins later
-	releasing bool            // Shutdown cuts it, and a repeat may take all the time that is left
+	releasing bool            // it ends something: Shutdown cuts it, and a repeat may take all the time that is left
 	repeats   bool            // this call is not the first
 	took      time.Duration   // by the last call
 	pause     pauses
@@ -26,7 +26,7 @@ func (r *run) retry(end time.Duration) retry {
 	return retry{run: r, ctx: r, end: end, pause: r.guard.pauses(maxPause)}
 }
 
-// toAsk is how long a store that fails is asked from now on.
+// toAsk is the moment until which a store that fails is asked.
 func (r *run) toAsk() time.Duration {
 	now := r.elapsed()
 	return now + min(storeRetryBudget, (r.left-now)/2)
@@ -34,8 +34,8 @@ func (r *run) toAsk() time.Duration {
 
 // ask repeats a call until its answer is clear. It returns an unclear one when the time is over.
 //
-// If a reply is lost, it is open whether the store applied that request, and an unclear answer
-// to a repeat does not say so. The error is then that of the lost answer.
+// If a reply is lost, nobody knows whether the store applied that request, and an unclear answer
+// to a repeat does not tell. The error is then that of the lost answer.
 func (t *retry) ask(call func(context.Context) error) (Outcome, error) {
 	for {
 		ctx, cancel := t.context(t.limit())
@@ -101,12 +101,12 @@ func (t *retry) limit() time.Duration {
 }
 
 // releasing repeats a call that ends something in the store, within the time that beginRelease
-// gives. Only nil says that a request whose answer was lost was applied.
+// gives. If an answer was lost, only nil as the answer to a repeat shows that the request was applied.
 func (r *run) releasing(afterWork bool, most time.Duration, call func(context.Context) error) error {
 	d := r.beginRelease(afterWork, most)
 	defer r.setCut(nil)
 	t := r.retry(r.elapsed() + d)
-	t.ctx, t.releasing = context.WithoutCancel(r.caller), true // the run's context has ended
+	t.ctx, t.releasing = context.WithoutCancel(r.caller), true // the run's context may have ended
 	outcome, err := t.ask(call)
 	if err != nil && outcome != OutcomeUnknown && t.unknown != nil {
 		err = t.askedAgain(err)

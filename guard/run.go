@@ -12,7 +12,7 @@ import (
 
 // Lock is what the work gets: the key that is held and its fencing token. Write the
 // fence with the data, and let the resource refuse a smaller fence. Then a holder that
-// stalled past its lease can do no harm.
+// stalled past its lease can overwrite nothing that a later holder has written.
 type Lock struct {
 	Key   string
 	Fence lockstore.Fence
@@ -64,7 +64,7 @@ type call struct {
 	more       bool          // a DoAll will ask for further keys
 	working    bool          // the work has begun
 	releaseEnd time.Duration // when the time for all releases after the work is over; 0 before the first. The guard's mu guards it
-	over       []*run        // the further runs of a DoAll that are over
+	over       []*run        // the inner runs of a DoAll that have ended
 }
 
 func (g *Guard) newCall(ctx context.Context) *call {
@@ -134,8 +134,8 @@ func (c *call) newRun(ctx context.Context, key string) *run {
 // inSameCall says whether the run around this run belongs to the same DoAll.
 func (r *run) inSameCall() bool { return r.outer != nil && r.outer.call == r.call }
 
-// asked counts a call that may be one of two at the same time: a lease is renewed while
-// the store is told that the work begins. A call that this run ended has not failed.
+// asked counts a call of the store. It locks, because a renewal and MarkStarted may run at the same
+// time. A call that this run ended has not failed.
 func (r *run) asked(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,7 +185,7 @@ func (r *run) hold(work func(context.Context, Lock) (Outcome, error), endLease f
 	}()
 	r.trace(PhaseGranted, nil)
 	lock := Lock{r.report.Key, r.lease.Fence, r.lease.Seat}
-	// If the trust ended together with the work's time, the work would end as lost.
+	// Renew also if both would end together: otherwise the work would end as lost.
 	if r.trust <= r.stop {
 		r.joined = make(chan struct{})
 		go r.renew()
@@ -197,8 +197,7 @@ func (r *run) hold(work func(context.Context, Lock) (Outcome, error), endLease f
 
 var errNotReturned = errors.New("the work did not return: it panicked or called runtime.Goexit")
 
-// end makes the report. When the call's first run ends, which is its last to do so, the
-// observer gets all reports.
+// end makes the report. The first run of a call ends last. Then the observer gets all reports.
 func (r *run) end(outcome Outcome, err error) error {
 	if r.inSameCall() {
 		r.over = append(r.over, r)

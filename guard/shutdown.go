@@ -6,7 +6,7 @@ import (
 )
 
 // Shutdown cancels the context of all running work, with the cause ErrShutdown, and
-// refuses new calls of Do, DoAll and Acquire. It returns at once. Each run releases its
+// refuses every new call that takes a lock. It returns at once. Each run releases its
 // lease when its work has returned, never before.
 //
 // A release may take until 300 ms after Shutdown. If the work returns later than 200 ms
@@ -55,7 +55,7 @@ func (g *Guard) unregister(r *run) {
 // releases is the time that a run has for its releases. The guard's mutex guards it, because
 // Shutdown ends it.
 type releases struct {
-	left  int                // releases of the call that are left, with that of this run: a DoAll has one run inside another
+	left  int                // how many releases of this call are still to come, this run's included: a DoAll has one run inside another
 	cut   context.CancelFunc // ends the present call or pause; nil if no release is under way
 	isCut bool               // the time is over
 }

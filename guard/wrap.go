@@ -19,8 +19,8 @@ type Handler[In, Out any] func(ctx context.Context, lock Lock, in In) (Out, erro
 type Work[In any] func(ctx context.Context, lock Lock, in In) error
 
 // Wrapped is a Lambda handler whose work runs under a lock. Only [Wrap], [TakesOwnLocks] and the
-// packages below make one, so boot.Start takes no handler without a lock by mistake. Every call
-// of the zero value is an error.
+// packages below make one, so nobody can pass a handler without a lock to boot.Start by mistake.
+// Every call of the zero value is an error.
 type Wrapped[In, Out any] struct {
 	handle func(context.Context, In) (Out, error)
 }
@@ -34,8 +34,8 @@ func (w Wrapped[In, Out]) Handle(ctx context.Context, in In) (Out, error) {
 	return w.handle(ctx, in)
 }
 
-// TakesOwnLocks makes a Wrapped of a handler that calls Do or Acquire itself. It adds no lock:
-// nothing else makes sure that the handler holds one. It is for adapters, and for handlers whose
+// TakesOwnLocks makes a Wrapped of a handler that calls Do or Acquire itself. It adds no lock: only
+// the handler itself makes sure that it holds one. It is for adapters, and for handlers whose
 // key is known only in the middle of the work. If handler is nil, every call is an error.
 func TakesOwnLocks[In, Out any](handler func(context.Context, In) (Out, error)) Wrapped[In, Out] {
 	return Wrapped[In, Out]{handler}
