@@ -25,7 +25,7 @@ func (s *store) Do(ctx context.Context, key string, r driver.Request) (driver.An
 	return a, err
 }
 
-// call is one request: what it has sent, and what its errors therefore say.
+// call is one request. It remembers what it has sent, because its errors depend on that.
 type call struct {
 	store *store
 	ctx   context.Context
@@ -64,8 +64,8 @@ func (c *call) do() (driver.Answer, error) {
 			_, _, a, _ = c.decide(v, r)
 			return a, nil
 		case c.Kind == driver.Leave && c.room != v.version && c.yields(v):
-			// If a later read shows the same version, the holder does not try to write: it may be
-			// dead, and then nobody would ever leave.
+			// Give way once for each version only: if nothing has changed since, the holder does not
+			// try to write. It may be dead, and then nobody would ever leave.
 			c.room = v.version
 			v, err = c.again(v)
 		default:
@@ -95,7 +95,7 @@ func (c *call) start() (view, error) {
 }
 
 // again reads after a conflict, and after a pause unless the caller comes first: it has the
-// lease, or the first place. The pause grows slowly and to ten trips at most: whoever pauses
+// lease, or the first place. The pause grows slowly, and to ten round trips at most: whoever pauses
 // for long is overtaken by many that came later. A renewal does not depend on the pause, see
 // yields.
 func (c *call) again(v view) (view, error) {
@@ -120,9 +120,9 @@ func (c *call) first(v view) bool {
 	return true
 }
 
-// yields says whether a request for a place, or the end of a place, must not write now. If
-// others write the entry, no such write stands in the way of a renewal in the second half of a
-// lease. Nobody renews a lease that is revoked.
+// yields says whether a request for a place, or the end of a place, must not write now: if others
+// write the entry, too, such a write must not compete with the renewal of a lease that is in its
+// second half. Nobody renews a lease that is revoked.
 func (c *call) yields(v view) bool {
 	if c.first(v) {
 		return false

@@ -17,35 +17,41 @@
 // next Acquire of this owner writes the whole TTL.
 //
 // Every other time is a guess: the time of a read, or the last WrittenAt and what has passed
-// since. A guess may delay an answer. For each answer the rules say what it has to rest on:
+// since. A guess may delay an answer. The rules say what each answer has to rest on:
 //
-//   - Any read: a refusal, and that an acquisition has ended, because that never changes. So
-//     may a change of the entry, if it does not depend on the time: it is applied to the entry
-//     that was read, or not at all.
-//   - A fresh read: ErrLost, the result of Inspect, and "no place in the queue".
-//   - The time of a write of the caller's own: a takeover, the turn in a queue, the time of
-//     trust of a repeat, "the lease has expired", "in doubt". First the store writes the entry as
+//   - Any read is enough for a refusal, and for "this acquisition has ended", because that never
+//     changes. It is also enough for a change of the entry that does not depend on the time: the
+//     change is applied to the entry that was read, or not at all.
+//   - A fresh read is needed for ErrLost, the result of Inspect, and "no place in the queue".
+//   - The time of a write of the caller's own is needed for a takeover, the turn in a queue, the time
+//     of trust of a repeat, "the lease has expired", and "in doubt". First the store writes the entry as
 //     it is. The WrittenAt of this write is the time, and the change goes on top of it.
-//   - The time of the change itself: MarkStarted. If the lease was over by then, the store takes
-//     the change back.
+//   - The time of the change itself is needed for MarkStarted. If the lease was over by then, the
+//     store takes the change back.
 //
 // A lease that was granted or renewed is trusted from before the write of that, whatever the
 // guess was. A renewal that is under way when the lease ends still extends it, if nobody else
-// wrote the entry before the renewal arrives. The fence of a free key is made of a guess, which
-// is too late if the process's wall clock has jumped ahead. Then the next fences grow by 1,
+// wrote the entry before the renewal arrives. The fence of a free key is made of a guess. The guess
+// is in the future if the process's wall clock has jumped ahead. Then the next fences grow by 1,
 // until the service's time has come so far.
 //
 // # Cost
 //
-// Requests to the service, reads included: a free key 2 (1 after a release by the
-// same process), a refusal 1 and one more to take a place in the queue, renewal and
-// release 1 (2 from another process), a takeover 3, also of a key that was kept for
-// others, a repeat 2, to resolve a key in doubt 3. A hand-over is part of the write that makes
-// room. Who was handed the key reads it and writes it: 2. The first read of a process is a fresh
-// one.
+// Requests to the service, reads included:
 //
-// A conflict costs a fresh read and the write again. The holder, who was handed the key, the
-// first in the queue and who resolves a key repeat at once. All others pause first, for the time of ten requests at most.
+//	acquire a free key                        2, and 1 after a release by the same process
+//	a refusal                                 1, and one more to take a place in the queue
+//	renewal, release                          1, and 2 from another process
+//	takeover, also of a key kept for others   3
+//	repeat of a request                       2
+//	extend a lease that was handed over       2
+//	resolve a key in doubt                    3
+//
+// A hand-over is part of the write that makes room. The first read of a process is a fresh one.
+//
+// A conflict costs a fresh read and the write again. These repeat at once: the holder, an owner that
+// was handed the key, the first in the queue, an abandon, and an operator who resolves a key. All
+// others pause first, for the time of ten requests at most.
 //
 // # Limits
 //
@@ -55,8 +61,8 @@
 //
 // An entry is JSON behind a mark and a checksum. A field that this version does not know, of the
 // entry, a holder, a place, a mark or a result, stays as it is. So a later version may add fields
-// while both are in use. The store remembers what it wrote last, of 1,024 keys at most, and no
-// results.
+// while both are in use. Each process keeps in memory the entry that it wrote last, for at most
+// 1,024 keys, and without results.
 //
 // # A KV of one's own
 //
@@ -66,8 +72,8 @@
 //
 //   - WrittenAt is the time in the reply to the write, or what the database keeps beside
 //     the entry: a time of the service between the call of Write and its commit. A time of
-//     the client's clock will not do. Nor will the rest of a lease or of a TTL that the
-//     service counts down itself: after a change of its leader it may count from the start.
+//     the client's clock will not do. The time that is left of a TTL which the service counts down
+//     will not do either: after a change of its leader it may count from the start.
 //
 //   - A fresh read is what the database calls strongly consistent or linearizable. now is
 //     the time in its reply. If the reply to a read has no time, write
@@ -80,8 +86,8 @@
 //     lockstore.ErrUnavailable: a connection that was never made, a lack of permission. A
 //     timeout is not.
 //
-//   - What else a KV can do is found on the KV itself: [Waker], [Lister], driver.Checker for
-//     lockstore.Store.Check, and io.Closer for lockstore.Store.Close.
+//   - The store looks whether the KV also implements [Waker], [Lister], driver.Checker for
+//     lockstore.Store.Check, or io.Closer for lockstore.Store.Close.
 //
 //   - An opener, see lockstore.Opener, makes a store of it:
 //
@@ -154,8 +160,8 @@ func newStore(kv KV, opt Options) (*store, error) {
 	return &store{kv: kv, opt: opt, writes: map[string]view{}}, nil
 }
 
-// withOptional is the driver with the optional interfaces that its KV has. Pointers, because
-// fmt shows what a struct in an interface has, and a KV may have a secret.
+// withOptional is the driver with the optional interfaces that its KV has. The wrappers are
+// pointers: fmt would print the fields of a struct, and a KV may have a secret.
 func (s *store) withOptional() driver.Driver {
 	var d driver.Driver = s
 	if l, ok := s.kv.(Lister); ok {
@@ -183,19 +189,20 @@ type around struct{ driver.Driver }
 func (a around) Unwrap() driver.Driver { return a.Driver }
 
 // A waiter reads the entry every shortLook when it is the first in line, and less often
-// the longer the line and the wait are. One that is woken reads when something may have
-// happened without a wake-up: the holder died, a turn is over, the wake-up got lost.
+// the longer the line and the wait are. If the KV is a Waker, it reads only when something may
+// have happened without a wake-up: the holder died, a turn is over, the wake-up got lost.
 const (
 	shortLook = 25 * time.Millisecond
 	longLook  = 300 * time.Millisecond
 	wokenLook = 750 * time.Millisecond
 
-	// The first read waits for Listen for so long, so that no release is missed.
+	// The first read waits for Listen, so that no release is missed, but no longer than this.
 	listenTime = 250 * time.Millisecond
 )
 
-// Await implements driver.Driver, by reads that are not fresh. If the KV is a Waker, it
-// waits for a wake-up, and reads every 0.75 s. Its outcome is Ask, never Granted, so it may read more than once.
+// Await implements driver.Driver, by reads that are not fresh, except the first of a process. If
+// the KV is a Waker, it waits for a wake-up, and reads about every 0.75 s or more often. Its outcome
+// is Ask, never Granted, so it may read more than once.
 func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

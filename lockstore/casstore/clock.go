@@ -9,7 +9,7 @@ import (
 // lastStamp is the latest time of the service that was seen, and when.
 type lastStamp struct{ stamp, at time.Time }
 
-// clockAt is the time of an entry that the call has written, else a guess of the time now.
+// clockAt is the stamp of v if the call has written v, else a guess of the time now.
 // A write that is still to come has a later time than both.
 func (s *store) clockAt(v view) rules.Clock {
 	if v.own {
@@ -34,9 +34,9 @@ func passed(at time.Time) time.Duration {
 	return max(now.Sub(at), now.Round(0).Sub(at.Round(0)))
 }
 
-// learn notes a time of the service's: of some moment since a request began, or of any
-// earlier moment if began is zero. What was known stays if it fits: the reply may have
-// taken long, and its time would set the clock back by that much.
+// learn notes a stamp of the service. If began is not zero, the stamp is from a moment since began;
+// otherwise it may be old. What was known stays unless the stamp contradicts it: the reply may have
+// taken long, and its stamp would set the clock back by that much.
 func (s *store) learn(stamp, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

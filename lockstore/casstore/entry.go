@@ -17,8 +17,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// entry is the value of an entry: rules.State, with times of the service's stamps. It has no
-// time of a client's clock, so a client's clock can be wrong by anything.
+// entry is the value of an entry: rules.State, with times of the service's stamps. No time in it
+// that decides anything is of a client's clock, so a client's clock can be wrong by anything.
 type entry struct {
 	N       uint64          `json:"n"` // counts the writes, so that each one changes the value
 	Fence   lockstore.Fence `json:"fence,omitempty"`
@@ -28,8 +28,8 @@ type entry struct {
 	Closed  *kept[closed]   `json:"closed,omitempty"`
 }
 
-// A begin is in nanoseconds since 1970. 0 is when this version of the entry was written. So is
-// a later time: then a clock was set back.
+// A begin is in nanoseconds since 1970. 0 means: when this version of the entry was written. A time
+// after that counts as 0: a clock was set back.
 type holder struct {
 	Owner      string          `json:"owner"`
 	Fence      lockstore.Fence `json:"fence"`
@@ -98,7 +98,7 @@ func marshal(it any, other map[string]json.RawMessage) ([]byte, error) {
 	return slices.Concat(text[:len(text)-1], []byte(","), rest[1:]), err
 }
 
-// with is an object in place of the one of these that is the same thing.
+// with wraps it. It keeps the unknown fields of the object in all for which same is true.
 func with[T any](it T, all []kept[T], same func(T) bool) kept[T] {
 	k := kept[T]{it: it}
 	if i := slices.IndexFunc(all, func(old kept[T]) bool { return same(old.it) }); i >= 0 {
@@ -107,7 +107,7 @@ func with[T any](it T, all []kept[T], same func(T) bool) kept[T] {
 	return k
 }
 
-// queue is empty if it is damaged: the queue only refuses.
+// queue is empty if it is damaged. That is safe: a queue can refuse a lock, but never grant one.
 type queue []kept[waiter]
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -246,9 +246,9 @@ func (s *store) begin(since time.Time) int64 {
 	return since.Add(-s.blur()).UnixNano()
 }
 
-// since is when a state of the length ttl begins: at the latest time that it may have been at
-// its stamp, and less than the clock's resolution later, so that it ends at a stamp: all stamps
-// are whole multiples of it.
+// since is when a state of the length ttl begins: the latest time that it may have been at its
+// stamp. This is rounded up, so that the end is a whole multiple of the clock's resolution, as all
+// stamps are.
 func (s *store) since(begin int64, written time.Time, ttl time.Duration) time.Time {
 	since, resolution := written, s.kv.ClockResolution()
 	if begin != 0 {

@@ -16,8 +16,8 @@ type Entry struct {
 	// same one, also when the key was deleted between them. "" is no entry.
 	Version string
 
-	// WrittenAt is when the service wrote this version, by the service's own clock, cut
-	// down to its resolution: a time between the call of Write and its commit. Zero for no entry.
+	// WrittenAt is when the service wrote this version, by the service's own clock: a time between
+	// the call of Write and its commit, cut down to the clock's resolution. Zero for no entry.
 	WrittenAt time.Time
 }
 
@@ -57,9 +57,9 @@ type KV interface {
 }
 
 // Waker is implemented by a KV that can wake a waiter up. A store over another KV reads the
-// entry again and again while it waits. Wake-ups may get lost. One that takes long delays
-// nothing: a waiter also reads while Listen goes on, and Wake gets a context that ends within
-// 100 ms.
+// entry again and again while it waits. Wake-ups may get lost. One that takes long delays no
+// waiter, which also reads while Listen goes on. It delays a release by at most 100 ms: then the
+// context of Wake ends.
 type Waker interface {
 	// Listen begins to listen for wake-ups of an owner. woken is closed at the first Wake
 	// after Listen has returned, or earlier. The store calls stop once.
@@ -73,8 +73,8 @@ type Waker interface {
 type Lister interface {
 	// List calls page for one page after the other, until page returns an error, which
 	// List returns, or until the end. An entry whose key begins with prefix and that is there
-	// from the beginning of List to its end is in one page, and in no other. The entries see every
-	// Write that ended before List began.
+	// from the beginning of List to its end is in one page, and in no other. Every Write that ended
+	// before List began is in what the pages show.
 	List(ctx context.Context, prefix string, page func(Page) error) error
 
 	// Extent says how much a listing reads, whatever the prefix is.
@@ -84,7 +84,7 @@ type Lister interface {
 // Page is a part of a listing. The store counts an entry whose value is no lock's as damaged.
 type Page struct {
 	Entries  []Listed
-	Now      time.Time // the service's own time, since the call of List and before it read the entries
+	Now      time.Time // the service's own time at a moment after the call of List, and before it read these entries
 	Read     int       // entries that the service has handed out, also those that are not in Entries
 	Requests int       // that were sent
 	Damaged  int       // entries that no KV of this kind has written; they are not in Entries
