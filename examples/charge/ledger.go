@@ -41,16 +41,17 @@ func (l *ledger) charge(ctx context.Context, o Order) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, err
 	}
+	own := types.TransactWriteItem{Update: &types.Update{
+		TableName:        &l.charges,
+		Key:              map[string]types.AttributeValue{"order": &types.AttributeValueMemberS{Value: o.ID}},
+		UpdateExpression: aws.String("ADD charges :one, cents :cents"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":one":   &types.AttributeValueMemberN{Value: "1"},
+			":cents": &types.AttributeValueMemberN{Value: strconv.FormatInt(o.Cents, 10)},
+		},
+	}}
 	_, err = l.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
-		{Update: &types.Update{
-			TableName:        &l.charges,
-			Key:              map[string]types.AttributeValue{"order": &types.AttributeValueMemberS{Value: o.ID}},
-			UpdateExpression: aws.String("ADD charges :one, cents :cents"),
-			ExpressionAttributeValues: map[string]types.AttributeValue{
-				":one":   &types.AttributeValueMemberN{Value: "1"},
-				":cents": &types.AttributeValueMemberN{Value: strconv.FormatInt(o.Cents, 10)},
-			},
-		}},
+		own,
 		l.locks.CompleteItem(result.Lock.Key, result.Lock.Fence, result.Data, result.Time),
 	}})
 	return receipt, err

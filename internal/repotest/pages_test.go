@@ -52,6 +52,58 @@ func TestReadmeShowsCompiledCode(t *testing.T) {
 	assert.Equal(t, read("examples/deposit/main.go"), readme[0], "README.md and examples/deposit/main.go; make them the same")
 }
 
+// uncompiled finds Go code of a page that stands in none of the Go files. A line "// ..." of the page
+// is a gap; the indentation does not count.
+func uncompiled(page, markdown string, goFiles []string) (problems []string) {
+	for _, block := range goBlocks(markdown) {
+		for part := range strings.SplitSeq(lines(block), "\n// ...\n") {
+			part = "\n" + strings.Trim(part, "\n") + "\n"
+			if !slices.ContainsFunc(goFiles, func(code string) bool { return strings.Contains(code, part) }) {
+				problems = append(problems, fmt.Sprintf("%s shows code that no Go file has: %.200s", page, part))
+			}
+		}
+	}
+	return problems
+}
+
+// lines is a text without indentation, between newlines.
+func lines(text string) string {
+	var b strings.Builder
+	b.WriteByte('\n')
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.TrimSpace(line) + "\n")
+	}
+	return b.String()
+}
+
+// The Go code of the pages in docs/ stands in files that are compiled, most of which a test runs.
+func TestPagesShowCompiledCode(t *testing.T) {
+	var goFiles []string
+	require.NoError(t, walk(func(p string) error {
+		if path.Ext(p) != ".go" || strings.Contains(p, "testdata/") {
+			return nil
+		}
+		code, err := fs.ReadFile(repository, p)
+		goFiles = append(goFiles, lines(string(code)))
+		return err
+	}))
+	pages, err := fs.Glob(repository, "docs/*.md")
+	require.NoError(t, err)
+	blocks := 0
+	for _, page := range pages {
+		markdown, err := fs.ReadFile(repository, page)
+		require.NoError(t, err)
+		blocks += len(goBlocks(string(markdown)))
+		none(t, uncompiled(page, string(markdown), goFiles))
+	}
+	require.Greater(t, blocks, 8)
+
+	code := []string{lines("func f() {\n\ta()\n\tb()\n\tc()\n}\n")}
+	none(t, uncompiled("p.md", "```go\na()\n// ...\nc()\n```\n", code))
+	caught(t, uncompiled("p.md", "```go\na()\nc()\n```\n", code), "p.md shows code that no Go file has")
+	caught(t, uncompiled("p.md", "```go\na()\n// ...\nb(1)\n```\n", code), "b(1)")
+}
+
 // long finds what is too long for a page that a stranger reads first.
 func long(markdown string) (problems []string) {
 	if n := len(strings.Fields(markdown)); n > maxReadmeWords {
