@@ -80,12 +80,12 @@ func (a *attempt) begin() {
 	a.askAfresh()
 }
 
-// refused notes a refusal, and counts a turn of the owner that was over before it came: it had learned of the
-// hand-over, or the key was granted since and its place is not nearer to the front.
+// refused notes a refusal, and counts a turn of the owner that was over before it came: the key was granted since
+// its last refusal, and its place is not nearer to the front.
 func (a *attempt) refused(busy *LockBusy) {
 	done := busy.State.Done() || busy.State == lockstore.InDoubt // the queue has ended
 	place, fence := busy.QueuePosition, busy.fence()
-	if a.handed != 0 || a.place != 0 && !done && fence > a.seen && (place == 0 || place >= a.place) {
+	if a.place != 0 && !done && fence > a.seen && (place == 0 || place >= a.place) {
 		a.report.Lapsed++
 	}
 	a.report.QueueFull = a.report.QueueFull || a.joins && !done && place == 0
@@ -115,9 +115,9 @@ func (r *run) try(a *attempt) (Outcome, error) {
 	for {
 		var lease lockstore.Lease
 		outcome, err := a.ask(func(ctx context.Context) (err error) {
-			a.joins = r.elapsed() < waitEnd
+			a.joins = a.handed == 0 && r.elapsed() < waitEnd
 			lease, err = r.guard.store.Acquire(ctx, lockstore.Request{
-				Key: key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.since(a.sent), MaxHolders: r.guard.maxHolders, JoinQueue: a.joins, Note: a.note,
+				Key: key, Owner: a.owner, Fence: a.handed, TTL: a.ttl, HolderInfo: r.since(a.sent), MaxHolders: r.guard.maxHolders, JoinQueue: a.joins, Note: a.note,
 			})
 			if said := outcomeOf(err); said == OutcomeBusy || said == OutcomeUnknown {
 				a.queued = a.queued || a.joins
@@ -126,9 +126,6 @@ func (r *run) try(a *attempt) (Outcome, error) {
 		})
 		switch outcome {
 		case OutcomeOK:
-			if a.handed != 0 && a.handed != lease.Fence {
-				r.report.Lapsed++
-			}
 			if r.granted(a.sent, lease) {
 				return OutcomeOK, nil
 			}
@@ -165,6 +162,12 @@ func (r *run) try(a *attempt) (Outcome, error) {
 			a.askAfresh()
 			continue
 		case OutcomeLost:
+			if a.handed != 0 { // this lease has lapsed, and the owner may ask for another one
+				r.report.Lapsed++
+				a.handed, a.place, a.lease = 0, 0, lockstore.Lease{}
+				a.askAfresh()
+				continue
+			}
 			// The store grants this owner nothing any more.
 			if a.unknown, a.queued, a.lease = nil, false, (lockstore.Lease{}); a.repeatable {
 				return r.refused(err)

@@ -68,7 +68,7 @@ func (h *hooked) note(r request) (hook, int) {
 	defer h.mu.Unlock()
 	switch r.Kind {
 	case driver.Acquire:
-		h.requests = append(h.requests, lockstore.Request{Key: r.Key, Owner: r.Owner, TTL: r.TTL, HolderInfo: lockstore.DecodeHolderInfo(r.Holder), JoinQueue: r.Join})
+		h.requests = append(h.requests, lockstore.Request{Key: r.Key, Owner: r.Owner, Fence: r.Fence, TTL: r.TTL, HolderInfo: lockstore.DecodeHolderInfo(r.Holder), JoinQueue: r.Join})
 		return h.acquire, len(h.requests)
 	case driver.Renew:
 		h.renewals = append(h.renewals, r.TTL)

@@ -102,7 +102,7 @@ func (c *call) again(v view) (view, error) {
 	c.conflicts++
 	if !c.first(v) {
 		most := time.Duration(min(c.conflicts, 10)) * max(time.Millisecond, c.trip)
-		if err := pause(c.ctx, rand.N(most)); err != nil {
+		if err := driver.Pause(c.ctx, rand.N(most)); err != nil {
 			return view{}, c.failed(err)
 		}
 	}
@@ -285,16 +285,4 @@ func (c *call) failed(err error) error {
 		return fmt.Errorf("%s: key %q: the outcome is unknown: %w: %v", name, c.key, ctx, err)
 	}
 	return fmt.Errorf("%s: key %q: the outcome is unknown: %v", name, c.key, err)
-}
-
-// pause lets time pass.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

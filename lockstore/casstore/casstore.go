@@ -225,7 +225,7 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 		}
 		v, err := (&call{store: s, ctx: ctx, key: key}).read(false)
 		if err != nil {
-			return ask, errors.Join(ctx.Err(), pause(ctx, longLook))
+			return ask, errors.Join(ctx.Err(), driver.Pause(ctx, longLook))
 		}
 		wait := book.Wait(v.State, s.clockAt(v), r.Owner)
 		if wait <= 0 {

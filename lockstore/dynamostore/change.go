@@ -125,7 +125,7 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 		r = u
 		if seen, err = t.names.decode(key, u.item); err == nil && most == leaveWrites {
 			// Others leave at the same time. The row of the refusal is old after the pause.
-			if err = pause(ctx, t.random(time.Duration(n+1)*leavePause)); err != nil {
+			if err = driver.Pause(ctx, t.random(time.Duration(n+1)*leavePause)); err != nil {
 				err = fmt.Errorf("dynamostore: key %q: not applied: %w: %w", key, lockstore.ErrUnavailable, err)
 			} else {
 				seen, r, err = t.read(ctx, key)

@@ -129,7 +129,7 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 	look := n.look(local, t.clock.read())
 	if q.Note == noteRead {
 		consistent = true
-	} else if err := pause(ctx, look*7/8+t.random(look/8)); err != nil {
+	} else if err := driver.Pause(ctx, look*7/8+t.random(look/8)); err != nil {
 		return driver.Answer{}, err
 	}
 	// The monotonic clock does not see a freeze, and the wall clock may be set: the smaller one is
@@ -140,7 +140,7 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 	case err != nil && ctx.Err() != nil:
 		return driver.Answer{}, err
 	case err != nil: // the caller asks, and is told why the store cannot be read; but not more often than in a wait
-		if err := pause(ctx, longLook-passed); err != nil {
+		if err := driver.Pause(ctx, longLook-passed); err != nil {
 			return driver.Answer{}, err
 		}
 		return driver.Answer{Outcome: driver.Ask}, nil
@@ -165,18 +165,6 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 
 // shortTrust is too little for a start: the owner asks for more first.
 const shortTrust = driver.Turn / 4
-
-// pause returns the context's error if the context ends before d has passed.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
 
 // cloneWith is a row with another attribute.
 func cloneWith(item values, name string, v value) values {

@@ -216,16 +216,7 @@ func (s *server) wake(ctx context.Context, key string, by lockstore.Owner, n new
 }
 
 // pause lets a random time pass.
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(pollTime/2 + rand.N(pollTime))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func pause(ctx context.Context) error { return driver.Pause(ctx, pollTime/2+rand.N(pollTime)) }
 
 // transient reports whether an error says nothing about the next wait at the server.
 func transient(err error) bool {
