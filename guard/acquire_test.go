@@ -72,13 +72,7 @@ func TestTooLate(t *testing.T) {
 func TestAbandonThatMayStillArrive(t *testing.T) {
 	bubble("behind a grant that came too late", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 10 * time.Second})
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if n == 1 {
-				a.TTL = leastWork
-			}
-			return a, err
-		}
+		b.store.acquire = b.first(1, b.trusts(leastWork))
 		b.store.release = fails(errLostReply)
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
@@ -125,20 +119,6 @@ func TestBusy(t *testing.T) {
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.LessOrEqual(t, b.report(t).WaitTime, 5*time.Second+maxPause)
 		require.Less(t, len(b.store.requests), 9, "it pauses between tries")
-	})
-	bubble("F38 a store that goes down under a waiter is unavailable, not busy", t, func(t *testing.T) {
-		b := newBenchFull(t, Options{Wait: 20 * time.Second})
-		b.occupy(t, "k", time.Hour)
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n > 1 {
-				return driver.Answer{}, errDown
-			}
-			return b.store.pass(ctx, r)
-		}
-		b.store.inspect = fails(errDown)
-		err := b.Do(context.Background(), "k", neverRuns(t))
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	})
 	bubble("a waiter whose caller leaves during a poll asks for nothing more", t, func(t *testing.T) {
 		b := newBenchFull(t, Options{Wait: time.Minute})
@@ -247,55 +227,16 @@ func TestUnknownOutcome(t *testing.T) {
 		}
 		b.free(t, "k")
 	})
-	bubble("when the abandon fails too, the error says that the key may be blocked", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.acquire = fails(errLostReply)
-		b.store.release = fails(errDown)
-		err := b.Do(context.Background(), "k", neverRuns(t))
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.Contains(t, err.Error(), "may block the key for up to 1m0s")
-		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-		require.Error(t, b.report(t).ReleaseErr)
-	})
-	bubble("F37 the outcome is unknown also if the store goes down after the lost reply", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n == 1 {
-				_, _ = b.store.pass(ctx, r)
-				return driver.Answer{}, errLostReply
-			}
-			return driver.Answer{}, errDown
-		}
-		b.store.release = fails(errDown)
-		err := b.Do(context.Background(), "k", neverRuns(t))
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.ErrorIs(t, err, errLostReply)
-		require.NotErrorIs(t, err, lockstore.ErrUnavailable, "that would say that nothing was applied")
-		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
-	})
 	bubble("F26 if another holds the lock after a lost reply, the outcome is busy, and the own attempt is abandoned", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n == 1 {
-				b.occupy(t, "k", time.Minute)
-				return driver.Answer{}, errLostReply
-			}
-			return b.store.pass(ctx, r)
-		}
+		b.store.acquire = b.overtaken(t, time.Minute, errLostReply)
 		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
 		require.Len(t, b.store.releases, 1)
 		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
 	})
 	bubble("F26 a waiter without a place asks again as the same owner", t, func(t *testing.T) {
 		b := newBenchFull(t, Options{Wait: time.Minute})
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n == 1 {
-				b.occupy(t, "k", 5*time.Second)
-				return driver.Answer{}, errLostReply
-			}
-			return b.store.pass(ctx, r)
-		}
+		b.store.acquire = b.overtaken(t, 5*time.Second, errLostReply)
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		_, err := b.store.Store.Acquire(context.Background(), b.store.requests[0])
 		require.ErrorIs(t, err, lockstore.ErrLost)
@@ -360,11 +301,7 @@ func TestUnavailableStore(t *testing.T) {
 func TestSlowGrant(t *testing.T) {
 	bubble("F29 the work has what is left of the lease, counted from the request", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: 3 * time.Second})
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			pass(1500 * time.Millisecond)
-			return a, err
-		}
+		b.store.acquire = b.slow(1500 * time.Millisecond)
 		b.store.renew = fails(errDown)
 		start := time.Now()
 		b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
@@ -387,27 +324,9 @@ func TestSlowGrant(t *testing.T) {
 		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
 		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
 	})
-	bubble("F11 a late lease that cannot be released is unknown, and not busy because of this run itself", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			a.TTL = 0
-			return a, err
-		}
-		b.store.release = fails(errDown)
-		err := b.Do(context.Background(), "k", neverRuns(t))
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
-		require.Contains(t, err.Error(), "may block the key")
-		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-	})
 	bubble("F11 late leases that were released leave nothing to report", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: time.Second})
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			pass(1100 * time.Millisecond)
-			return a, err
-		}
+		b.store.acquire = b.slow(1100 * time.Millisecond)
 		err := b.Do(within(t, 10*time.Second), "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, errLate)
@@ -469,12 +388,7 @@ func TestSlowGrant(t *testing.T) {
 	})
 	bubble("F09 if its own lease has expired, a new owner asks", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n == 1 {
-				return driver.Answer{}, lockstore.ErrLost
-			}
-			return b.store.pass(ctx, r)
-		}
+		b.store.acquire = b.first(1, fails(lockstore.ErrLost))
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
 	})
@@ -495,33 +409,4 @@ func TestKeys(t *testing.T) {
 			require.Empty(t, b.store.requests)
 		})
 	}
-}
-
-func TestOneCallThatHangsLeavesTimeForAnother(t *testing.T) {
-	bubble("F28 acquire under a short deadline", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n == 1 {
-				<-ctx.Done()
-				return driver.Answer{}, ctx.Err()
-			}
-			return b.store.pass(ctx, r)
-		}
-		require.NoError(t, b.Do(within(t, 3*time.Second), "k", nothing))
-		require.Len(t, b.store.requests, 2)
-	})
-	bubble("F28 renewal of a short lease", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: 3 * time.Second})
-		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n == 1 {
-				<-ctx.Done()
-				return driver.Answer{}, ctx.Err()
-			}
-			return b.store.pass(ctx, r)
-		}
-		require.NoError(t, b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
-			pass(10 * time.Second)
-			return ctx.Err()
-		}))
-	})
 }

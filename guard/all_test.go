@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -100,14 +99,6 @@ func TestDoAll(t *testing.T) {
 			b.free(t, r.Key)
 		}
 		require.Empty(t, b.runs, "the guard keeps nothing of a run that is over")
-	})
-	bubble("one key is enough", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		require.NoError(t, b.DoAll(ctx, []string{"a"}, func(_ context.Context, locks []Lock) error {
-			require.Len(t, locks, 1)
-			return nil
-		}))
-		require.Equal(t, "a", b.report(t).Key)
 	})
 	bubble("a key that stands twice is locked once", t, func(t *testing.T) {
 		b := newBench(t, Options{})
@@ -221,31 +212,9 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 			require.Greater(t, len(b.store.renewals), 8)
 		})
 	}
-	bubble("F23 a lost reply in the middle is asked again by the same owner", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if n == 2 {
-				return driver.Answer{}, errLostReply
-			}
-			return a, err
-		}
-		require.NoError(t, b.DoAll(ctx, []string{"a", "b", "c"}, func(context.Context, []Lock) error { return nil }))
-		require.Equal(t, []string{"a", "b", "b", "c"}, b.store.asked())
-		require.Equal(t, b.store.requests[1].Owner, b.store.requests[2].Owner)
-		for _, key := range []string{"a", "b", "c"} {
-			b.free(t, key)
-		}
-	})
 	bubble("F26 F28 a key whose replies all are lost is abandoned, and the others are released", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if r.Key == "b" {
-				return driver.Answer{}, errLostReply
-			}
-			return a, err
-		}
+		b.store.acquire = b.only("b", b.lost(errLostReply))
 		start := time.Now()
 		err := b.DoAll(ctx, []string{"a", "b", "c"}, neverRunsAll(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
@@ -280,39 +249,9 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 			b.free(t, "a")
 		})
 	}
-	bubble("F53 a corrupt entry in the middle", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			if r.Key == "b" {
-				return driver.Answer{}, lockstore.ErrCorrupt
-			}
-			return b.store.pass(ctx, r)
-		}
-		require.IsType(t, &LockCorrupt{}, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)))
-		require.Equal(t, map[string]Outcome{"a": OutcomeCorrupt, "b": OutcomeCorrupt}, b.outcomes(t))
-		b.free(t, "a")
-	})
-	bubble("F65 the time is over before the last lock is there", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			pass(800 * time.Millisecond)
-			return b.store.pass(context.WithoutCancel(ctx), r)
-		}
-		start := time.Now()
-		err := b.DoAll(within(t, 1950*time.Millisecond), []string{"a", "b"}, neverRunsAll(t))
-		require.IsType(t, &LockDeadline{}, err)
-		require.Equal(t, "b", err.(*LockDeadline).Key)
-		require.Less(t, time.Since(start), 2*time.Second)
-		b.free(t, "a")
-		b.free(t, "b")
-	})
 	bubble("F65 the time is over with the second lock: the third is not asked for", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			pass(1450 * time.Millisecond)
-			return a, err
-		}
+		b.store.acquire = b.slow(1450 * time.Millisecond)
 		err := b.DoAll(within(t, 3200*time.Millisecond), []string{"a", "b", "c"}, neverRunsAll(t))
 		require.IsType(t, &LockDeadline{}, err)
 		require.Equal(t, []string{"a", "b"}, b.store.asked())
@@ -326,12 +265,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 		bubble(what+" while DoAll waits for the next lock: the work did not run, and the error says so", t, func(t *testing.T) {
 			b := newBench(t, Options{Wait: time.Minute, TTL: 5 * time.Second})
 			b.occupy(t, "c", time.Hour)
-			b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-				if r.Key == "a" {
-					return lose(ctx, n, r)
-				}
-				return b.store.pass(ctx, r)
-			}
+			b.store.renew = b.only("a", lose)
 			err := b.DoAll(ctx, []string{"a", "b", "c"}, neverRunsAll(t))
 			require.IsType(t, &LockStoreUnavailable{}, err)
 			require.Equal(t, "a", err.(*LockStoreUnavailable).Key)
@@ -354,12 +288,7 @@ func TestDoAllLosesOneLease(t *testing.T) {
 	for _, lost := range keys {
 		bubble("F35 F43 "+lost+" vanishes: the work's context ends, the others are released", t, func(t *testing.T) {
 			b := newBench(t, Options{TTL: 6 * time.Second})
-			b.store.renew = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-				if r.Key == lost {
-					return driver.Answer{Outcome: driver.Lost}, nil
-				}
-				return b.store.pass(ctx, r)
-			}
+			b.store.renew = b.only(lost, says(driver.Lost))
 			start := time.Now()
 			err := b.DoAll(context.Background(), keys, func(ctx context.Context, _ []Lock) error {
 				<-ctx.Done()
@@ -375,33 +304,9 @@ func TestDoAllLosesOneLease(t *testing.T) {
 				b.free(t, key)
 			}
 		})
-		bubble("F31 "+lost+" cannot be renewed: the work's context ends with the trust in it", t, func(t *testing.T) {
-			b := newBench(t, Options{TTL: 6 * time.Second})
-			b.store.renew = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-				if r.Key == lost {
-					return driver.Answer{}, errDown
-				}
-				return b.store.pass(ctx, r)
-			}
-			start := time.Now()
-			err := b.DoAll(context.Background(), keys, func(ctx context.Context, _ []Lock) error {
-				<-ctx.Done()
-				assert.Equal(t, 6*time.Second-margin, time.Since(start))
-				return ctx.Err()
-			})
-			require.IsType(t, &LockLost{}, err)
-			require.Equal(t, lost, err.(*LockLost).Key)
-			require.ErrorContains(t, err, "connection refused")
-		})
 		bubble("F08 a freeze that is too long for "+lost+" alone is seen at the first check", t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-				a, err := b.store.pass(ctx, r)
-				if r.Key == lost {
-					a.TTL = 5 * time.Second
-				}
-				return a, err
-			}
+			b.store.acquire = b.only(lost, b.trusts(5*time.Second))
 			err := b.DoAll(within(t, 40*time.Second), keys, func(ctx context.Context, _ []Lock) error {
 				require.NoError(t, ctx.Err())
 				b.shift(instant{wall: 10 * time.Second})
@@ -414,12 +319,7 @@ func TestDoAllLosesOneLease(t *testing.T) {
 		})
 		bubble("F35 the release finds "+lost+" lost", t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.release = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-				if r.Key == lost {
-					return driver.Answer{Outcome: driver.Lost}, nil
-				}
-				return b.store.pass(ctx, r)
-			}
+			b.store.release = b.only(lost, says(driver.Lost))
 			err := b.DoAll(context.Background(), keys, func(context.Context, []Lock) error { return nil })
 			require.IsType(t, &LockLost{}, err)
 			require.Equal(t, lost, err.(*LockLost).Key)
@@ -498,17 +398,6 @@ func TestDoAllWorkThatDoesNotReturnWell(t *testing.T) {
 		b.free(t, "b")
 		require.Empty(t, b.runs)
 	})
-	bubble("F05 Goexit: all are released", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = b.DoAll(context.Background(), []string{"a", "b"}, func(context.Context, []Lock) error { runtime.Goexit(); return nil })
-		}()
-		<-done
-		require.Equal(t, []string{"b", "a"}, b.store.released())
-		require.Equal(t, map[string]Outcome{"a": OutcomePanic, "b": OutcomePanic}, b.outcomes(t))
-	})
 	for what, key := range map[string]string{"first": "a", "second": "b"} {
 		bubble("a store that panics at the "+what+" acquire leaves no context and no lease open", t, func(t *testing.T) {
 			b := newBench(t, Options{})
@@ -582,31 +471,12 @@ func TestDoAllReleases(t *testing.T) {
 	}
 	bubble("one that hangs takes its part, and the others are released", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.release = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if r.Key == "c" {
-				return silent(ctx, n, r)
-			}
-			return b.store.pass(ctx, r)
-		}
+		b.store.release = b.only("c", silent)
 		start := time.Now()
 		require.NoError(t, b.DoAll(context.Background(), []string{"a", "b", "c"}, func(context.Context, []Lock) error { return nil }))
 		require.InDelta(t, releaseTime/3, time.Since(start), float64(time.Microsecond))
 		b.free(t, "a")
 		b.free(t, "b")
-	})
-	bubble("F25 a lost reply is asked again", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		lost := map[string]bool{}
-		b.store.release = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if !lost[r.Key] {
-				lost[r.Key] = true
-				return driver.Answer{}, errLostReply
-			}
-			return a, err
-		}
-		require.NoError(t, b.DoAll(context.Background(), []string{"a", "b"}, func(context.Context, []Lock) error { return nil }))
-		require.Equal(t, []string{"b", "b", "a", "a"}, b.store.released())
 	})
 	for name, newBench := range benches {
 		bubble("F69 Shutdown between two locks: the first is released, and nothing runs"+name, t, func(t *testing.T) {
@@ -658,11 +528,7 @@ func TestDoAllInOppositeOrders(t *testing.T) {
 	for name, newBench := range benches {
 		bubble("F61 two callers with opposite orders: no deadlock, and both run"+name, t, func(t *testing.T) {
 			b := newBench(t, Options{Wait: time.Minute})
-			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-				a, err := b.store.pass(ctx, r)
-				pass(10 * time.Millisecond) // in any other order each gets its first key
-				return a, err
-			}
+			b.store.acquire = b.slow(10 * time.Millisecond)
 			results := make(chan error, 2)
 			for _, keys := range [][]string{{"a", "b"}, {"b", "a"}} {
 				go func() {

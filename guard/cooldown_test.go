@@ -144,13 +144,7 @@ func TestCooldown(t *testing.T) {
 	})
 	bubble("F25 after a lost reply the release is repeated", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.complete = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if n == 1 {
-				return driver.Answer{}, errLostReply
-			}
-			return a, err
-		}
+		b.store.complete = b.first(1, b.lost(errLostReply))
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.NoError(t, do(ctx, "k", nothing))

@@ -48,11 +48,7 @@ func TestNumbers(t *testing.T) {
 	for name, trusted := range map[string]time.Duration{"the lease": 60 * time.Second, "what the store lets be trusted": 30 * time.Second} {
 		bubble("thirds of "+name, t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-				a, err := b.store.pass(ctx, r)
-				a.TTL = trusted
-				return a, err
-			}
+			b.store.acquire = b.trusts(trusted)
 			began := time.Now()
 			var at []time.Duration
 			b.store.renew = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
@@ -78,13 +74,7 @@ func TestNumbers(t *testing.T) {
 	for trusted, requests := range map[time.Duration]int{350 * ms: 1, 350*ms - 1: 2} {
 		bubble("least work under a lease of "+trusted.String(), t, func(t *testing.T) {
 			b := newBench(t, Options{})
-			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-				a, err := b.store.pass(ctx, r)
-				if n == 1 {
-					a.TTL = trusted
-				}
-				return a, err
-			}
+			b.store.acquire = b.first(1, b.trusts(trusted))
 			require.NoError(t, b.Do(ctx, "k", nothing))
 			require.Len(t, b.store.requests, requests, "the least work is 100 ms, before a margin of 250 ms")
 		})

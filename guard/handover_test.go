@@ -115,12 +115,7 @@ func TestHandOver(t *testing.T) {
 	}
 	bubble("P2 the trust counts from before the call, and not from the wake-up", t, func(t *testing.T) {
 		b := newBenchHandsOver(t, wait)
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n > 1 {
-				return driver.Answer{}, errDown
-			}
-			return b.store.pass(ctx, r)
-		}
+		b.store.acquire = b.from(2, fails(errDown))
 		b.store.await = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
 			if a.Outcome == driver.Granted {
@@ -134,12 +129,7 @@ func TestHandOver(t *testing.T) {
 	for name, says := range map[string]hook{"F09 lost": says(driver.Lost), "refused": says(driver.Refused)} {
 		bubble("an extension that is "+name+" ends the work", t, func(t *testing.T) {
 			b := newBenchHandsOver(t, wait)
-			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-				if n > 1 {
-					return says(ctx, n, r)
-				}
-				return b.store.pass(ctx, r)
-			}
+			b.store.acquire = b.from(2, says)
 			require.Equal(t, handedAfter+firstExtension, lostAt(t, b))
 		})
 	}
@@ -305,13 +295,7 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 				fence, behind = a.Fence, b.dies(t, "k", 1)[0]
 				cancel()
 			})
-			b.store.release = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-				a, err := b.store.pass(ctx, r)
-				if n <= lost {
-					return driver.Answer{}, errLostReply
-				}
-				return a, err
-			}
+			b.store.release = b.first(lost, b.lost(errLostReply))
 			err := b.Do(ctx, "k", neverRuns(t))
 			require.IsType(t, &LockDeadline{}, err)
 			require.ErrorIs(t, err, context.Canceled)

@@ -125,6 +125,62 @@ func silent(ctx context.Context, _ int, _ request) (driver.Answer, error) {
 	return driver.Answer{}, ctx.Err()
 }
 
+// lost passes a request on, and its reply is lost.
+func (b *bench) lost(err error) hook {
+	return func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+		_, _ = b.store.pass(ctx, r)
+		return driver.Answer{}, err
+	}
+}
+
+// slow lets time pass after the request.
+func (b *bench) slow(d time.Duration) hook {
+	return func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+		a, err := b.store.pass(ctx, r)
+		pass(d)
+		return a, err
+	}
+}
+
+// trusts is a store that lets a lease be trusted for d.
+func (b *bench) trusts(d time.Duration) hook {
+	return func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+		a, err := b.store.pass(ctx, r)
+		a.TTL = d
+		return a, err
+	}
+}
+
+// overtaken loses the first request, and another owner takes the key k.
+func (b *bench) overtaken(t *testing.T, ttl time.Duration, err error) hook {
+	return b.first(1, func(context.Context, int, request) (driver.Answer, error) {
+		b.occupy(t, "k", ttl)
+		return driver.Answer{}, err
+	})
+}
+
+// first, from and only use a hook for some requests, and pass the others on.
+func (b *bench) first(most int, h hook) hook {
+	return b.some(h, func(n int, _ request) bool { return n <= most })
+}
+
+func (b *bench) from(first int, h hook) hook {
+	return b.some(h, func(n int, _ request) bool { return n >= first })
+}
+
+func (b *bench) only(key string, h hook) hook {
+	return b.some(h, func(_ int, r request) bool { return r.Key == key })
+}
+
+func (b *bench) some(h hook, which func(int, request) bool) hook {
+	return func(ctx context.Context, n int, r request) (driver.Answer, error) {
+		if which(n, r) {
+			return h(ctx, n, r)
+		}
+		return b.store.pass(ctx, r)
+	}
+}
+
 // bench is a guard over a hooked store, with the guard's reports.
 type bench struct {
 	*Guard

@@ -40,24 +40,9 @@ func TestLongLivedLease(t *testing.T) {
 		require.Equal(t, OutcomeReleased, b.reports[2].Outcome)
 		b.free(t, "k")
 	})
-	bubble("ends by its TTL when its holder dies", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		lease, err := b.Acquire(ctx, req)
-		require.NoError(t, err)
-		pass(10 * time.Second)
-		require.NoError(t, b.Do(ctx, "k", func(_ context.Context, l Lock) error {
-			require.Greater(t, l.Fence, lease.Fence)
-			return nil
-		}))
-		require.IsType(t, &LockLost{}, b.Release(ctx, lease))
-	})
 	bubble("the trust counts from before the request, and a slow reply shortens it", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			pass(1500 * time.Millisecond)
-			return a, err
-		}
+		b.store.acquire = b.slow(1500 * time.Millisecond)
 		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		require.Equal(t, 8500*time.Millisecond-margin, lease.TTL)
@@ -91,51 +76,6 @@ func TestLongLivedLease(t *testing.T) {
 			require.Less(t, time.Since(began), time.Minute+2*time.Second)
 		})
 	}
-	bubble("F65 no time left to answer", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		ctx, cancel := context.WithTimeout(ctx, defaultReserve)
-		defer cancel()
-		_, err := b.Acquire(ctx, req)
-		require.IsType(t, &LockDeadline{}, err)
-		require.Empty(t, b.store.requests)
-	})
-	bubble("after Shutdown nothing is acquired", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.Shutdown()
-		_, err := b.Acquire(ctx, req)
-		require.ErrorIs(t, err, ErrShutdown)
-	})
-	bubble("F23 after a lost reply the same owner asks again", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.acquire = cutFirst(b, 1)
-		lease, err := b.Acquire(ctx, req)
-		require.NoError(t, err)
-		require.Equal(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
-		require.Equal(t, b.store.requests[0].Owner, lease.Owner)
-		status, err := b.Inspect(ctx, "k")
-		require.NoError(t, err)
-		require.Equal(t, lease.Fence, status.Fence, "one step of the fence")
-	})
-	bubble("M17 an outcome that stays unknown is abandoned", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.acquire = cutFirst(b, 1<<30)
-		_, err := b.Acquire(ctx, req)
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.ErrorContains(t, err, "abandoned")
-		b.free(t, "k")
-	})
-	bubble("the caller has left", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		ctx, cancel := context.WithCancel(ctx)
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			defer cancel()
-			return b.store.pass(ctx, r)
-		}
-		_, err := b.Acquire(ctx, req)
-		require.IsType(t, &LockDeadline{}, err)
-		require.ErrorIs(t, err, context.Canceled)
-		b.free(t, "k")
-	})
 	bubble("requests out of their bounds", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		for want, req := range map[string]LeaseRequest{
@@ -221,13 +161,7 @@ func TestRepeatableAcquire(t *testing.T) {
 	bubble("F26 another's lock after a lost reply is not busy: the lost request may still take it", t, func(t *testing.T) {
 		for _, wait := range []time.Duration{0, 3 * time.Second} {
 			b := newBench(t, Options{})
-			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-				if n == 1 {
-					b.occupy(t, "k", time.Minute)
-					return driver.Answer{}, errCut
-				}
-				return b.store.pass(ctx, r)
-			}
+			b.store.acquire = b.overtaken(t, time.Minute, errCut)
 			req := req
 			req.Wait = wait
 			_, err := b.Acquire(ctx, req)
@@ -241,25 +175,12 @@ func TestRepeatableAcquire(t *testing.T) {
 	})
 	bubble("F26 a lease that comes after a lost reply and a wait can be used", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n == 1 {
-				b.occupy(t, "k", 8*time.Second)
-				return driver.Answer{}, errCut
-			}
-			return b.store.pass(ctx, r)
-		}
+		b.store.acquire = b.overtaken(t, 8*time.Second, errCut)
 		req := req
 		req.TTL, req.Wait = 5*time.Second, 20*time.Second
 		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		require.Greater(t, lease.TTL, 4*time.Second, "the trust counts from the request that won")
-	})
-	bubble("an abandoned owner gets no lease", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		require.NoError(t, b.Release(ctx, lockstore.Lease{Key: "k", Owner: "me"}))
-		_, err := b.Acquire(ctx, req)
-		require.IsType(t, &LockLost{}, err)
-		b.free(t, "k")
 	})
 }
 
@@ -280,29 +201,6 @@ func TestRenewAndRelease(t *testing.T) {
 		require.Equal(t, 20*time.Second-margin, trusted)
 		require.Equal(t, OutcomeRenewed, b.report(t).Outcome)
 		require.Equal(t, lease.Fence, b.report(t).Fence)
-	})
-	bubble("F24 after a lost reply the request is repeated", t, func(t *testing.T) {
-		b, lease := acquired(t)
-		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if n == 1 {
-				return driver.Answer{}, errCut
-			}
-			return a, err
-		}
-		trusted, err := b.Renew(ctx, lease, 20*time.Second)
-		require.NoError(t, err)
-		require.InDelta(t, 20*time.Second-margin, trusted, float64(time.Second))
-	})
-	bubble("F10 a renewal that arrives after the end of its lease, after a freeze, is lost", t, func(t *testing.T) {
-		b, lease := acquired(t)
-		b.store.renew = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			pass(5 * time.Second)
-			return b.store.pass(context.WithoutCancel(ctx), r)
-		}
-		_, err := b.Renew(ctx, lease, 20*time.Second)
-		require.IsType(t, &LockLost{}, err)
-		require.Equal(t, OutcomeLost, b.report(t).Outcome)
 	})
 	bubble("a reply that comes too late gives no trust", t, func(t *testing.T) {
 		b, lease := acquired(t)

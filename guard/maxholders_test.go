@@ -54,20 +54,6 @@ func TestWithMaxHolders(t *testing.T) {
 		}
 		b.free(t, "k")
 	})
-	bubble("a dead holder's seat comes back at the end of its lease", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute, TTL: 10 * time.Second})
-		g := b.WithMaxHolders(2)
-		for range 2 {
-			_, err := b.store.Store.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: 10 * time.Second, MaxHolders: 2})
-			require.NoError(t, err)
-			pass(time.Second)
-		}
-		require.NoError(t, g.Do(ctx, "k", func(_ context.Context, lock Lock) error {
-			require.Zero(t, lock.Seat)
-			return nil
-		}))
-		require.Equal(t, 8*time.Second, b.report(t).WaitTime)
-	})
 	bubble("F57 one writer or many readers, in the order of their arrival", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
 		readers := b.WithMaxHolders(lockstore.MaxHolders)

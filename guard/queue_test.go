@@ -71,34 +71,6 @@ func TestQueue(t *testing.T) {
 		require.Empty(t, b.store.leaves, "the grant ends the place")
 		b.free(t, "k")
 	})
-	bubble("F57 runs get the lock in the order of their arrival", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Hour})
-		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
-		var mu sync.Mutex
-		var order []int
-		var all sync.WaitGroup
-		for i := range 16 {
-			all.Go(func() {
-				pass(time.Duration(i) * time.Millisecond)
-				assert.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error {
-					mu.Lock()
-					order = append(order, i)
-					mu.Unlock()
-					pass(300 * time.Millisecond)
-					return nil
-				}))
-			})
-		}
-		all.Wait()
-		require.True(t, slices.IsSorted(order), "served in the order %v", order)
-		places := map[int]bool{}
-		for _, r := range b.reports {
-			places[r.QueuePosition] = true
-			require.LessOrEqual(t, r.WaitTime, 5*time.Second+16*300*time.Millisecond, "no time between two runs")
-		}
-		require.Len(t, places, 16, "from 1 to 16")
-		b.free(t, "k")
-	})
 	bubble("a run that does not wait takes no place, and is refused while others wait", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		lease := b.occupy(t, "k", time.Hour)
@@ -131,17 +103,6 @@ func TestQueue(t *testing.T) {
 			require.Equal(t, 5*time.Second+turns*lockstore.Turn, b.report(t).WaitTime)
 			require.Equal(t, dead+1, b.report(t).QueuePosition)
 			b.oneOwner(t)
-			b.free(t, "k")
-		})
-		bubble(fmt.Sprintf("F02 after %d that were killed, a run that does not wait gets the lock after %d turns", dead, turns), t, func(t *testing.T) {
-			b := newBench(t, Options{})
-			lease := b.occupy(t, "k", time.Hour)
-			b.dies(t, "k", dead)
-			require.NoError(t, b.store.Store.Release(ctx, lease))
-			pass(turns*lockstore.Turn - 1)
-			require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
-			pass(1)
-			require.NoError(t, b.Do(ctx, "k", nothing))
 			b.free(t, "k")
 		})
 	}
@@ -292,13 +253,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 	bubble("F25 the reply to the leave is lost", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Second})
 		b.occupy(t, "k", time.Hour)
-		b.store.leave = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if n == 1 {
-				return driver.Answer{}, errLostReply
-			}
-			return a, err
-		}
+		b.store.leave = b.first(1, b.lost(errLostReply))
 		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
 		require.NoError(t, b.report(t).ReleaseErr)
 		require.Len(t, b.store.leaves, 2)
@@ -366,24 +321,6 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 		_, err := b.store.Store.Acquire(ctx, late)
 		require.ErrorIs(t, err, lockstore.ErrLost, "a late request takes no place")
 		require.Zero(t, b.waiting(t, "k"))
-	})
-	bubble("F26 F37 an unknown request that cannot be abandoned is unknown, and not busy", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 10 * time.Second})
-		b.occupy(t, "k", time.Minute)
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n == 1 {
-				return driver.Answer{}, errLostReply
-			}
-			return b.store.pass(ctx, r)
-		}
-		b.store.release = fails(errDown)
-		err := b.Do(ctx, "k", neverRuns(t))
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.ErrorIs(t, err, errLostReply)
-		require.NotErrorIs(t, err, lockstore.ErrRefused)
-		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-		require.GreaterOrEqual(t, b.report(t).WaitTime, 10*time.Second, "it may wait on: only the end asks for an abandon")
-		require.LessOrEqual(t, b.report(t).WaitTime, 10*time.Second+releaseTime)
 	})
 
 	// granted lets the store grant a request, that it had refused, before the leave.
@@ -459,10 +396,7 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 	bubble("F23 a repeatable LeaseRequest whose outcome is unknown keeps its place, too", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		b.occupy(t, "k", time.Hour)
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			_, _ = b.store.pass(ctx, r)
-			return driver.Answer{}, errLostReply
-		}
+		b.store.acquire = b.lost(errLostReply)
 		_, err := b.Acquire(ctx, repeatable)
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, errLostReply)
@@ -501,11 +435,7 @@ func TestTrustAfterAWaitInAQueue(t *testing.T) {
 			b := c.bench(t, Options{Wait: 10 * time.Minute})
 			b.freeAfter(waited, b.occupy(t, "k", time.Hour))
 			b.store.renew = noRenewal
-			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-				a, err := b.store.pass(ctx, r)
-				pass(time.Second)
-				return a, err
-			}
+			b.store.acquire = b.slow(time.Second)
 			began := time.Now()
 			_ = b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 				<-ctx.Done()
@@ -603,12 +533,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 	bubble("F60 a wake-up that comes twice costs a request, and no place", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: time.Minute})
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
-		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n == 1 {
-				return driver.Answer{Outcome: driver.Ask}, nil
-			}
-			return b.store.pass(ctx, r)
-		}
+		b.store.await = b.first(1, says(driver.Ask))
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Equal(t, 5*time.Second, b.report(t).WaitTime)
 		require.Len(t, b.store.requests, 2)
@@ -703,12 +628,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 	bubble("F38 a store that goes down under a waiter is unavailable, not busy", t, func(t *testing.T) {
 		b := newBench(t, Options{Wait: 20 * time.Second})
 		b.occupy(t, "k", time.Hour)
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n > 1 {
-				return driver.Answer{}, errDown
-			}
-			return b.store.pass(ctx, r)
-		}
+		b.store.acquire = b.from(2, fails(errDown))
 		b.store.await = atOnce(errDown)
 		b.store.leave = fails(errDown)
 		err := b.Do(ctx, "k", neverRuns(t))

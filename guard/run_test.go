@@ -9,7 +9,6 @@ import (
 	"math"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -139,11 +138,7 @@ func TestRenewal(t *testing.T) {
 	})
 	bubble("F16 in time, when the store lets less be trusted than was asked for", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			a.TTL = 15 * time.Second
-			return a, err
-		}
+		b.store.acquire = b.trusts(15 * time.Second)
 		b.store.renew = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
 			a.TTL = min(a.TTL, 15*time.Second)
@@ -220,19 +215,6 @@ func TestRenewal(t *testing.T) {
 			b.free(t, "k")
 		})
 	}
-	bubble("F29 the trust of a slow renewal counts from its request", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: 3 * time.Second})
-		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			pass(1200 * time.Millisecond) // two fifths of the TTL
-			return a, err
-		}
-		require.NoError(t, b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
-			pass(20 * time.Second)
-			return ctx.Err()
-		}))
-		require.Equal(t, 20*time.Second, b.report(t).HoldTime)
-	})
 	bubble("F29 M20 the trust after a slow renewal ends one TTL after its request", t, func(t *testing.T) {
 		b := newBench(t, Options{})
 		var sent time.Time
@@ -254,11 +236,7 @@ func TestRenewal(t *testing.T) {
 	})
 	bubble("F29 if a renewal takes longer than the lease, the lease is lost in time", t, func(t *testing.T) {
 		b := newBench(t, Options{TTL: 3 * time.Second})
-		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			pass(3300 * time.Millisecond)
-			return a, err
-		}
+		b.store.renew = b.slow(3300 * time.Millisecond)
 		start := time.Now()
 		err := b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
 			<-ctx.Done()
@@ -462,13 +440,7 @@ func panicsHere(context.Context, Lock) error { panic("boom") }
 func TestRelease(t *testing.T) {
 	bubble("F25 after a lost reply the release is repeated, and the key is free", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.release = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if n == 1 {
-				return driver.Answer{}, errLostReply
-			}
-			return a, err
-		}
+		b.store.release = b.first(1, b.lost(errLostReply))
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.NoError(t, b.report(t).ReleaseErr)
 		b.free(t, "k")
@@ -510,21 +482,6 @@ func TestRelease(t *testing.T) {
 		require.LessOrEqual(t, time.Since(start), releaseTime)
 		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
 		require.Equal(t, OutcomeOK, b.report(t).Outcome)
-	})
-	bubble("F28 a store that never answers takes the time of a release and no more", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.release = silent
-		start := time.Now()
-		require.NoError(t, b.Do(context.Background(), "k", nothing))
-		require.LessOrEqual(t, time.Since(start), releaseTime)
-		require.GreaterOrEqual(t, len(b.store.releases), 2, "there was time for a repeat")
-	})
-	bubble("leaves time for the answer near the deadline", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.release = silent
-		start := time.Now()
-		b.Do(within(t, 5*time.Second), "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return nil })
-		require.Less(t, time.Since(start), 5*time.Second)
 	})
 }
 
@@ -627,17 +584,6 @@ func TestContextNamesNoOwner(t *testing.T) {
 			assert.NotContains(t, out.String(), fmt.Sprintf("%x", owner), "M40")
 			return nil
 		}))
-	})
-}
-
-func TestErrorsNameNoOwner(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.occupy(t, "k", time.Minute)
-		err := b.Do(context.Background(), "k", neverRuns(t))
-		for _, req := range b.store.requests {
-			require.False(t, strings.Contains(err.Error(), string(req.Owner)))
-		}
 	})
 }
 

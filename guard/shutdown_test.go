@@ -41,20 +41,11 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 			b.store.inspect = hangs
 		}},
 		"while it abandons": {prepare: func(_ *testing.T, b *bench) {
-			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-				a, err := b.store.pass(ctx, r)
-				a.TTL = 0 // too late
-				return a, err
-			}
+			b.store.acquire = b.trusts(0)
 		}},
 		"while it abandons what waits in a queue": {opt: Options{Wait: time.Hour}, prepare: func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Hour)
-			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-				if n == 1 {
-					return driver.Answer{}, errLostReply
-				}
-				return b.store.pass(ctx, r)
-			}
+			b.store.acquire = b.first(1, fails(errLostReply))
 		}},
 		"while the work runs": {work: untilCancelled},
 		"while it renews": {work: untilCancelled, prepare: func(_ *testing.T, b *bench) {

@@ -148,25 +148,13 @@ func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 	}
 	bubble("F26 another holds the lock", t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n == 1 {
-				b.occupy(t, "k", time.Minute)
-				return driver.Answer{}, errLostReply
-			}
-			return b.store.pass(ctx, r)
-		}
+		b.store.acquire = b.overtaken(t, time.Minute, errLostReply)
 		b.store.release = fails(errDown)
 		unknown(t, b, b.Do(context.Background(), "k", neverRuns(t)), errLostReply)
 	})
 	bubble("F26 another holds the lock, and the run waits", t, func(t *testing.T) {
 		b := newBenchFull(t, Options{Wait: 20 * time.Second})
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n == 1 {
-				b.occupy(t, "k", time.Minute)
-				return driver.Answer{}, errLostReply
-			}
-			return b.store.pass(ctx, r)
-		}
+		b.store.acquire = b.overtaken(t, time.Minute, errLostReply)
 		var began time.Time
 		b.store.release = func(_ context.Context, n int, _ request) (driver.Answer, error) {
 			if n == 1 {

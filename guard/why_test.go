@@ -82,12 +82,7 @@ func TestLockLostSaysWhy(t *testing.T) {
 		},
 		"a failure before the last renewal is not why": {
 			store: func(b *bench) {
-				b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-					if n == 1 {
-						return driver.Answer{}, refused
-					}
-					return b.store.pass(ctx, r)
-				}
+				b.store.renew = b.first(1, fails(refused))
 			},
 			work: func(_ context.Context, b *bench) error {
 				pass(4 * time.Second)
