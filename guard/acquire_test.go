@@ -21,8 +21,7 @@ func TestTooLate(t *testing.T) {
 		"F66 nothing left":                       0,
 		"F66 less than nothing left":             -time.Hour,
 	} {
-		bubble(name, t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			ctx, cancel := context.WithDeadline(context.Background(), time.Now().Add(left))
 			defer cancel()
 			err := b.Do(ctx, "k", neverRuns(t))
@@ -36,8 +35,7 @@ func TestTooLate(t *testing.T) {
 		"F66 in the first year":  time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC),
 		"F66 as old as times go": time.Unix(math.MinInt64, 0),
 	} {
-		bubble(name, t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			ctx, cancel := context.WithDeadline(context.Background(), deadline)
 			defer cancel()
 			require.IsType(t, &LockDeadline{}, b.Do(ctx, "k", neverRuns(t)))
@@ -45,8 +43,7 @@ func TestTooLate(t *testing.T) {
 		})
 	}
 	for _, year := range []int{2263, 2600, 9999, 100_000_000} {
-		bubble(fmt.Sprintf("F48 a deadline in the year %d is as good as none", year), t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Hour})
+		on(fmt.Sprintf("F48 a deadline in the year %d is as good as none", year), t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Minute)
 			ctx, cancel := context.WithDeadline(context.Background(), time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
 			defer cancel()
@@ -56,8 +53,7 @@ func TestTooLate(t *testing.T) {
 			}
 		})
 	}
-	bubble("the caller has gone", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("the caller has gone", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		err := b.Do(ctx, "k", neverRuns(t))
@@ -70,20 +66,17 @@ func TestTooLate(t *testing.T) {
 // An abandon whose reply is lost may arrive at any time. So its owner must get no lease any
 // more; otherwise the abandon would release the lease under the work.
 func TestAbandonThatMayStillArrive(t *testing.T) {
-	bubble("behind a grant that came too late", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 10 * time.Second})
+	on("behind a grant that came too late", t, newBench, Options{Wait: 10 * time.Second}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.first(1, b.trusts(leastWork))
 		b.store.release = fails(errLostReply)
-		err := b.Do(context.Background(), "k", neverRuns(t))
-		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.IsType(t, &LockStoreUnavailable{}, b.Do(context.Background(), "k", neverRuns(t)))
 		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.Len(t, b.store.requests, 1, "nobody asks while this owner may be granted")
 	})
 }
 
 func TestBusy(t *testing.T) {
-	bubble("F64 at once and with the holder, when there is no Wait", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F64 at once and with the holder, when there is no Wait", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Minute)
 		start := time.Now()
 		err := b.Do(context.Background(), "k", neverRuns(t))
@@ -96,13 +89,11 @@ func TestBusy(t *testing.T) {
 		require.Equal(t, 1, b.report(t).Calls)
 		require.Empty(t, b.store.releases, "a clear refusal leaves nothing to abandon")
 	})
-	bubble("a store that names no holder", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("a store that names no holder", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = says(driver.Refused)
 		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
 	})
-	bubble("without a place it waits by reading, and writes once a second and when it may succeed", t, func(t *testing.T) {
-		b := newBenchFull(t, Options{Wait: time.Minute})
+	on("without a place it waits by reading, and writes once a second and when it may succeed", t, newBenchFull, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		lease := b.occupy(t, "k", time.Hour)
 		time.AfterFunc(20*time.Second, func() { b.store.Store.Release(context.Background(), lease) })
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
@@ -111,8 +102,7 @@ func TestBusy(t *testing.T) {
 		require.Less(t, b.store.polls, 300)
 		require.InDelta(t, 20.5, b.report(t).WaitTime.Seconds(), 0.51, "noticed within one poll")
 	})
-	bubble("F31 F44 a poll that fails is no reason to call a free lock busy", t, func(t *testing.T) {
-		b := newBenchFull(t, Options{Wait: time.Minute})
+	on("F31 F44 a poll that fails is no reason to call a free lock busy", t, newBenchFull, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		lease := b.occupy(t, "k", time.Hour)
 		b.store.inspect = fails(errDown) // denied, for example
 		time.AfterFunc(5*time.Second, func() { b.store.Store.Release(context.Background(), lease) })
@@ -120,8 +110,7 @@ func TestBusy(t *testing.T) {
 		require.LessOrEqual(t, b.report(t).WaitTime, 5*time.Second+maxPause)
 		require.Less(t, len(b.store.requests), 9, "it pauses between tries")
 	})
-	bubble("a waiter whose caller leaves during a poll asks for nothing more", t, func(t *testing.T) {
-		b := newBenchFull(t, Options{Wait: time.Minute})
+	on("a waiter whose caller leaves during a poll asks for nothing more", t, newBenchFull, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		ctx, cancel := context.WithCancel(context.Background())
 		b.store.inspect = func(ctx context.Context, _ int, _ request) (driver.Answer, error) {
@@ -129,22 +118,19 @@ func TestBusy(t *testing.T) {
 			<-ctx.Done()
 			return driver.Answer{}, ctx.Err()
 		}
-		err := b.Do(ctx, "k", neverRuns(t))
-		require.IsType(t, &LockDeadline{}, err)
+		require.IsType(t, &LockDeadline{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Len(t, b.store.requests, 1)
 		require.Empty(t, b.store.releases)
 	})
 	for name, newBench := range benches {
-		bubble("waits for at most half of the time that is left"+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Hour})
+		on("waits for at most half of the time that is left"+name, t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Hour)
 			start := time.Now()
 			require.IsType(t, &LockBusy{}, b.Do(within(t, 20*time.Second), "k", neverRuns(t)))
 			require.Equal(t, 10*time.Second, time.Since(start))
 			require.Zero(t, b.waiting(t, "k"))
 		})
-		bubble("F01 a dead holder's lock is taken over one poll after its TTL"+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: 5 * time.Minute})
+		on("F01 a dead holder's lock is taken over one poll after its TTL"+name, t, newBench, Options{Wait: 5 * time.Minute}, func(t *testing.T, b *bench) {
 			dead := b.occupy(t, "k", time.Minute)
 			require.NoError(t, b.Do(context.Background(), "k", func(_ context.Context, lock Lock) error {
 				assert.Greater(t, lock.Fence, dead.Fence)
@@ -154,8 +140,7 @@ func TestBusy(t *testing.T) {
 			require.GreaterOrEqual(t, waited, time.Minute)
 			require.LessOrEqual(t, waited, time.Minute+maxPause)
 		})
-		bubble("a long wait does not shorten the lease"+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Hour})
+		on("a long wait does not shorten the lease"+name, t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", 10*time.Minute)
 			require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 				pass(50 * time.Second)
@@ -166,8 +151,7 @@ func TestBusy(t *testing.T) {
 }
 
 func TestUnknownOutcome(t *testing.T) {
-	bubble("F23 after a lost reply the same owner asks again: one grant, one fence", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F23 after a lost reply the same owner asks again: one grant, one fence", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		var first driver.Answer
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
@@ -185,8 +169,7 @@ func TestUnknownOutcome(t *testing.T) {
 		require.Equal(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
 		b.free(t, "k")
 	})
-	bubble("F23 the trust counts from the first request", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F23 the trust counts from the first request", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
 			if n == 1 {
@@ -204,8 +187,7 @@ func TestUnknownOutcome(t *testing.T) {
 			return nil
 		})
 	})
-	bubble("F28 F22 if the store never answers, the attempt is abandoned in the end", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F28 F22 if the store never answers, the attempt is abandoned in the end", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		var late []lockstore.Request
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			late = append(late, b.store.requests[n-1])
@@ -227,22 +209,19 @@ func TestUnknownOutcome(t *testing.T) {
 		}
 		b.free(t, "k")
 	})
-	bubble("F26 if another holds the lock after a lost reply, the outcome is busy, and the own attempt is abandoned", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F26 if another holds the lock after a lost reply, the outcome is busy, and the own attempt is abandoned", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.overtaken(t, time.Minute, errLostReply)
 		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
 		require.Len(t, b.store.releases, 1)
 		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
 	})
-	bubble("F26 a waiter without a place asks again as the same owner", t, func(t *testing.T) {
-		b := newBenchFull(t, Options{Wait: time.Minute})
+	on("F26 a waiter without a place asks again as the same owner", t, newBenchFull, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.overtaken(t, 5*time.Second, errLostReply)
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		_, err := b.store.Store.Acquire(context.Background(), b.store.requests[0])
 		require.ErrorIs(t, err, lockstore.ErrLost)
 	})
-	bubble("a caller that leaves during the acquire leaves nothing behind", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("a caller that leaves during the acquire leaves nothing behind", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithCancel(context.Background())
 		b.store.acquire = func(callCtx context.Context, _ int, r request) (driver.Answer, error) {
 			_, _ = b.store.pass(callCtx, r)
@@ -257,8 +236,7 @@ func TestUnknownOutcome(t *testing.T) {
 }
 
 func TestUnavailableStore(t *testing.T) {
-	bubble("F21 F44 is asked again with pauses; then the run ends, and nothing is abandoned", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F21 F44 is asked again with pauses; then the run ends, and nothing is abandoned", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = fails(errDown)
 		start := time.Now()
 		err := b.Do(context.Background(), "k", neverRuns(t))
@@ -271,8 +249,7 @@ func TestUnavailableStore(t *testing.T) {
 		require.Greater(t, len(b.store.requests), 4)
 		require.Empty(t, b.store.releases)
 	})
-	bubble("F38 that recovers in time grants the lock", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F38 that recovers in time grants the lock", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n < 4 {
 				return driver.Answer{}, errDown
@@ -281,15 +258,13 @@ func TestUnavailableStore(t *testing.T) {
 		}
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 	})
-	bubble("is asked for at most half of the time that is left", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("is asked for at most half of the time that is left", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = fails(errDown)
 		start := time.Now()
 		require.IsType(t, &LockStoreUnavailable{}, b.Do(within(t, 3*time.Second), "k", neverRuns(t)))
 		require.LessOrEqual(t, time.Since(start), 1500*time.Millisecond)
 	})
-	bubble("F44 F53 F54 with a corrupt entry or a wrong table is not asked again", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F44 F53 F54 with a corrupt entry or a wrong table is not asked again", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = fails(lockstore.ErrCorrupt)
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockCorrupt{}, err)
@@ -299,8 +274,7 @@ func TestUnavailableStore(t *testing.T) {
 }
 
 func TestSlowGrant(t *testing.T) {
-	bubble("F29 the work has what is left of the lease, counted from the request", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: 3 * time.Second})
+	on("F29 the work has what is left of the lease, counted from the request", t, newBench, Options{TTL: 3 * time.Second}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.slow(1500 * time.Millisecond)
 		b.store.renew = fails(errDown)
 		start := time.Now()
@@ -310,8 +284,7 @@ func TestSlowGrant(t *testing.T) {
 			return nil
 		})
 	})
-	bubble("F11 F29 a lease that comes too late is released, and a new owner asks", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: time.Second})
+	on("F11 F29 a lease that comes too late is released, and a new owner asks", t, newBench, Options{TTL: time.Second}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
 			if n == 1 {
@@ -324,8 +297,7 @@ func TestSlowGrant(t *testing.T) {
 		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
 		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
 	})
-	bubble("F11 late leases that were released leave nothing to report", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: time.Second})
+	on("F11 late leases that were released leave nothing to report", t, newBench, Options{TTL: time.Second}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.slow(1100 * time.Millisecond)
 		err := b.Do(within(t, 10*time.Second), "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
@@ -333,8 +305,7 @@ func TestSlowGrant(t *testing.T) {
 		require.NoError(t, b.report(t).ReleaseErr)
 		b.free(t, "k")
 	})
-	bubble("F11 a freeze inside the request never runs work on a dead lease", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F11 a freeze inside the request never runs work on a dead lease", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
 			if n == 1 {
@@ -343,12 +314,10 @@ func TestSlowGrant(t *testing.T) {
 			return a, err
 		}
 		// The caller's time went by in the freeze as well.
-		err := b.Do(within(t, 30*time.Second), "k", neverRuns(t))
-		require.IsType(t, &LockDeadline{}, err)
+		require.IsType(t, &LockDeadline{}, b.Do(within(t, 30*time.Second), "k", neverRuns(t)))
 		b.free(t, "k")
 	})
-	bubble("F11 a freeze while waiting ends as a deadline", t, func(t *testing.T) {
-		b := newBenchFull(t, Options{Wait: time.Minute})
+	on("F11 a freeze while waiting ends as a deadline", t, newBenchFull, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		b.store.inspect = func(context.Context, int, request) (driver.Answer, error) {
 			b.shift(instant{wall: 2 * time.Minute})
@@ -362,8 +331,7 @@ func TestSlowGrant(t *testing.T) {
 		}
 		require.IsType(t, &LockDeadline{}, b.Do(within(t, time.Minute), "k", neverRuns(t)))
 	})
-	bubble("a lease that comes when the caller has left is released", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("a lease that comes when the caller has left is released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithCancel(context.Background())
 		b.store.acquire = func(callCtx context.Context, _ int, r request) (driver.Answer, error) {
 			defer cancel()
@@ -375,8 +343,7 @@ func TestSlowGrant(t *testing.T) {
 		require.Zero(t, b.report(t).Fence)
 		b.free(t, "k")
 	})
-	bubble("F69 a lease that comes after Shutdown is released", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F69 a lease that comes after Shutdown is released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			defer b.Shutdown()
 			return b.store.pass(ctx, r)
@@ -386,8 +353,7 @@ func TestSlowGrant(t *testing.T) {
 		require.ErrorIs(t, err, ErrShutdown)
 		b.free(t, "k")
 	})
-	bubble("F09 if its own lease has expired, a new owner asks", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F09 if its own lease has expired, a new owner asks", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.first(1, fails(lockstore.ErrLost))
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
@@ -398,8 +364,7 @@ func TestKeys(t *testing.T) {
 	for name, key := range map[string]string{
 		"empty": "", "too long": strings.Repeat("k", 1025), "as large as an event": strings.Repeat("k", 6<<20), "NUL": "a\x00b", "newline": "a\nb", "not UTF-8": "a\xffb",
 	} {
-		bubble("F52 refused: "+name, t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on("F52 refused: "+name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			err := b.Do(context.Background(), key, neverRuns(t))
 			require.IsType(t, &LockInvalid{}, err)
 			require.ErrorIs(t, err, lockstore.ErrInvalid)

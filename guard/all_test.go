@@ -73,8 +73,7 @@ func letters(n int) (keys []string) {
 
 func TestDoAll(t *testing.T) {
 	ctx := context.Background()
-	bubble("the work has the locks in the order of the caller's keys, and all are held", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("the work has the locks in the order of the caller's keys, and all are held", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.DoAll(ctx, []string{"c", "a", "b"}, func(_ context.Context, locks []Lock) error {
 			fences := map[string]lockstore.Fence{}
 			for _, key := range []string{"a", "b", "c"} {
@@ -100,8 +99,7 @@ func TestDoAll(t *testing.T) {
 		}
 		require.Empty(t, b.runs, "the guard keeps nothing of a run that is over")
 	})
-	bubble("a key that stands twice is locked once", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("a key that stands twice is locked once", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.DoAll(ctx, []string{"b", "a", "b"}, func(_ context.Context, locks []Lock) error {
 			require.Equal(t, []string{"b", "a", "b"}, []string{locks[0].Key, locks[1].Key, locks[2].Key})
 			require.Equal(t, locks[0], locks[2])
@@ -109,15 +107,13 @@ func TestDoAll(t *testing.T) {
 		}))
 		require.Equal(t, []string{"a", "b"}, b.store.asked())
 	})
-	bubble("the work's error is the caller's, and all locks are released", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("the work's error is the caller's, and all locks are released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		own := errors.New("own")
 		require.Equal(t, own, b.DoAll(ctx, []string{"a", "b"}, func(context.Context, []Lock) error { return own }))
 		require.Equal(t, map[string]Outcome{"a": OutcomeError, "b": OutcomeError}, b.outcomes(t))
 		require.Equal(t, []string{"b", "a"}, b.store.released())
 	})
-	bubble("16 keys are the most, and each has what one has", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("16 keys are the most, and each has what one has", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		keys := letters(16)
 		require.NoError(t, b.DoAll(within(t, 10*time.Second), keys, func(ctx context.Context, locks []Lock) error {
 			require.Len(t, locks, 16)
@@ -150,8 +146,7 @@ func TestDoAllRefusesBeforeItAsks(t *testing.T) {
 		"F52 a key with a newline":   {[]string{"a", "x\ny", "b"}, "x\ny", "control character"},
 		"F52 a key that is too long": {[]string{"a", strings.Repeat("x", 2000)}, strings.Repeat("x", 1024), "2000 bytes"},
 	} {
-		bubble(name, t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			err := b.DoAll(ctx, c.keys, neverRunsAll(t))
 			require.IsType(t, &LockInvalid{}, err)
 			require.ErrorContains(t, err, c.want)
@@ -173,8 +168,7 @@ func TestDoAllRefusesBeforeItAsks(t *testing.T) {
 
 func TestDoAllIsAllOrNothing(t *testing.T) {
 	ctx := context.Background()
-	bubble("F64 the third key is held: the first two are released", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F64 the third key is held: the first two are released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.occupy(t, "c", time.Minute)
 		err := b.DoAll(ctx, []string{"d", "c", "b", "a"}, neverRunsAll(t))
 		busy, ok := err.(*LockBusy)
@@ -189,8 +183,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 		}
 	})
 	for name, newBench := range benches {
-		bubble("F64 Wait is for all locks together"+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: 4 * time.Second})
+		on("F64 Wait is for all locks together"+name, t, newBench, Options{Wait: 4 * time.Second}, func(t *testing.T, b *bench) {
 			b.occupy(t, "a", 2*time.Second)
 			b.occupy(t, "b", 5*time.Second)
 			start := time.Now()
@@ -202,8 +195,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 		})
 	}
 	for name, newBench := range benches {
-		bubble("a lock that becomes free in time is waited for, and what is held meanwhile is renewed"+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Minute, TTL: 5 * time.Second})
+		on("a lock that becomes free in time is waited for, and what is held meanwhile is renewed"+name, t, newBench, Options{Wait: time.Minute, TTL: 5 * time.Second}, func(t *testing.T, b *bench) {
 			b.occupy(t, "b", 20*time.Second)
 			require.NoError(t, b.DoAll(ctx, []string{"a", "b"}, func(ctx context.Context, locks []Lock) error {
 				require.True(t, b.held(t, "a"))
@@ -212,8 +204,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 			require.Greater(t, len(b.store.renewals), 8)
 		})
 	}
-	bubble("F26 F28 a key whose replies all are lost is abandoned, and the others are released", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F26 F28 a key whose replies all are lost is abandoned, and the others are released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.only("b", b.lost(errLostReply))
 		start := time.Now()
 		err := b.DoAll(ctx, []string{"a", "b", "c"}, neverRunsAll(t))
@@ -226,31 +217,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 		b.free(t, "a")
 		b.free(t, "b")
 	})
-	for left, want := range map[time.Duration]time.Duration{time.Hour: 8 * time.Second, 8 * time.Second: 5500 * time.Millisecond} {
-		bubble("F31 each key has its own time for a store that is down, at most half of what is left of "+left.String(), t, func(t *testing.T) {
-			b := newBench(t, Options{})
-			start := time.Now()
-			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-				if r.Key == "b" || time.Since(start) < 3*time.Second {
-					return driver.Answer{}, errDown
-				}
-				return b.store.pass(ctx, r)
-			}
-			b.random = func(d time.Duration) time.Duration { // so that a is asked for again after 3 s
-				if next := 3*time.Second - time.Since(start); next > 0 {
-					return min(d, next) - 1
-				}
-				return d
-			}
-			err := b.DoAll(within(t, left), []string{"a", "b"}, neverRunsAll(t))
-			require.IsType(t, &LockStoreUnavailable{}, err)
-			require.Equal(t, "b", err.(*LockStoreUnavailable).Key)
-			require.Equal(t, want, time.Since(start))
-			b.free(t, "a")
-		})
-	}
-	bubble("F65 the time is over with the second lock: the third is not asked for", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F65 the time is over with the second lock: the third is not asked for", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.slow(1450 * time.Millisecond)
 		err := b.DoAll(within(t, 3200*time.Millisecond), []string{"a", "b", "c"}, neverRunsAll(t))
 		require.IsType(t, &LockDeadline{}, err)
@@ -262,8 +229,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 		"F31 a lease runs out":         fails(errDown),
 		"F54 an entry becomes foreign": fails(lockstore.ErrCorrupt),
 	} {
-		bubble(what+" while DoAll waits for the next lock: the work did not run, and the error says so", t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Minute, TTL: 5 * time.Second})
+		on(what+" while DoAll waits for the next lock: the work did not run, and the error says so", t, newBench, Options{Wait: time.Minute, TTL: 5 * time.Second}, func(t *testing.T, b *bench) {
 			b.occupy(t, "c", time.Hour)
 			b.store.renew = b.only("a", lose)
 			err := b.DoAll(ctx, []string{"a", "b", "c"}, neverRunsAll(t))
@@ -275,8 +241,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 			b.free(t, "b")
 		})
 	}
-	bubble("F35 the release of a lease that vanished does not hide why the work did not run", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F35 the release of a lease that vanished does not hide why the work did not run", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.occupy(t, "b", time.Minute)
 		b.store.release = says(driver.Lost)
 		require.IsType(t, &LockBusy{}, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)))
@@ -286,8 +251,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 func TestDoAllLosesOneLease(t *testing.T) {
 	keys := []string{"a", "b", "c"}
 	for _, lost := range keys {
-		bubble("F35 F43 "+lost+" vanishes: the work's context ends, the others are released", t, func(t *testing.T) {
-			b := newBench(t, Options{TTL: 6 * time.Second})
+		on("F35 F43 "+lost+" vanishes: the work's context ends, the others are released", t, newBench, Options{TTL: 6 * time.Second}, func(t *testing.T, b *bench) {
 			b.store.renew = b.only(lost, says(driver.Lost))
 			start := time.Now()
 			err := b.DoAll(context.Background(), keys, func(ctx context.Context, _ []Lock) error {
@@ -304,8 +268,7 @@ func TestDoAllLosesOneLease(t *testing.T) {
 				b.free(t, key)
 			}
 		})
-		bubble("F08 a freeze that is too long for "+lost+" alone is seen at the first check", t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on("F08 a freeze that is too long for "+lost+" alone is seen at the first check", t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.acquire = b.only(lost, b.trusts(5*time.Second))
 			err := b.DoAll(within(t, 40*time.Second), keys, func(ctx context.Context, _ []Lock) error {
 				require.NoError(t, ctx.Err())
@@ -317,16 +280,14 @@ func TestDoAllLosesOneLease(t *testing.T) {
 			require.IsType(t, &LockLost{}, err, "the work's nil does not hide the loss")
 			require.Equal(t, lost, err.(*LockLost).Key)
 		})
-		bubble("F35 the release finds "+lost+" lost", t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on("F35 the release finds "+lost+" lost", t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.release = b.only(lost, says(driver.Lost))
 			err := b.DoAll(context.Background(), keys, func(context.Context, []Lock) error { return nil })
 			require.IsType(t, &LockLost{}, err)
 			require.Equal(t, lost, err.(*LockLost).Key)
 		})
 	}
-	bubble("F08 a freeze while the last lock is asked for: the work does not start", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: 15 * time.Second})
+	on("F08 a freeze while the last lock is asked for: the work does not start", t, newBench, Options{TTL: 15 * time.Second}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			if r.Key == "b" {
 				b.shift(instant{wall: 10 * time.Second})
@@ -355,8 +316,7 @@ func TestDoAllLosesOneLease(t *testing.T) {
 		require.Equal(t, "c", err.(*LockStoreUnavailable).Key)
 		b.free(t, "d")
 	})
-	bubble("all leases are renewed for as long as the work runs", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: 6 * time.Second})
+	on("all leases are renewed for as long as the work runs", t, newBench, Options{TTL: 6 * time.Second}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.DoAll(context.Background(), keys, func(ctx context.Context, _ []Lock) error {
 			pass(time.Minute)
 			for _, key := range keys {
@@ -366,8 +326,7 @@ func TestDoAllLosesOneLease(t *testing.T) {
 		}))
 		require.Greater(t, len(b.store.renewals), 3*20)
 	})
-	bubble("MaxHold counts from the first grant", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: 5 * time.Second, MaxHold: 20 * time.Second, Wait: time.Minute})
+	on("MaxHold counts from the first grant", t, newBench, Options{TTL: 5 * time.Second, MaxHold: 20 * time.Second, Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.occupy(t, "b", 8*time.Second)
 		start := time.Now()
 		require.NoError(t, b.DoAll(context.Background(), []string{"a", "b"}, func(ctx context.Context, _ []Lock) error {
@@ -383,8 +342,7 @@ func TestDoAllLosesOneLease(t *testing.T) {
 }
 
 func TestDoAllWorkThatDoesNotReturnWell(t *testing.T) {
-	bubble("F04 a panic: all are released, and it goes on with its own stack", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F04 a panic: all are released, and it goes on with its own stack", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		func() {
 			defer func() {
 				assert.Equal(t, "boom", recover())
@@ -399,8 +357,7 @@ func TestDoAllWorkThatDoesNotReturnWell(t *testing.T) {
 		require.Empty(t, b.runs)
 	})
 	for what, key := range map[string]string{"first": "a", "second": "b"} {
-		bubble("a store that panics at the "+what+" acquire leaves no context and no lease open", t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on("a store that panics at the "+what+" acquire leaves no context and no lease open", t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 				if r.Key == key {
 					panic("boom")
@@ -418,8 +375,7 @@ func TestDoAllWorkThatDoesNotReturnWell(t *testing.T) {
 
 func TestDoAllReleases(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 16} {
-		bubble(fmt.Sprintf("F28 of %d keys end in the time of one when the store hangs", n), t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(fmt.Sprintf("F28 of %d keys end in the time of one when the store hangs", n), t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.release = silent
 			start := time.Now()
 			require.NoError(t, b.DoAll(context.Background(), letters(n), func(context.Context, []Lock) error { return nil }))
@@ -434,15 +390,13 @@ func TestDoAllReleases(t *testing.T) {
 				require.Equal(t, OutcomeOK, r.Outcome)
 			}
 		})
-		bubble(fmt.Sprintf("F28 of %d keys leave time for the answer", n), t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(fmt.Sprintf("F28 of %d keys leave time for the answer", n), t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.release = silent
 			start := time.Now()
 			_ = b.DoAll(within(t, 5*time.Second), letters(n), func(ctx context.Context, _ []Lock) error { <-ctx.Done(); return nil })
 			require.InDelta(t, 5*time.Second-answerTime, time.Since(start), float64(time.Microsecond))
 		})
-		bubble(fmt.Sprintf("F69 of %d keys end in time after Shutdown", n), t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(fmt.Sprintf("F69 of %d keys end in time after Shutdown", n), t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.release = silent
 			start := time.Now()
 			time.AfterFunc(time.Second, b.Shutdown)
@@ -453,8 +407,7 @@ func TestDoAllReleases(t *testing.T) {
 			})
 			require.InDelta(t, time.Second+shutdownTime, time.Since(start), float64(time.Microsecond))
 		})
-		bubble(fmt.Sprintf("F69 of %d keys that are under way are cut by Shutdown", n), t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(fmt.Sprintf("F69 of %d keys that are under way are cut by Shutdown", n), t, newBench, Options{}, func(t *testing.T, b *bench) {
 			tried := map[string]bool{}
 			b.store.release = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 				tried[r.Key] = tried[r.Key] || ctx.Err() == nil
@@ -469,8 +422,7 @@ func TestDoAllReleases(t *testing.T) {
 			}
 		})
 	}
-	bubble("one that hangs takes its part, and the others are released", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("one that hangs takes its part, and the others are released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.release = b.only("c", silent)
 		start := time.Now()
 		require.NoError(t, b.DoAll(context.Background(), []string{"a", "b", "c"}, func(context.Context, []Lock) error { return nil }))
@@ -479,8 +431,7 @@ func TestDoAllReleases(t *testing.T) {
 		b.free(t, "b")
 	})
 	for name, newBench := range benches {
-		bubble("F69 Shutdown between two locks: the first is released, and nothing runs"+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Hour})
+		on("F69 Shutdown between two locks: the first is released, and nothing runs"+name, t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 			b.occupy(t, "b", time.Hour)
 			time.AfterFunc(3*time.Second, b.Shutdown)
 			start := time.Now()
@@ -501,8 +452,7 @@ func TestDoAllInsideAndAround(t *testing.T) {
 		require.ErrorIs(t, err, errNested)
 		require.Equal(t, key, err.(*LockInvalid).Key)
 	}
-	bubble("a key that a run around it holds is refused, and the others are released", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("a key that a run around it holds is refused, and the others are released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.DoAll(ctx, []string{"b", "c"}, func(ctx context.Context, _ []Lock) error {
 			refused(t, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)), "b")
 			require.False(t, b.held(t, "a"))
@@ -514,8 +464,7 @@ func TestDoAllInsideAndAround(t *testing.T) {
 			b.free(t, key)
 		}
 	})
-	bubble("inside a Do", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("inside a Do", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.Do(ctx, "a", func(ctx context.Context, _ Lock) error {
 			refused(t, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)), "a")
 			return b.DoAll(ctx, []string{"b"}, func(context.Context, []Lock) error { return nil })
@@ -526,8 +475,7 @@ func TestDoAllInsideAndAround(t *testing.T) {
 
 func TestDoAllInOppositeOrders(t *testing.T) {
 	for name, newBench := range benches {
-		bubble("F61 two callers with opposite orders: no deadlock, and both run"+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Minute})
+		on("F61 two callers with opposite orders: no deadlock, and both run"+name, t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 			b.store.acquire = b.slow(10 * time.Millisecond)
 			results := make(chan error, 2)
 			for _, keys := range [][]string{{"a", "b"}, {"b", "a"}} {

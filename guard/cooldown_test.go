@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"runtime"
 	"testing"
 	"time"
 
@@ -16,8 +15,7 @@ import (
 
 func TestCooldown(t *testing.T) {
 	ctx := context.Background()
-	bubble("after good work nobody can acquire the key for d, then it is free", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("after good work nobody can acquire the key for d, then it is free", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		do, err := b.WithCooldown(10 * time.Second)
 		require.NoError(t, err)
 		require.NoError(t, do(ctx, "k", func(context.Context, Lock) error {
@@ -35,8 +33,7 @@ func TestCooldown(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Equal(t, 1, b.store.completions, "Do itself closes nothing")
 	})
-	bubble("a cooldown is told apart, and who would begin it does not wait for its end", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+	on("a cooldown is told apart, and who would begin it does not wait for its end", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		do, err := b.WithCooldown(10 * time.Second)
 		require.NoError(t, err)
 		require.NoError(t, do(ctx, "k", nothing))
@@ -59,8 +56,7 @@ func TestCooldown(t *testing.T) {
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Zero(t, time.Since(start), "and not at all if it is not")
 	})
-	bubble("a Do does not wait for a key that is free only when its time is over", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 10 * time.Second})
+	on("a Do does not wait for a key that is free only when its time is over", t, newBench, Options{Wait: 10 * time.Second}, func(t *testing.T, b *bench) {
 		start := time.Now()
 		require.NoError(t, b.store.Complete(ctx, b.occupy(t, "k", time.Hour), nil, 10*time.Second))
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
@@ -100,8 +96,7 @@ func TestCooldown(t *testing.T) {
 			}
 		}
 	})
-	bubble("F05 after an error the key is free at once", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F05 after an error the key is free at once", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		own := errors.New("own")
@@ -109,23 +104,7 @@ func TestCooldown(t *testing.T) {
 		require.Zero(t, b.store.completions)
 		b.free(t, "k")
 	})
-	bubble("F04 F05 also after a panic or Goexit", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		do, err := b.WithCooldown(time.Hour)
-		require.NoError(t, err)
-		require.PanicsWithValue(t, "boom", func() { do(ctx, "k", func(context.Context, Lock) error { panic("boom") }) })
-		b.free(t, "k")
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			do(ctx, "k", func(context.Context, Lock) error { runtime.Goexit(); return nil })
-		}()
-		<-ended
-		b.free(t, "k")
-		require.Zero(t, b.store.completions)
-	})
-	bubble("F08 work whose lease has run out has no cooldown", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F08 work whose lease has run out has no cooldown", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.IsType(t, &LockLost{}, do(ctx, "k", func(context.Context, Lock) error {
@@ -135,45 +114,11 @@ func TestCooldown(t *testing.T) {
 		require.Zero(t, b.store.completions)
 		b.free(t, "k")
 	})
-	bubble("F35 a lease that vanished under the work is lost", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F35 a lease that vanished under the work is lost", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.complete = says(driver.Lost)
 		do, err := b.WithCooldown(time.Hour)
 		require.NoError(t, err)
 		require.IsType(t, &LockLost{}, do(ctx, "k", nothing))
-	})
-	bubble("F25 after a lost reply the release is repeated", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.complete = b.first(1, b.lost(errLostReply))
-		do, err := b.WithCooldown(time.Hour)
-		require.NoError(t, err)
-		require.NoError(t, do(ctx, "k", nothing))
-		require.Equal(t, 2, b.store.completions)
-		require.NoError(t, b.report(t).ReleaseErr)
-		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
-	})
-	bubble("the store is down at the release: the work's result stands, and the report says so", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.complete = fails(errDown)
-		do, err := b.WithCooldown(time.Hour)
-		require.NoError(t, err)
-		require.NoError(t, do(ctx, "k", nothing))
-		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
-		pass(defaultTTL)
-		b.free(t, "k")
-	})
-	bubble("a lease that arrived too late has no cooldown", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			b.shift(instant{wall: time.Hour, mono: time.Hour})
-			return a, err
-		}
-		do, err := b.WithCooldown(time.Hour)
-		require.NoError(t, err)
-		require.Error(t, do(within(t, 10*time.Second), "k", neverRuns(t)))
-		require.Zero(t, b.store.completions)
-		b.free(t, "k")
 	})
 }
 

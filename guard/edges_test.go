@@ -46,8 +46,7 @@ func TestNumbers(t *testing.T) {
 		require.Equal(t, 19_750*ms, trusted, says)
 	})
 	for name, trusted := range map[string]time.Duration{"the lease": 60 * time.Second, "what the store lets be trusted": 30 * time.Second} {
-		bubble("thirds of "+name, t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on("thirds of "+name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.acquire = b.trusts(trusted)
 			began := time.Now()
 			var at []time.Duration
@@ -72,8 +71,7 @@ func TestNumbers(t *testing.T) {
 		})
 	}
 	for trusted, requests := range map[time.Duration]int{350 * ms: 1, 350*ms - 1: 2} {
-		bubble("least work under a lease of "+trusted.String(), t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on("least work under a lease of "+trusted.String(), t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.acquire = b.first(1, b.trusts(trusted))
 			require.NoError(t, b.Do(ctx, "k", nothing))
 			require.Len(t, b.store.requests, requests, "the least work is 100 ms, before a margin of 250 ms")
@@ -94,8 +92,7 @@ func TestNumbers(t *testing.T) {
 			require.IsType(t, want, b.Do(ctx, "k", neverRuns(t)), "the least work is 100 ms: with less left it is not the store that is late")
 		}
 	})
-	bubble("slack", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("slack", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.Do(within(t, 10*time.Second), "k", nothing))
 		require.Equal(t, 11*time.Second, b.store.requests[0].TTL, "a lease ends 1 s after the run")
 	})
@@ -128,8 +125,7 @@ func TestNumbers(t *testing.T) {
 			return err
 		},
 	} {
-		bubble("call time of "+name, t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on("call time of "+name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			atOnce(b)
 			all, hang := calls(b)
 			require.IsType(t, &LockStoreUnavailable{}, ask(b, hang))
@@ -137,8 +133,7 @@ func TestNumbers(t *testing.T) {
 				"a call has 2 s, at most half of the 5 s that are left, and at least 200 ms")
 		})
 	}
-	bubble("call time of a renewal in a run", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("call time of a renewal in a run", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		atOnce(b)
 		all, hang := calls(b)
 		b.store.renew = hang
@@ -147,8 +142,7 @@ func TestNumbers(t *testing.T) {
 		// From 20 s on: 17 calls of 2 s, then 5.75 s are left.
 		require.Equal(t, []time.Duration{2 * time.Second, 1875 * ms, 937 * ms, 469 * ms}, all()[17:21], "a renewal has half of what is left of the trust")
 	})
-	bubble("call time of a poll", t, func(t *testing.T) {
-		b := newBenchFull(t, Options{Wait: 3 * time.Second})
+	on("call time of a poll", t, newBenchFull, Options{Wait: 3 * time.Second}, func(t *testing.T, b *bench) {
 		atOnce(b)
 		b.occupy(t, "k", time.Hour)
 		all, hang := calls(b)
@@ -156,8 +150,7 @@ func TestNumbers(t *testing.T) {
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Equal(t, []time.Duration{2 * time.Second, time.Second}, all(), "a poll has 2 s, and no more than is left of Wait")
 	})
-	bubble("polls end with Wait", t, func(t *testing.T) {
-		b := newBenchFull(t, Options{Wait: 750 * ms})
+	on("polls end with Wait", t, newBenchFull, Options{Wait: 750 * ms}, func(t *testing.T, b *bench) {
 		b.random = func(d time.Duration) time.Duration { return d - 1 }
 		b.occupy(t, "k", time.Hour)
 		began := time.Now()
@@ -166,8 +159,7 @@ func TestNumbers(t *testing.T) {
 		require.Equal(t, 3, b.store.polls, "no poll at the end of Wait, because nobody could wait for its answer")
 		require.Equal(t, 4, b.report(t).Calls)
 	})
-	bubble("pauses after slow answers", t, func(t *testing.T) {
-		b := newBenchFull(t, Options{Wait: 10 * time.Second})
+	on("pauses after slow answers", t, newBenchFull, Options{Wait: 10 * time.Second}, func(t *testing.T, b *bench) {
 		atOnce(b)
 		b.occupy(t, "k", time.Hour)
 		var at []time.Duration
@@ -182,8 +174,7 @@ func TestNumbers(t *testing.T) {
 		require.Equal(t, []time.Duration{0, 2 * time.Second, 4 * time.Second, 6 * time.Second, 8 * time.Second}, at, "four times as long as the answer took, at most 2 s")
 	})
 	for took, want := range map[time.Duration]error{750*ms - 1: lockstore.ErrLost, 750 * ms: nil} {
-		bubble("a release that says lost after "+took.String(), t, func(t *testing.T) {
-			b := newBench(t, Options{TTL: time.Second})
+		on("a release that says lost after "+took.String(), t, newBench, Options{TTL: time.Second}, func(t *testing.T, b *bench) {
 			b.store.release = func(context.Context, int, request) (driver.Answer, error) {
 				pass(took)
 				return driver.Answer{Outcome: driver.Lost}, nil
@@ -191,8 +182,7 @@ func TestNumbers(t *testing.T) {
 			require.ErrorIs(t, b.Do(ctx, "k", nothing), want, "it says something about the work while the lease is trusted")
 		})
 	}
-	bubble("waited and held", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+	on("waited and held", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", 5*time.Second)
 		require.NoError(t, b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
 			select { // a watched context whose work runs on
@@ -204,8 +194,7 @@ func TestNumbers(t *testing.T) {
 		require.Equal(t, 2*time.Second, b.report(t).HoldTime)
 		require.Greater(t, b.report(t).WaitTime, 4*time.Second)
 	})
-	bubble("work that goes on after its context's end", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("work that goes on after its context's end", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.Do(within(t, 10*time.Second), "k", func(ctx context.Context, _ Lock) error {
 			<-ctx.Done()
 			pass(100 * ms)
@@ -230,15 +219,13 @@ func TestNumbers(t *testing.T) {
 			}
 		})
 	}
-	bubble("retry time of a run that waits for longer", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 7 * time.Second})
+	on("retry time of a run that waits for longer", t, newBench, Options{Wait: 7 * time.Second}, func(t *testing.T, b *bench) {
 		b.store.acquire = fails(errDown)
 		began := time.Now()
 		require.IsType(t, &LockStoreUnavailable{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Equal(t, 7*time.Second, time.Since(began))
 	})
-	bubble("release time", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("release time", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		atOnce(b)
 		all, hang := calls(b)
 		b.store.release = hang
@@ -261,8 +248,7 @@ func TestNumbers(t *testing.T) {
 		-800*ms + 5*ms:  995 * ms,
 		-700*ms - 50*ms: 950 * ms,
 	} {
-		bubble("answer time, the work ends at 9.7 s and "+late.String(), t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on("answer time, the work ends at 9.7 s and "+late.String(), t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.release = silent
 			b.random = func(d time.Duration) time.Duration { return d }
 			began := time.Now()
@@ -270,8 +256,7 @@ func TestNumbers(t *testing.T) {
 			require.Equal(t, 9700*ms+late+want, time.Since(began), "100 ms are kept for the answer, and a release has at least as much")
 		})
 	}
-	bubble("release after Shutdown", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("release after Shutdown", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.release = silent
 		began := time.Now()
 		time.AfterFunc(time.Second, b.Shutdown)
@@ -285,8 +270,7 @@ func TestNumbers(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Equal(t, 310*ms, time.Since(began), "a release that is under way has until 300 ms after Shutdown")
 	})
-	bubble("pauses", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("pauses", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		var bounds []time.Duration
 		b.random = func(d time.Duration) time.Duration { bounds = append(bounds, d); return d - 1 }
 		b.store.acquire = fails(errDown)
@@ -297,8 +281,7 @@ func TestNumbers(t *testing.T) {
 			require.LessOrEqual(t, systemPause(t), 50*ms)
 		}
 	})
-	bubble("pauses of a run that waits without a place", t, func(t *testing.T) {
-		b := newBenchFull(t, Options{Wait: 3 * time.Second})
+	on("pauses of a run that waits without a place", t, newBenchFull, Options{Wait: 3 * time.Second}, func(t *testing.T, b *bench) {
 		var bounds []time.Duration
 		b.random = func(d time.Duration) time.Duration { bounds = append(bounds, d); return d - 1 }
 		b.occupy(t, "k", time.Hour)
@@ -357,8 +340,7 @@ func TestWhoNeverRenews(t *testing.T) {
 		"59.8 s on DynamoDB":              {59800 * time.Millisecond, 250 * time.Millisecond, true},
 		"a short one":                     {450 * time.Millisecond, time.Second, false},
 	} {
-		bubble(name, t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 				a, err := b.store.pass(ctx, r)
 				a.TTL -= c.less
@@ -378,8 +360,7 @@ func TestWhoNeverRenews(t *testing.T) {
 // A renewal after which the trust ends with the work's time is not the last one.
 func TestRenewalUpToTheEnd(t *testing.T) {
 	for left, renewals := range map[time.Duration]int{80*time.Second + 50*time.Millisecond - 1: 1, 80*time.Second + 50*time.Millisecond: 2} {
-		bubble(left.String(), t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(left.String(), t, newBench, Options{}, func(t *testing.T, b *bench) {
 			require.NoError(t, b.Do(within(t, left), "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return nil }))
 			require.Len(t, b.store.renewals, renewals)
 		})

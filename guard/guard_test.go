@@ -122,8 +122,7 @@ func TestPanicsOfOptionsAndStores(t *testing.T) {
 			b.store.release = func(context.Context, int, request) (driver.Answer, error) { panic("boom") }
 		},
 	} {
-		bubble(name, t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			set(b)
 			ctx := &watched{Context: context.Background(), done: make(chan struct{})}
 			require.PanicsWithValue(t, "boom", func() { b.Do(ctx, "k", nothing) })

@@ -52,8 +52,7 @@ func lostAt(t *testing.T, b *bench) (at time.Duration) {
 func TestHandOver(t *testing.T) {
 	ctx := context.Background()
 	wait := Options{Wait: time.Minute}
-	bubble("short work sends nothing but the release", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, wait)
+	on("short work sends nothing but the release", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		var fence lockstore.Fence
 		b.told(func(a *driver.Answer) { fence = a.Fence })
 		require.NoError(t, b.Do(ctx, "k", func(_ context.Context, lock Lock) error {
@@ -68,8 +67,7 @@ func TestHandOver(t *testing.T) {
 		require.Equal(t, fence, b.report(t).Fence)
 		b.free(t, "k")
 	})
-	bubble("longer work makes it a full lease, with the fence of the hand-over, and renews it", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, wait)
+	on("longer work makes it a full lease, with the fence of the hand-over, and renews it", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		began := time.Now()
 		var asked []time.Duration
 		var extension driver.Request
@@ -99,8 +97,7 @@ func TestHandOver(t *testing.T) {
 		1250 * time.Millisecond:   0,
 		600 * time.Millisecond:    0,
 	} {
-		bubble("it is extended before less than 1 s of trust is left: "+left.String(), t, func(t *testing.T) {
-			b := newBenchHandsOver(t, wait)
+		on("it is extended before less than 1 s of trust is left: "+left.String(), t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 			b.told(func(a *driver.Answer) { a.TTL = left })
 			began := time.Now()
 			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
@@ -113,8 +110,7 @@ func TestHandOver(t *testing.T) {
 			require.Len(t, b.store.requests, 2)
 		})
 	}
-	bubble("P2 the trust counts from before the call, and not from the wake-up", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, wait)
+	on("P2 the trust counts from before the call, and not from the wake-up", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		b.store.acquire = b.from(2, fails(errDown))
 		b.store.await = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
@@ -127,14 +123,12 @@ func TestHandOver(t *testing.T) {
 		require.Len(t, b.store.releases, 1, "after the end of the trust, too")
 	})
 	for name, says := range map[string]hook{"F09 lost": says(driver.Lost), "refused": says(driver.Refused)} {
-		bubble("an extension that is "+name+" ends the work", t, func(t *testing.T) {
-			b := newBenchHandsOver(t, wait)
+		on("an extension that is "+name+" ends the work", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 			b.store.acquire = b.from(2, says)
 			require.Equal(t, handedAfter+firstExtension, lostAt(t, b))
 		})
 	}
-	bubble("F24 the reply to the extension is lost: it is repeated", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, wait)
+	on("F24 the reply to the extension is lost: it is repeated", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
 			if n == 2 {
@@ -146,8 +140,7 @@ func TestHandOver(t *testing.T) {
 		require.Len(t, b.store.requests, 3)
 		require.Equal(t, b.store.requests[1].Owner, b.store.requests[2].Owner)
 	})
-	bubble("the store's notes travel", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, wait)
+	on("the store's notes travel", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		var notes []driver.Note
 		note := func(answers ...driver.Note) hook {
 			return func(ctx context.Context, n int, r request) (driver.Answer, error) {
@@ -171,8 +164,7 @@ func TestHandOver(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(30 * time.Second); return nil }))
 		require.Equal(t, []driver.Note{"", "refused", "refused", "waited", "handed over", "extended", "extended"}, notes)
 	})
-	bubble("the store learns how old the last refusal is, by the clock that saw more", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, wait)
+	on("the store learns how old the last refusal is, by the clock that saw more", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		var elapsed []time.Duration
 		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			elapsed = append(elapsed, r.Elapsed)
@@ -209,8 +201,7 @@ func TestHandOver(t *testing.T) {
 			require.Equal(t, handedAfter, b.report(t).WaitTime)
 		}
 	})
-	bubble("F61 DoAll makes each lease a full one before it waits for its next key", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, wait)
+	on("F61 DoAll makes each lease a full one before it waits for its next key", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		b.freeAfter(handedAfter+20*time.Second, b.occupy(t, "l", time.Hour))
 		require.NoError(t, b.DoAll(ctx, []string{"l", "k"}, func(ctx context.Context, locks []Lock) error {
 			return ctx.Err()
@@ -240,8 +231,7 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 			})
 		})
 	}
-	bubble("F07 a freeze that leaves too little trust: it asks, and its turn is not over", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, wait)
+	on("F07 a freeze that leaves too little trust: it asks, and its turn is not over", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		frozen(t, b, lockstore.Turn-margin-leastWork+1, nil)
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Len(t, b.store.requests, 2)
@@ -250,20 +240,17 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		b.oneOwner(t)
 		b.free(t, "k")
 	})
-	bubble("F07 a freeze that leaves enough", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, wait)
+	on("F07 a freeze that leaves enough", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		frozen(t, b, lockstore.Turn-margin-leastWork, nil)
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Len(t, b.store.requests, 1)
 	})
-	bubble("F08 a freeze that stops the monotonic clock is seen before the work", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, wait)
+	on("F08 a freeze that stops the monotonic clock is seen before the work", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		frozen(t, b, 0, func() { b.shift(instant{wall: lockstore.Turn}) })
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Len(t, b.store.requests, 2, "not under the lease that was handed over")
 	})
-	bubble("F07 its turn is over, and the next has the key: it waits again, as the last", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, wait)
+	on("F07 its turn is over, and the next has the key: it waits again, as the last", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		var other lockstore.Lease
 		frozen(t, b, lockstore.Turn, func() {
 			other = b.occupy(t, "k", time.Minute)
@@ -276,8 +263,7 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		b.oneOwner(t)
 		b.free(t, "k")
 	})
-	bubble("F08 a freeze in the work, before the first request", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, wait)
+	on("F08 a freeze in the work, before the first request", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		err := b.Do(ctx, "k", func(ctx context.Context, _ Lock) error {
 			b.shift(instant{wall: lockstore.Turn - margin})
 			require.Error(t, ctx.Err(), "the first question finds it lost")
@@ -286,8 +272,7 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		require.IsType(t, &LockLost{}, err)
 	})
 	for _, lost := range []int{0, 1} {
-		bubble("F66 the caller leaves when the key is handed over: it is released with its fence, and the next has it", t, func(t *testing.T) {
-			b := newBenchHandsOver(t, wait)
+		on("F66 the caller leaves when the key is handed over: it is released with its fence, and the next has it", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 			ctx, cancel := context.WithCancel(ctx)
 			var fence lockstore.Fence
 			var behind lockstore.Owner
@@ -309,8 +294,7 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 			require.Greater(t, next.Fence, fence)
 		})
 	}
-	bubble("F37 the caller leaves, and the release fails: unknown, and the report says so", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, wait)
+	on("F37 the caller leaves, and the release fails: unknown, and the report says so", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithCancel(ctx)
 		b.told(func(*driver.Answer) { cancel() })
 		b.store.release = fails(errDown)
@@ -318,17 +302,14 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
 	})
-	bubble("F65 too little time is left for the work: it is released", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+	on("F65 too little time is left for the work: it is released", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.freeAfter(300*time.Millisecond, b.occupy(t, "k", time.Hour))
 		frozen(t, b, 100*time.Millisecond, nil)
-		err := b.Do(within(t, 700*time.Millisecond), "k", neverRuns(t))
-		require.IsType(t, &LockDeadline{}, err)
+		require.IsType(t, &LockDeadline{}, b.Do(within(t, 700*time.Millisecond), "k", neverRuns(t)))
 		require.Len(t, b.store.releases, 1)
 		b.free(t, "k")
 	})
-	bubble("a repeatable owner keeps what it was handed for its next call", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, Options{})
+	on("a repeatable owner keeps what it was handed for its next call", t, newBenchHandsOver, Options{}, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithCancel(ctx)
 		b.told(func(*driver.Answer) { cancel() })
 		req := LeaseRequest{Key: "k", TTL: time.Minute, Wait: time.Minute, Owner: "mine"}
@@ -340,8 +321,7 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, time.Minute-margin, lease.TTL)
 	})
-	bubble("F11 a run that was handed the key and comes too late is the last, and the report says so", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, Options{Wait: time.Minute})
+	on("F11 a run that was handed the key and comes too late is the last, and the report says so", t, newBenchHandsOver, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
 			if n == 1 {
@@ -355,8 +335,7 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		require.Equal(t, []int{1, 1, 0}, []int{r.QueuePosition, r.Lapsed, r.FailedCalls})
 		b.oneOwner(t)
 	})
-	bubble("F11 the same when the key is free: it gets a later fence", t, func(t *testing.T) {
-		b := newBenchHandsOver(t, Options{Wait: time.Minute})
+	on("F11 the same when the key is free: it gets a later fence", t, newBenchHandsOver, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		var lapsed lockstore.Fence
 		b.told(func(a *driver.Answer) {
 			lapsed = a.Fence
@@ -366,8 +345,7 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		require.Greater(t, b.report(t).Fence, lapsed)
 		require.Equal(t, 1, b.report(t).Lapsed)
 	})
-	bubble("a waiter whose store has no news asks it again at once, and ends with its wait", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 20 * time.Second})
+	on("a waiter whose store has no news asks it again at once, and ends with its wait", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		var last time.Time
 		b.store.await = func(ctx context.Context, n int, _ request) (driver.Answer, error) {

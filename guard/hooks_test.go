@@ -310,3 +310,8 @@ var pass = leasesim.Pass
 func bubble(name string, t *testing.T, f func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
+
+// on is a bubble with a bench.
+func on[B any](name string, t *testing.T, open func(*testing.T, Options) B, opt Options, f func(*testing.T, B)) {
+	bubble(name, t, func(t *testing.T) { f(t, open(t, opt)) })
+}

@@ -21,8 +21,7 @@ func TestLongLivedLease(t *testing.T) {
 	ctx := context.Background()
 	req := LeaseRequest{Key: "k", TTL: 10 * time.Second}
 
-	bubble("stays held after the call, until it is released", t, func(t *testing.T) {
-		b := newBench(t, Options{HolderInfo: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "service", ID: "call"} }})
+	on("stays held after the call, until it is released", t, newBench, Options{HolderInfo: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "service", ID: "call"} }}, func(t *testing.T, b *bench) {
 		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		require.Equal(t, 10*time.Second-margin, lease.TTL)
@@ -40,15 +39,13 @@ func TestLongLivedLease(t *testing.T) {
 		require.Equal(t, OutcomeReleased, b.reports[2].Outcome)
 		b.free(t, "k")
 	})
-	bubble("the trust counts from before the request, and a slow reply shortens it", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("the trust counts from before the request, and a slow reply shortens it", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.slow(1500 * time.Millisecond)
 		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		require.Equal(t, 8500*time.Millisecond-margin, lease.TTL)
 	})
-	bubble("says who holds it", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("says who holds it", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		req := req
 		req.HolderInfo = lockstore.HolderInfo{Name: "cron on host 4", ID: "17"}
 		_, err := b.Acquire(ctx, req)
@@ -58,8 +55,7 @@ func TestLongLivedLease(t *testing.T) {
 		require.False(t, busy.Holder.Since.IsZero())
 	})
 	for name, newBench := range benches {
-		bubble("F64 another's lock is busy, at once or after the wait"+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Hour})
+		on("F64 another's lock is busy, at once or after the wait"+name, t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Minute)
 			began := time.Now()
 			_, err := b.Acquire(ctx, req)
@@ -76,8 +72,7 @@ func TestLongLivedLease(t *testing.T) {
 			require.Less(t, time.Since(began), time.Minute+2*time.Second)
 		})
 	}
-	bubble("requests out of their bounds", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("requests out of their bounds", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		for want, req := range map[string]LeaseRequest{
 			"Key is empty; want 1 to 1024 bytes":  {TTL: time.Minute},
 			"Key has 1025 bytes; want 1 to 1024":  {Key: strings.Repeat("k", 1025), TTL: time.Minute},
@@ -103,8 +98,7 @@ func TestRepeatableAcquire(t *testing.T) {
 	ctx := context.Background()
 	req := LeaseRequest{Key: "k", TTL: 10 * time.Second, Owner: "me"}
 
-	bubble("the same owner gets the same lease, with the time that is left", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("the same owner gets the same lease, with the time that is left", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		first, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
 		pass(4 * time.Second)
@@ -121,8 +115,7 @@ func TestRepeatableAcquire(t *testing.T) {
 		"released": func(t *testing.T, b *bench, lease lockstore.Lease) { require.NoError(t, b.Release(ctx, lease)) },
 		"expired":  func(*testing.T, *bench, lockstore.Lease) { pass(10 * time.Second) },
 	} {
-		bubble("an owner whose lease is "+name+" gets no lease again", t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on("an owner whose lease is "+name+" gets no lease again", t, newBench, Options{}, func(t *testing.T, b *bench) {
 			lease, err := b.Acquire(ctx, req)
 			require.NoError(t, err)
 			end(t, b, lease)
@@ -132,8 +125,7 @@ func TestRepeatableAcquire(t *testing.T) {
 			require.Zero(t, time.Since(began))
 		})
 	}
-	bubble("an unknown outcome is left to the next call, and the error says so", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("an unknown outcome is left to the next call, and the error says so", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = cutFirst(b, 1<<30)
 		_, err := b.Acquire(ctx, req)
 		require.IsType(t, &LockStoreUnavailable{}, err)
@@ -148,8 +140,7 @@ func TestRepeatableAcquire(t *testing.T) {
 		require.NoError(t, err)
 		require.Less(t, lease.TTL, 6*time.Second, "the lease is the first request's")
 	})
-	bubble("waits with the same owner", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("waits with the same owner", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", 3*time.Second)
 		req := req
 		req.Wait = time.Minute
@@ -173,8 +164,7 @@ func TestRepeatableAcquire(t *testing.T) {
 			require.IsType(t, &LockBusy{}, err, "a call that lost nothing says so")
 		}
 	})
-	bubble("F26 a lease that comes after a lost reply and a wait can be used", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F26 a lease that comes after a lost reply and a wait can be used", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.overtaken(t, 8*time.Second, errCut)
 		req := req
 		req.TTL, req.Wait = 5*time.Second, 20*time.Second

@@ -22,8 +22,7 @@ import (
 
 func TestWithMaxHolders(t *testing.T) {
 	ctx := context.Background()
-	bubble("as many as it says hold the key at once, each with a seat of its own", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+	on("as many as it says hold the key at once, each with a seat of its own", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		g := b.WithMaxHolders(3)
 		var mu sync.Mutex
 		seats, most, order := map[int]bool{}, 0, []int(nil)
@@ -54,8 +53,7 @@ func TestWithMaxHolders(t *testing.T) {
 		}
 		b.free(t, "k")
 	})
-	bubble("F57 one writer or many readers, in the order of their arrival", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+	on("F57 one writer or many readers, in the order of their arrival", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		readers := b.WithMaxHolders(lockstore.MaxHolders)
 		var mu sync.Mutex
 		var order []string
@@ -101,8 +99,7 @@ func TestWithMaxHolders(t *testing.T) {
 		require.Less(t, time.Since(began), 4*time.Second+100*time.Millisecond)
 		b.free(t, "k")
 	})
-	bubble("what it shares with the guard that it was made of", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("what it shares with the guard that it was made of", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		g := b.WithMaxHolders(2)
 		require.NoError(t, g.Do(ctx, "k", func(ctx context.Context, _ Lock) error {
 			require.IsType(t, &LockInvalid{}, b.Do(ctx, "k", neverRuns(t)), "F51: a run that would wait for itself")

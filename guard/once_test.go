@@ -108,8 +108,7 @@ func TestDoOnce(t *testing.T) {
 	ctx := context.Background()
 	own := errors.New("own")
 	for name, started := range map[string]bool{"": false, ", started": true} {
-		bubble("the end of the lease stores the result, and the next run gets it"+name, t, func(t *testing.T) {
-			b := newOnceBench(t, Options{})
+		on("the end of the lease stores the result, and the next run gets it"+name, t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, completes))
 			require.Zero(t, b.count(driver.Release))
 			first := b.report(t)
@@ -131,15 +130,13 @@ func TestDoOnce(t *testing.T) {
 			require.IsType(t, &LockBusy{}, b.DoOnce(ctx, "k", OnceOptions{}, neverCompletes(t)), "without Refused")
 			require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		})
-		bubble("work without a result ends with a release"+name, t, func(t *testing.T) {
-			b := newOnceBench(t, Options{})
+		on("work without a result ends with a release"+name, t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, func(context.Context, Lock) (Completion, error) { return Completion{NoEffect: true}, nil }))
 			require.False(t, b.status(t).State.Taken())
 			require.NoError(t, b.report(t).CompleteErr)
 		})
 		for what, end := range map[string]func(){"F04 a panic": func() { panic("boom") }, "F05 Goexit": runtime.Goexit, "F05 an error": func() {}} {
-			bubble(what+name, t, func(t *testing.T) {
-				b := newOnceBench(t, Options{})
+			on(what+name, t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
@@ -162,21 +159,18 @@ func TestDoOnce(t *testing.T) {
 				require.NoError(t, b.report(t).CompleteErr)
 			})
 		}
-		bubble("an error of work that had no effect frees the key"+name, t, func(t *testing.T) {
-			b := newOnceBench(t, Options{})
+		on("an error of work that had no effect frees the key"+name, t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 			require.Equal(t, own, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, func(context.Context, Lock) (Completion, error) { return Completion{NoEffect: true}, own }))
 			require.False(t, b.status(t).State.Taken())
 		})
-		bubble("F24 a Complete whose reply is lost is sent again"+name, t, func(t *testing.T) {
-			b := newOnceBench(t, Options{})
+		on("F24 a Complete whose reply is lost is sent again"+name, t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 			b.fault = once(storetest.Fault{Cut: errLostReply}, driver.Complete)
 			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, completes))
 			require.NoError(t, b.report(t).CompleteErr)
 			require.Equal(t, 2, b.count(driver.Complete))
 			require.Equal(t, lockstore.Completed, b.status(t).State)
 		})
-		bubble("after a Complete that failed the lease is not released, and the result stands"+name, t, func(t *testing.T) {
-			b := newOnceBench(t, Options{})
+		on("after a Complete that failed the lease is not released, and the result stands"+name, t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 			b.fault = all(storetest.Fault{Drop: errLostReply}, driver.Complete)
 			limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 			defer cancel()
@@ -190,8 +184,7 @@ func TestDoOnce(t *testing.T) {
 			pass(defaultTTL)
 			require.Equal(t, started, b.status(t).State == lockstore.InDoubt)
 		})
-		bubble("a result that the store refuses as too large leaves the substitute"+name, t, func(t *testing.T) {
-			b := newOnceBench(t, Options{})
+		on("a result that the store refuses as too large leaves the substitute"+name, t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 			b.fault = once(storetest.Fault{Drop: lockstore.Invalidf("store: too large")}, driver.Complete)
 			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, completes))
 			require.ErrorContains(t, b.report(t).CompleteErr, "only a substitute is stored: store: too large")
@@ -201,8 +194,7 @@ func TestDoOnce(t *testing.T) {
 			require.ErrorAs(t, err, &refused)
 			require.Equal(t, "substitute", string(refused.Result))
 		})
-		bubble("F07 a lease that has ended and was nobody else's is completed, and is not lost"+name, t, func(t *testing.T) {
-			b := newOnceBench(t, Options{TTL: 10 * time.Second})
+		on("F07 a lease that has ended and was nobody else's is completed, and is not lost"+name, t, newOnceBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *onceBench) {
 			b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, driver.Renew)
 			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, func(ctx context.Context, _ Lock) (Completion, error) {
 				<-ctx.Done()
@@ -214,8 +206,7 @@ func TestDoOnce(t *testing.T) {
 			require.NoError(t, b.report(t).CompleteErr)
 			require.Equal(t, lockstore.Completed, b.status(t).State)
 		})
-		bubble("a lock that is lost under the work, which says that it had no effect"+name, t, func(t *testing.T) {
-			b := newOnceBench(t, Options{TTL: 10 * time.Second})
+		on("a lock that is lost under the work, which says that it had no effect"+name, t, newOnceBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *onceBench) {
 			b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, driver.Renew)
 			err := b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, func(ctx context.Context, _ Lock) (Completion, error) {
 				<-ctx.Done()
@@ -226,8 +217,7 @@ func TestDoOnce(t *testing.T) {
 			require.ErrorIs(t, err, own)
 			require.False(t, b.status(t).State.Taken())
 		})
-		bubble("F69 Shutdown cuts a Complete"+name, t, func(t *testing.T) {
-			b := newOnceBench(t, Options{})
+		on("F69 Shutdown cuts a Complete"+name, t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 			b.fault = all(storetest.Fault{After: time.Hour}, driver.Complete)
 			time.AfterFunc(time.Second, b.Shutdown)
 			began := time.Now()
@@ -247,8 +237,7 @@ func TestDoOnce(t *testing.T) {
 			require.Zero(t, b.count(driver.Release))
 		}
 	})
-	bubble("F16 a lease that was granted to another: nothing is stored, and the lock is lost", t, func(t *testing.T) {
-		b := newOnceBench(t, Options{TTL: 10 * time.Second})
+	on("F16 a lease that was granted to another: nothing is stored, and the lock is lost", t, newOnceBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *onceBench) {
 		b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, driver.Renew)
 		err := b.DoOnce(ctx, "k", OnceOptions{}, func(ctx context.Context, _ Lock) (Completion, error) {
 			<-ctx.Done()
@@ -278,8 +267,7 @@ func TestDoOnce(t *testing.T) {
 		require.Equal(t, []Phase{PhaseAsking, PhaseGranted, PhaseLost}, phases)
 		require.False(t, b.status(t).State.Taken())
 	})
-	bubble("who waits gets the result when it is stored", t, func(t *testing.T) {
-		b := newOnceBench(t, Options{Wait: time.Minute})
+	on("who waits gets the result when it is stored", t, newOnceBench, Options{Wait: time.Minute}, func(t *testing.T, b *onceBench) {
 		entered := make(chan struct{})
 		go func() {
 			_ = b.DoOnce(ctx, "k", OnceOptions{}, func(context.Context, Lock) (Completion, error) {
@@ -298,8 +286,7 @@ func TestDoOnce(t *testing.T) {
 func TestMarkStarted(t *testing.T) {
 	ctx := context.Background()
 	started := OnceOptions{MarkStarted: true}
-	bubble("F38 a mark is tried for half of the time that is left after a wait", t, func(t *testing.T) {
-		b := newOnceBench(t, Options{Wait: time.Minute})
+	on("F38 a mark is tried for half of the time that is left after a wait", t, newOnceBench, Options{Wait: time.Minute}, func(t *testing.T, b *onceBench) {
 		lease, err := b.store.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
 		require.NoError(t, err)
 		time.AfterFunc(4*time.Second, func() { _ = b.store.Release(ctx, lease) })
@@ -308,15 +295,13 @@ func TestMarkStarted(t *testing.T) {
 		require.IsType(t, &LockStoreUnavailable{}, b.DoOnce(within(t, 10*time.Second), "k", started, neverCompletes(t)))
 		require.Equal(t, 7*time.Second, time.Since(began), "4 s, and half of the 6 s that are left")
 	})
-	bubble("F23 a mark whose reply is lost is sent again", t, func(t *testing.T) {
-		b := newOnceBench(t, Options{})
+	on("F23 a mark whose reply is lost is sent again", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 		b.fault = once(storetest.Fault{Cut: errLostReply}, driver.MarkStarted)
 		require.NoError(t, b.DoOnce(ctx, "k", started, completes))
 		require.Equal(t, 2, b.count(driver.MarkStarted))
 	})
 	for name, fault := range map[string]storetest.Fault{"F23 arrives, and no reply does": {Cut: errLostReply}, "F22 does not arrive": {Drop: lockstore.ErrUnavailable}} {
-		bubble("a mark that "+name+": the work does not run, and the key is free", t, func(t *testing.T) {
-			b := newOnceBench(t, Options{})
+		on("a mark that "+name+": the work does not run, and the key is free", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 			b.fault = all(fault, driver.MarkStarted)
 			began := time.Now()
 			require.IsType(t, &LockStoreUnavailable{}, b.DoOnce(ctx, "k", started, neverCompletes(t)))
@@ -326,8 +311,7 @@ func TestMarkStarted(t *testing.T) {
 			require.NoError(t, b.report(t).CompleteErr)
 		})
 	}
-	bubble("F23 a mark and its release get no reply: the key is in doubt, and nothing ran", t, func(t *testing.T) {
-		b := newOnceBench(t, Options{TTL: 10 * time.Second})
+	on("F23 a mark and its release get no reply: the key is in doubt, and nothing ran", t, newOnceBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *onceBench) {
 		b.fault = func(c storetest.Call) storetest.Fault {
 			switch c.Kind {
 			case driver.MarkStarted:
@@ -342,8 +326,7 @@ func TestMarkStarted(t *testing.T) {
 		pass(10 * time.Second)
 		require.Equal(t, lockstore.InDoubt, b.status(t).State)
 	})
-	bubble("F22 started work had no effect, and its release does not arrive for a minute: the key is free after that", t, func(t *testing.T) {
-		b := newOnceBench(t, Options{})
+	on("F22 started work had no effect, and its release does not arrive for a minute: the key is free after that", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 		back := time.Now().Add(time.Minute)
 		b.fault = func(c storetest.Call) storetest.Fault {
 			if c.Kind == driver.Release && time.Now().Before(back) {
@@ -356,49 +339,42 @@ func TestMarkStarted(t *testing.T) {
 		require.NoError(t, b.report(t).ReleaseErr)
 		require.False(t, b.status(t).State.Taken())
 	})
-	bubble("F22 a release of work that did not start takes a second at most", t, func(t *testing.T) {
-		b := newOnceBench(t, Options{})
+	on("F22 a release of work that did not start takes a second at most", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 		b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, driver.MarkStarted, driver.Release)
 		began := time.Now()
 		require.IsType(t, &LockStoreUnavailable{}, b.DoOnce(ctx, "k", started, neverCompletes(t)))
 		require.Equal(t, storeRetryBudget+releaseTime, time.Since(began))
 		require.Error(t, b.report(t).ReleaseErr)
 	})
-	bubble("F29 a mark that is slow, and the lease is renewed meanwhile", t, func(t *testing.T) {
-		b := newOnceBench(t, Options{TTL: 3 * time.Second})
+	on("F29 a mark that is slow, and the lease is renewed meanwhile", t, newOnceBench, Options{TTL: 3 * time.Second}, func(t *testing.T, b *onceBench) {
 		b.fault = all(storetest.Fault{After: 1500 * time.Millisecond}, driver.MarkStarted)
 		require.NoError(t, b.DoOnce(ctx, "k", started, completes))
 		require.Equal(t, 1, b.count(driver.Renew))
 		require.Equal(t, len(b.calls), b.report(t).Calls) // -race sees whether both count
 	})
-	bubble("F43 a lease that is lost before the mark", t, func(t *testing.T) {
-		b := newOnceBench(t, Options{})
+	on("F43 a lease that is lost before the mark", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 		b.fault = all(storetest.Fault{Drop: lockstore.ErrLost}, driver.MarkStarted)
 		err := b.DoOnce(ctx, "k", started, neverCompletes(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorContains(t, err, "lost before the work began")
 		require.Equal(t, OutcomeUnavailable, b.report(t).Outcome)
 	})
-	bubble("F48 a mark that takes all the time for the work", t, func(t *testing.T) {
-		b := newOnceBench(t, Options{})
+	on("F48 a mark that takes all the time for the work", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 		b.fault = all(storetest.Fault{After: 450 * time.Millisecond}, driver.MarkStarted)
 		limited, cancel := context.WithTimeout(ctx, 800*time.Millisecond)
 		defer cancel()
-		err := b.DoOnce(limited, "k", started, neverCompletes(t))
-		require.Error(t, err)
+		require.Error(t, b.DoOnce(limited, "k", started, neverCompletes(t)))
 		require.Contains(t, []Outcome{OutcomeDeadline, OutcomeUnknown}, b.report(t).Outcome)
 		require.False(t, b.status(t).State.Taken())
 	})
-	bubble("F69 Shutdown while the store is told that the work begins", t, func(t *testing.T) {
-		b := newOnceBench(t, Options{})
+	on("F69 Shutdown while the store is told that the work begins", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 		b.fault = all(storetest.Fault{After: time.Second}, driver.MarkStarted)
 		time.AfterFunc(500*time.Millisecond, b.Shutdown)
 		err := b.DoOnce(ctx, "k", started, neverCompletes(t))
 		require.Error(t, err)
 		require.False(t, b.status(t).State.Taken(), "%v", err)
 	})
-	bubble("a store whose entry is corrupt at the mark", t, func(t *testing.T) {
-		b := newOnceBench(t, Options{})
+	on("a store whose entry is corrupt at the mark", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 		b.fault = all(storetest.Fault{Drop: lockstore.ErrCorrupt}, driver.MarkStarted)
 		require.IsType(t, &LockCorrupt{}, b.DoOnce(ctx, "k", started, neverCompletes(t)))
 		require.False(t, b.status(t).State.Taken())

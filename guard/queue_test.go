@@ -55,8 +55,7 @@ func (b *bench) oneOwner(t *testing.T) lockstore.Owner {
 
 func TestQueue(t *testing.T) {
 	ctx := context.Background()
-	bubble("a run asks, waits for its turn and asks again", t, func(t *testing.T) {
-		b := newBenchAsks(t, Options{Wait: time.Minute})
+	on("a run asks, waits for its turn and asks again", t, newBenchAsks, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		began := time.Now()
 		b.freeAfter(20*time.Second, b.occupy(t, "k", time.Hour))
 		require.NoError(t, b.Do(ctx, "k", nothing))
@@ -71,8 +70,7 @@ func TestQueue(t *testing.T) {
 		require.Empty(t, b.store.leaves, "the grant ends the place")
 		b.free(t, "k")
 	})
-	bubble("a run that does not wait takes no place, and is refused while others wait", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("a run that does not wait takes no place, and is refused while others wait", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		lease := b.occupy(t, "k", time.Hour)
 		err := b.Do(ctx, "k", neverRuns(t))
 		require.IsType(t, &LockBusy{}, err)
@@ -94,8 +92,7 @@ func TestQueue(t *testing.T) {
 		require.Empty(t, b.store.awaits)
 	})
 	for dead, turns := range map[int]time.Duration{1: 1, 3: 3, 7: 1 + lockstore.MaxTurns} {
-		bubble(fmt.Sprintf("F02 %d that were killed while they waited delay a run by %d turns", dead, turns), t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Minute})
+		on(fmt.Sprintf("F02 %d that were killed while they waited delay a run by %d turns", dead, turns), t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 			lease := b.occupy(t, "k", time.Hour)
 			b.dies(t, "k", dead)
 			b.freeAfter(5*time.Second, lease)
@@ -106,8 +103,7 @@ func TestQueue(t *testing.T) {
 			b.free(t, "k")
 		})
 	}
-	bubble("F02 the Wait of a run ends in the turn of one that was killed", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Second})
+	on("F02 the Wait of a run ends in the turn of one that was killed", t, newBench, Options{Wait: time.Second}, func(t *testing.T, b *bench) {
 		lease := b.occupy(t, "k", time.Hour)
 		b.dies(t, "k", 1)
 		require.NoError(t, b.store.Store.Release(ctx, lease))
@@ -139,8 +135,7 @@ func TestQueue(t *testing.T) {
 		require.Contains(t, out.String(), `"queue_position":1`)
 		require.NotContains(t, out.String(), `"state"`, "it was refused, and has got the lock")
 	})
-	bubble("nobody waits in the queue of a key that is in its cooldown", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+	on("nobody waits in the queue of a key that is in its cooldown", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		lease := b.occupy(t, "k", time.Hour)
 		require.NoError(t, b.store.Complete(ctx, lease, nil, 10*time.Second))
 		require.NoError(t, b.Do(ctx, "k", nothing))
@@ -164,8 +159,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 		"F11 a freeze":             {func(b *bench, _ func()) { b.shift(instant{wall: time.Hour}) }, &LockBusy{}},
 		"F11 a freeze of a minute": {func(b *bench, _ func()) { b.shift(instant{wall: time.Minute}) }, &LockBusy{}},
 	} {
-		bubble(name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: 30 * time.Second})
+		on(name, t, newBench, Options{Wait: 30 * time.Second}, func(t *testing.T, b *bench) {
 			lease := b.occupy(t, "k", time.Hour)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
@@ -193,8 +187,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 			require.Empty(t, b.runs)
 		})
 	}
-	bubble("F11 a run that was frozen in its turn asks again, and is the last", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Hour})
+	on("F11 a run that was frozen in its turn asks again, and is the last", t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 		b.freeAfter(10*time.Second, b.occupy(t, "k", time.Hour))
 		var other lockstore.Lease
 		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
@@ -220,8 +213,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 		b.free(t, "k")
 	})
 	for name, lost := range map[string]bool{"": false, ", and the reply to the leave is lost": true} {
-		bubble("F23 a run that gives up is handed the key at the same time: it goes to the next at once"+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: 10 * time.Second})
+		on("F23 a run that gives up is handed the key at the same time: it goes to the next at once"+name, t, newBench, Options{Wait: 10 * time.Second}, func(t *testing.T, b *bench) {
 			lease := b.occupy(t, "k", time.Hour)
 			var behind lockstore.Owner
 			var handed lockstore.Fence
@@ -250,8 +242,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 			require.Greater(t, next.Fence, lease.Fence+1, "the run was handed the key between them")
 		})
 	}
-	bubble("F25 the reply to the leave is lost", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Second})
+	on("F25 the reply to the leave is lost", t, newBench, Options{Wait: time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		b.store.leave = b.first(1, b.lost(errLostReply))
 		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
@@ -260,8 +251,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 		require.Zero(t, b.waiting(t, "k"))
 	})
 	for name, fault := range map[string]error{"F38 the store is down": errDown, "F25 all replies are lost": errLostReply} {
-		bubble("the place cannot be left, "+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Second})
+		on("the place cannot be left, "+name, t, newBench, Options{Wait: time.Second}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Hour)
 			b.store.leave = fails(fault)
 			began := time.Now()
@@ -278,8 +268,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 func TestUnknownOutcomeInAQueue(t *testing.T) {
 	ctx := context.Background()
 	for _, applied := range []bool{true, false} {
-		bubble(fmt.Sprintf("F23 the reply to the request for a place is lost, applied %v: the same owner asks again", applied), t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Minute})
+		on(fmt.Sprintf("F23 the reply to the request for a place is lost, applied %v: the same owner asks again", applied), t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 			b.freeAfter(10*time.Second, b.occupy(t, "k", time.Hour))
 			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 				if n == 1 {
@@ -301,8 +290,7 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 			require.Equal(t, want, b.report(t).WaitTime)
 		})
 	}
-	bubble("F26 a request for a place whose outcome is unknown is abandoned in the end, and takes no place later", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 10 * time.Second})
+	on("F26 a request for a place whose outcome is unknown is abandoned in the end, and takes no place later", t, newBench, Options{Wait: 10 * time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Minute)
 		var late lockstore.Request
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
@@ -338,8 +326,7 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 		}
 	}
 	for _, lost := range []int{0, 1} {
-		bubble(fmt.Sprintf("F26 a run that leaves finds itself the holder, after %d lost replies: it releases", lost), t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Second})
+		on(fmt.Sprintf("F26 a run that leaves finds itself the holder, after %d lost replies: it releases", lost), t, newBench, Options{Wait: time.Second}, func(t *testing.T, b *bench) {
 			granted(t, b, b.occupy(t, "k", time.Hour), lost)
 			require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 			require.NoError(t, b.report(t).ReleaseErr)
@@ -348,8 +335,7 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 			b.free(t, "k")
 		})
 	}
-	bubble("F26 F37 a run that leaves finds itself the holder and cannot release: unknown", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Second})
+	on("F26 F37 a run that leaves finds itself the holder and cannot release: unknown", t, newBench, Options{Wait: time.Second}, func(t *testing.T, b *bench) {
 		granted(t, b, b.occupy(t, "k", time.Hour), 0)
 		b.store.release = fails(errDown)
 		err := b.Do(ctx, "k", neverRuns(t))
@@ -360,8 +346,7 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 	})
 
 	repeatable := LeaseRequest{Key: "k", TTL: time.Minute, Wait: 2 * time.Second, Owner: "mine"}
-	bubble("F64 a repeatable LeaseRequest that is told busy keeps its place for its next call", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+	on("F64 a repeatable LeaseRequest that is told busy keeps its place for its next call", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		lease := b.occupy(t, "k", time.Hour)
 		for range 2 {
 			_, err := b.Acquire(ctx, repeatable)
@@ -381,8 +366,7 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 		synctest.Wait()
 		b.free(t, "k")
 	})
-	bubble("F02 a repeatable LeaseRequest that is told busy and does not come again delays others by a turn", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+	on("F02 a repeatable LeaseRequest that is told busy and does not come again delays others by a turn", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		_, err := b.Acquire(ctx, repeatable)
 		require.IsType(t, &LockBusy{}, err)
@@ -392,19 +376,6 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 		require.NoError(t, err, "it has lost its place and no more")
 		require.NoError(t, b.Release(ctx, late))
 		b.free(t, "k")
-	})
-	bubble("F23 a repeatable LeaseRequest whose outcome is unknown keeps its place, too", t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		b.occupy(t, "k", time.Hour)
-		b.store.acquire = b.lost(errLostReply)
-		_, err := b.Acquire(ctx, repeatable)
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.ErrorIs(t, err, errLostReply)
-		require.Empty(t, b.store.releases)
-		require.Empty(t, b.store.leaves)
-		require.Equal(t, 1, b.waiting(t, "k"))
-		require.NoError(t, b.Release(ctx, lockstore.Lease{Key: "k", Owner: "mine"}))
-		require.Zero(t, b.waiting(t, "k"), "an abandon ends the place")
 	})
 }
 
@@ -444,8 +415,7 @@ func TestTrustAfterAWaitInAQueue(t *testing.T) {
 			})
 		})
 	}
-	bubble("F26 F29 a late duplicate of a refused request is granted: the store says what is left", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 10 * time.Minute})
+	on("F26 F29 a late duplicate of a refused request is granted: the store says what is left", t, newBench, Options{Wait: 10 * time.Minute}, func(t *testing.T, b *bench) {
 		b.freeAfter(waited, b.occupy(t, "k", time.Hour))
 		b.store.renew = noRenewal
 		began := time.Now()
@@ -462,15 +432,13 @@ func TestTrustAfterAWaitInAQueue(t *testing.T) {
 			return nil
 		})
 	})
-	bubble("the TTL of each request is that of the time that is left", t, func(t *testing.T) {
-		b := newBenchAsks(t, Options{Wait: 10 * time.Minute})
+	on("the TTL of each request is that of the time that is left", t, newBenchAsks, Options{Wait: 10 * time.Minute}, func(t *testing.T, b *bench) {
 		b.freeAfter(waited, b.occupy(t, "k", time.Hour))
 		require.NoError(t, b.Do(within(t, 101*time.Second), "k", nothing))
 		require.Equal(t, time.Minute, b.store.requests[0].TTL)
 		require.Equal(t, 52*time.Second, b.store.requests[len(b.store.requests)-1].TTL)
 	})
-	bubble("F11 F29 a lease that comes too late is abandoned, and a new owner asks", t, func(t *testing.T) {
-		b := newBenchAsks(t, Options{Wait: time.Minute})
+	on("F11 F29 a lease that comes too late is abandoned, and a new owner asks", t, newBenchAsks, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
@@ -485,8 +453,7 @@ func TestTrustAfterAWaitInAQueue(t *testing.T) {
 		require.NotEqual(t, b.store.requests[1].Owner, b.store.requests[2].Owner)
 		b.free(t, "k")
 	})
-	bubble("F09 the own lease of a late duplicate has expired: a new owner asks", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 10 * time.Minute})
+	on("F09 the own lease of a late duplicate has expired: a new owner asks", t, newBench, Options{Wait: 10 * time.Minute}, func(t *testing.T, b *bench) {
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n > 1 {
@@ -519,8 +486,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 			return driver.Answer{Outcome: driver.Ask}, err
 		}
 	}
-	bubble("F60 a wake-up that is lost costs the time until the store looks for itself", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+	on("F60 a wake-up that is lost costs the time until the store looks for itself", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		b.store.await = func(ctx context.Context, _ int, _ request) (driver.Answer, error) {
 			pass(750 * time.Millisecond)
@@ -530,8 +496,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.Equal(t, 5250*time.Millisecond, b.report(t).WaitTime)
 		b.oneOwner(t)
 	})
-	bubble("F60 a wake-up that comes twice costs a request, and no place", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+	on("F60 a wake-up that comes twice costs a request, and no place", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		b.store.await = b.first(1, says(driver.Ask))
 		require.NoError(t, b.Do(ctx, "k", nothing))
@@ -539,8 +504,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.Len(t, b.store.requests, 2)
 		b.oneOwner(t)
 	})
-	bubble("each turn comes at once and is none: the run pauses", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 20 * time.Second})
+	on("each turn comes at once and is none: the run pauses", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		lease := b.occupy(t, "k", time.Hour)
 		b.store.await = atOnce(nil)
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
@@ -552,8 +516,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.LessOrEqual(t, b.reports[1].WaitTime, 5*time.Second+maxWaitPause)
 	})
-	bubble("a store that has no news, again and again and at once: the run asks and pauses", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 20 * time.Second})
+	on("a store that has no news, again and again and at once: the run asks and pauses", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		b.store.await = says(driver.NotYet)
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
@@ -586,8 +549,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 			},
 			4 * firstPause, []time.Duration{0, firstPause, 2 * firstPause, 3 * firstPause}},
 	} {
-		bubble(name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: c.wait})
+		on(name, t, newBench, Options{Wait: c.wait}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Hour)
 			b.store.await = c.await
 			times := asked(b)
@@ -596,8 +558,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 			require.Equal(t, c.wait, b.report(t).WaitTime)
 		})
 	}
-	bubble("a run whose time to wait is over when it gets a place does not wait for a turn", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Second})
+	on("a run whose time to wait is over when it gets a place does not wait for a turn", t, newBench, Options{Wait: time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			pass(time.Second)
@@ -607,16 +568,14 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.Empty(t, b.store.awaits)
 		require.Zero(t, b.waiting(t, "k"))
 	})
-	bubble("F08 the end of the wait passes in a freeze: it is noticed within a second", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 10 * time.Second})
+	on("F08 the end of the wait passes in a freeze: it is noticed within a second", t, newBench, Options{Wait: 10 * time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		began := time.Now()
 		time.AfterFunc(500*time.Millisecond, func() { b.shift(instant{wall: 9 * time.Second}) })
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Equal(t, time.Second, time.Since(began))
 	})
-	bubble("F31 F44 AwaitTurn fails, and is no reason to call a free lock busy", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 20 * time.Second})
+	on("F31 F44 AwaitTurn fails, and is no reason to call a free lock busy", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		b.store.await = atOnce(errDown) // denied, for example
 		require.NoError(t, b.Do(ctx, "k", nothing))
@@ -625,8 +584,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.Equal(t, len(b.store.awaits), b.report(t).FailedCalls)
 		b.oneOwner(t)
 	})
-	bubble("F38 a store that goes down under a waiter is unavailable, not busy", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 20 * time.Second})
+	on("F38 a store that goes down under a waiter is unavailable, not busy", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		b.store.acquire = b.from(2, fails(errDown))
 		b.store.await = atOnce(errDown)
@@ -638,8 +596,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.LessOrEqual(t, b.report(t).WaitTime, 20*time.Second+releaseTime)
 		require.Less(t, len(b.store.requests), 100, "no retry storm")
 	})
-	bubble("F38 a store that leaves out the last requests alone: busy, as it said before", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 20 * time.Second})
+	on("F38 a store that leaves out the last requests alone: busy, as it said before", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		began := time.Now()
 		b.store.await = atOnce(nil)
@@ -654,8 +611,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.Positive(t, b.report(t).FailedCalls)
 		require.Zero(t, b.waiting(t, "k"))
 	})
-	bubble("F38 a store that recovers has kept the place", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 20 * time.Second})
+	on("F38 a store that recovers has kept the place", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		b.freeAfter(10*time.Second, b.occupy(t, "k", time.Hour))
 		began := time.Now()
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
@@ -675,8 +631,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		b.oneOwner(t)
 	})
 	for name, lease := range map[string]time.Duration{"the holder has died": 10 * time.Second, "the holder lives": time.Hour} {
-		bubble("F28 AwaitTurn blocks until its context ends, and "+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: 20 * time.Second})
+		on("F28 AwaitTurn blocks until its context ends, and "+name, t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", lease)
 			b.store.await = silent
 			err := b.Do(ctx, "k", nothing)
@@ -690,8 +645,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 			require.Zero(t, b.waiting(t, "k"))
 		})
 	}
-	bubble("F28 AwaitTurn ends late after its context", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 20 * time.Second})
+	on("F28 AwaitTurn ends late after its context", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		b.store.await = hangs
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
@@ -701,8 +655,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 
 	// A full queue gives no place.
 	full := func(t *testing.T, b *bench) []lockstore.Owner { return b.dies(t, "k", 128) }
-	bubble("F57 the queue is full: the run asks for a place once a second", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+	on("F57 the queue is full: the run asks for a place once a second", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		lease := b.occupy(t, "k", time.Hour)
 		places := full(t, b)
 		// Between two requests for a place: the first place is free when all are.
@@ -721,16 +674,14 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		b.oneOwner(t)
 		b.free(t, "k")
 	})
-	bubble("F57 a full queue: long pauses do not make the run ask later than once a second", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 5 * time.Second})
+	on("F57 a full queue: long pauses do not make the run ask later than once a second", t, newBench, Options{Wait: 5 * time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		full(t, b)
 		times := asked(b)
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, *times)
 	})
-	bubble("F57 F02 the queue is full of the dead: the run gets the lock after their turns", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute})
+	on("F57 F02 the queue is full of the dead: the run gets the lock after their turns", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		full(t, b)
 		require.NoError(t, b.Do(ctx, "k", nothing))
@@ -739,8 +690,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		b.oneOwner(t)
 		b.free(t, "k")
 	})
-	bubble("F57 the queue stays full: the run is told so", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 5 * time.Second})
+	on("F57 the queue stays full: the run is told so", t, newBench, Options{Wait: 5 * time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		full(t, b)
 		err := b.Do(ctx, "k", neverRuns(t))
@@ -754,12 +704,10 @@ func TestQueueThatMisbehaves(t *testing.T) {
 
 func TestQueueInsideOtherRuns(t *testing.T) {
 	ctx := context.Background()
-	bubble("a run inside another one waits in the queue of its own key", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute, TTL: 5 * time.Second})
+	on("a run inside another one waits in the queue of its own key", t, newBench, Options{Wait: time.Minute, TTL: 5 * time.Second}, func(t *testing.T, b *bench) {
 		b.freeAfter(20*time.Second, b.occupy(t, "inner", time.Hour))
 		require.NoError(t, b.Do(ctx, "outer", func(ctx context.Context, _ Lock) error {
-			err := b.Do(ctx, "outer", neverRuns(t))
-			require.IsType(t, &LockInvalid{}, err)
+			require.IsType(t, &LockInvalid{}, b.Do(ctx, "outer", neverRuns(t)))
 			require.Zero(t, b.waiting(t, "outer"), "it would wait for itself")
 			return b.Do(ctx, "inner", nothing)
 		}))
@@ -767,8 +715,7 @@ func TestQueueInsideOtherRuns(t *testing.T) {
 		b.free(t, "outer")
 		b.free(t, "inner")
 	})
-	bubble("F35 the lock of the run around it is lost: the inner one leaves its queue", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Minute, TTL: 6 * time.Second})
+	on("F35 the lock of the run around it is lost: the inner one leaves its queue", t, newBench, Options{Wait: time.Minute, TTL: 6 * time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "inner", time.Hour)
 		b.store.renew = says(driver.Lost)
 		err := b.Do(ctx, "outer", func(ctx context.Context, _ Lock) error {
@@ -782,8 +729,7 @@ func TestQueueInsideOtherRuns(t *testing.T) {
 		})
 		require.IsType(t, &LockLost{}, err)
 	})
-	bubble("DoAll waits for each key in its queue, and asks for no place when Wait is over", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: 10 * time.Second})
+	on("DoAll waits for each key in its queue, and asks for no place when Wait is over", t, newBench, Options{Wait: 10 * time.Second}, func(t *testing.T, b *bench) {
 		b.freeAfter(4*time.Second, b.occupy(t, "a", time.Hour))
 		b.freeAfter(8*time.Second, b.occupy(t, "b", time.Hour))
 		b.occupy(t, "c", time.Hour)
@@ -814,8 +760,7 @@ func TestQueueInsideOtherRuns(t *testing.T) {
 		require.Empty(t, b.store.leaves)
 		b.free(t, "a")
 	})
-	bubble("F61 DoAll in many orders at once: all run, in the order of their arrival at each key", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Hour})
+	on("F61 DoAll in many orders at once: all run, in the order of their arrival at each key", t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 		var all sync.WaitGroup
 		var order []int
 		for i := range 8 {

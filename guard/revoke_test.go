@@ -93,8 +93,7 @@ func TestRevokedUnderTheWork(t *testing.T) {
 	} {
 		for i := range 4 {
 			atOnce, renews := i%2 == 0, i/2 == 0
-			bubble(fmt.Sprintf("F35 %s, OpenAtOnce %v, renews %v", name, atOnce, renews), t, func(t *testing.T) {
-				b := newBench(t, Options{})
+			on(fmt.Sprintf("F35 %s, OpenAtOnce %v, renews %v", name, atOnce, renews), t, newBench, Options{}, func(t *testing.T, b *bench) {
 				err := run(b, func(ctx context.Context) error {
 					status, err := b.Inspect(context.Background(), "k")
 					require.NoError(t, err)
@@ -121,8 +120,7 @@ func TestRevokedUnderTheWork(t *testing.T) {
 			})
 		}
 	}
-	bubble("a run that waits learns who revoked the lease", t, func(t *testing.T) {
-		b := newBench(t, Options{Wait: time.Second})
+	on("a run that waits learns who revoked the lease", t, newBench, Options{Wait: time.Second}, func(t *testing.T, b *bench) {
 		lease := b.occupy(t, "k", time.Minute)
 		_, err := b.store.Revoke(context.Background(), lockstore.RevokeRequest{Key: "k", Fence: lease.Fence, By: lockstore.HolderInfo{Name: "jo"}})
 		require.NoError(t, err)

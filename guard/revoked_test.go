@@ -29,8 +29,7 @@ func TestRevokedRunOpensTheKey(t *testing.T) {
 			return b.DoOnce(ctx, "k", OnceOptions{}, func(ctx context.Context, _ Lock) (Completion, error) { return Completion{}, work(ctx) })
 		},
 	} {
-		bubble("F35 "+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Minute})
+		on("F35 "+name, t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 			began := time.Now()
 			ended := make(chan error)
 			go func() { ended <- do(context.Background(), b) }()
@@ -49,8 +48,7 @@ func TestRevokedRunOpensTheKey(t *testing.T) {
 			require.Less(t, got, defaultTTL/3+2*time.Second, "after the first renewal and the work")
 		})
 	}
-	bubble("F35 a lease whose work has started: in doubt at its end, and not before", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F35 a lease whose work has started: in doubt at its end, and not before", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		began := time.Now()
 		var fence lockstore.Fence
 		err := b.DoOnce(context.Background(), "k", OnceOptions{MarkStarted: true}, func(ctx context.Context, lock Lock) (Completion, error) {

@@ -38,8 +38,7 @@ func TestLeaseLength(t *testing.T) {
 		{"a TTL of one's own", 10 * time.Minute, Options{TTL: 5 * time.Second}, 5 * time.Second},
 		{"never below the store's least", 450 * time.Millisecond, Options{}, 1450 * time.Millisecond},
 	} {
-		bubble(c.name, t, func(t *testing.T) {
-			b := newBench(t, c.opt)
+		on(c.name, t, newBench, c.opt, func(t *testing.T, b *bench) {
 			ctx := context.Background()
 			if c.left != 0 {
 				ctx = within(t, c.left)
@@ -51,8 +50,7 @@ func TestLeaseLength(t *testing.T) {
 }
 
 func TestWorkContext(t *testing.T) {
-	bubble("ends DeadlineMargin before the deadline, with the cause ErrDeadline", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("ends DeadlineMargin before the deadline, with the cause ErrDeadline", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		start := time.Now()
 		err := b.Do(within(t, 10*time.Second), "k", func(ctx context.Context, _ Lock) error {
 			deadline, ok := ctx.Deadline()
@@ -71,8 +69,7 @@ func TestWorkContext(t *testing.T) {
 		require.Empty(t, b.store.renewals, "a run that ends within its lease does not renew")
 		b.free(t, "k")
 	})
-	bubble("ends at MaxHold, however long the caller would wait", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("ends at MaxHold, however long the caller would wait", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		start := time.Now()
 		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 			<-ctx.Done()
@@ -82,8 +79,7 @@ func TestWorkContext(t *testing.T) {
 		}))
 		b.free(t, "k")
 	})
-	bubble("is a child of the caller's", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("is a child of the caller's", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		type name struct{}
 		parent, cancel := context.WithCancelCause(context.WithValue(context.Background(), name{}, "v"))
 		gone := errors.New("gone")
@@ -96,8 +92,7 @@ func TestWorkContext(t *testing.T) {
 		}))
 		b.free(t, "k")
 	})
-	bubble("F67 ends when the work returns, and nothing of the run goes on", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F67 ends when the work returns, and nothing of the run goes on", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		leaked := make(chan error, 1)
 		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 			child, cancel := context.WithTimeout(ctx, time.Hour)
@@ -119,8 +114,7 @@ func TestWorkContext(t *testing.T) {
 }
 
 func TestRenewal(t *testing.T) {
-	bubble("after each third of the lease, inside the run only", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("after each third of the lease, inside the run only", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
 			pass(99 * time.Second)
 			return ctx.Err()
@@ -128,16 +122,14 @@ func TestRenewal(t *testing.T) {
 		require.Equal(t, []time.Duration{time.Minute, time.Minute, time.Minute, time.Minute}, b.store.renewals, "at 20, 40, 60, 80 s")
 		require.Equal(t, 6, b.report(t).Calls)
 	})
-	bubble("stops when the lease reaches past the deadline", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("stops when the lease reaches past the deadline", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.Do(within(t, 70*time.Second), "k", func(ctx context.Context, _ Lock) error {
 			pass(69 * time.Second)
 			return ctx.Err()
 		}))
 		require.Equal(t, []time.Duration{51 * time.Second}, b.store.renewals)
 	})
-	bubble("F16 in time, when the store lets less be trusted than was asked for", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F16 in time, when the store lets less be trusted than was asked for", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.trusts(15 * time.Second)
 		b.store.renew = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
@@ -150,8 +142,7 @@ func TestRenewal(t *testing.T) {
 		}))
 		require.Len(t, b.store.renewals, 11, "each five seconds")
 	})
-	bubble("F24 after a lost reply the renewal is repeated, and the lease is still held", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F24 after a lost reply the renewal is repeated, and the lease is still held", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
 			if n%2 == 1 {
@@ -164,8 +155,7 @@ func TestRenewal(t *testing.T) {
 			return ctx.Err()
 		}))
 	})
-	bubble("F35 F43 a lease that the store has lost ends the work", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F35 F43 a lease that the store has lost ends the work", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.renew = says(driver.Lost)
 		start := time.Now()
 		err := b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
@@ -178,8 +168,7 @@ func TestRenewal(t *testing.T) {
 		require.ErrorIs(t, err, lockstore.ErrLost)
 		require.Len(t, b.store.releases, 1, "the lease may be revoked, and its release opens the key")
 	})
-	bubble("F53 F54 an entry that turned foreign ends the work", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F53 F54 an entry that turned foreign ends the work", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.renew = fails(lockstore.ErrCorrupt)
 		err := b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
 			<-ctx.Done()
@@ -193,8 +182,7 @@ func TestRenewal(t *testing.T) {
 		"F31 F71 a store that throttles or refuses": errDown,
 		"F32 a store that does not answer":          errLostReply,
 	} {
-		bubble(name+" ends the work before another may be granted", t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(name+" ends the work before another may be granted", t, newBench, Options{}, func(t *testing.T, b *bench) {
 			start := time.Now()
 			var last, calls atomic.Int64
 			b.store.renew = func(context.Context, int, request) (driver.Answer, error) {
@@ -215,8 +203,7 @@ func TestRenewal(t *testing.T) {
 			b.free(t, "k")
 		})
 	}
-	bubble("F29 M20 the trust after a slow renewal ends one TTL after its request", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F29 M20 the trust after a slow renewal ends one TTL after its request", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		var sent time.Time
 		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n > 1 {
@@ -234,8 +221,7 @@ func TestRenewal(t *testing.T) {
 		})
 		require.IsType(t, &LockLost{}, err)
 	})
-	bubble("F29 if a renewal takes longer than the lease, the lease is lost in time", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: 3 * time.Second})
+	on("F29 if a renewal takes longer than the lease, the lease is lost in time", t, newBench, Options{TTL: 3 * time.Second}, func(t *testing.T, b *bench) {
 		b.store.renew = b.slow(3300 * time.Millisecond)
 		start := time.Now()
 		err := b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
@@ -245,8 +231,7 @@ func TestRenewal(t *testing.T) {
 		})
 		require.IsType(t, &LockLost{}, err)
 	})
-	bubble("F14 a renewal that is late by most of the lease keeps the lease or loses it", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: 10 * time.Second})
+	on("F14 a renewal that is late by most of the lease keeps the lease or loses it", t, newBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *bench) {
 		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			pass(6200 * time.Millisecond) // the first third and this: 0.95 of the TTL
 			return b.store.pass(context.Background(), r)
@@ -259,8 +244,7 @@ func TestRenewal(t *testing.T) {
 }
 
 func TestClocks(t *testing.T) {
-	bubble("F08 F07 a freeze is seen at the first check, before any timer", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F08 F07 a freeze is seen at the first check, before any timer", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		err := b.Do(within(t, 30*time.Second), "k", func(ctx context.Context, _ Lock) error {
 			require.NoError(t, ctx.Err())
 			b.shift(instant{wall: time.Hour}) // the monotonic clock stood still
@@ -276,8 +260,7 @@ func TestClocks(t *testing.T) {
 		require.IsType(t, &LockLost{}, err, "the work's nil does not hide the loss")
 	})
 	for name, left := range map[string]time.Duration{"that renews": time.Hour, "that does not": 30 * time.Second} {
-		bubble("F08 a context derived from the work's ends within a second after a freeze, in a run "+name, t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on("F08 a context derived from the work's ends within a second after a freeze, in a run "+name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			err := b.Do(within(t, left), "k", func(ctx context.Context, _ Lock) error {
 				child, cancel := context.WithCancel(ctx)
 				defer cancel()
@@ -291,8 +274,7 @@ func TestClocks(t *testing.T) {
 			require.IsType(t, &LockLost{}, err)
 		})
 	}
-	bubble("F17 a wall clock that steps back changes nothing", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F17 a wall clock that steps back changes nothing", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.renew = fails(errDown)
 		start := time.Now()
 		err := b.Do(within(t, time.Hour), "k", func(ctx context.Context, _ Lock) error {
@@ -303,8 +285,7 @@ func TestClocks(t *testing.T) {
 		})
 		require.IsType(t, &LockLost{}, err)
 	})
-	bubble("F17 F08 a wall clock that stepped back does not hide a later freeze", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F17 F08 a wall clock that stepped back does not hide a later freeze", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		err := b.Do(within(t, time.Hour), "k", func(ctx context.Context, _ Lock) error {
 			b.shift(instant{wall: -10 * time.Minute})
 			assert.NoError(t, ctx.Err())
@@ -318,8 +299,7 @@ func TestClocks(t *testing.T) {
 		"F17 a wall clock that was ahead for the request and is corrected makes no lease longer": {acquire: true},
 		"F17 nor for a renewal": {renew: true},
 	} {
-		bubble(name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Hour})
+		on(name, t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 			var sent time.Time
 			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 				if n == 1 && when.acquire {
@@ -350,8 +330,7 @@ func TestClocks(t *testing.T) {
 			require.IsType(t, &LockLost{}, err)
 		})
 	}
-	bubble("F10 a freeze between the work's end and the release does not change the result", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F10 a freeze between the work's end and the release does not change the result", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.release = func(ctx context.Context, _ int, _ request) (driver.Answer, error) {
 			b.shift(instant{mono: time.Hour, wall: time.Hour})
 			return driver.Answer{Outcome: driver.Lost}, nil // another has been granted the key since
@@ -359,14 +338,11 @@ func TestClocks(t *testing.T) {
 		require.NoError(t, b.Do(within(t, 30*time.Second), "k", nothing))
 		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrLost)
 	})
-	bubble("F35 a lease that vanished while it was trusted is lost, whatever the work says", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F35 a lease that vanished while it was trusted is lost, whatever the work says", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.release = says(driver.Lost)
-		err := b.Do(within(t, 30*time.Second), "k", nothing)
-		require.IsType(t, &LockLost{}, err)
+		require.IsType(t, &LockLost{}, b.Do(within(t, 30*time.Second), "k", nothing))
 	})
-	bubble("F18 a store clock that runs ten per cent fast is inside the margin of a short lease", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: 2 * time.Second})
+	on("F18 a store clock that runs ten per cent fast is inside the margin of a short lease", t, newBench, Options{TTL: 2 * time.Second}, func(t *testing.T, b *bench) {
 		start := time.Now()
 		b.store.Store = memstore.New(func() time.Time { return start.Add(time.Since(start) * 11 / 10) })
 		b.store.renew = fails(errDown)
@@ -381,15 +357,13 @@ func TestClocks(t *testing.T) {
 }
 
 func TestWorkThatDoesNotReturnWell(t *testing.T) {
-	bubble("F05 an error is the caller's, and the lease is released", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F05 an error is the caller's, and the lease is released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		bad := errors.New("bad")
 		require.Equal(t, bad, b.Do(context.Background(), "k", func(context.Context, Lock) error { return bad }))
 		require.Equal(t, OutcomeError, b.report(t).Outcome)
 		b.free(t, "k")
 	})
-	bubble("F04 after a panic the lease is released, and the panic goes on with its own stack", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F04 after a panic the lease is released, and the panic goes on with its own stack", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		func() {
 			defer func() {
 				assert.Equal(t, "boom", recover())
@@ -401,8 +375,7 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 		require.Len(t, b.store.releases, 1)
 		b.free(t, "k")
 	})
-	bubble("F05 after Goexit the lease is released", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F05 after Goexit the lease is released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -412,8 +385,7 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 		require.Equal(t, OutcomePanic, b.report(t).Outcome)
 		b.free(t, "k")
 	})
-	bubble("work that runs past its deadline keeps its lease until it returns", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("work that runs past its deadline keeps its lease until it returns", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.Do(within(t, 10*time.Second), "k", func(context.Context, Lock) error {
 			pass(10500 * time.Millisecond)
 			require.Empty(t, b.store.releases)
@@ -424,8 +396,7 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 		})
 		require.Len(t, b.store.releases, 1)
 	})
-	bubble("work that runs past its lease is lost, also if it returns nil", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("work that runs past its lease is lost, also if it returns nil", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		err := b.Do(within(t, 10*time.Second), "k", func(context.Context, Lock) error {
 			pass(12 * time.Second)
 			return nil
@@ -438,15 +409,13 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 func panicsHere(context.Context, Lock) error { panic("boom") }
 
 func TestRelease(t *testing.T) {
-	bubble("F25 after a lost reply the release is repeated, and the key is free", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F25 after a lost reply the release is repeated, and the key is free", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.release = b.first(1, b.lost(errLostReply))
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.NoError(t, b.report(t).ReleaseErr)
 		b.free(t, "k")
 	})
-	bubble("F25 lost after a lost reply says nothing about the work", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F25 lost after a lost reply says nothing about the work", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.release = func(ctx context.Context, n int, _ request) (driver.Answer, error) {
 			if n == 1 {
 				return driver.Answer{}, errLostReply
@@ -456,26 +425,22 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.ErrorIs(t, b.report(t).ReleaseErr, errLostReply)
 	})
-	bubble("F31 F35 lost after a refusal is lost: the refused request was not applied", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F31 F35 lost after a refusal is lost: the refused request was not applied", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.release = func(ctx context.Context, n int, _ request) (driver.Answer, error) {
 			if n == 1 {
 				return driver.Answer{}, errDown
 			}
 			return driver.Answer{Outcome: driver.Lost}, nil
 		}
-		err := b.Do(context.Background(), "k", nothing)
-		require.IsType(t, &LockLost{}, err)
+		require.IsType(t, &LockLost{}, b.Do(context.Background(), "k", nothing))
 		require.Equal(t, OutcomeLost, b.report(t).Outcome)
 	})
-	bubble("does not depend on the caller's context", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("does not depend on the caller's context", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithCancel(context.Background())
 		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { cancel(); return nil }))
 		b.free(t, "k")
 	})
-	bubble("a failure does not change the work's result, takes at most a second and is reported", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("a failure does not change the work's result, takes at most a second and is reported", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.release = fails(errDown)
 		start := time.Now()
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
@@ -486,8 +451,7 @@ func TestRelease(t *testing.T) {
 }
 
 func TestShutdown(t *testing.T) {
-	bubble("F69 cancels the work, and the lease is released when the work has returned, never before", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F69 cancels the work, and the lease is released when the work has returned, never before", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		running, result := make(chan struct{}), make(chan error, 1)
 		go func() {
 			result <- b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
@@ -509,8 +473,7 @@ func TestShutdown(t *testing.T) {
 		require.ErrorIs(t, err, ErrShutdown)
 	})
 	for name, newBench := range benches {
-		bubble("F69 ends a waiter at once"+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Hour})
+		on("F69 ends a waiter at once"+name, t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Hour)
 			result := make(chan error, 1)
 			go func() { result <- b.Do(context.Background(), "k", neverRuns(t)) }()
@@ -525,8 +488,7 @@ func TestShutdown(t *testing.T) {
 
 func TestSeveralRunsInOneProcess(t *testing.T) {
 	for name, newBench := range benches {
-		bubble("F70 F13 each has an owner of its own, and one key has one holder"+name, t, func(t *testing.T) {
-			b := newBench(t, Options{Wait: time.Hour})
+		on("F70 F13 each has an owner of its own, and one key has one holder"+name, t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 			var inside, most atomic.Int64
 			results := make(chan error, 8)
 			for range 8 {
@@ -550,8 +512,7 @@ func TestSeveralRunsInOneProcess(t *testing.T) {
 			require.Len(t, owners, 8)
 		})
 	}
-	bubble("a key inside itself is refused, another key is not", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("a key inside itself is refused, another key is not", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		var leaked context.Context
 		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 			leaked = context.WithoutCancel(ctx)

@@ -95,8 +95,7 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 			}
 		})
 	}
-	bubble("a release of a lease that was acquired before", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("a release of a lease that was acquired before", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		lease, err := b.Acquire(context.Background(), LeaseRequest{Key: "k", TTL: time.Minute})
 		require.NoError(t, err)
 		b.store.release = hangs
@@ -129,8 +128,7 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 			b.free(t, "k")
 		}
 	})
-	bubble("Shutdown twice counts from the first", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("Shutdown twice counts from the first", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.release = hangs
 		called := time.Now()
 		time.AfterFunc(time.Second, b.Shutdown)
@@ -142,8 +140,7 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 
 // Shutdown also ends a release that has just begun and has no call under way.
 func TestShutdownBeforeTheFirstCallOfARelease(t *testing.T) {
-	bubble("F69 the first call ends 300 ms after Shutdown", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F69 the first call ends 300 ms after Shutdown", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		r := b.newCall(t.Context()).newRun(t.Context(), "k")
 		defer r.close()
 		require.Equal(t, releaseTime, r.beginRelease(false, releaseTime))

@@ -48,26 +48,27 @@ import (
 func TestSimulation(t *testing.T) {
 	first, seeds := verifyrecord.Seed(t, 50, 20_000)
 	began := time.Now()
-	var total simCounts
+	total := map[string]int64{"seeds": int64(seeds)}
 	for seed := first; seed < first+uint64(seeds); seed++ {
 		for _, queue := range []bool{false, true} {
-			w := &simWorld{seed: seed, queue: queue}
+			w := &simWorld{seed: seed, queue: queue, counts: map[string]int64{}}
 			synctest.Test(t, w.run) // ends this test when it fails
-			total.add(w.counts)
+			for name, n := range w.counts {
+				total[name] += n
+			}
 		}
 	}
-	total.Seeds = int64(seeds)
-	t.Logf("%d seeds: %+v", seeds, total)
+	t.Log(total)
 	if seeds > 1 { // not a replay
-		for name, n := range total.all() {
-			require.Positive(t, n, "a run without %s shows nothing", name)
+		for _, name := range simCounted {
+			require.Positive(t, total[name], "a run without %s shows nothing", name)
 		}
 	}
 	verifyrecord.Write(t, verifyrecord.Result{
-		Kind: verifyrecord.Simulation, Name: "simulated guards in memory", Seed: first, Counts: total.all(), Took: time.Since(began),
+		Kind: verifyrecord.Simulation, Name: "simulated guards in memory", Seed: first, Counts: total, Took: time.Since(began),
 		Controls: []verifyrecord.Control{{
 			What:  "a holder that stands still between its check of the lease and its write",
-			Shown: total.StaleUnfenced > 0, Saw: fmt.Sprintf("%d writes that only a comparison of fences refuses", total.StaleUnfenced),
+			Shown: total[stale] > 0, Saw: fmt.Sprintf("%d writes that only a comparison of fences refuses", total[stale]),
 		}},
 		Limits: []string{
 			"No process can notice a wall clock that is set back while the process is frozen (P2). The simulated process reads its clocks after the freeze and before the change, so this case is not simulated.",
@@ -76,32 +77,12 @@ func TestSimulation(t *testing.T) {
 	})
 }
 
-type simCounts struct {
-	Seeds, Operations, Grants, Renewals, Deaths, Freezes, Steps, LostReplies, Late, Repeats, Busy, Losses, StaleUnfenced int64
-	Places, Turns, HandOvers, Seen, Extended, Leaves, Early                                                              int64
-}
+const stale = "writes that only the fence refuses"
 
-func (c *simCounts) add(o simCounts) {
-	for _, p := range []struct {
-		to *int64
-		n  int64
-	}{
-		{&c.Operations, o.Operations}, {&c.Grants, o.Grants}, {&c.Renewals, o.Renewals}, {&c.Deaths, o.Deaths},
-		{&c.Freezes, o.Freezes}, {&c.Steps, o.Steps}, {&c.LostReplies, o.LostReplies}, {&c.Late, o.Late},
-		{&c.Repeats, o.Repeats}, {&c.Busy, o.Busy}, {&c.Losses, o.Losses}, {&c.StaleUnfenced, o.StaleUnfenced},
-		{&c.Places, o.Places}, {&c.Turns, o.Turns}, {&c.HandOvers, o.HandOvers}, {&c.Seen, o.Seen}, {&c.Extended, o.Extended}, {&c.Leaves, o.Leaves}, {&c.Early, o.Early},
-	} {
-		*p.to += p.n
-	}
-}
-
-func (c simCounts) all() map[string]int64 {
-	return map[string]int64{
-		"seeds": c.Seeds, "operations": c.Operations, "grants": c.Grants, "renewals": c.Renewals, "deaths": c.Deaths,
-		"freezes": c.Freezes, "clock steps": c.Steps, "lost replies": c.LostReplies, "late requests": c.Late,
-		"repeated requests": c.Repeats, "busy": c.Busy, "losses": c.Losses, "writes that only the fence refuses": c.StaleUnfenced,
-		"places in a queue": c.Places, "turns": c.Turns, "hand-overs": c.HandOvers, "hand-overs that the waiter saw": c.Seen, "hand-overs that were extended under the work": c.Extended, "leaves": c.Leaves, "early wake-ups": c.Early,
-	}
+// simCounted is what must have happened, or a simulation shows nothing.
+var simCounted = []string{
+	"operations", "grants", "renewals", "deaths", "freezes", "clock steps", "lost replies", "late requests", "repeated requests", "busy", "losses",
+	stale, "places in a queue", "turns", "hand-overs", "hand-overs that the waiter saw", "hand-overs that were extended under the work", "leaves", "early wake-ups",
 }
 
 const (
@@ -124,7 +105,7 @@ type simWorld struct {
 	store *lockstore.Store
 
 	mu      sync.Mutex
-	counts  simCounts
+	counts  map[string]int64
 	runs    map[lockstore.Owner]*simRun
 	highest lockstore.Fence // of all grants
 	written lockstore.Fence // the resource's
@@ -163,10 +144,10 @@ func (w *simWorld) fail(format string, args ...any) {
 	w.t.Errorf("seed %d at %v: %s", w.seed, time.Since(w.start), fmt.Sprintf(format, args...))
 }
 
-func (w *simWorld) count(n *int64) {
+func (w *simWorld) count(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	*n++
+	w.counts[what]++
 }
 
 func (w *simWorld) run(t *testing.T) {
@@ -244,7 +225,7 @@ func (w *simWorld) refused(run *simRun, owner lockstore.Owner, a driver.Answer) 
 	}
 	if run.joined == 0 {
 		w.places++
-		w.counts.Places++
+		w.counts["places in a queue"]++
 		run.joined, run.place, run.since, run.waiting = w.places, a.Position, now, true
 	}
 	run.turn = time.Time{}
@@ -268,7 +249,7 @@ func (w *simWorld) granted(run *simRun, fence lockstore.Fence) {
 	if fence <= w.highest {
 		return
 	}
-	w.counts.Grants++
+	w.counts["grants"]++
 	w.highest = fence
 	now := time.Now()
 	for _, other := range w.runs {
@@ -277,11 +258,11 @@ func (w *simWorld) granted(run *simRun, fence lockstore.Fence) {
 		}
 	}
 	if run.healthy() {
-		w.counts.Turns++
+		w.counts["turns"]++
 		w.tookItsTurn(run, now)
 		free := w.end
 		if fence == w.handed {
-			w.counts.HandOvers++
+			w.counts["hand-overs"]++
 			free = w.free
 		}
 		if run.since.After(free) {
@@ -364,14 +345,14 @@ func (p *simProcess) yield() {
 		switch {
 		case f < 0.010:
 			p.dead = true
-			p.world.count(&p.world.counts.Deaths)
+			p.world.count("deaths")
 		case f < 0.025:
 			p.freezing = time.Now()
 			p.until = p.freezing.Add(time.Duration(p.rng.Float64() * 3 * float64(simTTL)))
-			p.world.count(&p.world.counts.Freezes)
+			p.world.count("freezes")
 		case f < 0.040:
 			p.ahead += time.Duration((p.rng.Float64() - 0.5) * 4 * float64(simTTL))
-			p.world.count(&p.world.counts.Steps)
+			p.world.count("clock steps")
 		}
 	}
 	freezing, until, dead := !p.freezing.IsZero(), p.until, p.dead
@@ -510,7 +491,7 @@ func (p *simProcess) work(ctx context.Context, lock Lock) error {
 		}
 		w.mu.Lock()
 		if lock.Fence < w.written {
-			w.counts.StaleUnfenced++ // refused by its fence; without it, it would have been accepted
+			w.counts[stale]++ // refused by its fence; without it, it would have been accepted
 		}
 		w.written = max(w.written, lock.Fence)
 		w.mu.Unlock()
@@ -540,7 +521,7 @@ func (p *simProcess) judge(run *simRun, report Report, ran bool, err error) {
 	}
 	switch err.(type) {
 	case *LockBusy:
-		w.counts.Busy++
+		w.counts["busy"]++
 		if !run.held {
 			w.fail("M17: busy, but the store never said so")
 		}
@@ -548,7 +529,7 @@ func (p *simProcess) judge(run *simRun, report Report, ran bool, err error) {
 			w.fail("busy, and the work ran")
 		}
 	case *LockLost:
-		w.counts.Losses++
+		w.counts["losses"]++
 		if !ran {
 			w.fail("lost, and the work did not run")
 		}
@@ -613,7 +594,7 @@ func (s *simWire) send(ctx context.Context, server func() (driver.Answer, error)
 	if err := ctx.Err(); err != nil {
 		return none, fmt.Errorf("%w: not sent: %w", lockstore.ErrUnavailable, err)
 	}
-	w.count(&w.counts.Operations)
+	w.count("operations")
 	run := p.change(func(run *simRun) { run.calls++ })
 	defer func() {
 		w.mu.Lock()
@@ -646,21 +627,21 @@ func (s *simWire) send(ctx context.Context, server func() (driver.Answer, error)
 	case fate < 0.03: // refused, certainly not applied
 		return none, fmt.Errorf("%w: throttled", lockstore.ErrUnavailable)
 	case fate < 0.07: // the reply is lost
-		w.count(&w.counts.LostReplies)
+		w.count("lost replies")
 		pass(in)
 		_, _ = server()
 		return none, errSimCut
 	case fate < 0.10: // swallowed
 		deliver = func() {}
 	case fate < 0.13: // F11, F18: it arrives when nobody waits any more
-		w.count(&w.counts.Late)
+		w.count("late requests")
 		in = p.upTo(2 * simTTL)
 	case fate < 0.16: // F29
 		out = p.upTo(2 * simTTL)
 	case fate < 0.20: // F26: a proxy repeats it, later. A repeated acquire that was
 		// refused at first can take the key when it is free again: the documented
 		// limit, so it is not repeated here.
-		w.count(&w.counts.Repeats)
+		w.count("repeated requests")
 		again = p.upTo(2 * simTTL)
 	}
 	w.late.Go(deliver)
@@ -698,12 +679,12 @@ func (s *simWire) Do(ctx context.Context, _ string, r driver.Request) (driver.An
 		if stopped := w.runs[r.Owner].stopped; !stopped.IsZero() && time.Since(stopped) > 0 {
 			w.fail("M24: a renewal after the end of its work")
 		}
-		w.counts.Renewals++
+		w.counts["renewals"]++
 		w.mu.Unlock()
 	case driver.Abandon:
 		w.leaves(s.current(r.Owner))
 	case driver.Leave:
-		w.count(&w.counts.Leaves)
+		w.count("leaves")
 		w.leaves(s.current(r.Owner))
 	}
 	a, err := s.send(ctx, func() (driver.Answer, error) { return w.serve(run, r) })
@@ -728,7 +709,7 @@ func (w *simWorld) serve(run *simRun, r driver.Request) (driver.Answer, error) {
 			w.fail("M18: a request of a run that left nothing behind took the key")
 		}
 		if r.Fence != 0 {
-			w.counts.Extended++
+			w.counts["hand-overs that were extended under the work"]++
 		}
 		w.granted(run, a.Fence)
 	case r.Kind == driver.Renew, r.Kind == driver.Release:
@@ -745,7 +726,7 @@ func (s *simWire) Await(ctx context.Context, key string, r driver.Request) (driv
 	w, run, early := s.p.world, s.current(r.Owner), s.p.float() < 0.1
 	return s.send(ctx, func() (driver.Answer, error) {
 		if early {
-			w.count(&w.counts.Early)
+			w.count("early wake-ups")
 			ctx, cancel := context.WithTimeout(ctx, s.p.upTo(time.Second))
 			defer cancel()
 			_, _ = w.store.Driver().Await(ctx, key, r)
@@ -755,7 +736,7 @@ func (s *simWire) Await(ctx context.Context, key string, r driver.Request) (driv
 		if a.Outcome == driver.Granted {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.counts.Seen++
+			w.counts["hand-overs that the waiter saw"]++
 			w.granted(run, a.Fence)
 		}
 		return a, err

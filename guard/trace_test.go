@@ -94,16 +94,14 @@ func TestTrace(t *testing.T) {
 	bubble("a loss, once, whoever finds it", t, func(t *testing.T) {
 		b, f := open(t, Options{TTL: time.Second})
 		b.store.renew = says(driver.Lost)
-		err := b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return ctx.Err() })
-		require.IsType(t, &LockLost{}, err)
+		require.IsType(t, &LockLost{}, b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return ctx.Err() }))
 		require.Equal(t, []Phase{PhaseAsking, PhaseGranted, PhaseLost}, f.phases())
 		require.ErrorIs(t, f.events[2].Err, lockstore.ErrLost)
 	})
 	bubble("a loss that the clocks show", t, func(t *testing.T) {
 		b, f := open(t, Options{TTL: time.Second})
 		b.store.renew = fails(errCut)
-		err := b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return ctx.Err() })
-		require.IsType(t, &LockLost{}, err)
+		require.IsType(t, &LockLost{}, b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return ctx.Err() }))
 		phases := f.phases()
 		require.Equal(t, PhaseLost, phases[len(phases)-1])
 		require.Equal(t, 1, len(slices.DeleteFunc(slices.Clone(phases), func(s Phase) bool { return s != PhaseLost })))
@@ -153,8 +151,7 @@ func TestTrace(t *testing.T) {
 		require.Equal(t, OutcomePanic, b.report(t).Outcome)
 		b.free(t, "k")
 	})
-	bubble("a hook that returns no context", t, func(t *testing.T) {
-		b := newBench(t, Options{Trace: func(context.Context, TraceEvent) context.Context { return nil }})
+	on("a hook that returns no context", t, newBench, Options{Trace: func(context.Context, TraceEvent) context.Context { return nil }}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.Do(context.WithValue(ctx, seenKey{}, "caller's"), "k", func(ctx context.Context, _ Lock) error {
 			require.Equal(t, "caller's", ctx.Value(seenKey{}))
 			return nil
@@ -167,7 +164,6 @@ func TestTrace(t *testing.T) {
 			}
 			return ctx
 		}})
-		err := b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { synctest.Wait(); return ctx.Err() })
-		require.IsType(t, &LockLost{}, err)
+		require.IsType(t, &LockLost{}, b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { synctest.Wait(); return ctx.Err() }))
 	})
 }

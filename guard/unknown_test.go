@@ -39,21 +39,18 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 				return driver.Answer{}, errLostReply
 			}
 		}
-		bubble(name+" after a release", t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(name+" after a release", t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.release = first(b)
 			lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 			require.NoError(t, err)
 			unknown(t, b, b.Release(ctx, lease))
 			b.free(t, "k")
 		})
-		bubble(name+" after the release of an acquire whose outcome is unknown", t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(name+" after the release of an acquire whose outcome is unknown", t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.release = first(b)
 			unknown(t, b, b.Release(ctx, lockstore.Lease{Key: "k", Owner: "me"}))
 		})
-		bubble(name+" after the release of a run", t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(name+" after the release of a run", t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.release = first(b)
 			require.NoError(t, b.Do(ctx, "k", nothing), "the work's result stands")
 			require.Equal(t, OutcomeOK, b.report(t).Outcome)
@@ -64,8 +61,7 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 		if later != errDown {
 			continue
 		}
-		bubble(name+" after a renewal", t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(name+" after a renewal", t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.renew = first(b)
 			lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 			require.NoError(t, err)
@@ -75,8 +71,7 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 			require.NoError(t, err)
 			require.Greater(t, status.Remaining, 50*time.Second, "it was renewed")
 		})
-		bubble(name+" after an acquire, and the attempt cannot be abandoned", t, func(t *testing.T) {
-			b := newBench(t, Options{})
+		on(name+" after an acquire, and the attempt cannot be abandoned", t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.acquire = first(b)
 			b.store.release = func(_ context.Context, n int, _ request) (driver.Answer, error) {
 				if n > 1 {
@@ -89,8 +84,7 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 			require.NotErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable, "the abandon may have been applied")
 		})
 	}
-	bubble("F25 the caller leaves between a lost reply and the repeat", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F25 the caller leaves between a lost reply and the repeat", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(ctx)
@@ -103,8 +97,7 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 		unknown(t, b, err)
 		require.Len(t, b.store.renewals, 1)
 	})
-	bubble("F25 the caller leaves inside the repeat", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F25 the caller leaves inside the repeat", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(ctx)
@@ -118,8 +111,7 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 		_, err = b.Renew(ctx, lease, time.Minute)
 		unknown(t, b, err)
 	})
-	bubble("a clear answer after a lost reply counts", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("a clear answer after a lost reply counts", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
 		b.store.renew = func(_ context.Context, n int, _ request) (driver.Answer, error) {
@@ -146,14 +138,12 @@ func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.Error(t, b.report(t).ReleaseErr)
 	}
-	bubble("F26 another holds the lock", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F26 another holds the lock", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.overtaken(t, time.Minute, errLostReply)
 		b.store.release = fails(errDown)
 		unknown(t, b, b.Do(context.Background(), "k", neverRuns(t)), errLostReply)
 	})
-	bubble("F26 another holds the lock, and the run waits", t, func(t *testing.T) {
-		b := newBenchFull(t, Options{Wait: 20 * time.Second})
+	on("F26 another holds the lock, and the run waits", t, newBenchFull, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.overtaken(t, time.Minute, errLostReply)
 		var began time.Time
 		b.store.release = func(_ context.Context, n int, _ request) (driver.Answer, error) {
@@ -165,8 +155,7 @@ func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 		unknown(t, b, b.Do(context.Background(), "k", neverRuns(t)), errLostReply)
 		require.LessOrEqual(t, time.Since(began), releaseTime, "an abandon that failed is not begun again")
 	})
-	bubble("F11 the lease came too late for the deadline", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F11 the lease came too late for the deadline", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			pass(time.Second)
 			return b.store.pass(context.WithoutCancel(ctx), r)
@@ -174,8 +163,7 @@ func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 		b.store.release = fails(errDown)
 		unknown(t, b, b.Do(within(t, time.Second), "k", neverRuns(t)), errLate)
 	})
-	bubble("the caller has left", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("the caller has left", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		b.store.acquire = func(context.Context, int, request) (driver.Answer, error) {
 			cancel(errors.New("gone"))
@@ -189,8 +177,7 @@ func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 // A repeated renewal finds a foreign entry. The error still says that the first answer was
 // lost.
 func TestAForeignEntryAfterALostReply(t *testing.T) {
-	bubble("F24 F53 F76 says that a reply was lost, too", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F24 F53 F76 says that a reply was lost, too", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.renew = func(_ context.Context, n int, _ request) (driver.Answer, error) {
 			if n == 1 {
 				return driver.Answer{}, errLostReply

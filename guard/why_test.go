@@ -118,8 +118,7 @@ func TestLockLostSaysWhy(t *testing.T) {
 			work:  wait, want: []string{lockstore.ErrCorrupt.Error()},
 		},
 	} {
-		bubble(name, t, func(t *testing.T) {
-			b := newBench(t, Options{TTL: 5 * time.Second})
+		on(name, t, newBench, Options{TTL: 5 * time.Second}, func(t *testing.T, b *bench) {
 			if c.store != nil {
 				c.store(b)
 			}
@@ -146,13 +145,11 @@ func TestErrorTexts(t *testing.T) {
 	missing := errors.New(`dynamostore: there is no table "locks" in eu-west-1`)
 	require.EqualError(t, &LockLost{"k", nil, lockstore.ErrLost}, `lock "k" was lost; what was written under it may stand`)
 	require.EqualError(t, &LockCorrupt{"k", missing}, `dynamostore: there is no table "locks" in eu-west-1 (lock "k")`)
-	bubble("F65 a reserve that does not fit names both times", t, func(t *testing.T) {
-		b := newBench(t, Options{DeadlineMargin: 40 * time.Second})
+	on("F65 a reserve that does not fit names both times", t, newBench, Options{DeadlineMargin: 40 * time.Second}, func(t *testing.T, b *bench) {
 		err := b.Do(within(t, 30*time.Second), "k", neverRuns(t))
 		require.EqualError(t, err, `lock "k": no time left to run the work: the deadline is 30s away; want at least DeadlineMargin (40s) and 100ms for the work`)
 	})
-	bubble("F65 so does a lease that comes too late", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F65 so does a lease that comes too late", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			pass(5 * time.Second)
 			return b.store.pass(context.WithoutCancel(ctx), r)
@@ -162,8 +159,7 @@ func TestErrorTexts(t *testing.T) {
 		require.ErrorContains(t, err, "the deadline is 350ms away")
 		require.NoError(t, err.(*LockDeadline).Err)
 	})
-	bubble("F66 a deadline that is over is 0 s away", t, func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F66 a deadline that is over is 0 s away", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		require.ErrorContains(t, b.Do(within(t, -time.Hour), "k", neverRuns(t)), "the deadline is 0s away")
 	})
 }

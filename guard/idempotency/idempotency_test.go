@@ -125,8 +125,7 @@ func pass(d time.Duration) { <-time.After(d) }
 func TestRepeat(t *testing.T) {
 	ctx := context.Background()
 	for mode, inDoubt := range modes {
-		bubble("a repeat gets the first result until ResultTime is over: "+mode, t, func(t *testing.T) {
-			b := newBench(t, guard.Options{})
+		on("a repeat gets the first result until ResultTime is over: "+mode, t, guard.Options{}, func(t *testing.T, b *bench) {
 			o := b.once(t, Options{InDoubt: inDoubt, ResultTime: time.Hour})
 			var c charge
 			call := Call{Key: "k", Fingerprint: map[string]any{"amount": 7}}
@@ -153,8 +152,7 @@ func TestRepeat(t *testing.T) {
 			require.Equal(t, 2, c.effects)
 			require.NotContains(t, b.log.String(), "secret-note")
 		})
-		bubble("other input is a mismatch, and nil is not compared: "+mode, t, func(t *testing.T) {
-			b := newBench(t, guard.Options{})
+		on("other input is a mismatch, and nil is not compared: "+mode, t, guard.Options{}, func(t *testing.T, b *bench) {
 			o := b.once(t, Options{InDoubt: inDoubt})
 			var c charge
 			_, _, err := Do(ctx, o, Call{Key: "k", Fingerprint: 7}, c.work)
@@ -173,8 +171,7 @@ func TestRepeat(t *testing.T) {
 			require.NoError(t, err)
 			require.NotNil(t, replay)
 		})
-		bubble("a repeat while the first runs is busy, or waits and gets the result: "+mode, t, func(t *testing.T) {
-			b := newBench(t, guard.Options{})
+		on("a repeat while the first runs is busy, or waits and gets the result: "+mode, t, guard.Options{}, func(t *testing.T, b *bench) {
 			waiting, err := guard.New(b.store, guard.Options{Wait: time.Minute})
 			require.NoError(t, err)
 			patient, err := New(waiting, Options{InDoubt: inDoubt})
@@ -243,8 +240,7 @@ func TestRunsWithoutAResult(t *testing.T) {
 		}, atOnce: true},
 	} {
 		for mode, inDoubt := range modes {
-			bubble(name+": "+mode, t, func(t *testing.T) {
-				b := newBench(t, guard.Options{TTL: 10 * time.Second})
+			on(name+": "+mode, t, guard.Options{TTL: 10 * time.Second}, func(t *testing.T, b *bench) {
 				o := b.once(t, Options{InDoubt: inDoubt})
 				if c.fault != nil {
 					c.fault(b)
@@ -324,8 +320,7 @@ func TestLostReplies(t *testing.T) {
 	ctx := context.Background()
 	for mode, inDoubt := range modes {
 		for _, kind := range []driver.Kind{driver.Acquire, driver.MarkStarted, driver.Complete} {
-			bubble(fmt.Sprintf("F23 F24 F25 the reply of %s is lost, and the request comes twice: %s", kind, mode), t, func(t *testing.T) {
-				b := newBench(t, guard.Options{})
+			on(fmt.Sprintf("F23 F24 F25 the reply of %s is lost, and the request comes twice: %s", kind, mode), t, guard.Options{}, func(t *testing.T, b *bench) {
 				n := 0
 				b.fault = func(c storetest.Call) storetest.Fault {
 					if c.Kind != kind {
@@ -420,8 +415,7 @@ func TestResults(t *testing.T) {
 		"F52 a stream as any":        {twice(any(strings.NewReader("x"))), nil, streamed},
 	} {
 		for mode, inDoubt := range modes {
-			bubble(name+": "+mode, t, func(t *testing.T) {
-				b := newBench(t, guard.Options{})
+			on(name+": "+mode, t, guard.Options{}, func(t *testing.T, b *bench) {
 				first, again := c.twice(b.once(t, Options{InDoubt: inDoubt}))
 				require.NoError(t, first.err, "the first caller gets the result")
 				require.Nil(t, first.replay)
@@ -446,8 +440,7 @@ func TestResults(t *testing.T) {
 
 func TestPrograms(t *testing.T) {
 	ctx := context.Background()
-	bubble("F52 today's type cannot read what is stored", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F52 today's type cannot read what is stored", t, guard.Options{}, func(t *testing.T, b *bench) {
 		o := b.once(t, Options{})
 		_, _, err := once(ctx, o, map[string]any{"id": "secret-id"})
 		require.NoError(t, err)
@@ -459,8 +452,7 @@ func TestPrograms(t *testing.T) {
 		require.Contains(t, none.Reason, "idempotency.receipt: int64 id")
 		require.NotContains(t, b.log.String(), "secret-id")
 	})
-	bubble("F52 a result with a field that today's type does not have is not read without it", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F52 a result with a field that today's type does not have is not read without it", t, guard.Options{}, func(t *testing.T, b *bench) {
 		o := b.once(t, Options{})
 		_, _, err := once(ctx, o, map[string]any{"id": 1, "amount": 700})
 		require.NoError(t, err)
@@ -470,8 +462,7 @@ func TestPrograms(t *testing.T) {
 		require.NoError(t, err)
 		require.NotNil(t, replay)
 	})
-	bubble("F52 the result of another version is not read", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F52 the result of another version is not read", t, guard.Options{}, func(t *testing.T, b *bench) {
 		_, _, err := once(ctx, b.once(t, Options{Version: "1"}), receipt{ID: 1})
 		require.NoError(t, err)
 		_, _, err = Do(ctx, b.once(t, Options{Version: "2"}), Call{Key: "k"}, never[receipt](t))
@@ -480,8 +471,7 @@ func TestPrograms(t *testing.T) {
 		_, _, err = Do(ctx, b.once(t, Options{Version: "2"}), Call{Key: "k"}, never[struct{}](t))
 		require.NoError(t, err, "nothing is to be read")
 	})
-	bubble("F52 what others have stored is no result", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F52 what others have stored is no result", t, guard.Options{}, func(t *testing.T, b *bench) {
 		o := b.once(t, Options{})
 		for i, data := range []string{"", "x", "{}", string(form{}.result([]byte("{}"))[:headerSize-1]), "\x02" + string(form{}.result(nil)[1:]), string(form{}.noResult("made up"))} {
 			key := fmt.Sprint("raw", i)
@@ -497,8 +487,7 @@ func TestPrograms(t *testing.T) {
 		_, _, err := Do(ctx, o, Call{Key: "no JSON"}, never[any](t))
 		require.IsType(t, &RepeatNoAnswer{}, err)
 	})
-	bubble("a key that is a cooldown, and a key that is a lock", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("a key that is a cooldown, and a key that is a lock", t, guard.Options{}, func(t *testing.T, b *bench) {
 		o := b.once(t, Options{})
 		do, err := b.WithCooldown(time.Minute)
 		require.NoError(t, err)
@@ -512,8 +501,7 @@ func TestPrograms(t *testing.T) {
 			return nil
 		}))
 	})
-	bubble("F52 calls that cannot be made: nothing is sent, and nothing runs", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F52 calls that cannot be made: nothing is sent, and nothing runs", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.fault = func(c storetest.Call) storetest.Fault { t.Errorf("%+v was sent", c); return storetest.Fault{} }
 		o := b.once(t, Options{})
 		for name, call := range map[string]Call{
@@ -589,8 +577,7 @@ func TestPrograms(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, b.last(t).CompleteErr)
 	})
-	bubble("Wrap answers a repeat", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("Wrap answers a repeat", t, guard.Options{}, func(t *testing.T, b *bench) {
 		runs := 0
 		handler := Wrap(b.once(t, Options{}), func(_ context.Context, id string) (Call, error) { return NewCall("charge", id), nil },
 			func(_ context.Context, lock guard.Lock, id string) (receipt, error) {
@@ -624,8 +611,7 @@ func inDoubt(t *testing.T, b *bench, o *Once) lockstore.Fence {
 func TestResolve(t *testing.T) {
 	ctx := context.Background()
 	call := Call{Key: "k", Fingerprint: 7}
-	bubble("effect, with a result", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("effect, with a result", t, guard.Options{}, func(t *testing.T, b *bench) {
 		opt := Options{InDoubt: AtMostOnce, Version: "2", ResultTime: time.Hour}
 		o := b.once(t, opt)
 		fence := inDoubt(t, b, o)
@@ -638,8 +624,7 @@ func TestResolve(t *testing.T) {
 		require.Equal(t, receipt{ID: 5}, out)
 		require.ErrorIs(t, b.store.ResolveNoEffect(ctx, "k", fence), lockstore.ErrLost)
 	})
-	bubble("effect, without a result", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("effect, without a result", t, guard.Options{}, func(t *testing.T, b *bench) {
 		o := b.once(t, Options{InDoubt: AtMostOnce})
 		fence := inDoubt(t, b, o)
 		require.NoError(t, ResolveEffect(ctx, b.store, "k", fence, nil, Options{}))
@@ -650,8 +635,7 @@ func TestResolve(t *testing.T) {
 		require.NoError(t, err)
 		require.NotNil(t, replay)
 	})
-	bubble("no effect", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("no effect", t, guard.Options{}, func(t *testing.T, b *bench) {
 		o := b.once(t, Options{InDoubt: AtMostOnce})
 		fence := inDoubt(t, b, o)
 		for range 2 {
@@ -662,8 +646,7 @@ func TestResolve(t *testing.T) {
 		require.Nil(t, replay)
 		require.Equal(t, receipt{ID: 9}, out)
 	})
-	bubble("F52 results that cannot be", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F52 results that cannot be", t, guard.Options{}, func(t *testing.T, b *bench) {
 		fence := inDoubt(t, b, b.once(t, Options{InDoubt: AtMostOnce}))
 		for _, result := range []string{"", "{", "secret", `"` + strings.Repeat("x", 4095) + `"`} {
 			err := ResolveEffect(ctx, b.store, "k", fence, []byte(result), Options{})
@@ -683,8 +666,7 @@ func TestPrepare(t *testing.T) {
 		"F23 and learns of no reply": func() error { return io.ErrUnexpectedEOF },
 		"F04 and panics":             func() error { panic("boom") },
 	} {
-		bubble("the work stores its result "+name, t, func(t *testing.T) {
-			b := newBench(t, guard.Options{})
+		on("the work stores its result "+name, t, guard.Options{}, func(t *testing.T, b *bench) {
 			var owner lockstore.Owner
 			b.fault = func(c storetest.Call) storetest.Fault {
 				if c.Kind == driver.Acquire && owner == "" {
@@ -813,4 +795,9 @@ func FuzzOpen(f *testing.F) {
 		_, _, _ = read[map[string]chan int](busy, want)
 		require.NotPanics(t, func() { _ = fmt.Sprint(err) })
 	})
+}
+
+// on is a bubble with a bench.
+func on(name string, t *testing.T, opt guard.Options, f func(*testing.T, *bench)) {
+	bubble(name, t, func(t *testing.T) { f(t, newBench(t, opt)) })
 }

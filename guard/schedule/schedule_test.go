@@ -91,8 +91,7 @@ func bubble(name string, t *testing.T, f func(*testing.T)) {
 }
 
 func TestWrap(t *testing.T) {
-	bubble("runs under the lock of the key", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("runs under the lock of the key", t, 0, nil, func(t *testing.T, b *bench) {
 		h := Wrap(b.Guard, key, func(_ context.Context, lock guard.Lock, e event) error {
 			assert.Equal(t, key, lock.Key)
 			assert.Positive(t, lock.Fence)
@@ -104,8 +103,7 @@ func TestWrap(t *testing.T) {
 		require.Equal(t, Result{}, out)
 		require.Equal(t, []guard.Outcome{guard.OutcomeOK}, b.outcomes)
 	})
-	bubble("F64 an overlapping run is skipped, as a success that is counted", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("F64 an overlapping run is skipped, as a success that is counted", t, 0, nil, func(t *testing.T, b *bench) {
 		runs := 0
 		h := Wrap(b.Guard, key, counts(&runs, time.Minute))
 		first := make(chan error)
@@ -123,8 +121,7 @@ func TestWrap(t *testing.T) {
 		require.Equal(t, 1, runs)
 		require.Equal(t, []guard.Outcome{guard.OutcomeBusy, guard.OutcomeOK}, b.outcomes)
 	})
-	bubble("F63 a run does not skip on its own crashed try", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("F63 a run does not skip on its own crashed try", t, 0, nil, func(t *testing.T, b *bench) {
 		runs := 0
 		h := Wrap(b.Guard, key, counts(&runs, time.Second))
 		b.crashed(t, "r-1", 90*time.Second)
@@ -138,8 +135,7 @@ func TestWrap(t *testing.T) {
 		require.False(t, out.Skipped)
 		require.Equal(t, 1, runs)
 	})
-	bubble("F63 a revoked lease is nobody's work, so no run skips on it", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("F63 a revoked lease is nobody's work, so no run skips on it", t, 0, nil, func(t *testing.T, b *bench) {
 		b.crashed(t, "r-1", 90*time.Second)
 		status, err := b.store.Inspect(t.Context(), key)
 		require.NoError(t, err)
@@ -150,22 +146,19 @@ func TestWrap(t *testing.T) {
 			require.IsType(t, &guard.LockBusy{}, err)
 		}
 	})
-	bubble("F63 also when its id is long and has to be cleaned", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("F63 also when its id is long and has to be cleaned", t, 0, nil, func(t *testing.T, b *bench) {
 		id := "a\tb" + strings.Repeat("é", lockstore.MaxHolderBytes)
 		b.crashed(t, id, time.Minute)
 		_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(id), event{})
 		require.IsType(t, &guard.LockBusy{}, err)
 	})
-	bubble("empty ids are never the same", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("empty ids are never the same", t, 0, nil, func(t *testing.T, b *bench) {
 		b.crashed(t, "", time.Minute)
 		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(""), event{})
 		require.NoError(t, err)
 		require.True(t, out.Skipped)
 	})
-	bubble("F64 a guard that waits waits before it skips", t, func(t *testing.T) {
-		b := newBench(t, 5*time.Second, nil)
+	on("F64 a guard that waits waits before it skips", t, 5*time.Second, nil, func(t *testing.T, b *bench) {
 		b.crashed(t, "r-1", time.Minute)
 		start := time.Now()
 		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-2"), event{})
@@ -173,8 +166,7 @@ func TestWrap(t *testing.T) {
 		require.True(t, out.Skipped)
 		require.Equal(t, 5*time.Second, time.Since(start))
 	})
-	bubble("F02 a lock that is reserved for runs that wait is an error, not a skip: they may have died", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("F02 a lock that is reserved for runs that wait is an error, not a skip: they may have died", t, 0, nil, func(t *testing.T, b *bench) {
 		held, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "holder", TTL: time.Minute})
 		require.NoError(t, err)
 		_, err = b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "dead", TTL: time.Minute, JoinQueue: true})
@@ -187,32 +179,28 @@ func TestWrap(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, out.Skipped)
 	})
-	bubble("the work's own errors pass, another lock's too, and free the key", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("the work's own errors pass, another lock's too, and free the key", t, 0, nil, func(t *testing.T, b *bench) {
 		for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner", Holder: lockstore.HolderInfo{ID: "r-9"}}, &guard.LockLost{Key: "inner"}, uncomparable{"a"}} {
 			out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return own }).Handle(request("r-1"), event{})
 			require.Equal(t, own, err)
 			require.Equal(t, Result{}, out)
 		}
 	})
-	bubble("F04 a panic passes, after the release", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("F04 a panic passes, after the release", t, 0, nil, func(t *testing.T, b *bench) {
 		h := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { panic("boom") })
 		require.PanicsWithValue(t, "boom", func() { h.Handle(request("r-1"), event{}) })
 		out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return nil }).Handle(request("r-2"), event{})
 		require.NoError(t, err)
 		require.False(t, out.Skipped)
 	})
-	bubble("F65 a deadline that is too near is an error, not a skip", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("F65 a deadline that is too near is an error, not a skip", t, 0, nil, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithTimeout(request("r-1"), 300*time.Millisecond)
 		defer cancel()
 		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(ctx, event{})
 		require.IsType(t, &guard.LockDeadline{}, err)
 		require.Equal(t, Result{}, out)
 	})
-	bubble("F44 a store that refuses is an error, not a skip", t, func(t *testing.T) {
-		b := newBench(t, 0, func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: lockstore.ErrUnavailable} })
+	on("F44 a store that refuses is an error, not a skip", t, 0, func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: lockstore.ErrUnavailable} }, func(t *testing.T, b *bench) {
 		_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-1"), event{})
 		require.IsType(t, &guard.LockStoreUnavailable{}, err)
 	})
@@ -253,8 +241,7 @@ func TestAtLeastFor(t *testing.T) {
 		require.NoError(t, err)
 		return h
 	}
-	bubble("F64 a duplicate trigger after the run is skipped, the next run is not", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("F64 a duplicate trigger after the run is skipped, the next run is not", t, 0, nil, func(t *testing.T, b *bench) {
 		runs := 0
 		h := wrap(t, b, 30*time.Second, counts(&runs, time.Second))
 		for i, c := range []struct {
@@ -268,8 +255,7 @@ func TestAtLeastFor(t *testing.T) {
 		}
 		require.Equal(t, 2, runs)
 	})
-	bubble("after an error the key is free at once", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("after an error the key is free at once", t, 0, nil, func(t *testing.T, b *bench) {
 		own := errors.New("own")
 		_, err := wrap(t, b, time.Hour, func(context.Context, guard.Lock, event) error { return own }).Handle(request("r-1"), event{})
 		require.Equal(t, own, err)
@@ -279,8 +265,7 @@ func TestAtLeastFor(t *testing.T) {
 		require.False(t, out.Skipped)
 		require.Equal(t, 1, runs)
 	})
-	bubble("the event whose work is done is skipped when it comes again", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("the event whose work is done is skipped when it comes again", t, 0, nil, func(t *testing.T, b *bench) {
 		runs := 0
 		h := wrap(t, b, time.Hour, counts(&runs, 0))
 		_, err := h.Handle(request("r-1"), event{})
@@ -291,8 +276,7 @@ func TestAtLeastFor(t *testing.T) {
 		require.Equal(t, "r-1", out.Holder.ID)
 		require.Equal(t, 1, runs)
 	})
-	bubble("a second trigger that would wait for longer than the cooldown is skipped, too", t, func(t *testing.T) {
-		b := newBench(t, time.Minute, nil)
+	on("a second trigger that would wait for longer than the cooldown is skipped, too", t, time.Minute, nil, func(t *testing.T, b *bench) {
 		runs := 0
 		h := wrap(t, b, 10*time.Second, counts(&runs, time.Second))
 		skipped := make(chan bool, 2)
@@ -306,8 +290,7 @@ func TestAtLeastFor(t *testing.T) {
 		require.NotEqual(t, <-skipped, <-skipped)
 		require.Equal(t, 1, runs)
 	})
-	bubble("a key in doubt is an error, not a skip", t, func(t *testing.T) {
-		b := newBench(t, 0, nil)
+	on("a key in doubt is an error, not a skip", t, 0, nil, func(t *testing.T, b *bench) {
 		lease, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "dead", TTL: time.Second})
 		require.NoError(t, err)
 		require.NoError(t, b.store.MarkStarted(t.Context(), lease))
@@ -366,3 +349,8 @@ func TestResultJSON(t *testing.T) {
 type uncomparable []string
 
 func (u uncomparable) Error() string { return u[0] }
+
+// on is a bubble with a bench.
+func on(name string, t *testing.T, wait time.Duration, plan func(storetest.Call) storetest.Fault, f func(*testing.T, *bench)) {
+	bubble(name, t, func(t *testing.T) { f(t, newBench(t, wait, plan)) })
+}

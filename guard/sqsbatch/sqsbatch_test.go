@@ -96,8 +96,7 @@ func ordered(texts ...string) (all []events.SQSMessage) {
 
 func TestBatch(t *testing.T) {
 	ctx := context.Background()
-	batchtest.Bubble("F72 several keys, partial failure: only what failed is named, all keys are free", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F72 several keys, partial failure: only what failed is named, all keys are free", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		require.Equal(t, []string{"m2", "m4", "m6", "m7"},
 			b.run(t, ctx, messages("a", "a fail", "a", "held", "b", "held", "nokey", "c")...))
@@ -105,8 +104,7 @@ func TestBatch(t *testing.T) {
 		require.ElementsMatch(t, []string{"a", "b", "c", "held"}, b.Asked(), "one acquire for each key")
 		b.Free(t, "a", "b", "c")
 	})
-	batchtest.Bubble("an empty batch is a success, in the form that Lambda reads", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("an empty batch is a success, in the form that Lambda reads", t, guard.Options{}, func(t *testing.T, b *bench) {
 		for _, in := range []events.SQSEvent{{}, {Records: []events.SQSMessage{}}, {Records: messages("a")}} {
 			out, err := b.handler(t).Handle(ctx, in)
 			require.NoError(t, err)
@@ -115,8 +113,7 @@ func TestBatch(t *testing.T) {
 			require.JSONEq(t, `{"batchItemFailures":[]}`, string(text))
 		}
 	})
-	batchtest.Bubble("a message without an id fails the invocation, before anything ran", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("a message without an id fails the invocation, before anything ran", t, guard.Options{}, func(t *testing.T, b *bench) {
 		in := messages("a", "b", "c")
 		in[1].MessageId = ""
 		out, err := b.handler(t).Handle(ctx, events.SQSEvent{Records: in})
@@ -125,8 +122,7 @@ func TestBatch(t *testing.T) {
 		require.Empty(t, b.Ran())
 		require.Empty(t, b.Asked())
 	})
-	batchtest.Bubble("F72 a message that is twice in the batch is named once", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F72 a message that is twice in the batch is named once", t, guard.Options{}, func(t *testing.T, b *bench) {
 		in := messages("a fail", "a fail", "a", "b")
 		in[1].MessageId = "m1"
 		in[2].MessageId = "m1"
@@ -141,8 +137,7 @@ func TestBatch(t *testing.T) {
 		require.Equal(t, guard.OutcomeError, reports[0].Outcome)
 		require.ErrorContains(t, reports[0].Err, "1 of 3 messages failed, first m2: ")
 	})
-	batchtest.Bubble("messages of one key keep the batch's order", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("messages of one key keep the batch's order", t, guard.Options{}, func(t *testing.T, b *bench) {
 		require.Empty(t, b.run(t, ctx, messages("a second", "a", "a second", "a")...))
 		require.Equal(t, []string{"m1", "m2", "m3", "m4"}, b.Ran())
 	})
@@ -159,8 +154,7 @@ func TestBatch(t *testing.T) {
 			require.Equal(t, want, time.Since(start), "concurrency %d", concurrency)
 		}
 	})
-	batchtest.Bubble("F04 F05 a panic or Goexit in one message fails it, and is logged with its stack", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F04 F05 a panic or Goexit in one message fails it, and is logged with its stack", t, guard.Options{}, func(t *testing.T, b *bench) {
 		require.Equal(t, []string{"m1", "m3"}, b.run(t, ctx, messages("a panic", "a", "a exit", "a", "b")...))
 		require.Len(t, b.Ran(), 5)
 		b.Free(t, "a", "b")
@@ -176,8 +170,7 @@ func TestBatch(t *testing.T) {
 		assert.NotContains(t, b.lines(t, "m3")[0], "stack")
 		assert.Empty(t, b.lines(t, "m2"))
 	})
-	batchtest.Bubble("F56 a message whose key cannot be told fails without a lock", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F56 a message whose key cannot be told fails without a lock", t, guard.Options{}, func(t *testing.T, b *bench) {
 		require.Equal(t, []string{"m1", "m2", "m3", "m5"}, b.run(t, ctx, messages("nokey", "keypanic", "keyexit", "a", "bad\nkey")...))
 		require.Equal(t, []string{"m4"}, b.Ran())
 		require.ElementsMatch(t, []string{"a"}, b.Asked())
@@ -186,13 +179,11 @@ func TestBatch(t *testing.T) {
 		require.Contains(t, b.lines(t, "m2")[0]["stack"], "sqsbatch_test.go")
 		require.Contains(t, b.lines(t, "m5")[0]["error"], "control character")
 	})
-	batchtest.Bubble("a nil pointer as an error fails its message only", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("a nil pointer as an error fails its message only", t, guard.Options{}, func(t *testing.T, b *bench) {
 		require.Equal(t, []string{"m2"}, b.run(t, ctx, messages("a", "a nil pointer", "a", "b")...))
 		require.Len(t, b.Ran(), 4)
 	})
-	batchtest.Bubble("another lock's error is an error like any other", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("another lock's error is an error like any other", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.opt.Delay = func(context.Context, events.SQSMessage, time.Duration) error {
 			t.Error("delayed")
 			return nil
@@ -200,8 +191,7 @@ func TestBatch(t *testing.T) {
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("a inner busy", "a inner lost", "a", "b")...))
 		require.Len(t, b.Ran(), 4)
 	})
-	batchtest.Bubble("F64 a batch that comes twice at once: each message runs in one of them only", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F64 a batch that comes twice at once: each message runs in one of them only", t, guard.Options{}, func(t *testing.T, b *bench) {
 		first := make(chan []string)
 		in := messages("a second", "b second")
 		go func() { first <- b.run(t, ctx, in...) }()
@@ -211,8 +201,7 @@ func TestBatch(t *testing.T) {
 		require.Len(t, b.Ran(), 2)
 		require.Equal(t, "INFO", b.lines(t, "m1")[0]["level"])
 	})
-	batchtest.Bubble("F64 a guard that waits gets the key when the other is done", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{Wait: 5 * time.Second})
+	on("F64 a guard that waits gets the key when the other is done", t, guard.Options{Wait: 5 * time.Second}, func(t *testing.T, b *bench) {
 		first := make(chan []string)
 		go func() { first <- b.run(t, ctx, messages("a second")...) }()
 		synctest.Wait()
@@ -221,8 +210,7 @@ func TestBatch(t *testing.T) {
 		require.Empty(t, <-first)
 		require.Len(t, b.Ran(), 3)
 	})
-	batchtest.Bubble("F65 what is not begun when the time is over fails", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F65 what is not begun when the time is over fails", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.opt.Concurrency = 1
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
@@ -231,8 +219,7 @@ func TestBatch(t *testing.T) {
 		require.NotContains(t, b.Asked(), "b")
 		b.Free(t, "a")
 	})
-	batchtest.Bubble("F65 work that finishes although its time is over is done", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F65 work that finishes although its time is over is done", t, guard.Options{}, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		b.Do = func(ctx context.Context, _, _ string) error {
@@ -241,8 +228,7 @@ func TestBatch(t *testing.T) {
 		}
 		require.Equal(t, []string{"m2"}, b.run(t, ctx, messages("a", "a")...))
 	})
-	batchtest.Bubble("F69 shutdown: what runs may end, the rest fails", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F69 shutdown: what runs may end, the rest fails", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.opt.Concurrency = 1
 		b.Do = func(context.Context, string, string) error {
 			b.Shutdown()
@@ -251,8 +237,7 @@ func TestBatch(t *testing.T) {
 		require.Equal(t, []string{"m2", "m3"}, b.run(t, ctx, messages("a", "a", "b")...))
 		b.Free(t, "a", "b")
 	})
-	batchtest.Bubble("F35 a lock that is lost fails all of its key: the work of m2 ran without it, too", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{TTL: 3 * time.Second})
+	on("F35 a lock that is lost fails all of its key: the work of m2 ran without it, too", t, guard.Options{TTL: 3 * time.Second}, func(t *testing.T, b *bench) {
 		b.Do = func(_ context.Context, id, _ string) error {
 			switch id {
 			case "m2":
@@ -269,20 +254,17 @@ func TestBatch(t *testing.T) {
 		}
 		require.Contains(t, b.lines(t, "m4")[0]["error"], "not begun")
 	})
-	batchtest.Bubble("F35 a lock that the release finds lost fails all of its key", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F35 a lock that the release finds lost fails all of its key", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Fault = batchtest.Fails(driver.Release, "a", lockstore.ErrLost)
 		require.Equal(t, []string{"m1", "m2", "m3"}, b.run(t, ctx, messages("a", "a fail", "a", "b")...))
 		require.Contains(t, b.lines(t, "m2")[0]["error"], "own")
 		require.Contains(t, b.lines(t, "m3")[0]["error"], "was lost")
 	})
-	batchtest.Bubble("a release that fails leaves the work's results", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("a release that fails leaves the work's results", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Fault = batchtest.Fails(driver.Release, "", lockstore.ErrUnavailable)
 		require.Empty(t, b.run(t, ctx, messages("a", "a")...))
 	})
-	batchtest.Bubble("F44 a store that refuses everything fails the batch soon, with few requests", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F44 a store that refuses everything fails the batch soon, with few requests", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Fault = batchtest.Fails(driver.Acquire, "", lockstore.ErrUnavailable)
 		var bodies []string
 		for i := range 1000 {
@@ -295,21 +277,18 @@ func TestBatch(t *testing.T) {
 		require.Len(t, slices.Compact(slices.Sorted(slices.Values(b.Asked()))), defaultConcurrency, "no retry storm: the other keys are not asked for")
 		require.Contains(t, b.lines(t, "m1000")[0]["error"], "not begun")
 	})
-	batchtest.Bubble("a store that refuses one key does not stop the others", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("a store that refuses one key does not stop the others", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.opt.Concurrency = 2
 		b.Fault = batchtest.Fails(driver.Acquire, "hot", lockstore.ErrUnavailable)
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("hot", "a", "b", "c second", "d second", "e second", "f second", "g second", "h second")...))
 	})
-	batchtest.Bubble("a store that answers for a held key does not stop the others", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("a store that answers for a held key does not stop the others", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.opt.Concurrency = 1
 		b.Occupy(t, "held")
 		b.Fault = batchtest.Fails(driver.Acquire, "hot", lockstore.ErrUnavailable)
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("held", "hot", "a")...))
 	})
-	batchtest.Bubble("F70 eight batches in one process are eight owners", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{Wait: time.Minute})
+	on("F70 eight batches in one process are eight owners", t, guard.Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		var mu sync.Mutex
 		inside, most := 0, 0
 		b.Do = func(context.Context, string, string) error {
@@ -369,8 +348,7 @@ func TestOrdered(t *testing.T) {
 		{"groups that share a key", []string{"g a second", "h a fail", "g a", "h a"}, []string{"m2", "m4"}, []string{"m1", "m2", "m3"}},
 		{"groups that need two keys in opposite orders", []string{"g a second", "h b second", "g b", "h a"}, nil, []string{"m1", "m2", "m3", "m4"}},
 	} {
-		batchtest.Bubble(c.name, t, func(t *testing.T) {
-			b := newBench(t, guard.Options{})
+		on(c.name, t, guard.Options{}, func(t *testing.T, b *bench) {
 			b.Occupy(t, "held")
 			in := ordered(c.in...)
 			failed := b.run(t, ctx, in...)
@@ -392,38 +370,32 @@ func TestOrdered(t *testing.T) {
 			}
 		})
 	}
-	batchtest.Bubble("one acquire for each key when the order allows it", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("one acquire for each key when the order allows it", t, guard.Options{}, func(t *testing.T, b *bench) {
 		require.Empty(t, b.run(t, ctx, ordered("g a", "h a", "g a", "i b", "h a", "i b")...))
 		require.ElementsMatch(t, []string{"a", "b"}, b.Asked())
 	})
-	batchtest.Bubble("what comes after a failure takes no lock", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("what comes after a failure takes no lock", t, guard.Options{}, func(t *testing.T, b *bench) {
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, ordered("g a fail", "g b", "h c")...))
 		require.ElementsMatch(t, []string{"a", "c"}, b.Asked())
 	})
-	batchtest.Bubble("groups run at the same time", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("groups run at the same time", t, guard.Options{}, func(t *testing.T, b *bench) {
 		start := time.Now()
 		require.Empty(t, b.run(t, ctx, ordered("g a second", "h b second", "i c second")...))
 		require.Equal(t, time.Second, time.Since(start))
 	})
-	batchtest.Bubble("F35 a lost lock stops the group from its first doubtful message", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F35 a lost lock stops the group from its first doubtful message", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Fault = batchtest.Fails(driver.Release, "b", lockstore.ErrLost)
 		require.Equal(t, []string{"m2", "m3", "m4"}, b.run(t, ctx, ordered("g a", "g b", "g b", "g c")...))
 		require.Equal(t, []string{"m1", "m2", "m3"}, b.Ran())
 		require.Contains(t, b.lines(t, "m3")[0]["error"], "was lost", "it was begun")
 		require.Contains(t, b.lines(t, "m4")[0]["error"], "not begun")
 	})
-	batchtest.Bubble("an ordered queue's messages whose group is missing are one group", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("an ordered queue's messages whose group is missing are one group", t, guard.Options{}, func(t *testing.T, b *bench) {
 		in := ordered("g a fail", "h b")
 		in[0].Attributes, in[1].Attributes = nil, nil
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, in...))
 	})
-	batchtest.Bubble("a group of a standard queue has no order", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("a group of a standard queue has no order", t, guard.Options{}, func(t *testing.T, b *bench) {
 		in := ordered("g a fail", "g a", "g b")
 		for i := range in {
 			in[i].EventSourceARN = standardARN
@@ -460,8 +432,7 @@ func TestDelay(t *testing.T) {
 	delayed := func(t *testing.T, b *bench, hook error, in ...events.SQSMessage) map[string]time.Duration {
 		return delayedIn(t, ctx, b, hook, in...)
 	}
-	batchtest.Bubble("F64 1 to 5 seconds, growing with the receive count, for held locks only", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F64 1 to 5 seconds, growing with the receive count, for held locks only", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		var in []events.SQSMessage
 		counts := []string{"1", "3", "5", "6", "99999999999999999999", "2147483648", "0", "-7", "", "x"}
@@ -473,21 +444,18 @@ func TestDelay(t *testing.T) {
 			"m5": time.Second, "m6": 5 * time.Second, "m7": time.Second, "m8": time.Second, "m9": time.Second, "m10": time.Second, "none": time.Second},
 			delayed(t, b, nil, in...))
 	})
-	batchtest.Bubble("an ordered group becomes visible together, or the first waits for the last", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("an ordered group becomes visible together, or the first waits for the last", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		in := ordered("g held", "g held", "g a", "h a fail", "h a")
 		in[0] = received(in[0], "4")
 		require.Equal(t, map[string]time.Duration{"m1": 4 * time.Second, "m2": 4 * time.Second, "m3": 4 * time.Second}, delayed(t, b, nil, in...))
 	})
-	batchtest.Bubble("also with a later message whose key cannot be told", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("also with a later message whose key cannot be told", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		require.Equal(t, map[string]time.Duration{"m1": time.Second, "m2": time.Second, "m3": time.Second},
 			delayed(t, b, nil, ordered("g held", "g nokey", "g a", "h nokey", "h held")...))
 	})
-	batchtest.Bubble("its error and its panic are logged; the message failed all the same", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("its error and its panic are logged; the message failed all the same", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		delayed(t, b, errors.New("access denied"), messages("held")...)
 		lines := b.lines(t, "m1")
@@ -500,8 +468,7 @@ func TestDelay(t *testing.T) {
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("held", "a")...))
 		require.Contains(t, b.lines(t, "m1")[3]["error"], "hook boom")
 	})
-	batchtest.Bubble("one that hangs costs two seconds, once", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("one that hangs costs two seconds, once", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		calls := 0
 		b.opt.Delay = func(ctx context.Context, _ events.SQSMessage, _ time.Duration) error {
@@ -515,8 +482,7 @@ func TestDelay(t *testing.T) {
 		require.Equal(t, 1, calls)
 		require.Contains(t, b.lines(t, "m3")[1]["error"], "no time left")
 	})
-	batchtest.Bubble("F65 one that is slow does not make the answer late", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F65 one that is slow does not make the answer late", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
@@ -532,8 +498,7 @@ func TestDelay(t *testing.T) {
 		require.LessOrEqual(t, time.Since(start), 3*time.Second-answerTime)
 	})
 	for took, called := range map[time.Duration]int{100*time.Millisecond - 2: 1, 100 * time.Millisecond: 0, 130 * time.Millisecond: 0} {
-		batchtest.Bubble("with 400 ms left it is called if the refusal took less than 100 ms; it took "+took.String(), t, func(t *testing.T) {
-			b := newBench(t, guard.Options{})
+		on("with 400 ms left it is called if the refusal took less than 100 ms; it took "+took.String(), t, guard.Options{}, func(t *testing.T, b *bench) {
 			b.Occupy(t, "held")
 			ctx, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
 			defer cancel()
@@ -575,4 +540,9 @@ func TestRefused(t *testing.T) {
 	_, err := WrapWith(b.Guard, key, b.work, Options{Concurrency: 1000})
 	require.NoError(t, err)
 	require.Empty(t, b.Ran())
+}
+
+// on is a bubble with a bench.
+func on(name string, t *testing.T, opt guard.Options, f func(*testing.T, *bench)) {
+	batchtest.Bubble(name, t, func(t *testing.T) { f(t, newBench(t, opt)) })
 }

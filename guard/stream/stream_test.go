@@ -122,8 +122,7 @@ func TestStops(t *testing.T) {
 		{"at the last record", []string{"a", "b fail"}, "2", 2, "a b", "own"},
 	} {
 		for source, run := range sources {
-			batchtest.Bubble(c.name+"/"+source, t, func(t *testing.T) {
-				b := newBench(t, guard.Options{})
+			on(c.name+"/"+source, t, guard.Options{}, func(t *testing.T, b *bench) {
 				b.Occupy(t, "held")
 				named, err := run(context.Background(), b, records(c.texts...))
 				require.NoError(t, err)
@@ -161,16 +160,14 @@ func TestInput(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, named)
 		})
-		batchtest.Bubble("a record without a sequence number fails the invocation before anything ran/"+source, t, func(t *testing.T) {
-			b := newBench(t, guard.Options{})
+		on("a record without a sequence number fails the invocation before anything ran/"+source, t, guard.Options{}, func(t *testing.T, b *bench) {
 			named, err := run(ctx, b, []record{{"1", "a"}, {"", "a"}})
 			require.ErrorContains(t, err, "record 2 of 2 has no sequence number")
 			require.Empty(t, named)
 			require.Empty(t, b.Ran())
 			require.Empty(t, b.Asked())
 		})
-		batchtest.Bubble("F72 a sequence number that is twice in the batch is named once/"+source, t, func(t *testing.T) {
-			b := newBench(t, guard.Options{})
+		on("F72 a sequence number that is twice in the batch is named once/"+source, t, guard.Options{}, func(t *testing.T, b *bench) {
 			named, err := run(ctx, b, []record{{"1", "a"}, {"1", "a fail"}, {"1", "a fail"}})
 			require.NoError(t, err)
 			require.Equal(t, []string{"1"}, named)
@@ -216,8 +213,7 @@ func TestInput(t *testing.T) {
 
 func TestLifeCycle(t *testing.T) {
 	ctx := context.Background()
-	batchtest.Bubble("F65 what is not begun when the time is over is delivered again", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F65 what is not begun when the time is over is delivered again", t, guard.Options{}, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		require.Equal(t, "3", b.run(t, ctx, "a second", "b second", "b until", "b", "c"))
@@ -236,8 +232,7 @@ func TestLifeCycle(t *testing.T) {
 			require.Len(t, b.Ran(), 1)
 		}
 	})
-	batchtest.Bubble("F64 a guard that waits goes on when the other is done", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{Wait: 5 * time.Second})
+	on("F64 a guard that waits goes on when the other is done", t, guard.Options{Wait: 5 * time.Second}, func(t *testing.T, b *bench) {
 		first := make(chan string)
 		go func() { first <- b.run(t, ctx, "a second", "a second") }()
 		synctest.Wait()
@@ -247,8 +242,7 @@ func TestLifeCycle(t *testing.T) {
 		require.Len(t, b.Ran(), 3)
 		require.Empty(t, b.Lines(t))
 	})
-	batchtest.Bubble("F64 a batch that comes twice at once: each record runs in one of them", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F64 a batch that comes twice at once: each record runs in one of them", t, guard.Options{}, func(t *testing.T, b *bench) {
 		first := make(chan string)
 		go func() { first <- b.run(t, ctx, "a second", "b") }()
 		synctest.Wait()
@@ -258,8 +252,7 @@ func TestLifeCycle(t *testing.T) {
 		require.Equal(t, "INFO", b.line(t)["level"])
 		require.EqualValues(t, 2, b.line(t)["left"])
 	})
-	batchtest.Bubble("F35 a lock that is lost stops at the first record under it: the work of record 3 ran without it, too", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{TTL: 3 * time.Second})
+	on("F35 a lock that is lost stops at the first record under it: the work of record 3 ran without it, too", t, guard.Options{TTL: 3 * time.Second}, func(t *testing.T, b *bench) {
 		b.Do = func(_ context.Context, id, key string) error {
 			switch id {
 			case "3":
@@ -281,8 +274,7 @@ func TestLifeCycle(t *testing.T) {
 			require.Equal(t, []string{"1", "2", "3"}, b.Ran())
 		}
 	})
-	batchtest.Bubble("F44 a store that refuses stops at once, with the requests of one key", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F44 a store that refuses stops at once, with the requests of one key", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Fault = batchtest.Fails(driver.Acquire, "", lockstore.ErrUnavailable)
 		start := time.Now()
 		require.Equal(t, "1", b.run(t, ctx, "a", "b", "c", "d"))
@@ -291,8 +283,7 @@ func TestLifeCycle(t *testing.T) {
 		require.NotContains(t, b.Asked(), "b")
 		require.Equal(t, "WARN", b.line(t)["level"])
 	})
-	batchtest.Bubble("F69 shutdown: what runs may end, the rest is delivered again", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{})
+	on("F69 shutdown: what runs may end, the rest is delivered again", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Do = func(context.Context, string, string) error {
 			b.Shutdown()
 			return nil
@@ -300,8 +291,7 @@ func TestLifeCycle(t *testing.T) {
 		require.Equal(t, "2", b.run(t, ctx, "a", "a", "b"))
 		b.Free(t, "a", "b")
 	})
-	batchtest.Bubble("F70 eight shards in one process are eight owners", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{Wait: time.Minute})
+	on("F70 eight shards in one process are eight owners", t, guard.Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		inside, shared := 0, 0
 		b.Do = func(_ context.Context, id, key string) error {
 			if key != "shared" {
@@ -326,9 +316,13 @@ func TestLifeCycle(t *testing.T) {
 		require.Equal(t, 8, shared)
 		require.GreaterOrEqual(t, b.Owners(), 16)
 	})
-	batchtest.Bubble("a panic of the observer is not hidden", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{Observe: func(context.Context, guard.Report) { panic("observer boom") }})
+	on("a panic of the observer is not hidden", t, guard.Options{Observe: func(context.Context, guard.Report) { panic("observer boom") }}, func(t *testing.T, b *bench) {
 		require.Equal(t, "1", b.run(t, ctx, "a", "a"))
 		require.Contains(t, b.line(t)["error"], "observer boom")
 	})
+}
+
+// on is a bubble with a bench.
+func on(name string, t *testing.T, opt guard.Options, f func(*testing.T, *bench)) {
+	batchtest.Bubble(name, t, func(t *testing.T) { f(t, newBench(t, opt)) })
 }
