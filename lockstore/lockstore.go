@@ -3,6 +3,7 @@ package lockstore
 import (
 	"encoding/base64"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -121,16 +122,42 @@ const (
 type Status struct {
 	Key       string
 	State     State
-	Holder    HolderInfo    // of the live lease, who did or started the work, or who revoked the lease; zero if the key is free or reserved
+	Holder    HolderInfo    // of the live lease, who did or started the work, or who revoked the lease; zero if the key is free or reserved. Of several holders it is one
 	Fence     Fence         // of the last grant; 0 when the store knows none
 	Remaining time.Duration // the longest time until a takeover, if nobody renews; 0 if the key is free, reserved or in doubt
 	Waiting   int           // places in the key's queue
+	Holders   []Holder      // everybody who has a live lease, in the order of the grants
+}
+
+// Holder is one of those who hold a key.
+type Holder struct {
+	State      State      // Held, Revoked, or Reserved if the key was handed over and the lease is not extended yet
+	HolderInfo HolderInfo // who has the lease, or who revoked it; zero if State is Reserved
+	Fence      Fence
+	Seat       int
+	MaxHolders int           // of the request that was granted
+	Remaining  time.Duration // the longest time until the lease ends, if it is not renewed
+}
+
+// MaxHolders is how many may hold the key at once: the smallest number among Holders, or 0 if there are none.
+func (s Status) MaxHolders() int {
+	if len(s.Holders) == 0 {
+		return 0
+	}
+	return slices.MinFunc(s.Holders, func(a, b Holder) int { return a.MaxHolders - b.MaxHolders }).MaxHolders
 }
 
 func statusOf(key string, s driver.Status) Status {
 	status := Status{Key: key, State: s.State, Fence: s.Fence, Waiting: s.Waiting}
 	if s.State.Taken() {
 		status.Holder, status.Remaining = DecodeHolderInfo(s.Holder), s.Remaining
+	}
+	for _, h := range s.Holders {
+		one := Holder{State: h.State, Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, Remaining: h.Remaining}
+		if h.State.Taken() {
+			one.HolderInfo = DecodeHolderInfo(h.Text)
+		}
+		status.Holders = append(status.Holders, one)
 	}
 	return status
 }

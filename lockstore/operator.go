@@ -35,7 +35,7 @@ func (r RevokeRequest) Validate() error {
 //
 // The end of the lease does not change. The state is Revoked until then, so that the old
 // holder, which trusts its lease for no longer, and the next one are never at work at
-// the same time. The queue stays as it is.
+// the same time. The queue stays as it is. So do the leases of others who hold the key.
 //
 // A Release of the revoked lease is ErrLost. If the work had not started, the key opens then, because its
 // owner has ended its work.
@@ -48,10 +48,10 @@ func (r RevokeRequest) Validate() error {
 // holder's writes, and only after a write of the next holder. For a lease whose work has
 // started, req.OpenAtOnce is refused with a *[Refused].
 //
-// Revoke returns the state of the key after it. With req.OpenAtOnce, Remaining is for how long
-// the old holder may be at work. If the lease is revoked already, nothing changes unless
-// req.OpenAtOnce asks for it, and Holder is who revoked it first. So the same Revoke again, after
-// a lost reply, is no error.
+// Revoke returns the state of the key after it; Holders are those who hold the key then. Holder and
+// Remaining are of this lease: who revoked it, and for how long the old holder may be at work. If the
+// lease is revoked already, nothing changes unless req.OpenAtOnce asks for it, and Holder is who revoked
+// it first. So the same Revoke again, after a lost reply, is no error.
 //
 // If no live lease of the key has this fence, the error is [ErrLost], and nobody's lease
 // changes. A key whose state is Completed, Cooldown or InDoubt has no live lease.
@@ -64,9 +64,7 @@ func (s *Store) Revoke(ctx context.Context, req RevokeRequest) (Status, error) {
 		return Status{}, err
 	}
 	status := statusOf(req.Key, a.Status)
-	if req.OpenAtOnce {
-		status.Holder, status.Remaining = DecodeHolderInfo(a.Status.Holder), a.Status.Remaining
-	}
+	status.Holder, status.Remaining = DecodeHolderInfo(a.Status.Holder), a.Status.Remaining
 	return status, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -110,11 +111,11 @@ var calls = []call{
 	}},
 	{"Inspect", driver.Inspect, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
 		got, err := s.Inspect(ctx, l.Key)
-		return zeroWith(err, got == lockstore.Status{})
+		return zeroWith(err, reflect.DeepEqual(got, lockstore.Status{}))
 	}},
 	{"Revoke", driver.Revoke, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
 		got, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: l.Key, Fence: l.Fence})
-		return zeroWith(err, got == lockstore.Status{})
+		return zeroWith(err, reflect.DeepEqual(got, lockstore.Status{}))
 	}},
 	{"ResolveEffect", driver.Resolve, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
 		return s.ResolveEffect(ctx, l.Key, l.Fence, nil, time.Minute)
@@ -606,7 +607,7 @@ func TestStateIsText(t *testing.T) {
 	text, err := json.Marshal(map[string]lockstore.State{"state": lockstore.InDoubt})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"state":"in doubt"}`, string(text))
-	assert.Equal(t, "{Key:k State:held Holder:unknown Fence:7 Remaining:0s Waiting:0}", fmt.Sprintf("%+v", lockstore.Status{Key: "k", State: lockstore.Held, Fence: 7}))
+	assert.Equal(t, "{Key:k State:held Holder:unknown Fence:7 Remaining:0s Waiting:0 Holders:[]}", fmt.Sprintf("%+v", lockstore.Status{Key: "k", State: lockstore.Held, Fence: 7}))
 }
 
 // A driver may remember owners, so a store prints its name only.

@@ -478,8 +478,6 @@ func (d *decision) revoke() driver.Answer {
 	d.rest(OnFreshRead)
 	a := d.done()
 	a.Status = d.status()
-	if d.AtOnce {
-		a.Status.Holder, a.Status.Remaining = h.Text, left
-	}
+	a.Status.Holder, a.Status.Remaining = h.Text, left // others may hold the key, too
 	return a
 }

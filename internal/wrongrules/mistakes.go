@@ -309,6 +309,11 @@ var revoking = []Mistake{
 	after("revoke: the second one takes over", driver.Revoke, func(c *call) {
 		when(c.first().Revoked, func() { c.first().Text, c.answer.Status.Holder = c.Request.Holder, c.Request.Holder })
 	}),
+	after("revoke: the holder of another lease", driver.Revoke, func(c *call) {
+		if n := len(c.answer.Status.Holders); n > 1 {
+			c.answer.Status.Holder = c.answer.Status.Holders[n-1].Text
+		}
+	}),
 	after("revoke: again is lost", driver.Revoke, func(c *call) { when(c.had().Revoked, func() { c.undo(driver.Lost) }) }),
 	before("revoke: fence not compared", driver.Revoke, func(c *call) { c.Fence = c.first().Fence }),
 	before("revoke: of an expired lease", driver.Revoke, func(c *call) { c.revive(c.first()) }),
@@ -596,6 +601,9 @@ var inspecting = []Mistake{
 	after("inspect knows no fence", driver.Inspect, func(c *call) { c.answer.Status.Fence = 0 }),
 	after("inspect has a fixed remaining time", driver.Inspect, func(c *call) { c.answer.Status.Remaining = 30 * time.Second }),
 	before("inspect sees the dead as held", driver.Inspect, func(c *call) { c.revive(c.first()) }),
+	after("inspect shows the first holder alone", driver.Inspect, func(c *call) {
+		c.answer.Status.Holders = c.answer.Status.Holders[:min(1, len(c.answer.Status.Holders))]
+	}),
 	after("inspect clears the dead", driver.Inspect, func(c *call) { when(!c.live(*c.first()), func() { c.Holders = nil }) }),
 	after("inspect: completed is only held", driver.Inspect, func(c *call) {
 		when(c.answer.Status.State == driver.Completed || c.answer.Status.State == driver.Cooldown, func() { c.answer.Status.State = driver.Held })

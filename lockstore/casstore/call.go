@@ -148,8 +148,16 @@ func (c *call) change(v view, next rules.State, a driver.Answer, basis rules.Bas
 	if err != nil {
 		return driver.Answer{}, err
 	}
+	if c.Kind == driver.Revoke { // a lease that this write has handed over has an end only now
+		a.Status.Holders = c.status(written).Holders
+	}
 	c.wake(a.HandedOver)
 	return a, nil
+}
+
+func (c *call) status(v view) driver.Status {
+	_, _, a, _ := c.decide(v, driver.Request{Kind: driver.Inspect})
+	return a.Status
 }
 
 // certain returns an error for an answer that is not certain after a conflict: an earlier copy
@@ -168,8 +176,8 @@ func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 		return driver.Answer{}, c.failed(errors.New("another owner was granted the key meanwhile"))
 	case c.Kind == driver.Revoke && c.tried.Outcome != 0 && slices.ContainsFunc(v.Ended, func(e rules.Ended) bool { return e.Fence == c.Fence && e.How == rules.Revoked }):
 		a = c.tried
-		_, _, now, _ := c.decide(v, driver.Request{Kind: driver.Inspect})
-		a.Status.State = now.Status.State
+		now := c.status(v)
+		a.Status.State, a.Status.Holders = now.State, now.Holders
 		return a, nil
 	}
 	return a, nil

@@ -316,7 +316,8 @@ func TestListCountsWhatIsDamaged(t *testing.T) {
 		require.Equal(t, enough, s.List(t.Context(), "", func(p lockstore.Page) error { page = p; return enough }))
 		require.Len(t, page.Keys, 1)
 		require.InDelta(t, 59*time.Second, page.Keys[0].Remaining, float64(2*time.Millisecond), "a clock of 1 ms")
-		page.Keys[0].Remaining = 0
+		require.Len(t, page.Keys[0].Holders, 1)
+		page.Keys[0].Remaining, page.Keys[0].Holders = 0, nil
 		require.Equal(t, lockstore.Page{
 			Keys: []lockstore.Status{{Key: "k", State: lockstore.Held, Fence: lease.Fence}},
 			Read: 5, Requests: 2, Damaged: 3, DamagedNames: []string{"row b", "row a"},

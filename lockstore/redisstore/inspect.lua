@@ -1,9 +1,2 @@
 changed = false -- it writes nothing
-local text = told(count(queue))
-for _, h in ipairs(holders) do
-	if live(h) then
-		text = text .. h.fence .. ' ' .. digits(h.since + h.ttl - now) .. ' ' .. h.seat .. ' ' .. h.most .. ' ' ..
-			(h.revoked and 'X' or h.handed and 'W' or 'H') .. ' ' .. h.text .. '\n'
-	end
-end
-return text
+return told(count(queue)) .. listed()

@@ -23,7 +23,7 @@ const (
 	cooldown  code = 'C' // as held
 	inDoubt   code = 'U' // as held
 	free      code = 'I' // as held
-	ended     code = 'D' // to a Revoke that is done: one of the answers above; a line for each handed-over lease
+	ended     code = 'D' // to a Revoke that is done: one of the answers above with its holders; a line for each handed-over lease, behind an empty line
 	done      code = 'R' // a line for each handed-over lease
 	lost      code = 'L' // a line for each handed-over lease
 	holds     code = 'O' // fence
@@ -82,10 +82,9 @@ func parseReply(text string) (reply, error) {
 		switch {
 		case r.code == completed:
 			r.result = []byte(p.rest)
-		case r.ended:
-			r.handed = p.news()
 		default:
 			r.holders = p.holders()
+			r.handed = p.news()
 		}
 	case r.code == done, r.code == lost:
 		p.line()
@@ -140,7 +139,7 @@ func (p *parser) news() (all []news) {
 }
 
 func (p *parser) holders() (all []driver.Holder) {
-	for p.rest != "" {
+	for p.rest != "" && p.rest[0] != '\n' {
 		h := driver.Holder{Fence: p.fence(), Remaining: p.micros(), Seat: p.number(), MaxHolders: p.number()}
 		if letter := p.word(); letter != "" {
 			h.State = states[code(letter[0])]

@@ -37,6 +37,8 @@ var (
 	revokeLua string
 	//go:embed inspect.lua
 	inspectLua string
+	//go:embed listed.lua
+	listedLua string
 	//go:embed finish.lua
 	finishLua string
 	//go:embed wake.lua
@@ -85,8 +87,8 @@ func newScripts() [scriptNames]script {
 		startedScript:  decision("", startedLua),
 		completeScript: decision("", completeLua),
 		resolveScript:  decision("", resolveLua),
-		revokeScript:   decision("", revokeLua),
-		inspectScript:  decision("", inspectLua),
+		revokeScript:   decision("", listedLua+revokeLua),
+		inspectScript:  decision("", listedLua+inspectLua),
 		wakeScript:     newScript(wakeLua + "wake(KEYS[1], ARGV[2])\nreturn 'R'\n"),
 	}
 }

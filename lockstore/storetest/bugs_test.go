@@ -221,7 +221,8 @@ var plantedBugs = map[string][]string{
 
 	"holder/the text comes back unchanged": {"holder is cut at 64 bytes", "inspect shows the raw holder", "unknown holder gets a name", "caller is not stored"},
 
-	"inspect/changes nothing": {"inspect clears the dead"},
+	"inspect/changes nothing":                        {"inspect clears the dead"},
+	"inspect/every holder, with the smallest number": {"inspect shows the first holder alone", "revoke: the holder of another lease"},
 
 	"keys/as long as allowed F52":                       {"M29 keys meet after 1000 bytes"},
 	"keys/many at once are independent F58":             {"F58 every key has one lock", "owner is over on all keys"},
@@ -229,6 +230,7 @@ var plantedBugs = map[string][]string{
 
 	"list/an entry of another program is counted, and stops nothing F53 F54": {"list: ends at a foreign entry"},
 	"list/completed, in doubt and revoked":                                   {"list: completed is only held", "list: in doubt is free", "list: revoked is only held"},
+	"list/every holder of a key":                                             {"list: the first holder alone"},
 	"list/what is held is listed once, with its state":                       {"list: the prefix is a pattern", "list: everything", "list: not what is waited for", "list: the dead are held", "list: everything is free", "list: twice"},
 
 	"queue/AwaitTurn ends when the place is gone": {"queue: AwaitTurn goes on without a place"},

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -12,7 +13,7 @@ var fenceCases = []testCase{
 		"A fence is at least the time, so fences grow even if the previous fence is lost. A key that was never written has none.",
 		func(c *check) {
 			key := newKey()
-			if got, want := c.inspect(key), (lockstore.Status{Key: key}); got != want {
+			if got, want := c.inspect(key), (lockstore.Status{Key: key}); !reflect.DeepEqual(got, want) {
 				c.Errorf("Inspect of a new key: %+v; want %+v", got, want)
 			}
 			lease := c.acquire(newRequest(key, long))

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -165,6 +166,32 @@ var leaseCases = []testCase{
 		},
 	},
 	{
+		"inspect/every holder, with the smallest number",
+		"An operator has to see all of those who hold the key, to find and to revoke the one that hangs. The others keep their leases.",
+		func(c *check) {
+			key := newKey()
+			reqs, leases := c.holders(key)
+			c.shows("Inspect", c.inspect(key), 3, reqs, leases, lockstore.Held, lockstore.Held, lockstore.Held)
+			status := c.revokeOne(leases[1], false)
+			c.sameHolder(status.Holder, operator)
+			reqs[1].HolderInfo = operator
+			c.shows("Revoke", status, 3, reqs, leases, lockstore.Held, lockstore.Revoked, lockstore.Held)
+			c.shows("Inspect", c.inspect(key), 3, reqs, leases, lockstore.Held, lockstore.Revoked, lockstore.Held)
+			status = c.revokeOne(leases[0], true)
+			c.between("Remaining of the lease that was revoked", status.Remaining, long-time.Minute, long)
+			c.sameHolder(status.Holder, operator)
+			c.shows("Revoke with OpenAtOnce", status, 4, reqs[1:], leases[1:], lockstore.Revoked, lockstore.Held)
+			c.renewLost("Renew of a revoked lease", leases[0])
+			c.renew(leases[2], long)
+			c.release(leases[2])
+			c.shows("Inspect", c.inspect(key), 5, reqs[1:2], leases[1:2], lockstore.Revoked)
+			next := newRequest(key, long)
+			next.MaxHolders = 2
+			reqs, leases = append(reqs[1:2:2], next), append(leases[1:2:2], c.acquire(next))
+			c.shows("Inspect", c.inspect(key), 2, reqs, leases, lockstore.Revoked, lockstore.Held)
+		},
+	},
+	{
 		"inspect/changes nothing",
 		"Inspect only reads.",
 		func(c *check) {
@@ -196,6 +223,43 @@ func (c *check) sameHolder(got, want lockstore.HolderInfo) {
 		c.Errorf("the holder is %.60q %.60q since %v, caller %.60q; want %.60q %.60q since %v, caller %.60q",
 			got.Name, got.ID, got.Since.UTC(), got.Caller, want.Name, want.ID, want.Since.UTC(), want.Caller)
 	}
+}
+
+// holders lets three owners hold a key, with the numbers 3, 5 and 4.
+func (c *check) holders(key string) (reqs []lockstore.Request, leases []lockstore.Lease) {
+	c.Helper()
+	for i, most := range []int{3, 5, 4} {
+		req := newRequest(key, long)
+		req.MaxHolders = most
+		req.HolderInfo.ID = fmt.Sprint("run ", i)
+		reqs, leases = append(reqs, req), append(leases, c.acquire(req))
+	}
+	return reqs, leases
+}
+
+// shows wants these holders in a status, in this order.
+func (c *check) shows(what string, got lockstore.Status, most int, reqs []lockstore.Request, leases []lockstore.Lease, states ...lockstore.State) {
+	c.Helper()
+	if len(got.Holders) != len(leases) || got.MaxHolders() != most {
+		c.fatalf("%s: %+v with the smallest number %d; want %d holders and %d", what, got, got.MaxHolders(), len(leases), most)
+	}
+	for i, h := range got.Holders {
+		if h.State != states[i] || h.Fence != leases[i].Fence || h.Seat != leases[i].Seat || h.MaxHolders != reqs[i].MaxHolders {
+			c.Errorf("%s: holder %d is %+v; want it %v, with fence %d, seat %d and the number %d", what, i, h, states[i], leases[i].Fence, leases[i].Seat, reqs[i].MaxHolders)
+		}
+		c.sameHolder(h.HolderInfo, reqs[i].HolderInfo)
+		c.between("Remaining of a holder", h.Remaining, long-time.Minute, long)
+	}
+}
+
+// revokeOne revokes one lease of several.
+func (c *check) revokeOne(lease lockstore.Lease, openAtOnce bool) lockstore.Status {
+	c.Helper()
+	status, err := c.tryRevoke(lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence, By: operator, OpenAtOnce: openAtOnce})
+	if err != nil {
+		c.fatalf("Revoke of fence %d: %v; want the lease revoked", lease.Fence, err)
+	}
+	return status
 }
 
 func (c *check) tryMarkStarted(lease lockstore.Lease) error {

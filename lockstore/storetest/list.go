@@ -93,6 +93,19 @@ var listCases = []testCase{
 		},
 	},
 	{
+		"list/every holder of a key",
+		"A key that several hold is one key in the list, with all of them.",
+		func(c *check) {
+			prefix := newKey() + "/"
+			reqs, leases := c.holders(prefix + "k")
+			found := c.list(prefix)
+			if len(found) != 1 {
+				c.fatalf("the list is %+v; want one key", found)
+			}
+			c.shows("List", found[0], 3, reqs, leases, lockstore.Held, lockstore.Held, lockstore.Held)
+		},
+	},
+	{
 		"list/an entry of another program is counted, and stops nothing F53 F54",
 		"A listing that ends at the first foreign entry shows nothing in a table that is shared.",
 		func(c *check) {

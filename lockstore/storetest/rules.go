@@ -467,7 +467,10 @@ func (m *comparison) renumber(f *fences, s step, a *driver.Answer) {
 	case a.Outcome == driver.Refused: // the rest is seen by Inspect
 		a.Status = driver.Status{State: status.State, Holder: status.Holder, Remaining: status.Remaining, Result: status.Result}
 	case s.kind == driver.Revoke && a.Outcome == driver.Done:
-		a.Status = driver.Status{State: status.State, Holder: status.Holder, Remaining: status.Remaining}
+		a.Status = driver.Status{State: status.State, Holder: status.Holder, Remaining: status.Remaining, Holders: slices.Clone(status.Holders)}
+		for i := range a.Status.Holders {
+			a.Status.Holders[i].Fence = f.number(a.Status.Holders[i].Fence)
+		}
 		if !s.join {
 			forget(&a.Status)
 		}

@@ -353,6 +353,8 @@ func (d *wrongDriver) List(_ context.Context, prefix string, page func(driver.Pa
 				d.has("list: revoked is only held") && one.State == driver.Revoked,
 				d.has("list: the dead are held") && len(state.Holders) > 0:
 				one.State = driver.Held
+			case d.has("list: the first holder alone"):
+				one.Holders = one.Holders[:1]
 			case d.has("list: twice"):
 				p.Keys = append(p.Keys, one)
 			}
