@@ -134,6 +134,9 @@ type shown struct {
 	Holder            struct{ Name, ID string }
 	LeftMs            int64
 	Waiting           int
+	MaxHolders        int
+	Holders           []shown
+	Seat              int
 	End               bool
 	Scanned, Requests int
 }
@@ -161,6 +164,7 @@ func TestOperators(t *testing.T) {
 			t.Run("revoke", p.testRevoke)
 			t.Run("revoke in a cooldown", p.testRevokeInCooldown)
 			t.Run("two operators at once", p.testTwoOperators)
+			t.Run("several holders", p.testSeveral)
 			t.Run("resolve", p.testResolve)
 			t.Run("resolve, and the repeat", p.testResolveRepeats)
 		})
@@ -326,6 +330,47 @@ func (p site) testTwoOperators(t *testing.T) {
 	}
 	a, b := <-done, <-done
 	assert.ElementsMatch(t, []int{0, exit.No}, []int{a.status, b.status}, "%v %v", a, b)
+}
+
+// Each of the holders of a key is seen, and one of them is revoked.
+func (p site) testSeveral(t *testing.T) {
+	take := func(name string) lockstore.Lease {
+		lease, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "several/k", Owner: lockstore.NewOwner(), TTL: time.Minute, MaxHolders: 3,
+			HolderInfo: lockstore.HolderInfo{Name: name, ID: "4f1c", Since: time.Now()}})
+		require.NoError(t, err)
+		return lease
+	}
+	a, b := take("first"), take("second")
+	both := `several/k +held +2 of 3 +\S+Z .*` + fence(b) + ` +0\n  seat 0 +held +first \(4f1c\) .*` + fence(a) + ` +-\n  seat 1 +held +second \(4f1c\) .*` + fence(b) + ` +-\n`
+	assert.Regexp(t, `^KEY .*\n`+both+`$`, p.lockctl("show", "several/k").out)
+	assert.Regexp(t, `^KEY .*\n`+both+`$`, p.lockctl("list", "several/").out)
+	assert.Regexp(t, `^TIME .*\n\S+  several/k +held +2 of 3 .*\n\S+    seat 0 +held +first .*\n\S+    seat 1 +held +second `, p.lockctl("watch", "--until", "held", "several/k").out)
+	s := read(t, p.lockctl("show", "--json", "several/k").out)[0]
+	require.Len(t, s.Holders, 2)
+	assert.Equal(t, 3, s.MaxHolders)
+	assert.Equal(t, []any{"second", fence(b), 1}, []any{s.Holders[1].Holder.Name, s.Holders[1].Fence, s.Holders[1].Seat})
+
+	r := p.lockctl("revoke", "--fence", "7", "several/k")
+	assert.Equal(t, exit.Busy, r.status)
+	assert.Contains(t, r.err, `no holder of "several/k" has the fence 7; nothing was done. Those who hold it: first (4f1c), seat 0, fence `+fence(a)+`; second (4f1c), seat 1, fence `+fence(b)+"\n")
+	r = p.lockctl("revoke", "--fence", fence(a), "several/k")
+	assert.Equal(t, 0, r.status, r.err)
+	assert.Regexp(t, `^the lease of "several/k" with seat 0 is revoked: first \(4f1c\) can renew it no more\. Its seat is free within \S+, at \S+Z\. Who else holds the key: second \(4f1c\), seat 1, fence `+fence(b)+`\.\n$`, r.out)
+	require.ErrorIs(t, p.renew(a), lockstore.ErrLost)
+	require.NoError(t, p.renew(b))
+	r = p.lockctl("revoke", "--fence", fence(a), "several/k")
+	assert.Equal(t, exit.No, r.status)
+	assert.Regexp(t, `was revoked already: "?revoked by .*; its seat is free within `, r.err)
+	r = p.lockctl("revoke", "--json", "--open-at-once", "--yes", "--fence", fence(a), "several/k")
+	assert.Equal(t, 0, r.status, r.err)
+	s = read(t, r.out)[0]
+	assert.Equal(t, fence(a), s.Fence)
+	assert.Positive(t, s.LeftMs)
+	require.Len(t, s.Holders, 1)
+	assert.Equal(t, fence(b), s.Holders[0].Fence)
+	assert.Zero(t, take("third").Seat, "the seat is free")
+	r = p.lockctl("revoke", "--open-at-once", "--yes", "--fence", fence(b), "several/k")
+	assert.Regexp(t, `^seat 1 of "several/k" is free\. second \(4f1c\) may be at work for \S+ more, until \S+Z\. Who else holds the key: third \(4f1c\), seat 0, fence \d+\.\n$`, r.out)
 }
 
 // starts takes a key for a second, and starts its work.

@@ -21,24 +21,48 @@ var states = []string{
 // answer is a key's state as JSON. The fence is a text: it is above 2^50, and many readers
 // of JSON round numbers.
 type answer struct {
-	Time    string                `json:"time,omitempty"` // of watch: when lockctl saw it
-	Key     string                `json:"key"`
-	State   lockstore.State       `json:"state"`
-	Holder  *lockstore.HolderInfo `json:"holder,omitempty"`
-	Fence   string                `json:"fence,omitempty"`
-	LeftMs  int64                 `json:"leftMs,omitempty"`
-	Waiting int                   `json:"waiting"`
+	Time       string                `json:"time,omitempty"` // of watch: when lockctl saw it
+	Key        string                `json:"key"`
+	State      lockstore.State       `json:"state"`
+	Holder     *lockstore.HolderInfo `json:"holder,omitempty"` // if the key may have one
+	Fence      string                `json:"fence,omitempty"`  // of the last grant
+	LeftMs     int64                 `json:"leftMs,omitempty"`
+	Waiting    int                   `json:"waiting"`
+	MaxHolders int                   `json:"maxHolders,omitempty"`
+	Holders    []holder              `json:"holders,omitempty"`
+}
+
+// holder is one of those who have a lease, as JSON.
+type holder struct {
+	State      lockstore.State       `json:"state"`
+	Holder     *lockstore.HolderInfo `json:"holder,omitempty"`
+	Fence      string                `json:"fence"`
+	Seat       int                   `json:"seat"`
+	MaxHolders int                   `json:"maxHolders"`
+	LeftMs     int64                 `json:"leftMs"`
 }
 
 func answerOf(s lockstore.Status) answer {
-	a := answer{Key: s.Key, State: s.State, LeftMs: s.Remaining.Milliseconds(), Waiting: s.Waiting}
-	if s.State.Taken() {
+	a := answer{Key: s.Key, State: s.State, Fence: fenceText(s.Fence), LeftMs: s.Remaining.Milliseconds(), Waiting: s.Waiting, MaxHolders: s.MaxHolders()}
+	if s.State.Taken() && a.MaxHolders <= 1 {
 		a.Holder = &s.Holder
 	}
-	if s.Fence != 0 {
-		a.Fence = strconv.FormatInt(int64(s.Fence), 10)
+	for _, h := range s.Holders {
+		one := holder{State: h.State, Fence: fenceText(h.Fence), Seat: h.Seat, MaxHolders: h.MaxHolders, LeftMs: h.Remaining.Milliseconds()}
+		if h.State.Taken() {
+			one.Holder = &h.HolderInfo
+		}
+		a.Holders = append(a.Holders, one)
 	}
 	return a
+}
+
+// fenceText is "" if there is none.
+func fenceText(f lockstore.Fence) string {
+	if f == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(f), 10)
 }
 
 // warnings is where a command prints what is no answer.

@@ -50,7 +50,7 @@ const (
 
 var sorts = map[string]func(a, b lockstore.Status) int{
 	sortAge: func(a, b lockstore.Status) int { // an unknown age may be long
-		return a.Holder.Since.Compare(b.Holder.Since)
+		return since(a).Compare(since(b))
 	},
 	sortKey:     func(a, b lockstore.Status) int { return strings.Compare(a.Key, b.Key) },
 	sortWaiting: func(a, b lockstore.Status) int { return cmp.Compare(b.Waiting, a.Waiting) },
@@ -69,7 +69,8 @@ It reads the whole table or server, page by page. It says first how large that i
 it costs, and asks above 1 GB. A key that was held from the beginning to the end is listed,
 and once. What changes meanwhile may be missing or old. With --sort nothing is printed before
 all is read, and --limit takes the first keys of that order. AGE is the time since SINCE, by
-the clock of this machine; --longer-than also lists keys whose AGE is not known.
+the clock of this machine; --longer-than also lists keys whose AGE is not known. If several
+hold a key, both are of the one that has had it for the longest time.
 
 ` + aboutState + `
 
@@ -230,7 +231,7 @@ func (l *lister) wants(s lockstore.Status) bool {
 	if l.longer == 0 {
 		return true
 	}
-	d, known := age(s, time.Now())
+	d, known := age(since(s), time.Now())
 	return s.State.Taken() && (!known || d > l.longer)
 }
 

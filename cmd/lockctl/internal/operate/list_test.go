@@ -69,7 +69,7 @@ func TestAsksUntilInterrupted(t *testing.T) {
 	_, err = l.ask(ctx, largeStore)
 	require.ErrorIs(t, err, context.Canceled)
 	r := &revoker{in: terminal, err: question}
-	require.ErrorIs(t, r.confirm(ctx, lockstore.Status{State: lockstore.Held}), context.Canceled)
+	require.ErrorIs(t, r.confirm(ctx, heldLease{}), context.Canceled)
 }
 
 // asked is where a question is written. Nobody answers it.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,18 +44,19 @@ func (s *scripted) Do(ctx context.Context, _ string, _ driver.Request) (driver.A
 }
 
 var (
-	revoked   = scriptedAnswer{status: driver.Status{State: driver.Revoked, Holder: annRevoked.Encode(), Fence: 7, Remaining: 10 * time.Second}}
+	revoked   = scriptedAnswer{status: driver.Status{State: driver.Revoked, Holder: annRevoked.Encode(), Fence: 7, Remaining: 10 * time.Second, Holders: []driver.Holder{ofFence7}}}
 	inDoubt   = scriptedAnswer{status: driver.Status{State: driver.InDoubt, Holder: annRevoked.Encode(), Fence: 7}}
 	completed = scriptedAnswer{status: driver.Status{State: driver.Completed, Fence: 7, Remaining: time.Minute}}
 	open7     = scriptedAnswer{status: driver.Status{Fence: 7}}
 	reserved7 = scriptedAnswer{status: driver.Status{State: driver.Reserved, Fence: 7, Remaining: time.Second, Waiting: 1}}
-	next      = scriptedAnswer{status: driver.Status{State: driver.Held, Fence: 8, Remaining: time.Minute}}
+	next      = scriptedAnswer{status: driver.Status{State: driver.Held, Fence: 8, Remaining: time.Minute, Holders: []driver.Holder{{State: driver.Held, Fence: 8, MaxHolders: 1, Remaining: time.Minute}}}}
 	fails     = scriptedAnswer{err: fmt.Errorf("%w: connection refused", lockstore.ErrUnavailable)}
 	slow      = scriptedAnswer{slow: true}
 	damaged   = scriptedAnswer{err: lockstore.ErrCorrupt}
 
-	annRevoked    = lockstore.HolderInfo{Name: "revoked by ann"}
-	revokedStatus = lockstore.Status{Key: "k", State: lockstore.Revoked, Holder: annRevoked, Fence: 7, Remaining: 10 * time.Second}
+	annRevoked   = lockstore.HolderInfo{Name: "revoked by ann"}
+	ofFence7     = driver.Holder{State: driver.Revoked, Text: annRevoked.Encode(), Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}
+	revokedLease = heldLease{Holder: lockstore.Holder{State: lockstore.Revoked, HolderInfo: annRevoked, Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}}
 )
 
 // what has been said and printed until a wait of watch or revoke --wait has ended.
@@ -110,7 +112,7 @@ func TestRevokeWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, c.want, waitsIn(t, c.interrupt, c.answers, func(ctx context.Context, s *stores.Settings, store *lockstore.Store, out, err *bytes.Buffer) error {
 				r := revoker{Settings: *s, store: store, key: "k", wait: true, out: out, err: err}
-				return r.await(ctx, revokedStatus)
+				return r.await(ctx, revokedLease)
 			}))
 		})
 	}
@@ -141,16 +143,49 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 }
 
+// A line for the key and for each holder, whenever another holds it, and none for a renewal.
+func TestWatchSeveral(t *testing.T) {
+	one := driver.Holder{State: driver.Held, Fence: 7, MaxHolders: 3, Remaining: time.Minute}
+	renewed, two, handed := one, one, one
+	renewed.Remaining = 2 * time.Minute
+	two.Fence, two.Seat = 8, 1
+	handed.Fence, handed.State = 9, driver.Reserved
+	holds := func(last driver.Fence, holders ...driver.Holder) scriptedAnswer {
+		return scriptedAnswer{status: driver.Status{State: driver.Held, Fence: last, Remaining: time.Minute, Holders: holders}}
+	}
+	got := waitsIn(t, time.Hour, []scriptedAnswer{
+		holds(7, one), holds(8, one, two), holds(8, renewed, two), holds(8, two), holds(9, two, handed), {status: driver.Status{Fence: 9}},
+	}, func(ctx context.Context, s *stores.Settings, store *lockstore.Store, out, err *bytes.Buffer) error {
+		return watch(ctx, &looker{Settings: s, store: store, key: "k", err: err}, "free", out)
+	})
+	assert.Equal(t, 6, got.looks)
+	var lines []string
+	for line := range strings.Lines(got.printed) {
+		cells := strings.Fields(line)
+		lines = append(lines, strings.Join(append(cells[1:4:4], cells[len(cells)-2]), " "))
+	}
+	assert.Equal(t, []string{
+		"KEY STATE HOLDER FENCE",
+		"k held 1 7", "seat 0 held 7",
+		"k held 2 8", "seat 0 held 7", "seat 1 held 8",
+		"k held 1 8", "seat 1 held 8",
+		"k held 2 9", "seat 1 held 8", "seat 0 reserved 9",
+		"k free - 9",
+	}, lines, got.printed)
+}
+
 // A second operator waits, too, and is told who was first.
 func TestRevokeWaitsForAnother(t *testing.T) {
 	for wait, want := range map[bool]ended{
 		true:  {printed: "the lease of \"k\" was revoked already: revoked by ann; the key opens within 10s\n", looks: 2},
 		false: {status: exit.No, err: `the lease of "k" was revoked already: revoked by ann; the key opens within 10s`},
 	} {
-		assert.Equal(t, want, waitsIn(t, time.Hour, []scriptedAnswer{revoked, open7}, func(ctx context.Context, s *stores.Settings, store *lockstore.Store, out, err *bytes.Buffer) error {
-			r := revoker{Settings: *s, store: store, key: "k", wait: wait, out: out, err: err}
-			require.NoError(t, r.refuse(revokedStatus))
-			return r.already(ctx, revokedStatus)
+		assert.Equal(t, want, waitsIn(t, time.Hour, []scriptedAnswer{revoked, open7}, func(ctx context.Context, s *stores.Settings, store *lockstore.Store, out, said *bytes.Buffer) error {
+			r := revoker{Settings: *s, store: store, key: "k", wait: wait, out: out, err: said}
+			lease, err := r.choose(lockstore.Status{Key: "k", State: lockstore.Revoked, Holders: []lockstore.Holder{revokedLease.Holder}})
+			require.NoError(t, err)
+			require.Equal(t, revokedLease.Holder, lease.Holder)
+			return r.already(ctx, lease)
 		}))
 	}
 }

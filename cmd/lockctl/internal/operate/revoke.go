@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,12 @@ type revoker struct {
 	out, err io.Writer
 }
 
+// heldLease is a lease of a key, and the key as it was when lockctl looked.
+type heldLease struct {
+	lockstore.Holder
+	of lockstore.Status
+}
+
 // Revoke is lockctl revoke. operator says who runs lockctl.
 func Revoke(operator func() string) *cobra.Command {
 	var r revoker
@@ -40,7 +47,8 @@ func Revoke(operator func() string) *cobra.Command {
 		Long: `End the lease of a holder that renews and must not. The holder can renew no more, and is
 told so at its next renewal. The key opens when the time is over for which the holder may
 trust its lease (LEFT of lockctl show). So two are never at work at the same time, and who
-waits keeps its place.
+waits keeps its place. If several hold the key, --fence says whose lease ends: its seat is
+free then. The others keep theirs, and are printed.
 
 A holder that is dead needs no revoke: its lease ends at the same time.
 
@@ -102,22 +110,23 @@ func (r *revoker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.refuse(seen); err != nil {
+	lease, err := r.choose(seen)
+	if err != nil {
 		return err
 	}
-	if seen.State == lockstore.Revoked && !r.openAtOnce {
-		return r.already(ctx, seen)
+	if lease.State == lockstore.Revoked && !r.openAtOnce {
+		return r.already(ctx, lease)
 	}
-	if err := r.confirm(ctx, seen); err != nil {
+	if err := r.confirm(ctx, lease); err != nil {
 		return err
 	}
-	by := seen.Holder // of a revoked lease: who revoked it
-	if seen.State != lockstore.Revoked {
-		by = lockstore.HolderInfo{Name: fmt.Sprintf("revoked by %s: was %s", r.operator, named(seen.Holder)), ID: strconv.Itoa(os.Getpid()), Since: time.Now()}
+	by := lease.HolderInfo // of a revoked lease: who revoked it
+	if lease.State != lockstore.Revoked {
+		by = lockstore.HolderInfo{Name: fmt.Sprintf("revoked by %s: was %s", r.operator, named(lease.HolderInfo)), ID: strconv.Itoa(os.Getpid()), Since: time.Now()}
 	}
-	var revoked lockstore.Status
+	var after lockstore.Status
 	err = r.Call(ctx, func(ctx context.Context) (err error) {
-		revoked, err = store.Revoke(ctx, lockstore.RevokeRequest{Key: r.key, Fence: seen.Fence, By: by, OpenAtOnce: r.openAtOnce})
+		after, err = store.Revoke(ctx, lockstore.RevokeRequest{Key: r.key, Fence: lease.Fence, By: by, OpenAtOnce: r.openAtOnce})
 		return err
 	})
 	if started, ok := errors.AsType[*lockstore.Refused](err); ok {
@@ -129,10 +138,12 @@ func (r *revoker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if revoked.State == lockstore.Revoked && revoked.Holder.Encode() != by.Encode() {
+	revoked := lease
+	revoked.State, revoked.HolderInfo, revoked.Remaining, revoked.of = lockstore.Revoked, after.Holder, after.Remaining, after
+	if !r.openAtOnce && after.Holder.Encode() != by.Encode() {
 		return r.already(ctx, revoked)
 	}
-	if err := r.done(seen, revoked); err != nil {
+	if err := r.done(lease, revoked); err != nil {
 		return fmt.Errorf("the lease of %q is revoked; %w", r.key, err)
 	}
 	if !r.wait || r.openAtOnce {
@@ -147,18 +158,49 @@ func (r *revoker) inspect(ctx context.Context) (lockstore.Status, error) {
 
 // hasLease says that a key has a lease, which may be revoked already.
 func hasLease(s lockstore.Status) bool {
-	return s.State == lockstore.Held || s.State == lockstore.Revoked
+	return (s.State == lockstore.Held || s.State == lockstore.Revoked) && len(s.Holders) > 0
 }
 
-// refuse refuses what cannot be revoked.
-func (r *revoker) refuse(seen lockstore.Status) error {
-	switch {
-	case !hasLease(seen):
-		return r.noLease(seen)
-	case r.fence != 0 && int64(seen.Fence) != r.fence:
-		return &exit.Error{Status: exit.Busy, Err: fmt.Errorf("%q changed hands: its fence is %d; nothing was done", r.key, seen.Fence)}
+// withFence is the lease that has this fence.
+func withFence(s lockstore.Status, fence lockstore.Fence) (heldLease, bool) {
+	i := slices.IndexFunc(s.Holders, func(h lockstore.Holder) bool { return h.Fence == fence })
+	if i < 0 {
+		return heldLease{}, false
 	}
-	return nil
+	return heldLease{s.Holders[i], s}, true
+}
+
+// choose finds the lease that is to be revoked, and refuses what cannot be revoked.
+func (r *revoker) choose(seen lockstore.Status) (heldLease, error) {
+	if !hasLease(seen) {
+		return heldLease{}, r.noLease(seen)
+	}
+	if lease, ok := withFence(seen, lockstore.Fence(r.fence)); ok {
+		return lease, nil
+	}
+	several := len(seen.Holders) > 1
+	switch {
+	case r.fence == 0 && !several:
+		return heldLease{seen.Holders[0], seen}, nil
+	case r.fence == 0:
+		return heldLease{}, exit.WrongUsage("%d hold %q; want --fence, the fence of one of them: %s", len(seen.Holders), r.key, listed(seen.Holders))
+	case several:
+		return heldLease{}, &exit.Error{Status: exit.Busy, Err: fmt.Errorf("no holder of %q has the fence %d; nothing was done. Those who hold it: %s", r.key, r.fence, listed(seen.Holders))}
+	}
+	return heldLease{}, &exit.Error{Status: exit.Busy, Err: fmt.Errorf("%q changed hands: its fence is %d; nothing was done", r.key, seen.Fence)}
+}
+
+// listed are holders as a part of a sentence.
+func listed(all []lockstore.Holder) string {
+	var texts []string
+	for _, h := range all {
+		who := "reserved"
+		if h.State.Taken() {
+			who = named(h.HolderInfo)
+		}
+		texts = append(texts, fmt.Sprintf("%s, seat %d, fence %d", who, h.Seat, h.Fence))
+	}
+	return strings.Join(texts, "; ")
 }
 
 // nothingDone says why no live lease had the fence.
@@ -183,27 +225,38 @@ func (r *revoker) noLease(status lockstore.Status) error {
 }
 
 // already is for a lease that another operator has revoked. --wait waits for its end, too.
-func (r *revoker) already(ctx context.Context, s lockstore.Status) error {
-	text := fmt.Sprintf("the lease of %q was revoked already: %v; the key opens within %v", r.key, s.Holder, s.Remaining.Round(time.Second))
+func (r *revoker) already(ctx context.Context, l heldLease) error {
+	text := fmt.Sprintf("the lease of %q was revoked already: %v; %s within %v", r.key, l.HolderInfo, l.opens(), l.Remaining.Round(time.Second))
 	if !r.wait {
 		return &exit.Error{Status: exit.No, Err: errors.New(text)}
 	}
-	if err := r.print(s, text); err != nil {
+	if err := r.print(l, text); err != nil {
 		return err
 	}
-	return r.await(ctx, s)
+	return r.await(ctx, l)
+}
+
+// shared says that others may hold the key, too.
+func (l heldLease) shared() bool { return l.MaxHolders > 1 }
+
+// opens says what opens at the end of a revoked lease.
+func (l heldLease) opens() string {
+	if l.shared() {
+		return "its seat is free"
+	}
+	return "the key opens"
 }
 
 // confirm asks where a mistake would end the wrong lease, or let two work.
-func (r *revoker) confirm(ctx context.Context, seen lockstore.Status) error {
+func (r *revoker) confirm(ctx context.Context, l heldLease) error {
 	var question, want string
 	switch {
 	case r.openAtOnce && !r.yes:
-		question = fmt.Sprintf("%v may be at work for %v more, beside the next holder. Type the key to open it at once: ", mayWork(seen, seen.Holder.String()), seen.Remaining.Round(time.Second))
+		question = fmt.Sprintf("%v may be at work for %v more, beside the next holder. Type the key to open it at once: ", mayWork(l, l.HolderInfo.String()), l.Remaining.Round(time.Second))
 		want = r.key
 	case r.fence == 0:
-		question = fmt.Sprintf("%q is held by %v. Type its fence, %d, to end this lease: ", r.key, seen.Holder, seen.Fence)
-		want = strconv.FormatInt(int64(seen.Fence), 10)
+		question = fmt.Sprintf("%q is held by %v. Type its fence, %d, to end this lease: ", r.key, l.HolderInfo, l.Fence)
+		want = strconv.FormatInt(int64(l.Fence), 10)
 	default:
 		return nil
 	}
@@ -222,62 +275,88 @@ func (r *revoker) confirm(ctx context.Context, seen lockstore.Status) error {
 	return nil
 }
 
-// done says what the revoke did.
-func (r *revoker) done(seen, revoked lockstore.Status) error {
-	text := "the lease of %q is revoked: %v can renew it no more. The key opens within %v, at %s; if its work has started, it is in doubt then."
-	if r.openAtOnce {
-		text = "%q is open. %v may be at work for %v more, until %s: let writes with a fence below the next one be refused."
+// done says what the revoke did. before is the lease as it was.
+func (r *revoker) done(before, revoked heldLease) error {
+	who, left, until := mayWork(before, named(before.HolderInfo)), revoked.Remaining.Round(time.Second), at(revoked).Format(time.RFC3339)
+	var text string
+	switch {
+	case r.openAtOnce && revoked.shared():
+		text = fmt.Sprintf("seat %d of %q is free. %v may be at work for %v more, until %s.", revoked.Seat, r.key, who, left, until)
+	case r.openAtOnce:
+		text = fmt.Sprintf("%q is open. %v may be at work for %v more, until %s: let writes with a fence below the next one be refused.", r.key, who, left, until)
+	case revoked.shared():
+		text = fmt.Sprintf("the lease of %q with seat %d is revoked: %v can renew it no more. Its seat is free within %v, at %s.", r.key, revoked.Seat, who, left, until)
+	default:
+		text = fmt.Sprintf("the lease of %q is revoked: %v can renew it no more. The key opens within %v, at %s; if its work has started, it is in doubt then.", r.key, who, left, until)
 	}
-	return r.print(revoked, fmt.Sprintf(text, r.key, mayWork(seen, named(seen.Holder)), revoked.Remaining.Round(time.Second), at(revoked).Format(time.RFC3339)))
+	if revoked.shared() {
+		others := slices.DeleteFunc(slices.Clone(revoked.of.Holders), func(h lockstore.Holder) bool { return h.Fence == revoked.Fence })
+		if len(others) == 0 {
+			text += " Nobody else holds the key."
+		} else {
+			text += " Who else holds the key: " + listed(others) + "."
+		}
+	}
+	return r.print(revoked, text)
 }
 
-// print prints a revoked lease as text, or as JSON.
-func (r *revoker) print(revoked lockstore.Status, text string) error {
+// print prints a revoked lease as text, or as JSON: its holder, its fence and the time that is left of it,
+// and the key after the revoke.
+func (r *revoker) print(revoked heldLease, text string) error {
 	if !r.JSON {
 		_, err := fmt.Fprintln(r.out, text)
 		return err
 	}
+	a := answerOf(revoked.of)
+	a.Holder, a.Fence, a.LeftMs = &revoked.HolderInfo, fenceText(revoked.Fence), revoked.Remaining.Milliseconds()
 	return printJSON(r.out, struct {
 		answer
 		Until time.Time `json:"until"`
-	}{answerOf(revoked), at(revoked)})
+	}{a, at(revoked)})
 }
 
 // at is the time at which a revoked lease is over, by the clock of this machine.
-func at(revoked lockstore.Status) time.Time { return time.Now().Add(revoked.Remaining).UTC() }
+func at(revoked heldLease) time.Time { return time.Now().Add(revoked.Remaining).UTC() }
 
-// await waits until the key is open or in doubt, or another has it.
-func (r *revoker) await(ctx context.Context, revoked lockstore.Status) error {
+// await waits until the lease is over. The key may be in doubt then, or another may have it.
+func (r *revoker) await(ctx context.Context, revoked heldLease) error {
 	opens := at(revoked)
 	l := &looker{Settings: &r.Settings, store: r.store, key: r.key, err: r.err, answered: true}
 	for {
 		status, err := l.look(ctx)
-		switch {
-		case err != nil:
-			return r.stopped(err, opens)
-		case !status.State.Taken() || status.Fence != revoked.Fence:
-			return nil
-		case !hasLease(status): // in doubt, or somebody has resolved it
-			return r.noLease(status)
+		if err != nil {
+			return r.stopped(err, revoked, opens)
 		}
-		if err := pause(ctx, min(lookEvery, max(50*time.Millisecond, status.Remaining))); err != nil {
-			return r.stopped(err, opens)
+		lease, lasts := withFence(status, revoked.Fence)
+		switch {
+		case lasts:
+		case status.State.Taken() && !hasLease(status) && status.Fence == revoked.Fence: // in doubt, or somebody has resolved it
+			return r.noLease(status)
+		default:
+			return nil
+		}
+		if err := pause(ctx, min(lookEvery, max(50*time.Millisecond, lease.Remaining))); err != nil {
+			return r.stopped(err, revoked, opens)
 		}
 	}
 }
 
 // stopped says that only the waiting has ended: the lease stays revoked.
-func (r *revoker) stopped(err error, opens time.Time) error {
+func (r *revoker) stopped(err error, revoked heldLease, opens time.Time) error {
 	why := ""
 	if _, silent := errors.AsType[*exit.Silent](err); !silent {
 		why = ": " + err.Error()
 	}
-	return &exit.Error{Status: exit.Status(err), Err: fmt.Errorf("stopped waiting%s; the lease of %q is revoked, and the key opens, or is in doubt, at %s", why, r.key, opens.Format(time.RFC3339))}
+	what := "the key opens, or is in doubt,"
+	if revoked.shared() {
+		what = revoked.opens()
+	}
+	return &exit.Error{Status: exit.Status(err), Err: fmt.Errorf("stopped waiting%s; the lease of %q is revoked, and %s at %s", why, r.key, what, opens.Format(time.RFC3339))}
 }
 
 // mayWork says who may be at work. After a revoke the holder is who revoked the lease.
-func mayWork(seen lockstore.Status, holder string) string {
-	if seen.State == lockstore.Revoked {
+func mayWork(l heldLease, holder string) string {
+	if l.State == lockstore.Revoked {
 		return "The holder before the revoke (" + holder + ")"
 	}
 	return holder

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -26,7 +27,11 @@ const aboutState = `STATE is one of these:
              lockctl resolve
 LEFT is the longest time until the key is free, if nobody renews. SINCE is by the holder's
 clock. HOLDER is who has the lease or has revoked it, or who did or started the work. A result
-is never shown.`
+is never shown.
+
+If several may hold the key, HOLDER is how many do, such as "2 of 3": 3 is the smallest number
+among those who hold it. Below the key there is a line for each of them, with its seat and its
+fence. One that is reserved was handed the key a moment ago.`
 
 // Show is lockctl show.
 func Show() *cobra.Command {
@@ -85,7 +90,7 @@ func Watch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [flags] KEY",
 		Short: "Print a line for each change of a lock",
-		Long: `Print a line for each change of a lock: of its state, its holder, its fence, or how many
+		Long: `Print a line for each change of a lock: of its state, its holders, their fences, or how many
 wait for it. TIME is when lockctl saw it, by the clock of this machine. It looks once a
 second, and does not see what comes and goes in between. If the store stops
 answering it says so, and looks again.
@@ -125,8 +130,11 @@ func watch(ctx context.Context, l *looker, until string, out io.Writer) error {
 		}
 		now := answerOf(status)
 		seen := now
-		seen.LeftMs, seen.Holder = 0, nil
-		if first || seen != last {
+		seen.LeftMs, seen.Holder, seen.Holders = 0, nil, slices.Clone(now.Holders)
+		for i := range seen.Holders {
+			seen.Holders[i].LeftMs, seen.Holders[i].Holder = 0, nil
+		}
+		if first || !reflect.DeepEqual(seen, last) {
 			if err := rows.print(status); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -85,7 +86,7 @@ func (t *table) print(all ...lockstore.Status) error {
 		rows, t.headed = append(rows, heading), true
 	}
 	for _, s := range all {
-		rows = append(rows, rowOf(s, now))
+		rows = append(rows, rowsOf(s, now)...)
 	}
 	for _, r := range rows {
 		for i, cell := range r {
@@ -107,32 +108,69 @@ func (t *table) print(all ...lockstore.Status) error {
 	return err
 }
 
-// age is how long somebody has a key, by the clocks of the holder and of this machine.
-func age(s lockstore.Status, now time.Time) (d time.Duration, known bool) {
-	if !s.State.Taken() || s.Holder.Since.IsZero() {
-		return 0, false
+// since is since when somebody has a key, by the clock of the holder that has had it for the longest
+// time. It is zero if nobody has it, and if somebody may have had it for longer.
+func since(s lockstore.Status) time.Time {
+	switch {
+	case !s.State.Taken():
+		return time.Time{}
+	case len(s.Holders) == 0:
+		return s.Holder.Since
 	}
-	return max(0, now.Sub(s.Holder.Since)), true
+	var first time.Time
+	for i, h := range slices.DeleteFunc(slices.Clone(s.Holders), func(h lockstore.Holder) bool { return !h.State.Taken() }) {
+		if i == 0 || h.HolderInfo.Since.Before(first) {
+			first = h.HolderInfo.Since
+		}
+	}
+	return first
 }
 
-func rowOf(s lockstore.Status, now time.Time) row {
-	holder, since, old, left, fence := "-", "-", "-", "-", "-"
-	if d, known := age(s, now); known {
-		old = d.Round(time.Second).String()
+// age is how long somebody has a key, by the clocks of the holder and of this machine.
+func age(since, now time.Time) (d time.Duration, known bool) {
+	if since.IsZero() {
+		return 0, false
 	}
-	if s.State.Taken() {
-		h := s.Holder
-		if !h.Since.IsZero() {
-			since = h.Since.UTC().Format(time.RFC3339)
+	return max(0, now.Sub(since)), true
+}
+
+// rowsOf is the row of a key. If several may hold it, a row for each holder follows.
+func rowsOf(s lockstore.Status, now time.Time) []row {
+	who := "-"
+	most := s.MaxHolders()
+	switch {
+	case most > 1:
+		who = fmt.Sprintf("%d of %d", len(s.Holders), most)
+	case s.State.Taken():
+		who = nameOf(s.Holder)
+	}
+	rows := []row{rowOf(now, exit.Visible(s.Key), s.State, who, since(s), s.Remaining, s.Fence, strconv.Itoa(s.Waiting))}
+	if most <= 1 {
+		return rows
+	}
+	for _, h := range s.Holders {
+		who := "-"
+		if h.State.Taken() {
+			who = nameOf(h.HolderInfo)
 		}
-		h.Since = time.Time{}
-		holder = h.String()
-		if s.State != lockstore.InDoubt {
-			left = s.Remaining.Round(time.Second).String()
-		}
+		rows = append(rows, rowOf(now, fmt.Sprintf("  seat %d", h.Seat), h.State, who, h.HolderInfo.Since, h.Remaining, h.Fence, "-"))
 	}
-	if s.Fence != 0 {
-		fence = strconv.FormatInt(int64(s.Fence), 10)
+	return rows
+}
+
+// nameOf is a holder without its time.
+func nameOf(h lockstore.HolderInfo) string {
+	h.Since = time.Time{}
+	return exit.Visible(h.String())
+}
+
+func rowOf(now time.Time, key string, state lockstore.State, holder string, since time.Time, remaining time.Duration, fence lockstore.Fence, waiting string) row {
+	begins, old, left := "-", "-", "-"
+	if d, known := age(since, now); known {
+		begins, old = since.UTC().Format(time.RFC3339), d.Round(time.Second).String()
 	}
-	return row{now.Format(time.RFC3339), exit.Visible(s.Key), s.State.String(), exit.Visible(holder), since, old, left, fence, strconv.Itoa(s.Waiting)}
+	if state != lockstore.InDoubt && remaining > 0 {
+		left = remaining.Round(time.Second).String()
+	}
+	return row{now.Format(time.RFC3339), key, state.String(), holder, begins, old, left, cmp.Or(fenceText(fence), "-"), waiting}
 }

@@ -119,6 +119,43 @@ func TestTimes(t *testing.T) {
 }
 
 // A key that looks like another one is shown as what it is, in its column.
+// several is a key that two of three hold.
+func several() lockstore.Status {
+	s := examples("export")[1]
+	s.Holder.ID = ""
+	first := lockstore.Holder{State: lockstore.Held, HolderInfo: s.Holder, Fence: s.Fence - 1, MaxHolders: 3, Remaining: 12 * time.Second}
+	second := lockstore.Holder{State: lockstore.Reserved, Fence: s.Fence, Seat: 2, MaxHolders: 4, Remaining: 2 * time.Second}
+	s.Holders = []lockstore.Holder{first, second}
+	return s
+}
+
+func TestSeveralHolders(t *testing.T) {
+	var out bytes.Buffer
+	rows := showTable(&out)
+	require.NoError(t, rows.print(several()))
+	assert.Equal(t, `KEY       STATE     HOLDER    SINCE                 LEFT  FENCE             WAITING
+export    held      2 of 3    2026-11-22T10:02:11Z  41s   1795295118105467  3
+  seat 0  held      withdraw  2026-11-22T10:02:11Z  12s   1795295118105466  -
+  seat 2  reserved  -         -                     2s    1795295118105467  -
+`, out.String())
+	out.Reset()
+	rows = showTable(&out)
+	rows.json = true
+	require.NoError(t, rows.print(several()))
+	const who = `{"name": "withdraw", "since": "2026-11-22T10:02:11Z"}`
+	assert.JSONEq(t, `{"key": "export", "state": "held", "fence": "1795295118105467", "leftMs": 41000, "waiting": 3, "maxHolders": 3, "holders": [
+		{"state": "held", "holder": `+who+`, "fence": "1795295118105466", "seat": 0, "maxHolders": 3, "leftMs": 12000},
+		{"state": "reserved", "fence": "1795295118105467", "seat": 2, "maxHolders": 4, "leftMs": 2000}]}`, out.String())
+
+	late, early := several(), several()
+	late.Holders[0].HolderInfo.Since = late.Holder.Since.Add(time.Hour)
+	early.Holders[1].State, early.Holders[1].HolderInfo = lockstore.Held, lockstore.HolderInfo{Since: late.Holder.Since}
+	early.Holders[0].HolderInfo.Since = late.Holders[0].HolderInfo.Since
+	assert.Negative(t, sorts[sortAge](early, late), "the holder that has had the key for the longest time")
+	early.Holders[0].HolderInfo.Since = time.Time{}
+	assert.Zero(t, since(early), "it may be longer")
+}
+
 func TestHiddenCharacters(t *testing.T) {
 	s := examples("account/7\u202e7/tnuocca\u200b")[1]
 	s.Holder.ID = "a\u2066b"
