@@ -22,6 +22,7 @@ type settings struct {
 	noWait     bool
 	wait       time.Duration
 	busyStatus int
+	maxHolders int
 	ttl        time.Duration
 	maxHold    time.Duration
 	killAfter  time.Duration
@@ -49,9 +50,14 @@ warns after 30 s.
 
 A TIME is a number of seconds, as for flock, or a duration such as 1m30s.
 
-COMMAND gets LOCK_KEY, LOCK_FENCE and LOCK_HELD=true. Standard input, output and the
+COMMAND gets LOCK_KEY, LOCK_FENCE, LOCK_SEAT and LOCK_HELD=true. Standard input, output and the
 terminal are its own. There is no shell. LOCK_FENCE does nothing by itself: what COMMAND
 writes to has to refuse a smaller one.
+
+With --max-holders N up to N commands hold the lock at once. LOCK_SEAT is the lowest number,
+from 0, that no other holder had, for example which of N licences to use. While programs ask
+for different numbers, the smallest one counts. Whoever compares fences compares them for each
+seat, and that helps only while all ask for the same number.
 
 COMMAND does not get LOCK_URL and ZOOKEEPER_AUTH, which may have a password. A COMMAND that
 works on locks itself can read the URL from a variable of another name, which it gets:
@@ -92,6 +98,7 @@ returned: it was ended, had ended, or did not begin, and what it wrote may stand
 another wrote; 124 if --max-hold is over; 70 if the guard process was killed. If COMMAND did
 not begin, also a status of lockctl --help.`,
 		Example: `  lockctl run -n nightly/report -- ./report.sh; [ $? = 75 ] && echo "another host has it"
+  lockctl run --max-holders 3 export -- sh -c './export.sh --license $LOCK_SEAT'
   lockctl run -w 30 account/7 -- sh -c 'psql -v fence=$LOCK_FENCE -f book.sql'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := s.read(args, cmd); err != nil {
@@ -110,6 +117,7 @@ not begin, also a status of lockctl --help.`,
 	f.BoolVarP(&s.noWait, "no-wait", "n", false, "do not wait")
 	timeVar(&s.wait, "wait", "w", "wait for `TIME` at most; default for as long as it takes")
 	f.IntVarP(&s.busyStatus, "busy-status", "E", exit.Busy, "exit `STATUS` for busy, 0 to 255")
+	f.IntVar(&s.maxHolders, "max-holders", 1, "up to `N` may hold the lock at once, 1 to 64")
 	timeVar(&s.ttl, "ttl", "", "`TIME` of the lease: for so long a dead holder keeps others out; default 60s")
 	timeVar(&s.maxHold, "max-hold", "", "end COMMAND after `TIME`; default no limit")
 	timeVar(&s.killAfter, "kill-after", "", "`TIME` between SIGTERM, of lockctl or passed on, and SIGKILL;\ndefault 10s, at most a quarter of --ttl")
@@ -133,6 +141,9 @@ func (s *settings) read(args []string, cmd *cobra.Command) error {
 	}
 	if s.busyStatus < 0 || s.busyStatus > 255 {
 		return exit.WrongUsage("-E, --busy-status is %d; want 0 to 255", s.busyStatus)
+	}
+	if s.maxHolders < 1 || s.maxHolders > lockstore.MaxHolders {
+		return exit.WrongUsage("--max-holders is %d; want 1 to %d", s.maxHolders, lockstore.MaxHolders)
 	}
 	if !f.Changed("kill-after") {
 		s.killAfter = min(defaultKillAfter, s.ttl/4)

@@ -45,6 +45,7 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	g = g.WithMaxHolders(s.maxHolders)
 	lease, err := s.acquire(ctx, g, signals)
 	if err != nil {
 		return err
@@ -158,7 +159,7 @@ type renewal struct {
 
 // run runs the command, renews the lease until it has ended, and releases the lease.
 func (h *hold) run(ctx context.Context) error {
-	env := []string{"LOCK_KEY=" + h.key, fmt.Sprintf("LOCK_FENCE=%d", h.lease.Fence), "LOCK_HELD=true"}
+	env := []string{"LOCK_KEY=" + h.key, fmt.Sprintf("LOCK_FENCE=%d", h.lease.Fence), fmt.Sprintf("LOCK_SEAT=%d", h.lease.Seat), "LOCK_HELD=true"}
 	command, err := startGuarded(h.settings.command, env, h.killAfter, h.until)
 	if err != nil {
 		return h.release(ctx, &exit.Error{Status: exit.Bug, Err: fmt.Errorf("the guard process cannot be started: %w", err)})

@@ -2,6 +2,7 @@ package run
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -46,12 +47,15 @@ func TestExitStatus(t *testing.T) {
 		"late SIGKILL":         {[]string{"--ttl", "4", "--kill-after", "2", "k", "--", "true"}, 64, "--kill-after is 2s; want 0s to 1s"},
 		"no time":              {[]string{"-w", "soon", "k", "--", "true"}, 64, "want seconds, or a duration"},
 		"no status":            {[]string{"-E", "256", "k", "--", "true"}, 64, "want 0 to 255"},
+		"no holder":            {[]string{"--max-holders", "0", "k", "--", "true"}, 64, "--max-holders is 0; want 1 to 64"},
+		"a negative number":    {[]string{"--max-holders", "-1", "k", "--", "true"}, 64, "--max-holders is -1; want 1 to 64"},
+		"too many holders":     {[]string{"--max-holders", "65", "k", "--", "true"}, 64, "--max-holders is 65; want 1 to 64"},
 		"nobody there":         {[]string{"--store", "redis://127.0.0.1:1", "k", "--", "true"}, 69, "connection refused"},
 		"nobody there, -n":     {[]string{"-n", "--store", "redis://127.0.0.1:1", "k", "--", "true"}, 69, "connection refused"},
 		"not this user":        {[]string{"--store", "redis://nobody:wrong@" + addr, "k", "--", "true"}, 77, "WRONGPASS"},
 		"no such store":        {[]string{"--store", "etcd://x", "k", "--", "true"}, 78, "no store for the scheme"},
 		"another's entry":      {[]string{"foreign", "--", "true"}, 76, "not a lock"},
-		"what it gets":         {[]string{"k", "--", "sh", "-c", `[ "$LOCK_KEY" = k ] && [ "$LOCK_FENCE" -gt 1000000 ] && [ "$LOCK_HELD" = true ]`}, 0, ""},
+		"what it gets":         {[]string{"k", "--", "sh", "-c", `[ "$LOCK_KEY" = k ] && [ "$LOCK_FENCE" -gt 1000000 ] && [ "$LOCK_HELD$LOCK_SEAT" = true0 ]`}, 0, ""},
 		"what it does not get": {[]string{"k", "--", "sh", "-c", `[ -z "${LOCK_URL+x}${ZOOKEEPER_AUTH+x}" ] && [ -n "$HOME$PATH" ]`}, 0, ""},
 		"one open file less":   {[]string{"k", "--", "sh", "-c", "! (: <&3) 2>/dev/null && ! (: <&4) 2>/dev/null"}, 0, ""},
 	} {
@@ -73,6 +77,31 @@ func TestExitStatus(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Two of two hold the key, each with a seat of its own, and the third waits for the first that ends.
+func TestMaxHolders(t *testing.T) {
+	t.Parallel()
+	addr, file := testservers.Redis(t), filepath.Join(t.TempDir(), "seats")
+	args := []string{"run", "--max-holders", "2", "k", "--", "sh", "-c", `echo "$LOCK_SEAT" >> "$1"; exec sleep 60`, "sh", file}
+	first := start(t, addr, args...)
+	lines(t, file, 1)
+	start(t, addr, args...)
+	lines(t, file, 2)
+	status := inspect(t, addr, "k")
+	assert.Len(t, status.Holders, 2)
+	assert.Equal(t, 2, status.MaxHolders())
+	third := append([]string{"run", "-n"}, args[1:]...)
+	assert.Equal(t, exit.Busy, start(t, addr, third...).status(t))
+	start(t, addr, args...)
+	eventually(t, func() error {
+		if n := inspect(t, addr, "k").Waiting; n != 1 {
+			return fmt.Errorf("%d wait; want 1", n)
+		}
+		return nil
+	})
+	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, []string{"0", "1", "0"}, lines(t, file, 3))
 }
 
 // A store that can be read and not written ends lockctl before COMMAND begins, however long
