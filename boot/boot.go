@@ -9,10 +9,15 @@
 //	LOCK_TTL              guard.Options.TTL, the longest lease: 60s by default
 //	LOCK_MAX_HOLD         guard.Options.MaxHold, the longest time for one run's work: 15m by default
 //	LOCK_WAIT             guard.Options.Wait, how long to wait for a busy lock: 0 by default
+//	LOCK_MAX_HOLDERS      guard.Guard.WithMaxHolders, how many runs may hold a key at once: 1 by default
 //	LOCK_DEADLINE_MARGIN  guard.Options.DeadlineMargin, time for the release before Lambda's deadline: 300ms by default
 //	LOCK_SIGTERM          true: on SIGTERM cancel the work, so that its lease is released
 //	LOCK_METRICS          a CloudWatch namespace: each report line is also a metric there
 //	LOCK_LOG              start: one more line for each run, when it gets the lock
+//
+// LOCK_MAX_HOLDERS is for every key of the guard. If it is above 1, idempotency.New and
+// guard.Guard.WithCooldown return an error, so that work that has to be alone does not start. Every DoAll
+// returns one.
 //
 // The store and the function may read others. A duration is written as in Go: 500ms,
 // 30s, 5m. A variable whose name begins with LOCK_ and that nobody has read is nearly
@@ -136,6 +141,10 @@ func newGuard(out io.Writer, getenv func(string) string, openers ...lockstore.Op
 		*v.to = d
 		written = append(written, fmt.Sprintf("%s is %v", v.option, d), fmt.Sprintf("%s is %s", v.name, text))
 	}
+	maxHolders, err := readMaxHolders(getenv("LOCK_MAX_HOLDERS"))
+	if err != nil {
+		return nil, err
+	}
 	namespace := getenv("LOCK_METRICS")
 	if err := checkNamespace(namespace); err != nil {
 		return nil, err
@@ -163,7 +172,18 @@ func newGuard(out io.Writer, getenv func(string) string, openers ...lockstore.Op
 		return nil, errors.New(strings.NewReplacer(words...).Replace(err.Error()))
 	}
 	plain.Info("lock store", "host", u.Host)
-	return g, nil
+	return g.WithMaxHolders(maxHolders), nil
+}
+
+func readMaxHolders(text string) (int, error) {
+	if text == "" {
+		return 1, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > lockstore.MaxHolders {
+		return 0, fmt.Errorf("LOCK_MAX_HOLDERS is %.40q; want a whole number, 1 to %d", text, lockstore.MaxHolders)
+	}
+	return n, nil
 }
 
 // jsonHandler writes JSON lines with the names that Lambda's own log lines have.

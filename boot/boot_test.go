@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
@@ -238,6 +239,9 @@ func TestMissingSettings(t *testing.T) {
 		{"a line that nobody writes", map[string]string{"LOCK_URL": "memory://", "LOCK_LOG": "end"}, []string{"LOCK_LOG", `"end"`, "start"}},
 		{"a namespace of AWS's own", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "AWS/Lambda"}, []string{"LOCK_METRICS", "AWS/"}},
 		{"a namespace that is too long", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": strings.Repeat("n", 256)}, []string{"LOCK_METRICS", "255"}},
+		{"F48 no holder", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "0"}, []string{`LOCK_MAX_HOLDERS is "0"; want a whole number, 1 to 64`}},
+		{"F48 too many holders", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "65"}, []string{`LOCK_MAX_HOLDERS is "65"; want a whole number, 1 to 64`}},
+		{"a number that is none", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "3s"}, []string{`LOCK_MAX_HOLDERS is "3s"; want a whole number, 1 to 64`}},
 		{"all set", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "My App/locks", "LOCK_TTL": "30s", "LOCK_MAX_HOLD": "1m", "LOCK_WAIT": "2s", "LOCK_DEADLINE_MARGIN": "1s"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -255,6 +259,22 @@ func TestMissingSettings(t *testing.T) {
 			require.NotContains(t, err.Error(), "MaxHold", "the words are the user's")
 		})
 	}
+}
+
+// What has to be alone is refused before the function begins.
+func TestMaxHolders(t *testing.T) {
+	env := map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "3"}
+	g, err := newGuard(io.Discard, func(name string) string { return env[name] }, memstore.Opener)
+	require.NoError(t, err)
+	require.Equal(t, 3, g.MaxHolders())
+	_, err = idempotency.New(g, idempotency.Options{})
+	require.EqualError(t, err, "idempotency: the guard's MaxHolders is 3; want 1")
+	_, err = g.WithCooldown(time.Minute)
+	require.EqualError(t, err, "guard: MaxHolders is 3; a cooldown wants 1")
+	delete(env, "LOCK_MAX_HOLDERS")
+	g, err = newGuard(io.Discard, func(name string) string { return env[name] }, memstore.Opener)
+	require.NoError(t, err)
+	require.Equal(t, 1, g.MaxHolders())
 }
 
 func TestUnknownNames(t *testing.T) {

@@ -87,13 +87,13 @@ func FuzzStoreURL(f *testing.F) {
 // the variable that is not.
 func FuzzSettings(f *testing.F) {
 	for _, text := range []string{"", "30s", "1m", "1h", "15m", "0", "-1s", "5ms", "30", "9223372036854775807ns", "9999999h", "1e3s", "∞", "\x00", " 30s"} {
-		f.Add(text, "", "", "", "")
-		f.Add("", text, text, "", "App/locks")
-		f.Add("30s", "", "", text, text)
+		f.Add(text, "", "", "", "", "")
+		f.Add("", text, text, "", "App/locks", text)
+		f.Add("30s", "", "", text, text, "3")
 	}
-	f.Fuzz(func(t *testing.T, ttl, maxHold, wait, margin, namespace string) {
+	f.Fuzz(func(t *testing.T, ttl, maxHold, wait, margin, namespace, most string) {
 		env := map[string]string{
-			"LOCK_URL": "memory:", "LOCK_TTL": ttl, "LOCK_MAX_HOLD": maxHold, "LOCK_WAIT": wait, "LOCK_DEADLINE_MARGIN": margin, "LOCK_METRICS": namespace,
+			"LOCK_URL": "memory:", "LOCK_TTL": ttl, "LOCK_MAX_HOLD": maxHold, "LOCK_WAIT": wait, "LOCK_DEADLINE_MARGIN": margin, "LOCK_METRICS": namespace, "LOCK_MAX_HOLDERS": most,
 		}
 		g, err := newGuard(io.Discard, func(name string) string { return env[name] }, memstore.Opener)
 		if err == nil {
@@ -103,7 +103,7 @@ func FuzzSettings(f *testing.F) {
 		text := err.Error()
 		require.False(t, strings.ContainsFunc(text, func(r rune) bool { return r < ' ' }), "%q", text)
 		named := false
-		for _, name := range []string{"TTL", "MAX_HOLD", "MaxHold", "WAIT", "Wait", "DEADLINE_MARGIN", "DeadlineMargin", "LOCK_METRICS"} {
+		for _, name := range []string{"TTL", "MAX_HOLD", "MaxHold", "WAIT", "Wait", "DEADLINE_MARGIN", "DeadlineMargin", "LOCK_METRICS", "LOCK_MAX_HOLDERS"} {
 			named = named || strings.Contains(text, name)
 		}
 		require.True(t, named, text)
