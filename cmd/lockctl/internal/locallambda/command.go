@@ -29,6 +29,7 @@ type settings struct {
 	env                  []string
 	timeout, wait, think time.Duration
 	freeze, kill         int
+	maxHolders           int // of a key at once
 	compare              string
 	before, after        string
 	picture              string
@@ -72,6 +73,10 @@ Critical sections are read from the report lines of the guard, so the function h
 them as JSON, as boot.MustGuardFromEnv does. So has the build of --compare, if its overlaps are to
 be known: functions/internal/unguarded shows how.
 
+With --max-holders N up to N environments may have a key at once, and only what is beyond that
+counts as an overlap. The function gets LOCK_MAX_HOLDERS=N, which boot.MustGuardFromEnv reads. A
+function that uses idempotency or a cooldown refuses it and does not start.
+
 Exit status: 0; 1 when sections overlapped, an event failed for good, or a command failed;
 64 for wrong arguments; 69 when the store does not answer; 77 when it does not let this
 user in; 78 for a wrong URL of the store, or a store that is set up wrongly.`,
@@ -88,6 +93,7 @@ user in; 78 for a wrong URL of the store, or a store that is set up wrongly.`,
 	f.SortFlags = false
 	f.IntVarP(&s.environments, "environments", "c", 8, "how many environments run at once")
 	f.IntVarP(&s.events, "events", "n", 200, "how many events are sent")
+	f.IntVar(&s.maxHolders, "max-holders", 1, "how many may hold a lock at once (LOCK_MAX_HOLDERS), 1 to 64")
 	f.StringVar(&s.event, "event", "", "`FILE` with the event as JSON; - is standard input")
 	f.StringVar(&s.store, "store", "", stores.Flag+", or an embedded Redis;\nit may be a store that only the function has")
 	f.StringArrayVar(&s.env, "env", nil, "a variable of the function, `NAME=VALUE`; {{store}} becomes the store's URL,\nand {{redis}} that of an embedded Redis; repeatable")
@@ -121,6 +127,7 @@ func (s *settings) validate() error {
 	}{
 		{"-c, --environments", s.environments, 1, mostEnvironments},
 		{"-n, --events", s.events, 1, mostEvents},
+		{"--max-holders", s.maxHolders, 1, lockstore.MaxHolders},
 		{"--freeze", s.freeze, 0, s.events},
 		{"--kill", s.kill, 0, s.events},
 	} {
@@ -148,6 +155,8 @@ func (s *settings) validate() error {
 			return exit.WrongUsage("--env is %.40q; want NAME=VALUE", v)
 		case name == "LOCK_URL":
 			return exit.WrongUsage("--env has LOCK_URL; use --store, which sets it")
+		case name == "LOCK_MAX_HOLDERS":
+			return exit.WrongUsage("--env has LOCK_MAX_HOLDERS; use --max-holders, which sets it")
 		case name == "LOCK_WAIT":
 			return exit.WrongUsage("--env has LOCK_WAIT; use --wait, which sets it")
 		}

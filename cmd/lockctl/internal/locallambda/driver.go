@@ -40,7 +40,7 @@ func (d *driver) phase(ctx context.Context, title, name, binary string) (_ phase
 	if err != nil {
 		return phase{}, err
 	}
-	p := phase{title: title, environments: d.environments, planned: d.freeze + d.kill, began: time.Now()}
+	p := phase{title: title, environments: d.environments, maxHolders: d.maxHolders, planned: d.freeze + d.kill, began: time.Now()}
 	if p.attempts, p.faults, err = d.send(ctx, all, title, run); err != nil {
 		return phase{}, err
 	}
@@ -91,6 +91,9 @@ func (d *driver) start(ctx context.Context, name, binary string) (environments, 
 		switch {
 		case err == nil || ctx.Err() != nil:
 		case ok && init.LastLine != "":
+			if d.maxHolders > 1 {
+				name += fmt.Sprintf(" with --max-holders %d", d.maxHolders)
+			}
 			return started, fmt.Errorf("%s does not start: %s", name, strings.TrimPrefix(init.LastLine, "lambdalock: "))
 		default: // mostly all of them say the same
 			return started, err

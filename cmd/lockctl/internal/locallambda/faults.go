@@ -115,8 +115,14 @@ func (f *faults) holders(ctx context.Context) (ids []string) {
 			continue
 		}
 		asked[key] = true
-		if status, err := f.driver.target.store.Inspect(ctx, key); err == nil && status.State == lockstore.Held {
-			ids = append(ids, status.Holder.ID)
+		status, err := f.driver.target.store.Inspect(ctx, key)
+		if err != nil {
+			continue
+		}
+		for _, h := range status.Holders {
+			if h.State == lockstore.Held {
+				ids = append(ids, h.HolderInfo.ID)
+			}
 		}
 	}
 	return ids

@@ -2,16 +2,21 @@ package locallambda
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,6 +86,7 @@ func sample(t *testing.T) settings {
 	return settings{
 		function:     build(t, "functions/withdraw"),
 		environments: 6,
+		maxHolders:   1,
 		events:       36,
 		event:        "-",
 		stdin:        strings.NewReader(changed),
@@ -100,6 +106,7 @@ func echo(t *testing.T, event string) settings {
 	return settings{
 		function:     build(t, "lambdatest/testdata/function"),
 		environments: 2,
+		maxHolders:   1,
 		events:       4,
 		event:        "-",
 		stdin:        strings.NewReader(event),
@@ -154,6 +161,77 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	t.Logf("%d lost, %d of them worked on beside another, %d sent again, in %v", p.lost, p.beside, p.sentAgain, p.took)
+}
+
+// provider is a slow server that counts how many calls it serves at once.
+type provider struct{ now, most atomic.Int64 }
+
+func (p *provider) ServeHTTP(http.ResponseWriter, *http.Request) {
+	n := p.now.Add(1)
+	defer p.now.Add(-1)
+	for most := p.most.Load(); n > most && !p.most.CompareAndSwap(most, n); most = p.most.Load() {
+	}
+	time.Sleep(100 * time.Millisecond) // real processes call
+}
+
+// TestMaxHolders: eight environments call a provider, three at a time, also when holders are frozen and
+// killed. The picture has no fourth bar at once.
+func TestMaxHolders(t *testing.T) {
+	t.Parallel()
+	for name, faults := range map[string]int{"": 0, "with faults": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			served := new(provider)
+			resource := httptest.NewServer(served)
+			defer resource.Close()
+			s := echo(t, `{}`)
+			s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/slow")
+			s.env = []string{"PROVIDER_URL=" + resource.URL}
+			s.environments, s.events, s.maxHolders, s.wait, s.timeout = 8, 48, 3, 10*time.Second, 30*time.Second
+			s.freeze, s.kill = faults, faults
+			p := phaseOf(t, s)
+			require.NoError(t, p.verdict())
+			assert.Equal(t, s.events, p.succeeded)
+			assert.Equal(t, 3, p.most)
+			assert.Zero(t, p.overlapping())
+			if faults == 0 { // of a process that is killed the provider goes on with the call
+				assert.EqualValues(t, 3, served.most.Load())
+				assert.Equal(t, 3, mostBars(t, timeline("slow", []phase{p})))
+			}
+			assert.Contains(t, table([]phase{p}, false), "most at once, of one key                     3\n  sections beyond 3 at once                    0\n")
+		})
+	}
+	t.Run("refused", func(t *testing.T) {
+		s := sample(t)
+		s.maxHolders, s.before, s.after = 3, "", ""
+		err := run(testContext(t), s, &printer{out: io.Discard})
+		require.ErrorContains(t, err, "withdraw with --max-holders 3 does not start: idempotency: the guard's MaxHolders is 3; want 1")
+	})
+}
+
+var bar = regexp.MustCompile(`<rect class="\w+" x="([\d.]+)" y="\d+" width="([\d.]+)" height="16"`)
+
+// mostBars is how many bars of a picture are above one another.
+func mostBars(t *testing.T, svg string) (most int) {
+	type end struct {
+		at    float64
+		begin int
+	}
+	var ends []end
+	for _, b := range bar.FindAllStringSubmatch(svg, -1) {
+		x, err := strconv.ParseFloat(b[1], 64)
+		require.NoError(t, err)
+		width, err := strconv.ParseFloat(b[2], 64)
+		require.NoError(t, err)
+		ends = append(ends, end{x, 1}, end{x + width - 0.15, -1}) // both are rounded to 0.1
+	}
+	slices.SortFunc(ends, func(a, b end) int { return cmp.Or(cmp.Compare(a.at, b.at), a.begin-b.begin) })
+	now := 0
+	for _, e := range ends {
+		now += e.begin
+		most = max(most, now)
+	}
+	return most
 }
 
 // phaseOf runs the phase with the lock.

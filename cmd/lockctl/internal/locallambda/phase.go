@@ -13,6 +13,7 @@ import (
 type phase struct {
 	title        string
 	environments int
+	maxHolders   int // of a key at once
 	began        time.Time
 	attempts     []attempt // by number of the event
 	faults       []fault
@@ -33,6 +34,7 @@ type counts struct {
 	failure                    string         // the first one
 	unseen                     int            // events that succeeded without a section
 	keys                       int
+	most                       int             // sections of one key at once
 	overlaps                   map[string]int  // sections that overlap, by key; a key without any has no entry
 	lost, beside               int             // sections whose lease was lost; of these, those beside another
 	waits, holds               []time.Duration // sorted
@@ -78,9 +80,9 @@ const (
 // finish counts.
 func (p *phase) finish() {
 	slices.SortFunc(p.sections, func(a, b section) int { return a.start.Compare(b.start) })
-	markOverlaps(p.sections, p.faults)
+	most := markOverlaps(p.sections, p.faults, p.maxHolders)
 
-	p.counts = counts{failures: map[string]int{}, overlaps: map[string]int{}}
+	p.counts = counts{most: most, failures: map[string]int{}, overlaps: map[string]int{}}
 	event := map[string]int{} // by request id
 	for i, a := range p.attempts {
 		p.busy += a.busy
@@ -207,7 +209,11 @@ func (p phase) verdict() error {
 		wrong = append(wrong, fmt.Errorf("%s, %d of %d events failed for good, the first with %s", p.title, p.failed(), len(p.attempts), p.failure))
 	}
 	if n := p.overlapping(); n > 0 {
-		wrong = append(wrong, fmt.Errorf("%s, %d critical sections overlapped another of the same key", p.title, n))
+		text := "overlapped another of the same key"
+		if p.maxHolders > 1 {
+			text = fmt.Sprintf("ran while more than %d of the same key did", p.maxHolders)
+		}
+		wrong = append(wrong, fmt.Errorf("%s, %d critical sections %s", p.title, n, text))
 	}
 	if p.afterErr != nil {
 		wrong = append(wrong, fmt.Errorf("%s, %w", p.title, p.afterErr))

@@ -13,7 +13,7 @@ import (
 
 // madeUp is a phase of events that each had a busy answer first.
 func madeUp(title string, spans ...[2]int) phase {
-	p := phase{title: title, environments: 2, began: zero, reported: true}
+	p := phase{title: title, environments: 2, maxHolders: 1, began: zero, reported: true}
 	for i, s := range spans {
 		id := fmt.Sprint("r-", i)
 		p.attempts = append(p.attempts, attempt{sent: at(s[0] - 10), answered: at(s[1] + 1000), requestIDs: []string{"busy-" + id, id}, busy: 1})
@@ -63,6 +63,14 @@ func TestVerdict(t *testing.T) {
 	require.NoError(t, good.verdict())
 
 	require.EqualError(t, madeUp("with the lock", [2]int{20, 40}, [2]int{39, 60}).verdict(), "with the lock, 2 critical sections overlapped another of the same key")
+
+	several := madeUp("with the lock", [2]int{20, 40}, [2]int{25, 60}, [2]int{30, 50})
+	several.maxHolders = 3
+	several.finish()
+	require.NoError(t, several.verdict())
+	several.maxHolders = 2
+	several.finish()
+	require.EqualError(t, several.verdict(), "with the lock, 3 critical sections ran while more than 2 of the same key did")
 
 	failed := good
 	failed.attempts = append(failed.attempts, attempt{failed: "HTTP 500", detail: "no"}, attempt{failed: "LockLost", detail: "gone"})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -79,6 +80,9 @@ func run(ctx context.Context, s settings, out *printer) (err error) {
 // variables are those that the functions and the commands get.
 func (d *driver) variables() []string {
 	all := append([]string{"LOCK_URL=" + d.target.url, "LOCK_WAIT=" + d.wait.String()}, d.target.env...)
+	if d.maxHolders > 1 {
+		all = append(all, "LOCK_MAX_HOLDERS="+strconv.Itoa(d.maxHolders))
+	}
 	for _, v := range d.env {
 		all = append(all, strings.NewReplacer(storeMark, d.target.url, redisMark, d.target.redis).Replace(v))
 	}

@@ -18,13 +18,14 @@ type section struct {
 	key         string
 	outcome     string
 	fence       int64
+	seat        int
 	start, end  time.Time
 
 	waiting  time.Time // since when the client of its event waited; zero when not known
 	until    time.Time // end; for a lease that was lost in a freeze, the begin of the freeze
 	thawed   time.Time // the end of such a freeze
-	overlaps bool      // another section of the key ran at the same time
-	beside   bool      // it ran on after such a freeze, at the same time as another section of the key
+	overlaps bool      // more sections of the key than may ran at the same time
+	beside   bool      // it ran on after such a freeze, at the same time as another section with its key and seat
 }
 
 // workRan are the outcomes of a report whose work ran.
@@ -84,6 +85,7 @@ func (r *reports) read(line []byte) {
 		AcquiredAt time.Time `json:"acquired_at"`
 		HoldMS     float64   `json:"hold_ms"`
 		Fence      int64     `json:"fence"`
+		Seat       int       `json:"seat"`
 
 		Level          string `json:"level"`
 		Error          string `json:"error"`
@@ -128,6 +130,7 @@ func (r *reports) read(line []byte) {
 		key:         report.Key,
 		outcome:     report.Outcome,
 		fence:       report.Fence,
+		seat:        report.Seat,
 		start:       report.AcquiredAt,
 		end:         end,
 	})
@@ -143,14 +146,14 @@ func (r *reports) lastKey() string {
 	return r.sections[len(r.sections)-1].key
 }
 
-// markOverlaps marks the sections, sorted by start, that ran at the same time as
-// another section of the same key.
+// markOverlaps marks the sections, sorted by start, that ran while more than limit of the same
+// key did. It returns the most of one key at once.
 //
 // The lease of a frozen process ends without the process. No lock can prevent what
 // the process still does between its wake-up and the moment at which the guard
 // says that the lease is lost: the fence has to refuse that. So the section of a
 // lost lease ends with the freeze, and beside says what came of it later.
-func markOverlaps(sections []section, faults []fault) {
+func markOverlaps(sections []section, faults []fault, limit int) (most int) {
 	for i := range sections {
 		s := &sections[i]
 		s.until, s.thawed, s.overlaps = s.end, time.Time{}, false
@@ -162,23 +165,23 @@ func markOverlaps(sections []section, faults []fault) {
 			}
 		}
 	}
-	longest := map[string]int{} // of each key, the earlier section that ends last
+	running := map[string][]int{} // of each key, the sections that have begun and not ended
 	for i := range sections {
 		s := &sections[i]
-		j, earlier := longest[s.key]
-		if earlier && s.start.Before(sections[j].until) {
-			s.overlaps, sections[j].overlaps = true, true
+		now := slices.DeleteFunc(running[s.key], func(j int) bool { return !s.start.Before(sections[j].until) })
+		now = append(now, i)
+		for _, j := range now {
+			sections[j].overlaps = sections[j].overlaps || len(now) > limit
 		}
-		if !earlier || s.until.After(sections[j].until) {
-			longest[s.key] = i
-		}
+		running[s.key], most = now, max(most, len(now))
 	}
 	for i := range sections {
 		s := &sections[i]
 		s.beside = !s.thawed.IsZero() && slices.ContainsFunc(sections, func(other section) bool {
-			return other.key == s.key && other.start.After(s.until) && other.start.Before(s.end) && s.thawed.Before(other.until)
+			return other.key == s.key && other.seat == s.seat && other.start.After(s.until) && other.start.Before(s.end) && s.thawed.Before(other.until)
 		})
 	}
+	return most
 }
 
 func later(a, b time.Time) time.Time {

@@ -38,12 +38,46 @@ func TestMarkOverlaps(t *testing.T) {
 			for i, s := range c.spans {
 				all = append(all, made("a", s[0], s[1]), made(fmt.Sprint("another key ", i), s[0], s[1]))
 			}
-			markOverlaps(all, nil)
+			markOverlaps(all, nil, 1)
 			for i, s := range all {
 				assert.Equal(t, i%2 == 0 && c.marked[i/2], s.overlaps, "section %d: only one of the same key counts", i)
 			}
 		})
 	}
+}
+
+func TestMarkOverlapsOfSeveral(t *testing.T) {
+	for name, c := range map[string]struct {
+		spans  [][2]int
+		most   int
+		marked []bool
+	}{
+		"none":                  {nil, 0, nil},
+		"two of two":            {[][2]int{{0, 10}, {5, 15}, {10, 20}}, 2, []bool{false, false, false}},
+		"three":                 {[][2]int{{0, 10}, {5, 15}, {9, 20}, {15, 30}}, 3, []bool{true, true, true, false}},
+		"the first is no more":  {[][2]int{{0, 10}, {0, 40}, {20, 30}, {25, 35}}, 3, []bool{false, true, true, true}},
+		"three, one in another": {[][2]int{{0, 50}, {10, 20}, {12, 15}, {30, 40}}, 3, []bool{true, true, true, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all []section
+			for i, s := range c.spans {
+				all = append(all, made("a", s[0], s[1]), made(fmt.Sprint("another key ", i), s[0], s[1]))
+			}
+			assert.Equal(t, c.most, markOverlaps(all, nil, 2))
+			for i, s := range all {
+				assert.Equal(t, i%2 == 0 && c.marked[i/2], s.overlaps, "section %d", i)
+			}
+		})
+	}
+	first, same, other := made("a", 0, 100), made("a", 50, 95), made("a", 50, 95)
+	first.outcome, other.seat = "lost", 1
+	thawed := []fault{{kind: freeze, from: at(10), to: at(90)}}
+	all := []section{first, other}
+	markOverlaps(all, thawed, 2)
+	assert.False(t, all[0].beside, "the other has a seat of its own")
+	all = []section{first, same}
+	markOverlaps(all, thawed, 2)
+	assert.True(t, all[0].beside)
 }
 
 // Only the loss of a lease in a freeze is excused, and only what comes after the
@@ -75,7 +109,7 @@ func TestMarkOverlapsWithFreezes(t *testing.T) {
 			first, next := made("a", 0, 100), made("a", c.next[0], c.next[1])
 			first.outcome, next.environment = c.outcome, 1
 			all := []section{first, next}
-			markOverlaps(all, c.faults)
+			markOverlaps(all, c.faults, 1)
 			assert.Equal(t, []bool{c.overlaps, c.overlaps}, []bool{all[0].overlaps, all[1].overlaps})
 			assert.Equal(t, []bool{c.beside, false}, []bool{all[0].beside, all[1].beside})
 		})
@@ -103,11 +137,11 @@ func TestReports(t *testing.T) {
 	assert.True(t, r.found)
 	write(`{"level":"INFO","message":"lock","requestId":"r-2","key":"account/7","outcome":"acquired","hold_ms":0,"fence":7,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
 	require.Empty(t, r.sections, "a busy run has no critical section, and neither has a lease that outlives its run")
-	write(`{"timestamp":"2026-11-21T04:31:07.1Z","level":"INFO","message":"lock","requestId":"r-1","key":"account/7","outcome":"ok","wait_ms":1.5,"hold_ms":20.25,"fence":7,"calls":2,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
+	write(`{"timestamp":"2026-11-21T04:31:07.1Z","level":"INFO","message":"lock","requestId":"r-1","key":"account/7","outcome":"ok","wait_ms":1.5,"hold_ms":20.25,"fence":7,"calls":2,"max_holders":3,"seat":2,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
 	write(`{"time":"2026-11-21T04:31:07.1Z","level":"WARN","msg":"lock","requestId":"r-4","key":"account/8","outcome":"lost","hold_ms":1,"fence":8,"acquired_at":"2026-11-21T04:31:08Z"}`)
 	require.Len(t, r.sections, 2)
 	end := at(70).Add(250 * time.Microsecond)
-	assert.Equal(t, section{environment: 3, requestID: "r-1", key: "account/7", outcome: "ok", fence: 7, start: at(50), end: end}, r.sections[0])
+	assert.Equal(t, section{environment: 3, requestID: "r-1", key: "account/7", outcome: "ok", fence: 7, seat: 2, start: at(50), end: end}, r.sections[0])
 	assert.Equal(t, "lost", r.sections[1].outcome)
 	assert.Equal(t, "account/8", r.lastKey())
 }

@@ -32,7 +32,12 @@ func table(phases []phase, color bool) string {
 	if t.any(func(p phase) bool { return p.reported && p.unseen > 0 }) {
 		t.row("succeeded without section", func(p phase) string { return p.ifReported(fmt.Sprint(p.unseen)) })
 	}
-	t.count("overlapping sections", func(p phase) (int, bool) { return p.overlapping(), p.reported })
+	overlapping := "overlapping sections"
+	if n := phases[0].maxHolders; n > 1 {
+		overlapping = fmt.Sprintf("sections beyond %d at once", n)
+		t.row("most at once, of one key", func(p phase) string { return p.ifReported(fmt.Sprint(p.most)) })
+	}
+	t.count(overlapping, func(p phase) (int, bool) { return p.overlapping(), p.reported })
 	for _, key := range worst(phases, mostKeys) {
 		t.count("  "+key, func(p phase) (int, bool) { return p.overlaps[key], p.reported })
 	}

@@ -48,6 +48,24 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// TestTableOfSeveral counts the most at once, and what was beyond the number.
+func TestTableOfSeveral(t *testing.T) {
+	phases := twoPhases()
+	for i := range phases {
+		phases[i].maxHolders = 2
+		phases[i].finish()
+	}
+	assert.Contains(t, table(phases, false), `
+  most at once, of one key                     3                   1
+  sections beyond 2 at once                    3                   0
+`)
+	svg := timeline("withdraw", phases)
+	all := texts(t, svg)
+	for _, want := range []string{"one of 2 at most", "one of more than 2 of the same key", "3 at once at most, 3 of 4 critical sections beyond 2", "1 at once at most, 0 of 4 critical sections beyond 2"} {
+		assert.Contains(t, all, want)
+	}
+}
+
 // TestTableOfTroubles has the rows that a good run has not.
 func TestTableOfTroubles(t *testing.T) {
 	p := madeUp("with the lock", [2]int{20, 40}, [2]int{30, 50}, [2]int{60, 90}, [2]int{80, 100}, [2]int{85, 99})

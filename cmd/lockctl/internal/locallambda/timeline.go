@@ -79,12 +79,16 @@ func (p *picture) text(x, y int, class, s string) {
 // legend explains what is in the picture.
 func (p *picture) legend(x, y int, phases []phase) {
 	has := func(is func(phase) bool) bool { return slices.ContainsFunc(phases, is) }
+	good, bad := "alone", "overlaps another of the same key"
+	if n := phases[0].maxHolders; n > 1 {
+		good, bad = fmt.Sprintf("one of %d at most", n), fmt.Sprintf("one of more than %d of the same key", n)
+	}
 	for _, l := range []struct {
 		class, text string
 		shown       bool
 	}{
-		{"good", "alone", true},
-		{"bad", "overlaps another of the same key", true},
+		{"good", good, true},
+		{"bad", bad, true},
 		{"wait", "waiting for the lock", true},
 		{"lost", "its lease was lost", has(func(p phase) bool { return p.lost > 0 })},
 		{"frozen", "frozen", has(func(p phase) bool { return p.done(freeze) > 0 })},
@@ -121,6 +125,9 @@ func (p *picture) panelHeight(of phase) int {
 // summary is what became of a phase.
 func (p phase) summary() string {
 	text := fmt.Sprintf("%d of %d critical sections overlap", p.overlapping(), len(p.sections))
+	if p.maxHolders > 1 {
+		text = fmt.Sprintf("%d at once at most, %d of %d critical sections beyond %d", p.most, p.overlapping(), len(p.sections), p.maxHolders)
+	}
 	if !p.reported {
 		text = "nothing is known of critical sections"
 	}
@@ -217,6 +224,9 @@ func (s section) describe(began time.Time) string {
 	text := fmt.Sprintf("env %d, %s, %s to %s", s.environment+1, s.key, milliseconds(s.start.Sub(began)), milliseconds(s.end.Sub(began)))
 	if s.fence > 0 {
 		text += fmt.Sprintf(", fence %d", s.fence)
+	}
+	if s.seat > 0 {
+		text += fmt.Sprintf(", seat %d", s.seat)
 	}
 	if s.outcome != "ok" {
 		text += ", " + s.outcome
