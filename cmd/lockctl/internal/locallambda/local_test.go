@@ -171,7 +171,7 @@ func (p *provider) ServeHTTP(http.ResponseWriter, *http.Request) {
 	defer p.now.Add(-1)
 	for most := p.most.Load(); n > most && !p.most.CompareAndSwap(most, n); most = p.most.Load() {
 	}
-	time.Sleep(100 * time.Millisecond) // real processes call
+	<-time.After(100 * time.Millisecond) // real processes call
 }
 
 // TestMaxHolders: eight environments call a provider, three at a time, also when holders are frozen and
