@@ -74,21 +74,6 @@ func TestSameIdempotencyKeyOnTwoHosts(t *testing.T) {
 	})
 }
 
-// A busy request with the key takes nothing: the same one may win later.
-func TestReplayAfterBusy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newWorld(t).Service
-		acquire(t, s, key, `{"ttl": 3}`)
-		began := time.Now()
-		busy := ask(t, s, "PUT", key, `{"ttl": 30, "wait": 1}`, idem, "7")
-		require.Equal(t, http.StatusConflict, busy.StatusCode)
-		require.Equal(t, time.Second, time.Since(began))
-		won := acquire(t, s, key, `{"ttl": 30, "wait": 20}`, idem, "7")
-		require.Less(t, time.Since(began), 5*time.Second)
-		require.Equal(t, won.token(), acquire(t, s, key, thirty, idem, "7").token())
-	})
-}
-
 // A request that waits keeps its place from one repeat to the next.
 func TestRepeatKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

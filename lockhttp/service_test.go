@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,35 +15,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
-
-// Callers that wait get the lock in the order in which they came, and a GET says how many
-// wait.
-func TestWaitInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newService(t, memstore.New(nil))
-		had := acquire(t, s, key, thirty)
-		var served []int
-		var all sync.WaitGroup
-		for n := range 3 {
-			all.Go(func() {
-				mine := acquire(t, s, key, `{"ttl": 30, "wait": 20}`)
-				served = append(served, n)
-				<-time.After(time.Second)
-				require.Equal(t, http.StatusNoContent, ask(t, s, "DELETE", key, "", "Lock-Token", mine.token()).StatusCode)
-			})
-			synctest.Wait()
-		}
-		require.EqualValues(t, 3, ask(t, s, "GET", key, "").said["waiting"])
-		began := time.Now()
-		require.Equal(t, http.StatusNoContent, ask(t, s, "DELETE", key, "", "Lock-Token", had.token()).StatusCode)
-		synctest.Wait()
-		require.Equal(t, http.StatusConflict, ask(t, s, "PUT", key, thirty).StatusCode, "a caller that does not wait is behind those who do")
-		all.Wait()
-		require.Equal(t, []int{0, 1, 2}, served)
-		require.Equal(t, 3*time.Second, time.Since(began), "the lock is never idle while somebody waits")
-		require.NotContains(t, ask(t, s, "GET", key, "").said, "waiting")
-	})
-}
 
 // TestStates looks at a key in each of its states, and asks for it.
 func TestStates(t *testing.T) {
