@@ -3,9 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
-	"errors"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -77,12 +75,10 @@ var completeCases = []testCase{
 		"The result is for all who wait. They do not wait for their turns.",
 		func(c *check) {
 			_, lease := c.take(long)
-			var waiters []lockstore.Request
-			for n := range 8 {
-				waiters = append(waiters, c.join(lease.Key, n+1))
-			}
-			answers := c.whileAllAwait(waiters, func() { c.complete(lease, []byte("result"), long) })
-			for _, err := range answers {
+			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
+			c.newsAfter(second, func() { c.complete(lease, []byte("result"), long) })
+			for _, req := range []lockstore.Request{first, second} {
+				_, err := c.tryAcquire(req)
 				c.isCompleted(err, []byte("result"))
 			}
 			c.refused(queued(lease.Key), lockstore.Completed)
@@ -97,7 +93,9 @@ var completeCases = []testCase{
 			req, lease := c.take(ttl)
 			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
 			c.markStarted(lease)
-			for _, err := range c.whileAllAwait([]lockstore.Request{first, second}, func() { c.expire(ttl) }) {
+			c.newsAfter(second, func() { c.expire(ttl) })
+			for _, waits := range []lockstore.Request{first, second} {
+				_, err := c.tryAcquire(waits)
 				c.isInDoubt(err, req)
 			}
 		},
@@ -169,50 +167,4 @@ func (c *check) isCompleted(err error, result []byte) *lockstore.Refused {
 		c.fatalf("the stored result has %d bytes: %.60q; want %d bytes: %.60q", len(e.Result), []byte(e.Result), len(result), result)
 	}
 	return e
-}
-
-// whileAllAwait calls AwaitTurn for all, and during meanwhile. All must return soon after
-// it. Each then asks once more; whileAllAwait returns the answers.
-func (c *check) whileAllAwait(waiters []lockstore.Request, during func()) []error {
-	c.Helper()
-	const most = 5 * time.Second
-	var all sync.WaitGroup
-	returned := make([]error, len(waiters))
-	for i, req := range waiters {
-		all.Go(func() {
-			ctx, cancel := context.WithTimeout(c.t.Context(), callTimeout)
-			defer cancel()
-			// AwaitTurn may return early: then the owner asks, and waits again.
-			for {
-				if returned[i] = AwaitTurn(ctx, c.Store, req.Key, req.Owner); returned[i] != nil {
-					return
-				}
-				_, returned[i] = c.Store.Acquire(ctx, req)
-				refused, ok := errors.AsType[*lockstore.Refused](returned[i])
-				if !ok || refused.State.Done() || refused.State == lockstore.InDoubt {
-					return
-				}
-			}
-		})
-	}
-	time.Sleep(tick)
-	during()
-	done := make(chan struct{})
-	go func() {
-		all.Wait()
-		close(done)
-	}()
-	for start := c.elapsed(); ; {
-		select {
-		case <-done:
-			if late := c.elapsed() - start - most - c.TakeoverDelay - c.slack(); late > 0 {
-				c.Errorf("those who wait have left %v late", late)
-			}
-			return returned
-		case <-time.After(time.Millisecond):
-			if c.moved {
-				c.sleep(time.Millisecond)
-			}
-		}
-	}
 }

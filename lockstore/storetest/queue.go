@@ -58,27 +58,14 @@ var queueCases = []testCase{
 		"queue/AwaitTurn ends with the turn F57",
 		"It returns soon after the release, to the first in line.",
 		func(c *check) {
-			for _, waits := range []bool{true, false} {
-				_, lease := c.take(long)
-				first := c.join(lease.Key, 1)
-				done := make(chan error, 1)
-				if waits { // or it has begun too late to see the release
-					go func() { done <- c.await(first, long) }()
-					c.sleep(300 * time.Millisecond)
-				}
-				c.release(lease)
-				released := c.elapsed()
-				if !waits {
-					done <- c.await(first, long)
-				}
-				if err := <-done; err != nil {
-					c.fatalf("AwaitTurn of the first in line: %v", err)
-				}
-				if late, most := c.elapsed()-released, lockstore.Turn+c.slack(); late > most {
-					c.Errorf("AwaitTurn returned %v after the release; want at most %v", late, most)
-				}
-				c.served(lease, first)
-			}
+			_, lease := c.take(long)
+			first := c.join(lease.Key, 1)
+			c.newsAfter(first, func() { c.release(lease) })
+			lease = c.served(lease, first)
+			second := c.join(lease.Key, 1)
+			c.release(lease)
+			c.newsAfter(second, func() {}) // it has begun too late to see the release
+			c.served(lease, second)
 		},
 	},
 	{
@@ -88,17 +75,7 @@ var queueCases = []testCase{
 			_, lease := c.take(long)
 			c.join(lease.Key, 1)
 			second := c.join(lease.Key, 2)
-			done := make(chan error, 1)
-			go func() { done <- c.await(second, long) }()
-			c.sleep(300 * time.Millisecond)
-			c.leave(second)
-			left := c.elapsed()
-			if err := <-done; err != nil {
-				c.fatalf("AwaitTurn without a place: %v; want nil", err)
-			}
-			if late, most := c.elapsed()-left, lockstore.Turn+c.slack(); late > most {
-				c.Errorf("AwaitTurn returned %v after the place was gone; want at most %v", late, most)
-			}
+			c.newsAfter(second, func() { c.leave(second) })
 		},
 	},
 	{
@@ -147,13 +124,6 @@ func (c *check) join(key string, place int) lockstore.Request {
 // toJoin is a TTL that a case waits for, and in whose first half others take places. In the second
 // half a store need not give a place: a renewal goes first.
 func (c *check) toJoin() time.Duration { return short + 2*c.TurnDelay + c.slack() }
-
-// joined says that the owner has this place behind a holder, or takes it.
-func (c *check) joined(req lockstore.Request, place int) {
-	c.Helper()
-	req.JoinQueue = true
-	c.heldPlace(req, place)
-}
 
 // waiting is the number of places that Inspect has to see.
 func (c *check) waiting(key string, want int) {
@@ -217,6 +187,22 @@ func (c *check) turns(n int, req lockstore.Request) lockstore.Lease {
 			c.fatalf("refused %v after the release: %v; want it granted after %d turns, %v", sent-start, err, n, least)
 		}
 		c.sleep(100 * time.Millisecond)
+	}
+}
+
+// newsAfter wants AwaitTurn to return soon after something has happened. It may return before.
+func (c *check) newsAfter(req lockstore.Request, happens func()) {
+	c.Helper()
+	done := make(chan error, 1)
+	go func() { done <- c.await(req, long) }()
+	c.sleep(300 * time.Millisecond)
+	happens()
+	happened := c.elapsed()
+	if err := <-done; err != nil {
+		c.fatalf("AwaitTurn: %v; want news", err)
+	}
+	if late, most := c.elapsed()-happened, lockstore.Turn+c.TakeoverDelay+c.slack(); late > most {
+		c.Errorf("AwaitTurn returned %v after the news; want at most %v", late, most)
 	}
 }
 
