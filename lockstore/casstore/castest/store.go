@@ -219,24 +219,6 @@ var storeCases = []testCase{
 		},
 	},
 	{
-		"store/believed times give nobody a turn",
-		"A process whose clock is wrong would get a free key before those who have waited for longer.",
-		func(c *check) {
-			for _, d := range []time.Duration{time.Hour, -time.Hour} {
-				s, wrong := c.store(), c.over(&skewed{KV: c.kv, afterRead: ahead(d)})
-				lease := c.anew(s, long)
-				first, second := c.join(c.store()), c.join(c.store())
-				c.release(s, lease)
-				if _, err := wrong.Acquire(c.Context(), second); !errors.Is(err, lockstore.ErrRefused) {
-					c.Errorf("Acquire by the second in the queue of a free key: %v; want it kept for the first", err)
-				}
-				if _, err := wrong.Acquire(c.Context(), first); err != nil {
-					c.Errorf("Acquire by the first in the queue: %v; want a lease", err)
-				}
-			}
-		},
-	},
-	{
 		"store/an old read does not set the clock back",
 		"A process that has not read an entry for long would believe that the lease has just begun, and wait for another TTL.",
 		func(c *check) {
@@ -326,49 +308,6 @@ var storeCases = []testCase{
 					}
 					return casstore.Entry{}, casstore.ErrConflict
 				}}), lease))
-			}
-		},
-	},
-	{
-		"store/a Revoke meets a call of the holder's",
-		"The operator would end what the holder has just done, or be told that the lease is revoked when it is not.",
-		func(c *check) {
-			for _, now := range []bool{false, true} {
-				for name, tc := range map[string]struct {
-					call func(s *lockstore.Store, l lockstore.Lease) error
-					want error // of the Revoke; nil: it is revoked
-				}{
-					"Renew": {func(s *lockstore.Store, l lockstore.Lease) error {
-						_, err := s.Renew(c.Context(), l, 2*long)
-						return err
-					}, nil},
-					"Release":  {func(s *lockstore.Store, l lockstore.Lease) error { return s.Release(c.Context(), l) }, lockstore.ErrLost},
-					"Complete": {func(s *lockstore.Store, l lockstore.Lease) error { return s.Complete(c.Context(), l, nil, long) }, lockstore.ErrLost},
-				} {
-					holder := c.store()
-					lease := c.anew(holder, long)
-					calls := []error{}
-					status, err := c.revokes(c.over(&skewed{KV: c.kv, afterRead: func(e casstore.Entry, at time.Time, _ bool) (casstore.Entry, time.Time, error) {
-						if len(calls) == 0 { // the call comes between the Revoke's read and its write
-							calls = append(calls, tc.call(holder, lease))
-						}
-						return e, at, nil
-					}}), lease, now)
-					if calls[0] != nil {
-						c.Fatalf("%s: %v", name, calls[0])
-					}
-					_, renewed := holder.Renew(c.Context(), lease, long)
-					switch {
-					case !errors.Is(err, tc.want) || !errors.Is(renewed, lockstore.ErrLost):
-						c.Errorf("Revoke with OpenAtOnce %v beside %s: %v, and the next renewal: %v; want %v, and a lost lease", now, name, err, renewed, tc.want)
-					case tc.want == nil && status.Remaining < 2*long-time.Minute:
-						c.Errorf("Revoke with OpenAtOnce %v: the lease ends in %v; want the end of the renewal", now, status.Remaining)
-					case name == "Complete" || tc.want == nil && !now:
-						c.refused(c.store(), "the Revoke has not opened it")
-					default:
-						c.free(c.store(), "it is open")
-					}
-				}
 			}
 		},
 	},
