@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"go/ast"
 	"go/build/constraint"
-	"go/token"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -45,54 +43,6 @@ func initFuncs(files []file) (problems []string) {
 		for _, d := range f.ast.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
 				problems = append(problems, fmt.Sprintf("%s: init(): do it in main or in a constructor, where its errors are seen", f.at(fn)))
-			}
-		}
-	}
-	return problems
-}
-
-var (
-	// clientName is the end of the name of a type that holds a connection or the like.
-	clientName = regexp.MustCompile(`(Client|Conn|Pool|Transport|Guard|Store)$`)
-	// constructor is the beginning of the name of a func that makes such a value. An
-	// Opener holds a func, and nothing that is open.
-	constructor = regexp.MustCompile(`^(New|Open|Load)([A-Z]|$)`)
-)
-
-// globalClients finds package-level variables that hold a client, a connection,
-// a store or a guard, or that a constructor from outside the standard library
-// makes.
-func globalClients(files []file) (problems []string) {
-	for _, f := range files {
-		if f.test() {
-			continue
-		}
-		imports := f.imports()
-		live := func(n ast.Node) bool {
-			if id, ok := n.(*ast.Ident); ok {
-				return clientName.MatchString(id.Name) // a type of this package
-			}
-			p, name := f.selected(n, imports)
-			return p != "" && clientName.MatchString(name) || strings.Contains(p, ".") && constructor.MatchString(name)
-		}
-		for _, d := range f.ast.Decls {
-			decl, ok := d.(*ast.GenDecl)
-			if !ok || decl.Tok != token.VAR {
-				continue
-			}
-			for _, s := range decl.Specs {
-				spec := s.(*ast.ValueSpec)
-				found := false
-				ast.Inspect(spec, func(n ast.Node) bool {
-					named := n != nil && slices.ContainsFunc(spec.Names, func(id *ast.Ident) bool { return n == id })
-					found = found || !named && live(n)
-					_, inside := n.(*ast.FuncLit)
-					return !inside && !named
-				})
-				// _ is a check that a type has a method.
-				if found && slices.ContainsFunc(spec.Names, func(id *ast.Ident) bool { return id.Name != "_" }) {
-					problems = append(problems, fmt.Sprintf("%s: the package-level variable %s is a client or the like: make it in main and hand it down", f.at(spec), spec.Names[0].Name))
-				}
 			}
 		}
 	}
@@ -195,7 +145,6 @@ func TestSource(t *testing.T) {
 	files := mustFiles(t)
 	t.Run("only boot reads the environment", func(t *testing.T) { none(t, envReaders(files)) })
 	t.Run("no init", func(t *testing.T) { none(t, initFuncs(files)) })
-	t.Run("no package-level clients", func(t *testing.T) { none(t, globalClients(files)) })
 	t.Run("no build tag hides a test", func(t *testing.T) { none(t, hiddenTests(files)) })
 	t.Run("no test sleeps", func(t *testing.T) { none(t, sleeps(files)) })
 	t.Run("what users see is documented", func(t *testing.T) { none(t, undocumented(files)) })
@@ -212,28 +161,6 @@ func TestSourceRulesCatch(t *testing.T) {
 	})
 	t.Run("init", func(t *testing.T) {
 		caught(t, initFuncs(one("a.go", "package p\ntype t int\nfunc (t) init() {}\nfunc init() {}")), "a.go:4")
-	})
-	t.Run("clients", func(t *testing.T) {
-		const text = `package p
-import (
-	"net/http"
-	"github.com/redis/go-redis/v9"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/lambdalock/lambdalock/lockstore"
-)
-var (
-	Opener = lockstore.Opener{Open: Open}
-	_    = (*redis.Client)(nil)
-	open = func() *redis.Client { return nil }
-	none = redis.Nil
-)
-var a *redis.Client
-var b = redis.NewClient(nil)
-var c dynamodb.Client
-var d = http.DefaultClient
-var e map[string]*redis.ClusterClient
-`
-		caught(t, globalClients(one("a.go", text)), "variable a ", "variable b ", "variable c ", "variable d ", "variable e ")
 	})
 	t.Run("tags", func(t *testing.T) {
 		caught(t, hiddenTests(one("a_test.go", "//go:build integration && !short\n\npackage p")), `"integration" "short"`)
