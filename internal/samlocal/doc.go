@@ -9,7 +9,8 @@
 // with the expected answer, sends the events of the HTTP API through that API,
 // borrows a lock there from PUT to DELETE, and makes twelve withdrawals at once. On
 // ZooKeeper it sends the events and makes the withdrawals, without the lock service. Under
-// the SAM CLI the programs of clients/ borrow locks, too, and examples/own-function runs. The functions, tables and variables are those of the template.
+// the SAM CLI examples/own-function runs, too. The functions, tables and variables are
+// those of the template.
 //
 // In AWS the run asks CloudFormation for the stack's names, invokes its functions
 // and signs its requests to the stack's API. It replaces the accounts 7 and 9 of the

@@ -37,7 +37,7 @@ func TestSAM(t *testing.T) {
 			on := start(t, tm)
 			all := newSuite(t, ctx, tm, on)
 			at := local{s, on.variables(t, tm), filepath.Join(t.TempDir(), "variables.json")}
-			all.serve, all.clients = at.serve, true
+			all.serve = at.serve
 			all.once = at.once
 			if name != "Redis" { // where each event has a container of its own
 				all.once = at.serve(t, oneByOne).once

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -36,7 +35,6 @@ type suite struct {
 	ctx       context.Context
 	functions []template.Function
 	fixtures  []fixture
-	clients   bool // tries those of clients/, which do not all sign for AWS
 
 	accounts accountsTool
 	fresh    func(context.Context) error // as in store
@@ -85,11 +83,6 @@ func (s *suite) run(t *testing.T) {
 				}
 			}
 			t.Run("a lock from PUT to DELETE", func(t *testing.T) { s.lock(t, api) })
-			if s.clients {
-				for _, c := range clients {
-					t.Run(c.file, func(t *testing.T) { c.run(t, s.ctx, api.api) })
-				}
-			}
 		}},
 		{atOnceName, s.atOnce},
 	} {
@@ -249,53 +242,6 @@ func (s *suite) lock(t tester, api *service) {
 		ask(0, "PUT", path, `{"ttl": 30}`)
 		require.True(t, last.status >= 300 && last.status < 500, "PUT %s is answered by %d %s", path, last.status, last.body)
 	}
-}
-
-// client is a program of clients/ and how it is used.
-type client struct {
-	file    string
-	command []string
-	program string // is refused the lock KEY, and has the lock KEY/own
-}
-
-var clients = []client{
-	{"clients/lock.py", []string{"python3", "-c"}, `
-import sys
-sys.path.insert(0, "clients")
-from lock import Lock, LockBusy
-try:
-    with Lock("KEY"):
-        sys.exit("two have the lock")
-except LockBusy:
-    pass
-with Lock("KEY/own") as lock:
-    lock.check()
-    assert lock.fence > 0
-`},
-	{"clients/lock.mjs", []string{"node", "--input-type=module", "--eval"}, `
-import { withLock, LockBusy } from "./clients/lock.mjs";
-const refused = await withLock("KEY", {}, () => "two have the lock").catch((e) => e);
-if (!(refused instanceof LockBusy)) throw refused;
-await withLock("KEY/own", {}, (lock) => {
-  lock.check();
-  if (!(lock.fence > 0)) throw new Error("fence: " + lock.fence);
-});
-`},
-}
-
-// run runs the client as the command for which clients/cron.sh holds the lock.
-func (c client) run(t tester, ctx context.Context, api string) {
-	if _, err := exec.LookPath(c.command[0]); err != nil {
-		t.Skip(c.command[0], "is not installed")
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	key := "shared/" + rand.Text()
-	args := slices.Concat([]string{"clients/cron.sh", key}, c.command, []string{strings.ReplaceAll(c.program, "KEY", key)})
-	cmd := exec.CommandContext(ctx, "sh", args...)
-	cmd.Env = append(os.Environ(), "LOCKS_URL="+api, "AWS_ACCESS_KEY_ID=") // nothing to sign for
-	text, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", text)
 }
 
 // accountsTool makes accounts and reads balances, which only code below functions/
