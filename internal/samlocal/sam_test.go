@@ -316,16 +316,13 @@ func (l local) serve(t *testing.T, of phase) *service {
 	cmd := l.command(ctx, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	require.NoError(t, cmd.Start())
-	stop := func() string {
+	t.Cleanup(func() {
 		cancel()
 		_ = cmd.Wait() // the log says how it ended
 		text, err := os.ReadFile(log.Name())
 		require.NoError(t, err)
-		return string(text)
-	}
-	t.Cleanup(func() {
-		if text := stop(); t.Failed() {
-			t.Log(text)
+		if t.Failed() {
+			t.Logf("%s", text)
 		}
 	})
 	endpoint := "http://" + net.JoinHostPort(loopback, port)
@@ -335,6 +332,6 @@ func (l local) serve(t *testing.T, of phase) *service {
 	}, time.Minute, 20*time.Millisecond, "sam %s does not answer", args[1])
 	return &service{
 		lambda: newLambda(region, endpoint, credentials.NewStaticCredentialsProvider("local", "local", "")),
-		api:    endpoint, logs: stop,
+		api:    endpoint,
 	}
 }

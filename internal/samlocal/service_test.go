@@ -25,10 +25,6 @@ type service struct {
 
 	api  string // URL
 	sign func(context.Context, *http.Request, []byte) error
-
-	// logs ends the functions and returns all that they wrote; nil in AWS, where the
-	// functions' clocks are not one.
-	logs func() string
 }
 
 // alias is what the template publishes each function as.
