@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/assert"
@@ -15,7 +13,6 @@ import (
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/functions/internal/functest"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // api is the function in a world, and how often it has paid.
@@ -101,38 +98,6 @@ func TestRepeatsOfAKey(t *testing.T) {
 	require.Equal(t, first, a.send(keyedRequest("", "7", five)))
 	require.Equal(t, first, a.send(keyedRequest("k-2", "7", five)))
 	require.Equal(t, 2, a.paid)
-}
-
-// A refusal that changed nothing is the first answer, too.
-func TestRepeatsOfARefusal(t *testing.T) {
-	a := newAPI(t)
-	const all = `{"id": "w-1", "amount": 100500}`
-	poor, missing := a.send(keyedRequest("k-1", "7", all)), a.send(keyedRequest("k-2", "8", five))
-	require.Equal(t, []int{422, 404}, []int{poor.StatusCode, missing.StatusCode})
-	require.NoError(t, a.Ledger.Create(t.Context(), "8", 500))
-	isReplay(t, poor, a.send(keyedRequest("k-1", "7", all)))
-	isReplay(t, missing, a.send(keyedRequest("k-2", "8", five)))
-	require.Equal(t, 200, a.send(keyedRequest("k-3", "8", five)).StatusCode, "a new key is another try")
-}
-
-// Of work that did nothing no result is stored.
-func TestAKeyIsFreeAgain(t *testing.T) {
-	a := newAPI(t)
-	lease, err := a.Store.Acquire(t.Context(), lockstore.Request{Key: accounts.Key("7"), Owner: lockstore.NewOwner(), TTL: time.Minute})
-	require.NoError(t, err)
-	busy := a.send(keyedRequest("k-1", "7", five))
-	require.Equal(t, 409, busy.StatusCode)
-	require.Contains(t, busy.Body, "the same resource")
-	require.NoError(t, a.Store.Release(t.Context(), lease))
-	require.Equal(t, 400, a.send(keyedRequest("k-1", "7", "{")).StatusCode)
-
-	failed := errors.New("the card is stolen")
-	a.Ledger.Pay = func(context.Context, accounts.Withdrawal) error { return failed }
-	_, err = a.serve(t.Context(), keyedRequest("k-1", "7", five))
-	require.ErrorIs(t, err, failed)
-	a.Ledger.Pay = func(context.Context, accounts.Withdrawal) error { return nil }
-	require.Equal(t, 200, a.send(keyedRequest("k-1", "7", five)).StatusCode)
-	assert.Equal(t, [2]int64{functest.Opening - 500, functest.Opening}, a.Balances(t))
 }
 
 func TestKeysAreTheCallersOwn(t *testing.T) {

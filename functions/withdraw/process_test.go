@@ -65,8 +65,6 @@ func TestProcesses(t *testing.T) {
 		"F69 SIGTERM: work that does not return keeps its lease":                            shutDownDoesNotReturn,
 		"F69 not asked for: the lease ends by its TTL":                                      shutDownNotAsked,
 		"F71 credentials expire while holding":                                              credentialsExpire,
-		"F55 a key again":                                                                   keyAgain,
-		"F64 a key while the first runs":                                                    keyWhileTheFirstRuns,
 	})
 }
 
@@ -92,23 +90,11 @@ func payload(t *testing.T, id string) json.RawMessage {
 	return text
 }
 
-// keyed is payload with an Idempotency-Key.
-func keyed(t *testing.T, id, key string) json.RawMessage {
-	t.Helper()
-	var request httpapi.Request
-	require.NoError(t, json.Unmarshal(payload(t, id), &request))
-	request.Headers["idempotency-key"] = key
-	text, err := json.Marshal(request)
-	require.NoError(t, err)
-	return text
-}
-
 // answer is what the client got. Status 0 is an error of the function.
 type answer struct {
 	lambdatest.Result
-	status   int
-	body     string
-	replayed bool
+	status int
+	body   string
 }
 
 func read(t *testing.T, r lambdatest.Result) answer {
@@ -119,7 +105,6 @@ func read(t *testing.T, r lambdatest.Result) answer {
 		assert.NoError(t, json.Unmarshal(r.Payload, &response))
 		assert.NoError(t, described.check(response))
 		a.status, a.body = response.StatusCode, response.Body
-		a.replayed = response.Headers["Idempotent-Replayed"] == "true"
 	}
 	return a
 }
@@ -418,40 +403,5 @@ func credentialsExpire(t *testing.T, s *functest.Target) {
 	s.Refuse(true)
 	assert.Equal(t, 503, send(t, s, e, "plain-2", "").status, "no lock, and not busy")
 	s.Refuse(false)
-	assert.EqualValues(t, 500, s.Withdrawn(account))
-}
-
-// keyAgain sends a request again, to another environment.
-func keyAgain(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	first := read(t, s.Send(start(s, lambdatest.Config{}), keyed(t, "plain-1", "k-1"), ""))
-	require.Equal(t, 200, first.status, "%s %s", first.body, first.ErrorMessage)
-	assert.False(t, first.replayed)
-
-	e := start(s, lambdatest.Config{})
-	again := read(t, s.Send(e, keyed(t, "plain-1", "k-1"), ""))
-	assert.Equal(t, []any{200, first.body, true}, []any{again.status, again.body, again.replayed})
-	assert.Empty(t, fences(s, e), "the account's lock is not asked for")
-	other := read(t, s.Send(e, keyed(t, "plain-2", "k-1"), ""))
-	assert.Equal(t, 422, other.status)
-	assert.EqualValues(t, 500, s.Withdrawn(account))
-}
-
-func keyWhileTheFirstRuns(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e := start(s, lambdatest.Config{})
-	wait := s.Sending(e, keyed(t, "wait-1", "k-1"), "")
-	s.At(e, "paying")
-	busy := read(t, s.Send(start(s, lambdatest.Config{}), keyed(t, "wait-1", "k-1"), ""))
-	assert.Equal(t, 409, busy.status)
-	assert.Contains(t, busy.body, "with this Idempotency-Key is still being worked on")
-
-	patient := start(s, lambdatest.Config{}, functest.Patient)
-	queued := s.Sending(patient, keyed(t, "wait-1", "k-1"), "")
-	s.OpenGate()
-	first, second := read(t, wait()), read(t, queued())
-	require.Equal(t, 200, first.status, "%s %s", first.body, first.ErrorMessage)
-	assert.Equal(t, []any{200, first.body, true}, []any{second.status, second.body, second.replayed})
-	assert.Empty(t, fences(s, patient))
 	assert.EqualValues(t, 500, s.Withdrawn(account))
 }
