@@ -25,27 +25,6 @@ var contentionCases = []testCase{
 		},
 	},
 	{
-		"contention/copies of one acquire get one lease F13 F23",
-		"An acquire that arrives several times at once is one acquisition.",
-		func(c *check) {
-			req := newRequest(newKey(), long)
-			const n = 8
-			var leases [n]lockstore.Lease
-			var errs [n]error
-			atOnce(n, func(i int) { leases[i], errs[i] = c.tryAcquire(req) })
-			for i := range n {
-				if errs[i] != nil {
-					c.fatalf("one of %d copies of an acquire: %v; want the lease", n, errs[i])
-				}
-				if leases[i].Fence != leases[0].Fence {
-					c.fatalf("copies of one acquire got the fences %d and %d", leases[0].Fence, leases[i].Fence)
-				}
-			}
-			c.release(leases[0])
-			c.next(leases[0])
-		},
-	},
-	{
 		"contention/one at a time, with a growing fence F57",
 		"Many owners take turns. Two never hold the key at once, and each has a larger fence than the owner before.",
 		func(c *check) {

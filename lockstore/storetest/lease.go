@@ -191,30 +191,6 @@ var leaseCases = []testCase{
 			c.shows("Inspect", c.inspect(key), 2, reqs, leases, lockstore.Revoked, lockstore.Held)
 		},
 	},
-	{
-		"inspect/changes nothing",
-		"Inspect only reads.",
-		func(c *check) {
-			c.need("Dump", c.Dump != nil)
-			key := newKey()
-			inspect := func(what string) {
-				c.Helper()
-				before := c.Dump(c.t, key)
-				c.inspect(key)
-				if after := c.Dump(c.t, key); after != before {
-					c.Errorf("%s: Inspect changed the entry from %s to %s", what, before, after)
-				}
-			}
-			inspect("unknown key")
-			lease := c.acquire(newRequest(key, long))
-			inspect("held key")
-			c.release(lease)
-			inspect("released key")
-			c.acquire(newRequest(key, short))
-			c.expire(short)
-			inspect("expired lease")
-		},
-	},
 }
 
 func (c *check) sameHolder(got, want lockstore.HolderInfo) {

@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,77 +17,55 @@ var listCases = []testCase{
 		func(c *check) {
 			prefix := newKey() + `/*?[a]\^-{x}/`
 			near := strings.Replace(prefix, "*", "y", 1)
-			var all []lockstore.Request
-			var leases []lockstore.Lease
-			for _, name := range []string{"held", "released", "expired", "a/b", "ü", "*"} {
+			c.acquire(newRequest(near+"held", long))
+			states := map[string]lockstore.State{
+				"held": lockstore.Held, "a/b": lockstore.Held, "ü": lockstore.Held, "*": lockstore.Held, "revoked": lockstore.Revoked, "completed": lockstore.Completed,
+				"cooldown": lockstore.Cooldown, "doubt": lockstore.InDoubt, "released": lockstore.Free, "expired": lockstore.Free,
+			}
+			results := map[lockstore.State][]byte{lockstore.Completed: []byte("result")}
+			for name, state := range states {
 				ttl := long
-				if name == "expired" {
+				if name == "doubt" || name == "expired" {
 					ttl = short
 				}
-				req := newRequest(prefix+name, ttl)
-				all, leases = append(all, req), append(leases, c.acquire(req))
+				lease := c.acquire(newRequest(prefix+name, ttl))
+				switch state {
+				case lockstore.Revoked:
+					c.revoke(lease, false)
+				case lockstore.Completed, lockstore.Cooldown:
+					c.complete(lease, results[state], long)
+				case lockstore.InDoubt:
+					c.markStarted(lease)
+				}
+				if name == "released" {
+					c.release(lease)
+				}
 			}
-			c.acquire(newRequest(near+"held", long))
-			waits := newRequest(prefix+"held", long)
-			waits.JoinQueue = true
-			c.refused(waits, lockstore.Held) // a store may keep more than one entry for a key
-			c.release(leases[1])
+			c.refused(queued(prefix+"held"), lockstore.Held) // a store may keep more than one entry for a key
 			c.expire(short)
-			found := c.list(prefix)
-			for i, req := range all {
-				n := 0
-				for _, status := range found {
-					if status.Key == req.Key {
-						n++
-						if held := i != 1 && i != 2; (status.State == lockstore.Held) != held || status.Fence != leases[i].Fence {
-							c.Errorf("%q is listed as %+v; want held %v, fence %d", req.Key, status, held, leases[i].Fence)
-						} else if held {
-							c.sameHolder(status.Holder, req.HolderInfo)
-							c.between("Remaining", status.Remaining, long-time.Minute, long)
-						}
-					}
+			seen := map[string]bool{}
+			for _, status := range c.list(prefix) {
+				name, below := strings.CutPrefix(status.Key, prefix)
+				if state, known := states[name]; !below || !known || seen[name] || status.State != state {
+					c.Errorf("%q is listed as %+v; want %v, once", status.Key, status, state)
 				}
-				if n > 1 || n == 0 && i != 1 && i != 2 {
-					c.Errorf("%q is listed %d times", req.Key, n)
+				seen[name] = true
+				look := c.inspect(status.Key)
+				c.sameHolder(status.Holder, look.Holder)
+				if (status.Remaining > 0) != (look.Remaining > 0) || (status.Remaining-look.Remaining).Abs() > time.Minute {
+					c.Errorf("%q is listed for %v; Inspect says %v", name, status.Remaining, look.Remaining)
+				}
+				if status.Fence != look.Fence {
+					c.Errorf("%q is listed with fence %d; Inspect says %d", name, status.Fence, look.Fence)
 				}
 			}
-			for _, status := range found {
-				if !strings.HasPrefix(status.Key, prefix) {
-					c.Errorf("%q is listed; want keys that begin with %q", status.Key, prefix)
+			for name, state := range states {
+				if state != lockstore.Free && !seen[name] {
+					c.Errorf("%q is not listed", name)
 				}
 			}
 			if everything := c.list(""); !slices.ContainsFunc(everything, func(s lockstore.Status) bool { return s.Key == near+"held" }) {
 				c.Errorf("the list of everything has %d keys, and not %q", len(everything), near+"held")
-			}
-		},
-	},
-	{
-		"list/completed, in doubt and revoked",
-		"An operator looks for keys to resolve. Nobody holds these, and they are not free.",
-		func(c *check) {
-			prefix := newKey() + "/"
-			take := func(name string) lockstore.Lease { return c.acquire(newRequest(prefix+name, short)) }
-			c.complete(take("completed"), []byte("result"), long)
-			c.complete(take("cooldown"), nil, long)
-			c.markStarted(take("doubt"))
-			over := take("over")
-			c.markStarted(over)
-			c.revoke(c.acquire(newRequest(prefix+"revoked", long)), false)
-			c.expire(short)
-			c.release(over)
-			states := map[string]lockstore.State{
-				"completed": lockstore.Completed, "cooldown": lockstore.Cooldown, "doubt": lockstore.InDoubt, "revoked": lockstore.Revoked,
-			}
-			missing := maps.Clone(states)
-			for _, s := range c.list(prefix) {
-				name := strings.TrimPrefix(s.Key, prefix)
-				delete(missing, name)
-				if s.State != states[name] || s.State.Taken() != (s.Holder.Name != "") {
-					c.Errorf("%q is listed as %+v; want it %v", name, s, states[name])
-				}
-			}
-			if len(missing) > 0 {
-				c.Errorf("not listed: %v", missing)
 			}
 		},
 	},

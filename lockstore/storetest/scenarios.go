@@ -31,7 +31,7 @@ var scenarios = [][3]string{
 		`look is free; acquire a 30s is held; acquire b: held; acquire b: held; acquire a 30s; renew a; release a is free; acquire b; acquire c: held`,
 	},
 	{
-		"acquire/again returns the same lease F23",
+		"acquire/again returns the same lease F13 F23",
 		"If the reply to an acquire is lost, the caller sends the acquire again. It must get its own lease, and not be told that the key is held. A duplicate that arrives after a renewal must not bring the old end back.",
 		`acquire a 30s; acquire a 30s; acquire a 30s text; renew a; acquire a 30s; acquire b: held; renew a; release a`,
 	},
