@@ -16,7 +16,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
@@ -266,32 +265,6 @@ func TestLostReplies(t *testing.T) {
 		got, err := one.acquire(t)
 		require.NoError(t, err)
 		require.NoError(t, one.release(t, got.Fence))
-	})
-}
-
-// A request that is under way when the execution is stopped takes no lock.
-func TestALateAcquireAfterTheEvent(t *testing.T) {
-	bubble(t, "M18 it takes no lock", func(t *testing.T) {
-		late := true
-		store := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) (f storetest.Fault) {
-			if late && c.Kind == driver.Acquire {
-				f.Drop, f.Late = errors.New("it is under way"), true
-			}
-			return f
-		})
-		one := caller{handle: testHandler(t, store.Store), name: "one"}
-		_, err := one.acquire(t)
-		require.IsType(t, &guard.LockStoreUnavailable{}, err)
-		late = false
-		require.NoError(t, one.ended(t, "ABORTED"))
-		answers, err := store.Deliver(t.Context())
-		require.NoError(t, err)
-		require.NotEmpty(t, answers)
-		for _, a := range answers {
-			require.Equal(t, driver.Lost, a.Outcome)
-		}
-		_, err = caller{handle: one.handle, name: "two"}.acquire(t)
-		require.NoError(t, err)
 	})
 }
 

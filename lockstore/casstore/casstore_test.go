@@ -263,8 +263,6 @@ func TestOptionalInterfaces(t *testing.T) {
 	}{
 		{kv: struct{ casstore.KV }{m}},
 		{kv: m, lists: true},
-		{kv: checked{m}, checks: true},
-		{kv: closed{checked{m}, &n}, checks: true, closes: true},
 		{kv: struct {
 			closed
 			casstore.Lister

@@ -146,20 +146,6 @@ func TestFaultyCut(t *testing.T) {
 	require.Equal(t, io.ErrUnexpectedEOF, storetest.AwaitTurn(ctx, store.Store, req.Key, req.Owner))
 }
 
-func TestFaultyLateCopyArrivesOnce(t *testing.T) {
-	store := storetest.NewFaulty(memstore.New(nil), once(storetest.Fault{Late: true}))
-	lease, err := store.Acquire(t.Context(), request())
-	require.NoError(t, err)
-	require.NoError(t, store.Release(t.Context(), lease))
-	answers, err := store.Deliver(t.Context())
-	require.NoError(t, err)
-	require.Len(t, answers, 1)
-	assert.Equal(t, driver.Lost, answers[0].Outcome, "F26")
-	answers, err = store.Deliver(t.Context())
-	require.NoError(t, err)
-	assert.Empty(t, answers)
-}
-
 func TestFaultyDelays(t *testing.T) {
 	for name, fault := range map[string]storetest.Fault{
 		"before": {Before: 3 * time.Second},
