@@ -203,8 +203,7 @@ var plantedBugs = map[string][]string{
 	"complete/who waits in the queue learns that the key is in doubt": {"started: AwaitTurn goes on"},
 	"complete/who waits in the queue learns the result at once":       {"queue: stays through a cooldown"},
 
-	"contention/one at a time, with a growing fence F57": {"M10 fence constant", "M19 check then set"},
-	"contention/one of many wins F01 F64":                {"M02 never expires", "M19 check then set", "fence is the time alone"},
+	"contention/one of many wins F01 F64": {"M02 never expires", "M19 check then set", "fence is the time alone"},
 
 	"corrupt/a damaged entry is refused and left alone F53":            {"F53 corrupt row is free", "F53 error without the key", "F54 a refused entry is cleared"},
 	"corrupt/a value of another program is refused and left alone F54": {"F53 corrupt row is free", "F53 error without the key", "F54 a refused entry is cleared"},

@@ -1,10 +1,6 @@
 package storetest
 
 import (
-	"errors"
-	"sync"
-	"time"
-
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -22,50 +18,6 @@ var contentionCases = []testCase{
 			_, dead := c.take(short)
 			c.expire(short)
 			c.oneWinner(dead)
-		},
-	},
-	{
-		"contention/one at a time, with a growing fence F57",
-		"Many owners take turns. Two never hold the key at once, and each has a larger fence than the owner before.",
-		func(c *check) {
-			const workers, turns = 4, 4
-			patience := time.Minute
-			if c.virtual {
-				patience = 10 * time.Second // a planted bug makes it wait so long, a millisecond at a time
-			}
-			key := newKey()
-			var holder sync.Mutex
-			var fences []lockstore.Fence
-			turn := func(worker int) error {
-				req := newRequest(key, long)
-				lease, err := c.tryAcquireBy(worker, req)
-				for errors.Is(err, lockstore.ErrRefused) && c.elapsed() < patience {
-					c.sleep(time.Millisecond)
-					lease, err = c.tryAcquireBy(worker, req)
-				}
-				if err != nil {
-					return err
-				}
-				if !holder.TryLock() {
-					return errors.New("two hold the key at once")
-				}
-				fences = append(fences, lease.Fence)
-				c.sleep(time.Millisecond)
-				holder.Unlock()
-				return c.tryRelease(lease)
-			}
-			var errs [workers]error
-			atOnce(workers, func(i int) {
-				for range turns {
-					errs[i] = errors.Join(errs[i], turn(i))
-				}
-			})
-			if err := errors.Join(errs[:]...); err != nil {
-				c.fatalf("a worker: %v", err)
-			}
-			for i := 1; i < len(fences); i++ {
-				c.grew(fences[i-1], fences[i])
-			}
 		},
 	},
 }

@@ -81,13 +81,3 @@ func TestExplanationsAreSentences(t *testing.T) {
 		assert.Regexp(t, `^[A-Z0-9].*\.$`, tc.explanation, tc.name)
 	}
 }
-
-func TestSummary(t *testing.T) {
-	var s summary
-	s.add("")
-	assert.Equal(t, "storetest: 0 of 1 cases skipped", s.String())
-	for _, missing := range []string{"Snapshot", "Delete", "Snapshot", "harness"} {
-		s.add(missing)
-	}
-	assert.Equal(t, "storetest: 4 of 5 cases skipped: no Delete, no Snapshot, no harness", s.String())
-}
