@@ -92,7 +92,7 @@ func TestAbandon(t *testing.T) {
 
 	k, _ = withQueue(t)
 	k.wants(driver.Done, between(11, 11), by(driver.Abandon, "x", 0))
-	assert.Len(t, k.Holders, 1, "nothing has made room: it hands over to nobody")
+	assert.Equal(t, driver.Owner("a"), k.Holders[0].Owner, "nothing has made room: it hands over to nobody")
 	k.handsOver("c", driver.Done, between(11, 11), by(driver.Abandon, "b", 0)) // the lease of a has ended
 	k.unchanged(driver.Lost, between(11, 11), acquire("b"))
 

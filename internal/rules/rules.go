@@ -449,13 +449,13 @@ func (d *decision) resolve() driver.Answer {
 
 // A revocation changes neither the end of the lease nor the queue: the old owner may be at work until then.
 func (d *decision) revoke() driver.Answer {
+	d.rest(OnFreshRead)
 	if d.AtOnce && d.markOf(d.Fence, Revoked) {
-		d.rest(OnFreshRead)
 		return driver.Answer{Outcome: driver.Done, Status: d.status()}
 	}
 	i := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.Fence == d.Fence })
 	if i < 0 {
-		return d.lostNow("no lease with this fence holds it")
+		return lost("no lease with this fence holds it")
 	}
 	h := d.Holders[i]
 	switch {
@@ -463,7 +463,6 @@ func (d *decision) revoke() driver.Answer {
 		d.rest(OnStamp)
 		return lost("no lease with this fence holds it")
 	case d.AtOnce && h.Started:
-		d.rest(OnFreshRead)
 		return driver.Answer{Outcome: driver.Refused, Status: d.status()}
 	}
 	left := h.End().Sub(d.clock.Early)
@@ -475,7 +474,6 @@ func (d *decision) revoke() driver.Answer {
 		d.end(i, Revoked)
 		d.handOver()
 	}
-	d.rest(OnFreshRead)
 	a := d.done()
 	a.Status = d.status()
 	a.Status.Holder, a.Status.Remaining = h.Text, left // others may hold the key, too

@@ -41,7 +41,11 @@ type key struct {
 }
 
 func (k *key) do(c rules.Clock, r driver.Request) (a driver.Answer) {
+	before := k.State
 	k.State, k.changed, a, k.basis = k.Decide(k.State, c, r)
+	if !k.changed {
+		require.Equal(k.t, before, k.State)
+	}
 	return a
 }
 
@@ -103,6 +107,7 @@ func TestBeginsLate(t *testing.T) {
 	assert.Equal(t, driver.Fence(sec(0).UnixMicro()), a.Fence, "a clock that is ahead makes no fence of the future")
 	assert.Equal(t, sec(13), k.Holders[0].End())
 
+	k.unchanged(driver.Refused, between(1, 4), withoutPlace("b"))
 	assert.Equal(t, 8*time.Second, k.granted(between(4, 5), acquire("a")).TTL, "a repeat is trusted for what is left at the latest time")
 	assert.False(t, k.changed)
 	assert.Equal(t, 4*time.Second, k.granted(between(4, 5), driver.Request{Kind: driver.Acquire, Owner: "a", TTL: 4 * time.Second}).TTL, "and for no longer than it asks")
@@ -116,6 +121,7 @@ func TestBeginsLate(t *testing.T) {
 
 	k.wants(driver.Done, between(11, 12), by(driver.Complete, "a", a.Fence))
 	assert.Equal(t, sec(22), k.Closed.End())
+	k.unchanged(driver.Refused, between(11, 13), withoutPlace("b"))
 }
 
 // Others' leases, and all that is closed, end when it is their end at the earliest time that it may be.
@@ -277,6 +283,7 @@ func TestBasis(t *testing.T) {
 		{"resolving a new key", free, 1, kind(driver.Resolve, ""), rules.OnFreshRead},
 		{"a revocation", held, 1, kind(driver.Revoke, ""), rules.OnFreshRead},
 		{"a revocation after the end", held, 11, kind(driver.Revoke, ""), rules.OnStamp},
+		{"a revocation at once, refused", started, 1, driver.Request{Kind: driver.Revoke, AtOnce: true}, rules.OnFreshRead},
 		{"a revocation of nothing", free, 1, kind(driver.Revoke, ""), rules.OnFreshRead},
 		{"an inspection", held, 1, kind(driver.Inspect, ""), rules.OnFreshRead},
 	} {
@@ -346,7 +353,7 @@ func TestTurns(t *testing.T) {
 			assert.Equal(t, driver.Reserved, a.Status.State)
 			assert.Equal(t, time.Second/2, a.Status.Remaining)
 			assert.Empty(t, a.Status.Holder)
-			assert.Equal(t, driver.Reserved, k.wants(driver.Refused, between(10, 30), x).Status.State, "at the very end of the lease")
+			assert.Equal(t, time.Duration(want)*time.Second, k.wants(driver.Refused, between(10, 30), x).Status.Remaining, "at the very end of the lease")
 		}
 		k.granted(between(10+want, 30), x)
 		assert.Empty(t, k.Queue, "a grant without a place ends all places")
@@ -389,6 +396,13 @@ func TestSeveralHolders(t *testing.T) {
 	assert.Equal(t, []driver.Owner{"d", "e"}, done.HandedOver, "both readers")
 	assert.Equal(t, []int{0, 1}, []int{k.Holders[0].Seat, k.Holders[1].Seat})
 	assert.Greater(t, k.Holders[1].Fence, k.Holders[0].Fence)
+
+	k = newKey(t)
+	k.granted(between(0, 0), most("a", 1))
+	k.wants(driver.Refused, between(0, 0), most("b", 2))
+	k.wants(driver.Refused, between(0, 0), most("c", 2))
+	b = k.granted(between(11, 11), most("b", 2))
+	assert.Equal(t, []driver.Owner{"c"}, b.HandedOver, "a grant that leaves room hands over, too")
 }
 
 // An extension names the fence of the hand-over.
@@ -415,6 +429,12 @@ func TestExtension(t *testing.T) {
 	assert.Equal(t, rules.OnStamp, k.basis, "it has lapsed")
 	again := k.granted(between(6, 6), acquire("c"))
 	assert.Greater(t, again.Fence, extend.Fence, "the owner may ask again")
+	k.wants(driver.Refused, between(6, 6), acquire("d"))
+	k.wants(driver.Done, between(7, 7), by(driver.Release, "c", again.Fence))
+	extend = acquire("d")
+	extend.TTL = time.Second
+	assert.Equal(t, time.Second, k.granted(between(7, 7), extend).TTL, "no more than it asks")
+	assert.Equal(t, sec(9), k.Holders[0].End(), "but it gets no shorter")
 	x := acquire("x")
 	x.Fence = 5
 	k.wants(driver.Lost, between(6, 6), x)
