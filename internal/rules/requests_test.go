@@ -116,6 +116,7 @@ func TestAbandon(t *testing.T) {
 func TestLeave(t *testing.T) {
 	k, a := withQueue(t)
 	assert.Equal(t, a, k.unchanged(driver.Holding, between(1, 1), by(driver.Leave, "a", 0)).Fence)
+	assert.Equal(t, 1, k.unchanged(driver.Refused, between(1, 1), acquire("b")).Position, "a repeat keeps its place")
 	k.unchanged(driver.Done, between(1, 1), by(driver.Leave, "x", 0))
 	k.wants(driver.Done, between(1, 1), by(driver.Leave, "b", 0))
 	assert.Equal(t, []rules.Waiter{{Owner: "c", MaxHolders: 1}}, k.Queue)

@@ -8,9 +8,9 @@
 //
 // An owner is one acquisition. A grant gives it a lease: a fence that is larger than every
 // earlier one of the key, a seat, which is the lowest number from 0 that no other holder has,
-// and a time, the TTL. The lease is live until its end. Only its
-// owner, with its fence, renews, releases or completes it. A repeated Acquire of an owner that has
-// a live lease is answered with this lease, and changes nothing.
+// and a time, the TTL. The lease is live until its end. Only its owner, with its fence, renews,
+// releases or completes it. An Acquire of an owner that has a live lease is a repeat: the answer
+// is this lease, for what is left of it.
 //
 // A lease that has expired stays in the state until the next grant. Its owner can still release,
 // abandon or complete it, because nobody was granted the key since. It cannot renew it.
@@ -28,8 +28,8 @@
 // # The queue
 //
 // A request that is refused may take the last place. Who has k places before it may be
-// granted the key when there has been room, for it and for those before it, for k turns,
-// and at most for MaxTurns turns. Who has no place has all places before it. So the first
+// granted the key when there has been room, for it and for those before it, for k turns of
+// [driver.Turn], and at most for [driver.MaxTurns] turns. Who has no place has all places before it. So the first
 // in the queue gets the key at once, somebody dead delays the others by one turn, and a
 // reader does not pass a writer that waits. A grant ends the place of the owner, and all
 // places before it: they had their turn.
@@ -39,16 +39,16 @@
 // Whatever makes room also makes the first in the queue the holder, in the same write, for one
 // turn. The end of a lease by time is no request, so it hands over to nobody. The waiter starts
 // at once, and its next Acquire or Renew makes the lease as long as it asks. If neither comes
-// within the turn, the lease is over and the owner is not: it may ask again, and takes the last
-// place. A place behind the first that goes makes no room, so nobody is handed the key: otherwise runs
-// that come and go would hand it to all the dead before them, one turn each.
+// within the turn, the lease is over and the owner is not: it may ask again, like any other. A place
+// behind the first that goes makes no room, so nobody is handed the key: otherwise runs that come
+// and go would hand it to all the dead before them, one turn each.
 //
 // # Work that has started
 //
 // An owner may mark that its work starts. If its lease then ends by time, nobody knows whether
-// the work had its effect: the key is in doubt. Nobody is granted a key in doubt. Its owner can
-// still release or complete it, unless it was revoked. Otherwise an operator resolves it: with effect closes the key,
-// as if the owner had completed it, and without effect hands it over.
+// the work had its effect: the key is in doubt, and nobody is granted it. The owner can still
+// release or complete it, unless it was revoked. Otherwise an operator resolves it: with effect,
+// the key is closed, as if the owner had completed it; without effect, it is handed over.
 //
 // # A closed key
 //
@@ -62,16 +62,16 @@
 //
 // An operator may take a lease from its owner. The owner can do nothing with it any more, but it
 // may be at work until it learns of that, so the lease counts until its end. When the owner
-// releases it, or when the operator says so (AtOnce), it ends at once. It does not if the work
-// has started: the key is then in doubt, when the lease ends.
+// releases it, or when the operator says so (AtOnce), it ends at once. If the work has started,
+// it does not: it ends by time, and the key is then in doubt.
 //
 // # Clocks
 //
 // A request knows the earliest and the latest time that it may be now, on the store's clock. A
-// lease begins at the latest time. All that is live or closed ends when even the earliest time
-// is past its end. Its owner trusts a lease for what is left at the latest time. So no error of
-// the clock, within what the two readings say, makes two holders. A state that begins in the
-// future, because a clock was set back, begins now.
+// lease begins at the latest time, and its owner trusts it for what is left of it at the latest
+// time. A lease is over, and a key is open, when even the earliest time has reached the end. So no
+// error of the clock, within what the two readings say, makes two holders. A state that begins in
+// the future, because a clock was set back, begins now.
 //
 // If the time is only a guess, the answer says on what it has to rest: see [Basis].
 package rules
@@ -148,10 +148,10 @@ type Waiter struct {
 
 // Ended is the mark of an owner whose acquisition is over. The key has the last ones, Book.Marks.
 //
-// A mark is for what arrives late. A late Acquire of an owner that has no mark any more is granted a lease, or a
-// place, that nobody uses: it costs the others a TTL, or a turn. A Release, Complete, Resolve or Revoke that is
-// repeated is answered as lost. No lease that somebody trusts rests on a mark. So there may be fewer marks than
-// holders, of whom one grant may end many.
+// A mark is for what arrives late. Without it a late Acquire is granted a lease, or a place, that
+// nobody uses: it costs the others a TTL, or a turn. And a Release, Complete, Resolve or Revoke that
+// is repeated is answered as lost. No lease that somebody trusts rests on a mark. So there may be
+// fewer marks than holders, although one grant may end them all.
 type Ended struct {
 	Owner driver.Owner
 	Fence driver.Fence // of its lease; 0 if it had none
