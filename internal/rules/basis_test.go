@@ -74,3 +74,44 @@ func randomRequest(random *rand.Rand, s rules.State) driver.Request {
 	}
 	return r
 }
+
+// Until the time that Wait says, an Acquire of a waiter is refused. The first in the queue is granted the key
+// then, and the others if it is now.
+func TestWaitIsTheTurn(t *testing.T) {
+	waits, grants := 0, 0
+	for seed := range uint64(500) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		k, at := newKey(t), 0.0
+		for range 40 {
+			at += random.Float64() * []float64{0, 0.2, 3}[random.IntN(3)]
+			r := randomRequest(random, k.State)
+			if random.IntN(3) > 0 {
+				r.Kind, r.Fence = driver.Acquire, 0
+			}
+			k.do(rules.At(sec(at)), r)
+			for i, w := range k.Queue {
+				asks := driver.Request{Kind: driver.Acquire, Owner: w.Owner, TTL: time.Second, MaxHolders: w.MaxHolders}
+				outcome := func(at time.Time) (driver.Outcome, driver.State) {
+					_, _, a, _ := k.Decide(k.State, rules.At(at), asks)
+					return a.Outcome, a.Status.State
+				}
+				left := k.Wait(k.State, rules.At(sec(at)), w.Owner)
+				then, state := outcome(sec(at).Add(max(0, left)))
+				if state == driver.InDoubt {
+					continue
+				}
+				if left > 0 {
+					waits++
+					before, _ := outcome(sec(at).Add(left - 1))
+					require.Equal(t, driver.Refused, before, "seed %d: %v before its turn: %+v", seed, w, k.State)
+				}
+				if left <= 0 || i == 0 {
+					grants++
+					require.Equal(t, driver.Granted, then, "seed %d: %v at its turn, after %v: %+v", seed, w, left, k.State)
+				}
+			}
+		}
+	}
+	t.Logf("%d waits, %d grants", waits, grants)
+	require.Greater(t, min(waits, grants), 500)
+}
