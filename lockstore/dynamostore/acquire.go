@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -45,19 +46,25 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 	switch {
 	case q.Fence != 0:
 		return t.extendHandOver(ctx, key, q)
+	case n.full && q.MaxHolders == 1:
+		if a, refused, err := t.stillFull(ctx, key, q); err != nil || refused {
+			return a, err
+		}
 	case q.MaxHolders > 1 || n.reads:
-		hint := n.full && q.MaxHolders == 1
-		seen, r, err := t.readAs(ctx, key, !hint)
-		if err != nil {
-			return driver.Answer{}, err
-		}
-		if _, changed, a := t.decide(seen, r, q); !hint || !changed && a.Outcome == driver.Refused {
-			return t.change(ctx, key, q, seen, r, false)
-		}
+		return t.readAndChange(ctx, key, q)
 	}
 	w, g := t.arriving(q)
 	r, err := t.update(ctx, key, w)
-	if err != nil {
+	switch {
+	case q.Join && throttled(err) && errors.Is(err, lockstore.ErrUnavailable):
+		// A read costs less than what failed, and is enough to wait without a place.
+		if seen, r, e := t.readAs(ctx, key, false); e == nil {
+			if _, _, a := t.decide(seen, r, q); a.Outcome == driver.Refused {
+				return withoutPlace(a, seen), nil
+			}
+		}
+		return driver.Answer{}, err
+	case err != nil:
 		return driver.Answer{}, err
 	}
 	seen, err := t.names.decode(key, r.item)
@@ -87,6 +94,34 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 		return t.trusted(ctx, key, q, g, len(seen.Queue) > 0, r)
 	}
 	return t.change(ctx, key, q, seen, r, r.applied || r.ambiguous)
+}
+
+// stillFull refuses an owner without a place, unless it may take one now. A write costs more than
+// a read, also if it is refused, and all who wait for a place may see the same free one at the same
+// time. So the fewer places there are, the fewer of them try, each after a pause and a second read,
+// which is consistent.
+func (t *table) stillFull(ctx context.Context, key string, q driver.Request) (a driver.Answer, refused bool, err error) {
+	for _, consistent := range []bool{false, true} {
+		seen, r, err := t.readAs(ctx, key, consistent)
+		if err != nil {
+			return driver.Answer{}, false, err
+		}
+		_, _, a := t.decide(seen, r, q)
+		if a.Outcome != driver.Refused {
+			break
+		}
+		room := maxPlaces - len(seen.Queue)
+		if room <= 0 || !consistent && (t.random(allTry) >= time.Duration(room) || pause(ctx, t.random(tryPause)) != nil) {
+			return withoutPlace(a, seen), true, nil
+		}
+	}
+	return driver.Answer{}, false, nil
+}
+
+// withoutPlace is the refusal of an owner that gets no place now.
+func withoutPlace(a driver.Answer, seen row) driver.Answer {
+	a.Position, a.Status.Waiting, a.Note = 0, len(seen.Queue), noteFull
+	return a
 }
 
 // arriving is the write that grants the key as it is when nobody was seen: it must be free, or

@@ -104,8 +104,7 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 		u, err := t.update(ctx, key, w)
 		switch {
 		case err != nil && a.Outcome == driver.Refused && errors.Is(err, lockstore.ErrUnavailable) && !ambiguous:
-			a.Position, a.Status.Waiting = 0, len(seen.Queue)
-			return a, nil // without a place
+			return withoutPlace(a, seen), nil
 		case err != nil:
 			return driver.Answer{}, outcome(err, ambiguous)
 		case u.applied && a.Outcome == driver.Granted:

@@ -64,8 +64,8 @@ func TestCostOfAQueue(t *testing.T) {
 		writes, reads float64
 		handOver      time.Duration
 	}{
-		20 * time.Millisecond: {2.1, 6, 15 * time.Millisecond},
-		time.Second:           {3.1, 30, 30 * time.Millisecond},
+		20 * time.Millisecond: {2.1, 4, 12 * time.Millisecond},
+		time.Second:           {3.1, 30, 25 * time.Millisecond},
 	} {
 		t.Run(work.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

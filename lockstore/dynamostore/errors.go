@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/aws/smithy-go"
@@ -40,9 +41,10 @@ const wrongKeys = "the table cannot hold locks: it needs "
 // item. Conflicts with transactions or with other Regions are not among them: their
 // outcome is unknown, so the caller sends the request again, and that helps at once.
 func classifyCode(api smithy.APIError) (advice string, class error) {
-	switch code := api.ErrorCode(); code {
-	case "ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "RequestLimitExceeded":
+	if slices.Contains(throttling, api.ErrorCode()) {
 		return "the table is throttled", lockstore.ErrUnavailable
+	}
+	switch code := api.ErrorCode(); code {
 	case "AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "ExpiredToken",
 		"InvalidSignatureException", "SignatureDoesNotMatch", "IncompleteSignatureException", "IncompleteSignature",
 		"MissingAuthenticationTokenException", "MissingAuthenticationToken", "InvalidClientTokenId", "OptInRequired":
@@ -60,6 +62,14 @@ func classifyCode(api smithy.APIError) (advice string, class error) {
 		}
 		return "", nil
 	}
+}
+
+// throttling are the codes of a request that is refused because there are too many.
+var throttling = []string{"ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "RequestLimitExceeded"}
+
+func throttled(err error) bool {
+	api, ok := errors.AsType[smithy.APIError](err)
+	return ok && slices.Contains(throttling, api.ErrorCode())
 }
 
 // failure is an error whose text says what has happened, and does not repeat the words of its

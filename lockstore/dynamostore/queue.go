@@ -15,6 +15,11 @@ const (
 	// maxPlaces keeps a row with a short key below two write units.
 	maxPlaces = 64
 
+	// allTry is with how many free places everybody tries to take one, who has found the queue full.
+	allTry = 8
+	// tryPause is the longest pause before it does.
+	tryPause = 200 * time.Millisecond
+
 	// shortLook is the pause before a waiter's first read, and at least between two of them.
 	shortLook = 5 * time.Millisecond
 	// longLook is the longest pause: a hand-over lasts for a Turn.
@@ -23,7 +28,7 @@ const (
 	perPlace = 25 * time.Millisecond
 	// early is how long before its turn a waiter begins to read often.
 	early = 50 * time.Millisecond
-	// near are the places whose reads are consistent.
+	// near are the places whose reads are consistent in any case.
 	near = 2
 )
 
@@ -41,7 +46,7 @@ type note struct {
 	since         time.Time     // when the owner has learned of it, by the local clock
 	fence         driver.Fence  // of the lease then: the time of the hand-over, in microseconds
 	pace          time.Duration // from one hand-over to the next, 0 is not known
-	steady        bool          // several took about as long
+	steady        bool          // they take about as long as they did before
 }
 
 // leaseNote is the note of a lease.
@@ -61,11 +66,11 @@ func (n note) String() string {
 }
 
 // placeNote is the note of a place in a row as it was seen. The last two grants say how long a lease
-// takes.
+// took.
 func placeNote(place int, now time.Time, seen row) driver.Note {
 	n := note{place: place, since: now, fence: seen.LastFence}
 	for _, e := range seen.Ended {
-		if took := time.Duration(seen.LastFence-e.Fence) * time.Microsecond; place <= near && e.Fence > 0 && took > 0 && took < time.Minute {
+		if took := time.Duration(seen.LastFence-e.Fence) * time.Microsecond; e.Fence > 0 && took > 0 && took < time.Minute {
 			n.pace = took
 		}
 	}
@@ -87,7 +92,7 @@ func parseNote(text driver.Note) note {
 func (n note) next(place int, fence driver.Fence, now time.Time) note {
 	if moved, took := n.place-place, time.Duration(fence-n.fence)*time.Microsecond; moved > 0 && took > 0 && took < time.Hour {
 		took /= time.Duration(moved)
-		n.steady = moved > 1 || took < 2*n.pace && n.pace < 2*took // a lease may have been long
+		n.steady = (took - n.pace).Abs() < n.pace/4
 		n.pace = took
 	}
 	if place != n.place || n.since.IsZero() {
@@ -106,7 +111,8 @@ func (n note) look(now, clock time.Time) time.Duration {
 	if !n.steady {
 		return min(longLook, shortLook+behind*perPlace+waited/20)
 	}
-	due := (behind+1)*n.pace - min((behind+1)*n.pace*2/5, early) // after the last hand-over that it saw
+	turn := (behind + 1) * n.pace // after the last hand-over that it saw
+	due := turn - min(turn/10, early)
 	passed := clock.Sub(time.UnixMicro(int64(n.fence)))
 	if passed < 0 || passed > time.Hour { // the clocks of those who write differ
 		passed = waited
@@ -125,8 +131,8 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 	if n.place == 0 {
 		n.since = local
 	}
-	consistent := n.place <= near
 	look := n.look(local, t.clock.read())
+	consistent := n.place <= near || n.steady && look < longLook // it expects to be near
 	if q.Note == noteRead {
 		consistent = true
 	} else if err := driver.Pause(ctx, look*7/8+t.random(look/8)); err != nil {

@@ -1,0 +1,218 @@
+package dynamostore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go/middleware"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
+)
+
+// partition is one partition of DynamoDB with one row. It has 1,000 write units and 3,000 read units
+// a second, and those of one second in reserve.
+type partition struct {
+	*fakedynamo.Service
+	mu     sync.Mutex
+	left   [2]float64 // writes, reads
+	last   time.Time
+	older  fakedynamo.Item // the row before its last update
+	since  time.Time       // of the last update
+	date   time.Time       // of the metadata
+	meta   middleware.Metadata
+	counts map[string]int
+}
+
+var partitionUnits = [2]float64{1000, 3000}
+
+// take reports whether the partition has the units of a request for its row.
+func (p *partition) take(write, weak bool) bool {
+	kind, units := 1, 1.0
+	switch {
+	case write:
+		size := 0
+		for name, v := range p.Row(table, key) {
+			size += len(name)
+			for _, x := range v {
+				switch x := x.(type) {
+				case string:
+					size += len(x)
+				case []any:
+					size += 30 * len(x)
+				}
+			}
+		}
+		kind, units = 0, float64(size/1024+1)
+	case weak:
+		units = 0.5
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for i, most := range partitionUnits {
+		p.left[i] = min(most, p.left[i]+now.Sub(p.last).Seconds()*most)
+	}
+	p.last = now
+	if p.left[kind] < units {
+		p.counts[[]string{"throttled writes", "throttled reads"}[kind]]++
+		return false
+	}
+	p.left[kind] -= units
+	p.counts[[]string{"writes", "reads"}[kind]]++
+	return true
+}
+
+// quickReads is a client whose reads do not pass through the SDK, which would take most of the time
+// of the test. Its replies have the metadata of one that did, in the same second.
+type quickReads struct {
+	*dynamodb.Client
+	p *partition
+}
+
+func (q quickReads) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	p := q.p
+	fresh := func() (meta middleware.Metadata, ok bool) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.meta, p.date.Equal(time.Now().Truncate(time.Second))
+	}
+	if _, ok := fresh(); !ok || !p.take(false, !*in.ConsistentRead) {
+		out, err := q.Client.GetItem(ctx, in, opts...)
+		if err == nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.meta, p.date = out.ResultMetadata, time.Now().Add(-rtt(fakedynamo.Request{}).Out).Truncate(time.Second)
+		}
+		return out, err
+	}
+	pass(rtt(fakedynamo.Request{}).In)
+	row, out := p.Row(table, key), &dynamodb.GetItemOutput{}
+	p.mu.Lock()
+	if !*in.ConsistentRead && time.Since(p.since) < 100*time.Millisecond {
+		row = p.older
+	}
+	out.ResultMetadata = p.meta
+	p.mu.Unlock()
+	pass(rtt(fakedynamo.Request{}).Out)
+	if row == nil {
+		return out, nil
+	}
+	item := make(item, len(row))
+	for name, v := range row {
+		if l, ok := v["L"].([]any); ok {
+			owners := &types.AttributeValueMemberL{}
+			for _, e := range l {
+				owners.Value = append(owners.Value, s(e.(map[string]any)["S"].(string)))
+			}
+			item[name] = owners
+		} else if text, ok := v["S"].(string); ok {
+			item[name] = s(text)
+		} else {
+			item[name] = n(v["N"].(string))
+		}
+	}
+	out.Item = item
+	return out, nil
+}
+
+// As many runs as an account of AWS Lambda allows ask for one key at the same time, whose partition has
+// limits. Most of them are told busy. Who has worked releases the key, and nobody is told that the
+// store is unavailable.
+func TestHotPartition(t *testing.T) {
+	const runs, wait, work, handOver = 1000, 30 * time.Second, 20 * time.Millisecond, 12 * time.Millisecond // see TestCostOfAQueue
+	synctest.Test(t, func(t *testing.T) {
+		p := &partition{Service: fakedynamo.New(table), left: partitionUnits, last: time.Now(), counts: map[string]int{}}
+		p.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+			f := rtt(r)
+			if !p.take(r.Action == "UpdateItem", r.Weak) {
+				f.Refuse = &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}
+			}
+			return f
+		}
+		p.Changed = func(before, _ fakedynamo.Item) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.older, p.since = before, time.Now()
+		}
+		count := func(what string) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.counts[what]++
+		}
+		var all sync.WaitGroup
+		for range runs {
+			all.Go(func() {
+				var report guard.Report
+				store := newStoreOver(t, quickReads{dynamostore.ClientOver(p, fakeEndpoint, 0), p}, 0, dynamostore.Options{})
+				g, err := guard.New(store.Store, guard.Options{Wait: wait, Observe: func(_ context.Context, r guard.Report) { report = r }})
+				require.NoError(t, err)
+				err = g.Do(t.Context(), key, func(context.Context, guard.Lock) error { pass(work); return nil })
+				switch {
+				case err == nil && report.ReleaseErr != nil:
+					count("not released")
+				case err == nil:
+					count("served")
+				case errors.Is(err, lockstore.ErrRefused):
+					count("busy")
+				default:
+					count("other")
+					t.Logf("%v", err)
+				}
+			})
+		}
+		all.Wait()
+		t.Logf("%v", p.counts)
+		require.GreaterOrEqual(t, float64(p.counts["served"]), 0.8*float64(wait)/float64(work+handOver))
+		require.Zero(t, p.counts["not released"])
+		require.Zero(t, p.counts["other"])
+	})
+}
+
+// A request for a place that is throttled is refused by a read, which costs less than to ask again.
+func TestThrottledJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		throttle := func(action string) {
+			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+				if action == "" || r.Action == action {
+					f.Refuse = &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}
+				}
+				return f
+			}
+		}
+		req := request(time.Minute)
+		req.JoinQueue = true
+		throttle("UpdateItem")
+		_, err := s.Acquire(t.Context(), req)
+		require.ErrorIs(t, err, lockstore.ErrUnavailable, "the key is free")
+		service.Fault = nil
+		_, err = s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		pass(time.Second)
+		throttle("UpdateItem")
+		_, err = s.Acquire(t.Context(), req)
+		refused, ok := errors.AsType[*lockstore.Refused](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, lockstore.Held, refused.State)
+		require.Zero(t, refused.QueuePosition)
+		throttle("")
+		_, err = s.Acquire(t.Context(), req)
+		require.ErrorIs(t, err, lockstore.ErrUnavailable)
+		service.Fault = nil
+		req.Note = refused.Note
+		_, err = s.Acquire(t.Context(), req)
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, 1, refused.QueuePosition, "it takes a place when it asks again")
+	})
+}
