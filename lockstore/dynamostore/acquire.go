@@ -27,6 +27,13 @@ const (
 		" AND attribute_not_exists(#begun) AND #queue[0] = #owner AND NOT contains(#queue, :me) AND attribute_not_exists(#queue[64]) AND #ttl <= :ttl"
 )
 
+const (
+	// allTry is with how many free places all who found the queue full try to take one.
+	allTry = 8
+	// tryPause is the longest pause before they do.
+	tryPause = 200 * time.Millisecond
+)
+
 // grant is an applied acquire that the caller does not know yet.
 type grant struct {
 	fence   driver.Fence

@@ -226,7 +226,7 @@ func (t *table) becoming(q driver.Request, seen row, next rules.State) write {
 			w.values[":me"] = ownerText(q.Owner)
 		}
 	}
-	change := queueChange(seen, queue)
+	change := queueChange(seen, next, queue)
 	conditions = append(conditions, change.conditions...)
 	set, remove = append(set, change.set...), append(remove, change.remove...)
 	maps.Copy(w.values, change.values)
@@ -284,7 +284,7 @@ type queueWrite struct {
 
 // queueChange makes the queue of a row what it has to be. An owner that joins meanwhile stays. A
 // queue that only lost places is as it was up to an element if this one is where it was.
-func queueChange(seen row, queue []string) queueWrite {
+func queueChange(seen row, next rules.State, queue []string) queueWrite {
 	c := queueWrite{values: values{}}
 	var removed []int
 	kept := 0
@@ -298,6 +298,9 @@ func queueChange(seen row, queue []string) queueWrite {
 	at := func(i int) {
 		c.conditions = append(c.conditions, fmt.Sprintf("#queue[%d] = :at%d", i, i))
 		c.values[fmt.Sprintf(":at%d", i)] = text(seen.queue[i])
+	}
+	if h := (row{State: next}).alone(); h != nil && seen.alone() == nil && len(seen.queue) > 0 && len(removed) == 0 {
+		at(0) // it is the holder now, after those who shared the key
 	}
 	switch {
 	case kept < len(queue) && len(removed) == 0 && kept == len(queue)-1 && len(seen.queue) > 0:

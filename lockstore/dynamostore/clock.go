@@ -12,7 +12,9 @@ import (
 type clock struct {
 	now          func() time.Time
 	offset       atomic.Int64 // nanoseconds to add to the local time
+	started      time.Time
 	known        atomic.Bool  // a reply has corrected the time
+	ahead        atomic.Int64 // nanoseconds by which the local clock was ahead of the monotonic clock then
 	highestFence atomic.Int64 // the largest fence from the local time that was sent, see raise
 }
 
@@ -45,6 +47,7 @@ func (c *clock) learn(sent, date time.Time) {
 	if least > most {
 		return // the local clock was set back after the request
 	}
+	c.ahead.Store(int64(c.aheadOfMonotonic()))
 	c.known.Store(true)
 	for {
 		old := c.offset.Load()
@@ -53,6 +56,15 @@ func (c *clock) learn(sent, date time.Time) {
 			return
 		}
 	}
+}
+
+// right reports whether a reply has corrected the time, and nobody has set the local clock since.
+func (c *clock) right() bool {
+	return c.known.Load() && (c.aheadOfMonotonic()-time.Duration(c.ahead.Load())).Abs() < margin
+}
+
+func (c *clock) aheadOfMonotonic() time.Duration {
+	return c.local().Sub(c.started.Round(0)) - time.Since(c.started)
 }
 
 // noteFence remembers a fence from the local time that is about to be sent.

@@ -112,17 +112,15 @@ func TestSlowReadOfAHandOver(t *testing.T) {
 	}
 }
 
-// The clock of the process that hands over was set since its last request. Its reply corrects the
-// end of the hand-over.
+// The clock of the process that hands over was set since its last reply: it reads first.
 func TestHandOverAfterTheClockWasSet(t *testing.T) {
 	for _, by := range []time.Duration{10 * time.Minute, -30 * time.Second} {
 		t.Run(fmt.Sprint("F17 F18 ", by), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service := fakedynamo.New(table)
-				s := newStore(t, service, 0, dynamostore.Options{})
+				s, waiter := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, 0, dynamostore.Options{})
 				lease, err := s.Acquire(t.Context(), request(time.Minute))
 				require.NoError(t, err)
-				waiter := newStore(t, service, 0, dynamostore.Options{})
 				req := join(t, waiter)
 				lease.Note = "waits"
 				s.SetNow(func() time.Time { return time.Now().Add(by) })
@@ -131,6 +129,87 @@ func TestHandOverAfterTheClockWasSet(t *testing.T) {
 				require.Equal(t, 2, service.Requests()-before)
 				require.InDelta(t, time.Now().Add(lockstore.Turn).UnixMilli(), number(t, fakeRows{service}.get(t, key), "expires"), 1001)
 				require.NotZero(t, awaitTurn(t, waiter, &req).Fence)
+			})
+		})
+	}
+}
+
+// The end of a hand-over is written again if it is too early, and not if it is too late: whoever was
+// handed the key may have seen that end. The second request is late.
+func TestCorrectionOfAHandOver(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		set, slow, until time.Duration // the clock is set on the way, which takes so long; until the waiter reads
+		requests         int
+	}{
+		{"F17 the clock is set forward", 10 * time.Minute, 0, 4500 * time.Millisecond, 1},
+		{"F18 F29 the request is slow", 0, 3 * time.Second, 3100 * time.Millisecond, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				s, waiter := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, 0, dynamostore.Options{})
+				lease, err := s.Acquire(t.Context(), request(time.Minute))
+				require.NoError(t, err)
+				req := join(t, waiter)
+				lease.Note = "waits"
+				reads := 0
+				s.SetNow(func() time.Time {
+					if reads++; reads == 2 { // after the look whether it was set
+						return time.Now().Add(c.set)
+					}
+					return time.Now()
+				})
+				before, began := service.Requests(), time.Now()
+				service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+					switch r.N {
+					case before + 1:
+						f.In = c.slow
+					case before + 2:
+						f.In = max(0, 4600*time.Millisecond-c.slow-c.slow)
+					}
+					return f
+				}
+				go func() { assert.NoError(t, s.Release(t.Context(), lease)) }()
+				pass(c.until)
+				require.Equal(t, c.requests, service.Requests()-before)
+				asked := time.Now()
+				req.Note = "read" // at once
+				next := awaitTurn(t, waiter, &req)
+				if c.set > 0 {
+					require.NotZero(t, next.Fence)
+					requireTrustIsOver(t, service, asked.Add(next.TTL), dynamostore.Options{})
+					return
+				}
+				require.NotZero(t, next.Fence)
+				require.InDelta(t, began.Add(c.slow+lockstore.Turn).UnixMilli(), number(t, fakeRows{service}.get(t, key), "expires"), 1001)
+			})
+		})
+	}
+}
+
+// The first in the queue leaves between the read and the write of the request that would hand it the
+// key: the one behind it gets the key at once.
+func TestLeaveBeforeAHandOver(t *testing.T) {
+	for _, shared := range []int{1, 2} {
+		t.Run(fmt.Sprint("F57 of a key for ", shared), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				s := newStore(t, service, 0, dynamostore.Options{})
+				req := request(time.Minute)
+				req.MaxHolders = shared
+				lease, err := s.Acquire(t.Context(), req)
+				require.NoError(t, err)
+				first, second := join(t, s), join(t, s)
+				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+					if r.Action == "UpdateItem" {
+						service.Fault = nil
+						require.NoError(t, newStore(t, service, 0, dynamostore.Options{}).Leave(t.Context(), key, first.Owner))
+					}
+					return fakedynamo.Fault{}
+				}
+				require.NoError(t, s.Release(t.Context(), lease))
+				require.NotZero(t, awaitTurn(t, s, &second).Fence)
 			})
 		})
 	}

@@ -15,11 +15,6 @@ const (
 	// maxPlaces keeps a row with a short key below two write units.
 	maxPlaces = 64
 
-	// allTry is with how many free places everybody tries to take one, who has found the queue full.
-	allTry = 8
-	// tryPause is the longest pause before it does.
-	tryPause = 200 * time.Millisecond
-
 	// shortLook is the pause before a waiter's first read, and at least between two of them.
 	shortLook = 5 * time.Millisecond
 	// longLook is the longest pause: a hand-over lasts for a Turn.

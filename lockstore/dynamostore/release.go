@@ -28,10 +28,11 @@ func mine(q driver.Request) values {
 }
 
 // release sends one write if it knows whether somebody waits, and a second one if somebody has
-// come or gone since. The row and its fence stay.
+// come or gone since. The row and its fence stay. A hand-over needs the right time, so it begins with
+// a read if no reply has told it, or if the local clock was set.
 func (t *table) release(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	n := parseNote(q.Note)
-	if n.shared || n.waits && !t.clock.known.Load() {
+	if n.shared || n.waits && !t.clock.right() {
 		seen, r, err := t.read(ctx, key)
 		if err != nil {
 			return driver.Answer{}, err
@@ -75,14 +76,15 @@ func (t *table) releasing(q driver.Request, waits bool) (w write, next driver.Fe
 	return w, next, end
 }
 
-// correctTurn writes the end of a hand-over again if the clock that wrote it was set since the
-// last reply. The release is done, whatever becomes of this.
+// correctTurn writes the end of a hand-over again if it is too early, because the request was slow. The
+// release is done, whatever becomes of this. It makes no end earlier: whoever was handed the key may
+// have seen the first end, trusts the lease, and is not told of another one.
 func (t *table) correctTurn(ctx context.Context, key string, fence driver.Fence, end time.Time, r reply) {
 	if fence == 0 || r.date.IsZero() {
 		return
 	}
 	right := t.clock.read().Add(driver.Turn).Truncate(time.Millisecond)
-	if right.Sub(end).Abs() > dateStep+margin {
+	if right.Sub(end) > dateStep+margin {
 		_, _ = t.moveEnd(ctx, key, fence, fence, end, right, sweepTime(right))
 	}
 }
