@@ -118,7 +118,7 @@ func (t *table) stillFull(ctx context.Context, key string, q driver.Request) (a 
 			break
 		}
 		room := maxPlaces - len(seen.Queue)
-		if room <= 0 || !consistent && (t.random(allTry) >= time.Duration(room) || pause(ctx, t.random(tryPause)) != nil) {
+		if room <= 0 || !consistent && (t.random(allTry) >= time.Duration(room) || driver.Pause(ctx, t.random(tryPause)) != nil) {
 			return withoutPlace(a, seen), true, nil
 		}
 	}

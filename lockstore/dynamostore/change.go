@@ -28,9 +28,10 @@ const (
 	// changeWrites is how many writes one request may take here: the one that follows a read or a
 	// refused first write, and more if other owners change the row meanwhile.
 	changeWrites = 4
-	// leaveWrites is more: many owners may leave a queue at the same time.
-	leaveWrites = 16
-	leavePause  = 20 * time.Millisecond
+	// endWrites is more, for requests that an owner has to get through. Many may leave a queue at
+	// the same time, and those who share a key release and renew at the same time.
+	endWrites = 16
+	endPause  = 20 * time.Millisecond
 
 	// anyTime is for a reply without a Date: it may be any time.
 	anyTime = 100 * 365 * 24 * time.Hour
@@ -86,9 +87,12 @@ type try struct {
 // certain. ambiguous says that an earlier write of the call may have been applied.
 func (t *table) change(ctx context.Context, key string, q driver.Request, seen row, r reply, ambiguous bool) (driver.Answer, error) {
 	var last try
-	most := changeWrites
-	if q.Kind == driver.Leave || q.Kind == driver.Abandon {
-		most = leaveWrites
+	most, atOnce := changeWrites, changeWrites
+	switch q.Kind {
+	case driver.Leave, driver.Abandon:
+		most, atOnce = endWrites, 0
+	case driver.Release, driver.Renew:
+		most = endWrites
 	}
 	for n := 0; ; n++ {
 		next, changed, a := t.decide(seen, r, q)
@@ -122,9 +126,9 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 		ambiguous = ambiguous || u.ambiguous
 		last = try{next, a}
 		r = u
-		if seen, err = t.names.decode(key, u.item); err == nil && most == leaveWrites {
-			// Others leave at the same time. The row of the refusal is old after the pause.
-			if err = driver.Pause(ctx, t.random(time.Duration(n+1)*leavePause)); err != nil {
+		if seen, err = t.names.decode(key, u.item); err == nil && n >= atOnce && n < most {
+			// Others write at the same time. The row of the refusal is old after the pause.
+			if err = driver.Pause(ctx, t.random(time.Duration(n-atOnce+1)*endPause)); err != nil {
 				err = fmt.Errorf("dynamostore: key %q: not applied: %w: %w", key, lockstore.ErrUnavailable, err)
 			} else {
 				seen, r, err = t.read(ctx, key)

@@ -3,6 +3,7 @@ package dynamostore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -60,14 +61,18 @@ func waitedRun(ctx context.Context, s *dynamostore.Store, req lockstore.Request,
 // What a run costs that waits among others. Each of 16 clients has ten runs, one after the other.
 func TestCostOfAQueue(t *testing.T) {
 	const clients, runs = 16, 10
-	for work, most := range map[time.Duration]struct {
+	for _, most := range []struct {
+		work          time.Duration
+		holders       int
 		writes, reads float64
 		handOver      time.Duration
 	}{
-		20 * time.Millisecond: {2.1, 4, 12 * time.Millisecond},
-		time.Second:           {3.1, 30, 25 * time.Millisecond},
+		{20 * time.Millisecond, 1, 2.1, 4, 12 * time.Millisecond},
+		{time.Second, 1, 3.1, 30, 25 * time.Millisecond},
+		{20 * time.Millisecond, 5, 5, 5, 0},
 	} {
-		t.Run(work.String(), func(t *testing.T) {
+		work := most.work
+		t.Run(fmt.Sprint(work, " for ", most.holders), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service := fakedynamo.New(table)
 				weak := 0
@@ -89,7 +94,7 @@ func TestCostOfAQueue(t *testing.T) {
 						for range runs {
 							began := time.Now()
 							req := request(time.Minute)
-							req.JoinQueue = true
+							req.JoinQueue, req.MaxHolders = true, most.holders
 							assert.NoError(t, waitedRun(t.Context(), s, req, work))
 							mu.Lock()
 							waits = append(waits, time.Since(began))

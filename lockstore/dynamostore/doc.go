@@ -71,26 +71,39 @@
 //	2 writes         Acquire of an expired lease's key, of a key whose time of Complete is over, and again
 //	                 after a lost reply; Acquire that takes a place behind work that has started; a
 //	                 Release, if somebody has come or gone since the last reply to this owner
-//	1 read, 1 write  Leave, an abandon (Release with fence 0), ResolveEffect, ResolveNoEffect, Revoke; and
-//	                 Acquire, Renew and Release of a key that several may hold
+//	1 read, 1 write  Leave, an abandon (Release with fence 0), ResolveEffect, ResolveNoEffect, Revoke; a
+//	                 Release that hands over before this process has had a reply, or after its clock
+//	                 was set; and Acquire, Renew and Release of a key that several may hold
+//	1 read           Acquire of an owner that found the queue full; it writes only if it then finds room
 //
-// A run that waits takes two writes: one takes its place, and its Release makes the next one the holder.
-// If its work is longer than the hand-over, it extends, which is one more.
+// A request writes again if others have changed the row between its read and its write: Renew, Release,
+// Leave and an abandon up to 16 times, others up to 4 times.
 //
-// AwaitTurn reads. The next two in the queue read consistently, the others at half the price. A run reads
-// first after 5 ms, and after 25 ms more for each place before its own. Then it reads shortly before its turn
-// should come, by the time of the last hand-overs. If they took different times, the pause grows
-// by a 20th of the time for which its place has not changed. The longest pause is half a Turn. With 16 runs in a
-// queue, 5 ms away, a run takes 2.0 writes and 5.6 reads with 20 ms of work (2.4 of them at half the price), and
-// 3.0 writes and 28 reads with 1 s of work (18 at half the price).
+// With n runs in the queue, each takes two writes: one takes its place, and its Release makes the next one
+// the holder. If its work is longer than the hand-over, it extends, which is one more.
+//
+// AwaitTurn reads. A run reads first after 5 ms, and after 25 ms more for each place before its own. If
+// hand-overs take as long as before, it reads next shortly before its turn should come. Otherwise the pause
+// grows by a 20th of the time for which its place has not changed. The longest pause is half a Turn. So a
+// run in the queue reads at least once a second, however long the queue is. The next two in the queue, and who
+// expects its turn within half a Turn, read consistently, the others at half the price. With 16 runs in a
+// queue, 5 ms away, a run takes 2.0 writes and 3.7 reads with 20 ms of work (1.0 of them at half the price), and
+// 3.0 writes and 26 reads with 1 s of work (17 at half the price).
+//
+// A queue has 64 places. A run without one reads, at half the price. If it finds room, it reads once more
+// before it writes. The fewer places are free, the fewer runs try. A request for a place that is
+// throttled is refused after a read. So 1,000 runs that come together for one key need less than
+// the 1,000 write units a second that one partition has.
 //
 // Each UpdateItem costs one write unit if the row has at most 1 KB. Each GetItem costs one
 // read unit for each 4 KB or part of it, and half of one if it is not consistent. A row has at most 1 KB if its key has at most 480
 // bytes and few owners wait. With a short key about 30 owners can wait before the row is
 // larger. A process whose clock is wrong sends a few requests more, see below.
 //
-// A key that several may hold has them in its row: each adds about 150 bytes and its holder's text to each
-// write, and each of their requests reads first.
+// A key that several may hold has them in its row: each of n holders adds about 150 bytes and its
+// holder's text, so from about 5 holders on each write costs 2 units. Their requests read first, and often
+// find that another holder was quicker. With 16 runs, 5 ms away, for a key that 5 may hold, a run takes
+// about 4 writes and 4 reads with 20 ms of work, and each holder more makes that more.
 //
 // A result is in the key's row, from Complete until the next grant. Each write of such a row costs
 // a write unit for each KB of the row: the Complete, each Acquire that it refuses, and the next
@@ -139,8 +152,10 @@
 //   - Acquire. If expires - Date is less than TTL / 2, or if expires is later
 //     than Date + TTL + 2 skew + 1 s, the store writes the end again, and a fence from a clock
 //     that was ahead, too. That costs one more request and a warning in the log.
-//   - Release that hands over. If the end is off by more than 1.25 s, the store writes it again.
-//     A process that knows no Date yet reads the row first.
+//   - Release that hands over. If the end is more than 1.25 s too early, because the request was
+//     slow, the store writes it again. It makes no end earlier: the owner that was handed the key
+//     may have seen it. A process that knows no Date yet, or whose clock was set since the last
+//     reply, reads the row first.
 //   - Renew. The store computes expires again with the corrected clock. If the new value is
 //     later than the old one by more than min(max(skew, 250 ms), TTL / 4), it sends a second
 //     request. That can be after the first request was applied. It can also be after DynamoDB
