@@ -87,7 +87,7 @@
 // grows by a 20th of the time for which its place has not changed. The longest pause is half a Turn. So a
 // run in the queue reads at least once a second, however long the queue is. The next two in the queue, and who
 // expects its turn within half a Turn, read consistently, the others at half the price. With 16 runs in a
-// queue, 5 ms away, a run takes 2.0 writes and 3.7 reads with 20 ms of work (1.0 of them at half the price), and
+// queue, 5 ms away, a run takes 2.0 writes and 3.5 reads with 20 ms of work (1.1 of them at half the price), and
 // 3.0 writes and 26 reads with 1 s of work (17 at half the price).
 //
 // A queue has 64 places. A run without one reads, at half the price. If it finds room, it reads once more

@@ -107,7 +107,7 @@ func (n note) look(now, clock time.Time) time.Duration {
 		return min(longLook, shortLook+behind*perPlace+waited/20)
 	}
 	turn := (behind + 1) * n.pace // after the last hand-over that it saw
-	due := turn - min(turn/10, early)
+	due := turn - min(turn/16, early)
 	passed := clock.Sub(time.UnixMicro(int64(n.fence)))
 	if passed < 0 || passed > time.Hour { // the clocks of those who write differ
 		passed = waited
