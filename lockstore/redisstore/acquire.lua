@@ -21,17 +21,17 @@ if extends ~= '' then return 'L' end
 if isClosed() then return told(0) .. closed.result end
 if inDoubt() then return told(0) end
 local from = place(me)
-local left, held = wait(most, from and sub(queue, 1, from - 1) or queue)
+local left, held = wait(most, from or #queue)
 if left <= 0 then
 	local h = grant({owner = me, most = most, ttl = ARGV[2] + 0, text = ARGV[3]})
 	if not h then return 'B' end
 	handOver()
 	return granted(h)
 end
-local at, before = from and count(sub(queue, 1, from - 1)) + 1 or 0, queue
-if at == 0 and join == '+' and count(queue) < 128 then
-	at, changed = count(queue) + 1, true
-	queue = queue .. me .. (most == 1 and ' ' or '\1' .. most .. ' ')
+local at = from and count(from, places) + 1 or 0
+if at == 0 and join == '+' and places < 128 then
+	at, places, changed = places + 1, places + 1, true
+	joined = (queue == '' and ' ' or '') .. me .. (most == 1 and ' ' or '\1' .. most .. ' ')
 end
 local letter, _, text, started = status()
 if held <= 0 then letter, held, text, started = 'W', left, '', false end

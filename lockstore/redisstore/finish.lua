@@ -1,23 +1,21 @@
 
 -- entryText is the entry of the present state.
 local function entryText()
-	local head, h, one = 'lambdalock2 ', holders[1], #holders == 1 and find(queue, '\1', 1, true) == nil
-	if one and h.most == 1 and h.seat == 0 and h.fence == last and not h.revoked and not h.started then
-		return head .. (h.handed and 'O' or 'H') .. last .. ' ' .. h.owner .. ' ' .. marks .. '\n' ..
-			digits(h.since, '016') .. ' ' .. digits(h.ttl) .. ' ' .. h.text .. '\n' .. queue
+	local head, h, number = 'lambdalock2 ', holders[1], places > 0 and places or ''
+	if #holders == 1 and h.most == 1 and h.seat == 0 and h.fence == last and not h.revoked and not h.started then
+		return head .. (h.handed and 'O' or 'H') .. last .. ' ' .. h.owner .. ' ' .. marked .. marks .. '\n' ..
+			digits(h.since, '016') .. ' ' .. digits(h.ttl) .. ' ' .. h.text .. '\n' .. number .. queue .. joined
 	elseif not h and closed then
-		return head .. (closed.result == '' and 'C' or 'K') .. last .. '  ' .. marks .. '\n' ..
+		return head .. (closed.result == '' and 'C' or 'K') .. last .. '  ' .. marked .. marks .. '\n' ..
 			digits(closed.since, '016') .. ' ' .. digits(closed.ttl) .. ' ' .. closed.text .. '\n' .. closed.result
-	elseif not h and queue == '' and find(marks, 'F' .. last .. ' ', 1, true) == 1 then
-		return head .. marks .. '\n0000000000000000 0 \n'
 	end
-	head = head .. 'X' .. last .. '  ' .. marks .. '\n0000000000000000 0 \n'
+	head = head .. 'X' .. last .. '  ' .. marked .. marks .. '\n0000000000000000 0 \n'
 	for _, o in ipairs(holders) do
 		head = head .. o.owner .. ' ' .. o.fence .. ' ' .. o.seat .. ' ' .. o.most .. ' ' .. digits(o.since, '016') .. ' ' ..
 			digits(o.ttl) .. ' ' .. (o.handed and 'h' or '') .. (o.revoked and 'r' or '') .. (o.started and 's' or '') ..
 			' ' .. o.text .. '\n'
 	end
-	return head .. '\n' .. queue
+	return head .. '\n' .. number .. queue .. joined
 end
 
 -- retention is the time until an hour after the end of the last lease or of the time for which the key is

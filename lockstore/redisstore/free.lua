@@ -1,18 +1,30 @@
 -- A free key is granted here, unless something is unusual: most keys are free, and this takes a third of the
 -- time. The rest of the script does the same for such an entry.
 if (ARGV[5] == '1' or ARGV[5] == '1+') and ARGV[6] == '' and type(entry) ~= 'table' then
-	local ended, fence, free = '', '', not entry
+	local fence, number, ended, free = '', '0', '', not entry
 	if entry then
-		local since, ttl
-		ended, fence, since, ttl = match(entry, '^lambdalock2 (F(%d+) %S+ [^\n]*)\n(%d+) (%d+) [^\n]*\n$')
-		free = ended and #fence == 16 and #since == 16 and #ttl < 14 and not find(ended, me, 19, true)
+		local _, at = find(entry, '^lambdalock2 F%d+ ')
+		local line = at == 30 and find(entry, '\n', 31, true)
+		local behind = line and not find(entry, me, 31, true) and find(entry, ' ', 31, true)
+		if behind and behind > 31 and behind < line then
+			local marks = behind + 2
+			number = sub(entry, behind + 1, behind + 1)
+			if number == '8' then
+				marks = marks + 18 < line and find(entry, ' ', marks + 18, true) + 1 or line + 1
+			else
+				local i = find('01234567', number, 1, true)
+				number = i and sub('12345678', i, i)
+			end
+			free = number and marks <= line
+			fence, ended = sub(entry, 14, 29), free and sub(entry, marks, line - 1) .. sub(entry, 13, behind)
+		end
 	end
 	if free then
 		local time = redis.call('TIME')
-		local now = sub('0' .. time[1], -10) .. sub('00000' .. time[2], -6)
-		if fence < now then
-			ended = match(ended, '^%S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ ') or ended
-			local done = redis.pcall('SET', KEYS[1], 'lambdalock2 H' .. now .. ' ' .. me .. ' ' .. ended .. '\n' ..
+		local now = time[1] .. time[2]
+		if #now ~= 16 then now = time[1] .. sub('00000' .. time[2], -6) end
+		if #now == 16 and fence < now then
+			local done = redis.pcall('SET', KEYS[1], 'lambdalock2 H' .. now .. ' ' .. me .. ' ' .. number .. ended .. '\n' ..
 				now .. ' ' .. ARGV[2] .. ' ' .. ARGV[3] .. '\n', 'PX', ARGV[4])
 			return done.err and done or 'G' .. now .. ' ' .. ARGV[2] .. ' 0 '
 		end

@@ -1,2 +1,2 @@
 changed = false -- it writes nothing
-return told(count(queue)) .. listed()
+return told(places) .. listed()

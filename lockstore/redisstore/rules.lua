@@ -38,50 +38,55 @@ end
 
 -- mark is how this owner has ended, or nil.
 local function mark()
-	local at = find(' ' .. marks, ' ' .. me .. ' ', 1, true)
-	return at and sub(marks, at - 18, at - 18)
+	local at = find(marks, ' ' .. me .. ' ', 1, true)
+	return at and sub(marks, at - 17, at - 17)
 end
 
-local function markOf(how, fence) return find(' ' .. marks, ' ' .. how .. fence .. ' ', 1, true) ~= nil end
+local function markOf(how, fence) return find(marks, how .. fence .. ' ', 1, true) ~= nil end
 
--- remember adds a mark.
-local function remember(how, fence, owner)
-	marks = latest(how .. fence .. ' ' .. owner .. ' ' .. marks)
-	changed = true
-end
-
--- place is where an owner's place begins in the queue, and where the next one begins, or nil.
+-- place is where an owner's place is in the queue: the space in front of it, and the one behind it.
 local function place(owner)
-	local from = find(' ' .. queue, ' ' .. owner .. ' ', 1, true) or find(' ' .. queue, ' ' .. owner .. '\1', 1, true)
-	if from then return from, find(queue, ' ', from, true) + 1 end
+	local from, last = find(queue, ' ' .. owner .. ' ', 1, true)
+	if not from and find(queue, '\1', 1, true) then from, last = find(queue, ' ' .. owner .. '\1', 1, true) end
+	if from then return from, find(queue, ' ', last, true) end
+end
+
+-- cut makes a part of the queue, with this many places, the queue.
+local function cut(part, number)
+	if part == ' ' then part = '' end
+	queue, places, changed = part, part == '' and 0 or number, true
 end
 
 -- leaveQueue ends an owner's place. A holder may have one: its hand-over had lapsed before the clock was set
 -- back, and it asked again.
 local function leaveQueue(owner)
-	local from, behind = place(owner)
-	if from then queue, changed = sub(queue, 1, from - 1) .. sub(queue, behind), true end
+	local from, last = place(owner)
+	if from then cut(sub(queue, 1, from - 1) .. sub(queue, last), places - 1) end
 	return from
 end
 
--- count is how many places a part of the queue has.
-local function count(part)
-	local _, n = string.gsub(part, '%S+ ', '')
+-- count is how many places the queue has up to a space, and most at most.
+local function count(last, most)
+	local n, at = 0, 1
+	while n < most and at < last do
+		n, at = n + 1, find(queue, ' ', at + 1, true)
+	end
 	return n
 end
 
 -- first is the owner of the first place, or '', and its MaxHolders.
 local function first()
-	local owner, most = match(queue, '^([^ \1]+)\1?(%d*) ')
-	return owner or match(queue, '^%S+') or '', tonumber(most or '', 10) or 1
+	local owner, most = match(queue, '^ ([^ \1]+)\1?(%d*) ')
+	return owner or match(queue, '^ (%S+)') or '', tonumber(most or '', 10) or 1
 end
 
--- wait is how long a request behind this part of the queue waits at most, and how long for the
+-- wait is how long a request behind the places up to this space of the queue waits at most, and how long for the
 -- holders alone. It is granted now if the first is not above 0.
-local function wait(most, before)
-	if before ~= '' and find(before, '\1', 1, true) then
-		for one in string.gmatch(before, '%S+') do most = math.min(most, tonumber(match(one, '\1(%d+)$') or '1', 10)) end
-	elseif before ~= '' then
+local function wait(most, last)
+	local before = count(last, 5)
+	if before > 0 and find(queue, '\1', 1, true) then
+		for one in string.gmatch(sub(queue, 1, last), '%S+') do most = math.min(most, tonumber(match(one, '\1(%d+)$') or '1', 10)) end
+	elseif before > 0 then
 		most = 1
 	end
 	local since = -math.huge -- there is room
@@ -98,7 +103,7 @@ local function wait(most, before)
 	end
 	if closed then since = math.max(since, closed.since + closed.ttl) end
 	local held = since - now
-	return before == '' and held or held + math.min(count(before), 5) * 2000000, held
+	return held + before * 2000000, held
 end
 
 -- grant makes an owner a holder. It returns nil if no fence is left: above 2^53 a number of Lua cannot
@@ -106,8 +111,8 @@ end
 local function grant(h)
 	local fence = math.max(tonumber(last, 10) + 1, now)
 	if fence >= 9007199254740992 then return nil end
-	local _, behind = place(h.owner)
-	queue = behind and sub(queue, behind) or ''
+	local from, behind = place(h.owner)
+	cut(from and sub(queue, behind) or '', from and places - 1 - count(from, places))
 	for i = #holders, 1, -1 do
 		local old = holders[i]
 		if not live(old) then
@@ -133,7 +138,7 @@ end
 local function handOver()
 	while queue ~= '' and not isClosed() and not inDoubt() do
 		local owner, most = first()
-		if wait(most, '') > 0 then return end
+		if wait(most, 0) > 0 then return end
 		local h = grant({owner = owner, most = most, ttl = 2000000, handed = true, text = ''})
 		if not h then return end
 		handed[#handed + 1] = h
@@ -151,7 +156,8 @@ end
 -- close ends a lease and the queue.
 local function close(i, how)
 	local text = over(i, how).text
-	closed, queue = {since = now, ttl = ARGV[3] + 0, text = text, result = ARGV[4]}, ''
+	closed = {since = now, ttl = ARGV[3] + 0, text = text, result = ARGV[4]}
+	cut('', 0)
 end
 
 local function granted(h)
@@ -181,7 +187,7 @@ local function status()
 	end
 	if letter ~= 'I' then return letter, left, text, started end
 	if inDoubt() then return 'U', 0, text, true end
-	left = wait(1, queue)
+	left = wait(1, #queue)
 	return left > 0 and 'W' or 'I', math.max(left, 0), '', false
 end
 

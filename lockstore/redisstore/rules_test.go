@@ -159,14 +159,31 @@ func randomRequest(random *rand.Rand, s rules.State) driver.Request {
 
 // An entry: its letter, fence, owner, marks, since, TTL, holder and the rest.
 var (
-	soundEntry  = regexp.MustCompile(`(?s)^lambdalock2 ([HOFKCX])(\d{16}) ([^` + blank + `]*) ([^\n]*)\n(\d{16}) (\d{1,13}) ([^\n]*)\n(.*)$`)
-	soundHolder = regexp.MustCompile(`^([^` + blank + `]+) (\d{16}) (\d{1,9}) (\d{1,9}) (\d{16}) (\d{1,13}) ([a-zA-Z]*) ([^\n]*)\n`)
-	soundMarks  = regexp.MustCompile(`^([FEKDV]\d{16} [^` + blank + `]+ ){0,9}$`)
-	soundQueue  = regexp.MustCompile(`^([^ \n]+ )+$`)
+	soundEntry  = regexp.MustCompile(`(?s)^lambdalock2 ([HOFKCX])(\d{16}) ([^ \n]*) ([^\n]*)\n(?:(\d{16}) (\d{1,13}) ([^\n]*)\n)?(.*)$`)
+	soundHolder = regexp.MustCompile(`^([^ \n]+) (\d{16}) (\d{1,9}) (\d{1,9}) (\d{16}) (\d{1,13}) ([a-zA-Z]*) ([^\n]*)\n`)
+	soundMarks  = regexp.MustCompile(`^[0-8]([FEKDV]\d{16} [^ \n]+ )*$`)
+	soundQueue  = regexp.MustCompile(`^[1-9]\d{0,2} ([^ \n]+ )+$`)
 )
 
-// blank is what a pattern of Lua takes for a space.
-const blank = ` \t\n\v\f\r`
+// counted reports whether a list of so many words a member begins with its number of members.
+func counted(list string, number, words int) bool {
+	n, err := strconv.Atoi(list[:number])
+	return err == nil && n*words == strings.Count(list[number:], " ")
+}
+
+// marksOf are the marks of an entry, if they are sound.
+func marksOf(text string) (all []rules.Ended, ok bool) {
+	if !soundMarks.MatchString(text) || !counted(text, 1, 2) {
+		return nil, false
+	}
+	words := strings.Split(text[1:], " ")
+	for i := 0; i+1 < len(words); i += 2 {
+		how := map[byte]rules.How{'F': rules.Released, 'E': rules.Expired, 'K': rules.Completed, 'D': rules.Resolved, 'V': rules.Revoked}[words[i][0]]
+		fence, _ := strconv.ParseInt(words[i][1:], 10, 64)
+		all = append(all, rules.Ended{Owner: lockstore.Owner(words[i+1]), Fence: driver.Fence(fence), How: how})
+	}
+	return all, true
+}
 
 // decode reads an entry, if it is one.
 func decode(entry string) (s rules.State, ok bool) {
@@ -181,7 +198,7 @@ func decode(entry string) (s rules.State, ok bool) {
 	at := func(text string) time.Time { return time.UnixMicro(number(text)) }
 	span := func(text string) time.Duration { return time.Duration(number(text)) * time.Microsecond }
 	state, owner, ended, rest := p[1], p[3], p[4], p[8]
-	if strings.Contains("HOF", state) == (owner == "") || state == "K" && rest == "" {
+	if strings.Contains("HOF", state) == (owner == "") || state == "K" && rest == "" || state != "F" && p[5] == "" {
 		return s, false
 	}
 	s.LastFence = driver.Fence(number(p[2]))
@@ -191,7 +208,7 @@ func decode(entry string) (s rules.State, ok bool) {
 			Owner: driver.Owner(owner), Fence: s.LastFence, MaxHolders: 1, Since: at(p[5]), TTL: span(p[6]), Text: p[7], HandedOver: state == "O",
 		}}
 	case "F":
-		ended, rest = "F"+p[2]+" "+owner+" "+ended, ""
+		rest = ""
 	case "K", "C":
 		s.Closed = rules.Closed{Since: at(p[5]), For: span(p[6]), Text: p[7]}
 		if rest != "" {
@@ -214,7 +231,7 @@ func decode(entry string) (s rules.State, ok bool) {
 		rest = rest[1:]
 	}
 	if soundQueue.MatchString(rest) {
-		for _, place := range strings.Split(strings.TrimSuffix(rest, " "), " ") {
+		for _, place := range strings.Split(strings.TrimSuffix(rest, " "), " ")[1:] {
 			w := rules.Waiter{Owner: driver.Owner(place), MaxHolders: 1}
 			if owner, most, found := strings.Cut(place, "\x01"); found {
 				w.Owner, w.MaxHolders = driver.Owner(owner), int(number(most))
@@ -222,13 +239,10 @@ func decode(entry string) (s rules.State, ok bool) {
 			s.Queue = append(s.Queue, w)
 		}
 	}
-	words := strings.Split(strings.TrimSuffix(ended, " "), " ")
-	if !soundMarks.MatchString(ended) {
-		words = nil
-	}
-	for i := min(len(words), 2*marks) - 2; i >= 0; i -= 2 {
-		how := map[byte]rules.How{'F': rules.Released, 'E': rules.Expired, 'K': rules.Completed, 'D': rules.Resolved, 'V': rules.Revoked}[words[i][0]]
-		s.Ended = append(s.Ended, rules.Ended{Owner: lockstore.Owner(words[i+1]), Fence: driver.Fence(number(words[i][1:])), How: how})
+	s.Ended, _ = marksOf(ended)
+	if state == "F" {
+		s.Ended = append(s.Ended, rules.Ended{Owner: driver.Owner(owner), Fence: s.LastFence})
+		s.Ended = s.Ended[max(0, len(s.Ended)-marks):]
 	}
 	return s, true
 }
