@@ -20,18 +20,18 @@ end
 if extends ~= '' then return 'L' end
 if isClosed() then return told(0) .. closed.result end
 if inDoubt() then return told(0) end
-local from = place(me)
-local left, held = wait(most, from or #queue)
+local before = place(me)
+local left, held = wait(most, before or #entry)
 if left <= 0 then
 	local h = grant({owner = me, most = most, ttl = ARGV[2] + 0, text = ARGV[3]})
 	if not h then return 'B' end
 	handOver()
 	return granted(h)
 end
-local at = from and count(from, places) + 1 or 0
+local at = before and count(before, places) + 1 or 0
 if at == 0 and join == '+' and places < 128 then
+	joined = (places == 0 and ' ' or '') .. me .. (most == 1 and ' ' or '\1' .. most .. ' ')
 	at, places, changed = places + 1, places + 1, true
-	joined = (queue == '' and ' ' or '') .. me .. (most == 1 and ' ' or '\1' .. most .. ' ')
 end
 local letter, _, text, started = status()
 if held <= 0 then letter, held, text, started = 'W', left, '', false end

@@ -34,7 +34,8 @@ end
 if type(entry) == 'table' then return proven(entry) end
 
 local state, last, marked, marks, since, ttl, text = 'X', '0000000000000000', 0, ''
-local queue, places, joined = '', 0, '' -- the queue begins with a space; joined is a new last place
+-- The queue is front, then entry from the byte from on, then joined. Each place has a space in front.
+local front, from, joined, places = '', 1, '', 0
 local holders, closed, changed, handed = {}, nil, false, {}
 
 -- remember adds a mark.
@@ -83,8 +84,12 @@ if entry then
 	end
 	local number, space = match(entry, '^([1-9]%d?%d?)() [^ ]', behind or #entry + 1)
 	if number and sub(entry, -1) == ' ' and not find(entry, '  ', space, true) and not find(entry, '\n', space, true) then
-		queue, places = sub(entry, space), number + 0
+		from, places = space, number + 0
+	else
+		from = #entry + 1
 	end
+else
+	entry = ''
 end
 
 -- Times are numbers. A state that begins in the future, because the clock was set back, begins now.

@@ -4,7 +4,7 @@ local function entryText()
 	local head, h, number = 'lambdalock2 ', holders[1], places > 0 and places or ''
 	if #holders == 1 and h.most == 1 and h.seat == 0 and h.fence == last and not h.revoked and not h.started then
 		return head .. (h.handed and 'O' or 'H') .. last .. ' ' .. h.owner .. ' ' .. marked .. marks .. '\n' ..
-			digits(h.since, '016') .. ' ' .. digits(h.ttl) .. ' ' .. h.text .. '\n' .. number .. queue .. joined
+			digits(h.since, '016') .. ' ' .. digits(h.ttl) .. ' ' .. h.text .. '\n' .. number .. front .. sub(entry, from) .. joined
 	elseif not h and closed then
 		return head .. (closed.result == '' and 'C' or 'K') .. last .. '  ' .. marked .. marks .. '\n' ..
 			digits(closed.since, '016') .. ' ' .. digits(closed.ttl) .. ' ' .. closed.text .. '\n' .. closed.result
@@ -15,7 +15,7 @@ local function entryText()
 			digits(o.ttl) .. ' ' .. (o.handed and 'h' or '') .. (o.revoked and 'r' or '') .. (o.started and 's' or '') ..
 			' ' .. o.text .. '\n'
 	end
-	return head .. '\n' .. number .. queue .. joined
+	return head .. '\n' .. number .. front .. sub(entry, from) .. joined
 end
 
 -- retention is the time until an hour after the end of the last lease or of the time for which the key is

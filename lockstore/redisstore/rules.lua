@@ -44,48 +44,59 @@ end
 
 local function markOf(how, fence) return find(marks, how .. fence .. ' ', 1, true) ~= nil end
 
--- place is where an owner's place is in the queue: the space in front of it, and the one behind it.
-local function place(owner)
-	local from, last = find(queue, ' ' .. owner .. ' ', 1, true)
-	if not from and find(queue, '\1', 1, true) then from, last = find(queue, ' ' .. owner .. '\1', 1, true) end
-	if from then return from, find(queue, ' ', last, true) end
+-- whole makes one text of the queue.
+local function whole()
+	if front ~= '' then entry, from, front = front .. sub(entry, from), 1, '' end
+	return entry
 end
 
--- cut makes a part of the queue, with this many places, the queue.
-local function cut(part, number)
-	if part == ' ' then part = '' end
-	queue, places, changed = part, part == '' and 0 or number, true
+-- place is where an owner's place is in the entry: the space in front of it, and the one behind it.
+local function place(owner)
+	local before, last = find(whole(), ' ' .. owner .. ' ', from, true)
+	if not before and find(entry, '\1', from, true) then before, last = find(entry, ' ' .. owner .. '\1', from, true) end
+	if before then return before, find(entry, ' ', last, true) end
+end
+
+-- cut ends the places of the queue before a space of the entry, or all. places is how many are left.
+local function cut(last, number)
+	places, changed = number, true
+	if number > 0 then from = last else front, from = '', #entry + 1 end
 end
 
 -- leaveQueue ends an owner's place. A holder may have one: its hand-over had lapsed before the clock was set
 -- back, and it asked again.
 local function leaveQueue(owner)
-	local from, last = place(owner)
-	if from then cut(sub(queue, 1, from - 1) .. sub(queue, last), places - 1) end
-	return from
+	local before, last = place(owner)
+	if before then
+		front = sub(entry, from, before - 1)
+		cut(last, places - 1)
+	end
+	return before
 end
 
--- count is how many places the queue has up to a space, and most at most.
+-- count is how many places the queue has up to a space of the entry, and most at most.
 local function count(last, most)
-	local n, at = 0, 1
+	local n, at = 0, from
 	while n < most and at < last do
-		n, at = n + 1, find(queue, ' ', at + 1, true)
+		n, at = n + 1, find(entry, ' ', at + 1, true)
 	end
 	return n
 end
 
 -- first is the owner of the first place, or '', and its MaxHolders.
 local function first()
-	local owner, most = match(queue, '^ ([^ \1]+)\1?(%d*) ')
-	return owner or match(queue, '^ (%S+)') or '', tonumber(most or '', 10) or 1
+	local text, at = entry, from
+	if front ~= '' then text, at = front .. ' ', 1 end
+	local owner, most = match(text, '^ ([^ \1]+)\1?(%d*) ', at)
+	return owner or match(text, '^ (%S+)', at) or '', tonumber(most or '', 10) or 1
 end
 
--- wait is how long a request behind the places up to this space of the queue waits at most, and how long for the
+-- wait is how long a request behind the places up to this space of the entry waits at most, and how long for the
 -- holders alone. It is granted now if the first is not above 0.
 local function wait(most, last)
 	local before = count(last, 5)
-	if before > 0 and find(queue, '\1', 1, true) then
-		for one in string.gmatch(sub(queue, 1, last), '%S+') do most = math.min(most, tonumber(match(one, '\1(%d+)$') or '1', 10)) end
+	if before > 0 and find(entry, '\1', from, true) then
+		for one in string.gmatch(sub(entry, from, last), '%S+') do most = math.min(most, tonumber(match(one, '\1(%d+)$') or '1', 10)) end
 	elseif before > 0 then
 		most = 1
 	end
@@ -111,8 +122,8 @@ end
 local function grant(h)
 	local fence = math.max(tonumber(last, 10) + 1, now)
 	if fence >= 9007199254740992 then return nil end
-	local from, behind = place(h.owner)
-	cut(from and sub(queue, behind) or '', from and places - 1 - count(from, places))
+	local before, behind = place(h.owner)
+	cut(behind, before and places - 1 - count(before, places) or 0)
 	for i = #holders, 1, -1 do
 		local old = holders[i]
 		if not live(old) then
@@ -136,9 +147,9 @@ end
 
 -- handOver makes the first in the queue a holder for one turn, as long as there is room.
 local function handOver()
-	while queue ~= '' and not isClosed() and not inDoubt() do
+	while places > 0 and not isClosed() and not inDoubt() do
 		local owner, most = first()
-		if wait(most, 0) > 0 then return end
+		if owner == '' or wait(most, 0) > 0 then return end
 		local h = grant({owner = owner, most = most, ttl = 2000000, handed = true, text = ''})
 		if not h then return end
 		handed[#handed + 1] = h
@@ -157,7 +168,7 @@ end
 local function close(i, how)
 	local text = over(i, how).text
 	closed = {since = now, ttl = ARGV[3] + 0, text = text, result = ARGV[4]}
-	cut('', 0)
+	cut(nil, 0)
 end
 
 local function granted(h)
@@ -187,7 +198,7 @@ local function status()
 	end
 	if letter ~= 'I' then return letter, left, text, started end
 	if inDoubt() then return 'U', 0, text, true end
-	left = wait(1, #queue)
+	left = wait(1, #whole())
 	return left > 0 and 'W' or 'I', math.max(left, 0), '', false
 end
 

@@ -4,6 +4,8 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"slices"
+	"strings"
 )
 
 var (
@@ -74,7 +76,20 @@ func newScript(source string) script {
 // decision is a script that reads an entry, changes it by the rules of one kind of request,
 // writes it and answers. What is in first may have the answer without all that.
 func decision(first, kind string) script {
-	return newScript(getLua + first + entryLua + rulesLua + "\nlocal function decide()\n" + kind + "end\n" + wakeLua + finishLua)
+	return newScript(getLua + first + entryLua + rulesOf("\nlocal function decide()\n"+kind+"end\n"+wakeLua+finishLua))
+}
+
+// rulesOf puts those functions of rules.lua in front of a text that it calls. To make a function takes a server
+// as long as a small one runs.
+func rulesOf(text string) string {
+	parts := strings.Split(rulesLua, "\n\n")
+	for _, part := range slices.Backward(parts) { // a function calls those in front of it
+		_, behind, is := strings.Cut(part, "local function ")
+		if name, _, _ := strings.Cut(behind, "("); !is || strings.Contains(text, name+"(") {
+			text = part + "\n\n" + text
+		}
+	}
+	return text
 }
 
 func newScripts() [scriptNames]script {
