@@ -13,7 +13,7 @@ if i then
 			leaveQueue(me)
 			h.handed, h.since, h.ttl, h.text, changed = false, now, math.max(h.ttl, ARGV[2] + 0), ARGV[3], true
 		end
-		return granted(h)
+		return granted(h, (first()))
 	end
 	if not h.handed then return 'L' end -- what has lapsed ends the lease, and not the owner
 end
@@ -26,14 +26,21 @@ if left <= 0 then
 	local h = grant({owner = me, most = most, ttl = ARGV[2] + 0, text = ARGV[3]})
 	if not h then return 'B' end
 	handOver()
-	return granted(h)
+	return granted(h, (first()))
 end
 local at = before and count(before, places) + 1 or 0
-if at == 0 and join == '+' and places < 128 then
-	joined = (places == 0 and ' ' or '') .. me .. (most == 1 and ' ' or '\1' .. most .. ' ')
-	at, places, changed = places + 1, places + 1, true
-end
 local letter, _, text, started = status()
 if held <= 0 then letter, held, text, started = 'W', left, '', false end
--- A write that the server refuses, for want of memory for a place, means no place.
-return answer(letter, held, at, text, started), answer(letter, held, 0, text, started)
+local function refuse(place) return answer(letter, held, place, text, started) end
+if at > 0 or join == '' or places >= 128 then return refuse(at) end
+joined = (places == 0 and ' ' or '') .. me .. (most == 1 and ' ' or '\1' .. most .. ' ')
+at, places = places + 1, places + 1
+if changed or not clean then
+	changed = true
+	-- A write that the server refuses, for want of memory for a place, means no place.
+	return refuse(at), refuse(0)
+end
+-- Nothing else changes: this is much less than a new entry.
+if type(redis.pcall('SETRANGE', KEYS[1], tostring(#entry), joined)) == 'table' then return refuse(0) end
+redis.call('SETRANGE', KEYS[1], '13', string.format('%03d', places))
+return refuse(at), nil, {}

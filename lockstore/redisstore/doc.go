@@ -91,7 +91,7 @@
 // An owner that waits has a list, for at most 5 s. Whoever hands the key over puts an element there, with the
 // fence and the time of the lease, in the same script if it knows the owner from the note of its own lease, and by
 // a second request otherwise. In a cluster the list is on the node of its key: its name is the prefix, the
-// entry's name in braces, a newline and a hash of the owner. If the entry's name has a brace, the list begins with
+// entry's name in braces, a newline and a hash of the entry's name and the owner. If the entry's name has a brace, the list begins with
 // it, without new braces. An element that gets lost costs its owner the rest of one wait, less than a second.
 //
 // For example, a million keys that are each used once a day, with a TTL of one minute,

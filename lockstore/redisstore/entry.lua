@@ -1,24 +1,24 @@
 -- The lock's entry is one string:
 --
---   lambdalock2 S<fence> <owner> <number><marks>
+--   lambdalock2 S<places><fence> <owner> <number><marks>
 --   <since> <ttl> <holder>
 --   <queue>
 --
 -- S is one letter:
 --   H  the owner has the only lease, with this fence and seat 0, and MaxHolders is 1
 --   O  as H; the lease was handed over and is not extended yet
---   F  the key is free; the owner had the last lease, and has released it. What is behind the first line says nothing
+--   F  the key is free; the owner had the last lease, and has released it
 --   K  without an owner: the key is closed from since for ttl. Its result is in place of the queue
 --   C  as K, without a result
 --   X  without an owner: in front of the queue there is a line for each holder, and an empty line
--- fence is that of the last grant. It has 16 digits, and so has since; ttl has at most 13. Times are microseconds
+-- places, of three digits, is how many places the queue has. fence is that of the last grant. It has 16 digits, and so has since; ttl has at most 13. Times are microseconds
 -- on the server's clock. holder is a text for people.
 -- A mark is an owner that has ended: how, the fence of its lease, a space, the owner and a space. The oldest
 -- is the first, and number, a digit, says how many they are. How is F for released or abandoned, E expired, K
 -- completed, D resolved, V revoked. In front of an entry F is one more mark, the newest.
--- The queue is empty, or the number of places, a space, and for each place the owner and a space. If the place's
--- MaxHolders is not 1, this is behind the owner and the byte 1. What cannot be a queue is none: a queue can only
--- refuse. What cannot be marks are none.
+-- The queue is empty, or a space, and for each place the owner and a space. If the place's MaxHolders is not 1,
+-- this is behind the owner and the byte 1. What cannot be a queue is none: a queue can only refuse. What cannot be
+-- marks are none.
 --
 -- To make a long string takes the server a microsecond for 1,000 bytes, and a pattern that matches one takes more.
 
@@ -34,8 +34,8 @@ end
 if type(entry) == 'table' then return proven(entry) end
 
 local state, last, marked, marks, since, ttl, text = 'X', '0000000000000000', 0, ''
--- The queue is front, then entry from the byte from on, then joined. Each place has a space in front.
-local front, from, joined, places = '', 1, '', 0
+-- The queue is front, then entry from the byte from on, then joined. An empty queue that is clean has no bytes.
+local front, from, joined, places, clean = '', 1, '', 0, false
 local holders, closed, changed, handed = {}, nil, false, {}
 
 -- remember adds a mark.
@@ -49,24 +49,22 @@ local function remember(how, fence, owner)
 end
 
 if entry then
-	local owner, at, behind
-	state, last, owner, at = match(entry, '^lambdalock2 ([HOFKCX])(%d+) ([^ \n]*) ()')
+	local owner, at, behind, number
+	state, number, last, owner, at = match(entry, '^lambdalock2 ([HOFKCX])(%d%d%d)(%d+) ([^ \n]*) ()')
 	local line = at and find(entry, '\n', at, true)
 	local one = state == 'H' or state == 'O' or state == 'F'
 	if not line or #last ~= 16 or one == (owner == '') then return proven('B') end
 	if find(entry, '^[0-8]', at) then marked, marks = sub(entry, at, at) + 0, sub(entry, at + 1, line - 1) end
+	since, ttl, at = match(entry, '^(%d+) (%d+) ()', line + 1)
+	line = at and find(entry, '\n', at, true)
+	if not line or #since ~= 16 or #ttl > 13 then return proven('B') end
+	text, behind, since, ttl = sub(entry, at, line - 1), line + 1, tonumber(since, 10), tonumber(ttl, 10)
 	if state == 'F' then
 		remember('F', last, owner)
-		changed = false
-	else
-		since, ttl, at = match(entry, '^(%d+) (%d+) ()', line + 1)
-		line = at and find(entry, '\n', at, true)
-		if not line or #since ~= 16 or #ttl > 13 then return proven('B') end
-		text, behind, since, ttl = sub(entry, at, line - 1), line + 1, tonumber(since, 10), tonumber(ttl, 10)
-	end
-	if state == 'K' or state == 'C' then
+		behind, changed = nil, false
+	elseif state == 'K' or state == 'C' then
+		if state == 'K' and behind > #entry then return proven('B') end
 		closed = {since = since, ttl = ttl, text = text, result = sub(entry, behind)}
-		if state == 'K' and closed.result == '' then return proven('B') end
 		behind = nil
 	elseif state == 'X' then
 		while sub(entry, behind, behind) ~= '\n' do
@@ -79,12 +77,14 @@ if entry then
 			behind = next
 		end
 		behind = behind + 1
-	elseif state ~= 'F' then
+	else
 		holders[1] = {owner = owner, fence = last, seat = 0, most = 1, since = since, ttl = ttl, handed = state == 'O', text = text}
 	end
-	local number, space = match(entry, '^([1-9]%d?%d?)() [^ ]', behind or #entry + 1)
-	if number and sub(entry, -1) == ' ' and not find(entry, '  ', space, true) and not find(entry, '\n', space, true) then
-		from, places = space, number + 0
+	behind = behind or #entry + 1
+	clean = behind > #entry
+	if number ~= '000' and sub(entry, -1) == ' ' and find(entry, '^ [^ ]', behind) and not find(entry, '  ', behind, true) and
+		not find(entry, '\n', behind, true) then
+		from, places, clean = behind, tonumber(number, 10), true
 	else
 		from = #entry + 1
 	end

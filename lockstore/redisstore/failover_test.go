@@ -43,12 +43,12 @@ func TestAReplicaAnswersNothing(t *testing.T) {
 		require.NoError(t, s.Complete(t.Context(), leases["completed"], []byte("result"), time.Hour))
 		require.NoError(t, s.Complete(t.Context(), leases["cooldown"], nil, time.Hour))
 		entry := func(key, text string) {
-			text = strings.NewReplacer("FENCE", digits(leases[key].Fence), "OWNER", string(leases[key].Owner), "HOUR", fmt.Sprint(time.Now().Add(time.Hour).UnixMicro())).Replace(text)
+			text = strings.NewReplacer("FENCE", fmt.Sprintf("%016d", leases[key].Fence), "OWNER", string(leases[key].Owner), "HOUR", fmt.Sprint(time.Now().Add(time.Hour).UnixMicro())).Replace(text)
 			require.NoError(t, admin.Set(t.Context(), DefaultPrefix+key, text, time.Hour).Err())
 		}
-		entry("expired", "lambdalock2 HFENCE OWNER \n1790000000000000 60000000 \n")
-		entry("doubt", "lambdalock2 XFENCE  \n0000000000000000 0 \nOWNER FENCE 0 1 1790000000000000 60000000 s \n\n")
-		entry("clock", "lambdalock2 HFENCE OWNER \nHOUR 60000000 \n")
+		entry("expired", "lambdalock2 H000FENCE OWNER 0\n1790000000000000 60000000 \n")
+		entry("doubt", "lambdalock2 X000FENCE  0\n0000000000000000 0 \nOWNER FENCE 0 1 1790000000000000 60000000 s \n\n")
+		entry("clock", "lambdalock2 H000FENCE OWNER 0\nHOUR 60000000 \n")
 		require.NoError(t, admin.Del(t.Context(), DefaultPrefix+"gone", DefaultPrefix+"list").Err())
 		require.NoError(t, admin.RPush(t.Context(), DefaultPrefix+"list", "a").Err())
 		require.NoError(t, admin.Set(t.Context(), DefaultPrefix+"text", "hello", 0).Err())

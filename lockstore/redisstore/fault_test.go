@@ -120,7 +120,7 @@ func TestServerClockJumps(t *testing.T) {
 	})
 	bubble("a fence above what Lua can count is refused", func(t *testing.T, m *miniredis.Miniredis, s *lockstore.Store) {
 		const last = 1<<53 - 1
-		require.NoError(t, m.Set(DefaultPrefix+"k", fmt.Sprintf("lambdalock2 F%d A \n0000000000000000 0 \n", last-1)))
+		require.NoError(t, m.Set(DefaultPrefix+"k", fmt.Sprintf("lambdalock2 F000%d A 0\n0000000000000000 0 \n", last-1)))
 		lease := acquire(t, s, "k")
 		require.EqualValues(t, last, lease.Fence)
 		requireHeld(t, s, "k")

@@ -1,21 +1,21 @@
 
 -- entryText is the entry of the present state.
 local function entryText()
-	local head, h, number = 'lambdalock2 ', holders[1], places > 0 and places or ''
+	local head, h, number = 'lambdalock2 ', holders[1], string.format('%03d', places)
 	if #holders == 1 and h.most == 1 and h.seat == 0 and h.fence == last and not h.revoked and not h.started then
-		return head .. (h.handed and 'O' or 'H') .. last .. ' ' .. h.owner .. ' ' .. marked .. marks .. '\n' ..
-			digits(h.since, '016') .. ' ' .. digits(h.ttl) .. ' ' .. h.text .. '\n' .. number .. front .. sub(entry, from) .. joined
+		return head .. (h.handed and 'O' or 'H') .. number .. last .. ' ' .. h.owner .. ' ' .. marked .. marks .. '\n' ..
+			digits(h.since, '016') .. ' ' .. digits(h.ttl) .. ' ' .. h.text .. '\n' .. front .. sub(entry, from) .. joined
 	elseif not h and closed then
-		return head .. (closed.result == '' and 'C' or 'K') .. last .. '  ' .. marked .. marks .. '\n' ..
+		return head .. (closed.result == '' and 'C000' or 'K000') .. last .. '  ' .. marked .. marks .. '\n' ..
 			digits(closed.since, '016') .. ' ' .. digits(closed.ttl) .. ' ' .. closed.text .. '\n' .. closed.result
 	end
-	head = head .. 'X' .. last .. '  ' .. marked .. marks .. '\n0000000000000000 0 \n'
+	head = head .. 'X' .. number .. last .. '  ' .. marked .. marks .. '\n0000000000000000 0 \n'
 	for _, o in ipairs(holders) do
 		head = head .. o.owner .. ' ' .. o.fence .. ' ' .. o.seat .. ' ' .. o.most .. ' ' .. digits(o.since, '016') .. ' ' ..
 			digits(o.ttl) .. ' ' .. (o.handed and 'h' or '') .. (o.revoked and 'r' or '') .. (o.started and 's' or '') ..
 			' ' .. o.text .. '\n'
 	end
-	return head .. '\n' .. number .. front .. sub(entry, from) .. joined
+	return head .. '\n' .. front .. sub(entry, from) .. joined
 end
 
 -- retention is the time until an hour after the end of the last lease or of the time for which the key is
@@ -26,8 +26,7 @@ local function retention()
 	return digits(math.ceil(left / 1000) + 3600000)
 end
 
-local result, instead = decide()
-local done
+local result, instead, done = decide()
 if changed then
 	local text, time = entryText(), retention()
 	done = redis.pcall('SET', KEYS[1], text, 'PX', time)

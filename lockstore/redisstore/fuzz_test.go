@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -75,24 +76,24 @@ func entries(now time.Time) []string {
 	one := func(fence, times, flags string) string {
 		return "OWNER " + fence + " 0 1 " + times + flags + " holder\n"
 	}
-	const three = "3 FIRST SECOND THIRD "
+	const three = " FIRST SECOND THIRD "
 	all := []string{
-		live, live + "2 FIRST SECOND ", live + "1 FIRST", live + "1 ", live + "1  ", live + "2 FIRST  SECOND ", live + "2 FIRST\nSECOND ", live + "2  FIRST ", live + " FIRST ", live + "0 FIRST ", live + "1000 FIRST ",
+		live, live + " FIRST SECOND ", live + " FIRST", live + " ", live + "  ", live + " FIRST  SECOND ", live + " FIRST\nSECOND ", live + "  FIRST ", live + "FIRST ",
 		held("H", seven, old, ""), held("H", seven, old, three), held("O", seven, at(0)+" 2000000 ", three), held("O", seven, old, three),
 		held("F", seven, old, ""), held("F", seven, old, three), held("F", "9999999999999999", old, ""),
 		held("H", "9007199254740990", old, ""), held("H", "9007199254740991", old, ""), held("H", "9007199254740990", old, three),
 		held("H", seven, at(10*time.Hour)+hour, ""), held("O", seven, at(10*time.Hour)+" 2000000 ", three), // begin in the future: the clock was set back
 		held("H", seven, at(0)+" 9999999999999 ", ""), held("H", seven, at(0)+" 10000000000000 ", ""), held("H", seven, "9999999999999999 60000000 ", ""),
-		held("H", seven, at(0)+" 0777 ", ""), held("H", seven, at(0)+hour+"a\x00\xff", "2 b\x01c d\x00\xff "),
+		held("H", seven, at(0)+" 0777 ", ""), held("H", seven, at(0)+hour+"a\x00\xff", " b\x01c d\x00\xff "),
 		held("H", seven, at(-time.Minute-3*time.Second)+" 60000000 ", three),
 		closed("K", at(0)+hour, "a result\n\x00\xff"), closed("K", at(0)+hour, three), closed("K", old, three), closed("K", at(0)+hour, ""),
 		closed("C", at(0)+hour, ""), closed("C", old, ""), closed("C", at(10*time.Hour)+hour, ""), closed("H", at(0)+hour, ""), closed("F", old, ""),
-		several("", ""), several("", three), several(one(seven, at(0)+hour, "r"), "2 FIRST\x012 SECOND "), several(one(seven, old, "r"), three),
+		several("", ""), several("", three), several(one(seven, at(0)+hour, "r"), " FIRST\x012 SECOND "), several(one(seven, old, "r"), three),
 		several(one(seven, at(0)+hour, "s"), ""), several(one(seven, old, "s"), three), several(one(seven, old, "rs"), three), several(one(seven, at(0)+hour, "hs"), ""),
-		several("A 0000000000000005 0 3 "+at(0)+hour+" a\nB 0000000000000006 2 3 "+at(0)+hour+"h \nC 0000000000000007 1 64 "+old+" c\n", "3 FIRST\x0164 SECOND\x012 THIRD "),
-		several("A 0000000000000005 010 08 "+at(0)+hour+" a\n", "1 FIRST\x01010 "),
+		several("A 0000000000000005 0 3 "+at(0)+hour+" a\nB 0000000000000006 2 3 "+at(0)+hour+"h \nC 0000000000000007 1 64 "+old+" c\n", " FIRST\x0164 SECOND\x012 THIRD "),
+		several("A 0000000000000005 010 08 "+at(0)+hour+" a\n", " FIRST\x01010 "),
 		several("A 0000000000000005 0 3 "+at(0)+hour+" a", ""), several("A 5 0 3 "+at(0)+hour+" a\n", ""), several("A 0000000000000005 0 9999999999 "+at(0)+hour+" a\n", ""),
-		several("A 0000000000000005 0 3 "+at(0)+hour+" \n", "3 FIRST\x01x \x01 \x013 "),
+		several("A 0000000000000005 0 3 "+at(0)+hour+" \n", " FIRST\x01x \x01 \x013 "),
 		magic + "X0000000000000000  0\n0000000000000000 0 \n\n", magic + "X" + seven + "  0\n0000000000000000 0 \n", magic + "X" + seven + " OWNER \n" + old + "\n\n",
 		"lambdalock1" + live[len("lambdalock2"):], "lambdalock3" + live[len("lambdalock2"):],
 		"lambdalock1 H OWNER 7 " + at(0) + hour + "  holder", strings.Replace(live, "OWNEROWNER", "OW\x00NER\xff", 1), strings.Replace(live, "OWNEROWNER", "OW\vNER", 1),
@@ -102,6 +103,15 @@ func entries(now time.Time) []string {
 	}
 	for cut := 0; cut < len(live); cut += 11 {
 		all = append(all, live[:cut], live[cut:], live[:cut]+"\x00"+live[cut:], live[:cut]+" "+live[cut:])
+	}
+	for i, entry := range all {
+		if strings.HasPrefix(entry, magic) {
+			places := fmt.Sprintf("%03d", len(strings.Fields(entry[lastLine(entry):])))
+			all[i] = magic + entry[len(magic):min(len(entry), 13)] + places + entry[min(len(entry), 13):]
+		}
+	}
+	for _, places := range []string{"000", "001", "999", "abc", "-01"} {
+		all = append(all, live[:13]+places+live[13:]+three)
 	}
 	return all
 }
@@ -117,8 +127,8 @@ func soundLists(entry string) bool {
 	if p[1] == "X" {
 		queue = queue[strings.Index("\n"+queue, "\n\n")+1:]
 	}
-	number, _, _ := strings.Cut(queue, " ")
-	return sound && !damagedPlace.MatchString(queue) && (!soundQueue.MatchString(queue) || counted(queue, len(number), 1))
+	number, _ := strconv.Atoi(entry[13:16])
+	return sound && !damagedPlace.MatchString(queue) && (number == 0 || !soundQueue.MatchString(queue) || number == strings.Count(queue, " ")-1)
 }
 
 // checkEntry sends each request to a key with this value. A value that is no entry is refused, and stays.

@@ -96,8 +96,8 @@ func newClient(opt *redis.UniversalOptions) redis.UniversalClient {
 		return redis.NewClient(opt.Simple())
 	}
 	cluster := opt.Cluster()
-	// Each script has one key, so the client needs no table of commands. Routing by
-	// command would ask the server for that table first.
+	// The keys of a script are on one node, and the first one says on which. So the client needs no table of
+	// commands. Routing by command would ask the server for that table first.
 	cluster.DisableRoutingPolicies = true
 	return redis.NewClusterClient(cluster)
 }

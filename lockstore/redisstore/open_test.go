@@ -170,6 +170,6 @@ func TestHandshakeIsOneRequest(t *testing.T) {
 // A lease is not shorter than requested.
 func TestMicrosRoundsUp(t *testing.T) {
 	for d, want := range map[time.Duration]int64{0: 0, 1: 1, time.Microsecond: 1, time.Microsecond + 1: 2, lockstore.MaxTTL: 86400e6} {
-		require.Equal(t, want, micros(d), "microseconds of %v", d)
+		require.Equal(t, want, micros(d).n, "microseconds of %v", d)
 	}
 }

@@ -174,7 +174,7 @@ func TestWakeListsAreNotListed(t *testing.T) {
 	s := openStore(t, "redis://"+testservers.Redis(t))
 	owner := lockstore.NewOwner()
 	require.NoError(t, driverOf(s).client.RPush(t.Context(), driverOf(s).list("waits", owner), "1").Err())
-	require.NoError(t, driverOf(s).client.Set(t.Context(), driverOf(s).list("waits", owner)+"x", "lambdalock2 F0000000000000001 A \n0000000000000000 0 \n", 0).Err())
+	require.NoError(t, driverOf(s).client.Set(t.Context(), driverOf(s).list("waits", owner)+"x", "lambdalock2 F0000000000000000001 A 0\n0000000000000000 0 \n", 0).Err())
 	require.NoError(t, s.List(t.Context(), "", func(p lockstore.Page) error {
 		assert.Empty(t, p.Keys)
 		assert.Zero(t, p.Damaged)

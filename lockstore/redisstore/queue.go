@@ -127,10 +127,12 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 	}
 	element, err := s.pop(ctx, key, owner, block)
 	switch {
+	case err == nil: // the element has gone from the list, also if the context has ended meanwhile
+		return element, nil
 	case ctx.Err() != nil:
 		return "", ctx.Err()
-	case err == nil, errors.Is(err, redis.Nil):
-		return element, nil
+	case errors.Is(err, redis.Nil):
+		return "", nil
 	case !transient(err):
 		now := time.Now()
 		s.wakeUps.refused.Store(&now)
@@ -178,11 +180,12 @@ func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, blo
 }
 
 // list is the name of an owner's list. No key of a lock has a newline. The owner is a secret, and
-// names of keys are in traces, so the name has its hash. In a cluster the list has to be on the node of
+// names of keys are in traces, so the name has a hash. It is of the key, too: the lists of the keys a and {a}
+// begin with the same name if {a} stands for the entry a. In a cluster the list has to be on the node of
 // the key, so that a script may use both: the part of a name in its first braces, if there is one, says where it is.
 func (s *server) list(key string, owner lockstore.Owner) string {
-	sum := sha1.Sum([]byte(owner))
 	name := s.prefix + key
+	sum := sha1.Sum([]byte(name + "\n" + string(owner)))
 	if !strings.ContainsAny(name, "{}") {
 		name = s.prefix + "{" + name + "}"
 	}
@@ -200,7 +203,7 @@ func (s *server) together(key string) bool {
 func (s *server) release(ctx context.Context, key string, r driver.Request) (reply, error) {
 	if r.Note != "" && !s.wakeUps.oneKey.Load() && s.together(key) {
 		next := lockstore.Owner(r.Note)
-		got, err := s.runWith(ctx, releaseScript, key, s.list(key, next), r.Owner, digits(r.Fence), secret(next))
+		got, err := s.runWith(ctx, releaseScript, key, s.list(key, next), r.Owner, digits(r.Fence), text(secret(next)))
 		if !errors.Is(err, lockstore.ErrUnavailable) || !slices.Contains([]string{"NOPERM", "CROSSSLOT"}, word(serverText(err))) {
 			return got, err
 		}
@@ -212,7 +215,7 @@ func (s *server) release(ctx context.Context, key string, r driver.Request) (rep
 // wake tells an owner that it was handed the key. The hand-over is done: an error changes nothing about it,
 // and the waiter asks for itself within a second.
 func (s *server) wake(ctx context.Context, key string, by lockstore.Owner, n news) {
-	_, _ = s.send(ctx, wakeScript, key, s.list(key, n.owner), "", by, secret(n.element))
+	_, _ = s.send(ctx, wakeScript, key, s.list(key, n.owner), "", by, text(secret(n.element)))
 }
 
 // pause lets a random time pass.

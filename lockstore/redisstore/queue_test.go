@@ -274,7 +274,9 @@ func TestListIsWithItsKey(t *testing.T) {
 			}
 		}
 	}
-	require.True(t, driverOf(openStore(t, "redis://"+addr)).together("a"))
+	s := driverOf(openStore(t, "redis://"+addr))
+	require.True(t, s.together("a"))
+	require.NotEqual(t, s.list("a", "owner"), s.list("{"+DefaultPrefix+"a}", "owner"), "each key has lists of its own")
 }
 
 // A release wakes the first in line and nobody else. A wake-up waits for its owner for 5 s,

@@ -155,16 +155,12 @@ func (s *server) ask(ctx context.Context, key string, r driver.Request) (reply, 
 	case driver.Inspect:
 		return s.run(ctx, inspectScript, key, "")
 	case driver.Acquire:
-		extends := ""
+		extends := text("")
 		if r.Fence != 0 {
 			extends = digits(r.Fence)
 		}
-		most := strconv.Itoa(r.MaxHolders)
-		if r.Join {
-			most += "+"
-		}
 		// More than 10 words are a broken protocol to a server that wants a password first.
-		return s.run(ctx, acquireScript, key, r.Owner, micros(r.TTL), r.Holder, retention(r.TTL), most, extends)
+		return s.run(ctx, acquireScript, key, r.Owner, micros(r.TTL), text(r.Holder), retention(r.TTL), most(r), extends)
 	case driver.Renew:
 		return s.run(ctx, renewScript, key, r.Owner, digits(r.Fence), micros(r.TTL))
 	case driver.Release:
@@ -176,21 +172,29 @@ func (s *server) ask(ctx context.Context, key string, r driver.Request) (reply, 
 	case driver.MarkStarted:
 		return s.run(ctx, startedScript, key, r.Owner, digits(r.Fence))
 	case driver.Complete:
-		return s.run(ctx, completeScript, key, r.Owner, digits(r.Fence), micros(r.TTL), secret(r.Result))
+		return s.run(ctx, completeScript, key, r.Owner, digits(r.Fence), micros(r.TTL), text(secret(r.Result)))
 	case driver.Resolve:
 		ttl := r.TTL
 		if !r.Effect {
 			ttl = 0
 		}
-		return s.run(ctx, resolveScript, key, "", digits(r.Fence), micros(ttl), secret(r.Result))
+		return s.run(ctx, resolveScript, key, "", digits(r.Fence), micros(ttl), text(secret(r.Result)))
 	case driver.Revoke:
-		return s.run(ctx, revokeScript, key, "", digits(r.Fence), r.Holder, flag(r.AtOnce))
+		return s.run(ctx, revokeScript, key, "", digits(r.Fence), text(r.Holder), flag(r.AtOnce))
 	}
 	return reply{}, fmt.Errorf("redisstore: key %q: a request of the unknown kind %d: %w", key, r.Kind, lockstore.ErrUnavailable)
 }
 
-// digits is a fence as an entry has it.
-func digits(f driver.Fence) string { return fmt.Sprintf("%016d", int64(f)) }
+// most says how many may hold the key with an Acquire, and + if it waits in the queue.
+func most(r driver.Request) argument {
+	switch {
+	case r.MaxHolders == 1 && r.Join: // most are, and a constant takes no memory
+		return text("1+")
+	case r.Join:
+		return text(strconv.Itoa(r.MaxHolders) + "+")
+	}
+	return plain(int64(r.MaxHolders))
+}
 
 // secret is data of the user, or has another owner, as an argument of a command. Hooks that print
 // commands see its length.
@@ -203,19 +207,19 @@ func (s secret) String() string { return lockstore.Secret(s).String() }
 
 // retention is how long the server keeps an entry after a grant: the TTL and an hour, in milliseconds,
 // rounded up.
-func retention(ttl time.Duration) int64 {
-	return int64((ttl + time.Hour + time.Millisecond - 1) / time.Millisecond)
+func retention(ttl time.Duration) argument {
+	return plain(int64((ttl + time.Hour + time.Millisecond - 1) / time.Millisecond))
 }
 
 // flag is a bool as a script's argument.
-func flag(on bool) int {
+func flag(on bool) argument {
 	if on {
-		return 1
+		return plain(1)
 	}
-	return 0
+	return plain(0)
 }
 
 // micros rounds up, so that a lease is not shorter than requested.
-func micros(d time.Duration) int64 {
-	return int64((d + time.Microsecond - 1) / time.Microsecond)
+func micros(d time.Duration) argument {
+	return plain(int64((d + time.Microsecond - 1) / time.Microsecond))
 }

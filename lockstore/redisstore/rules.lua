@@ -171,8 +171,8 @@ local function close(i, how)
 	cut(nil, 0)
 end
 
-local function granted(h)
-	return 'G' .. h.fence .. ' ' .. digits(h.since + h.ttl - now) .. ' ' .. h.seat .. ' ' .. first()
+local function granted(h, next)
+	return 'G' .. h.fence .. ' ' .. digits(h.since + h.ttl - now) .. ' ' .. h.seat .. ' ' .. next
 end
 
 local function answer(letter, left, place, text, started)
