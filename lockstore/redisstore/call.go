@@ -183,7 +183,7 @@ func (d *detached) call(f func()) {
 
 func (c *call) send(ctx context.Context, client redis.UniversalClient, words []any, source any) {
 	c.do(ctx, client, words)
-	if redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+	if c.err != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT") {
 		c.state.And(^uint32(written))
 		words = slices.Clone(words) // a hook may still use the words of the first command
 		words[0], words[1] = "eval", source
@@ -195,8 +195,10 @@ func (c *call) do(ctx context.Context, client redis.UniversalClient, words []any
 	c.cmd = redis.NewStringCmd(ctx, words...)
 	c.cmd.SetFirstKeyPos(3)
 	_ = client.Process(ctx, c.cmd) // the command has the same error
-	text, err := c.cmd.Result()
-	c.text, c.err = text, withoutSecrets(err, c.owner)
+	c.text, c.err = c.cmd.Result()
+	if c.err != nil {
+		c.err = withoutSecrets(c.err, c.owner)
+	}
 }
 
 // answer is a server's error with another text.
