@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -13,7 +14,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
@@ -114,4 +118,141 @@ func TestCostOfAQueue(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a key costs that several may hold, when nobody interferes: a read and a write for each request.
+func TestCostOfSeveralHolders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		req := func() lockstore.Request {
+			r := request(time.Minute)
+			r.MaxHolders = 3
+			return r
+		}
+		var leases []lockstore.Lease
+		cost := func(what string, want map[string]int, ask func() error) {
+			before := service.Actions()
+			require.NoError(t, ask(), what)
+			got := map[string]int{}
+			for action, n := range service.Actions() {
+				if n -= before[action]; n > 0 {
+					got[action] = n
+				}
+			}
+			require.Equal(t, want, got, what)
+		}
+		acquire := func() (err error) {
+			lease, err := s.Acquire(t.Context(), req())
+			leases = append(leases, lease)
+			return err
+		}
+		both := map[string]int{"GetItem": 1, "UpdateItem": 1}
+		cost("the first", both, acquire)
+		cost("the second", both, acquire)
+		cost("a renewal", both, func() error { _, err := s.Renew(t.Context(), leases[0], 2*time.Minute); return err })
+		cost("the third", both, acquire)
+		cost("a refusal", map[string]int{"GetItem": 1}, func() error {
+			_, err := s.Acquire(t.Context(), req())
+			require.ErrorIs(t, err, lockstore.ErrRefused)
+			return nil
+		})
+		for _, lease := range leases {
+			cost("a release", both, func() error { return s.Release(t.Context(), lease) })
+		}
+	})
+}
+
+// 20 holders renew their leases of a key, and each second 100 others come for 10 ms. A renewal is due after
+// a third of the lease, and none is later than by another third. The row takes no more writes than it
+// can: with 5 ms to the service not all of the others are served.
+func TestHoldersRenewInTimeAmongManyArrivals(t *testing.T) {
+	const holders, ttl = 20, 3 * time.Second
+	lasts := 5 * time.Second
+	if verifyrecord.WithRaceDetector {
+		lasts = 3 * time.Second
+	}
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		service.Fault = rtt
+		var mu sync.Mutex
+		var latest time.Duration
+		counts := map[string]int{}
+		ctx, cancel := context.WithTimeout(t.Context(), lasts)
+		defer cancel()
+		var all sync.WaitGroup
+		newGuard := func(wrap func(driver.Driver) driver.Driver) *guard.Guard {
+			g, err := guard.New(newStore(t, service, 0, dynamostore.Options{}).Store.WrapDriver(wrap), guard.Options{TTL: ttl, Wait: lasts})
+			require.NoError(t, err)
+			return g.WithMaxHolders(lockstore.MaxHolders)
+		}
+		for i := range holders {
+			r := &renewed{due: ttl / 3}
+			g := newGuard(func(d driver.Driver) driver.Driver { r.Driver = d; return r })
+			all.Go(func() {
+				pass(time.Duration(i) * ttl / 3 / holders)
+				assert.NoError(t, g.Do(context.WithoutCancel(ctx), key, func(work context.Context, _ guard.Lock) error {
+					select {
+					case <-ctx.Done():
+						return nil
+					case <-work.Done():
+						return context.Cause(work)
+					}
+				}))
+				mu.Lock()
+				defer mu.Unlock()
+				latest = max(latest, r.latest)
+				counts["renewals"] += r.renewals
+			})
+		}
+		pass(time.Second)
+		rng := rand.New(rand.NewPCG(1, 1))
+		var waits []time.Duration
+		shared := newGuard(func(d driver.Driver) driver.Driver { return d })
+		for ctx.Err() == nil {
+			pass(time.Duration(rng.ExpFloat64() * float64(10*time.Millisecond)))
+			all.Go(func() {
+				began := time.Now()
+				err := shared.Do(ctx, key, func(context.Context, guard.Lock) error {
+					mu.Lock()
+					waits = append(waits, time.Since(began))
+					mu.Unlock()
+					pass(10 * time.Millisecond)
+					return nil
+				})
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					counts["not served"]++
+					return
+				}
+				counts["served"]++
+			})
+		}
+		all.Wait()
+		slices.Sort(waits)
+		t.Logf("%v, the latest renewal by %v; the median arrival waits %v, the last %v; %v", counts, latest, waits[len(waits)/2], waits[len(waits)-1], service.Actions())
+		require.Greater(t, counts["renewals"], holders)
+		require.LessOrEqual(t, latest, ttl/3)
+	})
+}
+
+// renewed looks at how late the renewals of one holder are.
+type renewed struct {
+	driver.Driver
+	due      time.Duration
+	last     time.Time // when the lease was made longer last
+	latest   time.Duration
+	renewals int
+}
+
+func (r *renewed) Do(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
+	a, err := r.Driver.Do(ctx, key, q)
+	if err == nil && a.Outcome == driver.Granted && (q.Kind == driver.Acquire || q.Kind == driver.Renew) {
+		if q.Kind == driver.Renew {
+			r.latest, r.renewals = max(r.latest, time.Since(r.last)-r.due), r.renewals+1
+		}
+		r.last = time.Now()
+	}
+	return a, err
 }
