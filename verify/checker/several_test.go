@@ -138,3 +138,15 @@ write a 5 ok 40 40 0`, "a stale write was accepted"},
 		})
 	}
 }
+
+// A revocation was applied, its reply was lost, and its repeat came when the lease had ended: it is told
+// that the lease is lost. A store whose client repeats nothing may not say so.
+func TestRevocationThatWasToldLost(t *testing.T) {
+	ops := script(t, `
+acquire a 5 ok 0 2 100
+revoke a 5 lost 10 60 0
+renew a 5 lost 20 22 100
+release a 5 lost 30 32 0`)
+	require.Empty(t, Sweep(ops, Limits{Repeats: 40 * time.Millisecond}))
+	require.Len(t, Sweep(ops, Limits{}), 1)
+}

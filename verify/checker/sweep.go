@@ -85,7 +85,7 @@ func trusts(ops []Op, losses map[string][]Op, l Limits) (leases map[grantOf][]*t
 	leases = map[grantOf][]*trust{}
 	breaks := map[grantOf][]Op{}
 	for _, op := range ops {
-		if op.Kind == Revoke && mayHave(op) {
+		if op.Kind == Revoke && (mayHave(op) || revokesOver(op, l)) {
 			id := grantOf{op.Key, op.Owner}
 			breaks[id] = append(breaks[id], op)
 		}
