@@ -187,6 +187,12 @@ func TestComplete(t *testing.T) {
 	k, a = withQueue(t)
 	k.revoke(1, a)
 	k.unchanged(driver.Lost, between(1, 1), complete("a", a))
+
+	k, a = withQueue(t)
+	none := complete("a", a)
+	none.Result = driver.Secret{}
+	k.wants(driver.Done, between(1, 1), none)
+	assert.Equal(t, driver.Cooldown, k.do(between(1, 1), driver.Request{Kind: driver.Inspect}).Status.State)
 }
 
 // Who joins a key that is closed, as a store that writes less than the whole state may let it, is
