@@ -41,20 +41,18 @@ func TestNothingSent(t *testing.T) {
 			says:   "Invalid Configuration: Missing Region",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), tc.change)
-				s, err := dynamostore.New(client, table, dynamostore.Options{})
-				require.NoError(t, err)
-				for method, call := range allMethods(s) {
-					err := call(t.Context())
-					require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
-					require.ErrorContains(t, err, "nothing was sent", method)
-					require.ErrorContains(t, err, tc.says, method)
-				}
-				require.Zero(t, service.Requests())
-			})
+		bubble(t, name, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), tc.change)
+			s, err := dynamostore.New(client, table, dynamostore.Options{})
+			require.NoError(t, err)
+			for method, call := range allMethods(s) {
+				err := call(t.Context())
+				require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
+				require.ErrorContains(t, err, "nothing was sent", method)
+				require.ErrorContains(t, err, tc.says, method)
+			}
+			require.Zero(t, service.Requests())
 		})
 	}
 }
@@ -95,39 +93,35 @@ func TestClientWhoseAttemptsAreNotCounted(t *testing.T) {
 			require.NoError(t, err)
 			return service, s
 		}
-		t.Run("F22 F77 applied, then throttled, "+name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service, s := open(t)
-				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-					if r.N == 1 {
-						return fakedynamo.Fault{LoseReply: errReset}
-					}
-					return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}}
+		bubble(t, "F22 F77 applied, then throttled, "+name, func(t *testing.T) {
+			service, s := open(t)
+			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+				if r.N == 1 {
+					return fakedynamo.Fault{LoseReply: errReset}
 				}
-				req := request(time.Minute)
-				_, err := s.Acquire(t.Context(), req)
-				require.True(t, isUnknown(err), "%v", err)
-				require.ErrorContains(t, err, "does not show what it has sent")
-				require.NotNil(t, fakeRows{service}.get(t, key)["owner"])
-				_, err = s.Inspect(t.Context(), key)
-				require.True(t, isUnknown(err), "%v", err)
+				return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}}
+			}
+			req := request(time.Minute)
+			_, err := s.Acquire(t.Context(), req)
+			require.True(t, isUnknown(err), "%v", err)
+			require.ErrorContains(t, err, "does not show what it has sent")
+			require.NotNil(t, fakeRows{service}.get(t, key)["owner"])
+			_, err = s.Inspect(t.Context(), key)
+			require.True(t, isUnknown(err), "%v", err)
 
-				service.Fault = nil
-				lease, err := s.Acquire(t.Context(), req)
-				require.NoError(t, err)
-				require.NoError(t, s.Release(t.Context(), lease))
-			})
+			service.Fault = nil
+			lease, err := s.Acquire(t.Context(), req)
+			require.NoError(t, err)
+			require.NoError(t, s.Release(t.Context(), lease))
 		})
-		t.Run("F25 a refused release, "+name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, s := open(t)
-				lease, err := s.Acquire(t.Context(), request(time.Minute))
-				require.NoError(t, err)
-				_, err = s.Acquire(t.Context(), request(time.Minute))
-				require.ErrorIs(t, err, lockstore.ErrRefused)
-				lease.Owner = lockstore.NewOwner()
-				require.True(t, isUnknown(s.Release(t.Context(), lease)), "an earlier attempt may have released the lease")
-			})
+		bubble(t, "F25 a refused release, "+name, func(t *testing.T) {
+			_, s := open(t)
+			lease, err := s.Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			_, err = s.Acquire(t.Context(), request(time.Minute))
+			require.ErrorIs(t, err, lockstore.ErrRefused)
+			lease.Owner = lockstore.NewOwner()
+			require.True(t, isUnknown(s.Release(t.Context(), lease)), "an earlier attempt may have released the lease")
 		})
 	}
 }
@@ -193,32 +187,30 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			unsent: true,
 		},
 	} {
-		t.Run("F28 "+name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := &hangingClient{until: make(chan struct{})}
-				s, err := dynamostore.New(tc.client(n), table, dynamostore.Options{})
-				require.NoError(t, err)
-				for method, call := range allMethods(s) {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					start := time.Now()
-					err := call(ctx)
-					cancel()
-					took := time.Since(start)
-					require.GreaterOrEqual(t, took, time.Second, method)
-					require.LessOrEqual(t, took, time.Second+within, method)
-					require.ErrorIs(t, err, context.DeadlineExceeded, method)
-					if tc.unsent {
-						require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
-					} else {
-						require.True(t, isUnknown(err), "%s: %v", method, err)
-					}
-				}
-				close(n.until)
-				synctest.Wait()
+		bubble(t, "F28 "+name, func(t *testing.T) {
+			n := &hangingClient{until: make(chan struct{})}
+			s, err := dynamostore.New(tc.client(n), table, dynamostore.Options{})
+			require.NoError(t, err)
+			for method, call := range allMethods(s) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				start := time.Now()
+				err := call(ctx)
+				cancel()
+				took := time.Since(start)
+				require.GreaterOrEqual(t, took, time.Second, method)
+				require.LessOrEqual(t, took, time.Second+within, method)
+				require.ErrorIs(t, err, context.DeadlineExceeded, method)
 				if tc.unsent {
-					require.Zero(t, n.sent.Load(), "the error said that nothing was sent, so nothing is sent later")
+					require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
+				} else {
+					require.True(t, isUnknown(err), "%s: %v", method, err)
 				}
-			})
+			}
+			close(n.until)
+			synctest.Wait()
+			if tc.unsent {
+				require.Zero(t, n.sent.Load(), "the error said that nothing was sent, so nothing is sent later")
+			}
 		})
 	}
 }
@@ -227,24 +219,22 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 // error alone would not say so.
 func TestContextEndsWithoutConnection(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"F21 no answer": time.Hour, "F21 refused slowly": 400 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-					pass(takes)
-					return nil, errRefused
-				}}
-				s, err := dynamostore.New(dynamostore.ClientOver(transport, fakeEndpoint, 0), table, dynamostore.Options{})
-				require.NoError(t, err)
-				for method, call := range allMethods(s) {
-					ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-					err := call(ctx)
-					cancel()
-					require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
-					require.ErrorIs(t, err, context.DeadlineExceeded, method)
-					require.ErrorContains(t, err, "nothing was sent", method)
-				}
-				pass(takes) // for the goroutines of the transport
-			})
+		bubble(t, name, func(t *testing.T) {
+			transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				pass(takes)
+				return nil, errRefused
+			}}
+			s, err := dynamostore.New(dynamostore.ClientOver(transport, fakeEndpoint, 0), table, dynamostore.Options{})
+			require.NoError(t, err)
+			for method, call := range allMethods(s) {
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				err := call(ctx)
+				cancel()
+				require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
+				require.ErrorIs(t, err, context.DeadlineExceeded, method)
+				require.ErrorContains(t, err, "nothing was sent", method)
+			}
+			pass(takes) // for the goroutines of the transport
 		})
 	}
 }

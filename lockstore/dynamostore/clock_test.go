@@ -93,39 +93,37 @@ func TestGrantIsCorrected(t *testing.T) {
 	const ttl = 30 * time.Second
 	for name, offset := range map[string]time.Duration{"F15 ahead": 10 * time.Minute, "F16 behind": -10 * time.Minute} {
 		for _, earlier := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, earlier grant %v", name, earlier), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					service := fakedynamo.New(table)
-					r := fakeRows{service}
-					before := int64(0)
-					if earlier {
-						// A fence far below the local time. Otherwise a refusal would correct a slow
-						// clock first.
-						before = time.Now().Add(-time.Hour).UnixMicro()
-						r.put(t, key, item{"last": n(strconv.FormatInt(before, 10)), "ttl": n("1")})
-					}
-					var log bytes.Buffer
-					s := newStore(t, service, offset, dynamostore.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-					req := request(ttl)
-					lease, err := s.Acquire(t.Context(), req)
-					require.NoError(t, err)
+			bubble(t, fmt.Sprintf("%s, earlier grant %v", name, earlier), func(t *testing.T) {
+				service := fakedynamo.New(table)
+				r := fakeRows{service}
+				before := int64(0)
+				if earlier {
+					// A fence far below the local time. Otherwise a refusal would correct a slow
+					// clock first.
+					before = time.Now().Add(-time.Hour).UnixMicro()
+					r.put(t, key, item{"last": n(strconv.FormatInt(before, 10)), "ttl": n("1")})
+				}
+				var log bytes.Buffer
+				s := newStore(t, service, offset, dynamostore.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				req := request(ttl)
+				lease, err := s.Acquire(t.Context(), req)
+				require.NoError(t, err)
 
-					require.Equal(t, 2, service.Requests(), "a grant and its correction")
-					row := r.get(t, key)
-					require.InDelta(t, time.Now().Add(ttl+dynamostore.DefaultSkew).UnixMilli(), number(t, row, "expires"), 1001)
-					require.InDelta(t, time.Now().UnixMicro(), number(t, row, "fence"), 1.001e6)
-					require.Equal(t, number(t, row, "fence"), int64(lease.Fence))
-					require.Equal(t, ttl-dynamostore.Margin, lease.TTL)
-					require.InDelta(t, -offset, s.Correction(), 1.001e9)
-					require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("level=WARN")), log.String())
-					require.NotContains(t, log.String(), string(req.Owner))
+				require.Equal(t, 2, service.Requests(), "a grant and its correction")
+				row := r.get(t, key)
+				require.InDelta(t, time.Now().Add(ttl+dynamostore.DefaultSkew).UnixMilli(), number(t, row, "expires"), 1001)
+				require.InDelta(t, time.Now().UnixMicro(), number(t, row, "fence"), 1.001e6)
+				require.Equal(t, number(t, row, "fence"), int64(lease.Fence))
+				require.Equal(t, ttl-dynamostore.Margin, lease.TTL)
+				require.InDelta(t, -offset, s.Correction(), 1.001e9)
+				require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("level=WARN")), log.String())
+				require.NotContains(t, log.String(), string(req.Owner))
 
-					require.NoError(t, s.Release(t.Context(), lease))
-					pass(2 * time.Second)
-					_, err = s.Acquire(t.Context(), request(ttl))
-					require.NoError(t, err)
-					require.Equal(t, 4, service.Requests(), "with the corrected clock one request is enough")
-				})
+				require.NoError(t, s.Release(t.Context(), lease))
+				pass(2 * time.Second)
+				_, err = s.Acquire(t.Context(), request(ttl))
+				require.NoError(t, err)
+				require.Equal(t, 4, service.Requests(), "with the corrected clock one request is enough")
 			})
 		}
 	}
@@ -154,31 +152,29 @@ func TestWarningsGoToTheCurrentDefaultLogger(t *testing.T) {
 func TestLateCorrectionLeavesTheNextLease(t *testing.T) {
 	const ttl = 30 * time.Second
 	for name, offset := range map[string]time.Duration{"F15 F26 ahead": time.Minute, "F16 F26 behind": -20 * time.Second} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-					if r.N == 2 {
-						require.Contains(t, r.Update, "#fence = :right")
-						return fakedynamo.Fault{In: 5 * time.Second}
-					}
-					return fakedynamo.Fault{}
+		bubble(t, name, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+				if r.N == 2 {
+					require.Contains(t, r.Update, "#fence = :right")
+					return fakedynamo.Fault{In: 5 * time.Second}
 				}
-				s := newStore(t, service, offset, dynamostore.Options{})
-				req := request(ttl)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				_, err := s.Acquire(ctx, req)
-				require.True(t, isUnknown(err), err)
-				lease, err := s.Acquire(t.Context(), req)
-				require.NoError(t, err)
-				require.Greater(t, lease.TTL, 6*time.Second)
+				return fakedynamo.Fault{}
+			}
+			s := newStore(t, service, offset, dynamostore.Options{})
+			req := request(ttl)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := s.Acquire(ctx, req)
+			require.True(t, isUnknown(err), err)
+			lease, err := s.Acquire(t.Context(), req)
+			require.NoError(t, err)
+			require.Greater(t, lease.TTL, 6*time.Second)
 
-				service.Wait()
-				_, err = newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
-				require.ErrorIs(t, err, lockstore.ErrRefused)
-				require.NoError(t, s.Release(t.Context(), lease))
-			})
+			service.Wait()
+			_, err = newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
+			require.ErrorIs(t, err, lockstore.ErrRefused)
+			require.NoError(t, s.Release(t.Context(), lease))
 		})
 	}
 }
@@ -187,18 +183,16 @@ func TestLateCorrectionLeavesTheNextLease(t *testing.T) {
 // and the store each correct their clock.
 func TestRefusedSignature(t *testing.T) {
 	for name, offset := range map[string]time.Duration{"F15": -10 * time.Minute, "F16": 10 * time.Minute} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				service.Now = func() time.Time { return time.Now().Add(offset) }
-				s := newStore(t, service, 0, dynamostore.Options{})
-				lease, err := s.Acquire(t.Context(), request(30*time.Second))
-				require.NoError(t, err)
-				require.Equal(t, 30*time.Second-dynamostore.Margin, lease.TTL)
-				expires := number(t, fakeRows{service}.get(t, key), "expires")
-				require.InDelta(t, service.Now().Add(30*time.Second+dynamostore.DefaultSkew).UnixMilli(), expires, 1101)
-				require.NoError(t, s.Release(t.Context(), lease))
-			})
+		bubble(t, name, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			service.Now = func() time.Time { return time.Now().Add(offset) }
+			s := newStore(t, service, 0, dynamostore.Options{})
+			lease, err := s.Acquire(t.Context(), request(30*time.Second))
+			require.NoError(t, err)
+			require.Equal(t, 30*time.Second-dynamostore.Margin, lease.TTL)
+			expires := number(t, fakeRows{service}.get(t, key), "expires")
+			require.InDelta(t, service.Now().Add(30*time.Second+dynamostore.DefaultSkew).UnixMilli(), expires, 1101)
+			require.NoError(t, s.Release(t.Context(), lease))
 		})
 	}
 }
@@ -209,41 +203,39 @@ func TestGrantOfASecondCallIsNotCorrected(t *testing.T) {
 	const ttl = 30 * time.Second
 	for _, offset := range []time.Duration{time.Minute, -25 * time.Second} {
 		for latency := range 8 {
-			t.Run(fmt.Sprintf("F16 F23 clock off by %v, the repeat's request %d is slow", offset, latency), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					service := fakedynamo.New(table)
-					service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-						switch r.N {
-						case 1: // the grant
-							return fakedynamo.Fault{Out: 500 * time.Millisecond}
-						case latency:
-							return fakedynamo.Fault{In: 600 * time.Millisecond}
-						}
-						return fakedynamo.Fault{}
+			bubble(t, fmt.Sprintf("F16 F23 clock off by %v, the repeat's request %d is slow", offset, latency), func(t *testing.T) {
+				service := fakedynamo.New(table)
+				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+					switch r.N {
+					case 1: // the grant
+						return fakedynamo.Fault{Out: 500 * time.Millisecond}
+					case latency:
+						return fakedynamo.Fault{In: 600 * time.Millisecond}
 					}
-					req := request(ttl)
-					acquire := func(s *dynamostore.Store) (lease lockstore.Lease, err error) {
-						for range 2 { // once more when the outcome is unknown, as a guard does
-							if lease, err = s.Acquire(t.Context(), req); err == nil {
-								break
-							}
+					return fakedynamo.Fault{}
+				}
+				req := request(ttl)
+				acquire := func(s *dynamostore.Store) (lease lockstore.Lease, err error) {
+					for range 2 { // once more when the outcome is unknown, as a guard does
+						if lease, err = s.Acquire(t.Context(), req); err == nil {
+							break
 						}
-						return lease, err
 					}
-					var first lockstore.Lease
-					var err error
-					var wg sync.WaitGroup
-					wg.Go(func() { first, err = acquire(newStore(t, service, offset, dynamostore.Options{})) })
-					pass(100 * time.Millisecond)
-					s := newStore(t, service, 0, dynamostore.Options{})
-					repeat, repeatErr := acquire(s)
-					wg.Wait()
-					require.NoError(t, err)
-					require.NoError(t, repeatErr)
-					require.Equal(t, first.Fence, repeat.Fence)
-					_, err = s.Renew(t.Context(), repeat, ttl)
-					require.NoError(t, err)
-				})
+					return lease, err
+				}
+				var first lockstore.Lease
+				var err error
+				var wg sync.WaitGroup
+				wg.Go(func() { first, err = acquire(newStore(t, service, offset, dynamostore.Options{})) })
+				pass(100 * time.Millisecond)
+				s := newStore(t, service, 0, dynamostore.Options{})
+				repeat, repeatErr := acquire(s)
+				wg.Wait()
+				require.NoError(t, err)
+				require.NoError(t, repeatErr)
+				require.Equal(t, first.Fence, repeat.Fence)
+				_, err = s.Renew(t.Context(), repeat, ttl)
+				require.NoError(t, err)
 			})
 		}
 	}
@@ -272,39 +264,37 @@ func TestAWrongClockDoesNotTakeOverEarly(t *testing.T) {
 	const ttl = 30 * time.Second
 	for _, holder := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute, 1500 * time.Millisecond, -1500 * time.Millisecond, -2900 * time.Millisecond} {
 		for _, taker := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
-			t.Run(fmt.Sprintf("F15 F16 M02 M03 holder %v taker %v", holder, taker), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					service := fakedynamo.New(table)
-					pass(700 * time.Millisecond) // Date is behind by this
-					start := time.Now()
-					client := dynamostore.ClientOver(service, fakeEndpoint, 0)
-					lease, err := newStoreOver(t, client, holder, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
+			bubble(t, fmt.Sprintf("F15 F16 M02 M03 holder %v taker %v", holder, taker), func(t *testing.T) {
+				service := fakedynamo.New(table)
+				pass(700 * time.Millisecond) // Date is behind by this
+				start := time.Now()
+				client := dynamostore.ClientOver(service, fakeEndpoint, 0)
+				lease, err := newStoreOver(t, client, holder, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
+				require.NoError(t, err)
+				require.Greater(t, lease.TTL, ttl/2)
+				for {
+					// A new process each time: no reply has corrected its clock.
+					waiter := newStoreOver(t, client, taker, dynamostore.Options{})
+					status, err := waiter.Inspect(t.Context(), key)
 					require.NoError(t, err)
-					require.Greater(t, lease.TTL, ttl/2)
-					for {
-						// A new process each time: no reply has corrected its clock.
-						waiter := newStoreOver(t, client, taker, dynamostore.Options{})
-						status, err := waiter.Inspect(t.Context(), key)
-						require.NoError(t, err)
-						next, err := newStoreOver(t, client, taker, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
-						waited := time.Since(start)
-						require.Equal(t, status.State == lockstore.Held, err != nil, "Inspect agrees with Acquire")
-						if err == nil {
-							require.Greater(t, next.Fence, lease.Fence)
-							require.GreaterOrEqual(t, waited, lease.TTL)
-							require.LessOrEqual(t, waited, ttl+takeoverDelay)
-							return
-						}
-						var held *lockstore.Refused
-						require.ErrorAs(t, err, &held)
+					next, err := newStoreOver(t, client, taker, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
+					waited := time.Since(start)
+					require.Equal(t, status.State == lockstore.Held, err != nil, "Inspect agrees with Acquire")
+					if err == nil {
+						require.Greater(t, next.Fence, lease.Fence)
+						require.GreaterOrEqual(t, waited, lease.TTL)
 						require.LessOrEqual(t, waited, ttl+takeoverDelay)
-						require.LessOrEqual(t, waited+held.Remaining, ttl+takeoverDelay+time.Second)
-						if waited < ttl/2 {
-							pass(5 * time.Second)
-						}
-						passToDate()
+						return
 					}
-				})
+					var held *lockstore.Refused
+					require.ErrorAs(t, err, &held)
+					require.LessOrEqual(t, waited, ttl+takeoverDelay)
+					require.LessOrEqual(t, waited+held.Remaining, ttl+takeoverDelay+time.Second)
+					if waited < ttl/2 {
+						pass(5 * time.Second)
+					}
+					passToDate()
+				}
 			})
 		}
 	}
@@ -316,20 +306,18 @@ func TestSlowRequestsAndReplies(t *testing.T) {
 	for _, part := range []float64{0.5, 0.9, 1.1} {
 		latency := time.Duration(part * float64(ttl))
 		for name, fault := range map[string]fakedynamo.Fault{"in": {In: latency}, "out": {Out: latency}} {
-			t.Run(fmt.Sprintf("F29 M20 %.1f TTL on the way %s", part, name), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					service := fakedynamo.New(table)
-					service.Fault = func(fakedynamo.Request) fakedynamo.Fault { return fault }
-					s := newStore(t, service, 0, dynamostore.Options{})
-					start := time.Now()
-					lease, err := s.Acquire(t.Context(), request(ttl))
-					require.NoError(t, err)
-					end := start.Add(lease.TTL)
+			bubble(t, fmt.Sprintf("F29 M20 %.1f TTL on the way %s", part, name), func(t *testing.T) {
+				service := fakedynamo.New(table)
+				service.Fault = func(fakedynamo.Request) fakedynamo.Fault { return fault }
+				s := newStore(t, service, 0, dynamostore.Options{})
+				start := time.Now()
+				lease, err := s.Acquire(t.Context(), request(ttl))
+				require.NoError(t, err)
+				end := start.Add(lease.TTL)
 
-					service.Fault = nil
-					require.Greater(t, requireTrustIsOver(t, service, end, dynamostore.Options{}).Fence, lease.Fence)
-					require.Zero(t, s.Correction())
-				})
+				service.Fault = nil
+				require.Greater(t, requireTrustIsOver(t, service, end, dynamostore.Options{}).Fence, lease.Fence)
+				require.Zero(t, s.Correction())
 			})
 		}
 	}
@@ -340,25 +328,23 @@ func TestSlowRequestsAndReplies(t *testing.T) {
 func TestWallClockSteps(t *testing.T) {
 	const ttl = 30 * time.Second
 	for _, step := range []time.Duration{-time.Hour, -20 * time.Second, -3 * time.Second, 3 * time.Second, time.Hour} {
-		t.Run(fmt.Sprintf("F17 %v", step), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				s := newStore(t, service, 0, dynamostore.Options{})
-				lease, err := s.Acquire(t.Context(), request(ttl))
-				require.NoError(t, err)
-				trusted := time.Now().Add(lease.TTL)
+		bubble(t, fmt.Sprintf("F17 %v", step), func(t *testing.T) {
+			service := fakedynamo.New(table)
+			s := newStore(t, service, 0, dynamostore.Options{})
+			lease, err := s.Acquire(t.Context(), request(ttl))
+			require.NoError(t, err)
+			trusted := time.Now().Add(lease.TTL)
 
-				s.SetNow(func() time.Time { return time.Now().Add(step) })
-				for range 6 {
-					pass(ttl / 3)
-					asked := time.Now()
-					left, err := s.Renew(t.Context(), lease, ttl)
-					require.NoError(t, err, "a step of the local clock does not lose the lease")
-					require.LessOrEqual(t, left, ttl-dynamostore.Margin)
-					trusted = asked.Add(left)
-				}
-				requireTrustIsOver(t, service, trusted, dynamostore.Options{})
-			})
+			s.SetNow(func() time.Time { return time.Now().Add(step) })
+			for range 6 {
+				pass(ttl / 3)
+				asked := time.Now()
+				left, err := s.Renew(t.Context(), lease, ttl)
+				require.NoError(t, err, "a step of the local clock does not lose the lease")
+				require.LessOrEqual(t, left, ttl-dynamostore.Margin)
+				trusted = asked.Add(left)
+			}
+			requireTrustIsOver(t, service, trusted, dynamostore.Options{})
 		})
 	}
 }
@@ -520,4 +506,9 @@ type jitter struct {
 
 func (j jitter) RetryDelay(int, error) (time.Duration, error) {
 	return j.p.UpTo(100 * time.Millisecond), nil
+}
+
+// bubble is t.Run in virtual time.
+func bubble(t *testing.T, name string, f func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }

@@ -125,25 +125,23 @@ func testCompleteItem(t *testing.T, client *dynamodb.Client) {
 // A Complete of a process whose clock is wrong costs a second request.
 func TestCompleteWithAWrongClock(t *testing.T) {
 	for _, offset := range []time.Duration{-time.Hour, -3 * time.Second, 0, 3 * time.Second, time.Hour} {
-		t.Run(fmt.Sprint(offset), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				right, wrong := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, offset, dynamostore.Options{})
-				lease, err := right.Acquire(t.Context(), request(time.Minute))
-				require.NoError(t, err)
-				require.NoError(t, wrong.MarkStarted(t.Context(), lease))
-				wrong = newStore(t, service, offset, dynamostore.Options{}) // whose clock no reply has corrected
-				start, before := time.Now(), service.Actions()["UpdateItem"]
-				require.NoError(t, wrong.Complete(t.Context(), lease, nil, time.Minute))
-				want := 1
-				if offset != 0 {
-					want = 2
-				}
-				require.Equal(t, want, service.Actions()["UpdateItem"]-before, "requests")
-				expires := time.UnixMilli(number(t, fakeRows{service}.get(t, key), "expires"))
-				require.False(t, expires.Add(time.Second).Before(start.Add(time.Minute)), "early")
-				require.False(t, expires.After(start.Add(time.Minute+2*dynamostore.DefaultSkew+time.Second)), "late")
-			})
+		bubble(t, fmt.Sprint(offset), func(t *testing.T) {
+			service := fakedynamo.New(table)
+			right, wrong := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, offset, dynamostore.Options{})
+			lease, err := right.Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			require.NoError(t, wrong.MarkStarted(t.Context(), lease))
+			wrong = newStore(t, service, offset, dynamostore.Options{}) // whose clock no reply has corrected
+			start, before := time.Now(), service.Actions()["UpdateItem"]
+			require.NoError(t, wrong.Complete(t.Context(), lease, nil, time.Minute))
+			want := 1
+			if offset != 0 {
+				want = 2
+			}
+			require.Equal(t, want, service.Actions()["UpdateItem"]-before, "requests")
+			expires := time.UnixMilli(number(t, fakeRows{service}.get(t, key), "expires"))
+			require.False(t, expires.Add(time.Second).Before(start.Add(time.Minute)), "early")
+			require.False(t, expires.After(start.Add(time.Minute+2*dynamostore.DefaultSkew+time.Second)), "late")
 		})
 	}
 }
@@ -151,15 +149,13 @@ func TestCompleteWithAWrongClock(t *testing.T) {
 // A clock that is wrong by at most a quarter of the time is good enough.
 func TestEdgeOfTheCorrectionOfAComplete(t *testing.T) {
 	for behind, want := range map[time.Duration]int{500 * time.Millisecond: 1, 501 * time.Millisecond: 2} {
-		t.Run(fmt.Sprint(behind), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
-				require.NoError(t, err)
-				before := service.Requests()
-				require.NoError(t, newStore(t, service, -behind, dynamostore.Options{}).Complete(t.Context(), lease, nil, 2*time.Second))
-				require.Equal(t, want, service.Requests()-before)
-			})
+		bubble(t, fmt.Sprint(behind), func(t *testing.T) {
+			service := fakedynamo.New(table)
+			lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			before := service.Requests()
+			require.NoError(t, newStore(t, service, -behind, dynamostore.Options{}).Complete(t.Context(), lease, nil, 2*time.Second))
+			require.Equal(t, want, service.Requests()-before)
 		})
 	}
 }
@@ -180,22 +176,20 @@ func TestCompleteThatIsNotCorrected(t *testing.T) {
 			return fakedynamo.Fault{}
 		}, "not for its time"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
-				require.NoError(t, err)
-				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-					if r.N == 3 {
-						return c.fault(service)
-					}
-					return fakedynamo.Fault{}
+		bubble(t, name, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+				if r.N == 3 {
+					return c.fault(service)
 				}
-				err = newStore(t, service, time.Hour, dynamostore.Options{}).Complete(t.Context(), lease, nil, time.Minute)
-				require.ErrorContains(t, err, c.says)
-				require.True(t, isUnknown(err), "%v", err)
-				require.Equal(t, 3, service.Requests())
-			})
+				return fakedynamo.Fault{}
+			}
+			err = newStore(t, service, time.Hour, dynamostore.Options{}).Complete(t.Context(), lease, nil, time.Minute)
+			require.ErrorContains(t, err, c.says)
+			require.True(t, isUnknown(err), "%v", err)
+			require.Equal(t, 3, service.Requests())
 		})
 	}
 }
@@ -231,22 +225,20 @@ func (l *replyLost) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestCompleteWithAWrongClockAndALostReply(t *testing.T) {
 	for _, offset := range []time.Duration{-4 * time.Minute, 4 * time.Minute} {
-		t.Run("F25 "+fmt.Sprint(offset), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
-				require.NoError(t, err)
-				client := &replyLost{RoundTripper: service}
-				wrong, err := dynamostore.New(dynamostore.ClientOver(client, fakeEndpoint, 0), table, dynamostore.Options{})
-				require.NoError(t, err)
-				wrong.SetNow(func() time.Time { return time.Now().Add(offset) })
-				start := time.Now()
-				require.NoError(t, wrong.Complete(t.Context(), lease, nil, time.Minute))
-				require.True(t, client.lost)
-				expires := time.UnixMilli(number(t, fakeRows{service}.get(t, key), "expires"))
-				require.False(t, expires.Add(time.Second).Before(start.Add(time.Minute)), "early: %v", expires.Sub(start))
-				require.False(t, expires.After(start.Add(time.Minute+2*dynamostore.DefaultSkew+time.Second)), "late: %v", expires.Sub(start))
-			})
+		bubble(t, "F25 "+fmt.Sprint(offset), func(t *testing.T) {
+			service := fakedynamo.New(table)
+			lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			client := &replyLost{RoundTripper: service}
+			wrong, err := dynamostore.New(dynamostore.ClientOver(client, fakeEndpoint, 0), table, dynamostore.Options{})
+			require.NoError(t, err)
+			wrong.SetNow(func() time.Time { return time.Now().Add(offset) })
+			start := time.Now()
+			require.NoError(t, wrong.Complete(t.Context(), lease, nil, time.Minute))
+			require.True(t, client.lost)
+			expires := time.UnixMilli(number(t, fakeRows{service}.get(t, key), "expires"))
+			require.False(t, expires.Add(time.Second).Before(start.Add(time.Minute)), "early: %v", expires.Sub(start))
+			require.False(t, expires.After(start.Add(time.Minute+2*dynamostore.DefaultSkew+time.Second)), "late: %v", expires.Sub(start))
 		})
 	}
 }

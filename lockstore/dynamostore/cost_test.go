@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -76,46 +75,44 @@ func TestCostOfAQueue(t *testing.T) {
 		{20 * time.Millisecond, 5, 5, 5, 0},
 	} {
 		work := most.work
-		t.Run(fmt.Sprint(work, " for ", most.holders), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				weak := 0
-				var mu sync.Mutex
-				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-					mu.Lock()
-					defer mu.Unlock()
-					if r.Weak {
-						weak++
+		bubble(t, fmt.Sprint(work, " for ", most.holders), func(t *testing.T) {
+			service := fakedynamo.New(table)
+			weak := 0
+			var mu sync.Mutex
+			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+				mu.Lock()
+				defer mu.Unlock()
+				if r.Weak {
+					weak++
+				}
+				return rtt(r)
+			}
+			var all sync.WaitGroup
+			var waits []time.Duration
+			start := time.Now()
+			for range clients {
+				s := newStore(t, service, 0, dynamostore.Options{})
+				all.Go(func() {
+					for range runs {
+						began := time.Now()
+						req := request(time.Minute)
+						req.JoinQueue, req.MaxHolders = true, most.holders
+						assert.NoError(t, waitedRun(t.Context(), s, req, work))
+						mu.Lock()
+						waits = append(waits, time.Since(began))
+						mu.Unlock()
 					}
-					return rtt(r)
-				}
-				var all sync.WaitGroup
-				var waits []time.Duration
-				start := time.Now()
-				for range clients {
-					s := newStore(t, service, 0, dynamostore.Options{})
-					all.Go(func() {
-						for range runs {
-							began := time.Now()
-							req := request(time.Minute)
-							req.JoinQueue, req.MaxHolders = true, most.holders
-							assert.NoError(t, waitedRun(t.Context(), s, req, work))
-							mu.Lock()
-							waits = append(waits, time.Since(began))
-							mu.Unlock()
-						}
-					})
-				}
-				all.Wait()
-				took := time.Since(start)
-				of, n := service.Actions(), float64(clients*runs)
-				slices.Sort(waits)
-				t.Logf("%v of work: a run takes %v, the median waits %v, the last %v; %.2f writes, %.2f reads, %.2f of them at half the price", work, (took / (clients * runs)).Round(100*time.Microsecond),
-					waits[len(waits)/2], waits[len(waits)-1], float64(of["UpdateItem"])/n, float64(of["GetItem"])/n, float64(weak)/n)
-				require.LessOrEqual(t, float64(of["UpdateItem"])/n, most.writes)
-				require.LessOrEqual(t, float64(of["GetItem"])/n, most.reads)
-				require.LessOrEqual(t, took/(clients*runs)-work, most.handOver)
-			})
+				})
+			}
+			all.Wait()
+			took := time.Since(start)
+			of, n := service.Actions(), float64(clients*runs)
+			slices.Sort(waits)
+			t.Logf("%v of work: a run takes %v, the median waits %v, the last %v; %.2f writes, %.2f reads, %.2f of them at half the price", work, (took / (clients * runs)).Round(100*time.Microsecond),
+				waits[len(waits)/2], waits[len(waits)-1], float64(of["UpdateItem"])/n, float64(of["GetItem"])/n, float64(weak)/n)
+			require.LessOrEqual(t, float64(of["UpdateItem"])/n, most.writes)
+			require.LessOrEqual(t, float64(of["GetItem"])/n, most.reads)
+			require.LessOrEqual(t, took/(clients*runs)-work, most.handOver)
 		})
 	}
 }

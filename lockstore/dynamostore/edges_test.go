@@ -3,7 +3,6 @@ package dynamostore_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -23,24 +22,22 @@ func TestEdgeOfTheTakeover(t *testing.T) {
 	const ttl = 10 * time.Second
 	for _, skew := range []time.Duration{dynamostore.DefaultSkew, 5 * time.Second} {
 		for _, phase := range phases {
-			t.Run(fmt.Sprintf("M42 M43 skew %v, phase %v", skew, phase), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					service := fakedynamo.New(table)
-					pass(phase)
-					_, err := newStore(t, service, 0, dynamostore.Options{Skew: skew}).Acquire(t.Context(), request(ttl))
-					require.NoError(t, err)
-					over := time.Now().Add(ttl + skew + time.Second)
-					if whole := over.Truncate(time.Second); whole.Before(over) {
-						over = whole.Add(time.Second)
-					}
-					pass(time.Until(over) - time.Millisecond)
-					other := newStore(t, service, 0, dynamostore.Options{})
-					_, err = other.Acquire(t.Context(), request(ttl))
-					require.ErrorIs(t, err, lockstore.ErrRefused, "taken over before its time")
-					pass(time.Millisecond)
-					_, err = other.Acquire(t.Context(), request(ttl))
-					require.NoError(t, err)
-				})
+			bubble(t, fmt.Sprintf("M42 M43 skew %v, phase %v", skew, phase), func(t *testing.T) {
+				service := fakedynamo.New(table)
+				pass(phase)
+				_, err := newStore(t, service, 0, dynamostore.Options{Skew: skew}).Acquire(t.Context(), request(ttl))
+				require.NoError(t, err)
+				over := time.Now().Add(ttl + skew + time.Second)
+				if whole := over.Truncate(time.Second); whole.Before(over) {
+					over = whole.Add(time.Second)
+				}
+				pass(time.Until(over) - time.Millisecond)
+				other := newStore(t, service, 0, dynamostore.Options{})
+				_, err = other.Acquire(t.Context(), request(ttl))
+				require.ErrorIs(t, err, lockstore.ErrRefused, "taken over before its time")
+				pass(time.Millisecond)
+				_, err = other.Acquire(t.Context(), request(ttl))
+				require.NoError(t, err)
 			})
 		}
 	}
@@ -69,16 +66,14 @@ func TestEdgesOfAGrant(t *testing.T) {
 		{skew + time.Second + ms, ttl, 2},
 	} {
 		for _, phase := range phases {
-			t.Run(fmt.Sprintf("F15 F16 M44 M45 M46 offset %v, phase %v", c.offset, phase), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					service := fakedynamo.New(table)
-					pass(phase)
-					s := newStore(t, service, c.offset-phase, dynamostore.Options{})
-					lease, err := s.Acquire(t.Context(), request(ttl))
-					require.NoError(t, err)
-					require.Equal(t, c.requests, service.Requests(), "requests of a grant")
-					require.Equal(t, c.trusted-250*ms, lease.TTL, "the trust in a grant")
-				})
+			bubble(t, fmt.Sprintf("F15 F16 M44 M45 M46 offset %v, phase %v", c.offset, phase), func(t *testing.T) {
+				service := fakedynamo.New(table)
+				pass(phase)
+				s := newStore(t, service, c.offset-phase, dynamostore.Options{})
+				lease, err := s.Acquire(t.Context(), request(ttl))
+				require.NoError(t, err)
+				require.Equal(t, c.requests, service.Requests(), "requests of a grant")
+				require.Equal(t, c.trusted-250*ms, lease.TTL, "the trust in a grant")
 			})
 		}
 	}
@@ -97,17 +92,15 @@ func TestEdgeOfARenewal(t *testing.T) {
 		{2 * time.Second, 500 * time.Millisecond, 1},
 		{2 * time.Second, 501 * time.Millisecond, 2},
 	} {
-		t.Run(fmt.Sprintf("F16 M49 TTL %v, behind by %v", c.ttl, c.behind), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(c.ttl))
-				require.NoError(t, err)
-				pass(c.ttl)
-				sent := service.Requests()
-				_, err = newStore(t, service, -c.behind, dynamostore.Options{}).Renew(t.Context(), lease, c.ttl)
-				require.NoError(t, err)
-				require.Equal(t, sent+c.requests, service.Requests(), "requests of a renewal")
-			})
+		bubble(t, fmt.Sprintf("F16 M49 TTL %v, behind by %v", c.ttl, c.behind), func(t *testing.T) {
+			service := fakedynamo.New(table)
+			lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(c.ttl))
+			require.NoError(t, err)
+			pass(c.ttl)
+			sent := service.Requests()
+			_, err = newStore(t, service, -c.behind, dynamostore.Options{}).Renew(t.Context(), lease, c.ttl)
+			require.NoError(t, err)
+			require.Equal(t, sent+c.requests, service.Requests(), "requests of a renewal")
 		})
 	}
 }

@@ -49,97 +49,85 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 		service := fakedynamo.New(table)
 		return service, newStore(t, service, 0, dynamostore.Options{})
 	}
-	t.Run("F23 M15 acquire", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			service, s := open(t)
-			service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 1)
-			lease, err := s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
-			require.Equal(t, 2, service.Requests())
-			require.Equal(t, int64(lease.Fence), number(t, fakeRows{service}.get(t, key), "fence"), "one fence step")
-			require.Greater(t, lease.TTL, 59*time.Second)
-			require.NoError(t, s.Release(t.Context(), lease))
-		})
+	bubble(t, "F23 M15 acquire", func(t *testing.T) {
+		service, s := open(t)
+		service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 1)
+		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		require.Equal(t, 2, service.Requests())
+		require.Equal(t, int64(lease.Fence), number(t, fakeRows{service}.get(t, key), "fence"), "one fence step")
+		require.Greater(t, lease.TTL, 59*time.Second)
+		require.NoError(t, s.Release(t.Context(), lease))
 	})
-	t.Run("F23 F15 acquire with a clock far ahead", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			service := fakedynamo.New(table)
-			s := newStore(t, service, 10*time.Minute, dynamostore.Options{})
-			service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 1)
-			lease, err := s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
-			row := fakeRows{service}.get(t, key)
-			require.InDelta(t, time.Now().Add(time.Minute+dynamostore.DefaultSkew).UnixMilli(), number(t, row, "expires"), 1101)
-			require.Greater(t, int64(lease.Fence), time.Now().Add(9*time.Minute).UnixMicro(),
-				"the old fence is not known, and no smaller fence is safe")
-		})
+	bubble(t, "F23 F15 acquire with a clock far ahead", func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 10*time.Minute, dynamostore.Options{})
+		service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 1)
+		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		row := fakeRows{service}.get(t, key)
+		require.InDelta(t, time.Now().Add(time.Minute+dynamostore.DefaultSkew).UnixMilli(), number(t, row, "expires"), 1101)
+		require.Greater(t, int64(lease.Fence), time.Now().Add(9*time.Minute).UnixMicro(),
+			"the old fence is not known, and no smaller fence is safe")
 	})
-	t.Run("F24 renew", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			service, s := open(t)
-			lease, err := s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
-			pass(10 * time.Second)
-			service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 2)
-			left, err := s.Renew(t.Context(), lease, time.Minute)
-			require.NoError(t, err)
-			require.Greater(t, left, 59*time.Second)
-		})
+	bubble(t, "F24 renew", func(t *testing.T) {
+		service, s := open(t)
+		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		pass(10 * time.Second)
+		service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 2)
+		left, err := s.Renew(t.Context(), lease, time.Minute)
+		require.NoError(t, err)
+		require.Greater(t, left, 59*time.Second)
 	})
-	t.Run("F25 release", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			service, s := open(t)
-			lease, err := s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
-			service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 2)
-			require.NoError(t, s.Release(t.Context(), lease))
-		})
+	bubble(t, "F25 release", func(t *testing.T) {
+		service, s := open(t)
+		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 2)
+		require.NoError(t, s.Release(t.Context(), lease))
 	})
 	// The row remembers the release of the other owner. ErrLost would say that the lease was
 	// lost before the release.
-	t.Run("F25 release, and another owner acquires and releases before the second request", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			service, s := open(t)
-			lease, err := s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
-			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-				switch r.N {
-				case 2:
-					return fakedynamo.Fault{LoseReply: errReset}
-				case 3:
-					return fakedynamo.Fault{In: time.Second}
-				}
-				return fakedynamo.Fault{}
+	bubble(t, "F25 release, and another owner acquires and releases before the second request", func(t *testing.T) {
+		service, s := open(t)
+		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+			switch r.N {
+			case 2:
+				return fakedynamo.Fault{LoseReply: errReset}
+			case 3:
+				return fakedynamo.Fault{In: time.Second}
 			}
-			other := make(chan error)
-			go func() {
-				pass(500 * time.Millisecond)
-				turn, err := s.Acquire(t.Context(), request(time.Minute))
-				other <- errors.Join(err, s.Release(t.Context(), turn))
-			}()
-			released := make(chan error, 1)
-			go func() { released <- s.Release(t.Context(), lease) }()
-			require.NoError(t, <-other)
-			err = <-released
-			require.Error(t, err)
-			for _, known := range []error{lockstore.ErrLost, lockstore.ErrUnavailable, lockstore.ErrRefused, lockstore.ErrCorrupt} {
-				require.NotErrorIs(t, err, known)
-			}
-			require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost, "in this call no reply was lost")
-		})
+			return fakedynamo.Fault{}
+		}
+		other := make(chan error)
+		go func() {
+			pass(500 * time.Millisecond)
+			turn, err := s.Acquire(t.Context(), request(time.Minute))
+			other <- errors.Join(err, s.Release(t.Context(), turn))
+		}()
+		released := make(chan error, 1)
+		go func() { released <- s.Release(t.Context(), lease) }()
+		require.NoError(t, <-other)
+		err = <-released
+		require.Error(t, err)
+		for _, known := range []error{lockstore.ErrLost, lockstore.ErrUnavailable, lockstore.ErrRefused, lockstore.ErrCorrupt} {
+			require.NotErrorIs(t, err, known)
+		}
+		require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost, "in this call no reply was lost")
 	})
-	t.Run("F23 takeover", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			service, s := open(t)
-			first, err := s.Acquire(t.Context(), request(time.Second))
-			require.NoError(t, err)
-			pass(5 * time.Second)
-			service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 3) // 2 is the refusal
-			lease, err := s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
-			require.Greater(t, lease.Fence, first.Fence)
-			require.Equal(t, 4, service.Requests())
-		})
+	bubble(t, "F23 takeover", func(t *testing.T) {
+		service, s := open(t)
+		first, err := s.Acquire(t.Context(), request(time.Second))
+		require.NoError(t, err)
+		pass(5 * time.Second)
+		service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 3) // 2 is the refusal
+		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		require.Greater(t, lease.Fence, first.Fence)
+		require.Equal(t, 4, service.Requests())
 	})
 }
 
@@ -148,50 +136,48 @@ func TestLateDuplicateOfAnAcquire(t *testing.T) {
 	const later = 20 * time.Second
 	for name, offset := range map[string]time.Duration{"clock right": 0, "F15 clock ahead": 10 * time.Minute, "F16 clock behind": -10 * time.Minute} {
 		for _, end := range []string{"release", "abandon", "abandon before", "abandon before, fence ahead", "abandon before, no other owners, fence ahead"} {
-			t.Run("F26 M18 "+name+", after "+end, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					service := fakedynamo.New(table)
-					s := newStore(t, service, offset, dynamostore.Options{})
-					req := request(time.Minute)
-					if strings.HasPrefix(end, "abandon before") {
-						slow := 1
-						if strings.HasSuffix(end, "ahead") {
-							fence := time.Now().Add(time.Hour).UnixMicro()
-							fakeRows{service}.put(t, key, item{"last": n(strconv.FormatInt(fence, 10)), "ttl": n("1")})
-							slow = 2 // after the refusal that shows the fence
-						}
-						service.Fault = on(fakedynamo.Fault{In: later, Repeat: time.Second}, slow)
-						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-						defer cancel()
-						_, err := s.Acquire(ctx, req)
-						require.ErrorIs(t, err, context.DeadlineExceeded)
-						require.True(t, isUnknown(err), "%v", err)
-						// Meanwhile the reply to a request for another key corrects the clock.
-						other := req
-						other.Key, other.Owner = "account/8", lockstore.NewOwner()
-						_, err = s.Acquire(t.Context(), other)
+			bubble(t, "F26 M18 "+name+", after "+end, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				s := newStore(t, service, offset, dynamostore.Options{})
+				req := request(time.Minute)
+				if strings.HasPrefix(end, "abandon before") {
+					slow := 1
+					if strings.HasSuffix(end, "ahead") {
+						fence := time.Now().Add(time.Hour).UnixMicro()
+						fakeRows{service}.put(t, key, item{"last": n(strconv.FormatInt(fence, 10)), "ttl": n("1")})
+						slow = 2 // after the refusal that shows the fence
+					}
+					service.Fault = on(fakedynamo.Fault{In: later, Repeat: time.Second}, slow)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					_, err := s.Acquire(ctx, req)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.True(t, isUnknown(err), "%v", err)
+					// Meanwhile the reply to a request for another key corrects the clock.
+					other := req
+					other.Key, other.Owner = "account/8", lockstore.NewOwner()
+					_, err = s.Acquire(t.Context(), other)
+					require.NoError(t, err)
+					require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
+					// Other owners acquire and release, so the row forgets the abandon.
+					for range others(end) {
+						lease, err := s.Acquire(t.Context(), request(time.Minute))
 						require.NoError(t, err)
-						require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
-						// Other owners acquire and release, so the row forgets the abandon.
-						for range others(end) {
-							lease, err := s.Acquire(t.Context(), request(time.Minute))
-							require.NoError(t, err)
-							require.NoError(t, s.Release(t.Context(), lease))
-						}
-					} else {
-						service.Fault = on(fakedynamo.Fault{Repeat: later}, 1)
-						lease, err := s.Acquire(t.Context(), req)
-						require.NoError(t, err)
-						if end == "abandon" {
-							lease.Fence = 0
-						}
 						require.NoError(t, s.Release(t.Context(), lease))
 					}
-					service.Wait()
-					status, err := s.Inspect(t.Context(), key)
+				} else {
+					service.Fault = on(fakedynamo.Fault{Repeat: later}, 1)
+					lease, err := s.Acquire(t.Context(), req)
 					require.NoError(t, err)
-					require.Equal(t, lockstore.Free, status.State, "a late duplicate: %s", dump(fakeRows{service}.get(t, key)))
-				})
+					if end == "abandon" {
+						lease.Fence = 0
+					}
+					require.NoError(t, s.Release(t.Context(), lease))
+				}
+				service.Wait()
+				status, err := s.Inspect(t.Context(), key)
+				require.NoError(t, err)
+				require.Equal(t, lockstore.Free, status.State, "a late duplicate: %s", dump(fakeRows{service}.get(t, key)))
 			})
 		}
 	}
@@ -305,30 +291,28 @@ func TestErrors(t *testing.T) {
 		"F21 no TLS":                 {fault: fakedynamo.Fault{Unsent: tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}}, want: lockstore.ErrUnavailable, says: "TLS"},
 		"F21 plain HTTP":             {fault: fakedynamo.Fault{Unsent: &url.Error{Op: "Post", Err: http.ErrSchemeMismatch}}, want: lockstore.ErrUnavailable, says: "TLS"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				s := newStore(t, service, 0, dynamostore.Options{})
-				lease, err := s.Acquire(t.Context(), request(time.Hour))
-				require.NoError(t, err)
-				service.Fault = func(fakedynamo.Request) fakedynamo.Fault { return tc.fault }
-				for method, call := range methods(s, lease) {
-					before := service.Requests()
-					err := call(t.Context())
-					if tc.want != nil {
-						require.ErrorIs(t, err, tc.want, method)
-					} else {
-						require.True(t, isUnknown(err), "%s: %v", method, err)
-					}
-					require.ErrorContains(t, err, tc.says, method)
-					require.ErrorContains(t, err, table, method)
-					sent := service.Requests() - before
-					require.LessOrEqual(t, sent, 3, method)
-					if tc.once {
-						require.Equal(t, 1, sent, "%s: a second attempt cannot help", method)
-					}
+		bubble(t, name, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			s := newStore(t, service, 0, dynamostore.Options{})
+			lease, err := s.Acquire(t.Context(), request(time.Hour))
+			require.NoError(t, err)
+			service.Fault = func(fakedynamo.Request) fakedynamo.Fault { return tc.fault }
+			for method, call := range methods(s, lease) {
+				before := service.Requests()
+				err := call(t.Context())
+				if tc.want != nil {
+					require.ErrorIs(t, err, tc.want, method)
+				} else {
+					require.True(t, isUnknown(err), "%s: %v", method, err)
 				}
-			})
+				require.ErrorContains(t, err, tc.says, method)
+				require.ErrorContains(t, err, table, method)
+				sent := service.Requests() - before
+				require.LessOrEqual(t, sent, 3, method)
+				if tc.once {
+					require.Equal(t, 1, sent, "%s: a second attempt cannot help", method)
+				}
+			}
 		})
 	}
 }
@@ -366,26 +350,24 @@ func TestAmbiguousAttempts(t *testing.T) {
 		"F31 then throttled":       {Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}},
 		"F44 then table not found": {Refuse: &fakedynamo.Failure{Status: 400, Code: "ResourceNotFoundException"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				s := newStore(t, service, 0, dynamostore.Options{})
-				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-					if r.N == 1 {
-						return fakedynamo.Fault{LoseReply: errReset}
-					}
-					return last
+		bubble(t, name, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			s := newStore(t, service, 0, dynamostore.Options{})
+			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+				if r.N == 1 {
+					return fakedynamo.Fault{LoseReply: errReset}
 				}
-				req := request(time.Minute)
-				_, err := s.Acquire(t.Context(), req)
-				require.True(t, isUnknown(err), "%v", err)
-				require.NotNil(t, fakeRows{service}.get(t, key)["owner"], "the first attempt was applied")
+				return last
+			}
+			req := request(time.Minute)
+			_, err := s.Acquire(t.Context(), req)
+			require.True(t, isUnknown(err), "%v", err)
+			require.NotNil(t, fakeRows{service}.get(t, key)["owner"], "the first attempt was applied")
 
-				service.Fault = nil
-				lease, err := s.Acquire(t.Context(), req)
-				require.NoError(t, err)
-				require.NoError(t, s.Release(t.Context(), lease))
-			})
+			service.Fault = nil
+			lease, err := s.Acquire(t.Context(), req)
+			require.NoError(t, err)
+			require.NoError(t, s.Release(t.Context(), lease))
 		})
 	}
 }
@@ -564,26 +546,24 @@ func TestNewRefuses(t *testing.T) {
 // A completed key is closed from d to d + 2 skew + 2 s.
 func TestTimeOfACooldown(t *testing.T) {
 	for _, offset := range []time.Duration{0, time.Second, -time.Second} {
-		t.Run(fmt.Sprint(offset), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				s := newStore(t, service, offset, dynamostore.Options{})
-				lease, err := s.Acquire(t.Context(), request(time.Minute))
-				require.NoError(t, err)
-				start := time.Now()
-				require.NoError(t, s.Complete(t.Context(), lease, nil, 10*time.Second))
-				for {
-					_, err := s.Acquire(t.Context(), request(time.Minute))
-					if err == nil {
-						break
-					}
-					require.ErrorIs(t, err, lockstore.ErrRefused)
-					pass(max(50*time.Millisecond, 4*time.Second-time.Since(start)))
+		bubble(t, fmt.Sprint(offset), func(t *testing.T) {
+			service := fakedynamo.New(table)
+			s := newStore(t, service, offset, dynamostore.Options{})
+			lease, err := s.Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			start := time.Now()
+			require.NoError(t, s.Complete(t.Context(), lease, nil, 10*time.Second))
+			for {
+				_, err := s.Acquire(t.Context(), request(time.Minute))
+				if err == nil {
+					break
 				}
-				require.GreaterOrEqual(t, time.Since(start), 10*time.Second)
-				require.LessOrEqual(t, time.Since(start), 10*time.Second+takeoverDelay)
-				require.Error(t, s.Complete(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}, nil, time.Minute), "fence 0")
-			})
+				require.ErrorIs(t, err, lockstore.ErrRefused)
+				pass(max(50*time.Millisecond, 4*time.Second-time.Since(start)))
+			}
+			require.GreaterOrEqual(t, time.Since(start), 10*time.Second)
+			require.LessOrEqual(t, time.Since(start), 10*time.Second+takeoverDelay)
+			require.Error(t, s.Complete(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}, nil, time.Minute), "fence 0")
 		})
 	}
 }
@@ -625,27 +605,25 @@ func TestTextsOfErrors(t *testing.T) {
 		"F44 wrong keys":    {Refuse: &fakedynamo.Failure{Status: 400, Code: "ValidationException"}},
 		"F53 a damaged row": {},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				fakeRows{service}.put(t, key, item{"fence": s("damaged")})
-				service.Fault = func(fakedynamo.Request) fakedynamo.Fault { return fault }
-				store := newStore(t, service, 0, dynamostore.Options{})
-				for method, call := range methods(store, lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: 1}) {
-					err := call(t.Context())
-					require.Error(t, err, method)
-					for _, class := range []error{lockstore.ErrUnavailable, lockstore.ErrCorrupt} {
-						require.NotContains(t, err.Error(), class.Error(), method)
-					}
-					require.Equal(t, 1, strings.Count(err.Error(), "dynamostore"), "%s: %v", method, err)
-					require.Equal(t, fault.LoseReply != nil, isUnknown(err), "%s: %v", method, err)
-					if reads := method == "Inspect" || method == "Abandon" || strings.HasPrefix(method, "Resolve"); fault.LoseReply != nil {
-						require.Equal(t, !reads, strings.Contains(err.Error(), "the outcome is unknown"), "%s: %v", method, err)
-					}
-					_, found := errors.AsType[*tls.CertificateVerificationError](err)
-					require.Equal(t, fault.Unsent == unverified, found, method)
+		bubble(t, name, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			fakeRows{service}.put(t, key, item{"fence": s("damaged")})
+			service.Fault = func(fakedynamo.Request) fakedynamo.Fault { return fault }
+			store := newStore(t, service, 0, dynamostore.Options{})
+			for method, call := range methods(store, lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: 1}) {
+				err := call(t.Context())
+				require.Error(t, err, method)
+				for _, class := range []error{lockstore.ErrUnavailable, lockstore.ErrCorrupt} {
+					require.NotContains(t, err.Error(), class.Error(), method)
 				}
-			})
+				require.Equal(t, 1, strings.Count(err.Error(), "dynamostore"), "%s: %v", method, err)
+				require.Equal(t, fault.LoseReply != nil, isUnknown(err), "%s: %v", method, err)
+				if reads := method == "Inspect" || method == "Abandon" || strings.HasPrefix(method, "Resolve"); fault.LoseReply != nil {
+					require.Equal(t, !reads, strings.Contains(err.Error(), "the outcome is unknown"), "%s: %v", method, err)
+				}
+				_, found := errors.AsType[*tls.CertificateVerificationError](err)
+				require.Equal(t, fault.Unsent == unverified, found, method)
+			}
 		})
 	}
 	noCredentials := errors.New("no credentials")

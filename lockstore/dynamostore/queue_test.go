@@ -125,37 +125,35 @@ func TestPausesOfAwaitTurn(t *testing.T) {
 		{21, 505 * time.Millisecond},
 	} {
 		for _, longest := range []bool{false, true} {
-			t.Run(fmt.Sprint("place ", c.place, " longest ", longest), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					service := fakedynamo.New(table)
-					s := newStore(t, service, 0, dynamostore.Options{})
-					want := []float64{7. / 8 * float64(c.first), 7. / 8 * float64(lockstore.Turn/2)}
-					s.SetRandom(func(time.Duration) time.Duration { return 0 })
-					if longest {
-						want = []float64{float64(c.first), float64(lockstore.Turn / 2)}
-						s.SetRandom(func(most time.Duration) time.Duration { return most })
-					}
-					_, err := s.Acquire(t.Context(), request(time.Hour))
-					require.NoError(t, err)
-					for range c.place - 1 {
-						heldPlace(t, s)
-					}
-					req := request(time.Minute)
-					req.JoinQueue = true
-					_, err = s.Acquire(t.Context(), req)
-					require.ErrorIs(t, err, lockstore.ErrRefused)
-					var reads []time.Time
-					service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
-						reads = append(reads, time.Now())
-						return fakedynamo.Fault{}
-					}
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-					defer cancel()
-					require.ErrorIs(t, storetest.AwaitTurn(ctx, s.Store, key, req.Owner), context.DeadlineExceeded)
-					last := len(reads) - 1
-					require.InEpsilon(t, want[0], float64(reads[1].Sub(reads[0])), 0.02)
-					require.InEpsilon(t, want[1], float64(reads[last].Sub(reads[last-1])), 0.001)
-				})
+			bubble(t, fmt.Sprint("place ", c.place, " longest ", longest), func(t *testing.T) {
+				service := fakedynamo.New(table)
+				s := newStore(t, service, 0, dynamostore.Options{})
+				want := []float64{7. / 8 * float64(c.first), 7. / 8 * float64(lockstore.Turn/2)}
+				s.SetRandom(func(time.Duration) time.Duration { return 0 })
+				if longest {
+					want = []float64{float64(c.first), float64(lockstore.Turn / 2)}
+					s.SetRandom(func(most time.Duration) time.Duration { return most })
+				}
+				_, err := s.Acquire(t.Context(), request(time.Hour))
+				require.NoError(t, err)
+				for range c.place - 1 {
+					heldPlace(t, s)
+				}
+				req := request(time.Minute)
+				req.JoinQueue = true
+				_, err = s.Acquire(t.Context(), req)
+				require.ErrorIs(t, err, lockstore.ErrRefused)
+				var reads []time.Time
+				service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
+					reads = append(reads, time.Now())
+					return fakedynamo.Fault{}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				require.ErrorIs(t, storetest.AwaitTurn(ctx, s.Store, key, req.Owner), context.DeadlineExceeded)
+				last := len(reads) - 1
+				require.InEpsilon(t, want[0], float64(reads[1].Sub(reads[0])), 0.02)
+				require.InEpsilon(t, want[1], float64(reads[last].Sub(reads[last-1])), 0.001)
 			})
 		}
 	}
@@ -244,25 +242,23 @@ func TestRefusedPlace(t *testing.T) {
 			row["released"] = text(me)
 		}, 2, func(t *testing.T, _ lockstore.Lease, err error) { require.ErrorIs(t, err, lockstore.ErrLost) }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				s := newStore(t, service, 0, dynamostore.Options{})
-				startWork(t, s)
-				req := request(time.Minute)
-				req.JoinQueue = true
-				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-					if r.N == 4 {
-						row := service.Row(table, key)
-						c.change(row, req.Owner)
-						service.SetRow(table, key, row)
-					}
-					return fakedynamo.Fault{}
+		bubble(t, name, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			s := newStore(t, service, 0, dynamostore.Options{})
+			startWork(t, s)
+			req := request(time.Minute)
+			req.JoinQueue = true
+			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+				if r.N == 4 {
+					row := service.Row(table, key)
+					c.change(row, req.Owner)
+					service.SetRow(table, key, row)
 				}
-				lease, err := s.Acquire(t.Context(), req)
-				c.check(t, lease, err)
-				require.Equal(t, c.requests, service.Requests()-2)
-			})
+				return fakedynamo.Fault{}
+			}
+			lease, err := s.Acquire(t.Context(), req)
+			c.check(t, lease, err)
+			require.Equal(t, c.requests, service.Requests()-2)
 		})
 	}
 }
@@ -273,34 +269,32 @@ func TestPlaceThatIsNotAsked(t *testing.T) {
 		"F31 it is throttled": {Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}},
 		"F28 it hangs":        {In: time.Hour},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				s := newStore(t, service, 0, dynamostore.Options{})
-				startWork(t, s)
-				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-					if r.N > 3 {
-						return fault
-					}
-					return fakedynamo.Fault{}
+		bubble(t, name, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			s := newStore(t, service, 0, dynamostore.Options{})
+			startWork(t, s)
+			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+				if r.N > 3 {
+					return fault
 				}
-				req := request(time.Minute)
-				req.JoinQueue = true
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				_, err := s.Acquire(ctx, req)
-				service.Wait()
-				if fault.In > 0 { // it may have a place
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-					require.NotErrorIs(t, err, lockstore.ErrRefused)
-					require.NotErrorIs(t, err, lockstore.ErrUnavailable)
-					return
-				}
-				refused, ok := errors.AsType[*lockstore.Refused](err)
-				require.True(t, ok, "%v", err)
-				require.Equal(t, lockstore.Held, refused.State)
-				require.Zero(t, refused.QueuePosition)
-			})
+				return fakedynamo.Fault{}
+			}
+			req := request(time.Minute)
+			req.JoinQueue = true
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := s.Acquire(ctx, req)
+			service.Wait()
+			if fault.In > 0 { // it may have a place
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.NotErrorIs(t, err, lockstore.ErrRefused)
+				require.NotErrorIs(t, err, lockstore.ErrUnavailable)
+				return
+			}
+			refused, ok := errors.AsType[*lockstore.Refused](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, lockstore.Held, refused.State)
+			require.Zero(t, refused.QueuePosition)
 		})
 	}
 }

@@ -24,23 +24,21 @@ func TestRenewByANewProcess(t *testing.T) {
 	} {
 		for _, phase := range []time.Duration{0, 700 * time.Millisecond} {
 			for _, left := range []time.Duration{40 * time.Second, 2 * time.Second, dynamostore.Margin} {
-				t.Run(fmt.Sprintf("F15 F16 F74 M41 clock off by %v, phase %v, %v left", offset, phase, left), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						service := fakedynamo.New(table)
-						pass(phase)
-						lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
-						require.NoError(t, err)
-						pass(ttl - left)
-						sent := service.Requests()
-						trusted, err := newStore(t, service, offset, dynamostore.Options{}).Renew(t.Context(), lease, ttl)
-						require.NoError(t, err)
-						require.Greater(t, trusted, ttl-2*time.Second)
-						require.LessOrEqual(t, trusted, ttl-dynamostore.Margin)
-						if offset == 0 {
-							require.Equal(t, sent+1, service.Requests())
-						}
-						requireTrustIsOver(t, service, time.Now().Add(trusted), dynamostore.Options{})
-					})
+				bubble(t, fmt.Sprintf("F15 F16 F74 M41 clock off by %v, phase %v, %v left", offset, phase, left), func(t *testing.T) {
+					service := fakedynamo.New(table)
+					pass(phase)
+					lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
+					require.NoError(t, err)
+					pass(ttl - left)
+					sent := service.Requests()
+					trusted, err := newStore(t, service, offset, dynamostore.Options{}).Renew(t.Context(), lease, ttl)
+					require.NoError(t, err)
+					require.Greater(t, trusted, ttl-2*time.Second)
+					require.LessOrEqual(t, trusted, ttl-dynamostore.Margin)
+					if offset == 0 {
+						require.Equal(t, sent+1, service.Requests())
+					}
+					requireTrustIsOver(t, service, time.Now().Add(trusted), dynamostore.Options{})
 				})
 			}
 		}
@@ -52,27 +50,25 @@ func TestALeaseIsLostWhenItMayBeTakenOver(t *testing.T) {
 	const ttl = 10 * time.Second
 	for _, offset := range []time.Duration{0, 5 * time.Minute} {
 		for _, over := range []bool{false, true} {
-			t.Run(fmt.Sprintf("F09 clock off by %v, over %v", offset, over), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					service := fakedynamo.New(table)
-					lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
+			bubble(t, fmt.Sprintf("F09 clock off by %v, over %v", offset, over), func(t *testing.T) {
+				service := fakedynamo.New(table)
+				lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
+				require.NoError(t, err)
+				end := ttl + dynamostore.DefaultSkew + time.Second
+				if !over {
+					end -= time.Millisecond
+				}
+				pass(end)
+				s := newStore(t, service, offset, dynamostore.Options{})
+				status, err := newStore(t, service, offset, dynamostore.Options{}).Inspect(t.Context(), key)
+				require.NoError(t, err)
+				require.Equal(t, !over, status.State == lockstore.Held)
+				_, err = s.Renew(t.Context(), lease, ttl)
+				if over {
+					require.ErrorIs(t, err, lockstore.ErrLost)
+				} else {
 					require.NoError(t, err)
-					end := ttl + dynamostore.DefaultSkew + time.Second
-					if !over {
-						end -= time.Millisecond
-					}
-					pass(end)
-					s := newStore(t, service, offset, dynamostore.Options{})
-					status, err := newStore(t, service, offset, dynamostore.Options{}).Inspect(t.Context(), key)
-					require.NoError(t, err)
-					require.Equal(t, !over, status.State == lockstore.Held)
-					_, err = s.Renew(t.Context(), lease, ttl)
-					if over {
-						require.ErrorIs(t, err, lockstore.ErrLost)
-					} else {
-						require.NoError(t, err)
-					}
-				})
+				}
 			})
 		}
 	}
@@ -112,35 +108,33 @@ func TestSecondWriteOfARenewal(t *testing.T) {
 		"F31 the second write is throttled":                   {0, fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}}, 40 * time.Second},
 		"F24 the replies to the second write are lost":        {0, fakedynamo.Fault{LoseReply: errReset}, 40 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
-				require.NoError(t, err)
-				pass(30 * time.Second)
-				s := newStore(t, service, 0, dynamostore.Options{})
-				readings := 0
-				s.SetNow(func() time.Time {
-					now := time.Now().Add(-15 * time.Second)
-					if readings++; readings > 3 { // one for the end, one before and one after the first request
-						now = now.Add(-c.back)
-					}
-					return now
-				})
-				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-					if r.N > 2 {
-						return c.fault
-					}
-					return fakedynamo.Fault{}
+		bubble(t, name, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			pass(30 * time.Second)
+			s := newStore(t, service, 0, dynamostore.Options{})
+			readings := 0
+			s.SetNow(func() time.Time {
+				now := time.Now().Add(-15 * time.Second)
+				if readings++; readings > 3 { // one for the end, one before and one after the first request
+					now = now.Add(-c.back)
 				}
-				trusted, err := s.Renew(t.Context(), lease, time.Minute)
-				require.NoError(t, err)
-				require.Greater(t, trusted, c.least)
-				service.Fault = nil
-				pass(trusted)
-				_, err = newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
-				require.ErrorIs(t, err, lockstore.ErrRefused)
+				return now
 			})
+			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+				if r.N > 2 {
+					return c.fault
+				}
+				return fakedynamo.Fault{}
+			}
+			trusted, err := s.Renew(t.Context(), lease, time.Minute)
+			require.NoError(t, err)
+			require.Greater(t, trusted, c.least)
+			service.Fault = nil
+			pass(trusted)
+			_, err = newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
+			require.ErrorIs(t, err, lockstore.ErrRefused)
 		})
 	}
 }
@@ -148,19 +142,17 @@ func TestSecondWriteOfARenewal(t *testing.T) {
 // A call whose first write was applied never says that nothing was applied.
 func TestAFailedCorrectionIsUnknown(t *testing.T) {
 	for name, offset := range map[string]time.Duration{"F15 ahead": 2 * time.Minute, "F16 behind": -2 * time.Minute} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-					if r.N >= 2 {
-						return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}}
-					}
-					return fakedynamo.Fault{}
+		bubble(t, name, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+				if r.N >= 2 {
+					return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}}
 				}
-				_, err := newStore(t, service, offset, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
-				require.NotNil(t, fakeRows{service}.get(t, key)["owner"])
-				require.True(t, isUnknown(err), err)
-			})
+				return fakedynamo.Fault{}
+			}
+			_, err := newStore(t, service, offset, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
+			require.NotNil(t, fakeRows{service}.get(t, key)["owner"])
+			require.True(t, isUnknown(err), err)
 		})
 	}
 }
@@ -234,35 +226,33 @@ func TestLateDuplicatesLowerNoFence(t *testing.T) {
 			require.NoError(t, s.Release(t.Context(), lease))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-					if r.N%2 == 1 { // each first attempt is late, and the client sends a second one
-						return fakedynamo.Fault{In: 20*time.Second + time.Duration(r.N)*time.Second}
-					}
-					return fakedynamo.Fault{}
+		bubble(t, name, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+				if r.N%2 == 1 { // each first attempt is late, and the client sends a second one
+					return fakedynamo.Fault{In: 20*time.Second + time.Duration(r.N)*time.Second}
 				}
-				s, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 900*time.Millisecond), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
-				require.NoError(t, err)
-				s.SetNow(func() time.Time { return time.Now().Add(4 * time.Minute) })
-				first(t, s)
-				service.Fault = nil
-				var highest lockstore.Fence
-				for n := range 20 {
-					pass(2 * time.Second)
-					offset := -time.Duration(n%5) * 3 * time.Second
-					lease, err := newStore(t, service, offset, dynamostore.Options{}).Acquire(t.Context(), request(10*time.Second))
-					if err != nil {
-						require.ErrorIs(t, err, lockstore.ErrRefused)
-						continue
-					}
-					require.Greater(t, lease.Fence, highest)
-					highest = lease.Fence
-					require.NoError(t, s.Release(t.Context(), lease))
+				return fakedynamo.Fault{}
+			}
+			s, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 900*time.Millisecond), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			s.SetNow(func() time.Time { return time.Now().Add(4 * time.Minute) })
+			first(t, s)
+			service.Fault = nil
+			var highest lockstore.Fence
+			for n := range 20 {
+				pass(2 * time.Second)
+				offset := -time.Duration(n%5) * 3 * time.Second
+				lease, err := newStore(t, service, offset, dynamostore.Options{}).Acquire(t.Context(), request(10*time.Second))
+				if err != nil {
+					require.ErrorIs(t, err, lockstore.ErrRefused)
+					continue
 				}
-				service.Wait()
-			})
+				require.Greater(t, lease.Fence, highest)
+				highest = lease.Fence
+				require.NoError(t, s.Release(t.Context(), lease))
+			}
+			service.Wait()
 		})
 	}
 }
@@ -274,22 +264,20 @@ func TestUsersWithDifferentSkews(t *testing.T) {
 	for _, skews := range [][2]time.Duration{{time.Minute, time.Second}, {time.Second, time.Minute}} {
 		for _, offset := range []time.Duration{0, -20 * time.Second} {
 			for _, renewed := range []bool{false, true} {
-				t.Run(fmt.Sprintf("F16 F73 M42 skew %v clock off by %v, then skew %v, renewed by the second %v", skews[0], offset, skews[1], renewed), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						service := fakedynamo.New(table)
-						first := newStore(t, service, offset, dynamostore.Options{Skew: skews[0]})
-						second := newStore(t, service, 0, dynamostore.Options{Skew: skews[1]})
-						lease, err := first.Acquire(t.Context(), request(ttl))
+				bubble(t, fmt.Sprintf("F16 F73 M42 skew %v clock off by %v, then skew %v, renewed by the second %v", skews[0], offset, skews[1], renewed), func(t *testing.T) {
+					service := fakedynamo.New(table)
+					first := newStore(t, service, offset, dynamostore.Options{Skew: skews[0]})
+					second := newStore(t, service, 0, dynamostore.Options{Skew: skews[1]})
+					lease, err := first.Acquire(t.Context(), request(ttl))
+					require.NoError(t, err)
+					end := time.Now().Add(lease.TTL)
+					if renewed {
+						pass(time.Second)
+						trusted, err := second.Renew(t.Context(), lease, ttl)
 						require.NoError(t, err)
-						end := time.Now().Add(lease.TTL)
-						if renewed {
-							pass(time.Second)
-							trusted, err := second.Renew(t.Context(), lease, ttl)
-							require.NoError(t, err)
-							end = time.Now().Add(trusted)
-						}
-						requireTrustIsOver(t, service, end, dynamostore.Options{Skew: skews[1]})
-					})
+						end = time.Now().Add(trusted)
+					}
+					requireTrustIsOver(t, service, end, dynamostore.Options{Skew: skews[1]})
 				})
 			}
 		}
@@ -300,30 +288,28 @@ func TestUsersWithDifferentSkews(t *testing.T) {
 // request each.
 func TestAbandonWithAClockAhead(t *testing.T) {
 	for _, held := range []bool{false, true} {
-		t.Run(fmt.Sprintf("F15 M48 the acquire was applied %v", held), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				s := newStore(t, service, 0, dynamostore.Options{})
-				req := request(10 * time.Minute) // live by the wrong clock, too
-				before := lockstore.Lease{}
-				if held {
-					var err error
-					before, err = s.Acquire(t.Context(), req)
-					require.NoError(t, err)
-				}
-				pass(time.Second)
-				abandon := lockstore.Lease{Key: key, Owner: req.Owner}
-				require.NoError(t, newStore(t, service, 4*time.Minute, dynamostore.Options{}).Release(t.Context(), abandon))
-				pass(2 * time.Second)
-				sent := service.Requests()
-				_, err := s.Acquire(t.Context(), req)
-				require.ErrorIs(t, err, lockstore.ErrLost, "a late duplicate of the abandoned acquire takes no lock")
-				next, err := s.Acquire(t.Context(), request(time.Minute))
+		bubble(t, fmt.Sprintf("F15 M48 the acquire was applied %v", held), func(t *testing.T) {
+			service := fakedynamo.New(table)
+			s := newStore(t, service, 0, dynamostore.Options{})
+			req := request(10 * time.Minute) // live by the wrong clock, too
+			before := lockstore.Lease{}
+			if held {
+				var err error
+				before, err = s.Acquire(t.Context(), req)
 				require.NoError(t, err)
-				require.Equal(t, sent+2, service.Requests(), "one request each")
-				require.Greater(t, next.Fence, before.Fence)
-				require.InDelta(t, time.Now().UnixMicro(), int64(next.Fence), 1)
-			})
+			}
+			pass(time.Second)
+			abandon := lockstore.Lease{Key: key, Owner: req.Owner}
+			require.NoError(t, newStore(t, service, 4*time.Minute, dynamostore.Options{}).Release(t.Context(), abandon))
+			pass(2 * time.Second)
+			sent := service.Requests()
+			_, err := s.Acquire(t.Context(), req)
+			require.ErrorIs(t, err, lockstore.ErrLost, "a late duplicate of the abandoned acquire takes no lock")
+			next, err := s.Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			require.Equal(t, sent+2, service.Requests(), "one request each")
+			require.Greater(t, next.Fence, before.Fence)
+			require.InDelta(t, time.Now().UnixMicro(), int64(next.Fence), 1)
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,43 +18,41 @@ import (
 // the second attempt arrives.
 func TestResolveWhoseReplyIsLost(t *testing.T) {
 	for _, effect := range []bool{false, true} {
-		t.Run(fmt.Sprintf("F23 effect %t", effect), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				s, other := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, 0, dynamostore.Options{})
-				lease, err := s.Acquire(t.Context(), request(time.Second))
-				require.NoError(t, err)
-				require.NoError(t, s.MarkStarted(t.Context(), lease))
-				pass(time.Minute)
-				before := service.Requests()
-				service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
-					switch r.N - before {
-					case 2:
-						f.LoseReply = io.ErrUnexpectedEOF
-					case 3:
-						f.In = 2 * time.Second
-					}
-					return f
+		bubble(t, fmt.Sprintf("F23 effect %t", effect), func(t *testing.T) {
+			service := fakedynamo.New(table)
+			s, other := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, 0, dynamostore.Options{})
+			lease, err := s.Acquire(t.Context(), request(time.Second))
+			require.NoError(t, err)
+			require.NoError(t, s.MarkStarted(t.Context(), lease))
+			pass(time.Minute)
+			before := service.Requests()
+			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+				switch r.N - before {
+				case 2:
+					f.LoseReply = io.ErrUnexpectedEOF
+				case 3:
+					f.In = 2 * time.Second
 				}
-				var resolved error
-				var all sync.WaitGroup
-				all.Go(func() {
-					if effect {
-						resolved = s.ResolveEffect(t.Context(), key, lease.Fence, nil, time.Hour)
-					} else {
-						resolved = s.ResolveNoEffect(t.Context(), key, lease.Fence)
-					}
-				})
-				pass(time.Second)
-				_, err = other.Acquire(t.Context(), request(time.Minute))
+				return f
+			}
+			var resolved error
+			var all sync.WaitGroup
+			all.Go(func() {
 				if effect {
-					require.ErrorIs(t, err, lockstore.ErrRefused)
+					resolved = s.ResolveEffect(t.Context(), key, lease.Fence, nil, time.Hour)
 				} else {
-					require.NoError(t, err)
+					resolved = s.ResolveNoEffect(t.Context(), key, lease.Fence)
 				}
-				all.Wait()
-				require.NoError(t, resolved, "the row remembers it")
 			})
+			pass(time.Second)
+			_, err = other.Acquire(t.Context(), request(time.Minute))
+			if effect {
+				require.ErrorIs(t, err, lockstore.ErrRefused)
+			} else {
+				require.NoError(t, err)
+			}
+			all.Wait()
+			require.NoError(t, resolved, "the row remembers it")
 		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -105,51 +104,49 @@ func TestAnotherNameOfTheTimeToLive(t *testing.T) {
 		{named, dynamostore.Options{TTL: "a", OtherTTL: "b"}, `it has "expires_at"`},
 	} {
 		for name, makes := range states {
-			t.Run(fmt.Sprintf("F50 %s of %q, %s", c.asks.TTL, c.wrote.TTL, name), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					service := fakedynamo.New(table)
-					lease := makes(t, newStore(t, service, 0, c.wrote))
-					before := service.Row(table, key)
-					asks := newStore(t, service, 0, c.asks)
-					calls := methods(asks, lease)
-					calls["Acquire again"] = func(ctx context.Context) error {
-						_, err := asks.Acquire(ctx, lockstore.Request{Key: key, Owner: lease.Owner, TTL: time.Minute})
+			bubble(t, fmt.Sprintf("F50 %s of %q, %s", c.asks.TTL, c.wrote.TTL, name), func(t *testing.T) {
+				service := fakedynamo.New(table)
+				lease := makes(t, newStore(t, service, 0, c.wrote))
+				before := service.Row(table, key)
+				asks := newStore(t, service, 0, c.asks)
+				calls := methods(asks, lease)
+				calls["Acquire again"] = func(ctx context.Context) error {
+					_, err := asks.Acquire(ctx, lockstore.Request{Key: key, Owner: lease.Owner, TTL: time.Minute})
+					return err
+				}
+				calls["Leave"] = func(ctx context.Context) error { return asks.Leave(ctx, key, lease.Owner) }
+				for _, now := range []bool{false, true} {
+					calls[fmt.Sprint("Revoke at once ", now)] = func(ctx context.Context) error {
+						_, err := asks.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: lease.Fence, OpenAtOnce: now})
 						return err
 					}
-					calls["Leave"] = func(ctx context.Context) error { return asks.Leave(ctx, key, lease.Owner) }
-					for _, now := range []bool{false, true} {
-						calls[fmt.Sprint("Revoke at once ", now)] = func(ctx context.Context) error {
-							_, err := asks.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: lease.Fence, OpenAtOnce: now})
-							return err
-						}
-					}
-					for method, call := range calls {
-						for range 2 { // also when the store knows DynamoDB's time and has sent fences
-							sent := service.Requests()
-							err := call(t.Context())
-							require.ErrorIs(t, err, lockstore.ErrCorrupt, method)
-							require.ErrorContains(t, err, c.says, method)
-							require.NotErrorIs(t, err, lockstore.ErrLost, method)
-							require.Equal(t, sent+1, service.Requests(), method)
-							require.Equal(t, before, service.Row(table, key), method)
-						}
-					}
-					for what, call := range map[string]func(context.Context) error{
-						"StillHeld":    transact(service, asks.StillHeld(key, lease.Fence)),
-						"CompleteItem": transact(service, asks.CompleteItem(key, lease.Fence, nil, time.Hour)),
-					} {
+				}
+				for method, call := range calls {
+					for range 2 { // also when the store knows DynamoDB's time and has sent fences
+						sent := service.Requests()
 						err := call(t.Context())
-						_, cancelled := errors.AsType[*types.TransactionCanceledException](err)
-						require.True(t, cancelled, "%s: %v", what, err)
-						require.False(t, asks.IsStale(err, lease.Fence), what)
-						require.Equal(t, before, service.Row(table, key), what)
+						require.ErrorIs(t, err, lockstore.ErrCorrupt, method)
+						require.ErrorContains(t, err, c.says, method)
+						require.NotErrorIs(t, err, lockstore.ErrLost, method)
+						require.Equal(t, sent+1, service.Requests(), method)
+						require.Equal(t, before, service.Row(table, key), method)
 					}
-					require.NoError(t, asks.List(t.Context(), "", func(p lockstore.Page) error {
-						require.Equal(t, 1, p.Damaged)
-						require.Empty(t, p.Keys)
-						return nil
-					}))
-				})
+				}
+				for what, call := range map[string]func(context.Context) error{
+					"StillHeld":    transact(service, asks.StillHeld(key, lease.Fence)),
+					"CompleteItem": transact(service, asks.CompleteItem(key, lease.Fence, nil, time.Hour)),
+				} {
+					err := call(t.Context())
+					_, cancelled := errors.AsType[*types.TransactionCanceledException](err)
+					require.True(t, cancelled, "%s: %v", what, err)
+					require.False(t, asks.IsStale(err, lease.Fence), what)
+					require.Equal(t, before, service.Row(table, key), what)
+				}
+				require.NoError(t, asks.List(t.Context(), "", func(p lockstore.Page) error {
+					require.Equal(t, 1, p.Damaged)
+					require.Empty(t, p.Keys)
+					return nil
+				}))
 			})
 		}
 	}
@@ -181,22 +178,20 @@ func TestOneTimeToLiveInARow(t *testing.T) {
 	var writes atomic.Int64
 	for name, makes := range states {
 		for method := range methods(nil, lockstore.Lease{}) {
-			t.Run(name+", "+method, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					service := fakedynamo.New(table)
-					lease := makes(t, newStore(t, service, 0, dynamostore.Options{}))
-					row := fakeRows{service}.get(t, key)
-					row["expires_at"] = n("1")
-					fakeRows{service}.put(t, key, row)
-					err := methods(newStore(t, service, 0, changes), lease)[method](t.Context())
-					require.NotErrorIs(t, err, lockstore.ErrCorrupt)
-					now := fakeRows{service}.get(t, key)
-					if !assert.ObjectsAreEqual(row, now) {
-						require.NotContains(t, now, "ttl")
-						require.Greater(t, number(t, now, "expires_at"), time.Now().Add(23*time.Hour).Unix())
-						writes.Add(1)
-					}
-				})
+			bubble(t, name+", "+method, func(t *testing.T) {
+				service := fakedynamo.New(table)
+				lease := makes(t, newStore(t, service, 0, dynamostore.Options{}))
+				row := fakeRows{service}.get(t, key)
+				row["expires_at"] = n("1")
+				fakeRows{service}.put(t, key, row)
+				err := methods(newStore(t, service, 0, changes), lease)[method](t.Context())
+				require.NotErrorIs(t, err, lockstore.ErrCorrupt)
+				now := fakeRows{service}.get(t, key)
+				if !assert.ObjectsAreEqual(row, now) {
+					require.NotContains(t, now, "ttl")
+					require.Greater(t, number(t, now, "expires_at"), time.Now().Add(23*time.Hour).Unix())
+					writes.Add(1)
+				}
 			})
 		}
 	}
@@ -216,30 +211,28 @@ func TestChangeOfTheNameOfTheTimeToLive(t *testing.T) {
 		{TTL: after},
 	}
 	for seed := range uint64(2) {
-		t.Run(fmt.Sprint("F50 seed ", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := &change{service: fakedynamo.New(table), rng: rand.New(rand.NewPCG(seed, 5)), rows: map[string]*used{}}
-				for i := range steps {
-					c.table = []string{before, after, ""}
-					switch i {
-					case 0:
-						c.table = []string{before} // nothing has changed yet
-					case 3:
-						// What the page says to wait for.
-						c.table = []string{before}
-						for c.left(before) > 0 {
-							c.run(t, steps[2])
-						}
-						c.table = []string{after, ""}
-						c.run(t, steps[2], steps[3])
-					default:
-						c.run(t, steps[i-1], steps[i])
+		bubble(t, fmt.Sprint("F50 seed ", seed), func(t *testing.T) {
+			c := &change{service: fakedynamo.New(table), rng: rand.New(rand.NewPCG(seed, 5)), rows: map[string]*used{}}
+			for i := range steps {
+				c.table = []string{before, after, ""}
+				switch i {
+				case 0:
+					c.table = []string{before} // nothing has changed yet
+				case 3:
+					// What the page says to wait for.
+					c.table = []string{before}
+					for c.left(before) > 0 {
+						c.run(t, steps[2])
 					}
-					c.run(t, steps[i])
+					c.table = []string{after, ""}
+					c.run(t, steps[2], steps[3])
+				default:
+					c.run(t, steps[i-1], steps[i])
 				}
-				require.Greater(t, c.deleted, 10, "the test has rows to delete")
-				require.Greater(t, c.done, 300)
-			})
+				c.run(t, steps[i])
+			}
+			require.Greater(t, c.deleted, 10, "the test has rows to delete")
+			require.Greater(t, c.done, 300)
 		})
 	}
 }
