@@ -6,5 +6,5 @@ if i then
 else
 	remember('F', '0000000000000000', me)
 end
-if leaveQueue(me) == 1 or i then handOver() end
+if leaveQueue(me) or i then handOver() end
 return 'R'

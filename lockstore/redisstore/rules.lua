@@ -63,15 +63,15 @@ local function cut(last, number)
 	if number > 0 then from = last else front, from = '', #entry + 1 end
 end
 
--- leaveQueue ends an owner's place. A holder may have one: its hand-over had lapsed before the clock was set
--- back, and it asked again.
+-- leaveQueue ends an owner's place, and returns true if it was the first. A holder may have one: its hand-over had
+-- lapsed before the clock was set back, and it asked again.
 local function leaveQueue(owner)
 	local before, last = place(owner)
 	if before then
 		front = sub(entry, from, before - 1)
 		cut(last, places - 1)
+		return front == ''
 	end
-	return before
 end
 
 -- count is how many places the queue has up to a space of the entry, and most at most.
