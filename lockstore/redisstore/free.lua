@@ -24,8 +24,8 @@ if (ARGV[5] == '1' or ARGV[5] == '1+') and ARGV[6] == '' and type(entry) ~= 'tab
 	if free then
 		local time = redis.call('TIME')
 		local now = time[1] .. time[2]
-		if #now ~= 16 then now = time[1] .. sub('00000' .. time[2], -6) end
-		if #now == 16 and fence < now then
+		if #now ~= 16 then now = sub('0' .. time[1] .. sub('00000' .. time[2], -6), -16) end
+		if fence < now then
 			local done = redis.pcall('SET', KEYS[1], 'lambdalock2 H000' .. now .. ' ' .. me .. ' ' .. number .. ended .. '\n' ..
 				now .. ' ' .. ARGV[2] .. ' ' .. ARGV[3] .. '\n', 'PX', ARGV[4])
 			return done.err and done or 'G' .. now .. ' ' .. ARGV[2] .. ' 0 '
