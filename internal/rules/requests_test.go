@@ -159,6 +159,16 @@ func TestLapsedHandOver(t *testing.T) {
 	k.handsOver("c", driver.Done, between(4, 4), driver.Request{Kind: driver.Resolve, Fence: fence})
 }
 
+// A key whose lease has ended is kept for those who wait, until all turns have passed.
+func TestInspectReserved(t *testing.T) {
+	k, a := withQueue(t)
+	for at, left := range map[float64]time.Duration{10: 4 * time.Second, 13: time.Second} {
+		status := k.unchanged(driver.Done, between(at, at), driver.Request{Kind: driver.Inspect}).Status
+		assert.Equal(t, driver.Status{State: driver.Reserved, Fence: a, Remaining: left, Waiting: 2}, status)
+	}
+	assert.Equal(t, driver.Free, k.unchanged(driver.Done, between(14, 14), driver.Request{Kind: driver.Inspect}).Status.State)
+}
+
 func TestComplete(t *testing.T) {
 	k, a := withQueue(t)
 	complete := func(o driver.Owner, f driver.Fence) driver.Request {

@@ -377,6 +377,7 @@ func TestSeveralHolders(t *testing.T) {
 	assert.Equal(t, 1, refused.Position)
 	assert.Equal(t, 8*time.Second, refused.Status.Holders[0].Remaining)
 	assert.Equal(t, 9*time.Second, k.do(between(2, 2), driver.Request{Kind: driver.Inspect}).Status.Remaining, "of the longest lease")
+	assert.Equal(t, "holder b", k.do(between(2, 2), driver.Request{Kind: driver.Inspect}).Status.Holder, "the last one")
 	k.wants(driver.Refused, between(2, 2), most("w", 1))
 	k.wants(driver.Refused, between(2, 2), most("d", 3))
 	done := k.wants(driver.Done, between(3, 3), by(driver.Release, "a", a.Fence))
