@@ -91,8 +91,10 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 	switch q.Kind {
 	case driver.Leave, driver.Abandon:
 		most, atOnce = endWrites, 0
-	case driver.Release, driver.Renew:
+	case driver.Release:
 		most = endWrites
+	case driver.Renew: // its lease ends meanwhile
+		most, atOnce = 2*endWrites, endWrites
 	}
 	for n := 0; ; n++ {
 		next, changed, a := t.decide(seen, r, q)

@@ -168,7 +168,7 @@ func TestHoldersRenewInTimeAmongManyArrivals(t *testing.T) {
 	const holders, ttl = 20, 3 * time.Second
 	lasts := 5 * time.Second
 	if verifyrecord.WithRaceDetector {
-		lasts = 3 * time.Second
+		lasts = 2500 * time.Millisecond
 	}
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
