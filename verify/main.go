@@ -53,7 +53,7 @@ var parts = []part{
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "(TestRepeats|TestManyKeys)", seeded: true, atLeast: map[string]int64{seeds: 2000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "TestTrustNeverOverlaps", seeded: true, atLeast: map[string]int64{seeds: 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestRuleBook|TestStoreOnTheFake)", seeded: true, atLeast: map[string]int64{sequences: 10_000}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "TestGuardsOverDynamoDB", seeded: true, atLeast: map[string]int64{seeds: 100}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestGuardsOverDynamoDB|TestHotPartition)", seeded: true, atLeast: map[string]int64{seeds: 100}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 600}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/casstore", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/memstore", run: "TestRuleBook", seeded: true, atLeast: map[string]int64{sequences: 1_000_000}},

@@ -44,7 +44,7 @@ var searches = []Size{
 const few = 2000
 
 func TestSearch(t *testing.T) {
-	verifyrecord.SkipSearchWithRace(t)
+	verifyrecord.SkipWithRace(t)
 	result := verifyrecord.Result{
 		Kind: verifyrecord.Search, Name: "every state of a few clients under the rules of the lock", Counts: map[string]int64{},
 		Limits: []string{

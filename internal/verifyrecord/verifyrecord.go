@@ -100,11 +100,11 @@ func Write(t testing.TB, r Result) {
 // Full says whether the test is to run at its full size, as in make verify.
 func Full() bool { return os.Getenv("VERIFY_DIR") != "" }
 
-// SkipSearchWithRace skips a search under the race detector.
-func SkipSearchWithRace(t testing.TB) {
+// SkipWithRace skips what takes ten times as long under the race detector.
+func SkipWithRace(t testing.TB) {
 	t.Helper()
 	if WithRaceDetector {
-		t.Skip("the race detector makes a search ten times as slow: it is part of make verify")
+		t.Skip("the race detector makes this ten times as slow: it is part of make verify")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
@@ -129,6 +130,7 @@ func (q quickReads) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts
 // limits. Most of them are told busy. Who has worked releases the key, and nobody is told that the
 // store is unavailable.
 func TestHotPartition(t *testing.T) {
+	verifyrecord.SkipWithRace(t)
 	const runs, wait, work, handOver = 1000, 30 * time.Second, 20 * time.Millisecond, 12 * time.Millisecond // see TestCostOfAQueue
 	synctest.Test(t, func(t *testing.T) {
 		p := &partition{Service: fakedynamo.New(table), left: partitionUnits, last: time.Now(), counts: map[string]int{}}
