@@ -88,7 +88,7 @@ func (a *attempt) refused(busy *LockBusy) {
 	if a.place != 0 && !done && fence > a.seen && (place == 0 || place >= a.place) {
 		a.report.Lapsed++
 	}
-	a.report.QueueFull = a.report.QueueFull || a.joins && !done && place == 0
+	a.report.NoPlace = (a.report.NoPlace || a.joins && !done) && place == 0
 	a.report.QueuePosition = cmp.Or(a.report.QueuePosition, place)
 	a.queued = place > 0
 	a.handed, a.place, a.seen, a.busy, a.heard = 0, place, fence, busy, a.elapsed()
@@ -190,7 +190,7 @@ func (r *run) notGranted(a *attempt, err error) (Outcome, error) {
 	if cause := r.callerGone(); cause != nil {
 		return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Err: cause}
 	}
-	if a.busy != nil && outcomeOf(err) == OutcomeUnavailable && a.unknown == nil && r.elapsed()-a.heard < storeRetryBudget {
+	if a.busy != nil && a.lease.Fence == 0 && outcomeOf(err) == OutcomeUnavailable && a.unknown == nil && r.elapsed()-a.heard < storeRetryBudget {
 		return OutcomeBusy, a.busy
 	}
 	return OutcomeUnavailable, &LockStoreUnavailable{r.report.Key, err}

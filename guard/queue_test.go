@@ -668,7 +668,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.Equal(t, 20*time.Second, b.report(t).WaitTime)
 		require.Equal(t, 1, b.report(t).QueuePosition, "when it got one")
-		require.True(t, b.report(t).QueueFull)
+		require.True(t, b.report(t).NoPlace)
 		require.Zero(t, b.report(t).Lapsed)
 		require.LessOrEqual(t, len(b.store.requests), 13)
 		b.oneOwner(t)
@@ -779,7 +779,7 @@ func TestQueueInsideOtherRuns(t *testing.T) {
 		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
 		for _, r := range b.reports {
 			require.Zero(t, r.Lapsed)
-			require.False(t, r.QueueFull)
+			require.False(t, r.NoPlace)
 			require.Zero(t, r.FailedCalls)
 		}
 	})

@@ -25,7 +25,7 @@ type Report struct {
 	AcquiredAt    time.Time       // when the run got the lock, by the local clock; zero when it got none
 	WaitTime      time.Duration   // from the call until the run got the lock or gave up
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
-	QueueFull     bool            // the run asked for a place in the key's queue and got none, because it was full
+	NoPlace       bool            // the run asked for a place in the key's queue and got none until its wait ended: the queue was full, or the store could not give one
 	Lapsed        int             // turns of the run that were over before it came: a hand-over lapsed, and the run asked again as the last
 	HoldTime      time.Duration   // from the grant until the work returned
 	Calls         int             // of the store's methods. Most send one request; a run that waits for its turn calls many times
@@ -79,8 +79,8 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		if r.QueuePosition > 0 {
 			attrs = append(attrs, slog.Int("queue_position", r.QueuePosition))
 		}
-		if r.QueueFull {
-			attrs = append(attrs, slog.Bool("queue_full", true))
+		if r.NoPlace {
+			attrs = append(attrs, slog.Bool("no_place", true))
 		}
 		if r.Lapsed > 0 {
 			attrs = append(attrs, slog.Int("lapsed", r.Lapsed))

@@ -51,7 +51,8 @@ func (r RevokeRequest) Validate() error {
 // Revoke returns the state of the key after it; Holders are those who hold the key then. Holder and
 // Remaining are of this lease: who revoked it, and for how long the old holder may be at work. If the
 // lease is revoked already, nothing changes unless req.OpenAtOnce asks for it, and Holder is who revoked
-// it first. So the same Revoke again, after a lost reply, is no error.
+// it first. So the same Revoke again, after a lost reply, is no error. If that reply said that the key
+// was opened at once, the repeat knows nothing of this lease: Holder and Remaining are then the key's.
 //
 // If no live lease of the key has this fence, the error is [ErrLost], and nobody's lease
 // changes. A key whose state is Completed, Cooldown or InDoubt has no live lease.

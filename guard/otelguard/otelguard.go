@@ -17,7 +17,7 @@
 //	lambdalock.wait.duration
 //	lambdalock.hold.duration   only of runs that had the lock
 //	lambdalock.lapsed          turns that were over before the run came
-//	lambdalock.queue_full      runs that found the queue full
+//	lambdalock.no_place        runs that waited without a place in the queue
 //	lambdalock.failed_calls    calls of the store that failed
 //
 // A lease of Guard.Acquire has a span "lock wait" only: it outlives the call. Spans never have
@@ -86,7 +86,7 @@ func Instrument(opt guard.Options, with Options) (guard.Options, error) {
 		return c
 	}
 	i.lapsed = counter("lambdalock.lapsed", "{turn}", "Turns that were over before the run came.")
-	i.full = counter("lambdalock.queue_full", "{run}", "Runs that found the queue full.")
+	i.noPlace = counter("lambdalock.no_place", "{run}", "Runs that waited without a place in the queue.")
 	i.failed = counter("lambdalock.failed_calls", "{call}", "Calls of the store that failed.")
 	if err := errors.Join(waitErr, holdErr); err != nil {
 		return guard.Options{}, fmt.Errorf("otelguard: %w", err)
@@ -100,7 +100,7 @@ type instrument struct {
 	tracer     trace.Tracer
 	wait, hold metric.Float64Histogram
 
-	lapsed, full, failed metric.Int64Counter
+	lapsed, noPlace, failed metric.Int64Counter
 
 	trace   func(context.Context, guard.TraceEvent) context.Context
 	observe func(context.Context, guard.Report)
@@ -201,10 +201,10 @@ func (i *instrument) Observe(ctx context.Context, report guard.Report) {
 	}
 	i.wait.Record(ctx, report.WaitTime.Seconds(), metric.WithAttributes(labels...))
 	full := 0
-	if report.QueueFull {
+	if report.NoPlace {
 		full = 1
 	}
-	for n, counter := range []metric.Int64Counter{i.lapsed, i.full, i.failed} {
+	for n, counter := range []metric.Int64Counter{i.lapsed, i.noPlace, i.failed} {
 		if value := []int{report.Lapsed, full, report.FailedCalls}[n]; value > 0 {
 			counter.Add(ctx, int64(value), metric.WithAttributes(labels...))
 		}

@@ -286,7 +286,7 @@ func (b Book) Wait(s State, clock Clock, owner driver.Owner) time.Duration {
 	d := &decision{Book: b, State: s, clock: clock}
 	d.beginNow()
 	i := d.place(owner)
-	if i < 0 || d.inDoubt() {
+	if h := d.holder(owner); i < 0 || d.inDoubt() || h >= 0 && d.live(d.Holders[h]) {
 		return 0
 	}
 	all, held := d.wait(d.Queue[i].MaxHolders, d.Queue[:i])

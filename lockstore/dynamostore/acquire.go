@@ -66,7 +66,7 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 	case q.Join && throttled(err) && errors.Is(err, lockstore.ErrUnavailable):
 		// A read costs less than what failed, and is enough to wait without a place.
 		if seen, r, e := t.readAs(ctx, key, false); e == nil {
-			if _, _, a := t.decide(seen, r, q); a.Outcome == driver.Refused {
+			if _, _, a := t.decide(seen, r, q); a.Outcome == driver.Refused && seen.place(q.Owner) < 0 {
 				return withoutPlace(a, seen), nil
 			}
 		}
@@ -114,11 +114,11 @@ func (t *table) stillFull(ctx context.Context, key string, q driver.Request) (a 
 			return driver.Answer{}, false, err
 		}
 		_, _, a := t.decide(seen, r, q)
-		if a.Outcome != driver.Refused {
-			break
+		if a.Outcome != driver.Refused || seen.place(q.Owner) >= 0 {
+			break // as the write says it
 		}
 		room := maxPlaces - len(seen.Queue)
-		if room <= 0 || !consistent && (t.random(allTry) >= time.Duration(room) || driver.Pause(ctx, t.random(tryPause)) != nil) {
+		if room <= 0 || !q.Join || !consistent && (t.random(allTry) >= time.Duration(room) || driver.Pause(ctx, t.random(tryPause)) != nil) {
 			return withoutPlace(a, seen), true, nil
 		}
 	}

@@ -35,12 +35,11 @@ local function refuse(place) return answer(letter, held, place, text, started) e
 if at > 0 or join == '' or places >= 128 then return refuse(at) end
 joined = (places == 0 and ' ' or '') .. me .. (most == 1 and ' ' or '\1' .. most .. ' ')
 at, places = places + 1, places + 1
-if changed or not clean then
+-- Mostly nothing else changes: then this is much less than a new entry.
+if changed or not clean or type(redis.pcall('SETRANGE', KEYS[1], tostring(#entry), joined)) == 'table' then
 	changed = true
 	-- A write that the server refuses, for want of memory for a place, means no place.
 	return refuse(at), refuse(0)
 end
--- Nothing else changes: this is much less than a new entry.
-if type(redis.pcall('SETRANGE', KEYS[1], tostring(#entry), joined)) == 'table' then return refuse(0) end
 redis.call('SETRANGE', KEYS[1], '13', string.format('%03d', places))
 return refuse(at), nil, {}

@@ -286,8 +286,8 @@ func (s *server) withAdvice(err error) error {
 }
 
 // refused reports whether err is an answer with which a server refuses a command before it
-// does anything. The same holds for a command inside a script, because each script writes
-// once, as its last step. Other errors, and errors of proxies, do not show the outcome.
+// does anything. The same holds for a command inside a script: no script returns an error after its
+// first write. Other errors, and errors of proxies, do not show the outcome.
 func refused(err error) bool {
 	text := serverText(err)
 	switch word(text) {

@@ -14,7 +14,8 @@ import (
 
 // lanes shares few connections between the requests of many runs in one process. It has room for a number of
 // requests at once. The others wait, and a holder's go first: while a run asks for a lock, others must not lose theirs.
-// Requests of one lane go in the order of their arrival.
+// Requests of one lane go in the order of their arrival. A request of a client that this package has not made may keep
+// its connection after its context has ended; then more are sent than there are connections, and these wait in the client.
 type lanes struct {
 	mu      sync.Mutex
 	room    int

@@ -25,17 +25,23 @@ func TestLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lanes{room: 1}
 		require.NoError(t, l.enter(t.Context(), driver.Request{Kind: driver.Inspect}))
+		var mu sync.Mutex
 		var order []string
+		add := func(name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, name)
+		}
 		enter := func(ctx context.Context, name string, r driver.Request) {
 			synctest.Wait() // the one before waits
 			go func() {
 				if err := l.enter(ctx, r); err != nil {
 					require.ErrorIs(t, err, lockstore.ErrUnavailable)
 					require.ErrorIs(t, err, context.DeadlineExceeded)
-					order = append(order, name+" left")
+					add(name + " left")
 					return
 				}
-				order = append(order, name)
+				add(name)
 				leasesim.Pass(time.Second)
 				l.leave()
 			}()
@@ -54,6 +60,11 @@ func TestLanes(t *testing.T) {
 		leasesim.Pass(time.Second)
 		l.leave()
 		leasesim.Pass(time.Minute)
+		synctest.Wait() // all have ended
+		mu.Lock()
+		defer mu.Unlock()
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		require.Equal(t, []string{"short left", "renew", "extend", "release", "leave", "abandon", "ask", "wait", "look"}, order)
 		require.Equal(t, 1, l.room)
 

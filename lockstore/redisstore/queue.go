@@ -112,12 +112,14 @@ func granting(element string, r driver.Request) driver.Answer {
 
 // await returns the owner's element, or "".
 func (s *server) await(ctx context.Context, key string, owner driver.Owner) (string, error) {
-	block := s.wakeUps.block
-	if deadline, ok := ctx.Deadline(); ok {
-		// A wait that its context ends costs the connection.
-		block = min(block, time.Until(deadline)-blockSlack)
+	block := func() time.Duration {
+		if deadline, ok := ctx.Deadline(); ok {
+			// A wait that its context ends costs the connection.
+			return min(s.wakeUps.block, time.Until(deadline)-blockSlack)
+		}
+		return s.wakeUps.block
 	}
-	if !s.wakeUps.mayBlock() || block < minBlock {
+	if !s.wakeUps.mayBlock() || block() < minBlock {
 		return "", pause(ctx)
 	}
 	select {
@@ -125,7 +127,17 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 	default:
 		return "", pause(ctx)
 	}
-	element, err := s.pop(ctx, key, owner, block)
+	if err := s.lanes.enter(ctx, driver.Request{Kind: driver.AwaitTurn}); err != nil {
+		<-s.wakeUps.slots
+		return "", err
+	}
+	most := block() // it may have taken long to get here
+	if most < minBlock {
+		s.lanes.leave()
+		<-s.wakeUps.slots
+		return "", pause(ctx)
+	}
+	element, err := s.pop(ctx, key, owner, most)
 	switch {
 	case err == nil: // the element has gone from the list, also if the context has ended meanwhile
 		return element, nil
@@ -140,14 +152,10 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 	return "", pause(ctx)
 }
 
-// pop waits for an element of the owner's list. It frees its slot when the connection is
-// free again, which can be after the end of the context.
+// pop waits for an element of the owner's list. It frees its slot and its lane when the connection
+// is free again, which can be after the end of the context.
 func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, block time.Duration) (string, error) {
 	words := []any{"blpop", s.list(key, owner), block.Seconds()}
-	if err := s.lanes.enter(ctx, driver.Request{Kind: driver.AwaitTurn}); err != nil {
-		<-s.wakeUps.slots
-		return "", err
-	}
 	free := func() {
 		s.lanes.leave()
 		<-s.wakeUps.slots

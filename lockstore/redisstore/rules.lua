@@ -87,7 +87,7 @@ end
 local function first()
 	local text, at = entry, from
 	if front ~= '' then text, at = front .. ' ', 1 end
-	local owner, most = match(text, '^ ([^ \1]+)\1?(%d*) ', at)
+	local owner, most = match(text, '^ ([^ \1]+)\1?(%d?%d?) ', at)
 	return owner or match(text, '^ (%S+)', at) or '', tonumber(most or '', 10) or 1
 end
 

@@ -36,7 +36,7 @@ import (
 // one seed.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
-	leasesim.Verify(t, "simulated clients over miniredis", 5, 600, 0.5, simulate)
+	leasesim.Verify(t, "simulated clients over miniredis", 7, 600, 0.1, simulate)
 }
 
 func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {
