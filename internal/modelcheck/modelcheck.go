@@ -306,7 +306,7 @@ func (m *model) timePasses(n *node, visit visit) {
 		if c.now.underWay() || c.waits && m.book.Wait(n.key, rules.At(now), name(0, false)) <= 0 {
 			return
 		}
-		if place(n.key, name(0, false)) >= 0 && !slices.ContainsFunc(n.key.Holders, live) && !closed(n.key) {
+		if c.waits && place(n.key, name(0, false)) >= 0 && !slices.ContainsFunc(n.key.Holders, live) && !closed(n.key) {
 			if c.credit == 0 {
 				bad = "a place has cost more than a turn"
 			}
