@@ -58,11 +58,12 @@
 // waits in the queue of the key:
 //
 //   - The runs get the lock in the order of their arrival.
-//   - A run has one owner for its whole wait. The place belongs to this owner.
+//   - A run waits with one owner, and the place belongs to this owner. It takes a new owner only if the
+//     store grants the old one nothing any more, or if a lease came too late to be used.
 //   - A run that learns from its store that it was handed the key starts its work at once, under this
 //     lease, which lasts for at most one lockstore.Turn (2 s). If the work still runs after 50 ms, the
 //     guard makes the lease a full one; if less than 1 s of trust is left, it does so at once. Until
-//     then a store that does not answer for a second can end the work. A run that will complete its
+//     then the work is cancelled if the store does not answer for a second. A run that will complete its
 //     key or mark its start, a cooldown, Acquire, and a DoAll with more keys to come make the lease a
 //     full one before they go on. So does every run on a store that hands out no lease and only says
 //     when to ask.
@@ -77,8 +78,8 @@
 //   - If the queue is full, the run polls the key, and asks for a place once a second. If the answers
 //     take long, it does both less often: its pauses are four times as long as the last answer took,
 //     2 s at most. Runs without a place have no order.
-//   - If a pool or a store with too many who ask leaves out the last requests of a wait, the run is busy, as
-//     the store has said. If the store has said nothing for 5 s, it is unavailable.
+//   - If the last requests of a wait fail because the pool or the store is overloaded, the run is busy:
+//     that was the store's last answer. If the store has said nothing for 5 s, the run is unavailable.
 //
 // A run does not wait for a key in doubt. If a key is completed or in a cooldown, a run of Do, DoAll
 // or Acquire waits if the key is sure to be free in time. DoOnce and WithCooldown do not wait for it.
@@ -99,9 +100,8 @@
 //
 // The store returns the trusted time in Lease.TTL. It can be less than the TTL of the
 // request, on DynamoDB by 250 ms or more. If the reply is slow, the work gets less
-// time; the window does not get longer. In a queue the window begins with the request that
-// returned the lease, however long the run has waited. For a hand-over, too, the window begins when
-// the run sends the call that returns the lease. If the process was frozen meanwhile and too little
+// time; the window does not get longer. In a queue, and for a hand-over, the window begins when the run
+// sends the call that returns the lease, however long the run has waited. If the process was frozen meanwhile and too little
 // is left, the run asks the store before it works.
 //
 // The guard measures the window on two clocks: the monotonic clock and the wall clock. A
@@ -175,26 +175,27 @@
 //	release, abandon or leave, with all repeats    1 s
 //	storing a result, or a release after the work
 //	was marked as started, with all repeats        MaxHold
-//	the last two rows: near the deadline           until 100 ms before the deadline
+//	the two rows above: near the deadline          until 100 ms before the deadline
 //	                   after Shutdown              until 300 ms after Shutdown
 //	                   if less than 100 ms are
 //	                   left until these limits     100 ms
 //	Renew, with all repeats                        5 s, but at most half of the time left;
 //	                                               the last call may end 200 ms later
 //
-// After the time for acquire the run ends as *LockStoreUnavailable.
+// After the time for acquire the run ends as *LockStoreUnavailable, or as *LockBusy if the store has
+// refused the lock less than 5 s ago and no answer was lost.
 //
 // A renewal inside Do is tried again until the trust window ends. The guard repeats a release
 // and a [Guard.Renew] until their time is over. When an answer is lost, the guard does not know
-// whether the store applied that request. The answer to a repeat settles it if it is nil, and for
-// Renew also if it is lost, corrupt or invalid. Otherwise the outcome stays unknown, and the
-// error is that of the lost answer.
+// whether the store applied that request. If the answer to a repeat is nil, the store has applied it.
+// For Renew the answers lost, corrupt and invalid are final, too. Otherwise the outcome stays unknown,
+// and the error is that of the lost answer.
 //
 // # Mistakes in the program
 //
 // Wrap, here and in the packages below, always returns a handler. If the program has a
-// mistake, every invocation returns the same plain error: no lock is taken, and nothing runs.
-// Such mistakes are a guard that [New] has not made, a nil key function, nil work, a result
+// mistake, every invocation returns the same error: no lock is taken, and no work runs.
+// (idempotency.Wrap calls its call function first.) Such mistakes are a guard that [New] has not made, a nil key function, nil work, a result
 // type that is an io.Reader, and an option out of its bounds. WrapWith in the packages below
 // and [Guard.WithCooldown] return the same error at once. Do and DoAll return it, too.
 //
