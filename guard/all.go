@@ -12,7 +12,7 @@ const MaxKeys = 16
 
 // DoAll is Do for work that needs several locks at once, such as a transfer between two
 // accounts. It acquires the lock of each key, runs work and releases all locks. locks[i] is
-// the lock of keys[i]; the work writes locks[i].Fence with the data of keys[i].
+// the lock of keys[i]. Write locks[i].Fence with the data of keys[i].
 //
 // All or nothing: if DoAll cannot get one of the locks, it releases the locks that it has,
 // and work does not run. The error is that of Do for this one key.
@@ -24,11 +24,12 @@ const MaxKeys = 16
 // most runs may hold inside.
 //
 // One context: the work's context ends DeadlineMargin before ctx's deadline, MaxHold after the
-// first grant, or when the first of the leases is lost. DoAll renews all leases, also
+// first grant, or as soon as one of the leases is lost. DoAll renews all leases, also
 // while it waits for a lock. Wait bounds the waiting for all locks together.
 //
 // DoAll releases the locks one after the other, in reverse order. All releases together
-// have the time that Do has for one. Each key that DoAll asked the store for has a Report.
+// have the time that Do has for one. Each key that DoAll has tried has a Report. A DoAll that refuses its
+// arguments has one.
 //
 // There are 1 to MaxKeys keys; other numbers are a *LockInvalid. A key that stands twice is
 // locked once, and locks has the same Lock twice.

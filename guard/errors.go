@@ -25,7 +25,7 @@ var (
 // LockBusy: the store refused the lock, and it did not become free within Wait. The work did
 // not run. It matches lockstore.ErrRefused.
 //
-// The fields say what the store said last. It says nothing while the run waits in a queue. So
+// The fields are from the last refusal. While the run has a place in a queue no newer answer comes, so
 // the lock may have another holder by now.
 type LockBusy struct {
 	Key   string
@@ -88,7 +88,7 @@ func (e *LockBusy) Unwrap() error {
 }
 
 // LockLost: the lease was lost before the work returned. The work ran, at least in part, and
-// what it wrote may stand. Of Acquire, Renew and Release it says that the long-lived lease had
+// what it wrote may stand. From Acquire, Renew and Release it means that the long-lived lease had
 // ended. It matches lockstore.ErrLost, Cause and Err.
 type LockLost struct {
 	Key   string
@@ -154,10 +154,10 @@ func (e *LockDeadline) Error() string {
 // Unwrap returns ErrDeadline and the cause.
 func (e *LockDeadline) Unwrap() []error { return withSentinel(ErrDeadline, e.Err) }
 
-// LockInvalid: the key cannot be locked, the key function failed, or a run around this one
-// holds the key already. The work did not run. It matches lockstore.ErrInvalid.
+// LockInvalid: the request is invalid (for example its key, TTL, Wait or number of keys), the key
+// function failed, or a run around this one holds the key already. The work did not run. It matches lockstore.ErrInvalid.
 type LockInvalid struct {
-	Key string // a key that is too long is cut to lockstore.MaxKeyBytes
+	Key string // cut to lockstore.MaxKeyBytes, unless the key function failed
 	Err error
 }
 
@@ -180,12 +180,13 @@ func (e *LockCorrupt) Error() string { return fmt.Sprintf("%v (lock %q)", e.Err,
 // Unwrap returns lockstore.ErrCorrupt and the reason.
 func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }
 
-// LockStoreUnavailable means one of three things. The store did not grant the lock in time
-// and did not refuse it. Or the store did not confirm that a long-lived lease is renewed or
-// released. Or a DoAll or a DoOnce lost a lease before its work began. No work of this call ran.
+// LockStoreUnavailable: the store gave no clear answer in time to an acquire, a renewal, a release, an
+// Inspect or the mark of a start, or a DoAll or a DoOnce lost a lease before its work began. An acquire
+// that the store refused less than 5 s ago is a LockBusy instead, if no answer was lost. No work of this
+// call ran.
 //
-// If Err of an acquire matches lockstore.ErrUnavailable, the store keeps no lease of it.
-// After [Guard.Renew] or [Guard.Release] the lease is then as it was before the call.
+// If Err matches lockstore.ErrUnavailable, nothing was applied: an acquire has left no lease, and after
+// [Guard.Renew] or [Guard.Release] the lease is as it was before the call.
 // Otherwise answers were lost or late; if the acquire was abandoned, the message says so.
 type LockStoreUnavailable struct {
 	Key string
@@ -196,7 +197,7 @@ func (e *LockStoreUnavailable) Error() string {
 	return fmt.Sprintf("lock %q: the store is unavailable: %v", e.Key, e.Err)
 }
 
-// Unwrap returns the error of the store's last answer, or that of the first lost answer.
+// Unwrap returns Err: the store's last answer, the first lost one, or why the lease could not be used.
 func (e *LockStoreUnavailable) Unwrap() error { return e.Err }
 
 func withSentinel(sentinel, err error) []error {

@@ -80,11 +80,11 @@ type Options struct {
 	// holder unnamed.
 	HolderInfo func(context.Context) lockstore.HolderInfo
 
-	// Observe is called at the end of every run, also if the run got no lock. It is
-	// called once for each key, on the goroutine that called Do. nil observes nothing.
+	// Observe is called at the end of every call, on the goroutine that called Do: once for each key
+	// that the call tried, also if it got no lock. nil observes nothing.
 	Observe func(context.Context, Report)
 
-	// Trace is called at each Phase of a run, for example to trace it. It is called on the
+	// Trace is called at each Phase of a run, for example to make spans. It is called on the
 	// goroutine that called Do, for renewals on another one, and for a loss on any: that may be the
 	// one that asks the work's context. For one run several calls at the same time are possible.
 	// After PhaseAsking and PhaseGranted the work's context and Observe's context take their
@@ -164,14 +164,14 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 }
 
 // WithMaxHolders returns a guard with which up to n runs may hold a key at once: a semaphore of leases.
-// Do, Wrap, Acquire and the packages below take it like any other guard. n counts the holders of all
+// Do, Wrap, Acquire and the packages below, except idempotency, take it like any other guard. n counts the holders of all
 // programs. While they ask for different numbers, the smallest number among those who hold the key
 // and the one who asks is the limit. So a deployment that changes n is safe; and if writers ask for 1
 // and readers for lockstore.MaxHolders, the key is a read-write lock. Waiting runs get the key in the
 // order of their arrival, whatever number they ask for.
 //
-// With n above 1 the work is not alone. Fences still grow for the key, so a resource that compares
-// them must compare for each Lock.Seat, and that protects only while all ask for the same n.
+// With n above 1 the work is not alone. Fences grow for the key and not for a seat. So a resource keeps
+// one fence for each Lock.Seat. That protects only while all ask for the same n.
 // DoAll, DoOnce, WithCooldown and package idempotency need n 1: their errors say so, and nothing is
 // sent.
 //

@@ -10,7 +10,7 @@ import (
 )
 
 // Report says what one run did. It holds no secret. A DoAll has a report for each key that
-// it asked the store for; the Outcome and the Err of all of them are those of the DoAll.
+// it has tried; the Outcome and the Err of all of them are those of the DoAll.
 type Report struct {
 	Key        string
 	HolderInfo lockstore.HolderInfo // this run, as others see it in the lock
@@ -26,7 +26,7 @@ type Report struct {
 	WaitTime      time.Duration   // from the call until the run got the lock or gave up
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
 	NoPlace       bool            // the run asked for a place in the key's queue and got none until its wait ended: the queue was full, or the store could not give one
-	Lapsed        int             // turns of the run that were over before it came: a hand-over lapsed, and the run asked again as the last
+	Lapsed        int             // how many turns the run missed: its hand-over lapsed, and it took the last place again
 	HoldTime      time.Duration   // from the grant until the work returned
 	Calls         int             // of the store's methods. Most send one request; a run that waits for its turn calls many times
 	FailedCalls   int             // those without an answer: the store or the client's pool refused, throttled or was silent, also if a repeat had one

@@ -9,8 +9,8 @@ import (
 // Phase is a moment in a run that Options.Trace is told about.
 type Phase string
 
-// The phases of Do and DoAll. Acquire has PhaseAsking only. The end of a run is told to
-// Options.Observe.
+// The phases of Do, DoAll, DoOnce and WithCooldown. Acquire has PhaseAsking only; Renew, Release and
+// Inspect have none. The end of a run is told to Options.Observe.
 const (
 	PhaseAsking      Phase = "asking"       // before the first request for the lock
 	PhaseGranted     Phase = "granted"      // the run has the lock, and the work has not begun
