@@ -45,7 +45,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 	return outcome, err
 }
 
-// tooLate is the answer when only left remains until the caller's deadline.
+// tooLate is the answer when too little time is left until the caller's deadline.
 func (r *run) tooLate(left time.Duration) (Outcome, error) {
 	return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Left: max(0, left), DeadlineMargin: r.guard.opt.DeadlineMargin}
 }
@@ -80,8 +80,8 @@ func (a *attempt) begin() {
 	a.askAfresh()
 }
 
-// refused notes a refusal, and counts a turn of the owner that was over before it came: the key was granted since
-// its last refusal, and its place is not nearer to the front.
+// refused notes a refusal. If the key was granted to others since the last one, and the owner's place is not
+// nearer to the front, the owner has missed its turn, and refused counts that.
 func (a *attempt) refused(busy *LockBusy) {
 	done := busy.State.Done() || busy.State == lockstore.InDoubt // the queue has ended
 	place, fence := busy.QueuePosition, busy.fence()
@@ -329,8 +329,8 @@ func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool 
 }
 
 // giveUp cleans up after an acquisition that failed: the store may still apply a request of it, and
-// its owner may have a place in the queue or a lease. outcome and err are what the run would return
-// otherwise.
+// its owner may have a place in the queue or a lease. outcome and err are the answer of the run if there
+// is nothing to clean up, or if that succeeds.
 //
 // The owner that a caller has chosen keeps all of that, because the caller asks again.
 func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {

@@ -21,7 +21,7 @@ type window struct {
 	outer  *window // of the run around this one; nil if there is none
 	tracer interface{ trace(Phase, error) }
 
-	mu      sync.Mutex    // guards the fields below, and report.Calls and lease of the run
+	mu      sync.Mutex    // guards the fields below, and Calls and FailedCalls of the run's report
 	timer   *time.Timer   // nil until somebody waits for Done
 	stop    time.Duration // end of the time for the work; math.MaxInt64 without a lease
 	trust   time.Duration // end of the trust in the lease

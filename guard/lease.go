@@ -23,7 +23,7 @@ type LeaseRequest struct {
 	Wait time.Duration
 
 	// Owner makes the call repeatable: the same owner gets the same lease again, with
-	// the time that is left. "" is a new owner for this call alone.
+	// the time that is left. If it is "", the call makes an owner of its own.
 	//
 	// If the outcome of a repeatable call is unknown, the call abandons nothing, because
 	// the caller will retry with this owner. Its error is then *LockStoreUnavailable,
@@ -36,8 +36,8 @@ type LeaseRequest struct {
 	// owner and Fence 0 leaves the queue at once, and the owner cannot be used any more.
 	Owner lockstore.Owner
 
-	// HolderInfo says, for people who inspect the lock, who has it. Acquire sets Since. If it is
-	// zero, Acquire takes what Options.HolderInfo says of the call.
+	// HolderInfo says, for people who inspect the lock, who has it. Acquire sets its Since.
+	// A zero HolderInfo takes what Options.HolderInfo says of the call.
 	HolderInfo lockstore.HolderInfo
 }
 
@@ -99,8 +99,9 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 }
 
 // Release frees the lock of a long-lived lease. The same release again returns nil, for as
-// long as the store remembers the first one. *LockLost says that the lease had ended before:
-// another owner has the key, the store knows nothing of this lease, or an operator has revoked it.
+// long as the store remembers the first one. *LockLost says that the lease is gone:
+// another owner was granted the key, the store knows nothing of this lease, or an operator has revoked it.
+// A lease that has only expired is released as usual.
 //
 // With Fence 0 it ends all that this owner has: its lease, its place in the queue, and requests of
 // Acquire that the store receives later. An owner that has nothing, or a revoked lease, is no error

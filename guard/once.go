@@ -16,14 +16,14 @@ type OnceOptions struct {
 	// is in doubt when its lease ends: nobody gets it before somebody resolves it.
 	MarkStarted bool
 
-	// Refused says how DoOnce ends when the key is completed, in a cooldown or in doubt, so that
-	// the work does not run: see busy.State. nil returns the *LockBusy.
+	// Refused says how DoOnce ends when the work does not run because the key is completed, in a
+	// cooldown or in doubt; busy.State says which. nil returns the *LockBusy.
 	Refused func(busy *LockBusy) (Outcome, error)
 }
 
 // Completion says what work leaves in the place of its lease. The zero value stores no result.
 type Completion struct {
-	// ResultTime is for how long Result is stored, and nobody gets the key: lockstore.MinTTL to
+	// For the time ResultTime, Result is stored and nobody gets the key: lockstore.MinTTL to
 	// lockstore.MaxResultTime. 0 stores nothing: then the key is released, or with
 	// OnceOptions.MarkStarted left in doubt. After work that returned an error nothing is stored.
 	ResultTime time.Duration
@@ -46,8 +46,8 @@ type Completion struct {
 // while another works gets the result within about two seconds after it is stored.
 //
 // The write that stores the result is the one that ends the lease. After the work it may take
-// as long as MaxHold, but at most until 100 ms before ctx's deadline, and after Shutdown at
-// most 300 ms. It works also after the lease has ended, if nobody was
+// as long as MaxHold, but at most until 100 ms before ctx's deadline, or 300 ms after Shutdown; it
+// always has 100 ms. It works also after the lease has ended, if nobody was
 // granted the key since; then the lock counts as not lost. If it fails, DoOnce does not
 // release the lease, because a second run could begin at once: the lease ends by its TTL.
 // DoOnce returns what the work returned, or *LockLost if the lease is lost, too, and

@@ -8,8 +8,8 @@ import (
 )
 
 // firstExtension is how long after the start of the work a lease that was handed over is extended,
-// if the work still runs then. It is short, because a store that is silent for a second before the
-// extension ends the work.
+// if the work still runs then. It is short, so that a full lease soon replaces the short one of a
+// hand-over: until then the work ends if the store does not answer for a second.
 const firstExtension = 50 * time.Millisecond
 
 // renew extends the lease until the work ends, or until the trust reaches past the

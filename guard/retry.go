@@ -87,8 +87,8 @@ func (t *retry) context(d time.Duration) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// limit is how long the next call may take: half of the time that is left, so that one repeat fits
-// in. The repeats of a release may take all of it.
+// limit is how long the next call may take: half of the time that is left, but at most 2 s and at least
+// 200 ms. A release has no least, and its repeats may take all of the time that is left.
 func (t *retry) limit() time.Duration {
 	left := t.end - t.elapsed()
 	switch {

@@ -23,9 +23,10 @@ type Lock struct {
 }
 
 // Do acquires the lock of key, runs work and releases the lock. It returns what work
-// returned, with two exceptions. If Do does not get the lock, work does not run, and
-// the error is a *LockBusy, *LockDeadline, *LockInvalid, *LockCorrupt or
-// *LockStoreUnavailable. If the lock is lost while work runs, the error is a *LockLost.
+// returned, with these exceptions. A mistake in the program is a plain error, and work does not
+// run. If Do does not get the lock, work does not run, and the error is a *LockBusy, *LockDeadline,
+// *LockInvalid, *LockCorrupt or *LockStoreUnavailable. If the lock is lost while work runs, the
+// error is a *LockLost.
 //
 // The work's context ends in time: DeadlineMargin before ctx's deadline, at MaxHold, or when
 // the lease can no longer be trusted. It is cancelled when work returns. If work panics
@@ -87,7 +88,7 @@ func (c *call) runWork(work func() error) (Outcome, error) {
 	return OutcomeOK, nil
 }
 
-// elapsed is the time since start, or more: the guard's clock never understates it.
+// elapsed is the time since start on the guard's clock; clock says when this is too little.
 func (c *call) elapsed() time.Duration {
 	now, _ := c.guard.clock.read()
 	return now - c.start
@@ -160,7 +161,8 @@ func (r *run) do(cooldown time.Duration, work func(context.Context, Lock) (Outco
 	})
 }
 
-// hold runs the work under the lease. Then endLease ends the lease after work that returned err.
+// hold runs the work under the lease. Then it calls endLease with the error that the work returned, or with
+// errNotReturned after a panic.
 func (r *run) hold(work func(context.Context, Lock) (Outcome, error), endLease func(err error)) (outcome Outcome, err error) {
 	returned := false
 	// No recover: a panic or Goexit passes through with its own stack.
@@ -197,7 +199,8 @@ func (r *run) hold(work func(context.Context, Lock) (Outcome, error), endLease f
 
 var errNotReturned = errors.New("the work did not return: it panicked or called runtime.Goexit")
 
-// end makes the report. The first run of a call ends last. Then the observer gets all reports.
+// end makes the report. In a DoAll the run of the first key ends last. The observer gets the reports of all
+// keys then.
 func (r *run) end(outcome Outcome, err error) error {
 	if r.inSameCall() {
 		r.over = append(r.over, r)

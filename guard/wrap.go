@@ -20,12 +20,12 @@ type Work[In any] func(ctx context.Context, lock Lock, in In) error
 
 // Wrapped is a Lambda handler whose work runs under a lock. Only [Wrap], [TakesOwnLocks] and the
 // packages below make one, so nobody can pass a handler without a lock to boot.Start by mistake.
-// Every call of the zero value is an error.
+// Handle of the zero value returns an error.
 type Wrapped[In, Out any] struct {
 	handle func(context.Context, In) (Out, error)
 }
 
-// Handle is the plain handler.
+// Handle runs the handler with its locks. It is for code that takes a function.
 func (w Wrapped[In, Out]) Handle(ctx context.Context, in In) (Out, error) {
 	if w.handle == nil {
 		var none Out
@@ -41,8 +41,8 @@ func TakesOwnLocks[In, Out any](handler func(context.Context, In) (Out, error)) 
 	return Wrapped[In, Out]{handler}
 }
 
-// Wrap returns a Lambda handler that starts next only when it has the lock of key(in). It answers as Do does. If key returns an error, next does not run and the error is
-// a *LockInvalid.
+// Wrap returns a Lambda handler that starts next only when it has the lock of key(in). It answers as
+// Do does. If key returns an error, next does not run and the error is a *LockInvalid.
 //
 // Mistakes in the program are plain errors of every invocation, see the package's
 // documentation. One of them is an Out that is an io.Reader: Lambda would read it after
