@@ -64,8 +64,8 @@ func (c *call) do() (driver.Answer, error) {
 			_, _, a, _ = c.decide(v, r)
 			return a, nil
 		case c.Kind == driver.Leave && c.room != v.version && c.yields(v):
-			// Give way once for each version only: if nothing has changed since, the holder does not
-			// try to write. It may be dead, and then nobody would ever leave.
+			// A Leave gives way to a renewal once for each version. If the version is the same after that,
+			// no holder is about to write; it may be dead, and then nobody would ever leave.
 			c.room = v.version
 			v, err = c.again(v)
 		default:
@@ -76,8 +76,8 @@ func (c *call) do() (driver.Answer, error) {
 	}
 }
 
-// start returns what this process wrote last if that will do for a write, else what the
-// service has.
+// start returns this process's last write of the key if the decision on it is a write, which checks
+// it. Otherwise it reads.
 func (c *call) start() (view, error) {
 	switch c.Kind {
 	case driver.Inspect, driver.Leave, driver.Resolve, driver.Revoke:
@@ -94,8 +94,8 @@ func (c *call) start() (view, error) {
 	return c.read(false)
 }
 
-// again reads after a conflict, and after a pause unless the caller comes first: it has the
-// lease, or the first place. The pause grows slowly, and to ten round trips at most: whoever pauses
+// again reads fresh, after a conflict or when a Leave gives way. Before that it pauses, unless the caller
+// has the lease or the first place. The pause grows slowly, and to ten round trips at most: whoever pauses
 // for long is overtaken by many that came later. A renewal does not depend on the pause, see
 // yields.
 func (c *call) again(v view) (view, error) {
@@ -120,9 +120,9 @@ func (c *call) first(v view) bool {
 	return true
 }
 
-// yields says whether a request for a place, or the end of a place, must not write now: if others
-// write the entry, too, such a write must not compete with the renewal of a lease that is in its
-// second half. Nobody renews a lease that is revoked.
+// yields says that an Acquire that only wants a place, or a Leave, must not write now: others write
+// the entry, too, and a holder is in the second half of its lease. Its renewal must not lose against
+// such a write. Nobody renews a lease that is revoked.
 func (c *call) yields(v view) bool {
 	if c.first(v) {
 		return false
@@ -160,8 +160,9 @@ func (c *call) status(v view) driver.Status {
 	return a.Status
 }
 
-// certain returns an error for an answer that is not certain after a conflict: an earlier copy
-// of the write may have been applied.
+// certain looks again at a Lost after a conflict, because an earlier copy of the write may have been
+// applied. It returns an error if nobody knows, and for a Revoke the answer of that write if the entry
+// shows it.
 func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 	if a.Outcome != driver.Lost || c.conflicts == 0 || v.version == "" {
 		return a, nil

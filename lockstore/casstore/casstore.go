@@ -19,8 +19,8 @@
 // Every other time is a guess: the time of a read, or the last WrittenAt and what has passed
 // since. A guess may delay an answer. The rules say what each answer has to rest on:
 //
-//   - Any read is enough for a refusal, and for "this acquisition has ended", because that never
-//     changes. It is also enough for a change of the entry that does not depend on the time: the
+//   - Any read is enough for a refusal, and for "this acquisition has ended": what has ended stays
+//     so. It is also enough for a change of the entry that does not depend on the time: the
 //     change is applied to the entry that was read, or not at all.
 //   - A fresh read is needed for ErrLost, the result of Inspect, and "no place in the queue".
 //   - The time of a write of the caller's own is needed for a takeover, the turn in a queue, the time
@@ -29,11 +29,11 @@
 //   - The time of the change itself is needed for MarkStarted. If the lease was over by then, the
 //     store takes the change back.
 //
-// A lease that was granted or renewed is trusted from before the write of that, whatever the
-// guess was. A renewal that is under way when the lease ends still extends it, if nobody else
+// The trust in a lease counts from before the write that granted or renewed it, and so depends on no
+// guess. A renewal that is under way when the lease ends still extends it, if nobody else
 // wrote the entry before the renewal arrives. The fence of a free key is made of a guess. The guess
-// is in the future if the process's wall clock has jumped ahead. Then the next fences grow by 1,
-// until the service's time has come so far.
+// is in the future if the process's wall clock has jumped ahead. Each next fence is then larger by 1,
+// until the service's time has reached it.
 //
 // # Cost
 //
@@ -57,12 +57,13 @@
 //
 // An entry has at most 64 places and the last 16 owners whose acquisitions have ended, see
 // MaxValue for its size. The store never deletes an entry. An operator may delete the entry of a
-// key that is free and that nobody waits for.
+// key that is free, that nobody waits for and that nobody will use in the next minute, unless the
+// documentation of the store forbids it.
 //
 // An entry is JSON behind a mark and a checksum. A field that this version does not know, of the
 // entry, a holder, a place, a mark or a result, stays as it is. So a later version may add fields
-// while both are in use. Each process keeps in memory the entry that it wrote last, for at most
-// 1,024 keys, and without results.
+// while both are in use. Each process keeps in memory its last write of each key, for at most
+// 1,024 keys, but not of a key that is completed or in a cooldown.
 //
 // # A KV of one's own
 //
@@ -140,7 +141,7 @@ type store struct {
 
 	mu     sync.Mutex
 	clock  lastStamp
-	writes map[string]view // own last ones, by key; they may lead to a write, never to an answer
+	writes map[string]view // this process's last write of each key; a decision on it has to be written, and so checked
 }
 
 func newStore(kv KV, opt Options) (*store, error) {
@@ -188,21 +189,21 @@ type around struct{ driver.Driver }
 // Unwrap is for driver.As.
 func (a around) Unwrap() driver.Driver { return a.Driver }
 
-// A waiter reads the entry every shortLook when it is the first in line, and less often
-// the longer the line and the wait are. If the KV is a Waker, it reads only when something may
+// A waiter that is the first in line begins with a read every shortLook. Each place before it makes the
+// pause longer, and so does the time for which it waits, up to longLook. If the KV is a Waker, it reads only when something may
 // have happened without a wake-up: the holder died, a turn is over, the wake-up got lost.
 const (
 	shortLook = 25 * time.Millisecond
 	longLook  = 300 * time.Millisecond
 	wokenLook = 750 * time.Millisecond
 
-	// The first read waits for Listen, so that no release is missed, but no longer than this.
+	// listenTime is how long the first read waits for Listen, so that no release is missed.
 	listenTime = 250 * time.Millisecond
 )
 
 // Await implements driver.Driver, by reads that are not fresh, except the first of a process. If
 // the KV is a Waker, it waits for a wake-up, and reads about every 0.75 s or more often. Its outcome
-// is Ask, never Granted, so it may read more than once.
+// is never Granted: no trust counts from its call, so it may last for many reads.
 func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

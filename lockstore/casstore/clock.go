@@ -27,16 +27,16 @@ func (s *store) clockAt(v view) rules.Clock {
 // blur is by how much two stamps of one moment may differ.
 func (s *store) blur() time.Duration { return s.kv.ClockResolution() + s.opt.MaxClockSkew }
 
-// passed is the time since a reading of the local clock, by the one of both local
-// clocks that says more: the monotonic one stands still while Lambda freezes the process.
+// passed is the time since at: the larger of what the monotonic and the wall clock show, because the
+// monotonic one stands still while Lambda freezes the process.
 func passed(at time.Time) time.Duration {
 	now := time.Now()
 	return max(now.Sub(at), now.Round(0).Sub(at.Round(0)))
 }
 
 // learn notes a stamp of the service. If began is not zero, the stamp is from a moment since began;
-// otherwise it may be old. What was known stays unless the stamp contradicts it: the reply may have
-// taken long, and its stamp would set the clock back by that much.
+// otherwise it may be old. A stamp that fits what is known changes nothing: if its reply took long, the
+// stamp is old by now and would set the clock back.
 func (s *store) learn(stamp, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *store) knowsTime() bool {
 	return !s.clock.stamp.IsZero()
 }
 
-// maxRemembered bounds the memory of own last writes. Without it a call reads first.
+// maxRemembered bounds the memory of own last writes. For a key that is not remembered a call reads first.
 const maxRemembered = 1024
 
 // remember keeps a write of this process's, but no result.

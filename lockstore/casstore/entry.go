@@ -17,7 +17,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// entry is the value of an entry: rules.State, with times of the service's stamps. No time in it
+// entry is the JSON of an Entry's Value: a rules.State whose times come from the service's stamps. No time in it
 // that decides anything is of a client's clock, so a client's clock can be wrong by anything.
 type entry struct {
 	N       uint64          `json:"n"` // counts the writes, so that each one changes the value
@@ -28,13 +28,13 @@ type entry struct {
 	Closed  *kept[closed]   `json:"closed,omitempty"`
 }
 
-// A begin is in nanoseconds since 1970. 0 means: when this version of the entry was written. A time
-// after that counts as 0: a clock was set back.
+// Begin, also of closed, is in nanoseconds since 1970. 0 is the entry's WrittenAt. A time
+// after WrittenAt counts as WrittenAt: a clock was set back.
 type holder struct {
 	Owner      string          `json:"owner"`
 	Fence      lockstore.Fence `json:"fence"`
 	Seat       int             `json:"seat,omitempty"`
-	Others     int             `json:"others,omitempty"` // how many may hold the key besides
+	Others     int             `json:"others,omitempty"` // MaxHolders - 1, so that a mutex needs no field
 	Begin      int64           `json:"begin,omitempty"`
 	TTL        time.Duration   `json:"ttl"`
 	Text       string          `json:"text,omitempty"`
@@ -246,9 +246,9 @@ func (s *store) begin(since time.Time) int64 {
 	return since.Add(-s.blur()).UnixNano()
 }
 
-// since is when a state of the length ttl begins: the latest time that it may have been at its
-// stamp. This is rounded up, so that the end is a whole multiple of the clock's resolution, as all
-// stamps are.
+// since is when a lease or a closed time of the length ttl begins: its stamp and the blur, which is the
+// latest time at which its write can have been. It is rounded up, so that the end is a whole multiple of
+// the clock's resolution, as all stamps are.
 func (s *store) since(begin int64, written time.Time, ttl time.Duration) time.Time {
 	since, resolution := written, s.kv.ClockResolution()
 	if begin != 0 {

@@ -12,8 +12,8 @@ import (
 type Entry struct {
 	Value []byte
 
-	// Version names this write of the key. No two writes of a key ever have the
-	// same one, also when the key was deleted between them. "" is no entry.
+	// Version names this write of the key. No two writes of a key have the same Version,
+	// even if the key was deleted between them. "" is no entry.
 	Version string
 
 	// WrittenAt is when the service wrote this version, by the service's own clock: a time between
@@ -22,17 +22,18 @@ type Entry struct {
 }
 
 // ErrConflict is what Write returns when the entry is not at the version that it
-// wants. The write was not applied, unless it was sent twice and the first copy was.
+// wants. This write was not applied; if the client sent it twice, the first copy may have been.
 var ErrConflict = errors.New("the entry is at another version")
 
 // MaxValue bounds a value in bytes. A key's entry is that large while it has a result of
 // lockstore.MaxResultBytes bytes, which are written as base64. Otherwise it has at most
-// 36 KB, and 5 KB if owners are from lockstore.NewOwner.
+// 36 KB with one holder, and 5 KB if owners are from lockstore.NewOwner; 64 holders make it 27 KB with
+// such owners.
 const MaxValue = 350 << 10
 
 // KV has one entry for each key and replaces it by compare-and-swap. It is all that a
-// database has to do for a lock. It is safe for concurrent use. A KV that can do more also
-// implements [Waker], [Lister], driver.Checker or io.Closer, for the store's Check and Close.
+// database has to do for a lock. It is safe for concurrent use. A KV may also implement
+// [Waker], [Lister], driver.Checker for the store's Check, and io.Closer for its Close.
 //
 // Its errors: ErrConflict; lockstore.ErrUnavailable when the service has certainly
 // not applied the write; lockstore.ErrCorrupt when what is there is no entry of this
@@ -57,9 +58,9 @@ type KV interface {
 }
 
 // Waker is implemented by a KV that can wake a waiter up. A store over another KV reads the
-// entry again and again while it waits. Wake-ups may get lost. One that takes long delays no
-// waiter, which also reads while Listen goes on. It delays a release by at most 100 ms: then the
-// context of Wake ends.
+// entry again and again while it waits. Wake-ups may get lost. A Listen that takes
+// long delays the first read by at most 250 ms. A Wake that takes long delays a release by at most
+// 100 ms: then its context ends.
 type Waker interface {
 	// Listen begins to listen for wake-ups of an owner. woken is closed at the first Wake
 	// after Listen has returned, or earlier. The store calls stop once.
@@ -81,7 +82,7 @@ type Lister interface {
 	Extent(ctx context.Context) (lockstore.Extent, error)
 }
 
-// Page is a part of a listing. The store counts an entry whose value is no lock's as damaged.
+// Page is a part of a listing. The store counts an entry whose value is not that of a lock as damaged, too.
 type Page struct {
 	Entries  []Listed
 	Now      time.Time // the service's own time at a moment after the call of List, and before it read these entries
