@@ -21,7 +21,8 @@ import (
 // else. It may ask again, and is the last then.
 //
 // A grant ends the owner's place and all places before it, and so does a hand-over. A grant to an owner without a
-// place ends all places. Leave ends the owner's place, and so does Release by this owner, also
+// place ends all places. Leave ends the owner's place, unless the first in the queue does not come for a free key:
+// then it stays, as that of somebody dead, so that nobody overtakes those behind. Release by this owner ends it, also
 // one that abandons its Acquire. A Complete and a ResolveEffect end the whole queue: nobody
 // waits for work that is done. Time alone ends no place.
 //
