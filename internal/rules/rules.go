@@ -368,7 +368,11 @@ func (d *decision) leave() driver.Answer {
 		d.rest(OnStamp)
 	}
 	place := d.place(d.Owner)
-	if place < 0 || place > 0 && d.forFirst() {
+	if place > 0 && d.forFirst() {
+		d.rest(OnStamp)
+		return driver.Answer{Outcome: driver.Done}
+	}
+	if place < 0 {
 		d.rest(OnFreshRead)
 		return driver.Answer{Outcome: driver.Done}
 	}
