@@ -21,14 +21,13 @@ type window struct {
 	outer  *window // of the run around this one; nil if there is none
 	tracer interface{ trace(Phase, error) }
 
-	mu      sync.Mutex    // guards the fields below, and Calls and FailedCalls of the run's report
-	timer   *time.Timer   // nil until somebody waits for Done
-	stop    time.Duration // end of the time for the work; math.MaxInt64 without a lease
-	trust   time.Duration // end of the trust in the lease
-	lost    error         // why the lease is lost
-	expired bool          // the lease is lost because the trust has ended
-	done    bool
-	why     why
+	mu    sync.Mutex    // guards the fields below, and Calls and FailedCalls of the run's report
+	timer *time.Timer   // nil until somebody waits for Done
+	stop  time.Duration // end of the time for the work; math.MaxInt64 without a lease
+	trust time.Duration // end of the trust in the lease
+	lost  error         // why the lease is lost
+	done  bool
+	why   why
 }
 
 // Deadline, Done and Err make the window a context.
@@ -111,7 +110,6 @@ func (w *window) checkClocks() (left time.Duration, lost error) {
 		w.why.late = max(w.why.late, now-w.why.due)
 	}
 	if now >= w.trust && w.lost == nil {
-		w.expired = true
 		w.lost = w.expiry()
 		w.cancel(w.lost)
 		lost = w.lost
