@@ -17,10 +17,10 @@ import (
 
 const aboutState = `STATE is one of these:
   free       nobody has the key
-  reserved   nobody has the key, and those who wait for it get it first
+  reserved   those who wait get the key first; the next of them may be at work already
   held       somebody has a lease of the key
   revoked    an operator has ended the lease (lockctl revoke), and nobody gets the key until
-             LEFT is over
+             its run ends or LEFT is over
   completed  the work is done and its result is stored: nobody gets the key until LEFT is over
   cooldown   the work is done, without a result: nobody gets the key until LEFT is over
   in doubt   the work has started, and nobody said how it ended: nobody gets the key before
