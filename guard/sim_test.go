@@ -550,9 +550,7 @@ func (p *simProcess) judge(run *simRun, report Report, ran bool, err error) {
 		return
 	}
 	for owner, r := range w.runs {
-		// The place of a run that leaves a reserved key may stay until the next grant, see
-		// lockstore.MaxTurns, and may be handed the key.
-		if r == run && report.State != lockstore.Reserved {
+		if r == run {
 			w.mustNotHold(owner, fmt.Sprintf("after its run: %+v, %v", report, err))
 			w.mustNotWait(owner, fmt.Sprintf("after its run: %+v, %v", report, err))
 		}

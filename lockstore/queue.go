@@ -21,13 +21,14 @@ import (
 // else. It may ask again, and is the last then.
 //
 // A grant ends the owner's place and all places before it, and so does a hand-over. A grant to an owner without a
-// place ends all places. Leave ends the owner's place, unless the first in the queue does not come for a free key:
-// then it stays, as that of somebody dead, so that nobody overtakes those behind. Release by this owner ends it, also
+// place ends all places. Leave ends the owner's place, and so does Release by this owner, also
 // one that abandons its Acquire. A Complete and a ResolveEffect end the whole queue: nobody
 // waits for work that is done. Time alone ends no place.
 //
 // So an owner that had fewer than MaxTurns places before it, and that asks as soon as its
-// turn has come, is not overtaken, whatever the other owners do.
+// turn has come, is not overtaken. There is one exception: the key is free, the first does not come for
+// it, and somebody between the first and the owner leaves. Then the turn of the owner may come earlier than it
+// knows, and until it asks again, an owner behind it may be granted the key.
 //
 // The queue's rule, the same for every store: a key that has room is granted to an owner if n is 0, or if
 // there has been room, for the owner and for those before it, for n times Turn. n is the number of

@@ -195,7 +195,7 @@ func (s *Store) AwaitTurn(ctx context.Context, p Place) (Awaited, error) {
 	return Awaited{Lease: Lease{Key: p.Key, Owner: p.Owner, Fence: a.Fence, TTL: a.TTL, Seat: a.Seat, Note: a.Note}}, nil
 }
 
-// Leave ends the owner's place in the key's queue, with the exception at MaxTurns, and changes nothing else. It ends no lease,
+// Leave ends the owner's place in the key's queue, and changes nothing else. It ends no lease,
 // and the store may still grant the key to a late request of this owner. If the owner has no
 // place, Leave returns nil. If the owner holds the key, or was handed the key and its turn has not
 // ended, it returns a *[Granted].

@@ -117,7 +117,7 @@ func (m *model) changed(before, after *node, r driver.Request, out Outcome) (bad
 		bad = "told that a live lease is lost"
 	case me != nil && !me.Revoked && r.Kind != driver.MarkStarted && (r.Fence == 0 || r.Fence == me.Fence) && live(*me):
 		bad = "told that it holds nothing, but it has the key"
-	case r.Kind == driver.Leave && place(after.key, r.Owner) >= 0 && (place(before.key, r.Owner) == 0 || m.book.Wait(before.key, rules.At(now), before.key.Queue[0].Owner) > 0):
+	case r.Kind == driver.Leave && place(after.key, r.Owner) >= 0:
 		bad = "an owner that has left has a place"
 	}
 	if r.Kind == driver.Renew && out.Answer.Outcome == driver.Granted && out.exact && was != nil && !live(*was) {
@@ -138,6 +138,10 @@ func (m *model) changed(before, after *node, r driver.Request, out Outcome) (bad
 			c.dropped = c.dropped && r.Owner != me || closed(after.key) && had >= 0
 		case had < 0 || granted:
 			c.credit, c.dropped = int8(min(has, driver.MaxTurns))*turn, false
+		case r.Owner == me:
+			c.dropped = false
+		case has < had && !slices.ContainsFunc(after.key.Holders, live):
+			c.dropped = true // it has moved up and does not know it: until it asks, who has its turn by then may overtake it
 		}
 	}
 	return bad

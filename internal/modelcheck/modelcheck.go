@@ -46,7 +46,8 @@
 // under way, or while its turn has come and it has not asked. Everything may happen to the others. Then, too:
 //
 //   - It keeps its place until it is served or leaves, or until the key is completed, and nobody gets
-//     a place before it. So nobody overtakes it.
+//     a place before it. So nobody overtakes it, unless another leaves before it while the key is free: then
+//     its turn may have come already, and that of others, too, until it asks again.
 //   - Between two grants the key is kept from it for at most one turn for each place before it.
 //
 // # The number of states
@@ -157,7 +158,7 @@ type client struct {
 	ended       bool // it has stopped, or was told that its owner has ended
 	writes      int8 // the fence of a write that it is about to send
 	credit      int8 // of the healthy client with a place: ticks for which the key may still be free
-	dropped     bool // of the healthy client: a completion has ended its place
+	dropped     bool // of the healthy client: a completion has ended its place, or a grant to another may
 }
 
 // owner is what an owner has sent that may arrive, and what others have pushed to it.
@@ -306,7 +307,7 @@ func (m *model) timePasses(n *node, visit visit) {
 		if c.now.underWay() || c.waits && m.book.Wait(n.key, rules.At(now), name(0, false)) <= 0 {
 			return
 		}
-		if c.waits && place(n.key, name(0, false)) >= 0 && !slices.ContainsFunc(n.key.Holders, live) && !closed(n.key) {
+		if place(n.key, name(0, false)) >= 0 && !slices.ContainsFunc(n.key.Holders, live) && !closed(n.key) {
 			if c.credit == 0 {
 				bad = "a place has cost more than a turn"
 			}

@@ -96,6 +96,9 @@ func TestAbandon(t *testing.T) {
 	k.handsOver("c", driver.Done, between(11, 11), by(driver.Abandon, "b", 0)) // the lease of a has ended
 	k.unchanged(driver.Lost, between(11, 11), acquire("b"))
 
+	k, _ = withQueue(t)
+	assert.Empty(t, k.wants(driver.Done, between(11, 11), by(driver.Abandon, "c", 0)).HandedOver, "it was not the first")
+
 	k, a = withQueue(t)
 	k.revoke(1, a)
 	k.handsOver("b", driver.Done, between(2, 2), by(driver.Abandon, "a", 0))
@@ -137,7 +140,8 @@ func TestLapsedHandOver(t *testing.T) {
 		return k, fence
 	}
 	k, _ := lapsed()
-	k.unchanged(driver.Done, between(4, 4), by(driver.Leave, "b", 0)) // the first has not come
+	assert.Empty(t, k.wants(driver.Done, between(4, 4), by(driver.Leave, "b", 0)).HandedOver, "it was not the first")
+	assert.Equal(t, []rules.Waiter{{Owner: "c", MaxHolders: 1}}, k.Queue)
 	k, fence := lapsed()
 	assert.Greater(t, k.granted(between(5, 5), acquire("b")).Fence, fence)
 	assert.Empty(t, k.Queue)

@@ -39,7 +39,9 @@
 // Whatever makes room also makes the first in the queue the holder, in the same write, for one
 // turn. The end of a lease by time is no request, so it hands over to nobody. The waiter starts
 // at once, and its next Acquire or Renew makes the lease as long as it asks. If neither comes
-// within the turn, the lease is over and the owner is not: it may ask again, like any other.
+// within the turn, the lease is over and the owner is not: it may ask again, like any other. A place
+// behind the first that goes makes no room, so nobody is handed the key: otherwise runs that come
+// and go would hand it to all the dead before them, one turn each.
 //
 // # Work that has started
 //
@@ -349,16 +351,13 @@ func (d *decision) abandon() driver.Answer {
 		d.remember(Ended{Owner: d.Owner, How: Released})
 		d.leaveQueue(place)
 	}
-	if i >= 0 || place >= 0 {
+	if i >= 0 || place == 0 {
 		d.handOver()
 	}
 	return d.done()
 }
 
-// A leave ends no lease that is live: a late one would end the lease of an owner that has asked again. While the
-// first in the queue does not come for a free key, the place of who leaves behind it stays, and counts
-// as that of somebody dead. Without it an owner without a place could be granted the key together with those
-// behind. And if the leave handed the key over, runs that come and go would hand it to all the dead, one turn each.
+// A leave ends no lease that is live: a late one would end the lease of an owner that has asked again.
 func (d *decision) leave() driver.Answer {
 	if i := d.holder(d.Owner); i >= 0 && !d.Holders[i].Revoked {
 		if d.live(d.Holders[i]) {
@@ -368,16 +367,14 @@ func (d *decision) leave() driver.Answer {
 		d.rest(OnStamp)
 	}
 	place := d.place(d.Owner)
-	if place > 0 && d.forFirst() {
-		d.rest(OnStamp)
-		return driver.Answer{Outcome: driver.Done}
-	}
 	if place < 0 {
 		d.rest(OnFreshRead)
 		return driver.Answer{Outcome: driver.Done}
 	}
 	d.leaveQueue(place)
-	d.handOver()
+	if place == 0 {
+		d.handOver()
+	}
 	return d.done()
 }
 

@@ -158,21 +158,15 @@ func (d *decision) grant(h Holder) Holder {
 
 // handOver makes the first in the queue a holder for one turn, as long as there is room.
 func (d *decision) handOver() {
-	for d.forFirst() {
+	for len(d.Queue) > 0 && !d.closed() && !d.inDoubt() {
 		first := d.Queue[0]
+		if wait, _ := d.wait(first.MaxHolders, nil); wait > 0 {
+			return
+		}
 		d.restOnTime(first.MaxHolders, nil)
 		d.grant(Holder{Owner: first.Owner, MaxHolders: first.MaxHolders, TTL: driver.Turn, HandedOver: true})
 		d.handed = append(d.handed, first.Owner)
 	}
-}
-
-// forFirst says whether the first in the queue may be granted the key now.
-func (d *decision) forFirst() bool {
-	if len(d.Queue) == 0 || d.closed() || d.inDoubt() {
-		return false
-	}
-	wait, _ := d.wait(d.Queue[0].MaxHolders, nil)
-	return wait <= 0
 }
 
 // set replaces a holder.

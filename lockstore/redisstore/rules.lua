@@ -63,14 +63,14 @@ local function cut(last, number)
 	if number > 0 then from = last else front, from = '', #entry + 1 end
 end
 
--- leaveQueue ends an owner's place, and returns true if it had one. A holder may have one: its hand-over had
+-- leaveQueue ends an owner's place, and returns true if it was the first. A holder may have one: its hand-over had
 -- lapsed before the clock was set back, and it asked again.
 local function leaveQueue(owner)
 	local before, last = place(owner)
 	if before then
 		front = sub(entry, from, before - 1)
 		cut(last, places - 1)
-		return true
+		return front == ''
 	end
 end
 
