@@ -107,7 +107,7 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 // a read, also if it is refused, and all who wait for a place may see the same free one at the same
 // time. So the fewer places there are, the fewer of them try, each after a pause and a second read,
 // which is consistent.
-func (t *table) stillFull(ctx context.Context, key string, q driver.Request) (a driver.Answer, refused bool, err error) {
+func (t *table) stillFull(ctx context.Context, key string, q driver.Request) (_ driver.Answer, refused bool, _ error) {
 	for _, consistent := range []bool{false, true} {
 		seen, r, err := t.readAs(ctx, key, consistent)
 		if err != nil {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go/middleware"
 	"github.com/stretchr/testify/require"
 
@@ -77,6 +76,7 @@ func (p *partition) take(write, weak bool) bool {
 // of the test. Its replies have the metadata of one that did, in the same second.
 type quickReads struct {
 	*dynamodb.Client
+	t testing.TB
 	p *partition
 }
 
@@ -105,24 +105,7 @@ func (q quickReads) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts
 	out.ResultMetadata = p.meta
 	p.mu.Unlock()
 	pass(rtt(fakedynamo.Request{}).Out)
-	if row == nil {
-		return out, nil
-	}
-	item := make(item, len(row))
-	for name, v := range row {
-		if l, ok := v["L"].([]any); ok {
-			owners := &types.AttributeValueMemberL{}
-			for _, e := range l {
-				owners.Value = append(owners.Value, s(e.(map[string]any)["S"].(string)))
-			}
-			item[name] = owners
-		} else if text, ok := v["S"].(string); ok {
-			item[name] = s(text)
-		} else {
-			item[name] = n(v["N"].(string))
-		}
-	}
-	out.Item = item
+	out.Item = fromFake(q.t, row)
 	return out, nil
 }
 
@@ -155,7 +138,7 @@ func TestHotPartition(t *testing.T) {
 		for range runs {
 			all.Go(func() {
 				var report guard.Report
-				store := newStoreOver(t, quickReads{dynamostore.ClientOver(p, fakeEndpoint, 0), p}, 0, dynamostore.Options{})
+				store := newStoreOver(t, quickReads{dynamostore.ClientOver(p, fakeEndpoint, 0), t, p}, 0, dynamostore.Options{})
 				g, err := guard.New(store.Store, guard.Options{Wait: wait, Observe: func(_ context.Context, r guard.Report) { report = r }})
 				require.NoError(t, err)
 				err = g.Do(t.Context(), key, func(context.Context, guard.Lock) error { pass(work); return nil })

@@ -33,11 +33,7 @@ func mine(q driver.Request) values {
 func (t *table) release(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	n := parseNote(q.Note)
 	if n.shared || n.waits && !t.clock.right() {
-		seen, r, err := t.read(ctx, key)
-		if err != nil {
-			return driver.Answer{}, err
-		}
-		return t.change(ctx, key, q, seen, r, false)
+		return t.readAndChange(ctx, key, q)
 	}
 	w, next, end := t.releasing(q, n.waits)
 	r, err := t.update(ctx, key, w)
