@@ -84,7 +84,7 @@ func (a *attempt) begin() {
 // nearer to the front, the owner has missed its turn, and refused counts that.
 func (a *attempt) refused(busy *LockBusy) {
 	done := busy.State.Done() || busy.State == lockstore.InDoubt // the queue has ended
-	place, fence := busy.QueuePosition, busy.fence()
+	place, fence := busy.QueuePosition, busy.refused().Fence
 	if a.place != 0 && !done && fence > a.seen && (place == 0 || place >= a.place) {
 		a.report.Lapsed++
 	}
@@ -147,7 +147,7 @@ func (r *run) try(a *attempt) (Outcome, error) {
 			a.begin()
 		case OutcomeBusy:
 			busy := newLockBusy(key, err)
-			a.note, a.lease = busy.note(), lockstore.Lease{}
+			a.note, a.lease = busy.refused().Note, lockstore.Lease{}
 			a.refused(busy)
 			again := r.waitUntilFree(busy, a, &waits, waitEnd)
 			r.report.State = busy.State

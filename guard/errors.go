@@ -42,26 +42,17 @@ type LockBusy struct {
 
 func newLockBusy(key string, err error) *LockBusy {
 	busy := &LockBusy{Key: key, Err: err}
-	if refused, ok := errors.AsType[*lockstore.Refused](err); ok {
-		busy.State, busy.Holder, busy.Remaining, busy.QueuePosition = refused.State, refused.Holder, refused.Remaining, refused.QueuePosition
-	}
+	refused := busy.refused()
+	busy.State, busy.Holder, busy.Remaining, busy.QueuePosition = refused.State, refused.Holder, refused.Remaining, refused.QueuePosition
 	return busy
 }
 
-// note is for the next request of the owner that was refused.
-func (e *LockBusy) note() lockstore.Note {
+// refused is what the store has answered; the zero Refused if it gave no reason.
+func (e *LockBusy) refused() lockstore.Refused {
 	if refused, ok := errors.AsType[*lockstore.Refused](e.Err); ok {
-		return refused.Note
+		return *refused
 	}
-	return ""
-}
-
-// fence is that of the key's last grant.
-func (e *LockBusy) fence() lockstore.Fence {
-	if refused, ok := errors.AsType[*lockstore.Refused](e.Err); ok {
-		return refused.Fence
-	}
-	return 0
+	return lockstore.Refused{}
 }
 
 func (e *LockBusy) Error() string {

@@ -200,14 +200,15 @@ func (i *instrument) Observe(ctx context.Context, report guard.Report) {
 		labels = append(labels, attrStore.String(i.opt.Store))
 	}
 	i.wait.Record(ctx, report.WaitTime.Seconds(), metric.WithAttributes(labels...))
-	full := 0
-	if report.NoPlace {
-		full = 1
-	}
-	for n, counter := range []metric.Int64Counter{i.lapsed, i.noPlace, i.failed} {
-		if value := []int{report.Lapsed, full, report.FailedCalls}[n]; value > 0 {
-			counter.Add(ctx, int64(value), metric.WithAttributes(labels...))
+	count := func(c metric.Int64Counter, n int) {
+		if n > 0 {
+			c.Add(ctx, int64(n), metric.WithAttributes(labels...))
 		}
+	}
+	count(i.lapsed, report.Lapsed)
+	count(i.failed, report.FailedCalls)
+	if report.NoPlace {
+		count(i.noPlace, 1)
 	}
 	span := r.wait
 	if r.hold != nil {
