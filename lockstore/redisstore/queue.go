@@ -133,8 +133,7 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 	}
 	most := block() // it may have taken long to get here
 	if most < minBlock {
-		s.lanes.leave()
-		<-s.wakeUps.slots
+		s.endWait()
 		return "", pause(ctx)
 	}
 	element, err := s.pop(ctx, key, owner, most)
@@ -156,13 +155,9 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 // is free again, which can be after the end of the context.
 func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, block time.Duration) (string, error) {
 	words := []any{"blpop", s.list(key, owner), block.Seconds()}
-	free := func() {
-		s.lanes.leave()
-		<-s.wakeUps.slots
-	}
 	var cmd *redis.StringSliceCmd
 	if s.ends {
-		defer free()
+		defer s.endWait()
 		var c callContext
 		stop := c.begin(ctx)
 		defer c.forget()
@@ -173,7 +168,7 @@ func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, blo
 		var d detached
 		cmd = redis.NewStringSliceCmd(ctx, words...)
 		err := d.run(ctx, func() {
-			defer free()
+			defer s.endWait()
 			_ = s.client.Process(ctx, cmd)
 		})
 		if err != nil {
@@ -185,6 +180,12 @@ func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, blo
 		return "", err
 	}
 	return popped[1], nil
+}
+
+// endWait frees the slot and the lane of a wait.
+func (s *server) endWait() {
+	s.lanes.leave()
+	<-s.wakeUps.slots
 }
 
 // list is the name of an owner's list. No key of a lock has a newline. The owner is a secret, and
