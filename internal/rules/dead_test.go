@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
@@ -15,11 +14,11 @@ import (
 func TestDeadPlacesWhileOthersComeAndGo(t *testing.T) {
 	k := newKey(t)
 	k.Places = 64
-	first := k.granted(at(0), acquire("first"))
+	first := k.granted(between(0, 0), acquire("first"))
 	for n := range 20 {
-		k.do(at(0), acquire(driver.Owner(fmt.Sprint("dead", n))))
+		k.do(between(0, 0), acquire(driver.Owner(fmt.Sprint("dead", n))))
 	}
-	assert.Equal(t, driver.Done, k.do(at(0), by(driver.Release, "first", first.Fence)).Outcome)
+	assert.Equal(t, driver.Done, k.do(between(0, 0), by(driver.Release, "first", first.Fence)).Outcome)
 	const waits, step = 3, 0.25
 	turns := driver.Turn.Seconds() * (driver.MaxTurns + 1)
 	for now := 0.0; now <= turns+step; now += step {
@@ -27,15 +26,13 @@ func TestDeadPlacesWhileOthersComeAndGo(t *testing.T) {
 			owner := driver.Owner(fmt.Sprint("run", came))
 			switch {
 			case now < float64(came+waits):
-				if k.do(at(now), acquire(owner)).Outcome == driver.Granted {
+				if k.do(between(now, now), acquire(owner)).Outcome == driver.Granted {
 					return
 				}
 			case now < float64(came+waits)+step:
-				k.do(at(now), by([]driver.Kind{driver.Leave, driver.Abandon}[came%2], owner, 0))
+				k.do(between(now, now), by([]driver.Kind{driver.Leave, driver.Abandon}[came%2], owner, 0))
 			}
 		}
 	}
 	t.Errorf("nobody was granted the key in %v s", turns)
 }
-
-func at(s float64) rules.Clock { return rules.At(sec(s)) }
