@@ -79,10 +79,11 @@ func pong(addr string) error {
 }
 
 // Cluster starts three masters without replicas, of RedisServer or ValkeyServer, and waits
-// until they agree about all slots. args are further settings of each node.
+// until they agree about all slots. args are further settings of each node. No node is taken
+// for dead because the machine is busy.
 func Cluster(t testing.TB, program string, args ...string) (addrs []string) {
 	t.Helper()
-	for _, s := range StartCluster(t, program, args...) {
+	for _, s := range StartCluster(t, program, append([]string{"--cluster-node-timeout", "60000"}, args...)...) {
 		addrs = append(addrs, s.Addr)
 	}
 	return addrs
