@@ -90,7 +90,7 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 			return driver.Answer{}, err
 		}
 		if len(seen.Queue) < len(seen.queue)-1 {
-			if u, err := t.update(ctx, key, t.becoming(q, seen, seen.State)); err != nil || u.applied {
+			if u, err := t.update(ctx, key, t.becoming(q, seen, r, seen.State)); err != nil || u.applied {
 				seen.queue = seen.queue[:len(seen.queue)-1]
 				seen.item = cloneWith(seen.item, attrQueue, list(seen.queue...))
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -106,7 +107,7 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 		case n == most:
 			return driver.Answer{}, fmt.Errorf("dynamostore: key %q: the request %q was not applied, the row changed %d times meanwhile", key, q.Kind, n)
 		}
-		w := t.becoming(q, seen, next)
+		w := t.becoming(q, seen, r, next)
 		u, err := t.update(ctx, key, w)
 		switch {
 		case err != nil && a.Outcome == driver.Refused && errors.Is(err, lockstore.ErrUnavailable) && !ambiguous:
@@ -173,9 +174,9 @@ func (t *table) unchanged(ctx context.Context, key string, q driver.Request, see
 	return a, nil
 }
 
-// becoming is the write that makes the next state of a row as it was seen. It depends on as
-// little of the row as the decision does.
-func (t *table) becoming(q driver.Request, seen row, next rules.State) write {
+// becoming is the write that makes the next state of a row as a reply has brought it. It depends on
+// as little of the row as the decision does.
+func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) write {
 	w := write{values: values{}}
 	if q.Kind == driver.Abandon {
 		t.raise(seen, &next)
@@ -226,18 +227,17 @@ func (t *table) becoming(q driver.Request, seen row, next rules.State) write {
 		conditions = append(conditions, notEnded)
 		w.values[":me"] = ownerText(q.Owner)
 	case driver.Abandon:
-		if !slices.Contains(seen.queue, string(q.Owner)) && len(seen.item) > 0 && !seen.damaged {
-			// Its acquire may join meanwhile.
-			conditions = append(conditions, "NOT contains(#queue, :me)")
-			w.values[":me"] = ownerText(q.Owner)
+		if len(seen.item) > 0 && seen.place(q.Owner) < 0 {
+			conditions = append(conditions, was(attrQueue)) // its acquire may join meanwhile, with any MaxHolders
 		}
 	}
 	change := queueChange(seen, next, queue)
 	conditions = append(conditions, change.conditions...)
 	set, remove = append(set, change.set...), append(remove, change.remove...)
 	maps.Copy(w.values, change.values)
-	hasRoom := next.Closed.For == 0 && (len(next.Holders) == 0 || item[attrShared] != nil)
-	if leases && hasRoom && len(next.Queue) == 0 && len(seen.item) > 0 && !seen.damaged {
+	newcomer := next
+	newcomer.Queue = []rules.Waiter{{MaxHolders: math.MaxInt}}
+	if len(next.Queue) == 0 && len(seen.item) > 0 && !seen.damaged && book.Wait(newcomer, t.clockOf(r), "") <= 0 {
 		// Who has joined since would have been handed the key.
 		conditions = append(conditions, fmt.Sprintf("attribute_not_exists(#queue[%d])", len(seen.queue)))
 	}

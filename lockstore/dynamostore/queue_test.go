@@ -299,32 +299,47 @@ func TestPlaceThatIsNotAsked(t *testing.T) {
 	}
 }
 
-// An acquire whose outcome is unknown is abandoned. While the abandon gives up the owner's place,
-// the key is released, and the acquire arrives. The abandon ends its lease, too.
+// An acquire whose outcome is unknown is abandoned. Between the read and the write of the abandon, the
+// acquire arrives and takes a place, or the key. The abandon ends what it has taken.
 func TestAcquireArrivesDuringItsAbandon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s, other := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, 0, dynamostore.Options{})
-		lease, err := s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
-		req := request(time.Minute)
-		req.JoinQueue = true
-		_, err = s.Acquire(t.Context(), req)
-		require.ErrorIs(t, err, lockstore.ErrRefused)
-		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-			if strings.Contains(r.Update, "#abandoned") {
-				service.Fault = nil
-				require.NoError(t, other.Release(t.Context(), lease))
-				_, err := other.Acquire(t.Context(), req)
-				require.NoError(t, err, "F26")
+	for name, c := range map[string]struct {
+		maxHolders      int
+		waits, released bool // before the abandon; while it writes
+	}{
+		"F26 it takes the place's turn":               {1, true, true},
+		"F26 it takes a place":                        {1, false, false},
+		"F26 it takes a place, MaxHolders 2":          {2, false, false},
+		"F26 it takes the place's turn, MaxHolders 2": {2, true, true},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			s, other := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, 0, dynamostore.Options{})
+			lease, err := s.Acquire(t.Context(), request(time.Minute))
+			require.NoError(t, err)
+			req := request(time.Minute)
+			req.MaxHolders, req.JoinQueue = c.maxHolders, true
+			if c.waits {
+				_, err = s.Acquire(t.Context(), req)
+				require.ErrorIs(t, err, lockstore.ErrRefused)
 			}
-			return fakedynamo.Fault{}
-		}
-		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
-		status, err := s.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.Free, status.State)
-	})
+			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+				if strings.Contains(r.Update, "#abandoned") {
+					service.Fault = nil
+					if c.released {
+						require.NoError(t, other.Release(t.Context(), lease))
+					}
+					_, err := other.Acquire(t.Context(), req)
+					require.Equal(t, c.released, err == nil, "%v", err)
+				}
+				return fakedynamo.Fault{}
+			}
+			require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
+			status, err := s.Inspect(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, c.released, status.State == lockstore.Free, status.State)
+			require.Zero(t, status.Waiting)
+		})
+	}
 }
 
 // After a long lease, those who wait read as often as if they had just come. So each of
