@@ -291,6 +291,9 @@ type queueWrite struct {
 // queueChange makes the queue of a row what it has to be. An owner that joins meanwhile stays. A
 // queue that only lost places is as it was up to an element if this one is where it was.
 func queueChange(seen row, next rules.State, queue []string) queueWrite {
+	if next.Closed.For > 0 { // also of those who join meanwhile
+		return queueWrite{remove: []string{"#queue"}}
+	}
 	c := queueWrite{values: values{}}
 	var removed []int
 	kept := 0

@@ -1,12 +1,14 @@
 package dynamostore_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -55,4 +57,38 @@ func TestResolveWhoseReplyIsLost(t *testing.T) {
 			require.NoError(t, resolved, "the row remembers it")
 		})
 	}
+}
+
+// A place that was asked for before the work was in doubt comes just before the key is closed. It ends
+// with the queue.
+func TestJoinBeforeAResolveWithEffect(t *testing.T) {
+	bubble(t, "F57", func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		lease, err := s.Acquire(t.Context(), request(time.Second))
+		require.NoError(t, err)
+		require.NoError(t, s.MarkStarted(t.Context(), lease))
+		before := service.Requests()
+		service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+			switch r.N - before {
+			case 2: // takes the place
+				f.In = 11 * time.Second
+			case 4: // resolves
+				f.In = 2 * time.Second
+			}
+			return f
+		}
+		var all sync.WaitGroup
+		all.Go(func() {
+			req := request(time.Minute)
+			req.JoinQueue = true
+			_, err := s.Acquire(t.Context(), req)
+			refused, ok := errors.AsType[*lockstore.Refused](err)
+			assert.True(t, ok && refused.QueuePosition == 1, "%v", err)
+		})
+		pass(10 * time.Second)
+		require.NoError(t, s.ResolveEffect(t.Context(), key, lease.Fence, nil, time.Hour))
+		all.Wait()
+		require.NotContains(t, fakeRows{service}.get(t, key), "queue")
+	})
 }
