@@ -160,10 +160,10 @@ func (t *table) unchanged(ctx context.Context, key string, q driver.Request, see
 		a.Note = placeNote(a.Position, t.clock.local(), seen)
 	case a.Outcome == driver.Refused && q.Join && len(seen.Queue) >= maxPlaces:
 		a.Note = noteFull
-	case a.Outcome == driver.Done && q.Kind == driver.Revoke && q.AtOnce && ambiguous && last.answer.Outcome == driver.Done:
-		return last.answer, nil // the first attempt was applied, and says what was revoked
+	case q.Kind == driver.Revoke && ambiguous:
+		return revokedBefore(key, q, seen, a, last.answer)
 	case a.Outcome != driver.Lost || !ambiguous || marked:
-	case q.Kind == driver.Release, q.Kind == driver.Complete, q.Kind == driver.Resolve, q.Kind == driver.Revoke && q.AtOnce:
+	case q.Kind == driver.Release, q.Kind == driver.Complete, q.Kind == driver.Resolve:
 		// The other attempt may have been applied, and others may have had the key since. Lost would
 		// say that the lease was lost before the request.
 		return driver.Answer{}, replyLost(key)
@@ -172,6 +172,22 @@ func (t *table) unchanged(ctx context.Context, key string, q driver.Request, see
 		return driver.Answer{}, replyLost(key)
 	}
 	return a, nil
+}
+
+// revokedBefore is the answer to a Revoke whose earlier attempt may have been applied. first is the
+// answer if it was: it says what was revoked, and a is of the row as it is now.
+func revokedBefore(key string, q driver.Request, seen row, a, first driver.Answer) (driver.Answer, error) {
+	i := slices.IndexFunc(seen.Holders, func(h rules.Holder) bool { return h.Fence == q.Fence })
+	m := slices.IndexFunc(seen.Ended, func(e rules.Ended) bool { return e.Fence == q.Fence })
+	switch {
+	case i >= 0 && (q.AtOnce || a.Outcome == driver.Done || !seen.Holders[i].Revoked):
+		return a, nil
+	case i >= 0, m >= 0 && seen.Ended[m].How == rules.Revoked:
+		return first, nil
+	case m >= 0 && (q.AtOnce || seen.Ended[m].How == rules.Completed):
+		return a, nil // a lease that is revoked does not complete, but its owner may abandon it, and an operator resolve it
+	}
+	return driver.Answer{}, replyLost(key)
 }
 
 // becoming is the write that makes the next state of a row as a reply has brought it. It depends on

@@ -241,5 +241,6 @@
 // The row remembers the last owner whose lease was released, completed, resolved, revoked or abandoned, how it ended,
 // and the last owner that abandoned an acquire and had no lease. A second Release returns nil for
 // as long as the row remembers the owner. The outcome of a Release is unknown if its reply was lost
-// and the SDK's second request no longer finds the owner in the row.
+// and the SDK's second request no longer finds the owner in the row. A Complete, Resolve or Revoke is unknown
+// in the same case.
 package dynamostore
