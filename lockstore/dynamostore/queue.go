@@ -149,7 +149,7 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 	i := seen.holder(q.Owner)
 	place := seen.place(q.Owner) + 1
 	switch {
-	case i < 0 && place > 0 && book.Wait(seen.State, t.clockOf(r), q.Owner) > 0:
+	case place > 0 && book.Wait(seen.State, t.clockOf(r), q.Owner) > 0:
 		return driver.Answer{Outcome: driver.NotYet, Note: driver.Note(n.next(place, seen.LastFence, t.clock.local()).String())}, nil
 	case !consistent:
 		return driver.Answer{Outcome: driver.NotYet, Note: noteRead}, nil
