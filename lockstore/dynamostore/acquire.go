@@ -140,7 +140,9 @@ func (t *table) arriving(q driver.Request) (write, *grant) {
 	g := &grant{fence: driver.Fence(now.UnixMicro()), expires: t.expiresAt(now, q.TTL)}
 	t.clock.noteFence(g.fence)
 	w := write{
-		update:    "SET #owner = :me, #fence = :fence, #expires = :expires, #holder = :holder, #ttl = :ttl, #queue = :mine REMOVE #last",
+		set:       []string{"#owner = :me", "#fence = :fence", "#expires = :expires", "#holder = :holder", "#queue = :mine"},
+		remove:    []string{"#last"},
+		ttl:       ":ttl",
 		condition: ifFree + " AND " + notEnded,
 		makesRow:  true,
 		oldRow:    true,
@@ -154,8 +156,10 @@ func (t *table) arriving(q driver.Request) (write, *grant) {
 		},
 	}
 	if q.Join {
-		w.update = "SET #owner = if_not_exists(#owner, :me), #fence = if_not_exists(#fence, :fence), #expires = if_not_exists(#expires, :expires), " +
-			"#holder = if_not_exists(#holder, :holder), #ttl = :ttl, #queue = list_append(if_not_exists(#queue, :empty), :mine) REMOVE #last"
+		w.set = []string{
+			"#owner = if_not_exists(#owner, :me)", "#fence = if_not_exists(#fence, :fence)", "#expires = if_not_exists(#expires, :expires)",
+			"#holder = if_not_exists(#holder, :holder)", "#queue = list_append(if_not_exists(#queue, :empty), :mine)",
+		}
 		w.condition = "(" + ifFree + " AND attribute_not_exists(#expires) OR " + ifJoins + ") AND " + notEnded
 		for name, v := range (values{":empty": list(), ":text": text("S"), ":zero": integer(0), ":last": integer(maxMilli), ":closed": text(closedOwner), ":shared": text(sharedOwner)}) {
 			w.values[name] = v
@@ -170,7 +174,9 @@ func (t *table) extendHandOver(ctx context.Context, key string, q driver.Request
 	q.TTL = max(q.TTL, driver.Turn) // its owner may trust the lease already, so it gets no shorter
 	g := &grant{fence: q.Fence, expires: t.expiresAt(now, q.TTL), before: -1}
 	w := write{
-		update:    "SET #expires = :expires, #holder = :holder, #ttl = :ttl REMOVE #handed",
+		set:       []string{"#expires = :expires", "#holder = :holder"},
+		remove:    []string{"#handed"},
+		ttl:       ":ttl",
 		condition: ifMine + ifNotOver + ifNotStarted + " AND attribute_exists(#handed) AND #expires < :expires",
 		values:    mine(q),
 		oldRow:    true,
@@ -252,7 +258,8 @@ func (t *table) trusted(ctx context.Context, key string, q driver.Request, g *gr
 // changed since.
 func (t *table) moveEnd(ctx context.Context, key string, fence, right driver.Fence, ended, expires time.Time, sweeps value) (reply, error) {
 	return t.update(ctx, key, write{
-		update:    "SET #fence = :right, #expires = :expires, #ttl = :ttl",
+		set:       []string{"#fence = :right", "#expires = :expires"},
+		ttl:       ":ttl",
 		condition: "#fence = :fence AND #expires = :ended AND #owner <> :shared AND attribute_not_exists(#begun)",
 		values: values{
 			":fence":   fenceNumber(fence),
@@ -285,7 +292,7 @@ func (t *table) answerRepeat(ctx context.Context, key string, q driver.Request, 
 // way. That request is refused when it finds another end.
 func (t *table) confirm(ctx context.Context, key string, h rules.Holder) error {
 	r, err := t.update(ctx, key, write{
-		update:    "SET #expires = :expires",
+		set:       []string{"#expires = :expires"},
 		condition: "#owner = :me AND #fence = :fence AND #expires = :ended",
 		values: values{
 			":me":      ownerText(h.Owner),

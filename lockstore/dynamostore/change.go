@@ -205,21 +205,21 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 		w.values[":was"+name] = seen.item[name]
 		return "#" + name + " = :was" + name
 	}
-	var set, remove, conditions []string
+	var conditions []string
 	put := func(name string, v types.AttributeValue) {
 		switch {
 		case reflect.DeepEqual(v, seen.item[name]) || v == nil && seen.item[name] == nil:
 		case v == nil:
-			remove = append(remove, "#"+name)
+			w.remove = append(w.remove, "#"+name)
 		default:
-			set = append(set, "#"+name+" = :"+name)
+			w.set = append(w.set, "#"+name+" = :"+name)
 			w.values[":"+name] = v
 		}
 	}
 	for _, name := range leaseAttributes {
 		put(name, item[name])
 	}
-	leases := len(set)+len(remove) > 0
+	leases := len(w.set)+len(w.remove) > 0
 	for _, name := range otherAttributes {
 		put(name, item[name])
 	}
@@ -235,7 +235,7 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 		conditions = append(conditions, was(attrOwner), was(attrFence), was(attrLast))
 	}
 	if leases || len(seen.item) == 0 {
-		put(attrTTL, t.sweeps(item, next))
+		w.ttl, w.values[":ttl"] = ":ttl", t.sweeps(item, next)
 	}
 	switch q.Kind {
 	case driver.Acquire:
@@ -249,7 +249,7 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	}
 	change := queueChange(seen, next, queue)
 	conditions = append(conditions, change.conditions...)
-	set, remove = append(set, change.set...), append(remove, change.remove...)
+	w.set, w.remove = append(w.set, change.set...), append(w.remove, change.remove...)
 	maps.Copy(w.values, change.values)
 	newcomer := next
 	newcomer.Queue = []rules.Waiter{{MaxHolders: math.MaxInt}}
@@ -257,14 +257,8 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 		// Who has joined since would have been handed the key.
 		conditions = append(conditions, fmt.Sprintf("attribute_not_exists(#queue[%d])", len(seen.queue)))
 	}
-	if len(set) > 0 {
-		w.update = "SET " + strings.Join(set, ", ")
-	}
-	if len(remove) > 0 {
-		w.update = strings.TrimPrefix(w.update+" REMOVE "+strings.Join(remove, ", "), " ")
-	}
-	if w.update == "" { // a renewal of what lasts longer: the answer rests on a write, and DynamoDB wants one that sets something
-		w.update, w.values[":same"] = "SET #owner = :same", seen.item[attrOwner]
+	if len(w.set)+len(w.remove) == 0 { // a renewal of what lasts longer: the answer rests on a write, and DynamoDB wants one that sets something
+		w.set, w.values[":same"] = []string{"#owner = :same"}, seen.item[attrOwner]
 	}
 	w.condition = strings.Join(conditions, " AND ")
 	return w

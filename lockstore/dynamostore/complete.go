@@ -18,7 +18,9 @@ import (
 // with an owner holds for it, and the next acquire after its end is a takeover.
 func completing(condition string, given values, result []byte, opens time.Time) write {
 	w := write{
-		update:    "SET #released = #owner, #ended = :fence, #how = :completed, #owner = :closed, #expires = :opens, #ttl = :ttl",
+		set:       []string{"#released = #owner", "#ended = :fence", "#how = :completed", "#owner = :closed", "#expires = :opens"},
+		remove:    []string{"#queue", "#begun", "#handed"},
+		ttl:       ":ttl",
 		condition: condition,
 		values:    given,
 	}
@@ -27,11 +29,10 @@ func completing(condition string, given values, result []byte, opens time.Time) 
 	w.values[":opens"] = millis(opens)
 	w.values[":ttl"] = sweepTime(opens.Add(idleRow)) // a day more: the clock of the writer may be off
 	if len(result) > 0 {
-		w.update += ", #kept = :kept, #stored = :stored"
+		w.set = append(w.set, "#kept = :kept", "#stored = :stored")
 		w.values[":kept"] = &types.AttributeValueMemberB{Value: result}
 		w.values[":stored"] = integer(int64(len(result)))
 	}
-	w.update += " REMOVE #queue, #begun, #handed"
 	return w
 }
 

@@ -101,16 +101,22 @@ func (n names) guarded(condition string) string {
 // expressions are the update and the condition of a write as they are sent. A write that
 // sets the time to live removes the one of the other name, so each row has one.
 func (n names) expressions(w write) (update, condition string) {
-	update, condition = w.update, n.guarded(w.condition)
+	set, remove := slices.Clip(w.set), slices.Clip(w.remove)
+	if w.ttl != "" {
+		set = append(set, "#ttl = "+w.ttl)
+		if n.otherTTL != "" {
+			remove = append(remove, "#otherTTL")
+		}
+	}
+	if len(set) > 0 {
+		update = "SET " + strings.Join(set, ", ")
+	}
+	if len(remove) > 0 {
+		update = strings.TrimPrefix(update+" REMOVE "+strings.Join(remove, ", "), " ")
+	}
+	condition = n.guarded(w.condition)
 	if w.makesRow {
 		condition = "attribute_not_exists(#key) OR (" + condition + ")"
-	}
-	switch {
-	case n.otherTTL == "" || !strings.Contains(update, "#ttl"):
-	case strings.Contains(update, " REMOVE "):
-		update += ", #otherTTL"
-	default:
-		update += " REMOVE #otherTTL"
 	}
 	return update, condition
 }

@@ -54,17 +54,17 @@ func (t *table) release(ctx context.Context, key string, q driver.Request) (driv
 // releasing is the write that ends a lease. It frees the key if nobody waits, or makes the first
 // in the queue the holder until end, with the fence next.
 func (t *table) releasing(q driver.Request, waits bool) (w write, next driver.Fence, end time.Time) {
-	w = write{condition: ifMine, values: mine(q)}
+	w = write{set: []string{"#released = :me", "#ended = :fence"}, remove: []string{"#how", "#holder", "#begun"}, ttl: ":ttl", condition: ifMine, values: mine(q)}
 	now := t.clock.read()
 	w.values[":ttl"] = sweepTime(now)
 	if !waits {
-		w.update = "SET #released = :me, #ended = :fence, #ttl = :ttl, #last = :fence, #queue = :none REMOVE #how, #owner, #fence, #expires, #holder, #handed, #begun"
+		w.set, w.remove = append(w.set, "#last = :fence", "#queue = :none"), append(w.remove, "#owner", "#fence", "#expires", "#handed")
 		w.condition += " AND attribute_not_exists(#queue[1]) AND #queue[0] = :me"
 		w.values[":none"] = list()
 		return w, 0, end
 	}
 	next, end = lockstore.NextFence(q.Fence, now), now.Add(driver.Turn).Truncate(time.Millisecond)
-	w.update = "SET #released = :me, #ended = :fence, #ttl = :ttl, #owner = #queue[1], #fence = :next, #expires = :expires, #handed = :one REMOVE #how, #holder, #begun, #queue[0]"
+	w.set, w.remove = append(w.set, "#owner = #queue[1]", "#fence = :next", "#expires = :expires", "#handed = :one"), append(w.remove, "#queue[0]")
 	// A place of an owner that shares the key has a space, and is not for this write.
 	w.condition += " AND #queue[0] = :me AND attribute_type(#queue[1], :text) AND #queue[1] <> :me AND #queue[1] > :space AND NOT contains(#queue[1], :space)"
 	w.values[":next"], w.values[":expires"], w.values[":one"] = fenceNumber(next), millis(end), integer(1)

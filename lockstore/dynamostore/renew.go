@@ -58,7 +58,9 @@ func (t *table) renewed(e extension, q driver.Request) driver.Answer {
 // is as it was seen. If that is not so and the owner still has the lease, the lease is not lost.
 func (t *table) extend(ctx context.Context, key string, q driver.Request, ended, expires time.Time) (extension, error) {
 	w := write{
-		update:    "SET #expires = :expires, #ttl = if_not_exists(#begun, :ttl) REMOVE #handed",
+		set:       []string{"#expires = :expires"},
+		remove:    []string{"#handed"},
+		ttl:       "if_not_exists(#begun, :ttl)",
 		condition: ifMine + " AND #expires < :expires",
 		values:    mine(q),
 		oldRow:    true,

@@ -10,7 +10,7 @@ import (
 // markStarted sends one request, and a second one if the local clock is ahead.
 func (t *table) markStarted(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	now := t.clock.read()
-	w := write{update: "SET #begun = :sweep, #ttl = :sweep", condition: ifMine + ifNotOver + ifNotStarted, values: mine(q)}
+	w := write{set: []string{"#begun = :sweep"}, ttl: ":sweep", condition: ifMine + ifNotOver + ifNotStarted, values: mine(q)}
 	w.values[":now"], w.values[":sweep"] = millis(now), sweepTime(now.Add(lockstore.StartedFor))
 	r, err := t.update(ctx, key, w)
 	if err != nil || r.applied {

@@ -72,11 +72,12 @@ type (
 
 // write is one conditional update of a key's row.
 type write struct {
-	update    string
-	condition string // on a row that exists, see names.expressions
-	makesRow  bool   // also if there is no row
-	values    values
-	oldRow    bool // ask for the row before an applied write; a refusal always brings the row
+	set, remove []string // assignments and attributes of the update, besides the time to live
+	ttl         string   // what the time to live becomes, "" if it stays
+	condition   string   // on a row that exists, see names.expressions
+	makesRow    bool     // also if there is no row
+	values      values
+	oldRow      bool // ask for the row before an applied write; a refusal always brings the row
 }
 
 // reply is DynamoDB's answer to a write or a read.
