@@ -49,34 +49,24 @@ func (g *grant) made(h *rules.Holder, o driver.Owner) bool {
 // acquire sends one write, which grants a free key, or takes the last place of the queue. If it
 // is refused, the row decides. An owner that knows more begins in another way.
 func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
-	n := parseNote(q.Note)
-	switch {
+	switch n := parseNote(q.Note); {
 	case q.Fence != 0:
 		return t.extendHandOver(ctx, key, q)
-	case n.full && q.MaxHolders == 1:
+	case q.MaxHolders > 1 || n.reads:
+		return t.readAndChange(ctx, key, q)
+	case n.full:
 		if a, refused, err := t.stillFull(ctx, key, q); err != nil || refused {
 			return a, err
 		}
-	case q.MaxHolders > 1 || n.reads:
-		return t.readAndChange(ctx, key, q)
 	}
 	w, g := t.arriving(q)
 	r, err := t.update(ctx, key, w)
-	switch {
-	case q.Join && throttled(err) && errors.Is(err, lockstore.ErrUnavailable):
-		// A read costs less than what failed, and is enough to wait without a place.
-		if seen, r, e := t.readAs(ctx, key, false); e == nil {
-			if _, _, a := t.decide(seen, r, q); a.Outcome == driver.Refused && seen.place(q.Owner) < 0 {
-				return withoutPlace(a, seen), nil
-			}
-		}
-		return driver.Answer{}, err
-	case err != nil:
-		return driver.Answer{}, err
+	if err != nil {
+		return t.notArrived(ctx, key, q, err)
 	}
 	seen, err := t.names.decode(key, r.item)
-	switch h := seen.alone(); {
-	case r.applied && r.item[attrOwner] == nil:
+	switch {
+	case r.applied && r.item[attrOwner] == nil: // it was free
 		// The old row fulfilled the condition, so an error in decode does not matter.
 		if g.before = -1; err == nil && r.sentOnce {
 			g.before = seen.LastFence
@@ -85,22 +75,41 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 	case err != nil:
 		return driver.Answer{}, err
 	case r.applied:
-		seen.item = cloneWith(seen.item, attrQueue, list(append(seen.queue, string(q.Owner))...))
-		if seen, err = t.names.decode(key, seen.item); err != nil {
-			return driver.Answer{}, err
-		}
-		if len(seen.Queue) < len(seen.queue)-1 {
-			if u, err := t.update(ctx, key, t.becoming(q, seen, r, seen.State)); err != nil || u.applied {
-				seen.queue = seen.queue[:len(seen.queue)-1]
-				seen.item = cloneWith(seen.item, attrQueue, list(seen.queue...))
-			}
-		}
-	case r.ambiguous && g.made(h, q.Owner):
+		return t.joined(ctx, key, q, seen, r)
+	case r.ambiguous && g.made(seen.alone(), q.Owner):
 		// The SDK sent this write twice, and the first one was applied.
 		g.before = -1
 		return t.trusted(ctx, key, q, g, len(seen.Queue) > 0, r)
 	}
-	return t.change(ctx, key, q, seen, r, r.applied || r.ambiguous)
+	return t.change(ctx, key, q, seen, r, r.ambiguous)
+}
+
+// notArrived is the answer after an arrival that failed. If it was throttled, a read costs less than
+// what failed, and is enough to wait without a place.
+func (t *table) notArrived(ctx context.Context, key string, q driver.Request, failed error) (driver.Answer, error) {
+	if q.Join && throttled(failed) && errors.Is(failed, lockstore.ErrUnavailable) {
+		if seen, r, err := t.readAs(ctx, key, false); err == nil {
+			if _, _, a := t.decide(seen, r, q); a.Outcome == driver.Refused && seen.place(q.Owner) < 0 {
+				return withoutPlace(a, seen), nil
+			}
+		}
+	}
+	return driver.Answer{}, failed
+}
+
+// joined is the answer to an arrival that took the last place in the queue of the row before.
+func (t *table) joined(ctx context.Context, key string, q driver.Request, before row, r reply) (driver.Answer, error) {
+	seen, err := t.names.decode(key, cloneWith(before.item, attrQueue, list(append(before.queue, string(q.Owner))...)))
+	if err != nil {
+		return driver.Answer{}, err
+	}
+	if len(seen.Queue) < len(seen.queue)-1 { // it has an earlier place, with another MaxHolders: this one ends
+		if u, err := t.update(ctx, key, t.becoming(q, seen, r, seen.State)); err != nil || u.applied {
+			seen.queue = seen.queue[:len(seen.queue)-1]
+			seen.item = cloneWith(seen.item, attrQueue, list(seen.queue...))
+		}
+	}
+	return t.change(ctx, key, q, seen, r, true)
 }
 
 // stillFull refuses an owner without a place, unless it may take one now. A write costs more than

@@ -35,8 +35,8 @@ const (
 
 // note is a decoded note.
 type note struct {
-	waits, shared bool // of a lease: others wait; others may have the key, too
-	reads, full   bool
+	waits, shared bool          // of a lease: others wait; others may have the key, too
+	reads, full   bool          // an Acquire begins with a read; with one that shows whether the queue is still full
 	place         int           // in the queue, 0 is not known
 	since         time.Time     // when the owner has learned of it, by the local clock
 	fence         driver.Fence  // of the lease then: the time of the hand-over, in microseconds
@@ -78,7 +78,7 @@ func parseNote(text driver.Note) note {
 	var n note
 	_, _ = fmt.Sscan(string(text), &kind, &n.place, &since, &n.fence, &pace, &n.steady) // what is missing is not known
 	n.waits, n.shared, n.full = kind == "waits", kind == "shared", kind == "full"
-	n.reads = n.full || kind == "read" || kind == "place"
+	n.reads = kind == "read" || kind == "place"
 	n.since, n.pace = time.UnixMilli(since), time.Duration(max(0, min(pace, 60_000_000)))*time.Microsecond
 	return n
 }
