@@ -79,7 +79,8 @@
 //     take long, it does both less often: its pauses are four times as long as the last answer took,
 //     2 s at most. Runs without a place have no order.
 //   - If the last requests of a wait fail because the pool or the store is overloaded, the run is busy:
-//     that was the store's last answer. If the store has said nothing for 5 s, the run is unavailable.
+//     that was the store's last answer. If the store has said nothing for 5 s, the run is unavailable. And if
+//     the run cannot leave the queue, the outcome is unknown: it may be handed the key.
 //
 // A run does not wait for a key in doubt. If a key is completed or in a cooldown, a run of Do, DoAll
 // or Acquire waits if the key is sure to be free in time. DoOnce and WithCooldown do not wait for it.
@@ -183,7 +184,7 @@
 //	                                               the last call may end 200 ms later
 //
 // After the time for acquire the run ends as *LockStoreUnavailable, or as *LockBusy if the store has
-// refused the lock less than 5 s ago and no answer was lost.
+// refused the lock less than 5 s ago, no answer was lost, and the run has left the queue.
 //
 // A renewal inside Do is tried again until the trust window ends. The guard repeats a release
 // and a [Guard.Renew] until their time is over. When an answer is lost, the guard does not know

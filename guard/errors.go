@@ -173,8 +173,8 @@ func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrup
 
 // LockStoreUnavailable: the store gave no clear answer in time to an acquire, a renewal, a release, an
 // Inspect or the mark of a start, or a DoAll or a DoOnce lost a lease before its work began. An acquire
-// that the store refused less than 5 s ago is a LockBusy instead, if no answer was lost. No work of this
-// call ran.
+// that the store refused less than 5 s ago is a LockBusy instead, if no answer was lost and the run has left
+// the queue. No work of this call ran.
 //
 // If Err matches lockstore.ErrUnavailable, nothing was applied: an acquire has left no lease, and after
 // [Guard.Renew] or [Guard.Release] the lease is as it was before the call.
