@@ -151,7 +151,7 @@ func TestHandOver(t *testing.T) {
 			}
 		}
 		b.store.acquire, b.store.await = note("refused", "extended"), note("", "waited", "handed over")
-		b.store.renew, b.store.release = note(""), note("")
+		b.store.renew, b.store.release = note("renewed"), note("")
 		first := b.store.await
 		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n < 3 {
@@ -162,7 +162,7 @@ func TestHandOver(t *testing.T) {
 			return first(ctx, n, r)
 		}
 		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(30 * time.Second); return nil }))
-		require.Equal(t, []driver.Note{"", "refused", "refused", "waited", "handed over", "extended", "extended"}, notes)
+		require.Equal(t, []driver.Note{"", "refused", "refused", "waited", "handed over", "extended", "renewed"}, notes)
 	})
 	on("the store learns how old the last refusal is, by the clock that saw more", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		var elapsed []time.Duration

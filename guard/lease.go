@@ -87,8 +87,8 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 	var trusted time.Duration
 	outcome, err := r.ask(func(ctx context.Context) error {
 		sent := r.elapsed()
-		d, err := g.store.Renew(ctx, lease, ttl)
-		trusted = sent + d - margin
+		renewed, err := g.store.Renew(ctx, lease, ttl)
+		trusted = sent + renewed.TTL - margin
 		return err
 	})
 	if err != nil {

@@ -108,9 +108,12 @@ var errInDoubt = errors.New("the work started and did not say that it had no eff
 // confirmed this, and if there is still time for the work. Otherwise the caller releases
 // the lease, which also takes back a mark whose answer was lost.
 func (r *run) markStarted() (Outcome, error) {
+	r.mu.Lock()
+	lease := r.lease // a renewal may change its note
+	r.mu.Unlock()
 	var said error
 	outcome, err := r.ask(func(ctx context.Context) error {
-		said = r.guard.store.MarkStarted(ctx, r.lease)
+		said = r.guard.store.MarkStarted(ctx, lease)
 		return said
 	})
 	r.started = err == nil || outcome == OutcomeUnknown

@@ -44,9 +44,7 @@ func (r *run) renew() {
 			// A renewal never shortens the trust, though a store that rounds to whole
 			// seconds may return less.
 			r.extended(max(r.trust, sent+lease.TTL-margin))
-			if r.handed {
-				r.lease, r.handed = lease, false
-			}
+			r.lease, r.handed = lease, false
 			enough := r.trust > r.stop
 			next = sent + (r.trust+margin-sent)/3
 			r.mu.Unlock()
@@ -75,7 +73,5 @@ func (r *run) extend(ctx context.Context, now time.Duration) (lockstore.Lease, e
 			Key: lease.Key, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl, HolderInfo: r.report.HolderInfo, MaxHolders: r.guard.maxHolders, Note: lease.Note,
 		})
 	}
-	trusted, err := r.guard.store.Renew(ctx, lease, ttl)
-	lease.TTL = trusted
-	return lease, err
+	return r.guard.store.Renew(ctx, lease, ttl)
 }

@@ -68,8 +68,8 @@ func ExampleParseLease() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ttl, err := store.Renew(ctx, again, time.Hour) // a parsed lease has no TTL
-	fmt.Println(again.Key, ttl > 59*time.Minute, err)
+	again, err = store.Renew(ctx, again, time.Hour) // a parsed lease has no TTL
+	fmt.Println(again.Key, again.TTL > 59*time.Minute, err)
 	fmt.Println(store.Release(ctx, again))
 	// Output:
 	// import/42 true <nil>

@@ -1,6 +1,7 @@
 package lockstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,18 +97,22 @@ func (s *Store) Acquire(ctx context.Context, req Request) (Lease, error) {
 }
 
 // Renew makes the lease last for the longer of its TTL and ttl, from now on. A store may let
-// it end later, and never earlier. Renew returns the longest time for which the caller may trust
-// the lease, counted from before the call: a store that would return less than before returns
+// it end later, and never earlier. Renew returns the lease with the longest time for which the caller may
+// trust it, counted from before the call: a store that would return less than before returns
 // what is left of before. It returns [ErrLost] when the lease is expired, released or another owner's.
-func (s *Store) Renew(ctx context.Context, lease Lease, ttl time.Duration) (time.Duration, error) {
+func (s *Store) Renew(ctx context.Context, lease Lease, ttl time.Duration) (Lease, error) {
 	if err := lease.Validate(); err != nil {
-		return 0, err
+		return Lease{}, err
 	}
 	if err := ValidateTTL(ttl); err != nil {
-		return 0, err
+		return Lease{}, err
 	}
 	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Renew, Owner: lease.Owner, Fence: lease.Fence, Note: lease.Note, TTL: ttl})
-	return min(a.TTL, MaxTTL), err
+	if err != nil {
+		return Lease{}, err
+	}
+	lease.TTL, lease.Note = min(a.TTL, MaxTTL), cmp.Or(a.Note, lease.Note)
+	return lease, nil
 }
 
 // Release ends the lease if this lease holds the key, or held it last. The key is free then, or

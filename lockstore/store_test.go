@@ -91,7 +91,7 @@ var calls = []call{
 	}},
 	{"Renew", driver.Renew, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
 		got, err := s.Renew(ctx, l, time.Minute)
-		return zeroWith(err, got == 0)
+		return zeroWith(err, got == lockstore.Lease{})
 	}},
 	{"Release", driver.Release, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error { return s.Release(ctx, l) }},
 	{"Abandon", driver.Abandon, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
@@ -359,15 +359,15 @@ func TestDriverThatLies(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: ttl}, lease)
 	}
-	renew := func(ttl time.Duration) (time.Duration, error) {
+	renew := func(ttl time.Duration) (lockstore.Lease, error) {
 		return lockstore.New("mystore", &fake{answer: driver.Answer{Outcome: driver.Granted, TTL: ttl}}).Renew(t.Context(), good, time.Second)
 	}
 	trusted, err := renew(lockstore.MaxTTL + time.Minute) // a tolerance for clocks makes leases longer
 	require.NoError(t, err)
-	assert.Equal(t, lockstore.MaxTTL, trusted)
+	assert.Equal(t, lockstore.MaxTTL, trusted.TTL)
 	trusted, err = renew(time.Hour)
 	require.NoError(t, err)
-	assert.Equal(t, time.Hour, trusted, "a renewal for less than the TTL of the lease is for this TTL")
+	assert.Equal(t, time.Hour, trusted.TTL, "a renewal for less than the TTL of the lease is for this TTL")
 }
 
 // unknown wants an unknown outcome, which is a mistake in the driver.
@@ -391,8 +391,14 @@ func TestStoreAndDriver(t *testing.T) {
 	f.answer = driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: time.Second}
 	_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute, HolderInfo: by, JoinQueue: true})
 	sent(driver.Request{Kind: driver.Acquire, Owner: "o", TTL: time.Minute, MaxHolders: 1, Holder: by.Encode(), Join: true}, err)
-	_, err = s.Renew(t.Context(), good, time.Minute)
-	sent(driver.Request{Kind: driver.Renew, Owner: "o", Fence: 7, TTL: time.Minute}, err)
+	renewed, err := s.Renew(t.Context(), lockstore.Lease{Key: "k", Owner: "o", Fence: 7, Seat: 2, Note: "n"}, time.Minute)
+	sent(driver.Request{Kind: driver.Renew, Owner: "o", Fence: 7, TTL: time.Minute, Note: "n"}, err)
+	want := lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: time.Second, Seat: 2, Note: "n"}
+	assert.Equal(t, want, renewed, "an answer without a note ends none")
+	f.answer.Note, want.Note = "m", "m"
+	renewed, err = s.Renew(t.Context(), renewed, time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, want, renewed)
 	f.answer = driver.Answer{Outcome: driver.Done, Status: status}
 	sent(driver.Request{Kind: driver.Release, Owner: "o", Fence: 7}, s.Release(t.Context(), good))
 	sent(driver.Request{Kind: driver.Abandon, Owner: "o"}, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: "o"}))

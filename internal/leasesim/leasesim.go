@@ -331,15 +331,15 @@ func (p *Process) hold(ctx context.Context, store *lockstore.Store) {
 		Pass(p.UpTo(s.TTL / 2))
 		p.freeze()
 		sent := time.Now()
-		var left time.Duration
+		var renewed lockstore.Lease
 		err := p.call(ctx, func(ctx context.Context) (err error) {
-			left, err = store.Renew(ctx, lease, s.TTL/2+p.UpTo(s.TTL/2))
+			renewed, err = store.Renew(ctx, lease, s.TTL/2+p.UpTo(s.TTL/2))
 			return err
 		})
 		switch {
 		case err == nil:
 			s.count("renewals")
-			p.trusts(lease, sent, left)
+			p.trusts(lease, sent, renewed.TTL)
 		case errors.Is(err, lockstore.ErrLost):
 			return
 		}

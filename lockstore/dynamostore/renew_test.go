@@ -33,12 +33,12 @@ func TestRenewByANewProcess(t *testing.T) {
 					sent := service.Requests()
 					trusted, err := newStore(t, service, offset, dynamostore.Options{}).Renew(t.Context(), lease, ttl)
 					require.NoError(t, err)
-					require.Greater(t, trusted, ttl-2*time.Second)
-					require.LessOrEqual(t, trusted, ttl-dynamostore.Margin)
+					require.Greater(t, trusted.TTL, ttl-2*time.Second)
+					require.LessOrEqual(t, trusted.TTL, ttl-dynamostore.Margin)
 					if offset == 0 {
 						require.Equal(t, sent+1, service.Requests())
 					}
-					requireTrustIsOver(t, service, time.Now().Add(trusted), dynamostore.Options{})
+					requireTrustIsOver(t, service, time.Now().Add(trusted.TTL), dynamostore.Options{})
 				})
 			}
 		}
@@ -84,13 +84,13 @@ func TestShortRenewal(t *testing.T) {
 		pass(5 * time.Second)
 		left, err := s.Renew(t.Context(), lease, 10*time.Second)
 		require.NoError(t, err)
-		require.Equal(t, 55*time.Second-dynamostore.Margin, left, "F27")
+		require.Equal(t, 55*time.Second-dynamostore.Margin, left.TTL, "F27")
 		require.Equal(t, 2, service.Requests())
 		for _, c := range []struct{ ahead, skew time.Duration }{{50 * time.Second, 0}, {0, time.Minute}} {
 			other := newStore(t, service, c.ahead, dynamostore.Options{Skew: c.skew})
 			applied, err := other.Renew(t.Context(), lease, 10*time.Second)
 			require.NoError(t, err)
-			require.GreaterOrEqual(t, applied, left-time.Second, "even if the end moves; Date has whole seconds")
+			require.GreaterOrEqual(t, applied.TTL, left.TTL-time.Second, "even if the end moves; Date has whole seconds")
 		}
 	})
 }
@@ -130,9 +130,9 @@ func TestSecondWriteOfARenewal(t *testing.T) {
 			}
 			trusted, err := s.Renew(t.Context(), lease, time.Minute)
 			require.NoError(t, err)
-			require.Greater(t, trusted, c.least)
+			require.Greater(t, trusted.TTL, c.least)
 			service.Fault = nil
-			pass(trusted)
+			pass(trusted.TTL)
 			_, err = newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
 			require.ErrorIs(t, err, lockstore.ErrRefused)
 		})
@@ -275,7 +275,7 @@ func TestUsersWithDifferentSkews(t *testing.T) {
 						pass(time.Second)
 						trusted, err := second.Renew(t.Context(), lease, ttl)
 						require.NoError(t, err)
-						end = time.Now().Add(trusted)
+						end = time.Now().Add(trusted.TTL)
 					}
 					requireTrustIsOver(t, service, end, dynamostore.Options{Skew: skews[1]})
 				})

@@ -119,10 +119,10 @@ func TestExactTimes(t *testing.T) {
 
 	trusted, err := s.Renew(t.Context(), first, 10*time.Second)
 	require.NoError(t, err)
-	assert.Equal(t, time.Minute, trusted, "a shorter renewal is for the TTL of the lease, from now")
+	assert.Equal(t, time.Minute, trusted.TTL, "a shorter renewal is for the TTL of the lease, from now")
 	trusted, err = s.Renew(t.Context(), first, 2*time.Minute)
 	require.NoError(t, err)
-	assert.Equal(t, 2*time.Minute, trusted)
+	assert.Equal(t, 2*time.Minute, trusted.TTL)
 
 	now = now.Add(2*time.Minute - 1)
 	var refused *lockstore.Refused

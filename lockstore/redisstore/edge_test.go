@@ -47,7 +47,7 @@ func TestEdges(t *testing.T) {
 		held(t, "the last microsecond, renewed", ttl-time.Microsecond, func(t *testing.T, s *lockstore.Store, lease lockstore.Lease) {
 			left, err := s.Renew(t.Context(), lease, ttl)
 			require.NoError(t, err)
-			require.Equal(t, ttl, left)
+			require.Equal(t, ttl, left.TTL)
 		})
 		held(t, "the end", ttl, func(t *testing.T, s *lockstore.Store, lease lockstore.Lease) {
 			require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
@@ -73,7 +73,7 @@ func TestEdges(t *testing.T) {
 		held(t, "F19 back, and a shorter renewal", -time.Microsecond, func(t *testing.T, s *lockstore.Store, lease lockstore.Lease) {
 			left, err := s.Renew(t.Context(), lease, ttl/2)
 			require.NoError(t, err)
-			require.Equal(t, ttl, left)
+			require.Equal(t, ttl, left.TTL)
 		})
 	}
 }

@@ -97,7 +97,7 @@ func TestServerClockJumps(t *testing.T) {
 		require.LessOrEqual(t, again.TTL, req.TTL, "never more than requested, whatever the clock says")
 		left, err := s.Renew(t.Context(), lease, 10*time.Second)
 		require.NoError(t, err)
-		require.Equal(t, req.TTL, left, "a shorter renewal does not shorten the lease")
+		require.Equal(t, req.TTL, left.TTL, "a shorter renewal does not shorten the lease")
 		_, err = s.Acquire(t.Context(), newRequest("k"))
 		var held *lockstore.Refused
 		require.ErrorAs(t, err, &held)
@@ -302,7 +302,7 @@ func TestLostReplies(t *testing.T) {
 			lose(t, func() error { _, err := s.Renew(t.Context(), lease, time.Hour); return err })
 			left, err := s.Renew(t.Context(), lease, time.Minute)
 			require.NoError(t, err)
-			require.Greater(t, left, 59*time.Minute, "the renewal with the lost reply was applied, and the second one does not shorten the lease")
+			require.Greater(t, left.TTL, 59*time.Minute, "the renewal with the lost reply was applied, and the second one does not shorten the lease")
 		})
 		t.Run("F25 release", func(t *testing.T) {
 			lease := acquire(t, s, "f25")

@@ -154,7 +154,7 @@ func TestRevokeAgainstRenewals(t *testing.T) {
 		var renewing sync.WaitGroup
 		renewing.Go(func() {
 			if d, err := s.Renew(t.Context(), lease, time.Minute); err == nil {
-				trusted.Store(int64(d))
+				trusted.Store(int64(d.TTL))
 			} else {
 				assert.ErrorIs(t, err, lockstore.ErrLost)
 			}

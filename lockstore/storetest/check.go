@@ -384,18 +384,18 @@ func (c *check) grew(before, after lockstore.Fence) {
 	}
 }
 
-func (c *check) tryRenew(lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	return within(c, func(ctx context.Context) (time.Duration, error) { return c.Store.Renew(ctx, lease, ttl) })
+func (c *check) tryRenew(lease lockstore.Lease, ttl time.Duration) (lockstore.Lease, error) {
+	return within(c, func(ctx context.Context) (lockstore.Lease, error) { return c.Store.Renew(ctx, lease, ttl) })
 }
 
 // renew wants the lease extended.
 func (c *check) renew(lease lockstore.Lease, ttl time.Duration) time.Duration {
 	c.Helper()
-	trusted, err := c.tryRenew(lease, ttl)
+	renewed, err := c.tryRenew(lease, ttl)
 	if err != nil {
 		c.fatalf("Renew of %q with fence %d by %v: %v; want the lease to last", lease.Key, lease.Fence, lease.Owner, err)
 	}
-	return trusted
+	return renewed.TTL
 }
 
 // renewLost wants the renewal refused.

@@ -367,7 +367,8 @@ func (c *client) acquire(req lockstore.Request) (lease lockstore.Lease, trust ti
 
 func (c *client) renew(lease lockstore.Lease, length time.Duration) (trust time.Duration, outcome checker.Outcome) {
 	op := c.do(checker.Op{Kind: checker.Renew, Key: lease.Key, Owner: string(lease.Owner), TTL: length, Fence: int64(lease.Fence)}, func(ctx context.Context, op *checker.Op) (err error) {
-		op.Trust, err = c.store.Renew(ctx, lease, length)
+		renewed, err := c.store.Renew(ctx, lease, length)
+		op.Trust = renewed.TTL
 		return err
 	})
 	return op.Call + op.Trust, op.Outcome

@@ -81,11 +81,11 @@ func (c *check) anew(s *lockstore.Store, ttl time.Duration) lockstore.Lease {
 
 func (c *check) renew(s *lockstore.Store, lease lockstore.Lease, ttl time.Duration) time.Duration {
 	c.Helper()
-	trusted, err := s.Renew(c.Context(), lease, ttl)
+	renewed, err := s.Renew(c.Context(), lease, ttl)
 	if err != nil {
 		c.Fatalf("Renew: %v; want the lease to last", err)
 	}
-	return trusted
+	return renewed.TTL
 }
 
 func (c *check) release(s *lockstore.Store, lease lockstore.Lease) {

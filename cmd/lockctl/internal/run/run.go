@@ -262,11 +262,11 @@ func (h *hold) renew(ctx context.Context, answers chan<- renewal) {
 		sent := now()
 		limit := max(0, sent.until(until)/2) // so that one repeat fits in
 		limited, cancel := context.WithTimeout(ctx, min(limit, callTime, h.Timeout))
-		trusted, err := h.store.Renew(limited, h.lease, h.ttl)
+		renewed, err := h.store.Renew(limited, h.lease, h.ttl)
 		cancel()
 		pause = min(h.ttl/10, time.Second)
 		if err == nil {
-			until = sent.add(trusted - margin)
+			until = sent.add(renewed.TTL - margin)
 			pause = h.untilRenewal(now().until(until))
 		}
 		answer := renewal{until, err, now().until(until) <= 0 || isLost(err)}
