@@ -43,9 +43,9 @@ const (
 
 var parameters = []string{paramCluster, paramConnections, paramPlaintext, paramPrefix}
 
-// DefaultConnections is how many connections a client has at most, for each node of a cluster. An invocation uses one or
+// defaultConnections is how many connections a client has at most, for each node of a cluster. An invocation uses one or
 // two.
-const DefaultConnections = 10
+const defaultConnections = 10
 
 // Client returns a client for the server that cfg.URL names, with settings for a Lambda
 // function. It makes no network call. A function can also use the client for its own data.
@@ -124,7 +124,7 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		}
 	}
 	cluster, plaintext := flags[paramCluster], flags[paramPlaintext]
-	connections := DefaultConnections
+	connections := defaultConnections
 	if text, ok := params[paramConnections]; ok {
 		if connections, err = strconv.Atoi(text); err != nil || connections < 2 || connections > 1000 {
 			return nil, invalid("has a parameter %s that is not 2 to 1000", paramConnections)
