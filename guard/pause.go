@@ -3,21 +3,12 @@ package guard
 import (
 	"context"
 	"time"
+
+	"github.com/lambdalock/lambdalock/internal/pause"
 )
 
 // sleep waits for d, or returns false when the run's context ends.
-func (r *run) sleep(d time.Duration) bool { return sleep(r, d) }
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
-}
+func (r *run) sleep(d time.Duration) bool { return pause.For(r, d) == nil && r.Err() == nil }
 
 // pauses are the times between two requests to the store. Each is random up to a bound,
 // and the bound doubles each time up to most ("full jitter", Brooker, AWS Architecture
@@ -43,7 +34,7 @@ func (r *run) until(end time.Duration) (context.Context, context.CancelFunc) {
 	go func() {
 		defer close(joined)
 		defer cancel()
-		for r.elapsed() < end && sleep(ctx, time.Second) {
+		for r.elapsed() < end && pause.For(ctx, time.Second) == nil {
 		}
 	}()
 	return ctx, func() {

@@ -18,7 +18,7 @@ var layers = []struct {
 }{
 	{"lockstore", []string{"lockstore/driver"}},
 	{"lockstore/driver", nil},
-	{"lockstore/storetest", []string{"lockstore", "lockstore/driver", "internal/rules", "internal/verifyrecord"}},
+	{"lockstore/storetest", []string{"lockstore", "lockstore/driver", "internal/pause", "internal/rules", "internal/verifyrecord"}},
 	{"internal/awscreds", []string{"lockstore"}},
 	{"internal/stableowner", []string{"lockstore"}},
 	{"internal/fencednumber", []string{"lockstore"}},
@@ -29,10 +29,10 @@ var layers = []struct {
 	{"internal/modelcheck", []string{"internal/rules", "lockstore/driver"}},
 	{"internal/wrongrules", []string{"internal/rules", "lockstore", "lockstore/driver"}},
 	{"internal/leasesim", []string{"lockstore", "lockstore/storetest", "internal/verifyrecord"}},
-	{"lockstore/casstore", []string{"lockstore", "lockstore/driver", "internal/rules"}},
-	{"lockstore/dynamostore/...", []string{"lockstore", "internal/awscreds", "lockstore/driver", "lockstore/internal/rest", "internal/rules"}},
-	{"lockstore/*store/...", []string{"lockstore", "internal/awscreds", "lockstore/casstore", "lockstore/driver", "lockstore/internal/rest"}},
-	{"guard", []string{"lockstore"}},
+	{"lockstore/casstore", []string{"lockstore", "lockstore/driver", "internal/pause", "internal/rules"}},
+	{"lockstore/dynamostore/...", []string{"lockstore", "internal/awscreds", "internal/pause", "lockstore/driver", "lockstore/internal/rest", "internal/rules"}},
+	{"lockstore/*store/...", []string{"lockstore", "internal/awscreds", "internal/pause", "lockstore/casstore", "lockstore/driver", "lockstore/internal/rest"}},
+	{"guard", []string{"lockstore", "internal/pause"}},
 	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/driver", "lockstore/memstore", "lockstore/storetest"}},
 	{"guard/internal/once", []string{"guard", "guard/idempotency", "lockstore"}},
 	{"guard/internal/*", nil},
@@ -55,7 +55,7 @@ var layers = []struct {
 	// A script and its test.
 	{"deploy", nil},
 	// The command line. It starts functions from outside, and is the lock service.
-	{"cmd/lockctl/...", []string{"boot", "guard/...", "lockhttp", "lockstore/...", "lambdatest", "cmd/lockctl/internal/..."}},
+	{"cmd/lockctl/...", []string{"boot", "guard/...", "lockhttp", "lockstore/...", "lambdatest", "internal/pause", "cmd/lockctl/internal/..."}},
 	{"internal/openapitest", []string{"guard/httpapi"}},
 	{"internal/size/...", []string{"boot", "guard", "lockstore", "lockstore/*store", "lambdatest"}},
 	// The others know none of ours. So a row may name them, and no import leads up through them.
@@ -111,7 +111,7 @@ var badDeps = map[string]string{
 }
 
 // linked are the packages of internal/ that are parts of the product.
-var linked = []string{"internal/awscreds", "internal/rules", "internal/stableowner", "internal/strictjson"}
+var linked = []string{"internal/awscreds", "internal/pause", "internal/rules", "internal/stableowner", "internal/strictjson"}
 
 // forbidden has a row for each function and for each package that others link,
 // so that a new function or a heavier dependency needs an edit here.

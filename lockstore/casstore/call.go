@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
@@ -102,7 +103,7 @@ func (c *call) again(v view) (view, error) {
 	c.conflicts++
 	if !c.first(v) {
 		most := time.Duration(min(c.conflicts, 10)) * max(time.Millisecond, c.trip)
-		if err := driver.Pause(c.ctx, rand.N(most)); err != nil {
+		if err := pause.For(c.ctx, rand.N(most)); err != nil {
 			return view{}, c.failed(err)
 		}
 	}

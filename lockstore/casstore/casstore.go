@@ -108,6 +108,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
@@ -226,7 +227,7 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 		}
 		v, err := (&call{store: s, ctx: ctx, key: key}).read(false)
 		if err != nil {
-			return ask, errors.Join(ctx.Err(), driver.Pause(ctx, longLook))
+			return ask, errors.Join(ctx.Err(), pause.For(ctx, longLook))
 		}
 		wait := book.Wait(v.State, s.clockAt(v), r.Owner)
 		if wait <= 0 {

@@ -1,9 +1,6 @@
 package driver
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // Lister is implemented by a driver that can list its keys. A listing reads the whole
 // table or server, and may need more permissions than locking does.
@@ -65,16 +62,4 @@ func As[T any](d Driver) (T, bool) {
 	}
 	var none T
 	return none, false
-}
-
-// Pause returns after d, or earlier with the context's error. It is for drivers that wait.
-func Pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
@@ -127,7 +128,7 @@ func (t *table) stillFull(ctx context.Context, key string, q driver.Request) (_ 
 			break // as the write says it
 		}
 		room := maxPlaces - len(seen.Queue)
-		if room <= 0 || !q.Join || !consistent && (t.random(allTry) >= time.Duration(room) || driver.Pause(ctx, t.random(tryPause)) != nil) {
+		if room <= 0 || !q.Join || !consistent && (t.random(allTry) >= time.Duration(room) || pause.For(ctx, t.random(tryPause)) != nil) {
 			return withoutPlace(a, seen), true, nil
 		}
 	}

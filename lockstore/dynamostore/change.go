@@ -13,6 +13,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
@@ -131,7 +132,7 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 		r = u
 		if seen, err = t.names.decode(key, u.item); err == nil && n >= atOnce && n < most {
 			// Others write at the same time. The row of the refusal is old after the pause.
-			if err = driver.Pause(ctx, t.random(time.Duration(n-atOnce+1)*endPause)); err != nil {
+			if err = pause.For(ctx, t.random(time.Duration(n-atOnce+1)*endPause)); err != nil {
 				err = fmt.Errorf("dynamostore: key %q: not applied: %w: %w", key, lockstore.ErrUnavailable, err)
 			} else {
 				seen, r, err = t.read(ctx, key)

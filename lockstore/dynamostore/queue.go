@@ -6,6 +6,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
@@ -130,7 +131,7 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 	consistent := n.place <= near || n.steady && look < longLook // it expects to be near
 	if q.Note == noteRead {
 		consistent = true
-	} else if err := driver.Pause(ctx, look*7/8+t.random(look/8)); err != nil {
+	} else if err := pause.For(ctx, look*7/8+t.random(look/8)); err != nil {
 		return driver.Answer{}, err
 	}
 	// The monotonic clock does not see a freeze, and the wall clock may be set: the smaller one is
@@ -141,7 +142,7 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 	case err != nil && ctx.Err() != nil:
 		return driver.Answer{}, err
 	case err != nil: // the caller asks, and is told why the store cannot be read; but not more often than in a wait
-		if err := driver.Pause(ctx, longLook-passed); err != nil {
+		if err := pause.For(ctx, longLook-passed); err != nil {
 			return driver.Answer{}, err
 		}
 		return driver.Answer{Outcome: driver.Ask}, nil

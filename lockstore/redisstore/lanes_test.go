@@ -107,7 +107,7 @@ func (f *far) Await(ctx context.Context, key string, r driver.Request) (driver.A
 	case f.slots <- struct{}{}:
 		defer func() { <-f.slots }()
 	default:
-		return driver.Answer{Outcome: driver.Ask, Note: r.Note}, pause(ctx)
+		return driver.Answer{Outcome: driver.Ask, Note: r.Note}, pauseToPoll(ctx)
 	}
 	if err := f.lanes.enter(ctx, r); err != nil {
 		return driver.Answer{}, err

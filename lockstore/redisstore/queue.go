@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
@@ -120,12 +121,12 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 		return s.wakeUps.block
 	}
 	if !s.wakeUps.mayBlock() || block() < minBlock {
-		return "", pause(ctx)
+		return "", pauseToPoll(ctx)
 	}
 	select {
 	case s.wakeUps.slots <- struct{}{}:
 	default:
-		return "", pause(ctx)
+		return "", pauseToPoll(ctx)
 	}
 	if err := s.lanes.enter(ctx, driver.Request{Kind: driver.AwaitTurn}); err != nil {
 		<-s.wakeUps.slots
@@ -134,7 +135,7 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 	most := block() // it may have taken long to get here
 	if most < minBlock {
 		s.endWait()
-		return "", pause(ctx)
+		return "", pauseToPoll(ctx)
 	}
 	element, err := s.pop(ctx, key, owner, most)
 	switch {
@@ -148,7 +149,7 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 		now := time.Now()
 		s.wakeUps.refused.Store(&now)
 	}
-	return "", pause(ctx)
+	return "", pauseToPoll(ctx)
 }
 
 // pop waits for an element of the owner's list. It frees its slot and its lane when the connection
@@ -227,8 +228,8 @@ func (s *server) wake(ctx context.Context, key string, by lockstore.Owner, n new
 	_, _ = s.send(ctx, wakeScript, key, s.list(key, n.owner), "", by, text(secret(n.element)))
 }
 
-// pause lets a random time pass.
-func pause(ctx context.Context) error { return driver.Pause(ctx, pollTime/2+rand.N(pollTime)) }
+// pauseToPoll lets a random time pass.
+func pauseToPoll(ctx context.Context) error { return pause.For(ctx, pollTime/2+rand.N(pollTime)) }
 
 // transient reports whether an error says nothing about the next wait at the server.
 func transient(err error) bool {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
@@ -136,5 +137,5 @@ func pass(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
-	return driver.Pause(ctx, d)
+	return pause.For(ctx, d)
 }

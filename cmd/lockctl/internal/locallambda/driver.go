@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
@@ -141,7 +142,7 @@ func (d *driver) send(ctx context.Context, all environments, title, run string) 
 				n := done.Add(1)
 				d.out.progress("%s: %d of %d", title, n, d.events)
 				faults.make(ctx, int(n))
-				if err := sleep(ctx, d.think+random(d.think)); err != nil {
+				if err := pause.For(ctx, d.think+random(d.think)); err != nil {
 					return // the context says why
 				}
 			}
@@ -188,7 +189,7 @@ func (d *driver) one(ctx context.Context, e *environment, event []byte) (a attem
 			}
 			return a, nil
 		}
-		if err := sleep(ctx, retryPause+random(retryPause)); err != nil {
+		if err := pause.For(ctx, retryPause+random(retryPause)); err != nil {
 			return a, err
 		}
 	}
@@ -216,15 +217,4 @@ func random(d time.Duration) time.Duration {
 		return 0
 	}
 	return mathrand.N(d)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

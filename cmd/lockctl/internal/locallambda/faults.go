@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -64,8 +65,8 @@ func (f *faults) one(ctx context.Context, kind faultKind) {
 	if kind == kill {
 		err = e.Kill()
 	} else if err = e.Freeze(); err == nil {
-		_ = sleep(ctx, f.driver.freezeTime()) // also a run that ends early continues the process
-		_ = e.Thaw()                          // an error: its timeout has ended it meanwhile
+		_ = pause.For(ctx, f.driver.freezeTime()) // also a run that ends early continues the process
+		_ = e.Thaw()                              // an error: its timeout has ended it meanwhile
 	}
 	made.to = time.Now()
 	e.mu.Lock()
@@ -90,7 +91,7 @@ func (f *faults) victim(ctx context.Context) int {
 				return i
 			}
 		}
-		_ = sleep(ctx, time.Millisecond)
+		_ = pause.For(ctx, time.Millisecond)
 	}
 	return -1
 }

@@ -27,6 +27,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/internal/fencednumber"
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lambdatest"
 )
@@ -392,7 +393,7 @@ func TestInterrupted(t *testing.T) {
 				if _, err := os.Stat(started); err == nil {
 					cancel()
 				}
-				_ = sleep(ctx, time.Millisecond)
+				_ = pause.For(ctx, time.Millisecond)
 			}
 		}()
 		began := time.Now()
