@@ -68,7 +68,7 @@ func New(g *guard.Guard, opt Options) (*Once, error) {
 		return nil, err
 	}
 	if n := g.MaxHolders(); n > 1 {
-		return nil, fmt.Errorf("idempotency: the guard's MaxHolders is %d; want 1", n)
+		return nil, fmt.Errorf("idempotency: MaxHolders (boot: LOCK_MAX_HOLDERS) is %d; want 1", n)
 	}
 	if err := opt.check(); err != nil {
 		return nil, err

@@ -568,7 +568,7 @@ func TestPrograms(t *testing.T) {
 		shared, err := guard.New(memstore.New(nil), guard.Options{})
 		require.NoError(t, err)
 		_, err = New(shared.WithMaxHolders(2), Options{})
-		require.EqualError(t, err, "idempotency: the guard's MaxHolders is 2; want 1")
+		require.EqualError(t, err, "idempotency: MaxHolders (boot: LOCK_MAX_HOLDERS) is 2; want 1")
 		_, err = New(nil, Options{})
 		require.Error(t, err)
 

@@ -206,7 +206,7 @@ func TestMaxHolders(t *testing.T) {
 		s := sample(t)
 		s.maxHolders, s.before, s.after = 3, "", ""
 		err := run(testContext(t), s, &printer{out: io.Discard})
-		require.ErrorContains(t, err, "withdraw with --max-holders 3 does not start: idempotency: the guard's MaxHolders is 3; want 1")
+		require.ErrorContains(t, err, "withdraw with --max-holders 3 does not start: idempotency: MaxHolders (boot: LOCK_MAX_HOLDERS) is 3; want 1")
 	})
 }
 
