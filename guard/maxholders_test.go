@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -236,11 +237,15 @@ func (s *semaphore) mustHold(lock Lock, n int) {
 // TestSemaphore lets processes that freeze and die share a key, and a new one take the place of each
 // that dies. When work finds its context open, its lease is one of those that the store counts, and the
 // store never counts more than the smallest number.
+//
+// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./guard -run TestSemaphore replays one seed.
 func TestSemaphore(t *testing.T) {
+	const full = 100
+	first, seeds := verifyrecord.Seed(t, 3, full)
 	for name, numbers := range map[string][]int{"3": {3}, "2": {2}, "a deployment from 2 to 4": {2, 4}, "readers and writers": {1, lockstore.MaxHolders, lockstore.MaxHolders}} {
 		t.Run(name, func(t *testing.T) {
 			total := map[string]int{}
-			for seed := range uint64(20) {
+			for seed := first; seed < first+uint64(seeds); seed++ {
 				synctest.Test(t, func(t *testing.T) {
 					s := &semaphore{t: t, store: memstore.New(nil), counts: total}
 					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -269,8 +274,10 @@ func TestSemaphore(t *testing.T) {
 				})
 			}
 			t.Log(total)
-			for _, what := range []string{"freezes", "deaths", "stopped", "2 at once"} {
-				require.Positive(t, total[what], what)
+			if seeds >= full { // a few seeds may miss one of these
+				for _, what := range []string{"freezes", "deaths", "stopped", "2 at once"} {
+					require.Positive(t, total[what], what)
+				}
 			}
 		})
 	}
