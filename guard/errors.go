@@ -25,8 +25,8 @@ var (
 // LockBusy: the store refused the lock, and it did not become free within Wait. The work did
 // not run. It matches lockstore.ErrRefused.
 //
-// The fields are from the last refusal. While the run has a place in a queue no newer answer comes, so
-// the lock may have another holder by now.
+// The fields are from the last refusal, or from a later look at the key by a run without a place. While the
+// run has a place in a queue no newer answer comes, so the lock may have another holder by now.
 type LockBusy struct {
 	Key   string
 	State lockstore.State // Reserved and above
