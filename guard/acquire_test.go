@@ -17,7 +17,7 @@ import (
 
 func TestTooLate(t *testing.T) {
 	for name, left := range map[string]time.Duration{
-		"F65 nearer than reserve and least work": defaultReserve + leastWork - 1,
+		"F65 nearer than reserve and least work": defaultDeadlineMargin + leastWork - 1,
 		"F66 nothing left":                       0,
 		"F66 less than nothing left":             -time.Hour,
 	} {

@@ -14,9 +14,9 @@ import (
 // The numbers of the life cycle. The first three are the defaults of options. The others are no
 // options: nobody has needed to change one.
 const (
-	defaultTTL     = time.Minute
-	defaultMaxHold = 15 * time.Minute
-	defaultReserve = 300 * time.Millisecond
+	defaultTTL            = time.Minute
+	defaultMaxHold        = 15 * time.Minute
+	defaultDeadlineMargin = 300 * time.Millisecond
 
 	// margin ends the trust in a lease before the store may grant the key to another
 	// owner. It covers two things: the time until the work notices that its context is
@@ -138,7 +138,7 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 		opt.TTL = min(defaultTTL, opt.MaxHold)
 	}
 	if opt.DeadlineMargin == 0 {
-		opt.DeadlineMargin = defaultReserve
+		opt.DeadlineMargin = defaultDeadlineMargin
 	}
 	switch {
 	case opt.MaxHold < lockstore.MinTTL || opt.MaxHold > lockstore.MaxTTL:

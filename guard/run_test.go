@@ -55,11 +55,11 @@ func TestWorkContext(t *testing.T) {
 		err := b.Do(within(t, 10*time.Second), "k", func(ctx context.Context, _ Lock) error {
 			deadline, ok := ctx.Deadline()
 			assert.True(t, ok)
-			assert.WithinDuration(t, start.Add(10*time.Second-defaultReserve), deadline, time.Millisecond)
+			assert.WithinDuration(t, start.Add(10*time.Second-defaultDeadlineMargin), deadline, time.Millisecond)
 			child, cancel := context.WithCancel(ctx)
 			defer cancel()
 			<-ctx.Done()
-			assert.Equal(t, 10*time.Second-defaultReserve, time.Since(start))
+			assert.Equal(t, 10*time.Second-defaultDeadlineMargin, time.Since(start))
 			assert.Equal(t, ErrDeadline, context.Cause(ctx))
 			assert.Equal(t, context.DeadlineExceeded, ctx.Err())
 			assert.Equal(t, ErrDeadline, context.Cause(child), "the cause is the same below")
