@@ -23,7 +23,7 @@ type OnceOptions struct {
 
 // Completion says what work leaves in the place of its lease. The zero value stores no result.
 type Completion struct {
-	// For the time ResultTime, Result is stored and nobody gets the key: lockstore.MinTTL to
+	// ResultTime is how long Result is stored. Nobody gets the key in this time. It is lockstore.MinTTL to
 	// lockstore.MaxResultTime. 0 stores nothing: then the key is released, or with
 	// OnceOptions.MarkStarted left in doubt. After work that returned an error nothing is stored.
 	ResultTime time.Duration
@@ -33,7 +33,7 @@ type Completion struct {
 	// is too large for this store. nil stores nothing then.
 	Substitute lockstore.Secret
 
-	// Err says why Result is only a note that there is no result. It becomes Report.CompleteErr.
+	// Err is set if Result is only a note: it says why there is no result. It becomes Report.CompleteErr.
 	Err error
 
 	// NoEffect releases the key also after OnceOptions.MarkStarted, because the work had no effect.
@@ -47,8 +47,8 @@ type Completion struct {
 //
 // The write that stores the result is the one that ends the lease. After the work it may take
 // as long as MaxHold, but at most until 100 ms before ctx's deadline, or 300 ms after Shutdown; it
-// always has 100 ms. It works also after the lease has ended, if nobody was
-// granted the key since; then the lock counts as not lost. If it fails, DoOnce does not
+// always has 100 ms. It works also after the end of the lease, unless the key was granted to another, or
+// somebody has revoked the lease or resolved the key. If it works, the lock counts as not lost. If it fails, DoOnce does not
 // release the lease, because a second run could begin at once: the lease ends by its TTL.
 // DoOnce returns what the work returned, or *LockLost if the lease is lost, too, and
 // Report.CompleteErr says why nothing is stored.
@@ -105,8 +105,8 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func
 var errInDoubt = errors.New("the work started and did not say that it had no effect: unless it has stored its result itself, nobody gets the key before somebody resolves it")
 
 // markStarted says to the store that the work begins. The work may run only if the store has
-// confirmed this, and if there is still time for the work. Otherwise the caller releases
-// the lease, which also takes back a mark whose answer was lost.
+// confirmed this, and if there is still time for the work. Otherwise DoOnce releases
+// the lease; this also removes the mark if its answer was lost.
 func (r *run) markStarted() (Outcome, error) {
 	r.mu.Lock()
 	lease := r.lease // a renewal may change its note
