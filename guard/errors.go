@@ -25,18 +25,18 @@ var (
 // LockBusy: the store refused the lock, and it did not become free within Wait. The work did
 // not run. It matches lockstore.ErrRefused.
 //
-// The fields are from the last refusal, or from a later look at the key by a run without a place. While the
-// run has a place in a queue no newer answer comes, so the lock may have another holder by now.
+// The fields are from the last answer of the store: a refusal or, for a run without a place in the queue, a
+// read. A run with a place gets no newer answer while it waits, so the lock may have another holder by now.
 type LockBusy struct {
 	Key   string
-	State lockstore.State // Reserved and above
+	State lockstore.State // any but Free
 
 	// Holder, Remaining and QueuePosition are as in lockstore.Refused.
 	Holder        lockstore.HolderInfo
 	Remaining     time.Duration
 	QueuePosition int
 
-	// Err is the last refusal, a *lockstore.Refused. It has the result if the key is Completed.
+	// Err is the last refusal, a *lockstore.Refused. It can be older than State. It has the result if the key is Completed.
 	Err error
 }
 
@@ -146,7 +146,7 @@ func (e *LockDeadline) Error() string {
 func (e *LockDeadline) Unwrap() []error { return withSentinel(ErrDeadline, e.Err) }
 
 // LockInvalid: the request is invalid (for example its key, TTL, Wait or number of keys), the key
-// function failed, or a run around this one holds the key already. The work did not run. It matches lockstore.ErrInvalid.
+// function failed, or a run around this one holds the key already. No work of this call ran. It matches lockstore.ErrInvalid.
 type LockInvalid struct {
 	Key string // cut to lockstore.MaxKeyBytes, unless the key function failed
 	Err error
@@ -158,7 +158,7 @@ func (e *LockInvalid) Error() string { return fmt.Sprintf("lock %q is invalid: %
 func (e *LockInvalid) Unwrap() []error { return withSentinel(lockstore.ErrInvalid, e.Err) }
 
 // LockCorrupt: the lock's entry is foreign or corrupt, or the store is set up so that it
-// cannot hold locks. Trying again does not help. The work did not run. It matches
+// cannot hold locks. Trying again does not help. No work of this call ran. It matches
 // lockstore.ErrCorrupt.
 type LockCorrupt struct {
 	Key string
@@ -171,14 +171,16 @@ func (e *LockCorrupt) Error() string { return fmt.Sprintf("%v (lock %q)", e.Err,
 // Unwrap returns lockstore.ErrCorrupt and the reason.
 func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }
 
-// LockStoreUnavailable: the store gave no clear answer in time to an acquire, a renewal, a release, an
-// Inspect or the mark of a start, or a DoAll or a DoOnce lost a lease before its work began. An acquire
-// that the store refused less than 5 s ago is a LockBusy instead, if no answer was lost and the run has left
-// the queue. No work of this call ran.
+// LockStoreUnavailable: the store gave no clear answer in time. The request was an acquire, a Renew, a
+// Release, an Inspect or the mark of a start. It is also the error of a DoAll or a DoOnce that lost a lease
+// before its work began. An acquire that the store refused less than 5 s ago is a LockBusy instead, if no
+// answer was lost. No work of this call ran.
 //
-// If Err matches lockstore.ErrUnavailable, nothing was applied: an acquire has left no lease, and after
-// [Guard.Renew] or [Guard.Release] the lease is as it was before the call.
-// Otherwise answers were lost or late; if the acquire was abandoned, the message says so.
+// If Err matches lockstore.ErrUnavailable, the store has not applied the last request. An acquire has then
+// left no lease, and after [Guard.Renew] or [Guard.Release] the lease is as it was before the call. After
+// Do, DoAll and DoOnce, Report.ReleaseErr says if a lease may be left.
+// Otherwise an answer was lost or late, or a lease was lost before the work began. If the acquire was
+// abandoned, the message says so.
 type LockStoreUnavailable struct {
 	Key string
 	Err error
