@@ -17,7 +17,7 @@ type Report struct {
 
 	Outcome Outcome
 	Err     error           // what Do returned
-	State   lockstore.State // of the key when the store last refused the run; Free if it did not
+	State   lockstore.State // of the key in the last answer that kept the run waiting; Free if there was none
 
 	Fence         lockstore.Fence // of the lease; 0 when the run did not get the lock
 	Seat          int             // of the lease, see Lock.Seat
@@ -26,15 +26,15 @@ type Report struct {
 	WaitTime      time.Duration   // from the call until the run got the lock or gave up
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
 	NoPlace       bool            // the run asked for a place in the key's queue and got none until its wait ended: the queue was full, or the store could not give one
-	Lapsed        int             // how many turns the run missed: its hand-over lapsed, and it took the last place again
+	Lapsed        int             // how many turns the run missed: its hand-over lapsed, and it went to the end of the queue
 	HoldTime      time.Duration   // from the grant until the work returned
 	Calls         int             // of the store's methods. Most send one request; a run that waits for its turn calls many times
 	FailedCalls   int             // those without an answer: the store or the client's pool refused, throttled or was silent, also if a repeat had one
 
 	// ReleaseErr says why the lock may not be free now: a release or an abandon
 	// failed. Then the lease ends by its TTL. If the work was marked as started
-	// (OnceOptions.MarkStarted), the key is in doubt after that. Or the run could not leave the key's
-	// queue. Then its place may delay others by one lockstore.Turn.
+	// (OnceOptions.MarkStarted), the key is in doubt after that. ReleaseErr is also set if the run could
+	// not leave the key's queue. Then its place may delay others by one lockstore.Turn.
 	ReleaseErr error
 
 	// CompleteErr says why the result of a DoOnce is not stored. If nothing is stored, the lease ends
