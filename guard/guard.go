@@ -11,8 +11,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// The numbers of the life cycle. The first three are the defaults of options. The others are no
-// options: nobody has needed to change one.
+// The numbers of the life cycle. The first three are the defaults of TTL, MaxHold and DeadlineMargin. The
+// others are no options: nobody has needed to change one.
 const (
 	defaultTTL            = time.Minute
 	defaultMaxHold        = 15 * time.Minute
@@ -41,9 +41,8 @@ const (
 	shutdownTime = 300 * time.Millisecond
 	// answerTime is kept for the handler's answer when a release takes long.
 	answerTime = 100 * time.Millisecond
-	// ttlSlack is how much longer than the run a lease lasts. Because of it a short run
-	// need not renew, though the store lets the guard trust the lease for somewhat less
-	// than its TTL.
+	// ttlSlack is how much longer than the run a lease lasts. So a short run need not renew, although a
+	// store may let it trust the lease for less than the TTL.
 	ttlSlack = time.Second
 
 	firstPause = 50 * time.Millisecond
@@ -60,9 +59,9 @@ type Options struct {
 	// last longer renews its lease after each third.
 	TTL time.Duration
 
-	// MaxHold bounds the time of the work, however often the lease is renewed: at most
-	// lockstore.MaxTTL, 24 hours. 0 is 15 minutes, or TTL when that is more. A job outside
-	// Lambda may need more than that.
+	// MaxHold is the longest time for the work, however often the lease is renewed. It may be
+	// lockstore.MinTTL to lockstore.MaxTTL (24 hours). 0 is 15 minutes, or TTL when that is more. A job
+	// outside Lambda may need more than that.
 	MaxHold time.Duration
 
 	// Wait is how long a run waits for a lock that another owner holds. It waits for at
@@ -80,13 +79,13 @@ type Options struct {
 	// holder unnamed.
 	HolderInfo func(context.Context) lockstore.HolderInfo
 
-	// Observe is called at the end of every call, on the goroutine that called Do: once for each key
-	// that the call tried, also if it got no lock. nil observes nothing.
+	// Observe is called at the end of each run, on the goroutine that called Do: once for each key
+	// that the call tried, also if it got no lock. Inspect, a mistake in the program and a key function
+	// that fails do not call it. nil observes nothing.
 	Observe func(context.Context, Report)
 
-	// Trace is called at each Phase of a run, for example to make spans. It is called on the
-	// goroutine that called Do, for renewals on another one, and for a loss on any: that may be the
-	// one that asks the work's context. For one run several calls at the same time are possible.
+	// Trace is called at each Phase of a run, for example to make spans. PhaseAsking and PhaseGranted come
+	// on the goroutine that called Do, renewals on another one, a loss on any. For one run several calls at the same time are possible.
 	// After PhaseAsking and PhaseGranted the work's context and Observe's context take their
 	// values from the context that Trace returns; nothing else of that context is used. Trace must
 	// not block: its time counts against the lease. nil traces nothing.
@@ -165,8 +164,8 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 
 // WithMaxHolders returns a guard with which up to n runs may hold a key at once: a semaphore of leases.
 // Do, Wrap, Acquire and the packages below, except idempotency, take it like any other guard. n counts the holders of all
-// programs. While they ask for different numbers, the smallest number among those who hold the key
-// and the one who asks is the limit. So a deployment that changes n is safe; and if writers ask for 1
+// programs. If they ask for different numbers, the limit is the smallest: of those who hold the key, and
+// of the one who asks. So a deployment that changes n is safe; and if writers ask for 1
 // and readers for lockstore.MaxHolders, the key is a read-write lock. Waiting runs get the key in the
 // order of their arrival, whatever number they ask for.
 //
@@ -188,7 +187,8 @@ func (g *Guard) WithMaxHolders(n int) *Guard {
 	return &with
 }
 
-// MaxHolders is how many runs may hold a key at once: the number of WithMaxHolders, or 1.
+// MaxHolders is how many runs may hold a key at once: the number of WithMaxHolders, or 1;
+// 0 for a nil guard.
 func (g *Guard) MaxHolders() int {
 	if g == nil {
 		return 0
