@@ -18,18 +18,17 @@ const MaxKeys = 16
 // and work does not run. The error is that of Do for this one key.
 //
 // No deadlock: DoAll acquires in the order of the sorted keys, whatever the order of its
-// argument is. So calls of DoAll never wait for each other in a circle. Calls of Do inside
-// the work of another Do have no such order; use one DoAll instead. DoAll needs MaxHolders 1. For
-// keys that several runs may hold, use Do inside Do, always in the same order, with the key that
-// most runs may hold inside.
+// argument is. So calls of DoAll never wait for each other in a circle. So use it in place of a Do
+// inside another Do, which has no such order. DoAll needs MaxHolders 1. Only for keys that several runs may
+// hold, use Do inside Do, always in the same order, with the largest limit inside.
 //
 // One context: the work's context ends DeadlineMargin before ctx's deadline, MaxHold after the
 // first grant, or as soon as one of the leases is lost. DoAll renews all leases, also
 // while it waits for a lock. Wait bounds the waiting for all locks together.
 //
 // DoAll releases the locks one after the other, in reverse order. All releases together
-// have the time that Do has for one. Each key that DoAll has tried has a Report. A DoAll that refuses its
-// arguments has one.
+// have the time that Do has for one. Each key that DoAll has tried has a Report. A DoAll with a wrong
+// number of keys, or with an invalid key, has one.
 //
 // There are 1 to MaxKeys keys; other numbers are a *LockInvalid. A key that stands twice is
 // locked once, and locks has the same Lock twice.
