@@ -21,8 +21,8 @@ const (
 	OutcomeDeadline    Outcome = "deadline"    // there was no time for the work
 	OutcomeInvalid     Outcome = "invalid"     // the key cannot be locked
 	OutcomeCorrupt     Outcome = "corrupt"     // the entry is foreign or corrupt
-	OutcomeUnavailable Outcome = "unavailable" // the store did not grant the lock in time
-	OutcomeUnknown     Outcome = "unknown"     // the store did not grant the lock in time, and may keep a lease or a place that nobody uses
+	OutcomeUnavailable Outcome = "unavailable" // the store gave no clear answer in time, or a lease was lost before the work
+	OutcomeUnknown     Outcome = "unknown"     // the store did not grant the lock in time, and may keep a lease that nobody uses
 )
 
 // The further outcomes of a DoOnce, as package idempotency uses them. The work did not run,
