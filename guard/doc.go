@@ -11,13 +11,15 @@
 //	lease         the lock, for a limited time: its TTL
 //	fence         the number of a lease; it only grows for its key
 //	owner         the secret id of one acquisition
-//	run           one key's life cycle in one call of Do
+//	run           one call for one key, from asking for the lock to its release
 //	trust window  the time for which the guard relies on its lease; see below
 //	place         a waiting run's position in the key's queue
 //	hand-over     the release of one run makes the first in the queue the holder, for a turn
+//	turn          2 s, see lockstore.Turn
 //	seat          the number of a holder among those who hold a key at once, see WithMaxHolders
 //	poll          to ask the store whether a held key is free
-//	abandon       to release an acquire whose outcome is unknown
+//	abandon       to give up an acquire whose outcome is unknown: the store frees the key, and
+//	              refuses requests of this acquire that arrive later
 //
 // # States of a run
 //
@@ -49,8 +51,8 @@
 //   - While the work runs, its lease is never released. If the work never returns, the
 //     lease ends by its TTL.
 //   - After work that returned nil, [Guard.WithCooldown] leaves the key unavailable for a while.
-//   - [Guard.DoOnce] stores the result of the work, which ends the lease. A later run of the key
-//     gets this result, and its work does not run. Package idempotency is built on it.
+//   - [Guard.DoOnce] stores the result of the work, which ends the lease. A later DoOnce of the
+//     key gets this result, and its work does not run; a Do is refused. Package idempotency is built on it.
 //
 // # Waiting
 //
@@ -58,36 +60,35 @@
 // waits in the queue of the key:
 //
 //   - The runs get the lock in the order of their arrival.
-//   - A run waits with one owner, and the place belongs to this owner. It takes a new owner only if the
-//     store grants the old one nothing any more, or if a lease came too late to be used.
+//   - A run waits with one owner, and the place belongs to this owner.
 //   - A run that learns from its store that it was handed the key starts its work at once, under this
-//     lease, which lasts for at most one lockstore.Turn (2 s). If the work still runs after 50 ms, the
+//     lease, which lasts for at most one turn. If the work still runs after 50 ms, the
 //     guard makes the lease a full one; if less than 1 s of trust is left, it does so at once. Until
-//     then the work is cancelled if the store does not answer for a second. A run that will complete its
-//     key or mark its start, a cooldown, Acquire, and a DoAll with more keys to come make the lease a
-//     full one before they go on. So does every run on a store that hands out no lease and only says
-//     when to ask.
+//     the store has answered, the work has only what is left of the turn.
+//     A run that will complete its key or mark its start, a cooldown, Acquire, and a DoAll with more keys
+//     to come make the lease a full one before they go on. On ZooKeeper, Datastore and Cosmos DB every
+//     run does so.
 //   - A run that was handed the key and cannot use it, because its caller has left or too little time
 //     is left for its work, releases the key with the fence of the hand-over.
 //   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is
 //     called. A run with LeaseRequest.Owner does not: its place is for the next call.
-//   - A run that dies while it waits delays those behind it by one lockstore.Turn: 2 s, and
-//     up to 5 s on a store whose clock has whole seconds.
+//   - A run that dies while it waits delays those behind it by one turn: 2 s, and
+//     up to 5 s on DynamoDB and Cosmos DB, whose clocks have whole seconds.
 //   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
 //     if nobody holds the lock: State of its LockBusy is then lockstore.Reserved.
 //   - If the queue is full, the run polls the key, and asks for a place once a second. If the answers
-//     take long, it does both less often: its pauses are four times as long as the last answer took,
-//     2 s at most. Runs without a place have no order.
-//   - If the last requests of a wait fail because the pool or the store is overloaded, the run is busy:
-//     that was the store's last answer. If the store has said nothing for 5 s, the run is unavailable. And if
-//     the run cannot leave the queue, the outcome is unknown: it may be handed the key.
+//     take long, it does both less often: it pauses at least four times as long as the last answer took,
+//     but for that never more than 2 s. Runs without a place have no order.
+//   - The run ends as busy if the store has refused it within the last 5 s, also if later requests failed
+//     because the pool or the store is overloaded. Otherwise it ends as unavailable.
 //
 // A run does not wait for a key in doubt. If a key is completed or in a cooldown, a run of Do, DoAll
 // or Acquire waits if the key is sure to be free in time. DoOnce and WithCooldown do not wait for it.
 //
 // # The trust window
 //
-// The store decides, by its own clock, when another owner may have the key. The guard
+// The store decides, by its own clock, when another owner may have the key. (DynamoDB's end of a lease
+// comes from the local clock, with a tolerance for its error.) The guard
 // decides, by the local clocks, how long it trusts its own lease. The guard stops first, with
 // the exceptions below:
 //
@@ -99,21 +100,22 @@
 //
 //	end of the window = time of the request + trusted time - margin
 //
-// The store returns the trusted time in Lease.TTL. It can be less than the TTL of the
+// The store returns the trusted time in Lease.TTL, counted from before the request. (Guard.Acquire returns
+// another number: what is left at its return, less the margin.) It can be less than the TTL of the
 // request, on DynamoDB by 250 ms or more. If the reply is slow, the work gets less
-// time; the window does not get longer. In a queue, and for a hand-over, the window begins when the run
-// sends the call that returns the lease, however long the run has waited. If the process was frozen meanwhile and too little
+// time; the window does not get longer. For a run that waits, the window begins when the call was sent that
+// brought the lease: the last Acquire, or the last AwaitTurn. If the process was frozen meanwhile and too little
 // is left, the run asks the store before it works.
 //
 // The guard measures the window on two clocks: the monotonic clock and the wall clock. A
 // frozen Lambda environment may stop the monotonic clock; only the wall clock then shows
-// that time has passed. At each check the guard uses the clock on which more time has passed.
+// that time has passed. At each check the guard uses the clock on which more time has passed since the last check.
 // The guard checks the clocks
 //
 //   - whenever the work asks its context (Err, Done),
 //   - once a second, if the work waits for Done, or if the lease still needs renewals.
 //
-// Three things the guard cannot notice in time; until it does, only the fence helps:
+// Three things the guard notices too late, or never. Then only the fence helps:
 //
 //   - The process is frozen, and the wall clock is set back by as much, between two
 //     checks.
@@ -134,8 +136,8 @@
 //	the caller's context is cancelled                     the caller's cause
 //	the work returns                                      context.Canceled
 //
-// At ErrDeadline the context's own Err is context.DeadlineExceeded. A context that the
-// work has derived from it says context.Canceled instead, so ask for the cause. Work that
+// Ask for the cause, not for Err: at ErrDeadline Err is context.DeadlineExceeded, but context.Canceled in
+// a context that the work has derived from this one. Work that
 // does not ask its context runs on. Then the fence protects the resource: the resource
 // refuses a write with a smaller fence than it has seen.
 //
@@ -143,7 +145,7 @@
 //
 //	TTL of the request = min(Options.TTL, time left + 1 s)
 //
-// The time left ends at the deadline or at the end of MaxHold, whichever is first. A TTL is
+// The time left is the time until the deadline or the end of MaxHold, whichever is first. A TTL is
 // never less than 1 s. Options.TTL is 60 s by default, or MaxHold if that is less. A LeaseRequest
 // has a TTL of its own. A holder that crashes blocks others for at most this TTL and the store's own
 // tolerance, unless its work was marked as started: then the key is in doubt. The guard
@@ -153,7 +155,7 @@
 // So most functions never renew. With the default TTL:
 //
 //	time left when Do is called   renewals
-//	up to 59 s                    none, if the trusted time is at least the TTL - 1 s
+//	up to 59 s                    none, on all stores here
 //	60 s, Redis                   none
 //	60 s, DynamoDB                one after 20 s, if the work still runs: the trusted time is 250 ms less
 //	longer                        one every 20 s, but none in about the last 40 s, because the
@@ -163,8 +165,7 @@
 //
 // A lost answer means that the outcome is unknown. The guard repeats the same request with
 // the same owner, and the store answers with the same lease. When the time for repeats is
-// over, the guard abandons the attempt: the store frees the key if the attempt has it, and refuses
-// requests of the attempt that arrive later. If the abandon fails, too, the outcome is unknown. If the caller has chosen the owner
+// over, the guard abandons the acquire. If the abandon fails, too, the outcome is unknown. If the caller has chosen the owner
 // (LeaseRequest.Owner), the guard abandons nothing: the caller repeats the request. If the store
 // says that it has applied nothing, the guard asks again after a pause.
 //
@@ -176,29 +177,32 @@
 //	release, abandon or leave, with all repeats    1 s
 //	storing a result, or a release after the work
 //	was marked as started, with all repeats        MaxHold
-//	the two rows above: near the deadline          until 100 ms before the deadline
-//	                   after Shutdown              until 300 ms after Shutdown
-//	                   if less than 100 ms are
-//	                   left until these limits     100 ms
 //	Renew, with all repeats                        5 s, but at most half of the time left;
 //	                                               the last call may end 200 ms later
+//
+// All releases, and the storing of a result, end 100 ms before the deadline, and 300 ms after Shutdown. But
+// each has at least 100 ms.
 //
 // After the time for acquire the run ends as *LockStoreUnavailable, or as *LockBusy if the store has
 // refused the lock less than 5 s ago, no answer was lost, and the run has left the queue.
 //
 // A renewal inside Do is tried again until the trust window ends. The guard repeats a release
 // and a [Guard.Renew] until their time is over. When an answer is lost, the guard does not know
-// whether the store applied that request. If the answer to a repeat is nil, the store has applied it.
-// For Renew the answers lost, corrupt and invalid are final, too. Otherwise the outcome stays unknown,
+// whether the store applied that request. If a repeat is answered with nil, the request was applied.
+// For Renew the answers lost, corrupt and invalid to a repeat are final, too. Otherwise the outcome stays unknown,
 // and the error is that of the lost answer.
 //
 // # Mistakes in the program
 //
 // Wrap, here and in the packages below, always returns a handler. If the program has a
-// mistake, every invocation returns the same error: no lock is taken, and no work runs.
-// (idempotency.Wrap calls its call function first.) Such mistakes are a guard that [New] has not made, a nil key function, nil work, a result
-// type that is an io.Reader, and an option out of its bounds. WrapWith in the packages below
-// and [Guard.WithCooldown] return the same error at once. Do and DoAll return it, too.
+// mistake, every invocation returns the same error: no lock is taken, and no work runs. Such mistakes are
+//
+//   - a guard that [New] has not made, or an option out of its bounds,
+//   - a nil key function, or nil work,
+//   - a result type that is an io.Reader.
+//
+// schedule.WrapWith, sqsbatch.WrapWith and [Guard.WithCooldown] return the error at once. Do and DoAll
+// return it, too. Only idempotency.Wrap calls a function of yours first: the call function.
 //
 // A handler that is wrapped twice locks its own key again. With the same guard the inner
 // handler then returns a *LockInvalid, with another guard a *LockBusy.
