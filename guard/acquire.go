@@ -51,7 +51,8 @@ func (r *run) tooLate(left time.Duration) (Outcome, error) {
 	return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Left: max(0, left), DeadlineMargin: r.guard.opt.DeadlineMargin}
 }
 
-// attempt is one owner's acquisition: all requests of this owner, also while it waits.
+// attempt is the acquisition of a run, also while it waits. It has one owner at a time; begin gives it the
+// next one: if the store grants the old one nothing any more, or if a lease came too late to be used.
 type attempt struct {
 	retry
 	owner      lockstore.Owner
@@ -81,8 +82,8 @@ func (a *attempt) begin() {
 	a.askAfresh()
 }
 
-// refused notes a refusal. If the key was granted to others since the last one, and the owner's place is not
-// nearer to the front, the owner has missed its turn, and refused counts that.
+// refused notes a refusal. It counts a lapse if the key was granted to others since the last refusal, and the
+// owner's place is not nearer to the front: the owner has missed its turn.
 func (a *attempt) refused(busy *LockBusy) {
 	done := busy.State.Done() || busy.State == lockstore.InDoubt // the queue has ended
 	place, fence := busy.QueuePosition, busy.refused().Fence
@@ -95,9 +96,8 @@ func (a *attempt) refused(busy *LockBusy) {
 	a.handed, a.place, a.seen, a.busy, a.heard = 0, place, fence, busy, a.elapsed()
 }
 
-// askAfresh prepares the next request after an answer that is final for the last one. If an
-// earlier request was granted after all, the answer to the next one has the time that is left
-// then. So the trust counts from the next request.
+// askAfresh prepares the next request after an answer that is final for the last one. A late grant of an
+// earlier request is answered with the time that is left, so the trust can count from the next request.
 func (a *attempt) askAfresh() {
 	a.sent = a.elapsed()
 	a.ttl = a.run.ttl(a.sent)
@@ -185,8 +185,8 @@ func (r *run) try(a *attempt) (Outcome, error) {
 	}
 }
 
-// notGranted is the answer when the time to ask is over. A refusal that is not old says more than a last request that
-// came to nothing: a pool or a store with too many who ask leaves some requests out.
+// notGranted is the answer when the time to ask is over. If the store refused the lock less than 5 s ago,
+// the answer is busy, although the last request failed: an overloaded pool or store drops requests.
 func (r *run) notGranted(a *attempt, err error) (Outcome, error) {
 	if cause := r.callerGone(); cause != nil {
 		return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Err: cause}
@@ -226,9 +226,9 @@ func (r *run) granted(sent time.Duration, lease lockstore.Lease) bool {
 	return true
 }
 
-// startsAtOnce takes a lease that was handed over, if the run may work under it as it is. It must
-// not if losing this short lease does more harm than a LockLost: the key would be in doubt, a result
-// would not be stored, or a DoAll would lose it while it waits for its next key. Such a run, and one
+// startsAtOnce takes a lease that was handed over, if the run may work under it as it is. It may
+// not if the loss of this short lease would put the key in doubt, lose a result, or lose a key of a DoAll
+// that waits for its next key. Such a run, and one
 // that has seen its lease too late, sends an Acquire first. So does Acquire, which returns a full lease.
 func (r *run) startsAtOnce(a *attempt) bool {
 	if a.lease.Fence == 0 || r.completes || r.more || r.request.TTL != 0 || !r.granted(a.sent, a.lease) {
@@ -289,14 +289,15 @@ func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd t
 	return false
 }
 
-// mostNotYet bounds how often a store says that there are no news, before the run asks for itself: a
-// store that has no news at once, again and again, must not keep a processor busy.
+// mostNotYet is how many answers without news a run takes before it sends an Acquire: a store that gives them
+// at once, again and again, must not keep a processor busy.
 const mostNotYet = 1000
 
 // awaitTurn waits until the store says that it is the owner's turn, until the key is handed over to
 // the owner, or until the holder's lease must have ended. It returns true then: try acquires again,
 // or starts under the lease that was handed over. If the store says at once that it is the owner's
-// turn, it may be wrong. From the second time in a row on, and after an error, the run pauses first.
+// turn, it may be wrong. The run pauses first after the second such answer in a row, and after an error that came
+// within 50 ms.
 func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool {
 	refused, began := a.sent, r.elapsed()
 	if began >= waitEnd {
@@ -330,8 +331,8 @@ func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool 
 }
 
 // giveUp cleans up after an acquisition that failed: the store may still apply a request of it, and
-// its owner may have a place in the queue or a lease. outcome and err are the answer of the run if there
-// is nothing to clean up, or if that succeeds.
+// its owner may have a place in the queue or a lease. It returns outcome and err. If something
+// remains in the store, it returns OutcomeUnknown, unless outcome is invalid or corrupt.
 //
 // The owner that a caller has chosen keeps all of that, because the caller asks again.
 func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
@@ -376,8 +377,8 @@ func (r *run) leave(a *attempt) error {
 
 // giveBack gives back what the attempt has in the store. If a request of it may arrive later, it
 // abandons the owner: then no request of this owner takes the lock any more. An abandon ends the
-// place, too. But it leaves a mark in the store, and a store may remember only one, so it is
-// for unknown outcomes alone. giveBack tries once: after a failure every further call returns the
+// place, too. But it leaves a mark in the store, and DynamoDB keeps only one. So it is only for unknown
+// outcomes. giveBack tries once: after a failure every further call returns the
 // same error.
 func (r *run) giveBack(a *attempt) error {
 	if a.kept == nil {
