@@ -52,11 +52,11 @@ func (g *Guard) do(ctx context.Context, key string, cooldown time.Duration, work
 }
 
 // call is one call of the guard: its deadline and its time to wait, which the runs of a
-// DoAll share. All its durations count from start.
+// DoAll share. start is on the guard's clock. left and releaseEnd count from start.
 type call struct {
 	guard      *Guard
 	caller     context.Context
-	start      time.Duration // on the guard's clock
+	start      time.Duration
 	began      time.Time     // the same moment on the wall clock
 	left       time.Duration // until the caller's deadline
 	wait       time.Duration // for a lock that another owner holds
@@ -88,7 +88,7 @@ func (c *call) runWork(work func() error) (Outcome, error) {
 	return OutcomeOK, nil
 }
 
-// elapsed is the time since start on the guard's clock; clock says when this is too little.
+// elapsed is the time since start on the guard's clock; see type clock for its errors.
 func (c *call) elapsed() time.Duration {
 	now, _ := c.guard.clock.read()
 	return now - c.start
@@ -103,7 +103,7 @@ type run struct {
 	traces   traces
 	releases releases
 
-	completes bool // the run completes the key after its work, so it does not wait for a key that is completed
+	completes bool // the run will complete the key (a result or a cooldown), so it does not wait for a key that is closed
 	started   bool // the store was told that the work begins, or may have been
 	handed    bool // the lease is a hand-over that has to be extended
 	lease     lockstore.Lease
@@ -113,8 +113,7 @@ type run struct {
 
 type runKey struct{}
 
-// newRun makes the call's next run. Its context is ctx or, for a further key of a DoAll,
-// the run before it.
+// newRun makes the call's next run. Its context is ctx: in a DoAll that is the run of the key before.
 func (c *call) newRun(ctx context.Context, key string) *run {
 	r := &run{call: c, holdEnd: math.MaxInt64}
 	r.outer, _ = ctx.Value(runKey{}).(*run)
@@ -136,7 +135,7 @@ func (c *call) newRun(ctx context.Context, key string) *run {
 func (r *run) inSameCall() bool { return r.outer != nil && r.outer.call == r.call }
 
 // asked counts a call of the store. It locks, because a renewal and MarkStarted may run at the same
-// time. A call that this run ended has not failed.
+// time. A call that was cut off because the run ended does not count as failed.
 func (r *run) asked(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +186,7 @@ func (r *run) hold(work func(context.Context, Lock) (Outcome, error), endLease f
 	}()
 	r.trace(PhaseGranted, nil)
 	lock := Lock{r.report.Key, r.lease.Fence, r.lease.Seat}
-	// Renew also if both would end together: otherwise the work would end as lost.
+	// Renew also if trust and stop are the same moment: otherwise the work would end as lost.
 	if r.trust <= r.stop {
 		r.joined = make(chan struct{})
 		go r.renew()
