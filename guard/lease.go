@@ -23,7 +23,7 @@ type LeaseRequest struct {
 	Wait time.Duration
 
 	// Owner makes the call repeatable: the same owner gets the same lease again, with
-	// the time that is left. If it is "", the call makes an owner of its own.
+	// the time that is left, at most its TTL. If it is "", the call makes an owner of its own.
 	//
 	// If the outcome of a repeatable call is unknown, the call abandons nothing, because
 	// the caller will retry with this owner. Its error is then *LockStoreUnavailable,
@@ -31,7 +31,8 @@ type LeaseRequest struct {
 	// *LockLost, and the caller needs a new owner.
 	//
 	// A call with Wait that is told busy keeps its place in the key's queue for the next call with
-	// this owner, which has to come within lockstore.Turn after its turn begins. The guard does not
+	// this owner. That call must come within lockstore.Turn (2 s) after the turn begins. The caller cannot
+	// see this moment, so it calls at least every 2 s. The guard does not
 	// end this place: if no call comes, it delays those behind it by one Turn. A Release with this
 	// owner and Fence 0 leaves the queue at once, and the owner cannot be used any more.
 	Owner lockstore.Owner
@@ -77,7 +78,7 @@ func (g *Guard) Acquire(ctx context.Context, req LeaseRequest) (lockstore.Lease,
 // the caller may trust the lease, counted as for Acquire. *LockLost says that the lease
 // has ended or that another owner has the key. After *LockStoreUnavailable nobody knows
 // whether the lease is renewed, unless the error matches lockstore.ErrUnavailable: then it is as
-// before. The caller may call Renew again.
+// before. The caller may call Renew again. Other errors are *LockInvalid and *LockCorrupt.
 func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 	if err := g.usable(ctx); err != nil {
 		return 0, err
@@ -101,7 +102,7 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 // Release frees the lock of a long-lived lease. The same release again returns nil, for as
 // long as the store remembers the first one. *LockLost says that the lease is gone:
 // another owner was granted the key, the store knows nothing of this lease, or an operator has revoked it.
-// A lease that has only expired is released as usual.
+// If the lease has expired and nobody was granted the key since, Release returns nil.
 //
 // With Fence 0 it ends all that this owner has: its lease, its place in the queue, and requests of
 // Acquire that the store receives later. An owner that has nothing, or a revoked lease, is no error
