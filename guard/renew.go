@@ -9,11 +9,11 @@ import (
 
 // firstExtension is how long after the start of the work a lease that was handed over is extended,
 // if the work still runs then. It is short, so that a full lease soon replaces the short one of a
-// hand-over: until then the work ends if the store does not answer for a second.
+// hand-over: until then the work has only what is left of the turn.
 const firstExtension = 50 * time.Millisecond
 
-// renew extends the lease until the work ends, or until the trust reaches past the
-// work's time. It renews after each third of the time that the store lets the guard
+// renew extends the lease until the work ends, or until the lease is sure to outlast the
+// work. It renews after each third of the time that the store lets the guard
 // trust, which may be much less than the TTL.
 func (r *run) renew() {
 	defer close(r.joined)
