@@ -5,15 +5,17 @@ import (
 	"time"
 )
 
-// Shutdown cancels the context of all running work, with the cause ErrShutdown, and
+// Shutdown cancels all running work and all waiting, with the cause ErrShutdown, and
 // refuses every new call that takes a lock. It returns at once. Each run releases its
-// lease when its work has returned, never before.
+// lease when its work has returned, never before. With LOCK_SIGTERM=true boot.Start calls it.
 //
-// A release may take until 300 ms after Shutdown. If the work returns later than 200 ms
-// after Shutdown, the release has 100 ms. Shutdown also cuts a release that is under way.
-// So Do returns within 400 ms of Shutdown, if the work returns at once and each call of
-// the store ends within 50 ms of its context. DoAll may take 50 ms more for each further
-// key.
+// If the work returns at once and each call of the store ends within 50 ms of its context, these take
+// at most
+//
+//	a release, also one that is under way   until 300 ms after Shutdown
+//	a release that begins after 200 ms      100 ms
+//	Do                                      until 400 ms after Shutdown
+//	DoAll                                   50 ms more for each further key
 func (g *Guard) Shutdown() {
 	if g.Validate() == errNoGuard {
 		return
