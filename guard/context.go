@@ -135,8 +135,8 @@ func (w *window) lose(cause error) {
 }
 
 // lostUnderWork notes what a release after the work answered. If the answer is lost although the
-// lease could still be trusted, then the lease was lost under the work. After the end of
-// trust, or after a lost reply, the same answer says nothing about the time of the work.
+// lease could still be trusted, then the lease was lost under the work. Otherwise the
+// lease may have been lost only after the work.
 func (w *window) lostUnderWork(err error) {
 	if outcomeOf(err) == OutcomeLost && w.lost == nil && w.of.elapsed() < w.trust {
 		w.lost = err
