@@ -22,9 +22,9 @@ func systemClock() func() instant {
 // local clocks show. It understates what has passed only if both do: if the process stood still and
 // the wall clock was set back between the same two readings.
 //
-// It compares each reading with the last one and not with the start alone. Compared with the start
-// alone, a wall clock that was set back would hide a later freeze, and one that was ahead when a
-// request was sent, and is corrected afterwards, would make the lease longer.
+// It compares each reading with the last one and not with the start alone. Otherwise a wall clock that was
+// set back would hide a later freeze. And a wall clock that was ahead when a request was sent, and is
+// corrected afterwards, would make the lease longer.
 type clock struct {
 	now func() instant
 
