@@ -26,7 +26,7 @@ func (r *run) retry(end time.Duration) retry {
 	return retry{run: r, ctx: r, end: end, pause: r.guard.pauses(maxPause)}
 }
 
-// toAsk is the moment until which a store that fails is asked.
+// toAsk is when the guard stops to ask a store that fails.
 func (r *run) toAsk() time.Duration {
 	now := r.elapsed()
 	return now + min(storeRetryBudget, (r.left-now)/2)
@@ -88,7 +88,7 @@ func (t *retry) context(d time.Duration) (context.Context, context.CancelFunc) {
 }
 
 // limit is how long the next call may take: half of the time that is left, but at most 2 s and at least
-// 200 ms. A release has no least, and its repeats may take all of the time that is left.
+// 200 ms. A release has no minimum; a repeat of it may take all the time that is left.
 func (t *retry) limit() time.Duration {
 	left := t.end - t.elapsed()
 	switch {
