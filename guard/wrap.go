@@ -19,8 +19,8 @@ type Handler[In, Out any] func(ctx context.Context, lock Lock, in In) (Out, erro
 type Work[In any] func(ctx context.Context, lock Lock, in In) error
 
 // Wrapped is a Lambda handler whose work runs under a lock. Only [Wrap], [TakesOwnLocks] and the
-// packages below make one, so nobody can pass a handler without a lock to boot.Start by mistake.
-// Handle of the zero value returns an error.
+// packages below make one. So a handler without a lock gets to boot.Start only if somebody writes
+// TakesOwnLocks. Handle of the zero value returns an error.
 type Wrapped[In, Out any] struct {
 	handle func(context.Context, In) (Out, error)
 }
