@@ -13,41 +13,44 @@
 // same entry has a WrittenAt of begin + TTL + ClockResolution + MaxClockSkew or later. The holder
 // trusts its lease for TTL - Margin from before the write.
 //
-// The write that makes room also makes the first in the queue the holder, for one lockstore.Turn. The
+// The write that ends a lease hands the key to the first in the queue, for one lockstore.Turn. The
 // next Acquire of this owner writes the whole TTL.
 //
-// Every other time is a guess: the time of a read, or the last WrittenAt and what has passed
-// since. A guess may delay an answer. The rules say what each answer has to rest on:
+// Every other time counts as a guess, also that of a fresh read: the last time of the service and what has
+// passed since. A guess may delay an answer. The rules say what each answer has to rest on:
 //
 //   - Any read is enough for a refusal, and for "this acquisition has ended": what has ended stays
-//     so. It is also enough for a change of the entry that does not depend on the time: the
-//     change is applied to the entry that was read, or not at all.
-//   - A fresh read is needed for ErrLost, the result of Inspect, and "no place in the queue".
-//   - The time of a write of the caller's own is needed for a takeover, the turn in a queue, the time
-//     of trust of a repeat, "the lease has expired", and "in doubt". First the store writes the entry as
+//     so. A change that does not depend on the time needs no more: it is applied to the entry that was
+//     read, or not at all.
+//   - A fresh read is needed for ErrLost because another owner or nobody has the key, for the result of
+//     Inspect, and for "no place in the queue".
+//   - Five answers need the stamp of a write of this call: a takeover, the turn in a queue, the time of
+//     trust of a repeat, "the lease has expired", and "in doubt". First the store writes the entry as
 //     it is. The WrittenAt of this write is the time, and the change goes on top of it.
 //   - The time of the change itself is needed for MarkStarted. If the lease was over by then, the
 //     store takes the change back.
 //
 // The trust in a lease counts from before the write that granted or renewed it, and so depends on no
 // guess. A renewal that is under way when the lease ends still extends it, if nobody else
-// wrote the entry before the renewal arrives. The fence of a free key is made of a guess. The guess
-// is in the future if the process's wall clock has jumped ahead. Each next fence is then larger by 1,
-// until the service's time has reached it.
+// wrote the entry before the renewal arrives. A new fence is made from a guess of the
+// time. If the guess is too late, because a clock jumped ahead, the next fences grow by 1 until the
+// service's time has come that far.
 //
 // # Cost
 //
-// Requests to the service, reads included:
+// Requests of the KV, reads included (on ZooKeeper a fresh read sends two):
 //
 //	acquire a free key                        2, and 1 after a release by the same process
 //	a refusal                                 1, and one more to take a place in the queue
-//	renewal, release                          1, and 2 from another process
+//	Renew, Release, MarkStarted, Complete     1, and 2 from another process
+//	Inspect                                   1
+//	Leave, Revoke                             2
 //	takeover, also of a key kept for others   3
 //	repeat of a request                       2
 //	extend a lease that was handed over       2
 //	resolve a key in doubt                    3
 //
-// A hand-over is part of the write that makes room. The first read of a process is a fresh one.
+// A hand-over is part of the write that ends a lease. The first read of a process is a fresh one.
 //
 // A conflict costs a fresh read and the write again. These repeat at once: the holder, an owner that
 // was handed the key, the first in the queue, an abandon, and an operator who resolves a key. All
@@ -55,8 +58,8 @@
 //
 // # Limits
 //
-// An entry has at most 64 places and the last 16 owners whose acquisitions have ended, see
-// MaxValue for its size. The store never deletes an entry. An operator may delete the entry of a
+// An entry has at most 64 places, and the last 16 owners whose acquisitions have ended. MaxValue says how
+// large it is. The store never deletes an entry. An operator may delete the entry of a
 // key that is free, that nobody waits for and that nobody will use in the next minute, unless the
 // documentation of the store forbids it.
 //
@@ -67,18 +70,18 @@
 //
 // # A KV of one's own
 //
-//   - Write is the database's conditional write. What a version is made of matters
-//     most: if the database counts versions of an entry, and begins again after a deletion,
-//     add something random to the entry when it is created, and let each write check it.
+//   - Write is the database's conditional write. Versions must never come twice. Some databases count the
+//     versions of an entry, and begin again after a deletion. Then add something random to the entry when
+//     it is created, and let each write check it.
 //
 //   - WrittenAt is the time in the reply to the write, or what the database keeps beside
-//     the entry: a time of the service between the call of Write and its commit. A time of
-//     the client's clock will not do. The time that is left of a TTL which the service counts down
-//     will not do either: after a change of its leader it may count from the start.
+//     the entry: a time of the service between the call of Write and its commit. Do not use
+//     the client's clock. Do not use the remaining TTL of the service either: after a change of its
+//     leader it may count from the start.
 //
 //   - A fresh read is what the database calls strongly consistent or linearizable. now is
 //     the time in its reply. If the reply to a read has no time, write
-//     another entry first, and take the time of that write.
+//     some other entry before the read, and return the time of this write.
 //
 //   - If the database's client repeats requests by itself, ErrConflict may be the answer to
 //     the second copy of a write. That is allowed.
@@ -120,7 +123,7 @@ type Options struct {
 	Name string
 	// MaxClockSkew is how far the clocks of the service's hosts may disagree, 0 to a minute.
 	MaxClockSkew time.Duration
-	// The trust in a lease ends Margin before its TTL is over: 0 to half a second.
+	// Margin is how long before the end of its TTL a lease is not trusted any more: 0 to 500 ms.
 	Margin time.Duration
 }
 
@@ -140,9 +143,11 @@ type store struct {
 	kv  KV
 	opt Options
 
-	mu     sync.Mutex
-	clock  lastStamp
-	writes map[string]view // this process's last write of each key; a decision on it has to be written, and so checked
+	mu    sync.Mutex
+	clock lastStamp
+	// writes is this process's last write of each key. Only decisions that are written may rest on it: the
+	// write checks the version.
+	writes map[string]view
 }
 
 func newStore(kv KV, opt Options) (*store, error) {
@@ -190,21 +195,21 @@ type around struct{ driver.Driver }
 // Unwrap is for driver.As.
 func (a around) Unwrap() driver.Driver { return a.Driver }
 
-// A waiter that is the first in line begins with a read every shortLook. Each place before it makes the
-// pause longer, and so does the time for which it waits, up to longLook. If the KV is a Waker, it reads only when something may
-// have happened without a wake-up: the holder died, a turn is over, the wake-up got lost.
+// A waiter that is the first in line begins with a read every shortLook. The pause is longer with each
+// place before it and with the time that it has waited, up to longLook. If the KV is a Waker, it reads only
+// when something may have happened without a wake-up: the holder died, a turn is over, the wake-up got lost.
 const (
 	shortLook = 25 * time.Millisecond
 	longLook  = 300 * time.Millisecond
 	wokenLook = 750 * time.Millisecond
 
-	// listenTime is how long the first read waits for Listen, so that no release is missed.
+	// listenTime is how long the first read waits for Listen at most, so that no release is missed.
 	listenTime = 250 * time.Millisecond
 )
 
 // Await implements driver.Driver, by reads that are not fresh, except the first of a process. If
-// the KV is a Waker, it waits for a wake-up, and reads about every 0.75 s or more often. Its outcome
-// is never Granted: no trust counts from its call, so it may last for many reads.
+// the KV is a Waker, it waits for a wake-up, and reads about every 0.75 s or more often. It never
+// returns Granted, so nobody counts trust from its beginning, and it may take long.
 func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
