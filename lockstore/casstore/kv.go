@@ -22,13 +22,13 @@ type Entry struct {
 }
 
 // ErrConflict is what Write returns when the entry is not at the version that it
-// wants. This write was not applied; if the client sent it twice, the first copy may have been.
+// wants. This write was not applied. If the client sent it twice, the first copy may have been applied.
 var ErrConflict = errors.New("the entry is at another version")
 
 // MaxValue bounds a value in bytes. A key's entry is that large while it has a result of
-// lockstore.MaxResultBytes bytes, which are written as base64. Otherwise it has at most
-// 36 KB with one holder, and 5 KB if owners are from lockstore.NewOwner; 64 holders make it 27 KB with
-// such owners.
+// lockstore.MaxResultBytes bytes, which are written as base64. Otherwise it has 5 KB at
+// most with one holder, and 27 KB with 64 holders. Owners that callers choose may be long: then it has 36 KB
+// with one holder.
 const MaxValue = 350 << 10
 
 // KV has one entry for each key and replaces it by compare-and-swap. It is all that a
@@ -49,16 +49,17 @@ type KV interface {
 
 	// Write replaces the entry if it is at ifVersion; "" creates it. It returns the
 	// new entry; its Value need not be set. The value is text in UTF-8 without control
-	// characters, of at most MaxValue bytes, and never the one that the
-	// entry has: some services do nothing then, and keep the version.
+	// characters, of at most MaxValue bytes. It is never equal to the present value, because some services
+	// do nothing then, and keep the version.
 	Write(ctx context.Context, key string, value []byte, ifVersion string) (Entry, error)
 
-	// ClockResolution is the resolution of WrittenAt and now: both are whole multiples of it.
+	// ClockResolution is the resolution of WrittenAt and now: both are whole multiples of it. It is
+	// more than 0 and at most 1 s.
 	ClockResolution() time.Duration
 }
 
-// Waker is implemented by a KV that can wake a waiter up. A store over another KV reads the
-// entry again and again while it waits. Wake-ups may get lost. A Listen that takes
+// Waker is implemented by a KV that can wake a waiter up. If the KV is no Waker, the store reads
+// the entry again and again while a run waits. Wake-ups may get lost. A Listen that takes
 // long delays the first read by at most 250 ms. A Wake that takes long delays a release by at most
 // 100 ms: then its context ends.
 type Waker interface {
