@@ -6,11 +6,11 @@ import (
 	"github.com/lambdalock/lambdalock/internal/rules"
 )
 
-// lastStamp is the latest time of the service that was seen, and when.
+// lastStamp is the service's time as this process knows it: a stamp, and when it was seen.
 type lastStamp struct{ stamp, at time.Time }
 
 // clockAt is the stamp of v if the call has written v, else a guess of the time now.
-// A write that is still to come has a later time than both.
+// For a write that is still to come Late is thisWrite: later than everything.
 func (s *store) clockAt(v view) rules.Clock {
 	if v.own {
 		late := v.written.Add(s.blur())
@@ -36,7 +36,8 @@ func passed(at time.Time) time.Duration {
 
 // learn notes a stamp of the service. If began is not zero, the stamp is from a moment since began;
 // otherwise it may be old. A stamp that fits what is known changes nothing: if its reply took long, the
-// stamp is old by now and would set the clock back.
+// stamp is old by now and would set the clock back. behind and ahead say that what is known is too early, or
+// too late.
 func (s *store) learn(stamp, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
