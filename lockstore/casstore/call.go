@@ -26,7 +26,8 @@ func (s *store) Do(ctx context.Context, key string, r driver.Request) (driver.An
 	return a, err
 }
 
-// call is one request. It remembers what it has sent, because its errors depend on that.
+// call is one request of the driver, with all reads and writes of the KV that it takes. It remembers what it
+// has sent, because its errors depend on that.
 type call struct {
 	store *store
 	ctx   context.Context
@@ -36,7 +37,7 @@ type call struct {
 	sent      bool // a write was sent: a failure leaves the outcome unknown
 	conflicts int
 	tried     driver.Answer // of the last write
-	room      string        // the version at which a Leave has made room for the holder
+	room      string        // the version at which a Leave has let a renewal go first
 	trip      time.Duration // of the last read
 }
 
@@ -77,8 +78,8 @@ func (c *call) do() (driver.Answer, error) {
 	}
 }
 
-// start returns this process's last write of the key if the decision on it is a write, which checks
-// it. Otherwise it reads.
+// start returns this process's last write of the key if the decision on it is a write: the write checks the
+// version. Otherwise it reads.
 func (c *call) start() (view, error) {
 	switch c.Kind {
 	case driver.Inspect, driver.Leave, driver.Resolve, driver.Revoke:
@@ -95,10 +96,9 @@ func (c *call) start() (view, error) {
 	return c.read(false)
 }
 
-// again reads fresh, after a conflict or when a Leave gives way. Before that it pauses, unless the caller
-// has the lease or the first place. The pause grows slowly, and to ten round trips at most: whoever pauses
-// for long is overtaken by many that came later. A renewal does not depend on the pause, see
-// yields.
+// again reads fresh, after a conflict or when a Leave gives way. Before that it pauses, unless first says
+// that this request goes at once. The pause grows slowly, and to ten round trips at most: whoever pauses
+// for long is overtaken by many that came later. Renewals are protected by yields, not by this pause.
 func (c *call) again(v view) (view, error) {
 	c.conflicts++
 	if !c.first(v) {
@@ -110,6 +110,8 @@ func (c *call) again(v view) (view, error) {
 	return c.read(true)
 }
 
+// first says that the request does not pause after a conflict: the holder's, an Acquire of who was handed the
+// key or is the first in the queue, an Abandon, a Resolve.
 func (c *call) first(v view) bool {
 	switch c.Kind {
 	case driver.Acquire:
@@ -162,8 +164,8 @@ func (c *call) status(v view) driver.Status {
 }
 
 // certain looks again at a Lost after a conflict, because an earlier copy of the write may have been
-// applied. It returns an error if nobody knows, and for a Revoke the answer of that write if the entry
-// shows it.
+// applied. It returns an error if nobody knows. For a Revoke it returns the answer of the earlier copy if the
+// entry shows it.
 func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 	if a.Outcome != driver.Lost || c.conflicts == 0 || v.version == "" {
 		return a, nil
@@ -212,7 +214,7 @@ func (c *call) decide(v view, r driver.Request) (next rules.State, changed bool,
 		next, changed, a, basis = book.Decide(v.State, clock, r)
 	}
 	if c.Kind == driver.Acquire && v.begins().After(clock.Early.Add(c.store.blur()+farAhead)) {
-		basis = rules.OnStamp // a clock was set back: with the next write the state begins now
+		basis = rules.OnStamp // a state begins in the future, so a clock was set back: a write makes it begin now
 	}
 	return next, changed, a, basis
 }
