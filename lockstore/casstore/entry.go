@@ -28,7 +28,8 @@ type entry struct {
 	Closed  *kept[closed]   `json:"closed,omitempty"`
 }
 
-// Begin, also of closed, is in nanoseconds since 1970. 0 is the entry's WrittenAt. A time
+// Begin, also of closed, is in nanoseconds since 1970, without the blur, which since adds. 0 is the entry's
+// WrittenAt. A time
 // after WrittenAt counts as WrittenAt: a clock was set back.
 type holder struct {
 	Owner      string          `json:"owner"`
@@ -247,8 +248,8 @@ func (s *store) begin(since time.Time) int64 {
 }
 
 // since is when a lease or a closed time of the length ttl begins: its stamp and the blur, which is the
-// latest time at which its write can have been. It is rounded up, so that the end is a whole multiple of
-// the clock's resolution, as all stamps are.
+// latest time at which its write can have been. The end is rounded up to a whole multiple of the clock's
+// resolution, as all stamps are, and the begin moves with it.
 func (s *store) since(begin int64, written time.Time, ttl time.Duration) time.Time {
 	since, resolution := written, s.kv.ClockResolution()
 	if begin != 0 {
