@@ -1,4 +1,5 @@
-// Package lockhttp is a lock over HTTP, for programs in any language. Its handler,
+// Package lockhttp is the server of locks over HTTP, for programs in any language; folder clients has
+// clients. Its handler,
 // [Service.Handle], is behind an HTTP API of API Gateway, or behind a plain server that
 // makes the same events.
 //

@@ -1,5 +1,5 @@
-// Command provider is a sample of guard.WithMaxHolders: it translates texts at a slow provider that
-// allows 3 calls at once, counted over all environments. It is not in the template.
+// Command provider lets at most 3 runs at a time call a slow provider of translations, counted over all
+// environments. It is a sample of guard.WithMaxHolders, and is not in the template.
 //
 // What protects the provider:
 //

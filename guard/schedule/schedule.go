@@ -1,5 +1,6 @@
 // Package schedule guards functions that an EventBridge schedule or rule starts. Two runs
-// of one schedule never overlap: the second run is skipped. The package fits everything
+// of one schedule never overlap: the second run is skipped. With [Once] a tick that comes twice works
+// once. The package fits everything
 // that calls a function asynchronously and now and then calls it twice.
 //
 // The result of one event:

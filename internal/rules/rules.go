@@ -1,4 +1,4 @@
-// Package rules has the rules of the lock: what the answer to a request is, and what the
+// Package rules is the rule book of the lock: what the answer to a request is, and what the
 // state of the key is after it. It is a pure function, [Book.Decide]. It reads no clock,
 // sends nothing and remembers nothing. The stores in memory and on compare-and-swap are this
 // function; the others have the same rules in Lua and in conditional writes, and are compared

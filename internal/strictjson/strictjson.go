@@ -1,6 +1,6 @@
 // Package strictjson reads flat JSON objects from callers who are to notice
-// their mistakes. The standard decoder takes other spellings of a name, the last
-// of two values, and whatever follows the object's end.
+// their mistakes. It refuses what the standard decoder takes: other spellings of a name, two values of one
+// name, and text behind the object's end.
 package strictjson
 
 import (

@@ -1,4 +1,4 @@
-// Command unlocked does not compile, because of its last call.
+// Command unlocked does not compile: its last call gives boot.Start a handler without a lock.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Package once is what the functions Once of packages schedule, sqsbatch and stream share.
+// Package once is the code that schedule.Once, sqsbatch.Once and stream.Once share; package idempotency does
+// the work.
 package once
 
 import (
