@@ -36,7 +36,8 @@ type LockBusy struct {
 	Remaining     time.Duration
 	QueuePosition int
 
-	// Err is the last refusal, a *lockstore.Refused. It can be older than State. It has the result if the key is Completed.
+	// Err is the last refusal, a *lockstore.Refused. It can be older than State. It has the result if the
+	// key is Completed.
 	Err error
 }
 
