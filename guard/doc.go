@@ -80,7 +80,8 @@
 //     take long, it does both less often: it pauses at least four times as long as the last answer took,
 //     but for that never more than 2 s. Runs without a place have no order.
 //   - The run ends as busy if the store has refused it within the last 5 s, also if later requests failed
-//     because the pool or the store is overloaded. Otherwise it ends as unavailable.
+//     because the pool or the store is overloaded. Otherwise it ends as unavailable. If the
+//     run cannot leave the queue, the outcome is unknown: it may be handed the key.
 //
 // A run does not wait for a key in doubt. If a key is completed or in a cooldown, a run of Do, DoAll
 // or Acquire waits if the key is sure to be free in time. DoOnce and WithCooldown do not wait for it.

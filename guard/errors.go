@@ -175,7 +175,7 @@ func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrup
 // LockStoreUnavailable: the store gave no clear answer in time. The request was an acquire, a Renew, a
 // Release, an Inspect or the mark of a start. It is also the error of a DoAll or a DoOnce that lost a lease
 // before its work began. An acquire that the store refused less than 5 s ago is a LockBusy instead, if no
-// answer was lost. No work of this call ran.
+// answer was lost and the run has left the queue. No work of this call ran.
 //
 // If Err matches lockstore.ErrUnavailable, the store has not applied the last request. An acquire has then
 // left no lease, and after [Guard.Renew] or [Guard.Release] the lease is as it was before the call. After
