@@ -17,6 +17,7 @@ import (
 	"strings"
 	"text/template"
 	"time"
+	"unicode/utf8"
 
 	"github.com/lambdalock/lambdalock/bench"
 )
@@ -85,21 +86,25 @@ func markdown(t bench.Table) string {
 }
 
 const (
-	left, right, top = 300, 900, 84 // of the area of the bars
-	lane             = 30
+	right, top = 900, 84 // of the area of the bars
+	lane       = 30
+	letter     = 8 // the mean width in the names at most, in any of the fonts
 )
 
 // chart draws the waits of each locker on a logarithmic axis: a bar from p50 to p99, and a
 // dot for the longest wait.
 func chart(waits []bench.Wait) string {
 	shortest, longest := math.Inf(1), 0.0
+	name := 0
 	for _, w := range waits {
+		name = max(name, utf8.RuneCountInString(w.Locker))
 		shortest = min(shortest, ms(w.P50))
 		longest = max(longest, ms(w.Longest))
 	}
 	from, to := math.Floor(math.Log10(shortest)), math.Ceil(math.Log10(longest))
+	left := 40 + letter*name
 	x := func(d float64) float64 {
-		return left + (right-left)*(math.Log10(max(d, math.Pow(10, from)))-from)/(to-from)
+		return float64(left) + float64(right-left)*(math.Log10(max(d, math.Pow(10, from)))-from)/(to-from)
 	}
 	height := top + lane*(len(waits)+2)
 	var b strings.Builder
