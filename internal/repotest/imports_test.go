@@ -24,6 +24,7 @@ var layers = []struct {
 	{"internal/fencednumber", []string{"lockstore"}},
 	{"lockstore/casstore/castest", []string{"lockstore", "lockstore/casstore", "lockstore/driver", "lockstore/storetest"}},
 	{"lockstore/internal/rest", []string{"lockstore"}},
+	{"lockstore/internal/golden", []string{"lockstore"}},
 	{"lockstore/memstore", []string{"lockstore", "lockstore/driver", "internal/rules"}},
 	{"internal/rules", []string{"lockstore", "lockstore/driver"}},
 	{"internal/modelcheck", []string{"internal/rules", "lockstore/driver"}},

@@ -1,0 +1,35 @@
+package datastore
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/golden"
+)
+
+func TestGoldenEntities(t *testing.T) {
+	golden.Run(t, func(t *testing.T) golden.Storage {
+		f := newFake()
+		k := onFake(t, f)
+		return golden.Storage{
+			Open: func() *lockstore.Store { return store(t, k) },
+			Read: func() string {
+				var all []string
+				for _, e := range f.entities {
+					all = append(all, string(e.properties))
+				}
+				require.Len(t, all, 1)
+				return all[0]
+			},
+			Write: func(text string) {
+				e := map[string]any{"insert": map[string]any{"key": k.key(golden.Key), "properties": json.RawMessage(text)}}
+				request, err := json.Marshal(map[string]any{"mode": "NON_TRANSACTIONAL", "mutations": []any{e}})
+				require.NoError(t, err)
+				f.answer(":commit", request)
+			},
+		}
+	})
+}
