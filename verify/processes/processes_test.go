@@ -3,6 +3,7 @@ package processes
 import (
 	"fmt"
 	"net/url"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -51,6 +52,41 @@ func TestProcesses(t *testing.T) {
 		t.Fatalf("replay in verify/, as far as processes can be: VERIFY_SEED=%d go test -run TestProcesses ./processes", seed)
 	}
 	write(t, seed, began, results)
+}
+
+// TestRollingDeployment has the last version and this one on one Redis and on one table, while the environments of a
+// function are replaced one by one, and back. It finds what TestProcesses finds, and a stored result that
+// the other version does not tell. Without a tag the last version is the last commit. Both have the function
+// of this package: what it takes and prints stays as it was in the last version.
+func TestRollingDeployment(t *testing.T) {
+	seed, _ := verifyrecord.Seed(t, 1, 1)
+	dir, tree := t.TempDir(), t.TempDir()
+	version := "HEAD"
+	if tag, err := exec.CommandContext(t.Context(), "git", "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*.[0-9]*.[0-9]*").Output(); err == nil {
+		version = strings.TrimSpace(string(tag))
+	}
+	archive := filepath.Join(dir, "tree.tar")
+	for _, command := range [][]string{{"git", "-C", "../..", "archive", "-o", archive, version}, {"tar", "-xf", archive, "-C", tree}} {
+		out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	before, now := filepath.Join(dir, "before"), filepath.Join(dir, "now")
+	require.NoError(t, lambdatest.Build(t.Context(), filepath.Join(tree, "verify/processes/function"), before))
+	require.NoError(t, lambdatest.Build(t.Context(), "./function", now))
+	for _, on := range []target{onRedis(t, "redis", testservers.Redis(t)), onDynamoDB(t)} {
+		on.ttl = lossless
+		r := &run{t: t, target: on, seed: seed, old: before, parallel: 3, envs: 5}
+		r.enough = func(c counts) bool {
+			return len(r.problems) > 0 || c[replaced] >= int64(2*r.envs) && c[told] > 0 && c[acknowledged] >= int64(10*(2*r.envs+1))
+		}
+		v := r.play(now, 5*time.Minute)
+		t.Logf("%s and now on %s in %v: %v", version, on.name, r.now().Round(time.Millisecond), r.counts)
+		assert.Empty(t, v.Violations(), on.name)
+		assert.Empty(t, r.problems, on.name)
+		for _, never := range []string{missing, lost, doubt} {
+			assert.Zero(t, r.counts[never], "%s: %s", on.name, never)
+		}
+	}
 }
 
 func config(t *testing.T, rawURL string) lockstore.Config {
@@ -193,7 +229,7 @@ func (r *result) runs(t *testing.T, all *sync.WaitGroup) {
 func (r *result) failovers(few int64, play func(string, *run, func(*testing.T, Verdict))) {
 	one := &run{parallel: r.target.parallel, envs: 2, enough: func(c counts) bool {
 		refused := c[refused]+c[refusedTrusted] > 0 || !r.target.loses
-		return c[demoted] >= few/10+1 && c[demotedAtWork] > 0 && c["acknowledged elements"] >= few/2 && refused
+		return c[demoted] >= few/10+1 && c[demotedAtWork] > 0 && c[acknowledged] >= few/2 && refused
 	}}
 	id := "F80"
 	if r.target.loses {

@@ -1,8 +1,10 @@
 package processes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -95,14 +97,14 @@ func (r *run) plan(event, attempt int) plan {
 	case n < 58:
 		p.fault = hang
 	}
-	if r.target.pair != nil {
+	if r.target.pair != nil || r.old != "" {
 		p.fault = none
 	}
 	switch {
 	case r.target.loses:
 		// So long that the renewals of a holder that the replica knows are lost.
 		p.pause = ttl/2 + upTo(3*ttl/2)
-	case r.target.pair != nil:
+	case r.target.pair != nil || r.old != "":
 		p.pause /= 4
 		p.once = []string{"", "AtLeastOnce", "", "AtMostOnce"}[event%4]
 		p.duplicate = p.once != "" && attempt == 0
@@ -139,6 +141,7 @@ type event struct {
 	id               string // the request id of all its tries
 	notBefore        time.Duration
 	acknowledged     bool
+	by               string // the binary that was the first to acknowledge it
 }
 
 func (e *event) element() string { return fmt.Sprint("e", e.number) }
@@ -150,13 +153,16 @@ type counts map[string]int64
 const (
 	refused        = "stale requests refused"                     // to a holder whose lease had ended
 	refusedTrusted = "requests refused while a lease was trusted" // the list has seen a later holder too early
-	missing        = "acknowledged elements seen missing"         // if only for a time
+	acknowledged   = "acknowledged elements"
+	missing        = "acknowledged elements seen missing" // if only for a time
 	toWaiter       = "signals to a waiter"
 	shared         = "grants with the fence of another try"
 	lost           = "losses"
 	doubt          = "refused as in doubt"
 	demoted        = "planned failovers"
 	demotedAtWork  = "planned failovers while runs worked and others waited"
+	replaced       = "environments replaced by the other version"
+	told           = "results of the one version that the other told"
 )
 
 // run is one variant of the function in several environments on one store. The seed
@@ -166,6 +172,7 @@ type run struct {
 	t        *testing.T
 	target   target
 	variant  string
+	old      string // the binary of the last version, if the run is a deployment
 	seed     uint64
 	parallel int // lists in use at a time; fewer than environments, so that tries meet
 	envs     int
@@ -199,6 +206,8 @@ type try struct {
 type environment struct {
 	*lambdatest.Environment
 	concurrency int
+	number      int
+	binary      string
 	// The run's mutex guards the rest.
 	running   map[string]*try // by request id
 	injecting bool
@@ -235,27 +244,19 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 	require.NoError(r.t, err)
 	var all []*environment
 	for i := range r.envs {
-		e := &environment{concurrency: 1, running: map[string]*try{}, late: map[string]bool{}}
+		e := &environment{number: i, concurrency: 1, running: map[string]*try{}, late: map[string]bool{}}
 		switch {
 		case r.target.pair != nil:
 			e.concurrency = 8 // runs that share their connections
-		case i == 0:
+		case i == 0 && r.old == "":
 			e.concurrency = 2 // as on managed instances
 		}
-		e.Environment, err = lambdatest.Start(r.t.Context(), lambdatest.Config{
-			Binary: binary, Name: "lists", Timeout: r.timeout(), MaxConcurrency: e.concurrency,
-			Log: r,
-			Env: []string{
-				"LOCK_URL=" + r.target.locks, "LISTS_URL=" + r.target.lists, "VARIANT=" + r.variant,
-				"LOCK_TTL=" + r.target.ttl.String(), "LOCK_WAIT=1m", "LOCK_SIGTERM=true",
-			},
-		})
-		require.NoError(r.t, err)
+		require.NoError(r.t, r.launch(e, cmp.Or(r.old, binary)))
 		r.t.Cleanup(func() { assert.NoError(r.t, e.Close()) })
 		all = append(all, e)
 	}
 	if runtime.GOOS == "linux" {
-		assert.NotEmpty(r.t, left(r.t, binary), "left has to see these processes")
+		assert.NotEmpty(r.t, left(r.t, cmp.Or(r.old, binary)), "left has to see these processes")
 	}
 	var workers sync.WaitGroup
 	workers.Go(r.observe)
@@ -267,6 +268,7 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 			workers.Go(func() {
 				for t := r.next(e); t != nil; t = r.next(e) {
 					r.deliver(e, t)
+					r.deploy(e, binary)
 				}
 			})
 		}
@@ -282,6 +284,48 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 		r.lockAgain()
 	}
 	return r.check()
+}
+
+// launch has the binary run in the environment. After an error what ran there before is still in e.
+func (r *run) launch(e *environment, binary string) error {
+	started, err := lambdatest.Start(r.t.Context(), lambdatest.Config{
+		Binary: binary, Name: "lists", Timeout: r.timeout(), MaxConcurrency: e.concurrency,
+		Log: r,
+		Env: []string{
+			"LOCK_URL=" + r.target.locks, "LISTS_URL=" + r.target.lists, "VARIANT=" + r.variant,
+			"LOCK_TTL=" + r.target.ttl.String(), "LOCK_WAIT=1m", "LOCK_SIGTERM=true",
+		},
+	})
+	if err == nil {
+		e.Environment, e.binary = started, binary
+	}
+	return err
+}
+
+// deploy replaces an environment when it is its turn: one after the other by the new version, and then one
+// after the other by the old one again, with some events between two of them. Nothing runs in the environment.
+func (r *run) deploy(e *environment, binary string) {
+	r.mu.Lock()
+	n := int(r.counts[replaced])
+	due := r.old != "" && !r.ended && n%r.envs == e.number && r.counts[acknowledged] >= int64(10*(n+1))
+	r.mu.Unlock()
+	if !due {
+		return
+	}
+	if n/r.envs%2 == 1 {
+		binary = r.old
+	}
+	err := errors.Join(e.Shutdown(), e.Close())
+	if err == nil {
+		err = r.launch(e, binary)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts[replaced]++
+	if err != nil {
+		r.problem("environment %d: %v", e.number, err)
+		r.end()
+	}
 }
 
 // next is a try of an event to repeat, or of a new event, or nil in the end. The
@@ -470,9 +514,16 @@ func (r *run) deliver(e *environment, t *try) {
 			r.counts["elements added by a try that did not say so"]++
 		}
 		if !ev.acknowledged {
-			r.counts["acknowledged elements"]++
+			r.counts[acknowledged]++
+			ev.by = e.binary
 		}
 		ev.acknowledged = true
+		if t.Once != "" && string(answer.Payload) != `"added"` {
+			r.problem("try %d got another result than the first: %s", t.Event.Try, answer.Payload)
+		}
+		if t.Once != "" && ev.by != e.binary {
+			r.counts[told]++
+		}
 		return
 	case "LockBusy":
 		r.counts["busy"]++
