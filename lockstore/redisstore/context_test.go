@@ -39,7 +39,7 @@ func (s *silentServer) dial(context.Context, string, string) (net.Conn, error) {
 				<-time.After(s.greeting)
 			case "cluster":
 				reply = "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:6379\r\n"
-			case "evalsha", "eval", "info":
+			case "evalsha", "eval", "info", "blpop":
 				s.requests.Add(1)
 				continue
 			}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/leasesim"
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -107,7 +109,7 @@ func (f *far) Await(ctx context.Context, key string, r driver.Request) (driver.A
 	case f.slots <- struct{}{}:
 		defer func() { <-f.slots }()
 	default:
-		return driver.Answer{Outcome: driver.Ask, Note: r.Note}, pauseToPoll(ctx)
+		return driver.Answer{Outcome: driver.Ask, Note: r.Note}, pause.For(ctx, pollTime/2+rand.N(pollTime))
 	}
 	if err := f.lanes.enter(ctx, r); err != nil {
 		return driver.Answer{}, err

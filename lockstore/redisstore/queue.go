@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
@@ -31,14 +31,21 @@ type wakeUps struct {
 	slots   chan struct{}             // for waits, each of which occupies a connection
 	refused atomic.Pointer[time.Time] // when the server did not let this user wait for an element
 
+	mu      sync.Mutex
+	pausing map[string]chan string // by their lists: owners that pause in this process, for an element
+
 	oneKey atomic.Bool // the server does not let this user name a list in the script of a key
 }
 
 // A wait at the server lasts minBlock at least: 0 would be for ever. It ends blockSlack
-// before the deadline of its context.
+// before the deadline of its context. A server that hangs gets silence more time, and the
+// client of a cluster does not ask it again. A second request to wake others takes wakeTime
+// at most: it may go to another node of a cluster, and the release is done.
 const (
 	minBlock   = 10 * time.Millisecond
 	blockSlack = 20 * time.Millisecond
+	silence    = 100 * time.Millisecond
+	wakeTime   = 250 * time.Millisecond
 )
 
 // pollTime is how long a waiter pauses where it cannot wait at the server: half of
@@ -59,7 +66,7 @@ func (w *wakeUps) mayBlock() bool {
 // holder must not wait for a waiter to renew its lease.
 func newWakeUps(client redis.UniversalClient) *wakeUps {
 	size, timeout := 0, time.Duration(0)
-	w := &wakeUps{}
+	w := &wakeUps{pausing: map[string]chan string{}}
 	switch c := client.(type) {
 	case *redis.Client:
 		size, timeout = connections(c.Options().PoolSize, c.Options().MaxActiveConns), c.Options().ReadTimeout
@@ -81,7 +88,8 @@ func connections(pool, most int) int {
 // Await implements driver.Driver. It waits at the server for an element, and returns after
 // less than a second without one. Where it cannot wait there, because the server refuses
 // BLPOP or because waiters have half of the client's connections already, it returns after a
-// short random pause. Without an element its outcome is Ask: a holder that has died hands nothing over.
+// short random pause, or as soon as a run of this process hands the key over. Without an element its outcome is Ask: a
+// holder that has died hands nothing over.
 func (s *server) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	element, err := s.await(ctx, key, r.Owner)
 	if err != nil {
@@ -121,12 +129,12 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 		return s.wakeUps.block
 	}
 	if !s.wakeUps.mayBlock() || block() < minBlock {
-		return "", pauseToPoll(ctx)
+		return s.pause(ctx, key, owner)
 	}
 	select {
 	case s.wakeUps.slots <- struct{}{}:
 	default:
-		return "", pauseToPoll(ctx)
+		return s.pause(ctx, key, owner)
 	}
 	if err := s.lanes.enter(ctx, driver.Request{Kind: driver.AwaitTurn}); err != nil {
 		<-s.wakeUps.slots
@@ -135,7 +143,7 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 	most := block() // it may have taken long to get here
 	if most < minBlock {
 		s.endWait()
-		return "", pauseToPoll(ctx)
+		return s.pause(ctx, key, owner)
 	}
 	element, err := s.pop(ctx, key, owner, most)
 	switch {
@@ -149,13 +157,15 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 		now := time.Now()
 		s.wakeUps.refused.Store(&now)
 	}
-	return "", pauseToPoll(ctx)
+	return s.pause(ctx, key, owner)
 }
 
 // pop waits for an element of the owner's list. It frees its slot and its lane when the connection
 // is free again, which can be after the end of the context.
 func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, block time.Duration) (string, error) {
 	words := []any{"blpop", s.list(key, owner), block.Seconds()}
+	ctx, cancel := context.WithTimeout(ctx, block+silence)
+	defer cancel()
 	var cmd *redis.StringSliceCmd
 	if s.ends {
 		defer s.endWait()
@@ -211,9 +221,12 @@ func (s *server) together(key string) bool {
 
 // release ends a lease, and wakes the first in the queue with the same request if the lease's note names it.
 func (s *server) release(ctx context.Context, key string, r driver.Request) (reply, error) {
-	if r.Note != "" && !s.wakeUps.oneKey.Load() && s.together(key) {
-		next := lockstore.Owner(r.Note)
-		got, err := s.runWith(ctx, releaseScript, key, s.list(key, next), r.Owner, digits(r.Fence), text(secret(next)))
+	next, list := lockstore.Owner(r.Note), ""
+	if next != "" && !s.wakeUps.oneKey.Load() && s.together(key) {
+		list = s.list(key, next)
+	}
+	if list != "" && !s.wakeUps.pauses(list) {
+		got, err := s.runWith(ctx, releaseScript, key, list, r.Owner, digits(r.Fence), text(secret(next)))
 		if !errors.Is(err, lockstore.ErrUnavailable) || !slices.Contains([]string{"NOPERM", "CROSSSLOT"}, word(serverText(err))) {
 			return got, err
 		}
@@ -222,14 +235,61 @@ func (s *server) release(ctx context.Context, key string, r driver.Request) (rep
 	return s.run(ctx, releaseScript, key, r.Owner, digits(r.Fence))
 }
 
-// wake tells an owner that it was handed the key. The hand-over is done: an error changes nothing about it,
-// and the waiter asks for itself within a second.
-func (s *server) wake(ctx context.Context, key string, by lockstore.Owner, n news) {
-	_, _ = s.send(ctx, wakeScript, key, s.list(key, n.owner), "", by, text(secret(n.element)))
+// wake tells owners that they were handed the key. The hand-over is done: an error changes nothing about it,
+// and a waiter asks for itself within a second.
+func (s *server) wake(ctx context.Context, key string, by lockstore.Owner, all []news) {
+	ctx, cancel := context.WithTimeout(ctx, wakeTime)
+	defer cancel()
+	for _, n := range all {
+		if list := s.list(key, n.owner); !s.wakeUps.tell(list, n.element) {
+			_, _ = s.send(ctx, wakeScript, key, list, "", by, text(secret(n.element)))
+		}
+	}
 }
 
-// pauseToPoll lets a random time pass.
-func pauseToPoll(ctx context.Context) error { return pause.For(ctx, pollTime/2+rand.N(pollTime)) }
+// pause lets a random time pass, or less if a run of this process hands the key over. It returns the owner's
+// element, or "".
+func (s *server) pause(ctx context.Context, key string, owner lockstore.Owner) (string, error) {
+	w, list, element := s.wakeUps, s.list(key, owner), make(chan string, 1)
+	w.mu.Lock()
+	w.pausing[list] = element
+	w.mu.Unlock()
+	over, cancel := context.WithTimeout(ctx, pollTime/2+rand.N(pollTime))
+	defer cancel()
+	select {
+	case news := <-element:
+		return news, nil
+	case <-over.Done():
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pausing, list)
+	select {
+	case news := <-element: // both at the same time
+		return news, nil
+	default:
+		return "", ctx.Err()
+	}
+}
+
+// pauses reports whether the owner of a list pauses in this process.
+func (w *wakeUps) pauses(list string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pausing[list] != nil
+}
+
+// tell gives an element to the owner of a list, if it pauses in this process.
+func (w *wakeUps) tell(list, element string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	owner := w.pausing[list]
+	if owner != nil {
+		owner <- element
+		delete(w.pausing, list)
+	}
+	return owner != nil
+}
 
 // transient reports whether an error says nothing about the next wait at the server.
 func transient(err error) bool {

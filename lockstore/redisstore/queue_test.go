@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -229,6 +230,92 @@ func TestManyWaitersLeaveConnections(t *testing.T) {
 	}
 	cancel()
 	all.Wait()
+}
+
+// A hand-over inside one process takes no pause of those that find no connection to wait at the server: F57.
+func TestHandOverInOneProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openMini(t).Store
+		driverOf(s).wakeUps.slots = make(chan struct{}, 1)
+		lease := acquire(t, s, "k")
+		var all sync.WaitGroup
+		for range 20 {
+			req := queued(t, s, "k")
+			all.Go(func() {
+				for got := (lockstore.Lease{}); ; {
+					if got = await(t, s, req).Lease; got.Fence == 0 {
+						got, _ = s.Acquire(t.Context(), req)
+					}
+					if got.Fence != 0 {
+						assert.NoError(t, s.Release(t.Context(), got))
+						return
+					}
+				}
+			})
+		}
+		<-time.After(234567 * time.Microsecond)
+		began := time.Now()
+		require.NoError(t, s.Release(t.Context(), lease))
+		all.Wait()
+		require.Zero(t, time.Since(began))
+	})
+}
+
+// A node of a cluster hangs. A key of another node whose list is on this one, which happens to some names with braces,
+// is released in time, and a wait ends in time: F21.
+func TestNodeThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const healthy, hangs = "10.0.0.1:6379", "10.0.0.2:6379"
+		m, silent := miniredis.NewMiniRedis(), &silentServer{}
+		t.Cleanup(m.Close)
+		opt, err := options(config(t, "redis://127.0.0.1?cluster=true"))
+		require.NoError(t, err)
+		opt.Dialer = endable(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if addr == hangs {
+				return silent.dial(ctx, network, addr)
+			}
+			return m.Dial()
+		})
+		opt.PoolSize = 1000
+		slots := opt.Cluster()
+		slots.DisableRoutingPolicies = true
+		slots.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{
+				{Start: 0, End: 8191, Nodes: []redis.ClusterNode{{Addr: healthy}}},
+				{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: hangs}}},
+			}, nil
+		}
+		client := redis.NewClusterClient(slots)
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		s, err := New(client, Options{})
+		require.NoError(t, err)
+		node := func(name string) string {
+			master, err := client.MasterForKey(t.Context(), name)
+			require.NoError(t, err)
+			return master.Options().Addr
+		}
+		key := "}{"
+		for node(DefaultPrefix+key) != healthy {
+			key += "{"
+		}
+		lease := acquire(t, s, key)
+		req := queued(t, s, key)
+		for node(driverOf(s).list(key, req.Owner)) != hangs {
+			require.NoError(t, s.Leave(t.Context(), key, req.Owner))
+			req = queued(t, s, key)
+		}
+
+		began := time.Now()
+		require.True(t, await(t, s, req).Ask)
+		require.LessOrEqual(t, time.Since(began), driverOf(s).wakeUps.block+silence+pollTime*3/2)
+		require.Empty(t, driverOf(s).wakeUps.slots)
+		began = time.Now()
+		require.NoError(t, s.Release(t.Context(), lease))
+		require.Equal(t, wakeTime, time.Since(began), "a second request tells the waiter, in vain")
+		_, err = s.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		<-time.After(time.Minute)
+	})
 }
 
 // An element may be old, late or damaged. Then its owner asks the entry.

@@ -143,8 +143,8 @@ func (s *server) Do(ctx context.Context, key string, req driver.Request) (driver
 	if a.Outcome == driver.Granted && req.Kind == driver.Acquire {
 		a.TTL = min(a.TTL, req.TTL) // of a lease that the same owner had already
 	}
-	for _, h := range r.handed {
-		s.wake(ctx, key, req.Owner, h)
+	if len(r.handed) > 0 {
+		s.wake(ctx, key, req.Owner, r.handed)
 	}
 	return a, nil
 }
