@@ -197,22 +197,17 @@ func TestLoad(t *testing.T) {
 }
 
 // More runs at once in one process than its connections can serve: a holder's requests go first. TestLoad has the
-// numbers, in virtual time.
+// numbers, in virtual time. The wait is so long that a busy machine serves all.
 func TestLoadOnAServer(t *testing.T) {
 	for keys, runs := range map[int]int{1: 100, 200: 200} {
 		t.Run(fmt.Sprintf("F57 F58 %d runs, keys: %d", runs, keys), func(t *testing.T) {
 			store, err := Open(t.Context(), config(t, "redis://"+testservers.Redis(t)+"?connections=4"))
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, driverOf(store).client.Close()) })
-			var ok, busy atomic.Int64
-			g, err := guard.New(store, guard.Options{TTL: 5 * time.Second, Wait: 4 * time.Second, Observe: func(_ context.Context, r guard.Report) {
-				switch r.Outcome {
-				case guard.OutcomeOK:
-					ok.Add(1)
-				case guard.OutcomeBusy:
-					busy.Add(1)
-				}
-				assert.Contains(t, []guard.Outcome{guard.OutcomeOK, guard.OutcomeBusy}, r.Outcome, r.Err)
+			var reports atomic.Int64
+			g, err := guard.New(store, guard.Options{TTL: time.Minute, Wait: time.Minute, Observe: func(_ context.Context, r guard.Report) {
+				reports.Add(1)
+				assert.Equal(t, guard.OutcomeOK, r.Outcome, r.Err)
 				assert.NoError(t, r.ReleaseErr)
 			}})
 			require.NoError(t, err)
@@ -226,12 +221,7 @@ func TestLoadOnAServer(t *testing.T) {
 				})
 			}
 			all.Wait()
-			t.Logf("%d had the lock, %d were told busy", ok.Load(), busy.Load())
-			require.EqualValues(t, runs, ok.Load()+busy.Load())
-			require.Positive(t, ok.Load())
-			if keys == runs {
-				require.Zero(t, busy.Load())
-			}
+			require.EqualValues(t, runs, reports.Load())
 		})
 	}
 }

@@ -74,7 +74,8 @@ func newScript(source string) script {
 }
 
 // decision is a script that reads an entry, changes it by the rules of one kind of request,
-// writes it and answers. What is in first may have the answer without all that.
+// writes it and answers. What is in first may have the answer without all that. free.lua and alone.lua each check the
+// two lines of an entry: with one text for both a release takes a server 0.5 us more, of 13, and there is more of it.
 func decision(first, kind string) script {
 	return newScript(getLua + first + entryLua + rulesOf("\nlocal function decide()\n"+kind+"end\n"+wakeLua+finishLua))
 }
