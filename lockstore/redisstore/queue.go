@@ -23,7 +23,8 @@ import (
 // Whoever hands the key over puts one into the list of the new holder. A script may touch only keys that
 // the client names. So a grant says who is the first in the queue, and the release names that
 // owner's list. If another owner is the first by then, the release says so, and a second request wakes that
-// owner. An element that gets lost costs the time until the waiter asks for itself.
+// owner. An owner that pauses in the same process, because waiters have all their connections, gets the element there.
+// An element that gets lost costs the time until the waiter asks for itself.
 
 // wakeUps is how the waiters of one store wait, and how its holders wake others.
 type wakeUps struct {
