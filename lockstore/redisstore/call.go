@@ -245,11 +245,8 @@ func (s *server) outcome(name scriptName, key string, state uint32, err error) e
 		return errForeign(key, err)
 	}
 	if state&ambiguous == 0 && (state&written == 0 || refused(err)) {
-		switch {
-		case state&written == 0:
+		if moved := word(serverText(err)) == "MOVED"; moved || state&written == 0 {
 			err = s.withAdvice(err)
-		case word(serverText(err)) == "MOVED":
-			err = fmt.Errorf("%w: the server is in cluster mode; the URL needs cluster=true", err)
 		}
 		return fmt.Errorf("redisstore: key %q: %s: %w: %w", key, name.says("not applied"), lockstore.ErrUnavailable, err)
 	}
@@ -269,9 +266,17 @@ func withContext(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ended, err)
 }
 
-// withAdvice adds a possible cause to the error of a request that was not written. A client
-// with TLS at a server without TLS, or the reverse, gets no answer, or the connection ends.
+// withAdvice adds what is wrong with the URL to the error of a request that was not written, or of
+// one for a key of another node. A client with TLS at a server without TLS, or the reverse, gets no
+// answer, or the connection ends.
 func (s *server) withAdvice(err error) error {
+	_, cluster := s.client.(*redis.ClusterClient)
+	switch text := serverText(err); {
+	case !cluster && word(text) == "MOVED":
+		return fmt.Errorf("%w: the server is in cluster mode; the URL needs cluster=true", err)
+	case cluster && strings.HasPrefix(text, "This instance has cluster support disabled"):
+		return fmt.Errorf("%w: the server is not in cluster mode; remove cluster=true from the URL", err)
+	}
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return err // no server is there

@@ -78,12 +78,20 @@ func TestClusterIsForgotten(t *testing.T) {
 
 const clusterAdvice = ": the server is in cluster mode; the URL needs cluster=true"
 
-// The first request for a key of another node says it, too.
+// The first request for a key of another node says it, too. The reverse mistake is told at every
+// request.
 func TestClusterIsForgottenAtFirstUse(t *testing.T) {
 	const moved = "MOVED 3999 127.0.0.1:1"
 	s := openStore(t, "redis://"+fakeServer(t, func([]string) string { return "-" + moved + "\r\n" }))
 	for _, err := range everyRequest(t.Context(), s) {
 		requireUnavailable(t, err, moved+clusterAdvice)
+	}
+	const disabled = "This instance has cluster support disabled: the server is not in cluster mode; remove cluster=true from the URL"
+	s = openStore(t, "redis://"+testservers.Redis(t)+"?cluster=true")
+	errs := everyRequest(t.Context(), s)
+	_, errs["check"] = s.Check(t.Context())
+	for _, err := range errs {
+		requireUnavailable(t, err, disabled)
 	}
 }
 
