@@ -44,9 +44,9 @@ func Command() *cobra.Command {
 		Short: "Run a command while holding a lock",
 		Long: `Run COMMAND while holding the lock of KEY, and release the lock when it ends. Without -n
 or -w it waits for the lock for as long as it takes, as flock does. If the store does not
-answer at the start, lockctl ends with 69, and with 77 if this user may not write: after about
-5 s, so a short failure ends nothing. If it stops answering later, lockctl goes on waiting, and
-warns after 30 s.
+answer at the start, lockctl ends with 69 after about 5 s, so a short failure ends nothing. It
+ends at once with 77 if this user may not write, and with 78 if the store is set up wrongly. If
+the store stops answering later, lockctl goes on waiting, and warns after 30 s.
 
 A TIME is a number of seconds, as for flock, or a duration such as 1m30s.
 

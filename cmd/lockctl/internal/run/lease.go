@@ -27,6 +27,7 @@ type trusting struct {
 	timeout time.Duration // of one call
 	failing failing
 	until   moment
+	asked   bool
 }
 
 // Unwrap is for driver.As.
@@ -44,8 +45,20 @@ func (d *trusting) Do(ctx context.Context, key string, r driver.Request) (driver
 	if d.failing.note(err); a.Outcome == driver.Granted {
 		d.until = sent.add(a.TTL - margin)
 	}
+	if !d.asked && errors.Is(err, lockstore.ErrUnavailable) && stores.IsFinal(stores.Failed(err)) {
+		err = final{err}
+	}
+	d.asked = true
 	return a, err
 }
+
+// final is the error of a first request that another one would get, too. The guard repeats none that
+// matches lockstore.ErrCorrupt.
+type final struct{ error }
+
+func (f final) Unwrap() error { return f.error }
+
+func (final) Is(target error) bool { return target == lockstore.ErrCorrupt }
 
 // isLost says that no later renewal can succeed.
 func isLost(err error) bool {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -74,6 +75,33 @@ func TestWaitWarns(t *testing.T) {
 				assert.Equal(t, c.said, stderr.String())
 			})
 		})
+	}
+}
+
+// refusing is a driver that answers with an error of a Redis server.
+type refusing string
+
+func (r refusing) Error() string { return string(r) }
+func (refusing) RedisError()     {}
+
+func (r refusing) Do(context.Context, string, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, fmt.Errorf("%w: %w", lockstore.ErrUnavailable, r)
+}
+
+func (refusing) Await(context.Context, string, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, nil
+}
+
+// The guard does not repeat a first request that is refused for the user or for the set-up. Later
+// such a refusal ends no wait.
+func TestFirstRefusalIsFinal(t *testing.T) {
+	for text, is := range map[refusing]bool{"WRONGPASS": true, "MOVED 1 127.0.0.1:1": true, "ERR This instance has cluster support disabled": true, "LOADING": false} {
+		d := &trusting{Driver: text, timeout: time.Second}
+		for _, first := range []bool{true, false} {
+			_, err := d.Do(t.Context(), "k", driver.Request{Kind: driver.Acquire})
+			assert.Equal(t, is && first, errors.Is(err, lockstore.ErrCorrupt), text)
+			require.ErrorIs(t, err, text)
+		}
 	}
 }
 

@@ -53,6 +53,7 @@ func TestExitStatus(t *testing.T) {
 		"nobody there":         {[]string{"--store", "redis://127.0.0.1:1", "k", "--", "true"}, 69, "connection refused"},
 		"nobody there, -n":     {[]string{"-n", "--store", "redis://127.0.0.1:1", "k", "--", "true"}, 69, "connection refused"},
 		"not this user":        {[]string{"--store", "redis://nobody:wrong@" + addr, "k", "--", "true"}, 77, "WRONGPASS"},
+		"no cluster":           {[]string{"--store", "redis://" + addr + "?cluster=true", "k", "--", "true"}, 78, "remove cluster=true"},
 		"no such store":        {[]string{"--store", "etcd://x", "k", "--", "true"}, 78, "no store for the scheme"},
 		"another's entry":      {[]string{"foreign", "--", "true"}, 76, "not a lock"},
 		"what it gets":         {[]string{"k", "--", "sh", "-c", `[ "$LOCK_KEY" = k ] && [ "$LOCK_FENCE" -gt 1000000 ] && [ "$LOCK_HELD$LOCK_SEAT" = true0 ]`}, 0, ""},

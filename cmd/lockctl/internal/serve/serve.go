@@ -164,7 +164,7 @@ func openStore(ctx context.Context, lockURL string, getenv func(string) string, 
 	}
 	findings, err := stores.Check(ctx, store)
 	for _, f := range findings {
-		fmt.Fprintf(out, "%s %s\n", f.Problem, f.Fix)
+		fmt.Fprintf(out, "%s\n    to do: %s\n", f.Problem, f.Fix)
 	}
 	if err != nil { // it may need a permission that locking does not
 		fmt.Fprintln(out, "The server's set-up cannot be checked:", err)

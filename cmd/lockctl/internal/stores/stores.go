@@ -46,6 +46,13 @@ const timeout = 5 * time.Second // for the first requests to the store
 
 var openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener}
 
+// IsFinal says that the set-up is wrong or that this user may not do it, so that another try would
+// get the same answer. err is one of Failed.
+func IsFinal(err error) bool {
+	status := exit.Status(err)
+	return status == exit.Config || status == exit.Permission
+}
+
 // Has says that lockctl has the store of a URL's scheme.
 func Has(scheme string) bool {
 	return slices.ContainsFunc(openers, func(o lockstore.Opener) bool { return slices.Contains(o.Schemes, scheme) })
@@ -127,7 +134,7 @@ func Failed(err error) error {
 	switch {
 	case code.refusesUser:
 		status = exit.Permission
-	case code.refusesTable, unproven(err):
+	case code.wrongSetUp, unproven(err):
 		status = exit.Config
 	case status == exit.No:
 		status = exit.Unavailable // the outcome is unknown, and the text says so
@@ -146,10 +153,11 @@ func unproven(err error) bool {
 	return unverified || notTLS
 }
 
-type code struct{ refusesUser, refusesTable bool }
+type code struct{ refusesUser, wrongSetUp bool }
 
 // serverCode reads what a server says in an error, for what lockstore has no error: that
-// this user may not do it, or that the table is not there or has another primary key.
+// this user may not do it, that the table is not there or has another primary key, or that the
+// server is in cluster mode and the URL is not, or the reverse.
 func serverCode(err error) code {
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		switch api.ErrorCode() {
@@ -157,13 +165,18 @@ func serverCode(err error) code {
 			"InvalidSignatureException", "SignatureDoesNotMatch", "MissingAuthenticationTokenException", "MissingAuthenticationToken":
 			return code{refusesUser: true}
 		case "ResourceNotFoundException", "ValidationException":
-			return code{refusesTable: true}
+			return code{wrongSetUp: true}
 		}
 	}
 	for _, prefix := range [...]string{"NOPERM", "NOAUTH", "WRONGPASS",
 		"The user executing the script can't", "ACL failure in script"} { // the same of Redis and of Valkey inside a script
 		if redis.HasErrorPrefix(err, prefix) {
 			return code{refusesUser: true}
+		}
+	}
+	for _, prefix := range [...]string{"MOVED", "This instance has cluster support disabled"} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return code{wrongSetUp: true}
 		}
 	}
 	// ZooKeeper's server says the same to a user without the right and to a wrong password.
