@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/lambdalock/lambdalock/internal/awscreds"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -48,7 +50,8 @@ func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (*Store, erro
 // then the function's table, and skew, key, sort, prefix, ttl and otherttl have no effect. The
 // client takes the region and the credentials from Lambda's environment. It reads none of the
 // SDK's shared files, which makes it small and quick to start. A call has at most three
-// attempts of less than two seconds each.
+// attempts of less than two seconds each. It also repeats a transaction that was cancelled for a
+// TransactionConflict alone, see Store.CompleteItem.
 func Client(cfg lockstore.Config) (*dynamodb.Client, error) {
 	client, _, err := open(cfg, nil)
 	return client, err
@@ -155,6 +158,7 @@ func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dyn
 		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
 			o.MaxAttempts = 3
 			o.Backoff = retry.BackoffDelayerFunc(backoff)
+			o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(conflict)}, o.Retryables...)
 		}),
 		EndpointDiscovery: dynamodb.EndpointDiscoveryOptions{
 			EnableEndpointDiscovery: aws.EndpointDiscoveryDisabled,
@@ -164,6 +168,21 @@ func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dyn
 		opt.BaseEndpoint = &set.endpoint
 	}
 	return dynamodb.New(opt)
+}
+
+// conflict tells the SDK to send a transaction again that DynamoDB has cancelled only because another
+// request for one of its items came at the same time. Nothing of it was written.
+func conflict(err error) aws.Ternary {
+	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
+	if !ok {
+		return aws.UnknownTernary
+	}
+	for _, r := range cancelled.CancellationReasons {
+		if code := aws.ToString(r.Code); code != "None" && code != "TransactionConflict" {
+			return aws.UnknownTernary
+		}
+	}
+	return aws.TrueTernary
 }
 
 // backoff is a random pause of up to 50 ms, then of up to 100 ms. The guard makes longer

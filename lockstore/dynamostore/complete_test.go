@@ -202,6 +202,25 @@ func TestEndInATransaction(t *testing.T) {
 	})
 }
 
+// Another request for one of the items cancels a transaction, and the client sends it again. It does not
+// if a condition was false.
+func TestTransactionConflict(t *testing.T) {
+	for last, sent := range map[string]int{"None": 3, "TransactionConflict": 3, "ConditionalCheckFailed": 2} {
+		bubble(t, "F42 "+last, func(t *testing.T) {
+			service := fakedynamo.New(table)
+			store := newStore(t, service, 0, dynamostore.Options{})
+			lease := held(t, store)
+			service.Fault = on(fakedynamo.Fault{Refuse: &fakedynamo.Failure{
+				Status: 400, Code: "TransactionCanceledException", Reasons: []any{map[string]string{"Code": "TransactionConflict"}, map[string]string{"Code": last}},
+			}}, 2)
+			err := transact(service, store.CompleteItem(key, lease.Fence, []byte("result"), time.Hour))(t.Context())
+			require.Equal(t, sent == 3, err == nil, "%v", err)
+			require.EqualValues(t, sent, service.Requests())
+			require.False(t, store.IsStale(err, lease.Fence))
+		})
+	}
+}
+
 // replyLost loses the reply to the first write that completes. The SDK sends it again.
 type replyLost struct {
 	http.RoundTripper

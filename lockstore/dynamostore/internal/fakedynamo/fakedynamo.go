@@ -79,7 +79,7 @@ type Failure struct {
 	Status        int
 	Code, Message string
 	item          Item
-	reasons       []any // why a transaction was cancelled, one for each item
+	Reasons       []any // why a transaction was cancelled, one for each item
 }
 
 func (f *Failure) Error() string { return f.Code + ": " + f.Message }
@@ -246,8 +246,8 @@ func (s *Service) serve(c call, refuse *Failure) *http.Response {
 		if failure.item != nil {
 			reply["Item"] = failure.item
 		}
-		if failure.reasons != nil {
-			reply["CancellationReasons"] = failure.reasons
+		if failure.Reasons != nil {
+			reply["CancellationReasons"] = failure.Reasons
 		}
 		out = reply
 	}
@@ -452,7 +452,7 @@ func (s *Service) transact(checks, updates []*input) (any, *Failure) {
 		}
 	}
 	if !holds {
-		return nil, &Failure{Status: 400, Code: "TransactionCanceledException", Message: "Transaction cancelled", reasons: reasons}
+		return nil, &Failure{Status: 400, Code: "TransactionCanceledException", Message: "Transaction cancelled", Reasons: reasons}
 	}
 	for _, write := range apply {
 		write()
