@@ -15,6 +15,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/timeflag"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -97,7 +98,7 @@ With --json each key is a line, as it comes. The last line is
 	f.SortFlags = false
 	f.StringSliceVar(&l.states, "state", []string{lockstore.Held.String(), lockstore.Revoked.String(), lockstore.InDoubt.String()}, "list keys in these `STATES`: "+strings.Join(states, ", "))
 	f.StringVar(&l.sort, "sort", "", "read all, then print in this `ORDER`: "+sortAge+" (the oldest first), "+sortKey+", "+sortWaiting+" (the most first)")
-	f.DurationVar(&l.longer, "longer-than", 0, "list only keys that somebody has for longer than `TIME`")
+	timeflag.Var(f, &l.longer, "longer-than", "", "list only keys that somebody has for longer than `TIME`")
 	f.IntVar(&l.limit, "limit", 1000, "end after `N` keys; 0 is no limit")
 	f.Float64Var(&l.rate, "rate", 5, "read `N` pages in a second at most, 0.001 to 1000")
 	f.BoolVar(&l.yes, "yes", false, "do not ask")

@@ -126,8 +126,12 @@ func Failed(err error) error {
 	if err == nil {
 		return nil
 	}
+	// What the guard says around it would say the same again.
 	if asked, ok := errors.AsType[*guard.LockStoreUnavailable](err); ok && asked.Err != nil {
-		err = asked.Err // the rest would say the same again
+		err = asked.Err
+	}
+	if asked, ok := errors.AsType[*guard.LockCorrupt](err); ok && asked.Err != nil {
+		err = asked.Err
 	}
 	status := exit.Status(err)
 	code := serverCode(err)

@@ -66,6 +66,9 @@ func TestFailedSaysItOnce(t *testing.T) {
 	err := Failed(&guard.LockStoreUnavailable{Key: "k", Err: inner})
 	require.EqualError(t, err, "dynamostore: there is no connection: refused")
 	assert.Equal(t, exit.Unavailable, exit.Status(err))
+	err = Failed(&guard.LockCorrupt{Key: "k", Err: fmt.Errorf("there is no such table: %w", lockstore.ErrCorrupt)})
+	require.EqualError(t, err, "there is no such table: lock entry is foreign or corrupt")
+	assert.Equal(t, exit.Damaged, exit.Status(err))
 }
 
 func TestTablesAreMadeOnlyHere(t *testing.T) {
