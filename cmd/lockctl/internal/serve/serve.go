@@ -77,7 +77,7 @@ func run(ctx context.Context, lockURL string, getenv func(string) string, addres
 	}
 	listener, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("the address %s is taken; choose another port, for example %q or make serve PORT=8081", address, "lockctl serve 8081")
+		return fmt.Errorf("the address %s is taken; choose another port: %q or make serve PORT=0 takes one that is free", address, "lockctl serve 0")
 	}
 	if err != nil {
 		return err

@@ -320,7 +320,7 @@ func TestAddresses(t *testing.T) {
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	require.NoError(t, err)
 	err = run(t.Context(), "redis://127.0.0.1:1", local, port, io.Discard) // told before the store is asked
-	assert.EqualError(t, err, "the address 127.0.0.1:"+port+` is taken; choose another port, for example "lockctl serve 8081" or make serve PORT=8081`)
+	assert.EqualError(t, err, "the address 127.0.0.1:"+port+` is taken; choose another port: "lockctl serve 0" or make serve PORT=0 takes one that is free`)
 	for _, bad := range []string{"", "http", "65536", "-1", "+1", "127.0.0.1", "127.0.0.1:", ":8080", "0.0.0.0:80", "[::]:80", "192.0.2.1:80", "example.com:80", "localhost.example.com:80"} {
 		err := run(t.Context(), "memory://", local, bad, io.Discard)
 		assert.ErrorContains(t, err, fmt.Sprintf("ADDRESS is %q; want a port", bad))
