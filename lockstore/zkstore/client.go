@@ -172,6 +172,9 @@ func (s *session) await(ctx context.Context) error {
 			}
 			return fmt.Errorf("no session within %v", connectTimeout)
 		case <-ctx.Done():
+			if failure != nil {
+				return fmt.Errorf("%w: %w", ctx.Err(), failure)
+			}
 			return ctx.Err()
 		}
 	}
