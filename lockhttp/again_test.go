@@ -98,12 +98,32 @@ func TestMaxHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newWorld(t).Service
 		const two = `{"ttl": 30, "maxHolders": 2}`
-		first, second := acquire(t, s, key, two), acquire(t, s, key, two)
+		first := acquire(t, s, key, two)
+		<-time.After(10 * time.Second)
+		second := acquire(t, s, key, `{"ttl": 30, "maxHolders": 3, "holder": "me"}`, idem, "7")
 		require.EqualValues(t, 0, first.said["seat"])
 		require.EqualValues(t, 1, second.said["seat"])
 		require.NotContains(t, acquire(t, s, key+"2", thirty).said, "seat")
 		for _, more := range []string{two, thirty, `{"ttl": 30, "maxHolders": 64}`} {
 			require.Equal(t, http.StatusConflict, ask(t, s, "PUT", key, more).StatusCode, more)
+		}
+		look := ask(t, s, "GET", key, "")
+		for i, want := range []object{
+			{"state": "held", "seat": 0.0, "fence": first.said["fence"], "remaining": 20.0},
+			{"state": "held", "seat": 1.0, "fence": second.said["fence"], "remaining": 30.0},
+		} {
+			shown := look.said["holders"].([]any)[i].(object)
+			require.Equal(t, cron, shown["holder"].(object)["caller"])
+			delete(shown, "holder")
+			require.Equal(t, want, shown)
+		}
+		require.Len(t, look.said["holders"], 2)
+		require.Equal(t, 2.0, look.said["maxHolders"], "the smallest number")
+		require.NotContains(t, look.said, "holder", "there is no one holder")
+		for _, had := range []answer{first, second} {
+			lease, ok := leaseOf(had.token(), key, []secret{secret(oldSecret)})
+			require.True(t, ok)
+			require.NotContains(t, look.Body, string(lease.Owner))
 		}
 		require.NotContains(t, ask(t, s, "PATCH", key, thirty, "Lock-Token", first.token()).said, "seat")
 		require.Equal(t, http.StatusNoContent, ask(t, s, "DELETE", key, "", "Lock-Token", first.token()).StatusCode)

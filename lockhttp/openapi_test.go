@@ -36,7 +36,7 @@ type object = openapitest.Object
 type description struct{ openapitest.Document }
 
 func describe(text string) (description, error) {
-	d, err := openapitest.Parse(text, "Grant", "State", "Holder")
+	d, err := openapitest.Parse(text, "Grant", "State", "Seated", "Holder")
 	return description{d}, err
 }
 

@@ -37,17 +37,17 @@ func TestStates(t *testing.T) {
 				}
 				return s.Release(ctx, l)
 			},
-			look: []string{"waiting"}, detail: "Nobody holds the lock, but other callers have waited longer for it.", after: "1",
+			look: []string{"waiting", "maxHolders", "holders"}, detail: "Nobody holds the lock, but other callers have waited longer for it.", after: "1",
 		},
 		lockstore.Held: {
-			look: []string{"holder", "remaining"}, detail: "Another holds the lock.", after: "1",
+			look: []string{"holder", "remaining", "maxHolders", "holders"}, detail: "Another holds the lock.", after: "1",
 		},
 		lockstore.Revoked: {
 			bring: func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
 				_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: l.Fence, By: lockstore.HolderInfo{Name: "an operator"}})
 				return err
 			},
-			look: []string{"holder", "remaining"}, detail: "An operator has ended the lease of the lock, and nobody gets the lock before its end.", after: "1",
+			look: []string{"holder", "remaining", "maxHolders", "holders"}, detail: "An operator has ended the lease of the lock, and nobody gets the lock before its end.", after: "1",
 		},
 		lockstore.Completed: {
 			bring: func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
@@ -110,7 +110,10 @@ func TestLifeOfALock(t *testing.T) {
 		require.Equal(t, map[string]any{"name": "cron on host 4", "caller": cron, "id": "request", "since": began.UTC().Format(time.RFC3339Nano)}, busy.said["holder"])
 
 		look := ask(t, s, "GET", "reports/daily", "")
-		require.Equal(t, map[string]any{"state": "held", "fence": had.said["fence"], "holder": busy.said["holder"], "remaining": 30.0}, look.said)
+		require.Equal(t, map[string]any{
+			"state": "held", "fence": had.said["fence"], "holder": busy.said["holder"], "remaining": 30.0, "maxHolders": 1.0,
+			"holders": []any{object{"state": "held", "fence": had.said["fence"], "holder": busy.said["holder"], "remaining": 30.0, "seat": 0.0}},
+		}, look.said)
 
 		<-time.After(20 * time.Second)
 		renewed := ask(t, s, "PATCH", "reports/daily", `{"ttl": 60}`, "lock-token", had.token())
