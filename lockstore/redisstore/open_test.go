@@ -167,6 +167,25 @@ func TestHandshakeIsOneRequest(t *testing.T) {
 	require.Empty(t, commands)
 }
 
+// A request with MaxHolders 1 is the request without one.
+func TestRequestOfOneHolder(t *testing.T) {
+	commands := make(chan []string, 10)
+	s := openStore(t, "redis://"+fakeServer(t, func(command []string) string {
+		commands <- command
+		return "-ERR no\r\n"
+	}))
+	send := func(most int, join bool) []string {
+		_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute, MaxHolders: most, JoinQueue: join})
+		require.Error(t, err)
+		require.Len(t, commands, 1)
+		return <-commands
+	}
+	for _, join := range []bool{false, true} {
+		require.Equal(t, send(0, join), send(1, join))
+		require.NotEqual(t, send(1, join), send(2, join))
+	}
+}
+
 // A lease is not shorter than requested.
 func TestMicrosRoundsUp(t *testing.T) {
 	for d, want := range map[time.Duration]int64{0: 0, 1: 1, time.Microsecond: 1, time.Microsecond + 1: 2, lockstore.MaxTTL: 86400e6} {
