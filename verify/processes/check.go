@@ -37,9 +37,9 @@ func (v Verdict) Violations() []string {
 	return slices.Concat(v.RefusedTrusted, v.Lost, v.Twice, v.Stale, v.Shared, v.Late)
 }
 
-// Check judges a run. bound is the longest time for which a dead holder may keep
+// Check judges a run. lists has the parts of each list, by their seats. bound is the longest time for which a dead holder may keep
 // those who wait from a key. turn is how much longer each dead waiter may keep them.
-func Check(tries []Try, lists map[string]Content, bound, turn time.Duration) Verdict {
+func Check(tries []Try, lists map[string][]Content, bound, turn time.Duration) Verdict {
 	var v Verdict
 	acknowledged, sent := map[string]bool{}, map[string]bool{}
 	grants := map[string]int{} // the try that has a fence
@@ -58,31 +58,14 @@ func Check(tries []Try, lists map[string]Content, bound, turn time.Duration) Ver
 			v.RefusedTrusted = append(v.RefusedTrusted, fmt.Sprintf("%s: fence %d of try %d was refused while the lease was trusted", t.List, t.Fence, t.Try))
 		}
 	}
-	there := map[string]int{}
-	for name, list := range lists {
-		for _, e := range list.Elements {
-			there[name+" "+e]++
-		}
-		var highest Stamp
-		for _, s := range list.Stamps {
-			if s.Fence < highest.Fence {
-				v.Stale = append(v.Stale, fmt.Sprintf("%s: fence %d of try %d was accepted after %d of try %d", name, s.Fence, s.Try, highest.Fence, highest.Try))
-			} else {
-				highest = s
-			}
-			v.shared(grants, name, s)
-		}
-	}
-	for e, n := range there {
-		switch {
-		case !sent[e]:
-			v.Twice = append(v.Twice, e+" was never sent")
-		case n > 1:
-			v.Twice = append(v.Twice, fmt.Sprintf("%s is there %d times", e, n))
+	there := map[string]bool{}
+	for name, parts := range lists {
+		for _, part := range parts {
+			v.part(name, part, sent, there, grants)
 		}
 	}
 	for e := range acknowledged {
-		if there[e] == 0 {
+		if !there[e] {
 			v.Lost = append(v.Lost, e+" was acknowledged and is not there")
 		}
 	}
@@ -93,6 +76,33 @@ func Check(tries []Try, lists map[string]Content, bound, turn time.Duration) Ver
 		slices.Sort(all)
 	}
 	return v
+}
+
+// part looks at a part of a list, and notes which elements are there. A try that was killed may have
+// added its element to one part, and the next try to another.
+func (v *Verdict) part(name string, part Content, sent, there map[string]bool, grants map[string]int) {
+	times := map[string]int{}
+	for _, e := range part.Elements {
+		times[name+" "+e]++
+	}
+	for e, n := range times {
+		there[e] = true
+		switch {
+		case !sent[e]:
+			v.Twice = append(v.Twice, e+" was never sent")
+		case n > 1:
+			v.Twice = append(v.Twice, fmt.Sprintf("%s is there %d times", e, n))
+		}
+	}
+	var highest Stamp
+	for _, s := range part.Stamps {
+		if s.Fence < highest.Fence {
+			v.Stale = append(v.Stale, fmt.Sprintf("%s: fence %d of try %d was accepted after %d of try %d", name, s.Fence, s.Try, highest.Fence, highest.Try))
+		} else {
+			highest = s
+		}
+		v.shared(grants, name, s)
+	}
 }
 
 func (v *Verdict) shared(grants map[string]int, list string, s Stamp) {
@@ -109,8 +119,19 @@ func (v *Verdict) shared(grants map[string]int, list string, s Stamp) {
 	}
 }
 
-// waits looks at how long others asked for a key that nobody used. That time begins
-// when the last holder released the key or could not renew its lease any more, or
+// held is when a try may have had the key and could renew it; both are 0 if it never had the key.
+func (t Try) held() (from, to time.Duration) {
+	switch {
+	case t.Asked == 0 || t.Granted == 0 && t.Outcome == "LockBusy":
+		return 0, 0
+	case t.Signalled > t.Granted:
+		return cmp.Or(t.Granted, t.Asked), t.Signalled
+	}
+	return cmp.Or(t.Granted, t.Asked), t.Ended
+}
+
+// waits looks at how long others asked for a key that one more could have had. That time begins
+// when one of as many holders as there may be released the key or could not renew it any more, or
 // when a process got a signal whose request may have been granted unseen.
 func (v *Verdict) waits(list string, tries []Try, bound, turn time.Duration) {
 	for _, g := range tries {
@@ -119,7 +140,7 @@ func (v *Verdict) waits(list string, tries []Try, bound, turn time.Duration) {
 		}
 		var begin time.Duration
 		dead := false // what begins it is a signal
-		open := false // another try may have the key at this moment
+		open := 0     // other tries that may have the key at this moment
 		for _, o := range tries {
 			if o.Try == g.Try || o.Asked == 0 {
 				continue
@@ -127,19 +148,16 @@ func (v *Verdict) waits(list string, tries []Try, bound, turn time.Duration) {
 			if o.Signalled > begin && o.Signalled <= g.Granted {
 				begin, dead = o.Signalled, true
 			}
-			if o.Granted == 0 && o.Outcome == "LockBusy" || o.Signalled > o.Granted {
-				continue // it never had the key, or cannot renew it any more
-			}
-			switch {
-			case o.Ended <= g.Granted:
-				if o.Ended > begin {
-					begin, dead = o.Ended, false
+			switch from, to := o.held(); {
+			case to <= g.Granted:
+				if to > begin && beside(tries, o, to) >= g.Holders-1 {
+					begin, dead = to, false
 				}
-			case o.Granted != 0 && o.Granted < g.Granted:
-				open = true
+			case o.Granted != 0 && from < g.Granted:
+				open++
 			}
 		}
-		if begin == 0 || open {
+		if begin == 0 || open >= g.Holders {
 			continue
 		}
 		wait := asked(tries, begin, g.Granted)
@@ -147,7 +165,7 @@ func (v *Verdict) waits(list string, tries []Try, bound, turn time.Duration) {
 			v.Waits++
 			v.Longest = max(v.Longest, wait)
 		}
-		bound := bound + turn*time.Duration(min(deadPlaces(tries, g), lockstore.MaxTurns))
+		bound := bound + turn*time.Duration(min(deadPlaces(tries, begin, g.Granted), lockstore.MaxTurns))
 		if wait > bound {
 			v.Late = append(v.Late, fmt.Sprintf("%s: try %d got the key after %v, %v of which somebody asked for it; want at most %v",
 				list, g.Try, (g.Granted-begin).Round(time.Millisecond), wait.Round(time.Millisecond), bound))
@@ -155,17 +173,27 @@ func (v *Verdict) waits(list string, tries []Try, bound, turn time.Duration) {
 	}
 }
 
-// deadPlaces is how many signalled tries may have had a place in the queue when g was
-// granted the key. A grant ends the places of all tries that asked earlier.
-func deadPlaces(tries []Try, g Try) (n int) {
-	var ended time.Duration // places of tries that asked before this are over
+// beside is how many others may have had the key just before the moment at.
+func beside(tries []Try, t Try, at time.Duration) (n int) {
 	for _, o := range tries {
-		if o.Granted != 0 && o.Granted < g.Granted {
+		if from, to := o.held(); o.Try != t.Try && from < at && at <= to {
+			n++
+		}
+	}
+	return n
+}
+
+// deadPlaces is how many signalled tries may have had a place in the queue in this time. A grant ends
+// the places of all tries that asked earlier.
+func deadPlaces(tries []Try, begin, end time.Duration) (n int) {
+	var ended time.Duration // places of tries that asked before this were over when the time began
+	for _, o := range tries {
+		if o.Granted != 0 && o.Granted < begin {
 			ended = max(ended, o.Asked)
 		}
 	}
 	for _, o := range tries {
-		if o.Asked > ended && o.Granted == 0 && o.Signalled != 0 && o.Signalled <= g.Granted {
+		if o.Asked > ended && o.Granted == 0 && o.Signalled != 0 && o.Signalled <= end {
 			n++
 		}
 	}

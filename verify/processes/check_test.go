@@ -13,7 +13,7 @@ import (
 func TestCheck(t *testing.T) {
 	try := func(number int, element string, fence lockstore.Fence, asked, granted, signalled, ended time.Duration, outcome string) Try {
 		return Try{
-			Event: Event{Try: number, List: "l", Element: element}, Fence: fence, Outcome: outcome,
+			Event: Event{Try: number, List: "l", Holders: 1, Element: element}, Fence: fence, Outcome: outcome,
 			Asked: asked * time.Second, Granted: granted * time.Second, Signalled: signalled * time.Second, Ended: ended * time.Second,
 		}
 	}
@@ -71,7 +71,19 @@ func TestCheck(t *testing.T) {
 			Verdict{Waits: 1, Longest: 2 * time.Second}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			assert.Equal(t, c.want, Check(c.tries, map[string]Content{"l": c.list}, bound, 2*time.Second))
+			assert.Equal(t, c.want, Check(c.tries, map[string][]Content{"l": {c.list}}, bound, 2*time.Second))
 		})
+	}
+	// Two may hold the key: try 2 has it all the time, try 1 is killed, and try 3 comes instead.
+	for at, want := range map[time.Duration]Verdict{
+		5: {Waits: 1, Longest: 3 * time.Second},
+		6: {Waits: 1, Longest: 4 * time.Second, Late: []string{"l: try 3 got the key after 4s, 4s of which somebody asked for it; want at most 3s"}},
+	} {
+		tries := []Try{killed, try(2, "b", 6, 1, 1, 0, 7, ""), try(3, "a", 7, 2, at, 0, 8, ""), try(4, "c", 8, 2, 7, 0, 8, "")}
+		for i := range tries {
+			tries[i].Holders = 2
+		}
+		list := []Content{{[]string{"a", "c"}, []Stamp{{5, 1}, {7, 3}, {8, 4}}}, {[]string{"b", "a"}, []Stamp{{6, 2}, {6, 2}}}}
+		assert.Equal(t, want, Check(tries, map[string][]Content{"l": list}, bound, 2*time.Second))
 	}
 }

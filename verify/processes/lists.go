@@ -8,6 +8,8 @@
 // lose some, or the faults were too weak. A list may refuse only a holder whose lease
 // has ended. If the holder still trusted its lease when the refusal came, the key was
 // granted to another too early, and no slow or stopped process excuses that.
+//
+// Two or three may hold the key of some lists. Such a list has a part for each seat.
 package processes
 
 import (
@@ -26,7 +28,8 @@ type Event struct {
 	Try     int    `json:"try"` // new for every delivery; the work does not depend on it
 	List    string `json:"list"`
 	Element string `json:"element"`
-	Pause   int    `json:"pause"` // between reading and writing, in milliseconds
+	Holders int    `json:"holders"` // how many may hold the list's key
+	Pause   int    `json:"pause"`   // between reading and writing, in milliseconds
 	// IgnoresContext is work that does not look at its context, as code that hangs.
 	IgnoresContext bool `json:"ignoresContext"`
 	// Once has the work done by package idempotency, as its Doubt of this name says, and
@@ -83,6 +86,9 @@ func Open(cfg lockstore.Config, fenced bool) (Lists, error) {
 
 // Key is the key whose lock guards a list.
 func Key(list string) string { return lockstore.Key("list", list) }
+
+// Part is the part of a list that holders with this seat change.
+func Part(list string, seat int) string { return fmt.Sprint(list, ".", seat) }
 
 func parse(elements string, stamps []string) (c Content, err error) {
 	c.Elements = strings.Fields(elements)

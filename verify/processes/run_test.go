@@ -45,7 +45,7 @@ type target struct {
 	ttl          time.Duration
 	late         time.Duration // how long after a lease's TTL a takeover may come
 	lateTurn     time.Duration // how much longer than a turn a turn may be
-	parallel     int           // lists in use at a time: more where a dead holder blocks for longer
+	parallel     int           // as of a run: more where a dead holder blocks for longer
 	pair         *faults.Pair  // the locks are in its primary, and no process is signalled
 	loses        bool          // its failovers lose writes
 }
@@ -174,7 +174,8 @@ type run struct {
 	variant  string
 	old      string // the binary of the last version, if the run is a deployment
 	seed     uint64
-	parallel int // lists in use at a time; fewer than environments, so that tries meet
+	parallel int  // how many may hold the lists in use at a time; fewer than environments, so that tries meet
+	several  bool // one may hold the first list, two the next, and so on
 	envs     int
 	enough   func(counts) bool
 	start    time.Time
@@ -366,7 +367,8 @@ func (r *run) next(e *environment) *try {
 func (r *run) begin(e *environment, ev *event, p plan) *try {
 	t := &try{event: ev, plan: p, sent: r.now(), asked: make(chan struct{}), granted: make(chan struct{})}
 	r.tries = append(r.tries, t)
-	t.Event = Event{Try: len(r.tries), List: r.list(ev.number), Element: ev.element(), Pause: int(p.pause.Milliseconds()), IgnoresContext: p.ignoresContext, Once: p.once}
+	t.Event = Event{Try: len(r.tries), Element: ev.element(), Pause: int(p.pause.Milliseconds()), IgnoresContext: p.ignoresContext, Once: p.once}
+	t.List, t.Holders = r.list(ev.number)
 	e.running[ev.id] = t
 	r.counts["tries"]++
 	return t
@@ -390,22 +392,24 @@ func (r *run) observe() {
 			return
 		case <-time.After(200 * time.Millisecond):
 		}
-		wanted := map[string][]*event{}
+		wanted, holders := map[string][]*event{}, map[string]int{}
 		r.mu.Lock()
 		for _, ev := range r.events[max(0, len(r.events)-perList):] {
 			if ev.acknowledged {
-				wanted[r.list(ev.number)] = append(wanted[r.list(ev.number)], ev)
+				list, most := r.list(ev.number)
+				wanted[list], holders[list] = append(wanted[list], ev), most
 			}
 		}
 		r.mu.Unlock()
 		for list, events := range wanted {
-			c, err := r.readAll(list)
+			parts, err := r.readAll(list, holders[list])
 			r.mu.Lock()
 			if err != nil {
 				r.problem("reading %s: %v", list, err)
 			}
 			for _, ev := range events {
-				if err == nil && !seen[ev.number] && !slices.Contains(c.Elements, ev.element()) {
+				has := func(c Content) bool { return slices.Contains(c.Elements, ev.element()) }
+				if err == nil && !seen[ev.number] && !slices.ContainsFunc(parts, has) {
 					seen[ev.number] = true
 					r.counts[missing]++
 				}
@@ -454,27 +458,42 @@ func (r *run) demote() {
 	}
 }
 
-// readAll reads a list, and asks again where a busy machine does not answer in time.
-func (r *run) readAll(list string) (c Content, err error) {
-	began := time.Now()
-	for time.Since(began) < time.Minute {
-		if c, err = r.lists.ReadAll(context.Background(), list); err == nil {
-			break
+// readAll reads the parts of a list, and asks again where a busy machine does not answer in time.
+func (r *run) readAll(list string, holders int) (parts []Content, err error) {
+	for seat := range holders {
+		var c Content
+		began := time.Now()
+		for time.Since(began) < time.Minute {
+			if c, err = r.lists.ReadAll(context.Background(), Part(list, seat)); err == nil {
+				break
+			}
+			<-time.After(100 * time.Millisecond)
 		}
-		<-time.After(100 * time.Millisecond)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, c)
+		r.mu.Lock()
+		r.slowest = max(r.slowest, time.Since(began))
+		r.mu.Unlock()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.slowest = max(r.slowest, time.Since(began))
-	return c, err
+	return parts, nil
 }
 
-// list spreads the events over the lists in use, and on to new lists.
-func (r *run) list(n int) string {
+// list spreads the events over the lists in use, and on to new lists. A list that two may hold gets twice
+// as many.
+func (r *run) list(n int) (name string, holders int) {
 	if r.plan(n, 0).once != "" {
-		return fmt.Sprint("once-", n) // of its own: nobody else's lock guards it
+		return fmt.Sprint("once-", n), 1 // of its own: nobody else's lock guards it
 	}
-	return fmt.Sprintf("%s-%d", strings.ReplaceAll(r.variant+"run", " ", "-"), n/(r.parallel*perList)*r.parallel+n%r.parallel)
+	list, holders := n%r.parallel, 1
+	for ; r.several && list >= holders; holders++ {
+		list -= holders
+	}
+	if r.several {
+		list = holders
+	}
+	return fmt.Sprintf("%s-%d", strings.ReplaceAll(r.variant+"run", " ", "-"), n/(r.parallel*perList)*r.parallel+list), holders
 }
 
 // deliver sends a try's event and makes the planned fault.
@@ -640,7 +659,7 @@ func (r *run) drain(all []*environment) {
 	for _, e := range all {
 		workers.Go(func() {
 			for ev := range work {
-				for range 5 {
+				for range 10 { // the dead may keep a key for six turns
 					if !ev.acknowledged {
 						r.mu.Lock()
 						t := r.begin(e, ev, plan{pause: time.Millisecond})
@@ -706,14 +725,14 @@ func (r *run) lockAgain() {
 }
 
 func (r *run) check() Verdict {
-	contents := map[string]Content{}
+	contents := map[string][]Content{}
 	tries := make([]Try, len(r.tries))
 	for i, t := range r.tries {
 		tries[i] = t.Try
 		if _, ok := contents[t.List]; !ok {
-			c, err := r.readAll(t.List)
+			parts, err := r.readAll(t.List, t.Holders)
 			require.NoError(r.t, err)
-			contents[t.List] = c
+			contents[t.List] = parts
 		}
 	}
 	return Check(tries, contents, r.target.ttl+r.target.late+poll+slack+r.slowest, lockstore.Turn+r.target.lateTurn)
@@ -728,7 +747,8 @@ func (r *run) Write(line []byte) (int, error) {
 	var what string
 	var number int
 	var fence lockstore.Fence
-	n, _ := fmt.Sscan(string(line), &what, &number, &fence) // other lines are the guard's reports
+	var seat int
+	n, _ := fmt.Sscan(string(line), &what, &number, &fence, &seat) // other lines are the guard's reports
 	if n < 2 || number < 1 || number > len(r.tries) {
 		return len(line), nil
 	}
@@ -739,6 +759,12 @@ func (r *run) Write(line []byte) (int, error) {
 		close(t.asked)
 	case "granted":
 		t.Granted, t.Fence = r.now(), fence
+		if seat >= t.Holders {
+			r.problem("%s: try %d had seat %d of %d", t.List, number, seat, t.Holders)
+		}
+		if seat > 0 {
+			r.counts["grants beside another holder"]++
+		}
 		id := fmt.Sprint(t.List, " ", fence)
 		if r.fences[id] {
 			r.counts[shared]++

@@ -40,12 +40,17 @@ func main() {
 	}
 	g := boot.MustGuardFromEnv(planted(dynamostore.Opener, plant), planted(redisstore.Opener, plant))
 	f := function{boot.Must(processes.Open(cfg, variant != "unfenced"))}
-	work := map[string]guard.Wrapped[processes.Event, string]{"": guard.Wrap(g, key, f.add)}
+	work := map[string]guard.Wrapped[processes.Event, string]{}
 	for name, doubt := range map[string]idempotency.Doubt{"AtLeastOnce": idempotency.AtLeastOnce, "AtMostOnce": idempotency.AtMostOnce} {
 		once := boot.Must(idempotency.New(g, idempotency.Options{InDoubt: doubt}))
 		work[name] = idempotency.Wrap(once, call, f.add)
 	}
-	boot.Start(g, guard.TakesOwnLocks(func(ctx context.Context, e processes.Event) (string, error) { return work[e.Once].Handle(ctx, e) }))
+	boot.Start(g, guard.TakesOwnLocks(func(ctx context.Context, e processes.Event) (string, error) {
+		if e.Once != "" {
+			return work[e.Once].Handle(ctx, e)
+		}
+		return guard.Wrap(g.WithMaxHolders(e.Holders), key, f.add).Handle(ctx, e)
+	}))
 }
 
 func call(_ context.Context, e processes.Event) (idempotency.Call, error) {
@@ -61,13 +66,14 @@ func key(_ context.Context, e processes.Event) (string, error) {
 type function struct{ lists processes.Lists }
 
 func (f function) add(ctx context.Context, lock guard.Lock, e processes.Event) (string, error) {
-	fmt.Println("granted", e.Try, int64(lock.Fence))
+	fmt.Println("granted", e.Try, int64(lock.Fence), lock.Seat)
 	held := ctx
 	if e.IgnoresContext {
 		ctx = context.WithoutCancel(ctx)
 	}
 	stamp := processes.Stamp{Fence: lock.Fence, Try: e.Try}
-	elements, err := f.lists.Do(ctx, e.List, stamp, nil)
+	part := processes.Part(e.List, lock.Seat)
+	elements, err := f.lists.Do(ctx, part, stamp, nil)
 	if err != nil {
 		return "", refused(held, e, err)
 	}
@@ -75,7 +81,7 @@ func (f function) add(ctx context.Context, lock guard.Lock, e processes.Event) (
 		return "was there", nil // an earlier try's
 	}
 	pause(ctx, time.Duration(e.Pause)*time.Millisecond)
-	if _, err := f.lists.Do(ctx, e.List, stamp, append(elements, e.Element)); err != nil {
+	if _, err := f.lists.Do(ctx, part, stamp, append(elements, e.Element)); err != nil {
 		return "", refused(held, e, err)
 	}
 	return "added", nil
