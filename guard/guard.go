@@ -170,7 +170,8 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 // order of their arrival, whatever number they ask for.
 //
 // With n above 1 the work is not alone. Fences grow for the key and not for a seat. So a resource keeps
-// one fence for each Lock.Seat. That protects only while all ask for the same n.
+// one fence for each Lock.Seat. That protects only while all ask for the same n. With different numbers
+// only who asks for 1 may write, and the resource keeps one fence for the key.
 // DoAll, DoOnce, WithCooldown and package idempotency need n 1: their errors say so, and nothing is
 // sent.
 //

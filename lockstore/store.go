@@ -286,7 +286,7 @@ func (s *Store) errorOf(key string, r driver.Request, a driver.Answer) error {
 	case a.Outcome == driver.Holding:
 		return fmt.Errorf("%s: %w", s.name, &Granted{key, a.Fence})
 	case a.Outcome == driver.Exclusive:
-		return Invalidf("%s: key %q: %s needs a lease that nobody may share", s.name, key, r.Kind)
+		return Invalidf("%s: key %q: %s needs a lease with MaxHolders 1", s.name, key, r.Kind)
 	case r.Kind == driver.Acquire && a.Fence < 1:
 		return fmt.Errorf("%s: key %q: a mistake in the driver: it granted a lease with fence %d; want 1 or more", s.name, key, a.Fence)
 	case r.Kind == driver.Acquire && !validSeat(a):

@@ -436,7 +436,7 @@ func TestStoreAndDriver(t *testing.T) {
 	_, err = s.Renew(t.Context(), good, time.Minute)
 	assert.EqualError(t, err, `mystore: key "k": the lease has expired: lock is lost`)
 	f.answer = driver.Answer{Outcome: driver.Exclusive}
-	assert.EqualError(t, s.MarkStarted(t.Context(), good), `mystore: key "k": mark started needs a lease that nobody may share`)
+	assert.EqualError(t, s.MarkStarted(t.Context(), good), `mystore: key "k": mark started needs a lease with MaxHolders 1`)
 	f.answer = driver.Answer{Outcome: driver.Holding}
 	assert.EqualError(t, s.Leave(t.Context(), "k", "o"), `mystore: key "k": the owner that leaves the queue holds the lock`)
 }
