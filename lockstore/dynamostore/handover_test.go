@@ -261,7 +261,8 @@ func TestHandOverByANewProcess(t *testing.T) {
 	}
 }
 
-// StillHeld knows each of those who share a key, and a transaction whose lease is over is stale.
+// StillHeld knows each of those who share a key, and a transaction whose lease is over is stale. CompleteItem
+// wants a lease that is alone.
 func TestStillHeldOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table, dataTable)
@@ -281,6 +282,9 @@ func TestStillHeldOfSeveral(t *testing.T) {
 			_, err := client.TransactWriteItems(t.Context(), &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{s.StillHeld(key, fences[i])}})
 			if held {
 				require.NoError(t, err)
+				_, err = client.TransactWriteItems(t.Context(), &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{s.CompleteItem(key, fences[i], nil, time.Hour)}})
+				require.Error(t, err)
+				require.False(t, s.IsStale(err, fences[i]))
 				continue
 			}
 			require.True(t, s.IsStale(err, fences[i]), "%v", err)

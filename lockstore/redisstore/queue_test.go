@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -461,6 +462,24 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 			t.Run("miniredis", func(t *testing.T) { test(t, "redis://"+miniredis.RunT(t).Addr()) })
 		})
 	}
+}
+
+// A key that several may hold costs one request for each acquire and each release.
+func TestRequestsOfSeveralHolders(t *testing.T) {
+	s := openMini(t).Store
+	loadScripts(t, s)
+	all := &sent{}
+	driverOf(s).client.AddHook(all)
+	var leases []lockstore.Lease
+	for range 3 {
+		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute, MaxHolders: 3, JoinQueue: true})
+		require.NoError(t, err)
+		leases = append(leases, lease)
+	}
+	for _, lease := range leases {
+		require.NoError(t, s.Release(t.Context(), lease))
+	}
+	require.Equal(t, slices.Repeat([]string{"evalsha 1"}, 6), all.commands)
 }
 
 // An administrator gives the permission while the process lives: a minute later waits are at
