@@ -87,8 +87,14 @@ func Open(cfg lockstore.Config, fenced bool) (Lists, error) {
 // Key is the key whose lock guards a list.
 func Key(list string) string { return lockstore.Key("list", list) }
 
-// Part is the part of a list that holders with this seat change.
-func Part(list string, seat int) string { return fmt.Sprint(list, ".", seat) }
+// Part is the part of a list that holders with this seat change. That of the first seat has the name of the
+// list, which is all that a function of an earlier version knows.
+func Part(list string, seat int) string {
+	if seat == 0 {
+		return list
+	}
+	return fmt.Sprint(list, ".", seat)
+}
 
 func parse(elements string, stamps []string) (c Content, err error) {
 	c.Elements = strings.Fields(elements)
