@@ -25,11 +25,6 @@ type step struct {
 	noNote  bool // the caller has forgotten the store's note
 	unheard bool // the reply is lost
 	looks   bool // an Inspect follows, also if nothing has changed
-
-	// Of a scenario.
-	of    int    // the owner whose last fence it is
-	says  string // the answer of the rule book
-	state string // after it, "" is any
 }
 
 func (s step) String() string {

@@ -165,32 +165,6 @@ var leaseCases = []testCase{
 			c.next(next)
 		},
 	},
-	{
-		"inspect/every holder, with the smallest number",
-		"An operator has to see all of those who hold the key, to find and to revoke the one that hangs. The others keep their leases.",
-		func(c *check) {
-			key := newKey()
-			reqs, leases := c.holders(key)
-			c.shows("Inspect", c.inspect(key), 3, reqs, leases, lockstore.Held, lockstore.Held, lockstore.Held)
-			status := c.revokeOne(leases[1], false)
-			c.sameHolder(status.Holder, operator)
-			reqs[1].HolderInfo = operator
-			c.shows("Revoke", status, 3, reqs, leases, lockstore.Held, lockstore.Revoked, lockstore.Held)
-			c.shows("Inspect", c.inspect(key), 3, reqs, leases, lockstore.Held, lockstore.Revoked, lockstore.Held)
-			status = c.revokeOne(leases[0], true)
-			c.between("Remaining of the lease that was revoked", status.Remaining, long-time.Minute, long)
-			c.sameHolder(status.Holder, operator)
-			c.shows("Revoke with OpenAtOnce", status, 4, reqs[1:], leases[1:], lockstore.Revoked, lockstore.Held)
-			c.renewLost("Renew of a revoked lease", leases[0])
-			c.renew(leases[2], long)
-			c.release(leases[2])
-			c.shows("Inspect", c.inspect(key), 5, reqs[1:2], leases[1:2], lockstore.Revoked)
-			next := newRequest(key, long)
-			next.MaxHolders = 2
-			reqs, leases = append(reqs[1:2:2], next), append(leases[1:2:2], c.acquire(next))
-			c.shows("Inspect", c.inspect(key), 2, reqs, leases, lockstore.Revoked, lockstore.Held)
-		},
-	},
 }
 
 func (c *check) sameHolder(got, want lockstore.HolderInfo) {
@@ -226,16 +200,6 @@ func (c *check) shows(what string, got lockstore.Status, most int, reqs []lockst
 		c.sameHolder(h.HolderInfo, reqs[i].HolderInfo)
 		c.between("Remaining of a holder", h.Remaining, long-time.Minute, long)
 	}
-}
-
-// revokeOne revokes one lease of several.
-func (c *check) revokeOne(lease lockstore.Lease, openAtOnce bool) lockstore.Status {
-	c.Helper()
-	status, err := c.tryRevoke(lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence, By: operator, OpenAtOnce: openAtOnce})
-	if err != nil {
-		c.fatalf("Revoke of fence %d: %v; want the lease revoked", lease.Fence, err)
-	}
-	return status
 }
 
 func (c *check) tryMarkStarted(lease lockstore.Lease) error {

@@ -41,14 +41,14 @@ func TestRunFailsAndExplains(t *testing.T) {
 		t.Run(runner, func(t *testing.T) {
 			t.Parallel()
 			text := runAlone(t, runner)
-			assert.Contains(t, text, "--- FAIL: TestRunThatFails/acquire/a_held_key_is_refused_F64")
-			assert.Contains(t, text, "a second event for the same resource does not get the lease", "the explanation")
-			assert.Contains(t, text, "want \"refused, for the key is held\"", "the failure")
+			assert.Contains(t, text, "--- FAIL: TestRunThatFails/contention/one_of_many_wins_F01_F64")
+			assert.Contains(t, text, "Exactly one is granted the key", "the explanation")
+			assert.Contains(t, text, "16 of 16 were granted the key; want 1", "the failure")
 			assert.Contains(t, text, "--- SKIP: TestRunThatFails/renew/a_deleted_entry", "a case that cannot run does not pass")
 			assert.Contains(t, text, "the harness has no Delete")
 			assert.Contains(t, text, "storetest: 1 of 3 cases skipped: no Delete\n", "the last line says what was not checked")
-			assert.Contains(t, text, "--- PASS: TestRunThatFails/renew/a_released_lease")
-			assert.NotContains(t, text, "A renewal may arrive after the release", "a case that passes explains nothing")
+			assert.Contains(t, text, "--- PASS: TestRunThatFails/fence/counts_in_microseconds")
+			assert.NotContains(t, text, "A fence is at least the time", "a case that passes explains nothing")
 		})
 	}
 }
@@ -67,7 +67,7 @@ func TestRunSaysWhatIsMissing(t *testing.T) {
 
 // runAlone runs three cases of TestRunThatFails in another process, and returns the output.
 func runAlone(t *testing.T, how string) string {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^TestRunThatFails$/^(acquire|renew)$/^(a_held_key|a_deleted|a_released)")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^TestRunThatFails$/^(contention|renew|fence)$/^(one_of|a_deleted|counts_in)")
 	cmd.Env = append(os.Environ(), "STORETEST_FAILS="+how)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
