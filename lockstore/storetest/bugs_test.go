@@ -125,7 +125,15 @@ func TestTheComparisonFindsMistakes(t *testing.T) {
 		"a completion ends by the clock of who did the work", "renewed by the clock of who has it",
 		"M16 unknown as held, by mark started", "M17 unknown as unavailable, by complete",
 		"await: trust counts from the wake-up", "await: the fence of before the hand-over", "await: an element of an earlier hand-over", "await: a hand-over that has lapsed",
+		"M01 acquire unconditional", "F29 trusted longer than asked", "M15 own retry reads busy", "F24 renew again is lost", "M04 release says lost and frees",
+		"M10 fence constant", "F64 same holder shares", "M07 renew recreates lost", "M36 lost as held", "M04 release again frees the next", "M18 late duplicate of an acquire",
+		"M125 complete: on a free key", "M12 fence moves on busy", "M127 complete: after another's grant", "M11 release deletes the fence",
+		"M123 started: ignored by a takeover", "M156 resolve: the owner itself has completed it", "M120 revoke: end shortened", "M37 TTL in other units",
+		"M122 revoke: ends a cooldown", "M134 revoke: started is dropped", "M135 revoke: at once frees a started key", "M121 M155 revoke: released not set",
+		"M06 renew unchecked", "M32 callers without a place overtake the queue", "M31 a dead waiter blocks the queue", "M113 abandon frees everybody's",
+		"M08 renew after expiry", "M08 renew says lost and revives", "M95 M97 queue: turns of a second", "refusal is an error", "release of deleted is unknown",
 	} {
+		known = append(known, bug)
 		finds(bug, 30*sequences)
 	}
 	for _, m := range wrongrules.Searched {
@@ -199,16 +207,7 @@ var plantedBugs = map[string][]string{
 	"requests/few for a takeover and for an abandon F01": {"cost: takeover watches first", "abandon of nothing is lost"},
 	"requests/one for each call":                         {"cost: two requests for each call", "cost: refusal reads on the side", "cost: MarkStarted reads first"},
 
-	"rules/random requests get the answers of the rule book F07 F09 F11 F13 F24 F62 F63": {
-		"M01 acquire unconditional", "F29 trusted longer than asked", "M15 own retry reads busy", "F24 renew again is lost", "M04 release says lost and frees",
-		"M10 fence constant", "F64 same holder shares", "M07 renew recreates lost", "M36 lost as held", "M04 release again frees the next", "M18 late duplicate of an acquire",
-		"M125 complete: on a free key", "M12 fence moves on busy", "M127 complete: after another's grant", "M11 release deletes the fence",
-		"M123 started: ignored by a takeover", "M156 resolve: the owner itself has completed it", "M120 revoke: end shortened",
-		"M37 TTL in other units", "M122 revoke: ends a cooldown", "M134 revoke: started is dropped", "M135 revoke: at once frees a started key",
-		"M121 M155 revoke: released not set", "M06 renew unchecked", "M32 callers without a place overtake the queue", "M31 a dead waiter blocks the queue",
-		"M113 abandon frees everybody's", "M08 renew after expiry", "M08 renew says lost and revives", "M95 M97 queue: turns of a second", "M02 expiry compare flipped",
-		"renew of abandoned is held", "refusal is an error", "release of deleted is unknown",
-	},
+	"rules/random requests get the answers of the rule book F07 F09 F11 F13 F24 F62 F63": {"M02 expiry compare flipped", "renew of abandoned is held"},
 
 	"strangers/another owner or another fence is refused F10 F48 M14": {"M05 release ignores the fence", "M06 renew checks the fence alone", "M06 renew checks the owner alone", "M06 renew says lost and extends", "M14 fence compared in 32 bits", "complete: without the fence", "M124 complete: without the owner", "started: says lost and starts", "started: whatever the fence", "cooldown by anybody"},
 

@@ -15,6 +15,9 @@ var errorCases = []testCase{
 			c.need("Hang", c.Hang != nil)
 			for i, m := range c.methods(lockstore.Lease{}) {
 				for _, cancels := range []bool{true, false} {
+					if !c.virtual && cancels != (i%2 == 0) {
+						continue // all methods have the same connections
+					}
 					req, lease := c.take(long)
 					if m.name == "Acquire" {
 						req = newRequest(newKey(), long)

@@ -398,7 +398,6 @@ func (d *wrongDriver) harness() Harness {
 	return Harness{
 		Store:       d.store(),
 		Marks:       16,
-		Sequences:   sequences,
 		DamageQueue: map[string]func(*testing.T, string){"a number": damage(`"queue":[`, `"queue":7,"old":[`), "numbers": damage(`"queue":[`, `"queue":[1,`)},
 		Requests: func() (n int) {
 			d.locked(func() { n = d.requests })
