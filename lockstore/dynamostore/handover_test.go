@@ -26,7 +26,7 @@ import (
 // comparison of package storetest lets a turn end, because DynamoDB rounds the times.
 func TestSeveralHolders(t *testing.T) {
 	kinds := []driver.Kind{driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Renew, driver.Release, driver.Release, driver.Abandon, driver.Leave, driver.Revoke, driver.MarkStarted}
-	for seed := range uint64(200) {
+	for seed := range uint64(100) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 3))
 			d := newStore(t, fakedynamo.New(table), 0, dynamostore.Options{}).Driver()
