@@ -244,7 +244,7 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 		conditions = append(conditions, notEnded)
 		w.values[":me"] = ownerText(q.Owner)
 	case driver.Abandon:
-		if len(seen.item) > 0 && seen.place(q.Owner) < 0 {
+		if len(seen.item) > 0 && seen.holder(q.Owner) < 0 && seen.place(q.Owner) < 0 {
 			conditions = append(conditions, was(attrQueue)) // its acquire may join meanwhile, with any MaxHolders
 		}
 	}

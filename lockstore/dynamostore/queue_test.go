@@ -349,6 +349,34 @@ func TestAcquireArrivesDuringItsAbandon(t *testing.T) {
 	}
 }
 
+// An abandon of a lease that others wait for takes one write, although others come meanwhile.
+func TestArrivalsDuringTheAbandonOfALease(t *testing.T) {
+	bubble(t, "F57", func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s, other := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, 0, dynamostore.Options{})
+		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		joins := func() {
+			req := request(time.Minute)
+			req.JoinQueue = true
+			_, err := other.Acquire(t.Context(), req)
+			require.ErrorIs(t, err, lockstore.ErrRefused)
+		}
+		joins()
+		writes := 0
+		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+			if strings.Contains(r.Update, "#released") {
+				if writes++; writes < 3 {
+					joins()
+				}
+			}
+			return fakedynamo.Fault{}
+		}
+		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}))
+		require.Equal(t, 1, writes)
+	})
+}
+
 // After a long lease, those who wait read as often as if they had just come. So each of
 // them is served soon after the one before.
 func TestHandOversAfterALongLease(t *testing.T) {
