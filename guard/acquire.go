@@ -14,7 +14,7 @@ var (
 	errNested     = lockstore.Invalidf("this key is already held by the run around this one")
 	errLate       = errors.New("the lease arrived too late to be used")
 	errRepeatable = errors.New("the caller will ask again with the same owner, and an abandon would refuse that owner")
-	errInQueue    = errors.New("the run may still be in the queue, or be handed the key")
+	errInQueue    = errors.New("the run could not leave the queue, and may be handed the key")
 )
 
 // acquire gets the lease. If it does not, it returns the outcome and the error of a run
@@ -337,12 +337,12 @@ func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool 
 // The owner that a caller has chosen keeps all of that, because the caller asks again.
 func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
 	var remains error // why the store may still have something of the attempt
-	cause, blocks := errInQueue, lockstore.Turn
+	cause := errInQueue
 	if a.queued && a.unknown == nil && a.lease.Fence == 0 && !a.repeatable {
 		remains = r.leave(a)
 	}
 	if a.unknown != nil || a.lease.Fence != 0 {
-		cause, blocks, remains = cmp.Or(a.unknown, errLate), a.ttl, errRepeatable
+		cause, remains = fmt.Errorf("%w; the attempt could not be abandoned and may block the key for up to %v", cmp.Or(a.unknown, errLate), a.ttl), errRepeatable
 		if !a.repeatable {
 			remains = r.giveBack(a)
 		}
@@ -356,7 +356,7 @@ func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
 	}
 	// Whatever ended the run, the store may grant the attempt now or later. So the
 	// outcome is unknown, also if the store refused the abandon and the last request.
-	return OutcomeUnknown, &LockStoreUnavailable{r.report.Key, fmt.Errorf("%w; the attempt could not be abandoned and may block the key for up to %v: %v", cause, blocks, remains)}
+	return OutcomeUnknown, &LockStoreUnavailable{r.report.Key, fmt.Errorf("%w: %v", cause, remains)}
 }
 
 // leave gives up the owner's place in the queue. If the owner was handed the key meanwhile, it has

@@ -95,7 +95,7 @@ func (refusing) Await(context.Context, string, driver.Request) (driver.Answer, e
 // The guard does not repeat a first request that is refused for the user or for the set-up. Later
 // such a refusal ends no wait.
 func TestFirstRefusalIsFinal(t *testing.T) {
-	for text, is := range map[refusing]bool{"WRONGPASS": true, "MOVED 1 127.0.0.1:1": true, "ERR This instance has cluster support disabled": true, "LOADING": false} {
+	for text, is := range map[refusing]bool{"WRONGPASS": true, "MOVED 1 127.0.0.1:1: the URL needs cluster=true": true, "MOVED 1 127.0.0.1:1": false, "ERR This instance has cluster support disabled": true, "LOADING": false} {
 		d := &trusting{Driver: text, timeout: time.Second}
 		for _, first := range []bool{true, false} {
 			_, err := d.Do(t.Context(), "k", driver.Request{Kind: driver.Acquire})

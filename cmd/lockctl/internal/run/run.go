@@ -266,7 +266,7 @@ func (h *hold) renew(ctx context.Context, answers chan<- renewal) {
 		cancel()
 		pause = min(h.ttl/10, time.Second)
 		if err == nil {
-			until = sent.add(renewed.TTL - margin)
+			h.lease, until = renewed, sent.add(renewed.TTL-margin)
 			pause = h.untilRenewal(now().until(until))
 		}
 		answer := renewal{until, err, now().until(until) <= 0 || isLost(err)}

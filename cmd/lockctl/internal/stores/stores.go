@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/smithy-go"
@@ -47,10 +48,11 @@ const timeout = 5 * time.Second // for the first requests to the store
 var openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener}
 
 // IsFinal says that the set-up is wrong or that this user may not do it, so that another try would
-// get the same answer. err is one of Failed.
+// get the same answer. err is one of Failed. Credentials that could not be read may be there soon.
 func IsFinal(err error) bool {
+	_, unread := errors.AsType[*noCredentials](err)
 	status := exit.Status(err)
-	return status == exit.Config || status == exit.Permission
+	return !unread && (status == exit.Config || status == exit.Permission)
 }
 
 // Has says that lockctl has the store of a URL's scheme.
@@ -178,10 +180,9 @@ func serverCode(err error) code {
 			return code{refusesUser: true}
 		}
 	}
-	for _, prefix := range [...]string{"MOVED", "This instance has cluster support disabled"} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return code{wrongSetUp: true}
-		}
+	// A client of a cluster, too, may see MOVED, while slots move; the advice is only for one without cluster=true.
+	if moved := redis.HasErrorPrefix(err, "MOVED"); moved && strings.Contains(err.Error(), "cluster=true") || redis.HasErrorPrefix(err, "This instance has cluster support disabled") {
+		return code{wrongSetUp: true}
 	}
 	// ZooKeeper's server says the same to a user without the right and to a wrong password.
 	return code{refusesUser: errors.Is(err, zk.ErrNoAuth) || errors.Is(err, zk.ErrAuthFailed)}
