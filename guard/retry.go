@@ -14,7 +14,7 @@ type retry struct {
 	*run
 	ctx       context.Context // of the calls and of the pauses between them
 	end       time.Duration   // no repeat begins later
-	releasing bool            // it ends something: Shutdown cuts it, and a repeat may take all the time that is left
+	releasing bool            // it ends something: Shutdown cuts it, and limit has other bounds
 	repeats   bool            // this call is not the first
 	took      time.Duration   // by the last call
 	pause     pauses
@@ -88,7 +88,7 @@ func (t *retry) context(d time.Duration) (context.Context, context.CancelFunc) {
 }
 
 // limit is how long the next call may take: half of the time that is left, but at most 2 s and at least
-// 200 ms. A release has no minimum; a repeat of it may take all the time that is left.
+// 200 ms. A release has no minimum, and its repeat may take all the time that is left, but at most 2 s.
 func (t *retry) limit() time.Duration {
 	left := t.end - t.elapsed()
 	switch {
