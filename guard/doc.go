@@ -52,7 +52,8 @@
 //     lease ends by its TTL.
 //   - After work that returned nil, [Guard.WithCooldown] leaves the key unavailable for a while.
 //   - [Guard.DoOnce] stores the result of the work, which ends the lease. A later DoOnce of the
-//     key gets this result, and its work does not run; a Do is refused. Package idempotency is built on it.
+//     key gets this result, and its work does not run. A Do of the key runs only after the result's
+//     time is over: until then it waits or is busy. Package idempotency is built on DoOnce.
 //
 // # Waiting
 //
@@ -77,21 +78,22 @@
 //   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
 //     if nobody holds the lock: State of its LockBusy is then lockstore.Reserved.
 //   - If the queue is full, the run polls the key, and asks for a place once a second. If the answers
-//     take long, it does both less often: it pauses at least four times as long as the last answer took,
-//     but for that never more than 2 s. Runs without a place have no order.
-//   - The run ends as busy if the store has refused it within the last 5 s, also if later requests failed
-//     because the pool or the store is overloaded. Otherwise it ends as unavailable. If the
-//     run cannot leave the queue, the outcome is unknown: it may be handed the key.
+//     take long, it does both less often: after an answer that took d it pauses for at least 4 d, or
+//     2 s if that is less. Runs without a place have no order.
+//   - When its wait is over, the run ends as busy. If its last request failed, because the pool or the
+//     store is overloaded, it ends as busy only if the store has said within the last 5 s what is in the
+//     way, and no answer was lost; otherwise as unavailable. If the run cannot leave the queue, the
+//     outcome is unknown: it may be handed the key.
 //
 // A run does not wait for a key in doubt. If a key is completed or in a cooldown, a run of Do, DoAll
 // or Acquire waits if the key is sure to be free in time. DoOnce and WithCooldown do not wait for it.
 //
 // # The trust window
 //
-// The store decides, by its own clock, when another owner may have the key. (DynamoDB's end of a lease
-// comes from the local clock, with a tolerance for its error.) The guard
-// decides, by the local clocks, how long it trusts its own lease. The guard stops first, with
-// the exceptions below:
+// The store decides, by its own clock, when another owner may have the key. (On DynamoDB the holder writes
+// the end of its lease by its local clock, with a tolerance for the error of this clock. DynamoDB's time
+// says when this end has come.) The guard decides, by the local clocks, how long it trusts its own lease.
+// The guard stops first, with the exceptions below:
 //
 //	request sent                                     store may grant to another
 //	     │  reply                                                     │
@@ -137,8 +139,8 @@
 //	the caller's context is cancelled                     the caller's cause
 //	the work returns                                      context.Canceled
 //
-// Ask for the cause, not for Err: at ErrDeadline Err is context.DeadlineExceeded, but context.Canceled in
-// a context that the work has derived from this one. Work that
+// Ask for the cause, not for Err. At ErrDeadline this context's Err is context.DeadlineExceeded. If the
+// work has derived a context from it, the Err of that one is context.Canceled. Work that
 // does not ask its context runs on. Then the fence protects the resource: the resource
 // refuses a write with a smaller fence than it has seen.
 //
@@ -159,8 +161,8 @@
 //	up to 59 s                    none, on all stores here
 //	60 s, Redis                   none
 //	60 s, DynamoDB                one after 20 s, if the work still runs: the trusted time is 250 ms less
-//	longer                        one every 20 s, but none in about the last 40 s, because the
-//	                              lease then lasts until the end of the time
+//	longer                        one every 20 s. The last one is sent when 40 s to 60 s are left:
+//	                              the lease then lasts until the end of the time
 //
 // # When the store does not answer
 //
@@ -182,7 +184,7 @@
 //	                                               the last call may end 200 ms later
 //
 // All releases, and the storing of a result, end 100 ms before the deadline, and 300 ms after Shutdown. But
-// each has at least 100 ms.
+// they have at least 100 ms, which the releases of a DoAll share.
 //
 // After the time for acquire the run ends as *LockStoreUnavailable, or as *LockBusy if the store has
 // refused the lock less than 5 s ago, no answer was lost, and the run has left the queue.
@@ -190,8 +192,8 @@
 // A renewal inside Do is tried again until the trust window ends. The guard repeats a release
 // and a [Guard.Renew] until their time is over. When an answer is lost, the guard does not know
 // whether the store applied that request. If a repeat is answered with nil, the request was applied.
-// For Renew the answers lost, corrupt and invalid to a repeat are final, too. Otherwise the outcome stays unknown,
-// and the error is that of the lost answer.
+// ErrLost, ErrCorrupt and ErrInvalid as the answer to a repeat of Renew are sure, too. Otherwise the outcome
+// stays unknown, and the error is that of the lost answer.
 //
 // # Mistakes in the program
 //
