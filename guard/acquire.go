@@ -51,8 +51,8 @@ func (r *run) tooLate(left time.Duration) (Outcome, error) {
 	return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Left: max(0, left), DeadlineMargin: r.guard.opt.DeadlineMargin}
 }
 
-// attempt is the acquisition of a run, also while it waits. It has one owner at a time; begin gives it the
-// next one: if the store grants the old one nothing any more, or if a lease came too late to be used.
+// attempt is the acquisition of a run, also while it waits. It has one owner at a time. It needs a new one
+// if the store grants the old one nothing any more, or if the old one's lease came too late to be used.
 type attempt struct {
 	retry
 	owner      lockstore.Owner
@@ -82,8 +82,8 @@ func (a *attempt) begin() {
 	a.askAfresh()
 }
 
-// refused notes a refusal. It counts a lapse if the key was granted to others since the last refusal, and the
-// owner's place is not nearer to the front: the owner has missed its turn.
+// refused notes a refusal. The owner has missed its turn if others got the key since the last refusal and its
+// place has not come nearer to the front. This counts as a lapse.
 func (a *attempt) refused(busy *LockBusy) {
 	done := busy.State.Done() || busy.State == lockstore.InDoubt // the queue has ended
 	place, fence := busy.QueuePosition, busy.refused().Fence
@@ -96,8 +96,9 @@ func (a *attempt) refused(busy *LockBusy) {
 	a.handed, a.place, a.seen, a.busy, a.heard = 0, place, fence, busy, a.elapsed()
 }
 
-// askAfresh prepares the next request after an answer that is final for the last one. A late grant of an
-// earlier request is answered with the time that is left, so the trust can count from the next request.
+// askAfresh prepares the next request after an answer that is final for the last one. If the store has granted
+// an earlier request since, it answers the next one with the time that is left. So the trust can count from
+// the next request.
 func (a *attempt) askAfresh() {
 	a.sent = a.elapsed()
 	a.ttl = a.run.ttl(a.sent)
@@ -226,10 +227,10 @@ func (r *run) granted(sent time.Duration, lease lockstore.Lease) bool {
 	return true
 }
 
-// startsAtOnce takes a lease that was handed over, if the run may work under it as it is. It may
-// not if the loss of this short lease would put the key in doubt, lose a result, or lose a key of a DoAll
-// that waits for its next key. Such a run, and one
-// that has seen its lease too late, sends an Acquire first. So does Acquire, which returns a full lease.
+// startsAtOnce takes a lease that was handed over, if the run may work under this short lease. A run that will
+// mark its start, store a result or leave a cooldown may not, nor a DoAll that still needs keys: they have more
+// to lose. Acquire may not, because it returns a full lease. All of these send an Acquire first, as does a run that
+// has seen its lease too late.
 func (r *run) startsAtOnce(a *attempt) bool {
 	if a.lease.Fence == 0 || r.completes || r.more || r.request.TTL != 0 || !r.granted(a.sent, a.lease) {
 		return false
@@ -295,9 +296,9 @@ const mostNotYet = 1000
 
 // awaitTurn waits until the store says that it is the owner's turn, until the key is handed over to
 // the owner, or until the holder's lease must have ended. It returns true then: try acquires again,
-// or starts under the lease that was handed over. If the store says at once that it is the owner's
-// turn, it may be wrong. The run pauses first after the second such answer in a row, and after an error that came
-// within 50 ms.
+// or starts under the lease that was handed over. If the store says within 50 ms that it is the owner's
+// turn, it may be wrong. After two such answers in a row, or an error within 50 ms, the run pauses before it
+// returns.
 func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool {
 	refused, began := a.sent, r.elapsed()
 	if began >= waitEnd {

@@ -134,9 +134,9 @@ func (w *window) lose(cause error) {
 	}
 }
 
-// lostUnderWork notes what a release after the work answered. If the answer is lost although the
-// lease could still be trusted, then the lease was lost under the work. Otherwise the
-// lease may have been lost only after the work.
+// lostUnderWork notes what a release after the work answered. If the store answered ErrLost while the
+// guard still trusted the lease, the lease was lost under the work. Otherwise it may have been lost
+// only after the work.
 func (w *window) lostUnderWork(err error) {
 	if outcomeOf(err) == OutcomeLost && w.lost == nil && w.of.elapsed() < w.trust {
 		w.lost = err

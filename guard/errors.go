@@ -26,7 +26,8 @@ var (
 // not run. It matches lockstore.ErrRefused.
 //
 // The fields are from the last answer of the store: a refusal or, for a run without a place in the queue, a
-// read. A run with a place gets no newer answer while it waits, so the lock may have another holder by now.
+// read. While a run with a place waits, most stores give it no newer answer (Redis does about once a second).
+// So the lock may have another holder by now.
 type LockBusy struct {
 	Key   string
 	State lockstore.State // any but Free
@@ -180,8 +181,8 @@ func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrup
 // If Err matches lockstore.ErrUnavailable, the store has not applied the last request. An acquire has then
 // left no lease, and after [Guard.Renew] or [Guard.Release] the lease is as it was before the call. After
 // Do, DoAll and DoOnce, Report.ReleaseErr says if a lease may be left.
-// Otherwise an answer was lost or late, or a lease was lost before the work began. If the acquire was
-// abandoned, the message says so.
+// If Err does not match it, an answer was lost or late, or a lease was lost before the work began. If the
+// acquire was abandoned, the message says so.
 type LockStoreUnavailable struct {
 	Key string
 	Err error
@@ -191,7 +192,8 @@ func (e *LockStoreUnavailable) Error() string {
 	return fmt.Sprintf("lock %q: the store is unavailable: %v", e.Key, e.Err)
 }
 
-// Unwrap returns Err: the store's last answer, the first lost one, or why the lease could not be used.
+// Unwrap returns Err: the first error that left an outcome unknown; without one the store's last answer, or
+// why the lease could not be used.
 func (e *LockStoreUnavailable) Unwrap() error { return e.Err }
 
 func withSentinel(sentinel, err error) []error {

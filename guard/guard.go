@@ -47,7 +47,7 @@ const (
 
 	firstPause = 50 * time.Millisecond
 	maxPause   = time.Second
-	// maxWaitPause bounds the pauses of a run that waits for another owner.
+	// maxWaitPause bounds the pause of a run in the queue when the store has answered too early.
 	maxWaitPause = 200 * time.Millisecond
 )
 
@@ -84,8 +84,9 @@ type Options struct {
 	// that fails do not call it. nil observes nothing.
 	Observe func(context.Context, Report)
 
-	// Trace is called at each Phase of a run, for example to make spans. PhaseAsking and PhaseGranted come
-	// on the goroutine that called Do, renewals on another one, a loss on any. For one run several calls at the same time are possible.
+	// Trace is called at each Phase of a run, for example to make spans. The goroutine that called Do calls
+	// it at PhaseAsking and PhaseGranted, another one at PhaseRenewed and PhaseRenewFailed, and any at
+	// PhaseLost. For one run several calls at the same time are possible.
 	// After PhaseAsking and PhaseGranted the work's context and Observe's context take their
 	// values from the context that Trace returns; nothing else of that context is used. Trace must
 	// not block: its time counts against the lease. nil traces nothing.

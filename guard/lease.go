@@ -26,9 +26,9 @@ type LeaseRequest struct {
 	// the time that is left, at most its TTL. If it is "", the call makes an owner of its own.
 	//
 	// If the outcome of a repeatable call is unknown, the call abandons nothing, because
-	// the caller will retry with this owner. Its error is then *LockStoreUnavailable,
-	// also if another owner has the lock. If the owner's lease has ended, the error is
-	// *LockLost, and the caller needs a new owner.
+	// the caller will retry with this owner. Its error is then *LockStoreUnavailable, also if a later
+	// answer said that another owner has the lock: the request without an answer may still get a lease.
+	// If the owner's lease has ended, the error is *LockLost, and the caller needs a new owner.
 	//
 	// A call with Wait that is told busy keeps its place in the key's queue for the next call with
 	// this owner. That call must come within lockstore.Turn (2 s) after the turn begins. The caller cannot

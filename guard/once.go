@@ -47,9 +47,9 @@ type Completion struct {
 //
 // The write that stores the result is the one that ends the lease. After the work it may take
 // as long as MaxHold, but at most until 100 ms before ctx's deadline, or 300 ms after Shutdown; it
-// always has 100 ms. It works also after the end of the lease, unless the key was granted to another, or
-// somebody has revoked the lease or resolved the key. If it works, the lock counts as not lost. If it fails, DoOnce does not
-// release the lease, because a second run could begin at once: the lease ends by its TTL.
+// always has 100 ms. This write can succeed after the end of the lease, unless the key was granted to another,
+// or somebody has revoked the lease or resolved the key. If it succeeds, the run ends as ok. If it fails, DoOnce
+// does not release the lease, because a second run could begin at once: the lease ends by its TTL.
 // DoOnce returns what the work returned, or *LockLost if the lease is lost, too, and
 // Report.CompleteErr says why nothing is stored.
 //

@@ -29,7 +29,7 @@ type Report struct {
 	Lapsed        int             // how many turns the run missed: its hand-over lapsed, and it went to the end of the queue
 	HoldTime      time.Duration   // from the grant until the work returned
 	Calls         int             // of the store's methods. Most send one request; a run that waits for its turn calls many times
-	FailedCalls   int             // those without an answer: the store or the client's pool refused, throttled or was silent, also if a repeat had one
+	FailedCalls   int             // those that failed: the store or the client's pool was overloaded, down or silent; also if a repeat succeeded
 
 	// ReleaseErr says why the lock may not be free now: a release or an abandon
 	// failed. Then the lease ends by its TTL. If the work was marked as started

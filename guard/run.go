@@ -103,7 +103,7 @@ type run struct {
 	traces   traces
 	releases releases
 
-	completes bool // the run will complete the key (a result or a cooldown), so it does not wait for a key that is closed
+	completes bool // the run will complete the key (a result or a cooldown), so it does not wait for a key that is completed or in a cooldown
 	started   bool // the store was told that the work begins, or may have been
 	handed    bool // the lease is a hand-over that has to be extended
 	lease     lockstore.Lease

@@ -9,13 +9,12 @@ import (
 // refuses every new call that takes a lock. It returns at once. Each run releases its
 // lease when its work has returned, never before. With LOCK_SIGTERM=true boot.Start calls it.
 //
-// If the work returns at once and each call of the store ends within 50 ms of its context, these take
-// at most
+// If the work returns at once and each call of the store ends within 50 ms of its context, these end
+// after Shutdown within
 //
-//	a release, also one that is under way   until 300 ms after Shutdown
-//	a release that begins after 200 ms      100 ms
-//	Do                                      until 400 ms after Shutdown
-//	DoAll                                   50 ms more for each further key
+//	a release that is under way or begins within 200 ms   300 ms
+//	Do                                                    400 ms: a release that begins later has 100 ms
+//	DoAll                                                 50 ms more for each further key
 func (g *Guard) Shutdown() {
 	if g.Validate() == errNoGuard {
 		return
