@@ -37,7 +37,7 @@ type call struct {
 	sent      bool // a write was sent: a failure leaves the outcome unknown
 	conflicts int
 	tried     driver.Answer // of the last write
-	room      string        // the version at which a Leave has let a renewal go first
+	room      string        // the version of the entry when this Leave last let a renewal go first
 	trip      time.Duration // of the last read
 }
 
@@ -78,8 +78,8 @@ func (c *call) do() (driver.Answer, error) {
 	}
 }
 
-// start returns this process's last write of the key if the decision on it is a write: the write checks the
-// version. Otherwise it reads.
+// start returns this process's last write of the key if one more write on top of it is the whole
+// answer: that write checks the version. Otherwise it reads.
 func (c *call) start() (view, error) {
 	switch c.Kind {
 	case driver.Inspect, driver.Leave, driver.Resolve, driver.Revoke:
@@ -123,8 +123,8 @@ func (c *call) first(v view) bool {
 	return true
 }
 
-// yields says that an Acquire that only wants a place, or a Leave, must not write now: others write
-// the entry, too, and a holder is in the second half of its lease. Its renewal must not lose against
+// yields says that an Acquire that only wants a place, or a Leave, must not write now. It is so if others write
+// the entry, too, and a holder is in the second half of its lease: its renewal must not lose against
 // such a write. Nobody renews a lease that is revoked.
 func (c *call) yields(v view) bool {
 	if c.first(v) {

@@ -9,32 +9,34 @@
 // changed it meanwhile. An entry has the whole state of a key, so all changes have one order.
 //
 // The service's times are the only clock. A lease begins at the WrittenAt of the write that
-// granted or renewed it. Another owner may be granted the key when a write of its own into the
-// same entry has a WrittenAt of begin + TTL + ClockResolution + MaxClockSkew or later. The holder
-// trusts its lease for TTL - Margin from before the write.
+// granted or renewed it. To grant the key to another owner, the store writes the same entry. The
+// WrittenAt of this write has to be begin + TTL + ClockResolution + MaxClockSkew or later. The holder
+// trusts its lease for TTL - Margin from before its own write.
 //
 // The write that ends a lease hands the key to the first in the queue, for one lockstore.Turn. The
 // next Acquire of this owner writes the whole TTL.
 //
-// Every other time counts as a guess, also that of a fresh read: the last time of the service and what has
-// passed since. A guess may delay an answer. The rules say what each answer has to rest on:
+// Only the stamp of a write of the same call counts as the time. Otherwise the store guesses, also after a
+// fresh read: the last known time of the service + what has passed since. A wrong guess may delay an
+// answer. The rules say what each answer has to rest on:
 //
-//   - Any read is enough for a refusal, and for "this acquisition has ended": what has ended stays
-//     so. A change that does not depend on the time needs no more: it is applied to the entry that was
-//     read, or not at all.
+//   - Any read is enough for a refusal other than "in doubt", and for "this acquisition has ended": what
+//     has ended stays so. A change that does not depend on the time needs no more: it is applied to the
+//     entry that was read, or not at all.
 //   - A fresh read is needed for ErrLost because another owner or nobody has the key, for the result of
 //     Inspect, and for "no place in the queue".
-//   - Five answers need the stamp of a write of this call: a takeover, the turn in a queue, the time of
-//     trust of a repeat, "the lease has expired", and "in doubt". First the store writes the entry as
-//     it is. The WrittenAt of this write is the time, and the change goes on top of it.
+//   - These need the stamp of a write of this call: a takeover, the turn in a queue, the time of trust of
+//     a repeat, "the lease has expired", "in doubt", a Resolve of a key that is in doubt or has a result,
+//     and an Acquire if a lease begins in the future. First the store writes the entry as it is. The
+//     WrittenAt of this write is the time, and the change goes on top of it.
 //   - The time of the change itself is needed for MarkStarted. If the lease was over by then, the
 //     store takes the change back.
 //
 // The trust in a lease counts from before the write that granted or renewed it, and so depends on no
 // guess. A renewal that is under way when the lease ends still extends it, if nobody else
 // wrote the entry before the renewal arrives. A new fence is made from a guess of the
-// time. If the guess is too late, because a clock jumped ahead, the next fences grow by 1 until the
-// service's time has come that far.
+// time. If the guess is ahead of the service's time, because a clock jumped, the next fences grow by 1
+// until the service's time has come that far.
 //
 // # Cost
 //
@@ -42,6 +44,7 @@
 //
 //	acquire a free key                        2, and 1 after a release by the same process
 //	a refusal                                 1, and one more to take a place in the queue
+//	a refusal because the key is in doubt     2: one is a write
 //	Renew, Release, MarkStarted, Complete     1, and 2 from another process
 //	Inspect                                   1
 //	Leave, Revoke                             2
@@ -208,8 +211,8 @@ const (
 )
 
 // Await implements driver.Driver, by reads that are not fresh, except the first of a process. If
-// the KV is a Waker, it waits for a wake-up, and reads about every 0.75 s or more often. It never
-// returns Granted, so nobody counts trust from its beginning, and it may take long.
+// the KV is a Waker, it waits for a wake-up, and reads about every 0.75 s or more often. It may take
+// long, because it never returns Granted: no trust counts from its beginning.
 func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -35,9 +35,8 @@ func passed(at time.Time) time.Duration {
 }
 
 // learn notes a stamp of the service. If began is not zero, the stamp is from a moment since began;
-// otherwise it may be old. A stamp that fits what is known changes nothing: if its reply took long, the
-// stamp is old by now and would set the clock back. behind and ahead say that what is known is too early, or
-// too late.
+// otherwise it may be old. A stamp that agrees with the known time changes nothing. (An old stamp in a slow
+// reply would set the clock back.) behind and ahead say that the known time is too early, or too late.
 func (s *store) learn(stamp, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

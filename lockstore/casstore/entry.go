@@ -17,8 +17,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// entry is the JSON of an Entry's Value: a rules.State whose times come from the service's stamps. No time in it
-// that decides anything is of a client's clock, so a client's clock can be wrong by anything.
+// entry is the JSON of an Entry's Value: a rules.State. Each time in it that decides anything comes from a stamp
+// of the service, so a client's clock may be wrong by any amount.
 type entry struct {
 	N       uint64          `json:"n"` // counts the writes, so that each one changes the value
 	Fence   lockstore.Fence `json:"fence,omitempty"`
@@ -28,9 +28,8 @@ type entry struct {
 	Closed  *kept[closed]   `json:"closed,omitempty"`
 }
 
-// Begin, also of closed, is in nanoseconds since 1970, without the blur, which since adds. 0 is the entry's
-// WrittenAt. A time
-// after WrittenAt counts as WrittenAt: a clock was set back.
+// Begin, also of closed, is in nanoseconds since 1970, without the blur, which the method store.since adds
+// again. 0 is the entry's WrittenAt. A time after WrittenAt counts as WrittenAt: a clock was set back.
 type holder struct {
 	Owner      string          `json:"owner"`
 	Fence      lockstore.Fence `json:"fence"`
@@ -247,8 +246,8 @@ func (s *store) begin(since time.Time) int64 {
 	return since.Add(-s.blur()).UnixNano()
 }
 
-// since is when a lease or a closed time of the length ttl begins: its stamp and the blur, which is the
-// latest time at which its write can have been. The end is rounded up to a whole multiple of the clock's
+// since returns when a lease or a closed time of the length ttl begins: its stamp + the blur, the latest
+// moment at which it can have been written. The end is rounded up to a whole multiple of the clock's
 // resolution, as all stamps are, and the begin moves with it.
 func (s *store) since(begin int64, written time.Time, ttl time.Duration) time.Time {
 	since, resolution := written, s.kv.ClockResolution()

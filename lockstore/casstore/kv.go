@@ -25,10 +25,9 @@ type Entry struct {
 // wants. This write was not applied. If the client sent it twice, the first copy may have been applied.
 var ErrConflict = errors.New("the entry is at another version")
 
-// MaxValue bounds a value in bytes. A key's entry is that large while it has a result of
-// lockstore.MaxResultBytes bytes, which are written as base64. Otherwise it has 5 KB at
-// most with one holder, and 27 KB with 64 holders. Owners that callers choose may be long: then it has 36 KB
-// with one holder.
+// MaxValue bounds a value in bytes. An entry is this large only with the largest result: 256 KiB
+// (lockstore.MaxResultBytes), written as base64. Without a result it has at most 5 KB with one holder, and
+// 27 KB with 64 holders. If callers choose long owners, it has 36 KB with one holder.
 const MaxValue = 350 << 10
 
 // KV has one entry for each key and replaces it by compare-and-swap. It is all that a
