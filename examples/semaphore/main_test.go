@@ -130,7 +130,7 @@ func newWorld(t *testing.T, locks string, compares bool, env ...string) *world {
 	binary, err := os.Executable()
 	require.NoError(t, err)
 	w.envs, err = lambdatest.StartAll(ctx, environments, lambdatest.Config{
-		Binary: binary, Name: "provider", Timeout: time.Minute,
+		Binary: binary, Name: "semaphore", Timeout: time.Minute,
 		Env: append([]string{"LOCK_URL=" + locks, "LOCK_TTL=" + ttl.String(), "LOCK_WAIT=30s", "PROVIDER_URL=" + server.URL}, env...),
 	})
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-// Command provider lets at most 3 runs at a time call a slow provider of translations, counted over all
+// Command semaphore lets at most 3 runs at a time call a slow provider of translations, counted over all
 // environments. It is a sample of guard.WithMaxHolders, and is not in the template.
 //
 // What protects the provider:
