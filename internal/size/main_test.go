@@ -22,7 +22,7 @@ func TestBudget(t *testing.T) {
 		{[]string{"fmt"}, "no store", 6.0},
 		{[]string{"fmt", redis}, "redis", 8.9},
 		{[]string{dynamo, "fmt"}, "dynamodb", 8.3},
-		{[]string{dynamo, redis}, "both", 11.1},
+		{[]string{dynamo, redis}, "both", 11.15},
 		{[]string{cosmos}, "cosmosdb", 7.45},
 		{[]string{datastore}, "datastore", 7.2},
 		{[]string{zookeeper}, "zookeeper", 6.6},
