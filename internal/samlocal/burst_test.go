@@ -3,6 +3,7 @@ package samlocal
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,14 +60,25 @@ func (s *suite) burst(t tester, on *service) {
 	release()
 	all.Wait()
 	require.EqualValues(t, opening, early, "the balance while the lock was held")
-	tries := 0
+	tries, unknown := 0, 0
+	var known []withdrawal
 	for i, a := range answers {
-		require.NoError(t, errs[i])
 		tries += a.busy
+		if errors.Is(errs[i], errEmpty) {
+			unknown++
+			continue
+		}
+		require.NoError(t, errs[i])
+		known = append(known, a)
 	}
-	t.Logf("%d answers said that the lock was busy", tries)
-	require.NoError(t, checkBalances(answers, s.accounts.balance(t, account)))
+	t.Logf("%d answers said that the lock was busy, %d were empty", tries, unknown)
+	require.LessOrEqual(t, unknown, burstSize/4)
+	require.NoError(t, checkBalances(known, unknown, s.accounts.balance(t, account)))
 }
+
+// errEmpty is the error of an answer without a byte: SAM sometimes loses that of a function when many run at
+// once. Nobody knows then whether the withdrawal was made.
+var errEmpty = errors.New("an empty answer")
 
 // withdrawal is what one client was told.
 type withdrawal struct {
@@ -88,6 +100,9 @@ func (s *service) withdraw(ctx context.Context, plain fixture, held, id string) 
 		got, err := s.once(ctx, plain)
 		if err != nil {
 			return w, fmt.Errorf("%s: %w", id, err)
+		}
+		if len(got) == 0 {
+			return w, errEmpty
 		}
 		var response struct {
 			StatusCode int
@@ -131,17 +146,24 @@ func renamed(event []byte, id string) ([]byte, error) {
 }
 
 // checkBalances looks for lost updates: each client is to have seen a balance of its
-// own, one amount below the next larger one, and the account has the smallest.
-func checkBalances(answers []withdrawal, balance int64) error {
+// own, and the last one is the account's. Each withdrawal takes the same. Those of which nobody knows
+// may have been made in between.
+func checkBalances(answers []withdrawal, unknown int, balance int64) error {
 	slices.SortFunc(answers, func(a, b withdrawal) int { return int(b.Balance - a.Balance) })
 	left := int64(opening)
+	next := func(seen, amount int64) int64 {
+		for ; unknown > 0 && seen < left; unknown-- {
+			left -= amount
+		}
+		return left
+	}
 	for i, a := range answers {
 		left -= a.Amount
-		if a.Balance != left {
+		if left := next(a.Balance, a.Amount); a.Balance != left {
 			return fmt.Errorf("an update was lost: the balance after withdrawal %d is %d, not %d", i+1, a.Balance, left)
 		}
 	}
-	if balance != left {
+	if left := next(balance, answers[0].Amount); balance != left {
 		return fmt.Errorf("an update was lost: the account has %d, not %d", balance, left)
 	}
 	return nil

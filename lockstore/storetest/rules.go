@@ -283,7 +283,8 @@ func (m *comparison) ends(s step) {
 	}
 }
 
-// await calls the store's Await. It may say nothing, but what it says of a hand-over is true.
+// await calls the store's Await. It may say nothing, but what it says of a hand-over is true, also if the owner
+// has extended the lease meanwhile.
 func (m *comparison) await(s step) string {
 	ctx, cancel := context.WithTimeout(m.t.Context(), awaits)
 	defer cancel()
@@ -302,7 +303,7 @@ func (m *comparison) await(s step) string {
 	}
 	for _, b := range m.beliefs {
 		for _, h := range b.state.Holders {
-			if h.Owner == m.owners[s.owner] && h.HandedOver && slices.Index(b.fences, h.Fence) == slices.Index(m.fences, a.Fence) && h.Seat == a.Seat &&
+			if h.Owner == m.owners[s.owner] && slices.Index(b.fences, h.Fence) == slices.Index(m.fences, a.Fence) && h.Seat == a.Seat &&
 				a.TTL <= h.End().Sub(m.clock().Early)+rounding+m.slow {
 				return ""
 			}
