@@ -16,6 +16,7 @@ import (
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
@@ -80,7 +81,7 @@ func (f function) add(ctx context.Context, lock guard.Lock, e processes.Event) (
 	if e.Once == "" && slices.Contains(elements, e.Element) {
 		return "was there", nil // an earlier try's
 	}
-	pause(ctx, time.Duration(e.Pause)*time.Millisecond)
+	_ = pause.For(ctx, time.Duration(e.Pause)*time.Millisecond)
 	if _, err := f.lists.Do(ctx, part, stamp, append(elements, e.Element)); err != nil {
 		return "", refused(held, e, err)
 	}
@@ -99,13 +100,6 @@ func refused(held context.Context, e processes.Event, err error) error {
 		fmt.Println("refused", e.Try)
 	}
 	return err
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 // planted plants a bug in the stores that o opens.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -44,18 +45,16 @@ func (l *looker) look(ctx context.Context) (lockstore.Status, error) {
 			fmt.Fprintf(l.err, "lockctl: warning: the store does not answer; lockctl goes on waiting: %v\n", err)
 			l.told = true
 		}
-		if err := pause(ctx, lookEvery); err != nil {
+		if err := untilNextLook(ctx, lookEvery); err != nil {
 			return lockstore.Status{}, err
 		}
 	}
 }
 
-// pause waits until the next look.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
+// untilNextLook waits for d.
+func untilNextLook(ctx context.Context, d time.Duration) error {
+	if pause.For(ctx, d) != nil {
 		return exit.Ended(ctx)
 	}
+	return nil
 }

@@ -335,7 +335,7 @@ func (r *revoker) await(ctx context.Context, revoked heldLease) error {
 		default:
 			return nil
 		}
-		if err := pause(ctx, min(lookEvery, max(50*time.Millisecond, lease.Remaining))); err != nil {
+		if err := untilNextLook(ctx, min(lookEvery, max(50*time.Millisecond, lease.Remaining))); err != nil {
 			return r.stopped(err, revoked, opens)
 		}
 	}

@@ -142,7 +142,7 @@ func watch(ctx context.Context, l *looker, until string, out io.Writer) error {
 		if last = seen; now.State.String() == until {
 			return nil
 		}
-		if err := pause(ctx, lookEvery); err != nil {
+		if err := untilNextLook(ctx, lookEvery); err != nil {
 			return err
 		}
 	}
