@@ -128,6 +128,11 @@ func (m *model) changed(before, after *node, r driver.Request, out Outcome) (bad
 			bad = "somebody got a place before a client that waits"
 		}
 	}
+	for _, w := range before.key.Queue {
+		if h := holder(after.key, w.Owner); w.Parked > 0 && place(after.key, w.Owner) < 0 && (h != nil && h.HandedOver || closed(after.key)) != slices.Contains(out.Answer.Wake, w.Owner) {
+			bad = "a parked owner is not woken when it has the key or the key is closed, or it is woken for nothing"
+		}
+	}
 	m.ended(before, after, r, out)
 	if m.size.Healthy {
 		c, me := &after.clients[0], name(0, false)
@@ -137,7 +142,7 @@ func (m *model) changed(before, after *node, r driver.Request, out Outcome) (bad
 			c.credit = 0
 			c.dropped = c.dropped && r.Owner != me || closed(after.key) && had >= 0
 		case had < 0 || granted:
-			c.credit, c.dropped = int8(min(has, driver.MaxTurns))*turn, false
+			c.credit, c.dropped = int8(delay(after.key.Queue[:has])/tick), false
 		case r.Owner == me:
 			c.dropped = false
 		case has < had && !slices.ContainsFunc(after.key.Holders, live):
@@ -222,6 +227,14 @@ func (m *model) wrong(n *node) string {
 	return ""
 }
 
+// delay is for how long places may keep the key from who comes after them.
+func delay(before []rules.Waiter) (d time.Duration) {
+	for _, w := range before[:min(len(before), driver.MaxTurns)] {
+		d += max(driver.Turn, w.Parked)
+	}
+	return min(d, driver.MaxDelay)
+}
+
 // deadEnd says what is wrong if time passes and nobody moves but one owner.
 func (m *model) deadEnd(n *node) string {
 	if !m.does(Queue) || slices.ContainsFunc(n.key.Holders, func(h rules.Holder) bool { return h.Started }) {
@@ -235,11 +248,11 @@ func (m *model) deadEnd(n *node) string {
 		end = later(end, n.key.Closed.End())
 	}
 	granted := func(o driver.Owner, limit, before int) bool {
-		at := rules.At(end.Add(time.Duration(min(before, driver.MaxTurns)) * driver.Turn))
+		at := rules.At(end.Add(delay(n.key.Queue[:before])))
 		_, _, a, _ := m.store.Decide(m.book, n.key, at, driver.Request{Kind: driver.Acquire, Owner: o, TTL: tick, MaxHolders: limit})
 		return a.Outcome == driver.Granted
 	}
-	if !granted("new", 1, driver.MaxTurns) {
+	if !granted("new", 1, len(n.key.Queue)) {
 		return "a new owner can never be granted the key"
 	}
 	for who, limit := range m.size.MaxHolders {

@@ -24,7 +24,8 @@
 // push may be lost, late or doubled: then it ignores every fence that is not above the one of its
 // last refusal, and trusts the lease for a turn from before this refusal on. It extends the lease by
 // an Acquire with the fence of the hand-over, renews, marks the start of its work, writes with its fence,
-// releases, completes, and leaves or abandons at any time.
+// releases, completes, and leaves or abandons at any time. The last client may be a parked one: it learns
+// of a hand-over by a wake-up, which may be lost, late, early or doubled, and all it does then is to ask again.
 //
 // # What must be true in every state
 //
@@ -76,6 +77,7 @@ type Size struct {
 	Register   bool  // the time is guessed or stamped, as in a store that compares and swaps
 	Blurred    bool  // the store knows the time to a tick: it may be a tick earlier or later than it says
 	Healthy    bool  // the first client is
+	Parked     bool  // the last client parks: nobody waits at its place
 	Does       Does
 	Earlier    int // clients that may have an earlier owner whose requests still arrive
 	Dead       int // places of owners whose requests no longer arrive; their leases are as many, and at least one
@@ -102,6 +104,7 @@ func (s Size) String() string {
 		}
 	}
 	add(s.Healthy, "the first healthy")
+	add(s.Parked, "the last parked")
 	add(s.Register, "over a register")
 	add(s.Blurred, "clocks that are late and early")
 	for i, what := range []string{"a queue", "renewals", "fenced writes", "completions", "starts", "an operator"} {
@@ -116,13 +119,16 @@ const (
 	tick = time.Second
 	turn = int8(driver.Turn / tick)
 	// longAgo bounds how far back a time is kept.
-	longAgo = -driver.MaxTurns*int(turn) - 1
+	longAgo = -driver.MaxTurns*int(max(driver.Turn, parked)/tick) - 1
 )
 
 // now is the time in every state. It is before 1970, so that each fence is the next number.
 var now = time.Unix(-3600, 0).UTC()
 
-const ttl = 4 * tick
+const (
+	ttl    = 4 * tick
+	parked = 3 * tick // the turn of a parked place
+)
 
 // Store is what the clients ask: the rule book, or one with a mistake, under a mutex or in a short model of a loop.
 type Store struct {
@@ -267,6 +273,8 @@ func newModel(size Size, mistake Mistake, store Store) *model {
 				return -1 - i
 			case i == 0 && size.Healthy:
 				return 0
+			case size.Parked && i == len(size.MaxHolders)-1:
+				return 1000
 			}
 			return size.MaxHolders[i]
 		}
@@ -299,6 +307,8 @@ func (m *model) follow(n *node, visit visit) {
 }
 
 func (m *model) healthy(who int) bool { return m.size.Healthy && who == 0 }
+
+func (m *model) parks(who int) bool { return m.size.Parked && who == len(m.size.MaxHolders)-1 }
 
 func (m *model) timePasses(n *node, visit visit) {
 	next, bad := *n, ""
@@ -477,8 +487,8 @@ func (n *node) push(a driver.Answer) {
 // learns visits the two ways in which a client that waits learns of a hand-over.
 func (m *model) learns(n *node, who int, visit visit) {
 	c := n.clients[who]
-	if !c.waits || m.size.Register {
-		return // over a register, its Acquire is what it trusts from
+	if !c.waits || m.size.Register || m.parks(who) {
+		return // its Acquire is what it trusts from
 	}
 	trusts := func(what string, fence, left int8) {
 		next := *n
@@ -522,7 +532,11 @@ func (m *model) arrives(n *node, who int, earlier bool, visit visit) {
 	}
 	limit := m.size.MaxHolders[who]
 	if o.acquire {
-		m.deliver(n, who, earlier, "an acquire", driver.Request{Kind: driver.Acquire, TTL: ttl, MaxHolders: limit, Join: m.does(Queue)}, visit)
+		r := driver.Request{Kind: driver.Acquire, TTL: ttl, MaxHolders: limit, Join: m.does(Queue)}
+		if m.parks(who) {
+			r.Parked = parked
+		}
+		m.deliver(n, who, earlier, "an acquire", r, visit)
 	}
 	if o.extend != 0 {
 		m.deliver(n, who, earlier, "an extension", driver.Request{Kind: driver.Acquire, Fence: driver.Fence(o.extend), TTL: ttl, MaxHolders: limit}, visit)

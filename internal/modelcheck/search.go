@@ -349,7 +349,7 @@ func (n *node) hash(order [most]int) hash {
 	}
 	b = append(b, '|')
 	for _, w := range n.key.Queue {
-		b = append(b, letter(w.Owner), byte(w.MaxHolders))
+		b = append(b, letter(w.Owner), byte(w.MaxHolders), byte(w.Parked/tick))
 	}
 	b = append(b, '|')
 	if n.key.Closed.For > 0 {

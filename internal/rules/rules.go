@@ -43,6 +43,14 @@
 // behind the first that goes makes no room, so nobody is handed the key: otherwise runs that come
 // and go would hand it to all the dead before them, one turn each.
 //
+// # Parked places
+//
+// Nobody waits at a parked place: its owner asks again only when somebody wakes it. So its turn is
+// longer, up to [driver.MaxParked], and whoever hands the key over to it learns from the answer whom to
+// wake; so does whoever closes the key. A wake-up that is lost costs the owner its place, and the others
+// this turn. All turns together keep the key from nobody for longer than [driver.MaxDelay]. At most half
+// of the places are parked.
+//
 // # Work that has started
 //
 // An owner may mark that its work starts. If its lease then ends by time, nobody knows whether
@@ -77,6 +85,7 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -144,6 +153,22 @@ func (h Holder) End() time.Time { return h.Since.Add(h.TTL) }
 type Waiter struct {
 	Owner      driver.Owner
 	MaxHolders int
+	Parked     time.Duration // the turn of a place where nobody waits: its owner asks when it is woken; 0: the owner waits
+}
+
+// turn is for how long the key is handed over to the place.
+func (w Waiter) turn() time.Duration {
+	return cmp.Or(w.Parked, driver.Turn)
+}
+
+// parked is how many places are parked.
+func parked(queue []Waiter) (n int) {
+	for _, w := range queue {
+		if w.Parked > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // Ended is the mark of an owner whose acquisition is over. The key has the last ones, Book.Marks.
@@ -202,6 +227,7 @@ type decision struct {
 	changed bool
 	basis   Basis
 	handed  []driver.Owner
+	wake    []driver.Owner
 }
 
 func (d *decision) decide() driver.Answer {
@@ -282,8 +308,8 @@ func (d *decision) acquire() driver.Answer {
 
 // refuse refuses for the time wait; for the time held somebody has the key.
 func (d *decision) refuse(wait, held time.Duration) driver.Answer {
-	if d.Join && d.place(d.Owner) < 0 && len(d.Queue) < d.Places {
-		d.Queue = append(slices.Clip(d.Queue), Waiter{d.Owner, d.MaxHolders})
+	if d.Join && d.place(d.Owner) < 0 && len(d.Queue) < d.Places && !(d.Parked > 0 && parked(d.Queue) >= d.Places/2) {
+		d.Queue = append(slices.Clip(d.Queue), Waiter{d.Owner, d.MaxHolders, d.Parked})
 		d.changed = true
 	}
 	a := driver.Answer{Outcome: driver.Refused, Position: d.place(d.Owner) + 1, Status: d.status()}
@@ -327,7 +353,7 @@ func (d *decision) release() driver.Answer {
 		if !h.Started {
 			d.end(i, Revoked) // its owner is done, so nobody needs to wait for the end of the lease
 			d.handOver()
-			a.HandedOver = d.handed
+			a.HandedOver, a.Wake = d.handed, d.wake
 		}
 		return a
 	}

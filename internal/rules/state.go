@@ -38,13 +38,13 @@ func (d *decision) lostNow(why string) driver.Answer {
 }
 
 func (d *decision) done() driver.Answer {
-	return driver.Answer{Outcome: driver.Done, HandedOver: d.handed}
+	return driver.Answer{Outcome: driver.Done, HandedOver: d.handed, Wake: d.wake}
 }
 
 // granted is the answer with a lease. The trust is less than the TTL by all that is not
 // known of the time.
 func (d *decision) granted(h Holder) driver.Answer {
-	return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: h.End().Sub(d.clock.Late), HandedOver: d.handed}
+	return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: h.End().Sub(d.clock.Late), HandedOver: d.handed, Wake: d.wake}
 }
 
 func (d *decision) live(h Holder) bool { return d.clock.Early.Before(h.End()) }
@@ -89,7 +89,15 @@ func (d *decision) wait(most int, before []Waiter) (all, held time.Duration) {
 		return 0, 0
 	}
 	held = since.Sub(d.clock.Early)
-	return held + time.Duration(min(len(before), driver.MaxTurns))*driver.Turn, held
+	return held + delay(before), held
+}
+
+// delay is how long places keep the key from who comes after them.
+func delay(before []Waiter) (d time.Duration) {
+	for _, w := range before[:min(len(before), driver.MaxTurns)] {
+		d += w.turn()
+	}
+	return min(d, driver.MaxDelay)
 }
 
 // roomSince is since when there has been room for a request and for those before it.
@@ -164,8 +172,12 @@ func (d *decision) handOver() {
 			return
 		}
 		d.restOnTime(first.MaxHolders, nil)
-		d.grant(Holder{Owner: first.Owner, MaxHolders: first.MaxHolders, TTL: driver.Turn, HandedOver: true})
-		d.handed = append(d.handed, first.Owner)
+		d.grant(Holder{Owner: first.Owner, MaxHolders: first.MaxHolders, TTL: first.turn(), HandedOver: true})
+		if first.Parked > 0 {
+			d.wake = append(d.wake, first.Owner)
+		} else {
+			d.handed = append(d.handed, first.Owner)
+		}
 	}
 }
 
@@ -191,13 +203,19 @@ func (d *decision) end(i int, how How) {
 	d.Holders, d.changed = without(d.Holders, i), true
 }
 
-// close ends a lease and the queue. All who wait learn the result when they ask.
+// close ends a lease and the queue. All who wait learn the result when they ask; who is parked has
+// to be woken to do so.
 func (d *decision) close(i int, how How) {
 	text := d.Holders[i].Text
 	d.end(i, how)
 	d.Closed = Closed{Since: d.clock.Late, For: d.TTL, Text: text}
 	if len(d.Result) > 0 {
 		d.Closed.Result = bytes.Clone(d.Result)
+	}
+	for _, w := range d.Queue {
+		if w.Parked > 0 {
+			d.wake = append(d.wake, w.Owner)
+		}
 	}
 	d.Queue = nil
 }
@@ -236,7 +254,7 @@ func without[T any](s []T, i int) []T {
 
 // status is the state for people and for a refusal.
 func (d *decision) status() driver.Status {
-	s := driver.Status{Fence: d.LastFence, Waiting: len(d.Queue)}
+	s := driver.Status{Fence: d.LastFence, Waiting: len(d.Queue), Parked: parked(d.Queue)}
 	for _, h := range d.Holders {
 		s.Started = s.Started || h.Started
 		if d.live(h) {

@@ -44,8 +44,9 @@ type holder struct {
 }
 
 type waiter struct {
-	Owner  string `json:"owner"`
-	Others int    `json:"others,omitempty"`
+	Owner  string        `json:"owner"`
+	Others int           `json:"others,omitempty"`
+	Parked time.Duration `json:"parked,omitempty"`
 }
 
 type ended struct {
@@ -113,7 +114,9 @@ type queue []kept[waiter]
 // UnmarshalJSON implements json.Unmarshaler.
 func (q *queue) UnmarshalJSON(text []byte) error {
 	var all []kept[waiter]
-	if json.Unmarshal(text, &all) != nil || slices.ContainsFunc(all, func(w kept[waiter]) bool { return w.it.Owner == "" || w.it.Others < 0 }) {
+	if json.Unmarshal(text, &all) != nil || slices.ContainsFunc(all, func(w kept[waiter]) bool {
+		return w.it.Owner == "" || w.it.Others < 0 || w.it.Parked < 0 || w.it.Parked > driver.MaxParked
+	}) {
 		all = nil
 	}
 	*q = all
@@ -156,7 +159,7 @@ func (s *store) encode(v view, next rules.State) []byte {
 		}, old.Holders, func(o holder) bool { return o.Fence == h.Fence }))
 	}
 	for _, w := range next.Queue {
-		e.it.Queue = append(e.it.Queue, with(waiter{string(w.Owner), w.MaxHolders - 1}, old.Queue, func(o waiter) bool { return o.Owner == string(w.Owner) }))
+		e.it.Queue = append(e.it.Queue, with(waiter{string(w.Owner), w.MaxHolders - 1, w.Parked}, old.Queue, func(o waiter) bool { return o.Owner == string(w.Owner) }))
 	}
 	for _, m := range next.Ended {
 		e.it.Ended = append(e.it.Ended, with(ended{string(m.Owner), m.Fence, m.How}, old.Ended, func(o ended) bool { return o.Owner == string(m.Owner) }))
@@ -194,7 +197,7 @@ func (s *store) view(key string, e Entry) (view, error) {
 		})
 	}
 	for _, w := range it.Queue {
-		v.Queue = append(v.Queue, rules.Waiter{Owner: driver.Owner(w.it.Owner), MaxHolders: w.it.Others + 1})
+		v.Queue = append(v.Queue, rules.Waiter{Owner: driver.Owner(w.it.Owner), MaxHolders: w.it.Others + 1, Parked: w.it.Parked})
 	}
 	for _, m := range it.Ended {
 		v.Ended = append(v.Ended, rules.Ended{Owner: driver.Owner(m.it.Owner), Fence: m.it.Fence, How: m.it.How})

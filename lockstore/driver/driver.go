@@ -40,7 +40,7 @@ type Kind int
 const (
 	// Inspect reads the state of the key and changes nothing.
 	Inspect Kind = iota
-	// Acquire wants a lease: Owner, TTL, MaxHolders, Holder, Join, Note. With a Fence it
+	// Acquire wants a lease: Owner, TTL, MaxHolders, Holder, Join, Parked, Note. With a Fence it
 	// only extends the lease that was handed over with this fence.
 	Acquire
 	// Renew makes the lease last for the longer of its TTL and this one, from now on:
@@ -88,10 +88,14 @@ type Request struct {
 	MaxHolders int    // how many may hold the key together with this request; 1 is a mutex
 	Holder     string // for people, as lockstore.HolderInfo.Encode writes it
 	Join       bool   // a refused Acquire takes the last place in the queue
-	AtOnce     bool
-	Effect     bool
-	Result     Secret
-	Note       Note // from the last Answer to this owner that had one
+
+	// Parked is with Join, and above 0 if nobody waits at this place: who hands the key over to it has to
+	// wake somebody. It is the turn of the place, at most MaxParked.
+	Parked time.Duration
+	AtOnce bool
+	Effect bool
+	Result Secret
+	Note   Note // from the last Answer to this owner that had one
 
 	// Elapsed is for Await: how long ago the owner's last Acquire that was refused was sent.
 	Elapsed time.Duration
@@ -134,9 +138,13 @@ type Answer struct {
 	// Status is the state after the request: of Inspect, Refused and Revoke.
 	Status Status
 
-	// HandedOver are the owners that this request made holders, for one turn each. The
+	// HandedOver are the owners that this request made holders, for one turn each, and that wait. The
 	// driver wakes them.
 	HandedOver []Owner
+
+	// Wake are the parked owners that the caller has to wake: the key was handed over to them, or
+	// it was completed, and they can ask for the result.
+	Wake []Owner
 
 	Note Note // of Granted, Refused, NotYet and Ask; the caller sends it with the next requests of this owner
 }
@@ -148,6 +156,7 @@ type Status struct {
 	Holder    string        // of the lease, or who did the work; "" if nobody is at work
 	Remaining time.Duration // the longest time until the state ends, if nobody asks for anything
 	Waiting   int           // places in the queue
+	Parked    int           // those of them that are parked
 	Result    Secret
 	Started   bool     // the work under the lease has started
 	Holders   []Holder // who has a live lease, in the order of the grants
@@ -163,9 +172,12 @@ type Holder struct {
 	State      State // Held, Revoked or Reserved
 }
 
-// The queue's times, on the store's clock. A place that does not ask costs the next one
-// a Turn, and all dead places together at most MaxTurns turns.
+// The queue's times, on the store's clock. A place that does not ask costs the next one its turn: a
+// Turn, or what a parked place has asked for, up to MaxParked, which is time for a wake-up and the start of
+// an environment. MaxTurns places cost their turns, and all together at most MaxDelay.
 const (
-	Turn     = 2 * time.Second
-	MaxTurns = 5
+	Turn      = 2 * time.Second
+	MaxTurns  = 5
+	MaxParked = 30 * time.Second
+	MaxDelay  = 60 * time.Second
 )

@@ -66,6 +66,7 @@ func harness(now func() time.Time) storetest.Harness {
 		return m.states[key]
 	}
 	return storetest.Harness{
+		Parks:  true,
 		Marks:  16,
 		Store:  s,
 		Delete: func(_ *testing.T, key string) { set(key, rules.State{}) },

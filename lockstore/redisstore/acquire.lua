@@ -1,8 +1,8 @@
 -- ARGV: owner, TTL in microseconds, holder, how long the entry stays after the grant in milliseconds,
--- MaxHolders and a + to wait in the queue, and the fence of a lease that was handed over or ''.
+-- MaxHolders and a + to wait in the queue, with the turn in microseconds of a parked place, and the fence of a lease that was handed over or ''.
 saves = false
 if mark() then return 'L' end
-local most, join = match(ARGV[5], '^(%d+)(%+?)$')
+local most, join, turn = match(ARGV[5], '^(%d+)(%+?)(%d*)$')
 local extends, i = ARGV[6], holder(me)
 most = most + 0
 if i then
@@ -32,8 +32,8 @@ local at = before and count(before, places) + 1 or 0
 local letter, _, text, started = status()
 if held <= 0 then letter, held, text, started = 'W', left, '', false end
 local function refuse(place) return answer(letter, held, place, text, started) end
-if at > 0 or join == '' or places >= 128 then return refuse(at) end
-joined = (places == 0 and ' ' or '') .. me .. (most == 1 and ' ' or '\1' .. most .. ' ')
+if at > 0 or join == '' or places >= 128 or turn ~= '' and #parked() >= 64 then return refuse(at) end
+joined = (places == 0 and ' ' or '') .. me .. (most == 1 and '' or '\1' .. most) .. (turn == '' and '' or '\2' .. turn) .. ' '
 at, places = places + 1, places + 1
 -- Mostly nothing else changes: then this is much less than a new entry.
 if changed or not clean or type(redis.pcall('SETRANGE', KEYS[1], tostring(#entry), joined)) == 'table' then

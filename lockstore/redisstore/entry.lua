@@ -17,7 +17,7 @@
 -- is the first, and number, a digit, says how many they are. How is F for released or abandoned, E expired, K
 -- completed, D resolved, V revoked. In front of an entry F is one more mark, the newest.
 -- The queue is empty, or a space, and for each place the owner and a space. If the place's MaxHolders is not 1,
--- this is behind the owner and the byte 1. What cannot be a queue is none: a queue can only refuse. What cannot be
+-- this is behind the owner and the byte 1; of a parked place its turn is behind the byte 2. What cannot be a queue is none: a queue can only refuse. What cannot be
 -- marks are none.
 --
 -- To make a long string takes the server a microsecond for 1,000 bytes, and a pattern that matches one takes more.
@@ -36,7 +36,7 @@ if type(entry) == 'table' then return proven(entry) end
 local state, last, marked, marks, since, ttl, text = 'X', '0000000000000000', 0, ''
 -- The queue is front, then entry from the byte from on, then joined. An empty queue that is clean has no bytes.
 local front, from, joined, places, clean = '', 1, '', 0, false
-local holders, closed, changed, handed = {}, nil, false, {}
+local holders, closed, changed, handed, woken = {}, nil, false, {}, {}
 
 -- remember adds a mark.
 local function remember(how, fence, owner)

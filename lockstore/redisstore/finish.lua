@@ -41,9 +41,10 @@ end
 if not done or done.err then return proven(done and instead or result) end
 -- Who was handed the key learns it from an element of its list: fence, TTL in microseconds, seat and the
 -- first in the queue behind it. KEYS[2], if given, is the list of the owner in the last of ARGV. The
--- answer names the others, and the client tells them.
+-- answer names the others, and the client tells them; and behind the byte 2 the parked owners that the caller wakes.
 for _, h in ipairs(handed) do
 	local news = h.fence .. ' 2000000 ' .. h.seat .. ' ' .. first()
 	if not (KEYS[2] and h.owner == ARGV[#ARGV] and wake(KEYS[2], news)) then result = result .. '\n' .. h.owner .. ' ' .. news end
 end
+for _, owner in ipairs(woken) do result = result .. '\n\2' .. owner end
 return result

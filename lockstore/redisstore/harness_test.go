@@ -109,6 +109,7 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 		})
 	}
 	return storetest.Harness{
+		Parks:    true,
 		Store:    store,
 		Marks:    marks,
 		Places:   places,

@@ -1,2 +1,2 @@
 changed = false -- it writes nothing
-return told(places) .. listed()
+return told(waiting()) .. listed()

@@ -188,6 +188,8 @@ func (s *server) ask(ctx context.Context, key string, r driver.Request) (reply, 
 // most says how many may hold the key with an Acquire, and + if it waits in the queue.
 func most(r driver.Request) argument {
 	switch {
+	case r.Join && r.Parked > 0:
+		return text(fmt.Sprintf("%d+%d", r.MaxHolders, r.Parked.Microseconds()))
 	case r.MaxHolders == 1 && r.Join: // most are, and a constant takes no memory
 		return text("1+")
 	case r.Join:

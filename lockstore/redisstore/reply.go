@@ -45,13 +45,15 @@ type reply struct {
 	left      time.Duration
 	seat      int
 	queue     int // a place in the queue, or how many wait
+	parked    int // of those who wait
 	started   bool
 	holder    string
 	result    []byte
 	holders   []driver.Holder
-	next      lockstore.Owner // who is the first in the queue
-	handed    []news          // whose lists have no element yet
-	ambiguous bool            // an earlier attempt of this request may have been applied
+	next      lockstore.Owner   // who is the first in the queue
+	handed    []news            // whose lists have no element yet
+	wake      []lockstore.Owner // the parked owners that were handed the key, or whose queue has ended
+	ambiguous bool              // an earlier attempt of this request may have been applied
 }
 
 // news is what an owner learns that was handed the key.
@@ -75,20 +77,22 @@ func parseReply(text string) (reply, error) {
 	case r.code == granted:
 		r.fence, r.left, r.seat = p.fence(), p.micros(), p.number()
 		r.next = lockstore.Owner(p.line())
-		r.handed = p.news()
+		r.handed, r.wake = p.news()
 	case state:
-		r.fence, r.left, r.queue, r.started = p.fence(), p.micros(), p.number(), p.number() == 1
+		r.fence, r.left = p.fence(), p.micros()
+		r.queue, r.parked = p.waiting()
+		r.started = p.number() == 1
 		r.holder = p.line()
 		switch {
 		case r.code == completed:
 			r.result = []byte(p.rest)
 		default:
 			r.holders = p.holders()
-			r.handed = p.news()
+			r.handed, r.wake = p.news()
 		}
 	case r.code == done, r.code == lost:
 		p.line()
-		r.handed = p.news()
+		r.handed, r.wake = p.news()
 	case r.code == holds:
 		r.fence = p.fence()
 	case r.code != shared && r.code != foreign:
@@ -113,8 +117,10 @@ func (p *parser) line() (l string) {
 	return l
 }
 
-func (p *parser) int(bits int) int64 {
-	n, err := strconv.ParseUint(p.word(), 10, bits)
+func (p *parser) int(bits int) int64 { return p.parse(p.word(), bits) }
+
+func (p *parser) parse(word string, bits int) int64 {
+	n, err := strconv.ParseUint(word, 10, bits)
 	if err != nil && p.err == nil {
 		p.err = err
 	}
@@ -128,14 +134,25 @@ func (p *parser) micros() time.Duration { return time.Duration(p.int(53)) * time
 
 func (p *parser) number() int { return int(p.int(31)) }
 
-func (p *parser) news() (all []news) {
+// waiting is a place, or how many wait and how many of them are parked.
+func (p *parser) waiting() (queue, parked int) {
+	all, of, both := strings.Cut(p.word(), "+")
+	if queue = int(p.parse(all, 31)); both {
+		parked = int(p.parse(of, 31))
+	}
+	return queue, parked
+}
+
+func (p *parser) news() (all []news, wake []lockstore.Owner) {
 	for p.rest != "" {
-		owner, element, found := strings.Cut(p.line(), " ")
-		if found {
+		line := p.line()
+		if owner, parked := strings.CutPrefix(line, "\x02"); parked {
+			wake = append(wake, lockstore.Owner(owner))
+		} else if owner, element, found := strings.Cut(line, " "); found {
 			all = append(all, news{lockstore.Owner(owner), element})
 		}
 	}
-	return all
+	return all, wake
 }
 
 func (p *parser) holders() (all []driver.Holder) {
@@ -156,6 +173,7 @@ func (r reply) answer(key string, req driver.Request) (driver.Answer, error) {
 	for _, h := range r.handed {
 		a.HandedOver = append(a.HandedOver, h.owner)
 	}
+	a.Wake = r.wake
 	return a, err
 }
 
@@ -208,6 +226,6 @@ func (r reply) status(state driver.State, req driver.Request) driver.Answer {
 	if req.Kind != driver.Inspect && !r.ended {
 		return driver.Answer{Outcome: driver.Refused, Position: r.queue, Status: status, Note: driver.Note(strconv.FormatInt(int64(r.fence), 10))}
 	}
-	status.Waiting = r.queue
+	status.Waiting, status.Parked = r.queue, r.parked
 	return driver.Answer{Outcome: driver.Done, Status: status}
 }

@@ -1,7 +1,7 @@
 -- ARGV: nobody, fence, holder, '1' to free the key at once
 -- The end of a revoked lease stays, so the key is free when the old owner trusts its lease no longer.
 local atOnce = ARGV[4] == '1'
-if atOnce and markOf('V', ARGV[2]) then return 'D' .. told(places) .. listed() end
+if atOnce and markOf('V', ARGV[2]) then return 'D' .. told(waiting()) .. listed() end
 local i = holder(nil, ARGV[2])
 if not i or not live(holders[i]) then return 'L' end
 local h = holders[i]
@@ -16,4 +16,4 @@ if atOnce then
 	handOver()
 end
 local letter, _, _, started = status()
-return 'D' .. answer(letter, left, places, h.text, started) .. listed()
+return 'D' .. answer(letter, left, waiting(), h.text, started) .. listed()

@@ -53,7 +53,10 @@ end
 -- place is where an owner's place is in the entry: the space in front of it, and the one behind it.
 local function place(owner)
 	local before, last = find(whole(), ' ' .. owner .. ' ', from, true)
-	if not before and find(entry, '\1', from, true) then before, last = find(entry, ' ' .. owner .. '\1', from, true) end
+	if not before and find(entry, '[\1\2]', from) then
+		before, last = find(entry, ' ' .. owner .. '\1', from, true)
+		if not before then before, last = find(entry, ' ' .. owner .. '\2', from, true) end
+	end
 	if before then return before, find(entry, ' ', last, true) end
 end
 
@@ -83,20 +86,34 @@ local function count(last, most)
 	return n
 end
 
--- first is the owner of the first place, or '', and its MaxHolders.
+-- first is the owner of the first place, or '', its MaxHolders, and its turn if it is parked.
 local function first()
 	local text, at = entry, from
 	if front ~= '' then text, at = front .. ' ', 1 end
-	local owner, most = match(text, '^ ([^ \1]+)\1?(%d?%d?) ', at)
-	return owner or match(text, '^ (%S+)', at) or '', tonumber(most or '', 10) or 1
+	local owner, most, turn = match(text, '^ ([^ \1\2]+)\1?(%d?%d?)\2?(%d*) ', at)
+	return owner or match(text, '^ (%S+)', at) or '', tonumber(most or '', 10) or 1, tonumber(turn or '', 10)
+end
+
+-- parked are the owners of parked places.
+local function parked()
+	local all = {}
+	for owner in string.gmatch(sub(whole(), from), ' ([^ \1\2]+)\1?%d*\2') do all[#all + 1] = owner end
+	return all
 end
 
 -- wait is how long a request behind the places up to this space of the entry waits at most, and how long for the
 -- holders alone. It is granted now if the first is not above 0.
 local function wait(most, last)
 	local before = count(last, 5)
-	if before > 0 and find(entry, '\1', from, true) then
-		for one in string.gmatch(sub(entry, from, last), '%S+') do most = math.min(most, tonumber(match(one, '\1(%d+)$') or '1', 10)) end
+	local turns = before * 2000000
+	if before > 0 and find(entry, '[\1\2]', from) then
+		local n = 0
+		for one in string.gmatch(sub(entry, from, last), '%S+') do
+			n, most = n + 1, math.min(most, tonumber(match(one, '\1(%d+)') or '1', 10))
+			local turn = n <= 5 and match(one, '\2(%d+)$')
+			if turn then turns = turns - 2000000 + turn end
+		end
+		turns = math.min(turns, 60000000)
 	elseif before > 0 then
 		most = 1
 	end
@@ -114,7 +131,7 @@ local function wait(most, last)
 	end
 	if closed then since = math.max(since, closed.since + closed.ttl) end
 	local held = since - now
-	return held + before * 2000000, held
+	return held + turns, held
 end
 
 -- grant makes an owner a holder. It returns nil if no fence is left: above 2^53 a number of Lua cannot
@@ -148,11 +165,11 @@ end
 -- handOver makes the first in the queue a holder for one turn, as long as there is room.
 local function handOver()
 	while places > 0 and not isClosed() and not inDoubt() do
-		local owner, most = first()
+		local owner, most, turn = first()
 		if owner == '' or wait(most, 0) > 0 then return end
-		local h = grant({owner = owner, most = most, ttl = 2000000, handed = true, text = ''})
+		local h = grant({owner = owner, most = most, ttl = turn or 2000000, handed = true, text = ''})
 		if not h then return end
-		handed[#handed + 1] = h
+		if turn then woken[#woken + 1] = owner else handed[#handed + 1] = h end
 	end
 end
 
@@ -167,7 +184,7 @@ end
 -- close ends a lease and the queue.
 local function close(i, how)
 	local text = over(i, how).text
-	closed = {since = now, ttl = ARGV[3] + 0, text = text, result = ARGV[4]}
+	closed, woken = {since = now, ttl = ARGV[3] + 0, text = text, result = ARGV[4]}, parked()
 	cut(nil, 0)
 end
 
@@ -201,6 +218,9 @@ local function status()
 	left = wait(1, #whole())
 	return left > 0 and 'W' or 'I', math.max(left, 0), '', false
 end
+
+-- waiting is how many wait, and how many of them are parked.
+local function waiting() return places .. '+' .. #parked() end
 
 -- told is the answer with the state of the key. places is how many wait, or a place.
 local function told(places)

@@ -20,6 +20,7 @@ type step struct {
 	ttl     time.Duration
 	most    int  // MaxHolders
 	join    bool // of Acquire, AtOnce of Revoke, Effect of Resolve
+	parks   bool // an Acquire that asks for a parked place
 	extends bool // an Acquire with the fence
 	result  bool
 	noNote  bool // the caller has forgotten the store's note
@@ -28,8 +29,8 @@ type step struct {
 }
 
 func (s step) String() string {
-	text := fmt.Sprintf("%v later: %s owner %d, fence %d, %v, MaxHolders %d, join/now/effect %t, extends %t, result %t",
-		s.lapse, s.kind, s.owner, s.fence, s.ttl, s.most, s.join, s.extends, s.result)
+	text := fmt.Sprintf("%v later: %s owner %d, fence %d, %v, MaxHolders %d, join/now/effect %t, parks %t, extends %t, result %t",
+		s.lapse, s.kind, s.owner, s.fence, s.ttl, s.most, s.join, s.parks, s.extends, s.result)
 	if s.unheard {
 		text += ", and the reply is lost"
 	}
@@ -65,6 +66,7 @@ type generator struct {
 	crowd   bool   // most requests are about the queue
 	most    [3]int // MaxHolders of the owners, one after the other
 	unheard bool   // some replies are lost
+	parks   bool   // some owners park
 	// What the callers know.
 	leases  map[int]int // owner -> the number of its fence
 	holders []int
@@ -83,6 +85,7 @@ func newGenerator(c *check, random *rand.Rand) *generator {
 		g.most = [][3]int{{1, 2, 2}, {2, 2, 2}, {3, 2, 1}, {64, 64, 1}}[random.IntN(4)]
 	}
 	g.unheard = c.LoseReplies != nil && c.virtual && random.IntN(4) == 0
+	g.parks = c.Parks && random.IntN(3) == 0
 	return g
 }
 
@@ -154,7 +157,9 @@ func (g *generator) next(m *comparison, ran []step) (s step) {
 		if g.IntN(4) > 0 {
 			s.owner = max(g.handed, 0)
 		}
-		s.owner = min(s.owner, g.owners-1)
+		if s.owner = min(s.owner, g.owners-1); g.parked(s.owner) {
+			s.kind = driver.Acquire
+		}
 	}
 	switch s.kind {
 	case driver.Renew:
@@ -162,10 +167,14 @@ func (g *generator) next(m *comparison, ran []step) (s step) {
 		s.ttl = 10 * time.Second
 	case driver.Acquire:
 		s.most = g.most[s.owner%len(g.most)]
+		s.parks = g.parked(s.owner)
 		s.extends = s.fence > 0 && g.IntN(3) == 0
 	}
 	return s
 }
+
+// parked reports whether an owner parks, so that it never waits.
+func (g *generator) parked(owner int) bool { return g.parks && owner%3 == 1 }
 
 // learn notes what the callers know after a step of an owner.
 func (g *generator) learn(m *comparison, owner int) {

@@ -51,6 +51,9 @@ type Harness struct {
 	// Places is how many places a queue has. 0 is more than a random sequence of requests can fill.
 	Places int
 
+	// Parks is for a store whose queue has parked places.
+	Parks bool
+
 	// TurnDelay is by how much a turn of the queue may differ from lockstore.Turn, for
 	// clocks with whole seconds.
 	TurnDelay time.Duration

@@ -402,6 +402,9 @@ func (m *comparison) request(s step, f fences) driver.Request {
 			r.Fence = 0
 		}
 		r.TTL, r.MaxHolders, r.Holder, r.Join = s.ttl, s.most, holders[s.owner], s.join
+		if s.parks {
+			r.Parked = parkedTurn
+		}
 		if s.result {
 			r.Holder = holders[(s.owner+1)%longest] // the text is for people, and never compared
 		}
@@ -421,6 +424,9 @@ func (m *comparison) request(s step, f fences) driver.Request {
 	return r
 }
 
+// parkedTurn is another than that of a place where somebody waits, and short enough for sequences on the wall clock.
+const parkedTurn = 3 * time.Second
+
 // holders are the texts of the owners.
 var holders = func() (all [longest]string) {
 	for n := range all {
@@ -432,7 +438,7 @@ var holders = func() (all [longest]string) {
 // renumber leaves of an answer what two stores share.
 func (m *comparison) renumber(f *fences, s step, a *driver.Answer) {
 	status := a.Status
-	*a = driver.Answer{Outcome: a.Outcome, Fence: a.Fence, Seat: a.Seat, TTL: a.TTL, Position: a.Position}
+	*a = driver.Answer{Outcome: a.Outcome, Fence: a.Fence, Seat: a.Seat, TTL: a.TTL, Position: a.Position, Wake: a.Wake}
 	if a.Outcome == driver.Granted && s.kind == driver.Acquire || a.Outcome == driver.Holding {
 		a.Fence = f.number(a.Fence)
 	} else {
@@ -551,10 +557,10 @@ func (m *comparison) passed(before []belief, after belief) (passed bool) {
 
 // deadlines are the times at which the answers of a key change.
 func deadlines(s rules.State, yield func(time.Time) bool) {
-	turns := min(len(s.Queue), driver.MaxTurns)
 	each := func(end time.Time) {
-		for turn := range turns {
-			yield(end.Add(time.Duration(turn+1) * driver.Turn))
+		for _, w := range s.Queue[:min(len(s.Queue), driver.MaxTurns)] {
+			end = end.Add(max(driver.Turn, w.Parked))
+			yield(end)
 		}
 	}
 	if s.Closed.For > 0 {
@@ -575,7 +581,7 @@ func (m *comparison) differs(want, got seen) string {
 		return got >= want-less-m.slow && got <= want+more+m.slow
 	}
 	status := func(what string, w, g driver.Status) string {
-		same := w.State == g.State && w.Fence == g.Fence && w.Holder == g.Holder && w.Waiting == g.Waiting && w.Started == g.Started && bytes.Equal(w.Result, g.Result) && len(w.Holders) == len(g.Holders)
+		same := w.State == g.State && w.Fence == g.Fence && w.Holder == g.Holder && w.Waiting == g.Waiting && w.Parked == g.Parked && w.Started == g.Started && bytes.Equal(w.Result, g.Result) && len(w.Holders) == len(g.Holders)
 		for i := 0; same && i < len(w.Holders); i++ {
 			wh, gh := w.Holders[i], g.Holders[i]
 			same = near(wh.Remaining, gh.Remaining, late, late)
@@ -602,6 +608,8 @@ func (m *comparison) differs(want, got seen) string {
 		return fmt.Sprintf("the lease may be trusted for %v; want %v", g.TTL, w.TTL)
 	case w.Position != g.Position:
 		return fmt.Sprintf("refused with place %d; want %d", g.Position, w.Position)
+	case !slices.Equal(w.Wake, g.Wake):
+		return fmt.Sprintf("%d parked owners are to be woken; want %d", len(g.Wake), len(w.Wake))
 	}
 	return cmp.Or(status(outcome(g)+" with", w.Status, g.Status), status("inspected", want.inspected, got.inspected))
 }

@@ -92,6 +92,7 @@ func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) st
 		return func(t *testing.T, key string) { set(t, key, []byte(text)) }
 	}
 	return storetest.Harness{
+		Parks:         true,
 		Store:         store,
 		Marks:         16,
 		Yields:        true,
