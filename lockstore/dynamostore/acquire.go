@@ -53,7 +53,7 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 	switch n := parseNote(q.Note); {
 	case q.Fence != 0:
 		return t.extendHandOver(ctx, key, q)
-	case q.MaxHolders > 1 || n.reads:
+	case q.MaxHolders > 1 || q.Parked > 0 || n.reads:
 		return t.readAndChange(ctx, key, q)
 	case n.full:
 		if a, refused, err := t.stillFull(ctx, key, q); err != nil || refused {

@@ -116,7 +116,9 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 		case err != nil:
 			return driver.Answer{}, outcome(err, ambiguous)
 		case u.applied && a.Outcome == driver.Granted:
-			return t.granted(ctx, key, q, seen, next, u)
+			granted, err := t.granted(ctx, key, q, seen, next, u)
+			granted.Wake = a.Wake
+			return granted, err
 		case u.applied && a.Outcome == driver.Refused:
 			if before, err := t.names.decode(key, u.item); err == nil {
 				a.Position = len(before.Queue) + 1

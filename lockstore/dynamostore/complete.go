@@ -42,12 +42,19 @@ func completing(condition string, given values, result []byte, opens time.Time) 
 // of the first one, whose error nothing corrects.
 func (t *table) complete(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	opens := t.expiresAt(t.clock.read(), q.TTL)
-	r, err := t.update(ctx, key, completing(ifMine, mine(q), q.Result, opens))
+	w := completing(ifMine, mine(q), q.Result, opens)
+	w.oldRow = true // it says who is parked
+	r, err := t.update(ctx, key, w)
 	if err != nil {
 		return driver.Answer{}, err
 	}
 	if r.applied {
-		return t.correctEnd(ctx, key, q, opens, r)
+		a, err := t.correctEnd(ctx, key, q, opens, r)
+		if before, bad := t.names.decode(key, r.item); bad == nil {
+			_, _, told, _ := book.Decide(before.State, t.clockOf(r), q)
+			a.Wake = told.Wake
+		}
+		return a, err
 	}
 	seen, err := t.names.decode(key, r.item)
 	if err != nil {

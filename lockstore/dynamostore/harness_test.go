@@ -106,6 +106,7 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 		return func(t *testing.T, key string) { r.put(t, key, row) }
 	}
 	return storetest.Harness{
+		Parks:         true,
 		Store:         open(w, 0).Store,
 		Other:         func(*testing.T) *lockstore.Store { return open(w, time.Hour).Store },
 		TakeoverDelay: 2*dynamostore.DefaultSkew + 2*time.Second,

@@ -24,7 +24,7 @@ const (
 	attrFence     = "fence"     // N, of the last grant, as long as there is an owner
 	attrLast      = "last"      // N, of the last grant or abandon of a free key
 	attrExpires   = "expires"   // N, milliseconds since 1970: the end of the lease, or of the time for which the key is closed
-	attrHanded    = "handed"    // N, 1: the lease was handed over and not extended yet
+	attrHanded    = "handed"    // N: the lease was handed over and not extended yet. 1, or the milliseconds of a parked place's turn
 	attrRevoked   = "revoked"   // N, 1: the lease was revoked
 	attrStarted   = "begun"     // N, seconds since 1970: the ttl of a lease under which the work has started
 	attrShared    = "shared"    // S, those who share the key, see holders
@@ -79,6 +79,7 @@ type sharedLease struct {
 	MaxHolders int          `json:"max"`
 	Expires    int64        `json:"expires"`
 	HandedOver bool         `json:"handed,omitempty"`
+	Turn       int64        `json:"turn,omitempty"` // milliseconds, of a parked place that was handed over
 	Text       string       `json:"text,omitempty"`
 }
 
@@ -159,18 +160,21 @@ func (r *row) decodeOwner() error {
 		}
 		for _, h := range all {
 			r.Holders = append(r.Holders, rules.Holder{
-				Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, Since: time.UnixMilli(h.Expires), Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked,
+				Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, Since: time.UnixMilli(h.Expires), Text: h.Text, HandedOver: h.HandedOver, TTL: time.Duration(h.Turn) * time.Millisecond, Revoked: h.Revoked,
 			})
 		}
 	default:
+		turn, _ := number(r.item, attrHanded, driver.MaxParked.Milliseconds())
 		r.Holders = []rules.Holder{{
+			TTL:   time.Duration(turn) * time.Millisecond, // of what was handed over
 			Owner: driver.Owner(owner), Fence: r.LastFence, MaxHolders: 1, Since: end, Text: text,
 			HandedOver: r.item[attrHanded] != nil, Revoked: r.item[attrRevoked] != nil, Started: r.item[attrStarted] != nil,
 		}}
 	}
 	for i, h := range r.Holders {
 		if h.HandedOver {
-			r.Holders[i].Since, r.Holders[i].TTL = h.Since.Add(-driver.Turn), driver.Turn
+			ttl := max(driver.Turn, min(h.TTL, driver.MaxParked))
+			r.Holders[i].Since, r.Holders[i].TTL = h.Since.Add(-ttl), ttl
 		}
 	}
 	return nil
@@ -207,23 +211,30 @@ func (r *row) decodeQueue() {
 		if h := r.alone(); h != nil && len(r.queue) == 1 && text == string(h.Owner) {
 			continue
 		}
-		owner, most, shares := strings.Cut(text, " ")
-		w := rules.Waiter{Owner: driver.Owner(owner), MaxHolders: 1}
-		if n, err := strconv.Atoi(most); shares && err == nil {
-			w.MaxHolders = max(1, n)
-		}
+		w := waiter(text)
 		if r.place(w.Owner) < 0 { // its second place, by a request with another MaxHolders, ends with the next write
 			r.Queue = append(r.Queue, w)
 		}
 	}
 }
 
-// waiterText is how the queue has an owner.
-func waiterText(o driver.Owner, maxHolders int) string {
-	if maxHolders == 1 {
-		return string(o)
+// waiterText is how the queue has an owner. A place that is not parked, of a mutex, is the owner alone.
+func waiterText(w rules.Waiter) string {
+	switch {
+	case w.Parked > 0:
+		return fmt.Sprintf("%s %d %d", string(w.Owner), w.MaxHolders, w.Parked.Milliseconds())
+	case w.MaxHolders > 1:
+		return fmt.Sprintf("%s %d", string(w.Owner), w.MaxHolders)
 	}
-	return string(o) + " " + strconv.Itoa(maxHolders)
+	return string(w.Owner)
+}
+
+func waiter(text string) rules.Waiter {
+	owner, rest, _ := strings.Cut(text, " ")
+	most, turn, _ := strings.Cut(rest, " ")
+	n, _ := strconv.Atoi(most)
+	parked, _ := strconv.Atoi(turn)
+	return rules.Waiter{Owner: driver.Owner(owner), MaxHolders: max(1, n), Parked: min(time.Duration(max(0, parked))*time.Millisecond, driver.MaxParked)}
 }
 
 // encode returns the attributes of a state besides its queue, and the queue. seen is the row
@@ -236,10 +247,11 @@ func (t *table) encode(seen row, next rules.State) (item values, queue []string)
 	case h != nil:
 		queue = append(queue, string(h.Owner))
 		item[attrOwner], item[attrFence], item[attrExpires], item[attrHolder] = ownerText(h.Owner), last, millis(t.end(seen, *h)), textOrNone(h.Text)
-		for name, is := range map[string]bool{attrHanded: h.HandedOver, attrRevoked: h.Revoked} {
-			if is {
-				item[name] = integer(1)
-			}
+		if h.HandedOver {
+			item[attrHanded] = integer(max(1, parkedTurn(*h).Milliseconds()))
+		}
+		if h.Revoked {
+			item[attrRevoked] = integer(1)
 		}
 		if h.Started {
 			if item[attrStarted] = seen.item[attrStarted]; item[attrStarted] == nil {
@@ -251,7 +263,7 @@ func (t *table) encode(seen row, next rules.State) (item values, queue []string)
 		end := time.Time{}
 		for _, h := range next.Holders {
 			e := t.end(seen, h)
-			all = append(all, sharedLease{h.Revoked, h.Fence, string(h.Owner), h.Seat, h.MaxHolders, e.UnixMilli(), h.HandedOver, h.Text})
+			all = append(all, sharedLease{h.Revoked, h.Fence, string(h.Owner), h.Seat, h.MaxHolders, e.UnixMilli(), h.HandedOver, parkedTurn(h).Milliseconds(), h.Text})
 			end = later(end, e)
 		}
 		list, err := json.Marshal(all)
@@ -279,9 +291,17 @@ func (t *table) encode(seen row, next rules.State) (item values, queue []string)
 		}
 	}
 	for _, w := range next.Queue {
-		queue = append(queue, waiterText(w.Owner, w.MaxHolders))
+		queue = append(queue, waiterText(w))
 	}
 	return item, queue
+}
+
+// parkedTurn is the turn of a hand-over to a parked place, and otherwise 0.
+func parkedTurn(h rules.Holder) time.Duration {
+	if h.HandedOver && h.TTL > driver.Turn {
+		return h.TTL
+	}
+	return 0
 }
 
 // end is the end of a lease as the row keeps it. What is handed over now has no skew: nobody
